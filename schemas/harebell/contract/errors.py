@@ -10,7 +10,7 @@
     - Conflict              the key is taken by another body, or the version is not the expected one
     - PrivateAddress        the target resolves to an address that is not allowed
     - Refused               an answer of Harebell's, seen from the client
-  x Transient               the same message may succeed later: it is held, or delayed and tried again
+  x Transient               the same message may succeed later: it is held and tried again
     - BrokerUnavailable     not connected, or not confirmed in time; the outcome is unknown
     - Unroutable            the broker returned the message: no queue is bound
     - DatabaseUnavailable

@@ -1,0 +1,77 @@
+"""Answers: what a command or a query gets back, one per item, in order."""
+
+from typing import Any, Literal
+from uuid import UUID
+
+from harebell.contract.errors import HarebellError, InvalidCron
+from harebell.contract.message import Message
+from harebell.contract.scalars import Instant, Json
+
+PutStatus = Literal["created", "updated", "unchanged"]
+
+
+class Fault(Message):
+    """Why not: a stable code, the field it is about, and the reason in words."""
+
+    code: str
+    reason: str
+    field: str | None = None
+    position: int | None = None
+
+
+class Refusal(Message):
+    ok: Literal[False] = False
+    error: Fault
+
+
+class ScheduleAnswer(Message):
+    """Stored, and this is when it runs. `in_flight`: runs that had already been claimed."""
+
+    ok: Literal[True] = True
+    id: UUID
+    key: str | None = None
+    version: int
+    status: str  # created, updated, unchanged, paused, resumed, cancelled, triggered
+    state: str
+    next_at: list[Instant] = []
+    in_flight: list[str] = []
+    run_id: str | None = None
+
+
+class RunAnswer(Message):
+    """`status`: cancelled, or in_flight when it had already been claimed."""
+
+    ok: Literal[True] = True
+    run_id: str
+    status: str
+    state: str
+
+
+class DlqAnswer(Message):
+    """`status` of each id: replayed, dropped, not_found, not_replayable."""
+
+    ok: Literal[True] = True
+    results: dict[str, str]
+
+
+class Page(Message):
+    """Some rows, and the cursor that continues behind them."""
+
+    ok: Literal[True] = True
+    items: list[dict[str, Any]]
+    next: str | None = None
+
+
+class One(Message):
+    ok: Literal[True] = True
+    item: Json
+
+
+def refusal(error: HarebellError, *, within: str = "") -> Refusal:
+    """`within` is the place of the item in its array (`[3]`), put before the field."""
+    field = error.field or ""
+    path = f"{within}.{field}" if within and field and field[0] != "[" else within + field
+    position = error.position if isinstance(error, InvalidCron) else None
+    return Refusal(
+        error=Fault(code=error.code, reason=error.reason, field=path or None, position=position)
+    )

@@ -1,0 +1,56 @@
+"""Messages to bytes and back: the only place that decodes JSON from the wire."""
+
+import json
+import re
+from collections.abc import Iterable
+from typing import Any, Final, TypeVar
+
+import orjson
+from pydantic import TypeAdapter, ValidationError
+
+from harebell.contract.errors import Malformed
+from harebell.contract.message import Message, malformed
+
+_LONG_DIGITS: Final = re.compile(rb"\d{19}")  # only then can an integer be beyond 64 bits
+_MAX_DIGITS: Final = 20
+_SMALLEST: Final = -(2**63)
+_LARGEST: Final = 2**64
+
+T = TypeVar("T")
+
+
+def encode(message: Message) -> bytes:
+    return message.model_dump_json(by_alias=True, exclude_none=True).encode()
+
+
+def encode_all(messages: Iterable[Message]) -> bytes:
+    """A JSON array: the body of every bundle."""
+    return b"[" + b",".join(map(encode, messages)) + b"]"
+
+
+def decode(body: bytes) -> Any:  # noqa: ANN401  # JSON
+    """Raises `Malformed` for what is not JSON, or holds integers beyond 64 bits."""
+    try:
+        value = orjson.loads(body)
+    except orjson.JSONDecodeError as error:
+        raise Malformed(f"not JSON: {error}", code="not_json") from None
+    if _LONG_DIGITS.search(body):
+        _refuse_long_integers(body)
+    return value
+
+
+def read(adapter: TypeAdapter[T], body: bytes) -> T:
+    """A message of our own, checked; raises `Malformed`."""
+    try:
+        return adapter.validate_json(body)
+    except ValidationError as error:
+        raise malformed(error.errors(include_url=False)[0]) from None
+
+
+def _refuse_long_integers(body: bytes) -> None:
+    def integer(digits: str) -> int:
+        if len(digits) > _MAX_DIGITS or not _SMALLEST <= int(digits) < _LARGEST:
+            raise Malformed(f"the integer {digits[:40]} is beyond 64 bits", code="integer_too_long")
+        return 0
+
+    json.loads(body, parse_int=integer)

@@ -1,0 +1,78 @@
+"""Events: facts about schedules and runs, as CloudEvents. Hints; the ledger is the truth."""
+
+from typing import Any, Final, Literal
+from uuid import UUID
+
+from pydantic import Field
+
+from harebell.contract.identity import RunId
+from harebell.contract.message import Message
+from harebell.contract.names import message_type
+from harebell.contract.scalars import Instant
+
+
+class Event(Message):
+    """One record of a batch; a message carries one tenant and one type."""
+
+    specversion: Literal["1.0"] = "1.0"
+    id: str  # derived: the same fact told twice has the same id
+    source: str  # /harebell/<tenant>
+    type: str
+    subject: str
+    time: Instant
+    datacontenttype: Literal["application/json"] = "application/json"
+    data: dict[str, Any]
+
+
+class RunFact(Message):
+    """`data` of run.* events."""
+
+    run_id: RunId
+    schedule_id: UUID
+    key: str | None = None
+    scheduled_for: Instant
+    attempt: int
+    state: str
+    reason: str | None = None
+    finished_at: Instant | None = None
+    next_attempt_at: Instant | None = None
+
+
+class ScheduleFact(Message):
+    """`data` of schedule.* events. `error` is that of a refusal."""
+
+    schedule_id: UUID | None = None
+    key: str | None = None
+    version: int | None = None
+    state: str | None = None
+    actor: str | None = None
+    note: str | None = None
+    next_at: Instant | None = None
+    error: dict[str, Any] | None = Field(default=None)
+
+
+FACTS: Final[dict[str, type[Message]]] = {
+    **{
+        f"schedule.{what}": ScheduleFact
+        for what in (
+            *("created", "updated", "paused", "resumed", "cancelled", "completed"),
+            *("triggered", "rejected", "parked"),
+        )
+    },
+    **{
+        f"run.{what}": RunFact
+        for what in ("succeeded", "retrying", "dead", "cancelled", "expired", "skipped")
+    },
+}
+
+
+def event(tenant: str, verb: str, fact: Message, *, id_: str, subject: str, at: Instant) -> Event:
+    """`verb` is one of `FACTS`; nulls are left out of the data."""
+    return Event(
+        id=f"{id_}/{verb}",
+        source=f"/harebell/{tenant}",
+        type=message_type(verb),
+        subject=subject,
+        time=at,
+        data=fact.model_dump(mode="json", exclude_none=True),
+    )

@@ -1,0 +1,68 @@
+"""Ids of schedules, runs, commands and dead letters: derived from what they name, never random."""
+
+from dataclasses import dataclass
+from datetime import UTC, datetime
+from hashlib import sha256
+from typing import Final, TypeAlias
+from uuid import UUID, uuid5
+
+from harebell.contract.errors import Malformed
+
+_HAREBELL: Final = UUID("6f0a7c0e-3d2b-5b53-9c1e-4d7a0f2b8e11")
+_BY_KEY: Final = uuid5(_HAREBELL, "schedule by key")
+_BY_REQUEST: Final = uuid5(_HAREBELL, "schedule by request")
+_DEAD_LETTER: Final = uuid5(_HAREBELL, "dead letter")
+_STAMP: Final = "%Y%m%dT%H%M%S"
+
+RunId: TypeAlias = str  # "<schedule id>@20261120T140000000Z"
+
+
+@dataclass(frozen=True, slots=True, order=True)
+class RunKey:
+    """The primary key of a run, time first."""
+
+    scheduled_for: datetime
+    schedule_id: UUID
+
+    def __str__(self) -> RunId:
+        moment = self.scheduled_for.astimezone(UTC)
+        return f"{self.schedule_id}@{moment:{_STAMP}}{moment.microsecond // 1000:03d}Z"
+
+    @classmethod
+    def parse(cls, text: str) -> "RunKey":
+        """Raises `Malformed` when the text is not a run id."""
+        schedule, _, stamp = text.partition("@")
+        try:
+            moment = datetime.strptime(stamp[:-4], _STAMP).replace(
+                tzinfo=UTC, microsecond=int(stamp[-4:-1]) * 1000
+            )
+            key = cls(moment, UUID(schedule))
+        except ValueError:
+            key = None
+        if key is None or str(key) != text:
+            reason = f"{text[:80]!r} is not a run id (<schedule id>@20261120T140000000Z)"
+            raise Malformed(reason, field="run_id", code="invalid_run_id")
+        return key
+
+
+def schedule_id(tenant: str, key: str) -> UUID:
+    return uuid5(_BY_KEY, f"{tenant}/{key}")
+
+
+def schedule_id_of_request(tenant: str, request_id: str, index: int | None) -> UUID:
+    """For a schedule without a key. `index` is the place in an array, None outside one."""
+    suffix = "" if index is None else f"/{index}"
+    return uuid5(_BY_REQUEST, f"{tenant}/{request_id}{suffix}")
+
+
+def run_id(schedule: UUID, scheduled_for: datetime) -> RunId:
+    """Same schedule and same instant give the same id, so a repeat is recognisable."""
+    return str(RunKey(scheduled_for, schedule))
+
+
+def dead_run_id(run: RunId, series: int) -> UUID:
+    return uuid5(_DEAD_LETTER, f"{run}/{series}")
+
+
+def dead_message_id(queue: str, message_id: str | None, body: bytes) -> UUID:
+    return uuid5(_DEAD_LETTER, f"{queue}/{message_id or ''}/{sha256(body).hexdigest()}")

@@ -1,0 +1,77 @@
+"""The names on the bus that others may rely on: exchanges, routing keys, headers, lanes."""
+
+from enum import StrEnum
+from typing import Final
+
+COMMANDS: Final = "harebell.commands"
+QUERIES: Final = "harebell.queries"
+CHANGES: Final = "harebell.changes"
+DELAY: Final = "harebell.delay"
+DUE: Final = "harebell.due"
+WORK: Final = "harebell.work"
+CONTROL: Final = "harebell.control"
+EVENTS: Final = "harebell.events"
+DEAD: Final = "harebell.dead"
+
+CHANGES_SCHEDULE: Final = "schedule"
+CHANGES_DLQ: Final = "dlq"
+DUE_KEY: Final = "run"
+
+DIRECT_REPLY: Final = "amq.rabbitmq.reply-to"
+JSON: Final = "application/json"
+CLOUDEVENTS: Final = "application/cloudevents-batch+json"
+APP_ID: Final = "harebell"
+
+# Towards targets: HTTP headers as they stand, AMQP headers of the same names.
+RUN_ID: Final = "Harebell-Run-Id"
+SCHEDULE_ID: Final = "Harebell-Schedule-Id"
+SCHEDULED_FOR: Final = "Harebell-Scheduled-For"
+ATTEMPT: Final = "Harebell-Attempt"
+FENCING_TOKEN: Final = "Harebell-Fencing-Token"  # noqa: S105  # a header's name
+IDEMPOTENCY_KEY: Final = "Idempotency-Key"
+
+# On dead letters: scalars, so that the management UI shows them.
+DEAD_REASON: Final = "harebell-reason"
+DEAD_QUEUE: Final = "harebell-queue"
+DEAD_KEY: Final = "harebell-key"
+DEAD_RUN: Final = "harebell-run-id"
+DEAD_ATTEMPTS: Final = "harebell-attempts"
+
+
+class Lane(StrEnum):
+    """Priority classes of work. A work queue is one pool x one lane."""
+
+    HIGH = "high"
+    NORMAL = "normal"
+    LOW = "low"
+
+
+_HIGH_FROM: Final = 8
+_NORMAL_FROM: Final = 4
+
+
+def lane_of(priority: int) -> Lane:
+    """8-10 is high, 4-7 normal, 1-3 low."""
+    if priority >= _HIGH_FROM:
+        return Lane.HIGH
+    return Lane.NORMAL if priority >= _NORMAL_FROM else Lane.LOW
+
+
+def message_key(tenant: str, verb: str) -> str:
+    """The routing key of a command, a query or an event: `acme.schedule.put`."""
+    return f"{tenant}.{verb}"
+
+
+def split_key(routing_key: str) -> tuple[str, str]:
+    """`acme.schedule.put` is ("acme", "schedule.put")."""
+    tenant, _, verb = routing_key.partition(".")
+    return tenant, verb
+
+
+def work_key(pool: str, lane: Lane) -> str:
+    return f"{pool}.{lane}"
+
+
+def message_type(verb: str) -> str:
+    """The AMQP `type` of a message, and the CloudEvents `type` of an event."""
+    return f"harebell.{verb}.v1"

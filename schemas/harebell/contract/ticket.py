@@ -1,0 +1,67 @@
+"""The ticket: one run on its way to an executor, complete in itself."""
+
+from datetime import timedelta
+from typing import Any
+from uuid import UUID
+
+from pydantic import Field, PositiveInt, TypeAdapter
+
+from harebell.contract.identity import RunId, RunKey
+from harebell.contract.message import Message
+from harebell.contract.names import Lane
+from harebell.contract.policy import OnUnknown, RecoveryClass, RetryPolicy
+from harebell.contract.scalars import AttemptTimeout, Instant
+from harebell.contract.schedule import Definition
+from harebell.contract.target import Target
+
+
+class Work(Message):
+    """What a version says about doing its runs; the same for all of them."""
+
+    tenant: str
+    key: str | None = None
+    class_: RecoveryClass = Field(default=RecoveryClass.NORMAL, alias="class")
+    target: Target
+    timeout: AttemptTimeout = timedelta(seconds=30)
+    retry: RetryPolicy = RetryPolicy()
+    on_unknown: OnUnknown = OnUnknown.RETRY
+
+    @classmethod
+    def of(cls, tenant: str, definition: Definition) -> "Work":
+        return cls(
+            tenant=tenant,
+            key=definition.key,
+            class_=definition.class_,
+            target=definition.target,
+            timeout=definition.timeout,
+            retry=definition.retry,
+            on_unknown=definition.on_unknown,
+        )
+
+
+class Ticket(Message):
+    """A hint: the ledger's row decides whether it may be claimed."""
+
+    schedule_id: UUID
+    scheduled_for: Instant
+    due_at: Instant  # of this attempt
+    expires_at: Instant | None = None
+    seq: PositiveInt  # what the row must say for the claim to hold
+    version: PositiveInt
+    series: PositiveInt = 1
+    pool: str
+    lane: Lane
+    priority: int
+    override: dict[str, Any] | None = None
+    work: Work
+
+    @property
+    def run_key(self) -> RunKey:
+        return RunKey(self.scheduled_for, self.schedule_id)
+
+    @property
+    def run_id(self) -> RunId:
+        return str(self.run_key)
+
+
+BUNDLE: TypeAdapter[list[Ticket]] = TypeAdapter(list[Ticket])

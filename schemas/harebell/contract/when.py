@@ -1,0 +1,106 @@
+"""`when`: the instants of a schedule, as they are written. One rule, known by the key present."""
+
+from enum import StrEnum
+from typing import Annotated, Final, Literal
+
+from pydantic import BeforeValidator, Discriminator, Field, StringConstraints, Tag
+
+from harebell.contract.message import TAG, Command, fault
+from harebell.contract.scalars import Bound, Count, Duration, Instant, Interval, ShortText
+
+MAX_CRON: Final = 256  # characters
+
+
+class DstGap(StrEnum):
+    """A local time that the clocks skip: the instant after the gap, or no run."""
+
+    NEXT = "next"
+    SKIP = "skip"
+
+
+class DstOverlap(StrEnum):
+    """A local time that the clocks show twice: the first, the second, or both."""
+
+    FIRST = "first"
+    SECOND = "second"
+    BOTH = "both"
+
+
+class Rule(Command):
+    """What every rule may add: `jitter` delays the start by a fixed part of it, never the key."""
+
+    jitter: Duration | None = None
+
+
+class Now(Rule):
+    now: Literal[True]
+
+
+class At(Rule):
+    at: Instant
+
+
+class After(Rule):
+    after: Duration
+
+
+class Recurring(Rule):
+    """Bounds are inclusive; a day as `end` means to the end of that day in `timezone`."""
+
+    timezone: ShortText = "UTC"
+    start: Bound | None = None
+    end: Bound | None = None
+    times: Count | None = None
+
+
+class Every(Recurring):
+    """anchor + k * every, k >= 0; the anchor is `start`, or else acceptance + every."""
+
+    every: Interval
+
+
+class CronRule(Recurring):
+    """`dst_gap`, `dst_overlap`: null is the rule of Debian's cron."""
+
+    cron: Annotated[str, StringConstraints(min_length=1, max_length=MAX_CRON)]
+    dst_gap: DstGap | None = None
+    dst_overlap: DstOverlap | None = None
+
+
+_KINDS: Final[dict[str, type[Rule]]] = {
+    "now": Now,
+    "at": At,
+    "after": After,
+    "every": Every,
+    "cron": CronRule,
+}
+
+
+def _check_kind(value: object) -> object:
+    if isinstance(value, Rule):
+        return value
+    if not isinstance(value, dict):
+        raise fault("invalid_when", "must be an object")
+    present = [kind for kind in _KINDS if kind in value]
+    if len(present) != 1:
+        found = ", ".join(present) or "none of them"
+        raise fault("invalid_when", f"has exactly one of {', '.join(_KINDS)}; found {found}")
+    return value
+
+
+def _kind(value: object) -> str | None:
+    if isinstance(value, dict):
+        return next((TAG + kind for kind in _KINDS if kind in value), None)
+    return next((TAG + kind for kind, model in _KINDS.items() if isinstance(value, model)), None)
+
+
+When = Annotated[
+    Annotated[Now, Tag(TAG + "now")]
+    | Annotated[At, Tag(TAG + "at")]
+    | Annotated[After, Tag(TAG + "after")]
+    | Annotated[Every, Tag(TAG + "every")]
+    | Annotated[CronRule, Tag(TAG + "cron")],
+    Discriminator(_kind),
+    BeforeValidator(_check_kind),
+    Field(description="exactly one of now, at, after, every, cron"),
+]
