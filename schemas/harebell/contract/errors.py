@@ -23,10 +23,11 @@ class HarebellError(Exception):
 
     code: str
 
-    def __init__(self, reason: str, *, field: str | None = None) -> None:
+    def __init__(self, reason: str, *, field: str | None = None, code: str | None = None) -> None:
         super().__init__(reason)
         self.reason = reason
         self.field = field
+        self.code = code or self.code
 
 
 class Rejected(HarebellError):
@@ -38,11 +39,9 @@ class Transient(HarebellError):
 
 
 class Malformed(Rejected):
-    """`code` is narrowed per instance: `not_json`, `invalid`, `unknown_field`, `too_large`, ..."""
+    """Narrowed by the instance's code: `not_json`, `unknown_field`, `too_large`, ..."""
 
-    def __init__(self, reason: str, *, field: str | None = None, code: str = "invalid") -> None:
-        super().__init__(reason, field=field)
-        self.code = code
+    code = "invalid"
 
 
 class InvalidCron(Rejected):
@@ -81,11 +80,9 @@ class PrivateAddress(Rejected):
 
 
 class Refused(Rejected):
-    """A refusal as it came back: `code` is the one in the answer."""
+    """A refusal as it came back; the code is the one in the answer."""
 
-    def __init__(self, code: str, reason: str, *, field: str | None = None) -> None:
-        super().__init__(reason, field=field)
-        self.code = code
+    code = "refused"
 
 
 class BrokerUnavailable(Transient):

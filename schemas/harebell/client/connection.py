@@ -1,0 +1,118 @@
+"""The one home of connecting, confirms and publish timeouts. A link opens when it is used."""
+
+import asyncio
+from collections.abc import Mapping
+from typing import Final
+
+import aio_pika
+from aio_pika.abc import AbstractChannel, AbstractConnection
+from aiormq.exceptions import (
+    AMQPError,
+    ChannelAccessRefused,
+    ChannelInvalidStateError,
+    ChannelNotFoundEntity,
+    DeliveryError,
+    PublishError,
+)
+from pamqp.common import FieldValue
+from yarl import URL
+
+from harebell.contract.errors import BrokerUnavailable, NotAllowed, Unroutable
+
+HEARTBEAT: Final = 10  # seconds; a silent cut is noticed within two or three of them
+CONNECT_TIMEOUT: Final = 5.0  # seconds
+PUBLISH_TIMEOUT: Final = 5.0  # seconds, to the confirm; a blocked broker must not hang a service
+
+LINK_ERRORS: Final = (AMQPError, ChannelInvalidStateError, OSError, TimeoutError)
+
+
+async def connect(url: str, *, name: str, properties: Mapping[str, str]) -> AbstractConnection:
+    """Raises `BrokerUnavailable`. `name` and `properties` are what the management UI shows."""
+    address = URL(url)
+    if "heartbeat" not in address.query:
+        address = address.update_query(heartbeat=HEARTBEAT)
+    shown: dict[str, FieldValue] = {"connection_name": name, **properties}
+    try:
+        return await aio_pika.connect(address, timeout=CONNECT_TIMEOUT, client_properties=shown)
+    except LINK_ERRORS as error:
+        raise BrokerUnavailable(f"cannot connect: {_said(error)}") from error
+
+
+class Link:
+    """One connection with one confirming channel, both opened again when they are found closed."""
+
+    def __init__(self, url: str, *, name: str, properties: Mapping[str, str]) -> None:
+        self._url = url
+        self._name = name
+        self._properties = properties
+        self._connection: AbstractConnection | None = None
+        self._channel: AbstractChannel | None = None
+        self._opening = asyncio.Lock()
+
+    @property
+    def is_open(self) -> bool:
+        return self._channel is not None and not self._channel.is_closed
+
+    async def open(self) -> None:
+        await self.channel()
+
+    async def channel(self) -> AbstractChannel:
+        """The channel that `publish` uses; raises `BrokerUnavailable`."""
+        if self._channel is not None and not self._channel.is_closed:
+            return self._channel
+        async with self._opening:
+            if self._channel is None or self._channel.is_closed:
+                self._channel = await self._open_channel()
+            return self._channel
+
+    async def publish(
+        self,
+        exchange: str,
+        routing_key: str,
+        message: aio_pika.Message,
+        *,
+        timeout: float = PUBLISH_TIMEOUT,  # noqa: ASYNC109  # to the confirm, whatever is slow
+    ) -> None:
+        """Published and confirmed, or raises.
+
+        `Unroutable`: no queue took it, or there is no such exchange. `NotAllowed`: the broker's
+        permissions. `BrokerUnavailable`: not confirmed; it may have been published all the same.
+        """
+        try:
+            async with asyncio.timeout(timeout):
+                channel = await self.channel()
+                target = await channel.get_exchange(exchange, ensure=False)
+                await target.publish(message, routing_key, mandatory=True)
+        except PublishError as error:
+            raise Unroutable(f"no queue is bound to {exchange} for {routing_key!r}") from error
+        except ChannelNotFoundEntity as error:
+            raise Unroutable(f"there is no exchange {exchange!r}", code="no_exchange") from error
+        except ChannelAccessRefused as error:
+            raise NotAllowed(f"may not publish {routing_key!r} to {exchange}") from error
+        except DeliveryError as error:
+            raise BrokerUnavailable(f"{exchange} refused the message: a queue is full") from error
+        except LINK_ERRORS as error:
+            raise BrokerUnavailable(f"not confirmed: {_said(error)}") from error
+        except asyncio.CancelledError as error:
+            if (task := asyncio.current_task()) is not None and task.cancelling():
+                raise
+            # the library cancels what waits for confirms when the connection goes
+            raise BrokerUnavailable("not confirmed: the connection is lost") from error
+
+    async def close(self) -> None:
+        if self._connection is not None and not self._connection.is_closed:
+            await self._connection.close()
+
+    async def _open_channel(self) -> AbstractChannel:
+        if self._connection is None or self._connection.is_closed:
+            self._connection = await connect(
+                self._url, name=self._name, properties=self._properties
+            )
+        try:
+            return await self._connection.channel(publisher_confirms=True, on_return_raises=True)
+        except LINK_ERRORS as error:
+            raise BrokerUnavailable(f"cannot open a channel: {error}") from error
+
+
+def _said(error: BaseException) -> str:
+    return str(error) or type(error).__name__
