@@ -1,0 +1,1 @@
+"""RabbitMQ, for services: declare the topology, consume with the only acknowledgements, publish."""

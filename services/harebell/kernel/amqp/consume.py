@@ -1,0 +1,152 @@
+"""Handling deliveries: patience with what is away, and the only acknowledgements."""
+
+import asyncio
+import base64
+import random
+from collections.abc import Awaitable, Callable, Sequence
+from contextlib import suppress
+from dataclasses import dataclass
+from typing import Any, Final, TypeAlias
+
+import structlog
+from aio_pika.abc import AbstractIncomingMessage
+
+from harebell.client.connection import LINK_ERRORS
+from harebell.contract import names
+from harebell.contract.codec import encode
+from harebell.contract.dead import DeadMessage
+from harebell.contract.errors import HarebellError, Rejected, Transient
+from harebell.kernel.amqp.publish import Outgoing, Publisher
+from harebell.kernel.clock import Clock
+
+MAX_TRIES: Final = 5  # of a handler that fails in a way nobody foresaw, before the dead letters
+FIRST_PAUSE: Final = 0.1  # seconds before a handler is tried again
+LONGEST_PAUSE: Final = 5.0
+MAX_ERROR: Final = 512  # characters of an error that a dead letter quotes
+
+log = structlog.get_logger()
+
+
+@dataclass(frozen=True, slots=True)
+class Done:
+    """Handled, or found to be a repeat."""
+
+
+@dataclass(frozen=True, slots=True)
+class DeadLetter:
+    """Can never be handled: to the dead letters, with the reason."""
+
+    reason: str
+    error: str | None = None
+
+
+Outcome: TypeAlias = Done | DeadLetter
+DONE: Final = Done()
+Handler: TypeAlias = Callable[["Delivery"], Awaitable[Outcome]]
+BatchHandler: TypeAlias = Callable[[Sequence["Delivery"]], Awaitable[Sequence[Outcome]]]
+
+
+@dataclass(frozen=True, slots=True)
+class Delivery:
+    """A message as a handler sees it: it can read, not acknowledge."""
+
+    message: AbstractIncomingMessage
+    queue: str
+
+    @property
+    def body(self) -> bytes:
+        return self.message.body
+
+    @property
+    def routing_key(self) -> str:
+        return self.message.routing_key or ""
+
+    @property
+    def message_id(self) -> str | None:
+        return self.message.message_id
+
+
+def pause(tries: int) -> float:
+    """Seconds before try `tries + 1`: doubling, spread, bounded."""
+    full = min(FIRST_PAUSE * 2 ** min(tries, 10), LONGEST_PAUSE)
+    share: float = random.uniform(0.5, 1.0)  # noqa: S311  # spread, not secrecy
+    return full * share
+
+
+class Settler:
+    """Forward first, acknowledge second: a crash in between repeats a message, never loses it."""
+
+    def __init__(self, publisher: Publisher, clock: Clock) -> None:
+        self._publisher = publisher
+        self._clock = clock
+
+    async def settle(self, delivery: Delivery, outcome: Outcome) -> None:
+        match outcome:
+            case Done():
+                pass
+            case DeadLetter(reason, error):
+                log.warning("dead letter", queue=delivery.queue, reason=reason, error=error)
+                await self._publisher.publish(self._dead(delivery, reason, error))
+        with suppress(*LINK_ERRORS):  # the session is gone: the message comes again
+            await delivery.message.ack()
+
+    def _dead(self, delivery: Delivery, reason: str, error: str | None) -> Outgoing:
+        dead = DeadMessage(
+            queue=delivery.queue,
+            message_id=delivery.message_id,
+            type=delivery.message.type,
+            routing_key=delivery.routing_key,
+            reason=reason,
+            error=error,
+            dead_at=self._clock.now(),
+            headers=_plain(delivery.message.headers),
+            body=base64.b64encode(delivery.body).decode(),
+        )
+        return Outgoing(
+            exchange=names.DEAD,
+            routing_key=f"message.{delivery.queue}",
+            body=b"[" + encode(dead) + b"]",
+            type=names.message_type("message.dead"),
+            message_id=delivery.message_id or "",
+            headers={names.DEAD_REASON: reason, names.DEAD_QUEUE: delivery.queue},
+        )
+
+
+def _plain(headers: Any) -> dict[str, Any]:  # noqa: ANN401  # the library's table type
+    """Scalars as they are, the rest as text; the broker's own (`x-*`) stay out."""
+    return {
+        name: value if isinstance(value, str | int | float | bool) else str(value)[:MAX_ERROR]
+        for name, value in (headers or {}).items()
+        if not name.startswith("x-")
+    }
+
+
+async def patiently(handle: Handler, delivery: Delivery) -> Outcome:
+    """Hold the delivery while what it needs is away; give up only on what can never succeed."""
+    unforeseen = tries = 0
+    while True:
+        try:
+            return await handle(delivery)
+        except Rejected as error:
+            return DeadLetter(error.code, error.reason[:MAX_ERROR])
+        except Transient as error:
+            log.info("held", queue=delivery.queue, error=error.code, reason=error.reason)
+        except Exception as error:
+            log.exception("handler failed", queue=delivery.queue)
+            unforeseen += 1
+            if unforeseen >= MAX_TRIES:
+                text = f"{type(error).__name__}: {error}"
+                return DeadLetter("internal_error", text[:MAX_ERROR])
+        tries += 1
+        await asyncio.sleep(pause(tries))
+
+
+async def settle_patiently(settler: Settler, delivery: Delivery, outcome: Outcome) -> None:
+    tries = 0
+    while True:
+        try:
+            return await settler.settle(delivery, outcome)
+        except HarebellError as error:
+            log.warning("not forwarded", queue=delivery.queue, error=error.code)
+        tries += 1
+        await asyncio.sleep(pause(tries))

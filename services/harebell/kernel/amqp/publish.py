@@ -1,0 +1,72 @@
+"""Publishing: confirmed, mandatory, persistent, bounded in flight and in time."""
+
+import asyncio
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass, field
+from typing import Final
+
+import aio_pika
+from aio_pika.abc import DeliveryMode
+from pamqp.common import FieldValue
+
+from harebell.client.connection import PUBLISH_TIMEOUT, Link
+from harebell.contract.names import APP_ID, JSON
+
+IN_FLIGHT: Final = 500  # unconfirmed publishes; every confirm walks all outstanding ones
+
+
+@dataclass(frozen=True, slots=True)
+class Outgoing:
+    """One message on its way out."""
+
+    exchange: str
+    routing_key: str
+    body: bytes
+    type: str
+    message_id: str
+    content_type: str = JSON
+    correlation_id: str | None = None
+    headers: Mapping[str, FieldValue] = field(default_factory=dict)
+
+    def message(self) -> aio_pika.Message:
+        return aio_pika.Message(
+            self.body,
+            content_type=self.content_type,
+            delivery_mode=DeliveryMode.PERSISTENT,
+            type=self.type,
+            message_id=self.message_id,
+            correlation_id=self.correlation_id,
+            app_id=APP_ID,
+            headers=dict(self.headers),
+        )
+
+
+class Publisher:
+    """The publishing half of a service; consuming has a connection of its own."""
+
+    def __init__(self, link: Link) -> None:
+        self._link = link
+        self._slots = asyncio.Semaphore(IN_FLIGHT)
+
+    async def publish(self, outgoing: Outgoing, *, within: float = PUBLISH_TIMEOUT) -> None:
+        """Raises `Unroutable`, `NotAllowed`, `BrokerUnavailable` as `Link.publish` does."""
+        async with self._slots:
+            await self._link.publish(
+                outgoing.exchange, outgoing.routing_key, outgoing.message(), timeout=within
+            )
+
+    async def publish_all(
+        self, messages: Iterable[Outgoing], *, within: float = PUBLISH_TIMEOUT
+    ) -> None:
+        """Pipelined, in order; waits for all, then raises the first failure."""
+        results = await self.try_all(messages, within=within)
+        for failure in results:
+            if failure is not None:
+                raise failure
+
+    async def try_all(
+        self, messages: Iterable[Outgoing], *, within: float = PUBLISH_TIMEOUT
+    ) -> list[BaseException | None]:
+        """As `publish_all`, but tells what became of each."""
+        tasks = (self.publish(message, within=within) for message in messages)
+        return await asyncio.gather(*tasks, return_exceptions=True)

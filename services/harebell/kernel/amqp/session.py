@@ -1,0 +1,170 @@
+"""Sessions of a consumer: one that is lost is followed by another, and how its work is ordered."""
+
+import asyncio
+from collections.abc import Awaitable, Callable, Sequence
+from contextlib import suppress
+from typing import Final, TypeAlias
+
+import structlog
+from aio_pika.abc import AbstractConnection, AbstractIncomingMessage
+
+from harebell.client.connection import LINK_ERRORS
+from harebell.contract.errors import Transient
+from harebell.kernel.amqp.consume import (
+    BatchHandler,
+    Delivery,
+    Handler,
+    Outcome,
+    Settler,
+    patiently,
+    pause,
+    settle_patiently,
+)
+
+DRAIN: Final = 10.0  # seconds that handlers get to end when a service stops
+
+log = structlog.get_logger()
+
+
+class Concurrent:
+    """Each delivery handled by a task of its own; prefetch bounds them."""
+
+    def __init__(self, handle: Handler, settler: Settler) -> None:
+        self._handle = handle
+        self._settler = settler
+        self._tasks: set[asyncio.Task[None]] = set()
+
+    async def put(self, delivery: Delivery) -> None:
+        task = asyncio.create_task(self._one(delivery))
+        self._tasks.add(task)
+        task.add_done_callback(self._tasks.discard)
+
+    async def _one(self, delivery: Delivery) -> None:
+        outcome = await patiently(self._handle, delivery)
+        await settle_patiently(self._settler, delivery, outcome)
+
+    async def end(self, *, grace: float) -> None:
+        """What still runs after the grace is cancelled: its message was not acknowledged."""
+        if self._tasks:
+            _, late = await asyncio.wait(self._tasks, timeout=grace)
+            for task in late:
+                task.cancel()
+            await asyncio.gather(*late, return_exceptions=True)
+
+
+class Ordered:
+    """Deliveries handled in order, as many as are at hand at a time, up to `limit`."""
+
+    def __init__(
+        self, handle: BatchHandler, settler: Settler, *, limit: int, linger: float
+    ) -> None:
+        self._handle = handle
+        self._settler = settler
+        self._limit = limit
+        self._linger = linger
+        self._waiting: asyncio.Queue[Delivery] = asyncio.Queue()  # bounded by prefetch
+        self._task = asyncio.create_task(self._work())
+
+    async def put(self, delivery: Delivery) -> None:
+        self._waiting.put_nowait(delivery)
+
+    async def _work(self) -> None:
+        while True:
+            batch = await self._batch()
+            for delivery, outcome in zip(batch, await self._outcomes(batch), strict=True):
+                await settle_patiently(self._settler, delivery, outcome)
+            for _ in batch:
+                self._waiting.task_done()
+
+    async def _batch(self) -> list[Delivery]:
+        batch = [await self._waiting.get()]
+        if self._waiting.empty() and self._linger:
+            await asyncio.sleep(self._linger)
+        while len(batch) < self._limit and not self._waiting.empty():
+            batch.append(self._waiting.get_nowait())
+        return batch
+
+    async def _outcomes(self, batch: list[Delivery]) -> Sequence[Outcome]:
+        """A batch that fails is done again one message at a time: one poison spoils no other."""
+        if len(batch) > 1:
+            try:
+                return await self._handle(batch)
+            except Exception as error:  # noqa: BLE001  # told apart one by one
+                log.info("batch split", queue=batch[0].queue, size=len(batch), error=str(error))
+
+        async def alone(delivery: Delivery) -> Outcome:
+            return (await self._handle([delivery]))[0]
+
+        return [await patiently(alone, delivery) for delivery in batch]
+
+    async def end(self, *, grace: float) -> None:
+        with suppress(TimeoutError):
+            async with asyncio.timeout(grace):
+                await self._waiting.join()
+        self._task.cancel()
+        await asyncio.gather(self._task, return_exceptions=True)
+
+
+Worker: TypeAlias = Concurrent | Ordered
+Connect: TypeAlias = Callable[[], Awaitable[AbstractConnection]]
+
+
+class Consumer:
+    """Keeps one queue consumed: a session that ends is followed by another."""
+
+    def __init__(
+        self, queue: str, connect: Connect, worker: Callable[[], Worker], *, prefetch: int
+    ) -> None:
+        self._queue = queue
+        self._connect = connect
+        self._worker = worker
+        self._prefetch = prefetch
+        self.is_consuming = False
+
+    async def run(self, stop: asyncio.Event) -> None:
+        """Returns after `stop`, when what was delivered has been handled."""
+        tries = 0
+        while not stop.is_set():
+            try:
+                await self._session(stop)
+                tries = 0
+            except (Transient, *LINK_ERRORS) as error:
+                tries += 1
+                log.warning("consumer lost", queue=self._queue, error=str(error))
+                with suppress(TimeoutError):
+                    await asyncio.wait_for(stop.wait(), pause(tries))
+
+    async def _session(self, stop: asyncio.Event) -> None:
+        connection = await self._connect()
+        worker = self._worker()
+        over = asyncio.Event()
+        try:
+            connection.close_callbacks.add(lambda *_: over.set())
+            channel = await connection.channel(publisher_confirms=False)
+            channel.close_callbacks.add(lambda *_: over.set())
+            await channel.set_qos(prefetch_count=self._prefetch)
+            queue = await channel.get_queue(self._queue, ensure=True)
+
+            async def deliver(message: AbstractIncomingMessage) -> None:
+                await worker.put(Delivery(message, self._queue))
+
+            tag = await queue.consume(deliver)
+            self.is_consuming = True
+            await _either(stop, over)
+            if not over.is_set():
+                await queue.cancel(tag)
+        finally:
+            self.is_consuming = False
+            # a lost session's messages come again: nothing to wait for
+            await worker.end(grace=DRAIN if stop.is_set() else 0)
+            with suppress(*LINK_ERRORS):
+                await connection.close()
+
+
+async def _either(*events: asyncio.Event) -> None:
+    waits = [asyncio.create_task(event.wait()) for event in events]
+    try:
+        await asyncio.wait(waits, return_when=asyncio.FIRST_COMPLETED)
+    finally:
+        for wait in waits:
+            wait.cancel()

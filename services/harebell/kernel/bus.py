@@ -1,0 +1,105 @@
+"""The whole bus as one value. Read this first: who publishes what where is all here.
+
+| exchange          | carries                                | ends in                          |
+|-------------------|----------------------------------------|----------------------------------|
+| harebell.commands | <tenant>.schedule.put, ...             | harebell.intake                  |
+| harebell.queries  | <tenant>.schedule.get, ...; dlq        | harebell.queries, harebell.dlq   |
+| harebell.changes  | checked commands                       | harebell.ticker, harebell.dlq    |
+| harebell.delay    | tickets that wait, by tier             | harebell.delay.<ms>, then due    |
+| harebell.due      | tickets that are due, or nearly        | harebell.dispatcher              |
+| harebell.work     | tickets by <pool>.<lane>               | harebell.work.<pool>.<lane>      |
+| harebell.control  | to one instance                        | an exclusive queue of each       |
+| harebell.events   | <tenant>.run.*, <tenant>.schedule.*    | anyone's; harebell.events.recent |
+| harebell.dead     | dead letters, rejects                  | harebell.dead, a copy in .recent |
+"""
+
+from typing import Final
+
+from harebell.contract.names import (
+    CHANGES,
+    CHANGES_DLQ,
+    CHANGES_SCHEDULE,
+    COMMANDS,
+    CONTROL,
+    DEAD,
+    DELAY,
+    DUE,
+    EVENTS,
+    QUERIES,
+    WORK,
+    Lane,
+    work_key,
+)
+from harebell.contract.schedule import DEFAULT_POOL
+from harebell.kernel.delay import delay_topology
+from harebell.kernel.topology import (
+    UNLIMITED,
+    Binding,
+    Exchange,
+    ExchangeKind,
+    Queue,
+    QueueKind,
+    Topology,
+)
+
+RECENT_LENGTH: Final = 1_000  # messages kept for people to look at; the oldest go first
+
+INTAKE: Final = Queue("harebell.intake", dead_letter_exchange=DEAD, single_active_consumer=True)
+TICKER: Final = Queue("harebell.ticker", dead_letter_exchange=DEAD, single_active_consumer=True)
+QUERY: Final = Queue("harebell.queries", dead_letter_exchange=DEAD)
+DLQ: Final = Queue("harebell.dlq", dead_letter_exchange=DEAD)
+DISPATCHER: Final = Queue("harebell.dispatcher", dead_letter_exchange=DEAD)
+DEAD_LETTERS: Final = Queue("harebell.dead", delivery_limit=UNLIMITED)
+DEAD_RECENT: Final = Queue("harebell.dead.recent", kind=QueueKind.CLASSIC, max_length=RECENT_LENGTH)
+EVENTS_RECENT: Final = Queue(
+    "harebell.events.recent", kind=QueueKind.CLASSIC, max_length=RECENT_LENGTH
+)
+
+
+def work_queue(pool: str, lane: Lane) -> Queue:
+    return Queue(f"{WORK}.{work_key(pool, lane)}", dead_letter_exchange=DEAD)
+
+
+def work_topology(pool: str) -> Topology:
+    """The lanes of one pool; its executors declare them."""
+    queues = tuple(work_queue(pool, lane) for lane in Lane)
+    bindings = tuple(
+        Binding(WORK, work_key(pool, lane), work_queue(pool, lane).name) for lane in Lane
+    )
+    return Topology(queues=queues, bindings=bindings)
+
+
+def control_queue(instance: str) -> str:
+    """Exclusive to an executor's connection: while it exists, that executor is alive."""
+    return f"{CONTROL}.executor.{instance}"
+
+
+_DIRECT: Final = (CHANGES, DELAY)
+_TOPIC: Final = (COMMANDS, QUERIES, DUE, WORK, CONTROL, EVENTS, DEAD)
+
+SYSTEM: Final = (
+    Topology(
+        exchanges=(
+            *(Exchange(name, ExchangeKind.DIRECT) for name in _DIRECT),
+            *(Exchange(name, ExchangeKind.TOPIC) for name in _TOPIC),
+        ),
+        queues=(
+            *(INTAKE, TICKER, QUERY, DLQ, DISPATCHER),
+            *(DEAD_LETTERS, DEAD_RECENT, EVENTS_RECENT),
+        ),
+        bindings=(
+            Binding(COMMANDS, "#", INTAKE.name),
+            Binding(QUERIES, "*.schedule.#", QUERY.name),
+            Binding(QUERIES, "*.run.#", QUERY.name),
+            Binding(QUERIES, "*.dlq.#", DLQ.name),
+            Binding(CHANGES, CHANGES_SCHEDULE, TICKER.name),
+            Binding(CHANGES, CHANGES_DLQ, DLQ.name),
+            Binding(DUE, "#", DISPATCHER.name),
+            Binding(EVENTS, "*.schedule.#", EVENTS_RECENT.name),
+            Binding(DEAD, "#", DEAD_LETTERS.name),
+            Binding(DEAD, "#", DEAD_RECENT.name),
+        ),
+    )
+    + work_topology(DEFAULT_POOL)
+    + delay_topology()
+)

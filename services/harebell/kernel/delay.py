@@ -1,0 +1,48 @@
+"""How a wait is made on the bus: permanent queues whose uniform TTLs grow by a quarter octave."""
+
+from bisect import bisect_right
+from datetime import timedelta
+from typing import Final
+
+from harebell.contract.names import DELAY, DUE
+from harebell.kernel.topology import UNLIMITED, Binding, Queue, Topology
+
+SHORTEST_MS: Final = 1_500
+LONGEST_MS: Final = 900_000  # what waits longer rests in PostgreSQL
+STEPS_PER_OCTAVE: Final = 4
+LONGEST_LEAD: Final = timedelta(seconds=2)  # before due, that a bundle may leave for its executor
+MARGIN: Final = LONGEST_LEAD + timedelta(milliseconds=150)  # 250 bundles leave a tier within 60 ms
+REACH: Final = timedelta(milliseconds=LONGEST_MS) + MARGIN
+
+
+def _tiers() -> tuple[int, ...]:
+    steps = (round(SHORTEST_MS * 2 ** (n / STEPS_PER_OCTAVE)) for n in range(64))
+    return (*(ms for ms in steps if ms < LONGEST_MS), LONGEST_MS)
+
+
+TIERS: Final = _tiers()  # milliseconds, ascending
+
+
+def tier_for(wait: timedelta) -> int | None:
+    """The longest tier that lets a message out at least MARGIN early; None: straight to due."""
+    ms = (wait - MARGIN) / timedelta(milliseconds=1)
+    place = bisect_right(TIERS, ms)
+    return TIERS[place - 1] if place else None
+
+
+def tier_queue(ms: int) -> str:
+    return f"{DELAY}.{ms}"
+
+
+def tier_key(ms: int) -> str:
+    return str(ms)
+
+
+def delay_topology() -> Topology:
+    """Never `x-expires`, never a message's own `expiration`: both lose or hold up messages."""
+    queues = tuple(
+        Queue(tier_queue(ms), dead_letter_exchange=DUE, ttl_ms=ms, delivery_limit=UNLIMITED)
+        for ms in TIERS
+    )
+    bindings = tuple(Binding(DELAY, tier_key(ms), tier_queue(ms)) for ms in TIERS)
+    return Topology(queues=queues, bindings=bindings)

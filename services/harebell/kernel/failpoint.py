@@ -1,0 +1,55 @@
+"""Named steps at which a test may kill, stop, delay or break a service; inert unless armed.
+
+`HAREBELL_FAILPOINT=ticker.before_commit:kill` - actions: kill, stop, raise, sleep=<seconds>.
+"""
+
+import asyncio
+import os
+import signal
+from dataclasses import dataclass
+
+from harebell.contract.errors import Malformed, Transient
+
+
+class Injected(Transient):
+    """Raised by an armed failpoint; whoever meets it treats it as any passing fault."""
+
+    code = "injected"
+
+
+@dataclass(frozen=True, slots=True)
+class Failpoint:
+    name: str
+    action: str
+    seconds: float = 0.0
+
+    @classmethod
+    def parse(cls, text: str) -> "Failpoint":
+        name, _, action = text.partition(":")
+        action, _, seconds = action.partition("=")
+        if not name or action not in {"kill", "stop", "raise", "sleep"}:
+            raise Malformed("must be like ticker.before_commit:kill", field="HAREBELL_FAILPOINT")
+        return cls(name, action, float(seconds or 0))
+
+
+_armed: Failpoint | None = None
+
+
+def arm(failpoint: Failpoint | None) -> None:
+    global _armed  # noqa: PLW0603  # one per process, set once at start
+    _armed = failpoint
+
+
+async def reach(name: str) -> None:
+    """Say that a named step is reached."""
+    if _armed is None or _armed.name != name:
+        return
+    match _armed.action:
+        case "kill":
+            os.kill(os.getpid(), signal.SIGKILL)
+        case "stop":
+            os.kill(os.getpid(), signal.SIGSTOP)
+        case "raise":
+            raise Injected(name)
+        case _:
+            await asyncio.sleep(_armed.seconds)

@@ -1,0 +1,81 @@
+"""Exchanges, queues and bindings as values: what is declared, and what it means."""
+
+from dataclasses import dataclass
+from enum import StrEnum
+from typing import Final
+
+POISON_LIMIT: Final = 50  # deliveries of one message; a restart of its consumer costs one
+UNLIMITED: Final = -1
+
+
+class ExchangeKind(StrEnum):
+    DIRECT = "direct"
+    TOPIC = "topic"
+
+
+class QueueKind(StrEnum):
+    """Quorum for whatever must not be lost; classic for copies that people look at."""
+
+    QUORUM = "quorum"
+    CLASSIC = "classic"
+
+
+@dataclass(frozen=True, slots=True)
+class Exchange:
+    name: str
+    kind: ExchangeKind
+
+
+@dataclass(frozen=True, slots=True)
+class Queue:
+    """Durable. What correctness needs is an argument here; what operators tune is a policy."""
+
+    name: str
+    kind: QueueKind = QueueKind.QUORUM
+    dead_letter_exchange: str | None = None
+    ttl_ms: int | None = None
+    delivery_limit: int | None = POISON_LIMIT
+    single_active_consumer: bool = False
+    max_length: int | None = None
+
+    def arguments(self) -> dict[str, str | int | bool]:
+        """The `x-` arguments of the declaration."""
+        arguments: dict[str, str | int | bool] = {"x-queue-type": self.kind.value}
+        if self.kind is QueueKind.QUORUM and self.delivery_limit is not None:
+            arguments["x-delivery-limit"] = self.delivery_limit
+        if self.dead_letter_exchange is not None:
+            arguments["x-dead-letter-exchange"] = self.dead_letter_exchange
+            if self.kind is QueueKind.QUORUM:
+                # any other way of dead-lettering loses confirmed messages with a killed broker
+                arguments["x-dead-letter-strategy"] = "at-least-once"
+                arguments["x-overflow"] = "reject-publish"
+        if self.ttl_ms is not None:
+            arguments["x-message-ttl"] = self.ttl_ms
+        if self.single_active_consumer:
+            arguments["x-single-active-consumer"] = True
+        if self.max_length is not None:
+            arguments["x-max-length"] = self.max_length
+        return arguments
+
+
+@dataclass(frozen=True, slots=True)
+class Binding:
+    exchange: str
+    routing_key: str
+    queue: str
+
+
+@dataclass(frozen=True, slots=True)
+class Topology:
+    """`a + b` is both. The order of queues is the order of declaring: targets before tiers."""
+
+    exchanges: tuple[Exchange, ...] = ()
+    queues: tuple[Queue, ...] = ()
+    bindings: tuple[Binding, ...] = ()
+
+    def __add__(self, other: "Topology") -> "Topology":
+        return Topology(
+            self.exchanges + other.exchanges,
+            self.queues + other.queues,
+            self.bindings + other.bindings,
+        )
