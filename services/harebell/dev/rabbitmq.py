@@ -1,0 +1,167 @@
+"""A private RabbitMQ node: every listener on loopback, its own epmd, its own user."""
+
+import os
+import shutil
+import socket
+from dataclasses import dataclass
+from pathlib import Path
+
+from harebell.dev import files
+from harebell.dev.daemon import Daemon
+from harebell.dev.errors import NotInstalled
+from harebell.dev.ports import LOOPBACK, is_free
+
+USER = "harebell"
+START_S = 90.0  # a node that recovers many quorum queues after a kill takes longer than a new one
+STOP_S = 30.0
+EPMD_START_S = 10.0
+EPMD_STOP_S = 2.0
+ANSWER_S = 1.0
+PLUGINS = "[rabbitmq_management,rabbitmq_prometheus].\n"
+
+# Debian's inner script: the one on PATH switches to the system's own user and data.
+SERVER = Path("/usr/lib/rabbitmq/bin/rabbitmq-server")
+
+CONFIGURATION = """\
+listeners.tcp.default = {host}:{ports.amqp}
+management.tcp.ip = {host}
+management.tcp.port = {ports.management}
+prometheus.tcp.ip = {host}
+prometheus.tcp.port = {ports.prometheus}
+default_user = {user}
+default_pass = {password}
+"""
+
+
+@dataclass(frozen=True, slots=True)
+class BrokerPorts:
+    amqp: int
+    management: int
+    prometheus: int
+    distribution: int
+    epmd: int
+
+
+class Broker:
+    """A RabbitMQ node of our own. Its ports and user are fixed here, so clients may come back."""
+
+    def __init__(self, root: Path, *, ports: BrokerPorts, password: str) -> None:
+        self.ports = ports
+        self.password = password
+        self._directory = root / "rabbitmq"
+        self._node = Daemon("rabbitmq", root)
+        self._epmd = Daemon("epmd", root)
+
+    @property
+    def amqp_url(self) -> str:
+        """Without a path, which every client reads as the virtual host `/`."""
+        return f"amqp://{USER}:{self.password}@{LOOPBACK}:{self.ports.amqp}"
+
+    @property
+    def management_url(self) -> str:
+        """The management UI and API; the login is the one of `amqp_url`."""
+        return f"http://{LOOPBACK}:{self.ports.management}"
+
+    @property
+    def prometheus_url(self) -> str:
+        return f"http://{LOOPBACK}:{self.ports.prometheus}/metrics"
+
+    @property
+    def daemons(self) -> tuple[Daemon, ...]:
+        return (self._node, self._epmd)
+
+    @property
+    def running(self) -> bool:
+        return self._node.process is not None
+
+    @property
+    def epmd_running(self) -> bool:
+        return self._epmd.process is not None
+
+    def start(self) -> None:
+        """Return when AMQP and the management API answer; the node's data is kept from last time.
+
+        RabbitMQ opens its AMQP listener last, when all plugins have started.
+        """
+        self._start_epmd()
+        if not self.running:
+            environment = self._prepare()
+            self._node.start([str(_program())], environment=environment, directory=self._directory)
+        self._node.await_ready(self._answers, limit=START_S)
+
+    def stop(self) -> None:
+        self._node.stop(grace=STOP_S)
+        self._epmd.stop(grace=EPMD_STOP_S)
+
+    def kill(self) -> None:
+        """Kill the node outright (-9) and leave epmd, as when the broker alone crashes."""
+        self._node.kill()
+
+    def discard(self) -> None:
+        """Kill all of it and delete its data."""
+        self._node.kill()
+        self._epmd.kill()
+        shutil.rmtree(self._directory, ignore_errors=True)
+
+    def _start_epmd(self) -> None:
+        if not self.epmd_running:
+            self._directory.mkdir(parents=True, exist_ok=True)
+            command = ["epmd", "-port", str(self.ports.epmd), "-address", LOOPBACK]
+            self._epmd.start(command, environment=_clean(), directory=self._directory)
+        self._epmd.await_ready(lambda: not is_free(self.ports.epmd), limit=EPMD_START_S)
+
+    def _prepare(self) -> dict[str, str]:
+        """Write the configuration and return the environment that names it."""
+        home = self._directory / "home"  # the cookie's place
+        home.mkdir(parents=True, exist_ok=True)
+        configuration = self._directory / "rabbitmq.conf"
+        plugins = self._directory / "enabled_plugins"
+        files.write(plugins, PLUGINS)
+        files.write(
+            configuration,
+            CONFIGURATION.format(
+                host=LOOPBACK, ports=self.ports, user=USER, password=self.password
+            ),
+        )
+        return _clean() | {
+            "HOME": str(home),
+            "detached": "1",  # the script becomes the node: one process to signal, not two
+            "ERL_EPMD_ADDRESS": LOOPBACK,
+            "ERL_EPMD_PORT": str(self.ports.epmd),
+            "RABBITMQ_CONF_ENV_FILE": "/dev/null",  # the system node's settings are not ours
+            "RABBITMQ_CONFIG_FILE": str(configuration),
+            "RABBITMQ_DIST_PORT": str(self.ports.distribution),
+            "RABBITMQ_ENABLED_PLUGINS_FILE": str(plugins),
+            "RABBITMQ_LOGS": "-",
+            "RABBITMQ_LOG_BASE": str(self._directory / "log"),
+            "RABBITMQ_MNESIA_BASE": str(self._directory / "data"),
+            "RABBITMQ_NODENAME": "harebell@localhost",
+            "RABBITMQ_PID_FILE": str(self._directory / "pid"),
+            "RABBITMQ_SERVER_ADDITIONAL_ERL_ARGS": (
+                "-kernel inet_dist_use_interface {" + LOOPBACK.replace(".", ",") + "}"
+            ),
+        }
+
+    def _answers(self) -> bool:
+        """Whether an AMQP greeting gets one back: `Connection.Start`, a method frame (type 1)."""
+        try:
+            with socket.create_connection((LOOPBACK, self.ports.amqp), ANSWER_S) as client:
+                client.sendall(b"AMQP\x00\x00\x09\x01")
+                return client.recv(1) == b"\x01"
+        except OSError:
+            return False
+
+
+def _program() -> Path:
+    if SERVER.exists():
+        return SERVER
+    found = shutil.which("rabbitmq-server")
+    if found is None:
+        raise NotInstalled("rabbitmq-server", "HAREBELL_AMQP_URL")
+    return Path(found)
+
+
+def _clean() -> dict[str, str]:
+    """No RABBITMQ_*, ERL_* or HOME of the caller's reaches our node."""
+    path = os.environ.get("PATH", os.defpath)
+    return {"PATH": f"{path}:/usr/sbin:/sbin", "LANG": "C.UTF-8"}
