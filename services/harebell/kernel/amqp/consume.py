@@ -68,9 +68,8 @@ class Delivery:
 
 def pause(tries: int) -> float:
     """Seconds before try `tries + 1`: doubling, spread, bounded."""
-    full = min(FIRST_PAUSE * 2 ** min(tries, 10), LONGEST_PAUSE)
-    share: float = random.uniform(0.5, 1.0)  # noqa: S311  # spread, not secrecy
-    return full * share
+    full = min(FIRST_PAUSE * 2.0 ** min(tries, 10), LONGEST_PAUSE)
+    return full * random.uniform(0.5, 1.0)  # noqa: S311  # spread, not secrecy
 
 
 class Settler:

@@ -1,1 +1,1 @@
-"""To be."""
+"""PostgreSQL, for services: connections, the tables, the ledger's SQL, migrations."""

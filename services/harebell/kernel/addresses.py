@@ -1,0 +1,135 @@
+"""Which IP addresses an http target may reach: judged at intake where literal, at connect always.
+
+Hosts are read with yarl, the parser that aiohttp connects by: a check that reads a URL otherwise
+than the connection does checks some other host.
+"""
+
+import re
+from collections.abc import Sequence
+from ipaddress import IPv4Address, IPv4Network, IPv6Address, IPv6Network
+from typing import Final, TypeAlias
+
+from yarl import URL
+
+from harebell.contract.errors import Malformed, PrivateAddress
+
+Address: TypeAlias = IPv4Address | IPv6Address
+Network: TypeAlias = IPv4Network | IPv6Network
+
+# IANA's special-purpose registries, spelled out: what `ipaddress` calls global moves with Python.
+_SPECIAL_V4: Final = tuple(
+    map(
+        IPv4Network,
+        (
+            *("0.0.0.0/8", "10.0.0.0/8", "100.64.0.0/10", "127.0.0.0/8", "169.254.0.0/16"),
+            *("172.16.0.0/12", "192.0.0.0/24", "192.0.2.0/24", "192.88.99.0/24"),
+            *("192.168.0.0/16", "198.18.0.0/15", "198.51.100.0/24", "203.0.113.0/24"),
+            *("224.0.0.0/4", "240.0.0.0/4"),
+        ),
+    )
+)
+_UNICAST_V6: Final = IPv6Network("2000::/3")
+_SPECIAL_V6: Final = tuple(
+    map(IPv6Network, ("2001::/23", "2001:db8::/32", "2002::/16", "3fff::/20"))
+)
+_LOW_32_BITS: Final = 0xFFFF_FFFF
+_EMBEDDING_V4: Final = (  # and by how many bits the IPv4 address is shifted
+    (IPv6Network("::ffff:0:0/96"), 0),  # IPv4-mapped
+    (IPv6Network("64:ff9b::/96"), 0),  # NAT64
+    (IPv6Network("2002::/16"), 80),  # 6to4
+)
+_LOOPBACK: Final = (IPv4Address("127.0.0.1"), IPv6Address("::1"))
+
+_NUMBER: Final = re.compile(r"0x[0-9a-f]*|[0-9]+", re.ASCII)
+_MAX_PARTS: Final = 4
+_MAX_OCTET: Final = 255
+
+
+def allowed(address: Address, networks: Sequence[Network]) -> bool:
+    """Global unicast is; anything else only inside one of `networks`."""
+    judged = _embedded(address) or address
+    if any(form in network for form in (address, judged) for network in networks):
+        return True
+    if isinstance(judged, IPv4Address):
+        return not any(judged in special for special in _SPECIAL_V4)
+    return judged in _UNICAST_V6 and not any(judged in special for special in _SPECIAL_V6)
+
+
+def literal_address(url: str | URL) -> Address | None:
+    """The host of `url` if it is an address in any spelling that a resolver takes for one."""
+    return _literal(_host(url))
+
+
+def check_url(url: str | URL, networks: Sequence[Network]) -> None:
+    """Raises `PrivateAddress` for a literal that is not allowed, `Malformed` for no URL at all.
+
+    Other names are judged at connect, by what they resolve to.
+    """
+    host = _host(url)
+    address = _literal(host)
+    if address is not None and not allowed(address, networks):
+        raise PrivateAddress(f"{address} is not a public address", field="url")
+    is_local = host == "localhost" or host.endswith(".localhost")
+    if is_local and not any(allowed(loopback, networks) for loopback in _LOOPBACK):
+        raise PrivateAddress(f"{host} is this machine, not a public address", field="url")
+
+
+def _embedded(address: Address) -> IPv4Address | None:
+    """The IPv4 address at which packets to this IPv6 address end."""
+    for network, shift in _EMBEDDING_V4:
+        if address in network:
+            return IPv4Address(int(address) >> shift & _LOW_32_BITS)
+    return None
+
+
+def _host(url: str | URL) -> str:
+    try:
+        host = URL(url).host
+    except ValueError as error:
+        raise Malformed(str(error), field="url", code="invalid_url") from None
+    if not host:
+        raise Malformed("has no host", field="url", code="invalid_url")
+    return host.rstrip(".").lower()
+
+
+def _literal(host: str) -> Address | None:
+    """Raises `Malformed` where one reader would see an address and another a name."""
+    if ":" in host:
+        return _ipv6(host.partition("%")[0])  # a zone says by which link, not to which address
+    if not _NUMBER.fullmatch(host.rpartition(".")[2]):
+        return None  # no top-level domain is a number
+    address = _ipv4(host.split("."))
+    if address is None:
+        raise Malformed(f"{host} is not an IPv4 address", field="url", code="invalid_url")
+    return address
+
+
+def _ipv6(text: str) -> IPv6Address:
+    try:
+        return IPv6Address(text)
+    except ValueError:
+        reason = f"{text} is not an IPv6 address"
+        raise Malformed(reason, field="url", code="invalid_url") from None
+
+
+def _ipv4(parts: Sequence[str]) -> IPv4Address | None:
+    """As inet_aton(3): one to four numbers, the last one filling the bytes that are left."""
+    numbers = [_number(part) for part in parts]
+    if None in numbers or len(numbers) > _MAX_PARTS:
+        return None
+    *octets, rest = (number for number in numbers if number is not None)
+    bits = 8 * (_MAX_PARTS - len(octets))
+    if rest >= 1 << bits or any(octet > _MAX_OCTET for octet in octets):
+        return None
+    return IPv4Address(int.from_bytes(bytes(octets)) << bits | rest)
+
+
+def _number(text: str) -> int | None:
+    if not _NUMBER.fullmatch(text):
+        return None
+    if text.startswith("0x"):
+        return int(text[2:] or "0", 16)
+    try:
+        return int(text, 8 if text.startswith("0") else 10)
+    except ValueError:
+        return None  # an 8 or 9 behind a leading zero

@@ -1,0 +1,103 @@
+"""Connections: pools whose settings keep a frozen client from holding anything up for long."""
+
+from collections.abc import AsyncIterator, Iterator
+from contextlib import asynccontextmanager, contextmanager
+from datetime import datetime
+from typing import Any, Final
+from urllib.parse import urlsplit, urlunsplit
+
+import asyncpg
+from sqlalchemy.ext.asyncio import AsyncEngine, create_async_engine
+
+from harebell.contract.errors import DatabaseUnavailable
+
+CONNECT_TIMEOUT: Final = 5.0  # seconds
+COMMAND_TIMEOUT: Final = 12.0  # seconds; above statement_timeout, for a connection gone silent
+POOL_SIZE: Final = 8
+
+# Plans: a new day's partition has no statistics, and a custom plan over months of partitions
+# costs more than the statement. Timeouts: what a frozen service holds falls by itself.
+HOT: Final = {
+    "plan_cache_mode": "force_generic_plan",
+    "enable_hashjoin": "off",
+    "enable_mergejoin": "off",
+}
+BOUNDS: Final = {
+    "idle_in_transaction_session_timeout": "10s",
+    "lock_timeout": "3s",
+    "statement_timeout": "10s",
+    "tcp_user_timeout": "10s",
+    "timezone": "UTC",
+}
+
+_PASSING: Final = (
+    asyncpg.PostgresConnectionError,
+    asyncpg.InterfaceError,
+    asyncpg.OperatorInterventionError,
+    asyncpg.InsufficientResourcesError,
+    asyncpg.TransactionRollbackError,  # deadlocks and serialization failures
+    asyncpg.LockNotAvailableError,
+    asyncpg.IdleInTransactionSessionTimeoutError,
+    OSError,
+    TimeoutError,
+)
+
+
+@contextmanager
+def passing_faults() -> Iterator[None]:
+    """Raises `DatabaseUnavailable` for whatever may be over at the next try."""
+    try:
+        yield
+    except _PASSING as error:
+        raise DatabaseUnavailable(str(error) or type(error).__name__) from error
+
+
+def plain_url(url: str) -> str:
+    """`postgresql+asyncpg://` and `postgres://` as the driver takes it."""
+    parts = urlsplit(url)
+    return urlunsplit(parts._replace(scheme="postgresql"))
+
+
+@asynccontextmanager
+async def open_pool(
+    url: str, *, name: str, hot: bool = True, size: int = POOL_SIZE
+) -> AsyncIterator[asyncpg.Pool]:
+    """Connections are made when they are needed, so a service starts without its database."""
+    settings = {**BOUNDS, **(HOT if hot else {}), "application_name": name}
+    pool = asyncpg.create_pool(
+        plain_url(url),
+        min_size=0,
+        max_size=size,
+        timeout=CONNECT_TIMEOUT,
+        command_timeout=COMMAND_TIMEOUT,
+        server_settings=settings,
+    )
+    with passing_faults():
+        await pool
+    try:
+        yield pool
+    finally:
+        pool.terminate()
+
+
+def open_engine(url: str, *, name: str) -> AsyncEngine:
+    """For what is not hot: SQLAlchemy Core over the tables of `tables.py`."""
+    return create_async_engine(
+        plain_url(url).replace("postgresql://", "postgresql+asyncpg://", 1),
+        pool_size=POOL_SIZE,
+        max_overflow=0,
+        pool_timeout=CONNECT_TIMEOUT,
+        pool_pre_ping=True,
+        connect_args={
+            "timeout": CONNECT_TIMEOUT,
+            "command_timeout": COMMAND_TIMEOUT,
+            "server_settings": {**BOUNDS, "application_name": name},
+        },
+    )
+
+
+async def database_time(pool: asyncpg.Pool) -> datetime:
+    with passing_faults():
+        told: Any = await pool.fetchval("SELECT clock_timestamp()")
+    assert isinstance(told, datetime)  # noqa: S101  # for the type checker
+    return told

@@ -1,0 +1,154 @@
+"""The tables as SQLAlchemy sees them: the schema that migrations build, for queries."""
+
+from sqlalchemy import (
+    Column,
+    DateTime,
+    Double,
+    Integer,
+    LargeBinary,
+    MetaData,
+    SmallInteger,
+    Table,
+    Text,
+    Uuid,
+)
+from sqlalchemy.dialects.postgresql import ARRAY, JSON, JSONB
+
+metadata = MetaData()
+_instant = DateTime(timezone=True)
+
+schedules = Table(  # what users define; seldom written, so it may have many indexes
+    "schedules",
+    metadata,
+    Column("id", Uuid, primary_key=True),
+    Column("tenant", Text, nullable=False),
+    Column("key", Text),
+    Column("name", Text),
+    Column("owner", Text),
+    Column("class", Text, nullable=False),
+    Column("priority", SmallInteger, nullable=False),
+    Column("pool", Text, nullable=False),
+    Column("tags", ARRAY(Text), nullable=False),
+    Column("metadata", JSONB, nullable=False),
+    Column("version", Integer, nullable=False),
+    Column("created_at", _instant, nullable=False),
+    Column("updated_at", _instant, nullable=False),
+    Column("actor", Text),
+)
+
+schedule_versions = Table(  # immutable: a ticket can be made again from it alone
+    "schedule_versions",
+    metadata,
+    Column("schedule_id", Uuid, primary_key=True),
+    Column("version", Integer, primary_key=True),
+    Column("definition", JSON, nullable=False),  # as submitted, defaults filled in
+    Column("work", JSON, nullable=False),  # what its tickets carry
+    Column("fingerprint", Text, nullable=False),
+    Column("accepted_at", _instant, nullable=False),
+    Column("effective_at", _instant, nullable=False),
+    Column("actor", Text),
+)
+
+schedule_state = Table(  # narrow; written on every run
+    "schedule_state",
+    metadata,
+    Column("schedule_id", Uuid, primary_key=True),
+    Column("version", Integer, nullable=False),
+    Column("state", Text, nullable=False),
+    Column("reason", Text),  # of parked, or the note of who paused or cancelled it
+    Column("next_at", _instant),  # when a ticker must look again; null: never by itself
+    Column("planned_to", _instant, nullable=False),  # every instant up to here has been decided
+    Column("dispatched", Integer, nullable=False),  # runs that count towards `times`
+    Column("open_runs", ARRAY(_instant), nullable=False),  # handed over, not known to have ended
+)
+
+commands = Table(  # what was answered, so that a repeat gets the first answer
+    "commands",
+    metadata,
+    Column("tenant", Text, primary_key=True),
+    Column("request_id", Text, primary_key=True),
+    Column("item", Integer, primary_key=True),
+    Column("answer", JSON, nullable=False),
+    Column("created_at", _instant, nullable=False),
+)
+
+runs = Table(  # the ledger: what was owed, and what became of it; partitioned by day
+    "runs",
+    metadata,
+    Column("scheduled_for", _instant, primary_key=True),
+    Column("schedule_id", Uuid, primary_key=True),
+    Column("tenant", Text, nullable=False),
+    Column("version", Integer, nullable=False),
+    Column("override", JSON),
+    Column("seq", Integer, nullable=False),
+    Column("series", Integer, nullable=False),
+    Column("pool", Text, nullable=False),
+    Column("lane", Text, nullable=False),
+    Column("priority", SmallInteger, nullable=False),
+    Column("origin", Text),  # null: its timetable; trigger
+    Column("state", Text, nullable=False),
+    Column("reason", Text),
+    Column("due_at", _instant, nullable=False),
+    Column("expires_at", _instant),
+    Column("attempt", Integer, nullable=False),
+    Column("next_attempt_at", _instant),
+    Column("lease_holder", Text),
+    Column("lease_until", _instant),
+    Column("lease_seconds", Double),  # how long each renewal holds
+    Column("stop_requested_at", _instant),
+    Column("staged_at", _instant),
+    Column("started_at", _instant),
+    Column("finished_at", _instant),
+    Column("outcome", Text),
+    Column("range_until", _instant),  # of a row that stands for several skipped instants
+    Column("range_count", Integer),
+)
+
+attempts = Table(  # append-only; one row a try
+    "attempts",
+    metadata,
+    Column("scheduled_for", _instant, primary_key=True),
+    Column("schedule_id", Uuid, primary_key=True),
+    Column("series", Integer, primary_key=True),
+    Column("number", Integer, primary_key=True),
+    Column("worker", Text),
+    Column("started_at", _instant),
+    Column("finished_at", _instant, nullable=False),
+    Column("outcome", Text, nullable=False),
+    Column("error_code", Text),
+    Column("error", Text),
+    Column("http_status", SmallInteger),
+    Column("duration_ms", Double),
+    Column("result", Text),
+)
+
+dead_letters = Table(
+    "dead_letters",
+    metadata,
+    Column("id", Uuid, primary_key=True),
+    Column("tenant", Text),
+    Column("kind", Text, nullable=False),  # run, message
+    Column("schedule_id", Uuid),
+    Column("scheduled_for", _instant),
+    Column("series", Integer),
+    Column("key", Text),
+    Column("reason", Text, nullable=False),
+    Column("error_code", Text),
+    Column("error", Text),
+    Column("attempts", Integer, nullable=False),
+    Column("dead_at", _instant, nullable=False),
+    Column("state", Text, nullable=False),  # open, replayed, dropped
+    Column("story", JSONB, nullable=False),  # the whole DeadRun or DeadMessage, but for the body
+    Column("body", LargeBinary),  # of a message
+    Column("first_id", Uuid),  # the dead letter of the run's first series
+)
+
+replays = Table(
+    "replays",
+    metadata,
+    Column("dead_letter_id", Uuid, primary_key=True),
+    Column("series", Integer, nullable=False),  # the one it began
+    Column("actor", Text),
+    Column("note", Text),
+    Column("replayed_at", _instant, nullable=False),
+)

@@ -1,0 +1,189 @@
+"""How a service lives: settings, parts opened in order, loops, a stop that loses nothing."""
+
+import asyncio
+import signal
+import socket
+import sys
+from collections.abc import AsyncIterator, Awaitable, Callable, Coroutine, Mapping, Sequence
+from contextlib import asynccontextmanager
+from dataclasses import dataclass, field
+from typing import Any, Final, TypeVar
+
+import asyncpg
+import structlog
+import uvloop
+from aio_pika.abc import AbstractConnection
+
+from harebell.client.connection import Link, connect
+from harebell.contract import __version__
+from harebell.contract.errors import HarebellError, Malformed, Transient
+from harebell.kernel import failpoint, logs
+from harebell.kernel.amqp.consume import Settler, pause
+from harebell.kernel.amqp.declare import check, declare
+from harebell.kernel.amqp.publish import Publisher
+from harebell.kernel.bus import SYSTEM
+from harebell.kernel.clock import Clock, monotonic
+from harebell.kernel.db.engine import database_time, open_pool
+from harebell.kernel.health import Health, serve_health
+from harebell.kernel.settings import ServiceSettings
+from harebell.kernel.topology import Topology
+
+WRONG_USAGE: Final = 2
+DECLARE_AGAIN: Final = 2.0  # seconds; connections that open together declare once
+
+S = TypeVar("S", bound=ServiceSettings)
+T = TypeVar("T")
+log = structlog.get_logger()
+
+
+@dataclass(slots=True)
+class Parts:
+    """What every service is made of."""
+
+    role: str
+    settings: ServiceSettings
+    topology: Topology
+    stop: asyncio.Event
+    health: Health
+    pool: asyncpg.Pool
+    clock: Clock
+    publisher: Publisher
+    settler: Settler
+    _declaring: asyncio.Lock = field(default_factory=asyncio.Lock)
+    _declared_at: float = float("-inf")
+
+    async def connect(self) -> AbstractConnection:
+        """A connection to consume on, the topology declared; raises `BrokerUnavailable`."""
+        connection = await connect(
+            self.settings.amqp_url.get_secret_value(),
+            name=f"{self.settings.name} consumes",
+            properties=properties(self.role, self.settings.name),
+        )
+        async with self._declaring:
+            if monotonic() - self._declared_at > DECLARE_AGAIN:
+                await self._declare(connection)
+                self._declared_at = monotonic()
+        return connection
+
+    async def _declare(self, connection: AbstractConnection) -> None:
+        if self.settings.topology == "declare":
+            await declare(connection, self.topology)
+        elif problems := await check(connection, self.topology):
+            raise Malformed("; ".join(problems), field="HAREBELL_TOPOLOGY", code="topology")
+
+
+def properties(role: str, name: str) -> dict[str, str]:
+    """What the management UI shows of a connection."""
+    return {
+        "product": "Harebell",
+        "version": __version__,
+        "service": role,
+        "instance": name,
+        "host": socket.gethostname(),
+    }
+
+
+@asynccontextmanager
+async def open_parts(
+    settings: ServiceSettings, role: str, stop: asyncio.Event, *, topology: Topology = SYSTEM
+) -> AsyncIterator[Parts]:
+    """Waits, answering health checks, until the broker and the database are there."""
+    health = Health()
+    link = Link(
+        settings.amqp_url.get_secret_value(),
+        name=f"{settings.name} publishes",
+        properties=properties(role, settings.name),
+    )
+    async with (
+        serve_health(health, settings.http_host, settings.http_port),
+        open_pool(settings.database_url.get_secret_value(), name=settings.name) as pool,
+    ):
+        clock = Clock(lambda: database_time(pool))
+        publisher = Publisher(link)
+        parts = Parts(
+            role, settings, topology, stop, health, pool, clock, publisher,
+            Settler(publisher, clock),
+        )  # fmt: skip
+        try:
+            await patiently(stop, clock.refresh)
+            connection = await patiently(stop, parts.connect)
+            if connection is not None:
+                await connection.close()
+            await patiently(stop, link.open)
+            health.check("broker", lambda: link.is_open)
+            log.info("started", version=__version__)
+            yield parts
+            log.info("stopped")
+        finally:
+            await link.close()
+
+
+async def patiently(stop: asyncio.Event, call: Callable[[], Awaitable[T]]) -> T | None:
+    """Until it succeeds, or None when stopped first."""
+    tries = 0
+    while not stop.is_set():
+        try:
+            return await call()
+        except Transient as error:
+            log.warning("waiting", error=error.code, reason=error.reason)
+            await asyncio.sleep(pause(tries))
+            tries += 1
+    return None
+
+
+async def run_until(
+    stop: asyncio.Event,
+    *,
+    consuming: Sequence[Coroutine[Any, Any, None]],
+    background: Sequence[Coroutine[Any, Any, None]],
+) -> None:
+    """Consumers end by themselves after `stop`; then the background is cancelled.
+
+    A loop that fails takes the service down: its supervisor starts it afresh.
+    """
+    foreground = [asyncio.create_task(work) for work in consuming]
+    loops = [asyncio.create_task(work) for work in background]
+    stopping = asyncio.create_task(stop.wait())
+    try:
+        await asyncio.wait([stopping, *foreground, *loops], return_when=asyncio.FIRST_COMPLETED)
+        stop.set()
+        await asyncio.gather(*foreground)
+    finally:
+        for task in (stopping, *loops, *foreground):
+            task.cancel()
+        ended = await asyncio.gather(*loops, return_exceptions=True)
+    for result in ended:
+        if isinstance(result, Exception):
+            raise result
+
+
+def start(
+    settings_class: type[S],
+    role: str,
+    serve: Callable[[S, asyncio.Event], Coroutine[Any, Any, None]],
+    environ: Mapping[str, str],
+) -> None:
+    """The whole of a `__main__`."""
+    try:
+        settings = settings_class.load(environ)
+        armed = failpoint.Failpoint.parse(settings.failpoint) if settings.failpoint else None
+    except Malformed as error:
+        sys.stderr.write(f"{error.field}: {error.reason}\n")
+        sys.exit(WRONG_USAGE)
+    logs.configure(settings, role)
+    failpoint.arm(armed)
+
+    async def main() -> None:
+        loop = asyncio.get_running_loop()
+        if eager := getattr(asyncio, "eager_task_factory", None):
+            loop.set_task_factory(eager)
+        stop = asyncio.Event()
+        for name in (signal.SIGTERM, signal.SIGINT):
+            loop.add_signal_handler(name, stop.set)
+        await serve(settings, stop)
+
+    try:
+        uvloop.run(main())
+    except HarebellError as error:
+        log.error("ended", error=error.code, reason=error.reason)  # noqa: TRY400  # said in full
+        sys.exit(1)

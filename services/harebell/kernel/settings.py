@@ -1,0 +1,107 @@
+"""The only shape of configuration: `HAREBELL_*`, read once at start, wrong names refused."""
+
+from collections.abc import Mapping
+from datetime import timedelta
+from ipaddress import IPv4Network, IPv6Network, ip_network
+from pathlib import Path
+from typing import Annotated, ClassVar, Final, Literal, Self
+
+from pydantic import BeforeValidator, Field, SecretStr, ValidationError
+from pydantic_settings import BaseSettings, NoDecode, SettingsConfigDict
+
+from harebell.contract.errors import Malformed
+from harebell.contract.scalars import Duration, PoolName
+from harebell.contract.schedule import DEFAULT_POOL
+
+PREFIX: Final = "HAREBELL_"
+FILE_SUFFIX: Final = "_FILE"  # HAREBELL_AMQP_URL_FILE names a file that holds the value
+# Of the command line and the local stack; a service that meets them ignores them.
+FOREIGN: Final = frozenset({"TENANT", "TIMEOUT", "OUTPUT", "ROLE_PASSWORD"})
+
+Network = IPv4Network | IPv6Network
+
+
+def _networks(value: object) -> object:
+    if isinstance(value, str):
+        return tuple(ip_network(part.strip()) for part in value.split(",") if part.strip())
+    return value
+
+
+class ServiceSettings(BaseSettings):
+    """What every service can be told."""
+
+    model_config = SettingsConfigDict(env_prefix=PREFIX, frozen=True, extra="ignore")
+    _classes: ClassVar[list[type["ServiceSettings"]]] = []
+
+    amqp_url: SecretStr
+    database_url: SecretStr
+    name: str = "harebell"  # of this instance, unique among its kind
+    http_host: str = "127.0.0.1"  # where health and metrics answer
+    http_port: Annotated[int, Field(ge=0, le=65535)] = 0  # 0: any free one
+    log_level: Literal["debug", "info", "warning", "error"] = "info"
+    log_format: Literal["json", "text"] = "json"
+    topology: Literal["declare", "check"] = "declare"
+    failpoint: str | None = None  # tests only: ticker.before_commit:kill
+
+    def __init_subclass__(cls, **kwargs: object) -> None:
+        super().__init_subclass__(**kwargs)  # type: ignore[arg-type]  # pydantic's own keywords
+        ServiceSettings._classes.append(cls)
+
+    @classmethod
+    def load(cls, environ: Mapping[str, str]) -> Self:
+        """Raises `Malformed` with the variable's name."""
+        known = set().union(*(c.model_fields for c in (ServiceSettings, *cls._classes)))
+        values: dict[str, str] = {}
+        for variable, value in environ.items():
+            name = variable.removeprefix(PREFIX)
+            if name == variable or name in FOREIGN:
+                continue
+            field = name.removesuffix(FILE_SUFFIX).lower()
+            if field not in known:
+                raise Malformed("there is no such setting", field=variable, code="unknown_setting")
+            is_file = name.endswith(FILE_SUFFIX)
+            values[field] = Path(value).read_text().strip() if is_file else value
+        try:
+            return cls.model_validate(values)
+        except ValidationError as error:
+            first = error.errors(include_url=False)[0]
+            variable = PREFIX + str(first["loc"][0]).upper()
+            raise Malformed(first["msg"], field=variable, code="invalid_setting") from None
+
+
+class TargetSettings(ServiceSettings):
+    """Who looks at HTTP targets."""
+
+    # private addresses that HTTP targets may reach: 10.1.0.0/16,127.0.0.0/8
+    allowed_networks: Annotated[tuple[Network, ...], NoDecode, BeforeValidator(_networks)] = ()
+
+
+class IntakeSettings(TargetSettings):
+    pass
+
+
+class TickerSettings(ServiceSettings):
+    """`horizon` should lie just above a delay tier plus its margin."""
+
+    horizon: Duration = timedelta(seconds=84)  # how far ahead runs are staged into the broker
+    staging_batch: Annotated[int, Field(ge=1, le=10_000)] = 1_000  # schedules a pass
+
+
+class DispatcherSettings(ServiceSettings):
+    bundle_max: Annotated[int, Field(ge=1, le=200)] = 20  # tickets in one work message
+
+
+class ExecutorSettings(TargetSettings):
+    """Slots are attempts running at once, by lane."""
+
+    pool: PoolName = DEFAULT_POOL
+    slots_high: Annotated[int, Field(ge=1, le=10_000)] = 40
+    slots_normal: Annotated[int, Field(ge=1, le=10_000)] = 40
+    slots_low: Annotated[int, Field(ge=1, le=10_000)] = 20
+    lease: Duration = timedelta(seconds=15)
+    lease_critical: Duration = timedelta(seconds=5)
+    grace: Duration = timedelta(seconds=25)  # for attempts in flight when stopped
+
+
+class InspectorSettings(ServiceSettings):
+    pass
