@@ -1,0 +1,136 @@
+"""The private servers answer, survive being killed, and leave nothing behind."""
+
+import base64
+import json
+import tempfile
+from collections.abc import AsyncIterator, Iterator
+from http.client import HTTPConnection
+from pathlib import Path
+from urllib.parse import urlsplit
+
+import aio_pika
+import asyncpg
+import pytest
+
+from harebell.dev.processes import tree
+from harebell.dev.servers import PrivateServers
+
+pytestmark = [pytest.mark.broker, pytest.mark.postgres]
+
+
+@pytest.fixture(scope="module")
+def servers() -> Iterator[PrivateServers]:
+    with tempfile.TemporaryDirectory() as directory:
+        servers = PrivateServers(Path(directory))
+        servers.start()
+        yield servers
+        servers.discard()
+
+
+@pytest.fixture
+async def database(servers: PrivateServers) -> AsyncIterator[asyncpg.Connection]:
+    connection = await asyncpg.connect(servers.database_url)
+    yield connection
+    await connection.close()
+
+
+async def test_a_confirmed_message_outlives_the_killed_broker(servers: PrivateServers) -> None:
+    async with await aio_pika.connect(servers.amqp_url) as connection:
+        channel = await connection.channel()
+        await channel.declare_queue("kept", durable=True)
+        message = aio_pika.Message(b"[1]", delivery_mode=aio_pika.DeliveryMode.PERSISTENT)
+        await channel.default_exchange.publish(message, "kept")
+
+        servers.broker.kill()
+    servers.broker.start()
+
+    async with await aio_pika.connect(servers.amqp_url) as connection:
+        queue = await (await connection.channel()).get_queue("kept")
+        received = await queue.get(no_ack=True)
+    assert received.body == b"[1]"
+
+
+def test_the_management_api_takes_the_login_of_the_amqp_url(servers: PrivateServers) -> None:
+    login = urlsplit(servers.amqp_url)
+    token = base64.b64encode(f"{login.username}:{login.password}".encode()).decode()
+    connection = HTTPConnection(urlsplit(servers.management_url).netloc, timeout=5)
+
+    connection.request("GET", "/api/whoami", headers={"Authorization": f"Basic {token}"})
+    answer = json.load(connection.getresponse())
+    connection.close()
+
+    assert answer["name"] == login.username
+    assert "administrator" in answer["tags"]
+
+
+async def test_the_database_is_durable_and_counts_statements(
+    database: asyncpg.Connection,
+) -> None:
+    settings = {
+        name: await database.fetchval(f"SHOW {name}")
+        for name in ("fsync", "synchronous_commit", "listen_addresses")
+    }
+    counted = await database.fetchval("SELECT count(*) FROM pg_stat_statements")
+
+    assert settings == {"fsync": "on", "synchronous_commit": "on", "listen_addresses": "127.0.0.1"}
+    assert counted > 0
+
+
+async def test_committed_rows_outlive_the_killed_database(servers: PrivateServers) -> None:
+    connection = await asyncpg.connect(servers.database_url)
+    await connection.execute("CREATE TABLE kept AS SELECT 42 AS answer")
+    servers.database.kill()
+    connection.terminate()
+
+    servers.database.start()
+    connection = await asyncpg.connect(servers.database_url)
+    answer = await connection.fetchval("SELECT answer FROM kept")
+    await connection.close()
+
+    assert answer == 42
+
+
+def test_every_listener_is_on_loopback(servers: PrivateServers) -> None:
+    daemons = (*servers.broker.daemons, *servers.database.daemons)
+    pids = {daemon.process.pid for daemon in daemons if daemon.process}
+
+    assert pids
+    assert {address for pid in pids for address in _listening(pid)} <= {"0100007F", _LOOPBACK_6}
+
+
+def test_another_object_finds_the_running_servers_again(servers: PrivateServers) -> None:
+    before = [daemon.process for daemon in servers.broker.daemons]
+
+    again = PrivateServers(servers.root)
+    again.start()
+
+    assert [daemon.process for daemon in again.broker.daemons] == before
+    assert again.amqp_url == servers.amqp_url
+
+
+def test_stopping_leaves_no_process_and_keeps_the_data(servers: PrivateServers) -> None:
+    daemons = (*servers.broker.daemons, *servers.database.daemons)
+    families = [process for d in daemons if d.process for process in tree(d.process)]
+    place = servers.database.directory
+
+    servers.stop()
+
+    assert len(families) > len(daemons)
+    assert [process for process in families if process.alive] == []
+    assert (place / "data" / "PG_VERSION").exists()
+
+
+_LOOPBACK_6 = "00000000000000000000000001000000"
+_LISTENING = "0A"
+
+
+def _listening(pid: int) -> set[str]:
+    """The addresses, as the kernel writes them, of the listening sockets of one process."""
+    held = {str(link.readlink()) for link in Path(f"/proc/{pid}/fd").iterdir()}
+    found = set()
+    for table in ("tcp", "tcp6"):
+        for line in Path(f"/proc/net/{table}").read_text().splitlines()[1:]:
+            fields = line.split()
+            if fields[3] == _LISTENING and f"socket:[{fields[9]}]" in held:
+                found.add(fields[1].partition(":")[0])
+    return found
