@@ -1,1 +1,31 @@
 """The light client: publish schedule events, ask what became of them. No database."""
+
+from harebell.client.client import Harebell, View
+from harebell.contract.answers import DlqAnswer, Refusal, RunAnswer, ScheduleAnswer
+from harebell.contract.commands import SchedulePut
+from harebell.contract.errors import (
+    AnswerTimeout,
+    BrokerUnavailable,
+    HarebellError,
+    Malformed,
+    NotAllowed,
+    Refused,
+    Unroutable,
+)
+
+__all__ = [
+    "AnswerTimeout",
+    "BrokerUnavailable",
+    "DlqAnswer",
+    "Harebell",
+    "HarebellError",
+    "Malformed",
+    "NotAllowed",
+    "Refusal",
+    "Refused",
+    "RunAnswer",
+    "ScheduleAnswer",
+    "SchedulePut",
+    "Unroutable",
+    "View",
+]

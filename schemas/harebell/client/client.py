@@ -1,0 +1,173 @@
+"""Harebell, as another service sees it: put schedules, steer them, ask what became of them.
+
+Every call is one question with one answer, in time or with a typed error: `Refused` (Harebell says
+no), `Malformed` (not sent), `Unroutable` (no Harebell there), `NotAllowed`, `BrokerUnavailable` or
+`AnswerTimeout` (the outcome is unknown; asking again with the same `request_id` is safe).
+"""
+
+import socket
+from collections.abc import AsyncIterator, Iterable, Mapping, Sequence
+from contextlib import asynccontextmanager
+from typing import Any, Final, Self, TypeAlias, Unpack
+from uuid import UUID
+
+from harebell.client.connection import Link
+from harebell.client.correspondence import Correspondence, Courier
+from harebell.client.replies import one, several
+from harebell.client.requests import (
+    ByName,
+    DeadLetterFilter,
+    Order,
+    RunFilter,
+    Schedule,
+    ScheduleFilter,
+    check_size,
+    login_of,
+    schedule_bytes,
+)
+from harebell.contract import __version__
+from harebell.contract.answers import DlqAnswer, One, Page, Refusal, RunAnswer, ScheduleAnswer
+from harebell.contract.codec import encode
+from harebell.contract.commands import COMMANDS as COMMAND_MODELS
+from harebell.contract.commands import MAX_DLQ_IDS
+from harebell.contract.message import parse
+from harebell.contract.names import COMMANDS, QUERIES
+from harebell.contract.queries import MAX_PAGE
+from harebell.contract.queries import QUERIES as QUERY_MODELS
+
+DEFAULT_TENANT: Final = "default"
+DEFAULT_TIMEOUT: Final = 10.0  # seconds, from the call to its answer
+
+View: TypeAlias = dict[str, Any]  # a row as Harebell shows it; fields may be added
+
+
+class Harebell:
+    """A client of one tenant. Safe to use from many tasks at once."""
+
+    def __init__(self, courier: Courier, *, tenant: str = DEFAULT_TENANT) -> None:
+        self._courier = courier
+        self._tenant = tenant
+
+    @classmethod
+    @asynccontextmanager
+    async def connect(
+        cls,
+        url: str,
+        *,
+        tenant: str = DEFAULT_TENANT,
+        timeout: float = DEFAULT_TIMEOUT,  # noqa: ASYNC109  # of every call, not of connecting
+        name: str = "harebell-client",
+    ) -> AsyncIterator[Self]:
+        """Raises `BrokerUnavailable`. A login in the URL is the actor that Harebell records."""
+        login = login_of(url)
+        host = socket.gethostname()
+        properties = {"service": name, "version": __version__, "host": host}
+        link = Link(url, name=f"{name}@{host}", properties=properties)
+        await link.open()
+        try:
+            yield cls(Correspondence(link, timeout=timeout, login=login), tenant=tenant)
+        finally:
+            await link.close()
+
+    async def put(self, schedule: Schedule) -> ScheduleAnswer:
+        """Create or replace a schedule; the answer says that it is stored and when it runs."""
+        body = check_size(schedule_bytes(schedule))
+        return one(ScheduleAnswer, await self._ask(COMMANDS, "schedule.put", body))
+
+    async def put_many(self, schedules: Sequence[Schedule]) -> list[ScheduleAnswer | Refusal]:
+        """Up to 500 in one message, applied in order; a refused one does not stop the others."""
+        if not schedules:
+            return []
+        body = check_size(b"[" + b",".join(map(schedule_bytes, schedules)) + b"]")
+        answer = await self._ask(COMMANDS, "schedule.put", body)
+        return several(ScheduleAnswer, answer, expected=len(schedules))
+
+    async def pause(self, **order: Unpack[Order]) -> ScheduleAnswer:
+        return one(ScheduleAnswer, await self._command("schedule.pause", order))
+
+    async def resume(self, **order: Unpack[Order]) -> ScheduleAnswer:
+        return one(ScheduleAnswer, await self._command("schedule.resume", order))
+
+    async def cancel(self, **order: Unpack[Order]) -> ScheduleAnswer:
+        return one(ScheduleAnswer, await self._command("schedule.cancel", order))
+
+    async def trigger(self, **order: Unpack[Order]) -> ScheduleAnswer:
+        """One run now, beside the timetable; `run_id` of the answer names it."""
+        return one(ScheduleAnswer, await self._command("schedule.trigger", order))
+
+    async def cancel_run(
+        self, run_id: str, *, note: str | None = None, request_id: str | None = None
+    ) -> RunAnswer:
+        """A run that has not started will not; `status` is `in_flight` when it had."""
+        fields = {"run_id": run_id, "note": note, "request_id": request_id}
+        return one(RunAnswer, await self._command("run.cancel", fields))
+
+    async def schedule(self, **name: Unpack[ByName]) -> View:
+        return await self._view("schedule.get", name)
+
+    def schedules(
+        self, *, limit: int | None = None, **only: Unpack[ScheduleFilter]
+    ) -> AsyncIterator[View]:
+        """All of them, page by page, or the first `limit`."""
+        return self._rows("schedule.list", only, limit)
+
+    async def run(self, run_id: str) -> View:
+        """A run and its attempts."""
+        return await self._view("run.get", {"run_id": run_id})
+
+    def runs(self, *, limit: int | None = None, **only: Unpack[RunFilter]) -> AsyncIterator[View]:
+        """Newest first."""
+        return self._rows("run.list", only, limit)
+
+    async def dead_letter(self, id: UUID | str) -> View:  # noqa: A002  # the field's name
+        """One, with its whole story."""
+        return await self._view("dlq.show", {"id": id})
+
+    def dead_letters(
+        self, *, limit: int | None = None, **only: Unpack[DeadLetterFilter]
+    ) -> AsyncIterator[View]:
+        """Newest first."""
+        return self._rows("dlq.list", only, limit)
+
+    async def replay(self, ids: Iterable[UUID | str], *, note: str | None = None) -> DlqAnswer:
+        """Run each again, as a new series of the same run; the answer has what became of each."""
+        return await self._in_portions("dlq.replay", list(ids), note)
+
+    async def drop(self, ids: Iterable[UUID | str], *, note: str | None = None) -> DlqAnswer:
+        """Take each off the desk; the record stays."""
+        return await self._in_portions("dlq.drop", list(ids), note)
+
+    async def _in_portions(self, verb: str, ids: list[UUID | str], note: str | None) -> DlqAnswer:
+        results: dict[str, str] = {}
+        for start in range(0, len(ids), MAX_DLQ_IDS):
+            portion = {"ids": ids[start : start + MAX_DLQ_IDS], "note": note}
+            results |= one(DlqAnswer, await self._command(verb, portion)).results
+        return DlqAnswer(results=results)
+
+    async def _command(self, verb: str, fields: Mapping[str, object]) -> bytes:
+        return await self._ask(COMMANDS, verb, encode(parse(COMMAND_MODELS[verb], fields)))
+
+    async def _query(self, verb: str, fields: Mapping[str, object]) -> bytes:
+        return await self._ask(QUERIES, verb, encode(parse(QUERY_MODELS[verb], fields)))
+
+    async def _view(self, verb: str, fields: Mapping[str, object]) -> View:
+        item: View = one(One, await self._query(verb, fields)).item
+        return item
+
+    async def _rows(
+        self, verb: str, only: Mapping[str, object], limit: int | None
+    ) -> AsyncIterator[View]:
+        after: str | None = None
+        left = limit
+        while left is None or left > 0:
+            size = MAX_PAGE if left is None else min(left, MAX_PAGE)
+            page = one(Page, await self._query(verb, {**only, "limit": size, "after": after}))
+            for item in page.items:
+                yield item
+            if page.next is None:
+                return
+            after = page.next
+            left = None if left is None else left - len(page.items)
+
+    async def _ask(self, exchange: str, verb: str, body: bytes) -> bytes:
+        return await self._courier.ask(exchange, self._tenant, verb, body)

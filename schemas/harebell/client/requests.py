@@ -1,0 +1,80 @@
+"""What may be asked, as keyword arguments, and the bytes it becomes."""
+
+from collections.abc import Mapping
+from datetime import datetime
+from typing import Any, Final, TypeAlias, TypedDict
+from uuid import UUID
+
+import orjson
+from yarl import URL
+
+from harebell.contract.codec import encode
+from harebell.contract.commands import MAX_BODY, SchedulePut
+from harebell.contract.errors import Malformed
+
+Schedule: TypeAlias = SchedulePut | Mapping[str, Any]
+
+
+class ByName(TypedDict, total=False):
+    """A schedule, by key or by id: exactly one."""
+
+    key: str | None
+    id: UUID | str | None
+
+
+class Order(ByName, total=False):
+    """What every command to a schedule takes. A repeated `request_id` gets the first answer."""
+
+    note: str | None
+    request_id: str | None
+
+
+class ScheduleFilter(TypedDict, total=False):
+    tag: str | None
+    state: str | None
+
+
+class RunFilter(ByName, total=False):
+    """`key` or `id` of a schedule, at most one; `since` has an offset."""
+
+    state: str | None
+    since: datetime | str | None
+
+
+class DeadLetterFilter(TypedDict, total=False):
+    """`state`: open (when left out), replayed, resolved, dropped or all."""
+
+    state: str
+    key: str | None
+
+
+SCHEMES: Final = ("amqp", "amqps")
+
+
+def login_of(url: str) -> str | None:
+    """Raises `Malformed` for what is no AMQP URL, without showing it: it may hold a password."""
+    try:
+        address = URL(url)
+    except ValueError:
+        address = URL()
+    if address.scheme not in SCHEMES or not address.host:
+        raise Malformed("is not like amqp://user:password@host:5672/", field="amqp_url")
+    return address.user or None
+
+
+def schedule_bytes(schedule: Schedule) -> bytes:
+    """A mapping goes as it is: Harebell checks it, and may know more fields than this client."""
+    if isinstance(schedule, SchedulePut):
+        return encode(schedule)
+    try:
+        return orjson.dumps(schedule)
+    except orjson.JSONEncodeError as error:
+        raise Malformed(f"cannot be written as JSON: {error}", code="not_json") from None
+
+
+def check_size(body: bytes) -> bytes:
+    """A broker closes the channel of a message that is far too large; refuse it before."""
+    if len(body) > MAX_BODY:
+        reason = f"the message has {len(body)} bytes, over {MAX_BODY}"
+        raise Malformed(reason, code="too_large")
+    return body

@@ -1,0 +1,91 @@
+"""The client when the broker, or the line to it, goes away."""
+
+import asyncio
+from typing import TYPE_CHECKING
+
+import pytest
+from aio_pika.abc import AbstractIncomingMessage
+
+from harebell.client import BrokerUnavailable, Harebell, Unroutable
+from harebell.client.connection import Link
+from harebell.client.correspondence import Correspondence
+from harebell.contract.errors import Malformed
+
+if TYPE_CHECKING:
+    from tests.integration.client.conftest import Intake, Line
+
+pytestmark = pytest.mark.broker
+
+TENANT = "client-tests"
+CANCELLED: dict[str, object] = {
+    "ok": True,
+    "id": "6f0a7c0e-3d2b-5b53-9c1e-4d7a0f2b8e11",
+    "version": 1,
+    "status": "cancelled",
+    "state": "cancelled",
+}
+
+
+async def test_a_question_whose_connection_was_lost_is_asked_again_under_the_same_id(
+    line: "Line", intake: "Intake"
+) -> None:
+    def lose_the_first(_: AbstractIncomingMessage) -> dict[str, object] | None:
+        if len(intake.received) > 1:
+            return CANCELLED
+        line.cut()
+        return None
+
+    intake.answer = lose_the_first
+
+    async with Harebell.connect(line.url, tenant=TENANT, timeout=5.0) as harebell:
+        answer = await harebell.cancel(key="hello")
+
+    assert answer.status == "cancelled"
+    first, second = intake.received
+    assert first.message_id == second.message_id
+
+
+async def test_a_connection_lost_between_calls_is_opened_again(
+    line: "Line", intake: "Intake"
+) -> None:
+    intake.answer = lambda _: CANCELLED
+    async with Harebell.connect(line.url, tenant=TENANT, timeout=5.0) as harebell:
+        await harebell.cancel(key="one")
+        line.cut()
+
+        answers = await asyncio.gather(*(harebell.cancel(key=f"{n}") for n in range(10)))
+
+    assert len(answers) == 10
+
+
+async def test_a_broker_that_stays_away_is_an_error_in_time(line: "Line") -> None:
+    async with Harebell.connect(line.url, tenant=TENANT, timeout=0.5) as harebell:
+        await line.close()
+
+        async with asyncio.timeout(2):
+            with pytest.raises(BrokerUnavailable):
+                await harebell.cancel(key="hello")
+
+
+async def test_nobody_there_is_an_error_at_once(line: "Line") -> None:
+    await line.close()
+
+    with pytest.raises(BrokerUnavailable):
+        async with Harebell.connect(line.url):
+            pass
+
+
+async def test_an_exchange_that_is_not_there_is_unroutable(amqp_url: str) -> None:
+    link = Link(amqp_url, name="test", properties={})
+    correspondence = Correspondence(link, timeout=5.0, login=None)
+
+    with pytest.raises(Unroutable):
+        await correspondence.ask("client-tests.no-such-exchange", TENANT, "schedule.get", b"{}")
+    await link.close()
+
+
+@pytest.mark.parametrize("url", ["", "nonsense", "http://localhost", "amqp://", "amqp://[::1"])
+async def test_what_is_no_amqp_url_is_said_to_be_none(url: str) -> None:
+    with pytest.raises(Malformed, match="is not like amqp://"):
+        async with Harebell.connect(url):
+            pass
