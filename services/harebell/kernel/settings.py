@@ -50,7 +50,8 @@ class ServiceSettings(BaseSettings):
     @classmethod
     def load(cls, environ: Mapping[str, str]) -> Self:
         """Raises `Malformed` with the variable's name."""
-        known = {name for each in (ServiceSettings, *cls._classes) for name in each.model_fields}
+        classes: list[type[ServiceSettings]] = [ServiceSettings, *cls._classes]
+        known = {name for each in classes for name in each.model_fields}
         values: dict[str, str] = {}
         for variable, value in environ.items():
             name = variable.removeprefix(PREFIX)
