@@ -1,0 +1,152 @@
+"""The http target: one request per attempt, to public addresses only, its answer read in bounds."""
+
+import asyncio
+from collections.abc import Sequence
+from types import TracebackType
+from typing import Final, Self
+
+from aiohttp import (
+    ClientConnectorError,
+    ClientError,
+    ClientHandlerType,
+    ClientOSError,
+    ClientRequest,
+    ClientResponse,
+    ClientSession,
+    ClientTimeout,
+    DummyCookieJar,
+    ServerDisconnectedError,
+    TCPConnector,
+    ThreadedResolver,
+)
+from aiohttp.abc import AbstractResolver
+
+from harebell.contract.errors import Rejected
+from harebell.contract.target import HttpCall
+from harebell.executor.targets.attempt import Attempt
+from harebell.executor.targets.http_answer import failure_of, outcome_of
+from harebell.executor.targets.http_request import HttpRequest, redirected, request_of
+from harebell.executor.targets.outcome import MAX_EXCERPT, Outcome, described, excerpt
+from harebell.executor.targets.resolver import CheckedResolver
+from harebell.kernel.addresses import Network, check_url
+from harebell.kernel.retry import Failure
+
+MAX_CONNECTIONS: Final = 128
+MAX_REDIRECTS: Final = 5
+MAX_READ: Final = 64 * 1024  # bytes of a response's body, then the connection is closed
+IDLE: Final = 4.0  # seconds a connection is kept: less than the 5 s after which many servers close
+DNS_KEPT: Final = 10  # seconds that a name's checked addresses are used again
+NO_LIMIT: Final = ClientTimeout(total=None)  # `perform` has the attempt's
+EXPLANATION_WAIT: Final = 1.0  # seconds for the body of an answer whose status is the outcome
+
+
+class ConnectionLost(Exception):
+    """The connection ended before the answer. Whether the call arrived is unknown."""
+
+
+class HttpTargets:
+    """Used as a context manager. `networks` are the ones allowed besides public addresses."""
+
+    def __init__(
+        self,
+        networks: Sequence[Network],
+        *,
+        resolver: AbstractResolver | None = None,
+        connections: int = MAX_CONNECTIONS,
+    ) -> None:
+        self._networks = networks
+        self._resolver = resolver
+        self._connections = connections
+        self._session: ClientSession
+
+    async def __aenter__(self) -> Self:
+        self._session = ClientSession(
+            connector=TCPConnector(
+                resolver=CheckedResolver(self._resolver or ThreadedResolver(), self._networks),
+                limit=self._connections,
+                keepalive_timeout=IDLE,
+                ttl_dns_cache=DNS_KEPT,
+            ),
+            auto_decompress=False,
+            cookie_jar=DummyCookieJar(),
+            middlewares=(_send_once,),
+            timeout=NO_LIMIT,
+            trust_env=False,
+        )
+        return self
+
+    async def __aexit__(
+        self,
+        kind: type[BaseException] | None,
+        error: BaseException | None,
+        trace: TracebackType | None,
+    ) -> None:
+        await self._session.close()
+
+    async def call(self, call: HttpCall, attempt: Attempt) -> Outcome:
+        try:
+            return await self._exchange(request_of(call, attempt), follow=call.follow_redirects)
+        except Rejected as error:
+            return Failure(error.code, excerpt(error.reason), retryable=False)
+        except ConnectionLost as error:
+            return Failure("connection_lost", excerpt(str(error)))
+        except ClientError as error:
+            return failure_of(error)
+        except ValueError as error:  # as aiohttp refuses what it cannot write on the wire
+            return Failure("invalid_request", described(error), retryable=False)
+
+    async def _exchange(self, request: HttpRequest, *, follow: bool) -> Outcome:
+        for _ in range(1 + MAX_REDIRECTS):
+            check_url(request.url, self._networks)
+            async with self._session.request(
+                request.method,
+                request.url,
+                headers=request.all_headers(),
+                data=request.body,
+                allow_redirects=False,
+            ) as response:
+                location = response.headers.get("Location") if follow else None
+                following = redirected(request, response.status, location)
+                if following is None:
+                    return outcome_of(response.status, response.headers, await _told(response))
+            request = following
+        return Failure("too_many_redirects", f"over {MAX_REDIRECTS}", retryable=False)
+
+
+async def _send_once(request: ClientRequest, handler: ClientHandlerType) -> ClientResponse:
+    """Keeps aiohttp from sending a GET, PUT or DELETE again by itself when the connection ends.
+
+    It does so for `ClientOSError` and `ServerDisconnectedError`: an attempt on the record would
+    be two calls to the target.
+    """
+    try:
+        return await handler(request)
+    except ClientConnectorError:
+        raise
+    except (ClientOSError, ServerDisconnectedError) as error:
+        raise ConnectionLost(described(error)) from error
+
+
+async def _told(response: ClientResponse) -> str | None:
+    """A success is one when it has ended; a failure's body only explains it."""
+    if response.ok:
+        return await _body(response)
+    try:
+        async with asyncio.timeout(EXPLANATION_WAIT):
+            return await _body(response)
+    except (TimeoutError, ClientError):
+        return None
+
+
+async def _body(response: ClientResponse) -> str | None:
+    """The beginning of the body as text; None if there is none, or it is compressed."""
+    kept = bytearray()
+    read = 0
+    async for chunk in response.content.iter_any():
+        read += len(chunk)
+        kept += chunk[: MAX_EXCERPT - len(kept)]
+        if read >= MAX_READ:
+            break
+    if not kept or "Content-Encoding" in response.headers:
+        return None
+    return excerpt(kept.decode(errors="replace"))

@@ -1,0 +1,56 @@
+"""One attempt, whatever its target: the only place that knows the three kinds and the timeout."""
+
+import asyncio
+from dataclasses import dataclass
+from typing import assert_never
+
+import structlog
+
+from harebell.contract.target import AmqpTarget, HttpTarget, Target, TaskTarget
+from harebell.executor.targets.amqp import AmqpTargets
+from harebell.executor.targets.attempt import Attempt
+from harebell.executor.targets.http import HttpTargets
+from harebell.executor.targets.outcome import Outcome, described
+from harebell.executor.targets.task import TaskTargets
+from harebell.kernel.retry import Failure
+
+log = structlog.get_logger()
+
+
+@dataclass(frozen=True, slots=True)
+class Targets:
+    """What an executor calls targets with; opened at start, closed at stop."""
+
+    http: HttpTargets
+    amqp: AmqpTargets
+    task: TaskTargets
+
+
+async def perform(
+    target: Target,
+    attempt: Attempt,
+    timeout: float,  # noqa: ASYNC109  # the one place that applies it
+    targets: Targets,
+) -> Outcome:
+    """Call the target once, for at most `timeout` seconds; raises nothing but CancelledError."""
+    try:
+        async with asyncio.timeout(timeout):
+            return await _call(target, attempt, timeout, targets)
+    except TimeoutError:
+        return Failure("timeout", f"not finished within {timeout:g} s")
+    except Exception as error:
+        # Ours, not the target's; but a run must end in an outcome, or its slot is lost.
+        log.exception("target raised", run=attempt.ticket.run_id)
+        return Failure("target_error", described(error))
+
+
+async def _call(target: Target, attempt: Attempt, seconds: float, targets: Targets) -> Outcome:
+    match target:
+        case HttpTarget():
+            return await targets.http.call(target.http, attempt)
+        case AmqpTarget():
+            return await targets.amqp.call(target.amqp, attempt, seconds)
+        case TaskTarget():
+            return await targets.task.call(target.task, attempt, seconds)
+        case _:
+            assert_never(target)
