@@ -1,0 +1,242 @@
+"""Which runs exist: a timetable, a cursor and the time in, the runs until the horizon out."""
+
+from dataclasses import dataclass
+from datetime import UTC, date, datetime, time, timedelta
+from hashlib import sha256
+from itertools import islice
+from typing import Final, TypeAlias, assert_never
+from uuid import UUID
+from zoneinfo import ZoneInfo
+
+from harebell.contract.policy import CatchUp, CatchUpMode
+from harebell.contract.scalars import cut
+from harebell.contract.schedule import Definition
+from harebell.contract.when import After, At, CronRule, Every, Now, Recurring
+from harebell.kernel.cron import Cron
+from harebell.kernel.ledger import Reason
+
+TICK: Final = timedelta(milliseconds=1)  # the resolution of instants
+MISSED_AFTER: Final = timedelta(seconds=60)  # later than this, catch-up decides
+MAX_RUNS: Final = 100  # of one schedule in one pass
+MAX_STEPS: Final = 1_000  # instants looked at in one pass
+
+
+@dataclass(frozen=True, slots=True)
+class Once:
+    at: datetime
+
+    def next_after(self, moment: datetime) -> datetime | None:
+        return self.at if moment < self.at else None
+
+
+@dataclass(frozen=True, slots=True)
+class Steady:
+    """anchor + k * every: reckoned from the anchor each time, so it cannot drift."""
+
+    anchor: datetime
+    every: timedelta
+    end: datetime | None
+
+    def next_after(self, moment: datetime) -> datetime | None:
+        k = max(0, (moment - self.anchor) // self.every + 1)
+        return _until(self.anchor + k * self.every, self.end)
+
+
+@dataclass(frozen=True, slots=True)
+class Calendar:
+    cron: Cron
+    start: datetime | None
+    end: datetime | None
+
+    def next_after(self, moment: datetime) -> datetime | None:
+        if self.start is not None:
+            moment = max(moment, self.start - TICK)
+        return _until(self.cron.next_after(moment), self.end)
+
+
+Timetable: TypeAlias = Once | Steady | Calendar
+
+
+def _until(instant: datetime | None, end: datetime | None) -> datetime | None:
+    return None if instant is None or (end is not None and instant > end) else instant
+
+
+def timetable(definition: Definition, schedule_id: UUID, accepted_at: datetime) -> Timetable:
+    """Relative times are reckoned from acceptance. Raises `InvalidCron`, `UnknownTimezone`."""
+    match definition.when:
+        case Now():
+            return Once(accepted_at)
+        case At(at=at):
+            return Once(at)
+        case After(after=after):
+            return Once(cut(accepted_at + after))
+        case Every(every=every) as rule:
+            start, end = bounds(rule)
+            return Steady(start or cut(accepted_at + every), every, end)
+        case CronRule() as rule:
+            cron = Cron.parse(
+                rule.cron,
+                rule.timezone,
+                hash_id=schedule_id,
+                dst_gap=rule.dst_gap,
+                dst_overlap=rule.dst_overlap,
+            )
+            return Calendar(cron, *bounds(rule))
+        case _:
+            assert_never(definition.when)
+
+
+def bounds(rule: Recurring) -> tuple[datetime | None, datetime | None]:
+    """Inclusive. A day means that day in the rule's zone, the end day included."""
+    zone = ZoneInfo(rule.timezone)
+    start, end = rule.start, rule.end
+    if start is not None and not isinstance(start, datetime):
+        start = _midnight(start, zone)
+    if end is not None and not isinstance(end, datetime):
+        end = _midnight(end + timedelta(days=1), zone) - TICK
+    return start, end
+
+
+def _midnight(day: date, zone: ZoneInfo) -> datetime:
+    return datetime.combine(day, time(), zone).astimezone(UTC)
+
+
+def first_cursor(table: Timetable, accepted_at: datetime) -> datetime:
+    """What lies before acceptance is not owed, but for the one instant of a one-shot."""
+    if isinstance(table, Once):
+        return min(table.at, accepted_at) - TICK
+    return accepted_at - TICK
+
+
+@dataclass(frozen=True, slots=True)
+class Planned:
+    """A run to stage."""
+
+    scheduled_for: datetime
+    due_at: datetime
+    expires_at: datetime | None
+
+
+@dataclass(frozen=True, slots=True)
+class Skipped:
+    """Instants that will not run, from `first` to `last`, and why."""
+
+    first: datetime
+    last: datetime
+    count: int
+    reason: Reason
+
+
+@dataclass(frozen=True, slots=True)
+class Plan:
+    """`planned_to`: every instant up to there is decided. `next_at` None: nothing is left."""
+
+    runs: tuple[Planned, ...]
+    skipped: tuple[Skipped, ...]
+    planned_to: datetime
+    next_at: datetime | None
+
+
+def plan(
+    table: Timetable,
+    definition: Definition,
+    schedule_id: UUID,
+    *,
+    cursor: datetime,
+    dispatched: int,
+    now: datetime,
+    until: datetime,
+) -> Plan:
+    """The runs owed after `cursor` and up to `until`, bounded; `now` decides what was missed."""
+    left = _left(definition, dispatched)
+    instants = _instants(table, cursor, until)
+    missed = [] if isinstance(table, Once) else [t for t in instants if now - t > MISSED_AFTER]
+    current = instants[len(missed) :]
+    more_missed = not current and len(instants) == MAX_STEPS
+    made_up, skipped, decided = _catch_up(definition.catch_up, missed, now, more=more_missed)
+    chosen = [*made_up, *current]
+    bounded = chosen[: MAX_RUNS if left is None else min(MAX_RUNS, left)]
+    exhausted = left is not None and len(bounded) == left
+    if len(bounded) < len(chosen):
+        planned_to = bounded[-1] if bounded else cursor
+    else:
+        planned_to = decided if more_missed else max([cursor, *instants[-1:]])
+    runs, expired = _split_expired([planned(definition, schedule_id, t) for t in bounded], now)
+    following = None if exhausted else table.next_after(planned_to)
+    return Plan(tuple(runs), (*skipped, *expired), planned_to, following)
+
+
+def _left(definition: Definition, dispatched: int) -> int | None:
+    """Only dispatched runs count towards `times`."""
+    times = definition.when.times if isinstance(definition.when, Recurring) else None
+    return None if times is None else max(0, times - dispatched)
+
+
+def _instants(table: Timetable, cursor: datetime, until: datetime) -> list[datetime]:
+    instants: list[datetime] = []
+    following = table.next_after(cursor)
+    while following is not None and following <= until and len(instants) < MAX_STEPS:
+        instants.append(following)
+        following = table.next_after(following)
+    return instants
+
+
+def _catch_up(
+    policy: CatchUp, missed: list[datetime], now: datetime, *, more: bool
+) -> tuple[list[datetime], list[Skipped], datetime]:
+    """What of the missed is made up for, what is not, and how far that is decided.
+
+    With `more` missed instants still unseen, the last few stay open: they may yet be among the
+    latest `max`.
+    """
+    if not missed:
+        return [], [], datetime.min.replace(tzinfo=UTC)
+    keep = {CatchUpMode.NONE: 0, CatchUpMode.ONE: 1, CatchUpMode.ALL: policy.max}[policy.mode]
+    latest = missed[len(missed) - keep :] if keep else []
+    if more:
+        dropped = missed[: len(missed) - keep]
+        return [], _skips(dropped), dropped[-1]
+    made_up = [t for t in latest if now - t <= policy.window]
+    return made_up, _skips(missed[: len(missed) - len(made_up)]), missed[-1]
+
+
+def _skips(instants: list[datetime]) -> list[Skipped]:
+    if not instants:
+        return []
+    return [Skipped(instants[0], instants[-1], len(instants), Reason.CATCH_UP)]
+
+
+def _split_expired(runs: list[Planned], now: datetime) -> tuple[list[Planned], list[Skipped]]:
+    late = [run for run in runs if run.expires_at is not None and run.expires_at <= now]
+    expired = [Skipped(r.scheduled_for, r.scheduled_for, 1, Reason.EXPIRED) for r in late]
+    return [run for run in runs if run not in late], expired
+
+
+def planned(definition: Definition, schedule_id: UUID, scheduled_for: datetime) -> Planned:
+    """The run of one instant: its start is delayed by jitter, its key is not."""
+    jitter = definition.when.jitter or timedelta(0)
+    share = _share(schedule_id, scheduled_for)
+    after = definition.expires_after
+    return Planned(
+        scheduled_for,
+        cut(scheduled_for + jitter * share),
+        None if after is None else scheduled_for + after,
+    )
+
+
+def _share(schedule_id: UUID, scheduled_for: datetime) -> float:
+    """In [0, 1), the same whoever asks."""
+    seed = f"{schedule_id}@{scheduled_for.timestamp():.3f}".encode()
+    return int.from_bytes(sha256(seed).digest()[:6], "big") / 2**48
+
+
+def preview(table: Timetable, cursor: datetime, count: int) -> list[datetime]:
+    """The next few instants, as an acknowledgement tells them."""
+
+    def following() -> datetime | None:
+        nonlocal cursor
+        instant = table.next_after(cursor)
+        cursor = instant or cursor
+        return instant
+
+    return list(islice(iter(following, None), count))
