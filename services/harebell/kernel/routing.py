@@ -1,0 +1,140 @@
+"""A ticket as routing sees it, and which tickets may travel in one message. Pure."""
+
+from collections.abc import Iterable, Iterator
+from dataclasses import dataclass
+from datetime import datetime, timedelta
+from itertools import groupby
+from operator import attrgetter
+from typing import Any, Final
+from uuid import UUID
+
+import orjson
+
+from harebell.contract.codec import decode_own, encode
+from harebell.contract.errors import Malformed
+from harebell.contract.identity import RunId, RunKey
+from harebell.contract.names import Lane, work_key
+from harebell.contract.ticket import Ticket
+
+MAX_TICKETS: Final = 200  # of one bundle on its way to due
+MAX_BYTES: Final = 256 * 1024  # of one bundle, unless a single ticket is larger
+MAX_SPAN: Final = timedelta(milliseconds=250)  # between the due times of one bundle
+
+
+@dataclass(frozen=True, slots=True)
+class Routed:
+    """The few facts that routing needs; the ticket itself stays as it came."""
+
+    key: RunKey
+    seq: int
+    due_at: datetime
+    pool: str
+    lane: Lane
+    priority: int
+    raw: bytes
+
+    @classmethod
+    def of(cls, ticket: Ticket) -> "Routed":
+        return cls(
+            key=ticket.run_key,
+            seq=ticket.seq,
+            due_at=ticket.due_at,
+            pool=ticket.pool,
+            lane=ticket.lane,
+            priority=ticket.priority,
+            raw=encode(ticket),
+        )
+
+    @property
+    def run_id(self) -> RunId:
+        return str(self.key)
+
+    @property
+    def identity(self) -> tuple[RunKey, int]:
+        """Two tickets with the same one are the same ticket, delivered twice."""
+        return self.key, self.seq
+
+    @property
+    def queue(self) -> str:
+        """The routing key of its work: a pool and a lane."""
+        return work_key(self.pool, self.lane)
+
+
+def read_bundle(body: bytes) -> list[Routed]:
+    """Checks the fields that routing reads, no other; raises `Malformed`."""
+    tickets = decode_own(body)
+    if not isinstance(tickets, list):
+        raise Malformed("a bundle is an array of tickets", code="not_a_bundle")
+    return [_routed(ticket, place) for place, ticket in enumerate(tickets)]
+
+
+def _routed(ticket: Any, place: int) -> Routed:  # noqa: ANN401  # decoded JSON
+    try:
+        return Routed(
+            key=RunKey(_instant(ticket["scheduled_for"]), UUID(ticket["schedule_id"])),
+            seq=_integer(ticket["seq"]),
+            due_at=_instant(ticket["due_at"]),
+            pool=_name(ticket["pool"]),
+            lane=Lane(ticket["lane"]),
+            priority=_integer(ticket["priority"]),
+            raw=orjson.dumps(ticket),
+        )
+    except KeyError as error:
+        raise Malformed("is required", field=f"[{place}].{error.args[0]}") from None
+    except (AttributeError, TypeError, ValueError) as error:
+        raise Malformed(f"not a ticket: {error}", field=f"[{place}]") from None
+
+
+def _instant(text: Any) -> datetime:  # noqa: ANN401
+    moment = datetime.fromisoformat(text)
+    if moment.tzinfo is None:
+        raise ValueError(f"{text!r} has no offset")
+    return moment
+
+
+def _integer(value: Any) -> int:  # noqa: ANN401
+    if type(value) is not int:
+        raise TypeError(f"{value!r:.40} is not an integer")
+    return value
+
+
+def _name(value: Any) -> str:  # noqa: ANN401
+    if not isinstance(value, str):
+        raise TypeError(f"{value!r:.40} is not a name")
+    return value
+
+
+def by_time(tickets: Iterable[Routed], now: datetime) -> Iterator[list[Routed]]:
+    """What may wait together: what is due within MAX_SPAN. All that is overdue is due now."""
+
+    def due(ticket: Routed) -> datetime:
+        return max(ticket.due_at, now)
+
+    span: list[Routed] = []
+    for ticket in sorted(tickets, key=due):  # stable: what is due together keeps its order
+        if span and due(ticket) - due(span[0]) > MAX_SPAN:
+            yield from by_size(span, MAX_TICKETS)
+            span = []
+        span.append(ticket)
+    yield from by_size(span, MAX_TICKETS)
+
+
+def by_queue(tickets: Iterable[Routed], limit: int) -> Iterator[list[Routed]]:
+    """What may be worked on together: one pool and lane, the most urgent first."""
+    ordered = sorted(tickets, key=lambda ticket: (ticket.queue, -ticket.priority))
+    for _, queue in groupby(ordered, key=attrgetter("queue")):
+        yield from by_size(queue, limit)
+
+
+def by_size(tickets: Iterable[Routed], limit: int) -> Iterator[list[Routed]]:
+    """In order, at most `limit` tickets and MAX_BYTES at a time."""
+    part: list[Routed] = []
+    size = 0
+    for ticket in tickets:
+        if part and (len(part) == limit or size + len(ticket.raw) + 1 > MAX_BYTES):
+            yield part
+            part, size = [], 0
+        part.append(ticket)
+        size += len(ticket.raw) + 1  # and its comma
+    if part:
+        yield part
