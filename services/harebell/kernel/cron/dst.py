@@ -22,12 +22,12 @@ class DstRule:
     def on_gap(self, seam: Seam) -> DstGap:
         if self.gap is not None:
             return self.gap
-        return DstGap.NEXT if self._made_up(seam) else DstGap.SKIP
+        return DstGap.NEXT if self._catches_up(seam) else DstGap.SKIP
 
     def on_overlap(self, seam: Seam) -> DstOverlap:
         if self.overlap is not None:
             return self.overlap
-        return DstOverlap.FIRST if self._made_up(seam) else DstOverlap.BOTH
+        return DstOverlap.FIRST if self._catches_up(seam) else DstOverlap.BOTH
 
-    def _made_up(self, seam: Seam) -> bool:
+    def _catches_up(self, seam: Seam) -> bool:
         return self.fixed and seam.length < CORRECTION
