@@ -63,12 +63,16 @@ def redirected(request: HttpRequest, status: int, location: str | None) -> HttpR
         return None
     url = _url(str(location), request.url)
     headers = request.headers
-    if url.origin() != request.url.origin():
+    if _origin(url) != _origin(request.url):
         url = url.with_user(None)
         headers = _without(headers, set(map(str.lower, headers)) - _FOR_ANYONE)
     if not _becomes_get(request.method, status):
         return HttpRequest(request.method, url, headers, request.own, request.body)
     return HttpRequest("GET", url, _without(headers, _OF_THE_BODY), request.own, None)
+
+
+def _origin(url: URL) -> tuple[str, str | None, int | None]:
+    return url.scheme, url.host, url.port  # `URL.origin` tells :443 from none
 
 
 def _becomes_get(method: str, status: int) -> bool:
