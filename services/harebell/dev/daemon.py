@@ -24,12 +24,12 @@ class PidFile(BaseModel):
 
 
 class Daemon:
-    """`name` is also the name of its pid file and its log."""
+    """`name` is also the name of its pid file, in `root/run/<folder>`, and of its log."""
 
-    def __init__(self, name: str, root: Path) -> None:
+    def __init__(self, name: str, root: Path, *, folder: str = "servers") -> None:
         self.name = name
         self.log = root / "logs" / f"{name}.log"
-        self._pid_file = root / "run" / f"{name}.json"
+        self._pid_file = root / "run" / folder / f"{name}.json"
 
     @property
     def process(self) -> Process | None:
@@ -40,6 +40,11 @@ class Daemon:
             return None
         process = Process(known.pid, known.born)
         return process if process.alive else None
+
+    @property
+    def ended(self) -> bool:
+        """Whether it was started, and ended without being told to."""
+        return self._pid_file.exists() and self.process is None
 
     def start(
         self,
@@ -74,11 +79,15 @@ class Daemon:
         process = self.process
         if process is not None:
             end([process], grace=grace, polite=polite)
-        self._pid_file.unlink(missing_ok=True)
+        self.forget()
 
     def kill(self) -> None:
         """Kill it and its descendants outright (-9), as a power cut would."""
         process = self.process
         if process is not None:
             kill(tree(process))
+        self.forget()
+
+    def forget(self) -> None:
+        """Drop the pid file of a process that has ended."""
         self._pid_file.unlink(missing_ok=True)

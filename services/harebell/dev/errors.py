@@ -4,9 +4,11 @@
   - NotInstalled      a server's program is not on this machine
   - NoFreePort        every port of our range is taken
   - StartFailed       a process ended, or did not get ready in time; has the end of its log
+  - NotReady          services that do not answer 200 on /readyz in time; has the ends of their logs
   - StateUnreadable   a file under the stack's directory is not what we wrote
 """
 
+from collections.abc import Mapping
 from pathlib import Path
 
 
@@ -33,6 +35,13 @@ class StartFailed(StackError):
         ending = f"; its log ends:\n{log}" if log else "; its log is empty"
         super().__init__(f"{name} {reason}{ending}")
         self.name = name
+
+
+class NotReady(StackError):
+    def __init__(self, limit: float, logs: Mapping[str, str]) -> None:
+        endings = "".join(f"\n--- {name}, its log ends:\n{log}" for name, log in logs.items())
+        super().__init__(f"not ready within {limit:.0f} s: {', '.join(logs)}{endings}")
+        self.names = list(logs)
 
 
 class StateUnreadable(StackError):

@@ -6,13 +6,13 @@ from concurrent.futures import ThreadPoolExecutor
 from dataclasses import fields
 from pathlib import Path
 
-from harebell.dev import state as states
 from harebell.dev.account import can_reach, unprivileged
+from harebell.dev.daemon import Daemon
 from harebell.dev.ports import choose
 from harebell.dev.postgres import Database
 from harebell.dev.rabbitmq import Broker, BrokerPorts
+from harebell.dev.state import State, load_state, save_state
 
-STATE_FILE = "stack.json"
 BROKER_PORTS = [field.name for field in fields(BrokerPorts)]
 EPMD_PORT = "epmd"
 DATABASE_PORT = "postgres"
@@ -30,7 +30,7 @@ class PrivateServers:
 
     def __init__(self, root: Path) -> None:
         self.root = root.absolute()
-        remembered = states.load(self.root / STATE_FILE)
+        remembered = load_state(self.root)
         missing = [name for name in PORTS if name not in remembered.ports]
         self._build(self._with_ports(remembered, missing))
 
@@ -46,9 +46,13 @@ class PrivateServers:
     def database_url(self) -> str:
         return self.database.database_url
 
+    @property
+    def daemons(self) -> tuple[Daemon, ...]:
+        return (*self.broker.daemons, *self.database.daemons)
+
     def start(self, *, broker: bool = True, database: bool = True) -> None:
         """Start what is wanted and not running yet; return when it answers."""
-        self._settle()
+        self._settle(place_database=database)
         wanted: list[Callable[[], None]] = []
         if broker:
             wanted.append(self.broker.start)
@@ -64,7 +68,7 @@ class PrivateServers:
         """Kill both and delete their data: the quick way out for tests."""
         _together([self.broker.discard, self.database.discard])
 
-    def _build(self, remembered: states.State) -> None:
+    def _build(self, remembered: State) -> None:
         self._state = remembered
         ports = remembered.ports
         self.broker = Broker(
@@ -79,11 +83,11 @@ class PrivateServers:
             password=remembered.password,
         )
 
-    def _with_ports(self, remembered: states.State, names: Iterable[str]) -> states.State:
+    def _with_ports(self, remembered: State, names: Iterable[str]) -> State:
         chosen = choose(names, seed=str(self.root), remembered=remembered.ports)
         return remembered.model_copy(update={"ports": remembered.ports | chosen})
 
-    def _settle(self) -> None:
+    def _settle(self, *, place_database: bool) -> None:
         """Decide anew, and remember, what may have changed since: taken ports, a reachable place.
 
         What runs keeps its ports: they are taken by itself.
@@ -96,10 +100,10 @@ class PrivateServers:
         if self.database.running:
             idle -= {DATABASE_PORT}
         settled = self._with_ports(self._state, [name for name in PORTS if name in idle])
-        if settled.database_directory is None:
+        if place_database and settled.database_directory is None:
             place = _database_place(self.root)
             settled = settled.model_copy(update={"database_directory": place})
-        states.save(self.root / STATE_FILE, settled)
+        save_state(self.root, settled)
         self._build(settled)
 
 

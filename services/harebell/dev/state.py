@@ -1,17 +1,25 @@
-"""What the stack remembers from one start to the next: ports, password, where the data is."""
+"""What the stack remembers from one start to the next, in two files under its directory."""
 
 import secrets
 from pathlib import Path
+from typing import TypeVar
 
 from pydantic import BaseModel, ConfigDict, ValidationError
 
 from harebell.dev import files
 from harebell.dev.errors import StateUnreadable
+from harebell.dev.plan import Plan
 
+STATE_FILE = "stack.json"
+PLAN_FILE = "plan.json"
 PASSWORD_BYTES = 12
+
+Known = TypeVar("Known", bound=BaseModel)
 
 
 class State(BaseModel):
+    """Of the private servers: where they listen, how to log in, where the database's files are."""
+
     model_config = ConfigDict(frozen=True, extra="forbid")
 
     password: str
@@ -19,16 +27,30 @@ class State(BaseModel):
     database_directory: Path | None = None
 
 
-def load(path: Path) -> State:
+def load_state(root: Path) -> State:
     """The state as it was left, or a new one with a password of its own."""
+    known = _load(root / STATE_FILE, State)
+    return known or State(password=secrets.token_hex(PASSWORD_BYTES))
+
+
+def save_state(root: Path, state: State) -> None:
+    files.write(root / STATE_FILE, state.model_dump_json(indent=2))
+
+
+def load_plan(root: Path) -> Plan | None:
+    """What was last started, running or not."""
+    return _load(root / PLAN_FILE, Plan)
+
+
+def save_plan(root: Path, plan: Plan) -> None:
+    files.write(root / PLAN_FILE, plan.model_dump_json(indent=2))
+
+
+def _load(path: Path, model: type[Known]) -> Known | None:
     try:
-        return State.model_validate_json(path.read_bytes())
+        return model.model_validate_json(path.read_bytes())
     except FileNotFoundError:
-        return State(password=secrets.token_hex(PASSWORD_BYTES))
+        return None
     except ValidationError as error:
         first = error.errors(include_url=False)[0]["msg"]
         raise StateUnreadable(path, first) from error
-
-
-def save(path: Path, state: State) -> None:
-    files.write(path, state.model_dump_json(indent=2))

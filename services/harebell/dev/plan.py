@@ -1,0 +1,105 @@
+"""What is to run and with which settings: pure values, written down for the supervisor."""
+
+import sys
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass
+from enum import StrEnum
+from urllib.parse import urlsplit
+
+from pydantic import BaseModel, ConfigDict
+
+
+class Kind(StrEnum):
+    """The five services, by the name of their package."""
+
+    INTAKE = "intake"
+    TICKER = "ticker"
+    DISPATCHER = "dispatcher"
+    EXECUTOR = "executor"
+    DLQ_INSPECTOR = "dlq_inspector"
+
+
+Command = Callable[[Kind], tuple[str, ...]]
+
+# What a developer wants unless they say otherwise: targets of their own, logs a program can read.
+DEFAULTS = {
+    "HAREBELL_ALLOWED_NETWORKS": "127.0.0.0/8,::1/128",
+    "HAREBELL_LOG_FORMAT": "json",
+}
+
+
+@dataclass(frozen=True, slots=True)
+class Counts:
+    """How many of each; there is one intake and one dlq_inspector."""
+
+    tickers: int = 1
+    dispatchers: int = 1
+    executors: int = 1
+
+    def members(self) -> list[tuple[Kind, int]]:
+        many = {
+            Kind.INTAKE: 1,
+            Kind.TICKER: self.tickers,
+            Kind.DISPATCHER: self.dispatchers,
+            Kind.EXECUTOR: self.executors,
+            Kind.DLQ_INSPECTOR: 1,
+        }
+        return [(kind, number) for kind, count in many.items() for number in range(1, count + 1)]
+
+
+class Service(BaseModel):
+    """One service process, ready to be started."""
+
+    model_config = ConfigDict(frozen=True)
+
+    name: str
+    command: tuple[str, ...]
+    environment: dict[str, str]
+    port: int
+
+
+class Plan(BaseModel):
+    """The whole stack as it was last started."""
+
+    model_config = ConfigDict(frozen=True)
+
+    amqp_url: str
+    database_url: str
+    management_url: str | None
+    restart: bool
+    services: tuple[Service, ...]
+
+
+def module_command(kind: Kind) -> tuple[str, ...]:
+    return (sys.executable, "-m", f"harebell.{kind}")
+
+
+def name_of(kind: Kind, number: int) -> str:
+    return f"{kind}-{number}"
+
+
+def environment_for(
+    kind: Kind,
+    number: int,
+    *,
+    port: int,
+    amqp_url: str,
+    database_url: str,
+    caller: Mapping[str, str],
+) -> dict[str, str]:
+    """The caller's environment, our defaults under it and what only we can know over it."""
+    known = {
+        "HAREBELL_AMQP_URL": amqp_url,
+        "HAREBELL_DATABASE_URL": role_url(database_url, kind),
+        "HAREBELL_HTTP_PORT": str(port),
+        "HAREBELL_NAME": name_of(kind, number),
+    }
+    return DEFAULTS | dict(caller) | known
+
+
+def role_url(database_url: str, kind: Kind) -> str:
+    """The same database as the service's own role; the roles share the owner's password."""
+    parts = urlsplit(database_url)
+    login, _, address = parts.netloc.rpartition("@")
+    _, colon, password = login.partition(":")
+    return parts._replace(netloc=f"harebell_{kind}{colon}{password}@{address}").geturl()

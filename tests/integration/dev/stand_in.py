@@ -1,0 +1,16 @@
+"""Stands in for a service: says what it is called, and is ready on the port it was given."""
+
+import os
+from http import HTTPStatus
+from http.server import BaseHTTPRequestHandler, HTTPServer
+
+
+class Ready(BaseHTTPRequestHandler):
+    def do_GET(self) -> None:
+        self.send_response(HTTPStatus.OK if self.path == "/readyz" else HTTPStatus.NOT_FOUND)
+        self.end_headers()
+
+
+if __name__ == "__main__":
+    print(f"I am {os.environ['HAREBELL_NAME']}", flush=True)  # noqa: T201 (this is its log)
+    HTTPServer(("127.0.0.1", int(os.environ["HAREBELL_HTTP_PORT"])), Ready).serve_forever()

@@ -1,0 +1,57 @@
+"""Tests start, kill and start again single services by hand, with settings of their own."""
+
+import sys
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+
+from harebell.dev.errors import NotReady
+from harebell.dev.plan import Kind
+from harebell.dev.processes import identify
+from harebell.dev.services import LocalServices
+
+SHOW = "import os, sys; print('failpoint', os.environ.get('HAREBELL_FAILPOINT')); sys.exit(1)"
+STAND_IN = Path(__file__).with_name("stand_in.py")
+ARGUMENTS = {Kind.TICKER: ("-c", SHOW)}
+
+
+@pytest.fixture
+def services(tmp_path: Path) -> Iterator[LocalServices]:
+    services = LocalServices(
+        tmp_path,
+        amqp_url="amqp://nobody@127.0.0.1:1",
+        database_url="postgresql://nobody@127.0.0.1:1/nothing",
+        command=lambda kind: (sys.executable, *ARGUMENTS.get(kind, (str(STAND_IN),))),
+    )
+    yield services
+    services.stop()
+
+
+def test_a_killed_service_comes_back_on_its_port_when_started_again(
+    services: LocalServices,
+) -> None:
+    first = services.start(Kind.EXECUTOR, 2)
+    services.kill(first.name)
+    dead = identify(first.pid)
+
+    second = services.start(Kind.EXECUTOR, 2)
+
+    assert dead is None
+    assert (second.name, second.port) == ("executor-2", first.port)
+    assert second.pid != first.pid
+
+
+def test_settings_of_one_service_do_not_reach_another(services: LocalServices) -> None:
+    services.start(Kind.EXECUTOR, environment={"HAREBELL_FAILPOINT": "executor.claimed"})
+
+    with pytest.raises(NotReady, match="failpoint None"):
+        services.start(Kind.TICKER)
+    with pytest.raises(NotReady, match=r"failpoint ticker\.published"):
+        services.start(Kind.TICKER, environment={"HAREBELL_FAILPOINT": "ticker.published"})
+
+
+def test_several_started_at_once_do_not_share_a_port(services: LocalServices) -> None:
+    ports = {services.plan(kind).port for kind in Kind}
+
+    assert len(ports) == len(Kind)

@@ -1,0 +1,178 @@
+"""The stack starts, restarts, reports and stops its processes; stand-ins take the services' place.
+
+The servers are given by URL here, so that none is started: they have tests of their own.
+"""
+
+import os
+import signal
+import sys
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass, field
+from pathlib import Path
+from time import monotonic, sleep
+
+import pytest
+
+from harebell.dev.errors import NotReady
+from harebell.dev.plan import Counts, Kind
+from harebell.dev.processes import Process, identify, tree
+from harebell.dev.report import Health, Report
+from harebell.dev.stack import Stack
+
+STAND_IN = Path(__file__).with_name("stand_in.py")
+RESTART_S = 2.0
+GIVEN = {
+    "HAREBELL_AMQP_URL": "amqp://nobody:x@127.0.0.1:1",
+    "HAREBELL_DATABASE_URL": "postgresql://nobody:x@127.0.0.1:1/nothing",
+}
+
+
+def stand_in(_: Kind) -> tuple[str, ...]:
+    return (sys.executable, str(STAND_IN))
+
+
+@dataclass
+class Local:
+    """A stack of stand-ins, with what it said and what it prepared."""
+
+    root: Path
+    command: Callable[[Kind], tuple[str, ...]] = stand_in
+    said: list[str] = field(default_factory=list)
+    prepared: list[str] = field(default_factory=list)
+
+    @property
+    def stack(self) -> Stack:
+        """Always a new one: each command line is a new process."""
+        return Stack(
+            self.root,
+            say=self.said.append,
+            caller=dict(os.environ) | GIVEN,
+            command=self.command,
+            prepare=self.prepared.append,
+        )
+
+
+@pytest.fixture
+def local(tmp_path: Path) -> Iterator[Local]:
+    local = Local(tmp_path)
+    yield local
+    local.stack.stop()
+
+
+def processes_of(report: Report) -> list[Process]:
+    """All of them, and their descendants."""
+    pids = [each.pid for each in report.processes] + [each.pid for each in report.servers]
+    living = [process for pid in pids if pid and (process := identify(pid))]
+    return [member for process in living for member in tree(process)]
+
+
+def pid_of(report: Report | None, name: str) -> int | None:
+    assert report is not None
+    return next(each.pid for each in report.processes if each.name == name)
+
+
+def until(happened: Callable[[], bool], *, limit: float) -> bool:
+    deadline = monotonic() + limit
+    while not (done := happened()) and monotonic() < deadline:
+        sleep(0.05)
+    return done
+
+
+def test_it_starts_as_many_as_asked_for_and_returns_when_all_are_ready(local: Local) -> None:
+    report = local.stack.start(Counts(tickers=2, executors=3))
+
+    assert [process.name for process in report.processes] == [
+        "intake-1",
+        "ticker-1",
+        "ticker-2",
+        "dispatcher-1",
+        "executor-1",
+        "executor-2",
+        "executor-3",
+        "dlq_inspector-1",
+    ]
+    assert all(process.ready for process in report.processes)
+    assert report.health is Health.RUNNING
+    assert local.prepared == [GIVEN["HAREBELL_DATABASE_URL"]]
+
+
+def test_started_twice_it_says_so_and_changes_nothing(local: Local) -> None:
+    first = local.stack.start()
+
+    second = local.stack.start(Counts(executors=2))
+
+    assert second == first
+    assert any(said.startswith("already running: intake-1") for said in local.said)
+
+
+def test_a_service_that_dies_is_started_again_within_two_seconds(local: Local) -> None:
+    before = pid_of(local.stack.start(), "ticker-1")
+    assert before is not None
+
+    os.kill(before, signal.SIGKILL)
+
+    def again() -> bool:
+        return pid_of(local.stack.status(), "ticker-1") not in (before, None)
+
+    assert until(again, limit=RESTART_S)
+
+
+def test_without_restart_the_dead_stay_dead_and_are_shown(local: Local) -> None:
+    before = pid_of(local.stack.start(restart=False), "ticker-1")
+    assert before is not None
+
+    os.kill(before, signal.SIGKILL)
+
+    assert until(lambda: pid_of(local.stack.status(), "ticker-1") is None, limit=RESTART_S)
+    assert not until(lambda: pid_of(local.stack.status(), "ticker-1") is not None, limit=RESTART_S)
+    report = local.stack.status()
+    assert report is not None
+    assert report.health is Health.PARTLY
+
+
+def test_stopping_leaves_no_process(local: Local) -> None:
+    running = processes_of(local.stack.start())
+
+    stopped = local.stack.stop()
+
+    assert stopped
+    assert len(running) > 5
+    assert [process for process in running if process.alive] == []
+    assert local.stack.stop() is False
+
+
+def test_what_a_crash_left_running_is_named_and_stopped(local: Local) -> None:
+    report = local.stack.start()
+    old = processes_of(report)
+    supervisor = next(each.pid for each in report.servers if each.name == "supervisor")
+    assert supervisor is not None
+    os.kill(supervisor, signal.SIGKILL)
+
+    again = local.stack.start()
+
+    assert again.health is Health.RUNNING
+    assert [process for process in old if process.alive] == []
+    assert any("left running" in said and "ticker-1" in said for said in local.said)
+
+
+def test_a_service_that_cannot_start_is_named_with_the_end_of_its_log(local: Local) -> None:
+    def broken(kind: Kind) -> tuple[str, ...]:
+        message = "print('no such setting: HAREBELL_WRONG'); raise SystemExit(2)"
+        return (sys.executable, "-c", message) if kind is Kind.TICKER else stand_in(kind)
+
+    local.command = broken
+
+    with pytest.raises(NotReady, match="no such setting: HAREBELL_WRONG") as caught:
+        local.stack.start(restart=False)
+
+    assert "ticker-1" in caught.value.names
+
+
+def test_wiping_deletes_all_of_ours_and_nothing_else(local: Local) -> None:
+    local.stack.start()
+    (local.root / "mine.txt").write_text("not the stack's")
+
+    local.stack.stop(wipe=True)
+
+    assert [path.name for path in local.root.iterdir()] == ["mine.txt"]
+    assert local.stack.status() is None
