@@ -58,4 +58,7 @@ def _refuse_long_integers(body: bytes) -> None:
             raise Malformed(f"the integer {digits[:40]} is beyond 64 bits", code="integer_too_long")
         return 0
 
-    json.loads(body, parse_int=integer)
+    try:
+        json.loads(body, parse_int=integer)
+    except RecursionError:  # the interpreter's bound, where it is below that of orjson
+        raise Malformed("is nested too deeply", code="too_deep") from None

@@ -1,7 +1,8 @@
 """What every message is: frozen, checked once, and strict or lenient by who writes it."""
 
 from collections.abc import Sequence
-from typing import Any, Final, TypeVar
+from reprlib import Repr
+from typing import Final, TypeVar
 
 from pydantic import BaseModel, ConfigDict, ValidationError
 from pydantic_core import ErrorDetails, PydanticCustomError
@@ -64,6 +65,11 @@ def field_path(loc: Sequence[int | str]) -> str:
     return path
 
 
-def shown(value: Any) -> str:  # noqa: ANN401  # whatever was refused
-    text = repr(value)
+_QUOTING: Final = Repr()
+_QUOTING.maxstring = MAX_INPUT_SHOWN
+
+
+def shown(value: object) -> str:
+    """Whatever was refused, in a few words: a repr that visits all of it may never end well."""
+    text = _QUOTING.repr(value)
     return text if len(text) <= MAX_INPUT_SHOWN else text[:MAX_INPUT_SHOWN] + "..."

@@ -13,6 +13,7 @@ EARLIEST: Final = datetime(1970, 1, 1, tzinfo=UTC)
 LATEST: Final = datetime(2200, 1, 1, tzinfo=UTC)
 MAX_JSON_DEPTH: Final = 32  # levels of arrays and objects
 
+_OUT_OF_RANGE: Final = f"must lie between {EARLIEST.year} and {LATEST.year}"
 _UNITS: Final = {"ms": 0.001, "s": 1.0, "m": 60.0, "h": 3600.0, "d": 86400.0}
 _SHORT: Final = re.compile(r"(\d{1,12}(?:\.\d{1,6})?)(ms|s|m|h|d)", re.ASCII)
 _ISO: Final = re.compile(
@@ -54,7 +55,7 @@ def parse_instant(value: object) -> datetime:
     except OverflowError:
         raise fault("invalid_instant", "is out of range") from None
     if not EARLIEST <= moment < LATEST:
-        raise fault("invalid_instant", f"must lie between {EARLIEST.year} and {LATEST.year}")
+        raise fault("invalid_instant", _OUT_OF_RANGE)
     return moment
 
 
@@ -62,10 +63,12 @@ def parse_bound(value: object) -> datetime | date:
     """An instant, or a day (in the schedule's zone)."""
     if isinstance(value, str) and _DATE.fullmatch(value):
         try:
-            return date.fromisoformat(value)
+            value = date.fromisoformat(value)
         except ValueError:
             raise fault("invalid_instant", f"{value!r} is not a day") from None
     if isinstance(value, date) and not isinstance(value, datetime):
+        if not EARLIEST.date() <= value < LATEST.date():
+            raise fault("invalid_instant", _OUT_OF_RANGE)
         return value
     return parse_instant(value)
 
