@@ -1,7 +1,6 @@
 """The client's counterpart: an intake that answers as the test says, and a line that can be cut."""
 
 import asyncio
-import os
 from collections.abc import AsyncIterator, Callable
 from typing import TypeAlias
 
@@ -15,14 +14,6 @@ from harebell.contract.names import COMMANDS, QUERIES
 
 TENANT = "client-tests"
 Said: TypeAlias = dict[str, object] | list[dict[str, object]] | None
-
-
-@pytest.fixture
-def amqp_url() -> str:
-    url = os.environ.get("HAREBELL_AMQP_URL")
-    if url is None:
-        pytest.skip("HAREBELL_AMQP_URL names no broker")
-    return url
 
 
 class Intake:

@@ -1,0 +1,1 @@
+"""The `harebell` command: schedules, runs, dead letters, the local stack; over AMQP alone."""

@@ -1,0 +1,72 @@
+"""`harebell run`: what was owed, and what became of it."""
+
+from typing import Annotated, Final
+
+import typer
+
+from harebell.cli.command import command
+from harebell.cli.exits import Exit, exit_of_many
+from harebell.cli.moments import moment
+from harebell.cli.options import LIMIT, Limit, Note, RequestId, State
+from harebell.cli.references import Id, Key
+from harebell.cli.session import Session
+
+app = typer.Typer(help="See runs, and cancel one that has not started.", no_args_is_help=True)
+
+ROW: Final = (
+    *("run_id", "key", "due_at", "started_at", "late_ms", "attempt", "state", "reason"),
+    *("outcome", "next_attempt_at"),
+)
+ATTEMPT: Final = (
+    *("series", "number", "started_at", "finished_at", "duration_ms", "outcome"),
+    *("error_code", "http_status", "error", "worker"),
+)
+CANCELLED: Final = "cancelled"
+
+RunId = Annotated[str, typer.Argument(metavar="RUN_ID", help="As `run list` shows it.")]
+Since = Annotated[
+    str | None,
+    typer.Option("--since", help="An instant (2026-11-20T14:00:00Z), or how long ago (10m)."),
+]
+
+
+@command(app, "list")
+async def list_runs(
+    session: Session,
+    *,
+    key: Key = None,
+    id: Id = None,  # noqa: A002  # the option's name
+    state: State = None,
+    since: Since = None,
+    limit: Limit = LIMIT,
+) -> Exit:
+    """List runs, newest first; of one schedule, or of all."""
+    now = session.surroundings.now()
+    start = moment(since, now=now, field="since") if since is not None else None
+    async with session.harebell() as harebell:
+        found = harebell.runs(key=key, id=id, state=state, since=start, limit=limit)
+        rows = [row async for row in found]
+    session.output.rows(rows, ROW)
+    return exit_of_many(done=len(rows))
+
+
+@command(app, "get")
+async def get(session: Session, run_id: RunId) -> Exit:
+    """Show one run with its attempts."""
+    async with session.harebell() as harebell:
+        session.output.record(await harebell.run(run_id), attempts=ATTEMPT)
+    return Exit.DONE
+
+
+@command(app, "cancel")
+async def cancel(
+    session: Session, run_id: RunId, note: Note = None, request_id: RequestId = None
+) -> Exit:
+    """Cancel a run that has not started; one that has been claimed is exit code 1."""
+    async with session.harebell() as harebell:
+        answer = await harebell.cancel_run(run_id, note=note, request_id=request_id)
+    session.output.record(answer.model_dump(mode="json"))
+    if answer.status == CANCELLED:
+        return Exit.DONE
+    session.output.say(f"harebell: {run_id} is not cancelled: {answer.status} ({answer.state})")
+    return Exit.FAILED

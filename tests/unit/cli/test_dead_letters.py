@@ -1,0 +1,82 @@
+import json
+from typing import TYPE_CHECKING, Any
+
+import pytest
+
+if TYPE_CHECKING:
+    from tests.unit.cli.conftest import Asked, CommandLine, FakeHarebell
+
+ONE = "6f0a7c0e-3d2b-5b53-9c1e-4d7a0f2b8e11"
+TWO = "6f0a7c0e-3d2b-5b53-9c1e-4d7a0f2b8e12"
+
+
+@pytest.mark.parametrize(
+    ("results", "code"),
+    [
+        ({ONE: "replayed", TWO: "replayed"}, 0),
+        ({ONE: "replayed", TWO: "not_replayable"}, 4),
+        ({ONE: "replayed", TWO: "not_found"}, 4),
+        ({ONE: "not_replayable", TWO: "not_found"}, 1),
+        ({ONE: "not_found", TWO: "not_found"}, 3),
+    ],
+)
+def test_the_exit_code_says_how_many_were_replayed(
+    cli: "CommandLine", harebell: "FakeHarebell", results: dict[str, str], code: int
+) -> None:
+    harebell.answer = lambda _: {"ok": True, "results": results}
+
+    result = cli("dlq", "replay", ONE, TWO, "--note", "fixed", "-o", "json")
+
+    assert result.exit_code == code
+    assert {row["id"]: row["status"] for row in json.loads(result.stdout)} == results
+    assert harebell.asked[0].body == {"ids": [ONE, TWO], "note": "fixed"}
+
+
+def test_all_that_are_open_are_replayed(cli: "CommandLine", harebell: "FakeHarebell") -> None:
+    def answer(asked: "Asked") -> dict[str, Any]:
+        if asked.verb == "dlq.list":
+            return {"ok": True, "items": [{"id": ONE}, {"id": TWO}]}
+        return {"ok": True, "results": dict.fromkeys(asked.body["ids"], "replayed")}
+
+    harebell.answer = answer
+
+    result = cli("dlq", "replay", "--all", "--key", "hello")
+
+    assert result.exit_code == 0
+    listed, replayed = harebell.asked
+    assert (listed.body["state"], listed.body["key"]) == ("open", "hello")
+    assert replayed.body == {"ids": [ONE, TWO]}
+
+
+def test_all_of_nothing_matched_nothing(cli: "CommandLine", harebell: "FakeHarebell") -> None:
+    assert cli("dlq", "replay", "--all").exit_code == 3
+    assert [asked.verb for asked in harebell.asked] == ["dlq.list"]
+
+
+@pytest.mark.parametrize("words", [[], [ONE, "--all"], [ONE, "--key", "hello"], ["no-uuid"]])
+def test_a_replay_of_what_is_not_named_well_is_wrong_usage(
+    cli: "CommandLine", harebell: "FakeHarebell", words: list[str]
+) -> None:
+    assert cli("dlq", "replay", *words).exit_code == 2
+    assert harebell.asked == []
+
+
+def test_a_drop_says_what_became_of_each(cli: "CommandLine", harebell: "FakeHarebell") -> None:
+    harebell.answer = lambda _: {"ok": True, "results": {ONE: "dropped"}}
+
+    result = cli("dlq", "drop", ONE)
+
+    assert result.exit_code == 0
+    assert result.stdout.split() == ["id", "status", ONE, "dropped"]
+
+
+def test_a_dead_letter_is_shown_with_its_story(
+    cli: "CommandLine", harebell: "FakeHarebell"
+) -> None:
+    story = {"error": "503 Service Unavailable", "attempts": [{"number": 1}]}
+    harebell.answer = lambda _: {"ok": True, "item": {"id": ONE, "story": story}}
+
+    result = cli("dlq", "show", ONE)
+
+    assert '"error": "503 Service Unavailable"' in result.stdout
+    assert harebell.asked[0].verb == "dlq.show"
