@@ -12,10 +12,9 @@ import structlog
 from aio_pika.abc import AbstractIncomingMessage
 
 from harebell.client.connection import LINK_ERRORS
-from harebell.contract import names
-from harebell.contract.codec import encode
 from harebell.contract.dead import DeadMessage
 from harebell.contract.errors import HarebellError, Rejected, Transient
+from harebell.kernel.amqp.letters import message_letter
 from harebell.kernel.amqp.publish import Outgoing, Publisher
 from harebell.kernel.clock import Clock
 
@@ -101,14 +100,7 @@ class Settler:
             headers=_plain(delivery.message.headers),
             body=base64.b64encode(delivery.body).decode(),
         )
-        return Outgoing(
-            exchange=names.DEAD,
-            routing_key=f"message.{delivery.queue}",
-            body=b"[" + encode(dead) + b"]",
-            type=names.message_type("message.dead"),
-            message_id=delivery.message_id or "",
-            headers={names.DEAD_REASON: reason, names.DEAD_QUEUE: delivery.queue},
-        )
+        return message_letter(dead)
 
 
 def _plain(headers: Any) -> dict[str, Any]:  # noqa: ANN401  # the library's table type
