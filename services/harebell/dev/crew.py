@@ -73,8 +73,7 @@ class Crew:
         waiting = list(services)
         while waiting := [service for service in waiting if not is_ready(service.port)]:
             if monotonic() > deadline or hopeless():
-                endings = {each.name: self._ending(each.name) for each in waiting}
-                raise NotReady(limit, endings)
+                raise NotReady({each.name: self._ending(each.name) for each in waiting})
             sleep(LOOK_S)
 
     def _known(self) -> list[str]:

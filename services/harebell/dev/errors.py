@@ -4,7 +4,7 @@
   - NotInstalled      a server's program is not on this machine
   - NoFreePort        every port of our range is taken
   - StartFailed       a process ended, or did not get ready in time; has the end of its log
-  - NotReady          services that do not answer 200 on /readyz in time; has the ends of their logs
+  - NotReady          services that do not answer 200 on /readyz; has the ends of their logs
   - StateUnreadable   a file under the stack's directory is not what we wrote
 """
 
@@ -38,9 +38,9 @@ class StartFailed(StackError):
 
 
 class NotReady(StackError):
-    def __init__(self, limit: float, logs: Mapping[str, str]) -> None:
+    def __init__(self, logs: Mapping[str, str]) -> None:
         endings = "".join(f"\n--- {name}, its log ends:\n{log}" for name, log in logs.items())
-        super().__init__(f"not ready within {limit:.0f} s: {', '.join(logs)}{endings}")
+        super().__init__(f"not ready: {', '.join(logs)}{endings}")
         self.names = list(logs)
 
 
