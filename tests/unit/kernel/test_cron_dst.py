@@ -1,6 +1,10 @@
 """What runs, and when, in the nights that the clocks change."""
 
+from dataclasses import replace
 from datetime import UTC, datetime, timedelta
+from io import BytesIO
+from struct import pack
+from zoneinfo import ZoneInfo
 
 import pytest
 
@@ -127,6 +131,39 @@ def test_s08_the_next_run_is_later_from_anywhere_in_a_repeated_hour(
 
     assert following is not None
     assert following > stood
+
+
+def test_s08_in_the_second_pass_a_rule_of_the_first_goes_on_after_it() -> None:
+    everything = Cron.parse("* * * * * *", BERLIN, dst_overlap=FIRST)
+
+    assert everything.next_after(at("2026-10-25 01:00:01")) == at("2026-10-25 02:00")
+
+
+@pytest.mark.parametrize("gap", [None, *DstGap])
+@pytest.mark.parametrize("overlap", [None, *DstOverlap])
+def test_s08_the_next_run_is_later_in_a_zone_that_changes_twice_within_the_hour(
+    gap: DstGap | None, overlap: DstOverlap | None
+) -> None:
+    for offsets in ((2, 1, 0), (0, 1, 2), (2, 1, 2), (1, 2, 1), (2, 0, 1), (0, 2, 1)):
+        zone = changing_twice(offsets, at("2026-10-25 01:00"), at("2026-10-25 01:30"))
+        for expression in ("*/10 * * * *", "20,40 0-4 * * *"):
+            reading = Cron.parse(expression, dst_gap=gap, dst_overlap=overlap)
+            cron = replace(reading, zone=zone)
+            for minutes in range(0, 300, 5):
+                stood = at("2026-10-24 23:00") + timedelta(minutes=minutes)
+                following = cron.next_after(stood)
+                assert following is not None
+                assert following > stood
+
+
+def changing_twice(offsets: tuple[int, int, int], *changes: datetime) -> ZoneInfo:
+    """Make a zone as no country has yet, in the format of compiled zone data."""
+    counts = pack(">6l", 0, 0, 0, len(changes), len(offsets), 2)
+    times = pack(">2l", *(int(change.timestamp()) for change in changes))
+    kinds = b"".join(pack(">lbb", offset * 3_600, 0, 0) for offset in offsets)
+    return ZoneInfo.from_file(
+        BytesIO(b"TZif" + bytes(16) + counts + times + bytes([1, 2]) + kinds + b"X\0")
+    )
 
 
 def test_s08_a_time_that_only_skipped_hours_have_never_runs() -> None:

@@ -34,7 +34,10 @@ def first_after(
         for after, fold in _passes_left(wall, here.fold, seam, rule.on_overlap(seam)):
             found = calendar.next_after(after)
             if found is not None and found < seam.end:
-                return instant_of(found, offset_of(found, zone, fold=fold))
+                instant = instant_of(found, offset_of(found, zone, fold=fold))
+                # Always so with two passes, but a zone may change twice within an hour.
+                if instant > moment:
+                    return instant
         wall = seam.end - _SECOND
     return _land(moment, wall, zone, rule, calendar)
 
