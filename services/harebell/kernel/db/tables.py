@@ -57,6 +57,7 @@ schedule_state = Table(  # narrow; written on every run
     Column("state", Text, nullable=False),
     Column("reason", Text),  # of parked, or the note of who paused or cancelled it
     Column("next_at", _instant),  # when a ticker must look again; null: never by itself
+    Column("changed_at", _instant, nullable=False),  # acceptance of the last change applied
     Column("planned_to", _instant, nullable=False),  # every instant up to here has been decided
     Column("dispatched", Integer, nullable=False),  # runs that count towards `times`
     Column("open_runs", ARRAY(_instant), nullable=False),  # handed over, not known to have ended

@@ -1,0 +1,152 @@
+"""What an executor does to the ledger before a run ends: claim, renew, drop, release."""
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from datetime import datetime
+from typing import Final
+
+import asyncpg
+
+from harebell.contract.identity import RunKey
+from harebell.kernel.db.ledger import columns
+from harebell.kernel.ledger import RunState
+
+_CLAIM: Final = """
+UPDATE runs r SET state = 'running', seq = r.seq + 1, attempt = r.attempt + 1,
+                  lease_holder = $7, lease_until = now() + make_interval(secs => t.lease),
+                  lease_seconds = t.lease, started_at = NULL, next_attempt_at = NULL,
+                  reason = NULL, stop_requested_at = NULL
+FROM unnest($1::timestamptz[], $2::uuid[], $3::int[], $4::int[], $5::text[], $6::float8[])
+     WITH ORDINALITY AS t(scheduled_for, schedule_id, seq, version, override, lease, k)
+WHERE r.scheduled_for = t.scheduled_for AND r.schedule_id = t.schedule_id
+  AND CASE WHEN r.state IN ('staged', 'retrying') AND r.seq = t.seq AND r.version = t.version
+            AND r.override::text IS NOT DISTINCT FROM t.override
+            AND (r.expires_at IS NULL OR r.expires_at > now())
+           THEN true ELSE false END
+RETURNING t.k, r.seq, r.attempt
+"""
+_FOUND: Final = """
+SELECT t.k, r.seq, r.state
+FROM unnest($1::timestamptz[], $2::uuid[]) WITH ORDINALITY AS t(scheduled_for, schedule_id, k)
+JOIN runs r ON r.scheduled_for = t.scheduled_for AND r.schedule_id = t.schedule_id
+"""
+_RENEW: Final = """
+WITH held AS (
+    SELECT t.k, t.started_at, r.scheduled_for, r.schedule_id
+    FROM unnest($1::timestamptz[], $2::uuid[], $3::int[], $4::timestamptz[])
+         WITH ORDINALITY AS t(scheduled_for, schedule_id, token, started_at, k)
+    JOIN runs r ON r.scheduled_for = t.scheduled_for AND r.schedule_id = t.schedule_id
+    WHERE CASE WHEN r.state = 'running' AND r.seq = t.token THEN true ELSE false END
+    FOR UPDATE OF r SKIP LOCKED
+)
+UPDATE runs r SET lease_until = now() + make_interval(secs => r.lease_seconds),
+                  started_at = held.started_at
+FROM held
+WHERE r.scheduled_for = held.scheduled_for AND r.schedule_id = held.schedule_id
+RETURNING held.k, r.stop_requested_at IS NOT NULL AS stop
+"""
+_DROP: Final = """
+UPDATE runs r SET state = 'cancelled', seq = r.seq + 1, attempt = r.attempt - 1,
+                  outcome = 'cancelled', reason = coalesce(r.reason, 'cancelled'),
+                  finished_at = now(), lease_until = NULL, lease_holder = NULL
+FROM unnest($1::timestamptz[], $2::uuid[], $3::int[])
+     WITH ORDINALITY AS t(scheduled_for, schedule_id, token, k)
+WHERE r.scheduled_for = t.scheduled_for AND r.schedule_id = t.schedule_id
+  AND CASE WHEN r.state = 'running' AND r.seq = t.token AND r.stop_requested_at IS NOT NULL
+           THEN true ELSE false END
+RETURNING t.k
+"""
+_RELEASE: Final = """
+UPDATE runs r SET state = CASE WHEN r.attempt > 1 THEN 'retrying' ELSE 'staged' END,
+                  seq = r.seq + 1, attempt = r.attempt - 1, lease_until = NULL,
+                  lease_holder = NULL, staged_at = now(), started_at = NULL,
+                  next_attempt_at = CASE WHEN r.attempt > 1 THEN now() END
+FROM unnest($1::timestamptz[], $2::uuid[], $3::int[])
+     WITH ORDINALITY AS t(scheduled_for, schedule_id, token, k)
+WHERE r.scheduled_for = t.scheduled_for AND r.schedule_id = t.schedule_id
+  AND CASE WHEN r.state = 'running' AND r.seq = t.token THEN true ELSE false END
+RETURNING t.k, r.seq
+"""
+
+
+@dataclass(frozen=True, slots=True)
+class Wanted:
+    """What a ticket says its row will say. `lease` in seconds."""
+
+    key: RunKey
+    seq: int
+    version: int
+    override: str | None
+    lease: float
+
+
+@dataclass(frozen=True, slots=True)
+class Claim:
+    """`token`: the seq that fences renewals and the settle."""
+
+    token: int
+    attempt: int
+
+
+@dataclass(frozen=True, slots=True)
+class Held:
+    """A claimed run, as the ledger must find it. `started_at` None: it waits for its instant."""
+
+    key: RunKey
+    token: int
+    started_at: datetime | None = None
+
+
+async def claim(pool: asyncpg.Pool, wanted: Sequence[Wanted], holder: str) -> dict[RunKey, Claim]:
+    """What became mine; a stale, cancelled, replaced or expired run is simply not in it."""
+    ordered = sorted(wanted, key=lambda each: each.key)
+    rows = await pool.fetch(
+        _CLAIM,
+        *columns(each.key for each in ordered),
+        [each.seq for each in ordered],
+        [each.version for each in ordered],
+        [each.override for each in ordered],
+        [each.lease for each in ordered],
+        holder,
+    )
+    return {ordered[row["k"] - 1].key: Claim(row["seq"], row["attempt"]) for row in rows}
+
+
+async def outrun(pool: asyncpg.Pool, refused: Sequence[Wanted]) -> set[RunKey]:
+    """Of the refused, those whose rows have yet to become what the ticket says."""
+    rows = await pool.fetch(_FOUND, *columns(each.key for each in refused))
+    found = {refused[row["k"] - 1].key: row for row in rows}
+    return {each.key for each in refused if _is_ahead(each, found.get(each.key))}
+
+
+def _is_ahead(wanted: Wanted, row: asyncpg.Record | None) -> bool:
+    if row is None or wanted.seq > row["seq"]:
+        return True
+    return bool(wanted.seq == row["seq"] and row["state"] == RunState.RUNNING)
+
+
+async def renew(pool: asyncpg.Pool, held: Sequence[Held]) -> dict[RunKey, bool]:
+    """What is still mine, and whether it is asked to stop; rows that are locked are passed over."""
+    ordered = sorted(held, key=lambda each: each.key)
+    started = [each.started_at for each in ordered]
+    rows = await pool.fetch(_RENEW, *_tokens(ordered), started)
+    return {ordered[row["k"] - 1].key: row["stop"] for row in rows}
+
+
+async def drop(pool: asyncpg.Pool, held: Sequence[Held]) -> set[RunKey]:
+    """Runs that were asked to stop and have not started: as if never attempted."""
+    ordered = sorted(held, key=lambda each: each.key)
+    rows = await pool.fetch(_DROP, *_tokens(ordered))
+    return {ordered[row["k"] - 1].key for row in rows}
+
+
+async def release(connection: asyncpg.Connection, held: Sequence[Held]) -> dict[RunKey, int]:
+    """Runs that have not started go back, the attempt unused; their new seq."""
+    ordered = sorted(held, key=lambda each: each.key)
+    rows = await connection.fetch(_RELEASE, *_tokens(ordered))
+    return {ordered[row["k"] - 1].key: row["seq"] for row in rows}
+
+
+def _tokens(held: Sequence[Held]) -> tuple[list[datetime], list[object], list[int]]:
+    moments, schedules = columns(each.key for each in held)
+    return moments, list(schedules), [each.token for each in held]

@@ -1,0 +1,105 @@
+"""How an attempt ends in the ledger: the run's row and the attempt's, in one fenced statement."""
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from datetime import datetime
+from typing import Final
+
+import asyncpg
+
+from harebell.contract.dead import AttemptRecord
+from harebell.contract.identity import RunKey
+from harebell.kernel.db.ledger import columns
+from harebell.kernel.ledger import RunState
+
+# RETURNING reads the arrays, so that the attempt's row needs no second join with them.
+_END: Final = """
+WITH moved AS (
+    UPDATE runs r SET state = t.state, reason = t.reason, outcome = t.outcome, seq = r.seq + 1,
+                      started_at = t.started_at, lease_until = NULL,
+                      finished_at = CASE WHEN t.state = 'retrying' THEN NULL
+                                         ELSE t.finished_at END,
+                      next_attempt_at = t.next_attempt_at, staged_at = t.staged_at
+    FROM unnest($1::timestamptz[], $2::uuid[], $3::int[], $4::text[], $5::text[], $6::text[],
+                $7::timestamptz[], $8::timestamptz[], $9::timestamptz[], $10::timestamptz[],
+                $11::text[], $12::text[], $13::smallint[], $14::float8[], $15::text[])
+         WITH ORDINALITY AS t(scheduled_for, schedule_id, token, state, reason, outcome,
+                              started_at, finished_at, next_attempt_at, staged_at,
+                              error_code, error, http_status, duration_ms, result, k)
+    WHERE r.scheduled_for = t.scheduled_for AND r.schedule_id = t.schedule_id
+      AND CASE WHEN r.state = 'running' AND r.seq = t.token THEN true ELSE false END
+    RETURNING t.*, r.series, r.attempt, r.lease_holder, r.seq
+), kept AS (
+    INSERT INTO attempts (scheduled_for, schedule_id, series, number, worker, started_at,
+                          finished_at, outcome, error_code, error, http_status, duration_ms,
+                          result)
+    SELECT scheduled_for, schedule_id, series, attempt, lease_holder, started_at, finished_at,
+           outcome, error_code, error, http_status, duration_ms, result
+    FROM moved
+)
+SELECT k, seq FROM moved
+"""
+_STORY: Final = """
+SELECT series, number, worker, started_at, finished_at, outcome, error_code, error, http_status
+FROM attempts WHERE scheduled_for = $1 AND schedule_id = $2 ORDER BY series, number LIMIT 1000
+"""
+
+SUCCEEDED: Final = "succeeded"
+FAILED: Final = "failed"
+LAPSED: Final = "lapsed"
+
+
+@dataclass(frozen=True, slots=True)
+class Ending:
+    """`outcome` is the attempt's, `state` the run's. `staged_at` None of a retry: it rests."""
+
+    key: RunKey
+    token: int
+    state: RunState
+    outcome: str
+    started_at: datetime | None
+    finished_at: datetime
+    reason: str | None = None
+    next_attempt_at: datetime | None = None
+    staged_at: datetime | None = None
+    error_code: str | None = None
+    error: str | None = None
+    http_status: int | None = None
+    result: str | None = None
+
+    @property
+    def duration_ms(self) -> float | None:
+        if self.started_at is None:
+            return None
+        return (self.finished_at - self.started_at).total_seconds() * 1000
+
+
+async def end(
+    connection: asyncpg.Connection | asyncpg.Pool, endings: Sequence[Ending]
+) -> dict[RunKey, int]:
+    """The new seq of every run that was still its holder's; the rest had been taken away."""
+    ordered = sorted(endings, key=lambda each: each.key)
+    rows = await connection.fetch(
+        _END,
+        *columns(each.key for each in ordered),
+        [each.token for each in ordered],
+        [each.state.value for each in ordered],
+        [each.reason for each in ordered],
+        [each.outcome for each in ordered],
+        [each.started_at for each in ordered],
+        [each.finished_at for each in ordered],
+        [each.next_attempt_at for each in ordered],
+        [each.staged_at for each in ordered],
+        [each.error_code for each in ordered],
+        [each.error for each in ordered],
+        [each.http_status for each in ordered],
+        [each.duration_ms for each in ordered],
+        [each.result for each in ordered],
+    )
+    return {ordered[row["k"] - 1].key: row["seq"] for row in rows}
+
+
+async def story(connection: asyncpg.Connection, key: RunKey) -> list[AttemptRecord]:
+    """Every attempt of a run so far, in order."""
+    rows = await connection.fetch(_STORY, key.scheduled_for, key.schedule_id)
+    return [AttemptRecord.model_validate(dict(row)) for row in rows]

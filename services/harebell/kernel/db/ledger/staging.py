@@ -1,0 +1,161 @@
+"""What a ticker does to the ledger: runs come to be, are cancelled, take a new version."""
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from datetime import datetime
+from typing import Final
+
+import asyncpg
+
+from harebell.contract.identity import RunKey
+from harebell.kernel.db.ledger import columns
+from harebell.kernel.ledger import Reason
+
+# One instant of one schedule is one run: what was only superseded or paused is owed again.
+_STAGE: Final = """
+INSERT INTO runs AS r (scheduled_for, schedule_id, tenant, version, seq, pool, lane, priority,
+                       origin, due_at, expires_at, state, staged_at)
+SELECT t.*, 'staged', now()
+FROM unnest($1::timestamptz[], $2::uuid[], $3::text[], $4::int[], $5::int[], $6::text[],
+            $7::text[], $8::smallint[], $9::text[], $10::timestamptz[], $11::timestamptz[]) AS t
+ON CONFLICT (scheduled_for, schedule_id) DO UPDATE SET
+    state = 'staged', version = excluded.version, seq = r.seq + 1, reason = NULL,
+    outcome = NULL, pool = excluded.pool, lane = excluded.lane, priority = excluded.priority,
+    due_at = excluded.due_at, expires_at = excluded.expires_at, staged_at = excluded.staged_at,
+    finished_at = NULL, stop_requested_at = NULL
+WHERE r.state = 'cancelled' AND r.attempt = 0 AND r.reason IN ('superseded', 'paused')
+RETURNING scheduled_for, schedule_id, seq
+"""
+_SKIP: Final = """
+INSERT INTO runs (scheduled_for, schedule_id, tenant, version, seq, pool, lane, priority, state,
+                  reason, due_at, finished_at, outcome, range_until, range_count)
+SELECT t.scheduled_for, t.schedule_id, t.tenant, t.version, 1, t.pool, t.lane, t.priority,
+       'skipped', t.reason, t.scheduled_for, now(), 'skipped', t.range_until, t.range_count
+FROM unnest($1::timestamptz[], $2::uuid[], $3::text[], $4::int[], $5::text[], $6::text[],
+            $7::smallint[], $8::text[], $9::timestamptz[], $10::int[])
+     AS t(scheduled_for, schedule_id, tenant, version, pool, lane, priority, reason,
+          range_until, range_count)
+ON CONFLICT DO NOTHING
+"""
+_CANCEL: Final = """
+UPDATE runs r SET state = 'cancelled', reason = t.reason, seq = r.seq + 1, outcome = 'cancelled',
+                  finished_at = now(), next_attempt_at = NULL
+FROM unnest($1::timestamptz[], $2::uuid[], $3::text[]) AS t(scheduled_for, schedule_id, reason)
+WHERE r.scheduled_for = t.scheduled_for AND r.schedule_id = t.schedule_id
+  AND CASE WHEN r.state IN ('staged', 'retrying') THEN true ELSE false END
+"""
+_RENEW: Final = """
+UPDATE runs r SET version = t.version, seq = r.seq + 1, pool = t.pool, lane = t.lane,
+                  priority = t.priority, staged_at = now()
+FROM unnest($1::timestamptz[], $2::uuid[], $3::int[], $4::text[], $5::text[], $6::smallint[])
+     AS t(scheduled_for, schedule_id, version, pool, lane, priority)
+WHERE r.scheduled_for = t.scheduled_for AND r.schedule_id = t.schedule_id
+  AND CASE WHEN r.state = 'staged' AND r.attempt = 0 THEN true ELSE false END
+"""
+_REQUEST_STOP: Final = """
+UPDATE runs r SET stop_requested_at = CASE WHEN t.reason IS NULL THEN NULL ELSE now() END,
+                  reason = t.reason
+FROM unnest($1::timestamptz[], $2::uuid[], $3::text[]) AS t(scheduled_for, schedule_id, reason)
+WHERE r.scheduled_for = t.scheduled_for AND r.schedule_id = t.schedule_id
+  AND CASE WHEN r.state = 'running' THEN true ELSE false END
+"""
+
+
+@dataclass(frozen=True, slots=True)
+class Place:
+    """Where a run of a version is worked on."""
+
+    tenant: str
+    version: int
+    pool: str
+    lane: str
+    priority: int
+
+
+@dataclass(frozen=True, slots=True)
+class Owed:
+    """A run to stage. `origin` None: its schedule's timetable."""
+
+    key: RunKey
+    place: Place
+    due_at: datetime
+    expires_at: datetime | None
+    origin: str | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class NotOwed:
+    """Skipped instants: one row for the first, with the range and the count."""
+
+    key: RunKey
+    place: Place
+    until: datetime
+    count: int
+    reason: Reason
+
+
+async def stage(connection: asyncpg.Connection, runs: Sequence[Owed]) -> dict[RunKey, int]:
+    """The seq of every run that came to be, or came back; what was there already is left out."""
+    ordered = sorted(runs, key=lambda run: run.key)
+    rows = await connection.fetch(
+        _STAGE,
+        *columns(run.key for run in ordered),
+        [run.place.tenant for run in ordered],
+        [run.place.version for run in ordered],
+        [1] * len(ordered),
+        *_places([run.place for run in ordered]),
+        [run.origin for run in ordered],
+        [run.due_at for run in ordered],
+        [run.expires_at for run in ordered],
+    )
+    return {RunKey(row["scheduled_for"], row["schedule_id"]): row["seq"] for row in rows}
+
+
+async def skip(connection: asyncpg.Connection, ranges: Sequence[NotOwed]) -> None:
+    if not ranges:
+        return
+    ordered = sorted(ranges, key=lambda each: each.key)
+    await connection.execute(
+        _SKIP,
+        *columns(each.key for each in ordered),
+        [each.place.tenant for each in ordered],
+        [each.place.version for each in ordered],
+        *_places([each.place for each in ordered]),
+        [each.reason.value for each in ordered],
+        [each.until for each in ordered],
+        [each.count for each in ordered],
+    )
+
+
+async def cancel(connection: asyncpg.Connection, reasons: Mapping[RunKey, Reason]) -> None:
+    """Rows that the caller holds locked and knows to be staged or retrying."""
+    if reasons:
+        ordered = sorted(reasons)
+        texts = [reasons[key].value for key in ordered]
+        await connection.execute(_CANCEL, *columns(ordered), texts)
+
+
+async def renew(connection: asyncpg.Connection, places: Mapping[RunKey, Place]) -> None:
+    """Staged runs take another version; their tickets must be made again."""
+    if places:
+        ordered = sorted(places)
+        chosen = [places[key] for key in ordered]
+        versions = [place.version for place in chosen]
+        await connection.execute(_RENEW, *columns(ordered), versions, *_places(chosen))
+
+
+async def request_stop(
+    connection: asyncpg.Connection, reasons: Mapping[RunKey, Reason | None]
+) -> None:
+    """Executors learn of it at the next renewal, if not sooner. None takes a request back."""
+    if reasons:
+        ordered = sorted(reasons)
+        await connection.execute(_REQUEST_STOP, *columns(ordered), [reasons[k] for k in ordered])
+
+
+def _places(places: Sequence[Place]) -> tuple[list[str], list[str], list[int]]:
+    return (
+        [place.pool for place in places],
+        [place.lane for place in places],
+        [place.priority for place in places],
+    )

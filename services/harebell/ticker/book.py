@@ -1,0 +1,130 @@
+"""What a batch of changes works on: schedules and their open runs, as values. Pure."""
+
+from dataclasses import dataclass, field, replace
+from datetime import datetime
+from functools import cached_property
+from uuid import UUID
+
+from harebell.contract.identity import RunKey
+from harebell.contract.schedule import Definition
+from harebell.contract.ticket import Work
+from harebell.kernel.ledger import Reason, RunState, ScheduleState
+from harebell.kernel.occurrences import TICK, Timetable, timetable
+
+
+@dataclass(frozen=True)
+class Version:
+    """One immutable version of a schedule."""
+
+    schedule_id: UUID
+    number: int
+    tenant: str
+    definition: Definition
+    work: str  # JSON of `Work`, as its tickets carry it
+    accepted_at: datetime
+    actor: str | None = None  # who made it
+
+    @classmethod
+    def of(
+        cls, schedule_id: UUID, number: int, *, tenant: str, definition: Definition, at: datetime
+    ) -> "Version":
+        work = Work.of(tenant, definition).model_dump_json(by_alias=True, exclude_none=True)
+        return cls(schedule_id, number, tenant, definition, work, at)
+
+    @cached_property
+    def timetable(self) -> Timetable:
+        """Raises what `occurrences.timetable` does."""
+        return timetable(self.definition, self.schedule_id, self.accepted_at)
+
+
+@dataclass(frozen=True, slots=True)
+class Entry:
+    """A schedule and where its planning stands."""
+
+    version: Version
+    state: ScheduleState
+    planned_to: datetime
+    changed_at: datetime
+    next_at: datetime | None = None
+    dispatched: int = 0
+    open_runs: tuple[datetime, ...] = ()
+    reason: str | None = None
+
+    @property
+    def id(self) -> UUID:
+        return self.version.schedule_id
+
+
+@dataclass(frozen=True, slots=True)
+class OpenRun:
+    """A row of the ledger that has not ended, locked."""
+
+    key: RunKey
+    state: RunState
+    attempt: int
+    seq: int
+    due_at: datetime
+    version: int
+    lease_holder: str | None
+    counts: bool  # towards `times`: it came from the timetable
+
+    @property
+    def untouched(self) -> bool:
+        """Staged and never attempted: it can be settled as if it had never been."""
+        return self.state is RunState.STAGED and self.attempt == 0
+
+
+@dataclass(slots=True)
+class Book:
+    """Loaded under locks, changed by `core`, written back whole."""
+
+    entries: dict[UUID, Entry] = field(default_factory=dict)
+    runs: dict[RunKey, OpenRun] = field(default_factory=dict)
+    new_versions: list[Version] = field(default_factory=list)
+    touched: set[UUID] = field(default_factory=set)
+    cancelled: dict[RunKey, Reason] = field(default_factory=dict)
+    renewed: dict[RunKey, Version] = field(default_factory=dict)  # take this version
+    stopping: dict[RunKey, Reason | None] = field(default_factory=dict)  # None: go on after all
+    triggered: list[tuple[Version, datetime]] = field(default_factory=list)
+    taken: set[RunKey] = field(default_factory=set)  # instants whose runs have ended
+
+    def write(self, entry: Entry) -> Entry:
+        self.entries[entry.id] = entry
+        self.touched.add(entry.id)
+        return entry
+
+    def open_of(self, entry: Entry) -> list[OpenRun]:
+        keys = (RunKey(moment, entry.id) for moment in entry.open_runs)
+        return [run for key in keys if (run := self.runs.get(key)) is not None]
+
+    def withdraw(self, entry: Entry, reason: Reason, *, begun: bool = False) -> Entry:
+        """Cancel what has not been attempted (`begun`: and what waits for a retry).
+
+        The cursor goes back before the earliest of them, and of those that executors hold already
+        and may yet drop, so that they can be owed again.
+        """
+        open_runs = self.open_of(entry)
+        withdrawn = [
+            run
+            for run in open_runs
+            if run.untouched or (begun and run.state is not RunState.RUNNING)
+        ]
+        for run in withdrawn:
+            self.cancelled[run.key] = reason
+            del self.runs[run.key]
+        claimed = [run for run in open_runs if run.state is RunState.RUNNING]
+        again = [run.key.scheduled_for for run in (*withdrawn, *claimed) if run.counts]
+        gone = {run.key.scheduled_for for run in withdrawn}
+        return replace(
+            entry,
+            planned_to=min([entry.planned_to, *(moment - TICK for moment in again)]),
+            dispatched=max(0, entry.dispatched - sum(run.counts for run in withdrawn)),
+            open_runs=tuple(moment for moment in entry.open_runs if moment not in gone),
+        )
+
+    def claimed(self, entry: Entry) -> list[OpenRun]:
+        """Runs that an executor holds already."""
+        return [run for run in self.open_of(entry) if run.state is RunState.RUNNING]
+
+    def stop(self, runs: list[OpenRun], reason: Reason | None) -> None:
+        self.stopping.update((run.key, reason) for run in runs)
