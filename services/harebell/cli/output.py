@@ -13,7 +13,8 @@ from rich.text import Text
 
 from harebell.contract.errors import HarebellError
 
-PIPE_WIDTH: Final = 1000  # characters of a line that is not on a terminal: nothing is folded
+WIDTH: Final = 1000  # characters of a line; a terminal wraps it, but folded ids cannot be copied
+ALWAYS_SO: Final = "ok"  # a field that says nothing where errors are not shown
 NONE: Final = "-"
 STATES: Final = {
     "active": "green",
@@ -51,7 +52,8 @@ class Output:
             _print_json(record)
             return
         console = _console()
-        console.print(_grid({name: record[name] for name in record if name not in parts}))
+        apart = {*parts, ALWAYS_SO}
+        console.print(_grid({name: record[name] for name in record if name not in apart}))
         for name, columns in parts.items():
             if record.get(name):
                 console.print(f"\n{name}", style="bold")
@@ -78,8 +80,7 @@ def printable(text: str) -> str:
 
 
 def _console() -> Console:
-    width = None if sys.stdout.isatty() else PIPE_WIDTH
-    return Console(file=sys.stdout, width=width, highlight=False)
+    return Console(file=sys.stdout, width=WIDTH, highlight=False)
 
 
 def _print_json(value: object) -> None:
@@ -89,7 +90,7 @@ def _print_json(value: object) -> None:
 def _table(rows: Sequence[Mapping[str, Any]], columns: Sequence[str]) -> Table:
     table = Table(box=None, pad_edge=False, header_style="bold")
     for column in columns:
-        table.add_column(column.replace("_", " "), overflow="fold")
+        table.add_column(column.replace("_", " "))
     for row in rows:
         table.add_row(*(_cell(column, row.get(column)) for column in columns))
     return table
@@ -98,7 +99,7 @@ def _table(rows: Sequence[Mapping[str, Any]], columns: Sequence[str]) -> Table:
 def _grid(record: Mapping[str, Any]) -> Table:
     grid = Table.grid(padding=(0, 2))
     grid.add_column(style="bold")
-    grid.add_column(overflow="fold")
+    grid.add_column()
     for name, value in record.items():
         grid.add_row(name.replace("_", " "), _cell(name, value))
     return grid

@@ -26,9 +26,7 @@ async def check(session: Session) -> Exit:
     problems = await _problems(session.amqp_url)
     session.output.rows([{"problem": problem} for problem in problems], ("problem",))
     if problems:
-        session.output.say(
-            f"harebell: {len(problems)} exchanges or queues are not as they should be"
-        )
+        session.output.say(f"harebell: the broker differs, problems: {len(problems)}")
         return Exit.FAILED
     session.output.say("harebell: the broker has every exchange and queue")
     return Exit.DONE

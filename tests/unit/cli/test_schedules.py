@@ -170,7 +170,7 @@ def test_what_others_wrote_cannot_steer_the_terminal(
     assert "\x1b" not in result.stdout
 
 
-def test_a_table_in_a_pipe_is_not_folded(cli: "CommandLine", harebell: "FakeHarebell") -> None:
+def test_a_table_is_never_folded(cli: "CommandLine", harebell: "FakeHarebell") -> None:
     key = "k" * 250
     harebell.answer = lambda _: {"ok": True, "items": [{"key": key, "id": ID, "state": "active"}]}
 

@@ -1,0 +1,38 @@
+"""What the client's README shows is what the contract takes."""
+
+import json
+import re
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from harebell.contract.answers import Refusal, ScheduleAnswer
+from harebell.contract.commands import SchedulePut
+from harebell.contract.message import parse
+
+README = Path(__file__).parents[3] / "schemas" / "README.md"
+BLOCKS = re.findall(r"```json\n(.*?)```", README.read_text(), re.DOTALL)
+BODIES = re.findall(r"-r default\.schedule\.put .*?-b '(.*?)'", README.read_text(), re.DOTALL)
+SHOWN = [
+    item
+    for block in [*BLOCKS, *BODIES]
+    for value in [json.loads(block)]
+    for item in (value if isinstance(value, list) else [value])
+]
+
+
+@pytest.mark.parametrize("item", [item for item in SHOWN if "ok" not in item])
+def test_every_schedule_shown_is_valid(item: dict[str, Any]) -> None:
+    parse(SchedulePut, item)
+
+
+@pytest.mark.parametrize("item", [item for item in SHOWN if "ok" in item])
+def test_every_answer_shown_is_one(item: dict[str, Any]) -> None:
+    answer = parse(ScheduleAnswer if item["ok"] else Refusal, item)
+
+    assert answer.model_dump(mode="json", exclude_none=True) == item
+
+
+def test_there_are_examples() -> None:
+    assert len(SHOWN) == 6
