@@ -1,0 +1,166 @@
+"""What arrives at the desk, as letters. Any message makes at least one: nothing is refused here."""
+
+import base64
+import binascii
+import re
+from collections.abc import Mapping
+from dataclasses import dataclass
+from datetime import datetime
+from enum import StrEnum
+from typing import Any, Final
+from uuid import UUID
+
+import orjson
+
+from harebell.contract.codec import decode
+from harebell.contract.commands import MAX_BODY
+from harebell.contract.dead import DeadMessage, DeadRun
+from harebell.contract.errors import Malformed
+from harebell.contract.identity import RunKey, dead_message_id, dead_run_id
+from harebell.contract.message import parse
+from harebell.contract.names import message_type, split_key
+from harebell.dlq_inspector.core.death import death_of
+from harebell.dlq_inspector.core.storable import storable, text
+from harebell.kernel.bus import DEAD_LETTERS, DLQ, INTAKE, QUERY
+
+# Letters that name no tenant (work, changes, rubbish) may hold anyone's payload: one desk has them.
+DESK_TENANT: Final = "default"
+UNREADABLE: Final = "unreadable"
+
+MAX_KEPT: Final = MAX_BODY  # bytes of a message's body; what is longer keeps its beginning
+MAX_ITEMS: Final = 10_000  # of one message; ours have some hundreds at most
+MAX_NAME: Final = 256  # characters of a reason, a code, a key
+MAX_ERROR: Final = 1024  # characters of an error's text; the story has it whole
+MAX_SERIES: Final = 2**31 - 1
+
+_RUN_DEAD: Final = message_type("run.dead")
+_MESSAGE_DEAD: Final = message_type("message.dead")
+_TENANTED: Final = frozenset({INTAKE.name, QUERY.name, DLQ.name})  # keys there begin with a tenant
+_TENANT: Final = re.compile(r"[a-z0-9][a-z0-9_-]{0,62}", re.ASCII)
+
+
+class Kind(StrEnum):
+    """A run can be replayed; a message that nobody could read cannot."""
+
+    RUN = "run"
+    MESSAGE = "message"
+
+
+@dataclass(frozen=True, slots=True)
+class Arrival:
+    """A message from the dead-letter queue."""
+
+    body: bytes
+    type: str | None
+    routing_key: str
+    message_id: str | None
+    headers: Mapping[str, Any]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Letter:
+    """One row of `dead_letters`. The id is derived: what arrives twice is kept once."""
+
+    id: UUID
+    tenant: str
+    kind: Kind
+    reason: str
+    error_code: str | None = None
+    error: str | None
+    dead_at: datetime
+    story: Mapping[str, Any]
+    body: bytes | None = None
+    run: RunKey | None = None
+    series: int | None = None
+    key: str | None = None
+    attempts: int = 0
+    first_id: UUID | None = None  # where the run died before: the letter of its first series
+
+
+def letters(arrival: Arrival, now: datetime) -> list[Letter]:
+    """One of each item; an item that is not what the message says it is, is kept as it is."""
+    if arrival.type not in (_RUN_DEAD, _MESSAGE_DEAD):
+        return [as_it_is(arrival, now)]
+    try:
+        items = decode(arrival.body)
+    except Malformed as error:
+        return [as_it_is(arrival, now, error=error)]
+    if not isinstance(items, list) or not 0 < len(items) <= MAX_ITEMS:
+        return [as_it_is(arrival, now)]
+    return [_letter(arrival, item, now) for item in items]
+
+
+def as_it_is(
+    arrival: Arrival, now: datetime, *, error: Malformed | None = None, body: bytes | None = None
+) -> Letter:
+    """Of a message that the broker dead-lettered, or of what nobody can read."""
+    death = death_of(arrival.headers)
+    return _of_message(
+        DeadMessage(
+            queue=death.queue if death else DEAD_LETTERS.name,
+            message_id=arrival.message_id,
+            type=arrival.type,
+            routing_key=arrival.routing_key,
+            reason=death.reason if death else UNREADABLE,
+            error=error.reason if error else None,
+            dead_at=(death and death.at) or now,
+            headers=dict(arrival.headers),
+            body="",
+        ),
+        arrival.body if body is None else body,
+    )
+
+
+def _letter(arrival: Arrival, item: object, now: datetime) -> Letter:
+    clean = storable(item)
+    try:
+        if arrival.type == _RUN_DEAD:
+            return _of_run(parse(DeadRun, clean), clean)
+        dead = parse(DeadMessage, clean)
+        return _of_message(dead, base64.b64decode(dead.body, validate=True))
+    except Malformed as error:
+        return as_it_is(arrival, now, error=error, body=orjson.dumps(clean))
+    except binascii.Error:
+        return as_it_is(arrival, now, body=orjson.dumps(clean))
+
+
+def _of_run(dead: DeadRun, story: Mapping[str, Any]) -> Letter:
+    key = RunKey(dead.scheduled_for, dead.schedule_id)
+    if str(key) != dead.run_id or not 0 < dead.series <= MAX_SERIES:
+        raise Malformed("the run id, or the series, is not that of a run", field="run_id")
+    return Letter(
+        id=dead_run_id(dead.run_id, dead.series),
+        tenant=dead.tenant[:MAX_NAME],
+        kind=Kind.RUN,
+        reason=dead.reason[:MAX_NAME],
+        error_code=dead.error_code[:MAX_NAME],
+        error=dead.error and dead.error[:MAX_ERROR],
+        dead_at=dead.dead_at,
+        story=story,
+        run=key,
+        series=dead.series,
+        key=dead.key and dead.key[:MAX_NAME],
+        attempts=len(dead.attempts),
+        first_id=dead_run_id(dead.run_id, 1) if dead.series > 1 else None,
+    )
+
+
+def _of_message(dead: DeadMessage, body: bytes) -> Letter:
+    about = storable(dead.model_dump(exclude={"body"}))
+    return Letter(
+        id=dead_message_id(dead.queue, dead.message_id, body),
+        tenant=_tenant(dead.queue, dead.routing_key),
+        kind=Kind.MESSAGE,
+        reason=text(dead.reason, MAX_NAME),
+        error=dead.error and text(dead.error, MAX_ERROR),
+        dead_at=dead.dead_at,
+        story={**about, "size": len(body)},
+        body=body[:MAX_KEPT],
+    )
+
+
+def _tenant(queue: str, routing_key: str) -> str:
+    """Of whoever published it, where the key it was published with says so."""
+    tenant, verb = split_key(routing_key)
+    named = queue in _TENANTED and verb and _TENANT.fullmatch(tenant)
+    return tenant if named else DESK_TENANT

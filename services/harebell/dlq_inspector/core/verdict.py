@@ -1,0 +1,74 @@
+"""What a command to the desk may do with each letter, told from the letter alone."""
+
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass
+from enum import StrEnum
+from uuid import UUID
+
+from harebell.contract.identity import RunKey
+from harebell.dlq_inspector.core.letter import Kind
+
+
+class LetterState(StrEnum):
+    OPEN = "open"
+    REPLAYED = "replayed"
+    DROPPED = "dropped"
+
+
+class Status(StrEnum):
+    """What became of one id of a command."""
+
+    REPLAYED = "replayed"
+    DROPPED = "dropped"
+    ALREADY_REPLAYED = "already_replayed"
+    NOT_REPLAYABLE = "not_replayable"  # no run, dropped, or its run is no longer dead
+    NOT_FOUND = "not_found"  # unknown, or another tenant's: the same, seen from here
+
+
+@dataclass(frozen=True, slots=True)
+class Held:
+    """A letter that the command has locked. `unstarted`: its replay still waits to be claimed."""
+
+    id: UUID
+    kind: Kind
+    state: LetterState
+    run: RunKey | None
+    series: int | None
+    unstarted: bool
+
+    @property
+    def is_open(self) -> bool:
+        return self.state is LetterState.OPEN
+
+    @property
+    def is_replayable(self) -> bool:
+        """As far as the letter says; the run's row has the last word."""
+        return self.is_open and self.kind is Kind.RUN
+
+
+def replay_results(
+    ids: Iterable[UUID], held: Mapping[UUID, Held], begun: frozenset[UUID]
+) -> dict[str, str]:
+    """`begun`: the letters whose run was staged again by this command."""
+
+    def status(letter: Held | None) -> Status:
+        if letter is None:
+            return Status.NOT_FOUND
+        if letter.id in begun:
+            return Status.REPLAYED
+        already = letter.state is LetterState.REPLAYED
+        return Status.ALREADY_REPLAYED if already else Status.NOT_REPLAYABLE
+
+    return {str(id_): status(held.get(id_)).value for id_ in ids}
+
+
+def drop_results(ids: Iterable[UUID], held: Mapping[UUID, Held]) -> dict[str, str]:
+    """Dropped twice is dropped; a replayed letter has left the desk already."""
+
+    def status(letter: Held | None) -> Status:
+        if letter is None:
+            return Status.NOT_FOUND
+        already = letter.state is LetterState.REPLAYED
+        return Status.ALREADY_REPLAYED if already else Status.DROPPED
+
+    return {str(id_): status(held.get(id_)).value for id_ in ids}

@@ -1,0 +1,115 @@
+"""What a person sees of a letter, and the cursor of a page of them."""
+
+import base64
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass
+from datetime import datetime
+from enum import StrEnum
+from typing import Any, Final
+from uuid import UUID
+
+from harebell.contract.errors import Malformed
+from harebell.contract.identity import run_id
+from harebell.contract.scalars import LATEST, instant_text
+from harebell.dlq_inspector.core.verdict import LetterState
+from harebell.kernel.ledger import RunState
+
+Row = Mapping[str, Any]
+
+
+class Filter(StrEnum):
+    """`resolved` is no state of a letter: its run has succeeded since it died."""
+
+    OPEN = "open"
+    REPLAYED = "replayed"
+    RESOLVED = "resolved"
+    DROPPED = "dropped"
+    ALL = "all"
+
+    @classmethod
+    def parse(cls, text: str) -> "Filter":
+        try:
+            return cls(text)
+        except ValueError:
+            reason = f"must be one of {', '.join(cls)}"
+            raise Malformed(reason, field="state", code="invalid_state") from None
+
+
+STORED: Final[Mapping[Filter, Sequence[LetterState]]] = {  # as which states it may be found
+    Filter.OPEN: (LetterState.OPEN,),
+    Filter.REPLAYED: (LetterState.REPLAYED,),
+    Filter.RESOLVED: (LetterState.OPEN, LetterState.REPLAYED),
+    Filter.DROPPED: (LetterState.DROPPED,),
+    Filter.ALL: tuple(LetterState),
+}
+
+
+@dataclass(frozen=True, slots=True)
+class Cursor:
+    """The last letter of a page: newest first, and by id what died at the same instant."""
+
+    dead_at: datetime
+    id: UUID
+
+    def __str__(self) -> str:
+        return f"{self.dead_at.isoformat()}/{self.id}"
+
+    @classmethod
+    def start(cls) -> "Cursor":
+        """Before every letter."""
+        return cls(LATEST, UUID(int=0))
+
+    @classmethod
+    def parse(cls, text: str) -> "Cursor":
+        dead_at, _, id_ = text.partition("/")
+        try:
+            cursor = cls(datetime.fromisoformat(dead_at), UUID(id_))
+        except ValueError:
+            cursor = None
+        if cursor is None or cursor.dead_at.tzinfo is None:
+            raise Malformed("is not the `next` of a page", field="after", code="invalid_cursor")
+        return cursor
+
+
+def summary(row: Row) -> dict[str, Any]:
+    """A line of the list."""
+    run = None
+    if row["schedule_id"] is not None:
+        run = run_id(row["schedule_id"], row["scheduled_for"])
+    return {
+        "id": str(row["id"]),
+        "kind": row["kind"],
+        "run_id": run,
+        **{name: row[name] for name in ("key", "tenant", "reason", "error_code", "error")},
+        "attempts": row["attempts"],
+        "dead_at": instant_text(row["dead_at"]),
+        "state": row["shown_state"],
+        "replays": row["replays"],
+        "run_state": row["run_state"],
+    }
+
+
+def detail(row: Row, story: Mapping[str, Any], replays: Iterable[Row]) -> dict[str, Any]:
+    """All there is. The body of a message is in base64, and cut where `size` says it was longer."""
+    body = row["body"]
+    return {
+        **summary(row),
+        "story": dict(story),
+        "body": None if body is None else base64.b64encode(body).decode(),
+        "headers": story.get("headers") if body is not None else None,
+        "queue": story.get("queue") if body is not None else None,
+        "replay_history": [_replay(row, replay) for replay in replays],
+        "first_id": row["first_id"] and str(row["first_id"]),
+    }
+
+
+def _replay(row: Row, replay: Row) -> dict[str, Any]:
+    """A series that was followed by another ended dead."""
+    is_last = replay["series"] == row["run_series"]
+    return {
+        "series": replay["series"],
+        "at": instant_text(replay["replayed_at"]),
+        "actor": replay["actor"],
+        "note": replay["note"],
+        "run_state": row["run_state"] if is_last else RunState.DEAD.value,
+    }

@@ -1,0 +1,133 @@
+"""Working at the desk: replays, drops and questions, in the order they come."""
+
+from collections import Counter
+from collections.abc import Sequence
+from typing import Final, TypeAlias
+
+import asyncpg
+import structlog
+
+from harebell.contract.answers import DlqAnswer, Refusal, refusal
+from harebell.contract.changes import Change, ChangeItem
+from harebell.contract.commands import DlqCommand, DlqDrop, DlqReplay
+from harebell.contract.errors import Malformed, Rejected
+from harebell.contract.message import parse, shown
+from harebell.contract.scalars import Json
+from harebell.contract.ticket import Ticket
+from harebell.dlq_inspector import store
+from harebell.dlq_inspector.core.verdict import (
+    Status,
+    drop_results,
+    replay_results,
+)
+from harebell.kernel import failpoint, metrics
+from harebell.kernel.amqp.bundle import waiting
+from harebell.kernel.amqp.publish import Publisher
+from harebell.kernel.clock import Clock, monotonic
+from harebell.kernel.db.engine import passing_faults
+from harebell.kernel.db.tickets import tickets_for
+from harebell.kernel.routing import Routed
+
+# Executors give up a ticket that has outrun its commit by two seconds.
+SLOW_COMMIT: Final = 1.0  # seconds
+
+Results: TypeAlias = dict[str, str]  # of each letter that a command names
+
+log = structlog.get_logger()
+
+
+class Desk:
+    """Commands that intake has checked. Each is one transaction, of one tenant's letters."""
+
+    def __init__(self, pool: asyncpg.Pool, publisher: Publisher, clock: Clock) -> None:
+        self._pool = pool
+        self._publisher = publisher
+        self._clock = clock
+
+    async def apply(self, change: Change) -> list[DlqAnswer | Refusal]:
+        """An answer for each item, in order; what was done before stays done if it comes again."""
+        return [await self._item(change, item) for item in change.items]
+
+    async def _item(self, change: Change, item: ChangeItem) -> DlqAnswer | Refusal:
+        if item.refusal is not None:
+            return item.refusal
+        try:
+            command = _command(change.verb, item.body)
+        except Rejected as error:
+            return refusal(error, within="" if change.single else f"[{item.index}]")
+        match command:
+            case DlqReplay():
+                return await self._replay(change, command)
+            case DlqDrop():
+                return await self._drop(change, command)
+
+    async def _replay(self, change: Change, command: DlqReplay) -> DlqAnswer:
+        # published last before the commit: a crash in between leaves tickets that no row honours,
+        # and the letters still open
+        with passing_faults():
+            async with self._pool.acquire() as connection:
+                async with connection.transaction():
+                    results, tickets = await _begin(connection, change, command)
+                    await self._publish(tickets)
+                    await failpoint.reach("dlq_inspector.before_commit")
+                    published_at = monotonic()
+                if monotonic() - published_at > SLOW_COMMIT:
+                    await self._publish(tickets)
+        metrics.REPLAYS.inc(_tell("replay", change, command, results)[Status.REPLAYED])
+        return DlqAnswer(results=results)
+
+    async def _drop(self, change: Change, command: DlqDrop) -> DlqAnswer:
+        with passing_faults():
+            async with self._pool.acquire() as connection, connection.transaction():
+                held = await store.lock(connection, change.tenant, command.ids)
+                await store.drop(
+                    connection, [id_ for id_, letter in held.items() if letter.is_open]
+                )
+        results = drop_results(command.ids, held)
+        _tell("drop", change, command, results)
+        return DlqAnswer(results=results)
+
+    async def _publish(self, tickets: Sequence[Ticket]) -> None:
+        bundles = waiting(map(Routed.of, tickets), self._clock.now())
+        await self._publisher.publish_all(bundles)
+
+
+async def _begin(
+    connection: asyncpg.Connection, change: Change, command: DlqReplay
+) -> tuple[Results, list[Ticket]]:
+    """What becomes of each letter, and the tickets to publish before that is committed.
+
+    A run replayed before that has not started gets its ticket again: an earlier command's commit
+    may have been seen by nobody.
+    """
+    held = await store.lock(connection, change.tenant, command.ids)
+    chosen = [letter for letter in held.values() if letter.is_replayable]
+    begun = await store.begin_series(connection, change.tenant, chosen)
+    await store.record_replays(connection, begun, actor=change.actor, note=command.note)
+    due = [letter.run for letter in held.values() if letter.id in begun or letter.unstarted]
+    tickets = await tickets_for(connection, [run for run in due if run is not None])
+    return replay_results(command.ids, held, begun), tickets
+
+
+def _command(verb: str, body: Json) -> DlqReplay | DlqDrop:
+    match verb:
+        case "dlq.replay":
+            return parse(DlqReplay, body)
+        case "dlq.drop":
+            return parse(DlqDrop, body)
+        case _:
+            raise Malformed(f"{shown(verb)} is no command to the desk", code="unknown_command")
+
+
+def _tell(verb: str, change: Change, command: DlqCommand, results: Results) -> Counter[str]:
+    """The record of who did it, for a drop the only one."""
+    counts = Counter(results.values())
+    log.info(
+        "desk command",
+        verb=verb,
+        tenant=change.tenant,
+        actor=change.actor,
+        note=command.note,
+        results=results,
+    )
+    return counts

@@ -1,0 +1,62 @@
+"""Keeping: every message of the dead-letter queue becomes rows, and is acknowledged after them."""
+
+from collections import Counter
+from collections.abc import Iterable, Sequence
+
+import asyncpg
+import structlog
+
+from harebell.contract.errors import DatabaseUnavailable
+from harebell.dlq_inspector import store
+from harebell.dlq_inspector.core.letter import Arrival, Letter, as_it_is, letters
+from harebell.kernel import metrics
+from harebell.kernel.amqp.consume import DONE, Delivery, Outcome
+from harebell.kernel.clock import Clock
+from harebell.kernel.db.engine import passing_faults
+
+log = structlog.get_logger()
+
+
+class Keeper:
+    """Refuses nothing: a dead letter of a dead letter would come back here for ever."""
+
+    def __init__(self, pool: asyncpg.Pool, clock: Clock) -> None:
+        self._pool = pool
+        self._clock = clock
+
+    async def keep(self, deliveries: Sequence[Delivery]) -> Sequence[Outcome]:
+        now = self._clock.now()
+        arrivals = [_arrival(delivery) for delivery in deliveries]
+        try:
+            await self._write(letter for arrival in arrivals for letter in letters(arrival, now))
+        except asyncpg.PostgresError as error:
+            if len(arrivals) > 1:
+                raise  # they come again one by one
+            log.warning("dead letter kept as it is", error=str(error))
+            await self._write_plainly(as_it_is(arrivals[0], now))
+        return [DONE] * len(deliveries)
+
+    async def _write_plainly(self, letter: Letter) -> None:
+        """Raises `DatabaseUnavailable` whatever is wrong: held, it is not forwarded to itself."""
+        try:
+            await self._write([letter])
+        except asyncpg.PostgresError as error:
+            raise DatabaseUnavailable(f"cannot keep a dead letter: {error}") from error
+
+    async def _write(self, written: Iterable[Letter]) -> None:
+        with passing_faults():
+            async with self._pool.acquire() as connection:
+                kept = await store.keep(connection, written)
+        for kind, number in Counter(kept).items():
+            metrics.DEAD_LETTERS.labels(kind.value).inc(number)
+            log.info("dead letters kept", kind=kind.value, number=number)
+
+
+def _arrival(delivery: Delivery) -> Arrival:
+    return Arrival(
+        body=delivery.body,
+        type=delivery.message.type,
+        routing_key=delivery.routing_key,
+        message_id=delivery.message_id,
+        headers=delivery.message.headers or {},
+    )

@@ -1,0 +1,93 @@
+"""The desk's reading SQL: a page of letters, one letter, the replays of its run."""
+
+from typing import Any, Final
+from uuid import UUID
+
+import asyncpg
+
+from harebell.contract.answers import Page
+from harebell.contract.codec import decode_own
+from harebell.contract.errors import NotFound
+from harebell.contract.queries import DlqList
+from harebell.dlq_inspector.core.view import STORED, Cursor, Filter, detail, summary
+
+_SHOWN_STATE: Final = """
+    CASE WHEN letter.state <> 'dropped' AND run.state = 'succeeded' THEN 'resolved'
+        ELSE letter.state END
+"""
+
+_REPLAY_COUNT: Final = """(
+    SELECT count(*) FROM replays JOIN dead_letters AS died ON died.id = replays.dead_letter_id
+    WHERE died.schedule_id = letter.schedule_id AND died.scheduled_for = letter.scheduled_for
+)"""
+
+# One index scan a stored state, each in order and cut at the limit, whatever else is kept.
+_PAGE: Final = f"""
+SELECT letter.*, {_REPLAY_COUNT} AS replays
+FROM (
+    SELECT letter.* FROM unnest($2::text[]) AS wanted (state)
+    CROSS JOIN LATERAL (
+        SELECT letter.id, letter.kind, letter.schedule_id, letter.scheduled_for, letter.key,
+            letter.tenant, letter.reason, letter.error_code, letter.error, letter.attempts,
+            letter.dead_at, run.state AS run_state, {_SHOWN_STATE} AS shown_state
+        FROM dead_letters AS letter
+        LEFT JOIN runs AS run
+            ON run.scheduled_for = letter.scheduled_for AND run.schedule_id = letter.schedule_id
+        WHERE letter.tenant = $1 AND letter.state = wanted.state
+            AND ($3 = 'all' OR $3 = {_SHOWN_STATE})
+            AND ($4::text IS NULL OR letter.key = $4)
+            AND letter.dead_at <= $5 AND (letter.dead_at < $5 OR letter.id > $6)
+        ORDER BY letter.dead_at DESC, letter.id
+        LIMIT $7
+    ) AS letter
+    ORDER BY letter.dead_at DESC, letter.id
+    LIMIT $7
+) AS letter
+ORDER BY letter.dead_at DESC, letter.id
+"""  # noqa: S608  # constants
+
+_ONE: Final = f"""
+SELECT letter.*, run.state AS run_state, run.series AS run_series, {_SHOWN_STATE} AS shown_state,
+    {_REPLAY_COUNT} AS replays
+FROM dead_letters AS letter
+LEFT JOIN runs AS run
+    ON run.scheduled_for = letter.scheduled_for AND run.schedule_id = letter.schedule_id
+WHERE letter.id = $2 AND letter.tenant = $1
+"""  # noqa: S608  # constants
+
+_REPLAYS: Final = """
+SELECT replays.* FROM replays JOIN dead_letters AS died ON died.id = replays.dead_letter_id
+WHERE died.schedule_id = $1 AND died.scheduled_for = $2
+ORDER BY replays.series DESC
+LIMIT $3
+"""
+
+MAX_REPLAYS: Final = 100  # of one run that are shown, the latest first
+
+
+async def page(connection: asyncpg.Connection, tenant: str, asked: DlqList) -> Page:
+    """Newest first. Raises `Malformed` for a state or a cursor that is none."""
+    wanted = Filter.parse(asked.state)
+    after = Cursor.parse(asked.after) if asked.after else Cursor.start()
+    stored = [state.value for state in STORED[wanted]]
+    rows = await connection.fetch(
+        *(_PAGE, tenant, stored, wanted.value, asked.key),
+        *(after.dead_at, after.id, asked.limit + 1),
+    )
+    shown = rows[: asked.limit]
+    more = len(rows) > len(shown)
+    return Page(
+        items=[summary(row) for row in shown],
+        next=str(Cursor(shown[-1]["dead_at"], shown[-1]["id"])) if more else None,
+    )
+
+
+async def one(connection: asyncpg.Connection, tenant: str, id_: UUID) -> dict[str, Any]:
+    """Raises `NotFound`, for another tenant's too."""
+    row = await connection.fetchrow(_ONE, tenant, id_)
+    if row is None:
+        raise NotFound(f"there is no dead letter {id_}", field="id")
+    replays = await connection.fetch(
+        _REPLAYS, row["schedule_id"], row["scheduled_for"], MAX_REPLAYS
+    )
+    return detail(row, decode_own(row["story"].encode()), replays)

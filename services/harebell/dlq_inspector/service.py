@@ -1,0 +1,95 @@
+"""The inspector as a process: two queues, the one kept, the other worked through in order."""
+
+import asyncio
+from collections.abc import Sequence
+from functools import partial
+from typing import Final
+
+from pydantic import TypeAdapter
+
+from harebell.contract import names
+from harebell.contract.answers import refusal
+from harebell.contract.changes import Change
+from harebell.contract.codec import read
+from harebell.contract.errors import Malformed, Rejected
+from harebell.contract.message import shown
+from harebell.dlq_inspector import questions
+from harebell.dlq_inspector.answering import Answers
+from harebell.dlq_inspector.desk import Desk
+from harebell.dlq_inspector.keeping import Keeper
+from harebell.kernel.amqp.consume import DONE, BatchHandler, Delivery, Outcome
+from harebell.kernel.amqp.session import Consumer, Ordered
+from harebell.kernel.bus import DEAD_LETTERS, DLQ
+from harebell.kernel.lifecycle import Parts, open_parts, run_until
+from harebell.kernel.settings import InspectorSettings
+
+ROLE: Final = "dlq_inspector"
+KEPT_AT_ONCE: Final = 100  # messages of one transaction; each may be as large as the broker lets it
+LINGER: Final = 0.02  # seconds in which more dead letters join a batch
+DESK_PREFETCH: Final = 20
+
+_CHANGE: Final = TypeAdapter(Change)
+
+
+async def serve(settings: InspectorSettings, stop: asyncio.Event) -> None:
+    async with open_parts(settings, ROLE, stop) as parts:
+        if stop.is_set():
+            return
+        keeper = Keeper(parts.pool, parts.clock)
+        reception = Reception(parts)
+        consumers = [
+            _consumer(parts, DEAD_LETTERS.name, keeper.keep, limit=KEPT_AT_ONCE, linger=LINGER),
+            # one at a time: a command that is held is tried again without those around it
+            _consumer(parts, DLQ.name, reception.serve, limit=1, linger=0),
+        ]
+        await run_until(
+            stop,
+            consuming=[consumer.run(stop) for consumer in consumers],
+            background=[parts.clock.keep()],
+        )
+
+
+def _consumer(
+    parts: Parts, queue: str, handle: BatchHandler, *, limit: int, linger: float
+) -> Consumer:
+    worker = partial(Ordered, handle, parts.settler, limit=limit, linger=linger)
+    consumer = Consumer(queue, parts.connect, worker, prefetch=max(limit * 2, DESK_PREFETCH))
+    parts.health.check(queue, lambda: consumer.is_consuming)
+    return consumer
+
+
+class Reception:
+    """Where commands and questions come in, and answers go out."""
+
+    def __init__(self, parts: Parts) -> None:
+        self._pool = parts.pool
+        self._desk = Desk(parts.pool, parts.publisher, parts.clock)
+        self._answers = Answers(parts.publisher)
+
+    async def serve(self, deliveries: Sequence[Delivery]) -> Sequence[Outcome]:
+        for delivery in deliveries:
+            match delivery.message.exchange:
+                case names.CHANGES:
+                    await self._command(read(_CHANGE, delivery.body))
+                case names.QUERIES:
+                    await self._question(delivery)
+                case exchange:
+                    raise Malformed(f"nothing comes here from {shown(exchange)}")
+        return [DONE] * len(deliveries)
+
+    async def _command(self, change: Change) -> None:
+        said = await self._desk.apply(change)
+        if change.single:
+            await self._answers.one(change.reply_to, change.correlation_id, said[0])
+        else:
+            await self._answers.several(change.reply_to, change.correlation_id, said)
+
+    async def _question(self, delivery: Delivery) -> None:
+        message = delivery.message
+        tenant, verb = names.split_key(delivery.routing_key)
+        try:
+            said = await questions.answer(self._pool, tenant, verb, delivery.body)
+        except Rejected as error:
+            await self._answers.one(message.reply_to, message.correlation_id, refusal(error))
+        else:
+            await self._answers.one(message.reply_to, message.correlation_id, said)

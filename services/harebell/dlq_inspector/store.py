@@ -1,0 +1,141 @@
+"""The desk's SQL: keeping letters, and moving them and their runs."""
+
+from collections.abc import Iterable, Sequence
+from typing import Final
+from uuid import UUID
+
+import asyncpg
+import orjson
+
+from harebell.contract.identity import RunKey
+from harebell.dlq_inspector.core.letter import Kind, Letter
+from harebell.dlq_inspector.core.verdict import Held, LetterState
+
+_KEEP: Final = """
+INSERT INTO dead_letters (id, tenant, kind, reason, error_code, error, dead_at, story, body,
+    scheduled_for, schedule_id, series, key, attempts, first_id, state)
+SELECT letter.*, 'open'
+FROM unnest($1::uuid[], $2::text[], $3::text[], $4::text[], $5::text[], $6::text[],
+    $7::timestamptz[], $8::jsonb[], $9::bytea[], $10::timestamptz[], $11::uuid[], $12::integer[],
+    $13::text[], $14::integer[], $15::uuid[]) AS letter
+ON CONFLICT (id) DO NOTHING
+RETURNING kind
+"""
+
+_LOCK: Final = """
+SELECT letter.id, letter.kind, letter.state, letter.scheduled_for, letter.schedule_id,
+    letter.series, coalesce(
+        run.state = 'staged' AND run.attempt = 0 AND run.series = letter.series + 1, false
+    ) AS unstarted
+FROM dead_letters AS letter
+LEFT JOIN runs AS run
+    ON run.scheduled_for = letter.scheduled_for AND run.schedule_id = letter.schedule_id
+WHERE letter.id = ANY($2::uuid[]) AND letter.tenant = $1
+ORDER BY letter.id
+FOR UPDATE OF letter
+"""
+
+# A person asks for it now: what expired, or was asked to stop, in an earlier series is over.
+_BEGIN_SERIES: Final = """
+WITH owed AS (
+    SELECT letter.id, run.scheduled_for, run.schedule_id
+    FROM unnest($2::uuid[], $3::timestamptz[], $4::uuid[], $5::integer[])
+        AS letter (id, scheduled_for, schedule_id, series)
+    JOIN runs AS run
+        ON run.scheduled_for = letter.scheduled_for AND run.schedule_id = letter.schedule_id
+    WHERE run.state = 'dead' AND run.series = letter.series AND run.tenant = $1
+    ORDER BY run.scheduled_for, run.schedule_id
+    FOR UPDATE OF run
+)
+UPDATE runs AS run
+SET state = 'staged', seq = run.seq + 1, series = run.series + 1, attempt = 0,
+    reason = NULL, outcome = NULL, expires_at = NULL, next_attempt_at = NULL,
+    lease_holder = NULL, lease_until = NULL, lease_seconds = NULL, stop_requested_at = NULL,
+    started_at = NULL, finished_at = NULL, staged_at = now()
+FROM owed
+WHERE run.scheduled_for = owed.scheduled_for AND run.schedule_id = owed.schedule_id
+RETURNING owed.id
+"""
+
+_RECORD: Final = """
+WITH replayed AS (
+    UPDATE dead_letters SET state = 'replayed' WHERE id = ANY($1::uuid[]) RETURNING id, series
+)
+INSERT INTO replays (dead_letter_id, series, actor, note, replayed_at)
+SELECT id, series + 1, $2, $3, now() FROM replayed
+"""
+
+_DROP: Final = "UPDATE dead_letters SET state = 'dropped' WHERE id = ANY($1::uuid[])"
+
+
+async def keep(connection: asyncpg.Connection, letters: Iterable[Letter]) -> list[Kind]:
+    """The kinds of those that were new."""
+    # in order of their ids, or two inspectors with the same letters could wait for each other
+    rows = [_row(letter) for letter in sorted(letters, key=lambda letter: letter.id)]
+    kept = await connection.fetch(_KEEP, *map(list, zip(*rows, strict=True)))
+    return [Kind(row["kind"]) for row in kept]
+
+
+def _row(letter: Letter) -> tuple[object, ...]:
+    return (
+        letter.id,
+        letter.tenant,
+        letter.kind.value,
+        letter.reason,
+        letter.error_code,
+        letter.error,
+        letter.dead_at,
+        orjson.dumps(letter.story).decode(),
+        letter.body,
+        letter.run and letter.run.scheduled_for,
+        letter.run and letter.run.schedule_id,
+        letter.series,
+        letter.key,
+        letter.attempts,
+        letter.first_id,
+    )
+
+
+async def lock(
+    connection: asyncpg.Connection, tenant: str, ids: Iterable[UUID]
+) -> dict[UUID, Held]:
+    """Those of them that are the tenant's, for nobody else to move in this transaction."""
+    rows = await connection.fetch(_LOCK, tenant, list(ids))
+    return {row["id"]: _held(row) for row in rows}
+
+
+def _held(row: asyncpg.Record) -> Held:
+    is_run = row["schedule_id"] is not None
+    return Held(
+        id=row["id"],
+        kind=Kind(row["kind"]),
+        state=LetterState(row["state"]),
+        run=RunKey(row["scheduled_for"], row["schedule_id"]) if is_run else None,
+        series=row["series"],
+        unstarted=row["unstarted"],
+    )
+
+
+async def begin_series(
+    connection: asyncpg.Connection, tenant: str, letters: Sequence[Held]
+) -> frozenset[UUID]:
+    """Stage the dead run of each again; the letters whose run was dead in their series."""
+    rows = await connection.fetch(
+        _BEGIN_SERIES,
+        tenant,
+        [letter.id for letter in letters],
+        [letter.run and letter.run.scheduled_for for letter in letters],
+        [letter.run and letter.run.schedule_id for letter in letters],
+        [letter.series for letter in letters],
+    )
+    return frozenset(row["id"] for row in rows)
+
+
+async def record_replays(
+    connection: asyncpg.Connection, ids: Iterable[UUID], *, actor: str | None, note: str | None
+) -> None:
+    await connection.execute(_RECORD, list(ids), actor, note)
+
+
+async def drop(connection: asyncpg.Connection, ids: Iterable[UUID]) -> None:
+    await connection.execute(_DROP, list(ids))
