@@ -3,7 +3,7 @@
 from ipaddress import IPv4Address, IPv4Network, IPv6Address, ip_address, ip_network
 
 import pytest
-from hypothesis import given
+from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from harebell.contract.errors import Malformed, PrivateAddress
@@ -63,11 +63,13 @@ def test_and_nothing_beside_it(address: str) -> None:
     assert not allowed(ip_address(address), [ip_network("10.1.0.0/16")])
 
 
+@settings(deadline=None)
 @given(st.ip_addresses(v=4))
 def test_nothing_is_allowed_that_python_knows_to_be_special(address: IPv4Address) -> None:
     assert not allowed(address, ()) or (address.is_global and not address.is_multicast)
 
 
+@settings(deadline=None)
 @given(st.ip_addresses(v=4))
 def test_an_embedded_address_is_judged_as_itself(address: IPv4Address) -> None:
     mapped = IPv6Address(f"::ffff:{address}")
@@ -95,6 +97,7 @@ def test_an_address_is_seen_in_any_spelling(host: str, address: str) -> None:
     assert literal_address(f"http://{host}/path?x=[::2]#@1.1.1.1") == ip_address(address)
 
 
+@settings(deadline=None)
 @given(st.ip_addresses())
 def test_whatever_python_reads_as_an_address_is_one(address: IPv4Address | IPv6Address) -> None:
     host = f"[{address}]" if isinstance(address, IPv6Address) else f"{address}"
@@ -139,6 +142,12 @@ def test_this_machine_is_refused_unless_it_is_allowed(host: str) -> None:
 )
 def test_other_names_wait_for_the_connection(host: str) -> None:
     check_url(f"https://{host}/", ())
+
+
+@pytest.mark.parametrize("host", ["0", "10.1", "0xA9FEA9FE", "[fd00:ec2::254]", "[64:ff9b::a00:1]"])
+def test_a_private_literal_is_refused_whatever_else_is_allowed(host: str) -> None:
+    with pytest.raises(PrivateAddress):
+        check_url(f"http://{host}/", LOOPBACK)
 
 
 def test_localhost_needs_loopback_not_just_any_network() -> None:

@@ -1,13 +1,14 @@
 """What is kept of an answer can be stored, and is small."""
 
 import pytest
-from hypothesis import given
+from hypothesis import given, settings
 from hypothesis import strategies as st
 from tests.attempts import SCHEDULE, attempt
 
 from harebell.executor.targets.outcome import MAX_EXCERPT, excerpt, json_excerpt
 
 
+@settings(deadline=None)
 @given(st.text(st.characters(exclude_categories=()), max_size=2000))
 def test_an_excerpt_is_short_and_storable(text: str) -> None:
     kept = excerpt(text * 3)

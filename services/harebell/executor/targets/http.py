@@ -34,7 +34,6 @@ from harebell.kernel.retry import Failure
 MAX_CONNECTIONS: Final = 128
 MAX_REDIRECTS: Final = 5
 MAX_READ: Final = 64 * 1024  # bytes of a response's body, then the connection is closed
-IDLE: Final = 4.0  # seconds a connection is kept: less than the 5 s after which many servers close
 DNS_KEPT: Final = 10  # seconds that a name's checked addresses are used again
 NO_LIMIT: Final = ClientTimeout(total=None)  # `perform` has the attempt's
 EXPLANATION_WAIT: Final = 1.0  # seconds for the body of an answer whose status is the outcome
@@ -64,10 +63,11 @@ class HttpTargets:
             connector=TCPConnector(
                 resolver=CheckedResolver(self._resolver or ThreadedResolver(), self._networks),
                 limit=self._connections,
-                keepalive_timeout=IDLE,
+                force_close=True,  # a kept connection may just be closing, which costs an attempt
                 ttl_dns_cache=DNS_KEPT,
             ),
             auto_decompress=False,
+            skip_auto_headers=("Content-Type",),  # no body, no type
             cookie_jar=DummyCookieJar(),
             middlewares=(_send_once,),
             timeout=NO_LIMIT,

@@ -1,0 +1,160 @@
+"""The amqp target against a real broker: what arrives, and what does not."""
+
+import asyncio
+from collections.abc import AsyncIterator
+from dataclasses import dataclass
+
+import aio_pika
+import pytest
+from aio_pika.abc import AbstractChannel, AbstractQueue
+from tests.attempts import attempt
+
+from harebell.contract.message import parse
+from harebell.contract.target import AmqpMessage
+from harebell.executor.targets.amqp import AmqpTargets, open_amqp
+from harebell.executor.targets.outcome import Outcome, Success
+from harebell.kernel.retry import Failure
+
+pytestmark = pytest.mark.broker
+
+SECONDS = 5.0
+EXCHANGE = "acme.jobs"
+INTERNAL = "acme.internal"  # publishing to it is refused with 403
+FULL = "acme.full"
+
+
+@dataclass(frozen=True)
+class Acme:
+    """Another service: its exchanges, and the queue it reads."""
+
+    channel: AbstractChannel
+    queue: AbstractQueue
+
+    async def next(self) -> aio_pika.abc.AbstractIncomingMessage:
+        return await self.queue.get(no_ack=True)
+
+
+@pytest.fixture
+async def acme(amqp_url: str) -> AsyncIterator[Acme]:
+    connection = await aio_pika.connect(amqp_url)
+    async with connection:
+        channel = await connection.channel()
+        jobs = await channel.declare_exchange(EXCHANGE, "topic", auto_delete=True)
+        internal = await channel.declare_exchange(INTERNAL, "fanout", internal=True)
+        full = await channel.declare_exchange(FULL, "fanout", auto_delete=True)
+        queue = await channel.declare_queue(exclusive=True)
+        none = await channel.declare_queue(
+            exclusive=True, arguments={"x-max-length": 0, "x-overflow": "reject-publish"}
+        )
+        await queue.bind(jobs, "report.#")
+        await none.bind(full)
+        yield Acme(channel, queue)
+        await internal.delete()
+
+
+@pytest.fixture
+async def amqp(amqp_url: str) -> AsyncIterator[AmqpTargets]:
+    async with open_amqp(amqp_url, name="target tests", properties={}) as targets:
+        yield targets
+
+
+async def publish(amqp: AmqpTargets, **fields: object) -> Outcome:
+    message = parse(AmqpMessage, {"exchange": EXCHANGE, "routing_key": "report", **fields})
+    return await amqp.call(message, attempt(), SECONDS)
+
+
+async def test_a_message_arrives_with_the_runs_headers(acme: Acme, amqp: AmqpTargets) -> None:
+    headers = {"region": "eu", "n": 2**63 - 1, "ratio": 0.5, "dry": True, "x-death": "forged"}
+
+    assert await publish(amqp, json={"a": [1]}, headers=headers) == Success()
+
+    message = await acme.next()
+    del headers["x-death"]
+    assert message.headers == {**headers, **attempt().headers()}
+    assert (message.body, message.content_type) == (b'{"a":[1]}', "application/json")
+    assert (message.message_id, message.app_id) == (attempt().ticket.run_id, "harebell")
+    assert message.delivery_mode == aio_pika.DeliveryMode.PERSISTENT
+
+
+@pytest.mark.parametrize(
+    ("payload", "body"),
+    [({}, b""), ({"text": "é\r\n"}, b"\xc3\xa9\r\n"), ({"base64": "AP8K"}, b"\x00\xff\n")],
+)
+async def test_a_body_arrives_byte_for_byte(
+    acme: Acme, amqp: AmqpTargets, payload: dict[str, object], body: bytes
+) -> None:
+    assert await publish(amqp, **payload) == Success()
+
+    assert (await acme.next()).body == body
+
+
+@pytest.mark.parametrize(
+    ("exchange", "expected"),
+    [
+        (EXCHANGE, ("unroutable", True)),
+        ("acme.nowhere", ("no_exchange", True)),
+        (INTERNAL, ("not_allowed", False)),
+        (FULL, ("broker_unavailable", True)),
+    ],
+)
+@pytest.mark.usefixtures("acme")
+async def test_what_does_not_arrive_is_a_failure(
+    amqp: AmqpTargets, exchange: str, expected: tuple[str, bool]
+) -> None:
+    for _ in range(2):
+        outcome = await publish(amqp, exchange=exchange, routing_key="other")
+
+        assert isinstance(outcome, Failure)
+        assert (outcome.code, outcome.retryable) == expected
+
+
+async def test_a_refusal_does_not_stop_the_next_message(acme: Acme, amqp: AmqpTargets) -> None:
+    await publish(amqp, exchange="acme.nowhere")
+
+    assert await publish(amqp, text="next") == Success()
+    assert (await acme.next()).body == b"next"
+
+
+async def test_refused_routes_cost_their_neighbours_nothing(acme: Acme, amqp: AmqpTargets) -> None:
+    exchanges = [EXCHANGE, INTERNAL, EXCHANGE, "acme.nowhere", EXCHANGE] * 40
+    await publish(amqp)
+
+    outcomes = await asyncio.gather(*(publish(amqp, exchange=name) for name in exchanges))
+
+    came_of = {
+        name: {
+            outcome.code if isinstance(outcome, Failure) else "success"
+            for tried, outcome in zip(exchanges, outcomes, strict=True)
+            if tried == name
+        }
+        for name in exchanges
+    }
+    assert came_of == {
+        EXCHANGE: {"success"},
+        INTERNAL: {"not_allowed"},
+        "acme.nowhere": {"no_exchange"},
+    }
+    assert (await acme.channel.declare_queue(acme.queue.name, passive=True)).declaration_result
+
+
+async def test_a_route_that_stops_working_travels_alone_again(
+    acme: Acme, amqp: AmqpTargets
+) -> None:
+    """On a shared channel the broker's reason may be about a neighbour, so it is not believed."""
+    gone = await acme.channel.declare_exchange("acme.gone", "fanout")
+    await acme.queue.bind(gone)
+    assert await publish(amqp, exchange="acme.gone") == Success()
+    await gone.delete()
+
+    outcomes = [await publish(amqp, exchange="acme.gone") for _ in range(2)]
+
+    codes = [outcome.code for outcome in outcomes if isinstance(outcome, Failure)]
+    assert codes == ["broker_unavailable", "no_exchange"]
+
+
+async def test_a_broker_that_is_away_is_a_failure() -> None:
+    async with open_amqp("amqp://127.0.0.1:9/", name="target tests", properties={}) as amqp:
+        outcome = await publish(amqp)
+
+    assert isinstance(outcome, Failure)
+    assert (outcome.code, outcome.retryable) == ("broker_unavailable", True)

@@ -1,0 +1,121 @@
+"""One attempt, whatever its target: in time, and always with an outcome."""
+
+import asyncio
+import threading
+from collections.abc import AsyncIterator
+from typing import Any
+
+import aio_pika
+import pytest
+from tests.attempts import attempt
+from tests.integration.executor.targets.servers import Server
+
+from harebell.contract.target import (
+    AmqpMessage,
+    AmqpTarget,
+    HttpCall,
+    HttpTarget,
+    TaskCall,
+    TaskTarget,
+)
+from harebell.executor.targets.amqp import AmqpTargets
+from harebell.executor.targets.http import HttpTargets
+from harebell.executor.targets.outcome import Success
+from harebell.executor.targets.perform import Targets, perform
+from harebell.executor.targets.registry import tasks_of
+from harebell.executor.targets.task import TaskTargets
+from harebell.executor.tasks import echo, sleep
+from harebell.kernel.retry import Failure
+
+SHORT = 0.1  # seconds
+LONG = 10.0
+SLEEP = TaskTarget(task=TaskCall(name="sleep", args={"seconds": LONG}))
+
+
+class Exchange:
+    """Confirms what it is told to, breaks on the rest."""
+
+    def __init__(self) -> None:
+        self.published: list[tuple[str, str, bytes]] = []
+
+    async def publish(
+        self,
+        exchange: str,
+        routing_key: str,
+        message: aio_pika.Message,
+        *,
+        timeout: float,  # noqa: ARG002, ASYNC109  # as the link's
+    ) -> None:
+        if exchange == "broken":
+            raise ZeroDivisionError("of ours")
+        self.published.append((exchange, routing_key, message.body))
+
+
+@pytest.fixture
+def exchange() -> Exchange:
+    return Exchange()
+
+
+@pytest.fixture
+def gate() -> threading.Event:
+    return threading.Event()
+
+
+@pytest.fixture
+async def targets(
+    http: HttpTargets, exchange: Exchange, gate: threading.Event
+) -> AsyncIterator[Targets]:
+    def wait(_: dict[str, Any]) -> None:
+        gate.wait()
+
+    task = TaskTargets(tasks_of({"echo": echo, "sleep": sleep, "wait": wait}), threads=1)
+    yield Targets(http, AmqpTargets(exchange.publish, [exchange.publish]), task)
+    gate.set()
+    task.close()
+
+
+async def test_each_kind_of_target(targets: Targets, server: Server, exchange: Exchange) -> None:
+    http = HttpTarget(http=HttpCall(url=server.url))
+    amqp = AmqpTarget(amqp=AmqpMessage(exchange="acme", routing_key="key", text="x"))
+    task = TaskTarget(task=TaskCall(name="echo", args={"a": 1}))
+
+    outcomes = [await perform(target, attempt(), LONG, targets) for target in (http, amqp, task)]
+
+    assert outcomes == [Success(200), Success(), Success(result='{"a":1}')]
+    assert len(server.received) == 1
+    assert exchange.published == [("acme", "key", b"x")]
+
+
+async def test_an_async_task_is_stopped_in_time(targets: Targets) -> None:
+    assert await perform(SLEEP, attempt(), SHORT, targets) == Failure(
+        "timeout", "not finished within 0.1 s"
+    )
+
+
+async def test_a_plain_task_is_not_waited_for(targets: Targets, gate: threading.Event) -> None:
+    target = TaskTarget(task=TaskCall(name="wait"))
+
+    first = await perform(target, attempt(), SHORT, targets)
+    second = await perform(target, attempt(), SHORT, targets)  # the one thread is taken
+    gate.set()
+    third = await perform(target, attempt(), LONG, targets)
+
+    assert [first, second] == [Failure("timeout", "not finished within 0.1 s")] * 2
+    assert third == Success()
+
+
+async def test_a_fault_of_ours_is_an_outcome_too(targets: Targets) -> None:
+    target = AmqpTarget(amqp=AmqpMessage(exchange="broken"))
+
+    outcome = await perform(target, attempt(), LONG, targets)
+
+    assert outcome == Failure("target_error", "ZeroDivisionError: of ours")
+
+
+async def test_a_cancelled_attempt_has_none(targets: Targets) -> None:
+    running = asyncio.create_task(perform(SLEEP, attempt(), LONG, targets))
+    await asyncio.sleep(0)
+    running.cancel()
+
+    with pytest.raises(asyncio.CancelledError):
+        await running
