@@ -13,7 +13,13 @@ from typing import Final, Protocol, TypeAlias
 from aio_pika import DeliveryMode, Message
 
 from harebell.client.connection import Link
-from harebell.contract.errors import BrokerUnavailable, HarebellError, Rejected, Unroutable
+from harebell.contract.errors import (
+    BrokerUnavailable,
+    HarebellError,
+    NotAllowed,
+    Rejected,
+    Unroutable,
+)
 from harebell.contract.names import APP_ID
 from harebell.contract.target import AmqpMessage
 from harebell.executor.targets.attempt import Attempt
@@ -75,7 +81,7 @@ class AmqpTargets:
         """A closed channel may be a neighbour's doing: its reason is no verdict on this message."""
         try:
             await self._shared(*route, message, timeout=seconds)
-        except HarebellError as error:
+        except (NotAllowed, Unroutable) as error:
             if error.code == Unroutable.code:  # returned: this very message
                 raise
             raise BrokerUnavailable(f"not confirmed: {error.reason}") from error
