@@ -24,6 +24,9 @@ SWEPT: Final = Counter("harebell_swept_runs_total", "Runs that a sweep put right
 LATE_BUNDLES: Final = Counter(
     "harebell_late_bundles_total", "Tickets that came later than their release instant."
 )
+NO_SUCH_POOL: Final = Counter(
+    "harebell_no_such_pool_tickets_total", "Tickets sent round because nobody declared their pool."
+)
 DEAD_LETTERS: Final = Counter("harebell_dead_letters_total", "Dead letters kept.", ["kind"])
 REPLAYS: Final = Counter("harebell_replays_total", "Runs replayed.")
 

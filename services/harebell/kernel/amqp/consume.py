@@ -39,8 +39,14 @@ class DeadLetter:
     error: str | None = None
 
 
-Outcome: TypeAlias = Done | DeadLetter
+@dataclass(frozen=True, slots=True)
+class Abandoned:
+    """Not handled when the service stopped: not acknowledged, so that it comes again."""
+
+
+Outcome: TypeAlias = Done | DeadLetter | Abandoned
 DONE: Final = Done()
+ABANDONED: Final = Abandoned()
 Handler: TypeAlias = Callable[["Delivery"], Awaitable[Outcome]]
 BatchHandler: TypeAlias = Callable[[Sequence["Delivery"]], Awaitable[Sequence[Outcome]]]
 
@@ -82,6 +88,8 @@ class Settler:
         match outcome:
             case Done():
                 pass
+            case Abandoned():
+                return
             case DeadLetter(reason, error):
                 log.warning("dead letter", queue=delivery.queue, reason=reason, error=error)
                 await self._publisher.publish(self._dead(delivery, reason, error))
