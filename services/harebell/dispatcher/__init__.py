@@ -1,0 +1,1 @@
+"""Consumes due bundles, holds them to the moment, publishes work bundles; owns nothing stored."""
