@@ -1,0 +1,1 @@
+"""Consumes commands and queries: the only door. Publishes changes, answers; writes nothing."""

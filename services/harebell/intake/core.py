@@ -1,0 +1,237 @@
+"""The rules of the door: a message as it came in, a change of checked commands or refusals out."""
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from datetime import datetime
+from typing import Final
+from uuid import UUID
+
+import orjson
+from pydantic import TypeAdapter, ValidationError
+
+from harebell.contract.answers import Fault, Refusal, refusal
+from harebell.contract.changes import Change, ChangeItem
+from harebell.contract.codec import decode
+from harebell.contract.commands import (
+    COMMANDS,
+    MAX_BODY,
+    MAX_ITEM,
+    MAX_ITEMS,
+    Addressed,
+    RunCancel,
+    ScheduleCommand,
+    SchedulePut,
+    ScheduleTrigger,
+)
+from harebell.contract.errors import Malformed, NotAllowed, Rejected
+from harebell.contract.identity import RunKey, schedule_id, schedule_id_of_request
+from harebell.contract.message import parse, shown
+from harebell.contract.names import split_key
+from harebell.contract.scalars import Json, Tenant
+from harebell.intake.definition import check_definition
+from harebell.kernel.addresses import Network
+
+NOT_JSON: Final = "not_json"
+NOBODY: Final = "_unknown"  # whose routing key names no tenant; none can be called that
+OUR_QUEUES: Final = "harebell."  # an answer sent there would pass for a message of ours
+MAX_KEY_TOLD: Final = 256  # characters of a refused item's key that others are told
+
+_TENANT: Final[TypeAdapter[str]] = TypeAdapter(Tenant)
+
+
+@dataclass(frozen=True, slots=True)
+class Submission:
+    """What came: the bytes, and those properties of the message that mean something."""
+
+    routing_key: str
+    body: bytes
+    message_id: str | None = None
+    reply_to: str | None = None
+    correlation_id: str | None = None
+    user_id: str | None = None  # verified by the broker
+
+
+@dataclass(frozen=True, slots=True)
+class Rejection:
+    """A refused item, for those who watch: its key, if it was seen to have one."""
+
+    index: int
+    key: str | None
+    refusal: Refusal
+
+
+@dataclass(frozen=True, slots=True)
+class Checked:
+    """A message as a whole that is refused is a change with one refusal for its only item."""
+
+    change: Change
+    rejections: tuple[Rejection, ...]
+
+    @property
+    def is_refused(self) -> bool:
+        """Nothing is left to pass on."""
+        return len(self.rejections) == len(self.change.items)
+
+    @property
+    def unreadable(self) -> Fault | None:
+        """Why it is no JSON at all: nobody may be waiting for the answer, so a person must see."""
+        faults = (rejection.refusal.error for rejection in self.rejections)
+        return next((fault for fault in faults if fault.code == NOT_JSON), None)
+
+
+@dataclass(frozen=True, slots=True)
+class _Envelope:
+    """What all items of one message share."""
+
+    tenant: str
+    model: type[Addressed]
+    message_id: str | None
+    single: bool
+    accepted_at: datetime
+    networks: Sequence[Network]
+
+
+def check(
+    submission: Submission, *, accepted_at: datetime, networks: Sequence[Network] = ()
+) -> Checked:
+    """`networks`: private addresses that HTTP targets may have."""
+    tenant, verb = routed(submission.routing_key)
+    single, values = True, [None]
+    try:
+        model = _model(tenant, verb)
+        message_id = _message_id(submission.message_id)
+        single, values = _values(submission.body)
+        envelope = _Envelope(tenant, model, message_id, single, accepted_at, networks)
+        items = [_item(value, index, envelope) for index, value in enumerate(values)]
+    except Rejected as error:
+        items = [ChangeItem(index=0, refusal=refusal(error))]
+    change = Change(
+        tenant=tenant,
+        verb=verb,
+        actor=submission.user_id,
+        accepted_at=accepted_at,
+        reply_to=answerable(submission.reply_to),
+        correlation_id=submission.correlation_id,
+        single=single,
+        items=items,
+    )
+    return Checked(change, _rejections(items, values))
+
+
+def routed(routing_key: str) -> tuple[str, str]:
+    """The tenant that a routing key proves, `NOBODY` if it is none, and the verb."""
+    tenant, verb = split_key(routing_key)
+    try:
+        return _TENANT.validate_python(tenant), verb
+    except ValidationError:
+        return NOBODY, verb
+
+
+def check_tenant(tenant: str) -> None:
+    if tenant == NOBODY:
+        reason = "the routing key must begin with a tenant, as default.schedule.put does"
+        raise Malformed(reason, code="invalid_tenant")
+
+
+def answerable(reply_to: str | None) -> str | None:
+    """Where an answer may go: anywhere, or nowhere, but not to a queue of ours."""
+    return None if not reply_to or reply_to.startswith(OUR_QUEUES) else reply_to
+
+
+def _model(tenant: str, verb: str) -> type[Addressed]:
+    check_tenant(tenant)
+    if verb not in COMMANDS:
+        reason = f"there is no command {shown(verb)}; there are {', '.join(COMMANDS)}"
+        raise Malformed(reason, code="unknown_command")
+    return COMMANDS[verb]
+
+
+def _message_id(message_id: str | None) -> str | None:
+    if message_id and "\x00" in message_id:
+        reason = "contains a NUL character, which cannot be stored"
+        raise Malformed(reason, field="message_id", code="nul_character")
+    return message_id or None
+
+
+def _values(body: bytes) -> tuple[bool, list[Json]]:
+    """The items, and whether there is one that is no array's."""
+    if len(body) > MAX_BODY:
+        reason = f"the message has {len(body)} bytes, over {MAX_BODY}"
+        raise Malformed(reason, code="too_large")
+    value = decode(body)
+    if not isinstance(value, list):
+        return True, [value]
+    if not value:
+        raise Malformed("the array is empty", code="no_items")
+    if len(value) > MAX_ITEMS:
+        reason = f"the array has {len(value)} items, over {MAX_ITEMS}"
+        raise Malformed(reason, code="too_many_items")
+    return False, value
+
+
+def _item(value: Json, index: int, envelope: _Envelope) -> ChangeItem:
+    try:
+        command = _command(value, envelope)
+        request_id = _request_id(command, envelope)
+        schedule = _schedule_id(command, request_id, index, envelope)
+        if isinstance(command, SchedulePut) and schedule is not None:
+            check_definition(
+                command, schedule, accepted_at=envelope.accepted_at, networks=envelope.networks
+            )
+    except Rejected as error:
+        within = "" if envelope.single else f"[{index}]"
+        return ChangeItem(index=index, refusal=refusal(error, within=within))
+    body = command.model_dump(mode="json", by_alias=True, exclude_none=True)
+    return ChangeItem(index=index, request_id=request_id, schedule_id=schedule, body=body)
+
+
+def _command(value: Json, envelope: _Envelope) -> Addressed:
+    if not isinstance(value, dict):
+        raise Malformed(f"must be an object; got {shown(value)}")
+    command = parse(envelope.model, value)
+    if len(orjson.dumps(value)) > MAX_ITEM:
+        raise Malformed(f"has over {MAX_ITEM} bytes", code="too_large")
+    if command.tenant not in (None, envelope.tenant):
+        reason = f"the routing key says {envelope.tenant}"
+        raise NotAllowed(reason, field="tenant", code="foreign_tenant")
+    return command
+
+
+def _request_id(command: Addressed, envelope: _Envelope) -> str | None:
+    """What makes a retry recognisable; required where a repeat would be another run."""
+    request_id = command.request_id or envelope.message_id
+    is_keyless = isinstance(command, SchedulePut) and command.key is None
+    if request_id is None and (is_keyless or isinstance(command, ScheduleTrigger)):
+        reason = "give a request_id, or the message a message_id, so that a retry is recognised"
+        raise Malformed(reason, field="request_id", code="missing_request_id")
+    return request_id
+
+
+def _schedule_id(
+    command: Addressed, request_id: str | None, index: int, envelope: _Envelope
+) -> UUID | None:
+    match command:
+        case SchedulePut(key=str(key)) | ScheduleCommand(key=str(key)):
+            return schedule_id(envelope.tenant, key)
+        case SchedulePut() if request_id is not None:
+            place = None if envelope.single else index
+            return schedule_id_of_request(envelope.tenant, request_id, place)
+        case ScheduleCommand(id=UUID() as given):
+            return given  # whether it is this tenant's is for its owner to say
+        case RunCancel(run_id=run):
+            return RunKey.parse(run).schedule_id
+        case _:
+            return None
+
+
+def _rejections(items: Sequence[ChangeItem], values: Sequence[Json]) -> tuple[Rejection, ...]:
+    return tuple(
+        Rejection(item.index, _key(value), item.refusal)
+        for item, value in zip(items, values, strict=True)
+        if item.refusal is not None
+    )
+
+
+def _key(value: Json) -> str | None:
+    key = value.get("key") if isinstance(value, dict) else None
+    return key if isinstance(key, str) and len(key) <= MAX_KEY_TOLD else None

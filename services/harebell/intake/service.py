@@ -1,0 +1,154 @@
+"""The shell of the door: commands become changes, queries become answers."""
+
+import asyncio
+from collections.abc import Sequence
+from datetime import datetime
+
+import structlog
+
+from harebell.contract.answers import refusal
+from harebell.contract.commands import COMMANDS
+from harebell.contract.errors import NotAllowed, Rejected, Unroutable
+from harebell.contract.message import Message
+from harebell.contract.names import CHANGES
+from harebell.intake.answers import answer
+from harebell.intake.core import (
+    NOT_JSON,
+    Checked,
+    Submission,
+    answerable,
+    check,
+    check_tenant,
+    routed,
+)
+from harebell.intake.outbox import (
+    answer_message,
+    change_message,
+    name_of,
+    refusals_message,
+    rejected_message,
+)
+from harebell.intake.queries import read
+from harebell.intake.store import Store
+from harebell.kernel import metrics
+from harebell.kernel.addresses import Network
+from harebell.kernel.amqp.consume import DONE, DeadLetter, Delivery, Outcome
+from harebell.kernel.amqp.publish import Outgoing, Publisher
+from harebell.kernel.clock import Clock
+
+log = structlog.get_logger()
+
+
+class Commands:
+    """Handles `harebell.intake`: whatever comes is passed on or refused, in its order."""
+
+    def __init__(self, publisher: Publisher, clock: Clock, networks: Sequence[Network]) -> None:
+        self._publisher = publisher
+        self._clock = clock
+        self._networks = networks
+        self._accepted_at: datetime | None = None
+
+    async def handle(self, deliveries: Sequence[Delivery]) -> Sequence[Outcome]:
+        """Confirmed before it is acknowledged: a crash in between passes a message on twice."""
+        accepted_at = self._accept()
+        outgoing: list[Outgoing] = []
+        outcomes: list[Outcome] = []
+        for delivery in deliveries:
+            submission = _submission(delivery)
+            checked = check(submission, accepted_at=accepted_at, networks=self._networks)
+            outgoing += _messages(submission, checked)
+            outcomes.append(_outcome(checked))
+            _tell(checked)
+            await asyncio.sleep(0)  # five hundred items take a while: others have their turn
+        await _publish(self._publisher, outgoing)
+        return outcomes
+
+    def _accept(self) -> datetime:
+        """Never earlier than before, though the clock is set again: later changes are newer."""
+        now = self._clock.now()
+        self._accepted_at = now if self._accepted_at is None else max(now, self._accepted_at)
+        return self._accepted_at
+
+
+class Queries:
+    """Handles `harebell.queries`, from the database."""
+
+    def __init__(self, publisher: Publisher, clock: Clock, store: Store) -> None:
+        self._publisher = publisher
+        self._clock = clock
+        self._store = store
+
+    async def handle(self, delivery: Delivery) -> Outcome:
+        submission = _submission(delivery)
+        outcome: Outcome = DONE
+        try:
+            told = await self._answer(submission)
+        except Rejected as error:
+            told = refusal(error)
+            if error.code == NOT_JSON:
+                outcome = DeadLetter(error.code, error.reason)
+        if reply_to := answerable(submission.reply_to):
+            await _publish(self._publisher, [answer_message(submission, reply_to, told)])
+        return outcome
+
+    async def _answer(self, submission: Submission) -> Message:
+        """Raises `Rejected`."""
+        tenant, verb = routed(submission.routing_key)
+        check_tenant(tenant)
+        now = self._clock.now()
+        return await answer(
+            self._store, tenant, read(tenant, verb, submission.body, now=now), now=now
+        )
+
+
+def _submission(delivery: Delivery) -> Submission:
+    message = delivery.message
+    return Submission(
+        routing_key=delivery.routing_key,
+        body=delivery.body,
+        message_id=delivery.message_id,
+        reply_to=message.reply_to,
+        correlation_id=message.correlation_id,
+        user_id=message.user_id,
+    )
+
+
+def _messages(submission: Submission, checked: Checked) -> list[Outgoing]:
+    name = name_of(submission)
+    passed_on = None if checked.is_refused else change_message(checked.change, name=name)
+    told = (refusals_message(checked, name=name), rejected_message(checked, name=name))
+    return [message for message in (passed_on, *told) if message is not None]
+
+
+def _outcome(checked: Checked) -> Outcome:
+    fault = checked.unreadable
+    return DONE if fault is None else DeadLetter(fault.code, fault.reason)
+
+
+def _tell(checked: Checked) -> None:
+    change, refused = checked.change, len(checked.rejections)
+    verb = change.verb if change.verb in COMMANDS else "unknown"  # a label must be one of few
+    metrics.COMMANDS.labels(verb, "accepted").inc(len(change.items) - refused)
+    metrics.COMMANDS.labels(verb, "refused").inc(refused)
+    if refused:
+        first = checked.rejections[0].refusal.error
+        log.info(
+            "commands refused",
+            tenant=change.tenant,
+            verb=change.verb,
+            refused=refused,
+            error=first.code,
+            field=first.field,
+        )
+
+
+async def _publish(publisher: Publisher, outgoing: Sequence[Outgoing]) -> None:
+    """Changes must arrive. That nobody is there for an answer or an event stops nothing."""
+    for message, failure in zip(outgoing, await publisher.try_all(outgoing), strict=True):
+        match failure:
+            case None:
+                pass
+            case Unroutable() | NotAllowed() if message.exchange != CHANGES:
+                log.info("nobody to tell", exchange=message.exchange, error=failure.code)
+            case _:
+                raise failure

@@ -1,0 +1,137 @@
+"""The door's SQL: questions about one tenant's schedules and runs. It only reads."""
+
+from datetime import timedelta
+from typing import Any, Final
+from uuid import UUID
+
+import asyncpg
+from sqlalchemy import ColumnElement, Select, and_, case, select, text, tuple_
+from sqlalchemy.exc import DBAPIError
+from sqlalchemy.ext.asyncio import AsyncEngine
+
+from harebell.contract.errors import Rejected
+from harebell.contract.identity import RunKey
+from harebell.intake.queries import Cursor, Runs, Schedules
+from harebell.kernel.db.engine import passing_faults
+from harebell.kernel.db.tables import attempts, runs, schedule_state, schedule_versions, schedules
+from harebell.kernel.db.views import Row
+
+LONGEST: Final = timedelta(seconds=5)  # of one statement; clients give up after 10 s
+MAX_ATTEMPTS: Final = 500  # of one run that are shown, the latest
+
+_BOUND: Final = text(f"SET LOCAL statement_timeout = {LONGEST // timedelta(milliseconds=1)}")
+
+_state_of = schedule_state.c.schedule_id == schedules.c.id
+_SCHEDULES: Final = select(
+    schedules, *(schedule_state.c[name] for name in ("state", "reason", "next_at", "open_runs"))
+).join(schedule_state, _state_of)
+
+# The first attempt says how late a run began; it has a row of its own once it has ended.
+_first = attempts.alias("first")
+_first_of = and_(
+    _first.c.scheduled_for == runs.c.scheduled_for,
+    _first.c.schedule_id == runs.c.schedule_id,
+    _first.c.series == runs.c.series,
+    _first.c.number == 1,
+)
+_first_started_at = case(
+    (runs.c.series > 1, None),  # a replay is as late as the person who asked for it
+    (runs.c.attempt == 1, runs.c.started_at),
+    else_=_first.c.started_at,
+).label("first_started_at")
+_RUNS: Final = (
+    select(runs, schedules.c.key, _first_started_at)
+    .outerjoin(schedules, schedules.c.id == runs.c.schedule_id)
+    .outerjoin(_first, _first_of)
+)
+
+
+class Store:
+    """Raises `DatabaseUnavailable`, or `Rejected` where a question costs too much.
+
+    Another tenant's row is no row.
+    """
+
+    def __init__(self, engine: AsyncEngine) -> None:
+        self._engine = engine
+
+    async def schedule(self, tenant: str, id_: UUID) -> Row | None:
+        """With the definition of its version."""
+        version_of = and_(
+            schedule_versions.c.schedule_id == schedules.c.id,
+            schedule_versions.c.version == schedules.c.version,
+        )
+        statement = (
+            _SCHEDULES.add_columns(schedule_versions.c.definition)
+            .join(schedule_versions, version_of)
+            .where(schedules.c.tenant == tenant, schedules.c.id == id_)
+        )
+        return next(iter(await self._rows(statement)), None)
+
+    async def schedules(self, tenant: str, asked: Schedules) -> list[Row]:
+        """One more than asked for shows that there are more."""
+        wanted = [schedules.c.tenant == tenant]
+        if asked.tag is not None:
+            wanted.append(schedules.c.tags.contains([asked.tag]))
+        if asked.state is not None:
+            wanted.append(schedule_state.c.state == asked.state.value)
+        place = (schedules.c.created_at, schedules.c.id)
+        return await self._page(_SCHEDULES.where(*wanted), place, asked.after, asked.limit)
+
+    async def run(self, tenant: str, key: RunKey) -> Row | None:
+        statement = _RUNS.where(
+            runs.c.tenant == tenant,
+            runs.c.scheduled_for == key.scheduled_for,
+            runs.c.schedule_id == key.schedule_id,
+        )
+        return next(iter(await self._rows(statement)), None)
+
+    async def attempts(self, key: RunKey) -> list[Row]:
+        """In their order. Attempts have no tenant: ask for the run first."""
+        statement = (
+            select(attempts)
+            .where(
+                attempts.c.scheduled_for == key.scheduled_for,
+                attempts.c.schedule_id == key.schedule_id,
+            )
+            .order_by(attempts.c.series.desc(), attempts.c.number.desc())
+            .limit(MAX_ATTEMPTS)
+        )
+        return (await self._rows(statement))[::-1]
+
+    async def runs(self, tenant: str, asked: Runs) -> list[Row]:
+        """One more than asked for shows that there are more."""
+        wanted = [runs.c.tenant == tenant, runs.c.scheduled_for >= asked.since]
+        if asked.schedule_id is not None:
+            wanted.append(runs.c.schedule_id == asked.schedule_id)
+        if asked.state is not None:
+            wanted.append(runs.c.state == asked.state.value)
+        place = (runs.c.scheduled_for, runs.c.schedule_id)
+        return await self._page(_RUNS.where(*wanted), place, asked.after, asked.limit)
+
+    async def _page(
+        self,
+        statement: Select[Any],
+        place: tuple[ColumnElement[Any], ColumnElement[Any]],
+        after: Cursor | None,
+        limit: int,
+    ) -> list[Row]:
+        """Newest first, along an index: a page costs the same however far it lies behind."""
+        if after is not None:
+            # the first bound is implied by the second, but only it prunes partitions
+            statement = statement.where(
+                place[0] <= after.at, tuple_(*place) < tuple_(after.at, after.id)
+            )
+        ordered = statement.order_by(*(column.desc() for column in place)).limit(limit + 1)
+        return await self._rows(ordered)
+
+    async def _rows(self, statement: Select[Any]) -> list[Row]:
+        with passing_faults():
+            try:
+                async with self._engine.begin() as connection:
+                    await connection.execute(_BOUND)
+                    return [row._asdict() for row in await connection.execute(statement)]
+            except DBAPIError as error:
+                if isinstance(error.orig and error.orig.__cause__, asyncpg.QueryCanceledError):
+                    raise Rejected("took too long; ask for less", code="too_slow") from error
+                raise

@@ -1,0 +1,74 @@
+"""Rows as users see them: schedules, runs and attempts in answers. Fields may only be added."""
+
+from collections.abc import Mapping
+from datetime import datetime
+from typing import Any, Final, TypeAlias
+
+from harebell.contract.identity import run_id
+from harebell.contract.scalars import instant_text
+
+Row: TypeAlias = Mapping[str, Any]
+View: TypeAlias = dict[str, Any]
+
+_SCHEDULE: Final = (
+    *("id", "key", "name", "owner", "tenant", "class", "priority", "pool"),
+    *("state", "reason", "version", "next_at", "tags", "created_at", "updated_at"),
+)
+_RUN: Final = (
+    *("run_id", "schedule_id", "key", "scheduled_for", "due_at", "state", "reason"),
+    *("attempt", "series", "started_at", "finished_at", "late_ms", "outcome", "next_attempt_at"),
+    *("expires_at", "pool", "lane", "version", "origin", "range_until", "range_count"),
+)
+_ATTEMPT: Final = (
+    *("series", "number", "worker", "started_at", "finished_at", "duration_ms"),
+    *("outcome", "error_code", "error", "http_status", "result"),
+)
+
+
+def schedule_view(row: Row, *, now: datetime) -> View:
+    """Of `schedules` with its `schedule_state`."""
+    return _view(row, _SCHEDULE, next_at=_next_run(row, now))
+
+
+def run_view(row: Row) -> View:
+    """Of `runs` with the key of its schedule, and `first_started_at` of its first attempt."""
+    return _view(
+        row,
+        _RUN,
+        run_id=run_id(row["schedule_id"], row["scheduled_for"]),
+        late_ms=_late_ms(row["due_at"], row["first_started_at"]),
+    )
+
+
+def attempt_view(row: Row) -> View:
+    return _view(row, _ATTEMPT)
+
+
+def _view(row: Row, names: tuple[str, ...], **derived: object) -> View:
+    return {
+        name: _shown(derived[name] if name in derived else row[name])  # rows lack get
+        for name in names
+    }
+
+
+def _shown(value: object) -> object:
+    match value:
+        case datetime():
+            return instant_text(value)
+        case None | bool() | int() | float() | list():
+            return value
+        case _:
+            return str(value)
+
+
+def _next_run(row: Row, now: datetime) -> datetime | None:
+    """`next_at` is where the ticker goes on; what it has handed to the broker comes before."""
+    handed_over = (instant for instant in row["open_runs"] if instant > now)
+    planned = () if row["next_at"] is None else (row["next_at"],)
+    return min((*handed_over, *planned), default=None)
+
+
+def _late_ms(due_at: datetime, started_at: datetime | None) -> float | None:
+    if started_at is None:
+        return None
+    return round((started_at - due_at).total_seconds() * 1000, 1)
