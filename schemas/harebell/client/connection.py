@@ -47,6 +47,7 @@ class Link:
         self._properties = properties
         self._connection: AbstractConnection | None = None
         self._channel: AbstractChannel | None = None
+        self._closed = False
         self._opening = asyncio.Lock()
 
     @property
@@ -100,18 +101,28 @@ class Link:
             raise BrokerUnavailable("not confirmed: the connection is lost") from error
 
     async def close(self) -> None:
-        if self._connection is not None and not self._connection.is_closed:
-            await self._connection.close()
+        """For good: a link that is used again raises `BrokerUnavailable`."""
+        self._closed = True
+        await self._drop()
 
     async def _open_channel(self) -> AbstractChannel:
-        if self._connection is None or self._connection.is_closed:
+        if self._closed:
+            raise BrokerUnavailable("the link is closed")
+        # a lost connection never says that it is closed, only that it is not connected
+        if self._connection is None or not self._connection.connected.is_set():
+            await self._drop()
             self._connection = await connect(
                 self._url, name=self._name, properties=self._properties
             )
         try:
             return await self._connection.channel(publisher_confirms=True, on_return_raises=True)
-        except LINK_ERRORS as error:
-            raise BrokerUnavailable(f"cannot open a channel: {error}") from error
+        except (*LINK_ERRORS, RuntimeError) as error:
+            raise BrokerUnavailable(f"cannot open a channel: {_said(error)}") from error
+
+    async def _drop(self) -> None:
+        connection, self._connection = self._connection, None
+        if connection is not None and not connection.is_closed:
+            await connection.close()
 
 
 def _said(error: BaseException) -> str:

@@ -113,7 +113,7 @@ class Correspondence:
     async def _listen(self) -> asyncio.Future[None]:
         """Answers come only to the channel that asked: listen anew on each one."""
         async with self._starting:
-            channel = await self._open_channel()
+            channel = await self._link.channel()
             if channel is self._channel:
                 return self._lost
             lost: asyncio.Future[None] = asyncio.get_running_loop().create_future()
@@ -125,14 +125,6 @@ class Correspondence:
                 raise BrokerUnavailable(f"cannot listen for answers: {error}") from error
             self._channel, self._lost = channel, lost
             return lost
-
-    async def _open_channel(self) -> AbstractChannel:
-        try:
-            return await self._link.channel()
-        except RuntimeError as error:
-            # a lost connection never says that it is closed; closing it lets the link open another
-            await self._link.close()
-            raise BrokerUnavailable("the connection is lost") from error
 
     async def _receive(self, message: AbstractIncomingMessage) -> None:
         answer = self._answers.get(message.correlation_id or "")

@@ -69,9 +69,13 @@ def work_topology(pool: str) -> Topology:
     return Topology(queues=queues, bindings=bindings)
 
 
+def control_key(instance: str) -> str:
+    return f"executor.{instance}"
+
+
 def control_queue(instance: str) -> str:
     """Exclusive to an executor's connection: while it exists, that executor is alive."""
-    return f"{CONTROL}.executor.{instance}"
+    return f"{CONTROL}.{control_key(instance)}"
 
 
 _DIRECT: Final = (CHANGES, DELAY)

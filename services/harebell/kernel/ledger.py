@@ -1,7 +1,11 @@
 """The model of the ledger: states of a run, who may move it where, and why. SQL is held to it."""
 
+from dataclasses import dataclass
+from datetime import datetime
 from enum import StrEnum
 from typing import Final
+
+from harebell.contract.identity import RunKey
 
 
 class RunState(StrEnum):
@@ -74,3 +78,36 @@ REVIVABLE: Final = frozenset({Reason.SUPERSEDED, Reason.PAUSED})
 def may(actor: Actor, before: RunState, after: RunState) -> bool:
     """Every transition adds one to `seq`, which never goes backward."""
     return actor in TRANSITIONS.get((before, after), frozenset())
+
+
+@dataclass(frozen=True, slots=True)
+class Place:
+    """Where a run of a version is worked on."""
+
+    tenant: str
+    version: int
+    pool: str
+    lane: str
+    priority: int
+
+
+@dataclass(frozen=True, slots=True)
+class Owed:
+    """A run to stage. `origin` None: its schedule's timetable."""
+
+    key: RunKey
+    place: Place
+    due_at: datetime
+    expires_at: datetime | None
+    origin: str | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class NotOwed:
+    """Skipped instants: one row for the first, with the range and the count."""
+
+    key: RunKey
+    place: Place
+    until: datetime
+    count: int
+    reason: Reason

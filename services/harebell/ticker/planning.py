@@ -11,8 +11,7 @@ from harebell.contract.errors import Rejected
 from harebell.contract.identity import RunKey
 from harebell.contract.names import Lane, lane_of
 from harebell.contract.scalars import instant_text
-from harebell.kernel.db.ledger.staging import NotOwed, Owed, Place
-from harebell.kernel.ledger import ScheduleState
+from harebell.kernel.ledger import NotOwed, Owed, Place, ScheduleState
 from harebell.kernel.occurrences import Plan, plan, planned
 from harebell.kernel.routing import Routed
 from harebell.ticker.book import Entry, Version
@@ -58,16 +57,29 @@ def advance(entry: Entry, now: datetime, until: datetime) -> Advance:
     return Advance(_planned(entry, made), owed, not_owed)
 
 
+def advance_if_due(entry: Entry, now: datetime, until: datetime) -> Advance:
+    if entry.next_at is None or entry.next_at > until:
+        return Advance(entry, [], [])
+    return advance(entry, now, until)
+
+
 def _planned(entry: Entry, made: Plan) -> Entry:
     state = entry.state if made.next_at else ScheduleState.COMPLETED
     return replace(entry, planned_to=made.planned_to, next_at=made.next_at, state=state)
 
 
-def triggered(version: Version, instant: datetime) -> Owed:
+@dataclass(frozen=True, slots=True)
+class Triggered:
+    version: Version
+    owed: Owed
+
+
+def triggered(version: Version, instant: datetime) -> Triggered:
     """One run beside the timetable: due at once, whatever the jitter."""
     run = planned(version.definition, version.schedule_id, instant)
     key = RunKey(instant, version.schedule_id)
-    return Owed(key, place_of(version), instant, run.expires_at, origin=TRIGGER)
+    owed = Owed(key, place_of(version), instant, run.expires_at, origin=TRIGGER)
+    return Triggered(version, owed)
 
 
 def place_of(version: Version) -> Place:

@@ -29,21 +29,29 @@ log = structlog.get_logger()
 
 
 async def write_advances(
-    connection: asyncpg.Connection, advances: Sequence[planning.Advance], now: datetime
+    connection: asyncpg.Connection,
+    advances: Sequence[planning.Advance],
+    now: datetime,
+    *,
+    beside: Sequence[planning.Triggered] = (),
 ) -> tuple[list[Entry], list[Routed]]:
-    """Insert what is owed and what is not; the schedules as they stand then, and the tickets."""
-    entries = [each.entry for each in advances]
+    """Insert what is owed and what is not; the schedules as they stand then, and the tickets.
+
+    `beside`: runs that no timetable owes, of schedules that have counted them already.
+    """
     owed = [run for each in advances for run in each.owed]
+    extra = [each.owed for each in beside]
     await staging.skip(connection, [skip for each in advances for skip in each.not_owed])
-    staged = await staging.stage(connection, owed) if owed else {}
-    doubtful = [key for entry in entries for key in planning.doubtful(entry, now)]
+    staged = await staging.stage(connection, [*owed, *extra]) if owed or extra else {}
+    doubtful = [key for each in advances for key in planning.doubtful(each.entry, now)]
     ended = set(doubtful) - await store.still_open(connection, doubtful)
     standing = [
         planning.opened(each.entry, (run for run in each.owed if run.key in staged), ended)
         for each in advances
     ]
     versions = {run.key: each.entry.version for each in advances for run in each.owed}
-    return standing, planning.tickets(staged, owed, versions)
+    versions |= {each.owed.key: each.version for each in beside}
+    return standing, planning.tickets(staged, [*owed, *extra], versions)
 
 
 @dataclass(slots=True)
@@ -57,7 +65,7 @@ class Stager:
     horizon: timedelta
     batch: int
     wake: asyncio.Event
-    limit: int = 1
+    limit: int = 1  # of the next pass; grows back to `batch`
 
     async def run(self) -> None:
         """Until cancelled. A pass that fails is repeated in halves, then one row at a time."""
@@ -85,29 +93,32 @@ class Stager:
                 transaction = connection.transaction()
                 await transaction.start()
                 try:
-                    tickets, count = await self._stage(connection, now, limit)
+                    tickets, full = await self._stage(connection, now, limit)
                     await self._publish(tickets)
                 except BaseException:
                     await asyncio.shield(transaction.rollback())
                     raise
                 await self._commit(transaction, tickets)
-        if count:
+        if tickets:
             metrics.STAGED.inc(len(tickets))
-            log.info("staged", schedules=count, runs=len(tickets))
-        return count >= limit
+            log.info("staged", runs=len(tickets))
+        return full
 
     async def _stage(
         self, connection: asyncpg.Connection, now: datetime, limit: int
-    ) -> tuple[list[Routed], int]:
+    ) -> tuple[list[Routed], bool]:
         """Overdue work takes at most half of a batch, so that it makes nothing else late."""
+        half = max(1, limit // 2)
         until = now + self.horizon
-        due = await store.load_due(connection, self.versions, now, max(1, limit // 2))
+        due = await store.load_due(connection, self.versions, now, half)
+        full = len(due) == half
         if room := limit - len(due):
             due += await store.load_due(connection, self.versions, until, room, after=now)
+        full = full or len(due) >= limit
         advances = [planning.advance(entry, now, until) for entry in due]
         standing, tickets = await write_advances(connection, advances, now)
         await store.save_states(connection, standing)
-        return tickets, len(due)
+        return tickets, full
 
     async def _publish(self, tickets: Sequence[Routed]) -> None:
         await self.publisher.publish_all(waiting(tickets, self.clock.now()))

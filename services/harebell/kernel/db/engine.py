@@ -7,6 +7,8 @@ from typing import Any, Final
 from urllib.parse import urlsplit, urlunsplit
 
 import asyncpg
+from sqlalchemy.exc import DBAPIError
+from sqlalchemy.exc import TimeoutError as PoolTimeoutError
 from sqlalchemy.ext.asyncio import AsyncEngine, create_async_engine
 
 from harebell.contract.errors import DatabaseUnavailable
@@ -40,6 +42,7 @@ _PASSING: Final = (
     asyncpg.IdleInTransactionSessionTimeoutError,
     OSError,
     TimeoutError,
+    PoolTimeoutError,
 )
 
 
@@ -50,6 +53,11 @@ def passing_faults() -> Iterator[None]:
         yield
     except _PASSING as error:
         raise DatabaseUnavailable(str(error) or type(error).__name__) from error
+    except DBAPIError as error:  # SQLAlchemy's wrapping of the driver's
+        cause = error.orig and error.orig.__cause__
+        if not isinstance(cause, _PASSING):
+            raise
+        raise DatabaseUnavailable(str(cause) or type(cause).__name__) from error
 
 
 def plain_url(url: str) -> str:

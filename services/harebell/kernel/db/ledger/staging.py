@@ -1,15 +1,13 @@
 """What a ticker does to the ledger: runs come to be, are cancelled, take a new version."""
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
-from datetime import datetime
 from typing import Final
 
 import asyncpg
 
 from harebell.contract.identity import RunKey
 from harebell.kernel.db.ledger import columns
-from harebell.kernel.ledger import Reason
+from harebell.kernel.ledger import NotOwed, Owed, Place, Reason
 
 # One instant of one schedule is one run: what was only superseded or paused is owed again.
 _STAGE: Final = """
@@ -59,39 +57,6 @@ FROM unnest($1::timestamptz[], $2::uuid[], $3::text[]) AS t(scheduled_for, sched
 WHERE r.scheduled_for = t.scheduled_for AND r.schedule_id = t.schedule_id
   AND CASE WHEN r.state = 'running' THEN true ELSE false END
 """
-
-
-@dataclass(frozen=True, slots=True)
-class Place:
-    """Where a run of a version is worked on."""
-
-    tenant: str
-    version: int
-    pool: str
-    lane: str
-    priority: int
-
-
-@dataclass(frozen=True, slots=True)
-class Owed:
-    """A run to stage. `origin` None: its schedule's timetable."""
-
-    key: RunKey
-    place: Place
-    due_at: datetime
-    expires_at: datetime | None
-    origin: str | None = None
-
-
-@dataclass(frozen=True, slots=True)
-class NotOwed:
-    """Skipped instants: one row for the first, with the range and the count."""
-
-    key: RunKey
-    place: Place
-    until: datetime
-    count: int
-    reason: Reason
 
 
 async def stage(connection: asyncpg.Connection, runs: Sequence[Owed]) -> dict[RunKey, int]:

@@ -1,0 +1,37 @@
+"""Answers, to where they were asked for: through the default exchange, by the name of the queue."""
+
+from typing import Final
+
+import structlog
+
+from harebell.contract.errors import Rejected, Unroutable
+from harebell.contract.names import message_type
+from harebell.kernel.amqp.publish import Outgoing, Publisher
+
+DEFAULT_EXCHANGE: Final = ""
+OUR_QUEUES: Final = "harebell."  # an answer sent there would pass for a message of ours
+
+log = structlog.get_logger()
+
+
+def reply(reply_to: str, correlation_id: str | None, body: bytes, *, name: str) -> Outgoing:
+    return Outgoing(
+        exchange=DEFAULT_EXCHANGE,
+        routing_key=reply_to,
+        body=body,
+        type=message_type("answer"),
+        message_id=name,
+        correlation_id=correlation_id,
+    )
+
+
+def answerable(reply_to: str | None) -> bool:
+    return bool(reply_to) and not str(reply_to).startswith(OUR_QUEUES)
+
+
+async def answer(publisher: Publisher, outgoing: Outgoing) -> None:
+    """Raises `BrokerUnavailable`. Whoever asked may have gone: that is no fault."""
+    try:
+        await publisher.publish(outgoing)
+    except (Rejected, Unroutable) as error:
+        log.info("nobody to answer", error=error.code, reason=error.reason)
