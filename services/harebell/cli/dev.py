@@ -1,64 +1,56 @@
 """`harebell dev`: the local stack in the background."""
 
-from enum import IntEnum, StrEnum
+from collections.abc import Iterator
+from contextlib import contextmanager
 from pathlib import Path
 from time import sleep
-from typing import Annotated, NoReturn
+from typing import Annotated, Final
 
 import typer
-from rich.console import Console
-from rich.table import Table
 
+from harebell.cli.command import Form
+from harebell.cli.exits import Exit
+from harebell.cli.output import Format, Output, printable
+from harebell.cli.session import Surroundings
 from harebell.dev.errors import StackError
 from harebell.dev.logs import Follower, all_of, tail
 from harebell.dev.plan import Counts
 from harebell.dev.report import Health, Report
 from harebell.dev.stack import DEFAULT_ROOT, Stack
 
-MOST = 16  # processes of one kind; more would only starve each other on one machine
-LOOK_S = 0.2  # between two looks at followed logs
-LINES = 20  # of each log, when none are asked for
+MOST: Final = 16  # processes of one kind; more would only starve each other on one machine
+LINES: Final = 20  # of each log, unless told otherwise
+LOOK_S: Final = 0.2  # between two looks at followed logs
+PROCESS_COLUMNS: Final = ("name", "pid", "port", "ready")
+SERVER_COLUMNS: Final = ("name", "pid")
+EXITS: Final = {
+    Health.RUNNING: Exit.DONE,
+    Health.PARTLY: Exit.PARTLY,
+    Health.STOPPED: Exit.NOTHING,
+}
 
 app = typer.Typer(help="The local stack: servers and services on loopback.", no_args_is_help=True)
-results = Console(soft_wrap=True)
-messages = Console(stderr=True, soft_wrap=True)
 
-
-class Exit(IntEnum):
-    FAILED = 1
-    NOTHING_MATCHED = 3
-    PARTLY = 4
-
-
-class Output(StrEnum):
-    TABLE = "table"
-    JSON = "json"
-
-
-Root = Annotated[Path, typer.Option(help="Where the stack keeps its data, logs and state.")]
-Format = Annotated[Output, typer.Option("--output", "-o", help="How to print the result.")]
-Count = Annotated[int, typer.Option(min=1, max=MOST)]
+Root = Annotated[Path, typer.Option("--root", help="Where its data, logs and state are kept.")]
+Count = Annotated[int, typer.Option(min=1, max=MOST, help="How many of them.")]
 
 
 @app.command()
 def start(
+    context: typer.Context,
+    *,
     tickers: Count = 1,
     dispatchers: Count = 1,
     executors: Count = 1,
-    *,
-    restart: Annotated[
-        bool, typer.Option(help="Start a service again within 2 s when it dies.")
-    ] = True,
-    output: Format = Output.TABLE,
+    restart: Annotated[bool, typer.Option(help="Start a service again when it dies.")] = True,
     root: Root = DEFAULT_ROOT,
+    output: Form = None,
 ) -> None:
-    """Start servers and services; return when all are healthy."""
+    """Start servers and services; return when all are ready."""
     counts = Counts(tickers=tickers, dispatchers=dispatchers, executors=executors)
-    try:
+    with _errors_told():
         report = Stack(root, say=_say).start(counts, restart=restart)
-    except StackError as error:
-        _fail(error)
-    _show(report, output)
+    _show(report, _form(context, output))
 
 
 @app.command()
@@ -68,92 +60,78 @@ def stop(
     root: Root = DEFAULT_ROOT,
 ) -> None:
     """Stop every process of the stack; keep its data."""
-    try:
+    with _errors_told():
         stopped = Stack(root, say=_say).stop(wipe=wipe)
-    except StackError as error:
-        _fail(error)
     _say("stopped" if stopped else "nothing was running")
 
 
 @app.command()
-def status(output: Format = Output.TABLE, root: Root = DEFAULT_ROOT) -> None:
-    """Show every process; exit 0 when all are healthy, 4 when some are, 3 when none runs."""
-    try:
+def status(context: typer.Context, *, root: Root = DEFAULT_ROOT, output: Form = None) -> None:
+    """Show every process; exit code 0: all are ready, 4: not all, 3: none runs."""
+    with _errors_told():
         report = Stack(root).status()
-    except StackError as error:
-        _fail(error)
     if report is None:
-        _say("nothing was ever started here")
-        raise typer.Exit(Exit.NOTHING_MATCHED)
-    _show(report, output)
-    match report.health:
-        case Health.RUNNING:
-            return
-        case Health.PARTLY:
-            raise typer.Exit(Exit.PARTLY)
-        case Health.STOPPED:
-            raise typer.Exit(Exit.NOTHING_MATCHED)
+        _say("nothing was started here")
+        raise typer.Exit(Exit.NOTHING)
+    _show(report, _form(context, output))
+    raise typer.Exit(EXITS[report.health])
 
 
 @app.command()
 def logs(
-    service: Annotated[str | None, typer.Argument(help="One log by name, or all.")] = None,
+    service: Annotated[str | None, typer.Argument(help="One log by name, else all.")] = None,
     *,
     following: Annotated[bool, typer.Option("--follow", "-f", help="Go on until ^C.")] = False,
     lines: Annotated[int, typer.Option("--lines", "-n", min=0, help="Of each log.")] = LINES,
     root: Root = DEFAULT_ROOT,
 ) -> None:
-    """Print the ends of the logs."""
+    """Print the ends of the logs of services and servers."""
     known = all_of(root)
     chosen = [log for log in known if service in (None, log.stem)]
     if not chosen:
         names = ", ".join(log.stem for log in known) or "none"
         _say(f"no such log; there are: {names}")
-        raise typer.Exit(Exit.NOTHING_MATCHED)
+        raise typer.Exit(Exit.NOTHING)
+    alone = len(chosen) == 1
     for log in chosen:
         for line in tail(log, lines).splitlines():
-            _line(log.stem, line, alone=len(chosen) == 1)
+            _print_line(log.stem, line, alone=alone)
     if following:
-        try:
-            _follow(chosen)
-        except KeyboardInterrupt:
-            return
+        _follow(chosen, alone=alone)
 
 
-def _follow(chosen: list[Path]) -> NoReturn:
+def _follow(chosen: list[Path], *, alone: bool) -> None:
     follower = Follower(chosen)
-    while True:
-        for name, line in follower.news():
-            _line(name, line, alone=len(chosen) == 1)
-        sleep(LOOK_S)
-
-
-def _line(name: str, line: str, *, alone: bool) -> None:
-    typer.echo(line if alone else f"{name} | {line}")
-
-
-def _show(report: Report, output: Output) -> None:
-    if output is Output.JSON:
-        typer.echo(report.model_dump_json(indent=2))
+    try:
+        while True:
+            for name, line in follower.news():
+                _print_line(name, line, alone=alone)
+            sleep(LOOK_S)
+    except KeyboardInterrupt:
         return
-    table = Table("process", "pid", "state", "health and metrics")
-    for process in report.processes:
-        state = "ready" if process.ready else "not ready" if process.pid else "dead"
-        address = f"http://127.0.0.1:{process.port}/metrics"
-        table.add_row(process.name, str(process.pid or "-"), state, address)
-    for server in report.servers:
-        table.add_row(server.name, str(server.pid or "-"), "up" if server.pid else "dead", "")
-    results.print(table)
-    results.print(f"AMQP        {report.amqp_url}")
-    results.print(f"PostgreSQL  {report.database_url}")
-    if report.management_url:
-        results.print(f"Management  {report.management_url} (the login is in the AMQP URL)")
+
+
+def _print_line(name: str, line: str, *, alone: bool) -> None:
+    typer.echo(printable(line if alone else f"{name} | {line}"))
+
+
+def _form(context: typer.Context, given: Format | None) -> Format:
+    surroundings: Surroundings = context.obj
+    return given or surroundings.options.output
+
+
+def _show(report: Report, form: Format) -> None:
+    Output(form).record(report.model_dump(), processes=PROCESS_COLUMNS, servers=SERVER_COLUMNS)
 
 
 def _say(message: str) -> None:
-    messages.print(message, markup=False, highlight=False)
+    typer.echo(f"harebell: {printable(message)}", err=True)
 
 
-def _fail(error: StackError) -> NoReturn:
-    _say(str(error))
-    raise typer.Exit(Exit.FAILED)
+@contextmanager
+def _errors_told() -> Iterator[None]:
+    try:
+        yield
+    except StackError as error:
+        _say(str(error))
+        raise typer.Exit(Exit.FAILED) from None

@@ -8,6 +8,7 @@
 set -eu
 
 here=$(dirname "$0")
+PATH=$PATH:/usr/sbin:/sbin # where rabbitmq-server is; a plain user's PATH lacks them
 stamp=.venv/harebell-stamp
 policy=/usr/sbin/policy-rc.d
 policy_aside=$policy.before-harebell

@@ -20,6 +20,7 @@ STOP_S = 20.0
 VERSIONS = Path("/usr/lib/postgresql")  # Debian keeps each major version's programs in <n>/bin
 STATISTICS = "pg_stat_statements"
 
+OURS = "harebell.conf"  # initdb's own settings fit the machine and stay; these come after them
 CONFIGURATION = """\
 listen_addresses = '{host}'
 port = {port}
@@ -99,6 +100,8 @@ class Database:
             if account is not None:
                 shutil.chown(secret, account.uid, account.gid)
             self._run(_initdb(programs, draft, secret), account)
+            with (draft / "postgresql.conf").open("a", encoding="utf-8") as chosen_by_initdb:
+                chosen_by_initdb.write(f"include = '{OURS}'\n")
             self._configure(draft, programs)
             single = [str(programs / "postgres"), "--single", "-D", str(draft)]
             self._run([*single, "postgres"], account, f"CREATE DATABASE {DATABASE}\n")
@@ -109,8 +112,9 @@ class Database:
     def _configure(self, data: Path, programs: Path) -> None:
         preload = STATISTICS if _has_statistics(programs) else ""
         settings = CONFIGURATION.format(host=LOOPBACK, port=self.port, preload=preload)
-        path = data / "postgresql.conf"
+        path = data / OURS
         path.write_text(settings, encoding="utf-8")
+        path.chmod(0o644)  # the account that runs the server reads it, whatever our umask
 
     def _run(self, command: list[str], account: Account | None, sql: str = "") -> None:
         log = self._server.log

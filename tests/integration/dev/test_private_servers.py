@@ -22,9 +22,11 @@ pytestmark = [pytest.mark.broker, pytest.mark.postgres]
 def servers() -> Iterator[PrivateServers]:
     with tempfile.TemporaryDirectory() as directory:
         servers = PrivateServers(Path(directory))
-        servers.start()
-        yield servers
-        servers.discard()
+        try:
+            servers.start()
+            yield servers
+        finally:
+            servers.discard()
 
 
 @pytest.fixture

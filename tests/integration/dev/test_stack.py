@@ -147,6 +147,7 @@ def test_what_a_crash_left_running_is_named_and_stopped(local: Local) -> None:
     supervisor = next(each.pid for each in report.servers if each.name == "supervisor")
     assert supervisor is not None
     os.kill(supervisor, signal.SIGKILL)
+    assert until(lambda: identify(supervisor) is None, limit=RESTART_S)
 
     again = local.stack.start()
 

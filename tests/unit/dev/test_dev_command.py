@@ -1,0 +1,108 @@
+"""`harebell dev` where nothing runs: exit codes, and what goes to which stream."""
+
+import json
+from datetime import UTC, datetime
+from pathlib import Path
+
+import pytest
+from typer.testing import CliRunner, Result
+
+from harebell.cli.app import app
+from harebell.cli.exits import Exit
+from harebell.cli.session import Surroundings
+from harebell.client import Harebell
+from harebell.dev.plan import Plan, Service
+from harebell.dev.report import Health, ProcessReport, Report, ServerReport
+from harebell.dev.state import save_plan
+
+NOON = datetime(2026, 11, 20, 12, tzinfo=UTC)
+DEAD = ProcessReport(name="ticker-1", pid=None, port=20_002, ready=False)
+STARTING = ProcessReport(name="ticker-1", pid=7, port=20_002, ready=False)
+READY = ProcessReport(name="ticker-1", pid=7, port=20_002, ready=True)
+
+
+def dev(root: Path, *arguments: str) -> Result:
+    surroundings = Surroundings(connect=Harebell.connect, now=lambda: NOON)
+    return CliRunner().invoke(app, ["dev", *arguments, "--root", str(root)], obj=surroundings)
+
+
+@pytest.fixture
+def started_once(tmp_path: Path) -> Path:
+    service = Service(name="ticker-1", command=("true",), environment={}, port=20_002)
+    plan = Plan(
+        amqp_url="amqp://given",
+        database_url="postgresql://given",
+        management_url=None,
+        restart=True,
+        services=(service,),
+    )
+    save_plan(tmp_path, plan)
+    return tmp_path
+
+
+@pytest.mark.parametrize(
+    ("arguments", "code"), [("status", Exit.NOTHING), ("stop", Exit.DONE), ("logs", Exit.NOTHING)]
+)
+def test_where_nothing_was_started_it_says_so_and_creates_nothing(
+    tmp_path: Path, arguments: str, code: Exit
+) -> None:
+    result = dev(tmp_path / "none", arguments)
+
+    assert result.exit_code == code
+    assert result.stdout == ""
+    assert result.stderr.startswith("harebell: no")
+    assert not (tmp_path / "none").exists()
+
+
+def test_the_status_of_a_stopped_stack_names_its_processes_as_json(started_once: Path) -> None:
+    result = dev(started_once, "status", "-o", "json")
+
+    assert result.exit_code == Exit.NOTHING
+    assert json.loads(result.stdout) == {
+        "amqp_url": "amqp://given",
+        "database_url": "postgresql://given",
+        "management_url": None,
+        "processes": [{"name": "ticker-1", "pid": None, "port": 20_002, "ready": False}],
+        "servers": [{"name": "supervisor", "pid": None}],
+    }
+
+
+def test_logs_are_printed_by_name_or_all_with_their_names(tmp_path: Path) -> None:
+    (tmp_path / "logs").mkdir()
+    (tmp_path / "logs" / "ticker-1.log").write_text("a\nb\n")
+    (tmp_path / "logs" / "rabbitmq.log").write_text("c\n")
+
+    assert dev(tmp_path, "logs", "ticker-1", "-n", "1").stdout == "b\n"
+    assert dev(tmp_path, "logs").stdout == "rabbitmq | c\nticker-1 | a\nticker-1 | b\n"
+    assert "rabbitmq, ticker-1" in dev(tmp_path, "logs", "tocker").stderr
+
+
+def test_a_damaged_state_is_one_line_and_a_failure(tmp_path: Path) -> None:
+    (tmp_path / "plan.json").write_text("{")
+
+    result = dev(tmp_path, "status")
+
+    assert result.exit_code == Exit.FAILED
+    assert "plan.json is damaged" in result.stderr
+
+
+@pytest.mark.parametrize(
+    ("process", "server", "health"),
+    [
+        (READY, 8, Health.RUNNING),
+        (READY, None, Health.PARTLY),
+        (STARTING, 8, Health.PARTLY),
+        (DEAD, 8, Health.PARTLY),
+        (DEAD, None, Health.STOPPED),
+    ],
+)
+def test_health(process: ProcessReport, server: int | None, health: Health) -> None:
+    report = Report(
+        amqp_url="amqp://given",
+        database_url="postgresql://given",
+        management_url=None,
+        processes=(process,),
+        servers=(ServerReport(name="rabbitmq", pid=server),),
+    )
+
+    assert report.health is health
