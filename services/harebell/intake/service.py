@@ -3,6 +3,7 @@
 import asyncio
 from collections.abc import Sequence
 from datetime import datetime
+from typing import Final
 
 import structlog
 
@@ -34,9 +35,47 @@ from harebell.kernel import metrics
 from harebell.kernel.addresses import Network
 from harebell.kernel.amqp.consume import DONE, DeadLetter, Delivery, Outcome
 from harebell.kernel.amqp.publish import Outgoing, Publisher
+from harebell.kernel.amqp.session import Concurrent, Consumer, Ordered
+from harebell.kernel.bus import INTAKE, QUERY
 from harebell.kernel.clock import Clock
+from harebell.kernel.db.engine import open_engine
+from harebell.kernel.lifecycle import open_parts, run_until
+from harebell.kernel.settings import IntakeSettings
+
+BATCH: Final = 100  # messages checked, then published together
+PREFETCH: Final = 2 * BATCH  # the next batch is at hand when one is done
+QUERIES_AT_ONCE: Final = 20
 
 log = structlog.get_logger()
+
+
+async def serve(settings: IntakeSettings, stop: asyncio.Event) -> None:
+    engine = open_engine(settings.database_url.get_secret_value(), name=settings.name)
+    async with open_parts(settings, "intake", stop) as parts:
+        door = Commands(parts.publisher, parts.clock, settings.allowed_networks)
+        desk = Queries(parts.publisher, parts.clock, Store(engine))
+        commands = Consumer(
+            INTAKE.name,
+            parts.connect,
+            lambda: Ordered(door.handle, parts.settler, limit=BATCH, linger=0),
+            prefetch=PREFETCH,
+        )
+        queries = Consumer(
+            QUERY.name,
+            parts.connect,
+            lambda: Concurrent(desk.handle, parts.settler),
+            prefetch=QUERIES_AT_ONCE,
+        )
+        parts.health.check("commands", lambda: commands.is_consuming)
+        parts.health.check("queries", lambda: queries.is_consuming)
+        try:
+            await run_until(
+                stop,
+                consuming=[commands.run(stop), queries.run(stop)],
+                background=[parts.clock.keep()],
+            )
+        finally:
+            await engine.dispose()
 
 
 class Commands:
