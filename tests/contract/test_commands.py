@@ -1,0 +1,213 @@
+"""Bad input at the door: each is refused with a code, a field and a reason, and goes no further."""
+
+from datetime import UTC, datetime, timedelta
+from ipaddress import ip_network
+from typing import Any
+
+import orjson
+import pytest
+
+from harebell.contract.commands import MAX_BODY, MAX_ITEM, MAX_ITEMS
+from harebell.contract.scalars import instant_text
+from harebell.intake.core import Checked, Submission, check
+
+NOW = datetime(2026, 11, 20, 14, tzinfo=UTC)
+HOOK = {"http": {"url": "https://acme.example/hook"}}
+GOOD: dict[str, Any] = {"key": "hello", "when": {"now": True}, "target": HOOK}
+DEEP = b"[" * 500 + b"]" * 500
+EXCHANGE = "target.amqp.exchange"
+URL = "target.http.url"
+ONE_WHEN = "has exactly one of now, at, after, every, cron; found"
+
+
+def calling(url: str) -> bytes:
+    return put(target={"http": {"url": url}})
+
+
+def nested(levels: int) -> Any:
+    value: Any = 1
+    for _ in range(levels):
+        value = [value]
+    return value
+
+
+def put(**fields: Any) -> bytes:
+    return orjson.dumps({**GOOD, **fields})
+
+
+def posted(body: Any) -> bytes:
+    return put(target={"http": {"url": "https://acme.example/hook", **body}})
+
+
+def cron(expression: str, **fields: Any) -> bytes:
+    return put(when={"cron": expression, **fields})
+
+
+def without(field: str) -> bytes:
+    return orjson.dumps({name: value for name, value in GOOD.items() if name != field})
+
+
+def past(**ago: float) -> bytes:
+    return put(when={"at": instant_text(NOW - timedelta(**ago))})
+
+
+def checked(body: bytes, routing_key: str = "acme.schedule.put", **properties: Any) -> Checked:
+    return check(Submission(routing_key, body, **properties), accepted_at=NOW)
+
+
+BAD_PUTS = [
+    # not JSON, or not as JSON is stored
+    (b"{when: now}", "not_json", None, "not JSON"),
+    (b"", "not_json", None, "not JSON"),
+    (b'{"key": "\xff"}', "not_json", None, "not JSON"),
+    (rb'{"key": "\ud800"}', "not_json", None, "surrogate"),
+    (b'{"metadata": {"n": NaN}}', "not_json", None, "not JSON"),
+    (b'{"metadata": {"n": 18446744073709551616}}', "integer_too_long", None, "beyond 64 bits"),
+    (put(key="a\0b"), "nul_character", "key", "NUL"),
+    (put(metadata={"a": {"b": "\0"}}), "nul_character", "metadata.a", "NUL"),
+    (posted({"text": "a\0b"}), "nul_character", "target.http.text", "NUL"),
+    # the shape
+    (b"null", "invalid", None, "must be an object"),
+    (b'"daily"', "invalid", None, "must be an object"),
+    (put(colour="blue"), "unknown_field", "colour", "no such field"),
+    (cron("* * * * *", timezome="UTC"), "unknown_field", "when.timezome", "no such field"),
+    (without("target"), "missing_field", "target", "required"),
+    (put(key=7), "invalid", "key", "string"),
+    (put(priority="high"), "invalid", "priority", "integer"),
+    (put(priority=11), "invalid", "priority", "10"),
+    (put(tags="one"), "invalid", "tags", "list"),
+    (put(retry={"max_attempts": 0}), "invalid", "retry.max_attempts", "1"),
+    (put(overlap="queue"), "invalid", "overlap", "allow"),
+    (put(timeout="2h"), "invalid_duration", "timeout", "1h"),
+    (put(timeout=30), "invalid_duration", "timeout", "string"),
+    (put(tenant="@").replace(b'"@"', DEEP), "invalid", "tenant", "string"),
+    # when
+    (put(when={}), "invalid_when", "when", ONE_WHEN),
+    (put(when={"now": True, "at": "2026-11-20T15:00:00Z"}), "invalid_when", "when", ONE_WHEN),
+    (put(when="tomorrow"), "invalid_when", "when", "object"),
+    (put(when={"at": "2026-11-20T15:00:00"}), "naive_instant", "when.at", "offset"),
+    (put(when={"at": "tomorrow"}), "invalid_instant", "when.at", "ISO 8601"),
+    (put(when={"at": "9999-12-31T23:59:59Z"}), "invalid_instant", "when.at", "2200"),
+    (past(hours=1, seconds=1), "too_late", "when.at", "over 1h past"),
+    (put(when={"every": "500ms"}), "invalid_duration", "when.every", "from 1s"),
+    (put(when={"every": "1h", "timezone": "Mars"}), "unknown_timezone", "when.timezone", "Mars"),
+    (cron("* * * * *", timezone="../UTC"), "unknown_timezone", "when.timezone", "IANA"),
+    (cron("75 9 * * *"), "invalid_cron", "when.cron", "75"),
+    (cron("every monday"), "invalid_cron", "when.cron", "field"),
+    (cron("* " * 200), "invalid", "when.cron", "256"),
+    (cron("0 0 30 2 *"), "invalid_cron", "when.cron", "never"),
+    (cron("0 0 * * *", start="2026-12-02", end="2026-12-01"), "invalid_bounds", "when.end", "lies"),
+    (cron("0 0 * * *", end="9999-12-31"), "invalid_instant", "when.end", "2200"),
+    # target
+    (put(target={}), "invalid_target", "target", "exactly one"),
+    (put(target={"ftp": {}}), "invalid_target", "target", "found ftp"),
+    (put(target={**HOOK, "task": {"name": "x"}}), "invalid_target", "target", "exactly one"),
+    (calling("ftp://acme.example"), "invalid", URL, "pattern"),
+    (calling("http://10.0.0.7/"), "private_address", URL, "public"),
+    (calling("http://localhost"), "private_address", URL, "machine"),
+    (calling("http://0x7f.1/"), "private_address", URL, "127.0.0.1"),
+    (calling("http://[::1]/"), "private_address", URL, "::1"),
+    (calling("http://1.2.3.4.5/"), "invalid_url", URL, "IPv4"),
+    (posted({"headers": {"Host": "x"}}), "reserved_header", "target.http.headers", "Host"),
+    (posted({"text": "x", "json": 1}), "invalid_payload", "target.http", "at most one"),
+    (posted({"base64": "?"}), "invalid_base64", "target.http.base64", "base64"),
+    (posted({"text": "x" * 65_537}), "too_large", "target.http", "65536"),
+    (posted({"json": nested(33)}), "too_deep", "target.http.json", "32 levels"),
+    (posted({"json": "@"}).replace(b'"@"', DEEP), "too_deep", "target.http.json", "32 levels"),
+    (put(target={"amqp": {"exchange": "amq.topic"}}), "reserved_exchange", EXCHANGE, "ours"),
+    # how much
+    (b" " * (MAX_BODY + 1), "too_large", None, str(MAX_BODY)),
+    (b"[]", "no_items", None, "empty"),
+    (b"[" + b",".join([b"{}"] * (MAX_ITEMS + 1)) + b"]", "too_many_items", None, str(MAX_ITEMS)),
+    # whose
+    (put(tenant="globex"), "foreign_tenant", "tenant", "acme"),
+    (without("key"), "missing_request_id", "request_id", "retry"),
+]  # fmt: skip
+
+
+@pytest.mark.parametrize(("body", "code", "field", "reason"), BAD_PUTS)
+def test_a_bad_put_is_refused_with_field_and_reason(
+    body: bytes, code: str, field: str | None, reason: str
+) -> None:
+    found = checked(body)
+
+    assert found.is_refused
+    (rejection,) = found.rejections
+    error = rejection.refusal.error
+    assert (error.code, error.field) == (code, field)
+    assert reason in error.reason
+    assert [item.body for item in found.change.items] == [None]
+
+
+BAD_COMMANDS = [
+    ("acme.schedule.explode", {}, "unknown_command", None),
+    ("acme", {}, "unknown_command", None),
+    ("ACME.schedule.pause", {"key": "a"}, "invalid_tenant", None),
+    (".schedule.pause", {"key": "a"}, "invalid_tenant", None),
+    ("acme.schedule.pause", {}, "invalid_reference", None),
+    ("acme.schedule.pause", {"key": "a", "id": "5f0c1a52-7d4f-5c1b-9d80-0d3c1c3f7a11"},
+     "invalid_reference", None),
+    ("acme.schedule.cancel", {"id": "daily"}, "invalid", "id"),
+    ("acme.schedule.resume", {"key": "a", "until": "1h"}, "unknown_field", "until"),
+    ("acme.schedule.trigger", {"key": "a"}, "missing_request_id", "request_id"),
+    ("acme.run.cancel", {"run_id": "the one of today"}, "invalid_run_id", "run_id"),
+    ("acme.dlq.replay", {"ids": []}, "invalid", "ids"),
+    ("acme.dlq.drop", {"ids": ["first"]}, "invalid", "ids[0]"),
+]  # fmt: skip
+
+
+@pytest.mark.parametrize(("routing_key", "body", "code", "field"), BAD_COMMANDS)
+def test_a_bad_command_is_refused_with_field_and_reason(
+    routing_key: str, body: Any, code: str, field: str | None
+) -> None:
+    found = checked(orjson.dumps(body), routing_key)
+
+    assert found.is_refused
+    error = found.rejections[0].refusal.error
+    assert (error.code, error.field) == (code, field)
+    assert error.reason
+
+
+@pytest.mark.parametrize("body", [b"@", put(tenant="@"), posted({"json": "@"})])
+def test_nesting_that_is_beyond_the_interpreter_is_refused_too(body: bytes) -> None:
+    deep = b"[" * 1015 + b"1234567890123456789" + b"]" * 1015
+    found = checked(body.replace(b'"@"', deep).replace(b"@", deep))
+
+    assert found.is_refused
+
+
+def test_a_fault_in_an_array_names_its_item() -> None:
+    found = checked(orjson.dumps([GOOD, {**GOOD, "when": {"cron": "75 * * * *"}}, 7]))
+
+    errors = [rejection.refusal.error for rejection in found.rejections]
+    assert [error.field for error in errors] == ["[1].when.cron", "[2]"]
+    assert errors[0].position == 0
+
+
+def test_a_message_id_that_cannot_be_stored_is_refused() -> None:
+    found = checked(put(), message_id="a\0b")
+
+    assert found.rejections[0].refusal.error.field == "message_id"
+
+
+def test_an_item_that_is_too_large_is_refused_though_each_part_is_not() -> None:
+    large = {"metadata": {"x": "y" * 16_000}, "name": "é" * 256, "tags": ["é" * 64] * 32}
+    args = {"x": "y" * (MAX_ITEM - 32_000)}
+    found = checked(put(**large, target={"task": {"name": "t", "args": args}}))
+
+    assert found.rejections[0].refusal.error.code == "too_large"
+
+
+@pytest.mark.parametrize(
+    "body", [past(minutes=59), posted({"json": nested(32)}), put(tenant="acme")]
+)
+def test_what_is_only_just_right_is_accepted(body: bytes) -> None:
+    assert checked(body).rejections == ()
+
+
+def test_a_private_address_is_accepted_where_the_operator_allows_its_network() -> None:
+    submission = Submission("acme.schedule.put", put(target={"http": {"url": "http://10.1.2.3/"}}))
+
+    found = check(submission, accepted_at=NOW, networks=[ip_network("10.1.0.0/16")])
+
+    assert found.rejections == ()
