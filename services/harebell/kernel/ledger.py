@@ -6,6 +6,7 @@ from enum import StrEnum
 from typing import Final
 
 from harebell.contract.identity import RunKey
+from harebell.kernel.retry import Dead, Decision, Expired, Retry
 
 
 class RunState(StrEnum):
@@ -111,3 +112,45 @@ class NotOwed:
     until: datetime
     count: int
     reason: Reason
+
+
+# outcomes of an attempt
+SUCCEEDED: Final = "succeeded"
+FAILED: Final = "failed"
+LAPSED: Final = "lapsed"
+
+
+@dataclass(frozen=True, slots=True)
+class Ending:
+    """`outcome` is the attempt's, `state` the run's. `staged_at` None of a retry: it rests."""
+
+    key: RunKey
+    token: int
+    state: RunState
+    outcome: str
+    started_at: datetime | None
+    finished_at: datetime
+    reason: str | None = None
+    next_attempt_at: datetime | None = None
+    staged_at: datetime | None = None
+    error_code: str | None = None
+    error: str | None = None
+    http_status: int | None = None
+    result: str | None = None
+
+    @property
+    def duration_ms(self) -> float | None:
+        if self.started_at is None:
+            return None
+        return (self.finished_at - self.started_at).total_seconds() * 1000
+
+
+def becomes(decided: Decision) -> tuple[RunState, str | None, datetime | None]:
+    """The run's state after a failed attempt, the reason, and when it is tried again."""
+    match decided:
+        case Retry(at):
+            return RunState.RETRYING, None, at
+        case Dead(reason):
+            return RunState.DEAD, reason, None
+        case Expired():
+            return RunState.EXPIRED, Reason.EXPIRED, None

@@ -9,16 +9,20 @@ from typing import Any, Final
 from uuid import UUID
 
 import orjson
+from pydantic import TypeAdapter
 
 from harebell.contract.codec import decode_own, encode
 from harebell.contract.errors import Malformed
 from harebell.contract.identity import RunId, RunKey
 from harebell.contract.names import Lane, work_key
+from harebell.contract.scalars import PoolName, parse_instant
 from harebell.contract.ticket import Ticket
 
 MAX_TICKETS: Final = 200  # of one bundle on its way to due
 MAX_BYTES: Final = 256 * 1024  # of one bundle, unless a single ticket is larger
 MAX_SPAN: Final = timedelta(milliseconds=250)  # between the due times of one bundle
+
+_POOL: Final[TypeAdapter[str]] = TypeAdapter(PoolName)
 
 
 @dataclass(frozen=True, slots=True)
@@ -71,10 +75,10 @@ def read_bundle(body: bytes) -> list[Routed]:
 def _routed(ticket: Any, place: int) -> Routed:  # noqa: ANN401  # decoded JSON
     try:
         return Routed(
-            key=RunKey(_instant(ticket["scheduled_for"]), UUID(ticket["schedule_id"])),
+            key=RunKey(parse_instant(ticket["scheduled_for"]), UUID(ticket["schedule_id"])),
             seq=_integer(ticket["seq"]),
-            due_at=_instant(ticket["due_at"]),
-            pool=_name(ticket["pool"]),
+            due_at=parse_instant(ticket["due_at"]),
+            pool=_POOL.validate_python(ticket["pool"]),
             lane=Lane(ticket["lane"]),
             priority=_integer(ticket["priority"]),
             raw=orjson.dumps(ticket),
@@ -85,22 +89,9 @@ def _routed(ticket: Any, place: int) -> Routed:  # noqa: ANN401  # decoded JSON
         raise Malformed(f"not a ticket: {error}", field=f"[{place}]") from None
 
 
-def _instant(text: Any) -> datetime:  # noqa: ANN401
-    moment = datetime.fromisoformat(text)
-    if moment.tzinfo is None:
-        raise ValueError(f"{text!r} has no offset")
-    return moment
-
-
 def _integer(value: Any) -> int:  # noqa: ANN401
     if type(value) is not int:
         raise TypeError(f"{value!r:.40} is not an integer")
-    return value
-
-
-def _name(value: Any) -> str:  # noqa: ANN401
-    if not isinstance(value, str):
-        raise TypeError(f"{value!r:.40} is not a name")
     return value
 
 

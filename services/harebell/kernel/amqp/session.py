@@ -142,6 +142,9 @@ class Consumer:
             connection.close_callbacks.add(lambda *_: over.set())
             channel = await connection.channel(publisher_confirms=False)
             channel.close_callbacks.add(lambda *_: over.set())
+            underlay = await channel.get_underlay_channel()
+            # a deleted queue ends its consumers, not the channel: without this we wait for ever
+            underlay.on_consumer_cancel_callbacks.add(lambda _: over.set())
             await channel.set_qos(prefetch_count=self._prefetch)
             queue = await channel.get_queue(self._queue, ensure=True)
 
@@ -151,7 +154,9 @@ class Consumer:
             tag = await queue.consume(deliver)
             self.is_consuming = True
             await _either(stop, over)
-            if not over.is_set():
+            if over.is_set():
+                log.warning("consumer lost", queue=self._queue, error="the session has ended")
+            else:
                 await queue.cancel(tag)
         finally:
             self.is_consuming = False

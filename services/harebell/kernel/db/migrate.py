@@ -9,6 +9,7 @@ from sqlalchemy import Connection, text
 from sqlalchemy.ext.asyncio import AsyncConnection, create_async_engine
 
 from harebell.kernel.db.engine import plain_url
+from harebell.kernel.db.partitions import ENSURE
 
 ROLES: Final = (
     "harebell_intake",
@@ -17,8 +18,6 @@ ROLES: Final = (
     "harebell_executor",
     "harebell_dlq_inspector",
 )
-DAYS_BACK: Final = 30  # the retention limit: no run is older
-DAYS_AHEAD: Final = 8
 _LOCK: Final = 4_711_001  # two migrations of one database wait for each other
 _DIRECTORY: Final = Path(__file__).parent / "migrations"
 
@@ -31,23 +30,12 @@ async def migrate(database_url: str, *, role_password: str | None = None) -> Non
             await connection.execute(text("SELECT pg_advisory_lock(:lock)"), {"lock": _LOCK})
             await connection.commit()
             await connection.run_sync(_upgrade)
-            await ensure_partitions(connection)
+            await connection.execute(text(ENSURE))
             if role_password is not None:
                 await _let_in(connection, role_password)
             await connection.commit()
     finally:
         await engine.dispose()
-
-
-async def ensure_partitions(connection: AsyncConnection) -> None:
-    """Of `runs` and `attempts`, a day each, around the database's today."""
-    await connection.execute(
-        text(
-            "SELECT harebell_ensure_partitions("
-            "current_date - cast(:back AS integer), current_date + cast(:ahead AS integer))"
-        ),
-        {"back": DAYS_BACK, "ahead": DAYS_AHEAD},
-    )
 
 
 def _upgrade(connection: Connection) -> None:

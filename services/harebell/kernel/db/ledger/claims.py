@@ -3,6 +3,7 @@
 from collections.abc import Sequence
 from dataclasses import dataclass
 from datetime import datetime
+from enum import Enum, auto
 from typing import Final
 
 import asyncpg
@@ -26,7 +27,7 @@ WHERE r.scheduled_for = t.scheduled_for AND r.schedule_id = t.schedule_id
 RETURNING t.k, r.seq, r.attempt
 """
 _FOUND: Final = """
-SELECT t.k, r.seq, r.state
+SELECT t.k, r.seq, r.state, r.attempt, r.lease_holder
 FROM unnest($1::timestamptz[], $2::uuid[]) WITH ORDINALITY AS t(scheduled_for, schedule_id, k)
 JOIN runs r ON r.scheduled_for = t.scheduled_for AND r.schedule_id = t.schedule_id
 """
@@ -112,17 +113,29 @@ async def claim(pool: asyncpg.Pool, wanted: Sequence[Wanted], holder: str) -> di
     return {ordered[row["k"] - 1].key: Claim(row["seq"], row["attempt"]) for row in rows}
 
 
-async def outrun(pool: asyncpg.Pool, refused: Sequence[Wanted]) -> set[RunKey]:
-    """Of the refused, those whose rows have yet to become what the ticket says."""
+class Refused(Enum):
+    """Why a claim did not hold."""
+
+    AHEAD = auto()  # the ticket has outrun its commit: there may be more to come
+    STALE = auto()  # the row has gone on; or it will never start
+
+
+async def explain(
+    pool: asyncpg.Pool, refused: Sequence[Wanted], holder: str
+) -> dict[RunKey, Refused | Claim]:
+    """Reads refused claims back: one whose commit was unknown may be mine after all."""
     rows = await pool.fetch(_FOUND, *columns(each.key for each in refused))
     found = {refused[row["k"] - 1].key: row for row in rows}
-    return {each.key for each in refused if _is_ahead(each, found.get(each.key))}
+    return {each.key: _explained(each, found.get(each.key), holder) for each in refused}
 
 
-def _is_ahead(wanted: Wanted, row: asyncpg.Record | None) -> bool:
+def _explained(wanted: Wanted, row: asyncpg.Record | None, holder: str) -> Refused | Claim:
     if row is None or wanted.seq > row["seq"]:
-        return True
-    return bool(wanted.seq == row["seq"] and row["state"] == RunState.RUNNING)
+        return Refused.AHEAD
+    running = row["state"] == RunState.RUNNING
+    if running and row["lease_holder"] == holder and row["seq"] == wanted.seq + 1:
+        return Claim(row["seq"], row["attempt"])
+    return Refused.AHEAD if running and row["seq"] == wanted.seq else Refused.STALE
 
 
 async def renew(pool: asyncpg.Pool, held: Sequence[Held]) -> dict[RunKey, bool]:

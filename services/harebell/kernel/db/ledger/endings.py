@@ -1,8 +1,6 @@
 """How an attempt ends in the ledger: the run's row and the attempt's, in one fenced statement."""
 
 from collections.abc import Sequence
-from dataclasses import dataclass
-from datetime import datetime
 from typing import Final
 
 import asyncpg
@@ -10,7 +8,7 @@ import asyncpg
 from harebell.contract.dead import AttemptRecord
 from harebell.contract.identity import RunKey
 from harebell.kernel.db.ledger import columns
-from harebell.kernel.ledger import RunState
+from harebell.kernel.ledger import Ending
 
 # RETURNING reads the arrays, so that the attempt's row needs no second join with them.
 _END: Final = """
@@ -44,34 +42,13 @@ SELECT series, number, worker, started_at, finished_at, outcome, error_code, err
 FROM attempts WHERE scheduled_for = $1 AND schedule_id = $2 ORDER BY series, number LIMIT 1000
 """
 
-SUCCEEDED: Final = "succeeded"
-FAILED: Final = "failed"
-LAPSED: Final = "lapsed"
-
-
-@dataclass(frozen=True, slots=True)
-class Ending:
-    """`outcome` is the attempt's, `state` the run's. `staged_at` None of a retry: it rests."""
-
-    key: RunKey
-    token: int
-    state: RunState
-    outcome: str
-    started_at: datetime | None
-    finished_at: datetime
-    reason: str | None = None
-    next_attempt_at: datetime | None = None
-    staged_at: datetime | None = None
-    error_code: str | None = None
-    error: str | None = None
-    http_status: int | None = None
-    result: str | None = None
-
-    @property
-    def duration_ms(self) -> float | None:
-        if self.started_at is None:
-            return None
-        return (self.finished_at - self.started_at).total_seconds() * 1000
+_AS_ENDED: Final = """
+SELECT t.k
+FROM unnest($1::timestamptz[], $2::uuid[], $3::int[], $4::text[])
+     WITH ORDINALITY AS t(scheduled_for, schedule_id, token, state, k)
+JOIN runs r ON r.scheduled_for = t.scheduled_for AND r.schedule_id = t.schedule_id
+WHERE CASE WHEN r.seq = t.token + 1 AND r.state = t.state THEN true ELSE false END
+"""
 
 
 async def end(
@@ -97,6 +74,17 @@ async def end(
         [each.result for each in ordered],
     )
     return {ordered[row["k"] - 1].key: row["seq"] for row in rows}
+
+
+async def stand(pool: asyncpg.Pool, endings: Sequence[Ending]) -> set[RunKey]:
+    """Which of these are on the record already: for when a commit's result was unknown."""
+    rows = await pool.fetch(
+        _AS_ENDED,
+        *columns(each.key for each in endings),
+        [each.token for each in endings],
+        [each.state.value for each in endings],
+    )
+    return {endings[row["k"] - 1].key for row in rows}
 
 
 async def story(connection: asyncpg.Connection, key: RunKey) -> list[AttemptRecord]:

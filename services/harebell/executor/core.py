@@ -1,0 +1,122 @@
+"""Claimed runs and what becomes of them: waiting, starting, ending. Pure."""
+
+from dataclasses import dataclass
+from datetime import datetime, timedelta
+from heapq import heappop, heappush
+from itertools import count
+from typing import Final
+
+from harebell.contract.identity import RunKey
+from harebell.contract.policy import RecoveryClass
+from harebell.contract.ticket import Ticket
+from harebell.executor.targets.outcome import Outcome, Success
+from harebell.kernel.delay import REACH
+from harebell.kernel.ledger import FAILED, SUCCEEDED, Ending, RunState, becomes
+from harebell.kernel.retry import Decision, decide
+
+RECENT: Final = 1.0  # seconds of starts that may lie claimed and unstarted
+FRESH: Final = 2.0  # seconds since a claim or renewal; an older lease is renewed before a start
+
+
+@dataclass(slots=True)
+class Claimed:
+    """A run that this executor holds. Moments are the monotonic clock's, in seconds."""
+
+    ticket: Ticket
+    token: int
+    attempt: int
+    lease: float
+    renewed_at: float  # reckoned from before the claim or renewal was sent
+    started_at: datetime | None = None
+
+    @property
+    def key(self) -> RunKey:
+        return self.ticket.run_key
+
+    @property
+    def lease_ends(self) -> float:
+        return self.renewed_at + self.lease
+
+    def is_fresh(self, moment: float) -> bool:
+        return moment - self.renewed_at <= min(FRESH, self.lease / 2)
+
+
+def lease_of(ticket: Ticket, normal: timedelta, critical: timedelta) -> float:
+    """Seconds."""
+    critical_class = ticket.work.class_ is RecoveryClass.CRITICAL
+    return (critical if critical_class else normal).total_seconds()
+
+
+class StartHeap:
+    """Claimed runs until their instant; what is due first, and then most urgent, first."""
+
+    def __init__(self) -> None:
+        self._heap: list[tuple[datetime, int, int, Claimed]] = []
+        self._order = count()
+        self._dropped: set[RunKey] = set()
+
+    def __len__(self) -> int:
+        return len(self._heap) - len(self._dropped)
+
+    def push(self, run: Claimed) -> None:
+        entry = (run.ticket.due_at, -run.ticket.priority, next(self._order), run)
+        heappush(self._heap, entry)
+
+    def next_due(self) -> datetime | None:
+        self._forget()
+        return self._heap[0][0] if self._heap else None
+
+    def pop(self) -> Claimed:
+        self._forget()
+        return heappop(self._heap)[-1]
+
+    def waiting(self) -> list[Claimed]:
+        return [entry[-1] for entry in self._heap if entry[-1].key not in self._dropped]
+
+    def drop(self, key: RunKey) -> None:
+        """Of a run that waits here."""
+        self._dropped.add(key)
+
+    def _forget(self) -> None:
+        while self._heap and (key := self._heap[0][-1].key) in self._dropped:
+            self._dropped.discard(key)
+            heappop(self._heap)
+
+
+def room(slots: int, recent_starts: int, unstarted: int) -> int:
+    """How many more runs a lane may claim; the rest stays in the queue for whoever is free."""
+    return max(slots, recent_starts) - unstarted
+
+
+def decision(run: Claimed, outcome: Outcome, now: datetime, dice: float) -> Decision | None:
+    """None: it succeeded."""
+    if isinstance(outcome, Success):
+        return None
+    ticket = run.ticket
+    return decide(
+        ticket.work.retry, run.attempt, outcome, now, dice=dice, expires_at=ticket.expires_at
+    )
+
+
+def ending(
+    run: Claimed, outcome: Outcome, decided: Decision | None, now: datetime, *, rest: bool = False
+) -> Ending:
+    """The record of an attempt. A retry beyond the tiers' reach (or told to) rests unstaged."""
+    state, reason, at = (RunState.SUCCEEDED, None, None) if decided is None else becomes(decided)
+    staged_at = now if at is not None and at - now <= REACH and not rest else None
+    failed = None if isinstance(outcome, Success) else outcome
+    return Ending(
+        run.key,
+        run.token,
+        state,
+        SUCCEEDED if failed is None else FAILED,
+        run.started_at,
+        now,
+        reason=reason,
+        next_attempt_at=at,
+        staged_at=staged_at,
+        error_code=None if failed is None else failed.code,
+        error=None if failed is None else failed.message,
+        http_status=outcome.status if isinstance(outcome, Success) else outcome.http_status,
+        result=outcome.result if isinstance(outcome, Success) else None,
+    )

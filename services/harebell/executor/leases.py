@@ -1,0 +1,120 @@
+"""Leases: renewed in one statement a second; the presence queue that says this executor lives."""
+
+import asyncio
+from collections.abc import Awaitable, Callable, Sequence
+from contextlib import suppress
+from dataclasses import dataclass, field
+from typing import Final
+
+import asyncpg
+import structlog
+from aio_pika.abc import AbstractConnection, AbstractIncomingMessage
+from pydantic import TypeAdapter
+
+from harebell.client.connection import LINK_ERRORS
+from harebell.contract.codec import read
+from harebell.contract.errors import Malformed, Transient
+from harebell.contract.identity import RunKey
+from harebell.contract.names import CONTROL
+from harebell.contract.stop import Stop
+from harebell.executor.core import Claimed
+from harebell.kernel import metrics
+from harebell.kernel.amqp.consume import pause
+from harebell.kernel.bus import control_key, control_queue
+from harebell.kernel.clock import monotonic
+from harebell.kernel.db.engine import passing_faults
+from harebell.kernel.db.ledger import claims
+
+RENEW_EVERY: Final = 1.0  # seconds
+
+_STOPS: Final = TypeAdapter(list[Stop])
+
+log = structlog.get_logger()
+
+
+@dataclass(slots=True)
+class Leases:
+    """Every run that this executor holds. `stop` is told of those that should not start."""
+
+    pool: asyncpg.Pool
+    stop: Callable[[Sequence[RunKey]], Awaitable[None]] | None = None
+    held: dict[RunKey, Claimed] = field(default_factory=dict)
+
+    def hold(self, runs: Sequence[Claimed]) -> None:
+        self.held.update((run.key, run) for run in runs)
+        metrics.CLAIMED.set(len(self.held))
+
+    def free(self, runs: Sequence[Claimed]) -> None:
+        for run in runs:
+            if self.held.get(run.key) is run:
+                del self.held[run.key]
+        metrics.CLAIMED.set(len(self.held))
+
+    async def keep(self) -> None:
+        """Until cancelled. What is not renewed in time is not started; the sweep takes it."""
+        while True:
+            await asyncio.sleep(RENEW_EVERY)
+            try:
+                await self.renew(list(self.held.values()))
+            except Transient as error:
+                log.warning("leases not renewed", runs=len(self.held), reason=error.reason)
+
+    async def renew(self, runs: Sequence[Claimed]) -> None:
+        """Raises `DatabaseUnavailable`."""
+        if not runs:
+            return
+        sent_at = monotonic()
+        held = [claims.Held(run.key, run.token, run.started_at) for run in runs]
+        with passing_faults():
+            kept = await claims.renew(self.pool, held)
+        metrics.BATCH.labels("renew").observe(len(held))
+        for run in runs:
+            if run.key in kept:
+                run.renewed_at = sent_at
+        stopping = [key for key, is_stopping in kept.items() if is_stopping]
+        if stopping and self.stop is not None:
+            await self.stop(stopping)
+
+    async def renew_one(self, run: Claimed) -> None:
+        with suppress(Transient):
+            await self.renew([run])
+
+
+async def keep_presence(
+    connect: Callable[[], Awaitable[AbstractConnection]],
+    holder: str,
+    stop: Callable[[Sequence[RunKey]], Awaitable[None]],
+) -> None:
+    """Until cancelled. The queue is exclusive: the broker deletes it with this connection."""
+    tries = 0
+    while True:
+        try:
+            connection = await connect()
+            async with connection:
+                tries = 0
+                await _listen(connection, holder, stop)
+        except (Transient, *LINK_ERRORS) as error:
+            log.warning("presence lost", error=str(error))
+        await asyncio.sleep(pause(tries))
+        tries += 1
+
+
+async def _listen(
+    connection: AbstractConnection,
+    holder: str,
+    stop: Callable[[Sequence[RunKey]], Awaitable[None]],
+) -> None:
+    over = asyncio.Event()
+    connection.close_callbacks.add(lambda *_: over.set())
+    channel = await connection.channel(publisher_confirms=False)
+    queue = await channel.declare_queue(control_queue(holder), exclusive=True)
+    await queue.bind(CONTROL, control_key(holder))
+
+    async def ordered(message: AbstractIncomingMessage) -> None:
+        try:
+            await stop([RunKey.parse(each.run_id) for each in read(_STOPS, message.body)])
+        except (Malformed, Transient) as error:
+            log.warning("order not followed", error=error.code, reason=error.reason)
+
+    await queue.consume(ordered, no_ack=True)
+    await over.wait()

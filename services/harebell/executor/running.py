@@ -1,0 +1,128 @@
+"""Starting claimed runs on their instant, never before, as many at once as there are slots."""
+
+import asyncio
+from collections import deque
+from collections.abc import Awaitable, Callable, Iterable
+from dataclasses import dataclass, field
+from typing import Final
+
+import structlog
+
+from harebell.contract.identity import RunKey
+from harebell.contract.names import Lane
+from harebell.executor.core import RECENT, Claimed, StartHeap, room
+from harebell.executor.targets.attempt import Attempt
+from harebell.executor.targets.outcome import Outcome
+from harebell.executor.targets.perform import Targets, perform
+from harebell.kernel import failpoint, metrics
+from harebell.kernel.clock import Clock, monotonic
+from harebell.kernel.retry import EXPIRED, Failure
+
+UNSTEADY: Final = 1.0  # seconds between looks whether the clock is steady again
+
+log = structlog.get_logger()
+
+
+@dataclass(slots=True)
+class LaneRunner:
+    """One lane of this executor: its heap, its slots, its attempts."""
+
+    lane: Lane
+    slots: int
+    clock: Clock
+    targets: Targets
+    steady: float  # seconds that the clock must have been without a step
+    renew: Callable[[Claimed], Awaitable[None]]
+    settle: Callable[[Claimed, Outcome], None]
+    abandon: Callable[[Claimed], None]
+    on_room: Callable[[], None] = lambda: None  # set by whoever claims for it
+    heap: StartHeap = field(default_factory=StartHeap)
+    running: dict[RunKey, asyncio.Task[None]] = field(default_factory=dict)
+    closing: bool = False
+    _wake: asyncio.Event = field(default_factory=asyncio.Event)
+    _starts: deque[float] = field(default_factory=deque)
+
+    def room(self) -> int:
+        moment = monotonic()
+        while self._starts and self._starts[0] < moment - RECENT:
+            self._starts.popleft()
+        return room(self.slots, len(self._starts), len(self.heap))
+
+    def take(self, runs: Iterable[Claimed]) -> None:
+        for run in runs:
+            self.heap.push(run)
+        self._wake.set()
+
+    async def run(self) -> None:
+        """Until cancelled."""
+        while True:
+            self._wake.clear()
+            wait = self._start_due()
+            if wait is None or wait > 0:
+                await self._sleep(wait)
+
+    def _start_due(self) -> float | None:
+        """Start what is due while there are slots; seconds until there is more to do."""
+        while not self.closing and len(self.running) < self.slots:
+            due = self.heap.next_due()
+            if due is None:
+                return None
+            if not self.clock.steady_for(self.steady):
+                return UNSTEADY
+            if (early := self.clock.moment(due) - monotonic()) > 0:
+                return early
+            self._start(self.heap.pop())
+        return None
+
+    async def _sleep(self, seconds: float | None) -> None:
+        """Until woken: by a claim, a slot, or the time."""
+        loop = asyncio.get_running_loop()
+        timer = None if seconds is None else loop.call_later(seconds, self._wake.set)
+        await self._wake.wait()
+        if timer is not None:
+            timer.cancel()
+
+    def _start(self, run: Claimed) -> None:
+        self._starts.append(monotonic())
+        self.on_room()
+        metrics.IN_FLIGHT.labels(self.lane).inc()
+        task = asyncio.get_running_loop().create_task(self._attempt(run))
+        if not task.done():  # an eager task may have ended already
+            self.running[run.key] = task
+            task.add_done_callback(lambda _: self._ended(run.key))
+        else:
+            metrics.IN_FLIGHT.labels(self.lane).dec()
+
+    def _ended(self, key: RunKey) -> None:
+        self.running.pop(key, None)
+        metrics.IN_FLIGHT.labels(self.lane).dec()
+        self._wake.set()
+
+    async def _attempt(self, run: Claimed) -> None:
+        if not run.is_fresh(monotonic()):
+            await self.renew(run)
+        if monotonic() >= run.lease_ends:
+            log.warning("not started: the lease has ended", run=str(run.key))
+            self.abandon(run)
+            return
+        now = run.started_at = self.clock.now()
+        ticket = run.ticket
+        metrics.LATENESS.labels(self.lane).observe((now - ticket.due_at).total_seconds())
+        if ticket.expires_at is not None and now >= ticket.expires_at:
+            self.settle(run, Failure(EXPIRED, "its time has passed", retryable=False))
+            return
+        await failpoint.reach("executor.before_effect")
+        attempt = Attempt(ticket, run.attempt, run.token)
+        timeout = ticket.work.timeout.total_seconds()
+        outcome = await perform(ticket.work.target, attempt, timeout, self.targets)
+        await failpoint.reach("executor.after_effect")
+        self.settle(run, outcome)
+
+    async def drain(self, seconds: float) -> None:
+        """Start nothing more; what runs may end within the grace."""
+        self.closing = True
+        if self.running:
+            _, late = await asyncio.wait(self.running.values(), timeout=seconds)
+            for task in late:
+                task.cancel()
+            await asyncio.gather(*late, return_exceptions=True)

@@ -1,0 +1,73 @@
+"""What the broker knows of executors: whether one is connected, whether its lane has work."""
+
+from dataclasses import dataclass, field
+from typing import Final
+
+from aio_pika.abc import AbstractConnection
+from aiormq.exceptions import ChannelLockedResource, ChannelNotFoundEntity
+
+from harebell.client.connection import LINK_ERRORS, connect
+from harebell.contract.errors import BrokerUnavailable
+from harebell.contract.names import Lane
+from harebell.kernel.bus import control_queue, work_queue
+from harebell.kernel.clock import monotonic
+from harebell.kernel.lifecycle import properties
+from harebell.kernel.settings import ServiceSettings
+
+SETTLED: Final = 2.0  # seconds; a younger connection of ours may be from the same broken moment
+
+
+@dataclass(slots=True)
+class Presence:
+    """Passive declarations on a connection of its own; a refused one closes its channel."""
+
+    settings: ServiceSettings
+    _connection: AbstractConnection | None = None
+    _since: float = field(default=0.0)
+
+    async def is_gone(self, holder: str) -> bool:
+        """Whether an executor's exclusive queue went with its connection. In doubt, it did not."""
+        try:
+            return await self._messages(control_queue(holder)) is None and self._is_settled()
+        except BrokerUnavailable:
+            return False
+
+    async def is_empty(self, pool: str, lane: str) -> bool:
+        """Whether a lane has no work waiting; in doubt, it has."""
+        try:
+            return await self._messages(work_queue(pool, Lane(lane)).name) == 0
+        except BrokerUnavailable:
+            return False
+
+    async def close(self) -> None:
+        connection, self._connection = self._connection, None
+        if connection is not None and not connection.is_closed:
+            await connection.close()
+
+    def _is_settled(self) -> bool:
+        return monotonic() - self._since > SETTLED
+
+    async def _messages(self, queue: str) -> int | None:
+        """None when there is no such queue; at least 1 when it is another's own."""
+        try:
+            channel = await (await self._open()).channel(publisher_confirms=False)
+            async with channel:
+                declared = await channel.declare_queue(queue, passive=True)
+        except ChannelNotFoundEntity:
+            return None
+        except ChannelLockedResource:
+            return 1
+        except (*LINK_ERRORS, RuntimeError) as error:
+            raise BrokerUnavailable(str(error)) from error
+        return declared.declaration_result.message_count or 0
+
+    async def _open(self) -> AbstractConnection:
+        if self._connection is None or not self._connection.connected.is_set():
+            await self.close()
+            self._connection = await connect(
+                self.settings.amqp_url.get_secret_value(),
+                name=f"{self.settings.name} looks",
+                properties=properties("ticker", self.settings.name),
+            )
+            self._since = monotonic()
+        return self._connection

@@ -1,0 +1,72 @@
+"""The ticker's shell: staging, changes, sweeps and housekeeping, side by side."""
+
+import asyncio
+from datetime import timedelta
+from functools import partial
+from typing import Final
+
+import asyncpg
+import structlog
+
+from harebell.contract.errors import Transient
+from harebell.kernel.amqp.session import Consumer, Ordered
+from harebell.kernel.bus import TICKER
+from harebell.kernel.db.engine import passing_faults
+from harebell.kernel.db.partitions import ENSURE
+from harebell.kernel.lifecycle import open_parts, run_until
+from harebell.kernel.settings import TickerSettings
+from harebell.ticker.changes import Changes
+from harebell.ticker.presence import Presence
+from harebell.ticker.staging import Stager
+from harebell.ticker.store import Versions
+from harebell.ticker.sweeping import Sweeper
+
+PREFETCH: Final = 500  # changes that wait to be applied
+GATHER: Final = 0.005  # seconds for more changes to come into a transaction
+HOUSEKEEPING_EVERY: Final = 3600.0  # seconds
+FIRST_HOUSEKEEPING: Final = 10.0  # seconds after the start
+KEEP_ANSWERS: Final = timedelta(hours=24)  # for repeats of a command
+
+_FORGET: Final = "DELETE FROM commands WHERE created_at < now() - $1::interval"
+
+log = structlog.get_logger()
+
+
+async def serve(settings: TickerSettings, stop: asyncio.Event) -> None:
+    async with open_parts(settings, "ticker", stop) as parts:
+        versions, wake = Versions(), asyncio.Event()
+        presence = Presence(settings)
+        own = (parts.pool, parts.publisher, parts.clock)
+        stager = Stager(*own, versions, settings.horizon, settings.staging_batch, wake)
+        changes = Changes(*own, versions, settings.horizon, wake)
+        sweeper = Sweeper(*own, presence)
+        worker = partial(Ordered, changes.handle, parts.settler, limit=PREFETCH, linger=GATHER)
+        consumer = Consumer(TICKER.name, parts.connect, worker, prefetch=PREFETCH)
+        parts.health.check("changes", lambda: consumer.is_consuming)
+        try:
+            await run_until(
+                stop,
+                consuming=[consumer.run(stop)],
+                background=[
+                    parts.clock.keep(),
+                    stager.run(),
+                    sweeper.keep_leases(),
+                    sweeper.keep_lost(),
+                    keep_house(parts.pool),
+                ],
+            )
+        finally:
+            await presence.close()
+
+
+async def keep_house(pool: asyncpg.Pool) -> None:
+    """Partitions ahead of time; answers that nobody will ask for again. Until cancelled."""
+    await asyncio.sleep(FIRST_HOUSEKEEPING)
+    while True:
+        try:
+            with passing_faults():
+                await pool.execute(ENSURE)
+                await pool.execute(_FORGET, KEEP_ANSWERS)
+        except Transient as error:
+            log.warning("housekeeping failed", reason=error.reason)
+        await asyncio.sleep(HOUSEKEEPING_EVERY)

@@ -1,0 +1,164 @@
+"""Sweeps: what got lost is published again, what rests is staged, what lapsed goes on."""
+
+import asyncio
+from collections.abc import Sequence
+from dataclasses import dataclass, field
+from datetime import datetime
+from typing import Final
+
+import asyncpg
+import structlog
+
+from harebell.contract.errors import Transient
+from harebell.contract.identity import RunKey
+from harebell.contract.policy import OnUnknown
+from harebell.contract.ticket import Ticket
+from harebell.kernel import failpoint, metrics
+from harebell.kernel.amqp.bundle import waiting
+from harebell.kernel.amqp.events import Fact, tell
+from harebell.kernel.amqp.publish import Publisher
+from harebell.kernel.amqp.stories import fact_of
+from harebell.kernel.clock import Clock, monotonic
+from harebell.kernel.db.engine import passing_faults
+from harebell.kernel.db.ledger import sweeps
+from harebell.kernel.db.tickets import tickets_for
+from harebell.kernel.ledger import LAPSED, Ending, Reason, RunState, becomes
+from harebell.kernel.retry import LEASE_LAPSED, Failure, decide
+from harebell.kernel.routing import Routed
+from harebell.kernel.settlement import end_and_publish
+from harebell.ticker.presence import Presence
+
+LEASES_EVERY: Final = 1.0  # seconds
+LOST_EVERY: Final = 5.0  # seconds
+LONGEST_LEASE: Final = 15.0  # seconds of unbroken service before the first lease is ended
+FROZEN: Final = 3.0  # seconds that a pass may be late before it counts as a freeze
+
+log = structlog.get_logger()
+
+
+@dataclass(slots=True)
+class Sweeper:
+    """One ticker's sweeps. Any number may run: rows that another has locked are passed over."""
+
+    pool: asyncpg.Pool
+    publisher: Publisher
+    clock: Clock
+    presence: Presence
+    _unbroken_since: float = field(default_factory=monotonic)
+
+    async def keep_leases(self) -> None:
+        """Until cancelled. An outage is not a crash: after one, leases get their full time."""
+        while True:
+            asked = monotonic()
+            await asyncio.sleep(LEASES_EVERY)
+            if monotonic() - asked > LEASES_EVERY + FROZEN:
+                self._unbroken_since = monotonic()
+            try:
+                await self._lapse()
+            except Transient as error:
+                self._unbroken_since = monotonic()
+                log.warning("lease sweep failed", error=error.code, reason=error.reason)
+
+    async def keep_lost(self) -> None:
+        """Until cancelled."""
+        while True:
+            await asyncio.sleep(LOST_EVERY)
+            try:
+                await self._recover()
+            except Transient as error:
+                log.warning("sweep failed", error=error.code, reason=error.reason)
+
+    async def _recover(self) -> None:
+        if not self.clock.steady_for(LONGEST_LEASE):
+            return
+        with passing_faults():
+            found = await sweeps.lost(self.pool)
+        queues = {(row.pool, row.lane) for row in found if row.may_wait}
+        empty = {queue for queue in queues if await self.presence.is_empty(*queue)}
+        wanted = [row for row in found if not row.may_wait or (row.pool, row.lane) in empty]
+        if wanted:
+            await self._publish_again([row.key for row in wanted])
+
+    async def _publish_again(self, keys: Sequence[RunKey]) -> None:
+        """The seq stays: whichever of its tickets comes first claims the run."""
+        with passing_faults():
+            async with self.pool.acquire() as connection, connection.transaction():
+                expired = await sweeps.expire(connection, keys)
+                staged = await sweeps.stage_again(connection, keys)
+                tickets = await tickets_for(connection, sorted(staged))
+                again = [Routed.of(ticket) for ticket in tickets]
+                await self.publisher.publish_all(waiting(again, self.clock.now()))
+        for why, count in (("published", len(again)), ("expired", len(expired))):
+            if count:
+                metrics.SWEPT.labels(why).inc(count)
+                log.info("swept", why=why, runs=count)
+
+    async def _lapse(self) -> None:
+        if not self.clock.steady_for(LONGEST_LEASE):
+            return
+        gone = await self._holders_gone()
+        facts: list[Fact] = []
+        with passing_faults():
+            async with self.pool.acquire() as connection, connection.transaction():
+                served = min(monotonic() - self._unbroken_since, await sweeps.up_for(connection))
+                by_time = served > LONGEST_LEASE
+                if lapsed := await sweeps.lapsed(connection, gone, by_time=by_time):
+                    facts = await self._end(connection, lapsed)
+                    await failpoint.reach("ticker.sweep_before_commit")
+        if facts:
+            metrics.SWEPT.labels(LAPSED).inc(len(facts))
+            log.warning("leases lapsed", runs=len(facts), gone=gone)
+            await tell(self.publisher, facts)
+
+    async def _holders_gone(self) -> list[str]:
+        """Silent holders whose presence queue is gone with their connection."""
+        with passing_faults():
+            silent = await sweeps.silent_holders(self.pool)
+        return [holder for holder in silent if await self.presence.is_gone(holder)]
+
+    async def _end(
+        self, connection: asyncpg.Connection, lapsed: Sequence[sweeps.Lapsed]
+    ) -> list[Fact]:
+        """Each by the retry rule and its schedule's `on_unknown`."""
+        tickets = await tickets_for(connection, [row.key for row in lapsed])
+        rows = {row.key: row for row in lapsed}
+        now = self.clock.now()
+        ended = [(ticket, lapse(rows[ticket.run_key], ticket, now)) for ticket in tickets]
+        moved = await end_and_publish(connection, self.publisher, self.clock, ended)
+        return [
+            fact_of(ticket, each, rows[each.key].attempt)
+            for ticket, each in ended
+            if each.key in moved
+        ]
+
+
+def lapse(row: sweeps.Lapsed, ticket: Ticket, now: datetime) -> Ending:
+    """What becomes of a run that started and was not heard of again. Pure."""
+    message = f"{row.holder} was not heard of again"
+    failure = Failure(LEASE_LAPSED, message, immediate=True)
+    state, reason, at = _becomes(row, ticket, failure, now)
+    return Ending(
+        row.key,
+        row.token,
+        state,
+        LAPSED,
+        row.started_at,
+        now,
+        reason=reason,
+        next_attempt_at=at,
+        staged_at=at,
+        error_code=failure.code,
+        error=failure.message,
+    )
+
+
+def _becomes(
+    row: sweeps.Lapsed, ticket: Ticket, failure: Failure, now: datetime
+) -> tuple[RunState, str | None, datetime | None]:
+    if row.stop_reason is not None:
+        return RunState.CANCELLED, row.stop_reason, None
+    if ticket.work.on_unknown is OnUnknown.SKIP:
+        return RunState.SKIPPED, Reason.UNKNOWN_OUTCOME, None
+    expires_at = ticket.expires_at
+    decided = decide(ticket.work.retry, row.attempt, failure, now, dice=0, expires_at=expires_at)
+    return becomes(decided)
