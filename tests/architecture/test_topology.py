@@ -1,0 +1,171 @@
+"""`bus.SYSTEM` is sound: judged as a value, without a broker."""
+
+from collections import Counter
+from dataclasses import dataclass
+from datetime import timedelta
+from typing import Final
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from harebell.contract import names
+from harebell.contract.commands import COMMANDS
+from harebell.contract.events import FACTS
+from harebell.contract.names import Lane
+from harebell.contract.queries import QUERIES
+from harebell.contract.schedule import DEFAULT_POOL
+from harebell.dispatcher.core import HOLD
+from harebell.kernel.bus import DISPATCHER, SYSTEM, work_topology
+from harebell.kernel.delay import LONGEST_LEAD, LONGEST_MS, TIERS, tier_for, tier_key, tier_queue
+from harebell.kernel.topology import Queue, QueueKind
+
+QUEUES: Final = {queue.name: queue for queue in SYSTEM.queues}
+TIER_NAMES: Final = {tier_queue(ms) for ms in TIERS}
+COPIES: Final = {"harebell.dead.recent", "harebell.events.recent"}  # for people to look at
+LAST: Final = {"harebell.dead"}  # behind it there is nothing
+
+ROUTES: Final = [
+    *((names.COMMANDS, names.message_key("acme", verb)) for verb in COMMANDS),
+    *((names.QUERIES, names.message_key("acme", verb)) for verb in QUERIES),
+    *((names.CHANGES, key) for key in (names.CHANGES_SCHEDULE, names.CHANGES_DLQ)),
+    *((names.DELAY, tier_key(ms)) for ms in TIERS),
+    (names.DUE, names.DUE_KEY),
+    *((names.WORK, names.work_key(DEFAULT_POOL, lane)) for lane in Lane),
+    *(
+        (names.EVENTS, names.message_key("acme", verb))
+        for verb in FACTS
+        if verb.startswith("schedule.")  # a run's are for whoever binds
+    ),
+    (names.DEAD, "run.acme"),
+    (names.DEAD, f"message.{DISPATCHER.name}"),
+]
+
+
+def matches(pattern: str, key: str) -> bool:
+    """A topic exchange's: `*` is one word, `#` any number of them."""
+    if not pattern:
+        return not key
+    (word, _, rest), (first, _, others) = pattern.partition("."), key.partition(".")
+    if word == "#":
+        return not rest or matches(rest, key) or (bool(key) and matches(pattern, others))
+    return bool(key) and word in {"*", first} and matches(rest, others)
+
+
+def reached(exchange: str, key: str) -> set[str]:
+    return {
+        binding.queue
+        for binding in SYSTEM.bindings
+        if binding.exchange == exchange and matches(binding.routing_key, key)
+    }
+
+
+@pytest.mark.parametrize(
+    ("pattern", "key", "does"),
+    [
+        ("#", "a.b.c", True),
+        ("*.run.#", "acme.run.get", True),
+        ("*.run.#", "acme.schedule.get", False),
+        ("*", "a.b", False),
+        ("a.#", "a", True),
+    ],
+)
+def test_topics_match_as_the_brokers_do(pattern: str, key: str, *, does: bool) -> None:
+    assert matches(pattern, key) is does
+
+
+@pytest.mark.parametrize(("exchange", "key"), ROUTES)
+def test_every_routing_key_reaches_a_queue(exchange: str, key: str) -> None:
+    assert reached(exchange, key)
+
+
+@pytest.mark.parametrize("queue", SYSTEM.queues, ids=lambda queue: queue.name)
+def test_every_queue_that_carries_work_is_quorum_and_dead_letters(queue: Queue) -> None:
+    assert (queue.kind is QueueKind.QUORUM) is (queue.name not in COPIES)
+    assert (queue.dead_letter_exchange is None) is (queue.name in COPIES | LAST)
+
+
+@pytest.mark.parametrize("name", sorted(TIER_NAMES))
+def test_every_tier_passes_on_at_least_once_and_has_only_its_uniform_ttl(name: str) -> None:
+    arguments = QUEUES[name].arguments()
+
+    assert arguments["x-dead-letter-strategy"] == "at-least-once"
+    assert arguments["x-overflow"] == "reject-publish"
+    assert arguments["x-message-ttl"] == int(name.rpartition(".")[2])
+    assert arguments["x-delivery-limit"] == -1
+    assert "x-expires" not in arguments
+
+
+def test_no_two_queues_or_exchanges_share_a_name() -> None:
+    for items in (SYSTEM.queues, SYSTEM.exchanges):
+        assert max(Counter(item.name for item in items).values()) == 1
+
+
+def test_whatever_is_bound_or_dead_lettered_to_exists() -> None:
+    exchanges = {exchange.name for exchange in SYSTEM.exchanges}
+    targets = {queue.dead_letter_exchange for queue in SYSTEM.queues} - {None}
+
+    assert targets <= exchanges
+    assert {binding.exchange for binding in SYSTEM.bindings} <= exchanges
+    assert {binding.queue for binding in SYSTEM.bindings} <= set(QUEUES)
+
+
+def test_targets_of_dead_letters_are_declared_before_the_tiers() -> None:
+    declared = [queue.name for queue in SYSTEM.queues]
+
+    assert declared.index(DISPATCHER.name) < min(map(declared.index, TIER_NAMES))
+
+
+@pytest.mark.parametrize("queue", SYSTEM.queues, ids=lambda queue: queue.name)
+def test_no_dead_letter_comes_back_to_where_it_died(queue: Queue) -> None:
+    seen: set[str] = set()
+    layer = {queue.name}
+    while layer:
+        exchanges = {QUEUES[name].dead_letter_exchange for name in layer}
+        layer = {
+            binding.queue for binding in SYSTEM.bindings if binding.exchange in exchanges - {None}
+        } - seen
+        seen |= layer
+
+    assert queue.name not in seen
+
+
+def test_another_pool_has_a_queue_for_each_lane() -> None:
+    mail = work_topology("mail")
+
+    assert len(mail.queues) == len(mail.bindings) == len(Lane)
+    assert not {queue.name for queue in mail.queues} & set(QUEUES)
+
+
+@dataclass(frozen=True)
+class Walk:
+    waited: timedelta
+    hops: int
+
+
+def walk(due_in: timedelta) -> Walk:
+    """Tier by tier, by the bindings, until what is left fits the dispatcher's hold."""
+    waited, hops = timedelta(0), 0
+    while (left := due_in - waited) > HOLD or not hops:
+        if (tier := tier_for(left)) is None:
+            break
+        (name,) = reached(names.DELAY, tier_key(tier))
+        assert reached(QUEUES[name].dead_letter_exchange or "", name) == {DISPATCHER.name}
+        waited += timedelta(milliseconds=QUEUES[name].ttl_ms or 0)
+        hops += 1
+    return Walk(waited, hops)
+
+
+@given(st.integers(min_value=0, max_value=LONGEST_MS))
+def test_a_message_waits_what_was_asked_within_the_hold(asked: int) -> None:
+    due_in = timedelta(milliseconds=asked)
+
+    walked = walk(due_in)
+
+    assert due_in - walked.waited <= HOLD
+    assert not walked.hops or due_in - walked.waited >= LONGEST_LEAD
+    assert walked.hops <= 3
+
+
+def test_the_default_horizon_is_one_hop() -> None:
+    assert walk(timedelta(seconds=84)).hops == 1

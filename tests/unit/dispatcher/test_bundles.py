@@ -1,0 +1,154 @@
+"""Which tickets travel together, and what a bundle says of them."""
+
+from datetime import timedelta
+from typing import Any
+
+import orjson
+import pytest
+from tests.tickets import NINE, after, crowd, routed, ticket
+
+from harebell.contract import names
+from harebell.contract.codec import encode, encode_all, read
+from harebell.contract.errors import Malformed
+from harebell.contract.ticket import BUNDLE
+from harebell.kernel.amqp.bundle import circling, waiting, working
+from harebell.kernel.routing import MAX_BYTES, MAX_TICKETS, Routed, read_bundle
+
+TICKET: dict[str, Any] = orjson.loads(encode(ticket()))
+WRONG: list[dict[str, Any]] = [
+    {"schedule_id": "daily-sales"},
+    {"schedule_id": 7},
+    {"scheduled_for": "tomorrow"},
+    {"scheduled_for": "0001-01-01T00:00:00+10:00"},
+    {"due_at": "2026-11-20T09:00:00"},
+    {"due_at": 1700000000},
+    {"due_at": None},
+    {"seq": "1"},
+    {"seq": True},
+    {"pool": None},
+    {"pool": "x" * 300},
+    {"pool": "a.b"},
+    {"lane": "fast"},
+    {"lane": []},
+    {"priority": 5.5},
+]
+
+
+def test_what_was_bundled_is_read_again_whole() -> None:
+    tickets = [ticket(number, filling=number) for number in range(3)]
+
+    (bundle,) = waiting(map(Routed.of, tickets), NINE)
+
+    assert read(BUNDLE, bundle.body) == tickets
+    assert read_bundle(bundle.body) == [Routed.of(each) for each in tickets]
+
+
+def test_fields_that_routing_does_not_know_travel_along() -> None:
+    (arrived,) = read_bundle(orjson.dumps([TICKET | {"of_the_next_version": [1, 2.5, None]}]))
+
+    assert orjson.loads(arrived.raw)["of_the_next_version"] == [1, 2.5, None]
+
+
+@pytest.mark.parametrize(
+    "body",
+    [
+        b"",
+        b"[1",
+        b"{}",
+        b"null",
+        b"[1]",
+        b"[null]",
+        b"[{}]",
+        *(orjson.dumps([TICKET | wrong]) for wrong in WRONG),
+    ],
+)
+def test_what_is_not_a_bundle_is_malformed(body: bytes) -> None:
+    with pytest.raises(Malformed):
+        read_bundle(body)
+
+
+@pytest.mark.parametrize(
+    ("seconds", "exchange", "key"),
+    [
+        (-3600, names.DUE, names.DUE_KEY),
+        (3.6, names.DUE, names.DUE_KEY),
+        (3.7, names.DELAY, "1500"),
+        (84, names.DELAY, "80726"),
+        (86_400, names.DELAY, "900000"),
+    ],
+)
+def test_a_wait_is_made_by_the_longest_tier_that_is_over_in_time(
+    seconds: float, exchange: str, key: str
+) -> None:
+    (bundle,) = waiting([routed(due_at=after(seconds))], NINE)
+
+    assert (bundle.exchange, bundle.routing_key) == (exchange, key)
+
+
+def test_what_is_overdue_travels_together_however_long_it_is() -> None:
+    overdue = [routed(hours, NINE - timedelta(hours=hours)) for hours in range(9)]
+
+    assert len(waiting(overdue, NINE)) == 1
+
+
+def test_the_earliest_ticket_of_a_bundle_decides_how_long_it_waits() -> None:
+    soon, sooner = after(3.75), after(3.6)
+
+    (bundle,) = waiting([routed(1, soon), routed(2, sooner)], NINE)
+
+    assert bundle.exchange == names.DUE
+
+
+def test_what_is_due_together_keeps_its_order() -> None:
+    tickets = [Routed.of(ticket(seq=seq)) for seq in (3, 1, 2)]
+
+    (bundle,) = waiting(tickets, NINE)
+
+    assert list(bundle.tickets) == tickets
+
+
+def test_a_bundle_holds_only_so_many_tickets_and_so_many_bytes() -> None:
+    small = crowd(MAX_TICKETS + 1)
+    large = [Routed.of(ticket(number, filling=60_000)) for number in range(9)]
+
+    assert [len(bundle.tickets) for bundle in waiting(small, NINE)] == [MAX_TICKETS, 1]
+    assert all(len(bundle.body) <= MAX_BYTES for bundle in waiting(large, NINE))
+    assert [len(bundle.tickets) for bundle in waiting(large, NINE)] == [4, 4, 1]
+
+
+def test_work_goes_to_its_pool_and_lane_with_the_most_urgent_first() -> None:
+    tickets = [
+        routed(1, pool="mail", priority=4),
+        routed(2, pool="default", priority=5),
+        routed(3, pool="mail", priority=7),
+        routed(4, pool="mail", priority=9),
+    ]
+
+    bundles = {bundle.routing_key: bundle for bundle in working(tickets, 20)}
+
+    assert set(bundles) == {"default.normal", "mail.normal", "mail.high"}
+    assert [each.priority for each in bundles["mail.normal"].tickets] == [7, 4]
+    assert all(bundle.exchange == names.WORK for bundle in bundles.values())
+
+
+def test_a_work_bundle_is_bounded_by_tickets() -> None:
+    assert [len(bundle.tickets) for bundle in working(crowd(45), 20)] == [20, 20, 5]
+
+
+def test_circling_is_by_one_tier_whatever_the_time() -> None:
+    (bundle,) = circling([routed(1, after(-60)), routed(2, after(60))], 5045)
+
+    assert (bundle.exchange, bundle.routing_key) == (names.DELAY, "5045")
+
+
+def test_the_same_tickets_make_the_same_message_id() -> None:
+    (first,), (second,) = waiting(crowd(3), NINE), waiting(crowd(3), NINE)
+    (fewer,) = waiting(crowd(2), NINE)
+
+    assert first.message_id == second.message_id != fewer.message_id
+
+
+def test_a_bundle_is_a_plain_array_of_tickets() -> None:
+    (bundle,) = waiting([routed()], NINE)
+
+    assert bundle.body == encode_all([ticket()])
