@@ -22,7 +22,10 @@ SELECT s.schedule_id, s.version, s.state, s.reason, s.next_at, s.planned_to, s.c
 FROM schedule_state s
 """
 _ENTRIES: Final = _ENTRY + "WHERE s.schedule_id = ANY($1) ORDER BY s.schedule_id FOR UPDATE"
-_DUE: Final = _ENTRY + "WHERE s.next_at <= $1 ORDER BY s.next_at LIMIT $2 FOR UPDATE SKIP LOCKED"
+_DUE: Final = (
+    _ENTRY + "WHERE s.next_at > $3 AND s.next_at <= $1 "
+    "ORDER BY s.next_at LIMIT $2 FOR UPDATE SKIP LOCKED"
+)
 _VERSIONS: Final = """
 SELECT v.schedule_id, v.version, s.tenant, v.definition, v.work, v.accepted_at
 FROM unnest($1::uuid[], $2::int[]) AS t(schedule_id, version)
