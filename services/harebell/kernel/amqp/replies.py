@@ -5,7 +5,7 @@ from typing import Final
 import structlog
 
 from harebell.contract.errors import Rejected, Unroutable
-from harebell.contract.names import message_type
+from harebell.contract.names import DIRECT_REPLY, message_type
 from harebell.kernel.amqp.publish import Outgoing, Publisher
 
 DEFAULT_EXCHANGE: Final = ""
@@ -34,4 +34,6 @@ async def answer(publisher: Publisher, outgoing: Outgoing) -> None:
     try:
         await publisher.publish(outgoing)
     except (Rejected, Unroutable) as error:
+        if outgoing.routing_key.startswith(DIRECT_REPLY):
+            return  # the broker returns what is mandatory there even when it delivers it
         log.info("nobody to answer", error=error.code, reason=error.reason)
