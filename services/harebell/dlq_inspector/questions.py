@@ -4,7 +4,7 @@ import asyncpg
 
 from harebell.contract.answers import One, Page
 from harebell.contract.codec import decode
-from harebell.contract.commands import MAX_BODY
+from harebell.contract.commands import MAX_ITEM
 from harebell.contract.errors import Malformed
 from harebell.contract.message import parse, shown
 from harebell.contract.queries import DlqList, DlqShow
@@ -25,8 +25,8 @@ async def answer(pool: asyncpg.Pool, tenant: str, verb: str, body: bytes) -> Pag
 
 
 def _query(verb: str, body: bytes) -> DlqList | DlqShow:
-    if len(body) > MAX_BODY:
-        raise Malformed(f"has {len(body)} bytes, over {MAX_BODY}", code="too_large")
+    if len(body) > MAX_ITEM:
+        raise Malformed(f"the message has {len(body)} bytes, over {MAX_ITEM}", code="too_large")
     match verb:
         case "dlq.list":
             return parse(DlqList, decode(body))

@@ -10,14 +10,14 @@ from pydantic import TypeAdapter
 from harebell.contract import names
 from harebell.contract.answers import refusal
 from harebell.contract.changes import Change
-from harebell.contract.codec import read
+from harebell.contract.codec import encode, encode_all, read
 from harebell.contract.errors import Malformed, Rejected
-from harebell.contract.message import shown
+from harebell.contract.message import Message, shown
 from harebell.dlq_inspector import questions
-from harebell.dlq_inspector.answering import Answers
 from harebell.dlq_inspector.desk import Desk
 from harebell.dlq_inspector.keeping import Keeper
 from harebell.kernel.amqp.consume import DONE, BatchHandler, Delivery, Outcome
+from harebell.kernel.amqp.replies import answer, answerable, reply
 from harebell.kernel.amqp.session import Consumer, Ordered
 from harebell.kernel.bus import DEAD_LETTERS, DLQ
 from harebell.kernel.lifecycle import Parts, open_parts, run_until
@@ -64,7 +64,7 @@ class Reception:
     def __init__(self, parts: Parts) -> None:
         self._pool = parts.pool
         self._desk = Desk(parts.pool, parts.publisher, parts.clock)
-        self._answers = Answers(parts.publisher)
+        self._publisher = parts.publisher
 
     async def serve(self, deliveries: Sequence[Delivery]) -> Sequence[Outcome]:
         for delivery in deliveries:
@@ -79,17 +79,20 @@ class Reception:
 
     async def _command(self, change: Change) -> None:
         said = await self._desk.apply(change)
-        if change.single:
-            await self._answers.one(change.reply_to, change.correlation_id, said[0])
-        else:
-            await self._answers.several(change.reply_to, change.correlation_id, said)
+        body = encode(said[0]) if change.single else encode_all(said)
+        await self._answer(change.reply_to, change.correlation_id, body)
 
     async def _question(self, delivery: Delivery) -> None:
-        message = delivery.message
         tenant, verb = names.split_key(delivery.routing_key)
+        said: Message
         try:
             said = await questions.answer(self._pool, tenant, verb, delivery.body)
         except Rejected as error:
-            await self._answers.one(message.reply_to, message.correlation_id, refusal(error))
-        else:
-            await self._answers.one(message.reply_to, message.correlation_id, said)
+            said = refusal(error)
+        asked = delivery.message
+        await self._answer(asked.reply_to, asked.correlation_id, encode(said))
+
+    async def _answer(self, reply_to: str | None, correlation_id: str | None, body: bytes) -> None:
+        if reply_to is not None and answerable(reply_to):
+            outgoing = reply(reply_to, correlation_id, body, name=f"{correlation_id}/answer")
+            await answer(self._publisher, outgoing)

@@ -1,0 +1,48 @@
+"""An inspector on real servers, in an office of its own."""
+
+import asyncio
+from collections.abc import AsyncIterator
+
+import aio_pika
+import asyncpg
+import pytest
+from aio_pika.abc import AbstractIncomingMessage
+from tests.integration.dlq_inspector.office import Office
+from tests.servers import as_role
+
+from harebell.client import Harebell
+from harebell.kernel import failpoint
+from harebell.kernel.amqp.declare import declare
+from harebell.kernel.bus import SYSTEM
+from harebell.kernel.settings import InspectorSettings
+
+
+@pytest.fixture
+async def office(amqp_url: str, database_url: str) -> AsyncIterator[Office]:
+    settings = InspectorSettings.load(
+        {
+            "HAREBELL_AMQP_URL": amqp_url,
+            "HAREBELL_DATABASE_URL": as_role(database_url, "dlq_inspector"),
+            "HAREBELL_NAME": "inspector-1",
+        }
+    )
+    answers: asyncio.Queue[AbstractIncomingMessage] = asyncio.Queue()
+    database = await asyncpg.connect(database_url)
+    async with (
+        await aio_pika.connect(amqp_url) as connection,
+        Harebell.connect(amqp_url, tenant="acme") as acme,
+    ):
+        await declare(connection, SYSTEM)
+        channel = await connection.channel()
+        replies = await channel.declare_queue(exclusive=True)
+        await replies.consume(answers.put, no_ack=True)
+        yield Office(settings, database, connection, channel, acme, answers, replies.name)
+    failpoint.arm(None)
+    await database.close()
+
+
+@pytest.fixture
+async def inspected(office: Office) -> AsyncIterator[Office]:
+    """With an inspector at work."""
+    async with office.inspector():
+        yield office
