@@ -33,6 +33,7 @@ _RESERVED: Final = {
     *("connection", "content-length", "host", "keep-alive", "proxy-authenticate"),
     *("proxy-authorization", "te", "trailer", "transfer-encoding", "upgrade"),
 }
+_ROUTING: Final = {"CC", "BCC"}  # the broker routes by them; a scalar there closes the channel
 _HEADER_NAME: Final = r"^[!#$%&'*+.^_`|~0-9A-Za-z-]{1,128}$"
 
 
@@ -43,6 +44,10 @@ class HttpMethod(StrEnum):
     PATCH = "PATCH"
     DELETE = "DELETE"
     HEAD = "HEAD"
+
+
+def _is_reserved(name: str) -> bool:
+    return name.lower() in _RESERVED or name.lower().startswith(_RESERVED_PREFIX)
 
 
 def _check_header(value: object) -> object:
@@ -124,7 +129,7 @@ class HttpCall(Payload):
     @classmethod
     def _not_ours(cls, headers: dict[str, str]) -> dict[str, str]:
         for name in headers:
-            if name.lower() in _RESERVED or name.lower().startswith(_RESERVED_PREFIX):
+            if _is_reserved(name):
                 raise fault("reserved_header", f"{name} cannot be set")
         return headers
 
@@ -148,7 +153,7 @@ class AmqpMessage(Payload):
     def _without_the_brokers(cls, headers: dict[str, Any]) -> dict[str, Any]:
         kept = {name: value for name, value in headers.items() if not name.startswith("x-")}
         for name in kept:
-            if name.lower() in _RESERVED or name.lower().startswith(_RESERVED_PREFIX):
+            if _is_reserved(name) or name in _ROUTING:
                 raise fault("reserved_header", f"{name} cannot be set")
         return kept
 
