@@ -18,7 +18,7 @@ from harebell.contract import names
 from harebell.contract.codec import encode_all
 from harebell.contract.dead import DeadMessage
 from harebell.contract.identity import RunKey
-from harebell.kernel.bus import DEAD_LETTERS, INTAKE
+from harebell.kernel.bus import DEAD_LETTERS, DLQ, INTAKE
 
 
 async def test_a_dead_run_is_listed_and_shown_with_its_story(inspected: Office) -> None:
@@ -109,6 +109,21 @@ async def test_a_poisoned_command_is_shown_to_the_tenant_that_sent_it(inspected:
     assert (line["kind"], line["reason"], line["run_id"]) == ("message", "not_json", None)
     assert (whole["queue"], whole["headers"]) == (INTAKE.name, {"colour": "red"})
     assert base64.b64decode(whole["body"]) == b"{"
+
+
+async def test_a_command_that_nobody_can_read_becomes_a_letter_and_stops_nothing(
+    inspected: Office,
+) -> None:
+    await inspected.publish(names.CHANGES, names.CHANGES_DLQ, b"{", "change")
+    dead = await inspected.run_dies()
+
+    async with Harebell.connect(inspected.settings.amqp_url.get_secret_value()) as default:
+        [line] = await inspected.kept(1, default)
+        whole = await default.dead_letter(line["id"])
+    assert (whole["queue"], base64.b64decode(whole["body"])) == (DLQ.name, b"{")
+    await inspected.kept(1)
+    await inspected.command("dlq.drop", letter_id(dead))
+    assert await inspected.results() == {letter_id(dead): "dropped"}
 
 
 async def test_a_queue_that_was_deleted_is_declared_and_consumed_again(inspected: Office) -> None:

@@ -58,6 +58,8 @@ async def test_a_command_that_comes_twice_replays_once(inspected: Office) -> Non
     [replay] = whole["replay_history"]
     assert (replay["series"], replay["actor"], replay["note"]) == (2, "ann", "after the fix")
     assert (whole["state"], whole["run_state"], whole["replays"]) == ("replayed", "staged", 1)
+    # told again, because it has not started: the same ticket, claimed once
+    assert {ticket["seq"] for ticket in await inspected.tickets(2)} == {8}
 
 
 async def test_a_replay_that_succeeds_is_resolved_and_one_that_dies_again_is_linked(
