@@ -1,0 +1,94 @@
+"""The recording target as tests see it: its address, its behaviour, and what it wrote down."""
+
+import json
+import subprocess
+import sys
+import urllib.request
+from collections.abc import Iterator
+from contextlib import contextmanager
+from dataclasses import dataclass
+from datetime import UTC, datetime
+from pathlib import Path
+from typing import Any
+from urllib.parse import urlencode
+
+from tests.acceptance import target
+
+
+@dataclass(frozen=True)
+class Call:
+    """One request that the target got. `ok` None: it has not been answered yet, or never was."""
+
+    run_id: str
+    schedule_id: str
+    scheduled_for: datetime
+    attempt: int
+    token: int
+    body: str
+    started_at: datetime
+    finished_at: datetime | None
+    ok: bool | None
+
+    @classmethod
+    def read(cls, line: dict[str, Any]) -> "Call":
+        finished = line["finished_at"]
+        return cls(
+            run_id=line["run_id"],
+            schedule_id=line["schedule_id"],
+            scheduled_for=datetime.fromisoformat(line["scheduled_for"]),
+            attempt=line["attempt"],
+            token=line["token"],
+            body=line["body"],
+            started_at=datetime.fromtimestamp(line["started_at"], UTC),
+            finished_at=None if finished is None else datetime.fromtimestamp(finished, UTC),
+            ok=line["ok"],
+        )
+
+    @property
+    def late(self) -> float:
+        """Seconds; negative when it came early."""
+        return (self.started_at - self.scheduled_for).total_seconds()
+
+
+@dataclass(frozen=True)
+class Target:
+    """Tests that share it keep to a path of their own."""
+
+    file: Path
+    port: int
+
+    @classmethod
+    @contextmanager
+    def open(cls, file: Path) -> Iterator["Target"]:
+        with start(file) as process:
+            assert process.stdout is not None
+            yield cls(file, int(process.stdout.readline()))
+
+    def url(self, path: str, **behaviour: object) -> str:
+        """`behaviour` as `target.py` explains it."""
+        query = f"?{urlencode(behaviour)}" if behaviour else ""
+        return f"http://127.0.0.1:{self.port}/{path}{query}"
+
+    def http(self, path: str, **behaviour: object) -> dict[str, Any]:
+        """As a schedule's `target`."""
+        return {"http": {"method": "POST", "url": self.url(path, **behaviour), "json": {}}}
+
+    def fix(self, name: str) -> None:
+        """What is `broken` by that name answers well from now on."""
+        urllib.request.urlopen(self.url(f"fixed/{name}"), timeout=10).close()  # noqa: S310  # http
+
+    def calls(self, path: str) -> list[Call]:
+        """Those to that path, in the order they came."""
+        lines = self.file.read_text().split("\n")[:-1]  # what is behind the last one is unfinished
+        latest = {line["call"]: line for line in map(json.loads, lines)}
+        return [Call.read(line) for line in latest.values() if line["path"] == f"/{path}"]
+
+
+@contextmanager
+def start(file: Path) -> Iterator["subprocess.Popen[str]"]:
+    command = [sys.executable, "-I", str(target.__file__), str(file)]
+    with subprocess.Popen(command, stdout=subprocess.PIPE, text=True) as process:  # noqa: S603  # ours
+        try:
+            yield process
+        finally:
+            process.kill()
