@@ -11,7 +11,7 @@ from harebell.intake.store import Store
 from harebell.kernel.db.views import Row, View, attempt_view, run_view, schedule_view
 
 
-async def answer(store: Store, tenant: str, question: Question, *, now: datetime) -> One | Page:
+async def find(store: Store, tenant: str, question: Question, *, now: datetime) -> One | Page:
     """Raises `NotFound`: also for what is another tenant's."""
     match question:
         case OneSchedule():

@@ -33,7 +33,6 @@ from harebell.kernel.addresses import Network
 
 NOT_JSON: Final = "not_json"
 NOBODY: Final = "_unknown"  # whose routing key names no tenant; none can be called that
-OUR_QUEUES: Final = "harebell."  # an answer sent there would pass for a message of ours
 MAX_KEY_TOLD: Final = 256  # characters of a refused item's key that others are told
 
 _TENANT: Final[TypeAdapter[str]] = TypeAdapter(Tenant)
@@ -46,7 +45,7 @@ class Submission:
     routing_key: str
     body: bytes
     message_id: str | None = None
-    reply_to: str | None = None
+    reply_to: str | None = None  # where an answer may go
     correlation_id: str | None = None
     user_id: str | None = None  # verified by the broker
 
@@ -110,7 +109,7 @@ def check(
         verb=verb,
         actor=submission.user_id,
         accepted_at=accepted_at,
-        reply_to=answerable(submission.reply_to),
+        reply_to=submission.reply_to,
         correlation_id=submission.correlation_id,
         single=single,
         items=items,
@@ -131,11 +130,6 @@ def check_tenant(tenant: str) -> None:
     if tenant == NOBODY:
         reason = "the routing key must begin with a tenant, as default.schedule.put does"
         raise Malformed(reason, code="invalid_tenant")
-
-
-def answerable(reply_to: str | None) -> str | None:
-    """Where an answer may go: anywhere, or nowhere, but not to a queue of ours."""
-    return None if not reply_to or reply_to.startswith(OUR_QUEUES) else reply_to
 
 
 def _model(tenant: str, verb: str) -> type[Addressed]:

@@ -1,32 +1,26 @@
-"""What the door lets out: changes, answers, and events about what it refused."""
+"""What the door lets out: changes, its own answers, and the facts of what it refused."""
 
+from collections.abc import Iterator
 from hashlib import sha256
+from typing import Final
 
 from harebell.contract.changes import Change
 from harebell.contract.codec import encode, encode_all
 from harebell.contract.commands import DLQ_COMMANDS
-from harebell.contract.events import Event, ScheduleFact, event
-from harebell.contract.message import Message
-from harebell.contract.names import (
-    CHANGES,
-    CHANGES_DLQ,
-    CHANGES_SCHEDULE,
-    CLOUDEVENTS,
-    EVENTS,
-    message_key,
-    message_type,
-)
+from harebell.contract.events import ScheduleFact, event
+from harebell.contract.names import CHANGES, CHANGES_DLQ, CHANGES_SCHEDULE, message_type
 from harebell.intake.core import Checked, Rejection, Submission
+from harebell.kernel.amqp.events import Fact
 from harebell.kernel.amqp.publish import Outgoing
+from harebell.kernel.amqp.replies import reply
 
-DEFAULT_EXCHANGE = ""  # routes by the name of the queue: how `reply_to` is meant
-REJECTED = "schedule.rejected"
+REJECTED: Final = "schedule.rejected"
+DIGEST: Final = 32  # hexadecimal digits
 
 
 def name_of(submission: Submission) -> str:
     """Its message id, or one derived from it: what is published twice is seen to be the same."""
-    told = submission.routing_key.encode() + b"\0" + submission.body
-    return submission.message_id or sha256(told).hexdigest()
+    return submission.message_id or _digest(submission.routing_key.encode(), submission.body)
 
 
 def change_message(change: Change, *, name: str) -> Outgoing:
@@ -47,48 +41,26 @@ def refusals_message(checked: Checked, *, name: str) -> Outgoing | None:
         return None
     answers = [rejection.refusal for rejection in checked.rejections]
     body = encode(answers[0]) if change.single else encode_all(answers)
-    return _answer(change.reply_to, change.correlation_id, body, name=name)
+    return reply(change.reply_to, change.correlation_id, body, name=name)
 
 
-def answer_message(submission: Submission, reply_to: str, answer: Message) -> Outgoing:
-    return _answer(reply_to, submission.correlation_id, encode(answer), name=name_of(submission))
+def rejected_facts(checked: Checked, *, name: str) -> Iterator[Fact]:
+    identity = _digest(name.encode())  # a message id may be too long to make others from it
+    for rejection in checked.rejections:
+        yield _rejected(checked.change, rejection, f"{identity}/{rejection.index}")
 
 
-def rejected_message(checked: Checked, *, name: str) -> Outgoing | None:
-    """All refusals of a message as one batch of events."""
-    if not checked.rejections:
-        return None
-    events = [_event(checked.change, rejection, name) for rejection in checked.rejections]
-    return Outgoing(
-        exchange=EVENTS,
-        routing_key=message_key(checked.change.tenant, REJECTED),
-        body=encode_all(events),
-        type=message_type(REJECTED),
-        message_id=name,
-        content_type=CLOUDEVENTS,
-        correlation_id=checked.change.correlation_id,
-    )
-
-
-def _event(change: Change, rejection: Rejection, name: str) -> Event:
+def _rejected(change: Change, rejection: Rejection, identity: str) -> Fact:
     fact = ScheduleFact(
         key=rejection.key,
         actor=change.actor,
         error=rejection.refusal.error.model_dump(mode="json", exclude_none=True),
     )
     subject = rejection.key or change.verb
-    identity = f"{name}/{rejection.index}"
-    return event(
-        change.tenant, REJECTED, fact, id_=identity, subject=subject, at=change.accepted_at
-    )
+    at = change.accepted_at
+    told = event(change.tenant, REJECTED, fact, id_=identity, subject=subject, at=at)
+    return Fact(change.tenant, REJECTED, told)
 
 
-def _answer(reply_to: str, correlation_id: str | None, body: bytes, *, name: str) -> Outgoing:
-    return Outgoing(
-        exchange=DEFAULT_EXCHANGE,
-        routing_key=reply_to,
-        body=body,
-        type=message_type("answer"),
-        message_id=name,
-        correlation_id=correlation_id,
-    )
+def _digest(*parts: bytes) -> str:
+    return sha256(b"\0".join(parts)).hexdigest()[:DIGEST]

@@ -8,33 +8,28 @@ from typing import Final
 import structlog
 
 from harebell.contract.answers import refusal
+from harebell.contract.codec import encode
 from harebell.contract.commands import COMMANDS
-from harebell.contract.errors import NotAllowed, Rejected, Unroutable
+from harebell.contract.errors import Rejected
 from harebell.contract.message import Message
-from harebell.contract.names import CHANGES
-from harebell.intake.answers import answer
+from harebell.intake.answers import find
 from harebell.intake.core import (
     NOT_JSON,
     Checked,
     Submission,
-    answerable,
     check,
     check_tenant,
     routed,
 )
-from harebell.intake.outbox import (
-    answer_message,
-    change_message,
-    name_of,
-    refusals_message,
-    rejected_message,
-)
+from harebell.intake.outbox import change_message, name_of, refusals_message, rejected_facts
 from harebell.intake.queries import read
 from harebell.intake.store import Store
 from harebell.kernel import metrics
 from harebell.kernel.addresses import Network
 from harebell.kernel.amqp.consume import DONE, DeadLetter, Delivery, Outcome
-from harebell.kernel.amqp.publish import Outgoing, Publisher
+from harebell.kernel.amqp.events import tell
+from harebell.kernel.amqp.publish import Publisher
+from harebell.kernel.amqp.replies import answer, answerable, reply
 from harebell.kernel.amqp.session import Concurrent, Consumer, Ordered
 from harebell.kernel.bus import INTAKE, QUERY
 from harebell.kernel.clock import Clock
@@ -90,17 +85,30 @@ class Commands:
     async def handle(self, deliveries: Sequence[Delivery]) -> Sequence[Outcome]:
         """Confirmed before it is acknowledged: a crash in between passes a message on twice."""
         accepted_at = self._accept()
-        outgoing: list[Outgoing] = []
-        outcomes: list[Outcome] = []
+        messages: list[tuple[str, Checked]] = []
         for delivery in deliveries:
             submission = _submission(delivery)
             checked = check(submission, accepted_at=accepted_at, networks=self._networks)
-            outgoing += _messages(submission, checked)
-            outcomes.append(_outcome(checked))
-            _tell(checked)
+            messages.append((name_of(submission), checked))
             await asyncio.sleep(0)  # five hundred items take a while: others have their turn
-        await _publish(self._publisher, outgoing)
-        return outcomes
+        await self._publisher.publish_all(
+            change_message(checked.change, name=name)
+            for name, checked in messages
+            if not checked.is_refused
+        )
+        await self._tell_of_refusals(messages)
+        for _, checked in messages:
+            _record(checked)
+        return [_outcome(checked) for _, checked in messages]
+
+    async def _tell_of_refusals(self, messages: Sequence[tuple[str, Checked]]) -> None:
+        answers = (refusals_message(checked, name=name) for name, checked in messages)
+        told = [answer(self._publisher, message) for message in answers if message is not None]
+        await asyncio.gather(*told)
+        await tell(
+            self._publisher,
+            (fact for name, checked in messages for fact in rejected_facts(checked, name=name)),
+        )
 
     def _accept(self) -> datetime:
         """Never earlier than before, though the clock is set again: later changes are newer."""
@@ -126,8 +134,11 @@ class Queries:
             told = refusal(error)
             if error.code == NOT_JSON:
                 outcome = DeadLetter(error.code, error.reason)
-        if reply_to := answerable(submission.reply_to):
-            await _publish(self._publisher, [answer_message(submission, reply_to, told)])
+        if submission.reply_to is not None:
+            name = name_of(submission)
+            body = encode(told)
+            message = reply(submission.reply_to, submission.correlation_id, body, name=name)
+            await answer(self._publisher, message)
         return outcome
 
     async def _answer(self, submission: Submission) -> Message:
@@ -135,9 +146,8 @@ class Queries:
         tenant, verb = routed(submission.routing_key)
         check_tenant(tenant)
         now = self._clock.now()
-        return await answer(
-            self._store, tenant, read(tenant, verb, submission.body, now=now), now=now
-        )
+        question = read(tenant, verb, submission.body, now=now)
+        return await find(self._store, tenant, question, now=now)
 
 
 def _submission(delivery: Delivery) -> Submission:
@@ -146,17 +156,10 @@ def _submission(delivery: Delivery) -> Submission:
         routing_key=delivery.routing_key,
         body=delivery.body,
         message_id=delivery.message_id,
-        reply_to=message.reply_to,
+        reply_to=message.reply_to if answerable(message.reply_to) else None,
         correlation_id=message.correlation_id,
         user_id=message.user_id,
     )
-
-
-def _messages(submission: Submission, checked: Checked) -> list[Outgoing]:
-    name = name_of(submission)
-    passed_on = None if checked.is_refused else change_message(checked.change, name=name)
-    told = (refusals_message(checked, name=name), rejected_message(checked, name=name))
-    return [message for message in (passed_on, *told) if message is not None]
 
 
 def _outcome(checked: Checked) -> Outcome:
@@ -164,7 +167,7 @@ def _outcome(checked: Checked) -> Outcome:
     return DONE if fault is None else DeadLetter(fault.code, fault.reason)
 
 
-def _tell(checked: Checked) -> None:
+def _record(checked: Checked) -> None:
     change, refused = checked.change, len(checked.rejections)
     verb = change.verb if change.verb in COMMANDS else "unknown"  # a label must be one of few
     metrics.COMMANDS.labels(verb, "accepted").inc(len(change.items) - refused)
@@ -179,15 +182,3 @@ def _tell(checked: Checked) -> None:
             error=first.code,
             field=first.field,
         )
-
-
-async def _publish(publisher: Publisher, outgoing: Sequence[Outgoing]) -> None:
-    """Changes must arrive. That nobody is there for an answer or an event stops nothing."""
-    for message, failure in zip(outgoing, await publisher.try_all(outgoing), strict=True):
-        match failure:
-            case None:
-                pass
-            case Unroutable() | NotAllowed() if message.exchange != CHANGES:
-                log.info("nobody to tell", exchange=message.exchange, error=failure.code)
-            case _:
-                raise failure
