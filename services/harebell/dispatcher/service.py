@@ -105,5 +105,5 @@ async def serve(settings: DispatcherSettings, stop: asyncio.Event) -> None:
         await run_until(
             stop,
             consuming=[consumer.run(stop)],
-            background=[parts.clock.keep(), dispatcher.run()],
+            background=[parts.keep(), dispatcher.run()],
         )

@@ -45,7 +45,7 @@ async def serve(settings: InspectorSettings, stop: asyncio.Event) -> None:
         await run_until(
             stop,
             consuming=[consumer.run(stop) for consumer in consumers],
-            background=[parts.clock.keep()],
+            background=[parts.keep()],
         )
 
 

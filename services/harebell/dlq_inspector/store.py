@@ -49,7 +49,7 @@ WITH owed AS (
 )
 UPDATE runs AS run
 SET state = 'staged', seq = run.seq + 1, series = run.series + 1, attempt = 0,
-    reason = NULL, outcome = NULL, expires_at = NULL, next_attempt_at = NULL,
+    reason = NULL, outcome = NULL, expires_at = NULL, next_attempt_at = now(),
     lease_holder = NULL, lease_until = NULL, lease_seconds = NULL, stop_requested_at = NULL,
     started_at = NULL, finished_at = NULL, staged_at = now()
 FROM owed

@@ -131,7 +131,7 @@ class Executor:
             self.parts.stop,
             consuming=[self._work(consumers)],
             background=[
-                self.parts.clock.keep(),
+                self.parts.keep(),
                 self.leases.keep(),
                 self.settler.run(),
                 keep_presence(self.parts.connect, self.holder, self.drop),

@@ -67,7 +67,7 @@ async def serve(settings: IntakeSettings, stop: asyncio.Event) -> None:
             await run_until(
                 stop,
                 consuming=[commands.run(stop), queries.run(stop)],
-                background=[parts.clock.keep()],
+                background=[parts.keep()],
             )
         finally:
             await engine.dispose()

@@ -48,6 +48,10 @@ class Clock:
             raise RuntimeError("the clock has not been set")
         return self._at + (when - self._base).total_seconds()
 
+    def age(self) -> float:
+        """Seconds since the database last told the time."""
+        return monotonic() - self._at
+
     def steady_for(self, seconds: float) -> bool:
         """Whether no step was seen for that long."""
         return self.stepped_at is None or monotonic() - self.stepped_at >= seconds

@@ -5,7 +5,7 @@ import signal
 import socket
 import sys
 from collections.abc import AsyncIterator, Awaitable, Callable, Coroutine, Mapping, Sequence
-from contextlib import asynccontextmanager
+from contextlib import asynccontextmanager, suppress
 from dataclasses import dataclass, field
 from typing import Any, Final, TypeVar
 
@@ -22,7 +22,7 @@ from harebell.kernel.amqp.consume import Settler, pause
 from harebell.kernel.amqp.declare import check, declare
 from harebell.kernel.amqp.publish import Publisher
 from harebell.kernel.bus import SYSTEM
-from harebell.kernel.clock import Clock, monotonic
+from harebell.kernel.clock import REFRESH, Clock, monotonic
 from harebell.kernel.db.engine import database_time, open_pool
 from harebell.kernel.health import Health, serve_health
 from harebell.kernel.settings import ServiceSettings
@@ -30,6 +30,9 @@ from harebell.kernel.topology import Topology
 
 WRONG_USAGE: Final = 2
 DECLARE_AGAIN: Final = 2.0  # seconds; connections that open together declare once
+
+REOPEN: Final = 2.0  # seconds between looks at an idle link
+STALE: Final = 3 * REFRESH  # seconds since the database last told the time
 
 S = TypeVar("S", bound=ServiceSettings)
 T = TypeVar("T")
@@ -47,6 +50,7 @@ class Parts:
     health: Health
     pool: asyncpg.Pool
     clock: Clock
+    link: Link
     publisher: Publisher
     settler: Settler
     _declaring: asyncio.Lock = field(default_factory=asyncio.Lock)
@@ -64,6 +68,16 @@ class Parts:
                 await self._declare(connection)
                 self._declared_at = monotonic()
         return connection
+
+    async def keep(self) -> None:
+        """The clock set and the link open, so that readiness tells the truth. Until cancelled."""
+        await asyncio.gather(self.clock.keep(), self._keep_link())
+
+    async def _keep_link(self) -> None:
+        while True:
+            await asyncio.sleep(REOPEN)
+            with suppress(Transient):
+                await self.link.open()
 
     async def _declare(self, connection: AbstractConnection) -> None:
         if self.settings.topology == "declare":
@@ -101,7 +115,7 @@ async def open_parts(
         clock = Clock(lambda: database_time(pool))
         publisher = Publisher(link)
         parts = Parts(
-            role, settings, topology, stop, health, pool, clock, publisher,
+            role, settings, topology, stop, health, pool, clock, link, publisher,
             Settler(publisher, clock),
         )  # fmt: skip
         try:
@@ -111,6 +125,7 @@ async def open_parts(
                 await connection.close()
             await patiently(stop, link.open)
             health.check("broker", lambda: link.is_open)
+            health.check("database", lambda: clock.age() < STALE)
             log.info("started", version=__version__)
             yield parts
             log.info("stopped")

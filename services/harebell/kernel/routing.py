@@ -3,6 +3,7 @@
 from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
 from datetime import datetime, timedelta
+from functools import lru_cache
 from itertools import groupby
 from operator import attrgetter
 from typing import Any, Final
@@ -22,7 +23,9 @@ MAX_TICKETS: Final = 200  # of one bundle on its way to due
 MAX_BYTES: Final = 256 * 1024  # of one bundle, unless a single ticket is larger
 MAX_SPAN: Final = timedelta(milliseconds=250)  # between the due times of one bundle
 
-_POOL: Final[TypeAdapter[str]] = TypeAdapter(PoolName)
+# Many tickets say few instants and pools; to check one again costs as much as all the rest.
+_instant: Final = lru_cache(4096)(parse_instant)
+_pool: Final = lru_cache(256)(TypeAdapter(PoolName).validate_python)
 
 
 @dataclass(frozen=True, slots=True)
@@ -75,10 +78,10 @@ def read_bundle(body: bytes) -> list[Routed]:
 def _routed(ticket: Any, place: int) -> Routed:  # noqa: ANN401  # decoded JSON
     try:
         return Routed(
-            key=RunKey(parse_instant(ticket["scheduled_for"]), UUID(ticket["schedule_id"])),
+            key=RunKey(_instant(ticket["scheduled_for"]), UUID(ticket["schedule_id"])),
             seq=_integer(ticket["seq"]),
-            due_at=parse_instant(ticket["due_at"]),
-            pool=_POOL.validate_python(ticket["pool"]),
+            due_at=_instant(ticket["due_at"]),
+            pool=_pool(ticket["pool"]),
             lane=Lane(ticket["lane"]),
             priority=_integer(ticket["priority"]),
             raw=orjson.dumps(ticket),

@@ -48,7 +48,7 @@ async def serve(settings: TickerSettings, stop: asyncio.Event) -> None:
                 stop,
                 consuming=[consumer.run(stop)],
                 background=[
-                    parts.clock.keep(),
+                    parts.keep(),
                     stager.run(),
                     sweeper.keep_leases(),
                     sweeper.keep_lost(),

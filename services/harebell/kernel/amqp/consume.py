@@ -147,5 +147,7 @@ async def settle_patiently(settler: Settler, delivery: Delivery, outcome: Outcom
             return await settler.settle(delivery, outcome)
         except HarebellError as error:
             log.warning("not forwarded", queue=delivery.queue, error=error.code)
+        except Exception:  # whatever it is, the queue must not stand still for it
+            log.exception("not settled", queue=delivery.queue)
         tries += 1
         await asyncio.sleep(pause(tries))

@@ -5,6 +5,5 @@ from typing import Final
 DAYS_BACK: Final = 30  # the retention limit: no run is older
 DAYS_AHEAD: Final = 8
 ENSURE: Final = (
-    "SELECT harebell_ensure_partitions("
-    f"current_date - {DAYS_BACK}, current_date + {DAYS_AHEAD})"
+    f"SELECT harebell_ensure_partitions(current_date - {DAYS_BACK}, current_date + {DAYS_AHEAD})"
 )
