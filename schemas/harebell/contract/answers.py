@@ -20,6 +20,8 @@ class Fault(Message):
 
 
 class Refusal(Message):
+    """Nothing was changed, and the same again would be refused again."""
+
     ok: Literal[False] = False
     error: Fault
 
@@ -63,6 +65,8 @@ class Page(Message):
 
 
 class One(Message):
+    """What was asked for."""
+
     ok: Literal[True] = True
     item: Json
 

@@ -23,6 +23,8 @@ class AttemptRecord(Message):
 
 
 class DeadRun(Message):
+    """A run that came to its end without success, and every attempt at it."""
+
     run_id: RunId
     tenant: str
     schedule_id: UUID

@@ -32,10 +32,12 @@ class Listing(Query):
 
 
 class ScheduleGet(ByName):
-    pass
+    """A schedule as it stands: its definition, state, and when it runs next."""
 
 
 class ScheduleList(Listing):
+    """The tenant's schedules, oldest first."""
+
     tag: ShortText | None = None
     state: ShortText | None = None
 
@@ -63,6 +65,8 @@ class DlqList(Listing):
 
 
 class DlqShow(Query):
+    """One dead letter with its whole story."""
+
     id: UUID
 
 

@@ -1,0 +1,126 @@
+"""Exchanges as AsyncAPI channels.
+
+The AMQP bindings have no place for a queue's type and arguments, so they stand in `x-queues`.
+"""
+
+from collections.abc import Iterable
+from typing import Any, Final
+
+from harebell.contract import names
+from harebell.contract.names import Lane, message_type, split_key
+from harebell.dev.schemas.messages import MESSAGES, TENANT, Described
+from harebell.kernel.amqp.replies import DEFAULT_EXCHANGE
+from harebell.kernel.bus import SYSTEM, control_key
+from harebell.kernel.delay import TIERS, tier_key
+from harebell.kernel.topology import Exchange, Queue
+
+BINDING: Final = "0.3.0"  # of all AMQP bindings
+ANSWERS: Final = "answers"
+
+Node = dict[str, Any]
+
+_VERB: Final = f"{TENANT}.{{verb}}"
+_ADDRESSES: Final = {
+    names.COMMANDS: _VERB,
+    names.QUERIES: _VERB,
+    names.CHANGES: "{about}",
+    names.DELAY: "{tier}",
+    names.DUE: names.DUE_KEY,
+    names.WORK: "{pool}.{lane}",
+    names.CONTROL: control_key("{instance}"),
+    names.EVENTS: _VERB,
+    names.DEAD: "{kind}.{origin}",
+}
+_PARAMETERS: Final[dict[str, Node]] = {
+    "tenant": {"description": "Whose it is; where there is one tenant, `default`."},
+    "about": {"enum": [names.CHANGES_SCHEDULE, names.CHANGES_DLQ]},
+    "tier": {"description": "Milliseconds of waiting.", "enum": [tier_key(ms) for ms in TIERS]},
+    "pool": {"description": "A named group of executors."},
+    "lane": {"description": "A class of priority.", "enum": [lane.value for lane in Lane]},
+    "instance": {"description": "One executor, by its name."},
+    "kind": {"enum": ["run", "message"]},
+    "origin": {"description": "The tenant of a run; the queue of a message."},
+}
+
+
+def channels() -> Node:
+    order = list(_ADDRESSES)
+    exchanges = sorted(SYSTEM.exchanges, key=lambda exchange: order.index(exchange.name))
+    ours = {channel_of(exchange.name): _channel(exchange) for exchange in exchanges}
+    return {**ours, ANSWERS: _answers()}
+
+
+def channel_of(exchange: str) -> str:
+    return exchange.rpartition(".")[2]
+
+
+def carried(exchange: str) -> list[Described]:
+    return [each for each in MESSAGES if exchange in {route.exchange for route in each.routes}]
+
+
+def _channel(exchange: Exchange) -> Node:
+    address = _ADDRESSES[exchange.name]
+    parameters = {name: _parameter(name, exchange.name) for name in _placeholders(address)}
+    return {
+        "address": address,
+        **({"parameters": parameters} if parameters else {}),
+        "messages": _listed(carried(exchange.name)),
+        "bindings": {
+            "amqp": {
+                "is": "routingKey",
+                "exchange": {
+                    "name": exchange.name,
+                    "type": exchange.kind.value,
+                    "durable": True,
+                    "autoDelete": False,
+                },
+                "x-queues": [_queue(queue, exchange.name) for queue in _bound(exchange.name)],
+                "bindingVersion": BINDING,
+            }
+        },
+    }
+
+
+def _answers() -> Node:
+    """Through the default exchange, to the queue that `reply_to` names."""
+    return {
+        "address": None,
+        "messages": _listed(each for each in MESSAGES if each.type == message_type("answer")),
+        "bindings": {
+            "amqp": {
+                "is": "routingKey",
+                "exchange": {"name": DEFAULT_EXCHANGE, "type": "default"},
+                "bindingVersion": BINDING,
+            }
+        },
+    }
+
+
+def _placeholders(address: str) -> list[str]:
+    return [part.strip("{}") for part in address.split(".") if part.startswith("{")]
+
+
+def _parameter(name: str, exchange: str) -> Node:
+    if name != "verb":
+        return _PARAMETERS[name]
+    keys = (route.key for each in carried(exchange) for route in each.routes)
+    return {"enum": [split_key(key)[1] for key in keys]}
+
+
+def _bound(exchange: str) -> list[Queue]:
+    bound = {binding.queue for binding in SYSTEM.bindings if binding.exchange == exchange}
+    return [queue for queue in SYSTEM.queues if queue.name in bound]
+
+
+def _queue(queue: Queue, exchange: str) -> Node:
+    keys = [
+        binding.routing_key
+        for binding in SYSTEM.bindings
+        if (binding.exchange, binding.queue) == (exchange, queue.name)
+    ]
+    arguments = queue.arguments()
+    return {"name": queue.name, "durable": True, "routingKeys": keys, "arguments": arguments}
+
+
+def _listed(messages: Iterable[Described]) -> Node:
+    return {each.name: {"$ref": f"#/components/messages/{each.name}"} for each in messages}
