@@ -23,16 +23,25 @@ LINGER: Final = 0.025  # seconds for more bundles to come while these are early
 EARLY: Final = timedelta(milliseconds=60)  # before due: then lingering costs no lateness
 PATIENCE: Final = 2.0  # seconds for a commit to catch up with its ticket
 LOOK_AGAIN: Final = 0.05  # seconds between looks for it
+SHOWN: Final = 10  # phantoms that a log line names
 
 log = structlog.get_logger()
 
 
 @dataclass(slots=True)
 class Ask:
-    """One bundle on its way to being claimed; `done` tells its delivery."""
+    """One bundle on its way to being claimed; `done` is True when it may be acknowledged."""
 
     tickets: list[Ticket]
-    done: asyncio.Future[None]
+    done: asyncio.Future[bool]
+
+    def finish(self, *, is_claimed: bool) -> None:
+        if not self.done.done():  # a lost session has cancelled it
+            self.done.set_result(is_claimed)
+
+    def fail(self, error: Exception) -> None:
+        if not self.done.done():
+            self.done.set_exception(error)
 
 
 @dataclass(slots=True)
@@ -46,15 +55,25 @@ class Claimer:
     room: Callable[[], int]
     take: Callable[[list[Claimed]], None]
     holds: Callable[[Ticket], bool]
-    _asks: deque[Ask] = field(default_factory=deque)
+    _asks: deque[Ask] = field(default_factory=deque)  # bounded by prefetch
+    _chases: set[asyncio.Task[None]] = field(default_factory=set)
     _wake: asyncio.Event = field(default_factory=asyncio.Event)
+    _closed: bool = False
 
-    async def claim(self, tickets: list[Ticket]) -> None:
-        """Returns when every ticket is claimed, or known never to be; then it may be acked."""
+    async def claim(self, tickets: list[Ticket]) -> bool:
+        """True when every ticket is claimed or known never to be; False when closed before."""
         ask = Ask(tickets, asyncio.get_running_loop().create_future())
         self._asks.append(ask)
         self._wake.set()
-        await ask.done
+        if self._closed:
+            self.close()
+        return await ask.done
+
+    def close(self) -> None:
+        """Claim nothing more: what waits stays unacknowledged, for others."""
+        self._closed = True
+        while self._asks:
+            self._asks.popleft().finish(is_claimed=False)
 
     def nudge(self) -> None:
         """There may be room again."""
@@ -71,11 +90,12 @@ class Claimer:
                 await asyncio.sleep(LINGER)
             asks = self._next_asks()
             try:
-                await self._claim_all([ticket for ask in asks for ticket in ask.tickets])
+                ahead = await self._try([ticket for ask in asks for ticket in ask.tickets])
             except Exception as error:  # noqa: BLE001  # whoever waits decides about it
-                _fail(asks, error)
+                for ask in asks:
+                    ask.fail(error)
             else:
-                _finish(asks)
+                self._conclude(asks, ahead)
 
     def _is_early(self) -> bool:
         earliest = min(ticket.due_at for ask in self._asks for ticket in ask.tickets)
@@ -87,46 +107,63 @@ class Claimer:
         rows, left = 0, max(1, self.room())
         while self._asks and rows < left and rows + len(self._asks[0].tickets) <= MAX_ROWS:
             ask = self._asks.popleft()
-            if not ask.done.cancelled():
+            if not ask.done.done():
                 asks.append(ask)
                 rows += len(ask.tickets)
         return asks
 
-    async def _claim_all(self, tickets: Sequence[Ticket]) -> None:
-        """Raises `DatabaseUnavailable`; what was claimed before a fault is found again as mine."""
+    def _conclude(self, asks: Sequence[Ask], ahead: Sequence[Ticket]) -> None:
+        """Tickets ahead of their commits are chased apart: they must hold up nothing else."""
+        waited_for = {(ticket.run_key, ticket.seq) for ticket in ahead}
+        for ask in asks:
+            left = [t for t in ask.tickets if (t.run_key, t.seq) in waited_for]
+            if not left:
+                ask.finish(is_claimed=True)
+                continue
+            chase = asyncio.create_task(self._chase(ask, left))
+            self._chases.add(chase)
+            chase.add_done_callback(self._chases.discard)
+
+    async def _chase(self, ask: Ask, left: list[Ticket]) -> None:
         deadline = monotonic() + PATIENCE
-        left = {ticket.run_key: ticket for ticket in tickets if not self.holds(ticket)}
-        while left:
-            await failpoint.reach("executor.before_claim")
-            ahead = await self._try(list(left.values()))
-            left = {ticket.run_key: ticket for ticket in ahead}
-            if left and monotonic() > deadline:
-                metrics.PHANTOMS.inc(len(left))
-                log.warning("phantom tickets", runs=[str(key) for key in left][:10])
-                return
-            if left:
+        try:
+            while left and monotonic() < deadline:
                 await asyncio.sleep(LOOK_AGAIN)
+                left = await self._try(left)
+        except Exception as error:  # noqa: BLE001  # whoever waits decides about it
+            ask.fail(error)
+            return
+        if left:
+            metrics.PHANTOMS.inc(len(left))
+            log.warning("phantom tickets", runs=[ticket.run_id for ticket in left][:SHOWN])
+        ask.finish(is_claimed=True)
 
     async def _try(self, tickets: Sequence[Ticket]) -> list[Ticket]:
-        """Claim what can be; returns the tickets that are ahead of their rows."""
-        wanted = [self._wanted(ticket) for ticket in tickets]
+        """Claim what can be; returns the tickets that are ahead of their rows.
+
+        Raises `DatabaseUnavailable`: what was claimed all the same is found again as mine.
+        """
+        new = {ticket.run_key: ticket for ticket in tickets if not self.holds(ticket)}
+        if not new:
+            return []
+        await failpoint.reach("executor.before_claim")
+        wanted = [self._wanted(ticket) for ticket in new.values()]
         sent_at = monotonic()
         with passing_faults():
             mine = await claims.claim(self.pool, wanted, self.holder)
             refused = [each for each in wanted if each.key not in mine]
             told = await claims.explain(self.pool, refused, self.holder) if refused else {}
         metrics.BATCH.labels("claim").observe(len(wanted))
-        taken = [self._claimed(t, mine[t.run_key], sent_at) for t in tickets if t.run_key in mine]
+        taken = [self._claimed(new[key], claim, sent_at) for key, claim in mine.items()]
         # one whose commit was unknown: its lease is of unknown age, so it is renewed before use
         taken += [
-            self._claimed(ticket, found, float("-inf"))
-            for ticket in tickets
-            if isinstance(found := told.get(ticket.run_key), claims.Claim)
+            self._claimed(new[key], found, float("-inf"))
+            for key, found in told.items()
+            if isinstance(found, claims.Claim)
         ]
         self.take(taken)
-        stale = sum(each is claims.Refused.STALE for each in told.values())
-        metrics.STALE.inc(stale)
-        return [t for t in tickets if told.get(t.run_key) is claims.Refused.AHEAD]
+        metrics.STALE.inc(sum(found is claims.Refused.STALE for found in told.values()))
+        return [new[key] for key, found in told.items() if found is claims.Refused.AHEAD]
 
     def _wanted(self, ticket: Ticket) -> claims.Wanted:
         override = None if ticket.override is None else orjson.dumps(ticket.override).decode()
@@ -135,15 +172,3 @@ class Claimer:
 
     def _claimed(self, ticket: Ticket, claim: claims.Claim, sent_at: float) -> Claimed:
         return Claimed(ticket, claim.token, claim.attempt, self.lease(ticket), sent_at)
-
-
-def _fail(asks: Sequence[Ask], error: Exception) -> None:
-    for ask in asks:
-        if not ask.done.done():
-            ask.done.set_exception(error)
-
-
-def _finish(asks: Sequence[Ask]) -> None:
-    for ask in asks:
-        if not ask.done.done():
-            ask.done.set_result(None)

@@ -86,7 +86,7 @@ class LaneRunner:
         self._starts.append(monotonic())
         self.on_room()
         metrics.IN_FLIGHT.labels(self.lane).inc()
-        task = asyncio.get_running_loop().create_task(self._attempt(run))
+        task = asyncio.get_running_loop().create_task(self._guarded(run))
         if not task.done():  # an eager task may have ended already
             self.running[run.key] = task
             task.add_done_callback(lambda _: self._ended(run.key))
@@ -97,6 +97,14 @@ class LaneRunner:
         self.running.pop(key, None)
         metrics.IN_FLIGHT.labels(self.lane).dec()
         self._wake.set()
+
+    async def _guarded(self, run: Claimed) -> None:
+        """A fault of ours must not keep the lease for ever: unrenewed, the sweep takes the run."""
+        try:
+            await self._attempt(run)
+        except Exception:
+            log.exception("attempt abandoned", run=str(run.key))
+            self.abandon(run)
 
     async def _attempt(self, run: Claimed) -> None:
         if not run.is_fresh(monotonic()):

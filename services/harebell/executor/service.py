@@ -25,7 +25,7 @@ from harebell.executor.targets.perform import Targets
 from harebell.executor.targets.registry import installed_tasks
 from harebell.executor.targets.task import TaskTargets
 from harebell.kernel.amqp.bundle import waiting
-from harebell.kernel.amqp.consume import DONE, Delivery, Outcome
+from harebell.kernel.amqp.consume import ABANDONED, DONE, Delivery, Outcome
 from harebell.kernel.amqp.session import Concurrent, Consumer
 from harebell.kernel.bus import SYSTEM, work_queue, work_topology
 from harebell.kernel.db.engine import passing_faults
@@ -34,7 +34,7 @@ from harebell.kernel.lifecycle import Parts, open_parts, properties, run_until
 from harebell.kernel.routing import Routed
 from harebell.kernel.settings import ExecutorSettings
 
-PREFETCH: Final = 100  # bundles of one lane that wait to be claimed
+PREFETCH: Final = 30  # bundles of one lane that wait to be claimed; others may be free for more
 HOLDER_BYTES: Final = 4
 
 log = structlog.get_logger()
@@ -144,8 +144,9 @@ class Executor:
         claimer = self.claimers[lane]
 
         async def on_work(delivery: Delivery) -> Outcome:
-            await claimer.claim(read(BUNDLE, delivery.body))
-            return DONE  # from here on the ledger's lease is the truth about the work
+            claimed = await claimer.claim(read(BUNDLE, delivery.body))
+            # once claimed, the ledger's lease is the truth about the work
+            return DONE if claimed else ABANDONED
 
         return Consumer(
             work_queue(self.settings.pool, lane).name,
@@ -156,7 +157,9 @@ class Executor:
 
     async def _work(self, consumers: Sequence[Consumer]) -> None:
         """Consume until stopped; then give back what has not started and end what has."""
-        await asyncio.gather(*(consumer.run(self.parts.stop) for consumer in consumers))
+        await asyncio.gather(
+            self._close_claimers(), *(consumer.run(self.parts.stop) for consumer in consumers)
+        )
         for runner in self.lanes.values():
             runner.closing = True
         try:
@@ -166,6 +169,11 @@ class Executor:
         grace = self.settings.grace.total_seconds()
         await asyncio.gather(*(runner.drain(grace) for runner in self.lanes.values()))
         await self.settler.flush()
+
+    async def _close_claimers(self) -> None:
+        await self.parts.stop.wait()
+        for claimer in self.claimers.values():
+            claimer.close()
 
     async def _release(self) -> None:
         """Unstarted runs go back to the dispatchers, no attempt used."""

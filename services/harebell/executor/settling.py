@@ -2,9 +2,10 @@
 
 import asyncio
 import random
-from collections.abc import Callable, Sequence
+from collections.abc import Awaitable, Callable, Sequence
 from dataclasses import dataclass, field
-from typing import Final, TypeAlias, TypeVar
+from functools import partial
+from typing import Any, Final, TypeAlias, TypeVar
 
 import asyncpg
 import structlog
@@ -73,10 +74,32 @@ class Settler:
         """Publishes nothing, so that settling never waits for the broker."""
         while True:
             batch = await _gather(self._succeeded)
-            await failpoint.reach("executor.before_settle")
-            recorded = await self._record([ended for _, ended in batch])
-            self._conclude(batch, recorded)
+            await self._apart(batch, self._succeed)
             _done(self._succeeded, len(batch))
+
+    async def _succeed(self, batch: Sequence[Ended]) -> None:
+        await failpoint.reach("executor.before_settle")
+        recorded = await self._record([ended for _, ended in batch])
+        self._conclude(batch, recorded)
+
+    async def _apart(
+        self, batch: Sequence[tuple[Claimed, _T]], settle: Callable[[Any], Awaitable[None]]
+    ) -> None:
+        """A batch that the database refuses is settled one by one: one run spoils no other's.
+
+        What it refuses alone is let go: its lease lapses, and the retry rule ends it.
+        """
+        try:
+            return await settle(batch)
+        except Transient:
+            raise
+        except Exception:
+            log.exception("settle refused", runs=len(batch))
+        if len(batch) == 1:
+            return self.freed([run for run, _ in batch])
+        for each in batch:
+            await self._apart([each], settle)
+        return None
 
     async def _record(self, batch: Sequence[Ending]) -> set[RunKey]:
         """Tried until the database has said what stands; the keys that are on the record."""
@@ -99,7 +122,7 @@ class Settler:
         while True:
             batch = await _gather(self._failed)
             try:
-                await self._fail(batch, rest=tries > 0)
+                await self._apart(batch, partial(self._fail, rest=tries > 0))
                 tries = 0
             except Transient as error:
                 log.warning("failures held", runs=len(batch), error=error.code)

@@ -53,8 +53,7 @@ JOIN commands c USING (tenant, request_id, item)
 _RECORD: Final = """
 INSERT INTO commands (tenant, request_id, item, answer, created_at)
 SELECT t.*, now() FROM unnest($1::text[], $2::text[], $3::int[], $4::json[]) AS t
-ON CONFLICT DO NOTHING
-"""
+"""  # a conflict fails the transaction: another ticker has just applied that command
 _NEW_VERSIONS: Final = """
 INSERT INTO schedule_versions
     (schedule_id, version, definition, work, fingerprint, accepted_at, effective_at, actor)
