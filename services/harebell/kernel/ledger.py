@@ -65,9 +65,10 @@ TRANSITIONS: Final[dict[tuple[RunState, RunState], frozenset[Actor]]] = {
     (_S.RETRYING, _S.EXPIRED): frozenset({Actor.TICKER}),
     **{
         (_S.RUNNING, to): frozenset({Actor.SETTLE, Actor.SWEEP})
-        for to in (_S.SUCCEEDED, _S.RETRYING, _S.DEAD, _S.CANCELLED, _S.EXPIRED, _S.SKIPPED)
+        for to in (_S.SUCCEEDED, _S.DEAD, _S.CANCELLED, _S.EXPIRED, _S.SKIPPED)
     },
     (_S.RUNNING, _S.STAGED): frozenset({Actor.RELEASE}),
+    (_S.RUNNING, _S.RETRYING): frozenset({Actor.SETTLE, Actor.SWEEP, Actor.RELEASE}),
     (_S.CANCELLED, _S.STAGED): frozenset({Actor.TICKER}),  # owed again, never attempted
     (_S.DEAD, _S.STAGED): frozenset({Actor.DESK}),  # a replay: a new series
 }
