@@ -66,7 +66,7 @@ SELECT scheduled_for, schedule_id, seq, attempt, lease_holder, started_at, reaso
 FROM runs
 WHERE finished_at IS NULL AND due_at < now() + make_interval(secs => $5)
   AND CASE WHEN state <> 'running' THEN false
-           WHEN lease_until < now() THEN $2
+           WHEN $2 AND lease_until < now() THEN true
            WHEN lease_holder = ANY($1)
            THEN lease_until - make_interval(secs => lease_seconds) <
                 now() - make_interval(secs => $3)
