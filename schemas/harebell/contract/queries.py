@@ -36,7 +36,7 @@ class ScheduleGet(ByName):
 
 
 class ScheduleList(Listing):
-    """The tenant's schedules, oldest first."""
+    """The tenant's schedules, newest first."""
 
     tag: ShortText | None = None
     state: ShortText | None = None
