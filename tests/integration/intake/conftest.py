@@ -57,6 +57,10 @@ class Street:
     async def answer(self) -> Any:
         return orjson.loads(await self._next(self.answers.name))
 
+    def is_answered(self) -> bool:
+        """Whether an answer has come that nobody has looked at."""
+        return self.answers.name in self._arrived and not self._arrived[self.answers.name].empty()
+
     async def told(self) -> Any:
         """The next batch of events."""
         return orjson.loads(await self._next(self.events.name))
