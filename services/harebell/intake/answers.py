@@ -8,7 +8,7 @@ from harebell.contract.answers import One, Page
 from harebell.contract.errors import NotFound
 from harebell.intake.queries import Cursor, OneRun, OneSchedule, Question, Runs, Schedules
 from harebell.intake.store import Store
-from harebell.kernel.db.views import Row, View, attempt_view, run_view, schedule_view
+from harebell.intake.views import Row, View, attempt_view, run_view, schedule_view
 
 
 async def find(store: Store, tenant: str, question: Question, *, now: datetime) -> One | Page:

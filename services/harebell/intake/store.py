@@ -5,16 +5,17 @@ from typing import Any, Final
 from uuid import UUID
 
 import asyncpg
-from sqlalchemy import ColumnElement, Select, and_, case, select, text, tuple_
+from sqlalchemy import ColumnElement, Select, and_, any_, case, func, select, text, tuple_
 from sqlalchemy.exc import DBAPIError
 from sqlalchemy.ext.asyncio import AsyncEngine
 
 from harebell.contract.errors import Rejected
 from harebell.contract.identity import RunKey
 from harebell.intake.queries import Cursor, Runs, Schedules
+from harebell.intake.views import Row
 from harebell.kernel.db.engine import passing_faults
 from harebell.kernel.db.tables import attempts, runs, schedule_state, schedule_versions, schedules
-from harebell.kernel.db.views import Row
+from harebell.kernel.ledger import ScheduleState
 
 LONGEST: Final = timedelta(seconds=5)  # of one statement; clients give up after 10 s
 MAX_ATTEMPTS: Final = 500  # of one run that are shown, the latest
@@ -22,8 +23,16 @@ MAX_ATTEMPTS: Final = 500  # of one run that are shown, the latest
 _BOUND: Final = text(f"SET LOCAL statement_timeout = {LONGEST // timedelta(milliseconds=1)}")
 
 _state_of = schedule_state.c.schedule_id == schedules.c.id
+# Stored as completed when its last run is handed over; it is when no instant is to come.
+_comes = func.now() < any_(schedule_state.c.open_runs)
+_state = case(
+    (and_(schedule_state.c.state == ScheduleState.COMPLETED, _comes), ScheduleState.ACTIVE.value),
+    else_=schedule_state.c.state,
+)
 _SCHEDULES: Final = select(
-    schedules, *(schedule_state.c[name] for name in ("state", "reason", "next_at", "open_runs"))
+    schedules,
+    _state.label("state"),
+    *(schedule_state.c[name] for name in ("reason", "next_at", "open_runs")),
 ).join(schedule_state, _state_of)
 
 # The first attempt says how late a run began; it has a row of its own once it has ended.
@@ -74,7 +83,7 @@ class Store:
         if asked.tag is not None:
             wanted.append(schedules.c.tags.contains([asked.tag]))
         if asked.state is not None:
-            wanted.append(schedule_state.c.state == asked.state.value)
+            wanted.append(_state == asked.state.value)
         place = (schedules.c.created_at, schedules.c.id)
         return await self._page(_SCHEDULES.where(*wanted), place, asked.after, asked.limit)
 

@@ -45,10 +45,8 @@ def attempt_view(row: Row) -> View:
 
 
 def _view(row: Row, names: tuple[str, ...], **derived: object) -> View:
-    return {
-        name: _shown(derived[name] if name in derived else row[name])  # rows lack get
-        for name in names
-    }
+    values = {**row, **derived}
+    return {name: _shown(values[name]) for name in names}
 
 
 def _shown(value: object) -> object:
