@@ -1,0 +1,212 @@
+"""The ledger's SQL is held to its model: each statement moves just the rows that its actor may."""
+
+from collections.abc import Awaitable, Callable, Sequence
+from dataclasses import dataclass
+from typing import Final
+from uuid import uuid5
+
+import asyncpg
+import pytest
+from tests.contract.ledger_rows import (
+    HOLDER,
+    LEASE,
+    NOW,
+    PLACE,
+    ROWS,
+    SEQ,
+    VERSION,
+    Row,
+    ending,
+    owed,
+    put,
+    seqs,
+)
+
+from harebell.contract.identity import RunKey
+from harebell.dlq_inspector import store as desk
+from harebell.dlq_inspector.core.letter import Kind
+from harebell.dlq_inspector.core.verdict import Held as Letter
+from harebell.dlq_inspector.core.verdict import LetterState
+from harebell.kernel.db.ledger import claims, endings, staging, sweeps
+from harebell.kernel.ledger import (
+    REVIVABLE,
+    TRANSITIONS,
+    Actor,
+    NotOwed,
+    Reason,
+    RunState,
+    may,
+)
+
+pytestmark = pytest.mark.postgres
+
+Keys = Sequence[RunKey]
+_S = RunState
+
+
+@dataclass(frozen=True, slots=True)
+class Statement:
+    """`to` is where it would take a row, by its own conditions; the model has the other say."""
+
+    name: str
+    actor: Actor
+    run: Callable[[asyncpg.Connection, Keys], Awaitable[object]]
+    to: Callable[[Row], RunState | None]
+
+    def moves(self, row: Row) -> RunState | None:
+        after = self.to(row)
+        return after if after is not None and may(self.actor, row.state, after) else None
+
+
+def held(keys: Keys) -> list[claims.Held]:
+    return [claims.Held(key, SEQ) for key in keys]
+
+
+async def claim(ledger: asyncpg.Pool, keys: Keys) -> object:
+    wanted = [claims.Wanted(key, SEQ, VERSION, None, LEASE) for key in keys]
+    return await claims.claim(ledger, wanted, "executor-2")
+
+
+async def drop(ledger: asyncpg.Pool, keys: Keys) -> object:
+    return await claims.drop(ledger, held(keys))
+
+
+async def release(ledger: asyncpg.Connection, keys: Keys) -> object:
+    return await claims.release(ledger, held(keys))
+
+
+async def cancel(ledger: asyncpg.Connection, keys: Keys) -> None:
+    await staging.cancel(ledger, dict.fromkeys(keys, Reason.SUPERSEDED))
+
+
+async def take_version(ledger: asyncpg.Connection, keys: Keys) -> None:
+    await staging.renew(ledger, dict.fromkeys(keys, PLACE))
+
+
+async def stage(ledger: asyncpg.Connection, keys: Keys) -> object:
+    return await staging.stage(ledger, [owed(key) for key in keys])
+
+
+async def skip(ledger: asyncpg.Connection, keys: Keys) -> None:
+    await staging.skip(ledger, [NotOwed(key, PLACE, NOW, 1, Reason.PAUSED) for key in keys])
+
+
+async def replay(ledger: asyncpg.Connection, keys: Keys) -> object:
+    letters = [
+        Letter(
+            uuid5(key.schedule_id, "letter"), Kind.RUN, LetterState.OPEN, key, 1, unstarted=False
+        )
+        for key in keys
+    ]
+    return await desk.begin_series(ledger, PLACE.tenant, letters)
+
+
+def settle(state: RunState) -> Statement:
+    async def run(ledger: asyncpg.Connection, keys: Keys) -> object:
+        return await endings.end(ledger, [ending(key, state) for key in keys])
+
+    return Statement(f"settle as {state}", Actor.SETTLE, run, lambda _: state)
+
+
+def sweep(state: RunState) -> Statement:
+    async def run(ledger: asyncpg.Connection, keys: Keys) -> object:
+        found = await sweeps.lapsed(ledger, [], by_time=True)
+        assert {each.key for each in found} <= set(keys)
+        return await endings.end(ledger, [ending(each.key, state) for each in found])
+
+    return Statement(
+        f"sweep as {state}", Actor.SWEEP, run, lambda row: state if row.lapsed else None
+    )
+
+
+STATEMENTS: Final = [
+    Statement("claim", Actor.CLAIM, claim, lambda row: None if row.expired else _S.RUNNING),
+    *(settle(after) for before, after in TRANSITIONS if may(Actor.SETTLE, before, after)),
+    *(sweep(after) for before, after in TRANSITIONS if may(Actor.SWEEP, before, after)),
+    Statement("drop", Actor.SETTLE, drop, lambda row: _S.CANCELLED if row.asked_to_stop else None),
+    Statement(
+        "release", Actor.RELEASE, release, lambda row: _S.STAGED if row.attempt < 2 else _S.RETRYING
+    ),
+    Statement("cancel", Actor.TICKER, cancel, lambda _: _S.CANCELLED),
+    Statement(
+        "expire", Actor.TICKER, sweeps.expire, lambda row: _S.EXPIRED if row.expired else None
+    ),
+    Statement(
+        "take a version",
+        Actor.TICKER,
+        take_version,
+        lambda row: _S.STAGED if row.state is _S.STAGED else None,
+    ),
+    Statement(
+        "stage",
+        Actor.TICKER,
+        stage,
+        lambda row: (
+            _S.STAGED
+            if row.state is not _S.STAGED and not row.attempt and row.reason in REVIVABLE
+            else None
+        ),
+    ),
+    Statement("skip", Actor.TICKER, skip, lambda _: None),
+    Statement("replay", Actor.DESK, replay, lambda _: _S.STAGED),
+]
+BIRTHS: Final = {"stage", "skip"}  # where there is no row they make one
+# In the model for what is not built yet: a waiting run that its schedule skips.
+UNBUILT: Final = {(Actor.TICKER, _S.STAGED, _S.SKIPPED)}
+
+
+def test_every_transition_of_the_model_has_its_statement() -> None:
+    moved = {
+        (statement.actor, row.state, after)
+        for statement in STATEMENTS
+        for row in ROWS
+        if (after := statement.moves(row)) is not None
+    }
+
+    owned = {(actor, *pair) for pair, actors in TRANSITIONS.items() for actor in actors}
+    assert moved == owned - UNBUILT
+
+
+def test_every_state_has_rows() -> None:
+    assert {row.state for row in ROWS} == set(RunState)
+
+
+@pytest.mark.parametrize("statement", STATEMENTS, ids=lambda statement: statement.name)
+async def test_a_statement_moves_just_what_its_actor_may_and_adds_one_to_seq(
+    ledger: asyncpg.Pool, statement: Statement
+) -> None:
+    await put(ledger, ROWS)
+
+    await statement.run(ledger, [row.key for row in ROWS])
+
+    found = await seqs(ledger)
+    for row in ROWS:
+        after = statement.moves(row)
+        expected = (row.state, SEQ) if after is None else (after, SEQ + 1)
+        assert found[row.key] == expected, row
+
+
+async def test_no_row_is_an_answer(ledger: asyncpg.Pool) -> None:
+    keys = [row.key for row in ROWS]
+    found = [
+        await statement.run(ledger, keys)
+        for statement in STATEMENTS
+        if statement.name not in BIRTHS
+    ]
+
+    assert not any(found)
+    assert await seqs(ledger) == {}
+
+
+async def test_a_holder_that_is_gone_loses_leases_that_it_left_unrenewed(
+    ledger: asyncpg.Pool,
+) -> None:
+    rows = [Row(_S.RUNNING, 1, lapsed=True), Row(_S.RUNNING, 1), Row(_S.STAGED)]
+    await put(ledger, rows)
+
+    async with ledger.acquire() as connection, connection.transaction():
+        by_absence = await sweeps.lapsed(connection, [HOLDER], by_time=False)
+        of_nobody = await sweeps.lapsed(connection, [], by_time=False)
+
+    assert [each.key for each in by_absence] == [rows[0].key]
+    assert of_nobody == []
