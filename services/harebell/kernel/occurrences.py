@@ -13,6 +13,7 @@ from harebell.contract.scalars import cut
 from harebell.contract.schedule import Definition
 from harebell.contract.when import After, At, CronRule, Every, Now, Recurring
 from harebell.kernel.cron import Cron
+from harebell.kernel.cron.zones import load_zone
 from harebell.kernel.ledger import Reason
 
 TICK: Final = timedelta(milliseconds=1)  # the resolution of instants
@@ -87,8 +88,11 @@ def timetable(definition: Definition, schedule_id: UUID, accepted_at: datetime) 
 
 
 def bounds(rule: Recurring) -> tuple[datetime | None, datetime | None]:
-    """Inclusive. A day means that day in the rule's zone, the end day included."""
-    zone = ZoneInfo(rule.timezone)
+    """Inclusive. A day means that day in the rule's zone, the end day included.
+
+    Raises `UnknownTimezone`.
+    """
+    zone = load_zone(rule.timezone)
     start, end = rule.start, rule.end
     if start is not None and not isinstance(start, datetime):
         start = _midnight(start, zone)
@@ -154,14 +158,14 @@ def plan(
     current = instants[len(missed) :]
     more_missed = not current and len(instants) == MAX_STEPS
     made_up, skipped, decided = _catch_up(definition.catch_up, missed, now, more=more_missed)
-    chosen = [*made_up, *current]
-    bounded = chosen[: MAX_RUNS if left is None else min(MAX_RUNS, left)]
-    exhausted = left is not None and len(bounded) == left
-    if len(bounded) < len(chosen):
-        planned_to = bounded[-1] if bounded else cursor
+    chosen = [planned(definition, schedule_id, moment) for moment in (*made_up, *current)]
+    in_time, expired = _split_expired(chosen, now)
+    runs = in_time[: MAX_RUNS if left is None else min(MAX_RUNS, left)]
+    exhausted = left is not None and len(runs) == left
+    if len(runs) < len(in_time):
+        planned_to = runs[-1].scheduled_for if runs else cursor
     else:
         planned_to = decided if more_missed else max([cursor, *instants[-1:]])
-    runs, expired = _split_expired([planned(definition, schedule_id, t) for t in bounded], now)
     following = None if exhausted else table.next_after(planned_to)
     return Plan(tuple(runs), (*skipped, *expired), planned_to, following)
 
@@ -200,16 +204,17 @@ def _catch_up(
     return made_up, _skips(missed[: len(missed) - len(made_up)]), missed[-1]
 
 
-def _skips(instants: list[datetime]) -> list[Skipped]:
+def _skips(instants: list[datetime], reason: Reason = Reason.CATCH_UP) -> list[Skipped]:
     if not instants:
         return []
-    return [Skipped(instants[0], instants[-1], len(instants), Reason.CATCH_UP)]
+    return [Skipped(instants[0], instants[-1], len(instants), reason)]
 
 
 def _split_expired(runs: list[Planned], now: datetime) -> tuple[list[Planned], list[Skipped]]:
-    late = [run for run in runs if run.expires_at is not None and run.expires_at <= now]
-    expired = [Skipped(r.scheduled_for, r.scheduled_for, 1, Reason.EXPIRED) for r in late]
-    return [run for run in runs if run not in late], expired
+    """What has expired was never dispatched: it counts towards no bound."""
+    in_time = [run for run in runs if run.expires_at is None or run.expires_at > now]
+    late = [run.scheduled_for for run in runs[: len(runs) - len(in_time)]]  # the earliest do first
+    return in_time, _skips(late, Reason.EXPIRED)
 
 
 def planned(definition: Definition, schedule_id: UUID, scheduled_for: datetime) -> Planned:
