@@ -29,7 +29,11 @@ class Failpoint:
         action, _, seconds = action.partition("=")
         if not name or action not in {"kill", "stop", "raise", "sleep"}:
             raise Malformed("must be like ticker.before_commit:kill", field="HAREBELL_FAILPOINT")
-        return cls(name, action, float(seconds or 0))
+        try:
+            return cls(name, action, float(seconds or 0))
+        except ValueError:
+            reason = f"{seconds!r} is not a number of seconds"
+            raise Malformed(reason, field="HAREBELL_FAILPOINT") from None
 
 
 _armed: Failpoint | None = None

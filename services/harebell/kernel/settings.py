@@ -7,7 +7,12 @@ from pathlib import Path
 from typing import Annotated, ClassVar, Final, Literal, Self
 
 from pydantic import BeforeValidator, Field, SecretStr, ValidationError
-from pydantic_settings import BaseSettings, NoDecode, SettingsConfigDict
+from pydantic_settings import (
+    BaseSettings,
+    NoDecode,
+    PydanticBaseSettingsSource,
+    SettingsConfigDict,
+)
 
 from harebell.contract.errors import Malformed
 from harebell.contract.scalars import Duration, PoolName
@@ -25,6 +30,15 @@ def _networks(value: object) -> object:
     if isinstance(value, str):
         return tuple(ip_network(part.strip()) for part in value.split(",") if part.strip())
     return value
+
+
+def _content(variable: str, path: str) -> str:
+    try:
+        return Path(path).read_text().strip()
+    except (OSError, ValueError) as error:  # ValueError: not text, or a NUL in the path
+        raise Malformed(
+            f"cannot be read: {error}", field=variable, code="invalid_setting"
+        ) from None
 
 
 class ServiceSettings(BaseSettings):
@@ -48,6 +62,17 @@ class ServiceSettings(BaseSettings):
         ServiceSettings._classes.append(cls)
 
     @classmethod
+    def settings_customise_sources(
+        cls,
+        settings_cls: type[BaseSettings],  # noqa: ARG003
+        init_settings: PydanticBaseSettingsSource,
+        *_others: PydanticBaseSettingsSource,
+        **_more: PydanticBaseSettingsSource,
+    ) -> tuple[PydanticBaseSettingsSource, ...]:
+        """Only what `load` hands in: the library would read the environment behind its back."""
+        return (init_settings,)
+
+    @classmethod
     def load(cls, environ: Mapping[str, str]) -> Self:
         """Raises `Malformed` with the variable's name."""
         classes: list[type[ServiceSettings]] = [ServiceSettings, *cls._classes]
@@ -61,7 +86,7 @@ class ServiceSettings(BaseSettings):
             if field not in known:
                 raise Malformed("there is no such setting", field=variable, code="unknown_setting")
             is_file = name.endswith(FILE_SUFFIX)
-            values[field] = Path(value).read_text().strip() if is_file else value
+            values[field] = _content(variable, value) if is_file else value
         try:
             return cls.model_validate(values)
         except ValidationError as error:
