@@ -1,0 +1,77 @@
+"""Waits between attempts stay within what the policy promises; tiers within their margin."""
+
+from datetime import timedelta
+
+from hypothesis import given, settings
+from hypothesis import strategies as st
+from tests.tickets import NINE
+
+from harebell.contract.policy import Backoff, Jitter, RetryPolicy
+from harebell.contract.scalars import MAX_DURATION
+from harebell.kernel.retry import Dead, Failure, Retry, backoff_wait, decide
+
+ROUNDING = timedelta(microseconds=2)
+SHORT = settings(max_examples=100)
+
+waits = st.timedeltas(timedelta(0), MAX_DURATION)
+dices = st.floats(0, 1, exclude_max=True)
+factors = st.floats(1, 100)
+attempts = st.integers(1, 1000)
+
+
+@SHORT
+@given(base=waits, factor=factors, cap=waits, attempt=attempts, dice=dices)
+def test_s105_equal_lies_between_half_and_whole_and_full_between_none_and_whole(
+    base: timedelta, factor: float, cap: timedelta, attempt: int, dice: float
+) -> None:
+    whole, equal, full = (
+        backoff_wait(Backoff(base=base, factor=factor, cap=cap, jitter=jitter), attempt, dice)
+        for jitter in (Jitter.NONE, Jitter.EQUAL, Jitter.FULL)
+    )
+
+    assert timedelta(0) <= full <= equal <= whole <= cap
+    assert equal >= whole / 2 - ROUNDING
+
+
+@SHORT
+@given(base=waits, factor=factors, cap=waits, attempt=attempts, dice=dices)
+def test_s104_a_later_attempt_never_waits_less(
+    base: timedelta, factor: float, cap: timedelta, attempt: int, dice: float
+) -> None:
+    backoff = Backoff(base=base, factor=factor, cap=cap, jitter=Jitter.EQUAL)
+
+    sooner = backoff_wait(backoff, attempt, dice)
+    later = backoff_wait(backoff, attempt + 1, dice)
+
+    assert sooner <= later
+
+
+@SHORT
+@given(
+    max_attempts=st.integers(1, 1000),
+    attempt=attempts,
+    dice=dices,
+    retry_after=st.none() | waits,
+    expires=st.none() | st.timedeltas(timedelta(0), timedelta(days=7)),
+)
+def test_s106_a_retry_is_never_early_never_beyond_the_last_never_after_expiry(
+    max_attempts: int,
+    attempt: int,
+    dice: float,
+    retry_after: timedelta | None,
+    expires: timedelta | None,
+) -> None:
+    failure = Failure("http_error", "HTTP 503", retry_after=retry_after)
+    expires_at = None if expires is None else NINE + expires
+
+    decided = decide(
+        RetryPolicy(max_attempts=max_attempts),
+        *(attempt, failure, NINE),
+        dice=dice,
+        expires_at=expires_at,
+    )
+
+    assert isinstance(decided, Dead) == (attempt >= max_attempts)
+    if isinstance(decided, Retry):
+        assert decided.at >= NINE + (retry_after or timedelta(0))
+        assert expires_at is None or decided.at < expires_at

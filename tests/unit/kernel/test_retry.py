@@ -1,0 +1,130 @@
+"""What becomes of a run whose attempt failed."""
+
+from datetime import timedelta
+
+import pytest
+from tests.schedules import seconds
+from tests.tickets import NINE, after
+
+from harebell.contract.policy import Backoff, Jitter, RetryPolicy
+from harebell.kernel.ledger import Reason, RunState, becomes
+from harebell.kernel.retry import (
+    ATTEMPTS_USED_UP,
+    Dead,
+    Decision,
+    Expired,
+    Failure,
+    Retry,
+    backoff_wait,
+    decide,
+)
+
+STEADY = Backoff(jitter=Jitter.NONE)
+POLICY = RetryPolicy(max_attempts=6, backoff=STEADY)
+FAILED = Failure("http_error", "HTTP 500")
+
+
+@pytest.mark.parametrize(("attempt", "wait"), [(1, 1), (2, 2), (3, 4), (4, 8), (5, 16)])
+def test_s104_waits_double_from_one_second(attempt: int, wait: int) -> None:
+    assert decide(POLICY, attempt, FAILED, NINE, dice=0.5) == Retry(after(wait))
+
+
+@pytest.mark.parametrize(
+    ("base", "factor", "attempt", "wait"),
+    [("10s", 1, 50, 10), ("2s", 3, 3, 18), ("500ms", 2, 1, 0.5), ("0s", 2, 9, 0)],
+)
+def test_s104_base_and_factor_can_be_set(
+    base: str, factor: float, attempt: int, wait: float
+) -> None:
+    backoff = Backoff.model_validate({"base": base, "factor": factor, "jitter": "none"})
+
+    assert backoff_wait(backoff, attempt, 0.9) == seconds(wait)
+
+
+@pytest.mark.parametrize("attempt", [10, 47, 1000, 10**9])
+@pytest.mark.parametrize("factor", [2, 100])
+def test_s104_a_wait_is_capped_however_far_the_factor_would_go(attempt: int, factor: int) -> None:
+    backoff = Backoff(base=timedelta(days=3660), factor=factor, cap=seconds(7), jitter=Jitter.NONE)
+
+    assert backoff_wait(backoff, attempt, 0) == seconds(7)
+
+
+@pytest.mark.parametrize(
+    ("jitter", "dice", "wait"),
+    [
+        (Jitter.NONE, 0.0, 8),
+        (Jitter.NONE, 0.999, 8),
+        (Jitter.EQUAL, 0.0, 4),
+        (Jitter.EQUAL, 0.5, 6),
+        (Jitter.FULL, 0.0, 0),
+        (Jitter.FULL, 0.5, 4),
+    ],
+)
+def test_s105_jitter_spreads_a_wait(jitter: Jitter, dice: float, wait: float) -> None:
+    assert backoff_wait(Backoff(jitter=jitter), 4, dice) == seconds(wait)
+
+
+@pytest.mark.parametrize(
+    ("retry_after", "wait"),
+    [(None, 4), (seconds(1), 4), (seconds(60), 60), (timedelta(hours=3), 3)],
+)
+def test_what_the_target_asks_for_wins_when_it_is_longer(
+    retry_after: timedelta | None, wait: int
+) -> None:
+    failure = Failure("http_error", "HTTP 503", retry_after=retry_after)
+    expected = timedelta(hours=wait) if retry_after == timedelta(hours=3) else seconds(wait)
+
+    assert decide(POLICY, 3, failure, NINE, dice=0) == Retry(NINE + expected)
+
+
+@pytest.mark.parametrize(("attempt", "expected"), [(5, Retry), (6, Dead), (7, Dead)])
+def test_s106_there_is_never_an_attempt_beyond_the_last(
+    attempt: int, expected: type[Decision]
+) -> None:
+    decided = decide(POLICY, attempt, FAILED, NINE, dice=0)
+
+    assert type(decided) is expected
+    assert decided == Dead(ATTEMPTS_USED_UP) or isinstance(decided, Retry)
+
+
+def test_s106_one_attempt_means_no_retry() -> None:
+    assert decide(RetryPolicy(max_attempts=1), 1, FAILED, NINE, dice=0) == Dead(ATTEMPTS_USED_UP)
+
+
+def test_what_can_never_succeed_is_dead_at_once_by_its_own_code() -> None:
+    failure = Failure("http_status", "HTTP 404", retryable=False)
+
+    assert decide(POLICY, 1, failure, NINE, dice=0) == Dead("http_status")
+
+
+def test_what_a_wait_would_not_spare_is_tried_again_at_once() -> None:
+    failure = Failure("lease_lapsed", "gone", immediate=True, retry_after=seconds(60))
+
+    assert decide(POLICY, 1, failure, NINE, dice=0.9) == Retry(NINE)
+
+
+@pytest.mark.parametrize(
+    ("expires", "expected"), [(3.999, Expired()), (4, Expired()), (4.001, Retry(after(4)))]
+)
+def test_a_retry_that_would_come_too_late_to_be_of_use_is_not_made(
+    expires: float, expected: Decision
+) -> None:
+    assert decide(POLICY, 3, FAILED, NINE, dice=0, expires_at=after(expires)) == expected
+
+
+def test_s106_what_has_used_up_its_attempts_is_dead_though_it_has_expired_too() -> None:
+    decided = decide(POLICY, 6, FAILED, NINE, dice=0, expires_at=after(-60))
+
+    assert decided == Dead(ATTEMPTS_USED_UP)
+
+
+@pytest.mark.parametrize(
+    ("decided", "expected"),
+    [
+        (Retry(after(4)), (RunState.RETRYING, None, after(4))),
+        (Dead("unknown_task"), (RunState.DEAD, "unknown_task", None)),
+        (Expired(), (RunState.EXPIRED, Reason.EXPIRED, None)),
+    ],
+)
+def test_each_decision_is_a_state_of_the_run(decided: Decision, expected: object) -> None:
+    assert becomes(decided) == expected
