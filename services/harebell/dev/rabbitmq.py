@@ -17,6 +17,7 @@ STOP_S = 30.0
 EPMD_START_S = 10.0
 EPMD_STOP_S = 2.0
 ANSWER_S = 1.0
+DEAD_LETTER_RETRY_MS = 10_000
 PLUGINS = "[rabbitmq_management,rabbitmq_prometheus].\n"
 
 # Debian's inner script: the one on PATH switches to the system's own user and data.
@@ -139,6 +140,8 @@ class Broker:
             "RABBITMQ_PID_FILE": str(self._directory / "pid"),
             "RABBITMQ_SERVER_ADDITIONAL_ERL_ARGS": (
                 "-kernel inet_dist_use_interface {" + LOOPBACK.replace(".", ",") + "}"
+                # what expired while the broker was down is tried again soon, not after 3 minutes
+                f" -rabbit dead_letter_worker_publisher_confirm_timeout {DEAD_LETTER_RETRY_MS}"
             ),
         }
 
