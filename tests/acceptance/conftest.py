@@ -4,6 +4,7 @@ import re
 from collections.abc import AsyncIterator, Iterator
 
 import pytest
+from tests.acceptance.faults import Pool
 from tests.acceptance.record import Target
 from tests.acceptance.stack import Stack, Tenant
 from tests.servers import Servers
@@ -34,8 +35,38 @@ def own_stack(servers: Servers, tmp_path_factory: pytest.TempPathFactory) -> Ite
         yield stack
 
 
+@pytest.fixture(scope="session")
+def faulty_stack(servers: Servers, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Stack]:
+    """One of each service but executors, which tests start in pools of their own.
+
+    What a test kills in it, it starts again.
+    """
+    with Stack.open(servers, tmp_path_factory.mktemp("faulty")) as stack:
+        stack.start(Counts(executors=0))
+        yield stack
+
+
 @pytest.fixture
-async def tenant(running_stack: Stack, request: pytest.FixtureRequest) -> AsyncIterator[Tenant]:
-    name = re.sub("[^a-z0-9]+", "-", request.node.name.removeprefix("test_").lower())[:60]
-    async with running_stack.tenant(name) as opened:
+async def tenant(running_stack: Stack, name_of_test: str) -> AsyncIterator[Tenant]:
+    async with running_stack.tenant(name_of_test) as opened:
         yield opened
+
+
+@pytest.fixture
+async def faulty_tenant(faulty_stack: Stack, name_of_test: str) -> AsyncIterator[Tenant]:
+    async with faulty_stack.tenant(name_of_test) as opened:
+        yield opened
+
+
+@pytest.fixture
+def pool(faulty_stack: Stack, name_of_test: str) -> Iterator[Pool]:
+    opened = Pool(name_of_test[:40].strip("-"), faulty_stack)
+    try:
+        yield opened
+    finally:
+        opened.close()
+
+
+@pytest.fixture
+def name_of_test(request: pytest.FixtureRequest) -> str:
+    return re.sub("[^a-z0-9]+", "-", request.node.name.removeprefix("test_").lower())[:60]

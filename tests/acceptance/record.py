@@ -24,6 +24,7 @@ class Call:
     scheduled_for: datetime
     attempt: int
     token: int
+    idempotency_key: str | None
     body: str
     started_at: datetime
     finished_at: datetime | None
@@ -38,6 +39,7 @@ class Call:
             scheduled_for=datetime.fromisoformat(line["scheduled_for"]),
             attempt=line["attempt"],
             token=line["token"],
+            idempotency_key=line["idempotency_key"],
             body=line["body"],
             started_at=datetime.fromtimestamp(line["started_at"], UTC),
             finished_at=None if finished is None else datetime.fromtimestamp(finished, UTC),

@@ -1,0 +1,128 @@
+"""Executors that are killed, frozen or told to stop in the midst of a call."""
+
+import asyncio
+import signal
+from collections.abc import Callable
+
+import pytest
+from tests.acceptance.faults import (
+    Pool,
+    assert_each_once,
+    count_of,
+    holder_of,
+    put_spread,
+    send,
+    start_doomed,
+    until_called,
+    until_dead,
+)
+from tests.acceptance.record import Target
+from tests.acceptance.stack import Tenant, now, until
+
+from harebell.dev.plan import Kind
+
+pytestmark = [pytest.mark.broker, pytest.mark.postgres]
+
+LEASE = 15.0  # seconds; the default
+GRACE = 2.0  # seconds beyond the lease
+RUNS = 120
+
+
+async def test_a_killed_executors_run_is_finished_by_another_as_attempt_two(
+    faulty_tenant: Tenant,
+    pool: Pool,
+    target: Target,
+    record_property: Callable[[str, object], None],
+) -> None:
+    await pool.start(1)
+    await pool.start(2)
+    hook = target.http("killed", sleep=3)
+    await faulty_tenant.put("slow", {"now": True}, hook, pool=pool.name)
+    await until_called(target, "killed")
+    (running,) = await faulty_tenant.runs("running")
+
+    killed_at = now()
+    pool.stack.kill(holder_of(running))
+    first, second = await until_called(target, "killed", 2)
+    (run,) = await faulty_tenant.until_runs(1, "succeeded")
+
+    recovered = (second.started_at - killed_at).total_seconds()
+    record_property("recovered", f"{recovered:.2f} s after the kill")
+    assert recovered < LEASE + GRACE
+    assert (first.attempt, second.attempt, run["attempt"]) == (1, 2, 2)
+    assert second.token > first.token
+    assert second.idempotency_key == first.idempotency_key == first.run_id
+    assert holder_of(run) != holder_of(running)
+    attempts = await faulty_tenant.attempts(first.run_id)
+    assert [row["outcome"] for row in attempts] == ["lapsed", "succeeded"]
+
+
+async def test_an_executor_frozen_past_its_lease_settles_in_vain(
+    faulty_tenant: Tenant, pool: Pool, target: Target
+) -> None:
+    members = [await pool.start(number, HAREBELL_LEASE="4s") for number in (1, 2)]
+    hook = target.http("frozen", sleep=3)
+    await faulty_tenant.put("slow", {"now": True}, hook, pool=pool.name)
+    await until_called(target, "frozen")
+    (running,) = await faulty_tenant.runs("running")
+    frozen = next(member for member in members if member.name == holder_of(running))
+
+    send(pool.stack, frozen.name, signal.SIGSTOP)
+    await until_called(target, "frozen", 2)
+    send(pool.stack, frozen.name, signal.SIGCONT)
+
+    async def refused() -> bool:
+        return await count_of(frozen, "harebell_late_settles_total") == 1
+
+    await until(refused, what="a refused settle")
+    (run,) = await faulty_tenant.until_runs(1, "succeeded")
+
+    assert "late settle refused" in pool.stack.log_of(frozen.name)
+    assert (run["attempt"], holder_of(run) != frozen.name) == (2, True)
+    first, second = target.calls("frozen")
+    assert second.token > first.token
+    attempts = await faulty_tenant.attempts(first.run_id)
+    assert [row["outcome"] for row in attempts] == ["lapsed", "succeeded"]
+
+
+async def test_an_executor_killed_between_effect_and_record_costs_a_second_attempt_known_by_its_key(
+    faulty_tenant: Tenant, pool: Pool, target: Target
+) -> None:
+    doomed = await start_doomed(
+        pool.stack, Kind.EXECUTOR, 1, "executor.before_settle", HAREBELL_POOL=pool.name
+    )
+    hook = target.http("unrecorded")
+    await faulty_tenant.put("effect", {"now": True}, hook, pool=pool.name)
+
+    await until_dead(pool.stack, doomed)
+    await pool.start(2)
+    (run,) = await faulty_tenant.until_runs(1, "succeeded")
+
+    first, second = target.calls("unrecorded")
+    assert (first.ok, first.attempt, second.attempt, run["attempt"]) == (True, 1, 2, 2)
+    assert first.idempotency_key == second.idempotency_key == first.run_id
+    assert second.token > first.token
+
+
+async def test_an_executor_told_to_stop_under_load_uses_up_no_attempt_and_loses_nothing(
+    faulty_tenant: Tenant,
+    pool: Pool,
+    target: Target,
+    record_property: Callable[[str, object], None],
+) -> None:
+    leaving = await pool.start(1, HAREBELL_SLOTS_NORMAL="4")
+    await pool.start(2, HAREBELL_SLOTS_NORMAL="40")
+    hook = target.http("stopped", sleep=0.7)
+    owed = await put_spread(faulty_tenant, hook, RUNS, first=1, over=4, pool=pool.name)
+    await until_called(target, "stopped", RUNS // 3)
+
+    told_at = now()
+    await asyncio.to_thread(pool.stack.stop, leaving.name)
+    took = (now() - told_at).total_seconds()
+    runs = await faulty_tenant.until_runs(RUNS, "succeeded")
+
+    record_property("stopped", f"{took:.2f} s after SIGTERM")
+    assert len(set(owed)) == RUNS
+    assert_each_once(target.calls("stopped"), runs, RUNS)
+    assert took < 5, "it was killed, or it waited for more than its calls"
+    assert {holder_of(run) for run in runs} == {leaving.name, "executor-2"}
