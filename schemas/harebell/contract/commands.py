@@ -1,18 +1,23 @@
 """Commands: what services and operators ask for, by verb. Unknown fields are refused."""
 
+from enum import StrEnum
 from typing import Annotated, Final, Literal
 from uuid import UUID
 
 from pydantic import Field, model_validator
 
 from harebell.contract.message import Command, fault
-from harebell.contract.scalars import Count, ShortText, Tenant
+from harebell.contract.policy import Overlap
+from harebell.contract.scalars import CheckedJson, Count, Instant, ShortText, Tenant
 from harebell.contract.schedule import Definition
+from harebell.contract.when import When
 
 MAX_ITEMS: Final = 500  # of one message
 MAX_BODY: Final = 1024 * 1024  # bytes of one message
 MAX_ITEM: Final = 96 * 1024  # bytes of one item, as sent
 MAX_DLQ_IDS: Final = 500
+MAX_BACKFILL: Final = 1000  # runs of one command
+MAX_SELECTED: Final = 10_000  # schedules of one command
 
 
 class Addressed(Command):
@@ -26,9 +31,16 @@ class Addressed(Command):
 
 
 class SchedulePut(Definition, Addressed):
-    """Create a schedule, or replace it when `expected_version` is its version or "any"."""
+    """Create a schedule, or replace it when `expected_version` is its version or "any".
 
+    Without `when`, the tenant's default applies. With `effective_at`, the version in force stays
+    until then.
+    """
+
+    when: When | None = None  # type: ignore[assignment]  # intake fills in the tenant's default
     expected_version: Count | Literal["any"] | None = None
+    effective_at: Instant | None = None
+    note: ShortText | None = None
 
 
 class ScheduleCommand(Addressed):
@@ -45,26 +57,98 @@ class ScheduleCommand(Addressed):
         return self
 
 
-class SchedulePause(ScheduleCommand):
-    """No run is made until `schedule.resume`."""
+class Selector(Command):
+    """Schedules of the tenant that match all of what is given, at least one of it."""
+
+    tag: ShortText | None = None
+    owner: ShortText | None = None
+    name: ShortText | None = None
+    state: ShortText | None = None
+
+    @model_validator(mode="after")
+    def _something(self) -> "Selector":
+        if not self.model_fields_set:
+            raise fault("invalid_selector", "has at least one of tag, owner, name, state")
+        return self
 
 
-class ScheduleResume(ScheduleCommand):
+class SelectingCommand(ScheduleCommand):
+    """Or to many at once: those that a selector matches, or (resume) that a receipt names."""
+
+    select: Selector | None = None
+    receipt: ShortText | None = None
+
+    @model_validator(mode="after")
+    def _one_name(self) -> "SelectingCommand":
+        named = [self.key, self.id, self.select, self.receipt]
+        if sum(name is not None for name in named) != 1:
+            raise fault("invalid_reference", "has exactly one of key, id, select, receipt")
+        return self
+
+
+class SchedulePatch(ScheduleCommand):
+    """`set` is a JSON merge patch (RFC 7396) of the definition: null goes back to the default."""
+
+    set_: dict[str, CheckedJson] = Field(alias="set")
+    expected_version: Count | None = None
+    effective_at: Instant | None = None
+
+
+class SchedulePause(SelectingCommand):
+    """No run is made until `schedule.resume`, or until `until`."""
+
+    until: Instant | None = None
+
+
+class ScheduleResume(SelectingCommand):
     """The catch-up policy decides about what was missed."""
 
 
-class ScheduleCancel(ScheduleCommand):
+class ScheduleCancel(SelectingCommand):
     """For good; also cancels what waits for a retry."""
 
 
 class ScheduleTrigger(ScheduleCommand):
-    """One run now, beside the timetable."""
+    """One run now, beside the timetable. `overlap` is in place of the schedule's own."""
+
+    overlap: Overlap | None = None
+
+
+class ScheduleSkip(ScheduleCommand):
+    """The run of one instant will not be."""
+
+    at: Instant
+
+
+class ScheduleBackfill(ScheduleCommand):
+    """The runs that the timetable had from `from` to `to`, inclusive; those on record stay."""
+
+    from_: Instant = Field(alias="from")
+    to: Instant
+    max: Annotated[Count, Field(le=MAX_BACKFILL)] = 100
+    dry_run: bool = False
 
 
 class RunCancel(Addressed):
-    """A run that has not started will not."""
+    """A run that has not started will not; one that runs is asked to stop."""
 
     run_id: ShortText
+    note: ShortText | None = None
+
+
+class Resolution(StrEnum):
+    """What a person says became of a held run."""
+
+    SUCCEEDED = "succeeded"
+    SKIPPED = "skipped"
+    RETRY = "retry"
+
+
+class RunResolve(Addressed):
+    """Ends the hold of a run, and of its schedule if it was the last one."""
+
+    run_id: ShortText
+    as_: Resolution = Field(alias="as")
     note: ShortText | None = None
 
 
@@ -83,11 +167,15 @@ class DlqDrop(DlqCommand):
 
 SCHEDULE_COMMANDS: Final[dict[str, type[Addressed]]] = {
     "schedule.put": SchedulePut,
+    "schedule.patch": SchedulePatch,
     "schedule.pause": SchedulePause,
     "schedule.resume": ScheduleResume,
     "schedule.cancel": ScheduleCancel,
     "schedule.trigger": ScheduleTrigger,
+    "schedule.skip": ScheduleSkip,
+    "schedule.backfill": ScheduleBackfill,
     "run.cancel": RunCancel,
+    "run.resolve": RunResolve,
 }
 DLQ_COMMANDS: Final[dict[str, type[Addressed]]] = {"dlq.replay": DlqReplay, "dlq.drop": DlqDrop}
 COMMANDS: Final[dict[str, type[Addressed]]] = {**SCHEDULE_COMMANDS, **DLQ_COMMANDS}

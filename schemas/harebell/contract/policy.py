@@ -4,7 +4,7 @@ from datetime import timedelta
 from enum import StrEnum
 from typing import Annotated
 
-from pydantic import Field
+from pydantic import Field, StringConstraints
 
 from harebell.contract.message import Command
 from harebell.contract.scalars import Count, Duration
@@ -43,11 +43,16 @@ class CatchUpMode(StrEnum):
 
 
 class CatchUp(Command):
-    """Instants missed by more than `window` are skipped whatever the mode."""
+    """Instants missed by more than `window` are skipped whatever the mode.
+
+    `not_after` is a local time of day: what was missed is not made up for once that time has come
+    after its instant (a nightly run never runs by day).
+    """
 
     mode: CatchUpMode = CatchUpMode.ONE
     window: Duration = timedelta(hours=1)
     max: Annotated[Count, Field(le=100)] = 100
+    not_after: Annotated[str, StringConstraints(pattern=r"^([01]\d|2[0-3]):[0-5]\d$")] | None = None
 
 
 class RecoveryClass(StrEnum):
@@ -58,13 +63,25 @@ class RecoveryClass(StrEnum):
 
 
 class OnUnknown(StrEnum):
-    """A run that started and was never heard of again: its next attempt, or closed as skipped."""
+    """A run that started and was never heard of again.
+
+    retry: its next attempt. skip: closed as skipped. hold: the schedule stops until a person
+    resolves it.
+    """
 
     RETRY = "retry"
     SKIP = "skip"
+    HOLD = "hold"
 
 
 class Overlap(StrEnum):
-    """Whether a run may start while another of its schedule runs."""
+    """What a run does that is due while another of its schedule runs, or waits to be retried.
+
+    skip: it does not run. queue: it waits its turn. replace: it waits, the other is asked to stop,
+    and of several that wait only the newest stays.
+    """
 
     ALLOW = "allow"
+    SKIP = "skip"
+    QUEUE = "queue"
+    REPLACE = "replace"

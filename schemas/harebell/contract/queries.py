@@ -7,8 +7,10 @@ from pydantic import Field, model_validator
 
 from harebell.contract.message import Command, fault
 from harebell.contract.scalars import Instant, ShortText
+from harebell.contract.schedule import Definition
 
 MAX_PAGE: Final = 500  # rows
+MAX_PREVIEW: Final = 100  # instants
 
 
 class Query(Command):
@@ -39,7 +41,35 @@ class ScheduleList(Listing):
     """The tenant's schedules, newest first."""
 
     tag: ShortText | None = None
+    owner: ShortText | None = None
+    name: ShortText | None = None
     state: ShortText | None = None
+
+
+class ScheduleVersions(ByName):
+    """Every version, newest first, with who made it, when it takes effect, and its fate."""
+
+
+class SchedulePreview(Query):
+    """The next instants, of a schedule that is stored or of one that is not yet."""
+
+    key: ShortText | None = None
+    id: UUID | None = None
+    definition: Definition | None = None
+    count: Annotated[int, Field(ge=1, le=MAX_PREVIEW)] = 10
+    after: Instant | None = None  # now, where it is not given
+
+    @model_validator(mode="after")
+    def _one_source(self) -> "SchedulePreview":
+        if sum(each is not None for each in (self.key, self.id, self.definition)) != 1:
+            raise fault("invalid_reference", "has exactly one of key, id, definition")
+        return self
+
+
+class ScheduleWhy(ByName):
+    """What became of an instant, or what will, and why; of the last one where none is given."""
+
+    at: Instant | None = None
 
 
 class RunGet(Query):
@@ -73,6 +103,9 @@ class DlqShow(Query):
 QUERIES: Final[dict[str, type[Query]]] = {
     "schedule.get": ScheduleGet,
     "schedule.list": ScheduleList,
+    "schedule.versions": ScheduleVersions,
+    "schedule.preview": SchedulePreview,
+    "schedule.why": ScheduleWhy,
     "run.get": RunGet,
     "run.list": RunList,
     "dlq.list": DlqList,

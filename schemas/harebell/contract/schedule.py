@@ -12,6 +12,7 @@ from harebell.contract.policy import CatchUp, OnUnknown, Overlap, RecoveryClass,
 from harebell.contract.scalars import (
     AttemptTimeout,
     CheckedJson,
+    Count,
     Duration,
     PoolName,
     ShortText,
@@ -22,6 +23,7 @@ from harebell.contract.when import When
 
 MAX_TAGS: Final = 32
 MAX_METADATA: Final = 16 * 1024  # bytes of JSON
+MAX_FAILURES: Final = 1000  # consecutive runs
 DEFAULT_PRIORITY: Final = 5
 DEFAULT_POOL: Final = "default"
 
@@ -43,6 +45,7 @@ class Definition(Command):
     overlap: Overlap = Overlap.ALLOW
     catch_up: CatchUp = CatchUp()
     on_unknown: OnUnknown = OnUnknown.RETRY
+    pause_after_failures: Annotated[Count, Field(le=MAX_FAILURES)] | None = None
     tags: Annotated[list[Tag], Field(max_length=MAX_TAGS)] = []
     metadata: dict[str, CheckedJson] = {}
 

@@ -1,14 +1,24 @@
 """`when`: the instants of a schedule, as they are written. One rule, known by the key present."""
 
+from collections.abc import Mapping
 from enum import StrEnum
+from functools import partial
 from typing import Annotated, Final, Literal
 
-from pydantic import BeforeValidator, Discriminator, Field, StringConstraints, Tag
+from pydantic import (
+    BeforeValidator,
+    Discriminator,
+    Field,
+    StringConstraints,
+    Tag,
+    field_validator,
+)
 
 from harebell.contract.message import TAG, Command, fault
 from harebell.contract.scalars import Bound, Count, Duration, Instant, Interval, ShortText
 
 MAX_CRON: Final = 256  # characters
+MAX_RULES: Final = 16  # of one any_of
 
 
 class DstGap(StrEnum):
@@ -45,18 +55,27 @@ class After(Rule):
 
 
 class Recurring(Rule):
-    """Bounds are inclusive; a day as `end` means to the end of that day in `timezone`."""
+    """Bounds are inclusive; a day as `end` means to the end of that day in `timezone`.
+
+    `times` counts dispatched runs. `until: success` makes a run wait for the end of the one before,
+    and the first that succeeds the last.
+    """
 
     timezone: ShortText = "UTC"
     start: Bound | None = None
     end: Bound | None = None
     times: Count | None = None
+    until: Literal["success"] | None = None
 
 
 class Every(Recurring):
-    """anchor + k * every, k >= 0; the anchor is `start`, or else acceptance + every."""
+    """anchor + k * every, k >= 0; the anchor is `start`, or else acceptance + every.
+
+    `from: completion`: so long after the run before has ended.
+    """
 
     every: Interval
+    from_: Literal["schedule", "completion"] = Field(default="schedule", alias="from")
 
 
 class CronRule(Recurring):
@@ -67,24 +86,40 @@ class CronRule(Recurring):
     dst_overlap: DstOverlap | None = None
 
 
-_KINDS: Final[dict[str, type[Rule]]] = {
+class AnyOf(Recurring):
+    """Every instant of any of its rules, once. Bounds, `times` and `jitter` stand beside it."""
+
+    any_of: Annotated[list["Member"], Field(min_length=1, max_length=MAX_RULES)]
+
+    @field_validator("any_of")
+    @classmethod
+    def _plain(cls, rules: list["Member"]) -> list["Member"]:
+        for rule in rules:
+            if given := rule.model_fields_set & {"jitter", "times", "until", "from_"}:
+                name = min(given).rstrip("_")
+                raise fault("invalid_when", f"put {name} beside any_of, not into its rules")
+        return rules
+
+
+_MEMBERS: Final[dict[str, type[Rule]]] = {
     "now": Now,
     "at": At,
     "after": After,
     "every": Every,
     "cron": CronRule,
 }
+_KINDS: Final[dict[str, type[Rule]]] = {**_MEMBERS, "any_of": AnyOf}
 
 
-def _check_kind(value: object) -> object:
+def _check_kind(value: object, kinds: Mapping[str, type[Rule]] = _KINDS) -> object:
     if isinstance(value, Rule):
         return value
     if not isinstance(value, dict):
         raise fault("invalid_when", "must be an object")
-    present = [kind for kind in _KINDS if kind in value]
+    present = [kind for kind in kinds if kind in value]
     if len(present) != 1:
         found = ", ".join(present) or "none of them"
-        raise fault("invalid_when", f"has exactly one of {', '.join(_KINDS)}; found {found}")
+        raise fault("invalid_when", f"has exactly one of {', '.join(kinds)}; found {found}")
     return value
 
 
@@ -94,13 +129,26 @@ def _kind(value: object) -> str | None:
     return next((TAG + kind for kind, model in _KINDS.items() if isinstance(value, model)), None)
 
 
-When = Annotated[
+Member = Annotated[
     Annotated[Now, Tag(TAG + "now")]
     | Annotated[At, Tag(TAG + "at")]
     | Annotated[After, Tag(TAG + "after")]
     | Annotated[Every, Tag(TAG + "every")]
     | Annotated[CronRule, Tag(TAG + "cron")],
     Discriminator(_kind),
-    BeforeValidator(_check_kind),
-    Field(description="exactly one of now, at, after, every, cron"),
+    BeforeValidator(partial(_check_kind, kinds=_MEMBERS)),
 ]
+
+When = Annotated[
+    Annotated[Now, Tag(TAG + "now")]
+    | Annotated[At, Tag(TAG + "at")]
+    | Annotated[After, Tag(TAG + "after")]
+    | Annotated[Every, Tag(TAG + "every")]
+    | Annotated[CronRule, Tag(TAG + "cron")]
+    | Annotated[AnyOf, Tag(TAG + "any_of")],
+    Discriminator(_kind),
+    BeforeValidator(_check_kind),
+    Field(description="exactly one of now, at, after, every, cron, any_of"),
+]
+
+AnyOf.model_rebuild()

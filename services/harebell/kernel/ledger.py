@@ -36,7 +36,11 @@ class Reason(StrEnum):
     CANCELLED = "cancelled"
     CATCH_UP = "catch_up"  # missed, and the policy says not to make up for it
     EXPIRED = "expired"
-    UNKNOWN_OUTCOME = "unknown_outcome"  # started, never heard of again; on_unknown: skip
+    UNKNOWN_OUTCOME = "unknown_outcome"  # started, never heard of again; on_unknown: skip, hold
+    REQUESTED = "requested"  # a person took this instant out, or resolved the run so
+    OVERLAP = "overlap"  # another run of its schedule was not over
+    WAITING = "waiting"  # for its turn behind another run of its schedule
+    REPLACED = "replaced"  # by a newer run of its schedule
 
 
 class Actor(StrEnum):

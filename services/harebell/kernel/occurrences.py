@@ -1,5 +1,6 @@
 """Which runs exist: a timetable, a cursor and the time in, the runs until the horizon out."""
 
+from collections.abc import Collection
 from dataclasses import dataclass
 from datetime import UTC, date, datetime, time, timedelta
 from hashlib import sha256
@@ -8,10 +9,10 @@ from typing import Final, TypeAlias, assert_never
 from uuid import UUID
 from zoneinfo import ZoneInfo
 
-from harebell.contract.policy import CatchUp, CatchUpMode
+from harebell.contract.policy import CatchUpMode
 from harebell.contract.scalars import cut
 from harebell.contract.schedule import Definition
-from harebell.contract.when import After, At, CronRule, Every, Now, Recurring
+from harebell.contract.when import After, AnyOf, At, CronRule, Every, Now, Recurring, When
 from harebell.kernel.cron import Cron
 from harebell.kernel.cron.zones import load_zone
 from harebell.kernel.ledger import Reason
@@ -55,7 +56,33 @@ class Calendar:
         return _until(self.cron.next_after(moment), self.end)
 
 
-Timetable: TypeAlias = Once | Steady | Calendar
+@dataclass(frozen=True, slots=True)
+class AfterEnd:
+    """So long after the run before has ended: the cursor says when that is."""
+
+    first: datetime
+    end: datetime | None
+
+    def next_after(self, moment: datetime) -> datetime | None:
+        return _until(max(self.first, moment + TICK), self.end)
+
+
+@dataclass(frozen=True, slots=True)
+class Merged:
+    """Every instant of any member, once."""
+
+    members: tuple["Timetable", ...]
+    start: datetime | None
+    end: datetime | None
+
+    def next_after(self, moment: datetime) -> datetime | None:
+        if self.start is not None:
+            moment = max(moment, self.start - TICK)
+        instants = (member.next_after(moment) for member in self.members)
+        return _until(min((t for t in instants if t is not None), default=None), self.end)
+
+
+Timetable: TypeAlias = Once | Steady | Calendar | AfterEnd | Merged
 
 
 def _until(instant: datetime | None, end: datetime | None) -> datetime | None:
@@ -64,7 +91,11 @@ def _until(instant: datetime | None, end: datetime | None) -> datetime | None:
 
 def timetable(definition: Definition, schedule_id: UUID, accepted_at: datetime) -> Timetable:
     """Relative times are reckoned from acceptance. Raises `InvalidCron`, `UnknownTimezone`."""
-    match definition.when:
+    return _table(definition.when, schedule_id, accepted_at)
+
+
+def _table(when: When, schedule_id: UUID, accepted_at: datetime) -> Timetable:
+    match when:
         case Now():
             return Once(accepted_at)
         case At(at=at):
@@ -73,7 +104,9 @@ def timetable(definition: Definition, schedule_id: UUID, accepted_at: datetime) 
             return Once(cut(accepted_at + after))
         case Every(every=every) as rule:
             start, end = bounds(rule)
-            return Steady(start or cut(accepted_at + every), every, end)
+            first = start or cut(accepted_at + every)
+            after_end = rule.from_ == "completion"
+            return AfterEnd(first, end) if after_end else Steady(first, every, end)
         case CronRule() as rule:
             cron = Cron.parse(
                 rule.cron,
@@ -83,8 +116,19 @@ def timetable(definition: Definition, schedule_id: UUID, accepted_at: datetime) 
                 dst_overlap=rule.dst_overlap,
             )
             return Calendar(cron, *bounds(rule))
+        case AnyOf(any_of=rules) as rule:
+            members = (_table(each, schedule_id, accepted_at) for each in rules)
+            return Merged(tuple(members), *bounds(rule))
         case _:
-            assert_never(definition.when)
+            assert_never(when)
+
+
+def is_sequential(definition: Definition) -> bool:
+    """Whether a run is only planned when the one before has ended."""
+    when = definition.when
+    if isinstance(when, Every) and when.from_ == "completion":
+        return True
+    return isinstance(when, Recurring) and when.until is not None
 
 
 def bounds(rule: Recurring) -> tuple[datetime | None, datetime | None]:
@@ -150,24 +194,33 @@ def plan(
     dispatched: int,
     now: datetime,
     until: datetime,
+    skips: Collection[datetime] = (),
 ) -> Plan:
-    """The runs owed after `cursor` and up to `until`, bounded; `now` decides what was missed."""
+    """The runs owed after `cursor` and up to `until`, bounded; `now` decides what was missed.
+
+    A sequential schedule is owed one run at a time. `skips`: instants that a person took out.
+    """
     left = _left(definition, dispatched)
-    instants = _instants(table, cursor, until)
+    every_instant = _instants(table, cursor, until)
+    instants = [t for t in every_instant if t not in skips]
     missed = [] if isinstance(table, Once) else [t for t in instants if now - t > MISSED_AFTER]
     current = instants[len(missed) :]
-    more_missed = not current and len(instants) == MAX_STEPS
-    made_up, skipped, decided = _catch_up(definition.catch_up, missed, now, more=more_missed)
+    more_missed = not current and len(every_instant) == MAX_STEPS
+    made_up, skipped, decided = _catch_up(definition, missed, now, more=more_missed)
     chosen = [planned(definition, schedule_id, moment) for moment in (*made_up, *current)]
     in_time, expired = _split_expired(chosen, now)
-    runs = in_time[: MAX_RUNS if left is None else min(MAX_RUNS, left)]
+    most = 1 if is_sequential(definition) else MAX_RUNS
+    runs = in_time[: most if left is None else min(most, left)]
     exhausted = left is not None and len(runs) == left
     if len(runs) < len(in_time):
         planned_to = runs[-1].scheduled_for if runs else cursor
     else:
-        planned_to = decided if more_missed else max([cursor, *instants[-1:]])
+        planned_to = decided if more_missed and missed else max([cursor, *every_instant[-1:]])
     following = None if exhausted else table.next_after(planned_to)
-    return Plan(tuple(runs), (*skipped, *expired), planned_to, following)
+    taken_out = [
+        Skipped(t, t, 1, Reason.REQUESTED) for t in every_instant if t in skips and t <= planned_to
+    ]
+    return Plan(tuple(runs), (*skipped, *expired, *taken_out), planned_to, following)
 
 
 def _left(definition: Definition, dispatched: int) -> int | None:
@@ -186,7 +239,7 @@ def _instants(table: Timetable, cursor: datetime, until: datetime) -> list[datet
 
 
 def _catch_up(
-    policy: CatchUp, missed: list[datetime], now: datetime, *, more: bool
+    definition: Definition, missed: list[datetime], now: datetime, *, more: bool
 ) -> tuple[list[datetime], list[Skipped], datetime]:
     """What of the missed is made up for, what is not, and how far that is decided.
 
@@ -195,13 +248,32 @@ def _catch_up(
     """
     if not missed:
         return [], [], datetime.min.replace(tzinfo=UTC)
+    policy = definition.catch_up
     keep = {CatchUpMode.NONE: 0, CatchUpMode.ONE: 1, CatchUpMode.ALL: policy.max}[policy.mode]
-    latest = missed[len(missed) - keep :] if keep else []
+    latest = missed[max(0, len(missed) - keep) :] if keep else []
     if more:
         dropped = missed[: len(missed) - keep]
         return [], _skips(dropped), dropped[-1]
-    made_up = [t for t in latest if now - t <= policy.window]
+    made_up = [t for t in latest if _still_wanted(definition, t, now)]
     return made_up, _skips(missed[: len(missed) - len(made_up)]), missed[-1]
+
+
+def _still_wanted(definition: Definition, missed: datetime, now: datetime) -> bool:
+    """Both bounds let the later of two missed instants live longer, so what is kept is a tail."""
+    policy = definition.catch_up
+    if now - missed > policy.window:
+        return False
+    if policy.not_after is None:
+        return True
+    when = definition.when
+    zone = ZoneInfo(when.timezone if isinstance(when, Recurring) else "UTC")
+    return now < _next_time_of_day(missed, time.fromisoformat(policy.not_after), zone)
+
+
+def _next_time_of_day(moment: datetime, wanted: time, zone: ZoneInfo) -> datetime:
+    local = moment.astimezone(zone)
+    day = local.date() if wanted > local.time() else local.date() + timedelta(days=1)
+    return datetime.combine(day, wanted, zone).astimezone(UTC)
 
 
 def _skips(instants: list[datetime], reason: Reason = Reason.CATCH_UP) -> list[Skipped]:
