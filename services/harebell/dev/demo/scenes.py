@@ -1,0 +1,80 @@
+"""The schedules of the demo, as any service would write them; pure."""
+
+import json
+from collections.abc import Sequence
+from dataclasses import dataclass
+from enum import StrEnum
+from functools import partial
+from typing import Any
+
+
+class Ending(StrEnum):
+    """What the audience is to see become of a schedule's runs."""
+
+    SUCCEEDS = "succeeds"
+    DIES = "dies"  # and succeeds when it is replayed
+    CANCELLED = "cancelled"
+
+
+@dataclass(frozen=True, slots=True)
+class Scene:
+    """One schedule. `body` is the JSON as it is published, `owed` how many runs it asks for."""
+
+    key: str
+    title: str
+    body: str
+    owed: int
+    ending: Ending
+
+
+def scenes(target: str, suffix: str) -> list[Scene]:
+    """`target` is the web service's URL. The suffix makes keys that no earlier demo has used."""
+    make = partial(_scene, target, suffix)
+    soon = {"after": "1s"}
+    often = _retry(max_attempts=5, base="500ms")
+    seldom = _retry(max_attempts=3, base="1s")
+    return [
+        make("now", "now", {"now": True}),
+        make("later", "in 3 s", {"after": "3s"}),
+        make("every", "every 2 s, 3 times", {"every": "2s", "times": 3}),
+        # bounded, so that what is owed can be counted
+        make("cron", "cron */5, 3 times", {"cron": "*/5 * * * * *", "times": 3}),
+        make("flaky", "target fails twice", soon, path="flaky", retry=often),
+        make("broken", "target is broken", soon, path="broken", ending=Ending.DIES, retry=seldom),
+        make("unwanted", "cancelled in time", {"after": "10s"}, ending=Ending.CANCELLED),
+    ]
+
+
+def owed(cast: Sequence[Scene]) -> int:
+    return sum(scene.owed for scene in cast)
+
+
+def the_one(cast: Sequence[Scene], ending: Ending) -> Scene:
+    """The first that ends so."""
+    return next(scene for scene in cast if scene.ending is ending)
+
+
+def cancellation(scene: Scene) -> str:
+    """The body of the command that cancels it."""
+    return json.dumps({"key": scene.key, "note": "not needed after all"})
+
+
+def _scene(
+    target: str,
+    suffix: str,
+    name: str,
+    title: str,
+    when: dict[str, Any],
+    *,
+    path: str = "ok",
+    ending: Ending = Ending.SUCCEEDS,
+    **policies: object,
+) -> Scene:
+    key = f"demo-{name}-{suffix}"
+    http = {"url": f"{target}/{path}", "json": {"from": name}}
+    body = json.dumps({"key": key, "when": when, "target": {"http": http}, **policies})
+    return Scene(key, title, body, when.get("times", 1), ending)
+
+
+def _retry(*, max_attempts: int, base: str) -> dict[str, Any]:
+    return {"max_attempts": max_attempts, "backoff": {"base": base, "jitter": "none"}}

@@ -1,0 +1,89 @@
+"""The demo's target as the demo sees it: a process of its own, and the file it writes."""
+
+import subprocess
+import sys
+from collections.abc import Iterator
+from contextlib import contextmanager
+from dataclasses import dataclass
+from pathlib import Path
+
+from harebell.dev.demo.errors import DemoFailed
+from harebell.dev.demo.evidence import Call
+from harebell.dev.logs import tail
+
+TARGET = Path(__file__).with_name("target.py")
+ISOLATED = ("-I", "-S")  # it could not import Harebell if it wanted to
+END_S = 5.0  # what it may take to end once its input is closed
+TAIL_LINES = 20
+
+
+@dataclass(frozen=True, slots=True)
+class Witness:
+    """`calls.jsonl` in its folder is all that the verdict believes about what was done."""
+
+    folder: Path
+    pid: int
+    port: int
+
+    @classmethod
+    @contextmanager
+    def open(cls, folder: Path) -> Iterator["Witness"]:
+        """No process is left behind, however this one ends: closing its input ends it."""
+        folder.mkdir(parents=True)
+        log = folder / "target.log"
+        command = [sys.executable, *ISOLATED, str(TARGET), str(_calls(folder)), str(_fixed(folder))]
+        with (
+            log.open("wb") as errors,
+            subprocess.Popen(  # noqa: S603  # the command is ours
+                command,
+                stdin=subprocess.PIPE,
+                stdout=subprocess.PIPE,
+                stderr=errors,
+                start_new_session=True,  # a ^C is for the demo; the target ends after it
+            ) as process,
+        ):
+            try:
+                yield cls(folder, process.pid, _port(process, log))
+            finally:
+                _end(process)
+
+    @property
+    def url(self) -> str:
+        return f"http://127.0.0.1:{self.port}"
+
+    @property
+    def file(self) -> Path:
+        return _calls(self.folder)
+
+    def fix(self) -> None:
+        """From now on `/broken` answers well."""
+        _fixed(self.folder).touch()
+
+    def calls(self) -> list[Call]:
+        """In the order in which they came."""
+        with self.file.open(encoding="utf-8") as lines:
+            return [Call.parse(line) for line in lines]
+
+
+def _calls(folder: Path) -> Path:
+    return folder / "calls.jsonl"
+
+
+def _fixed(folder: Path) -> Path:
+    return folder / "fixed"
+
+
+def _port(process: subprocess.Popen[bytes], log: Path) -> int:
+    line = process.stdout.readline() if process.stdout else b""
+    if not line:
+        raise DemoFailed("the target did not start", tail(log, TAIL_LINES))
+    return int(line)
+
+
+def _end(process: subprocess.Popen[bytes]) -> None:
+    if process.stdin:
+        process.stdin.close()
+    try:
+        process.wait(END_S)
+    except subprocess.TimeoutExpired:
+        process.kill()

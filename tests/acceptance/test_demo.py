@@ -1,0 +1,79 @@
+"""`make demo` without a terminal, from nothing: it does the main job and says so truly."""
+
+import json
+import os
+import re
+import subprocess
+import sys
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+
+from harebell.dev.stack import Stack
+
+DEMO_S = 180.0  # with starting everything; about 30 s on an idle machine
+VERDICT = re.compile(
+    r"owed (\d+), ran (\d+), cancelled (\d+), lost (\d+), doubled (\d+), early (\d+), "
+    r"lateness p50/p99 [\d.]+/[\d.]+ ms: good"
+)
+
+
+GIVEN = "HAREBELL_AMQP_URL" in os.environ and "HAREBELL_DATABASE_URL" in os.environ
+pytestmark = pytest.mark.skipif(
+    GIVEN, reason="on a given broker it would share queues with the other tests' services"
+)
+
+
+@pytest.fixture
+def root(tmp_path: Path) -> Iterator[Path]:
+    yield tmp_path
+    Stack(tmp_path).stop()
+
+
+def test_the_demo_ends_with_a_good_verdict_and_leaves_only_the_stack(root: Path) -> None:
+    own = {name: value for name, value in os.environ.items() if not name.startswith("HAREBELL_")}
+
+    done = subprocess.run(  # noqa: S603  # the command is ours
+        [sys.executable, "-m", "harebell.dev.demo", "--root", str(root)],
+        env=own,
+        capture_output=True,
+        text=True,
+        timeout=DEMO_S,
+        check=False,
+    )
+
+    assert done.returncode == 0, done.stdout + done.stderr
+    verdict = VERDICT.search(done.stdout)
+    assert verdict is not None, done.stdout
+    owed, ran, cancelled, *wrong = map(int, verdict.groups())
+    assert (owed, ran + cancelled, cancelled, wrong) == (11, owed, 1, [0, 0, 0])
+    assert good_calls(root) == ran
+    assert "dlq replay" in done.stdout
+    assert command_lines(done.stdout) == 8
+    report = Stack(root).status()
+    assert report is not None
+    assert all(process.ready for process in report.processes)
+    assert not target_runs(root)
+
+
+def good_calls(root: Path) -> int:
+    [calls] = root.glob("logs/demo-*/calls.jsonl")
+    lines = calls.read_text(encoding="utf-8").splitlines()
+    return len({call["run_id"] for call in map(json.loads, lines) if call["status"] == 200})
+
+
+def command_lines(said: str) -> int:
+    return sum(line.startswith("$ amqp-publish ") for line in said.splitlines())
+
+
+def target_runs(root: Path) -> bool:
+    commands = (Path(entry) / "cmdline" for entry in Path("/proc").glob("[0-9]*"))
+    return any(str(root / "logs" / "demo-") in _text(command) for command in commands)
+
+
+def _text(command: Path) -> str:
+    try:
+        return command.read_text(encoding="utf-8", errors="replace")
+    except (FileNotFoundError, ProcessLookupError):
+        return ""
