@@ -1,0 +1,126 @@
+"""Fencing: whoever no longer holds a run cannot renew, release, drop or settle it."""
+
+import asyncio
+from collections.abc import Awaitable, Callable, Sequence
+from dataclasses import replace
+
+import asyncpg
+import pytest
+from tests.contract.ledger_rows import NOW, SEQ, Row, ending, put, seqs
+
+from harebell.kernel.db.ledger import claims, endings
+from harebell.kernel.ledger import LAPSED, Ending, RunState
+
+pytestmark = pytest.mark.postgres
+
+ROW = Row(RunState.RUNNING, 1, "cancelled", asked_to_stop=True)  # may be dropped, too
+HOLDERS: dict[str, Callable[[asyncpg.Pool, Sequence[claims.Held]], Awaitable[object]]] = {
+    "renew": claims.renew,
+    "drop": claims.drop,
+    "release": claims.release,
+}
+
+
+@pytest.mark.parametrize("token", [SEQ - 1, SEQ + 1])
+@pytest.mark.parametrize("name", HOLDERS)
+async def test_a_wrong_token_holds_nothing(ledger: asyncpg.Pool, name: str, token: int) -> None:
+    await put(ledger, [ROW])
+
+    assert not await HOLDERS[name](ledger, [claims.Held(ROW.key, token)])
+    assert await seqs(ledger) == {ROW.key: (RunState.RUNNING, SEQ)}
+
+
+@pytest.mark.parametrize("token", [SEQ - 1, SEQ + 1])
+async def test_a_wrong_token_settles_nothing_and_leaves_no_attempt(
+    ledger: asyncpg.Pool, token: int
+) -> None:
+    await put(ledger, [ROW])
+
+    assert await endings.end(ledger, [ending(ROW.key, RunState.SUCCEEDED, token=token)]) == {}
+    assert await seqs(ledger) == {ROW.key: (RunState.RUNNING, SEQ)}
+    assert await ledger.fetchval("SELECT count(*) FROM attempts") == 0
+
+
+async def test_of_many_endings_only_those_still_held_stand(ledger: asyncpg.Pool) -> None:
+    mine, taken = Row(RunState.RUNNING, 1), Row(RunState.RUNNING, 2)
+    await put(ledger, [mine, taken])
+
+    stood = await endings.end(
+        ledger,
+        [
+            ending(taken.key, RunState.SUCCEEDED, token=SEQ - 1),
+            ending(mine.key, RunState.SUCCEEDED),
+        ],
+    )
+
+    assert stood == {mine.key: SEQ + 1}
+
+
+async def test_a_holder_and_the_sweep_settle_a_run_once_between_them(ledger: asyncpg.Pool) -> None:
+    await put(ledger, [ROW])
+    swept = replace(ending(ROW.key, RunState.RETRYING), outcome=LAPSED)
+
+    stood = await asyncio.gather(
+        *(endings.end(ledger, [each]) for each in (ending(ROW.key, RunState.SUCCEEDED), swept) * 5)
+    )
+
+    assert [moved for moved in stood if moved] == [{ROW.key: SEQ + 1}]
+    assert await ledger.fetchval("SELECT count(*) FROM attempts") == 1
+
+
+async def test_an_ending_whose_answer_was_lost_is_found_on_the_record(
+    ledger: asyncpg.Pool,
+) -> None:
+    ended, open_ = Row(RunState.RUNNING, 1), Row(RunState.RUNNING, 2)
+    await put(ledger, [ended, open_])
+    both = [ending(row.key, RunState.SUCCEEDED) for row in (ended, open_)]
+    await endings.end(ledger, both[:1])
+
+    assert await endings.stand(ledger, both) == {ended.key}
+    assert await endings.stand(ledger, [ending(ended.key, RunState.DEAD)]) == set()
+
+
+@pytest.mark.parametrize("state", [RunState.SUCCEEDED, RunState.RETRYING, RunState.DEAD])
+async def test_an_ending_leaves_the_attempt_as_it_was(
+    ledger: asyncpg.Pool, state: RunState
+) -> None:
+    await put(ledger, [ROW])
+    ended = ending(ROW.key, state)
+
+    await endings.end(ledger, [ended])
+
+    async with ledger.acquire() as connection:
+        (attempt,) = await endings.story(connection, ROW.key)
+    assert (attempt.series, attempt.number, attempt.worker) == (1, 1, "executor-1")
+    assert (attempt.started_at, attempt.outcome) == (NOW, ended.outcome)
+    assert (attempt.finished_at, attempt.error_code) == (ended.finished_at, ended.error_code)
+    assert await ledger.fetchval("SELECT duration_ms FROM attempts") == ended.duration_ms
+
+
+async def test_only_a_run_that_is_tried_again_stays_open(ledger: asyncpg.Pool) -> None:
+    again, over = Row(RunState.RUNNING, 1), Row(RunState.RUNNING, 2)
+    await put(ledger, [again, over])
+
+    await endings.end(
+        ledger, [ending(again.key, RunState.RETRYING), ending(over.key, RunState.DEAD)]
+    )
+
+    rows = await ledger.fetch("SELECT schedule_id FROM runs WHERE finished_at IS NULL")
+    assert [row["schedule_id"] for row in rows] == [again.key.schedule_id]
+
+
+async def test_every_attempt_of_a_run_is_in_its_story(ledger: asyncpg.Pool) -> None:
+    row = Row(RunState.STAGED)
+    await put(ledger, [row])
+    seq = SEQ
+    for _ in range(3):
+        won = await claims.claim(ledger, [claims.Wanted(row.key, seq, 3, None, 15)], "executor-1")
+        token = won[row.key].token
+        failed: Ending = ending(row.key, RunState.RETRYING, token=token)
+        seq = (await endings.end(ledger, [failed]))[row.key]
+
+    async with ledger.acquire() as connection:
+        story = await endings.story(connection, row.key)
+
+    assert [attempt.number for attempt in story] == [1, 2, 3]
+    assert seq == SEQ + 6
