@@ -21,7 +21,7 @@ SAMPLE = r"^{}(?:{{[^}}]*}})? (\S+)$"
 
 async def start(stack: Stack, kind: Kind, number: int = 1, **environment: str) -> Member:
     """Ready when it returns; the test's own connections stay alive meanwhile."""
-    return await asyncio.to_thread(stack.start_one, kind, number, **environment)
+    return await asyncio.to_thread(lambda: stack.start_one(kind, number, **environment))
 
 
 async def start_doomed(
@@ -29,7 +29,7 @@ async def start_doomed(
 ) -> str:
     """Its name. It kills itself where `failpoint` says, perhaps before it is ready."""
     environment |= {"HAREBELL_FAILPOINT": f"{failpoint}:kill"}
-    await asyncio.to_thread(stack.start_one, kind, number, ready=False, **environment)
+    await asyncio.to_thread(lambda: stack.start_one(kind, number, ready=False, **environment))
     return name_of(kind, number)
 
 

@@ -1,0 +1,119 @@
+"""The broker killed, the database restarted: on servers of this file's own, under load."""
+
+import asyncio
+import signal
+import time
+from collections.abc import Callable, Iterator
+
+import pytest
+from tests.acceptance.faults import assert_each_once, put_spread, until_called
+from tests.acceptance.record import Target
+from tests.acceptance.stack import Stack, until
+from tests.servers import Servers
+
+from harebell.dev.crew import is_ready
+from harebell.dev.plan import Counts
+from harebell.dev.servers import PrivateServers
+
+pytestmark = [pytest.mark.broker, pytest.mark.postgres]
+
+WAITING = 500  # runs in the tiers of a broker that is killed
+HEALING = 15.0  # seconds from an open port until every service consumes again
+BACKLOG = 30.0  # seconds from then until nothing is owed
+LOAD = 400
+
+
+@pytest.fixture(scope="module")
+def own_servers(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Servers]:
+    private = PrivateServers(tmp_path_factory.mktemp("own-servers"))
+    try:
+        private.start()
+        yield Servers(private.amqp_url, private.database_url, private)
+    finally:
+        private.discard()
+
+
+@pytest.fixture(scope="module")
+def stack(own_servers: Servers, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Stack]:
+    with Stack.open(own_servers, tmp_path_factory.mktemp("outages")) as opened:
+        opened.start(Counts(tickers=2, dispatchers=2, executors=2))
+        yield opened
+
+
+def servers_of(stack: Stack) -> PrivateServers:
+    assert stack.servers.private is not None
+    return stack.servers.private
+
+
+async def until_healed(stack: Stack, within: float) -> float:
+    """Seconds until every service that was started says that it is ready."""
+    began = time.monotonic()
+    ports = [stack.services.plan(*member).port for member in Counts(2, 2, 2).members()]
+
+    async def all_ready() -> bool:
+        return all([await asyncio.to_thread(is_ready, port) for port in ports])
+
+    await until(all_ready, within=within, what="every service's readiness")
+    return time.monotonic() - began
+
+
+async def test_500_runs_that_wait_in_tiers_outlive_a_killed_broker_and_run_once_each(
+    stack: Stack, target: Target, record_property: Callable[[str, object], None]
+) -> None:
+    broker = servers_of(stack).broker
+    async with stack.tenant("killed-broker") as tenant:
+        hook = target.http("outlived")
+        owed = await put_spread(tenant, hook, WAITING, first=22, over=8)
+        staged = await tenant.runs("staged")
+
+        async def seen() -> dict[str, int]:
+            return await asyncio.to_thread(stack.waiting_in_tiers)
+
+        waited = await until(seen, what="messages in the tiers")
+        await asyncio.to_thread(broker.kill)
+        await asyncio.to_thread(broker.start)
+        healed = await until_healed(stack, HEALING)
+        runs = await tenant.until_runs(WAITING, "succeeded", within=30 + BACKLOG)
+
+    late = sorted(call.late for call in target.calls("outlived"))
+    record_property("healed", f"{healed:.2f} s after the port opened")
+    record_property("lateness", f"p50 {late[WAITING // 2]:.3f} s, worst {late[-1]:.3f} s")
+    assert len(set(owed)) == len(staged) == WAITING
+    assert waited
+    assert_each_once(target.calls("outlived"), runs, WAITING)
+
+
+@pytest.mark.parametrize("how", ["fast", "immediate"])
+async def test_a_database_that_restarts_under_load_loses_and_doubles_nothing(
+    how: str, stack: Stack, target: Target, record_property: Callable[[str, object], None]
+) -> None:
+    path = f"restarted-{how}"
+    async with stack.tenant(path) as tenant:
+        hook = target.http(path, sleep=0.1)
+        owed = await put_spread(tenant, hook, LOAD, first=1, over=8)
+        await until_called(target, path, LOAD // 4)
+
+    await asyncio.to_thread(restart_database, servers_of(stack), how)
+    healed = await until_healed(stack, HEALING)
+    async with stack.tenant(path) as tenant:
+        runs = await tenant.until_runs(LOAD, "succeeded", within=10 + BACKLOG)
+
+    late = sorted(call.late for call in target.calls(path))
+    record_property("healed", f"{healed:.2f} s after it answered")
+    record_property("lateness", f"p50 {late[LOAD // 2]:.3f} s, worst {late[-1]:.3f} s")
+    assert len(set(owed)) == LOAD
+    assert_each_once(target.calls(path), runs, LOAD)
+
+
+def restart_database(servers: PrivateServers, how: str) -> None:
+    """`fast` ends sessions in order; `immediate` is a crash, and recovers from the log."""
+    database = servers.database
+    if how == "immediate":
+        (daemon,) = database.daemons
+        process = daemon.process
+        assert process is not None
+        process.send(signal.SIGQUIT)
+        while process.alive:
+            time.sleep(0.02)
+    database.stop()
+    database.start()

@@ -1,0 +1,96 @@
+"""Tickers that die between publishing and committing, and no ticker at all."""
+
+import asyncio
+from collections import Counter
+from collections.abc import Callable
+
+import pytest
+from tests.acceptance.faults import (
+    Pool,
+    assert_each_once,
+    put_spread,
+    start,
+    start_doomed,
+    until_dead,
+)
+from tests.acceptance.record import Target
+from tests.acceptance.stack import Tenant, instant, now
+
+from harebell.dev.plan import Kind
+
+pytestmark = [pytest.mark.broker, pytest.mark.postgres]
+
+TICKER = "ticker-1"
+TIMES = 5
+OUTAGE = 20.0  # seconds without any ticker
+SOON = 0.25  # seconds after its instant that a staged run may start
+
+
+async def test_a_ticker_killed_between_publishing_runs_and_their_commit_doubles_none_of_them(
+    faulty_tenant: Tenant, pool: Pool, target: Target
+) -> None:
+    stack = pool.stack
+    await pool.start()
+    stack.stop(TICKER)
+    short = await start(stack, Kind.TICKER, 2, HAREBELL_HORIZON="2s")
+    start_at = instant(10)
+    when = {"every": "1s", "start": start_at.isoformat(), "times": TIMES}
+    await faulty_tenant.put("published", when, target.http("published"), pool=pool.name)
+    stack.kill(short.name)
+    resting = await faulty_tenant.runs()
+
+    doomed = await start_doomed(stack, Kind.TICKER, 3, "ticker.before_commit")
+    await until_dead(stack, doomed)
+    rolled_back = await faulty_tenant.runs()
+    await start(stack, Kind.TICKER)
+    runs = await faulty_tenant.until_runs(TIMES, "succeeded")
+
+    assert (resting, rolled_back) == ([], [])
+    assert_each_once(target.calls("published"), runs, TIMES)
+
+
+async def test_a_ticker_killed_before_the_commit_of_a_change_applies_it_once_and_it_is_answered(
+    faulty_tenant: Tenant, pool: Pool, target: Target
+) -> None:
+    stack = pool.stack
+    await pool.start()
+    stack.stop(TICKER)
+    doomed = await start_doomed(stack, Kind.TICKER, 2, "ticker.change_before_commit")
+    putting = asyncio.create_task(
+        put_spread(faulty_tenant, target.http("changed"), 20, first=4, over=2, pool=pool.name)
+    )
+
+    await until_dead(stack, doomed)
+    await start(stack, Kind.TICKER)
+    owed = await putting
+    runs = await faulty_tenant.until_runs(20, "succeeded")
+
+    assert len(set(owed)) == 20
+    assert Counter(str(run["schedule_id"]) for run in runs) == Counter(owed)
+    assert_each_once(target.calls("changed"), runs, 20)
+
+
+async def test_without_any_ticker_for_20_s_staged_runs_start_on_their_instants(
+    faulty_tenant: Tenant,
+    pool: Pool,
+    target: Target,
+    record_property: Callable[[str, object], None],
+) -> None:
+    await pool.start()
+    await put_spread(
+        faulty_tenant, target.http("alone"), 20, first=2, over=OUTAGE - 2, pool=pool.name
+    )
+
+    pool.stack.kill(TICKER)
+    died_at = now()
+    runs = await faulty_tenant.until_runs(20, "succeeded", within=OUTAGE + 10)
+    was_dead = pool.stack.services.process(TICKER) is None
+    await start(pool.stack, Kind.TICKER)
+
+    late = sorted((run["started_at"] - run["due_at"]).total_seconds() for run in runs)
+    record_property("lateness", f"p50 {late[10] * 1e3:.1f} ms, worst {late[-1] * 1e3:.1f} ms")
+    assert was_dead
+    assert runs[-1]["started_at"] > died_at
+    assert_each_once(target.calls("alone"), runs, 20)
+    assert late[0] >= 0
+    assert late[-1] < SOON
