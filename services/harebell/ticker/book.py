@@ -36,6 +36,10 @@ class Version:
         """Raises what `occurrences.timetable` does."""
         return timetable(self.definition, self.schedule_id, self.accepted_at)
 
+    def owes(self, instant: datetime) -> bool:
+        """Whether the instant is one of its timetable's."""
+        return self.timetable.next_after(instant - TICK) == instant
+
 
 @dataclass(frozen=True, slots=True)
 class Entry:
@@ -67,11 +71,17 @@ class OpenRun:
     version: int
     lease_holder: str | None
     counts: bool  # towards `times`: it came from the timetable
+    started: bool  # as far as its holder's last renewal tells
 
     @property
     def untouched(self) -> bool:
         """Staged and never attempted: it can be settled as if it had never been."""
         return self.state is RunState.STAGED and self.attempt == 0
+
+    @property
+    def may_be_dropped(self) -> bool:
+        """Claimed for the first time and not started: asked to stop, it ends as if untouched."""
+        return self.state is RunState.RUNNING and self.attempt == 1 and not self.started
 
 
 @dataclass(slots=True)
@@ -86,6 +96,7 @@ class Book:
     renewed: dict[RunKey, Version] = field(default_factory=dict)  # take this version
     stopping: dict[RunKey, Reason | None] = field(default_factory=dict)  # None: go on after all
     triggered: list[tuple[Version, datetime]] = field(default_factory=list)
+    untriggered: list[tuple[Version, datetime, Reason]] = field(default_factory=list)
     taken: set[RunKey] = field(default_factory=set)  # instants whose runs have ended
 
     def write(self, entry: Entry) -> Entry:
@@ -97,30 +108,57 @@ class Book:
         keys = (RunKey(moment, entry.id) for moment in entry.open_runs)
         return [run for key in keys if (run := self.runs.get(key)) is not None]
 
+    def cancel(self, run: OpenRun, reason: Reason) -> None:
+        self.cancelled[run.key] = reason
+        self.renewed.pop(run.key, None)
+        del self.runs[run.key]
+
+    def renew(self, run: OpenRun, version: Version) -> None:
+        """The run stays as it is, and does what the new version says."""
+        self.renewed[run.key] = version
+        self.runs[run.key] = replace(run, version=version.number)
+
     def withdraw(self, entry: Entry, reason: Reason, *, begun: bool = False) -> Entry:
         """Cancel what has not been attempted (`begun`: and what waits for a retry).
 
         The cursor goes back before the earliest of them, and of those that executors hold already
-        and may yet drop, so that they can be owed again.
+        and may yet drop, so that they can be owed again; what is dispatched is reckoned to there.
         """
-        open_runs = self.open_of(entry)
+        open_runs = [run for run in self.open_of(entry) if not self._is_newer(run, entry)]
         withdrawn = [
             run
             for run in open_runs
             if run.untouched or (begun and run.state is not RunState.RUNNING)
         ]
         for run in withdrawn:
-            self.cancelled[run.key] = reason
-            del self.runs[run.key]
-        claimed = [run for run in open_runs if run.state is RunState.RUNNING]
-        again = [run.key.scheduled_for for run in (*withdrawn, *claimed) if run.counts]
+            self.cancel(run, reason)
+        doubtful = [run for run in open_runs if run.may_be_dropped]
+        version, again = entry.version, (*withdrawn, *doubtful)
+        owed = [run.key.scheduled_for for run in again if run.counts]
+        back = [moment - TICK for moment in owed if version.owes(moment)]
+        planned_to = min([entry.planned_to, *back])
+        undecided = [m for m in entry.open_runs if m > planned_to and version.owes(m)]
         gone = {run.key.scheduled_for for run in withdrawn}
         return replace(
             entry,
-            planned_to=min([entry.planned_to, *(moment - TICK for moment in again)]),
-            dispatched=max(0, entry.dispatched - sum(run.counts for run in withdrawn)),
+            planned_to=planned_to,
+            dispatched=max(0, entry.dispatched - len(undecided)),
             open_runs=tuple(moment for moment in entry.open_runs if moment not in gone),
         )
+
+    def _is_newer(self, run: OpenRun, entry: Entry) -> bool:
+        """Renewed by the very change that withdraws what its new version does not owe."""
+        renewed = self.renewed.get(run.key)
+        return renewed is not None and renewed.number > entry.version.number
+
+    def untrigger(self, entry: Entry, reason: Reason) -> Entry:
+        """Triggers of this very batch: no run of theirs has come to be, and none will."""
+        mine = [each for each in self.triggered if each[0].schedule_id == entry.id]
+        self.triggered = [each for each in self.triggered if each not in mine]
+        self.untriggered += [(version, instant, reason) for version, instant in mine]
+        gone = {instant for _, instant in mine}
+        left = tuple(moment for moment in entry.open_runs if moment not in gone)
+        return replace(entry, open_runs=left)
 
     def claimed(self, entry: Entry) -> list[OpenRun]:
         """Runs that an executor holds already."""

@@ -101,6 +101,7 @@ class Changes:
         await staging.request_stop(connection, book.stopping)
         renewed = {key: planning.place_of(version) for key, version in book.renewed.items()}
         await staging.renew(connection, renewed)
+        await staging.skip(connection, [planning.untriggered(*each) for each in book.untriggered])
         touched = [book.entries[id_] for id_ in sorted(book.touched)]
         advances = [planning.advance_if_due(entry, now, until) for entry in touched]
         beside = [planning.triggered(version, instant) for version, instant in book.triggered]

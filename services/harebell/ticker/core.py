@@ -112,9 +112,8 @@ def _replace(book: Book, asked: Asked, entry: Entry, definition: Definition) -> 
     version = _version(asked, definition, entry.version.number + 1)
     claimed = book.claimed(entry)
     for run in book.open_of(entry):
-        if run.untouched and run.due_at <= asked.accepted_at:
-            book.renewed[run.key] = version
-            del book.runs[run.key]
+        if run.untouched and _takes_over(run, version, asked.accepted_at):
+            book.renew(run, version)
     same_times = definition.when == entry.version.definition.when
     withdrawn = book.withdraw(entry, Reason.SUPERSEDED)
     cursor = first_cursor(version.timetable, asked.accepted_at)
@@ -135,6 +134,12 @@ def _replace(book: Book, asked: Asked, entry: Entry, definition: Definition) -> 
     return _answer(book.write(changed), "updated", cursor, claimed)
 
 
+def _takes_over(run: OpenRun, version: Version, at: datetime) -> bool:
+    """What is overdue; and what waits out its jitter, if the new version owes that instant too."""
+    instant = run.key.scheduled_for
+    return run.due_at <= at or (instant <= at and version.owes(instant))
+
+
 def _version(asked: Asked, definition: Definition, number: int) -> Version:
     """Raises `InvalidCron` and the like here, before anything is changed."""
     timetable(definition, asked.schedule_id, asked.accepted_at)
@@ -149,14 +154,15 @@ def _pause(book: Book, asked: Asked, entry: Entry) -> ScheduleAnswer:
         raise Conflict(f"is {entry.state}", code="not_active")
     claimed = book.claimed(entry)
     book.stop(claimed, Reason.PAUSED)
-    withdrawn = book.withdraw(entry, Reason.PAUSED)
+    withdrawn = book.withdraw(book.untrigger(entry, Reason.PAUSED), Reason.PAUSED)
     return _halt(book, asked, withdrawn, ScheduleState.PAUSED, claimed)
 
 
 def _cancel(book: Book, asked: Asked, entry: Entry) -> ScheduleAnswer:
     claimed = book.claimed(entry)
     book.stop(claimed, Reason.CANCELLED)
-    withdrawn = book.withdraw(entry, Reason.CANCELLED, begun=True)
+    kept = book.untrigger(entry, Reason.CANCELLED)
+    withdrawn = book.withdraw(kept, Reason.CANCELLED, begun=True)
     return _halt(book, asked, withdrawn, ScheduleState.CANCELLED, claimed)
 
 
@@ -174,8 +180,8 @@ def _resume(book: Book, asked: Asked, entry: Entry) -> ScheduleAnswer:
         return _answer(entry, "resumed", asked.accepted_at)
     if entry.state not in (ScheduleState.PAUSED, ScheduleState.PARKED):
         raise Conflict(f"is {entry.state}", code="not_paused")
-    book.stop(book.claimed(entry), None)
     next_at = entry.version.timetable.next_after(entry.planned_to)
+    book.stop(book.claimed(entry), None)
     resumed = replace(
         entry,
         state=ScheduleState.ACTIVE if next_at else ScheduleState.COMPLETED,
@@ -218,8 +224,7 @@ def _cancel_run(book: Book, asked: Asked, command: RunCancel) -> RunAnswer:
     if run.state is RunState.RUNNING:
         book.stop([run], Reason.CANCELLED)
         return RunAnswer(run_id=command.run_id, status="in_flight", state=run.state)
-    book.cancelled[key] = Reason.CANCELLED
-    del book.runs[key]
+    book.cancel(run, Reason.CANCELLED)
     left = tuple(moment for moment in entry.open_runs if moment != key.scheduled_for)
     book.write(replace(entry, open_runs=left))
     return RunAnswer(run_id=command.run_id, status="cancelled", state=RunState.CANCELLED)

@@ -1,6 +1,6 @@
 """From schedules to the ledger's rows and the tickets that announce them. Pure."""
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Collection, Iterable, Mapping
 from dataclasses import dataclass, replace
 from datetime import datetime, timedelta
 from typing import Final
@@ -11,8 +11,9 @@ from harebell.contract.errors import Rejected
 from harebell.contract.identity import RunKey
 from harebell.contract.names import Lane, lane_of
 from harebell.contract.scalars import instant_text
-from harebell.kernel.ledger import NotOwed, Owed, Place, ScheduleState
-from harebell.kernel.occurrences import Plan, plan, planned
+from harebell.contract.when import Recurring
+from harebell.kernel.ledger import NotOwed, Owed, Place, Reason, ScheduleState
+from harebell.kernel.occurrences import Plan, Skipped, plan, planned
 from harebell.kernel.routing import Routed
 from harebell.ticker.book import Entry, Version
 
@@ -52,7 +53,8 @@ def advance(entry: Entry, now: datetime, until: datetime) -> Advance:
     ]
     not_owed = [
         NotOwed(RunKey(each.first, entry.id), place, each.last, each.count, each.reason)
-        for each in made.skipped
+        for each in (_without_row(skipped, entry) for skipped in made.skipped)
+        if each.count
     ]
     return Advance(_planned(entry, made), owed, not_owed)
 
@@ -61,6 +63,14 @@ def advance_if_due(entry: Entry, now: datetime, until: datetime) -> Advance:
     if entry.next_at is None or entry.next_at > until:
         return Advance(entry, [], [])
     return advance(entry, now, until)
+
+
+def _without_row(skipped: Skipped, entry: Entry) -> Skipped:
+    """From its first instant on that has no run: the row of the range is that of its first."""
+    while skipped.count and skipped.first in entry.open_runs:
+        following = entry.version.timetable.next_after(skipped.first) or skipped.last
+        skipped = replace(skipped, first=following, count=skipped.count - 1)
+    return skipped
 
 
 def _planned(entry: Entry, made: Plan) -> Entry:
@@ -82,6 +92,12 @@ def triggered(version: Version, instant: datetime) -> Triggered:
     return Triggered(version, owed)
 
 
+def untriggered(version: Version, instant: datetime, reason: Reason) -> NotOwed:
+    """A run that was cancelled in the transaction that would have made it."""
+    key = RunKey(instant, version.schedule_id)
+    return NotOwed(key, place_of(version), instant, 1, reason)
+
+
 def place_of(version: Version) -> Place:
     definition = version.definition
     lane = lane_of(definition.priority)
@@ -94,15 +110,29 @@ def doubtful(entry: Entry, now: datetime) -> list[RunKey]:
     return [RunKey(moment, entry.id) for moment in entry.open_runs if moment < old]
 
 
-def opened(entry: Entry, staged: Iterable[Owed], ended: set[RunKey]) -> Entry:
-    """Count what was really staged; forget what has ended."""
+def opened(made: Advance, staged: Collection[RunKey], ended: Collection[RunKey]) -> Entry:
+    """Count what was staged, and what was there already; forget what has ended."""
+    entry = made.entry
     kept = [moment for moment in entry.open_runs if RunKey(moment, entry.id) not in ended]
-    mine = list(staged)
-    return replace(
+    known = set(entry.open_runs)
+    counted = [run for run in made.owed if run.key in staged or run.key.scheduled_for in known]
+    mine = [run.key.scheduled_for for run in made.owed if run.key in staged]
+    standing = replace(
         entry,
-        dispatched=entry.dispatched + sum(run.origin is None for run in mine),
-        open_runs=tuple(dict.fromkeys([*kept, *(run.key.scheduled_for for run in mine)])),
+        dispatched=entry.dispatched + len(counted),
+        open_runs=tuple(dict.fromkeys([*kept, *mine])),
     )
+    return standing if len(counted) == len(made.owed) else _going_on(standing)
+
+
+def _going_on(entry: Entry) -> Entry:
+    """Instants whose runs were counted long ago took up room: `times` may leave more to plan."""
+    when = entry.version.definition.when
+    times = when.times if isinstance(when, Recurring) else None
+    if entry.state is not ScheduleState.COMPLETED or times is None or entry.dispatched >= times:
+        return entry
+    next_at = entry.version.timetable.next_after(entry.planned_to)
+    return replace(entry, next_at=next_at, state=ScheduleState.ACTIVE) if next_at else entry
 
 
 def tickets(

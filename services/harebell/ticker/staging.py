@@ -45,10 +45,7 @@ async def write_advances(
     staged = await staging.stage(connection, [*owed, *extra]) if owed or extra else {}
     doubtful = [key for each in advances for key in planning.doubtful(each.entry, now)]
     ended = set(doubtful) - await store.still_open(connection, doubtful)
-    standing = [
-        planning.opened(each.entry, (run for run in each.owed if run.key in staged), ended)
-        for each in advances
-    ]
+    standing = [planning.opened(each, staged, ended) for each in advances]
     versions = {run.key: each.entry.version for each in advances for run in each.owed}
     versions |= {each.owed.key: each.version for each in beside}
     return standing, planning.tickets(staged, [*owed, *extra], versions)

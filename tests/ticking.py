@@ -1,0 +1,191 @@
+"""A ticker without servers: books are loaded, changed and written back on a ledger in memory."""
+
+from collections.abc import Iterable
+from dataclasses import dataclass, field, replace
+from datetime import datetime, timedelta
+from typing import Any
+
+from tests.schedules import HORIZON, ID, TASK
+
+from harebell.contract.commands import SCHEDULE_COMMANDS, RunCancel
+from harebell.contract.identity import RunKey
+from harebell.kernel.ledger import REVIVABLE, Owed, Reason, RunState
+from harebell.ticker import planning
+from harebell.ticker.book import Book, Entry, OpenRun
+from harebell.ticker.core import Answer, Asked, apply
+
+TENANT = "default"
+
+
+@dataclass
+class Row:
+    """A run, as the ledger has it."""
+
+    version: int
+    due_at: datetime
+    counts: bool
+    seq: int = 1
+    state: RunState = RunState.STAGED
+    reason: Reason | None = None
+    attempt: int = 0
+    started: bool = False
+
+    @property
+    def is_open(self) -> bool:
+        return self.state in (RunState.STAGED, RunState.RUNNING, RunState.RETRYING)
+
+
+@dataclass
+class Ticking:
+    """One schedule, its ledger, and what tickers and executors do to them."""
+
+    now: datetime
+    entry: Entry | None = None
+    rows: dict[RunKey, Row] = field(default_factory=dict)
+    skipped: dict[datetime, int] = field(default_factory=dict)
+
+    # what users ask for
+
+    def put(self, when: dict[str, Any], **more: Any) -> Answer:
+        return self.ask("schedule.put", key="k", when=when, **{"target": TASK, **more})
+
+    def ask(self, verb: str, **body: Any) -> Answer:
+        return self.ask_all((verb, body))[0]
+
+    def ask_all(self, *commands: tuple[str, dict[str, Any]]) -> list[Answer]:
+        """In one transaction."""
+        book = self.book()
+        answers = [apply(book, self.asked(verb, body)) for verb, body in commands]
+        self.save(book)
+        return answers
+
+    def asked(self, verb: str, body: dict[str, Any]) -> Asked:
+        command = SCHEDULE_COMMANDS[verb].model_validate(
+            body if verb in ("schedule.put", "run.cancel") else {"key": "k", **body}
+        )
+        schedule = (
+            RunKey.parse(command.run_id).schedule_id if isinstance(command, RunCancel) else ID
+        )
+        return Asked(TENANT, command, schedule, self.now, "tester")
+
+    # what a ticker does
+
+    def book(self) -> Book:
+        if self.entry is None:
+            return Book()
+        book = Book(entries={ID: self.entry})
+        for key, row in self.rows.items():
+            if not row.is_open:
+                book.taken.add(key)
+            elif key.scheduled_for in self.entry.open_runs:
+                book.runs[key] = self._open_run(key, row)
+        return book
+
+    def _open_run(self, key: RunKey, row: Row) -> OpenRun:
+        holder = "executor-1" if row.state is RunState.RUNNING else None
+        return OpenRun(
+            *(key, row.state, row.attempt, row.seq, row.due_at, row.version, holder),
+            counts=row.counts,
+            started=row.started,
+        )
+
+    def save(self, book: Book) -> None:
+        for key, reason in book.cancelled.items():
+            self._move(key, RunState.CANCELLED, reason)
+        for key, why in book.stopping.items():
+            self.rows[key].reason = why
+        for key, version in book.renewed.items():
+            row = self.rows[key]
+            assert row.state is RunState.STAGED
+            self.rows[key] = replace(row, version=version.number, seq=row.seq + 1)
+        for version, instant, _ in book.untriggered:
+            self.skipped[planning.triggered(version, instant).owed.key.scheduled_for] = 1
+        beside = [planning.triggered(version, instant).owed for version, instant in book.triggered]
+        assert len(self.stage(beside, counts=False)) == len(beside)
+        for id_ in book.touched:
+            self._advance(planning.advance_if_due(book.entries[id_], self.now, self.horizon))
+
+    @property
+    def horizon(self) -> datetime:
+        return self.now + HORIZON
+
+    def look(self) -> "Ticking":
+        while self.entry and self.entry.next_at and self.entry.next_at <= self.horizon:
+            self._advance(planning.advance(self.entry, self.now, self.horizon))
+        return self
+
+    def _advance(self, made: planning.Advance) -> None:
+        for each in made.not_owed:
+            self.skipped[each.key.scheduled_for] = each.count
+        staged = self.stage(made.owed, counts=True)
+        doubtful = planning.doubtful(made.entry, self.now)
+        ended = {key for key in doubtful if not self.rows[key].is_open}
+        self.entry = planning.opened(made, staged, ended)
+
+    def stage(self, owed: Iterable[Owed], *, counts: bool) -> set[RunKey]:
+        """As the ledger's statement: a new row, or one that may be owed again."""
+        staged = set()
+        for run in owed:
+            row = self.rows.get(run.key)
+            if row is None:
+                self.rows[run.key] = Row(run.place.version, run.due_at, counts)
+            elif row.state is RunState.CANCELLED and row.reason in REVIVABLE and not row.attempt:
+                self.rows[run.key] = Row(run.place.version, run.due_at, counts, row.seq + 1)
+            else:
+                continue
+            staged.add(run.key)
+        return staged
+
+    # what executors do
+
+    def claim(self, moment: datetime, *, started: bool = False) -> None:
+        row = self._row(moment)
+        assert row.state in (RunState.STAGED, RunState.RETRYING)
+        row.state, row.attempt, row.started = RunState.RUNNING, row.attempt + 1, started
+        row.seq += 1
+
+    def drop(self, moment: datetime) -> None:
+        """Asked to stop before it started: as if never attempted."""
+        row = self._row(moment)
+        assert row.state is RunState.RUNNING
+        assert row.reason is not None
+        row.attempt -= 1
+        self._move(RunKey(moment, ID), RunState.CANCELLED, row.reason)
+
+    def end(self, moment: datetime, state: RunState = RunState.SUCCEEDED) -> None:
+        assert self._row(moment).state is RunState.RUNNING
+        self._move(RunKey(moment, ID), state, None)
+
+    def run_due(self) -> None:
+        """All that is staged and due runs at once."""
+        for key, row in list(self.rows.items()):
+            if row.state is RunState.STAGED and row.due_at <= self.now:
+                self.claim(key.scheduled_for, started=True)
+                self.end(key.scheduled_for)
+
+    def wait(self, seconds: float) -> "Ticking":
+        self.now += timedelta(seconds=seconds)
+        return self
+
+    # what became of it
+
+    def _row(self, moment: datetime) -> Row:
+        return self.rows[RunKey(moment, ID)]
+
+    def _move(self, key: RunKey, state: RunState, reason: Reason | None) -> None:
+        row = self.rows[key]
+        assert row.is_open
+        row.state, row.reason = state, reason
+        row.seq += 1
+
+    def having(self, *states: RunState) -> list[datetime]:
+        return sorted(key.scheduled_for for key, row in self.rows.items() if row.state in states)
+
+    @property
+    def staged(self) -> list[datetime]:
+        return self.having(RunState.STAGED)
+
+    @property
+    def kept(self) -> Entry:
+        assert self.entry is not None
+        return self.entry
