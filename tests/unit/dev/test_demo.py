@@ -73,6 +73,12 @@ def test_all_that_was_owed_and_nothing_else_is_good() -> None:
             id="not cancelled at all",
         ),
         pytest.param(
+            {replace(FIRST, state=RunState.CANCELLED): 0, SECOND: 2, CANCELLED: 0},
+            CALLS[1:],
+            (1, 2, 1, 0, 0),
+            id="cancelled though nobody asked",
+        ),
+        pytest.param(
             LEDGER, [call("first", late=-1), *CALLS[1:]], (2, 1, 0, 0, 1), id="a moment too early"
         ),
     ],

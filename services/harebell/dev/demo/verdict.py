@@ -12,7 +12,7 @@ from harebell.kernel.ledger import RunState
 
 @dataclass(frozen=True, slots=True)
 class Verdict:
-    """`lost`: owed, and neither done nor cancelled. `doubled`: done, and not owed (any more)."""
+    """`lost`: owed, and neither done nor cancelled as asked. `doubled`: done, and not owed (any more)."""
 
     owed: int
     ran: int
@@ -35,27 +35,24 @@ class Verdict:
 
 def judge(cast: Sequence[Scene], attempts: Mapping[Run, int], calls: Sequence[Call]) -> Verdict:
     """`attempts` has every run of the ledger, and how often the ledger says it was tried."""
-    by_run: dict[str, list[Call]] = {}
-    for call in calls:
-        by_run.setdefault(call.run_id, []).append(call)
-    ran = Counter(run.key for run in attempts if _ran(run, by_run.get(run.run_id, [])))
+    story = {run: [call for call in calls if call.run_id == run.run_id] for run in attempts}
+    ran = Counter(run.key for run, of_run in story.items() if _ran(run, of_run))
     cancelled = Counter(run.key for run in attempts if run.state is RunState.CANCELLED)
-    known = {run.run_id for run in attempts}
-    wanted = {scene.key: 0 if scene.ending is Ending.CANCELLED else scene.owed for scene in cast}
+    unwanted = {scene.key for scene in cast if scene.ending is Ending.CANCELLED}
+    settled = ran + Counter({key: cancelled[key] for key in unwanted})
+    strangers = len(calls) - sum(map(len, story.values()))
+    surplus = sum(_surplus(of_run, attempts[run]) for run, of_run in story.items())
     return Verdict(
         owed=owed(cast),
         ran=ran.total(),
         cancelled=cancelled.total(),
-        lost=sum(max(0, each.owed - ran[each.key] - cancelled[each.key]) for each in cast),
-        doubled=sum(max(0, ran[key] - count) for key, count in wanted.items())
-        + sum(_surplus(by_run.get(run.run_id, []), count) for run, count in attempts.items())
-        + sum(call.run_id not in known for call in calls),
-        early=sum(
-            _late_ms(run, call) < 0 for run in attempts for call in by_run.get(run.run_id, [])
-        ),
-        lateness=sorted(
-            _late_ms(run, by_run[run.run_id][0]) for run in attempts if run.run_id in by_run
-        ),
+        lost=sum(max(0, each.owed - settled[each.key]) for each in cast),
+        doubled=strangers
+        + surplus
+        + sum(max(0, ran[each.key] - each.owed) for each in cast)
+        + sum(ran[key] for key in unwanted),
+        early=sum(_late_ms(run, call) < 0 for run, of_run in story.items() for call in of_run),
+        lateness=sorted(_late_ms(run, of_run[0]) for run, of_run in story.items() if of_run),
     )
 
 
