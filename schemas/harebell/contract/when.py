@@ -95,7 +95,11 @@ class AnyOf(Recurring):
     @classmethod
     def _plain(cls, rules: list["Member"]) -> list["Member"]:
         for rule in rules:
-            if given := rule.model_fields_set & {"jitter", "times", "until", "from_"}:
+            # defaults count as left out: our own messages write them out
+            given = rule.model_dump(exclude_defaults=True).keys() & {
+                *("jitter", "times", "until", "from_"),
+            }
+            if given:
                 name = min(given).rstrip("_")
                 raise fault("invalid_when", f"put {name} beside any_of, not into its rules")
         return rules
