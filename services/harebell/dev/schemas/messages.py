@@ -10,7 +10,7 @@ from pydantic import create_model
 from harebell.contract import names
 from harebell.contract.answers import DlqAnswer, One, Page, Refusal, RunAnswer, ScheduleAnswer
 from harebell.contract.changes import Change
-from harebell.contract.commands import COMMANDS, DlqCommand, RunCancel
+from harebell.contract.commands import COMMANDS, DlqCommand, RunCancel, RunResolve
 from harebell.contract.dead import DeadMessage, DeadRun
 from harebell.contract.events import FACTS, Event
 from harebell.contract.message import Message
@@ -70,7 +70,7 @@ ANSWERS: Final[dict[type[Message], str]] = {
 def _answered_by(model: type[Message]) -> tuple[str, ...]:
     if issubclass(model, DlqCommand):
         answer: type[Message] = DlqAnswer
-    elif issubclass(model, RunCancel):
+    elif issubclass(model, RunCancel | RunResolve):
         answer = RunAnswer
     elif model in COMMANDS.values():
         answer = ScheduleAnswer

@@ -1,0 +1,73 @@
+"""Messages as v1 wrote them are understood as long as there is a v1: these files never change.
+
+A message that gains an optional field may gain a further example; no example is edited.
+"""
+
+from pathlib import Path
+from typing import Any, Final
+
+import orjson
+import pytest
+
+from harebell.contract import codec
+from harebell.contract.commands import COMMANDS
+from harebell.contract.errors import Malformed
+from harebell.contract.message import Command, parse
+from harebell.contract.queries import QUERIES
+from harebell.dev.schemas.messages import MESSAGES, Described
+
+GOLDEN: Final = Path(__file__).parent / "golden"
+EXAMPLES: Final = [
+    pytest.param(message, item, id=f"{message.name}[{place}]")
+    for message in MESSAGES
+    if (GOLDEN / message.file).exists()
+    for place, item in enumerate(orjson.loads((GOLDEN / message.file).read_bytes()))
+]
+
+
+def test_every_message_has_an_example_and_every_example_its_message() -> None:
+    assert {path.name for path in GOLDEN.iterdir()} == {message.file for message in MESSAGES}
+
+
+@pytest.mark.parametrize(("message", "item"), EXAMPLES)
+def test_nothing_in_it_is_lost(message: Described, item: Any) -> None:
+    understood = parse(message.model, item)
+
+    assert says(orjson.loads(codec.encode(understood)), item)
+
+
+@pytest.mark.parametrize(("message", "item"), EXAMPLES)
+def test_written_and_read_again_it_is_the_same(message: Described, item: Any) -> None:
+    understood = parse(message.model, item)
+
+    assert parse(message.model, codec.decode(codec.encode(understood))) == understood
+
+
+@pytest.mark.parametrize(("message", "item"), EXAMPLES)
+def test_a_field_of_a_later_version_is_ignored_but_in_what_users_write(
+    message: Described, item: Any
+) -> None:
+    later = {**item, "of_a_later_version": 1}
+
+    if issubclass(message.model, Command):
+        with pytest.raises(Malformed, match="there is no such field"):
+            parse(message.model, later)
+    else:
+        assert parse(message.model, later) == parse(message.model, item)
+
+
+def test_only_requests_are_strict() -> None:
+    strict = {message.name for message in MESSAGES if issubclass(message.model, Command)}
+
+    assert strict == {*COMMANDS, *QUERIES}
+
+
+def says(told: Any, asked: Any) -> bool:
+    """Everything that `asked` says, `told` says too; defaults may have joined it."""
+    if isinstance(asked, dict):
+        return isinstance(told, dict) and all(
+            name in told and says(told[name], value) for name, value in asked.items()
+        )
+    if isinstance(asked, list):
+        return len(told) == len(asked) and all(map(says, told, asked))
+    return bool(told == asked)
