@@ -10,6 +10,7 @@ from aio_pika.abc import AbstractConnection, AbstractIncomingMessage
 
 from harebell.client.connection import LINK_ERRORS
 from harebell.contract.errors import Transient
+from harebell.kernel.amqp import lenient
 from harebell.kernel.amqp.consume import (
     BatchHandler,
     Delivery,
@@ -24,6 +25,7 @@ from harebell.kernel.amqp.consume import (
 DRAIN: Final = 10.0  # seconds that handlers get to end when a service stops
 
 log = structlog.get_logger()
+lenient.install()
 
 
 class Concurrent:

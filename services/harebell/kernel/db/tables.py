@@ -46,7 +46,10 @@ schedule_versions = Table(  # immutable: a ticket can be made again from it alon
     Column("fingerprint", Text, nullable=False),
     Column("accepted_at", _instant, nullable=False),
     Column("effective_at", _instant, nullable=False),
+    Column("fate", Text, nullable=False),  # pending, commenced, skipped, rejected, missed
+    Column("fate_reason", Text),
     Column("actor", Text),
+    Column("note", Text),
 )
 
 schedule_state = Table(  # narrow; written on every run
@@ -61,6 +64,22 @@ schedule_state = Table(  # narrow; written on every run
     Column("planned_to", _instant, nullable=False),  # every instant up to here has been decided
     Column("dispatched", Integer, nullable=False),  # runs that count towards `times`
     Column("open_runs", ARRAY(_instant), nullable=False),  # handed over, not known to have ended
+    Column("awaiting", _instant),  # the run whose end decides what comes next
+    Column("failures", Integer, nullable=False),  # consecutive runs, up to the last that was seen
+    Column("paused_until", _instant),
+    Column("pending_version", Integer),
+    Column("pending_at", _instant),  # when the pending version commences
+    Column("skips", ARRAY(_instant), nullable=False),  # instants taken out by a person
+)
+
+receipts = Table(  # which schedules a selecting command changed, so that it can be undone
+    "receipts",
+    metadata,
+    Column("tenant", Text, primary_key=True),
+    Column("receipt", Text, primary_key=True),
+    Column("schedule_ids", ARRAY(Uuid), nullable=False),
+    Column("verb", Text, nullable=False),
+    Column("created_at", _instant, nullable=False),
 )
 
 commands = Table(  # what was answered, so that a repeat gets the first answer

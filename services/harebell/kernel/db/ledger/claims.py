@@ -27,7 +27,8 @@ WHERE r.scheduled_for = t.scheduled_for AND r.schedule_id = t.schedule_id
 RETURNING t.k, r.seq, r.attempt
 """
 _FOUND: Final = """
-SELECT t.k, r.seq, r.state, r.attempt, r.lease_holder
+SELECT t.k, r.seq, r.state, r.attempt, r.lease_holder, r.version,
+       coalesce(r.expires_at <= now(), false) AS expired
 FROM unnest($1::timestamptz[], $2::uuid[]) WITH ORDINALITY AS t(scheduled_for, schedule_id, k)
 JOIN runs r ON r.scheduled_for = t.scheduled_for AND r.schedule_id = t.schedule_id
 """
@@ -80,6 +81,10 @@ class Wanted:
     override: str | None
     lease: float
 
+    def is_met_by(self, claim: "Claim | None") -> bool:
+        """Whether it is this ticket that claimed its run, and not another one of the same run."""
+        return claim is not None and claim.token == self.seq + 1
+
 
 @dataclass(frozen=True, slots=True)
 class Claim:
@@ -122,11 +127,11 @@ class Refused(Enum):
 
 async def explain(
     pool: asyncpg.Pool, refused: Sequence[Wanted], holder: str
-) -> dict[RunKey, Refused | Claim]:
+) -> dict[Wanted, Refused | Claim]:
     """Reads refused claims back: one whose commit was unknown may be mine after all."""
     rows = await pool.fetch(_FOUND, *columns(each.key for each in refused))
     found = {refused[row["k"] - 1].key: row for row in rows}
-    return {each.key: _explained(each, found.get(each.key), holder) for each in refused}
+    return {each: _explained(each, found.get(each.key), holder) for each in refused}
 
 
 def _explained(wanted: Wanted, row: asyncpg.Record | None, holder: str) -> Refused | Claim:
@@ -135,7 +140,13 @@ def _explained(wanted: Wanted, row: asyncpg.Record | None, holder: str) -> Refus
     running = row["state"] == RunState.RUNNING
     if running and row["lease_holder"] == holder and row["seq"] == wanted.seq + 1:
         return Claim(row["seq"], row["attempt"])
-    return Refused.AHEAD if running and row["seq"] == wanted.seq else Refused.STALE
+    if row["seq"] != wanted.seq:
+        return Refused.STALE
+    # a row that can be claimed has been committed since the claim looked
+    waits = row["state"] in (RunState.STAGED, RunState.RETRYING) and not row["expired"]
+    return (
+        Refused.AHEAD if running or (waits and row["version"] == wanted.version) else Refused.STALE
+    )
 
 
 async def renew(pool: asyncpg.Pool, held: Sequence[Held]) -> dict[RunKey, bool]:

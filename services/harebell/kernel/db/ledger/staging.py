@@ -9,7 +9,8 @@ from harebell.contract.identity import RunKey
 from harebell.kernel.db.ledger import columns
 from harebell.kernel.ledger import NotOwed, Owed, Place, Reason
 
-# One instant of one schedule is one run: what was only superseded or paused is owed again.
+# One instant of one schedule is one run: what was only superseded or paused is owed again, and
+# may then be skipped. A range whose first instant had such a row would else go unrecorded.
 _STAGE: Final = """
 INSERT INTO runs AS r (scheduled_for, schedule_id, tenant, version, seq, pool, lane, priority,
                        origin, due_at, expires_at, state, staged_at)
@@ -25,15 +26,19 @@ WHERE r.state = 'cancelled' AND r.attempt = 0 AND r.reason IN ('superseded', 'pa
 RETURNING scheduled_for, schedule_id, seq
 """
 _SKIP: Final = """
-INSERT INTO runs (scheduled_for, schedule_id, tenant, version, seq, pool, lane, priority, state,
-                  reason, due_at, finished_at, outcome, range_until, range_count)
+INSERT INTO runs AS r (scheduled_for, schedule_id, tenant, version, seq, pool, lane, priority,
+                       state, reason, due_at, finished_at, outcome, range_until, range_count)
 SELECT t.scheduled_for, t.schedule_id, t.tenant, t.version, 1, t.pool, t.lane, t.priority,
        'skipped', t.reason, t.scheduled_for, now(), 'skipped', t.range_until, t.range_count
 FROM unnest($1::timestamptz[], $2::uuid[], $3::text[], $4::int[], $5::text[], $6::text[],
             $7::smallint[], $8::text[], $9::timestamptz[], $10::int[])
      AS t(scheduled_for, schedule_id, tenant, version, pool, lane, priority, reason,
           range_until, range_count)
-ON CONFLICT DO NOTHING
+ON CONFLICT (scheduled_for, schedule_id) DO UPDATE SET
+    state = 'skipped', version = excluded.version, seq = r.seq + 1, reason = excluded.reason,
+    outcome = 'skipped', finished_at = excluded.finished_at,
+    range_until = excluded.range_until, range_count = excluded.range_count
+WHERE r.state = 'cancelled' AND r.attempt = 0 AND r.reason IN ('superseded', 'paused')
 """
 _CANCEL: Final = """
 UPDATE runs r SET state = 'cancelled', reason = t.reason, seq = r.seq + 1, outcome = 'cancelled',

@@ -9,7 +9,7 @@ down_revision = None
 branch_labels = None
 depends_on = None
 
-_PLAIN = ("schedules", "schedule_versions", "schedule_state", "commands")
+_PLAIN = ("schedules", "schedule_versions", "schedule_state", "commands", "receipts")
 _DESK = ("dead_letters", "replays")
 
 _INDEXES = """
@@ -17,6 +17,8 @@ CREATE UNIQUE INDEX schedules_key ON schedules (tenant, key) WHERE key IS NOT NU
 CREATE INDEX schedules_page ON schedules (tenant, created_at, id);
 CREATE INDEX schedules_tags ON schedules USING gin (tags);
 CREATE INDEX schedule_state_next ON schedule_state (next_at) WHERE next_at IS NOT NULL;
+CREATE INDEX schedule_state_awaiting ON schedule_state (schedule_id) WHERE awaiting IS NOT NULL;
+CREATE INDEX schedules_owner ON schedules (tenant, owner) WHERE owner IS NOT NULL;
 CREATE INDEX commands_age ON commands (created_at);
 CREATE INDEX dead_letters_page ON dead_letters (tenant, state, dead_at DESC, id);
 CREATE INDEX dead_letters_run ON dead_letters (schedule_id, scheduled_for);
@@ -115,7 +117,7 @@ END $$
 _GRANTS = """
 GRANT SELECT ON schedules, schedule_versions, schedule_state, runs, attempts TO harebell_intake;
 GRANT SELECT, INSERT, UPDATE ON schedules, schedule_versions, schedule_state TO harebell_ticker;
-GRANT SELECT, INSERT, DELETE ON commands TO harebell_ticker;
+GRANT SELECT, INSERT, DELETE ON commands, receipts TO harebell_ticker;
 GRANT SELECT, INSERT, UPDATE ON runs TO harebell_ticker;
 GRANT SELECT, INSERT ON attempts TO harebell_ticker;
 GRANT EXECUTE ON FUNCTION harebell_ensure_partitions TO harebell_ticker;
