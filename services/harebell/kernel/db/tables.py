@@ -46,7 +46,9 @@ schedule_versions = Table(  # immutable: a ticket can be made again from it alon
     Column("fingerprint", Text, nullable=False),
     Column("accepted_at", _instant, nullable=False),
     Column("effective_at", _instant, nullable=False),
-    Column("fate", Text, nullable=False),  # pending, commenced, skipped, rejected, missed
+    Column(
+        "fate", Text, nullable=False, server_default="commenced"
+    ),  # pending, commenced, skipped, rejected, missed
     Column("fate_reason", Text),
     Column("actor", Text),
     Column("note", Text),
@@ -65,11 +67,15 @@ schedule_state = Table(  # narrow; written on every run
     Column("dispatched", Integer, nullable=False),  # runs that count towards `times`
     Column("open_runs", ARRAY(_instant), nullable=False),  # handed over, not known to have ended
     Column("awaiting", _instant),  # the run whose end decides what comes next
-    Column("failures", Integer, nullable=False),  # consecutive runs, up to the last that was seen
+    Column(
+        "failures", Integer, nullable=False, server_default="0"
+    ),  # consecutive runs, up to the last that was seen
     Column("paused_until", _instant),
     Column("pending_version", Integer),
     Column("pending_at", _instant),  # when the pending version commences
-    Column("skips", ARRAY(_instant), nullable=False),  # instants taken out by a person
+    Column(
+        "skips", ARRAY(_instant), nullable=False, server_default="{}"
+    ),  # instants taken out by a person
 )
 
 receipts = Table(  # which schedules a selecting command changed, so that it can be undone
