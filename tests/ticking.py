@@ -9,7 +9,7 @@ from tests.schedules import HORIZON, ID, TASK
 
 from harebell.contract.commands import SCHEDULE_COMMANDS, RunCancel
 from harebell.contract.identity import RunKey
-from harebell.kernel.ledger import REVIVABLE, Owed, Reason, RunState
+from harebell.kernel.ledger import OPEN, REVIVABLE, Owed, Reason, RunState
 from harebell.ticker import planning
 from harebell.ticker.book import Book, Entry, OpenRun
 from harebell.ticker.core import Answer, Asked, apply
@@ -32,7 +32,11 @@ class Row:
 
     @property
     def is_open(self) -> bool:
-        return self.state in (RunState.STAGED, RunState.RUNNING, RunState.RETRYING)
+        return self.state in OPEN
+
+    @property
+    def is_revivable(self) -> bool:
+        return self.state is RunState.CANCELLED and self.reason in REVIVABLE and self.attempt == 0
 
 
 @dataclass
@@ -116,7 +120,10 @@ class Ticking:
 
     def _advance(self, made: planning.Advance) -> None:
         for each in made.not_owed:
-            self.skipped[each.key.scheduled_for] = each.count
+            row = self.rows.get(each.key)
+            if row is None or row.is_revivable:
+                self.rows.pop(each.key, None)
+                self.skipped[each.key.scheduled_for] = each.count
         staged = self.stage(made.owed, counts=True)
         doubtful = planning.doubtful(made.entry, self.now)
         ended = {key for key in doubtful if not self.rows[key].is_open}
@@ -129,7 +136,7 @@ class Ticking:
             row = self.rows.get(run.key)
             if row is None:
                 self.rows[run.key] = Row(run.place.version, run.due_at, counts)
-            elif row.state is RunState.CANCELLED and row.reason in REVIVABLE and not row.attempt:
+            elif row.is_revivable:
                 self.rows[run.key] = Row(run.place.version, run.due_at, counts, row.seq + 1)
             else:
                 continue

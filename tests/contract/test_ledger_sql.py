@@ -147,7 +147,12 @@ STATEMENTS: Final = [
             else None
         ),
     ),
-    Statement("skip", Actor.TICKER, skip, lambda _: None),
+    Statement(
+        "skip",
+        Actor.TICKER,
+        skip,
+        lambda row: _S.SKIPPED if not row.attempt and row.reason in REVIVABLE else None,
+    ),
     Statement("replay", Actor.DESK, replay, lambda _: _S.STAGED),
 ]
 BIRTHS: Final = {"stage", "skip"}  # where there is no row they make one

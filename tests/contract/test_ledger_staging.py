@@ -95,6 +95,21 @@ async def test_a_stretch_of_skipped_instants_is_one_row_with_its_count(
     assert (row["range_until"], row["range_count"]) == (until, 6)
 
 
+async def test_a_stretch_that_begins_where_a_pause_withdrew_a_run_is_on_the_record(
+    ledger: asyncpg.Pool,
+) -> None:
+    row = Row(RunState.CANCELLED, 0, Reason.PAUSED)
+    await put(ledger, [row])
+    until = NOW + timedelta(hours=5)
+
+    async with ledger.acquire() as connection:
+        await staging.skip(connection, [NotOwed(row.key, PLACE, until, 6, Reason.CATCH_UP)])
+
+    found = await row_of(ledger, row.key)
+    assert (found["state"], found["reason"], found["seq"]) == ("skipped", "catch_up", SEQ + 1)
+    assert (found["range_until"], found["range_count"]) == (until, 6)
+
+
 async def test_a_skip_never_takes_the_place_of_a_run(ledger: asyncpg.Pool) -> None:
     row = Row(RunState.STAGED)
     await put(ledger, [row])

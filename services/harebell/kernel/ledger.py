@@ -74,6 +74,7 @@ TRANSITIONS: Final[dict[tuple[RunState, RunState], frozenset[Actor]]] = {
     (_S.RUNNING, _S.STAGED): frozenset({Actor.RELEASE}),
     (_S.RUNNING, _S.RETRYING): frozenset({Actor.SETTLE, Actor.SWEEP, Actor.RELEASE}),
     (_S.CANCELLED, _S.STAGED): frozenset({Actor.TICKER}),  # owed again, never attempted
+    (_S.CANCELLED, _S.SKIPPED): frozenset({Actor.TICKER}),  # owed again, and then not made up for
     (_S.DEAD, _S.STAGED): frozenset({Actor.DESK}),  # a replay: a new series
 }
 
