@@ -69,8 +69,9 @@ class Story:
             say(f"# {scene.title}")
             self._publish_one("schedule.put", scene.body)
         if not await self.record.follow(self._is_stored, limit=STORED_S):
-            say(f"After {STORED_S:.0f} s the ledger does not have all of it. Was it refused?")
-            say(f"The queue {EVENTS_RECENT.name} has the reason; the management UI shows it.")
+            say(f"After {STORED_S:.0f} s the ledger does not have all of it.")
+            say(f"Refusals are in the queue {EVENTS_RECENT.name}, which the management UI shows;")
+            say(f"what broke a service is shown by {desk.shown('dlq', 'list')}")
             return False
         say("# the ledger has all their runs by now; one is cancelled in time")
         self._publish_one("schedule.cancel", cancellation(the_one(self._cast, Ending.CANCELLED)))

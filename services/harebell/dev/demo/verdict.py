@@ -12,7 +12,7 @@ from harebell.kernel.ledger import RunState
 
 @dataclass(frozen=True, slots=True)
 class Verdict:
-    """`lost`: owed, and neither done nor cancelled as asked. `doubled`: done, and not owed (any more)."""
+    """`lost`: owed, neither done nor cancelled as asked. `doubled`: done, not owed (any more)."""
 
     owed: int
     ran: int
