@@ -35,6 +35,7 @@ BOUNDS: Final = {
 _PASSING: Final = (
     asyncpg.PostgresConnectionError,
     asyncpg.InterfaceError,
+    asyncpg.InternalClientError,  # the driver met a connection in the middle of its end
     asyncpg.OperatorInterventionError,
     asyncpg.InsufficientResourcesError,
     asyncpg.TransactionRollbackError,  # deadlocks and serialization failures
