@@ -57,8 +57,9 @@ class LocalServices:
     ) -> Service:
         """The service as it would be started; `environment` has the last word."""
         name = name_of(kind, number)
-        port = choose([name], seed=str(self.root), remembered=self._ports)[name]
-        self._ports[name] = port
+        if name not in self._ports or self.process(name) is None:  # a living one holds its port
+            self._ports |= choose([name], seed=str(self.root), remembered=self._ports)
+        port = self._ports[name]
         settings = environment_for(
             kind,
             number,

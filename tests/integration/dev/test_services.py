@@ -42,6 +42,14 @@ def test_a_killed_service_comes_back_on_its_port_when_started_again(
     assert second.pid != first.pid
 
 
+def test_looking_at_the_plan_of_a_living_service_does_not_move_its_port(
+    services: LocalServices,
+) -> None:
+    started = services.start(Kind.EXECUTOR)
+
+    assert services.plan(Kind.EXECUTOR).port == started.port
+
+
 def test_settings_of_one_service_do_not_reach_another(services: LocalServices) -> None:
     services.start(Kind.EXECUTOR, environment={"HAREBELL_FAILPOINT": "executor.claimed"})
 
