@@ -143,27 +143,31 @@ class Claimer:
 
         Raises `DatabaseUnavailable`: what was claimed all the same is found again as mine.
         """
-        new = {ticket.run_key: ticket for ticket in tickets if not self.holds(ticket)}
-        if not new:
+        # a run that was replaced has a ticket of each version: one of them is what its row says
+        wanted = {self._wanted(ticket): ticket for ticket in tickets if not self.holds(ticket)}
+        if not wanted:
             return []
         await failpoint.reach("executor.before_claim")
-        wanted = [self._wanted(ticket) for ticket in new.values()]
         sent_at = monotonic()
         with passing_faults():
-            mine = await claims.claim(self.pool, wanted, self.holder)
-            refused = [each for each in wanted if each.key not in mine]
+            mine = await claims.claim(self.pool, list(wanted), self.holder)
+            refused = [each for each in wanted if not each.is_met_by(mine.get(each.key))]
             told = await claims.explain(self.pool, refused, self.holder) if refused else {}
         metrics.BATCH.labels("claim").observe(len(wanted))
-        taken = [self._claimed(new[key], claim, sent_at) for key, claim in mine.items()]
+        taken = [
+            self._claimed(ticket, mine[each.key], sent_at)
+            for each, ticket in wanted.items()
+            if each not in told
+        ]
         # one whose commit was unknown: its lease is of unknown age, so it is renewed before use
         taken += [
-            self._claimed(new[key], found, float("-inf"))
-            for key, found in told.items()
+            self._claimed(wanted[each], found, float("-inf"))
+            for each, found in told.items()
             if isinstance(found, claims.Claim)
         ]
         self.take(taken)
         metrics.STALE.inc(sum(found is claims.Refused.STALE for found in told.values()))
-        return [new[key] for key, found in told.items() if found is claims.Refused.AHEAD]
+        return [wanted[each] for each, found in told.items() if found is claims.Refused.AHEAD]
 
     def _wanted(self, ticket: Ticket) -> claims.Wanted:
         override = None if ticket.override is None else orjson.dumps(ticket.override).decode()
