@@ -1,0 +1,61 @@
+"""The tree of errors: its branches decide, its codes are stable, its docstring draws all of it."""
+
+import inspect
+from collections import Counter
+from typing import Final
+
+import pytest
+
+from harebell.contract import errors
+from harebell.contract.answers import refusal
+from harebell.contract.errors import (
+    HarebellError,
+    InvalidCron,
+    Malformed,
+    Rejected,
+    Transient,
+    UnknownTimezone,
+)
+
+TREE: Final = {
+    name: kind
+    for name, kind in vars(errors).items()
+    if inspect.isclass(kind) and issubclass(kind, HarebellError)
+}
+
+
+def test_the_docstring_draws_every_error() -> None:
+    assert {name for name in TREE if name not in (errors.__doc__ or "")} == set()
+
+
+def test_every_error_is_on_one_branch_and_has_a_code_of_its_own() -> None:
+    leaves = [kind for kind in TREE.values() if kind is not HarebellError]
+
+    assert all(issubclass(kind, Rejected) != issubclass(kind, Transient) for kind in leaves)
+    assert set(Counter(kind.code for kind in leaves).values()) == {1}
+
+
+@pytest.mark.parametrize(
+    ("error", "within", "field", "position"),
+    [
+        (Malformed("no", field="when.at"), "", "when.at", None),
+        (Malformed("no", field="when.at"), "[3]", "[3].when.at", None),
+        (Malformed("no"), "[3]", "[3]", None),
+        (Malformed("no"), "", None, None),
+        (Malformed("no", field="[2]"), "[3]", "[3][2]", None),
+        (InvalidCron("75 * * * *", "no", position=0), "[1]", "[1]", 0),
+    ],
+)
+def test_a_refusal_says_where(
+    error: HarebellError, within: str, field: str | None, position: int | None
+) -> None:
+    fault = refusal(error, within=within).error
+
+    assert (fault.code, fault.reason) == (error.code, "no")
+    assert (fault.field, fault.position) == (field, position)
+
+
+def test_an_error_can_be_narrower_than_its_class() -> None:
+    assert Malformed("no", code="not_json").code == "not_json"
+    assert UnknownTimezone("Mars").code == "unknown_timezone"
+    assert "Mars" in UnknownTimezone("Mars").reason
