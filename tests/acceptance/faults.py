@@ -21,7 +21,7 @@ SAMPLE = r"^{}(?:{{[^}}]*}})? (\S+)$"
 
 async def start(stack: Stack, kind: Kind, number: int = 1, **environment: str) -> Member:
     """Ready when it returns; the test's own connections stay alive meanwhile."""
-    return await asyncio.to_thread(lambda: stack.start_one(kind, number, **environment))
+    return await asyncio.to_thread(lambda: stack.start_one(kind, number, ready=True, **environment))
 
 
 async def start_doomed(
