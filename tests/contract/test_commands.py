@@ -9,11 +9,15 @@ import pytest
 
 from harebell.contract.commands import MAX_BODY, MAX_ITEM, MAX_ITEMS
 from harebell.contract.scalars import instant_text
+from harebell.intake.commands import Rules
 from harebell.intake.core import Checked, Submission, check
 
 NOW = datetime(2026, 11, 20, 14, tzinfo=UTC)
 HOOK = {"http": {"url": "https://acme.example/hook"}}
 GOOD: dict[str, Any] = {"key": "hello", "when": {"now": True}, "target": HOOK}
+EARLIER = "2026-11-20T13:00:00Z"
+LATER = "2026-11-20T15:00:00Z"
+BACKFILL = {"key": "a", "request_id": "r", "from": EARLIER, "to": EARLIER}
 DEEP = b"[" * 500 + b"]" * 500
 EXCHANGE = "target.amqp.exchange"
 URL = "target.http.url"
@@ -41,6 +45,10 @@ def posted(body: Any) -> bytes:
 
 def cron(expression: str, **fields: Any) -> bytes:
     return put(when={"cron": expression, **fields})
+
+
+def any_of(*rules: Any, **fields: Any) -> bytes:
+    return put(when={"any_of": rules, **fields})
 
 
 def without(field: str) -> bytes:
@@ -98,6 +106,14 @@ BAD_PUTS = [
     (cron("0 0 30 2 *"), "invalid_cron", "when.cron", "never"),
     (cron("0 0 * * *", start="2026-12-02", end="2026-12-01"), "invalid_bounds", "when.end", "lies"),
     (cron("0 0 * * *", end="9999-12-31"), "invalid_instant", "when.end", "2200"),
+    (any_of({"cron": "0 9 * * *"}, {"cron": "75 9 * * *"}), "invalid_cron",
+     "when.any_of[1].cron", "75"),
+    (any_of({"every": "1h", "timezone": "Mars"}), "unknown_timezone",
+     "when.any_of[0].timezone", "Mars"),
+    (any_of({"at": "2026-11-20T12:00:00Z"}), "too_late", "when.any_of[0].at", "past"),
+    (any_of({"now": True}, start="2026-12-02", end="2026-12-01"), "invalid_bounds",
+     "when.end", "start"),
+    (put(effective_at="2026-11-20T14:00:00Z"), "not_in_future", "effective_at", "future"),
     # target
     (put(target={}), "invalid_target", "target", "exactly one"),
     (put(target={"ftp": {}}), "invalid_target", "target", "found ftp"),
@@ -150,6 +166,34 @@ BAD_COMMANDS = [
     ("acme.schedule.cancel", {"id": "daily"}, "invalid", "id"),
     ("acme.schedule.resume", {"key": "a", "until": "1h"}, "unknown_field", "until"),
     ("acme.schedule.trigger", {"key": "a"}, "missing_request_id", "request_id"),
+    ("acme.schedule.backfill", {"key": "a", "from": EARLIER, "to": EARLIER},
+     "missing_request_id", "request_id"),
+    ("acme.schedule.backfill", {**BACKFILL, "to": "2026-11-20T12:59:00Z"}, "invalid_bounds", "to"),
+    ("acme.schedule.backfill", {**BACKFILL, "to": LATER}, "not_in_past", "to"),
+    ("acme.schedule.backfill", {**BACKFILL, "from": "2026-10-20T14:00:00Z"}, "too_late", "from"),
+    ("acme.schedule.backfill", {**BACKFILL, "max": 1001}, "invalid", "max"),
+    ("acme.schedule.skip", {"key": "a"}, "missing_field", "at"),
+    ("acme.schedule.pause", {"key": "a", "until": EARLIER}, "not_in_future", "until"),
+    ("acme.schedule.pause", {"select": {"tag": "x"}}, "missing_request_id", "request_id"),
+    ("acme.schedule.pause", {"select": {}, "request_id": "r"}, "invalid_selector", "select"),
+    ("acme.schedule.pause", {"select": {"state": "asleep"}, "request_id": "r"},
+     "invalid_state", "select.state"),
+    ("acme.schedule.cancel", {"receipt": "r-1", "request_id": "r"}, "invalid_reference", "receipt"),
+    ("acme.schedule.patch", {"key": "a"}, "missing_field", "set"),
+    ("acme.schedule.patch", {"key": "a", "set": {}}, "empty_patch", "set"),
+    ("acme.schedule.patch", {"key": "a", "set": {"colour": 1}}, "unknown_field", "set.colour"),
+    ("acme.schedule.patch", {"key": "a", "set": {"key": "b"}}, "immutable_field", "set.key"),
+    ("acme.schedule.patch", {"key": "a", "set": {"target": None}}, "missing_field", "set.target"),
+    ("acme.schedule.patch", {"key": "a", "set": {"retry": {"max_attempts": 0}}},
+     "invalid", "set.retry.max_attempts"),
+    ("acme.schedule.patch", {"key": "a", "set": {"when": {"cron": "75 * * * *"}}},
+     "invalid_cron", "set.when.cron"),
+    ("acme.schedule.patch", {"key": "a", "set": {"target": {"http": {"url": "http://10.0.0.7"}}}},
+     "private_address", "set.target.http.url"),
+    ("acme.schedule.patch", {"key": "a", "set": {"owner": "b"}, "effective_at": EARLIER},
+     "not_in_future", "effective_at"),
+    ("acme.run.resolve", {"run_id": "that one", "as": "retry"}, "invalid_run_id", "run_id"),
+    ("acme.run.resolve", {"run_id": "x", "as": "lost"}, "invalid", "as"),
     ("acme.run.cancel", {"run_id": "the one of today"}, "invalid_run_id", "run_id"),
     ("acme.dlq.replay", {"ids": []}, "invalid", "ids"),
     ("acme.dlq.drop", {"ids": ["first"]}, "invalid", "ids[0]"),
@@ -208,6 +252,6 @@ def test_what_is_only_just_right_is_accepted(body: bytes) -> None:
 def test_a_private_address_is_accepted_where_the_operator_allows_its_network() -> None:
     submission = Submission("acme.schedule.put", put(target={"http": {"url": "http://10.1.2.3/"}}))
 
-    found = check(submission, accepted_at=NOW, networks=[ip_network("10.1.0.0/16")])
+    found = check(submission, accepted_at=NOW, rules=Rules(networks=[ip_network("10.1.0.0/16")]))
 
     assert found.rejections == ()

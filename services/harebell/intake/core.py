@@ -4,7 +4,6 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from datetime import datetime
 from typing import Final
-from uuid import UUID
 
 import orjson
 from pydantic import TypeAdapter, ValidationError
@@ -12,28 +11,19 @@ from pydantic import TypeAdapter, ValidationError
 from harebell.contract.answers import Fault, Refusal, refusal
 from harebell.contract.changes import Change, ChangeItem
 from harebell.contract.codec import decode
-from harebell.contract.commands import (
-    COMMANDS,
-    MAX_BODY,
-    MAX_ITEM,
-    MAX_ITEMS,
-    Addressed,
-    RunCancel,
-    ScheduleCommand,
-    SchedulePut,
-    ScheduleTrigger,
-)
+from harebell.contract.commands import COMMANDS, MAX_BODY, MAX_ITEM, MAX_ITEMS, Addressed
 from harebell.contract.errors import Malformed, NotAllowed, Rejected
-from harebell.contract.identity import RunKey, schedule_id, schedule_id_of_request
 from harebell.contract.message import parse, shown
 from harebell.contract.names import split_key
 from harebell.contract.scalars import Json, Tenant
-from harebell.intake.definition import check_definition
-from harebell.kernel.addresses import Network
+from harebell.intake.commands import Rules, check_command, completed
+from harebell.intake.naming import Origin, request_id_of, schedule_id_of
 
 NOT_JSON: Final = "not_json"
 NOBODY: Final = "_unknown"  # whose routing key names no tenant; none can be called that
 MAX_KEY_TOLD: Final = 256  # characters of a refused item's key that others are told
+
+NO_RULES: Final = Rules()
 
 _TENANT: Final[TypeAdapter[str]] = TypeAdapter(Tenant)
 
@@ -87,20 +77,17 @@ class _Envelope:
     message_id: str | None
     single: bool
     accepted_at: datetime
-    networks: Sequence[Network]
+    rules: Rules
 
 
-def check(
-    submission: Submission, *, accepted_at: datetime, networks: Sequence[Network] = ()
-) -> Checked:
-    """`networks`: private addresses that HTTP targets may have."""
+def check(submission: Submission, *, accepted_at: datetime, rules: Rules = NO_RULES) -> Checked:
     tenant, verb = routed(submission.routing_key)
     single, values = True, [None]
     try:
         model = _model(tenant, verb)
         message_id = _message_id(submission.message_id)
         single, values = _values(submission.body)
-        envelope = _Envelope(tenant, model, message_id, single, accepted_at, networks)
+        envelope = _Envelope(tenant, model, message_id, single, accepted_at, rules)
         items = [_item(value, index, envelope) for index, value in enumerate(values)]
     except Rejected as error:
         items = [ChangeItem(index=0, refusal=refusal(error))]
@@ -164,16 +151,15 @@ def _values(body: bytes) -> tuple[bool, list[Json]]:
 
 
 def _item(value: Json, index: int, envelope: _Envelope) -> ChangeItem:
+    place = None if envelope.single else index
+    origin = Origin(envelope.tenant, envelope.message_id, place)
     try:
-        command = _command(value, envelope)
-        request_id = _request_id(command, envelope)
-        schedule = _schedule_id(command, request_id, index, envelope)
-        if isinstance(command, SchedulePut) and schedule is not None:
-            check_definition(
-                command, schedule, accepted_at=envelope.accepted_at, networks=envelope.networks
-            )
+        command = completed(_command(value, envelope), envelope.tenant, envelope.rules)
+        request_id = request_id_of(command, origin)
+        schedule = schedule_id_of(command, request_id, origin)
+        check_command(command, schedule, envelope.rules, accepted_at=envelope.accepted_at)
     except Rejected as error:
-        within = "" if envelope.single else f"[{index}]"
+        within = "" if place is None else f"[{place}]"
         return ChangeItem(index=index, refusal=refusal(error, within=within))
     body = command.model_dump(mode="json", by_alias=True, exclude_none=True)
     return ChangeItem(index=index, request_id=request_id, schedule_id=schedule, body=body)
@@ -189,33 +175,6 @@ def _command(value: Json, envelope: _Envelope) -> Addressed:
         reason = f"the routing key says {envelope.tenant}"
         raise NotAllowed(reason, field="tenant", code="foreign_tenant")
     return command
-
-
-def _request_id(command: Addressed, envelope: _Envelope) -> str | None:
-    """What makes a retry recognisable; required where a repeat would be another run."""
-    request_id = command.request_id or envelope.message_id
-    is_keyless = isinstance(command, SchedulePut) and command.key is None
-    if request_id is None and (is_keyless or isinstance(command, ScheduleTrigger)):
-        reason = "give a request_id, or the message a message_id, so that a retry is recognised"
-        raise Malformed(reason, field="request_id", code="missing_request_id")
-    return request_id
-
-
-def _schedule_id(
-    command: Addressed, request_id: str | None, index: int, envelope: _Envelope
-) -> UUID | None:
-    match command:
-        case SchedulePut(key=str(key)) | ScheduleCommand(key=str(key)):
-            return schedule_id(envelope.tenant, key)
-        case SchedulePut() if request_id is not None:
-            place = None if envelope.single else index
-            return schedule_id_of_request(envelope.tenant, request_id, place)
-        case ScheduleCommand(id=UUID() as given):
-            return given  # whether it is this tenant's is for its owner to say
-        case RunCancel(run_id=run):
-            return RunKey.parse(run).schedule_id
-        case _:
-            return None
 
 
 def _rejections(items: Sequence[ChangeItem], values: Sequence[Json]) -> tuple[Rejection, ...]:

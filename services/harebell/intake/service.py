@@ -13,6 +13,7 @@ from harebell.contract.commands import COMMANDS
 from harebell.contract.errors import Rejected
 from harebell.contract.message import Message
 from harebell.intake.answers import find
+from harebell.intake.commands import Rules
 from harebell.intake.core import (
     NOT_JSON,
     Checked,
@@ -25,7 +26,6 @@ from harebell.intake.outbox import change_message, name_of, refusals_message, re
 from harebell.intake.queries import read
 from harebell.intake.store import Store
 from harebell.kernel import metrics
-from harebell.kernel.addresses import Network
 from harebell.kernel.amqp.consume import DONE, DeadLetter, Delivery, Outcome
 from harebell.kernel.amqp.events import tell
 from harebell.kernel.amqp.publish import Publisher
@@ -47,7 +47,8 @@ log = structlog.get_logger()
 async def serve(settings: IntakeSettings, stop: asyncio.Event) -> None:
     engine = open_engine(settings.database_url.get_secret_value(), name=settings.name)
     async with open_parts(settings, "intake", stop) as parts:
-        door = Commands(parts.publisher, parts.clock, settings.allowed_networks)
+        rules = Rules(settings.allowed_networks, settings.default_when)
+        door = Commands(parts.publisher, parts.clock, rules)
         desk = Queries(parts.publisher, parts.clock, Store(engine))
         commands = Consumer(
             INTAKE.name,
@@ -76,10 +77,10 @@ async def serve(settings: IntakeSettings, stop: asyncio.Event) -> None:
 class Commands:
     """Handles `harebell.intake`: whatever comes is passed on or refused, in its order."""
 
-    def __init__(self, publisher: Publisher, clock: Clock, networks: Sequence[Network]) -> None:
+    def __init__(self, publisher: Publisher, clock: Clock, rules: Rules) -> None:
         self._publisher = publisher
         self._clock = clock
-        self._networks = networks
+        self._rules = rules
         self._accepted_at: datetime | None = None
 
     async def handle(self, deliveries: Sequence[Delivery]) -> Sequence[Outcome]:
@@ -88,7 +89,7 @@ class Commands:
         messages: list[tuple[str, Checked]] = []
         for delivery in deliveries:
             submission = _submission(delivery)
-            checked = check(submission, accepted_at=accepted_at, networks=self._networks)
+            checked = check(submission, accepted_at=accepted_at, rules=self._rules)
             messages.append((name_of(submission), checked))
             await asyncio.sleep(0)  # five hundred items take a while: others have their turn
         await self._publisher.publish_all(

@@ -1,12 +1,14 @@
 """The model of the ledger: states of a run, who may move it where, and why. SQL is held to it."""
 
 from dataclasses import dataclass
-from datetime import datetime
+from datetime import datetime, timedelta
 from enum import StrEnum
 from typing import Final
 
 from harebell.contract.identity import RunKey
 from harebell.kernel.retry import Dead, Decision, Expired, Retry
+
+RETENTION: Final = timedelta(days=30)  # no run is older
 
 
 class RunState(StrEnum):
@@ -15,6 +17,7 @@ class RunState(StrEnum):
     RETRYING = "retrying"
     SUCCEEDED = "succeeded"
     DEAD = "dead"
+    HELD = "held"  # started, never heard of again: a person must say what became of it
     CANCELLED = "cancelled"
     EXPIRED = "expired"
     SKIPPED = "skipped"
@@ -23,6 +26,7 @@ class RunState(StrEnum):
 class ScheduleState(StrEnum):
     ACTIVE = "active"
     PAUSED = "paused"
+    HELD = "held"  # until a held run is resolved
     COMPLETED = "completed"
     CANCELLED = "cancelled"
     PARKED = "parked"
@@ -76,10 +80,19 @@ TRANSITIONS: Final[dict[tuple[RunState, RunState], frozenset[Actor]]] = {
     (_S.CANCELLED, _S.STAGED): frozenset({Actor.TICKER}),  # owed again, never attempted
     (_S.CANCELLED, _S.SKIPPED): frozenset({Actor.TICKER}),  # owed again, and then not made up for
     (_S.DEAD, _S.STAGED): frozenset({Actor.DESK}),  # a replay: a new series
+    **{
+        (_S.HELD, to): frozenset({Actor.TICKER})  # resolved by a person
+        for to in (_S.STAGED, _S.SUCCEEDED, _S.SKIPPED)
+    },
 }
 
 # One instant of one schedule is one run, whatever the version: these may be owed again.
 REVIVABLE: Final = frozenset({Reason.SUPERSEDED, Reason.PAUSED})
+
+
+def withdrawn_as(reason: Reason) -> RunState:
+    """The state of a row that is withdrawn before it began."""
+    return RunState.SKIPPED if reason is Reason.REQUESTED else RunState.CANCELLED
 
 
 def may(actor: Actor, before: RunState, after: RunState) -> bool:
@@ -107,6 +120,7 @@ class Owed:
     due_at: datetime
     expires_at: datetime | None
     origin: str | None = None
+    override: str | None = None  # JSON: what its work does otherwise
 
 
 @dataclass(frozen=True, slots=True)

@@ -17,6 +17,7 @@ from pydantic_settings import (
 from harebell.contract.errors import Malformed
 from harebell.contract.scalars import Duration, PoolName
 from harebell.contract.schedule import DEFAULT_POOL
+from harebell.kernel.defaults import DefaultWhen
 
 PREFIX: Final = "HAREBELL_"
 FILE_SUFFIX: Final = "_FILE"  # HAREBELL_AMQP_URL_FILE names a file that holds the value
@@ -103,7 +104,8 @@ class TargetSettings(ServiceSettings):
 
 
 class IntakeSettings(TargetSettings):
-    pass
+    # of schedules without `when`: {"every": "1h"}, or by tenant {"acme": {"cron": "0 * * * *"}}
+    default_when: Annotated[DefaultWhen, BeforeValidator(DefaultWhen.parse)] = DefaultWhen()
 
 
 class TickerSettings(ServiceSettings):

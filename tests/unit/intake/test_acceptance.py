@@ -8,9 +8,12 @@ import orjson
 import pytest
 
 from harebell.contract.changes import Change
+from harebell.contract.codec import encode
 from harebell.contract.commands import SchedulePut
 from harebell.contract.identity import RunKey, schedule_id, schedule_id_of_request
+from harebell.intake.commands import Rules
 from harebell.intake.core import NOBODY, Submission, check
+from harebell.kernel.defaults import DefaultWhen
 
 NOW = datetime(2026, 11, 20, 14, tzinfo=UTC)
 ID = UUID("5f0c1a52-7d4f-5c1b-9d80-0d3c1c3f7a11")
@@ -57,6 +60,12 @@ def test_items_of_an_array_are_named_apart() -> None:
         ("schedule.pause", {"key": "hello"}, schedule_id("acme", "hello")),
         ("schedule.resume", {"id": str(ID)}, ID),
         ("run.cancel", {"run_id": str(RunKey(NOW, ID))}, ID),
+        ("run.resolve", {"run_id": str(RunKey(NOW, ID)), "as": "retry"}, ID),
+        (
+            "schedule.skip",
+            {"key": "hello", "at": "2026-11-21T14:00:00Z"},
+            schedule_id("acme", "hello"),
+        ),
         ("dlq.drop", {"ids": [str(ID)]}, None),
     ],
 )
@@ -115,3 +124,63 @@ def test_the_events_of_refusals_know_the_key_where_there_was_one() -> None:
     checked = check(Submission("acme.schedule.put", body), accepted_at=NOW)
 
     assert [rejection.key for rejection in checked.rejections] == ["a", None, None, None]
+
+
+def test_a_schedule_without_a_timing_gets_its_tenants_default() -> None:
+    """S09."""
+    keyed = {"key": "hello", "target": KEYLESS["target"]}
+    rules = Rules(default_when=DefaultWhen.parse('{"acme": {"every": "1h"}}'))
+
+    found = {
+        tenant: check(
+            Submission(f"{tenant}.schedule.put", orjson.dumps(keyed)), accepted_at=NOW, rules=rules
+        )
+        for tenant in ("acme", "globex")
+    }
+
+    whens = {tenant: each.change.items[0].body["when"]["every"] for tenant, each in found.items()}
+    assert whens == {"acme": "1h", "globex": "5m"}
+
+
+@pytest.mark.parametrize(
+    ("verb", "body"),
+    [
+        ("schedule.pause", {"select": {"tag": "reports"}}),
+        ("schedule.cancel", {"select": {"owner": "team-sales", "state": "paused"}}),
+        ("schedule.resume", {"receipt": "r-1"}),
+    ],
+)
+def test_a_command_to_many_names_none_and_is_called_by_its_request(
+    verb: str, body: dict[str, Any]
+) -> None:
+    item = accepted(body, f"acme.{verb}", message_id="m-1").items[0]
+
+    assert (item.schedule_id, item.request_id) == (None, "m-1")
+
+
+def test_in_an_array_each_command_to_many_has_a_request_of_its_own() -> None:
+    body = [{"select": {"tag": "a"}}, {"select": {"tag": "b"}, "request_id": "r-2"}]
+    submission = Submission("acme.schedule.pause", orjson.dumps(body), message_id="m-1")
+
+    checked = check(submission, accepted_at=NOW)
+
+    assert [each.refusal.error.field for each in checked.rejections] == ["[0].request_id"]
+    assert checked.change.items[1].request_id == "r-2"
+
+
+@pytest.mark.parametrize(
+    "patch",
+    [
+        {"owner": None},
+        {"retry": {"backoff": None, "max_attempts": 3}},
+        {"when": {"jitter": "30s"}},
+        {"when": {"cron": "0 9 * * *", "every": None}},
+        {"target": {"http": {"headers": {"X-Region": "eu"}, "json": None}}},
+    ],
+)
+def test_a_part_of_a_definition_is_taken_as_it_was_sent(patch: dict[str, Any]) -> None:
+    change = accepted({"key": "hello", "set": patch}, "acme.schedule.patch")
+
+    received = Change.model_validate_json(encode(change))
+
+    assert received.items[0].body["set"] == patch

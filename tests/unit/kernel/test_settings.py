@@ -9,6 +9,7 @@ from harebell.contract.errors import Malformed
 from harebell.kernel.settings import (
     DispatcherSettings,
     ExecutorSettings,
+    IntakeSettings,
     ServiceSettings,
     TickerSettings,
 )
@@ -54,6 +55,8 @@ def test_a_variable_that_is_no_setting_stops_the_start_with_its_name(variable: s
         (TickerSettings, "HAREBELL_HTTP_PORT", "65536"),
         (TickerSettings, "HAREBELL_TOPOLOGY", "guess"),
         (DispatcherSettings, "HAREBELL_BUNDLE_MAX", "201"),
+        (IntakeSettings, "HAREBELL_DEFAULT_WHEN", "every hour"),
+        (IntakeSettings, "HAREBELL_DEFAULT_WHEN", '{"acme": {"cron": "75 * * * *"}}'),
         (ExecutorSettings, "HAREBELL_POOL", "Big Pool"),
         (ExecutorSettings, "HAREBELL_ALLOWED_NETWORKS", "10.0.0.0/8,everything"),
         (ExecutorSettings, "HAREBELL_ALLOWED_NETWORKS", "10.1.2.3/16"),

@@ -2,7 +2,9 @@
 
 from typing import Final
 
-DAYS_BACK: Final = 30  # the retention limit: no run is older
+from harebell.kernel.ledger import RETENTION
+
+DAYS_BACK: Final = RETENTION.days
 DAYS_AHEAD: Final = 8
 ENSURE: Final = (
     f"SELECT harebell_ensure_partitions(current_date - {DAYS_BACK}, current_date + {DAYS_AHEAD})"

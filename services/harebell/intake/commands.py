@@ -1,0 +1,85 @@
+"""What a command must hold beyond its shape, as far as that can be known at the door."""
+
+from collections.abc import Sequence
+from dataclasses import dataclass, field
+from datetime import datetime
+from uuid import UUID
+
+from harebell.contract.commands import (
+    Addressed,
+    ScheduleBackfill,
+    SchedulePatch,
+    SchedulePause,
+    SchedulePut,
+    ScheduleResume,
+    SelectingCommand,
+)
+from harebell.contract.errors import Malformed
+from harebell.contract.message import shown
+from harebell.contract.scalars import duration_text, instant_text
+from harebell.intake.definition import check_definition
+from harebell.intake.patch import check_patch
+from harebell.kernel.addresses import Network
+from harebell.kernel.defaults import DefaultWhen
+from harebell.kernel.ledger import RETENTION, ScheduleState
+
+
+@dataclass(frozen=True, slots=True)
+class Rules:
+    """What the operator of this door allows and fills in."""
+
+    networks: Sequence[Network] = ()  # private addresses that HTTP targets may have
+    default_when: DefaultWhen = field(default_factory=DefaultWhen)
+
+
+def completed(command: Addressed, tenant: str, rules: Rules) -> Addressed:
+    """With what its tenant need not say."""
+    if isinstance(command, SchedulePut) and command.when is None:
+        return command.model_copy(update={"when": rules.default_when.of(tenant)})
+    return command
+
+
+def check_command(
+    command: Addressed, schedule_id: UUID | None, rules: Rules, *, accepted_at: datetime
+) -> None:
+    """Raises `Rejected` with the field."""
+    networks = rules.networks
+    if isinstance(command, SchedulePut):
+        check_definition(command, schedule_id, accepted_at=accepted_at, networks=networks)
+        _check_ahead(command.effective_at, accepted_at, "effective_at")
+    if isinstance(command, SchedulePatch):
+        check_patch(command.set_, schedule_id, accepted_at=accepted_at, networks=networks)
+        _check_ahead(command.effective_at, accepted_at, "effective_at")
+    if isinstance(command, SchedulePause):
+        _check_ahead(command.until, accepted_at, "until")
+    if isinstance(command, ScheduleBackfill):
+        _check_backfill(command, accepted_at)
+    if isinstance(command, SelectingCommand):
+        _check_selection(command)
+
+
+def _check_ahead(moment: datetime | None, accepted_at: datetime, field: str) -> None:
+    if moment is not None and moment <= accepted_at:
+        reason = f"must lie in the future; now it is {instant_text(accepted_at)}"
+        raise Malformed(reason, field=field, code="not_in_future")
+
+
+def _check_backfill(command: ScheduleBackfill, accepted_at: datetime) -> None:
+    if command.from_ > command.to:
+        raise Malformed("lies before from", field="to", code="invalid_bounds")
+    if accepted_at - command.from_ > RETENTION:
+        reason = f"is over {duration_text(RETENTION)} past, which is as far as the record goes"
+        raise Malformed(reason, field="from", code="too_late")
+    if command.to > accepted_at:
+        reason = f"lies ahead, where the timetable rules; now it is {instant_text(accepted_at)}"
+        raise Malformed(reason, field="to", code="not_in_past")
+
+
+def _check_selection(command: SelectingCommand) -> None:
+    if command.receipt is not None and not isinstance(command, ScheduleResume):
+        reason = "is what schedule.resume takes, to undo a pause"
+        raise Malformed(reason, field="receipt", code="invalid_reference")
+    state = command.select and command.select.state
+    if state is not None and state not in set(ScheduleState):
+        reason = f"must be one of {', '.join(ScheduleState)}; got {shown(state)}"
+        raise Malformed(reason, field="select.state", code="invalid_state")

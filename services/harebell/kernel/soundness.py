@@ -1,0 +1,64 @@
+"""Whether a rule of `when` makes sense beyond its shape: known zones, real expressions, bounds."""
+
+from collections.abc import Iterator
+from contextlib import contextmanager
+from datetime import datetime, timedelta
+from typing import Final
+from uuid import UUID
+
+from harebell.contract.errors import Malformed, Rejected
+from harebell.contract.scalars import duration_text, instant_text
+from harebell.contract.when import AnyOf, At, CronRule, Recurring, Rule
+from harebell.kernel.cron import Cron
+from harebell.kernel.cron.zones import load_zone
+from harebell.kernel.occurrences import bounds
+
+MAX_PAST: Final = timedelta(hours=1)  # that `at` may lie before acceptance: slow senders, clocks
+
+
+def check_when(when: Rule, schedule_id: UUID | None, *, now: datetime, field: str = "when") -> None:
+    """Raises `Rejected` that names where in `field`, which is where the rule was written."""
+    if isinstance(when, At):
+        _check_past(when, now, field)
+    if isinstance(when, Recurring):
+        _check_recurring(when, field)
+    if isinstance(when, CronRule):
+        _check_cron(when, schedule_id, field)
+    if isinstance(when, AnyOf):
+        for place, rule in enumerate(when.any_of):
+            check_when(rule, schedule_id, now=now, field=f"{field}.any_of[{place}]")
+
+
+@contextmanager
+def about(field: str) -> Iterator[None]:
+    """Names the field in what is raised: a rule knows its text, not where it was written."""
+    try:
+        yield
+    except Rejected as error:
+        error.field = field
+        raise
+
+
+def _check_past(rule: At, now: datetime, field: str) -> None:
+    if now - rule.at > MAX_PAST:
+        reason = f"is over {duration_text(MAX_PAST)} past; now it is {instant_text(now)}"
+        raise Malformed(reason, field=f"{field}.at", code="too_late")
+
+
+def _check_recurring(rule: Recurring, field: str) -> None:
+    with about(f"{field}.timezone"):
+        load_zone(rule.timezone)
+    start, end = bounds(rule)
+    if start is not None and end is not None and start > end:
+        raise Malformed("lies before start", field=f"{field}.end", code="invalid_bounds")
+
+
+def _check_cron(rule: CronRule, schedule_id: UUID | None, field: str) -> None:
+    with about(f"{field}.cron"):
+        Cron.parse(
+            rule.cron,
+            rule.timezone,
+            hash_id=schedule_id,
+            dst_gap=rule.dst_gap,
+            dst_overlap=rule.dst_overlap,
+        )
