@@ -8,14 +8,8 @@ from uuid import UUID
 from tests.tickets import NINE
 
 from harebell.contract.schedule import Definition
-from harebell.kernel.occurrences import (
-    Planned,
-    Skipped,
-    Timetable,
-    first_cursor,
-    plan,
-    timetable,
-)
+from harebell.kernel.occurrences import Planned, Skipped, plan
+from harebell.kernel.timetable import Timetable, first_cursor, timetable
 
 ID: Final = UUID("0d9a6a53-64a2-5a5c-8f0e-3c1d1f7a5b21")
 HORIZON: Final = timedelta(seconds=84)

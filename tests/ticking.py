@@ -11,7 +11,7 @@ from harebell.contract.commands import SCHEDULE_COMMANDS, RunCancel
 from harebell.contract.identity import RunKey
 from harebell.kernel.ledger import OPEN, REVIVABLE, Owed, Reason, RunState
 from harebell.ticker import planning
-from harebell.ticker.book import Book, Entry, OpenRun
+from harebell.ticker.book import Book, Ended, Entry, OpenRun
 from harebell.ticker.core import Answer, Asked, apply
 
 TENANT = "default"
@@ -80,7 +80,7 @@ class Ticking:
         book = Book(entries={ID: self.entry})
         for key, row in self.rows.items():
             if not row.is_open:
-                book.taken.add(key)
+                book.ended[key] = Ended(row.state, self.now)
             elif key.scheduled_for in self.entry.open_runs:
                 book.runs[key] = self._open_run(key, row)
         return book
@@ -102,9 +102,9 @@ class Ticking:
             row = self.rows[key]
             assert row.state is RunState.STAGED
             self.rows[key] = replace(row, version=version.number, seq=row.seq + 1)
-        for version, instant, _ in book.untriggered:
-            self.skipped[planning.triggered(version, instant).owed.key.scheduled_for] = 1
-        beside = [planning.triggered(version, instant).owed for version, instant in book.triggered]
+        for extra, _ in book.dropped:
+            self.skipped[extra.instant] = 1
+        beside = [planning.extra_owed(extra) for extra in book.extras]
         assert len(self.stage(beside, counts=False)) == len(beside)
         for id_ in book.touched:
             self._advance(planning.advance_if_due(book.entries[id_], self.now, self.horizon))

@@ -11,7 +11,8 @@ from tests.tickets import NINE, after
 
 from harebell.contract.scalars import duration_text, instant_text
 from harebell.contract.schedule import Definition
-from harebell.kernel.occurrences import MISSED_AFTER, preview
+from harebell.kernel.occurrences import MISSED_AFTER
+from harebell.kernel.timetable import preview
 
 SPAN = 1800.0  # seconds that are looked at
 LONGEST_GAP = 120.0  # seconds between looks, so that nothing is found missed

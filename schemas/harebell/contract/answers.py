@@ -33,15 +33,30 @@ class ScheduleAnswer(Message):
     id: UUID
     key: str | None = None
     version: int
-    status: str  # created, updated, unchanged, paused, resumed, cancelled, triggered
+    # created, updated, unchanged, pending, paused, resumed, cancelled, triggered, skipped,
+    # backfilled, previewed
+    status: str
     state: str
     next_at: list[Instant] = []
     in_flight: list[str] = []
     run_id: str | None = None
+    runs: list[str] | None = None  # of a backfill
+    pending_version: int | None = None  # takes effect at `effective_at`
+    effective_at: Instant | None = None
+
+
+class SelectionAnswer(Message):
+    """Of a command to many: `receipt` names the ones that it changed, for `schedule.resume`."""
+
+    ok: Literal[True] = True
+    receipt: str
+    changed: list[UUID]
+    refused: dict[str, str] = {}
+    in_flight: list[str] = []
 
 
 class RunAnswer(Message):
-    """`status`: cancelled, or in_flight when it had already been claimed."""
+    """`status`: cancelled, in_flight when it had already been claimed, or resolved."""
 
     ok: Literal[True] = True
     run_id: str

@@ -56,12 +56,12 @@ FACTS: Final[dict[str, type[Message]]] = {
         f"schedule.{what}": ScheduleFact
         for what in (
             *("created", "updated", "paused", "resumed", "cancelled", "completed"),
-            *("triggered", "rejected", "parked"),
+            *("triggered", "rejected", "parked", "held", "pending", "skipped", "backfilled"),
         )
     },
     **{
         f"run.{what}": RunFact
-        for what in ("succeeded", "retrying", "dead", "cancelled", "expired", "skipped")
+        for what in (*("succeeded", "retrying", "dead", "held", "cancelled", "expired", "skipped"),)
     },
 }
 

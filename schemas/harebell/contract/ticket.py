@@ -1,7 +1,7 @@
 """The ticket: one run on its way to an executor, complete in itself."""
 
 from datetime import timedelta
-from typing import Any
+from typing import Any, Final
 from uuid import UUID
 
 from pydantic import Field, PositiveInt, TypeAdapter
@@ -9,10 +9,12 @@ from pydantic import Field, PositiveInt, TypeAdapter
 from harebell.contract.identity import RunId, RunKey
 from harebell.contract.message import Message
 from harebell.contract.names import Lane
-from harebell.contract.policy import OnUnknown, RecoveryClass, RetryPolicy
+from harebell.contract.policy import OnUnknown, Overlap, RecoveryClass, RetryPolicy
 from harebell.contract.scalars import AttemptTimeout, Instant
 from harebell.contract.schedule import Definition
 from harebell.contract.target import Target
+
+OVERLAP: Final = "overlap"  # in a run's override: in place of its version's
 
 
 class Work(Message):
@@ -25,6 +27,7 @@ class Work(Message):
     timeout: AttemptTimeout = timedelta(seconds=30)
     retry: RetryPolicy = RetryPolicy()
     on_unknown: OnUnknown = OnUnknown.RETRY
+    overlap: Overlap | None = None  # None: allow, so that most tickets say nothing of it
 
     @classmethod
     def of(cls, tenant: str, definition: Definition) -> "Work":
@@ -36,6 +39,7 @@ class Work(Message):
             timeout=definition.timeout,
             retry=definition.retry,
             on_unknown=definition.on_unknown,
+            overlap=None if definition.overlap is Overlap.ALLOW else definition.overlap,
         )
 
 
@@ -54,6 +58,16 @@ class Ticket(Message):
     priority: int
     override: dict[str, Any] | None = None
     work: Work
+
+    @property
+    def overlap(self) -> Overlap:
+        """The version's, unless this run was given one of its own."""
+        own = None if self.override is None else self.override.get(OVERLAP)
+        return (self.work.overlap or Overlap.ALLOW) if own is None else Overlap(own)
+
+    @property
+    def takes_turns(self) -> bool:
+        return self.overlap is not Overlap.ALLOW
 
     @property
     def run_key(self) -> RunKey:

@@ -33,6 +33,11 @@ REPLAYS: Final = Counter("harebell_replays_total", "Runs replayed.")
 LATENESS: Final = Histogram(
     "harebell_start_lateness_seconds", "Due instant to start.", ["lane"], buckets=_LATENESS
 )
+CHANGE_LATENCY: Final = Histogram(
+    "harebell_change_latency_seconds",
+    "Acceptance of a command to its effect.",
+    buckets=_LATENESS,
+)
 DURATION: Final = Histogram(
     "harebell_attempt_duration_seconds", "Of an attempt.", ["outcome"], buckets=_DURATION
 )

@@ -9,12 +9,13 @@ from pydantic import TypeAdapter
 from harebell.contract.answers import Refusal, refusal
 from harebell.contract.changes import Change, ChangeItem
 from harebell.contract.codec import encode, read
-from harebell.contract.commands import SCHEDULE_COMMANDS, RunCancel
+from harebell.contract.commands import SCHEDULE_COMMANDS, RunCancel, RunResolve
 from harebell.contract.errors import Malformed, Rejected
 from harebell.contract.identity import RunKey
 from harebell.contract.message import parse
 from harebell.kernel.amqp.consume import DONE, DeadLetter, Delivery, Outcome
 from harebell.ticker.core import Answer, Asked
+from harebell.ticker.core.selecting import is_selecting
 from harebell.ticker.store import CommandKey
 
 MAX_COMMANDS: Final = 500  # applied in one transaction
@@ -93,9 +94,9 @@ def _asked(change: Change, source: ChangeItem) -> Asked:
         raise Rejected(f"{change.verb!r} is not a schedule's", code="unknown_command")
     command = parse(model, source.body)
     schedule = source.schedule_id
-    if isinstance(command, RunCancel):
+    if isinstance(command, RunCancel | RunResolve):
         schedule = RunKey.parse(command.run_id).schedule_id
-    if schedule is None:
+    if schedule is None and not is_selecting(command):
         raise Malformed("is missing from the change", field="schedule_id")
     return Asked(change.tenant, command, schedule, change.accepted_at, change.actor)
 

@@ -2,14 +2,18 @@
 
 from dataclasses import dataclass, field, replace
 from datetime import datetime
+from enum import StrEnum
 from functools import cached_property
 from uuid import UUID
 
+from harebell.contract.commands import Resolution
 from harebell.contract.identity import RunKey
+from harebell.contract.policy import Overlap
+from harebell.contract.scalars import EARLIEST
 from harebell.contract.schedule import Definition
 from harebell.contract.ticket import Work
 from harebell.kernel.ledger import Reason, RunState, ScheduleState
-from harebell.kernel.occurrences import TICK, Timetable, timetable
+from harebell.kernel.timetable import TICK, Timetable, timetable
 
 
 @dataclass(frozen=True)
@@ -22,7 +26,9 @@ class Version:
     definition: Definition
     work: str  # JSON of `Work`, as its tickets carry it
     accepted_at: datetime
+    effective_at: datetime | None = None  # None: at once
     actor: str | None = None  # who made it
+    note: str | None = None
 
     @classmethod
     def of(
@@ -34,7 +40,12 @@ class Version:
     @cached_property
     def timetable(self) -> Timetable:
         """Raises what `occurrences.timetable` does."""
-        return timetable(self.definition, self.schedule_id, self.accepted_at)
+        return timetable(self.definition, self.schedule_id, self.since)
+
+    @property
+    def since(self) -> datetime:
+        """From when on it owes anything; relative times are reckoned from there."""
+        return self.effective_at or self.accepted_at
 
     def owes(self, instant: datetime) -> bool:
         """Whether the instant is one of its timetable's."""
@@ -53,10 +64,24 @@ class Entry:
     dispatched: int = 0
     open_runs: tuple[datetime, ...] = ()
     reason: str | None = None
+    awaiting: datetime | None = None  # the run whose end decides what comes next
+    failures: int = 0  # consecutive runs
+    paused_until: datetime | None = None
+    pending: Version | None = None  # takes effect later
+    skips: tuple[datetime, ...] = ()  # instants that a person took out
 
     @property
     def id(self) -> UUID:
         return self.version.schedule_id
+
+    def standing(self, at: datetime) -> ScheduleState:
+        """As users see it: completed is only what has no instant to come.
+
+        `state` is what is left to plan: completed as soon as the last run is handed over.
+        """
+        if self.state is ScheduleState.COMPLETED and any(run > at for run in self.open_runs):
+            return ScheduleState.ACTIVE
+        return self.state
 
 
 @dataclass(frozen=True, slots=True)
@@ -84,20 +109,58 @@ class OpenRun:
         return self.state is RunState.RUNNING and self.attempt == 1 and not self.started
 
 
+@dataclass(frozen=True, slots=True)
+class Ended:
+    """A row of the ledger that has ended, or is held."""
+
+    state: RunState
+    finished_at: datetime
+
+
+class Origin(StrEnum):
+    """Why a run exists that no timetable owes now."""
+
+    TRIGGER = "trigger"
+    BACKFILL = "backfill"
+
+
+@dataclass(frozen=True, slots=True)
+class Extra:
+    """A run beside the timetable. `overlap` is in place of its version's."""
+
+    version: Version
+    instant: datetime
+    origin: Origin
+    overlap: Overlap | None = None
+
+
+class Fate(StrEnum):
+    """What became of a version: what users asked for, and whether they got it."""
+
+    PENDING = "pending"
+    COMMENCED = "commenced"
+    SKIPPED = "skipped"  # another change came before it
+    REJECTED = "rejected"  # it could not be computed when its time came
+    MISSED = "missed"  # its time had passed when it was applied
+
+
 @dataclass(slots=True)
 class Book:
     """Loaded under locks, changed by `core`, written back whole."""
 
     entries: dict[UUID, Entry] = field(default_factory=dict)
     runs: dict[RunKey, OpenRun] = field(default_factory=dict)
-    new_versions: list[Version] = field(default_factory=list)
+    new_versions: list[tuple[Version, Fate]] = field(default_factory=list)
+    in_force: list[Version] = field(default_factory=list)  # what users are to see
     touched: set[UUID] = field(default_factory=set)
     cancelled: dict[RunKey, Reason] = field(default_factory=dict)
     renewed: dict[RunKey, Version] = field(default_factory=dict)  # take this version
     stopping: dict[RunKey, Reason | None] = field(default_factory=dict)  # None: go on after all
-    triggered: list[tuple[Version, datetime]] = field(default_factory=list)
-    untriggered: list[tuple[Version, datetime, Reason]] = field(default_factory=list)
-    taken: set[RunKey] = field(default_factory=set)  # instants whose runs have ended
+    extras: list[Extra] = field(default_factory=list)
+    dropped: list[tuple[Extra, Reason]] = field(default_factory=list)
+    ended: dict[RunKey, Ended] = field(default_factory=dict)  # rows that have ended
+    fates: dict[tuple[UUID, int], tuple[Fate, str | None]] = field(default_factory=dict)
+    resolved: dict[RunKey, Resolution] = field(default_factory=dict)
 
     def write(self, entry: Entry) -> Entry:
         self.entries[entry.id] = entry
@@ -118,13 +181,19 @@ class Book:
         self.renewed[run.key] = version
         self.runs[run.key] = replace(run, version=version.number)
 
-    def withdraw(self, entry: Entry, reason: Reason, *, begun: bool = False) -> Entry:
+    def withdraw(
+        self, entry: Entry, reason: Reason, *, begun: bool = False, since: datetime = EARLIEST
+    ) -> Entry:
         """Cancel what has not been attempted (`begun`: and what waits for a retry).
 
         The cursor goes back before the earliest of them, and of those that executors hold already
         and may yet drop, so that they can be owed again; what is dispatched is reckoned to there.
         """
-        open_runs = [run for run in self.open_of(entry) if not self._is_newer(run, entry)]
+        open_runs = [
+            run
+            for run in self.open_of(entry)
+            if run.key.scheduled_for >= since and not self._is_newer(run, entry)
+        ]
         withdrawn = [
             run
             for run in open_runs
@@ -132,12 +201,14 @@ class Book:
         ]
         for run in withdrawn:
             self.cancel(run, reason)
-        doubtful = [run for run in open_runs if run.may_be_dropped]
+        asked_to_stop = reason is not Reason.SUPERSEDED
+        doubtful = [run for run in open_runs if asked_to_stop and run.may_be_dropped]
         version, again = entry.version, (*withdrawn, *doubtful)
         owed = [run.key.scheduled_for for run in again if run.counts]
         back = [moment - TICK for moment in owed if version.owes(moment)]
         planned_to = min([entry.planned_to, *back])
-        undecided = [m for m in entry.open_runs if m > planned_to and version.owes(m)]
+        left_open = [m for m in entry.open_runs if planned_to < m <= entry.planned_to]
+        undecided = [moment for moment in left_open if version.owes(moment)]
         gone = {run.key.scheduled_for for run in withdrawn}
         return replace(
             entry,
@@ -152,11 +223,11 @@ class Book:
         return renewed is not None and renewed.number > entry.version.number
 
     def untrigger(self, entry: Entry, reason: Reason) -> Entry:
-        """Triggers of this very batch: no run of theirs has come to be, and none will."""
-        mine = [each for each in self.triggered if each[0].schedule_id == entry.id]
-        self.triggered = [each for each in self.triggered if each not in mine]
-        self.untriggered += [(version, instant, reason) for version, instant in mine]
-        gone = {instant for _, instant in mine}
+        """Extra runs of this very batch: no run of theirs has come to be, and none will."""
+        mine = [each for each in self.extras if each.version.schedule_id == entry.id]
+        self.extras = [each for each in self.extras if each not in mine]
+        self.dropped += [(extra, reason) for extra in mine]
+        gone = {extra.instant for extra in mine}
         left = tuple(moment for moment in entry.open_runs if moment not in gone)
         return replace(entry, open_runs=left)
 

@@ -1,15 +1,24 @@
 """Applying changes: many in one transaction, answered from the record after the commit."""
 
 import asyncio
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
-from datetime import timedelta
+from datetime import datetime, timedelta
+from itertools import chain
+from uuid import UUID
 
 import asyncpg
 import structlog
 
-from harebell.contract.commands import RunCancel
-from harebell.contract.errors import Rejected
+from harebell.contract.answers import SelectionAnswer
+from harebell.contract.commands import (
+    MAX_SELECTED,
+    RunCancel,
+    RunResolve,
+    ScheduleSkip,
+    SelectingCommand,
+)
+from harebell.contract.errors import Malformed, NotFound, Rejected
 from harebell.contract.identity import RunKey
 from harebell.contract.scalars import cut
 from harebell.kernel import failpoint, metrics
@@ -19,15 +28,14 @@ from harebell.kernel.amqp.publish import Publisher
 from harebell.kernel.amqp.replies import answer, answerable, reply
 from harebell.kernel.clock import Clock
 from harebell.kernel.db.engine import passing_faults
-from harebell.kernel.db.ledger import staging
-from harebell.kernel.db.tickets import tickets_for
-from harebell.kernel.routing import Routed
-from harebell.ticker import planning, store
+from harebell.ticker import store
 from harebell.ticker.batch import Batch, Item, batches, reply_body
 from harebell.ticker.book import Book
-from harebell.ticker.core import apply
-from harebell.ticker.staging import write_advances
+from harebell.ticker.core import Answer, Asked, apply
+from harebell.ticker.core.selecting import apply_to_all, is_selecting
+from harebell.ticker.saving import Saved, save_book
 from harebell.ticker.telling import announce
+from harebell.ticker.versions import Versions
 
 log = structlog.get_logger()
 
@@ -39,7 +47,7 @@ class Changes:
     pool: asyncpg.Pool
     publisher: Publisher
     clock: Clock
-    versions: store.Versions
+    versions: Versions
     horizon: timedelta
     wake: asyncio.Event
 
@@ -55,60 +63,77 @@ class Changes:
         items = batch.items
         with passing_faults():
             async with self.pool.acquire() as connection, connection.transaction():
-                book, tickets = await self._write(connection, items)
-                await self.publisher.publish_all(waiting(tickets, self.clock.now()))
+                book, saved = await self._write(connection, items)
+                await self.publisher.publish_all(waiting(saved.tickets, self.clock.now()))
                 await failpoint.reach("ticker.change_before_commit")
         await failpoint.reach("ticker.change_after_commit")
-        self.versions.keep(book.new_versions)
+        now = self.clock.now()
+        self.versions.keep(version for version, _ in book.new_versions)
         self.wake.set()
-        metrics.STAGED.inc(len(tickets))
-        log.info("changes applied", commands=len(items), staged=len(tickets))
+        metrics.STAGED.inc(len(saved.tickets))
+        for item in items:
+            late = now - item.change.accepted_at
+            metrics.CHANGE_LATENCY.observe(max(0.0, late.total_seconds()))
+        log.info("changes applied", commands=len(items), staged=len(saved.tickets))
         await self._answer(batch)
-        await announce(self.publisher, items, book, self.clock.now())
+        await announce(self.publisher, items, book, saved, now)
 
     async def _write(
         self, connection: asyncpg.Connection, items: Sequence[Item]
-    ) -> tuple[Book, list[Routed]]:
+    ) -> tuple[Book, Saved]:
         keys = [key for item in items if (key := item.key) is not None]
         answers = await store.answered(connection, keys)
         before = set(answers)
         fresh = [item for item in items if item.key not in before]
-        book = await self._load(connection, fresh)
+        selected = {id(item): await self._selected(connection, item) for item in fresh}
+        book = await self._load(connection, fresh, chain.from_iterable(selected.values()))
         for item in items:
-            _decide(book, item, answers)
-        tickets = await self._save(connection, book)
+            _decide(book, item, answers, selected.get(id(item), []))
+        now = self.clock.now()
+        saved = await save_book(connection, book, now, now + self.horizon)
         new = {key: text for key, text in answers.items() if key not in before}
         await store.record(connection, new)
-        return book, tickets
+        await self._keep_receipts(connection, fresh)
+        return book, saved
 
-    async def _load(self, connection: asyncpg.Connection, items: Sequence[Item]) -> Book:
+    async def _selected(self, connection: asyncpg.Connection, item: Item) -> list[UUID]:
+        """The schedules of a command to many; it is refused when there are too many."""
+        command = None if item.asked is None else item.asked.command
+        if item.asked is None or not isinstance(command, SelectingCommand):
+            return []
+        tenant = item.asked.tenant
+        found: list[UUID] | None = []
+        if command.receipt is not None:
+            found = await store.receipt(connection, tenant, command.receipt)
+            if found is None:
+                item.refuse(NotFound("there is no such receipt", field="receipt"))
+        elif command.select is not None:
+            found = await store.select(connection, tenant, command.select, MAX_SELECTED + 1)
+            if len(found) > MAX_SELECTED:
+                reason = f"matches more than {MAX_SELECTED} schedules"
+                item.refuse(Malformed(reason, field="select", code="too_many"))
+        return found or []
+
+    async def _keep_receipts(self, connection: asyncpg.Connection, items: Sequence[Item]) -> None:
+        for item in items:
+            told = item.told
+            if isinstance(told, SelectionAnswer) and told.changed:
+                tenant, verb = item.change.tenant, item.change.verb
+                await store.keep_receipt(connection, tenant, told.receipt, told.changed, verb)
+
+    async def _load(
+        self, connection: asyncpg.Connection, items: Sequence[Item], selected: Iterable[UUID]
+    ) -> Book:
+        """What the commands are about; the runs that they name, and may name by their time."""
         asked = [item.asked for item in items if item.asked is not None]
-        named = [RunKey(cut(each.accepted_at), each.schedule_id) for each in asked]
-        named += [
-            RunKey.parse(each.command.run_id)
+        schedules = [each.schedule_id for each in asked if each.schedule_id is not None]
+        named = [
+            RunKey(moment, each.schedule_id)
             for each in asked
-            if isinstance(each.command, RunCancel)
+            if each.schedule_id is not None
+            for moment in _moments(each)
         ]
-        schedules = [each.schedule_id for each in asked]
-        return await store.load_book(connection, self.versions, schedules, named)
-
-    async def _save(self, connection: asyncpg.Connection, book: Book) -> list[Routed]:
-        """The book, and with it what has come to be due within the horizon."""
-        now = self.clock.now()
-        until = now + self.horizon
-        await store.save_schedules(connection, book)
-        await staging.cancel(connection, book.cancelled)
-        await staging.request_stop(connection, book.stopping)
-        renewed = {key: planning.place_of(version) for key, version in book.renewed.items()}
-        await staging.renew(connection, renewed)
-        await staging.skip(connection, [planning.untriggered(*each) for each in book.untriggered])
-        touched = [book.entries[id_] for id_ in sorted(book.touched)]
-        advances = [planning.advance_if_due(entry, now, until) for entry in touched]
-        beside = [planning.triggered(version, instant) for version, instant in book.triggered]
-        standing, tickets = await write_advances(connection, advances, now, beside=beside)
-        await store.save_states(connection, standing)
-        again = await tickets_for(connection, sorted(renewed)) if renewed else []
-        return tickets + [Routed.of(ticket) for ticket in again]
+        return await store.load_book(connection, self.versions, [*schedules, *selected], named)
 
     async def _answer(self, batch: Batch) -> None:
         for change, items in batch.changes:
@@ -128,15 +153,36 @@ class Changes:
         await asyncio.gather(*(answer(self.publisher, each) for each in replies))
 
 
-def _decide(book: Book, item: Item, answers: dict[store.CommandKey, bytes]) -> None:
+def _moments(asked: Asked) -> list[datetime]:
+    match asked.command:
+        case RunCancel(run_id=run_id) | RunResolve(run_id=run_id):
+            return [RunKey.parse(run_id).scheduled_for]
+        case ScheduleSkip(at=at):
+            return [at]
+        case _:
+            return [cut(asked.accepted_at)]  # where a trigger's run would be
+
+
+def _decide(
+    book: Book, item: Item, answers: dict[store.CommandKey, bytes], selected: Sequence[UUID]
+) -> None:
     """A repeat gets the first one's answer and changes nothing."""
     if item.key is not None and item.key in answers:
         item.told, item.answer = None, answers[item.key]
         return
-    if item.asked is not None:
+    if item.asked is not None and item.told is None:
         try:
-            item.settle(apply(book, item.asked))
+            item.settle(_applied(book, item, item.asked, selected))
         except Rejected as error:
             item.refuse(error)
     if item.key is not None:
         answers[item.key] = item.answer
+
+
+def _applied(book: Book, item: Item, asked: Asked, selected: Sequence[UUID]) -> Answer:
+    if not is_selecting(asked.command):
+        return apply(book, asked)
+    receipt = item.source.request_id
+    if receipt is None:
+        raise Malformed("a command to many needs one", field="request_id", code="missing_field")
+    return apply_to_all(book, asked, selected, receipt)

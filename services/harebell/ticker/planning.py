@@ -1,38 +1,104 @@
 """From schedules to the ledger's rows and the tickets that announce them. Pure."""
 
 from collections.abc import Collection, Iterable, Mapping
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 from datetime import datetime, timedelta
 from typing import Final
+from uuid import UUID
 
 import orjson
 
 from harebell.contract.errors import Rejected
 from harebell.contract.identity import RunKey
 from harebell.contract.names import Lane, lane_of
+from harebell.contract.policy import OnUnknown
 from harebell.contract.scalars import instant_text
 from harebell.contract.when import Recurring
 from harebell.kernel.ledger import NotOwed, Owed, Place, Reason, ScheduleState
-from harebell.kernel.occurrences import Plan, Skipped, plan, planned
+from harebell.kernel.occurrences import MISSED_AFTER, Plan, Skipped, plan, planned
 from harebell.kernel.routing import Routed
-from harebell.ticker.book import Entry, Version
+from harebell.kernel.timetable import TICK, first_cursor, is_sequential
+from harebell.ticker.book import Entry, Extra, Fate, Origin, Version
+from harebell.ticker.core.halting import going_on
+
+COMPUTING: Final = (Rejected, ArithmeticError, ValueError)  # what a timetable may raise
 
 SETTLED_AFTER: Final = timedelta(seconds=60)  # then an open run is looked up: has it ended?
-TRIGGER: Final = "trigger"
 
 
 @dataclass(frozen=True, slots=True)
 class Advance:
     """A schedule whose planning went on; `entry` counts nothing of `owed` yet."""
 
+    before: Entry
     entry: Entry
-    owed: list[Owed]
-    not_owed: list[NotOwed]
+    owed: list[Owed] = field(default_factory=list)
+    not_owed: list[NotOwed] = field(default_factory=list)
+    versions: list[Version] = field(default_factory=list)  # that `owed` is of
+    fates: dict[tuple[UUID, int], tuple[Fate, str | None]] = field(default_factory=dict)
+
+    def then(self, later: "Advance") -> "Advance":
+        return Advance(
+            self.before,
+            later.entry,
+            self.owed + later.owed,
+            self.not_owed + later.not_owed,
+            self.versions + later.versions,
+            self.fates | later.fates,
+        )
 
 
 def advance(entry: Entry, now: datetime, until: datetime) -> Advance:
-    """Hand over what is owed up to `until`. A schedule that cannot be computed is parked."""
+    """Hand over what is owed up to `until`, each instant by the version in force at it."""
+    if entry.state is ScheduleState.PAUSED and entry.paused_until is not None:
+        if now < entry.paused_until:  # to be looked at again when that has come
+            return Advance(entry, replace(entry, next_at=entry.paused_until + (until - now)))
+        entry = going_on(entry)
+    pending = entry.pending
+    if pending is None or pending.since > until:
+        return _hand_over(entry, now, until)
+    handed_over = _hand_over(entry, now, pending.since - TICK)
+    next_at = handed_over.entry.next_at
+    if next_at is not None and next_at < pending.since:
+        return handed_over  # there was more than a pass may take
+    return handed_over.then(_commence(handed_over.entry, pending, now, until))
+
+
+def advance_if_due(entry: Entry, now: datetime, until: datetime) -> Advance:
+    if entry.next_at is None or entry.next_at > until:
+        return Advance(entry, entry)
+    return advance(entry, now, until)
+
+
+def _commence(entry: Entry, pending: Version, now: datetime, until: datetime) -> Advance:
+    """The pending version's time has come; one that cannot be computed leaves the old in force."""
+    key = (entry.id, pending.number)
+    old = replace(entry, pending=None)
+    try:
+        cursor = first_cursor(pending.timetable, pending.since)
+    except COMPUTING as error:
+        going = replace(old, next_at=old.version.timetable.next_after(old.planned_to))
+        return Advance(entry, going, fates={key: (Fate.REJECTED, str(error))})
+    same_times = pending.definition.when == entry.version.definition.when
+    new = replace(
+        old,
+        version=pending,
+        state=ScheduleState.ACTIVE,
+        planned_to=max(cursor, old.planned_to) if same_times else cursor,
+        dispatched=old.dispatched if same_times else 0,
+        awaiting=None,
+    )
+    late = now - pending.since
+    reason = f"{late} late" if late > MISSED_AFTER else None
+    commenced = Advance(entry, new, fates={key: (Fate.COMMENCED, reason)})
+    return commenced.then(_hand_over(new, now, until))
+
+
+def _hand_over(entry: Entry, now: datetime, until: datetime) -> Advance:
+    """By the version in force. A schedule that cannot be computed is parked."""
     version = entry.version
+    if entry.awaiting is not None:
+        return Advance(entry, replace(entry, next_at=_pending_at(entry)))
     try:
         made = plan(
             version.timetable,
@@ -42,10 +108,11 @@ def advance(entry: Entry, now: datetime, until: datetime) -> Advance:
             dispatched=entry.dispatched,
             now=now,
             until=until,
+            skips=entry.skips,
         )
-    except (Rejected, ArithmeticError, ValueError) as error:
+    except COMPUTING as error:
         parked = replace(entry, state=ScheduleState.PARKED, next_at=None, reason=str(error))
-        return Advance(parked, [], [])
+        return Advance(entry, parked)
     place = place_of(version)
     owed = [
         Owed(RunKey(run.scheduled_for, entry.id), place, run.due_at, run.expires_at)
@@ -56,13 +123,7 @@ def advance(entry: Entry, now: datetime, until: datetime) -> Advance:
         for each in (_without_row(skipped, entry) for skipped in made.skipped)
         if each.count
     ]
-    return Advance(_planned(entry, made), owed, not_owed)
-
-
-def advance_if_due(entry: Entry, now: datetime, until: datetime) -> Advance:
-    if entry.next_at is None or entry.next_at > until:
-        return Advance(entry, [], [])
-    return advance(entry, now, until)
+    return Advance(entry, _planned(entry, made), owed, not_owed, [version])
 
 
 def _without_row(skipped: Skipped, entry: Entry) -> Skipped:
@@ -74,28 +135,36 @@ def _without_row(skipped: Skipped, entry: Entry) -> Skipped:
 
 
 def _planned(entry: Entry, made: Plan) -> Entry:
-    state = entry.state if made.next_at else ScheduleState.COMPLETED
-    return replace(entry, planned_to=made.planned_to, next_at=made.next_at, state=state)
+    """A sequential schedule waits for the end of its run before it looks further."""
+    cursor = made.planned_to
+    skips = tuple(moment for moment in entry.skips if moment > cursor)
+    entry = replace(entry, planned_to=cursor, skips=skips)
+    if made.runs and is_sequential(entry.version.definition):
+        awaiting = made.runs[0].scheduled_for
+        return replace(entry, awaiting=awaiting, next_at=_pending_at(entry))
+    next_at = min(filter(None, [made.next_at, _pending_at(entry)]), default=None)
+    state = entry.state if next_at else ScheduleState.COMPLETED
+    return replace(entry, next_at=next_at, state=state)
 
 
-@dataclass(frozen=True, slots=True)
-class Triggered:
-    version: Version
-    owed: Owed
+def _pending_at(entry: Entry) -> datetime | None:
+    return None if entry.pending is None else entry.pending.since
 
 
-def triggered(version: Version, instant: datetime) -> Triggered:
+def extra_owed(extra: Extra) -> Owed:
     """One run beside the timetable: due at once, whatever the jitter."""
-    run = planned(version.definition, version.schedule_id, instant)
-    key = RunKey(instant, version.schedule_id)
-    owed = Owed(key, place_of(version), instant, run.expires_at, origin=TRIGGER)
-    return Triggered(version, owed)
+    version = extra.version
+    run = planned(version.definition, version.schedule_id, extra.instant)
+    key = RunKey(extra.instant, version.schedule_id)
+    override = None if extra.overlap is None else f'{{"overlap":"{extra.overlap}"}}'
+    late = None if extra.origin is Origin.BACKFILL else run.expires_at
+    return Owed(key, place_of(version), extra.instant, late, extra.origin, override)
 
 
-def untriggered(version: Version, instant: datetime, reason: Reason) -> NotOwed:
+def dropped(extra: Extra, reason: Reason) -> NotOwed:
     """A run that was cancelled in the transaction that would have made it."""
-    key = RunKey(instant, version.schedule_id)
-    return NotOwed(key, place_of(version), instant, 1, reason)
+    key = RunKey(extra.instant, extra.version.schedule_id)
+    return NotOwed(key, place_of(extra.version), extra.instant, 1, reason)
 
 
 def place_of(version: Version) -> Place:
@@ -105,9 +174,27 @@ def place_of(version: Version) -> Place:
 
 
 def doubtful(entry: Entry, now: datetime) -> list[RunKey]:
-    """Open runs so old that they have probably ended."""
+    """Open runs so old that they have probably ended; a watched schedule's are reviewed."""
+    if is_watched(entry):
+        return []
     old = now - SETTLED_AFTER
     return [RunKey(moment, entry.id) for moment in entry.open_runs if moment < old]
+
+
+def is_watched(entry: Entry) -> bool:
+    """Whether what becomes of its runs decides about the schedule."""
+    definition = entry.version.definition
+    return (
+        is_sequential(definition)
+        or definition.pause_after_failures is not None
+        or definition.on_unknown is OnUnknown.HOLD
+    )
+
+
+def to_review(entries: Iterable[Entry], now: datetime) -> list[UUID]:
+    """Watched schedules with runs so old that they have probably ended."""
+    old = now - SETTLED_AFTER
+    return [e.id for e in entries if is_watched(e) and any(run < old for run in e.open_runs)]
 
 
 def opened(made: Advance, staged: Collection[RunKey], ended: Collection[RunKey]) -> Entry:
@@ -136,10 +223,15 @@ def _going_on(entry: Entry) -> Entry:
 
 
 def tickets(
-    staged: Mapping[RunKey, int], owed: Iterable[Owed], versions: Mapping[RunKey, Version]
+    staged: Mapping[RunKey, int], owed: Iterable[Owed], versions: Iterable[Version]
 ) -> list[Routed]:
     """The tickets of what was staged, by the seq that each row has."""
-    return [_ticket(run, staged[run.key], versions[run.key]) for run in owed if run.key in staged]
+    by_number = {(version.schedule_id, version.number): version for version in versions}
+    return [
+        _ticket(run, staged[run.key], by_number[run.key.schedule_id, run.place.version])
+        for run in owed
+        if run.key in staged
+    ]
 
 
 def _ticket(run: Owed, seq: int, version: Version) -> Routed:
@@ -156,6 +248,7 @@ def _ticket(run: Owed, seq: int, version: Version) -> Routed:
             "pool": place.pool,
             "lane": place.lane,
             "priority": place.priority,
+            "override": run.override and orjson.Fragment(run.override),
             "work": orjson.Fragment(version.work),
         }
     )

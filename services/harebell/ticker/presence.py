@@ -6,7 +6,7 @@ from typing import Final
 from aio_pika.abc import AbstractConnection
 from aiormq.exceptions import ChannelLockedResource, ChannelNotFoundEntity
 
-from harebell.client.connection import LINK_ERRORS, connect
+from harebell.client.connection import connect, link_faults
 from harebell.contract.errors import BrokerUnavailable
 from harebell.contract.names import Lane
 from harebell.kernel.bus import control_queue, work_queue
@@ -49,16 +49,14 @@ class Presence:
 
     async def _messages(self, queue: str) -> int | None:
         """None when there is no such queue; at least 1 when it is another's own."""
-        try:
-            channel = await (await self._open()).channel(publisher_confirms=False)
-            async with channel:
-                declared = await channel.declare_queue(queue, passive=True)
-        except ChannelNotFoundEntity:
-            return None
-        except ChannelLockedResource:
-            return 1
-        except (*LINK_ERRORS, RuntimeError) as error:
-            raise BrokerUnavailable(str(error)) from error
+        with link_faults("cannot look"):
+            try:
+                async with (await self._open()).channel(publisher_confirms=False) as channel:
+                    declared = await channel.declare_queue(queue, passive=True)
+            except ChannelNotFoundEntity:
+                return None
+            except ChannelLockedResource:
+                return 1
         return declared.declaration_result.message_count or 0
 
     async def _open(self) -> AbstractConnection:

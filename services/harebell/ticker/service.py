@@ -17,9 +17,10 @@ from harebell.kernel.lifecycle import open_parts, run_until
 from harebell.kernel.settings import TickerSettings
 from harebell.ticker.changes import Changes
 from harebell.ticker.presence import Presence
+from harebell.ticker.reviewer import Reviewer
 from harebell.ticker.staging import Stager
-from harebell.ticker.store import Versions
 from harebell.ticker.sweeping import Sweeper
+from harebell.ticker.versions import Versions
 
 PREFETCH: Final = 500  # changes that wait to be applied
 GATHER: Final = 0.005  # seconds for more changes to come into a transaction
@@ -37,9 +38,12 @@ async def serve(settings: TickerSettings, stop: asyncio.Event) -> None:
         versions, wake = Versions(), asyncio.Event()
         presence = Presence(settings)
         own = (parts.pool, parts.publisher, parts.clock)
-        stager = Stager(*own, versions, settings.horizon, settings.staging_batch, wake)
+        reviewer = Reviewer(*own, versions, settings.horizon, wake)
+        stager = Stager(
+            *own, versions, settings.horizon, settings.staging_batch, wake, reviewer.ask
+        )
         changes = Changes(*own, versions, settings.horizon, wake)
-        sweeper = Sweeper(*own, presence)
+        sweeper = Sweeper(*own, presence, reviewer.ask)
         worker = partial(Ordered, changes.handle, parts.settler, limit=PREFETCH, linger=GATHER)
         consumer = Consumer(TICKER.name, parts.connect, worker, prefetch=PREFETCH)
         parts.health.check("changes", lambda: consumer.is_consuming)
@@ -50,6 +54,7 @@ async def serve(settings: TickerSettings, stop: asyncio.Event) -> None:
                 background=[
                     parts.keep(),
                     stager.run(),
+                    reviewer.run(),
                     sweeper.keep_leases(),
                     sweeper.keep_lost(),
                     keep_house(parts.pool),

@@ -1,10 +1,11 @@
 """Staging: rows and tickets in one transaction, published before it commits."""
 
 import asyncio
-from collections.abc import Sequence
+from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass, replace
 from datetime import datetime, timedelta
 from typing import Final
+from uuid import UUID
 
 import asyncpg
 import structlog
@@ -12,43 +13,22 @@ import structlog
 from harebell.contract.errors import Transient
 from harebell.kernel import failpoint, metrics
 from harebell.kernel.amqp.bundle import waiting
+from harebell.kernel.amqp.events import tell
 from harebell.kernel.amqp.publish import Publisher
 from harebell.kernel.clock import Clock, monotonic
 from harebell.kernel.db.engine import passing_faults
-from harebell.kernel.db.ledger import staging
 from harebell.kernel.ledger import ScheduleState
 from harebell.kernel.routing import Routed
 from harebell.ticker import planning, store
-from harebell.ticker.book import Entry
+from harebell.ticker.saving import Saved, save_advances
+from harebell.ticker.telling import progress_facts
+from harebell.ticker.versions import Versions
 
 SLOW_COMMIT: Final = 1.0  # seconds; tickets may have outrun it and been dropped as phantoms
 LONGEST_SLEEP: Final = 15.0  # seconds between passes, whatever is known to come
 PASS_GAP: Final = 0.25  # seconds between passes that are not full: few runs each is dear
 
 log = structlog.get_logger()
-
-
-async def write_advances(
-    connection: asyncpg.Connection,
-    advances: Sequence[planning.Advance],
-    now: datetime,
-    *,
-    beside: Sequence[planning.Triggered] = (),
-) -> tuple[list[Entry], list[Routed]]:
-    """Insert what is owed and what is not; the schedules as they stand then, and the tickets.
-
-    `beside`: runs that no timetable owes, of schedules that have counted them already.
-    """
-    owed = [run for each in advances for run in each.owed]
-    extra = [each.owed for each in beside]
-    await staging.skip(connection, [skip for each in advances for skip in each.not_owed])
-    staged = await staging.stage(connection, [*owed, *extra]) if owed or extra else {}
-    doubtful = [key for each in advances for key in planning.doubtful(each.entry, now)]
-    ended = set(doubtful) - await store.still_open(connection, doubtful)
-    standing = [planning.opened(each, staged, ended) for each in advances]
-    versions = {run.key: each.entry.version for each in advances for run in each.owed}
-    versions |= {each.owed.key: each.version for each in beside}
-    return standing, planning.tickets(staged, [*owed, *extra], versions)
 
 
 @dataclass(slots=True)
@@ -58,10 +38,11 @@ class Stager:
     pool: asyncpg.Pool
     publisher: Publisher
     clock: Clock
-    versions: store.Versions
+    versions: Versions
     horizon: timedelta
     batch: int
     wake: asyncio.Event
+    ask_review: Callable[[Iterable[UUID]], None]
     limit: int = 1  # of the next pass; grows back to `batch`
 
     async def run(self) -> None:
@@ -90,20 +71,22 @@ class Stager:
                 transaction = connection.transaction()
                 await transaction.start()
                 try:
-                    tickets, full = await self._stage(connection, now, limit)
-                    await self._publish(tickets)
+                    saved, full = await self._stage(connection, now, limit)
+                    await self._publish(saved.tickets)
                 except BaseException:
                     await asyncio.shield(transaction.rollback())
                     raise
-                await self._commit(transaction, tickets)
-        if tickets:
-            metrics.STAGED.inc(len(tickets))
-            log.info("staged", runs=len(tickets))
+                await self._commit(transaction, saved.tickets)
+        if saved.tickets:
+            metrics.STAGED.inc(len(saved.tickets))
+            log.info("staged", runs=len(saved.tickets))
+        self.ask_review(planning.to_review(saved.standing, now))
+        await tell(self.publisher, progress_facts(saved, now))
         return full
 
     async def _stage(
         self, connection: asyncpg.Connection, now: datetime, limit: int
-    ) -> tuple[list[Routed], bool]:
+    ) -> tuple[Saved, bool]:
         """Overdue work takes at most half of a batch, so that it makes nothing else late."""
         half = max(1, limit // 2)
         until = now + self.horizon
@@ -113,9 +96,7 @@ class Stager:
             due += await store.load_due(connection, self.versions, until, room, after=now)
         full = full or len(due) >= limit
         advances = [planning.advance(entry, now, until) for entry in due]
-        standing, tickets = await write_advances(connection, advances, now)
-        await store.save_states(connection, standing)
-        return tickets, full
+        return await save_advances(connection, advances, now), full
 
     async def _publish(self, tickets: Sequence[Routed]) -> None:
         await self.publisher.publish_all(waiting(tickets, self.clock.now()))

@@ -7,18 +7,20 @@ from uuid import UUID
 
 import asyncpg
 
+from harebell.contract.commands import Selector
 from harebell.contract.identity import RunKey
 from harebell.contract.scalars import EARLIEST
-from harebell.contract.schedule import Definition
 from harebell.kernel.db.ledger import columns
 from harebell.kernel.ledger import RunState, ScheduleState
-from harebell.ticker.book import Book, Entry, OpenRun, Version
+from harebell.ticker.book import Book, Ended, Entry, OpenRun
+from harebell.ticker.versions import Versions
 
 CommandKey: TypeAlias = tuple[str, str, int]  # tenant, request id, place in its message
 
 _ENTRY: Final = """
 SELECT s.schedule_id, s.version, s.state, s.reason, s.next_at, s.planned_to, s.changed_at,
-       s.dispatched, s.open_runs
+       s.dispatched, s.open_runs, s.awaiting, s.failures, s.paused_until, s.pending_version,
+       s.pending_at, s.skips
 FROM schedule_state s
 """
 _ENTRIES: Final = _ENTRY + "WHERE s.schedule_id = ANY($1) ORDER BY s.schedule_id FOR UPDATE"
@@ -26,12 +28,6 @@ _DUE: Final = (
     _ENTRY + "WHERE s.next_at > $3 AND s.next_at <= $1 "
     "ORDER BY s.next_at LIMIT $2 FOR UPDATE SKIP LOCKED"
 )
-_VERSIONS: Final = """
-SELECT v.schedule_id, v.version, s.tenant, v.definition, v.work, v.accepted_at
-FROM unnest($1::uuid[], $2::int[]) AS t(schedule_id, version)
-JOIN schedule_versions v USING (schedule_id, version)
-JOIN schedules s ON s.id = v.schedule_id
-"""
 _OPEN_RUNS: Final = """
 SELECT r.scheduled_for, r.schedule_id, r.state, r.attempt, r.seq, r.due_at, r.version,
        r.lease_holder, r.origin, r.finished_at, r.started_at
@@ -45,6 +41,21 @@ FROM unnest($1::timestamptz[], $2::uuid[]) AS t(scheduled_for, schedule_id)
 JOIN runs r ON r.scheduled_for = t.scheduled_for AND r.schedule_id = t.schedule_id
 WHERE CASE WHEN r.finished_at IS NULL THEN true ELSE false END
 """
+_SELECT: Final = """
+SELECT s.id FROM schedules s JOIN schedule_state t ON t.schedule_id = s.id
+WHERE s.tenant = $1 AND ($2::text IS NULL OR s.tags @> ARRAY[$2])
+  AND ($3::text IS NULL OR s.owner = $3) AND ($4::text IS NULL OR s.name = $4)
+  AND ($5::text IS NULL OR t.state = $5)
+ORDER BY s.id LIMIT $6
+"""
+_KEEP_RECEIPT: Final = """
+INSERT INTO receipts (tenant, receipt, schedule_ids, verb, created_at)
+VALUES ($1, $2, $3, $4, now())
+"""
+_RECEIPT: Final = "SELECT schedule_ids FROM receipts WHERE tenant = $1 AND receipt = $2"
+_AWAITING: Final = """
+SELECT schedule_id FROM schedule_state WHERE awaiting IS NOT NULL ORDER BY schedule_id LIMIT $1
+"""
 _ANSWERED: Final = """
 SELECT c.tenant, c.request_id, c.item, c.answer
 FROM unnest($1::text[], $2::text[], $3::int[]) AS t(tenant, request_id, item)
@@ -54,88 +65,34 @@ _RECORD: Final = """
 INSERT INTO commands (tenant, request_id, item, answer, created_at)
 SELECT t.*, now() FROM unnest($1::text[], $2::text[], $3::int[], $4::json[]) AS t
 """  # a conflict fails the transaction: another ticker has just applied that command
-_NEW_VERSIONS: Final = """
-INSERT INTO schedule_versions
-    (schedule_id, version, definition, work, fingerprint, accepted_at, effective_at, actor)
-SELECT t.id, t.version, t.definition, t.work, t.fingerprint, t.at, t.at, t.actor
-FROM unnest($1::uuid[], $2::int[], $3::json[], $4::json[], $5::text[], $6::timestamptz[],
-            $7::text[]) AS t(id, version, definition, work, fingerprint, at, actor)
-"""
-_SCHEDULES: Final = """
-INSERT INTO schedules (id, tenant, key, name, owner, class, priority, pool, tags, metadata,
-                       version, created_at, updated_at, actor)
-SELECT t.id, t.tenant, d->>'key', d->>'name', d->>'owner', d->>'class',
-       (d->>'priority')::smallint, d->>'pool',
-       ARRAY(SELECT json_array_elements_text(d->'tags')), (d->'metadata')::jsonb,
-       t.version, t.at, t.at, t.actor
-FROM unnest($1::uuid[], $2::text[], $3::json[], $4::int[], $5::timestamptz[], $6::text[])
-     AS t(id, tenant, d, version, at, actor)
-ON CONFLICT (id) DO UPDATE SET
-    name = excluded.name, owner = excluded.owner, class = excluded.class,
-    priority = excluded.priority, pool = excluded.pool, tags = excluded.tags,
-    metadata = excluded.metadata, version = excluded.version,
-    updated_at = excluded.updated_at, actor = excluded.actor
-"""
 _STATES: Final = """
 INSERT INTO schedule_state (schedule_id, version, state, reason, next_at, planned_to,
-                            changed_at, dispatched, open_runs)
+                            changed_at, dispatched, open_runs, awaiting, failures, paused_until,
+                            pending_version, pending_at, skips)
 SELECT t.id, t.version, t.state, t.reason, t.next_at, t.planned_to, t.changed_at, t.dispatched,
-       string_to_array(t.open_runs, ' ')::timestamptz[]
+       string_to_array(t.open_runs, ' ')::timestamptz[], t.awaiting, t.failures, t.paused_until,
+       t.pending_version, t.pending_at, string_to_array(t.skips, ' ')::timestamptz[]
 FROM unnest($1::uuid[], $2::int[], $3::text[], $4::text[], $5::timestamptz[],
-            $6::timestamptz[], $7::timestamptz[], $8::int[], $9::text[])
-     AS t(id, version, state, reason, next_at, planned_to, changed_at, dispatched, open_runs)
+            $6::timestamptz[], $7::timestamptz[], $8::int[], $9::text[], $10::timestamptz[],
+            $11::int[], $12::timestamptz[], $13::int[], $14::timestamptz[], $15::text[])
+     AS t(id, version, state, reason, next_at, planned_to, changed_at, dispatched, open_runs,
+          awaiting, failures, paused_until, pending_version, pending_at, skips)
 ON CONFLICT (schedule_id) DO UPDATE SET
     version = excluded.version, state = excluded.state, reason = excluded.reason,
     next_at = excluded.next_at, planned_to = excluded.planned_to,
     changed_at = excluded.changed_at, dispatched = excluded.dispatched,
-    open_runs = excluded.open_runs
+    open_runs = excluded.open_runs, awaiting = excluded.awaiting, failures = excluded.failures,
+    paused_until = excluded.paused_until, pending_version = excluded.pending_version,
+    pending_at = excluded.pending_at, skips = excluded.skips
 """
-
-
-class Versions:
-    """Immutable versions by (schedule, number), read once; bounded, oldest reading out first."""
-
-    LIMIT: Final = 20_000
-
-    def __init__(self) -> None:
-        self._known: dict[tuple[UUID, int], Version] = {}
-
-    def keep(self, versions: Iterable[Version]) -> None:
-        for version in versions:
-            self._known[version.schedule_id, version.number] = version
-        while len(self._known) > self.LIMIT:
-            del self._known[next(iter(self._known))]
-
-    async def of(
-        self, connection: asyncpg.Connection, wanted: Sequence[tuple[UUID, int]]
-    ) -> Mapping[tuple[UUID, int], Version]:
-        found = {key: self._known[key] for key in wanted if key in self._known}
-        missing = [key for key in wanted if key not in found]
-        if missing:
-            ids, numbers = zip(*missing, strict=True)
-            rows = await connection.fetch(_VERSIONS, ids, numbers)
-            read = {(row["schedule_id"], row["version"]): _version(row) for row in rows}
-            self.keep(read.values())
-            found |= read
-        return found
-
-
-def _version(row: asyncpg.Record) -> Version:
-    return Version(
-        row["schedule_id"],
-        row["version"],
-        row["tenant"],
-        Definition.model_validate_json(row["definition"]),
-        row["work"],
-        row["accepted_at"],
-    )
 
 
 async def _entries(
     connection: asyncpg.Connection, versions: Versions, rows: Sequence[asyncpg.Record]
 ) -> list[Entry]:
     wanted = [(row["schedule_id"], row["version"]) for row in rows]
-    known = await versions.of(connection, wanted)
+    pending = [(r["schedule_id"], r["pending_version"]) for r in rows if r["pending_version"]]
+    known = await versions.of(connection, wanted + pending)
     return [
         Entry(
             known[key],
@@ -146,6 +103,11 @@ async def _entries(
             dispatched=row["dispatched"],
             open_runs=tuple(row["open_runs"]),
             reason=row["reason"],
+            awaiting=row["awaiting"],
+            failures=row["failures"],
+            paused_until=row["paused_until"],
+            pending=known.get((key[0], row["pending_version"])),
+            skips=tuple(row["skips"]),
         )
         for key, row in zip(wanted, rows, strict=True)
     ]
@@ -180,7 +142,7 @@ async def load_book(
         if row["finished_at"] is None:
             book.runs[key] = _open_run(key, row)
         else:
-            book.taken.add(key)
+            book.ended[key] = Ended(RunState(row["state"]), row["finished_at"])
     return book
 
 
@@ -222,31 +184,8 @@ async def record(connection: asyncpg.Connection, answers: Mapping[CommandKey, by
         await connection.execute(_RECORD, tenants, requests, items, texts)
 
 
-async def save_schedules(connection: asyncpg.Connection, book: Book) -> None:
-    """New versions and what users see of their schedules."""
-    if not (made := book.new_versions):
-        return
-    definitions = [v.definition.model_dump_json(by_alias=True, exclude_none=True) for v in made]
-    ids, numbers = [v.schedule_id for v in made], [v.number for v in made]
-    at, actors = [v.accepted_at for v in made], [v.actor for v in made]
-    prints = [v.definition.fingerprint() for v in made]
-    works = [v.work for v in made]
-    await connection.execute(_NEW_VERSIONS, ids, numbers, definitions, works, prints, at, actors)
-    latest = {v.schedule_id: i for i, v in enumerate(made)}  # one row per statement and key
-    picked = sorted(latest.values())
-    await connection.execute(
-        _SCHEDULES,
-        [ids[i] for i in picked],
-        [made[i].tenant for i in picked],
-        [definitions[i] for i in picked],
-        [numbers[i] for i in picked],
-        [at[i] for i in picked],
-        [actors[i] for i in picked],
-    )
-
-
 async def save_states(connection: asyncpg.Connection, entries: Iterable[Entry]) -> None:
-    """In key order. An array of arrays cannot be ragged: `open_runs` travels as text."""
+    """In key order. An array of arrays cannot be ragged: arrays travel as text."""
     ordered = sorted(entries, key=lambda entry: entry.id)
     if not ordered:
         return
@@ -260,5 +199,41 @@ async def save_states(connection: asyncpg.Connection, entries: Iterable[Entry]) 
         [entry.planned_to for entry in ordered],
         [entry.changed_at for entry in ordered],
         [entry.dispatched for entry in ordered],
-        [" ".join(moment.isoformat() for moment in entry.open_runs) for entry in ordered],
+        [_instants(entry.open_runs) for entry in ordered],
+        [entry.awaiting for entry in ordered],
+        [entry.failures for entry in ordered],
+        [entry.paused_until for entry in ordered],
+        [entry.pending.number if entry.pending else None for entry in ordered],
+        [entry.pending.effective_at if entry.pending else None for entry in ordered],
+        [_instants(entry.skips) for entry in ordered],
     )
+
+
+def _instants(moments: Iterable[datetime]) -> str:
+    return " ".join(moment.isoformat() for moment in moments)
+
+
+async def select(
+    connection: asyncpg.Connection, tenant: str, selector: Selector, limit: int
+) -> list[UUID]:
+    rows = await connection.fetch(
+        _SELECT, tenant, selector.tag, selector.owner, selector.name, selector.state, limit
+    )
+    return [row["id"] for row in rows]
+
+
+async def receipt(connection: asyncpg.Connection, tenant: str, name: str) -> list[UUID] | None:
+    """Which schedules a selecting command changed; None: there is no such receipt."""
+    found: list[UUID] | None = await connection.fetchval(_RECEIPT, tenant, name)
+    return found
+
+
+async def keep_receipt(
+    connection: asyncpg.Connection, tenant: str, name: str, changed: Sequence[UUID], verb: str
+) -> None:
+    await connection.execute(_KEEP_RECEIPT, tenant, name, changed, verb)
+
+
+async def awaiting(pool: asyncpg.Pool, limit: int) -> list[UUID]:
+    """Schedules that wait for the end of a run."""
+    return [row["schedule_id"] for row in await pool.fetch(_AWAITING, limit)]

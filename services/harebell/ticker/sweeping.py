@@ -1,10 +1,11 @@
 """Sweeps: what got lost is published again, what rests is staged, what lapsed goes on."""
 
 import asyncio
-from collections.abc import Sequence
+from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass, field
 from datetime import datetime
 from typing import Final
+from uuid import UUID
 
 import asyncpg
 import structlog
@@ -44,6 +45,7 @@ class Sweeper:
     publisher: Publisher
     clock: Clock
     presence: Presence
+    ask_review: Callable[[Iterable[UUID]], None]
     _unbroken_since: float = field(default_factory=monotonic)
 
     async def keep_leases(self) -> None:
@@ -98,6 +100,7 @@ class Sweeper:
             return
         gone = await self._holders_gone()
         facts: list[Fact] = []
+        lapsed: list[sweeps.Lapsed] = []
         with passing_faults():
             async with self.pool.acquire() as connection, connection.transaction():
                 served = min(monotonic() - self._unbroken_since, await sweeps.up_for(connection))
@@ -108,6 +111,7 @@ class Sweeper:
         if facts:
             metrics.SWEPT.labels(LAPSED).inc(len(facts))
             log.warning("leases lapsed", runs=len(facts), gone=gone)
+            self.ask_review({row.key.schedule_id for row in lapsed})
             await tell(self.publisher, facts)
 
     async def _holders_gone(self) -> list[str]:
@@ -157,8 +161,13 @@ def _becomes(
 ) -> tuple[RunState, str | None, datetime | None]:
     if row.stop_reason is not None:
         return RunState.CANCELLED, row.stop_reason, None
-    if ticket.work.on_unknown is OnUnknown.SKIP:
-        return RunState.SKIPPED, Reason.UNKNOWN_OUTCOME, None
+    match ticket.work.on_unknown:
+        case OnUnknown.SKIP:
+            return RunState.SKIPPED, Reason.UNKNOWN_OUTCOME, None
+        case OnUnknown.HOLD:
+            return RunState.HELD, Reason.UNKNOWN_OUTCOME, None
+        case OnUnknown.RETRY:
+            pass
     expires_at = ticket.expires_at
     decided = decide(ticket.work.retry, row.attempt, failure, now, dice=0, expires_at=expires_at)
     return becomes(decided)

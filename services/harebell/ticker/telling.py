@@ -2,6 +2,7 @@
 
 from collections.abc import Iterator, Sequence
 from datetime import datetime
+from typing import Final
 
 import structlog
 
@@ -15,21 +16,25 @@ from harebell.kernel import metrics
 from harebell.kernel.amqp.events import Fact, tell
 from harebell.kernel.amqp.publish import Outgoing, Publisher
 from harebell.kernel.bus import control_key
-from harebell.kernel.ledger import Reason, RunState
+from harebell.kernel.ledger import Reason, RunState, ScheduleState, withdrawn_as
 from harebell.ticker.batch import Item
-from harebell.ticker.book import Book
+from harebell.ticker.book import Book, Entry
+from harebell.ticker.saving import Saved
 
-SILENT = "unchanged"  # nothing has happened
+SILENT: Final = ("unchanged", "previewed")  # nothing has happened
 
 log = structlog.get_logger()
 
 
-async def announce(publisher: Publisher, items: Sequence[Item], book: Book, now: datetime) -> None:
-    await publisher.try_all(_stops(book))
-    await tell(publisher, [*_schedule_facts(items, now), *_cancelled_facts(book, now)])
+async def announce(
+    publisher: Publisher, items: Sequence[Item], book: Book, saved: Saved, now: datetime
+) -> None:
+    await publisher.try_all(stops(book))
+    progress = progress_facts(saved, now)
+    await tell(publisher, [*_schedule_facts(items, now), *withdrawn_facts(book, now), *progress])
 
 
-def _stops(book: Book) -> list[Outgoing]:
+def stops(book: Book) -> list[Outgoing]:
     """To each executor that holds a run which should not start; it would learn of it anyway."""
     by_holder: dict[str, list[Stop]] = {}
     for key, reason in book.stopping.items():
@@ -51,7 +56,7 @@ def _stops(book: Book) -> list[Outgoing]:
 def _schedule_facts(items: Sequence[Item], now: datetime) -> Iterator[Fact]:
     for item in items:
         told = item.told
-        if not isinstance(told, ScheduleAnswer) or told.status == SILENT:
+        if not isinstance(told, ScheduleAnswer) or told.status in SILENT:
             continue
         verb = f"schedule.{told.status}"
         fact = ScheduleFact(
@@ -68,17 +73,54 @@ def _schedule_facts(items: Sequence[Item], now: datetime) -> Iterator[Fact]:
         yield Fact(tenant, verb, made)
 
 
-def _cancelled_facts(book: Book, now: datetime) -> Iterator[Fact]:
+def withdrawn_facts(book: Book, now: datetime) -> Iterator[Fact]:
     for key, reason in book.cancelled.items():
-        entry = book.entries[key.schedule_id]
-        metrics.RUNS.labels(RunState.CANCELLED, reason).inc()
-        yield run_fact(entry.version.tenant, key, RunState.CANCELLED, reason, now)
+        tenant = book.entries[key.schedule_id].version.tenant
+        yield _run_fact(tenant, key, withdrawn_as(reason), reason, now)
+    for extra, reason in book.dropped:
+        key = RunKey(extra.instant, extra.version.schedule_id)
+        yield _run_fact(extra.version.tenant, key, RunState.SKIPPED, reason, now)
 
 
-def run_fact(
-    tenant: str, key: RunKey, state: RunState, reason: Reason | str | None, now: datetime
+def progress_facts(saved: Saved, now: datetime) -> Iterator[Fact]:
+    """What happened to schedules by themselves: instants passed over, a state come to."""
+    standing = {entry.id: entry for entry in saved.standing}
+    for made in saved.advances:
+        for skip in made.not_owed:
+            yield _run_fact(skip.place.tenant, skip.key, RunState.SKIPPED, skip.reason, now)
+        entry = standing.get(made.before.id, made.entry)
+        if entry.state is not made.before.state:
+            yield state_fact(entry, now)
+        if entry.version is not made.before.version:
+            yield state_fact(entry, now, verb="schedule.updated")
+
+
+_VERBS: Final = {ScheduleState.ACTIVE: "schedule.resumed"}
+
+
+def state_fact(entry: Entry, now: datetime, *, verb: str | None = None) -> Fact:
+    """Of a schedule that came to a state without being told to."""
+    verb = verb or _VERBS.get(entry.state, f"schedule.{entry.state}")
+    key, tenant = entry.version.definition.key, entry.version.tenant
+    fact = ScheduleFact(
+        schedule_id=entry.id,
+        key=key,
+        version=entry.version.number,
+        state=entry.state,
+        note=entry.reason,
+        next_at=entry.next_at,
+    )
+    id_ = f"{entry.id}/{now.isoformat()}"
+    return Fact(
+        tenant, verb, event(tenant, verb, fact, id_=id_, subject=key or str(entry.id), at=now)
+    )
+
+
+def _run_fact(
+    tenant: str, key: RunKey, state: RunState, reason: Reason | None, now: datetime
 ) -> Fact:
     """Of a run that ends without an attempt."""
+    metrics.RUNS.labels(state, reason).inc()
     verb = f"run.{state}"
     fact = RunFact(
         run_id=str(key),

@@ -8,7 +8,7 @@ from tests.schedules import ID, Planning, definition, seconds
 from tests.tickets import NINE, after
 
 from harebell.contract.errors import InvalidCron, UnknownTimezone
-from harebell.kernel.occurrences import preview, timetable
+from harebell.kernel.timetable import preview, timetable
 
 HOUR = timedelta(hours=1)
 

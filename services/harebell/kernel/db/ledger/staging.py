@@ -7,16 +7,17 @@ import asyncpg
 
 from harebell.contract.identity import RunKey
 from harebell.kernel.db.ledger import columns
-from harebell.kernel.ledger import NotOwed, Owed, Place, Reason
+from harebell.kernel.ledger import NotOwed, Owed, Place, Reason, RunState, withdrawn_as
 
 # One instant of one schedule is one run: what was only superseded or paused is owed again, and
 # may then be skipped. A range whose first instant had such a row would else go unrecorded.
 _STAGE: Final = """
 INSERT INTO runs AS r (scheduled_for, schedule_id, tenant, version, seq, pool, lane, priority,
-                       origin, due_at, expires_at, state, staged_at)
+                       origin, due_at, expires_at, override, state, staged_at)
 SELECT t.*, 'staged', now()
 FROM unnest($1::timestamptz[], $2::uuid[], $3::text[], $4::int[], $5::int[], $6::text[],
-            $7::text[], $8::smallint[], $9::text[], $10::timestamptz[], $11::timestamptz[]) AS t
+            $7::text[], $8::smallint[], $9::text[], $10::timestamptz[], $11::timestamptz[],
+            $12::json[]) AS t
 ON CONFLICT (scheduled_for, schedule_id) DO UPDATE SET
     state = 'staged', version = excluded.version, seq = r.seq + 1, reason = NULL,
     outcome = NULL, pool = excluded.pool, lane = excluded.lane, priority = excluded.priority,
@@ -41,9 +42,10 @@ ON CONFLICT (scheduled_for, schedule_id) DO UPDATE SET
 WHERE r.state = 'cancelled' AND r.attempt = 0 AND r.reason IN ('superseded', 'paused')
 """
 _CANCEL: Final = """
-UPDATE runs r SET state = 'cancelled', reason = t.reason, seq = r.seq + 1, outcome = 'cancelled',
+UPDATE runs r SET state = t.state, reason = t.reason, seq = r.seq + 1, outcome = t.state,
                   finished_at = now(), next_attempt_at = NULL
-FROM unnest($1::timestamptz[], $2::uuid[], $3::text[]) AS t(scheduled_for, schedule_id, reason)
+FROM unnest($1::timestamptz[], $2::uuid[], $3::text[], $4::text[])
+     AS t(scheduled_for, schedule_id, reason, state)
 WHERE r.scheduled_for = t.scheduled_for AND r.schedule_id = t.schedule_id
   AND CASE WHEN r.state IN ('staged', 'retrying') THEN true ELSE false END
 """
@@ -54,6 +56,19 @@ FROM unnest($1::timestamptz[], $2::uuid[], $3::int[], $4::text[], $5::text[], $6
      AS t(scheduled_for, schedule_id, version, pool, lane, priority)
 WHERE r.scheduled_for = t.scheduled_for AND r.schedule_id = t.schedule_id
   AND CASE WHEN r.state = 'staged' AND r.attempt = 0 THEN true ELSE false END
+"""
+_RESOLVE: Final = """
+UPDATE runs r SET state = t.state, seq = r.seq + 1, outcome = nullif(t.state, 'staged'),
+                  reason = CASE WHEN t.state = 'staged' THEN NULL ELSE 'requested' END,
+                  series = CASE WHEN t.state = 'staged' THEN r.series + 1 ELSE r.series END,
+                  attempt = CASE WHEN t.state = 'staged' THEN 0 ELSE r.attempt END,
+                  finished_at = CASE WHEN t.state = 'staged' THEN NULL ELSE r.finished_at END,
+                  next_attempt_at = CASE WHEN t.state = 'staged' THEN now() END,
+                  staged_at = CASE WHEN t.state = 'staged' THEN now() ELSE r.staged_at END,
+                  lease_holder = NULL, expires_at = NULL, started_at = NULL
+FROM unnest($1::timestamptz[], $2::uuid[], $3::text[]) AS t(scheduled_for, schedule_id, state)
+WHERE r.scheduled_for = t.scheduled_for AND r.schedule_id = t.schedule_id
+  AND CASE WHEN r.state = 'held' THEN true ELSE false END
 """
 _REQUEST_STOP: Final = """
 UPDATE runs r SET stop_requested_at = CASE WHEN t.reason IS NULL THEN NULL ELSE now() END,
@@ -77,6 +92,7 @@ async def stage(connection: asyncpg.Connection, runs: Sequence[Owed]) -> dict[Ru
         [run.origin for run in ordered],
         [run.due_at for run in ordered],
         [run.expires_at for run in ordered],
+        [run.override for run in ordered],
     )
     return {RunKey(row["scheduled_for"], row["schedule_id"]): row["seq"] for row in rows}
 
@@ -102,7 +118,8 @@ async def cancel(connection: asyncpg.Connection, reasons: Mapping[RunKey, Reason
     if reasons:
         ordered = sorted(reasons)
         texts = [reasons[key].value for key in ordered]
-        await connection.execute(_CANCEL, *columns(ordered), texts)
+        states = [withdrawn_as(reasons[key]).value for key in ordered]
+        await connection.execute(_CANCEL, *columns(ordered), texts, states)
 
 
 async def renew(connection: asyncpg.Connection, places: Mapping[RunKey, Place]) -> None:
@@ -129,3 +146,11 @@ def _places(places: Sequence[Place]) -> tuple[list[str], list[str], list[int]]:
         [place.lane for place in places],
         [place.priority for place in places],
     )
+
+
+async def resolve(connection: asyncpg.Connection, states: Mapping[RunKey, RunState]) -> None:
+    """Held rows become what a person said; `staged` is a new series, whose ticket must be made."""
+    if states:
+        ordered = sorted(states)
+        texts = [states[key].value for key in ordered]
+        await connection.execute(_RESOLVE, *columns(ordered), texts)

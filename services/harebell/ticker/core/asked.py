@@ -1,0 +1,34 @@
+"""A checked command on its way into the book, and the schedule that it is about."""
+
+from dataclasses import dataclass
+from datetime import datetime
+from uuid import UUID
+
+from harebell.contract.commands import Addressed
+from harebell.contract.errors import Conflict, NotFound
+from harebell.ticker.book import Book, Entry
+
+
+@dataclass(frozen=True, slots=True)
+class Asked:
+    """One command, and who asked when. `schedule_id` None: it selects schedules."""
+
+    tenant: str
+    command: Addressed
+    schedule_id: UUID | None
+    accepted_at: datetime
+    actor: str | None
+
+
+def known(book: Book, asked: Asked) -> Entry:
+    """Raises `NotFound`, and `Conflict` for what has been overtaken."""
+    entry = None if asked.schedule_id is None else book.entries.get(asked.schedule_id)
+    if entry is None or entry.version.tenant != asked.tenant:
+        raise NotFound("there is no such schedule")
+    refuse_stale(entry, asked)
+    return entry
+
+
+def refuse_stale(entry: Entry, asked: Asked) -> None:
+    if asked.accepted_at < entry.changed_at:
+        raise Conflict("a later change has been applied already", code="stale")

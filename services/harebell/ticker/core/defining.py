@@ -1,0 +1,182 @@
+"""Creating schedules and giving them new versions, at once or at a stated time."""
+
+from dataclasses import replace
+from datetime import datetime
+from typing import Any
+
+from harebell.contract.answers import ScheduleAnswer
+from harebell.contract.commands import SchedulePatch, SchedulePut
+from harebell.contract.errors import Conflict, Malformed, NotFound
+from harebell.contract.message import parse
+from harebell.contract.schedule import Definition
+from harebell.kernel.ledger import Reason, ScheduleState
+from harebell.kernel.timetable import TICK, Once, first_cursor
+from harebell.ticker.book import Book, Entry, Fate, OpenRun, Version
+from harebell.ticker.core.answering import answer
+from harebell.ticker.core.asked import Asked, known, refuse_stale
+
+
+def put(book: Book, asked: Asked, command: SchedulePut) -> ScheduleAnswer:
+    definition = Definition.model_validate(
+        command.model_dump(include=set(Definition.model_fields), exclude_unset=True, by_alias=True)
+    )
+    entry = None if asked.schedule_id is None else book.entries.get(asked.schedule_id)
+    if entry is None:
+        return _create(book, asked, definition, command)
+    refuse_stale(entry, asked)
+    newest = entry.pending or entry.version
+    if command.expected_version is None:
+        if definition.fingerprint() == newest.definition.fingerprint():
+            return answer(entry, "unchanged", asked.accepted_at)
+        raise Conflict(
+            f"the key has another body in version {newest.number}; "
+            'give expected_version (or "any") to replace it',
+            field="key",
+        )
+    if command.expected_version not in ("any", entry.version.number, newest.number):
+        raise Conflict(f"is at version {entry.version.number}", field="expected_version")
+    return _change(book, asked, entry, definition, command.effective_at)
+
+
+def patch(book: Book, asked: Asked, command: SchedulePatch) -> ScheduleAnswer:
+    """A merge patch of the newest version, pending or in force."""
+    entry = known(book, asked)
+    newest = entry.pending or entry.version
+    if command.expected_version not in (None, entry.version.number, newest.number):
+        raise Conflict(f"is at version {entry.version.number}", field="expected_version")
+    if "key" in command.set_:
+        raise Malformed("a schedule keeps its key", field="set.key")
+    now = newest.definition.model_dump(mode="json", by_alias=True, exclude_unset=True)
+    try:
+        definition = parse(Definition, merged(now, command.set_))
+    except Malformed as error:
+        error.field = f"set.{error.field}"
+        raise
+    if definition.fingerprint() == newest.definition.fingerprint():
+        return answer(entry, "unchanged", asked.accepted_at)
+    return _change(book, asked, entry, definition, command.effective_at)
+
+
+def merged(value: Any, change: Any) -> Any:  # noqa: ANN401  # JSON
+    """RFC 7396: objects are merged, null removes, anything else replaces."""
+    if not isinstance(change, dict):
+        return change
+    result = dict(value) if isinstance(value, dict) else {}
+    for name, item in change.items():
+        if item is None:
+            result.pop(name, None)
+        else:
+            result[name] = merged(result.get(name), item)
+    return result
+
+
+def _create(
+    book: Book, asked: Asked, definition: Definition, command: SchedulePut
+) -> ScheduleAnswer:
+    if isinstance(command.expected_version, int):
+        raise NotFound("there is no such schedule", field="expected_version")
+    version = _version(asked, definition, 1, command.effective_at)
+    cursor = first_cursor(version.timetable, version.since)
+    entry = Entry(
+        version,
+        ScheduleState.ACTIVE,
+        planned_to=cursor,
+        changed_at=asked.accepted_at,
+        next_at=version.timetable.next_after(cursor),
+    )
+    book.new_versions.append((version, Fate.COMMENCED))
+    book.in_force.append(version)
+    return answer(book.write(entry), "created", cursor)
+
+
+def _change(
+    book: Book, asked: Asked, entry: Entry, definition: Definition, effective_at: datetime | None
+) -> ScheduleAnswer:
+    """A change that waited for its time is overtaken by any later one."""
+    number = (entry.pending or entry.version).number + 1
+    version = _version(asked, definition, number, effective_at)
+    if entry.pending is not None:
+        book.fates[entry.id, entry.pending.number] = (
+            Fate.SKIPPED,
+            f"overtaken by version {number}",
+        )
+    if effective_at is None:
+        return _replace(book, asked, replace(entry, pending=None), version)
+    if effective_at <= asked.accepted_at:
+        raise Conflict("its time has passed", field="effective_at", code="missed")
+    return _postpone(book, asked, entry, version)
+
+
+def _postpone(book: Book, asked: Asked, entry: Entry, version: Version) -> ScheduleAnswer:
+    """What the version in force has handed over beyond that time is taken back."""
+    withdrawn = book.withdraw(entry, Reason.SUPERSEDED, since=version.since)
+    next_at = min(filter(None, [entry.next_at, version.since]))
+    pending = replace(
+        withdrawn,
+        pending=version,
+        changed_at=asked.accepted_at,
+        next_at=None if entry.state is ScheduleState.PAUSED else next_at,
+    )
+    book.new_versions.append((version, Fate.PENDING))
+    return answer(book.write(pending), "pending", asked.accepted_at)
+
+
+def _replace(book: Book, asked: Asked, entry: Entry, version: Version) -> ScheduleAnswer:
+    """The new version owes what it owes from now on; what is overdue takes it over as it is.
+
+    With the same times it goes on where the old one stood: what that left open is still owed.
+    """
+    claimed = book.claimed(entry)
+    for run in book.open_of(entry):
+        if run.untouched and _takes_over(run, version, asked.accepted_at):
+            book.renew(run, version)
+    same_times = version.definition.when == entry.version.definition.when
+    withdrawn = book.withdraw(entry, Reason.SUPERSEDED)
+    first = cursor = first_cursor(version.timetable, asked.accepted_at)
+    if same_times and not isinstance(version.timetable, Once):
+        revived = entry.state is ScheduleState.CANCELLED
+        cursor = max(withdrawn.planned_to, first) if revived else withdrawn.planned_to
+    changed = replace(
+        withdrawn,
+        version=version,
+        planned_to=cursor,
+        changed_at=asked.accepted_at,
+        dispatched=withdrawn.dispatched if same_times else 0,
+    )
+    changed = replace(changed, **_standing(changed))
+    book.new_versions.append((version, Fate.COMMENCED))
+    book.in_force.append(version)
+    return answer(book.write(changed), "updated", max(first, cursor), claimed)
+
+
+def _standing(entry: Entry) -> dict[str, Any]:
+    """A paused or held schedule stays so; any other goes on, from where planning stands."""
+    if entry.state in (ScheduleState.PAUSED, ScheduleState.HELD):
+        return {"next_at": entry.paused_until}
+    awaited = entry.awaiting is not None and entry.awaiting in entry.open_runs
+    return {
+        "state": ScheduleState.ACTIVE,
+        "reason": None,
+        "awaiting": entry.awaiting if awaited else None,
+        "next_at": None if awaited else entry.version.timetable.next_after(entry.planned_to),
+    }
+
+
+def _takes_over(run: OpenRun, version: Version, at: datetime) -> bool:
+    """What is overdue; and what waits out its jitter, if the new version owes that instant too."""
+    instant = run.key.scheduled_for
+    return run.due_at <= at or (instant <= at and version.owes(instant))
+
+
+def _version(
+    asked: Asked, definition: Definition, number: int, effective_at: datetime | None
+) -> Version:
+    """Raises `InvalidCron` and the like here, before anything is changed."""
+    assert asked.schedule_id is not None  # noqa: S101  # a put names its schedule
+    version = Version.of(
+        asked.schedule_id, number, tenant=asked.tenant, definition=definition, at=asked.accepted_at
+    )
+    note = getattr(asked.command, "note", None)
+    version = replace(version, actor=asked.actor, note=note, effective_at=effective_at)
+    version.timetable.next_after(version.since - TICK)
+    return version

@@ -1,0 +1,78 @@
+"""Pausing, resuming, cancelling."""
+
+from dataclasses import replace
+
+from harebell.contract.answers import ScheduleAnswer
+from harebell.contract.commands import ScheduleCommand, SchedulePause
+from harebell.contract.errors import Conflict
+from harebell.kernel.ledger import Reason, ScheduleState
+from harebell.ticker.book import Book, Entry, Fate, OpenRun
+from harebell.ticker.core.answering import answer
+from harebell.ticker.core.asked import Asked
+
+
+def pause(book: Book, asked: Asked, entry: Entry) -> ScheduleAnswer:
+    is_over = entry.state is ScheduleState.COMPLETED and not book.open_of(entry)
+    if is_over or entry.state is ScheduleState.CANCELLED:
+        raise Conflict(f"is {entry.state}", code="not_active")
+    until = asked.command.until if isinstance(asked.command, SchedulePause) else None
+    claimed = book.claimed(entry)
+    book.stop(claimed, Reason.PAUSED)
+    withdrawn = book.withdraw(book.untrigger(entry, Reason.PAUSED), Reason.PAUSED)
+    paused = replace(withdrawn, paused_until=until)
+    return _halt(book, asked, paused, ScheduleState.PAUSED, claimed)
+
+
+def cancel(book: Book, asked: Asked, entry: Entry) -> ScheduleAnswer:
+    """For good: also what waits for a retry, and the change that waits for its time."""
+    claimed = book.claimed(entry)
+    book.stop(claimed, Reason.CANCELLED)
+    kept = book.untrigger(entry, Reason.CANCELLED)
+    withdrawn = book.withdraw(kept, Reason.CANCELLED, begun=True)
+    if entry.pending is not None:
+        book.fates[entry.id, entry.pending.number] = (Fate.SKIPPED, "the schedule was cancelled")
+    cancelled = replace(withdrawn, pending=None, paused_until=None, awaiting=None)
+    return _halt(book, asked, cancelled, ScheduleState.CANCELLED, claimed)
+
+
+def _halt(
+    book: Book, asked: Asked, entry: Entry, state: ScheduleState, claimed: list[OpenRun]
+) -> ScheduleAnswer:
+    note = asked.command.note if isinstance(asked.command, ScheduleCommand) else None
+    halted = replace(
+        entry,
+        state=state,
+        next_at=entry.paused_until,
+        changed_at=asked.accepted_at,
+        reason=note,
+    )
+    return answer(book.write(halted), state.value, asked.accepted_at, claimed)
+
+
+def resume(book: Book, asked: Asked, entry: Entry) -> ScheduleAnswer:
+    """From where planning stood: the catch-up policy decides about the gap."""
+    if entry.standing(asked.accepted_at) is ScheduleState.ACTIVE:
+        return answer(entry, "resumed", asked.accepted_at)
+    if entry.state not in (ScheduleState.PAUSED, ScheduleState.PARKED):
+        raise Conflict(f"is {entry.state}", code="not_paused")
+    resumed = going_on(replace(entry, changed_at=asked.accepted_at))
+    book.stop(book.claimed(entry), None)
+    return answer(book.write(resumed), "resumed", entry.planned_to)
+
+
+def going_on(entry: Entry) -> Entry:
+    """As it goes on after a pause or a hold; failures are counted afresh."""
+    awaited = entry.awaiting is not None and entry.awaiting in entry.open_runs
+    instants = [entry.version.timetable.next_after(entry.planned_to)]
+    if entry.pending is not None:
+        instants.append(entry.pending.since)
+    next_at = min((instant for instant in instants if instant is not None), default=None)
+    return replace(
+        entry,
+        state=ScheduleState.ACTIVE if next_at or awaited else ScheduleState.COMPLETED,
+        next_at=None if awaited else next_at,
+        awaiting=entry.awaiting if awaited else None,
+        paused_until=None,
+        failures=0,
+        reason=None,
+    )

@@ -1,0 +1,133 @@
+"""Single instants: runs beside the timetable, runs taken out of it, runs cancelled or resolved."""
+
+from dataclasses import replace
+from datetime import datetime
+from itertools import takewhile
+from typing import Final
+
+from harebell.contract.answers import RunAnswer, ScheduleAnswer
+from harebell.contract.commands import (
+    Resolution,
+    RunCancel,
+    RunResolve,
+    ScheduleBackfill,
+    ScheduleSkip,
+    ScheduleTrigger,
+)
+from harebell.contract.errors import Conflict, Malformed, NotFound
+from harebell.contract.identity import RunKey
+from harebell.contract.scalars import cut
+from harebell.kernel.ledger import Reason, RunState, ScheduleState
+from harebell.kernel.timetable import TICK, preview
+from harebell.ticker.book import Book, Entry, Extra, Origin
+from harebell.ticker.core.answering import answer
+from harebell.ticker.core.asked import Asked, known
+from harebell.ticker.core.halting import going_on
+
+MAX_SKIPS: Final = 100  # instants of one schedule that are taken out ahead of time
+
+
+def trigger(book: Book, asked: Asked, entry: Entry) -> ScheduleAnswer:
+    """One run at acceptance; where that instant is taken, at the next free one."""
+    if entry.state is ScheduleState.CANCELLED:
+        raise Conflict("is cancelled", code="not_active")
+    overlap = asked.command.overlap if isinstance(asked.command, ScheduleTrigger) else None
+    instant = cut(asked.accepted_at)
+    while instant in entry.open_runs or RunKey(instant, entry.id) in book.ended:
+        instant += TICK
+    extra = Extra(entry.version, instant, Origin.TRIGGER, overlap)
+    changed = _with(book, asked, entry, [extra])
+    told = answer(changed, "triggered", asked.accepted_at)
+    return told.model_copy(update={"run_id": str(RunKey(instant, entry.id))})
+
+
+def backfill(book: Book, asked: Asked, entry: Entry) -> ScheduleAnswer:
+    """Runs that the timetable had; those that are on record already stay as they are."""
+    command = asked.command
+    assert isinstance(command, ScheduleBackfill)  # noqa: S101  # by its verb
+    table = entry.version.timetable
+    had = preview(table, command.from_ - TICK, command.max + 1)
+    instants = list(takewhile(lambda instant: instant <= command.to, had))
+    if len(instants) > command.max:
+        raise Malformed(f"more than {command.max} runs", field="max", code="too_many")
+    if instants and instants[-1] > asked.accepted_at:
+        raise Malformed("lies in the future", field="to")
+    runs = [str(RunKey(instant, entry.id)) for instant in instants]
+    if command.dry_run:
+        return answer(entry, "previewed", asked.accepted_at).model_copy(update={"runs": runs})
+    extras = [Extra(entry.version, instant, Origin.BACKFILL) for instant in instants]
+    changed = _with(book, asked, entry, extras)
+    return answer(changed, "backfilled", asked.accepted_at).model_copy(update={"runs": runs})
+
+
+def _with(book: Book, asked: Asked, entry: Entry, extras: list[Extra]) -> Entry:
+    """The schedule with runs that its timetable does not owe; they do not count as dispatched."""
+    book.extras += extras
+    instants = dict.fromkeys([*entry.open_runs, *(extra.instant for extra in extras)])
+    return book.write(replace(entry, open_runs=tuple(instants), changed_at=asked.accepted_at))
+
+
+def skip(book: Book, asked: Asked, entry: Entry) -> ScheduleAnswer:
+    """The run of one instant will not be; if it is staged, it is taken back."""
+    command = asked.command
+    assert isinstance(command, ScheduleSkip)  # noqa: S101  # by its verb
+    at = command.at
+    if not entry.version.owes(at):
+        raise Malformed("is not an instant of its timetable", field="at", code="not_due")
+    run = book.runs.get(RunKey(at, entry.id))
+    if run is not None and run.untouched:
+        book.cancel(run, Reason.REQUESTED)
+        left = tuple(moment for moment in entry.open_runs if moment != at)
+        changed = replace(entry, open_runs=left, dispatched=max(0, entry.dispatched - run.counts))
+    elif at <= entry.planned_to:
+        raise Conflict("has been handed over already", field="at", code="too_late")
+    else:
+        changed = replace(entry, skips=_noted(entry, at, asked.accepted_at))
+    written = book.write(replace(changed, changed_at=asked.accepted_at))
+    return answer(written, "skipped", asked.accepted_at)
+
+
+def _noted(entry: Entry, at: datetime, now: datetime) -> tuple[datetime, ...]:
+    coming = {moment for moment in entry.skips if moment > now} | {at}
+    if len(coming) > MAX_SKIPS:
+        raise Conflict(f"more than {MAX_SKIPS} instants are taken out", field="at")
+    return tuple(sorted(coming))
+
+
+def cancel_run(book: Book, asked: Asked, command: RunCancel) -> RunAnswer:
+    key = RunKey.parse(command.run_id)
+    entry = known(book, asked)
+    run = book.runs.get(key)
+    if run is None:
+        raise NotFound("there is no such open run", field="run_id")
+    if run.state is RunState.RUNNING:
+        book.stop([run], Reason.CANCELLED)
+        return RunAnswer(run_id=command.run_id, status="in_flight", state=run.state)
+    book.cancel(run, Reason.CANCELLED)
+    left = tuple(moment for moment in entry.open_runs if moment != key.scheduled_for)
+    book.write(replace(entry, open_runs=left))
+    return RunAnswer(run_id=command.run_id, status="cancelled", state=RunState.CANCELLED)
+
+
+_RESOLVED: Final = {
+    Resolution.SUCCEEDED: RunState.SUCCEEDED,
+    Resolution.SKIPPED: RunState.SKIPPED,
+    Resolution.RETRY: RunState.STAGED,
+}
+
+
+def resolve_run(book: Book, asked: Asked, command: RunResolve) -> RunAnswer:
+    """A person says what became of a held run; its schedule goes on if no other is held."""
+    key = RunKey.parse(command.run_id)
+    entry = known(book, asked)
+    if (row := book.ended.get(key)) is None or row.state is not RunState.HELD:
+        raise NotFound("there is no such held run", field="run_id")
+    book.resolved[key] = command.as_
+    del book.ended[key]
+    others = [each for each, ended in book.ended.items() if ended.state is RunState.HELD]
+    changed = replace(entry, changed_at=asked.accepted_at)
+    if entry.state is ScheduleState.HELD and not others:
+        changed = going_on(changed)
+    book.write(changed)
+    state = _RESOLVED[command.as_]
+    return RunAnswer(run_id=command.run_id, status="resolved", state=state)

@@ -1,0 +1,91 @@
+"""Reviews: schedules whose next step depends on what became of their runs."""
+
+import asyncio
+from collections.abc import Iterable
+from dataclasses import dataclass, field
+from datetime import timedelta
+from typing import Final
+from uuid import UUID
+
+import asyncpg
+import structlog
+
+from harebell.contract.errors import Transient
+from harebell.kernel.amqp.bundle import waiting
+from harebell.kernel.amqp.events import tell
+from harebell.kernel.amqp.publish import Publisher
+from harebell.kernel.clock import Clock
+from harebell.kernel.db.engine import passing_faults
+from harebell.ticker import store
+from harebell.ticker.book import Book, Entry
+from harebell.ticker.reviewing import review
+from harebell.ticker.saving import Saved, save_book
+from harebell.ticker.telling import progress_facts, state_fact, stops, withdrawn_facts
+from harebell.ticker.versions import Versions
+
+EVERY: Final = 1.0  # seconds between looks at schedules that wait for the end of a run
+LIMIT: Final = 500  # schedules of one transaction
+
+log = structlog.get_logger()
+
+
+@dataclass(slots=True)
+class Reviewer:
+    """One ticker's reviews. Any number may run: each locks its schedules and reads the rows."""
+
+    pool: asyncpg.Pool
+    publisher: Publisher
+    clock: Clock
+    versions: Versions
+    horizon: timedelta
+    wake: asyncio.Event
+    _asked: set[UUID] = field(default_factory=set)  # bounded by the schedules that are watched
+
+    def ask(self, schedules: Iterable[UUID]) -> None:
+        """Of schedules that nothing waits for, but whose runs decide about them."""
+        self._asked.update(schedules)
+
+    async def run(self) -> None:
+        """Until cancelled."""
+        while True:
+            await asyncio.sleep(EVERY)
+            asked, self._asked = self._asked, set()
+            try:
+                await self._review(asked)
+            except Transient as error:
+                self._asked |= asked
+                log.warning("review failed", error=error.code, reason=error.reason)
+
+    async def _review(self, asked: set[UUID]) -> None:
+        with passing_faults():
+            waiting_ = await store.awaiting(self.pool, LIMIT)
+        chosen = sorted({*waiting_, *asked})
+        for start in range(0, len(chosen), LIMIT):
+            await self._some(chosen[start : start + LIMIT])
+
+    async def _some(self, schedules: list[UUID]) -> None:
+        with passing_faults():
+            async with self.pool.acquire() as connection, connection.transaction():
+                book = await store.load_book(connection, self.versions, schedules, [])
+                before = dict(book.entries)
+                for entry in before.values():
+                    review(book, entry)
+                if not book.touched:
+                    return
+                now = self.clock.now()
+                saved = await save_book(connection, book, now, now + self.horizon)
+                await self.publisher.publish_all(waiting(saved.tickets, now))
+        self.wake.set()
+        await self._tell(book, saved, before)
+
+    async def _tell(self, book: Book, saved: Saved, before: dict[UUID, Entry]) -> None:
+        now = self.clock.now()
+        await self.publisher.try_all(stops(book))
+        changed = [
+            state_fact(book.entries[id_], now)
+            for id_ in book.touched
+            if book.entries[id_].state is not before[id_].state
+        ]
+        log.info("reviewed", schedules=len(book.touched), changed=len(changed))
+        progress = progress_facts(saved, now)
+        await tell(self.publisher, [*changed, *withdrawn_facts(book, now), *progress])

@@ -1,0 +1,80 @@
+"""What ended runs mean for their schedule: what it waited for, failures in a row, holds. Pure."""
+
+from dataclasses import replace
+from typing import Final
+
+from harebell.contract.identity import RunKey
+from harebell.contract.scalars import cut
+from harebell.contract.when import Every, Recurring
+from harebell.kernel.ledger import Reason, RunState, ScheduleState
+from harebell.kernel.timetable import TICK, AfterEnd
+from harebell.ticker.book import Book, Ended, Entry
+
+UNRESOLVED: Final = "a run started and was not heard of again"
+
+
+def review(book: Book, entry: Entry) -> None:
+    """From the rows alone, each ended run once: it leaves the open ones here."""
+    keys = [RunKey(moment, entry.id) for moment in sorted(entry.open_runs)]
+    ended = {key: book.ended[key] for key in keys if key in book.ended}
+    over = {key for key, row in ended.items() if row.state is not RunState.HELD}
+    changed = replace(
+        entry,
+        failures=_failures(entry.failures, list(ended.values())),
+        open_runs=tuple(m for m in entry.open_runs if RunKey(m, entry.id) not in over),
+    )
+    if entry.awaiting is not None and (key := RunKey(entry.awaiting, entry.id)) in over:
+        changed = _concluded(changed, ended[key])
+    if changed.state is ScheduleState.ACTIVE or changed.state is ScheduleState.COMPLETED:
+        changed = _stopped(book, changed, is_held=len(over) < len(ended))
+    if changed != entry:
+        book.write(changed)
+
+
+def _failures(before: int, ended: list[Ended]) -> int:
+    """Consecutive dead runs, by the order of their instants; only a success ends the row."""
+    failures = before
+    for row in ended:
+        if row.state is RunState.DEAD:
+            failures += 1
+        elif row.state is RunState.SUCCEEDED:
+            failures = 0
+    return failures
+
+
+def _concluded(entry: Entry, row: Ended) -> Entry:
+    """The awaited run has ended: what comes next, or that nothing does."""
+    when = entry.version.definition.when
+    entry = replace(entry, awaiting=None)
+    if isinstance(when, Recurring) and when.until and row.state is RunState.SUCCEEDED:
+        pending_at = None if entry.pending is None else entry.pending.since
+        state = ScheduleState.ACTIVE if pending_at else ScheduleState.COMPLETED
+        return entry if _halted(entry) else replace(entry, state=state, next_at=pending_at)
+    table = entry.version.timetable
+    if isinstance(table, AfterEnd) and isinstance(when, Every):
+        rest = cut(row.finished_at + when.every) - TICK
+        entry = replace(entry, planned_to=max(entry.planned_to, rest))
+    if _halted(entry):
+        return entry
+    instants = [table.next_after(entry.planned_to), entry.pending and entry.pending.since]
+    next_at = min((instant for instant in instants if instant), default=None)
+    state = ScheduleState.ACTIVE if next_at else ScheduleState.COMPLETED
+    return replace(entry, state=state, next_at=next_at)
+
+
+def _halted(entry: Entry) -> bool:
+    return entry.state not in (ScheduleState.ACTIVE, ScheduleState.COMPLETED)
+
+
+def _stopped(book: Book, entry: Entry, *, is_held: bool) -> Entry:
+    """Held by a run of unknown outcome, or paused by failures in a row."""
+    limit = entry.version.definition.pause_after_failures
+    if is_held:
+        state, reason = ScheduleState.HELD, UNRESOLVED
+    elif limit is not None and entry.failures >= limit:
+        state, reason = ScheduleState.PAUSED, f"{entry.failures} runs failed in a row"
+    else:
+        return entry
+    book.stop(book.claimed(entry), Reason.PAUSED)
+    withdrawn = book.withdraw(entry, Reason.PAUSED)
+    return replace(withdrawn, state=state, reason=reason, next_at=None)

@@ -1,0 +1,83 @@
+"""Writing a book back, and with it what has come to be due within the horizon."""
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from datetime import datetime
+from typing import Final
+
+import asyncpg
+
+from harebell.contract.commands import Resolution
+from harebell.kernel.db.ledger import staging
+from harebell.kernel.db.tickets import tickets_for
+from harebell.kernel.ledger import Owed, RunState
+from harebell.kernel.routing import Routed
+from harebell.ticker import planning, store, versions
+from harebell.ticker.book import Book, Entry, Version
+
+RESOLVED: Final = {
+    Resolution.SUCCEEDED: RunState.SUCCEEDED,
+    Resolution.SKIPPED: RunState.SKIPPED,
+    Resolution.RETRY: RunState.STAGED,
+}
+
+
+@dataclass(frozen=True, slots=True)
+class Saved:
+    """What a transaction is to publish before it commits, and what changed by itself in it."""
+
+    tickets: list[Routed]
+    advances: Sequence[planning.Advance]
+    standing: Sequence[Entry]
+
+
+async def save_book(
+    connection: asyncpg.Connection, book: Book, now: datetime, until: datetime
+) -> Saved:
+    await versions.save(connection, book.new_versions)
+    await versions.show(connection, book.in_force)
+    await staging.cancel(connection, book.cancelled)
+    await staging.request_stop(connection, book.stopping)
+    renewed = {key: planning.place_of(version) for key, version in book.renewed.items()}
+    await staging.renew(connection, renewed)
+    resolved = {key: RESOLVED[as_] for key, as_ in book.resolved.items()}
+    await staging.resolve(connection, resolved)
+    await staging.skip(connection, [planning.dropped(*each) for each in book.dropped])
+    await versions.settle_fates(connection, book.fates)
+    touched = [book.entries[id_] for id_ in sorted(book.touched)]
+    advances = [planning.advance_if_due(entry, now, until) for entry in touched]
+    extra = [planning.extra_owed(each) for each in book.extras]
+    of = [each.version for each in book.extras]
+    saved = await save_advances(connection, advances, now, extra=extra, of=of)
+    again = sorted({*renewed, *(k for k, state in resolved.items() if state is RunState.STAGED)})
+    tickets = await tickets_for(connection, again) if again else []
+    return Saved(
+        saved.tickets + [Routed.of(ticket) for ticket in tickets], advances, saved.standing
+    )
+
+
+async def save_advances(
+    connection: asyncpg.Connection,
+    advances: Sequence[planning.Advance],
+    now: datetime,
+    *,
+    extra: Sequence[Owed] = (),
+    of: Sequence[Version] = (),
+) -> Saved:
+    """Insert what is owed and what is not; the schedules as they stand then, and the tickets.
+
+    `extra`: runs that no timetable owes, of schedules that have noted them already.
+    """
+    owed = [*(run for each in advances for run in each.owed), *extra]
+    await staging.skip(connection, [skip for each in advances for skip in each.not_owed])
+    staged = await staging.stage(connection, owed) if owed else {}
+    doubtful = [key for each in advances for key in planning.doubtful(each.entry, now)]
+    ended = set(doubtful) - await store.still_open(connection, doubtful)
+    standing = [planning.opened(each, staged, ended) for each in advances]
+    commenced = [e.entry.version for e in advances if e.entry.version is not e.before.version]
+    await versions.show(connection, commenced)
+    fates = {key: fate for each in advances for key, fate in each.fates.items()}
+    await versions.settle_fates(connection, fates)
+    await store.save_states(connection, standing)
+    known = [*(version for each in advances for version in each.versions), *of]
+    return Saved(planning.tickets(staged, owed, known), advances, standing)

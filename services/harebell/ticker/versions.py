@@ -1,0 +1,138 @@
+"""Immutable versions, read once: a cache before `schedule_versions`, and writing new ones."""
+
+from collections.abc import Iterable, Mapping, Sequence
+from typing import Final
+from uuid import UUID
+
+import asyncpg
+
+from harebell.contract.schedule import Definition
+from harebell.ticker.book import Fate, Version
+
+_VERSIONS: Final = """
+SELECT v.schedule_id, v.version, s.tenant, v.definition, v.work, v.accepted_at,
+       v.effective_at
+FROM unnest($1::uuid[], $2::int[]) AS t(schedule_id, version)
+JOIN schedule_versions v USING (schedule_id, version)
+JOIN schedules s ON s.id = v.schedule_id
+"""
+_INSERT: Final = """
+INSERT INTO schedule_versions (schedule_id, version, definition, work, fingerprint, accepted_at,
+                               effective_at, fate, actor, note)
+SELECT t.* FROM unnest($1::uuid[], $2::int[], $3::json[], $4::json[], $5::text[],
+                       $6::timestamptz[], $7::timestamptz[], $8::text[], $9::text[], $10::text[])
+     AS t
+"""
+_SCHEDULES: Final = """
+INSERT INTO schedules (id, tenant, key, name, owner, class, priority, pool, tags, metadata,
+                       version, created_at, updated_at, actor)
+SELECT t.id, t.tenant, d->>'key', d->>'name', d->>'owner', d->>'class',
+       (d->>'priority')::smallint, d->>'pool',
+       ARRAY(SELECT json_array_elements_text(d->'tags')), (d->'metadata')::jsonb,
+       t.version, t.at, t.at, t.actor
+FROM unnest($1::uuid[], $2::text[], $3::json[], $4::int[], $5::timestamptz[], $6::text[])
+     AS t(id, tenant, d, version, at, actor)
+ON CONFLICT (id) DO UPDATE SET
+    name = excluded.name, owner = excluded.owner, class = excluded.class,
+    priority = excluded.priority, pool = excluded.pool, tags = excluded.tags,
+    metadata = excluded.metadata, version = excluded.version,
+    updated_at = excluded.updated_at, actor = excluded.actor
+"""
+_FATES: Final = """
+UPDATE schedule_versions v SET fate = t.fate, fate_reason = t.reason
+FROM unnest($1::uuid[], $2::int[], $3::text[], $4::text[]) AS t(id, version, fate, reason)
+WHERE v.schedule_id = t.id AND v.version = t.version
+"""
+
+
+class Versions:
+    """Immutable versions by (schedule, number), read once; bounded, oldest reading out first."""
+
+    LIMIT: Final = 20_000
+
+    def __init__(self) -> None:
+        self._known: dict[tuple[UUID, int], Version] = {}
+
+    def keep(self, versions: Iterable[Version]) -> None:
+        for version in versions:
+            self._known[version.schedule_id, version.number] = version
+        while len(self._known) > self.LIMIT:
+            del self._known[next(iter(self._known))]
+
+    async def of(
+        self, connection: asyncpg.Connection, wanted: Sequence[tuple[UUID, int]]
+    ) -> Mapping[tuple[UUID, int], Version]:
+        found = {key: self._known[key] for key in wanted if key in self._known}
+        missing = [key for key in wanted if key not in found]
+        if missing:
+            ids, numbers = zip(*missing, strict=True)
+            rows = await connection.fetch(_VERSIONS, ids, numbers)
+            read = {(row["schedule_id"], row["version"]): _version(row) for row in rows}
+            self.keep(read.values())
+            found |= read
+        return found
+
+
+def _version(row: asyncpg.Record) -> Version:
+    return Version(
+        row["schedule_id"],
+        row["version"],
+        row["tenant"],
+        Definition.model_validate_json(row["definition"]),
+        row["work"],
+        row["accepted_at"],
+        row["effective_at"],
+    )
+
+
+async def save(connection: asyncpg.Connection, made: Sequence[tuple[Version, Fate]]) -> None:
+    if not made:
+        return
+    versions = [version for version, _ in made]
+    await connection.execute(
+        _INSERT,
+        [v.schedule_id for v in versions],
+        [v.number for v in versions],
+        [_json(v.definition) for v in versions],
+        [v.work for v in versions],
+        [v.definition.fingerprint() for v in versions],
+        [v.accepted_at for v in versions],
+        [v.effective_at or v.accepted_at for v in versions],
+        [fate.value for _, fate in made],
+        [v.actor for v in versions],
+        [v.note for v in versions],
+    )
+
+
+async def show(connection: asyncpg.Connection, versions: Iterable[Version]) -> None:
+    """What users see of schedules is the version in force; one row a schedule."""
+    latest = list({version.schedule_id: version for version in versions}.values())
+    if latest:
+        await connection.execute(
+            _SCHEDULES,
+            [v.schedule_id for v in latest],
+            [v.tenant for v in latest],
+            [_json(v.definition) for v in latest],
+            [v.number for v in latest],
+            [v.accepted_at for v in latest],
+            [v.actor for v in latest],
+        )
+
+
+async def settle_fates(
+    connection: asyncpg.Connection,
+    fates: Mapping[tuple[UUID, int], tuple[Fate, str | None]],
+) -> None:
+    """What became of versions that were to take effect later."""
+    if fates:
+        await connection.execute(
+            _FATES,
+            [schedule for schedule, _ in fates],
+            [number for _, number in fates],
+            [fate.value for fate, _ in fates.values()],
+            [reason for _, reason in fates.values()],
+        )
+
+
+def _json(definition: Definition) -> str:
+    return definition.model_dump_json(by_alias=True, exclude_none=True)

@@ -1,0 +1,214 @@
+"""From schedules to rows and tickets."""
+
+from dataclasses import replace
+from datetime import timedelta
+from typing import Any
+
+import pytest
+from tests.schedules import HORIZON, ID, definition
+from tests.tickets import NINE, after
+
+from harebell.contract.identity import RunKey
+from harebell.contract.names import Lane
+from harebell.contract.ticket import BUNDLE
+from harebell.kernel.ledger import Reason, ScheduleState
+from harebell.kernel.routing import read_bundle
+from harebell.kernel.timetable import first_cursor
+from harebell.ticker.book import Entry, Extra, Origin, Version
+from harebell.ticker.planning import (
+    advance,
+    advance_if_due,
+    doubtful,
+    dropped,
+    extra_owed,
+    opened,
+    tickets,
+)
+
+SECRET = {
+    "http": {
+        "method": "POST",
+        "url": "https://acme.example/hook?a=1",
+        "headers": {"X-A": "b"},
+        "json": {"größe": [1, None, 2.5]},
+    }
+}
+
+
+def version_of(when: dict[str, Any], **policies: Any) -> Version:
+    return Version.of(ID, 3, tenant="acme", definition=definition(when, **policies), at=NINE)
+
+
+def entry_of(when: dict[str, Any], **policies: Any) -> Entry:
+    version = version_of(when, **policies)
+    cursor = first_cursor(version.timetable, NINE)
+    next_at = version.timetable.next_after(cursor)
+    return Entry(version, ScheduleState.ACTIVE, planned_to=cursor, changed_at=NINE, next_at=next_at)
+
+
+@pytest.mark.parametrize(
+    "policies",
+    [
+        {},
+        {"expires_after": "1m", "priority": 9, "pool": "reports", "class": "critical"},
+        {"target": SECRET, "retry": {"max_attempts": 2}, "on_unknown": "skip", "timeout": "5s"},
+    ],
+)
+def test_a_ticket_says_all_that_an_executor_needs(policies: dict[str, Any]) -> None:
+    definition_ = definition({"every": "30s", "jitter": "5s"}).model_dump(
+        by_alias=True, exclude_none=True
+    )
+    entry = entry_of(**(definition_ | policies | {"when": {"every": "30s", "jitter": "5s"}}))
+    made = advance(entry, NINE, NINE + HORIZON)
+    keys = {run.key: 7 for run in made.owed}
+
+    routed = tickets(keys, made.owed, [entry.version])
+
+    (ticket, _) = BUNDLE.validate_json(b"[" + b",".join(each.raw for each in routed) + b"]")
+    wanted = entry.version.definition
+    assert (ticket.run_key, ticket.seq, ticket.version) == (RunKey(after(30), ID), 7, 3)
+    assert after(30) <= ticket.due_at < after(35)
+    assert ticket.expires_at == (after(90) if "expires_after" in policies else None)
+    assert (ticket.pool, ticket.priority) == (wanted.pool, wanted.priority)
+    assert ticket.lane is (Lane.HIGH if wanted.priority == 9 else Lane.NORMAL)
+    assert (ticket.work.tenant, ticket.work.target) == ("acme", wanted.target)
+    assert (ticket.work.retry, ticket.work.on_unknown) == (wanted.retry, wanted.on_unknown)
+    assert (ticket.work.timeout, ticket.work.class_) == (wanted.timeout, wanted.class_)
+
+
+def test_the_dispatcher_reads_the_same_facts_from_a_ticket() -> None:
+    entry = entry_of({"every": "30s"})
+    made = advance(entry, NINE, NINE + HORIZON)
+    keys = {run.key: 1 for run in made.owed}
+
+    routed = tickets(keys, made.owed, [entry.version])
+
+    read = read_bundle(b"[" + b",".join(each.raw for each in routed) + b"]")
+    assert [replace(each, raw=b"") for each in read] == [replace(each, raw=b"") for each in routed]
+
+
+def test_what_was_not_staged_has_no_ticket() -> None:
+    entry = entry_of({"every": "30s"})
+    made = advance(entry, NINE, NINE + HORIZON)
+    first, second = (run.key for run in made.owed)
+
+    routed = tickets({second: 4}, made.owed, [entry.version])
+
+    assert [(each.key, each.seq) for each in routed] == [(second, 4)]
+
+
+def test_s12_a_schedule_that_cannot_be_computed_is_parked_with_its_reason() -> None:
+    broken = version_of({"cron": "0 9 * * *", "timezone": "Mars/Olympus"})
+    entry = Entry(broken, ScheduleState.ACTIVE, planned_to=NINE, changed_at=NINE, next_at=NINE)
+
+    made = advance(entry, NINE, NINE + HORIZON)
+
+    assert (made.owed, made.not_owed) == ([], [])
+    assert (made.entry.state, made.entry.next_at) == (ScheduleState.PARKED, None)
+    assert "Mars/Olympus" in (made.entry.reason or "")
+
+
+def test_s49_what_is_owed_and_the_new_cursor_come_together() -> None:
+    made = advance(entry_of({"every": "30s"}), NINE, NINE + HORIZON)
+
+    assert [run.key.scheduled_for for run in made.owed] == [after(30), after(60)]
+    assert (made.entry.planned_to, made.entry.next_at) == (after(60), after(90))
+    assert made.entry.dispatched == 0
+
+
+@pytest.mark.parametrize("next_at", [None, after(85)])
+def test_what_is_not_due_within_the_horizon_is_left_as_it_is(next_at: Any) -> None:
+    entry = replace(entry_of({"every": "30s"}), next_at=next_at)
+
+    made = advance_if_due(entry, NINE, NINE + HORIZON)
+
+    assert made.entry is entry
+    assert (made.owed, made.not_owed) == ([], [])
+
+
+def test_the_last_run_completes_a_schedule() -> None:
+    made = advance(entry_of({"now": True}), NINE, NINE + HORIZON)
+
+    assert (made.entry.state, made.entry.next_at) == (ScheduleState.COMPLETED, None)
+
+
+def test_s76_missed_instants_are_a_range_in_the_place_of_their_version() -> None:
+    entry = entry_of({"every": "1m"}, catch_up={"mode": "none"}, pool="reports")
+
+    made = advance(entry, after(600), after(600) + HORIZON)
+
+    (skip,) = made.not_owed
+    assert (skip.key, skip.until, skip.count) == (RunKey(after(60), ID), after(480), 8)
+    assert (skip.reason, skip.place.pool) == (Reason.CATCH_UP, "reports")
+
+
+def test_a_range_begins_behind_the_instants_that_have_a_run() -> None:
+    entry = entry_of({"every": "1m"}, catch_up={"mode": "none"})
+    claimed = replace(entry, open_runs=(after(60), after(120)))
+
+    made = advance(claimed, after(600), after(600) + HORIZON)
+
+    (skip,) = made.not_owed
+    assert (skip.key, skip.until, skip.count) == (RunKey(after(180), ID), after(480), 6)
+
+
+def test_a_range_of_which_every_instant_has_a_run_is_not_made() -> None:
+    entry = entry_of({"every": "1m", "end": "2026-11-20T09:02:00Z"}, catch_up={"mode": "none"})
+    claimed = replace(entry, open_runs=(after(60), after(120)))
+
+    made = advance(claimed, after(600), after(600) + HORIZON)
+
+    assert made.not_owed == []
+
+
+def test_s06_only_what_was_staged_counts() -> None:
+    made = advance(entry_of({"every": "30s"}), NINE, NINE + HORIZON)
+    first, second = (run.key for run in made.owed)
+
+    standing = opened(made, {second}, set())
+
+    assert (standing.dispatched, standing.open_runs) == (1, (after(60),))
+    assert first.scheduled_for not in standing.open_runs
+
+
+def test_s06_what_had_run_already_leaves_room_for_one_more() -> None:
+    made = advance(entry_of({"every": "30s", "times": 2}), NINE, NINE + HORIZON)
+    before, (_, second) = made.entry.state, (run.key for run in made.owed)
+
+    standing = opened(made, {second}, set())
+
+    assert before is ScheduleState.COMPLETED
+    assert (standing.state, standing.next_at) == (ScheduleState.ACTIVE, after(90))
+
+
+def test_open_runs_that_have_ended_are_forgotten() -> None:
+    entry = replace(entry_of({"every": "30s"}), open_runs=(after(-120), after(-90)))
+    made = advance_if_due(entry, after(-100), after(-90))
+
+    standing = opened(made, set(), {RunKey(after(-120), ID)})
+
+    assert standing.open_runs == (after(-90),)
+
+
+def test_a_run_is_looked_up_again_only_when_it_is_over_a_minute_old() -> None:
+    entry = replace(entry_of({"every": "30s"}), open_runs=(after(-61), after(-60), after(30)))
+
+    assert doubtful(entry, NINE) == [RunKey(after(-61), ID)]
+
+
+def test_a_triggered_run_is_due_at_once_whatever_the_jitter() -> None:
+    version = version_of({"every": "1h", "jitter": "1h"}, expires_after="10s")
+
+    owed = extra_owed(Extra(version, NINE, Origin.TRIGGER))
+
+    assert (owed.due_at, owed.origin) == (NINE, Origin.TRIGGER)
+    assert owed.expires_at == NINE + timedelta(seconds=10)
+
+
+def test_a_trigger_that_was_withdrawn_is_one_skipped_instant() -> None:
+    extra = Extra(version_of({"every": "1h"}), NINE, Origin.TRIGGER)
+
+    skip = dropped(extra, Reason.PAUSED)
+
+    assert (skip.key, skip.until, skip.count) == (RunKey(NINE, ID), NINE, 1)
+    assert skip.reason is Reason.PAUSED
