@@ -1,7 +1,8 @@
 """The one home of connecting, confirms and publish timeouts. A link opens when it is used."""
 
 import asyncio
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager
 from typing import Final
 
 import aio_pika
@@ -23,7 +24,25 @@ HEARTBEAT: Final = 10  # seconds; a silent cut is noticed within two or three of
 CONNECT_TIMEOUT: Final = 5.0  # seconds
 PUBLISH_TIMEOUT: Final = 5.0  # seconds, to the confirm; a blocked broker must not hang a service
 
-LINK_ERRORS: Final = (AMQPError, ChannelInvalidStateError, OSError, TimeoutError)
+# A closed connection is a bare RuntimeError in places.
+_LINK_ERRORS: Final = (AMQPError, ChannelInvalidStateError, RuntimeError, OSError, TimeoutError)
+
+
+@contextmanager
+def link_faults(failed: str) -> Iterator[None]:
+    """Raises `BrokerUnavailable`, saying what failed, for whatever becomes of a lost link.
+
+    The library cancels what waits for an answer when a connection is closed or found silent; a
+    cancellation of our own passes.
+    """
+    try:
+        yield
+    except _LINK_ERRORS as error:
+        raise BrokerUnavailable(f"{failed}: {_said(error)}") from error
+    except asyncio.CancelledError as error:
+        if (task := asyncio.current_task()) is not None and task.cancelling():
+            raise
+        raise BrokerUnavailable(f"{failed}: the connection is lost") from error
 
 
 async def connect(url: str, *, name: str, properties: Mapping[str, str]) -> AbstractConnection:
@@ -32,10 +51,8 @@ async def connect(url: str, *, name: str, properties: Mapping[str, str]) -> Abst
     if "heartbeat" not in address.query:
         address = address.update_query(heartbeat=HEARTBEAT)
     shown: dict[str, FieldValue] = {"connection_name": name, **properties}
-    try:
+    with link_faults("cannot connect"):
         return await aio_pika.connect(address, timeout=CONNECT_TIMEOUT, client_properties=shown)
-    except LINK_ERRORS as error:
-        raise BrokerUnavailable(f"cannot connect: {_said(error)}") from error
 
 
 class Link:
@@ -79,26 +96,21 @@ class Link:
         `Unroutable`: no queue took it, or there is no such exchange. `NotAllowed`: the broker's
         permissions. `BrokerUnavailable`: not confirmed; it may have been published all the same.
         """
-        try:
-            async with asyncio.timeout(timeout):
-                channel = await self.channel()
-                target = await channel.get_exchange(exchange, ensure=False)
-                await target.publish(message, routing_key, mandatory=True)
-        except PublishError as error:
-            raise Unroutable(f"no queue is bound to {exchange} for {routing_key!r}") from error
-        except ChannelNotFoundEntity as error:
-            raise Unroutable(f"there is no exchange {exchange!r}", code="no_exchange") from error
-        except ChannelAccessRefused as error:
-            raise NotAllowed(f"may not publish {routing_key!r} to {exchange}") from error
-        except DeliveryError as error:
-            raise BrokerUnavailable(f"{exchange} refused the message: a queue is full") from error
-        except LINK_ERRORS as error:
-            raise BrokerUnavailable(f"not confirmed: {_said(error)}") from error
-        except asyncio.CancelledError as error:
-            if (task := asyncio.current_task()) is not None and task.cancelling():
-                raise
-            # the library cancels what waits for confirms when the connection goes
-            raise BrokerUnavailable("not confirmed: the connection is lost") from error
+        with link_faults("not confirmed"):
+            try:
+                async with asyncio.timeout(timeout):
+                    channel = await self.channel()
+                    target = await channel.get_exchange(exchange, ensure=False)
+                    await target.publish(message, routing_key, mandatory=True)
+            except PublishError as error:
+                raise Unroutable(f"no queue is bound to {exchange} for {routing_key!r}") from error
+            except ChannelNotFoundEntity as error:
+                reason = f"there is no exchange {exchange!r}"
+                raise Unroutable(reason, code="no_exchange") from error
+            except ChannelAccessRefused as error:
+                raise NotAllowed(f"may not publish {routing_key!r} to {exchange}") from error
+            except DeliveryError as error:
+                raise BrokerUnavailable(f"{exchange} refused it: a queue is full") from error
 
     async def close(self) -> None:
         """For good: a link that is used again raises `BrokerUnavailable`."""
@@ -108,16 +120,14 @@ class Link:
     async def _open_channel(self) -> AbstractChannel:
         if self._closed:
             raise BrokerUnavailable("the link is closed")
-        # a lost connection never says that it is closed, only that it is not connected
-        if self._connection is None or not self._connection.connected.is_set():
-            await self._drop()
-            self._connection = await connect(
-                self._url, name=self._name, properties=self._properties
-            )
-        try:
+        with link_faults("cannot open a channel"):
+            # a lost connection never says that it is closed, only that it is not connected
+            if self._connection is None or not self._connection.connected.is_set():
+                await self._drop()
+                self._connection = await connect(
+                    self._url, name=self._name, properties=self._properties
+                )
             return await self._connection.channel(publisher_confirms=True, on_return_raises=True)
-        except (*LINK_ERRORS, RuntimeError) as error:
-            raise BrokerUnavailable(f"cannot open a channel: {_said(error)}") from error
 
     async def _drop(self) -> None:
         connection, self._connection = self._connection, None

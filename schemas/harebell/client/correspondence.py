@@ -15,7 +15,7 @@ from typing import Any, Final, Protocol
 from aio_pika import Message
 from aio_pika.abc import AbstractChannel, AbstractIncomingMessage, DeliveryMode
 
-from harebell.client.connection import LINK_ERRORS, PUBLISH_TIMEOUT, Link
+from harebell.client.connection import PUBLISH_TIMEOUT, Link, link_faults
 from harebell.contract.errors import AnswerTimeout, BrokerUnavailable
 from harebell.contract.names import APP_ID, DIRECT_REPLY, JSON, message_key, message_type
 
@@ -118,11 +118,9 @@ class Correspondence:
                 return self._lost
             lost: asyncio.Future[None] = asyncio.get_running_loop().create_future()
             channel.close_callbacks.add(partial(_mark, lost))
-            try:
+            with link_faults("cannot listen for answers"):
                 replies = await channel.get_queue(DIRECT_REPLY, ensure=False)
                 await replies.consume(self._receive, no_ack=True, timeout=PUBLISH_TIMEOUT)
-            except LINK_ERRORS as error:
-                raise BrokerUnavailable(f"cannot listen for answers: {error}") from error
             self._channel, self._lost = channel, lost
             return lost
 

@@ -1,7 +1,7 @@
 """Leases: renewed in one statement a second; the presence queue that says this executor lives."""
 
 import asyncio
-from collections.abc import Awaitable, Callable, Sequence
+from collections.abc import Awaitable, Callable, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import dataclass, field
 from typing import Final
@@ -11,7 +11,7 @@ import structlog
 from aio_pika.abc import AbstractConnection, AbstractIncomingMessage
 from pydantic import TypeAdapter
 
-from harebell.client.connection import LINK_ERRORS
+from harebell.client.connection import link_faults
 from harebell.contract.codec import read
 from harebell.contract.errors import Malformed, Transient
 from harebell.contract.identity import RunKey
@@ -19,7 +19,7 @@ from harebell.contract.names import CONTROL
 from harebell.contract.stop import Stop
 from harebell.executor.core import Claimed
 from harebell.kernel import metrics
-from harebell.kernel.amqp.consume import pause
+from harebell.kernel.amqp.consume import LONGEST_PAUSE, pause
 from harebell.kernel.bus import control_key, control_queue
 from harebell.kernel.clock import monotonic
 from harebell.kernel.db.engine import passing_faults
@@ -34,10 +34,10 @@ log = structlog.get_logger()
 
 @dataclass(slots=True)
 class Leases:
-    """Every run that this executor holds. `stop` is told of those that should not start."""
+    """Every run that this executor holds. `stop` is told of those asked to stop, and why."""
 
     pool: asyncpg.Pool
-    stop: Callable[[Sequence[RunKey]], Awaitable[None]] | None = None
+    stop: Callable[[Mapping[RunKey, str]], Awaitable[None]] | None = None
     held: dict[RunKey, Claimed] = field(default_factory=dict)
 
     def hold(self, runs: Sequence[Claimed]) -> None:
@@ -71,9 +71,13 @@ class Leases:
         for run in runs:
             if run.key in kept:
                 run.renewed_at = sent_at
-        stopping = [key for key, is_stopping in kept.items() if is_stopping]
+        stopping = {key: reason for key, reason in kept.items() if reason is not None}
         if stopping and self.stop is not None:
             await self.stop(stopping)
+
+    async def look_at(self, keys: Sequence[RunKey]) -> None:
+        """Orders to stop are hints: renewing asks the ledger. Raises `DatabaseUnavailable`."""
+        await self.renew([run for key in keys if (run := self.held.get(key)) is not None])
 
     async def renew_one(self, run: Claimed) -> None:
         with suppress(Transient):
@@ -88,15 +92,15 @@ async def keep_presence(
     """Until cancelled. The queue is exclusive: the broker deletes it with this connection."""
     tries = 0
     while True:
+        began = monotonic()
         try:
-            connection = await connect()
-            async with connection:
-                tries = 0
-                await _listen(connection, holder, stop)
-        except (Transient, *LINK_ERRORS) as error:
-            log.warning("presence lost", error=str(error))
+            with link_faults("the session has ended"):
+                async with await connect() as connection:
+                    await _listen(connection, holder, stop)
+        except Transient as error:
+            log.warning("presence lost", error=error.reason)
+        tries = 1 if monotonic() - began > LONGEST_PAUSE else tries + 1
         await asyncio.sleep(pause(tries))
-        tries += 1
 
 
 async def _listen(

@@ -15,7 +15,7 @@ import structlog
 import uvloop
 from aio_pika.abc import AbstractConnection
 
-from harebell.client.connection import Link, connect
+from harebell.client.connection import Link, connect, link_faults
 from harebell.contract import __version__
 from harebell.contract.errors import HarebellError, Malformed, Transient
 from harebell.kernel import failpoint, logs
@@ -67,10 +67,15 @@ class Parts:
             name=f"{self.settings.name} consumes",
             properties=properties(self.role, self.settings.name),
         )
-        async with self._declaring:
-            if monotonic() - self._declared_at > DECLARE_AGAIN:
-                await self._declare(connection)
-                self._declared_at = monotonic()
+        try:
+            async with self._declaring:
+                if monotonic() - self._declared_at > DECLARE_AGAIN:
+                    await self._declare(connection)
+                    self._declared_at = monotonic()
+        except BaseException:  # whoever asked for it never gets it, so nobody else closes it
+            with suppress(Transient), link_faults("not closed"):
+                await connection.close()
+            raise
         return connection
 
     async def keep(self) -> None:

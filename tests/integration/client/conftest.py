@@ -8,7 +8,7 @@ import aio_pika
 import orjson
 import pytest
 from aio_pika.abc import AbstractIncomingMessage
-from yarl import URL
+from tests.line import Line
 
 from harebell.contract.names import COMMANDS, QUERIES
 
@@ -61,56 +61,7 @@ async def intake(amqp_url: str) -> AsyncIterator[Intake]:
         yield intake
 
 
-class Line:
-    """A TCP line to the broker that can be cut, and stay cut."""
-
-    def __init__(self, broker: URL) -> None:
-        self._broker = broker
-        self._ends: list[asyncio.StreamWriter] = []
-        self._pumps: set[asyncio.Task[None]] = set()
-        self._server: asyncio.Server | None = None
-        self.url = ""
-
-    async def open(self) -> None:
-        self._server = await asyncio.start_server(self._connected, "127.0.0.1", 0)
-        port = self._server.sockets[0].getsockname()[1]
-        self.url = str(self._broker.with_host("127.0.0.1").with_port(port))
-
-    def cut(self) -> None:
-        """New connections are still taken."""
-        for end in self._ends:
-            end.transport.abort()
-        self._ends.clear()
-
-    async def close(self) -> None:
-        assert self._server is not None
-        self._server.close()
-        self.cut()
-        await asyncio.gather(*self._pumps, return_exceptions=True)
-
-    async def _connected(self, near: asyncio.StreamReader, near_end: asyncio.StreamWriter) -> None:
-        far, far_end = await asyncio.open_connection(self._broker.host, self._broker.port)
-        self._ends += [near_end, far_end]
-        for source, sink in ((near, far_end), (far, near_end)):
-            pump = asyncio.create_task(_pump(source, sink))
-            self._pumps.add(pump)
-            pump.add_done_callback(self._pumps.discard)
-
-
-async def _pump(source: asyncio.StreamReader, sink: asyncio.StreamWriter) -> None:
-    try:
-        while data := await source.read(65536):
-            sink.write(data)
-            await sink.drain()
-    except ConnectionError:
-        pass
-    finally:
-        sink.close()
-
-
 @pytest.fixture
 async def line(amqp_url: str) -> AsyncIterator[Line]:
-    line = Line(URL(amqp_url))
-    await line.open()
-    yield line
-    await line.close()
+    async with Line.to(amqp_url) as line:
+        yield line

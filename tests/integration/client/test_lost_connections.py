@@ -12,7 +12,8 @@ from harebell.client.correspondence import Correspondence
 from harebell.contract.errors import Malformed
 
 if TYPE_CHECKING:
-    from tests.integration.client.conftest import Intake, Line
+    from tests.integration.client.conftest import Intake
+    from tests.line import Line
 
 pytestmark = pytest.mark.broker
 

@@ -11,9 +11,9 @@ from typing import Any, Final, TypeAlias
 import structlog
 from aio_pika.abc import AbstractIncomingMessage
 
-from harebell.client.connection import LINK_ERRORS
+from harebell.client.connection import link_faults
 from harebell.contract.dead import DeadMessage
-from harebell.contract.errors import HarebellError, Rejected, Transient
+from harebell.contract.errors import BrokerUnavailable, HarebellError, Rejected, Transient
 from harebell.kernel.amqp.letters import message_letter
 from harebell.kernel.amqp.publish import Outgoing, Publisher
 from harebell.kernel.clock import Clock
@@ -93,7 +93,8 @@ class Settler:
             case DeadLetter(reason, error):
                 log.warning("dead letter", queue=delivery.queue, reason=reason, error=error)
                 await self._publisher.publish(self._dead(delivery, reason, error))
-        with suppress(*LINK_ERRORS):  # the session is gone: the message comes again
+        # when the session is gone, the message comes again
+        with suppress(BrokerUnavailable), link_faults("not acknowledged"):
             await delivery.message.ack()
 
     def _dead(self, delivery: Delivery, reason: str, error: str | None) -> Outgoing:

@@ -8,10 +8,11 @@ from typing import Final, TypeAlias
 import structlog
 from aio_pika.abc import AbstractConnection, AbstractIncomingMessage
 
-from harebell.client.connection import LINK_ERRORS
-from harebell.contract.errors import Transient
+from harebell.client.connection import link_faults
+from harebell.contract.errors import BrokerUnavailable, Transient
 from harebell.kernel.amqp import lenient
 from harebell.kernel.amqp.consume import (
+    LONGEST_PAUSE,
     BatchHandler,
     Delivery,
     Handler,
@@ -21,6 +22,7 @@ from harebell.kernel.amqp.consume import (
     pause,
     settle_patiently,
 )
+from harebell.kernel.clock import monotonic
 
 DRAIN: Final = 10.0  # seconds that handlers get to end when a service stops
 
@@ -127,16 +129,19 @@ class Consumer:
         """Returns after `stop`, when what was delivered has been handled."""
         tries = 0
         while not stop.is_set():
+            began = monotonic()
             try:
-                await self._session(stop)
-                tries = 0
-            except (Transient, *LINK_ERRORS) as error:
-                tries += 1
-                log.warning("consumer lost", queue=self._queue, error=str(error))
+                with link_faults("the session has ended"):
+                    await self._session(stop)
+            except Transient as error:
+                log.warning("consumer lost", queue=self._queue, error=error.reason)
+                # one that opens and is lost at once must not be tried again at once
+                tries = 1 if monotonic() - began > LONGEST_PAUSE else tries + 1
                 with suppress(TimeoutError):
                     await asyncio.wait_for(stop.wait(), pause(tries))
 
     async def _session(self, stop: asyncio.Event) -> None:
+        """Returns after `stop`; raises when it is lost before."""
         connection = await self._connect()
         worker = self._worker()
         over = asyncio.Event()
@@ -157,14 +162,13 @@ class Consumer:
             self.is_consuming = True
             await _either(stop, over)
             if over.is_set():
-                log.warning("consumer lost", queue=self._queue, error="the session has ended")
-            else:
-                await queue.cancel(tag)
+                raise BrokerUnavailable("the session has ended")
+            await queue.cancel(tag)
         finally:
             self.is_consuming = False
             # a lost session's messages come again: nothing to wait for
             await worker.end(grace=DRAIN if stop.is_set() else 0)
-            with suppress(*LINK_ERRORS):
+            with suppress(Transient), link_faults("not closed"):
                 await connection.close()
 
 

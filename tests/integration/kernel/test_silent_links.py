@@ -1,0 +1,90 @@
+"""Links that fall silent at an awkward moment are lost links, whatever the library makes of it."""
+
+import asyncio
+
+import pytest
+from aio_pika import Message
+from aio_pika.abc import AbstractConnection
+from tests.integration.kernel.clocks import told
+from tests.line import Line
+
+from harebell.client.connection import Link, connect
+from harebell.contract.errors import BrokerUnavailable
+from harebell.kernel.amqp.consume import DONE, Delivery, Outcome, Settler
+from harebell.kernel.amqp.declare import declare
+from harebell.kernel.amqp.publish import Publisher
+from harebell.kernel.amqp.session import Concurrent, Consumer
+from harebell.kernel.bus import SYSTEM
+from harebell.kernel.clock import Clock
+
+pytestmark = pytest.mark.broker
+
+WITHIN = 30.0  # seconds
+QUICK = "?heartbeat=1"
+
+
+async def open_through(line: Line) -> AbstractConnection:
+    return await connect(line.url + QUICK, name="test", properties={})
+
+
+async def test_a_consumer_whose_session_falls_silent_while_it_opens_goes_on_with_another(
+    amqp_url: str,
+) -> None:
+    handled = asyncio.Event()
+    tries = 0
+
+    async def handle(_: Delivery) -> Outcome:
+        handled.set()
+        return DONE
+
+    async with Line.to(amqp_url) as line:
+
+        async def opened() -> AbstractConnection:
+            nonlocal tries
+            tries += 1
+            connection = await open_through(line)
+            if tries == 1:
+                line.silence()
+            return connection
+
+        link = Link(amqp_url, name="test", properties={})
+        channel = await link.channel()
+        await channel.declare_queue("inbox", durable=True)
+        await channel.default_exchange.publish(Message(b"hello"), "inbox")
+        settler = Settler(Publisher(link), Clock(told))
+        consumer = Consumer("inbox", opened, lambda: Concurrent(handle, settler), prefetch=10)
+        stop = asyncio.Event()
+        consuming = asyncio.create_task(consumer.run(stop))
+        await asyncio.wait_for(handled.wait(), WITHIN)
+        stop.set()
+        await asyncio.wait_for(consuming, WITHIN)
+        await link.close()
+
+    assert tries == 2
+
+
+async def test_declaring_over_a_link_that_falls_silent_is_a_broker_that_is_away(
+    amqp_url: str,
+) -> None:
+    async with Line.to(amqp_url) as line:
+        connection = await open_through(line)
+        line.silence()
+
+        with pytest.raises(BrokerUnavailable):
+            await asyncio.wait_for(declare(connection, SYSTEM), WITHIN)
+
+        await connection.close()
+
+
+async def test_opening_a_link_that_falls_silent_is_a_broker_that_is_away(amqp_url: str) -> None:
+    async with Line.to(amqp_url) as line:
+        link = Link(line.url + QUICK, name="test", properties={})
+        await (await link.channel()).close()
+        line.silence()
+
+        with pytest.raises(BrokerUnavailable):
+            await asyncio.wait_for(link.open(), WITHIN)
+        await asyncio.wait_for(link.open(), WITHIN)
+
+        assert link.is_open
+        await link.close()
