@@ -11,7 +11,7 @@ from harebell.contract.scalars import duration_text, instant_text
 from harebell.contract.when import AnyOf, At, CronRule, Recurring, Rule
 from harebell.kernel.cron import Cron
 from harebell.kernel.cron.zones import load_zone
-from harebell.kernel.occurrences import bounds
+from harebell.kernel.timetable import bounds
 
 MAX_PAST: Final = timedelta(hours=1)  # that `at` may lie before acceptance: slow senders, clocks
 
