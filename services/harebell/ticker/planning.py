@@ -174,8 +174,11 @@ def place_of(version: Version) -> Place:
 
 
 def doubtful(entry: Entry, now: datetime) -> list[RunKey]:
-    """Open runs so old that they have probably ended; a watched schedule's are reviewed."""
-    if is_watched(entry):
+    """Open runs so old that they have probably ended; a watched schedule's are reviewed.
+
+    Not those of a pause: they tell what is counted already when planning goes on from before them.
+    """
+    if is_watched(entry) or entry.state is ScheduleState.PAUSED:
         return []
     old = now - SETTLED_AFTER
     return [RunKey(moment, entry.id) for moment in entry.open_runs if moment < old]

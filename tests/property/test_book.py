@@ -1,0 +1,162 @@
+"""Whatever is changed and whenever: no owed instant is lost, none is owed twice."""
+
+from collections.abc import Callable
+from typing import Any, TypeAlias
+
+from hypothesis import given, settings
+from hypothesis import strategies as st
+from tests.schedules import ID
+from tests.tickets import NINE, after
+from tests.ticking import Ticking
+
+from harebell.contract.answers import ScheduleAnswer
+from harebell.contract.errors import Rejected
+from harebell.contract.identity import RunKey
+from harebell.kernel.ledger import OPEN, RunState, ScheduleState
+
+TARGETS = [{"task": {"name": "harebell.echo"}}, {"task": {"name": "harebell.sleep"}}]
+EVERY = {"every": "20s", "start": "2026-11-20T09:00:00Z"}
+OTHERS = {"every": "1h", "start": "2026-11-20T09:59:00Z"}
+
+CHANGED: dict[str, Any] = {"expected_version": "any", "catch_up": {"mode": "all"}}
+
+Step: TypeAlias = tuple[str, int]
+steps = st.lists(
+    st.tuples(
+        st.sampled_from(
+            ["wait", "wait", "look", "run", "claim", "end", "put", "away", "pause", "resume"]
+        ),
+        st.integers(0, 45),
+    ),
+    max_size=30,
+)
+
+
+def do(ticking: Ticking, step: Step, when: dict[str, Any]) -> None:
+    """One thing that happens; what is refused changes nothing."""
+    verb, number = step
+    doing: dict[str, Callable[[], object]] = {
+        "wait": lambda: ticking.wait(number),
+        "look": ticking.look,
+        "run": ticking.run_due,
+        "claim": lambda: claim_next(ticking, started=bool(number % 2)),
+        "end": lambda: end_claimed(ticking, drop=bool(number % 2)),
+        "put": lambda: ticking.put(when, **CHANGED, target=TARGETS[number % 2]),
+        "away": lambda: ticking.put(OTHERS, **CHANGED),
+        "pause": lambda: ticking.ask("schedule.pause"),
+        "resume": lambda: ticking.ask("schedule.resume"),
+    }
+    before = ticking.entry, dict(ticking.rows)
+    try:
+        doing[verb]()
+    except Rejected:
+        assert (ticking.entry, ticking.rows) == before
+
+
+def claim_next(ticking: Ticking, *, started: bool) -> None:
+    """As executors do: a little early."""
+    if ticking.staged and ticking.staged[0] <= ticking.now + (after(2) - NINE):
+        ticking.claim(ticking.staged[0], started=started)
+
+
+def end_claimed(ticking: Ticking, *, drop: bool) -> None:
+    """Those that were asked to stop and have not started end as if untouched."""
+    for moment in ticking.having(RunState.RUNNING):
+        row = ticking.rows[RunKey(moment, ID)]
+        if drop and row.reason is not None and not row.started:
+            ticking.drop(moment)
+        else:
+            ticking.end(moment)
+
+
+@settings(max_examples=100, deadline=None)
+@given(steps=steps, jitter=st.sampled_from([None, "15s"]))
+def test_pausing_and_resuming_lose_nothing_and_double_nothing(
+    steps: list[Step], jitter: str | None
+) -> None:
+    when = {**EVERY, **({"jitter": jitter} if jitter else {})}
+    ticking = Ticking(NINE)
+    ticking.put(when, catch_up={"mode": "all"})
+
+    for step in steps:
+        if step[0] not in ("put", "away"):
+            do(ticking, step, when)
+    last = ticking.now
+    do(ticking, ("resume", 0), when)
+    end_claimed(ticking, drop=False)
+    for _ in range(30):
+        ticking.look().run_due()
+        ticking.wait(5)
+
+    owed = [after(20 * k) for k in range(200) if after(20 * k) <= last]
+    assert [m for m in ticking.having(RunState.SUCCEEDED) if m <= last] == owed
+    assert ticking.having(RunState.CANCELLED) == []
+
+
+@settings(max_examples=100, deadline=None)
+@given(steps=steps, times=st.integers(1, 12))
+def test_s06_times_is_kept_whatever_is_paused_and_resumed(steps: list[Step], times: int) -> None:
+    when = {**EVERY, "times": times}
+    ticking = Ticking(NINE)
+    ticking.put(when, catch_up={"mode": "all"})
+
+    for step in steps:
+        if step[0] != "away":
+            do(ticking, step, when)
+    do(ticking, ("resume", 0), when)
+    end_claimed(ticking, drop=False)
+    for _ in range(80):
+        ticking.look().run_due()
+        ticking.wait(5)
+
+    assert len(ticking.having(RunState.SUCCEEDED)) == times
+    assert ticking.kept.state is ScheduleState.COMPLETED
+
+
+@settings(max_examples=100, deadline=None)
+@given(steps=steps, jitter=st.sampled_from([None, "15s"]))
+def test_s27_an_update_of_the_target_alone_loses_nothing(
+    steps: list[Step], jitter: str | None
+) -> None:
+    when = {**EVERY, **({"jitter": jitter} if jitter else {})}
+    ticking = Ticking(NINE)
+    ticking.put(when)
+
+    for step in steps:
+        if step[0] not in ("away", "pause"):
+            do(ticking, step, when)
+            ticking.look()
+    last = ticking.now
+    end_claimed(ticking, drop=False)
+    for _ in range(30):
+        ticking.look().run_due()
+        ticking.wait(5)
+
+    owed = {after(20 * k) for k in range(200) if after(20 * k) <= last}
+    assert owed <= set(ticking.having(RunState.SUCCEEDED))
+    assert ticking.having(RunState.CANCELLED) == []
+
+
+@settings(max_examples=100, deadline=None)
+@given(steps=steps)
+def test_a_change_leaves_the_books_consistent(steps: list[Step]) -> None:
+    ticking = Ticking(NINE)
+    ticking.put(EVERY)
+
+    for step in steps:
+        do(ticking, step, EVERY)
+        kept = ticking.kept
+        planned_open = {m for m in ticking.having(*OPEN) if m not in kept.open_runs}
+
+        assert planned_open == set()  # an open run that its schedule forgot could not be cancelled
+        assert (kept.next_at is None) == (kept.state is not ScheduleState.ACTIVE)
+        assert kept.next_at is None or kept.next_at > kept.planned_to
+
+
+def test_an_answer_tells_what_will_run() -> None:
+    ticking = Ticking(after(-1))
+
+    answer = ticking.put(EVERY)
+
+    assert isinstance(answer, ScheduleAnswer)
+    assert ticking.staged[:3] == answer.next_at
