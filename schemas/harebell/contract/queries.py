@@ -83,8 +83,12 @@ class RunList(Listing):
 
     key: ShortText | None = None
     id: UUID | None = None
+    tag: ShortText | None = None  # of the schedule, as it is now
     state: ShortText | None = None
+    outcome: ShortText | None = None  # of the last attempt
+    reason: ShortText | None = None
     since: Instant | None = None
+    until: Instant | None = None
 
 
 class DlqList(Listing):

@@ -10,6 +10,7 @@
 | harebell.work     | tickets by <pool>.<lane>               | harebell.work.<pool>.<lane>      |
 | harebell.control  | to one instance                        | an exclusive queue of each       |
 | harebell.events   | <tenant>.run.*, <tenant>.schedule.*    | anyone's; harebell.events.recent |
+|                   | <tenant>.run.dead                      | harebell.ticker.outcomes         |
 | harebell.dead     | dead letters, rejects                  | harebell.dead, a copy in .recent |
 """
 
@@ -46,6 +47,7 @@ RECENT_LENGTH: Final = 1_000  # messages kept for people to look at; the oldest 
 
 INTAKE: Final = Queue("harebell.intake", dead_letter_exchange=DEAD, single_active_consumer=True)
 TICKER: Final = Queue("harebell.ticker", dead_letter_exchange=DEAD, single_active_consumer=True)
+OUTCOMES: Final = Queue("harebell.ticker.outcomes", dead_letter_exchange=DEAD)
 QUERY: Final = Queue("harebell.queries", dead_letter_exchange=DEAD)
 DLQ: Final = Queue("harebell.dlq", dead_letter_exchange=DEAD)
 DISPATCHER: Final = Queue("harebell.dispatcher", dead_letter_exchange=DEAD)
@@ -88,7 +90,7 @@ SYSTEM: Final = (
             *(Exchange(name, ExchangeKind.TOPIC) for name in _TOPIC),
         ),
         queues=(
-            *(INTAKE, TICKER, QUERY, DLQ, DISPATCHER),
+            *(INTAKE, TICKER, OUTCOMES, QUERY, DLQ, DISPATCHER),
             *(DEAD_LETTERS, DEAD_RECENT, EVENTS_RECENT),
         ),
         bindings=(
@@ -99,6 +101,7 @@ SYSTEM: Final = (
             Binding(CHANGES, CHANGES_SCHEDULE, TICKER.name),
             Binding(CHANGES, CHANGES_DLQ, DLQ.name),
             Binding(DUE, "#", DISPATCHER.name),
+            Binding(EVENTS, "*.run.dead", OUTCOMES.name),
             Binding(EVENTS, "*.schedule.#", EVENTS_RECENT.name),
             Binding(DEAD, "#", DEAD_LETTERS.name),
             Binding(DEAD, "#", DEAD_RECENT.name),

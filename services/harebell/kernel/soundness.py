@@ -39,6 +39,16 @@ def about(field: str) -> Iterator[None]:
         raise
 
 
+@contextmanager
+def within(place: str) -> Iterator[None]:
+    """Puts the field of what is raised into the place where all of it was written."""
+    try:
+        yield
+    except Rejected as error:
+        error.field = f"{place}.{error.field}" if error.field else place
+        raise
+
+
 def _check_past(rule: At, now: datetime, field: str) -> None:
     if now - rule.at > MAX_PAST:
         reason = f"is over {duration_text(MAX_PAST)} past; now it is {instant_text(now)}"

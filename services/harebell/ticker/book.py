@@ -27,6 +27,7 @@ class Version:
     work: str  # JSON of `Work`, as its tickets carry it
     accepted_at: datetime
     effective_at: datetime | None = None  # None: at once
+    anchored_at: datetime | None = None  # None: from then on
     actor: str | None = None  # who made it
     note: str | None = None
 
@@ -40,12 +41,17 @@ class Version:
     @cached_property
     def timetable(self) -> Timetable:
         """Raises what `occurrences.timetable` does."""
-        return timetable(self.definition, self.schedule_id, self.since)
+        return timetable(self.definition, self.schedule_id, self.anchor)
 
     @property
     def since(self) -> datetime:
-        """From when on it owes anything; relative times are reckoned from there."""
+        """From when on it owes anything."""
         return self.effective_at or self.accepted_at
+
+    @property
+    def anchor(self) -> datetime:
+        """That relative times are reckoned from: a change of other things does not shift them."""
+        return self.anchored_at or self.since
 
     def owes(self, instant: datetime) -> bool:
         """Whether the instant is one of its timetable's."""

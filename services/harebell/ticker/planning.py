@@ -79,7 +79,7 @@ def _commence(entry: Entry, pending: Version, now: datetime, until: datetime) ->
     except COMPUTING as error:
         going = replace(old, next_at=old.version.timetable.next_after(old.planned_to))
         return Advance(entry, going, fates={key: (Fate.REJECTED, str(error))})
-    same_times = pending.definition.when == entry.version.definition.when
+    same_times = pending.anchor == entry.version.anchor
     new = replace(
         old,
         version=pending,

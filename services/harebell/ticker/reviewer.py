@@ -1,7 +1,7 @@
 """Reviews: schedules whose next step depends on what became of their runs."""
 
 import asyncio
-from collections.abc import Iterable
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, field
 from datetime import timedelta
 from typing import Final
@@ -9,14 +9,19 @@ from uuid import UUID
 
 import asyncpg
 import structlog
+from pydantic import TypeAdapter
 
+from harebell.contract.codec import read
 from harebell.contract.errors import Transient
+from harebell.contract.events import Event, RunFact
+from harebell.contract.message import parse
 from harebell.kernel.amqp.bundle import waiting
+from harebell.kernel.amqp.consume import DONE, Delivery, Outcome
 from harebell.kernel.amqp.events import tell
 from harebell.kernel.amqp.publish import Publisher
 from harebell.kernel.clock import Clock
 from harebell.kernel.db.engine import passing_faults
-from harebell.ticker import store
+from harebell.ticker import planning, store
 from harebell.ticker.book import Book, Entry
 from harebell.ticker.reviewing import review
 from harebell.ticker.saving import Saved, save_book
@@ -25,6 +30,8 @@ from harebell.ticker.versions import Versions
 
 EVERY: Final = 1.0  # seconds between looks at schedules that wait for the end of a run
 LIMIT: Final = 500  # schedules of one transaction
+
+_EVENTS: Final = TypeAdapter(list[Event])
 
 log = structlog.get_logger()
 
@@ -44,6 +51,12 @@ class Reviewer:
     def ask(self, schedules: Iterable[UUID]) -> None:
         """Of schedules that nothing waits for, but whose runs decide about them."""
         self._asked.update(schedules)
+
+    async def on_outcomes(self, deliveries: Sequence[Delivery]) -> Sequence[Outcome]:
+        """Events are hints: they say which schedules to look at, the rows say the rest."""
+        for delivery in deliveries:
+            self.ask(fact.schedule_id for fact in _facts(delivery.body))
+        return [DONE] * len(deliveries)
 
     async def run(self) -> None:
         """Until cancelled."""
@@ -69,7 +82,8 @@ class Reviewer:
                 book = await store.load_book(connection, self.versions, schedules, [])
                 before = dict(book.entries)
                 for entry in before.values():
-                    review(book, entry)
+                    if planning.is_watched(entry):
+                        review(book, entry)
                 if not book.touched:
                     return
                 now = self.clock.now()
@@ -89,3 +103,8 @@ class Reviewer:
         log.info("reviewed", schedules=len(book.touched), changed=len(changed))
         progress = progress_facts(saved, now)
         await tell(self.publisher, [*changed, *withdrawn_facts(book, now), *progress])
+
+
+def _facts(body: bytes) -> list[RunFact]:
+    """Raises `Malformed` for what is no batch of events about runs."""
+    return [parse(RunFact, event.data) for event in read(_EVENTS, body)]

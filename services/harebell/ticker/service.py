@@ -10,7 +10,7 @@ import structlog
 
 from harebell.contract.errors import Transient
 from harebell.kernel.amqp.session import Consumer, Ordered
-from harebell.kernel.bus import TICKER
+from harebell.kernel.bus import OUTCOMES, TICKER
 from harebell.kernel.db.engine import passing_faults
 from harebell.kernel.db.partitions import ENSURE
 from harebell.kernel.lifecycle import open_parts, run_until
@@ -46,11 +46,13 @@ async def serve(settings: TickerSettings, stop: asyncio.Event) -> None:
         sweeper = Sweeper(*own, presence, reviewer.ask)
         worker = partial(Ordered, changes.handle, parts.settler, limit=PREFETCH, linger=GATHER)
         consumer = Consumer(TICKER.name, parts.connect, worker, prefetch=PREFETCH)
+        hints = partial(Ordered, reviewer.on_outcomes, parts.settler, limit=PREFETCH, linger=GATHER)
+        outcomes = Consumer(OUTCOMES.name, parts.connect, hints, prefetch=PREFETCH)
         parts.health.check("changes", lambda: consumer.is_consuming)
         try:
             await run_until(
                 stop,
-                consuming=[consumer.run(stop)],
+                consuming=[consumer.run(stop), outcomes.run(stop)],
                 background=[
                     parts.keep(),
                     stager.run(),

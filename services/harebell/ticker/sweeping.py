@@ -28,6 +28,7 @@ from harebell.kernel.retry import LEASE_LAPSED, Failure, decide
 from harebell.kernel.routing import Routed
 from harebell.kernel.settlement import end_and_publish
 from harebell.ticker.presence import Presence
+from harebell.ticker.waking import undisputed, wake_stuck
 
 LEASES_EVERY: Final = 1.0  # seconds
 LOST_EVERY: Final = 5.0  # seconds
@@ -67,6 +68,7 @@ class Sweeper:
             await asyncio.sleep(LOST_EVERY)
             try:
                 await self._recover()
+                await wake_stuck(self.pool, self.publisher, self.clock)
             except Transient as error:
                 log.warning("sweep failed", error=error.code, reason=error.reason)
 
@@ -124,7 +126,8 @@ class Sweeper:
         self, connection: asyncpg.Connection, lapsed: Sequence[sweeps.Lapsed]
     ) -> list[Fact]:
         """Each by the retry rule and its schedule's `on_unknown`."""
-        tickets = await tickets_for(connection, [row.key for row in lapsed])
+        found = await tickets_for(connection, [row.key for row in lapsed])
+        tickets = await undisputed(connection, found)
         rows = {row.key: row for row in lapsed}
         now = self.clock.now()
         ended = [(ticket, lapse(rows[ticket.run_key], ticket, now)) for ticket in tickets]

@@ -11,16 +11,17 @@ from harebell.ticker.book import Fate, Version
 
 _VERSIONS: Final = """
 SELECT v.schedule_id, v.version, s.tenant, v.definition, v.work, v.accepted_at,
-       v.effective_at
+       v.effective_at, v.anchored_at
 FROM unnest($1::uuid[], $2::int[]) AS t(schedule_id, version)
 JOIN schedule_versions v USING (schedule_id, version)
 JOIN schedules s ON s.id = v.schedule_id
 """
 _INSERT: Final = """
 INSERT INTO schedule_versions (schedule_id, version, definition, work, fingerprint, accepted_at,
-                               effective_at, fate, actor, note)
+                               effective_at, anchored_at, fate, actor, note)
 SELECT t.* FROM unnest($1::uuid[], $2::int[], $3::json[], $4::json[], $5::text[],
-                       $6::timestamptz[], $7::timestamptz[], $8::text[], $9::text[], $10::text[])
+                       $6::timestamptz[], $7::timestamptz[], $8::timestamptz[], $9::text[],
+                       $10::text[], $11::text[])
      AS t
 """
 _SCHEDULES: Final = """
@@ -82,6 +83,7 @@ def _version(row: asyncpg.Record) -> Version:
         row["work"],
         row["accepted_at"],
         row["effective_at"],
+        row["anchored_at"],
     )
 
 
@@ -97,7 +99,8 @@ async def save(connection: asyncpg.Connection, made: Sequence[tuple[Version, Fat
         [v.work for v in versions],
         [v.definition.fingerprint() for v in versions],
         [v.accepted_at for v in versions],
-        [v.effective_at or v.accepted_at for v in versions],
+        [v.since for v in versions],
+        [v.anchored_at for v in versions],
         [fate.value for _, fate in made],
         [v.actor for v in versions],
         [v.note for v in versions],

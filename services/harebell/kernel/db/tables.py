@@ -46,6 +46,7 @@ schedule_versions = Table(  # immutable: a ticket can be made again from it alon
     Column("fingerprint", Text, nullable=False),
     Column("accepted_at", _instant, nullable=False),
     Column("effective_at", _instant, nullable=False),
+    Column("anchored_at", _instant),  # that relative times are reckoned from; null: effective_at
     Column(
         "fate", Text, nullable=False, server_default="commenced"
     ),  # pending, commenced, skipped, rejected, missed
@@ -128,6 +129,15 @@ runs = Table(  # the ledger: what was owed, and what became of it; partitioned b
     Column("outcome", Text),
     Column("range_until", _instant),  # of a row that stands for several skipped instants
     Column("range_count", Integer),
+)
+
+turns = Table(  # a hint of where to look: an open run of a schedule that takes turns
+    "turns",
+    metadata,
+    Column("schedule_id", Uuid, primary_key=True),
+    Column("scheduled_for", _instant, primary_key=True),
+    Column("role", Text, nullable=False),  # holder, waiting
+    Column("since", _instant, nullable=False),
 )
 
 attempts = Table(  # append-only; one row a try

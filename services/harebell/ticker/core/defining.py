@@ -9,6 +9,7 @@ from harebell.contract.commands import SchedulePatch, SchedulePut
 from harebell.contract.errors import Conflict, Malformed, NotFound
 from harebell.contract.message import parse
 from harebell.contract.schedule import Definition
+from harebell.contract.when import Recurring
 from harebell.kernel.ledger import Reason, ScheduleState
 from harebell.kernel.timetable import TICK, Once, first_cursor
 from harebell.ticker.book import Book, Entry, Fate, OpenRun, Version
@@ -94,7 +95,9 @@ def _change(
 ) -> ScheduleAnswer:
     """A change that waited for its time is overtaken by any later one."""
     number = (entry.pending or entry.version).number + 1
-    version = _version(asked, definition, number, effective_at)
+    version = _anchored(
+        _version(asked, definition, number, effective_at), entry.pending or entry.version, asked
+    )
     if entry.pending is not None:
         book.fates[entry.id, entry.pending.number] = (
             Fate.SKIPPED,
@@ -105,6 +108,14 @@ def _change(
     if effective_at <= asked.accepted_at:
         raise Conflict("its time has passed", field="effective_at", code="missed")
     return _postpone(book, asked, entry, version)
+
+
+def _anchored(version: Version, before: Version, asked: Asked) -> Version:
+    """The same `when` goes on as it was; but a one-shot that is put again is meant anew."""
+    when = version.definition.when
+    is_same = when == before.definition.when
+    is_going_on = isinstance(when, Recurring) or isinstance(asked.command, SchedulePatch)
+    return replace(version, anchored_at=before.anchor) if is_same and is_going_on else version
 
 
 def _postpone(book: Book, asked: Asked, entry: Entry, version: Version) -> ScheduleAnswer:

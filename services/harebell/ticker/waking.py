@@ -1,0 +1,60 @@
+"""Runs that wait for a turn that nobody passes on: the run before them ended unseen."""
+
+from collections.abc import Iterable, Sequence
+from uuid import UUID
+
+import asyncpg
+import structlog
+
+from harebell.contract.policy import Overlap
+from harebell.contract.ticket import Ticket
+from harebell.kernel import metrics
+from harebell.kernel.amqp.bundle import waiting
+from harebell.kernel.amqp.publish import Publisher
+from harebell.kernel.clock import Clock
+from harebell.kernel.db.engine import passing_faults
+from harebell.kernel.db.ledger import turns
+from harebell.kernel.db.tickets import tickets_for
+from harebell.kernel.settlement import pass_on
+
+log = structlog.get_logger()
+
+
+async def undisputed(connection: asyncpg.Connection, tickets: Sequence[Ticket]) -> list[Ticket]:
+    """Without those of schedules that somebody else decides about: the next pass has them.
+
+    A sweep holds their rows already. To wait for a lock that others take first would be a deadlock.
+    """
+    disputed = {ticket.schedule_id for ticket in tickets if ticket.takes_turns}
+    mine = await turns.try_lock(connection, disputed) if disputed else disputed
+    return [t for t in tickets if not t.takes_turns or t.schedule_id in mine]
+
+
+async def wake_stuck(pool: asyncpg.Pool, publisher: Publisher, clock: Clock) -> None:
+    """Raises `Transient`: what was not published is found again."""
+    with passing_faults():
+        if not (stuck := await turns.stuck(pool)):
+            return
+        async with pool.acquire() as connection, connection.transaction():
+            mine = await turns.try_lock(connection, stuck)
+            policies = await _policies(connection, mine)
+            woken = await pass_on(connection, policies, unless_within=turns.WAKE_AFTER)
+            await publisher.publish_all(waiting(woken, clock.now()))
+    if woken:
+        metrics.SWEPT.labels("woken").inc(len(woken))
+        log.info("swept", why="woken", runs=len(woken))
+
+
+async def _policies(
+    connection: asyncpg.Connection, schedules: Iterable[UUID]
+) -> dict[UUID, Overlap]:
+    """As the newest run that waits has it; where none waits there are only turns to forget."""
+    policies = dict.fromkeys(schedules, Overlap.QUEUE)
+    standing = await turns.standing(connection, policies)
+    newest = [
+        max(run.key for run in runs if run.turn.waits)
+        for runs in standing.values()
+        if any(run.turn.waits for run in runs)
+    ]
+    tickets = await tickets_for(connection, sorted(newest))
+    return policies | {ticket.schedule_id: ticket.overlap for ticket in tickets}
