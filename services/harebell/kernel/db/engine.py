@@ -80,6 +80,7 @@ async def open_pool(
         timeout=CONNECT_TIMEOUT,
         command_timeout=COMMAND_TIMEOUT,
         server_settings=settings,
+        reset=_keep,
     )
     with passing_faults():
         await pool
@@ -87,6 +88,13 @@ async def open_pool(
         yield pool
     finally:
         pool.terminate()
+
+
+async def _keep(_: asyncpg.Connection) -> None:
+    """Nothing to undo: no session of ours holds anything beyond its transaction.
+
+    By default the driver sends four statements more whenever a connection goes back to the pool.
+    """
 
 
 def open_engine(url: str, *, name: str) -> AsyncEngine:
