@@ -27,3 +27,4 @@ async def ledger(ledger_url: str) -> AsyncIterator[asyncpg.Pool]:
         yield pool
         await pool.execute("DELETE FROM runs")
         await pool.execute("DELETE FROM attempts")
+        await pool.execute("DELETE FROM turns")

@@ -49,8 +49,10 @@ _S = RunState
 ROWS: Final = (
     Row(_S.STAGED),
     Row(_S.STAGED, expired=True),
+    Row(_S.STAGED, 0, Reason.WAITING),
     Row(_S.RETRYING, 1),
     Row(_S.RETRYING, 1, expired=True),
+    Row(_S.RETRYING, 1, Reason.WAITING),
     Row(_S.RUNNING, 1),
     Row(_S.RUNNING, 2),
     Row(_S.RUNNING, 1, expired=True),

@@ -191,7 +191,7 @@ async def test_renewing_moves_the_lease_but_not_seq(ledger: asyncpg.Pool) -> Non
     renewed = await claims.renew(ledger, [claims.Held(row.key, SEQ, started)])
 
     found = await row_of(ledger, row.key)
-    assert renewed == {row.key: False}
+    assert renewed == {row.key: None}
     assert (found["state"], found["seq"], found["lease_holder"]) == ("running", SEQ, HOLDER)
     assert found["lease_until"] > NOW
     assert found["started_at"] == started
@@ -201,7 +201,7 @@ async def test_a_renewal_says_that_the_run_is_asked_to_stop(ledger: asyncpg.Pool
     row = Row(RunState.RUNNING, 1, "cancelled", asked_to_stop=True)
     await put(ledger, [row])
 
-    assert await claims.renew(ledger, [claims.Held(row.key, SEQ)]) == {row.key: True}
+    assert await claims.renew(ledger, [claims.Held(row.key, SEQ)]) == {row.key: "cancelled"}
 
 
 async def test_a_renewal_does_not_wait_for_a_row_that_is_locked(ledger: asyncpg.Pool) -> None:

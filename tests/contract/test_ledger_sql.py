@@ -27,7 +27,7 @@ from harebell.dlq_inspector import store as desk
 from harebell.dlq_inspector.core.letter import Kind
 from harebell.dlq_inspector.core.verdict import Held as Letter
 from harebell.dlq_inspector.core.verdict import LetterState
-from harebell.kernel.db.ledger import claims, endings, staging, sweeps
+from harebell.kernel.db.ledger import claims, endings, staging, sweeps, turns
 from harebell.kernel.ledger import (
     REVIVABLE,
     TRANSITIONS,
@@ -101,6 +101,17 @@ async def replay(ledger: asyncpg.Connection, keys: Keys) -> object:
     return await desk.begin_series(ledger, PLACE.tenant, letters)
 
 
+async def wake(ledger: asyncpg.Connection, keys: Keys) -> object:
+    return await turns.wake(ledger, keys)
+
+
+def give_up(state: RunState) -> Statement:
+    async def run(ledger: asyncpg.Connection, keys: Keys) -> None:
+        await turns.give_up(ledger, dict.fromkeys(keys, (state, Reason.OVERLAP)))
+
+    return Statement(f"give up as {state}", Actor.TURN, run, lambda _: state)
+
+
 def settle(state: RunState) -> Statement:
     async def run(ledger: asyncpg.Connection, keys: Keys) -> object:
         return await endings.end(ledger, [ending(key, state) for key in keys])
@@ -153,6 +164,11 @@ STATEMENTS: Final = [
         skip,
         lambda row: _S.SKIPPED if not row.attempt and row.reason in REVIVABLE else None,
     ),
+    Statement(
+        "wake", Actor.TURN, wake, lambda row: row.state if row.reason == Reason.WAITING else None
+    ),
+    give_up(_S.SKIPPED),
+    give_up(_S.CANCELLED),
     Statement("replay", Actor.DESK, replay, lambda _: _S.STAGED),
 ]
 BIRTHS: Final = {"stage", "skip"}  # where there is no row they make one

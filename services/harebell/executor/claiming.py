@@ -2,7 +2,7 @@
 
 import asyncio
 from collections import deque
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from datetime import timedelta
 from typing import Final
@@ -11,8 +11,10 @@ import asyncpg
 import orjson
 import structlog
 
+from harebell.contract.identity import RunKey
 from harebell.contract.ticket import Ticket
 from harebell.executor.core import Claimed
+from harebell.executor.turns import TurnTaker
 from harebell.kernel import failpoint, metrics
 from harebell.kernel.clock import Clock, monotonic
 from harebell.kernel.db.engine import passing_faults
@@ -46,7 +48,10 @@ class Ask:
 
 @dataclass(slots=True)
 class Claimer:
-    """Of one lane. `take` gets what was claimed; `room` says how much more there is room for."""
+    """Of one lane. `take` gets what was claimed; `room` says how much more there is room for.
+
+    With `turns`, of schedules that do not run over themselves.
+    """
 
     pool: asyncpg.Pool
     clock: Clock
@@ -55,6 +60,7 @@ class Claimer:
     room: Callable[[], int]
     take: Callable[[list[Claimed]], None]
     holds: Callable[[Ticket], bool]
+    turns: TurnTaker | None = None
     _asks: deque[Ask] = field(default_factory=deque)  # bounded by prefetch
     _chases: set[asyncio.Task[None]] = field(default_factory=set)
     _wake: asyncio.Event = field(default_factory=asyncio.Event)
@@ -62,6 +68,8 @@ class Claimer:
 
     async def claim(self, tickets: list[Ticket]) -> bool:
         """True when every ticket is claimed or known never to be; False when closed before."""
+        if not tickets:
+            return True
         ask = Ask(tickets, asyncio.get_running_loop().create_future())
         self._asks.append(ask)
         self._wake.set()
@@ -102,10 +110,12 @@ class Claimer:
         return earliest - self.clock.now() > EARLY
 
     def _next_asks(self) -> list[Ask]:
-        """Whole bundles, while there is room and they fit a statement."""
+        """Whole bundles, while there is room and they fit a statement; at least one."""
         asks: list[Ask] = []
         rows, left = 0, max(1, self.room())
-        while self._asks and rows < left and rows + len(self._asks[0].tickets) <= MAX_ROWS:
+        while self._asks and rows < left:
+            if asks and rows + len(self._asks[0].tickets) > MAX_ROWS:
+                break
             ask = self._asks.popleft()
             if not ask.done.done():
                 asks.append(ask)
@@ -150,14 +160,18 @@ class Claimer:
         await failpoint.reach("executor.before_claim")
         sent_at = monotonic()
         with passing_faults():
-            mine = await claims.claim(self.pool, list(wanted), self.holder)
-            refused = [each for each in wanted if not each.is_met_by(mine.get(each.key))]
+            mine, decided = await self._ask(wanted)
+            refused = [
+                each
+                for each in wanted
+                if each not in decided and not each.is_met_by(mine.get(each.key))
+            ]
             told = await claims.explain(self.pool, refused, self.holder) if refused else {}
         metrics.BATCH.labels("claim").observe(len(wanted))
         taken = [
             self._claimed(ticket, mine[each.key], sent_at)
             for each, ticket in wanted.items()
-            if each not in told
+            if each.is_met_by(mine.get(each.key))
         ]
         # one whose commit was unknown: its lease is of unknown age, so it is renewed before use
         taken += [
@@ -168,6 +182,14 @@ class Claimer:
         self.take(taken)
         metrics.STALE.inc(sum(found is claims.Refused.STALE for found in told.values()))
         return [wanted[each] for each, found in told.items() if found is claims.Refused.AHEAD]
+
+    async def _ask(
+        self, wanted: Mapping[claims.Wanted, Ticket]
+    ) -> tuple[dict[RunKey, claims.Claim], frozenset[claims.Wanted]]:
+        """What became mine, and of what else it has been decided what becomes."""
+        if self.turns is not None:
+            return await self.turns.claim(wanted)
+        return await claims.claim(self.pool, list(wanted), self.holder), frozenset()
 
     def _wanted(self, ticket: Ticket) -> claims.Wanted:
         override = None if ticket.override is None else orjson.dumps(ticket.override).decode()

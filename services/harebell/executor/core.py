@@ -1,20 +1,23 @@
 """Claimed runs and what becomes of them: waiting, starting, ending. Pure."""
 
+from collections.abc import Container
 from dataclasses import dataclass
 from datetime import datetime, timedelta
-from heapq import heappop, heappush
+from heapq import heapify, heappop, heappush
 from itertools import count
 from typing import Final
 
 from harebell.contract.identity import RunKey
 from harebell.contract.policy import RecoveryClass
 from harebell.contract.ticket import Ticket
-from harebell.executor.targets.outcome import Outcome, Success
+from harebell.executor.targets.outcome import Ended, Stopped, Success
 from harebell.kernel.delay import REACH
-from harebell.kernel.ledger import FAILED, SUCCEEDED, Ending, RunState, becomes
+from harebell.kernel.ledger import FAILED, SUCCEEDED, Ending, Reason, RunState, becomes
 from harebell.kernel.retry import Decision, decide
 
 RECENT: Final = 1.0  # seconds of starts that may lie claimed and unstarted
+STOPS: Final = frozenset({Reason.REPLACED, Reason.CANCELLED})  # also what has started
+CANCELLED: Final = "cancelled"  # the outcome of an attempt that was stopped
 FRESH: Final = 2.0  # seconds since a claim or renewal; an older lease is renewed before a start
 
 
@@ -53,34 +56,29 @@ class StartHeap:
     def __init__(self) -> None:
         self._heap: list[tuple[datetime, int, int, Claimed]] = []
         self._order = count()
-        self._dropped: set[RunKey] = set()
 
     def __len__(self) -> int:
-        return len(self._heap) - len(self._dropped)
+        return len(self._heap)
 
     def push(self, run: Claimed) -> None:
         entry = (run.ticket.due_at, -run.ticket.priority, next(self._order), run)
         heappush(self._heap, entry)
 
     def next_due(self) -> datetime | None:
-        self._forget()
         return self._heap[0][0] if self._heap else None
 
     def pop(self) -> Claimed:
-        self._forget()
         return heappop(self._heap)[-1]
 
     def waiting(self) -> list[Claimed]:
-        return [entry[-1] for entry in self._heap if entry[-1].key not in self._dropped]
+        return [entry[-1] for entry in self._heap]
 
-    def drop(self, key: RunKey) -> None:
-        """Of a run that waits here."""
-        self._dropped.add(key)
-
-    def _forget(self) -> None:
-        while self._heap and (key := self._heap[0][-1].key) in self._dropped:
-            self._dropped.discard(key)
-            heappop(self._heap)
+    def take_out(self, keys: Container[RunKey]) -> list[Claimed]:
+        """Those of them that wait here, which may start no more."""
+        taken = [run for run in self.waiting() if run.key in keys]
+        self._heap = [entry for entry in self._heap if entry[-1].key not in keys]
+        heapify(self._heap)
+        return taken
 
 
 def room(slots: int, recent_starts: int, unstarted: int) -> int:
@@ -88,9 +86,9 @@ def room(slots: int, recent_starts: int, unstarted: int) -> int:
     return max(slots, recent_starts) - unstarted
 
 
-def decision(run: Claimed, outcome: Outcome, now: datetime, dice: float) -> Decision | None:
-    """None: it succeeded."""
-    if isinstance(outcome, Success):
+def decision(run: Claimed, outcome: Ended, now: datetime, dice: float) -> Decision | None:
+    """None: it succeeded, or was stopped; there is nothing to decide."""
+    if isinstance(outcome, Success | Stopped):
         return None
     ticket = run.ticket
     return decide(
@@ -99,9 +97,13 @@ def decision(run: Claimed, outcome: Outcome, now: datetime, dice: float) -> Deci
 
 
 def ending(
-    run: Claimed, outcome: Outcome, decided: Decision | None, now: datetime, *, rest: bool = False
+    run: Claimed, outcome: Ended, decided: Decision | None, now: datetime, *, rest: bool = False
 ) -> Ending:
     """The record of an attempt. A retry beyond the tiers' reach (or told to) rests unstaged."""
+    if isinstance(outcome, Stopped):
+        state, attempt = RunState.CANCELLED, CANCELLED
+        started = run.started_at
+        return Ending(run.key, run.token, state, attempt, started, now, reason=outcome.reason)
     state, reason, at = (RunState.SUCCEEDED, None, None) if decided is None else becomes(decided)
     staged_at = now if at is not None and at - now <= REACH and not rest else None
     failed = None if isinstance(outcome, Success) else outcome

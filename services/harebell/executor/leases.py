@@ -2,7 +2,6 @@
 
 import asyncio
 from collections.abc import Awaitable, Callable, Mapping, Sequence
-from contextlib import suppress
 from dataclasses import dataclass, field
 from typing import Final
 
@@ -79,9 +78,14 @@ class Leases:
         """Orders to stop are hints: renewing asks the ledger. Raises `DatabaseUnavailable`."""
         await self.renew([run for key in keys if (run := self.held.get(key)) is not None])
 
-    async def renew_one(self, run: Claimed) -> None:
-        with suppress(Transient):
+    async def renew_one(self, run: Claimed) -> bool:
+        """False when the ledger has not renewed it: it is another's now, or its row is locked."""
+        before = run.renewed_at
+        try:
             await self.renew([run])
+        except Transient:
+            return True  # nobody can say: the lease decides
+        return run.renewed_at > before
 
 
 async def keep_presence(

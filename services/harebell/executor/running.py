@@ -12,13 +12,14 @@ from harebell.contract.identity import RunKey
 from harebell.contract.names import Lane
 from harebell.executor.core import RECENT, Claimed, StartHeap, room
 from harebell.executor.targets.attempt import Attempt
-from harebell.executor.targets.outcome import Outcome
+from harebell.executor.targets.outcome import Ended, Stopped
 from harebell.executor.targets.perform import Targets, perform
 from harebell.kernel import failpoint, metrics
 from harebell.kernel.clock import Clock, monotonic
 from harebell.kernel.retry import EXPIRED, Failure
 
 UNSTEADY: Final = 1.0  # seconds between looks whether the clock is steady again
+RENEW_AGAIN: Final = 0.05  # seconds before a refused renewal is tried again
 
 log = structlog.get_logger()
 
@@ -32,13 +33,14 @@ class LaneRunner:
     clock: Clock
     targets: Targets
     steady: float  # seconds that the clock must have been without a step
-    renew: Callable[[Claimed], Awaitable[None]]
-    settle: Callable[[Claimed, Outcome], None]
+    renew: Callable[[Claimed], Awaitable[bool]]  # False: refused
+    settle: Callable[[Claimed, Ended], None]
     abandon: Callable[[Claimed], None]
     on_room: Callable[[], None] = lambda: None  # set by whoever claims for it
     heap: StartHeap = field(default_factory=StartHeap)
     running: dict[RunKey, asyncio.Task[None]] = field(default_factory=dict)
     closing: bool = False
+    _stopping: dict[RunKey, str] = field(default_factory=dict)  # why
     _wake: asyncio.Event = field(default_factory=asyncio.Event)
     _starts: deque[float] = field(default_factory=deque)
 
@@ -93,8 +95,16 @@ class LaneRunner:
         else:
             metrics.IN_FLIGHT.labels(self.lane).dec()
 
+    def stop(self, key: RunKey, reason: str) -> None:
+        """Cancel an attempt that runs here; a plain task goes on in its thread, unheard."""
+        task = self.running.get(key)
+        if task is not None and key not in self._stopping:
+            self._stopping[key] = reason
+            task.cancel()
+
     def _ended(self, key: RunKey) -> None:
         self.running.pop(key, None)
+        self._stopping.pop(key, None)
         metrics.IN_FLIGHT.labels(self.lane).dec()
         self._wake.set()
 
@@ -102,13 +112,20 @@ class LaneRunner:
         """A fault of ours must not keep the lease for ever: unrenewed, the sweep takes the run."""
         try:
             await self._attempt(run)
+        except asyncio.CancelledError:
+            reason = self._stopping.get(run.key)
+            if reason is None:  # this executor ends: the lease lapses
+                raise
+            self.settle(run, Stopped(reason))
         except Exception:
             log.exception("attempt abandoned", run=str(run.key))
             self.abandon(run)
 
     async def _attempt(self, run: Claimed) -> None:
-        if not run.is_fresh(monotonic()):
-            await self.renew(run)
+        while not (run.is_fresh(monotonic()) or await self.renew(run)):
+            if monotonic() >= run.lease_ends:
+                break
+            await asyncio.sleep(RENEW_AGAIN)  # what was taken away must not start, however late
         if monotonic() >= run.lease_ends:
             log.warning("not started: the lease has ended", run=str(run.key))
             self.abandon(run)

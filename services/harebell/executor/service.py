@@ -11,7 +11,6 @@ import structlog
 
 from harebell.contract.codec import read
 from harebell.contract.errors import Transient
-from harebell.contract.identity import RunKey
 from harebell.contract.names import Lane
 from harebell.contract.ticket import BUNDLE, Ticket
 from harebell.executor.claiming import Claimer
@@ -19,11 +18,13 @@ from harebell.executor.core import Claimed, lease_of
 from harebell.executor.leases import Leases, keep_presence
 from harebell.executor.running import LaneRunner
 from harebell.executor.settling import Settler
+from harebell.executor.stopping import Stopping
 from harebell.executor.targets.amqp import open_amqp
 from harebell.executor.targets.http import HttpTargets
 from harebell.executor.targets.perform import Targets
 from harebell.executor.targets.registry import installed_tasks
 from harebell.executor.targets.task import TaskTargets
+from harebell.executor.turns import TurnTaker, in_turn
 from harebell.kernel.amqp.bundle import waiting
 from harebell.kernel.amqp.consume import ABANDONED, DONE, Delivery, Outcome
 from harebell.kernel.amqp.session import Concurrent, Consumer
@@ -71,6 +72,7 @@ class Executor:
     settler: Settler
     lanes: dict[Lane, LaneRunner] = field(default_factory=dict)
     claimers: dict[Lane, Claimer] = field(default_factory=dict)
+    turn_claimers: dict[Lane, Claimer] = field(default_factory=dict)
 
     @classmethod
     def of(cls, settings: ExecutorSettings, parts: Parts, targets: Targets) -> "Executor":
@@ -78,7 +80,10 @@ class Executor:
         leases = Leases(parts.pool)
         settler = Settler(parts.pool, parts.publisher, parts.clock, leases.free)
         executor = cls(settings, parts, holder, leases, settler)
-        leases.stop = executor.drop
+        stopping = Stopping(
+            parts.pool, parts.publisher, parts.clock, leases, executor.lanes.values()
+        )
+        leases.stop = stopping.follow
         slots = {
             Lane.HIGH: settings.slots_high,
             Lane.NORMAL: settings.slots_normal,
@@ -104,16 +109,17 @@ class Executor:
             self.leases.hold(runs)
             runner.take(runs)
 
-        claimer = self.claimers[lane] = Claimer(
-            self.parts.pool,
-            self.parts.clock,
-            self.holder,
-            self._lease,
-            runner.room,
-            take,
-            self._holds,
-        )
-        runner.on_room = claimer.nudge
+        own = (self.parts.pool, self.parts.clock, self.holder, self._lease)
+        claimer = self.claimers[lane] = Claimer(*own, runner.room, take, self._holds)
+        turns = TurnTaker(self.parts.pool, self.parts.publisher, self.parts.clock, self.holder)
+        turn_claimer = Claimer(*own, runner.room, take, self._holds, turns)
+        self.turn_claimers[lane] = turn_claimer
+
+        def on_room() -> None:
+            claimer.nudge()
+            turn_claimer.nudge()
+
+        runner.on_room = on_room
 
     def _lease(self, ticket: Ticket) -> float:
         return lease_of(ticket, self.settings.lease, self.settings.lease_critical)
@@ -134,17 +140,15 @@ class Executor:
                 self.parts.keep(),
                 self.leases.keep(),
                 self.settler.run(),
-                keep_presence(self.parts.connect, self.holder, self.drop),
-                *(claimer.run() for claimer in self.claimers.values()),
+                keep_presence(self.parts.connect, self.holder, self.leases.look_at),
+                *(claimer.run() for claimer in self._all_claimers()),
                 *(runner.run() for runner in self.lanes.values()),
             ],
         )
 
     def _consumer(self, lane: Lane) -> Consumer:
-        claimer = self.claimers[lane]
-
         async def on_work(delivery: Delivery) -> Outcome:
-            claimed = await claimer.claim(read(BUNDLE, delivery.body))
+            claimed = await self._claim(lane, read(BUNDLE, delivery.body))
             # once claimed, the ledger's lease is the truth about the work
             return DONE if claimed else ABANDONED
 
@@ -154,6 +158,19 @@ class Executor:
             lambda: Concurrent(on_work, self.parts.settler),
             prefetch=PREFETCH,
         )
+
+    async def _claim(self, lane: Lane, tickets: list[Ticket]) -> bool:
+        by_turns = [ticket for ticket in tickets if ticket.takes_turns]
+        if not by_turns:
+            return await self.claimers[lane].claim(tickets)
+        at_once = [ticket for ticket in tickets if not ticket.takes_turns]
+        claims_ = [in_turn(by_turns, self.parts.clock, self.turn_claimers[lane].claim)]
+        if at_once:
+            claims_.append(self.claimers[lane].claim(at_once))
+        return all(await asyncio.gather(*claims_))
+
+    def _all_claimers(self) -> list[Claimer]:
+        return [*self.claimers.values(), *self.turn_claimers.values()]
 
     async def _work(self, consumers: Sequence[Consumer]) -> None:
         """Consume until stopped; then give back what has not started and end what has."""
@@ -172,7 +189,7 @@ class Executor:
 
     async def _close_claimers(self) -> None:
         await self.parts.stop.wait()
-        for claimer in self.claimers.values():
+        for claimer in self._all_claimers():
             claimer.close()
 
     async def _release(self) -> None:
@@ -192,22 +209,6 @@ class Executor:
                 await self.parts.publisher.publish_all(messages)
         self.leases.free(list(runs.values()))
         log.info("released", runs=len(again))
-
-    async def drop(self, keys: Sequence[RunKey]) -> None:
-        """Of the runs asked to stop, those that wait for their instant never start."""
-        for runner in self.lanes.values():
-            wanted = set(keys)
-            waiting_ = [run for run in runner.heap.waiting() if run.key in wanted]
-            if not waiting_:
-                continue
-            with passing_faults():
-                held = [claims.Held(run.key, run.token) for run in waiting_]
-                dropped = await claims.drop(self.parts.pool, held)
-            for key in dropped:
-                runner.heap.drop(key)
-            gone = [run for run in waiting_ if run.key in dropped]
-            self.leases.free(gone)
-            log.info("dropped", runs=len(gone))
 
 
 def _is_consuming(consumer: Consumer) -> bool:

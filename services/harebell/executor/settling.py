@@ -13,7 +13,7 @@ import structlog
 from harebell.contract.errors import DatabaseUnavailable, Transient
 from harebell.contract.identity import RunKey
 from harebell.executor.core import Claimed, decision, ending
-from harebell.executor.targets.outcome import Outcome, Success
+from harebell.executor.targets.outcome import Ended, Success
 from harebell.kernel import failpoint, metrics
 from harebell.kernel.amqp.consume import pause
 from harebell.kernel.amqp.events import Fact, tell
@@ -30,7 +30,7 @@ GATHER: Final = 0.01  # seconds for more to end before a batch goes
 STREAMS: Final = 2  # settle connections at once: one alone bounds the drain of a stampede
 TELL_EVERY: Final = 0.05  # seconds between messages of facts
 
-Ended: TypeAlias = tuple[Claimed, Ending]
+Recorded: TypeAlias = tuple[Claimed, Ending]
 _T = TypeVar("_T")
 
 log = structlog.get_logger()
@@ -44,13 +44,16 @@ class Settler:
     publisher: Publisher
     clock: Clock
     freed: Callable[[Sequence[Claimed]], None]
-    _succeeded: asyncio.Queue[Ended] = field(default_factory=asyncio.Queue)  # bounded by claims
-    _failed: asyncio.Queue[tuple[Claimed, Outcome]] = field(default_factory=asyncio.Queue)
+    _succeeded: asyncio.Queue[Recorded] = field(default_factory=asyncio.Queue)  # bounded by claims
+    _failed: asyncio.Queue[tuple[Claimed, Ended]] = field(default_factory=asyncio.Queue)
+    _in_turn: asyncio.Queue[tuple[Claimed, Ended]] = field(default_factory=asyncio.Queue)
     _facts: list[Fact] = field(default_factory=list)
 
-    def settle(self, run: Claimed, outcome: Outcome) -> None:
+    def settle(self, run: Claimed, outcome: Ended) -> None:
         """Effect first, then the record, then the event."""
-        if isinstance(outcome, Success):
+        if run.ticket.takes_turns:  # whatever it came to, the next may have to be published
+            self._in_turn.put_nowait((run, outcome))
+        elif isinstance(outcome, Success):
             self._succeeded.put_nowait((run, ending(run, outcome, None, self.clock.now())))
         else:
             self._failed.put_nowait((run, outcome))
@@ -60,13 +63,15 @@ class Settler:
         async with asyncio.TaskGroup() as group:
             for _ in range(STREAMS):
                 group.create_task(self._settle_successes())
-            group.create_task(self._settle_failures())
+            for queue in (self._failed, self._in_turn):
+                group.create_task(self._settle_publishing(queue))
             group.create_task(self._tell())
 
     async def flush(self) -> None:
         """Returns when everything handed in so far is on the record and told."""
         await self._succeeded.join()
         await self._failed.join()
+        await self._in_turn.join()
         facts, self._facts = self._facts, []
         await tell(self.publisher, facts)
 
@@ -77,7 +82,7 @@ class Settler:
             await self._apart(batch, self._succeed)
             _done(self._succeeded, len(batch))
 
-    async def _succeed(self, batch: Sequence[Ended]) -> None:
+    async def _succeed(self, batch: Sequence[Recorded]) -> None:
         await failpoint.reach("executor.before_settle")
         recorded = await self._record([ended for _, ended in batch])
         self._conclude(batch, recorded)
@@ -117,26 +122,26 @@ class Settler:
                 await asyncio.sleep(pause(tries))
                 tries += 1
 
-    async def _settle_failures(self) -> None:
+    async def _settle_publishing(self, queue: asyncio.Queue[tuple[Claimed, Ended]]) -> None:
         tries = 0
         while True:
-            batch = await _gather(self._failed)
+            batch = await _gather(queue)
             try:
-                await self._apart(batch, partial(self._fail, rest=tries > 0))
+                await self._apart(batch, partial(self._publish, rest=tries > 0))
                 tries = 0
             except Transient as error:
-                log.warning("failures held", runs=len(batch), error=error.code)
+                log.warning("settles held", runs=len(batch), error=error.code)
                 tries += 1
                 await asyncio.sleep(pause(tries))
                 for each in batch:  # the attempt is not on the record: it waits, still leased
-                    self._failed.put_nowait(each)
-            _done(self._failed, len(batch))
+                    queue.put_nowait(each)
+            _done(queue, len(batch))
 
-    async def _fail(self, batch: Sequence[tuple[Claimed, Outcome]], *, rest: bool) -> None:
+    async def _publish(self, batch: Sequence[tuple[Claimed, Ended]], *, rest: bool) -> None:
         """The next step is published, confirmed, and then committed.
 
-        With `rest`, retries lie in the ledger until a ticker stages them: only the dead need the
-        broker, and wait for it by themselves.
+        With `rest`, retries lie in the ledger until a ticker stages them, and so do runs that
+        wait for their turn: only the dead need the broker, and wait for it by themselves.
         """
         now = self.clock.now()
         ended = [
@@ -147,17 +152,19 @@ class Settler:
         others = [each for each in ended if each[1].state is not RunState.DEAD]
         for part in (others, dead) if rest else (ended,):
             if part:
-                self._conclude(part, await self._commit(part))
+                self._conclude(part, await self._commit(part, waking=not rest))
 
-    async def _commit(self, ended: Sequence[Ended]) -> set[RunKey]:
+    async def _commit(self, ended: Sequence[Recorded], *, waking: bool) -> set[RunKey]:
         with passing_faults():
             async with self.pool.acquire() as connection, connection.transaction():
                 of = [(run.ticket, each) for run, each in ended]
-                moved = await end_and_publish(connection, self.publisher, self.clock, of)
+                moved = await end_and_publish(
+                    connection, self.publisher, self.clock, of, waking=waking
+                )
                 await failpoint.reach("executor.before_failure_commit")
         return moved
 
-    def _conclude(self, ended: Sequence[Ended], recorded: set[RunKey]) -> None:
+    def _conclude(self, ended: Sequence[Recorded], recorded: set[RunKey]) -> None:
         metrics.BATCH.labels("settle").observe(len(ended))
         for run, each in ended:
             if each.key not in recorded:

@@ -56,6 +56,7 @@ class Actor(StrEnum):
     RELEASE = "release"  # executor, fenced; graceful stop
     SWEEP = "sweep"  # ticker, when the lease has lapsed
     DESK = "desk"  # dlq_inspector
+    TURN = "turn"  # whoever decides, under its lock, about a schedule that takes turns
 
 
 OPEN: Final = frozenset({RunState.STAGED, RunState.RUNNING, RunState.RETRYING})
@@ -64,12 +65,13 @@ ENDED: Final = frozenset(RunState) - OPEN
 _S = RunState
 TRANSITIONS: Final[dict[tuple[RunState, RunState], frozenset[Actor]]] = {
     (_S.STAGED, _S.RUNNING): frozenset({Actor.CLAIM}),
-    (_S.STAGED, _S.CANCELLED): frozenset({Actor.TICKER}),
+    (_S.STAGED, _S.CANCELLED): frozenset({Actor.TICKER, Actor.TURN}),
     (_S.STAGED, _S.EXPIRED): frozenset({Actor.TICKER}),
-    (_S.STAGED, _S.SKIPPED): frozenset({Actor.TICKER}),
-    (_S.STAGED, _S.STAGED): frozenset({Actor.TICKER}),  # takes a new version
+    (_S.STAGED, _S.SKIPPED): frozenset({Actor.TICKER, Actor.TURN}),
+    (_S.STAGED, _S.STAGED): frozenset({Actor.TICKER, Actor.TURN}),  # takes a new version; is woken
     (_S.RETRYING, _S.RUNNING): frozenset({Actor.CLAIM}),
-    (_S.RETRYING, _S.CANCELLED): frozenset({Actor.TICKER}),
+    (_S.RETRYING, _S.RETRYING): frozenset({Actor.TURN}),  # is woken
+    (_S.RETRYING, _S.CANCELLED): frozenset({Actor.TICKER, Actor.TURN}),
     (_S.RETRYING, _S.EXPIRED): frozenset({Actor.TICKER}),
     **{
         (_S.RUNNING, to): frozenset({Actor.SETTLE, Actor.SWEEP})

@@ -1,30 +1,42 @@
 """The next step after attempts that did not succeed: on the record and published, in one go."""
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from typing import TypeAlias
+from uuid import UUID
 
 import asyncpg
 
 from harebell.contract.identity import RunKey
+from harebell.contract.policy import Overlap
 from harebell.contract.ticket import Ticket
 from harebell.kernel.amqp.bundle import waiting
 from harebell.kernel.amqp.publish import Outgoing, Publisher
 from harebell.kernel.amqp.stories import dead_message
 from harebell.kernel.clock import Clock
-from harebell.kernel.db.ledger import endings
+from harebell.kernel.db.ledger import claims, endings, turns
+from harebell.kernel.db.tickets import tickets_for
 from harebell.kernel.ledger import Ending, RunState
+from harebell.kernel.overlap import following
 from harebell.kernel.routing import Routed
 
 Ended: TypeAlias = tuple[Ticket, Ending]
 
 
 async def end_and_publish(
-    connection: asyncpg.Connection, publisher: Publisher, clock: Clock, ended: Sequence[Ended]
+    connection: asyncpg.Connection,
+    publisher: Publisher,
+    clock: Clock,
+    ended: Sequence[Ended],
+    *,
+    waking: bool = True,
 ) -> set[RunKey]:
     """Within the caller's transaction, as its last step; which of them were still theirs to end.
 
     A crash before the commit leaves messages without authority, never authority without messages.
+    With `waking`, those that wait for the turn of what has ended are published too.
     """
+    policies = {ticket.schedule_id: ticket.overlap for ticket, _ in ended if ticket.takes_turns}
+    await turns.lock(connection, policies)
     moved = await endings.end(connection, [ending for _, ending in ended])
     mine = [(ticket, ending) for ticket, ending in ended if ending.key in moved]
     retries = [
@@ -32,13 +44,51 @@ async def end_and_publish(
         for ticket, ending in mine
         if ending.staged_at is not None
     ]
-    messages: list[Outgoing] = [*waiting(retries, clock.now())]
+    woken = await pass_on(connection, policies) if waking else []
+    messages: list[Outgoing] = [*waiting([*retries, *woken], clock.now())]
     for ticket, ending in mine:
         if ending.state is RunState.DEAD:
             story = await endings.story(connection, ending.key)
             messages.append(dead_message(ticket, ending, story))
     await publisher.publish_all(messages)
     return set(moved)
+
+
+async def drop_and_publish(
+    connection: asyncpg.Connection,
+    publisher: Publisher,
+    clock: Clock,
+    held: Mapping[claims.Held, Ticket],
+) -> set[RunKey]:
+    """Likewise of runs that were asked to stop before they started."""
+    policies = {each.schedule_id: each.overlap for each in held.values() if each.takes_turns}
+    await turns.lock(connection, policies)
+    dropped = await claims.drop(connection, list(held))
+    woken = await pass_on(connection, policies)
+    await publisher.publish_all(waiting(woken, clock.now()))
+    return dropped
+
+
+async def pass_on(
+    connection: asyncpg.Connection,
+    policies: Mapping[UUID, Overlap],
+    *,
+    unless_within: float = 0,
+) -> list[Routed]:
+    """New tickets for those whose turn it is now. The caller holds the locks, and publishes.
+
+    `unless_within`: so many seconds since their last ticket.
+    """
+    if not policies:
+        return []
+    await turns.forget(connection, policies)
+    chosen = {
+        RunKey(moment, schedule)
+        for schedule, runs in (await turns.standing(connection, policies)).items()
+        if (moment := following(policies[schedule], [run.turn for run in runs])) is not None
+    }
+    woken = await turns.wake(connection, chosen, unless_within=unless_within)
+    return [Routed.of(ticket) for ticket in await tickets_for(connection, sorted(woken))]
 
 
 def _again(ticket: Ticket, ending: Ending, seq: int) -> Ticket:

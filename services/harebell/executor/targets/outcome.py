@@ -18,7 +18,15 @@ class Success:
     result: str | None = None
 
 
-Outcome: TypeAlias = Success | Failure
+@dataclass(frozen=True, slots=True)
+class Stopped:
+    """It was asked to stop, and has been cancelled in the midst of its work."""
+
+    reason: str
+
+
+Outcome: TypeAlias = Success | Failure  # what a target may come to
+Ended: TypeAlias = Outcome | Stopped  # what an attempt may
 
 
 def excerpt(text: str) -> str:

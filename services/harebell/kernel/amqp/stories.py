@@ -1,17 +1,21 @@
-"""What is told of a run that ended: its fact for listeners, its whole story when it is dead."""
+"""What is told of a run: facts for listeners, an order to stop, its whole story when it is dead."""
 
 from collections.abc import Sequence
+from datetime import datetime
 
 from pamqp.common import FieldValue
 
 from harebell.contract import names
-from harebell.contract.codec import encode
+from harebell.contract.codec import encode, encode_all
 from harebell.contract.dead import AttemptRecord, DeadRun
 from harebell.contract.events import RunFact, event
+from harebell.contract.identity import RunKey
+from harebell.contract.stop import Stop
 from harebell.contract.ticket import Ticket
 from harebell.kernel.amqp.events import Fact
 from harebell.kernel.amqp.publish import Outgoing
-from harebell.kernel.ledger import Ending
+from harebell.kernel.bus import control_key
+from harebell.kernel.ledger import Ending, Reason, RunState
 
 
 def fact_of(ticket: Ticket, ended: Ending, attempt: int) -> Fact:
@@ -32,6 +36,37 @@ def fact_of(ticket: Ticket, ended: Ending, attempt: int) -> Fact:
     id_ = f"{ticket.run_id}/{ended.token}"
     at = ended.finished_at
     return Fact(tenant, verb, event(tenant, verb, fact, id_=id_, subject=ticket.run_id, at=at))
+
+
+def fact_of_unattempted(
+    ticket: Ticket, key: RunKey, state: RunState, reason: Reason, at: datetime
+) -> Fact:
+    """Of a run that ends without an attempt. `ticket`: of any run of its schedule."""
+    verb = f"run.{state}"
+    tenant = ticket.work.tenant
+    fact = RunFact(
+        run_id=str(key),
+        schedule_id=key.schedule_id,
+        key=ticket.work.key,
+        scheduled_for=key.scheduled_for,
+        attempt=0,
+        state=state,
+        reason=reason,
+        finished_at=at,
+    )
+    id_ = f"{key}/{at.isoformat()}"
+    return Fact(tenant, verb, event(tenant, verb, fact, id_=id_, subject=str(key), at=at))
+
+
+def stop_message(holder: str, keys: Sequence[RunKey]) -> Outgoing:
+    """To the executor that holds these runs; its next renewal would tell it the same."""
+    return Outgoing(
+        exchange=names.CONTROL,
+        routing_key=control_key(holder),
+        body=encode_all([Stop(run_id=str(key)) for key in keys]),
+        type=names.message_type("run.stop"),
+        message_id=f"{keys[0]}/stop",
+    )
 
 
 def dead_message(ticket: Ticket, ended: Ending, attempts: Sequence[AttemptRecord]) -> Outgoing:

@@ -45,7 +45,8 @@ UPDATE runs r SET lease_until = now() + make_interval(secs => r.lease_seconds),
                   started_at = held.started_at
 FROM held
 WHERE r.scheduled_for = held.scheduled_for AND r.schedule_id = held.schedule_id
-RETURNING held.k, r.stop_requested_at IS NOT NULL AS stop
+RETURNING held.k,
+          CASE WHEN r.stop_requested_at IS NOT NULL THEN coalesce(r.reason, 'cancelled') END AS stop
 """
 _DROP: Final = """
 UPDATE runs r SET state = 'cancelled', seq = r.seq + 1, attempt = r.attempt - 1,
@@ -103,10 +104,12 @@ class Held:
     started_at: datetime | None = None
 
 
-async def claim(pool: asyncpg.Pool, wanted: Sequence[Wanted], holder: str) -> dict[RunKey, Claim]:
+async def claim(
+    connection: asyncpg.Connection | asyncpg.Pool, wanted: Sequence[Wanted], holder: str
+) -> dict[RunKey, Claim]:
     """What became mine; a stale, cancelled, replaced or expired run is simply not in it."""
     ordered = sorted(wanted, key=lambda each: each.key)
-    rows = await pool.fetch(
+    rows = await connection.fetch(
         _CLAIM,
         *columns(each.key for each in ordered),
         [each.seq for each in ordered],
@@ -149,18 +152,18 @@ def _explained(wanted: Wanted, row: asyncpg.Record | None, holder: str) -> Refus
     )
 
 
-async def renew(pool: asyncpg.Pool, held: Sequence[Held]) -> dict[RunKey, bool]:
-    """What is still mine, and whether it is asked to stop; rows that are locked are passed over."""
+async def renew(pool: asyncpg.Pool, held: Sequence[Held]) -> dict[RunKey, str | None]:
+    """What is still mine, and why it is asked to stop; rows that are locked are passed over."""
     ordered = sorted(held, key=lambda each: each.key)
     started = [each.started_at for each in ordered]
     rows = await pool.fetch(_RENEW, *_tokens(ordered), started)
     return {ordered[row["k"] - 1].key: row["stop"] for row in rows}
 
 
-async def drop(pool: asyncpg.Pool, held: Sequence[Held]) -> set[RunKey]:
+async def drop(connection: asyncpg.Connection | asyncpg.Pool, held: Sequence[Held]) -> set[RunKey]:
     """Runs that were asked to stop and have not started: as if never attempted."""
     ordered = sorted(held, key=lambda each: each.key)
-    rows = await pool.fetch(_DROP, *_tokens(ordered))
+    rows = await connection.fetch(_DROP, *_tokens(ordered))
     return {ordered[row["k"] - 1].key for row in rows}
 
 

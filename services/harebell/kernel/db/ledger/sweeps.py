@@ -18,14 +18,17 @@ AHEAD: Final = 10.0  # seconds before its time that a resting retry is staged
 SILENT: Final = 2.0  # seconds since its last renewal that make a holder suspect
 
 # The wait before a row is published once more doubles: it is as long as the row was late when it
-# was published last. A retry without staged_at rests until its time is near.
+# was published last. A retry without staged_at rests until its time is near. What waits for its
+# turn is not lost: `turns.stuck` finds it, and only when it has expired is it looked for here.
 _LOST: Final = """
 WITH late AS (
     SELECT scheduled_for, schedule_id, pool, lane, staged_at,
            coalesce(next_attempt_at, due_at) AS at
     FROM runs
     WHERE finished_at IS NULL AND due_at < now() + make_interval(secs => $1)
-      AND CASE WHEN state IN ('staged', 'retrying') THEN true ELSE false END
+      AND CASE WHEN state IN ('staged', 'retrying')
+                AND (reason IS DISTINCT FROM 'waiting' OR expires_at <= now())
+               THEN true ELSE false END
 )
 SELECT scheduled_for, schedule_id, pool, lane,
        staged_at IS NOT NULL AND at > now() - make_interval(secs => $3) AS may_wait

@@ -1,0 +1,52 @@
+"""Orders to stop, followed: what has not started never will, what has is cancelled if it should."""
+
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass
+
+import asyncpg
+import structlog
+
+from harebell.contract.identity import RunKey
+from harebell.executor.core import STOPS, Claimed
+from harebell.executor.leases import Leases
+from harebell.executor.running import LaneRunner
+from harebell.kernel.amqp.publish import Publisher
+from harebell.kernel.clock import Clock
+from harebell.kernel.db.engine import passing_faults
+from harebell.kernel.db.ledger import claims
+from harebell.kernel.settlement import drop_and_publish
+
+log = structlog.get_logger()
+
+
+@dataclass(slots=True)
+class Stopping:
+    """Of all lanes of an executor."""
+
+    pool: asyncpg.Pool
+    publisher: Publisher
+    clock: Clock
+    leases: Leases
+    lanes: Iterable[LaneRunner]
+
+    async def follow(self, reasons: Mapping[RunKey, str]) -> None:
+        """Raises `DatabaseUnavailable`, `BrokerUnavailable`: the next renewal asks again."""
+        for lane in self.lanes:
+            for key, reason in reasons.items():
+                if reason in STOPS:
+                    lane.stop(key, reason)
+            if unstarted := lane.heap.take_out(reasons):
+                await self._drop(lane, unstarted)
+
+    async def _drop(self, lane: LaneRunner, runs: Sequence[Claimed]) -> None:
+        """Out of the heap meanwhile, so that none starts; what stays ours goes back."""
+        held = {claims.Held(run.key, run.token): run.ticket for run in runs}
+        dropped: set[RunKey] = set()
+        try:
+            with passing_faults():
+                async with self.pool.acquire() as connection, connection.transaction():
+                    dropped = await drop_and_publish(connection, self.publisher, self.clock, held)
+        finally:
+            lane.take(run for run in runs if run.key not in dropped)
+        self.leases.free([run for run in runs if run.key in dropped])
+        log.info("dropped", runs=len(dropped))

@@ -1,0 +1,159 @@
+"""Claiming by turns: what is due of schedules that do not run over themselves."""
+
+import asyncio
+from collections import defaultdict
+from collections.abc import Awaitable, Callable, Iterable, Mapping, Sequence
+from dataclasses import dataclass, field
+from datetime import datetime
+from typing import TypeAlias
+from uuid import UUID
+
+import asyncpg
+import structlog
+
+from harebell.contract.identity import RunKey
+from harebell.contract.ticket import Ticket
+from harebell.kernel import failpoint, metrics
+from harebell.kernel.amqp.events import tell
+from harebell.kernel.amqp.publish import Publisher
+from harebell.kernel.amqp.stories import fact_of_unattempted, stop_message
+from harebell.kernel.clock import Clock, monotonic
+from harebell.kernel.db.ledger import claims, staging, turns
+from harebell.kernel.db.ledger.turns import Role, Standing
+from harebell.kernel.ledger import Reason, RunState
+from harebell.kernel.overlap import Claim, Skip, Turn, Wait, decide_all
+
+Wanted: TypeAlias = Mapping[claims.Wanted, Ticket]
+
+log = structlog.get_logger()
+
+
+async def in_turn(
+    tickets: Iterable[Ticket], clock: Clock, claim: Callable[[list[Ticket]], Awaitable[bool]]
+) -> bool:
+    """Each held unclaimed until its instant: only then is it known what it would run over."""
+
+    async def on_its_instant(ticket: Ticket) -> bool:
+        await asyncio.sleep(max(0, clock.moment(ticket.due_at) - monotonic()))
+        return await claim([ticket])
+
+    return all(await asyncio.gather(*map(on_its_instant, tickets)))
+
+
+@dataclass(slots=True)
+class Plan:
+    """What has been decided of a batch."""
+
+    claimed: list[claims.Wanted] = field(default_factory=list)
+    waiting: list[claims.Wanted] = field(default_factory=list)
+    skipped: list[claims.Wanted] = field(default_factory=list)
+    roles: dict[RunKey, Role] = field(default_factory=dict)
+    ends: dict[RunKey, tuple[RunState, Reason]] = field(default_factory=dict)
+    stops: dict[RunKey, Standing] = field(default_factory=dict)
+    told: dict[RunKey, Ticket] = field(default_factory=dict)  # a ticket of the schedule of each end
+
+    @property
+    def decided(self) -> frozenset[claims.Wanted]:
+        return frozenset([*self.waiting, *self.skipped])
+
+
+@dataclass(frozen=True, slots=True)
+class TurnTaker:
+    """One transaction a batch: locks, what stands, the pure rule, what it says."""
+
+    pool: asyncpg.Pool
+    publisher: Publisher
+    clock: Clock
+    holder: str
+
+    async def claim(
+        self, wanted: Wanted
+    ) -> tuple[dict[RunKey, claims.Claim], frozenset[claims.Wanted]]:
+        """What became mine; and what waits or is skipped, so that its ticket is done with."""
+        async with self.pool.acquire() as connection, connection.transaction():
+            mine, plan = await take_turns(connection, wanted, self.holder)
+            await failpoint.reach("executor.before_turn_commit")
+        await self._tell(plan)
+        return mine, plan.decided
+
+    async def _tell(self, plan: Plan) -> None:
+        """After the commit: facts, and orders that the next renewal would bring too."""
+        now = self.clock.now()
+        holders = [(run.lease_holder, key) for key, run in plan.stops.items() if run.lease_holder]
+        await self.publisher.try_all([stop_message(holder, [key]) for holder, key in holders])
+        for state, reason in plan.ends.values():
+            metrics.RUNS.labels(state, reason).inc()
+        await tell(
+            self.publisher,
+            [
+                fact_of_unattempted(plan.told[key], key, state, reason, now)
+                for key, (state, reason) in plan.ends.items()
+            ],
+        )
+        if plan.waiting or plan.ends:
+            log.info("not claimed", waiting=len(plan.waiting), given_up=len(plan.ends))
+
+
+async def take_turns(
+    connection: asyncpg.Connection, wanted: Wanted, holder: str
+) -> tuple[dict[RunKey, claims.Claim], Plan]:
+    """Within the caller's transaction."""
+    await turns.lock(connection, {each.key.schedule_id for each in wanted})
+    found = await turns.standing_locked(connection, {each.key for each in wanted})
+    plan = Plan()
+    for schedule, candidates in _candidates(wanted, found).items():
+        _decide(plan, found[schedule], candidates, wanted)
+    mine = await claims.claim(connection, plan.claimed, holder) if plan.claimed else {}
+    await turns.hold_back(connection, [each.key for each in plan.waiting])
+    await turns.give_up(connection, plan.ends)
+    await staging.request_stop(connection, dict.fromkeys(plan.stops, Reason.REPLACED))
+    await turns.take(connection, plan.roles)
+    return mine, plan
+
+
+def _candidates(
+    wanted: Wanted, found: Mapping[UUID, Sequence[Standing]]
+) -> dict[UUID, dict[claims.Wanted, Turn]]:
+    """Those that their rows would let be claimed, if there were no turns."""
+    runs = {run.key: run for of_schedule in found.values() for run in of_schedule}
+    chosen: dict[UUID, dict[claims.Wanted, Turn]] = defaultdict(dict)
+    for each in wanted:
+        run = runs.get(each.key)
+        if run is not None and run.may_be_claimed_as(each):
+            chosen[each.key.schedule_id][each] = run.turn
+    return chosen
+
+
+def _decide(
+    plan: Plan,
+    found: Sequence[Standing],
+    candidates: Mapping[claims.Wanted, Turn],
+    wanted: Wanted,
+) -> None:
+    runs = {run.key.scheduled_for: run for run in found}
+    standing = [run.turn for run in found if run.role is not None]
+    decided = decide_all(standing, [(wanted[each].overlap, t) for each, t in candidates.items()])
+    for each, turn in candidates.items():
+        match decided[each.key.scheduled_for]:
+            case Claim(replaced):
+                plan.claimed.append(each)
+                plan.roles[each.key] = Role.HOLDER
+                ends = _replaced(runs, replaced)
+            case Wait(replaced, stopped):
+                plan.waiting.append(each)
+                plan.roles[each.key] = Role.HOLDER if turn.holds else Role.WAITING
+                ends = _replaced(runs, replaced)
+                asked = (runs[moment] for moment in stopped)
+                plan.stops |= {run.key: run for run in asked if run.reason != Reason.REPLACED}
+            case Skip(reason):
+                plan.skipped.append(each)
+                state = RunState.SKIPPED if reason is Reason.OVERLAP else RunState.CANCELLED
+                ends = {each.key: (state, reason)}
+        plan.ends |= ends
+        plan.told |= dict.fromkeys(ends, wanted[each])
+
+
+def _replaced(
+    runs: Mapping[datetime, Standing], moments: Iterable[datetime]
+) -> dict[RunKey, tuple[RunState, Reason]]:
+    return {runs[moment].key: (RunState.CANCELLED, Reason.REPLACED) for moment in moments}
