@@ -2,6 +2,7 @@
 
 import re
 from collections.abc import AsyncIterator, Iterator
+from zlib import crc32
 
 import pytest
 from tests.acceptance.faults import Pool
@@ -69,4 +70,7 @@ def pool(faulty_stack: Stack, name_of_test: str) -> Iterator[Pool]:
 
 @pytest.fixture
 def name_of_test(request: pytest.FixtureRequest) -> str:
-    return re.sub("[^a-z0-9]+", "-", request.node.name.removeprefix("test_").lower())[:60]
+    """As a tenant may be called; no two are the same, even when they are cut."""
+    name = request.node.name
+    words = re.sub("[^a-z0-9]+", "-", name.removeprefix("test_").lower())
+    return f"{crc32(name.encode()):08x}-{words}"[:60].strip("-")

@@ -1,0 +1,57 @@
+"""What the servers themselves have counted: messages of the broker, statements of the database."""
+
+import asyncio
+import re
+import urllib.request
+from dataclasses import dataclass
+
+from tests.acceptance.stack import Tenant, until
+
+# Published by clients, and moved from queue to exchange by the broker itself.
+RECEIVED = "rabbitmq_global_messages_received_total"
+EXPIRED = "rabbitmq_global_messages_dead_lettered_expired_total"
+_SAMPLE = rf"^(?:{RECEIVED}|{EXPIRED})(?:{{[^}}]*}})? (\S+)$"
+
+# The services' own; the tests ask as the database's owner.
+_STATEMENTS = """
+SELECT coalesce(sum(calls), 0)::int FROM pg_stat_statements
+WHERE dbid = (SELECT oid FROM pg_database WHERE datname = current_database())
+  AND userid <> (SELECT usesysid FROM pg_user WHERE usename = current_user)
+"""
+SETTLED = 6  # sweeps: of each ticker some
+_SWEEPS = _STATEMENTS + "AND query LIKE $1"
+
+
+@dataclass(frozen=True)
+class Counted:
+    """`statements` counts every BEGIN and COMMIT too."""
+
+    messages: int
+    statements: int
+
+    def __sub__(self, before: "Counted") -> "Counted":
+        return Counted(self.messages - before.messages, self.statements - before.statements)
+
+
+async def prepare(tenant: Tenant) -> None:
+    """Returns when the services do all that they do by themselves.
+
+    Tickers sweep leases only when their clocks have been steady for a while.
+    """
+    await tenant.ledger.execute("CREATE EXTENSION IF NOT EXISTS pg_stat_statements")
+
+    async def is_sweeping() -> bool:
+        sweeps: int = await tenant.ledger.fetchval(_SWEEPS, "%pg_postmaster_start_time%")
+        return sweeps > SETTLED
+
+    await until(is_sweeping, what="the sweep of leases")
+
+
+async def read(tenant: Tenant) -> Counted:
+    private = tenant.stack.servers.private
+    assert private is not None, "the counters of servers that others use tell nothing"
+    url = private.broker.prometheus_url
+    with await asyncio.to_thread(urllib.request.urlopen, url, timeout=10) as answer:
+        samples = re.findall(_SAMPLE, answer.read().decode(), re.MULTILINE)
+    statements = await tenant.ledger.fetchval(_STATEMENTS)
+    return Counted(int(sum(map(float, samples))), statements)

@@ -1,0 +1,102 @@
+"""Bad input, as another service would send it: an answer with field and reason, and no trace."""
+
+from datetime import timedelta
+from typing import Any
+
+import orjson
+import pytest
+from tests.acceptance.stack import Tenant, now
+from tests.acceptance.wire import Wire
+
+pytestmark = [pytest.mark.broker, pytest.mark.postgres]
+
+HOOK = {"http": {"url": "https://acme.example/hook"}}
+GOOD: dict[str, Any] = {"key": "hello", "when": {"after": "1h"}, "target": HOOK}
+LONG_AGO = (now() - timedelta(hours=1, minutes=1)).isoformat()
+
+
+def put(**fields: Any) -> bytes:
+    return orjson.dumps({**GOOD, **fields})
+
+
+def posted(body: Any) -> bytes:
+    return put(target={"http": {"url": "https://acme.example/hook", **body}})
+
+
+def nested(levels: int) -> Any:
+    value: Any = 1
+    for _ in range(levels):
+        value = [value]
+    return value
+
+
+BAD = {
+    "not JSON": (b"{when: now}", "not_json", None),
+    "a wrong type": (put(priority="high"), "invalid", "priority"),
+    "an unknown field": (put(colour="blue"), "unknown_field", "colour"),
+    "a naive time": (put(when={"at": "2026-11-20T15:00:00"}), "naive_instant", "when.at"),
+    "an unknown zone": (
+        put(when={"cron": "0 9 * * *", "timezone": "Mars/Olympus"}),
+        "unknown_timezone",
+        "when.timezone",
+    ),
+    "a bad cron": (put(when={"cron": "75 9 * * *"}), "invalid_cron", "when.cron"),
+    "a cron that never fires": (put(when={"cron": "0 0 30 2 *"}), "invalid_cron", "when.cron"),
+    "two whens": (put(when={"now": True, "after": "5m"}), "invalid_when", "when"),
+    "an unknown target": (put(target={"ftp": {}}), "invalid_target", "target"),
+    "a body too large": (b" " * (1024 * 1024 + 1), "too_large", None),
+    "a payload too large": (posted({"text": "x" * 65_537}), "too_large", "target.http"),
+    "a payload too deep": (posted({"json": nested(33)}), "too_deep", "target.http.json"),
+    "a NUL": (put(metadata={"note": "a\0b"}), "nul_character", "metadata.note"),
+    "a lone surrogate": (rb'{"key": "\ud800"}', "not_json", None),
+    "an integer beyond 64 bits": (
+        put(metadata={"n": 0}).replace(b'"n":0', b'"n":18446744073709551616'),
+        "integer_too_long",
+        None,
+    ),
+    "another tenant": (put(tenant="globex"), "foreign_tenant", "tenant"),
+    "a time long past": (put(when={"at": LONG_AGO}), "too_late", "when.at"),
+    "a private address": (
+        put(target={"http": {"url": "http://10.0.0.7/"}}),
+        "private_address",
+        "target.http.url",
+    ),
+}
+
+
+async def traces(tenant: Tenant) -> int:
+    count: int = await tenant.ledger.fetchval(
+        "SELECT (SELECT count(*) FROM schedules WHERE tenant = $1)"
+        " + (SELECT count(*) FROM runs WHERE tenant = $1)",
+        tenant.name,
+    )
+    return count
+
+
+@pytest.mark.parametrize(("body", "code", "field"), BAD.values(), ids=BAD)
+async def test_bad_input_is_answered_with_code_field_and_reason_and_leaves_no_row(
+    body: bytes, code: str, field: str | None, tenant: Tenant
+) -> None:
+    async with Wire.open(tenant.stack.amqp_url, tenant.name) as wire:
+        answer = await wire.ask("schedule.put", body)
+
+    assert answer["ok"] is False
+    assert (answer["error"]["code"], answer["error"].get("field")) == (code, field)
+    assert answer["error"]["reason"]
+    assert await traces(tenant) == 0
+
+
+async def test_in_an_array_the_bad_are_refused_by_their_places_and_the_good_are_stored(
+    tenant: Tenant,
+) -> None:
+    first, last = put(key="first"), put(key="last")
+    body = b"[" + b",".join([first, put(when={}), last, put(colour="blue")]) + b"]"
+
+    async with Wire.open(tenant.stack.amqp_url, tenant.name) as wire:
+        answers = await wire.ask("schedule.put", body)
+
+    assert [answer["ok"] for answer in answers] == [True, False, True, False]
+    fields = [answer["error"]["field"] for answer in answers if not answer["ok"]]
+    assert fields == ["[1].when", "[3].colour"]
+    stored = {view["key"] async for view in tenant.harebell.schedules()}
+    assert stored == {"first", "last"}

@@ -1,0 +1,72 @@
+"""What a run costs in messages and statements, by the servers' own counters."""
+
+import asyncio
+import logging
+from datetime import datetime
+
+import pytest
+from tests.acceptance import counters
+from tests.acceptance.counters import Counted
+from tests.acceptance.stack import PATIENCE, Tenant, instant, now
+from tests.acceptance.wire import Wire
+from tests.servers import Servers
+
+pytestmark = [pytest.mark.broker, pytest.mark.postgres]
+
+log = logging.getLogger(__name__)
+
+RUNS = 1_000
+PORTION = 500  # schedules of one message
+AHEAD = 6.0  # seconds: a delay tier lies in between
+MESSAGES = 0.3  # a run, from staging to settle
+STATEMENTS = 0.1
+
+
+async def run_all_at_once(tenant: Tenant, wire: Wire, name: str, ahead: float) -> datetime:
+    """Staged, run, settled and told; the instant at which they were due."""
+    told = await wire.events("run.succeeded")
+    due_at = instant(ahead)
+    schedules = [
+        {
+            "key": f"{name}-{number}",
+            "when": {"at": due_at.isoformat()},
+            "target": {"task": {"name": "harebell.echo", "args": {"number": number}}},
+        }
+        for number in range(RUNS)
+    ]
+    for start in range(0, RUNS, PORTION):
+        await tenant.harebell.put_many(schedules[start : start + PORTION])
+    async with asyncio.timeout((due_at - now()).total_seconds() + PATIENCE):
+        for _ in range(RUNS):
+            await told.get()
+    return due_at
+
+
+async def idle_for(tenant: Tenant, seconds: float) -> Counted:
+    """What the services do by themselves in that time: looks, sweeps, clocks."""
+    before = await counters.read(tenant)
+    await asyncio.sleep(seconds)
+    return await counters.read(tenant) - before
+
+
+async def test_a_thousand_runs_of_one_instant_cost_few_messages_and_fewer_statements(
+    servers: Servers, tenant: Tenant
+) -> None:
+    if servers.private is None:
+        pytest.skip("counts what a private broker and a private database count")
+    await counters.prepare(tenant)
+
+    async with Wire.open(tenant.stack.amqp_url, tenant.name) as wire:
+        # a connection's first use of an array makes the driver look its type up
+        await run_all_at_once(tenant, wire, "warm-up", 1)
+        began_at, before = now(), await counters.read(tenant)
+        due_at = await run_all_at_once(tenant, wire, "counted", AHEAD)
+        spent = await counters.read(tenant) - before
+        idle = await idle_for(tenant, (now() - began_at).total_seconds())
+
+    rows = [row for row in await tenant.runs("succeeded") if row["scheduled_for"] == due_at]
+    log.info("spent %s, of which idle %s", spent, idle)
+    assert len(rows) == RUNS
+    assert min(row["started_at"] for row in rows) >= due_at
+    assert spent.messages / RUNS <= MESSAGES
+    assert (spent.statements - idle.statements) / RUNS <= STATEMENTS

@@ -1,0 +1,65 @@
+"""Many one-shot runs through two of every service: each once, on time."""
+
+import asyncio
+import logging
+from collections import Counter
+from datetime import timedelta
+
+import pytest
+from tests.acceptance.record import Target
+from tests.acceptance.stack import LOOK, Stack, Tenant, instant
+
+pytestmark = [pytest.mark.broker, pytest.mark.postgres]
+
+log = logging.getLogger(__name__)
+
+RUNS = 1_000
+SPACING = timedelta(milliseconds=20)
+AHEAD = 6.0  # seconds from now to the first
+PORTION = 500  # schedules of one message
+
+
+async def watch_tiers(stack: Stack, seen: Counter[str]) -> None:
+    """Until cancelled: the most messages that were in each."""
+    while True:
+        seen |= Counter(await asyncio.to_thread(stack.waiting_in_tiers))
+        await asyncio.sleep(LOOK)
+
+
+async def put_all(tenant: Tenant, target: Target, path: str) -> list[str]:
+    first = instant(AHEAD)
+    schedules = [
+        {
+            "key": f"one-{number}",
+            "when": {"at": (first + number * SPACING).isoformat()},
+            "target": target.http(path),
+        }
+        for number in range(RUNS)
+    ]
+    ids: list[str] = []
+    for start in range(0, RUNS, PORTION):
+        answers = await tenant.harebell.put_many(schedules[start : start + PORTION])
+        ids += [str(answer.id) for answer in answers if answer.ok]
+    return ids
+
+
+async def test_a_thousand_runs_over_20_s_run_once_each_never_early_and_soon_after_their_instants(
+    tenant: Tenant, target: Target
+) -> None:
+    waited: Counter[str] = Counter()
+    watching = asyncio.create_task(watch_tiers(tenant.stack, waited))
+
+    ids = await put_all(tenant, target, "punctual")
+    await tenant.until_runs(RUNS, "succeeded", within=90)
+    watching.cancel()
+
+    calls = target.calls("punctual")
+    late = sorted(call.late for call in calls)
+    p50, p99 = late[RUNS // 2], late[RUNS * 99 // 100]
+    log.info("late p50 %.1f ms, p99 %.1f ms; in tiers %s", p50 * 1e3, p99 * 1e3, dict(waited))
+    assert Counter(call.schedule_id for call in calls) == Counter(ids)
+    assert len(set(ids)) == RUNS
+    assert late[0] >= 0
+    assert p99 < 2
+    assert waited, "no message was seen in a harebell.delay queue"
+    assert len(await tenant.runs()) == RUNS

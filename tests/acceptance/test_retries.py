@@ -1,0 +1,82 @@
+"""A failing target: tried again as its policy says, then a matter for the dead-letter desk."""
+
+import logging
+from itertools import pairwise
+from typing import Any
+
+import pytest
+from tests.acceptance.record import Target
+from tests.acceptance.stack import Tenant, until
+
+pytestmark = [pytest.mark.broker, pytest.mark.postgres]
+
+log = logging.getLogger(__name__)
+
+TOLERANCE = 0.25  # seconds that a retry may come after the instant its policy names
+
+
+def retry(attempts: int, base: str) -> dict[str, Any]:
+    return {
+        "max_attempts": attempts,
+        "backoff": {"base": base, "factor": 2, "cap": "1m", "jitter": "none"},
+    }
+
+
+async def letters(tenant: Tenant, state: str) -> list[dict[str, Any]]:
+    return [letter async for letter in tenant.harebell.dead_letters(state=state)]
+
+
+async def test_two_failures_and_a_success_are_three_attempts_as_far_apart_as_the_policy_says(
+    tenant: Tenant, target: Target
+) -> None:
+    when = {"after": "1s"}
+    await tenant.put("flaky", when, target.http("flaky", fail=2), retry=retry(5, "1500ms"))
+
+    await tenant.until_runs(1, "succeeded")
+
+    calls = target.calls("flaky")
+    attempts = await tenant.attempts(calls[0].run_id)
+    waits = [
+        (after.started_at - before.finished_at).total_seconds()
+        for before, after in pairwise(calls)
+        if before.finished_at is not None
+    ]
+    log.info("waited %s s", waits)
+    assert [call.attempt for call in calls] == [1, 2, 3]
+    assert [call.ok for call in calls] == [False, False, True]
+    assert [row["number"] for row in attempts] == [1, 2, 3]
+    assert [row["outcome"] for row in attempts] == ["failed", "failed", "succeeded"]
+    assert [row["http_status"] for row in attempts] == [503, 503, 200]
+    for waited, asked in zip(waits, (1.5, 3.0), strict=True):
+        assert asked <= waited <= asked + TOLERANCE
+    assert [call.token for call in calls] == sorted({call.token for call in calls})
+    assert await letters(tenant, "all") == []
+
+
+async def test_a_run_that_always_fails_is_one_dead_letter_and_succeeds_when_replayed_after_the_fix(
+    tenant: Tenant, target: Target
+) -> None:
+    hook = target.http("broken", broken="the-till")
+    await tenant.put("till", {"now": True}, hook, retry=retry(3, "100ms"))
+    (dead,) = await tenant.until_runs(1, "dead")
+    (letter,) = await until(lambda: letters(tenant, "open"))
+    story = (await tenant.harebell.dead_letter(letter["id"]))["story"]
+
+    target.fix("the-till")
+    replayed = await tenant.harebell.replay([letter["id"]], note="the till is fixed")
+    (run,) = await tenant.until_runs(1, "succeeded")
+
+    assert (dead["attempt"], dead["reason"], dead["series"]) == (3, "attempts_used_up", 1)
+    assert (letter["attempts"], letter["run_state"]) == (3, "dead")
+    assert [attempt["http_status"] for attempt in story["attempts"]] == [503] * 3
+    assert replayed.results == {letter["id"]: "replayed"}
+    calls = target.calls("broken")
+    assert {call.run_id for call in calls} == {letter["run_id"]}
+    assert [call.ok for call in calls] == [False, False, False, True]
+    assert (run["series"], run["scheduled_for"]) == (2, dead["scheduled_for"])
+    assert await letters(tenant, "open") == []
+    (settled,) = await letters(tenant, "all")
+    assert (settled["id"], settled["run_state"]) == (letter["id"], "succeeded")
+    shown = await tenant.harebell.run(letter["run_id"])
+    told = [(row["series"], row["number"], row["outcome"]) for row in shown["attempts"]]
+    assert told == [(1, 1, "failed"), (1, 2, "failed"), (1, 3, "failed"), (2, 1, "succeeded")]

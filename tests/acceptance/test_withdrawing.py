@@ -1,0 +1,118 @@
+"""Cancelled, paused or replaced when its run is already on its way through the broker."""
+
+import asyncio
+from datetime import datetime, timedelta
+
+import pytest
+from tests.acceptance.record import Target
+from tests.acceptance.stack import Tenant, instant, now
+
+pytestmark = [pytest.mark.broker, pytest.mark.postgres]
+
+SECOND = timedelta(seconds=1)
+
+
+async def reach(moment: datetime) -> None:
+    """Nothing is waited for here but the time itself."""
+    await asyncio.sleep((moment - now()).total_seconds())
+
+
+def at(moment: datetime) -> dict[str, str]:
+    return {"at": moment.isoformat()}
+
+
+async def one_after(tenant: Tenant, target: Target, due_at: datetime) -> None:
+    """Returns when a run that was due two seconds later has succeeded: what was to run has."""
+    await tenant.put("one-after", at(due_at + 2 * SECOND), target.http("one-after"))
+    await tenant.until_runs(1, "succeeded")
+
+
+@pytest.mark.parametrize("verb", ["cancel", "pause"])
+async def test_withdrawn_a_second_before_its_instant_a_staged_run_never_runs_and_its_row_says_why(
+    verb: str, tenant: Tenant, target: Target
+) -> None:
+    due_at = instant(5)
+    await tenant.put("withdrawn", at(due_at), target.http(verb))
+    (staged,) = await tenant.runs("staged")
+
+    await reach(due_at - SECOND)
+    order = tenant.harebell.cancel if verb == "cancel" else tenant.harebell.pause
+    answer = await order(key="withdrawn", note="not today")
+    await one_after(tenant, target, due_at)
+
+    assert staged["staged_at"] < due_at - 2 * SECOND
+    assert answer.in_flight == []
+    assert target.calls(verb) == []
+    row, _ = await tenant.runs()
+    reason = {"cancel": "cancelled", "pause": "paused"}[verb]
+    assert (row["scheduled_for"], row["state"], row["reason"]) == (due_at, "cancelled", reason)
+    assert (row["attempt"], row["started_at"]) == (0, None)
+    shown = await tenant.harebell.schedule(key="withdrawn")
+    assert (shown["state"], shown["reason"]) == (reason, "not today")
+
+
+async def test_a_pause_that_ends_before_the_instant_changes_nothing(
+    tenant: Tenant, target: Target
+) -> None:
+    due_at = instant(5)
+    await tenant.put("paused", at(due_at), target.http("resumed"))
+
+    await reach(due_at - 2 * SECOND)
+    await tenant.harebell.pause(key="paused")
+    await tenant.harebell.resume(key="paused")
+    await tenant.until_runs(1, "succeeded")
+
+    (call,) = target.calls("resumed")
+    assert call.scheduled_for == due_at
+    assert 0 <= call.late < 2
+
+
+async def test_a_short_pause_in_the_midst_of_many_instants_loses_none_of_them(
+    tenant: Tenant, target: Target
+) -> None:
+    start = instant(3)
+    when = {"every": "1s", "start": start.isoformat(), "times": 6}
+    await tenant.put("ticking", when, target.http("ticking"))
+
+    await reach(start + 1.5 * SECOND)
+    await tenant.harebell.pause(key="ticking")
+    await reach(start + 3.5 * SECOND)
+    await tenant.harebell.resume(key="ticking")
+    await tenant.until_runs(6, "succeeded")
+
+    called = [call.scheduled_for for call in target.calls("ticking")]
+    assert sorted(called) == [start + k * SECOND for k in range(6)]
+    assert len(await tenant.runs()) == 6
+
+
+async def test_a_one_shot_that_is_replaced_and_put_back_runs_once_as_it_stands_at_last(
+    tenant: Tenant, target: Target
+) -> None:
+    due_at = instant(4)
+    await tenant.put("order", at(due_at), target.http("first"))
+
+    await tenant.put("order", at(due_at), target.http("other"), expected_version="any")
+    await tenant.put("order", at(due_at), target.http("first"), expected_version="any")
+    await one_after(tenant, target, due_at)
+
+    assert [call.scheduled_for for call in target.calls("first")] == [due_at]
+    assert target.calls("other") == []
+    row, _ = await tenant.runs()
+    assert (row["state"], row["version"], row["attempt"]) == ("succeeded", 3, 1)
+
+
+async def test_a_rhythm_that_is_replaced_and_put_back_keeps_all_its_instants(
+    tenant: Tenant, target: Target
+) -> None:
+    start = instant(3)
+    bounds = {"start": start.isoformat(), "end": (start + 5 * SECOND).isoformat()}
+    quick, slow = {"every": "1s", **bounds}, {"every": "1h", **bounds}
+    await tenant.put("rhythm", quick, target.http("rhythm"))
+
+    await reach(start + 1.5 * SECOND)
+    await tenant.put("rhythm", slow, target.http("rhythm"), expected_version="any")
+    await tenant.put("rhythm", quick, target.http("rhythm"), expected_version="any")
+    await tenant.until_runs(6, "succeeded")
+
+    called = [call.scheduled_for for call in target.calls("rhythm")]
+    assert sorted(called) == [start + k * SECOND for k in range(6)]
