@@ -6,33 +6,63 @@ from typing import assert_never
 
 from harebell.contract.answers import One, Page
 from harebell.contract.errors import NotFound
-from harebell.intake.queries import Cursor, OneRun, OneSchedule, Question, Runs, Schedules
+from harebell.contract.identity import RunKey
+from harebell.intake.definition import check_definition
+from harebell.intake.outlook import preview_view, why_view
+from harebell.intake.queries import (
+    Cursor,
+    OneRun,
+    OneSchedule,
+    Preview,
+    Question,
+    Runs,
+    Schedules,
+    Versions,
+    WhyNot,
+)
 from harebell.intake.store import Store
-from harebell.intake.views import Row, View, attempt_view, run_view, schedule_view
+from harebell.intake.story import Story
+from harebell.intake.views import Row, View, attempt_view, run_view, schedule_view, version_view
+from harebell.intake.why import why
+from harebell.kernel.addresses import Network
+from harebell.kernel.soundness import within
 
 
-async def find(store: Store, tenant: str, question: Question, *, now: datetime) -> One | Page:
+async def find(
+    store: Store,
+    tenant: str,
+    question: Question,
+    *,
+    now: datetime,
+    networks: Sequence[Network] = (),
+) -> One | Page:
     """Raises `NotFound`: also for what is another tenant's."""
+    told: One | Page
     match question:
         case OneSchedule():
-            return await _schedule(store, tenant, question, now)
+            told = await _schedule(store, tenant, question, now)
         case OneRun():
-            return await _run(store, tenant, question)
+            told = await _run(store, tenant, question)
         case Schedules():
             rows = await store.schedules(tenant, question)
             views = [schedule_view(row, now=now) for row in rows]
-            return _page(rows, views, question.limit, _created)
+            told = _page(rows, views, question.limit, _created)
         case Runs():
             rows = await store.runs(tenant, question)
-            return _page(rows, [run_view(row) for row in rows], question.limit, _scheduled)
+            told = _page(rows, [run_view(row) for row in rows], question.limit, _scheduled)
+        case Versions():
+            told = await _versions(store, tenant, question)
+        case Preview():
+            told = await _preview(store, tenant, question, now, networks)
+        case WhyNot():
+            told = await _why(store, tenant, question, now)
         case _:
             assert_never(question)
+    return told
 
 
 async def _schedule(store: Store, tenant: str, asked: OneSchedule, now: datetime) -> One:
-    row = await store.schedule(tenant, asked.id)
-    if row is None:
-        raise NotFound("there is no such schedule", field=asked.field)
+    row = await _stored(store, tenant, asked)
     return One(item=schedule_view(row, now=now) | {"definition": row["definition"]})
 
 
@@ -42,6 +72,49 @@ async def _run(store: Store, tenant: str, asked: OneRun) -> One:
         raise NotFound("there is no such run", field="run_id")
     attempts = await store.attempts(asked.key)
     return One(item=run_view(row) | {"attempts": [attempt_view(each) for each in attempts]})
+
+
+async def _versions(store: Store, tenant: str, asked: Versions) -> One:
+    row = await _stored(store, tenant, asked.of)
+    versions = await store.versions(row["id"])
+    views = [version_view(each, in_force=row["version"]) for each in versions]
+    return One(item={"id": str(row["id"]), "key": row["key"], "versions": views})
+
+
+async def _preview(
+    store: Store, tenant: str, asked: Preview, now: datetime, networks: Sequence[Network]
+) -> One:
+    if isinstance(asked.of, OneSchedule):
+        story = await _story(store, tenant, asked.of, now)
+    else:
+        with within("definition"):
+            check_definition(asked.of, asked.schedule_id, accepted_at=now, networks=networks)
+        story = Story.of_definition(asked.of, asked.schedule_id, now=now)
+    return One(item=preview_view(story, asked.after or now, asked.count))
+
+
+async def _why(store: Store, tenant: str, asked: WhyNot, now: datetime) -> One:
+    story = await _story(store, tenant, asked.of, now)
+    at = asked.at or story.last_until(now)
+    row = None if at is None else await store.run_of(tenant, story.id, at)
+    attempts = (
+        []
+        if row is None
+        else await store.attempts(RunKey(row["scheduled_for"], row["schedule_id"]))
+    )
+    return One(item=why_view(story, why(story, at, row, now=now), row, attempts))
+
+
+async def _story(store: Store, tenant: str, asked: OneSchedule, now: datetime) -> Story:
+    row = await _stored(store, tenant, asked)
+    return Story.of(row, await store.versions(asked.id), now=now)
+
+
+async def _stored(store: Store, tenant: str, asked: OneSchedule) -> Row:
+    row = await store.schedule(tenant, asked.id)
+    if row is None:
+        raise NotFound("there is no such schedule", field=asked.field)
+    return row
 
 
 def _created(row: Row) -> Cursor:

@@ -12,11 +12,21 @@ from harebell.contract.commands import MAX_ITEM
 from harebell.contract.errors import Malformed
 from harebell.contract.identity import RunKey, schedule_id
 from harebell.contract.message import parse, shown
-from harebell.contract.queries import RunGet, RunList, ScheduleGet, ScheduleList
+from harebell.contract.queries import (
+    RunGet,
+    RunList,
+    ScheduleGet,
+    ScheduleList,
+    SchedulePreview,
+    ScheduleVersions,
+    ScheduleWhy,
+)
 from harebell.contract.scalars import Json
+from harebell.contract.schedule import Definition
 from harebell.kernel.ledger import RunState, ScheduleState
 
 RECENT: Final = timedelta(hours=24)  # of runs that are listed when nothing says since when
+NAMELESS: Final = UUID(int=0)  # in place of the id of a schedule that has none yet
 
 E = TypeVar("E", bound=StrEnum)
 
@@ -59,6 +69,8 @@ class Schedules:
     """Newest first."""
 
     tag: str | None
+    owner: str | None
+    name: str | None
     state: ScheduleState | None
     after: Cursor | None
     limit: int
@@ -69,13 +81,40 @@ class Runs:
     """Newest first. `since` bounds the days of the ledger that are read."""
 
     schedule_id: UUID | None
+    tag: str | None
     state: RunState | None
+    outcome: str | None
+    reason: str | None
     since: datetime
+    until: datetime | None
     after: Cursor | None
     limit: int
 
 
-Question: TypeAlias = OneSchedule | OneRun | Schedules | Runs
+@dataclass(frozen=True, slots=True)
+class Versions:
+    of: OneSchedule
+
+
+@dataclass(frozen=True, slots=True)
+class Preview:
+    """`of` a schedule that is stored, or of a definition that is not yet, by its would-be id."""
+
+    of: OneSchedule | Definition
+    schedule_id: UUID
+    after: datetime | None
+    count: int
+
+
+@dataclass(frozen=True, slots=True)
+class WhyNot:
+    """`at` None: the last instant up to now."""
+
+    of: OneSchedule
+    at: datetime | None
+
+
+Question: TypeAlias = OneSchedule | OneRun | Schedules | Runs | Versions | Preview | WhyNot
 
 
 def read(tenant: str, verb: str, body: bytes, *, now: datetime) -> Question:
@@ -91,18 +130,43 @@ def read(tenant: str, verb: str, body: bytes, *, now: datetime) -> Question:
     return _READERS[verb](tenant, value, now)
 
 
+def _named(tenant: str, key: str | None, id_: UUID | None) -> OneSchedule:
+    if key is not None:
+        return OneSchedule(schedule_id(tenant, key), "key")
+    assert id_ is not None  # noqa: S101  # the model has exactly one of them
+    return OneSchedule(id_, "id")
+
+
 def _one_schedule(tenant: str, value: Json, _: datetime) -> OneSchedule:
     query = parse(ScheduleGet, value)
-    if query.key is not None:
-        return OneSchedule(schedule_id(tenant, query.key), "key")
-    assert query.id is not None  # noqa: S101  # the model has exactly one of them
-    return OneSchedule(query.id, "id")
+    return _named(tenant, query.key, query.id)
 
 
 def _schedules(_: str, value: Json, __: datetime) -> Schedules:
     query = parse(ScheduleList, value)
     state = _state(ScheduleState, query.state)
-    return Schedules(query.tag, state, _cursor(query.after), query.limit)
+    after = _cursor(query.after)
+    return Schedules(query.tag, query.owner, query.name, state, after, query.limit)
+
+
+def _versions(tenant: str, value: Json, _: datetime) -> Versions:
+    query = parse(ScheduleVersions, value)
+    return Versions(_named(tenant, query.key, query.id))
+
+
+def _preview(tenant: str, value: Json, _: datetime) -> Preview:
+    query = parse(SchedulePreview, value)
+    if query.definition is None:
+        stored = _named(tenant, query.key, query.id)
+        return Preview(stored, stored.id, query.after, query.count)
+    key = query.definition.key
+    would_be = NAMELESS if key is None else schedule_id(tenant, key)
+    return Preview(query.definition, would_be, query.after, query.count)
+
+
+def _why(tenant: str, value: Json, _: datetime) -> WhyNot:
+    query = parse(ScheduleWhy, value)
+    return WhyNot(_named(tenant, query.key, query.id), query.at)
 
 
 def _one_run(_: str, value: Json, __: datetime) -> OneRun:
@@ -113,15 +177,25 @@ def _runs(tenant: str, value: Json, now: datetime) -> Runs:
     query = parse(RunList, value)
     if query.key is not None and query.id is not None:
         raise Malformed("has at most one of key, id", code="invalid_reference")
-    schedule = query.id if query.key is None else schedule_id(tenant, query.key)
-    state = _state(RunState, query.state)
-    since = query.since or now - RECENT
-    return Runs(schedule, state, since, _cursor(query.after), query.limit)
+    return Runs(
+        schedule_id=query.id if query.key is None else schedule_id(tenant, query.key),
+        tag=query.tag,
+        state=_state(RunState, query.state),
+        outcome=query.outcome,
+        reason=query.reason,
+        since=query.since or (query.until or now) - RECENT,
+        until=query.until,
+        after=_cursor(query.after),
+        limit=query.limit,
+    )
 
 
 _READERS: Final[dict[str, Callable[[str, Json, datetime], Question]]] = {
     "schedule.get": _one_schedule,
     "schedule.list": _schedules,
+    "schedule.versions": _versions,
+    "schedule.preview": _preview,
+    "schedule.why": _why,
     "run.get": _one_run,
     "run.list": _runs,
 }

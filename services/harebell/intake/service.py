@@ -26,6 +26,7 @@ from harebell.intake.outbox import change_message, name_of, refusals_message, re
 from harebell.intake.queries import read
 from harebell.intake.store import Store
 from harebell.kernel import metrics
+from harebell.kernel.addresses import Network
 from harebell.kernel.amqp.consume import DONE, DeadLetter, Delivery, Outcome
 from harebell.kernel.amqp.events import tell
 from harebell.kernel.amqp.publish import Publisher
@@ -49,7 +50,7 @@ async def serve(settings: IntakeSettings, stop: asyncio.Event) -> None:
     async with open_parts(settings, "intake", stop) as parts:
         rules = Rules(settings.allowed_networks, settings.default_when)
         door = Commands(parts.publisher, parts.clock, rules)
-        desk = Queries(parts.publisher, parts.clock, Store(engine))
+        desk = Queries(parts.publisher, parts.clock, Store(engine), settings.allowed_networks)
         commands = Consumer(
             INTAKE.name,
             parts.connect,
@@ -121,10 +122,13 @@ class Commands:
 class Queries:
     """Handles `harebell.queries`, from the database."""
 
-    def __init__(self, publisher: Publisher, clock: Clock, store: Store) -> None:
+    def __init__(
+        self, publisher: Publisher, clock: Clock, store: Store, networks: Sequence[Network]
+    ) -> None:
         self._publisher = publisher
         self._clock = clock
         self._store = store
+        self._networks = networks
 
     async def handle(self, delivery: Delivery) -> Outcome:
         submission = _submission(delivery)
@@ -148,7 +152,7 @@ class Queries:
         check_tenant(tenant)
         now = self._clock.now()
         question = read(tenant, verb, submission.body, now=now)
-        return await find(self._store, tenant, question, now=now)
+        return await find(self._store, tenant, question, now=now, networks=self._networks)
 
 
 def _submission(delivery: Delivery) -> Submission:

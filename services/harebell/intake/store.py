@@ -1,6 +1,6 @@
 """The door's SQL: questions about one tenant's schedules and runs. It only reads."""
 
-from datetime import timedelta
+from datetime import datetime, timedelta
 from typing import Any, Final
 from uuid import UUID
 
@@ -15,10 +15,11 @@ from harebell.intake.queries import Cursor, Runs, Schedules
 from harebell.intake.views import Row
 from harebell.kernel.db.engine import passing_faults
 from harebell.kernel.db.tables import attempts, runs, schedule_state, schedule_versions, schedules
-from harebell.kernel.ledger import ScheduleState
+from harebell.kernel.ledger import RETENTION, ScheduleState
 
 LONGEST: Final = timedelta(seconds=5)  # of one statement; clients give up after 10 s
 MAX_ATTEMPTS: Final = 500  # of one run that are shown, the latest
+MAX_VERSIONS: Final = 100  # of one schedule that are shown, the latest
 
 _BOUND: Final = text(f"SET LOCAL statement_timeout = {LONGEST // timedelta(milliseconds=1)}")
 
@@ -32,7 +33,13 @@ _state = case(
 _SCHEDULES: Final = select(
     schedules,
     _state.label("state"),
-    *(schedule_state.c[name] for name in ("reason", "next_at", "open_runs")),
+    *(
+        schedule_state.c[name]
+        for name in (
+            *("reason", "next_at", "open_runs", "planned_to", "dispatched", "awaiting"),
+            *("paused_until", "pending_version", "pending_at", "failures", "skips"),
+        )
+    ),
 ).join(schedule_state, _state_of)
 
 # The first attempt says how late a run began; it has a row of its own once it has ended.
@@ -82,10 +89,41 @@ class Store:
         wanted = [schedules.c.tenant == tenant]
         if asked.tag is not None:
             wanted.append(schedules.c.tags.contains([asked.tag]))
+        if asked.owner is not None:
+            wanted.append(schedules.c.owner == asked.owner)
+        if asked.name is not None:
+            wanted.append(schedules.c.name == asked.name)
         if asked.state is not None:
             wanted.append(_state == asked.state.value)
         place = (schedules.c.created_at, schedules.c.id)
         return await self._page(_SCHEDULES.where(*wanted), place, asked.after, asked.limit)
+
+    async def versions(self, id_: UUID) -> list[Row]:
+        """Newest first. Versions have no tenant: ask for the schedule first."""
+        statement = (
+            select(*(column for column in schedule_versions.c if column.name != "work"))
+            .where(schedule_versions.c.schedule_id == id_)
+            .order_by(schedule_versions.c.version.desc())
+            .limit(MAX_VERSIONS)
+        )
+        return await self._rows(statement)
+
+    async def run_of(self, tenant: str, id_: UUID, at: datetime) -> Row | None:
+        """The run of an instant, or the row that stands for a range with it."""
+        exact = await self.run(tenant, RunKey(at, id_))
+        if exact is not None:
+            return exact
+        statement = (
+            _RUNS.where(
+                runs.c.tenant == tenant,
+                runs.c.schedule_id == id_,
+                runs.c.scheduled_for.between(at - RETENTION, at),
+                runs.c.range_until >= at,
+            )
+            .order_by(runs.c.scheduled_for.desc())
+            .limit(1)
+        )
+        return next(iter(await self._rows(statement)), None)
 
     async def run(self, tenant: str, key: RunKey) -> Row | None:
         statement = _RUNS.where(
@@ -113,8 +151,16 @@ class Store:
         wanted = [runs.c.tenant == tenant, runs.c.scheduled_for >= asked.since]
         if asked.schedule_id is not None:
             wanted.append(runs.c.schedule_id == asked.schedule_id)
+        if asked.until is not None:
+            wanted.append(runs.c.scheduled_for <= asked.until)
+        if asked.tag is not None:
+            wanted.append(schedules.c.tags.contains([asked.tag]))
         if asked.state is not None:
             wanted.append(runs.c.state == asked.state.value)
+        if asked.outcome is not None:
+            wanted.append(runs.c.outcome == asked.outcome)
+        if asked.reason is not None:
+            wanted.append(runs.c.reason == asked.reason)
         place = (runs.c.scheduled_for, runs.c.schedule_id)
         return await self._page(_RUNS.where(*wanted), place, asked.after, asked.limit)
 

@@ -13,6 +13,11 @@ View: TypeAlias = dict[str, Any]
 _SCHEDULE: Final = (
     *("id", "key", "name", "owner", "tenant", "class", "priority", "pool"),
     *("state", "reason", "version", "next_at", "tags", "created_at", "updated_at"),
+    *("paused_until", "pending_version", "pending_at", "failures", "skips"),
+)
+_VERSION: Final = (
+    *("version", "accepted_at", "effective_at", "fate", "fate_reason"),
+    *("actor", "note"),
 )
 _RUN: Final = (
     *("run_id", "schedule_id", "key", "scheduled_for", "due_at", "state", "reason"),
@@ -40,6 +45,13 @@ def run_view(row: Row) -> View:
     )
 
 
+def version_view(row: Row, *, in_force: int) -> View:
+    return _view(row, _VERSION) | {
+        "in_force": row["version"] == in_force,
+        "definition": row["definition"],
+    }
+
+
 def attempt_view(row: Row) -> View:
     return _view(row, _ATTEMPT)
 
@@ -53,7 +65,9 @@ def _shown(value: object) -> object:
     match value:
         case datetime():
             return instant_text(value)
-        case None | bool() | int() | float() | list():
+        case list():
+            return [_shown(each) for each in value]
+        case None | bool() | int() | float():
             return value
         case _:
             return str(value)

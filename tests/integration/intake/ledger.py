@@ -21,8 +21,18 @@ VALUES ($1, 1, $2, '{}', '', $3, $3)
 """
 _STATE = """
 INSERT INTO schedule_state (schedule_id, version, state, next_at, changed_at, planned_to,
-    dispatched, open_runs)
-VALUES ($1, 1, $2, $3, $4, $4, 0, $5)
+    dispatched, open_runs, skips)
+VALUES ($1, 1, $2, $3, $4, $6, 0, $5, $7)
+"""
+_NEXT_VERSION = """
+INSERT INTO schedule_versions
+    (schedule_id, version, definition, work, fingerprint, accepted_at, effective_at, fate, actor)
+VALUES ($1, $2, $3, '{}', '', $4, $5, $6, $7)
+"""
+_RANGE = """
+INSERT INTO runs (scheduled_for, schedule_id, tenant, version, seq, pool, lane, priority, state,
+    reason, due_at, finished_at, range_until, range_count)
+VALUES ($1, $2, $3, 1, 1, 'default', 'normal', 5, 'skipped', $5, $1, $4, $4, 7)
 """
 _RUN = """
 INSERT INTO runs (scheduled_for, schedule_id, tenant, version, seq, pool, lane, priority, state,
@@ -46,13 +56,48 @@ async def keep_schedule(
     tags: list[str] | None = None,
     next_at: datetime | None = None,
     open_runs: list[datetime] | None = None,
+    definition: dict[str, Any] | None = None,
+    planned_to: datetime | None = None,
+    skips: list[datetime] | None = None,
 ) -> UUID:
     id_ = schedule_id(tenant, key)
-    definition: dict[str, Any] = {"key": key, "when": {"every": "1h"}}
+    definition = definition or {"key": key, "when": {"every": "1h"}}
     await database.execute(_SCHEDULE, id_, tenant, key, tags or [], created_at)
     await database.execute(_VERSION, id_, orjson.dumps(definition).decode(), created_at)
-    await database.execute(_STATE, id_, state, next_at, created_at, open_runs or [])
+    planned = planned_to or created_at
+    values = (id_, state, next_at, created_at, open_runs or [], planned, skips or [])
+    await database.execute(_STATE, *values)
     return id_
+
+
+async def keep_version(  # noqa: PLR0917
+    database: asyncpg.Connection,
+    tenant: str,
+    definition: dict[str, Any],
+    number: int,
+    accepted_at: datetime,
+    effective_at: datetime,
+    fate: str,
+    actor: str,
+) -> None:
+    id_ = schedule_id(tenant, definition["key"])
+    text = orjson.dumps(definition).decode()
+    values = (id_, number, text, accepted_at, effective_at, fate, actor)
+    await database.execute(_NEXT_VERSION, *values)
+
+
+async def keep_range(
+    database: asyncpg.Connection,
+    tenant: str,
+    key: str,
+    first: datetime,
+    last: datetime,
+    *,
+    reason: str,
+) -> None:
+    """One row for a stretch of skipped instants."""
+    id_ = schedule_id(tenant, key)
+    await database.execute(_RANGE, first, id_, tenant, last, reason)
 
 
 async def keep_run(

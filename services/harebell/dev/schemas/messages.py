@@ -8,9 +8,23 @@ from typing import Any, Final, Literal
 from pydantic import create_model
 
 from harebell.contract import names
-from harebell.contract.answers import DlqAnswer, One, Page, Refusal, RunAnswer, ScheduleAnswer
+from harebell.contract.answers import (
+    DlqAnswer,
+    One,
+    Page,
+    Refusal,
+    RunAnswer,
+    ScheduleAnswer,
+    SelectionAnswer,
+)
 from harebell.contract.changes import Change
-from harebell.contract.commands import COMMANDS, DlqCommand, RunCancel, RunResolve
+from harebell.contract.commands import (
+    COMMANDS,
+    DlqCommand,
+    RunCancel,
+    RunResolve,
+    SelectingCommand,
+)
 from harebell.contract.dead import DeadMessage, DeadRun
 from harebell.contract.events import FACTS, Event
 from harebell.contract.message import Message
@@ -59,6 +73,7 @@ class Described:
 
 ANSWERS: Final[dict[type[Message], str]] = {
     ScheduleAnswer: "answer.schedule",
+    SelectionAnswer: "answer.selection",
     RunAnswer: "answer.run",
     DlqAnswer: "answer.dlq",
     Page: "answer.page",
@@ -69,14 +84,16 @@ ANSWERS: Final[dict[type[Message], str]] = {
 
 def _answered_by(model: type[Message]) -> tuple[str, ...]:
     if issubclass(model, DlqCommand):
-        answer: type[Message] = DlqAnswer
+        answers: tuple[type[Message], ...] = (DlqAnswer,)
     elif issubclass(model, RunCancel | RunResolve):
-        answer = RunAnswer
+        answers = (RunAnswer,)
+    elif issubclass(model, SelectingCommand):
+        answers = (ScheduleAnswer, SelectionAnswer)
     elif model in COMMANDS.values():
-        answer = ScheduleAnswer
+        answers = (ScheduleAnswer,)
     else:
-        answer = Page if issubclass(model, Listing) else One
-    return ANSWERS[answer], ANSWERS[Refusal]
+        answers = (Page if issubclass(model, Listing) else One,)
+    return *(ANSWERS[answer] for answer in answers), ANSWERS[Refusal]
 
 
 def _requests() -> Iterator[Described]:

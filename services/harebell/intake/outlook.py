@@ -1,0 +1,53 @@
+"""Previews and whys as users see them. Fields may only be added."""
+
+from collections.abc import Sequence
+from datetime import datetime
+
+from harebell.contract.scalars import instant_text
+from harebell.intake.story import Story
+from harebell.intake.views import Row, View, attempt_view, run_view
+from harebell.intake.why import Why
+from harebell.kernel.preview import Coming, coming
+
+
+def preview_view(story: Story, after: datetime, count: int) -> View:
+    """`state` says whether those instants will run as things stand."""
+    found = coming(story.editions_after(after), after=after, count=count, skips=story.skips)
+    return {
+        **_named(story),
+        "paused_until": _text(story.paused_until),
+        "instants": [coming_view(each) for each in found],
+    }
+
+
+def coming_view(each: Coming) -> View:
+    return {
+        "at": instant_text(each.at),
+        "local": each.local.isoformat(),
+        "due_at": instant_text(each.due_at),
+        "notes": [{"about": note.about, "words": note.words} for note in each.notes],
+    }
+
+
+def why_view(story: Story, why: Why, row: Row | None, attempts: Sequence[Row]) -> View:
+    return {
+        **_named(story),
+        "at": _text(why.at),
+        "verdict": why.verdict,
+        "reason": why.code,
+        "words": why.words,
+        "notes": list(why.notes),
+        "version": None if why.edition is None else why.edition.number,
+        "before": _text(why.before),
+        "after": _text(why.behind),
+        "run": None if row is None else run_view(row),
+        "attempts": [attempt_view(each) for each in attempts],
+    }
+
+
+def _named(story: Story) -> View:
+    return {"id": str(story.id), "key": story.key, "state": story.state}
+
+
+def _text(moment: datetime | None) -> str | None:
+    return None if moment is None else instant_text(moment)

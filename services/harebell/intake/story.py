@@ -1,0 +1,99 @@
+"""A schedule as its rows tell it: how it stands, and which version is in force when. Pure."""
+
+from collections.abc import Sequence
+from dataclasses import dataclass, replace
+from datetime import datetime
+from uuid import UUID
+
+from harebell.contract.message import parse
+from harebell.contract.schedule import Definition
+from harebell.intake.views import Row
+from harebell.kernel.ledger import ScheduleState
+from harebell.kernel.preview import Edition
+from harebell.kernel.timetable import AfterEnd
+
+IN_FORCE: frozenset[str] = frozenset({"commenced", "pending"})
+
+
+@dataclass(frozen=True, slots=True)
+class Story:
+    """`editions` are the versions that were, are or will be in force, oldest first."""
+
+    id: UUID
+    key: str | None
+    state: ScheduleState
+    note: str | None
+    planned_to: datetime
+    paused_until: datetime | None
+    awaiting: datetime | None
+    skips: frozenset[datetime]
+    editions: tuple[Edition, ...]
+
+    @classmethod
+    def of(cls, schedule: Row, versions: Sequence[Row], *, now: datetime) -> "Story":
+        """`schedule` is a row of the store's; `versions` are the newest of its rows."""
+        to_come = sum(instant > now for instant in schedule["open_runs"])
+        return cls(
+            id=schedule["id"],
+            key=schedule["key"],
+            state=ScheduleState(schedule["state"]),
+            note=schedule["reason"],
+            planned_to=schedule["planned_to"],
+            paused_until=schedule["paused_until"],
+            awaiting=schedule["awaiting"],
+            skips=frozenset(schedule["skips"]),
+            editions=_editions(schedule, versions, max(0, schedule["dispatched"] - to_come)),
+        )
+
+    @classmethod
+    def of_definition(cls, definition: Definition, schedule_id: UUID, *, now: datetime) -> "Story":
+        """Of a schedule that is not stored yet, as if it were put now."""
+        return cls(
+            id=schedule_id,
+            key=definition.key,
+            state=ScheduleState.ACTIVE,
+            note=None,
+            planned_to=now,
+            paused_until=None,
+            awaiting=None,
+            skips=frozenset(),
+            editions=(Edition(schedule_id, definition, now),),
+        )
+
+    def in_force(self, at: datetime) -> Edition | None:
+        """The version whose timetable counts for an instant; None before the first."""
+        begun = [each for each in self.editions if each.since <= at or each.owes(at)]
+        return begun[-1] if begun else None
+
+    def last_until(self, now: datetime) -> datetime | None:
+        """The last instant up to now of any version; of one that is awaited, that."""
+        for edition in reversed(self.editions):
+            if edition.since <= now and isinstance(edition.table, AfterEnd):
+                return self.awaiting or self.planned_to
+            if (found := edition.last_until(now)) is not None:
+                return found
+        return None
+
+    def editions_after(self, moment: datetime) -> list[Edition]:
+        """Those that may yet owe something behind it."""
+        left = [each for each in self.editions if each.until is None or each.until > moment]
+        is_over = self.state in (ScheduleState.COMPLETED, ScheduleState.CANCELLED)
+        return [each for each in left if each.since > moment] if is_over else left
+
+
+def _editions(schedule: Row, versions: Sequence[Row], dispatched: int) -> tuple[Edition, ...]:
+    rows = sorted(
+        (row for row in versions if row["fate"] in IN_FORCE), key=lambda row: row["version"]
+    )
+    editions = [_edition(schedule["id"], row) for row in rows]
+    for place, following in enumerate(editions[1:]):
+        editions[place] = replace(editions[place], until=following.since)
+    return tuple(
+        replace(each, dispatched=dispatched) if each.number == schedule["version"] else each
+        for each in editions
+    )
+
+
+def _edition(schedule_id: UUID, row: Row) -> Edition:
+    definition = parse(Definition, row["definition"])
+    return Edition(schedule_id, definition, row["effective_at"], number=row["version"])

@@ -1,0 +1,188 @@
+"""What a schedule will do, for people: its next instants, each with what there is to say of it.
+
+The instants are those that `occurrences.plan` will yield; a property test holds the two together.
+"""
+
+from collections.abc import Collection, Iterator, Sequence
+from dataclasses import dataclass, field
+from datetime import datetime, timedelta
+from enum import StrEnum
+from functools import cached_property
+from typing import Final
+from uuid import UUID
+from zoneinfo import ZoneInfo
+
+from harebell.contract.scalars import duration_text
+from harebell.contract.schedule import Definition
+from harebell.contract.when import Every, Recurring
+from harebell.kernel.cron.remarks import Moved, Remark, Repeated, remark
+from harebell.kernel.occurrences import planned
+from harebell.kernel.timetable import (
+    TICK,
+    AfterEnd,
+    Calendar,
+    Merged,
+    Once,
+    Timetable,
+    is_sequential,
+    timetable,
+)
+
+_WALL: Final = "%Y-%m-%d %H:%M:%S"
+
+
+class About(StrEnum):
+    """What a note is about."""
+
+    DST_GAP = "dst_gap"
+    DST_OVERLAP = "dst_overlap"
+    JITTER = "jitter"
+    SKIPPED = "skipped"
+    SEQUENTIAL = "sequential"
+
+
+@dataclass(frozen=True, slots=True)
+class Note:
+    about: About
+    words: str
+
+
+@dataclass(frozen=True, slots=True)
+class Coming:
+    """An instant, in UTC and as the schedule's zone shows it. `due_at` has the jitter."""
+
+    at: datetime
+    local: datetime
+    due_at: datetime
+    notes: tuple[Note, ...]
+
+    @property
+    def is_skipped(self) -> bool:
+        return any(note.about is About.SKIPPED for note in self.notes)
+
+
+@dataclass(frozen=True)
+class Edition:
+    """A version, and the stretch of time it is in force: up to `until`, which is the next one's."""
+
+    schedule_id: UUID
+    definition: Definition
+    since: datetime  # relative times are reckoned from here
+    until: datetime | None = None
+    number: int = 1
+    dispatched: int = field(default=0)  # runs that count towards `times`
+
+    @cached_property
+    def table(self) -> Timetable:
+        return timetable(self.definition, self.schedule_id, self.since)
+
+    @property
+    def zone(self) -> ZoneInfo:
+        when = self.definition.when
+        return ZoneInfo(when.timezone if isinstance(when, Recurring) else "UTC")
+
+    def next_after(self, moment: datetime) -> datetime | None:
+        """The first instant that this version owes after `moment`."""
+        found = self.table.next_after(max(moment, self._beginning))
+        ended = found is not None and self.until is not None and found >= self.until
+        return None if ended else found
+
+    def last_until(self, moment: datetime) -> datetime | None:
+        """The last instant up to `moment`, by halving: there is no way to ask backward."""
+        low, high = self._beginning, moment
+        if isinstance(self.table, AfterEnd) or not self._has_one(low, high):
+            return None
+        while high - low > TICK:
+            middle = low + (high - low) // 2
+            low, high = (middle, high) if self._has_one(middle, moment) else (low, middle)
+        return self.next_after(low)
+
+    def owes(self, instant: datetime) -> bool:
+        return self.next_after(instant - TICK) == instant
+
+    def _has_one(self, after: datetime, until: datetime) -> bool:
+        found = self.next_after(after)
+        return found is not None and found <= until
+
+    @property
+    def _beginning(self) -> datetime:
+        """An instant of a one-shot may lie before its acceptance."""
+        at = self.table.at if isinstance(self.table, Once) else self.since
+        return min(at, self.since) - TICK
+
+
+def coming(
+    editions: Sequence[Edition],
+    *,
+    after: datetime,
+    count: int,
+    skips: Collection[datetime] = (),
+) -> list[Coming]:
+    """The next `count` instants of editions that follow each other, skipped ones among them."""
+    found: list[Coming] = []
+    for edition in editions:
+        for each in _of(edition, after, skips):
+            if len(found) == count:
+                return found
+            found.append(each)
+    return found
+
+
+def _of(edition: Edition, after: datetime, skips: Collection[datetime]) -> Iterator[Coming]:
+    when = edition.definition.when
+    left = when.times - edition.dispatched if isinstance(when, Recurring) and when.times else None
+    instant = edition.next_after(after)
+    while instant is not None and (left is None or left > 0):
+        found = described(edition, instant, skips)
+        if left is not None and not found.is_skipped:
+            left -= 1
+        yield found
+        instant = edition.next_after(_behind(edition, instant))
+
+
+def _behind(edition: Edition, instant: datetime) -> datetime:
+    """From completion: as if the run took no time."""
+    when = edition.definition.when
+    if isinstance(when, Every) and isinstance(edition.table, AfterEnd):
+        return instant + when.every - TICK
+    return instant
+
+
+def described(edition: Edition, instant: datetime, skips: Collection[datetime] = ()) -> Coming:
+    definition = edition.definition
+    run = planned(definition, edition.schedule_id, instant)
+    notes = tuple(_notes(edition, instant, skips))
+    return Coming(instant, instant.astimezone(edition.zone), run.due_at, notes)
+
+
+def _notes(edition: Edition, instant: datetime, skips: Collection[datetime]) -> Iterator[Note]:
+    definition = edition.definition
+    if instant in skips:
+        yield Note(About.SKIPPED, "taken out by a person: there will be no run")
+    for each in _remarks(edition.table, instant):
+        yield _clock_note(each)
+    if definition.when.jitter is not None and definition.when.jitter > timedelta(0):
+        yield Note(About.JITTER, f"starts up to {duration_text(definition.when.jitter)} later")
+    if isinstance(edition.table, AfterEnd):
+        yield Note(About.SEQUENTIAL, "moves with the end of the run before")
+    elif is_sequential(definition):
+        yield Note(About.SEQUENTIAL, "only if no run before it has succeeded")
+
+
+def _remarks(table: Timetable, instant: datetime) -> Iterator[Remark]:
+    if isinstance(table, Merged):
+        for member in table.members:
+            if member.next_after(instant - TICK) == instant:
+                yield from _remarks(member, instant)
+    elif isinstance(table, Calendar) and (found := remark(table.cron, instant)) is not None:
+        yield found
+
+
+def _clock_note(found: Remark) -> Note:
+    match found:
+        case Moved(wall):
+            return Note(About.DST_GAP, f"moved, as the clocks skip {wall:{_WALL}}")
+        case Repeated(wall, which, both):
+            also = "; it runs both times" if both else ""
+            words = f"the clocks show {wall:{_WALL}} twice: this is the {which}{also}"
+            return Note(About.DST_OVERLAP, words)

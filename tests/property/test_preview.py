@@ -1,0 +1,76 @@
+"""What is previewed is what is planned, and the last instant is found without asking backward."""
+
+from datetime import UTC, datetime, timedelta
+from typing import Any
+
+from hypothesis import given
+from hypothesis import strategies as st
+from tests.schedules import ID, definition
+
+from harebell.kernel.occurrences import MAX_RUNS, plan
+from harebell.kernel.preview import Edition, coming
+from harebell.kernel.timetable import TICK
+
+FROM = datetime(2026, 1, 1, tzinfo=UTC)
+COUNT = 8
+
+moments = st.integers(0, 2 * 365 * 24 * 60).map(lambda minutes: FROM + timedelta(minutes=minutes))
+zones = st.sampled_from(["UTC", "Europe/Berlin", "America/New_York", "Australia/Lord_Howe"])
+crons = st.sampled_from(
+    ["*/20 * * * *", "30 2 * * *", "0 9 * * 1-5", "H H * * *", "5,35 1-3 * * *", "0 0 29 2 *"]
+)
+recurring = st.fixed_dictionaries(
+    {"timezone": zones},
+    optional={"times": st.integers(1, 5), "jitter": st.just("30s"), "end": st.just("2027-06-01")},
+)
+rules = crons.map(lambda text: {"cron": text}) | st.sampled_from(
+    [{"every": "7h"}, {"every": "90s"}]
+)
+whens = st.builds(lambda rule, more: {**rule, **more}, rules, recurring) | st.builds(
+    lambda one, two, more: {"any_of": [one, two], **more}, rules, rules, recurring
+)
+
+
+@given(when=whens, accepted=moments, taken_out=st.sets(st.integers(0, COUNT - 1), max_size=3))
+def test_what_is_previewed_is_what_is_planned(
+    when: dict[str, Any], accepted: datetime, taken_out: set[int]
+) -> None:
+    edition = Edition(ID, definition(when), accepted)
+    first = coming([edition], after=accepted, count=COUNT)
+    skips = {each.at for place, each in enumerate(first) if place in taken_out}
+
+    shown = coming([edition], after=accepted, count=COUNT, skips=skips)
+
+    made = plan(
+        edition.table,
+        edition.definition,
+        ID,
+        cursor=accepted,
+        dispatched=0,
+        now=accepted,
+        until=shown[-1].at if shown else accepted,
+        skips=skips,
+    )
+    assert len(shown) < MAX_RUNS
+    assert [(each.at, each.due_at) for each in shown if not each.is_skipped] == [
+        (run.scheduled_for, run.due_at) for run in made.runs
+    ]
+
+
+@given(when=whens, accepted=moments, after=st.timedeltas(timedelta(0), timedelta(days=40)))
+def test_the_last_instant_has_none_behind_it(
+    when: dict[str, Any], accepted: datetime, after: timedelta
+) -> None:
+    edition = Edition(ID, definition(when), accepted)
+    now = accepted + after
+
+    last = edition.last_until(now)
+
+    if last is None:
+        following = edition.next_after(accepted - TICK)
+        assert following is None or following > now
+    else:
+        assert edition.owes(last)
+        following = edition.next_after(last)
+        assert last <= now
+        assert following is None or following > now
