@@ -17,7 +17,7 @@ import pytest
 
 from harebell.contract.identity import RunKey
 from harebell.kernel.db.engine import open_pool
-from harebell.kernel.db.ledger import claims, endings, staging, sweeps
+from harebell.kernel.db.ledger import claims, endings, staging, sweeps, turns
 from harebell.kernel.ledger import SUCCEEDED, Ending, Reason, RunState
 from harebell.ticker import store
 
@@ -27,6 +27,8 @@ ROWS = 10_000
 TODAY = datetime.now(UTC).replace(hour=0, minute=0, second=0, microsecond=0)
 NEW_DAY = TODAY + timedelta(days=1)
 KEYS = [RunKey(NEW_DAY + timedelta(seconds=k), UUID(int=k)) for k in range(500)]
+SCHEDULES = [key.schedule_id for key in KEYS]
+REPLACED = (RunState.CANCELLED, Reason.REPLACED)
 
 _RUNS = """
 INSERT INTO runs (scheduled_for, schedule_id, tenant, version, seq, pool, lane, priority, state,
@@ -114,6 +116,14 @@ STATEMENTS: dict[str, Statement] = {
     "stage again": lambda at: sweeps.stage_again(at, KEYS),
     "silent holders": sweeps.silent_holders,
     "sweep of lapsed leases": lambda at: sweeps.lapsed(at, ["executor-1"], by_time=True),
+    "what stands": lambda at: turns.standing(at, SCHEDULES),
+    "what stands, locked": lambda at: turns.standing_locked(at, KEYS),
+    "take turns": lambda at: turns.take(at, dict.fromkeys(KEYS, turns.Role.HOLDER)),
+    "hold back": lambda at: turns.hold_back(at, KEYS),
+    "give up": lambda at: turns.give_up(at, dict.fromkeys(KEYS, REPLACED)),
+    "wake": lambda at: turns.wake(at, KEYS),
+    "forget turns": lambda at: turns.forget(at, SCHEDULES),
+    "stuck schedules": turns.stuck,
     "what is due": lambda at: store.load_due(at, cast("Any", NoVersions()), NEW_DAY, 1_000),
 }
 

@@ -1,0 +1,123 @@
+"""Schedules whose runs take longer than the interval between them: skip, queue, replace (S50)."""
+
+from collections.abc import Sequence
+from datetime import datetime, timedelta
+from itertools import pairwise
+
+import asyncpg
+import pytest
+from tests.acceptance.faults import Pool, holder_of, until_called
+from tests.acceptance.record import Target
+from tests.acceptance.stack import Tenant, until
+
+from harebell.contract.identity import RunKey
+
+pytestmark = [pytest.mark.broker, pytest.mark.postgres]
+
+SLOWLY = {"task": {"name": "harebell.sleep", "args": {"seconds": 1.6}}}
+EVERY_SECOND = {"every": "1s", "times": 5}
+
+
+async def spans(tenant: Tenant, runs: Sequence[asyncpg.Record]) -> list[tuple[datetime, datetime]]:
+    """When attempts ran, in order; but of one that died before it had told of its start."""
+    found = []
+    for run in runs:
+        name = str(RunKey(run["scheduled_for"], run["schedule_id"]))
+        found += [(row["started_at"], row["finished_at"]) for row in await tenant.attempts(name)]
+    return sorted(span for span in found if span[0] is not None)
+
+
+async def assert_one_at_a_time(tenant: Tenant, runs: Sequence[asyncpg.Record]) -> None:
+    for (_, ended), (started, _) in pairwise(await spans(tenant, runs)):
+        assert ended <= started
+
+
+async def all_ended(tenant: Tenant, count: int) -> list[asyncpg.Record]:
+    async def ended() -> list[asyncpg.Record] | None:
+        rows = await tenant.runs()
+        over = [row for row in rows if row["finished_at"] is not None]
+        return rows if len(over) >= count else None
+
+    rows = await until(ended, what=f"the end of {count} runs")
+    assert rows is not None
+    return rows
+
+
+async def test_s50_skip_what_finds_another_running_is_skipped_and_on_record(
+    tenant: Tenant,
+) -> None:
+    await tenant.put("slow", EVERY_SECOND, SLOWLY, overlap="skip")
+
+    runs = await all_ended(tenant, 5)
+
+    ended = [(run["state"], run["reason"]) for run in runs]
+    assert ended[0] == ("succeeded", None)
+    assert set(ended) == {("succeeded", None), ("skipped", "overlap")}
+    assert all(before != after for before, after in pairwise(ended)), "every other one runs"
+    await assert_one_at_a_time(tenant, runs)
+
+
+async def test_s50_queue_all_run_in_order_never_two_at_once(tenant: Tenant) -> None:
+    await tenant.put("slow", EVERY_SECOND, SLOWLY, overlap="queue")
+
+    runs = await all_ended(tenant, 5)
+
+    assert [run["state"] for run in runs] == ["succeeded"] * 5
+    started = [run["started_at"] for run in runs]
+    assert started == sorted(started)
+    await assert_one_at_a_time(tenant, runs)
+    handed_over = [after[0] - before[1] for before, after in pairwise(await spans(tenant, runs))]
+    assert max(handed_over) < timedelta(seconds=2), "the next one is woken, not found by a sweep"
+
+
+async def test_s50_replace_the_running_one_is_stopped_and_the_newest_runs(tenant: Tenant) -> None:
+    await tenant.put("slow", EVERY_SECOND, SLOWLY, overlap="replace")
+
+    runs = await all_ended(tenant, 5)
+
+    ended = [(run["state"], run["reason"]) for run in runs]
+    assert ended[-1] == ("succeeded", None)
+    assert set(ended[:-1]) == {("cancelled", "replaced")}
+    await assert_one_at_a_time(tenant, runs)
+    first = await tenant.attempts(str(RunKey(runs[0]["scheduled_for"], runs[0]["schedule_id"])))
+    assert [row["outcome"] for row in first] == ["cancelled"]
+
+
+async def test_a_running_run_that_is_cancelled_stops(tenant: Tenant) -> None:
+    target = {"task": {"name": "harebell.sleep", "args": {"seconds": 25}}}
+    await tenant.put("long", {"now": True}, target)
+    (running,) = await tenant.until_runs(1, "running")
+
+    async def has_started() -> bool:
+        return (await tenant.runs())[0]["started_at"] is not None
+
+    await until(has_started, what="the start, as a renewal tells it")
+    name = str(RunKey(running["scheduled_for"], running["schedule_id"]))
+    answer = await tenant.harebell.cancel_run(name)
+    (run,) = await tenant.until_runs(1, "cancelled", within=5)
+
+    assert answer.status == "in_flight"
+    assert (run["reason"], run["attempt"]) == ("cancelled", 1)
+    assert [row["outcome"] for row in await tenant.attempts(name)] == ["cancelled"]
+
+
+async def test_s50_queue_goes_on_when_its_executor_is_killed(
+    faulty_tenant: Tenant, pool: Pool, target: Target
+) -> None:
+    for number in (1, 2):
+        await pool.start(number, HAREBELL_LEASE="4s")
+    hook = target.http("queued", sleep=1.2)
+    when = {"every": "1s", "times": 4}
+    await faulty_tenant.put("slow", when, hook, pool=pool.name, overlap="queue")
+    await until_called(target, "queued", 2)
+    (running,) = await faulty_tenant.runs("running")
+
+    pool.stack.kill(holder_of(running))
+    runs = await all_ended(faulty_tenant, 4)
+
+    assert [run["state"] for run in runs] == ["succeeded"] * 4
+    assert sum(run["attempt"] for run in runs) == 5, "only the killed one's was tried again"
+    calls = [call for call in target.calls("queued") if call.ok]
+    order = [call.scheduled_for for call in calls]
+    assert order == sorted(order)
+    await assert_one_at_a_time(faulty_tenant, runs)

@@ -1,0 +1,136 @@
+"""Taking turns, whatever happens in whatever order: one at a time, nobody forgotten (S50)."""
+
+from dataclasses import dataclass, field, replace
+from datetime import UTC, datetime, timedelta
+from typing import Final
+
+from hypothesis import given
+from hypothesis import strategies as st
+
+from harebell.contract.policy import Overlap
+from harebell.kernel.ledger import RunState
+from harebell.kernel.overlap import Claim, Skip, Turn, Wait, decide_all, following
+
+NINE: Final = datetime(2026, 11, 20, 9, tzinfo=UTC)
+TURNS: Final = [Overlap.SKIP, Overlap.QUEUE, Overlap.REPLACE]
+RUNS: Final = 8
+
+
+@dataclass
+class World:
+    """One schedule's runs, and tickets that come, come twice, or get lost."""
+
+    policy: Overlap
+    standing: dict[datetime, Turn] = field(default_factory=dict)
+    started: list[datetime] = field(default_factory=list)
+    gone: set[datetime] = field(default_factory=set)
+
+    def come(self, moments: list[datetime]) -> None:
+        """Tickets of runs that may be claimed."""
+        wanted = [self.candidate(m) for m in dict.fromkeys(moments) if self.may_come(m)]
+        decided = decide_all(self.standing.values(), [(self.policy, turn) for turn in wanted])
+        for turn in wanted:
+            match decided[turn.scheduled_for]:
+                case Claim(replaced):
+                    self.end(*replaced)
+                    self.standing[turn.scheduled_for] = Turn(
+                        turn.scheduled_for, RunState.RUNNING, holds=True
+                    )
+                    self.started.append(turn.scheduled_for)
+                case Wait(replaced):
+                    self.end(*replaced)
+                    self.standing[turn.scheduled_for] = replace(turn, waits=True)
+                case Skip():
+                    self.end(turn.scheduled_for)
+
+    def may_come(self, moment: datetime) -> bool:
+        return moment not in self.gone and not self.candidate(moment).is_busy
+
+    def candidate(self, moment: datetime) -> Turn:
+        return self.standing.get(moment, Turn(moment, RunState.STAGED))
+
+    def end(self, *moments: datetime) -> None:
+        for moment in moments:
+            self.standing.pop(moment, None)
+            self.gone.add(moment)
+
+    def running(self) -> list[datetime]:
+        return [moment for moment, turn in self.standing.items() if turn.is_busy]
+
+    def stop_running(self, state: RunState) -> None:
+        """It ends, waits for a retry, or is given back."""
+        for moment in self.running():
+            if state is RunState.SUCCEEDED:
+                self.end(moment)
+            else:
+                self.standing[moment] = Turn(moment, state, holds=True)
+
+    def wake(self) -> bool:
+        woken = following(self.policy, self.standing.values())
+        if woken is not None:
+            self.come([woken])
+        return woken is not None
+
+
+MOMENTS: Final = st.integers(0, RUNS - 1).map(lambda number: NINE + timedelta(minutes=number))
+STEPS: Final = st.one_of(
+    st.lists(MOMENTS, min_size=1, max_size=3),
+    st.sampled_from([RunState.SUCCEEDED, RunState.RETRYING, RunState.STAGED]),
+    st.just("wake"),
+)
+
+
+def play(world: World, steps: list[list[datetime] | RunState | str]) -> None:
+    for step in steps:
+        if isinstance(step, list):
+            world.come(step)
+        elif isinstance(step, RunState):
+            world.stop_running(step)
+        else:
+            world.wake()
+        assert len(world.running()) <= 1
+
+
+@given(policy=st.sampled_from(TURNS), steps=st.lists(STEPS, max_size=40))
+def test_there_are_never_two_at_once_and_in_the_end_nobody_waits(
+    policy: Overlap, steps: list[list[datetime] | RunState | str]
+) -> None:
+    world = World(policy)
+    play(world, steps)
+
+    for _ in range(3 * RUNS):  # what begun comes again by itself; what waits is woken
+        world.stop_running(RunState.SUCCEEDED)
+        if not world.wake():
+            world.come([moment for moment, turn in world.standing.items() if turn.has_begun])
+
+    assert world.standing == {}
+
+
+@given(comes=st.lists(MOMENTS, min_size=1, max_size=20))
+def test_queued_runs_that_wait_start_in_the_order_of_their_instants(comes: list[datetime]) -> None:
+    world = World(Overlap.QUEUE)
+    for moment in comes:
+        world.come([moment])
+
+    while world.running():
+        world.stop_running(RunState.SUCCEEDED)
+        world.wake()
+
+    first, *rest = world.started
+    assert first == comes[0]
+    assert rest == sorted(set(comes) - {first})
+
+
+@given(comes=st.lists(MOMENTS, min_size=1, max_size=20))
+def test_of_runs_that_replace_each_other_the_newest_is_the_last_to_start(
+    comes: list[datetime],
+) -> None:
+    world = World(Overlap.REPLACE)
+    for moment in comes:
+        world.come([moment])
+
+    world.stop_running(RunState.SUCCEEDED)
+    world.wake()
+
+    assert world.started[-1] == max(comes)
+    assert len(world.started) <= 2
