@@ -1,7 +1,7 @@
 """The light client: publish schedule events, ask what became of them. No database."""
 
 from harebell.client.client import Harebell, View
-from harebell.contract.answers import DlqAnswer, Refusal, RunAnswer, ScheduleAnswer
+from harebell.contract.answers import DlqAnswer, Refusal, RunAnswer, ScheduleAnswer, SelectionAnswer
 from harebell.contract.commands import SchedulePut
 from harebell.contract.errors import (
     AnswerTimeout,
@@ -26,6 +26,7 @@ __all__ = [
     "RunAnswer",
     "ScheduleAnswer",
     "SchedulePut",
+    "SelectionAnswer",
     "Unroutable",
     "View",
 ]

@@ -8,6 +8,7 @@ no), `Malformed` (not sent), `Unroutable` (no Harebell there), `NotAllowed`, `Br
 import socket
 from collections.abc import AsyncIterator, Iterable, Mapping, Sequence
 from contextlib import asynccontextmanager
+from datetime import datetime
 from typing import Any, Final, Self, TypeAlias, Unpack
 from uuid import UUID
 
@@ -26,12 +27,21 @@ from harebell.client.requests import (
     schedule_bytes,
 )
 from harebell.contract import __version__
-from harebell.contract.answers import DlqAnswer, One, Page, Refusal, RunAnswer, ScheduleAnswer
+from harebell.contract.answers import (
+    DlqAnswer,
+    One,
+    Page,
+    Refusal,
+    RunAnswer,
+    ScheduleAnswer,
+    SelectionAnswer,
+)
 from harebell.contract.codec import encode
 from harebell.contract.commands import COMMANDS as COMMAND_MODELS
-from harebell.contract.commands import MAX_DLQ_IDS
+from harebell.contract.commands import MAX_DLQ_IDS, Resolution
 from harebell.contract.message import parse
 from harebell.contract.names import COMMANDS, QUERIES
+from harebell.contract.policy import Overlap
 from harebell.contract.queries import MAX_PAGE
 from harebell.contract.queries import QUERIES as QUERY_MODELS
 
@@ -82,8 +92,24 @@ class Harebell:
         answer = await self._ask(COMMANDS, "schedule.put", body)
         return several(ScheduleAnswer, answer, expected=len(schedules))
 
-    async def pause(self, **order: Unpack[Order]) -> ScheduleAnswer:
-        return one(ScheduleAnswer, await self._command("schedule.pause", order))
+    async def patch(
+        self,
+        set: Mapping[str, Any],  # noqa: A002  # the field's name
+        *,
+        expected_version: int | None = None,
+        effective_at: datetime | str | None = None,
+        **order: Unpack[Order],
+    ) -> ScheduleAnswer:
+        """Change some fields; null takes one back to its default (a JSON merge patch)."""
+        fields = {**order, "set": set}
+        given = {"expected_version": expected_version, "effective_at": effective_at}
+        return one(ScheduleAnswer, await self._command("schedule.patch", {**fields, **given}))
+
+    async def pause(
+        self, *, until: datetime | str | None = None, **order: Unpack[Order]
+    ) -> ScheduleAnswer:
+        """Until it is resumed, or until then."""
+        return one(ScheduleAnswer, await self._command("schedule.pause", {**order, "until": until}))
 
     async def resume(self, **order: Unpack[Order]) -> ScheduleAnswer:
         return one(ScheduleAnswer, await self._command("schedule.resume", order))
@@ -91,9 +117,60 @@ class Harebell:
     async def cancel(self, **order: Unpack[Order]) -> ScheduleAnswer:
         return one(ScheduleAnswer, await self._command("schedule.cancel", order))
 
-    async def trigger(self, **order: Unpack[Order]) -> ScheduleAnswer:
+    async def pause_all(
+        self,
+        select: Mapping[str, str],
+        *,
+        request_id: str,
+        until: datetime | str | None = None,
+        note: str | None = None,
+    ) -> SelectionAnswer:
+        """All that match `tag`, `owner`, `name`, `state`; the receipt is the `request_id`."""
+        fields = {"select": select, "request_id": request_id, "until": until, "note": note}
+        return one(SelectionAnswer, await self._command("schedule.pause", fields))
+
+    async def resume_all(
+        self,
+        select: Mapping[str, str] | None = None,
+        *,
+        request_id: str,
+        receipt: str | None = None,
+        note: str | None = None,
+    ) -> SelectionAnswer:
+        """Those that match, or exactly those that a receipt names."""
+        fields = {"select": select, "receipt": receipt, "request_id": request_id, "note": note}
+        return one(SelectionAnswer, await self._command("schedule.resume", fields))
+
+    async def cancel_all(
+        self, select: Mapping[str, str], *, request_id: str, note: str | None = None
+    ) -> SelectionAnswer:
+        fields = {"select": select, "request_id": request_id, "note": note}
+        return one(SelectionAnswer, await self._command("schedule.cancel", fields))
+
+    async def trigger(
+        self, *, overlap: Overlap | str | None = None, **order: Unpack[Order]
+    ) -> ScheduleAnswer:
         """One run now, beside the timetable; `run_id` of the answer names it."""
-        return one(ScheduleAnswer, await self._command("schedule.trigger", order))
+        fields = {**order, "overlap": overlap}
+        return one(ScheduleAnswer, await self._command("schedule.trigger", fields))
+
+    async def skip(self, at: datetime | str, **order: Unpack[Order]) -> ScheduleAnswer:
+        """Take one instant out."""
+        return one(ScheduleAnswer, await self._command("schedule.skip", {**order, "at": at}))
+
+    async def backfill(
+        self,
+        start: datetime | str,
+        to: datetime | str,
+        *,
+        max_runs: int | None = None,
+        dry_run: bool = False,
+        **order: Unpack[Order],
+    ) -> ScheduleAnswer:
+        """The runs that the timetable had from `start` to `to`; `runs` of the answer names them."""
+        fields = {**order, "from": start, "to": to, "dry_run": dry_run}
+        limit = {} if max_runs is None else {"max": max_runs}
+        return one(ScheduleAnswer, await self._command("schedule.backfill", {**fields, **limit}))
 
     async def cancel_run(
         self, run_id: str, *, note: str | None = None, request_id: str | None = None
@@ -101,6 +178,18 @@ class Harebell:
         """A run that has not started will not; `status` is `in_flight` when it had."""
         fields = {"run_id": run_id, "note": note, "request_id": request_id}
         return one(RunAnswer, await self._command("run.cancel", fields))
+
+    async def resolve_run(
+        self,
+        run_id: str,
+        as_: Resolution | str,
+        *,
+        note: str | None = None,
+        request_id: str | None = None,
+    ) -> RunAnswer:
+        """Say what became of a held run: succeeded, skipped, or retry."""
+        fields = {"run_id": run_id, "as": as_, "note": note, "request_id": request_id}
+        return one(RunAnswer, await self._command("run.resolve", fields))
 
     async def schedule(self, **name: Unpack[ByName]) -> View:
         return await self._view("schedule.get", name)
@@ -110,6 +199,28 @@ class Harebell:
     ) -> AsyncIterator[View]:
         """All of them, page by page, or the first `limit`."""
         return self._rows("schedule.list", only, limit)
+
+    async def versions(self, **name: Unpack[ByName]) -> list[View]:
+        """Newest first, each with its definition and its fate."""
+        found: list[View] = (await self._view("schedule.versions", name))["versions"]
+        return found
+
+    async def preview(
+        self,
+        *,
+        definition: Mapping[str, Any] | None = None,
+        count: int | None = None,
+        after: datetime | str | None = None,
+        **name: Unpack[ByName],
+    ) -> View:
+        """The next instants of a stored schedule, or of one that is not stored yet."""
+        size = {} if count is None else {"count": count}
+        fields = {**name, "definition": definition, "after": after, **size}
+        return await self._view("schedule.preview", fields)
+
+    async def why(self, *, at: datetime | str | None = None, **name: Unpack[ByName]) -> View:
+        """What became of an instant (of the last one, without `at`), or what will, and why."""
+        return await self._view("schedule.why", {**name, "at": at})
 
     async def run(self, run_id: str) -> View:
         """A run and its attempts."""

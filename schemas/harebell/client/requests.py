@@ -31,14 +31,20 @@ class Order(ByName, total=False):
 
 class ScheduleFilter(TypedDict, total=False):
     tag: str | None
+    owner: str | None
+    name: str | None
     state: str | None
 
 
 class RunFilter(ByName, total=False):
-    """`key` or `id` of a schedule, at most one; `since` has an offset."""
+    """`key` or `id` of a schedule, at most one; instants have an offset."""
 
+    tag: str | None
     state: str | None
+    outcome: str | None
+    reason: str | None
     since: datetime | str | None
+    until: datetime | str | None
 
 
 class DeadLetterFilter(TypedDict, total=False):

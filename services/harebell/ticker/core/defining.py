@@ -129,7 +129,7 @@ def _postpone(book: Book, asked: Asked, entry: Entry, version: Version) -> Sched
         next_at=None if entry.state is ScheduleState.PAUSED else next_at,
     )
     book.new_versions.append((version, Fate.PENDING))
-    return answer(book.write(pending), "pending", asked.accepted_at)
+    return answer(book.write(pending), "deferred", asked.accepted_at)
 
 
 def _replace(book: Book, asked: Asked, entry: Entry, version: Version) -> ScheduleAnswer:
