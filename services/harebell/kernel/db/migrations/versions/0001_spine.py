@@ -60,6 +60,7 @@ CREATE TABLE runs (
     PRIMARY KEY (scheduled_for, schedule_id)
 ) PARTITION BY RANGE (scheduled_for);
 CREATE INDEX runs_open ON runs (due_at) WHERE finished_at IS NULL;
+CREATE INDEX runs_ranges ON runs (schedule_id, scheduled_for) WHERE range_until IS NOT NULL;
 
 CREATE TABLE attempts (
     scheduled_for timestamptz NOT NULL,
