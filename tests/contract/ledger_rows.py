@@ -60,6 +60,7 @@ ROWS: Final = (
     Row(_S.RUNNING, 1, Reason.CANCELLED, asked_to_stop=True),
     Row(_S.SUCCEEDED, 1),
     Row(_S.DEAD, 5, "attempts_used_up"),
+    Row(_S.HELD, 1, Reason.UNKNOWN_OUTCOME),
     *(Row(_S.CANCELLED, 0, reason) for reason in (*sorted(REVIVABLE), Reason.CANCELLED)),
     *(Row(_S.CANCELLED, 1, reason) for reason in (*sorted(REVIVABLE), Reason.CANCELLED)),
     Row(_S.EXPIRED, 0, Reason.EXPIRED),

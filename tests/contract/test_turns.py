@@ -76,7 +76,7 @@ class Executor:
             await turns.lock(connection, policies)
             moved = await endings.end(connection, [ending(run, state, token=self.tokens.pop(run))])
             assert set(moved) == {run}
-            woken = await pass_on(connection, policies)
+            woken = await pass_on(connection, policies, NOW)
         return [each.key for each in woken]
 
 

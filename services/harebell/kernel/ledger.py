@@ -77,6 +77,7 @@ TRANSITIONS: Final[dict[tuple[RunState, RunState], frozenset[Actor]]] = {
         (_S.RUNNING, to): frozenset({Actor.SETTLE, Actor.SWEEP})
         for to in (_S.SUCCEEDED, _S.DEAD, _S.CANCELLED, _S.EXPIRED, _S.SKIPPED)
     },
+    (_S.RUNNING, _S.HELD): frozenset({Actor.SWEEP}),
     (_S.RUNNING, _S.STAGED): frozenset({Actor.RELEASE}),
     (_S.RUNNING, _S.RETRYING): frozenset({Actor.SETTLE, Actor.SWEEP, Actor.RELEASE}),
     (_S.CANCELLED, _S.STAGED): frozenset({Actor.TICKER}),  # owed again, never attempted
