@@ -57,7 +57,7 @@ class Plan:
         return frozenset([*self.waiting, *self.skipped])
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(slots=True)
 class TurnTaker:
     """One transaction a batch: locks, what stands, the pure rule, what it says."""
 
@@ -65,6 +65,7 @@ class TurnTaker:
     publisher: Publisher
     clock: Clock
     holder: str
+    _telling: set[asyncio.Task[None]] = field(default_factory=set)
 
     async def claim(
         self, wanted: Wanted
@@ -73,7 +74,14 @@ class TurnTaker:
         async with self.pool.acquire() as connection, connection.transaction():
             mine, plan = await take_turns(connection, wanted, self.holder)
             await failpoint.reach("executor.before_turn_commit")
-        await self._tell(plan)
+        if plan.stops or plan.ends:  # apart: what was claimed is not to wait for the broker
+            task = asyncio.create_task(self._tell(plan))
+            self._telling.add(task)
+            task.add_done_callback(self._telling.discard)
+        for state, reason in plan.ends.values():
+            metrics.RUNS.labels(state, reason).inc()
+        if plan.waiting or plan.ends:
+            log.info("not claimed", waiting=len(plan.waiting), given_up=len(plan.ends))
         return mine, plan.decided
 
     async def _tell(self, plan: Plan) -> None:
@@ -81,8 +89,6 @@ class TurnTaker:
         now = self.clock.now()
         holders = [(run.lease_holder, key) for key, run in plan.stops.items() if run.lease_holder]
         await self.publisher.try_all([stop_message(holder, [key]) for holder, key in holders])
-        for state, reason in plan.ends.values():
-            metrics.RUNS.labels(state, reason).inc()
         await tell(
             self.publisher,
             [
@@ -90,8 +96,6 @@ class TurnTaker:
                 for key, (state, reason) in plan.ends.items()
             ],
         )
-        if plan.waiting or plan.ends:
-            log.info("not claimed", waiting=len(plan.waiting), given_up=len(plan.ends))
 
 
 async def take_turns(

@@ -1,6 +1,7 @@
 """The next step after attempts that did not succeed: on the record and published, in one go."""
 
 from collections.abc import Mapping, Sequence
+from datetime import datetime
 from typing import TypeAlias
 from uuid import UUID
 
@@ -44,8 +45,9 @@ async def end_and_publish(
         for ticket, ending in mine
         if ending.staged_at is not None
     ]
-    woken = await pass_on(connection, policies) if waking else []
-    messages: list[Outgoing] = [*waiting([*retries, *woken], clock.now())]
+    now = clock.now()
+    woken = await pass_on(connection, policies, now) if waking else []
+    messages: list[Outgoing] = [*waiting([*retries, *woken], now)]
     for ticket, ending in mine:
         if ending.state is RunState.DEAD:
             story = await endings.story(connection, ending.key)
@@ -64,20 +66,23 @@ async def drop_and_publish(
     policies = {each.schedule_id: each.overlap for each in held.values() if each.takes_turns}
     await turns.lock(connection, policies)
     dropped = await claims.drop(connection, list(held))
-    woken = await pass_on(connection, policies)
-    await publisher.publish_all(waiting(woken, clock.now()))
+    now = clock.now()
+    woken = await pass_on(connection, policies, now)
+    await publisher.publish_all(waiting(woken, now))
     return dropped
 
 
 async def pass_on(
     connection: asyncpg.Connection,
     policies: Mapping[UUID, Overlap],
+    now: datetime,
     *,
     unless_within: float = 0,
 ) -> list[Routed]:
     """New tickets for those whose turn it is now. The caller holds the locks, and publishes.
 
-    `unless_within`: so many seconds since their last ticket.
+    They are due now, so that to have waited does not count as lateness. `unless_within`: so many
+    seconds since their last ticket.
     """
     if not policies:
         return []
@@ -88,7 +93,8 @@ async def pass_on(
         if (moment := following(policies[schedule], [run.turn for run in runs])) is not None
     }
     woken = await turns.wake(connection, chosen, unless_within=unless_within)
-    return [Routed.of(ticket) for ticket in await tickets_for(connection, sorted(woken))]
+    tickets = await tickets_for(connection, sorted(woken))
+    return [Routed.of(ticket.model_copy(update={"due_at": now})) for ticket in tickets]
 
 
 def _again(ticket: Ticket, ending: Ending, seq: int) -> Ticket:

@@ -38,8 +38,9 @@ async def wake_stuck(pool: asyncpg.Pool, publisher: Publisher, clock: Clock) -> 
         async with pool.acquire() as connection, connection.transaction():
             mine = await turns.try_lock(connection, stuck)
             policies = await _policies(connection, mine)
-            woken = await pass_on(connection, policies, unless_within=turns.WAKE_AFTER)
-            await publisher.publish_all(waiting(woken, clock.now()))
+            now = clock.now()
+            woken = await pass_on(connection, policies, now, unless_within=turns.WAKE_AFTER)
+            await publisher.publish_all(waiting(woken, now))
     if woken:
         metrics.SWEPT.labels("woken").inc(len(woken))
         log.info("swept", why="woken", runs=len(woken))
