@@ -1,7 +1,9 @@
-"""A service that knows nothing of ours but AMQP and the JSON in the README."""
+"""A service that knows nothing of ours but AMQP, the JSON and the command that the README shows."""
 
 import asyncio
 import json
+import os
+import re
 import shutil
 from pathlib import Path
 from typing import Any
@@ -10,22 +12,35 @@ import pytest
 from tests.acceptance.record import Target
 from tests.acceptance.stack import PATIENCE, Tenant
 
-# Debian's amqp-tools; `make test` installs them.
-TOOL = "amqp-publish"
-HELLO = Path(__file__).with_name("hello.json")
-HOOK = "http://127.0.0.1:8080/hello"
 README = Path(__file__).parents[2] / "README.md"
+EXAMPLE = re.compile(
+    r"<!-- acceptance: plain-amqp -->\n```json\n(?P<body>.+?)\n```\n+```sh\n(?P<command>.+?)\n```",
+    re.DOTALL,
+)
+# What a reader puts their own in place of.
+HOOK = "https://acme.example/hook"
+ADDRESS = "default.schedule.put"
 
 pytestmark = [
     pytest.mark.broker,
     pytest.mark.postgres,
-    pytest.mark.skipif(shutil.which(TOOL) is None, reason=f"{TOOL} is not installed"),
+    pytest.mark.skipif(shutil.which("amqp-publish") is None, reason="amqp-tools are missing"),
 ]
 
 
-async def tool(name: str, *arguments: str) -> str:
-    process = await asyncio.create_subprocess_exec(
-        name, *arguments, stdout=asyncio.subprocess.PIPE, stderr=asyncio.subprocess.PIPE
+def example() -> tuple[str, str]:
+    """The JSON, and the command that publishes it."""
+    found = EXAMPLE.search(README.read_text())
+    assert found is not None, "the README shows no JSON and no command"
+    return found["body"], found["command"]
+
+
+async def shell(command: str, amqp_url: str) -> str:
+    process = await asyncio.create_subprocess_shell(
+        command,
+        env=dict(os.environ) | {"HAREBELL_AMQP_URL": amqp_url},
+        stdout=asyncio.subprocess.PIPE,
+        stderr=asyncio.subprocess.PIPE,
     )
     async with asyncio.timeout(PATIENCE):
         out, err = await process.communicate()
@@ -37,16 +52,19 @@ async def test_a_schedule_published_by_amqp_tools_calls_its_target_and_is_in_the
     tenant: Tenant, target: Target
 ) -> None:
     url = tenant.stack.amqp_url
-    await tool("amqp-declare-queue", "-u", url, "-q", "mine")
-    body = HELLO.read_text().replace(HOOK, target.url("hello"))
+    body, command = example()
+    mine = command.replace(HOOK, target.url("hello")).replace(
+        ADDRESS, f"{tenant.name}.schedule.put"
+    )
+    await shell('amqp-declare-queue --url "$HAREBELL_AMQP_URL" --queue mine', url)
 
-    where = ("-e", "harebell.commands", "-r", f"{tenant.name}.schedule.put", "-t", "mine")
-    await tool(TOOL, "-u", url, *where, "-b", body)
+    await shell(f"{mine} --reply-to mine", url)
     answer: dict[str, Any] = json.loads(
-        await tool("amqp-consume", "-u", url, "-q", "mine", "-c", "1", "cat")
+        await shell('amqp-consume --url "$HAREBELL_AMQP_URL" --queue mine --count 1 cat', url)
     )
     (run,) = await tenant.until_runs(1, "succeeded")
 
+    assert body in command
     assert (answer["ok"], answer["status"], answer["key"]) == (True, "created", "hello-1")
     (call,) = target.calls("hello")
     assert answer["next_at"] == [call.scheduled_for.isoformat(timespec="milliseconds")[:-6] + "Z"]

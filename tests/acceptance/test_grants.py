@@ -22,7 +22,7 @@ FROM pg_roles r WHERE rolname = $1
 _WRITES = {
     "intake": {},
     "dispatcher": {},
-    "executor": {"runs": {CHANGE}, "attempts": {ADD}},
+    "executor": {"runs": {CHANGE}, "attempts": {ADD}, "turns": {ADD, CHANGE, REMOVE}},
     "dlq_inspector": {
         "runs": {CHANGE},
         "dead_letters": {ADD, CHANGE},
@@ -36,6 +36,7 @@ _WRITES = {
         "receipts": {ADD, REMOVE},
         "runs": {ADD, CHANGE},
         "attempts": {ADD},
+        "turns": {ADD, CHANGE, REMOVE},
     },
 }
 
