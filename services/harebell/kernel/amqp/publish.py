@@ -10,6 +10,7 @@ from aio_pika.abc import DeliveryMode
 from pamqp.common import FieldValue
 
 from harebell.client.connection import PUBLISH_TIMEOUT, Link
+from harebell.contract.errors import BrokerUnavailable, NotAllowed
 from harebell.contract.names import APP_ID, JSON
 
 IN_FLIGHT: Final = 500  # unconfirmed publishes; every confirm walks all outstanding ones
@@ -49,16 +50,22 @@ class Publisher:
         self._slots = asyncio.Semaphore(IN_FLIGHT)
 
     async def publish(self, outgoing: Outgoing, *, within: float = PUBLISH_TIMEOUT) -> None:
-        """Raises `Unroutable`, `NotAllowed`, `BrokerUnavailable` as `Link.publish` does."""
+        """Raises `Unroutable` and `BrokerUnavailable`, as `Link.publish` does.
+
+        A service's own messages are not given up for want of a permission: it can be put right.
+        """
         async with self._slots:
-            await self._link.publish(
-                outgoing.exchange, outgoing.routing_key, outgoing.message(), timeout=within
-            )
+            try:
+                await self._link.publish(
+                    outgoing.exchange, outgoing.routing_key, outgoing.message(), timeout=within
+                )
+            except NotAllowed as error:
+                raise BrokerUnavailable(error.reason, code=error.code) from error
 
     async def publish_all(
         self, messages: Iterable[Outgoing], *, within: float = PUBLISH_TIMEOUT
     ) -> None:
-        """Pipelined, in order; waits for all, then raises the first failure."""
+        """Pipelined, up to IN_FLIGHT in order; waits for all, then raises the first failure."""
         results = await self.try_all(messages, within=within)
         for failure in results:
             if failure is not None:

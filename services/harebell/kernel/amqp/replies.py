@@ -4,7 +4,7 @@ from typing import Final
 
 import structlog
 
-from harebell.contract.errors import Rejected, Unroutable
+from harebell.contract.errors import BrokerUnavailable, Unroutable
 from harebell.contract.names import DIRECT_REPLY, message_type
 from harebell.kernel.amqp.publish import Outgoing, Publisher
 
@@ -33,7 +33,9 @@ async def answer(publisher: Publisher, outgoing: Outgoing) -> None:
     """Raises `BrokerUnavailable`. Whoever asked may have gone: that is no fault."""
     try:
         await publisher.publish(outgoing)
-    except (Rejected, Unroutable) as error:
+    except (BrokerUnavailable, Unroutable) as error:
+        if error.code == BrokerUnavailable.code:
+            raise
         if outgoing.routing_key.startswith(DIRECT_REPLY):
             return  # the broker returns what is mandatory there even when it delivers it
         log.info("nobody to answer", error=error.code, reason=error.reason)
