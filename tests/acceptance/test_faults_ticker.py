@@ -4,6 +4,7 @@ import asyncio
 from collections import Counter
 from collections.abc import Callable
 
+import asyncpg
 import pytest
 from tests.acceptance.faults import (
     Pool,
@@ -14,7 +15,7 @@ from tests.acceptance.faults import (
     until_dead,
 )
 from tests.acceptance.record import Target
-from tests.acceptance.stack import Tenant, instant, now
+from tests.acceptance.stack import Tenant, instant, now, until
 
 from harebell.dev.plan import Kind
 
@@ -68,6 +69,36 @@ async def test_a_ticker_killed_before_the_commit_of_a_change_applies_it_once_and
     assert len(set(owed)) == 20
     assert Counter(str(run["schedule_id"]) for run in runs) == Counter(owed)
     assert_each_once(target.calls("changed"), runs, 20)
+
+
+async def test_a_schedule_that_cannot_even_be_read_is_parked_and_stops_no_other(
+    faulty_tenant: Tenant, pool: Pool, target: Target
+) -> None:
+    stack, ledger = pool.stack, faulty_tenant.ledger
+    await pool.start()
+    when = {"every": "1h", "start": instant(3600).isoformat()}
+    broken = await faulty_tenant.put("broken", when, target.http("broken"), pool=pool.name)
+    stack.stop(TICKER)
+    await ledger.execute(
+        "UPDATE schedule_versions SET definition = '{}' WHERE schedule_id = $1", broken
+    )
+    await ledger.execute("UPDATE schedule_state SET next_at = now() WHERE schedule_id = $1", broken)
+    ticker = await start(stack, Kind.TICKER)
+
+    async def parked() -> asyncpg.Record | None:
+        return await ledger.fetchrow(
+            "SELECT reason FROM schedule_state WHERE schedule_id = $1 AND state = 'parked'", broken
+        )
+
+    state = await until(parked, what="the parking of what cannot be read")
+    await faulty_tenant.put("sound", {"now": True}, target.http("sound"), pool=pool.name)
+    await faulty_tenant.until_runs(1, "succeeded")
+
+    assert state is not None
+    assert state["reason"].startswith("cannot be staged")
+    living = stack.services.process(TICKER)
+    assert living is not None
+    assert living.pid == ticker.pid
 
 
 async def test_without_any_ticker_for_20_s_staged_runs_start_on_their_instants(

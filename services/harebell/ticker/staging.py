@@ -2,7 +2,7 @@
 
 import asyncio
 from collections.abc import Callable, Iterable, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from datetime import datetime, timedelta
 from typing import Final
 from uuid import UUID
@@ -17,7 +17,6 @@ from harebell.kernel.amqp.events import tell
 from harebell.kernel.amqp.publish import Publisher
 from harebell.kernel.clock import Clock, monotonic
 from harebell.kernel.db.engine import passing_faults
-from harebell.kernel.ledger import ScheduleState
 from harebell.kernel.routing import Routed
 from harebell.ticker import planning, store
 from harebell.ticker.saving import Saved, save_advances
@@ -59,9 +58,9 @@ class Stager:
                 log.warning("staging failed", error=error.code, reason=error.reason)
                 self.limit = 1
                 await asyncio.sleep(PASS_GAP)
-            except Exception:
+            except Exception as error:
                 log.exception("staging failed", limit=self.limit)
-                await self._smaller()
+                await self._smaller(error)
 
     async def one_pass(self, limit: int) -> bool:
         """True when there may be more to stage at once."""
@@ -128,19 +127,18 @@ class Stager:
         except TimeoutError:
             return
 
-    async def _smaller(self) -> None:
+    async def _smaller(self, error: Exception) -> None:
         """Halve the batch; what fails alone is parked with its reason."""
         if self.limit > 1:
             self.limit //= 2
             return
-        with passing_faults():
-            async with self.pool.acquire() as connection, connection.transaction():
-                until = self.clock.now() + self.horizon
-                entries = await store.load_due(connection, self.versions, until, 1)
-                parked = [
-                    replace(e, state=ScheduleState.PARKED, next_at=None, reason="cannot be staged")
-                    for e in entries
-                ]
-                await store.save_states(connection, parked)
-        for entry in parked:
-            log.error("parked", schedule=str(entry.id), reason=entry.reason)
+        reason = f"cannot be staged: {type(error).__name__}"
+        until = self.clock.now() + self.horizon
+        try:
+            with passing_faults():
+                parked = await store.park_next(self.pool, until, reason)
+        except Transient as fault:
+            log.warning("not parked", error=fault.code, reason=fault.reason)
+            await asyncio.sleep(PASS_GAP)
+        else:
+            log.error("parked", schedule=str(parked), reason=reason)

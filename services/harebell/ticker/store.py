@@ -28,6 +28,12 @@ _DUE: Final = (
     _ENTRY + "WHERE s.next_at > $3 AND s.next_at <= $1 "
     "ORDER BY s.next_at LIMIT $2 FOR UPDATE SKIP LOCKED"
 )
+_PARK_NEXT: Final = """
+UPDATE schedule_state SET state = 'parked', next_at = NULL, reason = $2
+WHERE schedule_id = (SELECT schedule_id FROM schedule_state WHERE next_at <= $1
+                     ORDER BY next_at LIMIT 1 FOR UPDATE SKIP LOCKED)
+RETURNING schedule_id
+"""
 _OPEN_RUNS: Final = """
 SELECT r.scheduled_for, r.schedule_id, r.state, r.attempt, r.seq, r.due_at, r.version,
        r.lease_holder, r.origin, r.finished_at, r.started_at
@@ -124,6 +130,12 @@ async def load_due(
     """Schedules that owe something in (after, until], locked; another ticker's are passed over."""
     rows = await connection.fetch(_DUE, until, limit, after)
     return await _entries(connection, versions, rows)
+
+
+async def park_next(pool: asyncpg.Pool, until: datetime, reason: str) -> UUID | None:
+    """The schedule that owes the next run, unread: that it cannot be read may be its fault."""
+    parked: UUID | None = await pool.fetchval(_PARK_NEXT, until, reason)
+    return parked
 
 
 async def load_book(
