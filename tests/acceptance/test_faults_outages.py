@@ -8,7 +8,7 @@ from collections.abc import Callable, Iterator
 import pytest
 from tests.acceptance.faults import assert_each_once, put_spread, until_called
 from tests.acceptance.record import Target
-from tests.acceptance.stack import Stack, until
+from tests.acceptance.stack import Stack, now, until
 from tests.servers import Servers
 
 from harebell.dev.crew import is_ready
@@ -93,13 +93,17 @@ async def test_a_database_that_restarts_under_load_loses_and_doubles_nothing(
         owed = await put_spread(tenant, hook, LOAD, first=1, over=8)
         await until_called(target, path, LOAD // 4)
 
+    left_at = now()
     await asyncio.to_thread(restart_database, servers_of(stack), how)
-    healed = await until_healed(stack, HEALING)
+    back_at = now()
+    await until_healed(stack, HEALING)
     async with stack.tenant(path) as tenant:
         runs = await tenant.until_runs(LOAD, "succeeded", within=10 + BACKLOG)
 
     late = sorted(call.late for call in target.calls(path))
-    record_property("healed", f"{healed:.2f} s after it answered")
+    away = (back_at - left_at).total_seconds()
+    done = max(call.started_at for call in target.calls(path)) - back_at
+    record_property("away", f"{away:.2f} s; the last run began {done.total_seconds():.2f} s later")
     record_property("lateness", f"p50 {late[LOAD // 2]:.3f} s, worst {late[-1]:.3f} s")
     assert len(set(owed)) == LOAD
     assert_each_once(target.calls(path), runs, LOAD)
