@@ -34,6 +34,7 @@ _WRITES = {
         "schedule_versions": {ADD, CHANGE},
         "commands": {ADD, REMOVE},
         "receipts": {ADD, REMOVE},
+        "zone_data": {"INSERT", "UPDATE"},
         "runs": {ADD, CHANGE},
         "attempts": {ADD},
         "turns": {ADD, CHANGE, REMOVE},

@@ -13,14 +13,16 @@ from harebell.kernel.amqp.session import Consumer, Ordered
 from harebell.kernel.bus import OUTCOMES, TICKER
 from harebell.kernel.db.engine import passing_faults
 from harebell.kernel.db.partitions import ENSURE
-from harebell.kernel.lifecycle import open_parts, run_until
+from harebell.kernel.lifecycle import open_parts, patiently, run_until
 from harebell.kernel.settings import TickerSettings
+from harebell.kernel.tzdata import tzdata_version
 from harebell.ticker.changes import Changes
 from harebell.ticker.presence import Presence
 from harebell.ticker.reviewer import Reviewer
 from harebell.ticker.staging import Stager
 from harebell.ticker.sweeping import Sweeper
 from harebell.ticker.versions import Versions
+from harebell.ticker.zones import note_release
 
 PREFETCH: Final = 500  # changes that wait to be applied
 GATHER: Final = 0.005  # seconds for more changes to come into a transaction
@@ -48,6 +50,7 @@ async def serve(settings: TickerSettings, stop: asyncio.Event) -> None:
         consumer = Consumer(TICKER.name, parts.connect, worker, prefetch=PREFETCH)
         hints = partial(Ordered, reviewer.on_outcomes, parts.settler, limit=PREFETCH, linger=GATHER)
         outcomes = Consumer(OUTCOMES.name, parts.connect, hints, prefetch=PREFETCH)
+        await patiently(stop, lambda: note_release(parts.pool, tzdata_version()))
         parts.health.check("changes", lambda: consumer.is_consuming)
         try:
             await run_until(

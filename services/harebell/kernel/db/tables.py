@@ -89,6 +89,14 @@ receipts = Table(  # which schedules a selecting command changed, so that it can
     Column("created_at", _instant, nullable=False),
 )
 
+zone_data = Table(  # by which release of the zone data next instants were computed; one row
+    "zone_data",
+    metadata,
+    Column("id", Integer, primary_key=True),
+    Column("release", Text, nullable=False),
+    Column("since", _instant, nullable=False),
+)
+
 commands = Table(  # what was answered, so that a repeat gets the first answer
     "commands",
     metadata,

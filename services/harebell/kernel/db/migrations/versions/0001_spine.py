@@ -9,7 +9,7 @@ down_revision = None
 branch_labels = None
 depends_on = None
 
-_PLAIN = ("schedules", "schedule_versions", "schedule_state", "commands", "receipts")
+_PLAIN = ("schedules", "schedule_versions", "schedule_state", "commands", "receipts", "zone_data")
 _DESK = ("dead_letters", "replays")
 
 _INDEXES = """
@@ -118,6 +118,7 @@ END $$
 _GRANTS = """
 GRANT SELECT ON schedules, schedule_versions, schedule_state, runs, attempts TO harebell_intake;
 GRANT SELECT, INSERT, UPDATE ON schedules, schedule_versions, schedule_state TO harebell_ticker;
+GRANT SELECT, INSERT, UPDATE ON zone_data TO harebell_ticker;
 GRANT SELECT, INSERT, DELETE ON commands, receipts TO harebell_ticker;
 GRANT SELECT, INSERT, UPDATE ON runs TO harebell_ticker;
 GRANT SELECT, INSERT ON attempts TO harebell_ticker;
