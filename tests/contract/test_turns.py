@@ -1,110 +1,17 @@
-"""Taking turns on a real ledger: one at a time, nobody forgotten, nobody waiting crosswise."""
+"""Taking turns on a real ledger (S50): one at a time, nobody forgotten or waiting crosswise."""
 
 import asyncio
-from collections.abc import Iterable, Mapping
-from dataclasses import dataclass, field
-from datetime import timedelta
-from typing import Any, Final
-from uuid import UUID, uuid5
 
 import asyncpg
 import pytest
-from tests.contract.ledger_rows import HOLDER, LEASE, NOW, SEQ, VERSION, Row, ending, put_as, row_of
+from tests.contract.ledger_rows import HOLDER, SEQ, row_of
+from tests.contract.turn_takers import QUEUE, REPLACE, SKIP, Executor, key, said, stage, turns_of
 
-from harebell.contract.identity import RunKey
-from harebell.contract.names import Lane
 from harebell.contract.policy import Overlap
-from harebell.contract.target import TaskCall, TaskTarget
-from harebell.contract.ticket import Ticket, Work
-from harebell.executor.turns import Plan, take_turns
-from harebell.kernel.db.ledger import claims, endings, turns
+from harebell.kernel.db.ledger import claims
 from harebell.kernel.ledger import Reason, RunState
-from harebell.kernel.settlement import pass_on
 
 pytestmark = pytest.mark.postgres
-
-SPACE: Final = UUID("1c1f6a8e-0b7c-5a0a-8d8e-5a52f3c0b9d1")
-STAGED = RunState.STAGED
-SKIP, QUEUE, REPLACE = Overlap.SKIP, Overlap.QUEUE, Overlap.REPLACE
-
-
-def key(number: int, schedule: int = 0) -> RunKey:
-    return RunKey(NOW + timedelta(seconds=number), uuid5(SPACE, str(schedule)))
-
-
-def ticket(run: RunKey, policy: Overlap, seq: int = SEQ) -> Ticket:
-    return Ticket(
-        schedule_id=run.schedule_id,
-        scheduled_for=run.scheduled_for,
-        due_at=run.scheduled_for,
-        seq=seq,
-        version=VERSION,
-        pool="default",
-        lane=Lane.NORMAL,
-        priority=5,
-        work=Work(
-            tenant="acme",
-            target=TaskTarget(task=TaskCall(name="harebell.echo")),
-            overlap=policy,
-        ),
-    )
-
-
-@dataclass
-class Executor:
-    """What claims, ends and passes on, as executors do; nothing is published."""
-
-    ledger: asyncpg.Pool
-    policy: Overlap
-    holder: str = HOLDER
-    tokens: dict[RunKey, int] = field(default_factory=dict)
-
-    async def claim(self, *runs: RunKey, seq: int = SEQ) -> Plan:
-        wanted = {
-            claims.Wanted(run, seq, VERSION, None, LEASE): ticket(run, self.policy, seq)
-            for run in runs
-        }
-        async with self.ledger.acquire() as connection, connection.transaction():
-            mine, plan = await take_turns(connection, wanted, self.holder)
-        self.tokens |= {run: claim.token for run, claim in mine.items()}
-        return plan
-
-    async def end(self, run: RunKey, state: RunState = RunState.SUCCEEDED) -> list[RunKey]:
-        """Who is woken."""
-        policies = {run.schedule_id: self.policy}
-        async with self.ledger.acquire() as connection, connection.transaction():
-            await turns.lock(connection, policies)
-            moved = await endings.end(connection, [ending(run, state, token=self.tokens.pop(run))])
-            assert set(moved) == {run}
-            woken = await pass_on(connection, policies, NOW)
-        return [each.key for each in woken]
-
-
-async def stage(ledger: asyncpg.Pool, runs: Iterable[RunKey], row: Row | None = None) -> None:
-    runs = list(runs)
-    await put_as(ledger, dict.fromkeys(runs, row or Row(STAGED)))
-    await write_versions(ledger, {run.schedule_id for run in runs})
-
-
-async def write_versions(ledger: asyncpg.Pool, schedules: Iterable[UUID]) -> None:
-    """From which the tickets of woken runs are made."""
-    work = ticket(key(0), QUEUE).work.model_dump_json(by_alias=True, exclude_none=True)
-    await ledger.executemany(
-        "INSERT INTO schedule_versions (schedule_id, version, definition, work, fingerprint, "
-        "accepted_at, effective_at, fate) VALUES ($1, $2, '{}', $3, '', $4, $4, 'commenced') "
-        "ON CONFLICT DO NOTHING",
-        [(schedule, VERSION, work, NOW) for schedule in schedules],
-    )
-
-
-async def said(ledger: asyncpg.Pool, runs: Iterable[RunKey]) -> list[tuple[str, str | None]]:
-    rows = [await row_of(ledger, run) for run in runs]
-    return [(row["state"], row["reason"]) for row in rows]
-
-
-async def turns_of(ledger: asyncpg.Pool, schedule: UUID) -> Mapping[Any, str]:
-    rows = await ledger.fetch("SELECT * FROM turns WHERE schedule_id = $1", schedule)
-    return {row["scheduled_for"]: row["role"] for row in rows}
 
 
 async def test_of_runs_that_skip_the_one_that_finds_another_running_is_on_record(
@@ -211,32 +118,6 @@ async def test_what_has_ended_unseen_holds_up_nobody(ledger: asyncpg.Pool) -> No
     assert await said(ledger, [waits]) == [("running", None)]
 
 
-async def test_a_schedule_whose_waiting_run_nobody_woke_is_found(ledger: asyncpg.Pool) -> None:
-    first, _ = runs = [key(0), key(1)]
-    await stage(ledger, runs)
-    executor = Executor(ledger, QUEUE)
-    await executor.claim(*runs)
-    assert await turns.stuck(ledger) == []
-
-    await ledger.execute(
-        "UPDATE runs SET state = 'cancelled', finished_at = now() WHERE scheduled_for = $1",
-        first.scheduled_for,
-    )
-
-    assert await turns.stuck(ledger) == [first.schedule_id]
-
-
-async def test_a_lock_that_another_holds_is_passed_over_not_waited_for(
-    ledger: asyncpg.Pool,
-) -> None:
-    taken, free = key(0, schedule=1).schedule_id, key(0, schedule=2).schedule_id
-
-    async with ledger.acquire() as one, one.transaction(), ledger.acquire() as other:
-        await turns.lock(one, [taken])
-        async with other.transaction():
-            assert await turns.try_lock(other, [taken, free]) == {free}
-
-
 @pytest.mark.parametrize("policy", [SKIP, QUEUE, REPLACE])
 async def test_many_executors_at_once_never_run_two_of_a_schedule_and_never_deadlock(
     ledger: asyncpg.Pool, policy: Overlap
@@ -273,3 +154,17 @@ async def most_running(ledger: asyncpg.Pool) -> int:
         "GROUP BY schedule_id) AS running"
     )
     return most
+
+
+async def test_what_its_executor_gave_back_keeps_the_turn(ledger: asyncpg.Pool) -> None:
+    first, second = runs = [key(0), key(1)]
+    await stage(ledger, runs)
+    executor = Executor(ledger, QUEUE)
+    await executor.claim(first)
+    async with ledger.acquire() as connection:
+        released = await claims.release(connection, [claims.Held(first, executor.tokens[first])])
+
+    await executor.claim(second)
+    await executor.claim(first, seq=released[first])
+
+    assert await said(ledger, runs) == [("running", None), ("staged", "waiting")]

@@ -1,0 +1,103 @@
+"""What takes turns on a real ledger, as executors do: runs, their tickets, claims and ends."""
+
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass, field
+from datetime import timedelta
+from typing import Any, Final
+from uuid import UUID, uuid5
+
+import asyncpg
+from tests.contract.ledger_rows import HOLDER, LEASE, NOW, SEQ, VERSION, Row, ending, put_as, row_of
+
+from harebell.contract.identity import RunKey
+from harebell.contract.names import Lane
+from harebell.contract.policy import Overlap
+from harebell.contract.target import TaskCall, TaskTarget
+from harebell.contract.ticket import Ticket, Work
+from harebell.executor.turns import Plan, take_turns
+from harebell.kernel.db.ledger import claims, endings, turns
+from harebell.kernel.ledger import RunState
+from harebell.kernel.settlement import pass_on
+
+SPACE: Final = UUID("1c1f6a8e-0b7c-5a0a-8d8e-5a52f3c0b9d1")
+STAGED = RunState.STAGED
+SKIP, QUEUE, REPLACE = Overlap.SKIP, Overlap.QUEUE, Overlap.REPLACE
+
+
+def key(number: int, schedule: int = 0) -> RunKey:
+    return RunKey(NOW + timedelta(seconds=number), uuid5(SPACE, str(schedule)))
+
+
+def ticket(run: RunKey, policy: Overlap, seq: int = SEQ) -> Ticket:
+    return Ticket(
+        schedule_id=run.schedule_id,
+        scheduled_for=run.scheduled_for,
+        due_at=run.scheduled_for,
+        seq=seq,
+        version=VERSION,
+        pool="default",
+        lane=Lane.NORMAL,
+        priority=5,
+        work=Work(
+            tenant="acme",
+            target=TaskTarget(task=TaskCall(name="harebell.echo")),
+            overlap=policy,
+        ),
+    )
+
+
+@dataclass
+class Executor:
+    """What claims, ends and passes on, as executors do; nothing is published."""
+
+    ledger: asyncpg.Pool
+    policy: Overlap
+    holder: str = HOLDER
+    tokens: dict[RunKey, int] = field(default_factory=dict)
+
+    async def claim(self, *runs: RunKey, seq: int = SEQ) -> Plan:
+        wanted = {
+            claims.Wanted(run, seq, VERSION, None, LEASE): ticket(run, self.policy, seq)
+            for run in runs
+        }
+        async with self.ledger.acquire() as connection, connection.transaction():
+            mine, plan = await take_turns(connection, wanted, self.holder)
+        self.tokens |= {run: claim.token for run, claim in mine.items()}
+        return plan
+
+    async def end(self, run: RunKey, state: RunState = RunState.SUCCEEDED) -> list[RunKey]:
+        """Who is woken."""
+        policies = {run.schedule_id: self.policy}
+        async with self.ledger.acquire() as connection, connection.transaction():
+            await turns.lock(connection, policies)
+            moved = await endings.end(connection, [ending(run, state, token=self.tokens.pop(run))])
+            assert set(moved) == {run}
+            woken = await pass_on(connection, policies, NOW)
+        return [each.key for each in woken]
+
+
+async def stage(ledger: asyncpg.Pool, runs: Iterable[RunKey], row: Row | None = None) -> None:
+    runs = list(runs)
+    await put_as(ledger, dict.fromkeys(runs, row or Row(STAGED)))
+    await write_versions(ledger, {run.schedule_id for run in runs})
+
+
+async def write_versions(ledger: asyncpg.Pool, schedules: Iterable[UUID]) -> None:
+    """From which the tickets of woken runs are made."""
+    work = ticket(key(0), QUEUE).work.model_dump_json(by_alias=True, exclude_none=True)
+    await ledger.executemany(
+        "INSERT INTO schedule_versions (schedule_id, version, definition, work, fingerprint, "
+        "accepted_at, effective_at, fate) VALUES ($1, $2, '{}', $3, '', $4, $4, 'commenced') "
+        "ON CONFLICT DO NOTHING",
+        [(schedule, VERSION, work, NOW) for schedule in schedules],
+    )
+
+
+async def said(ledger: asyncpg.Pool, runs: Iterable[RunKey]) -> list[tuple[str, str | None]]:
+    rows = [await row_of(ledger, run) for run in runs]
+    return [(row["state"], row["reason"]) for row in rows]
+
+
+async def turns_of(ledger: asyncpg.Pool, schedule: UUID) -> Mapping[Any, str]:
+    rows = await ledger.fetch("SELECT * FROM turns WHERE schedule_id = $1", schedule)
+    return {row["scheduled_for"]: row["role"] for row in rows}

@@ -1,0 +1,74 @@
+"""An attempt that is asked to stop in the midst of its work ends as cancelled, with the reason."""
+
+import asyncio
+from datetime import timedelta
+from typing import Any, cast
+
+import pytest
+from tests.tickets import NINE, ticket
+
+from harebell.contract.names import Lane
+from harebell.executor.core import Claimed, ending
+from harebell.executor.running import LaneRunner
+from harebell.executor.targets.outcome import Ended, Stopped
+from harebell.executor.targets.perform import Targets
+from harebell.kernel.clock import Clock, monotonic
+from harebell.kernel.ledger import Reason, RunState
+
+
+class Endless:
+    """A target that is called and does not return."""
+
+    def __init__(self) -> None:
+        self.called = asyncio.Event()
+
+    async def call(self, *_: object) -> Any:
+        self.called.set()
+        await asyncio.Event().wait()
+
+
+async def lane_of(task: Endless, settled: list[tuple[Claimed, Ended]]) -> LaneRunner:
+    async def nine() -> Any:
+        return NINE + timedelta(seconds=1)
+
+    async def renew(_: Claimed) -> bool:
+        return True
+
+    clock = Clock(nine)
+    await clock.refresh()
+    nothing = cast("Any", None)
+    targets = Targets(nothing, nothing, cast("Any", task))
+    return LaneRunner(
+        *(Lane.NORMAL, 1, clock, targets, 0, renew),
+        lambda run, outcome: settled.append((run, outcome)),
+        lambda _: None,
+    )
+
+
+@pytest.mark.parametrize("reason", [Reason.CANCELLED, Reason.REPLACED])
+async def test_it_ends_cancelled_and_its_slot_is_free(reason: Reason) -> None:
+    task, settled = Endless(), list[tuple[Claimed, Ended]]()
+    lane = await lane_of(task, settled)
+    run = Claimed(ticket(), token=2, attempt=1, lease=15, renewed_at=monotonic())
+    loop = asyncio.create_task(lane.run())
+    lane.take([run])
+    await task.called.wait()
+    (attempt,) = lane.running.values()
+
+    lane.stop(run.key, reason)
+    lane.stop(run.key, reason)  # the next renewal says it again
+    await asyncio.wait([attempt])
+
+    assert settled == [(run, Stopped(reason))]
+    assert lane.running == {}
+    loop.cancel()
+
+
+def test_on_the_record_it_is_an_attempt_that_was_cancelled() -> None:
+    run = Claimed(ticket(), token=2, attempt=1, lease=15, renewed_at=0, started_at=NINE)
+
+    ended = ending(run, Stopped(Reason.REPLACED), None, NINE + timedelta(seconds=3))
+
+    assert (ended.state, ended.outcome) == (RunState.CANCELLED, "cancelled")
+    assert (ended.reason, ended.duration_ms) == ("replaced", 3000)
+    assert ended.next_attempt_at is None
