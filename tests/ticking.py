@@ -1,20 +1,28 @@
 """A ticker without servers: books are loaded, changed and written back on a ledger in memory."""
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field, replace
 from datetime import datetime, timedelta
 from typing import Any
+from uuid import UUID
 
 from tests.schedules import HORIZON, ID, TASK
 
-from harebell.contract.commands import SCHEDULE_COMMANDS, RunCancel
+from harebell.contract.answers import RunAnswer, ScheduleAnswer
+from harebell.contract.commands import SCHEDULE_COMMANDS, Resolution, RunCancel, RunResolve
 from harebell.contract.identity import RunKey
-from harebell.kernel.ledger import OPEN, REVIVABLE, Owed, Reason, RunState
+from harebell.kernel.ledger import OPEN, REVIVABLE, Owed, Reason, RunState, withdrawn_as
 from harebell.ticker import planning
-from harebell.ticker.book import Book, Ended, Entry, OpenRun
-from harebell.ticker.core import Answer, Asked, apply
+from harebell.ticker.book import Book, Ended, Entry, Fate, OpenRun
+from harebell.ticker.core import Asked, apply
+from harebell.ticker.reviewing import review
 
 TENANT = "default"
+RESOLVED = {
+    Resolution.SUCCEEDED: RunState.SUCCEEDED,
+    Resolution.SKIPPED: RunState.SKIPPED,
+    Resolution.RETRY: RunState.STAGED,
+}
 
 
 @dataclass
@@ -29,6 +37,7 @@ class Row:
     reason: Reason | None = None
     attempt: int = 0
     started: bool = False
+    finished_at: datetime | None = None
 
     @property
     def is_open(self) -> bool:
@@ -47,16 +56,17 @@ class Ticking:
     entry: Entry | None = None
     rows: dict[RunKey, Row] = field(default_factory=dict)
     skipped: dict[datetime, int] = field(default_factory=dict)
+    fates: dict[int, tuple[Fate, str | None]] = field(default_factory=dict)
 
     # what users ask for
 
-    def put(self, when: dict[str, Any], **more: Any) -> Answer:
+    def put(self, when: dict[str, Any], **more: Any) -> ScheduleAnswer | RunAnswer:
         return self.ask("schedule.put", key="k", when=when, **{"target": TASK, **more})
 
-    def ask(self, verb: str, **body: Any) -> Answer:
+    def ask(self, verb: str, **body: Any) -> ScheduleAnswer | RunAnswer:
         return self.ask_all((verb, body))[0]
 
-    def ask_all(self, *commands: tuple[str, dict[str, Any]]) -> list[Answer]:
+    def ask_all(self, *commands: tuple[str, dict[str, Any]]) -> list[ScheduleAnswer | RunAnswer]:
         """In one transaction."""
         book = self.book()
         answers = [apply(book, self.asked(verb, body)) for verb, body in commands]
@@ -65,11 +75,11 @@ class Ticking:
 
     def asked(self, verb: str, body: dict[str, Any]) -> Asked:
         command = SCHEDULE_COMMANDS[verb].model_validate(
-            body if verb in ("schedule.put", "run.cancel") else {"key": "k", **body}
+            body if verb == "schedule.put" or "run_id" in body else {"key": "k", **body}
         )
-        schedule = (
-            RunKey.parse(command.run_id).schedule_id if isinstance(command, RunCancel) else ID
-        )
+        schedule = ID
+        if isinstance(command, RunCancel | RunResolve):
+            schedule = RunKey.parse(command.run_id).schedule_id
         return Asked(TENANT, command, schedule, self.now, "tester")
 
     # what a ticker does
@@ -80,7 +90,7 @@ class Ticking:
         book = Book(entries={ID: self.entry})
         for key, row in self.rows.items():
             if not row.is_open:
-                book.ended[key] = Ended(row.state, self.now)
+                book.ended[key] = Ended(row.state, row.finished_at or self.now)
             elif key.scheduled_for in self.entry.open_runs:
                 book.runs[key] = self._open_run(key, row)
         return book
@@ -95,7 +105,12 @@ class Ticking:
 
     def save(self, book: Book) -> None:
         for key, reason in book.cancelled.items():
-            self._move(key, RunState.CANCELLED, reason)
+            self._move(key, withdrawn_as(reason), reason)
+        for key, as_ in book.resolved.items():
+            self.rows[key].state = RESOLVED[as_]
+        for version, fate in book.new_versions:
+            self.fates[version.number] = (fate, None)
+        self._settle(book.fates)
         for key, why in book.stopping.items():
             self.rows[key].reason = why
         for key, version in book.renewed.items():
@@ -118,7 +133,18 @@ class Ticking:
             self._advance(planning.advance(self.entry, self.now, self.horizon))
         return self
 
+    def review(self) -> "Ticking":
+        """As a ticker does that has heard of an outcome."""
+        book = self.book()
+        review(book, self.kept)
+        self.save(book)
+        return self
+
+    def _settle(self, fates: Mapping[tuple[UUID, int], tuple[Fate, str | None]]) -> None:
+        self.fates |= {number: fate for (_, number), fate in fates.items()}
+
     def _advance(self, made: planning.Advance) -> None:
+        self._settle(made.fates)
         for each in made.not_owed:
             row = self.rows.get(each.key)
             if row is None or row.is_revivable:
@@ -182,7 +208,7 @@ class Ticking:
     def _move(self, key: RunKey, state: RunState, reason: Reason | None) -> None:
         row = self.rows[key]
         assert row.is_open
-        row.state, row.reason = state, reason
+        row.state, row.reason, row.finished_at = state, reason, self.now
         row.seq += 1
 
     def having(self, *states: RunState) -> list[datetime]:

@@ -34,7 +34,7 @@ _WRITES = {
         "schedule_versions": {ADD, CHANGE},
         "commands": {ADD, REMOVE},
         "receipts": {ADD, REMOVE},
-        "zone_data": {"INSERT", "UPDATE"},
+        "zone_data": {ADD, CHANGE},
         "runs": {ADD, CHANGE},
         "attempts": {ADD},
         "turns": {ADD, CHANGE, REMOVE},

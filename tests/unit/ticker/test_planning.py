@@ -90,7 +90,7 @@ def test_the_dispatcher_reads_the_same_facts_from_a_ticket() -> None:
 def test_what_was_not_staged_has_no_ticket() -> None:
     entry = entry_of({"every": "30s"})
     made = advance(entry, NINE, NINE + HORIZON)
-    first, second = (run.key for run in made.owed)
+    _, second = (run.key for run in made.owed)
 
     routed = tickets({second: 4}, made.owed, [entry.version])
 
