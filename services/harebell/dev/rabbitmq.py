@@ -124,26 +124,29 @@ class Broker:
                 host=LOOPBACK, ports=self.ports, user=USER, password=self.password
             ),
         )
-        return _clean() | {
-            "HOME": str(home),
-            "detached": "1",  # the script becomes the node: one process to signal, not two
-            "ERL_EPMD_ADDRESS": LOOPBACK,
-            "ERL_EPMD_PORT": str(self.ports.epmd),
-            "RABBITMQ_CONF_ENV_FILE": "/dev/null",  # the system node's settings are not ours
-            "RABBITMQ_CONFIG_FILE": str(configuration),
-            "RABBITMQ_DIST_PORT": str(self.ports.distribution),
-            "RABBITMQ_ENABLED_PLUGINS_FILE": str(plugins),
-            "RABBITMQ_LOGS": "-",
-            "RABBITMQ_LOG_BASE": str(self._directory / "log"),
-            "RABBITMQ_MNESIA_BASE": str(self._directory / "data"),
-            "RABBITMQ_NODENAME": "harebell@localhost",
-            "RABBITMQ_PID_FILE": str(self._directory / "pid"),
-            "RABBITMQ_SERVER_ADDITIONAL_ERL_ARGS": (
-                "-kernel inet_dist_use_interface {" + LOOPBACK.replace(".", ",") + "}"
-                # what expired while the broker was down is tried again soon, not after 3 minutes
-                f" -rabbit dead_letter_worker_publisher_confirm_timeout {DEAD_LETTER_RETRY_MS}"
-            ),
-        }
+        return (
+            _clean()
+            | {
+                "HOME": str(home),
+                "detached": "1",  # the script becomes the node: one process to signal, not two
+                "ERL_EPMD_ADDRESS": LOOPBACK,
+                "ERL_EPMD_PORT": str(self.ports.epmd),
+                "RABBITMQ_CONF_ENV_FILE": "/dev/null",  # the system node's settings are not ours
+                "RABBITMQ_CONFIG_FILE": str(configuration),
+                "RABBITMQ_DIST_PORT": str(self.ports.distribution),
+                "RABBITMQ_ENABLED_PLUGINS_FILE": str(plugins),
+                "RABBITMQ_LOGS": "-",
+                "RABBITMQ_LOG_BASE": str(self._directory / "log"),
+                "RABBITMQ_MNESIA_BASE": str(self._directory / "data"),
+                "RABBITMQ_NODENAME": "harebell@localhost",
+                "RABBITMQ_PID_FILE": str(self._directory / "pid"),
+                "RABBITMQ_SERVER_ADDITIONAL_ERL_ARGS": (
+                    "-kernel inet_dist_use_interface {" + LOOPBACK.replace(".", ",") + "}"
+                    # what expired while the broker was down is tried again soon, not after 3 minutes
+                    f" -rabbit dead_letter_worker_publisher_confirm_timeout {DEAD_LETTER_RETRY_MS}"
+                ),
+            }
+        )
 
     def _answers(self) -> bool:
         """Whether an AMQP greeting gets one back: `Connection.Start`, a method frame (type 1)."""
