@@ -95,9 +95,12 @@ def _commence(entry: Entry, pending: Version, now: datetime, until: datetime) ->
 
 
 def _hand_over(entry: Entry, now: datetime, until: datetime) -> Advance:
-    """By the version in force. A schedule that cannot be computed is parked."""
+    """By the version in force. A schedule that cannot be computed is parked.
+
+    One that is over or cancelled owes nothing; it is looked at for the version that waits.
+    """
     version = entry.version
-    if entry.awaiting is not None:
+    if entry.awaiting is not None or entry.state is not ScheduleState.ACTIVE:
         return Advance(entry, replace(entry, next_at=_pending_at(entry)))
     try:
         made = plan(

@@ -47,9 +47,9 @@ def _concluded(entry: Entry, row: Ended) -> Entry:
     when = entry.version.definition.when
     entry = replace(entry, awaiting=None)
     if isinstance(when, Recurring) and when.until and row.state is RunState.SUCCEEDED:
-        pending_at = None if entry.pending is None else entry.pending.since
-        state = ScheduleState.ACTIVE if pending_at else ScheduleState.COMPLETED
-        return entry if _halted(entry) else replace(entry, state=state, next_at=pending_at)
+        next_at = None if entry.pending is None else entry.pending.since
+        over = replace(entry, state=ScheduleState.COMPLETED, next_at=next_at)
+        return entry if _halted(entry) else over
     table = entry.version.timetable
     if isinstance(table, AfterEnd) and isinstance(when, Every):
         rest = cut(row.finished_at + when.every) - TICK

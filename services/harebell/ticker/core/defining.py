@@ -94,6 +94,8 @@ def _change(
     book: Book, asked: Asked, entry: Entry, definition: Definition, effective_at: datetime | None
 ) -> ScheduleAnswer:
     """A change that waited for its time is overtaken by any later one."""
+    if effective_at is not None and effective_at <= asked.accepted_at:
+        raise Conflict("its time has passed", field="effective_at", code="missed")
     number = (entry.pending or entry.version).number + 1
     version = _anchored(
         _version(asked, definition, number, effective_at), entry.pending or entry.version, asked
@@ -105,8 +107,6 @@ def _change(
         )
     if effective_at is None:
         return _replace(book, asked, replace(entry, pending=None), version)
-    if effective_at <= asked.accepted_at:
-        raise Conflict("its time has passed", field="effective_at", code="missed")
     return _postpone(book, asked, entry, version)
 
 
@@ -119,14 +119,20 @@ def _anchored(version: Version, before: Version, asked: Asked) -> Version:
 
 
 def _postpone(book: Book, asked: Asked, entry: Entry, version: Version) -> ScheduleAnswer:
-    """What the version in force has handed over beyond that time is taken back."""
+    """What the version in force has handed over beyond that time is taken back.
+
+    It waits until a pause or a hold is over.
+    """
     withdrawn = book.withdraw(entry, Reason.SUPERSEDED, since=version.since)
-    next_at = min(filter(None, [entry.next_at, version.since]))
+    is_stopped = entry.state in (ScheduleState.PAUSED, ScheduleState.HELD)
+    next_at = (
+        entry.paused_until if is_stopped else min(filter(None, [entry.next_at, version.since]))
+    )
     pending = replace(
         withdrawn,
         pending=version,
         changed_at=asked.accepted_at,
-        next_at=None if entry.state is ScheduleState.PAUSED else next_at,
+        next_at=next_at,
     )
     book.new_versions.append((version, Fate.PENDING))
     return answer(book.write(pending), "deferred", asked.accepted_at)
