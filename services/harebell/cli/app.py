@@ -5,8 +5,18 @@ from typing import Annotated
 
 import typer
 
-from harebell.cli import dead_letters, dev, runs, schedules, topology
-from harebell.cli.command import AmqpUrl, Form, Tenant, Timeout
+from harebell.cli import (
+    dead_letters,
+    dev,
+    history,
+    manifests,
+    orders,
+    outlook,
+    runs,
+    schedules,
+    topology,
+)
+from harebell.cli.command import AmqpUrl, Form, Tenant, Timeout, command
 from harebell.cli.output import Format
 from harebell.cli.session import Options, Surroundings
 from harebell.client.client import DEFAULT_TENANT, DEFAULT_TIMEOUT
@@ -19,11 +29,16 @@ app = typer.Typer(
     pretty_exceptions_enable=False,
     context_settings={"auto_envvar_prefix": "HAREBELL", "help_option_names": ["-h", "--help"]},
 )
+for part in (orders, outlook, history):
+    schedules.app.add_typer(part.app)
 app.add_typer(schedules.app, name="schedule")
 app.add_typer(runs.app, name="run")
 app.add_typer(dead_letters.app, name="dlq")
 app.add_typer(dev.app, name="dev")
 app.add_typer(topology.app, name="topology")
+command(app, "why")(outlook.why)
+command(app, "apply")(manifests.apply)
+command(app, "export")(manifests.export)
 
 
 def _print_version(wanted: bool) -> None:  # noqa: FBT001  # typer calls it so

@@ -1,6 +1,7 @@
-"""Points in time as they are typed: an instant, or how long ago."""
+"""Points in time as they are typed: an instant, or how long ago, or how long from now."""
 
-from datetime import datetime
+from collections.abc import Callable
+from datetime import datetime, timedelta
 
 from pydantic_core import PydanticCustomError
 
@@ -10,8 +11,17 @@ from harebell.contract.scalars import parse_duration, parse_instant
 
 def moment(text: str, *, now: datetime, field: str) -> datetime:
     """`2026-11-20T14:00:00Z`, or `10m` for ten minutes before now. Raises `Malformed`."""
+    return _moment(text, lambda duration: now - duration, field)
+
+
+def to_come(text: str, *, now: datetime, field: str) -> datetime:
+    """`2026-11-20T14:00:00Z`, or `10m` for ten minutes from now. Raises `Malformed`."""
+    return _moment(text, lambda duration: now + duration, field)
+
+
+def _moment(text: str, reckon: Callable[[timedelta], datetime], field: str) -> datetime:
     try:
-        return now - parse_duration(text)
+        return reckon(parse_duration(text))
     except PydanticCustomError:
         pass  # then it is an instant
     try:

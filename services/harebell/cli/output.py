@@ -16,6 +16,7 @@ from harebell.contract.errors import HarebellError
 WIDTH: Final = 1000  # characters of a line; a terminal wraps it, but folded ids cannot be copied
 ALWAYS_SO: Final = "ok"  # a field that says nothing where errors are not shown
 NONE: Final = "-"
+WORDS: Final = "words"  # a field that says in words what its object holds
 STATES: Final = {
     "active": "green",
     "succeeded": "green",
@@ -110,6 +111,8 @@ def _cell(name: str, value: object) -> Text:
         return Text(NONE)
     if isinstance(value, list) and all(isinstance(item, str) for item in value):
         return Text(printable(", ".join(value)))
+    if isinstance(value, list) and all(isinstance(item, dict) and WORDS in item for item in value):
+        return Text(printable("; ".join(item[WORDS] for item in value)))
     if not isinstance(value, str):
         return Text(printable(orjson.dumps(value, option=orjson.OPT_INDENT_2).decode()))
     return Text(printable(value), style=STATES.get(value, "") if name.endswith("state") else "")

@@ -10,8 +10,12 @@ from harebell.cli.moments import moment
 from harebell.cli.options import LIMIT, Limit, Note, RequestId, State
 from harebell.cli.references import Id, Key
 from harebell.cli.session import Session
+from harebell.contract.commands import Resolution
 
-app = typer.Typer(help="See runs, and cancel one that has not started.", no_args_is_help=True)
+app = typer.Typer(
+    help="See runs; cancel one that has not started, resolve one that is held.",
+    no_args_is_help=True,
+)
 
 ROW: Final = (
     *("run_id", "key", "due_at", "started_at", "late_ms", "attempt", "state", "reason"),
@@ -28,6 +32,13 @@ Since = Annotated[
     str | None,
     typer.Option("--since", help="An instant (2026-11-20T14:00:00Z), or how long ago (10m)."),
 ]
+Until = Annotated[str | None, typer.Option("--until", help="The same, of the last ones.")]
+TagFilter = Annotated[str | None, typer.Option("--tag", help="Only of schedules with this tag.")]
+Outcome = Annotated[str | None, typer.Option("--outcome", help="Of the last attempt.")]
+ReasonFilter = Annotated[
+    str | None, typer.Option("--reason", help="Only those with this reason: paused, catch_up, ...")
+]
+As = Annotated[Resolution, typer.Option("--as", help="What became of it.")]
 
 
 @command(app, "list")
@@ -36,15 +47,30 @@ async def list_runs(
     *,
     key: Key = None,
     id: Id = None,  # noqa: A002  # the option's name
+    tag: TagFilter = None,
     state: State = None,
+    outcome: Outcome = None,
+    reason: ReasonFilter = None,
     since: Since = None,
+    until: Until = None,
     limit: Limit = LIMIT,
 ) -> Exit:
     """List runs, newest first; of one schedule, or of all."""
     now = session.surroundings.now()
-    start = moment(since, now=now, field="since") if since is not None else None
+    start = None if since is None else moment(since, now=now, field="since")
+    end = None if until is None else moment(until, now=now, field="until")
     async with session.harebell() as harebell:
-        found = harebell.runs(key=key, id=id, state=state, since=start, limit=limit)
+        found = harebell.runs(
+            key=key,
+            id=id,
+            tag=tag,
+            state=state,
+            outcome=outcome,
+            reason=reason,
+            since=start,
+            until=end,
+            limit=limit,
+        )
         rows = [row async for row in found]
     session.output.rows(rows, ROW)
     return exit_of_many(done=len(rows))
@@ -70,3 +96,14 @@ async def cancel(
         return Exit.DONE
     session.output.say(f"harebell: {run_id} is not cancelled: {answer.status} ({answer.state})")
     return Exit.FAILED
+
+
+@command(app, "resolve")
+async def resolve(
+    session: Session, *, run_id: RunId, as_: As, note: Note = None, request_id: RequestId = None
+) -> Exit:
+    """Say what became of a held run; its schedule goes on when none is held."""
+    async with session.harebell() as harebell:
+        answer = await harebell.resolve_run(run_id, as_, note=note, request_id=request_id)
+    session.output.record(answer.model_dump(mode="json"))
+    return Exit.DONE

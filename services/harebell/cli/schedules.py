@@ -1,27 +1,56 @@
-"""`harebell schedule`: put, look at and steer schedules."""
+"""`harebell schedule`: put, look at and change schedules."""
 
-from collections.abc import Awaitable, Callable, Sequence
-from typing import Annotated, Any, Final, TypeAlias
+from collections.abc import Sequence
+from typing import Annotated, Any, Final
 
 import typer
 
+from harebell.cli.assignments import assigned
 from harebell.cli.command import command
 from harebell.cli.documents import read_document
 from harebell.cli.exits import Exit, exit_of_many
+from harebell.cli.moments import moment, to_come
 from harebell.cli.options import LIMIT, Limit, Note, RequestId, State
 from harebell.cli.output import Output, complaint
 from harebell.cli.references import Id, Key, Name, reference
 from harebell.cli.session import Session
-from harebell.client import Harebell, Refusal, ScheduleAnswer
+from harebell.client import Refusal, ScheduleAnswer
+from harebell.contract.commands import MAX_BACKFILL
+from harebell.contract.policy import Overlap
 
 app = typer.Typer(help="Put, look at and steer schedules.", no_args_is_help=True)
 
-ROW: Final = ("key", "id", "state", "next_at", "pool", "priority", "version", "tags")
+ROW: Final = ("key", "id", "state", "next_at", "owner", "pool", "priority", "version", "tags")
 STORED: Final = ("key", "id", "status", "state", "version", "next_at")
 
 File = Annotated[typer.FileBinaryRead, typer.Argument(metavar="FILE|-", help="JSON; - is stdin.")]
+PatchFile = Annotated[
+    typer.FileBinaryRead | None,
+    typer.Option("--file", "-f", metavar="FILE|-", help="A JSON merge patch."),
+]
 TagFilter = Annotated[str | None, typer.Option("--tag", help="Only those with this tag.")]
-Order: TypeAlias = Callable[..., Awaitable[ScheduleAnswer]]
+OwnerFilter = Annotated[str | None, typer.Option("--owner", help="Only those of this owner.")]
+NameFilter = Annotated[str | None, typer.Option("--name", help="Only those of this name.")]
+Sets = Annotated[
+    list[str] | None,
+    typer.Option("--set", metavar="FIELD=VALUE", help="retry.max_attempts=3; null is the default."),
+]
+Version = Annotated[
+    int | None, typer.Option("--expected-version", min=1, help="Refuse if it is at another.")
+]
+EffectiveAt = Annotated[
+    str | None, typer.Option("--effective-at", help="An instant, or in how long; else at once.")
+]
+Instant = Annotated[str, typer.Option("--at", help="The instant, with its offset.")]
+Start = Annotated[str, typer.Option("--from", help="An instant, or how long ago.")]
+End = Annotated[str, typer.Option("--to", help="An instant, or how long ago.")]
+MaxRuns = Annotated[
+    int | None, typer.Option("--max", min=1, max=MAX_BACKFILL, help="Refuse more runs.")
+]
+DryRun = Annotated[bool, typer.Option("--dry-run", help="Say what would be done, do nothing.")]
+OwnOverlap = Annotated[
+    Overlap | None, typer.Option("--overlap", help="In place of the schedule's own policy.")
+]
 
 
 @command(app, "put")
@@ -30,7 +59,7 @@ async def put(session: Session, file: File) -> Exit:
     document = read_document(file)
     async with session.harebell() as harebell:
         if isinstance(document, dict):
-            return _show(session.output, await harebell.put(document))
+            return show(session.output, await harebell.put(document))
         return _show_all(session.output, await harebell.put_many(document))
 
 
@@ -49,45 +78,125 @@ async def get(
 
 @command(app, "list")
 async def list_schedules(
-    session: Session, tag: TagFilter = None, state: State = None, limit: Limit = LIMIT
+    session: Session,
+    *,
+    tag: TagFilter = None,
+    owner: OwnerFilter = None,
+    called: NameFilter = None,
+    state: State = None,
+    limit: Limit = LIMIT,
 ) -> Exit:
-    """List schedules."""
+    """List schedules, newest first."""
     async with session.harebell() as harebell:
-        rows = [row async for row in harebell.schedules(tag=tag, state=state, limit=limit)]
+        found = harebell.schedules(tag=tag, owner=owner, name=called, state=state, limit=limit)
+        rows = [row async for row in found]
     session.output.rows(rows, ROW)
     return exit_of_many(done=len(rows))
 
 
-def _mount(verb: str, order: Order, text: str) -> None:
-    """The orders to one schedule are all given alike."""
+@command(app, "patch")
+async def patch(
+    session: Session,
+    *,
+    name: Name = None,
+    key: Key = None,
+    id: Id = None,  # noqa: A002  # the option's name
+    sets: Sets = None,
+    file: PatchFile = None,
+    expected_version: Version = None,
+    effective_at: EffectiveAt = None,
+    note: Note = None,
+    request_id: RequestId = None,
+) -> Exit:
+    """Change some fields of a schedule; the others stay."""
+    named = reference(name, key, id)
+    change = assigned(sets or [], file)
+    now = session.surroundings.now()
+    at = None if effective_at is None else to_come(effective_at, now=now, field="effective_at")
+    async with session.harebell() as harebell:
+        answer = await harebell.patch(
+            change,
+            **named,
+            expected_version=expected_version,
+            effective_at=at,
+            note=note,
+            request_id=request_id,
+        )
+    return show(session.output, answer)
 
-    async def give(
-        session: Session,
-        *,
-        name: Name = None,
-        key: Key = None,
-        id: Id = None,  # noqa: A002  # the option's name
-        note: Note = None,
-        request_id: RequestId = None,
-    ) -> Exit:
-        named = reference(name, key, id)
-        async with session.harebell() as harebell:
-            answer = await order(harebell, **named, note=note, request_id=request_id)
-        return _show(session.output, answer)
 
-    give.__doc__ = text
-    command(app, verb)(give)
-
-
-_mount("pause", Harebell.pause, "Make no run of it until it is resumed.")
-_mount("resume", Harebell.resume, "Make runs again; its catch-up policy decides what was missed.")
-_mount("cancel", Harebell.cancel, "Make no run of it ever again.")
-_mount("trigger", Harebell.trigger, "Run it once now, beside its timetable.")
+@command(app, "skip")
+async def skip(
+    session: Session,
+    *,
+    name: Name = None,
+    key: Key = None,
+    id: Id = None,  # noqa: A002  # the option's name
+    at: Instant,
+    note: Note = None,
+    request_id: RequestId = None,
+) -> Exit:
+    """Take the run of one instant out."""
+    named = reference(name, key, id)
+    instant = to_come(at, now=session.surroundings.now(), field="at")
+    async with session.harebell() as harebell:
+        answer = await harebell.skip(instant, **named, note=note, request_id=request_id)
+    return show(session.output, answer)
 
 
-def _show(output: Output, answer: ScheduleAnswer) -> Exit:
+@command(app, "trigger")
+async def trigger(
+    session: Session,
+    *,
+    name: Name = None,
+    key: Key = None,
+    id: Id = None,  # noqa: A002  # the option's name
+    overlap: OwnOverlap = None,
+    note: Note = None,
+    request_id: RequestId = None,
+) -> Exit:
+    """Run it once now, beside its timetable."""
+    named = reference(name, key, id)
+    async with session.harebell() as harebell:
+        answer = await harebell.trigger(**named, overlap=overlap, note=note, request_id=request_id)
+    return show(session.output, answer)
+
+
+@command(app, "backfill")
+async def backfill(
+    session: Session,
+    *,
+    name: Name = None,
+    key: Key = None,
+    id: Id = None,  # noqa: A002  # the option's name
+    start: Start,
+    to: End,
+    max_runs: MaxRuns = None,
+    dry_run: DryRun = False,  # a flag
+    note: Note = None,
+    request_id: RequestId = None,
+) -> Exit:
+    """Make the runs that the timetable had between two instants and that are not on record."""
+    named = reference(name, key, id)
+    now = session.surroundings.now()
+    first, last = (moment(text, now=now, field="from") for text in (start, to))
+    async with session.harebell() as harebell:
+        answer = await harebell.backfill(
+            first,
+            last,
+            **named,
+            max_runs=max_runs,
+            dry_run=dry_run,
+            note=note,
+            request_id=request_id,
+        )
+    show(session.output, answer)
+    return exit_of_many(done=len(answer.runs or []))
+
+
+def show(output: Output, answer: ScheduleAnswer) -> Exit:
     output.record(_view(answer))
-    _say_in_flight(output, answer)
+    say_in_flight(output, answer.in_flight)
     return Exit.DONE
 
 
@@ -96,14 +205,14 @@ def _show_all(output: Output, answers: Sequence[ScheduleAnswer | Refusal]) -> Ex
     refused = [answer.error for answer in answers if isinstance(answer, Refusal)]
     output.rows([_view(answer) for answer in answers], STORED)
     for answer in stored:
-        _say_in_flight(output, answer)
+        say_in_flight(output, answer.in_flight)
     for fault in refused:
         output.say(f"harebell: {complaint(fault.field, fault.reason, fault.code)}")
     return exit_of_many(done=len(stored), failed=len(refused))
 
 
-def _say_in_flight(output: Output, answer: ScheduleAnswer) -> None:
-    for run in answer.in_flight:
+def say_in_flight(output: Output, runs: Sequence[str]) -> None:
+    for run in runs:
         output.say(f"harebell: {run} had already been claimed")
 
 

@@ -7,7 +7,7 @@ from harebell.contract.scalars import instant_text
 from harebell.intake.story import Story
 from harebell.intake.views import Row, View, attempt_view, run_view
 from harebell.intake.why import Why
-from harebell.kernel.preview import Coming, coming
+from harebell.kernel.preview import coming
 
 
 def preview_view(story: Story, after: datetime, count: int) -> View:
@@ -16,16 +16,7 @@ def preview_view(story: Story, after: datetime, count: int) -> View:
     return {
         **_named(story),
         "paused_until": _text(story.paused_until),
-        "instants": [coming_view(each) for each in found],
-    }
-
-
-def coming_view(each: Coming) -> View:
-    return {
-        "at": instant_text(each.at),
-        "local": each.local.isoformat(),
-        "due_at": instant_text(each.due_at),
-        "notes": [{"about": note.about, "words": note.words} for note in each.notes],
+        "instants": [each.view() for each in found],
     }
 
 

@@ -8,11 +8,11 @@ from dataclasses import dataclass, field
 from datetime import datetime, timedelta
 from enum import StrEnum
 from functools import cached_property
-from typing import Final
+from typing import Any, Final
 from uuid import UUID
 from zoneinfo import ZoneInfo
 
-from harebell.contract.scalars import duration_text
+from harebell.contract.scalars import duration_text, instant_text
 from harebell.contract.schedule import Definition
 from harebell.contract.when import Every, Recurring
 from harebell.kernel.cron.remarks import Moved, Remark, Repeated, remark
@@ -59,6 +59,15 @@ class Coming:
     @property
     def is_skipped(self) -> bool:
         return any(note.about is About.SKIPPED for note in self.notes)
+
+    def view(self) -> dict[str, Any]:
+        """As users see it, from the service and from the command line alike."""
+        return {
+            "at": instant_text(self.at),
+            "local": self.local.isoformat(),
+            "due_at": instant_text(self.due_at),
+            "notes": [{"about": note.about.value, "words": note.words} for note in self.notes],
+        }
 
 
 @dataclass(frozen=True)

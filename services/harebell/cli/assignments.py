@@ -1,0 +1,41 @@
+"""A merge patch as it is typed: `retry.max_attempts=3`, or a file. Pure, but for the file."""
+
+from collections.abc import Sequence
+from typing import Any, BinaryIO
+
+from harebell.cli.documents import read_document
+from harebell.contract.codec import decode
+from harebell.contract.errors import Malformed
+
+
+def assigned(texts: Sequence[str], file: BinaryIO | None) -> dict[str, Any]:
+    """Raises `Malformed`. A value is JSON where it can be, else a text."""
+    document = {} if file is None else read_document(file)
+    if isinstance(document, list):
+        raise Malformed("a patch is one object", code="not_a_patch")
+    for text in texts:
+        path, equals, value = text.partition("=")
+        if not equals or not all(path.split(".")):
+            raise Malformed(f"{text!r} is not like FIELD=VALUE", field="set", code="not_a_patch")
+        _put(document, path.split("."), _value(value))
+    if not document:
+        raise Malformed("give --set or --file", code="not_a_patch")
+    return document
+
+
+def _put(fields: dict[str, Any], path: Sequence[str], value: object) -> None:
+    *parents, last = path
+    for name in parents:
+        inner = fields.setdefault(name, {})
+        if not isinstance(inner, dict):
+            inner = fields[name] = {}
+        fields = inner
+    fields[last] = value
+
+
+def _value(text: str) -> object:
+    try:
+        value: object = decode(text.encode())
+    except Malformed:
+        return text
+    return value

@@ -1,0 +1,133 @@
+"""`harebell schedule preview` and `harebell why`: what a schedule will do, and what it did."""
+
+from collections.abc import Mapping
+from datetime import datetime
+from typing import Annotated, Any, Final
+from uuid import UUID
+
+import typer
+
+from harebell.cli.command import command
+from harebell.cli.documents import read_document
+from harebell.cli.exits import Exit
+from harebell.cli.moments import moment
+from harebell.cli.references import Id, Key, reference
+from harebell.cli.runs import ATTEMPT
+from harebell.cli.session import Session
+from harebell.contract.errors import InvalidCron, Malformed, Rejected
+from harebell.contract.identity import schedule_id
+from harebell.contract.message import parse
+from harebell.contract.queries import MAX_PREVIEW
+from harebell.contract.schedule import Definition
+from harebell.kernel.preview import Edition, coming
+from harebell.kernel.soundness import check_when
+
+app = typer.Typer()  # joins that of `schedules`
+
+COLUMNS: Final = ("at", "local", "due_at", "notes")
+COUNT: Final = 10  # instants, unless told otherwise
+FIELDS: Final = 5  # words that make an argument an expression and no key
+NAMELESS: Final = UUID(int=0)
+NO_MATTER: Final = {"task": {"name": "preview"}}  # a preview runs nothing
+
+Previewed = Annotated[
+    str | None,
+    typer.Argument(metavar="KEY|EXPRESSION", help="A stored schedule, or a cron expression."),
+]
+Timezone = Annotated[str, typer.Option("--timezone", help="Of an expression.")]
+Count = Annotated[int, typer.Option("--count", min=1, max=MAX_PREVIEW, help="Instants.")]
+After = Annotated[
+    str | None, typer.Option("--after", help="An instant, or how long ago (10m); else now.")
+]
+_SHAPE: Final = {field.alias or name for name, field in Definition.model_fields.items()}
+
+File = Annotated[
+    typer.FileBinaryRead | None,
+    typer.Option("--file", "-f", metavar="FILE|-", help="A schedule that is not stored."),
+]
+At = Annotated[
+    str | None, typer.Option("--at", help="An instant, or how long ago; else the last one.")
+]
+
+
+@command(app, "preview")
+async def preview(
+    session: Session,
+    *,
+    name: Previewed = None,
+    key: Key = None,
+    id: Id = None,  # noqa: A002  # the option's name
+    file: File = None,
+    timezone: Timezone = "UTC",
+    count: Count = COUNT,
+    after: After = None,
+) -> Exit:
+    """Show the next instants. An expression or a file needs no broker: all is computed here."""
+    now = session.surroundings.now()
+    start = now if after is None else moment(after, now=now, field="after")
+    if file is not None:
+        instants = _computed(_one(read_document(file)), session.options.tenant, start, now, count)
+    elif name is not None and _is_expression(name):
+        when = {"cron": name, "timezone": timezone}
+        instants = _computed({"when": when}, session.options.tenant, start, now, count)
+    else:
+        named = reference(name, key, id)
+        async with session.harebell() as harebell:
+            shown = await harebell.preview(**named, count=count, after=start)
+        instants = shown["instants"]
+        if shown["state"] != "active":
+            session.output.say(f"harebell: the schedule is {shown['state']}")
+    session.output.rows(instants, COLUMNS)
+    return Exit.DONE if instants else Exit.NOTHING
+
+
+async def why(
+    session: Session,
+    *,
+    name: Annotated[
+        str | None, typer.Argument(metavar="SCHEDULE", help="The schedule's key, or its id.")
+    ] = None,
+    key: Key = None,
+    id: Id = None,  # noqa: A002  # the option's name
+    at: At = None,
+) -> Exit:
+    """Say what became of an instant of a schedule, or what will, and why."""
+    now = session.surroundings.now()
+    instant = None if at is None else moment(at, now=now, field="at")
+    named = reference(name, key, id)
+    async with session.harebell() as harebell:
+        found = await harebell.why(**named, at=instant)
+    session.output.record(found, attempts=ATTEMPT)
+    return Exit.DONE
+
+
+def _is_expression(text: str) -> bool:
+    return text.startswith("@") or len(text.split()) >= FIELDS
+
+
+def _one(document: object) -> dict[str, Any]:
+    if not isinstance(document, dict):
+        raise Malformed("preview one schedule at a time", code="not_a_schedule")
+    return document
+
+
+def _computed(
+    schedule: Mapping[str, Any], tenant: str, after: datetime, now: datetime, count: int
+) -> list[dict[str, Any]]:
+    """Raises `Malformed`."""
+    fields = {"target": NO_MATTER, **schedule}
+    definition = parse(Definition, {name: fields[name] for name in fields if name in _SHAPE})
+    id_ = NAMELESS if definition.key is None else schedule_id(tenant, definition.key)
+    try:
+        check_when(definition.when, id_, now=now)
+    except Rejected as error:
+        raise _as_usage(error) from error
+    edition = Edition(id_, definition, min(after, now))
+    return [each.view() for each in coming([edition], after=after, count=count)]
+
+
+def _as_usage(error: Rejected) -> Malformed:
+    """What is wrong was typed here: nothing was sent."""
+    place = error.position if isinstance(error, InvalidCron) else None
+    where = "" if place is None else f" (at character {place + 1})"
+    return Malformed(error.reason + where, field=error.field, code=error.code)
