@@ -6,11 +6,12 @@ from itertools import pairwise
 
 import asyncpg
 import pytest
-from tests.acceptance.faults import Pool, holder_of, until_called
+from tests.acceptance.faults import Pool, holder_of, start_doomed, until_called, until_dead
 from tests.acceptance.record import Target
 from tests.acceptance.stack import Tenant, until
 
 from harebell.contract.identity import RunKey
+from harebell.dev.plan import Kind
 
 pytestmark = [pytest.mark.broker, pytest.mark.postgres]
 
@@ -120,4 +121,22 @@ async def test_s50_queue_goes_on_when_its_executor_is_killed(
     calls = [call for call in target.calls("queued") if call.ok]
     order = [call.scheduled_for for call in calls]
     assert order == sorted(order)
+    await assert_one_at_a_time(faulty_tenant, runs)
+
+
+async def test_s50_an_executor_that_dies_while_it_decides_has_decided_nothing(
+    faulty_tenant: Tenant, pool: Pool
+) -> None:
+    doomed = await start_doomed(
+        pool.stack, Kind.EXECUTOR, 1, "executor.before_turn_commit", HAREBELL_POOL=pool.name
+    )
+    task = {"task": {"name": "harebell.sleep", "args": {"seconds": 0.2}}}
+    when = {"every": "1s", "times": 2}
+    await faulty_tenant.put("short", when, task, pool=pool.name, overlap="queue")
+
+    await until_dead(pool.stack, doomed)
+    await pool.start(2)
+    runs = await all_ended(faulty_tenant, 2)
+
+    assert [(run["state"], run["attempt"]) for run in runs] == [("succeeded", 1)] * 2
     await assert_one_at_a_time(faulty_tenant, runs)

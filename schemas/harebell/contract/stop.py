@@ -1,10 +1,10 @@
-"""The order to one executor not to start a run that it holds."""
+"""The order to one executor to stop a run that it holds, or not to start it."""
 
 from harebell.contract.identity import RunId
 from harebell.contract.message import Message
 
 
 class Stop(Message):
-    """A hint, like every message: the ledger says whether the run may be dropped."""
+    """A hint, like every message: the ledger says whether the run is to stop, and why."""
 
     run_id: RunId
