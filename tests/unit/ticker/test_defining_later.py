@@ -80,7 +80,7 @@ def test_s28_no_old_instant_at_or_after_the_change_no_new_one_before_each_owed_o
     versions = {key.scheduled_for: row.version for key, row in ticking.rows.items()}
     ran = {moment for moment in ticking.having(RunState.SUCCEEDED) if moment <= after(600)}
     owed = {t for t in grid(old.next_after, after(-1)) if t < at}
-    owed |= {t for t in grid(pending.timetable.next_after, at - timedelta(milliseconds=1))}
+    owed |= set(grid(pending.timetable.next_after, at - timedelta(milliseconds=1)))
     missed = {first for first in ticking.skipped if first <= after(600)}
     assert ran | missed == owed
     assert {versions[moment] for moment in ran if moment < at} <= {1}

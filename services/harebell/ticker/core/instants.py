@@ -77,14 +77,29 @@ def skip(book: Book, asked: Asked, entry: Entry) -> ScheduleAnswer:
     run = book.runs.get(RunKey(at, entry.id))
     if run is not None and run.untouched:
         book.cancel(run, Reason.REQUESTED)
-        left = tuple(moment for moment in entry.open_runs if moment != at)
-        changed = replace(entry, open_runs=left, dispatched=max(0, entry.dispatched - run.counts))
+        changed = _without(entry, at)
+        if run.counts:
+            changed = _with_room(replace(changed, dispatched=max(0, entry.dispatched - 1)))
     elif at <= entry.planned_to:
         raise Conflict("has been handed over already", field="at", code="too_late")
     else:
         changed = replace(entry, skips=_noted(entry, at, asked.accepted_at))
     written = book.write(replace(changed, changed_at=asked.accepted_at))
     return answer(written, "skipped", asked.accepted_at)
+
+
+def _without(entry: Entry, gone: datetime) -> Entry:
+    """A run that its schedule waits for stays until that has been reviewed: it decides."""
+    left = (moment for moment in entry.open_runs if moment != gone or moment == entry.awaiting)
+    return replace(entry, open_runs=tuple(left))
+
+
+def _with_room(entry: Entry) -> Entry:
+    """All of `times` had been handed over: there is one more to come for what was taken back."""
+    if entry.state is not ScheduleState.COMPLETED:
+        return entry
+    next_at = entry.version.timetable.next_after(entry.planned_to)
+    return replace(entry, state=ScheduleState.ACTIVE, next_at=next_at) if next_at else entry
 
 
 def _noted(entry: Entry, at: datetime, now: datetime) -> tuple[datetime, ...]:
@@ -104,8 +119,7 @@ def cancel_run(book: Book, asked: Asked, command: RunCancel) -> RunAnswer:
         book.stop([run], Reason.CANCELLED)
         return RunAnswer(run_id=command.run_id, status="in_flight", state=run.state)
     book.cancel(run, Reason.CANCELLED)
-    left = tuple(moment for moment in entry.open_runs if moment != key.scheduled_for)
-    book.write(replace(entry, open_runs=left))
+    book.write(_without(entry, key.scheduled_for))
     return RunAnswer(run_id=command.run_id, status="cancelled", state=RunState.CANCELLED)
 
 
@@ -124,7 +138,11 @@ def resolve_run(book: Book, asked: Asked, command: RunResolve) -> RunAnswer:
         raise NotFound("there is no such held run", field="run_id")
     book.resolved[key] = command.as_
     del book.ended[key]
-    others = [each for each, ended in book.ended.items() if ended.state is RunState.HELD]
+    others = [
+        each
+        for each, ended in book.ended.items()
+        if each.schedule_id == entry.id and ended.state is RunState.HELD
+    ]
     changed = replace(entry, changed_at=asked.accepted_at)
     if entry.state is ScheduleState.HELD and not others:
         changed = going_on(changed)
