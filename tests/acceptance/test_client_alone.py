@@ -54,13 +54,13 @@ def run(python: Path, *arguments: str) -> str:
 async def test_a_client_installed_alone_publishes_a_schedule_that_runs(
     tenant: Tenant, target: Target, python: Path
 ) -> None:
-    where = [tenant.stack.amqp_url, tenant.name, target.url("alone")]
+    where = [tenant.stack.amqp_url, tenant.name, target.url("client-alone")]
 
     schedule_id = (await asyncio.to_thread(run, python, "-c", PUBLISH, *where)).strip()
     (row,) = await tenant.until_runs(1, "succeeded")
 
     assert str(row["schedule_id"]) == schedule_id
-    assert [call.schedule_id for call in target.calls("alone")] == [schedule_id]
+    assert [call.schedule_id for call in target.calls("client-alone")] == [schedule_id]
 
 
 def test_nothing_of_the_services_is_installed_with_it(python: Path) -> None:
