@@ -87,13 +87,13 @@ async def put_as(pool: asyncpg.Pool, rows: Mapping[RunKey, Row]) -> None:
 def _values(key: RunKey, row: Row) -> tuple[object, ...]:
     runs, waits = row.state is RunState.RUNNING, row.state is RunState.RETRYING
     is_open = row.state in OPEN
-    minute = timedelta(minutes=1)
+    long = timedelta(hours=1)  # longer than any suite takes
     return (
         *(key.scheduled_for, key.schedule_id, VERSION, SEQ, row.state, row.reason, row.attempt),
-        NOW - minute if row.expired else None,
+        NOW - long if row.expired else None,
         NOW if row.asked_to_stop else None,
         *((HOLDER, LEASE) if runs else (None, None)),
-        (NOW - minute if row.lapsed else NOW + minute) if runs else None,
+        (NOW - long if row.lapsed else NOW + long) if runs else None,
         NOW if waits else None,
         None if is_open else NOW,
         None if is_open else row.state,
