@@ -121,8 +121,7 @@ class Link:
         if self._closed:
             raise BrokerUnavailable("the link is closed")
         with link_faults("cannot open a channel"):
-            # a lost connection never says that it is closed, only that it is not connected
-            if self._connection is None or not self._connection.connected.is_set():
+            if self._connection is None or _is_lost(self._connection):
                 await self._drop()
                 self._connection = await connect(
                     self._url, name=self._name, properties=self._properties
@@ -133,6 +132,12 @@ class Link:
         connection, self._connection = self._connection, None
         if connection is not None and not connection.is_closed:
             await connection.close()
+
+
+def _is_lost(connection: AbstractConnection) -> bool:
+    """A lost connection never says that it is closed; for a moment, that it is connected."""
+    transport = connection.transport
+    return transport is None or transport.connection.is_closed or not connection.connected.is_set()
 
 
 def _said(error: BaseException) -> str:

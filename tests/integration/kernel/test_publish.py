@@ -1,0 +1,140 @@
+"""Published means confirmed: anything else is an error that says what it was."""
+
+import asyncio
+from collections.abc import AsyncIterator
+from contextlib import suppress
+from dataclasses import replace
+
+import pytest
+from tests.integration.kernel.inbox import QUEUE, WITHIN, Inbox, open_inbox
+from tests.line import Line
+
+from harebell.client.connection import Link
+from harebell.contract.errors import BrokerUnavailable, Unroutable
+from harebell.kernel.amqp.publish import IN_FLIGHT, Outgoing, Publisher
+
+pytestmark = pytest.mark.broker
+
+GOOD = Outgoing("", QUEUE, b"{}", "harebell.test.v1", "m-1", headers={"n": 1})
+BROKEN = Outgoing("no.such.exchange", "x", b"{}", "test", "m-2")
+NOWHERE = Outgoing("harebell.changes", "nobody", b"{}", "test", "m-3")
+
+
+@pytest.fixture
+async def inbox(amqp_url: str) -> AsyncIterator[Inbox]:
+    async with open_inbox(amqp_url) as opened:
+        yield opened
+
+
+@pytest.fixture
+async def through(inbox: Inbox) -> AsyncIterator[Publisher]:
+    """Through the line that a test may break."""
+    link = Link(inbox.line.url, name="test", properties={})
+    yield Publisher(link)
+    await link.close()
+
+
+async def test_s62_what_is_published_is_persistent_and_says_what_it_is(inbox: Inbox) -> None:
+    await inbox.publisher.publish(GOOD)
+
+    queue = await inbox.channel.get_queue(QUEUE)
+    message = await queue.get(no_ack=True)
+    assert message is not None
+    assert (message.body, message.type, message.message_id) == (b"{}", GOOD.type, "m-1")
+    assert (message.app_id, message.content_type) == ("harebell", "application/json")
+    assert message.delivery_mode == 2
+    assert message.headers["n"] == 1
+
+
+async def test_what_no_queue_takes_is_an_error(inbox: Inbox) -> None:
+    with pytest.raises(Unroutable) as failed:
+        await inbox.publisher.publish(NOWHERE)
+
+    assert failed.value.code == "unroutable"
+    assert "nobody" in failed.value.reason
+
+
+async def test_what_goes_to_no_exchange_is_an_error_and_the_next_publish_succeeds(
+    inbox: Inbox,
+) -> None:
+    with pytest.raises(Unroutable) as failed:
+        await inbox.publisher.publish(BROKEN)
+    await inbox.publisher.publish(GOOD)
+
+    assert failed.value.code == "no_exchange"
+    assert await inbox.ready() == 1
+
+
+async def test_of_many_each_is_told_apart(inbox: Inbox) -> None:
+    results = await inbox.publisher.try_all([GOOD, NOWHERE, replace(GOOD, message_id="m-4")])
+
+    assert [type(result) for result in results] == [type(None), Unroutable, type(None)]
+    assert await inbox.ready() == 2
+
+
+async def test_the_first_failure_of_many_is_raised_when_all_are_through(inbox: Inbox) -> None:
+    with pytest.raises(Unroutable):
+        await inbox.publisher.publish_all([NOWHERE, *[GOOD] * 20])
+
+    assert await inbox.ready() == 20
+
+
+async def test_as_many_as_may_be_in_flight_go_out_in_order(inbox: Inbox) -> None:
+    bodies = [f"{number:03}" for number in range(IN_FLIGHT)]
+
+    await inbox.put(*bodies)
+
+    assert [body async for body in inbox.take(IN_FLIGHT)] == bodies
+
+
+async def test_more_than_may_be_in_flight_are_all_published(inbox: Inbox) -> None:
+    bodies = [f"{number:03}" for number in range(IN_FLIGHT + 100)]
+
+    await inbox.put(*bodies)
+
+    assert sorted([body async for body in inbox.take(len(bodies))]) == bodies
+
+
+async def test_a_publish_over_a_lost_connection_goes_out_over_another(
+    inbox: Inbox, through: Publisher
+) -> None:
+    await through.publish(GOOD)
+
+    inbox.line.cut()
+    with suppress(BrokerUnavailable):
+        await through.publish(GOOD)  # the cut may be noticed only by this one
+    await through.publish(GOOD)
+
+    assert await inbox.ready() >= 2
+
+
+async def test_a_broker_that_does_not_confirm_hangs_nobody(
+    inbox: Inbox, through: Publisher
+) -> None:
+    await through.publish(GOOD)
+    inbox.line.silence()
+
+    async with asyncio.timeout(WITHIN):
+        with pytest.raises(BrokerUnavailable):
+            await through.publish(GOOD, within=0.2)
+
+
+async def test_a_broker_that_is_away_hangs_nobody(amqp_url: str) -> None:
+    async with Line.to(amqp_url) as line:
+        url = line.url
+    link = Link(url, name="test", properties={})
+
+    with pytest.raises(BrokerUnavailable):
+        await Publisher(link).publish(GOOD, within=2)
+
+    await link.close()
+
+
+async def test_a_link_that_was_closed_is_closed_for_good(inbox: Inbox, through: Publisher) -> None:
+    await through.publish(GOOD)
+    link = Link(inbox.line.url, name="test", properties={})
+    await link.open()
+    await link.close()
+
+    with pytest.raises(BrokerUnavailable):
+        await Publisher(link).publish(GOOD)
