@@ -1,0 +1,146 @@
+"""A lane of an executor without servers: its runs call one task that tests hold by the hand."""
+
+import asyncio
+from collections.abc import AsyncIterator
+from contextlib import asynccontextmanager
+from dataclasses import dataclass, field
+from datetime import datetime, timedelta
+from typing import Any
+
+from tests.tickets import NINE, ticket
+
+from harebell.contract.names import Lane
+from harebell.executor.core import Claimed
+from harebell.executor.running import LaneRunner
+from harebell.executor.targets.amqp import AmqpTargets
+from harebell.executor.targets.http import HttpTargets
+from harebell.executor.targets.outcome import Ended
+from harebell.executor.targets.perform import Targets
+from harebell.executor.targets.registry import Loaded
+from harebell.executor.targets.task import TaskTargets
+from harebell.kernel.clock import Clock, monotonic
+
+PATIENCE = 10  # seconds
+LEASE = 15.0
+
+
+@dataclass
+class Work:
+    """The one task that runs call; it says when, and ends when it is told to."""
+
+    clock: Clock
+    started: list[tuple[int, datetime]] = field(default_factory=list)
+    at_once: int = 0
+    most_at_once: int = 0
+    go_on: asyncio.Event = field(default_factory=asyncio.Event)
+    changed: asyncio.Event = field(default_factory=asyncio.Event)
+
+    async def echo(self, args: dict[str, Any]) -> None:
+        self.started.append((len(args["filling"]), self.clock.now()))
+        self.at_once += 1
+        self.most_at_once = max(self.most_at_once, self.at_once)
+        self.changed.set()
+        await self.go_on.wait()
+        self.at_once -= 1
+
+    @property
+    def numbers(self) -> list[int]:
+        return [number for number, _ in self.started]
+
+
+@dataclass
+class Stage:
+    """A lane, and what around it would be the ledger."""
+
+    clock: Clock
+    work: Work
+    slots: int
+    settled: list[tuple[Claimed, Ended]] = field(default_factory=list)
+    abandoned: list[Claimed] = field(default_factory=list)
+    refusals: int = 0  # renewals that the ledger refuses, before it grants one
+    renewals: int = 0
+    runner: LaneRunner = field(init=False)
+
+    def __post_init__(self) -> None:
+        tasks = TaskTargets(
+            {"harebell.echo": Loaded(self.work.echo, is_async=True, takes_context=False)},
+            threads=1,
+        )
+        self.runner = LaneRunner(
+            *(Lane.NORMAL, self.slots, self.clock, Targets(NoHttp(), NoAmqp(), tasks), LEASE),
+            renew=self.renew,
+            settle=self.settle,
+            abandon=self.abandon,
+        )
+
+    @classmethod
+    async def make(cls, slots: int) -> "Stage":
+        began = monotonic()
+
+        async def read() -> datetime:
+            return NINE + timedelta(seconds=monotonic() - began)
+
+        clock = Clock(read)
+        await clock.refresh()
+        return cls(clock, Work(clock), slots)
+
+    async def renew(self, run: Claimed) -> bool:
+        self.renewals += 1
+        self.work.changed.set()
+        if self.renewals <= self.refusals:
+            return False
+        run.renewed_at = monotonic()
+        return True
+
+    def settle(self, run: Claimed, outcome: Ended) -> None:
+        self.settled.append((run, outcome))
+        self.work.changed.set()
+
+    def abandon(self, run: Claimed) -> None:
+        self.abandoned.append(run)
+        self.work.changed.set()
+
+    def claimed(
+        self,
+        number: int,
+        due_in: float = 0.0,
+        *,
+        priority: int = 5,
+        leased: float = LEASE,
+        waited: float = 0.0,
+        expires_in: float | None = None,
+    ) -> Claimed:
+        """`waited`: seconds since its claim; `number` is what its task is told."""
+        due_at = self.clock.now() + timedelta(seconds=due_in)
+        of = ticket(number, due_at, priority=priority, filling=number)
+        if expires_in is not None:
+            expires_at = self.clock.now() + timedelta(seconds=expires_in)
+            of = of.model_copy(update={"expires_at": expires_at})
+        return Claimed(of, 2, 1, leased, monotonic() - waited)
+
+    async def until(self, count: int, of: list[Any]) -> None:
+        async with asyncio.timeout(PATIENCE):
+            while len(of) < count:
+                self.work.changed.clear()
+                await self.work.changed.wait()
+
+    @asynccontextmanager
+    async def running(self) -> AsyncIterator[None]:
+        loop = asyncio.create_task(self.runner.run())
+        try:
+            yield
+        finally:
+            self.work.go_on.set()
+            await self.runner.drain(PATIENCE)
+            loop.cancel()
+            await asyncio.gather(loop, return_exceptions=True)
+
+
+class NoHttp(HttpTargets):
+    def __init__(self) -> None:
+        super().__init__(())
+
+
+class NoAmqp(AmqpTargets):
+    def __init__(self) -> None:
+        pass

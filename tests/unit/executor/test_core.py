@@ -1,0 +1,182 @@
+"""Claimed runs and what becomes of them, as values."""
+
+from datetime import datetime, timedelta
+
+import pytest
+from tests.tickets import NINE, after, ticket
+
+from harebell.contract.policy import RecoveryClass, RetryPolicy
+from harebell.executor.core import (
+    FRESH,
+    Claimed,
+    StartHeap,
+    decision,
+    ending,
+    lease_of,
+    room,
+)
+from harebell.executor.targets.outcome import Outcome, Success
+from harebell.kernel.delay import REACH
+from harebell.kernel.ledger import RunState
+from harebell.kernel.retry import ATTEMPTS_USED_UP, Dead, Decision, Expired, Failure, Retry
+
+FAILED = Failure("http_error", "HTTP 500", http_status=500)
+
+
+def claimed(
+    number: int = 0, due_at: datetime = NINE, *, priority: int = 5, attempt: int = 1, seq: int = 1
+) -> Claimed:
+    of = ticket(number, due_at, priority=priority, seq=seq)
+    return Claimed(of, seq + 1, attempt, 15.0, 100.0, NINE)
+
+
+def drain(heap: StartHeap) -> list[Claimed]:
+    return [heap.pop() for _ in range(len(heap))]
+
+
+def test_s43_what_is_due_first_starts_first_and_of_those_the_most_urgent() -> None:
+    late, low = claimed(1, after(1), priority=10), claimed(2, priority=1)
+    first, second, high = claimed(3), claimed(4), claimed(5, priority=9)
+    heap = StartHeap()
+    for run in (late, low, first, second, high):
+        heap.push(run)
+
+    assert drain(heap) == [high, first, second, low, late]
+
+
+def test_the_heap_tells_when_the_next_is_due() -> None:
+    heap = StartHeap()
+    nothing = heap.next_due()
+    heap.push(claimed(1, after(2)))
+    heap.push(claimed(2, after(1)))
+
+    assert (nothing, heap.next_due()) == (None, after(1))
+
+
+def test_s33_what_is_taken_out_never_starts() -> None:
+    runs = [claimed(number, after(number)) for number in range(4)]
+    heap = StartHeap()
+    for run in runs:
+        heap.push(run)
+
+    taken = heap.take_out({runs[0].key, runs[2].key, claimed(99).key})
+
+    assert taken == [runs[0], runs[2]]
+    assert heap.waiting() == [runs[1], runs[3]]
+    assert (len(heap), heap.next_due()) == (2, after(1))
+
+
+def test_s14_a_run_that_was_taken_out_and_is_claimed_again_starts_by_its_new_ticket() -> None:
+    old, new = claimed(1, priority=5), claimed(1, priority=9, seq=3)
+    heap = StartHeap()
+    heap.push(old)
+
+    heap.take_out({old.key})
+    heap.push(new)
+
+    assert drain(heap) == [new]
+
+
+@pytest.mark.parametrize(
+    ("slots", "recent", "unstarted", "free"),
+    [(40, 0, 0, 40), (40, 0, 40, 0), (40, 0, 60, -20), (40, 300, 40, 260), (40, 10, 20, 20)],
+)
+def test_s67_a_lane_claims_what_it_has_slots_for_or_a_second_of_starts(
+    slots: int, recent: int, unstarted: int, free: int
+) -> None:
+    assert room(slots, recent, unstarted) == free
+
+
+@pytest.mark.parametrize(("class_", "seconds"), [("normal", 15), ("critical", 5)])
+def test_s22_critical_runs_have_the_shorter_lease(class_: str, seconds: int) -> None:
+    plain = ticket()
+    work = plain.work.model_copy(update={"class_": RecoveryClass(class_)})
+
+    lease = lease_of(
+        plain.model_copy(update={"work": work}), timedelta(seconds=15), timedelta(seconds=5)
+    )
+
+    assert lease == seconds
+
+
+@pytest.mark.parametrize(
+    ("lease", "waited", "fresh"),
+    [(15, FRESH, True), (15, FRESH + 0.01, False), (2, 1, True), (2, 1.01, False)],
+)
+def test_a_lease_is_renewed_before_a_start_when_it_is_no_longer_fresh(
+    lease: float, waited: float, *, fresh: bool
+) -> None:
+    run = Claimed(ticket(), 2, 1, lease, 100.0)
+
+    assert run.is_fresh(100 + waited) is fresh
+    assert run.lease_ends == 100 + lease
+
+
+@pytest.mark.parametrize(
+    ("outcome", "attempt", "expected"),
+    [
+        (Success(200, "ok"), 5, type(None)),
+        (FAILED, 1, Retry),
+        (FAILED, 5, Dead),
+        (Failure("http_status", "HTTP 404", retryable=False), 1, Dead),
+    ],
+)
+def test_what_an_attempt_came_to_decides_what_comes_next(
+    outcome: Outcome, attempt: int, expected: type
+) -> None:
+    decided = decision(claimed(attempt=attempt), outcome, NINE, 0.5)
+
+    assert type(decided) is expected
+
+
+def test_s106_the_attempt_number_is_the_ledgers_not_the_tickets() -> None:
+    run = claimed(attempt=3)
+    policy = RetryPolicy(max_attempts=3)
+    work = run.ticket.work.model_copy(update={"retry": policy})
+    run.ticket = run.ticket.model_copy(update={"work": work})
+
+    assert decision(run, FAILED, NINE, 0) == Dead(ATTEMPTS_USED_UP)
+
+
+def test_s72_a_success_ends_the_run_with_status_result_and_duration() -> None:
+    ended = ending(claimed(), Success(204, "done"), None, after(2))
+
+    assert (ended.state, ended.outcome, ended.reason) == (RunState.SUCCEEDED, "succeeded", None)
+    assert (ended.http_status, ended.result, ended.duration_ms) == (204, "done", 2000)
+    assert (ended.token, ended.next_attempt_at, ended.staged_at) == (2, None, None)
+
+
+@pytest.mark.parametrize(
+    ("decided", "state", "reason"),
+    [
+        (Retry(after(8)), RunState.RETRYING, None),
+        (Dead(ATTEMPTS_USED_UP), RunState.DEAD, ATTEMPTS_USED_UP),
+        (Expired(), RunState.EXPIRED, "expired"),
+    ],
+)
+def test_s34_a_failure_is_on_the_record_whatever_comes_next(
+    decided: Decision, state: RunState, reason: str | None
+) -> None:
+    ended = ending(claimed(), FAILED, decided, NINE)
+
+    assert (ended.state, ended.reason, ended.outcome) == (state, reason, "failed")
+    assert (ended.error_code, ended.error, ended.http_status) == ("http_error", "HTTP 500", 500)
+    assert ended.next_attempt_at == (after(8) if state is RunState.RETRYING else None)
+
+
+@pytest.mark.parametrize(
+    ("wait", "rest", "staged"),
+    [
+        (timedelta(0), False, True),
+        (REACH, False, True),
+        (REACH + timedelta(milliseconds=1), False, False),
+        (timedelta(seconds=1), True, False),
+    ],
+)
+def test_a_retry_within_reach_is_published_and_a_later_one_rests_in_the_ledger(
+    wait: timedelta, *, rest: bool, staged: bool
+) -> None:
+    ended = ending(claimed(), FAILED, Retry(NINE + wait), NINE, rest=rest)
+
+    assert (ended.staged_at is not None) is staged
+    assert ended.next_attempt_at == NINE + wait

@@ -1,0 +1,166 @@
+"""Claimed runs start on their instant, as many at once as there are slots, only while leased."""
+
+import asyncio
+
+import pytest
+from tests.lanes import Stage
+
+from harebell.executor.targets.outcome import Success
+from harebell.kernel.clock import monotonic
+from harebell.kernel.retry import EXPIRED, Failure
+
+
+@pytest.fixture
+async def stage() -> Stage:
+    """Two slots."""
+    return await Stage.make(2)
+
+
+async def test_s02_no_run_starts_before_its_instant(stage: Stage) -> None:
+    stage.work.go_on.set()
+    waits = [stage.claimed(number, 0.02 * number) for number in range(1, 9)]
+
+    async with stage.running():
+        stage.runner.take(waits)
+        await stage.until(8, stage.settled)
+
+    due = {len(run.ticket.work.target.task.args["filling"]): run for run, _ in stage.settled}  # type: ignore[union-attr]
+    assert all(at >= due[number].ticket.due_at for number, at in stage.work.started)
+    assert sorted(stage.work.numbers) == list(range(1, 9))
+
+
+async def test_s67_never_more_run_at_once_than_there_are_slots(stage: Stage) -> None:
+    async with stage.running():
+        stage.runner.take([stage.claimed(number) for number in range(1, 7)])
+        await stage.until(2, stage.work.started)
+        stage.work.go_on.set()
+        await stage.until(6, stage.settled)
+
+    assert stage.work.most_at_once == 2
+    assert all(isinstance(outcome, Success) for _, outcome in stage.settled)
+
+
+async def test_s21_of_what_is_due_the_most_urgent_takes_the_slot() -> None:
+    stage = await Stage.make(1)
+    stage.work.go_on.set()
+    due_at = stage.claimed(1).ticket.due_at
+    runs = [stage.claimed(number, priority=number) for number in (4, 6, 5, 7)]
+    for run in runs:
+        run.ticket = run.ticket.model_copy(update={"due_at": due_at})
+
+    async with stage.running():
+        stage.runner.take(runs)
+        await stage.until(4, stage.settled)
+
+    assert stage.work.numbers == [7, 6, 5, 4]
+
+
+async def test_a_later_run_does_not_hold_up_an_earlier_one_that_comes_after_it(
+    stage: Stage,
+) -> None:
+    stage.work.go_on.set()
+
+    async with stage.running():
+        stage.runner.take([stage.claimed(1, 60)])
+        stage.runner.take([stage.claimed(2, 0.01)])
+        await stage.until(1, stage.settled)
+        stage.runner.heap.pop()
+
+    assert stage.work.numbers == [2]
+
+
+async def test_s92_after_the_end_of_its_lease_a_run_is_not_started(stage: Stage) -> None:
+    stage.refusals = 1000
+
+    async with stage.running():
+        stage.runner.take([stage.claimed(1, leased=1, waited=1.01)])
+        await stage.until(1, stage.abandoned)
+
+    assert (stage.work.started, stage.settled) == ([], [])
+
+
+async def test_s92_a_run_that_has_waited_is_renewed_before_it_starts(stage: Stage) -> None:
+    stage.work.go_on.set()
+
+    async with stage.running():
+        stage.runner.take([stage.claimed(1, waited=3), stage.claimed(2)])
+        await stage.until(2, stage.settled)
+
+    assert stage.renewals == 1
+
+
+async def test_s92_a_run_whose_renewal_is_refused_waits_for_its_lease_and_never_starts(
+    stage: Stage,
+) -> None:
+    stage.refusals = 1000
+
+    async with stage.running():
+        stage.runner.take([stage.claimed(1, leased=3.2, waited=3)])
+        await stage.until(1, stage.abandoned)
+
+    assert stage.renewals > 1
+    assert stage.work.started == []
+
+
+async def test_a_row_that_was_only_locked_is_renewed_a_little_later(stage: Stage) -> None:
+    stage.work.go_on.set()
+    stage.refusals = 2
+
+    async with stage.running():
+        stage.runner.take([stage.claimed(1, waited=3)])
+        await stage.until(1, stage.settled)
+
+    assert (stage.renewals, stage.work.numbers) == (3, [1])
+
+
+async def test_a_run_that_has_expired_is_not_started_and_never_tried_again(stage: Stage) -> None:
+    async with stage.running():
+        stage.runner.take([stage.claimed(1, expires_in=0)])
+        await stage.until(1, stage.settled)
+
+    ((_, outcome),) = stage.settled
+    assert stage.work.started == []
+    assert isinstance(outcome, Failure)
+    assert (outcome.code, outcome.retryable) == (EXPIRED, False)
+
+
+async def test_s56_nothing_starts_until_the_clock_is_steady(stage: Stage) -> None:
+    stage.clock.stepped_at = monotonic()
+
+    async with stage.running():
+        stage.runner.take([stage.claimed(1)])
+        stage.runner.take([stage.claimed(2)])
+        await asyncio.wait([asyncio.create_task(stage.work.changed.wait())], timeout=0.1)
+
+    assert stage.work.started == []
+
+
+async def test_s73_told_to_close_it_starts_nothing_more_and_ends_what_runs(stage: Stage) -> None:
+    async with stage.running():
+        stage.runner.take([stage.claimed(1), stage.claimed(2), stage.claimed(3)])
+        await stage.until(2, stage.work.started)
+        stage.runner.closing = True
+        stage.work.go_on.set()
+        await stage.until(2, stage.settled)
+
+    assert sorted(stage.work.numbers) == [1, 2]
+    assert len(stage.runner.heap.waiting()) == 1
+
+
+async def test_what_does_not_end_within_the_grace_is_given_up(stage: Stage) -> None:
+    async with stage.running():
+        stage.runner.take([stage.claimed(1)])
+        await stage.until(1, stage.work.started)
+        await stage.runner.drain(0.01)
+
+    assert (stage.settled, stage.runner.running) == ([], {})
+
+
+async def test_room_is_what_slots_and_recent_starts_leave(stage: Stage) -> None:
+    told: list[None] = []
+    stage.runner.on_room = lambda: told.append(None)
+    empty = stage.runner.room()
+
+    stage.runner.take([stage.claimed(number, 60) for number in (1, 2, 3)])
+
+    assert (empty, stage.runner.room(), told) == (2, -1, [])
