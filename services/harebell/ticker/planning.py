@@ -52,7 +52,7 @@ def advance(entry: Entry, now: datetime, until: datetime) -> Advance:
     """Hand over what is owed up to `until`, each instant by the version in force at it."""
     if entry.state is ScheduleState.PAUSED and entry.paused_until is not None:
         if now < entry.paused_until:  # to be looked at again when that has come
-            return Advance(entry, replace(entry, next_at=entry.paused_until + (until - now)))
+            return Advance(entry, _looked_at(entry, entry.paused_until, until - now))
         entry = going_on(entry)
     pending = entry.pending
     if pending is None or pending.since > until:
@@ -61,7 +61,14 @@ def advance(entry: Entry, now: datetime, until: datetime) -> Advance:
     next_at = handed_over.entry.next_at
     if next_at is not None and next_at < pending.since:
         return handed_over  # there was more than a pass may take
+    if now < pending.since:  # until then a pause or another change finds the old one in force
+        return replace(handed_over, entry=_looked_at(handed_over.entry, pending.since, until - now))
     return handed_over.then(_commence(handed_over.entry, pending, now, until))
+
+
+def _looked_at(entry: Entry, at: datetime, horizon: timedelta) -> Entry:
+    """Schedules are looked at ahead of what they owe; this one not before that time."""
+    return replace(entry, next_at=at + horizon)
 
 
 def advance_if_due(entry: Entry, now: datetime, until: datetime) -> Advance:

@@ -47,9 +47,7 @@ def _concluded(entry: Entry, row: Ended) -> Entry:
     when = entry.version.definition.when
     entry = replace(entry, awaiting=None)
     if isinstance(when, Recurring) and when.until and row.state is RunState.SUCCEEDED:
-        next_at = None if entry.pending is None else entry.pending.since
-        over = replace(entry, state=ScheduleState.COMPLETED, next_at=next_at)
-        return entry if _halted(entry) else over
+        return _achieved(entry)
     table = entry.version.timetable
     if isinstance(table, AfterEnd) and isinstance(when, Every):
         rest = cut(row.finished_at + when.every) - TICK
@@ -60,6 +58,15 @@ def _concluded(entry: Entry, row: Ended) -> Entry:
     next_at = min((instant for instant in instants if instant), default=None)
     state = ScheduleState.ACTIVE if next_at else ScheduleState.COMPLETED
     return replace(entry, state=state, next_at=next_at)
+
+
+def _achieved(entry: Entry) -> Entry:
+    """Its goal is reached: what is paused has nothing left to go on with either."""
+    paused_for_nothing = entry.state is ScheduleState.PAUSED and entry.pending is None
+    if _halted(entry) and not paused_for_nothing:
+        return entry
+    next_at = None if entry.pending is None else entry.pending.since
+    return replace(entry, state=ScheduleState.COMPLETED, next_at=next_at, paused_until=None)
 
 
 def _halted(entry: Entry) -> bool:
