@@ -127,3 +127,24 @@ async def test_no_answer_is_sent_to_a_queue_of_ours(intake: Street) -> None:
 
     assert change.reply_to is None
     assert await intake.waiting() == {}
+
+
+async def test_a_command_to_many_goes_to_the_ticker_by_its_request(intake: Street) -> None:
+    select = {"select": {"tag": "reports"}, "until": "2099-01-01T00:00:00Z"}
+    await intake.send("schedule.pause", select, message_id="upgrade-7")
+    await intake.send("schedule.resume", {"receipt": "upgrade-7"}, message_id="over")
+
+    pause, resume = await intake.change(), await intake.change()
+
+    assert (pause.items[0].schedule_id, pause.items[0].request_id) == (None, "upgrade-7")
+    assert pause.items[0].body == select
+    assert resume.items[0].body == {"receipt": "upgrade-7"}
+
+
+async def test_a_schedule_without_a_timing_is_passed_on_with_its_tenants(intake: Street) -> None:
+    """S09."""
+    await intake.send("schedule.put", {"key": "often", "target": DAILY["target"]})
+
+    change = await intake.change()
+
+    assert change.items[0].body["when"]["every"] == "5m"
