@@ -47,10 +47,10 @@ def test_the_demo_ends_with_a_good_verdict_and_leaves_only_the_stack(root: Path)
     verdict = VERDICT.search(done.stdout)
     assert verdict is not None, done.stdout
     owed, ran, cancelled, *wrong = map(int, verdict.groups())
-    assert (owed, ran + cancelled, cancelled, wrong) == (11, owed, 1, [0, 0, 0])
+    assert (owed, ran + cancelled, cancelled, wrong) == (18, owed, 1, [0, 0, 0])
     assert good_calls(root) == ran
     assert "dlq replay" in done.stdout
-    assert command_lines(done.stdout) == 8
+    assert command_lines(done.stdout) == 12
     report = Stack(root).status()
     assert report is not None
     assert all(process.ready for process in report.processes)

@@ -14,7 +14,7 @@ import structlog
 from harebell.contract.identity import RunKey
 from harebell.contract.ticket import Ticket
 from harebell.kernel import failpoint, metrics
-from harebell.kernel.amqp.events import tell
+from harebell.kernel.amqp.events import Fact, tell
 from harebell.kernel.amqp.publish import Publisher
 from harebell.kernel.amqp.stories import fact_of_unattempted, stop_message
 from harebell.kernel.clock import Clock, monotonic
@@ -92,10 +92,16 @@ class TurnTaker:
         await tell(
             self.publisher,
             [
-                fact_of_unattempted(plan.told[key], key, state, reason, now)
+                _fact(plan.told[key], key, state, reason, now)
                 for key, (state, reason) in plan.ends.items()
             ],
         )
+
+
+def _fact(ticket: Ticket, key: RunKey, state: RunState, reason: Reason, now: datetime) -> Fact:
+    """`ticket`: of any run of its schedule."""
+    work = ticket.work
+    return fact_of_unattempted(work.tenant, key, state, reason, now, name=work.key)
 
 
 async def take_turns(

@@ -6,16 +6,13 @@ from typing import Final
 
 import structlog
 
-from harebell.contract import names
 from harebell.contract.answers import ScheduleAnswer
-from harebell.contract.codec import encode_all
-from harebell.contract.events import RunFact, ScheduleFact, event
+from harebell.contract.events import ScheduleFact, event
 from harebell.contract.identity import RunKey
-from harebell.contract.stop import Stop
 from harebell.kernel import metrics
 from harebell.kernel.amqp.events import Fact, tell
 from harebell.kernel.amqp.publish import Outgoing, Publisher
-from harebell.kernel.bus import control_key
+from harebell.kernel.amqp.stories import fact_of_unattempted, stop_message
 from harebell.kernel.ledger import Reason, RunState, ScheduleState, withdrawn_as
 from harebell.ticker.batch import Item
 from harebell.ticker.book import Book, Entry
@@ -36,21 +33,12 @@ async def announce(
 
 def stops(book: Book) -> list[Outgoing]:
     """To each executor that holds a run which should not start; it would learn of it anyway."""
-    by_holder: dict[str, list[Stop]] = {}
+    by_holder: dict[str, list[RunKey]] = {}
     for key, reason in book.stopping.items():
         run = book.runs.get(key)
         if reason is not None and run is not None and run.lease_holder is not None:
-            by_holder.setdefault(run.lease_holder, []).append(Stop(run_id=str(key)))
-    return [
-        Outgoing(
-            exchange=names.CONTROL,
-            routing_key=control_key(holder),
-            body=encode_all(stops),
-            type=names.message_type("run.stop"),
-            message_id=f"{stops[0].run_id}/stop",
-        )
-        for holder, stops in by_holder.items()
-    ]
+            by_holder.setdefault(run.lease_holder, []).append(key)
+    return [stop_message(holder, keys) for holder, keys in by_holder.items()]
 
 
 def _schedule_facts(items: Sequence[Item], now: datetime) -> Iterator[Fact]:
@@ -116,20 +104,6 @@ def state_fact(entry: Entry, now: datetime, *, verb: str | None = None) -> Fact:
     )
 
 
-def _run_fact(
-    tenant: str, key: RunKey, state: RunState, reason: Reason | None, now: datetime
-) -> Fact:
-    """Of a run that ends without an attempt."""
+def _run_fact(tenant: str, key: RunKey, state: RunState, reason: Reason, now: datetime) -> Fact:
     metrics.RUNS.labels(state, reason).inc()
-    verb = f"run.{state}"
-    fact = RunFact(
-        run_id=str(key),
-        schedule_id=key.schedule_id,
-        scheduled_for=key.scheduled_for,
-        attempt=0,
-        state=state,
-        reason=reason,
-        finished_at=now,
-    )
-    id_ = f"{key}/{now.isoformat()}"
-    return Fact(tenant, verb, event(tenant, verb, fact, id_=id_, subject=str(key), at=now))
+    return fact_of_unattempted(tenant, key, state, reason, now)

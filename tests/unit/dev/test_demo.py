@@ -100,7 +100,7 @@ def test_what_is_published_is_what_the_contract_takes() -> None:
         assert put.key == scene.key
     cancel = parse(ScheduleCancel, json.loads(cancellation(cast[-1])))
     assert cancel.key == cast[-1].key
-    assert owed(cast) == 11
+    assert owed(cast) == 18
 
 
 @pytest.mark.parametrize(

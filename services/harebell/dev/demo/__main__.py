@@ -13,6 +13,7 @@ from rich.console import Console
 from harebell.contract.errors import HarebellError
 from harebell.dev.demo import desk, publisher
 from harebell.dev.demo.programme import Programme, farewell
+from harebell.dev.demo.scenes import STAMP
 from harebell.dev.demo.story import play
 from harebell.dev.demo.witness import Witness
 from harebell.dev.errors import StackError
@@ -46,7 +47,7 @@ def show(root: Path, programme: Programme) -> int:
     stack = Stack(root, say=programme.say)
     report = stack.start()
     programme.say(f"All are ready after {monotonic() - begun:.1f} s.")
-    suffix = f"{datetime.now(UTC):%y%m%d-%H%M%S}"
+    suffix = f"{datetime.now(UTC):{STAMP}}"
     with Witness.open(stack.root / "logs" / f"demo-{suffix}") as target:
         verdict = asyncio.run(play(report.amqp_url, target, suffix, programme))
     programme.chapter("Verdict")

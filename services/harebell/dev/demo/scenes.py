@@ -3,9 +3,12 @@
 import json
 from collections.abc import Sequence
 from dataclasses import dataclass
+from datetime import UTC, datetime, timedelta
 from enum import StrEnum
 from functools import partial
-from typing import Any
+from typing import Any, Final
+
+STAMP: Final = "%y%m%d-%H%M%S"  # of the suffix
 
 
 class Ending(StrEnum):
@@ -28,7 +31,8 @@ class Scene:
 
 
 def scenes(target: str, suffix: str) -> list[Scene]:
-    """`target` is the web service's URL. The suffix makes keys that no earlier demo has used."""
+    """`target` is the web service's URL. The suffix, the demo's time, makes keys of its own."""
+    at = datetime.strptime(suffix, STAMP).replace(tzinfo=UTC) + timedelta(seconds=6)
     make = partial(_scene, target, suffix)
     soon = {"after": "1s"}
     often = _retry(max_attempts=5, base="500ms")
@@ -36,9 +40,21 @@ def scenes(target: str, suffix: str) -> list[Scene]:
     return [
         make("now", "now", {"now": True}),
         make("later", "in 3 s", {"after": "3s"}),
+        make("at", "at an instant", {"at": at.isoformat()}),
         make("every", "every 2 s, 3 times", {"every": "2s", "times": 3}),
         # bounded, so that what is owed can be counted
         make("cron", "cron */5, 3 times", {"cron": "*/5 * * * * *", "times": 3}),
+        make(
+            "any",
+            "any of two rules, 3 times",
+            {"any_of": [{"every": "3s"}, {"cron": "*/4 * * * * *"}], "times": 3},
+        ),
+        make(
+            "again",
+            "1 s after the last, twice",
+            {"every": "1s", "from": "completion", "times": 2},
+        ),
+        make("until", "until it succeeds", {"every": "2s", "until": "success"}),
         make("flaky", "target fails twice", soon, path="flaky", retry=often),
         make("broken", "target is broken", soon, path="broken", ending=Ending.DIES, retry=seldom),
         make("unwanted", "cancelled in time", {"after": "10s"}, ending=Ending.CANCELLED),

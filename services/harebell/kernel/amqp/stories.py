@@ -39,15 +39,20 @@ def fact_of(ticket: Ticket, ended: Ending, attempt: int) -> Fact:
 
 
 def fact_of_unattempted(
-    ticket: Ticket, key: RunKey, state: RunState, reason: Reason, at: datetime
+    tenant: str,
+    key: RunKey,
+    state: RunState,
+    reason: Reason,
+    at: datetime,
+    *,
+    name: str | None = None,
 ) -> Fact:
-    """Of a run that ends without an attempt. `ticket`: of any run of its schedule."""
+    """Of a run that ends without an attempt. `name`: its schedule's key."""
     verb = f"run.{state}"
-    tenant = ticket.work.tenant
     fact = RunFact(
         run_id=str(key),
         schedule_id=key.schedule_id,
-        key=ticket.work.key,
+        key=name,
         scheduled_for=key.scheduled_for,
         attempt=0,
         state=state,
