@@ -1,0 +1,98 @@
+"""A real ledger for executors' parts: runs staged by hand, faults by order, messages kept."""
+
+import asyncio
+from collections.abc import AsyncIterator, Sequence
+from contextlib import asynccontextmanager
+from dataclasses import dataclass, field
+from typing import Any
+
+import asyncpg
+from tests.tickets import ticket
+
+from harebell.contract.ticket import Ticket
+from harebell.kernel.amqp.publish import Outgoing, Publisher
+from harebell.kernel.clock import Clock
+from harebell.kernel.db.engine import database_time, open_pool
+from harebell.kernel.db.ledger import staging
+from harebell.kernel.ledger import Owed, Place
+
+WITHIN = 20.0  # seconds
+LEASE = 15.0
+
+
+class Ear(Publisher):
+    """Hears what is published, instead of a broker."""
+
+    def __init__(self) -> None:
+        self.heard: list[Outgoing] = []
+
+    async def publish(self, outgoing: Outgoing, *, within: float = 0) -> None:  # noqa: ARG002
+        self.heard.append(outgoing)
+
+
+@dataclass
+class Books:
+    """`lost_answers`: statements whose result is lost on its way back, though they are done."""
+
+    pool: asyncpg.Pool
+    clock: Clock
+    ear: Ear = field(default_factory=Ear)
+    lost_answers: int = 0
+    statements: int = 0
+
+    async def fetch(self, query: str, *args: Any) -> Any:
+        """As the pool's."""
+        rows = await self.pool.fetch(query, *args)
+        self.statements += 1
+        if self.lost_answers:
+            self.lost_answers -= 1
+            raise asyncpg.ConnectionDoesNotExistError("lost on the way back")
+        return rows
+
+    def acquire(self) -> Any:
+        return self.pool.acquire()
+
+    def tickets(self, count: int, *, first: int = 0) -> list[Ticket]:
+        """Due now; each a run of its own."""
+        now = self.clock.now().replace(microsecond=0)
+        return [ticket(number, now) for number in range(first, first + count)]
+
+    async def stage(self, tickets: Sequence[Ticket]) -> None:
+        owed = [
+            Owed(
+                each.run_key,
+                Place("default", each.version, each.pool, each.lane, each.priority),
+                *(each.due_at, each.expires_at),
+            )
+            for each in tickets
+        ]
+        async with self.pool.acquire() as connection:
+            await staging.stage(connection, owed)
+
+    async def row(self, of: Ticket) -> asyncpg.Record:
+        query = "SELECT * FROM runs WHERE scheduled_for = $1 AND schedule_id = $2"
+        return await self.pool.fetchrow(query, of.scheduled_for, of.schedule_id)
+
+    async def change(self, of: Ticket, setting: str) -> None:
+        query = f"UPDATE runs SET {setting} WHERE scheduled_for = $1 AND schedule_id = $2"  # noqa: S608
+        await self.pool.execute(query, of.scheduled_for, of.schedule_id)
+
+
+@asynccontextmanager
+async def open_books(database_url: str) -> AsyncIterator[Books]:
+    async with open_pool(database_url, name="test") as pool:
+        clock = Clock(lambda: database_time(pool))
+        await clock.refresh()
+        yield Books(pool, clock)
+
+
+@asynccontextmanager
+async def going_on(loop: Any) -> AsyncIterator[None]:
+    """Until the block ends."""
+    task = asyncio.create_task(loop)
+    try:
+        async with asyncio.timeout(WITHIN):
+            yield
+    finally:
+        task.cancel()
+        await asyncio.gather(task, return_exceptions=True)

@@ -1,0 +1,195 @@
+"""What came of attempts goes on the record once, by whoever still holds the run."""
+
+from collections.abc import AsyncIterator, Sequence
+from datetime import timedelta
+
+import pytest
+from tests.integration.executor.books import LEASE, Books, going_on, open_books
+
+from harebell.contract.policy import Backoff, Jitter, RetryPolicy
+from harebell.contract.ticket import Ticket
+from harebell.executor.core import Claimed
+from harebell.executor.leases import Leases
+from harebell.executor.settling import Settler
+from harebell.executor.targets.outcome import Success
+from harebell.kernel import metrics
+from harebell.kernel.clock import monotonic
+from harebell.kernel.db.ledger import claims
+from harebell.kernel.delay import REACH
+from harebell.kernel.ledger import RunState
+from harebell.kernel.retry import Failure
+
+pytestmark = pytest.mark.postgres
+
+FAILED = Failure("http_error", "HTTP 500", http_status=500)
+
+
+@pytest.fixture
+async def books(database_url: str) -> AsyncIterator[Books]:
+    async with open_books(database_url) as opened:
+        yield opened
+
+
+class Desk:
+    """A settler, and who is told of what is no longer held."""
+
+    def __init__(self, books: Books) -> None:
+        self.books = books
+        self.leases = Leases(books)  # it looks like a pool
+        self.settler = Settler(books, books.ear, books.clock, self.leases.free)
+
+    async def claimed(self, count: int, *, policy: RetryPolicy | None = None) -> list[Claimed]:
+        tickets = self.books.tickets(count)
+        await self.books.stage(tickets)
+        wanted = [claims.Wanted(each.run_key, 1, 1, None, LEASE) for each in tickets]
+        mine = await claims.claim(self.books.pool, wanted, "executor-1")
+        runs = [self._claimed(each, mine[each.run_key], policy) for each in tickets]
+        self.leases.hold(runs)
+        return runs
+
+    def _claimed(self, of: Ticket, claim: claims.Claim, policy: RetryPolicy | None) -> Claimed:
+        work = of.work.model_copy(update={} if policy is None else {"retry": policy})
+        known = of.model_copy(update={"work": work})
+        now = self.books.clock.now()
+        return Claimed(known, claim.token, claim.attempt, LEASE, monotonic(), now)
+
+    async def states(self, runs: Sequence[Claimed]) -> list[str]:
+        return [(await self.books.row(run.ticket))["state"] for run in runs]
+
+    def heard(self, exchange: str) -> int:
+        return sum(message.exchange == exchange for message in self.books.ear.heard)
+
+
+@pytest.fixture
+def desk(books: Books) -> Desk:
+    return Desk(books)
+
+
+def late_settles() -> float:
+    value: float = metrics.LATE_SETTLES._value.get()  # noqa: SLF001  # no other way to read it
+    return value
+
+
+async def test_s72_successes_are_on_the_record_and_told_when_flushed(desk: Desk) -> None:
+    runs = await desk.claimed(20)
+
+    async with going_on(desk.settler.run()):
+        for run in runs:
+            desk.settler.settle(run, Success(200, "ok"))
+        await desk.settler.flush()
+
+    assert set(await desk.states(runs)) == {RunState.SUCCEEDED}
+    assert desk.books.statements <= 4  # batches, not runs
+    assert desk.heard("harebell.events") >= 1
+    assert desk.leases.held == {}
+
+
+async def test_s92_a_late_settle_is_refused_and_counted(desk: Desk) -> None:
+    (late, mine) = await desk.claimed(2)
+    await desk.books.change(late.ticket, "seq = seq + 2, attempt = 2")
+    before = late_settles()
+
+    async with going_on(desk.settler.run()):
+        for run in (late, mine):
+            desk.settler.settle(run, Success())
+        await desk.settler.flush()
+
+    assert await desk.states([late, mine]) == [RunState.RUNNING, RunState.SUCCEEDED]
+    assert late_settles() == before + 1
+    assert desk.leases.held == {}
+
+
+async def test_s92_a_late_failure_publishes_no_retry(desk: Desk) -> None:
+    (late,) = await desk.claimed(1)
+    await desk.books.change(late.ticket, "seq = seq + 2, attempt = 2")
+
+    async with going_on(desk.settler.run()):
+        desk.settler.settle(late, FAILED)
+        await desk.settler.flush()
+
+    assert desk.books.ear.heard == []
+    assert await desk.states([late]) == [RunState.RUNNING]
+
+
+async def test_s91_a_settle_whose_answer_was_lost_is_read_back(desk: Desk) -> None:
+    runs = await desk.claimed(3)
+    desk.books.lost_answers = 1
+    before = late_settles()
+
+    async with going_on(desk.settler.run()):
+        for run in runs:
+            desk.settler.settle(run, Success())
+        await desk.settler.flush()
+
+    assert set(await desk.states(runs)) == {RunState.SUCCEEDED}
+    assert late_settles() == before
+    assert [(await desk.books.row(run.ticket))["seq"] for run in runs] == [3, 3, 3]
+
+
+@pytest.mark.parametrize(
+    ("base", "resting"), [(timedelta(seconds=1), False), (REACH + timedelta(minutes=1), True)]
+)
+async def test_s103_a_retry_within_reach_is_published_and_a_later_one_rests(
+    desk: Desk, base: timedelta, *, resting: bool
+) -> None:
+    backoff = Backoff(base=base, cap=timedelta(hours=1), jitter=Jitter.NONE)
+    (run,) = await desk.claimed(1, policy=RetryPolicy(backoff=backoff))
+
+    async with going_on(desk.settler.run()):
+        desk.settler.settle(run, FAILED)
+        await desk.settler.flush()
+
+    row = await desk.books.row(run.ticket)
+    assert (row["state"], row["finished_at"]) == (RunState.RETRYING, None)
+    assert (row["staged_at"] is None) is resting
+    assert desk.heard("harebell.delay") + desk.heard("harebell.due") == (0 if resting else 1)
+
+
+async def test_s109_the_last_failure_is_a_dead_letter_with_its_story(desk: Desk) -> None:
+    (run,) = await desk.claimed(1, policy=RetryPolicy(max_attempts=1))
+
+    async with going_on(desk.settler.run()):
+        desk.settler.settle(run, FAILED)
+        await desk.settler.flush()
+
+    assert await desk.states([run]) == [RunState.DEAD]
+    (letter,) = [each for each in desk.books.ear.heard if each.exchange == "harebell.dead"]
+    assert b'"http_status":500' in letter.body
+
+
+async def test_s83_a_renewal_keeps_what_is_held_and_tells_what_is_not(desk: Desk) -> None:
+    (mine, lost) = await desk.claimed(2)
+    await desk.books.change(lost.ticket, "seq = seq + 1")
+    for run in (mine, lost):
+        run.renewed_at -= 10
+
+    kept = [await desk.leases.renew_one(run) for run in (mine, lost)]
+
+    assert kept == [True, False]
+    assert mine.is_fresh(monotonic())
+    assert not lost.is_fresh(monotonic())
+
+
+async def test_s91_when_the_ledger_cannot_be_asked_the_lease_decides(desk: Desk) -> None:
+    (run,) = await desk.claimed(1)
+    run.renewed_at -= 10
+    desk.books.lost_answers = 1
+
+    allowed = await desk.leases.renew_one(run)
+
+    assert allowed
+    assert not run.is_fresh(monotonic())
+
+
+async def test_s33_a_renewal_tells_of_runs_that_were_asked_to_stop(desk: Desk) -> None:
+    (run, other) = await desk.claimed(2)
+    await desk.books.change(run.ticket, "stop_requested_at = now(), reason = 'paused'")
+    told: list[object] = []
+
+    async def stop(keys: object) -> None:
+        told.append(keys)
+
+    desk.leases.stop = stop
+    await desk.leases.renew([run, other])
+
+    assert told == [{run.key: "paused"}]
