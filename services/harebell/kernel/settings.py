@@ -23,6 +23,7 @@ PREFIX: Final = "HAREBELL_"
 FILE_SUFFIX: Final = "_FILE"  # HAREBELL_AMQP_URL_FILE names a file that holds the value
 # Of the command line and the local stack; a service that meets them ignores them.
 FOREIGN: Final = frozenset({"TENANT", "TIMEOUT", "OUTPUT", "ROLE_PASSWORD"})
+COMMANDS: Final = ("APPLY_", "DEV_", "DLQ_", "EXPORT_", "RUN_", "SCHEDULE_", "WHY_")
 
 Network = IPv4Network | IPv6Network
 
@@ -81,7 +82,7 @@ class ServiceSettings(BaseSettings):
         values: dict[str, str] = {}
         for variable, value in environ.items():
             name = variable.removeprefix(PREFIX)
-            if name == variable or name in FOREIGN:
+            if name == variable or name in FOREIGN or name.startswith(COMMANDS):
                 continue
             field = name.removesuffix(FILE_SUFFIX).lower()
             if field not in known:
