@@ -142,7 +142,7 @@ class Broker:
                 "RABBITMQ_PID_FILE": str(self._directory / "pid"),
                 "RABBITMQ_SERVER_ADDITIONAL_ERL_ARGS": (
                     "-kernel inet_dist_use_interface {" + LOOPBACK.replace(".", ",") + "}"
-                    # what expired while the broker was down is tried again soon, not after 3 minutes
+                    # what expired while the broker was down is tried again soon, not in 3 minutes
                     f" -rabbit dead_letter_worker_publisher_confirm_timeout {DEAD_LETTER_RETRY_MS}"
                 ),
             }
