@@ -186,7 +186,7 @@ async def answered(
     if not commands:
         return {}
     rows = await connection.fetch(_ANSWERED, *map(list, zip(*commands, strict=True)))
-    return {(row["tenant"], row["request_id"], row["item"]): row["answer"] for row in rows}
+    return {(row["tenant"], row["request_id"], row["item"]): row["answer"].encode() for row in rows}
 
 
 async def record(connection: asyncpg.Connection, answers: Mapping[CommandKey, bytes]) -> None:

@@ -1,0 +1,219 @@
+"""Changing what is stored while it runs: patches, changes for later, pauses that end, skips."""
+
+import asyncio
+from datetime import datetime, timedelta
+from typing import Any
+
+import pytest
+from tests.acceptance.faults import count_of, until_called
+from tests.acceptance.record import Target
+from tests.acceptance.stack import Tenant, instant, now, until
+
+from harebell.client import Refused
+from harebell.dev.plan import Kind
+from harebell.dev.services import Member
+
+pytestmark = [pytest.mark.broker, pytest.mark.postgres]
+
+SECOND = timedelta(seconds=1)
+LATENCY = "harebell_change_latency_seconds_count"
+
+
+async def reach(moment: datetime) -> None:
+    """Nothing is waited for here but the time itself."""
+    await asyncio.sleep(max(0.0, (moment - now()).total_seconds()))
+
+
+def seconds_of(start: datetime, end: int) -> dict[str, Any]:
+    """Every second from start on, so many after it as the last."""
+    return {
+        "every": "1s",
+        "start": start.isoformat(),
+        "end": (start + end * SECOND).isoformat(),
+    }
+
+
+def called(target: Target, path: str) -> list[datetime]:
+    return sorted(call.scheduled_for for call in target.calls(path))
+
+
+async def test_s27_a_patched_field_is_in_every_later_run_and_the_rhythm_stays(
+    tenant: Tenant, target: Target
+) -> None:
+    await tenant.put("rhythm", {"every": "1s", "times": 5}, target.http("before"))
+    first = (await until_called(target, "before"))[0].scheduled_for
+
+    answer = await tenant.harebell.patch({"target": target.http("after")}, key="rhythm")
+    await tenant.until_runs(5, "succeeded")
+
+    assert (answer.status, answer.version) == ("updated", 2)
+    both = sorted(called(target, "before") + called(target, "after"))
+    assert both == [first + k * SECOND for k in range(5)]
+    assert called(target, "after") == both[-len(called(target, "after")) :]
+    assert called(target, "after")
+
+
+async def test_s23_a_patch_that_makes_no_schedule_names_the_field_and_changes_nothing(
+    tenant: Tenant, target: Target
+) -> None:
+    await tenant.put("rhythm", {"every": "1h"}, target.http("never"))
+
+    with pytest.raises(Refused) as refused:
+        await tenant.harebell.patch({"retry": {"max_attempts": 0}}, key="rhythm")
+
+    assert refused.value.field == "set.retry.max_attempts"
+    assert (await tenant.harebell.schedule(key="rhythm"))["version"] == 1
+
+
+async def test_s28_s30_a_change_for_later_takes_effect_at_its_time_and_its_fate_is_told(
+    tenant: Tenant, target: Target
+) -> None:
+    start = instant(2)
+    at = start + 3 * SECOND
+    await tenant.put("switching", seconds_of(start, 6), target.http("old"))
+
+    answer = await tenant.harebell.patch(
+        {"target": target.http("new")}, key="switching", effective_at=at
+    )
+    before = {v["version"]: v for v in await tenant.harebell.versions(key="switching")}
+    await tenant.until_runs(7, "succeeded")
+    after = {v["version"]: v for v in await tenant.harebell.versions(key="switching")}
+
+    assert (answer.status, answer.version, answer.pending_version) == ("deferred", 1, 2)
+    assert answer.effective_at == at
+    assert (before[1]["in_force"], before[2]["in_force"]) == (True, False)
+    assert (before[2]["fate"], after[2]["fate"], after[2]["in_force"]) == (
+        *("pending", "commenced", True),
+    )
+    assert called(target, "old") == [start + k * SECOND for k in range(3)]
+    assert called(target, "new") == [start + k * SECOND for k in range(3, 7)]
+
+
+async def test_s29_a_change_that_is_overtaken_or_too_late_says_so_and_the_old_goes_on(
+    tenant: Tenant, target: Target
+) -> None:
+    await tenant.put("steady", {"every": "1h"}, target.http("never"))
+    later = instant(3600)
+    await tenant.harebell.patch({"priority": 9}, key="steady", effective_at=later)
+
+    with pytest.raises(Refused) as refused:
+        await tenant.harebell.patch({"priority": 8}, key="steady", effective_at=instant(-5))
+    answer = await tenant.harebell.patch({"priority": 7}, key="steady")
+    fates = {v["version"]: v for v in await tenant.harebell.versions(key="steady")}
+
+    assert (refused.value.code, refused.value.field) == ("not_in_future", "effective_at")
+    assert answer.version == 3
+    assert (fates[2]["fate"], fates[2]["fate_reason"]) == ("skipped", "overtaken by version 3")
+    assert [fates[number]["fate"] for number in (1, 3)] == ["commenced", "commenced"]
+
+
+async def test_s14_a_pause_with_an_end_is_over_by_itself(tenant: Tenant, target: Target) -> None:
+    start = instant(2)
+    await tenant.put("pausing", seconds_of(start, 9), target.http("pausing"))
+    await until_called(target, "pausing")
+
+    end = instant(3)
+    answer = await tenant.harebell.pause(key="pausing", until=end, note="a short break")
+    await reach(end - SECOND / 2)
+    in_between = await tenant.harebell.schedule(key="pausing")
+    calls = target.calls("pausing")
+    await tenant.until_runs(10, "succeeded")
+
+    assert (answer.state, in_between["state"]) == ("paused", "paused")
+    assert in_between["reason"] == "a short break"
+    assert called(target, "pausing") == [start + k * SECOND for k in range(10)]
+    assert len(calls) < 4, "it ran in its pause"
+
+
+async def test_an_instant_that_is_taken_out_never_runs_and_the_others_do(
+    tenant: Tenant, target: Target
+) -> None:
+    start = instant(3)
+    out = start + 2 * SECOND
+    await tenant.put("skipping", seconds_of(start, 4), target.http("skipping"))
+
+    answer = await tenant.harebell.skip(out, key="skipping", note="stocktaking")
+    await tenant.until_runs(4, "succeeded")
+
+    assert answer.status == "skipped"
+    assert called(target, "skipping") == [start + k * SECOND for k in (0, 1, 3, 4)]
+    (row,) = await tenant.runs("skipped")
+    assert (row["scheduled_for"], row["reason"]) == (out, "requested")
+
+
+async def test_a_backfill_is_shown_first_and_then_runs_each_instant_once(
+    tenant: Tenant, target: Target
+) -> None:
+    start = instant(-600).replace(microsecond=0)
+    when = {"every": "60s", "start": start.isoformat()}
+    await tenant.put("past", when, target.http("past"), catch_up={"mode": "none"})
+    span = (start, start + 120 * SECOND)
+
+    shown = await tenant.harebell.backfill(*span, key="past", dry_run=True)
+    nothing = [run for run in await tenant.runs() if run["scheduled_for"] <= span[1]]
+    done = await tenant.harebell.backfill(*span, key="past")
+    await tenant.until_runs(3, "succeeded")
+    await tenant.harebell.backfill(*span, key="past")
+    with pytest.raises(Refused) as refused:
+        await tenant.harebell.backfill(*span, key="past", max_runs=2)
+    await tenant.harebell.cancel(key="past")
+
+    assert (shown.status, done.status, nothing) == ("previewed", "backfilled", [])
+    assert shown.runs == done.runs
+    assert called(target, "past")[:3] == [start + 60 * k * SECOND for k in range(3)]
+    assert len([call for call in target.calls("past") if call.scheduled_for <= span[1]]) == 3
+    assert refused.value.code == "too_many"
+
+
+async def test_s107_a_run_that_waits_for_its_retry_can_be_cancelled(
+    tenant: Tenant, target: Target
+) -> None:
+    backoff = {"base": "1h", "jitter": "none", "cap": "1h"}
+    hook = target.http("waiting", broken="waiting")
+    await tenant.put("waiting", {"now": True}, hook, retry={"backoff": backoff})
+    (retrying,) = await tenant.until_runs(1, "retrying")
+    run = target.calls("waiting")[0].run_id
+
+    answer = await tenant.harebell.cancel_run(run, note="no longer needed")
+
+    assert retrying["next_attempt_at"] > now() + timedelta(minutes=50)
+    assert (answer.status, answer.state) == ("cancelled", "cancelled")
+    row = await tenant.run(run)
+    assert (row["state"], row["reason"], row["attempt"]) == ("cancelled", "cancelled", 1)
+
+
+async def test_ask22_what_a_selector_paused_is_resumed_by_its_receipt_and_nothing_else(
+    tenant: Tenant, target: Target
+) -> None:
+    for key, tags in {"a": ["x"], "b": ["x", "y"], "c": ["y"], "d": ["x"]}.items():
+        await tenant.put(key, {"every": "1h"}, target.http("never"), tags=tags)
+    await tenant.harebell.pause(key="d", note="by someone else")
+
+    paused = await tenant.harebell.pause_all({"tag": "x"}, request_id="upgrade")
+    states = await states_of(tenant)
+    again = await tenant.harebell.pause_all({"tag": "x"}, request_id="upgrade")
+    resumed = await tenant.harebell.resume_all(request_id="upgraded", receipt="upgrade")
+
+    assert (paused.receipt, len(paused.changed), again) == ("upgrade", 2, paused)
+    assert states == {"a": "paused", "b": "paused", "c": "active", "d": "paused"}
+    assert sorted(resumed.changed) == sorted(paused.changed)
+    assert await states_of(tenant) == {"a": "active", "b": "active", "c": "active", "d": "paused"}
+
+
+async def states_of(tenant: Tenant) -> dict[str, str]:
+    return {each["key"]: each["state"] async for each in tenant.harebell.schedules()}
+
+
+async def test_s31_how_long_a_change_took_is_measured(tenant: Tenant, target: Target) -> None:
+    async def observed() -> float:
+        plans = [tenant.stack.services.plan(Kind.TICKER, number) for number in (1, 2)]
+        members = [Member(plan.name, 0, plan.port) for plan in plans]
+        return sum([await count_of(member, LATENCY) for member in members])
+
+    before = await observed()
+    await tenant.put("measured", {"every": "1h"}, target.http("never"))
+
+    async def more() -> bool:
+        return await observed() > before
+
+    await until(more, what="an observation")

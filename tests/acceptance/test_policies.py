@@ -1,0 +1,94 @@
+"""Schedules whose next run depends on what became of the last one, on the running stack."""
+
+from collections.abc import Sequence
+from datetime import timedelta
+from itertools import pairwise
+from typing import Any
+
+import pytest
+from tests.acceptance.faults import until_called
+from tests.acceptance.record import Call, Target
+from tests.acceptance.stack import Tenant, instant, until
+
+pytestmark = [pytest.mark.broker, pytest.mark.postgres]
+
+SECOND = timedelta(seconds=1)
+TICK = timedelta(milliseconds=1)  # instants are of whole milliseconds
+ONCE = {"max_attempts": 1}
+
+
+async def until_state(tenant: Tenant, key: str, state: str) -> dict[str, Any]:
+    async def so() -> dict[str, Any] | None:
+        shown = await tenant.harebell.schedule(key=key)
+        return shown if shown["state"] == state else None
+
+    shown = await until(so, what=f"{key} being {state}")
+    assert shown is not None
+    return shown
+
+
+def instants(calls: Sequence[Call]) -> list[Any]:
+    return sorted(call.scheduled_for for call in calls)
+
+
+async def test_from_completion_every_run_begins_so_long_after_the_end_of_the_one_before(
+    tenant: Tenant, target: Target
+) -> None:
+    when = {"every": "1s", "from": "completion", "times": 3}
+    await tenant.put("gentle", when, target.http("gentle", sleep=1.2))
+
+    runs = await tenant.until_runs(3, "succeeded")
+
+    for before, after in pairwise(runs):
+        assert before["finished_at"] + SECOND - TICK <= after["started_at"]
+        assert after["started_at"] < before["finished_at"] + 4 * SECOND
+    await until_state(tenant, "gentle", "completed")
+    assert len(target.calls("gentle")) == 3
+
+
+async def test_until_success_it_is_tried_at_every_instant_until_one_succeeds(
+    tenant: Tenant, target: Target
+) -> None:
+    when = {"every": "1s", "until": "success"}
+    await tenant.put("trying", when, target.http("trying", broken="trying"), retry=ONCE)
+    await until_called(target, "trying", 2)
+
+    target.fix("trying")
+    await tenant.until_runs(1, "succeeded")
+    await until_state(tenant, "trying", "completed")
+
+    runs = await tenant.runs()
+    assert [run["state"] for run in runs[-2:]] == ["dead", "succeeded"]
+    assert [call.ok for call in target.calls("trying")][-1] is True
+
+
+async def test_any_of_two_rhythms_an_instant_of_both_is_one_run(
+    tenant: Tenant, target: Target
+) -> None:
+    start = instant(3)
+    rules = [{"every": every, "start": start.isoformat()} for every in ("2s", "3s")]
+    when = {"any_of": rules, "end": (start + 6 * SECOND).isoformat()}
+    await tenant.put("both", when, target.http("both"))
+
+    await until_called(target, "both", 5)
+    await until_state(tenant, "both", "completed")
+
+    assert instants(target.calls("both")) == [start + k * SECOND for k in (0, 2, 3, 4, 6)]
+
+
+async def test_so_many_failures_in_a_row_pause_the_schedule_until_someone_resumes_it(
+    tenant: Tenant, target: Target
+) -> None:
+    hook = target.http("failing", broken="failing")
+    policies = {"retry": ONCE, "pause_after_failures": 2}
+    await tenant.put("failing", {"every": "1s"}, hook, **policies)
+
+    shown = await until_state(tenant, "failing", "paused")
+    dead = await tenant.runs("dead")
+    target.fix("failing")
+    await tenant.harebell.resume(key="failing")
+    await tenant.until_runs(1, "succeeded")
+    await tenant.harebell.cancel(key="failing")
+
+    assert "failed in a row" in shown["reason"]
+    assert len(dead) >= 2
