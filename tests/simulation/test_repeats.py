@@ -1,0 +1,187 @@
+"""Identical commands that come at once are one: however those of other schedules come between."""
+
+from dataclasses import dataclass, fields, replace
+from datetime import timedelta
+from typing import Any
+from uuid import UUID
+
+from hypothesis import given, settings
+from hypothesis import strategies as st
+from tests.schedules import HORIZON, TASK
+from tests.simulation.almanac import TICK
+from tests.tickets import NINE, after
+
+from harebell.contract.commands import SCHEDULE_COMMANDS
+from harebell.contract.errors import Rejected
+from harebell.contract.identity import RunKey, schedule_id
+from harebell.contract.scalars import instant_text
+from harebell.kernel.ledger import Owed, RunState
+from harebell.ticker import planning
+from harebell.ticker.book import Book, Entry, OpenRun
+from harebell.ticker.core import Asked, apply
+
+TENANT = "default"
+SAME, OTHERS = "same", ("one", "two", "three")
+EARLIER = after(-10)
+
+Command = tuple[str, dict[str, Any]]  # its verb, its body
+
+
+def body(key: str, when: dict[str, Any], **more: Any) -> dict[str, Any]:
+    return {"key": key, "when": when, "target": TASK, **more}
+
+
+RHYTHM = {"every": "20s", "start": instant_text(NINE)}
+WHENS: list[dict[str, Any]] = [
+    RHYTHM,
+    {"after": "15s"},
+    {"cron": "*/5 * * * *", "jitter": "30s"},
+    {"now": True},
+]
+NEW = [("schedule.put", body(SAME, when)) for when in WHENS]
+OF_ONE_THAT_IS: list[Command] = [
+    ("schedule.put", body(SAME, RHYTHM)),
+    *(("schedule.put", body(SAME, when, priority=9, expected_version=1)) for when in WHENS),
+    ("schedule.put", body(SAME, RHYTHM, priority=9)),
+    ("schedule.put", body(SAME, {"every": "7s"}, priority=9, effective_at="2026-11-20T09:00:30Z")),
+    ("schedule.patch", {"key": SAME, "set": {"priority": 9}}),
+    ("schedule.patch", {"key": SAME, "set": {"when": {"every": "7s"}}}),
+    ("schedule.pause", {"key": SAME, "until": "2026-11-20T09:10:00Z"}),
+    *((f"schedule.{verb}", {"key": SAME}) for verb in ("pause", "resume", "cancel")),
+    ("schedule.skip", {"key": SAME, "at": "2026-11-20T09:00:20Z"}),
+    ("schedule.skip", {"key": SAME, "at": "2026-11-20T09:20:00Z"}),
+]
+others = st.one_of(
+    st.builds(
+        lambda key, verb: (f"schedule.{verb}", {"key": key}),
+        st.sampled_from(OTHERS),
+        st.sampled_from(["pause", "resume", "cancel", "trigger"]),
+    ),
+    st.builds(
+        lambda key, when: ("schedule.put", body(key, when, expected_version="any")),
+        st.sampled_from(OTHERS),
+        st.sampled_from(WHENS),
+    ),
+)
+interleaved = st.lists(st.one_of(st.none(), others), min_size=1, max_size=20)  # None: the same
+many = settings(max_examples=200, deadline=None)
+
+
+@dataclass(frozen=True)
+class Told:
+    """Of one command: its refusal, or what it was answered."""
+
+    code: str | None
+    status: str | None = None
+    version: int | None = None
+
+
+def do(book: Book, command: Command, at: int) -> Told:
+    """`at`: milliseconds after nine."""
+    verb, fields_ = command
+    asked = Asked(
+        TENANT,
+        SCHEDULE_COMMANDS[verb].model_validate(fields_),
+        schedule_id(TENANT, fields_["key"]),
+        NINE + at * TICK,
+        "tester",
+    )
+    try:
+        answer = apply(book, asked)
+    except Rejected as error:
+        return Told(error.code)
+    return Told(None, answer.status, getattr(answer, "version", None))
+
+
+def standing(keys: tuple[str, ...], *, paused: bool, claimed: int) -> Book:
+    """Schedules that have been handed over; of the first, executors hold so many runs."""
+    book, ago = Book(), -int((NINE - EARLIER) / TICK)
+    for key in keys:
+        do(book, ("schedule.put", body(key, RHYTHM)), ago)
+    entries: dict[UUID, Entry] = {}
+    runs: dict[RunKey, OpenRun] = {}
+    for entry in book.entries.values():
+        made = planning.advance(entry, EARLIER, EARLIER + HORIZON)
+        entries[entry.id] = planning.opened(made, {run.key for run in made.owed}, set())
+        runs |= {run.key: opened(run) for run in made.owed}
+    runs |= {name: held(runs[name]) for name in list(runs)[:claimed]}
+    book = Book(entries=entries, runs=runs)
+    if paused:
+        do(book, ("schedule.pause", {"key": keys[0]}), -1)
+    return book
+
+
+def held(run: OpenRun) -> OpenRun:
+    return replace(run, state=RunState.RUNNING, attempt=1, seq=2, lease_holder="executor-1")
+
+
+def opened(run: Owed) -> OpenRun:
+    state = RunState.STAGED
+    return OpenRun(run.key, state, 0, 1, run.due_at, 1, None, counts=True, started=False)
+
+
+def effect(book: Book, now: int) -> dict[str, Any]:
+    """All that is written, but for when the last change was heard of; and what is owed next."""
+    found = {each.name: getattr(book, each.name) for each in fields(book)}
+    entries = {id_: replace(entry, changed_at=NINE) for id_, entry in book.entries.items()}
+    moment = NINE + now * TICK
+    advances = [
+        planning.advance_if_due(entry, moment, moment + HORIZON) for entry in entries.values()
+    ]
+    owed = [(each.owed, each.not_owed, each.fates) for each in advances]
+    return found | {"entries": entries, "owed": owed}
+
+
+def assert_one_effect(command: Command, order: list[Command | None], **of: Any) -> list[Told]:
+    """What the repeats were told."""
+    repeated, once = standing(**of), standing(**of)
+    told: list[Told] = []
+    for at, other in enumerate([*order, None]):
+        if other is not None:
+            assert do(repeated, other, at) == do(once, other, at)
+            continue
+        told.append(do(repeated, command, at))
+        if len(told) == 1:
+            assert do(once, command, at) == told[0]
+    assert effect(repeated, len(order)) == effect(once, len(order))
+    return told
+
+
+@many
+@given(command=st.sampled_from(NEW), order=interleaved)
+def test_s26_identical_puts_of_a_new_schedule_make_it_once(
+    command: Command, order: list[Command | None]
+) -> None:
+    first, *rest = assert_one_effect(command, order, keys=OTHERS, paused=False, claimed=0)
+
+    assert (first.status, first.version) == ("created", 1)
+    assert {(told.status, told.version) for told in rest} <= {("unchanged", 1)}
+
+
+@many
+@given(
+    command=st.sampled_from(OF_ONE_THAT_IS),
+    order=interleaved,
+    paused=st.booleans(),
+    claimed=st.integers(0, 2),
+)
+def test_s26_identical_commands_to_a_schedule_change_it_once(
+    command: Command, order: list[Command | None], *, paused: bool, claimed: int
+) -> None:
+    of = {"keys": (SAME, *OTHERS), "paused": paused, "claimed": claimed}
+
+    told = assert_one_effect(command, order, **of)
+
+    versions = {each.version for each in told if each.code is None}
+    assert len(versions) <= 1
+
+
+def test_s26_the_same_at_another_time_of_the_clock_is_the_same() -> None:
+    """A repeat that is held up for an hour finds what the first one made."""
+    book = standing(keys=OTHERS, paused=False, claimed=0)
+    late = int(timedelta(hours=1) / TICK)
+
+    told = [do(book, NEW[1], at) for at in (0, late)]
+
+    assert [each.status for each in told] == ["created", "unchanged"]
+    assert len(book.new_versions) == 1

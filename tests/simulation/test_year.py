@@ -1,0 +1,88 @@
+"""A year in the life of five hundred schedules, outages included, against rules reckoned anew."""
+
+import logging
+from bisect import bisect_left, bisect_right
+from collections import Counter
+from datetime import datetime
+from random import Random
+from typing import Any
+
+import pytest
+from tests.simulation.almanac import END, START, duration, instants
+from tests.simulation.drawing import Drawing
+from tests.simulation.living import Lived, Model, Tickers
+
+from harebell.contract.answers import ScheduleAnswer
+from harebell.kernel.ledger import ScheduleState
+
+log = logging.getLogger(__name__)
+
+SCHEDULES = 500
+SHARES = 5  # tests that they are dealt out to
+
+
+def live(schedule: dict[str, Any], tickers: Tickers, model: Model) -> Lived:
+    """Look by look, both have the same instants left."""
+    lived = Lived(START)
+    answer = lived.put(**schedule)
+    assert isinstance(answer, ScheduleAnswer)
+    assert [at for at in answer.next_at if at <= END] == model.instants[:3]
+    lived.look()
+    model.look(START)
+    for now in tickers.looks(model, START):
+        lived.now = now
+        lived.look()
+        model.look(now)
+        assert_same_future(lived, model)
+    return lived
+
+
+def assert_same_future(lived: Lived, model: Model) -> None:
+    next_at, state = lived.kept.next_at, lived.kept.state
+    if model.following is None:
+        assert next_at is None or next_at > END
+    else:
+        assert next_at == model.following
+    assert state is (ScheduleState.ACTIVE if next_at else ScheduleState.COMPLETED)
+
+
+def unrun(lived: Lived, owed: list[datetime]) -> dict[datetime, str]:
+    """Instants on the record that did not run: each in one range, which counts them."""
+    found: dict[datetime, str] = {}
+    for each in lived.unrun:
+        first, last = bisect_left(owed, each.key.scheduled_for), bisect_right(owed, each.until)
+        assert last - first == each.count
+        assert not found.keys() & set(owed[first:last])
+        found |= dict.fromkeys(owed[first:last], each.reason.value)
+    return found
+
+
+def assert_same_past(lived: Lived, model: Model) -> None:
+    assert [run.key.scheduled_for for run in lived.runs] == model.runs
+    assert unrun(lived, model.instants) == model.unrun
+    jitter = duration(model.when.get("jitter", "0s"))
+    expires = model.schedule.get("expires_after")
+    for run in lived.runs:
+        at = run.key.scheduled_for
+        assert at <= run.due_at <= at + jitter
+        assert run.expires_at == (None if expires is None else at + duration(expires))
+
+
+@pytest.mark.parametrize("share", range(SHARES))
+def test_a_year_of_any_schedule_goes_as_the_rules_say(share: int) -> None:
+    happened: Counter[str] = Counter()
+    for number in range(share, SCHEDULES, SHARES):
+        drawing = Drawing(Random(number))  # noqa: S311  # the same dice at every run
+        schedule = drawing.schedule(START)
+        model = Model(schedule, instants(schedule["when"], START))
+        tickers = Tickers(drawing.dice, *drawing.outages().values())
+        try:
+            lived = live(schedule, tickers, model)
+            assert_same_past(lived, model)
+        except AssertionError as error:
+            error.add_note(f"schedule {number}: {schedule}, {tickers}")
+            raise
+        happened.update({"instants": len(model.instants), "runs": len(model.runs)})
+        happened.update(model.unrun.values())
+    log.info("%s", dict(happened))
+    assert min(happened[each] for each in ("runs", "catch_up", "expired")) > 0
