@@ -153,7 +153,10 @@ STATEMENTS: Final = [
     *(sweep(after) for before, after in TRANSITIONS if may(Actor.SWEEP, before, after)),
     Statement("drop", Actor.SETTLE, drop, lambda row: _S.CANCELLED if row.asked_to_stop else None),
     Statement(
-        "release", Actor.RELEASE, release, lambda row: _S.STAGED if row.attempt < 2 else _S.RETRYING
+        "release",
+        Actor.RELEASE,
+        release,
+        lambda row: None if row.asked_to_stop else _S.STAGED if row.attempt < 2 else _S.RETRYING,
     ),
     Statement("cancel", Actor.TICKER, cancel, lambda _: _S.CANCELLED),
     Statement(

@@ -63,7 +63,7 @@ async def test_what_was_superseded_or_paused_is_owed_again_with_what_it_owes_now
 @pytest.mark.parametrize(
     "row",
     [
-        Row(RunState.CANCELLED, 0, Reason.CANCELLED),
+        Row(RunState.CANCELLED, 0, Reason.REPLACED),
         Row(RunState.CANCELLED, 1, Reason.SUPERSEDED),
         Row(RunState.CANCELLED, 1, Reason.PAUSED),
         Row(RunState.SKIPPED, 0, Reason.PAUSED),

@@ -90,7 +90,7 @@ TRANSITIONS: Final[dict[tuple[RunState, RunState], frozenset[Actor]]] = {
 }
 
 # One instant of one schedule is one run, whatever the version: these may be owed again.
-REVIVABLE: Final = frozenset({Reason.SUPERSEDED, Reason.PAUSED})
+REVIVABLE: Final = frozenset({Reason.SUPERSEDED, Reason.PAUSED, Reason.CANCELLED})
 
 
 def withdrawn_as(reason: Reason) -> RunState:

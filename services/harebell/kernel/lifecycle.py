@@ -181,6 +181,18 @@ async def run_until(
             raise result
 
 
+def _eagerly(
+    loop: asyncio.AbstractEventLoop,
+    coro: Coroutine[Any, Any, T],
+    *,
+    eager_start: bool | None = None,
+    **kwargs: Any,  # noqa: ANN401  # the loop's own
+) -> asyncio.Task[T]:
+    """As `asyncio.eager_task_factory`, which some releases do not let uvloop call."""
+    eager = True if eager_start is None else eager_start
+    return asyncio.Task(coro, loop=loop, eager_start=eager, **kwargs)
+
+
 def start(
     settings_class: type[S],
     role: str,
@@ -201,8 +213,8 @@ def start(
 
     async def main() -> None:
         loop = asyncio.get_running_loop()
-        if eager := getattr(asyncio, "eager_task_factory", None):
-            loop.set_task_factory(eager)
+        if sys.version_info >= (3, 12):
+            loop.set_task_factory(_eagerly)
         stop = asyncio.Event()
         for name in (signal.SIGTERM, signal.SIGINT):
             loop.add_signal_handler(name, stop.set)

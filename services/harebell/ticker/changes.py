@@ -5,6 +5,7 @@ from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from datetime import datetime, timedelta
 from itertools import chain
+from typing import Final
 from uuid import UUID
 
 import asyncpg
@@ -16,6 +17,7 @@ from harebell.contract.commands import (
     RunCancel,
     RunResolve,
     ScheduleSkip,
+    ScheduleTrigger,
     SelectingCommand,
 )
 from harebell.contract.errors import Malformed, NotFound, Rejected
@@ -28,6 +30,7 @@ from harebell.kernel.amqp.publish import Publisher
 from harebell.kernel.amqp.replies import answer, answerable, reply
 from harebell.kernel.clock import Clock
 from harebell.kernel.db.engine import passing_faults
+from harebell.kernel.timetable import TICK
 from harebell.ticker import store
 from harebell.ticker.batch import Batch, Item, batches, reply_body
 from harebell.ticker.book import Book
@@ -36,6 +39,8 @@ from harebell.ticker.core.selecting import apply_to_all, is_selecting
 from harebell.ticker.saving import Saved, save_book
 from harebell.ticker.telling import announce
 from harebell.ticker.versions import Versions
+
+TRIGGER_INSTANTS: Final = 20  # milliseconds in which another run of a schedule may stand already
 
 log = structlog.get_logger()
 
@@ -159,8 +164,10 @@ def _moments(asked: Asked) -> list[datetime]:
             return [RunKey.parse(run_id).scheduled_for]
         case ScheduleSkip(at=at):
             return [at]
+        case ScheduleTrigger():  # where its run may come to be
+            return [cut(asked.accepted_at) + n * TICK for n in range(TRIGGER_INSTANTS)]
         case _:
-            return [cut(asked.accepted_at)]  # where a trigger's run would be
+            return []
 
 
 def _decide(

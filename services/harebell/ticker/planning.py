@@ -133,7 +133,7 @@ def _hand_over(entry: Entry, now: datetime, until: datetime) -> Advance:
         for each in (_without_row(skipped, entry) for skipped in made.skipped)
         if each.count
     ]
-    return Advance(entry, _planned(entry, made), owed, not_owed, [version])
+    return Advance(entry, _planned(entry, made, now), owed, not_owed, [version])
 
 
 def _without_row(skipped: Skipped, entry: Entry) -> Skipped:
@@ -144,10 +144,10 @@ def _without_row(skipped: Skipped, entry: Entry) -> Skipped:
     return skipped
 
 
-def _planned(entry: Entry, made: Plan) -> Entry:
+def _planned(entry: Entry, made: Plan, now: datetime) -> Entry:
     """A sequential schedule waits for the end of its run before it looks further."""
     cursor = made.planned_to
-    skips = tuple(moment for moment in entry.skips if moment > cursor)
+    skips = tuple(moment for moment in entry.skips if moment > min(cursor, now))
     entry = replace(entry, planned_to=cursor, skips=skips)
     if made.runs and is_sequential(entry.version.definition):
         awaiting = made.runs[0].scheduled_for

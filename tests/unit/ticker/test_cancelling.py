@@ -247,3 +247,26 @@ def test_resuming_what_cannot_be_computed_leaves_the_book_as_it_was(ticking: Tic
         apply(book, ticking.asked("schedule.resume", {}))
 
     assert book == ticking.book()
+
+
+def test_what_a_cancel_withdrew_runs_again_once_a_put_revives_the_schedule() -> None:
+    ticking = Ticking(NINE)
+    ticking.put({"every": "30s", "start": "2026-11-20T09:00:00Z"})
+    ticking.wait(5).ask("schedule.cancel")
+
+    ticking.wait(5).put({"every": "30s", "start": "2026-11-20T09:00:00Z"}, expected_version="any")
+
+    assert after(30) in ticking.staged
+    assert after(60) in ticking.staged
+
+
+def test_a_run_cancelled_by_itself_stays_so_when_its_schedule_is_planned_again() -> None:
+    ticking = Ticking(NINE)
+    ticking.put({"every": "30s", "start": "2026-11-20T09:00:00Z"})
+    ticking.wait(5).ask("run.cancel", run_id=run_id(30))
+
+    ticking.ask("schedule.pause")
+    ticking.wait(5).ask("schedule.resume")
+
+    assert after(30) not in ticking.staged
+    assert after(60) in ticking.staged

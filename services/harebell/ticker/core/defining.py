@@ -105,9 +105,32 @@ def _change(
             Fate.SKIPPED,
             f"overtaken by version {number}",
         )
-    if effective_at is None:
-        return _replace(book, asked, replace(entry, pending=None), version)
-    return _postpone(book, asked, entry, version)
+    if effective_at is not None:
+        return _postpone(book, asked, entry, version)
+    if _has_backlog(entry, asked.accepted_at) and version.anchor != entry.version.anchor:
+        return _replace_from_now(book, asked, entry, version)
+    return _replace(book, asked, replace(entry, pending=None), version)
+
+
+def _has_backlog(entry: Entry, at: datetime) -> bool:
+    """Instants of the version in force that no ticker has handed over in time."""
+    active = entry.state is ScheduleState.ACTIVE
+    return active and entry.next_at is not None and entry.next_at <= at
+
+
+def _replace_from_now(book: Book, asked: Asked, entry: Entry, version: Version) -> ScheduleAnswer:
+    """Each instant by the version in force at it: the old one's backlog is planned by itself."""
+    claimed = book.claimed(entry)
+    from_now = replace(version, effective_at=asked.accepted_at)
+    told = _postpone(book, asked, entry, from_now)
+    now_in_force = {
+        "status": "updated",
+        "version": version.number,
+        "in_flight": [str(run.key) for run in claimed],
+        "pending_version": None,
+        "effective_at": None,
+    }
+    return told.model_copy(update=now_in_force)
 
 
 def _anchored(version: Version, before: Version, asked: Asked) -> Version:

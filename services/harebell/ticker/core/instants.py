@@ -119,7 +119,10 @@ def cancel_run(book: Book, asked: Asked, command: RunCancel) -> RunAnswer:
         book.stop([run], Reason.CANCELLED)
         return RunAnswer(run_id=command.run_id, status="in_flight", state=run.state)
     book.cancel(run, Reason.CANCELLED)
-    book.write(_without(entry, key.scheduled_for))
+    left = _without(entry, key.scheduled_for)
+    if key.scheduled_for > asked.accepted_at:  # nor when a change has its instant planned again
+        left = replace(left, skips=_noted(entry, key.scheduled_for, asked.accepted_at))
+    book.write(left)
     return RunAnswer(run_id=command.run_id, status="cancelled", state=RunState.CANCELLED)
 
 

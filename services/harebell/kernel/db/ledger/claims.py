@@ -67,7 +67,8 @@ UPDATE runs r SET state = CASE WHEN r.attempt > 1 THEN 'retrying' ELSE 'staged' 
 FROM unnest($1::timestamptz[], $2::uuid[], $3::int[])
      WITH ORDINALITY AS t(scheduled_for, schedule_id, token, k)
 WHERE r.scheduled_for = t.scheduled_for AND r.schedule_id = t.schedule_id
-  AND CASE WHEN r.state = 'running' AND r.seq = t.token THEN true ELSE false END
+  AND CASE WHEN r.state = 'running' AND r.seq = t.token AND r.stop_requested_at IS NULL
+           THEN true ELSE false END
 RETURNING t.k, r.seq
 """
 
@@ -168,7 +169,10 @@ async def drop(connection: asyncpg.Connection | asyncpg.Pool, held: Sequence[Hel
 
 
 async def release(connection: asyncpg.Connection, held: Sequence[Held]) -> dict[RunKey, int]:
-    """Runs that have not started go back, the attempt unused; their new seq."""
+    """Runs that have not started go back, the attempt unused; their new seq.
+
+    Not those that were asked to stop: their leases lapse, and the sweep cancels them.
+    """
     ordered = sorted(held, key=lambda each: each.key)
     rows = await connection.fetch(_RELEASE, *_tokens(ordered))
     return {ordered[row["k"] - 1].key: row["seq"] for row in rows}

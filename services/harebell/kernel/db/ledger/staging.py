@@ -9,7 +9,7 @@ from harebell.contract.identity import RunKey
 from harebell.kernel.db.ledger import columns
 from harebell.kernel.ledger import NotOwed, Owed, Place, Reason, RunState, withdrawn_as
 
-# One instant of one schedule is one run: what was only superseded or paused is owed again, and
+# One instant of one schedule is one run: what was only withdrawn may be owed again, and
 # may then be skipped. A range whose first instant had such a row would else go unrecorded.
 _STAGE: Final = """
 INSERT INTO runs AS r (scheduled_for, schedule_id, tenant, version, seq, pool, lane, priority,
@@ -23,7 +23,7 @@ ON CONFLICT (scheduled_for, schedule_id) DO UPDATE SET
     outcome = NULL, pool = excluded.pool, lane = excluded.lane, priority = excluded.priority,
     due_at = excluded.due_at, expires_at = excluded.expires_at, staged_at = excluded.staged_at,
     finished_at = NULL, stop_requested_at = NULL
-WHERE r.state = 'cancelled' AND r.attempt = 0 AND r.reason IN ('superseded', 'paused')
+WHERE r.state = 'cancelled' AND r.attempt = 0 AND r.reason IN ('superseded', 'paused', 'cancelled')
 RETURNING scheduled_for, schedule_id, seq
 """
 _SKIP: Final = """
@@ -39,7 +39,7 @@ ON CONFLICT (scheduled_for, schedule_id) DO UPDATE SET
     state = 'skipped', version = excluded.version, seq = r.seq + 1, reason = excluded.reason,
     outcome = 'skipped', finished_at = excluded.finished_at,
     range_until = excluded.range_until, range_count = excluded.range_count
-WHERE r.state = 'cancelled' AND r.attempt = 0 AND r.reason IN ('superseded', 'paused')
+WHERE r.state = 'cancelled' AND r.attempt = 0 AND r.reason IN ('superseded', 'paused', 'cancelled')
 """
 _CANCEL: Final = """
 UPDATE runs r SET state = t.state, reason = t.reason, seq = r.seq + 1, outcome = t.state,
