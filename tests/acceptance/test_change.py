@@ -1,6 +1,7 @@
 """Changing what is stored while it runs: patches, changes for later, pauses that end, skips."""
 
 import asyncio
+from collections.abc import Callable
 from datetime import datetime, timedelta
 from typing import Any
 
@@ -66,7 +67,7 @@ async def test_s23_a_patch_that_makes_no_schedule_names_the_field_and_changes_no
 
 
 async def test_s28_s30_a_change_for_later_takes_effect_at_its_time_and_its_fate_is_told(
-    tenant: Tenant, target: Target
+    tenant: Tenant, target: Target, record_property: Callable[[str, object], None]
 ) -> None:
     start = instant(2)
     at = start + 3 * SECOND
@@ -87,6 +88,9 @@ async def test_s28_s30_a_change_for_later_takes_effect_at_its_time_and_its_fate_
     )
     assert called(target, "old") == [start + k * SECOND for k in range(3)]
     assert called(target, "new") == [start + k * SECOND for k in range(3, 7)]
+    late = [call.late for call in target.calls("new")]
+    record_property("late", f"{1000 * late[0]:.0f} ms at the change, {1000 * late[1]:.0f} ms after")
+    assert 0 <= min(late) <= max(late) < 2
 
 
 async def test_s29_a_change_that_is_overtaken_or_too_late_says_so_and_the_old_goes_on(
