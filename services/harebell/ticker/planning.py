@@ -84,7 +84,9 @@ def _commence(entry: Entry, pending: Version, now: datetime, until: datetime) ->
     try:
         cursor = first_cursor(pending.timetable, pending.since)
     except COMPUTING as error:
-        going = replace(old, next_at=old.version.timetable.next_after(old.planned_to))
+        awaited = old.awaiting if old.awaiting in old.open_runs else None  # it may be withdrawn
+        next_at = old.version.timetable.next_after(old.planned_to)
+        going = replace(old, awaiting=awaited, next_at=None if awaited else next_at)
         return Advance(entry, going, fates={key: (Fate.REJECTED, str(error))})
     same_times = pending.anchor == entry.version.anchor
     new = replace(

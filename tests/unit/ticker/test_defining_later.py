@@ -285,3 +285,15 @@ def test_the_first_version_for_later_that_cannot_be_computed_makes_no_schedule()
         ticking.put({"cron": "0 75 * * *"}, effective_at=after(100))
 
     assert ticking.entry is None
+
+
+def test_s29_a_schedule_that_waits_for_its_run_goes_on_when_the_change_is_rejected() -> None:
+    ticking = Ticking(NINE)
+    ticking.put({"every": "60s", "from": "completion"})
+
+    later(ticking.wait(1), 30, priority=9)
+    ticking.entry = with_broken_pending(ticking)
+    carry_on(ticking, 70)
+
+    assert ticking.fates[2][0] is Fate.REJECTED
+    assert ticking.having(RunState.SUCCEEDED) == [after(60)]
