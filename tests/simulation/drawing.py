@@ -13,7 +13,7 @@ ZONES: Final = (
     *("America/Santiago", "America/Havana", "Africa/Cairo", "Africa/Casablanca"),
     *("Antarctica/Troll", "Pacific/Chatham", "Asia/Beirut"),
 )
-MOST: Final = 800  # instants of one schedule in the stretch; an `end` sees to it
+MOST: Final = (500, 4_000)  # instants of one schedule; an `end` sees to it
 QUICK: Final = 21_600_000  # ms
 
 Json = dict[str, Any]
@@ -28,9 +28,9 @@ class Drawing:
     def schedule(self, accepted_at: datetime) -> Json:
         """`when` and the policies."""
         when = self._when()
-        owed = instants(when, accepted_at)
-        if len(owed) > MOST:
-            when["end"] = owed[MOST - 1].isoformat()
+        owed, most = instants(when, accepted_at), self._most()
+        if len(owed) > most:
+            when["end"] = owed[most - 1].isoformat()
         return {
             "when": when,
             "catch_up": self._catch_up(),
@@ -39,6 +39,10 @@ class Drawing:
 
     def moment(self) -> datetime:
         return START + self.dice.randrange((END - START) // TICK) * TICK
+
+    def _most(self) -> int:
+        """Now and then more than one pass looks at."""
+        return self.dice.choices(MOST, weights=(9, 1))[0]
 
     def _when(self) -> Json:
         kinds = (self._cron, self._every, self._any_of, self._once)
@@ -61,7 +65,7 @@ class Drawing:
         if step < QUICK:
             start = self.moment()
             bounds["start"] = start.isoformat(timespec="milliseconds")
-            bounds["end"] = (start + self._log(1, MOST) * step * TICK).isoformat()
+            bounds["end"] = (start + self._log(1, self._most()) * step * TICK).isoformat()
         return {"every": f"{step}ms", **bounds}
 
     def _any_of(self) -> Json:
@@ -94,6 +98,8 @@ class Drawing:
         if self.dice.random() < 0.1:
             day, weekday = "*", pick(["5#2", "0#5", "L5", "L0"])
         month = pick(["*", "*", "*", "3,4,9-11", "*/2"])
+        if self.dice.random() < 0.1:
+            return "0 0 * * *"
         seconds = [pick(["15", "0,45"])] if self.dice.random() < 0.1 else []
         return " ".join([*seconds, pick(minutes), pick(hours), day, month, weekday])
 
