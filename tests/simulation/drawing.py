@@ -65,7 +65,8 @@ class Drawing:
         if step < QUICK:
             start = self.moment()
             bounds["start"] = start.isoformat(timespec="milliseconds")
-            bounds["end"] = (start + self._log(1, self._most()) * step * TICK).isoformat()
+            most = self._most()
+            bounds["end"] = (start + self._log(most // 10, most) * step * TICK).isoformat()
         return {"every": f"{step}ms", **bounds}
 
     def _any_of(self) -> Json:
@@ -126,7 +127,7 @@ class Drawing:
     def outages(self) -> Json:
         """How often tickers are away, and for how long on average."""
         return {
-            "share": self.dice.choice([0.0, 0.02, 0.1, 0.3]),
+            "share": self.dice.choice([0.0, 0.02, 0.1, 0.9]),
             "seconds": self._log(60, 500_000),
         }
 

@@ -3,7 +3,7 @@
 import logging
 from bisect import bisect_left, bisect_right
 from collections import Counter
-from datetime import datetime
+from datetime import datetime, timedelta
 from random import Random
 from typing import Any
 
@@ -19,6 +19,7 @@ log = logging.getLogger(__name__)
 
 SCHEDULES = 500
 SHARES = 5  # tests that they are dealt out to
+SECOND = timedelta(seconds=1)
 
 
 def live(schedule: dict[str, Any], tickers: Tickers, model: Model) -> Lived:
@@ -86,3 +87,21 @@ def test_a_year_of_any_schedule_goes_as_the_rules_say(share: int) -> None:
         happened.update(model.unrun.values())
     log.info("%s", dict(happened))
     assert min(happened[each] for each in ("runs", "catch_up", "expired")) > 0
+
+
+@pytest.mark.parametrize("mode", ["none", "one", "all"])
+def test_an_outage_of_thousands_of_instants_is_one_outage(mode: str) -> None:
+    """More than a pass looks at: those at the end of a pass are not yet the latest."""
+    away = {"every": "1s", "start": START.isoformat(), "end": (START + 7_000 * SECOND).isoformat()}
+    schedule: dict[str, Any] = {"when": away, "catch_up": {"mode": mode, "window": "3d", "max": 7}}
+    model = Model(schedule, instants(away, START))
+    lived = Lived(START)
+    lived.put(**schedule)
+
+    for now in (START, START + 6_999 * SECOND):
+        lived.now = now
+        lived.look()
+        model.look(now)
+
+    assert_same_past(lived, model)
+    assert len(model.unrun) > 6_000
