@@ -9,7 +9,8 @@ from harebell.contract.answers import Page
 from harebell.contract.codec import decode_own
 from harebell.contract.errors import NotFound
 from harebell.contract.queries import DlqList
-from harebell.dlq_inspector.core.view import STORED, Cursor, Filter, detail, summary
+from harebell.dlq_inspector.core.view import START, STORED, Filter, detail, summary
+from harebell.kernel.cursor import Cursor
 
 _SHOWN_STATE: Final = """
     CASE WHEN letter.state <> 'dropped' AND run.state = 'succeeded' THEN 'resolved'
@@ -68,11 +69,11 @@ MAX_REPLAYS: Final = 100  # of one run that are shown, the latest first
 async def page(connection: asyncpg.Connection, tenant: str, asked: DlqList) -> Page:
     """Newest first. Raises `Malformed` for a state or a cursor that is none."""
     wanted = Filter.parse(asked.state)
-    after = Cursor.parse(asked.after) if asked.after else Cursor.start()
+    after = Cursor.parse(asked.after) if asked.after else START
     stored = [state.value for state in STORED[wanted]]
     rows = await connection.fetch(
         *(_PAGE, tenant, stored, wanted.value, asked.key),
-        *(after.dead_at, after.id, asked.limit + 1),
+        *(after.at, after.id, asked.limit + 1),
     )
     shown = rows[: asked.limit]
     more = len(rows) > len(shown)

@@ -10,7 +10,6 @@ from harebell.contract.identity import RunKey
 from harebell.intake.definition import check_definition
 from harebell.intake.outlook import preview_view, why_view
 from harebell.intake.queries import (
-    Cursor,
     OneRun,
     OneSchedule,
     Preview,
@@ -25,6 +24,7 @@ from harebell.intake.story import Story
 from harebell.intake.views import Row, View, attempt_view, run_view, schedule_view, version_view
 from harebell.intake.why import why
 from harebell.kernel.addresses import Network
+from harebell.kernel.cursor import Cursor
 from harebell.kernel.soundness import within
 
 

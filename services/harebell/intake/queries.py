@@ -4,7 +4,7 @@ from collections.abc import Callable
 from dataclasses import dataclass
 from datetime import datetime, timedelta
 from enum import StrEnum
-from typing import Final, Self, TypeAlias, TypeVar
+from typing import Final, TypeAlias, TypeVar
 from uuid import UUID
 
 from harebell.contract.codec import decode
@@ -23,34 +23,13 @@ from harebell.contract.queries import (
 )
 from harebell.contract.scalars import Json
 from harebell.contract.schedule import Definition
+from harebell.kernel.cursor import Cursor
 from harebell.kernel.ledger import RunState, ScheduleState
 
 RECENT: Final = timedelta(hours=24)  # of runs that are listed when nothing says since when
 NAMELESS: Final = UUID(int=0)  # in place of the id of a schedule that has none yet
 
 E = TypeVar("E", bound=StrEnum)
-
-
-@dataclass(frozen=True, slots=True)
-class Cursor:
-    """The last row of a page; the next page lies behind it."""
-
-    at: datetime
-    id: UUID
-
-    def __str__(self) -> str:
-        return f"{self.at.isoformat()}/{self.id}"
-
-    @classmethod
-    def parse(cls, text: str) -> Self:
-        at, _, id_ = text.partition("/")
-        try:
-            cursor = cls(datetime.fromisoformat(at), UUID(id_))
-        except ValueError:
-            cursor = None
-        if cursor is None or cursor.at.tzinfo is None:
-            raise Malformed("is not the `next` of a page", field="after", code="invalid_cursor")
-        return cursor
 
 
 @dataclass(frozen=True, slots=True)

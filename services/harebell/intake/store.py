@@ -11,8 +11,9 @@ from sqlalchemy.ext.asyncio import AsyncEngine
 
 from harebell.contract.errors import Rejected
 from harebell.contract.identity import RunKey
-from harebell.intake.queries import Cursor, Runs, Schedules
+from harebell.intake.queries import Runs, Schedules
 from harebell.intake.views import Row
+from harebell.kernel.cursor import Cursor
 from harebell.kernel.db.engine import passing_faults
 from harebell.kernel.db.tables import attempts, runs, schedule_state, schedule_versions, schedules
 from harebell.kernel.ledger import RETENTION, ScheduleState

@@ -9,7 +9,8 @@ from hypothesis import strategies as st
 
 from harebell.contract.errors import Malformed
 from harebell.contract.scalars import LATEST
-from harebell.dlq_inspector.core.view import STORED, Cursor, Filter
+from harebell.dlq_inspector.core.view import STORED, Filter
+from harebell.kernel.cursor import Cursor
 
 
 @given(

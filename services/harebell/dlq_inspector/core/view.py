@@ -1,9 +1,7 @@
-"""What a person sees of a letter, and the cursor of a page of them."""
+"""What a person sees of a letter, in a list and by itself."""
 
 import base64
 from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import dataclass
-from datetime import datetime
 from enum import StrEnum
 from typing import Any, Final
 from uuid import UUID
@@ -12,6 +10,7 @@ from harebell.contract.errors import Malformed
 from harebell.contract.identity import run_id
 from harebell.contract.scalars import LATEST, instant_text
 from harebell.dlq_inspector.core.verdict import LetterState
+from harebell.kernel.cursor import Cursor
 from harebell.kernel.ledger import RunState
 
 Row = Mapping[str, Any]
@@ -44,31 +43,7 @@ STORED: Final[Mapping[Filter, Sequence[LetterState]]] = {  # as which states it 
 }
 
 
-@dataclass(frozen=True, slots=True)
-class Cursor:
-    """The last letter of a page: newest first, and by id what died at the same instant."""
-
-    dead_at: datetime
-    id: UUID
-
-    def __str__(self) -> str:
-        return f"{self.dead_at.isoformat()}/{self.id}"
-
-    @classmethod
-    def start(cls) -> "Cursor":
-        """Before every letter."""
-        return cls(LATEST, UUID(int=0))
-
-    @classmethod
-    def parse(cls, text: str) -> "Cursor":
-        dead_at, _, id_ = text.partition("/")
-        try:
-            cursor = cls(datetime.fromisoformat(dead_at), UUID(id_))
-        except ValueError:
-            cursor = None
-        if cursor is None or cursor.dead_at.tzinfo is None:
-            raise Malformed("is not the `next` of a page", field="after", code="invalid_cursor")
-        return cursor
+START: Final = Cursor(LATEST, UUID(int=0))  # before every letter: the newest come first
 
 
 def summary(row: Row) -> dict[str, Any]:
