@@ -23,7 +23,8 @@ demo:
 test:
 	@$(SET_UP) servers
 	@$(MAKE) --no-print-directory check
-	@$(BIN)/python -m pytest $(ARGS)
+	@$(BIN)/python -m pytest -n 2 --ignore tests/acceptance
+	@$(BIN)/python -m pytest tests/acceptance
 
 check:
 	@$(SET_UP)

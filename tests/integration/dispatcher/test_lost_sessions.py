@@ -14,26 +14,26 @@ from harebell.kernel.bus import DISPATCHER
 pytestmark = [pytest.mark.broker, pytest.mark.postgres]
 
 
-def cut(servers: Servers, *names: str) -> int:
-    """Close the connections of these names, as an operator could; how many there were."""
-    open_ones = [
-        each["name"]
-        for each in servers.management("GET", "connections")
-        if each["client_properties"].get("connection_name") in names
-    ]
-    for name in open_ones:
-        servers.management("DELETE", f"connections/{quote(name, safe='')}")
-    return len(open_ones)
+def cut(servers: Servers, names: set[str]) -> set[str]:
+    """Close the connections of these names, as an operator could; which there were."""
+    found = set()
+    for each in servers.management("GET", "connections"):
+        name = each["client_properties"].get("connection_name")
+        if name in names:
+            servers.management("DELETE", f"connections/{quote(each['name'], safe='')}")
+            found.add(name)
+    return found
 
 
 async def cut_both(servers: Servers, name: str) -> None:
-    """The management API learns of a connection some seconds after it was made."""
-    names = {f"{name} consumes", f"{name} publishes"}
+    """Each once. The management API learns of a connection some seconds after it was made."""
+    left = {f"{name} consumes", f"{name} publishes"}
 
-    async def closed() -> int:
-        return len(names) - cut(servers, *names)
+    async def not_cut_yet() -> int:
+        left.difference_update(cut(servers, left))
+        return len(left)
 
-    await until(closed, 0)
+    await until(not_cut_yet, 0)
 
 
 async def test_a_cut_connection_loses_no_ticket_and_makes_none_late(

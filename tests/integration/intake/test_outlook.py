@@ -12,15 +12,18 @@ from harebell.contract.scalars import cut, instant_text
 pytestmark = [pytest.mark.broker, pytest.mark.postgres]
 
 HOUR = timedelta(hours=1)
-NOW = cut(datetime.now(UTC))
-TOP = NOW.replace(minute=0, second=0, microsecond=0)
-LONG_AGO = TOP - timedelta(days=2)
+LONG_AGO = cut(datetime.now(UTC)).replace(minute=0, second=0, microsecond=0) - timedelta(days=2)
 TASK = {"task": {"name": "harebell.echo"}}
 HOURLY: dict[str, Any] = {"key": "hourly", "when": {"cron": "0 * * * *"}, "target": TASK}
 
 
+def top() -> datetime:
+    """Of the hour now: a suite may run across one."""
+    return datetime.now(UTC).replace(minute=0, second=0, microsecond=0)
+
+
 async def hourly(street: Street, **given: Any) -> None:
-    fields: dict[str, Any] = {"definition": HOURLY, "planned_to": TOP, **given}
+    fields: dict[str, Any] = {"definition": HOURLY, "planned_to": top(), **given}
     await keep_schedule(street.database, "acme", "hourly", created_at=LONG_AGO, **fields)
 
 
@@ -32,13 +35,13 @@ async def why(street: Street, at: datetime | None = None) -> dict[str, Any]:
 
 async def test_a_stored_schedule_is_previewed_as_it_stands(intake: Street) -> None:
     """S32."""
-    await hourly(intake, state="paused", skips=[TOP + 2 * HOUR])
+    await hourly(intake, state="paused", skips=[top() + 2 * HOUR])
 
     item = (await intake.ask("schedule.preview", {"key": "hourly", "count": 3}))["item"]
 
     assert item["state"] == "paused"
     assert [each["at"] for each in item["instants"]] == [
-        instant_text(TOP + hours * HOUR) for hours in (1, 2, 3)
+        instant_text(top() + hours * HOUR) for hours in (1, 2, 3)
     ]
     assert [note["about"] for note in item["instants"][1]["notes"]] == ["skipped"]
 
@@ -64,21 +67,21 @@ async def test_what_is_not_stored_is_previewed_and_refused_as_a_put_would_be(
 
 async def test_the_last_instant_is_asked_about_when_none_is_given(intake: Street) -> None:
     await hourly(intake)
-    await keep_run(intake.database, "acme", "hourly", TOP, late=timedelta(seconds=1))
+    await keep_run(intake.database, "acme", "hourly", top(), late=timedelta(seconds=1))
 
     item = await why(intake)
 
-    assert (item["at"], item["verdict"]) == (instant_text(TOP), "ran")
+    assert (item["at"], item["verdict"]) == (instant_text(top()), "ran")
     assert item["run"]["late_ms"] == 1000.0
 
 
 async def test_a_row_that_stands_for_a_range_answers_for_its_instants(intake: Street) -> None:
     """Ask 1: an instant that did not run says why, though a long pause cost one row."""
     await hourly(intake)
-    first, last = TOP - 9 * HOUR, TOP - 3 * HOUR
+    first, last = top() - 9 * HOUR, top() - 3 * HOUR
     await keep_range(intake.database, "acme", "hourly", first, last, reason="catch_up")
 
-    found = [await why(intake, at) for at in (first, TOP - 5 * HOUR, last, TOP - 2 * HOUR)]
+    found = [await why(intake, at) for at in (first, top() - 5 * HOUR, last, top() - 2 * HOUR)]
 
     assert [(each["verdict"], each["reason"]) for each in found[:3]] == [
         ("did_not", "catch_up")
@@ -89,17 +92,17 @@ async def test_a_row_that_stands_for_a_range_answers_for_its_instants(intake: St
 async def test_an_instant_that_the_timetable_has_not_names_its_neighbours(intake: Street) -> None:
     await hourly(intake)
 
-    item = await why(intake, TOP + HOUR / 2)
+    item = await why(intake, top() + HOUR / 2)
 
     assert item["verdict"] == "not_due"
-    assert (item["before"], item["after"]) == (instant_text(TOP), instant_text(TOP + HOUR))
+    assert (item["before"], item["after"]) == (instant_text(top()), instant_text(top() + HOUR))
 
 
 async def test_versions_are_told_newest_first_with_their_fates(intake: Street) -> None:
     """S30."""
     await hourly(intake)
-    later = instant_text(TOP + HOUR)
-    await keep_version(intake.database, "acme", HOURLY, 2, TOP, TOP + HOUR, "pending", "ann")
+    later = instant_text(top() + HOUR)
+    await keep_version(intake.database, "acme", HOURLY, 2, top(), top() + HOUR, "pending", "ann")
 
     item = (await intake.ask("schedule.versions", {"key": "hourly"}))["item"]
 
@@ -119,12 +122,14 @@ async def test_another_tenants_schedule_tells_nothing(intake: Street) -> None:
 
 async def test_runs_are_found_by_reason_outcome_and_until(intake: Street) -> None:
     database = intake.database
-    await keep_run(database, "acme", "hourly", TOP - HOUR)
-    await keep_range(database, "acme", "hourly", TOP - 2 * HOUR, TOP - 2 * HOUR, reason="paused")
+    await keep_run(database, "acme", "hourly", top() - HOUR)
+    await keep_range(
+        database, "acme", "hourly", top() - 2 * HOUR, top() - 2 * HOUR, reason="paused"
+    )
 
     paused = await intake.ask("run.list", {"reason": "paused"})
     failed = await intake.ask("run.list", {"outcome": "failed"})
-    older = await intake.ask("run.list", {"until": instant_text(TOP - 2 * HOUR)})
+    older = await intake.ask("run.list", {"until": instant_text(top() - 2 * HOUR)})
 
     assert [row["reason"] for row in paused["items"]] == ["paused"]
     assert failed["items"] == []

@@ -91,8 +91,8 @@ def test_who_may_do_what(actor: Actor, before: RunState, after: RunState, *, all
     assert may(actor, before, after) is allowed
 
 
-def test_a_person_who_cancels_is_not_overruled_by_a_new_version() -> None:
-    assert Reason.CANCELLED not in REVIVABLE
+def test_what_gave_way_or_was_taken_out_is_not_owed_again() -> None:
+    assert not REVIVABLE & {Reason.REPLACED, Reason.REQUESTED, Reason.OVERLAP, Reason.CATCH_UP}
 
 
 @pytest.mark.parametrize(
