@@ -9,7 +9,7 @@ from uuid import UUID
 from tests.schedules import HORIZON, ID, TASK
 
 from harebell.contract.answers import RunAnswer, ScheduleAnswer
-from harebell.contract.commands import SCHEDULE_COMMANDS, Resolution, RunCancel, RunResolve
+from harebell.contract.commands import SCHEDULE_COMMANDS, RunCancel, RunResolve
 from harebell.contract.identity import RunKey
 from harebell.kernel.ledger import OPEN, REVIVABLE, Owed, Reason, RunState, withdrawn_as
 from harebell.ticker import planning
@@ -18,11 +18,6 @@ from harebell.ticker.core import Asked, apply
 from harebell.ticker.reviewing import review
 
 TENANT = "default"
-RESOLVED = {
-    Resolution.SUCCEEDED: RunState.SUCCEEDED,
-    Resolution.SKIPPED: RunState.SKIPPED,
-    Resolution.RETRY: RunState.STAGED,
-}
 
 
 @dataclass
@@ -106,8 +101,8 @@ class Ticking:
     def save(self, book: Book) -> None:
         for key, reason in book.cancelled.items():
             self._move(key, withdrawn_as(reason), reason)
-        for key, as_ in book.resolved.items():
-            self.rows[key].state = RESOLVED[as_]
+        for key, state in book.resolved.items():
+            self.rows[key].state = state
         for version, fate in book.new_versions:
             self.fates[version.number] = (fate, None)
         self._settle(book.fates)

@@ -7,8 +7,6 @@ from harebell.contract.errors import HarebellError, InvalidCron
 from harebell.contract.message import Message
 from harebell.contract.scalars import Instant, Json
 
-PutStatus = Literal["created", "updated", "unchanged"]
-
 
 class Fault(Message):
     """Why not: a stable code, the field it is about, and the reason in words."""

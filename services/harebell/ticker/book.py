@@ -6,7 +6,6 @@ from enum import StrEnum
 from functools import cached_property
 from uuid import UUID
 
-from harebell.contract.commands import Resolution
 from harebell.contract.identity import RunKey
 from harebell.contract.policy import Overlap
 from harebell.contract.scalars import EARLIEST
@@ -166,7 +165,7 @@ class Book:
     dropped: list[tuple[Extra, Reason]] = field(default_factory=list)
     ended: dict[RunKey, Ended] = field(default_factory=dict)  # rows that have ended
     fates: dict[tuple[UUID, int], tuple[Fate, str | None]] = field(default_factory=dict)
-    resolved: dict[RunKey, Resolution] = field(default_factory=dict)
+    resolved: dict[RunKey, RunState] = field(default_factory=dict)  # held, as a person has it
 
     def write(self, entry: Entry) -> Entry:
         self.entries[entry.id] = entry

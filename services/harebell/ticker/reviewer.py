@@ -74,7 +74,19 @@ class Reviewer:
             waiting_ = await store.awaiting(self.pool, LIMIT)
         chosen = sorted({*waiting_, *asked})
         for start in range(0, len(chosen), LIMIT):
-            await self._some(chosen[start : start + LIMIT])
+            await self._apart(chosen[start : start + LIMIT])
+
+    async def _apart(self, schedules: list[UUID]) -> None:
+        """One schedule that cannot be reviewed holds up no other, and ends no ticker."""
+        try:
+            await self._some(schedules)
+        except Transient:
+            raise
+        except Exception:
+            log.exception("not reviewed", schedules=len(schedules))
+            if len(schedules) > 1:
+                for each in schedules:
+                    await self._apart([each])
 
     async def _some(self, schedules: list[UUID]) -> None:
         with passing_faults():

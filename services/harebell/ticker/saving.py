@@ -3,23 +3,15 @@
 from collections.abc import Sequence
 from dataclasses import dataclass
 from datetime import datetime
-from typing import Final
 
 import asyncpg
 
-from harebell.contract.commands import Resolution
 from harebell.kernel.db.ledger import staging
 from harebell.kernel.db.tickets import tickets_for
 from harebell.kernel.ledger import Owed, RunState
 from harebell.kernel.routing import Routed
 from harebell.ticker import planning, store, versions
 from harebell.ticker.book import Book, Entry, Version
-
-RESOLVED: Final = {
-    Resolution.SUCCEEDED: RunState.SUCCEEDED,
-    Resolution.SKIPPED: RunState.SKIPPED,
-    Resolution.RETRY: RunState.STAGED,
-}
 
 
 @dataclass(frozen=True, slots=True)
@@ -40,8 +32,7 @@ async def save_book(
     await staging.request_stop(connection, book.stopping)
     renewed = {key: planning.place_of(version) for key, version in book.renewed.items()}
     await staging.renew(connection, renewed)
-    resolved = {key: RESOLVED[as_] for key, as_ in book.resolved.items()}
-    await staging.resolve(connection, resolved)
+    await staging.resolve(connection, book.resolved)
     await staging.skip(connection, [planning.dropped(*each) for each in book.dropped])
     await versions.settle_fates(connection, book.fates)
     touched = [book.entries[id_] for id_ in sorted(book.touched)]
@@ -49,7 +40,8 @@ async def save_book(
     extra = [planning.extra_owed(each) for each in book.extras]
     of = [each.version for each in book.extras]
     saved = await save_advances(connection, advances, now, extra=extra, of=of)
-    again = sorted({*renewed, *(k for k, state in resolved.items() if state is RunState.STAGED)})
+    retried = (key for key, state in book.resolved.items() if state is RunState.STAGED)
+    again = sorted({*renewed, *retried})
     tickets = await tickets_for(connection, again) if again else []
     return Saved(
         saved.tickets + [Routed.of(ticket) for ticket in tickets], advances, saved.standing

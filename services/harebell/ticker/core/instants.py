@@ -139,7 +139,7 @@ def resolve_run(book: Book, asked: Asked, command: RunResolve) -> RunAnswer:
     entry = known(book, asked)
     if (row := book.ended.get(key)) is None or row.state is not RunState.HELD:
         raise NotFound("there is no such held run", field="run_id")
-    book.resolved[key] = command.as_
+    state = book.resolved[key] = _RESOLVED[command.as_]
     del book.ended[key]
     others = [
         each
@@ -150,5 +150,4 @@ def resolve_run(book: Book, asked: Asked, command: RunResolve) -> RunAnswer:
     if entry.state is ScheduleState.HELD and not others:
         changed = going_on(changed)
     book.write(changed)
-    state = _RESOLVED[command.as_]
     return RunAnswer(run_id=command.run_id, status="resolved", state=state)
