@@ -33,6 +33,7 @@ from harebell.ticker.waking import undisputed, wake_stuck
 LEASES_EVERY: Final = 1.0  # seconds
 LOST_EVERY: Final = 5.0  # seconds
 LONGEST_LEASE: Final = 15.0  # seconds of unbroken service before the first lease is ended
+BELIEVED: Final = 5.0  # seconds of unbroken service before a silent holder can be taken for gone
 FROZEN: Final = 3.0  # seconds that a pass may be late before it counts as a freeze
 
 log = structlog.get_logger()
@@ -100,12 +101,13 @@ class Sweeper:
     async def _lapse(self) -> None:
         if not self.clock.steady_for(LONGEST_LEASE):
             return
-        gone = await self._holders_gone()
+        unbroken = monotonic() - self._unbroken_since
+        gone = await self._holders_gone() if unbroken > BELIEVED else []
         facts: list[Fact] = []
         lapsed: list[sweeps.Lapsed] = []
         with passing_faults():
             async with self.pool.acquire() as connection, connection.transaction():
-                served = min(monotonic() - self._unbroken_since, await sweeps.up_for(connection))
+                served = min(unbroken, await sweeps.up_for(connection))
                 by_time = served > LONGEST_LEASE
                 if lapsed := await sweeps.lapsed(connection, gone, by_time=by_time):
                     facts = await self._end(connection, lapsed)
