@@ -21,7 +21,7 @@ demo:
 	@$(BIN)/python -m harebell.dev.demo
 
 test:
-	@$(SET_UP) servers
+	@$(SET_UP) tests
 	@$(MAKE) --no-print-directory check
 	@$(BIN)/python -m pytest -n 2 --ignore tests/acceptance
 	@$(BIN)/python -m pytest tests/acceptance

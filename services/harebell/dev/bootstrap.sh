@@ -3,6 +3,7 @@
 #
 #   bootstrap.sh           .venv with the project in it
 #   bootstrap.sh servers   also the Debian packages of the servers that no HAREBELL_*_URL replaces
+#   bootstrap.sh tests     and promtool, which tests the alert rules (of the package prometheus)
 #
 # It asks at a terminal unless YES=1. It never starts a system service.
 set -eu
@@ -35,10 +36,11 @@ has() {
 
 missing_packages() {
     [ -n "$python" ] || [ -x .venv/bin/python ] || echo python3-venv
-    [ "$1" = servers ] || return 0
+    [ -n "$1" ] || return 0
     has amqp-publish || echo amqp-tools
     [ -n "${HAREBELL_AMQP_URL:-}" ] || has rabbitmq-server || echo rabbitmq-server
     [ -n "${HAREBELL_DATABASE_URL:-}" ] || has initdb || echo postgresql
+    [ "$1" != tests ] || has promtool || echo prometheus
 }
 
 # What the environment was made from: it is made again when any of this changes.
