@@ -3,7 +3,8 @@
 #
 #   bootstrap.sh           .venv with the project in it
 #   bootstrap.sh servers   also the Debian packages of the servers that no HAREBELL_*_URL replaces
-#   bootstrap.sh tests     and promtool, which tests the alert rules (of the package prometheus)
+#   bootstrap.sh tests     and what only tests need: promtool (of the package prometheus), which
+#                          tests the alert rules, and faketime, which sets a service's clock
 #
 # It asks at a terminal unless YES=1. It never starts a system service.
 set -eu
@@ -40,7 +41,9 @@ missing_packages() {
     has amqp-publish || echo amqp-tools
     [ -n "${HAREBELL_AMQP_URL:-}" ] || has rabbitmq-server || echo rabbitmq-server
     [ -n "${HAREBELL_DATABASE_URL:-}" ] || has initdb || echo postgresql
-    [ "$1" != tests ] || has promtool || echo prometheus
+    [ "$1" = tests ] || return 0
+    has promtool || echo prometheus
+    has faketime || echo faketime
 }
 
 # What the environment was made from: it is made again when any of this changes.
