@@ -19,6 +19,7 @@ from harebell.kernel.amqp.consume import pause
 from harebell.kernel.amqp.events import Fact, tell
 from harebell.kernel.amqp.publish import Publisher
 from harebell.kernel.amqp.stories import fact_of
+from harebell.kernel.authorising import authorising
 from harebell.kernel.clock import Clock
 from harebell.kernel.db.engine import passing_faults
 from harebell.kernel.db.ledger import endings
@@ -155,13 +156,10 @@ class Settler:
                 self._conclude(part, await self._commit(part, waking=not rest))
 
     async def _commit(self, ended: Sequence[Recorded], *, waking: bool) -> set[RunKey]:
-        with passing_faults():
-            async with self.pool.acquire() as connection, connection.transaction():
-                of = [(run.ticket, each) for run, each in ended]
-                moved = await end_and_publish(
-                    connection, self.publisher, self.clock, of, waking=waking
-                )
-                await failpoint.reach("executor.before_failure_commit")
+        async with authorising(self.pool, self.publisher, self.clock) as authority:
+            of = [(run.ticket, each) for run, each in ended]
+            moved = await end_and_publish(authority, of, waking=waking)
+            await failpoint.reach("executor.before_failure_commit")
         return moved
 
     def _conclude(self, ended: Sequence[Recorded], recorded: set[RunKey]) -> None:
@@ -172,10 +170,6 @@ class Settler:
                 log.warning("late settle refused", run=str(each.key), token=run.token)
                 continue
             self._facts.append(fact_of(run.ticket, each, run.attempt))
-            metrics.ATTEMPTS.labels(each.outcome).inc()
-            metrics.DURATION.labels(each.outcome).observe((each.duration_ms or 0) / 1000)
-            if each.next_attempt_at is None:
-                metrics.RUNS.labels(each.state, each.reason or "").inc()
             if each.error_code is not None:
                 log.info(
                     "attempt failed", run=str(each.key), attempt=run.attempt,

@@ -2,6 +2,7 @@
 
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
+from datetime import datetime
 
 import asyncpg
 import structlog
@@ -10,10 +11,13 @@ from harebell.contract.identity import RunKey
 from harebell.executor.core import STOPS, Claimed
 from harebell.executor.leases import Leases
 from harebell.executor.running import LaneRunner
+from harebell.kernel.amqp.events import Fact, tell
 from harebell.kernel.amqp.publish import Publisher
+from harebell.kernel.amqp.stories import fact_of_unattempted
+from harebell.kernel.authorising import authorising
 from harebell.kernel.clock import Clock
-from harebell.kernel.db.engine import passing_faults
 from harebell.kernel.db.ledger import claims
+from harebell.kernel.ledger import Reason, RunState
 from harebell.kernel.settlement import drop_and_publish
 
 log = structlog.get_logger()
@@ -36,17 +40,28 @@ class Stopping:
                 if reason in STOPS:
                     lane.stop(key, reason)
             if unstarted := lane.heap.take_out(reasons):
-                await self._drop(lane, unstarted)
+                await self._drop(lane, unstarted, reasons)
 
-    async def _drop(self, lane: LaneRunner, runs: Sequence[Claimed]) -> None:
+    async def _drop(
+        self, lane: LaneRunner, runs: Sequence[Claimed], reasons: Mapping[RunKey, str]
+    ) -> None:
         """Out of the heap meanwhile, so that none starts; what stays ours goes back."""
         held = {claims.Held(run.key, run.token): run.ticket for run in runs}
         dropped: set[RunKey] = set()
         try:
-            with passing_faults():
-                async with self.pool.acquire() as connection, connection.transaction():
-                    dropped = await drop_and_publish(connection, self.publisher, self.clock, held)
+            async with authorising(self.pool, self.publisher, self.clock) as authority:
+                dropped = await drop_and_publish(authority, held)
         finally:
             lane.take(run for run in runs if run.key not in dropped)
-        self.leases.free([run for run in runs if run.key in dropped])
-        log.info("dropped", runs=len(dropped))
+        gone = [run for run in runs if run.key in dropped]
+        self.leases.free(gone)
+        log.info("dropped", runs=len(gone))
+        now = self.clock.now()
+        await tell(self.publisher, [_fact(run, reasons[run.key], now) for run in gone])
+
+
+def _fact(run: Claimed, reason: str, now: datetime) -> Fact:
+    work = run.ticket.work
+    return fact_of_unattempted(
+        work.tenant, run.key, RunState.CANCELLED, Reason(reason), now, name=work.key
+    )

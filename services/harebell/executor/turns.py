@@ -13,7 +13,7 @@ import structlog
 
 from harebell.contract.identity import RunKey
 from harebell.contract.ticket import Ticket
-from harebell.kernel import failpoint, metrics
+from harebell.kernel import failpoint
 from harebell.kernel.amqp.events import Fact, tell
 from harebell.kernel.amqp.publish import Publisher
 from harebell.kernel.amqp.stories import fact_of_unattempted, stop_message
@@ -78,8 +78,6 @@ class TurnTaker:
             task = asyncio.create_task(self._tell(plan))
             self._telling.add(task)
             task.add_done_callback(self._telling.discard)
-        for state, reason in plan.ends.values():
-            metrics.RUNS.labels(state, reason).inc()
         if plan.waiting or plan.ends:
             log.info("not claimed", waiting=len(plan.waiting), given_up=len(plan.ends))
         return mine, plan.decided

@@ -144,6 +144,15 @@ LAPSED: Final = "lapsed"
 
 
 @dataclass(frozen=True, slots=True)
+class End:
+    """Of a run; or of so many, that one row stands for."""
+
+    state: RunState
+    reason: str | None
+    runs: int = 1
+
+
+@dataclass(frozen=True, slots=True)
 class Ending:
     """`outcome` is the attempt's, `state` the run's. `staged_at` None of a retry: it rests."""
 
@@ -166,6 +175,11 @@ class Ending:
         if self.started_at is None:
             return None
         return (self.finished_at - self.started_at).total_seconds() * 1000
+
+    @property
+    def end(self) -> End | None:
+        """Of the run; None when another attempt follows."""
+        return None if self.next_attempt_at is not None else End(self.state, self.reason)
 
 
 def becomes(decided: Decision) -> tuple[RunState, str | None, datetime | None]:

@@ -9,7 +9,6 @@ import structlog
 from harebell.contract.answers import ScheduleAnswer
 from harebell.contract.events import ScheduleFact, event
 from harebell.contract.identity import RunKey
-from harebell.kernel import metrics
 from harebell.kernel.amqp.events import Fact, tell
 from harebell.kernel.amqp.publish import Outgoing, Publisher
 from harebell.kernel.amqp.stories import fact_of_unattempted, stop_message
@@ -64,10 +63,14 @@ def _schedule_facts(items: Sequence[Item], now: datetime) -> Iterator[Fact]:
 def withdrawn_facts(book: Book, now: datetime) -> Iterator[Fact]:
     for key, reason in book.cancelled.items():
         tenant = book.entries[key.schedule_id].version.tenant
-        yield _run_fact(tenant, key, withdrawn_as(reason), reason, now)
+        yield fact_of_unattempted(tenant, key, withdrawn_as(reason), reason, now)
     for extra, reason in book.dropped:
         key = RunKey(extra.instant, extra.version.schedule_id)
-        yield _run_fact(extra.version.tenant, key, RunState.SKIPPED, reason, now)
+        yield fact_of_unattempted(extra.version.tenant, key, RunState.SKIPPED, reason, now)
+    for key, state in book.resolved.items():
+        if state is not RunState.STAGED:
+            tenant = book.entries[key.schedule_id].version.tenant
+            yield fact_of_unattempted(tenant, key, state, Reason.REQUESTED, now)
 
 
 def progress_facts(saved: Saved, now: datetime) -> Iterator[Fact]:
@@ -75,7 +78,8 @@ def progress_facts(saved: Saved, now: datetime) -> Iterator[Fact]:
     standing = {entry.id: entry for entry in saved.standing}
     for made in saved.advances:
         for skip in made.not_owed:
-            yield _run_fact(skip.place.tenant, skip.key, RunState.SKIPPED, skip.reason, now)
+            tenant, key, reason = skip.place.tenant, skip.key, skip.reason
+            yield fact_of_unattempted(tenant, key, RunState.SKIPPED, reason, now, runs=skip.count)
         entry = standing.get(made.before.id, made.entry)
         if entry.state is not made.before.state:
             yield state_fact(entry, now)
@@ -102,8 +106,3 @@ def state_fact(entry: Entry, now: datetime, *, verb: str | None = None) -> Fact:
     return Fact(
         tenant, verb, event(tenant, verb, fact, id_=id_, subject=key or str(entry.id), at=now)
     )
-
-
-def _run_fact(tenant: str, key: RunKey, state: RunState, reason: Reason, now: datetime) -> Fact:
-    metrics.RUNS.labels(state, reason).inc()
-    return fact_of_unattempted(tenant, key, state, reason, now)

@@ -15,7 +15,7 @@ from harebell.contract.ticket import Ticket
 from harebell.kernel.amqp.events import Fact
 from harebell.kernel.amqp.publish import Outgoing
 from harebell.kernel.bus import control_key
-from harebell.kernel.ledger import Ending, Reason, RunState
+from harebell.kernel.ledger import End, Ending, Reason, RunState
 
 
 def fact_of(ticket: Ticket, ended: Ending, attempt: int) -> Fact:
@@ -34,8 +34,8 @@ def fact_of(ticket: Ticket, ended: Ending, attempt: int) -> Fact:
         next_attempt_at=ended.next_attempt_at,
     )
     id_ = f"{ticket.run_id}/{ended.token}"
-    at = ended.finished_at
-    return Fact(tenant, verb, event(tenant, verb, fact, id_=id_, subject=ticket.run_id, at=at))
+    told = event(tenant, verb, fact, id_=id_, subject=ticket.run_id, at=ended.finished_at)
+    return Fact(tenant, verb, told, attempt=ended, end=ended.end)
 
 
 def fact_of_unattempted(
@@ -46,8 +46,12 @@ def fact_of_unattempted(
     at: datetime,
     *,
     name: str | None = None,
+    runs: int = 1,
 ) -> Fact:
-    """Of a run that ends without an attempt. `name`: its schedule's key."""
+    """Of a run that ends without an attempt. `name`: its schedule's key.
+
+    `runs`: as many as its row stands for.
+    """
     verb = f"run.{state}"
     fact = RunFact(
         run_id=str(key),
@@ -59,8 +63,8 @@ def fact_of_unattempted(
         reason=reason,
         finished_at=at,
     )
-    id_ = f"{key}/{at.isoformat()}"
-    return Fact(tenant, verb, event(tenant, verb, fact, id_=id_, subject=str(key), at=at))
+    told = event(tenant, verb, fact, id_=f"{key}/{at.isoformat()}", subject=str(key), at=at)
+    return Fact(tenant, verb, told, end=End(state, reason, runs))
 
 
 def stop_message(holder: str, keys: Sequence[RunKey]) -> Outgoing:
