@@ -58,6 +58,17 @@ class Version:
 
 
 @dataclass(frozen=True, slots=True)
+class Takeover:
+    """A version comes into force after another: which instants are whose to decide, for audits."""
+
+    schedule_id: UUID
+    before: int
+    planned_to: datetime  # every instant up to here was decided by the version before
+    after: int
+    planned_from: datetime  # what comes after this is decided by the new one
+
+
+@dataclass(frozen=True, slots=True)
 class Entry:
     """A schedule and where its planning stands."""
 
@@ -102,6 +113,7 @@ class OpenRun:
     lease_holder: str | None
     counts: bool  # towards `times`: it came from the timetable
     started: bool  # as far as its holder's last renewal tells
+    stop: str | None = None  # why it has been asked to stop
 
     @property
     def untouched(self) -> bool:
@@ -157,6 +169,7 @@ class Book:
     runs: dict[RunKey, OpenRun] = field(default_factory=dict)
     new_versions: list[tuple[Version, Fate]] = field(default_factory=list)
     in_force: list[Version] = field(default_factory=list)  # what users are to see
+    takeovers: list[Takeover] = field(default_factory=list)
     touched: set[UUID] = field(default_factory=set)
     cancelled: dict[RunKey, Reason] = field(default_factory=dict)
     renewed: dict[RunKey, Version] = field(default_factory=dict)  # take this version
@@ -241,4 +254,8 @@ class Book:
         return [run for run in self.open_of(entry) if run.state is RunState.RUNNING]
 
     def stop(self, runs: list[OpenRun], reason: Reason | None) -> None:
-        self.stopping.update((run.key, reason) for run in runs)
+        """None takes back what a pause asked for; what was asked for otherwise stands."""
+        for run in runs:
+            if run.stop is None or run.stop == Reason.PAUSED:
+                self.stopping[run.key] = reason
+                self.runs[run.key] = replace(run, stop=reason)

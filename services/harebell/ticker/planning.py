@@ -18,7 +18,7 @@ from harebell.kernel.ledger import NotOwed, Owed, Place, Reason, ScheduleState
 from harebell.kernel.occurrences import MISSED_AFTER, Plan, Skipped, plan, planned
 from harebell.kernel.routing import Routed
 from harebell.kernel.timetable import TICK, first_cursor, is_sequential
-from harebell.ticker.book import Entry, Extra, Fate, Origin, Version
+from harebell.ticker.book import Entry, Extra, Fate, Origin, Takeover, Version
 from harebell.ticker.core.halting import going_on
 
 COMPUTING: Final = (Rejected, ArithmeticError, ValueError)  # what a timetable may raise
@@ -36,6 +36,7 @@ class Advance:
     not_owed: list[NotOwed] = field(default_factory=list)
     versions: list[Version] = field(default_factory=list)  # that `owed` is of
     fates: dict[tuple[UUID, int], tuple[Fate, str | None]] = field(default_factory=dict)
+    takeover: Takeover | None = None
 
     def then(self, later: "Advance") -> "Advance":
         return Advance(
@@ -45,6 +46,7 @@ class Advance:
             self.not_owed + later.not_owed,
             self.versions + later.versions,
             self.fates | later.fates,
+            later.takeover or self.takeover,
         )
 
 
@@ -99,7 +101,11 @@ def _commence(entry: Entry, pending: Version, now: datetime, until: datetime) ->
     )
     late = now - pending.since
     reason = f"{late} late" if late > MISSED_AFTER else None
-    commenced = Advance(entry, new, fates={key: (Fate.COMMENCED, reason)})
+    takeover = Takeover(
+        entry.id, entry.version.number, entry.planned_to, pending.number, new.planned_to
+    )
+    fates = {key: (Fate.COMMENCED, reason)}
+    commenced = Advance(entry, new, fates=fates, takeover=takeover)
     return commenced.then(_hand_over(new, now, until))
 
 
@@ -171,6 +177,12 @@ def extra_owed(extra: Extra) -> Owed:
     override = None if extra.overlap is None else f'{{"overlap":"{extra.overlap}"}}'
     late = None if extra.origin is Origin.BACKFILL else run.expires_at
     return Owed(key, place_of(version), extra.instant, late, extra.origin, override)
+
+
+def renewed(key: RunKey, version: Version) -> Owed:
+    """A run that takes this version. When it is due stays as it was."""
+    run = planned(version.definition, version.schedule_id, key.scheduled_for)
+    return Owed(key, place_of(version), run.due_at, run.expires_at)
 
 
 def dropped(extra: Extra, reason: Reason) -> NotOwed:

@@ -27,11 +27,11 @@ async def save_book(
     connection: asyncpg.Connection, book: Book, now: datetime, until: datetime
 ) -> Saved:
     await versions.save(connection, book.new_versions)
+    await versions.take_over(connection, book.takeovers)
     await versions.show(connection, book.in_force)
     await staging.cancel(connection, book.cancelled)
     await staging.request_stop(connection, book.stopping)
-    renewed = {key: planning.place_of(version) for key, version in book.renewed.items()}
-    await staging.renew(connection, renewed)
+    await staging.renew(connection, [planning.renewed(*each) for each in book.renewed.items()])
     await staging.resolve(connection, book.resolved)
     await staging.skip(connection, [planning.dropped(*each) for each in book.dropped])
     await versions.settle_fates(connection, book.fates)
@@ -41,7 +41,7 @@ async def save_book(
     of = [each.version for each in book.extras]
     saved = await save_advances(connection, advances, now, extra=extra, of=of)
     retried = (key for key, state in book.resolved.items() if state is RunState.STAGED)
-    again = sorted({*renewed, *retried})
+    again = sorted({*book.renewed, *retried})
     tickets = await tickets_for(connection, again) if again else []
     return Saved(
         saved.tickets + [Routed.of(ticket) for ticket in tickets], advances, saved.standing
@@ -70,6 +70,8 @@ async def save_advances(
     await versions.show(connection, commenced)
     fates = {key: fate for each in advances for key, fate in each.fates.items()}
     await versions.settle_fates(connection, fates)
+    takeovers = [each.takeover for each in advances if each.takeover is not None]
+    await versions.take_over(connection, takeovers)
     await store.save_states(connection, standing)
     known = [*(version for each in advances for version in each.versions), *of]
     return Saved(planning.tickets(staged, owed, known), advances, standing)

@@ -7,7 +7,7 @@ from uuid import UUID
 import asyncpg
 
 from harebell.contract.schedule import Definition
-from harebell.ticker.book import Fate, Version
+from harebell.ticker.book import Fate, Takeover, Version
 
 _VERSIONS: Final = """
 SELECT v.schedule_id, v.version, s.tenant, v.definition, v.work, v.accepted_at,
@@ -42,6 +42,13 @@ ON CONFLICT (id) DO UPDATE SET
 _FATES: Final = """
 UPDATE schedule_versions v SET fate = t.fate, fate_reason = t.reason
 FROM unnest($1::uuid[], $2::int[], $3::text[], $4::text[]) AS t(id, version, fate, reason)
+WHERE v.schedule_id = t.id AND v.version = t.version
+"""
+_TAKE_OVER: Final = """
+UPDATE schedule_versions v SET planned_from = coalesce(t.planned_from, v.planned_from),
+                               planned_to = coalesce(t.planned_to, v.planned_to)
+FROM unnest($1::uuid[], $2::int[], $3::timestamptz[], $4::timestamptz[])
+     AS t(id, version, planned_from, planned_to)
 WHERE v.schedule_id = t.id AND v.version = t.version
 """
 
@@ -134,6 +141,20 @@ async def settle_fates(
             [number for _, number in fates],
             [fate.value for fate, _ in fates.values()],
             [reason for _, reason in fates.values()],
+        )
+
+
+async def take_over(connection: asyncpg.Connection, takeovers: Sequence[Takeover]) -> None:
+    """A version may take over and be taken over in one batch: both are one row to write."""
+    begun = {(each.schedule_id, each.after): each.planned_from for each in takeovers}
+    over = {(each.schedule_id, each.before): each.planned_to for each in takeovers}
+    if keys := sorted(begun.keys() | over.keys()):
+        await connection.execute(
+            _TAKE_OVER,
+            [schedule for schedule, _ in keys],
+            [number for _, number in keys],
+            [begun.get(key) for key in keys],
+            [over.get(key) for key in keys],
         )
 
 

@@ -17,6 +17,7 @@ ROLES: Final = (
     "harebell_dispatcher",
     "harebell_executor",
     "harebell_dlq_inspector",
+    "harebell_auditor",
 )
 _LOCK: Final = 4_711_001  # two migrations of one database wait for each other
 _DIRECTORY: Final = Path(__file__).parent / "migrations"

@@ -53,6 +53,8 @@ schedule_versions = Table(  # immutable: a ticket can be made again from it alon
     Column("fate_reason", Text),
     Column("actor", Text),
     Column("note", Text),
+    Column("planned_from", _instant),  # where it took over; null: it began with its own time
+    Column("planned_to", _instant),  # up to there it had decided when another took over
 )
 
 schedule_state = Table(  # narrow; written on every run

@@ -12,7 +12,7 @@ from harebell.contract.schedule import Definition
 from harebell.contract.when import Recurring
 from harebell.kernel.ledger import Reason, ScheduleState
 from harebell.kernel.timetable import TICK, Once, first_cursor
-from harebell.ticker.book import Book, Entry, Fate, OpenRun, Version
+from harebell.ticker.book import Book, Entry, Fate, OpenRun, Takeover, Version
 from harebell.ticker.core.answering import answer
 from harebell.ticker.core.asked import Asked, known, refuse_stale
 
@@ -186,6 +186,9 @@ def _replace(book: Book, asked: Asked, entry: Entry, version: Version) -> Schedu
     changed = replace(changed, **_standing(changed))
     book.new_versions.append((version, Fate.COMMENCED))
     book.in_force.append(version)
+    book.takeovers.append(
+        Takeover(entry.id, entry.version.number, withdrawn.planned_to, version.number, cursor)
+    )
     return answer(book.write(changed), "updated", max(first, cursor), claimed)
 
 
