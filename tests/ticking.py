@@ -96,6 +96,7 @@ class Ticking:
             *(key, row.state, row.attempt, row.seq, row.due_at, row.version, holder),
             counts=row.counts,
             started=row.started,
+            stop=row.reason if holder else None,
         )
 
     def save(self, book: Book) -> None:

@@ -85,7 +85,7 @@ async def take_out(ledger: asyncpg.Connection, keys: Keys) -> None:
 
 
 async def take_version(ledger: asyncpg.Connection, keys: Keys) -> None:
-    await staging.renew(ledger, dict.fromkeys(keys, PLACE))
+    await staging.renew(ledger, [owed(key) for key in keys])
 
 
 async def stage(ledger: asyncpg.Connection, keys: Keys) -> object:

@@ -150,3 +150,21 @@ async def test_publishing_a_run_again_leaves_its_seq(ledger: asyncpg.Pool) -> No
 
     assert set(again) == {rows[0].key, rows[1].key}
     assert {seq for _, seq in (await seqs(ledger)).values()} == {SEQ}
+
+
+@pytest.mark.parametrize(
+    ("origin", "expires"), [(None, True), ("trigger", True), ("backfill", False)]
+)
+async def test_a_run_that_takes_a_version_expires_as_that_says_and_what_is_backfilled_never(
+    ledger: asyncpg.Pool, origin: str | None, *, expires: bool
+) -> None:
+    (key,) = crowd(1)
+    await staged(ledger, [replace(owed(key), origin=origin)])
+    until = NOW + timedelta(minutes=1)
+
+    async with ledger.acquire() as connection:
+        await staging.renew(connection, [replace(owed(key, NEWER), expires_at=until)])
+
+    found = await row_of(ledger, key)
+    assert (found["version"], found["seq"]) == (NEWER.version, 2)
+    assert found["expires_at"] == (until if expires else None)

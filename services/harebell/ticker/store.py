@@ -36,7 +36,8 @@ RETURNING schedule_id
 """
 _OPEN_RUNS: Final = """
 SELECT r.scheduled_for, r.schedule_id, r.state, r.attempt, r.seq, r.due_at, r.version,
-       r.lease_holder, r.origin, r.finished_at, r.started_at
+       r.lease_holder, r.origin, r.finished_at, r.started_at, r.series,
+       CASE WHEN r.stop_requested_at IS NOT NULL THEN coalesce(r.reason, 'cancelled') END AS stop
 FROM unnest($1::timestamptz[], $2::uuid[]) AS t(scheduled_for, schedule_id)
 JOIN runs r ON r.scheduled_for = t.scheduled_for AND r.schedule_id = t.schedule_id
 ORDER BY r.scheduled_for, r.schedule_id FOR UPDATE OF r
@@ -169,6 +170,7 @@ def _open_run(key: RunKey, row: asyncpg.Record) -> OpenRun:
         row["lease_holder"],
         counts=row["origin"] is None,
         started=row["started_at"] is not None,
+        stop=row["stop"],
     )
 
 

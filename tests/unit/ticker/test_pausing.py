@@ -107,6 +107,23 @@ def test_a_claimed_run_that_was_not_dropped_in_time_goes_on(ticking: Ticking) ->
     assert ticking.staged == [after(30), after(60)]
 
 
+@pytest.mark.parametrize("reason", [Reason.REPLACED, Reason.CANCELLED])
+def test_s14_resume_takes_back_what_the_pause_asked_for_and_nothing_else(
+    ticking: Ticking, reason: Reason
+) -> None:
+    ticking.claim(NINE, started=True)
+    ticking.claim(after(30))
+    ticking.rows[RunKey(NINE, ID)].reason = reason
+
+    ticking.ask("schedule.pause")
+    paused = ticking.rows[RunKey(after(30), ID)].reason
+    ticking.wait(1).ask("schedule.resume")
+
+    assert paused is Reason.PAUSED
+    assert ticking.rows[RunKey(NINE, ID)].reason is reason
+    assert ticking.rows[RunKey(after(30), ID)].reason is None
+
+
 @pytest.mark.parametrize("dropped", [True, False])
 @pytest.mark.parametrize("times", [1, 2, 3])
 def test_s06_times_counts_a_run_once_however_a_pause_met_it(times: int, *, dropped: bool) -> None:

@@ -22,6 +22,7 @@ from harebell.ticker.planning import (
     dropped,
     extra_owed,
     opened,
+    renewed,
     tickets,
 )
 
@@ -203,6 +204,16 @@ def test_a_triggered_run_is_due_at_once_whatever_the_jitter() -> None:
 
     assert (owed.due_at, owed.origin) == (NINE, Origin.TRIGGER)
     assert owed.expires_at == NINE + timedelta(seconds=10)
+
+
+def test_a_run_that_takes_a_version_expires_as_that_says() -> None:
+    key = RunKey(after(30), ID)
+
+    taken = renewed(key, version_of({"every": "30s"}, expires_after="1m", priority=9))
+
+    assert (taken.key, taken.place.version, taken.place.priority) == (key, 3, 9)
+    assert taken.expires_at == after(90)
+    assert renewed(key, version_of({"every": "30s"})).expires_at is None
 
 
 def test_a_trigger_that_was_withdrawn_is_one_skipped_instant() -> None:

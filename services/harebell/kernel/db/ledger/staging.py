@@ -51,9 +51,11 @@ WHERE r.scheduled_for = t.scheduled_for AND r.schedule_id = t.schedule_id
 """
 _RENEW: Final = """
 UPDATE runs r SET version = t.version, seq = r.seq + 1, pool = t.pool, lane = t.lane,
-                  priority = t.priority, staged_at = now()
-FROM unnest($1::timestamptz[], $2::uuid[], $3::int[], $4::text[], $5::text[], $6::smallint[])
-     AS t(scheduled_for, schedule_id, version, pool, lane, priority)
+                  priority = t.priority, staged_at = now(),
+                  expires_at = CASE WHEN r.origin = 'backfill' THEN NULL ELSE t.expires_at END
+FROM unnest($1::timestamptz[], $2::uuid[], $3::int[], $4::text[], $5::text[], $6::smallint[],
+            $7::timestamptz[])
+     AS t(scheduled_for, schedule_id, version, pool, lane, priority, expires_at)
 WHERE r.scheduled_for = t.scheduled_for AND r.schedule_id = t.schedule_id
   AND CASE WHEN r.state = 'staged' AND r.attempt = 0 THEN true ELSE false END
 """
@@ -122,13 +124,17 @@ async def cancel(connection: asyncpg.Connection, reasons: Mapping[RunKey, Reason
         await connection.execute(_CANCEL, *columns(ordered), texts, states)
 
 
-async def renew(connection: asyncpg.Connection, places: Mapping[RunKey, Place]) -> None:
-    """Staged runs take another version; their tickets must be made again."""
-    if places:
-        ordered = sorted(places)
-        chosen = [places[key] for key in ordered]
-        versions = [place.version for place in chosen]
-        await connection.execute(_RENEW, *columns(ordered), versions, *_places(chosen))
+async def renew(connection: asyncpg.Connection, runs: Sequence[Owed]) -> None:
+    """Staged runs take another version and expire as it says; their tickets must be made again."""
+    if runs:
+        ordered = sorted(runs, key=lambda run: run.key)
+        await connection.execute(
+            _RENEW,
+            *columns(run.key for run in ordered),
+            [run.place.version for run in ordered],
+            *_places([run.place for run in ordered]),
+            [run.expires_at for run in ordered],
+        )
 
 
 async def request_stop(
