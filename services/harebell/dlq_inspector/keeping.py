@@ -1,12 +1,14 @@
 """Keeping: every message of the dead-letter queue becomes rows, and is acknowledged after them."""
 
+import asyncio
 from collections import Counter
 from collections.abc import Iterable, Sequence
+from typing import Final
 
 import asyncpg
 import structlog
 
-from harebell.contract.errors import DatabaseUnavailable
+from harebell.contract.errors import DatabaseUnavailable, Transient
 from harebell.dlq_inspector import store
 from harebell.dlq_inspector.core.letter import Arrival, Letter, as_it_is, letters
 from harebell.kernel import metrics
@@ -14,7 +16,20 @@ from harebell.kernel.amqp.consume import DONE, Delivery, Outcome
 from harebell.kernel.clock import Clock
 from harebell.kernel.db.engine import passing_faults
 
+COUNT_EVERY: Final = 15.0  # seconds
+
 log = structlog.get_logger()
+
+
+async def keep_count(pool: asyncpg.Pool) -> None:
+    """Of the letters that wait for a person, whoever kept or closed them. Until cancelled."""
+    while True:
+        try:
+            with passing_faults():
+                metrics.LETTERS_OPEN.set(await store.count_open(pool))
+        except Transient as error:
+            log.warning("dead letters not counted", reason=error.reason)
+        await asyncio.sleep(COUNT_EVERY)
 
 
 class Keeper:

@@ -65,6 +65,11 @@ INSERT INTO replays (dead_letter_id, series, actor, note, replayed_at)
 SELECT id, series + 1, $2, $3, now() FROM replayed
 """
 
+COUNTED: Final = 10_000  # open letters; more are as alarming
+_COUNT_OPEN: Final = """
+SELECT count(*) FROM (SELECT FROM dead_letters WHERE state = 'open' LIMIT $1) AS open
+"""
+
 _DROP: Final = "UPDATE dead_letters SET state = 'dropped' WHERE id = ANY($1::uuid[])"
 
 
@@ -139,3 +144,9 @@ async def record_replays(
 
 async def drop(connection: asyncpg.Connection, ids: Iterable[UUID]) -> None:
     await connection.execute(_DROP, list(ids))
+
+
+async def count_open(pool: asyncpg.Pool) -> int:
+    """At most `COUNTED`."""
+    number: int = await pool.fetchval(_COUNT_OPEN, COUNTED)
+    return number

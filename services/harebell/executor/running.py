@@ -57,6 +57,7 @@ class LaneRunner:
 
     async def run(self) -> None:
         """Until cancelled."""
+        metrics.SLOTS.labels(self.lane).set(self.slots)
         while True:
             self._wake.clear()
             wait = self._start_due()

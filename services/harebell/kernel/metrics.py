@@ -1,13 +1,18 @@
-"""Every metric, by name. Base units; never an id as a label."""
+"""Every metric, by name. Base units; never an id as a label.
+
+The same names stand in docs/operations/metrics.md.
+"""
 
 from typing import Final
 
 from prometheus_client import Counter, Gauge, Histogram, Info
 
 from harebell.contract import __version__
+from harebell.kernel.ledger import FAILED, LAPSED, SUCCEEDED, Reason, RunState
 
 _LATENESS: Final = (0.001, 0.0025, 0.005, 0.01, 0.025, 0.05, 0.1, 0.25, 0.5, 1, 2, 5, 15, 60, 300)
 _DURATION: Final = (0.005, 0.01, 0.025, 0.05, 0.1, 0.25, 0.5, 1, 2.5, 5, 10, 30, 60, 300, 3600)
+_STATEMENT: Final = (0.001, 0.005, 0.025, 0.1, 0.5, 1, 5, 10)
 _BATCH: Final = (1, 2, 5, 10, 20, 50, 100, 200, 500, 1000)
 
 BUILD: Final = Info("harebell_build", "The version that runs.")
@@ -35,7 +40,8 @@ LATENESS: Final = Histogram(
 )
 CHANGE_LATENCY: Final = Histogram(
     "harebell_change_latency_seconds",
-    "Acceptance of a command to its effect.",
+    "Acceptance of a change, or the time that it was put off to, to its effect.",
+    ["verb"],
     buckets=_LATENESS,
 )
 DURATION: Final = Histogram(
@@ -44,7 +50,28 @@ DURATION: Final = Histogram(
 BATCH: Final = Histogram(
     "harebell_statement_rows", "Rows of one statement.", ["statement"], buckets=_BATCH
 )
+STATEMENT: Final = Histogram(
+    "harebell_database_statement_seconds", "Of a statement, with its way.", buckets=_STATEMENT
+)
+BACKLOG: Final = Gauge(
+    "harebell_due_backlog_runs", "Runs that are due and have not begun.", ["pool", "lane"]
+)
+OLDEST_DUE: Final = Gauge(
+    "harebell_oldest_due_age_seconds", "How long the oldest of them is due.", ["pool", "lane"]
+)
+OVERDUE: Final = Gauge(
+    "harebell_overdue_schedules", "Schedules whose next instant has passed and was not handed over."
+)
+LETTERS_OPEN: Final = Gauge("harebell_dead_letters_open", "Dead letters that wait for a person.")
+SLOTS: Final = Gauge("harebell_slots", "Attempts that may run at once.", ["lane"])
 HELD: Final = Gauge("harebell_held_tickets", "Tickets held for their moment.")
 IN_FLIGHT: Final = Gauge("harebell_attempts_in_flight", "Attempts running.", ["lane"])
 CLAIMED: Final = Gauge("harebell_claimed_runs", "Runs claimed and not settled.")
 LAST_TICK: Final = Gauge("harebell_last_tick_timestamp_seconds", "The last pass of a ticker.")
+
+# A rate is blind to the first of a series that was not there before it, and of these one counts.
+for _outcome in (SUCCEEDED, FAILED, LAPSED):
+    ATTEMPTS.labels(_outcome)
+for _state in (RunState.SKIPPED, RunState.CANCELLED, RunState.EXPIRED):
+    for _reason in Reason:
+        RUNS.labels(_state, _reason)

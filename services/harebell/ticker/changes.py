@@ -76,9 +76,7 @@ class Changes:
         self.versions.keep(version for version, _ in book.new_versions)
         self.wake.set()
         metrics.STAGED.inc(len(saved.tickets))
-        for item in items:
-            late = now - item.change.accepted_at
-            metrics.CHANGE_LATENCY.observe(max(0.0, late.total_seconds()))
+        _count(batch, now)
         log.info("changes applied", commands=len(items), staged=len(saved.tickets))
         await self._answer(batch)
         await announce(self.publisher, items, book, saved, now)
@@ -141,10 +139,6 @@ class Changes:
         return await store.load_book(connection, self.versions, [*schedules, *selected], named)
 
     async def _answer(self, batch: Batch) -> None:
-        for change, items in batch.changes:
-            for item in items:
-                result = "repeated" if item.told is None else "ok" if item.told.ok else "refused"
-                metrics.COMMANDS.labels(change.verb, result).inc()
         replies = [
             reply(
                 change.reply_to,
@@ -156,6 +150,17 @@ class Changes:
             if change.reply_to is not None and answerable(change.reply_to)
         ]
         await asyncio.gather(*(answer(self.publisher, each) for each in replies))
+
+
+def _count(batch: Batch, now: datetime) -> None:
+    """What was refused, or is a repeat, has no effect that could be late."""
+    for change, items in batch.changes:
+        took = max(0.0, (now - change.accepted_at).total_seconds())
+        for item in items:
+            result = "repeated" if item.told is None else "ok" if item.told.ok else "refused"
+            metrics.COMMANDS.labels(change.verb, result).inc()
+            if result == "ok":
+                metrics.CHANGE_LATENCY.labels(change.verb).observe(took)
 
 
 def _moments(asked: Asked) -> list[datetime]:

@@ -16,6 +16,7 @@ from harebell.kernel.db.partitions import ENSURE
 from harebell.kernel.lifecycle import open_parts, patiently, run_until
 from harebell.kernel.settings import TickerSettings
 from harebell.kernel.tzdata import tzdata_version
+from harebell.ticker.backlog import Backlog
 from harebell.ticker.changes import Changes
 from harebell.ticker.presence import Presence
 from harebell.ticker.reviewer import Reviewer
@@ -62,6 +63,7 @@ async def serve(settings: TickerSettings, stop: asyncio.Event) -> None:
                     reviewer.run(),
                     sweeper.keep_leases(),
                     sweeper.keep_lost(),
+                    Backlog(parts.pool).keep(),
                     keep_house(parts.pool),
                 ],
             )

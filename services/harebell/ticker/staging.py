@@ -80,7 +80,7 @@ class Stager:
             metrics.STAGED.inc(len(saved.tickets))
             log.info("staged", runs=len(saved.tickets))
         self.ask_review(planning.to_review(saved.standing, now))
-        await tell(self.publisher, progress_facts(saved, now))
+        await tell(self.publisher, progress_facts(saved, self.clock.now()))
         return full
 
     async def _stage(

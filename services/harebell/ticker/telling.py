@@ -9,6 +9,7 @@ import structlog
 from harebell.contract.answers import ScheduleAnswer
 from harebell.contract.events import ScheduleFact, event
 from harebell.contract.identity import RunKey
+from harebell.kernel import metrics
 from harebell.kernel.amqp.events import Fact, tell
 from harebell.kernel.amqp.publish import Outgoing, Publisher
 from harebell.kernel.amqp.stories import fact_of_unattempted, stop_message
@@ -17,6 +18,7 @@ from harebell.ticker.batch import Item
 from harebell.ticker.book import Book, Entry
 from harebell.ticker.saving import Saved
 
+COMMENCE: Final = "commence"  # of a change that was put off until its time
 SILENT: Final = ("unchanged", "previewed")  # nothing has happened
 
 log = structlog.get_logger()
@@ -84,6 +86,8 @@ def progress_facts(saved: Saved, now: datetime) -> Iterator[Fact]:
         if entry.state is not made.before.state:
             yield state_fact(entry, now)
         if entry.version is not made.before.version:
+            took = (now - entry.version.since).total_seconds()
+            metrics.CHANGE_LATENCY.labels(COMMENCE).observe(max(0.0, took))
             yield state_fact(entry, now, verb="schedule.updated")
 
 

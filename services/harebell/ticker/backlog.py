@@ -1,0 +1,67 @@
+"""What is due and has not begun, for alarms and for whoever adds executors."""
+
+import asyncio
+from dataclasses import dataclass, field
+from typing import Final
+
+import asyncpg
+import structlog
+
+from harebell.contract.errors import Transient
+from harebell.kernel import metrics
+from harebell.kernel.db.engine import passing_faults
+
+EVERY: Final = 5.0  # seconds between looks
+COUNTED: Final = 20_000  # runs, and schedules, of one look; more are as alarming
+MAX_LANES: Final = 300  # that are shown: pools are named by users
+
+# Held by the one index on open rows. What waits its turn is not waiting for an executor.
+_RUNS: Final = """
+WITH due AS (
+    SELECT pool, lane, coalesce(next_attempt_at, due_at) AS at FROM runs
+    WHERE finished_at IS NULL AND due_at < now()
+      AND CASE WHEN state IN ('staged', 'retrying') AND reason IS DISTINCT FROM 'waiting'
+               THEN coalesce(next_attempt_at, due_at) < now() ELSE false END
+    LIMIT $1
+)
+SELECT pool, lane, count(*) AS runs, extract(epoch FROM now() - min(at))::float8 AS age
+FROM due GROUP BY pool, lane ORDER BY runs DESC LIMIT $2
+"""
+_SCHEDULES: Final = """
+SELECT count(*) FROM (SELECT FROM schedule_state WHERE next_at < now() LIMIT $1) AS overdue
+"""
+
+log = structlog.get_logger()
+
+
+@dataclass(slots=True)
+class Backlog:
+    """Every ticker shows the same: whoever reads takes the highest."""
+
+    pool: asyncpg.Pool
+    _shown: set[tuple[str, str]] = field(default_factory=set)
+
+    async def keep(self) -> None:
+        """Until cancelled."""
+        while True:
+            try:
+                await self.look()
+            except Transient as error:
+                log.warning("backlog not counted", reason=error.reason)
+            await asyncio.sleep(EVERY)
+
+    async def look(self) -> None:
+        """Raises `DatabaseUnavailable`."""
+        with passing_faults():
+            found = await self.pool.fetch(_RUNS, COUNTED, MAX_LANES)
+            metrics.OVERDUE.set(await self.pool.fetchval(_SCHEDULES, COUNTED))
+        lanes = {(row["pool"], row["lane"]): (row["runs"], row["age"]) for row in found}
+        if len(self._shown | set(lanes)) > MAX_LANES:
+            metrics.BACKLOG.clear()
+            metrics.OLDEST_DUE.clear()
+            self._shown.clear()
+        self._shown |= set(lanes)
+        for lane in self._shown:  # what has none any more is shown as none
+            runs, age = lanes.get(lane, (0, 0.0))
+            metrics.BACKLOG.labels(*lane).set(runs)
+            metrics.OLDEST_DUE.labels(*lane).set(age)
