@@ -18,7 +18,7 @@ SELECT coalesce(sum(calls), 0)::int FROM pg_stat_statements
 WHERE dbid = (SELECT oid FROM pg_database WHERE datname = current_database())
   AND userid <> (SELECT usesysid FROM pg_user WHERE usename = current_user)
 """
-SETTLED = 6  # sweeps: of each ticker some
+SETTLED = 4  # sweeps: of each ticker some
 _SWEEPS = _STATEMENTS + "AND query LIKE $1"
 
 
@@ -41,7 +41,7 @@ async def prepare(tenant: Tenant) -> None:
     await tenant.ledger.execute("CREATE EXTENSION IF NOT EXISTS pg_stat_statements")
 
     async def is_sweeping() -> bool:
-        sweeps: int = await tenant.ledger.fetchval(_SWEEPS, "%pg_postmaster_start_time%")
+        sweeps: int = await tenant.ledger.fetchval(_SWEEPS, "%GROUP BY lease_holder%")
         return sweeps > SETTLED
 
     await until(is_sweeping, what="the sweep of leases")

@@ -114,7 +114,7 @@ STATEMENTS: dict[str, Statement] = {
     "sweep of lost tickets": sweeps.lost,
     "expire": lambda at: sweeps.expire(at, KEYS),
     "stage again": lambda at: sweeps.stage_again(at, KEYS),
-    "silent holders": sweeps.silent_holders,
+    "holders": sweeps.holders,
     "sweep of lapsed leases": lambda at: sweeps.lapsed(at, ["executor-1"], by_time=True),
     "what stands": lambda at: turns.standing(at, SCHEDULES),
     "what stands, locked": lambda at: turns.standing_locked(at, KEYS),

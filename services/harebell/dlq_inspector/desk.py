@@ -1,8 +1,7 @@
 """Working at the desk: replays, drops and questions, in the order they come."""
 
 from collections import Counter
-from collections.abc import Sequence
-from typing import Final, TypeAlias
+from typing import TypeAlias
 
 import asyncpg
 import structlog
@@ -21,15 +20,12 @@ from harebell.dlq_inspector.core.verdict import (
     replay_results,
 )
 from harebell.kernel import failpoint, metrics
-from harebell.kernel.amqp.bundle import waiting
 from harebell.kernel.amqp.publish import Publisher
-from harebell.kernel.clock import Clock, monotonic
+from harebell.kernel.authorising import authorising
+from harebell.kernel.clock import Clock
 from harebell.kernel.db.engine import passing_faults
 from harebell.kernel.db.tickets import tickets_for
 from harebell.kernel.routing import Routed
-
-# Executors give up a ticket that has outrun its commit by two seconds.
-SLOW_COMMIT: Final = 1.0  # seconds
 
 Results: TypeAlias = dict[str, str]  # of each letter that a command names
 
@@ -62,17 +58,10 @@ class Desk:
                 return await self._drop(change, command)
 
     async def _replay(self, change: Change, command: DlqReplay) -> DlqAnswer:
-        # published last before the commit: a crash in between leaves tickets that no row honours,
-        # and the letters still open
-        with passing_faults():
-            async with self._pool.acquire() as connection:
-                async with connection.transaction():
-                    results, tickets = await _begin(connection, change, command)
-                    await self._publish(tickets)
-                    await failpoint.reach("dlq_inspector.before_commit")
-                    published_at = monotonic()
-                if monotonic() - published_at > SLOW_COMMIT:
-                    await self._publish(tickets)
+        async with authorising(self._pool, self._publisher, self._clock) as authority:
+            results, tickets = await _begin(authority.connection, change, command)
+            await authority.publish(map(Routed.of, tickets))
+            await failpoint.reach("dlq_inspector.before_commit")
         metrics.REPLAYS.inc(_tell("replay", change, command, results)[Status.REPLAYED])
         return DlqAnswer(results=results)
 
@@ -86,10 +75,6 @@ class Desk:
         results = drop_results(command.ids, held)
         _tell("drop", change, command, results)
         return DlqAnswer(results=results)
-
-    async def _publish(self, tickets: Sequence[Ticket]) -> None:
-        bundles = waiting(map(Routed.of, tickets), self._clock.now())
-        await self._publisher.publish_all(bundles)
 
 
 async def _begin(

@@ -25,11 +25,10 @@ from harebell.executor.targets.perform import Targets
 from harebell.executor.targets.registry import installed_tasks
 from harebell.executor.targets.task import TaskTargets
 from harebell.executor.turns import TurnTaker, in_turn
-from harebell.kernel.amqp.bundle import waiting
 from harebell.kernel.amqp.consume import ABANDONED, DONE, Delivery, Outcome
 from harebell.kernel.amqp.session import Concurrent, Consumer
+from harebell.kernel.authorising import authorising
 from harebell.kernel.bus import SYSTEM, work_queue, work_topology
-from harebell.kernel.db.engine import passing_faults
 from harebell.kernel.db.ledger import claims
 from harebell.kernel.lifecycle import Parts, open_parts, properties, run_until
 from harebell.kernel.routing import Routed
@@ -198,15 +197,14 @@ class Executor:
         if not runs:
             return
         held = [claims.Held(run.key, run.token) for run in runs.values()]
-        with passing_faults():
-            async with self.parts.pool.acquire() as connection, connection.transaction():
-                released = await claims.release(connection, held)
-                again = [
-                    Routed.of(runs[key].ticket.model_copy(update={"seq": seq}))
-                    for key, seq in released.items()
-                ]
-                messages = waiting(again, self.parts.clock.now())
-                await self.parts.publisher.publish_all(messages)
+        own = (self.parts.pool, self.parts.publisher, self.parts.clock)
+        async with authorising(*own) as authority:
+            released = await claims.release(authority.connection, held)
+            again = [
+                Routed.of(runs[key].ticket.model_copy(update={"seq": seq}))
+                for key, seq in released.items()
+            ]
+            await authority.publish(again)
         self.leases.free(list(runs.values()))
         log.info("released", runs=len(again))
 

@@ -19,6 +19,7 @@ from harebell.kernel.amqp.consume import pause
 from harebell.kernel.amqp.events import Fact, tell
 from harebell.kernel.amqp.publish import Publisher
 from harebell.kernel.amqp.stories import fact_of
+from harebell.kernel.authorising import authorising
 from harebell.kernel.clock import Clock
 from harebell.kernel.db.engine import passing_faults
 from harebell.kernel.db.ledger import endings
@@ -155,13 +156,10 @@ class Settler:
                 self._conclude(part, await self._commit(part, waking=not rest))
 
     async def _commit(self, ended: Sequence[Recorded], *, waking: bool) -> set[RunKey]:
-        with passing_faults():
-            async with self.pool.acquire() as connection, connection.transaction():
-                of = [(run.ticket, each) for run, each in ended]
-                moved = await end_and_publish(
-                    connection, self.publisher, self.clock, of, waking=waking
-                )
-                await failpoint.reach("executor.before_failure_commit")
+        async with authorising(self.pool, self.publisher, self.clock) as authority:
+            of = [(run.ticket, each) for run, each in ended]
+            moved = await end_and_publish(authority, of, waking=waking)
+            await failpoint.reach("executor.before_failure_commit")
         return moved
 
     def _conclude(self, ended: Sequence[Recorded], recorded: set[RunKey]) -> None:

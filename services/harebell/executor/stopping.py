@@ -14,8 +14,8 @@ from harebell.executor.running import LaneRunner
 from harebell.kernel.amqp.events import Fact, tell
 from harebell.kernel.amqp.publish import Publisher
 from harebell.kernel.amqp.stories import fact_of_unattempted
+from harebell.kernel.authorising import authorising
 from harebell.kernel.clock import Clock
-from harebell.kernel.db.engine import passing_faults
 from harebell.kernel.db.ledger import claims
 from harebell.kernel.ledger import Reason, RunState
 from harebell.kernel.settlement import drop_and_publish
@@ -49,9 +49,8 @@ class Stopping:
         held = {claims.Held(run.key, run.token): run.ticket for run in runs}
         dropped: set[RunKey] = set()
         try:
-            with passing_faults():
-                async with self.pool.acquire() as connection, connection.transaction():
-                    dropped = await drop_and_publish(connection, self.publisher, self.clock, held)
+            async with authorising(self.pool, self.publisher, self.clock) as authority:
+                dropped = await drop_and_publish(authority, held)
         finally:
             lane.take(run for run in runs if run.key not in dropped)
         gone = [run for run in runs if run.key in dropped]

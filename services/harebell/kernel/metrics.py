@@ -20,11 +20,15 @@ BUILD.info({"version": __version__})
 
 COMMANDS: Final = Counter("harebell_commands_total", "Commands.", ["verb", "result"])
 STAGED: Final = Counter("harebell_runs_staged_total", "Runs handed to the broker.")
+PASSES: Final = Counter("harebell_staging_passes_total", "Passes of a ticker.", ["end"])
 RUNS: Final = Counter("harebell_runs_total", "Runs that ended.", ["outcome", "reason"])
 ATTEMPTS: Final = Counter("harebell_attempts_total", "Attempts that ended.", ["outcome"])
 PHANTOMS: Final = Counter("harebell_phantom_tickets_total", "Tickets without a row.")
 STALE: Final = Counter("harebell_stale_tickets_total", "Tickets that the row refused.")
 LATE_SETTLES: Final = Counter("harebell_late_settles_total", "Settles refused by fencing.")
+PUBLISHED_AGAIN: Final = Counter(
+    "harebell_tickets_published_again_total", "Tickets whose commit may have come late.", ["commit"]
+)
 SWEPT: Final = Counter("harebell_swept_runs_total", "Runs that a sweep put right.", ["why"])
 LATE_BUNDLES: Final = Counter(
     "harebell_late_bundles_total", "Tickets that came later than their release instant."

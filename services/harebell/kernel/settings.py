@@ -23,6 +23,8 @@ PREFIX: Final = "HAREBELL_"
 FILE_SUFFIX: Final = "_FILE"  # HAREBELL_AMQP_URL_FILE names a file that holds the value
 # Of the command line and the local stack; a service that meets them ignores them.
 FOREIGN: Final = frozenset({"TENANT", "TIMEOUT", "OUTPUT", "ROLE_PASSWORD"})
+SHORTEST_GAP: Final = timedelta(milliseconds=10)
+LONGEST_GAP: Final = timedelta(seconds=15)
 COMMANDS: Final = ("APPLY_", "DEV_", "DLQ_", "EXPORT_", "RUN_", "SCHEDULE_", "WHY_")
 
 Network = IPv4Network | IPv6Network
@@ -114,6 +116,10 @@ class TickerSettings(ServiceSettings):
 
     horizon: Duration = timedelta(seconds=84)  # how far ahead runs are staged into the broker
     staging_batch: Annotated[int, Field(ge=1, le=10_000)] = 1_000  # schedules a pass
+    # at least between passes that found little; well within the horizon it makes nothing late
+    pass_gap: Annotated[Duration, Field(ge=SHORTEST_GAP, le=LONGEST_GAP)] = timedelta(
+        milliseconds=250
+    )
 
 
 class DispatcherSettings(ServiceSettings):

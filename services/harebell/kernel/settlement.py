@@ -10,10 +10,8 @@ import asyncpg
 from harebell.contract.identity import RunKey
 from harebell.contract.policy import Overlap
 from harebell.contract.ticket import Ticket
-from harebell.kernel.amqp.bundle import waiting
-from harebell.kernel.amqp.publish import Outgoing, Publisher
 from harebell.kernel.amqp.stories import dead_message
-from harebell.kernel.clock import Clock
+from harebell.kernel.authorising import Authority
 from harebell.kernel.db.ledger import claims, endings, turns
 from harebell.kernel.db.tickets import tickets_for
 from harebell.kernel.ledger import Ending, RunState
@@ -24,18 +22,13 @@ Ended: TypeAlias = tuple[Ticket, Ending]
 
 
 async def end_and_publish(
-    connection: asyncpg.Connection,
-    publisher: Publisher,
-    clock: Clock,
-    ended: Sequence[Ended],
-    *,
-    waking: bool = True,
+    authority: Authority, ended: Sequence[Ended], *, waking: bool = True
 ) -> set[RunKey]:
-    """Within the caller's transaction, as its last step; which of them were still theirs to end.
+    """As the last step of the caller's transaction; which of them were still theirs to end.
 
-    A crash before the commit leaves messages without authority, never authority without messages.
     With `waking`, those that wait for the turn of what has ended are published too.
     """
+    connection = authority.connection
     policies = {ticket.schedule_id: ticket.overlap for ticket, _ in ended if ticket.takes_turns}
     await turns.lock(connection, policies)
     moved = await endings.end(connection, [ending for _, ending in ended])
@@ -45,30 +38,23 @@ async def end_and_publish(
         for ticket, ending in mine
         if ending.staged_at is not None
     ]
-    now = clock.now()
-    woken = await pass_on(connection, policies, now) if waking else []
-    messages: list[Outgoing] = [*waiting([*retries, *woken], now)]
-    for ticket, ending in mine:
-        if ending.state is RunState.DEAD:
-            story = await endings.story(connection, ending.key)
-            messages.append(dead_message(ticket, ending, story))
-    await publisher.publish_all(messages)
+    woken = await pass_on(connection, policies, authority.now()) if waking else []
+    letters = [
+        dead_message(ticket, ending, await endings.story(connection, ending.key))
+        for ticket, ending in mine
+        if ending.state is RunState.DEAD
+    ]
+    await authority.publish([*retries, *woken], letters)
     return set(moved)
 
 
-async def drop_and_publish(
-    connection: asyncpg.Connection,
-    publisher: Publisher,
-    clock: Clock,
-    held: Mapping[claims.Held, Ticket],
-) -> set[RunKey]:
+async def drop_and_publish(authority: Authority, held: Mapping[claims.Held, Ticket]) -> set[RunKey]:
     """Likewise of runs that were asked to stop before they started."""
+    connection = authority.connection
     policies = {each.schedule_id: each.overlap for each in held.values() if each.takes_turns}
     await turns.lock(connection, policies)
     dropped = await claims.drop(connection, list(held))
-    now = clock.now()
-    woken = await pass_on(connection, policies, now)
-    await publisher.publish_all(waiting(woken, now))
+    await authority.publish(await pass_on(connection, policies, authority.now()))
     return dropped
 
 

@@ -1,7 +1,7 @@
 """Applying changes: many in one transaction, answered from the record after the commit."""
 
 import asyncio
-from collections.abc import Iterable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass
 from datetime import datetime, timedelta
 from itertools import chain
@@ -24,16 +24,15 @@ from harebell.contract.errors import Malformed, NotFound, Rejected
 from harebell.contract.identity import RunKey
 from harebell.contract.scalars import cut
 from harebell.kernel import failpoint, metrics
-from harebell.kernel.amqp.bundle import waiting
 from harebell.kernel.amqp.consume import Delivery, Outcome
 from harebell.kernel.amqp.publish import Publisher
 from harebell.kernel.amqp.replies import answer, answerable, reply
+from harebell.kernel.authorising import authorising
 from harebell.kernel.clock import Clock
-from harebell.kernel.db.engine import passing_faults
 from harebell.kernel.timetable import TICK
 from harebell.ticker import store
 from harebell.ticker.batch import Batch, Item, batches, reply_body
-from harebell.ticker.book import Book
+from harebell.ticker.book import Book, Entry
 from harebell.ticker.core import Answer, Asked, apply
 from harebell.ticker.core.selecting import apply_to_all, is_selecting
 from harebell.ticker.saving import Saved, save_book
@@ -55,6 +54,7 @@ class Changes:
     versions: Versions
     horizon: timedelta
     wake: asyncio.Event
+    note: Callable[[Sequence[Entry]], None]
 
     async def handle(self, deliveries: Sequence[Delivery]) -> Sequence[Outcome]:
         outcomes: list[Outcome] = []
@@ -66,15 +66,15 @@ class Changes:
 
     async def _apply(self, batch: Batch) -> None:
         items = batch.items
-        with passing_faults():
-            async with self.pool.acquire() as connection, connection.transaction():
-                book, saved = await self._write(connection, items)
-                await self.publisher.publish_all(waiting(saved.tickets, self.clock.now()))
-                await failpoint.reach("ticker.change_before_commit")
+        async with authorising(self.pool, self.publisher, self.clock) as authority:
+            book, saved = await self._write(authority.connection, items)
+            await authority.publish(saved.tickets)
+            await failpoint.reach("ticker.change_before_commit")
         await failpoint.reach("ticker.change_after_commit")
         now = self.clock.now()
         self.versions.keep(version for version, _ in book.new_versions)
         self.wake.set()
+        self.note(saved.standing)
         metrics.STAGED.inc(len(saved.tickets))
         _count(batch, now)
         log.info("changes applied", commands=len(items), staged=len(saved.tickets))

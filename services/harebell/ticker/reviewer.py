@@ -15,11 +15,11 @@ from harebell.contract.codec import read
 from harebell.contract.errors import Transient
 from harebell.contract.events import Event, RunFact
 from harebell.contract.message import parse
-from harebell.kernel.amqp.bundle import waiting
 from harebell.kernel.amqp.consume import DONE, Delivery, Outcome
 from harebell.kernel.amqp.events import tell
 from harebell.kernel.amqp.publish import Publisher
-from harebell.kernel.clock import Clock
+from harebell.kernel.authorising import authorising
+from harebell.kernel.clock import Clock, monotonic
 from harebell.kernel.db.engine import passing_faults
 from harebell.ticker import planning, store
 from harebell.ticker.book import Book, Entry
@@ -29,6 +29,7 @@ from harebell.ticker.telling import progress_facts, state_fact, stops, withdrawn
 from harebell.ticker.versions import Versions
 
 EVERY: Final = 1.0  # seconds between looks at schedules that wait for the end of a run
+IDLE_EVERY: Final = 5.0  # likewise, while none is known to wait: another ticker may know of one
 LIMIT: Final = 500  # schedules of one transaction
 
 _EVENTS: Final = TypeAdapter(list[Event])
@@ -46,11 +47,17 @@ class Reviewer:
     versions: Versions
     horizon: timedelta
     wake: asyncio.Event
+    _awaited: bool = True  # some schedule may wait for the end of a run
     _asked: set[UUID] = field(default_factory=set)  # bounded by the schedules that are watched
 
     def ask(self, schedules: Iterable[UUID]) -> None:
         """Of schedules that nothing waits for, but whose runs decide about them."""
         self._asked.update(schedules)
+
+    def note(self, standing: Sequence[Entry]) -> None:
+        """Of schedules that a transaction has moved on: who waits, and what should be looked at."""
+        self._awaited = self._awaited or any(entry.awaiting for entry in standing)
+        self.ask(planning.to_review(standing, self.clock.now()))
 
     async def on_outcomes(self, deliveries: Sequence[Delivery]) -> Sequence[Outcome]:
         """Events are hints: they say which schedules to look at, the rows say the rest."""
@@ -60,8 +67,12 @@ class Reviewer:
 
     async def run(self) -> None:
         """Until cancelled."""
+        looked_at = float("-inf")
         while True:
             await asyncio.sleep(EVERY)
+            if not (self._asked or self._awaited or monotonic() - looked_at >= IDLE_EVERY):
+                continue
+            looked_at = monotonic()
             asked, self._asked = self._asked, set()
             try:
                 await self._review(asked)
@@ -70,9 +81,11 @@ class Reviewer:
                 log.warning("review failed", error=error.code, reason=error.reason)
 
     async def _review(self, asked: set[UUID]) -> None:
+        self._awaited = False
         with passing_faults():
-            waiting_ = await store.awaiting(self.pool, LIMIT)
-        chosen = sorted({*waiting_, *asked})
+            waiting = await store.awaiting(self.pool, LIMIT)
+        self._awaited = self._awaited or bool(waiting)  # or noted meanwhile
+        chosen = sorted({*waiting, *asked})
         for start in range(0, len(chosen), LIMIT):
             await self._apart(chosen[start : start + LIMIT])
 
@@ -89,18 +102,17 @@ class Reviewer:
                     await self._apart([each])
 
     async def _some(self, schedules: list[UUID]) -> None:
-        with passing_faults():
-            async with self.pool.acquire() as connection, connection.transaction():
-                book = await store.load_book(connection, self.versions, schedules, [])
-                before = dict(book.entries)
-                for entry in before.values():
-                    if planning.is_watched(entry):
-                        review(book, entry)
-                if not book.touched:
-                    return
-                now = self.clock.now()
-                saved = await save_book(connection, book, now, now + self.horizon)
-                await self.publisher.publish_all(waiting(saved.tickets, now))
+        async with authorising(self.pool, self.publisher, self.clock) as authority:
+            book = await store.load_book(authority.connection, self.versions, schedules, [])
+            before = dict(book.entries)
+            for entry in before.values():
+                if planning.is_watched(entry):
+                    review(book, entry)
+            if not book.touched:
+                return
+            now = self.clock.now()
+            saved = await save_book(authority.connection, book, now, now + self.horizon)
+            await authority.publish(saved.tickets)
         self.wake.set()
         await self._tell(book, saved, before)
 

@@ -43,9 +43,10 @@ async def serve(settings: TickerSettings, stop: asyncio.Event) -> None:
         own = (parts.pool, parts.publisher, parts.clock)
         reviewer = Reviewer(*own, versions, settings.horizon, wake)
         stager = Stager(
-            *own, versions, settings.horizon, settings.staging_batch, wake, reviewer.ask
+            *(*own, versions, settings.horizon, settings.staging_batch),
+            *(settings.pass_gap.total_seconds(), wake, reviewer.note),
         )
-        changes = Changes(*own, versions, settings.horizon, wake)
+        changes = Changes(*own, versions, settings.horizon, wake, reviewer.note)
         sweeper = Sweeper(*own, presence, reviewer.ask)
         worker = partial(Ordered, changes.handle, parts.settler, limit=PREFETCH, linger=GATHER)
         consumer = Consumer(TICKER.name, parts.connect, worker, prefetch=PREFETCH)

@@ -1,38 +1,53 @@
 """Staging: rows and tickets in one transaction, published before it commits."""
 
 import asyncio
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from datetime import datetime, timedelta
 from typing import Final
-from uuid import UUID
 
 import asyncpg
 import structlog
 
 from harebell.contract.errors import Transient
 from harebell.kernel import failpoint, metrics
-from harebell.kernel.amqp.bundle import waiting
 from harebell.kernel.amqp.events import tell
 from harebell.kernel.amqp.publish import Publisher
+from harebell.kernel.authorising import authorising
 from harebell.kernel.clock import Clock, monotonic
 from harebell.kernel.db.engine import passing_faults
-from harebell.kernel.routing import Routed
 from harebell.ticker import planning, store
+from harebell.ticker.book import Entry
 from harebell.ticker.saving import Saved, save_advances
 from harebell.ticker.telling import progress_facts
 from harebell.ticker.versions import Versions
 
-SLOW_COMMIT: Final = 1.0  # seconds; tickets may have outrun it and been dropped as phantoms
 LONGEST_SLEEP: Final = 15.0  # seconds between passes, whatever is known to come
-PASS_GAP: Final = 0.25  # seconds between passes that are not full: few runs each is dear
+BUDGET: Final = 0.5  # seconds of planning in one pass: nothing else goes on meanwhile
+PAUSE: Final = 0.25  # seconds after a pass that failed
 
 log = structlog.get_logger()
 
 
+@dataclass(frozen=True, slots=True)
+class Pass:
+    """What a pass did. `full`: it took all that it may take; `left`: its budget was spent."""
+
+    saved: Saved
+    full: bool
+    left: int
+
+    @property
+    def end(self) -> str:
+        return "over_budget" if self.left else "full" if self.full else "drained"
+
+
 @dataclass(slots=True)
 class Stager:
-    """One ticker's passes over what is due within the horizon. Any number may run at once."""
+    """One ticker's passes over what is due within the horizon. Any number may run at once.
+
+    `gap`: seconds at least between passes that are not full, for few runs each is dear.
+    """
 
     pool: asyncpg.Pool
     publisher: Publisher
@@ -40,8 +55,10 @@ class Stager:
     versions: Versions
     horizon: timedelta
     batch: int
+    gap: float
     wake: asyncio.Event
-    ask_review: Callable[[Iterable[UUID]], None]
+    note: Callable[[Sequence[Entry]], None]
+    budget: float = BUDGET
     limit: int = 1  # of the next pass; grows back to `batch`
 
     async def run(self) -> None:
@@ -49,15 +66,15 @@ class Stager:
         while True:
             self.wake.clear()
             try:
-                full = await self.one_pass(self.limit)
+                may_have_more = await self.one_pass(self.limit)
                 self.limit = min(self.batch, self.limit * 2)
                 metrics.LAST_TICK.set(self.clock.now().timestamp())
-                if not full:
+                if not may_have_more:
                     await self._sleep()
             except Transient as error:
                 log.warning("staging failed", error=error.code, reason=error.reason)
                 self.limit = 1
-                await asyncio.sleep(PASS_GAP)
+                await asyncio.sleep(PAUSE)
             except Exception as error:
                 log.exception("staging failed", limit=self.limit)
                 await self._smaller(error)
@@ -65,27 +82,17 @@ class Stager:
     async def one_pass(self, limit: int) -> bool:
         """True when there may be more to stage at once."""
         now = self.clock.now()
-        with passing_faults():
-            async with self.pool.acquire() as connection:
-                transaction = connection.transaction()
-                await transaction.start()
-                try:
-                    saved, full = await self._stage(connection, now, limit)
-                    await self._publish(saved.tickets)
-                except BaseException:
-                    await asyncio.shield(transaction.rollback())
-                    raise
-                await self._commit(transaction, saved.tickets)
-        if saved.tickets:
-            metrics.STAGED.inc(len(saved.tickets))
-            log.info("staged", runs=len(saved.tickets))
-        self.ask_review(planning.to_review(saved.standing, now))
-        await tell(self.publisher, progress_facts(saved, self.clock.now()))
-        return full
+        async with authorising(self.pool, self.publisher, self.clock) as authority:
+            made = await self._stage(authority.connection, now, limit)
+            await authority.publish(made.saved.tickets)
+            await failpoint.reach("ticker.before_commit")
+        await failpoint.reach("ticker.after_commit")
+        self._report(made)
+        self.note(made.saved.standing)
+        await tell(self.publisher, progress_facts(made.saved, self.clock.now()))
+        return made.full or made.left > 0
 
-    async def _stage(
-        self, connection: asyncpg.Connection, now: datetime, limit: int
-    ) -> tuple[Saved, bool]:
+    async def _stage(self, connection: asyncpg.Connection, now: datetime, limit: int) -> Pass:
         """Overdue work takes at most half of a batch, so that it makes nothing else late."""
         half = max(1, limit // 2)
         until = now + self.horizon
@@ -94,24 +101,30 @@ class Stager:
         if room := limit - len(due):
             due += await store.load_due(connection, self.versions, until, room, after=now)
         full = full or len(due) >= limit
-        advances = [planning.advance(entry, now, until) for entry in due]
-        return await save_advances(connection, advances, now), full
+        advances = self._advances(due, now, until)
+        saved = await save_advances(connection, advances, now)
+        return Pass(saved, full, left=len(due) - len(advances))
 
-    async def _publish(self, tickets: Sequence[Routed]) -> None:
-        await self.publisher.publish_all(waiting(tickets, self.clock.now()))
-        await failpoint.reach("ticker.before_commit")
+    def _advances(
+        self, due: Sequence[Entry], now: datetime, until: datetime
+    ) -> list[planning.Advance]:
+        """At least one, and no more once the budget is spent: the rest stays due."""
+        began = monotonic()
+        advances: list[planning.Advance] = []
+        for entry in due:
+            if advances and monotonic() - began > self.budget:
+                break
+            advances.append(planning.advance(entry, now, until))
+        return advances
 
-    async def _commit(
-        self, transaction: asyncpg.transaction.Transaction, tickets: Sequence[Routed]
-    ) -> None:
-        """A commit that was slow, or whose result is unknown, is followed by the tickets again."""
-        started = monotonic()
-        try:
-            await transaction.commit()
-        finally:
-            if monotonic() - started > SLOW_COMMIT:
-                await self._publish(tickets)
-        await failpoint.reach("ticker.after_commit")
+    def _report(self, made: Pass) -> None:
+        runs = len(made.saved.tickets)
+        metrics.PASSES.labels(made.end).inc()
+        if runs:
+            metrics.STAGED.inc(runs)
+            log.info("staged", runs=runs, end=made.end)
+        if made.left:
+            log.warning("pass over its budget", seconds=self.budget, left=made.left)
 
     async def _sleep(self) -> None:
         with passing_faults():
@@ -121,7 +134,7 @@ class Stager:
         wait = LONGEST_SLEEP
         if next_at is not None:
             due_in = (next_at - self.horizon - self.clock.now()).total_seconds()
-            wait = min(max(due_in, PASS_GAP), LONGEST_SLEEP)
+            wait = min(max(due_in, self.gap), LONGEST_SLEEP)
         try:
             await asyncio.wait_for(self.wake.wait(), wait)
         except TimeoutError:
@@ -139,6 +152,6 @@ class Stager:
                 parked = await store.park_next(self.pool, until, reason)
         except Transient as fault:
             log.warning("not parked", error=fault.code, reason=fault.reason)
-            await asyncio.sleep(PASS_GAP)
+            await asyncio.sleep(PAUSE)
         else:
             log.error("parked", schedule=str(parked), reason=reason)

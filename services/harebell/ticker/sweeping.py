@@ -15,10 +15,10 @@ from harebell.contract.identity import RunKey
 from harebell.contract.policy import OnUnknown
 from harebell.contract.ticket import Ticket
 from harebell.kernel import failpoint, metrics
-from harebell.kernel.amqp.bundle import waiting
 from harebell.kernel.amqp.events import Fact, tell
 from harebell.kernel.amqp.publish import Publisher
-from harebell.kernel.amqp.stories import fact_of
+from harebell.kernel.amqp.stories import fact_of, fact_of_unattempted
+from harebell.kernel.authorising import Authority, authorising
 from harebell.kernel.clock import Clock, monotonic
 from harebell.kernel.db.engine import passing_faults
 from harebell.kernel.db.ledger import sweeps
@@ -31,6 +31,8 @@ from harebell.ticker.presence import Presence
 from harebell.ticker.waking import undisputed, wake_stuck
 
 LEASES_EVERY: Final = 1.0  # seconds
+# While nobody held anything: whoever claims right after a look is suspect only SILENT later.
+IDLE_EVERY: Final = sweeps.SILENT + LEASES_EVERY  # seconds
 LOST_EVERY: Final = 5.0  # seconds
 LONGEST_LEASE: Final = 15.0  # seconds of unbroken service before the first lease is ended
 BELIEVED: Final = 5.0  # seconds of unbroken service before a silent holder can be taken for gone
@@ -52,15 +54,17 @@ class Sweeper:
 
     async def keep_leases(self) -> None:
         """Until cancelled. An outage is not a crash: after one, leases get their full time."""
+        wait = LEASES_EVERY
         while True:
             asked = monotonic()
-            await asyncio.sleep(LEASES_EVERY)
-            if monotonic() - asked > LEASES_EVERY + FROZEN:
+            await asyncio.sleep(wait)
+            if monotonic() - asked > wait + FROZEN:
                 self._unbroken_since = monotonic()
             try:
-                await self._lapse()
+                wait = LEASES_EVERY if await self._lapse() else IDLE_EVERY
             except Transient as error:
                 self._unbroken_since = monotonic()
+                wait = LEASES_EVERY
                 log.warning("lease sweep failed", error=error.code, reason=error.reason)
 
     async def keep_lost(self) -> None:
@@ -86,59 +90,72 @@ class Sweeper:
 
     async def _publish_again(self, keys: Sequence[RunKey]) -> None:
         """The seq stays: whichever of its tickets comes first claims the run."""
-        with passing_faults():
-            async with self.pool.acquire() as connection, connection.transaction():
-                expired = await sweeps.expire(connection, keys)
-                staged = await sweeps.stage_again(connection, keys)
-                tickets = await tickets_for(connection, sorted(staged))
-                again = [Routed.of(ticket) for ticket in tickets]
-                await self.publisher.publish_all(waiting(again, self.clock.now()))
+        async with authorising(self.pool, self.publisher, self.clock) as authority:
+            expired = await sweeps.expire(authority.connection, keys)
+            over = await tickets_for(authority.connection, list(expired))
+            staged = await sweeps.stage_again(authority.connection, keys)
+            again = await tickets_for(authority.connection, sorted(staged))
+            await authority.publish(map(Routed.of, again))
+        now = self.clock.now()
+        await tell(self.publisher, [_fact(each, expired[each.run_key], now) for each in over])
         for why, count in (("published", len(again)), ("expired", len(expired))):
             if count:
                 metrics.SWEPT.labels(why).inc(count)
                 log.info("swept", why=why, runs=count)
 
-    async def _lapse(self) -> None:
+    async def _lapse(self) -> bool:
+        """False when nobody holds anything."""
         if not self.clock.steady_for(LONGEST_LEASE):
-            return
-        unbroken = monotonic() - self._unbroken_since
-        gone = await self._holders_gone() if unbroken > BELIEVED else []
-        facts: list[Fact] = []
-        lapsed: list[sweeps.Lapsed] = []
+            return True
         with passing_faults():
-            async with self.pool.acquire() as connection, connection.transaction():
-                served = min(unbroken, await sweeps.up_for(connection))
-                by_time = served > LONGEST_LEASE
-                if lapsed := await sweeps.lapsed(connection, gone, by_time=by_time):
-                    facts = await self._end(connection, lapsed)
-                    await failpoint.reach("ticker.sweep_before_commit")
+            holders = await sweeps.holders(self.pool)
+        unbroken = monotonic() - self._unbroken_since
+        gone = await self._gone(holders) if unbroken > BELIEVED else []
+        if gone or any(each.has_lapsed for each in holders):
+            await self._end_lapsed(gone, unbroken)
+        return bool(holders)
+
+    async def _gone(self, holders: Sequence[sweeps.Holder]) -> list[str]:
+        """Silent ones, whose presence queue is gone with their connection."""
+        silent = [each.name for each in holders if each.is_silent]
+        return [name for name in silent if await self.presence.is_gone(name)]
+
+    async def _end_lapsed(self, gone: Sequence[str], unbroken: float) -> None:
+        facts: list[Fact] = []
+        async with authorising(self.pool, self.publisher, self.clock) as authority:
+            served = min(unbroken, await sweeps.up_for(authority.connection))
+            by_time = served > LONGEST_LEASE
+            if lapsed := await sweeps.lapsed(authority.connection, gone, by_time=by_time):
+                facts = await self._end(authority, lapsed)
+                await failpoint.reach("ticker.sweep_before_commit")
         if facts:
             metrics.SWEPT.labels(LAPSED).inc(len(facts))
             log.warning("leases lapsed", runs=len(facts), gone=gone)
             self.ask_review({row.key.schedule_id for row in lapsed})
             await tell(self.publisher, facts)
 
-    async def _holders_gone(self) -> list[str]:
-        """Silent holders whose presence queue is gone with their connection."""
-        with passing_faults():
-            silent = await sweeps.silent_holders(self.pool)
-        return [holder for holder in silent if await self.presence.is_gone(holder)]
-
-    async def _end(
-        self, connection: asyncpg.Connection, lapsed: Sequence[sweeps.Lapsed]
-    ) -> list[Fact]:
+    async def _end(self, authority: Authority, lapsed: Sequence[sweeps.Lapsed]) -> list[Fact]:
         """Each by the retry rule and its schedule's `on_unknown`."""
+        connection = authority.connection
         found = await tickets_for(connection, [row.key for row in lapsed])
         tickets = await undisputed(connection, found)
         rows = {row.key: row for row in lapsed}
         now = self.clock.now()
         ended = [(ticket, lapse(rows[ticket.run_key], ticket, now)) for ticket in tickets]
-        moved = await end_and_publish(connection, self.publisher, self.clock, ended)
+        moved = await end_and_publish(authority, ended)
         return [
             fact_of(ticket, each, rows[each.key].attempt)
             for ticket, each in ended
             if each.key in moved
         ]
+
+
+def _fact(ticket: Ticket, attempt: int, now: datetime) -> Fact:
+    """Of a run that has expired, after so many attempts."""
+    work, key, state = ticket.work, ticket.run_key, RunState.EXPIRED
+    return fact_of_unattempted(
+        *(work.tenant, key, state, Reason.EXPIRED, now), attempt=attempt, name=work.key
+    )
 
 
 def lapse(row: sweeps.Lapsed, ticket: Ticket, now: datetime) -> Ending:

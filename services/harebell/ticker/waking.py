@@ -9,8 +9,8 @@ import structlog
 from harebell.contract.policy import Overlap
 from harebell.contract.ticket import Ticket
 from harebell.kernel import metrics
-from harebell.kernel.amqp.bundle import waiting
 from harebell.kernel.amqp.publish import Publisher
+from harebell.kernel.authorising import authorising
 from harebell.kernel.clock import Clock
 from harebell.kernel.db.engine import passing_faults
 from harebell.kernel.db.ledger import turns
@@ -35,12 +35,13 @@ async def wake_stuck(pool: asyncpg.Pool, publisher: Publisher, clock: Clock) -> 
     with passing_faults():
         if not (stuck := await turns.stuck(pool)):
             return
-        async with pool.acquire() as connection, connection.transaction():
-            mine = await turns.try_lock(connection, stuck)
-            policies = await _policies(connection, mine)
-            now = clock.now()
-            woken = await pass_on(connection, policies, now, unless_within=turns.WAKE_AFTER)
-            await publisher.publish_all(waiting(woken, now))
+    async with authorising(pool, publisher, clock) as authority:
+        connection = authority.connection
+        mine = await turns.try_lock(connection, stuck)
+        policies = await _policies(connection, mine)
+        now = clock.now()
+        woken = await pass_on(connection, policies, now, unless_within=turns.WAKE_AFTER)
+        await authority.publish(woken)
     if woken:
         metrics.SWEPT.labels("woken").inc(len(woken))
         log.info("swept", why="woken", runs=len(woken))

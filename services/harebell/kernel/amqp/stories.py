@@ -45,10 +45,11 @@ def fact_of_unattempted(
     reason: Reason,
     at: datetime,
     *,
+    attempt: int = 0,
     name: str | None = None,
     runs: int = 1,
 ) -> Fact:
-    """Of a run that ends without an attempt. `name`: its schedule's key.
+    """Of a run that ends without another attempt. `name`: its schedule's key.
 
     `runs`: as many as its row stands for.
     """
@@ -58,7 +59,7 @@ def fact_of_unattempted(
         schedule_id=key.schedule_id,
         key=name,
         scheduled_for=key.scheduled_for,
-        attempt=0,
+        attempt=attempt,
         state=state,
         reason=reason,
         finished_at=at,

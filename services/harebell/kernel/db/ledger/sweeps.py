@@ -46,7 +46,7 @@ FROM unnest($1::timestamptz[], $2::uuid[]) AS t(scheduled_for, schedule_id)
 WHERE r.scheduled_for = t.scheduled_for AND r.schedule_id = t.schedule_id
   AND CASE WHEN r.state IN ('staged', 'retrying') AND r.expires_at <= now()
            THEN true ELSE false END
-RETURNING r.scheduled_for, r.schedule_id
+RETURNING r.scheduled_for, r.schedule_id, r.attempt
 """
 _STAGE_AGAIN: Final = """
 UPDATE runs r SET staged_at = now()
@@ -55,13 +55,14 @@ WHERE r.scheduled_for = t.scheduled_for AND r.schedule_id = t.schedule_id
   AND CASE WHEN r.state IN ('staged', 'retrying') THEN true ELSE false END
 RETURNING r.scheduled_for, r.schedule_id
 """
-_SILENT: Final = """
-SELECT DISTINCT lease_holder FROM runs
+_HOLDERS: Final = """
+SELECT lease_holder, bool_or(lease_until < now()) AS has_lapsed,
+       bool_or(lease_until - make_interval(secs => lease_seconds) <
+               now() - make_interval(secs => $1)) AS is_silent
+FROM runs
 WHERE finished_at IS NULL AND due_at < now() + make_interval(secs => $2)
-  AND CASE WHEN state = 'running'
-            AND lease_until - make_interval(secs => lease_seconds) <
-                now() - make_interval(secs => $1)
-           THEN true ELSE false END
+  AND CASE WHEN state = 'running' THEN true ELSE false END
+GROUP BY lease_holder
 """
 _LAPSED: Final = """
 SELECT scheduled_for, schedule_id, seq, attempt, lease_holder, started_at, reason,
@@ -100,14 +101,24 @@ class Lapsed:
     stop_reason: str | None  # of a run that was asked to stop
 
 
+@dataclass(frozen=True, slots=True)
+class Holder:
+    """Of leases. `is_silent`: one was not renewed for a while, though it may still run."""
+
+    name: str
+    is_silent: bool
+    has_lapsed: bool
+
+
 async def lost(pool: asyncpg.Pool) -> list[Lost]:
     rows = await pool.fetch(_LOST, AHEAD, LOST_AFTER, LOST_ANYWAY, LONGEST_WAIT, LIMIT)
     return [Lost(_key(row), row["pool"], row["lane"], row["may_wait"]) for row in rows]
 
 
-async def expire(connection: asyncpg.Connection, keys: Sequence[RunKey]) -> list[RunKey]:
+async def expire(connection: asyncpg.Connection, keys: Sequence[RunKey]) -> dict[RunKey, int]:
+    """The attempts that each had whose time has passed."""
     rows = await connection.fetch(_EXPIRE, *columns(sorted(keys)))
-    return [_key(row) for row in rows]
+    return {_key(row): row["attempt"] for row in rows}
 
 
 async def stage_again(connection: asyncpg.Connection, keys: Sequence[RunKey]) -> list[RunKey]:
@@ -116,10 +127,10 @@ async def stage_again(connection: asyncpg.Connection, keys: Sequence[RunKey]) ->
     return [_key(row) for row in rows]
 
 
-async def silent_holders(pool: asyncpg.Pool) -> list[str]:
-    """Who has not renewed for a while, though the lease may still run."""
-    rows = await pool.fetch(_SILENT, SILENT, AHEAD)
-    return [row["lease_holder"] for row in rows]
+async def holders(pool: asyncpg.Pool) -> list[Holder]:
+    """Whoever holds a run; none has, when nothing runs."""
+    rows = await pool.fetch(_HOLDERS, SILENT, AHEAD)
+    return [Holder(row["lease_holder"], row["is_silent"], row["has_lapsed"]) for row in rows]
 
 
 async def lapsed(

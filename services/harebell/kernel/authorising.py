@@ -1,0 +1,83 @@
+"""Authorising work: published, confirmed, as the last step of a transaction, which then commits.
+
+A crash in between leaves tickets that no row honours, never a row without its ticket.
+"""
+
+from collections.abc import AsyncIterator, Iterable, Sequence
+from contextlib import asynccontextmanager
+from dataclasses import dataclass, field
+from datetime import datetime
+from typing import Final
+
+import asyncpg
+import structlog
+
+from harebell.kernel import metrics
+from harebell.kernel.amqp.bundle import waiting
+from harebell.kernel.amqp.publish import Outgoing, Publisher
+from harebell.kernel.clock import Clock, monotonic
+from harebell.kernel.db.engine import passing_faults
+from harebell.kernel.routing import Routed
+
+SLOW_COMMIT: Final = 1.0  # seconds since the tickets went out; after two they count as phantoms
+
+log = structlog.get_logger()
+
+
+@dataclass(slots=True)
+class Authority:
+    """A transaction under way, and the tickets that it has sent ahead of its commit."""
+
+    connection: asyncpg.Connection
+    publisher: Publisher
+    clock: Clock
+    _tickets: list[Routed] = field(default_factory=list)
+    _published_at: float | None = None
+
+    def now(self) -> datetime:
+        return self.clock.now()
+
+    async def publish(self, tickets: Iterable[Routed], others: Sequence[Outgoing] = ()) -> None:
+        """To be the last step before the commit. Raises what `publish_all` does."""
+        sent = list(tickets)
+        if self._published_at is None:
+            self._published_at = monotonic()
+        self._tickets += sent
+        await self.publisher.publish_all([*waiting(sent, self.now()), *others])
+
+    @property
+    def is_slow(self) -> bool:
+        return self._published_at is not None and monotonic() - self._published_at > SLOW_COMMIT
+
+    async def publish_again(self, why: str) -> None:
+        """A hint like any ticket: what cannot be published now, a sweep finds."""
+        if not self._tickets:
+            return
+        metrics.PUBLISHED_AGAIN.labels(why).inc(len(self._tickets))
+        log.warning("published again", commit=why, runs=len(self._tickets))
+        await self.publisher.try_all(waiting(self._tickets, self.now()))
+
+
+@asynccontextmanager
+async def authorising(
+    pool: asyncpg.Pool, publisher: Publisher, clock: Clock
+) -> AsyncIterator[Authority]:
+    """A transaction that publishes. Raises `DatabaseUnavailable` for what may pass.
+
+    Executors drop a ticket whose row they do not find for two seconds. So when the commit was slow,
+    or nobody knows whether there was one, the tickets are published again.
+    """
+    with passing_faults():
+        async with pool.acquire() as connection:
+            authority = Authority(connection, publisher, clock)
+            is_committing = False
+            try:
+                async with connection.transaction():
+                    yield authority
+                    is_committing = True
+            except Exception:
+                if is_committing:
+                    await authority.publish_again("unknown")
+                raise
+            if authority.is_slow:
+                await authority.publish_again("slow")
