@@ -106,3 +106,18 @@ def as_role(database_url: str, service: str) -> str:
     parts = urlsplit(database_url)
     place = f"{parts.hostname}:{parts.port or 5432}"
     return parts._replace(netloc=f"harebell_{service}:{ROLE_PASSWORD}@{place}").geturl()
+
+
+async def refuse_connections(owner: asyncpg.Connection) -> None:
+    """As when there are too many: new ones of services are refused, old ones are ended."""
+    (name,) = await owner.fetchrow("SELECT current_database()")
+    await owner.execute(f"ALTER DATABASE {name} CONNECTION LIMIT 0")
+    await owner.execute(
+        "SELECT pg_terminate_backend(pid) FROM pg_stat_activity "
+        "WHERE datname = current_database() AND pid <> pg_backend_pid()"
+    )
+
+
+async def accept_connections(owner: asyncpg.Connection) -> None:
+    (name,) = await owner.fetchrow("SELECT current_database()")
+    await owner.execute(f"ALTER DATABASE {name} CONNECTION LIMIT -1")

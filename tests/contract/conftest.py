@@ -8,6 +8,7 @@ import pytest
 from tests.servers import Servers
 
 from harebell.kernel.db.engine import open_pool
+from harebell.kernel.settings import PoolBounds
 
 CONNECTIONS = 50  # as many as there are claimants at once
 
@@ -23,7 +24,9 @@ def ledger_url(servers: Servers) -> Iterator[str]:
 @pytest.fixture
 async def ledger(ledger_url: str) -> AsyncIterator[asyncpg.Pool]:
     """Reached as hot paths reach it."""
-    async with open_pool(ledger_url, name="contract tests", size=CONNECTIONS) as pool:
+    async with open_pool(
+        ledger_url, name="contract tests", bounds=PoolBounds(most=CONNECTIONS)
+    ) as pool:
         yield pool
         await pool.execute("DELETE FROM runs")
         await pool.execute("DELETE FROM attempts")

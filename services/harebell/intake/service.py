@@ -46,7 +46,9 @@ log = structlog.get_logger()
 
 
 async def serve(settings: IntakeSettings, stop: asyncio.Event) -> None:
-    engine = open_engine(settings.database_url.get_secret_value(), name=settings.name)
+    engine = open_engine(
+        settings.database_url.get_secret_value(), name=settings.name, bounds=settings.pool_bounds
+    )
     async with open_parts(settings, "intake", stop) as parts:
         rules = Rules(settings.allowed_networks, settings.default_when)
         door = Commands(parts.publisher, parts.clock, rules)

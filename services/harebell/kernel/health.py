@@ -6,6 +6,8 @@ from contextlib import asynccontextmanager
 from aiohttp import web
 from prometheus_client import generate_latest
 
+from harebell.kernel import metrics
+
 PLAIN = "text/plain"
 
 
@@ -16,7 +18,9 @@ class Health:
         self._checks: dict[str, Callable[[], bool]] = {}
 
     def check(self, name: str, is_well: Callable[[], bool]) -> None:
+        """On `/readyz`, and as a metric of the same name and state."""
         self._checks[name] = is_well
+        metrics.READY.labels(name).set_function(lambda: float(is_well()))
 
     async def live(self, _: web.Request) -> web.Response:
         return web.Response(text="ok\n")

@@ -6,7 +6,7 @@ import signal
 import socket
 import sys
 from collections.abc import AsyncIterator, Awaitable, Callable, Coroutine, Mapping, Sequence
-from contextlib import asynccontextmanager, suppress
+from contextlib import AsyncExitStack, asynccontextmanager, suppress
 from dataclasses import dataclass, field
 from typing import Any, Final, TypeVar
 
@@ -26,7 +26,7 @@ from harebell.kernel.bus import SYSTEM
 from harebell.kernel.clock import REFRESH, Clock, monotonic
 from harebell.kernel.db.engine import database_time, open_pool
 from harebell.kernel.health import Health, serve_health
-from harebell.kernel.settings import ServiceSettings
+from harebell.kernel.settings import PoolBounds, ServiceSettings
 from harebell.kernel.topology import Topology
 
 WRONG_USAGE: Final = 2
@@ -119,7 +119,7 @@ async def open_parts(
     )
     async with (
         serve_health(health, settings.http_host, settings.http_port),
-        open_pool(settings.database_url.get_secret_value(), name=settings.name) as pool,
+        _pool(settings, stop) as pool,
     ):
         clock = Clock(lambda: database_time(pool))
         publisher = Publisher(link)
@@ -140,6 +140,19 @@ async def open_parts(
             log.info("stopped")
         finally:
             await link.close()
+
+
+@asynccontextmanager
+async def _pool(settings: ServiceSettings, stop: asyncio.Event) -> AsyncIterator[asyncpg.Pool]:
+    """Waits for as many connections as are kept open."""
+
+    async def enter(bounds: PoolBounds) -> asyncpg.Pool:
+        url = settings.database_url.get_secret_value()
+        return await opened.enter_async_context(open_pool(url, name=settings.name, bounds=bounds))
+
+    async with AsyncExitStack() as opened:
+        pool = await patiently(stop, lambda: enter(settings.pool_bounds))
+        yield pool or await enter(PoolBounds())  # stopped meanwhile, and needs none
 
 
 async def patiently(stop: asyncio.Event, call: Callable[[], Awaitable[T]]) -> T | None:

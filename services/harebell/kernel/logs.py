@@ -29,5 +29,5 @@ def configure(settings: ServiceSettings, service: str) -> None:
     )
     structlog.contextvars.bind_contextvars(service=service, name=settings.name)
     # the libraries' own complaints about connections are told by ours, with what follows
-    for library in ("aio_pika", "aiormq", "asyncio", "aiohttp.access"):
+    for library in ("aio_pika", "aiormq", "asyncio", "asyncpg", "aiohttp.access"):
         logging.getLogger(library).setLevel(logging.CRITICAL)

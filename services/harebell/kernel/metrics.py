@@ -17,6 +17,7 @@ _BATCH: Final = (1, 2, 5, 10, 20, 50, 100, 200, 500, 1000)
 
 BUILD: Final = Info("harebell_build", "The version that runs.")
 BUILD.info({"version": __version__})
+READY: Final = Gauge("harebell_ready", "What a service needs to work: 1 there, 0 not.", ["check"])
 
 COMMANDS: Final = Counter("harebell_commands_total", "Commands.", ["verb", "result"])
 STAGED: Final = Counter("harebell_runs_staged_total", "Runs handed to the broker.")

@@ -1,12 +1,20 @@
 """The only shape of configuration: `HAREBELL_*`, read once at start, wrong names refused."""
 
 from collections.abc import Mapping
+from dataclasses import dataclass
 from datetime import timedelta
 from ipaddress import IPv4Network, IPv6Network, ip_network
 from pathlib import Path
 from typing import Annotated, ClassVar, Final, Literal, Self
 
-from pydantic import BeforeValidator, Field, SecretStr, ValidationError
+from pydantic import (
+    BeforeValidator,
+    Field,
+    SecretStr,
+    ValidationError,
+    ValidationInfo,
+    field_validator,
+)
 from pydantic_settings import (
     BaseSettings,
     NoDecode,
@@ -15,7 +23,7 @@ from pydantic_settings import (
 )
 
 from harebell.contract.errors import Malformed
-from harebell.contract.scalars import Duration, PoolName
+from harebell.contract.scalars import Duration, Interval, PoolName
 from harebell.contract.schedule import DEFAULT_POOL
 from harebell.kernel.defaults import DefaultWhen
 
@@ -45,6 +53,15 @@ def _content(variable: str, path: str) -> str:
         ) from None
 
 
+@dataclass(frozen=True)
+class PoolBounds:
+    """Of the connections to the database. What finds none free waits its turn."""
+
+    least: int = 0  # kept open
+    most: int = 8
+    patience: float = 10.0  # seconds of waiting, after which the database counts as away
+
+
 class ServiceSettings(BaseSettings):
     """What every service can be told."""
 
@@ -53,6 +70,10 @@ class ServiceSettings(BaseSettings):
 
     amqp_url: SecretStr
     database_url: SecretStr
+    # max before min, which is compared with it
+    database_pool_max: Annotated[int, Field(ge=1, le=200)] = PoolBounds.most
+    database_pool_min: Annotated[int, Field(ge=0)] = PoolBounds.least
+    database_pool_timeout: Interval = timedelta(seconds=PoolBounds.patience)
     name: str = "harebell"  # of this instance, unique among its kind
     http_host: str = "127.0.0.1"  # where health and metrics answer
     http_port: Annotated[int, Field(ge=0, le=65535)] = 0  # 0: any free one
@@ -64,6 +85,19 @@ class ServiceSettings(BaseSettings):
     def __init_subclass__(cls, **kwargs: object) -> None:
         super().__init_subclass__(**kwargs)  # type: ignore[arg-type]  # pydantic's own keywords
         ServiceSettings._classes.append(cls)
+
+    @field_validator("database_pool_min")
+    @classmethod
+    def _up_to_max(cls, least: int, others: ValidationInfo) -> int:
+        most = others.data.get("database_pool_max", least)
+        if least > most:
+            raise ValueError(f"must not exceed {PREFIX}DATABASE_POOL_MAX, which is {most}")
+        return least
+
+    @property
+    def pool_bounds(self) -> PoolBounds:
+        timeout = self.database_pool_timeout.total_seconds()
+        return PoolBounds(self.database_pool_min, self.database_pool_max, timeout)
 
     @classmethod
     def settings_customise_sources(

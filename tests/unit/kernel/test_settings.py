@@ -10,6 +10,7 @@ from harebell.kernel.settings import (
     DispatcherSettings,
     ExecutorSettings,
     IntakeSettings,
+    PoolBounds,
     ServiceSettings,
     TickerSettings,
 )
@@ -69,6 +70,31 @@ def test_a_malformed_value_stops_the_start_with_its_name(
         settings.load(URLS | {variable: value})
 
     assert (refused.value.field, refused.value.code) == (variable, "invalid_setting")
+
+
+@pytest.mark.parametrize(
+    ("variable", "value"),
+    [("MAX", "0"), ("MAX", "201"), ("MIN", "-1"), ("MIN", "9"), ("TIMEOUT", "0s")],
+)
+def test_s57_a_pool_without_room_or_with_a_floor_above_its_ceiling_stops_the_start(
+    variable: str, value: str
+) -> None:
+    name = f"HAREBELL_DATABASE_POOL_{variable}"
+
+    with pytest.raises(Malformed) as refused:
+        TickerSettings.load(URLS | {name: value})
+
+    assert refused.value.field == name
+
+
+def test_s57_the_bounds_of_the_pool_are_told() -> None:
+    told = {"MIN": "2", "MAX": "3", "TIMEOUT": "5s"}
+
+    settings = TickerSettings.load(
+        URLS | {f"HAREBELL_DATABASE_POOL_{name}": value for name, value in told.items()}
+    )
+
+    assert settings.pool_bounds == PoolBounds(least=2, most=3, patience=5.0)
 
 
 @pytest.mark.parametrize("variable", list(URLS))

@@ -12,10 +12,12 @@ from sqlalchemy.exc import TimeoutError as PoolTimeoutError
 from sqlalchemy.ext.asyncio import AsyncEngine, create_async_engine
 
 from harebell.contract.errors import DatabaseUnavailable
+from harebell.kernel.settings import PoolBounds
 
 CONNECT_TIMEOUT: Final = 5.0  # seconds
 COMMAND_TIMEOUT: Final = 12.0  # seconds; above statement_timeout, for a connection gone silent
-POOL_SIZE: Final = 8
+REUSES: Final = 50_000  # statements of a connection before it is replaced
+IDLE: Final = 300.0  # seconds without use until a connection beyond the least is closed
 
 # Plans: a new day's partition has no statistics, and a custom plan over months of partitions
 # costs more than the statement. Timeouts: what a frozen service holds falls by itself.
@@ -67,16 +69,41 @@ def plain_url(url: str) -> str:
     return urlunsplit(parts._replace(scheme="postgresql"))
 
 
+class _Pool(asyncpg.Pool):  # type: ignore[misc]  # the driver ships no types
+    """The driver's waits for a free connection for ever; this one raises `TimeoutError`."""
+
+    __slots__ = ("_patience",)
+
+    def __init__(self, url: str, bounds: PoolBounds, **settings: Any) -> None:  # noqa: ANN401
+        super().__init__(
+            url,
+            min_size=bounds.least,
+            max_size=bounds.most,
+            max_queries=REUSES,
+            max_inactive_connection_lifetime=IDLE,
+            loop=None,
+            connection_class=asyncpg.Connection,
+            record_class=asyncpg.Record,
+            **settings,
+        )
+        self._patience = bounds.patience
+
+    def acquire(self, *, timeout: float | None = None) -> Any:  # noqa: ANN401  # as the driver's
+        return super().acquire(timeout=self._patience if timeout is None else timeout)
+
+
 @asynccontextmanager
 async def open_pool(
-    url: str, *, name: str, hot: bool = True, size: int = POOL_SIZE
+    url: str, *, name: str, hot: bool = True, bounds: PoolBounds | None = None
 ) -> AsyncIterator[asyncpg.Pool]:
-    """Connections are made when they are needed, so a service starts without its database."""
+    """Connections beyond the least are made when they are needed.
+
+    Raises `DatabaseUnavailable` if the least cannot be made, and never if that is none.
+    """
     settings = {**BOUNDS, **(HOT if hot else {}), "application_name": name}
-    pool = asyncpg.create_pool(
+    pool = _Pool(
         plain_url(url),
-        min_size=0,
-        max_size=size,
+        bounds or PoolBounds(),
         timeout=CONNECT_TIMEOUT,
         command_timeout=COMMAND_TIMEOUT,
         server_settings=settings,
@@ -97,13 +124,14 @@ async def _keep(_: asyncpg.Connection) -> None:
     """
 
 
-def open_engine(url: str, *, name: str) -> AsyncEngine:
+def open_engine(url: str, *, name: str, bounds: PoolBounds | None = None) -> AsyncEngine:
     """For what is not hot: SQLAlchemy Core over the tables of `tables.py`."""
+    bounds = bounds or PoolBounds()
     return create_async_engine(
         plain_url(url).replace("postgresql://", "postgresql+asyncpg://", 1),
-        pool_size=POOL_SIZE,
+        pool_size=bounds.most,
         max_overflow=0,
-        pool_timeout=CONNECT_TIMEOUT,
+        pool_timeout=bounds.patience,
         pool_pre_ping=True,
         connect_args={
             "timeout": CONNECT_TIMEOUT,
