@@ -1,5 +1,6 @@
 """`bus.SYSTEM` is sound: judged as a value, without a broker."""
 
+import json
 from collections import Counter
 from dataclasses import dataclass
 from datetime import timedelta
@@ -8,6 +9,7 @@ from typing import Final
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
+from tests.architecture.sources import ROOT
 
 from harebell.contract import names
 from harebell.contract.commands import COMMANDS
@@ -17,6 +19,7 @@ from harebell.contract.queries import QUERIES
 from harebell.contract.schedule import DEFAULT_POOL
 from harebell.dispatcher.core import HOLD
 from harebell.kernel.bus import DISPATCHER, SYSTEM, work_topology
+from harebell.kernel.definitions import Wanted, definitions
 from harebell.kernel.delay import LONGEST_LEAD, LONGEST_MS, TIERS, tier_for, tier_key, tier_queue
 from harebell.kernel.topology import Queue, QueueKind
 
@@ -169,3 +172,11 @@ def test_a_message_waits_what_was_asked_within_the_hold(asked: int) -> None:
 
 def test_the_default_horizon_is_one_hop() -> None:
     assert walk(timedelta(seconds=84)).hops == 1
+
+
+def test_the_definitions_that_compose_starts_the_broker_with_are_those_of_the_bus() -> None:
+    kept = json.loads((ROOT / "compose/rabbitmq/definitions.json").read_text())
+
+    assert kept == definitions(Wanted(), bytes), (
+        "harebell topology definitions > compose/rabbitmq/definitions.json"
+    )

@@ -1,7 +1,10 @@
-"""`harebell topology`: whether the broker has what Harebell needs."""
+"""`harebell topology`: what the bus must have, written down for a broker or compared with one."""
 
+import secrets
 import socket
+from typing import Annotated, Final
 
+import orjson
 import typer
 
 from harebell.cli.command import command
@@ -9,15 +12,23 @@ from harebell.cli.exits import Exit
 from harebell.cli.session import NAME, Session
 from harebell.client.connection import connect
 from harebell.contract import __version__
+from harebell.contract.codec import decode
+from harebell.contract.message import parse
 from harebell.kernel.amqp import declare
 from harebell.kernel.bus import SYSTEM
+from harebell.kernel.definitions import Wanted, definitions
 
-app = typer.Typer(help="Compare the broker with what Harebell needs.", no_args_is_help=True)
+app = typer.Typer(help="What the broker must have for Harebell.", no_args_is_help=True)
 
+MAX_PASSWORDS: Final = 1024 * 1024  # bytes of the file
 
-@app.callback()
-def topology() -> None:
-    """A group even with one command in it."""
+Vhost = Annotated[str, typer.Option("--vhost", help="The virtual host.")]
+Pools = Annotated[list[str] | None, typer.Option("--pool", help="A pool beside the default one.")]
+Tenants = Annotated[list[str] | None, typer.Option("--for-tenant", help="A user for its services.")]
+Passwords = Annotated[
+    typer.FileBinaryRead | None,
+    typer.Option("--passwords", help="JSON of user names and passwords; they are kept as hashes."),
+]
 
 
 @command(app, "check")
@@ -29,6 +40,24 @@ async def check(session: Session) -> Exit:
         session.output.say(f"harebell: the broker differs, problems: {len(problems)}")
         return Exit.FAILED
     session.output.say("harebell: the broker has every exchange and queue")
+    return Exit.DONE
+
+
+@command(app, "definitions")
+async def print_definitions(
+    session: Session,
+    *,
+    vhost: Vhost = "/",
+    pool: Pools = None,
+    for_tenant: Tenants = None,
+    passwords: Passwords = None,
+) -> Exit:
+    """Print a definitions file for RabbitMQ: exchanges, queues, users with least permissions."""
+    del session  # needs no broker
+    known = {} if passwords is None else decode(passwords.read(MAX_PASSWORDS))
+    wanted = {"vhost": vhost, "pools": pool or (), "tenants": for_tenant or (), "passwords": known}
+    said = definitions(parse(Wanted, wanted), secrets.token_bytes)
+    typer.echo(orjson.dumps(said, option=orjson.OPT_INDENT_2).decode())
     return Exit.DONE
 
 

@@ -20,7 +20,7 @@ from harebell.contract import __version__
 from harebell.contract.errors import HarebellError, Malformed, Transient
 from harebell.kernel import failpoint, logs
 from harebell.kernel.amqp.consume import Settler, pause
-from harebell.kernel.amqp.declare import check, declare
+from harebell.kernel.amqp.declare import declare, missing
 from harebell.kernel.amqp.publish import Publisher
 from harebell.kernel.bus import SYSTEM
 from harebell.kernel.clock import REFRESH, Clock, monotonic
@@ -91,7 +91,7 @@ class Parts:
     async def _declare(self, connection: AbstractConnection) -> None:
         if self.settings.topology == "declare":
             await declare(connection, self.topology)
-        elif problems := await check(connection, self.topology):
+        elif problems := await missing(connection, self.topology):
             raise Malformed("; ".join(problems), field="HAREBELL_TOPOLOGY", code="topology")
 
 

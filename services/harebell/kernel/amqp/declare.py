@@ -1,11 +1,16 @@
 """Turns the topology's value into declarations, or into a list of what the broker lacks."""
 
+from collections.abc import Awaitable, Callable
+from typing import TypeAlias
+
 import aio_pika
 from aio_pika.abc import AbstractChannel, AbstractConnection
 from aiormq.exceptions import ChannelClosed
 
 from harebell.client.connection import link_faults
 from harebell.kernel.topology import Exchange, Queue, Topology
+
+Asking: TypeAlias = Callable[[AbstractChannel, Exchange | Queue], Awaitable[None]]
 
 
 async def declare(connection: AbstractConnection, topology: Topology) -> None:
@@ -27,23 +32,50 @@ async def _declare(channel: AbstractChannel, topology: Topology) -> None:
         await bound.bind(binding.exchange, binding.routing_key)
 
 
+async def missing(connection: AbstractConnection, topology: Topology) -> list[str]:
+    """What is not there, or cannot be seen; it takes no permission to look."""
+    return await _problems(connection, topology, _look)
+
+
 async def check(connection: AbstractConnection, topology: Topology) -> list[str]:
-    """What is missing, or differs from its declaration; nothing is created."""
+    """What is missing, or differs from its declaration; nothing is created.
+
+    To compare takes the permission to configure what is compared.
+    """
+    return await _problems(connection, topology, _compare)
+
+
+async def _look(channel: AbstractChannel, item: Exchange | Queue) -> None:
+    match item:
+        case Exchange(name, _):
+            await channel.declare_exchange(name, passive=True)
+        case Queue(name):
+            await channel.declare_queue(name, passive=True)
+
+
+async def _compare(channel: AbstractChannel, item: Exchange | Queue) -> None:
+    """What is there already is not created by declaring it, only compared."""
+    await _look(channel, item)
+    match item:
+        case Exchange(name, kind):
+            await channel.declare_exchange(name, aio_pika.ExchangeType(kind.value), durable=True)
+        case Queue(name):
+            await channel.declare_queue(name, durable=True, arguments={**item.arguments()})
+
+
+async def _problems(connection: AbstractConnection, topology: Topology, ask: Asking) -> list[str]:
     wanted: list[Exchange | Queue] = [*topology.exchanges, *topology.queues]
     with link_faults("the topology cannot be checked"):
-        problems = [await _problem(connection, item) for item in wanted]
+        problems = [await _problem(connection, item, ask) for item in wanted]
     return [problem for problem in problems if problem is not None]
 
 
-async def _problem(connection: AbstractConnection, item: Exchange | Queue) -> str | None:
+async def _problem(
+    connection: AbstractConnection, item: Exchange | Queue, ask: Asking
+) -> str | None:
     channel = await connection.channel()  # a refused declaration closes its channel
     try:
-        match item:
-            case Exchange(name, _):
-                await channel.declare_exchange(name, passive=True)
-            case Queue(name):
-                await channel.declare_queue(name, passive=True)
-                await channel.declare_queue(name, durable=True, arguments={**item.arguments()})
+        await ask(channel, item)
     except ChannelClosed as error:
         return f"{item.name}: {error}"
     else:

@@ -1,0 +1,127 @@
+"""Who may do what on the bus: the only place of it, for users of services, people and tenants."""
+
+import re
+from collections.abc import Iterable
+from dataclasses import dataclass
+from typing import Final
+
+from harebell.contract import names
+from harebell.kernel.bus import (
+    DEAD_LETTERS,
+    DEAD_RECENT,
+    DISPATCHER,
+    DLQ,
+    EVENTS_RECENT,
+    INTAKE,
+    OUTCOMES,
+    QUERY,
+    TICKER,
+    control_queue,
+)
+
+NOTHING: Final = ""  # as RabbitMQ has it: matches no name
+DEFAULT_EXCHANGE: Final = "amq.default"  # what permissions call the exchange without a name
+ANY_CONTROL_QUEUE: Final = control_queue("")
+ANY_WORK_QUEUE: Final = f"{names.WORK}."
+NOT_OURS: Final = r"(?!harebell\.|amq\.).+"  # exchanges of others: what AMQP targets name
+
+
+@dataclass(frozen=True, slots=True)
+class Topics:
+    """On one topic exchange: patterns of routing keys."""
+
+    exchange: str
+    write: str
+    read: str
+
+
+@dataclass(frozen=True, slots=True)
+class User:
+    """Patterns are regular expressions over names of exchanges and queues."""
+
+    name: str
+    configure: str = NOTHING
+    write: str = NOTHING
+    read: str = NOTHING
+    tags: tuple[str, ...] = ()
+    topics: tuple[Topics, ...] = ()
+
+
+def service_users() -> tuple[User, ...]:
+    """One for each service. None may declare anything but an executor its sign of life.
+
+    Whoever answers may publish to the default exchange, which is where answers go.
+    """
+    due = (names.DELAY, names.DUE)
+    own = prefix(ANY_CONTROL_QUEUE)
+    return (
+        _service(
+            "intake",
+            consumes=(INTAKE.name, QUERY.name),
+            publishes=(names.CHANGES, names.EVENTS, DEFAULT_EXCHANGE),
+        ),
+        _service(
+            "ticker",
+            consumes=(TICKER.name, OUTCOMES.name),
+            publishes=(*due, names.CONTROL, names.EVENTS, DEFAULT_EXCHANGE),
+        ),
+        _service("dispatcher", consumes=(DISPATCHER.name,), publishes=(*due, names.WORK)),
+        User(
+            "harebell_executor",
+            configure=either(own),
+            write=either(*map(re.escape, (*due, names.EVENTS, names.DEAD)), own, NOT_OURS),
+            read=either(re.escape(names.CONTROL), own, prefix(ANY_WORK_QUEUE)),
+        ),
+        _service(
+            "dlq_inspector",
+            consumes=(DEAD_LETTERS.name, DLQ.name),
+            publishes=(*due, names.EVENTS, DEFAULT_EXCHANGE),
+        ),
+    )
+
+
+def people() -> tuple[User, ...]:
+    """Who opens the management UI: to look, or to publish a command and read what came of it."""
+    return (
+        User("harebell_monitor", tags=("monitoring",)),
+        User(
+            "harebell_operator",
+            write=either(re.escape(names.COMMANDS)),
+            read=either(re.escape(DEAD_RECENT.name), re.escape(EVENTS_RECENT.name)),
+            tags=("management",),
+        ),
+    )
+
+
+def tenant_user(tenant: str) -> User:
+    """A tenant's services: its own commands, queries and events, and queues of its own name."""
+    own = prefix(f"{tenant}.")
+    asks = (names.COMMANDS, names.QUERIES)
+    return User(
+        tenant,
+        configure=either(own),
+        write=either(*map(re.escape, asks), own),
+        read=either(re.escape(names.EVENTS), own),
+        topics=(
+            *(Topics(exchange, write=f"^{own}", read=NOTHING) for exchange in asks),
+            Topics(names.EVENTS, write=NOTHING, read=f"^{own}"),
+        ),
+    )
+
+
+def _service(role: str, *, consumes: Iterable[str], publishes: Iterable[str]) -> User:
+    """Whatever consumes may reject what it can never understand."""
+    return User(
+        f"harebell_{role}",
+        write=either(*map(re.escape, (*publishes, names.DEAD))),
+        read=either(*map(re.escape, consumes)),
+    )
+
+
+def prefix(name: str) -> str:
+    return f"{re.escape(name)}.*"
+
+
+def either(*patterns: str) -> str:
+    """The whole of a name must match: a pattern without anchors matches anywhere in it."""
+    return f"^({'|'.join(patterns)})$"

@@ -1,0 +1,202 @@
+"""A broker made from the definitions file: every service with its own user, and no more rights."""
+
+import asyncio
+import json
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass
+from functools import partial
+from typing import Any
+from urllib.parse import quote, urlsplit
+
+import aio_pika
+import pytest
+from aiormq.exceptions import ChannelAccessRefused
+from tests.acceptance.record import Target
+from tests.acceptance.stack import Stack, Tenant, until
+from tests.servers import Servers
+
+from harebell.client import Harebell, NotAllowed
+from harebell.contract.names import DEAD, EVENTS, QUERIES, WORK
+from harebell.dev.plan import Kind
+from harebell.kernel.amqp.declare import check
+from harebell.kernel.bus import EVENTS_RECENT, SYSTEM
+from harebell.kernel.definitions import Wanted, definitions
+
+pytestmark = [pytest.mark.broker, pytest.mark.postgres]
+
+ACME, OTHER = "acme", "umbrella"
+SECRET = "for-tests"  # noqa: S105  # of a throwaway broker
+MAY_PUBLISH = {
+    "harebell_intake": {"changes", "events", "dead"},
+    "harebell_ticker": {"delay", "due", "control", "events", "dead"},
+    "harebell_dispatcher": {"delay", "due", "work", "dead"},
+    "harebell_executor": {"delay", "due", "events", "dead"},
+    "harebell_dlq_inspector": {"delay", "due", "events", "dead"},
+    "harebell_monitor": set(),
+    "harebell_operator": {"commands"},
+    ACME: {"commands", "queries"},
+}
+USERS = {*MAY_PUBLISH, OTHER}
+
+
+@dataclass
+class Production:
+    """The stack as it runs where operators own the broker: nothing is declared by a service."""
+
+    stack: Stack
+
+    def url(self, user: str) -> str:
+        parts = urlsplit(self.stack.amqp_url)
+        place = f"{user}:{SECRET}@{parts.hostname}:{parts.port}"
+        return parts._replace(netloc=place).geturl()
+
+    def start(self) -> None:
+        for kind in Kind:
+            self.stack.start_one(
+                kind,
+                HAREBELL_AMQP_URL=self.url(f"harebell_{kind}"),
+                HAREBELL_TOPOLOGY="check",
+            )
+
+
+@pytest.fixture(scope="module")
+def production(servers: Servers, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Production]:
+    with Stack.open(servers, tmp_path_factory.mktemp("production")) as stack:
+        vhost = urlsplit(stack.amqp_url).path.removeprefix("/")
+        wanted = Wanted(vhost=vhost, tenants=(ACME, OTHER), passwords=dict.fromkeys(USERS, SECRET))
+        servers.management("POST", "definitions", definitions(wanted, lambda n: b"salt"[:n]))
+        try:
+            production = Production(stack)
+            production.start()
+            yield production
+        finally:
+            for user in USERS:
+                servers.management("DELETE", f"users/{user}")
+
+
+async def test_what_is_imported_is_what_services_would_have_declared(
+    production: Production, servers: Servers
+) -> None:
+    async with await aio_pika.connect(production.stack.amqp_url) as connection:
+        problems = await check(connection, SYSTEM)
+    host = quote(urlsplit(production.stack.amqp_url).path.removeprefix("/"), safe="")
+    found = servers.management("GET", f"bindings/{host}")
+
+    bound = {(each["source"], each["routing_key"], each["destination"]) for each in found}
+    wanted = {(each.exchange, each.routing_key, each.queue) for each in SYSTEM.bindings}
+    assert problems == []
+    assert wanted <= bound
+
+
+async def test_with_their_own_users_services_run_retry_bury_replay_and_cancel(
+    production: Production, target: Target
+) -> None:
+    async with (
+        production.stack.tenant(ACME) as ledger,
+        Harebell.connect(production.url(ACME), tenant=ACME) as harebell,
+    ):
+        acme = Tenant(ACME, production.stack, harebell, ledger.ledger)
+        retry = {"max_attempts": 2, "backoff": {"base": "100ms"}}
+        await acme.put("good", {"after": "4s"}, target.http("rights-good"))
+        await acme.put("flaky", {"now": True}, target.http("rights-flaky", fail=1), retry=retry)
+        broken = target.http("rights-broken", broken="rights")
+        await acme.put("broken", {"now": True}, broken, retry=retry)
+        await acme.put("slow", {"now": True}, target.http("rights-slow", sleep=20))
+
+        await acme.until_runs(1, "dead")
+        await until(partial(_called, target, "rights-slow"))
+        await harebell.cancel(key="slow")
+        await acme.until_runs(1, "cancelled")
+        letters = await until(lambda: _open(harebell))
+        target.fix("rights")
+        await harebell.replay([letter["id"] for letter in letters])
+
+        succeeded = await acme.until_runs(3, "succeeded")
+
+    assert [row["series"] for row in succeeded if row["attempt"] == 1].count(2) == 1
+    assert len(letters) == 1
+
+
+async def test_a_message_for_an_exchange_of_the_tenants_own_arrives(
+    production: Production,
+) -> None:
+    async with (
+        await aio_pika.connect(production.url(ACME)) as connection,
+        Harebell.connect(production.url(ACME), tenant=ACME) as harebell,
+    ):
+        channel = await connection.channel()
+        exchange = await channel.declare_exchange("acme.orders", aio_pika.ExchangeType.TOPIC)
+        inbox = await channel.declare_queue("acme.inbox", exclusive=True)
+        await inbox.bind(exchange, "#")
+        told = await channel.declare_queue("acme.told", exclusive=True)
+        await told.bind(EVENTS, f"{ACME}.run.succeeded")
+        amqp = {"exchange": "acme.orders", "routing_key": "new", "json": {"n": 1}}
+        await harebell.put({"key": "order", "when": {"now": True}, "target": {"amqp": amqp}})
+
+        order = await until(lambda: inbox.get(no_ack=True, fail=False))
+        event = await until(lambda: told.get(no_ack=True, fail=False))
+
+    assert order is not None
+    assert json.loads(order.body) == {"n": 1}
+    assert event is not None
+
+
+@pytest.mark.parametrize("user", sorted(MAY_PUBLISH))
+async def test_a_user_may_publish_to_what_its_part_needs_and_nothing_else(
+    user: str, production: Production
+) -> None:
+    names = {exchange.name for exchange in SYSTEM.exchanges}
+    allowed = {name for name in names if await _may_publish(production.url(user), name)}
+
+    assert allowed == {f"harebell.{name}" for name in MAY_PUBLISH[user]}
+
+
+@pytest.mark.parametrize("user", sorted(MAY_PUBLISH))
+async def test_no_user_may_declare_or_delete_what_is_harebells(
+    user: str, production: Production
+) -> None:
+    async with await aio_pika.connect(production.url(user)) as connection:
+        channel = await connection.channel()
+        with pytest.raises(ChannelAccessRefused):
+            await channel.declare_queue("harebell.mine")
+        channel = await connection.channel()
+        with pytest.raises(ChannelAccessRefused):
+            await channel.queue_delete(EVENTS_RECENT.name)
+
+
+async def test_a_tenant_neither_writes_nor_hears_in_anothers_name(production: Production) -> None:
+    async with Harebell.connect(production.url(OTHER), tenant=ACME) as harebell:
+        with pytest.raises(NotAllowed):
+            await harebell.cancel(key="good")
+    async with await aio_pika.connect(production.url(OTHER)) as connection:
+        for heard in (f"{ACME}.#", "#"):
+            channel = await connection.channel()
+            queue = await channel.declare_queue(f"{OTHER}.ears", exclusive=True)
+            with pytest.raises(ChannelAccessRefused):
+                await queue.bind(EVENTS, heard)
+        for foreign in (EVENTS_RECENT.name, DEAD, QUERIES, f"{WORK}.default.normal"):
+            channel = await connection.channel()
+            with pytest.raises(ChannelAccessRefused):
+                await (await channel.get_queue(foreign, ensure=False)).get(fail=False)
+
+
+async def _open(harebell: Harebell) -> list[Mapping[str, Any]]:
+    return [letter async for letter in harebell.dead_letters(state="open")]
+
+
+async def _called(target: Target, path: str) -> bool:
+    return bool(target.calls(path))
+
+
+async def _may_publish(url: str, exchange: str) -> bool:
+    """Unroutable counts: the broker has let it in."""
+    async with await aio_pika.connect(url) as connection:
+        channel = await connection.channel(publisher_confirms=True)
+        message = aio_pika.Message(b"[]")
+        target = await channel.get_exchange(exchange, ensure=False)
+        try:
+            async with asyncio.timeout(5):
+                await target.publish(message, f"{ACME}.run.nobody", mandatory=False)
+        except ChannelAccessRefused:
+            return False
+    return True
