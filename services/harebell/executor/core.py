@@ -11,7 +11,7 @@ from harebell.contract.identity import RunKey
 from harebell.contract.policy import RecoveryClass
 from harebell.contract.ticket import Ticket
 from harebell.executor.targets.outcome import Ended, Stopped, Success
-from harebell.kernel.delay import REACH
+from harebell.kernel.delay import REACH, Way, route
 from harebell.kernel.ledger import FAILED, SUCCEEDED, Ending, Reason, RunState, becomes
 from harebell.kernel.retry import Decision, decide
 
@@ -105,7 +105,7 @@ def ending(
         started = run.started_at
         return Ending(run.key, run.token, state, attempt, started, now, reason=outcome.reason)
     state, reason, at = (RunState.SUCCEEDED, None, None) if decided is None else becomes(decided)
-    staged_at = now if at is not None and at - now <= REACH and not rest else None
+    rests = rest or at is None or route(at, now, reach=REACH).way is Way.COLD
     failed = None if isinstance(outcome, Success) else outcome
     return Ending(
         run.key,
@@ -116,7 +116,7 @@ def ending(
         now,
         reason=reason,
         next_attempt_at=at,
-        staged_at=staged_at,
+        staged_at=None if rests else now,
         error_code=None if failed is None else failed.code,
         error=None if failed is None else failed.message,
         http_status=outcome.status if isinstance(outcome, Success) else outcome.http_status,

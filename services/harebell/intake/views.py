@@ -6,10 +6,13 @@ from typing import Any, Final, TypeAlias
 
 from harebell.contract.identity import run_id
 from harebell.contract.scalars import instant_text
+from harebell.kernel.delay import RESTING, Route, route
+from harebell.kernel.ledger import RunState
 
 Row: TypeAlias = Mapping[str, Any]
 View: TypeAlias = dict[str, Any]
 
+WAITING: Final = (RunState.STAGED, RunState.RETRYING)
 _SCHEDULE: Final = (
     *("id", "key", "name", "owner", "tenant", "class", "priority", "pool"),
     *("state", "reason", "version", "next_at", "tags", "created_at", "updated_at"),
@@ -23,6 +26,7 @@ _RUN: Final = (
     *("run_id", "schedule_id", "key", "scheduled_for", "due_at", "state", "reason"),
     *("attempt", "series", "started_at", "finished_at", "late_ms", "outcome", "next_attempt_at"),
     *("expires_at", "pool", "lane", "version", "origin", "range_until", "range_count"),
+    *("route", "route_reason"),
 )
 _ATTEMPT: Final = (
     *("series", "number", "worker", "started_at", "finished_at", "duration_ms"),
@@ -37,9 +41,12 @@ def schedule_view(row: Row, *, now: datetime) -> View:
 
 def run_view(row: Row) -> View:
     """Of `runs` with the key of its schedule, and `first_started_at` of its first attempt."""
+    waits = _route(row)
     return _view(
         row,
         _RUN,
+        route=waits and waits.way,
+        route_reason=waits and waits.reason,
         run_id=run_id(row["schedule_id"], row["scheduled_for"]),
         late_ms=_late_ms(row["due_at"], row["first_started_at"]),
     )
@@ -78,6 +85,14 @@ def _next_run(row: Row, now: datetime) -> datetime | None:
     handed_over = (instant for instant in row["open_runs"] if instant > now)
     planned = () if row["next_at"] is None else (row["next_at"],)
     return min((*handed_over, *planned), default=None)
+
+
+def _route(row: Row) -> Route | None:
+    """Of a run that waits for its time: as it was decided when its ticket was published last."""
+    if row["state"] not in WAITING:
+        return None
+    at, staged_at = row["next_attempt_at"] or row["due_at"], row["staged_at"]
+    return RESTING if staged_at is None else route(at, staged_at)
 
 
 def _late_ms(due_at: datetime, started_at: datetime | None) -> float | None:

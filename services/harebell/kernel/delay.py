@@ -1,7 +1,9 @@
 """How a wait is made on the bus: permanent queues whose uniform TTLs grow by a quarter octave."""
 
 from bisect import bisect_right
-from datetime import timedelta
+from dataclasses import dataclass
+from datetime import datetime, timedelta
+from enum import StrEnum
 from typing import Final
 
 from harebell.contract.names import DELAY, DUE
@@ -28,6 +30,37 @@ def tier_for(wait: timedelta) -> int | None:
     ms = (wait - MARGIN) / timedelta(milliseconds=1)
     place = bisect_right(TIERS, ms)
     return TIERS[place - 1] if place else None
+
+
+class Way(StrEnum):
+    """Where a run waits for its time."""
+
+    IMMEDIATE = "immediate"  # at the dispatcher: no tier is so short
+    HOT = "hot"  # in a delay tier
+    COLD = "cold"  # in PostgreSQL
+
+
+@dataclass(frozen=True, slots=True)
+class Route:
+    """`tier` in milliseconds, of what waits in one."""
+
+    way: Way
+    reason: str
+    tier: int | None = None
+
+
+RESTING: Final = Route(Way.COLD, "it rests in PostgreSQL until its time is near")
+
+
+def route(due_at: datetime, now: datetime, *, reach: timedelta | None = None) -> Route:
+    """`reach`: what is due later rests; None: it is handed to the broker in any case."""
+    wait = due_at - now
+    if reach is not None and wait > reach:
+        return RESTING
+    if tier := tier_for(wait):
+        return Route(Way.HOT, f"it waits in {tier_queue(tier)}", tier)
+    sooner = "it is due sooner than the shortest delay tier lets anything out"
+    return Route(Way.IMMEDIATE, sooner if wait > timedelta(0) else "it is overdue")
 
 
 def tier_queue(ms: int) -> str:

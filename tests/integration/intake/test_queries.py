@@ -124,6 +124,23 @@ async def test_a_run_is_shown_with_its_attempts_and_how_late_the_first_began(
     ]
 
 
+async def test_s37_a_run_that_waits_says_by_which_route_and_why(intake: Street) -> None:
+    await keep_schedule(intake.database, "acme", "daily", created_at=NOW)
+    waits = await keep_run(intake.database, "acme", "daily", NOW, state="staged", attempt=0)
+    rests = await keep_run(intake.database, "acme", "daily", NOW - HOUR, state="retrying")
+    ended = await keep_run(intake.database, "acme", "daily", NOW - 2 * HOUR)
+    await intake.database.execute(
+        "UPDATE runs SET staged_at = due_at - interval '1 minute' WHERE state = 'staged'"
+    )
+
+    shown = {row["run_id"]: row for row in (await intake.ask("run.list", {}))["items"]}
+
+    assert shown[str(waits)]["route"] == "hot"
+    assert shown[str(waits)]["route_reason"] == "it waits in harebell.delay.57082"
+    assert shown[str(rests)]["route"] == "cold"
+    assert shown[str(ended)]["route"] is None
+
+
 async def test_runs_are_listed_newest_first_page_by_page(intake: Street) -> None:
     expected = []
     for number in range(7):

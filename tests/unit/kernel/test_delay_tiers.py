@@ -7,8 +7,18 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 from tests.schedules import HORIZON
+from tests.tickets import NINE
 
-from harebell.kernel.delay import LONGEST_MS, MARGIN, REACH, SHORTEST_MS, TIERS, tier_for
+from harebell.kernel.delay import (
+    LONGEST_MS,
+    MARGIN,
+    REACH,
+    SHORTEST_MS,
+    TIERS,
+    Way,
+    route,
+    tier_for,
+)
 
 MS = timedelta(milliseconds=1)
 
@@ -37,6 +47,31 @@ def walk(wait: timedelta) -> tuple[timedelta, int]:
 )
 def test_the_longest_tier_that_still_leaves_the_margin(wait: timedelta, tier: int | None) -> None:
     assert tier_for(wait) == tier
+
+
+@pytest.mark.parametrize(
+    ("wait", "way", "tier", "reason"),
+    [
+        (-MS, Way.IMMEDIATE, None, "it is overdue"),
+        (timedelta(0), Way.IMMEDIATE, None, "it is overdue"),
+        (MS, Way.IMMEDIATE, None, "it is due sooner than the shortest delay tier lets"),
+        (MARGIN + SHORTEST_MS * MS - MS, Way.IMMEDIATE, None, "it is due sooner than"),
+        (MARGIN + SHORTEST_MS * MS, Way.HOT, SHORTEST_MS, "it waits in harebell.delay.1500"),
+        (HORIZON, Way.HOT, 80_726, "it waits in harebell.delay.80726"),
+        (HORIZON + MS, Way.COLD, None, "it rests in PostgreSQL"),
+    ],
+)
+def test_s37_three_routes_by_how_far_away_it_is_and_the_horizon(
+    wait: timedelta, way: Way, tier: int | None, reason: str
+) -> None:
+    chosen = route(NINE + wait, NINE, reach=HORIZON)
+
+    assert (chosen.way, chosen.tier) == (way, tier)
+    assert chosen.reason.startswith(reason)
+
+
+def test_s37_what_is_handed_over_in_any_case_waits_in_the_longest_tier_first() -> None:
+    assert route(NINE + 2 * REACH, NINE).tier == LONGEST_MS
 
 
 def test_s36_the_horizon_lies_just_above_a_tier_so_most_runs_wait_once() -> None:

@@ -6,7 +6,7 @@ from datetime import datetime
 
 from harebell.contract import names
 from harebell.kernel.amqp.publish import Outgoing
-from harebell.kernel.delay import tier_for, tier_key
+from harebell.kernel.delay import route, tier_key
 from harebell.kernel.routing import MAX_TICKETS, Routed, by_queue, by_size, by_time
 
 
@@ -35,10 +35,10 @@ def working(tickets: Iterable[Routed], bundle_max: int) -> list[Bundle]:
 
 
 def _to_wait(tickets: list[Routed], now: datetime) -> Bundle:
-    tier = tier_for(min(ticket.due_at for ticket in tickets) - now)
-    if tier is None:
+    chosen = route(min(ticket.due_at for ticket in tickets), now)
+    if chosen.tier is None:
         return _bundle(names.DUE, names.DUE_KEY, tickets)
-    return _bundle(names.DELAY, tier_key(tier), tickets)
+    return _bundle(names.DELAY, tier_key(chosen.tier), tickets)
 
 
 def _bundle(exchange: str, routing_key: str, tickets: list[Routed]) -> Bundle:
