@@ -1,0 +1,148 @@
+"""Rows 1 to 8: services that are killed, frozen or told to stop."""
+
+import asyncio
+import signal
+from collections.abc import AsyncIterator
+from contextlib import asynccontextmanager
+from typing import Final
+
+from tests.chaos.faults.registry import fault
+from tests.chaos.scene import MEMBERS, Member, Scene
+
+from harebell.dev.plan import Kind
+
+LOOK: Final = 0.1  # seconds between two looks at a process that is to die
+SHORT_LEASE: Final = {"HAREBELL_LEASE": "4s", "HAREBELL_LEASE_CRITICAL": "3s"}
+BEYOND: Final = 3.0  # seconds that an executor is frozen past its lease
+
+
+@asynccontextmanager
+async def killed(scene: Scene, *members: Member) -> AsyncIterator[None]:
+    for member in members:
+        await scene.kill(member)
+    yield
+    for member in members:
+        await scene.start(member, ready=False)
+
+
+@asynccontextmanager
+async def doomed(scene: Scene, member: Member, failpoint: str) -> AsyncIterator[None]:
+    """It dies where `failpoint` says; if it does not get there, it is killed in the end."""
+    await scene.kill(member)
+    await scene.start(member, {"HAREBELL_FAILPOINT": f"{failpoint}:kill"}, ready=False)
+    yield
+    scene.notes["reached"] = float(not scene.is_alive(member))
+    await scene.kill(member)
+    await scene.start(member, ready=False)
+
+
+@asynccontextmanager
+async def frozen(scene: Scene, *members: Member) -> AsyncIterator[None]:
+    for member in members:
+        scene.send(member, signal.SIGSTOP)
+    yield
+    for member in members:
+        scene.send(member, signal.SIGCONT)
+
+
+@fault("1", "kill -9 intake")
+async def intake(scene: Scene) -> AsyncIterator[None]:
+    async with killed(scene, (Kind.INTAKE, 1)):
+        yield
+
+
+@fault("2a", "kill -9 one ticker")
+async def ticker(scene: Scene) -> AsyncIterator[None]:
+    async with killed(scene, scene.some(Kind.TICKER)):
+        yield
+
+
+def _failpoint(row: str, name: str, kind: Kind, *, lapses: bool = False) -> None:
+    @fault(row, f"kill -9 at {name}", lapses=lapses)
+    async def strike(scene: Scene) -> AsyncIterator[None]:
+        """The other of its kind is away, so that this one comes to its end."""
+        victim, *others = scene.all_of(kind)
+        for other in others:
+            await scene.kill(other)
+        async with doomed(scene, victim, name):
+            yield
+        for other in others:
+            await scene.start(other, ready=False)
+
+
+_failpoint("2b", "ticker.before_commit", Kind.TICKER)
+_failpoint("2c", "ticker.after_commit", Kind.TICKER)
+_failpoint("2d", "ticker.change_before_commit", Kind.TICKER)
+_failpoint("2e", "ticker.change_after_commit", Kind.TICKER)
+
+
+@fault("3", "kill -9 both tickers")
+async def tickers(scene: Scene) -> AsyncIterator[None]:
+    async with killed(scene, *scene.all_of(Kind.TICKER)):
+        yield
+
+
+@fault("4a", "SIGSTOP one ticker")
+async def frozen_ticker(scene: Scene) -> AsyncIterator[None]:
+    async with frozen(scene, scene.some(Kind.TICKER)):
+        yield
+
+
+@fault("4b", "SIGSTOP a ticker at ticker.before_commit")
+async def stopped_ticker(scene: Scene) -> AsyncIterator[None]:
+    """While it holds its locks, the other goes on."""
+    victim = scene.some(Kind.TICKER)
+    await scene.kill(victim)
+    await scene.start(victim, {"HAREBELL_FAILPOINT": "ticker.before_commit:stop"}, ready=False)
+    yield
+    for _ in range(3):  # it stops again at its next commit
+        scene.send(victim, signal.SIGCONT)
+        await asyncio.sleep(0.3)
+    await scene.kill(victim)
+    await scene.start(victim, ready=False)
+
+
+@fault("5a", "kill -9 one dispatcher")
+async def dispatcher(scene: Scene) -> AsyncIterator[None]:
+    async with killed(scene, scene.some(Kind.DISPATCHER)):
+        yield
+
+
+@fault("5b", "kill -9 both dispatchers")
+async def dispatchers(scene: Scene) -> AsyncIterator[None]:
+    async with killed(scene, *scene.all_of(Kind.DISPATCHER)):
+        yield
+
+
+@fault("6", "kill -9 one executor", lapses=True)
+async def executor(scene: Scene) -> AsyncIterator[None]:
+    async with killed(scene, scene.some(Kind.EXECUTOR)):
+        yield
+
+
+_failpoint("6a", "executor.before_claim", Kind.EXECUTOR, lapses=True)
+_failpoint("6b", "executor.before_effect", Kind.EXECUTOR, lapses=True)
+_failpoint("6c", "executor.after_effect", Kind.EXECUTOR, lapses=True)
+_failpoint("6d", "executor.before_settle", Kind.EXECUTOR, lapses=True)
+_failpoint("6e", "executor.before_failure_commit", Kind.EXECUTOR, lapses=True)
+_failpoint("6f", "executor.before_turn_commit", Kind.EXECUTOR, lapses=True)
+
+
+@fault("7", "SIGSTOP one executor past its lease", lapses=True)
+async def zombie(scene: Scene) -> AsyncIterator[None]:
+    """With a short lease, so that it lapses in the time of the outage."""
+    victim = scene.some(Kind.EXECUTOR)
+    await scene.stop(victim)
+    await scene.start(victim, SHORT_LEASE)
+    await asyncio.sleep(scene.dice.uniform(1, 2))
+    async with frozen(scene, victim):
+        yield
+        await asyncio.sleep(BEYOND)
+
+
+@fault("8", "SIGTERM of every service, one after the other")
+async def rolling(scene: Scene) -> AsyncIterator[None]:
+    for member in scene.dice.sample(MEMBERS, len(MEMBERS)):
+        await scene.stop(member)
+        await scene.start(member)
+    yield

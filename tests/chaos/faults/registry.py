@@ -1,0 +1,56 @@
+"""The faults by their rows in the matrix: what each is called, and what it may be blamed for."""
+
+from collections.abc import AsyncIterator, Callable
+from contextlib import AbstractAsyncContextManager, asynccontextmanager
+from dataclasses import dataclass
+from typing import TypeAlias
+
+from tests.chaos.scene import Scene
+
+Strike: TypeAlias = Callable[[Scene], AsyncIterator[None]]
+
+
+@dataclass(frozen=True)
+class Fault:
+    """Entered it strikes, left it heals. `lapses`: it may part an executor's effect and record."""
+
+    row: str  # "6c": the third of row 6
+    title: str
+    lapses: bool
+    strike: Callable[[Scene], AbstractAsyncContextManager[None]]
+    alone: bool = False  # too heavy for a mixed run
+
+    @property
+    def number(self) -> int:
+        return int(self.row.rstrip("abcdefghijklmnopqrstuvwxyz"))
+
+
+FAULTS: dict[str, Fault] = {}
+
+
+def fault(
+    row: str, title: str, *, lapses: bool = False, alone: bool = False
+) -> Callable[[Strike], Strike]:
+    def register(strike: Strike) -> Strike:
+        assert row not in FAULTS, row
+        FAULTS[row] = Fault(row, title, lapses, asynccontextmanager(strike), alone)
+        return strike
+
+    return register
+
+
+def chosen(rows: str) -> list[Fault]:
+    """`6,10b`: all of row 6 and the second of row 10; nothing: all."""
+    wanted = [each.strip() for each in rows.split(",") if each.strip()]
+    unknown = [each for each in wanted if each not in FAULTS and each not in _numbers()]
+    if unknown:
+        raise SystemExit(f"no such rows: {', '.join(unknown)}; there are {', '.join(FAULTS)}")
+    return [
+        each
+        for each in FAULTS.values()
+        if not wanted or each.row in wanted or str(each.number) in wanted
+    ]
+
+
+def _numbers() -> set[str]:
+    return {str(each.number) for each in FAULTS.values()}

@@ -1,0 +1,66 @@
+"""The links of a stack as tests see them: addresses through the proxy, and how they are."""
+
+import json
+import subprocess
+import sys
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager
+from dataclasses import dataclass
+from threading import Lock
+from typing import Any, Final
+from urllib.parse import urlsplit
+
+from tests.chaos import proxy
+
+BROKER: Final = "broker"
+DATABASE: Final = "database"
+SERVERS: Final = (BROKER, DATABASE)
+
+
+def name_of(service: str, server: str) -> str:
+    return f"{service}/{server}"
+
+
+@dataclass(frozen=True)
+class Links:
+    """One from each service to each server: `executor-1/broker`."""
+
+    ports: Mapping[str, int]
+    process: "subprocess.Popen[str]"
+    lock: Lock
+
+    @classmethod
+    @contextmanager
+    def open(cls, services: list[str], amqp_url: str, database_url: str) -> Iterator["Links"]:
+        urls = {BROKER: urlsplit(amqp_url), DATABASE: urlsplit(database_url)}
+        places = {
+            name_of(service, server): (url.hostname, url.port)
+            for service in services
+            for server, url in urls.items()
+        }
+        command = [sys.executable, "-I", str(proxy.__file__), json.dumps(places)]
+        with subprocess.Popen(  # noqa: S603  # ours
+            command, stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True
+        ) as process:
+            assert process.stdout is not None
+            try:
+                yield cls(json.loads(process.stdout.readline()), process, Lock())
+            finally:
+                process.kill()
+
+    def through(self, url: str, service: str, server: str) -> str:
+        """The same URL by way of that link."""
+        parts = urlsplit(url)
+        login, at, _ = parts.netloc.rpartition("@")
+        place = f"127.0.0.1:{self.ports[name_of(service, server)]}"
+        return parts._replace(netloc=f"{login}{at}{place}").geturl()
+
+    def set(self, service: str, server: str, **condition: Any) -> None:
+        """As `proxy.py` explains it; nothing said: as it should be."""
+        assert self.process.stdin is not None
+        assert self.process.stdout is not None
+        order = {"link": name_of(service, server), **condition}
+        with self.lock:
+            self.process.stdin.write(json.dumps(order) + "\n")
+            self.process.stdin.flush()
+            self.process.stdout.readline()

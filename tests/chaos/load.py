@@ -1,0 +1,81 @@
+"""The load of one wave: every step asked at its time, for as long as it takes, and written down."""
+
+import asyncio
+import json
+from dataclasses import dataclass, field
+from datetime import datetime, timedelta
+from pathlib import Path
+from typing import Any
+
+from tests.acceptance.record import Target
+from tests.acceptance.stack import now
+from tests.chaos.drawing import Script, Step
+from tests.chaos.history import Operation, Verb
+
+from harebell.client import Harebell
+from harebell.contract.errors import Refused, Transient
+
+
+@dataclass
+class Load:
+    """`operations` is also appended to `journal`, one JSON a line."""
+
+    harebell: Harebell  # its timeout is how long an answer is waited for
+    target: Target
+    journal: Path
+    operations: list[Operation] = field(default_factory=list)
+
+    async def play(self, script: Script, began: datetime) -> None:
+        """Returns when everything has been answered, or has not been in time."""
+        keys = dict.fromkeys(step.key for step in script.steps)
+        async with asyncio.TaskGroup() as group:
+            for key in keys:
+                steps = [step for step in script.steps if step.key == key]
+                group.create_task(self._one_schedule(steps, began))
+            for at, name in script.fixes:
+                group.create_task(self._fix(at, name, began))
+
+    async def _one_schedule(self, steps: list[Step], began: datetime) -> None:
+        """One after the other: what comes next waits for the answer."""
+        for number, step in enumerate(steps):
+            await _until(began + timedelta(seconds=step.at))
+            asked_at = now()
+            answer, refused = await self._ask(step, f"{step.key}-{number}")
+            told_at = None if answer is None and refused is None else now()
+            self._note(
+                Operation(step.key, step.verb, asked_at, told_at, step.body, answer or {}, refused)
+            )
+
+    async def _ask(self, step: Step, request: str) -> tuple[dict[str, Any] | None, str | None]:
+        """The answer, or the code of the refusal, or neither."""
+        order = {"key": step.key, "request_id": request}
+        try:
+            match step.verb:
+                case Verb.PUT:
+                    answer = await self.harebell.put(step.body)
+                case Verb.CANCEL:
+                    answer = await self.harebell.cancel(**order)
+                case Verb.PAUSE:
+                    answer = await self.harebell.pause(**order)
+                case Verb.RESUME:
+                    answer = await self.harebell.resume(**order)
+                case Verb.TRIGGER:
+                    answer = await self.harebell.trigger(**order)
+        except Refused as refused:
+            return None, refused.code
+        except Transient:
+            return None, None
+        return answer.model_dump(mode="json"), None
+
+    async def _fix(self, at: float, name: str, began: datetime) -> None:
+        await _until(began + timedelta(seconds=at))
+        await asyncio.to_thread(self.target.fix, name)
+
+    def _note(self, operation: Operation) -> None:
+        self.operations.append(operation)
+        with self.journal.open("a") as file:
+            file.write(json.dumps(operation.as_json(), default=str) + "\n")
+
+
+async def _until(moment: datetime) -> None:
+    await asyncio.sleep(max(0.0, (moment - now()).total_seconds()))

@@ -1,0 +1,119 @@
+"""One wave: a load, one fault in the midst of it, healing, quiet, and the verdict."""
+
+import asyncio
+from dataclasses import dataclass
+from datetime import datetime, timedelta
+from pathlib import Path
+from random import Random
+from typing import Final
+
+import asyncpg
+from tests.acceptance.stack import now
+from tests.chaos.checker import RECOVERY, judge
+from tests.chaos.drawing import Drawing
+from tests.chaos.faults import Fault
+from tests.chaos.history import History, Operation, Outage
+from tests.chaos.load import Load
+from tests.chaos.scene import Scene
+from tests.chaos.verdict import Verdict
+
+from harebell.client import Harebell
+
+LOAD: Final = 8.0  # seconds of commands, beside the outage
+BEYOND: Final = 3.0  # seconds that instants may lie beyond the last command
+EARLIEST, LATEST = 2.5, 5.0  # seconds after the beginning that a fault strikes
+PATIENCE: Final = 90.0  # seconds for an answer, whatever is down meanwhile
+QUIET: Final = 90.0  # seconds after healing and load until the judge looks, quiet or not
+LOOK: Final = 0.5  # seconds between two looks whether it is quiet
+ROUNDS: Final = 4  # schedules of each kind
+
+# Nothing runs, nothing will: but for schedules that a person must resume.
+_UNQUIET: Final = """
+SELECT (SELECT count(*) FROM runs WHERE tenant = $1 AND finished_at IS NULL AND state <> 'held')
+     + (SELECT count(*) FROM schedule_state AS s JOIN schedules AS d ON d.id = s.schedule_id
+        WHERE d.tenant = $1 AND s.state = 'active')
+"""
+
+
+@dataclass(frozen=True)
+class Wave:
+    """What can be played again: the same seed and fault make the same load at the same moments."""
+
+    seed: int
+    fault: Fault
+
+    @property
+    def name(self) -> str:
+        return f"seed-{self.seed}-row-{self.fault.row}"
+
+    async def play(self, scene: Scene, folder: Path) -> tuple[Verdict, History]:
+        """The stack is ready when it begins, and when it is over. The folder is there."""
+        dice = Random(self.name)  # noqa: S311  # to be repeated, not to be secret
+        scene.dice, scene.tenant, scene.notes = dice, self.name, {}
+        began = _whole(now())
+        span = LOAD + scene.outage
+        drawing = Drawing(dice, scene.target, self.name, began, span)
+        script = drawing.script(ROUNDS)
+        async with Harebell.connect(
+            scene.stack.amqp_url, tenant=self.name, timeout=PATIENCE
+        ) as harebell:
+            load = Load(harebell, scene.target, folder / "journal.jsonl")
+            playing = asyncio.create_task(load.play(script, began))
+            await asyncio.sleep(dice.uniform(EARLIEST, LATEST))
+            outage = await self._strike(scene)
+            await playing
+        await asyncio.sleep((began - now()).total_seconds() + span + BEYOND)
+        await self._until_quiet(scene, healed_at=outage.healed_at)
+        await scene.restart_dead()
+        await scene.until_ready()
+        history = await self._history(scene, load.operations, outage)
+        return judge(history), history
+
+    async def _strike(self, scene: Scene) -> Outage:
+        struck_at = now()
+        async with self.fault.strike(scene):
+            await asyncio.sleep(scene.outage)
+        return Outage(self.fault.row, struck_at, now(), self.fault.lapses)
+
+    async def _until_quiet(self, scene: Scene, *, healed_at: datetime) -> None:
+        """Or until that takes too long, which the judge will see."""
+        deadline = max(now(), healed_at) + timedelta(seconds=QUIET)
+        unquiet = 1
+        while unquiet and now() < deadline:
+            await asyncio.sleep(LOOK)
+            await scene.restart_dead()
+            try:
+                unquiet = await self._unquiet(scene)
+            except (OSError, asyncpg.PostgresError):
+                continue
+        scene.notes["quiet"] = max(0.0, (now() - healed_at).total_seconds())
+
+    async def _unquiet(self, scene: Scene) -> int:
+        ledger = await asyncpg.connect(scene.stack.database_url)
+        try:
+            count: int = await ledger.fetchval(_UNQUIET, self.name)
+        finally:
+            await ledger.close()
+        return count
+
+    async def _history(self, scene: Scene, operations: list[Operation], outage: Outage) -> History:
+        ledger = await asyncpg.connect(scene.stack.database_url)
+        try:
+            runs = await ledger.fetch("SELECT * FROM runs WHERE tenant = $1", self.name)
+            attempts = await ledger.fetch(
+                "SELECT a.* FROM attempts AS a JOIN schedules AS d ON d.id = a.schedule_id "
+                "WHERE d.tenant = $1 ORDER BY a.series, a.number",
+                self.name,
+            )
+        finally:
+            await ledger.close()
+        calls = scene.target.calls(self.name)
+        return History(operations, calls, runs, attempts, [outage], now())
+
+
+def _whole(moment: datetime) -> datetime:
+    """As instants of runs are: of whole milliseconds."""
+    return moment.replace(microsecond=moment.microsecond // 1000 * 1000)
+
+
+assert RECOVERY.total_seconds() < QUIET
