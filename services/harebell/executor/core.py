@@ -21,9 +21,12 @@ CANCELLED: Final = "cancelled"  # the outcome of an attempt that was stopped
 FRESH: Final = 2.0  # seconds since a claim or renewal; an older lease is renewed before a start
 
 
-@dataclass(slots=True)
+@dataclass(slots=True, eq=False)
 class Claimed:
-    """A run that this executor holds. Moments are the monotonic clock's, in seconds."""
+    """One claim of a run by this executor. Moments are the monotonic clock's, in seconds.
+
+    A run that was taken away and claimed anew is another `Claimed`: its old attempt may still run.
+    """
 
     ticket: Ticket
     token: int
@@ -96,16 +99,14 @@ def decision(run: Claimed, outcome: Ended, now: datetime, dice: float) -> Decisi
     )
 
 
-def ending(
-    run: Claimed, outcome: Ended, decided: Decision | None, now: datetime, *, rest: bool = False
-) -> Ending:
-    """The record of an attempt. A retry beyond the tiers' reach (or told to) rests unstaged."""
+def ending(run: Claimed, outcome: Ended, decided: Decision | None, now: datetime) -> Ending:
+    """The record of an attempt. A retry beyond the tiers' reach rests unstaged."""
     if isinstance(outcome, Stopped):
         state, attempt = RunState.CANCELLED, CANCELLED
         started = run.started_at
         return Ending(run.key, run.token, state, attempt, started, now, reason=outcome.reason)
     state, reason, at = (RunState.SUCCEEDED, None, None) if decided is None else becomes(decided)
-    rests = rest or at is None or route(at, now, reach=REACH).way is Way.COLD
+    rests = at is None or route(at, now, reach=REACH).way is Way.COLD
     failed = None if isinstance(outcome, Success) else outcome
     return Ending(
         run.key,

@@ -38,9 +38,9 @@ class LaneRunner:
     abandon: Callable[[Claimed], None]
     on_room: Callable[[], None] = lambda: None  # set by whoever claims for it
     heap: StartHeap = field(default_factory=StartHeap)
-    running: dict[RunKey, asyncio.Task[None]] = field(default_factory=dict)
+    running: dict[Claimed, asyncio.Task[None]] = field(default_factory=dict)
     closing: bool = False
-    _stopping: dict[RunKey, str] = field(default_factory=dict)  # why
+    _stopping: dict[Claimed, str] = field(default_factory=dict)  # why
     _wake: asyncio.Event = field(default_factory=asyncio.Event)
     _starts: deque[float] = field(default_factory=deque)
 
@@ -91,21 +91,21 @@ class LaneRunner:
         metrics.IN_FLIGHT.labels(self.lane).inc()
         task = asyncio.get_running_loop().create_task(self._guarded(run))
         if not task.done():  # an eager task may have ended already
-            self.running[run.key] = task
-            task.add_done_callback(lambda _: self._ended(run.key))
+            self.running[run] = task
+            task.add_done_callback(lambda _: self._ended(run))
         else:
             metrics.IN_FLIGHT.labels(self.lane).dec()
 
     def stop(self, key: RunKey, reason: str) -> None:
-        """Cancel an attempt that runs here; a plain task goes on in its thread, unheard."""
-        task = self.running.get(key)
-        if task is not None and key not in self._stopping:
-            self._stopping[key] = reason
-            task.cancel()
+        """Cancel its attempts that run here; a plain task goes on in its thread, unheard."""
+        for run, task in self.running.items():
+            if run.key == key and run not in self._stopping:
+                self._stopping[run] = reason
+                task.cancel()
 
-    def _ended(self, key: RunKey) -> None:
-        self.running.pop(key, None)
-        self._stopping.pop(key, None)
+    def _ended(self, run: Claimed) -> None:
+        self.running.pop(run, None)
+        self._stopping.pop(run, None)
         metrics.IN_FLIGHT.labels(self.lane).dec()
         self._wake.set()
 
@@ -114,7 +114,7 @@ class LaneRunner:
         try:
             await self._attempt(run)
         except asyncio.CancelledError:
-            reason = self._stopping.get(run.key)
+            reason = self._stopping.get(run)
             if reason is None:  # this executor ends: the lease lapses
                 raise
             self.settle(run, Stopped(reason))

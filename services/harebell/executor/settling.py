@@ -3,9 +3,9 @@
 import asyncio
 import random
 from collections.abc import Awaitable, Callable, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from functools import partial
-from typing import Any, Final, TypeAlias, TypeVar
+from typing import Final, TypeAlias, TypeVar
 
 import asyncpg
 import structlog
@@ -46,18 +46,20 @@ class Settler:
     clock: Clock
     freed: Callable[[Sequence[Claimed]], None]
     _succeeded: asyncio.Queue[Recorded] = field(default_factory=asyncio.Queue)  # bounded by claims
-    _failed: asyncio.Queue[tuple[Claimed, Ended]] = field(default_factory=asyncio.Queue)
-    _in_turn: asyncio.Queue[tuple[Claimed, Ended]] = field(default_factory=asyncio.Queue)
+    _failed: asyncio.Queue[Recorded] = field(default_factory=asyncio.Queue)
+    _in_turn: asyncio.Queue[Recorded] = field(default_factory=asyncio.Queue)
     _facts: list[Fact] = field(default_factory=list)
 
     def settle(self, run: Claimed, outcome: Ended) -> None:
-        """Effect first, then the record, then the event."""
+        """Effect first, then the record, then the event. What comes next is decided once."""
+        now = self.clock.now()
+        decided = decision(run, outcome, now, dice=_dice())
+        self._queue(run, outcome).put_nowait((run, ending(run, outcome, decided, now)))
+
+    def _queue(self, run: Claimed, outcome: Ended) -> asyncio.Queue[Recorded]:
         if run.ticket.takes_turns:  # whatever it came to, the next may have to be published
-            self._in_turn.put_nowait((run, outcome))
-        elif isinstance(outcome, Success):
-            self._succeeded.put_nowait((run, ending(run, outcome, None, self.clock.now())))
-        else:
-            self._failed.put_nowait((run, outcome))
+            return self._in_turn
+        return self._succeeded if isinstance(outcome, Success) else self._failed
 
     async def run(self) -> None:
         """Until cancelled."""
@@ -89,7 +91,9 @@ class Settler:
         self._conclude(batch, recorded)
 
     async def _apart(
-        self, batch: Sequence[tuple[Claimed, _T]], settle: Callable[[Any], Awaitable[None]]
+        self,
+        batch: Sequence[Recorded],
+        settle: Callable[[Sequence[Recorded]], Awaitable[None]],
     ) -> None:
         """A batch that the database refuses is settled one by one: one run spoils no other's.
 
@@ -114,50 +118,49 @@ class Settler:
             try:
                 with passing_faults():
                     moved = set(await endings.end(self.pool, batch))
-                    if tries:  # an earlier try may have been committed without our knowing
-                        missing = [each for each in batch if each.key not in moved]
-                        moved |= await endings.stand(self.pool, missing)
-                    return moved
+                    return moved | await self._standing(batch, moved) if tries else moved
             except DatabaseUnavailable as error:
                 log.warning("settle held", runs=len(batch), reason=error.reason)
                 await asyncio.sleep(pause(tries))
                 tries += 1
 
-    async def _settle_publishing(self, queue: asyncio.Queue[tuple[Claimed, Ended]]) -> None:
+    async def _standing(self, batch: Sequence[Ending], moved: set[RunKey]) -> set[RunKey]:
+        """What an earlier try has put on the record without our knowing."""
+        missing = [each for each in batch if each.key not in moved]
+        return await endings.stand(self.pool, missing) if missing else set()
+
+    async def _settle_publishing(self, queue: asyncio.Queue[Recorded]) -> None:
         tries = 0
         while True:
             batch = await _gather(queue)
-            try:
-                await self._apart(batch, partial(self._publish, rest=tries > 0))
-                tries = 0
-            except Transient as error:
-                log.warning("settles held", runs=len(batch), error=error.code)
-                tries += 1
+            parts = _resting(batch) if tries else [batch]
+            held = [each for part in parts for each in await self._publish(part, again=tries > 0)]
+            tries = tries + 1 if held else 0
+            if held:  # not on the record: they wait, still leased
                 await asyncio.sleep(pause(tries))
-                for each in batch:  # the attempt is not on the record: it waits, still leased
-                    queue.put_nowait(each)
+            for each in held:
+                queue.put_nowait(each)
             _done(queue, len(batch))
 
-    async def _publish(self, batch: Sequence[tuple[Claimed, Ended]], *, rest: bool) -> None:
-        """The next step is published, confirmed, and then committed.
+    async def _publish(self, batch: Sequence[Recorded], *, again: bool) -> Sequence[Recorded]:
+        """The next step is published, confirmed, and then committed. What must be tried again."""
+        try:
+            await self._apart(batch, partial(self._commit, again=again))
+        except Transient as error:
+            log.warning("settles held", runs=len(batch), error=error.code)
+            return batch
+        return ()
 
-        With `rest`, retries lie in the ledger until a ticker stages them, and so do runs that
-        wait for their turn: only the dead need the broker, and wait for it by themselves.
-        """
-        now = self.clock.now()
-        ended = [
-            (run, ending(run, outcome, decision(run, outcome, now, dice=_dice()), now, rest=rest))
-            for run, outcome in batch
-        ]
-        dead = [each for each in ended if each[1].state is RunState.DEAD]
-        others = [each for each in ended if each[1].state is not RunState.DEAD]
-        for part in (others, dead) if rest else (ended,):
-            if part:
-                self._conclude(part, await self._commit(part, waking=not rest))
+    async def _commit(self, batch: Sequence[Recorded], *, again: bool) -> None:
+        moved = await self._end(batch, waking=not again)
+        if again:
+            with passing_faults():
+                moved |= await self._standing([each for _, each in batch], moved)
+        self._conclude(batch, moved)
 
-    async def _commit(self, ended: Sequence[Recorded], *, waking: bool) -> set[RunKey]:
+    async def _end(self, batch: Sequence[Recorded], *, waking: bool) -> set[RunKey]:
         async with authorising(self.pool, self.publisher, self.clock) as authority:
-            of = [(run.ticket, each) for run, each in ended]
+            of = [(run.ticket, each) for run, each in batch]
             moved = await end_and_publish(authority, of, waking=waking)
             await failpoint.reach("executor.before_failure_commit")
         return moved
@@ -183,6 +186,17 @@ class Settler:
             if self._facts:
                 facts, self._facts = self._facts, []
                 await tell(self.publisher, facts)
+
+
+def _resting(batch: Sequence[Recorded]) -> list[list[Recorded]]:
+    """After a try that failed, apart: what needs no broker any more, and the dead, which do.
+
+    Retries rest in the ledger until a ticker stages them; so do runs that wait for their turn.
+    """
+    resting = [(run, replace(each, staged_at=None)) for run, each in batch]
+    dead = [each for each in resting if each[1].state is RunState.DEAD]
+    others = [each for each in resting if each[1].state is not RunState.DEAD]
+    return [part for part in (others, dead) if part]
 
 
 def _dice() -> float:

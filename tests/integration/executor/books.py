@@ -32,12 +32,16 @@ class Ear(Publisher):
 
 @dataclass
 class Books:
-    """`lost_answers`: statements whose result is lost on its way back, though they are done."""
+    """`lost_answers`: statements whose result is lost on its way back, though they are done.
+
+    `lost_commits`: transactions likewise.
+    """
 
     pool: asyncpg.Pool
     clock: Clock
     ear: Ear = field(default_factory=Ear)
     lost_answers: int = 0
+    lost_commits: int = 0
     statements: int = 0
 
     async def fetch(self, query: str, *args: Any) -> Any:
@@ -49,8 +53,14 @@ class Books:
             raise asyncpg.ConnectionDoesNotExistError("lost on the way back")
         return rows
 
-    def acquire(self) -> Any:
-        return self.pool.acquire()
+    @asynccontextmanager
+    async def acquire(self) -> AsyncIterator[Any]:
+        """As the pool's."""
+        async with self.pool.acquire() as connection:
+            yield connection
+        if self.lost_commits:
+            self.lost_commits -= 1
+            raise asyncpg.ConnectionDoesNotExistError("lost on the way back")
 
     def tickets(self, count: int, *, first: int = 0) -> list[Ticket]:
         """Due now; each a run of its own."""

@@ -1,8 +1,10 @@
 """What came of attempts goes on the record once, by whoever still holds the run."""
 
+import asyncio
 from collections.abc import AsyncIterator, Sequence
 from datetime import timedelta
 
+import orjson
 import pytest
 from tests.integration.executor.books import LEASE, Books, going_on, open_books
 
@@ -55,6 +57,11 @@ class Desk:
 
     async def states(self, runs: Sequence[Claimed]) -> list[str]:
         return [(await self.books.row(run.ticket))["state"] for run in runs]
+
+    def told(self) -> list[str]:
+        """The run of each fact."""
+        bodies = [each.body for each in self.books.ear.heard if each.exchange == "harebell.events"]
+        return sorted(fact["data"]["run_id"] for body in bodies for fact in orjson.loads(body))
 
     def heard(self, exchange: str) -> int:
         return sum(message.exchange == exchange for message in self.books.ear.heard)
@@ -124,6 +131,31 @@ async def test_s91_a_settle_whose_answer_was_lost_is_read_back(desk: Desk) -> No
     assert set(await desk.states(runs)) == {RunState.SUCCEEDED}
     assert late_settles() == before
     assert [(await desk.books.row(run.ticket))["seq"] for run in runs] == [3, 3, 3]
+
+
+@pytest.mark.parametrize("meanwhile", ["seq = seq", "seq = seq + 1, state = 'running'"])
+async def test_s91_a_failure_whose_commit_was_unknown_is_found_on_the_record(
+    desk: Desk, meanwhile: str
+) -> None:
+    backoff = Backoff(base=timedelta(seconds=1), jitter=Jitter.NONE)
+    runs = await desk.claimed(2, policy=RetryPolicy(backoff=backoff))
+    desk.books.lost_commits = 1
+    before = late_settles()
+
+    async with going_on(desk.settler.run()):
+        for run in runs:
+            desk.settler.settle(run, FAILED)
+        while desk.books.lost_commits:  # noqa: ASYNC110  # it is settled, and nobody knows
+            await asyncio.sleep(0)
+        await desk.books.change(runs[0].ticket, meanwhile)  # its retry may be claimed already
+        await desk.settler.flush()
+
+    rows = [await desk.books.row(run.ticket) for run in runs]
+    assert late_settles() == before
+    assert rows[1]["seq"] == runs[1].token + 1
+    assert desk.heard("harebell.delay") + desk.heard("harebell.due") == 1  # both in one bundle
+    assert desk.told() == sorted(run.ticket.run_id for run in runs)
+    assert desk.leases.held == {}
 
 
 @pytest.mark.parametrize(

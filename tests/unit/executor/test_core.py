@@ -165,18 +165,13 @@ def test_s34_a_failure_is_on_the_record_whatever_comes_next(
 
 
 @pytest.mark.parametrize(
-    ("wait", "rest", "staged"),
-    [
-        (timedelta(0), False, True),
-        (REACH, False, True),
-        (REACH + timedelta(milliseconds=1), False, False),
-        (timedelta(seconds=1), True, False),
-    ],
+    ("wait", "staged"),
+    [(timedelta(0), True), (REACH, True), (REACH + timedelta(milliseconds=1), False)],
 )
 def test_a_retry_within_reach_is_published_and_a_later_one_rests_in_the_ledger(
-    wait: timedelta, *, rest: bool, staged: bool
+    wait: timedelta, *, staged: bool
 ) -> None:
-    ended = ending(claimed(), FAILED, Retry(NINE + wait), NINE, rest=rest)
+    ended = ending(claimed(), FAILED, Retry(NINE + wait), NINE)
 
     assert (ended.staged_at is not None) is staged
     assert ended.next_attempt_at == NINE + wait

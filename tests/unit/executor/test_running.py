@@ -1,6 +1,7 @@
 """Claimed runs start on their instant, as many at once as there are slots, only while leased."""
 
 import asyncio
+from dataclasses import replace
 
 import pytest
 from tests.lanes import Stage
@@ -38,6 +39,24 @@ async def test_s67_never_more_run_at_once_than_there_are_slots(stage: Stage) -> 
 
     assert stage.work.most_at_once == 2
     assert all(isinstance(outcome, Success) for _, outcome in stage.settled)
+
+
+async def test_s67_a_run_that_is_claimed_anew_while_its_old_attempt_runs_takes_a_slot_of_its_own(
+    stage: Stage,
+) -> None:
+    lost = stage.claimed(1)
+    anew = replace(lost, token=lost.token + 2, attempt=2)
+
+    async with stage.running():
+        stage.runner.take([lost, anew, stage.claimed(2)])
+        await stage.until(2, stage.work.started)
+        held = dict(stage.runner.running)
+        stage.work.go_on.set()
+        await stage.until(3, stage.settled)
+
+    assert set(held) == {lost, anew}
+    assert (stage.work.most_at_once, stage.work.numbers) == (2, [1, 1, 2])
+    assert stage.runner.running == {}
 
 
 async def test_s21_of_what_is_due_the_most_urgent_takes_the_slot() -> None:

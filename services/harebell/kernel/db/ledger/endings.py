@@ -42,12 +42,13 @@ SELECT series, number, worker, started_at, finished_at, outcome, error_code, err
 FROM attempts WHERE scheduled_for = $1 AND schedule_id = $2 ORDER BY series, number LIMIT 1000
 """
 
+# The run may have gone on since; its attempt stays as it ended, to the microsecond.
 _AS_ENDED: Final = """
 SELECT t.k
-FROM unnest($1::timestamptz[], $2::uuid[], $3::int[], $4::text[])
-     WITH ORDINALITY AS t(scheduled_for, schedule_id, token, state, k)
-JOIN runs r ON r.scheduled_for = t.scheduled_for AND r.schedule_id = t.schedule_id
-WHERE CASE WHEN r.seq = t.token + 1 AND r.state = t.state THEN true ELSE false END
+FROM unnest($1::timestamptz[], $2::uuid[], $3::timestamptz[], $4::text[])
+     WITH ORDINALITY AS t(scheduled_for, schedule_id, finished_at, outcome, k)
+JOIN attempts a ON a.scheduled_for = t.scheduled_for AND a.schedule_id = t.schedule_id
+WHERE CASE WHEN a.finished_at = t.finished_at AND a.outcome = t.outcome THEN true ELSE false END
 """
 
 
@@ -81,8 +82,8 @@ async def stand(pool: asyncpg.Pool, endings: Sequence[Ending]) -> set[RunKey]:
     rows = await pool.fetch(
         _AS_ENDED,
         *columns(each.key for each in endings),
-        [each.token for each in endings],
-        [each.state.value for each in endings],
+        [each.finished_at for each in endings],
+        [each.outcome for each in endings],
     )
     return {endings[row["k"] - 1].key for row in rows}
 
