@@ -16,6 +16,7 @@ from tests.acceptance.stack import Stack, Tenant, until
 from harebell.dev.plan import Kind, name_of
 from harebell.dev.services import Member
 
+SHORT = {"HAREBELL_LEASE": "4s", "HAREBELL_LEASE_CRITICAL": "3s"}
 SAMPLE = r"^{}(?:{{[^}}]*}})? (\S+)$"
 
 

@@ -6,6 +6,7 @@ from collections.abc import Callable
 
 import pytest
 from tests.acceptance.faults import (
+    SHORT,
     Pool,
     assert_each_once,
     count_of,
@@ -60,7 +61,7 @@ async def test_a_killed_executors_run_is_finished_by_another_as_attempt_two(
 async def test_an_executor_frozen_past_its_lease_settles_in_vain(
     faulty_tenant: Tenant, pool: Pool, target: Target
 ) -> None:
-    members = [await pool.start(number, HAREBELL_LEASE="4s") for number in (1, 2)]
+    members = [await pool.start(number, **SHORT) for number in (1, 2)]
     hook = target.http("frozen", sleep=3)
     await faulty_tenant.put("slow", {"now": True}, hook, pool=pool.name)
     await until_called(target, "frozen")

@@ -6,7 +6,14 @@ from itertools import pairwise
 
 import asyncpg
 import pytest
-from tests.acceptance.faults import Pool, holder_of, start_doomed, until_called, until_dead
+from tests.acceptance.faults import (
+    SHORT,
+    Pool,
+    holder_of,
+    start_doomed,
+    until_called,
+    until_dead,
+)
 from tests.acceptance.record import Target
 from tests.acceptance.stack import Tenant, until
 
@@ -106,7 +113,7 @@ async def test_s50_queue_goes_on_when_its_executor_is_killed(
     faulty_tenant: Tenant, pool: Pool, target: Target
 ) -> None:
     for number in (1, 2):
-        await pool.start(number, HAREBELL_LEASE="4s")
+        await pool.start(number, **SHORT)
     hook = target.http("queued", sleep=1.2)
     when = {"every": "1s", "times": 4}
     await faulty_tenant.put("slow", when, hook, pool=pool.name, overlap="queue")

@@ -45,11 +45,16 @@ def link_faults(failed: str) -> Iterator[None]:
         raise BrokerUnavailable(f"{failed}: the connection is lost") from error
 
 
-async def connect(url: str, *, name: str, properties: Mapping[str, str]) -> AbstractConnection:
-    """Raises `BrokerUnavailable`. `name` and `properties` are what the management UI shows."""
+async def connect(
+    url: str, *, name: str, properties: Mapping[str, str], heartbeat: int = HEARTBEAT
+) -> AbstractConnection:
+    """Raises `BrokerUnavailable`. `name` and `properties` are what the management UI shows.
+
+    `heartbeat` in seconds, unless the URL says it.
+    """
     address = URL(url)
     if "heartbeat" not in address.query:
-        address = address.update_query(heartbeat=HEARTBEAT)
+        address = address.update_query(heartbeat=heartbeat)
     shown: dict[str, FieldValue] = {"connection_name": name, **properties}
     with link_faults("cannot connect"):
         return await aio_pika.connect(address, timeout=CONNECT_TIMEOUT, client_properties=shown)

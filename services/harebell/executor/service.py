@@ -35,6 +35,7 @@ from harebell.kernel.routing import Routed
 from harebell.kernel.settings import ExecutorSettings
 
 PREFETCH: Final = 30  # bundles of one lane that wait to be claimed; others may be free for more
+HEARTBEAT: Final = 3  # seconds: tickets that a frozen executor was handed go to others in three
 HOLDER_BYTES: Final = 4
 
 log = structlog.get_logger()
@@ -45,14 +46,14 @@ async def serve(settings: ExecutorSettings, stop: asyncio.Event) -> None:
     name = f"{settings.name} calls targets"
     async with (
         open_parts(settings, "executor", stop, topology=topology) as parts,
-        HttpTargets(settings.allowed_networks) as http,
+        HttpTargets(settings.allowed_networks, connections=settings.slots) as http,
         open_amqp(
             settings.amqp_url.get_secret_value(),
             name=name,
             properties=properties("executor", settings.name),
         ) as amqp,
     ):
-        task = TaskTargets(installed_tasks())
+        task = TaskTargets(installed_tasks(), threads=settings.slots)
         try:
             executor = Executor.of(settings, parts, Targets(http, amqp, task))
             await executor.run()
@@ -153,7 +154,7 @@ class Executor:
 
         return Consumer(
             work_queue(self.settings.pool, lane).name,
-            self.parts.connect,
+            partial(self.parts.connect, HEARTBEAT),
             lambda: Concurrent(on_work, self.parts.settler),
             prefetch=PREFETCH,
         )

@@ -15,7 +15,7 @@ import structlog
 import uvloop
 from aio_pika.abc import AbstractConnection
 
-from harebell.client.connection import Link, connect, link_faults
+from harebell.client.connection import HEARTBEAT, Link, connect, link_faults
 from harebell.contract import __version__
 from harebell.contract.errors import HarebellError, Malformed, Transient
 from harebell.kernel import failpoint, logs
@@ -60,12 +60,13 @@ class Parts:
     _declaring: asyncio.Lock = field(default_factory=asyncio.Lock)
     _declared_at: float = float("-inf")
 
-    async def connect(self) -> AbstractConnection:
+    async def connect(self, heartbeat: int = HEARTBEAT) -> AbstractConnection:
         """A connection to consume on, the topology declared; raises `BrokerUnavailable`."""
         connection = await connect(
             self.settings.amqp_url.get_secret_value(),
             name=f"{self.settings.name} consumes",
             properties=properties(self.role, self.settings.name),
+            heartbeat=heartbeat,
         )
         try:
             async with self._declaring:

@@ -23,7 +23,8 @@ from pydantic_settings import (
 )
 
 from harebell.contract.errors import Malformed
-from harebell.contract.scalars import Duration, Interval, PoolName
+from harebell.contract.message import fault
+from harebell.contract.scalars import Duration, Interval, PoolName, duration_text
 from harebell.contract.schedule import DEFAULT_POOL
 from harebell.kernel.defaults import DefaultWhen
 
@@ -164,12 +165,27 @@ class ExecutorSettings(TargetSettings):
     """Slots are attempts running at once, by lane."""
 
     pool: PoolName = DEFAULT_POOL
-    slots_high: Annotated[int, Field(ge=1, le=10_000)] = 40
+    slots_high: Annotated[int, Field(ge=1, le=10_000)] = 60
     slots_normal: Annotated[int, Field(ge=1, le=10_000)] = 40
-    slots_low: Annotated[int, Field(ge=1, le=10_000)] = 20
+    slots_low: Annotated[int, Field(ge=1, le=10_000)] = 10
     lease: Duration = timedelta(seconds=15)
-    lease_critical: Duration = timedelta(seconds=5)
+    lease_critical: Annotated[Duration, Field(validate_default=True)] = timedelta(seconds=5)
     grace: Duration = timedelta(seconds=25)  # for attempts in flight when stopped
+
+    @field_validator("lease_critical")
+    @classmethod
+    def _sooner(cls, critical: timedelta, info: ValidationInfo) -> timedelta:
+        """Whoever runs critical work learns sooner that its holder is lost."""
+        lease = info.data.get("lease")  # None when it is malformed itself, which is told
+        if lease is not None and critical >= lease:
+            reason = f"must be shorter than {PREFIX}LEASE, {duration_text(lease)}"
+            raise fault("invalid_setting", f"{reason}; got {duration_text(critical)}")
+        return critical
+
+    @property
+    def slots(self) -> int:
+        """Of all lanes."""
+        return self.slots_high + self.slots_normal + self.slots_low
 
 
 class InspectorSettings(ServiceSettings):

@@ -97,6 +97,31 @@ def test_s57_the_bounds_of_the_pool_are_told() -> None:
     assert settings.pool_bounds == PoolBounds(least=2, most=3, patience=5.0)
 
 
+@pytest.mark.parametrize(
+    ("told", "says"),
+    [
+        ({"HAREBELL_LEASE_CRITICAL": "15s"}, "HAREBELL_LEASE, 15s; got 15s"),
+        ({"HAREBELL_LEASE": "4s"}, "HAREBELL_LEASE, 4s; got 5s"),
+        ({"HAREBELL_LEASE": "1m", "HAREBELL_LEASE_CRITICAL": "2m"}, "HAREBELL_LEASE, 1m; got 2m"),
+    ],
+)
+def test_s94_the_lease_of_critical_runs_must_be_the_shorter_one(
+    told: dict[str, str], says: str
+) -> None:
+    with pytest.raises(Malformed, match=says) as refused:
+        ExecutorSettings.load(URLS | told)
+
+    assert refused.value.field == "HAREBELL_LEASE_CRITICAL"
+
+
+def test_s94_both_leases_are_settings() -> None:
+    told = {"HAREBELL_LEASE": "20s", "HAREBELL_LEASE_CRITICAL": "2s"}
+
+    settings = ExecutorSettings.load(URLS | told)
+
+    assert (settings.lease.total_seconds(), settings.lease_critical.total_seconds()) == (20, 2)
+
+
 @pytest.mark.parametrize("variable", list(URLS))
 def test_what_is_required_and_missing_is_named(variable: str) -> None:
     told = {name: value for name, value in URLS.items() if name != variable}

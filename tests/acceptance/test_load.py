@@ -1,0 +1,116 @@
+"""What holds for many runs together: at once, by priority, and with a tenth of them failing."""
+
+import asyncio
+from collections import Counter
+from collections.abc import Callable, Sequence
+from statistics import mean
+from typing import Any
+
+import pytest
+from tests.acceptance.faults import Pool, put_spread
+from tests.acceptance.record import Call, Target
+from tests.acceptance.stack import PATIENCE, Tenant, instant
+
+pytestmark = [pytest.mark.broker, pytest.mark.postgres]
+
+A_SECOND = 20  # puts of runs at once, and as many runs of the timetable beside them
+SECONDS = 10
+SOON = 2.0  # seconds from acceptance to the start of an immediate run, p99
+
+BACKLOG = 60  # runs of each lane, due at one instant
+SLOTS = {"HIGH": "12", "NORMAL": "8", "LOW": "2"}  # in the proportions that are the default
+PRIORITIES = {"high": 9, "normal": 5, "low": 2}
+FACTOR = 5  # so many times as long a low run waits as a high one, at least
+
+OWED, FAILING = 500, 50
+
+Record = Callable[[str, object], None]
+
+
+async def test_s01_an_immediate_run_starts_within_2_s_while_40_runs_start_each_second(
+    tenant: Tenant, target: Target, record_property: Record
+) -> None:
+    count = A_SECOND * SECONDS
+    await put_spread(tenant, target.http("timetable"), count, first=2, over=SECONDS)
+    hook = target.http("at-once")
+
+    async def put(number: int) -> str:
+        await asyncio.sleep(2 + number / A_SECOND)
+        return await tenant.put(f"at-once-{number}", {"now": True}, hook)
+
+    ids = await asyncio.gather(*(put(number) for number in range(count)))
+    await tenant.until_runs(2 * count, "succeeded", within=2 * PATIENCE)
+
+    calls = target.calls("at-once")
+    waits = sorted(call.late for call in calls)  # its instant is its acceptance
+    p50, p99 = waits[count // 2], waits[count * 99 // 100]
+    record_property("waited", f"p50 {p50 * 1e3:.0f} ms, p99 {p99 * 1e3:.0f} ms")
+    assert Counter(call.schedule_id for call in calls) == Counter(ids)
+    assert p99 < SOON
+
+
+async def put_backlog(tenant: Tenant, target: Target, pool: Pool) -> None:
+    """All due at one instant, in an order that favours no lane."""
+    when = {"at": instant(3).isoformat()}
+    schedules: list[dict[str, Any]] = [
+        {
+            "key": f"{lane}-{number}",
+            "when": when,
+            "priority": priority,
+            "target": target.http(f"backlog-{lane}", sleep=0.2),
+            "pool": pool.name,
+        }
+        for number in range(BACKLOG)
+        for lane, priority in PRIORITIES.items()
+    ]
+    answers = await tenant.harebell.put_many(schedules)
+    assert all(answer.ok for answer in answers)
+
+
+def wait_of(calls: Sequence[Call]) -> float:
+    return mean(call.late for call in calls)
+
+
+async def test_s21_with_a_backlog_in_every_lane_high_waits_a_fifth_of_low_which_goes_on(
+    faulty_tenant: Tenant, pool: Pool, target: Target, record_property: Record
+) -> None:
+    await pool.start(1, **{f"HAREBELL_SLOTS_{lane}": slots for lane, slots in SLOTS.items()})
+    await put_backlog(faulty_tenant, target, pool)
+
+    await faulty_tenant.until_runs(3 * BACKLOG, "succeeded", within=2 * PATIENCE)
+
+    calls = {lane: target.calls(f"backlog-{lane}") for lane in PRIORITIES}
+    waits = {lane: wait_of(of_lane) for lane, of_lane in calls.items()}
+    record_property("waited", ", ".join(f"{lane} {wait:.2f} s" for lane, wait in waits.items()))
+    last_high = max(call.started_at for call in calls["high"])
+    low_meanwhile = sum(call.started_at < last_high for call in calls["low"])
+    record_property("low meanwhile", f"{low_meanwhile} of {BACKLOG}")
+    assert waits["high"] < waits["normal"] < waits["low"]
+    assert waits["high"] * FACTOR < waits["low"]
+    assert low_meanwhile >= 2
+    assert {len(of_lane) for of_lane in calls.values()} == {BACKLOG}
+
+
+async def test_s52_of_500_calls_of_which_50_fail_exactly_those_50_have_not_succeeded(
+    tenant: Tenant, target: Target
+) -> None:
+    hooks = {False: target.http("well"), True: target.http("ill", fail=1)}
+    fails = {f"one-{number}": number % (OWED // FAILING) == 3 for number in range(OWED)}
+    schedules = [
+        {"key": key, "when": {"after": "2s"}, "target": hooks[ill], "retry": {"max_attempts": 1}}
+        for key, ill in fails.items()
+    ]
+    answers = await tenant.harebell.put_many(schedules)
+    ids = {str(answer.id): fails[str(answer.key)] for answer in answers if answer.ok}
+
+    dead = await tenant.until_runs(FAILING, "dead")
+    succeeded = await tenant.until_runs(OWED - FAILING, "succeeded")
+
+    assert {str(run["schedule_id"]) for run in dead} == {id_ for id_, ill in ids.items() if ill}
+    assert {str(run["schedule_id"]) for run in succeeded} == {
+        id_ for id_, ill in ids.items() if not ill
+    }
+    assert len(await tenant.runs()) == OWED
+    assert {(run["attempt"], run["reason"]) for run in dead} == {(1, "attempts_used_up")}
+    assert [call.ok for call in target.calls("ill")] == [False] * FAILING
+    assert [call.ok for call in target.calls("well")] == [True] * (OWED - FAILING)
