@@ -1,0 +1,81 @@
+"""A hundred clients, each on a connection of its own, that submit one key at the same moment."""
+
+import asyncio
+from collections import Counter
+from collections.abc import AsyncIterator, Sequence
+from contextlib import AsyncExitStack
+from typing import Any
+
+import pytest
+from tests.acceptance.record import Target
+from tests.acceptance.stack import PATIENCE, Tenant
+
+from harebell.client import Harebell
+from harebell.contract.answers import ScheduleAnswer
+from harebell.contract.errors import Refused
+
+pytestmark = [pytest.mark.broker, pytest.mark.postgres]
+
+CLIENTS = 100
+SOON = {"after": "2s"}
+
+
+@pytest.fixture
+async def clients(tenant: Tenant) -> AsyncIterator[list[Harebell]]:
+    async with AsyncExitStack() as opened:
+        yield await asyncio.gather(
+            *(
+                opened.enter_async_context(
+                    Harebell.connect(tenant.stack.amqp_url, tenant=tenant.name, timeout=PATIENCE)
+                )
+                for _ in range(CLIENTS)
+            )
+        )
+
+
+async def put_at_once(
+    clients: Sequence[Harebell], schedules: Sequence[dict[str, Any]]
+) -> tuple[list[ScheduleAnswer], list[Refused]]:
+    """The answers and the refusals."""
+    pairs = zip(clients, schedules, strict=True)
+    told = await asyncio.gather(
+        *(client.put(schedule) for client, schedule in pairs), return_exceptions=True
+    )
+    answers = [each for each in told if isinstance(each, ScheduleAnswer)]
+    refusals = [each for each in told if isinstance(each, Refused)]
+    assert len(answers) + len(refusals) == CLIENTS, told
+    return answers, refusals
+
+
+async def test_s26_a_hundred_equal_submits_at_once_are_one_schedule_with_one_id_and_one_run(
+    clients: list[Harebell], tenant: Tenant, target: Target
+) -> None:
+    schedule = {"key": "same", "when": SOON, "target": target.http("hundred")}
+
+    answers, refusals = await put_at_once(clients, [schedule] * CLIENTS)
+    await tenant.until_runs(1, "succeeded")
+    late = await tenant.harebell.put(schedule)
+
+    assert not refusals
+    assert Counter(answer.status for answer in answers) == {"created": 1, "unchanged": CLIENTS - 1}
+    assert {answer.id for answer in answers} == {late.id}
+    assert len({tuple(answer.next_at) for answer in answers}) == 1
+    assert len([view async for view in tenant.harebell.schedules()]) == 1
+    assert len(await tenant.runs()) == len(target.calls("hundred")) == 1
+
+
+async def test_s26_of_two_bodies_under_one_key_the_first_is_kept_and_the_other_is_a_conflict(
+    clients: list[Harebell], tenant: Tenant, target: Target
+) -> None:
+    paths = ("this", "that")
+    bodies = [{"key": "split", "when": SOON, "target": target.http(path)} for path in paths]
+
+    answers, refusals = await put_at_once(clients, bodies * (CLIENTS // len(bodies)))
+    await tenant.until_runs(1, "succeeded")
+
+    half = CLIENTS // 2
+    assert Counter(answer.status for answer in answers) == {"created": 1, "unchanged": half - 1}
+    assert len({answer.id for answer in answers}) == 1
+    assert Counter((each.code, each.field) for each in refusals) == {("conflict", "key"): half}
+    assert len(await tenant.runs()) == 1
+    assert sorted(len(target.calls(path)) for path in paths) == [0, 1]

@@ -1,0 +1,39 @@
+"""A run at an instant: once, never before it, and then it is over."""
+
+from datetime import timedelta, timezone
+
+import pytest
+from tests.acceptance.record import Target
+from tests.acceptance.stack import Tenant, instant, until
+
+pytestmark = [pytest.mark.broker, pytest.mark.postgres]
+
+ELSEWHERE = timezone(timedelta(hours=5, minutes=45))
+
+
+async def test_s02_an_instant_with_an_offset_is_run_once_never_before_it_and_completes(
+    tenant: Tenant, target: Target
+) -> None:
+    at = instant(2)
+    schedule = {
+        "key": "once",
+        "when": {"at": at.astimezone(ELSEWHERE).isoformat()},
+        "target": target.http("once"),
+    }
+
+    first = await tenant.harebell.put(schedule)
+    await tenant.until_runs(1, "succeeded")
+
+    async def is_completed() -> bool:
+        view = await tenant.harebell.schedule(key="once")
+        return bool(view["state"] == "completed")
+
+    await until(is_completed, what="a completed schedule")
+    again = await tenant.harebell.put(schedule)
+
+    (run,) = await tenant.runs()
+    (call,) = target.calls("once")
+    assert first.next_at == [at]
+    assert (again.id, again.next_at) == (first.id, [])
+    assert run["scheduled_for"] == call.scheduled_for == at
+    assert call.late >= 0
