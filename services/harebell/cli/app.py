@@ -6,6 +6,7 @@ from typing import Annotated
 import typer
 
 from harebell.cli import (
+    audit,
     dead_letters,
     dev,
     history,
@@ -37,6 +38,7 @@ app.add_typer(dead_letters.app, name="dlq")
 app.add_typer(dev.app, name="dev")
 app.add_typer(topology.app, name="topology")
 command(app, "why")(outlook.why)
+command(app, "audit")(audit.audit)
 command(app, "apply")(manifests.apply)
 command(app, "export")(manifests.export)
 

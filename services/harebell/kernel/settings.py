@@ -34,7 +34,7 @@ FILE_SUFFIX: Final = "_FILE"  # HAREBELL_AMQP_URL_FILE names a file that holds t
 FOREIGN: Final = frozenset({"TENANT", "TIMEOUT", "OUTPUT", "ROLE_PASSWORD"})
 SHORTEST_GAP: Final = timedelta(milliseconds=10)
 LONGEST_GAP: Final = timedelta(seconds=15)
-COMMANDS: Final = ("APPLY_", "DEV_", "DLQ_", "EXPORT_", "RUN_", "SCHEDULE_", "TOPOLOGY_", "WHY_")
+COMMANDS: Final = ("APPLY_", "AUDIT_", "DEV_", "DLQ_", "EXPORT_", "RUN_", "SCHEDULE_", "TOPOLOGY_", "WHY_")
 
 Network = IPv4Network | IPv6Network
 

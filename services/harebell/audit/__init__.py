@@ -1,0 +1,1 @@
+"""Compares what was owed with what was recorded, from the tables alone."""

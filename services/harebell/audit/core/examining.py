@@ -1,0 +1,39 @@
+"""One schedule's whole audit: all rules, in the order in which people want to read them. Pure."""
+
+from collections.abc import Iterable, Iterator, Sequence
+from datetime import datetime
+
+from harebell.audit.core.columns import impossible, impossible_schedule
+from harebell.audit.core.coverage import Coverage, coverage
+from harebell.audit.core.delays import late, stuck, stuck_schedule
+from harebell.audit.core.finding import Finding, Kind
+from harebell.audit.core.rebuilding import disagreeing, disagreeing_schedule, doubled
+from harebell.audit.core.record import Run, Schedule, Window
+
+
+def examine_schedule(schedule: Schedule, window: Window) -> Iterator[Finding]:
+    """How it stands, whatever its runs."""
+    yield from impossible_schedule(schedule)
+    yield from disagreeing_schedule(schedule)
+    yield from stuck_schedule(schedule, window)
+
+
+def examine_runs(
+    schedule: Schedule, runs: Sequence[Run], orphans: Iterable[datetime], window: Window
+) -> Coverage:
+    """`orphans`: instants that have attempts and no run."""
+    covered = coverage(schedule, runs, window)
+    inside = [run for run in runs if window.since <= run.at < window.until]
+    found = [*covered.findings, *_orphaned(schedule, orphans)]
+    for run in inside:
+        found += doubled(schedule, run)
+        found += late(schedule, run, window)
+        found += stuck(schedule, run, window)
+        found += impossible(schedule, run)
+        found += disagreeing(schedule, run)
+    return Coverage(covered.owed, covered.recorded, tuple(found))
+
+
+def _orphaned(schedule: Schedule, orphans: Iterable[datetime]) -> Iterator[Finding]:
+    for at in orphans:
+        yield schedule.finding(Kind.LOST, "its attempts are on record, and it is not", at)

@@ -1,0 +1,91 @@
+"""The audit's SQL: schedules in the order of their ids, their runs by stretches of time."""
+
+from collections import defaultdict
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
+from datetime import datetime
+from itertools import groupby
+from operator import itemgetter
+from typing import Final
+from uuid import UUID
+
+import asyncpg
+
+from harebell.audit.core.record import Attempt, Run
+
+_SCHEDULES: Final = """
+SELECT s.id, s.tenant, s.key, s.version AS shown, t.version, t.state, t.planned_to, t.next_at,
+       t.awaiting, t.pending_at
+FROM schedules s LEFT JOIN schedule_state t ON t.schedule_id = s.id
+WHERE s.id > $1 AND ($2::text IS NULL OR s.tenant = $2)
+  AND ($3::text IS NULL OR s.key = $3 OR s.id::text = $3)
+ORDER BY s.id LIMIT $4
+"""
+_VERSIONS: Final = """
+SELECT schedule_id, version, definition, effective_at, anchored_at, fate, planned_from, planned_to
+FROM schedule_versions WHERE schedule_id = ANY($1)
+ORDER BY schedule_id, version
+"""
+_COLUMNS: Final = (
+    *("tenant", "version", "origin", "state", "reason", "outcome", "seq", "series", "attempt"),
+    *("due_at", "expires_at", "next_attempt_at", "lease_holder", "lease_until", "staged_at"),
+    *("started_at", "finished_at", "range_until", "range_count"),
+)
+# Of what began earlier, only ranges that reach into the stretch; they have an index of their own.
+_RUNS: Final = f"""
+SELECT scheduled_for, schedule_id, {", ".join(_COLUMNS)} FROM runs
+WHERE scheduled_for >= $2 AND scheduled_for < $3 AND schedule_id = ANY($1)
+UNION ALL
+SELECT scheduled_for, schedule_id, {", ".join(_COLUMNS)} FROM runs
+WHERE schedule_id = ANY($1) AND scheduled_for < $2 AND range_until >= $2
+ORDER BY schedule_id, scheduled_for
+"""  # noqa: S608  # our own columns
+_ATTEMPTS: Final = """
+SELECT scheduled_for, schedule_id, series, number, outcome, started_at FROM attempts
+WHERE scheduled_for >= $2 AND scheduled_for < $3 AND schedule_id = ANY($1)
+ORDER BY schedule_id, scheduled_for, series, number
+"""
+
+
+@dataclass(slots=True)
+class Rows:
+    """Of one schedule in one stretch. `orphans`: instants that have attempts and no run."""
+
+    runs: list[Run] = field(default_factory=list)
+    orphans: list[datetime] = field(default_factory=list)
+
+
+async def schedules(
+    connection: asyncpg.Connection, after: UUID, tenant: str | None, name: str | None, limit: int
+) -> list[asyncpg.Record]:
+    """`name`: the key or the id of the only one."""
+    rows: list[asyncpg.Record] = await connection.fetch(_SCHEDULES, after, tenant, name, limit)
+    return rows
+
+
+async def versions(
+    connection: asyncpg.Connection, ids: Sequence[UUID]
+) -> Mapping[UUID, list[asyncpg.Record]]:
+    """In their order; also those that never came into force: runs were staged ahead for them."""
+    rows = await connection.fetch(_VERSIONS, ids)
+    return {id_: list(each) for id_, each in groupby(rows, itemgetter("schedule_id"))}
+
+
+async def runs(
+    connection: asyncpg.Connection, ids: Sequence[UUID], since: datetime, until: datetime
+) -> Mapping[UUID, Rows]:
+    attempts = await connection.fetch(_ATTEMPTS, ids, since, until)
+    place = itemgetter("schedule_id", "scheduled_for")
+    tried = {key: tuple(map(_attempt, each)) for key, each in groupby(attempts, place)}
+    found: dict[UUID, Rows] = defaultdict(Rows)
+    for row in await connection.fetch(_RUNS, ids, since, until):
+        columns = {name: row[name] for name in _COLUMNS}
+        run = Run(at=row["scheduled_for"], attempts=tried.pop(place(row), ()), **columns)
+        found[row["schedule_id"]].runs.append(run)
+    for schedule, at in tried:
+        found[schedule].orphans.append(at)
+    return found
+
+
+def _attempt(row: asyncpg.Record) -> Attempt:
+    return Attempt(row["series"], row["number"], row["outcome"], row["started_at"])

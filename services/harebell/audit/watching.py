@@ -1,0 +1,76 @@
+"""The dead man's handle: an audit again and again, and a ping for each that finds nothing wrong."""
+
+import asyncio
+from collections.abc import AsyncIterator, Callable
+from dataclasses import dataclass
+from datetime import datetime, timedelta
+from typing import Final
+
+import aiohttp
+
+from harebell.audit.auditing import EVERYTHING, Scope, audit
+from harebell.audit.core.record import LATE_AFTER
+from harebell.audit.core.report import Report
+from harebell.audit.database import connected
+from harebell.contract.errors import HarebellError
+
+PING_TIMEOUT: Final = 10.0  # seconds
+FAIL: Final = "/fail"  # behind the URL of the ping, as healthchecks.io and its kin have it
+MAX_TOLD: Final = 1_000  # characters of what a ping says
+
+
+@dataclass(frozen=True, slots=True)
+class Watch:
+    """What to audit, how often, and whom to tell. It needs neither a service nor the broker."""
+
+    database_url: str
+    back: timedelta  # so far the audit looks
+    every: timedelta
+    ping_url: str | None = None
+    scope: Scope = EVERYTHING
+    late_after: timedelta = LATE_AFTER
+
+    async def lines(self, now: Callable[[], datetime]) -> AsyncIterator[str]:
+        """What was found, and what could not be told, for ever."""
+        while True:
+            told = await self._look(now())
+            yield summary(told)
+            if self.ping_url is not None:
+                for failure in await _ping(self.ping_url, told):
+                    yield failure
+            await asyncio.sleep(self.every.total_seconds())
+
+    async def _look(self, now: datetime) -> Report | HarebellError:
+        """An audit that could not be made is no good news either."""
+        try:
+            async with connected(self.database_url) as connection:
+                return await audit(
+                    connection, now - self.back, scope=self.scope, late_after=self.late_after
+                )
+        except HarebellError as error:
+            return error
+
+
+async def _ping(url: str, told: Report | HarebellError) -> list[str]:
+    """What failed; whoever waits for the ping will miss it."""
+    is_well = isinstance(told, Report) and told.is_clean
+    whole = url.rstrip("/") + ("" if is_well else FAIL)
+    timeout = aiohttp.ClientTimeout(total=PING_TIMEOUT)
+    try:
+        async with (
+            aiohttp.ClientSession(timeout=timeout) as session,
+            session.post(whole, data=summary(told)[:MAX_TOLD]) as answer,
+        ):
+            answer.raise_for_status()
+    except (aiohttp.ClientError, TimeoutError) as error:
+        return [f"not told at {whole}: {str(error) or type(error).__name__}"]
+    return []
+
+
+def summary(told: Report | HarebellError) -> str:
+    """One line."""
+    if not isinstance(told, Report):
+        return f"not audited: {told.reason} ({told.code})"
+    found = [f"{kind} {count}" for kind, count in sorted(told.counts.items())]
+    silent = [f"{each.who} is silent since {each.since}" for each in told.silences]
+    return f"owed {told.owed}, recorded {told.recorded}: {', '.join(found + silent) or 'all well'}"

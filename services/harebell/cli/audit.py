@@ -1,0 +1,135 @@
+"""`harebell audit`: what was owed against what was recorded. It alone needs the database."""
+
+from collections.abc import Mapping
+from datetime import timedelta
+from typing import TYPE_CHECKING, Annotated, Any, Final
+
+import typer
+from pydantic_core import PydanticCustomError
+
+from harebell.cli.exits import Exit
+from harebell.cli.moments import moment
+from harebell.cli.session import Session
+from harebell.contract.errors import Malformed
+from harebell.contract.identity import run_id
+from harebell.contract.scalars import instant_text, parse_duration
+
+if TYPE_CHECKING:
+    from harebell.audit.core.finding import Finding
+    from harebell.audit.core.report import Report
+
+COLUMNS: Final = ("kind", "tenant", "key", "at", "words")
+SILENCES: Final = ("who", "since")
+BACK: Final = "24h"
+
+DatabaseUrl = Annotated[
+    str | None,
+    typer.Option(
+        "--database-url",
+        metavar="URL",
+        envvar="HAREBELL_DATABASE_URL",
+        help="PostgreSQL; the role harebell_auditor may read what is needed.",
+    ),
+]
+Since = Annotated[
+    str, typer.Option("--since", help="An instant (2026-11-20T14:00:00Z), or how long ago (24h).")
+]
+Until = Annotated[str | None, typer.Option("--until", help="The same; else now.")]
+Name = Annotated[
+    str | None, typer.Option("--schedule", metavar="KEY|ID", help="Only this schedule.")
+]
+AllTenants = Annotated[bool, typer.Option("--all-tenants", help="Whatever --tenant says.")]
+LateAfter = Annotated[
+    str, typer.Option("--late-after", help="From when on a run is late, or stuck.")
+]
+Most = Annotated[int, typer.Option("--limit", min=0, help="Findings told; all are counted.")]
+Watched = Annotated[bool, typer.Option("--watch", help="Again and again, until ^C.")]
+Every = Annotated[str, typer.Option("--every", help="Of --watch: how often.")]
+PingUrl = Annotated[
+    str | None,
+    typer.Option(
+        "--ping-url", help="Of --watch: posted to when all is well, else with /fail behind it."
+    ),
+]
+
+
+async def audit(
+    session: Session,
+    *,
+    since: Since = BACK,
+    until: Until = None,
+    schedule: Name = None,
+    all_tenants: AllTenants = False,
+    late_after: LateAfter = "60s",
+    limit: Most = 100,
+    watch: Watched = False,
+    every: Every = "60s",
+    ping_url: PingUrl = None,
+    database_url: DatabaseUrl = None,
+) -> Exit:
+    """Compare what was owed with what was recorded, from the tables alone; 1: something is wrong.
+
+    It reads the database, needs neither the broker nor any service, and changes nothing.
+    """
+    # only here, so that no other command needs the database's driver
+    from harebell.audit import auditing, database, watching  # noqa: PLC0415
+
+    if not database_url:
+        reason = "no database is named: set HAREBELL_DATABASE_URL or give --database-url"
+        raise Malformed(reason, code="no_database_url")
+    scope = auditing.Scope(None if all_tenants else session.options.tenant, schedule)
+    bound = _duration(late_after, "late_after")
+    now = session.surroundings.now
+    if watch:
+        back, pause = _duration(since, "since"), _duration(every, "every")
+        watched = watching.Watch(database_url, back, pause, ping_url, scope, bound)
+        async for line in watched.lines(now):
+            session.output.say(f"harebell: {line}")
+    start = moment(since, now=now(), field="since")
+    end = None if until is None else moment(until, now=now(), field="until")
+    async with database.connected(database_url) as connection:
+        report = await auditing.audit(
+            connection, start, end, scope=scope, late_after=bound, most=limit
+        )
+    return _show(session, report)
+
+
+def _show(session: Session, report: "Report") -> Exit:
+    record: dict[str, Any] = {
+        "since": instant_text(report.since),
+        "until": instant_text(report.until),
+        "schedules": report.schedules,
+        "runs": report.runs,
+        "owed": report.owed,
+        "recorded": report.recorded,
+        "found": {kind.value: count for kind, count in sorted(report.counts.items())},
+        "silences": [
+            {"who": each.who, "since": instant_text(each.since)} for each in report.silences
+        ],
+        "findings": [_finding(each) for each in report.findings],
+    }
+    session.output.record(record, silences=SILENCES, findings=COLUMNS)
+    if report.untold:
+        session.output.say(f"harebell: {report.untold} findings more; --limit tells more of them")
+    return Exit.DONE if report.is_clean else Exit.FAILED
+
+
+def _finding(finding: "Finding") -> Mapping[str, Any]:
+    at = finding.at
+    return {
+        "kind": finding.kind.value,
+        "tenant": finding.tenant,
+        "schedule_id": str(finding.schedule_id),
+        "key": finding.key,
+        "at": None if at is None else instant_text(at),
+        "run_id": None if at is None else run_id(finding.schedule_id, at),
+        "words": finding.words,
+    }
+
+
+def _duration(text: str, field: str) -> timedelta:
+    """Raises `Malformed`."""
+    try:
+        return parse_duration(text)
+    except PydanticCustomError as error:
+        raise Malformed(error.message(), field=field, code=error.type) from None

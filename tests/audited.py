@@ -1,0 +1,153 @@
+"""The in-memory ticker as an audit finds it in the tables: versions, spans, rows of runs."""
+
+from collections.abc import Iterator
+from dataclasses import dataclass, field, replace
+from datetime import datetime, timedelta
+from typing import Any
+
+from tests.schedules import ID
+from tests.ticking import TENANT, Row, Ticking
+
+from harebell.audit.core.coverage import Coverage
+from harebell.audit.core.examining import examine_runs, examine_schedule
+from harebell.audit.core.finding import Finding, Kind
+from harebell.audit.core.record import Attempt, Run, Schedule, Span, Window, in_turn
+from harebell.contract.identity import RunKey
+from harebell.kernel.ledger import ENDED, FAILED, SUCCEEDED, NotOwed, Reason, RunState
+from harebell.kernel.timetable import first_cursor
+from harebell.ticker import planning
+from harebell.ticker.book import Book, Fate, Takeover, Version
+
+PATIENT = timedelta(days=365)  # for rules that are not about delays
+
+
+@dataclass
+class Audited(Ticking):
+    versions: dict[int, Version] = field(default_factory=dict)
+    takeovers: list[Takeover] = field(default_factory=list)
+    ranges: dict[datetime, NotOwed] = field(default_factory=dict)
+    beside: dict[datetime, Reason] = field(default_factory=dict)  # triggered, and stopped at once
+
+    def save(self, book: Book) -> None:
+        self.versions |= {version.number: version for version, _ in book.new_versions}
+        self.takeovers += book.takeovers
+        super().save(book)
+        for extra, reason in book.dropped:
+            self.beside[extra.instant] = reason
+
+    def _advance(self, made: planning.Advance) -> None:
+        for each in made.not_owed:
+            row = self.rows.get(each.key)
+            if row is None or row.is_revivable:
+                self.ranges[each.key.scheduled_for] = each
+        self.takeovers += [made.takeover] if made.takeover else []
+        super()._advance(made)
+
+    @property
+    def schedule(self) -> Schedule:
+        entry = self.kept
+        return Schedule(
+            ID,
+            TENANT,
+            "k",
+            entry.version.number,
+            entry.version.number,
+            entry.state,
+            entry.planned_to,
+            entry.next_at,
+            entry.awaiting,
+            entry.pending.since if entry.pending else None,
+            in_turn(self._spans()),
+        )
+
+    def _spans(self) -> Iterator[Span]:
+        begun = {each.after: each.planned_from for each in self.takeovers}
+        over = {each.before: each.planned_to for each in self.takeovers}
+        for number, version in self.versions.items():
+            after = begun.get(number) or first_cursor(version.timetable, version.since)
+            to = over.get(number, self.kept.planned_to)
+            commenced = self.fates[number][0] is Fate.COMMENCED
+            yield Span(number, version.definition, version.timetable, after, to, commenced)
+
+    @property
+    def runs(self) -> list[Run]:
+        runs = [self._run(key, row) for key, row in self.rows.items()]
+        known = {run.at for run in runs}
+        skipped = {at: self._skipped(at, reason, at, 1) for at, reason in self.beside.items()}
+        for at, each in self.ranges.items():
+            skipped[at] = self._skipped(at, each.reason, each.until, each.count)
+        left = [run for at, run in skipped.items() if at not in known]
+        return sorted((*runs, *left), key=lambda run: run.at)
+
+    def _run(self, key: RunKey, row: Row) -> Run:
+        is_running = row.state is RunState.RUNNING
+        outcome = SUCCEEDED if row.state is RunState.SUCCEEDED else FAILED
+        tried = range(1, row.attempt + 1 - is_running)
+        return a_run(
+            key.scheduled_for,
+            version=row.version,
+            origin=None if row.counts else "trigger",
+            state=row.state,
+            reason=row.reason,
+            outcome=row.state if row.state in ENDED else None,
+            seq=row.seq,
+            attempt=row.attempt,
+            due_at=row.due_at,
+            lease_holder="executor-1" if is_running else None,
+            lease_until=self.now if is_running else None,
+            finished_at=(row.finished_at or self.now) if row.state in ENDED else None,
+            attempts=tuple(Attempt(1, number, outcome, row.due_at) for number in tried),
+        )
+
+    def _skipped(self, at: datetime, reason: Reason, until: datetime, count: int) -> Run:
+        return a_run(
+            at,
+            state=RunState.SKIPPED,
+            reason=reason,
+            outcome=RunState.SKIPPED,
+            finished_at=self.now,
+            range_until=until,
+            range_count=count,
+        )
+
+    def window(self, *, late_after: timedelta = PATIENT) -> Window:
+        return Window(self.now - timedelta(days=1), self.now, self.now, late_after)
+
+    def examine(self, *runs: Run, late_after: timedelta = PATIENT) -> Coverage:
+        """These rows; else those that there are."""
+        window = self.window(late_after=late_after)
+        return examine_runs(self.schedule, runs or self.runs, [], window)
+
+    def findings(self) -> list[Finding]:
+        return [*examine_schedule(self.schedule, self.window()), *self.examine().findings]
+
+
+def a_run(at: datetime, **columns: Any) -> Run:
+    """A staged row of version 1, but for what is said."""
+    run = Run(
+        at=at,
+        tenant=TENANT,
+        version=1,
+        origin=None,
+        state=RunState.STAGED,
+        reason=None,
+        outcome=None,
+        seq=1,
+        series=1,
+        attempt=0,
+        due_at=at,
+        expires_at=None,
+        next_attempt_at=None,
+        lease_holder=None,
+        lease_until=None,
+        staged_at=at,
+        started_at=None,
+        finished_at=None,
+        range_until=None,
+        range_count=None,
+    )
+    return replace(run, **columns)
+
+
+def kinds(found: Coverage) -> list[Kind]:
+    return [finding.kind for finding in found.findings]
