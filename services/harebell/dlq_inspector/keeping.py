@@ -10,7 +10,7 @@ import structlog
 
 from harebell.contract.errors import DatabaseUnavailable, Transient
 from harebell.dlq_inspector import store
-from harebell.dlq_inspector.core.letter import Arrival, Letter, as_it_is, letters
+from harebell.dlq_inspector.core.letter import Arrival, Kind, Letter, as_it_is, letters
 from harebell.kernel import metrics
 from harebell.kernel.amqp.consume import DONE, Delivery, Outcome
 from harebell.kernel.clock import Clock
@@ -23,6 +23,8 @@ log = structlog.get_logger()
 
 async def keep_count(pool: asyncpg.Pool) -> None:
     """Of the letters that wait for a person, whoever kept or closed them. Until cancelled."""
+    for kind in Kind:
+        metrics.DEAD_LETTERS.labels(kind.value)  # a rate is blind to the first of a new series
     while True:
         try:
             with passing_faults():

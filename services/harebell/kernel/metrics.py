@@ -8,6 +8,7 @@ from typing import Final
 from prometheus_client import Counter, Gauge, Histogram, Info
 
 from harebell.contract import __version__
+from harebell.contract.names import Lane
 from harebell.kernel.ledger import FAILED, LAPSED, SUCCEEDED, Reason, RunState
 
 _LATENESS: Final = (0.001, 0.0025, 0.005, 0.01, 0.025, 0.05, 0.1, 0.25, 0.5, 1, 2, 5, 15, 60, 300)
@@ -77,6 +78,8 @@ LAST_TICK: Final = Gauge("harebell_last_tick_timestamp_seconds", "The last pass 
 # A rate is blind to the first of a series that was not there before it, and of these one counts.
 for _outcome in (SUCCEEDED, FAILED, LAPSED):
     ATTEMPTS.labels(_outcome)
-for _state in (RunState.SKIPPED, RunState.CANCELLED, RunState.EXPIRED):
+for _lane in Lane:
+    LATENESS.labels(_lane)
+for _state in (RunState.SKIPPED, RunState.CANCELLED, RunState.EXPIRED, RunState.HELD):
     for _reason in Reason:
         RUNS.labels(_state, _reason)

@@ -126,7 +126,7 @@ class Reviewer:
         ]
         log.info("reviewed", schedules=len(book.touched), changed=len(changed))
         progress = progress_facts(saved, now)
-        await tell(self.publisher, [*changed, *withdrawn_facts(book, now), *progress])
+        await tell(self.publisher, [*changed, *withdrawn_facts(book, saved, now), *progress])
 
 
 def _facts(body: bytes) -> list[RunFact]:

@@ -6,6 +6,7 @@ from datetime import datetime
 
 import asyncpg
 
+from harebell.contract.identity import RunKey
 from harebell.kernel.db.ledger import staging
 from harebell.kernel.db.tickets import tickets_for
 from harebell.kernel.ledger import Owed, RunState
@@ -21,6 +22,12 @@ class Saved:
     tickets: list[Routed]
     advances: Sequence[planning.Advance]
     standing: Sequence[Entry]
+
+    @property
+    def settled(self) -> set[RunKey]:
+        """Runs that it handed over or skipped, though they may have been withdrawn in it first."""
+        skipped = {skip.key for made in self.advances for skip in made.not_owed}
+        return skipped | {ticket.key for ticket in self.tickets}
 
 
 async def save_book(

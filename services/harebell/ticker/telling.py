@@ -29,7 +29,9 @@ async def announce(
 ) -> None:
     await publisher.try_all(stops(book))
     progress = progress_facts(saved, now)
-    await tell(publisher, [*_schedule_facts(items, now), *withdrawn_facts(book, now), *progress])
+    await tell(
+        publisher, [*_schedule_facts(items, now), *withdrawn_facts(book, saved, now), *progress]
+    )
 
 
 def stops(book: Book) -> list[Outgoing]:
@@ -62,8 +64,10 @@ def _schedule_facts(items: Sequence[Item], now: datetime) -> Iterator[Fact]:
         yield Fact(tenant, verb, made)
 
 
-def withdrawn_facts(book: Book, now: datetime) -> Iterator[Fact]:
-    for key, reason in book.cancelled.items():
+def withdrawn_facts(book: Book, saved: Saved, now: datetime) -> Iterator[Fact]:
+    settled = saved.settled
+    withdrawn = {key: why for key, why in book.cancelled.items() if key not in settled}
+    for key, reason in withdrawn.items():
         tenant = book.entries[key.schedule_id].version.tenant
         yield fact_of_unattempted(tenant, key, withdrawn_as(reason), reason, now)
     for extra, reason in book.dropped:

@@ -12,6 +12,7 @@ from sqlalchemy.exc import TimeoutError as PoolTimeoutError
 from sqlalchemy.ext.asyncio import AsyncEngine, create_async_engine
 
 from harebell.contract.errors import DatabaseUnavailable
+from harebell.kernel import metrics
 from harebell.kernel.settings import PoolBounds
 
 CONNECT_TIMEOUT: Final = 5.0  # seconds
@@ -108,6 +109,7 @@ async def open_pool(
         command_timeout=COMMAND_TIMEOUT,
         server_settings=settings,
         reset=_keep,
+        init=_watch,
     )
     with passing_faults():
         await pool
@@ -122,6 +124,10 @@ async def _keep(_: asyncpg.Connection) -> None:
 
     By default the driver sends four statements more whenever a connection goes back to the pool.
     """
+
+
+async def _watch(connection: asyncpg.Connection) -> None:
+    connection.add_query_logger(lambda query: metrics.STATEMENT.observe(query.elapsed))
 
 
 def open_engine(url: str, *, name: str, bounds: PoolBounds | None = None) -> AsyncEngine:

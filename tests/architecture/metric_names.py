@@ -1,0 +1,45 @@
+"""What `kernel/metrics.py` declares, as values: metrics as people write them, and their series."""
+
+from dataclasses import dataclass
+from typing import Final
+
+from prometheus_client.metrics import MetricWrapperBase
+
+from harebell.kernel import metrics
+
+_SUFFIXES: Final = {
+    "counter": ["_total"],
+    "gauge": [""],
+    "info": ["_info"],
+    "histogram": ["_bucket", "_count", "_sum"],
+}
+
+
+@dataclass(frozen=True)
+class Metric:
+    name: str  # without what a series adds; a counter's as in PromQL
+    type: str
+    labels: tuple[str, ...]
+    help: str
+    series: tuple[str, ...]
+
+
+def _read(declared: MetricWrapperBase) -> Metric:
+    (family,) = declared.describe()
+    suffixes = _SUFFIXES[family.type]
+    name = family.name if family.type == "histogram" else family.name + suffixes[0]
+    labels = declared._labelnames  # noqa: SLF001  # no other way to read it
+    series = tuple(family.name + suffix for suffix in suffixes)
+    return Metric(name, family.type, tuple(labels), family.documentation, series)
+
+
+DECLARED: Final = [
+    _read(each) for each in vars(metrics).values() if isinstance(each, MetricWrapperBase)
+]
+
+# The labels that each series may be asked by.
+SERIES: Final = {
+    series: {*metric.labels, *(["le"] if series.endswith("_bucket") else [])}
+    for metric in DECLARED
+    for series in metric.series
+}
