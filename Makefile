@@ -2,17 +2,26 @@
 
 BIN := .venv/bin
 SET_UP := sh services/harebell/dev/bootstrap.sh
-export YES
+# The release of RabbitMQ that tests run on: make test BROKER=4.3; else the installed one.
+BROKER :=
+NEWEST := 4.3
+export YES BROKER
 
 # Run a command and show what it says only if it fails.
 quietly = said=$$($(1) 2>&1) || { printf '%s\n' "$$said"; exit 1; }
 
-.PHONY: help demo test check down
+# Another release than the installed one is run in a Debian tree of its own.
+tree = needed=$$($(BIN)/python -m harebell.dev.releases) && \
+	sh services/harebell/dev/debian_root.sh $$needed
+
+.PHONY: help demo test selection check down
 .NOTPARALLEL:
 
 help:
 	@echo "make demo    set up, start everything on this machine and watch it work"
 	@echo "make test    set up, check, and run the whole suite"
+	@echo "make test BROKER=4.3   the same on another release of RabbitMQ: 4.0, 4.3"
+	@echo "make selection BROKER=4.3   only the tests that depend most on the release"
 	@echo "make check   lint, format, types, import rules: silent when all is well"
 	@echo "make down    stop what demo left running"
 
@@ -22,9 +31,17 @@ demo:
 
 test:
 	@$(SET_UP) tests
+	@$(call tree)
 	@$(MAKE) --no-print-directory check
 	@$(BIN)/python -m pytest -n 2 --ignore tests/acceptance
 	@$(BIN)/python -m pytest tests/acceptance
+	@[ -n "$(BROKER)" ] || [ "$$(id -u)" != 0 ] || \
+		$(MAKE) --no-print-directory selection BROKER=$(NEWEST)
+
+selection:
+	@$(SET_UP) tests
+	@$(call tree)
+	@$(BIN)/python -m pytest -m release
 
 check:
 	@$(SET_UP)

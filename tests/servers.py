@@ -22,6 +22,11 @@ TEMPLATE = "harebell_template"
 _numbers = count(1)
 
 
+def private_servers(root: Path) -> PrivateServers:
+    """Of the release that `make test BROKER=4.3` names."""
+    return PrivateServers(root, release=os.environ.get("BROKER") or None)
+
+
 @dataclass(frozen=True)
 class Servers:
     """`private` is None when the servers were given by URL: nothing may be killed then."""
@@ -37,7 +42,7 @@ class Servers:
         if amqp and database:
             yield cls(amqp, database, None)
             return
-        private = PrivateServers(root)
+        private = private_servers(root)
         try:
             private.start()
             yield cls(private.amqp_url, private.database_url, private)

@@ -9,13 +9,13 @@ import pytest
 from tests.acceptance.faults import assert_each_once, put_spread, until_called
 from tests.acceptance.record import Target
 from tests.acceptance.stack import Stack, now, until
-from tests.servers import Servers
+from tests.servers import Servers, private_servers
 
 from harebell.dev.crew import is_ready
 from harebell.dev.plan import Counts
 from harebell.dev.servers import PrivateServers
 
-pytestmark = [pytest.mark.broker, pytest.mark.postgres]
+pytestmark = [pytest.mark.broker, pytest.mark.postgres, pytest.mark.release]
 
 WAITING = 500  # runs in the tiers of a broker that is killed
 HEALING = 15.0  # seconds from an open port until every service consumes again
@@ -25,7 +25,7 @@ LOAD = 400
 
 @pytest.fixture(scope="module")
 def own_servers(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Servers]:
-    private = PrivateServers(tmp_path_factory.mktemp("own-servers"))
+    private = private_servers(tmp_path_factory.mktemp("own-servers"))
     try:
         private.start()
         yield Servers(private.amqp_url, private.database_url, private)

@@ -22,7 +22,7 @@ from harebell.kernel.amqp.declare import check
 from harebell.kernel.bus import EVENTS_RECENT, SYSTEM
 from harebell.kernel.definitions import Wanted, definitions
 
-pytestmark = [pytest.mark.broker, pytest.mark.postgres]
+pytestmark = [pytest.mark.broker, pytest.mark.postgres, pytest.mark.release]
 
 ACME, OTHER = "acme", "umbrella"
 SECRET = "for-tests"  # noqa: S105  # of a throwaway broker

@@ -20,7 +20,7 @@ from tests.acceptance.stack import Tenant, until
 from harebell.contract.identity import RunKey
 from harebell.dev.plan import Kind
 
-pytestmark = [pytest.mark.broker, pytest.mark.postgres]
+pytestmark = [pytest.mark.broker, pytest.mark.postgres, pytest.mark.release]
 
 SLOWLY = {"task": {"name": "harebell.sleep", "args": {"seconds": 1.6}}}
 EVERY_SECOND = {"every": "1s", "times": 5}

@@ -8,7 +8,7 @@ import pytest
 from tests.acceptance.record import Target
 from tests.acceptance.stack import Tenant, until
 
-pytestmark = [pytest.mark.broker, pytest.mark.postgres]
+pytestmark = [pytest.mark.broker, pytest.mark.postgres, pytest.mark.release]
 
 log = logging.getLogger(__name__)
 

@@ -44,6 +44,7 @@ missing_packages() {
     [ "$1" = tests ] || return 0
     has promtool || echo prometheus
     has faketime || echo faketime
+    has debootstrap || echo debootstrap
 }
 
 # What the environment was made from: it is made again when any of this changes.

@@ -8,8 +8,8 @@ from pathlib import Path
 
 from harebell.dev import files
 from harebell.dev.daemon import Daemon
-from harebell.dev.errors import NotInstalled
 from harebell.dev.ports import LOOPBACK, is_free
+from harebell.dev.releases import installation
 
 USER = "harebell"
 START_S = 90.0  # a node that recovers many quorum queues after a kill takes longer than a new one
@@ -19,9 +19,6 @@ EPMD_STOP_S = 2.0
 ANSWER_S = 1.0
 DEAD_LETTER_RETRY_MS = 10_000
 PLUGINS = "[rabbitmq_management,rabbitmq_prometheus].\n"
-
-# Debian's inner script: the one on PATH switches to the system's own user and data.
-SERVER = Path("/usr/lib/rabbitmq/bin/rabbitmq-server")
 
 CONFIGURATION = """\
 listeners.tcp.default = {host}:{ports.amqp}
@@ -46,9 +43,12 @@ class BrokerPorts:
 class Broker:
     """A RabbitMQ node of our own. Its ports and user are fixed here, so clients may come back."""
 
-    def __init__(self, root: Path, *, ports: BrokerPorts, password: str) -> None:
+    def __init__(
+        self, root: Path, *, ports: BrokerPorts, password: str, release: str | None = None
+    ) -> None:
         self.ports = ports
         self.password = password
+        self._release = release
         self._directory = root / "rabbitmq"
         self._node = Daemon("rabbitmq", root)
         self._epmd = Daemon("epmd", root)
@@ -87,7 +87,8 @@ class Broker:
         self._start_epmd()
         if not self.running:
             environment = self._prepare()
-            self._node.start([str(_program())], environment=environment, directory=self._directory)
+            command = installation(self._release, os.environ).command(self._directory)
+            self._node.start(command, environment=environment, directory=self._directory)
         self._node.await_ready(self._answers, limit=START_S)
 
     def stop(self) -> None:
@@ -156,15 +157,6 @@ class Broker:
                 return client.recv(1) == b"\x01"
         except OSError:
             return False
-
-
-def _program() -> Path:
-    if SERVER.exists():
-        return SERVER
-    found = shutil.which("rabbitmq-server")
-    if found is None:
-        raise NotInstalled("rabbitmq-server", "HAREBELL_AMQP_URL")
-    return Path(found)
 
 
 def _clean() -> dict[str, str]:

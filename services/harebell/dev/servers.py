@@ -25,11 +25,13 @@ ELSEWHERE = Path("/var/lib")
 class PrivateServers:
     """A broker and a database of our own. They outlive this object; a second one finds them again.
 
-    `start` and `stop` may be called in any state. Data is kept until `discard`.
+    `start` and `stop` may be called in any state. Data is kept until `discard`. `release` is the
+    broker's, as in `dev/releases.py`; without one it is the installed one.
     """
 
-    def __init__(self, root: Path) -> None:
+    def __init__(self, root: Path, *, release: str | None = None) -> None:
         self.root = root.absolute()
+        self._release = release
         remembered = load_state(self.root)
         missing = [name for name in PORTS if name not in remembered.ports]
         self._build(self._with_ports(remembered, missing))
@@ -75,6 +77,7 @@ class PrivateServers:
             self.root,
             ports=BrokerPorts(**{name: ports[name] for name in BROKER_PORTS}),
             password=remembered.password,
+            release=self._release,
         )
         self.database = Database(
             self.root,

@@ -2,6 +2,9 @@
 
 import base64
 import json
+import os
+import re
+import socket
 import tempfile
 from collections.abc import AsyncIterator, Iterator
 from http.client import HTTPConnection
@@ -11,17 +14,19 @@ from urllib.parse import urlsplit
 import aio_pika
 import asyncpg
 import pytest
+from tests.servers import private_servers
 
 from harebell.dev.processes import tree
+from harebell.dev.releases import installation
 from harebell.dev.servers import PrivateServers
 
-pytestmark = [pytest.mark.broker, pytest.mark.postgres]
+pytestmark = [pytest.mark.broker, pytest.mark.postgres, pytest.mark.release]
 
 
 @pytest.fixture(scope="module")
 def servers() -> Iterator[PrivateServers]:
     with tempfile.TemporaryDirectory() as directory:
-        servers = PrivateServers(Path(directory))
+        servers = private_servers(Path(directory))
         try:
             servers.start()
             yield servers
@@ -65,6 +70,17 @@ def test_the_management_api_takes_the_login_of_the_amqp_url(servers: PrivateServ
     assert "administrator" in answer["tags"]
 
 
+def test_the_broker_is_of_the_release_that_was_asked_for(servers: PrivateServers) -> None:
+    """Tests of another release that run on this one would pass for nothing."""
+    release = os.environ.get("BROKER") or installation(None, os.environ).version
+    with socket.create_connection(("127.0.0.1", servers.broker.ports.amqp), 5) as client:
+        client.sendall(b"AMQP\x00\x00\x09\x01")
+        greeting = client.recv(4096)
+
+    assert b"RabbitMQ" in greeting
+    assert re.search(rb"versionS\0\0\0.(%b)" % re.escape(str(release)).encode(), greeting)
+
+
 async def test_the_database_is_durable_and_counts_statements(
     database: asyncpg.Connection,
 ) -> None:
@@ -103,7 +119,7 @@ def test_every_listener_is_on_loopback(servers: PrivateServers) -> None:
 def test_another_object_finds_the_running_servers_again(servers: PrivateServers) -> None:
     before = [daemon.process for daemon in servers.broker.daemons]
 
-    again = PrivateServers(servers.root)
+    again = private_servers(servers.root)
     again.start()
 
     assert [daemon.process for daemon in again.broker.daemons] == before

@@ -19,7 +19,7 @@ from harebell.kernel.amqp.consume import (
 )
 from harebell.kernel.amqp.session import Concurrent, Ordered, Worker
 
-pytestmark = pytest.mark.broker
+pytestmark = [pytest.mark.broker, pytest.mark.release]
 
 
 class Handler:

@@ -6,7 +6,7 @@ from harebell.client.connection import connect
 from harebell.kernel.amqp.declare import check, declare
 from harebell.kernel.bus import SYSTEM
 
-pytestmark = pytest.mark.broker
+pytestmark = [pytest.mark.broker, pytest.mark.release]
 
 
 async def test_what_was_declared_is_found_sound_and_may_be_declared_again(amqp_url: str) -> None:

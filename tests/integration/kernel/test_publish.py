@@ -13,7 +13,7 @@ from harebell.client.connection import Link
 from harebell.contract.errors import BrokerUnavailable, Unroutable
 from harebell.kernel.amqp.publish import IN_FLIGHT, Outgoing, Publisher
 
-pytestmark = pytest.mark.broker
+pytestmark = [pytest.mark.broker, pytest.mark.release]
 
 GOOD = Outgoing("", QUEUE, b"{}", "harebell.test.v1", "m-1", headers={"n": 1})
 BROKEN = Outgoing("no.such.exchange", "x", b"{}", "test", "m-2")

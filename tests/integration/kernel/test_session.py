@@ -9,7 +9,7 @@ from tests.integration.kernel.inbox import QUEUE, Inbox, open_inbox
 from harebell.kernel.amqp.consume import DONE, Delivery, Outcome
 from harebell.kernel.amqp.session import Concurrent, Ordered
 
-pytestmark = pytest.mark.broker
+pytestmark = [pytest.mark.broker, pytest.mark.release]
 
 MANY = [f"{number:03}" for number in range(60)]
 

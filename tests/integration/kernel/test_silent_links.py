@@ -17,7 +17,7 @@ from harebell.kernel.amqp.session import Concurrent, Consumer
 from harebell.kernel.bus import SYSTEM
 from harebell.kernel.clock import Clock
 
-pytestmark = pytest.mark.broker
+pytestmark = [pytest.mark.broker, pytest.mark.release]
 
 WITHIN = 30.0  # seconds
 QUICK = "?heartbeat=1"
