@@ -3,6 +3,7 @@
 import asyncio
 import re
 import urllib.request
+from collections import Counter
 from dataclasses import dataclass
 
 from tests.acceptance.stack import Tenant, until
@@ -17,6 +18,11 @@ _STATEMENTS = """
 SELECT coalesce(sum(calls), 0)::int FROM pg_stat_statements
 WHERE dbid = (SELECT oid FROM pg_database WHERE datname = current_database())
   AND userid <> (SELECT usesysid FROM pg_user WHERE usename = current_user)
+"""
+_OF_TICKERS = """
+SELECT query, calls FROM pg_stat_statements
+WHERE dbid = (SELECT oid FROM pg_database WHERE datname = current_database())
+  AND userid = 'harebell_ticker'::regrole
 """
 SETTLED = 4  # sweeps: of each ticker some
 _SWEEPS = _STATEMENTS + "AND query LIKE $1"
@@ -45,6 +51,14 @@ async def prepare(tenant: Tenant) -> None:
         return sweeps > SETTLED
 
     await until(is_sweeping, what="the sweep of leases")
+
+
+async def of_tickers(tenant: Tenant) -> Counter[str]:
+    """How often they have asked what, every BEGIN and COMMIT too."""
+    counts: Counter[str] = Counter()
+    for row in await tenant.ledger.fetch(_OF_TICKERS):
+        counts[row["query"]] += row["calls"]
+    return counts
 
 
 async def read(tenant: Tenant) -> Counted:

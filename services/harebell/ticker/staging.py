@@ -101,21 +101,9 @@ class Stager:
         if room := limit - len(due):
             due += await store.load_due(connection, self.versions, until, room, after=now)
         full = full or len(due) >= limit
-        advances = self._advances(due, now, until)
+        advances = within_budget(due, now, until, self.budget)
         saved = await save_advances(connection, advances, now)
         return Pass(saved, full, left=len(due) - len(advances))
-
-    def _advances(
-        self, due: Sequence[Entry], now: datetime, until: datetime
-    ) -> list[planning.Advance]:
-        """At least one, and no more once the budget is spent: the rest stays due."""
-        began = monotonic()
-        advances: list[planning.Advance] = []
-        for entry in due:
-            if advances and monotonic() - began > self.budget:
-                break
-            advances.append(planning.advance(entry, now, until))
-        return advances
 
     def _report(self, made: Pass) -> None:
         runs = len(made.saved.tickets)
@@ -155,3 +143,16 @@ class Stager:
             await asyncio.sleep(PAUSE)
         else:
             log.error("parked", schedule=str(parked), reason=reason)
+
+
+def within_budget(
+    due: Sequence[Entry], now: datetime, until: datetime, budget: float
+) -> list[planning.Advance]:
+    """At least one, and no more once the budget is spent: the rest stays due."""
+    began = monotonic()
+    advances: list[planning.Advance] = []
+    for entry in due:
+        if advances and monotonic() - began > budget:
+            break
+        advances.append(planning.advance(entry, now, until))
+    return advances

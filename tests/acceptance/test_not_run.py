@@ -1,0 +1,142 @@
+"""What was owed and did not run: a row with its reason, an event that says the same, a count."""
+
+import asyncio
+import re
+from collections.abc import AsyncIterator, Awaitable, Callable
+from datetime import datetime, timedelta
+from typing import Any, TypeAlias
+
+import pytest
+from tests.acceptance.faults import count_of
+from tests.acceptance.stack import PATIENCE, Stack, Tenant, instant, run_id
+from tests.acceptance.wire import Wire
+
+from harebell.dev.plan import Kind
+from harebell.dev.services import Member
+
+pytestmark = [pytest.mark.broker, pytest.mark.postgres]
+
+SOON = 45.0  # seconds: within the horizon, so its run is staged, and after the test's end
+HOUR = timedelta(hours=1)
+TARGET = {"task": {"name": "harebell.echo"}}
+KEY = "not-run"
+
+Told: TypeAlias = "asyncio.Queue[dict[str, Any]]"
+
+
+@pytest.fixture
+async def told(tenant: Tenant) -> AsyncIterator[Told]:
+    """Facts about runs of this test's tenant."""
+    async with Wire.open(tenant.stack.amqp_url, tenant.name) as wire:
+        yield await wire.events("run.*")
+
+
+async def counted(stack: Stack, state: str, reason: str) -> float:
+    """By both tickers."""
+    metric = re.escape(f'harebell_runs_total{{outcome="{state}",reason="{reason}"}}')
+    plans = [stack.services.plan(Kind.TICKER, number) for number in (1, 2)]
+    return sum([await count_of(Member(plan.name, 0, plan.port), metric) for plan in plans])
+
+
+async def put_once(tenant: Tenant, **more: Any) -> tuple[str, datetime]:
+    """A schedule with one run, which is staged: its id, and the run's instant."""
+    due_at = instant(SOON)
+    when = {"at": due_at.isoformat()}
+    id_ = await tenant.put(KEY, when, TARGET, **more)
+    await tenant.until_runs(1, "staged")
+    return id_, due_at
+
+
+async def is_skipped(tenant: Tenant) -> str:
+    id_, due_at = await put_once(tenant)
+    await tenant.harebell.skip(due_at, key=KEY)
+    return run_id(id_, due_at)
+
+
+async def is_cancelled(tenant: Tenant) -> str:
+    id_, due_at = await put_once(tenant)
+    await tenant.harebell.cancel(key=KEY)
+    return run_id(id_, due_at)
+
+
+async def is_paused(tenant: Tenant) -> str:
+    id_, due_at = await put_once(tenant)
+    await tenant.harebell.pause(key=KEY)
+    return run_id(id_, due_at)
+
+
+async def is_superseded(tenant: Tenant) -> str:
+    id_, due_at = await put_once(tenant)
+    later = {"at": (due_at + HOUR).isoformat()}
+    await tenant.put(KEY, later, TARGET, expected_version="any")
+    return run_id(id_, due_at)
+
+
+async def is_expired(tenant: Tenant) -> str:
+    """Its ticket got lost, and nobody looked before its time was over."""
+    id_, due_at = await put_once(tenant, expires_after="1s")
+    await tenant.ledger.execute(
+        "UPDATE runs SET due_at = now() - interval '2 minutes', staged_at = now() - interval '2 "
+        "minutes', expires_at = now() - interval '1 minute' WHERE tenant = $1",
+        tenant.name,
+    )
+    return run_id(id_, due_at)
+
+
+async def is_missed(tenant: Tenant) -> str:
+    """No ticker has come to it for some hours; half an hour away from now in any case."""
+    last = (instant(0) - HOUR / 2).replace(second=0, microsecond=0)
+    first = last - 3 * HOUR
+    when = {"cron": f"{last.minute} * * * *"}
+    id_ = await tenant.put(KEY, when, TARGET, catch_up={"mode": "none"})
+    await tenant.ledger.execute(
+        "UPDATE schedule_state SET next_at = $2, planned_to = $3 WHERE schedule_id = $1",
+        id_,
+        first,
+        first - HOUR / 2,
+    )
+    return run_id(id_, first)
+
+
+KINDS: dict[str, tuple[Callable[[Tenant], Awaitable[str]], str, str]] = {
+    "skipped": (is_skipped, "skipped", "requested"),
+    "missed": (is_missed, "skipped", "catch_up"),
+    "expired": (is_expired, "expired", "expired"),
+    "superseded": (is_superseded, "cancelled", "superseded"),
+    "cancelled": (is_cancelled, "cancelled", "cancelled"),
+    "paused": (is_paused, "cancelled", "paused"),
+}
+
+
+@pytest.mark.parametrize("kind", KINDS)
+async def test_s76_a_run_that_does_not_run_is_a_row_an_event_and_a_count(
+    tenant: Tenant, told: Told, kind: str
+) -> None:
+    happens, state, reason = KINDS[kind]
+    before = await counted(tenant.stack, state, reason)
+
+    run = await happens(tenant)
+    async with asyncio.timeout(PATIENCE):
+        event = await told.get()
+
+    row, data = await tenant.run(run), event["data"]
+    assert (row["state"], row["reason"]) == (state, reason)
+    assert (data["run_id"], data["state"], data["reason"]) == (run, state, reason)
+    assert data["attempt"] == row["attempt"] == 0
+    assert row["finished_at"] is not None
+    assert datetime.fromisoformat(data["finished_at"]) >= row["finished_at"]
+    assert event["type"] == f"harebell.run.{state}.v1"
+    assert await counted(tenant.stack, state, reason) > before
+
+
+async def test_s76_instants_that_were_missed_in_a_row_are_one_row_with_their_count(
+    tenant: Tenant, told: Told
+) -> None:
+    run = await is_missed(tenant)
+    async with asyncio.timeout(PATIENCE):
+        event = await told.get()
+
+    rows = await tenant.runs("skipped")
+    assert [row["range_count"] for row in rows] == [4]
+    assert rows[0]["range_until"] - rows[0]["scheduled_for"] == 3 * HOUR
+    assert event["data"]["run_id"] == run
