@@ -12,7 +12,7 @@ from harebell.contract.answers import RunAnswer, ScheduleAnswer
 from harebell.contract.commands import SCHEDULE_COMMANDS, RunCancel, RunResolve
 from harebell.contract.identity import RunKey
 from harebell.kernel.ledger import OPEN, REVIVABLE, Owed, Reason, RunState, withdrawn_as
-from harebell.ticker import planning
+from harebell.ticker import owing, planning
 from harebell.ticker.book import Book, Ended, Entry, Fate, OpenRun
 from harebell.ticker.core import Asked, apply
 from harebell.ticker.reviewing import review
@@ -37,6 +37,10 @@ class Row:
     @property
     def is_open(self) -> bool:
         return self.state in OPEN
+
+    @property
+    def is_counted(self) -> bool:
+        return self.counts and not (self.state is RunState.CANCELLED and self.attempt == 0)
 
     @property
     def is_revivable(self) -> bool:
@@ -115,7 +119,7 @@ class Ticking:
             self.rows[key] = replace(row, version=version.number, seq=row.seq + 1)
         for extra, _ in book.dropped:
             self.skipped[extra.instant] = 1
-        beside = [planning.extra_owed(extra) for extra in book.extras]
+        beside = [owing.extra_owed(extra) for extra in book.extras]
         assert len(self.stage(beside, counts=False)) == len(beside)
         for id_ in book.touched:
             self._advance(planning.advance_if_due(book.entries[id_], self.now, self.horizon))
@@ -146,10 +150,12 @@ class Ticking:
             if row is None or row.is_revivable:
                 self.rows.pop(each.key, None)
                 self.skipped[each.key.scheduled_for] = each.count
-        staged = self.stage(made.owed, counts=True)
+        staged = self.stage([*made.owed, *made.ahead], counts=True)
         doubtful = planning.doubtful(made.entry, self.now)
         ended = {key for key in doubtful if not self.rows[key].is_open}
-        self.entry = planning.opened(made, staged, ended)
+        unstaged = planning.unstaged(made, staged)
+        there = {key for key in unstaged if self.rows[key].is_counted}
+        self.entry = planning.opened(made, staged, ended, there)
 
     def stage(self, owed: Iterable[Owed], *, counts: bool) -> set[RunKey]:
         """As the ledger's statement: a new row, or one that may be owed again."""

@@ -18,33 +18,44 @@ TARGETS = [{"task": {"name": "harebell.echo"}}, {"task": {"name": "harebell.slee
 EVERY = {"every": "20s", "start": "2026-11-20T09:00:00Z"}
 OTHERS = {"every": "1h", "start": "2026-11-20T09:59:00Z"}
 
-CHANGED: dict[str, Any] = {"expected_version": "any", "catch_up": {"mode": "all"}}
-
 Step: TypeAlias = tuple[str, int]
-steps = st.lists(
-    st.tuples(
-        st.sampled_from(
-            ["wait", "wait", "look", "run", "claim", "end", "put", "away", "pause", "resume"]
-        ),
-        st.integers(0, 45),
-    ),
-    max_size=30,
-)
+VERBS = ["wait", "wait", "look", "run", "claim", "end", "put", "away", "pause", "resume"]
+modes = st.sampled_from(["none", "one", "all"])
 
 
-def do(ticking: Ticking, step: Step, when: dict[str, Any]) -> None:
+def steps_of(*verbs: str) -> st.SearchStrategy[list[Step]]:
+    return st.lists(st.tuples(st.sampled_from(verbs), st.integers(0, 45)), max_size=30)
+
+
+steps = steps_of(*VERBS)
+
+
+def do(ticking: Ticking, step: Step, when: dict[str, Any], mode: str = "all") -> None:
     """One thing that happens; what is refused changes nothing."""
     verb, number = step
+    changed: dict[str, Any] = {"expected_version": "any", "catch_up": {"mode": mode}}
     doing: dict[str, Callable[[], object]] = {
         "wait": lambda: ticking.wait(number),
         "look": ticking.look,
         "run": ticking.run_due,
         "claim": lambda: claim_next(ticking, started=bool(number % 2)),
         "end": lambda: end_claimed(ticking, drop=bool(number % 2)),
-        "put": lambda: ticking.put(when, **CHANGED, target=TARGETS[number % 2]),
-        "away": lambda: ticking.put(OTHERS, **CHANGED),
+        "put": lambda: ticking.put(when, **changed, target=TARGETS[number % 2]),
+        "away": lambda: ticking.put(OTHERS, **changed),
         "pause": lambda: ticking.ask("schedule.pause"),
         "resume": lambda: ticking.ask("schedule.resume"),
+        "sleep": lambda: ticking.wait(10 * number),
+        "skip": lambda: ticking.ask("schedule.skip", at=after(20 * number)),
+        "nap": lambda: ticking.ask(
+            "schedule.pause", until=ticking.now + 3 * (after(number) - NINE)
+        ),
+        "trigger": lambda: ticking.ask("schedule.trigger"),
+        "later": lambda: ticking.put(
+            when,
+            **changed,
+            target=TARGETS[number % 2],
+            effective_at=ticking.now + 3 * (after(number) - NINE),
+        ),
     }
     before = ticking.entry, dict(ticking.rows)
     try:
@@ -94,22 +105,30 @@ def test_pausing_and_resuming_lose_nothing_and_double_nothing(
 
 
 @settings(max_examples=100, deadline=None)
-@given(steps=steps, times=st.integers(1, 12))
-def test_s06_times_is_kept_whatever_is_paused_and_resumed(steps: list[Step], times: int) -> None:
+@given(
+    steps=steps_of(
+        *[verb for verb in VERBS if verb != "away"], "sleep", "skip", "nap", "trigger", "later"
+    ),
+    times=st.integers(1, 12),
+    mode=modes,
+)
+def test_s06_times_is_kept_whatever_is_paused_and_resumed(
+    steps: list[Step], times: int, mode: str
+) -> None:
     when = {**EVERY, "times": times}
     ticking = Ticking(NINE)
-    ticking.put(when, catch_up={"mode": "all"})
+    ticking.put(when, catch_up={"mode": mode})
 
     for step in steps:
-        if step[0] != "away":
-            do(ticking, step, when)
-    do(ticking, ("resume", 0), when)
+        do(ticking, step, when, mode)
+    do(ticking, ("resume", 0), when, mode)
     end_claimed(ticking, drop=False)
-    for _ in range(80):
+    for _ in range(120):
         ticking.look().run_due()
         ticking.wait(5)
 
-    assert len(ticking.having(RunState.SUCCEEDED)) == times
+    ran = [row for row in ticking.rows.values() if row.state is RunState.SUCCEEDED and row.counts]
+    assert len(ran) == times
     assert ticking.kept.state is ScheduleState.COMPLETED
 
 

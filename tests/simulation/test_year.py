@@ -27,7 +27,8 @@ def live(schedule: dict[str, Any], tickers: Tickers, model: Model) -> Lived:
     lived = Lived(START)
     answer = lived.put(**schedule)
     assert isinstance(answer, ScheduleAnswer)
-    assert [at for at in answer.next_at if at <= END] == model.instants[:3]
+    announced = model.instants[: schedule["when"].get("times", 3)][:3]
+    assert [at for at in answer.next_at if at <= END] == announced
     lived.look()
     model.look(START)
     for now in tickers.looks(model, START):

@@ -85,7 +85,7 @@ async def _preview(
     store: Store, tenant: str, asked: Preview, now: datetime, networks: Sequence[Network]
 ) -> One:
     if isinstance(asked.of, OneSchedule):
-        story = await _story(store, tenant, asked.of, now)
+        story = await _story(store, tenant, asked.of)
     else:
         with within("definition"):
             check_definition(asked.of, asked.schedule_id, accepted_at=now, networks=networks)
@@ -94,7 +94,7 @@ async def _preview(
 
 
 async def _why(store: Store, tenant: str, asked: WhyNot, now: datetime) -> One:
-    story = await _story(store, tenant, asked.of, now)
+    story = await _story(store, tenant, asked.of)
     at = asked.at or story.last_until(now)
     row = None if at is None else await store.run_of(tenant, story.id, at)
     attempts = (
@@ -105,9 +105,9 @@ async def _why(store: Store, tenant: str, asked: WhyNot, now: datetime) -> One:
     return One(item=why_view(story, why(story, at, row, now=now), row, attempts))
 
 
-async def _story(store: Store, tenant: str, asked: OneSchedule, now: datetime) -> Story:
+async def _story(store: Store, tenant: str, asked: OneSchedule) -> Story:
     row = await _stored(store, tenant, asked)
-    return Story.of(row, await store.versions(asked.id), now=now)
+    return Story.of(row, await store.versions(asked.id))
 
 
 async def _stored(store: Store, tenant: str, asked: OneSchedule) -> Row:

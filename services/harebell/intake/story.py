@@ -30,9 +30,8 @@ class Story:
     editions: tuple[Edition, ...]
 
     @classmethod
-    def of(cls, schedule: Row, versions: Sequence[Row], *, now: datetime) -> "Story":
+    def of(cls, schedule: Row, versions: Sequence[Row]) -> "Story":
         """`schedule` is a row of the store's; `versions` are the newest of its rows."""
-        to_come = sum(instant > now for instant in schedule["open_runs"])
         return cls(
             id=schedule["id"],
             key=schedule["key"],
@@ -42,7 +41,7 @@ class Story:
             paused_until=schedule["paused_until"],
             awaiting=schedule["awaiting"],
             skips=frozenset(schedule["skips"]),
-            editions=_editions(schedule, versions, max(0, schedule["dispatched"] - to_come)),
+            editions=_editions(schedule, versions),
         )
 
     @classmethod
@@ -81,7 +80,7 @@ class Story:
         return [each for each in left if each.since > moment] if is_over else left
 
 
-def _editions(schedule: Row, versions: Sequence[Row], dispatched: int) -> tuple[Edition, ...]:
+def _editions(schedule: Row, versions: Sequence[Row]) -> tuple[Edition, ...]:
     rows = sorted(
         (row for row in versions if row["fate"] in IN_FORCE), key=lambda row: row["version"]
     )
@@ -89,11 +88,19 @@ def _editions(schedule: Row, versions: Sequence[Row], dispatched: int) -> tuple[
     for place, following in enumerate(editions[1:]):
         editions[place] = replace(editions[place], until=following.since)
     return tuple(
-        replace(each, dispatched=dispatched) if each.number == schedule["version"] else each
+        replace(each, dispatched=schedule["dispatched"], counted_to=schedule["planned_to"])
+        if each.number == schedule["version"]
+        else each
         for each in editions
     )
 
 
 def _edition(schedule_id: UUID, row: Row) -> Edition:
     definition = parse(Definition, row["definition"])
-    return Edition(schedule_id, definition, row["effective_at"], number=row["version"])
+    return Edition(
+        schedule_id,
+        definition,
+        row["effective_at"],
+        number=row["version"],
+        anchor=row["anchored_at"],
+    )

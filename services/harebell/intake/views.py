@@ -7,7 +7,7 @@ from typing import Any, Final, TypeAlias
 from harebell.contract.identity import run_id
 from harebell.contract.scalars import instant_text
 from harebell.kernel.delay import RESTING, Route, route
-from harebell.kernel.ledger import RunState
+from harebell.kernel.ledger import RunState, ScheduleState
 
 Row: TypeAlias = Mapping[str, Any]
 View: TypeAlias = dict[str, Any]
@@ -81,10 +81,16 @@ def _shown(value: object) -> object:
 
 
 def _next_run(row: Row, now: datetime) -> datetime | None:
-    """`next_at` is where the ticker goes on; what it has handed to the broker comes before."""
-    handed_over = (instant for instant in row["open_runs"] if instant > now)
-    planned = () if row["next_at"] is None else (row["next_at"],)
-    return min((*handed_over, *planned), default=None)
+    """What has been handed over, or else the instant where planning goes on.
+
+    The ticker looks again at `next_at` also for the end of a pause and for a change that waits.
+    """
+    instants = [instant for instant in row["open_runs"] if instant > now]
+    next_at, pending_at = row["next_at"], row["pending_at"]
+    is_instant = next_at is not None and (pending_at is None or next_at < pending_at)
+    if is_instant and row["state"] == ScheduleState.ACTIVE:
+        instants.append(next_at)
+    return min(instants, default=None)
 
 
 def _route(row: Row) -> Route | None:

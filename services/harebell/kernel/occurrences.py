@@ -41,12 +41,16 @@ class Skipped:
 
 @dataclass(frozen=True, slots=True)
 class Plan:
-    """`planned_to`: every instant up to there is decided. `next_at` None: nothing is left."""
+    """`planned_to`: every instant up to there is decided. `next_at` None: nothing is left.
+
+    `met`: instants passed over that have a run nevertheless, which counts if it was dispatched.
+    """
 
     runs: tuple[Planned, ...]
     skipped: tuple[Skipped, ...]
     planned_to: datetime
     next_at: datetime | None
+    met: tuple[datetime, ...] = ()
 
 
 def plan(
@@ -59,12 +63,13 @@ def plan(
     now: datetime,
     until: datetime,
     skips: Collection[datetime] = (),
+    handed_over: Collection[datetime] = (),
 ) -> Plan:
     """The runs owed after `cursor` and up to `until`, bounded; `now` decides what was missed.
 
-    A sequential schedule is owed one run at a time. `skips`: instants that a person took out.
+    A sequential schedule is owed one run at a time. `skips`: instants that a person took out;
+    `handed_over`: those that had a run before.
     """
-    left = _left(definition, dispatched)
     every_instant = _instants(table, cursor, until)
     instants = [t for t in every_instant if t not in skips]
     missed = [] if isinstance(table, Once) else [t for t in instants if now - t > MISSED_AFTER]
@@ -73,21 +78,33 @@ def plan(
     made_up, skipped, decided = _catch_up(definition, missed, now, more=more_missed)
     chosen = [planned(definition, schedule_id, moment) for moment in (*made_up, *current)]
     in_time, expired = _split_expired(chosen, now)
+    passed_to = decided if more_missed and missed else max([cursor, *every_instant[-1:]])
+    met = _met(instants, in_time, handed_over, passed_to)
+    left = runs_left(definition, dispatched + len(met))
     most = 1 if is_sequential(definition) else MAX_RUNS
     runs = in_time[: most if left is None else min(most, left)]
     exhausted = left is not None and len(runs) == left
+    planned_to = passed_to
     if len(runs) < len(in_time):
-        planned_to = runs[-1].scheduled_for if runs else cursor
-    else:
-        planned_to = decided if more_missed and missed else max([cursor, *every_instant[-1:]])
+        planned_to = max([cursor, *met[-1:], *(run.scheduled_for for run in runs[-1:])])
     following = None if exhausted else table.next_after(planned_to)
     taken_out = [
         Skipped(t, t, 1, Reason.REQUESTED) for t in every_instant if t in skips and t <= planned_to
     ]
-    return Plan(tuple(runs), (*skipped, *expired, *taken_out), planned_to, following)
+    return Plan(tuple(runs), (*skipped, *expired, *taken_out), planned_to, following, met)
 
 
-def _left(definition: Definition, dispatched: int) -> int | None:
+def _met(
+    instants: list[datetime],
+    in_time: list[Planned],
+    handed_over: Collection[datetime],
+    passed_to: datetime,
+) -> tuple[datetime, ...]:
+    wanted = {run.scheduled_for for run in in_time}
+    return tuple(t for t in instants if t <= passed_to and t in handed_over and t not in wanted)
+
+
+def runs_left(definition: Definition, dispatched: int) -> int | None:
     """Only dispatched runs count towards `times`."""
     times = definition.when.times if isinstance(definition.when, Recurring) else None
     return None if times is None else max(0, times - dispatched)

@@ -4,19 +4,20 @@ The instants are those that `occurrences.plan` will yield; a property test holds
 """
 
 from collections.abc import Collection, Iterator, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, replace
 from datetime import datetime, timedelta
 from enum import StrEnum
 from functools import cached_property
+from itertools import islice
 from typing import Any, Final
 from uuid import UUID
 from zoneinfo import ZoneInfo
 
-from harebell.contract.scalars import duration_text, instant_text
+from harebell.contract.scalars import EARLIEST, duration_text, instant_text
 from harebell.contract.schedule import Definition
 from harebell.contract.when import Every, Recurring
 from harebell.kernel.cron.remarks import Moved, Remark, Repeated, remark
-from harebell.kernel.occurrences import planned
+from harebell.kernel.occurrences import planned, runs_left
 from harebell.kernel.timetable import (
     TICK,
     AfterEnd,
@@ -76,14 +77,20 @@ class Edition:
 
     schedule_id: UUID
     definition: Definition
-    since: datetime  # relative times are reckoned from here
+    since: datetime
     until: datetime | None = None
     number: int = 1
-    dispatched: int = field(default=0)  # runs that count towards `times`
+    anchor: datetime | None = None  # relative times are reckoned from here; None: from `since`
+    dispatched: int = 0  # runs that count towards `times`
+    counted_to: datetime = EARLIEST  # instants up to here are among them, or will not run
 
     @cached_property
     def table(self) -> Timetable:
-        return timetable(self.definition, self.schedule_id, self.since)
+        return timetable(self.definition, self.schedule_id, self.reckoned_from)
+
+    @property
+    def reckoned_from(self) -> datetime:
+        return self.anchor or self.since
 
     @property
     def zone(self) -> ZoneInfo:
@@ -106,6 +113,15 @@ class Edition:
             low, high = (middle, high) if self._has_one(middle, moment) else (low, middle)
         return self.next_after(low)
 
+    def following(self, before: "Edition | None") -> "Edition":
+        if before is None or before.reckoned_from != self.reckoned_from:
+            return self
+        return replace(self, dispatched=max(before.dispatched, self.dispatched))
+
+    def having_run(self, instants: Sequence["Coming"]) -> "Edition":
+        counted = sum(each.at > self.counted_to and not each.is_skipped for each in instants)
+        return replace(self, dispatched=self.dispatched + counted)
+
     def owes(self, instant: datetime) -> bool:
         return self.next_after(instant - TICK) == instant
 
@@ -127,23 +143,25 @@ def coming(
     count: int,
     skips: Collection[datetime] = (),
 ) -> list[Coming]:
-    """The next `count` instants of editions that follow each other, skipped ones among them."""
+    """The next `count` instants of editions that follow each other, skipped ones among them.
+
+    Of the same times, the one goes on counting where the one before it ends.
+    """
     found: list[Coming] = []
+    before: Edition | None = None
     for edition in editions:
-        for each in _of(edition, after, skips):
-            if len(found) == count:
-                return found
-            found.append(each)
+        mine = list(islice(_of(edition.following(before), after, skips), count - len(found)))
+        before = edition.following(before).having_run(mine)
+        found += mine
     return found
 
 
 def _of(edition: Edition, after: datetime, skips: Collection[datetime]) -> Iterator[Coming]:
-    when = edition.definition.when
-    left = when.times - edition.dispatched if isinstance(when, Recurring) and when.times else None
+    left = runs_left(edition.definition, edition.dispatched)
     instant = edition.next_after(after)
-    while instant is not None and (left is None or left > 0):
+    while instant is not None and (left != 0 or instant <= edition.counted_to):
         found = described(edition, instant, skips)
-        if left is not None and not found.is_skipped:
+        if left is not None and instant > edition.counted_to and not found.is_skipped:
             left -= 1
         yield found
         instant = edition.next_after(_behind(edition, instant))

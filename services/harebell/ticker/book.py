@@ -12,6 +12,7 @@ from harebell.contract.scalars import EARLIEST
 from harebell.contract.schedule import Definition
 from harebell.contract.ticket import Work
 from harebell.kernel.ledger import Reason, RunState, ScheduleState
+from harebell.kernel.occurrences import runs_left
 from harebell.kernel.timetable import TICK, Timetable, timetable
 
 
@@ -89,6 +90,22 @@ class Entry:
     @property
     def id(self) -> UUID:
         return self.version.schedule_id
+
+    @property
+    def following(self) -> datetime | None:
+        """The next instant to plan by the version in force; none once `times` is used up."""
+        left = runs_left(self.version.definition, self.dispatched)
+        return None if left == 0 else self.version.timetable.next_after(self.planned_to)
+
+    @property
+    def pending_at(self) -> datetime | None:
+        return None if self.pending is None else self.pending.since
+
+    def version_at(self, instant: datetime) -> Version:
+        """The one whose timetable counts for an instant to come."""
+        if self.pending is not None and instant >= self.pending.since:
+            return self.pending
+        return self.version
 
     def standing(self, at: datetime) -> ScheduleState:
         """As users see it: completed is only what has no instant to come.

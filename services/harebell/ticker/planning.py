@@ -1,25 +1,20 @@
-"""From schedules to the ledger's rows and the tickets that announce them. Pure."""
+"""What schedules owe up to the horizon, each instant by the version in force at it. Pure."""
 
-from collections.abc import Collection, Iterable, Mapping
+from collections.abc import Collection, Iterable
 from dataclasses import dataclass, field, replace
 from datetime import datetime, timedelta
 from typing import Final
 from uuid import UUID
 
-import orjson
-
 from harebell.contract.errors import Rejected
 from harebell.contract.identity import RunKey
-from harebell.contract.names import Lane, lane_of
 from harebell.contract.policy import OnUnknown
-from harebell.contract.scalars import instant_text
-from harebell.contract.when import Recurring
-from harebell.kernel.ledger import NotOwed, Owed, Place, Reason, ScheduleState
-from harebell.kernel.occurrences import MISSED_AFTER, Plan, Skipped, plan, planned
-from harebell.kernel.routing import Routed
+from harebell.kernel.ledger import NotOwed, Owed, ScheduleState
+from harebell.kernel.occurrences import MISSED_AFTER, Plan, Skipped, plan
 from harebell.kernel.timetable import TICK, first_cursor, is_sequential
-from harebell.ticker.book import Entry, Extra, Fate, Origin, Takeover, Version
-from harebell.ticker.core.halting import going_on
+from harebell.ticker.book import Entry, Fate, Takeover, Version
+from harebell.ticker.core.halting import going_on, planned_on
+from harebell.ticker.owing import place_of
 
 COMPUTING: Final = (Rejected, ArithmeticError, ValueError)  # what a timetable may raise
 
@@ -28,13 +23,18 @@ SETTLED_AFTER: Final = timedelta(seconds=60)  # then an open run is looked up: h
 
 @dataclass(frozen=True, slots=True)
 class Advance:
-    """A schedule whose planning went on; `entry` counts nothing of `owed` yet."""
+    """A schedule whose planning went on; `entry` counts nothing of `owed` and `met` yet.
+
+    `ahead` is owed by the version that waits, and counted when that has commenced.
+    """
 
     before: Entry
     entry: Entry
     owed: list[Owed] = field(default_factory=list)
+    ahead: list[Owed] = field(default_factory=list)
+    met: list[RunKey] = field(default_factory=list)  # passed over, though there was a run
     not_owed: list[NotOwed] = field(default_factory=list)
-    versions: list[Version] = field(default_factory=list)  # that `owed` is of
+    versions: list[Version] = field(default_factory=list)  # that these runs are of
     fates: dict[tuple[UUID, int], tuple[Fate, str | None]] = field(default_factory=dict)
     takeover: Takeover | None = None
 
@@ -43,6 +43,8 @@ class Advance:
             self.before,
             later.entry,
             self.owed + later.owed,
+            self.ahead + later.ahead,
+            self.met + later.met,
             self.not_owed + later.not_owed,
             self.versions + later.versions,
             self.fates | later.fates,
@@ -63,9 +65,30 @@ def advance(entry: Entry, now: datetime, until: datetime) -> Advance:
     next_at = handed_over.entry.next_at
     if next_at is not None and next_at < pending.since:
         return handed_over  # there was more than a pass may take
-    if now < pending.since:  # until then a pause or another change finds the old one in force
-        return replace(handed_over, entry=_looked_at(handed_over.entry, pending.since, until - now))
-    return handed_over.then(_commence(handed_over.entry, pending, now, until))
+    if now < pending.since:
+        return _ahead(handed_over, pending, now, until)
+    return handed_over.then(_commence(handed_over, pending, now, until))
+
+
+def _ahead(handed_over: Advance, pending: Version, now: datetime, until: datetime) -> Advance:
+    """Its first runs are staged in time, but a pause or another change finds the old in force.
+
+    When its time has come they are planned once more, and counted: they are there already.
+    """
+    entry = _looked_at(handed_over.entry, pending.since, until - now)
+    try:
+        ahead = _hand_over(_in_force(entry, pending), now, until, _promised(handed_over, pending))
+    except COMPUTING:  # its time may yet bring what it lacks
+        return replace(handed_over, entry=entry)
+    coming = ahead.entry.next_at  # up to the horizon: more than a pass may take, the rest can wait
+    if coming is not None and until < coming < pending.since + (until - now):
+        entry = replace(entry, next_at=coming)
+    return replace(
+        handed_over,
+        entry=entry,
+        ahead=ahead.owed,
+        versions=handed_over.versions + ahead.versions,
+    )
 
 
 def _looked_at(entry: Entry, at: datetime, horizon: timedelta) -> Entry:
@@ -79,26 +102,17 @@ def advance_if_due(entry: Entry, now: datetime, until: datetime) -> Advance:
     return advance(entry, now, until)
 
 
-def _commence(entry: Entry, pending: Version, now: datetime, until: datetime) -> Advance:
+def _commence(handed_over: Advance, pending: Version, now: datetime, until: datetime) -> Advance:
     """The pending version's time has come; one that cannot be computed leaves the old in force."""
+    entry = handed_over.entry
     key = (entry.id, pending.number)
-    old = replace(entry, pending=None)
     try:
-        cursor = first_cursor(pending.timetable, pending.since)
+        new = _in_force(entry, pending)
     except COMPUTING as error:
+        old = replace(entry, pending=None)
         awaited = old.awaiting if old.awaiting in old.open_runs else None  # it may be withdrawn
-        next_at = old.version.timetable.next_after(old.planned_to)
-        going = replace(old, awaiting=awaited, next_at=None if awaited else next_at)
+        going = replace(old, awaiting=awaited, next_at=None if awaited else old.following)
         return Advance(entry, going, fates={key: (Fate.REJECTED, str(error))})
-    same_times = pending.anchor == entry.version.anchor
-    new = replace(
-        old,
-        version=pending,
-        state=ScheduleState.ACTIVE,
-        planned_to=max(cursor, old.planned_to) if same_times else cursor,
-        dispatched=old.dispatched if same_times else 0,
-        awaiting=None,
-    )
     late = now - pending.since
     reason = f"{late} late" if late > MISSED_AFTER else None
     takeover = Takeover(
@@ -106,42 +120,75 @@ def _commence(entry: Entry, pending: Version, now: datetime, until: datetime) ->
     )
     fates = {key: (Fate.COMMENCED, reason)}
     commenced = Advance(entry, new, fates=fates, takeover=takeover)
-    return commenced.then(_hand_over(new, now, until))
+    promised = _promised(handed_over, pending)
+    return commenced.then(_hand_over(new, now, until, promised))
 
 
-def _hand_over(entry: Entry, now: datetime, until: datetime) -> Advance:
+def _in_force(old: Entry, pending: Version) -> Entry:
+    """As the schedule is from that version's time on; the same times are counted on."""
+    same_times = pending.anchor == old.version.anchor
+    cursor = first_cursor(pending.timetable, pending.since)
+    return replace(
+        old,
+        version=pending,
+        pending=None,
+        state=ScheduleState.ACTIVE,
+        planned_to=max(cursor, old.planned_to) if same_times else cursor,
+        dispatched=old.dispatched if same_times else 0,
+        awaiting=None,
+    )
+
+
+def _promised(handed_over: Advance, pending: Version) -> int:
+    """Runs of the version before that count towards the `times` of both, not yet counted."""
+    same_times = pending.anchor == handed_over.entry.version.anchor
+    return len(handed_over.owed) + len(handed_over.met) if same_times else 0
+
+
+def _hand_over(entry: Entry, now: datetime, until: datetime, promised: int = 0) -> Advance:
     """By the version in force. A schedule that cannot be computed is parked.
 
     One that is over or cancelled owes nothing; it is looked at for the version that waits.
     """
     version = entry.version
     if entry.awaiting is not None or entry.state is not ScheduleState.ACTIVE:
-        return Advance(entry, replace(entry, next_at=_pending_at(entry)))
+        return Advance(entry, replace(entry, next_at=entry.pending_at))
     try:
         made = plan(
             version.timetable,
             version.definition,
             entry.id,
             cursor=entry.planned_to,
-            dispatched=entry.dispatched,
+            dispatched=entry.dispatched + promised,
             now=now,
             until=until,
             skips=entry.skips,
+            handed_over=entry.open_runs,
         )
     except COMPUTING as error:
-        parked = replace(entry, state=ScheduleState.PARKED, next_at=None, reason=str(error))
+        waiting = replace(entry, next_at=entry.pending_at, reason=str(error))
+        parked = replace(waiting, state=ScheduleState.PARKED)
         return Advance(entry, parked)
-    place = place_of(version)
-    owed = [
-        Owed(RunKey(run.scheduled_for, entry.id), place, run.due_at, run.expires_at)
-        for run in made.runs
-    ]
-    not_owed = [
-        NotOwed(RunKey(each.first, entry.id), place, each.last, each.count, each.reason)
-        for each in (_without_row(skipped, entry) for skipped in made.skipped)
-        if each.count
-    ]
-    return Advance(entry, _planned(entry, made, now), owed, not_owed, [version])
+    return _handed_over(entry, made, _planned(entry, made, now))
+
+
+def _handed_over(entry: Entry, made: Plan, standing: Entry) -> Advance:
+    place = place_of(entry.version)
+    return Advance(
+        entry,
+        standing,
+        owed=[
+            Owed(RunKey(run.scheduled_for, entry.id), place, run.due_at, run.expires_at)
+            for run in made.runs
+        ],
+        met=[RunKey(moment, entry.id) for moment in made.met],
+        not_owed=[
+            NotOwed(RunKey(each.first, entry.id), place, each.last, each.count, each.reason)
+            for each in (_without_row(skipped, entry) for skipped in made.skipped)
+            if each.count
+        ],
+        versions=[entry.version],
+    )
 
 
 def _without_row(skipped: Skipped, entry: Entry) -> Skipped:
@@ -159,42 +206,10 @@ def _planned(entry: Entry, made: Plan, now: datetime) -> Entry:
     entry = replace(entry, planned_to=cursor, skips=skips)
     if made.runs and is_sequential(entry.version.definition):
         awaiting = made.runs[0].scheduled_for
-        return replace(entry, awaiting=awaiting, next_at=_pending_at(entry))
-    next_at = min(filter(None, [made.next_at, _pending_at(entry)]), default=None)
+        return replace(entry, awaiting=awaiting, next_at=entry.pending_at)
+    next_at = min(filter(None, [made.next_at, entry.pending_at]), default=None)
     state = entry.state if next_at else ScheduleState.COMPLETED
     return replace(entry, next_at=next_at, state=state)
-
-
-def _pending_at(entry: Entry) -> datetime | None:
-    return None if entry.pending is None else entry.pending.since
-
-
-def extra_owed(extra: Extra) -> Owed:
-    """One run beside the timetable: due at once, whatever the jitter."""
-    version = extra.version
-    run = planned(version.definition, version.schedule_id, extra.instant)
-    key = RunKey(extra.instant, version.schedule_id)
-    override = None if extra.overlap is None else f'{{"overlap":"{extra.overlap}"}}'
-    late = None if extra.origin is Origin.BACKFILL else run.expires_at
-    return Owed(key, place_of(version), extra.instant, late, extra.origin, override)
-
-
-def renewed(key: RunKey, version: Version) -> Owed:
-    """A run that takes this version. When it is due stays as it was."""
-    run = planned(version.definition, version.schedule_id, key.scheduled_for)
-    return Owed(key, place_of(version), run.due_at, run.expires_at)
-
-
-def dropped(extra: Extra, reason: Reason) -> NotOwed:
-    """A run that was cancelled in the transaction that would have made it."""
-    key = RunKey(extra.instant, extra.version.schedule_id)
-    return NotOwed(key, place_of(extra.version), extra.instant, 1, reason)
-
-
-def place_of(version: Version) -> Place:
-    definition = version.definition
-    lane = lane_of(definition.priority)
-    return Place(version.tenant, version.number, definition.pool, lane, definition.priority)
 
 
 def doubtful(entry: Entry, now: datetime) -> list[RunKey]:
@@ -224,67 +239,43 @@ def to_review(entries: Iterable[Entry], now: datetime) -> list[UUID]:
     return [e.id for e in entries if is_watched(e) and any(run < old for run in e.open_runs)]
 
 
-def opened(made: Advance, staged: Collection[RunKey], ended: Collection[RunKey]) -> Entry:
-    """Count what was staged, and what was there already; forget what has ended."""
+def unstaged(made: Advance, staged: Collection[RunKey]) -> list[RunKey]:
+    """Of the runs that may count, those that this pass did not bring about."""
+    return [*(run.key for run in made.owed if run.key not in staged), *made.met]
+
+
+def opened(
+    made: Advance,
+    staged: Collection[RunKey],
+    ended: Collection[RunKey],
+    there: Collection[RunKey] = (),
+) -> Entry:
+    """Count what was staged, and what was `there` already; forget what has ended."""
     entry = made.entry
     kept = [moment for moment in entry.open_runs if RunKey(moment, entry.id) not in ended]
-    known = set(entry.open_runs)
-    counted = [run for run in made.owed if run.key in staged or run.key.scheduled_for in known]
-    mine = [run.key.scheduled_for for run in made.owed if run.key in staged]
+    mine = [run.key.scheduled_for for run in (*made.owed, *made.ahead) if run.key in staged]
+    owed = [*(run.key for run in made.owed), *made.met]
+    counted = [key for key in owed if _counts(made, key, staged, there)]
+    awaited = [] if entry.awaiting is None else [entry.awaiting]  # it may have ended already
     standing = replace(
         entry,
         dispatched=entry.dispatched + len(counted),
-        open_runs=tuple(dict.fromkeys([*kept, *mine])),
+        open_runs=tuple(dict.fromkeys([*kept, *mine, *awaited])),
     )
-    return standing if len(counted) == len(made.owed) else _going_on(standing)
+    return standing if len(counted) == len(owed) else _going_on(standing)
+
+
+def _counts(
+    made: Advance, key: RunKey, staged: Collection[RunKey], there: Collection[RunKey]
+) -> bool:
+    """Once: what is no longer open has been counted, but not what was staged ahead."""
+    before, version = made.before.version, made.entry.version
+    if version is before or key.scheduled_for < version.since:
+        known = key in there and key.scheduled_for in made.before.open_runs
+        return version.anchor == before.anchor and (key in staged or known)
+    return key in staged or key in there
 
 
 def _going_on(entry: Entry) -> Entry:
     """Instants whose runs were counted long ago took up room: `times` may leave more to plan."""
-    when = entry.version.definition.when
-    times = when.times if isinstance(when, Recurring) else None
-    if entry.state is not ScheduleState.COMPLETED or times is None or entry.dispatched >= times:
-        return entry
-    next_at = entry.version.timetable.next_after(entry.planned_to)
-    return replace(entry, next_at=next_at, state=ScheduleState.ACTIVE) if next_at else entry
-
-
-def tickets(
-    staged: Mapping[RunKey, int], owed: Iterable[Owed], versions: Iterable[Version]
-) -> list[Routed]:
-    """The tickets of what was staged, by the seq that each row has."""
-    by_number = {(version.schedule_id, version.number): version for version in versions}
-    return [
-        _ticket(run, staged[run.key], by_number[run.key.schedule_id, run.place.version])
-        for run in owed
-        if run.key in staged
-    ]
-
-
-def _ticket(run: Owed, seq: int, version: Version) -> Routed:
-    """As `contract.ticket.Ticket` reads it; the work travels as it is stored."""
-    place = run.place
-    raw = orjson.dumps(
-        {
-            "schedule_id": str(run.key.schedule_id),
-            "scheduled_for": instant_text(run.key.scheduled_for),
-            "due_at": instant_text(run.due_at),
-            "expires_at": run.expires_at and instant_text(run.expires_at),
-            "seq": seq,
-            "version": place.version,
-            "pool": place.pool,
-            "lane": place.lane,
-            "priority": place.priority,
-            "override": run.override and orjson.Fragment(run.override),
-            "work": orjson.Fragment(version.work),
-        }
-    )
-    return Routed(
-        key=run.key,
-        seq=seq,
-        due_at=run.due_at,
-        pool=place.pool,
-        lane=Lane(place.lane),
-        priority=place.priority,
-        raw=raw,
-    )
+    return planned_on(entry) if entry.state is ScheduleState.COMPLETED else entry

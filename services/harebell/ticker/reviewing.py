@@ -1,6 +1,7 @@
 """What ended runs mean for their schedule: what it waited for, failures in a row, holds. Pure."""
 
 from dataclasses import replace
+from datetime import datetime
 from typing import Final
 
 from harebell.contract.identity import RunKey
@@ -9,6 +10,7 @@ from harebell.contract.when import Every, Recurring
 from harebell.kernel.ledger import Reason, RunState, ScheduleState
 from harebell.kernel.timetable import TICK, AfterEnd
 from harebell.ticker.book import Book, Ended, Entry
+from harebell.ticker.core.halting import planned_on
 
 UNRESOLVED: Final = "a run started and was not heard of again"
 
@@ -24,7 +26,7 @@ def review(book: Book, entry: Entry) -> None:
         open_runs=tuple(m for m in entry.open_runs if RunKey(m, entry.id) not in over),
     )
     if entry.awaiting is not None and (key := RunKey(entry.awaiting, entry.id)) in over:
-        changed = _concluded(changed, ended[key])
+        changed = _concluded(changed, key.scheduled_for, ended[key])
     if changed.state is ScheduleState.ACTIVE or changed.state is ScheduleState.COMPLETED:
         changed = _stopped(book, changed, is_held=len(over) < len(ended))
     if changed != entry:
@@ -42,31 +44,32 @@ def _failures(before: int, ended: list[Ended]) -> int:
     return failures
 
 
-def _concluded(entry: Entry, row: Ended) -> Entry:
+def _concluded(entry: Entry, run: datetime, row: Ended) -> Entry:
     """The awaited run has ended: what comes next, or that nothing does."""
     when = entry.version.definition.when
-    entry = replace(entry, awaiting=None)
     if isinstance(when, Recurring) and when.until and row.state is RunState.SUCCEEDED:
-        return _achieved(entry)
+        return _achieved(entry, run)
+    entry = replace(entry, awaiting=None)
     table = entry.version.timetable
     if isinstance(table, AfterEnd) and isinstance(when, Every):
         rest = cut(row.finished_at + when.every) - TICK
         entry = replace(entry, planned_to=max(entry.planned_to, rest))
-    if _halted(entry):
-        return entry
-    instants = [table.next_after(entry.planned_to), entry.pending and entry.pending.since]
-    next_at = min((instant for instant in instants if instant), default=None)
-    state = ScheduleState.ACTIVE if next_at else ScheduleState.COMPLETED
-    return replace(entry, state=state, next_at=next_at)
+    return entry if _halted(entry) else planned_on(entry)
 
 
-def _achieved(entry: Entry) -> Entry:
-    """Its goal is reached: what is paused has nothing left to go on with either."""
+def _achieved(entry: Entry, run: datetime) -> Entry:
+    """Its goal is reached: what is paused has nothing left to go on with either.
+
+    But for a change that waits, or a run that is held: then the run is awaited until that is over,
+    so that the schedule does not go on by the version whose goal is reached.
+    """
     paused_for_nothing = entry.state is ScheduleState.PAUSED and entry.pending is None
-    if _halted(entry) and not paused_for_nothing:
-        return entry
-    next_at = None if entry.pending is None else entry.pending.since
-    return replace(entry, state=ScheduleState.COMPLETED, next_at=next_at, paused_until=None)
+    if not _halted(entry) or paused_for_nothing:
+        over = replace(entry, state=ScheduleState.COMPLETED, paused_until=None)
+        return replace(over, next_at=entry.pending_at, awaiting=None)
+    if entry.state is ScheduleState.CANCELLED:
+        return replace(entry, awaiting=None)
+    return replace(entry, open_runs=tuple(sorted({*entry.open_runs, run})))
 
 
 def _halted(entry: Entry) -> bool:

@@ -11,7 +11,7 @@ from harebell.kernel.db.ledger import staging
 from harebell.kernel.db.tickets import tickets_for
 from harebell.kernel.ledger import Owed, RunState
 from harebell.kernel.routing import Routed
-from harebell.ticker import planning, store, versions
+from harebell.ticker import owing, planning, store, versions
 from harebell.ticker.book import Book, Entry, Version
 
 
@@ -38,13 +38,13 @@ async def save_book(
     await versions.show(connection, book.in_force)
     await staging.cancel(connection, book.cancelled)
     await staging.request_stop(connection, book.stopping)
-    await staging.renew(connection, [planning.renewed(*each) for each in book.renewed.items()])
+    await staging.renew(connection, [owing.renewed(*each) for each in book.renewed.items()])
     await staging.resolve(connection, book.resolved)
-    await staging.skip(connection, [planning.dropped(*each) for each in book.dropped])
+    await staging.skip(connection, [owing.dropped(*each) for each in book.dropped])
     await versions.settle_fates(connection, book.fates)
     touched = [book.entries[id_] for id_ in sorted(book.touched)]
     advances = [planning.advance_if_due(entry, now, until) for entry in touched]
-    extra = [planning.extra_owed(each) for each in book.extras]
+    extra = [owing.extra_owed(each) for each in book.extras]
     of = [each.version for each in book.extras]
     saved = await save_advances(connection, advances, now, extra=extra, of=of)
     retried = (key for key, state in book.resolved.items() if state is RunState.STAGED)
@@ -67,12 +67,14 @@ async def save_advances(
 
     `extra`: runs that no timetable owes, of schedules that have noted them already.
     """
-    owed = [*(run for each in advances for run in each.owed), *extra]
+    owed = [*(run for each in advances for run in (*each.owed, *each.ahead)), *extra]
     await staging.skip(connection, [skip for each in advances for skip in each.not_owed])
     staged = await staging.stage(connection, owed) if owed else {}
     doubtful = [key for each in advances for key in planning.doubtful(each.entry, now)]
     ended = set(doubtful) - await store.still_open(connection, doubtful)
-    standing = [planning.opened(each, staged, ended) for each in advances]
+    unstaged = [key for each in advances for key in planning.unstaged(each, staged)]
+    there = await store.counted(connection, unstaged)
+    standing = [planning.opened(each, staged, ended, there) for each in advances]
     commenced = [e.entry.version for e in advances if e.entry.version is not e.before.version]
     await versions.show(connection, commenced)
     fates = {key: fate for each in advances for key, fate in each.fates.items()}
@@ -81,4 +83,4 @@ async def save_advances(
     await versions.take_over(connection, takeovers)
     await store.save_states(connection, standing)
     known = [*(version for each in advances for version in each.versions), *of]
-    return Saved(planning.tickets(staged, owed, known), advances, standing)
+    return Saved(owing.tickets(staged, owed, known), advances, standing)

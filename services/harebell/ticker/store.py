@@ -48,6 +48,13 @@ FROM unnest($1::timestamptz[], $2::uuid[]) AS t(scheduled_for, schedule_id)
 JOIN runs r ON r.scheduled_for = t.scheduled_for AND r.schedule_id = t.schedule_id
 WHERE CASE WHEN r.finished_at IS NULL THEN true ELSE false END
 """
+_COUNTED: Final = """
+SELECT r.scheduled_for, r.schedule_id
+FROM unnest($1::timestamptz[], $2::uuid[]) AS t(scheduled_for, schedule_id)
+JOIN runs r ON r.scheduled_for = t.scheduled_for AND r.schedule_id = t.schedule_id
+WHERE CASE WHEN r.origin IS NULL AND NOT (r.state = 'cancelled' AND r.attempt = 0)
+           THEN true ELSE false END
+"""
 _SELECT: Final = """
 SELECT s.id FROM schedules s JOIN schedule_state t ON t.schedule_id = s.id
 WHERE s.tenant = $1 AND ($2::text IS NULL OR s.tags @> ARRAY[$2])
@@ -61,7 +68,8 @@ VALUES ($1, $2, $3, $4, now())
 """
 _RECEIPT: Final = "SELECT schedule_ids FROM receipts WHERE tenant = $1 AND receipt = $2"
 _AWAITING: Final = """
-SELECT schedule_id FROM schedule_state WHERE awaiting IS NOT NULL ORDER BY schedule_id LIMIT $1
+SELECT schedule_id FROM schedule_state WHERE awaiting IS NOT NULL AND state = 'active'
+ORDER BY schedule_id LIMIT $1
 """
 _ANSWERED: Final = """
 SELECT c.tenant, c.request_id, c.item, c.answer
@@ -175,9 +183,18 @@ def _open_run(key: RunKey, row: asyncpg.Record) -> OpenRun:
 
 
 async def still_open(connection: asyncpg.Connection, keys: Sequence[RunKey]) -> set[RunKey]:
+    return await _those(connection, _STILL_OPEN, keys)
+
+
+async def counted(connection: asyncpg.Connection, keys: Sequence[RunKey]) -> set[RunKey]:
+    """Those that their timetable owed and that were not withdrawn before they began."""
+    return await _those(connection, _COUNTED, keys)
+
+
+async def _those(connection: asyncpg.Connection, which: str, keys: Sequence[RunKey]) -> set[RunKey]:
     if not keys:
         return set()
-    rows = await connection.fetch(_STILL_OPEN, *columns(sorted(keys)))
+    rows = await connection.fetch(which, *columns(sorted(keys)))
     return {RunKey(row["scheduled_for"], row["schedule_id"]) for row in rows}
 
 
@@ -249,5 +266,5 @@ async def keep_receipt(
 
 
 async def awaiting(pool: asyncpg.Pool, limit: int) -> list[UUID]:
-    """Schedules that wait for the end of a run."""
+    """Schedules that wait for the end of a run; what is halted is looked at when it goes on."""
     return [row["schedule_id"] for row in await pool.fetch(_AWAITING, limit)]

@@ -23,7 +23,8 @@ HOURLY = {"cron": "0 * * * *"}
 def version(when: dict[str, Any], number: int = 1, since: datetime = CREATED) -> dict[str, Any]:
     definition = {"when": when, "target": TASK}
     return {
-        "version": number, "definition": definition, "effective_at": since, "fate": "commenced"
+        "version": number, "definition": definition, "effective_at": since, "fate": "commenced",
+        "anchored_at": None,
     }  # fmt: skip
 
 
@@ -33,7 +34,7 @@ def story(when: dict[str, Any] | None = None, *others: dict[str, Any], **given: 
         "planned_to": NOON, "paused_until": None, "awaiting": None, "skips": [], "open_runs": [],
         "dispatched": 0, **given,
     }  # fmt: skip
-    return Story.of(schedule, [version(when or HOURLY), *others], now=NOW)
+    return Story.of(schedule, [version(when or HOURLY), *others])
 
 
 def run(at: datetime, state: RunState, **given: Any) -> dict[str, Any]:

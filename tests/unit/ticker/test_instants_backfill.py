@@ -10,7 +10,7 @@ from harebell.contract.errors import Malformed
 from harebell.contract.identity import RunKey
 from harebell.kernel.ledger import RunState, ScheduleState
 from harebell.ticker.core import apply
-from harebell.ticker.planning import extra_owed
+from harebell.ticker.owing import extra_owed
 
 EVERY = {"every": "30s", "start": "2026-11-20T09:00:00Z"}
 MODES = {"catch_up": {"mode": "none"}}

@@ -145,6 +145,30 @@ def test_s06_times_counts_a_run_once_however_a_pause_met_it(times: int, *, dropp
     assert ticking.kept.state is ScheduleState.COMPLETED
 
 
+@pytest.mark.parametrize("dropped", [True, False])
+@pytest.mark.parametrize("mode", ["none", "one", "all"])
+def test_s06_a_claimed_run_that_a_pause_met_too_late_for_catch_up_counts_if_it_runs(
+    mode: str, *, dropped: bool
+) -> None:
+    ticking = Ticking(NINE)
+    ticking.put({**EVERY, "times": 3}, catch_up={"mode": mode})
+    ticking.claim(NINE)
+    ticking.wait(65).ask("schedule.pause")
+    if dropped:
+        ticking.drop(NINE)
+
+    ticking.wait(5).ask("schedule.resume")
+    if not dropped:
+        ticking.end(NINE)
+    for _ in range(60):
+        ticking.look().run_due()
+        ticking.wait(5)
+
+    assert len(ticking.having(RunState.SUCCEEDED)) == 3
+    assert (NINE in ticking.having(RunState.SUCCEEDED)) is (not dropped or mode != "none")
+    assert ticking.kept.state is ScheduleState.COMPLETED
+
+
 def test_a_run_that_has_started_does_not_take_planning_back(ticking: Ticking) -> None:
     ticking.claim(NINE, started=True)
     ticking.wait(3600).look().run_due()

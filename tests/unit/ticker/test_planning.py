@@ -15,16 +15,8 @@ from harebell.kernel.ledger import Reason, ScheduleState
 from harebell.kernel.routing import read_bundle
 from harebell.kernel.timetable import first_cursor
 from harebell.ticker.book import Entry, Extra, Origin, Version
-from harebell.ticker.planning import (
-    advance,
-    advance_if_due,
-    doubtful,
-    dropped,
-    extra_owed,
-    opened,
-    renewed,
-    tickets,
-)
+from harebell.ticker.owing import dropped, extra_owed, renewed, tickets
+from harebell.ticker.planning import advance, advance_if_due, doubtful, opened
 
 SECRET = {
     "http": {

@@ -123,6 +123,50 @@ def test_a_success_while_halted_is_not_forgotten(verb: str) -> None:
     assert (ticking.kept.state, ticking.kept.next_at) == (expected, None)
 
 
+@pytest.mark.parametrize("change_at", [40, 400])
+def test_s06_a_success_in_a_pause_that_holds_a_change_back_ends_the_version_it_was_of(
+    change_at: float,
+) -> None:
+    ticking = ticking_with(SUCCESS)
+    ticking.claim(NINE, started=True)
+    ticking.ask("schedule.patch", set={"priority": 9}, effective_at=after(change_at))
+    ticking.wait(1).ask("schedule.pause")
+    ticking.end(NINE)
+    ticking.review()
+    paused = ticking.kept.state
+
+    ticking.wait(100).ask("schedule.resume")
+    ticking.review()
+    for _ in range(40):
+        ticking.wait(10).look().run_due()
+        ticking.review()
+
+    assert paused is ScheduleState.PAUSED
+    ran = ticking.having(RunState.SUCCEEDED)
+    assert (ran[0], len(ran)) == (NINE, 2)
+    assert min(ran[1:]) >= after(change_at)
+
+
+def test_s06_a_success_while_another_run_is_held_completes_the_schedule_once_that_is_resolved() -> (
+    None
+):
+    ticking = ticking_with(SUCCESS, on_unknown="hold")
+    ticking.claim(NINE, started=True)
+    ticking.wait(1).ask("schedule.trigger")
+    ticking.claim(after(1), started=True)
+    ticking.end(after(1), RunState.HELD)
+    ticking.review()
+
+    ticking.end(NINE)
+    ticking.review()
+    held = ticking.kept.state
+    ticking.wait(100).ask("run.resolve", run_id=str(RunKey(after(1), ID)), **{"as": "succeeded"})
+    ticking.review()
+
+    assert (held, ticking.kept.state) == (ScheduleState.HELD, ScheduleState.COMPLETED)
+    assert ticking.staged == []
+
+
 def test_a_run_that_ends_while_its_schedule_is_paused_starts_nothing_and_resume_goes_on() -> None:
     ticking = ticking_with(COMPLETION)
     ticking.claim(NINE, started=True)

@@ -6,7 +6,7 @@ from typing import Final
 
 from harebell.contract.answers import ScheduleAnswer
 from harebell.kernel.ledger import ScheduleState
-from harebell.kernel.timetable import preview
+from harebell.kernel.preview import Coming, Edition, coming
 from harebell.ticker.book import Entry, OpenRun
 
 SHOWN: Final = 3  # next instants that an answer tells
@@ -29,11 +29,31 @@ def answer(
 
 
 def _next(entry: Entry, cursor: datetime) -> list[datetime]:
-    """Of a schedule that has been handed over to its end, what of that is to come."""
-    match entry.state:
-        case ScheduleState.ACTIVE:
-            return preview(entry.version.timetable, cursor, SHOWN)
-        case ScheduleState.COMPLETED:
-            return sorted(run for run in entry.open_runs if run > cursor)[:SHOWN]
-        case _:
-            return []
+    """What has been handed over and is to come, and what is still to be planned."""
+    if entry.state in (ScheduleState.PAUSED, ScheduleState.HELD, ScheduleState.PARKED):
+        return []
+    instants = {run for run in entry.open_runs if run > cursor}
+    instants |= {each.at for each in _planned(entry, cursor) if not each.is_skipped}
+    return sorted(instants)[:SHOWN]
+
+
+def _planned(entry: Entry, cursor: datetime) -> list[Coming]:
+    """By the version in force, and by the one that waits. Behind an awaited run: nobody knows."""
+    count = SHOWN + len(entry.skips)
+    version, pending, found = entry.version, entry.pending, []
+    in_force = Edition(
+        entry.id,
+        version.definition,
+        min(version.since, entry.planned_to),
+        until=entry.pending_at,
+        anchor=version.anchor,
+        dispatched=entry.dispatched,
+    )
+    if entry.state is ScheduleState.ACTIVE and entry.awaiting is None:
+        after = max(cursor, entry.planned_to)
+        found = coming([in_force], after=after, count=count, skips=entry.skips)
+    if pending is not None:
+        later = Edition(entry.id, pending.definition, pending.since, anchor=pending.anchor)
+        later = later.following(in_force.having_run(found))
+        found += coming([later], after=cursor, count=count, skips=entry.skips)
+    return found

@@ -15,6 +15,7 @@ from harebell.kernel.timetable import TICK, Once, first_cursor
 from harebell.ticker.book import Book, Entry, Fate, OpenRun, Takeover, Version
 from harebell.ticker.core.answering import answer
 from harebell.ticker.core.asked import Asked, known, refuse_stale
+from harebell.ticker.core.halting import planned_on
 
 
 def put(book: Book, asked: Asked, command: SchedulePut) -> ScheduleAnswer:
@@ -78,12 +79,8 @@ def _create(
         raise NotFound("there is no such schedule", field="expected_version")
     version = _version(asked, definition, 1, command.effective_at)
     cursor = first_cursor(version.timetable, version.since)
-    entry = Entry(
-        version,
-        ScheduleState.ACTIVE,
-        planned_to=cursor,
-        changed_at=asked.accepted_at,
-        next_at=version.timetable.next_after(cursor),
+    entry = planned_on(
+        Entry(version, ScheduleState.ACTIVE, planned_to=cursor, changed_at=asked.accepted_at)
     )
     book.new_versions.append((version, Fate.COMMENCED))
     book.in_force.append(version)
@@ -142,21 +139,17 @@ def _anchored(version: Version, before: Version, asked: Asked) -> Version:
 
 
 def _postpone(book: Book, asked: Asked, entry: Entry, version: Version) -> ScheduleAnswer:
-    """What the version in force has handed over beyond that time is taken back.
+    """What has been handed over beyond that time is taken back, also of a change that waited.
 
     It waits until a pause or a hold is over.
     """
-    withdrawn = book.withdraw(entry, Reason.SUPERSEDED, since=version.since)
-    is_stopped = entry.state in (ScheduleState.PAUSED, ScheduleState.HELD)
-    next_at = (
-        entry.paused_until if is_stopped else min(filter(None, [entry.next_at, version.since]))
-    )
-    pending = replace(
-        withdrawn,
-        pending=version,
-        changed_at=asked.accepted_at,
-        next_at=next_at,
-    )
+    since = min(filter(None, [version.since, entry.pending_at]))
+    withdrawn = book.withdraw(entry, Reason.SUPERSEDED, since=since)
+    pending = replace(withdrawn, pending=version, changed_at=asked.accepted_at)
+    if entry.state is ScheduleState.ACTIVE or withdrawn.planned_to < entry.planned_to:
+        pending = _going_on(pending)
+    elif not _is_stopped(entry):
+        pending = replace(pending, next_at=version.since)
     book.new_versions.append((version, Fate.PENDING))
     return answer(book.write(pending), "deferred", asked.accepted_at)
 
@@ -183,7 +176,7 @@ def _replace(book: Book, asked: Asked, entry: Entry, version: Version) -> Schedu
         changed_at=asked.accepted_at,
         dispatched=withdrawn.dispatched if same_times else 0,
     )
-    changed = replace(changed, **_standing(changed))
+    changed = _going_on(changed)
     book.new_versions.append((version, Fate.COMMENCED))
     book.in_force.append(version)
     book.takeovers.append(
@@ -192,17 +185,15 @@ def _replace(book: Book, asked: Asked, entry: Entry, version: Version) -> Schedu
     return answer(book.write(changed), "updated", max(first, cursor), claimed)
 
 
-def _standing(entry: Entry) -> dict[str, Any]:
+def _going_on(entry: Entry) -> Entry:
     """A paused or held schedule stays so; any other goes on, from where planning stands."""
-    if entry.state in (ScheduleState.PAUSED, ScheduleState.HELD):
-        return {"next_at": entry.paused_until}
-    awaited = entry.awaiting is not None and entry.awaiting in entry.open_runs
-    return {
-        "state": ScheduleState.ACTIVE,
-        "reason": None,
-        "awaiting": entry.awaiting if awaited else None,
-        "next_at": None if awaited else entry.version.timetable.next_after(entry.planned_to),
-    }
+    if _is_stopped(entry):
+        return replace(entry, next_at=entry.paused_until)
+    return planned_on(entry)
+
+
+def _is_stopped(entry: Entry) -> bool:
+    return entry.state in (ScheduleState.PAUSED, ScheduleState.HELD)
 
 
 def _takes_over(run: OpenRun, version: Version, at: datetime) -> bool:

@@ -6,6 +6,7 @@ from harebell.contract.answers import ScheduleAnswer
 from harebell.contract.commands import ScheduleCommand, SchedulePause
 from harebell.contract.errors import Conflict
 from harebell.kernel.ledger import Reason, ScheduleState
+from harebell.kernel.occurrences import MISSED_AFTER
 from harebell.ticker.book import Book, Entry, Fate, OpenRun
 from harebell.ticker.core.answering import answer
 from harebell.ticker.core.asked import Asked
@@ -57,22 +58,24 @@ def resume(book: Book, asked: Asked, entry: Entry) -> ScheduleAnswer:
         raise Conflict(f"is {entry.state}", code="not_paused")
     resumed = going_on(replace(entry, changed_at=asked.accepted_at))
     book.stop(book.claimed(entry), None)
-    return answer(book.write(resumed), "resumed", entry.planned_to)
+    cursor = max(entry.planned_to, asked.accepted_at - MISSED_AFTER)
+    return answer(book.write(resumed), "resumed", cursor)
 
 
 def going_on(entry: Entry) -> Entry:
     """As it goes on after a pause or a hold; failures are counted afresh."""
-    awaited = entry.awaiting is not None and entry.awaiting in entry.open_runs
-    instants = [entry.version.timetable.next_after(entry.planned_to)]
-    if entry.pending is not None:
-        instants.append(entry.pending.since)
-    next_at = min((instant for instant in instants if instant is not None), default=None)
+    return replace(planned_on(entry), paused_until=None, failures=0)
+
+
+def planned_on(entry: Entry) -> Entry:
+    """Active from where planning stands, unless nothing is left to come."""
+    awaited = entry.awaiting if entry.awaiting in entry.open_runs else None
+    instants = [None if awaited else entry.following, entry.pending_at]
+    next_at = min(filter(None, instants), default=None)
     return replace(
         entry,
         state=ScheduleState.ACTIVE if next_at or awaited else ScheduleState.COMPLETED,
-        next_at=None if awaited else next_at,
-        awaiting=entry.awaiting if awaited else None,
-        paused_until=None,
-        failures=0,
+        next_at=next_at,
+        awaiting=awaited,
         reason=None,
     )

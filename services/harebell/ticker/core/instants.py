@@ -22,7 +22,7 @@ from harebell.kernel.timetable import TICK, preview
 from harebell.ticker.book import Book, Entry, Extra, Origin
 from harebell.ticker.core.answering import answer
 from harebell.ticker.core.asked import Asked, known
-from harebell.ticker.core.halting import going_on
+from harebell.ticker.core.halting import going_on, planned_on
 
 MAX_SKIPS: Final = 100  # instants of one schedule that are taken out ahead of time
 
@@ -72,13 +72,15 @@ def skip(book: Book, asked: Asked, entry: Entry) -> ScheduleAnswer:
     command = asked.command
     assert isinstance(command, ScheduleSkip)  # noqa: S101  # by its verb
     at = command.at
-    if not entry.version.owes(at):
+    if not entry.version_at(at).owes(at):
         raise Malformed("is not an instant of its timetable", field="at", code="not_due")
     run = book.runs.get(RunKey(at, entry.id))
     if run is not None and run.untouched:
         book.cancel(run, Reason.REQUESTED)
         changed = _without(entry, at)
-        if run.counts:
+        if at > entry.planned_to:  # staged ahead for a change, and planned again at its time
+            changed = replace(changed, skips=_noted(entry, at, asked.accepted_at))
+        elif run.counts:
             changed = _with_room(replace(changed, dispatched=max(0, entry.dispatched - 1)))
     elif at <= entry.planned_to:
         raise Conflict("has been handed over already", field="at", code="too_late")
@@ -98,8 +100,7 @@ def _with_room(entry: Entry) -> Entry:
     """All of `times` had been handed over: there is one more to come for what was taken back."""
     if entry.state is not ScheduleState.COMPLETED:
         return entry
-    next_at = entry.version.timetable.next_after(entry.planned_to)
-    return replace(entry, state=ScheduleState.ACTIVE, next_at=next_at) if next_at else entry
+    return planned_on(entry) if entry.following else entry
 
 
 def _noted(entry: Entry, at: datetime, now: datetime) -> tuple[datetime, ...]:
