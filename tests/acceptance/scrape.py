@@ -9,7 +9,7 @@ from dataclasses import dataclass
 from prometheus_client.parser import text_string_to_metric_families
 from tests.acceptance.stack import Stack
 
-from harebell.dev.plan import Counts
+from harebell.dev.plan import Counts, Kind
 
 Sample = tuple[str, frozenset[tuple[str, str]]]
 
@@ -27,6 +27,11 @@ class Scrape:
         for text in texts:
             values.update(dict(_samples(text)))
         return cls(values)
+
+    @classmethod
+    async def of_one(cls, stack: Stack, kind: Kind, number: int) -> "Scrape":
+        port = stack.services.plan(kind, number).port
+        return cls(Counter(dict(_samples(await asyncio.to_thread(_read, port)))))
 
     def __sub__(self, before: "Scrape") -> "Scrape":
         """What was counted since."""

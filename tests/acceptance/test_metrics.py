@@ -6,6 +6,7 @@ from typing import Any
 
 import pytest
 from tests.acceptance.conftest import PAIRS
+from tests.acceptance.faults import SHORT, start
 from tests.acceptance.record import Target
 from tests.acceptance.scrape import Scrape
 from tests.acceptance.stack import Stack, Tenant, instant, until
@@ -19,6 +20,7 @@ ONE_OF_EACH = Counts()  # for what every ticker shows alike
 RUNS = "harebell_runs_total"
 LATENESS = "harebell_start_lateness_seconds"
 CROWD = 200
+SLOWLY_ENOUGH = {"task": {"name": "harebell.sleep", "args": {"seconds": 60}}}
 SLOWLY = {"task": {"name": "harebell.sleep", "args": {"seconds": 2.6}}}
 
 _ENDS = """
@@ -167,6 +169,39 @@ async def test_ask1_every_run_that_did_not_run_is_counted_by_its_reason(counted:
     }
 
 
+async def test_ask1_runs_that_die_with_their_executor_or_are_dropped_by_it_are_counted(
+    counted: Tenant,
+) -> None:
+    """One slot: the first run has it, the second is claimed and waits, so it can be dropped."""
+    before = await Scrape.of(counted.stack, PAIRS)
+    pool = {"pool": "doomed", "on_unknown": "skip"}
+    doomed = SHORT | {"HAREBELL_POOL": "doomed", "HAREBELL_SLOTS_NORMAL": "1"}
+    executor = await start(counted.stack, Kind.EXECUTOR, 4, **doomed)
+    await counted.put("holds-the-slot", {"now": True}, SLOWLY_ENOUGH, **pool)
+    await counted.until_runs(1, "running")
+    await counted.put("dropped", {"now": True}, SLOWLY_ENOUGH, **pool)
+    await counted.until_runs(2, "running")
+
+    await counted.harebell.cancel(key="dropped")
+    await counted.until_runs(1, "cancelled")
+
+    async def dropped() -> bool:
+        alone = await Scrape.of_one(counted.stack, Kind.EXECUTOR, 4)
+        return alone.by(RUNS, "outcome", "reason") == {("cancelled", "cancelled"): 1}
+
+    await until(dropped, what="the count of the one that was dropped")
+    counted.stack.kill(executor.name)
+    await counted.until_runs(1, "skipped", within=60)
+
+    async def lapsed() -> bool:
+        seen = await Scrape.of(counted.stack, PAIRS) - before
+        return seen.by(RUNS, "outcome", "reason") == {("skipped", "unknown_outcome"): 1}
+
+    await until(lapsed, what="the count of the one that lapsed")
+    seen = await Scrape.of(counted.stack, PAIRS) - before
+    assert seen.by("harebell_attempts_total", "outcome") == {("lapsed",): 1}
+
+
 async def test_s65_the_lateness_that_is_published_is_the_ledgers_and_hides_nothing_from_the_target(
     counted: Tenant, target: Target
 ) -> None:
@@ -212,7 +247,7 @@ async def test_s69_the_backlog_of_each_lane_grows_without_executors_and_goes_wit
     await until(grown, what="the backlog of both lanes")
     scrape = await Scrape.of(counted.stack, ONE_OF_EACH)
     assert scrape.total("harebell_oldest_due_age_seconds", pool=pool, lane="high") > 0
-    counted.stack.start_one(Kind.EXECUTOR, 3, HAREBELL_POOL=pool)
+    await start(counted.stack, Kind.EXECUTOR, 3, HAREBELL_POOL=pool)
     await counted.until_runs(12, "succeeded", within=60)
 
     async def gone() -> bool:
