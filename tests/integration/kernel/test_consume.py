@@ -4,19 +4,21 @@ import asyncio
 from collections.abc import AsyncIterator, Sequence
 
 import pytest
-from tests.integration.kernel.inbox import Inbox, body_of, open_inbox
+from tests.integration.kernel.inbox import QUEUE, Inbox, body_of, open_inbox
 
 from harebell.contract.errors import DatabaseUnavailable, Malformed
 from harebell.contract.names import DEAD
 from harebell.kernel.amqp.consume import (
     ABANDONED,
     DONE,
+    MAX_CARRIED,
     MAX_TRIES,
     DeadLetter,
     Delivery,
     Outcome,
     Settler,
 )
+from harebell.kernel.amqp.publish import Outgoing
 from harebell.kernel.amqp.session import Concurrent, Ordered, Worker
 
 pytestmark = [pytest.mark.broker, pytest.mark.release]
@@ -100,6 +102,20 @@ async def test_s110_what_can_never_succeed_is_a_dead_letter_at_the_first_try(
 
     assert (body_of(dead), dead.reason, dead.error) == (body, reason, error)
     assert handler.tries == [body]
+    assert await inbox.ready() == 0
+
+
+async def test_s110_of_a_body_too_large_for_a_letter_the_beginning_is_kept_and_its_size_told(
+    inbox: Inbox, handler: Handler
+) -> None:
+    body = "unwanted".ljust(MAX_CARRIED + 1)
+    await inbox.publisher.publish(Outgoing("", QUEUE, body.encode(), "test", "large"))
+
+    async with inbox.consumed_by(handler.concurrent):
+        dead = await inbox.dead()
+
+    assert body_of(dead) == body[:MAX_CARRIED]
+    assert dead.error == f"by this test (cut: the body has {len(body)} bytes)"
     assert await inbox.ready() == 0
 
 

@@ -22,6 +22,9 @@ MAX_TRIES: Final = 5  # of a handler that fails in a way nobody foresaw, before 
 FIRST_PAUSE: Final = 0.1  # seconds before a handler is tried again
 LONGEST_PAUSE: Final = 5.0
 MAX_ERROR: Final = 512  # characters of an error that a dead letter quotes
+# Bytes of a body that a dead letter carries. In base64, with the rest, it must be less than the
+# largest message that a broker takes (RabbitMQ 4: 16 MiB), or the queue would stand still for it.
+MAX_CARRIED: Final = 8 * 1024 * 1024
 
 log = structlog.get_logger()
 
@@ -104,12 +107,20 @@ class Settler:
             type=delivery.message.type,
             routing_key=delivery.routing_key,
             reason=reason,
-            error=error,
+            error=_with_cut(error, len(delivery.body)),
             dead_at=self._clock.now(),
             headers=_plain(delivery.message.headers),
-            body=base64.b64encode(delivery.body).decode(),
+            body=base64.b64encode(delivery.body[:MAX_CARRIED]).decode(),
         )
         return message_letter(dead)
+
+
+def _with_cut(error: str | None, size: int) -> str | None:
+    """The error, and that of a body so large only the beginning is here."""
+    if size <= MAX_CARRIED:
+        return error
+    cut = f"cut: the body has {size} bytes"
+    return cut if error is None else f"{error} ({cut})"
 
 
 def _plain(headers: Any) -> dict[str, Any]:  # noqa: ANN401  # the library's table type
