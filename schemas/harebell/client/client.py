@@ -12,7 +12,7 @@ from datetime import datetime
 from typing import Any, Final, Self, TypeAlias, Unpack
 from uuid import UUID
 
-from harebell.client.connection import Link
+from harebell.client.connection import Link, addresses
 from harebell.client.correspondence import Correspondence, Courier
 from harebell.client.replies import one, several
 from harebell.client.requests import (
@@ -23,7 +23,6 @@ from harebell.client.requests import (
     Schedule,
     ScheduleFilter,
     check_size,
-    login_of,
     schedule_bytes,
 )
 from harebell.contract import __version__
@@ -68,8 +67,12 @@ class Harebell:
         timeout: float = DEFAULT_TIMEOUT,  # noqa: ASYNC109  # of every call, not of connecting
         name: str = "harebell-client",
     ) -> AsyncIterator[Self]:
-        """Raises `BrokerUnavailable`. A login in the URL is the actor that Harebell records."""
-        login = login_of(url)
+        """Raises `BrokerUnavailable`, and `Malformed` for what is no URL.
+
+        Several URLs with commas between them are nodes of one cluster: one that lives is found.
+        The login in them is the actor that Harebell records.
+        """
+        login = addresses(url)[0].user
         host = socket.gethostname()
         properties = {"service": name, "version": __version__, "host": host}
         link = Link(url, name=f"{name}@{host}", properties=properties)

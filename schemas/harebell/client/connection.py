@@ -1,6 +1,7 @@
 """The one home of connecting, confirms and publish timeouts. A link opens when it is used."""
 
 import asyncio
+import random
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 from typing import Final
@@ -18,8 +19,9 @@ from aiormq.exceptions import (
 from pamqp.common import FieldValue
 from yarl import URL
 
-from harebell.contract.errors import BrokerUnavailable, NotAllowed, Unroutable
+from harebell.contract.errors import BrokerUnavailable, Malformed, NotAllowed, Unroutable
 
+SCHEMES: Final = ("amqp", "amqps")
 HEARTBEAT: Final = 10  # seconds; a silent cut is noticed within two or three of them
 CONNECT_TIMEOUT: Final = 5.0  # seconds
 PUBLISH_TIMEOUT: Final = 5.0  # seconds, to the confirm; a blocked broker must not hang a service
@@ -45,19 +47,43 @@ def link_faults(failed: str) -> Iterator[None]:
         raise BrokerUnavailable(f"{failed}: the connection is lost") from error
 
 
-async def connect(
-    url: str, *, name: str, properties: Mapping[str, str], heartbeat: int = HEARTBEAT
-) -> AbstractConnection:
-    """Raises `BrokerUnavailable`. `name` and `properties` are what the management UI shows.
+def addresses(urls: str) -> tuple[URL, ...]:
+    """Of one broker, or of the nodes of a cluster: `amqp://a.example/,amqp://b.example/`.
 
+    Raises `Malformed` for what is no AMQP URL, without showing it: it may hold a password.
+    """
+    try:
+        found = tuple(URL(url.strip()) for url in urls.split(","))
+    except ValueError:
+        found = (URL(),)
+    if not all(address.scheme in SCHEMES and address.host for address in found):
+        raise Malformed("is not like amqp://user:password@host:5672/", field="amqp_url")
+    if len({address.user for address in found}) > 1:
+        raise Malformed("names several users: it is one cluster's", field="amqp_url")
+    return found
+
+
+async def connect(
+    urls: str, *, name: str, properties: Mapping[str, str], heartbeat: int = HEARTBEAT
+) -> AbstractConnection:
+    """To the first node that answers, in an order of chance, so that clients spread over them.
+
+    Raises `BrokerUnavailable`. `name` and `properties` are what the management UI shows;
     `heartbeat` in seconds, unless the URL says it.
     """
-    address = URL(url)
-    if "heartbeat" not in address.query:
-        address = address.update_query(heartbeat=heartbeat)
+    nodes = addresses(urls)
     shown: dict[str, FieldValue] = {"connection_name": name, **properties}
-    with link_faults("cannot connect"):
-        return await aio_pika.connect(address, timeout=CONNECT_TIMEOUT, client_properties=shown)
+    unanswered = BrokerUnavailable("cannot connect")
+    for node in random.sample(nodes, k=len(nodes)):
+        address = node if "heartbeat" in node.query else node.update_query(heartbeat=heartbeat)
+        try:
+            with link_faults("cannot connect"):
+                return await aio_pika.connect(
+                    address, timeout=CONNECT_TIMEOUT, client_properties=shown
+                )
+        except BrokerUnavailable as error:
+            unanswered = error
+    raise unanswered
 
 
 class Link:

@@ -2,11 +2,10 @@
 
 from collections.abc import Mapping
 from datetime import datetime
-from typing import Any, Final, TypeAlias, TypedDict
+from typing import Any, TypeAlias, TypedDict
 from uuid import UUID
 
 import orjson
-from yarl import URL
 
 from harebell.contract.codec import encode
 from harebell.contract.commands import MAX_BODY, SchedulePut
@@ -52,20 +51,6 @@ class DeadLetterFilter(TypedDict, total=False):
 
     state: str
     key: str | None
-
-
-SCHEMES: Final = ("amqp", "amqps")
-
-
-def login_of(url: str) -> str | None:
-    """Raises `Malformed` for what is no AMQP URL, without showing it: it may hold a password."""
-    try:
-        address = URL(url)
-    except ValueError:
-        address = URL()
-    if address.scheme not in SCHEMES or not address.host:
-        raise Malformed("is not like amqp://user:password@host:5672/", field="amqp_url")
-    return address.user or None
 
 
 def schedule_bytes(schedule: Schedule) -> bytes:

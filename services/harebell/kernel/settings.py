@@ -8,6 +8,7 @@ from pathlib import Path
 from typing import Annotated, ClassVar, Final, Literal, Self
 
 from pydantic import (
+    AfterValidator,
     BeforeValidator,
     Field,
     SecretStr,
@@ -22,6 +23,7 @@ from pydantic_settings import (
     SettingsConfigDict,
 )
 
+from harebell.client.connection import addresses
 from harebell.contract.errors import Malformed
 from harebell.contract.message import fault
 from harebell.contract.scalars import Duration, Interval, PoolName, duration_text
@@ -34,7 +36,17 @@ FILE_SUFFIX: Final = "_FILE"  # HAREBELL_AMQP_URL_FILE names a file that holds t
 FOREIGN: Final = frozenset({"TENANT", "TIMEOUT", "OUTPUT", "ROLE_PASSWORD"})
 SHORTEST_GAP: Final = timedelta(milliseconds=10)
 LONGEST_GAP: Final = timedelta(seconds=15)
-COMMANDS: Final = ("APPLY_", "AUDIT_", "DEV_", "DLQ_", "EXPORT_", "RUN_", "SCHEDULE_", "TOPOLOGY_", "WHY_")
+COMMANDS: Final = (
+    "APPLY_",
+    "AUDIT_",
+    "DEV_",
+    "DLQ_",
+    "EXPORT_",
+    "RUN_",
+    "SCHEDULE_",
+    "TOPOLOGY_",
+    "WHY_",
+)
 
 Network = IPv4Network | IPv6Network
 
@@ -63,13 +75,21 @@ class PoolBounds:
     patience: float = 10.0  # seconds of waiting, after which the database counts as away
 
 
+def _reachable(urls: SecretStr) -> SecretStr:
+    try:
+        addresses(urls.get_secret_value())
+    except Malformed as error:
+        raise fault(error.code, error.reason) from None
+    return urls
+
+
 class ServiceSettings(BaseSettings):
     """What every service can be told."""
 
     model_config = SettingsConfigDict(env_prefix=PREFIX, frozen=True, extra="ignore")
     _classes: ClassVar[list[type["ServiceSettings"]]] = []
 
-    amqp_url: SecretStr
+    amqp_url: Annotated[SecretStr, AfterValidator(_reachable)]  # nodes of a cluster: with commas
     database_url: SecretStr
     # max before min, which is compared with it
     database_pool_max: Annotated[int, Field(ge=1, le=200)] = PoolBounds.most

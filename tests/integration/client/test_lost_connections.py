@@ -5,6 +5,7 @@ from typing import TYPE_CHECKING
 
 import pytest
 from aio_pika.abc import AbstractIncomingMessage
+from yarl import URL
 
 from harebell.client import BrokerUnavailable, Harebell, Unroutable
 from harebell.client.connection import Link
@@ -89,4 +90,28 @@ async def test_an_exchange_that_is_not_there_is_unroutable(amqp_url: str) -> Non
 async def test_what_is_no_amqp_url_is_said_to_be_none(url: str) -> None:
     with pytest.raises(Malformed, match="is not like amqp://"):
         async with Harebell.connect(url):
+            pass
+
+
+async def test_of_several_nodes_one_that_lives_is_found_and_found_again(
+    line: "Line", intake: "Intake", amqp_url: str
+) -> None:
+    intake.answer = lambda _: CANCELLED
+    nobody = str(URL(line.url).with_port(1))
+    async with Harebell.connect(f"{nobody},{line.url}", tenant=TENANT, timeout=5.0) as harebell:
+        await harebell.cancel(key="one")
+
+    for _ in range(5):  # in an order of chance
+        nodes = f"{line.url},{amqp_url}"
+        async with Harebell.connect(nodes, tenant=TENANT, timeout=5.0) as harebell:
+            await harebell.cancel(key="two")
+            await line.close()
+            answer = await harebell.cancel(key="three")
+            assert answer.status == "cancelled"
+
+
+async def test_when_no_node_answers_the_reason_is_told(line: "Line") -> None:
+    nobody = str(URL(line.url).with_port(1))
+    with pytest.raises(BrokerUnavailable, match="cannot connect"):
+        async with Harebell.connect(f"{nobody},{nobody}", tenant=TENANT):
             pass
