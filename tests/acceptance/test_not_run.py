@@ -7,7 +7,8 @@ from datetime import datetime, timedelta
 from typing import Any, TypeAlias
 
 import pytest
-from tests.acceptance.faults import count_of
+from tests.acceptance.faults import Pool, count_of, until_called
+from tests.acceptance.record import Target
 from tests.acceptance.stack import PATIENCE, Stack, Tenant, instant, run_id
 from tests.acceptance.wire import Wire
 
@@ -140,3 +141,23 @@ async def test_s76_instants_that_were_missed_in_a_row_are_one_row_with_their_cou
     assert [row["range_count"] for row in rows] == [4]
     assert rows[0]["range_until"] - rows[0]["scheduled_for"] == 3 * HOUR
     assert event["data"]["run_id"] == run
+
+
+async def test_ask1_a_run_whose_time_passes_while_it_waits_for_a_slot_expires_and_is_no_dead_letter(
+    faulty_tenant: Tenant, pool: Pool, target: Target
+) -> None:
+    await pool.start(HAREBELL_SLOTS_NORMAL="1")
+    async with Wire.open(pool.stack.amqp_url, faulty_tenant.name) as wire:
+        told = await wire.events("run.expired")
+        hook = target.http("one-slot", sleep=4)
+        await faulty_tenant.put("long", {"now": True}, hook, pool=pool.name)
+        await until_called(target, "one-slot")
+        await faulty_tenant.put("late", {"now": True}, hook, pool=pool.name, expires_after="1s")
+        async with asyncio.timeout(PATIENCE):
+            event = await told.get()
+
+    (row,) = await faulty_tenant.runs("expired")
+    letters = [each async for each in faulty_tenant.harebell.dead_letters(state="all")]
+    assert event["data"]["run_id"] == run_id(str(row["schedule_id"]), row["scheduled_for"])
+    assert (event["data"]["reason"], row["reason"]) == ("expired", "expired")
+    assert (len(target.calls("one-slot")), letters) == (1, [])

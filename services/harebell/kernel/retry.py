@@ -11,7 +11,7 @@ MAX_ERROR: Final = 1024  # characters of a failure's message that are kept
 
 ATTEMPTS_USED_UP: Final = "attempts_used_up"
 LEASE_LAPSED: Final = "lease_lapsed"
-EXPIRED: Final = "expired"
+EXPIRED: Final = "expired"  # its time had passed when it was to begin
 
 
 @dataclass(frozen=True, slots=True)
@@ -38,7 +38,7 @@ class Dead:
 
 @dataclass(frozen=True, slots=True)
 class Expired:
-    """The next attempt would come too late to be of use."""
+    """It was found too late to begin, or the next attempt would be too late to be of use."""
 
 
 Decision: TypeAlias = Retry | Dead | Expired
@@ -54,6 +54,8 @@ def decide(
     expires_at: datetime | None = None,
 ) -> Decision:
     """`attempt` counts from 1 within its series; `dice` in [0, 1) is drawn by the shell."""
+    if failure.code == EXPIRED:
+        return Expired()
     if not failure.retryable:
         return Dead(failure.code)
     if attempt >= policy.max_attempts:

@@ -10,6 +10,7 @@ from harebell.contract.policy import Backoff, Jitter, RetryPolicy
 from harebell.kernel.ledger import Reason, RunState, becomes
 from harebell.kernel.retry import (
     ATTEMPTS_USED_UP,
+    EXPIRED,
     Dead,
     Decision,
     Expired,
@@ -110,6 +111,15 @@ def test_a_retry_that_would_come_too_late_to_be_of_use_is_not_made(
     expires: float, expected: Decision
 ) -> None:
     assert decide(POLICY, 3, FAILED, NINE, dice=0, expires_at=after(expires)) == expected
+
+
+@pytest.mark.parametrize("attempt", [1, POLICY.max_attempts])
+def test_ask1_what_was_found_too_late_to_begin_has_expired_and_is_no_dead_letter(
+    attempt: int,
+) -> None:
+    failure = Failure(EXPIRED, "its time has passed", retryable=False)
+
+    assert decide(POLICY, attempt, failure, NINE, dice=0, expires_at=NINE) == Expired()
 
 
 def test_s106_what_has_used_up_its_attempts_is_dead_though_it_has_expired_too() -> None:

@@ -29,6 +29,17 @@ def test_what_is_not_told_has_its_default() -> None:
     assert settings.topology == "declare"
 
 
+def test_s44_the_gap_between_looks_is_a_setting_with_bounds() -> None:
+    gap = "HAREBELL_PASS_GAP"
+
+    assert TickerSettings.load(URLS).pass_gap.total_seconds() == 0.25
+    assert TickerSettings.load(URLS | {gap: "5s"}).pass_gap.total_seconds() == 5
+    for refused in ("0s", "5ms", "16s"):
+        with pytest.raises(Malformed) as failed:
+            TickerSettings.load(URLS | {gap: refused})
+        assert failed.value.field == gap
+
+
 def test_other_peoples_variables_and_those_of_other_services_are_let_be() -> None:
     others = {"PATH": "/bin", "PREFIX_HAREBELL_X": "1", "HAREBELL_TENANT": "acme"}
 
