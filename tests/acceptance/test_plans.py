@@ -19,7 +19,7 @@ from harebell.contract.identity import RunKey
 from harebell.kernel.db.engine import open_pool
 from harebell.kernel.db.ledger import claims, endings, staging, sweeps, turns
 from harebell.kernel.ledger import SUCCEEDED, Ending, Reason, RunState
-from harebell.ticker import store
+from harebell.ticker import backlog, store
 
 pytestmark = pytest.mark.postgres
 
@@ -112,6 +112,7 @@ STATEMENTS: dict[str, Statement] = {
     "cancel": lambda at: staging.cancel(at, dict.fromkeys(KEYS, Reason.CANCELLED)),
     "ask to stop": lambda at: staging.request_stop(at, dict.fromkeys(KEYS, Reason.CANCELLED)),
     "sweep of lost tickets": sweeps.lost,
+    "backlog": backlog.due,
     "expire": lambda at: sweeps.expire(at, KEYS),
     "stage again": lambda at: sweeps.stage_again(at, KEYS),
     "holders": sweeps.holders,

@@ -34,6 +34,12 @@ SELECT count(*) FROM (SELECT FROM schedule_state WHERE next_at < now() LIMIT $1)
 log = structlog.get_logger()
 
 
+async def due(pool: asyncpg.Pool) -> dict[tuple[str, str], tuple[int, float]]:
+    """By pool and lane: how many runs, and for how many seconds the oldest of them is due."""
+    rows = await pool.fetch(_RUNS, COUNTED, MAX_LANES)
+    return {(row["pool"], row["lane"]): (row["runs"], row["age"]) for row in rows}
+
+
 @dataclass(slots=True)
 class Backlog:
     """Every ticker shows the same: whoever reads takes the highest."""
@@ -53,9 +59,8 @@ class Backlog:
     async def look(self) -> None:
         """Raises `DatabaseUnavailable`."""
         with passing_faults():
-            found = await self.pool.fetch(_RUNS, COUNTED, MAX_LANES)
+            lanes = await due(self.pool)
             metrics.OVERDUE.set(await self.pool.fetchval(_SCHEDULES, COUNTED))
-        lanes = {(row["pool"], row["lane"]): (row["runs"], row["age"]) for row in found}
         if len(self._shown | set(lanes)) > MAX_LANES:
             metrics.BACKLOG.clear()
             metrics.OLDEST_DUE.clear()
