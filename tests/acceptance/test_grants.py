@@ -42,7 +42,7 @@ _WRITES = {
 }
 
 
-async def test_the_executors_role_cannot_write_schedules(database_url: str) -> None:
+async def test_s51_the_executors_role_cannot_write_schedules(database_url: str) -> None:
     executor = await asyncpg.connect(as_role(database_url, "executor"))
     try:
         for statement in (

@@ -17,7 +17,7 @@ A_SECOND = 20  # puts of runs at once, and as many runs of the timetable beside 
 SECONDS = 10
 SOON = 2.0  # seconds from acceptance to the start of an immediate run, p99
 
-BACKLOG = 60  # runs of each lane, due at one instant
+BACKLOG = 36  # runs of each lane, due at one instant
 SLOTS = {"HIGH": "12", "NORMAL": "8", "LOW": "2"}  # in the proportions that are the default
 PRIORITIES = {"high": 9, "normal": 5, "low": 2}
 FACTOR = 5  # so many times as long a low run waits as a high one, at least
@@ -57,7 +57,7 @@ async def put_backlog(tenant: Tenant, target: Target, pool: Pool) -> None:
             "key": f"{lane}-{number}",
             "when": when,
             "priority": priority,
-            "target": target.http(f"backlog-{lane}", sleep=0.2),
+            "target": target.http(f"backlog-{lane}", sleep=1),
             "pool": pool.name,
         }
         for number in range(BACKLOG)

@@ -80,3 +80,17 @@ async def test_a_run_that_always_fails_is_one_dead_letter_and_succeeds_when_repl
     shown = await tenant.harebell.run(letter["run_id"])
     told = [(row["series"], row["number"], row["outcome"]) for row in shown["attempts"]]
     assert told == [(1, 1, "failed"), (1, 2, "failed"), (1, 3, "failed"), (2, 1, "succeeded")]
+
+
+async def test_s15_a_task_that_no_executor_has_is_a_dead_letter_at_once_with_the_reason(
+    tenant: Tenant,
+) -> None:
+    await tenant.put("typo", {"now": True}, {"task": {"name": "acme.reprot"}}, retry=retry(5, "1s"))
+
+    (dead,) = await tenant.until_runs(1, "dead")
+    (letter,) = await until(lambda: letters(tenant, "open"))
+
+    assert (dead["attempt"], dead["reason"]) == (1, "unknown_task")
+    (attempt,) = (await tenant.harebell.dead_letter(letter["id"]))["story"]["attempts"]
+    assert attempt["error_code"] == "unknown_task"
+    assert "acme.reprot" in attempt["error"]

@@ -11,6 +11,7 @@ from harebell.contract.commands import MAX_BODY, MAX_ITEM, MAX_ITEMS
 from harebell.contract.scalars import instant_text
 from harebell.intake.commands import Rules
 from harebell.intake.core import Checked, Submission, check
+from harebell.intake.definition import Callees
 
 NOW = datetime(2026, 11, 20, 14, tzinfo=UTC)
 HOOK = {"http": {"url": "https://acme.example/hook"}}
@@ -252,6 +253,6 @@ def test_what_is_only_just_right_is_accepted(body: bytes) -> None:
 def test_a_private_address_is_accepted_where_the_operator_allows_its_network() -> None:
     submission = Submission("acme.schedule.put", put(target={"http": {"url": "http://10.1.2.3/"}}))
 
-    found = check(submission, accepted_at=NOW, rules=Rules(networks=[ip_network("10.1.0.0/16")]))
+    found = check(submission, accepted_at=NOW, rules=Rules(Callees([ip_network("10.1.0.0/16")])))
 
     assert found.rejections == ()

@@ -45,7 +45,7 @@ def test_a_bundle_is_the_same_on_the_other_side(written: list[dict[str, Any]]) -
 
 
 @given(json_values)
-def test_a_json_payload_comes_back_equal(value: Any) -> None:
+def test_s16_a_json_payload_comes_back_equal(value: Any) -> None:
     call = parse(HttpCall, {"url": URL, "json": value})
 
     again = parse(HttpCall, codec.decode(codec.encode(call)))

@@ -7,7 +7,7 @@ from typing import assert_never
 from harebell.contract.answers import One, Page
 from harebell.contract.errors import NotFound
 from harebell.contract.identity import RunKey
-from harebell.intake.definition import check_definition
+from harebell.intake.definition import Callees, check_definition
 from harebell.intake.outlook import preview_view, why_view
 from harebell.intake.queries import (
     OneRun,
@@ -23,7 +23,6 @@ from harebell.intake.store import Store
 from harebell.intake.story import Story
 from harebell.intake.views import Row, View, attempt_view, run_view, schedule_view, version_view
 from harebell.intake.why import why
-from harebell.kernel.addresses import Network
 from harebell.kernel.cursor import Cursor
 from harebell.kernel.soundness import within
 
@@ -34,7 +33,7 @@ async def find(
     question: Question,
     *,
     now: datetime,
-    networks: Sequence[Network] = (),
+    may_call: Callees,
 ) -> One | Page:
     """Raises `NotFound`: also for what is another tenant's."""
     told: One | Page
@@ -53,7 +52,7 @@ async def find(
         case Versions():
             told = await _versions(store, tenant, question)
         case Preview():
-            told = await _preview(store, tenant, question, now, networks)
+            told = await _preview(store, tenant, question, now, may_call)
         case WhyNot():
             told = await _why(store, tenant, question, now)
         case _:
@@ -82,13 +81,13 @@ async def _versions(store: Store, tenant: str, asked: Versions) -> One:
 
 
 async def _preview(
-    store: Store, tenant: str, asked: Preview, now: datetime, networks: Sequence[Network]
+    store: Store, tenant: str, asked: Preview, now: datetime, may_call: Callees
 ) -> One:
     if isinstance(asked.of, OneSchedule):
         story = await _story(store, tenant, asked.of)
     else:
         with within("definition"):
-            check_definition(asked.of, asked.schedule_id, accepted_at=now, networks=networks)
+            check_definition(asked.of, asked.schedule_id, accepted_at=now, may_call=may_call)
         story = Story.of_definition(asked.of, asked.schedule_id, now=now)
     return One(item=preview_view(story, asked.after or now, asked.count))
 

@@ -1,6 +1,5 @@
 """What a command must hold beyond its shape, as far as that can be known at the door."""
 
-from collections.abc import Sequence
 from dataclasses import dataclass, field
 from datetime import datetime
 from uuid import UUID
@@ -17,9 +16,8 @@ from harebell.contract.commands import (
 from harebell.contract.errors import Malformed
 from harebell.contract.message import shown
 from harebell.contract.scalars import duration_text, instant_text
-from harebell.intake.definition import check_definition
+from harebell.intake.definition import Callees, check_definition
 from harebell.intake.patch import check_patch
-from harebell.kernel.addresses import Network
 from harebell.kernel.defaults import DefaultWhen
 from harebell.kernel.ledger import RETENTION, ScheduleState
 
@@ -28,7 +26,7 @@ from harebell.kernel.ledger import RETENTION, ScheduleState
 class Rules:
     """What the operator of this door allows and fills in."""
 
-    networks: Sequence[Network] = ()  # private addresses that HTTP targets may have
+    may_call: Callees = field(default_factory=Callees)
     default_when: DefaultWhen = field(default_factory=DefaultWhen)
 
 
@@ -43,12 +41,12 @@ def check_command(
     command: Addressed, schedule_id: UUID | None, rules: Rules, *, accepted_at: datetime
 ) -> None:
     """Raises `Rejected` with the field."""
-    networks = rules.networks
+    may_call = rules.may_call
     if isinstance(command, SchedulePut):
-        check_definition(command, schedule_id, accepted_at=accepted_at, networks=networks)
+        check_definition(command, schedule_id, accepted_at=accepted_at, may_call=may_call)
         _check_ahead(command.effective_at, accepted_at, "effective_at")
     if isinstance(command, SchedulePatch):
-        check_patch(command.set_, schedule_id, accepted_at=accepted_at, networks=networks)
+        check_patch(command.set_, schedule_id, accepted_at=accepted_at, may_call=may_call)
         _check_ahead(command.effective_at, accepted_at, "effective_at")
     if isinstance(command, SchedulePause):
         _check_ahead(command.until, accepted_at, "until")

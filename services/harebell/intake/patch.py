@@ -1,6 +1,6 @@
 """What of a merge patch can be judged without the definition it will be merged into."""
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping
 from datetime import datetime
 from typing import Any, Final
 from uuid import UUID
@@ -10,8 +10,7 @@ from pydantic import ValidationError
 from harebell.contract.errors import Malformed
 from harebell.contract.message import malformed
 from harebell.contract.schedule import Definition
-from harebell.intake.definition import check_target
-from harebell.kernel.addresses import Network
+from harebell.intake.definition import Callees, check_target
 from harebell.kernel.soundness import check_when
 
 SET: Final = "set"
@@ -28,7 +27,7 @@ def check_patch(
     schedule_id: UUID | None,
     *,
     accepted_at: datetime,
-    networks: Sequence[Network],
+    may_call: Callees,
 ) -> None:
     """Raises `Rejected` with the field."""
     if not patch:
@@ -38,8 +37,8 @@ def check_patch(
         definition = _understood(name, value)
         if definition is not None and name == "when":
             check_when(definition.when, schedule_id, now=accepted_at, field=f"{SET}.when")
-        elif definition is not None:
-            check_target(definition.target, networks, f"{SET}.target")
+        elif definition is not None and name == "target":
+            check_target(definition.target, may_call, f"{SET}.target")
 
 
 def _check_name(name: str, value: object) -> None:

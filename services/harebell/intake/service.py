@@ -22,11 +22,11 @@ from harebell.intake.core import (
     check_tenant,
     routed,
 )
+from harebell.intake.definition import Callees
 from harebell.intake.outbox import change_message, name_of, refusals_message, rejected_facts
 from harebell.intake.queries import read
 from harebell.intake.store import Store
 from harebell.kernel import metrics
-from harebell.kernel.addresses import Network
 from harebell.kernel.amqp.consume import DONE, DeadLetter, Delivery, Outcome
 from harebell.kernel.amqp.events import tell
 from harebell.kernel.amqp.publish import Publisher
@@ -50,9 +50,10 @@ async def serve(settings: IntakeSettings, stop: asyncio.Event) -> None:
         settings.database_url.get_secret_value(), name=settings.name, bounds=settings.pool_bounds
     )
     async with open_parts(settings, "intake", stop) as parts:
-        rules = Rules(settings.allowed_networks, settings.default_when)
+        may_call = Callees(settings.allowed_networks, settings.known_tasks)
+        rules = Rules(may_call, settings.default_when)
         door = Commands(parts.publisher, parts.clock, rules)
-        desk = Queries(parts.publisher, parts.clock, Store(engine), settings.allowed_networks)
+        desk = Queries(parts.publisher, parts.clock, Store(engine), may_call)
         commands = Consumer(
             INTAKE.name,
             parts.connect,
@@ -124,13 +125,11 @@ class Commands:
 class Queries:
     """Handles `harebell.queries`, from the database."""
 
-    def __init__(
-        self, publisher: Publisher, clock: Clock, store: Store, networks: Sequence[Network]
-    ) -> None:
+    def __init__(self, publisher: Publisher, clock: Clock, store: Store, may_call: Callees) -> None:
         self._publisher = publisher
         self._clock = clock
         self._store = store
-        self._networks = networks
+        self._may_call = may_call
 
     async def handle(self, delivery: Delivery) -> Outcome:
         submission = _submission(delivery)
@@ -154,7 +153,7 @@ class Queries:
         check_tenant(tenant)
         now = self._clock.now()
         question = read(tenant, verb, submission.body, now=now)
-        return await find(self._store, tenant, question, now=now, networks=self._networks)
+        return await find(self._store, tenant, question, now=now, may_call=self._may_call)
 
 
 def _submission(delivery: Delivery) -> Submission:

@@ -57,6 +57,14 @@ def _networks(value: object) -> object:
     return value
 
 
+def _names(value: object) -> object:
+    """With commas or on lines, as a file has them."""
+    if isinstance(value, str):
+        parts = value.replace("\n", ",").split(",")
+        return frozenset(part.strip() for part in parts if part.strip())
+    return value
+
+
 def _content(variable: str, path: str) -> str:
     try:
         return Path(path).read_text().strip()
@@ -162,6 +170,8 @@ class TargetSettings(ServiceSettings):
 
 
 class IntakeSettings(TargetSettings):
+    # tasks that executors have; None: not known here, so any name may be one
+    known_tasks: Annotated[frozenset[str] | None, NoDecode, BeforeValidator(_names)] = None
     # of schedules without `when`: {"every": "1h"}, or by tenant {"acme": {"cron": "0 * * * *"}}
     default_when: Annotated[DefaultWhen, BeforeValidator(DefaultWhen.parse)] = DefaultWhen()
 

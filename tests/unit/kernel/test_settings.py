@@ -182,6 +182,14 @@ def test_networks_are_a_list_with_commas(text: str, expected: tuple[object, ...]
     assert settings.allowed_networks == expected
 
 
+@pytest.mark.parametrize("text", ["acme.mail,acme.report", " acme.report\n acme.mail,\n"])
+def test_s15_known_tasks_are_a_list_with_commas_or_on_lines(text: str) -> None:
+    told = IntakeSettings.load(URLS | {"HAREBELL_KNOWN_TASKS": text})
+
+    assert told.known_tasks == frozenset({"acme.mail", "acme.report"})
+    assert IntakeSettings.load(URLS).known_tasks is None
+
+
 def test_secrets_do_not_show() -> None:
     settings = TickerSettings.load(URLS)
 

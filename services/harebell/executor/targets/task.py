@@ -15,7 +15,7 @@ from harebell.executor.tasks import Permanent, RetryLater, TaskContext
 from harebell.kernel.clock import monotonic
 from harebell.kernel.retry import Failure
 
-MAX_THREADS: Final = 64  # plain tasks at a time; more of them wait, on their own time
+MAX_THREADS: Final = 64  # plain tasks at a time, by default; more of them wait, on their own time
 
 
 class TaskTargets:

@@ -57,7 +57,7 @@ async def test_a_body_arrives_byte_for_byte(
 
 
 @pytest.mark.parametrize("method", ["GET", "POST", "PUT", "PATCH", "DELETE", "HEAD"])
-async def test_the_method_and_the_path(http: HttpTargets, server: Server, method: str) -> None:
+async def test_s19_the_method_and_the_path(http: HttpTargets, server: Server, method: str) -> None:
     await call(http, f"{server.url}/a%2Fb?x=%20y&x=1#part", method=method)
 
     assert server.received[0].method == method
@@ -90,7 +90,7 @@ async def test_what_the_contract_let_by_still_cannot_pose_as_ours(
 
 
 @pytest.mark.parametrize("status", [200, 204, 301, 400, 404, 408, 429, 500, 503])
-async def test_the_status_decides(http: HttpTargets, server: Server, status: int) -> None:
+async def test_s19_the_status_decides(http: HttpTargets, server: Server, status: int) -> None:
     async def answer(_: web.Request) -> web.StreamResponse:
         return web.Response(status=status, text=None if status == 204 else "because")
 
