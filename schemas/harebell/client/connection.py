@@ -26,8 +26,12 @@ HEARTBEAT: Final = 10  # seconds; a silent cut is noticed within two or three of
 CONNECT_TIMEOUT: Final = 5.0  # seconds
 PUBLISH_TIMEOUT: Final = 5.0  # seconds, to the confirm; a blocked broker must not hang a service
 
-# A closed connection is a bare RuntimeError in places.
-_LINK_ERRORS: Final = (AMQPError, ChannelInvalidStateError, RuntimeError, OSError, TimeoutError)
+# A closed connection is a bare RuntimeError in places; one that is closed before its greeting has
+# been read, as by a balancer whose broker is down, is the end of an iteration.
+_LINK_ERRORS: Final = (
+    *(AMQPError, ChannelInvalidStateError, RuntimeError, OSError, TimeoutError),
+    *(StopAsyncIteration, EOFError),
+)
 
 
 @contextmanager
