@@ -5,7 +5,7 @@ from typing import Any, Final
 from uuid import UUID
 
 import asyncpg
-from sqlalchemy import ColumnElement, Select, and_, any_, case, func, select, text, tuple_
+from sqlalchemy import ColumnElement, Select, and_, any_, case, func, literal, select, text, tuple_
 from sqlalchemy.exc import DBAPIError
 from sqlalchemy.ext.asyncio import AsyncEngine
 
@@ -31,6 +31,15 @@ _state = case(
     (and_(schedule_state.c.state == ScheduleState.COMPLETED, _comes), ScheduleState.ACTIVE.value),
     else_=schedule_state.c.state,
 )
+
+
+def _is_in(state: ScheduleState) -> ColumnElement[bool]:
+    """What is neither active nor completed has an index; its condition must be seen to hold."""
+    if state in (ScheduleState.ACTIVE, ScheduleState.COMPLETED):
+        return _state == state.value
+    return schedule_state.c.state == literal(state.value, literal_execute=True)
+
+
 _SCHEDULES: Final = select(
     schedules,
     _state.label("state"),
@@ -95,7 +104,7 @@ class Store:
         if asked.name is not None:
             wanted.append(schedules.c.name == asked.name)
         if asked.state is not None:
-            wanted.append(_state == asked.state.value)
+            wanted.append(_is_in(asked.state))
         place = (schedules.c.created_at, schedules.c.id)
         return await self._page(_SCHEDULES.where(*wanted), place, asked.after, asked.limit)
 

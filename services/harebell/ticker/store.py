@@ -21,11 +21,17 @@ _ENTRY: Final = """
 SELECT s.schedule_id, s.version, s.state, s.reason, s.next_at, s.planned_to, s.changed_at,
        s.dispatched, s.open_runs, s.awaiting, s.failures, s.paused_until, s.pending_version,
        s.pending_at, s.skips
-FROM schedule_state s
 """
-_ENTRIES: Final = _ENTRY + "WHERE s.schedule_id = ANY($1) ORDER BY s.schedule_id FOR UPDATE"
+_NUMBERED: Final = (
+    ", (SELECT max(v.version) FROM schedule_versions v "  # also of what came to nothing
+)
+_ENTRIES: Final = (
+    _ENTRY + _NUMBERED + "WHERE v.schedule_id = s.schedule_id) AS last_number "
+    "FROM schedule_state s WHERE s.schedule_id = ANY($1) ORDER BY s.schedule_id FOR UPDATE"
+)
 _DUE: Final = (
-    _ENTRY + "WHERE s.next_at > $3 AND s.next_at <= $1 "
+    _ENTRY + ", s.version AS last_number "  # who plans makes no version
+    "FROM schedule_state s WHERE s.next_at > $3 AND s.next_at <= $1 "
     "ORDER BY s.next_at LIMIT $2 FOR UPDATE SKIP LOCKED"
 )
 _PARK_NEXT: Final = """
@@ -123,6 +129,7 @@ async def _entries(
             paused_until=row["paused_until"],
             pending=known.get((key[0], row["pending_version"])),
             skips=tuple(row["skips"]),
+            last_number=row["last_number"],
         )
         for key, row in zip(wanted, rows, strict=True)
     ]
@@ -247,9 +254,12 @@ def _instants(moments: Iterable[datetime]) -> str:
 async def select(
     connection: asyncpg.Connection, tenant: str, selector: Selector, limit: int
 ) -> list[UUID]:
+    """In a transaction. Planned for what is asked: a plan for any selector reads every schedule."""
+    await connection.execute("SET LOCAL plan_cache_mode = force_custom_plan")
     rows = await connection.fetch(
         _SELECT, tenant, selector.tag, selector.owner, selector.name, selector.state, limit
     )
+    await connection.execute("SET LOCAL plan_cache_mode = force_generic_plan")
     return [row["id"] for row in rows]
 
 
