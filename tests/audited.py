@@ -67,7 +67,8 @@ class Audited(Ticking):
             after = begun.get(number) or first_cursor(version.timetable, version.since)
             to = over.get(number, self.kept.planned_to)
             commenced = self.fates[number][0] is Fate.COMMENCED
-            yield Span(number, version.definition, version.timetable, after, to, commenced)
+            table, since = version.timetable, version.since
+            yield Span(number, version.definition, table, since, after, to, commenced)
 
     @property
     def runs(self) -> list[Run]:

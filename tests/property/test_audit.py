@@ -49,6 +49,7 @@ def live(steps: list[Step], when: dict[str, Any], catch_up: str) -> Audited:
     ticking.put(when, catch_up={"mode": catch_up})
     for step in steps:
         change(ticking, step, when)
+        ticking.wait(0.001)  # no two changes are of one instant
     return ticking
 
 

@@ -139,4 +139,4 @@ def _span(row: asyncpg.Record, version: asyncpg.Record) -> Span | None:
         return None
     number = version["version"]
     to = row["planned_to"] if number == row["version"] else version["planned_to"]
-    return Span(number, definition, table, after, to or after, commenced)
+    return Span(number, definition, table, since, after, to or after, commenced)

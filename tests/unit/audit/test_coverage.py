@@ -86,7 +86,11 @@ def test_a_withdrawn_run_that_was_owed_again_and_not_staged_again_is_lost(
     ticking: Audited, reason: Reason
 ) -> None:
     withdrawn = a_run(
-        after(20), state=RunState.CANCELLED, reason=reason, finished_at=NINE, outcome="cancelled"
+        after(20),
+        state=RunState.CANCELLED,
+        reason=reason,
+        finished_at=after(10),
+        outcome="cancelled",
     )
 
     found = ticking.examine(*without(ticking, after(20)), withdrawn)

@@ -55,14 +55,15 @@ def coverage(schedule: Schedule, runs: Sequence[Run], window: Window) -> Coverag
 
 
 def _missing(schedule: Schedule, run: Run | None) -> str | None:
-    """A run that a version took over whose instant it is not is nobody's once it is withdrawn."""
+    """What is withdrawn is owed again only if the version in force then has its instant."""
     if run is None:
         return "it was owed, and nothing is on record of it"
-    is_withdrawn = run.state == RunState.CANCELLED and run.attempt == 0
-    span = schedule.span(run.version)
-    if is_withdrawn and run.reason in _OWED_AGAIN and span is not None and span.has(run.at):
-        return f"it was withdrawn ({run.reason}), is owed again, and was not staged again"
-    return None
+    if run.state != RunState.CANCELLED or run.attempt > 0 or run.reason not in _OWED_AGAIN:
+        return None
+    span = schedule.in_force(run.finished_at or run.at)
+    if span is None or not span.has(run.at):
+        return None
+    return f"it was withdrawn ({run.reason}), is owed again, and was not staged again"
 
 
 def _invented(schedule: Schedule, runs: Iterable[Run]) -> Iterator[Finding]:

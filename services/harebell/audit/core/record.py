@@ -36,6 +36,7 @@ class Span:
     number: int
     definition: Definition
     table: Timetable
+    since: datetime  # in force
     after: datetime
     to: datetime
     commenced: bool = True
@@ -127,6 +128,10 @@ class Schedule:
 
     def span(self, number: int) -> Span | None:
         return next((span for span in self.spans if span.number == number), None)
+
+    def in_force(self, at: datetime) -> Span | None:
+        begun = (span for span in self.spans if span.commenced and span.since <= at)
+        return max(begun, key=lambda span: span.number, default=None)
 
     def finding(self, kind: Kind, words: str, at: datetime | None = None) -> Finding:
         return Finding(kind, self.tenant, self.id, self.key, at, words)
