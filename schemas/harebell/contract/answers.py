@@ -31,7 +31,7 @@ class ScheduleAnswer(Message):
     id: UUID
     key: str | None = None
     version: int
-    # created, updated, unchanged, deferred, paused, resumed, cancelled, triggered, skipped,
+    # created, updated, unchanged, deferred, missed, paused, resumed, cancelled, triggered, skipped,
     # backfilled, previewed
     status: str
     state: str

@@ -56,7 +56,16 @@ FACTS: Final[dict[str, type[Message]]] = {
         f"schedule.{what}": ScheduleFact
         for what in (
             *("created", "updated", "paused", "resumed", "cancelled", "completed"),
-            *("triggered", "rejected", "parked", "held", "deferred", "skipped", "backfilled"),
+            *(
+                "triggered",
+                "rejected",
+                "parked",
+                "held",
+                "deferred",
+                "missed",
+                "skipped",
+                "backfilled",
+            ),
         )
     },
     **{

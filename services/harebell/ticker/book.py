@@ -86,6 +86,12 @@ class Entry:
     paused_until: datetime | None = None
     pending: Version | None = None  # takes effect later
     skips: tuple[datetime, ...] = ()  # instants that a person took out
+    last_number: int = 0  # of its versions, also of those that never took effect
+
+    @property
+    def following_number(self) -> int:
+        pending = 0 if self.pending is None else self.pending.number
+        return max(self.last_number, self.version.number, pending) + 1
 
     @property
     def id(self) -> UUID:
@@ -175,7 +181,7 @@ class Fate(StrEnum):
     COMMENCED = "commenced"
     SKIPPED = "skipped"  # another change came before it
     REJECTED = "rejected"  # it could not be computed when its time came
-    MISSED = "missed"  # its time had passed when it was applied
+    MISSED = "missed"  # its time had passed when a ticker came to it
 
 
 @dataclass(slots=True)

@@ -2,7 +2,7 @@
 
 import asyncio
 from collections.abc import Callable, Iterable, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from datetime import datetime, timedelta
 from itertools import chain
 from typing import Final
@@ -90,9 +90,9 @@ class Changes:
         fresh = [item for item in items if item.key not in before]
         selected = {id(item): await self._selected(connection, item) for item in fresh}
         book = await self._load(connection, fresh, chain.from_iterable(selected.values()))
-        for item in items:
-            _decide(book, item, answers, selected.get(id(item), []))
         now = self.clock.now()
+        for item in items:
+            _decide(book, item, answers, selected.get(id(item), []), now)
         saved = await save_book(connection, book, now, now + self.horizon)
         new = {key: text for key, text in answers.items() if key not in before}
         await store.record(connection, new)
@@ -176,7 +176,11 @@ def _moments(asked: Asked) -> list[datetime]:
 
 
 def _decide(
-    book: Book, item: Item, answers: dict[store.CommandKey, bytes], selected: Sequence[UUID]
+    book: Book,
+    item: Item,
+    answers: dict[store.CommandKey, bytes],
+    selected: Sequence[UUID],
+    now: datetime,
 ) -> None:
     """A repeat gets the first one's answer and changes nothing."""
     if item.key is not None and item.key in answers:
@@ -184,7 +188,8 @@ def _decide(
         return
     if item.asked is not None and item.told is None:
         try:
-            item.settle(_applied(book, item, item.asked, selected))
+            asked = replace(item.asked, applied_at=now)
+            item.settle(_applied(book, item, asked, selected))
         except Rejected as error:
             item.refuse(error)
     if item.key is not None:

@@ -18,6 +18,7 @@ class Asked:
     schedule_id: UUID | None
     accepted_at: datetime
     actor: str | None
+    applied_at: datetime | None = None  # when a ticker came to it; None: at once
 
 
 def known(book: Book, asked: Asked) -> Entry:

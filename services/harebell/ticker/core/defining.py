@@ -93,10 +93,12 @@ def _change(
     """A change that waited for its time is overtaken by any later one."""
     if effective_at is not None and effective_at <= asked.accepted_at:
         raise Conflict("its time has passed", field="effective_at", code="missed")
-    number = (entry.pending or entry.version).number + 1
+    number = entry.following_number
     version = _anchored(
         _version(asked, definition, number, effective_at), entry.pending or entry.version, asked
     )
+    if effective_at is not None and asked.applied_at and effective_at <= asked.applied_at:
+        return _miss(book, asked, replace(entry, last_number=number), version, effective_at)
     if entry.pending is not None:
         book.fates[entry.id, entry.pending.number] = (
             Fate.SKIPPED,
@@ -107,6 +109,17 @@ def _change(
     if _has_backlog(entry, asked.accepted_at) and version.anchor != entry.version.anchor:
         return _replace_from_now(book, asked, entry, version)
     return _replace(book, asked, replace(entry, pending=None), version)
+
+
+def _miss(
+    book: Book, asked: Asked, entry: Entry, version: Version, effective_at: datetime
+) -> ScheduleAnswer:
+    """Its time has passed by the instants of the version in force, and that goes on."""
+    assert asked.applied_at is not None  # noqa: S101  # or it could not be late
+    late = asked.applied_at - effective_at
+    book.new_versions.append((version, Fate.MISSED))
+    book.fates[entry.id, version.number] = (Fate.MISSED, f"came {late} after its time")
+    return answer(book.write(entry), "missed", asked.accepted_at)
 
 
 def _has_backlog(entry: Entry, at: datetime) -> bool:
