@@ -10,14 +10,17 @@ from harebell.contract.identity import RunKey
 from harebell.kernel.db.ledger import columns
 from harebell.kernel.ledger import Ending
 
-# RETURNING reads the arrays, so that the attempt's row needs no second join with them.
+# RETURNING reads the arrays, so that the attempt's row needs no second join with them. What has
+# ended keeps when it was staged: whether it began late, or was made up for, shows in that alone.
 _END: Final = """
 WITH moved AS (
     UPDATE runs r SET state = t.state, reason = t.reason, outcome = t.outcome, seq = r.seq + 1,
                       started_at = t.started_at, lease_until = NULL,
                       finished_at = CASE WHEN t.state = 'retrying' THEN NULL
                                          ELSE t.finished_at END,
-                      next_attempt_at = t.next_attempt_at, staged_at = t.staged_at
+                      next_attempt_at = t.next_attempt_at,
+                      staged_at = CASE WHEN t.state = 'retrying' THEN t.staged_at
+                                       ELSE r.staged_at END
     FROM unnest($1::timestamptz[], $2::uuid[], $3::int[], $4::text[], $5::text[], $6::text[],
                 $7::timestamptz[], $8::timestamptz[], $9::timestamptz[], $10::timestamptz[],
                 $11::text[], $12::text[], $13::smallint[], $14::float8[], $15::text[])
