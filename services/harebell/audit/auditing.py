@@ -1,6 +1,6 @@
 """An audit: schedules batch by batch, each batch read as of one moment, its time in stretches."""
 
-from collections.abc import AsyncIterator, Iterator, Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from datetime import datetime, timedelta
 from typing import Final
@@ -82,20 +82,24 @@ async def _audit_batch(
             report.find(examine_schedule(read, window))
         else:
             report.find([read])
-    async for stretch, found in _stretches(connection, list(batch), window):
-        for id_, schedule in batch.items():
-            mine = found.get(id_) or store.Rows()
-            report.runs += sum(stretch.since <= run.at for run in mine.runs)
-            report.cover(examine_runs(schedule, mine.runs, mine.orphans, stretch))
+    await _audit_runs(connection, report, window, batch)
     report.schedules += len(rows)
     return ids[-1] if len(ids) == BATCH else None
 
 
-async def _stretches(
-    connection: asyncpg.Connection, ids: Sequence[UUID], window: Window
-) -> AsyncIterator[tuple[Window, Mapping[UUID, store.Rows]]]:
+async def _audit_runs(
+    connection: asyncpg.Connection, report: Report, window: Window, batch: Mapping[UUID, Schedule]
+) -> None:
+    ids = list(batch)
+    reaching = await store.ranges(connection, ids, window.since)
     for stretch in _cut(window):
-        yield stretch, await store.runs(connection, ids, stretch.since, stretch.until)
+        found = await store.runs(connection, ids, stretch.since, stretch.until)
+        for id_, schedule in batch.items():
+            mine = found.get(id_) or store.Rows()
+            runs = [*reaching[id_], *mine.runs]
+            report.runs += len(mine.runs)
+            report.cover(examine_runs(schedule, runs, mine.orphans, stretch))
+            reaching[id_] = [run for run in runs if run.reaches(stretch.until)]
 
 
 def _cut(window: Window) -> Iterator[Window]:

@@ -31,15 +31,21 @@ _COLUMNS: Final = (
     *("due_at", "expires_at", "next_attempt_at", "lease_holder", "lease_until", "staged_at"),
     *("started_at", "finished_at", "range_until", "range_count"),
 )
-# Of what began earlier, only ranges that reach into the stretch; they have an index of their own.
-_RUNS: Final = f"""
-SELECT scheduled_for, schedule_id, {", ".join(_COLUMNS)} FROM runs
+_SELECT: Final = f"SELECT scheduled_for, schedule_id, {', '.join(_COLUMNS)} FROM runs "  # noqa: S608  # ours
+_RUNS: Final = (
+    _SELECT
+    + """
 WHERE scheduled_for >= $2 AND scheduled_for < $3 AND schedule_id = ANY($1)
-UNION ALL
-SELECT scheduled_for, schedule_id, {", ".join(_COLUMNS)} FROM runs
+ORDER BY schedule_id, scheduled_for
+"""
+)
+_RANGES: Final = (
+    _SELECT
+    + """
 WHERE schedule_id = ANY($1) AND scheduled_for < $2 AND range_until >= $2
 ORDER BY schedule_id, scheduled_for
-"""  # noqa: S608  # our own columns
+"""
+)
 _ATTEMPTS: Final = """
 SELECT scheduled_for, schedule_id, series, number, outcome, started_at FROM attempts
 WHERE scheduled_for >= $2 AND scheduled_for < $3 AND schedule_id = ANY($1)
@@ -71,6 +77,16 @@ async def versions(
     return {id_: list(each) for id_, each in groupby(rows, itemgetter("schedule_id"))}
 
 
+async def ranges(
+    connection: asyncpg.Connection, ids: Sequence[UUID], since: datetime
+) -> defaultdict[UUID, list[Run]]:
+    """Rows from before that stand for instants from then on; they have an index of their own."""
+    found: defaultdict[UUID, list[Run]] = defaultdict(list)
+    for row in await connection.fetch(_RANGES, ids, since):
+        found[row["schedule_id"]].append(_run(row, ()))
+    return found
+
+
 async def runs(
     connection: asyncpg.Connection, ids: Sequence[UUID], since: datetime, until: datetime
 ) -> Mapping[UUID, Rows]:
@@ -79,12 +95,15 @@ async def runs(
     tried = {key: tuple(map(_attempt, each)) for key, each in groupby(attempts, place)}
     found: dict[UUID, Rows] = defaultdict(Rows)
     for row in await connection.fetch(_RUNS, ids, since, until):
-        columns = {name: row[name] for name in _COLUMNS}
-        run = Run(at=row["scheduled_for"], attempts=tried.pop(place(row), ()), **columns)
-        found[row["schedule_id"]].runs.append(run)
+        found[row["schedule_id"]].runs.append(_run(row, tried.pop(place(row), ())))
     for schedule, at in tried:
         found[schedule].orphans.append(at)
     return found
+
+
+def _run(row: asyncpg.Record, attempts: tuple[Attempt, ...]) -> Run:
+    columns = {name: row[name] for name in _COLUMNS}
+    return Run(at=row["scheduled_for"], attempts=attempts, **columns)
 
 
 def _attempt(row: asyncpg.Record) -> Attempt:

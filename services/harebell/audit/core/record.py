@@ -104,6 +104,10 @@ class Run:
     range_count: int | None
     attempts: tuple[Attempt, ...] = ()
 
+    def reaches(self, at: datetime) -> bool:
+        """Whether it stands for instants from then on."""
+        return self.range_until is not None and self.range_until >= at
+
     @property
     def of_series(self) -> tuple[Attempt, ...]:
         """Of the series that it is in; an earlier one is over."""
