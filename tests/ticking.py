@@ -32,6 +32,7 @@ class Row:
     reason: Reason | None = None
     attempt: int = 0
     started: bool = False
+    again: bool = False  # a later series
     finished_at: datetime | None = None
 
     @property
@@ -98,7 +99,8 @@ class Ticking:
         holder = "executor-1" if row.state is RunState.RUNNING else None
         return OpenRun(
             *(key, row.state, row.attempt, row.seq, row.due_at, row.version, holder),
-            counts=row.counts,
+            counts=row.counts and not row.again,
+            again=row.again,
             started=row.started,
             stop=row.reason if holder else None,
         )

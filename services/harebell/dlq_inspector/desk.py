@@ -69,9 +69,8 @@ class Desk:
         with passing_faults():
             async with self._pool.acquire() as connection, connection.transaction():
                 held = await store.lock(connection, change.tenant, command.ids)
-                await store.drop(
-                    connection, [id_ for id_, letter in held.items() if letter.is_open]
-                )
+                dropped = [id_ for id_, letter in held.items() if letter.is_open]
+                await store.drop(connection, dropped, actor=change.actor, note=command.note)
         results = drop_results(command.ids, held)
         _tell("drop", change, command, results)
         return DlqAnswer(results=results)
@@ -105,7 +104,6 @@ def _command(verb: str, body: Json) -> DlqReplay | DlqDrop:
 
 
 def _tell(verb: str, change: Change, command: DlqCommand, results: Results) -> Counter[str]:
-    """The record of who did it, for a drop the only one."""
     counts = Counter(results.values())
     log.info(
         "desk command",

@@ -70,7 +70,30 @@ _COUNT_OPEN: Final = """
 SELECT count(*) FROM (SELECT FROM dead_letters WHERE state = 'open' LIMIT $1) AS open
 """
 
-_DROP: Final = "UPDATE dead_letters SET state = 'dropped' WHERE id = ANY($1::uuid[])"
+_DROP: Final = """
+UPDATE dead_letters SET state = 'dropped', dropped_at = now(), dropped_by = $2, drop_note = $3
+WHERE id = ANY($1::uuid[])
+"""
+
+# Before their runs, as a ticker locks them.
+_LOCK_SCHEDULES: Final = """
+SELECT schedule_id FROM schedule_state WHERE schedule_id = ANY($1::uuid[])
+ORDER BY schedule_id FOR UPDATE
+"""
+
+# Whoever cancels the schedule finds them there.
+_REOPEN: Final = """
+UPDATE schedule_state AS state
+SET open_runs = state.open_runs || ARRAY(
+    SELECT instant FROM unnest(begun.instants) AS instant WHERE instant <> ALL (state.open_runs)
+)
+FROM (
+    SELECT schedule_id, array_agg(scheduled_for) AS instants
+    FROM unnest($1::uuid[], $2::timestamptz[]) AS run (schedule_id, scheduled_for)
+    GROUP BY schedule_id
+) AS begun
+WHERE state.schedule_id = begun.schedule_id
+"""
 
 
 async def keep(connection: asyncpg.Connection, letters: Iterable[Letter]) -> list[Kind]:
@@ -125,6 +148,8 @@ async def begin_series(
     connection: asyncpg.Connection, tenant: str, letters: Sequence[Held]
 ) -> frozenset[UUID]:
     """Stage the dead run of each again; the letters whose run was dead in their series."""
+    runs = {letter.id: letter.run for letter in letters if letter.run is not None}
+    await connection.execute(_LOCK_SCHEDULES, [run.schedule_id for run in runs.values()])
     rows = await connection.fetch(
         _BEGIN_SERIES,
         tenant,
@@ -133,7 +158,12 @@ async def begin_series(
         [letter.run and letter.run.schedule_id for letter in letters],
         [letter.series for letter in letters],
     )
-    return frozenset(row["id"] for row in rows)
+    begun = frozenset(row["id"] for row in rows)
+    open_runs = [run for id_, run in runs.items() if id_ in begun]
+    await connection.execute(
+        _REOPEN, [run.schedule_id for run in open_runs], [run.scheduled_for for run in open_runs]
+    )
+    return begun
 
 
 async def record_replays(
@@ -142,8 +172,10 @@ async def record_replays(
     await connection.execute(_RECORD, list(ids), actor, note)
 
 
-async def drop(connection: asyncpg.Connection, ids: Iterable[UUID]) -> None:
-    await connection.execute(_DROP, list(ids))
+async def drop(
+    connection: asyncpg.Connection, ids: Iterable[UUID], *, actor: str | None, note: str | None
+) -> None:
+    await connection.execute(_DROP, list(ids), actor, note)
 
 
 async def count_open(pool: asyncpg.Pool) -> int:

@@ -137,11 +137,12 @@ class OpenRun:
     counts: bool  # towards `times`: it came from the timetable
     started: bool  # as far as its holder's last renewal tells
     stop: str | None = None  # why it has been asked to stop
+    again: bool = False  # a later series: replayed, or to be retried though it was held
 
     @property
     def untouched(self) -> bool:
         """Staged and never attempted: it can be settled as if it had never been."""
-        return self.state is RunState.STAGED and self.attempt == 0
+        return self.state is RunState.STAGED and self.attempt == 0 and not self.again
 
     @property
     def may_be_dropped(self) -> bool:

@@ -183,7 +183,8 @@ def _open_run(key: RunKey, row: asyncpg.Record) -> OpenRun:
         row["due_at"],
         row["version"],
         row["lease_holder"],
-        counts=row["origin"] is None,
+        counts=row["origin"] is None and row["series"] == 1,
+        again=row["series"] > 1,
         started=row["started_at"] is not None,
         stop=row["stop"],
     )

@@ -4,6 +4,8 @@ import asyncio
 import os
 import signal
 import sys
+from datetime import timedelta
+from typing import Final
 
 from tests.integration.dlq_inspector.office import PATIENCE, SCHEDULE, Office, letter_id
 
@@ -15,6 +17,7 @@ from harebell.contract.identity import RunKey
 from harebell.kernel import failpoint
 from harebell.kernel.bus import DISPATCHER, DLQ
 
+HOUR: Final = timedelta(hours=1)
 BEFORE_COMMIT = "dlq_inspector.before_commit"
 
 
@@ -42,6 +45,41 @@ async def test_its_ticket_is_made_again_from_the_ledger_and_goes_to_due(inspecte
     assert (ticket["seq"], ticket["series"], ticket["version"]) == (8, 2, 1)
     assert RunKey.parse(dead.run_id).schedule_id == dead.schedule_id
     assert ticket["work"]["target"]["http"]["url"] == "https://acme.example/report"
+
+
+async def test_s33_a_replayed_run_is_an_open_run_of_its_schedule_again(inspected: Office) -> None:
+    dead = await inspected.run_dies()
+    await inspected.database.execute(
+        """INSERT INTO schedule_state (schedule_id, version, state, changed_at, planned_to,
+               dispatched, open_runs) VALUES ($1, 1, 'active', now(), now(), 1, $2)""",
+        dead.schedule_id,
+        [dead.scheduled_for - HOUR],
+    )
+    await inspected.kept(1)
+
+    for _ in range(2):
+        await inspected.command("dlq.replay", letter_id(dead))
+        await inspected.answer()
+
+    open_runs = await inspected.database.fetchval(
+        "SELECT open_runs FROM schedule_state WHERE schedule_id = $1", dead.schedule_id
+    )
+    assert open_runs == [dead.scheduled_for - HOUR, dead.scheduled_for]
+
+
+async def test_who_dropped_a_letter_and_why_is_kept_with_it(inspected: Office) -> None:
+    dead = await inspected.run_dies()
+    await inspected.kept(1)
+
+    await inspected.command("dlq.drop", letter_id(dead))
+    await inspected.answer()
+
+    dropped = (await inspected.acme.dead_letter(letter_id(dead)))["dropped"]
+    assert (dropped["actor"], dropped["note"], bool(dropped["at"])) == (
+        "ann",
+        "after the fix",
+        True,
+    )
 
 
 async def test_a_command_that_comes_twice_replays_once(inspected: Office) -> None:

@@ -82,6 +82,21 @@ def test_a_trigger_that_is_withdrawn_before_it_was_made_never_runs_and_is_on_the
     assert ticking.skipped == {after(10): 1}
 
 
+@pytest.mark.parametrize("verb", ["pause", "cancel"])
+def test_s33_a_replayed_run_that_has_not_started_is_withdrawn_by_a_cancellation_alone(
+    ticking: Ticking, verb: str
+) -> None:
+    ticking.run_due()
+    planned_to = ticking.kept.planned_to
+    row = ticking.rows[RunKey(NINE, ID)]
+    row.state, row.attempt, row.again = RunState.STAGED, 0, True
+
+    ticking.wait(1).ask(f"schedule.{verb}")
+
+    assert (row.state is RunState.CANCELLED) is (verb == "cancel")
+    assert ticking.kept.planned_to >= planned_to - 2 * (after(30) - NINE)
+
+
 def test_cancelling_twice_is_cancelling_once(ticking: Ticking) -> None:
     ticking.ask("schedule.cancel")
 

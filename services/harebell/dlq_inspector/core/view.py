@@ -75,7 +75,13 @@ def detail(row: Row, story: Mapping[str, Any], replays: Iterable[Row]) -> dict[s
         "queue": story.get("queue") if body is not None else None,
         "replay_history": [_replay(row, replay) for replay in replays],
         "first_id": row["first_id"] and str(row["first_id"]),
+        "dropped": None if row["dropped_at"] is None else _drop(row),
     }
+
+
+def _drop(row: Row) -> dict[str, Any]:
+    at, actor, note = row["dropped_at"], row["dropped_by"], row["drop_note"]
+    return {"at": instant_text(at), "actor": actor, "note": note}
 
 
 def _replay(row: Row, replay: Row) -> dict[str, Any]:

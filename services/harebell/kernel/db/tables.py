@@ -187,6 +187,9 @@ dead_letters = Table(
     Column("story", JSONB, nullable=False),  # the whole DeadRun or DeadMessage, but for the body
     Column("body", LargeBinary),  # of a message
     Column("first_id", Uuid),  # the dead letter of the run's first series
+    Column("dropped_at", _instant),
+    Column("dropped_by", Text),
+    Column("drop_note", Text),
 )
 
 replays = Table(
