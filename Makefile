@@ -14,7 +14,7 @@ quietly = said=$$($(1) 2>&1) || { printf '%s\n' "$$said"; exit 1; }
 tree = needed=$$($(BIN)/python -m harebell.dev.releases) && \
 	sh services/harebell/dev/debian_root.sh $$needed
 
-.PHONY: help demo test selection check down
+.PHONY: help demo test selection chaos check down
 .NOTPARALLEL:
 
 help:
@@ -22,6 +22,7 @@ help:
 	@echo "make test    set up, check, and run the whole suite"
 	@echo "make test BROKER=4.3   the same on another release of RabbitMQ: 4.0, 4.3"
 	@echo "make selection BROKER=4.3   only the tests that depend most on the release"
+	@echo "make chaos   break a stack of its own in every way and judge it: SEEDS=n ROWS=6,10b OUTAGE=5s"
 	@echo "make check   lint, format, types, import rules: silent when all is well"
 	@echo "make down    stop what demo left running"
 
@@ -33,8 +34,8 @@ test:
 	@$(SET_UP) tests
 	@$(call tree)
 	@$(MAKE) --no-print-directory check
-	@$(BIN)/python -m pytest -n 2 --ignore tests/acceptance
-	@$(BIN)/python -m pytest tests/acceptance
+	@$(BIN)/python -m pytest -n 2 --ignore tests/acceptance --ignore tests/chaos
+	@$(BIN)/python -m pytest tests/acceptance tests/chaos
 	@[ -n "$(BROKER)" ] || [ "$$(id -u)" != 0 ] || \
 		$(MAKE) --no-print-directory selection BROKER=$(NEWEST)
 
@@ -42,6 +43,12 @@ selection:
 	@$(SET_UP) tests
 	@$(call tree)
 	@$(BIN)/python -m pytest -m release
+
+SEEDS := 1
+chaos:
+	@$(SET_UP) servers
+	@$(BIN)/python -m tests.chaos --seeds $(SEEDS) $(if $(SEED),--seed $(SEED)) \
+		$(if $(ROWS),--rows $(ROWS)) $(if $(OUTAGE),--outage $(OUTAGE)) $(if $(OUT),--out $(OUT))
 
 check:
 	@$(SET_UP)

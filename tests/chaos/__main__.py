@@ -1,10 +1,11 @@
 """`python -m tests.chaos --seeds 3`: breaks a stack of its own in every way and judges it."""
 
 import argparse
+import logging
 import tempfile
 from pathlib import Path
 
-from tests.chaos.faults import FAULTS, chosen
+from tests.chaos.faults import chosen, listed
 from tests.chaos.history import duration
 from tests.chaos.run import Plan, Report, mixed, perform, say, single
 
@@ -12,7 +13,7 @@ from tests.chaos.run import Plan, Report, mixed, perform, say, single
 def main() -> int:
     asked = arguments()
     if asked.list:
-        for each in FAULTS.values():
+        for each in listed():
             say(f"{each.row:4} {each.title}")
         return 0
     first = 1 if asked.seed is None else asked.seed
@@ -21,6 +22,8 @@ def main() -> int:
     faults = chosen(asked.rows)
     plan = Plan([draw(seed, faults) for seed in seeds], duration(asked.outage).total_seconds())
     say(f"{plan.waves} waves of {len(plan.seeds)} seeds, about {plan.seconds / 60:.0f} minutes")
+    for library in ("aiormq", "aio_pika"):  # they tell of every connection that they do not get
+        logging.getLogger(library).setLevel(logging.CRITICAL)
     report = Report(Path(asked.out) if asked.out else None)
     root = Path(asked.root or tempfile.mkdtemp(prefix="harebell-chaos-"))
     if root.exists() and any(root.iterdir()):

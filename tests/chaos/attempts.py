@@ -11,6 +11,7 @@ from tests.chaos.history import Course, Row
 from tests.chaos.verdict import Kind
 
 REACH: Final = timedelta(seconds=45)  # from a crash to the end of the lease that it left behind
+CLOCKS: Final = timedelta(milliseconds=10)  # by which two executors may tell the time apart
 CUT_OFF: Final = {"cancelled", "lapsed"}  # its end may come to the target later, or never
 
 Found = Iterator[tuple[Kind, str]]
@@ -78,7 +79,7 @@ def _is_replay(course: Course, row: Row) -> bool:
 def _too_soon(course: Course, before: Call, after: Call, between: str) -> Found:
     wait = course.backoff
     if wait is not None and before.finished_at is not None and after.attempt > before.attempt:
-        early = before.finished_at + wait - after.started_at
+        early = before.finished_at + wait - CLOCKS - after.started_at
         if early > timedelta(0):
             yield Kind.EARLY, f"{between} began {early} before its time"
 

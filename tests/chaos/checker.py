@@ -18,7 +18,6 @@ from tests.chaos.owed import halts, owed
 from tests.chaos.verdict import Finding, Kind, Verdict
 
 PROMPT: Final = timedelta(seconds=5)  # the latest start while nothing is disturbed; in life 0.1 s
-RECOVERY: Final = timedelta(seconds=30)  # after healing, beside the work
 WORK: Final = timedelta(seconds=0.02)  # for each run that had waited
 GRACE: Final = timedelta(seconds=2)  # after a cancel, for what it named as in flight
 LONG: Final = timedelta(seconds=60)  # an outage beyond which catch-up decides
@@ -187,7 +186,7 @@ def _may_have_stopped(course: Course, halt: Operation, instant: datetime) -> boo
     """It was about to be due, or to be tried again, or late because of a fault."""
     is_near = instant + PROMPT > halt.asked_at
     was_retried = len(course.attempts.get(instant, ())) > 0
-    return is_near or was_retried or course.is_disturbed(instant, RECOVERY)
+    return is_near or was_retried or bool(course.disturbances(instant))
 
 
 def _number_of_runs(course: Course) -> Found:
@@ -220,9 +219,21 @@ def _replaced(course: Course) -> Found:
         new = says(put.body)
         for call in course.calls:
             since = call.started_at - put.told_at
-            is_old = new not in call.body and since > timedelta(0)
+            is_old = (
+                new not in call.body and since > timedelta(0) and not _had_begun(course, call, put)
+            )
             if is_old and (call.run_id not in put.in_flight or since > GRACE):
                 yield Kind.AFTER_CANCEL, f"{call.run_id} of the old version began {since} after"
+
+
+def _had_begun(course: Course, call: Call, change: Operation) -> bool:
+    """A run that was attempted before a change keeps the version that it began with."""
+    earlier = [
+        row for row in course.attempts.get(call.scheduled_for, ()) if row["number"] < call.attempt
+    ]
+    assert change.told_at is not None
+    is_named = call.run_id in change.in_flight
+    return any(is_named or row["finished_at"] <= change.told_at for row in earlier)
 
 
 def says(body: object) -> str:
@@ -251,7 +262,7 @@ def late_by(course: Course, call: Call) -> float:
 
 def _is_calm(course: Course, call: Call) -> bool:
     waits = course.overlap != "allow" or course.is_sequential
-    return not waits and not course.is_disturbed(ready_at(course, call), RECOVERY)
+    return not waits and not course.disturbances(ready_at(course, call))
 
 
 def _lateness(course: Course, load: int) -> Found:
@@ -259,8 +270,7 @@ def _lateness(course: Course, load: int) -> Found:
         return
     for call in first_calls(course):
         ready = ready_at(course, call)
-        during = [o for o in course.outages if o.struck_at <= ready <= o.healed_at + RECOVERY]
-        healed = max((o.healed_at for o in during), default=None)
-        limit = ready + PROMPT if healed is None else max(healed, ready) + RECOVERY + load * WORK
+        over = [max(o.healed_at, ready) + o.recovery for o in course.disturbances(ready)]
+        limit = max(over) + load * WORK if over else ready + PROMPT
         if call.started_at > limit:
             yield Kind.LATE, f"{call.run_id} began {call.started_at - ready} late"

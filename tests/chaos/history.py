@@ -10,6 +10,7 @@ from urllib.parse import parse_qs, urlsplit
 from tests.acceptance.record import Call
 
 UNITS: Final = {"ms": timedelta(milliseconds=1), "s": timedelta(seconds=1)}
+RECOVERY: Final = timedelta(seconds=30)  # after healing, beside the work
 ATTEMPTS: Final = 5  # of a run whose schedule says nothing about retries
 
 Row = Mapping[str, Any]  # of a table
@@ -56,6 +57,7 @@ class Outage:
     struck_at: datetime
     healed_at: datetime
     lapses: bool  # whether an executor may have gone between an effect and its record
+    recovery: timedelta = RECOVERY
 
 
 @dataclass(frozen=True)
@@ -138,6 +140,6 @@ class Course:
         place = same.index(call.token)
         return numbered[place] if place < len(numbered) else None
 
-    def is_disturbed(self, moment: datetime, after: timedelta) -> bool:
-        """Whether a fault was there, or had healed no longer ago than that."""
-        return any(o.struck_at <= moment <= o.healed_at + after for o in self.outages)
+    def disturbances(self, moment: datetime) -> list[Outage]:
+        """Faults that were there, or that had healed and were not yet to be over."""
+        return [o for o in self.outages if o.struck_at <= moment <= o.healed_at + o.recovery]

@@ -16,7 +16,7 @@ from tests.chaos.faults import Fault
 from tests.chaos.history import History
 from tests.chaos.links import Links
 from tests.chaos.scene import NAMES, Scene
-from tests.chaos.verdict import Verdict
+from tests.chaos.verdict import Finding, Kind, Verdict
 from tests.chaos.wave import Wave
 from tests.servers import Servers
 
@@ -77,6 +77,12 @@ class Report:
             with self.out.open("a") as file:
                 file.write(json.dumps(line | verdict.as_json() | {"took": round(took)}) + "\n")
 
+    def fail(self, wave: Wave, error: Exception) -> None:
+        """A wave that could not be judged is no wave that kept its promise."""
+        finding = Finding(Kind.RECORD, wave.name, f"could not be judged: {error!r}")
+        self.verdicts.append(Verdict([finding]))
+        say(f"{wave.name:24} {wave.fault.title:46} {finding}")
+
     @property
     def broken(self) -> int:
         return sum(not verdict.is_kept for verdict in self.verdicts)
@@ -115,7 +121,12 @@ async def play(waves: Sequence[Wave], scene: Scene, root: Path, report: Report) 
     for wave in waves:
         folder, began = root / wave.name, time.monotonic()
         folder.mkdir(parents=True, exist_ok=True)  # nothing else waits here
-        verdict, history = await wave.play(scene, folder)
+        try:
+            verdict, history = await wave.play(scene, folder)
+        except Exception as error:  # noqa: BLE001  # the others are played all the same
+            report.fail(wave, error)
+            await scene.restart_dead()
+            continue
         if verdict.findings:
             keep(history, verdict, scene, folder)
         report.add(wave, verdict, time.monotonic() - began, folder)

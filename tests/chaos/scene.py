@@ -10,6 +10,8 @@ from typing import Final
 from tests.acceptance.record import Target
 from tests.acceptance.stack import Stack, until
 from tests.chaos.links import BROKER, DATABASE, Links
+from tests.chaos.verdict import Finding
+from tests.chaos.verdict import Kind as Wrong
 from tests.servers import as_role
 
 from harebell.dev.crew import is_ready
@@ -35,6 +37,7 @@ class Scene:
     outage: float
     tenant: str = ""  # whose schedules this wave's are; also the path of their targets
     notes: dict[str, float] = field(default_factory=dict)
+    findings: list[Finding] = field(default_factory=list)  # of a fault that is a judge itself
 
     @property
     def servers(self) -> PrivateServers:
@@ -83,6 +86,9 @@ class Scene:
 
     def is_alive(self, member: Member) -> bool:
         return self.stack.services.process(name_of(*member)) is not None
+
+    def find(self, kind: Wrong, key: str, what: str) -> None:
+        self.findings.append(Finding(kind, key, what))
 
     async def restart_dead(self) -> int:
         """Whatever has ended, as a supervisor would; how many those were."""

@@ -70,6 +70,7 @@ def row(instant: float, state: str = "succeeded", reason: str | None = None, **m
 
 def attempt(instant: float, outcome: str = "succeeded", number: int = 1) -> Any:
     return {
+        "finished_at": at(instant + 0.1),
         "schedule_id": UUID(ID),
         "scheduled_for": at(instant),
         "series": 1,
@@ -280,6 +281,15 @@ def test_after_cancel_is_an_old_version_that_runs_when_the_new_is_acknowledged()
     past.calls[1:] = [call(2, body='{"says":"v2"}'), call(3)]
 
     assert past.kinds() == {Kind.AFTER_CANCEL}
+
+
+def test_a_run_that_was_attempted_before_a_change_goes_on_as_it_began() -> None:
+    past = lapsed_once(CRASH)
+    new = put(dict(past.operations[0].body["when"]), says="v2")
+    past.operations.append(replace(new, asked_at=at(2.2), told_at=at(2.3)))
+    past.calls[2] = call(3, body='{"says":"v2"}')
+
+    assert past.kinds() == set()
 
 
 def test_phantom_is_an_instant_that_nobody_owed() -> None:

@@ -65,8 +65,10 @@ class Verdict:
 
     def __str__(self) -> str:
         said = [f"{name} {count}" for name, count in self.counts().items() if count]
+        if died := self.notes.get("died"):
+            said.append(f"{died:.0f} ended by themselves")
         return (
             f"owed {self.owed}, ran {self.ran}, excused {self.excused}, "
             f"repeated {self.repeated}, recovered in {self.recovery:.1f} s: "
-            + (", ".join(said) or "kept")
+            + ", ".join(said or ["kept"])
         )

@@ -1,7 +1,7 @@
 """One wave: a load, one fault in the midst of it, healing, quiet, and the verdict."""
 
 import asyncio
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from datetime import datetime, timedelta
 from pathlib import Path
 from random import Random
@@ -9,7 +9,7 @@ from typing import Final
 
 import asyncpg
 from tests.acceptance.stack import now
-from tests.chaos.checker import RECOVERY, judge
+from tests.chaos.checker import judge
 from tests.chaos.drawing import Drawing
 from tests.chaos.faults import Fault
 from tests.chaos.history import History, Operation, Outage
@@ -49,7 +49,7 @@ class Wave:
     async def play(self, scene: Scene, folder: Path) -> tuple[Verdict, History]:
         """The stack is ready when it begins, and when it is over. The folder is there."""
         dice = Random(self.name)  # noqa: S311  # to be repeated, not to be secret
-        scene.dice, scene.tenant, scene.notes = dice, self.name, {}
+        scene.dice, scene.tenant, scene.notes, scene.findings = dice, self.name, {}, []
         began = _whole(now())
         span = LOAD + scene.outage
         drawing = Drawing(dice, scene.target, self.name, began, span)
@@ -61,19 +61,31 @@ class Wave:
             playing = asyncio.create_task(load.play(script, began))
             await asyncio.sleep(dice.uniform(EARLIEST, LATEST))
             outage = await self._strike(scene)
+            supervising = asyncio.create_task(self._supervise(scene))
             await playing
         await asyncio.sleep((began - now()).total_seconds() + span + BEYOND)
         await self._until_quiet(scene, healed_at=outage.healed_at)
-        await scene.restart_dead()
+        supervising.cancel()
+        await asyncio.gather(supervising, return_exceptions=True)
         await scene.until_ready()
         history = await self._history(scene, load.operations, outage)
-        return judge(history), history
+        verdict = judge(history)
+        found = (*verdict.findings, *scene.findings)
+        return replace(verdict, findings=found, notes=scene.notes), history
 
     async def _strike(self, scene: Scene) -> Outage:
         struck_at = now()
         async with self.fault.strike(scene):
             await asyncio.sleep(scene.outage)
-        return Outage(self.fault.row, struck_at, now(), self.fault.lapses)
+        recovery = timedelta(seconds=self.fault.recovery)
+        return Outage(self.fault.row, struck_at, now(), self.fault.lapses, recovery)
+
+    async def _supervise(self, scene: Scene) -> None:
+        """What has ended is started again; how often that was is told."""
+        while True:
+            restarted = await scene.restart_dead()
+            scene.notes["died"] = scene.notes.get("died", 0) + restarted
+            await asyncio.sleep(LOOK)
 
     async def _until_quiet(self, scene: Scene, *, healed_at: datetime) -> None:
         """Or until that takes too long, which the judge will see."""
@@ -81,7 +93,6 @@ class Wave:
         unquiet = 1
         while unquiet and now() < deadline:
             await asyncio.sleep(LOOK)
-            await scene.restart_dead()
             try:
                 unquiet = await self._unquiet(scene)
             except (OSError, asyncpg.PostgresError):
@@ -114,6 +125,3 @@ class Wave:
 def _whole(moment: datetime) -> datetime:
     """As instants of runs are: of whole milliseconds."""
     return moment.replace(microsecond=moment.microsecond // 1000 * 1000)
-
-
-assert RECOVERY.total_seconds() < QUIET

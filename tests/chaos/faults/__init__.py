@@ -1,6 +1,17 @@
 """Every fault of the matrix that is made by itself; importing this makes them known."""
 
-from tests.chaos.faults import processes
-from tests.chaos.faults.registry import FAULTS, Fault, chosen
+from tests.chaos.faults import crowds, desk, links, messages, processes, queues, servers
+from tests.chaos.faults.registry import Fault, chosen, listed
 
-__all__ = ["FAULTS", "Fault", "chosen", "processes"]
+__all__ = [
+    "Fault",
+    "chosen",
+    "crowds",
+    "desk",
+    "links",
+    "listed",
+    "messages",
+    "processes",
+    "queues",
+    "servers",
+]

@@ -13,6 +13,7 @@ from harebell.dev.plan import Kind
 
 LOOK: Final = 0.1  # seconds between two looks at a process that is to die
 SHORT_LEASE: Final = {"HAREBELL_LEASE": "4s", "HAREBELL_LEASE_CRITICAL": "3s"}
+ROLLED: Final = 4  # services that are told to stop in one wave
 BEYOND: Final = 3.0  # seconds that an executor is frozen past its lease
 
 
@@ -21,8 +22,7 @@ async def killed(scene: Scene, *members: Member) -> AsyncIterator[None]:
     for member in members:
         await scene.kill(member)
     yield
-    for member in members:
-        await scene.start(member, ready=False)
+    await scene.start_all(members)
 
 
 @asynccontextmanager
@@ -33,7 +33,7 @@ async def doomed(scene: Scene, member: Member, failpoint: str) -> AsyncIterator[
     yield
     scene.notes["reached"] = float(not scene.is_alive(member))
     await scene.kill(member)
-    await scene.start(member, ready=False)
+    await scene.start(member)
 
 
 @asynccontextmanager
@@ -66,8 +66,7 @@ def _failpoint(row: str, name: str, kind: Kind, *, lapses: bool = False) -> None
             await scene.kill(other)
         async with doomed(scene, victim, name):
             yield
-        for other in others:
-            await scene.start(other, ready=False)
+        await scene.start_all(others)
 
 
 _failpoint("2b", "ticker.before_commit", Kind.TICKER)
@@ -140,9 +139,9 @@ async def zombie(scene: Scene) -> AsyncIterator[None]:
         await asyncio.sleep(BEYOND)
 
 
-@fault("8", "SIGTERM of every service, one after the other")
+@fault("8", "SIGTERM of some services, one after the other")
 async def rolling(scene: Scene) -> AsyncIterator[None]:
-    for member in scene.dice.sample(MEMBERS, len(MEMBERS)):
+    for member in scene.dice.sample(MEMBERS, ROLLED):
         await scene.stop(member)
         await scene.start(member)
     yield

@@ -3,6 +3,7 @@
 from collections.abc import AsyncIterator, Callable
 from contextlib import AbstractAsyncContextManager, asynccontextmanager
 from dataclasses import dataclass
+from string import ascii_letters
 from typing import TypeAlias
 
 from tests.chaos.scene import Scene
@@ -18,22 +19,23 @@ class Fault:
     title: str
     lapses: bool
     strike: Callable[[Scene], AbstractAsyncContextManager[None]]
+    recovery: float = 30.0  # seconds, beside the work
     alone: bool = False  # too heavy for a mixed run
 
     @property
     def number(self) -> int:
-        return int(self.row.rstrip("abcdefghijklmnopqrstuvwxyz"))
+        return int(self.row.rstrip(ascii_letters))
 
 
 FAULTS: dict[str, Fault] = {}
 
 
 def fault(
-    row: str, title: str, *, lapses: bool = False, alone: bool = False
+    row: str, title: str, *, lapses: bool = False, recovery: float = 30.0, alone: bool = False
 ) -> Callable[[Strike], Strike]:
     def register(strike: Strike) -> Strike:
         assert row not in FAULTS, row
-        FAULTS[row] = Fault(row, title, lapses, asynccontextmanager(strike), alone)
+        FAULTS[row] = Fault(row, title, lapses, asynccontextmanager(strike), recovery, alone)
         return strike
 
     return register
@@ -46,10 +48,13 @@ def chosen(rows: str) -> list[Fault]:
     if unknown:
         raise SystemExit(f"no such rows: {', '.join(unknown)}; there are {', '.join(FAULTS)}")
     return [
-        each
-        for each in FAULTS.values()
-        if not wanted or each.row in wanted or str(each.number) in wanted
+        each for each in listed() if not wanted or each.row in wanted or str(each.number) in wanted
     ]
+
+
+def listed() -> list[Fault]:
+    """In the order of the matrix."""
+    return sorted(FAULTS.values(), key=lambda each: (each.number, each.row))
 
 
 def _numbers() -> set[str]:
