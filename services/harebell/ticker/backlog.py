@@ -27,8 +27,11 @@ WITH due AS (
 SELECT pool, lane, count(*) AS runs, extract(epoch FROM now() - min(at))::float8 AS age
 FROM due GROUP BY pool, lane ORDER BY runs DESC LIMIT $2
 """
+# In order, and so by the index: without statistics a plan would read every schedule there is.
 _SCHEDULES: Final = """
-SELECT count(*) FROM (SELECT FROM schedule_state WHERE next_at < now() LIMIT $1) AS overdue
+SELECT count(*) FROM (
+    SELECT FROM schedule_state WHERE next_at < now() ORDER BY next_at LIMIT $1
+) AS overdue
 """
 
 log = structlog.get_logger()
@@ -38,6 +41,12 @@ async def due(pool: asyncpg.Pool) -> dict[tuple[str, str], tuple[int, float]]:
     """By pool and lane: how many runs, and for how many seconds the oldest of them is due."""
     rows = await pool.fetch(_RUNS, COUNTED, MAX_LANES)
     return {(row["pool"], row["lane"]): (row["runs"], row["age"]) for row in rows}
+
+
+async def overdue(pool: asyncpg.Pool) -> int:
+    """Schedules that owe something already."""
+    counted: int = await pool.fetchval(_SCHEDULES, COUNTED)
+    return counted
 
 
 @dataclass(slots=True)
@@ -60,7 +69,7 @@ class Backlog:
         """Raises `DatabaseUnavailable`."""
         with passing_faults():
             lanes = await due(self.pool)
-            metrics.OVERDUE.set(await self.pool.fetchval(_SCHEDULES, COUNTED))
+            metrics.OVERDUE.set(await overdue(self.pool))
         if len(self._shown | set(lanes)) > MAX_LANES:
             metrics.BACKLOG.clear()
             metrics.OLDEST_DUE.clear()
