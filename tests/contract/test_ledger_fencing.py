@@ -109,7 +109,7 @@ async def test_only_a_run_that_is_tried_again_stays_open(ledger: asyncpg.Pool) -
     assert [row["schedule_id"] for row in rows] == [again.key.schedule_id]
 
 
-async def test_every_attempt_of_a_run_is_in_its_story(ledger: asyncpg.Pool) -> None:
+async def test_s34_every_attempt_of_a_run_is_in_its_story(ledger: asyncpg.Pool) -> None:
     row = Row(RunState.STAGED)
     await put(ledger, [row])
     seq = SEQ

@@ -29,7 +29,9 @@ async def test_a_run_comes_to_be_with_seq_1(ledger: asyncpg.Pool) -> None:
     assert await seqs(ledger) == {key: (RunState.STAGED, 1)}
 
 
-async def test_tickers_that_stage_the_same_runs_make_each_once(ledger: asyncpg.Pool) -> None:
+async def test_s39_s54_tickers_that_stage_the_same_runs_make_each_once(
+    ledger: asyncpg.Pool,
+) -> None:
     keys = crowd(20)
 
     made = await asyncio.gather(

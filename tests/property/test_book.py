@@ -179,3 +179,24 @@ def test_an_answer_tells_what_will_run() -> None:
 
     assert isinstance(answer, ScheduleAnswer)
     assert ticking.staged[:3] == answer.next_at
+
+
+@settings(max_examples=60, deadline=None)
+@given(
+    waits=st.lists(st.integers(0, 45), min_size=1, max_size=8),
+    when=st.sampled_from([EVERY, {"every": "20s"}, {"cron": "* * * * *"}, {"after": "90s"}]),
+)
+def test_s26_so_many_identical_puts_have_one_effect(waits: list[int], when: dict[str, Any]) -> None:
+    once, often = Ticking(NINE), Ticking(NINE)
+    once.put(when)
+    often.put(when)
+
+    for seconds in waits:
+        again = often.wait(seconds).put(when)
+        assert isinstance(again, ScheduleAnswer)
+        assert (again.status, again.version) == ("unchanged", 1)
+        once.wait(seconds)
+        for ticking in (once, often):
+            ticking.look().run_due()
+
+    assert (often.entry, often.rows, often.fates) == (once.entry, once.rows, once.fates)

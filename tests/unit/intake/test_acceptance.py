@@ -126,7 +126,7 @@ def test_the_events_of_refusals_know_the_key_where_there_was_one() -> None:
     assert [rejection.key for rejection in checked.rejections] == ["a", None, None, None]
 
 
-def test_a_schedule_without_a_timing_gets_its_tenants_default() -> None:
+def test_s09_a_schedule_without_a_timing_gets_its_tenants_default() -> None:
     """S09."""
     keyed = {"key": "hello", "target": KEYLESS["target"]}
     rules = Rules(default_when=DefaultWhen.parse('{"acme": {"every": "1h"}}'))
