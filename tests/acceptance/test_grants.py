@@ -7,7 +7,7 @@ from tests.servers import as_role
 pytestmark = pytest.mark.postgres
 
 READ, ADD, CHANGE, REMOVE = "SELECT", "INSERT", "UPDATE", "DELETE"
-SERVICES = ("intake", "ticker", "dispatcher", "executor", "dlq_inspector")
+SERVICES = ("intake", "ticker", "dispatcher", "executor", "dlq_inspector", "auditor")
 
 _GRANTED = """
 SELECT table_name, privilege_type FROM information_schema.role_table_grants
@@ -22,6 +22,7 @@ FROM pg_roles r WHERE rolname = $1
 _WRITES = {
     "intake": {},
     "dispatcher": {},
+    "auditor": {},
     "executor": {"runs": {CHANGE}, "attempts": {ADD}, "turns": {ADD, CHANGE, REMOVE}},
     "dlq_inspector": {
         "runs": {CHANGE},
