@@ -6,6 +6,7 @@ from uuid import UUID
 
 from pydantic import Field, PositiveInt, TypeAdapter
 
+from harebell.contract.codec import bundle_of
 from harebell.contract.identity import RunId, RunKey
 from harebell.contract.message import Message
 from harebell.contract.names import Lane
@@ -78,4 +79,4 @@ class Ticket(Message):
         return str(self.run_key)
 
 
-BUNDLE: TypeAdapter[list[Ticket]] = TypeAdapter(list[Ticket])
+BUNDLE: TypeAdapter[list[Ticket]] = bundle_of(Ticket)

@@ -8,10 +8,9 @@ from typing import Final
 import asyncpg
 import structlog
 from aio_pika.abc import AbstractConnection, AbstractIncomingMessage
-from pydantic import TypeAdapter
 
 from harebell.client.connection import link_faults
-from harebell.contract.codec import read
+from harebell.contract.codec import bundle_of, read
 from harebell.contract.errors import Malformed, Transient
 from harebell.contract.identity import RunKey
 from harebell.contract.names import CONTROL
@@ -26,7 +25,7 @@ from harebell.kernel.db.ledger import claims
 
 RENEW_EVERY: Final = 1.0  # seconds
 
-_STOPS: Final = TypeAdapter(list[Stop])
+_STOPS: Final = bundle_of(Stop)
 
 log = structlog.get_logger()
 

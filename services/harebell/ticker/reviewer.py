@@ -9,9 +9,8 @@ from uuid import UUID
 
 import asyncpg
 import structlog
-from pydantic import TypeAdapter
 
-from harebell.contract.codec import read
+from harebell.contract.codec import bundle_of, read
 from harebell.contract.errors import Transient
 from harebell.contract.events import Event, RunFact
 from harebell.contract.message import parse
@@ -32,7 +31,7 @@ EVERY: Final = 1.0  # seconds between looks at schedules that wait for the end o
 IDLE_EVERY: Final = 5.0  # likewise, while none is known to wait: another ticker may know of one
 LIMIT: Final = 500  # schedules of one transaction
 
-_EVENTS: Final = TypeAdapter(list[Event])
+_EVENTS: Final = bundle_of(Event)
 
 log = structlog.get_logger()
 
