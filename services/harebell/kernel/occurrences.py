@@ -13,7 +13,7 @@ from harebell.contract.scalars import cut
 from harebell.contract.schedule import Definition
 from harebell.contract.when import Recurring
 from harebell.kernel.ledger import Reason
-from harebell.kernel.timetable import Once, Timetable, is_sequential
+from harebell.kernel.timetable import TICK, AfterEnd, Once, Timetable, is_sequential
 
 MISSED_AFTER: Final = timedelta(seconds=60)  # later than this, catch-up decides
 MAX_RUNS: Final = 100  # of one schedule in one pass
@@ -72,17 +72,18 @@ def plan(
     """
     every_instant = _instants(table, cursor, until)
     instants = [t for t in every_instant if t not in skips]
-    missed = [] if isinstance(table, Once) else [t for t in instants if now - t > MISSED_AFTER]
+    missed = _missed(table, instants, now)
     current = instants[len(missed) :]
     more_missed = not current and len(every_instant) == MAX_STEPS
     made_up, skipped, decided = _catch_up(definition, missed, now, more=more_missed)
     chosen = [planned(definition, schedule_id, moment) for moment in (*made_up, *current)]
     in_time, expired = _split_expired(chosen, now)
     passed_to = decided if more_missed and missed else max([cursor, *every_instant[-1:]])
+    if expired and isinstance(table, AfterEnd):
+        passed_to = max(passed_to, cut(now) - TICK)  # the next one is due now
     met = _met(instants, in_time, handed_over, passed_to)
     left = runs_left(definition, dispatched + len(met))
-    most = 1 if is_sequential(definition) else MAX_RUNS
-    runs = in_time[: most if left is None else min(most, left)]
+    runs = in_time[: _most(definition, left)]
     exhausted = left is not None and len(runs) == left
     planned_to = passed_to
     if len(runs) < len(in_time):
@@ -92,6 +93,18 @@ def plan(
         Skipped(t, t, 1, Reason.REQUESTED) for t in every_instant if t in skips and t <= planned_to
     ]
     return Plan(tuple(runs), (*skipped, *expired, *taken_out), planned_to, following, met)
+
+
+def _most(definition: Definition, left: int | None) -> int:
+    most = 1 if is_sequential(definition) else MAX_RUNS
+    return most if left is None else min(most, left)
+
+
+def _missed(table: Timetable, instants: list[datetime], now: datetime) -> list[datetime]:
+    """Not what is single: however late it is found, nothing has come in its place."""
+    if isinstance(table, Once | AfterEnd):
+        return []
+    return [t for t in instants if now - t > MISSED_AFTER]
 
 
 def _met(
@@ -111,9 +124,11 @@ def runs_left(definition: Definition, dispatched: int) -> int | None:
 
 
 def _instants(table: Timetable, cursor: datetime, until: datetime) -> list[datetime]:
+    """After an end there is one, due from then on: else each millisecond would be one."""
     instants: list[datetime] = []
+    most = 1 if isinstance(table, AfterEnd) else MAX_STEPS
     following = table.next_after(cursor)
-    while following is not None and following <= until and len(instants) < MAX_STEPS:
+    while following is not None and following <= until and len(instants) < most:
         instants.append(following)
         following = table.next_after(following)
     return instants

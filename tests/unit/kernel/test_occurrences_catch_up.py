@@ -4,7 +4,7 @@ from datetime import datetime, timedelta
 from typing import Any
 
 import pytest
-from tests.schedules import Planning, definition
+from tests.schedules import HORIZON, Planning, definition, seconds
 from tests.tickets import NINE, after
 
 from harebell.kernel.ledger import Reason
@@ -101,3 +101,24 @@ def test_s06_of_what_is_made_up_only_as_many_run_as_times_allows() -> None:
 
     assert planning.instants == minutes(1, 2)
     assert planning.next_at is None
+
+
+@pytest.mark.parametrize("mode", ["none", "one", "all"])
+def test_after_an_end_there_is_one_run_however_late_nobody_looks(mode: str) -> None:
+    gentle = definition({"every": "1s", "from": "completion"}, catch_up={"mode": mode})
+    planning = Planning(gentle)
+
+    planning.one_pass(NINE + seconds(7 * 3600), NINE + seconds(7 * 3600) + HORIZON)
+
+    assert (planning.instants, planning.skipped) == ([NINE + seconds(1)], [])
+
+
+def test_after_an_end_what_has_expired_is_one_run_and_the_next_is_due_now() -> None:
+    gentle = definition({"every": "1s", "from": "completion"}, expires_after="30s")
+    planning, late = Planning(gentle), NINE + seconds(7 * 3600)
+
+    planning.one_pass(late, late + HORIZON)
+    planning.one_pass(late, late + HORIZON)
+
+    assert [(skip.first, skip.count) for skip in planning.skipped] == [(NINE + seconds(1), 1)]
+    assert planning.instants == [late]
