@@ -1,10 +1,12 @@
 """One running stack for the whole suite; every test is a tenant of its own."""
 
+import asyncio
 import re
 from collections.abc import AsyncIterator, Iterator
 from zlib import crc32
 
 import pytest
+from tests.acceptance.crowd import Crowd
 from tests.acceptance.faults import Pool
 from tests.acceptance.record import Target
 from tests.acceptance.stack import Stack, Tenant
@@ -45,6 +47,17 @@ def faulty_stack(servers: Servers, tmp_path_factory: pytest.TempPathFactory) -> 
     with Stack.open(servers, tmp_path_factory.mktemp("faulty")) as stack:
         stack.start(Counts(executors=0))
         yield stack
+
+
+@pytest.fixture(scope="session")
+def crowd(
+    servers: Servers, target: Target, tmp_path_factory: pytest.TempPathFactory
+) -> Iterator[Crowd]:
+    """One of each service, and a million schedules."""
+    with Stack.open(servers, tmp_path_factory.mktemp("crowd")) as stack:
+        crowd = Crowd(stack, target)
+        asyncio.run(crowd.gather())
+        yield crowd
 
 
 @pytest.fixture

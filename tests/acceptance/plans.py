@@ -1,0 +1,108 @@
+"""The ledger's hot statements, and the plans that the database makes for them."""
+
+from collections.abc import Awaitable, Callable, Iterator
+from dataclasses import dataclass, field
+from datetime import UTC, datetime, timedelta
+from typing import Any, cast
+from uuid import UUID
+
+import asyncpg
+import orjson
+
+from harebell.contract.identity import RunKey
+from harebell.kernel.db.ledger import claims, endings, staging, sweeps, turns
+from harebell.kernel.ledger import SUCCEEDED, Ending, Reason, RunState
+from harebell.ticker import backlog, store
+
+TODAY = datetime.now(UTC).replace(hour=0, minute=0, second=0, microsecond=0)
+NEW_DAY = TODAY + timedelta(days=1)
+KEYS = [RunKey(NEW_DAY + timedelta(seconds=k), UUID(int=k)) for k in range(500)]
+SCHEDULES = [key.schedule_id for key in KEYS]
+REPLACED = (RunState.CANCELLED, Reason.REPLACED)
+
+
+@dataclass
+class Explainer:
+    """Stands where a pool or a connection would; keeps the plans of what it is given to do."""
+
+    connection: asyncpg.Connection
+    nodes: list[dict[str, Any]] = field(default_factory=list)
+    cost: float = 0.0
+
+    async def fetch(self, statement: str, *given: object) -> list[Any]:
+        """Prepared as the driver would, and as generic as the settings make it."""
+        await self.connection.execute(f"PREPARE asked AS {statement}")
+        nothing = f"({', '.join(['NULL'] * len(given))})" if given else ""
+        told = await self.connection.fetchval(f"EXPLAIN (FORMAT JSON) EXECUTE asked{nothing}")
+        await self.connection.execute("DEALLOCATE asked")
+        plan = orjson.loads(told)[0]["Plan"]
+        self.nodes += walk(plan)
+        self.cost += plan["Total Cost"]
+        return []
+
+    execute = fetch
+
+    async def fetchval(self, statement: str, *given: object) -> None:
+        await self.fetch(statement, *given)
+
+    @property
+    def kinds(self) -> set[str]:
+        return {node["Node Type"] for node in self.nodes}
+
+    @property
+    def scanned(self) -> set[str]:
+        """Tables that are read from end to end."""
+        return {n["Relation Name"] for n in self.nodes if n["Node Type"] == "Seq Scan"}
+
+
+def walk(node: dict[str, Any]) -> Iterator[dict[str, Any]]:
+    yield node
+    for child in node.get("Plans", ()):
+        yield from walk(child)
+
+
+def wanted() -> list[claims.Wanted]:
+    return [claims.Wanted(key, 1, 1, None, 15.0) for key in KEYS]
+
+
+def held() -> list[claims.Held]:
+    return [claims.Held(key, 1, NEW_DAY) for key in KEYS]
+
+
+def endings_of(state: RunState) -> list[Ending]:
+    return [Ending(key, 1, state, SUCCEEDED, NEW_DAY, NEW_DAY) for key in KEYS]
+
+
+class NoVersions:
+    async def of(self, *_: object) -> dict[object, object]:
+        return {}
+
+
+Statement = Callable[[Any], Awaitable[object]]
+STATEMENTS: dict[str, Statement] = {
+    "claim": lambda at: claims.claim(at, wanted(), "executor-1"),
+    "explain a refused claim": lambda at: claims.explain(at, wanted(), "executor-1"),
+    "renew": lambda at: claims.renew(at, held()),
+    "drop": lambda at: claims.drop(at, held()),
+    "release": lambda at: claims.release(at, held()),
+    "settle": lambda at: endings.end(at, endings_of(RunState.SUCCEEDED)),
+    "read a settle back": lambda at: endings.stand(at, endings_of(RunState.SUCCEEDED)),
+    "cancel": lambda at: staging.cancel(at, dict.fromkeys(KEYS, Reason.CANCELLED)),
+    "ask to stop": lambda at: staging.request_stop(at, dict.fromkeys(KEYS, Reason.CANCELLED)),
+    "sweep of lost tickets": sweeps.lost,
+    "expire": lambda at: sweeps.expire(at, KEYS),
+    "stage again": lambda at: sweeps.stage_again(at, KEYS),
+    "holders": sweeps.holders,
+    "sweep of lapsed leases": lambda at: sweeps.lapsed(at, ["executor-1"], by_time=True),
+    "what stands": lambda at: turns.standing(at, SCHEDULES),
+    "what stands, locked": lambda at: turns.standing_locked(at, KEYS),
+    "take turns": lambda at: turns.take(at, dict.fromkeys(KEYS, turns.Role.HOLDER)),
+    "hold back": lambda at: turns.hold_back(at, KEYS),
+    "give up": lambda at: turns.give_up(at, dict.fromkeys(KEYS, REPLACED)),
+    "wake": lambda at: turns.wake(at, KEYS),
+    "forget turns": lambda at: turns.forget(at, SCHEDULES),
+    "stuck schedules": turns.stuck,
+    "backlog": backlog.due,
+    "overdue schedules": backlog.overdue,
+    "what is due": lambda at: store.load_due(at, cast("Any", NoVersions()), NEW_DAY, 1_000),
+}

@@ -1,0 +1,217 @@
+"""Plans at a million schedules: what is hot, what lists are found by, what each index is for."""
+
+import logging
+from collections.abc import AsyncIterator
+from contextlib import asynccontextmanager
+from datetime import UTC, datetime, timedelta
+from typing import Any
+from uuid import UUID
+
+import asyncpg
+import orjson
+import pytest
+from sqlalchemy.dialects import postgresql
+from tests.acceptance.crowd import MANY, TENANT, Crowd
+from tests.acceptance.plans import STATEMENTS, Explainer, Statement
+
+from harebell.intake.queries import Runs, Schedules
+from harebell.intake.store import Store
+from harebell.kernel.db.engine import open_pool
+from harebell.kernel.ledger import RunState, ScheduleState
+from harebell.ticker import store, versions
+
+pytestmark = [pytest.mark.broker, pytest.mark.postgres]
+
+log = logging.getLogger(__name__)
+
+BEHIND = 50_000  # schedules that were due in the last hour
+RUNS = 200_000  # of the last day, of which some are open
+BATCH = 1_000  # schedules of a pass
+BLOCKS = 10  # for each of them, at most
+WORSE = 2.0  # times the cost, for want of an index
+LESS_WORSE = {"runs_ranges": 1.05}  # the primary key stands in for it: most days are empty here
+NOW = datetime.now(UTC)
+TABLES = {"schedules", "schedule_versions", "schedule_state"}
+
+_BEHIND = """
+UPDATE schedule_state SET next_at = now() - make_interval(secs => 3600 * random())
+WHERE schedule_id IN (SELECT schedule_id FROM schedule_state WHERE next_at IS NOT NULL LIMIT $1)
+"""
+_RUNS = """
+INSERT INTO runs (scheduled_for, schedule_id, tenant, version, seq, pool, lane, priority, state,
+                  outcome, due_at, finished_at)
+SELECT at, s.id, s.tenant, 1, 1, 'default', 'normal', 5,
+       CASE WHEN is_open THEN 'staged' ELSE 'succeeded' END,
+       CASE WHEN NOT is_open THEN 'succeeded' END, at, CASE WHEN NOT is_open THEN at END
+FROM (SELECT id, tenant, k, now() - make_interval(secs => k * 0.4) AS at, k % 1000 = 0 AS is_open
+      FROM (SELECT id, tenant, row_number() OVER () AS k FROM schedules LIMIT $1) AS numbered) AS s
+"""
+_DUE = """
+EXPLAIN (ANALYZE, BUFFERS, FORMAT JSON) SELECT schedule_id FROM schedule_state
+WHERE next_at > '-infinity' AND next_at <= now()
+ORDER BY next_at LIMIT 1000 FOR UPDATE SKIP LOCKED
+"""
+_TAGGED = "SELECT id FROM schedules WHERE $1 = ANY(tags)"  # by no index
+_ANALYSE = "ANALYZE schedules, schedule_versions, schedule_state"
+_INDEXES = """
+SELECT indexname, tablename FROM pg_indexes
+WHERE tablename IN ('schedules', 'schedule_versions', 'schedule_state', 'runs')
+"""
+
+
+@asynccontextmanager
+async def connected(crowd: Crowd) -> AsyncIterator[asyncpg.Connection]:
+    """As the ticker is, with an hour's backlog and a day's runs; whatever is done is undone."""
+    async with (
+        open_pool(crowd.stack.database_url, name="test") as pool,
+        pool.acquire(timeout=60) as connection,
+    ):
+        transaction = connection.transaction()
+        await transaction.start()
+        await connection.execute("SET LOCAL statement_timeout = 0")
+        try:
+            await connection.execute(_BEHIND, BEHIND, timeout=120)
+            await connection.execute(_RUNS, RUNS, timeout=120)
+            yield connection
+        finally:
+            await transaction.rollback()
+
+
+class Asked(Store):
+    """What the door would ask the database: explained, not run."""
+
+    def __init__(self, explainer: Explainer) -> None:
+        self._explainer = explainer
+
+    async def _rows(self, statement: Any) -> list[Any]:
+        dialect = postgresql.dialect()  # type: ignore[no-untyped-call]
+        text = statement.compile(dialect=dialect, compile_kwargs={"literal_binds": True})
+        return await self._explainer.fetch(str(text))
+
+
+def schedules(**only: Any) -> Statement:
+    nothing = dict.fromkeys(("tag", "owner", "name", "state", "after"))
+    asked = Schedules(**{**nothing, **only}, limit=100)
+    return lambda at: Asked(at).schedules(TENANT, asked)
+
+
+def runs(**only: Any) -> Statement:
+    nothing = dict.fromkeys(
+        ("schedule_id", "tag", "state", "outcome", "reason", "until", "after"),
+    )
+    asked = Runs(**{**nothing, **only}, since=NOW - timedelta(hours=24), limit=100)
+    return lambda at: Asked(at).runs(TENANT, asked)
+
+
+SOMEONE = UUID(int=7)
+HOT: dict[str, Statement] = STATEMENTS | {
+    "the next instant": lambda at: at.fetchval("SELECT min(next_at) FROM schedule_state"),
+    "what waits for an end": lambda at: store.awaiting(at, 500),
+}
+LISTS: dict[str, Statement] = {
+    "schedules": schedules(),
+    "schedules by tag": schedules(tag="box-7"),
+    "schedules by owner": schedules(owner="owner-7"),
+    "schedules by name": schedules(name="name-7"),
+    "schedules that are parked": schedules(state=ScheduleState.PARKED),
+    "runs": runs(),
+    "runs of a schedule": runs(schedule_id=SOMEONE),
+    "runs by state": runs(state=RunState.DEAD),
+    "runs by outcome": runs(outcome="dead"),
+    "runs by reason": runs(reason="missed"),
+    "runs by tag": runs(tag="team-7"),
+}
+# Each index of these tables, and what is asked by it.
+BY_INDEX: dict[str, Statement] = {
+    "schedules_pkey": lambda at: Asked(at).schedule(TENANT, SOMEONE),
+    "schedules_page": LISTS["schedules"],
+    "schedules_tags": LISTS["schedules by tag"],
+    "schedules_owner": LISTS["schedules by owner"],
+    "schedules_name": LISTS["schedules by name"],
+    "schedule_versions_pkey": lambda at: versions.Versions().of(at, [(SOMEONE, 1)]),
+    "schedule_state_pkey": lambda at: store.load_book(at, versions.Versions(), [SOMEONE], []),
+    "schedule_state_next": HOT["what is due"],
+    "schedule_state_awaiting": HOT["what waits for an end"],
+    "schedule_state_halted": LISTS["schedules that are parked"],
+    "runs_pkey": HOT["claim"],
+    "runs_open": HOT["sweep of lost tickets"],
+    "runs_ranges": lambda at: Asked(at).run_of(TENANT, SOMEONE, NOW),
+}
+FORBIDDING = {"schedules_key"}  # two schedules of one key
+
+
+@pytest.mark.parametrize("analysed", [False, True], ids=["never analysed", "analysed"])
+async def test_s17_s41_nothing_hot_and_no_list_reads_all_schedules(
+    crowd: Crowd, *, analysed: bool
+) -> None:
+    scanned = {}
+    async with connected(crowd) as connection:
+        if analysed:
+            await connection.execute(_ANALYSE, timeout=120)
+        for name, statement in (HOT | LISTS).items():
+            explainer = Explainer(connection)
+            await statement(explainer)
+            assert explainer.nodes, name
+            scanned[name] = explainer.scanned & TABLES
+
+    assert {name: tables for name, tables in scanned.items() if tables} == {}
+
+
+async def test_s41_a_batch_of_what_is_due_reads_little_with_an_hour_behind(crowd: Crowd) -> None:
+    """Blocks, for milliseconds tell how busy the machine is; `benchmarks/stored.py` has those."""
+    async with connected(crowd) as connection:
+        told = orjson.loads(await connection.fetchval(_DUE))[0]
+
+    blocks = told["Plan"]["Shared Hit Blocks"] + told["Plan"]["Shared Read Blocks"]
+    log.info("a batch of what is due: %d blocks, %.1f ms", blocks, told["Execution Time"])
+    assert told["Plan"]["Actual Rows"] == BATCH
+    assert blocks < BATCH * BLOCKS
+
+
+async def test_s17_a_tag_is_found_by_its_index_and_listed_page_by_page(crowd: Crowd) -> None:
+    async with connected(crowd) as connection:
+        await connection.execute(_ANALYSE, timeout=120)
+        explainer = Explainer(connection)
+        await LISTS["schedules by tag"](explainer)
+        used = {node.get("Index Name") for node in explainer.nodes}
+    async with crowd.tenant() as tenant:
+        tagged = await tenant.ledger.fetch(_TAGGED, "team-7")
+        listed = [row async for row in tenant.harebell.schedules(tag="team-7")]
+
+    assert "schedules_tags" in used
+    assert {row["id"] for row in listed} == {str(row["id"]) for row in tagged}
+    assert len(listed) == len(tagged) >= MANY // 1_000
+    created = [row["created_at"] for row in listed]
+    assert created == sorted(created, reverse=True)
+
+
+async def test_s42_every_index_has_a_query_that_is_worse_without_it(crowd: Crowd) -> None:
+    idle = {}
+    async with connected(crowd) as connection:
+        await connection.execute(_ANALYSE, timeout=120)
+        tables = {row["indexname"]: row["tablename"] for row in await connection.fetch(_INDEXES)}
+        for name, statement in BY_INDEX.items():
+            with_it = await cost(connection, statement)
+            await connection.execute("SAVEPOINT whole")
+            await drop(connection, tables[name], name)
+            without = await cost(connection, statement)
+            await connection.execute("ROLLBACK TO SAVEPOINT whole")
+            log.info("%s: %.0f, without it %.0f", name, with_it, without)
+            if without < with_it * LESS_WORSE.get(name, WORSE):
+                idle[name] = (with_it, without)
+
+    assert set(tables) == set(BY_INDEX) | FORBIDDING
+    assert idle == {}
+
+
+async def cost(connection: asyncpg.Connection, statement: Statement) -> float:
+    explainer = Explainer(connection)
+    await statement(explainer)
+    return explainer.cost
+
+
+async def drop(connection: asyncpg.Connection, table: str, index: str) -> None:
+    if index.endswith("_pkey"):
+        await connection.execute(f"ALTER TABLE {table} DROP CONSTRAINT {index} CASCADE")
+    else:
+        await connection.execute(f"DROP INDEX {index}")
