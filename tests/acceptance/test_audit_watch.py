@@ -9,8 +9,13 @@ from threading import Thread
 from typing import Any
 
 import pytest
-from tests.acceptance.stack import Stack, until
+from tests.acceptance.stack import PATIENCE, Stack, until
 from tests.acceptance.test_audit import audit_command, environment
+from tests.acceptance.wire import Wire
+
+from harebell.client.connection import connect
+from harebell.kernel.amqp.declare import declare
+from harebell.kernel.bus import SYSTEM
 
 pytestmark = [pytest.mark.broker, pytest.mark.postgres]
 
@@ -50,23 +55,37 @@ def pings() -> Iterator[tuple[str, list[tuple[str, str]]]]:
 async def test_ask11_the_watch_pings_while_all_is_well_and_fails_when_the_ticker_is_silent(
     own_stack: Stack,
 ) -> None:
-    """No service runs: the tables alone tell."""
-    with pings() as (url, came):
-        words = ["--all-tenants", "--watch", "--every", "500ms", "--ping-url", url]
-        watch = await asyncio.create_subprocess_exec(
-            *audit_command(*words), env=environment(own_stack), stderr=asyncio.subprocess.PIPE
-        )
+    """No service runs: the tables alone tell, and whoever listens on the bus hears of it."""
+    await declared(own_stack.amqp_url)
+    async with Wire.open(own_stack.amqp_url, "ops") as wire, own_stack.tenant("silent") as tenant:
+        heard = await wire.events("watch.missed")
+        with pings() as (url, came):
+            words = ["--all-tenants", "--watch", "--every", "500ms", "--ping-url", url]
+            watch = await asyncio.create_subprocess_exec(
+                *audit_command(*words, "--amqp-url", own_stack.amqp_url, "--tenant", "ops"),
+                env=environment(own_stack),
+                stderr=asyncio.subprocess.PIPE,
+            )
 
-        async def has(path: str) -> str | None:
-            return next((text for to, text in came if to == path), None)
+            async def has(path: str) -> str | None:
+                return next((text for to, text in came if to == path), None)
 
-        well = await until(lambda: has("/ping"), what="a ping")
-        async with own_stack.tenant("silent") as tenant:
+            well = await until(lambda: has("/ping"), what="a ping")
             await tenant.ledger.execute(OVERDUE)
             silent = await until(lambda: has("/ping/fail"), what="a ping that says no")
-        watch.send_signal(signal.SIGINT)
-        await watch.communicate()
+            async with asyncio.timeout(PATIENCE):
+                event = await heard.get()
+            watch.send_signal(signal.SIGINT)
+            await watch.communicate()
 
     assert well == "owed 0, recorded 0: all well"
     assert silent is not None
     assert "ticker is silent since" in silent
+    assert (event["type"], event["data"]["who"]) == ("harebell.watch.missed.v1", "ticker")
+
+
+async def declared(amqp_url: str) -> None:
+    """The bus as a service declares it; none runs here."""
+    connection = await connect(amqp_url, name="test", properties={})
+    await declare(connection, SYSTEM)
+    await connection.close()

@@ -51,6 +51,13 @@ class ScheduleFact(Message):
     error: dict[str, Any] | None = Field(default=None)
 
 
+class SilenceFact(Message):
+    """`data` of watch.missed: told from outside, of who has left undone what was due at `since`."""
+
+    who: str  # ticker; pool default
+    since: Instant
+
+
 FACTS: Final[dict[str, type[Message]]] = {
     **{
         f"schedule.{what}": ScheduleFact
@@ -72,6 +79,7 @@ FACTS: Final[dict[str, type[Message]]] = {
         f"run.{what}": RunFact
         for what in (*("succeeded", "retrying", "dead", "held", "cancelled", "expired", "skipped"),)
     },
+    "watch.missed": SilenceFact,
 }
 
 

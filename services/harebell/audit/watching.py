@@ -12,6 +12,7 @@ from harebell.audit.auditing import EVERYTHING, Scope, audit
 from harebell.audit.core.record import LATE_AFTER
 from harebell.audit.core.report import Report
 from harebell.audit.database import connected
+from harebell.audit.telling import tell
 from harebell.contract.errors import HarebellError
 
 PING_TIMEOUT: Final = 10.0  # seconds
@@ -21,12 +22,17 @@ MAX_TOLD: Final = 1_000  # characters of what a ping says
 
 @dataclass(frozen=True, slots=True)
 class Watch:
-    """What to audit, how often, and whom to tell. It needs neither a service nor the broker."""
+    """What to audit, how often, and whom to tell. It needs no service, and the broker only to tell.
+
+    `amqp_url`: where events of silence go, as the tenant's; None: nowhere.
+    """
 
     database_url: str
+    tenant: str
     back: timedelta  # so far the audit looks
     every: timedelta
     ping_url: str | None = None
+    amqp_url: str | None = None
     scope: Scope = EVERYTHING
     late_after: timedelta = LATE_AFTER
 
@@ -35,9 +41,8 @@ class Watch:
         while True:
             told = await self._look(now())
             yield summary(told)
-            if self.ping_url is not None:
-                for failure in await _ping(self.ping_url, told):
-                    yield failure
+            for failure in [*await self._ping(told), *await self._announce(told, now())]:
+                yield failure
             await asyncio.sleep(self.every.total_seconds())
 
     async def _look(self, now: datetime) -> Report | HarebellError:
@@ -50,21 +55,27 @@ class Watch:
         except HarebellError as error:
             return error
 
+    async def _ping(self, told: Report | HarebellError) -> list[str]:
+        """What failed; whoever waits for the ping will miss it."""
+        if self.ping_url is None:
+            return []
+        is_well = isinstance(told, Report) and told.is_clean
+        url = self.ping_url.rstrip("/") + ("" if is_well else FAIL)
+        timeout = aiohttp.ClientTimeout(total=PING_TIMEOUT)
+        try:
+            async with (
+                aiohttp.ClientSession(timeout=timeout) as session,
+                session.post(url, data=summary(told)[:MAX_TOLD]) as answer,
+            ):
+                answer.raise_for_status()
+        except (aiohttp.ClientError, TimeoutError) as error:
+            return [f"not told at {url}: {str(error) or type(error).__name__}"]
+        return []
 
-async def _ping(url: str, told: Report | HarebellError) -> list[str]:
-    """What failed; whoever waits for the ping will miss it."""
-    is_well = isinstance(told, Report) and told.is_clean
-    whole = url.rstrip("/") + ("" if is_well else FAIL)
-    timeout = aiohttp.ClientTimeout(total=PING_TIMEOUT)
-    try:
-        async with (
-            aiohttp.ClientSession(timeout=timeout) as session,
-            session.post(whole, data=summary(told)[:MAX_TOLD]) as answer,
-        ):
-            answer.raise_for_status()
-    except (aiohttp.ClientError, TimeoutError) as error:
-        return [f"not told at {whole}: {str(error) or type(error).__name__}"]
-    return []
+    async def _announce(self, told: Report | HarebellError, now: datetime) -> list[str]:
+        if self.amqp_url is None or not isinstance(told, Report) or not told.silences:
+            return []
+        return await tell(self.amqp_url, self.tenant, told.silences, now)
 
 
 def summary(told: Report | HarebellError) -> str:

@@ -74,24 +74,31 @@ async def audit(
     # only here, so that no other command needs the database's driver
     from harebell.audit import auditing, database, watching  # noqa: PLC0415
 
-    if not database_url:
-        reason = "no database is named: set HAREBELL_DATABASE_URL or give --database-url"
-        raise Malformed(reason, code="no_database_url")
-    scope = auditing.Scope(None if all_tenants else session.options.tenant, schedule)
+    url = _named(database_url)
+    options, now = session.options, session.surroundings.now
+    scope = auditing.Scope(None if all_tenants else options.tenant, schedule)
     bound = _duration(late_after, "late_after")
-    now = session.surroundings.now
     if watch:
-        back, pause = _duration(since, "since"), _duration(every, "every")
-        watched = watching.Watch(database_url, back, pause, ping_url, scope, bound)
+        often = (_duration(since, "since"), _duration(every, "every"))
+        whom = (ping_url, options.amqp_url)
+        watched = watching.Watch(url, options.tenant, *often, *whom, scope, bound)
         async for line in watched.lines(now):
             session.output.say(f"harebell: {line}")
     start = moment(since, now=now(), field="since")
     end = None if until is None else moment(until, now=now(), field="until")
-    async with database.connected(database_url) as connection:
+    async with database.connected(url) as connection:
         report = await auditing.audit(
             connection, start, end, scope=scope, late_after=bound, most=limit
         )
     return _show(session, report)
+
+
+def _named(database_url: str | None) -> str:
+    """Raises `Malformed` when there is none."""
+    if not database_url:
+        reason = "no database is named: set HAREBELL_DATABASE_URL or give --database-url"
+        raise Malformed(reason, code="no_database_url")
+    return database_url
 
 
 def _show(session: Session, report: "Report") -> Exit:
