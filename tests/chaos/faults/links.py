@@ -21,17 +21,18 @@ CONDITIONS: Final[dict[str, dict[str, Any]]] = {
 ROWS: Final = {BROKER: 17, DATABASE: 18}
 
 
-def _bad_link(row: str, server: str, what: str, condition: dict[str, Any]) -> None:
+def _bad_link(rows: tuple[str, str], server: str, what: str, condition: dict[str, Any]) -> None:
     """A lease lapses while its executor cannot reach the database."""
+    one, every = rows
 
-    @fault(row, f"a service's link to the {server}: {what}", lapses=server == DATABASE)
+    @fault(one, f"a service's link to the {server}: {what}", lapses=server == DATABASE)
     async def strike(scene: Scene) -> AsyncIterator[None]:
         service = scene.dice.choice(NAMES)
         scene.links.set(service, server, **condition)
         yield
         scene.links.set(service, server)
 
-    @fault(row.upper(), f"all links to the {server}: {what}", lapses=server == DATABASE)
+    @fault(every, f"all links to the {server}: {what}", lapses=server == DATABASE)
     async def strike_all(scene: Scene) -> AsyncIterator[None]:
         for service in NAMES:
             scene.links.set(service, server, **condition)
@@ -41,8 +42,8 @@ def _bad_link(row: str, server: str, what: str, condition: dict[str, Any]) -> No
 
 
 for _server, _number in ROWS.items():
-    for _letter, (_what, _condition) in zip("abcdef", CONDITIONS.items(), strict=True):
-        _bad_link(f"{_number}{_letter}", _server, _what, _condition)
+    for _one, _all, _what in zip("abcdef", "ghijkl", CONDITIONS, strict=True):
+        _bad_link((f"{_number}{_one}", f"{_number}{_all}"), _server, _what, CONDITIONS[_what])
 
 
 @fault("19", "swizzle: links made bad one by one, healed in another order", lapses=True)
