@@ -1,20 +1,34 @@
-"""The ledger that its SQL is tried on: one database for the suite, empty for each test."""
+"""The ledgers that rules are tried on: a database for the suite, empty for each test; and memory.
+
+A test that asks for `ledger` is held against both.
+"""
 
 import asyncio
 from collections.abc import AsyncIterator, Iterator
 
 import asyncpg
 import pytest
+from tests.contract import memory_rows
+from tests.memory.ledger import open_ledger
 from tests.servers import Servers
 
 from harebell.kernel.db.engine import open_pool
 from harebell.kernel.settings import PoolBounds
 
 CONNECTIONS = 50  # as many as there are claimants at once
+IN_MEMORY = "memory"
+POSTGRESQL = "postgresql"
+ANSWERING = memory_rows  # imported, it has registered
 
 
-@pytest.fixture(scope="session")
-def ledger_url(servers: Servers) -> Iterator[str]:
+@pytest.fixture(
+    scope="session", params=[pytest.param(POSTGRESQL, marks=pytest.mark.postgres), IN_MEMORY]
+)
+def ledger_url(request: pytest.FixtureRequest) -> Iterator[str]:
+    if request.param == IN_MEMORY:
+        yield IN_MEMORY
+        return
+    servers: Servers = request.getfixturevalue("servers")
     with asyncio.Runner() as runner:
         url = runner.run(servers.make_database())
         yield url
@@ -24,6 +38,9 @@ def ledger_url(servers: Servers) -> Iterator[str]:
 @pytest.fixture
 async def ledger(ledger_url: str) -> AsyncIterator[asyncpg.Pool]:
     """Reached as hot paths reach it."""
+    if ledger_url == IN_MEMORY:
+        yield open_ledger()
+        return
     async with open_pool(
         ledger_url, name="contract tests", bounds=PoolBounds(most=CONNECTIONS)
     ) as pool:

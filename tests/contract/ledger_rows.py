@@ -20,13 +20,15 @@ PLACE: Final = Place("acme", VERSION, "default", "normal", 5)
 NOW: Final = cut(datetime.now(UTC))
 _SPACE: Final = UUID("5f0c1a52-7d4f-5c1b-9d80-0d3c1c3f7a11")
 
-_PUT: Final = """
+PUT: Final = """
 INSERT INTO runs (scheduled_for, schedule_id, tenant, version, seq, pool, lane, priority, state,
                   reason, attempt, due_at, expires_at, staged_at, stop_requested_at,
                   lease_holder, lease_seconds, lease_until, next_attempt_at, finished_at, outcome)
 VALUES ($1, $2, 'acme', $3, $4, 'default', 'normal', 5, $5, $6, $7, $1, $8, now(), $9,
         $10, $11, $12, $13, $14, $15)
 """
+SEQS: Final = "SELECT scheduled_for, schedule_id, state, seq FROM runs"
+ROW: Final = "SELECT * FROM runs WHERE scheduled_for = $1 AND schedule_id = $2"
 
 
 @dataclass(frozen=True, slots=True)
@@ -81,7 +83,7 @@ async def put(pool: asyncpg.Pool, rows: Iterable[Row]) -> None:
 
 async def put_as(pool: asyncpg.Pool, rows: Mapping[RunKey, Row]) -> None:
     """Under keys of the caller's choice."""
-    await pool.executemany(_PUT, [_values(key, row) for key, row in rows.items()])
+    await pool.executemany(PUT, [_values(key, row) for key, row in rows.items()])
 
 
 def _values(key: RunKey, row: Row) -> tuple[object, ...]:
@@ -102,7 +104,7 @@ def _values(key: RunKey, row: Row) -> tuple[object, ...]:
 
 async def seqs(pool: asyncpg.Pool) -> dict[RunKey, tuple[RunState, int]]:
     """What the ledger says of every run: its state and its seq."""
-    rows = await pool.fetch("SELECT scheduled_for, schedule_id, state, seq FROM runs")
+    rows = await pool.fetch(SEQS)
     return {
         RunKey(row["scheduled_for"], row["schedule_id"]): (RunState(row["state"]), row["seq"])
         for row in rows
@@ -110,8 +112,7 @@ async def seqs(pool: asyncpg.Pool) -> dict[RunKey, tuple[RunState, int]]:
 
 
 async def row_of(pool: asyncpg.Pool, key: RunKey) -> asyncpg.Record:
-    query = "SELECT * FROM runs WHERE scheduled_for = $1 AND schedule_id = $2"
-    return await pool.fetchrow(query, key.scheduled_for, key.schedule_id)
+    return await pool.fetchrow(ROW, key.scheduled_for, key.schedule_id)
 
 
 def owed(key: RunKey, place: Place = PLACE) -> Owed:

@@ -27,8 +27,6 @@ from harebell.kernel.db.ledger import claims
 from harebell.kernel.db.ledger.claims import Claim, Refused, Wanted
 from harebell.kernel.ledger import RunState
 
-pytestmark = pytest.mark.postgres
-
 STAGED = Row(RunState.STAGED)
 MINE, ANOTHER = "executor-2", "executor-3"
 

@@ -11,8 +11,6 @@ from tests.contract.ledger_rows import NOW, SEQ, Row, ending, put, seqs
 from harebell.kernel.db.ledger import claims, endings
 from harebell.kernel.ledger import LAPSED, Ending, RunState
 
-pytestmark = pytest.mark.postgres
-
 ROW = Row(RunState.RUNNING, 1, "cancelled", asked_to_stop=True)  # may be dropped, too
 HOLDERS: dict[str, Callable[[asyncpg.Pool, Sequence[claims.Held]], Awaitable[object]]] = {
     "renew": claims.renew,

@@ -38,8 +38,6 @@ from harebell.kernel.ledger import (
     may,
 )
 
-pytestmark = pytest.mark.postgres
-
 Keys = Sequence[RunKey]
 _S = RunState
 

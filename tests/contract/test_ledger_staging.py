@@ -12,8 +12,6 @@ from harebell.contract.identity import RunKey
 from harebell.kernel.db.ledger import staging, sweeps
 from harebell.kernel.ledger import REVIVABLE, NotOwed, Owed, Reason, RunState
 
-pytestmark = pytest.mark.postgres
-
 NEWER = replace(PLACE, version=PLACE.version + 1, pool="reports", lane="high", priority=9)
 
 
@@ -135,7 +133,9 @@ async def test_a_stop_is_asked_of_running_runs_alone_and_can_be_taken_back(
         await staging.request_stop(connection, {runs.key: None})
         left = await connection.fetch(asked)
 
-    assert [tuple(row) for row in told] == [(runs.key.schedule_id, "paused")]
+    assert [(row["schedule_id"], row["reason"]) for row in told] == [
+        (runs.key.schedule_id, "paused")
+    ]
     assert left == []
     assert set((await seqs(ledger)).values()) == {
         (RunState.RUNNING, SEQ),

@@ -4,7 +4,6 @@ from collections.abc import Iterable
 from typing import Any, cast
 
 import asyncpg
-import pytest
 from tests.contract.ledger_rows import SEQ, Row
 from tests.contract.turn_takers import QUEUE, STAGED, Executor, key, stage, turns_of
 
@@ -15,8 +14,6 @@ from harebell.kernel.db.engine import database_time
 from harebell.kernel.db.ledger import sweeps, turns
 from harebell.kernel.ledger import Reason
 from harebell.ticker.waking import wake_stuck
-
-pytestmark = pytest.mark.postgres
 
 
 async def test_a_schedule_whose_waiting_run_nobody_woke_is_found(ledger: asyncpg.Pool) -> None:

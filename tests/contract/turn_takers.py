@@ -20,6 +20,12 @@ from harebell.kernel.ledger import RunState
 from harebell.kernel.settlement import pass_on
 
 SPACE: Final = UUID("1c1f6a8e-0b7c-5a0a-8d8e-5a52f3c0b9d1")
+TURNS: Final = "SELECT * FROM turns WHERE schedule_id = $1"
+WRITE_VERSION: Final = """
+INSERT INTO schedule_versions (schedule_id, version, definition, work, fingerprint, accepted_at,
+                               effective_at, fate)
+VALUES ($1, $2, '{}', $3, '', $4, $4, 'commenced') ON CONFLICT DO NOTHING
+"""
 STAGED = RunState.STAGED
 SKIP, QUEUE, REPLACE = Overlap.SKIP, Overlap.QUEUE, Overlap.REPLACE
 
@@ -86,10 +92,7 @@ async def write_versions(ledger: asyncpg.Pool, schedules: Iterable[UUID]) -> Non
     """From which the tickets of woken runs are made."""
     work = ticket(key(0), QUEUE).work.model_dump_json(by_alias=True, exclude_none=True)
     await ledger.executemany(
-        "INSERT INTO schedule_versions (schedule_id, version, definition, work, fingerprint, "
-        "accepted_at, effective_at, fate) VALUES ($1, $2, '{}', $3, '', $4, $4, 'commenced') "
-        "ON CONFLICT DO NOTHING",
-        [(schedule, VERSION, work, NOW) for schedule in schedules],
+        WRITE_VERSION, [(schedule, VERSION, work, NOW) for schedule in schedules]
     )
 
 
@@ -99,5 +102,5 @@ async def said(ledger: asyncpg.Pool, runs: Iterable[RunKey]) -> list[tuple[str, 
 
 
 async def turns_of(ledger: asyncpg.Pool, schedule: UUID) -> Mapping[Any, str]:
-    rows = await ledger.fetch("SELECT * FROM turns WHERE schedule_id = $1", schedule)
+    rows = await ledger.fetch(TURNS, schedule)
     return {row["scheduled_for"]: row["role"] for row in rows}

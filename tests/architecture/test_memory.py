@@ -1,0 +1,42 @@
+"""The ledger in memory (S127): whole, and out of the reach of every service."""
+
+import ast
+from collections.abc import Iterator
+from pathlib import Path
+from types import ModuleType
+
+import pytest
+from tests.memory import pool
+from tests.memory.ledger import ANSWERING
+
+from harebell.kernel.db.ledger import claims, endings, staging, sweeps, turns
+
+ROOT = Path(__file__).parents[2]
+SHIPPED = [path for top in ("services", "schemas") for path in (ROOT / top).rglob("*.py")]
+
+
+@pytest.mark.parametrize("module", [claims, endings, staging, sweeps, turns])
+def test_s127_every_statement_of_the_ledger_is_answered_from_memory(module: ModuleType) -> None:
+    texts = [text for text in vars(module).values() if isinstance(text, str)]
+    statements = [text for text in texts if text.strip().startswith(("INSERT", "UPDATE", "WITH"))]
+    statements += [text for text in texts if text.strip().startswith(("SELECT", "DELETE"))]
+
+    assert ANSWERING
+    assert len(statements) > 2
+    assert [text for text in statements if text not in pool.ANSWERS] == []
+
+
+def test_s127_no_setting_and_no_import_leads_a_service_to_the_ledger_in_memory() -> None:
+    """So production refuses it by not knowing it: what is shipped imports nothing of tests."""
+    imported = {name for path in SHIPPED for name in imports(path)}
+
+    assert "harebell.kernel.db.ledger" in imported
+    assert [name for name in imported if name.split(".")[0] == "tests"] == []
+
+
+def imports(path: Path) -> Iterator[str]:
+    for node in ast.walk(ast.parse(path.read_text())):
+        if isinstance(node, ast.Import):
+            yield from (alias.name for alias in node.names)
+        elif isinstance(node, ast.ImportFrom) and node.module:
+            yield node.module
