@@ -179,7 +179,8 @@ class Claimer:
             for each, found in told.items()
             if isinstance(found, claims.Claim)
         ]
-        self.take(taken)
+        # another copy of the ticket may have come meanwhile, and found its run to be mine as well
+        self.take([run for run in taken if not self.holds(run.ticket)])
         metrics.STALE.inc(sum(found is claims.Refused.STALE for found in told.values()))
         return [wanted[each] for each, found in told.items() if found is claims.Refused.AHEAD]
 

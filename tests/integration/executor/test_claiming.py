@@ -2,13 +2,14 @@
 
 import asyncio
 from collections.abc import AsyncIterator
+from typing import Any
 
 import pytest
 from tests.integration.executor.books import LEASE, Books, going_on, open_books
 
 from harebell.contract.errors import DatabaseUnavailable
 from harebell.contract.ticket import Ticket
-from harebell.executor.claiming import MAX_ROWS, PATIENCE, Claimer
+from harebell.executor.claiming import LOOK_AGAIN, MAX_ROWS, PATIENCE, Claimer
 from harebell.executor.core import Claimed
 from harebell.kernel import metrics
 from harebell.kernel.clock import monotonic
@@ -246,3 +247,32 @@ async def test_s73_closed_it_claims_nothing_more_and_says_so(books: Books, lane:
 
     assert told == [False, False]
     assert lane.held == []
+
+
+class FarBooks(Books):
+    """Answers are on their way for longer than it takes until the next look."""
+
+    async def fetch(self, query: str, *args: Any) -> Any:
+        rows = await super().fetch(query, *args)
+        await asyncio.sleep(2 * LOOK_AGAIN)
+        return rows
+
+
+async def test_a_copy_of_a_ticket_that_comes_while_its_claim_is_on_the_way_back_claims_nothing(
+    books: Books,
+) -> None:
+    far = FarBooks(books.pool, books.clock)
+    lane, tickets = Lane(far), books.tickets(20)
+    running = "SELECT count(*) FROM runs WHERE state = 'running'"
+
+    async with going_on(lane.claimer.run()):
+        first = asyncio.create_task(lane.claimer.claim(tickets))
+        await asyncio.sleep(PATIENCE / 4)  # ahead of its rows, it is chased
+        await books.stage(tickets)
+        async with asyncio.timeout(PATIENCE):
+            while await books.pool.fetchval(running) < len(tickets):
+                continue
+        second = await lane.claimer.claim(tickets)
+
+    assert (await first, second) == (True, True)
+    assert lane.numbers == sorted((ticket.run_id, 2, 1) for ticket in tickets)
