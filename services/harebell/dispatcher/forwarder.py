@@ -11,7 +11,7 @@ from harebell.contract.dead import DeadMessage
 from harebell.contract.errors import BrokerUnavailable, HarebellError, Unroutable
 from harebell.dispatcher.core import CIRCLE, NO_SUCH_POOL, is_given_up
 from harebell.dispatcher.receipts import Receipts
-from harebell.kernel import metrics
+from harebell.kernel import failpoint, metrics
 from harebell.kernel.amqp.bundle import Bundle, circling
 from harebell.kernel.amqp.consume import pause
 from harebell.kernel.amqp.letters import message_letter
@@ -49,7 +49,9 @@ class Forwarder:
     async def _forward(self, bundle: Bundle) -> None:
         try:
             try:
+                await failpoint.reach("dispatcher.before_publish")
                 await self._publish(bundle)
+                await failpoint.reach("dispatcher.after_publish")
             except Unroutable:
                 await self._without_pool(bundle)
         except Exception as error:  # noqa: BLE001  # judged where deliveries are handled

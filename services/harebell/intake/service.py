@@ -26,7 +26,7 @@ from harebell.intake.definition import Callees
 from harebell.intake.outbox import change_message, name_of, refusals_message, rejected_facts
 from harebell.intake.queries import read
 from harebell.intake.store import Store
-from harebell.kernel import metrics
+from harebell.kernel import failpoint, metrics
 from harebell.kernel.amqp.consume import DONE, DeadLetter, Delivery, Outcome
 from harebell.kernel.amqp.events import tell
 from harebell.kernel.amqp.publish import Publisher
@@ -96,11 +96,13 @@ class Commands:
             checked = check(submission, accepted_at=accepted_at, rules=self._rules)
             messages.append((name_of(submission), checked))
             await asyncio.sleep(0)  # five hundred items take a while: others have their turn
+        await failpoint.reach("intake.before_publish")
         await self._publisher.publish_all(
             change_message(checked.change, name=name)
             for name, checked in messages
             if not checked.is_refused
         )
+        await failpoint.reach("intake.after_publish")
         await self._tell_of_refusals(messages)
         for _, checked in messages:
             _record(checked)
