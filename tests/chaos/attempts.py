@@ -11,7 +11,7 @@ from tests.chaos.history import Course, Row
 from tests.chaos.verdict import Kind
 
 REACH: Final = timedelta(seconds=45)  # from a crash to the end of the lease that it left behind
-CLOCKS: Final = timedelta(milliseconds=10)  # by which two executors may tell the time apart
+CLOCKS: Final = timedelta(milliseconds=50)  # a round trip, by which two executors tell time apart
 CUT_OFF: Final = {"cancelled", "lapsed"}  # its end may come to the target later, or never
 
 Found = Iterator[tuple[Kind, str]]

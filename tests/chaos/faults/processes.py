@@ -45,7 +45,7 @@ async def frozen(scene: Scene, *members: Member) -> AsyncIterator[None]:
         scene.send(member, signal.SIGCONT)
 
 
-@fault("1", "kill -9 intake")
+@fault("1a", "kill -9 intake")
 async def intake(scene: Scene) -> AsyncIterator[None]:
     async with killed(scene, (Kind.INTAKE, 1)):
         yield
@@ -69,6 +69,8 @@ def _failpoint(row: str, name: str, kind: Kind, *, lapses: bool = False) -> None
         await scene.start_all(others)
 
 
+_failpoint("1b", "intake.before_publish", Kind.INTAKE)
+_failpoint("1c", "intake.after_publish", Kind.INTAKE)
 _failpoint("2b", "ticker.before_commit", Kind.TICKER)
 _failpoint("2c", "ticker.after_commit", Kind.TICKER)
 _failpoint("2d", "ticker.change_before_commit", Kind.TICKER)
@@ -113,6 +115,10 @@ async def dispatchers(scene: Scene) -> AsyncIterator[None]:
         yield
 
 
+_failpoint("5c", "dispatcher.before_publish", Kind.DISPATCHER)
+_failpoint("5d", "dispatcher.after_publish", Kind.DISPATCHER)
+
+
 @fault("6", "kill -9 one executor", lapses=True)
 async def executor(scene: Scene) -> AsyncIterator[None]:
     async with killed(scene, scene.some(Kind.EXECUTOR)):
@@ -125,6 +131,7 @@ _failpoint("6c", "executor.after_effect", Kind.EXECUTOR, lapses=True)
 _failpoint("6d", "executor.before_settle", Kind.EXECUTOR, lapses=True)
 _failpoint("6e", "executor.before_failure_commit", Kind.EXECUTOR, lapses=True)
 _failpoint("6f", "executor.before_turn_commit", Kind.EXECUTOR, lapses=True)
+_failpoint("2f", "ticker.sweep_before_commit", Kind.TICKER, lapses=True)
 
 
 @fault("7", "SIGSTOP one executor past its lease", lapses=True)
