@@ -21,8 +21,9 @@ from harebell.kernel.db.engine import passing_faults
 from harebell.kernel.ledger import RETENTION, ScheduleState
 from harebell.kernel.timetable import first_cursor, timetable
 
-BATCH: Final = 200  # schedules read as of one moment
-STRETCH: Final = timedelta(hours=1)  # of time whose runs are held at once
+# Runs are found by their time: every batch passes over those of the others.
+BATCH: Final = 500  # schedules read as of one moment
+STRETCH: Final = timedelta(minutes=30)  # of time whose runs are held at once
 COMMENCED: Final = "commenced"
 COMPUTING: Final = (Rejected, ArithmeticError, ValueError)  # what a timetable may raise
 _FIRST: Final = UUID(int=0)

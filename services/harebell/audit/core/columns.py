@@ -10,6 +10,7 @@ from harebell.kernel.ledger import ENDED, RunState, ScheduleState
 
 CLOCKS: Final = timedelta(seconds=1)  # that those of two processes may be apart
 
+_STATES: Final = frozenset(RunState)
 _BEGUN: Final = frozenset(
     {RunState.RUNNING, RunState.RETRYING, RunState.SUCCEEDED, RunState.DEAD, RunState.HELD}
 )
@@ -35,7 +36,7 @@ def _is_leased_amiss(run: Run) -> bool:
 
 
 _IMPOSSIBLE: Final[tuple[tuple[str, Callable[[Run], bool]], ...]] = (
-    ("its state is none of the model's", lambda run: run.state not in set(RunState)),
+    ("its state is none of the model's", lambda run: run.state not in _STATES),
     ("its state and finished_at differ on whether it is over",
      lambda run: (run.finished_at is not None) is not (run.state in ENDED)),
     ("it is over, without an outcome", lambda run: run.state in ENDED and run.outcome is None),
