@@ -2,7 +2,7 @@
 
 import asyncio
 from collections import deque
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from datetime import timedelta
 from typing import Final
@@ -25,6 +25,7 @@ LINGER: Final = 0.025  # seconds for more bundles to come while these are early
 EARLY: Final = timedelta(milliseconds=60)  # before due: then lingering costs no lateness
 PATIENCE: Final = 2.0  # seconds for a commit to catch up with its ticket
 LOOK_AGAIN: Final = 0.05  # seconds between looks for it
+MAX_DOUBTFUL: Final = 10_000  # claims of unknown outcome that are remembered
 SHOWN: Final = 10  # phantoms that a log line names
 
 log = structlog.get_logger()
@@ -62,6 +63,7 @@ class Claimer:
     holds: Callable[[Ticket], bool]
     turns: TurnTaker | None = None
     _asks: deque[Ask] = field(default_factory=deque)  # bounded by prefetch
+    _doubtful: dict[claims.Wanted, bool] = field(default_factory=dict)
     _chases: set[asyncio.Task[None]] = field(default_factory=set)
     _wake: asyncio.Event = field(default_factory=asyncio.Event)
     _closed: bool = False
@@ -159,14 +161,11 @@ class Claimer:
             return []
         await failpoint.reach("executor.before_claim")
         sent_at = monotonic()
-        with passing_faults():
-            mine, decided = await self._ask(wanted)
-            refused = [
-                each
-                for each in wanted
-                if each not in decided and not each.is_met_by(mine.get(each.key))
-            ]
-            told = await claims.explain(self.pool, refused, self.holder) if refused else {}
+        try:
+            mine, told = await self._asked(wanted)
+        except Exception:
+            self._doubt(wanted)
+            raise
         metrics.BATCH.labels("claim").observe(len(wanted))
         taken = [
             self._claimed(ticket, mine[each.key], sent_at)
@@ -177,12 +176,34 @@ class Claimer:
         taken += [
             self._claimed(wanted[each], found, float("-inf"))
             for each, found in told.items()
-            if isinstance(found, claims.Claim)
+            if isinstance(found, claims.Claim) and self._doubtful.pop(each, False)
         ]
         # another copy of the ticket may have come meanwhile, and found its run to be mine as well
         self.take([run for run in taken if not self.holds(run.ticket)])
         metrics.STALE.inc(sum(found is claims.Refused.STALE for found in told.values()))
         return [wanted[each] for each, found in told.items() if found is claims.Refused.AHEAD]
+
+    async def _asked(
+        self, wanted: Mapping[claims.Wanted, Ticket]
+    ) -> tuple[dict[RunKey, claims.Claim], dict[claims.Wanted, claims.Refused | claims.Claim]]:
+        """What became mine, and why the others did not."""
+        with passing_faults():
+            mine, decided = await self._ask(wanted)
+            refused = [
+                each
+                for each in wanted
+                if each not in decided and not each.is_met_by(mine.get(each.key))
+            ]
+            return mine, await claims.explain(self.pool, refused, self.holder) if refused else {}
+
+    def _doubt(self, wanted: Iterable[claims.Wanted]) -> None:
+        """Only what nobody knows to be claimed may be found to be mine.
+
+        Any other that is mine runs already, or has run and could not be recorded.
+        """
+        self._doubtful.update(dict.fromkeys(wanted, True))
+        for oldest in list(self._doubtful)[:-MAX_DOUBTFUL]:
+            del self._doubtful[oldest]
 
     async def _ask(
         self, wanted: Mapping[claims.Wanted, Ticket]

@@ -276,3 +276,18 @@ async def test_a_copy_of_a_ticket_that_comes_while_its_claim_is_on_the_way_back_
 
     assert (await first, second) == (True, True)
     assert lane.numbers == sorted((ticket.run_id, 2, 1) for ticket in tickets)
+
+
+async def test_a_ticket_that_comes_again_of_a_run_that_was_let_go_does_not_run_it_again(
+    books: Books, lane: Lane
+) -> None:
+    """Its end could not be recorded: its lease lapses, and the next attempt has a new token."""
+    tickets = books.tickets(3)
+    await books.stage(tickets)
+
+    async with going_on(lane.claimer.run()):
+        await lane.claimer.claim(tickets)
+        lane.held.clear()
+        again = await lane.claimer.claim(tickets)
+
+    assert (again, lane.numbers) == (True, [])
