@@ -31,6 +31,8 @@ from harebell.kernel.topology import Topology
 
 WRONG_USAGE: Final = 2
 DECLARE_AGAIN: Final = 2.0  # seconds; connections that open together declare once
+MEND_EVERY: Final = 5.0  # seconds between declarations while something is found missing
+DECLARE_EVERY: Final = 30.0  # seconds between declarations while nothing is found missing
 
 REOPEN: Final = 2.0  # seconds between looks at an idle link
 STALE: Final = 3 * REFRESH  # seconds since the database last told the time
@@ -81,13 +83,28 @@ class Parts:
 
     async def keep(self) -> None:
         """The clock set and the link open, so that readiness tells the truth. Until cancelled."""
-        await asyncio.gather(self.clock.keep(), self._keep_link())
+        await asyncio.gather(self.clock.keep(), self._keep_link(), self._keep_topology())
 
     async def _keep_link(self) -> None:
         while True:
             await asyncio.sleep(REOPEN)
             with suppress(Transient):
                 await self.link.open()
+
+    async def _keep_topology(self) -> None:
+        """What an operator deletes is declared again: soon, where a message finds it missing.
+
+        Else in a while: of a binding to a queue that it consumes, nothing tells a service.
+        """
+        while True:
+            with suppress(TimeoutError):
+                await asyncio.wait_for(self.publisher.lost_way.wait(), DECLARE_EVERY)
+            self.publisher.lost_way.clear()
+            try:
+                await (await self.connect()).close()
+            except HarebellError as error:
+                log.warning("not declared again", error=error.code, reason=error.reason)
+            await asyncio.sleep(MEND_EVERY)
 
     async def _declare(self, connection: AbstractConnection) -> None:
         if self.settings.topology == "declare":

@@ -10,7 +10,7 @@ from aio_pika.abc import DeliveryMode
 from pamqp.common import FieldValue
 
 from harebell.client.connection import PUBLISH_TIMEOUT, Link
-from harebell.contract.errors import BrokerUnavailable, NotAllowed
+from harebell.contract.errors import BrokerUnavailable, NotAllowed, Unroutable
 from harebell.contract.names import APP_ID, JSON
 
 IN_FLIGHT: Final = 500  # unconfirmed publishes; every confirm walks all outstanding ones
@@ -48,6 +48,7 @@ class Publisher:
     def __init__(self, link: Link) -> None:
         self._link = link
         self._slots = asyncio.Semaphore(IN_FLIGHT)
+        self.lost_way = asyncio.Event()  # a message met an exchange or a queue that is not there
 
     async def publish(self, outgoing: Outgoing, *, within: float = PUBLISH_TIMEOUT) -> None:
         """Raises `Unroutable` and `BrokerUnavailable`, as `Link.publish` does.
@@ -61,6 +62,10 @@ class Publisher:
                 )
             except NotAllowed as error:
                 raise BrokerUnavailable(error.reason, code=error.code) from error
+            except Unroutable:
+                if outgoing.exchange:  # the default one always is: an answer that nobody waits for
+                    self.lost_way.set()
+                raise
 
     async def publish_all(
         self, messages: Iterable[Outgoing], *, within: float = PUBLISH_TIMEOUT
