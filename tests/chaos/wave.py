@@ -15,8 +15,10 @@ from tests.chaos.faults import Fault
 from tests.chaos.history import History, Operation, Outage
 from tests.chaos.load import Load
 from tests.chaos.scene import Scene
-from tests.chaos.verdict import Verdict
+from tests.chaos.verdict import Finding, Kind, Verdict
 
+from harebell.audit.auditing import Scope, audit
+from harebell.audit.database import connected
 from harebell.client import Harebell
 
 LOAD: Final = 8.0  # seconds of commands, beside the outage
@@ -70,7 +72,7 @@ class Wave:
         await scene.until_ready()
         history = await self._history(scene, load.operations, outage)
         verdict = judge(history)
-        found = (*verdict.findings, *scene.findings)
+        found = (*verdict.findings, *scene.findings, *await self._audited(scene, began))
         return replace(verdict, findings=found, notes=scene.notes), history
 
     async def _strike(self, scene: Scene) -> Outage:
@@ -106,6 +108,16 @@ class Wave:
         finally:
             await ledger.close()
         return count
+
+    async def _audited(self, scene: Scene, began: datetime) -> list[Finding]:
+        """What the product's own audit says of the rows. How late runs were is judged elsewhere."""
+        async with connected(scene.stack.database_url) as ledger:
+            scope = Scope(tenant=self.name)
+            report = await audit(ledger, began, scope=scope, late_after=timedelta(hours=1))
+        return [
+            Finding(Kind.RECORD, each.key or "", f"audit: {each.kind}, {each.at}: {each.words}")
+            for each in report.findings
+        ]
 
     async def _history(self, scene: Scene, operations: list[Operation], outage: Outage) -> History:
         ledger = await asyncpg.connect(scene.stack.database_url)
