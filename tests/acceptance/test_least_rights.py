@@ -11,16 +11,19 @@ from urllib.parse import quote, urlsplit
 import aio_pika
 import pytest
 from aiormq.exceptions import ChannelAccessRefused
+from pydantic import SecretStr
 from tests.acceptance.record import Target
 from tests.acceptance.stack import Stack, Tenant, until
 from tests.servers import Servers
 
 from harebell.client import Harebell, NotAllowed
-from harebell.contract.names import DEAD, EVENTS, QUERIES, WORK
+from harebell.contract.names import DEAD, EVENTS, QUERIES, WORK, Lane
 from harebell.dev.plan import Kind
 from harebell.kernel.amqp.declare import check
 from harebell.kernel.bus import EVENTS_RECENT, SYSTEM
 from harebell.kernel.definitions import Wanted, definitions
+from harebell.kernel.settings import TickerSettings
+from harebell.ticker.presence import SETTLED, Presence
 
 pytestmark = [pytest.mark.broker, pytest.mark.postgres, pytest.mark.release]
 
@@ -162,6 +165,21 @@ async def test_no_user_may_declare_or_delete_what_is_harebells(
         channel = await connection.channel()
         with pytest.raises(ChannelAccessRefused):
             await channel.queue_delete(EVENTS_RECENT.name)
+
+
+async def test_a_ticker_sees_whether_executors_live_and_lanes_are_empty(
+    production: Production,
+) -> None:
+    url, database = production.url("harebell_ticker"), production.stack.database_url
+    presence = Presence(TickerSettings(amqp_url=SecretStr(url), database_url=SecretStr(database)))
+    try:
+        await presence.is_gone("nobody")
+        await asyncio.sleep(SETTLED + 0.5)
+
+        assert await presence.is_gone("nobody")
+        assert await presence.is_empty("default", Lane.LOW)
+    finally:
+        await presence.close()
 
 
 async def test_a_tenant_neither_writes_nor_hears_in_anothers_name(production: Production) -> None:

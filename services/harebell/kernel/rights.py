@@ -64,6 +64,7 @@ def service_users() -> tuple[User, ...]:
             "ticker",
             consumes=(TICKER.name, OUTCOMES.name),
             publishes=(*due, names.CONTROL, names.EVENTS, DEFAULT_EXCHANGE),
+            sees=(own, prefix(ANY_WORK_QUEUE)),
         ),
         _service("dispatcher", consumes=(DISPATCHER.name,), publishes=(*due, names.WORK)),
         User(
@@ -109,11 +110,17 @@ def tenant_user(tenant: str) -> User:
     )
 
 
-def _service(role: str, *, consumes: Iterable[str], publishes: Iterable[str]) -> User:
-    """Whatever consumes may reject what it can never understand."""
+def _service(
+    role: str, *, consumes: Iterable[str], publishes: Iterable[str], sees: Iterable[str] = ()
+) -> User:
+    """Whatever consumes may reject what it can never understand.
+
+    `sees`: queues that it asks about. RabbitMQ 4 tells only those who have some right to a queue;
+    to write to one, without reading from any exchange, is the least.
+    """
     return User(
         f"harebell_{role}",
-        write=either(*map(re.escape, (*publishes, names.DEAD))),
+        write=either(*map(re.escape, (*publishes, names.DEAD)), *sees),
         read=either(*map(re.escape, consumes)),
     )
 

@@ -1,11 +1,12 @@
 """Turns the topology's value into declarations, or into a list of what the broker lacks."""
 
 from collections.abc import Awaitable, Callable
+from contextlib import suppress
 from typing import TypeAlias
 
 import aio_pika
 from aio_pika.abc import AbstractChannel, AbstractConnection
-from aiormq.exceptions import ChannelClosed
+from aiormq.exceptions import ChannelAccessRefused, ChannelClosed
 
 from harebell.client.connection import link_faults
 from harebell.kernel.topology import Exchange, Queue, Topology
@@ -33,8 +34,8 @@ async def _declare(channel: AbstractChannel, topology: Topology) -> None:
 
 
 async def missing(connection: AbstractConnection, topology: Topology) -> list[str]:
-    """What is not there, or cannot be seen; it takes no permission to look."""
-    return await _problems(connection, topology, _look)
+    """What is not there. What this user has no right to at all is others' to look for."""
+    return await _problems(connection, topology, _look_if_allowed)
 
 
 async def check(connection: AbstractConnection, topology: Topology) -> list[str]:
@@ -43,6 +44,11 @@ async def check(connection: AbstractConnection, topology: Topology) -> list[str]
     To compare takes the permission to configure what is compared.
     """
     return await _problems(connection, topology, _compare)
+
+
+async def _look_if_allowed(channel: AbstractChannel, item: Exchange | Queue) -> None:
+    with suppress(ChannelAccessRefused):  # since RabbitMQ 4: before that, whoever asks is told
+        await _look(channel, item)
 
 
 async def _look(channel: AbstractChannel, item: Exchange | Queue) -> None:
