@@ -2,6 +2,7 @@
 
 import argparse
 import logging
+import shutil
 import tempfile
 from pathlib import Path
 
@@ -30,6 +31,8 @@ def main() -> int:
         raise SystemExit(f"{root} is not empty: an older run's calls would be judged as this one's")
     perform(plan, root, report)
     say(f"{report.broken} of {len(report.verdicts)} waves broke a promise")
+    if not report.broken and not asked.root:
+        shutil.rmtree(root)
     return 1 if report.broken else 0
 
 
