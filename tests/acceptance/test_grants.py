@@ -27,6 +27,7 @@ _WRITES = {
     "dlq_inspector": {
         "runs": {CHANGE},
         "dead_letters": {ADD, CHANGE},
+        "failure_groups": {ADD, CHANGE},
         "replays": {ADD, CHANGE},
     },
     "ticker": {

@@ -1,6 +1,7 @@
 """The light client: publish schedule events, ask what became of them. No database."""
 
-from harebell.client.client import Harebell, View
+from harebell.client.asking import View
+from harebell.client.client import Harebell
 from harebell.contract.answers import DlqAnswer, Refusal, RunAnswer, ScheduleAnswer, SelectionAnswer
 from harebell.contract.commands import SchedulePut
 from harebell.contract.errors import (

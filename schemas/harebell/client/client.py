@@ -6,18 +6,18 @@ no), `Malformed` (not sent), `Unroutable` (no Harebell there), `NotAllowed`, `Br
 """
 
 import socket
-from collections.abc import AsyncIterator, Iterable, Mapping, Sequence
+from collections.abc import AsyncIterator, Mapping, Sequence
 from contextlib import asynccontextmanager
 from datetime import datetime
-from typing import Any, Final, Self, TypeAlias, Unpack
-from uuid import UUID
+from typing import Any, Final, Self, Unpack
 
+from harebell.client.asking import DEFAULT_TENANT, View
 from harebell.client.connection import Link, addresses
-from harebell.client.correspondence import Correspondence, Courier
+from harebell.client.correspondence import Correspondence
+from harebell.client.desk import Desk
 from harebell.client.replies import one, several
 from harebell.client.requests import (
     ByName,
-    DeadLetterFilter,
     Order,
     RunFilter,
     Schedule,
@@ -27,35 +27,20 @@ from harebell.client.requests import (
 )
 from harebell.contract import __version__
 from harebell.contract.answers import (
-    DlqAnswer,
-    One,
-    Page,
     Refusal,
     RunAnswer,
     ScheduleAnswer,
     SelectionAnswer,
 )
-from harebell.contract.codec import encode
-from harebell.contract.commands import COMMANDS as COMMAND_MODELS
-from harebell.contract.commands import MAX_DLQ_IDS, Resolution
-from harebell.contract.message import parse
-from harebell.contract.names import COMMANDS, QUERIES
+from harebell.contract.commands import Resolution
+from harebell.contract.names import COMMANDS
 from harebell.contract.policy import Overlap
-from harebell.contract.queries import MAX_PAGE
-from harebell.contract.queries import QUERIES as QUERY_MODELS
 
-DEFAULT_TENANT: Final = "default"
 DEFAULT_TIMEOUT: Final = 10.0  # seconds, from the call to its answer
 
-View: TypeAlias = dict[str, Any]  # a row as Harebell shows it; fields may be added
 
-
-class Harebell:
+class Harebell(Desk):
     """A client of one tenant. Safe to use from many tasks at once."""
-
-    def __init__(self, courier: Courier, *, tenant: str = DEFAULT_TENANT) -> None:
-        self._courier = courier
-        self._tenant = tenant
 
     @classmethod
     @asynccontextmanager
@@ -232,56 +217,3 @@ class Harebell:
     def runs(self, *, limit: int | None = None, **only: Unpack[RunFilter]) -> AsyncIterator[View]:
         """Newest first."""
         return self._rows("run.list", only, limit)
-
-    async def dead_letter(self, id: UUID | str) -> View:  # noqa: A002  # the field's name
-        """One, with its whole story."""
-        return await self._view("dlq.show", {"id": id})
-
-    def dead_letters(
-        self, *, limit: int | None = None, **only: Unpack[DeadLetterFilter]
-    ) -> AsyncIterator[View]:
-        """Newest first."""
-        return self._rows("dlq.list", only, limit)
-
-    async def replay(self, ids: Iterable[UUID | str], *, note: str | None = None) -> DlqAnswer:
-        """Run each again, as a new series of the same run; the answer has what became of each."""
-        return await self._in_portions("dlq.replay", list(ids), note)
-
-    async def drop(self, ids: Iterable[UUID | str], *, note: str | None = None) -> DlqAnswer:
-        """Take each off the desk; the record stays."""
-        return await self._in_portions("dlq.drop", list(ids), note)
-
-    async def _in_portions(self, verb: str, ids: list[UUID | str], note: str | None) -> DlqAnswer:
-        results: dict[str, str] = {}
-        for start in range(0, len(ids), MAX_DLQ_IDS):
-            portion = {"ids": ids[start : start + MAX_DLQ_IDS], "note": note}
-            results |= one(DlqAnswer, await self._command(verb, portion)).results
-        return DlqAnswer(results=results)
-
-    async def _command(self, verb: str, fields: Mapping[str, object]) -> bytes:
-        return await self._ask(COMMANDS, verb, encode(parse(COMMAND_MODELS[verb], fields)))
-
-    async def _query(self, verb: str, fields: Mapping[str, object]) -> bytes:
-        return await self._ask(QUERIES, verb, encode(parse(QUERY_MODELS[verb], fields)))
-
-    async def _view(self, verb: str, fields: Mapping[str, object]) -> View:
-        item: View = one(One, await self._query(verb, fields)).item
-        return item
-
-    async def _rows(
-        self, verb: str, only: Mapping[str, object], limit: int | None
-    ) -> AsyncIterator[View]:
-        after: str | None = None
-        left = limit
-        while left is None or left > 0:
-            size = MAX_PAGE if left is None else min(left, MAX_PAGE)
-            page = one(Page, await self._query(verb, {**only, "limit": size, "after": after}))
-            for item in page.items:
-                yield item
-            if page.next is None:
-                return
-            after = page.next
-            left = None if left is None else left - len(page.items)
-
-    async def _ask(self, exchange: str, verb: str, body: bytes) -> bytes:
-        return await self._courier.ask(exchange, self._tenant, verb, body)

@@ -46,11 +46,22 @@ class RunFilter(ByName, total=False):
     until: datetime | str | None
 
 
-class DeadLetterFilter(TypedDict, total=False):
+class LetterFilter(TypedDict, total=False):
+    """Which dead letters; `replayed`: whose run had been replayed before."""
+
+    group: UUID | str | None
+    key: str | None
+    tag: str | None
+    error: str | None
+    since: datetime | str | None
+    before: datetime | str | None
+    replayed: bool | None
+
+
+class DeadLetterFilter(LetterFilter, total=False):
     """`state`: open (when left out), replayed, resolved, dropped or all."""
 
     state: str
-    key: str | None
 
 
 def schedule_bytes(schedule: Schedule) -> bytes:

@@ -63,7 +63,10 @@ class RunAnswer(Message):
 
 
 class DlqAnswer(Message):
-    """`status` of each id: replayed, dropped, not_found, not_replayable."""
+    """`status` of each id: replayed, dropped, not_found, not_replayable.
+
+    Of a group: noted, muted, archived, open, not_found.
+    """
 
     ok: Literal[True] = True
     results: dict[str, str]

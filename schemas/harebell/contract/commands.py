@@ -165,6 +165,33 @@ class DlqDrop(DlqCommand):
     """Take each off the desk; the record stays."""
 
 
+class DlqGroupCommand(Addressed):
+    """To groups of failures, as `dlq.groups` shows them."""
+
+    groups: Annotated[list[UUID], Field(min_length=1, max_length=MAX_DLQ_IDS)]
+    note: ShortText | None = None
+
+
+class DlqNote(DlqGroupCommand):
+    """Write a note on each group, in place of the one before."""
+
+    note: ShortText
+
+
+class DlqMute(DlqGroupCommand):
+    """Its letters ask for nobody until then; they are kept all the same."""
+
+    until: Instant
+
+
+class DlqArchive(DlqGroupCommand):
+    """Put each group away until it fails again; its letters stay as they are."""
+
+
+class DlqReopen(DlqGroupCommand):
+    """Neither muted nor archived any more."""
+
+
 SCHEDULE_COMMANDS: Final[dict[str, type[Addressed]]] = {
     "schedule.put": SchedulePut,
     "schedule.patch": SchedulePatch,
@@ -177,5 +204,12 @@ SCHEDULE_COMMANDS: Final[dict[str, type[Addressed]]] = {
     "run.cancel": RunCancel,
     "run.resolve": RunResolve,
 }
-DLQ_COMMANDS: Final[dict[str, type[Addressed]]] = {"dlq.replay": DlqReplay, "dlq.drop": DlqDrop}
+DLQ_COMMANDS: Final[dict[str, type[Addressed]]] = {
+    "dlq.replay": DlqReplay,
+    "dlq.drop": DlqDrop,
+    "dlq.note": DlqNote,
+    "dlq.mute": DlqMute,
+    "dlq.archive": DlqArchive,
+    "dlq.reopen": DlqReopen,
+}
 COMMANDS: Final[dict[str, type[Addressed]]] = {**SCHEDULE_COMMANDS, **DLQ_COMMANDS}

@@ -12,6 +12,7 @@ _HAREBELL: Final = UUID("6f0a7c0e-3d2b-5b53-9c1e-4d7a0f2b8e11")
 _BY_KEY: Final = uuid5(_HAREBELL, "schedule by key")
 _BY_REQUEST: Final = uuid5(_HAREBELL, "schedule by request")
 _DEAD_LETTER: Final = uuid5(_HAREBELL, "dead letter")
+_FAILURE_GROUP: Final = uuid5(_HAREBELL, "failure group")
 _STAMP: Final = "%Y%m%dT%H%M%S"
 
 RunId: TypeAlias = str  # "<schedule id>@20261120T140000000Z"
@@ -66,3 +67,8 @@ def dead_run_id(run: RunId, series: int) -> UUID:
 
 def dead_message_id(queue: str, message_id: str | None, body: bytes) -> UUID:
     return uuid5(_DEAD_LETTER, f"{queue}/{message_id or ''}/{sha256(body).hexdigest()}")
+
+
+def failure_group_id(tenant: str, target: str, error_code: str, message: str) -> UUID:
+    """Of failures that are the same but for what differs each time."""
+    return uuid5(_FAILURE_GROUP, f"{tenant}\n{target}\n{error_code}\n{message}")

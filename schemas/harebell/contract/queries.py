@@ -5,6 +5,7 @@ from uuid import UUID
 
 from pydantic import Field, model_validator
 
+from harebell.contract.desk import LetterFilter
 from harebell.contract.message import Command, fault
 from harebell.contract.scalars import Instant, ShortText
 from harebell.contract.schedule import Definition
@@ -91,11 +92,16 @@ class RunList(Listing):
     until: Instant | None = None
 
 
-class DlqList(Listing):
+class DlqList(LetterFilter, Listing):
     """Newest first; `state` open, replayed, resolved, dropped or all."""
 
     state: ShortText = "open"
-    key: ShortText | None = None
+
+
+class DlqGroups(Listing):
+    """Groups of the same failure, the latest failure first; `state` open, muted, archived, all."""
+
+    state: ShortText = "open"
 
 
 class DlqShow(Query):
@@ -114,4 +120,5 @@ QUERIES: Final[dict[str, type[Query]]] = {
     "run.list": RunList,
     "dlq.list": DlqList,
     "dlq.show": DlqShow,
+    "dlq.groups": DlqGroups,
 }

@@ -9,6 +9,7 @@ from harebell.cli import (
     audit,
     dead_letters,
     dev,
+    failures,
     history,
     manifests,
     orders,
@@ -20,7 +21,8 @@ from harebell.cli import (
 from harebell.cli.command import AmqpUrl, Form, Tenant, Timeout, command
 from harebell.cli.output import Format
 from harebell.cli.session import Options, Surroundings
-from harebell.client.client import DEFAULT_TENANT, DEFAULT_TIMEOUT
+from harebell.client.asking import DEFAULT_TENANT
+from harebell.client.client import DEFAULT_TIMEOUT
 from harebell.contract import __version__
 
 app = typer.Typer(
@@ -32,6 +34,7 @@ app = typer.Typer(
 )
 for part in (orders, outlook, history):
     schedules.app.add_typer(part.app)
+dead_letters.app.add_typer(failures.app)
 app.add_typer(schedules.app, name="schedule")
 app.add_typer(runs.app, name="run")
 app.add_typer(dead_letters.app, name="dlq")

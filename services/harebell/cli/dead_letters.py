@@ -4,11 +4,22 @@ from typing import Annotated, Final
 
 import typer
 
+from harebell.cli.choosing_letters import (
+    NewerThan,
+    OfError,
+    OfGroup,
+    OfKey,
+    OfTag,
+    OlderThan,
+    Replayed,
+    letter_filter,
+)
 from harebell.cli.command import command
+from harebell.cli.desk_results import show_results
 from harebell.cli.exits import Exit, exit_of_many
 from harebell.cli.options import LIMIT, Limit, Note
 from harebell.cli.session import Session
-from harebell.client import DlqAnswer, Harebell
+from harebell.client import Harebell
 from harebell.contract.errors import Malformed
 
 app = typer.Typer(help="List, show, replay and drop dead letters.", no_args_is_help=True)
@@ -16,8 +27,6 @@ app = typer.Typer(help="List, show, replay and drop dead letters.", no_args_is_h
 ROW: Final = ("id", "key", "run_id", "reason", "error_code", "attempts", "dead_at", "state")
 HISTORY: Final = ("series", "at", "actor", "note", "run_state")
 MAX_ALL: Final = 10_000  # dead letters that one `--all` takes
-DONE: Final = ("replayed", "dropped")
-MISSING: Final = "not_found"
 
 LetterId = Annotated[str, typer.Argument(metavar="ID", help="As `dlq list` shows it.")]
 LetterIds = Annotated[list[str], typer.Argument(metavar="ID", help="As `dlq list` shows them.")]
@@ -25,7 +34,6 @@ MaybeIds = Annotated[
     list[str] | None, typer.Argument(metavar="ID", help="As `dlq list` shows them.")
 ]
 All = Annotated[bool, typer.Option("--all", help="All that are open.")]
-OfKey = Annotated[str | None, typer.Option("--key", help="Only those of this schedule.")]
 DeskState = Annotated[
     str, typer.Option("--state", help="open, replayed, resolved, dropped or all.")
 ]
@@ -33,11 +41,22 @@ DeskState = Annotated[
 
 @command(app, "list")
 async def list_dead_letters(
-    session: Session, state: DeskState = "open", key: OfKey = None, limit: Limit = LIMIT
+    session: Session,
+    *,
+    state: DeskState = "open",
+    group: OfGroup = None,
+    key: OfKey = None,
+    tag: OfTag = None,
+    error: OfError = None,
+    older_than: OlderThan = None,
+    newer_than: NewerThan = None,
+    replayed: Replayed = None,
+    limit: Limit = LIMIT,
 ) -> Exit:
     """List dead letters, newest first."""
+    only = letter_filter(session, group, key, tag, error, older_than, newer_than, replayed)
     async with session.harebell() as harebell:
-        rows = [row async for row in harebell.dead_letters(state=state, key=key, limit=limit)]
+        rows = [row async for row in harebell.dead_letters(state=state, limit=limit, **only)]
     session.output.rows(rows, ROW)
     return exit_of_many(done=len(rows))
 
@@ -66,24 +85,15 @@ async def replay(
         answer = await harebell.replay(chosen, note=note)
     if all and len(chosen) == MAX_ALL:
         session.output.say(f"harebell: took the first {MAX_ALL}; there may be more")
-    return _show(session, answer)
+    return show_results(session, answer)
 
 
 @command(app, "drop")
 async def drop(session: Session, letters: LetterIds, note: Note = None) -> Exit:
     """Take each off the desk; the record stays."""
     async with session.harebell() as harebell:
-        return _show(session, await harebell.drop(letters, note=note))
+        return show_results(session, await harebell.drop(letters, note=note))
 
 
 async def _open_letters(harebell: Harebell, key: str | None) -> list[str]:
     return [letter["id"] async for letter in harebell.dead_letters(key=key, limit=MAX_ALL)]
-
-
-def _show(session: Session, answer: DlqAnswer) -> Exit:
-    rows = [{"id": letter, "status": status} for letter, status in answer.results.items()]
-    session.output.rows(rows, ("id", "status"))
-    statuses = list(answer.results.values())
-    done = sum(status in DONE for status in statuses)
-    missing = statuses.count(MISSING)
-    return exit_of_many(done=done, missing=missing, failed=len(statuses) - done - missing)

@@ -8,7 +8,8 @@ from typing import Final, Protocol
 
 from harebell.cli.output import Format, Output
 from harebell.client import Harebell
-from harebell.client.client import DEFAULT_TENANT, DEFAULT_TIMEOUT
+from harebell.client.asking import DEFAULT_TENANT
+from harebell.client.client import DEFAULT_TIMEOUT
 from harebell.contract.errors import Malformed
 
 NAME: Final = "harebell-cli"

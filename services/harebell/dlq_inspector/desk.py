@@ -1,6 +1,7 @@
 """Working at the desk: replays, drops and questions, in the order they come."""
 
 from collections import Counter
+from datetime import datetime
 from typing import TypeAlias
 
 import asyncpg
@@ -8,15 +9,26 @@ import structlog
 
 from harebell.contract.answers import DlqAnswer, Refusal, refusal
 from harebell.contract.changes import Change, ChangeItem
-from harebell.contract.commands import DlqCommand, DlqDrop, DlqReplay
+from harebell.contract.commands import (
+    DLQ_COMMANDS,
+    Addressed,
+    DlqArchive,
+    DlqDrop,
+    DlqGroupCommand,
+    DlqMute,
+    DlqReopen,
+    DlqReplay,
+)
+from harebell.contract.desk import GroupState
 from harebell.contract.errors import Malformed, Rejected
 from harebell.contract.message import parse, shown
 from harebell.contract.scalars import Json
 from harebell.contract.ticket import Ticket
-from harebell.dlq_inspector import store
+from harebell.dlq_inspector import groups, store
 from harebell.dlq_inspector.core.verdict import (
     Status,
     drop_results,
+    group_results,
     replay_results,
 )
 from harebell.kernel import failpoint, metrics
@@ -56,13 +68,17 @@ class Desk:
                 return await self._replay(change, command)
             case DlqDrop():
                 return await self._drop(change, command)
+            case DlqGroupCommand():
+                return await self._change_groups(change, command)
+            case _:
+                raise TypeError(f"{change.verb} is nobody's")
 
     async def _replay(self, change: Change, command: DlqReplay) -> DlqAnswer:
         async with authorising(self._pool, self._publisher, self._clock) as authority:
             results, tickets = await _begin(authority.connection, change, command)
             await authority.publish(map(Routed.of, tickets))
             await failpoint.reach("dlq_inspector.before_commit")
-        metrics.REPLAYS.inc(_tell("replay", change, command, results)[Status.REPLAYED])
+        metrics.REPLAYS.inc(_tell(change, command.note, results)[Status.REPLAYED])
         return DlqAnswer(results=results)
 
     async def _drop(self, change: Change, command: DlqDrop) -> DlqAnswer:
@@ -72,7 +88,19 @@ class Desk:
                 dropped = [id_ for id_, letter in held.items() if letter.is_open]
                 await store.drop(connection, dropped, actor=change.actor, note=command.note)
         results = drop_results(command.ids, held)
-        _tell("drop", change, command, results)
+        _tell(change, command.note, results)
+        return DlqAnswer(results=results)
+
+    async def _change_groups(self, change: Change, command: DlqGroupCommand) -> DlqAnswer:
+        state, until = _decided(command)
+        with passing_faults():
+            async with self._pool.acquire() as connection:
+                changed = await groups.change(
+                    connection, change.tenant, command.groups,
+                    actor=change.actor, note=command.note, state=state, until=until,
+                )  # fmt: skip
+        results = group_results(command.groups, changed, state)
+        _tell(change, command.note, results)
         return DlqAnswer(results=results)
 
 
@@ -93,24 +121,33 @@ async def _begin(
     return replay_results(command.ids, held, begun), tickets
 
 
-def _command(verb: str, body: Json) -> DlqReplay | DlqDrop:
-    match verb:
-        case "dlq.replay":
-            return parse(DlqReplay, body)
-        case "dlq.drop":
-            return parse(DlqDrop, body)
+def _decided(command: DlqGroupCommand) -> tuple[GroupState | None, datetime | None]:
+    """The state that the groups come into, and until when; None leaves theirs."""
+    match command:
+        case DlqMute(until=until):
+            return GroupState.MUTED, until
+        case DlqArchive():
+            return GroupState.ARCHIVED, None
+        case DlqReopen():
+            return GroupState.OPEN, None
         case _:
-            raise Malformed(f"{shown(verb)} is no command to the desk", code="unknown_command")
+            return None, None
 
 
-def _tell(verb: str, change: Change, command: DlqCommand, results: Results) -> Counter[str]:
+def _command(verb: str, body: Json) -> Addressed:
+    if verb not in DLQ_COMMANDS:
+        raise Malformed(f"{shown(verb)} is no command to the desk", code="unknown_command")
+    return parse(DLQ_COMMANDS[verb], body)
+
+
+def _tell(change: Change, note: str | None, results: Results) -> Counter[str]:
     counts = Counter(results.values())
     log.info(
         "desk command",
-        verb=verb,
+        verb=change.verb,
         tenant=change.tenant,
         actor=change.actor,
-        note=command.note,
+        note=note,
         results=results,
     )
     return counts

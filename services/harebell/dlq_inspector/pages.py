@@ -10,6 +10,7 @@ from harebell.contract.codec import decode_own
 from harebell.contract.errors import NotFound
 from harebell.contract.queries import DlqList
 from harebell.dlq_inspector.core.view import START, STORED, Filter, detail, summary
+from harebell.dlq_inspector.matching import matching
 from harebell.kernel.cursor import Cursor
 
 _SHOWN_STATE: Final = """
@@ -30,19 +31,20 @@ FROM (
     CROSS JOIN LATERAL (
         SELECT letter.id, letter.kind, letter.schedule_id, letter.scheduled_for, letter.key,
             letter.tenant, letter.reason, letter.error_code, letter.error, letter.attempts,
-            letter.dead_at, run.state AS run_state, {_SHOWN_STATE} AS shown_state
+            letter.dead_at, letter.series, letter.group_id, run.state AS run_state,
+            {_SHOWN_STATE} AS shown_state
         FROM dead_letters AS letter
         LEFT JOIN runs AS run
             ON run.scheduled_for = letter.scheduled_for AND run.schedule_id = letter.schedule_id
         WHERE letter.tenant = $1 AND letter.state = wanted.state
             AND ($3 = 'all' OR $3 = {_SHOWN_STATE})
-            AND ($4::text IS NULL OR letter.key = $4)
-            AND letter.dead_at <= $5 AND (letter.dead_at < $5 OR letter.id > $6)
+            AND letter.dead_at <= $4 AND (letter.dead_at < $4 OR letter.id > $5)
+            AND {{matching}}
         ORDER BY letter.dead_at DESC, letter.id
-        LIMIT $7
+        LIMIT $6
     ) AS letter
     ORDER BY letter.dead_at DESC, letter.id
-    LIMIT $7
+    LIMIT $6
 ) AS letter
 ORDER BY letter.dead_at DESC, letter.id
 """  # noqa: S608  # constants
@@ -71,9 +73,10 @@ async def page(connection: asyncpg.Connection, tenant: str, asked: DlqList) -> P
     wanted = Filter.parse(asked.state)
     after = Cursor.parse(asked.after) if asked.after else START
     stored = [state.value for state in STORED[wanted]]
+    chosen = matching(asked, after=6)
     rows = await connection.fetch(
-        *(_PAGE, tenant, stored, wanted.value, asked.key),
-        *(after.at, after.id, asked.limit + 1),
+        *(_PAGE.format(matching=chosen.condition), tenant, stored, wanted.value),
+        *(after.at, after.id, asked.limit + 1, *chosen.values),
     )
     shown = rows[: asked.limit]
     more = len(rows) > len(shown)

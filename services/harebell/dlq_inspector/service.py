@@ -15,6 +15,7 @@ from harebell.contract.errors import Malformed, Rejected
 from harebell.contract.message import Message, shown
 from harebell.dlq_inspector import questions
 from harebell.dlq_inspector.desk import Desk
+from harebell.dlq_inspector.housekeeping import keep_house
 from harebell.dlq_inspector.keeping import Keeper, keep_count
 from harebell.kernel.amqp.consume import DONE, BatchHandler, Delivery, Outcome
 from harebell.kernel.amqp.replies import answer, answerable, reply
@@ -45,7 +46,7 @@ async def serve(settings: InspectorSettings, stop: asyncio.Event) -> None:
         await run_until(
             stop,
             consuming=[consumer.run(stop) for consumer in consumers],
-            background=[parts.keep(), keep_count(parts.pool)],
+            background=[parts.keep(), keep_count(parts.pool), keep_house(parts.pool)],
         )
 
 

@@ -8,18 +8,19 @@ import asyncpg
 import orjson
 
 from harebell.contract.identity import RunKey
+from harebell.dlq_inspector import groups
 from harebell.dlq_inspector.core.letter import Kind, Letter
 from harebell.dlq_inspector.core.verdict import Held, LetterState
 
 _KEEP: Final = """
 INSERT INTO dead_letters (id, tenant, kind, reason, error_code, error, dead_at, story, body,
-    scheduled_for, schedule_id, series, key, attempts, first_id, state)
+    scheduled_for, schedule_id, series, key, attempts, first_id, group_id, state)
 SELECT letter.*, 'open'
 FROM unnest($1::uuid[], $2::text[], $3::text[], $4::text[], $5::text[], $6::text[],
     $7::timestamptz[], $8::jsonb[], $9::bytea[], $10::timestamptz[], $11::uuid[], $12::integer[],
-    $13::text[], $14::integer[], $15::uuid[]) AS letter
+    $13::text[], $14::integer[], $15::uuid[], $16::uuid[]) AS letter
 ON CONFLICT (id) DO NOTHING
-RETURNING kind
+RETURNING id
 """
 
 _LOCK: Final = """
@@ -66,9 +67,14 @@ SELECT id, series + 1, $2, $3, now() FROM replayed
 """
 
 COUNTED: Final = 10_000  # open letters; more are as alarming
-_COUNT_OPEN: Final = """
-SELECT count(*) FROM (SELECT FROM dead_letters WHERE state = 'open' LIMIT $1) AS open
-"""
+_COUNT_OPEN: Final = f"""
+WITH away AS (SELECT id FROM failure_groups WHERE {groups.SHOWN_STATE} <> 'open')
+SELECT count(*) FROM (
+    SELECT FROM dead_letters WHERE state = 'open'
+        AND (group_id IS NULL OR group_id NOT IN (SELECT id FROM away))
+    LIMIT $1
+) AS open
+"""  # noqa: S608  # a constant
 
 _DROP: Final = """
 UPDATE dead_letters SET state = 'dropped', dropped_at = now(), dropped_by = $2, drop_note = $3
@@ -99,9 +105,15 @@ WHERE state.schedule_id = begun.schedule_id
 async def keep(connection: asyncpg.Connection, letters: Iterable[Letter]) -> list[Kind]:
     """The kinds of those that were new."""
     # in order of their ids, or two inspectors with the same letters could wait for each other
-    rows = [_row(letter) for letter in sorted(letters, key=lambda letter: letter.id)]
-    kept = await connection.fetch(_KEEP, *map(list, zip(*rows, strict=True)))
-    return [Kind(row["kind"]) for row in kept]
+    by_id = {letter.id: letter for letter in sorted(letters, key=lambda letter: letter.id)}
+    columns = map(list, zip(*map(_row, by_id.values()), strict=True))
+    async with connection.transaction():
+        rows = await connection.fetch(_KEEP, *columns)
+        kept = [by_id[row["id"]] for row in rows]
+        await groups.note_failures(
+            connection, [(letter.fingerprint, letter.dead_at) for letter in kept]
+        )
+    return [letter.kind for letter in kept]
 
 
 def _row(letter: Letter) -> tuple[object, ...]:
@@ -121,6 +133,7 @@ def _row(letter: Letter) -> tuple[object, ...]:
         letter.key,
         letter.attempts,
         letter.first_id,
+        letter.fingerprint.group,
     )
 
 
@@ -179,6 +192,6 @@ async def drop(
 
 
 async def count_open(pool: asyncpg.Pool) -> int:
-    """At most `COUNTED`."""
+    """At most `COUNTED`; those of groups that are muted or archived wait for nobody."""
     number: int = await pool.fetchval(_COUNT_OPEN, COUNTED)
     return number

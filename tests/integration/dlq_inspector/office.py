@@ -2,7 +2,7 @@
 
 import asyncio
 from collections.abc import AsyncIterator
-from contextlib import asynccontextmanager
+from contextlib import AbstractAsyncContextManager, asynccontextmanager
 from dataclasses import dataclass
 from datetime import UTC, datetime, timedelta
 from typing import Any
@@ -23,7 +23,8 @@ from harebell.contract.dead import AttemptRecord, DeadRun
 from harebell.contract.identity import RunKey, dead_run_id
 from harebell.dlq_inspector.service import serve
 from harebell.kernel.bus import DISPATCHER
-from harebell.kernel.settings import InspectorSettings
+from harebell.kernel.db.engine import open_pool
+from harebell.kernel.settings import InspectorSettings, PoolBounds
 
 SCHEDULE = UUID("5f0c1a52-7d4f-5c1b-9d80-0d3c1c3f7a11")
 NINE = datetime.now(UTC).replace(hour=9, minute=0, second=0, microsecond=0)
@@ -71,8 +72,15 @@ class Office:
             yield stop
             stop.set()
 
-    async def run_dies(self, number: int = 0, *, tenant: str = "acme", series: int = 1) -> DeadRun:
-        """A run in the ledger, dead, and its letter on the way to the desk."""
+    def pool(self) -> AbstractAsyncContextManager[asyncpg.Pool]:
+        """As the inspector opens it."""
+        url = self.settings.database_url.get_secret_value()
+        return open_pool(url, name="desk", bounds=PoolBounds())
+
+    async def run_dies(
+        self, number: int = 0, *, tenant: str = "acme", series: int = 1, **facts: Any
+    ) -> DeadRun:
+        """A run in the ledger, dead, and its letter on the way to the desk; `facts` are of it."""
         key = RunKey(NINE + timedelta(seconds=number), uuid5(SCHEDULE, tenant))
         work = orjson.dumps({"tenant": tenant, "key": "report", "target": TARGET}).decode()
         await self.database.execute(_SCHEDULED, key.schedule_id, work)
@@ -81,6 +89,9 @@ class Office:
         else:
             await self.run_becomes("dead", key)
         dead = dead_run(key, tenant=tenant, series=series)
+        dead = dead.model_copy(
+            update={name: fact for name, fact in facts.items() if fact is not None}
+        )
         await self.publish(names.DEAD, f"run.{tenant}", encode_all([dead]), "run.dead")
         return dead
 

@@ -17,7 +17,7 @@ from harebell.client import Harebell
 from harebell.contract import names
 from harebell.contract.codec import encode_all
 from harebell.contract.dead import DeadMessage
-from harebell.contract.identity import RunKey
+from harebell.contract.identity import RunKey, failure_group_id
 from harebell.kernel.bus import DEAD_LETTERS, DLQ, INTAKE
 
 
@@ -41,6 +41,11 @@ async def test_a_dead_run_is_listed_and_shown_with_its_story(inspected: Office) 
         "state": "open",
         "replays": 0,
         "run_state": "dead",
+        "group": str(
+            failure_group_id(
+                *("acme", "http POST https://acme.example", "http_503"), "<n> Service Unavailable"
+            )
+        ),
     }
     assert whole["story"]["target"] == TARGET
     assert [attempt["number"] for attempt in whole["story"]["attempts"]] == [1, 2]

@@ -75,9 +75,9 @@ async def test_a_bad_question_is_refused_with_its_field(inspected: Office) -> No
 async def test_a_question_that_nobody_knows_is_answered(inspected: Office) -> None:
     await inspected.publish(
         names.QUERIES,
-        "acme.dlq.groups",
+        "acme.dlq.count",
         b"{}",
-        "dlq.groups",
+        "dlq.count",
         reply_to=inspected.reply_to,
         correlation_id="c-1",
     )

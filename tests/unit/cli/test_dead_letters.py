@@ -61,6 +61,25 @@ def test_a_replay_of_what_is_not_named_well_is_wrong_usage(
     assert harebell.asked == []
 
 
+def test_s111_a_list_can_be_of_those_that_are_asked_for(
+    cli: "CommandLine", harebell: "FakeHarebell"
+) -> None:
+    chosen = ("--group", ONE, "--tag", "reports", "--error", "http_503", "--older-than", "2h")
+
+    cli("dlq", "list", *chosen, "--newer-than", "1d", "--replayed", "--state", "all")
+
+    assert harebell.asked[0].body == {
+        "limit": 50,
+        "state": "all",
+        "group": ONE,
+        "tag": "reports",
+        "error": "http_503",
+        "before": "2026-11-20T12:00:00Z",
+        "since": "2026-11-19T14:00:00Z",
+        "replayed": True,
+    }
+
+
 def test_a_drop_says_what_became_of_each(cli: "CommandLine", harebell: "FakeHarebell") -> None:
     harebell.answer = lambda _: {"ok": True, "results": {ONE: "dropped"}}
 

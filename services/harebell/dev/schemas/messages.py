@@ -21,6 +21,7 @@ from harebell.contract.changes import Change
 from harebell.contract.commands import (
     COMMANDS,
     DlqCommand,
+    DlqGroupCommand,
     RunCancel,
     RunResolve,
     SelectingCommand,
@@ -83,7 +84,7 @@ ANSWERS: Final[dict[type[Message], str]] = {
 
 
 def _answered_by(model: type[Message]) -> tuple[str, ...]:
-    if issubclass(model, DlqCommand):
+    if issubclass(model, DlqCommand | DlqGroupCommand):
         answers: tuple[type[Message], ...] = (DlqAnswer,)
     elif issubclass(model, RunCancel | RunResolve):
         answers = (RunAnswer,)

@@ -20,6 +20,7 @@ from harebell.contract.identity import RunKey, dead_message_id, dead_run_id
 from harebell.contract.message import parse
 from harebell.contract.names import message_type, split_key
 from harebell.dlq_inspector.core.death import death_of
+from harebell.dlq_inspector.core.fingerprint import Fingerprint, fingerprint
 from harebell.dlq_inspector.core.storable import storable, text
 from harebell.kernel.bus import DEAD_LETTERS, DLQ, INTAKE, QUERY
 
@@ -75,6 +76,10 @@ class Letter:
     key: str | None = None
     attempts: int = 0
     first_id: UUID | None = None  # where the run died before: the letter of its first series
+
+    @property
+    def fingerprint(self) -> Fingerprint:
+        return fingerprint(self.tenant, self.story, self.error_code or self.reason, self.error)
 
 
 def letters(arrival: Arrival, now: datetime) -> list[Letter]:

@@ -5,6 +5,7 @@ from dataclasses import dataclass
 from enum import StrEnum
 from uuid import UUID
 
+from harebell.contract.desk import GroupState
 from harebell.contract.identity import RunKey
 from harebell.dlq_inspector.core.letter import Kind
 
@@ -22,6 +23,7 @@ class Status(StrEnum):
     DROPPED = "dropped"
     ALREADY_REPLAYED = "already_replayed"
     NOT_REPLAYABLE = "not_replayable"  # no run, dropped, or its run is no longer dead
+    NOTED = "noted"  # a group
     NOT_FOUND = "not_found"  # unknown, or another tenant's: the same, seen from here
 
 
@@ -72,3 +74,11 @@ def drop_results(ids: Iterable[UUID], held: Mapping[UUID, Held]) -> dict[str, st
         return Status.ALREADY_REPLAYED if already else Status.DROPPED
 
     return {str(id_): status(held.get(id_)).value for id_ in ids}
+
+
+def group_results(
+    ids: Iterable[UUID], changed: frozenset[UUID], state: GroupState | None
+) -> dict[str, str]:
+    """`state`: the one that all came into; None where they were only noted."""
+    done = Status.NOTED if state is None else state
+    return {str(id_): (done if id_ in changed else Status.NOT_FOUND).value for id_ in ids}

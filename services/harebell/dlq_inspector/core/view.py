@@ -61,6 +61,7 @@ def summary(row: Row) -> dict[str, Any]:
         "state": row["shown_state"],
         "replays": row["replays"],
         "run_state": row["run_state"],
+        "group": row["group_id"] and str(row["group_id"]),
     }
 
 

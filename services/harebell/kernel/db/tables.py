@@ -190,6 +190,24 @@ dead_letters = Table(
     Column("dropped_at", _instant),
     Column("dropped_by", Text),
     Column("drop_note", Text),
+    Column("group_id", Uuid),  # null: kept by a release that knew no groups
+)
+
+failure_groups = Table(  # failures that are the same but for what differs each time
+    "failure_groups",
+    metadata,
+    Column("id", Uuid, primary_key=True),  # derived from the next four
+    Column("tenant", Text, nullable=False),
+    Column("target", Text, nullable=False),
+    Column("error_code", Text, nullable=False),
+    Column("message", Text, nullable=False),
+    Column("first_at", _instant, nullable=False),
+    Column("last_at", _instant, nullable=False),
+    Column("state", Text, nullable=False),  # open, muted, archived
+    Column("muted_until", _instant),
+    Column("note", Text),
+    Column("changed_at", _instant),
+    Column("changed_by", Text),
 )
 
 replays = Table(

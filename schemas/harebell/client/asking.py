@@ -1,0 +1,54 @@
+"""One question, one answer, checked on its way out and on its way back; lists page by page."""
+
+from collections.abc import AsyncIterator, Mapping
+from typing import Any, Final, TypeAlias
+
+from harebell.client.correspondence import Courier
+from harebell.client.replies import one
+from harebell.contract.answers import One, Page
+from harebell.contract.codec import encode
+from harebell.contract.commands import COMMANDS as COMMAND_MODELS
+from harebell.contract.message import parse
+from harebell.contract.names import COMMANDS, QUERIES
+from harebell.contract.queries import MAX_PAGE
+from harebell.contract.queries import QUERIES as QUERY_MODELS
+
+DEFAULT_TENANT: Final = "default"
+
+View: TypeAlias = dict[str, Any]  # a row as Harebell shows it; fields may be added
+
+
+class Asking:
+    """What every part of the client is made of."""
+
+    def __init__(self, courier: Courier, *, tenant: str = DEFAULT_TENANT) -> None:
+        self._courier = courier
+        self._tenant = tenant
+
+    async def _command(self, verb: str, fields: Mapping[str, object]) -> bytes:
+        return await self._ask(COMMANDS, verb, encode(parse(COMMAND_MODELS[verb], fields)))
+
+    async def _query(self, verb: str, fields: Mapping[str, object]) -> bytes:
+        return await self._ask(QUERIES, verb, encode(parse(QUERY_MODELS[verb], fields)))
+
+    async def _view(self, verb: str, fields: Mapping[str, object]) -> View:
+        item: View = one(One, await self._query(verb, fields)).item
+        return item
+
+    async def _rows(
+        self, verb: str, only: Mapping[str, object], limit: int | None
+    ) -> AsyncIterator[View]:
+        after: str | None = None
+        left = limit
+        while left is None or left > 0:
+            size = MAX_PAGE if left is None else min(left, MAX_PAGE)
+            page = one(Page, await self._query(verb, {**only, "limit": size, "after": after}))
+            for item in page.items:
+                yield item
+            if page.next is None:
+                return
+            after = page.next
+            left = None if left is None else left - len(page.items)
+
+    async def _ask(self, exchange: str, verb: str, body: bytes) -> bytes:
+        return await self._courier.ask(exchange, self._tenant, verb, body)

@@ -1,0 +1,74 @@
+"""The desk of dead letters, as another service sees it."""
+
+from collections.abc import AsyncIterator, Iterable, Sequence
+from datetime import datetime
+from typing import Unpack
+from uuid import UUID
+
+from harebell.client.asking import Asking, View
+from harebell.client.replies import one
+from harebell.client.requests import DeadLetterFilter
+from harebell.contract.answers import DlqAnswer
+from harebell.contract.commands import MAX_DLQ_IDS
+
+
+class Desk(Asking):
+    """List what was given up, in groups of the same failure; run it again, or drop it."""
+
+    async def dead_letter(self, id: UUID | str) -> View:  # noqa: A002  # the field's name
+        """One, with its whole story."""
+        return await self._view("dlq.show", {"id": id})
+
+    def dead_letters(
+        self, *, limit: int | None = None, **only: Unpack[DeadLetterFilter]
+    ) -> AsyncIterator[View]:
+        """Newest first."""
+        return self._rows("dlq.list", only, limit)
+
+    def failure_groups(
+        self, *, state: str = "open", limit: int | None = None
+    ) -> AsyncIterator[View]:
+        """The latest failure first; `state` open (with open letters), muted, archived or all."""
+        return self._rows("dlq.groups", {"state": state}, limit)
+
+    async def replay(self, ids: Iterable[UUID | str], *, note: str | None = None) -> DlqAnswer:
+        """Run each again, as a new series of the same run; the answer has what became of each."""
+        return await self._in_portions("dlq.replay", list(ids), note)
+
+    async def drop(self, ids: Iterable[UUID | str], *, note: str | None = None) -> DlqAnswer:
+        """Take each off the desk; the record stays."""
+        return await self._in_portions("dlq.drop", list(ids), note)
+
+    async def note_groups(self, groups: Sequence[UUID | str], note: str) -> DlqAnswer:
+        """In place of the note before."""
+        return await self._to_groups("dlq.note", groups, note=note)
+
+    async def mute_groups(
+        self, groups: Sequence[UUID | str], until: datetime | str, *, note: str | None = None
+    ) -> DlqAnswer:
+        """Until then their letters ask for nobody."""
+        return await self._to_groups("dlq.mute", groups, until=until, note=note)
+
+    async def archive_groups(
+        self, groups: Sequence[UUID | str], *, note: str | None = None
+    ) -> DlqAnswer:
+        """Put away until they fail again."""
+        return await self._to_groups("dlq.archive", groups, note=note)
+
+    async def reopen_groups(
+        self, groups: Sequence[UUID | str], *, note: str | None = None
+    ) -> DlqAnswer:
+        """Neither muted nor archived any more."""
+        return await self._to_groups("dlq.reopen", groups, note=note)
+
+    async def _to_groups(
+        self, verb: str, groups: Sequence[UUID | str], **fields: object
+    ) -> DlqAnswer:
+        return one(DlqAnswer, await self._command(verb, {"groups": groups, **fields}))
+
+    async def _in_portions(self, verb: str, ids: list[UUID | str], note: str | None) -> DlqAnswer:
+        results: dict[str, str] = {}
+        for start in range(0, len(ids), MAX_DLQ_IDS):
+            portion = {"ids": ids[start : start + MAX_DLQ_IDS], "note": note}
+            results |= one(DlqAnswer, await self._command(verb, portion)).results
+        return DlqAnswer(results=results)

@@ -1,0 +1,45 @@
+"""Which dead letters are meant: the filter that lists and replays of the desk share."""
+
+from datetime import timedelta
+from enum import StrEnum
+from typing import Final
+from uuid import UUID
+
+from pydantic import model_validator
+
+from harebell.contract.message import Command, fault
+from harebell.contract.scalars import Instant, ShortText
+
+HOUR: Final = timedelta(hours=1)  # of which a group tells the letters, and of the one before
+
+
+class GroupState(StrEnum):
+    """What a person has decided about a group of failures."""
+
+    OPEN = "open"
+    MUTED = "muted"  # until then it asks for nobody
+    ARCHIVED = "archived"  # until it fails again
+
+
+class LetterFilter(Command):
+    """Those that match all of what is given; `replayed`: whose run had been replayed before."""
+
+    group: UUID | None = None
+    key: ShortText | None = None
+    tag: ShortText | None = None  # of the schedule, as it is now
+    error: ShortText | None = None  # its code
+    since: Instant | None = None  # when it died
+    before: Instant | None = None
+    replayed: bool | None = None
+
+
+class Selection(LetterFilter):
+    """Letters that are open: those that match, at least one thing given, or all of them."""
+
+    all: bool = False
+
+    @model_validator(mode="after")
+    def _something(self) -> "Selection":
+        if not self.model_fields_set:
+            raise fault("invalid_selector", "says which: group, key, tag, error, ..., or all")
+        return self
