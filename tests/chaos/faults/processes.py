@@ -3,15 +3,16 @@
 import asyncio
 import signal
 from collections.abc import AsyncIterator
-from contextlib import asynccontextmanager
+from contextlib import asynccontextmanager, suppress
 from typing import Final
 
+from tests.acceptance.stack import until
 from tests.chaos.faults.registry import fault
 from tests.chaos.scene import MEMBERS, Member, Scene
 
 from harebell.dev.plan import Kind
 
-LOOK: Final = 0.1  # seconds between two looks at a process that is to die
+REACH: Final = 15.0  # seconds, its start among them, that a service gets to come to its failpoint
 SHORT_LEASE: Final = {"HAREBELL_LEASE": "4s", "HAREBELL_LEASE_CRITICAL": "3s"}
 ROLLED: Final = 4  # services that are told to stop in one wave
 BEYOND: Final = 3.0  # seconds that an executor is frozen past its lease
@@ -27,11 +28,17 @@ async def killed(scene: Scene, *members: Member) -> AsyncIterator[None]:
 
 @asynccontextmanager
 async def doomed(scene: Scene, member: Member, failpoint: str) -> AsyncIterator[None]:
-    """It dies where `failpoint` says; if it does not get there, it is killed in the end."""
+    """It dies where `failpoint` says; if it does not get there in time, it is killed in the end."""
     await scene.kill(member)
     await scene.start(member, {"HAREBELL_FAILPOINT": f"{failpoint}:kill"}, ready=False)
-    yield
+
+    async def is_dead() -> bool:
+        return not scene.is_alive(member)
+
+    with suppress(AssertionError):  # not in time, which is noted
+        await until(is_dead, within=REACH)
     scene.notes["reached"] = float(not scene.is_alive(member))
+    yield
     await scene.kill(member)
     await scene.start(member)
 
