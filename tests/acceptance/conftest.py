@@ -3,6 +3,7 @@
 import asyncio
 import re
 from collections.abc import AsyncIterator, Iterator
+from dataclasses import replace
 from zlib import crc32
 
 import pytest
@@ -18,9 +19,15 @@ PAIRS = Counts(tickers=2, dispatchers=2, executors=2)
 
 
 @pytest.fixture(scope="session")
-def target(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Target]:
+def whole_target(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Target]:
     with Target.open(tmp_path_factory.mktemp("target") / "calls.jsonl") as opened:
         yield opened
+
+
+@pytest.fixture
+def target(whole_target: Target, name_of_test: str) -> Target:
+    """This test's part of it."""
+    return replace(whole_target, folder=f"{name_of_test}/")
 
 
 @pytest.fixture(scope="session")
@@ -51,11 +58,11 @@ def faulty_stack(servers: Servers, tmp_path_factory: pytest.TempPathFactory) -> 
 
 @pytest.fixture(scope="session")
 def crowd(
-    servers: Servers, target: Target, tmp_path_factory: pytest.TempPathFactory
+    servers: Servers, whole_target: Target, tmp_path_factory: pytest.TempPathFactory
 ) -> Iterator[Crowd]:
     """One of each service, and a million schedules."""
     with Stack.open(servers, tmp_path_factory.mktemp("crowd")) as stack:
-        crowd = Crowd(stack, target)
+        crowd = Crowd(stack, replace(whole_target, folder="crowd/"))
         asyncio.run(crowd.gather())
         yield crowd
 

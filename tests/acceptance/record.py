@@ -54,10 +54,11 @@ class Call:
 
 @dataclass(frozen=True)
 class Target:
-    """Tests that share it keep to a path of their own."""
+    """Tests that share it have a folder of paths each."""
 
     file: Path
     port: int
+    folder: str = ""  # ends with a slash
 
     @classmethod
     @contextmanager
@@ -69,7 +70,7 @@ class Target:
     def url(self, path: str, **behaviour: object) -> str:
         """`behaviour` as `target.py` explains it."""
         query = f"?{urlencode(behaviour)}" if behaviour else ""
-        return f"http://127.0.0.1:{self.port}/{path}{query}"
+        return f"http://127.0.0.1:{self.port}/{self.folder}{path}{query}"
 
     def http(self, path: str, **behaviour: object) -> dict[str, Any]:
         """As a schedule's `target`."""
@@ -77,13 +78,16 @@ class Target:
 
     def fix(self, name: str) -> None:
         """What is `broken` by that name answers well from now on."""
-        urllib.request.urlopen(self.url(f"fixed/{name}"), timeout=10).close()  # noqa: S310  # http
+        url = f"http://127.0.0.1:{self.port}/fixed/{name}"
+        urllib.request.urlopen(url, timeout=10).close()
 
     def calls(self, path: str) -> list[Call]:
         """Those to that path, in the order they came."""
+        place = f"/{self.folder}{path}"
         lines = self.file.read_text().split("\n")[:-1]  # what is behind the last one is unfinished
-        latest = {line["call"]: line for line in map(json.loads, lines)}
-        return [Call.read(line) for line in latest.values() if line["path"] == f"/{path}"]
+        mine = (json.loads(line) for line in lines if place in line)
+        latest = {line["call"]: line for line in mine if line["path"] == place}
+        return [Call.read(line) for line in latest.values()]
 
 
 @contextmanager

@@ -8,6 +8,7 @@ from pydantic import BeforeValidator, Field, PlainSerializer, StringConstraints,
 
 from harebell.contract.message import fault
 
+MILLISECOND: Final = timedelta(milliseconds=1)
 MAX_DURATION: Final = timedelta(days=3660)
 EARLIEST: Final = datetime(1970, 1, 1, tzinfo=UTC)
 LATEST: Final = datetime(2200, 1, 1, tzinfo=UTC)
@@ -29,6 +30,12 @@ def cut(moment: datetime) -> datetime:
     """In UTC, to the millisecond: what becomes a key must be the same everywhere."""
     moment = moment.astimezone(UTC)
     return moment.replace(microsecond=moment.microsecond // 1000 * 1000)
+
+
+def cut_up(moment: datetime) -> datetime:
+    """To the next whole millisecond: on its way in a message, a wait must not become shorter."""
+    whole = cut(moment)
+    return whole if whole == moment else whole + MILLISECOND
 
 
 def instant_text(moment: datetime) -> str:

@@ -5,6 +5,7 @@ from datetime import datetime, timedelta
 from typing import Final, TypeAlias
 
 from harebell.contract.policy import Backoff, Jitter, RetryPolicy
+from harebell.contract.scalars import cut_up
 
 MAX_EXPONENT: Final = 64  # factor ** 64 overflows nothing that a float can hold (100 ** 64 = 1e128)
 MAX_ERROR: Final = 1024  # characters of a failure's message that are kept
@@ -60,7 +61,8 @@ def decide(
         return Dead(failure.code)
     if attempt >= policy.max_attempts:
         return Dead(ATTEMPTS_USED_UP)
-    at = now if failure.immediate else now + _wait(policy.backoff, attempt, failure, dice)
+    wait = _wait(policy.backoff, attempt, failure, dice)
+    at = now if failure.immediate else cut_up(now + wait)
     if expires_at is not None and at >= expires_at:
         return Expired()
     return Retry(at)

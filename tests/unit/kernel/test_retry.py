@@ -7,6 +7,7 @@ from tests.schedules import seconds
 from tests.tickets import NINE, after
 
 from harebell.contract.policy import Backoff, Jitter, RetryPolicy
+from harebell.contract.scalars import instant_text, parse_instant
 from harebell.kernel.ledger import Reason, RunState, becomes
 from harebell.kernel.retry import (
     ATTEMPTS_USED_UP,
@@ -138,3 +139,13 @@ def test_s106_what_has_used_up_its_attempts_is_dead_though_it_has_expired_too() 
 )
 def test_each_decision_is_a_state_of_the_run(decided: Decision, expected: object) -> None:
     assert becomes(decided) == expected
+
+
+def test_s105_a_wait_is_not_shortened_on_its_way_in_a_ticket() -> None:
+    """Tickets say milliseconds."""
+    now = NINE.replace(microsecond=123_456)
+
+    decided = decide(POLICY, 1, FAILED, now, dice=0.5)
+
+    assert isinstance(decided, Retry)
+    assert parse_instant(instant_text(decided.at)) - now >= timedelta(seconds=1)
