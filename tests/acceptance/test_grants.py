@@ -28,6 +28,8 @@ _WRITES = {
         "runs": {CHANGE},
         "dead_letters": {ADD, CHANGE},
         "failure_groups": {ADD, CHANGE},
+        "replay_jobs": {ADD, CHANGE},
+        "replay_items": {ADD, CHANGE},
         "replays": {ADD, CHANGE},
     },
     "ticker": {

@@ -2,7 +2,14 @@
 
 from harebell.client.asking import View
 from harebell.client.client import Harebell
-from harebell.contract.answers import DlqAnswer, Refusal, RunAnswer, ScheduleAnswer, SelectionAnswer
+from harebell.contract.answers import (
+    DlqAnswer,
+    JobAnswer,
+    Refusal,
+    RunAnswer,
+    ScheduleAnswer,
+    SelectionAnswer,
+)
 from harebell.contract.commands import SchedulePut
 from harebell.contract.errors import (
     AnswerTimeout,
@@ -20,6 +27,7 @@ __all__ = [
     "DlqAnswer",
     "Harebell",
     "HarebellError",
+    "JobAnswer",
     "Malformed",
     "NotAllowed",
     "Refusal",

@@ -1,14 +1,14 @@
 """The desk of dead letters, as another service sees it."""
 
-from collections.abc import AsyncIterator, Iterable, Sequence
+from collections.abc import AsyncIterator, Iterable, Mapping, Sequence
 from datetime import datetime
-from typing import Unpack
+from typing import Any, Unpack
 from uuid import UUID
 
 from harebell.client.asking import Asking, View
 from harebell.client.replies import one
-from harebell.client.requests import DeadLetterFilter
-from harebell.contract.answers import DlqAnswer
+from harebell.client.requests import DeadLetterFilter, Replaying
+from harebell.contract.answers import DlqAnswer, JobAnswer
 from harebell.contract.commands import MAX_DLQ_IDS
 
 
@@ -39,6 +39,43 @@ class Desk(Asking):
         """Take each off the desk; the record stays."""
         return await self._in_portions("dlq.drop", list(ids), note)
 
+    async def start_replay(
+        self,
+        *,
+        ids: Sequence[UUID | str] | None = None,
+        select: Mapping[str, Any] | None = None,
+        request_id: str | None = None,
+        **how: Unpack[Replaying],
+    ) -> JobAnswer:
+        """Little by little, of those that are open now: `ids`, or all that `select` matches.
+
+        It goes on when the caller is gone: `replay_job` tells how far it is.
+        """
+        fields = {"ids": ids, "select": select, "request_id": request_id, **how}
+        return one(JobAnswer, await self._command("dlq.start", fields))
+
+    async def pause_replay(self, job: UUID | str, *, note: str | None = None) -> JobAnswer:
+        return await self._to_job("dlq.pause", job, note)
+
+    async def resume_replay(self, job: UUID | str, *, note: str | None = None) -> JobAnswer:
+        return await self._to_job("dlq.resume", job, note)
+
+    async def abort_replay(self, job: UUID | str, *, note: str | None = None) -> JobAnswer:
+        """For good; what has not been replayed stays open."""
+        return await self._to_job("dlq.abort", job, note)
+
+    async def replay_job(self, job: UUID | str) -> View:
+        """How far it is, and what came of it."""
+        return await self._view("dlq.job", {"id": job})
+
+    def replay_jobs(self, *, limit: int | None = None) -> AsyncIterator[View]:
+        """Newest first."""
+        return self._rows("dlq.jobs", {}, limit)
+
+    def replay_items(self, job: UUID | str, *, limit: int | None = None) -> AsyncIterator[View]:
+        """Its letters in their order, each with what became of it."""
+        return self._rows("dlq.items", {"job": job}, limit)
+
     async def note_groups(self, groups: Sequence[UUID | str], note: str) -> DlqAnswer:
         """In place of the note before."""
         return await self._to_groups("dlq.note", groups, note=note)
@@ -60,6 +97,9 @@ class Desk(Asking):
     ) -> DlqAnswer:
         """Neither muted nor archived any more."""
         return await self._to_groups("dlq.reopen", groups, note=note)
+
+    async def _to_job(self, verb: str, job: UUID | str, note: str | None) -> JobAnswer:
+        return one(JobAnswer, await self._command(verb, {"job": job, "note": note}))
 
     async def _to_groups(
         self, verb: str, groups: Sequence[UUID | str], **fields: object

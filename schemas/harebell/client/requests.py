@@ -64,6 +64,17 @@ class DeadLetterFilter(LetterFilter, total=False):
     state: str
 
 
+class Replaying(TypedDict, total=False):
+    """How a replay of many goes: `canary` so many first; `rate` a second; a ratio from 0 to 1."""
+
+    canary: int | None
+    rate: float | None
+    abort_on_failure_ratio: float | None
+    pool: str | None
+    dry_run: bool
+    note: str | None
+
+
 def schedule_bytes(schedule: Schedule) -> bytes:
     """A mapping goes as it is: Harebell checks it, and may know more fields than this client."""
     if isinstance(schedule, SchedulePut):

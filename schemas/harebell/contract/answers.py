@@ -72,6 +72,19 @@ class DlqAnswer(Message):
     results: dict[str, str]
 
 
+class JobAnswer(Message):
+    """`status`: started, previewed, nothing (none is open), paused, resumed, aborted, unchanged.
+
+    `total`: how many letters it is for.
+    """
+
+    ok: Literal[True] = True
+    job: UUID | None = None
+    status: str
+    state: str | None = None  # running, paused, done, aborted
+    total: int
+
+
 class Page(Message):
     """Some rows, and the cursor that continues behind them."""
 

@@ -6,9 +6,10 @@ from uuid import UUID
 
 from pydantic import Field, model_validator
 
+from harebell.contract.desk import Selection
 from harebell.contract.message import Command, fault
 from harebell.contract.policy import Overlap
-from harebell.contract.scalars import CheckedJson, Count, Instant, ShortText, Tenant
+from harebell.contract.scalars import CheckedJson, Count, Instant, PoolName, ShortText, Tenant
 from harebell.contract.schedule import Definition
 from harebell.contract.when import When
 
@@ -16,6 +17,8 @@ MAX_ITEMS: Final = 500  # of one message
 MAX_BODY: Final = 1024 * 1024  # bytes of one message
 MAX_ITEM: Final = 96 * 1024  # bytes of one item, as sent
 MAX_DLQ_IDS: Final = 500
+MAX_REPLAYED: Final = 100_000  # dead letters of one replay; those that died first
+MAX_RATE: Final = 1_000.0  # replays a second
 MAX_BACKFILL: Final = 1000  # runs of one command
 MAX_SELECTED: Final = 10_000  # schedules of one command
 
@@ -165,6 +168,48 @@ class DlqDrop(DlqCommand):
     """Take each off the desk; the record stays."""
 
 
+class DlqStart(Addressed):
+    """Replay dead letters little by little: those that are open now, and no others.
+
+    `canary`: so many first, and no more if one of them fails. `rate`: at most so many a second.
+    `abort_on_failure_ratio`: no more once that part of those that ended has failed.
+    """
+
+    ids: Annotated[list[UUID], Field(min_length=1, max_length=MAX_DLQ_IDS)] | None = None
+    select: Selection | None = None
+    canary: Annotated[Count, Field(le=MAX_REPLAYED)] | None = None
+    rate: Annotated[float, Field(gt=0, le=MAX_RATE)] | None = None
+    abort_on_failure_ratio: Annotated[float, Field(ge=0, le=1)] | None = None
+    pool: PoolName | None = None  # in place of that of their schedules
+    dry_run: bool = False
+    note: ShortText | None = None
+
+    @model_validator(mode="after")
+    def _one_way(self) -> "DlqStart":
+        if (self.ids is None) == (self.select is None):
+            raise fault("invalid_reference", "has exactly one of ids, select")
+        return self
+
+
+class DlqJobCommand(Addressed):
+    """To a replay that `dlq.start` began."""
+
+    job: UUID
+    note: ShortText | None = None
+
+
+class DlqPause(DlqJobCommand):
+    """No more are replayed until `dlq.resume`."""
+
+
+class DlqResume(DlqJobCommand):
+    """Goes on where it was paused."""
+
+
+class DlqAbort(DlqJobCommand):
+    """No more are replayed, for good; the rest stays open."""
+
+
 class DlqGroupCommand(Addressed):
     """To groups of failures, as `dlq.groups` shows them."""
 
@@ -207,6 +252,10 @@ SCHEDULE_COMMANDS: Final[dict[str, type[Addressed]]] = {
 DLQ_COMMANDS: Final[dict[str, type[Addressed]]] = {
     "dlq.replay": DlqReplay,
     "dlq.drop": DlqDrop,
+    "dlq.start": DlqStart,
+    "dlq.pause": DlqPause,
+    "dlq.resume": DlqResume,
+    "dlq.abort": DlqAbort,
     "dlq.note": DlqNote,
     "dlq.mute": DlqMute,
     "dlq.archive": DlqArchive,

@@ -13,6 +13,7 @@ _BY_KEY: Final = uuid5(_HAREBELL, "schedule by key")
 _BY_REQUEST: Final = uuid5(_HAREBELL, "schedule by request")
 _DEAD_LETTER: Final = uuid5(_HAREBELL, "dead letter")
 _FAILURE_GROUP: Final = uuid5(_HAREBELL, "failure group")
+_REPLAY: Final = uuid5(_HAREBELL, "replay by request")
 _STAMP: Final = "%Y%m%dT%H%M%S"
 
 RunId: TypeAlias = str  # "<schedule id>@20261120T140000000Z"
@@ -72,3 +73,9 @@ def dead_message_id(queue: str, message_id: str | None, body: bytes) -> UUID:
 def failure_group_id(tenant: str, target: str, error_code: str, message: str) -> UUID:
     """Of failures that are the same but for what differs each time."""
     return uuid5(_FAILURE_GROUP, f"{tenant}\n{target}\n{error_code}\n{message}")
+
+
+def replay_id(tenant: str, request_id: str, index: int | None) -> UUID:
+    """Of a replay that was asked for. `index` is the place in an array, None outside one."""
+    suffix = "" if index is None else f"/{index}"
+    return uuid5(_REPLAY, f"{tenant}/{request_id}{suffix}")

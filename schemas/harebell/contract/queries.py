@@ -110,7 +110,23 @@ class DlqShow(Query):
     id: UUID
 
 
-QUERIES: Final[dict[str, type[Query]]] = {
+class DlqJobs(Listing):
+    """Replays that were started, newest first."""
+
+
+class DlqJob(Query):
+    """One of them: how far it is, and what came of it."""
+
+    id: UUID
+
+
+class DlqItems(Listing):
+    """Its letters in their order, each with what became of it."""
+
+    job: UUID
+
+
+SCHEDULE_QUERIES: Final[dict[str, type[Query]]] = {
     "schedule.get": ScheduleGet,
     "schedule.list": ScheduleList,
     "schedule.versions": ScheduleVersions,
@@ -118,7 +134,13 @@ QUERIES: Final[dict[str, type[Query]]] = {
     "schedule.why": ScheduleWhy,
     "run.get": RunGet,
     "run.list": RunList,
+}
+DLQ_QUERIES: Final[dict[str, type[Query]]] = {
     "dlq.list": DlqList,
     "dlq.show": DlqShow,
     "dlq.groups": DlqGroups,
+    "dlq.jobs": DlqJobs,
+    "dlq.job": DlqJob,
+    "dlq.items": DlqItems,
 }
+QUERIES: Final[dict[str, type[Query]]] = {**SCHEDULE_QUERIES, **DLQ_QUERIES}

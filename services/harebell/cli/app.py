@@ -14,6 +14,7 @@ from harebell.cli import (
     manifests,
     orders,
     outlook,
+    replays,
     runs,
     schedules,
     topology,
@@ -34,7 +35,8 @@ app = typer.Typer(
 )
 for part in (orders, outlook, history):
     schedules.app.add_typer(part.app)
-dead_letters.app.add_typer(failures.app)
+for part in (failures, replays):
+    dead_letters.app.add_typer(part.app)
 app.add_typer(schedules.app, name="schedule")
 app.add_typer(runs.app, name="run")
 app.add_typer(dead_letters.app, name="dlq")

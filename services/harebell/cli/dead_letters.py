@@ -19,21 +19,14 @@ from harebell.cli.desk_results import show_results
 from harebell.cli.exits import Exit, exit_of_many
 from harebell.cli.options import LIMIT, Limit, Note
 from harebell.cli.session import Session
-from harebell.client import Harebell
-from harebell.contract.errors import Malformed
 
 app = typer.Typer(help="List, show, replay and drop dead letters.", no_args_is_help=True)
 
 ROW: Final = ("id", "key", "run_id", "reason", "error_code", "attempts", "dead_at", "state")
 HISTORY: Final = ("series", "at", "actor", "note", "run_state")
-MAX_ALL: Final = 10_000  # dead letters that one `--all` takes
 
 LetterId = Annotated[str, typer.Argument(metavar="ID", help="As `dlq list` shows it.")]
 LetterIds = Annotated[list[str], typer.Argument(metavar="ID", help="As `dlq list` shows them.")]
-MaybeIds = Annotated[
-    list[str] | None, typer.Argument(metavar="ID", help="As `dlq list` shows them.")
-]
-All = Annotated[bool, typer.Option("--all", help="All that are open.")]
 DeskState = Annotated[
     str, typer.Option("--state", help="open, replayed, resolved, dropped or all.")
 ]
@@ -69,31 +62,8 @@ async def show(session: Session, letter: LetterId) -> Exit:
     return Exit.DONE
 
 
-@command(app, "replay")
-async def replay(
-    session: Session,
-    letters: MaybeIds = None,
-    all: All = False,  # noqa: A002, FBT002  # the option's name; a flag
-    key: OfKey = None,
-    note: Note = None,
-) -> Exit:
-    """Run each again, as a new series of the same run."""
-    if bool(letters) == all or (key is not None and not all):
-        raise Malformed("name dead letters, or --all (of one --key)", code="invalid_reference")
-    async with session.harebell() as harebell:
-        chosen = letters or await _open_letters(harebell, key)
-        answer = await harebell.replay(chosen, note=note)
-    if all and len(chosen) == MAX_ALL:
-        session.output.say(f"harebell: took the first {MAX_ALL}; there may be more")
-    return show_results(session, answer)
-
-
 @command(app, "drop")
 async def drop(session: Session, letters: LetterIds, note: Note = None) -> Exit:
     """Take each off the desk; the record stays."""
     async with session.harebell() as harebell:
         return show_results(session, await harebell.drop(letters, note=note))
-
-
-async def _open_letters(harebell: Harebell, key: str | None) -> list[str]:
-    return [letter["id"] async for letter in harebell.dead_letters(key=key, limit=MAX_ALL)]

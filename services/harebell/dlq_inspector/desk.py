@@ -7,7 +7,7 @@ from typing import TypeAlias
 import asyncpg
 import structlog
 
-from harebell.contract.answers import DlqAnswer, Refusal, refusal
+from harebell.contract.answers import DlqAnswer, JobAnswer, Refusal, refusal
 from harebell.contract.changes import Change, ChangeItem
 from harebell.contract.commands import (
     DLQ_COMMANDS,
@@ -15,31 +15,32 @@ from harebell.contract.commands import (
     DlqArchive,
     DlqDrop,
     DlqGroupCommand,
+    DlqJobCommand,
     DlqMute,
     DlqReopen,
     DlqReplay,
+    DlqStart,
 )
 from harebell.contract.desk import GroupState
 from harebell.contract.errors import Malformed, Rejected
 from harebell.contract.message import parse, shown
 from harebell.contract.scalars import Json
-from harebell.contract.ticket import Ticket
 from harebell.dlq_inspector import groups, store
 from harebell.dlq_inspector.core.verdict import (
     Status,
     drop_results,
     group_results,
-    replay_results,
 )
+from harebell.dlq_inspector.foreman import Foreman
+from harebell.dlq_inspector.series import Order, Results, begin
 from harebell.kernel import failpoint, metrics
 from harebell.kernel.amqp.publish import Publisher
 from harebell.kernel.authorising import authorising
 from harebell.kernel.clock import Clock
 from harebell.kernel.db.engine import passing_faults
-from harebell.kernel.db.tickets import tickets_for
 from harebell.kernel.routing import Routed
 
-Results: TypeAlias = dict[str, str]  # of each letter that a command names
+Answer: TypeAlias = DlqAnswer | JobAnswer | Refusal
 
 log = structlog.get_logger()
 
@@ -47,22 +48,28 @@ log = structlog.get_logger()
 class Desk:
     """Commands that intake has checked. Each is one transaction, of one tenant's letters."""
 
-    def __init__(self, pool: asyncpg.Pool, publisher: Publisher, clock: Clock) -> None:
+    def __init__(
+        self, pool: asyncpg.Pool, publisher: Publisher, clock: Clock, foreman: Foreman
+    ) -> None:
         self._pool = pool
         self._publisher = publisher
         self._clock = clock
+        self._foreman = foreman
 
-    async def apply(self, change: Change) -> list[DlqAnswer | Refusal]:
+    async def apply(self, change: Change) -> list[Answer]:
         """An answer for each item, in order; what was done before stays done if it comes again."""
         return [await self._item(change, item) for item in change.items]
 
-    async def _item(self, change: Change, item: ChangeItem) -> DlqAnswer | Refusal:
+    async def _item(self, change: Change, item: ChangeItem) -> Answer:
         if item.refusal is not None:
             return item.refusal
         try:
             command = _command(change.verb, item.body)
         except Rejected as error:
             return refusal(error, within="" if change.single else f"[{item.index}]")
+        return await self._done(change, item, command)
+
+    async def _done(self, change: Change, item: ChangeItem, command: Addressed) -> Answer:
         match command:
             case DlqReplay():
                 return await self._replay(change, command)
@@ -70,12 +77,17 @@ class Desk:
                 return await self._drop(change, command)
             case DlqGroupCommand():
                 return await self._change_groups(change, command)
+            case DlqStart():
+                return await self._foreman.start(change, item, command)
+            case DlqJobCommand():
+                return await self._foreman.steer(change, command)
             case _:
                 raise TypeError(f"{change.verb} is nobody's")
 
     async def _replay(self, change: Change, command: DlqReplay) -> DlqAnswer:
         async with authorising(self._pool, self._publisher, self._clock) as authority:
-            results, tickets = await _begin(authority.connection, change, command)
+            order = Order(change.tenant, change.actor, command.note)
+            results, tickets = await begin(authority.connection, order, command.ids)
             await authority.publish(map(Routed.of, tickets))
             await failpoint.reach("dlq_inspector.before_commit")
         metrics.REPLAYS.inc(_tell(change, command.note, results)[Status.REPLAYED])
@@ -102,23 +114,6 @@ class Desk:
         results = group_results(command.groups, changed, state)
         _tell(change, command.note, results)
         return DlqAnswer(results=results)
-
-
-async def _begin(
-    connection: asyncpg.Connection, change: Change, command: DlqReplay
-) -> tuple[Results, list[Ticket]]:
-    """What becomes of each letter, and the tickets to publish before that is committed.
-
-    A run replayed before that has not started gets its ticket again: an earlier command's commit
-    may have been seen by nobody.
-    """
-    held = await store.lock(connection, change.tenant, command.ids)
-    chosen = [letter for letter in held.values() if letter.is_replayable]
-    begun = await store.begin_series(connection, change.tenant, chosen)
-    await store.record_replays(connection, begun, actor=change.actor, note=command.note)
-    due = [letter.run for letter in held.values() if letter.id in begun or letter.unstarted]
-    tickets = await tickets_for(connection, [run for run in due if run is not None])
-    return replay_results(command.ids, held, begun), tickets
 
 
 def _decided(command: DlqGroupCommand) -> tuple[GroupState | None, datetime | None]:

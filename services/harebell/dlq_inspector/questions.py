@@ -7,8 +7,17 @@ from harebell.contract.codec import decode
 from harebell.contract.commands import MAX_ITEM
 from harebell.contract.errors import Malformed
 from harebell.contract.message import parse, shown
-from harebell.contract.queries import DlqGroups, DlqList, DlqShow
-from harebell.dlq_inspector import groups, pages
+from harebell.contract.queries import (
+    DLQ_QUERIES,
+    DlqGroups,
+    DlqItems,
+    DlqJob,
+    DlqJobs,
+    DlqList,
+    DlqShow,
+    Query,
+)
+from harebell.dlq_inspector import groups, job_pages, pages
 from harebell.kernel.db.engine import passing_faults
 
 
@@ -24,17 +33,19 @@ async def answer(pool: asyncpg.Pool, tenant: str, verb: str, body: bytes) -> Pag
                     return await groups.page(connection, tenant, asked)
                 case DlqShow():
                     return One(item=await pages.one(connection, tenant, asked.id))
+                case DlqJobs():
+                    return await job_pages.page(connection, tenant, asked)
+                case DlqJob():
+                    return One(item=await job_pages.one(connection, tenant, asked.id))
+                case DlqItems():
+                    return await job_pages.items(connection, tenant, asked)
+                case _:
+                    raise TypeError(f"{verb} is nobody's")
 
 
-def _query(verb: str, body: bytes) -> DlqList | DlqShow | DlqGroups:
+def _query(verb: str, body: bytes) -> Query:
     if len(body) > MAX_ITEM:
         raise Malformed(f"the message has {len(body)} bytes, over {MAX_ITEM}", code="too_large")
-    match verb:
-        case "dlq.list":
-            return parse(DlqList, decode(body))
-        case "dlq.show":
-            return parse(DlqShow, decode(body))
-        case "dlq.groups":
-            return parse(DlqGroups, decode(body))
-        case _:
-            raise Malformed(f"there is no query {shown(verb)}", code="unknown_query")
+    if verb not in DLQ_QUERIES:
+        raise Malformed(f"there is no query {shown(verb)}", code="unknown_query")
+    return parse(DLQ_QUERIES[verb], decode(body))

@@ -15,6 +15,7 @@ from harebell.contract.errors import Malformed, Rejected
 from harebell.contract.message import Message, shown
 from harebell.dlq_inspector import questions
 from harebell.dlq_inspector.desk import Desk
+from harebell.dlq_inspector.foreman import Foreman
 from harebell.dlq_inspector.housekeeping import keep_house
 from harebell.dlq_inspector.keeping import Keeper, keep_count
 from harebell.kernel.amqp.consume import DONE, BatchHandler, Delivery, Outcome
@@ -37,7 +38,8 @@ async def serve(settings: InspectorSettings, stop: asyncio.Event) -> None:
         if stop.is_set():
             return
         keeper = Keeper(parts.pool, parts.clock)
-        reception = Reception(parts)
+        foreman = Foreman(parts.pool, parts.publisher, parts.clock)
+        reception = Reception(parts, foreman)
         consumers = [
             _consumer(parts, DEAD_LETTERS.name, keeper.keep, limit=KEPT_AT_ONCE, linger=LINGER),
             # one at a time: a command that is held is tried again without those around it
@@ -46,7 +48,9 @@ async def serve(settings: InspectorSettings, stop: asyncio.Event) -> None:
         await run_until(
             stop,
             consuming=[consumer.run(stop) for consumer in consumers],
-            background=[parts.keep(), keep_count(parts.pool), keep_house(parts.pool)],
+            background=[
+                *(parts.keep(), keep_count(parts.pool), keep_house(parts.pool), foreman.work())
+            ],
         )
 
 
@@ -62,9 +66,9 @@ def _consumer(
 class Reception:
     """Where commands and questions come in, and answers go out."""
 
-    def __init__(self, parts: Parts) -> None:
+    def __init__(self, parts: Parts, foreman: Foreman) -> None:
         self._pool = parts.pool
-        self._desk = Desk(parts.pool, parts.publisher, parts.clock)
+        self._desk = Desk(parts.pool, parts.publisher, parts.clock, foreman)
         self._publisher = parts.publisher
 
     async def serve(self, deliveries: Sequence[Delivery]) -> Sequence[Outcome]:

@@ -52,6 +52,7 @@ UPDATE runs AS run
 SET state = 'staged', seq = run.seq + 1, series = run.series + 1, attempt = 0,
     reason = NULL, outcome = NULL, expires_at = NULL, next_attempt_at = now(),
     lease_holder = NULL, lease_until = NULL, lease_seconds = NULL, stop_requested_at = NULL,
+    pool = coalesce($6, run.pool),
     started_at = NULL, finished_at = NULL, staged_at = now()
 FROM owed
 WHERE run.scheduled_for = owed.scheduled_for AND run.schedule_id = owed.schedule_id
@@ -158,9 +159,16 @@ def _held(row: asyncpg.Record) -> Held:
 
 
 async def begin_series(
-    connection: asyncpg.Connection, tenant: str, letters: Sequence[Held]
+    connection: asyncpg.Connection,
+    tenant: str,
+    letters: Sequence[Held],
+    *,
+    pool: str | None = None,
 ) -> frozenset[UUID]:
-    """Stage the dead run of each again; the letters whose run was dead in their series."""
+    """Stage the dead run of each again; the letters whose run was dead in their series.
+
+    `pool`: in place of the run's own.
+    """
     runs = {letter.id: letter.run for letter in letters if letter.run is not None}
     await connection.execute(_LOCK_SCHEDULES, [run.schedule_id for run in runs.values()])
     rows = await connection.fetch(
@@ -170,6 +178,7 @@ async def begin_series(
         [letter.run and letter.run.scheduled_for for letter in letters],
         [letter.run and letter.run.schedule_id for letter in letters],
         [letter.series for letter in letters],
+        pool,
     )
     begun = frozenset(row["id"] for row in rows)
     open_runs = [run for id_, run in runs.items() if id_ in begun]

@@ -5,6 +5,7 @@ from uuid import UUID
 
 from harebell.contract.commands import (
     Addressed,
+    DlqStart,
     RunCancel,
     RunResolve,
     ScheduleBackfill,
@@ -60,4 +61,5 @@ def is_selecting(command: Addressed) -> bool:
 def _needs_request_id(command: Addressed) -> bool:
     if isinstance(command, SchedulePut):
         return command.key is None
-    return isinstance(command, ScheduleTrigger | ScheduleBackfill) or is_selecting(command)
+    repeated = isinstance(command, ScheduleTrigger | ScheduleBackfill | DlqStart)
+    return repeated or is_selecting(command)

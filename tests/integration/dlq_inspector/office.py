@@ -1,6 +1,8 @@
 """The hands of a test at the desk: they let runs die, write commands and read answers."""
 
 import asyncio
+import os
+import sys
 from collections.abc import AsyncIterator
 from contextlib import AbstractAsyncContextManager, asynccontextmanager
 from dataclasses import dataclass
@@ -62,6 +64,7 @@ class Office:
             "HAREBELL_AMQP_URL": self.settings.amqp_url.get_secret_value(),
             "HAREBELL_DATABASE_URL": self.settings.database_url.get_secret_value(),
             "HAREBELL_NAME": "inspector-2",
+            "PYTHONPATH": os.pathsep.join(sys.path),  # of this tree, installed or not
         }
 
     @asynccontextmanager

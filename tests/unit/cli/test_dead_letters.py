@@ -1,10 +1,10 @@
 import json
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 import pytest
 
 if TYPE_CHECKING:
-    from tests.unit.cli.conftest import Asked, CommandLine, FakeHarebell
+    from tests.unit.cli.conftest import CommandLine, FakeHarebell
 
 ONE = "6f0a7c0e-3d2b-5b53-9c1e-4d7a0f2b8e11"
 TWO = "6f0a7c0e-3d2b-5b53-9c1e-4d7a0f2b8e12"
@@ -32,28 +32,9 @@ def test_the_exit_code_says_how_many_were_replayed(
     assert harebell.asked[0].body == {"ids": [ONE, TWO], "note": "fixed"}
 
 
-def test_all_that_are_open_are_replayed(cli: "CommandLine", harebell: "FakeHarebell") -> None:
-    def answer(asked: "Asked") -> dict[str, Any]:
-        if asked.verb == "dlq.list":
-            return {"ok": True, "items": [{"id": ONE}, {"id": TWO}]}
-        return {"ok": True, "results": dict.fromkeys(asked.body["ids"], "replayed")}
-
-    harebell.answer = answer
-
-    result = cli("dlq", "replay", "--all", "--key", "hello")
-
-    assert result.exit_code == 0
-    listed, replayed = harebell.asked
-    assert (listed.body["state"], listed.body["key"]) == ("open", "hello")
-    assert replayed.body == {"ids": [ONE, TWO]}
-
-
-def test_all_of_nothing_matched_nothing(cli: "CommandLine", harebell: "FakeHarebell") -> None:
-    assert cli("dlq", "replay", "--all").exit_code == 3
-    assert [asked.verb for asked in harebell.asked] == ["dlq.list"]
-
-
-@pytest.mark.parametrize("words", [[], [ONE, "--all"], [ONE, "--key", "hello"], ["no-uuid"]])
+@pytest.mark.parametrize(
+    "words", [[], [ONE, "--all"], [ONE, "--key", "hello"], ["no-uuid"], ["--all", "--rate", "5/x"]]
+)
 def test_a_replay_of_what_is_not_named_well_is_wrong_usage(
     cli: "CommandLine", harebell: "FakeHarebell", words: list[str]
 ) -> None:

@@ -10,6 +10,7 @@ from pydantic import create_model
 from harebell.contract import names
 from harebell.contract.answers import (
     DlqAnswer,
+    JobAnswer,
     One,
     Page,
     Refusal,
@@ -22,6 +23,8 @@ from harebell.contract.commands import (
     COMMANDS,
     DlqCommand,
     DlqGroupCommand,
+    DlqJobCommand,
+    DlqStart,
     RunCancel,
     RunResolve,
     SelectingCommand,
@@ -77,6 +80,7 @@ ANSWERS: Final[dict[type[Message], str]] = {
     SelectionAnswer: "answer.selection",
     RunAnswer: "answer.run",
     DlqAnswer: "answer.dlq",
+    JobAnswer: "answer.job",
     Page: "answer.page",
     One: "answer.one",
     Refusal: "answer.refusal",
@@ -86,6 +90,8 @@ ANSWERS: Final[dict[type[Message], str]] = {
 def _answered_by(model: type[Message]) -> tuple[str, ...]:
     if issubclass(model, DlqCommand | DlqGroupCommand):
         answers: tuple[type[Message], ...] = (DlqAnswer,)
+    elif issubclass(model, DlqStart | DlqJobCommand):
+        answers = (JobAnswer,)
     elif issubclass(model, RunCancel | RunResolve):
         answers = (RunAnswer,)
     elif issubclass(model, SelectingCommand):

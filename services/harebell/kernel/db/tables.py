@@ -219,3 +219,40 @@ replays = Table(
     Column("note", Text),
     Column("replayed_at", _instant, nullable=False),
 )
+
+replay_jobs = Table(  # a frozen set of letters that the inspector replays little by little
+    "replay_jobs",
+    metadata,
+    Column("id", Uuid, primary_key=True),
+    Column("tenant", Text, nullable=False),
+    Column("state", Text, nullable=False),  # running, paused, done, aborted
+    Column("reason", Text),  # of aborted, or of a pause that nobody asked for
+    Column("asked", JSONB, nullable=False),  # the command
+    Column("actor", Text),
+    Column("note", Text),
+    Column("canary", Integer),
+    Column("rate", Double),  # replays a second
+    Column("abort_ratio", Double),
+    Column("pool", Text),
+    Column("total", Integer, nullable=False),
+    Column("taken", Integer, nullable=False, server_default="0"),  # of the items, in their order
+    Column("replayed", Integer, nullable=False, server_default="0"),
+    Column("succeeded", Integer, nullable=False, server_default="0"),
+    Column("failed", Integer, nullable=False, server_default="0"),
+    Column("paced_at", _instant, nullable=False),  # from when on the rate allows the next
+    Column("due_at", _instant),  # when an inspector must look again; null: never by itself
+    Column("created_at", _instant, nullable=False),
+    Column("changed_at", _instant),
+    Column("changed_by", Text),
+    Column("finished_at", _instant),
+)
+
+replay_items = Table(
+    "replay_items",
+    metadata,
+    Column("job_id", Uuid, primary_key=True),
+    Column("place", Integer, primary_key=True),  # from 1
+    Column("letter_id", Uuid, nullable=False),
+    Column("status", Text, nullable=False, server_default="waiting"),  # or what became of it
+    Column("outcome", Text),  # of a replayed run, when it has ended
+)

@@ -1,0 +1,43 @@
+"""The one rule of replaying: a new series of the same run, once, or the letter stays open."""
+
+from collections.abc import Iterable
+from dataclasses import dataclass
+from typing import TypeAlias
+from uuid import UUID
+
+import asyncpg
+
+from harebell.contract.ticket import Ticket
+from harebell.dlq_inspector import store
+from harebell.dlq_inspector.core.verdict import replay_results
+from harebell.kernel.db.tickets import tickets_for
+
+Results: TypeAlias = dict[str, str]  # of each letter that is named
+
+
+@dataclass(frozen=True, slots=True)
+class Order:
+    """Whose letters, and who wants them replayed."""
+
+    tenant: str
+    actor: str | None
+    note: str | None
+    pool: str | None = None  # in place of that of their runs
+
+
+async def begin(
+    connection: asyncpg.Connection, order: Order, ids: Iterable[UUID]
+) -> tuple[Results, list[Ticket]]:
+    """What becomes of each letter, and the tickets to publish before that is committed.
+
+    A run replayed before that has not started gets its ticket again: an earlier command's commit
+    may have been seen by nobody.
+    """
+    named = list(ids)
+    held = await store.lock(connection, order.tenant, named)
+    chosen = [letter for letter in held.values() if letter.is_replayable]
+    begun = await store.begin_series(connection, order.tenant, chosen, pool=order.pool)
+    await store.record_replays(connection, begun, actor=order.actor, note=order.note)
+    due = [letter.run for letter in held.values() if letter.id in begun or letter.unstarted]
+    tickets = await tickets_for(connection, [run for run in due if run is not None])
+    return replay_results(named, held, begun), tickets

@@ -1,0 +1,80 @@
+"""An inspector that is killed at any step of a replay: each once, or still on the desk."""
+
+import asyncio
+import signal
+import sys
+from collections import Counter
+from typing import Final
+from uuid import UUID
+
+from tests.integration.dlq_inspector.office import PATIENCE, Office
+from tests.integration.dlq_inspector.test_replay_jobs import ALL, order, start, until
+
+from harebell.dlq_inspector.core.replay import BATCH
+
+MANY: Final = 2 * BATCH
+STEPS: Final = (  # a kill at each, of the first batch and of the second
+    *("replay_taken", "replay_published", "replay_committed"),
+    *("replay_published", "replay_taken"),
+)
+_STANDING = """
+SELECT run.series, letter.state, run.state AS run_state, item.status, count(replays) AS replays
+FROM dead_letters AS letter
+JOIN runs AS run
+    ON run.scheduled_for = letter.scheduled_for AND run.schedule_id = letter.schedule_id
+JOIN replay_items AS item ON item.letter_id = letter.id
+LEFT JOIN replays ON replays.dead_letter_id = letter.id
+GROUP BY 1, 2, 3, 4, letter.id
+"""
+
+
+async def test_ask2_an_inspector_killed_at_every_step_replays_each_exactly_once(
+    office: Office,
+) -> None:
+    for number in range(MANY):
+        await office.run_dies(number)
+    async with office.inspector():
+        await office.kept(MANY)
+        job = await paused(office)
+
+    for step in STEPS:
+        await office.database.execute("UPDATE replay_jobs SET state = 'running', due_at = now()")
+        await killed_at(office, f"dlq_inspector.{step}")
+        standing = await standings(office)
+        # each is replayed, with all that belongs to it, or it is open as if nothing had been
+        assert set(standing) <= {
+            (2, "replayed", "staged", "replayed", 1),
+            (1, "open", "dead", "waiting", 0),
+        }
+        assert sum(standing.values()) == MANY
+
+    async with office.inspector():
+        await until(office, job, taken=MANY, replayed=MANY)
+        await office.database.execute("UPDATE runs SET state = 'succeeded'")
+        await until(office, job, state="done", succeeded=MANY, failed=0)
+    assert await standings(office) == {(2, "replayed", "succeeded", "replayed", 1): MANY}
+
+
+async def paused(office: Office) -> UUID:
+    """Paused when it has hardly begun."""
+    job = await start(office, select=ALL, rate=0.001)
+    await order(office, "pause", job=str(job))
+    await office.database.execute("UPDATE replay_jobs SET rate = NULL")
+    return job
+
+
+async def killed_at(office: Office, failpoint: str) -> None:
+    process = await asyncio.create_subprocess_exec(
+        *(sys.executable, "-m", "harebell.dlq_inspector"),
+        env={**office.environment(), "HAREBELL_FAILPOINT": f"{failpoint}:kill"},
+    )
+    try:
+        async with asyncio.timeout(PATIENCE):
+            assert await process.wait() == -signal.SIGKILL
+    finally:
+        if process.returncode is None:
+            process.kill()
+
+
+async def standings(office: Office) -> Counter[tuple[object, ...]]:
+    return Counter(tuple(row) for row in await office.database.fetch(_STANDING))

@@ -1,0 +1,192 @@
+"""A replay of many is of a frozen set, goes on by itself, and can be stopped by its failures."""
+
+import asyncio
+from collections.abc import Sequence
+from typing import Any
+from uuid import UUID
+
+from tests.integration.dlq_inspector.office import PATIENCE, Office, letter_id
+
+from harebell.contract.changes import ChangeItem
+from harebell.contract.dead import DeadRun
+from harebell.contract.identity import RunKey
+
+ALL = {"all": True}
+
+
+async def die(office: Office, number: int) -> list[DeadRun]:
+    dead = [await office.run_dies(n) for n in range(number)]
+    await office.kept(number)
+    return dead
+
+
+async def order(office: Office, verb: str, request: str = "r-1", **body: Any) -> dict[str, Any]:
+    await office.change(f"dlq.{verb}", ChangeItem(index=0, request_id=request, body=body))
+    answer: dict[str, Any] = await office.answer()
+    return answer
+
+
+async def start(office: Office, request: str = "r-1", **body: Any) -> UUID:
+    answer = await order(office, "start", request, **body)
+    assert answer["status"] == "started"
+    return UUID(answer["job"])
+
+
+async def until(office: Office, job: UUID, **facts: Any) -> dict[str, Any]:
+    """The replay, once all of that is so."""
+    async with asyncio.timeout(PATIENCE):
+        while not facts.items() <= (shown := await office.acme.replay_job(job)).items():
+            continue
+    return shown
+
+
+async def end(office: Office, dead: Sequence[DeadRun], state: str) -> None:
+    for each in dead:
+        await office.run_becomes(state, RunKey.parse(each.run_id))
+
+
+async def series(office: Office, dead: Sequence[DeadRun]) -> list[int]:
+    return [(await office.run(each))["series"] for each in dead]
+
+
+async def test_s112_all_that_are_open_are_replayed_and_who_did_it_and_how_each_ended_is_kept(
+    inspected: Office,
+) -> None:
+    dead = await die(inspected, 3)
+
+    job = await start(inspected, select=ALL, note="after the fix")
+    await until(inspected, job, taken=3, replayed=3, state="running")
+    assert await series(inspected, dead) == [2, 2, 2]
+    await end(inspected, dead[:2], "succeeded")
+    await end(inspected, dead[2:], "dead")
+
+    shown = await until(inspected, job, state="done", succeeded=2, failed=1)
+    assert (shown["actor"], shown["note"], shown["total"]) == ("ann", "after the fix", 3)
+    assert (shown["asked"]["select"], bool(shown["finished_at"])) == (ALL, True)
+    items = [item async for item in inspected.acme.replay_items(job)]
+    assert [(item["id"], item["status"], item["outcome"]) for item in items] == [
+        *((str(letter_id(each)), "replayed", "succeeded") for each in dead[:2]),
+        (str(letter_id(dead[2])), "replayed", "dead"),
+    ]
+    [line] = [row async for row in inspected.acme.replay_jobs()]
+    assert line["id"] == str(job)
+
+
+async def test_ask2_its_set_is_frozen_when_it_starts(inspected: Office) -> None:
+    dead = await die(inspected, 2)
+    another = "UPDATE dead_letters SET error_code = 'x' WHERE id = $1"
+    await inspected.database.execute(another, letter_id(dead[1]))
+
+    job = await start(inspected, select={"error": "http_503"}, rate=0.001)
+    later = await inspected.run_dies(7)
+    await inspected.kept(3)
+
+    shown = await until(inspected, job, taken=1)
+    assert (shown["total"], shown["waiting"]) == (1, 0)
+    assert await series(inspected, [*dead, later]) == [2, 1, 1]
+
+
+async def test_ask2_the_same_command_again_starts_nothing_new(inspected: Office) -> None:
+    dead = await die(inspected, 1)
+
+    first, second = [await start(inspected, select=ALL) for _ in range(2)]
+
+    assert first == second
+    await until(inspected, first, taken=1)
+    assert await series(inspected, dead) == [2]
+    assert (await order(inspected, "start", "r-2", select=ALL))["error"]["code"] == "not_found"
+
+
+async def test_ask2_a_dry_run_says_how_many_and_does_nothing(inspected: Office) -> None:
+    dead = await die(inspected, 2)
+
+    answer = await order(inspected, "start", select=ALL, dry_run=True)
+
+    assert (answer["status"], answer["total"]) == ("previewed", 2)
+    assert [row async for row in inspected.acme.replay_jobs()] == []
+    assert await series(inspected, dead) == [1, 1]
+
+
+async def test_ask2_a_canary_that_fails_leaves_the_others_on_the_desk(inspected: Office) -> None:
+    dead = await die(inspected, 5)
+
+    job = await start(inspected, select=ALL, canary=2)
+    await until(inspected, job, taken=2)
+    await end(inspected, dead[:1], "succeeded")
+    await end(inspected, dead[1:2], "dead")
+
+    shown = await until(inspected, job, state="aborted", succeeded=1, failed=1)
+    assert (shown["reason"], shown["waiting"]) == ("canary_failed", 3)
+    assert await series(inspected, dead) == [2, 2, 1, 1, 1]
+    still = [row["id"] async for row in inspected.acme.dead_letters()]
+    assert set(still) == {str(letter_id(each)) for each in dead[2:]}
+
+
+async def test_ask2_the_others_follow_a_canary_that_is_well(inspected: Office) -> None:
+    dead = await die(inspected, 3)
+
+    job = await start(inspected, select=ALL, canary=1)
+    await until(inspected, job, taken=1)
+    await end(inspected, dead[:1], "succeeded")
+
+    await until(inspected, job, taken=3)
+    await end(inspected, dead[1:], "succeeded")
+    await until(inspected, job, state="done", succeeded=3)
+
+
+async def test_ask2_too_many_failures_abort_it(inspected: Office) -> None:
+    dead = await die(inspected, 4)
+
+    job = await start(inspected, select=ALL, abort_on_failure_ratio=0.5)
+    await until(inspected, job, taken=4)
+    await end(inspected, dead, "dead")
+
+    shown = await until(inspected, job, state="aborted")
+    assert (shown["reason"], shown["failed"]) == ("failure_ratio", 4)
+
+
+async def test_ask2_it_is_paused_resumed_and_aborted(inspected: Office) -> None:
+    dead = await die(inspected, 3)
+    job = await start(inspected, select=ALL, rate=0.001)
+    await until(inspected, job, taken=1)
+
+    steered = [
+        await order(inspected, verb, job=str(job)) for verb in ("pause", "pause", "resume", "abort")
+    ]
+
+    assert [(each["status"], each["state"]) for each in steered] == [
+        ("paused", "paused"),
+        ("unchanged", "paused"),
+        ("resumed", "running"),
+        ("aborted", "aborted"),
+    ]
+    shown = await until(inspected, job, state="aborted", reason="requested")
+    assert shown["changed_by"] == "ann"
+    assert 1 in await series(inspected, dead)
+    unknown = await order(inspected, "pause", job=str(UUID(int=1)))
+    assert unknown["error"]["code"] == "not_found"
+
+
+async def test_ask2_it_may_go_to_another_pool(inspected: Office) -> None:
+    [dead] = await die(inspected, 1)
+
+    job = await start(inspected, ids=[str(letter_id(dead))], pool="slow")
+    await until(inspected, job, taken=1)
+
+    [ticket] = await inspected.tickets(1)
+    assert (ticket["pool"], (await inspected.run(dead))["pool"]) == ("slow", "slow")
+
+
+async def test_a_letter_that_was_dropped_meanwhile_is_not_replayed(inspected: Office) -> None:
+    dead = await die(inspected, 2)
+    job = await start(inspected, select=ALL, rate=0.001)
+    await until(inspected, job, taken=1)
+    await inspected.command("dlq.drop", letter_id(dead[1]))
+    await inspected.answer()
+
+    await inspected.database.execute("UPDATE replay_jobs SET rate = NULL, due_at = now()")
+    await order(inspected, "pause", job=str(job))  # whoever is told looks at once
+    await order(inspected, "resume", job=str(job))
+
+    await until(inspected, job, taken=2, replayed=1, refused=1)
+    assert await series(inspected, dead) == [2, 1]
