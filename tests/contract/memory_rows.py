@@ -121,8 +121,3 @@ def stage_when_due(tx: Transaction) -> None:
 def stage_long_ago(tx: Transaction) -> None:
     for run in all_runs(tx):
         amend(tx, run, staged_at=tx.now - timedelta(minutes=1))
-
-
-@answers("SELECT clock_timestamp()")
-def database_time(tx: Transaction) -> list[Record]:
-    return [{"now": tx.store.now()}]

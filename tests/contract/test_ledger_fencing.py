@@ -122,3 +122,17 @@ async def test_s34_every_attempt_of_a_run_is_in_its_story(ledger: asyncpg.Pool) 
 
     assert [attempt.number for attempt in story] == [1, 2, 3]
     assert seq == SEQ + 6
+
+
+async def test_whoever_settles_hears_why_a_run_was_asked_to_stop(ledger: asyncpg.Pool) -> None:
+    asked, goes_on = ROW, Row(RunState.RUNNING, 1)
+    taken = Row(RunState.RUNNING, 2, "cancelled", asked_to_stop=True)
+    await put(ledger, [asked, goes_on, taken])
+    tried = [ending(row.key, RunState.RETRYING) for row in (asked, goes_on)]
+
+    async with ledger.acquire() as connection, connection.transaction():
+        heard = await endings.asked_to_stop(
+            connection, [*tried, ending(taken.key, RunState.RETRYING, token=SEQ - 1)]
+        )
+
+    assert heard == {asked.key: "cancelled"}

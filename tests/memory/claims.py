@@ -13,7 +13,7 @@ from tests.memory.store import Transaction
 from harebell.contract.identity import RunKey
 from harebell.kernel.db.ledger.claims import _CLAIM, _DROP, _FOUND, _RELEASE
 from harebell.kernel.db.ledger.claims import _RENEW as _RENEW_LEASES
-from harebell.kernel.db.ledger.endings import _AS_ENDED, _END, _STORY
+from harebell.kernel.db.ledger.endings import _AS_ENDED, _END, _HEED, _STORY
 from harebell.kernel.ledger import Actor, RunState
 
 ATTEMPTS = "attempts"
@@ -163,6 +163,17 @@ _ATTEMPT = (
     *("series", "number", "worker", "started_at", "finished_at", "outcome"),
     *("error_code", "error", "http_status", "duration_ms", "result"),
 )
+
+
+@answers(_HEED)
+def heed(
+    tx: Transaction, moments: Moments, schedules: Schedules, tokens: Tokens
+) -> Iterator[Record]:
+    for k, key, token in numbered(moments, schedules, tokens):
+        run = held(tx, key, token)
+        if run is not None:
+            tx.lock("runs", key)
+            yield {"k": k, "stop": run.stop_reason}
 
 
 @answers(_AS_ENDED)

@@ -4,7 +4,7 @@ from collections.abc import Callable
 from datetime import UTC, datetime
 
 from tests.memory import claims, desk, schedules, staging, sweeps, turns
-from tests.memory.pool import Pool
+from tests.memory.pool import Pool, Port
 from tests.memory.store import Store
 
 ANSWERING = (claims, desk, schedules, staging, sweeps, turns)  # imported, they have registered
@@ -17,3 +17,8 @@ def _wall_clock() -> datetime:
 def open_ledger(now: Callable[[], datetime] = _wall_clock) -> Pool:
     """Empty."""
     return Pool(Store(now))
+
+
+def reach(store: Store, port: Port, owner: object) -> Pool:
+    """As one client of several has it; what it has begun falls with it."""
+    return Pool(store, port, owner)

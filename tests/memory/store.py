@@ -58,10 +58,12 @@ class Transaction:
         return self.written[place] if place in self.written else self.store.tables[table].get(key)
 
     def rows(self, table: str) -> Iterator[Any]:
-        added = [key for of, key in self.written if of == table]
-        for key in dict.fromkeys([*self.store.tables[table], *added]):
-            if (row := self.get(table, key)) is not None:
+        written = {key: row for (of, key), row in self.written.items() if of == table}
+        for key, committed in self.store.tables[table].items():
+            row = written.pop(key, committed) if written else committed
+            if row is not None:
                 yield row
+        yield from (row for row in written.values() if row is not None)
 
     def put(self, table: str, key: Hashable, row: Any) -> None:
         self.lock(table, key)

@@ -101,6 +101,11 @@ def lapsed(
             yield key_of(run) | said | {"stop": run.stop_requested_at is not None}
 
 
+@answers("SELECT clock_timestamp()")
+def clock(tx: Transaction) -> list[Record]:
+    return [{"now": tx.store.now()}]
+
+
 @answers(UP_FOR)
 def up_for(tx: Transaction) -> Iterator[Record]:
     yield {"seconds": (tx.now - tx.store.started_at).total_seconds()}

@@ -12,11 +12,10 @@ from harebell.contract.policy import RecoveryClass
 from harebell.contract.ticket import Ticket
 from harebell.executor.targets.outcome import Ended, Stopped, Success
 from harebell.kernel.delay import REACH, Way, route
-from harebell.kernel.ledger import FAILED, SUCCEEDED, Ending, Reason, RunState, becomes
+from harebell.kernel.ledger import FAILED, SUCCEEDED, Ending, RunState, becomes
 from harebell.kernel.retry import Decision, decide
 
 RECENT: Final = 1.0  # seconds of starts that may lie claimed and unstarted
-STOPS: Final = frozenset({Reason.REPLACED, Reason.CANCELLED})  # also what has started
 CANCELLED: Final = "cancelled"  # the outcome of an attempt that was stopped
 FRESH: Final = 2.0  # seconds since a claim or renewal; an older lease is renewed before a start
 

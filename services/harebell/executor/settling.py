@@ -153,12 +153,13 @@ class Settler:
 
     async def _commit(self, batch: Sequence[Recorded], *, again: bool) -> None:
         moved = await self._end(batch, waking=not again)
+        recorded = set(moved)
         if again:
             with passing_faults():
-                moved |= await self._standing([each for _, each in batch], moved)
-        self._conclude(batch, moved)
+                recorded |= await self._standing([each for _, each in batch], recorded)
+        self._conclude([(run, moved.get(each.key, each)) for run, each in batch], recorded)
 
-    async def _end(self, batch: Sequence[Recorded], *, waking: bool) -> set[RunKey]:
+    async def _end(self, batch: Sequence[Recorded], *, waking: bool) -> dict[RunKey, Ending]:
         async with authorising(self.pool, self.publisher, self.clock) as authority:
             of = [(run.ticket, each) for run, each in batch]
             moved = await end_and_publish(authority, of, waking=waking)

@@ -8,7 +8,7 @@ import asyncpg
 import structlog
 
 from harebell.contract.identity import RunKey
-from harebell.executor.core import STOPS, Claimed
+from harebell.executor.core import Claimed
 from harebell.executor.leases import Leases
 from harebell.executor.running import LaneRunner
 from harebell.kernel.amqp.events import Fact, tell
@@ -17,7 +17,7 @@ from harebell.kernel.amqp.stories import fact_of_unattempted
 from harebell.kernel.authorising import authorising
 from harebell.kernel.clock import Clock
 from harebell.kernel.db.ledger import claims
-from harebell.kernel.ledger import Reason, RunState
+from harebell.kernel.ledger import STOPS, Reason, RunState
 from harebell.kernel.settlement import drop_and_publish
 
 log = structlog.get_logger()

@@ -1,6 +1,6 @@
 """The model of the ledger: states of a run, who may move it where, and why. SQL is held to it."""
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from datetime import datetime, timedelta
 from enum import StrEnum
 from typing import Final
@@ -92,6 +92,9 @@ TRANSITIONS: Final[dict[tuple[RunState, RunState], frozenset[Actor]]] = {
 # One instant of one schedule is one run, whatever the version: these may be owed again.
 REVIVABLE: Final = frozenset({Reason.SUPERSEDED, Reason.PAUSED, Reason.CANCELLED})
 
+# For these also what has started is asked to stop, and is not tried again.
+STOPS: Final = frozenset({Reason.REPLACED, Reason.CANCELLED})
+
 
 def withdrawn_as(reason: Reason) -> RunState:
     """The state of a row that is withdrawn before it began."""
@@ -175,6 +178,11 @@ class Ending:
         if self.started_at is None:
             return None
         return (self.finished_at - self.started_at).total_seconds() * 1000
+
+    def stopped(self, reason: str) -> "Ending":
+        """As the last of its run: what was to be tried again has been asked to stop meanwhile."""
+        cancelled = replace(self, state=RunState.CANCELLED, reason=reason)
+        return replace(cancelled, next_attempt_at=None, staged_at=None)
 
     @property
     def end(self) -> End | None:

@@ -14,7 +14,7 @@ from harebell.kernel.amqp.stories import dead_message
 from harebell.kernel.authorising import Authority
 from harebell.kernel.db.ledger import claims, endings, turns
 from harebell.kernel.db.tickets import tickets_for
-from harebell.kernel.ledger import Ending, RunState
+from harebell.kernel.ledger import STOPS, Ending, RunState
 from harebell.kernel.overlap import following
 from harebell.kernel.routing import Routed
 
@@ -23,14 +23,15 @@ Ended: TypeAlias = tuple[Ticket, Ending]
 
 async def end_and_publish(
     authority: Authority, ended: Sequence[Ended], *, waking: bool = True
-) -> set[RunKey]:
-    """As the last step of the caller's transaction; which of them were still theirs to end.
+) -> dict[RunKey, Ending]:
+    """As the last step of the caller's transaction; of those still theirs to end, the record.
 
     With `waking`, those that wait for the turn of what has ended are published too.
     """
     connection = authority.connection
     policies = {ticket.schedule_id: ticket.overlap for ticket, _ in ended if ticket.takes_turns}
     await turns.lock(connection, policies)
+    ended = await _heeding(connection, ended)
     moved = await endings.end(connection, [ending for _, ending in ended])
     mine = [(ticket, ending) for ticket, ending in ended if ending.key in moved]
     retries = [
@@ -45,7 +46,20 @@ async def end_and_publish(
         if ending.state is RunState.DEAD
     ]
     await authority.publish([*retries, *woken], letters)
-    return set(moved)
+    return {ending.key: ending for _, ending in mine}
+
+
+async def _heeding(connection: asyncpg.Connection, ended: Sequence[Ended]) -> Sequence[Ended]:
+    """Orders to stop that their executors have not heard of: no attempt follows a cancel."""
+    if all(ending.state is not RunState.RETRYING for _, ending in ended):
+        return ended
+    asked = await endings.asked_to_stop(connection, [ending for _, ending in ended])
+    return [(ticket, _heeded(ending, asked.get(ending.key))) for ticket, ending in ended]
+
+
+def _heeded(ending: Ending, reason: str | None) -> Ending:
+    is_stopped = ending.state is RunState.RETRYING and reason in STOPS
+    return ending.stopped(str(reason)) if is_stopped else ending
 
 
 async def drop_and_publish(authority: Authority, held: Mapping[claims.Held, Ticket]) -> set[RunKey]:

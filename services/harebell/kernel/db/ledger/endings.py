@@ -40,6 +40,15 @@ WITH moved AS (
 )
 SELECT k, seq FROM moved
 """
+_HEED: Final = """
+SELECT t.k, CASE WHEN r.stop_requested_at IS NOT NULL THEN coalesce(r.reason, 'cancelled') END
+            AS stop
+FROM unnest($1::timestamptz[], $2::uuid[], $3::int[])
+     WITH ORDINALITY AS t(scheduled_for, schedule_id, token, k)
+JOIN runs r ON r.scheduled_for = t.scheduled_for AND r.schedule_id = t.schedule_id
+WHERE CASE WHEN r.state = 'running' AND r.seq = t.token THEN true ELSE false END
+ORDER BY r.scheduled_for, r.schedule_id FOR UPDATE OF r
+"""
 _STORY: Final = """
 SELECT series, number, worker, started_at, finished_at, outcome, error_code, error, http_status
 FROM attempts WHERE scheduled_for = $1 AND schedule_id = $2 ORDER BY series, number LIMIT 1000
@@ -78,6 +87,16 @@ async def end(
         [each.result for each in ordered],
     )
     return {ordered[row["k"] - 1].key: row["seq"] for row in rows}
+
+
+async def asked_to_stop(
+    connection: asyncpg.Connection, endings: Sequence[Ending]
+) -> dict[RunKey, str]:
+    """Why, of those that are still their holder's; they are locked, for nobody to ask it now."""
+    ordered = sorted(endings, key=lambda each: each.key)
+    tokens = [each.token for each in ordered]
+    rows = await connection.fetch(_HEED, *columns(each.key for each in ordered), tokens)
+    return {ordered[row["k"] - 1].key: row["stop"] for row in rows if row["stop"] is not None}
 
 
 async def stand(pool: asyncpg.Pool, endings: Sequence[Ending]) -> set[RunKey]:
