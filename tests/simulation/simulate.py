@@ -1,0 +1,91 @@
+"""A world from its seed to its end, and nothing of it in the next."""
+
+import asyncio
+import random
+import secrets
+import sys
+import traceback
+from collections import Counter
+from collections.abc import Generator, MutableMapping
+from contextlib import contextmanager
+from dataclasses import dataclass
+from random import Random
+from typing import Any, Final, NoReturn
+from unittest.mock import patch
+
+import asyncpg
+import structlog
+from tests.simulation.loop import PROCESS, Stalled, virtual_time
+from tests.simulation.process import Process
+from tests.simulation.world import World
+
+from harebell.dispatcher import service as dispatching
+from harebell.executor import settling
+
+# Two loops look for what is rarely there; at their own pace they would take most of all steps.
+SELDOM: Final = 0.2  # seconds
+ROUNDS: Final = 20  # of cancelling what is left at the end
+
+_worlds: list[World] = []  # the one of now: logs are told to it
+
+
+@dataclass(frozen=True)
+class Report:
+    seed: int
+    violation: str | None
+    trace: list[str]
+    seen: Counter[str]
+
+
+def simulate(seed: int, *, verbose: bool = False) -> Report:
+    """The same seed, the same world, step by step (given the same PYTHONHASHSEED)."""
+    with virtual_time() as loop, _chance(seed):
+        world = World(seed, loop, verbose)
+        _worlds[:] = [world]
+        try:
+            loop.run_until_complete(world.live())
+        except Stalled:
+            world.fail("nothing goes on")
+        _end(world)
+        return Report(seed, world.broken, list(world.steps), world.seen)
+
+
+@contextmanager
+def _chance(seed: int) -> Generator[None]:
+    """Jitter of pauses and of backoffs, and the names of holders."""
+    random.seed(seed)
+    tokens = Random(seed)  # noqa: S311  # chance that can be repeated
+    with (
+        patch.object(secrets, "token_hex", lambda length: tokens.randbytes(length).hex()),
+        patch.object(settling, "TELL_EVERY", SELDOM),
+        patch.object(dispatching, "BEAT", SELDOM),
+    ):
+        yield
+
+
+def _end(world: World) -> None:
+    """No task is left for the collector, which would end it in another world."""
+    world.crew.end()
+    for _ in range(ROUNDS):
+        for task in asyncio.all_tasks(world.loop):
+            task.cancel()
+        world.loop.run_until_complete(asyncio.sleep(1))
+    assert not asyncio.all_tasks(world.loop)
+
+
+def _told(_: Any, method: str, event: MutableMapping[str, Any]) -> NoReturn:
+    """Logs become steps; what a service did not foresee is a violation."""
+    world, process, error = _worlds[0], PROCESS.get(), sys.exception()
+    name = process.name if isinstance(process, Process) else "nobody"
+    facts = " ".join(f"{name}={value}" for name, value in event.items() if name != "event")
+    world.trace(f"{name}: {event['event']} {facts}"[:200])
+    is_over = isinstance(process, Process) and process.is_over
+    # two tickers have applied one command: the second is told so, tries again, and finds it
+    is_foreseen = isinstance(error, asyncpg.UniqueViolationError)
+    if (method == "exception" or event.get("exc_info")) and not is_over and not is_foreseen:
+        last = "".join(traceback.format_exception(error)[-3:])
+        world.fail(f"{event['event']}: {last}")
+    raise structlog.DropEvent
+
+
+structlog.configure(processors=[_told])

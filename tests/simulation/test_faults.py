@@ -1,0 +1,61 @@
+"""Worlds full of faults: the services as they are keep every rule, and broken ones are found out.
+
+Each runs in a process of its own: services keep their metrics and logs to a process, and a seed is
+the same world only where sets are walked in the same order.
+"""
+
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+ROOT = Path(__file__).parents[2]
+WORLDS = 60
+WITHIN = 600  # seconds, on a machine that is busy with much else
+
+# What gives each broken rule away, and in how many worlds at most.
+FOUND = {
+    "claim_ignores_seq": (60, "started"),
+    "commit_before_publish": (1, "no ticket published"),
+    "cancel_leaves_runs": (20, "after its cancel was answered"),
+    "one_attempt_too_many": (10, "attempt"),
+    "settle_without_fencing": (100, "attempt"),
+    "start_on_any_lease": (30, "after its lease"),
+    "sweep_lapses_early": (40, "started when it was"),
+    "what_is_lost_stays_lost": (10, "not at rest"),
+}
+
+
+def simulated(*arguments: str) -> tuple[int, str]:
+    command = [sys.executable, "-m", "tests.simulation", *arguments]
+    done = subprocess.run(  # noqa: S603  # this very interpreter
+        command, cwd=ROOT, capture_output=True, text=True, timeout=WITHIN, check=False
+    )
+    assert not done.stderr, done.stderr
+    return done.returncode, done.stdout
+
+
+def test_s127_the_services_keep_every_rule_in_worlds_full_of_faults() -> None:
+    code, said = simulated("--seeds", str(WORLDS))
+
+    assert code == 0, said
+    assert said.startswith(f"{WORLDS} worlds held")
+
+
+def test_a_seed_is_the_same_world_in_every_process() -> None:
+    first, second = (simulated("--seed", "5", "--verbose")[1].splitlines() for _ in range(2))
+
+    assert first[:-1] == second[:-1]  # the last line tells how long it took
+    assert len(first) > 20
+
+
+@pytest.mark.parametrize("rule", FOUND)
+def test_a_rule_that_is_broken_is_found_out(rule: str) -> None:
+    worlds, sign = FOUND[rule]
+
+    code, said = simulated("--broken", rule, "--seeds", str(worlds))
+
+    assert code == 1, said
+    assert sign in said.splitlines()[-2]
+    assert said.splitlines()[-1].startswith("again: python -m tests.simulation --seed")

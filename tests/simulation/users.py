@@ -1,0 +1,142 @@
+"""Users of the simulation: schedules of every kind, changed at any moment, answers waited for."""
+
+import asyncio
+from collections.abc import Callable
+from dataclasses import dataclass, field
+from datetime import datetime, timedelta
+from random import Random
+from typing import Any, Final
+from uuid import NAMESPACE_URL, UUID, uuid5
+
+import orjson
+from tests.simulation.bus import Broker, Message
+from tests.simulation.services import TASK
+from tests.simulation.witness import Witness
+
+from harebell.contract.changes import Change, ChangeItem
+from harebell.contract.codec import encode
+from harebell.contract.identity import RunKey
+from harebell.contract.names import CHANGES, CHANGES_SCHEDULE
+from harebell.contract.scalars import cut, instant_text
+
+PATIENCE: Final = 8.0  # seconds without an answer before a change is sent again, as intake does
+TENANT: Final = "acme"
+
+
+@dataclass
+class Users:
+    dice: Random
+    broker: Broker
+    witness: Witness
+    now: Callable[[], datetime]
+    trace: Callable[[str], None]
+    schedules: list[UUID] = field(default_factory=list)
+    untouched: dict[UUID, int] = field(default_factory=dict)  # never changed: runs that they owe
+    _answers: dict[str, "asyncio.Future[Any]"] = field(default_factory=dict)
+    _sent: int = 0
+
+    async def live(self, seconds: float) -> None:
+        """New schedules in the first half of it, changes of them throughout."""
+        async with asyncio.TaskGroup() as tasks:
+            for number in range(self.dice.randint(2, 5)):
+                tasks.create_task(self._schedule(number, self.dice.uniform(0, seconds / 2)))
+
+    async def _schedule(self, number: int, after: float) -> None:
+        await asyncio.sleep(after)
+        schedule = uuid5(NAMESPACE_URL, f"simulated/{number}")
+        body = self._body(number)
+        self.schedules.append(schedule)
+        answer = await self.ask("schedule.put", schedule, body)
+        assert answer["ok"], answer
+        if (owed := _owed(body["when"])) is not None and self.dice.random() < 0.5:
+            self.untouched[schedule] = owed
+            return
+        for _ in range(self.dice.randint(0, 3)):
+            await asyncio.sleep(self.dice.uniform(0, 12))
+            await self._change(schedule, body)
+
+    async def _change(self, schedule: UUID, body: dict[str, Any]) -> None:
+        named = {"id": str(schedule)}
+        verb = self.dice.choice(
+            ["schedule.pause", "schedule.resume", "schedule.cancel", "schedule.put",
+             "schedule.trigger"],
+        )  # fmt: skip
+        if verb == "schedule.put":
+            again = body | {"expected_version": "any", "when": self._when()}
+            await self.ask(verb, schedule, again)
+            return
+        answer = await self.ask(verb, schedule, named)
+        if verb == "schedule.cancel" and answer["ok"]:
+            self.witness.cancelled.setdefault(schedule, self.now())
+
+    async def resolve(self, run: RunKey) -> None:
+        """What is held rests for a stated reason, until a person says what became of it."""
+        schedule, verdict = run.schedule_id, self.dice.choice(["succeeded", "skipped", "retry"])
+        await self.ask("run.resolve", schedule, {"run_id": str(run), "as": verdict})
+
+    async def resume_all(self) -> None:
+        for schedule in self.schedules:
+            if schedule not in self.untouched:
+                await self.ask("schedule.resume", schedule, {"id": str(schedule)})
+
+    async def ask(self, verb: str, schedule: UUID, body: dict[str, Any]) -> Any:
+        """Sent until it is answered; the first answer is the one that stands."""
+        self._sent += 1
+        name = f"user.{self._sent}"
+        if verb in ("schedule.put", "schedule.resume"):  # it may run again
+            self.witness.cancelled.pop(schedule, None)
+        answer: asyncio.Future[Any] = asyncio.get_running_loop().create_future()
+        item = ChangeItem(index=0, request_id=name, schedule_id=schedule, body=body)
+        change = Change(
+            tenant=TENANT, verb=verb, actor="user", accepted_at=cut(self.now()), reply_to=name,
+            correlation_id=name, single=True, items=[item],
+        )  # fmt: skip
+        self.broker.hear[name] = lambda told: _set(answer, orjson.loads(told))
+        while not answer.done():
+            self.trace(f"user sends {verb} of {str(schedule)[:8]}")
+            self.broker.publish(Message(CHANGES, CHANGES_SCHEDULE, encode(change), name))
+            await asyncio.wait([answer], timeout=PATIENCE)
+        self.trace(f"user hears {verb}: {answer.result().get('status', answer.result())}")
+        return answer.result()
+
+    def _when(self) -> dict[str, Any]:
+        dice = self.dice
+        match dice.randrange(4):
+            case 0:
+                return {
+                    "at": instant_text(cut(self.now() + timedelta(seconds=dice.uniform(0, 30))))
+                }
+            case 1:
+                return {"now": True}
+            case 2:
+                every = f"{dice.randint(1, 8)}s"
+                return {"every": every, "times": dice.randint(1, 4), "from": "completion"}
+            case _:
+                return {"every": f"{dice.randint(1, 8)}s", "times": dice.randint(1, 4)}
+
+    def _body(self, number: int) -> dict[str, Any]:
+        dice = self.dice
+        backoff = {"base": "1s", "cap": "5s", "jitter": dice.choice(["none", "full"])}
+        body = {
+            "key": f"schedule-{number}",
+            "when": self._when(),
+            "target": {"task": {"name": TASK}},
+            "timeout": "20s",
+            "retry": {"max_attempts": dice.randint(1, 4), "backoff": backoff},
+            "overlap": dice.choice(["allow", "allow", "skip", "queue", "replace"]),
+            "on_unknown": dice.choice(["retry", "retry", "skip", "hold"]),
+            "class": dice.choice(["normal", "critical"]),
+            "catch_up": {"mode": "all"},
+            "priority": dice.randint(1, 10),
+        }
+        return body | ({"expires_after": "20s"} if dice.random() < 0.2 else {})
+
+
+def _owed(when: dict[str, Any]) -> int | None:
+    """Runs that it owes in all; None where an end of one decides about the next."""
+    return None if "from" in when else when.get("times", 1)
+
+
+def _set(answer: "asyncio.Future[Any]", told: Any) -> None:
+    if not answer.done():
+        answer.set_result(told)

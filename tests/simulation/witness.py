@@ -1,0 +1,155 @@
+"""What must hold at every step: of every commit, of every start, of every answer heard."""
+
+from collections import Counter
+from dataclasses import dataclass, field
+from datetime import datetime, timedelta
+from typing import Final
+from uuid import UUID
+
+import orjson
+from tests.memory.runs import RUNS, Run
+from tests.memory.schedules import VERSIONS
+from tests.memory.store import Store, Transaction
+from tests.simulation.bus import Message
+
+from harebell.contract.identity import RunKey
+from harebell.contract.names import DELAY, DUE
+from harebell.kernel.ledger import TRANSITIONS, Reason, RunState
+from harebell.kernel.routing import read_bundle
+
+LEASE: Final = timedelta(seconds=16)  # the longest, and what asking takes: a cancel reaches all
+TICK: Final = timedelta(milliseconds=1)  # messages tell instants no finer
+
+Token = tuple[RunKey, int]
+
+
+class Violation(AssertionError):
+    """What must never be."""
+
+
+@dataclass
+class Claimed:
+    owner: object
+    due_at: datetime
+    lease_until: datetime
+    started: bool = False
+    succeeded: bool = False
+
+
+@dataclass
+class Witness:
+    """Told of everything; raises at once. `now` is the database's clock."""
+
+    store: Store
+    tickets: set[Token] = field(default_factory=set)  # that a queue has taken
+    claims: dict[Token, Claimed] = field(default_factory=dict)
+    cancelled: dict[UUID, datetime] = field(default_factory=dict)  # and so answered
+    seen: Counter[str] = field(default_factory=Counter)
+
+    def published(self, message: Message) -> None:
+        if message.exchange in (DELAY, DUE):
+            self.tickets |= {ticket.identity for ticket in read_bundle(message.body)}
+
+    def committing(self, transaction: Transaction) -> None:
+        for (table, key), after in transaction.written.items():
+            before = self.store.tables[table].get(key)
+            if table == RUNS and after is not None and before != after:
+                self._moved(transaction, before, after)
+
+    def _moved(self, transaction: Transaction, before: Run | None, after: Run) -> None:
+        self._check_seq(before, after)
+        if after.state is RunState.RUNNING:
+            self._check_claim(transaction, before, after)
+        elif after.waits and after.staged_at is not None:
+            self._check_ticket(before, after)
+        if after.state is RunState.SUCCEEDED:
+            self._check_success(before, after)
+        if before is None or before.state is not after.state:
+            self.seen[after.state] += 1
+
+    def _check_seq(self, before: Run | None, after: Run) -> None:
+        if before is None:
+            must(after.seq == 1, f"{after.key} begins with seq {after.seq}")
+            return
+        moved = after.seq - before.seq
+        must(moved >= 0, f"{after.key}: seq went back to {after.seq}")
+        if before.state is not after.state:
+            must(moved >= 1, f"{after.key}: {before.state} became {after.state} without a seq")
+            legal = moved > 1 or (before.state, after.state) in TRANSITIONS
+            must(legal, f"{after.key}: {before.state} became {after.state}")
+
+    def _check_ticket(self, before: Run | None, after: Run) -> None:
+        """Never authority without a message."""
+        is_new = before is None or before.seq != after.seq
+        if is_new and after.reason != Reason.WAITING:
+            told = (after.key, after.seq) in self.tickets
+            must(told, f"{after.key}: seq {after.seq} was authorised, and no ticket published")
+
+    def _check_claim(self, transaction: Transaction, before: Run | None, after: Run) -> None:
+        token = (after.key, after.seq)
+        until = after.lease_until or transaction.now
+        if before is not None and before.seq == after.seq:
+            self.claims[token].lease_until = until
+            return
+        must(before is not None and before.waits, f"{after.key} was claimed as {before}")
+        assert before is not None
+        must(token not in self.claims, f"{after.key}: seq {after.seq} was claimed twice")
+        due_at = before.due_at if before.reason == Reason.WAITING else at_of(before)
+        self.claims[token] = Claimed(transaction.owner, due_at, until)
+        answered = self.cancelled.get(after.schedule_id)
+        must(answered is None, f"{after.key} was claimed after its cancel was answered")
+        work = self._work(transaction, after)
+        most = work["retry"]["max_attempts"] if "retry" in work else 5
+        must(after.attempt <= most, f"{after.key}: attempt {after.attempt} of {most}")
+        if work.get("overlap", "allow") != "allow":
+            others = [run for run in self._running(transaction, after) if run.key != after.key]
+            must(not others, f"{after.key} was claimed while {others[:1]} ran")
+
+    def _check_success(self, before: Run | None, after: Run) -> None:
+        if before is not None and before.state is RunState.HELD:
+            return  # a person says so
+        must(before is not None, f"{after.key} was born a success")
+        claim = None if before is None else self.claims.get((after.key, before.seq))
+        is_true = claim is not None and claim.succeeded
+        must(is_true, f"{after.key}: a success was recorded that was none")
+
+    def _running(self, transaction: Transaction, like: Run) -> list[Run]:
+        return [
+            run
+            for run in transaction.rows(RUNS)
+            if run.schedule_id == like.schedule_id and run.state is RunState.RUNNING
+        ]
+
+    def _work(self, transaction: Transaction, run: Run) -> dict[str, dict[str, int]]:
+        version = transaction.get(VERSIONS, (run.schedule_id, run.version))
+        work: dict[str, dict[str, int]] = orjson.loads(version["work"])
+        return work
+
+    # what targets see
+
+    def started(self, process: object, key: RunKey, token: int) -> Claimed:
+        now = self.store.now()
+        claim = self.claims.get((key, token))
+        must(claim is not None, f"{key} started unclaimed, with token {token}")
+        assert claim is not None
+        must(claim.owner is process, f"{key} started by who had not claimed it")
+        row = self.store.tables[RUNS][key]
+        is_mine = (row.state, row.seq) == (RunState.RUNNING, token)
+        must(is_mine, f"{key} started when it was {row.state}, with seq {row.seq}, not {token}")
+        must(not claim.started, f"{key} started twice with token {token}")
+        must(now > claim.due_at - TICK, f"{key} started {claim.due_at - now} early")
+        must(now <= claim.lease_until, f"{key} started {now - claim.lease_until} after its lease")
+        cancelled = self.cancelled.get(key.schedule_id)
+        in_time = cancelled is None or now <= cancelled + LEASE
+        must(in_time, f"{key} started long after its cancel was answered")
+        claim.started = True
+        return claim
+
+
+def at_of(run: Run) -> datetime:
+    return run.next_attempt_at or run.due_at
+
+
+def must(holds: object, otherwise: str) -> None:
+    if not holds:
+        raise Violation(otherwise)

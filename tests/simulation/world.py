@@ -1,0 +1,172 @@
+"""One seed, one world: services, their faults, users; then calm, in which all must come to rest."""
+
+import asyncio
+from collections import Counter, deque
+from collections.abc import Callable, Coroutine
+from dataclasses import dataclass, field
+from datetime import UTC, datetime, timedelta
+from random import Random
+from typing import Any, Final
+
+from tests.memory.runs import RUNS, Run
+from tests.memory.schedules import STATES
+from tests.memory.store import Store
+from tests.simulation import services
+from tests.simulation.bus import Broker, Odds
+from tests.simulation.crew import Crew, Seat
+from tests.simulation.loop import PROCESS, VirtualLoop
+from tests.simulation.process import Faults
+from tests.simulation.services import Ports
+from tests.simulation.users import Users
+from tests.simulation.witness import Violation, Witness, must
+
+from harebell.contract.identity import RunKey
+from harebell.executor.tasks import Permanent, TaskContext
+from harebell.kernel.ledger import ENDED, OPEN, RunState
+
+EPOCH: Final = datetime(2026, 11, 20, 9, tzinfo=UTC)
+FAULTY: Final = 30.0  # seconds in which faults happen
+CALM: Final = 1800.0  # seconds at most until all is at rest: a lost row's waits double to 600
+REMEMBERED: Final = 80  # last steps that a violation is told with
+
+
+@dataclass
+class World:
+    seed: int
+    loop: VirtualLoop
+    verbose: bool = False
+    steps: deque[str] = field(default_factory=lambda: deque(maxlen=REMEMBERED))
+    seen: Counter[str] = field(default_factory=Counter)
+    broken: str | None = None
+    living: "asyncio.Task[None]" = field(init=False)
+
+    def __post_init__(self) -> None:
+        self.dice = dice = Random(self.seed)  # noqa: S311  # chance that can be repeated
+        self.faults = Faults(
+            refused=_odds(dice, 0.04),
+            unanswered=_odds(dice, 0.04),
+            slow=_odds(dice, 0.03),
+            crashed=_odds(dice, 0.004),
+            frozen=_odds(dice, 0.004),
+        )
+        self.odds = Odds(lost=_odds(dice, 0.05), doubled=_odds(dice, 0.1), late=_odds(dice, 0.1))
+        self.store = Store(self.now, lambda tx: self._checked(self.witness.committing, tx))
+        self.witness = Witness(self.store, seen=self.seen)
+        self.broker = Broker(self.loop, dice, self.odds, self.witness.published)
+        self.users = Users(dice, self.broker, self.witness, self.now, self.trace)
+        ports = (self.store, self.broker, self.trace, self.fail)
+        self.crew = Crew(self.loop, dice, self.faults, *ports, _seats(self))
+
+    def now(self) -> datetime:
+        return EPOCH + timedelta(seconds=self.loop.time())
+
+    def trace(self, text: str) -> None:
+        line = f"{self.loop.time():9.3f} {text}"
+        self.steps.append(line)
+        if self.verbose:
+            print(line)  # noqa: T201  # asked for
+
+    def fail(self, text: str) -> None:
+        """The first violation ends the world."""
+        if self.broken is None:
+            self.broken = text
+            self.trace(f"VIOLATION: {text}")
+            self.living.cancel()
+
+    def _checked(self, check: Callable[..., Any], *args: Any) -> Any:
+        """A violation is noted here: a service would take it for a fault of its own."""
+        try:
+            return check(*args)
+        except Violation as violation:
+            self.fail(str(violation))
+
+    async def live(self) -> None:
+        self.living = asyncio.create_task(self._live())
+        await asyncio.wait([self.living], timeout=FAULTY + CALM)
+        if not self.living.done():
+            self.fail(f"not at rest: {self._restless()[:3]}")
+        elif not self.living.cancelled():
+            self.living.result()
+
+    async def _live(self) -> None:
+        for seat in self.crew.seats:
+            self.crew.start(seat)
+        async with asyncio.TaskGroup() as tasks:
+            tasks.create_task(self.users.live(FAULTY))
+            suffering = tasks.create_task(self.crew.suffer())
+            tasks.create_task(self._calm_down(suffering))
+        await self.users.resume_all()
+        while self._restless() or self._held():
+            await asyncio.sleep(1)
+            for run in self._held():
+                await self.users.resolve(run)
+        self._checked(self._account)
+
+    async def _calm_down(self, suffering: "asyncio.Task[None]") -> None:
+        await asyncio.sleep(FAULTY)
+        suffering.cancel()
+        self.faults.stop()
+        self.odds.stop()
+        self.trace("faults have stopped")
+
+    async def effect(self, _: dict[str, Any], context: TaskContext) -> None:
+        """What a run does at its target: most succeed soon; some fail, some take long."""
+        key, token = RunKey.parse(context.run_id), context.fencing_token
+        self.trace(f"{key} starts, attempt {context.attempt}, token {token}")
+        claim = self._checked(self.witness.started, PROCESS.get(), key, token)
+        is_long = self.dice.random() < 0.1
+        await asyncio.sleep(self.dice.uniform(0, 18 if is_long else 2))
+        fate = self.dice.random()
+        if fate < 0.05:
+            raise Permanent("it would fail again")
+        if fate < 0.25:
+            raise RuntimeError("it failed")
+        if claim is not None:
+            claim.succeeded = True
+
+    # what must be in the end
+
+    @property
+    def _runs(self) -> list[Run]:
+        return list(self.store.tables[RUNS].values())
+
+    def _restless(self) -> list[str]:
+        states = self.store.tables[STATES].values()
+        waiting = [
+            f"{each.key} {each.state} {each.reason}" for each in self._runs if _is_open(each)
+        ]
+        return waiting + [f"{s['schedule_id']} owes {s['next_at']}" for s in states if s["next_at"]]
+
+    def _held(self) -> list[RunKey]:
+        return [run.key for run in self._runs if run.state is RunState.HELD]
+
+    def _account(self) -> None:
+        """Nothing owed is lost: every run ended, with a reason where it did not run."""
+        for run in self._runs:
+            ran = run.state in (RunState.SUCCEEDED, RunState.DEAD)
+            must(run.state in ENDED and (ran or run.reason), f"{run.key} rests as {run}")
+        for schedule, owed in self.users.untouched.items():
+            counts = [run.range_count or 1 for run in self._runs if run.schedule_id == schedule]
+            must(sum(counts) == owed, f"{schedule} owed {owed}, and has {sum(counts)}")
+
+
+def _seats(world: World) -> list[Seat]:
+    def executor(ports: Ports) -> Coroutine[Any, Any, None]:
+        return services.executor(ports, world.effect)
+
+    return [
+        Seat("ticker-1", services.ticker),
+        Seat("ticker-2", services.ticker),
+        Seat("dispatcher", services.dispatcher),
+        Seat("executor-1", executor),
+        Seat("executor-2", executor),
+    ]
+
+
+def _odds(dice: Random, most: float) -> float:
+    """Half of the worlds know nothing of a kind of fault: others then show more of theirs."""
+    return dice.choice([0.0, dice.uniform(0, most)])
+
+
+def _is_open(run: Run) -> bool:
+    return run.state in OPEN
