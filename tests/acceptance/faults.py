@@ -103,12 +103,19 @@ class Pool:
 
 
 async def put_spread(
-    tenant: Tenant, target: dict[str, Any], runs: int, *, first: float, over: float, **more: Any
+    tenant: Tenant,
+    target: dict[str, Any],
+    runs: int,
+    *,
+    first: float,
+    over: float,
+    prefix: str = "one",
+    **more: Any,
 ) -> list[str]:
     """One-shots at even distances, `first` seconds from now on; the ids of their schedules."""
     schedules = [
         {
-            "key": f"one-{number}",
+            "key": f"{prefix}-{number}",
             "when": {"after": f"{int(1000 * (first + over * number / runs))}ms"},
             "target": target,
             **more,

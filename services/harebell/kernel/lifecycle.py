@@ -7,7 +7,7 @@ import socket
 import sys
 from collections.abc import AsyncIterator, Awaitable, Callable, Coroutine, Mapping, Sequence
 from contextlib import AsyncExitStack, asynccontextmanager, suppress
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from typing import Any, Final, TypeVar
 
 import asyncpg
@@ -20,20 +20,16 @@ from harebell.contract import __version__
 from harebell.contract.errors import HarebellError, Malformed, Transient
 from harebell.kernel import failpoint, logs
 from harebell.kernel.amqp.consume import Settler, pause
-from harebell.kernel.amqp.declare import declare, missing
 from harebell.kernel.amqp.publish import Publisher
+from harebell.kernel.amqp.upkeep import Upkeep
 from harebell.kernel.bus import SYSTEM
-from harebell.kernel.clock import REFRESH, Clock, monotonic
+from harebell.kernel.clock import REFRESH, Clock
 from harebell.kernel.db.engine import database_time, open_pool
 from harebell.kernel.health import Health, serve_health
 from harebell.kernel.settings import PoolBounds, ServiceSettings
 from harebell.kernel.topology import Topology
 
 WRONG_USAGE: Final = 2
-DECLARE_AGAIN: Final = 2.0  # seconds; connections that open together declare once
-MEND_EVERY: Final = 5.0  # seconds between declarations while something is found missing
-DECLARE_EVERY: Final = 30.0  # seconds between declarations while nothing is found missing
-
 REOPEN: Final = 2.0  # seconds between looks at an idle link
 STALE: Final = 3 * REFRESH  # seconds since the database last told the time
 
@@ -51,7 +47,7 @@ class Parts:
 
     role: str
     settings: ServiceSettings
-    topology: Topology
+    upkeep: Upkeep
     stop: asyncio.Event
     health: Health
     pool: asyncpg.Pool
@@ -59,8 +55,6 @@ class Parts:
     link: Link
     publisher: Publisher
     settler: Settler
-    _declaring: asyncio.Lock = field(default_factory=asyncio.Lock)
-    _declared_at: float = float("-inf")
 
     async def connect(self, heartbeat: int = HEARTBEAT) -> AbstractConnection:
         """A connection to consume on, the topology declared; raises `BrokerUnavailable`."""
@@ -71,10 +65,7 @@ class Parts:
             heartbeat=heartbeat,
         )
         try:
-            async with self._declaring:
-                if monotonic() - self._declared_at > DECLARE_AGAIN:
-                    await self._declare(connection)
-                    self._declared_at = monotonic()
+            await self.upkeep.ensure(connection)
         except BaseException:  # whoever asked for it never gets it, so nobody else closes it
             with suppress(Transient), link_faults("not closed"):
                 await connection.close()
@@ -82,35 +73,14 @@ class Parts:
         return connection
 
     async def keep(self) -> None:
-        """The clock set and the link open, so that readiness tells the truth. Until cancelled."""
-        await asyncio.gather(self.clock.keep(), self._keep_link(), self._keep_topology())
+        """Clock, link and topology, so that readiness tells the truth. Until cancelled."""
+        await asyncio.gather(self.clock.keep(), self._keep_link(), self.upkeep.keep(self.connect))
 
     async def _keep_link(self) -> None:
         while True:
             await asyncio.sleep(REOPEN)
             with suppress(Transient):
                 await self.link.open()
-
-    async def _keep_topology(self) -> None:
-        """What an operator deletes is declared again: soon, where a message finds it missing.
-
-        Else in a while: of a binding to a queue that it consumes, nothing tells a service.
-        """
-        while True:
-            with suppress(TimeoutError):
-                await asyncio.wait_for(self.publisher.lost_way.wait(), DECLARE_EVERY)
-            self.publisher.lost_way.clear()
-            try:
-                await (await self.connect()).close()
-            except HarebellError as error:
-                log.warning("not declared again", error=error.code, reason=error.reason)
-            await asyncio.sleep(MEND_EVERY)
-
-    async def _declare(self, connection: AbstractConnection) -> None:
-        if self.settings.topology == "declare":
-            await declare(connection, self.topology)
-        elif problems := await missing(connection, self.topology):
-            raise Malformed("; ".join(problems), field="HAREBELL_TOPOLOGY", code="topology")
 
 
 def properties(role: str, name: str) -> dict[str, str]:
@@ -140,9 +110,10 @@ async def open_parts(
         _pool(settings, stop) as pool,
     ):
         clock = Clock(lambda: database_time(pool))
-        publisher = Publisher(link)
+        upkeep = Upkeep(topology, declares=settings.topology == "declare")
+        publisher = Publisher(link, upkeep.on_unroutable)
         parts = Parts(
-            role, settings, topology, stop, health, pool, clock, link, publisher,
+            role, settings, upkeep, stop, health, pool, clock, link, publisher,
             Settler(publisher, clock),
         )  # fmt: skip
         try:

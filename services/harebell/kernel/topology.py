@@ -1,5 +1,6 @@
 """Exchanges, queues and bindings as values: what is declared, and what it means."""
 
+from collections.abc import Sequence
 from dataclasses import dataclass
 from enum import StrEnum
 from typing import Final
@@ -79,3 +80,24 @@ class Topology:
             self.queues + other.queues,
             self.bindings + other.bindings,
         )
+
+    def carries(self, exchange: str, routing_key: str) -> bool:
+        """Whether one of its bindings takes it to a queue."""
+        return any(
+            binding.exchange == exchange and matches(binding.routing_key, routing_key)
+            for binding in self.bindings
+        )
+
+
+def matches(pattern: str, routing_key: str) -> bool:
+    """As topic exchanges do; what has no wildcard matches itself, as in direct ones."""
+    return _matches(pattern.split("."), routing_key.split("."))
+
+
+def _matches(pattern: Sequence[str], words: Sequence[str]) -> bool:
+    if not pattern:
+        return not words
+    word, *rest = pattern
+    if word == "#":
+        return any(_matches(rest, words[skipped:]) for skipped in range(len(words) + 1))
+    return bool(words) and word in ("*", words[0]) and _matches(rest, words[1:])

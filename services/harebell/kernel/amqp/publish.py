@@ -1,9 +1,9 @@
 """Publishing: confirmed, mandatory, persistent, bounded in flight and in time."""
 
 import asyncio
-from collections.abc import Iterable, Mapping
+from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass, field
-from typing import Final
+from typing import Final, TypeAlias
 
 import aio_pika
 from aio_pika.abc import DeliveryMode
@@ -14,6 +14,8 @@ from harebell.contract.errors import BrokerUnavailable, NotAllowed, Unroutable
 from harebell.contract.names import APP_ID, JSON
 
 IN_FLIGHT: Final = 500  # unconfirmed publishes; every confirm walks all outstanding ones
+
+OnUnroutable: TypeAlias = Callable[[str, str, Unroutable], None]  # exchange and routing key first
 
 
 @dataclass(frozen=True, slots=True)
@@ -45,10 +47,10 @@ class Outgoing:
 class Publisher:
     """The publishing half of a service; consuming has a connection of its own."""
 
-    def __init__(self, link: Link) -> None:
+    def __init__(self, link: Link, on_unroutable: OnUnroutable | None = None) -> None:
         self._link = link
+        self._on_unroutable = on_unroutable
         self._slots = asyncio.Semaphore(IN_FLIGHT)
-        self.lost_way = asyncio.Event()  # a message met an exchange or a queue that is not there
 
     async def publish(self, outgoing: Outgoing, *, within: float = PUBLISH_TIMEOUT) -> None:
         """Raises `Unroutable` and `BrokerUnavailable`, as `Link.publish` does.
@@ -62,9 +64,9 @@ class Publisher:
                 )
             except NotAllowed as error:
                 raise BrokerUnavailable(error.reason, code=error.code) from error
-            except Unroutable:
-                if outgoing.exchange:  # the default one always is: an answer that nobody waits for
-                    self.lost_way.set()
+            except Unroutable as error:
+                if self._on_unroutable is not None:
+                    self._on_unroutable(outgoing.exchange, outgoing.routing_key, error)
                 raise
 
     async def publish_all(

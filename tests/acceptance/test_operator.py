@@ -1,0 +1,83 @@
+"""What an operator breaks by hand is whole again by itself, and what was owed meanwhile has run."""
+
+import asyncio
+from collections.abc import Callable, Iterator
+from urllib.parse import quote, urlsplit
+
+import pytest
+from tests.acceptance.faults import assert_each_once, put_spread, until_called
+from tests.acceptance.record import Target
+from tests.acceptance.stack import Stack, now
+from tests.servers import Servers
+
+from harebell.client.connection import connect
+from harebell.dev.plan import Counts
+from harebell.kernel.amqp.declare import check
+from harebell.kernel.bus import DISPATCHER, SYSTEM, TICKER
+from harebell.kernel.delay import TIERS
+
+pytestmark = [pytest.mark.broker, pytest.mark.postgres]
+
+RUNS = 200
+FIRST = 3.0  # seconds until the first of them: some lie in tiers when the operator comes
+OVER = 12.0  # seconds, evenly
+WHOLE_AGAIN = 60.0  # seconds after the last of them, in which all have run
+
+WORK = "queues/{}/harebell.work.default.normal"
+BREAKS = {  # what of the management API is deleted; {} stands for the virtual host
+    "purged": [
+        f"queues/{{}}/{queue.name}/contents" for queue in SYSTEM.queues if queue.ttl_ms is not None
+    ]
+    + [f"{WORK}/contents", f"queues/{{}}/{DISPATCHER.name}/contents"],
+    "work-queue": [WORK],
+    "dispatcher-queue": [f"queues/{{}}/{DISPATCHER.name}"],
+    "ticker-queue": [f"queues/{{}}/{TICKER.name}"],
+    "tiers": [f"queues/{{}}/harebell.delay.{milliseconds}" for milliseconds in TIERS],
+    "work-binding": ["bindings/{}/e/harebell.work/q/harebell.work.default.normal/default.normal"],
+    "due-binding": [f"bindings/{{}}/e/harebell.due/q/{DISPATCHER.name}/%23"],
+    "work-exchange": ["exchanges/{}/harebell.work"],
+    "delay-exchange": ["exchanges/{}/harebell.delay"],
+    "due-exchange": ["exchanges/{}/harebell.due"],
+    "events-exchange": ["exchanges/{}/harebell.events"],
+    "everything": [
+        *(f"queues/{{}}/{queue.name}" for queue in SYSTEM.queues),
+        *(f"exchanges/{{}}/{exchange.name}" for exchange in SYSTEM.exchanges),
+    ],
+}
+
+
+@pytest.fixture(scope="module")
+def broken_stack(servers: Servers, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Stack]:
+    with Stack.open(servers, tmp_path_factory.mktemp("broken")) as stack:
+        stack.start(Counts(executors=2))
+        yield stack
+
+
+@pytest.mark.parametrize("what", BREAKS)
+async def test_s102_what_an_operator_purges_or_deletes_is_made_again_and_every_run_runs_once(
+    what: str,
+    broken_stack: Stack,
+    target: Target,
+    record_property: Callable[[str, object], None],
+) -> None:
+    host = quote(urlsplit(broken_stack.amqp_url).path.removeprefix("/"), safe="")
+    async with broken_stack.tenant(what) as tenant:
+        await put_spread(tenant, target.http(what), RUNS, first=FIRST, over=OVER)
+        await until_called(target, what, RUNS // 10)
+
+        for path in BREAKS[what]:
+            await asyncio.to_thread(broken_stack.servers.management, "DELETE", path.format(host))
+        broken_at = now()
+        runs = await tenant.until_runs(RUNS, "succeeded", within=FIRST + OVER + WHOLE_AGAIN)
+        healed = (max(call.started_at for call in target.calls(what)) - broken_at).total_seconds()
+
+        late = max(call.late for call in target.calls(what))
+        record_property(
+            "late", f"{late:.2f} s at most; the last began {healed:.2f} s after the blow"
+        )
+        assert_each_once(target.calls(what), runs, RUNS)
+        await tenant.put("afterwards", {"now": True}, target.http(f"{what}-afterwards"))
+        await until_called(target, f"{what}-afterwards")
+    connection = await connect(broken_stack.amqp_url, name="test", properties={})
+    async with connection:
+        assert await check(connection, SYSTEM) == []
