@@ -2,15 +2,113 @@
 
 from alembic import op
 
-from harebell.kernel.db.tables import metadata
-
 revision = "0001"
 down_revision = None
 branch_labels = None
 depends_on = None
 
-_PLAIN = ("schedules", "schedule_versions", "schedule_state", "commands", "receipts", "zone_data")
-_DESK = ("dead_letters", "replays")
+# Written out, and never changed: `tables.py` says what they are today, after all migrations.
+_TABLES = """
+CREATE TABLE schedules (
+    id uuid NOT NULL,
+    tenant text NOT NULL,
+    key text,
+    name text,
+    owner text,
+    class text NOT NULL,
+    priority smallint NOT NULL,
+    pool text NOT NULL,
+    tags text[] NOT NULL,
+    metadata jsonb NOT NULL,
+    version integer NOT NULL,
+    created_at timestamptz NOT NULL,
+    updated_at timestamptz NOT NULL,
+    actor text,
+    PRIMARY KEY (id)
+);
+CREATE TABLE schedule_versions (
+    schedule_id uuid NOT NULL,
+    version integer NOT NULL,
+    definition json NOT NULL,
+    work json NOT NULL,
+    fingerprint text NOT NULL,
+    accepted_at timestamptz NOT NULL,
+    effective_at timestamptz NOT NULL,
+    anchored_at timestamptz,
+    fate text DEFAULT 'commenced' NOT NULL,
+    fate_reason text,
+    actor text,
+    note text,
+    PRIMARY KEY (schedule_id, version)
+);
+CREATE TABLE schedule_state (
+    schedule_id uuid NOT NULL,
+    version integer NOT NULL,
+    state text NOT NULL,
+    reason text,
+    next_at timestamptz,
+    changed_at timestamptz NOT NULL,
+    planned_to timestamptz NOT NULL,
+    dispatched integer NOT NULL,
+    open_runs timestamptz[] NOT NULL,
+    awaiting timestamptz,
+    failures integer DEFAULT 0 NOT NULL,
+    paused_until timestamptz,
+    pending_version integer,
+    pending_at timestamptz,
+    skips timestamptz[] DEFAULT '{}' NOT NULL,
+    PRIMARY KEY (schedule_id)
+);
+CREATE TABLE commands (
+    tenant text NOT NULL,
+    request_id text NOT NULL,
+    item integer NOT NULL,
+    answer json NOT NULL,
+    created_at timestamptz NOT NULL,
+    PRIMARY KEY (tenant, request_id, item)
+);
+CREATE TABLE receipts (
+    tenant text NOT NULL,
+    receipt text NOT NULL,
+    schedule_ids uuid[] NOT NULL,
+    verb text NOT NULL,
+    created_at timestamptz NOT NULL,
+    PRIMARY KEY (tenant, receipt)
+);
+CREATE TABLE zone_data (
+    id serial NOT NULL,
+    release text NOT NULL,
+    since timestamptz NOT NULL,
+    PRIMARY KEY (id)
+);
+CREATE TABLE dead_letters (
+    id uuid NOT NULL,
+    tenant text,
+    kind text NOT NULL,
+    schedule_id uuid,
+    scheduled_for timestamptz,
+    series integer,
+    key text,
+    reason text NOT NULL,
+    error_code text,
+    error text,
+    attempts integer NOT NULL,
+    dead_at timestamptz NOT NULL,
+    state text NOT NULL,
+    story jsonb NOT NULL,
+    body bytea,
+    first_id uuid,
+    PRIMARY KEY (id)
+);
+CREATE TABLE replays (
+    dead_letter_id uuid NOT NULL,
+    series integer NOT NULL,
+    actor text,
+    note text,
+    replayed_at timestamptz NOT NULL,
+    PRIMARY KEY (dead_letter_id)
+);
+"""
 
 _INDEXES = """
 CREATE UNIQUE INDEX schedules_key ON schedules (tenant, key) WHERE key IS NOT NULL;
@@ -132,9 +230,7 @@ GRANT SELECT ON attempts, schedules, schedule_versions TO harebell_dlq_inspector
 
 
 def upgrade() -> None:
-    names = (*_PLAIN, *_DESK)
-    metadata.create_all(op.get_bind(), tables=[metadata.tables[name] for name in names])
-    for script in (_INDEXES, _LEDGER):
+    for script in (_TABLES, _INDEXES, _LEDGER):
         for statement in script.split(";\n"):
             if statement.strip():
                 op.execute(statement)

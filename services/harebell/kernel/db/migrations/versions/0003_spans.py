@@ -7,11 +7,10 @@ down_revision = "0002"
 branch_labels = None
 depends_on = None
 
-# A new database has the columns already: 0001 makes its tables as they are known today.
 _SPANS = """
 ALTER TABLE schedule_versions
-    ADD COLUMN IF NOT EXISTS planned_from timestamptz,
-    ADD COLUMN IF NOT EXISTS planned_to timestamptz
+    ADD COLUMN planned_from timestamptz,
+    ADD COLUMN planned_to timestamptz
 """
 _ROLE = """
 DO $$ BEGIN

@@ -2,6 +2,8 @@
 
 from alembic import op
 
+from harebell.kernel.db.indexes import index_concurrently
+
 revision = "0004"
 down_revision = "0003"
 branch_labels = None
@@ -9,16 +11,15 @@ depends_on = None
 
 # Most schedules are active or completed: those are no rarer than a page, and not in the index,
 # which a run's writes leave alone.
-_BY_NAME = "CREATE INDEX schedules_name ON schedules (tenant, name) WHERE name IS NOT NULL"
-_HALTED = """
-CREATE INDEX schedule_state_halted ON schedule_state (state, schedule_id)
-WHERE state NOT IN ('active', 'completed')
-"""
+_INDEXES = {
+    "schedules_name": "schedules (tenant, name) WHERE name IS NOT NULL",
+    "schedule_state_halted": "schedule_state (state, schedule_id) "
+    "WHERE state NOT IN ('active', 'completed')",
+}
 
 
 def upgrade() -> None:
-    op.execute(_BY_NAME)
-    op.execute(_HALTED)
+    index_concurrently(op, _INDEXES)
 
 
 def downgrade() -> None:

@@ -7,12 +7,11 @@ down_revision = "0004"
 branch_labels = None
 depends_on = None
 
-# A new database has the columns already: 0001 makes its tables as they are known today.
 _DROPS = """
 ALTER TABLE dead_letters
-    ADD COLUMN IF NOT EXISTS dropped_at timestamptz,
-    ADD COLUMN IF NOT EXISTS dropped_by text,
-    ADD COLUMN IF NOT EXISTS drop_note text
+    ADD COLUMN dropped_at timestamptz,
+    ADD COLUMN dropped_by text,
+    ADD COLUMN drop_note text
 """
 _GRANT = "GRANT SELECT, UPDATE (open_runs) ON schedule_state TO harebell_dlq_inspector"
 
