@@ -11,7 +11,7 @@ from typing import Any
 
 import asyncpg
 from tests.acceptance.record import Call, Target
-from tests.acceptance.stack import Stack, Tenant, until
+from tests.acceptance.stack import PATIENCE, Stack, Tenant, until
 
 from harebell.dev.plan import Kind, name_of
 from harebell.dev.services import Member
@@ -55,12 +55,14 @@ async def count_of(member: Member, metric: str) -> float:
     return sum(map(float, re.findall(SAMPLE.format(metric), text, re.MULTILINE)))
 
 
-async def until_called(target: Target, path: str, times: int = 1) -> list[Call]:
+async def until_called(
+    target: Target, path: str, times: int = 1, *, within: float = PATIENCE
+) -> list[Call]:
     async def called() -> list[Call] | None:
         calls = target.calls(path)
         return calls if len(calls) >= times else None
 
-    calls = await until(called, what=f"call {times} of {path}")
+    calls = await until(called, within=within, what=f"call {times} of {path}")
     assert calls is not None
     return calls
 

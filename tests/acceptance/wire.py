@@ -37,18 +37,24 @@ class Wire:
             await replies.consume(wire._on_answer, no_ack=True)
             yield wire
 
-    async def send(self, verb: str, body: bytes) -> "asyncio.Future[Any]":
+    async def send(
+        self, verb: str, body: bytes, *, exchange: str = COMMANDS, type_: str | None = None
+    ) -> "asyncio.Future[Any]":
         """Published, in the order of calls; the answer comes later."""
         name = f"by-hand-{next(self._numbers)}"
         answer = self.answers[name] = asyncio.get_running_loop().create_future()
-        message = aio_pika.Message(body, correlation_id=name, reply_to=self.replies.name)
-        exchange = await self.channel.get_exchange(COMMANDS, ensure=False)
-        await exchange.publish(message, f"{self.tenant}.{verb}")
+        message = aio_pika.Message(
+            body, correlation_id=name, reply_to=self.replies.name, type=type_
+        )
+        there = await self.channel.get_exchange(exchange, ensure=False)
+        await there.publish(message, f"{self.tenant}.{verb}")
         return answer
 
-    async def ask(self, verb: str, body: bytes) -> Any:
+    async def ask(
+        self, verb: str, body: bytes, *, exchange: str = COMMANDS, type_: str | None = None
+    ) -> Any:
         async with asyncio.timeout(PATIENCE):
-            return await (await self.send(verb, body))
+            return await (await self.send(verb, body, exchange=exchange, type_=type_))
 
     async def events(self, pattern: str) -> "asyncio.Queue[dict[str, Any]]":
         """This tenant's from now on, one by one: `run.succeeded`."""

@@ -1,7 +1,10 @@
 """The names on the bus that others may rely on: exchanges, routing keys, headers, lanes."""
 
+import re
 from enum import StrEnum
 from typing import Final
+
+from harebell.contract.errors import Malformed
 
 COMMANDS: Final = "harebell.commands"
 QUERIES: Final = "harebell.queries"
@@ -21,6 +24,8 @@ DIRECT_REPLY: Final = "amq.rabbitmq.reply-to"
 JSON: Final = "application/json"
 CLOUDEVENTS: Final = "application/cloudevents-batch+json"
 APP_ID: Final = "harebell"
+VERSION: Final = 1  # of every message; it only ever gains optional fields
+_VERSIONED: Final = re.compile(r"harebell\.[a-z_.]+\.v(?P<version>[0-9]{1,9})")
 
 # Towards targets: HTTP headers as they stand, AMQP headers of the same names.
 RUN_ID: Final = "Harebell-Run-Id"
@@ -74,4 +79,15 @@ def work_key(pool: str, lane: Lane) -> str:
 
 def message_type(verb: str) -> str:
     """The AMQP `type` of a message, and the CloudEvents `type` of an event."""
-    return f"harebell.{verb}.v1"
+    return f"harebell.{verb}.v{VERSION}"
+
+
+def check_version(type_: str | None) -> None:
+    """Raises `Malformed` for a version of our messages that is not known here.
+
+    A message that does not say one is of the first; what others call theirs is their affair.
+    """
+    said = _VERSIONED.fullmatch(type_ or "")
+    if said is not None and said["version"] != str(VERSION):
+        reason = f"{type_} is not known here, only version {VERSION}"
+        raise Malformed(reason, field="type", code="unknown_version")

@@ -45,7 +45,7 @@ class Dispatcher:
         metrics.HELD.set_function(lambda: len(self._receipts))
 
     async def handle(self, delivery: Delivery) -> Outcome:
-        tickets = read_bundle(delivery.body)
+        tickets = read_bundle(delivery.own_body)
         if self._stop.is_set():
             return ABANDONED
         receipt, fresh = self._receipts.take(tickets)

@@ -75,7 +75,7 @@ class Reception:
         for delivery in deliveries:
             match delivery.message.exchange:
                 case names.CHANGES:
-                    await self._command(read(_CHANGE, delivery.body))
+                    await self._command(read(_CHANGE, delivery.own_body))
                 case names.QUERIES:
                     await self._question(delivery)
                 case exchange:
@@ -91,7 +91,7 @@ class Reception:
         tenant, verb = names.split_key(delivery.routing_key)
         said: Message
         try:
-            said = await questions.answer(self._pool, tenant, verb, delivery.body)
+            said = await questions.answer(self._pool, tenant, verb, delivery.own_body)
         except Rejected as error:
             said = refusal(error)
         asked = delivery.message

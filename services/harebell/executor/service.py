@@ -148,7 +148,7 @@ class Executor:
 
     def _consumer(self, lane: Lane) -> Consumer:
         async def on_work(delivery: Delivery) -> Outcome:
-            claimed = await self._claim(lane, read(BUNDLE, delivery.body))
+            claimed = await self._claim(lane, read(BUNDLE, delivery.own_body))
             # once claimed, the ledger's lease is the truth about the work
             return DONE if claimed else ABANDONED
 

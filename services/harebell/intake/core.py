@@ -14,7 +14,7 @@ from harebell.contract.codec import decode
 from harebell.contract.commands import COMMANDS, MAX_BODY, MAX_ITEM, MAX_ITEMS, Addressed
 from harebell.contract.errors import Malformed, NotAllowed, Rejected
 from harebell.contract.message import parse, shown
-from harebell.contract.names import split_key
+from harebell.contract.names import check_version, split_key
 from harebell.contract.scalars import Json, Tenant
 from harebell.intake.commands import Rules, check_command, completed
 from harebell.intake.naming import Origin, request_id_of, schedule_id_of
@@ -38,6 +38,7 @@ class Submission:
     reply_to: str | None = None  # where an answer may go
     correlation_id: str | None = None
     user_id: str | None = None  # verified by the broker
+    type: str | None = None
 
 
 @dataclass(frozen=True, slots=True)
@@ -85,6 +86,7 @@ def check(submission: Submission, *, accepted_at: datetime, rules: Rules = NO_RU
     single, values = True, [None]
     try:
         model = _model(tenant, verb)
+        check_version(submission.type)
         message_id = _message_id(submission.message_id)
         single, values = _values(submission.body)
         envelope = _Envelope(tenant, model, message_id, single, accepted_at, rules)

@@ -12,6 +12,7 @@ from harebell.contract.codec import encode
 from harebell.contract.commands import COMMANDS
 from harebell.contract.errors import Rejected
 from harebell.contract.message import Message
+from harebell.contract.names import check_version
 from harebell.intake.answers import find
 from harebell.intake.commands import Rules
 from harebell.intake.core import (
@@ -153,6 +154,7 @@ class Queries:
         """Raises `Rejected`."""
         tenant, verb = routed(submission.routing_key)
         check_tenant(tenant)
+        check_version(submission.type)
         now = self._clock.now()
         question = read(tenant, verb, submission.body, now=now)
         return await find(self._store, tenant, question, now=now, may_call=self._may_call)
@@ -167,6 +169,7 @@ def _submission(delivery: Delivery) -> Submission:
         reply_to=message.reply_to if answerable(message.reply_to) else None,
         correlation_id=message.correlation_id,
         user_id=message.user_id,
+        type=message.type,
     )
 
 

@@ -63,7 +63,7 @@ def batches(deliveries: Sequence[Delivery]) -> Iterator[Batch]:
     batch, size = Batch(), 0
     for delivery in deliveries:
         try:
-            change = read(_CHANGE, delivery.body)
+            change = read(_CHANGE, delivery.own_body)
         except Malformed as error:
             batch.outcomes.append(DeadLetter(error.code, error.reason))
             continue

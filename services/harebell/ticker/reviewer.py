@@ -61,7 +61,7 @@ class Reviewer:
     async def on_outcomes(self, deliveries: Sequence[Delivery]) -> Sequence[Outcome]:
         """Events are hints: they say which schedules to look at, the rows say the rest."""
         for delivery in deliveries:
-            self.ask(fact.schedule_id for fact in _facts(delivery.body))
+            self.ask(fact.schedule_id for fact in _facts(delivery.own_body))
         return [DONE] * len(deliveries)
 
     async def run(self) -> None:

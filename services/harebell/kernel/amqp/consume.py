@@ -14,6 +14,7 @@ from aio_pika.abc import AbstractIncomingMessage
 from harebell.client.connection import link_faults
 from harebell.contract.dead import DeadMessage
 from harebell.contract.errors import BrokerUnavailable, HarebellError, Rejected, Transient
+from harebell.contract.names import check_version
 from harebell.kernel.amqp.letters import message_letter
 from harebell.kernel.amqp.publish import Outgoing, Publisher
 from harebell.kernel.clock import Clock
@@ -63,6 +64,12 @@ class Delivery:
 
     @property
     def body(self) -> bytes:
+        return self.message.body
+
+    @property
+    def own_body(self) -> bytes:
+        """Of a message between services; raises `Malformed` when it is of a later version."""
+        check_version(self.message.type)
         return self.message.body
 
     @property

@@ -1,0 +1,63 @@
+"""The present services on a ledger that the first version left: all of it is taken up."""
+
+from collections.abc import Callable
+
+import pytest
+from tests.acceptance.faults import until_called
+from tests.acceptance.record import Target
+from tests.acceptance.stack import Stack, Tenant, now, until
+from tests.contract.golden_rows import rebuild, rows
+
+pytestmark = [pytest.mark.broker, pytest.mark.postgres]
+
+SCHEDULES = 23
+OWED = ("stays", "retries", "runs")  # staged, retrying, and running when v1 ended
+SWEPT = 120.0  # seconds until all that was under way has been found
+
+
+async def test_a_ledger_of_v1_is_served_from_where_it_was_left(
+    own_stack: Stack, target: Target, record_property: Callable[[str, object], None]
+) -> None:
+    await rebuild(own_stack.servers, own_stack.database_url, rows(target.port))
+    own_stack.start()
+    began = now()
+    async with own_stack.tenant("acme") as tenant:
+        await read_all(tenant)
+        for path in OWED:
+            await until_called(target, path, within=SWEPT)
+        record_property("taken up", f"{(now() - began).total_seconds():.1f} s after the start")
+
+        async def ended() -> bool:
+            states = {run["state"] for run in await tenant.runs()}
+            return not states & {"staged", "running", "retrying"}
+
+        await until(ended, within=SWEPT, what="the end of what was under way")
+        await replay_the_dead(tenant, target)
+        attempts = [(path, [call.attempt for call in target.calls(path)]) for path in OWED]
+    assert attempts == [("stays", [1]), ("retries", [2]), ("runs", [2])]
+
+
+async def read_all(tenant: Tenant) -> None:
+    harebell = tenant.harebell
+    schedules = {each["key"]: each async for each in harebell.schedules()}
+    assert len(schedules) == SCHEDULES
+    assert "parked" not in {each["state"] for each in schedules.values()}
+    assert [each["version"] for each in await harebell.versions(key="queues")] == [2, 1]
+    for key in schedules:
+        assert (await harebell.schedule(key=key))["key"] == key
+        assert await harebell.why(key=key)
+    async for run in harebell.runs():
+        assert (await harebell.run(run["run_id"]))["run_id"] == run["run_id"]
+
+
+async def replay_the_dead(tenant: Tenant, target: Target) -> None:
+    ids = await tenant.ledger.fetch("SELECT id FROM dead_letters WHERE tenant = $1", tenant.name)
+    shown = [await tenant.harebell.dead_letter(row["id"]) for row in ids]
+    letters = {letter["key"]: letter for letter in shown}
+    assert letters["replayed"]["state"] == "resolved"  # its run has succeeded since
+    assert letters["dies"]["state"] == "open"
+    target.fix("x")
+    await tenant.harebell.replay([letters["dies"]["id"]])
+    (call,) = await until_called(target, "dies")
+    assert call.run_id == letters["dies"]["run_id"]
+    await tenant.harebell.resume(key="paused")

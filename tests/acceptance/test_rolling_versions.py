@@ -1,0 +1,64 @@
+"""Messages of a version that is not known yet: answered, or parked with the reason; never lost."""
+
+import aio_pika
+import pytest
+from tests.acceptance.stack import Tenant, until
+from tests.acceptance.wire import COMMANDS, Wire
+
+from harebell.contract.names import CHANGES, DELAY, DUE, EVENTS, QUERIES, WORK
+from harebell.kernel.bus import SYSTEM
+from harebell.kernel.delay import TIERS
+
+pytestmark = [pytest.mark.broker, pytest.mark.postgres]
+
+UNKNOWN = "unknown_version"
+_LETTERS = """
+SELECT reason, error, story->>'queue' AS queue FROM dead_letters WHERE story->>'message_id' = $1
+"""
+
+
+@pytest.mark.parametrize(
+    ("exchange", "verb"),
+    [
+        (COMMANDS, "schedule.put"),
+        (COMMANDS, "dlq.replay"),
+        (QUERIES, "schedule.list"),
+        (QUERIES, "dlq.list"),
+    ],
+)
+async def test_what_is_asked_in_a_later_version_is_refused_in_the_answer(
+    exchange: str, verb: str, tenant: Tenant
+) -> None:
+    async with Wire.open(tenant.stack.amqp_url, tenant.name) as wire:
+        answer = await wire.ask(verb, b"{}", exchange=exchange, type_=f"harebell.{verb}.v9")
+
+    assert (answer["ok"], answer["error"]["code"]) == (False, UNKNOWN)
+    assert f"harebell.{verb}.v9" in answer["error"]["reason"]
+
+
+@pytest.mark.parametrize(
+    ("exchange", "key", "verb", "queue"),
+    [
+        (CHANGES, "schedule", "change", "harebell.ticker"),
+        (CHANGES, "dlq", "change", "harebell.dlq"),
+        (DELAY, str(min(TIERS)), "ticket.bundle", "harebell.dispatcher"),
+        (DUE, "run", "ticket.bundle", "harebell.dispatcher"),
+        (WORK, "default.normal", "ticket.bundle", "harebell.work.default.normal"),
+        (EVENTS, "acme.run.dead", "run.dead", "harebell.ticker.outcomes"),
+    ],
+)
+async def test_what_a_service_says_in_a_later_version_is_parked_once_with_the_reason(
+    exchange: str, key: str, verb: str, queue: str, tenant: Tenant
+) -> None:
+    name, type_ = f"{tenant.name}-{key}", f"harebell.{verb}.v9"
+    async with Wire.open(tenant.stack.amqp_url, tenant.name) as wire:
+        message = aio_pika.Message(b"[]", message_id=name, type=type_)
+        there = await wire.channel.get_exchange(exchange, ensure=False)
+        await there.publish(message, key)
+        letters = await until(lambda: tenant.ledger.fetch(_LETTERS, name), what="the letter")
+        left = await wire.channel.declare_queue(queue, passive=True)
+
+    assert SYSTEM.carries(exchange, key)
+    assert [(row["reason"], row["queue"]) for row in letters] == [(UNKNOWN, queue)]
+    assert type_ in letters[0]["error"]
+    assert left.declaration_result.message_count == 0

@@ -1,0 +1,52 @@
+"""Rows as v1 wrote them are understood as long as there is a v1."""
+
+from collections.abc import AsyncIterator
+
+import asyncpg
+import pytest
+from tests.contract import golden_rows
+from tests.servers import Servers
+
+from harebell.contract.identity import RunKey
+from harebell.contract.schedule import Definition
+from harebell.kernel.db.tickets import tickets_for
+
+pytestmark = pytest.mark.postgres
+
+VERSIONS = 24
+
+
+@pytest.fixture
+async def rows(servers: Servers, database_url: str) -> AsyncIterator[asyncpg.Connection]:
+    await golden_rows.rebuild(servers, database_url, golden_rows.rows())
+    connection = await asyncpg.connect(database_url)
+    yield connection
+    await connection.close()
+
+
+async def test_s35_every_run_of_v1_has_its_ticket_from_the_tables_alone(
+    rows: asyncpg.Connection,
+) -> None:
+    runs = await rows.fetch("SELECT * FROM runs ORDER BY scheduled_for, schedule_id")
+    keys = [RunKey(run["scheduled_for"], run["schedule_id"]) for run in runs]
+
+    tickets = await tickets_for(rows, keys)
+
+    assert {run["state"] for run in runs} == {
+        *("staged", "running", "retrying", "dead", "held"),
+        *("cancelled", "skipped", "expired", "succeeded"),
+    }
+    assert [(ticket.run_key, ticket.seq, ticket.lane) for ticket in tickets] == [
+        (key, run["seq"], run["lane"]) for key, run in zip(keys, runs, strict=True)
+    ]
+
+
+async def test_every_definition_of_v1_is_one_still_and_put_again_is_unchanged(
+    rows: asyncpg.Connection,
+) -> None:
+    found = await rows.fetch("SELECT definition, fingerprint FROM schedule_versions")
+
+    definitions = [Definition.model_validate_json(row["definition"]) for row in found]
+
+    assert len(definitions) == VERSIONS
+    assert [each.fingerprint() for each in definitions] == [row["fingerprint"] for row in found]
