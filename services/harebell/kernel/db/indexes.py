@@ -8,7 +8,8 @@ def index_concurrently(op: ModuleType, indexes: Mapping[str, str]) -> None:
     """By name: what follows `ON`. `op` is Alembic's, in a migration.
 
     Each waits for the transactions that are under way, however long that takes, and nobody waits
-    for it. One that was broken off is left invalid: it is dropped and made again.
+    for it. One that was broken off is left invalid: it is dropped and made again. So the migration
+    must do nothing else: what it has done before is committed.
     """
     with op.get_context().autocommit_block():
         op.execute("SET lock_timeout = 0")

@@ -2,14 +2,45 @@
 
 from alembic import op
 
-from harebell.kernel.db.tables import metadata
-
 revision = "0007"
 down_revision = "0006"
 branch_labels = None
 depends_on = None
 
 _UP = """
+CREATE TABLE replay_jobs (
+    id uuid NOT NULL,
+    tenant text NOT NULL,
+    state text NOT NULL,
+    reason text,
+    asked jsonb NOT NULL,
+    actor text,
+    note text,
+    canary integer,
+    rate double precision,
+    abort_ratio double precision,
+    pool text,
+    total integer NOT NULL,
+    taken integer DEFAULT 0 NOT NULL,
+    replayed integer DEFAULT 0 NOT NULL,
+    succeeded integer DEFAULT 0 NOT NULL,
+    failed integer DEFAULT 0 NOT NULL,
+    paced_at timestamptz NOT NULL,
+    due_at timestamptz,
+    created_at timestamptz NOT NULL,
+    changed_at timestamptz,
+    changed_by text,
+    finished_at timestamptz,
+    PRIMARY KEY (id)
+);
+CREATE TABLE replay_items (
+    job_id uuid NOT NULL,
+    place integer NOT NULL,
+    letter_id uuid NOT NULL,
+    status text DEFAULT 'waiting' NOT NULL,
+    outcome text,
+    PRIMARY KEY (job_id, place)
+);
 CREATE INDEX replay_jobs_due ON replay_jobs (due_at) WHERE due_at IS NOT NULL;
 CREATE INDEX replay_jobs_page ON replay_jobs (tenant, created_at DESC, id);
 CREATE INDEX replay_items_undecided ON replay_items (job_id)
@@ -20,8 +51,6 @@ GRANT SELECT, INSERT, UPDATE ON replay_jobs, replay_items TO harebell_dlq_inspec
 
 
 def upgrade() -> None:
-    tables = [metadata.tables[name] for name in ("replay_jobs", "replay_items")]
-    metadata.create_all(op.get_bind(), tables=tables)
     for statement in _UP.strip().split(";\n"):
         op.execute(statement)
 
