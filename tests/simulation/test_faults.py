@@ -22,7 +22,7 @@ FOUND = {
     "one_attempt_too_many": (10, "attempt"),
     "settle_without_fencing": (100, "attempt"),
     "start_on_any_lease": (30, "after its lease"),
-    "sweep_lapses_early": (40, "started when it was"),
+    "sweep_lapses_early": (40, "started"),
     "what_is_lost_stays_lost": (10, "not at rest"),
 }
 
