@@ -21,6 +21,7 @@ from harebell.executor.targets.task import TaskTargets
 from harebell.kernel.amqp.consume import Settler
 from harebell.kernel.amqp.publish import Publisher
 from harebell.kernel.amqp.session import Concurrent, Consumer, Ordered
+from harebell.kernel.amqp.upkeep import Upkeep
 from harebell.kernel.bus import DISPATCHER, OUTCOMES, SYSTEM, TICKER
 from harebell.kernel.clock import Clock
 from harebell.kernel.db.engine import database_time
@@ -60,10 +61,11 @@ class Ports:
     def parts(self, role: str) -> SimulatedParts:
         pool = reach(self.store, self.process.database, self.process)
         clock = Clock(lambda: database_time(pool))
-        publisher = Publisher(cast("Any", self.link))
+        upkeep = Upkeep(SYSTEM, declares=True)
+        publisher = Publisher(cast("Any", self.link), upkeep.on_unroutable)
         settings = EXECUTORS if role == "executor" else TICKERS
         return SimulatedParts(
-            role, settings, SYSTEM, self.stop, Health(), pool, clock, cast("Any", self.link),
+            role, settings, upkeep, self.stop, Health(), pool, clock, cast("Any", self.link),
             publisher, Settler(publisher, clock),
         )  # fmt: skip
 

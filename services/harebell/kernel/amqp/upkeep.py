@@ -66,8 +66,7 @@ class Upkeep:
             await asyncio.sleep(CANCELLED)
             self._missed.clear()
             with suppress(Transient), link_faults("not declared again"):
-                async with await connect():
-                    pass
+                await (await connect()).close()
             await asyncio.sleep(DECLARE_AGAIN)  # so often at most, whatever is missed
 
     async def _declare(self, connection: AbstractConnection) -> None:
