@@ -1,4 +1,4 @@
-"""A private RabbitMQ node: every listener on loopback, its own epmd, its own user."""
+"""A private RabbitMQ node, alone or one of a cluster: every listener on loopback, its own user."""
 
 import os
 import shutil
@@ -8,14 +8,13 @@ from pathlib import Path
 
 from harebell.dev import files
 from harebell.dev.daemon import Daemon
-from harebell.dev.ports import LOOPBACK, is_free
+from harebell.dev.epmd import Epmd, clean
+from harebell.dev.ports import LOOPBACK
 from harebell.dev.releases import installation
 
 USER = "harebell"
 START_S = 90.0  # a node that recovers many quorum queues after a kill takes longer than a new one
 STOP_S = 30.0
-EPMD_START_S = 10.0
-EPMD_STOP_S = 2.0
 ANSWER_S = 1.0
 DEAD_LETTER_RETRY_MS = 10_000
 PLUGINS = "[rabbitmq_management,rabbitmq_prometheus].\n"
@@ -29,6 +28,12 @@ prometheus.tcp.port = {ports.prometheus}
 default_user = {user}
 default_pass = {password}
 """
+CLUSTERED = """\
+cluster_formation.peer_discovery_backend = classic_config
+cluster_partition_handling = pause_minority
+"""
+
+ALONE = "harebell@localhost"
 
 
 @dataclass(frozen=True, slots=True)
@@ -40,18 +45,42 @@ class BrokerPorts:
     epmd: int
 
 
+@dataclass(frozen=True, slots=True)
+class Membership:
+    """What makes a node one of a cluster. `nodes` are all of them; the cookie lets them in."""
+
+    node: str
+    nodes: tuple[str, ...]
+    cookie: str
+    epmd: Epmd
+
+    def configuration(self) -> str:
+        peers = "".join(
+            f"cluster_formation.classic_config.nodes.{number} = {node}\n"
+            for number, node in enumerate(self.nodes, 1)
+        )
+        return CLUSTERED + peers
+
+
 class Broker:
     """A RabbitMQ node of our own. Its ports and user are fixed here, so clients may come back."""
 
     def __init__(
-        self, root: Path, *, ports: BrokerPorts, password: str, release: str | None = None
+        self,
+        root: Path,
+        *,
+        ports: BrokerPorts,
+        password: str,
+        release: str | None = None,
+        member: Membership | None = None,
     ) -> None:
         self.ports = ports
         self.password = password
         self._release = release
         self._directory = root / "rabbitmq"
         self._node = Daemon("rabbitmq", root)
-        self._epmd = Daemon("epmd", root)
+        self._member = member
+        self._epmd = member.epmd if member else Epmd(root, ports.epmd)
 
     @property
     def amqp_url(self) -> str:
@@ -68,8 +97,13 @@ class Broker:
         return f"http://{LOOPBACK}:{self.ports.prometheus}/metrics"
 
     @property
+    def name(self) -> str:
+        """Among Erlang's nodes; epmd knows it by that."""
+        return self._member.node if self._member else ALONE
+
+    @property
     def daemons(self) -> tuple[Daemon, ...]:
-        return (self._node, self._epmd)
+        return (self._node, self._epmd.daemon)
 
     @property
     def running(self) -> bool:
@@ -77,14 +111,14 @@ class Broker:
 
     @property
     def epmd_running(self) -> bool:
-        return self._epmd.process is not None
+        return self._epmd.running
 
     def start(self) -> None:
         """Return when AMQP and the management API answer; the node's data is kept from last time.
 
         RabbitMQ opens its AMQP listener last, when all plugins have started.
         """
-        self._start_epmd()
+        self._epmd.start()
         if not self.running:
             environment = self._prepare()
             command = installation(self._release, os.environ).command(self._directory)
@@ -92,25 +126,21 @@ class Broker:
         self._node.await_ready(self._answers, limit=START_S)
 
     def stop(self) -> None:
+        """A cluster's epmd is left to the other nodes."""
         self._node.stop(grace=STOP_S)
-        self._epmd.stop(grace=EPMD_STOP_S)
+        if self._member is None:
+            self._epmd.stop()
 
     def kill(self) -> None:
         """Kill the node outright (-9) and leave epmd, as when the broker alone crashes."""
         self._node.kill()
 
     def discard(self) -> None:
-        """Kill all of it and delete its data."""
+        """Kill all of it and delete its data; a cluster's epmd is left to the other nodes."""
         self._node.kill()
-        self._epmd.kill()
+        if self._member is None:
+            self._epmd.kill()
         shutil.rmtree(self._directory, ignore_errors=True)
-
-    def _start_epmd(self) -> None:
-        if not self.epmd_running:
-            self._directory.mkdir(parents=True, exist_ok=True)
-            command = ["epmd", "-port", str(self.ports.epmd), "-address", LOOPBACK]
-            self._epmd.start(command, environment=_clean(), directory=self._directory)
-        self._epmd.await_ready(lambda: not is_free(self.ports.epmd), limit=EPMD_START_S)
 
     def _prepare(self) -> dict[str, str]:
         """Write the configuration and return the environment that names it."""
@@ -119,14 +149,12 @@ class Broker:
         configuration = self._directory / "rabbitmq.conf"
         plugins = self._directory / "enabled_plugins"
         files.write(plugins, PLUGINS)
-        files.write(
-            configuration,
-            CONFIGURATION.format(
-                host=LOOPBACK, ports=self.ports, user=USER, password=self.password
-            ),
-        )
+        files.write(configuration, self._configuration())
+        if self._member is not None:
+            cookie = home / ".erlang.cookie"
+            files.write(cookie, self._member.cookie)
         return (
-            _clean()
+            clean()
             | {
                 "HOME": str(home),
                 "detached": "1",  # the script becomes the node: one process to signal, not two
@@ -139,7 +167,7 @@ class Broker:
                 "RABBITMQ_LOGS": "-",
                 "RABBITMQ_LOG_BASE": str(self._directory / "log"),
                 "RABBITMQ_MNESIA_BASE": str(self._directory / "data"),
-                "RABBITMQ_NODENAME": "harebell@localhost",
+                "RABBITMQ_NODENAME": self.name,
                 "RABBITMQ_PID_FILE": str(self._directory / "pid"),
                 "RABBITMQ_SERVER_ADDITIONAL_ERL_ARGS": (
                     "-kernel inet_dist_use_interface {" + LOOPBACK.replace(".", ",") + "}"
@@ -149,6 +177,12 @@ class Broker:
             }
         )
 
+    def _configuration(self) -> str:
+        own = CONFIGURATION.format(
+            host=LOOPBACK, ports=self.ports, user=USER, password=self.password
+        )
+        return own + (self._member.configuration() if self._member else "")
+
     def _answers(self) -> bool:
         """Whether an AMQP greeting gets one back: `Connection.Start`, a method frame (type 1)."""
         try:
@@ -157,9 +191,3 @@ class Broker:
                 return client.recv(1) == b"\x01"
         except OSError:
             return False
-
-
-def _clean() -> dict[str, str]:
-    """No RABBITMQ_*, ERL_* or HOME of the caller's reaches our node."""
-    path = os.environ.get("PATH", os.defpath)
-    return {"PATH": f"{path}:/usr/sbin:/sbin", "LANG": "C.UTF-8"}

@@ -60,15 +60,15 @@ class PrivateServers:
             wanted.append(self.broker.start)
         if database:
             wanted.append(self.database.start)
-        _together(wanted)
+        together(wanted)
 
     def stop(self) -> None:
         """Stop both in good order; no process is left, the data is."""
-        _together([self.broker.stop, self.database.stop])
+        together([self.broker.stop, self.database.stop])
 
     def discard(self) -> None:
         """Kill both and delete their data: the quick way out for tests."""
-        _together([self.broker.discard, self.database.discard])
+        together([self.broker.discard, self.database.discard])
 
     def _build(self, remembered: State) -> None:
         self._state = remembered
@@ -127,7 +127,7 @@ def _make_open(directory: Path) -> None:
     directory.chmod(0o755)  # whatever the umask
 
 
-def _together(steps: Sequence[Callable[[], None]]) -> None:
+def together(steps: Sequence[Callable[[], None]]) -> None:
     """Do all at once, to the end, then raise what the first failed one raised."""
     with ThreadPoolExecutor(max_workers=max(len(steps), 1)) as pool:
         for done in [pool.submit(step) for step in steps]:
