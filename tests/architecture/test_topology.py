@@ -21,7 +21,7 @@ from harebell.dispatcher.core import HOLD
 from harebell.kernel.bus import DISPATCHER, SYSTEM, work_topology
 from harebell.kernel.definitions import Wanted, definitions
 from harebell.kernel.delay import LONGEST_LEAD, LONGEST_MS, TIERS, tier_for, tier_key, tier_queue
-from harebell.kernel.topology import Queue, QueueKind
+from harebell.kernel.topology import Queue
 
 QUEUES: Final = {queue.name: queue for queue in SYSTEM.queues}
 TIER_NAMES: Final = {tier_queue(ms) for ms in TIERS}
@@ -84,7 +84,7 @@ def test_every_routing_key_reaches_a_queue(exchange: str, key: str) -> None:
 
 @pytest.mark.parametrize("queue", SYSTEM.queues, ids=lambda queue: queue.name)
 def test_every_queue_that_carries_work_is_quorum_and_dead_letters(queue: Queue) -> None:
-    assert (queue.kind is QueueKind.QUORUM) is (queue.name not in COPIES)
+    assert queue.arguments()["x-queue-type"] == "quorum"
     assert (queue.dead_letter_exchange is None) is (queue.name in COPIES | LAST)
 
 

@@ -25,6 +25,7 @@ SCHEMES: Final = ("amqp", "amqps")
 HEARTBEAT: Final = 10  # seconds; a silent cut is noticed within two or three of them
 CONNECT_TIMEOUT: Final = 5.0  # seconds
 PUBLISH_TIMEOUT: Final = 5.0  # seconds, to the confirm; a blocked broker must not hang a service
+RENEWED: Final = 1.0  # seconds between two channels of a link that is refused what it publishes
 
 # A closed connection is a bare RuntimeError in places; one that is closed before its greeting has
 # been read, as by a balancer whose broker is down, is the end of an iteration.
@@ -99,6 +100,8 @@ class Link:
         self._properties = properties
         self._connection: AbstractConnection | None = None
         self._channel: AbstractChannel | None = None
+        self._channel_since = 0.0
+        self._refused: list[AbstractChannel] = []  # the last of them may still confirm something
         self._closed = False
         self._opening = asyncio.Lock()
 
@@ -145,12 +148,24 @@ class Link:
             except ChannelAccessRefused as error:
                 raise NotAllowed(f"may not publish {routing_key!r} to {exchange}") from error
             except DeliveryError as error:
+                self._renew(channel)
                 raise BrokerUnavailable(f"{exchange} refused it: a queue is full") from error
 
     async def close(self) -> None:
         """For good: a link that is used again raises `BrokerUnavailable`."""
         self._closed = True
         await self._drop()
+
+    def _renew(self, channel: AbstractChannel) -> None:
+        """The next message goes on another channel; what is on its way on this one may arrive.
+
+        A channel that finds no leader of a queue, because its node was killed just before, is
+        refused by RabbitMQ 3.10 for as long as it is open.
+        """
+        now = asyncio.get_running_loop().time()
+        if channel is self._channel and now - self._channel_since > RENEWED:
+            self._refused.append(channel)
+            self._channel = None
 
     async def _open_channel(self) -> AbstractChannel:
         if self._closed:
@@ -161,10 +176,16 @@ class Link:
                 self._connection = await connect(
                     self._url, name=self._name, properties=self._properties
                 )
+            while len(self._refused) > 1:
+                former = self._refused.pop(0)
+                if not former.is_closed:
+                    await former.close()
+            self._channel_since = asyncio.get_running_loop().time()
             return await self._connection.channel(publisher_confirms=True, on_return_raises=True)
 
     async def _drop(self) -> None:
         connection, self._connection = self._connection, None
+        self._refused.clear()
         if connection is not None and not connection.is_closed:
             await connection.close()
 

@@ -39,7 +39,6 @@ from harebell.kernel.topology import (
     Exchange,
     ExchangeKind,
     Queue,
-    QueueKind,
     Topology,
 )
 
@@ -52,10 +51,15 @@ QUERY: Final = Queue("harebell.queries", dead_letter_exchange=DEAD)
 DLQ: Final = Queue("harebell.dlq", dead_letter_exchange=DEAD)
 DISPATCHER: Final = Queue("harebell.dispatcher", dead_letter_exchange=DEAD)
 DEAD_LETTERS: Final = Queue("harebell.dead", delivery_limit=UNLIMITED)
-DEAD_RECENT: Final = Queue("harebell.dead.recent", kind=QueueKind.CLASSIC, max_length=RECENT_LENGTH)
-EVENTS_RECENT: Final = Queue(
-    "harebell.events.recent", kind=QueueKind.CLASSIC, max_length=RECENT_LENGTH
-)
+
+
+def _recent(name: str) -> Queue:
+    """Copies for people, who may look at one as often as they like."""
+    return Queue(name, delivery_limit=UNLIMITED, max_length=RECENT_LENGTH)
+
+
+DEAD_RECENT: Final = _recent("harebell.dead.recent")
+EVENTS_RECENT: Final = _recent("harebell.events.recent")
 
 
 def work_queue(pool: str, lane: Lane) -> Queue:

@@ -14,13 +14,6 @@ class ExchangeKind(StrEnum):
     TOPIC = "topic"
 
 
-class QueueKind(StrEnum):
-    """Quorum for whatever must not be lost; classic for copies that people look at."""
-
-    QUORUM = "quorum"
-    CLASSIC = "classic"
-
-
 @dataclass(frozen=True, slots=True)
 class Exchange:
     name: str
@@ -29,10 +22,13 @@ class Exchange:
 
 @dataclass(frozen=True, slots=True)
 class Queue:
-    """Durable. What correctness needs is an argument here; what operators tune is a policy."""
+    """Durable. What correctness needs is an argument here; what operators tune is a policy.
+
+    Quorum, copies for people too: a queue of any other type is gone with its node, and then nobody
+    can declare the topology, nor publish to what is bound to it.
+    """
 
     name: str
-    kind: QueueKind = QueueKind.QUORUM
     dead_letter_exchange: str | None = None
     ttl_ms: int | None = None
     delivery_limit: int | None = POISON_LIMIT
@@ -41,15 +37,14 @@ class Queue:
 
     def arguments(self) -> dict[str, str | int | bool]:
         """The `x-` arguments of the declaration."""
-        arguments: dict[str, str | int | bool] = {"x-queue-type": self.kind.value}
-        if self.kind is QueueKind.QUORUM and self.delivery_limit is not None:
+        arguments: dict[str, str | int | bool] = {"x-queue-type": "quorum"}
+        if self.delivery_limit is not None:
             arguments["x-delivery-limit"] = self.delivery_limit
         if self.dead_letter_exchange is not None:
             arguments["x-dead-letter-exchange"] = self.dead_letter_exchange
-            if self.kind is QueueKind.QUORUM:
-                # any other way of dead-lettering loses confirmed messages with a killed broker
-                arguments["x-dead-letter-strategy"] = "at-least-once"
-                arguments["x-overflow"] = "reject-publish"
+            # any other way of dead-lettering loses confirmed messages with a killed broker
+            arguments["x-dead-letter-strategy"] = "at-least-once"
+            arguments["x-overflow"] = "reject-publish"
         if self.ttl_ms is not None:
             arguments["x-message-ttl"] = self.ttl_ms
         if self.single_active_consumer:

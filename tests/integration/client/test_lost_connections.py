@@ -4,11 +4,13 @@ import asyncio
 from typing import TYPE_CHECKING
 
 import pytest
-from aio_pika.abc import AbstractIncomingMessage
+from aio_pika import Message
+from aio_pika.abc import AbstractChannel, AbstractIncomingMessage
+from pamqp.common import FieldTable
 from yarl import URL
 
 from harebell.client import BrokerUnavailable, Harebell, Unroutable
-from harebell.client.connection import Link
+from harebell.client.connection import RENEWED, Link
 from harebell.client.correspondence import Correspondence
 from harebell.contract.errors import Malformed
 
@@ -84,6 +86,30 @@ async def test_an_exchange_that_is_not_there_is_unroutable(amqp_url: str) -> Non
     with pytest.raises(Unroutable):
         await correspondence.ask("client-tests.no-such-exchange", TENANT, "schedule.get", b"{}")
     await link.close()
+
+
+async def test_what_a_broker_refuses_is_published_on_another_channel(amqp_url: str) -> None:
+    link = Link(amqp_url, name="test", properties={})
+    first = await link.channel()
+    arguments: FieldTable = {"x-max-length": 0, "x-overflow": "reject-publish"}
+    operator = Link(amqp_url, name="operator", properties={})
+    full = await (await operator.channel()).declare_queue("full", arguments=arguments)
+    await full.bind("amq.fanout")
+
+    channels: list[AbstractChannel] = []
+    for _ in range(3):
+        await asyncio.sleep(RENEWED)
+        with pytest.raises(BrokerUnavailable, match="a queue is full"):
+            await link.publish("amq.fanout", "", Message(b"[]"))
+        channels.append(await link.channel())
+    await full.delete()
+    with pytest.raises(Unroutable):
+        await link.publish("amq.fanout", "", Message(b"[]"))
+    await operator.close()
+    await link.close()
+
+    assert len({first, *channels}) == 1 + len(channels)
+    assert first.is_closed
 
 
 @pytest.mark.parametrize("url", ["", "nonsense", "http://localhost", "amqp://", "amqp://[::1"])
