@@ -14,6 +14,7 @@ from urllib.parse import urlsplit
 
 import asyncpg
 
+from harebell.dev.rabbitmq import Broker
 from harebell.dev.servers import PrivateServers
 from harebell.kernel.db.migrate import migrate
 
@@ -25,6 +26,21 @@ _numbers = count(1)
 def private_servers(root: Path) -> PrivateServers:
     """Of the release that `make test BROKER=4.3` names."""
     return PrivateServers(root, release=os.environ.get("BROKER") or None)
+
+
+def manage(broker: Broker, method: str, path: str, body: Any = None) -> Any:
+    """A call to the management API of a node."""
+    parts = urlsplit(broker.amqp_url)
+    token = base64.b64encode(f"{parts.username}:{parts.password}".encode()).decode()
+    request = urllib.request.Request(  # noqa: S310  # loopback
+        f"{broker.management_url}/api/{path}",
+        method=method,
+        data=None if body is None else json.dumps(body).encode(),
+        headers={"Authorization": f"Basic {token}", "Content-Type": "application/json"},
+    )
+    with urllib.request.urlopen(request, timeout=10) as response:  # noqa: S310
+        text = response.read()
+    return json.loads(text) if text else None
 
 
 @dataclass(frozen=True)
@@ -52,17 +68,7 @@ class Servers:
     def management(self, method: str, path: str, body: Any = None) -> Any:
         """A call to the management API of the private broker."""
         assert self.private is not None
-        parts = urlsplit(self.amqp_url)
-        token = base64.b64encode(f"{parts.username}:{parts.password}".encode()).decode()
-        request = urllib.request.Request(  # noqa: S310  # loopback
-            f"{self.private.management_url}/api/{path}",
-            method=method,
-            data=None if body is None else json.dumps(body).encode(),
-            headers={"Authorization": f"Basic {token}", "Content-Type": "application/json"},
-        )
-        with urllib.request.urlopen(request, timeout=10) as response:  # noqa: S310
-            text = response.read()
-        return json.loads(text) if text else None
+        return manage(self.private.broker, method, path, body)
 
     @contextmanager
     def virtual_host(self) -> Iterator[str]:

@@ -3,6 +3,7 @@
 import asyncio
 import re
 import signal
+import time
 import urllib.request
 from collections import Counter
 from collections.abc import Iterable
@@ -13,7 +14,8 @@ import asyncpg
 from tests.acceptance.record import Call, Target
 from tests.acceptance.stack import PATIENCE, Stack, Tenant, until
 
-from harebell.dev.plan import Kind, name_of
+from harebell.dev.crew import is_ready
+from harebell.dev.plan import Counts, Kind, name_of
 from harebell.dev.services import Member
 
 SHORT = {"HAREBELL_LEASE": "4s", "HAREBELL_LEASE_CRITICAL": "3s"}
@@ -65,6 +67,18 @@ async def until_called(
     calls = await until(called, within=within, what=f"call {times} of {path}")
     assert calls is not None
     return calls
+
+
+async def until_ready(stack: Stack, counts: Counts, *, within: float) -> float:
+    """Seconds until every service that was started says that it is ready."""
+    began = time.monotonic()
+    ports = [stack.services.plan(*member).port for member in counts.members()]
+
+    async def all_ready() -> bool:
+        return all([await asyncio.to_thread(is_ready, port) for port in ports])
+
+    await until(all_ready, within=within, what="every service's readiness")
+    return time.monotonic() - began
 
 
 def holder_of(run: asyncpg.Record) -> str:

@@ -6,12 +6,11 @@ import time
 from collections.abc import Callable, Iterator
 
 import pytest
-from tests.acceptance.faults import assert_each_once, put_spread, until_called
+from tests.acceptance.faults import assert_each_once, put_spread, until_called, until_ready
 from tests.acceptance.record import Target
 from tests.acceptance.stack import Stack, now, until
 from tests.servers import Servers, private_servers
 
-from harebell.dev.crew import is_ready
 from harebell.dev.plan import Counts
 from harebell.dev.servers import PrivateServers
 
@@ -21,6 +20,7 @@ WAITING = 500  # runs in the tiers of a broker that is killed
 HEALING = 15.0  # seconds from an open port until every service consumes again
 BACKLOG = 30.0  # seconds from then until nothing is owed
 LOAD = 400
+PAIRS = Counts(tickers=2, dispatchers=2, executors=2)
 
 
 @pytest.fixture(scope="module")
@@ -36,25 +36,13 @@ def own_servers(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Servers]:
 @pytest.fixture(scope="module")
 def stack(own_servers: Servers, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Stack]:
     with Stack.open(own_servers, tmp_path_factory.mktemp("outages")) as opened:
-        opened.start(Counts(tickers=2, dispatchers=2, executors=2))
+        opened.start(PAIRS)
         yield opened
 
 
 def servers_of(stack: Stack) -> PrivateServers:
     assert stack.servers.private is not None
     return stack.servers.private
-
-
-async def until_healed(stack: Stack, within: float) -> float:
-    """Seconds until every service that was started says that it is ready."""
-    began = time.monotonic()
-    ports = [stack.services.plan(*member).port for member in Counts(2, 2, 2).members()]
-
-    async def all_ready() -> bool:
-        return all([await asyncio.to_thread(is_ready, port) for port in ports])
-
-    await until(all_ready, within=within, what="every service's readiness")
-    return time.monotonic() - began
 
 
 async def test_500_runs_that_wait_in_tiers_outlive_a_killed_broker_and_run_once_each(
@@ -72,7 +60,7 @@ async def test_500_runs_that_wait_in_tiers_outlive_a_killed_broker_and_run_once_
         waited = await until(seen, what="messages in the tiers")
         await asyncio.to_thread(broker.kill)
         await asyncio.to_thread(broker.start)
-        healed = await until_healed(stack, HEALING)
+        healed = await until_ready(stack, PAIRS, within=HEALING)
         runs = await tenant.until_runs(WAITING, "succeeded", within=30 + BACKLOG)
 
     late = sorted(call.late for call in target.calls("outlived"))
@@ -96,7 +84,7 @@ async def test_a_database_that_restarts_under_load_loses_and_doubles_nothing(
     left_at = now()
     await asyncio.to_thread(restart_database, servers_of(stack), how)
     back_at = now()
-    await until_healed(stack, HEALING)
+    await until_ready(stack, PAIRS, within=HEALING)
     async with stack.tenant(path) as tenant:
         runs = await tenant.until_runs(LOAD, "succeeded", within=10 + BACKLOG)
 

@@ -1,0 +1,69 @@
+"""The broker's data gone for good: the ledger knows what is owed, and the sweep publishes it."""
+
+import asyncio
+from collections.abc import Callable, Iterator
+
+import pytest
+from tests.acceptance.clusters import PAIRS, READY
+from tests.acceptance.faults import assert_each_once, put_spread, until_ready
+from tests.acceptance.record import Target
+from tests.acceptance.stack import Stack
+from tests.servers import Servers, private_servers
+
+from harebell.dev.rabbitmq import Broker
+from harebell.dev.servers import PrivateServers
+from harebell.kernel.db.ledger.sweeps import LOST_AFTER, LOST_ANYWAY
+from harebell.ticker.sweeping import LOST_EVERY
+
+pytestmark = [pytest.mark.broker, pytest.mark.postgres]
+
+RUNS = 200
+FIRST, OVER = 10.0, 4.0  # seconds from now on
+
+
+@pytest.fixture(scope="module")
+def private(tmp_path_factory: pytest.TempPathFactory) -> Iterator[PrivateServers]:
+    started = private_servers(tmp_path_factory.mktemp("wiped-servers"))
+    try:
+        started.start()
+        yield started
+    finally:
+        started.discard()
+
+
+@pytest.fixture(scope="module")
+def stack(private: PrivateServers, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Stack]:
+    """On the virtual host that a new broker has: nobody makes another after the wipe."""
+    given = Servers(private.amqp_url, private.database_url, None)
+    with Stack.open(given, tmp_path_factory.mktemp("wiped")) as opened:
+        opened.start(PAIRS)
+        yield opened
+
+
+def wipe(broker: Broker) -> None:
+    broker.discard()
+    broker.start()
+
+
+async def test_s35_s102_runs_that_waited_in_a_wiped_broker_run_once_each(
+    private: PrivateServers,
+    stack: Stack,
+    target: Target,
+    record_property: Callable[[str, object], None],
+) -> None:
+    async with stack.tenant("wiped") as tenant:
+        owed = await put_spread(tenant, target.http("wiped"), RUNS, first=FIRST, over=OVER)
+        staged = await tenant.until_runs(RUNS, "staged", within=FIRST)
+        await asyncio.to_thread(wipe, private.broker)
+        ready = await until_ready(stack, PAIRS, within=READY)
+        runs = await tenant.until_runs(RUNS, "succeeded", within=OVER + LOST_ANYWAY + LOST_EVERY)
+        after = await tenant.put("after", {"now": True}, target.http("after"))
+        await tenant.until_runs(RUNS + 1, "succeeded")
+
+    late = sorted(call.late for call in target.calls("wiped"))
+    record_property("ready", f"{ready:.2f} s after the port opened")
+    record_property("lateness", f"p50 {late[RUNS // 2]:.3f} s, worst {late[-1]:.3f} s")
+    assert len(set(owed)) == len(staged) == RUNS
+    assert_each_once(target.calls("wiped"), runs, RUNS)
+    assert LOST_AFTER < late[-1] < LOST_ANYWAY + 2 * LOST_EVERY
+    assert [call.schedule_id for call in target.calls("after")] == [after]
