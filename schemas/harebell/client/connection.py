@@ -25,6 +25,8 @@ SCHEMES: Final = ("amqp", "amqps")
 HEARTBEAT: Final = 10  # seconds; a silent cut is noticed within two or three of them
 CONNECT_TIMEOUT: Final = 5.0  # seconds
 PUBLISH_TIMEOUT: Final = 5.0  # seconds, to the confirm; a blocked broker must not hang a service
+# Seconds; a node that loses the others of its cluster may leave a question open for good.
+ANSWER_TIMEOUT: Final = 5.0
 RENEWED: Final = 1.0  # seconds between two channels of a link that is refused what it publishes
 
 # A closed connection is a bare RuntimeError in places; one that is closed before its greeting has

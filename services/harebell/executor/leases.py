@@ -9,7 +9,7 @@ import asyncpg
 import structlog
 from aio_pika.abc import AbstractConnection, AbstractIncomingMessage
 
-from harebell.client.connection import link_faults
+from harebell.client.connection import ANSWER_TIMEOUT, link_faults
 from harebell.contract.codec import bundle_of, read
 from harebell.contract.errors import Malformed, Transient
 from harebell.contract.identity import RunKey
@@ -113,9 +113,6 @@ async def _listen(
 ) -> None:
     over = asyncio.Event()
     connection.close_callbacks.add(lambda *_: over.set())
-    channel = await connection.channel(publisher_confirms=False)
-    queue = await channel.declare_queue(control_queue(holder), exclusive=True)
-    await queue.bind(CONTROL, control_key(holder))
 
     async def ordered(message: AbstractIncomingMessage) -> None:
         try:
@@ -123,5 +120,9 @@ async def _listen(
         except (Malformed, Transient) as error:
             log.warning("order not followed", error=error.code, reason=error.reason)
 
-    await queue.consume(ordered, no_ack=True)
+    async with asyncio.timeout(ANSWER_TIMEOUT):
+        channel = await connection.channel(publisher_confirms=False)
+        queue = await channel.declare_queue(control_queue(holder), exclusive=True)
+        await queue.bind(CONTROL, control_key(holder))
+        await queue.consume(ordered, no_ack=True)
     await over.wait()

@@ -1,12 +1,13 @@
 """What the broker knows of executors: whether one is connected, whether its lane has work."""
 
+import asyncio
 from dataclasses import dataclass, field
 from typing import Final
 
 from aio_pika.abc import AbstractConnection
 from aiormq.exceptions import ChannelLockedResource, ChannelNotFoundEntity
 
-from harebell.client.connection import connect, link_faults
+from harebell.client.connection import ANSWER_TIMEOUT, connect, link_faults
 from harebell.contract.errors import BrokerUnavailable
 from harebell.contract.names import Lane
 from harebell.kernel.bus import control_queue, work_queue
@@ -51,7 +52,10 @@ class Presence:
         """None when there is no such queue; at least 1 when it is another's own."""
         with link_faults("cannot look"):
             try:
-                async with (await self._open()).channel(publisher_confirms=False) as channel:
+                async with (
+                    asyncio.timeout(ANSWER_TIMEOUT),
+                    (await self._open()).channel(publisher_confirms=False) as channel,
+                ):
                     declared = await channel.declare_queue(queue, passive=True)
             except ChannelNotFoundEntity:
                 return None

@@ -8,7 +8,7 @@ import aio_pika
 from aio_pika.abc import AbstractChannel, AbstractConnection
 from aiormq.exceptions import ChannelAccessRefused, ChannelClosed
 
-from harebell.client.connection import link_faults
+from harebell.client.connection import ANSWER_TIMEOUT, link_faults
 from harebell.kernel.topology import Exchange, Queue, Topology
 
 Asking: TypeAlias = Callable[[AbstractChannel, Exchange | Queue], Awaitable[None]]
@@ -24,13 +24,18 @@ async def declare(connection: AbstractConnection, topology: Topology) -> None:
 async def _declare(channel: AbstractChannel, topology: Topology) -> None:
     for exchange in topology.exchanges:
         await channel.declare_exchange(
-            exchange.name, aio_pika.ExchangeType(exchange.kind.value), durable=True
+            exchange.name,
+            aio_pika.ExchangeType(exchange.kind.value),
+            durable=True,
+            timeout=ANSWER_TIMEOUT,
         )
     for queue in topology.queues:
-        await channel.declare_queue(queue.name, durable=True, arguments={**queue.arguments()})
+        await channel.declare_queue(
+            queue.name, durable=True, arguments={**queue.arguments()}, timeout=ANSWER_TIMEOUT
+        )
     for binding in topology.bindings:
         bound = await channel.get_queue(binding.queue, ensure=False)
-        await bound.bind(binding.exchange, binding.routing_key)
+        await bound.bind(binding.exchange, binding.routing_key, timeout=ANSWER_TIMEOUT)
 
 
 async def missing(connection: AbstractConnection, topology: Topology) -> list[str]:

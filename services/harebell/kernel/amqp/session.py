@@ -6,9 +6,9 @@ from contextlib import suppress
 from typing import Final, TypeAlias
 
 import structlog
-from aio_pika.abc import AbstractConnection, AbstractIncomingMessage
+from aio_pika.abc import AbstractConnection, AbstractIncomingMessage, AbstractQueue
 
-from harebell.client.connection import link_faults
+from harebell.client.connection import ANSWER_TIMEOUT, link_faults
 from harebell.contract.errors import BrokerUnavailable, Transient
 from harebell.kernel.amqp import lenient
 from harebell.kernel.amqp.consume import (
@@ -147,18 +147,8 @@ class Consumer:
         over = asyncio.Event()
         try:
             connection.close_callbacks.add(lambda *_: over.set())
-            channel = await connection.channel(publisher_confirms=False)
-            channel.close_callbacks.add(lambda *_: over.set())
-            underlay = await channel.get_underlay_channel()
-            # a deleted queue ends its consumers, not the channel: without this we wait for ever
-            underlay.on_consumer_cancel_callbacks.add(lambda _: over.set())
-            await channel.set_qos(prefetch_count=self._prefetch)
-            queue = await channel.get_queue(self._queue, ensure=True)
-
-            async def deliver(message: AbstractIncomingMessage) -> None:
-                await worker.put(Delivery(message, self._queue))
-
-            tag = await queue.consume(deliver)
+            async with asyncio.timeout(ANSWER_TIMEOUT):
+                queue, tag = await self._consume(connection, worker, over)
             self.is_consuming = True
             await _either(stop, over)
             if over.is_set():
@@ -169,7 +159,25 @@ class Consumer:
             # a lost session's messages come again: nothing to wait for
             await worker.end(grace=DRAIN if stop.is_set() else 0)
             with suppress(Transient), link_faults("not closed"):
-                await connection.close()
+                async with asyncio.timeout(ANSWER_TIMEOUT):
+                    await connection.close()
+
+    async def _consume(
+        self, connection: AbstractConnection, worker: Worker, over: asyncio.Event
+    ) -> tuple[AbstractQueue, str]:
+        """The queue and the consumer's tag. `over` is set when the broker ends it."""
+        channel = await connection.channel(publisher_confirms=False)
+        channel.close_callbacks.add(lambda *_: over.set())
+        underlay = await channel.get_underlay_channel()
+        # a deleted queue ends its consumers, not the channel: without this we wait for ever
+        underlay.on_consumer_cancel_callbacks.add(lambda _: over.set())
+        await channel.set_qos(prefetch_count=self._prefetch)
+        queue = await channel.get_queue(self._queue, ensure=True)
+
+        async def deliver(message: AbstractIncomingMessage) -> None:
+            await worker.put(Delivery(message, self._queue))
+
+        return queue, await queue.consume(deliver)
 
 
 async def _either(*events: asyncio.Event) -> None:
