@@ -35,7 +35,7 @@ test:
 	@$(call tree)
 	@$(MAKE) --no-print-directory check
 	@$(BIN)/python -m pytest -n 2 --ignore tests/acceptance --ignore tests/chaos
-	@$(BIN)/python -m pytest tests/acceptance tests/chaos
+	@$(BIN)/python -m pytest tests/acceptance tests/chaos -m "not chaos"
 	@[ -n "$(BROKER)" ] || [ "$$(id -u)" != 0 ] || \
 		$(MAKE) --no-print-directory selection BROKER=$(NEWEST)
 
@@ -47,6 +47,7 @@ selection:
 SEEDS := 1
 chaos:
 	@$(SET_UP) servers
+	@[ -n "$(ROWS)" ] || $(BIN)/python -m pytest -m chaos
 	@$(BIN)/python -m tests.chaos --seeds $(SEEDS) $(if $(SEED),--seed $(SEED)) \
 		$(if $(ROWS),--rows $(ROWS)) $(if $(OUTAGE),--outage $(OUTAGE)) $(if $(OUT),--out $(OUT))
 

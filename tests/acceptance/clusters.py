@@ -16,6 +16,7 @@ from tests.servers import Servers, manage
 
 from harebell.dev.cluster import SIZE, Cluster
 from harebell.dev.plan import Counts, Kind
+from harebell.dev.ports import LOOPBACK
 from harebell.dev.rabbitmq import Broker
 
 PAIRS = Counts(tickers=2, dispatchers=2, executors=2)
@@ -75,9 +76,10 @@ class Clustered:
 
     @asynccontextmanager
     async def split(self, node: Broker) -> AsyncIterator[None]:
-        """A node of the three is cut off from the other two; clients reach all of them."""
+        """A node is cut off from the other two, and has paused."""
         await asyncio.to_thread(self.cluster.isolate, node)
         try:
+            await until(lambda: refuses(node), what=f"a pause of {node.name}")
             yield
         finally:
             await asyncio.to_thread(self.cluster.heal, node)
@@ -95,6 +97,15 @@ class Clustered:
     async def until_ready(self) -> float:
         """Seconds."""
         return await until_ready(self.stack, PAIRS, within=READY)
+
+
+async def refuses(node: Broker) -> bool:
+    try:
+        _, writer = await asyncio.open_connection(LOOPBACK, node.ports.amqp)
+    except OSError:
+        return True
+    writer.close()
+    return False
 
 
 @dataclass(frozen=True)

@@ -136,6 +136,7 @@ class Link:
         `Unroutable`: no queue took it, or there is no such exchange. `NotAllowed`: the broker's
         permissions. `BrokerUnavailable`: not confirmed; it may have been published all the same.
         """
+        channel: AbstractChannel | None = None
         with link_faults("not confirmed"):
             try:
                 async with asyncio.timeout(timeout):
@@ -149,6 +150,9 @@ class Link:
                 raise Unroutable(reason, code="no_exchange") from error
             except ChannelAccessRefused as error:
                 raise NotAllowed(f"may not publish {routing_key!r} to {exchange}") from error
+            except TimeoutError:
+                self._renew(channel)
+                raise
             except DeliveryError as error:
                 self._renew(channel)
                 raise BrokerUnavailable(f"{exchange} refused it: a queue is full") from error
@@ -158,14 +162,15 @@ class Link:
         self._closed = True
         await self._drop()
 
-    def _renew(self, channel: AbstractChannel) -> None:
+    def _renew(self, channel: AbstractChannel | None) -> None:
         """The next message goes on another channel; what is on its way on this one may arrive.
 
-        A channel that finds no leader of a queue, because its node was killed just before, is
-        refused by RabbitMQ 3.10 for as long as it is open.
+        In RabbitMQ 3.10 a channel that finds no leader of a queue, because its node was killed
+        just before, is refused for as long as it is open; one that knows a leader which is cut off
+        waits for it until it is back.
         """
         now = asyncio.get_running_loop().time()
-        if channel is self._channel and now - self._channel_since > RENEWED:
+        if channel is not None and channel is self._channel and now - self._channel_since > RENEWED:
             self._refused.append(channel)
             self._channel = None
 
@@ -183,6 +188,7 @@ class Link:
                 if not former.is_closed:
                     await former.close()
             self._channel_since = asyncio.get_running_loop().time()
+            await _until_unblocked(self._connection)
             return await self._connection.channel(publisher_confirms=True, on_return_raises=True)
 
     async def _drop(self) -> None:
@@ -196,6 +202,12 @@ def _is_lost(connection: AbstractConnection) -> bool:
     """A lost connection never says that it is closed; for a moment, that it is connected."""
     transport = connection.transport
     return transport is None or transport.connection.is_closed or not connection.connected.is_set()
+
+
+async def _until_unblocked(connection: AbstractConnection) -> None:
+    """A channel that is asked for meanwhile, and no longer wanted then, would be opened still."""
+    if connection.transport is not None:
+        await connection.transport.connection.ready()
 
 
 def _said(error: BaseException) -> str:
