@@ -30,13 +30,18 @@ def lock_schedules(tx: Transaction, schedules: Schedules) -> None:
 def begin_series(
     tx: Transaction, tenant: str, letters: Sequence[UUID], *columns: Any
 ) -> Iterator[Record]:
-    moments, schedules, series, pool = columns
+    moments, schedules, series, pool, overrides = columns
     for place, key, number in numbered(moments, schedules, series):
         run = run_of(tx, key)
         if run is None or (run.state, run.series, run.tenant) != (RunState.DEAD, number, tenant):
             continue
         fresh = Run(**{name: getattr(run, name) for name in _KEPT})
-        staged = {"series": number + 1, "next_attempt_at": tx.now, "staged_at": tx.now}
+        staged: dict[str, Any] = {
+            "series": number + 1,
+            "next_attempt_at": tx.now,
+            "staged_at": tx.now,
+        }
+        staged["override"] = overrides[place - 1]
         moved = staged if pool is None else {**staged, "pool": pool}
         move(tx, Actor.DESK, fresh, RunState.STAGED, **moved)
         yield {"id": letters[place - 1]}

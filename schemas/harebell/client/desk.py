@@ -39,6 +39,20 @@ class Desk(Asking):
         """Take each off the desk; the record stays."""
         return await self._in_portions("dlq.drop", list(ids), note)
 
+    async def edit(
+        self, letter: UUID | str, target: Mapping[str, Any], *, note: str | None = None
+    ) -> DlqAnswer:
+        """A copy takes its place, whose replay calls this; the answer names the copy."""
+        fields = {"id": letter, "target": target, "note": note}
+        return one(DlqAnswer, await self._command("dlq.edit", fields))
+
+    async def import_letters(
+        self, letters: Sequence[Mapping[str, Any]], *, note: str | None = None
+    ) -> DlqAnswer:
+        """Keep what `dead_letter` told, here or elsewhere; at most 96 KiB at a time."""
+        fields = {"letters": letters, "note": note}
+        return one(DlqAnswer, await self._command("dlq.import", fields))
+
     async def start_replay(
         self,
         *,

@@ -59,7 +59,7 @@ class LetterFilter(TypedDict, total=False):
 
 
 class DeadLetterFilter(LetterFilter, total=False):
-    """`state`: open (when left out), replayed, resolved, dropped or all."""
+    """`state`: open (when left out), replayed, resolved, dropped, edited or all."""
 
     state: str
 

@@ -65,7 +65,8 @@ class RunAnswer(Message):
 class DlqAnswer(Message):
     """`status` of each id: replayed, dropped, not_found, not_replayable.
 
-    Of a group: noted, muted, archived, open, not_found.
+    Of a group: noted, muted, archived, open, not_found. Of what was imported: imported, present.
+    Of the copy that an edit made: edited; of what has none: not_editable.
     """
 
     ok: Literal[True] = True

@@ -6,11 +6,12 @@ from uuid import UUID
 
 from pydantic import Field, model_validator
 
-from harebell.contract.desk import Selection
+from harebell.contract.desk import Selection, Told
 from harebell.contract.message import Command, fault
 from harebell.contract.policy import Overlap
 from harebell.contract.scalars import CheckedJson, Count, Instant, PoolName, ShortText, Tenant
 from harebell.contract.schedule import Definition
+from harebell.contract.target import Target
 from harebell.contract.when import When
 
 MAX_ITEMS: Final = 500  # of one message
@@ -168,6 +169,24 @@ class DlqDrop(DlqCommand):
     """Take each off the desk; the record stays."""
 
 
+class DlqEdit(Addressed):
+    """Put a copy in a dead letter's place, whose replay calls another target, or with other data.
+
+    The letter stays on record, and the copy tells of it.
+    """
+
+    id: UUID
+    target: Target
+    note: ShortText | None = None
+
+
+class DlqImport(Addressed):
+    """Keep letters that `dlq.show` told, here or elsewhere; those that are kept already stay."""
+
+    letters: Annotated[list[Told], Field(min_length=1, max_length=MAX_DLQ_IDS)]
+    note: ShortText | None = None
+
+
 class DlqStart(Addressed):
     """Replay dead letters little by little: those that are open now, and no others.
 
@@ -252,6 +271,8 @@ SCHEDULE_COMMANDS: Final[dict[str, type[Addressed]]] = {
 DLQ_COMMANDS: Final[dict[str, type[Addressed]]] = {
     "dlq.replay": DlqReplay,
     "dlq.drop": DlqDrop,
+    "dlq.edit": DlqEdit,
+    "dlq.import": DlqImport,
     "dlq.start": DlqStart,
     "dlq.pause": DlqPause,
     "dlq.resume": DlqResume,

@@ -2,13 +2,13 @@
 
 from datetime import timedelta
 from enum import StrEnum
-from typing import Final
+from typing import Final, Literal
 from uuid import UUID
 
 from pydantic import model_validator
 
-from harebell.contract.message import Command, fault
-from harebell.contract.scalars import Instant, ShortText
+from harebell.contract.message import Command, Message, fault
+from harebell.contract.scalars import CheckedJson, Instant, ShortText
 
 HOUR: Final = timedelta(hours=1)  # of which a group tells the letters, and of the one before
 
@@ -19,6 +19,14 @@ class GroupState(StrEnum):
     OPEN = "open"
     MUTED = "muted"  # until then it asks for nobody
     ARCHIVED = "archived"  # until it fails again
+
+
+class Told(Message):
+    """Of a letter as it is shown, what it can be kept from again; a body is in base64."""
+
+    kind: Literal["run", "message"]
+    story: dict[str, CheckedJson]
+    body: str | None = None
 
 
 class LetterFilter(Command):

@@ -79,3 +79,8 @@ def replay_id(tenant: str, request_id: str, index: int | None) -> UUID:
     """Of a replay that was asked for. `index` is the place in an array, None outside one."""
     suffix = "" if index is None else f"/{index}"
     return uuid5(_REPLAY, f"{tenant}/{request_id}{suffix}")
+
+
+def edited_letter_id(letter: UUID, target: bytes) -> UUID:
+    """Of the copy of a dead letter that calls this instead."""
+    return uuid5(_DEAD_LETTER, f"{letter}/{sha256(target).hexdigest()}")

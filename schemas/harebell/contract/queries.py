@@ -93,7 +93,7 @@ class RunList(Listing):
 
 
 class DlqList(LetterFilter, Listing):
-    """Newest first; `state` open, replayed, resolved, dropped or all."""
+    """Newest first; `state` open, replayed, resolved, dropped, edited or all."""
 
     state: ShortText = "open"
 

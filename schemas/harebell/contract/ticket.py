@@ -1,5 +1,6 @@
 """The ticket: one run on its way to an executor, complete in itself."""
 
+from collections.abc import Mapping
 from datetime import timedelta
 from typing import Any, Final
 from uuid import UUID
@@ -15,7 +16,11 @@ from harebell.contract.scalars import AttemptTimeout, Instant
 from harebell.contract.schedule import Definition
 from harebell.contract.target import Target
 
-OVERLAP: Final = "overlap"  # in a run's override: in place of its version's
+# In a run's override: in place of its version's.
+OVERLAP: Final = "overlap"
+TARGET: Final = "target"  # of a dead letter that was edited
+
+_TARGET: Final[TypeAdapter[Target]] = TypeAdapter(Target)
 
 
 class Work(Message):
@@ -42,6 +47,12 @@ class Work(Message):
             on_unknown=definition.on_unknown,
             overlap=None if definition.overlap is Overlap.ALLOW else definition.overlap,
         )
+
+    def altered(self, override: Mapping[str, Any] | None) -> "Work":
+        """As a run does it that has a target of its own."""
+        if override is None or TARGET not in override:
+            return self
+        return self.model_copy(update={"target": _TARGET.validate_python(override[TARGET])})
 
 
 class Ticket(Message):

@@ -7,6 +7,7 @@ import typer
 
 from harebell.cli import (
     audit,
+    corrections,
     dead_letters,
     dev,
     failures,
@@ -18,6 +19,7 @@ from harebell.cli import (
     runs,
     schedules,
     topology,
+    transfers,
 )
 from harebell.cli.command import AmqpUrl, Form, Tenant, Timeout, command
 from harebell.cli.output import Format
@@ -35,7 +37,7 @@ app = typer.Typer(
 )
 for part in (orders, outlook, history):
     schedules.app.add_typer(part.app)
-for part in (failures, replays):
+for part in (failures, replays, corrections, transfers):
     dead_letters.app.add_typer(part.app)
 app.add_typer(schedules.app, name="schedule")
 app.add_typer(runs.app, name="run")

@@ -1,6 +1,7 @@
 """A merge patch as it is typed: `retry.max_attempts=3`, or a file. Pure, but for the file."""
 
 from collections.abc import Sequence
+from copy import deepcopy
 from typing import Any, BinaryIO
 
 from harebell.cli.documents import read_document
@@ -8,9 +9,14 @@ from harebell.contract.codec import decode
 from harebell.contract.errors import Malformed
 
 
-def assigned(texts: Sequence[str], file: BinaryIO | None) -> dict[str, Any]:
-    """Raises `Malformed`. A value is JSON where it can be, else a text."""
-    document = {} if file is None else read_document(file)
+def assigned(
+    texts: Sequence[str], file: BinaryIO | None, upon: dict[str, Any] | None = None
+) -> dict[str, Any]:
+    """Raises `Malformed`. A value is JSON where it can be, else a text.
+
+    `upon`: what is there before, unless a file is given.
+    """
+    document = deepcopy(upon or {}) if file is None else read_document(file)
     if isinstance(document, list):
         raise Malformed("a patch is one object", code="not_a_patch")
     for text in texts:

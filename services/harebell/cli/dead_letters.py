@@ -28,7 +28,7 @@ HISTORY: Final = ("series", "at", "actor", "note", "run_state")
 LetterId = Annotated[str, typer.Argument(metavar="ID", help="As `dlq list` shows it.")]
 LetterIds = Annotated[list[str], typer.Argument(metavar="ID", help="As `dlq list` shows them.")]
 DeskState = Annotated[
-    str, typer.Option("--state", help="open, replayed, resolved, dropped or all.")
+    str, typer.Option("--state", help="open, replayed, resolved, dropped, edited or all.")
 ]
 
 

@@ -6,7 +6,17 @@ from harebell.cli.exits import Exit, exit_of_many
 from harebell.cli.session import Session
 from harebell.client import DlqAnswer
 
-DONE: Final = ("replayed", "dropped", "noted", "muted", "archived", "open")
+DONE: Final = (
+    "replayed",
+    "dropped",
+    "edited",
+    "imported",
+    "present",
+    "noted",
+    "muted",
+    "archived",
+    "open",
+)
 MISSING: Final = "not_found"
 
 

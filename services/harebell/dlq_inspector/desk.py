@@ -1,6 +1,7 @@
 """Working at the desk: replays, drops and questions, in the order they come."""
 
 from collections import Counter
+from collections.abc import Awaitable
 from datetime import datetime
 from typing import TypeAlias
 
@@ -14,7 +15,9 @@ from harebell.contract.commands import (
     Addressed,
     DlqArchive,
     DlqDrop,
+    DlqEdit,
     DlqGroupCommand,
+    DlqImport,
     DlqJobCommand,
     DlqMute,
     DlqReopen,
@@ -31,7 +34,9 @@ from harebell.dlq_inspector.core.verdict import (
     drop_results,
     group_results,
 )
+from harebell.dlq_inspector.editing import edit
 from harebell.dlq_inspector.foreman import Foreman
+from harebell.dlq_inspector.importing import keep_told
 from harebell.dlq_inspector.series import Order, Results, begin
 from harebell.kernel import failpoint, metrics
 from harebell.kernel.amqp.publish import Publisher
@@ -70,19 +75,25 @@ class Desk:
         return await self._done(change, item, command)
 
     async def _done(self, change: Change, item: ChangeItem, command: Addressed) -> Answer:
+        work: Awaitable[Answer]
         match command:
             case DlqReplay():
-                return await self._replay(change, command)
+                work = self._replay(change, command)
             case DlqDrop():
-                return await self._drop(change, command)
+                work = self._drop(change, command)
+            case DlqEdit():
+                work = self._edit(change, command)
+            case DlqImport():
+                work = self._import(change, command)
             case DlqGroupCommand():
-                return await self._change_groups(change, command)
+                work = self._change_groups(change, command)
             case DlqStart():
-                return await self._foreman.start(change, item, command)
+                work = self._foreman.start(change, item, command)
             case DlqJobCommand():
-                return await self._foreman.steer(change, command)
+                work = self._foreman.steer(change, command)
             case _:
                 raise TypeError(f"{change.verb} is nobody's")
+        return await work
 
     async def _replay(self, change: Change, command: DlqReplay) -> DlqAnswer:
         async with authorising(self._pool, self._publisher, self._clock) as authority:
@@ -100,6 +111,23 @@ class Desk:
                 dropped = [id_ for id_, letter in held.items() if letter.is_open]
                 await store.drop(connection, dropped, actor=change.actor, note=command.note)
         results = drop_results(command.ids, held)
+        _tell(change, command.note, results)
+        return DlqAnswer(results=results)
+
+    async def _edit(self, change: Change, command: DlqEdit) -> DlqAnswer:
+        with passing_faults():
+            async with self._pool.acquire() as connection, connection.transaction():
+                results = await edit(connection, change, command)
+        _tell(change, command.note, results)
+        return DlqAnswer(results=results)
+
+    async def _import(self, change: Change, command: DlqImport) -> DlqAnswer | Refusal:
+        try:
+            with passing_faults():
+                async with self._pool.acquire() as connection:
+                    results = await keep_told(connection, change, command)
+        except Rejected as error:
+            return refusal(error)
         _tell(change, command.note, results)
         return DlqAnswer(results=results)
 

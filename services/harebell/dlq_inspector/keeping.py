@@ -64,7 +64,7 @@ class Keeper:
         with passing_faults():
             async with self._pool.acquire() as connection:
                 kept = await store.keep(connection, written)
-        for kind, number in Counter(kept).items():
+        for kind, number in Counter(letter.kind for letter in kept).items():
             metrics.DEAD_LETTERS.labels(kind.value).inc(number)
             log.info("dead letters kept", kind=kind.value, number=number)
 

@@ -14,7 +14,7 @@ from harebell.dlq_inspector.matching import matching
 from harebell.kernel.cursor import Cursor
 
 _SHOWN_STATE: Final = """
-    CASE WHEN letter.state <> 'dropped' AND run.state = 'succeeded' THEN 'resolved'
+    CASE WHEN letter.state NOT IN ('dropped', 'edited') AND run.state = 'succeeded' THEN 'resolved'
         ELSE letter.state END
 """
 

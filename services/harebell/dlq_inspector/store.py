@@ -25,7 +25,7 @@ RETURNING id
 
 _LOCK: Final = """
 SELECT letter.id, letter.kind, letter.state, letter.scheduled_for, letter.schedule_id,
-    letter.series, coalesce(
+    letter.series, letter.target::text AS target, run.override::text AS override, coalesce(
         run.state = 'staged' AND run.attempt = 0 AND run.series = letter.series + 1, false
     ) AS unstarted
 FROM dead_letters AS letter
@@ -39,9 +39,9 @@ FOR UPDATE OF letter
 # A person asks for it now: what expired, or was asked to stop, in an earlier series is over.
 _BEGIN_SERIES: Final = """
 WITH owed AS (
-    SELECT letter.id, run.scheduled_for, run.schedule_id
-    FROM unnest($2::uuid[], $3::timestamptz[], $4::uuid[], $5::integer[])
-        AS letter (id, scheduled_for, schedule_id, series)
+    SELECT letter.id, letter.override, run.scheduled_for, run.schedule_id
+    FROM unnest($2::uuid[], $3::timestamptz[], $4::uuid[], $5::integer[], $7::text[])
+        AS letter (id, scheduled_for, schedule_id, series, override)
     JOIN runs AS run
         ON run.scheduled_for = letter.scheduled_for AND run.schedule_id = letter.schedule_id
     WHERE run.state = 'dead' AND run.series = letter.series AND run.tenant = $1
@@ -52,7 +52,7 @@ UPDATE runs AS run
 SET state = 'staged', seq = run.seq + 1, series = run.series + 1, attempt = 0,
     reason = NULL, outcome = NULL, expires_at = NULL, next_attempt_at = now(),
     lease_holder = NULL, lease_until = NULL, lease_seconds = NULL, stop_requested_at = NULL,
-    pool = coalesce($6, run.pool),
+    pool = coalesce($6, run.pool), override = owed.override::json,
     started_at = NULL, finished_at = NULL, staged_at = now()
 FROM owed
 WHERE run.scheduled_for = owed.scheduled_for AND run.schedule_id = owed.schedule_id
@@ -103,8 +103,8 @@ WHERE state.schedule_id = begun.schedule_id
 """
 
 
-async def keep(connection: asyncpg.Connection, letters: Iterable[Letter]) -> list[Kind]:
-    """The kinds of those that were new."""
+async def keep(connection: asyncpg.Connection, letters: Iterable[Letter]) -> list[Letter]:
+    """Those that were new."""
     # in order of their ids, or two inspectors with the same letters could wait for each other
     by_id = {letter.id: letter for letter in sorted(letters, key=lambda letter: letter.id)}
     columns = map(list, zip(*map(_row, by_id.values()), strict=True))
@@ -114,7 +114,7 @@ async def keep(connection: asyncpg.Connection, letters: Iterable[Letter]) -> lis
         await groups.note_failures(
             connection, [(letter.fingerprint, letter.dead_at) for letter in kept]
         )
-    return [letter.kind for letter in kept]
+    return kept
 
 
 def _row(letter: Letter) -> tuple[object, ...]:
@@ -155,6 +155,8 @@ def _held(row: asyncpg.Record) -> Held:
         run=RunKey(row["scheduled_for"], row["schedule_id"]) if is_run else None,
         series=row["series"],
         unstarted=row["unstarted"],
+        target=row["target"],
+        override=row["override"],
     )
 
 
@@ -179,6 +181,7 @@ async def begin_series(
         [letter.run and letter.run.schedule_id for letter in letters],
         [letter.series for letter in letters],
         pool,
+        [letter.next_override for letter in letters],
     )
     begun = frozenset(row["id"] for row in rows)
     open_runs = [run for id_, run in runs.items() if id_ in begun]

@@ -46,4 +46,4 @@ def test_a_state_that_is_none_is_refused_with_those_that_are() -> None:
         Filter.parse("opened")
 
     assert refused.value.field == "state"
-    assert "open, replayed, resolved, dropped, all" in refused.value.reason
+    assert "open, replayed, resolved, dropped, edited, all" in refused.value.reason

@@ -22,7 +22,9 @@ from harebell.contract.changes import Change
 from harebell.contract.commands import (
     COMMANDS,
     DlqCommand,
+    DlqEdit,
     DlqGroupCommand,
+    DlqImport,
     DlqJobCommand,
     DlqStart,
     RunCancel,
@@ -88,7 +90,7 @@ ANSWERS: Final[dict[type[Message], str]] = {
 
 
 def _answered_by(model: type[Message]) -> tuple[str, ...]:
-    if issubclass(model, DlqCommand | DlqGroupCommand):
+    if issubclass(model, DlqCommand | DlqGroupCommand | DlqEdit | DlqImport):
         answers: tuple[type[Message], ...] = (DlqAnswer,)
     elif issubclass(model, DlqStart | DlqJobCommand):
         answers = (JobAnswer,)

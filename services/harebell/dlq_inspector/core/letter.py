@@ -15,6 +15,7 @@ import orjson
 from harebell.contract.codec import decode
 from harebell.contract.commands import MAX_BODY
 from harebell.contract.dead import DeadMessage, DeadRun
+from harebell.contract.desk import Told
 from harebell.contract.errors import Malformed
 from harebell.contract.identity import RunKey, dead_message_id, dead_run_id
 from harebell.contract.message import parse
@@ -93,6 +94,19 @@ def letters(arrival: Arrival, now: datetime) -> list[Letter]:
     if not isinstance(items, list) or not 0 < len(items) <= MAX_ITEMS:
         return [as_it_is(arrival, now)]
     return [_letter(arrival, item, now) for item in items]
+
+
+def told_letter(told: Told) -> Letter:
+    """One that was shown, to be kept again. Raises `Malformed`."""
+    story = storable(told.story)
+    if Kind(told.kind) is Kind.RUN:
+        return _of_run(parse(DeadRun, story), story)
+    body = told.body or ""
+    try:
+        decoded = base64.b64decode(body, validate=True)
+    except binascii.Error:
+        raise Malformed("is not base64", field="body") from None
+    return _of_message(parse(DeadMessage, {**story, "body": body}), decoded)
 
 
 def as_it_is(

@@ -5,8 +5,12 @@ from dataclasses import dataclass
 from enum import StrEnum
 from uuid import UUID
 
+import orjson
+
+from harebell.contract.codec import decode_own
 from harebell.contract.desk import GroupState
 from harebell.contract.identity import RunKey
+from harebell.contract.ticket import TARGET
 from harebell.dlq_inspector.core.letter import Kind
 
 
@@ -14,6 +18,7 @@ class LetterState(StrEnum):
     OPEN = "open"
     REPLAYED = "replayed"
     DROPPED = "dropped"
+    EDITED = "edited"  # a copy is in its place
 
 
 class Status(StrEnum):
@@ -23,6 +28,10 @@ class Status(StrEnum):
     DROPPED = "dropped"
     ALREADY_REPLAYED = "already_replayed"
     NOT_REPLAYABLE = "not_replayable"  # no run, dropped, or its run is no longer dead
+    EDITED = "edited"  # this is the copy
+    NOT_EDITABLE = "not_editable"  # no run, or off the desk
+    IMPORTED = "imported"
+    PRESENT = "present"  # kept before
     NOTED = "noted"  # a group
     NOT_FOUND = "not_found"  # unknown, or another tenant's: the same, seen from here
 
@@ -37,6 +46,16 @@ class Held:
     run: RunKey | None
     series: int | None
     unstarted: bool
+    target: str | None = None  # JSON: of an edited copy
+    override: str | None = None  # JSON: of its run, as it is
+
+    @property
+    def next_override(self) -> str | None:
+        """Of the run, when it is replayed: as executors write it, who compare it as text."""
+        if self.target is None:
+            return self.override
+        others = {} if self.override is None else decode_own(self.override.encode())
+        return orjson.dumps({**others, TARGET: decode_own(self.target.encode())}).decode()
 
     @property
     def is_open(self) -> bool:

@@ -2,6 +2,7 @@
 
 import base64
 from collections.abc import Iterable, Mapping, Sequence
+from datetime import datetime
 from enum import StrEnum
 from typing import Any, Final
 from uuid import UUID
@@ -23,6 +24,7 @@ class Filter(StrEnum):
     REPLAYED = "replayed"
     RESOLVED = "resolved"
     DROPPED = "dropped"
+    EDITED = "edited"
     ALL = "all"
 
     @classmethod
@@ -39,6 +41,7 @@ STORED: Final[Mapping[Filter, Sequence[LetterState]]] = {  # as which states it 
     Filter.REPLAYED: (LetterState.REPLAYED,),
     Filter.RESOLVED: (LetterState.OPEN, LetterState.REPLAYED),
     Filter.DROPPED: (LetterState.DROPPED,),
+    Filter.EDITED: (LetterState.EDITED,),
     Filter.ALL: tuple(LetterState),
 }
 
@@ -76,13 +79,14 @@ def detail(row: Row, story: Mapping[str, Any], replays: Iterable[Row]) -> dict[s
         "queue": story.get("queue") if body is not None else None,
         "replay_history": [_replay(row, replay) for replay in replays],
         "first_id": row["first_id"] and str(row["first_id"]),
-        "dropped": None if row["dropped_at"] is None else _drop(row),
+        "dropped": _decision(row["dropped_at"], row["dropped_by"], row["drop_note"]),
+        "edited_from": row["edited_from"] and str(row["edited_from"]),
+        "edited": _decision(row["edited_at"], row["edited_by"], row["edit_note"]),
     }
 
 
-def _drop(row: Row) -> dict[str, Any]:
-    at, actor, note = row["dropped_at"], row["dropped_by"], row["drop_note"]
-    return {"at": instant_text(at), "actor": actor, "note": note}
+def _decision(at: datetime | None, actor: str | None, note: str | None) -> dict[str, Any] | None:
+    return None if at is None else {"at": instant_text(at), "actor": actor, "note": note}
 
 
 def _replay(row: Row, replay: Row) -> dict[str, Any]:

@@ -183,13 +183,18 @@ dead_letters = Table(
     Column("error", Text),
     Column("attempts", Integer, nullable=False),
     Column("dead_at", _instant, nullable=False),
-    Column("state", Text, nullable=False),  # open, replayed, dropped
+    Column("state", Text, nullable=False),  # open, replayed, dropped, edited
     Column("story", JSONB, nullable=False),  # the whole DeadRun or DeadMessage, but for the body
     Column("body", LargeBinary),  # of a message
     Column("first_id", Uuid),  # the dead letter of the run's first series
     Column("dropped_at", _instant),
     Column("dropped_by", Text),
     Column("drop_note", Text),
+    Column("target", JSON),  # of an edited copy: what its run calls in place of its version's
+    Column("edited_from", Uuid),  # the letter that it is a copy of
+    Column("edited_at", _instant),
+    Column("edited_by", Text),
+    Column("edit_note", Text),
     Column("group_id", Uuid),  # null: kept by a release that knew no groups
 )
 

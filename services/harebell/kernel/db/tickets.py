@@ -36,7 +36,7 @@ async def tickets_for(connection: asyncpg.Connection, keys: Sequence[RunKey]) ->
 
 
 def _ticket(row: asyncpg.Record) -> Ticket:
-    override = row["override"]
+    override = None if row["override"] is None else decode_own(row["override"].encode())
     return Ticket(
         schedule_id=row["schedule_id"],
         scheduled_for=row["scheduled_for"],
@@ -48,6 +48,6 @@ def _ticket(row: asyncpg.Record) -> Ticket:
         pool=row["pool"],
         lane=Lane(row["lane"]),
         priority=row["priority"],
-        override=None if override is None else decode_own(override.encode()),
-        work=Work.model_validate_json(row["work"]),
+        override=override,
+        work=Work.model_validate_json(row["work"]).altered(override),
     )
