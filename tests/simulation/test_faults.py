@@ -21,8 +21,8 @@ FOUND = {
     "cancel_leaves_runs": (20, "after its cancel was answered"),
     "one_attempt_too_many": (10, "attempt"),
     "settle_without_fencing": (100, "attempt"),
-    "start_on_any_lease": (30, "after its lease"),
-    "sweep_lapses_early": (40, "started"),
+    "start_on_any_lease": (100, "started"),
+    "sweep_lapses_early": (200, "started"),
     "what_is_lost_stays_lost": (10, "not at rest"),
 }
 
