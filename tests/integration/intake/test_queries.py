@@ -103,7 +103,7 @@ async def test_schedules_are_found_by_tag_and_by_state(intake: Street) -> None:
     assert [row["key"] for row in paused["items"]] == ["b"]
 
 
-async def test_a_run_is_shown_with_its_attempts_and_how_late_the_first_began(
+async def test_s32_a_run_is_shown_with_its_attempts_and_how_late_the_first_began(
     intake: Street,
 ) -> None:
     await keep_schedule(intake.database, "acme", "daily", created_at=NOW)
@@ -155,7 +155,7 @@ async def test_runs_are_listed_newest_first_page_by_page(intake: Street) -> None
     assert {row["late_ms"] for page in found for row in page} == {2000.0}
 
 
-async def test_runs_are_found_by_schedule_by_state_and_since(intake: Street) -> None:
+async def test_s32_runs_are_found_by_schedule_by_state_and_since(intake: Street) -> None:
     database = intake.database
     recent = await keep_run(database, "acme", "daily", NOW - HOUR, state="dead")
     earlier = await keep_run(database, "acme", "daily", NOW - 30 * HOUR)
