@@ -26,11 +26,11 @@ _WRITES = {
     "executor": {"runs": {CHANGE}, "attempts": {ADD}, "turns": {ADD, CHANGE, REMOVE}},
     "dlq_inspector": {
         "runs": {CHANGE},
-        "dead_letters": {ADD, CHANGE},
-        "failure_groups": {ADD, CHANGE},
-        "replay_jobs": {ADD, CHANGE},
-        "replay_items": {ADD, CHANGE},
-        "replays": {ADD, CHANGE},
+        "dead_letters": {ADD, CHANGE, REMOVE},
+        "failure_groups": {ADD, CHANGE, REMOVE},
+        "replay_jobs": {ADD, CHANGE, REMOVE},
+        "replay_items": {ADD, CHANGE, REMOVE},
+        "replays": {ADD, CHANGE, REMOVE},
     },
     "ticker": {
         "schedules": {ADD, CHANGE},

@@ -1,4 +1,4 @@
-"""What the desk puts right by itself now and then: letters of older releases get their groups."""
+"""What the desk does by itself now and then: groups for letters of older releases, retention."""
 
 import asyncio
 from typing import Final
@@ -7,20 +7,26 @@ import asyncpg
 import structlog
 
 from harebell.contract.errors import Transient
-from harebell.dlq_inspector import groups
+from harebell.dlq_inspector import groups, retention
+from harebell.kernel import metrics
 from harebell.kernel.db.engine import passing_faults
+from harebell.kernel.settings import InspectorSettings
 
 EVERY: Final = 60.0  # seconds
 BATCH: Final = 500  # letters of one transaction
+MAX_BATCHES: Final = 200  # of one kind at a time: 100,000 letters a minute
 
 log = structlog.get_logger()
 
 
-async def keep_house(pool: asyncpg.Pool) -> None:
+async def keep_house(pool: asyncpg.Pool, settings: InspectorSettings) -> None:
     """Until cancelled."""
+    for why in ("age", "size"):
+        metrics.LETTERS_DELETED.labels(why)  # a rate is blind to the first of a new series
     while True:
         try:
             await put_right(pool)
+            await tidy(pool, settings)
         except Transient as error:
             log.warning("the desk is not put right", reason=error.reason)
         await asyncio.sleep(EVERY)
@@ -32,3 +38,19 @@ async def put_right(pool: asyncpg.Pool) -> None:
         async with pool.acquire() as connection:
             while grouped := await groups.group_some(connection, BATCH):
                 log.info("dead letters grouped", number=grouped)
+
+
+async def tidy(pool: asyncpg.Pool, settings: InspectorSettings) -> None:
+    """The same, of what is too old or too much."""
+    keep, most = settings.dead_letters_keep, settings.dead_letters_max
+    with passing_faults():
+        async with pool.acquire() as connection:
+            for _ in range(MAX_BATCHES):
+                old = await retention.delete_old(connection, keep)
+                beyond = await retention.delete_beyond(connection, most)
+                if not old + beyond:
+                    break
+                metrics.LETTERS_DELETED.labels("age").inc(old)
+                metrics.LETTERS_DELETED.labels("size").inc(beyond)
+                log.warning("dead letters deleted", too_old=old, too_many=beyond)
+            await retention.delete_records(connection, keep)

@@ -57,7 +57,7 @@ FROM (
     SELECT waiting.place, CASE WHEN run.scheduled_for IS NULL THEN $3
         WHEN run.series > letter.series + 1 THEN $4 ELSE run.state END AS outcome
     FROM replay_items AS waiting
-    JOIN dead_letters AS letter ON letter.id = waiting.letter_id
+    LEFT JOIN dead_letters AS letter ON letter.id = waiting.letter_id
     LEFT JOIN runs AS run
         ON run.scheduled_for = letter.scheduled_for AND run.schedule_id = letter.schedule_id
     WHERE waiting.job_id = $1 AND waiting.status = 'replayed' AND waiting.outcome IS NULL

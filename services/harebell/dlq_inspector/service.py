@@ -49,7 +49,8 @@ async def serve(settings: InspectorSettings, stop: asyncio.Event) -> None:
             stop,
             consuming=[consumer.run(stop) for consumer in consumers],
             background=[
-                *(parts.keep(), keep_count(parts.pool), keep_house(parts.pool), foreman.work())
+                *(parts.keep(), keep_count(parts.pool), foreman.work()),
+                keep_house(parts.pool, settings),
             ],
         )
 

@@ -39,6 +39,9 @@ NO_SUCH_POOL: Final = Counter(
     "harebell_no_such_pool_tickets_total", "Tickets sent round because nobody declared their pool."
 )
 DEAD_LETTERS: Final = Counter("harebell_dead_letters_total", "Dead letters kept.", ["kind"])
+LETTERS_DELETED: Final = Counter(
+    "harebell_dead_letters_deleted_total", "Dead letters that were too old, or too many.", ["why"]
+)
 REPLAYS: Final = Counter("harebell_replays_total", "Runs replayed.")
 
 LATENESS: Final = Histogram(

@@ -219,4 +219,7 @@ class ExecutorSettings(TargetSettings):
 
 
 class InspectorSettings(ServiceSettings):
-    pass
+    """Of dead letters the oldest go first, whatever became of them."""
+
+    dead_letters_keep: Annotated[Duration, Field(ge=timedelta(days=1))] = timedelta(days=90)
+    dead_letters_max: Annotated[int, Field(ge=1_000)] = 1_000_000

@@ -1,0 +1,50 @@
+"""What the desk keeps is bounded by age and by number; the oldest go first."""
+
+from datetime import UTC, datetime, timedelta
+from typing import Final
+
+from tests.integration.dlq_inspector.office import Office, letter_id
+
+from harebell.contract.changes import ChangeItem
+from harebell.dlq_inspector import retention
+from harebell.dlq_inspector.housekeeping import tidy
+
+DAY: Final = timedelta(days=1)
+
+
+async def test_ask21_what_is_older_than_it_is_kept_goes_with_all_that_belongs_to_it(
+    inspected: Office,
+) -> None:
+    now = datetime.now(UTC)
+    old = await inspected.run_dies(1, error="long ago", dead_at=now - 91 * DAY)
+    young = await inspected.run_dies(2, error="just now", dead_at=now)
+    await inspected.kept(2)
+    item = ChangeItem(index=0, request_id="r-1", body={"ids": [str(letter_id(old))]})
+    await inspected.change("dlq.start", item)
+    await inspected.answer()
+    while not await inspected.database.fetchval("SELECT taken FROM replay_jobs"):
+        continue
+    await inspected.database.execute(
+        """UPDATE replay_jobs SET state = 'done', due_at = NULL,
+           finished_at = now() - interval '91 days'"""
+    )
+
+    async with inspected.pool() as pool:
+        await tidy(pool, inspected.settings)
+
+    assert [row["id"] for row in await inspected.kept(1)] == [str(letter_id(young))]
+    groups = [group async for group in inspected.acme.failure_groups(state="all")]
+    assert [group["message"] for group in groups] == ["just now"]
+    for table in ("replays", "replay_jobs", "replay_items"):
+        assert await inspected.database.fetchval(f"SELECT count(*) FROM {table}") == 0  # noqa: S608
+
+
+async def test_of_too_many_letters_the_oldest_go(inspected: Office) -> None:
+    dead = [await inspected.run_dies(number) for number in range(5)]
+    await inspected.kept(5)
+
+    assert await retention.delete_beyond(inspected.database, 3) == 2
+    assert await retention.delete_beyond(inspected.database, 3) == 0
+
+    left = {row["id"] for row in await inspected.kept(3)}
+    assert left == {str(letter_id(each)) for each in dead[2:]}
