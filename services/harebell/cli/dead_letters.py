@@ -18,11 +18,17 @@ from harebell.cli.command import command
 from harebell.cli.desk_results import show_results
 from harebell.cli.exits import Exit, exit_of_many
 from harebell.cli.options import LIMIT, Limit, Note
+from harebell.cli.output import Format
 from harebell.cli.session import Session
+from harebell.cli.stories import readable
 
 app = typer.Typer(help="List, show, replay and drop dead letters.", no_args_is_help=True)
 
 ROW: Final = ("id", "key", "run_id", "reason", "error_code", "attempts", "dead_at", "state")
+ATTEMPT: Final = (
+    *("series", "number", "started_at", "finished_at", "worker"),
+    *("outcome", "http_status", "error_code", "error"),
+)
 HISTORY: Final = ("series", "at", "actor", "note", "run_state")
 
 LetterId = Annotated[str, typer.Argument(metavar="ID", help="As `dlq list` shows it.")]
@@ -56,9 +62,11 @@ async def list_dead_letters(
 
 @command(app, "show")
 async def show(session: Session, letter: LetterId) -> Exit:
-    """Show one with its whole story."""
+    """Show one as a person reads it; with -o json, all there is."""
     async with session.harebell() as harebell:
-        session.output.record(await harebell.dead_letter(letter), replay_history=HISTORY)
+        whole = await harebell.dead_letter(letter)
+    told = whole if session.options.output is Format.JSON else readable(whole)
+    session.output.record(told, attempts=ATTEMPT, replay_history=HISTORY)
     return Exit.DONE
 
 

@@ -70,13 +70,32 @@ def test_a_drop_says_what_became_of_each(cli: "CommandLine", harebell: "FakeHare
     assert result.stdout.split() == ["id", "status", ONE, "dropped"]
 
 
-def test_a_dead_letter_is_shown_with_its_story(
+def test_s111_a_dead_letter_is_shown_as_a_person_reads_it(
     cli: "CommandLine", harebell: "FakeHarebell"
 ) -> None:
-    story = {"error": "503 Service Unavailable", "attempts": [{"number": 1}]}
-    harebell.answer = lambda _: {"ok": True, "item": {"id": ONE, "story": story}}
+    attempt = {"number": 1, "outcome": "failed", "http_status": 503, "error": "busy"}
+    story = {"target": {"task": {"name": "report"}}, "attempts": [attempt]}
+    letter = {"id": ONE, "attempts": 1, "error": "busy", "story": story, "body": None}
+    harebell.answer = lambda _: {"ok": True, "item": letter}
 
-    result = cli("dlq", "show", ONE)
+    shown, whole = cli("dlq", "show", ONE), cli("dlq", "show", ONE, "-o", "json")
 
-    assert '"error": "503 Service Unavailable"' in result.stdout
+    table = shown.stdout.split("\nattempts\n")[1].splitlines()
+    assert table[0].split()[:2] == ["series", "number"]
+    assert table[1].split() == ["-", "1", "-", "-", "-", "failed", "503", "-", "busy"]
+    assert '"name": "report"' in shown.stdout
+    assert json.loads(whole.stdout) == letter
     assert harebell.asked[0].verb == "dlq.show"
+
+
+def test_s111_the_body_of_a_message_is_shown_as_text(
+    cli: "CommandLine", harebell: "FakeHarebell"
+) -> None:
+    story = {"queue": "harebell.intake", "routing_key": "acme.schedule.put", "size": 9}
+    letter = {"id": ONE, "attempts": 0, "story": story, "body": "eyJhIjog/30="}
+    harebell.answer = lambda _: {"ok": True, "item": letter}
+
+    shown = cli("dlq", "show", ONE).stdout
+
+    assert '{"a": \\xff}' in shown
+    assert "acme.schedule.put" in shown
