@@ -35,8 +35,6 @@ _CHANGE: Final = TypeAdapter(Change)
 
 async def serve(settings: InspectorSettings, stop: asyncio.Event) -> None:
     async with open_parts(settings, ROLE, stop) as parts:
-        if stop.is_set():
-            return
         keeper = Keeper(parts.pool, parts.clock)
         foreman = Foreman(parts.pool, parts.publisher, parts.clock)
         reception = Reception(parts, foreman)

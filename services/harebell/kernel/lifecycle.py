@@ -165,8 +165,13 @@ async def run_until(
 ) -> None:
     """Consumers end by themselves after `stop`; then the background is cancelled.
 
-    A loop that fails takes the service down: its supervisor starts it afresh.
+    A loop that fails takes the service down: its supervisor starts it afresh. Nothing begins in a
+    service that was stopped while it waited for its servers: not even its clock is set.
     """
+    if stop.is_set():
+        for work in (*consuming, *background):
+            work.close()
+        return
     foreground = [asyncio.create_task(work) for work in consuming]
     loops = [asyncio.create_task(work) for work in background]
     stopping = asyncio.create_task(stop.wait())
