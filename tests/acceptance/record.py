@@ -69,6 +69,8 @@ class Target:
 
     def url(self, path: str, **behaviour: object) -> str:
         """`behaviour` as `target.py` explains it."""
+        if "broken" in behaviour:
+            behaviour["broken"] = f"{self.folder}{behaviour['broken']}"
         query = f"?{urlencode(behaviour)}" if behaviour else ""
         return f"http://127.0.0.1:{self.port}/{self.folder}{path}{query}"
 
@@ -78,7 +80,7 @@ class Target:
 
     def fix(self, name: str) -> None:
         """What is `broken` by that name answers well from now on."""
-        url = f"http://127.0.0.1:{self.port}/fixed/{name}"
+        url = f"http://127.0.0.1:{self.port}/fixed/{self.folder}{name}"
         urllib.request.urlopen(url, timeout=10).close()
 
     def calls(self, path: str) -> list[Call]:

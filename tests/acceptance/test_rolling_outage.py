@@ -14,7 +14,7 @@ from tests.servers import Servers, private_servers
 
 from harebell.dev.plan import Counts, name_of
 
-pytestmark = [pytest.mark.broker, pytest.mark.postgres]
+pytestmark = [pytest.mark.broker, pytest.mark.postgres, pytest.mark.chaos]
 
 AWAY = 90.0  # seconds
 MISSED = 60.0  # seconds after which an instant that is found counts as missed
