@@ -68,7 +68,7 @@ _WRITES = (
     "UPDATE schedule_state SET dispatched = dispatched + 1 WHERE schedule_id = $1",
     "UPDATE schedules SET updated_at = now() WHERE id = $1",
     "UPDATE schedule_versions SET note = 'again' WHERE schedule_id = $1",
-    "SELECT * FROM dead_letters WHERE schedule_id = $1",
+    "SELECT id, state FROM dead_letters WHERE schedule_id = $1",
 )
 
 

@@ -44,6 +44,29 @@ async def test_s57_who_waits_too_long_finds_the_database_away_and_the_pool_whole
     assert answer == 1
 
 
+async def test_a_table_that_a_migration_changes_between_two_reads_is_read_at_the_next_try(
+    database_url: str,
+) -> None:
+    owner = await asyncpg.connect(database_url)
+    await owner.execute("CREATE TABLE growing (id int); INSERT INTO growing VALUES (1)")
+    async with open_pool(database_url, name=NAME, bounds=PoolBounds(most=1)) as pool:
+
+        async def read() -> asyncpg.Record:
+            with passing_faults():
+                async with pool.acquire() as connection, connection.transaction():
+                    return await connection.fetchrow("SELECT growing.* FROM growing")
+
+        before = await read()
+        await owner.execute("ALTER TABLE growing ADD COLUMN more int")
+        with pytest.raises(DatabaseUnavailable):
+            await read()
+        after = await read()
+    await owner.execute("DROP TABLE growing")
+    await owner.close()
+
+    assert (list(before.keys()), list(after.keys())) == (["id"], ["id", "more"])
+
+
 async def test_s57_so_many_connections_as_are_kept_open_are_made_again_when_they_are_lost(
     database_url: str,
 ) -> None:

@@ -17,6 +17,7 @@ PASSING = [
     asyncpg.DeadlockDetectedError("deadlock detected"),
     asyncpg.TooManyConnectionsError("sorry, too many clients already"),
     asyncpg.InterfaceError("connection is closed"),
+    asyncpg.InvalidCachedStatementError("cached statement plan is invalid"),
     # a connection that is being ended, met in the middle of its end
     asyncpg.InternalClientError("cannot switch to state 12; another operation is in progress"),
     ConnectionResetError(104, "Connection reset by peer"),

@@ -44,6 +44,7 @@ _PASSING: Final = (
     asyncpg.TransactionRollbackError,  # deadlocks and serialization failures
     asyncpg.LockNotAvailableError,
     asyncpg.IdleInTransactionSessionTimeoutError,
+    asyncpg.InvalidCachedStatementError,  # a migration changed a table since it was prepared
     OSError,
     TimeoutError,
     PoolTimeoutError,
