@@ -25,7 +25,11 @@ class Event(Message):
 
 
 class RunFact(Message):
-    """`data` of run.* events."""
+    """`data` of run.* events.
+
+    `downstream`: whom the attempt called (`http:acme.example`). `healthy`: whether it did its part;
+    absent where the attempt tells nothing of it.
+    """
 
     run_id: RunId
     schedule_id: UUID
@@ -36,6 +40,8 @@ class RunFact(Message):
     reason: str | None = None
     finished_at: Instant | None = None
     next_attempt_at: Instant | None = None
+    downstream: str | None = None
+    healthy: bool | None = None
 
 
 class ScheduleFact(Message):

@@ -2,13 +2,15 @@
 
 import asyncio
 from collections.abc import Sequence
+from datetime import datetime
 from typing import Final
 
 from harebell.dispatcher.core import MAX_DELIVERIES, MAX_HELD, Arrival, ReleaseHeap, on_arrival
 from harebell.dispatcher.forwarder import Forwarder
+from harebell.dispatcher.gates import Gates
 from harebell.dispatcher.receipts import Receipts
 from harebell.kernel import metrics
-from harebell.kernel.amqp.bundle import waiting, working
+from harebell.kernel.amqp.bundle import circling, waiting, working
 from harebell.kernel.amqp.consume import ABANDONED, Delivery, Outcome
 from harebell.kernel.amqp.publish import Publisher
 from harebell.kernel.amqp.session import Concurrent, Consumer
@@ -34,8 +36,10 @@ class Dispatcher:
         bundle_max: int,
         tasks: asyncio.TaskGroup,
         stop: asyncio.Event,
+        gates: Gates | None = None,
     ) -> None:
         self._clock = clock
+        self._gates = gates or Gates()
         self._bundle_max = bundle_max
         self._stop = stop
         self._heap = ReleaseHeap()
@@ -76,15 +80,23 @@ class Dispatcher:
                 case Arrival.DELAY:
                     early.append(ticket)
         metrics.LATE_BUNDLES.inc(len(late))
-        self._forwarder.send(working(late, self._bundle_max))
+        self._let_go(late, now)
         self._forwarder.send(waiting(early, now))
 
     async def _release(self) -> None:
-        tickets = self._heap.due(self._clock.now())
+        now = self._clock.now()
+        tickets = self._heap.due(now)
         for start in range(0, len(tickets), AT_A_TIME):
-            part = tickets[start : start + AT_A_TIME]
-            self._forwarder.send(working(part, self._bundle_max))
+            self._let_go(tickets[start : start + AT_A_TIME], now)
             await asyncio.sleep(0)
+
+    def _let_go(self, tickets: Sequence[Routed], now: datetime) -> None:
+        """To the executors, but for what a gate holds back: that goes round through a tier."""
+        split = self._gates.sort(tickets, now)
+        self._forwarder.send(working(split.free, self._bundle_max))
+        for tier, held in split.again.items():
+            self._forwarder.send(circling(held, tier))
+        self._receipts.forwarded(split.repeats)
 
 
 async def serve(settings: DispatcherSettings, stop: asyncio.Event) -> None:

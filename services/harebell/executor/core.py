@@ -13,7 +13,7 @@ from harebell.contract.ticket import Ticket
 from harebell.executor.targets.outcome import Ended, Stopped, Success
 from harebell.kernel.delay import REACH, Way, route
 from harebell.kernel.ledger import FAILED, SUCCEEDED, Ending, RunState, becomes
-from harebell.kernel.retry import Decision, decide
+from harebell.kernel.retry import Decision, Failure, decide
 
 RECENT: Final = 1.0  # seconds of starts that may lie claimed and unstarted
 CANCELLED: Final = "cancelled"  # the outcome of an attempt that was stopped
@@ -121,4 +121,14 @@ def ending(run: Claimed, outcome: Ended, decided: Decision | None, now: datetime
         error=None if failed is None else failed.message,
         http_status=outcome.status if isinstance(outcome, Success) else outcome.http_status,
         result=outcome.result if isinstance(outcome, Success) else None,
+        healthy=is_healthy(outcome),
     )
+
+
+def is_healthy(outcome: Success | Failure) -> bool | None:
+    """Of whom was called. To refuse what was asked is an answer; None: it may never have heard."""
+    if isinstance(outcome, Success):
+        return True
+    if outcome.retryable:
+        return False
+    return None if outcome.http_status is None else True

@@ -157,7 +157,10 @@ class End:
 
 @dataclass(frozen=True, slots=True)
 class Ending:
-    """`outcome` is the attempt's, `state` the run's. `staged_at` None of a retry: it rests."""
+    """`outcome` is the attempt's, `state` the run's. `staged_at` None of a retry: it rests.
+
+    `healthy`: whether whoever was called did its part; None: the attempt tells nothing of it.
+    """
 
     key: RunKey
     token: int
@@ -172,6 +175,7 @@ class Ending:
     error: str | None = None
     http_status: int | None = None
     result: str | None = None
+    healthy: bool | None = None
 
     @property
     def duration_ms(self) -> float | None:

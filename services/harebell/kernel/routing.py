@@ -13,6 +13,7 @@ import orjson
 from pydantic import TypeAdapter
 
 from harebell.contract.codec import decode_own, encode
+from harebell.contract.downstream import UNKNOWN, downstream_in, downstream_of
 from harebell.contract.errors import Malformed
 from harebell.contract.identity import RunId, RunKey
 from harebell.contract.names import Lane, work_key
@@ -39,6 +40,7 @@ class Routed:
     lane: Lane
     priority: int
     raw: bytes
+    downstream: str = UNKNOWN  # whom its target calls: what gates of the dispatcher go by
 
     @classmethod
     def of(cls, ticket: Ticket) -> "Routed":
@@ -50,6 +52,7 @@ class Routed:
             lane=ticket.lane,
             priority=ticket.priority,
             raw=encode(ticket),
+            downstream=downstream_of(ticket.work.target),
         )
 
     @property
@@ -85,6 +88,7 @@ def _routed(ticket: Any, place: int) -> Routed:  # noqa: ANN401  # decoded JSON
             lane=Lane(ticket["lane"]),
             priority=_integer(ticket["priority"]),
             raw=orjson.dumps(ticket),
+            downstream=downstream_in(ticket["work"]["target"]) if "work" in ticket else UNKNOWN,
         )
     except KeyError as error:
         raise Malformed("is required", field=f"[{place}].{error.args[0]}") from None

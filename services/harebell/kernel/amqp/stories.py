@@ -8,6 +8,7 @@ from pamqp.common import FieldValue
 from harebell.contract import names
 from harebell.contract.codec import encode, encode_all
 from harebell.contract.dead import AttemptRecord, DeadRun
+from harebell.contract.downstream import downstream_of
 from harebell.contract.events import RunFact, event
 from harebell.contract.identity import RunKey
 from harebell.contract.stop import Stop
@@ -32,6 +33,8 @@ def fact_of(ticket: Ticket, ended: Ending, attempt: int) -> Fact:
         reason=ended.reason or ended.error_code,
         finished_at=None if retrying else ended.finished_at,
         next_attempt_at=ended.next_attempt_at,
+        downstream=None if ended.healthy is None else downstream_of(ticket.work.target),
+        healthy=ended.healthy,
     )
     id_ = f"{ticket.run_id}/{ended.token}"
     told = event(tenant, verb, fact, id_=id_, subject=ticket.run_id, at=ended.finished_at)

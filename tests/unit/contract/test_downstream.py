@@ -1,0 +1,43 @@
+"""Whom a target calls, as breakers and limits know it."""
+
+from typing import Any
+
+import pytest
+from pydantic import TypeAdapter
+
+from harebell.contract.downstream import MAX_DOWNSTREAM, UNKNOWN, downstream_in, downstream_of
+from harebell.contract.target import Target
+
+TARGET: TypeAdapter[Target] = TypeAdapter(Target)
+
+
+@pytest.mark.parametrize(
+    ("target", "expected"),
+    [
+        ({"http": {"url": "https://acme.example/a?b=c"}}, "http:acme.example"),
+        ({"http": {"url": "http://acme.example"}}, "http:acme.example"),
+        ({"http": {"url": "https://Acme.Example:443/"}}, "http:acme.example"),
+        ({"http": {"url": "http://acme.example:80?x=/@b"}}, "http:acme.example"),
+        ({"http": {"url": "https://acme.example:80/"}}, "http:acme.example:80"),
+        ({"http": {"url": "https://acme.example:8443/"}}, "http:acme.example:8443"),
+        ({"http": {"url": "https://me:secret@acme.example/"}}, "http:acme.example"),
+        ({"http": {"url": "http://[::1]:8080/x"}}, "http:[::1]:8080"),
+        ({"http": {"url": "http://acme.example#of"}}, "http:acme.example"),
+        ({"amqp": {"exchange": "acme.jobs", "routing_key": "report"}}, "amqp:acme.jobs"),
+        ({"task": {"name": "acme.report"}}, "task:acme.report"),
+    ],
+)
+def test_s113_one_name_for_all_that_goes_to_one_place(target: Any, expected: str) -> None:
+    assert downstream_of(TARGET.validate_python(target)) == expected
+    assert downstream_in(target) == expected
+
+
+@pytest.mark.parametrize(
+    "target", [None, 7, {}, [], {"fax": {"number": 1}}, {"http": {}}, {"http": 1}, {"a": 1, "b": 2}]
+)
+def test_a_target_of_a_later_version_is_nobody_known(target: Any) -> None:
+    assert downstream_in(target) == UNKNOWN
+
+
+def test_a_name_is_no_longer_than_a_line() -> None:
+    assert len(downstream_in({"http": {"url": "http://" + "a" * 2000}})) == MAX_DOWNSTREAM
