@@ -25,7 +25,8 @@ from harebell.kernel.topology import Queue
 
 QUEUES: Final = {queue.name: queue for queue in SYSTEM.queues}
 TIER_NAMES: Final = {tier_queue(ms) for ms in TIERS}
-COPIES: Final = {"harebell.dead.recent", "harebell.events.recent"}  # for people to look at
+# For people to look at, and for a chat.
+COPIES: Final = {"harebell.dead.recent", "harebell.events.recent", "harebell.alerts"}
 LAST: Final = {"harebell.dead"}  # behind it there is nothing
 
 ROUTES: Final = [
@@ -38,7 +39,7 @@ ROUTES: Final = [
     *(
         (names.EVENTS, names.message_key("acme", verb))
         for verb in FACTS
-        if verb.startswith("schedule.")  # a run's are for whoever binds
+        if not verb.startswith("run.")  # those are for whoever binds
     ),
     (names.DEAD, "run.acme"),
     (names.DEAD, f"message.{DISPATCHER.name}"),

@@ -64,6 +64,29 @@ class SilenceFact(Message):
     since: Instant
 
 
+class GrowthFact(Message):
+    """`data` of dlq.grown: so many new dead letters since then; most of them are of `group`."""
+
+    text: str  # in words, as every alert has it that is meant for a chat
+    letters: int
+    since: Instant
+    group: UUID | None = None
+    target: str | None = None
+    error_code: str | None = None
+
+
+class StallFact(Message):
+    """`data` of replay.stalled: a replay of many that has not moved since."""
+
+    text: str
+    job: UUID
+    state: str
+    since: Instant
+    reason: str | None = None  # why it paused by itself
+    waiting: int  # letters that it has not taken
+    undecided: int  # replayed runs that have not ended
+
+
 FACTS: Final[dict[str, type[Message]]] = {
     **{
         f"schedule.{what}": ScheduleFact
@@ -86,7 +109,12 @@ FACTS: Final[dict[str, type[Message]]] = {
         for what in (*("succeeded", "retrying", "dead", "held", "cancelled", "expired", "skipped"),)
     },
     "watch.missed": SilenceFact,
+    "dlq.grown": GrowthFact,
+    "replay.stalled": StallFact,
 }
+
+# What somebody should hear of soon: kept in a queue for the webhook.
+ALERTS: Final = ("dlq.grown", "replay.stalled", "watch.missed")
 
 
 def event(tenant: str, verb: str, fact: Message, *, id_: str, subject: str, at: Instant) -> Event:

@@ -1,4 +1,5 @@
 """The dead-letter desk: consumes `harebell.dead` and `harebell.dlq`, publishes replays and answers.
 
-Owns `dead_letters`, `failure_groups`, `replays`, `replay_jobs` and `replay_items`.
+Alerts too, and posts those of `harebell.alerts` to a webhook. Owns `dead_letters`,
+`failure_groups`, `replays`, `replay_jobs`, `replay_items` and `alerts`.
 """

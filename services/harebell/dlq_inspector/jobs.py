@@ -77,7 +77,8 @@ WHERE item.job_id = $1 AND item.place > $4 AND item.place <= $5
 """
 _SAVE: Final = """
 UPDATE replay_jobs SET taken = $2, replayed = $3, succeeded = $4, failed = $5, paced_at = $6,
-    due_at = $7
+    due_at = $7, moved_at = CASE
+        WHEN taken < $2 OR succeeded < $4 OR failed < $5 THEN now() ELSE moved_at END
 WHERE id = $1
 """
 _FINISH: Final = """

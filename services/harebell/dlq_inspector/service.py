@@ -1,4 +1,4 @@
-"""The inspector as a process: two queues, the one kept, the other worked through in order."""
+"""The inspector as a process: letters are kept, commands worked through, alerts told."""
 
 import asyncio
 from collections.abc import Sequence
@@ -14,14 +14,16 @@ from harebell.contract.codec import encode, encode_all, read
 from harebell.contract.errors import Malformed, Rejected
 from harebell.contract.message import Message, shown
 from harebell.dlq_inspector import questions
+from harebell.dlq_inspector.alerting import Watchman
 from harebell.dlq_inspector.desk import Desk
 from harebell.dlq_inspector.foreman import Foreman
 from harebell.dlq_inspector.housekeeping import keep_house
 from harebell.dlq_inspector.keeping import Keeper, keep_count
+from harebell.dlq_inspector.webhook import Webhook
 from harebell.kernel.amqp.consume import DONE, BatchHandler, Delivery, Outcome
 from harebell.kernel.amqp.replies import answer, answerable, reply
 from harebell.kernel.amqp.session import Consumer, Ordered
-from harebell.kernel.bus import DEAD_LETTERS, DLQ
+from harebell.kernel.bus import ALERT, DEAD_LETTERS, DLQ
 from harebell.kernel.lifecycle import Parts, open_parts, run_until
 from harebell.kernel.settings import InspectorSettings
 
@@ -42,6 +44,7 @@ async def serve(settings: InspectorSettings, stop: asyncio.Event) -> None:
             _consumer(parts, DEAD_LETTERS.name, keeper.keep, limit=KEPT_AT_ONCE, linger=LINGER),
             # one at a time: a command that is held is tried again without those around it
             _consumer(parts, DLQ.name, reception.serve, limit=1, linger=0),
+            *_webhook(parts, settings),
         ]
         await run_until(
             stop,
@@ -49,6 +52,7 @@ async def serve(settings: InspectorSettings, stop: asyncio.Event) -> None:
             background=[
                 *(parts.keep(), keep_count(parts.pool), foreman.work()),
                 keep_house(parts.pool, settings),
+                Watchman(parts.pool, parts.publisher, settings).watch(),
             ],
         )
 
@@ -60,6 +64,14 @@ def _consumer(
     consumer = Consumer(queue, parts.connect, worker, prefetch=max(limit * 2, DESK_PREFETCH))
     parts.health.check(queue, lambda: consumer.is_consuming)
     return consumer
+
+
+def _webhook(parts: Parts, settings: InspectorSettings) -> list[Consumer]:
+    """Of alerts, where there is one to post them to."""
+    if settings.alert_webhook_url is None:
+        return []
+    webhook = Webhook(settings.alert_webhook_url.get_secret_value())
+    return [_consumer(parts, ALERT.name, webhook.post, limit=1, linger=0)]
 
 
 class Reception:

@@ -11,11 +11,13 @@
 | harebell.control  | to one instance                        | an exclusive queue of each       |
 | harebell.events   | <tenant>.run.*, <tenant>.schedule.*    | anyone's; harebell.events.recent |
 |                   | <tenant>.run.dead                      | harebell.ticker.outcomes         |
+|                   | alerts: <tenant>.dlq.grown, ...        | harebell.alerts                  |
 | harebell.dead     | dead letters, rejects                  | harebell.dead, a copy in .recent |
 """
 
 from typing import Final
 
+from harebell.contract.events import ALERTS
 from harebell.contract.names import (
     CHANGES,
     CHANGES_DLQ,
@@ -43,6 +45,7 @@ from harebell.kernel.topology import (
 )
 
 RECENT_LENGTH: Final = 1_000  # messages kept for people to look at; the oldest go first
+ALERT_TTL_MS: Final = 3_600_000  # an alert that nobody has fetched for an hour is history
 
 INTAKE: Final = Queue("harebell.intake", dead_letter_exchange=DEAD, single_active_consumer=True)
 TICKER: Final = Queue("harebell.ticker", dead_letter_exchange=DEAD, single_active_consumer=True)
@@ -60,6 +63,15 @@ def _recent(name: str) -> Queue:
 
 DEAD_RECENT: Final = _recent("harebell.dead.recent")
 EVENTS_RECENT: Final = _recent("harebell.events.recent")
+
+
+# Fetched by the inspector where it is told a webhook; else they lapse.
+ALERT: Final = Queue(
+    "harebell.alerts",
+    ttl_ms=ALERT_TTL_MS,
+    delivery_limit=UNLIMITED,
+    max_length=RECENT_LENGTH,
+)
 
 
 def work_queue(pool: str, lane: Lane) -> Queue:
@@ -95,7 +107,7 @@ SYSTEM: Final = (
         ),
         queues=(
             *(INTAKE, TICKER, OUTCOMES, QUERY, DLQ, DISPATCHER),
-            *(DEAD_LETTERS, DEAD_RECENT, EVENTS_RECENT),
+            *(DEAD_LETTERS, DEAD_RECENT, EVENTS_RECENT, ALERT),
         ),
         bindings=(
             Binding(COMMANDS, "#", INTAKE.name),
@@ -107,6 +119,7 @@ SYSTEM: Final = (
             Binding(DUE, "#", DISPATCHER.name),
             Binding(EVENTS, "*.run.dead", OUTCOMES.name),
             Binding(EVENTS, "*.schedule.#", EVENTS_RECENT.name),
+            *(Binding(EVENTS, f"*.{verb}", ALERT.name) for verb in ALERTS),
             Binding(DEAD, "#", DEAD_LETTERS.name),
             Binding(DEAD, "#", DEAD_RECENT.name),
         ),

@@ -13,7 +13,15 @@ from harebell.contract.names import APP_ID, DELAY, WORK
 from harebell.contract.scalars import PoolName, Tenant
 from harebell.contract.schedule import DEFAULT_POOL
 from harebell.kernel.bus import DISPATCHER, INTAKE, QUERY, SYSTEM, work_topology
-from harebell.kernel.rights import User, either, people, prefix, service_users, tenant_user
+from harebell.kernel.rights import (
+    User,
+    either,
+    people,
+    prefix,
+    service_users,
+    tenant_user,
+    watch_user,
+)
 from harebell.kernel.topology import Exchange, Queue, Topology
 
 SALT_BYTES: Final = 4  # RabbitMQ's own
@@ -49,7 +57,8 @@ class Wanted(Command):
 
     @property
     def users(self) -> tuple[User, ...]:
-        return (*service_users(), *people(), *map(tenant_user, dict.fromkeys(self.tenants)))
+        tenants = map(tenant_user, dict.fromkeys(self.tenants))
+        return (*service_users(), watch_user(), *people(), *tenants)
 
     @model_validator(mode="after")
     def _users_exist(self) -> Self:

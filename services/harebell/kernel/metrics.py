@@ -43,6 +43,10 @@ LETTERS_DELETED: Final = Counter(
     "harebell_dead_letters_deleted_total", "Dead letters that were too old, or too many.", ["why"]
 )
 REPLAYS: Final = Counter("harebell_replays_total", "Runs replayed.")
+ALERTS_TOLD: Final = Counter("harebell_alerts_total", "Alerts told on the bus.", ["alert"])
+ALERTS_POSTED: Final = Counter(
+    "harebell_alerts_posted_total", "Alerts posted to the webhook, or given up.", ["result"]
+)
 
 LATENESS: Final = Histogram(
     "harebell_start_lateness_seconds", "Due instant to start.", ["lane"], buckets=_LATENESS
@@ -72,6 +76,9 @@ OVERDUE: Final = Gauge(
     "harebell_overdue_schedules", "Schedules whose next instant has passed and was not handed over."
 )
 LETTERS_OPEN: Final = Gauge("harebell_dead_letters_open", "Dead letters that wait for a person.")
+REPLAYS_STALLED: Final = Gauge(
+    "harebell_replays_stalled", "Replays of many that do not move, though nobody paused them."
+)
 SLOTS: Final = Gauge("harebell_slots", "Attempts that may run at once.", ["lane"])
 HELD: Final = Gauge("harebell_held_tickets", "Tickets held for their moment.")
 IN_FLIGHT: Final = Gauge("harebell_attempts_in_flight", "Attempts running.", ["lane"])

@@ -7,6 +7,7 @@ from typing import Final
 
 from harebell.contract import names
 from harebell.kernel.bus import (
+    ALERT,
     DEAD_LETTERS,
     DEAD_RECENT,
     DISPATCHER,
@@ -75,10 +76,16 @@ def service_users() -> tuple[User, ...]:
         ),
         _service(
             "dlq_inspector",
-            consumes=(DEAD_LETTERS.name, DLQ.name),
+            consumes=(DEAD_LETTERS.name, DLQ.name, ALERT.name),
             publishes=(*due, names.EVENTS, DEFAULT_EXCHANGE),
         ),
     )
+
+
+def watch_user() -> User:
+    """Of `harebell audit --watch`, which only tells who is silent."""
+    tells = Topics(names.EVENTS, write=r"^[^.]+\.watch\.missed$", read=NOTHING)
+    return User("harebell_watch", write=either(re.escape(names.EVENTS)), topics=(tells,))
 
 
 def people() -> tuple[User, ...]:

@@ -6,6 +6,7 @@ from datetime import timedelta
 from ipaddress import IPv4Network, IPv6Network, ip_network
 from pathlib import Path
 from typing import Annotated, ClassVar, Final, Literal, Self
+from urllib.parse import urlsplit
 
 from pydantic import (
     AfterValidator,
@@ -89,6 +90,14 @@ def _reachable(urls: SecretStr) -> SecretStr:
     except Malformed as error:
         raise fault(error.code, error.reason) from None
     return urls
+
+
+def _web(url: SecretStr) -> SecretStr:
+    """Without showing it: the path of a chat's webhook is its password."""
+    parts = urlsplit(url.get_secret_value())
+    if parts.scheme not in {"http", "https"} or not parts.hostname:
+        raise fault("invalid_setting", "is not like https://chat.example/hooks/abc")
+    return url
 
 
 class ServiceSettings(BaseSettings):
@@ -223,3 +232,8 @@ class InspectorSettings(ServiceSettings):
 
     dead_letters_keep: Annotated[Duration, Field(ge=timedelta(days=1))] = timedelta(days=90)
     dead_letters_max: Annotated[int, Field(ge=1_000)] = 1_000_000
+    # more new dead letters of a tenant than this, within the window, are an alert
+    alert_dead_letters: Annotated[int, Field(ge=0)] = 10
+    alert_window: Interval = timedelta(minutes=15)
+    alert_replay_stalled: Interval = timedelta(minutes=10)  # so long without a step
+    alert_webhook_url: Annotated[SecretStr, AfterValidator(_web)] | None = None

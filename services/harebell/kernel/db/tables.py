@@ -250,6 +250,7 @@ replay_jobs = Table(  # a frozen set of letters that the inspector replays littl
     Column("changed_at", _instant),
     Column("changed_by", Text),
     Column("finished_at", _instant),
+    Column("moved_at", _instant),  # when it last took letters, or saw runs of it end
 )
 
 replay_items = Table(
@@ -260,4 +261,13 @@ replay_items = Table(
     Column("letter_id", Uuid, nullable=False),
     Column("status", Text, nullable=False, server_default="waiting"),  # or what became of it
     Column("outcome", Text),  # of a replayed run, when it has ended
+)
+
+alerts = Table(  # what people were told of, so that they are not told each time somebody looks
+    "alerts",
+    metadata,
+    Column("tenant", Text, primary_key=True),
+    Column("verb", Text, primary_key=True),  # of the event
+    Column("subject", Text, primary_key=True),
+    Column("told_at", _instant, nullable=False),
 )
