@@ -83,11 +83,12 @@ class Transaction:
 
     def use(self) -> None:
         """Raises when it has fallen by itself, or with its connection."""
-        if not self.is_over and self.is_forgotten:
+        now = self.store.now()
+        if not self.is_over and now - self.used_at > IDLE:
             self.abort()
         if self.is_over:
             raise asyncpg.ConnectionDoesNotExistError("the transaction is gone")
-        self.used_at = self.store.now()
+        self.used_at = now
 
     @property
     def is_forgotten(self) -> bool:

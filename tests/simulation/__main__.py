@@ -5,17 +5,22 @@ A seed is the same world, step by step, in every process: `--seed 7 --verbose` s
 
 import argparse
 import gc
+import multiprocessing
 import os
 import sys
 import time
 from collections import Counter
+from collections.abc import Iterator
 from contextlib import nullcontext
+from functools import partial
+from typing import Final
 
 from tests.simulation.broken import BROKEN
 from tests.simulation.simulate import Report, simulate
 
-HASH_SEED = "0"  # sets are walked in one order, whichever process walks them
-TOLD = 30  # last steps of a world that broke
+HASH_SEED: Final = "0"  # sets are walked in one order, whichever process walks them
+TOLD: Final = 30  # last steps of a world that broke
+HANDED_OUT: Final = 8  # worlds that a worker gets at a time
 
 
 def main() -> int:
@@ -23,32 +28,50 @@ def main() -> int:
     parser.add_argument("--seeds", type=int, default=100, help="how many")
     parser.add_argument("--first", type=int, default=0, help="of them")
     parser.add_argument("--seed", type=int, help="just this one")
-    parser.add_argument("--verbose", "-v", action="store_true", help="every step")
+    parser.add_argument("--workers", type=int, default=os.cpu_count(), help="processes")
+    parser.add_argument("--verbose", "-v", action="store_true", help="every step of it")
     parser.add_argument("--broken", choices=sorted(BROKEN), help="with a rule that is broken")
     chosen = parser.parse_args()
-    seeds = range(chosen.first, chosen.first + chosen.seeds)
-    if chosen.seed is not None:
-        seeds = range(chosen.seed, chosen.seed + 1)
+    one = chosen.seed is not None
+    first, number = (chosen.seed, 1) if one else (chosen.first, chosen.seeds)
+    seeds, began = range(first, first + number), time.monotonic()
     with BROKEN[chosen.broken]() if chosen.broken else nullcontext():
-        return _all(seeds, verbose=chosen.verbose)
+        if one or chosen.workers == 1:
+            reports = map(partial(_world, verbose=chosen.verbose), seeds)
+            return _all(reports, seeds, began)
+        # forked, so that a broken rule is broken in all
+        with multiprocessing.get_context("fork").Pool(chosen.workers) as pool:
+            return _all(pool.imap(_world, seeds, HANDED_OUT), seeds, began)
 
 
-def _all(seeds: range, *, verbose: bool) -> int:
-    """Until one breaks."""
-    began, seen = time.monotonic(), Counter[str]()
-    for seed in seeds:
-        report = simulate(seed, verbose=verbose)
+def _world(seed: int, *, verbose: bool = False) -> Report:
+    """What the last one left is collected before it, and nothing during it."""
+    gc.collect()
+    return simulate(seed, verbose=verbose)
+
+
+def _all(reports: Iterator[Report], seeds: range, began: float) -> int:
+    """In order, until one breaks."""
+    became, happened, cpu = Counter[str](), Counter[str](), 0.0
+    for report in reports:
         if report.violation is not None:
             _tell(report)
             return 1
-        seen += report.seen
-    took = time.monotonic() - began
-    pace = (
-        f"{60 * len(seeds) / took:.0f} a minute, {60 * len(seeds) / time.process_time():.0f} of CPU"
+        became += report.became
+        happened += report.happened
+        cpu += report.cpu
+    pace = len(seeds) * 60 / (time.monotonic() - began)
+    dear = 1000 * cpu / len(seeds)
+    sys.stdout.write(
+        f"{len(seeds)} worlds held: {pace:.0f} a minute, {dear:.0f} ms of CPU each\n"
+        f"runs became: {_listed(became, 1)}\n"
+        f"in each world: {_listed(happened, len(seeds))}\n"
     )
-    became = ", ".join(f"{count} {state}" for state, count in sorted(seen.items()))
-    sys.stdout.write(f"{len(seeds)} worlds held ({pace}): {became}\n")
     return 0
+
+
+def _listed(counts: Counter[str], among: int) -> str:
+    return ", ".join(f"{count / among:.4g} {what}" for what, count in counts.most_common())
 
 
 def _tell(report: Report) -> None:
@@ -65,5 +88,5 @@ if __name__ == "__main__":
         again = [sys.executable, "-m", "tests.simulation", *sys.argv[1:]]
         os.execve(sys.executable, again, os.environ | {"PYTHONHASHSEED": HASH_SEED})  # noqa: S606
     gc.freeze()
-    gc.set_threshold(50_000, 20, 100)  # as services do
+    gc.disable()
     sys.exit(main())

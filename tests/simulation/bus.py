@@ -7,10 +7,10 @@ from collections.abc import Awaitable, Callable, Sequence
 from contextvars import copy_context
 from dataclasses import dataclass, field, replace
 from functools import lru_cache
-from random import Random
 from typing import Any, Final
 
 from tests.simulation.loop import Stoppable
+from tests.simulation.odds import Odds
 
 from harebell.kernel.amqp.replies import DEFAULT_EXCHANGE
 from harebell.kernel.bus import DEAD_LETTERS, DEAD_RECENT, EVENTS_RECENT, SYSTEM, TICKER
@@ -65,30 +65,16 @@ class Waiting:
         return min(free, key=lambda each: len(each.unacked), default=None)
 
 
-@dataclass
-class Odds:
-    """How often a queue does what it may; all none when faults have stopped."""
-
-    lost: float = 0.0
-    doubled: float = 0.0
-    late: float = 0.0
-
-    def stop(self) -> None:
-        self.lost = self.doubled = self.late = 0.0
-
-
 class Broker:
     def __init__(
         self,
         loop: asyncio.AbstractEventLoop,
-        dice: Random,
         odds: Odds,
         told: Callable[[Message], None],
     ) -> None:
         self._loop = loop
         self._context = copy_context()  # no process's: what is published outlives who published it
-        self._dice = dice
-        self.odds = odds
+        self._odds = odds
         self.queues = {queue.name: Waiting(queue) for queue in SYSTEM.queues}
         self._bindings = [(b.exchange, b.routing_key, b.queue) for b in SYSTEM.bindings]
         self.hear: dict[str, Callable[[bytes], None]] = {}  # who waits for answers, by queue
@@ -155,17 +141,16 @@ class Broker:
     def _answer(self, message: Message) -> bool:
         hear = self.hear.get(message.routing_key)
         if hear is not None:
-            self._later(self._dice.uniform(0, QUICK), hear, message.body)
+            self._later(self._odds.dice.uniform(0, QUICK), hear, message.body)
         return hear is not None
 
     def _put(self, queue: Waiting, message: Message) -> None:
-        name, odds = queue.declared.name, self.odds
-        if name not in LASTING and self._dice.random() < odds.lost:
+        strike = self._odds.strike
+        if queue.declared.name not in LASTING and strike("lost"):
             return
-        copies = 2 if self._dice.random() < odds.doubled else 1
+        copies = 2 if strike("doubled") else 1
         for _ in range(copies):
-            late = self._dice.random() < odds.late
-            wait = self._dice.uniform(0, SLOW if late else QUICK)
+            wait = self._odds.dice.uniform(0, SLOW if strike("late") else QUICK)
             if (ttl := queue.declared.ttl_ms) is not None:
                 on = replace(message, exchange=queue.declared.dead_letter_exchange or "")
                 self._later(wait + ttl / 1000, self.publish, on)

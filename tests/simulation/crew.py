@@ -10,7 +10,8 @@ from typing import Any, Final, TypeAlias
 from tests.memory.store import Store
 from tests.simulation.bus import Broker
 from tests.simulation.loop import VirtualLoop
-from tests.simulation.process import Faults, Process, Trace
+from tests.simulation.odds import Odds
+from tests.simulation.process import Process, Trace
 from tests.simulation.services import Ports
 from tests.simulation.wire import Link
 
@@ -37,23 +38,24 @@ class Crew:
     """`fail` is told of a service that ends by an error of its own."""
 
     loop: VirtualLoop
-    dice: Random
-    faults: Faults
+    odds: Odds
     store: Store
     broker: Broker
     trace: Trace
     fail: Callable[[str], None]
     seats: list[Seat] = field(default_factory=list)
     is_over: bool = False
+    dice: Random = field(init=False)
     _gone: list[Ports] = field(default_factory=list)
 
     def __post_init__(self) -> None:
+        self.dice = self.odds.dice
         self._context = copy_context()  # no process's: what is to happen outlives who caused it
 
     def end(self) -> None:
         """Whoever stands still or has crashed goes on, for its tasks to end, without effect."""
         self.is_over = True
-        self.faults.stop()
+        self.odds.stop()
         for ports in [*self._gone, *(seat.ports for seat in self.seats if seat.ports is not None)]:
             ports.process.is_over = True
             ports.process.go_on(self.loop)
@@ -64,7 +66,7 @@ class Crew:
         seat.lives += 1
         name = f"{seat.name}.{seat.lives}"
         process = Process(
-            name, self.dice, self.faults, self.trace,
+            name, self.odds, self.trace,
             crash=lambda: self._leave(seat), freeze=lambda: self._freeze(seat),
         )  # fmt: skip
         link = Link(self.broker, process)
@@ -118,7 +120,7 @@ class Crew:
         all_kinds = (self._crash_one, self._freeze_one, self._stop_one, self._cut_one, self._purge)
         kinds = [kind for kind in all_kinds if self.dice.random() < 0.5]
         while kinds:
-            await asyncio.sleep(self.dice.uniform(0, 8))
+            await asyncio.sleep(self.dice.uniform(0, 5))
             self.dice.choice(kinds)()
 
     def _any(self) -> Seat:
@@ -126,27 +128,32 @@ class Crew:
 
     def _crash_one(self) -> None:
         seat = self._any()
-        self.trace(f"{seat.name} is killed")
+        self._happens("killed", seat.name)
         self._leave(seat)
 
     def _freeze_one(self) -> None:
         seat = self._any()
-        self.trace(f"{seat.name} is frozen")
+        self._happens("stopped for a while", seat.name)
         self._freeze(seat)
 
     def _stop_one(self) -> None:
         seat = self._any()
         if seat.ports is not None:
-            self.trace(f"{seat.name} is told to stop")
+            self._happens("told to stop", seat.name)
             seat.ports.process.soon(seat.ports.stop.set)
 
     def _cut_one(self) -> None:
         seat = self._any()
         if seat.ports is not None:
-            self.trace(f"{seat.name} is cut off from the broker")
+            self._happens("cut off from the broker", seat.name)
             seat.ports.link.hang_up()
 
     def _purge(self) -> None:
         names = [name for name in self.broker.queues if ".work." in name or "dispatcher" in name]
         name = self.dice.choice(names)
-        self.trace(f"{name} is purged of {self.broker.purge(name)}")
+        self._happens("purged", name)
+        self.broker.purge(name)
+
+    def _happens(self, what: str, whose: str) -> None:
+        self.odds.happened[what] += 1
+        self.trace(f"{whose} is {what}")

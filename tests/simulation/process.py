@@ -2,13 +2,13 @@
 
 import asyncio
 from collections.abc import Callable, Coroutine
-from dataclasses import dataclass, fields
-from random import Random
+from functools import lru_cache
 from typing import Any, Final, TypeAlias
 
 import asyncpg
 from tests.memory.pool import Effect
 from tests.simulation.loop import Stoppable
+from tests.simulation.odds import Odds
 
 from harebell.contract.errors import BrokerUnavailable
 
@@ -16,21 +16,6 @@ QUICK: Final = 0.003  # seconds at most that asking takes, and the answer
 SLOW: Final = 4.0  # likewise when it is slow
 
 Trace: TypeAlias = Callable[[str], None]
-
-
-@dataclass
-class Faults:
-    """How often each happens at one asking; all none when faults have stopped."""
-
-    refused: float = 0.0  # it fails, without effect
-    unanswered: float = 0.0  # it fails, with its effect
-    slow: float = 0.0
-    crashed: float = 0.0  # the process dies, before or after the effect
-    frozen: float = 0.0  # the process stands still, before or after the effect
-
-    def stop(self) -> None:
-        for each in fields(self):
-            setattr(self, each.name, 0.0)
 
 
 class Over(asyncio.CancelledError):
@@ -43,8 +28,7 @@ class Process(Stoppable):
     def __init__(
         self,
         name: str,
-        dice: Random,
-        faults: Faults,
+        odds: Odds,
         trace: Trace,
         *,
         crash: Callable[[], None],
@@ -53,8 +37,7 @@ class Process(Stoppable):
         super().__init__()
         self.name = name
         self.is_over = False
-        self._dice = dice
-        self._faults = faults
+        self._odds = odds
         self._trace = trace
         self._crash = crash
         self._freeze = freeze
@@ -70,30 +53,31 @@ class Process(Stoppable):
 
     async def _ask(self, what: str, effect: Effect, failure: Callable[[str], Exception]) -> Any:
         """On its way there, and on its way back, anything may happen."""
-        await self._pass(f"before {what}")
-        if self._dice.random() < self._faults.refused:
+        self._odds.happened["asked"] += 1
+        await self._pass("before", what)
+        if self._odds.strike("refused"):
             self._trace(f"{self.name}: {what} refused")
             raise failure("refused")
         answer = await effect()
-        await self._pass(f"after {what}")
-        if self._dice.random() < self._faults.unanswered:
+        await self._pass("after", what)
+        if self._odds.strike("unanswered"):
             self._trace(f"{self.name}: {what} unanswered")
             raise failure("unanswered")
         return answer
 
-    async def _pass(self, where: str) -> None:
-        faults, dice = self._faults, self._dice.random()
-        if dice < faults.crashed:
-            self._trace(f"{self.name}: crashed {where}")
+    async def _pass(self, side: str, what: str) -> None:
+        if self._odds.strike("crashed"):
+            self._trace(f"{self.name}: crashed {side} {what}")
             self._crash()
-        elif dice < faults.crashed + faults.frozen:
-            self._trace(f"{self.name}: frozen {where}")
+        elif self._odds.strike("frozen"):
+            self._trace(f"{self.name}: frozen {side} {what}")
             self._freeze()
-        is_slow = self._dice.random() < faults.slow
-        await asyncio.sleep(self._dice.uniform(0, SLOW if is_slow else QUICK))
+        longest = SLOW if self._odds.strike("slow") else QUICK
+        await asyncio.sleep(self._odds.dice.uniform(0, longest))
         if self.is_over:
             raise Over
 
 
+@lru_cache(1024)  # statements are constants
 def _gist(statement: str) -> str:
     return " ".join(statement.split())[:40]

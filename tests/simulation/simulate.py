@@ -4,6 +4,7 @@ import asyncio
 import random
 import secrets
 import sys
+import time
 import traceback
 from collections import Counter
 from collections.abc import Generator, MutableMapping
@@ -21,10 +22,13 @@ from tests.simulation.world import World
 
 from harebell.dispatcher import service as dispatching
 from harebell.executor import settling
+from harebell.kernel import clock
 
-# Two loops look for what is rarely there; at their own pace they would take most of all steps.
-SELDOM: Final = 0.2  # seconds
-ROUNDS: Final = 20  # of cancelling what is left at the end
+# What looks for what is rarely there; at its own pace it would take most of all steps.
+BEAT: Final = 0.2  # seconds between a dispatcher's looks at what is due
+TELL_EVERY: Final = 0.5  # seconds between a settler's messages of facts
+READINGS: Final = 2  # of the database's clock at a refresh
+ROUNDS: Final = 20  # at most, of cancelling what is left at the end
 
 _worlds: list[World] = []  # the one of now: logs are told to it
 
@@ -34,11 +38,14 @@ class Report:
     seed: int
     violation: str | None
     trace: list[str]
-    seen: Counter[str]
+    became: Counter[str]  # runs, what
+    happened: Counter[str]
+    cpu: float  # seconds
 
 
 def simulate(seed: int, *, verbose: bool = False) -> Report:
     """The same seed, the same world, step by step (given the same PYTHONHASHSEED)."""
+    began = time.process_time()
     with virtual_time() as loop, _chance(seed):
         world = World(seed, loop, verbose)
         _worlds[:] = [world]
@@ -47,7 +54,9 @@ def simulate(seed: int, *, verbose: bool = False) -> Report:
         except Stalled:
             world.fail("nothing goes on")
         _end(world)
-        return Report(seed, world.broken, list(world.steps), world.seen)
+    _worlds.clear()
+    cpu = time.process_time() - began
+    return Report(seed, world.broken, list(world.steps), world.became, world.happened, cpu)
 
 
 @contextmanager
@@ -57,8 +66,9 @@ def _chance(seed: int) -> Generator[None]:
     tokens = Random(seed)  # noqa: S311  # chance that can be repeated
     with (
         patch.object(secrets, "token_hex", lambda length: tokens.randbytes(length).hex()),
-        patch.object(settling, "TELL_EVERY", SELDOM),
-        patch.object(dispatching, "BEAT", SELDOM),
+        patch.object(settling, "TELL_EVERY", TELL_EVERY),
+        patch.object(dispatching, "BEAT", BEAT),
+        patch.object(clock, "SAMPLES", READINGS),
     ):
         yield
 
@@ -67,10 +77,13 @@ def _end(world: World) -> None:
     """No task is left for the collector, which would end it in another world."""
     world.crew.end()
     for _ in range(ROUNDS):
-        for task in asyncio.all_tasks(world.loop):
+        left = asyncio.all_tasks(world.loop)
+        if not left:
+            return
+        for task in left:
             task.cancel()
         world.loop.run_until_complete(asyncio.sleep(1))
-    assert not asyncio.all_tasks(world.loop)
+    raise AssertionError(f"tasks that never end: {left}")
 
 
 def _told(_: Any, method: str, event: MutableMapping[str, Any]) -> NoReturn:

@@ -31,7 +31,7 @@ class Users:
     now: Callable[[], datetime]
     trace: Callable[[str], None]
     schedules: list[UUID] = field(default_factory=list)
-    untouched: dict[UUID, int] = field(default_factory=dict)  # never changed: runs that they owe
+    untouched: dict[UUID, dict[str, Any]] = field(default_factory=dict)  # never changed: rules
     _answers: dict[str, "asyncio.Future[Any]"] = field(default_factory=dict)
     _sent: int = 0
 
@@ -48,11 +48,12 @@ class Users:
         self.schedules.append(schedule)
         answer = await self.ask("schedule.put", schedule, body)
         assert answer["ok"], answer
-        if (owed := _owed(body["when"])) is not None and self.dice.random() < 0.5:
-            self.untouched[schedule] = owed
+        is_reckonable = "from" not in body["when"]  # else an end decides about the next
+        if is_reckonable and self.dice.random() < 0.5:
+            self.untouched[schedule] = body["when"]
             return
         for _ in range(self.dice.randint(0, 3)):
-            await asyncio.sleep(self.dice.uniform(0, 12))
+            await asyncio.sleep(self.dice.uniform(0, 8))
             await self._change(schedule, body)
 
     async def _change(self, schedule: UUID, body: dict[str, Any]) -> None:
@@ -104,15 +105,15 @@ class Users:
         match dice.randrange(4):
             case 0:
                 return {
-                    "at": instant_text(cut(self.now() + timedelta(seconds=dice.uniform(0, 30))))
+                    "at": instant_text(cut(self.now() + timedelta(seconds=dice.uniform(0, 20))))
                 }
             case 1:
                 return {"now": True}
             case 2:
-                every = f"{dice.randint(1, 8)}s"
+                every = f"{dice.randint(1, 5)}s"
                 return {"every": every, "times": dice.randint(1, 4), "from": "completion"}
             case _:
-                return {"every": f"{dice.randint(1, 8)}s", "times": dice.randint(1, 4)}
+                return {"every": f"{dice.randint(1, 5)}s", "times": dice.randint(1, 4)}
 
     def _body(self, number: int) -> dict[str, Any]:
         dice = self.dice
@@ -130,11 +131,6 @@ class Users:
             "priority": dice.randint(1, 10),
         }
         return body | ({"expires_after": "20s"} if dice.random() < 0.2 else {})
-
-
-def _owed(when: dict[str, Any]) -> int | None:
-    """Runs that it owes in all; None where an end of one decides about the next."""
-    return None if "from" in when else when.get("times", 1)
 
 
 def _set(answer: "asyncio.Future[Any]", told: Any) -> None:

@@ -44,7 +44,7 @@ class Witness:
     tickets: set[Token] = field(default_factory=set)  # that a queue has taken
     claims: dict[Token, Claimed] = field(default_factory=dict)
     cancelled: dict[UUID, datetime] = field(default_factory=dict)  # and so answered
-    seen: Counter[str] = field(default_factory=Counter)
+    became: Counter[str] = field(default_factory=Counter)
 
     def published(self, message: Message) -> None:
         if message.exchange in (DELAY, DUE):
@@ -65,7 +65,7 @@ class Witness:
         if after.state is RunState.SUCCEEDED:
             self._check_success(before, after)
         if before is None or before.state is not after.state:
-            self.seen[after.state] += 1
+            self.became[after.state] += 1
 
     def _check_seq(self, before: Run | None, after: Run) -> None:
         if before is None:

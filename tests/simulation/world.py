@@ -12,20 +12,21 @@ from tests.memory.runs import RUNS, Run
 from tests.memory.schedules import STATES
 from tests.memory.store import Store
 from tests.simulation import services
-from tests.simulation.bus import Broker, Odds
+from tests.simulation.accounts import balance
+from tests.simulation.bus import Broker
 from tests.simulation.crew import Crew, Seat
 from tests.simulation.loop import PROCESS, VirtualLoop
-from tests.simulation.process import Faults
+from tests.simulation.odds import Odds
 from tests.simulation.services import Ports
 from tests.simulation.users import Users
-from tests.simulation.witness import Violation, Witness, must
+from tests.simulation.witness import Violation, Witness
 
 from harebell.contract.identity import RunKey
 from harebell.executor.tasks import Permanent, TaskContext
-from harebell.kernel.ledger import ENDED, OPEN, RunState
+from harebell.kernel.ledger import OPEN, RunState
 
 EPOCH: Final = datetime(2026, 11, 20, 9, tzinfo=UTC)
-FAULTY: Final = 30.0  # seconds in which faults happen
+FAULTY: Final = 20.0  # seconds in which faults happen
 CALM: Final = 1800.0  # seconds at most until all is at rest: a lost row's waits double to 600
 REMEMBERED: Final = 80  # last steps that a violation is told with
 
@@ -36,26 +37,20 @@ class World:
     loop: VirtualLoop
     verbose: bool = False
     steps: deque[str] = field(default_factory=lambda: deque(maxlen=REMEMBERED))
-    seen: Counter[str] = field(default_factory=Counter)
+    became: Counter[str] = field(default_factory=Counter)  # runs, what
+    happened: Counter[str] = field(default_factory=Counter)
     broken: str | None = None
     living: "asyncio.Task[None]" = field(init=False)
 
     def __post_init__(self) -> None:
         self.dice = dice = Random(self.seed)  # noqa: S311  # chance that can be repeated
-        self.faults = Faults(
-            refused=_odds(dice, 0.04),
-            unanswered=_odds(dice, 0.04),
-            slow=_odds(dice, 0.03),
-            crashed=_odds(dice, 0.004),
-            frozen=_odds(dice, 0.004),
-        )
-        self.odds = Odds(lost=_odds(dice, 0.05), doubled=_odds(dice, 0.1), late=_odds(dice, 0.1))
+        self.odds = Odds.drawn(dice, self.happened)
         self.store = Store(self.now, lambda tx: self._checked(self.witness.committing, tx))
-        self.witness = Witness(self.store, seen=self.seen)
-        self.broker = Broker(self.loop, dice, self.odds, self.witness.published)
+        self.witness = Witness(self.store, became=self.became)
+        self.broker = Broker(self.loop, self.odds, self.witness.published)
         self.users = Users(dice, self.broker, self.witness, self.now, self.trace)
         ports = (self.store, self.broker, self.trace, self.fail)
-        self.crew = Crew(self.loop, dice, self.faults, *ports, _seats(self))
+        self.crew = Crew(self.loop, self.odds, *ports, _seats(self))
 
     def now(self) -> datetime:
         return EPOCH + timedelta(seconds=self.loop.time())
@@ -100,12 +95,11 @@ class World:
             await asyncio.sleep(1)
             for run in self._held():
                 await self.users.resolve(run)
-        self._checked(self._account)
+        self._checked(balance, self.store, self.users.untouched)
 
     async def _calm_down(self, suffering: "asyncio.Task[None]") -> None:
         await asyncio.sleep(FAULTY)
         suffering.cancel()
-        self.faults.stop()
         self.odds.stop()
         self.trace("faults have stopped")
 
@@ -140,15 +134,6 @@ class World:
     def _held(self) -> list[RunKey]:
         return [run.key for run in self._runs if run.state is RunState.HELD]
 
-    def _account(self) -> None:
-        """Nothing owed is lost: every run ended, with a reason where it did not run."""
-        for run in self._runs:
-            ran = run.state in (RunState.SUCCEEDED, RunState.DEAD)
-            must(run.state in ENDED and (ran or run.reason), f"{run.key} rests as {run}")
-        for schedule, owed in self.users.untouched.items():
-            counts = [run.range_count or 1 for run in self._runs if run.schedule_id == schedule]
-            must(sum(counts) == owed, f"{schedule} owed {owed}, and has {sum(counts)}")
-
 
 def _seats(world: World) -> list[Seat]:
     def executor(ports: Ports) -> Coroutine[Any, Any, None]:
@@ -161,11 +146,6 @@ def _seats(world: World) -> list[Seat]:
         Seat("executor-1", executor),
         Seat("executor-2", executor),
     ]
-
-
-def _odds(dice: Random, most: float) -> float:
-    """Half of the worlds know nothing of a kind of fault: others then show more of theirs."""
-    return dice.choice([0.0, dice.uniform(0, most)])
 
 
 def _is_open(run: Run) -> bool:
