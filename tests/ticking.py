@@ -147,17 +147,25 @@ class Ticking:
 
     def _advance(self, made: planning.Advance) -> None:
         self._settle(made.fates)
-        for each in made.not_owed:
+        again, not_again = owing.owed_again(made.before, self._taken_back(), self.now)
+        for each in (*made.not_owed, *not_again):
             row = self.rows.get(each.key)
             if row is None or row.is_revivable:
                 self.rows.pop(each.key, None)
                 self.skipped[each.key.scheduled_for] = each.count
-        staged = self.stage([*made.owed, *made.ahead], counts=True)
+        staged = self.stage([*made.owed, *made.ahead, *again], counts=True)
         doubtful = planning.doubtful(made.entry, self.now)
-        ended = {key for key in doubtful if not self.rows[key].is_open}
+        ended = {key for key in doubtful if key not in self.rows or not self.rows[key].is_open}
         unstaged = planning.unstaged(made, staged)
         there = {key for key in unstaged if self.rows[key].is_counted}
         self.entry = planning.opened(made, staged, ended, there)
+
+    def _taken_back(self) -> set[RunKey]:
+        return {
+            key
+            for key, row in self.rows.items()
+            if row.is_revivable and row.reason is Reason.PAUSED and row.counts
+        }
 
     def stage(self, owed: Iterable[Owed], *, counts: bool) -> set[RunKey]:
         """As the ledger's statement: a new row, or one that may be owed again."""

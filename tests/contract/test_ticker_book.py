@@ -2,11 +2,11 @@
 
 import asyncpg
 import pytest
-from tests.contract.ledger_rows import ROWS, put
+from tests.contract.ledger_rows import ROWS, Row, put
 from tests.schedules import ID, definition
 from tests.tickets import NINE
 
-from harebell.kernel.ledger import RunState, ScheduleState
+from harebell.kernel.ledger import Reason, RunState, ScheduleState
 from harebell.ticker import store
 from harebell.ticker.book import Entry, Fate, Version
 from harebell.ticker.versions import Versions, save, show
@@ -25,6 +25,17 @@ async def test_s06_runs_that_were_withdrawn_before_they_began_do_not_count(
 
     assert counted == {row.key for row in ROWS} - unbegun
     assert unbegun
+
+
+async def test_s14_a_pause_took_back_what_it_cancelled_before_it_began(
+    ledger: asyncpg.Pool,
+) -> None:
+    await put(ledger, ROWS)
+
+    async with ledger.acquire() as connection:
+        found = await store.taken_back(connection, [row.key for row in ROWS])
+
+    assert found == {Row(RunState.CANCELLED, 0, Reason.PAUSED).key}
 
 
 async def test_a_schedule_is_read_with_the_last_number_that_was_used(ledger: asyncpg.Pool) -> None:

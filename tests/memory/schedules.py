@@ -15,7 +15,7 @@ from tests.memory.sweeps import key_of
 
 from harebell.contract.identity import RunKey
 from harebell.kernel.db.tickets import _ROWS
-from harebell.kernel.ledger import RunState, ScheduleState
+from harebell.kernel.ledger import Reason, RunState, ScheduleState
 from harebell.ticker.store import (
     _ANSWERED,
     _AWAITING,
@@ -26,6 +26,7 @@ from harebell.ticker.store import (
     _RECORD,
     _STATES,
     _STILL_OPEN,
+    _TAKEN_BACK,
 )
 from harebell.ticker.versions import _FATES, _INSERT, _SCHEDULES, _TAKE_OVER, _VERSIONS
 
@@ -119,6 +120,16 @@ def counted(tx: Transaction, moments: Moments, schedules: Schedules) -> Iterator
         run = run_of(tx, key)
         withdrawn = run is not None and run.state is RunState.CANCELLED and run.attempt == 0
         if run is not None and run.origin is None and not withdrawn:
+            yield key_of(run)
+
+
+@answers(_TAKEN_BACK)
+def taken_back(tx: Transaction, moments: Moments, schedules: Schedules) -> Iterator[Record]:
+    for _, key in numbered(moments, schedules):
+        run = run_of(tx, key)
+        if run is None or not run.is_revivable or run.reason != Reason.PAUSED:
+            continue
+        if run.origin is None and run.series == 1:
             yield key_of(run)
 
 

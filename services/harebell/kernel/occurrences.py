@@ -95,6 +95,18 @@ def plan(
     return Plan(tuple(runs), (*skipped, *expired, *taken_out), planned_to, following, met)
 
 
+def made_up_for(
+    definition: Definition, schedule_id: UUID, moments: Collection[datetime], now: datetime
+) -> tuple[list[Planned], list[Skipped]]:
+    """Of instants that no timetable brings again: catch-up decides as about any other."""
+    ordered = sorted(moments)
+    missed = [t for t in ordered if now - t > MISSED_AFTER]
+    made_up, skipped, _ = _catch_up(definition, missed, now, more=False)
+    chosen = (*made_up, *ordered[len(missed) :])
+    in_time, expired = _split_expired([planned(definition, schedule_id, t) for t in chosen], now)
+    return in_time, [*skipped, *expired]
+
+
 def _most(definition: Definition, left: int | None) -> int:
     most = 1 if is_sequential(definition) else MAX_RUNS
     return most if left is None else min(most, left)

@@ -87,6 +87,7 @@ class Entry:
     pending: Version | None = None  # takes effect later
     skips: tuple[datetime, ...] = ()  # instants that a person took out
     last_number: int = 0  # of its versions, also of those that never took effect
+    again: tuple[datetime, ...] = ()  # not stored: to be owed again, now that a pause is over
 
     @property
     def following_number(self) -> int:
@@ -246,12 +247,14 @@ class Book:
         asked_to_stop = reason is not Reason.SUPERSEDED
         doubtful = [run for run in open_runs if asked_to_stop and run.may_be_dropped]
         version, again = entry.version, (*withdrawn, *doubtful)
-        owed = [run.key.scheduled_for for run in again if run.counts]
-        back = [moment - TICK for moment in owed if version.owes(moment)]
-        planned_to = min([entry.planned_to, *back])
+        owed = {run.key.scheduled_for for run in again if run.counts}
+        back = {moment for moment in owed if version.owes(moment)}
+        planned_to = min([entry.planned_to, *(moment - TICK for moment in back)])
         left_open = [m for m in entry.open_runs if planned_to < m <= entry.planned_to]
         undecided = [moment for moment in left_open if version.owes(moment)]
         gone = {run.key.scheduled_for for run in withdrawn}
+        if reason is Reason.PAUSED:
+            gone -= owed - back - {entry.awaiting}  # noted: no timetable brings them again
         return replace(
             entry,
             planned_to=planned_to,

@@ -1,6 +1,7 @@
 """What is owed as rows of the ledger, and the tickets that announce them. Pure."""
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Collection, Iterable, Mapping
+from datetime import datetime
 
 import orjson
 
@@ -8,9 +9,9 @@ from harebell.contract.identity import RunKey
 from harebell.contract.names import Lane, lane_of
 from harebell.contract.scalars import instant_text
 from harebell.kernel.ledger import NotOwed, Owed, Place, Reason
-from harebell.kernel.occurrences import planned
+from harebell.kernel.occurrences import made_up_for, planned
 from harebell.kernel.routing import Routed
-from harebell.ticker.book import Extra, Origin, Version
+from harebell.ticker.book import Entry, Extra, Origin, Version
 
 
 def extra_owed(extra: Extra) -> Owed:
@@ -33,6 +34,19 @@ def dropped(extra: Extra, reason: Reason) -> NotOwed:
     """A run that was cancelled in the transaction that would have made it."""
     key = RunKey(extra.instant, extra.version.schedule_id)
     return NotOwed(key, place_of(extra.version), extra.instant, 1, reason)
+
+
+def owed_again(
+    entry: Entry, taken_back: Collection[RunKey], now: datetime
+) -> tuple[list[Owed], list[NotOwed]]:
+    """Of what a pause took back that no timetable brings again."""
+    version, place = entry.version, place_of(entry.version)
+    moments = [moment for moment in entry.again if RunKey(moment, entry.id) in taken_back]
+    runs, skips = made_up_for(version.definition, entry.id, moments, now)
+    return (
+        [Owed(RunKey(r.scheduled_for, entry.id), place, r.due_at, r.expires_at) for r in runs],
+        [NotOwed(RunKey(s.first, entry.id), place, s.last, s.count, s.reason) for s in skips],
+    )
 
 
 def place_of(version: Version) -> Place:

@@ -9,7 +9,7 @@ import asyncpg
 from harebell.contract.identity import RunKey
 from harebell.kernel.db.ledger import staging
 from harebell.kernel.db.tickets import tickets_for
-from harebell.kernel.ledger import Owed, RunState
+from harebell.kernel.ledger import NotOwed, Owed, RunState
 from harebell.kernel.routing import Routed
 from harebell.ticker import owing, planning, store, versions
 from harebell.ticker.book import Book, Entry, Version
@@ -67,8 +67,10 @@ async def save_advances(
 
     `extra`: runs that no timetable owes, of schedules that have noted them already.
     """
-    owed = [*(run for each in advances for run in (*each.owed, *each.ahead)), *extra]
-    await staging.skip(connection, [skip for each in advances for skip in each.not_owed])
+    again, not_again = await _owed_again(connection, [each.before for each in advances], now)
+    owed = [*(run for each in advances for run in (*each.owed, *each.ahead)), *again, *extra]
+    skips = [skip for each in advances for skip in each.not_owed]
+    await staging.skip(connection, [*skips, *not_again])
     staged = await staging.stage(connection, owed) if owed else {}
     doubtful = [key for each in advances for key in planning.doubtful(each.entry, now)]
     ended = set(doubtful) - await store.still_open(connection, doubtful)
@@ -82,5 +84,16 @@ async def save_advances(
     takeovers = [each.takeover for each in advances if each.takeover is not None]
     await versions.take_over(connection, takeovers)
     await store.save_states(connection, standing)
-    known = [*(version for each in advances for version in each.versions), *of]
+    in_force = (each.before.version for each in advances)
+    known = [*in_force, *(version for each in advances for version in each.versions), *of]
     return Saved(owing.tickets(staged, owed, known), advances, standing)
+
+
+async def _owed_again(
+    connection: asyncpg.Connection, entries: Sequence[Entry], now: datetime
+) -> tuple[list[Owed], list[NotOwed]]:
+    """Of schedules that have just been resumed; hardly ever any."""
+    noted = [RunKey(moment, entry.id) for entry in entries for moment in entry.again]
+    taken_back = await store.taken_back(connection, noted)
+    made = [owing.owed_again(entry, taken_back, now) for entry in entries if entry.again]
+    return [run for runs, _ in made for run in runs], [skip for _, ss in made for skip in ss]

@@ -61,6 +61,14 @@ JOIN runs r ON r.scheduled_for = t.scheduled_for AND r.schedule_id = t.schedule_
 WHERE CASE WHEN r.origin IS NULL AND NOT (r.state = 'cancelled' AND r.attempt = 0)
            THEN true ELSE false END
 """
+_TAKEN_BACK: Final = """
+SELECT r.scheduled_for, r.schedule_id
+FROM unnest($1::timestamptz[], $2::uuid[]) AS t(scheduled_for, schedule_id)
+JOIN runs r ON r.scheduled_for = t.scheduled_for AND r.schedule_id = t.schedule_id
+WHERE CASE WHEN r.state = 'cancelled' AND r.attempt = 0 AND r.reason = 'paused'
+            AND r.origin IS NULL AND r.series = 1
+           THEN true ELSE false END
+"""
 _SELECT: Final = """
 SELECT s.id FROM schedules s JOIN schedule_state t ON t.schedule_id = s.id
 WHERE s.tenant = $1 AND ($2::text IS NULL OR s.tags @> ARRAY[$2])
@@ -197,6 +205,11 @@ async def still_open(connection: asyncpg.Connection, keys: Sequence[RunKey]) -> 
 async def counted(connection: asyncpg.Connection, keys: Sequence[RunKey]) -> set[RunKey]:
     """Those that their timetable owed and that were not withdrawn before they began."""
     return await _those(connection, _COUNTED, keys)
+
+
+async def taken_back(connection: asyncpg.Connection, keys: Sequence[RunKey]) -> set[RunKey]:
+    """Those that their timetable owed and that a pause withdrew before they began."""
+    return await _those(connection, _TAKEN_BACK, keys)
 
 
 async def _those(connection: asyncpg.Connection, which: str, keys: Sequence[RunKey]) -> set[RunKey]:

@@ -63,8 +63,13 @@ def resume(book: Book, asked: Asked, entry: Entry) -> ScheduleAnswer:
 
 
 def going_on(entry: Entry) -> Entry:
-    """As it goes on after a pause or a hold; failures are counted afresh."""
-    return replace(planned_on(entry), paused_until=None, failures=0)
+    """As it goes on after a pause or a hold; failures are counted afresh.
+
+    What a version before owed and a pause took back is owed again: no timetable brings it.
+    """
+    past = (run for run in entry.open_runs if run <= entry.planned_to and run != entry.awaiting)
+    again = tuple(run for run in past if not entry.version.owes(run))
+    return replace(planned_on(entry), paused_until=None, failures=0, again=again)
 
 
 def planned_on(entry: Entry) -> Entry:
