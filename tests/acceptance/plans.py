@@ -62,7 +62,7 @@ def walk(node: dict[str, Any]) -> Iterator[dict[str, Any]]:
 
 
 def wanted() -> list[claims.Wanted]:
-    return [claims.Wanted(key, 1, 1, None, 15.0) for key in KEYS]
+    return [claims.Wanted(key, 1, 1, None, 15.0, NEW_DAY) for key in KEYS]
 
 
 def held() -> list[claims.Held]:

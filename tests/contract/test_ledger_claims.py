@@ -3,7 +3,7 @@
 import asyncio
 from collections import Counter
 from dataclasses import replace
-from datetime import timedelta
+from datetime import datetime, timedelta
 
 import asyncpg
 import pytest
@@ -16,6 +16,7 @@ from tests.contract.ledger_rows import (
     VERSION,
     Row,
     crowd,
+    ending,
     put,
     put_as,
     row_of,
@@ -23,7 +24,7 @@ from tests.contract.ledger_rows import (
 )
 
 from harebell.contract.identity import RunKey
-from harebell.kernel.db.ledger import claims
+from harebell.kernel.db.ledger import claims, endings
 from harebell.kernel.db.ledger.claims import Claim, Refused, Wanted
 from harebell.kernel.ledger import RunState
 
@@ -31,8 +32,10 @@ STAGED = Row(RunState.STAGED)
 MINE, ANOTHER = "executor-2", "executor-3"
 
 
-def wanted(key: RunKey, *, seq: int = SEQ, version: int = VERSION) -> Wanted:
-    return Wanted(key, seq, version, None, LEASE)
+def wanted(
+    key: RunKey, *, seq: int = SEQ, version: int = VERSION, due_at: datetime = NOW
+) -> Wanted:
+    return Wanted(key, seq, version, None, LEASE, due_at)
 
 
 async def test_of_fifty_claimants_of_one_run_one_wins(ledger: asyncpg.Pool) -> None:
@@ -151,6 +154,36 @@ async def test_claiming_takes_the_next_attempt_and_a_lease_of_the_asked_length(
     assert mine == {retrying.key: Claim(SEQ + 1, 2)}
     assert row["lease_until"] - before >= timedelta(seconds=LEASE)
     assert row["next_attempt_at"] is None
+
+
+async def test_a_retry_that_was_never_recorded_starts_nothing_before_the_one_that_was(
+    ledger: asyncpg.Pool,
+) -> None:
+    """A sweep published it and failed; the frozen holder then recorded the same seq, for later."""
+    row, later = Row(RunState.RUNNING, 1), NOW + timedelta(hours=1)
+    await put(ledger, [row])
+    retry = replace(ending(row.key, RunState.RETRYING), next_attempt_at=later)
+    await endings.end(ledger, [retry])
+
+    phantom = wanted(row.key, seq=SEQ + 1, due_at=NOW)
+    assert await claims.claim(ledger, [phantom], MINE) == {}
+    assert [*(await claims.explain(ledger, [phantom], MINE)).values()] == [Refused.AHEAD]
+    recorded = replace(phantom, due_at=later)
+    assert set(await claims.claim(ledger, [recorded], MINE)) == {row.key}
+
+
+async def test_a_ticket_tells_its_time_in_milliseconds_and_its_row_in_microseconds(
+    ledger: asyncpg.Pool,
+) -> None:
+    row, later = Row(RunState.RUNNING, 1), NOW + timedelta(hours=1)
+    await put(ledger, [row])
+    retry = replace(
+        ending(row.key, RunState.RETRYING), next_attempt_at=later + timedelta(microseconds=999)
+    )
+    await endings.end(ledger, [retry])
+
+    told = wanted(row.key, seq=SEQ + 1, due_at=later)
+    assert set(await claims.claim(ledger, [told], MINE)) == {row.key}
 
 
 async def test_releasing_gives_the_attempt_back(ledger: asyncpg.Pool) -> None:

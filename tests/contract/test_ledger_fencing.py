@@ -3,6 +3,7 @@
 import asyncio
 from collections.abc import Awaitable, Callable, Sequence
 from dataclasses import replace
+from datetime import timedelta
 
 import asyncpg
 import pytest
@@ -112,7 +113,8 @@ async def test_s34_every_attempt_of_a_run_is_in_its_story(ledger: asyncpg.Pool) 
     await put(ledger, [row])
     seq = SEQ
     for _ in range(3):
-        won = await claims.claim(ledger, [claims.Wanted(row.key, seq, 3, None, 15)], "executor-1")
+        wanted = claims.Wanted(row.key, seq, 3, None, 15, NOW + timedelta(seconds=5))
+        won = await claims.claim(ledger, [wanted], "executor-1")
         token = won[row.key].token
         failed: Ending = ending(row.key, RunState.RETRYING, token=token)
         seq = (await endings.end(ledger, [failed]))[row.key]

@@ -61,7 +61,7 @@ def held(keys: Keys) -> list[claims.Held]:
 
 
 async def claim(ledger: asyncpg.Pool, keys: Keys) -> object:
-    wanted = [claims.Wanted(key, SEQ, VERSION, None, LEASE) for key in keys]
+    wanted = [claims.Wanted(key, SEQ, VERSION, None, LEASE, NOW) for key in keys]
     return await claims.claim(ledger, wanted, "executor-2")
 
 

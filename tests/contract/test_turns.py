@@ -5,10 +5,21 @@ from collections import Counter
 
 import asyncpg
 import pytest
-from tests.contract.ledger_rows import HOLDER, SEQ, row_of, seqs
-from tests.contract.turn_takers import QUEUE, REPLACE, SKIP, Executor, key, said, stage, turns_of
+from tests.contract.ledger_rows import HOLDER, LEASE, SEQ, VERSION, row_of, seqs
+from tests.contract.turn_takers import (
+    QUEUE,
+    REPLACE,
+    SKIP,
+    Executor,
+    key,
+    said,
+    stage,
+    ticket,
+    turns_of,
+)
 
 from harebell.contract.policy import Overlap
+from harebell.executor.turns import take_turns
 from harebell.kernel.db.ledger import claims
 from harebell.kernel.ledger import Reason, RunState
 
@@ -51,6 +62,18 @@ async def test_queued_runs_go_one_after_the_other_in_order(ledger: asyncpg.Pool)
 
     assert went == runs
     assert await turns_of(ledger, runs[0].schedule_id) == {}
+
+
+async def test_a_ticket_that_is_earlier_than_its_row_takes_no_turn(ledger: asyncpg.Pool) -> None:
+    """Of a transaction that failed: `claims` tells more."""
+    run, early = key(3600), key(0).scheduled_for
+    await stage(ledger, [run])
+    wanted = {claims.Wanted(run, SEQ, VERSION, None, LEASE, early): ticket(run, REPLACE)}
+
+    async with ledger.acquire() as connection, connection.transaction():
+        mine, plan = await take_turns(connection, wanted, HOLDER)
+
+    assert (mine, plan.roles, plan.decided) == ({}, {}, frozenset())
 
 
 async def test_a_woken_runs_old_ticket_is_stale(ledger: asyncpg.Pool) -> None:

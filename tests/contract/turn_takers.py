@@ -63,7 +63,9 @@ class Executor:
 
     async def claim(self, *runs: RunKey, seq: int = SEQ) -> Plan:
         wanted = {
-            claims.Wanted(run, seq, VERSION, None, LEASE): ticket(run, self.policy, seq)
+            claims.Wanted(run, seq, VERSION, None, LEASE, run.scheduled_for): ticket(
+                run, self.policy, seq
+            )
             for run in runs
         }
         async with self.ledger.acquire() as connection, connection.transaction():

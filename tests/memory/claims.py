@@ -15,6 +15,7 @@ from harebell.kernel.db.ledger.claims import _CLAIM, _DROP, _FOUND, _RELEASE
 from harebell.kernel.db.ledger.claims import _RENEW as _RENEW_LEASES
 from harebell.kernel.db.ledger.endings import _AS_ENDED, _END, _HEED, _STORY
 from harebell.kernel.ledger import Actor, RunState
+from harebell.kernel.timetable import TICK
 
 ATTEMPTS = "attempts"
 
@@ -33,12 +34,15 @@ def claim(
     overrides: Sequence[str | None],
     leases: Sequence[float],
     holder: str,
+    due: Moments,
 ) -> Iterator[Record]:
-    wanted = numbered(moments, schedules, seqs, versions, overrides, leases)
-    for k, key, seq, version, override, lease in wanted:
+    wanted = numbered(moments, schedules, seqs, versions, overrides, leases, due)
+    for k, key, seq, version, override, lease, due_at in wanted:
         run = run_of(tx, key)
         said = None if run is None else (run.seq, run.version, run.override)
         if run is None or said != (seq, version, override) or run.has_expired(tx.now):
+            continue
+        if run.next_due > max(due_at + TICK, tx.now):
             continue
         claimed = move(
             tx, Actor.CLAIM, run, RunState.RUNNING,

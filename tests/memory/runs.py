@@ -56,6 +56,10 @@ class Run:
         return self.state in (RunState.STAGED, RunState.RETRYING)
 
     @property
+    def next_due(self) -> datetime:
+        return self.next_attempt_at or self.due_at
+
+    @property
     def is_revivable(self) -> bool:
         withdrawn = self.state is RunState.CANCELLED and self.reason in REVIVABLE
         return withdrawn and self.attempt == 0

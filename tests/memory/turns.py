@@ -52,7 +52,9 @@ def standing(
             continue
         names = ("state", "reason", "seq", "version", "lease_holder", "override")
         said = {name: getattr(run, name) for name in names}
-        yield key_of(run) | said | {"role": None if turn is None else turn["role"]}
+        role = None if turn is None else turn["role"]
+        not_before = run.next_due if run.next_due > tx.now else None
+        yield key_of(run) | said | {"role": role, "not_before": not_before}
 
 
 @answers(_LOCKED)

@@ -155,8 +155,7 @@ class Claimer:
 
         Raises `DatabaseUnavailable`: what was claimed all the same is found again as mine.
         """
-        # a run that was replaced has a ticket of each version: one of them is what its row says
-        wanted = {self._wanted(ticket): ticket for ticket in tickets if not self.holds(ticket)}
+        wanted = self._all_wanted(tickets)
         if not wanted:
             return []
         await failpoint.reach("executor.before_claim")
@@ -213,10 +212,23 @@ class Claimer:
             return await self.turns.claim(wanted)
         return await claims.claim(self.pool, list(wanted), self.holder), frozenset()
 
+    def _all_wanted(self, tickets: Iterable[Ticket]) -> dict[claims.Wanted, Ticket]:
+        """A run that was replaced has a ticket of each version: one of them is what its row says.
+
+        Of copies that differ in their time the latest: so none starts before its row's.
+        """
+        wanted: dict[claims.Wanted, Ticket] = {}
+        for ticket in sorted(tickets, key=lambda each: each.due_at, reverse=True):
+            if not self.holds(ticket):
+                wanted.setdefault(self._wanted(ticket), ticket)
+        return wanted
+
     def _wanted(self, ticket: Ticket) -> claims.Wanted:
         override = None if ticket.override is None else orjson.dumps(ticket.override).decode()
         lease = self.lease(ticket)
-        return claims.Wanted(ticket.run_key, ticket.seq, ticket.version, override, lease)
+        return claims.Wanted(
+            ticket.run_key, ticket.seq, ticket.version, override, lease, ticket.due_at
+        )
 
     def _claimed(self, ticket: Ticket, claim: claims.Claim, sent_at: float) -> Claimed:
         return Claimed(ticket, claim.token, claim.attempt, self.lease(ticket), sent_at)

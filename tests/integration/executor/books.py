@@ -10,6 +10,8 @@ import asyncpg
 from tests.tickets import ticket
 
 from harebell.contract.ticket import Ticket
+from harebell.executor.claiming import Claimer
+from harebell.executor.core import Claimed
 from harebell.kernel.amqp.publish import Outgoing, Publisher
 from harebell.kernel.clock import Clock
 from harebell.kernel.db.engine import database_time, open_pool
@@ -106,3 +108,27 @@ async def going_on(loop: Any) -> AsyncIterator[None]:
     finally:
         task.cancel()
         await asyncio.gather(task, return_exceptions=True)
+
+
+class Lane:
+    """What a claimer claims for: room, and what is held there."""
+
+    def __init__(self, books: Books, holder: str = "executor-1") -> None:
+        self.held: list[Claimed] = []
+        self.slots = 1_000_000
+        self.claimer = Claimer(
+            books,  # it looks like a pool
+            books.clock,
+            holder,
+            lambda _: LEASE,
+            lambda: self.slots - len(self.held),
+            self.held.extend,
+            self.holds,
+        )
+
+    def holds(self, ticket: Ticket) -> bool:
+        return any(run.key == ticket.run_key and run.token > ticket.seq for run in self.held)
+
+    @property
+    def numbers(self) -> list[tuple[str, int, int]]:
+        return sorted((str(run.key), run.token, run.attempt) for run in self.held)

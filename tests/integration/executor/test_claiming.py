@@ -2,44 +2,19 @@
 
 import asyncio
 from collections.abc import AsyncIterator
+from datetime import timedelta
 from typing import Any
 
 import pytest
-from tests.integration.executor.books import LEASE, Books, going_on, open_books
+from tests.integration.executor.books import Books, Lane, going_on, open_books
 
 from harebell.contract.errors import DatabaseUnavailable
-from harebell.contract.ticket import Ticket
-from harebell.executor.claiming import LOOK_AGAIN, MAX_ROWS, PATIENCE, Claimer
-from harebell.executor.core import Claimed
+from harebell.executor.claiming import LOOK_AGAIN, MAX_ROWS, PATIENCE
 from harebell.kernel import metrics
 from harebell.kernel.clock import monotonic
 from harebell.kernel.ledger import RunState
 
 pytestmark = pytest.mark.postgres
-
-
-class Lane:
-    """What a claimer claims for: room, and what is held there."""
-
-    def __init__(self, books: Books, holder: str = "executor-1") -> None:
-        self.held: list[Claimed] = []
-        self.slots = 1_000_000
-        self.claimer = Claimer(
-            books,  # it looks like a pool
-            books.clock,
-            holder,
-            lambda _: LEASE,
-            lambda: self.slots - len(self.held),
-            self.held.extend,
-            self.holds,
-        )
-
-    def holds(self, ticket: Ticket) -> bool:
-        return any(run.key == ticket.run_key and run.token > ticket.seq for run in self.held)
-
-    @property
-    def numbers(self) -> list[tuple[str, int, int]]:
-        return sorted((str(run.key), run.token, run.attempt) for run in self.held)
 
 
 @pytest.fixture
@@ -78,6 +53,19 @@ async def test_s86_a_bundle_that_comes_again_claims_nothing_twice(books: Books, 
 
     assert len(lane.held) == 5
     assert (await books.row(tickets[0]))["seq"] == 2
+
+
+async def test_s86_of_copies_that_differ_in_their_time_the_latest_claims(
+    books: Books, lane: Lane
+) -> None:
+    (ticket,) = books.tickets(1)
+    await books.stage([ticket])
+    early = ticket.model_copy(update={"due_at": ticket.due_at - timedelta(hours=1)})
+
+    async with going_on(lane.claimer.run()):
+        await lane.claimer.claim([early, ticket, early])
+
+    assert [run.ticket.due_at for run in lane.held] == [ticket.due_at]
 
 
 async def test_s80_of_two_executors_each_run_has_one(books: Books, lane: Lane) -> None:

@@ -43,7 +43,7 @@ class Desk:
     async def claimed(self, count: int, *, policy: RetryPolicy | None = None) -> list[Claimed]:
         tickets = self.books.tickets(count)
         await self.books.stage(tickets)
-        wanted = [claims.Wanted(each.run_key, 1, 1, None, LEASE) for each in tickets]
+        wanted = [claims.Wanted(each.run_key, 1, 1, None, LEASE, each.due_at) for each in tickets]
         mine = await claims.claim(self.books.pool, wanted, "executor-1")
         runs = [self._claimed(each, mine[each.run_key], policy) for each in tickets]
         self.leases.hold(runs)

@@ -1,7 +1,7 @@
 """What an executor does to the ledger before a run ends: claim, renew, drop, release."""
 
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from datetime import datetime
 from enum import Enum, auto
 from typing import Final
@@ -11,18 +11,24 @@ import asyncpg
 from harebell.contract.identity import RunKey
 from harebell.kernel.db.ledger import columns
 from harebell.kernel.ledger import RunState
+from harebell.kernel.timetable import TICK
 
+# Tickets of a transaction that failed may say the same seq, and an earlier time than the row. A
+# ticket tells milliseconds, and a row whose time has come may start by whatever ticket of its seq.
 _CLAIM: Final = """
 UPDATE runs r SET state = 'running', seq = r.seq + 1, attempt = r.attempt + 1,
                   lease_holder = $7, lease_until = now() + make_interval(secs => t.lease),
                   lease_seconds = t.lease, started_at = NULL, next_attempt_at = NULL,
                   reason = NULL, stop_requested_at = NULL
-FROM unnest($1::timestamptz[], $2::uuid[], $3::int[], $4::int[], $5::text[], $6::float8[])
-     WITH ORDINALITY AS t(scheduled_for, schedule_id, seq, version, override, lease, k)
+FROM unnest($1::timestamptz[], $2::uuid[], $3::int[], $4::int[], $5::text[], $6::float8[],
+            $8::timestamptz[])
+     WITH ORDINALITY AS t(scheduled_for, schedule_id, seq, version, override, lease, due_at, k)
 WHERE r.scheduled_for = t.scheduled_for AND r.schedule_id = t.schedule_id
   AND CASE WHEN r.state IN ('staged', 'retrying') AND r.seq = t.seq AND r.version = t.version
             AND r.override::text IS NOT DISTINCT FROM t.override
             AND (r.expires_at IS NULL OR r.expires_at > now())
+            AND coalesce(r.next_attempt_at, r.due_at)
+                <= greatest(t.due_at + interval '1 millisecond', now())
            THEN true ELSE false END
 RETURNING t.k, r.seq, r.attempt
 """
@@ -75,13 +81,18 @@ RETURNING t.k, r.seq
 
 @dataclass(frozen=True, slots=True)
 class Wanted:
-    """What a ticket says its row will say. `lease` in seconds."""
+    """What a ticket says its row will say. `lease` in seconds; `due_at`: when it would start."""
 
     key: RunKey
     seq: int
     version: int
     override: str | None
     lease: float
+    due_at: datetime = field(compare=False)  # of copies that differ in it, one may claim
+
+    def is_in_time_for(self, not_before: datetime | None) -> bool:
+        """As the claim itself compares."""
+        return not_before is None or not_before <= self.due_at + TICK
 
     def is_met_by(self, claim: "Claim | None") -> bool:
         """Whether it is this ticket that claimed its run, and not another one of the same run."""
@@ -118,6 +129,7 @@ async def claim(
         [each.override for each in ordered],
         [each.lease for each in ordered],
         holder,
+        [each.due_at for each in ordered],
     )
     return {ordered[row["k"] - 1].key: Claim(row["seq"], row["attempt"]) for row in rows}
 

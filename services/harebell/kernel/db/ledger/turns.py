@@ -7,6 +7,7 @@ turn only says where to look: one whose run is not open is void, so a lost delet
 from collections import defaultdict
 from collections.abc import Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass
+from datetime import datetime
 from enum import StrEnum
 from typing import Final
 from uuid import UUID
@@ -29,7 +30,8 @@ SELECT key FROM unnest($1::bigint[]) AS key WHERE pg_try_advisory_xact_lock(key)
 # A run past its time goes nowhere: a sweep ends it.
 _STANDING: Final = """
 SELECT r.scheduled_for, r.schedule_id, r.state, r.reason, r.seq, r.version, r.lease_holder,
-       r.override::text AS override, t.role
+       r.override::text AS override, t.role,
+       nullif(greatest(coalesce(r.next_attempt_at, r.due_at), now()), now()) AS not_before
 FROM (
     SELECT scheduled_for, schedule_id FROM turns WHERE schedule_id = ANY($1)
     UNION SELECT * FROM unnest($2::timestamptz[], $3::uuid[])
@@ -113,11 +115,13 @@ class Standing:
     override: str | None
     lease_holder: str | None
     reason: str | None
+    not_before: datetime | None  # None: its time has come
 
     def may_be_claimed_as(self, wanted: Wanted) -> bool:
         """If there were no turns."""
         mine = (wanted.seq, wanted.version, wanted.override)
-        return not self.turn.is_busy and mine == (self.seq, self.version, self.override)
+        is_mine = not self.turn.is_busy and mine == (self.seq, self.version, self.override)
+        return is_mine and wanted.is_in_time_for(self.not_before)
 
 
 async def lock(connection: asyncpg.Connection, schedules: Iterable[UUID]) -> None:
@@ -168,7 +172,7 @@ def _standing(row: asyncpg.Record) -> Standing:
         waits=row["reason"] == Reason.WAITING,
     )
     key = RunKey(row["scheduled_for"], row["schedule_id"])
-    names = ("seq", "version", "override", "lease_holder", "reason")
+    names = ("seq", "version", "override", "lease_holder", "reason", "not_before")
     role = None if row["role"] is None else Role(row["role"])
     return Standing(key, turn, role, **{name: row[name] for name in names})
 
