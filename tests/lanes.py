@@ -71,6 +71,7 @@ class Stage:
             renew=self.renew,
             settle=self.settle,
             abandon=self.abandon,
+            lets_start=self.lets_start,
         )
 
     @classmethod
@@ -90,6 +91,9 @@ class Stage:
         if self.renewals <= self.refusals:
             return False
         run.renewed_at = monotonic()
+        return True
+
+    async def lets_start(self, _: Claimed) -> bool:
         return True
 
     def settle(self, run: Claimed, outcome: Ended) -> None:

@@ -48,3 +48,4 @@ async def ledger(ledger_url: str) -> AsyncIterator[asyncpg.Pool]:
         await pool.execute("DELETE FROM runs")
         await pool.execute("DELETE FROM attempts")
         await pool.execute("DELETE FROM turns")
+        await pool.execute("DELETE FROM limits")

@@ -27,8 +27,9 @@ from harebell.dlq_inspector import store as desk
 from harebell.dlq_inspector.core.letter import Kind
 from harebell.dlq_inspector.core.verdict import Held as Letter
 from harebell.dlq_inspector.core.verdict import LetterState
-from harebell.kernel.db.ledger import claims, endings, staging, sweeps, turns
+from harebell.kernel.db.ledger import claims, endings, limits, staging, sweeps, turns
 from harebell.kernel.ledger import (
+    OPEN,
     REVIVABLE,
     TRANSITIONS,
     Actor,
@@ -104,6 +105,18 @@ async def replay(ledger: asyncpg.Connection, keys: Keys) -> object:
     return await desk.begin_series(ledger, PLACE.tenant, letters)
 
 
+async def put_off(ledger: asyncpg.Connection, keys: Keys) -> object:
+    return await limits.put_off(ledger, [limits.PutOff(k, SEQ, NOW, rests=False) for k in keys])
+
+
+def put_off_to(row: Row) -> RunState | None:
+    if row.asked_to_stop or row.state not in OPEN:
+        return None
+    if row.state is _S.RUNNING:
+        return _S.STAGED if row.attempt == 1 else _S.RETRYING
+    return row.state
+
+
 async def wake(ledger: asyncpg.Connection, keys: Keys) -> object:
     return await turns.wake(ledger, keys)
 
@@ -156,6 +169,7 @@ STATEMENTS: Final = [
         release,
         lambda row: None if row.asked_to_stop else _S.STAGED if row.attempt < 2 else _S.RETRYING,
     ),
+    Statement("put off", Actor.LIMIT, put_off, put_off_to),
     Statement("cancel", Actor.TICKER, cancel, lambda _: _S.CANCELLED),
     Statement(
         "take out",

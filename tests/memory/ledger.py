@@ -3,11 +3,19 @@
 from collections.abc import Callable
 from datetime import UTC, datetime
 
-from tests.memory import claims, desk, schedules, staging, sweeps, turns
+from tests.memory import claims, desk, limits, schedules, staging, sweeps, turns
 from tests.memory.pool import Pool, Port
 from tests.memory.store import Store
 
-ANSWERING = (claims, desk, schedules, staging, sweeps, turns)  # imported, they have registered
+ANSWERING = (
+    claims,
+    desk,
+    limits,
+    schedules,
+    staging,
+    sweeps,
+    turns,
+)  # imported, they have registered
 
 
 def _wall_clock() -> datetime:

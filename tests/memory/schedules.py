@@ -183,7 +183,10 @@ def record(tx: Transaction, *columns: Sequence[Any]) -> None:
 
 @answers(_ROWS)
 def ticket_rows(tx: Transaction, moments: Moments, schedules: Schedules) -> Iterator[Record]:
-    names = (*("expires_at", "seq", "version", "series", "pool", "lane", "priority", "override"),)
+    names = (
+        *("expires_at", "seq", "version", "series", "pool", "lane"),
+        *("priority", "override", "reason"),
+    )
     for key in map(RunKey, moments, schedules):
         run = run_of(tx, key)
         written = None if run is None else tx.get(VERSIONS, (run.schedule_id, run.version))

@@ -72,6 +72,11 @@ def definitions(draw: st.DrawFn) -> dict[str, Any]:
         "timeout": seconds.map(duration_text),
         "expires_after": durations.map(duration_text),
         "retry": st.integers(1, 1000).map(lambda most: {"max_attempts": most}),
+        "limit": st.builds(
+            lambda per, starts: {"per": per, "starts": starts, "within": "1m"},
+            st.sampled_from(["schedule", "target"]),
+            st.integers(1, 1000),
+        ),
         "tags": st.lists(names, max_size=3),
         "metadata": st.dictionaries(texts, json_values, max_size=3),
     }

@@ -29,6 +29,7 @@ DEFAULTS: Final[dict[str, Any]] = {
         "backoff": {"base": "1s", "factor": 2, "cap": "5m", "jitter": "full"},
     },
     "overlap": "allow",
+    "limit": None,
     "catch_up": {"mode": "one", "window": "1h", "max": 100},
     "on_unknown": "retry",
     "tags": [],

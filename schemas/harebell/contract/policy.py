@@ -1,13 +1,15 @@
-"""Policies of a schedule: what to do about failures, missed instants and unknown outcomes."""
+"""Policies of a schedule: about failures, missed instants, unknown outcomes, too many starts."""
 
 from datetime import timedelta
 from enum import StrEnum
-from typing import Annotated
+from typing import Annotated, Final
 
 from pydantic import Field, StringConstraints
 
 from harebell.contract.message import Command
-from harebell.contract.scalars import Count, Duration
+from harebell.contract.scalars import Count, Duration, Span
+
+MAX_STARTS: Final = 1000  # of one limit: what is remembered of them has to be bounded
 
 
 class Jitter(StrEnum):
@@ -85,3 +87,22 @@ class Overlap(StrEnum):
     SKIP = "skip"
     QUEUE = "queue"
     REPLACE = "replace"
+
+
+class LimitPer(StrEnum):
+    """What a limit counts: the runs of this schedule, or all of its tenant that call its target.
+
+    A target is a host with its port, an exchange, or a task, whatever is asked of it. Schedules
+    share a limit of their target when they say the same one.
+    """
+
+    SCHEDULE = "schedule"
+    TARGET = "target"
+
+
+class Limit(Command):
+    """At most so many attempts start within any such span; the others wait, none is used up."""
+
+    per: LimitPer
+    starts: Annotated[Count, Field(le=MAX_STARTS)]
+    within: Span

@@ -164,6 +164,12 @@ _duration_schema = WithJsonSchema(
 )
 Duration = Annotated[timedelta, _bounded(timedelta(0)), _duration_text, _duration_schema]
 Interval = Annotated[timedelta, _bounded(timedelta(seconds=1)), _duration_text, _duration_schema]
+Span = Annotated[  # of a limit
+    timedelta,
+    _bounded(timedelta(seconds=1), timedelta(days=1)),
+    _duration_text,
+    _duration_schema,
+]
 AttemptTimeout = Annotated[
     timedelta,
     _bounded(timedelta(milliseconds=1), timedelta(hours=1)),

@@ -8,7 +8,7 @@ import orjson
 from pydantic import Field, field_validator
 
 from harebell.contract.message import Command, fault
-from harebell.contract.policy import CatchUp, OnUnknown, Overlap, RecoveryClass, RetryPolicy
+from harebell.contract.policy import CatchUp, Limit, OnUnknown, Overlap, RecoveryClass, RetryPolicy
 from harebell.contract.scalars import (
     AttemptTimeout,
     CheckedJson,
@@ -43,6 +43,7 @@ class Definition(Command):
     expires_after: Duration | None = None
     retry: RetryPolicy = RetryPolicy()
     overlap: Overlap = Overlap.ALLOW
+    limit: Limit | None = None
     catch_up: CatchUp = CatchUp()
     on_unknown: OnUnknown = OnUnknown.RETRY
     pause_after_failures: Annotated[Count, Field(le=MAX_FAILURES)] | None = None

@@ -11,7 +11,7 @@ from harebell.contract.codec import bundle_of
 from harebell.contract.identity import RunId, RunKey
 from harebell.contract.message import Message
 from harebell.contract.names import Lane
-from harebell.contract.policy import OnUnknown, Overlap, RecoveryClass, RetryPolicy
+from harebell.contract.policy import Limit, OnUnknown, Overlap, RecoveryClass, RetryPolicy
 from harebell.contract.scalars import AttemptTimeout, Instant
 from harebell.contract.schedule import Definition
 from harebell.contract.target import Target
@@ -34,6 +34,7 @@ class Work(Message):
     retry: RetryPolicy = RetryPolicy()
     on_unknown: OnUnknown = OnUnknown.RETRY
     overlap: Overlap | None = None  # None: allow, so that most tickets say nothing of it
+    limit: Limit | None = None
 
     @classmethod
     def of(cls, tenant: str, definition: Definition) -> "Work":
@@ -46,6 +47,7 @@ class Work(Message):
             retry=definition.retry,
             on_unknown=definition.on_unknown,
             overlap=None if definition.overlap is Overlap.ALLOW else definition.overlap,
+            limit=definition.limit,
         )
 
     def altered(self, override: Mapping[str, Any] | None) -> "Work":
@@ -69,6 +71,7 @@ class Ticket(Message):
     lane: Lane
     priority: int
     override: dict[str, Any] | None = None
+    placed: bool | None = None  # it has waited for its limit, and comes when it was told to
     work: Work
 
     @property

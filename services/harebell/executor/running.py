@@ -36,6 +36,7 @@ class LaneRunner:
     renew: Callable[[Claimed], Awaitable[bool]]  # False: refused
     settle: Callable[[Claimed, Ended], None]
     abandon: Callable[[Claimed], None]
+    lets_start: Callable[[Claimed], Awaitable[bool]]  # False: it is ours no longer
     on_room: Callable[[], None] = lambda: None  # set by whoever claims for it
     heap: StartHeap = field(default_factory=StartHeap)
     running: dict[Claimed, asyncio.Task[None]] = field(default_factory=dict)
@@ -127,6 +128,8 @@ class LaneRunner:
             if monotonic() >= run.lease_ends:
                 break
             await asyncio.sleep(RENEW_AGAIN)  # what was taken away must not start, however late
+        if run.ticket.work.limit is not None and not await self.lets_start(run):
+            return
         if monotonic() >= run.lease_ends:
             log.warning("not started: the lease has ended", run=str(run.key))
             self.abandon(run)

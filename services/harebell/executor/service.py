@@ -16,6 +16,7 @@ from harebell.contract.ticket import BUNDLE, Ticket
 from harebell.executor.claiming import Claimer
 from harebell.executor.core import Claimed, lease_of
 from harebell.executor.leases import Leases, keep_presence
+from harebell.executor.limiting import Limiter
 from harebell.executor.running import LaneRunner
 from harebell.executor.settling import Settler
 from harebell.executor.stopping import Stopping
@@ -70,6 +71,7 @@ class Executor:
     holder: str  # made anew at every start: two lives of one name never share a lease
     leases: Leases
     settler: Settler
+    limiter: Limiter
     lanes: dict[Lane, LaneRunner] = field(default_factory=dict)
     claimers: dict[Lane, Claimer] = field(default_factory=dict)
     turn_claimers: dict[Lane, Claimer] = field(default_factory=dict)
@@ -79,7 +81,8 @@ class Executor:
         holder = f"{settings.name}-{secrets.token_hex(HOLDER_BYTES)}"
         leases = Leases(parts.pool)
         settler = Settler(parts.pool, parts.publisher, parts.clock, leases.free)
-        executor = cls(settings, parts, holder, leases, settler)
+        limiter = Limiter(parts.pool, parts.publisher, parts.clock, leases.free)
+        executor = cls(settings, parts, holder, leases, settler, limiter)
         stopping = Stopping(
             parts.pool, parts.publisher, parts.clock, leases, executor.lanes.values()
         )
@@ -103,6 +106,7 @@ class Executor:
             self.leases.renew_one,
             self.settler.settle,
             lambda run: self.leases.free([run]),
+            self.limiter.lets_start,
         )
 
         def take(runs: list[Claimed]) -> None:
@@ -140,6 +144,7 @@ class Executor:
                 self.parts.keep(),
                 self.leases.keep(),
                 self.settler.run(),
+                self.limiter.run(),
                 keep_presence(self.parts.connect, self.holder, self.leases.look_at),
                 *(claimer.run() for claimer in self._all_claimers()),
                 *(runner.run() for runner in self.lanes.values()),
@@ -148,7 +153,7 @@ class Executor:
 
     def _consumer(self, lane: Lane) -> Consumer:
         async def on_work(delivery: Delivery) -> Outcome:
-            claimed = await self._claim(lane, read(BUNDLE, delivery.own_body))
+            claimed = await self._take(lane, read(BUNDLE, delivery.own_body))
             # once claimed, the ledger's lease is the truth about the work
             return DONE if claimed else ABANDONED
 
@@ -158,6 +163,19 @@ class Executor:
             lambda: Concurrent(on_work, self.parts.settler),
             prefetch=PREFETCH,
         )
+
+    async def _take(self, lane: Lane, tickets: list[Ticket]) -> bool:
+        """Of what has a limit, that which may come now; the rest has been put off."""
+        limited = [ticket for ticket in tickets if ticket.work.limit and not ticket.placed]
+        if not limited:
+            return await self._claim(lane, tickets)
+
+        async def place(ticket: list[Ticket]) -> bool:
+            return not await self.limiter.lets_come(*ticket) or await self._claim(lane, ticket)
+
+        others = [ticket for ticket in tickets if not ticket.work.limit or ticket.placed]
+        took = [self._claim(lane, others), in_turn(limited, self.parts.clock, place)]
+        return all(await asyncio.gather(*took))
 
     async def _claim(self, lane: Lane, tickets: list[Ticket]) -> bool:
         by_turns = [ticket for ticket in tickets if ticket.takes_turns]

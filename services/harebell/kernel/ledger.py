@@ -44,6 +44,7 @@ class Reason(StrEnum):
     REQUESTED = "requested"  # a person took this instant out, or resolved the run so
     OVERLAP = "overlap"  # another run of its schedule was not over
     WAITING = "waiting"  # for its turn behind another run of its schedule
+    LIMITED = "limited"  # put off: its limit allows no more starts for now
     REPLACED = "replaced"  # by a newer run of its schedule
 
 
@@ -57,6 +58,7 @@ class Actor(StrEnum):
     SWEEP = "sweep"  # ticker, when the lease has lapsed
     DESK = "desk"  # dlq_inspector
     TURN = "turn"  # whoever decides, under its lock, about a schedule that takes turns
+    LIMIT = "limit"  # executor, which puts off what may not start yet
 
 
 OPEN: Final = frozenset({RunState.STAGED, RunState.RUNNING, RunState.RETRYING})
@@ -68,9 +70,11 @@ TRANSITIONS: Final[dict[tuple[RunState, RunState], frozenset[Actor]]] = {
     (_S.STAGED, _S.CANCELLED): frozenset({Actor.TICKER, Actor.TURN}),
     (_S.STAGED, _S.EXPIRED): frozenset({Actor.TICKER}),
     (_S.STAGED, _S.SKIPPED): frozenset({Actor.TICKER, Actor.TURN}),
-    (_S.STAGED, _S.STAGED): frozenset({Actor.TICKER, Actor.TURN}),  # takes a new version; is woken
+    (_S.STAGED, _S.STAGED): frozenset(
+        {Actor.TICKER, Actor.TURN, Actor.LIMIT}  # takes a new version; is woken; is put off
+    ),
     (_S.RETRYING, _S.RUNNING): frozenset({Actor.CLAIM}),
-    (_S.RETRYING, _S.RETRYING): frozenset({Actor.TURN}),  # is woken
+    (_S.RETRYING, _S.RETRYING): frozenset({Actor.TURN, Actor.LIMIT}),  # is woken; is put off
     (_S.RETRYING, _S.CANCELLED): frozenset({Actor.TICKER, Actor.TURN}),
     (_S.RETRYING, _S.EXPIRED): frozenset({Actor.TICKER}),
     **{
@@ -78,8 +82,8 @@ TRANSITIONS: Final[dict[tuple[RunState, RunState], frozenset[Actor]]] = {
         for to in (_S.SUCCEEDED, _S.DEAD, _S.CANCELLED, _S.EXPIRED, _S.SKIPPED)
     },
     (_S.RUNNING, _S.HELD): frozenset({Actor.SWEEP}),
-    (_S.RUNNING, _S.STAGED): frozenset({Actor.RELEASE}),
-    (_S.RUNNING, _S.RETRYING): frozenset({Actor.SETTLE, Actor.SWEEP, Actor.RELEASE}),
+    (_S.RUNNING, _S.STAGED): frozenset({Actor.RELEASE, Actor.LIMIT}),
+    (_S.RUNNING, _S.RETRYING): frozenset({Actor.SETTLE, Actor.SWEEP, Actor.RELEASE, Actor.LIMIT}),
     (_S.CANCELLED, _S.STAGED): frozenset({Actor.TICKER}),  # owed again, never attempted
     (_S.CANCELLED, _S.SKIPPED): frozenset({Actor.TICKER}),  # owed again, and then not made up for
     (_S.DEAD, _S.STAGED): frozenset({Actor.DESK}),  # a replay: a new series

@@ -32,6 +32,7 @@ PUBLISHED_AGAIN: Final = Counter(
     "harebell_tickets_published_again_total", "Tickets whose commit may have come late.", ["commit"]
 )
 SWEPT: Final = Counter("harebell_swept_runs_total", "Runs that a sweep put right.", ["why"])
+PUT_OFF: Final = Counter("harebell_put_off_runs_total", "Runs told to come later, by their limits.")
 LATE_BUNDLES: Final = Counter(
     "harebell_late_bundles_total", "Tickets that came later than their release instant."
 )

@@ -17,6 +17,7 @@ WORDS: Final[dict[Reason, str]] = {
     Reason.REQUESTED: "a person took it out",
     Reason.OVERLAP: "another run of the schedule was not over",
     Reason.WAITING: "it waits its turn behind another run of the schedule",
+    Reason.LIMITED: "its limit allows no more starts for now; it waits, its attempt unused",
     Reason.REPLACED: "a newer run of the schedule took its place",
 }
 

@@ -98,4 +98,5 @@ async def pass_on(
 
 
 def _again(ticket: Ticket, ending: Ending, seq: int) -> Ticket:
-    return ticket.model_copy(update={"seq": seq, "due_at": ending.next_attempt_at})
+    again = {"seq": seq, "due_at": ending.next_attempt_at, "placed": None}
+    return ticket.model_copy(update=again)

@@ -12,6 +12,7 @@ from harebell.contract.errors import Transient
 from harebell.kernel.amqp.session import Consumer, Ordered
 from harebell.kernel.bus import OUTCOMES, TICKER
 from harebell.kernel.db.engine import passing_faults
+from harebell.kernel.db.ledger import limits
 from harebell.kernel.db.partitions import ENSURE
 from harebell.kernel.lifecycle import open_parts, patiently, run_until
 from harebell.kernel.settings import TickerSettings
@@ -73,13 +74,14 @@ async def serve(settings: TickerSettings, stop: asyncio.Event) -> None:
 
 
 async def keep_house(pool: asyncpg.Pool) -> None:
-    """Partitions ahead of time; answers that nobody will ask for again. Until cancelled."""
+    """Partitions ahead of time; answers and limits that nobody will ask for. Until cancelled."""
     await asyncio.sleep(FIRST_HOUSEKEEPING)
     while True:
         try:
             with passing_faults():
                 await pool.execute(ENSURE)
                 await pool.execute(_FORGET, KEEP_ANSWERS)
+                await limits.forget(pool)
         except Transient as error:
             log.warning("housekeeping failed", reason=error.reason)
         await asyncio.sleep(HOUSEKEEPING_EVERY)

@@ -42,6 +42,7 @@ async def lane_of(task: Endless, settled: list[tuple[Claimed, Ended]]) -> LaneRu
         *(Lane.NORMAL, 1, clock, targets, 0, renew),
         lambda run, outcome: settled.append((run, outcome)),
         lambda _: None,
+        renew,
     )
 
 

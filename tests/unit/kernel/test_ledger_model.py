@@ -61,7 +61,7 @@ def test_a_running_run_is_its_holders_or_the_sweeps() -> None:
         who for (before, _), by in TRANSITIONS.items() if before is RunState.RUNNING for who in by
     }
 
-    assert actors == {Actor.SETTLE, Actor.RELEASE, Actor.SWEEP}
+    assert actors == {Actor.SETTLE, Actor.RELEASE, Actor.SWEEP, Actor.LIMIT}
 
 
 def test_what_has_ended_is_not_opened_again_by_an_executor() -> None:

@@ -13,11 +13,11 @@ BACKFILL = "backfill"
 
 
 def late(schedule: Schedule, run: Run, window: Window) -> Iterator[Finding]:
-    """By its first attempt. What takes turns waits for them, and what is backfilled is old."""
+    """By its first attempt. What waits for a turn or a limit may, and what is backfilled is old."""
     span, began = schedule.span(run.version), _began(run)
     if span is None or began is None or run.origin == BACKFILL:
         return
-    if span.definition.overlap is not Overlap.ALLOW:
+    if span.definition.overlap is not Overlap.ALLOW or span.definition.limit is not None:
         return
     delay = began - _expected(span, run, began)
     if delay > window.late_after:

@@ -150,6 +150,15 @@ turns = Table(  # a hint of where to look: an open run of a schedule that takes 
     Column("since", _instant, nullable=False),
 )
 
+limits = Table(  # what has been counted of starts
+    "limits",
+    metadata,
+    Column("account", Text, primary_key=True),
+    Column("places", ARRAY(_instant), nullable=False, server_default="{}"),
+    Column("starts", ARRAY(_instant), nullable=False, server_default="{}"),
+    Column("over_at", _instant),  # when it says nothing any more
+)
+
 attempts = Table(  # append-only; one row a try
     "attempts",
     metadata,

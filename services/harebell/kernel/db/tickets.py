@@ -9,11 +9,12 @@ from harebell.contract.codec import decode_own
 from harebell.contract.identity import RunKey
 from harebell.contract.names import Lane
 from harebell.contract.ticket import Ticket, Work
+from harebell.kernel.ledger import Reason
 
 _ROWS: Final = """
 SELECT run.scheduled_for, run.schedule_id, coalesce(run.next_attempt_at, run.due_at) AS due_at,
     run.expires_at, run.seq, run.version, run.series, run.pool, run.lane, run.priority,
-    run.override, written.work
+    run.override, run.reason, written.work
 FROM unnest($1::timestamptz[], $2::uuid[]) WITH ORDINALITY
     AS wanted (scheduled_for, schedule_id, place)
 JOIN runs AS run
@@ -49,5 +50,6 @@ def _ticket(row: asyncpg.Record) -> Ticket:
         lane=Lane(row["lane"]),
         priority=row["priority"],
         override=override,
+        placed=True if row["reason"] == Reason.LIMITED else None,
         work=Work.model_validate_json(row["work"]).altered(override),
     )

@@ -1,0 +1,95 @@
+"""No span holds more starts than its limit allows, however runs come, and each of them starts."""
+
+from collections.abc import Sequence
+from datetime import UTC, datetime, timedelta
+
+from hypothesis import given
+from hypothesis import strategies as st
+
+from harebell.contract.policy import Limit, LimitPer
+from harebell.kernel.limits import Tally, place, slack_of, span_of, start
+
+NINE = datetime(2026, 11, 20, 9, tzinfo=UTC)
+MS = timedelta(milliseconds=1)
+PATIENCE = 1_000  # looks
+
+limits = st.builds(
+    lambda starts, ms: Limit(per=LimitPer.TARGET, starts=starts, within=ms * MS),
+    st.integers(1, 5),
+    st.integers(1_000, 20_000),
+)
+waits = st.lists(st.integers(0, 3_000), min_size=1, max_size=40)
+
+
+def most_within(span: timedelta, moments: Sequence[datetime]) -> int:
+    return max(sum(first <= each < first + span for each in moments) for first in moments)
+
+
+@given(limits, waits)
+def test_s70_no_span_holds_more_starts_than_its_limit(limit: Limit, gaps: list[int]) -> None:
+    tally, now, started = Tally(), NINE, []
+    for gap in gaps:
+        now += gap * MS
+        tally, told = start(tally, limit, now)
+        started += [told.at] if told.may else []
+
+    assert most_within(span_of(limit), started) <= limit.starts
+
+
+@given(limits, waits, st.lists(st.integers(0, 5_000), min_size=40, max_size=40))
+def test_s70_whoever_comes_when_told_to_or_later_starts(
+    limit: Limit, gaps: list[int], late: list[int]
+) -> None:
+    """`late`: how much later than they were told they come, the first time."""
+    tally, now = Tally(), NINE
+    told: list[tuple[datetime, int]] = []
+    for number, gap in enumerate(gaps):
+        now += gap * MS
+        tally, answer = place(tally, limit, now)
+        told.append((answer.at + late[number] * MS, number))
+
+    started: list[datetime] = []
+    for _ in range(PATIENCE):
+        if not told:
+            break
+        now, number = told.pop(told.index(min(told)))
+        tally, answer = start(tally, limit, now)
+        if answer.may:
+            started.append(answer.at)
+        else:
+            told.append((answer.at, number))
+
+    assert told == []
+    assert most_within(span_of(limit), started) <= limit.starts
+
+
+@given(limits, st.integers(1, 40))
+def test_s70_runs_of_one_instant_go_as_fast_as_their_limit_and_in_the_order_they_were_told(
+    limit: Limit, runs: int
+) -> None:
+    tally, told = Tally(), []
+    for _ in range(runs):
+        tally, answer = place(tally, limit, NINE)
+        told.append(answer.at)
+    refused = 0
+    for number, at in enumerate(told):
+        late = number * 7 % 90 * MS  # jitter within the slack puts nobody off
+        tally, answer = start(tally, limit, at + late)
+        refused += not answer.may
+
+    assert told == [NINE + number // limit.starts * span_of(limit) for number in range(runs)]
+    assert refused == 0
+
+
+@given(limits)
+def test_s70_starts_that_are_late_within_the_slack_keep_the_limit(limit: Limit) -> None:
+    """The worst: the last of a span late, the first of the next as counted."""
+    tally, counted = Tally(), []
+    now = NINE
+    for _ in range(3 * limit.starts):
+        tally, told = place(tally, limit, now)
+        counted.append(now := told.at)
+    slack = slack_of(limit)
+    late = [at + slack if number % 2 == 0 else at for number, at in enumerate(counted)]
+
+    assert most_within(limit.within, sorted(late)) <= limit.starts
