@@ -23,7 +23,12 @@ _WRITES = {
     "intake": {},
     "dispatcher": {},
     "auditor": {},
-    "executor": {"runs": {CHANGE}, "attempts": {ADD}, "turns": {ADD, CHANGE, REMOVE}},
+    "executor": {
+        "runs": {CHANGE},
+        "attempts": {ADD},
+        "turns": {ADD, CHANGE, REMOVE},
+        "limits": {ADD, CHANGE},
+    },
     "dlq_inspector": {
         "runs": {CHANGE},
         "dead_letters": {ADD, CHANGE, REMOVE},
@@ -42,6 +47,7 @@ _WRITES = {
         "runs": {ADD, CHANGE},
         "attempts": {ADD},
         "turns": {ADD, CHANGE, REMOVE},
+        "limits": {REMOVE},
     },
 }
 

@@ -43,7 +43,10 @@ class Door:
         return tickets
 
     async def claimed(self, tickets: Sequence[Ticket]) -> list[Claimed]:
-        wanted = [Wanted(each.run_key, each.seq, each.version, None, LEASE) for each in tickets]
+        wanted = [
+            Wanted(each.run_key, each.seq, each.version, None, LEASE, each.due_at)
+            for each in tickets
+        ]
         mine = await claims.claim(self.books.pool, wanted, "executor-1")
         return [Claimed(each, mine[each.run_key].token, 1, LEASE, monotonic()) for each in tickets]
 

@@ -16,6 +16,7 @@ _S = RunState
 NOT_BEGUN: Final[dict[str | None, frozenset[RunState]]] = {  # by the reason
     None: frozenset({_S.STAGED}),
     Reason.WAITING: frozenset({_S.STAGED}),
+    Reason.LIMITED: frozenset({_S.STAGED}),
     Reason.SUPERSEDED: frozenset({_S.CANCELLED}),
     Reason.REPLACED: frozenset({_S.CANCELLED}),
     Reason.PAUSED: frozenset({_S.CANCELLED, _S.SKIPPED}),
@@ -28,6 +29,7 @@ NOT_BEGUN: Final[dict[str | None, frozenset[RunState]]] = {  # by the reason
 UNSUCCESSFUL: Final[dict[str | None, frozenset[RunState]]] = {  # any other reason: dead
     None: frozenset({_S.RETRYING}),
     Reason.WAITING: frozenset({_S.RETRYING}),
+    Reason.LIMITED: frozenset({_S.RETRYING}),
     Reason.SUPERSEDED: frozenset({_S.CANCELLED}),
     Reason.REPLACED: frozenset({_S.CANCELLED}),
     Reason.PAUSED: frozenset({_S.CANCELLED}),
