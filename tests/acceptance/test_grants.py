@@ -30,6 +30,7 @@ _WRITES = {
         "limits": {ADD, CHANGE},
     },
     "dlq_inspector": {
+        "alerts": {ADD, CHANGE, REMOVE},
         "runs": {CHANGE},
         "dead_letters": {ADD, CHANGE, REMOVE},
         "failure_groups": {ADD, CHANGE, REMOVE},
