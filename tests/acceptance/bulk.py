@@ -1,6 +1,6 @@
 """Schedules by the million: the rows of a real one, copied with ids and timetables of their own."""
 
-from collections.abc import AsyncIterator, Iterator
+from collections.abc import AsyncIterator, Callable, Iterator
 from contextlib import asynccontextmanager
 from dataclasses import dataclass
 from datetime import datetime, timedelta
@@ -17,7 +17,7 @@ from harebell.kernel.db.tables import schedule_state, schedule_versions, schedul
 PORTION: Final = 500_000  # schedules of one transaction
 TEAMS: Final = 1_000  # dealt out in turn: at a million, more of each than one page shows
 GROUPS: Final = 50_000  # of owners, names and boxes: at a million, few of each
-PAUSED: Final = 500  # one in so many is paused
+PAUSED: Final = 500
 A_DAY_MS: Final = 86_400_000
 MOST: Final = 10_000_019  # numbers; a prime, so that their places are as many
 LEAP: Final = 7_654_321  # from one number's place to the next one's
@@ -74,6 +74,8 @@ class Copier:
     connection: asyncpg.Connection  # as the database's owner
     tenant: str
     model: str
+    when: Callable[[int, datetime], dict[str, str]] | None = None  # None: a mixture
+    paused: int | None = PAUSED  # one in so many is paused
 
     async def multiply(self, numbers: range, spread: Spread = FAR) -> None:
         accepted_at = await self.accepted_at()
@@ -109,7 +111,7 @@ class Copier:
 
     def _record(self, number: int, accepted_at: datetime, spread: Spread) -> tuple[Any, ...]:
         due = spread.due(number, accepted_at)
-        is_paused = number % PAUSED == PAUSED - 1
+        is_paused = self.paused is not None and number % self.paused == self.paused - 1
         seen = {
             "key": key_of(number),
             "name": f"name-{number % GROUPS}",
@@ -119,7 +121,7 @@ class Copier:
         return (
             self.id_of(number),
             *seen.values(),
-            orjson.dumps(seen | {"when": timetable(number, due)}).decode(),
+            orjson.dumps(seen | {"when": (self.when or timetable)(number, due)}).decode(),
             "paused" if is_paused else "active",
             None if is_paused else due,
             accepted_at + timedelta(milliseconds=number),

@@ -1,6 +1,8 @@
 """Events: facts about schedules and runs, as CloudEvents. Hints; the ledger is the truth."""
 
-from typing import Any, Final, Literal
+from collections.abc import Mapping
+from datetime import datetime
+from typing import Any, Final, Literal, TypeAlias
 from uuid import UUID
 
 from pydantic import Field
@@ -8,7 +10,7 @@ from pydantic import Field
 from harebell.contract.identity import RunId
 from harebell.contract.message import Message
 from harebell.contract.names import message_type
-from harebell.contract.scalars import Instant
+from harebell.contract.scalars import Instant, cut, instant_text
 
 
 class Event(Message):
@@ -117,13 +119,27 @@ FACTS: Final[dict[str, type[Message]]] = {
 ALERTS: Final = ("dlq.grown", "replay.stalled", "watch.missed")
 
 
-def event(tenant: str, verb: str, fact: Message, *, id_: str, subject: str, at: Instant) -> Event:
+Record: TypeAlias = dict[str, Any]  # an `Event` as JSON; every run tells one, so no model is made
+
+
+def event(
+    tenant: str,
+    verb: str,
+    fact: Message | Mapping[str, Any],
+    *,
+    id_: str,
+    subject: str,
+    at: datetime,
+) -> Record:
     """`verb` is one of `FACTS`; nulls are left out of the data."""
-    return Event(
-        id=f"{id_}/{verb}",
-        source=f"/harebell/{tenant}",
-        type=message_type(verb),
-        subject=subject,
-        time=at,
-        data=fact.model_dump(mode="json", exclude_none=True),
-    )
+    data = fact.model_dump(mode="json") if isinstance(fact, Message) else fact
+    return {
+        "specversion": "1.0",
+        "id": f"{id_}/{verb}",
+        "source": f"/harebell/{tenant}",
+        "type": message_type(verb),
+        "subject": subject,
+        "time": instant_text(cut(at)),
+        "datacontenttype": "application/json",
+        "data": {name: value for name, value in data.items() if value is not None},
+    }

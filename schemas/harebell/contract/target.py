@@ -189,6 +189,7 @@ _KINDS: Final[dict[str, type[Command]]] = {
     "amqp": AmqpTarget,
     "task": TaskTarget,
 }
+_TAGS: Final[dict[type, str]] = {model: TAG + kind for kind, model in _KINDS.items()}
 
 
 def _check_kind(value: object) -> object:
@@ -205,7 +206,7 @@ def _check_kind(value: object) -> object:
 def _kind(value: object) -> str | None:
     if isinstance(value, dict):
         return next((TAG + kind for kind in _KINDS if kind in value), None)
-    return next((TAG + kind for kind, model in _KINDS.items() if isinstance(value, model)), None)
+    return _TAGS.get(type(value))
 
 
 Target = Annotated[

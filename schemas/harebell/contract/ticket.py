@@ -2,6 +2,7 @@
 
 from collections.abc import Mapping
 from datetime import timedelta
+from functools import cached_property
 from typing import Any, Final
 from uuid import UUID
 
@@ -84,11 +85,11 @@ class Ticket(Message):
     def takes_turns(self) -> bool:
         return self.overlap is not Overlap.ALLOW
 
-    @property
+    @cached_property
     def run_key(self) -> RunKey:
         return RunKey(self.scheduled_for, self.schedule_id)
 
-    @property
+    @cached_property
     def run_id(self) -> RunId:
         return str(self.run_key)
 

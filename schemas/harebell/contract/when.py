@@ -113,6 +113,7 @@ _MEMBERS: Final[dict[str, type[Rule]]] = {
     "cron": CronRule,
 }
 _KINDS: Final[dict[str, type[Rule]]] = {**_MEMBERS, "any_of": AnyOf}
+_TAGS: Final[dict[type, str]] = {model: TAG + kind for kind, model in _KINDS.items()}
 
 
 def _check_kind(value: object, kinds: Mapping[str, type[Rule]] = _KINDS) -> object:
@@ -130,7 +131,7 @@ def _check_kind(value: object, kinds: Mapping[str, type[Rule]] = _KINDS) -> obje
 def _kind(value: object) -> str | None:
     if isinstance(value, dict):
         return next((TAG + kind for kind in _KINDS if kind in value), None)
-    return next((TAG + kind for kind, model in _KINDS.items() if isinstance(value, model)), None)
+    return _TAGS.get(type(value))
 
 
 Member = Annotated[

@@ -1,10 +1,11 @@
 """Claimed runs and what becomes of them: waiting, starting, ending. Pure."""
 
-from collections.abc import Container
+from collections.abc import Container, Sequence
 from dataclasses import dataclass
 from datetime import datetime, timedelta
 from heapq import heapify, heappop, heappush
 from itertools import count
+from statistics import fmean
 from typing import Final
 
 from harebell.contract.identity import RunKey
@@ -15,7 +16,9 @@ from harebell.kernel.delay import REACH, Way, route
 from harebell.kernel.ledger import FAILED, SUCCEEDED, Ending, RunState, becomes
 from harebell.kernel.retry import Decision, Failure, decide
 
-RECENT: Final = 1.0  # seconds of starts that may lie claimed and unstarted
+AHEAD: Final = 0.5  # seconds of a lane's work that may lie claimed and unstarted
+MAX_UNSTARTED: Final = 20_000  # runs of a lane
+WEIGHT: Final = 1 / 32  # of the last attempt in how long they take
 CANCELLED: Final = "cancelled"  # the outcome of an attempt that was stopped
 FRESH: Final = 2.0  # seconds since a claim or renewal; an older lease is renewed before a start
 
@@ -83,9 +86,24 @@ class StartHeap:
         return taken
 
 
-def room(slots: int, recent_starts: int, unstarted: int) -> int:
-    """How many more runs a lane may claim; the rest stays in the queue for whoever is free."""
-    return max(slots, recent_starts) - unstarted
+@dataclass(slots=True)
+class Pace:
+    """How long a lane's attempts take lately. `seconds` before the first: as for a slot each."""
+
+    slots: int
+    seconds: float = AHEAD
+
+    def ended(self, after: float) -> None:
+        self.seconds += (after - self.seconds) * WEIGHT
+
+    def room(self, unstarted: int, running: Sequence[float]) -> int:
+        """How many more runs the lane may claim; the rest stays in the queue for whoever is free.
+
+        `running`: for how long each attempt has run that has not ended; none may ever end.
+        """
+        lately = max(self.seconds, fmean(running) if len(running) == self.slots else 0.0)
+        wanted = int(self.slots * AHEAD / max(lately, AHEAD * self.slots / MAX_UNSTARTED))
+        return max(self.slots, wanted) - unstarted
 
 
 def decision(run: Claimed, outcome: Ended, now: datetime, dice: float) -> Decision | None:

@@ -1,16 +1,16 @@
 """Starting claimed runs on their instant, never before, as many at once as there are slots."""
 
 import asyncio
-from collections import deque
 from collections.abc import Awaitable, Callable, Iterable
 from dataclasses import dataclass, field
 from typing import Final
 
 import structlog
+from prometheus_client import Histogram
 
 from harebell.contract.identity import RunKey
 from harebell.contract.names import Lane
-from harebell.executor.core import RECENT, Claimed, StartHeap, room
+from harebell.executor.core import Claimed, Pace, StartHeap
 from harebell.executor.targets.attempt import Attempt
 from harebell.executor.targets.outcome import Ended, Stopped
 from harebell.executor.targets.perform import Targets, perform
@@ -43,13 +43,17 @@ class LaneRunner:
     closing: bool = False
     _stopping: dict[Claimed, str] = field(default_factory=dict)  # why
     _wake: asyncio.Event = field(default_factory=asyncio.Event)
-    _starts: deque[float] = field(default_factory=deque)
+    _began: dict[Claimed, float] = field(default_factory=dict)  # of those running
+    _pace: Pace = field(init=False)
+    _lateness: Histogram = field(init=False)
+
+    def __post_init__(self) -> None:
+        self._pace = Pace(self.slots)
+        self._lateness = metrics.LATENESS.labels(self.lane)
 
     def room(self) -> int:
         moment = monotonic()
-        while self._starts and self._starts[0] < moment - RECENT:
-            self._starts.popleft()
-        return room(self.slots, len(self._starts), len(self.heap))
+        return self._pace.room(len(self.heap), [moment - began for began in self._began.values()])
 
     def take(self, runs: Iterable[Claimed]) -> None:
         for run in runs:
@@ -59,6 +63,7 @@ class LaneRunner:
     async def run(self) -> None:
         """Until cancelled."""
         metrics.SLOTS.labels(self.lane).set(self.slots)
+        metrics.IN_FLIGHT.labels(self.lane).set_function(lambda: len(self.running))
         while True:
             self._wake.clear()
             wait = self._start_due()
@@ -87,15 +92,14 @@ class LaneRunner:
             timer.cancel()
 
     def _start(self, run: Claimed) -> None:
-        self._starts.append(monotonic())
+        began = monotonic()
         self.on_room()
-        metrics.IN_FLIGHT.labels(self.lane).inc()
         task = asyncio.get_running_loop().create_task(self._guarded(run))
-        if not task.done():  # an eager task may have ended already
-            self.running[run] = task
-            task.add_done_callback(lambda _: self._ended(run))
+        if task.done():  # an eager task may have ended already
+            self._pace.ended(monotonic() - began)
         else:
-            metrics.IN_FLIGHT.labels(self.lane).dec()
+            self.running[run], self._began[run] = task, began
+            task.add_done_callback(lambda _: self._ended(run))
 
     def stop(self, key: RunKey, reason: str) -> None:
         """Cancel its attempts that run here; a plain task goes on in its thread, unheard."""
@@ -106,8 +110,8 @@ class LaneRunner:
 
     def _ended(self, run: Claimed) -> None:
         self.running.pop(run, None)
+        self._pace.ended(monotonic() - self._began.pop(run))
         self._stopping.pop(run, None)
-        metrics.IN_FLIGHT.labels(self.lane).dec()
         self._wake.set()
 
     async def _guarded(self, run: Claimed) -> None:
@@ -136,7 +140,7 @@ class LaneRunner:
             return
         now = run.started_at = self.clock.now()
         ticket = run.ticket
-        metrics.LATENESS.labels(self.lane).observe((now - ticket.due_at).total_seconds())
+        self._lateness.observe((now - ticket.due_at).total_seconds())
         if ticket.expires_at is not None and now >= ticket.expires_at:
             self.settle(run, Failure(EXPIRED, "its time has passed", retryable=False))
             return

@@ -199,12 +199,13 @@ def _split_expired(runs: list[Planned], now: datetime) -> tuple[list[Planned], l
 
 def planned(definition: Definition, schedule_id: UUID, scheduled_for: datetime) -> Planned:
     """The run of one instant: its start is delayed by jitter, its key is not."""
-    jitter = definition.when.jitter or timedelta(0)
-    share = _share(schedule_id, scheduled_for)
+    jitter = definition.when.jitter
     after = definition.expires_after
     return Planned(
         scheduled_for,
-        cut(scheduled_for + jitter * share),
+        cut(scheduled_for + jitter * _share(schedule_id, scheduled_for))
+        if jitter
+        else scheduled_for,
         None if after is None else scheduled_for + after,
     )
 

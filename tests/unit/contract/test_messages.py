@@ -92,12 +92,12 @@ def test_an_event_repeated_has_the_same_id_and_leaves_nulls_out() -> None:
     )
 
     assert first == second
-    assert (first.id, first.source, first.type) == (
+    assert (first["id"], first["source"], first["type"]) == (
         "f/schedule.paused",
         "/harebell/acme",
         "harebell.schedule.paused.v1",
     )
-    assert first.data == {"key": "a"}
+    assert first["data"] == {"key": "a"}
 
 
 def test_facts_are_told_in_the_past_tense() -> None:

@@ -8,12 +8,13 @@ from tests.tickets import NINE, after, ticket
 from harebell.contract.policy import RecoveryClass, RetryPolicy
 from harebell.executor.core import (
     FRESH,
+    MAX_UNSTARTED,
     Claimed,
+    Pace,
     StartHeap,
     decision,
     ending,
     lease_of,
-    room,
 )
 from harebell.executor.targets.outcome import Outcome, Success
 from harebell.kernel.delay import REACH
@@ -78,13 +79,35 @@ def test_s14_a_run_that_was_taken_out_and_is_claimed_again_starts_by_its_new_tic
 
 
 @pytest.mark.parametrize(
-    ("slots", "recent", "unstarted", "free"),
-    [(40, 0, 0, 40), (40, 0, 40, 0), (40, 0, 60, -20), (40, 300, 40, 260), (40, 10, 20, 20)],
+    ("seconds", "unstarted", "running", "free"),
+    [
+        (0.5, 0, [], 40),
+        (0.5, 60, [], -20),
+        (0.1, 0, [], 200),
+        (0.1, 150, [], 50),
+        (30.0, 0, [], 40),
+        (0.0, 0, [], MAX_UNSTARTED),
+        (0.0, 0, [9.0] * 39, MAX_UNSTARTED),  # a slot is free
+        (0.0, 0, [0.2] * 40, 100),
+        (0.0, 0, [9.0] * 40, 40),  # they are slower than any before
+    ],
 )
-def test_s67_a_lane_claims_what_it_has_slots_for_or_a_second_of_starts(
-    slots: int, recent: int, unstarted: int, free: int
+def test_s67_a_lane_claims_what_it_can_start_soon_and_never_less_than_its_slots(
+    seconds: float, unstarted: int, running: list[float], free: int
 ) -> None:
-    assert room(slots, recent, unstarted) == free
+    assert Pace(40, seconds).room(unstarted, running) == free
+
+
+def test_how_long_attempts_take_follows_them_within_a_few_dozen() -> None:
+    pace = Pace(40)
+    for _ in range(100):
+        pace.ended(0.001)
+    quick = pace.room(0, [])
+    for _ in range(100):
+        pace.ended(5)
+
+    assert quick > 400
+    assert pace.room(0, []) == 40
 
 
 @pytest.mark.parametrize(("class_", "seconds"), [("normal", 15), ("critical", 5)])

@@ -175,7 +175,7 @@ async def test_what_does_not_end_within_the_grace_is_given_up(stage: Stage) -> N
     assert (stage.settled, stage.runner.running) == ([], {})
 
 
-async def test_room_is_what_slots_and_recent_starts_leave(stage: Stage) -> None:
+async def test_room_is_what_slots_and_what_waits_for_them_leave(stage: Stage) -> None:
     told: list[None] = []
     stage.runner.on_room = lambda: told.append(None)
     empty = stage.runner.room()

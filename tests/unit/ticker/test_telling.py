@@ -37,7 +37,7 @@ def test_what_is_withdrawn_and_owed_again_in_one_go_has_not_ended() -> None:
 
     (fact,) = withdrawn_facts(book, saved(again=FIRST), NOW)
 
-    assert fact.event.subject == str(SECOND)
+    assert fact.event["subject"] == str(SECOND)
     assert fact.end == End(RunState.CANCELLED, Reason.SUPERSEDED)
 
 

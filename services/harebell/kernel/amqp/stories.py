@@ -11,6 +11,7 @@ from harebell.contract.dead import AttemptRecord, DeadRun
 from harebell.contract.downstream import downstream_of
 from harebell.contract.events import RunFact, event
 from harebell.contract.identity import RunKey
+from harebell.contract.scalars import cut, instant_text
 from harebell.contract.stop import Stop
 from harebell.contract.ticket import Ticket
 from harebell.kernel.amqp.events import Fact
@@ -22,22 +23,22 @@ from harebell.kernel.ledger import End, Ending, Reason, RunState
 def fact_of(ticket: Ticket, ended: Ending, attempt: int) -> Fact:
     verb = f"run.{ended.state}"
     tenant = ticket.work.tenant
-    retrying = ended.next_attempt_at is not None
-    fact = RunFact(
-        run_id=ticket.run_id,
-        schedule_id=ticket.schedule_id,
-        key=ticket.work.key,
-        scheduled_for=ticket.scheduled_for,
-        attempt=attempt,
-        state=ended.state,
-        reason=ended.reason or ended.error_code,
-        finished_at=None if retrying else ended.finished_at,
-        next_attempt_at=ended.next_attempt_at,
-        downstream=None if ended.healthy is None else downstream_of(ticket.work.target),
-        healthy=ended.healthy,
-    )
+    at, again = ended.finished_at, ended.next_attempt_at
+    fact = {  # as `RunFact` reads it
+        "run_id": ticket.run_id,
+        "schedule_id": str(ticket.schedule_id),
+        "key": ticket.work.key,
+        "scheduled_for": instant_text(ticket.scheduled_for),
+        "attempt": attempt,
+        "state": ended.state,
+        "reason": ended.reason or ended.error_code,
+        "finished_at": instant_text(cut(at)) if again is None else None,
+        "next_attempt_at": again and instant_text(cut(again)),
+        "downstream": None if ended.healthy is None else downstream_of(ticket.work.target),
+        "healthy": ended.healthy,
+    }
     id_ = f"{ticket.run_id}/{ended.token}"
-    told = event(tenant, verb, fact, id_=id_, subject=ticket.run_id, at=ended.finished_at)
+    told = event(tenant, verb, fact, id_=id_, subject=ticket.run_id, at=at)
     return Fact(tenant, verb, told, attempt=ended, end=ended.end)
 
 

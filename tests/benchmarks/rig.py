@@ -1,0 +1,176 @@
+"""What the workloads run on: a stack of its own, schedules by the thousand, what became of them."""
+
+import asyncio
+import os
+import sys
+import time
+from array import array
+from collections.abc import AsyncIterator, Iterator, Mapping
+from contextlib import asynccontextmanager, contextmanager
+from dataclasses import dataclass, field
+from datetime import UTC, datetime, timedelta
+from itertools import count
+from pathlib import Path
+from typing import Any, Final
+
+from tests.acceptance.bulk import Copier, Spread
+from tests.acceptance.stack import Stack, Tenant, instant
+from tests.benchmarks import tasks
+from tests.benchmarks.figures import lateness
+from tests.benchmarks.machine import Spent
+from tests.servers import Servers
+
+from harebell.dev.plan import Counts
+
+HORIZON: Final = "20s"  # just above a tier; the product's own, 84 s, makes every sample wait for it
+REAL_HORIZON: Final = "84s"
+PATIENCE: Final = 120.0  # seconds for a backlog to drain
+LOOK: Final = 0.02  # seconds between looks whether it has
+NEVER: Final = 300 * 86_400.0  # seconds until a model is due
+TASK: Final = {"task": {"name": "bench.start"}}
+FAILS_ONCE: Final = {"task": {"name": "bench.fail_once"}}
+_POINTS: Final = "[harebell.tasks]\nbench.start = {0}:start\nbench.fail_once = {0}:fail_once\n"
+_METADATA: Final = "Metadata-Version: 2.1\nName: harebell-benchmarks\nVersion: 1\n"
+
+_OPEN: Final = "SELECT count(*) FROM runs WHERE finished_at IS NULL AND due_at <= $1"
+_RECORD: Final = """
+SELECT count(*) AS runs, count(*) FILTER (WHERE state = 'succeeded') AS settled,
+       (SELECT count(*) FROM attempts a JOIN runs o USING (scheduled_for, schedule_id)
+        WHERE o.tenant = $1) AS attempts
+FROM runs WHERE tenant = $1
+"""
+
+
+@dataclass(frozen=True)
+class Wave:
+    """Runs that are due evenly from `first` to `last`."""
+
+    tenant: Tenant
+    number: int
+    first: datetime
+    last: datetime
+
+
+@dataclass
+class Rig:
+    """`settings`: of every service."""
+
+    stack: Stack
+    starts: Path
+    settings: dict[str, str]
+    counts: Counts = field(default_factory=Counts)
+    _names: Iterator[int] = field(default_factory=count)
+
+    @classmethod
+    @contextmanager
+    def open(cls, root: Path, *, horizon: str = HORIZON, **settings: str) -> Iterator["Rig"]:
+        starts = root / "starts"
+        starts.mkdir(parents=True)
+        environment = {
+            tasks.FOLDER: str(starts),
+            "PYTHONPATH": os.pathsep.join([str(_plugin(root)), *sys.path]),
+            "HAREBELL_HORIZON": horizon,
+            "HAREBELL_LOG_LEVEL": "warning",
+        } | settings
+        with Servers.open(root / "servers") as servers, Stack.open(servers, root / "stack") as it:
+            yield cls(it, starts, environment)
+
+    def start(self, counts: Counts | None = None) -> None:
+        self.counts = counts or Counts()
+        self.stack.start(self.counts, **self.settings)
+
+    @asynccontextmanager
+    async def tenant(self) -> AsyncIterator[Tenant]:
+        """A new one: what it has in the ledger is of one sample."""
+        async with self.stack.tenant(f"sample-{next(self._names)}") as tenant:
+            yield tenant
+
+    async def load(
+        self,
+        tenant: Tenant,
+        number: int,
+        *,
+        ahead: float,
+        rate: float | None = None,
+        target: Mapping[str, Any] = TASK,
+        **more: Any,  # noqa: ANN401  # any other field of a schedule
+    ) -> Wave:
+        """Schedules in the tables, unstaged; all due at one instant, or so many a second."""
+        await tenant.put("model", {"at": instant(NEVER).isoformat()}, target, **more)
+        copier = Copier(tenant.ledger, tenant.name, "model", once, paused=None)
+        accepted_at = await copier.accepted_at()
+        step = timedelta(0) if rate is None else timedelta(seconds=1 / rate)
+        first = datetime.now(UTC).replace(microsecond=0) + timedelta(seconds=ahead)
+        soonest = first - accepted_at.replace(microsecond=0)
+        spread = Spread(soonest, step, first=0)
+        await copier.multiply(range(number), spread)
+        await tenant.put("look", {"at": instant(NEVER).isoformat()}, target)  # wakes the ticker
+        return Wave(tenant, number, first, spread.due(number - 1, accepted_at))
+
+    def spent(self) -> Spent:
+        """By service, all of a kind together, and by server."""
+        private = self.stack.servers.private
+        assert private is not None, "the CPU of servers that others use tells nothing"
+        pids = {"broker": _pid(private.broker), "database": _pid(private.database)}
+        for kind, number in self.counts.members():
+            process = self.stack.services.process(f"{kind}-{number}")
+            assert process is not None
+            pids[f"{kind}-{number}"] = process.pid
+        return Spent.by(pids)
+
+    async def until(self, moment: datetime) -> None:
+        await asyncio.sleep((moment - datetime.now(UTC)).total_seconds())
+
+    async def drained(self, wave: Wave) -> float:
+        """When everything that was due was on the record, in seconds since 1970."""
+        async with asyncio.timeout(PATIENCE):
+            while await wave.tenant.ledger.fetchval(_OPEN, wave.last):
+                await asyncio.sleep(LOOK)
+        return time.time()
+
+    async def started(self, number: int) -> list[tuple[float, float]]:
+        """Due and started, of every attempt since the last time; in the order of starts."""
+        async with asyncio.timeout(PATIENCE):
+            while len(found := self._read()) < number:
+                await asyncio.sleep(LOOK)
+        for file in self.starts.iterdir():
+            file.unlink()
+        return sorted(found, key=lambda each: each[1])
+
+    def _read(self) -> list[tuple[float, float]]:
+        found: list[tuple[float, float]] = []
+        for file in self.starts.iterdir():
+            numbers = array("d")
+            numbers.frombytes(file.read_bytes()[: file.stat().st_size // 16 * 16])
+            found += zip(numbers[::2], numbers[1::2], strict=True)
+        return found
+
+    async def on_record(self, wave: Wave, attempts: int = 1) -> dict[str, int]:
+        """Raises unless every run was claimed `attempts` times and settled once."""
+        row = await wave.tenant.ledger.fetchrow(_RECORD, wave.tenant.name)
+        told = {"claimed": row["attempts"], "settled": row["settled"]}
+        assert told == {"claimed": wave.number * attempts, "settled": wave.number}, told
+        return told
+
+
+def once(_: int, due: datetime) -> dict[str, str]:
+    return {"at": due.isoformat()}
+
+
+def late(starts: list[tuple[float, float]]) -> dict[str, float]:
+    return lateness([started - due for due, started in starts])
+
+
+def _plugin(root: Path) -> Path:
+    """A distribution that registers the tasks, as a team's own would."""
+    folder = root / "plugin" / "harebell_benchmarks-1.dist-info"
+    folder.mkdir(parents=True)
+    (folder / "METADATA").write_text(_METADATA)
+    (folder / "entry_points.txt").write_text(_POINTS.format(tasks.__name__))
+    return folder.parent
+
+
+def _pid(server: Any) -> int:  # noqa: ANN401  # a broker or a database
+    process = server.daemons[0].process
+    assert process is not None
+    return int(process.pid)
