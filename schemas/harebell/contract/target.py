@@ -205,7 +205,7 @@ def _check_kind(value: object) -> object:
 
 def _kind(value: object) -> str | None:
     if isinstance(value, dict):
-        return next((TAG + kind for kind in _KINDS if kind in value), None)
+        return next((TAG + kind for kind in value if kind in _KINDS), None)
     return _TAGS.get(type(value))
 
 

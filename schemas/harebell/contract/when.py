@@ -121,8 +121,8 @@ def _check_kind(value: object, kinds: Mapping[str, type[Rule]] = _KINDS) -> obje
         return value
     if not isinstance(value, dict):
         raise fault("invalid_when", "must be an object")
-    present = [kind for kind in kinds if kind in value]
-    if len(present) != 1:
+    if len(kinds.keys() & value) != 1:
+        present = [kind for kind in kinds if kind in value]
         found = ", ".join(present) or "none of them"
         raise fault("invalid_when", f"has exactly one of {', '.join(kinds)}; found {found}")
     return value
@@ -130,7 +130,7 @@ def _check_kind(value: object, kinds: Mapping[str, type[Rule]] = _KINDS) -> obje
 
 def _kind(value: object) -> str | None:
     if isinstance(value, dict):
-        return next((TAG + kind for kind in _KINDS if kind in value), None)
+        return next((TAG + kind for kind in _KINDS.keys() & value), None)
     return _TAGS.get(type(value))
 
 

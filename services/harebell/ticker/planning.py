@@ -203,13 +203,15 @@ def _planned(entry: Entry, made: Plan, now: datetime) -> Entry:
     """A sequential schedule waits for the end of its run before it looks further."""
     cursor = made.planned_to
     skips = tuple(moment for moment in entry.skips if moment > min(cursor, now))
-    entry = replace(entry, planned_to=cursor, skips=skips)
+    awaiting, next_at, state = entry.awaiting, entry.pending_at, entry.state
     if made.runs and is_sequential(entry.version.definition):
         awaiting = made.runs[0].scheduled_for
-        return replace(entry, awaiting=awaiting, next_at=entry.pending_at)
-    next_at = min(filter(None, [made.next_at, entry.pending_at]), default=None)
-    state = entry.state if next_at else ScheduleState.COMPLETED
-    return replace(entry, next_at=next_at, state=state)
+    else:
+        next_at = min(filter(None, [made.next_at, next_at]), default=None)
+        state = state if next_at else ScheduleState.COMPLETED
+    return replace(
+        entry, planned_to=cursor, skips=skips, awaiting=awaiting, next_at=next_at, state=state
+    )
 
 
 def doubtful(entry: Entry, now: datetime) -> list[RunKey]:

@@ -9,6 +9,7 @@ import structlog
 from harebell.contract.answers import ScheduleAnswer
 from harebell.contract.events import ScheduleFact, event
 from harebell.contract.identity import RunKey
+from harebell.contract.scalars import instant_text
 from harebell.kernel import metrics
 from harebell.kernel.amqp.events import Fact, tell
 from harebell.kernel.amqp.publish import Outgoing, Publisher
@@ -102,14 +103,14 @@ def state_fact(entry: Entry, now: datetime, *, verb: str | None = None) -> Fact:
     """Of a schedule that came to a state without being told to."""
     verb = verb or _VERBS.get(entry.state, f"schedule.{entry.state}")
     key, tenant = entry.version.definition.key, entry.version.tenant
-    fact = ScheduleFact(
-        schedule_id=entry.id,
-        key=key,
-        version=entry.version.number,
-        state=entry.state,
-        note=entry.reason,
-        next_at=entry.next_at,
-    )
+    fact = {  # as `ScheduleFact` reads it
+        "schedule_id": str(entry.id),
+        "key": key,
+        "version": entry.version.number,
+        "state": entry.state,
+        "note": entry.reason,
+        "next_at": entry.next_at and instant_text(entry.next_at),
+    }
     id_ = f"{entry.id}/{now.isoformat()}"
     return Fact(
         tenant, verb, event(tenant, verb, fact, id_=id_, subject=key or str(entry.id), at=now)
