@@ -1,7 +1,7 @@
 """Figures: lines of JSON for machines, and a table of the least, the median and the most."""
 
 from collections import defaultdict
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from statistics import median
@@ -24,7 +24,7 @@ class Report:
     file: Path | None
     console: Console
 
-    def add(self, workload: str, **figures: Any) -> None:  # noqa: ANN401  # JSON
+    def add(self, workload: str, **figures: Any) -> None:  # JSON
         line = {"workload": workload, **figures}
         self.lines.append(line)
         text = orjson.dumps(line).decode()

@@ -14,7 +14,7 @@ from pathlib import Path
 from typing import Any, Final
 
 from tests.acceptance.bulk import Copier, Spread
-from tests.acceptance.stack import Stack, Tenant, instant
+from tests.acceptance.stack import Stack, Tenant, instant, until
 from tests.benchmarks import tasks
 from tests.benchmarks.figures import lateness
 from tests.benchmarks.machine import Spent
@@ -25,14 +25,15 @@ from harebell.dev.plan import Counts
 HORIZON: Final = "20s"  # just above a tier; the product's own, 84 s, makes every sample wait for it
 REAL_HORIZON: Final = "84s"
 PATIENCE: Final = 120.0  # seconds for a backlog to drain
-LOOK: Final = 0.02  # seconds between looks whether it has
 NEVER: Final = 300 * 86_400.0  # seconds until a model is due
 TASK: Final = {"task": {"name": "bench.start"}}
 FAILS_ONCE: Final = {"task": {"name": "bench.fail_once"}}
 _POINTS: Final = "[harebell.tasks]\nbench.start = {0}:start\nbench.fail_once = {0}:fail_once\n"
 _METADATA: Final = "Metadata-Version: 2.1\nName: harebell-benchmarks\nVersion: 1\n"
 
-_OPEN: Final = "SELECT count(*) FROM runs WHERE finished_at IS NULL AND due_at <= $1"
+_DRAINED: Final = """
+SELECT NOT EXISTS (SELECT FROM runs WHERE finished_at IS NULL AND due_at <= $1)
+"""
 _RECORD: Final = """
 SELECT count(*) AS runs, count(*) FILTER (WHERE state = 'succeeded') AS settled,
        (SELECT count(*) FROM attempts a JOIN runs o USING (scheduled_for, schedule_id)
@@ -93,7 +94,7 @@ class Rig:
         ahead: float,
         rate: float | None = None,
         target: Mapping[str, Any] = TASK,
-        **more: Any,  # noqa: ANN401  # any other field of a schedule
+        **more: Any,  # any other field of a schedule
     ) -> Wave:
         """Schedules in the tables, unstaged; all due at one instant, or so many a second."""
         await tenant.put("model", {"at": instant(NEVER).isoformat()}, target, **more)
@@ -123,16 +124,22 @@ class Rig:
 
     async def drained(self, wave: Wave) -> float:
         """When everything that was due was on the record, in seconds since 1970."""
-        async with asyncio.timeout(PATIENCE):
-            while await wave.tenant.ledger.fetchval(_OPEN, wave.last):
-                await asyncio.sleep(LOOK)
+
+        async def is_drained() -> bool:
+            return bool(await wave.tenant.ledger.fetchval(_DRAINED, wave.last))
+
+        await until(is_drained, within=PATIENCE, what="the end of the backlog")
         return time.time()
 
     async def started(self, number: int) -> list[tuple[float, float]]:
         """Due and started, of every attempt since the last time; in the order of starts."""
-        async with asyncio.timeout(PATIENCE):
-            while len(found := self._read()) < number:
-                await asyncio.sleep(LOOK)
+
+        async def all_of_them() -> list[tuple[float, float]] | None:
+            found = self._read()
+            return found if len(found) >= number else None
+
+        found = await until(all_of_them, within=PATIENCE, what=f"{number} starts")
+        assert found is not None
         for file in self.starts.iterdir():
             file.unlink()
         return sorted(found, key=lambda each: each[1])
@@ -170,7 +177,7 @@ def _plugin(root: Path) -> Path:
     return folder.parent
 
 
-def _pid(server: Any) -> int:  # noqa: ANN401  # a broker or a database
+def _pid(server: Any) -> int:  # a broker or a database
     process = server.daemons[0].process
     assert process is not None
     return int(process.pid)

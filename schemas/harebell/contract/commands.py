@@ -7,6 +7,7 @@ from uuid import UUID
 from pydantic import Field, model_validator
 
 from harebell.contract.desk import Selection, Told
+from harebell.contract.errors import Malformed
 from harebell.contract.message import Command, fault
 from harebell.contract.policy import Overlap
 from harebell.contract.scalars import CheckedJson, Count, Instant, PoolName, ShortText, Tenant
@@ -45,6 +46,18 @@ class SchedulePut(Definition, Addressed):
     expected_version: Count | Literal["any"] | None = None
     effective_at: Instant | None = None
     note: ShortText | None = None
+
+    @property
+    def definition(self) -> Definition:
+        """What it says of the schedule itself. Its values have been checked: they are taken over.
+
+        Raises `Malformed` without `when`.
+        """
+        if self.when is None:
+            raise Malformed("is required", field="when", code="missing_field")
+        names = Definition.model_fields.keys()
+        values = {name: getattr(self, name) for name in names}
+        return Definition.model_construct(self.model_fields_set & names, **values)
 
 
 class ScheduleCommand(Addressed):

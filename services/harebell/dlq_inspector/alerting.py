@@ -94,7 +94,7 @@ class Watchman:
                 await self._publisher.publish_all(event_messages(told))
         for fact in told:
             metrics.ALERTS_TOLD.labels(fact.verb).inc()
-            log.warning("alert", **fact.event.data)
+            log.warning("alert", **fact.event["data"])
 
     async def _alerts(self, connection: asyncpg.Connection) -> list[Alert]:
         settings = self._settings

@@ -39,6 +39,11 @@ class Version:
         return cls(schedule_id, number, tenant, definition, work, at)
 
     @cached_property
+    def text(self) -> str:
+        """The definition as it is stored."""
+        return self.definition.model_dump_json(by_alias=True, exclude_none=True)
+
+    @cached_property
     def timetable(self) -> Timetable:
         """Raises what `occurrences.timetable` does."""
         return timetable(self.definition, self.schedule_id, self.anchor)

@@ -102,7 +102,7 @@ async def save(connection: asyncpg.Connection, made: Sequence[tuple[Version, Fat
         _INSERT,
         [v.schedule_id for v in versions],
         [v.number for v in versions],
-        [_json(v.definition) for v in versions],
+        [v.text for v in versions],
         [v.work for v in versions],
         [v.definition.fingerprint() for v in versions],
         [v.accepted_at for v in versions],
@@ -122,7 +122,7 @@ async def show(connection: asyncpg.Connection, versions: Iterable[Version]) -> N
             _SCHEDULES,
             [v.schedule_id for v in latest],
             [v.tenant for v in latest],
-            [_json(v.definition) for v in latest],
+            [v.text for v in latest],
             [v.number for v in latest],
             [v.accepted_at for v in latest],
             [v.actor for v in latest],
@@ -156,7 +156,3 @@ async def take_over(connection: asyncpg.Connection, takeovers: Sequence[Takeover
             [begun.get(key) for key in keys],
             [over.get(key) for key in keys],
         )
-
-
-def _json(definition: Definition) -> str:
-    return definition.model_dump_json(by_alias=True, exclude_none=True)

@@ -4,6 +4,7 @@ from datetime import UTC, datetime
 from uuid import UUID
 
 from harebell.contract.events import Event, SilenceFact, event
+from harebell.contract.message import parse
 from harebell.dlq_inspector.core.alert import Growth, Stall, headline
 
 TWO = datetime(2026, 11, 20, 14, tzinfo=UTC)
@@ -19,7 +20,7 @@ def growth(group: UUID | None) -> Event:
         target="http POST https://acme.example",
         error_code="http_503",
     )
-    return grown.event(TWO)
+    return parse(Event, grown.event(TWO))
 
 
 def test_s117_dead_letters_that_grow_are_told_with_what_most_of_them_are() -> None:
@@ -41,7 +42,7 @@ def test_s117_a_replay_that_paused_by_itself_is_told_with_the_reason() -> None:
         undecided=0,
     )
 
-    assert headline(stall.event(TWO)) == (
+    assert headline(parse(Event, stall.event(TWO))) == (
         f"acme: replay {ID} is paused and has not moved since 2026-11-20T14:00:00Z; "
         "40 letters wait, 0 runs have not ended: version 2 cannot be read"
     )
@@ -51,4 +52,4 @@ def test_s117_what_has_no_words_of_its_own_is_told_by_its_type() -> None:
     fact = SilenceFact(who="ticker", since=TWO)
     silence = event("acme", "watch.missed", fact, id_="x", subject="ticker", at=TWO)
 
-    assert headline(silence) == "/harebell/acme: harebell.watch.missed.v1 ticker"
+    assert headline(parse(Event, silence)) == "/harebell/acme: harebell.watch.missed.v1 ticker"

@@ -5,7 +5,7 @@ from datetime import datetime
 from typing import TypeAlias
 from uuid import UUID
 
-from harebell.contract.events import Event, GrowthFact, StallFact, event
+from harebell.contract.events import Event, GrowthFact, Record, StallFact, event
 from harebell.contract.scalars import instant_text
 
 GROWN = "dlq.grown"
@@ -26,7 +26,7 @@ class Growth:
     verb = GROWN
     subject = "desk"
 
-    def event(self, at: datetime) -> Event:
+    def event(self, at: datetime) -> Record:
         most = f", most of them {self.error_code} at {self.target}" if self.group else ""
         text = f"{self.tenant}: {self.letters} new dead letters since {_second(self.since)}{most}"
         fact = GrowthFact(
@@ -58,7 +58,7 @@ class Stall:
     def subject(self) -> str:
         return str(self.job)
 
-    def event(self, at: datetime) -> Event:
+    def event(self, at: datetime) -> Record:
         why = f": {self.reason}" if self.reason else ""
         text = (
             f"{self.tenant}: replay {self.job} is {self.state} and has not moved since "
@@ -80,7 +80,7 @@ class Stall:
 Alert: TypeAlias = Growth | Stall
 
 
-def _event(alert: Alert, fact: GrowthFact | StallFact, at: datetime) -> Event:
+def _event(alert: Alert, fact: GrowthFact | StallFact, at: datetime) -> Record:
     """Told again while it lasts, under an id of its own: somebody is to hear of it again."""
     id_ = f"{alert.subject}/{instant_text(at)}"
     return event(alert.tenant, alert.verb, fact, id_=id_, subject=alert.subject, at=at)

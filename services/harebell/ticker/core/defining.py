@@ -19,9 +19,7 @@ from harebell.ticker.core.halting import planned_on
 
 
 def put(book: Book, asked: Asked, command: SchedulePut) -> ScheduleAnswer:
-    definition = Definition.model_validate(
-        command.model_dump(include=set(Definition.model_fields), exclude_unset=True, by_alias=True)
-    )
+    definition = command.definition
     entry = None if asked.schedule_id is None else book.entries.get(asked.schedule_id)
     if entry is None:
         return _create(book, asked, definition, command)
