@@ -71,12 +71,12 @@ class Servers:
         return manage(self.private.broker, method, path, body)
 
     @contextmanager
-    def virtual_host(self) -> Iterator[str]:
+    def virtual_host(self, name: str | None = None) -> Iterator[str]:
         """The URL of an empty virtual host; of a given broker, what was given."""
         if self.private is None:
             yield self.amqp_url
             return
-        name = f"test-{next(_numbers)}"
+        name = name or f"test-{next(_numbers)}"
         user = urlsplit(self.amqp_url).username
         everything = {"configure": ".*", "write": ".*", "read": ".*"}
         self.management("PUT", f"vhosts/{name}", {})

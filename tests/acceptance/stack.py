@@ -63,9 +63,9 @@ class Stack:
 
     @classmethod
     @contextmanager
-    def open(cls, servers: Servers, root: Path) -> Iterator["Stack"]:
+    def open(cls, servers: Servers, root: Path, vhost: str | None = None) -> Iterator["Stack"]:
         """Nothing runs yet. For fixtures that are not async."""
-        with servers.virtual_host() as amqp_url:
+        with servers.virtual_host(vhost) as amqp_url:
             database_url = asyncio.run(servers.make_database())
             services = LocalServices(
                 root, amqp_url=amqp_url, database_url=database_url, caller=_environment()

@@ -3,7 +3,6 @@
 import asyncio
 import json
 from collections.abc import Iterator, Mapping
-from dataclasses import dataclass
 from functools import partial
 from typing import Any
 from urllib.parse import quote, urlsplit
@@ -12,69 +11,42 @@ import aio_pika
 import pytest
 from aiormq.exceptions import ChannelAccessRefused
 from pydantic import SecretStr
+from tests.acceptance.production import Production
 from tests.acceptance.record import Target
-from tests.acceptance.stack import Stack, Tenant, until
+from tests.acceptance.stack import Tenant, now, until
 from tests.servers import Servers
 
+from harebell.audit.core.report import Silence
+from harebell.audit.telling import tell
 from harebell.client import Harebell, NotAllowed
 from harebell.contract.names import DEAD, EVENTS, QUERIES, WORK, Lane
-from harebell.dev.plan import Kind
 from harebell.kernel.amqp.declare import check
 from harebell.kernel.bus import EVENTS_RECENT, SYSTEM
-from harebell.kernel.definitions import Wanted, definitions
 from harebell.kernel.settings import TickerSettings
 from harebell.ticker.presence import SETTLED, Presence
 
 pytestmark = [pytest.mark.broker, pytest.mark.postgres, pytest.mark.release]
 
 ACME, OTHER = "acme", "umbrella"
-SECRET = "for-tests"  # noqa: S105  # of a throwaway broker
 MAY_PUBLISH = {
     "harebell_intake": {"changes", "events", "dead"},
     "harebell_ticker": {"delay", "due", "control", "events", "dead"},
     "harebell_dispatcher": {"delay", "due", "work", "dead"},
     "harebell_executor": {"delay", "due", "events", "dead"},
     "harebell_dlq_inspector": {"delay", "due", "events", "dead"},
+    "harebell_watch": set(),  # but for one event
     "harebell_monitor": set(),
     "harebell_operator": {"commands"},
     ACME: {"commands", "queries"},
 }
-USERS = {*MAY_PUBLISH, OTHER}
-
-
-@dataclass
-class Production:
-    """The stack as it runs where operators own the broker: nothing is declared by a service."""
-
-    stack: Stack
-
-    def url(self, user: str) -> str:
-        parts = urlsplit(self.stack.amqp_url)
-        place = f"{user}:{SECRET}@{parts.hostname}:{parts.port}"
-        return parts._replace(netloc=place).geturl()
-
-    def start(self) -> None:
-        for kind in Kind:
-            self.stack.start_one(
-                kind,
-                HAREBELL_AMQP_URL=self.url(f"harebell_{kind}"),
-                HAREBELL_TOPOLOGY="check",
-            )
 
 
 @pytest.fixture(scope="module")
 def production(servers: Servers, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Production]:
-    with Stack.open(servers, tmp_path_factory.mktemp("production")) as stack:
-        vhost = urlsplit(stack.amqp_url).path.removeprefix("/")
-        wanted = Wanted(vhost=vhost, tenants=(ACME, OTHER), passwords=dict.fromkeys(USERS, SECRET))
-        servers.management("POST", "definitions", definitions(wanted, lambda n: b"salt"[:n]))
-        try:
-            production = Production(stack)
-            production.start()
-            yield production
-        finally:
-            for user in USERS:
-                servers.management("DELETE", f"users/{user}")
+    root = tmp_path_factory.mktemp("production")
+    with Production.open(servers, root, tenants=(ACME, OTHER)) as production:
+        production.start()
+        yield production
 
 
 async def test_what_is_imported_is_what_services_would_have_declared(
@@ -196,6 +168,21 @@ async def test_a_tenant_neither_writes_nor_hears_in_anothers_name(production: Pr
             channel = await connection.channel()
             with pytest.raises(ChannelAccessRefused):
                 await (await channel.get_queue(foreign, ensure=False)).get(fail=False)
+
+
+async def test_a_watch_may_tell_who_is_silent_and_nothing_else(production: Production) -> None:
+    silence = Silence("ticker", now())
+    url = production.url("harebell_watch")
+    async with await aio_pika.connect(production.stack.amqp_url) as connection:
+        channel = await connection.channel()
+        ears = await channel.declare_queue(exclusive=True)
+        await ears.bind(EVENTS, f"{ACME}.watch.missed")
+
+        assert await tell(url, ACME, [silence], now()) == []
+        heard = await until(lambda: ears.get(no_ack=True, fail=False))
+
+    assert heard is not None
+    assert json.loads(heard.body)[0]["subject"] == "ticker"
 
 
 async def _open(harebell: Harebell) -> list[Mapping[str, Any]]:

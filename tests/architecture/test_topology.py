@@ -21,7 +21,7 @@ from harebell.dispatcher.core import HOLD
 from harebell.kernel.bus import DISPATCHER, SYSTEM, work_topology
 from harebell.kernel.definitions import Wanted, definitions
 from harebell.kernel.delay import LONGEST_LEAD, LONGEST_MS, TIERS, tier_for, tier_key, tier_queue
-from harebell.kernel.topology import Queue
+from harebell.kernel.topology import UNLIMITED, Queue
 
 QUEUES: Final = {queue.name: queue for queue in SYSTEM.queues}
 TIER_NAMES: Final = {tier_queue(ms) for ms in TIERS}
@@ -96,7 +96,7 @@ def test_every_tier_passes_on_at_least_once_and_has_only_its_uniform_ttl(name: s
     assert arguments["x-dead-letter-strategy"] == "at-least-once"
     assert arguments["x-overflow"] == "reject-publish"
     assert arguments["x-message-ttl"] == int(name.rpartition(".")[2])
-    assert arguments["x-delivery-limit"] == -1
+    assert arguments["x-delivery-limit"] == UNLIMITED
     assert "x-expires" not in arguments
 
 

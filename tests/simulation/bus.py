@@ -13,12 +13,12 @@ from tests.simulation.loop import Stoppable
 from tests.simulation.odds import Odds
 
 from harebell.kernel.amqp.replies import DEFAULT_EXCHANGE
-from harebell.kernel.bus import DEAD_LETTERS, DEAD_RECENT, EVENTS_RECENT, SYSTEM, TICKER
+from harebell.kernel.bus import ALERT, DEAD_LETTERS, DEAD_RECENT, EVENTS_RECENT, SYSTEM, TICKER
 from harebell.kernel.topology import Queue
 
 QUICK: Final = 0.004  # seconds at most that a delivery takes
 SLOW: Final = 3.0  # seconds that one takes when it is late, so that later ones overtake it
-UNREAD: Final = {EVENTS_RECENT.name, DEAD_LETTERS.name, DEAD_RECENT.name}
+UNREAD: Final = {EVENTS_RECENT.name, ALERT.name, DEAD_LETTERS.name, DEAD_RECENT.name}
 LASTING: Final = {TICKER.name}  # what is lost here a user sends again, not a sweep
 
 

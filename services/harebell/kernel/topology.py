@@ -6,7 +6,9 @@ from enum import StrEnum
 from typing import Final
 
 POISON_LIMIT: Final = 50  # deliveries of one message; a restart of its consumer costs one
-UNLIMITED: Final = -1
+# Deliveries. -1 means so only since RabbitMQ 4: to 3.10 the first delivery is one too many, and
+# a message that comes back is dropped.
+UNLIMITED: Final = 2**31 - 1
 
 
 class ExchangeKind(StrEnum):

@@ -2,7 +2,10 @@
 
 import asyncio
 import base64
+from typing import Final
 
+import aio_pika
+import pytest
 from tests.integration.dlq_inspector.office import (
     NINE,
     PATIENCE,
@@ -19,6 +22,8 @@ from harebell.contract.codec import encode_all
 from harebell.contract.dead import DeadMessage
 from harebell.contract.identity import RunKey, failure_group_id
 from harebell.kernel.bus import DEAD_LETTERS, DLQ, INTAKE
+
+DEATHS: Final = 22  # RabbitMQ 4 lets a message come back 20 times where nothing else is said
 
 
 async def test_a_dead_run_is_listed_and_shown_with_its_story(inspected: Office) -> None:
@@ -140,3 +145,27 @@ async def test_a_queue_that_was_deleted_is_declared_and_consumed_again(inspected
     await inspected.run_dies(number=1)
 
     assert len(await inspected.kept(2)) == 2
+
+
+@pytest.mark.release
+async def test_s109_a_letter_that_came_back_from_inspectors_that_died_is_kept(
+    office: Office,
+) -> None:
+    dead = await office.run_dies()
+    for _ in range(DEATHS):
+        await delivered_to_the_doomed(office)
+
+    async with office.inspector():
+        [letter] = await office.kept(1)
+
+    assert letter["id"] == str(letter_id(dead))
+
+
+async def delivered_to_the_doomed(office: Office) -> None:
+    async with (
+        await aio_pika.connect(office.settings.amqp_url.get_secret_value()) as connection,
+        asyncio.timeout(PATIENCE),
+    ):
+        queue = await (await connection.channel()).get_queue(DEAD_LETTERS.name, ensure=False)
+        while await queue.get(fail=False) is None:
+            continue
