@@ -14,7 +14,7 @@ quietly = said=$$($(1) 2>&1) || { printf '%s\n' "$$said"; exit 1; }
 tree = needed=$$($(BIN)/python -m harebell.dev.releases) && \
 	sh services/harebell/dev/debian_root.sh $$needed
 
-.PHONY: help demo test selection chaos check down
+.PHONY: help demo test selection chaos bench check down
 .NOTPARALLEL:
 
 help:
@@ -23,6 +23,7 @@ help:
 	@echo "make test BROKER=4.3   the same on another release of RabbitMQ: 4.0, 4.3"
 	@echo "make selection BROKER=4.3   only the tests that depend most on the release"
 	@echo "make chaos   break a stack of its own in every way and judge it: SEEDS=n ROWS=6,10b OUTAGE=5s"
+	@echo "make bench   measure what a run costs and how late it starts: ONLY=stampede,http FULL=1 OUT=file"
 	@echo "make check   lint, format, types, import rules: silent when all is well"
 	@echo "make down    stop what demo left running"
 
@@ -50,6 +51,11 @@ chaos:
 	@[ -n "$(ROWS)" ] || $(BIN)/python -m pytest -m chaos
 	@$(BIN)/python -m tests.chaos --seeds $(SEEDS) $(if $(SEED),--seed $(SEED)) \
 		$(if $(ROWS),--rows $(ROWS)) $(if $(OUTAGE),--outage $(OUTAGE)) $(if $(OUT),--out $(OUT))
+
+bench:
+	@$(SET_UP) servers
+	@$(BIN)/python -m tests.benchmarks $(if $(ONLY),--only $(ONLY)) $(if $(FULL),--full) \
+		$(if $(OUT),--out $(OUT))
 
 check:
 	@$(SET_UP)

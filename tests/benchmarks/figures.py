@@ -13,7 +13,9 @@ from rich.table import Table
 
 Line = Mapping[str, Any]
 
-SHOWN: Final = 6  # significant places of the table
+MACHINE: Final = "machine"  # a line of its own, and none of the table
+NAMING: Final = ("workload", "peer", "n", "rate", "executors", "stored")  # fields of a title
+SHOWN: Final = 4  # significant places of the table
 
 
 @dataclass(frozen=True)
@@ -39,6 +41,8 @@ class Report:
         for line in self.lines:
             groups[_title(line)].append(line)
         for title, group in groups.items():
+            if title == MACHINE:
+                continue
             for name, values in _columns(group):
                 cells = (_short(pick(values)) for pick in (min, median, max))
                 table.add_row(title, name, str(len(values)), *cells)
@@ -57,15 +61,15 @@ def lateness(seconds: Sequence[float]) -> dict[str, float]:
 
 
 def _title(line: Line) -> str:
-    names = ("workload", "peer", "n", "rate", "executors", "stored", "service")
-    return " ".join(str(line[name]) for name in names if name in line)
+    return " ".join(str(line[name]) for name in NAMING if name in line)
 
 
 def _columns(group: Sequence[Line]) -> Iterator[tuple[str, list[float]]]:
     flat = [dict(_flat(line)) for line in group]
     for name in flat[0]:
         values = [each[name] for each in flat if name in each]
-        if name not in ("n", "rate", "executors", "stored"):
+        of_a_process = name.startswith("window") and not name.endswith("total")
+        if name not in NAMING and not of_a_process:
             yield name, values
 
 

@@ -26,6 +26,11 @@ class Spent:
     def __sub__(self, before: "Spent") -> "Spent":
         return Spent({name: it - before.seconds[name] for name, it in self.seconds.items()})
 
+    def milliseconds(self, seconds: float) -> dict[str, float]:
+        """Of each second, and their total."""
+        each = {name: round(it / seconds * 1e3, 1) for name, it in self.seconds.items()}
+        return {"total": round(sum(self.seconds.values()) / seconds * 1e3, 1), **each}
+
     def per(self, count: int) -> dict[str, float]:
         """Microseconds, and their total."""
         each = {name: round(it / count * 1e6, 1) for name, it in self.seconds.items()}

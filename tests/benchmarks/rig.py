@@ -20,10 +20,12 @@ from tests.benchmarks.figures import lateness
 from tests.benchmarks.machine import Spent
 from tests.servers import Servers
 
-from harebell.dev.plan import Counts
+from harebell.dev.plan import Counts, Kind
 
-HORIZON: Final = "20s"  # just above a tier; the product's own, 84 s, makes every sample wait for it
-REAL_HORIZON: Final = "84s"
+HORIZON: Final = "20s"  # just above a tier; the product's own makes every sample wait for it
+BEHIND: Final = 6.0  # seconds from loading to staging, which is part of the sample
+FULL_HORIZON: Final = "84s"
+FAR: Final = 86_400.0
 PATIENCE: Final = 120.0  # seconds for a backlog to drain
 NEVER: Final = 300 * 86_400.0  # seconds until a model is due
 TASK: Final = {"task": {"name": "bench.start"}}
@@ -43,6 +45,14 @@ FROM runs WHERE tenant = $1
 
 
 @dataclass(frozen=True)
+class Scale:
+    """How much is measured. `times`: each, for the least, the median and the most."""
+
+    times: int = 3
+    full: bool = False
+
+
+@dataclass(frozen=True)
 class Wave:
     """Runs that are due evenly from `first` to `last`."""
 
@@ -59,6 +69,7 @@ class Rig:
     stack: Stack
     starts: Path
     settings: dict[str, str]
+    ahead: float  # seconds from loading to the first instant
     counts: Counts = field(default_factory=Counts)
     _names: Iterator[int] = field(default_factory=count)
 
@@ -74,11 +85,17 @@ class Rig:
             "HAREBELL_LOG_LEVEL": "warning",
         } | settings
         with Servers.open(root / "servers") as servers, Stack.open(servers, root / "stack") as it:
-            yield cls(it, starts, environment)
+            seconds = float(horizon.removesuffix("s"))
+            yield cls(it, starts, environment, ahead=seconds + BEHIND)
 
-    def start(self, counts: Counts | None = None) -> None:
-        self.counts = counts or Counts()
+    def start(self) -> None:
         self.stack.start(self.counts, **self.settings)
+
+    def start_one(self, kind: Kind, number: int) -> None:
+        self.stack.start_one(kind, number, ready=True, **self.settings)
+
+    def stop(self, *names: str) -> None:
+        self.stack.stop(*names)
 
     @asynccontextmanager
     async def tenant(self) -> AsyncIterator[Tenant]:
@@ -109,15 +126,16 @@ class Rig:
         return Wave(tenant, number, first, spread.due(number - 1, accepted_at))
 
     def spent(self) -> Spent:
-        """By service, all of a kind together, and by server."""
+        """By service and by server."""
+        return Spent.by(self.pids())
+
+    def pids(self) -> dict[str, int]:
+        """Of what lives now."""
         private = self.stack.servers.private
         assert private is not None, "the CPU of servers that others use tells nothing"
         pids = {"broker": _pid(private.broker), "database": _pid(private.database)}
-        for kind, number in self.counts.members():
-            process = self.stack.services.process(f"{kind}-{number}")
-            assert process is not None
-            pids[f"{kind}-{number}"] = process.pid
-        return Spent.by(pids)
+        living = self.stack.services.crew.processes()
+        return pids | {name: process.pid for name, process in sorted(living.items())}
 
     async def until(self, moment: datetime) -> None:
         await asyncio.sleep((moment - datetime.now(UTC)).total_seconds())

@@ -1,0 +1,24 @@
+"""What is measured, by the name that `make bench ONLY=...` takes."""
+
+from collections.abc import Callable, Coroutine, Mapping
+from typing import Any, Final
+
+from tests.benchmarks.figures import Report
+from tests.benchmarks.rig import Rig, Scale
+from tests.benchmarks.workloads import accepting, calling, resting, waves
+
+Workload = Callable[[Rig, Report, Scale], Coroutine[Any, Any, None]]
+
+WORKLOADS: Final[Mapping[str, Workload]] = {
+    "light": waves.light,
+    "stampede": waves.stampede,
+    "sustained": waves.sustained,
+    "retries": waves.retries,
+    "http": calling.http,
+    "immediate": accepting.immediate,
+    "accept": accepting.accept,
+    "executors": waves.executors,
+    "idle": resting.idle,
+    "cold": resting.cold,
+    "memory": resting.memory,
+}

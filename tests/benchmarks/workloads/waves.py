@@ -1,0 +1,134 @@
+"""Runs that come due: at one instant, evenly, failing once, with more executors."""
+
+from collections.abc import AsyncIterator, Mapping
+from contextlib import asynccontextmanager
+from dataclasses import dataclass, field
+from datetime import timedelta
+from typing import Any, Final
+
+from tests.benchmarks.figures import Report, lateness
+from tests.benchmarks.machine import Spent
+from tests.benchmarks.rig import FAILS_ONCE, Rig, Scale, Wave, late
+
+from harebell.dev.plan import Kind
+
+STAMPEDES: Final = (10_000, 50_000)  # runs
+STEPS: Final = (1_000, 2_000, 4_000, 5_000, 6_000, 8_000, 10_000)  # runs a second
+STEP: Final = 10  # seconds of each
+TAIL: Final = 2  # seconds: what is late at the end of a step is late because something has grown
+LIGHT: Final = 100  # runs a second
+LIGHT_FOR: Final = 20  # seconds
+BEFORE: Final = timedelta(seconds=1)  # the window in which a wave is released, claimed and run
+EXECUTORS: Final = (1, 2, 4)
+QUICKLY: Final = {"max_attempts": 3, "backoff": {"base": "2s", "factor": 1, "jitter": "none"}}
+
+
+@dataclass
+class Costs:
+    """CPU from before staging to the end of a wave, and in the window alone."""
+
+    whole: Spent | None = None
+    window: Spent | None = None
+    done_at: float = 0.0
+    record: Mapping[str, int] = field(default_factory=dict)
+
+    def figures(self, number: int) -> dict[str, Any]:
+        assert self.whole is not None
+        assert self.window is not None
+        return {
+            "cpu_us_per_run": self.whole.per(number),
+            "window_us_per_run": self.window.per(number),
+            **self.record,
+        }
+
+
+@asynccontextmanager
+async def counted(rig: Rig, wave: Wave, attempts: int = 1) -> AsyncIterator[Costs]:
+    """To be entered as soon as the wave is stored; the body may wait for whatever it measures."""
+    costs = Costs()
+    before = rig.spent()
+    await rig.until(wave.first - BEFORE)
+    begun = rig.spent()
+    yield costs
+    await rig.until(wave.last)
+    costs.done_at = await rig.drained(wave)
+    after = rig.spent()
+    costs.whole, costs.window = after - before, after - begun
+    costs.record = await rig.on_record(wave, attempts)
+
+
+async def stampede(rig: Rig, report: Report, scale: Scale) -> None:
+    for number in STAMPEDES:
+        for _ in range(scale.times):
+            report.add("stampede", **await one_stampede(rig, number))
+
+
+async def one_stampede(rig: Rig, number: int) -> dict[str, Any]:
+    async with rig.tenant() as tenant:
+        wave = await rig.load(tenant, number, ahead=rig.ahead)
+        async with counted(rig, wave) as costs:
+            pass
+        took = costs.done_at - wave.first.timestamp()
+        return {
+            "n": number,
+            "runs_per_s": round(number / took),
+            "late_ms": late(await rig.started(number)),
+            **costs.figures(number),
+        }
+
+
+async def sustained(rig: Rig, report: Report, scale: Scale) -> None:
+    """A staircase of rates: the last whose lateness does not grow is what can be sustained."""
+    for _ in range(scale.times):
+        for rate in STEPS:
+            figures = await evenly(rig, rate, STEP)
+            report.add("sustained", **figures)
+            if figures["runs_per_s"] < rate / 2:
+                break  # what comes next would only wait longer
+
+
+async def light(rig: Rig, report: Report, scale: Scale) -> None:
+    for _ in range(scale.times):
+        report.add("light", **await evenly(rig, LIGHT, LIGHT_FOR))
+
+
+async def evenly(rig: Rig, rate: int, seconds: int) -> dict[str, Any]:
+    number = rate * seconds
+    async with rig.tenant() as tenant:
+        wave = await rig.load(tenant, number, ahead=rig.ahead, rate=rate)
+        async with counted(rig, wave) as costs:
+            pass
+        starts = await rig.started(number)
+        took = max(costs.done_at - wave.first.timestamp(), seconds)
+        tail = [at - due for due, at in starts if due > wave.last.timestamp() - TAIL]
+        return {
+            "rate": rate,
+            "runs_per_s": round(number / took),
+            "late_ms": late(starts),
+            "tail_ms": lateness(tail),
+            **costs.figures(number),
+        }
+
+
+async def retries(rig: Rig, report: Report, scale: Scale) -> None:
+    """Every run fails once and succeeds two seconds later."""
+    number = STAMPEDES[0]
+    for _ in range(scale.times):
+        async with rig.tenant() as tenant:
+            wave = await rig.load(tenant, number, ahead=rig.ahead, target=FAILS_ONCE, retry=QUICKLY)
+            async with counted(rig, wave, attempts=2) as costs:
+                pass
+            last = max(at for _, at in await rig.started(number))
+            took = last - wave.first.timestamp()
+            report.add("retries", n=number, seconds=round(took, 2), **costs.figures(number))
+
+
+async def executors(rig: Rig, report: Report, scale: Scale) -> None:
+    """The same stampede with more executors, of as many slots each."""
+    number = STAMPEDES[0]
+    for count in EXECUTORS:
+        for extra in range(2, count + 1):
+            rig.start_one(Kind.EXECUTOR, extra)
+        for _ in range(scale.times):
+            report.add("executors", executors=count, **await one_stampede(rig, number))
+        rig.stop(*(f"{Kind.EXECUTOR}-{extra}" for extra in range(2, count + 1)))
