@@ -24,6 +24,16 @@ SELECT query, calls FROM pg_stat_statements
 WHERE dbid = (SELECT oid FROM pg_database WHERE datname = current_database())
   AND userid = 'harebell_ticker'::regrole
 """
+_OF_RUNS = """
+SELECT sum(calls)::int AS calls, sum(rows)::int AS rows FROM pg_stat_statements
+WHERE dbid = (SELECT oid FROM pg_database WHERE datname = current_database()) AND query LIKE $1
+"""
+# By what only they say: what inserts runs, what claims them, what records how they ended.
+OF_RUNS = {
+    "stage": "%INSERT INTO runs AS r%override, state, staged_at)%",
+    "claim": "%make_interval(secs => t.lease)%",
+    "settle": "%INSERT INTO attempts%",
+}
 SETTLED = 4  # sweeps: of each ticker some
 _SWEEPS = _STATEMENTS + "AND query LIKE $1"
 
@@ -59,6 +69,12 @@ async def of_tickers(tenant: Tenant) -> Counter[str]:
     for row in await tenant.ledger.fetch(_OF_TICKERS):
         counts[row["query"]] += row["calls"]
     return counts
+
+
+async def of_runs(tenant: Tenant) -> dict[str, tuple[int, int]]:
+    """Rows that were written, and statements that wrote them."""
+    rows = {name: await tenant.ledger.fetchrow(_OF_RUNS, like) for name, like in OF_RUNS.items()}
+    return {name: (row["rows"] or 0, row["calls"] or 0) for name, row in rows.items()}
 
 
 async def read(tenant: Tenant) -> Counted:

@@ -20,6 +20,7 @@ PORTION = 500  # schedules of one message
 AHEAD = 6.0  # seconds: a delay tier lies in between
 MESSAGES = 0.3  # a run, from staging to settle
 STATEMENTS = 0.1
+ROWS = 20  # of one statement that stages, claims or settles
 
 
 async def run_all_at_once(tenant: Tenant, wire: Wire, name: str, ahead: float) -> datetime:
@@ -42,6 +43,17 @@ async def run_all_at_once(tenant: Tenant, wire: Wire, name: str, ahead: float) -
     return due_at
 
 
+def since(
+    before: dict[str, tuple[int, int]], after: dict[str, tuple[int, int]]
+) -> dict[str, float]:
+    """Rows a statement, between two readings."""
+    spent = {
+        name: (rows - before[name][0], calls - before[name][1])
+        for name, (rows, calls) in after.items()
+    }
+    return {name: rows / calls for name, (rows, calls) in spent.items()}
+
+
 async def idle_statements(tenant: Tenant) -> float:
     """A second, that the services ask by themselves: looks, sweeps, clocks."""
     before = await counters.read(tenant)
@@ -60,14 +72,18 @@ async def test_two_thousand_runs_of_one_instant_cost_few_messages_and_fewer_stat
         # a connection's first use of an array makes the driver look its type up
         await run_all_at_once(tenant, wire, "warm-up", 1)
         began_at, before = now(), await counters.read(tenant)
+        written = await counters.of_runs(tenant)
         due_at = await run_all_at_once(tenant, wire, "counted", AHEAD)
         spent = await counters.read(tenant) - before
+        per_statement = since(written, await counters.of_runs(tenant))
         took = (now() - began_at).total_seconds()
         idle = took * await idle_statements(tenant)
 
     rows = [row for row in await tenant.runs("succeeded") if row["scheduled_for"] == due_at]
     log.info("spent %s, in %.1f s, of which idle %.0f statements", spent, took, idle)
+    log.info("rows of a statement: %s", per_statement)
     assert len(rows) == RUNS
     assert min(row["started_at"] for row in rows) >= due_at
     assert spent.messages / RUNS <= MESSAGES
     assert (spent.statements - idle) / RUNS <= STATEMENTS
+    assert min(per_statement.values()) >= ROWS, per_statement

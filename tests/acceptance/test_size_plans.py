@@ -158,7 +158,7 @@ async def test_s17_s41_nothing_hot_and_no_list_reads_all_schedules(
 
 
 async def test_s41_a_batch_of_what_is_due_reads_little_with_an_hour_behind(crowd: Crowd) -> None:
-    """Blocks, for milliseconds tell how busy the machine is; `benchmarks/stored.py` has those."""
+    """Blocks, for milliseconds tell how busy the machine is; `make bench ONLY=stored` has those."""
     async with connected(crowd) as connection:
         told = orjson.loads(await connection.fetchval(_DUE))[0]
 

@@ -5,7 +5,7 @@ from typing import Any, Final
 
 from tests.benchmarks.figures import Report
 from tests.benchmarks.rig import Rig, Scale
-from tests.benchmarks.workloads import accepting, calling, resting, waves
+from tests.benchmarks.workloads import accepting, calling, resting, stored, waves
 
 Workload = Callable[[Rig, Report, Scale], Coroutine[Any, Any, None]]
 
@@ -21,4 +21,5 @@ WORKLOADS: Final[Mapping[str, Workload]] = {
     "idle": resting.idle,
     "cold": resting.cold,
     "memory": resting.memory,
+    "stored": stored.stored,
 }

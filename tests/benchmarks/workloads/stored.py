@@ -1,0 +1,92 @@
+"""Schedules that wait by the million: what finding and staging those that are due takes."""
+
+import asyncio
+from collections.abc import Iterator
+from statistics import median
+from typing import Any, Final
+
+import asyncpg
+import orjson
+from tests.acceptance.crowd import Crowd
+from tests.acceptance.record import Target
+from tests.acceptance.stack import Tenant, until
+from tests.benchmarks.figures import Report
+from tests.benchmarks.rig import Rig, Scale
+
+MILLION: Final = 1_000_000
+READINGS: Final = 50
+BEHIND: Final = 100_000  # schedules that were due in the last hour
+BATCH: Final = 1_000
+
+_BEHIND: Final = """
+UPDATE schedule_state SET next_at = now() - make_interval(secs => 3600 * random())
+WHERE schedule_id IN (SELECT schedule_id FROM schedule_state WHERE next_at IS NOT NULL LIMIT $1)
+"""
+_DUE: Final = f"""
+EXPLAIN (ANALYZE, BUFFERS, FORMAT JSON)
+SELECT s.schedule_id, s.version, s.state, s.next_at, s.planned_to, s.open_runs
+FROM schedule_state s WHERE s.next_at > '-infinity' AND s.next_at <= now()
+ORDER BY s.next_at LIMIT {BATCH} FOR UPDATE SKIP LOCKED
+"""  # noqa: S608  # a constant
+_SIZES: Final = """
+SELECT relname, pg_table_size(oid) AS rows, pg_indexes_size(oid) AS indexes FROM pg_class
+WHERE relname IN ('schedules', 'schedule_versions', 'schedule_state')
+"""
+
+
+async def stored(rig: Rig, report: Report, scale: Scale) -> None:
+    """To be the last: the tables stay full."""
+    await asyncio.to_thread(rig.stop)
+    with Target.open(rig.starts / "calls.jsonl") as target:
+        await measure(Crowd(rig.stack, target), report, 10 * MILLION if scale.full else MILLION)
+
+
+async def measure(crowd: Crowd, report: Report, count: int) -> None:
+    began = asyncio.get_running_loop().time()
+    await crowd.gather(count)
+    took = asyncio.get_running_loop().time() - began
+    assert crowd.few is not None  # gathered
+    async with crowd.tenant() as tenant:
+        await tenant.ledger.execute("ANALYZE schedules, schedule_versions, schedule_state")
+        sizes = {
+            row["relname"]: {"rows": row["rows"] >> 20, "indexes": row["indexes"] >> 20}
+            for row in await tenant.ledger.fetch(_SIZES)
+        }
+        wave = await crowd.wave(tenant, count)
+        waiting = await until(crowd.in_tiers, what="the broker's numbers")
+        report.add(
+            "stored",
+            stored=count,
+            loaded_s=round(took),
+            staged=len(wave.due),
+            blocks_with_few=crowd.few.blocks,
+            blocks=wave.blocks,
+            ticker_mb_with_few=crowd.few.ticker.memory >> 20,
+            ticker_mb=wave.ticker.memory >> 20,
+            messages_waiting=sum(waiting.values()),
+            mb=sizes,
+            due_query_ms=await due_query(tenant),
+        )
+
+
+async def due_query(tenant: Tenant) -> dict[str, float]:
+    """A batch with an hour's backlog. Raises if a table is read from end to end."""
+    transaction = tenant.ledger.transaction()
+    await transaction.start()
+    await tenant.ledger.execute(_BEHIND, BEHIND)
+    told = [await explained(tenant.ledger) for _ in range(READINGS)]
+    await transaction.rollback()
+    nodes = {name for each in told for name in names(each["Plan"])}
+    assert "Seq Scan" not in nodes, nodes
+    took = sorted(each["Execution Time"] for each in told)
+    return {"min": took[0], "median": median(took), "max": took[-1]}
+
+
+async def explained(connection: asyncpg.Connection) -> Any:
+    return orjson.loads(await connection.fetchval(_DUE))[0]
+
+
+def names(node: dict[str, Any]) -> Iterator[str]:
+    yield node["Node Type"]
+    for child in node.get("Plans", ()):
+        yield from names(child)
