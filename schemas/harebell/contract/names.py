@@ -42,6 +42,12 @@ DEAD_KEY: Final = "harebell-key"
 DEAD_RUN: Final = "harebell-run-id"
 DEAD_ATTEMPTS: Final = "harebell-attempts"
 
+# On events of refusals, likewise: a payload is one line there, and its end out of sight.
+REFUSED_KEY: Final = "harebell-key"
+REFUSED_CODE: Final = "harebell-code"
+REFUSED_FIELD: Final = "harebell-field"
+REFUSED_REASON: Final = "harebell-reason"
+
 
 class Lane(StrEnum):
     """Priority classes of work. A work queue is one pool x one lane."""

@@ -4,7 +4,8 @@
 #   bootstrap.sh           .venv with the project in it
 #   bootstrap.sh servers   also the Debian packages of the servers that no HAREBELL_*_URL replaces
 #   bootstrap.sh tests     and what only tests need: promtool (of the package prometheus), which
-#                          tests the alert rules, and faketime, which sets a service's clock
+#                          tests the alert rules, faketime, which sets a service's clock, and
+#                          chromium, which opens the management UI
 #
 # It asks at a terminal unless YES=1. It never starts a system service.
 set -eu
@@ -45,6 +46,7 @@ missing_packages() {
     has promtool || echo prometheus
     has faketime || echo faketime
     has debootstrap || echo debootstrap
+    has chromium || echo chromium
 }
 
 # What the environment was made from: it is made again when any of this changes.

@@ -26,6 +26,14 @@ _DEAD_HEADERS: Final[dict[str, Node]] = {
     names.DEAD_ATTEMPTS: {"type": "integer"},
 }
 
+_REFUSAL_HEADERS: Final[dict[str, Node]] = {
+    names.REFUSED_KEY: {"type": "string"},
+    names.REFUSED_CODE: {"type": "string", "description": "Of the first refusal, as the others."},
+    names.REFUSED_FIELD: {"type": "string"},
+    names.REFUSED_REASON: {"type": "string"},
+}
+REFUSED: Final = "event.schedule.rejected"
+
 
 def document() -> Node:
     return {
@@ -53,7 +61,8 @@ def _message(message: Described) -> Node:
         "name": message.name,
         "summary": summary(message),
         "contentType": message.content_type,
-        **({"headers": _headers()} if exchanges == {names.DEAD} else {}),
+        **({"headers": _headers(_DEAD_HEADERS)} if exchanges == {names.DEAD} else {}),
+        **({"headers": _headers(_REFUSAL_HEADERS)} if message.name == REFUSED else {}),
         **(
             {"correlationId": _reference("#/components/correlationIds/request")} if is_asked else {}
         ),
@@ -63,8 +72,8 @@ def _message(message: Described) -> Node:
     }
 
 
-def _headers() -> Node:
-    return {"type": "object", "properties": _DEAD_HEADERS}
+def _headers(named: Node) -> Node:
+    return {"type": "object", "properties": named}
 
 
 def _payload(message: Described) -> Node:

@@ -1,13 +1,15 @@
 """Facts on their way to whoever listens, and into the metrics: what is told is counted."""
 
 from collections import Counter, defaultdict
-from collections.abc import Iterable
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
-from typing import Final
+from typing import Any, Final
 
 import orjson
 import structlog
+from pamqp.common import FieldValue
 
+from harebell.contract import names
 from harebell.contract.errors import HarebellError, Unroutable
 from harebell.contract.events import Record
 from harebell.contract.names import CLOUDEVENTS, EVENTS, message_key, message_type
@@ -50,7 +52,22 @@ def _message(tenant: str, verb: str, events: list[Record]) -> Outgoing:
         type=message_type(verb),
         message_id=f"{events[0]['id']}+{len(events)}",
         content_type=CLOUDEVENTS,
+        headers=_gist(events[0]["data"]),
     )
+
+
+def _gist(data: Mapping[str, Any]) -> dict[str, FieldValue]:
+    """Of a refusal, the first of a message: for people who open the management UI."""
+    error = data.get("error")
+    if not isinstance(error, dict):
+        return {}
+    said = {
+        names.REFUSED_KEY: data.get("key"),
+        names.REFUSED_CODE: error.get("code"),
+        names.REFUSED_FIELD: error.get("field"),
+        names.REFUSED_REASON: error.get("reason"),
+    }
+    return {name: text for name, text in said.items() if isinstance(text, str)}
 
 
 async def tell(publisher: Publisher, facts: Iterable[Fact]) -> None:

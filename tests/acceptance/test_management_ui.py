@@ -1,0 +1,211 @@
+"""RabbitMQ's own UI as the operator's console: the tour of docs/operations/management-ui.md."""
+
+import json
+from collections.abc import AsyncIterator, Iterator
+from contextlib import AbstractAsyncContextManager
+from dataclasses import dataclass, replace
+from pathlib import Path
+from typing import Any, Final
+
+import pytest
+from playwright.async_api import expect
+from tests.acceptance.console import PATIENCE, Console
+from tests.acceptance.pictures import folder
+from tests.acceptance.production import Production
+from tests.acceptance.record import Target
+from tests.acceptance.stack import Tenant, until
+from tests.servers import Servers
+
+from harebell.dev.plan import Kind
+
+pytestmark = [pytest.mark.broker, pytest.mark.postgres]
+
+VHOST: Final = "harebell"
+SLOW: Final = "reports"  # a pool without executors, until a test starts one
+BACKLOG: Final = {"high": 40, "normal": 200, "low": 100}  # runs by lane
+PRIORITIES: Final = {"high": 9, "normal": 5, "low": 2}
+DEAD: Final = 6  # letters
+LOOKS: Final = 25  # RabbitMQ 4 would drop a message of a plain quorum queue at the twentieth
+ONCE: Final = {"max_attempts": 1}
+
+
+@dataclass(frozen=True)
+class Tour:
+    production: Production
+    servers: Servers
+    pictures: Path
+
+    def console(self, user: str) -> AbstractAsyncContextManager[Console]:
+        private = self.servers.private
+        assert private is not None
+        url = private.broker.management_url
+        return Console.open(url, user=user, vhost=VHOST, pictures=self.pictures)
+
+    def depth(self, queue: str) -> int:
+        """Messages, as the management API has them: some seconds old."""
+        found = self.servers.management("GET", f"queues/{VHOST}/{queue}")
+        return int(found.get("messages", 0))
+
+
+@pytest.fixture(scope="module")
+def tour(servers: Servers, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Tour]:
+    root = tmp_path_factory.mktemp("tour")
+    with Production.open(servers, root, vhost=VHOST, pools=[SLOW]) as production:
+        production.start()
+        servers.management("PUT", "cluster-name", {"name": "harebell"})
+        yield Tour(production, servers, folder(root / "pictures"))
+
+
+@pytest.fixture
+async def default(tour: Tour) -> AsyncIterator[Tenant]:
+    """The tenant of an installation that has only one."""
+    async with tour.production.stack.tenant("default") as opened:
+        yield opened
+
+
+@pytest.fixture
+def target(whole_target: Target) -> Target:
+    """With addresses that are short enough for a picture."""
+    return replace(whole_target, folder="tour/")
+
+
+def backlog(target: Target) -> list[dict[str, Any]]:
+    return [
+        {
+            "key": f"report-{lane}-{number}",
+            "when": {"now": True},
+            "pool": SLOW,
+            "priority": PRIORITIES[lane],
+            "target": target.http("report"),
+        }
+        for lane, runs in BACKLOG.items()
+        for number in range(runs)
+    ]
+
+
+async def test_s75_work_waits_in_lanes_whose_depth_an_operator_sees(
+    tour: Tour, default: Tenant, target: Target
+) -> None:
+    items = backlog(target)
+    await default.harebell.put_many(items)
+    async with tour.console("harebell_monitor") as console:
+        await console.queues("harebell.work")
+        rows = {lane: console.row(f"harebell.work.{SLOW}.{lane}") for lane in BACKLOG}
+        for row in rows.values():
+            await expect(row).to_have_count(1, timeout=PATIENCE)
+            await expect(row.locator("td.r").first).not_to_have_text("0", timeout=PATIENCE)
+            await console.shows(row, "harebell-tickets")
+        await console.picture("lanes")
+
+        tour.production.start(Kind.EXECUTOR, number=2, pool=SLOW)
+        for row in rows.values():
+            await expect(row.locator("td.r").first).to_have_text("0", timeout=PATIENCE)
+
+    await default.until_runs(len(items), "succeeded")
+
+
+async def test_s75_connections_say_whose_they_are(tour: Tour) -> None:
+    async with tour.console("harebell_monitor") as console:
+        await console.connections()
+        for kind in Kind:
+            for does in ("consumes", "publishes"):
+                row = console.row(f"{kind}-1 {does}").first
+                await console.shows(row, f"harebell_{kind}")
+        await console.picture("connections", height=640)
+
+        await console.row("ticker-1 publishes").locator("a").first.click()
+        client = await console.unfold("Client properties")
+        for told in ("product Harebell", "service ticker", "instance ticker-1"):
+            await expect(client.get_by_role("row", name=told)).to_be_visible(timeout=PATIENCE)
+
+
+async def test_s75_a_schedule_pasted_into_the_form_is_accepted_and_runs(
+    tour: Tour, target: Target
+) -> None:
+    async def called() -> bool:
+        return bool(target.calls("hello"))
+
+    schedule = {"key": "hello-1", "when": {"after": "5s"}, "target": target.http("hello")}
+    async with tour.console("harebell_operator") as console:
+        await console.exchange("harebell.commands")
+        await console.publish("default.schedule.put", json.dumps(schedule))
+        await console.picture("publish", at=await console.unfold("Publish message"), height=560)
+        await console.send()
+        await console.shows(await console.notice(), "Message published.")
+
+        await until(called, what="a call")
+        await console.queue("harebell.events.recent")
+        shown = await console.get_messages(1_000)
+        await console.shows(shown, "harebell.schedule.created.v1")
+
+    assert [call.ok for call in target.calls("hello")] == [True]
+
+
+async def test_s75_why_a_pasted_schedule_was_refused_is_read_in_the_recent_events(
+    tour: Tour, target: Target
+) -> None:
+    wrong = {"key": "hello-2", "when": {"cron": "75 9 * * *"}, "target": target.http("hello")}
+    async with tour.console("harebell_operator") as console:
+        await console.exchange("harebell.commands")
+        await console.publish("default.schedule.put", json.dumps(wrong))
+        await console.send()
+        await console.notice()
+        await console.close_notice()
+
+        await console.queue("harebell.events.recent")
+        for _ in range(LOOKS):
+            shown = await console.get_messages(1_000)
+            if "schedule.rejected" in await shown.inner_text():
+                break
+        refused = shown.locator("div.box", has_text="schedule.rejected").last
+        for told in ("invalid_cron", "when.cron", "minute 75 is over 59", "hello-2"):
+            await console.shows(refused, told)
+        await console.picture("refused", at=refused, height=560)
+
+
+async def test_s111_dead_letters_are_looked_at_25_times_without_harm(
+    tour: Tour, default: Tenant, target: Target
+) -> None:
+    for number in range(DEAD):
+        hook = target.http("broken", broken="till")
+        await default.put(f"dies-{number}", {"now": True}, hook, retry=ONCE)
+    before = await standing(tour, default)
+    async with tour.console("harebell_operator") as console:
+        await console.queue("harebell.dead.recent")
+        for _ in range(LOOKS):
+            shown = await console.get_messages(1_000)
+            await expect(shown.locator("div.box")).to_have_count(DEAD, timeout=PATIENCE)
+            await console.shows(shown, "harebell-run-id")
+        await console.picture("dead", at=shown)
+
+    assert await standing(tour, default) == before
+
+
+async def standing(tour: Tour, default: Tenant) -> tuple[object, ...]:
+    """All that looking could have changed, once all have died."""
+
+    async def there() -> bool:
+        depth = tour.depth("harebell.dead.recent")
+        return depth == DEAD and len(await default.runs("dead")) == DEAD
+
+    await until(there, within=PATIENCE / 1000, what="dead letters")
+    letters = [row["id"] async for row in default.harebell.dead_letters()]
+    assert len(letters) == DEAD
+    runs = [(run["state"], run["seq"], run["attempt"]) for run in await default.runs()]
+    return letters, runs, tour.depth("harebell.dead")
+
+
+async def test_s75_who_monitors_sees_all_and_changes_nothing(tour: Tour) -> None:
+    before = tour.depth("harebell.dead.recent")
+    async with tour.console("harebell_monitor") as console:
+        await console.exchange("harebell.commands")
+        await console.publish("default.schedule.put", "{}")
+        await console.send()
+        await console.shows(await console.notice(), "refused")
+
+        await console.queue("harebell.dead.recent")
+        await console.unfold("Get messages")
+        await console.page.click("input[value='Get Message(s)']")
+        await console.shows(await console.notice(), "refused")
+
+    assert tour.depth("harebell.dead.recent") == before
