@@ -7,7 +7,7 @@ from urllib.parse import quote, urlsplit
 import pytest
 from tests.acceptance.faults import assert_each_once, put_spread, until_called
 from tests.acceptance.record import Target
-from tests.acceptance.stack import Stack, now
+from tests.acceptance.stack import Stack, now, until
 from tests.servers import Servers
 
 from harebell.client.connection import connect
@@ -79,5 +79,9 @@ async def test_s102_what_an_operator_purges_or_deletes_is_made_again_and_every_r
         await tenant.put("afterwards", {"now": True}, target.http(f"{what}-afterwards"))
         await until_called(target, f"{what}-afterwards")
     connection = await connect(broken_stack.amqp_url, name="test", properties={})
+
+    async def is_whole() -> bool:  # also what no message has missed
+        return await check(connection, SYSTEM) == []
+
     async with connection:
-        assert await check(connection, SYSTEM) == []
+        await until(is_whole, within=WHOLE_AGAIN, what="the whole topology")

@@ -20,7 +20,7 @@ FOUND = {
     "commit_before_publish": (1, "no ticket published"),
     "cancel_leaves_runs": (20, "after its cancel was answered"),
     "one_attempt_too_many": (10, "attempt"),
-    "settle_without_fencing": (100, "a success was recorded that was none"),
+    "settle_without_fencing": (300, "attempt"),
     "start_on_any_lease": (100, "started"),
     "sweep_lapses_early": (200, "started"),
     "what_is_lost_stays_lost": (10, "not at rest"),

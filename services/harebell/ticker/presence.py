@@ -10,7 +10,7 @@ from aiormq.exceptions import ChannelLockedResource, ChannelNotFoundEntity
 from harebell.client.connection import ANSWER_TIMEOUT, connect, link_faults
 from harebell.contract.errors import BrokerUnavailable
 from harebell.contract.names import Lane
-from harebell.kernel.bus import control_queue, work_queue
+from harebell.kernel.bus import DISPATCHER, control_queue, work_queue
 from harebell.kernel.clock import monotonic
 from harebell.kernel.lifecycle import properties
 from harebell.kernel.settings import ServiceSettings
@@ -34,9 +34,10 @@ class Presence:
             return False
 
     async def is_empty(self, pool: str, lane: str) -> bool:
-        """Whether a lane has no work waiting; in doubt, it has."""
+        """Whether no work waits for a lane, nor on its way there; in doubt, it does."""
         try:
-            return await self._messages(work_queue(pool, Lane(lane)).name) == 0
+            waiting = await self._messages(work_queue(pool, Lane(lane)).name)
+            return waiting == 0 and await self._messages(DISPATCHER.name) == 0
         except BrokerUnavailable:
             return False
 

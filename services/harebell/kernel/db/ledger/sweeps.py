@@ -11,7 +11,7 @@ from harebell.contract.identity import RunKey
 from harebell.kernel.db.ledger import columns
 
 LIMIT: Final = 500  # rows of one sweep
-LOST_AFTER: Final = 15.0  # seconds past its time, when its work queue is empty
+LOST_AFTER: Final = 4.0  # seconds past its time, when no ticket waits on its way
 LOST_ANYWAY: Final = 60.0  # seconds past its time
 LONGEST_WAIT: Final = 600.0  # seconds between publishing one row again and again
 AHEAD: Final = 10.0  # seconds before its time that a resting retry is staged
