@@ -48,9 +48,10 @@ selection:
 SEEDS := 1
 chaos:
 	@$(SET_UP) servers
-	@[ -n "$(ROWS)" ] || $(BIN)/python -m pytest -m chaos
+	@[ -n "$(ROWS)$(SOAK)" ] || $(BIN)/python -m pytest -m chaos
 	@$(BIN)/python -m tests.chaos --seeds $(SEEDS) $(if $(SEED),--seed $(SEED)) \
-		$(if $(ROWS),--rows $(ROWS)) $(if $(OUTAGE),--outage $(OUTAGE)) $(if $(OUT),--out $(OUT))
+		$(if $(ROWS),--rows $(ROWS)) $(if $(OUTAGE),--outage $(OUTAGE)) $(if $(OUT),--out $(OUT)) \
+		$(if $(SOAK),--soak $(SOAK)) $(if $(EVERY),--every $(EVERY))
 
 bench:
 	@$(SET_UP) servers

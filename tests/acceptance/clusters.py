@@ -35,14 +35,17 @@ class Clustered:
 
     @classmethod
     @contextmanager
-    def open(cls, servers: Servers, root: Path) -> Iterator["Clustered"]:
-        """The database is that of `servers`; their broker is not used."""
+    def open(
+        cls, servers: Servers, root: Path, counts: Counts | None = PAIRS
+    ) -> Iterator["Clustered"]:
+        """The database is that of `servers`; their broker is not used. None: nothing runs yet."""
         cluster = Cluster(root / "cluster", release=os.environ.get("BROKER") or None)
         try:
             cluster.start()
             given = replace(servers, amqp_url=cluster.amqp_url, private=None)
             with Stack.open(given, root / "services") as stack:
-                stack.start(PAIRS)
+                if counts is not None:
+                    stack.start(counts)
                 yield cls(cluster, stack)
         finally:
             cluster.discard()

@@ -8,7 +8,9 @@ from pathlib import Path
 
 from tests.chaos.faults import chosen, listed
 from tests.chaos.history import duration
-from tests.chaos.run import Plan, Report, mixed, perform, say, single
+from tests.chaos.run import Plan, Report, mixed, perform, single
+from tests.chaos.soak import Soak
+from tests.chaos.verdict import say
 
 
 def main() -> int:
@@ -21,7 +23,11 @@ def main() -> int:
     seeds = range(first, first + asked.seeds)
     draw = single if asked.rows else mixed
     faults = chosen(asked.rows)
-    plan = Plan([draw(seed, faults) for seed in seeds], duration(asked.outage).total_seconds())
+    outage = duration(asked.outage).total_seconds()
+    plan = Plan([draw(seed, faults) for seed in seeds], outage)
+    if asked.soak:
+        lasting, every = (duration(each).total_seconds() for each in (asked.soak, asked.every))
+        plan = Plan([[Soak.of(first, faults, lasting, every)]], outage)
     say(f"{plan.waves} waves of {len(plan.seeds)} seeds, about {plan.seconds / 60:.0f} minutes")
     for library in ("aiormq", "aio_pika"):  # they tell of every connection that they do not get
         logging.getLogger(library).setLevel(logging.CRITICAL)
@@ -42,6 +48,8 @@ def arguments() -> argparse.Namespace:
     parser.add_argument("--seed", type=int, help="the first; 1")
     parser.add_argument("--rows", default="", help="6,10b: all of these, one after the other")
     parser.add_argument("--outage", default="5s", help="how long each fault lasts")
+    parser.add_argument("--soak", help="30m: one long load instead, judged in the end")
+    parser.add_argument("--every", default="30s", help="how often a fault strikes in a soak")
     parser.add_argument("--out", help="a file that gets a line of JSON for each wave")
     parser.add_argument("--root", help="where everything is kept")
     parser.add_argument("--list", action="store_true", help="the rows there are")

@@ -5,7 +5,7 @@ target's own record says which there were; the ledger may excuse a run, and must
 """
 
 from collections import defaultdict
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import replace
 from datetime import datetime, timedelta
 from typing import Final
@@ -13,7 +13,7 @@ from typing import Final
 from tests.acceptance.record import Call
 from tests.acceptance.stack import run_id
 from tests.chaos.attempts import judge_attempts, repeats
-from tests.chaos.history import Course, History, Operation, Row, Verb, duration
+from tests.chaos.history import Course, History, Operation, Outage, Row, Verb, duration
 from tests.chaos.owed import halts, owed
 from tests.chaos.verdict import Finding, Kind, Verdict
 
@@ -23,6 +23,7 @@ GRACE: Final = timedelta(seconds=2)  # after a cancel, for what it named as in f
 LONG: Final = timedelta(seconds=60)  # an outage beyond which catch-up decides
 
 Found = Iterator[tuple[Kind, str]]
+Waited = tuple[Outage, timedelta]  # and the time that the work of all that had waited may take
 
 ENDED: Final = {"succeeded", "dead", "held", "cancelled", "expired", "skipped"}
 OVER: Final = {"not_active", "not_paused"}  # it came too late
@@ -31,7 +32,8 @@ OVER: Final = {"not_active", "not_paused"}  # it came too late
 def judge(history: History) -> Verdict:
     courses = courses_of(history)
     known = {course.schedule_id for course in courses}
-    findings = [Finding(kind, c.key, what) for c in courses for kind, what in _judged(c, history)]
+    waited = [(outage, WORK * _waited(outage, history.calls)) for outage in history.outages]
+    findings = [Finding(kind, c.key, what) for c in courses for kind, what in _judged(c, waited)]
     findings += [
         Finding(Kind.PHANTOM, call.schedule_id, f"{call.run_id} is of no schedule of ours")
         for call in history.calls
@@ -94,14 +96,20 @@ def recovery(history: History, firsts: Iterable[Call]) -> float:
     return max(waited, default=0.0)
 
 
-def _judged(course: Course, history: History) -> Found:
+def _waited(outage: Outage, calls: Iterable[Call]) -> int:
+    """Runs that were due from its beginning until it was to be over."""
+    over = outage.healed_at + outage.recovery
+    return sum(outage.struck_at <= call.scheduled_for <= over for call in calls)
+
+
+def _judged(course: Course, waited: Sequence[Waited]) -> Found:
     yield from _answers(course)
     yield from _misplaced(course)
     yield from _lost(course)
     yield from _number_of_runs(course)
     yield from _halted(course)
     yield from _replaced(course)
-    yield from _lateness(course, sum(1 for _ in history.calls))
+    yield from _lateness(course, waited)
     yield from judge_attempts(course)
 
 
@@ -200,11 +208,14 @@ def _number_of_runs(course: Course) -> Found:
 
 
 def _halted(course: Course) -> Found:
+    """What waits for a retry goes on through a pause, but not behind a cancel."""
     for halt, resumed_at in halts(course):
         assert halt.told_at is not None
         for call in course.calls:
             since = call.started_at - halt.told_at
             if since <= timedelta(0) or (resumed_at is not None and call.started_at >= resumed_at):
+                continue
+            if halt.verb is Verb.PAUSE and _had_begun(course, call, halt):
                 continue
             if call.run_id not in halt.in_flight or since > GRACE:
                 what = f"{call.run_id} began {since} after {halt.verb}"
@@ -265,12 +276,14 @@ def _is_calm(course: Course, call: Call) -> bool:
     return not waits and not course.disturbances(ready_at(course, call))
 
 
-def _lateness(course: Course, load: int) -> Found:
+def _lateness(course: Course, waited: Sequence[Waited]) -> Found:
     if course.overlap != "allow" or course.is_sequential:
         return
     for call in first_calls(course):
         ready = ready_at(course, call)
-        over = [max(o.healed_at, ready) + o.recovery for o in course.disturbances(ready)]
-        limit = max(over) + load * WORK if over else ready + PROMPT
+        limit = ready + PROMPT
+        for outage, work in waited:  # one may come before another is over
+            if outage.struck_at <= limit and ready <= outage.healed_at + outage.recovery:
+                limit = max(limit, outage.over(ready) + work)
         if call.started_at > limit:
             yield Kind.LATE, f"{call.run_id} began {call.started_at - ready} late"

@@ -11,6 +11,7 @@ from tests.chaos.history import Verb
 
 Json = dict[str, Any]
 
+ZONE: Final = "Europe/London"
 LEAD: Final = 2.5  # seconds from the beginning to the first instants that are given as such
 ONCE: Final = {"max_attempts": 1}
 FLAKY: Final = {
@@ -44,13 +45,17 @@ class Script:
 
 @dataclass
 class Drawing:
-    """`span`: seconds in which commands come; instants reach a little beyond."""
+    """`span`: seconds in which commands come; instants reach a little beyond.
+
+    `prefix`: of the keys, where several are drawn for one tenant.
+    """
 
     dice: Random
     target: Target
     path: str
     began: datetime
     span: float
+    prefix: str = ""
 
     def script(self, rounds: int) -> Script:
         """Each round has every kind of schedule once."""
@@ -64,9 +69,9 @@ class Drawing:
             step
             for number in range(rounds)
             for kind in kinds
-            for step in kind(f"{kind.__name__.strip('_')}-{number}")
+            for step in kind(f"{self.prefix}{kind.__name__.strip('_')}-{number}")
         ]
-        broken = [step.key for step in steps if step.key.startswith("until")]
+        broken = [step.key for step in steps if "until-" in step.key]
         fixes = [(self.span * self.dice.uniform(0.5, 0.9), self._name(key)) for key in broken]
         return Script(sorted(steps, key=lambda step: step.at), sorted(fixes))
 
@@ -84,7 +89,8 @@ class Drawing:
 
     def _cron(self, key: str) -> Iterator[Step]:
         step = self.dice.choice([1, 2, 3, 5])
-        yield self._put(key, {"cron": f"*/{step} * * * * *", **self._bounds()})
+        when = {"cron": f"*/{step} * * * * *", "timezone": ZONE}  # row 21 changes it
+        yield self._put(key, {**when, **self._bounds()})
 
     def _any_of(self, key: str) -> Iterator[Step]:
         bounds = self._bounds()

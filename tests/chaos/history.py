@@ -9,7 +9,11 @@ from urllib.parse import parse_qs, urlsplit
 
 from tests.acceptance.record import Call
 
-UNITS: Final = {"ms": timedelta(milliseconds=1), "s": timedelta(seconds=1)}
+UNITS: Final = {
+    "ms": timedelta(milliseconds=1),
+    "s": timedelta(seconds=1),
+    "m": timedelta(minutes=1),
+}
 RECOVERY: Final = timedelta(seconds=30)  # after healing, beside the work
 ATTEMPTS: Final = 5  # of a run whose schedule says nothing about retries
 
@@ -58,6 +62,13 @@ class Outage:
     healed_at: datetime
     lapses: bool  # whether an executor may have gone between an effect and its record
     recovery: timedelta = RECOVERY
+    pause: timedelta | None = None  # the longest that it may hold up a run, even while it lasts
+
+    def over(self, ready: datetime) -> datetime:
+        """When a run that was ready amid it has to have begun, beside the work."""
+        if self.pause is not None:
+            return ready + self.pause
+        return max(self.healed_at, ready) + self.recovery
 
 
 @dataclass(frozen=True)

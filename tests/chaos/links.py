@@ -31,12 +31,13 @@ class Links:
 
     @classmethod
     @contextmanager
-    def open(cls, services: list[str], amqp_url: str, database_url: str) -> Iterator["Links"]:
-        urls = {BROKER: urlsplit(amqp_url), DATABASE: urlsplit(database_url)}
+    def open(cls, services: list[str], urls: Mapping[str, str]) -> Iterator["Links"]:
+        """`urls`: of each server that is to be reached through links."""
+        parts = {server: urlsplit(url) for server, url in urls.items()}
         places = {
             name_of(service, server): (url.hostname, url.port)
             for service in services
-            for server, url in urls.items()
+            for server, url in parts.items()
         }
         command = [sys.executable, "-I", str(proxy.__file__), json.dumps(places)]
         with subprocess.Popen(  # noqa: S603  # ours
@@ -49,11 +50,13 @@ class Links:
                 process.kill()
 
     def through(self, url: str, service: str, server: str) -> str:
-        """The same URL by way of that link."""
+        """The same URL by way of that link, if there is one."""
+        port = self.ports.get(name_of(service, server))
+        if port is None:
+            return url
         parts = urlsplit(url)
         login, at, _ = parts.netloc.rpartition("@")
-        place = f"127.0.0.1:{self.ports[name_of(service, server)]}"
-        return parts._replace(netloc=f"{login}{at}{place}").geturl()
+        return parts._replace(netloc=f"{login}{at}127.0.0.1:{port}").geturl()
 
     def set(self, service: str, server: str, **condition: Any) -> None:
         """As `proxy.py` explains it; nothing said: as it should be."""

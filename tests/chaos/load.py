@@ -2,10 +2,11 @@
 
 import asyncio
 import json
+from collections import defaultdict
 from dataclasses import dataclass, field
 from datetime import datetime, timedelta
 from pathlib import Path
-from typing import Any
+from typing import Any, Final
 
 from tests.acceptance.record import Target
 from tests.acceptance.stack import now
@@ -15,22 +16,25 @@ from tests.chaos.history import Operation, Verb
 from harebell.client import Harebell
 from harebell.contract.errors import Refused, Transient
 
+ASKED: Final = 2  # times that a command is asked which is not answered
+
 
 @dataclass
 class Load:
     """`operations` is also appended to `journal`, one JSON a line."""
 
-    harebell: Harebell  # its timeout is how long an answer is waited for
+    harebell: Harebell  # its timeout is how long an answer is waited for, each time
     target: Target
     journal: Path
     operations: list[Operation] = field(default_factory=list)
 
     async def play(self, script: Script, began: datetime) -> None:
         """Returns when everything has been answered, or has not been in time."""
-        keys = dict.fromkeys(step.key for step in script.steps)
+        schedules: dict[str, list[Step]] = defaultdict(list)
+        for step in script.steps:
+            schedules[step.key].append(step)
         async with asyncio.TaskGroup() as group:
-            for key in keys:
-                steps = [step for step in script.steps if step.key == key]
+            for steps in schedules.values():
                 group.create_task(self._one_schedule(steps, began))
             for at, name in script.fixes:
                 group.create_task(self._fix(at, name, began))
@@ -47,7 +51,15 @@ class Load:
             )
 
     async def _ask(self, step: Step, request: str) -> tuple[dict[str, Any] | None, str | None]:
-        """The answer, or the code of the refusal, or neither."""
+        """The answer, the code of the refusal, or neither. Asked again by its id, as users do."""
+        for _ in range(ASKED):
+            try:
+                return await self._ask_once(step, request)
+            except Transient:
+                continue
+        return None, None
+
+    async def _ask_once(self, step: Step, request: str) -> tuple[dict[str, Any] | None, str | None]:
         order = {"key": step.key, "request_id": request}
         try:
             match step.verb:
@@ -63,8 +75,6 @@ class Load:
                     answer = await self.harebell.trigger(**order)
         except Refused as refused:
             return None, refused.code
-        except Transient:
-            return None, None
         return answer.model_dump(mode="json"), None
 
     async def _fix(self, at: float, name: str, began: datetime) -> None:

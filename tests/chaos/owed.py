@@ -69,10 +69,12 @@ def _answered(course: Course, verb: Verb) -> list[Operation]:
 
 def _is_accepted(instant: datetime, put: Operation) -> bool:
     """What lies before acceptance is not owed, but for the one instant of a one-shot."""
+    if put.told_at is None:
+        return False
     if not put.body["when"].keys() & {"every", "cron", "any_of"}:
         return True
     named = {datetime.fromisoformat(text) for text in put.answer.get("next_at", ())}
-    return put.told_at is not None and (instant > put.told_at or instant in named)
+    return instant > put.told_at or instant in named
 
 
 def _end(course: Course) -> Operation | None:

@@ -10,13 +10,14 @@ from pathlib import Path
 from random import Random
 from typing import Any, Final
 
+from tests.acceptance.clusters import Clustered
 from tests.acceptance.record import Target
 from tests.acceptance.stack import Stack
 from tests.chaos.faults import Fault
 from tests.chaos.history import History
-from tests.chaos.links import Links
+from tests.chaos.links import BROKER, DATABASE, Links
 from tests.chaos.scene import NAMES, Scene
-from tests.chaos.verdict import Finding, Kind, Verdict
+from tests.chaos.verdict import Finding, Kind, Verdict, say
 from tests.chaos.wave import Wave
 from tests.servers import Servers
 
@@ -25,7 +26,7 @@ from harebell.dev.servers import PrivateServers
 FEWEST, MOST = 6, 8  # rows of a seed of the mixed run
 START: Final = 25.0  # seconds for the servers, measured
 STACK: Final = 12.0  # seconds for the services of one seed
-AROUND: Final = 20.0  # seconds of a wave, beside its outage
+AROUND: Final = 12.0  # seconds of a wave, beside its commands
 TOLD: Final = 20  # findings of a wave that are printed; all are kept
 
 
@@ -42,13 +43,14 @@ class Plan:
 
     @property
     def seconds(self) -> float:
-        return START + len(self.seeds) * STACK + self.waves * (AROUND + self.outage)
+        lasting = sum(wave.span(self.outage) for waves in self.seeds for wave in waves)
+        return START + len(self.seeds) * STACK + lasting + self.waves * AROUND
 
 
 def mixed(seed: int, faults: Sequence[Fault]) -> list[Wave]:
     """Six to eight rows, or all if there are fewer."""
     dice = Random(seed)  # noqa: S311  # to be repeated, not to be secret
-    fit = [each for each in faults if not each.alone]
+    fit = [each for each in faults if each.is_mixed]
     count = min(len(fit), dice.randint(FEWEST, MOST))
     return [Wave(seed, each) for each in dice.sample(fit, count)]
 
@@ -88,18 +90,18 @@ class Report:
         return sum(not verdict.is_kept for verdict in self.verdicts)
 
 
-def say(line: str) -> None:
-    print(line, flush=True)  # noqa: T201  # the command's output
-
-
 def perform(plan: Plan, root: Path, report: Report) -> None:
     private = PrivateServers(root / "servers")
     try:
         private.start()
         servers = Servers(private.amqp_url, private.database_url, private)
         for number, waves in enumerate(plan.seeds):
-            with staged(servers, root / f"stack-{number}", plan.outage) as scene:
-                asyncio.run(play(waves, scene, root, report))
+            for stage in (staged, clustered):
+                mine = [wave for wave in waves if wave.fault.clustered is (stage is clustered)]
+                if not mine:
+                    continue
+                with stage(servers, root / f"{stage.__name__}-{number}", plan.outage) as scene:
+                    asyncio.run(play(mine, scene, root, report))
     finally:
         private.discard()
 
@@ -111,9 +113,22 @@ def staged(servers: Servers, root: Path, outage: float) -> Iterator[Scene]:
     with (
         Target.open(root / "calls.jsonl") as target,
         Stack.open(servers, root) as stack,
-        Links.open(NAMES, servers.amqp_url, servers.database_url) as links,
+        Links.open(NAMES, {BROKER: servers.amqp_url, DATABASE: servers.database_url}) as links,
     ):
         yield Scene(stack, links, target, Random(0), outage)  # noqa: S311  # set by each wave
+
+
+@contextmanager
+def clustered(servers: Servers, root: Path, outage: float) -> Iterator[Scene]:
+    """Likewise, on three nodes of RabbitMQ, all of which the services know and reach directly."""
+    root.mkdir(parents=True, exist_ok=True)
+    with (
+        Target.open(root / "calls.jsonl") as target,
+        Clustered.open(servers, root, counts=None) as opened,
+        Links.open(NAMES, {DATABASE: servers.database_url}) as links,
+    ):
+        dice = Random(0)  # noqa: S311  # set by each wave
+        yield Scene(opened.stack, links, target, dice, outage, clustered=opened)
 
 
 async def play(waves: Sequence[Wave], scene: Scene, root: Path, report: Report) -> None:

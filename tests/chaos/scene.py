@@ -7,6 +7,7 @@ from dataclasses import dataclass, field
 from random import Random
 from typing import Final
 
+from tests.acceptance.clusters import Clustered
 from tests.acceptance.record import Target
 from tests.acceptance.stack import Stack, until
 from tests.chaos.links import BROKER, DATABASE, Links
@@ -38,11 +39,17 @@ class Scene:
     tenant: str = ""  # whose schedules this wave's are; also the path of their targets
     notes: dict[str, float] = field(default_factory=dict)
     findings: list[Finding] = field(default_factory=list)  # of a fault that is a judge itself
+    clustered: Clustered | None = None  # three nodes of RabbitMQ, instead of one
 
     @property
     def servers(self) -> PrivateServers:
         assert self.stack.servers.private is not None
         return self.stack.servers.private
+
+    @property
+    def cluster(self) -> Clustered:
+        assert self.clustered is not None
+        return self.clustered
 
     def some(self, *kinds: Kind) -> Member:
         """Any instance of these."""

@@ -1,11 +1,13 @@
 """The judge finds every kind of broken promise, and nothing in a history that kept them all."""
 
 from dataclasses import replace
+from datetime import timedelta
 
 import pytest
 from tests.acceptance.stack import run_id
-from tests.chaos.history import Verb
+from tests.chaos.history import Outage, Verb
 from tests.chaos.pasts import (
+    CRASH,
     CUT,
     ID,
     OTHER,
@@ -13,6 +15,7 @@ from tests.chaos.pasts import (
     at,
     attempt,
     call,
+    lapsed_once,
     put,
     row,
     said,
@@ -90,11 +93,45 @@ def test_late_is_more_than_half_a_minute_after_a_fault_has_healed() -> None:
     assert past.kinds() == {Kind.LATE}
 
 
+@pytest.mark.parametrize(("pause", "kinds"), [(None, set()), (7, {Kind.LATE}), (9, set())])
+def test_what_a_fault_may_hold_up_is_late_behind_that_though_it_lasts(
+    pause: float | None, kinds: set[Kind]
+) -> None:
+    longest = None if pause is None else timedelta(seconds=pause)
+    past = Past(outages=[Outage("11", at(0.5), at(60), lapses=False, pause=longest)])
+    past.calls[1] = call(2, began=10)
+
+    assert past.kinds() == kinds
+
+
+def test_what_waits_for_one_fault_to_be_over_may_wait_for_the_next_that_comes_before() -> None:
+    first = Outage("17", at(0.5), at(5), lapses=False)
+    past = Past(outages=[first, Outage("18", at(20), at(50), lapses=False)])
+    past.calls[1] = call(2, began=60)
+    assert past.kinds() == set()
+
+    past.outages = [first]
+    assert past.kinds() == {Kind.LATE}
+
+
 def test_after_cancel_is_what_begins_after_the_answer_and_was_not_named() -> None:
     past = Past().without(2)
     past.operations.append(said(Verb.CANCEL, 1.9, 2.005, in_flight=[]))
 
     assert past.kinds() == {Kind.AFTER_CANCEL}
+
+
+@pytest.mark.parametrize(
+    ("verb", "kinds"), [(Verb.PAUSE, set()), (Verb.CANCEL, {Kind.AFTER_CANCEL})]
+)
+def test_a_run_that_an_executor_took_with_it_is_tried_again_through_a_pause(
+    verb: Verb, kinds: set[Kind]
+) -> None:
+    past = lapsed_once(CRASH)
+    past.operations.append(said(verb, 2.3, 2.35, in_flight=[]))
+    past.operations.append(said(Verb.RESUME, 2.9, 2.95))
+
+    assert past.kinds() == kinds
 
 
 def test_phantom_is_an_instant_after_a_cancel() -> None:
@@ -151,6 +188,14 @@ def test_untold_is_a_command_that_nobody_answered_and_its_runs_are_allowed() -> 
     past.operations.append(said(Verb.TRIGGER, 1, None))
 
     assert past.kinds() == {Kind.UNTOLD}
+
+
+@pytest.mark.parametrize("told", [0.1, None])
+def test_a_one_shot_is_owed_when_it_was_acknowledged(told: float | None) -> None:
+    past = Past([put({"at": str(at(1))}, told=told)], [], [], [])
+    wrong = {Kind.UNTOLD} if told is None else {Kind.LOST}
+
+    assert past.kinds() == wrong
 
 
 def test_what_lies_before_the_answer_may_or_may_not_have_been_accepted() -> None:

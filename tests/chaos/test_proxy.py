@@ -32,7 +32,7 @@ async def link() -> AsyncIterator[Links]:
     server = await asyncio.start_server(echo, "127.0.0.1", 0)
     url = f"amqp://guest:guest@127.0.0.1:{server.sockets[0].getsockname()[1]}"
     async with server:
-        with Links.open(["one"], url, url) as links:
+        with Links.open(["one"], {BROKER: url, DATABASE: url}) as links:
             yield links
 
 

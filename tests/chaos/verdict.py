@@ -72,3 +72,7 @@ class Verdict:
             f"repeated {self.repeated}, recovered in {self.recovery:.1f} s: "
             + ", ".join(said or ["kept"])
         )
+
+
+def say(line: str) -> None:
+    print(line, flush=True)  # noqa: T201  # the command's output

@@ -1,6 +1,8 @@
 """One wave: a load, one fault in the midst of it, healing, quiet, and the verdict."""
 
 import asyncio
+from collections.abc import AsyncIterator, Sequence
+from contextlib import asynccontextmanager
 from dataclasses import dataclass, replace
 from datetime import datetime, timedelta
 from pathlib import Path
@@ -10,10 +12,10 @@ from typing import Final
 import asyncpg
 from tests.acceptance.stack import now
 from tests.chaos.checker import judge
-from tests.chaos.drawing import Drawing
+from tests.chaos.drawing import Drawing, Script
 from tests.chaos.faults import Fault
 from tests.chaos.history import History, Operation, Outage
-from tests.chaos.load import Load
+from tests.chaos.load import ASKED, Load
 from tests.chaos.scene import Scene
 from tests.chaos.verdict import Finding, Kind, Verdict
 
@@ -52,42 +54,36 @@ class Wave:
         """The stack is ready when it begins, and when it is over. The folder is there."""
         dice = Random(self.name)  # noqa: S311  # to be repeated, not to be secret
         scene.dice, scene.tenant, scene.notes, scene.findings = dice, self.name, {}, []
-        began = _whole(now())
-        span = LOAD + scene.outage
-        drawing = Drawing(dice, scene.target, self.name, began, span)
-        script = drawing.script(ROUNDS)
+        began = whole(now())
+        span = self.span(scene.outage)
+        script = self.script(Drawing(dice, scene.target, self.name, began, span))
         async with Harebell.connect(
-            scene.stack.amqp_url, tenant=self.name, timeout=PATIENCE
+            scene.stack.amqp_url, tenant=self.name, timeout=PATIENCE / ASKED
         ) as harebell:
             load = Load(harebell, scene.target, folder / "journal.jsonl")
             playing = asyncio.create_task(load.play(script, began))
             await asyncio.sleep(dice.uniform(EARLIEST, LATEST))
-            outage = await self._strike(scene)
-            supervising = asyncio.create_task(self._supervise(scene))
-            await playing
-        await asyncio.sleep((began - now()).total_seconds() + span + BEYOND)
-        await self._until_quiet(scene, healed_at=outage.healed_at)
-        supervising.cancel()
-        await asyncio.gather(supervising, return_exceptions=True)
+            outages = await self.strikes(scene, began)
+            async with supervised(scene):
+                await playing
+                await asyncio.sleep((began - now()).total_seconds() + span + BEYOND)
+                await self._until_quiet(scene, healed_at=outages[-1].healed_at)
         await scene.until_ready()
-        history = await self._history(scene, load.operations, outage)
+        history = await self._history(scene, load.operations, outages)
         verdict = judge(history)
         found = (*verdict.findings, *scene.findings, *await self._audited(scene, began))
         return replace(verdict, findings=found, notes=scene.notes), history
 
-    async def _strike(self, scene: Scene) -> Outage:
-        struck_at = now()
-        async with self.fault.strike(scene):
-            await asyncio.sleep(scene.outage)
-        recovery = timedelta(seconds=self.fault.recovery)
-        return Outage(self.fault.row, struck_at, now(), self.fault.lapses, recovery)
+    def span(self, outage: float) -> float:
+        """Seconds of commands."""
+        return LOAD + outage
 
-    async def _supervise(self, scene: Scene) -> None:
-        """What has ended is started again; how often that was is told."""
-        while True:
-            restarted = await scene.restart_dead()
-            scene.notes["died"] = scene.notes.get("died", 0) + restarted
-            await asyncio.sleep(LOOK)
+    def script(self, drawing: Drawing) -> Script:
+        return drawing.script(ROUNDS)
+
+    async def strikes(self, scene: Scene, began: datetime) -> list[Outage]:  # noqa: ARG002
+        """In the order in which they healed; nothing is supervised between."""
+        return [await struck(scene, self.fault)]
 
     async def _until_quiet(self, scene: Scene, *, healed_at: datetime) -> None:
         """Or until that takes too long, which the judge will see."""
@@ -119,7 +115,9 @@ class Wave:
             for each in report.findings
         ]
 
-    async def _history(self, scene: Scene, operations: list[Operation], outage: Outage) -> History:
+    async def _history(
+        self, scene: Scene, operations: list[Operation], outages: Sequence[Outage]
+    ) -> History:
         ledger = await asyncpg.connect(scene.stack.database_url)
         try:
             runs = await ledger.fetch("SELECT * FROM runs WHERE tenant = $1", self.name)
@@ -131,9 +129,36 @@ class Wave:
         finally:
             await ledger.close()
         calls = scene.target.calls(self.name)
-        return History(operations, calls, runs, attempts, [outage], now())
+        return History(operations, calls, runs, attempts, outages, now())
 
 
-def _whole(moment: datetime) -> datetime:
+async def struck(scene: Scene, fault: Fault) -> Outage:
+    struck_at = now()
+    async with fault.strike(scene):
+        await asyncio.sleep(scene.outage)
+    recovery = timedelta(seconds=fault.recovery)
+    pause = None if fault.pause is None else timedelta(seconds=fault.pause)
+    return Outage(fault.row, struck_at, now(), fault.lapses, recovery, pause)
+
+
+@asynccontextmanager
+async def supervised(scene: Scene) -> AsyncIterator[None]:
+    """What has ended is started again; how often that was is told."""
+
+    async def supervise() -> None:
+        while True:
+            restarted = await scene.restart_dead()
+            scene.notes["died"] = scene.notes.get("died", 0) + restarted
+            await asyncio.sleep(LOOK)
+
+    supervising = asyncio.create_task(supervise())
+    try:
+        yield
+    finally:
+        supervising.cancel()
+        await asyncio.gather(supervising, return_exceptions=True)
+
+
+def whole(moment: datetime) -> datetime:
     """As instants of runs are: of whole milliseconds."""
     return moment.replace(microsecond=moment.microsecond // 1000 * 1000)

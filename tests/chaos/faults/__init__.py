@@ -2,6 +2,7 @@
 
 from tests.chaos.faults import (
     clocks,
+    clusters,
     crowds,
     desk,
     links,
@@ -9,7 +10,9 @@ from tests.chaos.faults import (
     poison,
     processes,
     queues,
+    releases,
     servers,
+    zones,
 )
 from tests.chaos.faults.registry import Fault, chosen, listed
 
@@ -17,6 +20,7 @@ __all__ = [
     "Fault",
     "chosen",
     "clocks",
+    "clusters",
     "crowds",
     "desk",
     "links",
@@ -25,5 +29,7 @@ __all__ = [
     "poison",
     "processes",
     "queues",
+    "releases",
     "servers",
+    "zones",
 ]

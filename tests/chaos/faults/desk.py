@@ -6,6 +6,7 @@ from collections.abc import AsyncIterator
 from typing import Final
 
 from tests.acceptance.stack import Tenant, until
+from tests.chaos.faults.processes import doomed
 from tests.chaos.faults.registry import fault
 from tests.chaos.scene import Scene
 from tests.chaos.verdict import Kind
@@ -16,6 +17,8 @@ from harebell.dev.plan import Kind as Service
 DEAD: Final = 300  # runs
 SOON: Final = 1.0  # seconds, at most, from the order to replay to the kill
 DESK: Final = (Service.DLQ_INSPECTOR, 1)
+RATE: Final = 60.0  # replayed runs a second of a job
+STEPS: Final = ("replay_taken", "replay_published", "replay_committed")
 ONCE: Final = {"max_attempts": 1}
 
 
@@ -44,6 +47,41 @@ async def killed_before_its_commit(scene: Scene) -> AsyncIterator[None]:
         await scene.start(DESK)
         await replaying
         await _judge(scene, tenant)
+
+
+@fault("9c", "kill -9 the inspector in the midst of a replay job")
+async def killed_amid_a_job(scene: Scene) -> AsyncIterator[None]:
+    async with scene.stack.tenant(f"{scene.tenant}-desk") as tenant:
+        ids = await _dead(scene, tenant)
+        job = str((await tenant.harebell.start_replay(ids=ids, rate=RATE)).job)
+        await asyncio.sleep(scene.dice.uniform(0, DEAD / RATE))
+        await scene.kill(DESK)
+        yield
+        await scene.start(DESK)
+        await _judge_job(scene, tenant, job)
+
+
+@fault("9d", "kill -9 at every step of a replay job")
+async def killed_at_every_step_of_a_job(scene: Scene) -> AsyncIterator[None]:
+    async with scene.stack.tenant(f"{scene.tenant}-desk") as tenant:
+        ids = await _dead(scene, tenant)
+        job = str((await tenant.harebell.start_replay(ids=ids, rate=RATE)).job)
+        reached = 0.0
+        for step in STEPS:
+            async with doomed(scene, DESK, f"dlq_inspector.{step}"):
+                reached += scene.notes["reached"]
+        scene.notes["reached"] = reached
+        yield
+        await _judge_job(scene, tenant, job)
+
+
+async def _judge_job(scene: Scene, tenant: Tenant, job: str) -> None:
+    await _judge(scene, tenant)
+
+    async def is_done() -> bool:
+        return bool((await tenant.harebell.replay_job(job))["state"] == "done")
+
+    await until(is_done, what="the end of the job")
 
 
 async def _dead(scene: Scene, tenant: Tenant) -> list[str]:

@@ -13,6 +13,7 @@ from tests.chaos.scene import MEMBERS, Member, Scene
 from harebell.dev.plan import Kind
 
 REACH: Final = 15.0  # seconds, its start among them, that a service gets to come to its failpoint
+LAPSED: Final = 40.0  # seconds, until it ends leases that nobody holds any more
 SHORT_LEASE: Final = {"HAREBELL_LEASE": "4s", "HAREBELL_LEASE_CRITICAL": "3s"}
 ROLLED: Final = 4  # services that are told to stop in one wave
 BEYOND: Final = 3.0  # seconds that an executor is frozen past its lease
@@ -27,7 +28,9 @@ async def killed(scene: Scene, *members: Member) -> AsyncIterator[None]:
 
 
 @asynccontextmanager
-async def doomed(scene: Scene, member: Member, failpoint: str) -> AsyncIterator[None]:
+async def doomed(
+    scene: Scene, member: Member, failpoint: str, within: float = REACH
+) -> AsyncIterator[None]:
     """It dies where `failpoint` says; if it does not get there in time, it is killed in the end."""
     await scene.kill(member)
     await scene.start(member, {"HAREBELL_FAILPOINT": f"{failpoint}:kill"}, ready=False)
@@ -36,7 +39,7 @@ async def doomed(scene: Scene, member: Member, failpoint: str) -> AsyncIterator[
         return not scene.is_alive(member)
 
     with suppress(AssertionError):  # not in time, which is noted
-        await until(is_dead, within=REACH)
+        await until(is_dead, within=within)
     scene.notes["reached"] = float(not scene.is_alive(member))
     yield
     await scene.kill(member)
@@ -138,7 +141,18 @@ _failpoint("6c", "executor.after_effect", Kind.EXECUTOR, lapses=True)
 _failpoint("6d", "executor.before_settle", Kind.EXECUTOR, lapses=True)
 _failpoint("6e", "executor.before_failure_commit", Kind.EXECUTOR, lapses=True)
 _failpoint("6f", "executor.before_turn_commit", Kind.EXECUTOR, lapses=True)
-_failpoint("2f", "ticker.sweep_before_commit", Kind.TICKER, lapses=True)
+
+
+@fault("2f", "kill -9 at ticker.sweep_before_commit, when an executor has died", lapses=True)
+async def sweeping_ticker(scene: Scene) -> AsyncIterator[None]:
+    """Whose leases it ends as soon as it trusts its clock."""
+    victim, *others = scene.all_of(Kind.TICKER)
+    executor = scene.some(Kind.EXECUTOR)
+    for other in (*others, executor):
+        await scene.kill(other)
+    async with doomed(scene, victim, "ticker.sweep_before_commit", within=LAPSED):
+        yield
+    await scene.start_all([*others, executor])
 
 
 @fault("7", "SIGSTOP one executor past its lease", lapses=True)

@@ -4,7 +4,7 @@ from collections.abc import AsyncIterator, Callable
 from contextlib import AbstractAsyncContextManager, asynccontextmanager
 from dataclasses import dataclass
 from string import ascii_letters
-from typing import TypeAlias
+from typing import Any, TypeAlias
 
 from tests.chaos.scene import Scene
 
@@ -13,7 +13,10 @@ Strike: TypeAlias = Callable[[Scene], AsyncIterator[None]]
 
 @dataclass(frozen=True)
 class Fault:
-    """Entered it strikes, left it heals. `lapses`: it may part an executor's effect and record."""
+    """Entered it strikes, left it heals. `lapses`: it may part an executor's effect and record.
+
+    `pause`: seconds that it may hold up a run at most, however long it lasts; None: until it heals.
+    """
 
     row: str  # "6c": the third of row 6
     title: str
@@ -21,6 +24,12 @@ class Fault:
     strike: Callable[[Scene], AbstractAsyncContextManager[None]]
     recovery: float = 30.0  # seconds, beside the work
     alone: bool = False  # too heavy for a mixed run
+    clustered: bool = False  # on three nodes of RabbitMQ, which a mixed run has not
+    pause: float | None = None
+
+    @property
+    def is_mixed(self) -> bool:
+        return not (self.alone or self.clustered)
 
     @property
     def number(self) -> int:
@@ -30,12 +39,12 @@ class Fault:
 FAULTS: dict[str, Fault] = {}
 
 
-def fault(
-    row: str, title: str, *, lapses: bool = False, recovery: float = 30.0, alone: bool = False
-) -> Callable[[Strike], Strike]:
+def fault(row: str, title: str, *, lapses: bool = False, **more: Any) -> Callable[[Strike], Strike]:
+    """`more`: the other fields of a fault."""
+
     def register(strike: Strike) -> Strike:
         assert row not in FAULTS, row
-        FAULTS[row] = Fault(row, title, lapses, asynccontextmanager(strike), recovery, alone)
+        FAULTS[row] = Fault(row, title, lapses, asynccontextmanager(strike), **more)
         return strike
 
     return register
