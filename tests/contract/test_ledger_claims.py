@@ -162,7 +162,7 @@ async def test_a_retry_that_was_never_recorded_starts_nothing_before_the_one_tha
     """A sweep published it and failed; the frozen holder then recorded the same seq, for later."""
     row, later = Row(RunState.RUNNING, 1), NOW + timedelta(hours=1)
     await put(ledger, [row])
-    retry = replace(ending(row.key, RunState.RETRYING), next_attempt_at=later)
+    retry = ending(row.key, RunState.RETRYING)._replace(next_attempt_at=later)
     await endings.end(ledger, [retry])
 
     phantom = wanted(row.key, seq=SEQ + 1, due_at=NOW)
@@ -177,9 +177,8 @@ async def test_a_ticket_tells_its_time_in_milliseconds_and_its_row_in_microsecon
 ) -> None:
     row, later = Row(RunState.RUNNING, 1), NOW + timedelta(hours=1)
     await put(ledger, [row])
-    retry = replace(
-        ending(row.key, RunState.RETRYING), next_attempt_at=later + timedelta(microseconds=999)
-    )
+    within = later + timedelta(microseconds=999)
+    retry = ending(row.key, RunState.RETRYING)._replace(next_attempt_at=within)
     await endings.end(ledger, [retry])
 
     told = wanted(row.key, seq=SEQ + 1, due_at=later)

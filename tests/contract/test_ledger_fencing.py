@@ -2,7 +2,6 @@
 
 import asyncio
 from collections.abc import Awaitable, Callable, Sequence
-from dataclasses import replace
 from datetime import timedelta
 
 import asyncpg
@@ -57,7 +56,7 @@ async def test_of_many_endings_only_those_still_held_stand(ledger: asyncpg.Pool)
 
 async def test_a_holder_and_the_sweep_settle_a_run_once_between_them(ledger: asyncpg.Pool) -> None:
     await put(ledger, [ROW])
-    swept = replace(ending(ROW.key, RunState.RETRYING), outcome=LAPSED)
+    swept = ending(ROW.key, RunState.RETRYING)._replace(outcome=LAPSED)
 
     stood = await asyncio.gather(
         *(endings.end(ledger, [each]) for each in (ending(ROW.key, RunState.SUCCEEDED), swept) * 5)

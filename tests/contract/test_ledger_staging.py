@@ -1,7 +1,6 @@
 """Staging: one instant of one schedule is one run, whatever the version and however often."""
 
 import asyncio
-from dataclasses import replace
 from datetime import timedelta
 
 import asyncpg
@@ -12,7 +11,7 @@ from harebell.contract.identity import RunKey
 from harebell.kernel.db.ledger import staging, sweeps
 from harebell.kernel.ledger import REVIVABLE, NotOwed, Owed, Reason, RunState
 
-NEWER = replace(PLACE, version=PLACE.version + 1, pool="reports", lane="high", priority=9)
+NEWER = PLACE._replace(version=PLACE.version + 1, pool="reports", lane="high", priority=9)
 
 
 async def staged(ledger: asyncpg.Pool, runs: list[Owed]) -> dict[RunKey, int]:
@@ -161,11 +160,11 @@ async def test_a_run_that_takes_a_version_expires_as_that_says_and_what_is_backf
     ledger: asyncpg.Pool, origin: str | None, *, expires: bool
 ) -> None:
     (key,) = crowd(1)
-    await staged(ledger, [replace(owed(key), origin=origin)])
+    await staged(ledger, [owed(key)._replace(origin=origin)])
     until = NOW + timedelta(minutes=1)
 
     async with ledger.acquire() as connection:
-        await staging.renew(connection, [replace(owed(key, NEWER), expires_at=until)])
+        await staging.renew(connection, [owed(key, NEWER)._replace(expires_at=until)])
 
     found = await row_of(ledger, key)
     assert (found["version"], found["seq"]) == (NEWER.version, 2)

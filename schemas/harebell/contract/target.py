@@ -193,9 +193,9 @@ _TAGS: Final[dict[type, str]] = {model: TAG + kind for kind, model in _KINDS.ite
 
 
 def _check_kind(value: object) -> object:
-    if isinstance(value, Command):
-        return value
     if not isinstance(value, dict):
+        if isinstance(value, Command):
+            return value
         raise fault("invalid_target", "must be an object")
     if len(value) != 1 or next(iter(value)) not in _KINDS:
         found = ", ".join(map(str, value)) or "nothing"

@@ -117,9 +117,9 @@ _TAGS: Final[dict[type, str]] = {model: TAG + kind for kind, model in _KINDS.ite
 
 
 def _check_kind(value: object, kinds: Mapping[str, type[Rule]] = _KINDS) -> object:
-    if isinstance(value, Rule):
-        return value
     if not isinstance(value, dict):
+        if isinstance(value, Rule):
+            return value
         raise fault("invalid_when", "must be an object")
     if len(kinds.keys() & value) != 1:
         present = [kind for kind in kinds if kind in value]

@@ -3,7 +3,7 @@
 import asyncio
 import random
 from collections.abc import Awaitable, Callable, Sequence
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, field
 from functools import partial
 from typing import Final, TypeAlias, TypeVar
 
@@ -194,7 +194,7 @@ def _resting(batch: Sequence[Recorded]) -> list[list[Recorded]]:
 
     Retries rest in the ledger until a ticker stages them; so do runs that wait for their turn.
     """
-    resting = [(run, replace(each, staged_at=None)) for run, each in batch]
+    resting = [(run, each._replace(staged_at=None)) for run, each in batch]
     dead = [each for each in resting if each[1].state is RunState.DEAD]
     others = [each for each in resting if each[1].state is not RunState.DEAD]
     return [part for part in (others, dead) if part]

@@ -1,9 +1,9 @@
 """The model of the ledger: states of a run, who may move it where, and why. SQL is held to it."""
 
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from datetime import datetime, timedelta
 from enum import StrEnum
-from typing import Final
+from typing import Final, NamedTuple
 
 from harebell.contract.identity import RunKey
 from harebell.kernel.retry import Dead, Decision, Expired, Retry
@@ -110,8 +110,7 @@ def may(actor: Actor, before: RunState, after: RunState) -> bool:
     return actor in TRANSITIONS.get((before, after), frozenset())
 
 
-@dataclass(frozen=True, slots=True)
-class Place:
+class Place(NamedTuple):
     """Where a run of a version is worked on."""
 
     tenant: str
@@ -121,8 +120,7 @@ class Place:
     priority: int
 
 
-@dataclass(frozen=True, slots=True)
-class Owed:
+class Owed(NamedTuple):
     """A run to stage. `origin` None: its schedule's timetable."""
 
     key: RunKey
@@ -159,8 +157,7 @@ class End:
     runs: int = 1
 
 
-@dataclass(frozen=True, slots=True)
-class Ending:
+class Ending(NamedTuple):
     """`outcome` is the attempt's, `state` the run's. `staged_at` None of a retry: it rests.
 
     `healthy`: whether whoever was called did its part; None: the attempt tells nothing of it.
@@ -189,8 +186,8 @@ class Ending:
 
     def stopped(self, reason: str) -> "Ending":
         """As the last of its run: what was to be tried again has been asked to stop meanwhile."""
-        cancelled = replace(self, state=RunState.CANCELLED, reason=reason)
-        return replace(cancelled, next_attempt_at=None, staged_at=None)
+        cancelled = self._replace(state=RunState.CANCELLED, reason=reason)
+        return cancelled._replace(next_attempt_at=None, staged_at=None)
 
     @property
     def end(self) -> End | None:

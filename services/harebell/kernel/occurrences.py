@@ -4,7 +4,7 @@ from collections.abc import Collection
 from dataclasses import dataclass
 from datetime import UTC, datetime, time, timedelta
 from hashlib import sha256
-from typing import Final
+from typing import Final, NamedTuple
 from uuid import UUID
 from zoneinfo import ZoneInfo
 
@@ -20,8 +20,7 @@ MAX_RUNS: Final = 100  # of one schedule in one pass
 MAX_STEPS: Final = 1_000  # instants looked at in one pass
 
 
-@dataclass(frozen=True, slots=True)
-class Planned:
+class Planned(NamedTuple):
     """A run to stage."""
 
     scheduled_for: datetime

@@ -1,12 +1,11 @@
 """A ticket as routing sees it, and which tickets may travel in one message. Pure."""
 
 from collections.abc import Iterable, Iterator
-from dataclasses import dataclass
 from datetime import datetime, timedelta
 from functools import lru_cache
 from itertools import groupby
 from operator import attrgetter
-from typing import Any, Final
+from typing import Any, Final, NamedTuple
 from uuid import UUID
 
 import orjson
@@ -29,8 +28,7 @@ _instant: Final = lru_cache(4096)(parse_instant)
 _pool: Final = lru_cache(256)(TypeAdapter(PoolName).validate_python)
 
 
-@dataclass(frozen=True, slots=True)
-class Routed:
+class Routed(NamedTuple):
     """The few facts that routing needs; the ticket itself stays as it came."""
 
     key: RunKey

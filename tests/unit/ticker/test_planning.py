@@ -78,8 +78,8 @@ def test_the_dispatcher_reads_the_same_facts_from_a_ticket() -> None:
     routed = tickets(keys, made.owed, [entry.version])
 
     read = read_bundle(b"[" + b",".join(each.raw for each in routed) + b"]")
-    bare = [replace(each, raw=b"", downstream=UNKNOWN) for each in read]  # that, only gates ask
-    assert bare == [replace(each, raw=b"") for each in routed]
+    bare = [each._replace(raw=b"", downstream=UNKNOWN) for each in read]  # that, only gates ask
+    assert bare == [each._replace(raw=b"") for each in routed]
 
 
 def test_what_was_not_staged_has_no_ticket() -> None:

@@ -4,7 +4,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass, field
 from datetime import datetime
 from enum import Enum, auto
-from typing import Final
+from typing import Final, NamedTuple
 
 import asyncpg
 
@@ -99,16 +99,14 @@ class Wanted:
         return claim is not None and claim.token == self.seq + 1
 
 
-@dataclass(frozen=True, slots=True)
-class Claim:
+class Claim(NamedTuple):
     """`token`: the seq that fences renewals and the settle."""
 
     token: int
     attempt: int
 
 
-@dataclass(frozen=True, slots=True)
-class Held:
+class Held(NamedTuple):
     """A claimed run, as the ledger must find it. `started_at` None: it waits for its instant."""
 
     key: RunKey
