@@ -199,6 +199,8 @@ def _may_have_stopped(course: Course, halt: Operation, instant: datetime) -> boo
 
 def _number_of_runs(course: Course) -> Found:
     """Of schedules whose instants depend on how runs end."""
+    if course.first.told_at is None and not course.runs:
+        return  # it may never have come to be
     succeeded = [row for row in course.runs.values() if row["state"] == "succeeded"]
     if "until" in course.when and len(succeeded) != 1:
         yield Kind.LOST if not succeeded else Kind.DOUBLED, f"{len(succeeded)} runs succeeded"

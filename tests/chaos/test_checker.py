@@ -190,9 +190,12 @@ def test_untold_is_a_command_that_nobody_answered_and_its_runs_are_allowed() -> 
     assert past.kinds() == {Kind.UNTOLD}
 
 
+@pytest.mark.parametrize("when", [{"at": str(at(1))}, {"every": "1s", "until": "success"}])
 @pytest.mark.parametrize("told", [0.1, None])
-def test_a_one_shot_is_owed_when_it_was_acknowledged(told: float | None) -> None:
-    past = Past([put({"at": str(at(1))}, told=told)], [], [], [])
+def test_what_runs_once_is_owed_when_it_was_acknowledged(
+    told: float | None, when: dict[str, str]
+) -> None:
+    past = Past([put(when, told=told)], [], [], [])
     wrong = {Kind.UNTOLD} if told is None else {Kind.LOST}
 
     assert past.kinds() == wrong
