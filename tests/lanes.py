@@ -12,6 +12,7 @@ from tests.tickets import NINE, ticket
 from harebell.contract.names import Lane
 from harebell.executor.core import Claimed
 from harebell.executor.running import LaneRunner
+from harebell.executor.sharing import Shares
 from harebell.executor.targets.amqp import AmqpTargets
 from harebell.executor.targets.http import HttpTargets
 from harebell.executor.targets.outcome import Ended
@@ -22,6 +23,7 @@ from harebell.kernel.clock import Clock, monotonic
 
 PATIENCE = 10  # seconds
 LEASE = 15.0
+ECHO, OTHER = "harebell.echo", "other.echo"  # one task by two names: two targets
 
 
 @dataclass
@@ -55,6 +57,7 @@ class Stage:
     clock: Clock
     work: Work
     slots: int
+    share: float = 1.0
     settled: list[tuple[Claimed, Ended]] = field(default_factory=list)
     abandoned: list[Claimed] = field(default_factory=list)
     refusals: int = 0  # renewals that the ledger refuses, before it grants one
@@ -63,11 +66,21 @@ class Stage:
 
     def __post_init__(self) -> None:
         tasks = TaskTargets(
-            {"harebell.echo": Loaded(self.work.echo, is_async=True, takes_context=False)},
+            {
+                name: Loaded(self.work.echo, is_async=True, takes_context=False)
+                for name in (ECHO, OTHER)
+            },
             threads=1,
         )
         self.runner = LaneRunner(
-            *(Lane.NORMAL, self.slots, self.clock, Targets(NoHttp(), NoAmqp(), tasks), LEASE),
+            *(
+                Lane.NORMAL,
+                self.slots,
+                Shares(self.slots, self.share),
+                self.clock,
+                Targets(NoHttp(), NoAmqp(), tasks),
+                LEASE,
+            ),
             renew=self.renew,
             settle=self.settle,
             abandon=self.abandon,
@@ -75,7 +88,7 @@ class Stage:
         )
 
     @classmethod
-    async def make(cls, slots: int) -> "Stage":
+    async def make(cls, slots: int, share: float = 1.0) -> "Stage":
         began = monotonic()
 
         async def read() -> datetime:
@@ -83,7 +96,7 @@ class Stage:
 
         clock = Clock(read)
         await clock.refresh()
-        return cls(clock, Work(clock), slots)
+        return cls(clock, Work(clock), slots, share)
 
     async def renew(self, run: Claimed) -> bool:
         self.renewals += 1
@@ -113,10 +126,11 @@ class Stage:
         leased: float = LEASE,
         waited: float = 0.0,
         expires_in: float | None = None,
+        task: str = ECHO,
     ) -> Claimed:
         """`waited`: seconds since its claim; `number` is what its task is told."""
         due_at = self.clock.now() + timedelta(seconds=due_in)
-        of = ticket(number, due_at, priority=priority, filling=number)
+        of = ticket(number, due_at, priority=priority, filling=number, task=task)
         if expires_in is not None:
             expires_at = self.clock.now() + timedelta(seconds=expires_in)
             of = of.model_copy(update={"expires_at": expires_at})

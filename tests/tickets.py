@@ -21,6 +21,7 @@ def ticket(
     pool: str = "default",
     priority: int = 5,
     filling: int = 0,
+    task: str = "harebell.echo",
 ) -> Ticket:
     """`filling`: bytes that it is larger by."""
     args = {"filling": "x" * filling}
@@ -33,9 +34,7 @@ def ticket(
         pool=pool,
         lane=lane_of(priority),
         priority=priority,
-        work=Work(
-            tenant="default", target=TaskTarget(task=TaskCall(name="harebell.echo", args=args))
-        ),
+        work=Work(tenant="default", target=TaskTarget(task=TaskCall(name=task, args=args))),
     )
 
 

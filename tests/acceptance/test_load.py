@@ -74,7 +74,8 @@ def wait_of(calls: Sequence[Call]) -> float:
 async def test_s21_with_a_backlog_in_every_lane_high_waits_a_fifth_of_low_which_goes_on(
     faulty_tenant: Tenant, pool: Pool, target: Target, record_property: Record
 ) -> None:
-    await pool.start(1, **{f"HAREBELL_SLOTS_{lane}": slots for lane, slots in SLOTS.items()})
+    slots = {f"HAREBELL_SLOTS_{lane}": slots for lane, slots in SLOTS.items()}
+    await pool.start(1, **slots, HAREBELL_TARGET_SHARE="1")
     await put_backlog(faulty_tenant, target, pool)
 
     await faulty_tenant.until_runs(3 * BACKLOG, "succeeded", within=2 * PATIENCE)

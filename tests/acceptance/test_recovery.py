@@ -79,13 +79,13 @@ async def test_s22_s94_killed_outright_the_holder_loses_runs_of_both_classes_at_
 async def test_s94_of_an_executor_killed_with_200_runs_in_flight_all_run_elsewhere_soon(
     faulty_tenant: Tenant, pool: Pool, target: Target, record_property: Record
 ) -> None:
-    slots = str(CROWD)
-    killed = await pool.start(1, HAREBELL_SLOTS_NORMAL=slots)
+    slots = {"HAREBELL_SLOTS_NORMAL": str(CROWD), "HAREBELL_TARGET_SHARE": "1"}
+    killed = await pool.start(1, **slots)
     hook = target.http("crowd", sleep=LONG)
     options = {"timeout": f"{LONG}s", "pool": pool.name}
     await put_spread(faulty_tenant, hook, CROWD, first=1, over=1, **options)
     await until_called(target, "crowd", CROWD)
-    await pool.start(2, HAREBELL_SLOTS_NORMAL=slots)
+    await pool.start(2, **slots)
 
     lost_at = now()
     await asyncio.to_thread(pool.stack.kill, killed.name)

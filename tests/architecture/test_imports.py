@@ -23,7 +23,7 @@ READERS: Final = {
     "time.time_ns": set[str](),
     "os.getenv": set[str](),
     "uuid.uuid4": set[str](),
-    "random.random": {"harebell.executor.settling"},
+    "random.random": {"harebell.executor.service", "harebell.executor.settling"},
 }
 FOR_PEOPLE: Final = {"harebell.client.correspondence"}  # a timestamp that decides nothing
 

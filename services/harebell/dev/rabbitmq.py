@@ -17,6 +17,7 @@ START_S = 90.0  # a node that recovers many quorum queues after a kill takes lon
 STOP_S = 30.0
 ANSWER_S = 1.0
 DEAD_LETTER_RETRY_MS = 10_000
+MAX_MESSAGE = 16 * 1024 * 1024  # bytes, as RabbitMQ 4 has it; 3.10 would take 128 MiB
 PLUGINS = "[rabbitmq_management,rabbitmq_prometheus].\n"
 
 CONFIGURATION = """\
@@ -27,6 +28,7 @@ prometheus.tcp.ip = {host}
 prometheus.tcp.port = {ports.prometheus}
 default_user = {user}
 default_pass = {password}
+max_message_size = {largest}
 """
 CLUSTERED = """\
 cluster_formation.peer_discovery_backend = classic_config
@@ -179,7 +181,11 @@ class Broker:
 
     def _configuration(self) -> str:
         own = CONFIGURATION.format(
-            host=LOOPBACK, ports=self.ports, user=USER, password=self.password
+            host=LOOPBACK,
+            ports=self.ports,
+            user=USER,
+            password=self.password,
+            largest=MAX_MESSAGE,
         )
         return own + (self._member.configuration() if self._member else "")
 

@@ -1,14 +1,14 @@
 """When a ticket leaves the dispatcher: the rules, and the tickets that wait for them. Pure."""
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from datetime import datetime, timedelta
 from enum import Enum, auto
 from heapq import heappop, heappush
 from itertools import count
 from typing import Final
 
-from harebell.kernel.delay import LONGEST_LEAD, TIERS, tier_for
-from harebell.kernel.routing import Routed
+from harebell.kernel.delay import LONGEST_LEAD, tier_for
+from harebell.kernel.routing import Routed, by_turns
 
 HOLD: Final = timedelta(seconds=10)  # what is due later goes on through a shorter tier
 SHORTEST_LEAD: Final = timedelta(milliseconds=200)
@@ -16,7 +16,6 @@ RELEASE_RATE: Final = 25_000  # tickets a second that executors claim
 MAX_HELD: Final = 100_000  # tickets
 MAX_DELIVERIES: Final = 3_000  # bundles whose tickets are not all released
 
-CIRCLE: Final = min(TIERS, key=lambda ms: abs(ms - 5_000))  # milliseconds between looks for a pool
 GIVE_UP: Final = timedelta(hours=1)  # past due, that a pool may be missing
 NO_SUCH_POOL: Final = "no_such_pool"
 
@@ -68,15 +67,15 @@ class ReleaseHeap:
     def push(self, ticket: Routed) -> None:
         heappush(self._far, (ticket.due_at, next(self._pushed), ticket))
 
-    def due(self, now: datetime) -> list[Routed]:
-        """Take out what is to be released now, in the order of due times."""
+    def due(self, now: datetime) -> Sequence[Routed]:
+        """Take out what is to be released now: by turns of tenants, in the order of due times."""
         while self._far and self._far[0][0] - LONGEST_LEAD <= now:
             heappush(self._near, heappop(self._far))
         until = now + self.lead
         released = []
         while self._near and self._near[0][0] <= until:
             released.append(heappop(self._near)[2])
-        return released
+        return by_turns(released)
 
     def drain(self) -> Iterator[Routed]:
         """Take out all, whenever it is due."""

@@ -9,7 +9,7 @@ import structlog
 from harebell.contract import names
 from harebell.contract.dead import DeadMessage
 from harebell.contract.errors import BrokerUnavailable, HarebellError, Unroutable
-from harebell.dispatcher.core import CIRCLE, NO_SUCH_POOL, is_given_up
+from harebell.dispatcher.core import NO_SUCH_POOL, is_given_up
 from harebell.dispatcher.receipts import Receipts
 from harebell.kernel import failpoint, metrics
 from harebell.kernel.amqp.bundle import Bundle, circling
@@ -18,6 +18,7 @@ from harebell.kernel.amqp.letters import message_letter
 from harebell.kernel.amqp.publish import Outgoing, Publisher
 from harebell.kernel.bus import DISPATCHER
 from harebell.kernel.clock import Clock
+from harebell.kernel.delay import CIRCLE
 from harebell.kernel.routing import Routed
 
 log = structlog.get_logger()

@@ -1,13 +1,15 @@
 """Claimed runs and what becomes of them: waiting, starting, ending. Pure."""
 
+from collections import defaultdict
 from collections.abc import Container, Sequence
 from dataclasses import dataclass
 from datetime import datetime, timedelta
 from heapq import heapify, heappop, heappush
 from itertools import count
 from statistics import fmean
-from typing import Final
+from typing import Final, TypeAlias
 
+from harebell.contract.downstream import downstream_of
 from harebell.contract.identity import RunKey
 from harebell.contract.policy import RecoveryClass
 from harebell.contract.ticket import Ticket
@@ -42,6 +44,11 @@ class Claimed:
         return self.ticket.run_key
 
     @property
+    def downstream(self) -> str:
+        """Whom it calls."""
+        return downstream_of(self.ticket.work.target)
+
+    @property
     def lease_ends(self) -> float:
         return self.renewed_at + self.lease
 
@@ -55,19 +62,26 @@ def lease_of(ticket: Ticket, normal: timedelta, critical: timedelta) -> float:
     return (critical if critical_class else normal).total_seconds()
 
 
+_Entry: TypeAlias = tuple[datetime, int, int, Claimed]
+
+
 class StartHeap:
-    """Claimed runs until their instant; what is due first, and then most urgent, first."""
+    """Claimed runs until their instant; what is due first, and then most urgent, first.
+
+    Runs of a target that has its share of the slots stand aside: none of the others is behind them.
+    """
 
     def __init__(self) -> None:
-        self._heap: list[tuple[datetime, int, int, Claimed]] = []
+        self._heap: list[_Entry] = []
+        self._aside: defaultdict[str, list[_Entry]] = defaultdict(list)
         self._order = count()
 
     def __len__(self) -> int:
+        """Without those that stand aside."""
         return len(self._heap)
 
     def push(self, run: Claimed) -> None:
-        entry = (run.ticket.due_at, -run.ticket.priority, next(self._order), run)
-        heappush(self._heap, entry)
+        heappush(self._heap, self._entry(run))
 
     def next_due(self) -> datetime | None:
         return self._heap[0][0] if self._heap else None
@@ -75,15 +89,33 @@ class StartHeap:
     def pop(self) -> Claimed:
         return heappop(self._heap)[-1]
 
+    def set_aside(self, run: Claimed) -> None:
+        heappush(self._aside[run.downstream], self._entry(run))
+
+    def aside(self) -> dict[str, int]:
+        """How many stand aside, by target."""
+        return {downstream: len(entries) for downstream, entries in self._aside.items()}
+
+    def bring_back(self, downstream: str) -> None:
+        """The first of those of this target that stand aside, if there are any."""
+        if entries := self._aside.get(downstream):
+            heappush(self._heap, heappop(entries))
+        else:
+            self._aside.pop(downstream, None)
+
     def waiting(self) -> list[Claimed]:
-        return [entry[-1] for entry in self._heap]
+        return [entry[-1] for heap in (self._heap, *self._aside.values()) for entry in heap]
 
     def take_out(self, keys: Container[RunKey]) -> list[Claimed]:
         """Those of them that wait here, which may start no more."""
         taken = [run for run in self.waiting() if run.key in keys]
-        self._heap = [entry for entry in self._heap if entry[-1].key not in keys]
-        heapify(self._heap)
+        for heap in (self._heap, *self._aside.values()):
+            heap[:] = [entry for entry in heap if entry[-1].key not in keys]
+            heapify(heap)
         return taken
+
+    def _entry(self, run: Claimed) -> _Entry:
+        return run.ticket.due_at, -run.ticket.priority, next(self._order), run
 
 
 @dataclass(slots=True)

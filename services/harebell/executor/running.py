@@ -11,6 +11,7 @@ from prometheus_client import Histogram
 from harebell.contract.identity import RunKey
 from harebell.contract.names import Lane
 from harebell.executor.core import Claimed, Pace, StartHeap
+from harebell.executor.sharing import Shares
 from harebell.executor.targets.attempt import Attempt
 from harebell.executor.targets.outcome import Ended, Stopped
 from harebell.executor.targets.perform import Targets, perform
@@ -30,6 +31,7 @@ class LaneRunner:
 
     lane: Lane
     slots: int
+    shares: Shares
     clock: Clock
     targets: Targets
     steady: float  # seconds that the clock must have been without a step
@@ -80,8 +82,19 @@ class LaneRunner:
                 return UNSTEADY
             if (early := self.clock.moment(due) - monotonic()) > 0:
                 return early
-            self._start(self.heap.pop())
+            self._start_or_set_aside(self.heap.pop())
         return None
+
+    def _start_or_set_aside(self, run: Claimed) -> None:
+        if len(self.running) < self.shares.most or self.shares.has_room(run.downstream):
+            self._start(run)
+        else:
+            self.heap.set_aside(run)
+            self.on_room()
+
+    def crowded(self) -> frozenset[str]:
+        """Targets of which nothing more is to be claimed for a while."""
+        return self.shares.crowded(self.heap.aside())
 
     async def _sleep(self, seconds: float | None) -> None:
         """Until woken: by a claim, a slot, or the time."""
@@ -99,6 +112,7 @@ class LaneRunner:
             self._pace.ended(monotonic() - began)
         else:
             self.running[run], self._began[run] = task, began
+            self.shares.began(run.downstream)
             task.add_done_callback(lambda _: self._ended(run))
 
     def stop(self, key: RunKey, reason: str) -> None:
@@ -110,7 +124,10 @@ class LaneRunner:
 
     def _ended(self, run: Claimed) -> None:
         self.running.pop(run, None)
-        self._pace.ended(monotonic() - self._began.pop(run))
+        took = monotonic() - self._began.pop(run)
+        self._pace.ended(took)
+        self.shares.ended(run.downstream, took)
+        self.heap.bring_back(run.downstream)
         self._stopping.pop(run, None)
         self._wake.set()
 

@@ -1,6 +1,7 @@
 """The executor's shell: lanes that claim and run, one settler, leases, an orderly end."""
 
 import asyncio
+import random
 import secrets
 from collections.abc import Sequence
 from dataclasses import dataclass, field
@@ -10,6 +11,7 @@ from typing import Final
 import structlog
 
 from harebell.contract.codec import read
+from harebell.contract.downstream import downstream_of
 from harebell.contract.errors import Transient
 from harebell.contract.names import Lane
 from harebell.contract.ticket import BUNDLE, Ticket
@@ -19,6 +21,7 @@ from harebell.executor.leases import Leases, keep_presence
 from harebell.executor.limiting import Limiter
 from harebell.executor.running import LaneRunner
 from harebell.executor.settling import Settler
+from harebell.executor.sharing import Shares, round_for
 from harebell.executor.stopping import Stopping
 from harebell.executor.targets.amqp import open_amqp
 from harebell.executor.targets.http import HttpTargets
@@ -26,6 +29,8 @@ from harebell.executor.targets.perform import Targets
 from harebell.executor.targets.registry import installed_tasks
 from harebell.executor.targets.task import TaskTargets
 from harebell.executor.turns import TurnTaker, in_turn
+from harebell.kernel import metrics
+from harebell.kernel.amqp.bundle import circling
 from harebell.kernel.amqp.consume import ABANDONED, DONE, Delivery, Outcome
 from harebell.kernel.amqp.session import Concurrent, Consumer
 from harebell.kernel.authorising import authorising
@@ -100,6 +105,7 @@ class Executor:
         runner = self.lanes[lane] = LaneRunner(
             lane,
             slots,
+            Shares(slots, self.settings.target_share),
             self.parts.clock,
             targets,
             self.settings.lease.total_seconds(),
@@ -166,6 +172,7 @@ class Executor:
 
     async def _take(self, lane: Lane, tickets: list[Ticket]) -> bool:
         """Of what has a limit, that which may come now; the rest has been put off."""
+        tickets = await self._uncrowded(lane, tickets)
         limited = [ticket for ticket in tickets if ticket.work.limit and not ticket.placed]
         if not limited:
             return await self._claim(lane, tickets)
@@ -176,6 +183,19 @@ class Executor:
         others = [ticket for ticket in tickets if not ticket.work.limit or ticket.placed]
         took = [self._claim(lane, others), in_turn(limited, self.parts.clock, place)]
         return all(await asyncio.gather(*took))
+
+    async def _uncrowded(self, lane: Lane, tickets: list[Ticket]) -> list[Ticket]:
+        """What waits for a crowded target goes round, so that it stands in nobody's way here."""
+        crowded = self.lanes[lane].crowded()
+        if not crowded:
+            return tickets
+        away = [Routed.of(t) for t in tickets if downstream_of(t.work.target) in crowded]
+        if away:
+            metrics.CROWDED.inc(len(away))
+            late = self.parts.clock.now() - min(ticket.due_at for ticket in away)
+            tier = round_for(late, random.random())  # noqa: S311  # spread, not secrecy
+            await self.parts.publisher.publish_all(circling(away, tier))
+        return [t for t in tickets if downstream_of(t.work.target) not in crowded]
 
     async def _claim(self, lane: Lane, tickets: list[Ticket]) -> bool:
         by_turns = [ticket for ticket in tickets if ticket.takes_turns]

@@ -23,6 +23,7 @@ def _tiers() -> tuple[int, ...]:
 
 
 TIERS: Final = _tiers()  # milliseconds, ascending
+CIRCLE: Final = min(TIERS, key=lambda ms: abs(ms - 5_000))  # of what is looked at again and again
 
 
 def tier_for(wait: timedelta) -> int | None:

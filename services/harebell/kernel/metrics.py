@@ -33,6 +33,10 @@ PUBLISHED_AGAIN: Final = Counter(
 )
 SWEPT: Final = Counter("harebell_swept_runs_total", "Runs that a sweep put right.", ["why"])
 PUT_OFF: Final = Counter("harebell_put_off_runs_total", "Runs told to come later, by their limits.")
+CROWDED: Final = Counter(
+    "harebell_crowded_tickets_total",
+    "Tickets sent round because their target had its share of the slots.",
+)
 LATE_BUNDLES: Final = Counter(
     "harebell_late_bundles_total", "Tickets that came later than their release instant."
 )

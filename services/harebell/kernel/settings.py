@@ -207,6 +207,8 @@ class ExecutorSettings(TargetSettings):
     slots_high: Annotated[int, Field(ge=1, le=10_000)] = 60
     slots_normal: Annotated[int, Field(ge=1, le=10_000)] = 40
     slots_low: Annotated[int, Field(ge=1, le=10_000)] = 10
+    # of a lane's slots, for the runs of any one target: one that hangs leaves the rest to others
+    target_share: Annotated[float, Field(gt=0, le=1)] = 0.75
     lease: Duration = timedelta(seconds=15)
     lease_critical: Annotated[Duration, Field(validate_default=True)] = timedelta(seconds=5)
     grace: Duration = timedelta(seconds=25)  # for attempts in flight when stopped

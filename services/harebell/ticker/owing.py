@@ -93,4 +93,5 @@ def _ticket(run: Owed, seq: int, version: Version) -> Routed:
         lane=Lane(place.lane),
         priority=place.priority,
         raw=raw,
+        tenant=place.tenant,
     )

@@ -57,15 +57,27 @@ class Versions:
     """Immutable versions by (schedule, number), read once; bounded, oldest reading out first."""
 
     LIMIT: Final = 20_000
+    MAX_WORK: Final = 16 * 1024 * 1024  # characters of their work: payloads, many times in memory
 
     def __init__(self) -> None:
         self._known: dict[tuple[UUID, int], Version] = {}
+        self._work = 0
+
+    def __len__(self) -> int:
+        return len(self._known)
 
     def keep(self, versions: Iterable[Version]) -> None:
         for version in versions:
-            self._known[version.schedule_id, version.number] = version
-        while len(self._known) > self.LIMIT:
-            del self._known[next(iter(self._known))]
+            key = version.schedule_id, version.number
+            self._forget(key)
+            self._known[key] = version
+            self._work += len(version.work)
+        while len(self._known) > self.LIMIT or self._work > self.MAX_WORK:
+            self._forget(next(iter(self._known)))
+
+    def _forget(self, key: tuple[UUID, int]) -> None:
+        if (version := self._known.pop(key, None)) is not None:
+            self._work -= len(version.work)
 
     async def of(
         self, connection: asyncpg.Connection, wanted: Sequence[tuple[UUID, int]]

@@ -17,6 +17,7 @@ import pytest
 from tests.servers import private_servers
 
 from harebell.dev.processes import tree
+from harebell.dev.rabbitmq import MAX_MESSAGE
 from harebell.dev.releases import installation
 from harebell.dev.servers import PrivateServers
 
@@ -55,6 +56,19 @@ async def test_a_confirmed_message_outlives_the_killed_broker(servers: PrivateSe
         queue = await (await connection.channel()).get_queue("kept")
         received = await queue.get(no_ack=True)
     assert received.body == b"[1]"
+
+
+async def test_a_message_that_is_too_large_for_any_service_is_refused_by_the_broker(
+    servers: PrivateServers,
+) -> None:
+    async with await aio_pika.connect(servers.amqp_url) as connection:
+        channel = await connection.channel()
+        await channel.declare_queue("large", durable=True)
+        fits, over = (aio_pika.Message(bytes(MAX_MESSAGE + more)) for more in (0, 1))
+
+        await channel.default_exchange.publish(fits, "large")
+        with pytest.raises(aio_pika.exceptions.ChannelPreconditionFailed, match="max size"):
+            await channel.default_exchange.publish(over, "large")
 
 
 def test_the_management_api_takes_the_login_of_the_amqp_url(servers: PrivateServers) -> None:

@@ -9,11 +9,11 @@ from tests.integration.dispatcher.conftest import PATIENCE, Station
 from tests.tickets import routed
 
 from harebell.contract import names
-from harebell.dispatcher.core import CIRCLE, NO_SUCH_POOL
+from harebell.dispatcher.core import NO_SUCH_POOL
 from harebell.kernel import metrics
 from harebell.kernel.amqp.bundle import working
 from harebell.kernel.bus import DISPATCHER
-from harebell.kernel.delay import LONGEST_LEAD, tier_queue
+from harebell.kernel.delay import CIRCLE, LONGEST_LEAD, tier_queue
 
 pytestmark = [pytest.mark.broker, pytest.mark.postgres]
 

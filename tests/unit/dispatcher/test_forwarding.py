@@ -13,14 +13,13 @@ from tests.tickets import NINE, crowd, routed
 from harebell.client.connection import PUBLISH_TIMEOUT, Link
 from harebell.contract import names
 from harebell.contract.errors import BrokerUnavailable, NotAllowed, Unroutable
-from harebell.dispatcher.core import CIRCLE
 from harebell.dispatcher.forwarder import Forwarder
 from harebell.dispatcher.receipts import Receipt, Receipts
 from harebell.kernel.amqp.bundle import waiting, working
 from harebell.kernel.amqp.consume import DONE
 from harebell.kernel.amqp.publish import Publisher
 from harebell.kernel.clock import Clock
-from harebell.kernel.delay import tier_key
+from harebell.kernel.delay import CIRCLE, tier_key
 from harebell.kernel.routing import Routed
 
 

@@ -111,3 +111,17 @@ def test_a_pool_may_be_missing_for_an_hour_after_the_due_instant() -> None:
     assert not is_given_up(NINE, NINE - timedelta(minutes=1))
     assert not is_given_up(NINE, NINE + timedelta(hours=1))
     assert is_given_up(NINE, NINE + timedelta(hours=1) + BLINK)
+
+
+def test_ask12_tenants_of_one_instant_are_let_go_by_turns() -> None:
+    crowded = [ticket._replace(tenant="crowd") for ticket in crowd(5_000)]
+    few = [ticket._replace(tenant="few") for ticket in crowd(50, first=5_000)]
+    heap = ReleaseHeap()
+    for ticket in (*crowded, *few):
+        heap.push(ticket)
+
+    gone = heap.due(NINE)
+
+    assert [ticket.tenant for ticket in gone[:100]] == ["crowd", "few"] * 50
+    assert [ticket for ticket in gone if ticket.tenant == "few"] == few
+    assert [ticket for ticket in gone if ticket.tenant == "crowd"] == crowded

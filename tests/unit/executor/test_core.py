@@ -198,3 +198,20 @@ def test_a_retry_within_reach_is_published_and_a_later_one_rests_in_the_ledger(
 
     assert (ended.staged_at is not None) is staged
     assert ended.next_attempt_at == NINE + wait
+
+
+def test_who_stands_aside_is_in_nobodys_way_and_comes_back_in_order() -> None:
+    first, second, other = (claimed(number, after(number)) for number in range(3))
+    heap = StartHeap()
+    for run in (second, first):
+        heap.set_aside(run)
+    heap.push(other)
+
+    assert (len(heap), heap.next_due()) == (1, other.ticket.due_at)
+    assert heap.aside() == {first.downstream: 2}
+    heap.bring_back(first.downstream)
+    assert heap.pop() == first
+    assert set(heap.waiting()) == {second, other}
+    assert heap.take_out({second.key}) == [second]
+    heap.bring_back(first.downstream)
+    assert heap.aside() == {}

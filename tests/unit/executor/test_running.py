@@ -4,7 +4,7 @@ import asyncio
 from dataclasses import replace
 
 import pytest
-from tests.lanes import Stage
+from tests.lanes import OTHER, Stage
 
 from harebell.executor.targets.outcome import Success
 from harebell.kernel.clock import monotonic
@@ -57,6 +57,27 @@ async def test_s67_a_run_that_is_claimed_anew_while_its_old_attempt_runs_takes_a
     assert set(held) == {lost, anew}
     assert (stage.work.most_at_once, stage.work.numbers) == (2, [1, 1, 2])
     assert stage.runner.running == {}
+
+
+async def test_a_target_that_hangs_has_its_share_of_the_slots_and_the_rest_go_on() -> None:
+    stage = await Stage.make(4, share=0.75)
+    hung = [stage.claimed(number) for number in range(1, 41)]
+    quick = [stage.claimed(number, 0.01, task=OTHER) for number in range(41, 44)]
+
+    async with stage.running():
+        stage.runner.take(hung)
+        await stage.until(3, stage.work.started)
+        crowded = stage.runner.crowded()
+        stage.runner.take(quick)
+        await stage.until(4, stage.work.started)
+        stage.work.go_on.set()
+        await stage.until(43, stage.settled)
+
+    assert stage.work.numbers[:4] == [1, 2, 3, 41]
+    assert crowded == {"task:harebell.echo"}
+    assert stage.runner.room() > 0
+    assert sorted(stage.work.numbers) == list(range(1, 44))
+    assert stage.runner.crowded() == frozenset()
 
 
 async def test_s21_of_what_is_due_the_most_urgent_takes_the_slot() -> None:

@@ -10,6 +10,7 @@ from tests.tickets import NINE, ticket
 from harebell.contract.names import Lane
 from harebell.executor.core import Claimed, ending
 from harebell.executor.running import LaneRunner
+from harebell.executor.sharing import Shares
 from harebell.executor.targets.outcome import Ended, Stopped
 from harebell.executor.targets.perform import Targets
 from harebell.kernel.clock import Clock, monotonic
@@ -39,7 +40,7 @@ async def lane_of(task: Endless, settled: list[tuple[Claimed, Ended]]) -> LaneRu
     nothing = cast("Any", None)
     targets = Targets(nothing, nothing, cast("Any", task))
     return LaneRunner(
-        *(Lane.NORMAL, 1, clock, targets, 0, renew),
+        *(Lane.NORMAL, 1, Shares(1, 1), clock, targets, 0, renew),
         lambda run, outcome: settled.append((run, outcome)),
         lambda _: None,
         renew,

@@ -1,0 +1,78 @@
+"""A slow target and a large backlog: every service stays small, and the rest keeps its time."""
+
+from collections.abc import Callable
+from statistics import median
+
+import pytest
+from tests.acceptance.crowd import Process
+from tests.acceptance.faults import until_called
+from tests.acceptance.record import Target
+from tests.acceptance.stack import PATIENCE, Stack, Tenant, instant
+
+from harebell.dev.plan import Counts, name_of
+
+pytestmark = [pytest.mark.broker, pytest.mark.postgres]
+
+COUNTS = Counts()
+BACKLOG = 3_000  # runs, due at one instant
+FILLING = "x" * 16 * 1024  # of each: 48 MiB of tickets in all, many times that once they are read
+PART = 50  # schedules of one message
+SLOTS = {"HAREBELL_SLOTS_NORMAL": "4"}  # so that the backlog would take a quarter of an hour
+QUICK = 20  # runs beside it
+GROWTH = 64 * 1024 * 1024  # bytes: what is in hand, and what a heap keeps after a burst
+SOON = 5.0  # seconds
+
+Record = Callable[[str, object], None]
+
+
+@pytest.fixture
+def stack(own_stack: Stack) -> Stack:
+    own_stack.start(COUNTS, **SLOTS)
+    return own_stack
+
+
+def memory(stack: Stack) -> dict[str, int]:
+    """Bytes in RAM, by service."""
+    found = {}
+    for member in COUNTS.members():
+        process = stack.services.process(name_of(*member))
+        assert process is not None
+        found[name_of(*member)] = Process.of(process.pid).memory
+    return found
+
+
+async def put_backlog(tenant: Tenant, target: Target, due: dict[str, str]) -> None:
+    hook = target.http("slow", sleep=1)
+    hook["http"]["json"] = {"filling": FILLING}
+    for first in range(0, BACKLOG, PART):
+        answers = await tenant.harebell.put_many(
+            [
+                {"key": f"slow-{number}", "when": due, "target": hook}
+                for number in range(first, first + PART)
+            ]
+        )
+        assert all(answer.ok for answer in answers)
+
+
+async def test_a_backlog_of_a_slow_target_makes_no_service_large_and_no_other_run_late(
+    stack: Stack, target: Target, record_property: Record
+) -> None:
+    async with stack.tenant("slow") as tenant:
+        before = memory(stack)
+        await put_backlog(tenant, target, {"at": instant(-1).isoformat()})
+        await until_called(target, "slow", 4, within=2 * PATIENCE)
+        due = instant(3)
+        quick = [
+            {"key": f"quick-{n}", "when": {"at": due.isoformat()}, "target": hook, "priority": 9}
+            for n, hook in enumerate([target.http("quick")] * QUICK)
+        ]
+        assert all(answer.ok for answer in await tenant.harebell.put_many(quick))
+        calls = await until_called(target, "quick", QUICK, within=2 * PATIENCE)
+        await until_called(target, "slow", 60, within=2 * PATIENCE)
+
+        grown = {name: now - before[name] for name, now in memory(stack).items()}
+        record_property("grown", {name: f"{by / 2**20:.0f} MiB" for name, by in grown.items()})
+        record_property("late", f"{max(call.late for call in calls):.2f} s")
+        assert max(grown.values()) < GROWTH
+        assert median(call.late for call in calls) < SOON
+        assert len(await tenant.runs("staged")) > BACKLOG / 2  # it has been there all the time

@@ -1,0 +1,66 @@
+"""What one target may have of a lane, and what becomes of the rest of its work."""
+
+from datetime import timedelta
+
+import pytest
+
+from harebell.executor.core import MAX_UNSTARTED
+from harebell.executor.sharing import LONGEST_ROUND, Shares, round_for
+from harebell.kernel.delay import CIRCLE
+
+SLOW, QUICK = "http:slow.example", "http:quick.example"
+
+
+def busy(shares: Shares, downstream: str, *, seconds: float | None = None) -> Shares:
+    """It has all it may have, and if told so, has had it for long."""
+    for _ in range(shares.most):
+        shares.began(downstream)
+    for _ in range(1_000 if seconds else 0):
+        shares.began(downstream)
+        shares.ended(downstream, seconds or 0)
+    return shares
+
+
+@pytest.mark.parametrize(
+    ("slots", "share", "most"), [(40, 0.75, 30), (10, 0.75, 7), (1, 0.75, 1), (40, 1, 40)]
+)
+def test_no_target_has_more_than_its_share_of_the_slots(
+    slots: int, share: float, most: int
+) -> None:
+    shares = busy(Shares(slots, share), SLOW)
+
+    assert shares.most == most
+    assert not shares.has_room(SLOW)
+    assert shares.has_room(QUICK)
+
+
+def test_a_slot_that_is_free_again_may_be_had_again() -> None:
+    shares = busy(Shares(4, 0.5), SLOW)
+
+    shares.ended(SLOW, 1.0)
+
+    assert shares.has_room(SLOW)
+
+
+@pytest.mark.parametrize(
+    ("seconds", "enough"),
+    [(3_600, 40), (1.0, 30 * CIRCLE / 1000), (0.1, 300 * CIRCLE / 1000), (1e-9, MAX_UNSTARTED)],
+)
+def test_a_target_is_crowded_once_enough_stands_aside_to_use_its_share_until_more_comes(
+    seconds: float, enough: float
+) -> None:
+    shares = busy(Shares(40, 0.75), SLOW, seconds=seconds)
+
+    assert shares.crowded({SLOW: int(enough * 0.99)}) == frozenset()
+    assert shares.crowded({SLOW: int(enough * 1.01) + 1, QUICK: 10_000}) == {SLOW}
+
+
+@pytest.mark.parametrize("late", [timedelta(0), timedelta(seconds=20), timedelta(hours=9)])
+@pytest.mark.parametrize("dice", [0.0, 0.5, 0.999])
+def test_who_waits_for_a_crowded_target_goes_round_no_longer_than_it_is_late(
+    late: timedelta, dice: float
+) -> None:
+    waits = timedelta(milliseconds=round_for(late, dice))
+
+    assert timedelta(milliseconds=CIRCLE) <= waits
+    assert waits <= max(min(late, LONGEST_ROUND), timedelta(milliseconds=CIRCLE))

@@ -1,0 +1,38 @@
+"""Versions that a ticker has read are remembered in bounded room."""
+
+from uuid import UUID
+
+from tests.schedules import NINE
+
+from harebell.contract.message import parse
+from harebell.contract.schedule import Definition
+from harebell.ticker.book import Version
+from harebell.ticker.versions import Versions
+
+LARGE = 60_000  # characters of a payload
+
+
+def version(number: int, *, filling: int = 0) -> Version:
+    target = {"task": {"name": "acme.report", "args": {"filling": "x" * filling}}}
+    definition = parse(Definition, {"when": {"every": "1h"}, "target": target})
+    return Version.of(UUID(int=1), number, tenant="acme", definition=definition, at=NINE)
+
+
+def test_large_payloads_do_not_add_up() -> None:
+    versions = Versions()
+
+    versions.keep(
+        version(number, filling=LARGE) for number in range(2 * Versions.MAX_WORK // LARGE)
+    )
+
+    assert len(versions) <= Versions.MAX_WORK // LARGE
+
+
+def test_what_is_kept_again_takes_no_more_room() -> None:
+    versions = Versions()
+    others = 10
+
+    versions.keep(version(number) for number in range(others))
+    versions.keep(version(0, filling=LARGE) for _ in range(2 * Versions.MAX_WORK // LARGE))
+
+    assert len(versions) == others
