@@ -2,7 +2,7 @@
 
 from uuid import UUID
 
-from tests.schedules import NINE
+from tests.tickets import NINE
 
 from harebell.contract.message import parse
 from harebell.contract.schedule import Definition
