@@ -13,7 +13,7 @@ from tests.architecture.sources import ROOT
 
 from harebell.contract import names
 from harebell.contract.commands import COMMANDS
-from harebell.contract.events import FACTS
+from harebell.contract.events import ALERTS, FACTS
 from harebell.contract.names import Lane
 from harebell.contract.queries import QUERIES
 from harebell.contract.schedule import DEFAULT_POOL
@@ -39,7 +39,7 @@ ROUTES: Final = [
     *(
         (names.EVENTS, names.message_key("acme", verb))
         for verb in FACTS
-        if not verb.startswith("run.")  # those are for whoever binds
+        if verb.startswith("schedule.") or verb in ALERTS  # the others are for whoever binds
     ),
     (names.DEAD, "run.acme"),
     (names.DEAD, f"message.{DISPATCHER.name}"),
