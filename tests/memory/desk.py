@@ -1,22 +1,104 @@
-"""What the desk of dead letters asks of the ledger in memory: a new series of a dead run."""
+"""What the desk of dead letters asks of the ledger in memory: letters kept, replayed, dropped.
+
+Groups of failures are only locked: what is told of them, only people read.
+"""
 
 from collections.abc import Iterator, Sequence
 from typing import Any
 from uuid import UUID
 
+import asyncpg
 from tests.memory.claims import Moments, Schedules
 from tests.memory.pool import Record, answers
 from tests.memory.runs import Run, move, numbered, run_of
 from tests.memory.schedules import STATES
 from tests.memory.store import Transaction
 
-from harebell.dlq_inspector.store import _BEGIN_SERIES, _LOCK_SCHEDULES, _REOPEN
+from harebell.contract.identity import RunKey
+from harebell.dlq_inspector.core.verdict import LetterState
+from harebell.dlq_inspector.groups import _NOTE
+from harebell.dlq_inspector.store import (
+    _BEGIN_SERIES,
+    _DROP,
+    _KEEP,
+    _LOCK,
+    _LOCK_SCHEDULES,
+    _RECORD,
+    _REOPEN,
+)
 from harebell.kernel.ledger import Actor, RunState
 
+LETTERS = "dead_letters"
+REPLAYS = "replays"
+_GROUPS = "failure_groups"
+
+_LETTER = (
+    *("id", "tenant", "kind", "reason", "error_code", "error", "dead_at", "story", "body"),
+    *("scheduled_for", "schedule_id", "series", "key", "attempts", "first_id", "group_id"),
+)
 _KEPT = (
     *("scheduled_for", "schedule_id", "tenant", "version", "seq", "pool", "lane", "priority"),
     *("due_at", "origin", "override", "state"),
 )
+
+
+@answers(_KEEP)
+def keep(tx: Transaction, *columns: Sequence[Any]) -> Iterator[Record]:
+    for values in zip(*columns, strict=True):
+        letter = dict(zip(_LETTER, values, strict=True))
+        tx.lock(LETTERS, letter["id"])
+        if tx.get(LETTERS, letter["id"]) is None:
+            tx.put(LETTERS, letter["id"], letter | {"state": LetterState.OPEN, "target": None})
+            yield {"id": letter["id"]}
+
+
+@answers(_NOTE)
+def note(tx: Transaction, groups: Sequence[UUID], *_: Any) -> None:
+    for group in groups:
+        tx.lock(_GROUPS, group)
+
+
+@answers(_LOCK)
+def lock(tx: Transaction, tenant: str, letters: Sequence[UUID]) -> Iterator[Record]:
+    for id_ in sorted(set(letters)):
+        letter = tx.get(LETTERS, id_)
+        if letter is None or letter["tenant"] != tenant:
+            continue
+        tx.lock(LETTERS, id_)
+        run = _run_of(tx, letter)
+        names = ("id", "kind", "state", "scheduled_for", "schedule_id", "series", "target")
+        told = {name: letter[name] for name in names}
+        yield told | {
+            "override": None if run is None else run.override,
+            "unstarted": run is not None and _is_unstarted(run, letter["series"]),
+        }
+
+
+def _run_of(tx: Transaction, letter: Record) -> Run | None:
+    is_run = letter["schedule_id"] is not None
+    return run_of(tx, RunKey(letter["scheduled_for"], letter["schedule_id"])) if is_run else None
+
+
+def _is_unstarted(run: Run, series: int) -> bool:
+    return (run.state, run.attempt, run.series) == (RunState.STAGED, 0, series + 1)
+
+
+@answers(_RECORD)
+def record(tx: Transaction, letters: Sequence[UUID], actor: str | None, said: str | None) -> None:
+    for id_ in letters:
+        letter = tx.get(LETTERS, id_)
+        if tx.get(REPLAYS, id_) is not None:
+            raise asyncpg.UniqueViolationError(f"{id_} has been replayed")
+        tx.put(LETTERS, id_, letter | {"state": LetterState.REPLAYED})
+        replay = {"series": letter["series"] + 1, "actor": actor, "note": said}
+        tx.put(REPLAYS, id_, replay | {"replayed_at": tx.now})
+
+
+@answers(_DROP)
+def drop(tx: Transaction, letters: Sequence[UUID], actor: str | None, said: str | None) -> None:
+    dropped = {"dropped_at": tx.now, "dropped_by": actor, "drop_note": said}
+    for id_ in letters:
+        tx.put(LETTERS, id_, tx.get(LETTERS, id_) | {"state": LetterState.DROPPED} | dropped)
 
 
 @answers(_LOCK_SCHEDULES)

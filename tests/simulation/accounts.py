@@ -1,25 +1,39 @@
 """What must hold when all is at rest: nothing is lost, nothing is doubled."""
 
+from collections import Counter
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from datetime import datetime, timedelta
 from typing import Any
 from uuid import UUID
 
+from tests.memory.desk import LETTERS
 from tests.memory.runs import RUNS, Run
+from tests.memory.schedules import VERSIONS
 from tests.memory.store import Store
+from tests.simulation.users import Users
 from tests.simulation.witness import must
 
+from harebell.contract.identity import RunKey
+from harebell.dlq_inspector.core.letter import Kind
+from harebell.dlq_inspector.core.verdict import LetterState, Status
 from harebell.kernel.ledger import ENDED, RunState
+from harebell.ticker.book import Fate, Origin
 
 
-def balance(store: Store, untouched: Mapping[UUID, dict[str, Any]]) -> None:
-    """`untouched`: the rules of schedules that nobody changed."""
+def balance(store: Store, users: Users, told: Mapping[UUID, Counter[str]]) -> None:
+    """`told`: what the desk answered about each letter."""
     runs: list[Run] = list(store.tables[RUNS].values())
     for run in runs:
         ran = run.state in (RunState.SUCCEEDED, RunState.DEAD)
         must(run.state in ENDED and (ran or run.reason), f"{run.key} rests as {run}")
-    for schedule, when in untouched.items():
+    for schedule, when in users.untouched.items():
         _check_owed([run for run in runs if run.schedule_id == schedule], when)
+    triggered = sorted(run.key for run in runs if run.origin == Origin.TRIGGER)
+    must(triggered == sorted(users.triggered), f"triggered are {triggered}")
+    for id_, letter in store.tables[LETTERS].items():
+        _check_letter(letter, store.tables[RUNS], told.get(id_, Counter()))
+    for version in store.tables[VERSIONS].values():
+        must(version["fate"] != Fate.PENDING, f"{version} is pending, and its time has come")
 
 
 def _check_owed(runs: Sequence[Run], when: dict[str, Any]) -> None:
@@ -35,6 +49,20 @@ def _check_owed(runs: Sequence[Run], when: dict[str, Any]) -> None:
     while instant <= last:
         must(instant in told, f"nothing tells what became of {runs[0].schedule_id} at {instant}")
         instant += every
+
+
+def _check_letter(letter: dict[str, Any], runs: dict[RunKey, Run], told: Counter[str]) -> None:
+    """Replayed exactly once, or on the desk, or dropped: as it was answered."""
+    must(letter["kind"] == Kind.RUN, f"a message died: {letter}")
+    begun = runs[RunKey(letter["scheduled_for"], letter["schedule_id"])].series - letter["series"]
+    state = letter["state"]
+    must(
+        begun > 0 if state is LetterState.REPLAYED else begun == 0 or not told, f"{begun} {letter}"
+    )
+    must(told[Status.REPLAYED] <= 1, f"{letter} was replayed by two commands")
+    replays, drops = told[Status.REPLAYED] + told[Status.ALREADY_REPLAYED], told[Status.DROPPED]
+    must(not replays or state is LetterState.REPLAYED, f"answered {told} of {letter}")
+    must(not drops or state is LetterState.DROPPED, f"answered {told} of {letter}")
 
 
 def _told(runs: Iterable[Run], every: timedelta) -> Iterator[datetime]:

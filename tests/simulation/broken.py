@@ -4,25 +4,33 @@ import asyncio
 from collections.abc import Callable, Generator, Iterable, Sequence
 from contextlib import AbstractContextManager, ExitStack, contextmanager
 from datetime import datetime
+from itertools import count
 from typing import Any, Final
 from unittest.mock import patch
 
-from tests.memory import claims, pool, sweeps
+from tests.memory import claims, desk, pool, sweeps
 from tests.memory.pool import Record
 from tests.memory.runs import Run, numbered, run_of
 from tests.memory.store import Transaction
 
+from harebell.contract.answers import ScheduleAnswer
 from harebell.contract.identity import RunKey
+from harebell.dlq_inspector.core.letter import Kind
+from harebell.dlq_inspector.core.verdict import Held
+from harebell.dlq_inspector.store import _BEGIN_SERIES, _KEEP, _RECORD
 from harebell.executor import core
 from harebell.executor.core import Claimed
+from harebell.intake import core as door
 from harebell.kernel.amqp.publish import Outgoing
 from harebell.kernel.authorising import Authority
 from harebell.kernel.db.ledger.claims import _CLAIM, Wanted
 from harebell.kernel.db.ledger.staging import _CANCEL
 from harebell.kernel.db.ledger.sweeps import _LOST
-from harebell.kernel.ledger import RunState
+from harebell.kernel.ledger import Reason, RunState
 from harebell.kernel.retry import Decision, decide
 from harebell.kernel.routing import Routed
+from harebell.ticker.book import Book, Entry, Version
+from harebell.ticker.core import Asked, defining
 
 Break = Callable[[], AbstractContextManager[object]]
 
@@ -41,12 +49,9 @@ def _claim_whatever_seq(
     return list(claims.claim(tx, moments, schedules, as_they_are, *rest) or ())
 
 
-@contextmanager
-def claim_ignores_seq() -> Generator[None]:
-    with ExitStack() as patches:
-        patches.enter_context(patch.dict(pool.ANSWERS, {_CLAIM: _claim_whatever_seq}))
-        patches.enter_context(patch.object(Wanted, "is_met_by", lambda _, claim: claim is not None))
-        yield
+def claim_ignores_seq() -> AbstractContextManager[object]:
+    taken = patch.object(Wanted, "is_met_by", lambda _, claim: claim is not None)
+    return _both(taken, patch.dict(pool.ANSWERS, {_CLAIM: _claim_whatever_seq}))
 
 
 def settle_without_fencing() -> AbstractContextManager[object]:
@@ -77,13 +82,9 @@ def sweep_lapses_early() -> AbstractContextManager[object]:
     return patch.object(sweeps, "_has_lapsed", lambda *_: True)
 
 
-@contextmanager
-def start_on_any_lease() -> Generator[None]:
-    with (
-        patch.object(Claimed, "is_fresh", lambda *_: True),
-        patch.object(Claimed, "lease_ends", float("inf")),
-    ):
-        yield
+def start_on_any_lease() -> AbstractContextManager[object]:
+    fresh = patch.object(Claimed, "is_fresh", lambda *_: True)
+    return _both(fresh, patch.object(Claimed, "lease_ends", float("inf")))
 
 
 def one_attempt_too_many() -> AbstractContextManager[object]:
@@ -101,6 +102,57 @@ def cancel_leaves_runs() -> AbstractContextManager[object]:
     return patch.dict(pool.ANSWERS, {_CANCEL: lambda *_: None})
 
 
+def what_is_staged_beyond_a_change_stays() -> AbstractContextManager[object]:
+    withdraw = Book.withdraw
+
+    def all_but_superseded(book: Book, entry: Entry, reason: Reason, **more: Any) -> Entry:
+        is_for_later = reason is Reason.SUPERSEDED and "since" in more
+        return entry if is_for_later else withdraw(book, entry, reason, **more)
+
+    return patch.object(Book, "withdraw", all_but_superseded)
+
+
+def a_change_comes_at_once() -> AbstractContextManager[object]:
+    def at_once(book: Book, asked: Asked, entry: Entry, version: Version) -> ScheduleAnswer:
+        return defining._replace(book, asked, entry, version)
+
+    return patch.object(defining, "_postpone", at_once)
+
+
+def a_command_has_no_name() -> AbstractContextManager[object]:
+    """So that one that comes again is another."""
+    numbers = count()
+    return patch.object(door, "request_id_of", lambda *_: f"unnamed.{next(numbers)}")
+
+
+def what_dies_is_not_kept() -> AbstractContextManager[object]:
+    return patch.dict(pool.ANSWERS, {_KEEP: lambda *_: []})
+
+
+def a_letter_is_replayed_again() -> AbstractContextManager[object]:
+    def whatever_the_series(tx: Transaction, tenant: str, ids: Any, *columns: Any) -> list[Record]:
+        moments, schedules, _, *rest = columns
+        runs = [run_of(tx, key) for _, key in numbered(moments, schedules)]
+        as_they_are = [None if run is None else run.series for run in runs]
+        begun = desk.begin_series(tx, tenant, ids, moments, schedules, as_they_are, *rest)
+        return list(begun or ())
+
+    open_or_not = patch.object(Held, "is_replayable", property(lambda held: held.kind is Kind.RUN))
+    return _both(open_or_not, patch.dict(pool.ANSWERS, {_BEGIN_SERIES: whatever_the_series}))
+
+
+def a_replayed_letter_stays() -> AbstractContextManager[object]:
+    return patch.dict(pool.ANSWERS, {_RECORD: lambda *_: None})
+
+
+@contextmanager
+def _both(*patches: AbstractContextManager[object]) -> Generator[None]:
+    with ExitStack() as stack:
+        for each in patches:
+            stack.enter_context(each)
+        yield
+
+
 BROKEN: Final[dict[str, Break]] = {
     each.__name__: each
     for each in (
@@ -112,5 +164,11 @@ BROKEN: Final[dict[str, Break]] = {
         one_attempt_too_many,
         what_is_lost_stays_lost,
         cancel_leaves_runs,
+        what_is_staged_beyond_a_change_stays,
+        a_change_comes_at_once,
+        a_command_has_no_name,
+        what_dies_is_not_kept,
+        a_letter_is_replayed_again,
+        a_replayed_letter_stays,
     )
 }

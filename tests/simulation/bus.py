@@ -13,13 +13,23 @@ from tests.simulation.loop import Stoppable
 from tests.simulation.odds import Odds
 
 from harebell.kernel.amqp.replies import DEFAULT_EXCHANGE
-from harebell.kernel.bus import ALERT, DEAD_LETTERS, DEAD_RECENT, EVENTS_RECENT, SYSTEM, TICKER
+from harebell.kernel.bus import (
+    ALERT,
+    DEAD_LETTERS,
+    DEAD_RECENT,
+    DLQ,
+    EVENTS_RECENT,
+    INTAKE,
+    SYSTEM,
+    TICKER,
+)
 from harebell.kernel.topology import Queue
 
 QUICK: Final = 0.004  # seconds at most that a delivery takes
 SLOW: Final = 3.0  # seconds that one takes when it is late, so that later ones overtake it
-UNREAD: Final = {EVENTS_RECENT.name, ALERT.name, DEAD_LETTERS.name, DEAD_RECENT.name}
-LASTING: Final = {TICKER.name}  # what is lost here a user sends again, not a sweep
+UNREAD: Final = {EVENTS_RECENT.name, ALERT.name, DEAD_RECENT.name}
+# Commands, changes and dead letters are no hints: nobody would make them again.
+LASTING: Final = {INTAKE.name, TICKER.name, DLQ.name, DEAD_LETTERS.name}
 
 
 @dataclass(frozen=True, slots=True)
@@ -29,6 +39,8 @@ class Message:
     body: bytes
     message_id: str | None = None
     type: str | None = None
+    reply_to: str | None = None
+    correlation_id: str | None = None
 
 
 @dataclass(eq=False)

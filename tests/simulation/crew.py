@@ -1,26 +1,24 @@
 """The services of a world, started again whenever they end, and what machines and networks do."""
 
 import asyncio
-from collections.abc import Callable, Coroutine
+from collections.abc import Callable
 from contextvars import copy_context
 from dataclasses import dataclass, field
 from random import Random
-from typing import Any, Final, TypeAlias
+from typing import Any, Final
 
 from tests.memory.store import Store
 from tests.simulation.bus import Broker
 from tests.simulation.loop import VirtualLoop
 from tests.simulation.odds import Odds
 from tests.simulation.process import Process, Trace
-from tests.simulation.services import Ports
+from tests.simulation.services import Main, Ports
 from tests.simulation.wire import Link
 
 HANGS_UP: Final = 9.0  # seconds without a heartbeat before a broker lets go of a connection
 SHORT: Final = 3.0  # seconds that a process stands still without anybody's noticing
 LONG: Final = 35.0  # longer than any lease
 AWAY: Final = 6.0  # seconds at most before a service is started again
-
-Main: TypeAlias = Callable[[Ports], Coroutine[Any, Any, None]]
 
 
 @dataclass(eq=False)

@@ -1,9 +1,10 @@
 """The services as they are, each wired to ports of a simulation instead of servers."""
 
 import asyncio
+from collections.abc import Callable, Coroutine
 from dataclasses import dataclass
 from functools import partial
-from typing import Any, cast
+from typing import Any, TypeAlias, cast
 
 from tests.lanes import NoAmqp, NoHttp
 from tests.memory.ledger import reach
@@ -14,15 +15,21 @@ from tests.simulation.wire import Link, Presence
 
 from harebell.dispatcher.service import PREFETCH as DISPATCHED
 from harebell.dispatcher.service import Dispatcher
+from harebell.dlq_inspector.foreman import Foreman
+from harebell.dlq_inspector.keeping import Keeper
+from harebell.dlq_inspector.service import DESK_PREFETCH, KEPT_AT_ONCE, LINGER, Reception
 from harebell.executor.service import Executor
 from harebell.executor.targets.perform import Targets
 from harebell.executor.targets.registry import Loaded
 from harebell.executor.targets.task import TaskTargets
+from harebell.intake.commands import Rules
+from harebell.intake.service import BATCH as CHECKED
+from harebell.intake.service import Commands
 from harebell.kernel.amqp.consume import Settler
 from harebell.kernel.amqp.publish import Publisher
 from harebell.kernel.amqp.session import Concurrent, Consumer, Ordered
 from harebell.kernel.amqp.upkeep import Upkeep
-from harebell.kernel.bus import DISPATCHER, OUTCOMES, SYSTEM, TICKER
+from harebell.kernel.bus import DEAD_LETTERS, DISPATCHER, DLQ, INTAKE, OUTCOMES, SYSTEM, TICKER
 from harebell.kernel.clock import Clock
 from harebell.kernel.db.engine import database_time
 from harebell.kernel.health import Health
@@ -70,12 +77,37 @@ class Ports:
         )  # fmt: skip
 
 
-async def ticker(ports: Ports) -> None:
+Serve: TypeAlias = Callable[[Ports, SimulatedParts], Coroutine[Any, Any, None]]
+Main: TypeAlias = Callable[[Ports], Coroutine[Any, Any, None]]
+
+
+def service(role: str) -> Callable[[Serve], Main]:
+    """What all of them begin with, as `open_parts` has it: nobody serves without a clock."""
+
+    def made(serve: Serve) -> Main:
+        async def main(ports: Ports) -> None:
+            parts = ports.parts(role)
+            await patiently(ports.stop, parts.clock.refresh)
+            if not ports.stop.is_set():
+                await serve(ports, parts)
+
+        return main
+
+    return made
+
+
+@service("intake")
+async def intake(ports: Ports, parts: SimulatedParts) -> None:
+    """As `harebell.intake.service.serve` has it; queries apart."""
+    door = Commands(parts.publisher, parts.clock, Rules())
+    worker = partial(Ordered, door.handle, parts.settler, limit=CHECKED, linger=0)
+    consumer = Consumer(INTAKE.name, parts.connect, worker, prefetch=2 * CHECKED)
+    await run_until(ports.stop, consuming=[consumer.run(ports.stop)], background=[parts.keep()])
+
+
+@service("ticker")
+async def ticker(ports: Ports, parts: SimulatedParts) -> None:
     """As `harebell.ticker.service.serve` has it; housekeeping apart."""
-    parts = ports.parts("ticker")
-    await patiently(ports.stop, parts.clock.refresh)
-    if ports.stop.is_set():
-        return
     versions, wake = Versions(), asyncio.Event()
     own = (parts.pool, parts.publisher, parts.clock)
     reviewer = Reviewer(*own, versions, TICKERS.horizon, wake)
@@ -102,31 +134,48 @@ async def ticker(ports: Ports) -> None:
     )
 
 
-async def dispatcher(ports: Ports) -> None:
+@service("dispatcher")
+async def dispatcher(ports: Ports, parts: SimulatedParts) -> None:
     """As `harebell.dispatcher.service.serve` has it."""
-    parts = ports.parts("dispatcher")
-    await patiently(ports.stop, parts.clock.refresh)
-    if ports.stop.is_set():
-        return
     async with asyncio.TaskGroup() as tasks:
-        service = Dispatcher(
+        shell = Dispatcher(
             parts.publisher, parts.clock, bundle_max=20, tasks=tasks, stop=ports.stop
         )
-        worker = partial(Concurrent, service.handle, parts.settler)
+        worker = partial(Concurrent, shell.handle, parts.settler)
         consumer = Consumer(DISPATCHER.name, parts.connect, worker, prefetch=DISPATCHED)
         await run_until(
             ports.stop,
             consuming=[consumer.run(ports.stop)],
-            background=[parts.keep(), service.run()],
+            background=[parts.keep(), shell.run()],
         )
 
 
-async def executor(ports: Ports, effect: Any) -> None:
+def executor(effect: Any) -> Main:
     """As `harebell.executor.service.serve` has it, with one task to call."""
-    parts = ports.parts("executor")
-    await patiently(ports.stop, parts.clock.refresh)
-    if ports.stop.is_set():
-        return
-    tasks = TaskTargets({TASK: Loaded(effect, is_async=True, takes_context=True)}, threads=1)
-    service = Executor.of(EXECUTORS, parts, Targets(NoHttp(), NoAmqp(), tasks))
-    await service.run()
+    task = Loaded(effect, is_async=True, takes_context=True)
+
+    @service("executor")
+    async def serve(_: Ports, parts: SimulatedParts) -> None:
+        targets = Targets(NoHttp(), NoAmqp(), TaskTargets({TASK: task}, threads=1))
+        await Executor.of(EXECUTORS, parts, targets).run()
+
+    return serve
+
+
+@service("dlq_inspector")
+async def desk(ports: Ports, parts: SimulatedParts) -> None:
+    """As `harebell.dlq_inspector.service.serve` has it; replays of many and housekeeping apart."""
+    keeper = Keeper(parts.pool, parts.clock)
+    foreman = Foreman(parts.pool, parts.publisher, parts.clock)
+    reception = Reception(parts, foreman)
+    kept = partial(Ordered, keeper.keep, parts.settler, limit=KEPT_AT_ONCE, linger=LINGER)
+    served = partial(Ordered, reception.serve, parts.settler, limit=1, linger=0)
+    consumers = [
+        Consumer(DEAD_LETTERS.name, parts.connect, kept, prefetch=2 * KEPT_AT_ONCE),
+        Consumer(DLQ.name, parts.connect, served, prefetch=DESK_PREFETCH),
+    ]
+    await run_until(
+        ports.stop,
+        consuming=[consumer.run(ports.stop) for consumer in consumers],
+        background=[parts.keep()],
+    )

@@ -6,21 +6,20 @@ from dataclasses import dataclass, field
 from datetime import datetime, timedelta
 from random import Random
 from typing import Any, Final
-from uuid import NAMESPACE_URL, UUID, uuid5
+from uuid import UUID
 
 import orjson
 from tests.simulation.bus import Broker, Message
 from tests.simulation.services import TASK
-from tests.simulation.witness import Witness
+from tests.simulation.witness import Cancelled, Witness
 
-from harebell.contract.changes import Change, ChangeItem
-from harebell.contract.codec import encode
-from harebell.contract.identity import RunKey
-from harebell.contract.names import CHANGES, CHANGES_SCHEDULE
+from harebell.contract.identity import RunKey, schedule_id
+from harebell.contract.names import COMMANDS, message_key
 from harebell.contract.scalars import cut, instant_text
 
-PATIENCE: Final = 8.0  # seconds without an answer before a change is sent again, as intake does
+PATIENCE: Final = 8.0  # seconds without an answer before a command is sent again, by its own id
 TENANT: Final = "acme"
+LATER: Final = "a put that takes effect later"
 
 
 @dataclass
@@ -32,7 +31,7 @@ class Users:
     trace: Callable[[str], None]
     schedules: list[UUID] = field(default_factory=list)
     untouched: dict[UUID, dict[str, Any]] = field(default_factory=dict)  # never changed: rules
-    _answers: dict[str, "asyncio.Future[Any]"] = field(default_factory=dict)
+    triggered: list[RunKey] = field(default_factory=list)
     _sent: int = 0
 
     async def live(self, seconds: float) -> None:
@@ -43,10 +42,10 @@ class Users:
 
     async def _schedule(self, number: int, after: float) -> None:
         await asyncio.sleep(after)
-        schedule = uuid5(NAMESPACE_URL, f"simulated/{number}")
         body = self._body(number)
+        schedule = schedule_id(TENANT, body["key"])
         self.schedules.append(schedule)
-        answer = await self.ask("schedule.put", schedule, body)
+        answer = await self.ask("schedule.put", body, schedule)
         assert answer["ok"], answer
         is_reckonable = "from" not in body["when"]  # else an end decides about the next
         if is_reckonable and self.dice.random() < 0.5:
@@ -60,42 +59,46 @@ class Users:
         named = {"id": str(schedule)}
         verb = self.dice.choice(
             ["schedule.pause", "schedule.resume", "schedule.cancel", "schedule.put",
-             "schedule.trigger"],
+             "schedule.trigger", LATER],
         )  # fmt: skip
-        if verb == "schedule.put":
+        if verb in ("schedule.put", LATER):
             again = body | {"expected_version": "any", "when": self._when()}
-            await self.ask(verb, schedule, again)
+            if verb == LATER:
+                again["effective_at"] = self._soon(8)
+            await self.ask("schedule.put", again, schedule)
             return
-        answer = await self.ask(verb, schedule, named)
+        asked_at = self.now()
+        answer = await self.ask(verb, named, schedule)
         if verb == "schedule.cancel" and answer["ok"]:
-            self.witness.cancelled.setdefault(schedule, self.now())
+            self.witness.cancelled.setdefault(schedule, Cancelled(asked_at, self.now()))
+        if verb == "schedule.trigger" and answer["ok"]:
+            self.triggered.append(RunKey.parse(answer["run_id"]))
 
     async def resolve(self, run: RunKey) -> None:
         """What is held rests for a stated reason, until a person says what became of it."""
-        schedule, verdict = run.schedule_id, self.dice.choice(["succeeded", "skipped", "retry"])
-        await self.ask("run.resolve", schedule, {"run_id": str(run), "as": verdict})
+        verdict = self.dice.choice(["succeeded", "skipped", "retry"])
+        await self.ask("run.resolve", {"run_id": str(run), "as": verdict})
 
     async def resume_all(self) -> None:
         for schedule in self.schedules:
             if schedule not in self.untouched:
-                await self.ask("schedule.resume", schedule, {"id": str(schedule)})
+                await self.ask("schedule.resume", {"id": str(schedule)}, schedule)
 
-    async def ask(self, verb: str, schedule: UUID, body: dict[str, Any]) -> Any:
+    async def ask(self, verb: str, body: dict[str, Any], schedule: UUID | None = None) -> Any:
         """Sent until it is answered; the first answer is the one that stands."""
         self._sent += 1
         name = f"user.{self._sent}"
-        if verb in ("schedule.put", "schedule.resume"):  # it may run again
+        if schedule and verb in ("schedule.put", "schedule.resume"):  # it may run again
             self.witness.cancelled.pop(schedule, None)
         answer: asyncio.Future[Any] = asyncio.get_running_loop().create_future()
-        item = ChangeItem(index=0, request_id=name, schedule_id=schedule, body=body)
-        change = Change(
-            tenant=TENANT, verb=verb, actor="user", accepted_at=cut(self.now()), reply_to=name,
-            correlation_id=name, single=True, items=[item],
+        command = Message(
+            COMMANDS, message_key(TENANT, verb), orjson.dumps(body), name,
+            reply_to=name, correlation_id=name,
         )  # fmt: skip
         self.broker.hear[name] = lambda told: _set(answer, orjson.loads(told))
         while not answer.done():
-            self.trace(f"user sends {verb} of {str(schedule)[:8]}")
-            self.broker.publish(Message(CHANGES, CHANGES_SCHEDULE, encode(change), name))
+            self.trace(f"user sends {verb} {_told(body)}")
+            self.broker.publish(command)
             await asyncio.wait([answer], timeout=PATIENCE)
         self.trace(f"user hears {verb}: {answer.result().get('status', answer.result())}")
         return answer.result()
@@ -104,9 +107,7 @@ class Users:
         dice = self.dice
         match dice.randrange(4):
             case 0:
-                return {
-                    "at": instant_text(cut(self.now() + timedelta(seconds=dice.uniform(0, 20))))
-                }
+                return {"at": self._soon(20)}
             case 1:
                 return {"now": True}
             case 2:
@@ -114,6 +115,9 @@ class Users:
                 return {"every": every, "times": dice.randint(1, 4), "from": "completion"}
             case _:
                 return {"every": f"{dice.randint(1, 5)}s", "times": dice.randint(1, 4)}
+
+    def _soon(self, seconds: float) -> str:
+        return instant_text(cut(self.now() + timedelta(seconds=self.dice.uniform(0, seconds))))
 
     def _body(self, number: int) -> dict[str, Any]:
         dice = self.dice
@@ -131,6 +135,10 @@ class Users:
             "priority": dice.randint(1, 10),
         }
         return body | ({"expires_after": "20s"} if dice.random() < 0.2 else {})
+
+
+def _told(body: dict[str, Any]) -> str:
+    return " ".join(f"{name}={value}" for name, value in body.items())[:120]
 
 
 def _set(answer: "asyncio.Future[Any]", told: Any) -> None:

@@ -37,7 +37,10 @@ class Link:
     async def publish(
         self, exchange: str, routing_key: str, message: aio_pika.Message, **_: float
     ) -> None:
-        sent = Message(exchange, routing_key, message.body, message.message_id, message.type)
+        sent = Message(
+            exchange, routing_key, message.body, message.message_id, message.type,
+            message.reply_to, message.correlation_id,
+        )  # fmt: skip
 
         async def effect() -> bool:
             return self._broker.publish(sent)
@@ -172,10 +175,15 @@ class Incoming:
     def __init__(self, session: Session, delivered: Delivered) -> None:
         self._session = session
         self._delivered = delivered
-        self.body = delivered.message.body
-        self.routing_key = delivered.message.routing_key
-        self.message_id = delivered.message.message_id
-        self.type = delivered.message.type
+        message = delivered.message
+        self.body = message.body
+        self.exchange = message.exchange
+        self.routing_key = message.routing_key
+        self.message_id = message.message_id
+        self.type = message.type
+        self.reply_to = message.reply_to
+        self.correlation_id = message.correlation_id
+        self.user_id: str | None = None
         self.headers: dict[str, Any] = {}
 
     async def ack(self) -> None:

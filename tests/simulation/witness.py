@@ -3,24 +3,32 @@
 from collections import Counter
 from dataclasses import dataclass, field
 from datetime import datetime, timedelta
-from typing import Final
+from typing import Any, Final, NamedTuple
 from uuid import UUID
 
 import orjson
+from tests.memory.desk import LETTERS
 from tests.memory.runs import RUNS, Run
 from tests.memory.schedules import VERSIONS
 from tests.memory.store import Store, Transaction
 from tests.simulation.bus import Message
 
-from harebell.contract.identity import RunKey
+from harebell.contract.identity import RunKey, dead_run_id
 from harebell.contract.names import DELAY, DUE
+from harebell.dlq_inspector.core.verdict import LetterState
 from harebell.kernel.ledger import TRANSITIONS, Reason, RunState
 from harebell.kernel.routing import read_bundle
+from harebell.ticker.book import Fate
 
 LEASE: Final = timedelta(seconds=16)  # the longest, and what asking takes: a cancel reaches all
 TICK: Final = timedelta(milliseconds=1)  # messages tell instants no finer
 
 Token = tuple[RunKey, int]
+
+
+class Cancelled(NamedTuple):
+    asked_at: datetime
+    answered_at: datetime
 
 
 class Violation(AssertionError):
@@ -43,7 +51,8 @@ class Witness:
     store: Store
     tickets: set[Token] = field(default_factory=set)  # that a queue has taken
     claims: dict[Token, Claimed] = field(default_factory=dict)
-    cancelled: dict[UUID, datetime] = field(default_factory=dict)  # and so answered
+    cancelled: dict[UUID, Cancelled] = field(default_factory=dict)
+    replayed: dict[RunKey, datetime] = field(default_factory=dict)
     became: Counter[str] = field(default_factory=Counter)
 
     def published(self, message: Message) -> None:
@@ -58,6 +67,7 @@ class Witness:
 
     def _moved(self, transaction: Transaction, before: Run | None, after: Run) -> None:
         self._check_seq(before, after)
+        self._check_series(transaction, before, after)
         if after.state is RunState.RUNNING:
             self._check_claim(transaction, before, after)
         elif after.waits and after.staged_at is not None:
@@ -78,6 +88,21 @@ class Witness:
             legal = moved > 1 or (before.state, after.state) in TRANSITIONS
             must(legal, f"{after.key}: {before.state} became {after.state}")
 
+    def _check_series(self, transaction: Transaction, before: Run | None, after: Run) -> None:
+        """A new one is a person's: of a held run, or of a dead one whose letter leaves the desk."""
+        if before is None or before.series == after.series:
+            return
+        must(after.series == before.series + 1, f"{after.key}: series {after.series} from {before}")
+        if before.state is RunState.DEAD:
+            letter = dead_run_id(str(after.key), before.series)
+            was, is_now = self.store.tables[LETTERS].get(letter), transaction.get(LETTERS, letter)
+            left = was and (was["state"], is_now["state"]) == (
+                LetterState.OPEN,
+                LetterState.REPLAYED,
+            )
+            must(left, f"{after.key}: series {after.series} began, and its letter was {was}")
+            self.replayed[after.key] = transaction.now
+
     def _check_ticket(self, before: Run | None, after: Run) -> None:
         """Never authority without a message."""
         is_new = before is None or before.seq != after.seq
@@ -96,14 +121,35 @@ class Witness:
         must(token not in self.claims, f"{after.key}: seq {after.seq} was claimed twice")
         due_at = before.due_at if before.reason == Reason.WAITING else at_of(before)
         self.claims[token] = Claimed(transaction.owner, due_at, until)
-        answered = self.cancelled.get(after.schedule_id)
-        must(answered is None, f"{after.key} was claimed after its cancel was answered")
+        cancelled = self._cancelled_at(after.key)
+        must(cancelled is None, f"{after.key} was claimed after its cancel was answered")
+        self._check_version(transaction, after)
         work = self._work(transaction, after)
         most = work["retry"]["max_attempts"] if "retry" in work else 5
         must(after.attempt <= most, f"{after.key}: attempt {after.attempt} of {most}")
         if work.get("overlap", "allow") != "allow":
             others = [run for run in self._running(transaction, after) if run.key != after.key]
             must(not others, f"{after.key} was claimed while {others[:1]} ran")
+
+    def _cancelled_at(self, key: RunKey) -> datetime | None:
+        """None also for a run that was replayed since: a person asked for it."""
+        cancelled, replayed = self.cancelled.get(key.schedule_id), self.replayed.get(key)
+        is_since = cancelled and replayed and replayed > cancelled.asked_at
+        return None if cancelled is None or is_since else cancelled.answered_at
+
+    def _check_version(self, transaction: Transaction, run: Run) -> None:
+        """Each instant is that version's which is in force at it."""
+        if run.origin is not None:
+            return
+        for version in transaction.rows(VERSIONS):
+            if version["schedule_id"] == run.schedule_id and _is_deferred(version):
+                is_its, since = version["version"] <= run.version, version["effective_at"]
+                is_mine = version["version"] == run.version
+                must(
+                    since <= run.scheduled_for if is_mine else is_its or since > run.scheduled_for,
+                    f"{run.key} was claimed by version {run.version}, and"
+                    f" {version['version']} counts from {since} on",
+                )
 
     def _check_success(self, before: Run | None, after: Run) -> None:
         if before is not None and before.state is RunState.HELD:
@@ -139,11 +185,17 @@ class Witness:
         must(not claim.started, f"{key} started twice with token {token}")
         must(now > claim.due_at - TICK, f"{key} started {claim.due_at - now} early")
         must(now <= claim.lease_until, f"{key} started {now - claim.lease_until} after its lease")
-        cancelled = self.cancelled.get(key.schedule_id)
+        cancelled = self._cancelled_at(key)
         in_time = cancelled is None or now <= cancelled + LEASE
         must(in_time, f"{key} started long after its cancel was answered")
         claim.started = True
         return claim
+
+
+def _is_deferred(version: dict[str, Any]) -> bool:
+    """And not come to nothing."""
+    is_later = version["effective_at"] > version["accepted_at"]
+    return is_later and version["fate"] in (Fate.PENDING, Fate.COMMENCED)
 
 
 def at_of(run: Run) -> datetime:

@@ -2,26 +2,27 @@
 
 import asyncio
 from collections import Counter, deque
-from collections.abc import Callable, Coroutine
+from collections.abc import Callable
 from dataclasses import dataclass, field
 from datetime import UTC, datetime, timedelta
 from random import Random
 from typing import Any, Final
 
+from tests.memory.desk import LETTERS
 from tests.memory.runs import RUNS, Run
 from tests.memory.schedules import STATES
 from tests.memory.store import Store
 from tests.simulation import services
 from tests.simulation.accounts import balance
 from tests.simulation.bus import Broker
+from tests.simulation.clerk import Clerk
 from tests.simulation.crew import Crew, Seat
 from tests.simulation.loop import PROCESS, VirtualLoop
 from tests.simulation.odds import Odds
-from tests.simulation.services import Ports
 from tests.simulation.users import Users
 from tests.simulation.witness import Violation, Witness
 
-from harebell.contract.identity import RunKey
+from harebell.contract.identity import RunKey, dead_run_id
 from harebell.executor.tasks import Permanent, TaskContext
 from harebell.kernel.ledger import OPEN, RunState
 
@@ -49,6 +50,7 @@ class World:
         self.witness = Witness(self.store, became=self.became)
         self.broker = Broker(self.loop, self.odds, self.witness.published)
         self.users = Users(dice, self.broker, self.witness, self.now, self.trace)
+        self.clerk = Clerk(dice, self.store, self.users)
         ports = (self.store, self.broker, self.trace, self.fail)
         self.crew = Crew(self.loop, self.odds, *ports, _seats(self))
 
@@ -88,18 +90,20 @@ class World:
             self.crew.start(seat)
         async with asyncio.TaskGroup() as tasks:
             tasks.create_task(self.users.live(FAULTY))
-            suffering = tasks.create_task(self.crew.suffer())
-            tasks.create_task(self._calm_down(suffering))
+            until_calm = [self.crew.suffer(), self.clerk.live()]
+            tasks.create_task(self._calm_down([tasks.create_task(each) for each in until_calm]))
         await self.users.resume_all()
         while self._restless() or self._held():
             await asyncio.sleep(1)
+            await self.clerk.clear()
             for run in self._held():
                 await self.users.resolve(run)
-        self._checked(balance, self.store, self.users.untouched)
+        self._checked(balance, self.store, self.users, self.clerk.told)
 
-    async def _calm_down(self, suffering: "asyncio.Task[None]") -> None:
+    async def _calm_down(self, ending: "list[asyncio.Task[None]]") -> None:
         await asyncio.sleep(FAULTY)
-        suffering.cancel()
+        for each in ending:
+            each.cancel()
         self.odds.stop()
         self.trace("faults have stopped")
 
@@ -129,22 +133,31 @@ class World:
         waiting = [
             f"{each.key} {each.state} {each.reason}" for each in self._runs if _is_open(each)
         ]
-        return waiting + [f"{s['schedule_id']} owes {s['next_at']}" for s in states if s["next_at"]]
+        owing = [f"{s['schedule_id']} owes {s['next_at']}" for s in states if s["next_at"]]
+        return (
+            waiting
+            + owing
+            + [f"{run.key} has no letter" for run in self._runs if self._is_unkept(run)]
+        )
+
+    def _is_unkept(self, run: Run) -> bool:
+        letter = dead_run_id(str(run.key), run.series)
+        return run.state is RunState.DEAD and letter not in self.store.tables[LETTERS]
 
     def _held(self) -> list[RunKey]:
         return [run.key for run in self._runs if run.state is RunState.HELD]
 
 
 def _seats(world: World) -> list[Seat]:
-    def executor(ports: Ports) -> Coroutine[Any, Any, None]:
-        return services.executor(ports, world.effect)
-
+    executor = services.executor(world.effect)
     return [
+        Seat("intake", services.intake),
         Seat("ticker-1", services.ticker),
         Seat("ticker-2", services.ticker),
         Seat("dispatcher", services.dispatcher),
         Seat("executor-1", executor),
         Seat("executor-2", executor),
+        Seat("desk", services.desk),
     ]
 
 

@@ -76,6 +76,7 @@ def _create(
     if isinstance(command.expected_version, int):
         raise NotFound("there is no such schedule", field="expected_version")
     version = _version(asked, definition, 1, command.effective_at)
+    _refuse_unowed(version)
     cursor = first_cursor(version.timetable, version.since)
     entry = planned_on(
         Entry(version, ScheduleState.ACTIVE, planned_to=cursor, changed_at=asked.accepted_at)
@@ -95,6 +96,7 @@ def _change(
     version = _anchored(
         _version(asked, definition, number, effective_at), entry.pending or entry.version, asked
     )
+    _refuse_unowed(version)
     if effective_at is not None and asked.applied_at and effective_at <= asked.applied_at:
         return _miss(book, asked, replace(entry, last_number=number), version, effective_at)
     if entry.pending is not None:
@@ -107,6 +109,16 @@ def _change(
     if _has_backlog(entry, asked.accepted_at) and version.anchor != entry.version.anchor:
         return _replace_from_now(book, asked, entry, version)
     return _replace(book, asked, replace(entry, pending=None), version)
+
+
+def _refuse_unowed(version: Version) -> None:
+    """A new one-shot for before its version's time would run before the change is in force."""
+    if version.effective_at is None or version.anchored_at is not None:
+        return
+    once = version.timetable
+    if isinstance(once, Once) and once.at < version.effective_at:
+        reason = "comes after the only instant of `when`"
+        raise Conflict(reason, field="effective_at", code="after_its_instant")
 
 
 def _miss(
