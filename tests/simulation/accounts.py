@@ -29,7 +29,9 @@ def balance(store: Store, users: Users, told: Mapping[UUID, Counter[str]]) -> No
     for schedule, when in users.untouched.items():
         _check_owed([run for run in runs if run.schedule_id == schedule], when)
     triggered = sorted(run.key for run in runs if run.origin == Origin.TRIGGER)
-    must(triggered == sorted(users.triggered), f"triggered are {triggered}")
+    must(
+        triggered == sorted(users.triggered), f"not what was triggered: {list(map(str, triggered))}"
+    )
     for id_, letter in store.tables[LETTERS].items():
         _check_letter(letter, store.tables[RUNS], told.get(id_, Counter()))
     for version in store.tables[VERSIONS].values():
@@ -53,16 +55,15 @@ def _check_owed(runs: Sequence[Run], when: dict[str, Any]) -> None:
 
 def _check_letter(letter: dict[str, Any], runs: dict[RunKey, Run], told: Counter[str]) -> None:
     """Replayed exactly once, or on the desk, or dropped: as it was answered."""
-    must(letter["kind"] == Kind.RUN, f"a message died: {letter}")
-    begun = runs[RunKey(letter["scheduled_for"], letter["schedule_id"])].series - letter["series"]
-    state = letter["state"]
-    must(
-        begun > 0 if state is LetterState.REPLAYED else begun == 0 or not told, f"{begun} {letter}"
-    )
-    must(told[Status.REPLAYED] <= 1, f"{letter} was replayed by two commands")
-    replays, drops = told[Status.REPLAYED] + told[Status.ALREADY_REPLAYED], told[Status.DROPPED]
-    must(not replays or state is LetterState.REPLAYED, f"answered {told} of {letter}")
-    must(not drops or state is LetterState.DROPPED, f"answered {told} of {letter}")
+    must(letter["kind"] == Kind.RUN, f"a message died: {letter['error']}")
+    run = runs[RunKey(letter["scheduled_for"], letter["schedule_id"])]
+    is_replayed = letter["state"] is LetterState.REPLAYED
+    must(run.series > letter["series"] or not is_replayed, f"{run.key}: a replay came to nothing")
+    must(told[Status.REPLAYED] <= 1, f"{run.key} was replayed by two commands")
+    said_so = told[Status.REPLAYED] + told[Status.ALREADY_REPLAYED]
+    must(is_replayed or not said_so, f"{run.key}: its letter is no longer replayed")
+    is_dropped = letter["state"] is LetterState.DROPPED
+    must(is_dropped or not told[Status.DROPPED], f"{run.key}: its letter is no longer dropped")
 
 
 def _told(runs: Iterable[Run], every: timedelta) -> Iterator[datetime]:

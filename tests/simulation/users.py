@@ -32,7 +32,7 @@ class Users:
     schedules: list[UUID] = field(default_factory=list)
     untouched: dict[UUID, dict[str, Any]] = field(default_factory=dict)  # never changed: rules
     triggered: list[RunKey] = field(default_factory=list)
-    _sent: int = 0
+    sent: int = 0
 
     async def live(self, seconds: float) -> None:
         """New schedules in the first half of it, changes of them throughout."""
@@ -86,8 +86,8 @@ class Users:
 
     async def ask(self, verb: str, body: dict[str, Any], schedule: UUID | None = None) -> Any:
         """Sent until it is answered; the first answer is the one that stands."""
-        self._sent += 1
-        name = f"user.{self._sent}"
+        self.sent += 1
+        name = f"user.{self.sent}"
         if schedule and verb in ("schedule.put", "schedule.resume"):  # it may run again
             self.witness.cancelled.pop(schedule, None)
         answer: asyncio.Future[Any] = asyncio.get_running_loop().create_future()

@@ -100,7 +100,7 @@ class Witness:
                 LetterState.OPEN,
                 LetterState.REPLAYED,
             )
-            must(left, f"{after.key}: series {after.series} began, and its letter was {was}")
+            must(left, f"{after.key}: series {after.series} began, and its letter stayed")
             self.replayed[after.key] = transaction.now
 
     def _check_ticket(self, before: Run | None, after: Run) -> None:

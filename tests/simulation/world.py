@@ -98,6 +98,8 @@ class World:
             await self.clerk.clear()
             for run in self._held():
                 await self.users.resolve(run)
+        self.happened["commands"] = self.users.sent
+        self.happened["replays"] = len(self.witness.replayed)
         self._checked(balance, self.store, self.users, self.clerk.told)
 
     async def _calm_down(self, ending: "list[asyncio.Task[None]]") -> None:
