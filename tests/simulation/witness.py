@@ -74,6 +74,8 @@ class Witness:
             self._check_ticket(before, after)
         if after.state is RunState.SUCCEEDED:
             self._check_success(before, after)
+        if before is None and after.origin is None and after.state is RunState.STAGED:
+            self._check_version(transaction, before, after)
         if before is None or before.state is not after.state:
             self.became[after.state] += 1
 
@@ -123,7 +125,8 @@ class Witness:
         self.claims[token] = Claimed(transaction.owner, due_at, until)
         cancelled = self._cancelled_at(after.key)
         must(cancelled is None, f"{after.key} was claimed after its cancel was answered")
-        self._check_version(transaction, after)
+        if after.origin is None:
+            self._check_version(transaction, before, after)
         work = self._work(transaction, after)
         most = work["retry"]["max_attempts"] if "retry" in work else 5
         must(after.attempt <= most, f"{after.key}: attempt {after.attempt} of {most}")
@@ -137,19 +140,22 @@ class Witness:
         is_since = cancelled and replayed and replayed > cancelled.asked_at
         return None if cancelled is None or is_since else cancelled.answered_at
 
-    def _check_version(self, transaction: Transaction, run: Run) -> None:
-        """Each instant is that version's which is in force at it."""
-        if run.origin is not None:
-            return
+    def _check_version(self, transaction: Transaction, before: Run | None, run: Run) -> None:
+        """Each instant is that version's which is in force at it.
+
+        What was overdue then, and a pause took back, the new version owes again.
+        """
+        at = run.scheduled_for if before is None else max(run.scheduled_for, transaction.now)
         for version in transaction.rows(VERSIONS):
-            if version["schedule_id"] == run.schedule_id and _is_deferred(version):
-                is_its, since = version["version"] <= run.version, version["effective_at"]
-                is_mine = version["version"] == run.version
-                must(
-                    since <= run.scheduled_for if is_mine else is_its or since > run.scheduled_for,
-                    f"{run.key} was claimed by version {run.version}, and"
-                    f" {version['version']} counts from {since} on",
-                )
+            if version["schedule_id"] != run.schedule_id or not _is_deferred(version):
+                continue
+            number, since = version["version"], version["effective_at"]
+            is_overtaken = number > run.version and since <= run.scheduled_for
+            is_early = number == run.version and since > at
+            is_in_force = not is_overtaken and not is_early
+            must(
+                is_in_force, f"{run.key}: of version {run.version}, but {number} is from {since} on"
+            )
 
     def _check_success(self, before: Run | None, after: Run) -> None:
         if before is not None and before.state is RunState.HELD:
