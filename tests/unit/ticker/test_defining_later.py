@@ -245,37 +245,6 @@ def test_s101_a_change_for_later_does_not_end_a_hold() -> None:
     assert ticking.having(RunState.SUCCEEDED) == []
 
 
-def test_s28_a_one_shot_for_before_the_change_is_refused_and_all_stays(ticking: Ticking) -> None:
-    """It would run at once, before the change is in force."""
-    with pytest.raises(Conflict) as refused:
-        ticking.put({"at": after(5)}, effective_at=after(100), expected_version="any")
-
-    assert (refused.value.code, refused.value.field) == ("after_its_instant", "effective_at")
-    assert ticking.kept.pending is None
-    ticking.put({"at": after(100)}, effective_at=after(100), expected_version="any")
-    carry_on(ticking, 105)
-    assert ticking.having(RunState.SUCCEEDED)[-1] == after(100)
-
-
-def test_s28_a_change_of_other_fields_may_come_after_the_instant_of_a_one_shot() -> None:
-    ticking = Ticking(NINE)
-    ticking.put({"at": after(5)})
-
-    later(ticking.wait(1), 100, priority=9)
-    carry_on(ticking, 105)
-
-    assert ticking.having(RunState.SUCCEEDED) == [after(5)]
-
-
-def test_s28_a_one_shot_is_not_created_for_after_its_instant() -> None:
-    ticking = Ticking(NINE)
-
-    with pytest.raises(Conflict):
-        ticking.put({"at": after(5)}, effective_at=after(100))
-
-    assert ticking.entry is None
-
-
 def test_s33_a_cancelled_schedule_that_is_put_for_later_runs_only_from_then_on(
     ticking: Ticking,
 ) -> None:
