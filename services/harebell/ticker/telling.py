@@ -104,7 +104,7 @@ def state_fact(entry: Entry, now: datetime, *, verb: str | None = None) -> Fact:
     verb = verb or _VERBS.get(entry.state, f"schedule.{entry.state}")
     key, tenant = entry.version.definition.key, entry.version.tenant
     fact = {  # as `ScheduleFact` reads it
-        "schedule_id": entry.id,
+        "schedule_id": str(entry.id),
         "key": key,
         "version": entry.version.number,
         "state": entry.state,

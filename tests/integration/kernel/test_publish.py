@@ -4,13 +4,18 @@ import asyncio
 from collections.abc import AsyncIterator
 from contextlib import suppress
 from dataclasses import replace
+from datetime import UTC, datetime
 
+import orjson
 import pytest
 from tests.integration.kernel.inbox import QUEUE, WITHIN, Inbox, open_inbox
 from tests.line import Line
 
 from harebell.client.connection import Link
 from harebell.contract.errors import BrokerUnavailable, Unroutable
+from harebell.contract.events import event
+from harebell.contract.names import EVENTS
+from harebell.kernel.amqp.events import Fact, tell
 from harebell.kernel.amqp.publish import IN_FLIGHT, Outgoing, Publisher
 
 pytestmark = [pytest.mark.broker, pytest.mark.release]
@@ -70,6 +75,21 @@ async def test_of_many_each_is_told_apart(inbox: Inbox) -> None:
 
     assert [type(result) for result in results] == [type(None), Unroutable, type(None)]
     assert await inbox.ready() == 2
+
+
+async def test_facts_that_cannot_be_written_down_are_let_go_and_the_next_are_told(
+    inbox: Inbox,
+) -> None:
+    queue = await inbox.channel.declare_queue(exclusive=True)
+    await queue.bind(EVENTS, "acme.#")
+    at = datetime(2026, 11, 20, 14, tzinfo=UTC)
+
+    for data in ({"key": object()}, {"key": "a"}):
+        told = event("acme", "schedule.paused", data, id_="x", subject="a", at=at)
+        await tell(inbox.publisher, [Fact("acme", "schedule.paused", told)])
+
+    message = await queue.get(timeout=WITHIN)
+    assert [each["data"] for each in orjson.loads(message.body)] == [{"key": "a"}]
 
 
 async def test_the_first_failure_of_many_is_raised_when_all_are_through(inbox: Inbox) -> None:

@@ -71,18 +71,23 @@ def _gist(data: Mapping[str, Any]) -> dict[str, FieldValue]:
 
 
 async def tell(publisher: Publisher, facts: Iterable[Fact]) -> None:
-    """Events are hints, the ledger is the truth: what cannot be told is let go.
+    """Events are hints, the ledger is the truth: what cannot be told is let go. Raises nothing.
 
-    Only what is committed is told, so here, and nowhere else, the ends of runs are counted.
+    Only what is committed is told, so here, and nowhere else, the ends of runs are counted; and
+    a fault of ours in telling must not pass for one of what is committed.
     """
     facts = list(facts)
-    _count(facts)
-    for failure in await publisher.try_all(event_messages(facts)):
-        if failure is None or isinstance(failure, Unroutable):
-            continue
-        if not isinstance(failure, HarebellError):
-            raise failure
-        log.warning("events not told", error=failure.code, reason=failure.reason)
+    try:
+        _count(facts)
+        failures = await publisher.try_all(event_messages(facts))
+    except Exception:
+        log.exception("events not told", events=len(facts))
+        return
+    for failure in failures:
+        if isinstance(failure, HarebellError) and not isinstance(failure, Unroutable):
+            log.warning("events not told", error=failure.code, reason=failure.reason)
+        elif failure is not None and not isinstance(failure, HarebellError):
+            log.error("events not told", exc_info=failure)
 
 
 def _count(facts: Iterable[Fact]) -> None:

@@ -26,7 +26,7 @@ def fact_of(ticket: Ticket, ended: Ending, attempt: int) -> Fact:
     at, again = ended.finished_at, ended.next_attempt_at
     fact = {  # as `RunFact` reads it
         "run_id": ticket.run_id,
-        "schedule_id": ticket.schedule_id,
+        "schedule_id": str(ticket.schedule_id),
         "key": ticket.work.key,
         "scheduled_for": instant_text(ticket.scheduled_for),
         "attempt": attempt,
