@@ -92,8 +92,14 @@ class Stack:
     def start_one(
         self, kind: Kind, number: int = 1, *, ready: bool = True, **environment: str
     ) -> Member:
-        """`environment` has the last word: `HAREBELL_HORIZON="10s"`."""
-        mine = {"HAREBELL_DATABASE_URL": as_role(self.database_url, kind)} | environment
+        """`environment` has the last word: `HAREBELL_HORIZON="10s"`.
+
+        Tests share one target: what fails in one of them must hold back no other's runs.
+        """
+        mine = {
+            "HAREBELL_DATABASE_URL": as_role(self.database_url, kind),
+            "HAREBELL_BREAKER": "manual",
+        } | environment
         return self.services.start(kind, number, environment=mine, ready=ready)
 
     def kill(self, name: str) -> None:

@@ -49,6 +49,7 @@ _WRITES = {
         "attempts": {ADD},
         "turns": {ADD, CHANGE, REMOVE},
         "limits": {REMOVE},
+        "breakers": {ADD, CHANGE, REMOVE},
     },
 }
 

@@ -31,7 +31,7 @@ ACME, OTHER = "acme", "umbrella"
 MAY_PUBLISH = {
     "harebell_intake": {"changes", "events", "dead"},
     "harebell_ticker": {"delay", "due", "control", "events", "dead"},
-    "harebell_dispatcher": {"delay", "due", "work", "dead"},
+    "harebell_dispatcher": {"delay", "due", "work", "control", "events", "dead"},
     "harebell_executor": {"delay", "due", "events", "dead"},
     "harebell_dlq_inspector": {"delay", "due", "events", "dead"},
     "harebell_watch": set(),  # but for one event

@@ -12,6 +12,7 @@ from datetime import datetime
 from typing import Any, Final, Self, Unpack
 
 from harebell.client.asking import DEFAULT_TENANT, View
+from harebell.client.breakers import Breakers
 from harebell.client.connection import Link, addresses
 from harebell.client.correspondence import Correspondence
 from harebell.client.desk import Desk
@@ -39,7 +40,7 @@ from harebell.contract.policy import Overlap
 DEFAULT_TIMEOUT: Final = 10.0  # seconds, from the call to its answer
 
 
-class Harebell(Desk):
+class Harebell(Desk, Breakers):
     """A client of one tenant. Safe to use from many tasks at once."""
 
     @classmethod

@@ -6,11 +6,13 @@ from uuid import UUID
 
 from pydantic import Field, model_validator
 
+from harebell.contract.addressed import Addressed
+from harebell.contract.breakers import BREAKER_COMMANDS
 from harebell.contract.desk import Selection, Told
 from harebell.contract.errors import Malformed
 from harebell.contract.message import Command, fault
 from harebell.contract.policy import Overlap
-from harebell.contract.scalars import CheckedJson, Count, Instant, PoolName, ShortText, Tenant
+from harebell.contract.scalars import CheckedJson, Count, Instant, PoolName, ShortText
 from harebell.contract.schedule import Definition
 from harebell.contract.target import Target
 from harebell.contract.when import When
@@ -23,16 +25,6 @@ MAX_REPLAYED: Final = 100_000  # dead letters of one replay; those that died fir
 MAX_RATE: Final = 1_000.0  # replays a second
 MAX_BACKFILL: Final = 1000  # runs of one command
 MAX_SELECTED: Final = 10_000  # schedules of one command
-
-
-class Addressed(Command):
-    """What every command may carry. The routing key's tenant decides; a body may repeat it.
-
-    `request_id` makes a retry recognisable; without it the AMQP `message_id` does.
-    """
-
-    tenant: Tenant | None = None
-    request_id: ShortText | None = None
 
 
 class SchedulePut(Definition, Addressed):
@@ -295,4 +287,8 @@ DLQ_COMMANDS: Final[dict[str, type[Addressed]]] = {
     "dlq.archive": DlqArchive,
     "dlq.reopen": DlqReopen,
 }
-COMMANDS: Final[dict[str, type[Addressed]]] = {**SCHEDULE_COMMANDS, **DLQ_COMMANDS}
+COMMANDS: Final[dict[str, type[Addressed]]] = {
+    **SCHEDULE_COMMANDS,
+    **DLQ_COMMANDS,
+    **BREAKER_COMMANDS,
+}

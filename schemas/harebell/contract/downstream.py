@@ -36,6 +36,14 @@ def downstream_in(target: Any) -> str:  # noqa: ANN401  # decoded JSON
         return UNKNOWN
 
 
+def is_downstream(name: str) -> bool:
+    """Whether a target may have this name."""
+    kind, _, what = name.partition(":")
+    if kind == "http":
+        return what.split() == [what] and _host(f"://{what}") == name
+    return kind in {"amqp", "task"} and bool(what)
+
+
 @lru_cache(4096)  # many tickets say few addresses
 def _host(url: str) -> str:
     """Host and port, without what is said of users; the port only where it is not the usual."""

@@ -7,6 +7,7 @@ from uuid import UUID
 
 from pydantic import Field
 
+from harebell.contract.breakers import BreakerFact, ForceFact
 from harebell.contract.identity import RunId
 from harebell.contract.message import Message
 from harebell.contract.names import message_type
@@ -113,6 +114,8 @@ FACTS: Final[dict[str, type[Message]]] = {
     "watch.missed": SilenceFact,
     "dlq.grown": GrowthFact,
     "replay.stalled": StallFact,
+    **{f"breaker.{what}": BreakerFact for what in ("opened", "half_opened", "closed")},
+    **{f"breaker.{what}": ForceFact for what in ("forced", "released")},
 }
 
 # What somebody should hear of soon: kept in a queue for the webhook.

@@ -18,7 +18,11 @@ DEAD: Final = "harebell.dead"
 
 CHANGES_SCHEDULE: Final = "schedule"
 CHANGES_DLQ: Final = "dlq"
+CHANGES_BREAKER: Final = "breaker"
 DUE_KEY: Final = "run"
+
+# In a tenant's place, of what is no tenant's. Only who may publish for any tenant may use it.
+OPERATIONS: Final = "harebell"
 
 DIRECT_REPLY: Final = "amq.rabbitmq.reply-to"
 JSON: Final = "application/json"

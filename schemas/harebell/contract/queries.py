@@ -126,6 +126,10 @@ class DlqItems(Listing):
     job: UUID
 
 
+class BreakerList(Query):
+    """Circuit breakers that are open or half open, are forced, or have closed of late."""
+
+
 SCHEDULE_QUERIES: Final[dict[str, type[Query]]] = {
     "schedule.get": ScheduleGet,
     "schedule.list": ScheduleList,
@@ -143,4 +147,9 @@ DLQ_QUERIES: Final[dict[str, type[Query]]] = {
     "dlq.job": DlqJob,
     "dlq.items": DlqItems,
 }
-QUERIES: Final[dict[str, type[Query]]] = {**SCHEDULE_QUERIES, **DLQ_QUERIES}
+BREAKER_QUERIES: Final[dict[str, type[Query]]] = {"breaker.list": BreakerList}
+QUERIES: Final[dict[str, type[Query]]] = {
+    **SCHEDULE_QUERIES,
+    **DLQ_QUERIES,
+    **BREAKER_QUERIES,
+}

@@ -7,6 +7,7 @@ import typer
 
 from harebell.cli import (
     audit,
+    breakers,
     corrections,
     dead_letters,
     dev,
@@ -42,6 +43,7 @@ for part in (failures, replays, corrections, transfers):
 app.add_typer(schedules.app, name="schedule")
 app.add_typer(runs.app, name="run")
 app.add_typer(dead_letters.app, name="dlq")
+app.add_typer(breakers.app, name="breaker")
 app.add_typer(dev.app, name="dev")
 app.add_typer(topology.app, name="topology")
 command(app, "why")(outlook.why)

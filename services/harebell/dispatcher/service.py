@@ -5,9 +5,12 @@ from collections.abc import Sequence
 from datetime import datetime
 from typing import Final
 
+from harebell.dispatcher.breaker import Rule
+from harebell.dispatcher.breakers import Breakers
 from harebell.dispatcher.core import MAX_DELIVERIES, MAX_HELD, Arrival, ReleaseHeap, on_arrival
 from harebell.dispatcher.forwarder import Forwarder
 from harebell.dispatcher.gates import Gates
+from harebell.dispatcher.hearing import Hearing
 from harebell.dispatcher.receipts import Receipts
 from harebell.kernel import metrics
 from harebell.kernel.amqp.bundle import circling, waiting, working
@@ -79,8 +82,7 @@ class Dispatcher:
                     late.append(ticket)
                 case Arrival.DELAY:
                     early.append(ticket)
-        metrics.LATE_BUNDLES.inc(len(late))
-        self._let_go(late, now)
+        metrics.LATE_BUNDLES.inc(self._let_go(late, now))
         self._forwarder.send(waiting(early, now))
 
     async def _release(self) -> None:
@@ -90,13 +92,17 @@ class Dispatcher:
             self._let_go(tickets[start : start + AT_A_TIME], now)
             await asyncio.sleep(0)
 
-    def _let_go(self, tickets: Sequence[Routed], now: datetime) -> None:
-        """To the executors, but for what a gate holds back: that goes round through a tier."""
+    def _let_go(self, tickets: Sequence[Routed], now: datetime) -> int:
+        """To the executors, but for what a gate holds back: that goes round through a tier.
+
+        How many went to the executors.
+        """
         split = self._gates.sort(tickets, now)
         self._forwarder.send(working(split.free, self._bundle_max))
         for tier, held in split.again.items():
             self._forwarder.send(circling(held, tier))
         self._receipts.forwarded(split.repeats)
+        return len(split.free)
 
 
 async def serve(settings: DispatcherSettings, stop: asyncio.Event) -> None:
@@ -104,8 +110,16 @@ async def serve(settings: DispatcherSettings, stop: asyncio.Event) -> None:
         open_parts(settings, "dispatcher", stop) as parts,
         asyncio.TaskGroup() as tasks,
     ):
+        breakers = Breakers(_rule(settings), automatic=settings.breaker == "auto")
+        gates = Gates(breakers)
+        hearing = Hearing(parts, breakers, gates)
         dispatcher = Dispatcher(
-            parts.publisher, parts.clock, bundle_max=settings.bundle_max, tasks=tasks, stop=stop
+            parts.publisher,
+            parts.clock,
+            bundle_max=settings.bundle_max,
+            tasks=tasks,
+            stop=stop,
+            gates=gates,
         )
         consumer = Consumer(
             DISPATCHER.name,
@@ -114,8 +128,23 @@ async def serve(settings: DispatcherSettings, stop: asyncio.Event) -> None:
             prefetch=PREFETCH,
         )
         parts.health.check("consuming", lambda: consumer.is_consuming)
+
+        async def consume() -> None:
+            await hearing.first_word(settings.breaker_patience.total_seconds())
+            await consumer.run(stop)
+
         await run_until(
             stop,
-            consuming=[consumer.run(stop)],
-            background=[parts.keep(), dispatcher.run()],
+            consuming=[consume()],
+            background=[parts.keep(), hearing.run(), dispatcher.run()],
         )
+
+
+def _rule(settings: DispatcherSettings) -> Rule:
+    return Rule(
+        window=settings.breaker_window,
+        attempts=settings.breaker_attempts,
+        ratio=settings.breaker_ratio,
+        rest=settings.breaker_rest,
+        probes=settings.breaker_probes,
+    )

@@ -8,11 +8,11 @@ from typing import TypeAlias
 import asyncpg
 import structlog
 
+from harebell.contract.addressed import Addressed
 from harebell.contract.answers import DlqAnswer, JobAnswer, Refusal, refusal
 from harebell.contract.changes import Change, ChangeItem
 from harebell.contract.commands import (
     DLQ_COMMANDS,
-    Addressed,
     DlqArchive,
     DlqDrop,
     DlqEdit,

@@ -9,15 +9,14 @@ import asyncpg
 import structlog
 from aio_pika.abc import AbstractConnection, AbstractIncomingMessage
 
-from harebell.client.connection import ANSWER_TIMEOUT, link_faults
 from harebell.contract.codec import bundle_of, read
-from harebell.contract.errors import Malformed, Transient
+from harebell.contract.errors import Transient
 from harebell.contract.identity import RunKey
 from harebell.contract.names import CONTROL
 from harebell.contract.stop import Stop
 from harebell.executor.core import Claimed
 from harebell.kernel import metrics
-from harebell.kernel.amqp.consume import LONGEST_PAUSE, pause
+from harebell.kernel.amqp.listening import Ear, keep_listening
 from harebell.kernel.bus import control_key, control_queue
 from harebell.kernel.clock import monotonic
 from harebell.kernel.db.engine import passing_faults
@@ -92,37 +91,10 @@ async def keep_presence(
     holder: str,
     stop: Callable[[Sequence[RunKey]], Awaitable[None]],
 ) -> None:
-    """Until cancelled. The queue is exclusive: the broker deletes it with this connection."""
-    tries = 0
-    while True:
-        began = monotonic()
-        try:
-            with link_faults("the session has ended"):
-                async with await connect() as connection:
-                    await _listen(connection, holder, stop)
-        except Transient as error:
-            log.warning("presence lost", error=error.reason)
-        tries = 1 if monotonic() - began > LONGEST_PAUSE else tries + 1
-        await asyncio.sleep(pause(tries))
-
-
-async def _listen(
-    connection: AbstractConnection,
-    holder: str,
-    stop: Callable[[Sequence[RunKey]], Awaitable[None]],
-) -> None:
-    over = asyncio.Event()
-    connection.close_callbacks.add(lambda *_: over.set())
+    """Until cancelled. The queue is a sign of life, and brings orders to stop."""
 
     async def ordered(message: AbstractIncomingMessage) -> None:
-        try:
-            await stop([RunKey.parse(each.run_id) for each in read(_STOPS, message.body)])
-        except (Malformed, Transient) as error:
-            log.warning("order not followed", error=error.code, reason=error.reason)
+        await stop([RunKey.parse(each.run_id) for each in read(_STOPS, message.body)])
 
-    async with asyncio.timeout(ANSWER_TIMEOUT):
-        channel = await connection.channel(publisher_confirms=False)
-        queue = await channel.declare_queue(control_queue(holder), exclusive=True)
-        await queue.bind(CONTROL, control_key(holder))
-        await queue.consume(ordered, no_ack=True)
-    await over.wait()
+    ear = Ear(control_queue(holder), [(CONTROL, control_key(holder))])
+    await keep_listening(connect, ear, ordered)

@@ -10,6 +10,7 @@ from harebell.contract.identity import RunKey
 from harebell.intake.definition import Callees, check_definition
 from harebell.intake.outlook import preview_view, why_view
 from harebell.intake.queries import (
+    Breakers,
     OneRun,
     OneSchedule,
     Preview,
@@ -21,7 +22,15 @@ from harebell.intake.queries import (
 )
 from harebell.intake.store import Store
 from harebell.intake.story import Story
-from harebell.intake.views import Row, View, attempt_view, run_view, schedule_view, version_view
+from harebell.intake.views import (
+    Row,
+    View,
+    attempt_view,
+    breaker_view,
+    run_view,
+    schedule_view,
+    version_view,
+)
 from harebell.intake.why import why
 from harebell.kernel.cursor import Cursor
 from harebell.kernel.soundness import within
@@ -55,6 +64,8 @@ async def find(
             told = await _preview(store, tenant, question, now, may_call)
         case WhyNot():
             told = await _why(store, tenant, question, now)
+        case Breakers():
+            told = Page(items=[breaker_view(row) for row in await store.breakers()])
         case _:
             assert_never(question)
     return told

@@ -4,8 +4,9 @@ from dataclasses import dataclass, field
 from datetime import datetime
 from uuid import UUID
 
+from harebell.contract.addressed import Addressed
+from harebell.contract.breakers import BreakerClose, BreakerOpen
 from harebell.contract.commands import (
-    Addressed,
     ScheduleBackfill,
     SchedulePatch,
     SchedulePause,
@@ -48,7 +49,7 @@ def check_command(
     if isinstance(command, SchedulePatch):
         check_patch(command.set_, schedule_id, accepted_at=accepted_at, may_call=may_call)
         _check_ahead(command.effective_at, accepted_at, "effective_at")
-    if isinstance(command, SchedulePause):
+    if isinstance(command, SchedulePause | BreakerOpen | BreakerClose):
         _check_ahead(command.until, accepted_at, "until")
     if isinstance(command, ScheduleBackfill):
         _check_backfill(command, accepted_at)

@@ -8,13 +8,15 @@ from typing import Final
 import orjson
 from pydantic import TypeAdapter, ValidationError
 
+from harebell.contract.addressed import Addressed
 from harebell.contract.answers import Fault, Refusal, refusal
+from harebell.contract.breakers import BREAKER_COMMANDS
 from harebell.contract.changes import Change, ChangeItem
 from harebell.contract.codec import decode
-from harebell.contract.commands import COMMANDS, MAX_BODY, MAX_ITEM, MAX_ITEMS, Addressed
+from harebell.contract.commands import COMMANDS, MAX_BODY, MAX_ITEM, MAX_ITEMS
 from harebell.contract.errors import Malformed, NotAllowed, Rejected
 from harebell.contract.message import parse, shown
-from harebell.contract.names import check_version, split_key
+from harebell.contract.names import OPERATIONS, check_version, message_key, split_key
 from harebell.contract.scalars import Json, Tenant
 from harebell.intake.commands import Rules, check_command, completed
 from harebell.intake.naming import Origin, request_id_of, schedule_id_of
@@ -126,7 +128,16 @@ def _model(tenant: str, verb: str) -> type[Addressed]:
     if verb not in COMMANDS:
         reason = f"there is no command {shown(verb)}; there are {', '.join(COMMANDS)}"
         raise Malformed(reason, code="unknown_command")
+    if verb in BREAKER_COMMANDS:
+        check_operations(tenant, verb)
     return COMMANDS[verb]
+
+
+def check_operations(tenant: str, verb: str) -> None:
+    """What concerns every tenant's runs is for those who may speak for none."""
+    if tenant != OPERATIONS:
+        reason = f"is no tenant's: the routing key is {message_key(OPERATIONS, verb)}"
+        raise NotAllowed(reason, code="not_a_tenants")
 
 
 def _message_id(message_id: str | None) -> str | None:

@@ -3,8 +3,8 @@
 from dataclasses import dataclass
 from uuid import UUID
 
+from harebell.contract.addressed import Addressed
 from harebell.contract.commands import (
-    Addressed,
     DlqStart,
     RunCancel,
     RunResolve,

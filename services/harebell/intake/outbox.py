@@ -4,11 +4,18 @@ from collections.abc import Iterator
 from hashlib import sha256
 from typing import Final
 
+from harebell.contract.breakers import BREAKER_COMMANDS
 from harebell.contract.changes import Change
 from harebell.contract.codec import encode, encode_all
 from harebell.contract.commands import DLQ_COMMANDS
 from harebell.contract.events import ScheduleFact, event
-from harebell.contract.names import CHANGES, CHANGES_DLQ, CHANGES_SCHEDULE, message_type
+from harebell.contract.names import (
+    CHANGES,
+    CHANGES_BREAKER,
+    CHANGES_DLQ,
+    CHANGES_SCHEDULE,
+    message_type,
+)
 from harebell.intake.core import Checked, Rejection, Submission
 from harebell.kernel.amqp.events import Fact
 from harebell.kernel.amqp.publish import Outgoing
@@ -26,12 +33,18 @@ def name_of(submission: Submission) -> str:
 def change_message(change: Change, *, name: str) -> Outgoing:
     return Outgoing(
         exchange=CHANGES,
-        routing_key=CHANGES_DLQ if change.verb in DLQ_COMMANDS else CHANGES_SCHEDULE,
+        routing_key=_place_of(change.verb),
         body=encode(change),
         type=message_type("change"),
         message_id=name,
         correlation_id=change.correlation_id,
     )
+
+
+def _place_of(verb: str) -> str:
+    if verb in BREAKER_COMMANDS:
+        return CHANGES_BREAKER
+    return CHANGES_DLQ if verb in DLQ_COMMANDS else CHANGES_SCHEDULE
 
 
 def refusals_message(checked: Checked, *, name: str) -> Outgoing | None:

@@ -13,6 +13,7 @@ from harebell.contract.errors import Malformed
 from harebell.contract.identity import RunKey, schedule_id
 from harebell.contract.message import parse, shown
 from harebell.contract.queries import (
+    BreakerList,
     RunGet,
     RunList,
     ScheduleGet,
@@ -23,6 +24,7 @@ from harebell.contract.queries import (
 )
 from harebell.contract.scalars import Json
 from harebell.contract.schedule import Definition
+from harebell.intake.core import check_operations
 from harebell.kernel.cursor import Cursor
 from harebell.kernel.ledger import RunState, ScheduleState
 
@@ -93,7 +95,14 @@ class WhyNot:
     at: datetime | None
 
 
-Question: TypeAlias = OneSchedule | OneRun | Schedules | Runs | Versions | Preview | WhyNot
+@dataclass(frozen=True, slots=True)
+class Breakers:
+    """All that are on record."""
+
+
+Question: TypeAlias = (
+    OneSchedule | OneRun | Schedules | Runs | Versions | Preview | WhyNot | Breakers
+)
 
 
 def read(tenant: str, verb: str, body: bytes, *, now: datetime) -> Question:
@@ -169,6 +178,12 @@ def _runs(tenant: str, value: Json, now: datetime) -> Runs:
     )
 
 
+def _breakers(tenant: str, value: Json, _: datetime) -> Breakers:
+    parse(BreakerList, value)
+    check_operations(tenant, "breaker.list")
+    return Breakers()
+
+
 _READERS: Final[dict[str, Callable[[str, Json, datetime], Question]]] = {
     "schedule.get": _one_schedule,
     "schedule.list": _schedules,
@@ -177,6 +192,7 @@ _READERS: Final[dict[str, Callable[[str, Json, datetime], Question]]] = {
     "schedule.why": _why,
     "run.get": _one_run,
     "run.list": _runs,
+    "breaker.list": _breakers,
 }
 
 

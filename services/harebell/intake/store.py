@@ -9,13 +9,21 @@ from sqlalchemy import ColumnElement, Select, and_, any_, case, func, literal, s
 from sqlalchemy.exc import DBAPIError
 from sqlalchemy.ext.asyncio import AsyncEngine
 
+from harebell.contract.breakers import MAX_STANDING
 from harebell.contract.errors import Rejected
 from harebell.contract.identity import RunKey
 from harebell.intake.queries import Runs, Schedules
 from harebell.intake.views import Row
 from harebell.kernel.cursor import Cursor
 from harebell.kernel.db.engine import passing_faults
-from harebell.kernel.db.tables import attempts, runs, schedule_state, schedule_versions, schedules
+from harebell.kernel.db.tables import (
+    attempts,
+    breakers,
+    runs,
+    schedule_state,
+    schedule_versions,
+    schedules,
+)
 from harebell.kernel.ledger import RETENTION, ScheduleState
 
 LONGEST: Final = timedelta(seconds=5)  # of one statement; clients give up after 10 s
@@ -117,6 +125,11 @@ class Store:
             .limit(MAX_VERSIONS)
         )
         return await self._rows(statement)
+
+    async def breakers(self) -> list[Row]:
+        """Those forced first; no tenant's."""
+        order = (breakers.c.forced.is_(None), breakers.c.state.desc(), breakers.c.downstream)
+        return await self._rows(select(breakers).order_by(*order).limit(MAX_STANDING))
 
     async def run_of(self, tenant: str, id_: UUID, at: datetime) -> Row | None:
         """The run of an instant, or the row that stands for a range with it."""

@@ -33,6 +33,16 @@ _ATTEMPT: Final = (
     *("outcome", "error_code", "error", "http_status", "result"),
 )
 
+_BREAKER: Final = (
+    *("downstream", "acts", "state", "since", "failed", "attempts"),
+    *("forced", "forced_at", "forced_until", "note", "actor"),
+)
+
+
+def breaker_view(row: Row) -> View:
+    """`acts`: what it is forced to be, or else what dispatchers found."""
+    return _view(row, _BREAKER, acts=row["forced"] or row["state"])
+
 
 def schedule_view(row: Row, *, now: datetime) -> View:
     """Of `schedules` with its `schedule_state`."""

@@ -4,14 +4,20 @@
 |-------------------|----------------------------------------|----------------------------------|
 | harebell.commands | <tenant>.schedule.put, ...             | harebell.intake                  |
 | harebell.queries  | <tenant>.schedule.get, ...; dlq        | harebell.queries, harebell.dlq   |
-| harebell.changes  | checked commands                       | harebell.ticker, harebell.dlq    |
+| harebell.changes  | checked commands                       | harebell.ticker, harebell.dlq,   |
+|                   |                                        | harebell.breakers                |
 | harebell.delay    | tickets that wait, by tier             | harebell.delay.<ms>, then due    |
 | harebell.due      | tickets that are due, or nearly        | harebell.dispatcher              |
 | harebell.work     | tickets by <pool>.<lane>               | harebell.work.<pool>.<lane>      |
 | harebell.control  | to one instance                        | an exclusive queue of each       |
+|                   | to all dispatchers: how breakers stand | likewise                         |
+|                   | ticker.breaker: what is asked of them  | harebell.breakers                |
 | harebell.events   | <tenant>.run.*, <tenant>.schedule.*    | anyone's; harebell.events.recent |
 |                   | <tenant>.run.dead                      | harebell.ticker.outcomes         |
 |                   | alerts: <tenant>.dlq.grown, ...        | harebell.alerts                  |
+|                   | <tenant>.breaker.*                     | harebell.breakers                |
+|                   | outcomes of attempts, breaker.*        | an exclusive queue of each       |
+|                   |                                        | dispatcher                       |
 | harebell.dead     | dead letters, rejects                  | harebell.dead, a copy in .recent |
 """
 
@@ -20,6 +26,7 @@ from typing import Final
 from harebell.contract.events import ALERTS
 from harebell.contract.names import (
     CHANGES,
+    CHANGES_BREAKER,
     CHANGES_DLQ,
     CHANGES_SCHEDULE,
     COMMANDS,
@@ -52,6 +59,7 @@ TICKER: Final = Queue("harebell.ticker", dead_letter_exchange=DEAD, single_activ
 OUTCOMES: Final = Queue("harebell.ticker.outcomes", dead_letter_exchange=DEAD)
 QUERY: Final = Queue("harebell.queries", dead_letter_exchange=DEAD)
 DLQ: Final = Queue("harebell.dlq", dead_letter_exchange=DEAD)
+BREAKERS: Final = Queue("harebell.breakers", dead_letter_exchange=DEAD, single_active_consumer=True)
 DISPATCHER: Final = Queue("harebell.dispatcher", dead_letter_exchange=DEAD)
 DEAD_LETTERS: Final = Queue("harebell.dead", delivery_limit=UNLIMITED)
 
@@ -96,6 +104,16 @@ def control_queue(instance: str) -> str:
     return f"{CONTROL}.{control_key(instance)}"
 
 
+BREAKERS_KEY: Final = "dispatcher.breaker"
+BREAKERS_ASKED_KEY: Final = "ticker.breaker"
+EVERY_BREAKER: Final = "*.breaker.*"
+
+
+def listening_queue(instance: str) -> str:
+    """Exclusive to a dispatcher's connection: what it hears of attempts and of breakers."""
+    return f"{CONTROL}.dispatcher.{instance}"
+
+
 _DIRECT: Final = (CHANGES, DELAY)
 _TOPIC: Final = (COMMANDS, QUERIES, DUE, WORK, CONTROL, EVENTS, DEAD)
 
@@ -106,16 +124,21 @@ SYSTEM: Final = (
             *(Exchange(name, ExchangeKind.TOPIC) for name in _TOPIC),
         ),
         queues=(
-            *(INTAKE, TICKER, OUTCOMES, QUERY, DLQ, DISPATCHER),
+            *(INTAKE, TICKER, OUTCOMES, BREAKERS, QUERY, DLQ, DISPATCHER),
             *(DEAD_LETTERS, DEAD_RECENT, EVENTS_RECENT, ALERT),
         ),
         bindings=(
             Binding(COMMANDS, "#", INTAKE.name),
             Binding(QUERIES, "*.schedule.#", QUERY.name),
             Binding(QUERIES, "*.run.#", QUERY.name),
+            Binding(QUERIES, "*.breaker.#", QUERY.name),
             Binding(QUERIES, "*.dlq.#", DLQ.name),
             Binding(CHANGES, CHANGES_SCHEDULE, TICKER.name),
             Binding(CHANGES, CHANGES_DLQ, DLQ.name),
+            Binding(CHANGES, CHANGES_BREAKER, BREAKERS.name),
+            Binding(CONTROL, BREAKERS_ASKED_KEY, BREAKERS.name),
+            Binding(EVENTS, EVERY_BREAKER, BREAKERS.name),
+            Binding(EVENTS, EVERY_BREAKER, EVENTS_RECENT.name),
             Binding(DUE, "#", DISPATCHER.name),
             Binding(EVENTS, "*.run.dead", OUTCOMES.name),
             Binding(EVENTS, "*.schedule.#", EVENTS_RECENT.name),

@@ -86,6 +86,13 @@ REPLAYS_STALLED: Final = Gauge(
 )
 SLOTS: Final = Gauge("harebell_slots", "Attempts that may run at once.", ["lane"])
 HELD: Final = Gauge("harebell_held_tickets", "Tickets held for their moment.")
+CIRCLING: Final = Gauge(
+    "harebell_circling_tickets", "Tickets that a gate of the dispatcher holds back.", ["gate"]
+)
+BREAKERS: Final = Gauge("harebell_breakers", "Downstreams that are not closed.", ["state"])
+BREAKER_OPEN: Final = Gauge(
+    "harebell_breaker_open", "1 for each of them; no more are shown than a few.", ["downstream"]
+)
 IN_FLIGHT: Final = Gauge("harebell_attempts_in_flight", "Attempts running.", ["lane"])
 CLAIMED: Final = Gauge("harebell_claimed_runs", "Runs claimed and not settled.")
 LAST_TICK: Final = Gauge("harebell_last_tick_timestamp_seconds", "The last pass of a ticker.")

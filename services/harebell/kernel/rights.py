@@ -8,6 +8,7 @@ from typing import Final
 from harebell.contract import names
 from harebell.kernel.bus import (
     ALERT,
+    BREAKERS,
     DEAD_LETTERS,
     DEAD_RECENT,
     DISPATCHER,
@@ -18,11 +19,13 @@ from harebell.kernel.bus import (
     QUERY,
     TICKER,
     control_queue,
+    listening_queue,
 )
 
 NOTHING: Final = ""  # as RabbitMQ has it: matches no name
 DEFAULT_EXCHANGE: Final = "amq.default"  # what permissions call the exchange without a name
 ANY_CONTROL_QUEUE: Final = control_queue("")
+ANY_LISTENING_QUEUE: Final = listening_queue("")
 ANY_WORK_QUEUE: Final = f"{names.WORK}."
 NOT_OURS: Final = r"(?!harebell\.|amq\.).+"  # exchanges of others: what AMQP targets name
 
@@ -49,12 +52,12 @@ class User:
 
 
 def service_users() -> tuple[User, ...]:
-    """One for each service. None may declare anything but an executor its sign of life.
+    """One for each service. None may declare anything but a queue of its own instance.
 
     Whoever answers may publish to the default exchange, which is where answers go.
     """
     due = (names.DELAY, names.DUE)
-    own = prefix(ANY_CONTROL_QUEUE)
+    own, listening = prefix(ANY_CONTROL_QUEUE), prefix(ANY_LISTENING_QUEUE)
     return (
         _service(
             "intake",
@@ -63,11 +66,19 @@ def service_users() -> tuple[User, ...]:
         ),
         _service(
             "ticker",
-            consumes=(TICKER.name, OUTCOMES.name),
+            consumes=(TICKER.name, OUTCOMES.name, BREAKERS.name),
             publishes=(*due, names.CONTROL, names.EVENTS, DEFAULT_EXCHANGE),
             sees=(own, prefix(ANY_WORK_QUEUE)),
         ),
-        _service("dispatcher", consumes=(DISPATCHER.name,), publishes=(*due, names.WORK)),
+        User(
+            "harebell_dispatcher",
+            configure=either(listening),
+            write=either(
+                *map(re.escape, (*due, names.WORK, names.CONTROL, names.EVENTS, names.DEAD)),
+                listening,
+            ),
+            read=either(*map(re.escape, (DISPATCHER.name, names.CONTROL, names.EVENTS)), listening),
+        ),
         User(
             "harebell_executor",
             configure=either(own),

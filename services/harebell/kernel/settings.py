@@ -37,9 +37,12 @@ FILE_SUFFIX: Final = "_FILE"  # HAREBELL_AMQP_URL_FILE names a file that holds t
 FOREIGN: Final = frozenset({"TENANT", "TIMEOUT", "OUTPUT", "ROLE_PASSWORD"})
 SHORTEST_GAP: Final = timedelta(milliseconds=10)
 LONGEST_GAP: Final = timedelta(seconds=15)
+SHORTEST_WINDOW: Final = timedelta(seconds=1)
+SHORTEST_REST: Final = timedelta(seconds=1)
 COMMANDS: Final = (
     "APPLY_",
     "AUDIT_",
+    *("BREAKER_AUTO_", "BREAKER_CLOSE_", "BREAKER_LIST_", "BREAKER_OPEN_"),
     "DEV_",
     "DLQ_",
     "EXPORT_",
@@ -197,7 +200,17 @@ class TickerSettings(ServiceSettings):
 
 
 class DispatcherSettings(ServiceSettings):
+    """Breakers open when `ratio` of at least `attempts` of the last `window` have failed."""
+
     bundle_max: Annotated[int, Field(ge=1, le=200)] = 20  # tickets in one work message
+    breaker: Literal["auto", "manual"] = "auto"  # manual: only what is forced is held back
+    breaker_window: Annotated[Duration, Field(ge=SHORTEST_WINDOW)] = timedelta(seconds=60)
+    breaker_attempts: Annotated[int, Field(ge=1, le=1_000_000)] = 20
+    breaker_ratio: Annotated[float, Field(gt=0, le=1)] = 0.5
+    breaker_rest: Annotated[Duration, Field(ge=SHORTEST_REST)] = timedelta(seconds=30)
+    breaker_probes: Annotated[int, Field(ge=1, le=1_000)] = 3  # of each dispatcher
+    # at the start, for a ticker's word of what is forced, before anything leaves
+    breaker_patience: Duration = timedelta(seconds=10)
 
 
 class ExecutorSettings(TargetSettings):

@@ -10,7 +10,7 @@ import structlog
 
 from harebell.contract.errors import Transient
 from harebell.kernel.amqp.session import Consumer, Ordered
-from harebell.kernel.bus import OUTCOMES, TICKER
+from harebell.kernel.bus import BREAKERS, OUTCOMES, TICKER
 from harebell.kernel.db.engine import passing_faults
 from harebell.kernel.db.ledger import limits
 from harebell.kernel.db.partitions import ENSURE
@@ -18,6 +18,7 @@ from harebell.kernel.lifecycle import open_parts, patiently, run_until
 from harebell.kernel.settings import TickerSettings
 from harebell.kernel.tzdata import tzdata_version
 from harebell.ticker.backlog import Backlog
+from harebell.ticker.breakers import Breakers
 from harebell.ticker.changes import Changes
 from harebell.ticker.presence import Presence
 from harebell.ticker.reviewer import Reviewer
@@ -28,6 +29,7 @@ from harebell.ticker.zones import note_release
 
 PREFETCH: Final = 500  # changes that wait to be applied
 GATHER: Final = 0.005  # seconds for more changes to come into a transaction
+BREAKERS_PREFETCH: Final = 20  # commands and facts, taken one at a time
 HOUSEKEEPING_EVERY: Final = 3600.0  # seconds
 FIRST_HOUSEKEEPING: Final = 10.0  # seconds after the start
 KEEP_ANSWERS: Final = timedelta(hours=24)  # for repeats of a command
@@ -53,12 +55,15 @@ async def serve(settings: TickerSettings, stop: asyncio.Event) -> None:
         consumer = Consumer(TICKER.name, parts.connect, worker, prefetch=PREFETCH)
         hints = partial(Ordered, reviewer.on_outcomes, parts.settler, limit=PREFETCH, linger=GATHER)
         outcomes = Consumer(OUTCOMES.name, parts.connect, hints, prefetch=PREFETCH)
+        breakers = Breakers(*own)
+        orders = partial(Ordered, breakers.handle, parts.settler, limit=1, linger=0)
+        ordered = Consumer(BREAKERS.name, parts.connect, orders, prefetch=BREAKERS_PREFETCH)
         await patiently(stop, lambda: note_release(parts.pool, tzdata_version()))
         parts.health.check("changes", lambda: consumer.is_consuming)
         try:
             await run_until(
                 stop,
-                consuming=[consumer.run(stop), outcomes.run(stop)],
+                consuming=[consumer.run(stop), outcomes.run(stop), ordered.run(stop)],
                 background=[
                     parts.keep(),
                     stager.run(),
@@ -66,6 +71,7 @@ async def serve(settings: TickerSettings, stop: asyncio.Event) -> None:
                     sweeper.keep_leases(),
                     sweeper.keep_lost(),
                     Backlog(parts.pool).keep(),
+                    breakers.keep(),
                     keep_house(parts.pool),
                 ],
             )

@@ -54,9 +54,15 @@ class Station:
     changed: asyncio.Event = field(default_factory=asyncio.Event)
 
     @asynccontextmanager
-    async def dispatcher(self, name: str = "dispatcher-1") -> AsyncIterator[asyncio.Event]:
-        """In this process; stopped, and seen to end, when the block does."""
-        settings = DispatcherSettings.load(self.environment(name))
+    async def dispatcher(
+        self, name: str = "dispatcher-1", *, patience: str = "0s"
+    ) -> AsyncIterator[asyncio.Event]:
+        """In this process; stopped, and seen to end, when the block does.
+
+        `patience`: with the word of a ticker, of which there is none unless a test is one.
+        """
+        told = {"HAREBELL_BREAKER_PATIENCE": patience}
+        settings = DispatcherSettings.load(self.environment(name) | told)
         stop = asyncio.Event()
         async with asyncio.timeout(PATIENCE), asyncio.TaskGroup() as tasks:
             tasks.create_task(serve(settings, stop))
@@ -82,6 +88,7 @@ class Station:
             "HAREBELL_AMQP_URL": self.amqp_url,
             "HAREBELL_DATABASE_URL": self.database_url,
             "HAREBELL_NAME": name,
+            "HAREBELL_BREAKER_PATIENCE": "0s",
         }
 
     def soon(self, seconds: float, *, tickets: int = 1, first: int = 0) -> list[Routed]:

@@ -8,9 +8,9 @@ from tests.schedules import definition
 from tests.tickets import NINE, after
 from tests.ticking import TENANT
 
+from harebell.contract.addressed import Addressed
 from harebell.contract.answers import SelectionAnswer
 from harebell.contract.commands import (
-    Addressed,
     ScheduleCancel,
     SchedulePause,
     ScheduleResume,

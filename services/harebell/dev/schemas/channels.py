@@ -10,7 +10,7 @@ from harebell.contract import names
 from harebell.contract.names import Lane, message_type, split_key
 from harebell.dev.schemas.messages import MESSAGES, TENANT, Described
 from harebell.kernel.amqp.replies import DEFAULT_EXCHANGE
-from harebell.kernel.bus import SYSTEM, control_key
+from harebell.kernel.bus import BREAKERS_ASKED_KEY, BREAKERS_KEY, SYSTEM, control_key
 from harebell.kernel.delay import TIERS, tier_key
 from harebell.kernel.topology import Exchange, Queue
 
@@ -27,17 +27,23 @@ _ADDRESSES: Final = {
     names.DELAY: "{tier}",
     names.DUE: names.DUE_KEY,
     names.WORK: "{pool}.{lane}",
-    names.CONTROL: control_key("{instance}"),
+    names.CONTROL: "{to}",
     names.EVENTS: _VERB,
     names.DEAD: "{kind}.{origin}",
 }
 _PARAMETERS: Final[dict[str, Node]] = {
-    "tenant": {"description": "Whose it is; where there is one tenant, `default`."},
-    "about": {"enum": [names.CHANGES_SCHEDULE, names.CHANGES_DLQ]},
+    "tenant": {
+        "description": "Whose it is; where there is one tenant, `default`; "
+        f"`{names.OPERATIONS}` where it is no tenant's."
+    },
+    "about": {"enum": [names.CHANGES_SCHEDULE, names.CHANGES_DLQ, names.CHANGES_BREAKER]},
     "tier": {"description": "Milliseconds of waiting.", "enum": [tier_key(ms) for ms in TIERS]},
     "pool": {"description": "A named group of executors."},
     "lane": {"description": "A class of priority.", "enum": [lane.value for lane in Lane]},
-    "instance": {"description": "One executor, by its name."},
+    "to": {
+        "description": f"`{control_key('NAME')}`: one executor. `{BREAKERS_KEY}`: dispatchers, all "
+        f"of them. `{BREAKERS_ASKED_KEY}`: a ticker."
+    },
     "kind": {"enum": ["run", "message"]},
     "origin": {"description": "The tenant of a run; the queue of a message."},
 }

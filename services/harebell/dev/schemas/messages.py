@@ -18,6 +18,7 @@ from harebell.contract.answers import (
     ScheduleAnswer,
     SelectionAnswer,
 )
+from harebell.contract.breakers import Asking, BreakerAnswer, BreakerCommand, Standing
 from harebell.contract.changes import Change
 from harebell.contract.commands import (
     COMMANDS,
@@ -35,10 +36,10 @@ from harebell.contract.dead import DeadMessage, DeadRun
 from harebell.contract.events import FACTS, Event
 from harebell.contract.message import Message
 from harebell.contract.names import message_key, message_type
-from harebell.contract.queries import QUERIES, Listing
+from harebell.contract.queries import QUERIES, BreakerList, Listing
 from harebell.contract.stop import Stop
 from harebell.contract.ticket import Ticket
-from harebell.kernel.bus import control_key
+from harebell.kernel.bus import BREAKERS_ASKED_KEY, BREAKERS_KEY, control_key
 
 VERSION: Final = 1  # of every message; a version only gains optional fields
 TENANT: Final = "{tenant}"
@@ -83,6 +84,7 @@ ANSWERS: Final[dict[type[Message], str]] = {
     RunAnswer: "answer.run",
     DlqAnswer: "answer.dlq",
     JobAnswer: "answer.job",
+    BreakerAnswer: "answer.breaker",
     Page: "answer.page",
     One: "answer.one",
     Refusal: "answer.refusal",
@@ -94,6 +96,8 @@ def _answered_by(model: type[Message]) -> tuple[str, ...]:
         answers: tuple[type[Message], ...] = (DlqAnswer,)
     elif issubclass(model, DlqStart | DlqJobCommand):
         answers = (JobAnswer,)
+    elif issubclass(model, BreakerCommand):
+        answers = (BreakerAnswer,)
     elif issubclass(model, RunCancel | RunResolve):
         answers = (RunAnswer,)
     elif issubclass(model, SelectingCommand):
@@ -101,7 +105,7 @@ def _answered_by(model: type[Message]) -> tuple[str, ...]:
     elif model in COMMANDS.values():
         answers = (ScheduleAnswer,)
     else:
-        answers = (Page if issubclass(model, Listing) else One,)
+        answers = (Page if issubclass(model, Listing | BreakerList) else One,)
     return *(ANSWERS[answer] for answer in answers), ANSWERS[Refusal]
 
 
@@ -137,6 +141,7 @@ def _narrowed(type_: str, fact: type[Message]) -> dict[str, Any]:
 _CHANGES: Final = (
     Route(names.CHANGES, names.CHANGES_SCHEDULE),
     Route(names.CHANGES, names.CHANGES_DLQ),
+    Route(names.CHANGES, names.CHANGES_BREAKER),
 )
 _TICKETS: Final = (
     Route(names.DELAY, "{tier}"),
@@ -144,6 +149,9 @@ _TICKETS: Final = (
     Route(names.WORK, "{pool}.{lane}"),
 )
 _STOPS: Final = (Route(names.CONTROL, control_key("{instance}")),)
+
+_STANDING: Final = (Route(names.CONTROL, BREAKERS_KEY),)
+_ASKING: Final = (Route(names.CONTROL, BREAKERS_ASKED_KEY),)
 
 
 def _dead(kind: str, model: type[Message], key: str) -> Described:
@@ -158,6 +166,8 @@ MESSAGES: Final = (
     Described("change", Change, message_type("change"), Shape.ONE, _CHANGES),
     Described("ticket", Ticket, message_type("ticket.bundle"), Shape.MANY, _TICKETS),
     Described("run.stop", Stop, message_type("run.stop"), Shape.MANY, _STOPS),
+    Described("breaker.standing", Standing, message_type("breaker.standing"), Shape.ONE, _STANDING),
+    Described("breaker.asking", Asking, message_type("breaker.asking"), Shape.ONE, _ASKING),
     _dead("run", DeadRun, "run.{tenant}"),
     _dead("message", DeadMessage, "message.{queue}"),
 )

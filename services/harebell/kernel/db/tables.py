@@ -280,3 +280,18 @@ alerts = Table(  # what people were told of, so that they are not told each time
     Column("subject", Text, primary_key=True),
     Column("told_at", _instant, nullable=False),
 )
+
+breakers = Table(  # of whom targets call: few rows, those that are not simply closed
+    "breakers",
+    metadata,
+    Column("downstream", Text, primary_key=True),
+    Column("state", Text, nullable=False, server_default="closed"),  # as dispatchers found
+    Column("since", _instant),  # null: they have found nothing yet
+    Column("failed", Integer, nullable=False, server_default="0"),
+    Column("attempts", Integer, nullable=False, server_default="0"),
+    Column("forced", Text),  # open or closed, by a person
+    Column("forced_at", _instant),
+    Column("forced_until", _instant),
+    Column("note", Text),
+    Column("actor", Text),
+)

@@ -4,7 +4,7 @@ from dataclasses import dataclass
 from datetime import datetime
 from uuid import UUID
 
-from harebell.contract.commands import Addressed
+from harebell.contract.addressed import Addressed
 from harebell.contract.errors import Conflict, NotFound
 from harebell.ticker.book import Book, Entry
 

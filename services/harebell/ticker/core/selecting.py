@@ -5,9 +5,9 @@ from dataclasses import replace
 from typing import Final, TypeAlias
 from uuid import UUID
 
+from harebell.contract.addressed import Addressed
 from harebell.contract.answers import ScheduleAnswer, SelectionAnswer
 from harebell.contract.commands import (
-    Addressed,
     ScheduleCancel,
     SchedulePause,
     ScheduleResume,

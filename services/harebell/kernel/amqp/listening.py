@@ -1,0 +1,89 @@
+"""A queue of one instance's own: hints, heard while it is there and by nobody afterwards."""
+
+import asyncio
+from collections.abc import Awaitable, Callable, Mapping, Sequence
+from contextlib import suppress
+from dataclasses import dataclass, field
+from typing import Final
+
+import structlog
+from aio_pika.abc import AbstractConnection, AbstractIncomingMessage
+from pamqp.common import FieldValue
+
+from harebell.client.connection import ANSWER_TIMEOUT, link_faults
+from harebell.contract.errors import Malformed, Transient
+from harebell.kernel.amqp.consume import LONGEST_PAUSE, pause
+from harebell.kernel.clock import monotonic
+
+CLOSE_TIMEOUT: Final = 1.0  # seconds; the broker misses a connection that is just gone, too
+
+log = structlog.get_logger()
+
+
+@dataclass(frozen=True, slots=True)
+class Ear:
+    """Exclusive: the broker deletes the queue with the connection. `bindings`: exchange, key."""
+
+    queue: str
+    bindings: Sequence[tuple[str, str]]
+    arguments: Mapping[str, FieldValue] = field(default_factory=dict)
+
+
+async def keep_listening(
+    connect: Callable[[], Awaitable[AbstractConnection]],
+    ear: Ear,
+    hear: Callable[[AbstractIncomingMessage], Awaitable[None]],
+    *,
+    opened: Callable[[], Awaitable[None]] | None = None,
+) -> None:
+    """Until cancelled. What cannot be read, or followed now, is let go: these are hints."""
+    tries = 0
+    while True:
+        began = monotonic()
+        try:
+            with link_faults("the session has ended"):
+                connection = await connect()
+                try:
+                    await _listen(connection, ear, hear, opened)
+                finally:
+                    await _close(connection)
+        except Transient as error:
+            log.warning("not listening", queue=ear.queue, error=error.reason)
+        tries = 1 if monotonic() - began > LONGEST_PAUSE else tries + 1
+        await asyncio.sleep(pause(tries))
+
+
+async def _close(connection: AbstractConnection) -> None:
+    """The library may wait for ever for a channel whose opening was cancelled."""
+    with suppress(Transient), link_faults("not closed"):
+        async with asyncio.timeout(CLOSE_TIMEOUT):
+            await connection.close()
+
+
+async def _listen(
+    connection: AbstractConnection,
+    ear: Ear,
+    hear: Callable[[AbstractIncomingMessage], Awaitable[None]],
+    opened: Callable[[], Awaitable[None]] | None,
+) -> None:
+    over = asyncio.Event()
+    connection.close_callbacks.add(lambda *_: over.set())
+
+    async def heard(message: AbstractIncomingMessage) -> None:
+        try:
+            await hear(message)
+        except (Malformed, Transient) as error:
+            log.warning("hint not followed", error=error.code, reason=error.reason)
+
+    async with asyncio.timeout(ANSWER_TIMEOUT):
+        channel = await connection.channel(publisher_confirms=False)
+        channel.close_callbacks.add(lambda *_: over.set())
+        queue = await channel.declare_queue(
+            ear.queue, exclusive=True, arguments=dict(ear.arguments)
+        )
+        for exchange, key in ear.bindings:
+            await queue.bind(exchange, key)
+        await queue.consume(heard, no_ack=True)
+    if opened is not None:
+        await opened()
+    await over.wait()
