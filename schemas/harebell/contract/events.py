@@ -119,7 +119,7 @@ FACTS: Final[dict[str, type[Message]]] = {
 }
 
 # What somebody should hear of soon: kept in a queue for the webhook.
-ALERTS: Final = ("dlq.grown", "replay.stalled", "watch.missed")
+ALERTS: Final = ("dlq.grown", "replay.stalled", "breaker.opened", "watch.missed")
 
 
 Record: TypeAlias = dict[str, Any]  # an `Event` as JSON; every run tells one, so no model is made

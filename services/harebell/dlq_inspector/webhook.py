@@ -11,15 +11,20 @@ from pydantic import TypeAdapter
 from harebell.contract.codec import encode, read
 from harebell.contract.events import Event
 from harebell.contract.message import Message
-from harebell.contract.names import JSON
-from harebell.dlq_inspector.core.alert import headline
+from harebell.contract.names import JSON, message_type
+from harebell.dlq_inspector.alerting import AGAIN
+from harebell.dlq_inspector.core.alert import GROWN, STALLED, headline
 from harebell.kernel import metrics
 from harebell.kernel.amqp.consume import DONE, Delivery, Outcome
+from harebell.kernel.clock import monotonic
 
 POST_TIMEOUT: Final = 5.0  # seconds, of one try
 PAUSES: Final = (1.0, 4.0)  # seconds before another try; after the last, the alert is given up
 ARRIVED: Final = "arrived"
 GIVEN_UP: Final = "given_up"
+
+OURS: Final = {message_type(verb) for verb in (GROWN, STALLED)}  # told seldom enough
+MOST_REMEMBERED: Final = 1_000  # alerts of others
 
 _EVENTS: Final = TypeAdapter(list[Event])
 _HEADERS: Final = {"Content-Type": JSON, "User-Agent": "Harebell"}
@@ -35,11 +40,34 @@ class Posted(Message):
     event: Event
 
 
+class Lately:
+    """What others told and was posted within the hour: they tell it each time that they see it."""
+
+    def __init__(self) -> None:
+        self._posted: dict[tuple[str, str, str], float] = {}
+
+    def has(self, told: Event, now: float) -> bool:
+        at = self._posted.get(_what(told))
+        return at is not None and now - at < AGAIN.total_seconds()
+
+    def note(self, told: Event, now: float) -> None:
+        if told.type not in OURS:
+            self._posted.pop(_what(told), None)
+            self._posted[_what(told)] = now
+        if len(self._posted) > MOST_REMEMBERED:
+            del self._posted[next(iter(self._posted))]
+
+
+def _what(told: Event) -> tuple[str, str, str]:
+    return told.source, told.type, told.subject
+
+
 class Webhook:
     """The address is the operator's own, so no rule for targets holds here; it is never logged."""
 
     def __init__(self, url: str) -> None:
         self._url = url
+        self._lately = Lately()
         for result in (ARRIVED, GIVEN_UP):
             metrics.ALERTS_POSTED.labels(result)  # a rate is blind to the first of a new series
 
@@ -47,7 +75,8 @@ class Webhook:
         """The others wait in the queue meanwhile, an hour at most."""
         for delivery in deliveries:
             for told in read(_EVENTS, delivery.own_body):
-                await self._tell(told)
+                if not self._lately.has(told, monotonic()):
+                    await self._tell(told)
         return [DONE] * len(deliveries)
 
     async def _tell(self, told: Event) -> None:
@@ -56,6 +85,7 @@ class Webhook:
             fault = await self._post(body)
             if fault is None:
                 metrics.ALERTS_POSTED.labels(ARRIVED).inc()
+                self._lately.note(told, monotonic())
                 return
             log.warning("alert not posted", alert=told.id, reason=fault)
             if pause is not None:

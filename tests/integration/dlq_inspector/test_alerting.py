@@ -16,6 +16,8 @@ from tests.integration.dlq_inspector.chat import Chat, chat
 from tests.integration.dlq_inspector.office import PATIENCE, Office
 from tests.integration.dlq_inspector.test_replay_jobs import ALL, end, start, until
 
+from harebell.contract.breakers import BreakerFact, BreakerState
+from harebell.contract.events import event
 from harebell.contract.names import EVENTS
 
 MANY = 3  # new dead letters of a tenant that are no alert
@@ -174,3 +176,22 @@ async def test_s117_a_chat_that_refuses_is_asked_again_and_then_given_up(office:
     assert later["event"]["id"] != tries[0]["event"]["id"]
     assert count("harebell_alerts_posted_total", result="given_up") == given_up + 1
     assert count("harebell_alerts_posted_total", result="arrived") == arrived + 1
+
+
+async def test_s117_what_others_tell_again_and_again_is_posted_once_an_hour(office: Office) -> None:
+    async with posting(office) as (alerted, opened), alerted.inspector():
+        for downstream in ("http:a.example", "http:a.example", "http:b.example"):
+            await breaker_opens(office, downstream)
+
+        lines = [(await posted(opened))["text"] for _ in range(2)]
+
+    told = "/harebell/harebell: harebell.breaker.opened.v1 http:"
+    assert lines == [f"{told}a.example", f"{told}b.example"]
+
+
+async def breaker_opens(office: Office, downstream: str) -> None:
+    verb = "breaker.opened"
+    since = datetime.now(UTC)
+    fact = BreakerFact(downstream=downstream, state=BreakerState.OPEN, since=since)
+    told = event("harebell", verb, fact, id_=downstream, subject=downstream, at=since)
+    await office.publish(EVENTS, f"harebell.{verb}", orjson.dumps([told]), verb)
