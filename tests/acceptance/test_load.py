@@ -3,11 +3,11 @@
 import asyncio
 from collections import Counter
 from collections.abc import Callable, Sequence
-from statistics import mean
+from statistics import mean, median
 from typing import Any
 
 import pytest
-from tests.acceptance.faults import Pool, put_spread
+from tests.acceptance.faults import Pool, put_spread, until_called
 from tests.acceptance.record import Call, Target
 from tests.acceptance.stack import PATIENCE, Tenant, instant
 
@@ -21,6 +21,9 @@ BACKLOG = 36  # runs of each lane, due at one instant
 SLOTS = {"HIGH": "12", "NORMAL": "8", "LOW": "2"}  # in the proportions that are the default
 PRIORITIES = {"high": 9, "normal": 5, "low": 2}
 FACTOR = 5  # so many times as long a low run waits as a high one, at least
+
+FLOOD, HIGH = 400, 60  # runs: low ones of one instant, and high ones over some seconds
+SLACK = 0.25  # seconds: of a median, on a machine that does other things
 
 OWED, FAILING = 500, 50
 
@@ -90,6 +93,34 @@ async def test_s21_with_a_backlog_in_every_lane_high_waits_a_fifth_of_low_which_
     assert waits["high"] * FACTOR < waits["low"]
     assert low_meanwhile >= 2
     assert {len(of_lane) for of_lane in calls.values()} == {BACKLOG}
+
+
+async def put_high(tenant: Tenant, target: Target, pool: Pool, name: str) -> list[float]:
+    """How late each was, once all have been called."""
+    more: dict[str, Any] = {"prefix": name, "priority": 9, "pool": pool.name}
+    await put_spread(tenant, target.http(name), HIGH, first=4, over=4, **more)
+    return [call.late for call in await until_called(target, name, HIGH, within=2 * PATIENCE)]
+
+
+async def test_s68_a_flood_of_low_work_leaves_the_lateness_of_high_work_as_it_was(
+    faulty_tenant: Tenant, pool: Pool, target: Target, record_property: Record
+) -> None:
+    await pool.start(1)
+    calm = await put_high(faulty_tenant, target, pool, "calm")
+    flood = {"when": {"at": instant(3).isoformat()}, "priority": 2, "pool": pool.name}
+    hook = target.http("flood", sleep=0.3)
+    answers = await faulty_tenant.harebell.put_many(
+        [{"key": f"low-{number}", "target": hook, **flood} for number in range(FLOOD)]
+    )
+    assert all(answer.ok for answer in answers)
+
+    busy = await put_high(faulty_tenant, target, pool, "busy")
+
+    low = len(target.calls("flood"))
+    record_property("late", f"calm {median(calm):.4f} s, in the flood {median(busy):.4f} s")
+    assert 0 < low < FLOOD  # it was there all the time
+    assert median(busy) < 2 * median(calm) + SLACK
+    await faulty_tenant.until_runs(FLOOD + 2 * HIGH, "succeeded", within=2 * PATIENCE)
 
 
 async def test_s52_of_500_calls_of_which_50_fail_exactly_those_50_have_not_succeeded(
