@@ -5,7 +5,7 @@ from typing import Any, Final
 
 from tests.benchmarks.figures import Report
 from tests.benchmarks.rig import Rig, Scale
-from tests.benchmarks.workloads import accepting, calling, resting, stored, waves
+from tests.benchmarks.workloads import accepting, calling, flooding, resting, stored, waves
 
 Workload = Callable[[Rig, Report, Scale], Coroutine[Any, Any, None]]
 
@@ -15,6 +15,7 @@ WORKLOADS: Final[Mapping[str, Workload]] = {
     "sustained": waves.sustained,
     "retries": waves.retries,
     "http": calling.http,
+    "flood": flooding.flood,
     "immediate": accepting.immediate,
     "accept": accepting.accept,
     "executors": waves.executors,
