@@ -23,7 +23,8 @@ help:
 	@echo "make test BROKER=4.3   the same on another release of RabbitMQ: 4.0, 4.3"
 	@echo "make selection BROKER=4.3   only the tests that depend most on the release"
 	@echo "make chaos   break a stack of its own in every way and judge it: SEEDS=n ROWS=6,10b OUTAGE=5s"
-	@echo "make bench   measure what a run costs and how late it starts: ONLY=stampede,http FULL=1 OUT=file"
+	@echo "make bench   measure what a run costs and how late it starts: ONLY=stampede,http FULL=1 OUT=file;"
+	@echo "             PEERS=1 measures Celery and BullMQ in turn with it"
 	@echo "make check   lint, format, types, import rules: silent when all is well"
 	@echo "make down    stop what demo left running"
 
@@ -54,9 +55,9 @@ chaos:
 		$(if $(SOAK),--soak $(SOAK)) $(if $(EVERY),--every $(EVERY))
 
 bench:
-	@$(SET_UP) servers
+	@$(SET_UP) $(if $(PEERS),peers,servers)
 	@$(BIN)/python -m tests.benchmarks $(if $(ONLY),--only $(ONLY)) $(if $(FULL),--full) \
-		$(if $(OUT),--out $(OUT))
+		$(if $(PEERS),--peers) $(if $(OUT),--out $(OUT))
 
 check:
 	@$(SET_UP)

@@ -4,7 +4,6 @@ import asyncio
 import os
 import sys
 import time
-from array import array
 from collections.abc import AsyncIterator, Iterator, Mapping
 from contextlib import asynccontextmanager, contextmanager
 from dataclasses import dataclass, field
@@ -18,6 +17,7 @@ from tests.acceptance.stack import Stack, Tenant, instant, until
 from tests.benchmarks import tasks
 from tests.benchmarks.figures import lateness
 from tests.benchmarks.machine import Spent
+from tests.benchmarks.starts import PATIENCE, Starts, taken
 from tests.servers import Servers
 
 from harebell.dev.plan import Counts, Kind
@@ -26,7 +26,6 @@ HORIZON: Final = "20s"  # just above a tier; the product's own makes every sampl
 BEHIND: Final = 6.0  # seconds from loading to staging, which is part of the sample
 FULL_HORIZON: Final = "84s"
 FAR: Final = 86_400.0
-PATIENCE: Final = 120.0  # seconds for a backlog to drain
 NEVER: Final = 300 * 86_400.0  # seconds until a model is due
 TASK: Final = {"task": {"name": "bench.start"}}
 FAILS_ONCE: Final = {"task": {"name": "bench.fail_once"}}
@@ -149,26 +148,9 @@ class Rig:
         await until(is_drained, within=PATIENCE, what="the end of the backlog")
         return time.time()
 
-    async def started(self, number: int) -> list[tuple[float, float]]:
+    async def started(self, number: int) -> Starts:
         """Due and started, of every attempt since the last time; in the order of starts."""
-
-        async def all_of_them() -> list[tuple[float, float]] | None:
-            found = self._read()
-            return found if len(found) >= number else None
-
-        found = await until(all_of_them, within=PATIENCE, what=f"{number} starts")
-        assert found is not None
-        for file in self.starts.iterdir():
-            file.unlink()
-        return sorted(found, key=lambda each: each[1])
-
-    def _read(self) -> list[tuple[float, float]]:
-        found: list[tuple[float, float]] = []
-        for file in self.starts.iterdir():
-            numbers = array("d")
-            numbers.frombytes(file.read_bytes()[: file.stat().st_size // 16 * 16])
-            found += zip(numbers[::2], numbers[1::2], strict=True)
-        return found
+        return await taken(self.starts, number)
 
     async def on_record(self, wave: Wave, attempts: int = 1) -> dict[str, int]:
         """Raises unless every run was claimed `attempts` times and settled once."""
@@ -182,7 +164,7 @@ def once(_: int, due: datetime) -> dict[str, str]:
     return {"at": due.isoformat()}
 
 
-def late(starts: list[tuple[float, float]]) -> dict[str, float]:
+def late(starts: Starts) -> dict[str, float]:
     return lateness([started - due for due, started in starts])
 
 

@@ -6,6 +6,7 @@
 #   bootstrap.sh tests     and what only tests need: promtool (of the package prometheus), which
 #                          tests the alert rules, faketime, which sets a service's clock, and
 #                          chromium, which opens the management UI
+#   bootstrap.sh peers     servers, and what only the peers of `make bench PEERS=1` need
 #
 # It asks at a terminal unless YES=1. It never starts a system service.
 set -eu
@@ -42,11 +43,19 @@ missing_packages() {
     has amqp-publish || echo amqp-tools
     [ -n "${HAREBELL_AMQP_URL:-}" ] || has rabbitmq-server || echo rabbitmq-server
     [ -n "${HAREBELL_DATABASE_URL:-}" ] || has initdb || echo postgresql
-    [ "$1" = tests ] || return 0
-    has promtool || echo prometheus
-    has faketime || echo faketime
-    has debootstrap || echo debootstrap
-    has chromium || echo chromium
+    case $1 in
+    tests)
+        has promtool || echo prometheus
+        has faketime || echo faketime
+        has debootstrap || echo debootstrap
+        has chromium || echo chromium
+        ;;
+    peers)
+        has redis-server || echo redis-server
+        has node || echo nodejs
+        has npm || echo npm
+        ;;
+    esac
 }
 
 # What the environment was made from: it is made again when any of this changes.

@@ -1,0 +1,67 @@
+"""Celery's side, run by Celery's own Python: the application, its task, and who sends.
+
+`python bench.py` reads lines of `number first step`, as tests/benchmarks/peers/peer.py sends them.
+"""
+
+import json
+import os
+import platform
+import sys
+import time
+from datetime import UTC, datetime
+from functools import cache
+from importlib.metadata import version
+from pathlib import Path
+from struct import pack
+
+from celery import Celery  # type: ignore[import-not-found]  # installed where this runs
+
+PREFETCHED = 64  # tasks for each thread: what its documentation names for short ones
+
+app = Celery("bench", broker=os.environ["BENCHMARK_STORE"])
+app.conf.update(
+    task_acks_late=True,
+    task_ignore_result=True,
+    worker_prefetch_multiplier=PREFETCHED,
+    worker_disable_rate_limits=True,
+    worker_enable_remote_control=False,
+)
+
+
+@app.task  # type: ignore[untyped-decorator]
+def start(due: float) -> None:
+    os.write(_file(), pack("2d", due, time.time()))
+
+
+@cache
+def _file() -> int:
+    path = Path(os.environ["BENCHMARK_STARTS"]) / str(os.getpid())
+    return os.open(path, os.O_WRONLY | os.O_CREAT | os.O_APPEND)
+
+
+def send(number: int, first: float, step: float) -> None:
+    with app.producer_pool.acquire(block=True) as producer:
+        for each in range(number):
+            due = first + each * step if first else time.time()
+            eta = datetime.fromtimestamp(due, UTC) if first else None
+            start.apply_async((due,), eta=eta, producer=producer)
+
+
+def say(what: object) -> None:
+    sys.stdout.write(json.dumps(what) + "\n")
+    sys.stdout.flush()
+
+
+def main() -> None:
+    say(
+        {name: version(name) for name in ("celery", "kombu")}
+        | {"python": platform.python_version()}
+    )
+    for line in sys.stdin:
+        number, first, step = line.split()
+        send(int(number), float(first), float(step))
+        say("sent")
+
+
+if __name__ == "__main__":
+    main()
