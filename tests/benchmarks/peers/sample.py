@@ -1,6 +1,7 @@
 """What is measured of a peer, by the names of our own workloads, and in figures like theirs."""
 
 import asyncio
+import math
 import time
 from collections.abc import Mapping
 from dataclasses import dataclass
@@ -10,9 +11,10 @@ from tests.benchmarks.peers.peer import Peer
 from tests.benchmarks.rig import late
 from tests.benchmarks.starts import taken
 from tests.benchmarks.workloads.accepting import IMMEDIATE
-from tests.benchmarks.workloads.waves import LIGHT, LIGHT_FOR, STAMPEDES
+from tests.benchmarks.workloads.waves import BEFORE, LIGHT, LIGHT_FOR, STAMPEDES
 
 AHEAD: Final = 30.0  # seconds in which everything is sent before the first is due
+WINDOW: Final = BEFORE.total_seconds()  # before the first is due
 SETTLE: Final = 1.0  # seconds from the last start to its acknowledgement, which is counted too
 
 
@@ -42,22 +44,23 @@ LOADS: Final[Mapping[str, Load]] = {
 
 async def sample(peer: Peer, load: Load) -> dict[str, Any]:
     before, began = peer.spent(), time.time()
-    first = began + load.ahead
-    await asyncio.to_thread(
-        peer.sender.send, load.number, first=first if load.ahead else 0.0, step=load.step
-    )
-    sent_s = time.time() - began
-    assert not load.ahead or sent_s < load.ahead, f"{peer.name}: {sent_s:g} s to send"
-    await asyncio.sleep(max(0.0, first - time.time()))
+    first = math.floor(began + load.ahead) if load.ahead else 0
+    await asyncio.to_thread(peer.sender.send, load.number, first=first, step=load.step)
+    sent_at = time.time()
+    if first:
+        assert sent_at < first - WINDOW, f"{peer.name} took {sent_at - began:g} s to send"
+        await asyncio.sleep(first - WINDOW - sent_at)
+    begun = peer.spent()
     starts = await taken(peer.starts, load.number)
     await asyncio.sleep(SETTLE)
-    spent = peer.spent() - before
-    last = starts[-1][1]
+    after = peer.spent()
+    window = {"window_us_per_run": (after - begun).per(load.number)} if first else {}
     return {
         **load.title,
-        "runs_per_s": round(load.number / (last - first)),
-        "sent_per_s": round(load.number / sent_s),
+        "runs_per_s": round(load.number / (starts[-1][1] - (first or began))),
+        "sent_per_s": round(load.number / (sent_at - began)),
         "late_ms": late(starts),
-        "cpu_us_per_run": spent.per(load.number),
+        "cpu_us_per_run": (after - before).per(load.number),
+        **window,
         "started": len(starts),
     }
