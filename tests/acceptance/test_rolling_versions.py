@@ -41,6 +41,7 @@ async def test_what_is_asked_in_a_later_version_is_refused_in_the_answer(
     [
         (CHANGES, "schedule", "change", "harebell.ticker"),
         (CHANGES, "dlq", "change", "harebell.dlq"),
+        (CHANGES, "breaker", "change", "harebell.breakers"),
         (DELAY, str(min(TIERS)), "ticket.bundle", "harebell.dispatcher"),
         (DUE, "run", "ticket.bundle", "harebell.dispatcher"),
         (WORK, "default.normal", "ticket.bundle", "harebell.work.default.normal"),

@@ -86,7 +86,6 @@ class Gates:
                 self._away.send(ticket, hold.by, now + timedelta(milliseconds=tier))
                 again[tier].append(ticket)
             else:
-                self._away.forget(ticket)
                 free.append(ticket)
         return Sorted(free, again, repeats)
 
@@ -115,12 +114,9 @@ class _Away:
         self._until: dict[_Identity, tuple[datetime, str]] = {}  # in the order of going
 
     def send(self, ticket: Routed, by: str, until: datetime) -> None:
-        self.forget(ticket)
+        self._until.pop(ticket.identity, None)
         if len(self._until) < MAX_CIRCLING:
             self._until[ticket.identity] = until, by
-
-    def forget(self, ticket: Routed) -> None:
-        self._until.pop(ticket.identity, None)
 
     def is_away(self, ticket: Routed, now: datetime) -> bool:
         known = self._until.get(ticket.identity)
