@@ -11,7 +11,7 @@ from harebell.contract.breakers import BreakerFact, ForceFact
 from harebell.contract.identity import RunId
 from harebell.contract.message import Message
 from harebell.contract.names import message_type
-from harebell.contract.scalars import Instant, cut, instant_text
+from harebell.contract.scalars import Instant
 
 
 class Event(Message):
@@ -122,7 +122,8 @@ FACTS: Final[dict[str, type[Message]]] = {
 ALERTS: Final = ("dlq.grown", "replay.stalled", "breaker.opened", "watch.missed")
 
 
-Record: TypeAlias = dict[str, Any]  # an `Event` as JSON; every run tells one, so no model is made
+# An `Event`, of what `encode_records` can write: every run tells one, so no model is made.
+Record: TypeAlias = dict[str, Any]
 
 
 def event(
@@ -142,7 +143,7 @@ def event(
         "source": f"/harebell/{tenant}",
         "type": message_type(verb),
         "subject": subject,
-        "time": instant_text(cut(at)),
+        "time": at,
         "datacontenttype": "application/json",
         "data": {name: value for name, value in data.items() if value is not None},
     }

@@ -9,6 +9,7 @@ from uuid import UUID
 from pydantic import Field, PositiveInt, TypeAdapter
 
 from harebell.contract.codec import bundle_of
+from harebell.contract.downstream import downstream_of
 from harebell.contract.identity import RunId, RunKey
 from harebell.contract.message import Message
 from harebell.contract.names import Lane
@@ -88,6 +89,10 @@ class Ticket(Message):
     @cached_property
     def run_key(self) -> RunKey:
         return RunKey(self.scheduled_for, self.schedule_id)
+
+    @cached_property
+    def downstream(self) -> str:
+        return downstream_of(self.work.target)
 
     @cached_property
     def run_id(self) -> RunId:

@@ -9,7 +9,6 @@ from itertools import count
 from statistics import fmean
 from typing import Final, TypeAlias
 
-from harebell.contract.downstream import downstream_of
 from harebell.contract.identity import RunKey
 from harebell.contract.policy import RecoveryClass
 from harebell.contract.ticket import Ticket
@@ -46,7 +45,7 @@ class Claimed:
     @property
     def downstream(self) -> str:
         """Whom it calls."""
-        return downstream_of(self.ticket.work.target)
+        return self.ticket.downstream
 
     @property
     def lease_ends(self) -> float:

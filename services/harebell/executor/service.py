@@ -11,7 +11,6 @@ from typing import Final
 import structlog
 
 from harebell.contract.codec import read
-from harebell.contract.downstream import downstream_of
 from harebell.contract.errors import Transient
 from harebell.contract.names import Lane
 from harebell.contract.ticket import BUNDLE, Ticket
@@ -189,13 +188,13 @@ class Executor:
         crowded = self.lanes[lane].crowded()
         if not crowded:
             return tickets
-        away = [Routed.of(t) for t in tickets if downstream_of(t.work.target) in crowded]
+        away = [Routed.of(t) for t in tickets if t.downstream in crowded]
         if away:
             metrics.CROWDED.inc(len(away))
             late = self.parts.clock.now() - min(ticket.due_at for ticket in away)
             tier = round_for(late, random.random())  # noqa: S311  # spread, not secrecy
             await self.parts.publisher.publish_all(circling(away, tier))
-        return [t for t in tickets if downstream_of(t.work.target) not in crowded]
+        return [t for t in tickets if t.downstream not in crowded]
 
     async def _claim(self, lane: Lane, tickets: list[Ticket]) -> bool:
         by_turns = [ticket for ticket in tickets if ticket.takes_turns]

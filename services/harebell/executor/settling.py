@@ -27,7 +27,7 @@ from harebell.kernel.ledger import Ending, RunState
 from harebell.kernel.settlement import end_and_publish
 
 MAX_ROWS: Final = 500  # of one statement
-GATHER: Final = 0.01  # seconds for more to end before a batch goes
+GATHER: Final = 0.025  # seconds for more to end before a batch goes
 STREAMS: Final = 2  # settle connections at once: one alone bounds the drain of a stampede
 TELL_EVERY: Final = 0.05  # seconds between messages of facts
 
@@ -205,9 +205,9 @@ def _dice() -> float:
 
 
 async def _gather(queue: asyncio.Queue[_T]) -> list[_T]:
-    """What is there, and what ends within a moment."""
+    """What is there, and what ends within a moment: a statement costs as much as ten rows."""
     batch = [await queue.get()]
-    if queue.empty():
+    if queue.qsize() < MAX_ROWS - 1:
         await asyncio.sleep(GATHER)
     while len(batch) < MAX_ROWS and not queue.empty():
         batch.append(queue.get_nowait())

@@ -10,7 +10,6 @@ from dataclasses import dataclass, replace
 from datetime import datetime, timedelta
 from typing import Final
 
-from harebell.contract.downstream import downstream_of
 from harebell.contract.policy import Limit, LimitPer
 from harebell.contract.scalars import duration_text
 from harebell.contract.ticket import Ticket
@@ -43,7 +42,7 @@ def account_of(ticket: Ticket, limit: Limit) -> str:
     """What is counted together. A limit of other numbers counts for itself."""
     whom = f"schedule:{ticket.schedule_id}"
     if limit.per is LimitPer.TARGET:
-        whom = downstream_of(ticket.work.target)
+        whom = ticket.downstream
     return f"{ticket.work.tenant}/{limit.starts}/{duration_text(limit.within)}/{whom}"
 
 

@@ -13,7 +13,7 @@ import orjson
 from pydantic import TypeAdapter
 
 from harebell.contract.codec import decode_own, encode
-from harebell.contract.downstream import UNKNOWN, downstream_in, downstream_of
+from harebell.contract.downstream import UNKNOWN, downstream_in
 from harebell.contract.errors import Malformed
 from harebell.contract.identity import RunId, RunKey
 from harebell.contract.names import Lane, work_key
@@ -53,7 +53,7 @@ class Routed(NamedTuple):
             priority=ticket.priority,
             raw=encode(ticket),
             tenant=ticket.work.tenant,
-            downstream=downstream_of(ticket.work.target),
+            downstream=ticket.downstream,
         )
 
     @property

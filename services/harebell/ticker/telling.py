@@ -9,7 +9,6 @@ import structlog
 from harebell.contract.answers import ScheduleAnswer
 from harebell.contract.events import ScheduleFact, event
 from harebell.contract.identity import RunKey
-from harebell.contract.scalars import instant_text
 from harebell.kernel import metrics
 from harebell.kernel.amqp.events import Fact, tell
 from harebell.kernel.amqp.publish import Outgoing, Publisher
@@ -104,12 +103,12 @@ def state_fact(entry: Entry, now: datetime, *, verb: str | None = None) -> Fact:
     verb = verb or _VERBS.get(entry.state, f"schedule.{entry.state}")
     key, tenant = entry.version.definition.key, entry.version.tenant
     fact = {  # as `ScheduleFact` reads it
-        "schedule_id": str(entry.id),
+        "schedule_id": entry.id,
         "key": key,
         "version": entry.version.number,
         "state": entry.state,
         "note": entry.reason,
-        "next_at": entry.next_at and instant_text(entry.next_at),
+        "next_at": entry.next_at,
     }
     id_ = f"{entry.id}/{now.isoformat()}"
     return Fact(

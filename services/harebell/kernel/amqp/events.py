@@ -5,11 +5,11 @@ from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 from typing import Any, Final
 
-import orjson
 import structlog
 from pamqp.common import FieldValue
 
 from harebell.contract import names
+from harebell.contract.codec import encode_records
 from harebell.contract.errors import HarebellError, Unroutable
 from harebell.contract.events import Record
 from harebell.contract.names import CLOUDEVENTS, EVENTS, message_key, message_type
@@ -48,7 +48,7 @@ def _message(tenant: str, verb: str, events: list[Record]) -> Outgoing:
     return Outgoing(
         exchange=EVENTS,
         routing_key=message_key(tenant, verb),
-        body=orjson.dumps(events),
+        body=encode_records(events),
         type=message_type(verb),
         message_id=f"{events[0]['id']}+{len(events)}",
         content_type=CLOUDEVENTS,

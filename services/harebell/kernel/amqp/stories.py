@@ -8,10 +8,8 @@ from pamqp.common import FieldValue
 from harebell.contract import names
 from harebell.contract.codec import encode, encode_all
 from harebell.contract.dead import AttemptRecord, DeadRun
-from harebell.contract.downstream import downstream_of
 from harebell.contract.events import RunFact, event
 from harebell.contract.identity import RunKey
-from harebell.contract.scalars import cut, instant_text
 from harebell.contract.stop import Stop
 from harebell.contract.ticket import Ticket
 from harebell.kernel.amqp.events import Fact
@@ -26,15 +24,15 @@ def fact_of(ticket: Ticket, ended: Ending, attempt: int) -> Fact:
     at, again = ended.finished_at, ended.next_attempt_at
     fact = {  # as `RunFact` reads it
         "run_id": ticket.run_id,
-        "schedule_id": str(ticket.schedule_id),
+        "schedule_id": ticket.schedule_id,
         "key": ticket.work.key,
-        "scheduled_for": instant_text(ticket.scheduled_for),
+        "scheduled_for": ticket.scheduled_for,
         "attempt": attempt,
         "state": ended.state,
         "reason": ended.reason or ended.error_code,
-        "finished_at": instant_text(cut(at)) if again is None else None,
-        "next_attempt_at": again and instant_text(cut(again)),
-        "downstream": None if ended.healthy is None else downstream_of(ticket.work.target),
+        "finished_at": at if again is None else None,
+        "next_attempt_at": again,
+        "downstream": None if ended.healthy is None else ticket.downstream,
         "healthy": ended.healthy,
     }
     id_ = f"{ticket.run_id}/{ended.token}"
