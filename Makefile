@@ -37,7 +37,7 @@ test:
 	@$(call tree)
 	@$(MAKE) --no-print-directory check
 	@$(BIN)/python -m pytest -n 2 --ignore tests/acceptance --ignore tests/chaos
-	@$(BIN)/python -m pytest -n 2 --dist loadfile tests/acceptance tests/chaos -m "not chaos"
+	@$(BIN)/python -m pytest -n 3 --dist loadfile tests/acceptance tests/chaos -m "not chaos"
 	@[ -n "$(BROKER)" ] || [ "$$(id -u)" != 0 ] || \
 		$(MAKE) --no-print-directory selection BROKER=$(NEWEST)
 
