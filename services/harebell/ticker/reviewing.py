@@ -20,10 +20,11 @@ def review(book: Book, entry: Entry) -> None:
     keys = [RunKey(moment, entry.id) for moment in sorted(entry.open_runs)]
     ended = {key: book.ended[key] for key in keys if key in book.ended}
     over = {key for key, row in ended.items() if row.state is not RunState.HELD}
+    leaving = {key for key in over if not _is_yet_to_count(entry, key.scheduled_for)}
     changed = replace(
         entry,
-        failures=_failures(entry.failures, list(ended.values())),
-        open_runs=tuple(m for m in entry.open_runs if RunKey(m, entry.id) not in over),
+        failures=_failures(entry.failures, [ended[key] for key in sorted(leaving)]),
+        open_runs=tuple(m for m in entry.open_runs if RunKey(m, entry.id) not in leaving),
     )
     if entry.awaiting is not None and (key := RunKey(entry.awaiting, entry.id)) in over:
         changed = _concluded(changed, key.scheduled_for, ended[key])
@@ -31,6 +32,12 @@ def review(book: Book, entry: Entry) -> None:
         changed = _stopped(book, changed, is_held=len(over) < len(ended))
     if changed != entry:
         book.write(changed)
+
+
+def _is_yet_to_count(entry: Entry, run: datetime) -> bool:
+    """Planning went back before it for a pause or a hold, and meets it when that is over."""
+    is_resting = entry.state in (ScheduleState.PAUSED, ScheduleState.HELD)
+    return is_resting and run > entry.planned_to
 
 
 def _failures(before: int, ended: list[Ended]) -> int:

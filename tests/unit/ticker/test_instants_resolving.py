@@ -141,3 +141,18 @@ def test_a_schedule_that_waits_for_the_held_run_goes_on_from_how_it_was_resolved
 
     assert ticking.kept.state is ScheduleState.COMPLETED
     assert ticking.staged == []
+
+
+def test_s06_what_ran_while_its_schedule_was_held_counts_towards_times_when_it_goes_on() -> None:
+    ticking = Ticking(NINE)
+    ticking.put({**EVERY, "times": 2}, on_unknown="hold")
+    ticking.claim(after(30))  # held by its executor, and not begun, when the first is lost
+    lose(ticking)
+    ticking.end(after(30))
+    ticking.wait(5).review()
+
+    resolve(ticking, "skipped")
+
+    assert ticking.wait(600).look().staged == []
+    assert ticking.having(RunState.SUCCEEDED) == [after(30)]
+    assert ticking.review().kept.open_runs == ()
