@@ -14,6 +14,7 @@ import structlog
 from harebell.contract.identity import RunKey
 from harebell.contract.ticket import Ticket
 from harebell.executor.core import Claimed
+from harebell.executor.doubts import Doubts
 from harebell.executor.turns import TurnTaker
 from harebell.kernel import failpoint, metrics
 from harebell.kernel.clock import Clock, monotonic
@@ -25,7 +26,6 @@ LINGER: Final = 0.025  # seconds for more bundles to come while these are early
 EARLY: Final = timedelta(milliseconds=60)  # before due: then lingering costs no lateness
 PATIENCE: Final = 2.0  # seconds for a commit to catch up with its ticket
 LOOK_AGAIN: Final = 0.05  # seconds between looks for it
-MAX_DOUBTFUL: Final = 10_000  # claims of unknown outcome that are remembered
 SHOWN: Final = 10  # phantoms that a log line names
 
 log = structlog.get_logger()
@@ -63,7 +63,7 @@ class Claimer:
     holds: Callable[[Ticket], bool]
     turns: TurnTaker | None = None
     _asks: deque[Ask] = field(default_factory=deque)  # bounded by prefetch
-    _doubtful: dict[claims.Wanted, bool] = field(default_factory=dict)
+    _doubts: Doubts = field(default_factory=Doubts)
     _chases: set[asyncio.Task[None]] = field(default_factory=set)
     _wake: asyncio.Event = field(default_factory=asyncio.Event)
     _closed: bool = False
@@ -163,19 +163,19 @@ class Claimer:
         try:
             mine, told = await self._asked(wanted)
         except Exception:
-            self._doubt(wanted)
+            self._doubts.add(wanted)
             raise
         metrics.BATCH.labels("claim").observe(len(wanted))
         taken = [
             self._claimed(ticket, mine[each.key], sent_at)
             for each, ticket in wanted.items()
-            if each.is_met_by(mine.get(each.key))
+            if each.is_met_by(mine.get(each.key)) and self._doubts.takes_claimed(each)
         ]
         # one whose commit was unknown: its lease is of unknown age, so it is renewed before use
         taken += [
             self._claimed(wanted[each], found, float("-inf"))
             for each, found in told.items()
-            if isinstance(found, claims.Claim) and self._doubtful.pop(each, False)
+            if isinstance(found, claims.Claim) and self._doubts.takes_found(each)
         ]
         # another copy of the ticket may have come meanwhile, and found its run to be mine as well
         self.take([run for run in taken if not self.holds(run.ticket)])
@@ -194,15 +194,6 @@ class Claimer:
                 if each not in decided and not each.is_met_by(mine.get(each.key))
             ]
             return mine, await claims.explain(self.pool, refused, self.holder) if refused else {}
-
-    def _doubt(self, wanted: Iterable[claims.Wanted]) -> None:
-        """Only what nobody knows to be claimed may be found to be mine.
-
-        Any other that is mine runs already, or has run and could not be recorded.
-        """
-        self._doubtful.update(dict.fromkeys(wanted, True))
-        for oldest in list(self._doubtful)[:-MAX_DOUBTFUL]:
-            del self._doubtful[oldest]
 
     async def _ask(
         self, wanted: Mapping[claims.Wanted, Ticket]

@@ -17,7 +17,8 @@ from tests.integration.dlq_inspector.office import PATIENCE, Office
 from tests.integration.dlq_inspector.test_replay_jobs import ALL, end, start, until
 
 from harebell.contract.breakers import BreakerFact, BreakerState
-from harebell.contract.events import event
+from harebell.contract.events import Event, event
+from harebell.contract.message import parse
 from harebell.contract.names import EVENTS
 
 MANY = 3  # new dead letters of a tenant that are no alert
@@ -85,7 +86,8 @@ async def test_s117_dead_letters_that_grow_are_an_event_a_count_and_a_line_in_th
     assert (event["source"], event["data"]["letters"]) == (ACME, MANY + 1)
     assert event["data"]["error_code"] == "http_503"
     assert event["data"]["group"] == group["id"]
-    assert line == {"text": event["data"]["text"], "event": event}
+    assert line["text"] == event["data"]["text"]
+    assert parse(Event, line["event"]) == parse(Event, event)
     assert line["text"].startswith("acme: 4 new dead letters since ")
     assert count("harebell_alerts_total", alert="dlq.grown") == before + 1
 
