@@ -68,7 +68,7 @@ def service_users() -> tuple[User, ...]:
             "ticker",
             consumes=(TICKER.name, OUTCOMES.name, BREAKERS.name),
             publishes=(*due, names.CONTROL, names.EVENTS, DEFAULT_EXCHANGE),
-            sees=(own, prefix(ANY_WORK_QUEUE)),
+            sees=(own, prefix(ANY_WORK_QUEUE), re.escape(DISPATCHER.name)),
         ),
         User(
             "harebell_dispatcher",
