@@ -51,12 +51,20 @@ class Clustered:
             cluster.discard()
 
     async def queues(self) -> list[dict[str, Any]]:
+        return await asyncio.to_thread(self.look)
+
+    def look(self) -> list[dict[str, Any]]:
         """The durable ones, as the first node has them that answers; none when none does."""
         for node in self.cluster.nodes:
             with suppress(OSError):
-                found = await asyncio.to_thread(manage, node, "GET", "queues")
-                return [queue for queue in found if queue["durable"]]
+                return [queue for queue in manage(node, "GET", "queues") if queue["durable"]]
         return []
+
+    def told_queues(self) -> str:
+        """A line each: its name, what is ready, what is unacknowledged, consumers, leader."""
+        shown = ("name", "messages_ready", "messages_unacknowledged", "consumers", "leader")
+        lines = (" ".join(str(queue.get(each)) for each in shown) for queue in self.look())
+        return "\n".join(lines)
 
     async def by_leadership(self) -> list[Broker]:
         """The nodes; the one that leads most queues comes first. All queues have all members."""

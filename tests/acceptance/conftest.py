@@ -2,11 +2,12 @@
 
 import asyncio
 import re
-from collections.abc import AsyncIterator, Iterator
+from collections.abc import AsyncIterator, Generator, Iterator
 from dataclasses import replace
 from zlib import crc32
 
 import pytest
+from tests.acceptance.clusters import PAIRS, Clustered
 from tests.acceptance.crowd import Crowd
 from tests.acceptance.faults import Pool
 from tests.acceptance.record import Target
@@ -15,7 +16,29 @@ from tests.servers import Servers
 
 from harebell.dev.plan import Counts
 
-PAIRS = Counts(tickers=2, dispatchers=2, executors=2)
+LAST_LINES = 15  # of each service's log that a failed test's report shows
+
+
+@pytest.hookimpl(wrapper=True)
+def pytest_runtest_makereport(
+    item: pytest.Item,
+) -> Generator[None, pytest.TestReport, pytest.TestReport]:
+    """A failure shows what the services said last, and what waits in a cluster's queues."""
+    report = yield
+    if report.when == "call" and report.failed:
+        used = getattr(item, "funcargs", {}).values()
+        stacks = {id(stack): stack for stack in map(_stack, used) if stack is not None}
+        for stack in stacks.values():
+            report.sections += stack.last_said(LAST_LINES)
+        for clustered in used:
+            if isinstance(clustered, Clustered):
+                report.sections.append(("queues", clustered.told_queues()))
+    return report
+
+
+def _stack(fixture: object) -> Stack | None:
+    found = fixture if isinstance(fixture, Stack) else getattr(fixture, "stack", None)
+    return found if isinstance(found, Stack) else None
 
 
 @pytest.fixture(scope="session")

@@ -6,6 +6,7 @@
 import asyncio
 import os
 import sys
+from collections import Counter
 from collections.abc import AsyncIterator, Awaitable, Callable, Iterator, Mapping
 from contextlib import asynccontextmanager, contextmanager
 from dataclasses import dataclass
@@ -113,6 +114,11 @@ class Stack:
     def log_of(self, name: str) -> str:
         return (self.services.root / "logs" / f"{name}.log").read_text()
 
+    def last_said(self, lines: int) -> Iterator[tuple[str, str]]:
+        """Of each service that ever ran: its name, and the end of what it logged."""
+        for file in sorted((self.services.root / "logs").glob("*.log")):
+            yield file.stem, "\n".join(file.read_text().splitlines()[-lines:])
+
     def waiting_in_tiers(self) -> dict[str, int]:
         """Messages by tier, as the management API has them: some seconds old."""
         host = quote(urlsplit(self.amqp_url).path.removeprefix("/") or "/", safe="")
@@ -174,13 +180,18 @@ class Tenant:
     ) -> list[asyncpg.Record]:
         """This tenant's rows, once so many are in that state."""
 
-        async def enough() -> list[asyncpg.Record] | None:
-            rows = await self.runs(state)
-            return rows if len(rows) >= count else None
+        async def enough() -> bool:
+            return len(await self.runs(state)) >= count
 
-        rows = await until(enough, within=within, what=f"{count} runs {state or ''}")
-        assert rows is not None
-        return rows
+        try:
+            await until(enough, within=within, what=f"{count} runs {state or ''}")
+        except AssertionError as error:
+            raise AssertionError(f"{error}; they are {await self.states()}") from None
+        return await self.runs(state)
+
+    async def states(self) -> dict[tuple[str, int, int], int]:
+        """How many runs are in each state, of which sequence number and attempt."""
+        return Counter((run["state"], run["seq"], run["attempt"]) for run in await self.runs())
 
     async def put(
         self, key: str, when: Mapping[str, Any], target: Mapping[str, Any], **more: Any

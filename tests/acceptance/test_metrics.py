@@ -5,7 +5,7 @@ from datetime import timedelta
 from typing import Any
 
 import pytest
-from tests.acceptance.conftest import PAIRS
+from tests.acceptance.clusters import PAIRS
 from tests.acceptance.faults import SHORT, start
 from tests.acceptance.record import Target
 from tests.acceptance.scrape import Scrape

@@ -9,7 +9,7 @@ from datetime import timedelta
 from typing import Final
 
 import pytest
-from tests.acceptance.conftest import PAIRS
+from tests.acceptance.clusters import PAIRS
 from tests.acceptance.record import Target
 from tests.acceptance.scrape import Scrape
 from tests.acceptance.stack import Tenant, now, until

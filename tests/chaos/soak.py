@@ -31,9 +31,9 @@ class Soak(Wave):
 
     @classmethod
     def of(cls, seed: int, faults: Sequence[Fault], lasting: float, every: float) -> "Soak":
-        mixed = [each for each in faults if each.is_mixed]
+        fit = [each for each in faults if each.is_soaked]
         title = f"{lasting:.0f} s, a fault every {every:.0f} s"
-        return cls(seed, replace(mixed[0], row="soak", title=title), mixed, lasting, every)
+        return cls(seed, replace(fit[0], row="soak", title=title), fit, lasting, every)
 
     def span(self, outage: float) -> float:  # noqa: ARG002
         return self.lasting

@@ -34,7 +34,7 @@ def test_each_chapter_has_schedules_of_its_own(tmp_path: Path) -> None:
     assert max(step.at for step in script.steps) <= LASTING + CHAPTER
 
 
-def test_only_faults_that_a_mixed_run_has_are_drawn() -> None:
+def test_only_faults_that_a_soak_can_bear_are_drawn() -> None:
     soak = Soak.of(7, chosen("10a,11a,32a"), LASTING, every=30.0)
 
     assert [fault.row for fault in soak.faults] == ["10a"]

@@ -33,7 +33,7 @@ async def queues(scene: Scene, *prefixes: str) -> list[str]:
     return [each["name"] for each in found if each["name"].startswith(prefixes)]
 
 
-async def _purge(scene: Scene, names: Iterable[str]) -> None:
+async def purge(scene: Scene, names: Iterable[str]) -> None:
     for name in names:
         await manage(scene, "DELETE", f"queues/{name}/contents")
 
@@ -44,7 +44,7 @@ async def purged(scene: Scene) -> AsyncIterator[None]:
 
     async def again() -> None:
         while True:
-            await _purge(scene, names)
+            await purge(scene, names)
             await asyncio.sleep(AGAIN)
 
     purging = asyncio.create_task(again())

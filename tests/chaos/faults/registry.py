@@ -23,12 +23,13 @@ class Fault:
     lapses: bool
     strike: Callable[[Scene], AbstractAsyncContextManager[None]]
     recovery: float = 30.0  # seconds, beside the work
-    alone: bool = False  # too heavy for a mixed run
-    clustered: bool = False  # on three nodes of RabbitMQ, which a mixed run has not
+    alone: bool = False  # too heavy to strike again and again
+    clustered: bool = False  # on three nodes of RabbitMQ
     pause: float | None = None
 
     @property
-    def is_mixed(self) -> bool:
+    def is_soaked(self) -> bool:
+        """A soak has one stack, and that has one broker."""
         return not (self.alone or self.clustered)
 
     @property
