@@ -3,11 +3,14 @@
 import asyncio
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
+from struct import Struct
 from typing import Self
 
 from yarl import URL
 
 CHUNK = 65_536  # bytes
+GREETING = b"AMQP\x00\x00\x09\x01"
+FRAME_HEAD = Struct(">BHI")  # of AMQP 0-9-1: type, channel, size
 
 
 class Line:
@@ -60,9 +63,44 @@ class Line:
         far, far_end = await asyncio.open_connection(self._broker.host, self._broker.port)
         self._ends += [near_end, far_end]
         for source, sink in ((near, far_end), (far, near_end)):
-            pump = asyncio.create_task(_pump(source, sink, self._passes))
+            pump = asyncio.create_task(self._carry(source, sink, up=source is near))
             self._pumps.add(pump)
             pump.add_done_callback(self._pumps.discard)
+
+    async def _carry(
+        self,
+        source: asyncio.StreamReader,
+        sink: asyncio.StreamWriter,
+        *,
+        up: bool,  # noqa: ARG002  # for those that tell directions apart
+    ) -> None:
+        await _pump(source, sink, self._passes)
+
+
+class DeafLine(Line):
+    """Whose broker hears nothing more on the channels that are named in `deaf`."""
+
+    def __init__(self, broker: URL) -> None:
+        super().__init__(broker)
+        self.deaf: set[int] = set()
+
+    async def _carry(
+        self, source: asyncio.StreamReader, sink: asyncio.StreamWriter, *, up: bool
+    ) -> None:
+        if not up:
+            return await super()._carry(source, sink, up=up)
+        try:
+            sink.write(await source.readexactly(len(GREETING)))
+            while head := await source.readexactly(FRAME_HEAD.size):
+                _, channel, size = FRAME_HEAD.unpack(head)
+                rest = await source.readexactly(size + 1)
+                if channel not in self.deaf:
+                    sink.write(head + rest)
+        except (ConnectionError, asyncio.IncompleteReadError):
+            pass
+        finally:
+            sink.close()
+        return None
 
 
 async def _pump(

@@ -2,8 +2,8 @@
 
 import asyncio
 import random
-from collections.abc import Iterator, Mapping
-from contextlib import contextmanager
+from collections.abc import AsyncIterator, Iterator, Mapping
+from contextlib import asynccontextmanager, contextmanager, suppress
 from typing import Final
 
 import aio_pika
@@ -27,6 +27,7 @@ CONNECT_TIMEOUT: Final = 5.0  # seconds
 PUBLISH_TIMEOUT: Final = 5.0  # seconds, to the confirm; a blocked broker must not hang a service
 # Seconds; a node that loses the others of its cluster may leave a question open for good.
 ANSWER_TIMEOUT: Final = 5.0
+CLOSE_TIMEOUT: Final = 1.0  # seconds; the broker misses a connection that is just gone, too
 RENEWED: Final = 1.0  # seconds between two channels of a link that is refused what it publishes
 
 # A closed connection is a bare RuntimeError in places; one that is closed before its greeting has
@@ -93,6 +94,28 @@ async def connect(
     raise unanswered
 
 
+async def close(connection: AbstractConnection) -> None:
+    """Whatever becomes of it, and for so long at most.
+
+    The library may wait for ever for a channel whose opening was cancelled.
+    """
+    if not connection.is_closed:
+        with suppress(BrokerUnavailable), link_faults("not closed"):
+            async with asyncio.timeout(CLOSE_TIMEOUT):
+                await connection.close()
+
+
+@asynccontextmanager
+async def asking(connection: AbstractConnection) -> AsyncIterator[AbstractChannel]:
+    """A channel for questions, which may be closed by a refusal."""
+    async with asyncio.timeout(ANSWER_TIMEOUT):
+        channel = await connection.channel(publisher_confirms=False)
+    try:
+        yield channel
+    finally:
+        await _leave(channel)
+
+
 class Link:
     """One connection with one confirming channel, both opened again when they are found closed."""
 
@@ -103,6 +126,7 @@ class Link:
         self._connection: AbstractConnection | None = None
         self._channel: AbstractChannel | None = None
         self._channel_since = 0.0
+        self._is_unanswered = False  # its connection has left a channel's opening open
         self._refused: list[AbstractChannel] = []  # the last of them may still confirm something
         self._closed = False
         self._opening = asyncio.Lock()
@@ -178,30 +202,45 @@ class Link:
         if self._closed:
             raise BrokerUnavailable("the link is closed")
         with link_faults("cannot open a channel"):
-            if self._connection is None or _is_lost(self._connection):
-                await self._drop()
-                self._connection = await connect(
-                    self._url, name=self._name, properties=self._properties
-                )
+            connection = await self._living()
             while len(self._refused) > 1:
-                former = self._refused.pop(0)
-                if not former.is_closed:
-                    await former.close()
+                await _leave(self._refused.pop(0))
             self._channel_since = asyncio.get_running_loop().time()
-            await _until_unblocked(self._connection)
-            return await self._connection.channel(publisher_confirms=True, on_return_raises=True)
+            async with asyncio.timeout(ANSWER_TIMEOUT):
+                await _until_unblocked(connection)
+                self._is_unanswered = True
+                channel = await connection.channel(publisher_confirms=True, on_return_raises=True)
+            self._is_unanswered = False
+            return channel
+
+    async def _living(self) -> AbstractConnection:
+        if self._connection is None or self._is_unanswered or _is_lost(self._connection):
+            await self._drop()
+            self._connection = await connect(
+                self._url, name=self._name, properties=self._properties
+            )
+        return self._connection
 
     async def _drop(self) -> None:
         connection, self._connection = self._connection, None
+        self._is_unanswered = False
         self._refused.clear()
-        if connection is not None and not connection.is_closed:
-            await connection.close()
+        if connection is not None:
+            await close(connection)
 
 
 def _is_lost(connection: AbstractConnection) -> bool:
     """A lost connection never says that it is closed; for a moment, that it is connected."""
     transport = connection.transport
     return transport is None or transport.connection.is_closed or not connection.connected.is_set()
+
+
+async def _leave(channel: AbstractChannel) -> None:
+    """One that waits in the broker for a leader that is gone never says that it is closed."""
+    if not channel.is_closed:
+        with suppress(TimeoutError):
+            async with asyncio.timeout(CLOSE_TIMEOUT):
+                await channel.close()
 
 
 async def _until_unblocked(connection: AbstractConnection) -> None:

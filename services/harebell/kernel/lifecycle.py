@@ -15,7 +15,7 @@ import structlog
 import uvloop
 from aio_pika.abc import AbstractConnection
 
-from harebell.client.connection import HEARTBEAT, Link, connect, link_faults
+from harebell.client.connection import HEARTBEAT, Link, close, connect
 from harebell.contract import __version__
 from harebell.contract.errors import HarebellError, Malformed, Transient
 from harebell.kernel import failpoint, logs
@@ -67,8 +67,7 @@ class Parts:
         try:
             await self.upkeep.ensure(connection)
         except BaseException:  # whoever asked for it never gets it, so nobody else closes it
-            with suppress(Transient), link_faults("not closed"):
-                await connection.close()
+            await close(connection)
             raise
         return connection
 
@@ -120,7 +119,7 @@ async def open_parts(
             await patiently(stop, clock.refresh)
             connection = await patiently(stop, parts.connect)
             if connection is not None:
-                await connection.close()
+                await close(connection)
             await patiently(stop, link.open)
             health.check("broker", lambda: link.is_open)
             health.check("database", lambda: clock.age() < STALE)

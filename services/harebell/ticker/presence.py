@@ -7,7 +7,7 @@ from typing import Final
 from aio_pika.abc import AbstractConnection
 from aiormq.exceptions import ChannelLockedResource, ChannelNotFoundEntity
 
-from harebell.client.connection import ANSWER_TIMEOUT, connect, link_faults
+from harebell.client.connection import ANSWER_TIMEOUT, close, connect, link_faults
 from harebell.contract.errors import BrokerUnavailable
 from harebell.contract.names import Lane
 from harebell.kernel.bus import DISPATCHER, control_queue, work_queue
@@ -43,8 +43,8 @@ class Presence:
 
     async def close(self) -> None:
         connection, self._connection = self._connection, None
-        if connection is not None and not connection.is_closed:
-            await connection.close()
+        if connection is not None:
+            await close(connection)
 
     def _is_settled(self) -> bool:
         return monotonic() - self._since > SETTLED

@@ -6,12 +6,12 @@ import pytest
 from aio_pika import Message
 from aio_pika.abc import AbstractConnection
 from tests.integration.kernel.clocks import told
-from tests.line import Line
+from tests.line import DeafLine, Line
 
-from harebell.client.connection import Link, connect
-from harebell.contract.errors import BrokerUnavailable
+from harebell.client.connection import RENEWED, Link, close, connect
+from harebell.contract.errors import BrokerUnavailable, Unroutable
 from harebell.kernel.amqp.consume import DONE, Delivery, Outcome, Settler
-from harebell.kernel.amqp.declare import declare
+from harebell.kernel.amqp.declare import declare, missing
 from harebell.kernel.amqp.publish import Publisher
 from harebell.kernel.amqp.session import Concurrent, Consumer
 from harebell.kernel.bus import SYSTEM
@@ -21,6 +21,7 @@ pytestmark = [pytest.mark.broker, pytest.mark.release]
 
 WITHIN = 30.0  # seconds
 QUICK = "?heartbeat=1"
+PATIENT = "?heartbeat=600"  # so that silence is noticed only by what waits for an answer
 
 
 async def open_through(line: Line) -> AbstractConnection:
@@ -87,4 +88,78 @@ async def test_opening_a_link_that_falls_silent_is_a_broker_that_is_away(amqp_ur
         await asyncio.wait_for(link.open(), WITHIN)
 
         assert link.is_open
+        await link.close()
+
+
+async def test_a_link_whose_channel_gets_no_answer_opens_another_in_time(amqp_url: str) -> None:
+    async with Line.to(amqp_url) as line:
+        link = Link(line.url + PATIENT, name="test", properties={})
+        await (await link.channel()).close()
+        line.silence()
+
+        with pytest.raises(BrokerUnavailable):
+            await asyncio.wait_for(link.open(), WITHIN)
+        await asyncio.wait_for(link.open(), WITHIN)
+
+        assert link.is_open
+        await asyncio.wait_for(link.close(), WITHIN)
+
+
+async def test_a_link_that_nobody_answers_any_more_is_closed_in_time(amqp_url: str) -> None:
+    async with Line.to(amqp_url) as line:
+        link = Link(line.url + PATIENT, name="test", properties={})
+        await link.open()
+        line.silence()
+
+        await asyncio.wait_for(link.close(), WITHIN)
+
+        assert not link.is_open
+
+
+async def test_a_broker_that_no_longer_answers_is_asked_about_its_topology_for_a_while(
+    amqp_url: str,
+) -> None:
+    for ask in (declare, missing):
+        async with Line.to(amqp_url) as line:
+            connection = await connect(line.url + PATIENT, name="test", properties={})
+            line.silence()
+
+            with pytest.raises(BrokerUnavailable):
+                await asyncio.wait_for(ask(connection, SYSTEM), WITHIN)
+
+            await asyncio.wait_for(close(connection), WITHIN)
+
+
+async def test_a_link_whose_opening_was_given_up_before_its_connection_was_lost_opens_again(
+    amqp_url: str,
+) -> None:
+    async with Line.to(amqp_url) as line:
+        link = Link(line.url + PATIENT, name="test", properties={})
+        await (await link.channel()).close()
+        line.silence()
+        with pytest.raises(TimeoutError):
+            await asyncio.wait_for(link.open(), 0.5)
+        line.cut()
+
+        await asyncio.wait_for(link.open(), WITHIN)
+
+        assert link.is_open
+        await link.close()
+
+
+async def test_a_link_leaves_a_channel_that_the_broker_never_closes(amqp_url: str) -> None:
+    """As those are that wait for a queue's leader which is gone for good."""
+    async with DeafLine.to(amqp_url) as line:
+        link = Link(line.url + PATIENT, name="test", properties={})
+        for number in (1, 2):
+            await link.open()
+            line.deaf.add(number)
+            await asyncio.sleep(RENEWED)
+            with pytest.raises(BrokerUnavailable):
+                await link.publish("amq.direct", "nowhere", Message(b""), timeout=0.3)
+
+        await asyncio.wait_for(link.open(), WITHIN)
+        with pytest.raises(Unroutable):  # so it was confirmed
+            await link.publish("amq.direct", "nowhere", Message(b""))
+
         await link.close()

@@ -1,5 +1,6 @@
 """Turns the topology's value into declarations, or into a list of what the broker lacks."""
 
+import asyncio
 from collections.abc import Awaitable, Callable
 from contextlib import suppress
 from typing import TypeAlias
@@ -8,7 +9,7 @@ import aio_pika
 from aio_pika.abc import AbstractChannel, AbstractConnection
 from aiormq.exceptions import ChannelAccessRefused, ChannelClosed
 
-from harebell.client.connection import ANSWER_TIMEOUT, link_faults
+from harebell.client.connection import ANSWER_TIMEOUT, asking, link_faults
 from harebell.kernel.topology import Exchange, Queue, Topology
 
 Asking: TypeAlias = Callable[[AbstractChannel, Exchange | Queue], Awaitable[None]]
@@ -17,7 +18,7 @@ Asking: TypeAlias = Callable[[AbstractChannel, Exchange | Queue], Awaitable[None
 async def declare(connection: AbstractConnection, topology: Topology) -> None:
     """Idempotent. Raises `BrokerUnavailable` when what is there differs, naming it."""
     with link_faults("the topology cannot be declared"):
-        async with connection.channel() as channel:
+        async with asking(connection) as channel:
             await _declare(channel, topology)
 
 
@@ -84,13 +85,10 @@ async def _problems(connection: AbstractConnection, topology: Topology, ask: Ask
 async def _problem(
     connection: AbstractConnection, item: Exchange | Queue, ask: Asking
 ) -> str | None:
-    channel = await connection.channel()  # a refused declaration closes its channel
-    try:
-        await ask(channel, item)
-    except ChannelClosed as error:
-        return f"{item.name}: {error}"
-    else:
+    async with asking(connection) as channel:
+        try:
+            async with asyncio.timeout(ANSWER_TIMEOUT):
+                await ask(channel, item)
+        except ChannelClosed as error:
+            return f"{item.name}: {error}"
         return None
-    finally:
-        if not channel.is_closed:
-            await channel.close()

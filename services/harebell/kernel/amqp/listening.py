@@ -2,20 +2,16 @@
 
 import asyncio
 from collections.abc import Awaitable, Callable, Mapping, Sequence
-from contextlib import suppress
 from dataclasses import dataclass, field
-from typing import Final
 
 import structlog
 from aio_pika.abc import AbstractConnection, AbstractIncomingMessage
 from pamqp.common import FieldValue
 
-from harebell.client.connection import ANSWER_TIMEOUT, link_faults
+from harebell.client.connection import ANSWER_TIMEOUT, close, link_faults
 from harebell.contract.errors import Malformed, Transient
 from harebell.kernel.amqp.consume import LONGEST_PAUSE, pause
 from harebell.kernel.clock import monotonic
-
-CLOSE_TIMEOUT: Final = 1.0  # seconds; the broker misses a connection that is just gone, too
 
 log = structlog.get_logger()
 
@@ -46,18 +42,11 @@ async def keep_listening(
                 try:
                     await _listen(connection, ear, hear, opened)
                 finally:
-                    await _close(connection)
+                    await close(connection)
         except Transient as error:
             log.warning("not listening", queue=ear.queue, error=error.reason)
         tries = 1 if monotonic() - began > LONGEST_PAUSE else tries + 1
         await asyncio.sleep(pause(tries))
-
-
-async def _close(connection: AbstractConnection) -> None:
-    """The library may wait for ever for a channel whose opening was cancelled."""
-    with suppress(Transient), link_faults("not closed"):
-        async with asyncio.timeout(CLOSE_TIMEOUT):
-            await connection.close()
 
 
 async def _listen(

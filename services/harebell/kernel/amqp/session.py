@@ -8,7 +8,7 @@ from typing import Final, TypeAlias
 import structlog
 from aio_pika.abc import AbstractConnection, AbstractIncomingMessage, AbstractQueue
 
-from harebell.client.connection import ANSWER_TIMEOUT, link_faults
+from harebell.client.connection import ANSWER_TIMEOUT, close, link_faults
 from harebell.contract.errors import BrokerUnavailable, Transient
 from harebell.kernel.amqp import lenient
 from harebell.kernel.amqp.consume import (
@@ -153,14 +153,13 @@ class Consumer:
             await _either(stop, over)
             if over.is_set():
                 raise BrokerUnavailable("the session has ended")
-            await queue.cancel(tag)
+            async with asyncio.timeout(ANSWER_TIMEOUT):
+                await queue.cancel(tag)
         finally:
             self.is_consuming = False
             # a lost session's messages come again: nothing to wait for
             await worker.end(grace=DRAIN if stop.is_set() else 0)
-            with suppress(Transient), link_faults("not closed"):
-                async with asyncio.timeout(ANSWER_TIMEOUT):
-                    await connection.close()
+            await close(connection)
 
     async def _consume(
         self, connection: AbstractConnection, worker: Worker, over: asyncio.Event

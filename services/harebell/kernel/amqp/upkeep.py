@@ -9,7 +9,7 @@ from typing import Final, TypeAlias
 import structlog
 from aio_pika.abc import AbstractConnection
 
-from harebell.client.connection import link_faults
+from harebell.client.connection import close, link_faults
 from harebell.contract.errors import Malformed, Transient, Unroutable
 from harebell.kernel.amqp.declare import declare, missing
 from harebell.kernel.clock import monotonic
@@ -66,7 +66,7 @@ class Upkeep:
             await asyncio.sleep(CANCELLED)
             self._missed.clear()
             with suppress(Transient), link_faults("not declared again"):
-                await (await connect()).close()
+                await close(await connect())
             await asyncio.sleep(DECLARE_AGAIN)  # so often at most, whatever is missed
 
     async def _declare(self, connection: AbstractConnection) -> None:
