@@ -1,8 +1,6 @@
 """What the workloads run on: a stack of its own, schedules by the thousand, what became of them."""
 
 import asyncio
-import os
-import sys
 import time
 from collections.abc import AsyncIterator, Iterator, Mapping
 from contextlib import asynccontextmanager, contextmanager
@@ -18,6 +16,7 @@ from tests.benchmarks import tasks
 from tests.benchmarks.figures import lateness
 from tests.benchmarks.machine import Spent
 from tests.benchmarks.starts import PATIENCE, Starts, taken
+from tests.plugins import install
 from tests.servers import Servers
 
 from harebell.dev.plan import Counts, Kind
@@ -29,8 +28,11 @@ FAR: Final = 86_400.0
 NEVER: Final = 300 * 86_400.0  # seconds until a model is due
 TASK: Final = {"task": {"name": "bench.start"}}
 FAILS_ONCE: Final = {"task": {"name": "bench.fail_once"}}
-_POINTS: Final = "[harebell.tasks]\nbench.start = {0}:start\nbench.fail_once = {0}:fail_once\n"
-_METADATA: Final = "Metadata-Version: 2.1\nName: harebell-benchmarks\nVersion: 1\n"
+HOLDS: Final = {"task": {"name": "bench.hold"}}
+_TASKS: Final = {
+    f"bench.{task.__name__}": f"{tasks.__name__}:{task.__name__}"
+    for task in (tasks.start, tasks.fail_once, tasks.hold)
+}
 
 _DRAINED: Final = """
 SELECT NOT EXISTS (SELECT FROM runs WHERE finished_at IS NULL AND due_at <= $1)
@@ -79,10 +81,11 @@ class Rig:
         starts.mkdir(parents=True)
         environment = {
             tasks.FOLDER: str(starts),
-            "PYTHONPATH": os.pathsep.join([str(_plugin(root)), *sys.path]),
             "HAREBELL_HORIZON": horizon,
             "HAREBELL_LOG_LEVEL": "warning",
-        } | settings
+            **install(root / "plugin", "benchmarks", _TASKS),
+            **settings,
+        }
         with Servers.open(root / "servers") as servers, Stack.open(servers, root / "stack") as it:
             seconds = float(horizon.removesuffix("s"))
             yield cls(it, starts, environment, ahead=seconds + BEHIND)
@@ -139,13 +142,13 @@ class Rig:
     async def until(self, moment: datetime) -> None:
         await asyncio.sleep((moment - datetime.now(UTC)).total_seconds())
 
-    async def drained(self, wave: Wave) -> float:
+    async def drained(self, wave: Wave, *, within: float = PATIENCE) -> float:
         """When everything that was due was on the record, in seconds since 1970."""
 
         async def is_drained() -> bool:
             return bool(await wave.tenant.ledger.fetchval(_DRAINED, wave.last))
 
-        await until(is_drained, within=PATIENCE, what="the end of the backlog")
+        await until(is_drained, within=within, what="the end of the backlog")
         return time.time()
 
     async def started(self, number: int) -> Starts:
@@ -166,15 +169,6 @@ def once(_: int, due: datetime) -> dict[str, str]:
 
 def late(starts: Starts) -> dict[str, float]:
     return lateness([started - due for due, started in starts])
-
-
-def _plugin(root: Path) -> Path:
-    """A distribution that registers the tasks, as a team's own would."""
-    folder = root / "plugin" / "harebell_benchmarks-1.dist-info"
-    folder.mkdir(parents=True)
-    (folder / "METADATA").write_text(_METADATA)
-    (folder / "entry_points.txt").write_text(_POINTS.format(tasks.__name__))
-    return folder.parent
 
 
 def _pid(server: Any) -> int:  # a broker or a database

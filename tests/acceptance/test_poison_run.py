@@ -1,0 +1,61 @@
+"""A run that kills whoever executes it: given up after its attempts, and the others go on."""
+
+import asyncio
+from collections import Counter
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import pytest
+from tests.acceptance import tasks
+from tests.acceptance.faults import Pool, put_spread
+from tests.acceptance.record import Target
+from tests.acceptance.stack import PATIENCE, Tenant, now, until
+from tests.plugins import install
+
+pytestmark = [pytest.mark.broker, pytest.mark.postgres]
+
+ATTEMPTS = 2
+EXECUTORS = ATTEMPTS + 1  # so that one is left
+OTHERS = 60  # runs of the same pool
+OVER = 6.0  # seconds, evenly: they are due while executors die
+POISON = {"test.poison": f"{tasks.__name__}:{tasks.kill_executor.__name__}"}
+
+
+async def test_s110_a_run_that_kills_its_executors_is_a_dead_letter_and_the_rest_of_its_pool_flows(
+    faulty_tenant: Tenant,
+    pool: Pool,
+    target: Target,
+    tmp_path: Path,
+    record_property: Callable[[str, object], None],
+) -> None:
+    installed = install(tmp_path, "poison", POISON)
+    await asyncio.gather(*(pool.start(n, **installed) for n in range(1, EXECUTORS + 1)))
+    retry = {"max_attempts": ATTEMPTS}
+    hook = target.http("others")
+    more: dict[str, Any] = {"pool": pool.name, "retry": {"max_attempts": EXECUTORS}}
+    await put_spread(faulty_tenant, hook, OTHERS, first=1, over=OVER, **more)
+
+    task = {"task": {"name": next(iter(POISON))}}
+    put_at = now()
+    poison = await faulty_tenant.put("poison", {"now": True}, task, pool=pool.name, retry=retry)
+    (dead,) = await faulty_tenant.until_runs(1, "dead", within=2 * PATIENCE)
+    record_property("dead", f"{(now() - put_at).total_seconds():.1f} s after it was put")
+    others = await faulty_tenant.until_runs(OTHERS, "succeeded")
+
+    assert (str(dead["schedule_id"]), dead["attempt"]) == (poison, ATTEMPTS)
+    assert dead["reason"] == "attempts_used_up"
+    assert dead_members(pool) == ATTEMPTS
+    # what died with an executor has another attempt; it may have been called before
+    calls = Counter(call.run_id for call in target.calls("others"))
+    assert len(calls) == len(others) == OTHERS
+    assert max(calls.values()) <= EXECUTORS
+
+    async def letter() -> list[str]:
+        return [each["run_id"] async for each in faulty_tenant.harebell.dead_letters()]
+
+    assert len(await until(letter, what="the dead letter")) == 1
+
+
+def dead_members(pool: Pool) -> int:
+    return sum(pool.stack.services.process(each.name) is None for each in pool.members.values())
