@@ -2,7 +2,7 @@
 
 import asyncio
 from collections.abc import AsyncIterator
-from contextlib import asynccontextmanager
+from contextlib import asynccontextmanager, suppress
 from struct import Struct
 from typing import Self
 
@@ -11,6 +11,8 @@ from yarl import URL
 CHUNK = 65_536  # bytes
 GREETING = b"AMQP\x00\x00\x09\x01"
 FRAME_HEAD = Struct(">BHI")  # of AMQP 0-9-1: type, channel, size
+CONTENT = (2, 3)  # types of frames: header and body of what a method announced
+DELIVER = Struct(">HH").pack(60, 60)  # basic.deliver
 
 
 class Line:
@@ -78,29 +80,40 @@ class Line:
 
 
 class DeafLine(Line):
-    """Whose broker hears nothing more on the channels that are named in `deaf`."""
+    """It swallows what the broker is told on the channels in `deaf`, and deliveries, if told to."""
 
     def __init__(self, broker: URL) -> None:
         super().__init__(broker)
         self.deaf: set[int] = set()
+        self.withholds = False
+        self._withheld: set[int] = set()  # channels in the midst of such a delivery
 
     async def _carry(
         self, source: asyncio.StreamReader, sink: asyncio.StreamWriter, *, up: bool
     ) -> None:
-        if not up:
-            return await super()._carry(source, sink, up=up)
-        try:
-            sink.write(await source.readexactly(len(GREETING)))
-            while head := await source.readexactly(FRAME_HEAD.size):
-                _, channel, size = FRAME_HEAD.unpack(head)
+        with suppress(ConnectionError, asyncio.IncompleteReadError):
+            if up:
+                sink.write(await source.readexactly(len(GREETING)))
+            while True:
+                head = await source.readexactly(FRAME_HEAD.size)
+                kind, channel, size = FRAME_HEAD.unpack(head)
                 rest = await source.readexactly(size + 1)
-                if channel not in self.deaf:
+                if up or kind not in CONTENT:
+                    swallowed = self._swallows(channel, rest, up=up)
+                else:
+                    swallowed = channel in self._withheld
+                if not swallowed:
                     sink.write(head + rest)
-        except (ConnectionError, asyncio.IncompleteReadError):
-            pass
-        finally:
-            sink.close()
-        return None
+        sink.close()
+
+    def _swallows(self, channel: int, method: bytes, *, up: bool) -> bool:
+        if up:
+            return channel in self.deaf
+        if self.withholds and method.startswith(DELIVER):
+            self._withheld.add(channel)
+        else:
+            self._withheld.discard(channel)
+        return channel in self._withheld
 
 
 async def _pump(

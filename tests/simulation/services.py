@@ -101,7 +101,7 @@ async def intake(ports: Ports, parts: SimulatedParts) -> None:
     """As `harebell.intake.service.serve` has it; queries apart."""
     door = Commands(parts.publisher, parts.clock, Rules())
     worker = partial(Ordered, door.handle, parts.settler, limit=CHECKED, linger=0)
-    consumer = Consumer(INTAKE.name, parts.connect, worker, prefetch=2 * CHECKED)
+    consumer = Consumer(INTAKE.name, parts.connect, worker, prefetch=2 * CHECKED, looks=False)
     await run_until(ports.stop, consuming=[consumer.run(ports.stop)], background=[parts.keep()])
 
 
@@ -119,7 +119,7 @@ async def ticker(ports: Ports, parts: SimulatedParts) -> None:
     sweeper = Sweeper(*own, presence, reviewer.ask)
     work = partial(Ordered, changes.handle, parts.settler, limit=PREFETCH, linger=GATHER)
     hints = partial(Ordered, reviewer.on_outcomes, parts.settler, limit=PREFETCH, linger=GATHER)
-    consumer = Consumer(TICKER.name, parts.connect, work, prefetch=PREFETCH)
+    consumer = Consumer(TICKER.name, parts.connect, work, prefetch=PREFETCH, looks=False)
     outcomes = Consumer(OUTCOMES.name, parts.connect, hints, prefetch=PREFETCH)
     await run_until(
         ports.stop,

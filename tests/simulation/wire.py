@@ -4,6 +4,7 @@ from collections.abc import Awaitable, Callable
 from typing import Any, Self
 
 import aio_pika
+from pamqp.commands import Queue
 from tests.simulation.bus import Broker, Consumer, Delivered, Message
 from tests.simulation.process import Process
 
@@ -88,13 +89,22 @@ class Session:
     async def get_queue(self, name: str, **_: bool) -> "QueueOf":
         return QueueOf(self, name)
 
-    async def declare_queue(self, name: str, **_: bool) -> "QueueOf":
+    async def declare_queue(self, name: str, *, passive: bool = False, **_: bool) -> "QueueOf":
+        if passive:
+            return await self._look_at(name)
+
         async def effect() -> None:
             self._broker.declare(name)
             self._own.append(name)
 
         await self.ask("declare", effect)
         return QueueOf(self, name)
+
+    async def _look_at(self, name: str) -> "QueueOf":
+        async def effect() -> int:
+            return len(self._broker.queues[name].ready)
+
+        return QueueOf(self, name, waiting=await self.ask(f"look at {name}", effect))
 
     async def ask(self, what: str, effect: Callable[[], Any]) -> Any:
         if self.is_closed:
@@ -151,10 +161,11 @@ class Session:
 
 
 class QueueOf:
-    """One queue as a session sees it."""
+    """One queue as a session sees it, and when it has looked, how many messages wait."""
 
-    def __init__(self, session: Session, name: str) -> None:
-        self._session = session
+    def __init__(self, session: Session, name: str, waiting: int = 0) -> None:
+        self.channel = self._session = session
+        self.declaration_result = Queue.DeclareOk(message_count=waiting)
         self._name = name
 
     async def bind(self, exchange: str, routing_key: str) -> None:

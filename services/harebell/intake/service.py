@@ -60,6 +60,7 @@ async def serve(settings: IntakeSettings, stop: asyncio.Event) -> None:
             parts.connect,
             lambda: Ordered(door.handle, parts.settler, limit=BATCH, linger=0),
             prefetch=PREFETCH,
+            looks=False,
         )
         queries = Consumer(
             QUERY.name,

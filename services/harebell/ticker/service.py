@@ -52,12 +52,14 @@ async def serve(settings: TickerSettings, stop: asyncio.Event) -> None:
         changes = Changes(*own, versions, settings.horizon, wake, reviewer.note)
         sweeper = Sweeper(*own, presence, reviewer.ask)
         worker = partial(Ordered, changes.handle, parts.settler, limit=PREFETCH, linger=GATHER)
-        consumer = Consumer(TICKER.name, parts.connect, worker, prefetch=PREFETCH)
+        consumer = Consumer(TICKER.name, parts.connect, worker, prefetch=PREFETCH, looks=False)
         hints = partial(Ordered, reviewer.on_outcomes, parts.settler, limit=PREFETCH, linger=GATHER)
         outcomes = Consumer(OUTCOMES.name, parts.connect, hints, prefetch=PREFETCH)
         breakers = Breakers(*own)
         orders = partial(Ordered, breakers.handle, parts.settler, limit=1, linger=0)
-        ordered = Consumer(BREAKERS.name, parts.connect, orders, prefetch=BREAKERS_PREFETCH)
+        ordered = Consumer(
+            BREAKERS.name, parts.connect, orders, prefetch=BREAKERS_PREFETCH, looks=False
+        )
         await patiently(stop, lambda: note_release(parts.pool, tzdata_version()))
         parts.health.check("changes", lambda: consumer.is_consuming)
         try:

@@ -97,11 +97,11 @@ def body_of(dead: DeadMessage) -> str:
 
 
 @asynccontextmanager
-async def open_inbox(amqp_url: str) -> AsyncIterator[Inbox]:
+async def open_inbox(amqp_url: str, kind: type[Line] = Line) -> AsyncIterator[Inbox]:
     clock = Clock(told)
     await clock.refresh()
     link = Link(amqp_url, name="test publishes", properties={})
-    async with Line.to(amqp_url) as line:
+    async with kind.to(amqp_url) as line:
         connection = await connect(amqp_url, name="test", properties={})
         async with connection:
             channel = await connection.channel()

@@ -5,6 +5,7 @@ from collections.abc import AsyncIterator, Sequence
 
 import pytest
 from tests.integration.kernel.inbox import QUEUE, Inbox, open_inbox
+from tests.line import DeafLine
 
 from harebell.kernel.amqp.consume import DONE, Delivery, Outcome
 from harebell.kernel.amqp.session import Concurrent, Ordered
@@ -147,3 +148,38 @@ async def test_a_deleted_queue_ends_the_session_and_its_like_is_consumed_again(
     assert is_consuming
     assert not consumer.is_consuming
     assert inbox.sessions > 1
+
+
+async def test_messages_that_wait_while_an_idle_consumer_is_shown_none_come_in_its_next_session(
+    amqp_url: str,
+) -> None:
+    """The broker takes two for delivered, which never came, and there is no room for the third."""
+    async with open_inbox(amqp_url, DeafLine) as inbox:
+        line = inbox.line
+        assert isinstance(line, DeafLine)
+        line.withholds = True
+        recorder = Recorder(inbox)
+        await inbox.put(*MANY[:3])
+
+        async with inbox.consumed_by(lambda settler: Concurrent(recorder.one, settler), prefetch=2):
+            await inbox.until(lambda: inbox.sessions == 2)
+            line.withholds = False
+            await inbox.until(lambda: len(recorder.firsts) == 3)
+
+        assert sorted(recorder.firsts) == MANY[:3]
+        assert await inbox.ready() == 0
+
+
+async def test_a_consumer_of_a_queue_that_was_made_anew_at_once_goes_on_with_it(
+    inbox: Inbox,
+) -> None:
+    """Within some milliseconds the broker tells its consumers nothing, nor shows them anything."""
+    recorder = Recorder(inbox)
+    async with inbox.consumed_by(lambda settler: Concurrent(recorder.one, settler), prefetch=2):
+        await inbox.put(MANY[0])
+        await inbox.until(lambda: bool(recorder.seen))
+
+        await asyncio.gather(inbox.channel.queue_delete(QUEUE), inbox.declare())
+        await inbox.put(*MANY[1:4])
+
+        await inbox.until(lambda: len(recorder.firsts) == 4)

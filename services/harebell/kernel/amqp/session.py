@@ -1,9 +1,9 @@
 """Sessions of a consumer: one that is lost is followed by another, and how its work is ordered."""
 
 import asyncio
-from collections.abc import Awaitable, Callable, Sequence
+from collections.abc import Awaitable, Callable, Coroutine, Sequence
 from contextlib import suppress
-from typing import Final, TypeAlias
+from typing import Any, Final, TypeAlias
 
 import structlog
 from aio_pika.abc import AbstractConnection, AbstractIncomingMessage, AbstractQueue
@@ -25,6 +25,7 @@ from harebell.kernel.amqp.consume import (
 from harebell.kernel.clock import monotonic
 
 DRAIN: Final = 10.0  # seconds that handlers get to end when a service stops
+LOOK: Final = 5.0  # seconds between looks at what waits while a consumer is shown nothing
 
 log = structlog.get_logger()
 lenient.install()
@@ -37,6 +38,10 @@ class Concurrent:
         self._handle = handle
         self._settler = settler
         self._tasks: set[asyncio.Task[None]] = set()
+
+    @property
+    def is_idle(self) -> bool:
+        return not self._tasks
 
     async def put(self, delivery: Delivery) -> None:
         task = asyncio.create_task(self._one(delivery))
@@ -67,9 +72,15 @@ class Ordered:
         self._limit = limit
         self._linger = linger
         self._waiting: asyncio.Queue[Delivery] = asyncio.Queue()  # bounded by prefetch
+        self._unsettled = 0
         self._task = asyncio.create_task(self._work())
 
+    @property
+    def is_idle(self) -> bool:
+        return not self._unsettled
+
     async def put(self, delivery: Delivery) -> None:
+        self._unsettled += 1
         self._waiting.put_nowait(delivery)
 
     async def _work(self) -> None:
@@ -77,6 +88,7 @@ class Ordered:
             batch = await self._batch()
             for delivery, outcome in zip(batch, await self._outcomes(batch), strict=True):
                 await settle_patiently(self._settler, delivery, outcome)
+            self._unsettled -= len(batch)
             for _ in batch:
                 self._waiting.task_done()
 
@@ -114,15 +126,27 @@ Connect: TypeAlias = Callable[[], Awaitable[AbstractConnection]]
 
 
 class Consumer:
-    """Keeps one queue consumed: a session that ends is followed by another."""
+    """Keeps one queue consumed: a session that ends is followed by another.
+
+    `looks`: while idle it asks whether messages wait that it is not shown. Where only one consumer
+    is active, the others are shown none by design, and are not to look.
+    """
 
     def __init__(
-        self, queue: str, connect: Connect, worker: Callable[[], Worker], *, prefetch: int
+        self,
+        queue: str,
+        connect: Connect,
+        worker: Callable[[], Worker],
+        *,
+        prefetch: int,
+        looks: bool = True,
     ) -> None:
         self._queue = queue
         self._connect = connect
         self._worker = worker
         self._prefetch = prefetch
+        self._looks = looks
+        self._delivered = 0
         self.is_consuming = False
 
     async def run(self, stop: asyncio.Event) -> None:
@@ -150,8 +174,8 @@ class Consumer:
             async with asyncio.timeout(ANSWER_TIMEOUT):
                 queue, tag = await self._consume(connection, worker, over)
             self.is_consuming = True
-            await _either(stop, over)
-            if over.is_set():
+            await _first(stop.wait(), over.wait(), self._until_overlooked(queue, worker))
+            if not stop.is_set():
                 raise BrokerUnavailable("the session has ended")
             async with asyncio.timeout(ANSWER_TIMEOUT):
                 await queue.cancel(tag)
@@ -174,15 +198,39 @@ class Consumer:
         queue = await channel.get_queue(self._queue, ensure=True)
 
         async def deliver(message: AbstractIncomingMessage) -> None:
+            self._delivered += 1
             await worker.put(Delivery(message, self._queue))
 
         return queue, await queue.consume(deliver)
 
+    async def _until_overlooked(self, queue: AbstractQueue, worker: Worker) -> None:
+        """Returns when messages wait and none comes, twice in a row, though there is room for all.
 
-async def _either(*events: asyncio.Event) -> None:
-    waits = [asyncio.create_task(event.wait()) for event in events]
+        A queue that was made anew in the moment of its deletion shows its old consumers nothing;
+        neither does one that has sent messages by way of a member which had just been started.
+        """
+        seen: int | None = None  # what had been delivered when messages waited
+        while True:
+            await asyncio.sleep(LOOK)
+            waits = self._looks and worker.is_idle and await self._waits(queue)
+            if waits and seen == self._delivered:
+                log.warning("consumer overlooked", queue=self._queue)
+                return
+            seen = self._delivered if waits and worker.is_idle else None
+
+    async def _waits(self, queue: AbstractQueue) -> bool:
+        async with asyncio.timeout(ANSWER_TIMEOUT):
+            declared = await queue.channel.declare_queue(self._queue, passive=True)
+        return bool(declared.declaration_result.message_count)
+
+
+async def _first(*waits: Coroutine[Any, Any, object]) -> None:
+    """Returns when one of them does, or raises what it raises; the others are cancelled."""
+    tasks = [asyncio.create_task(wait) for wait in waits]
     try:
-        await asyncio.wait(waits, return_when=asyncio.FIRST_COMPLETED)
+        ended, _ = await asyncio.wait(tasks, return_when=asyncio.FIRST_COMPLETED)
+        for task in ended:
+            task.result()
     finally:
-        for wait in waits:
-            wait.cancel()
+        for task in tasks:
+            task.cancel()
