@@ -1,6 +1,5 @@
 """A run that kills whoever executes it: given up after its attempts, and the others go on."""
 
-import asyncio
 from collections import Counter
 from collections.abc import Callable
 from pathlib import Path
@@ -30,7 +29,8 @@ async def test_s110_a_run_that_kills_its_executors_is_a_dead_letter_and_the_rest
     record_property: Callable[[str, object], None],
 ) -> None:
     installed = install(tmp_path, "poison", POISON)
-    await asyncio.gather(*(pool.start(n, **installed) for n in range(1, EXECUTORS + 1)))
+    for number in range(1, EXECUTORS + 1):
+        await pool.start(number, **installed)
     retry = {"max_attempts": ATTEMPTS}
     hook = target.http("others")
     more: dict[str, Any] = {"pool": pool.name, "retry": {"max_attempts": EXECUTORS}}
