@@ -132,6 +132,10 @@ def key_of(number: int) -> str:
     return f"bulk-{number}"
 
 
+def once(_: int, due: datetime) -> dict[str, str]:
+    return {"at": due.isoformat()}
+
+
 def timetable(number: int, due: datetime) -> dict[str, str]:
     """No two of one spread are alike. Every tenth is a calendar: those are due at whole seconds."""
     if number % 10 == 0:

@@ -16,7 +16,7 @@ from harebell.dev.plan import Counts, name_of
 
 pytestmark = [pytest.mark.broker, pytest.mark.postgres, pytest.mark.chaos]
 
-AWAY = 90.0  # seconds
+AWAY = 300.0  # seconds
 MISSED = 60.0  # seconds after which an instant that is found counts as missed
 EVERY = 10  # seconds between the runs of a schedule
 SETTLED = 2.0  # seconds after the database went: what was claimed by then may still start

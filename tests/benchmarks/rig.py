@@ -10,7 +10,7 @@ from itertools import count
 from pathlib import Path
 from typing import Any, Final
 
-from tests.acceptance.bulk import Copier, Spread
+from tests.acceptance.bulk import Copier, Spread, once
 from tests.acceptance.stack import Stack, Tenant, instant, until
 from tests.benchmarks import tasks
 from tests.benchmarks.figures import lateness
@@ -35,7 +35,8 @@ _TASKS: Final = {
 }
 
 _DRAINED: Final = """
-SELECT NOT EXISTS (SELECT FROM runs WHERE finished_at IS NULL AND due_at <= $1)
+SELECT NOT EXISTS (SELECT FROM schedule_state WHERE next_at <= $1)  -- all are staged
+   AND NOT EXISTS (SELECT FROM runs WHERE finished_at IS NULL AND due_at <= $1)
 """
 _RECORD: Final = """
 SELECT count(*) AS runs, count(*) FILTER (WHERE state = 'succeeded') AS settled,
@@ -161,10 +162,6 @@ class Rig:
         told = {"claimed": row["attempts"], "settled": row["settled"]}
         assert told == {"claimed": wave.number * attempts, "settled": wave.number}, told
         return told
-
-
-def once(_: int, due: datetime) -> dict[str, str]:
-    return {"at": due.isoformat()}
 
 
 def late(starts: Starts) -> dict[str, float]:

@@ -1,0 +1,74 @@
+"""Who stages what: tickers beside each other take what is due, whoever's it is."""
+
+from collections.abc import Callable
+from datetime import datetime, timedelta
+
+import asyncpg
+import pytest
+from tests.acceptance.bulk import Copier, Spread, once
+from tests.acceptance.faults import count_of
+from tests.acceptance.stack import Stack, instant, until
+
+from harebell.dev.plan import Counts, Kind, name_of
+
+pytestmark = [pytest.mark.broker, pytest.mark.postgres, pytest.mark.chaos]
+
+CUSTOMERS = 4
+EACH = 25_000  # schedules of a customer, APART; everybody's first is due at the same time
+APART = timedelta(milliseconds=2)
+AHEAD = 600.0  # seconds until then
+NEVER = 300 * 86_400.0  # seconds
+HORIZON = {"HAREBELL_HORIZON": "20m"}  # all of it is to be staged at once
+LEAST = 0.25  # of the whole, by either; they do not begin at one moment
+WHOLE = 100  # runs of a pass that can be expected to hold some of everybody's
+STAGED = 300.0  # seconds
+
+_STAGED = "SELECT count(*) FROM runs"
+_PASSES = """
+SELECT count(*) AS runs, count(DISTINCT tenant) AS customers FROM runs GROUP BY xmin::text
+"""
+
+
+async def test_s96_s128_two_tickers_share_a_hundred_thousand_due_schedules_whoevers_they_are(
+    own_stack: Stack, record_property: Callable[[str, object], None]
+) -> None:
+    own_stack.start(Counts(), **HORIZON)
+    customers = [f"customer-{number}" for number in range(CUSTOMERS)]
+    for customer in customers:
+        await put_model(own_stack, customer)
+    own_stack.stop(name_of(Kind.TICKER, 1))
+    ledger = await asyncpg.connect(own_stack.database_url)
+    try:
+        first = instant(AHEAD).replace(microsecond=0)
+        for customer in customers:
+            await load(Copier(ledger, customer, "model", once, paused=None), first)
+        tickers = [
+            own_stack.start_one(Kind.TICKER, number, ready=False, **HORIZON) for number in (1, 2)
+        ]
+
+        async def all_staged() -> bool:
+            return bool(await ledger.fetchval(_STAGED) == CUSTOMERS * EACH)
+
+        await until(all_staged, within=STAGED, what="the staging of all")
+        passes = await ledger.fetch(_PASSES)
+    finally:
+        await ledger.close()
+    staged = [await count_of(each, "harebell_runs_staged_total") for each in tickers]
+
+    record_property("staged", " and ".join(f"{count:,.0f}" for count in staged))
+    assert sum(staged) == CUSTOMERS * EACH
+    assert min(staged) >= LEAST * CUSTOMERS * EACH
+    # each pass is one ticker's and has some of everybody's: so everybody's are staged by both
+    assert {row["customers"] for row in passes if row["runs"] >= WHOLE} == {CUSTOMERS}
+
+
+async def put_model(stack: Stack, customer: str) -> None:
+    async with stack.tenant(customer) as tenant:
+        task = {"task": {"name": "harebell.echo"}}
+        await tenant.put("model", {"at": instant(NEVER).isoformat()}, task)
+
+
+async def load(copier: Copier, first: datetime) -> None:
+    accepted_at = await copier.accepted_at()
+    soonest = first - accepted_at.replace(microsecond=0)
+    await copier.multiply(range(EACH), Spread(soonest, APART, first=0))
