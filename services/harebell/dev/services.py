@@ -4,6 +4,7 @@ import os
 from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import Path
+from threading import Lock
 
 from harebell.dev.crew import Crew
 from harebell.dev.plan import (
@@ -51,15 +52,14 @@ class LocalServices:
         self._command = command
         self._caller = os.environ if caller is None else caller
         self._ports = dict(ports or {})
+        self._choosing = Lock()  # of ports: tests start several at once, from threads
 
     def plan(
         self, kind: Kind, number: int = 1, *, environment: Mapping[str, str] | None = None
     ) -> Service:
         """The service as it would be started; `environment` has the last word."""
         name = name_of(kind, number)
-        if name not in self._ports or self.process(name) is None:  # a living one holds its port
-            self._ports |= choose([name], seed=str(self.root), remembered=self._ports)
-        port = self._ports[name]
+        port = self._port_of(name)
         settings = environment_for(
             kind,
             number,
@@ -112,3 +112,9 @@ class LocalServices:
     def stop(self, *names: str) -> None:
         """Stop these, or all when none is named: SIGTERM, then -9 after the grace."""
         self.crew.stop(names or None)
+
+    def _port_of(self, name: str) -> int:
+        with self._choosing:
+            if name not in self._ports or self.process(name) is None:  # a living one holds its port
+                self._ports |= choose([name], seed=str(self.root), remembered=self._ports)
+            return self._ports[name]

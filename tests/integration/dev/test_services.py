@@ -2,6 +2,7 @@
 
 import sys
 from collections.abc import Iterator
+from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 
 import pytest
@@ -13,6 +14,7 @@ from harebell.dev.services import LocalServices
 
 SHOW = "import os, sys; print('failpoint', os.environ.get('HAREBELL_FAILPOINT')); sys.exit(1)"
 STAND_IN = Path(__file__).with_name("stand_in.py")
+MANY = 20  # services
 ARGUMENTS = {Kind.TICKER: ("-c", SHOW)}
 
 
@@ -63,3 +65,13 @@ def test_several_started_at_once_do_not_share_a_port(services: LocalServices) ->
     ports = {services.plan(kind).port for kind in Kind}
 
     assert len(ports) == len(Kind)
+
+
+def test_services_that_are_planned_at_once_have_a_port_each(services: LocalServices) -> None:
+    def port_of(number: int) -> int:
+        return services.plan(Kind.EXECUTOR, number).port
+
+    with ThreadPoolExecutor(MANY) as threads:
+        ports = list(threads.map(port_of, range(1, MANY + 1)))
+
+    assert len(set(ports)) == MANY
