@@ -4,6 +4,7 @@ import asyncio
 import signal
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
+from pathlib import Path
 from random import Random
 from typing import Final
 
@@ -93,6 +94,13 @@ class Scene:
 
     def is_alive(self, member: Member) -> bool:
         return self.stack.services.process(name_of(*member)) is not None
+
+    def is_frozen(self, member: Member) -> bool:
+        process = self.stack.services.process(name_of(*member))
+        if process is None:
+            return False
+        after_name = Path(f"/proc/{process.pid}/stat").read_text().rpartition(")")[2]
+        return after_name.split()[0] == "T"
 
     def find(self, kind: Wrong, key: str, what: str) -> None:
         self.findings.append(Finding(kind, key, what))

@@ -1,14 +1,17 @@
 """Named steps at which a test may kill, stop, delay or break a service; inert unless armed.
 
-`HAREBELL_FAILPOINT=ticker.before_commit:kill` - actions: kill, stop, raise, sleep=<seconds>.
+`HAREBELL_FAILPOINT=ticker.before_commit:kill` - actions: kill, stop, term, raise, sleep=<seconds>.
 """
 
 import asyncio
 import os
 import signal
 from dataclasses import dataclass
+from typing import Final
 
 from harebell.contract.errors import Malformed, Transient
+
+ACTIONS: Final = ("kill", "stop", "term", "raise", "sleep")
 
 
 class Injected(Transient):
@@ -27,7 +30,7 @@ class Failpoint:
     def parse(cls, text: str) -> "Failpoint":
         name, _, action = text.partition(":")
         action, _, seconds = action.partition("=")
-        if not name or action not in {"kill", "stop", "raise", "sleep"}:
+        if not name or action not in ACTIONS:
             raise Malformed("must be like ticker.before_commit:kill", field="HAREBELL_FAILPOINT")
         try:
             return cls(name, action, float(seconds or 0))
@@ -53,6 +56,8 @@ async def reach(name: str) -> None:
             os.kill(os.getpid(), signal.SIGKILL)
         case "stop":
             os.kill(os.getpid(), signal.SIGSTOP)
+        case "term":
+            os.kill(os.getpid(), signal.SIGTERM)
         case "raise":
             raise Injected(name)
         case _:

@@ -2,7 +2,7 @@
 
 import asyncio
 import signal
-from collections.abc import AsyncIterator
+from collections.abc import AsyncIterator, Callable
 from contextlib import asynccontextmanager, suppress
 from typing import Final
 
@@ -17,6 +17,16 @@ LAPSED: Final = 40.0  # seconds, until it ends leases that nobody holds any more
 SHORT_LEASE: Final = {"HAREBELL_LEASE": "4s", "HAREBELL_LEASE_CRITICAL": "3s"}
 ROLLED: Final = 4  # services that are told to stop in one wave
 BEYOND: Final = 3.0  # seconds that an executor is frozen past its lease
+
+STEPS: Final = {  # of each service, those that the load leads it to
+    Kind.INTAKE: ("before_publish", "after_publish"),
+    Kind.TICKER: ("before_commit", "after_commit", "change_before_commit", "change_after_commit"),
+    Kind.DISPATCHER: ("before_publish", "after_publish"),
+    Kind.EXECUTOR: (
+        *("before_claim", "before_effect", "after_effect", "before_settle"),
+        *("before_failure_commit", "before_turn_commit"),
+    ),
+}
 
 
 @asynccontextmanager
@@ -35,12 +45,7 @@ async def doomed(
     await scene.kill(member)
     await scene.start(member, {"HAREBELL_FAILPOINT": f"{failpoint}:kill"}, ready=False)
 
-    async def is_dead() -> bool:
-        return not scene.is_alive(member)
-
-    with suppress(AssertionError):  # not in time, which is noted
-        await until(is_dead, within=within)
-    scene.notes["reached"] = float(not scene.is_alive(member))
+    await _until_seen(scene, lambda: not scene.is_alive(member), within)
     yield
     await scene.kill(member)
     await scene.start(member)
@@ -113,6 +118,45 @@ async def stopped_ticker(scene: Scene) -> AsyncIterator[None]:
     await scene.start(victim, ready=False)
 
 
+@fault("4c", "SIGSTOP of any service")
+async def frozen_service(scene: Scene) -> AsyncIterator[None]:
+    async with frozen(scene, scene.some()):
+        yield
+
+
+@fault("4d", "SIGSTOP at any failpoint of any service", lapses=True)
+async def frozen_at_a_step(scene: Scene) -> AsyncIterator[None]:
+    async with _armed(scene, "stop") as victim:
+        await _until_seen(scene, lambda: scene.is_frozen(victim))
+        yield
+        scene.send(victim, signal.SIGCONT)
+        await scene.kill(victim)  # it stops again at the next such step
+
+
+@asynccontextmanager
+async def _armed(scene: Scene, action: str) -> AsyncIterator[Member]:
+    """Any service with any step of its own; others of its kind are away until it is over."""
+    kind = scene.dice.choice(list(STEPS))
+    step = f"{kind}.{scene.dice.choice(STEPS[kind])}"
+    victim, *others = scene.all_of(kind)
+    for member in (victim, *others):
+        await scene.stop(member)
+    await scene.start(victim, {"HAREBELL_FAILPOINT": f"{step}:{action}"}, ready=False)
+    yield victim
+    await scene.start_all([victim, *others])
+
+
+async def _until_seen(scene: Scene, is_so: Callable[[], bool], within: float = REACH) -> None:
+    """Or until that takes too long, which is noted."""
+
+    async def is_seen() -> bool:
+        return is_so()
+
+    with suppress(AssertionError):
+        await until(is_seen, within=within)
+    scene.notes["reached"] = float(is_so())
+
+
 @fault("5a", "kill -9 one dispatcher")
 async def dispatcher(scene: Scene) -> AsyncIterator[None]:
     async with killed(scene, scene.some(Kind.DISPATCHER)):
@@ -173,3 +217,11 @@ async def rolling(scene: Scene) -> AsyncIterator[None]:
         await scene.stop(member)
         await scene.start(member)
     yield
+
+
+@fault("8a", "SIGTERM at any failpoint of any service")
+async def told_at_a_step(scene: Scene) -> AsyncIterator[None]:
+    async with _armed(scene, "term") as victim:
+        await _until_seen(scene, lambda: not scene.is_alive(victim))
+        yield
+        await scene.stop(victim)  # if it never got there

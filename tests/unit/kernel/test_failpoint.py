@@ -23,6 +23,7 @@ def _disarmed() -> Iterator[None]:
     [
         (f"{STEP}:kill", Failpoint(STEP, "kill")),
         (f"{STEP}:stop", Failpoint(STEP, "stop")),
+        (f"{STEP}:term", Failpoint(STEP, "term")),
         (f"{STEP}:raise", Failpoint(STEP, "raise")),
         (f"{STEP}:sleep=0.25", Failpoint(STEP, "sleep", 0.25)),
     ],
