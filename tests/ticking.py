@@ -87,7 +87,7 @@ class Ticking:
     def book(self) -> Book:
         if self.entry is None:
             return Book()
-        book = Book(entries={ID: replace(self.entry, last_number=max(self.fates, default=0))})
+        book = Book(entries={ID: self.entry._replace(last_number=max(self.fates, default=0))})
         for key, row in self.rows.items():
             if not row.is_open:
                 book.ended[key] = Ended(row.state, row.finished_at or self.now)

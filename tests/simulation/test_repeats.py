@@ -123,7 +123,7 @@ def opened(run: Owed) -> OpenRun:
 def effect(book: Book, now: int) -> dict[str, Any]:
     """All that is written, but for when the last change was heard of; and what is owed next."""
     found = {each.name: getattr(book, each.name) for each in fields(book)}
-    entries = {id_: replace(entry, changed_at=NINE) for id_, entry in book.entries.items()}
+    entries = {id_: entry._replace(changed_at=NINE) for id_, entry in book.entries.items()}
     moment = NINE + now * TICK
     advances = [
         planning.advance_if_due(entry, moment, moment + HORIZON) for entry in entries.values()

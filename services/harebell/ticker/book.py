@@ -4,6 +4,7 @@ from dataclasses import dataclass, field, replace
 from datetime import datetime
 from enum import StrEnum
 from functools import cached_property
+from typing import NamedTuple
 from uuid import UUID
 
 from harebell.contract.identity import RunKey
@@ -74,9 +75,8 @@ class Takeover:
     planned_from: datetime  # what comes after this is decided by the new one
 
 
-@dataclass(frozen=True, slots=True)
-class Entry:
-    """A schedule and where its planning stands."""
+class Entry(NamedTuple):
+    """A schedule and where its planning stands."""  # a tuple: copied at every step
 
     version: Version
     state: ScheduleState
@@ -260,8 +260,7 @@ class Book:
         gone = {run.key.scheduled_for for run in withdrawn}
         if reason is Reason.PAUSED:
             gone -= owed - back - {entry.awaiting}  # noted: no timetable brings them again
-        return replace(
-            entry,
+        return entry._replace(
             planned_to=planned_to,
             dispatched=max(0, entry.dispatched - len(undecided)),
             open_runs=tuple(moment for moment in entry.open_runs if moment not in gone),
@@ -279,7 +278,7 @@ class Book:
         self.dropped += [(extra, reason) for extra in mine]
         gone = {extra.instant for extra in mine}
         left = tuple(moment for moment in entry.open_runs if moment not in gone)
-        return replace(entry, open_runs=left)
+        return entry._replace(open_runs=left)
 
     def claimed(self, entry: Entry) -> list[OpenRun]:
         """Runs that an executor holds already."""

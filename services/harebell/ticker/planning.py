@@ -82,7 +82,7 @@ def _ahead(handed_over: Advance, pending: Version, now: datetime, until: datetim
         return replace(handed_over, entry=entry)
     coming = ahead.entry.next_at  # up to the horizon: more than a pass may take, the rest can wait
     if coming is not None and until < coming < pending.since + (until - now):
-        entry = replace(entry, next_at=coming)
+        entry = entry._replace(next_at=coming)
     return replace(
         handed_over,
         entry=entry,
@@ -93,7 +93,7 @@ def _ahead(handed_over: Advance, pending: Version, now: datetime, until: datetim
 
 def _looked_at(entry: Entry, at: datetime, horizon: timedelta) -> Entry:
     """Schedules are looked at ahead of what they owe; this one not before that time."""
-    return replace(entry, next_at=at + horizon)
+    return entry._replace(next_at=at + horizon)
 
 
 def advance_if_due(entry: Entry, now: datetime, until: datetime) -> Advance:
@@ -109,9 +109,9 @@ def _commence(handed_over: Advance, pending: Version, now: datetime, until: date
     try:
         new = _in_force(entry, pending)
     except COMPUTING as error:
-        old = replace(entry, pending=None)
+        old = entry._replace(pending=None)
         awaited = old.awaiting if old.awaiting in old.open_runs else None  # it may be withdrawn
-        going = replace(old, awaiting=awaited, next_at=None if awaited else old.following)
+        going = old._replace(awaiting=awaited, next_at=None if awaited else old.following)
         return Advance(entry, going, fates={key: (Fate.REJECTED, str(error))})
     late = now - pending.since
     reason = f"{late} late" if late > MISSED_AFTER else None
@@ -128,8 +128,7 @@ def _in_force(old: Entry, pending: Version) -> Entry:
     """As the schedule is from that version's time on; the same times are counted on."""
     same_times = pending.anchor == old.version.anchor
     cursor = first_cursor(pending.timetable, pending.since)
-    return replace(
-        old,
+    return old._replace(
         version=pending,
         pending=None,
         state=ScheduleState.ACTIVE,
@@ -152,7 +151,7 @@ def _hand_over(entry: Entry, now: datetime, until: datetime, promised: int = 0) 
     """
     version = entry.version
     if entry.awaiting is not None or entry.state is not ScheduleState.ACTIVE:
-        return Advance(entry, replace(entry, next_at=entry.pending_at))
+        return Advance(entry, entry._replace(next_at=entry.pending_at))
     try:
         made = plan(
             version.timetable,
@@ -166,8 +165,8 @@ def _hand_over(entry: Entry, now: datetime, until: datetime, promised: int = 0) 
             handed_over=entry.open_runs,
         )
     except COMPUTING as error:
-        waiting = replace(entry, next_at=entry.pending_at, reason=str(error))
-        parked = replace(waiting, state=ScheduleState.PARKED)
+        waiting = entry._replace(next_at=entry.pending_at, reason=str(error))
+        parked = waiting._replace(state=ScheduleState.PARKED)
         return Advance(entry, parked)
     return _handed_over(entry, made, _planned(entry, made, now))
 
@@ -209,8 +208,8 @@ def _planned(entry: Entry, made: Plan, now: datetime) -> Entry:
     else:
         next_at = min(filter(None, [made.next_at, next_at]), default=None)
         state = state if next_at else ScheduleState.COMPLETED
-    return replace(
-        entry, planned_to=cursor, skips=skips, awaiting=awaiting, next_at=next_at, state=state
+    return entry._replace(
+        planned_to=cursor, skips=skips, awaiting=awaiting, next_at=next_at, state=state
     )
 
 
@@ -259,8 +258,7 @@ def opened(
     owed = [*(run.key for run in made.owed), *made.met]
     counted = [key for key in owed if _counts(made, key, staged, there)]
     awaited = [] if entry.awaiting is None else [entry.awaiting]  # it may have ended already
-    standing = replace(
-        entry,
+    standing = entry._replace(
         dispatched=entry.dispatched + len(counted),
         open_runs=tuple(dict.fromkeys([*kept, *mine, *awaited])),
     )

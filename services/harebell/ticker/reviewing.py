@@ -1,6 +1,5 @@
 """What ended runs mean for their schedule: what it waited for, failures in a row, holds. Pure."""
 
-from dataclasses import replace
 from datetime import datetime
 from typing import Final
 
@@ -21,8 +20,7 @@ def review(book: Book, entry: Entry) -> None:
     ended = {key: book.ended[key] for key in keys if key in book.ended}
     over = {key for key, row in ended.items() if row.state is not RunState.HELD}
     leaving = {key for key in over if not _is_yet_to_count(entry, key.scheduled_for)}
-    changed = replace(
-        entry,
+    changed = entry._replace(
         failures=_failures(entry.failures, [ended[key] for key in sorted(leaving)]),
         open_runs=tuple(m for m in entry.open_runs if RunKey(m, entry.id) not in leaving),
     )
@@ -56,11 +54,11 @@ def _concluded(entry: Entry, run: datetime, row: Ended) -> Entry:
     when = entry.version.definition.when
     if isinstance(when, Recurring) and when.until and row.state is RunState.SUCCEEDED:
         return _achieved(entry, run)
-    entry = replace(entry, awaiting=None)
+    entry = entry._replace(awaiting=None)
     table = entry.version.timetable
     if isinstance(table, AfterEnd) and isinstance(when, Every):
         rest = cut(row.finished_at + when.every) - TICK
-        entry = replace(entry, planned_to=max(entry.planned_to, rest))
+        entry = entry._replace(planned_to=max(entry.planned_to, rest))
     return entry if _halted(entry) else planned_on(entry)
 
 
@@ -72,11 +70,11 @@ def _achieved(entry: Entry, run: datetime) -> Entry:
     """
     paused_for_nothing = entry.state is ScheduleState.PAUSED and entry.pending is None
     if not _halted(entry) or paused_for_nothing:
-        over = replace(entry, state=ScheduleState.COMPLETED, paused_until=None)
-        return replace(over, next_at=entry.pending_at, awaiting=None)
+        over = entry._replace(state=ScheduleState.COMPLETED, paused_until=None)
+        return over._replace(next_at=entry.pending_at, awaiting=None)
     if entry.state is ScheduleState.CANCELLED:
-        return replace(entry, awaiting=None)
-    return replace(entry, open_runs=tuple(sorted({*entry.open_runs, run})))
+        return entry._replace(awaiting=None)
+    return entry._replace(open_runs=tuple(sorted({*entry.open_runs, run})))
 
 
 def _halted(entry: Entry) -> bool:
@@ -94,4 +92,4 @@ def _stopped(book: Book, entry: Entry, *, is_held: bool) -> Entry:
         return entry
     book.stop(book.claimed(entry), Reason.PAUSED)
     withdrawn = book.withdraw(entry, Reason.PAUSED)
-    return replace(withdrawn, state=state, reason=reason, next_at=None)
+    return withdrawn._replace(state=state, reason=reason, next_at=None)

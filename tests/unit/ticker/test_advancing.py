@@ -1,7 +1,5 @@
 """Planning that goes on by itself: bounded, in order, and nothing is owed twice."""
 
-from dataclasses import replace
-
 import pytest
 from tests.schedules import HORIZON, ID, definition
 from tests.tickets import NINE, after
@@ -19,7 +17,7 @@ def test_s40_what_is_paused_held_cancelled_or_over_owes_nothing() -> None:
     ticking = Ticking(NINE)
     ticking.put(EVERY)
     for state in set(ScheduleState) - {ScheduleState.ACTIVE}:
-        stopped = replace(ticking.kept, state=state, next_at=after(90))
+        stopped = ticking.kept._replace(state=state, next_at=after(90))
 
         made = planning.advance(stopped, after(300), after(384))
 

@@ -21,7 +21,7 @@ def entries(count: int) -> list[Entry]:
     ticking.put({"at": "2026-11-20T10:00:00Z"})
     kept = ticking.kept
     return [
-        replace(kept, version=replace(kept.version, schedule_id=UUID(int=number)))
+        kept._replace(version=replace(kept.version, schedule_id=UUID(int=number)))
         for number in range(count)
     ]
 

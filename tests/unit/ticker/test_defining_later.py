@@ -203,7 +203,7 @@ def with_broken_pending(ticking: Ticking) -> Any:
     definition = ticking.kept.pending.definition
     when = definition.when.model_copy(update={"timezone": "Nowhere/Gone"})
     broken = definition.model_copy(update={"when": when})
-    return replace(ticking.kept, pending=replace(ticking.kept.pending, definition=broken))
+    return ticking.kept._replace(pending=replace(ticking.kept.pending, definition=broken))
 
 
 def test_s28_a_pause_holds_a_change_back_and_it_takes_effect_when_that_is_over(

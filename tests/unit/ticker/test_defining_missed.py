@@ -37,7 +37,7 @@ def break_pending(ticking: Ticking) -> None:
     when = definition.when.model_copy(update={"timezone": "Nowhere/Gone"})
     broken = definition.model_copy(update={"when": when})
     pending = replace(ticking.kept.pending, definition=broken)
-    ticking.entry = replace(ticking.kept, pending=pending)
+    ticking.entry = ticking.kept._replace(pending=pending)
 
 
 def test_s29_a_change_that_no_ticker_came_to_in_time_is_missed_and_the_old_goes_on(

@@ -1,6 +1,5 @@
 """From schedules to rows and tickets."""
 
-from dataclasses import replace
 from datetime import timedelta
 from typing import Any
 
@@ -113,7 +112,7 @@ def test_s49_what_is_owed_and_the_new_cursor_come_together() -> None:
 
 @pytest.mark.parametrize("next_at", [None, after(85)])
 def test_what_is_not_due_within_the_horizon_is_left_as_it_is(next_at: Any) -> None:
-    entry = replace(entry_of({"every": "30s"}), next_at=next_at)
+    entry = entry_of({"every": "30s"})._replace(next_at=next_at)
 
     made = advance_if_due(entry, NINE, NINE + HORIZON)
 
@@ -139,7 +138,7 @@ def test_s76_missed_instants_are_a_range_in_the_place_of_their_version() -> None
 
 def test_a_range_begins_behind_the_instants_that_have_a_run() -> None:
     entry = entry_of({"every": "1m"}, catch_up={"mode": "none"})
-    claimed = replace(entry, open_runs=(after(60), after(120)))
+    claimed = entry._replace(open_runs=(after(60), after(120)))
 
     made = advance(claimed, after(600), after(600) + HORIZON)
 
@@ -149,7 +148,7 @@ def test_a_range_begins_behind_the_instants_that_have_a_run() -> None:
 
 def test_a_range_of_which_every_instant_has_a_run_is_not_made() -> None:
     entry = entry_of({"every": "1m", "end": "2026-11-20T09:02:00Z"}, catch_up={"mode": "none"})
-    claimed = replace(entry, open_runs=(after(60), after(120)))
+    claimed = entry._replace(open_runs=(after(60), after(120)))
 
     made = advance(claimed, after(600), after(600) + HORIZON)
 
@@ -177,7 +176,7 @@ def test_s06_what_had_run_already_leaves_room_for_one_more() -> None:
 
 
 def test_open_runs_that_have_ended_are_forgotten() -> None:
-    entry = replace(entry_of({"every": "30s"}), open_runs=(after(-120), after(-90)))
+    entry = entry_of({"every": "30s"})._replace(open_runs=(after(-120), after(-90)))
     made = advance_if_due(entry, after(-100), after(-90))
 
     standing = opened(made, set(), {RunKey(after(-120), ID)})
@@ -186,7 +185,7 @@ def test_open_runs_that_have_ended_are_forgotten() -> None:
 
 
 def test_a_run_is_looked_up_again_only_when_it_is_over_a_minute_old() -> None:
-    entry = replace(entry_of({"every": "30s"}), open_runs=(after(-61), after(-60), after(30)))
+    entry = entry_of({"every": "30s"})._replace(open_runs=(after(-61), after(-60), after(30)))
 
     assert doubtful(entry, NINE) == [RunKey(after(-61), ID)]
 

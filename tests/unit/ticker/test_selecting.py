@@ -41,7 +41,7 @@ def book() -> Book:
     ]
     book = Book(entries={id_: entry(id_, s) for id_, s in zip(IDS, states, strict=True)})
     key = RunKey(NINE, IDS[2])
-    book.entries[IDS[2]] = replace(book.entries[IDS[2]], open_runs=(NINE,))
+    book.entries[IDS[2]] = book.entries[IDS[2]]._replace(open_runs=(NINE,))
     run = OpenRun(key, RunState.RUNNING, 1, 2, NINE, 1, "executor-1", counts=True, started=True)
     book.runs[key] = run
     return book
@@ -116,7 +116,7 @@ def test_cancelling_twice_changes_nothing_the_second_time(book: Book) -> None:
 
 def test_s18_what_belongs_to_another_tenant_is_not_touched(book: Book) -> None:
     mine = book.entries[IDS[0]]
-    foreign = replace(mine, version=replace(mine.version, tenant="another"))
+    foreign = mine._replace(version=replace(mine.version, tenant="another"))
     book.entries[IDS[0]] = foreign
 
     answer = ask(book, SchedulePause(select=ALL), [IDS[0]])
@@ -126,7 +126,7 @@ def test_s18_what_belongs_to_another_tenant_is_not_touched(book: Book) -> None:
 
 
 def test_what_was_changed_later_already_is_left_alone(book: Book) -> None:
-    book.entries[IDS[0]] = replace(book.entries[IDS[0]], changed_at=after(10))
+    book.entries[IDS[0]] = book.entries[IDS[0]]._replace(changed_at=after(10))
 
     answer = ask(book, SchedulePause(select=ALL), [IDS[0]])
 

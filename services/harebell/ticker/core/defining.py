@@ -98,7 +98,7 @@ def _change(
     )
     _refuse_unowed(version)
     if effective_at is not None and asked.applied_at and effective_at <= asked.applied_at:
-        return _miss(book, asked, replace(entry, last_number=number), version, effective_at)
+        return _miss(book, asked, entry._replace(last_number=number), version, effective_at)
     if entry.pending is not None:
         book.fates[entry.id, entry.pending.number] = (
             Fate.SKIPPED,
@@ -108,7 +108,7 @@ def _change(
         return _postpone(book, asked, entry, version)
     if _has_backlog(entry, asked.accepted_at) and version.anchor != entry.version.anchor:
         return _replace_from_now(book, asked, entry, version)
-    return _replace(book, asked, replace(entry, pending=None), version)
+    return _replace(book, asked, entry._replace(pending=None), version)
 
 
 def _refuse_unowed(version: Version) -> None:
@@ -168,11 +168,11 @@ def _postpone(book: Book, asked: Asked, entry: Entry, version: Version) -> Sched
     """
     since = min(filter(None, [version.since, entry.pending_at]))
     withdrawn = book.withdraw(entry, Reason.SUPERSEDED, since=since)
-    pending = replace(withdrawn, pending=version, changed_at=asked.accepted_at)
+    pending = withdrawn._replace(pending=version, changed_at=asked.accepted_at)
     if entry.state is ScheduleState.ACTIVE or withdrawn.planned_to < entry.planned_to:
         pending = _going_on(pending)
     elif not _is_stopped(entry):
-        pending = replace(pending, next_at=version.since)
+        pending = pending._replace(next_at=version.since)
     book.new_versions.append((version, Fate.PENDING))
     return answer(book.write(pending), "deferred", asked.accepted_at)
 
@@ -192,8 +192,7 @@ def _replace(book: Book, asked: Asked, entry: Entry, version: Version) -> Schedu
     if same_times and not isinstance(version.timetable, Once):
         revived = entry.state is ScheduleState.CANCELLED
         cursor = max(withdrawn.planned_to, first) if revived else withdrawn.planned_to
-    changed = replace(
-        withdrawn,
+    changed = withdrawn._replace(
         version=version,
         planned_to=cursor,
         changed_at=asked.accepted_at,
@@ -211,7 +210,7 @@ def _replace(book: Book, asked: Asked, entry: Entry, version: Version) -> Schedu
 def _going_on(entry: Entry) -> Entry:
     """A paused or held schedule stays so; any other goes on, from where planning stands."""
     if _is_stopped(entry):
-        return replace(entry, next_at=entry.paused_until)
+        return entry._replace(next_at=entry.paused_until)
     return planned_on(entry)
 
 

@@ -1,7 +1,5 @@
 """Pausing, resuming, cancelling."""
 
-from dataclasses import replace
-
 from harebell.contract.answers import ScheduleAnswer
 from harebell.contract.commands import ScheduleCommand, SchedulePause
 from harebell.contract.errors import Conflict
@@ -20,7 +18,7 @@ def pause(book: Book, asked: Asked, entry: Entry) -> ScheduleAnswer:
     claimed = book.claimed(entry)
     book.stop(claimed, Reason.PAUSED)
     withdrawn = book.withdraw(book.untrigger(entry, Reason.PAUSED), Reason.PAUSED)
-    paused = replace(withdrawn, paused_until=until)
+    paused = withdrawn._replace(paused_until=until)
     return _halt(book, asked, paused, ScheduleState.PAUSED, claimed)
 
 
@@ -32,7 +30,7 @@ def cancel(book: Book, asked: Asked, entry: Entry) -> ScheduleAnswer:
     withdrawn = book.withdraw(kept, Reason.CANCELLED, begun=True)
     if entry.pending is not None:
         book.fates[entry.id, entry.pending.number] = (Fate.SKIPPED, "the schedule was cancelled")
-    cancelled = replace(withdrawn, pending=None, paused_until=None, awaiting=None)
+    cancelled = withdrawn._replace(pending=None, paused_until=None, awaiting=None)
     return _halt(book, asked, cancelled, ScheduleState.CANCELLED, claimed)
 
 
@@ -40,8 +38,7 @@ def _halt(
     book: Book, asked: Asked, entry: Entry, state: ScheduleState, claimed: list[OpenRun]
 ) -> ScheduleAnswer:
     note = asked.command.note if isinstance(asked.command, ScheduleCommand) else None
-    halted = replace(
-        entry,
+    halted = entry._replace(
         state=state,
         next_at=entry.paused_until,
         changed_at=asked.accepted_at,
@@ -56,7 +53,7 @@ def resume(book: Book, asked: Asked, entry: Entry) -> ScheduleAnswer:
         return answer(entry, "resumed", asked.accepted_at)
     if entry.state not in (ScheduleState.PAUSED, ScheduleState.PARKED):
         raise Conflict(f"is {entry.state}", code="not_paused")
-    resumed = going_on(replace(entry, changed_at=asked.accepted_at))
+    resumed = going_on(entry._replace(changed_at=asked.accepted_at))
     book.stop(book.claimed(entry), None)
     cursor = max(entry.planned_to, asked.accepted_at - MISSED_AFTER)
     return answer(book.write(resumed), "resumed", cursor)
@@ -69,7 +66,7 @@ def going_on(entry: Entry) -> Entry:
     """
     past = (run for run in entry.open_runs if run <= entry.planned_to and run != entry.awaiting)
     again = tuple(run for run in past if not entry.version.owes(run))
-    return replace(planned_on(entry), paused_until=None, failures=0, again=again)
+    return planned_on(entry)._replace(paused_until=None, failures=0, again=again)
 
 
 def planned_on(entry: Entry) -> Entry:
@@ -77,8 +74,7 @@ def planned_on(entry: Entry) -> Entry:
     awaited = entry.awaiting if entry.awaiting in entry.open_runs else None
     instants = [None if awaited else entry.following, entry.pending_at]
     next_at = min(filter(None, instants), default=None)
-    return replace(
-        entry,
+    return entry._replace(
         state=ScheduleState.ACTIVE if next_at or awaited else ScheduleState.COMPLETED,
         next_at=next_at,
         awaiting=awaited,

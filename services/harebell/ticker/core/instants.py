@@ -1,6 +1,5 @@
 """Single instants: runs beside the timetable, runs taken out of it, runs cancelled or resolved."""
 
-from dataclasses import replace
 from datetime import datetime
 from itertools import takewhile
 from typing import Final
@@ -64,7 +63,7 @@ def _with(book: Book, asked: Asked, entry: Entry, extras: list[Extra]) -> Entry:
     """The schedule with runs that its timetable does not owe; they do not count as dispatched."""
     book.extras += extras
     instants = dict.fromkeys([*entry.open_runs, *(extra.instant for extra in extras)])
-    return book.write(replace(entry, open_runs=tuple(instants), changed_at=asked.accepted_at))
+    return book.write(entry._replace(open_runs=tuple(instants), changed_at=asked.accepted_at))
 
 
 def skip(book: Book, asked: Asked, entry: Entry) -> ScheduleAnswer:
@@ -79,21 +78,21 @@ def skip(book: Book, asked: Asked, entry: Entry) -> ScheduleAnswer:
         book.cancel(run, Reason.REQUESTED)
         changed = _without(entry, at)
         if at > entry.planned_to:  # staged ahead for a change, and planned again at its time
-            changed = replace(changed, skips=_noted(entry, at, asked.accepted_at))
+            changed = changed._replace(skips=_noted(entry, at, asked.accepted_at))
         elif run.counts:
-            changed = _with_room(replace(changed, dispatched=max(0, entry.dispatched - 1)))
+            changed = _with_room(changed._replace(dispatched=max(0, entry.dispatched - 1)))
     elif at <= entry.planned_to:
         raise Conflict("has been handed over already", field="at", code="too_late")
     else:
-        changed = replace(entry, skips=_noted(entry, at, asked.accepted_at))
-    written = book.write(replace(changed, changed_at=asked.accepted_at))
+        changed = entry._replace(skips=_noted(entry, at, asked.accepted_at))
+    written = book.write(changed._replace(changed_at=asked.accepted_at))
     return answer(written, "skipped", asked.accepted_at)
 
 
 def _without(entry: Entry, gone: datetime) -> Entry:
     """A run that its schedule waits for stays until that has been reviewed: it decides."""
     left = (moment for moment in entry.open_runs if moment != gone or moment == entry.awaiting)
-    return replace(entry, open_runs=tuple(left))
+    return entry._replace(open_runs=tuple(left))
 
 
 def _with_room(entry: Entry) -> Entry:
@@ -122,7 +121,7 @@ def cancel_run(book: Book, asked: Asked, command: RunCancel) -> RunAnswer:
     book.cancel(run, Reason.CANCELLED)
     left = _without(entry, key.scheduled_for)
     if key.scheduled_for > asked.accepted_at:  # nor when a change has its instant planned again
-        left = replace(left, skips=_noted(entry, key.scheduled_for, asked.accepted_at))
+        left = left._replace(skips=_noted(entry, key.scheduled_for, asked.accepted_at))
     book.write(left)
     return RunAnswer(run_id=command.run_id, status="cancelled", state=RunState.CANCELLED)
 
@@ -147,7 +146,7 @@ def resolve_run(book: Book, asked: Asked, command: RunResolve) -> RunAnswer:
         for each, ended in book.ended.items()
         if each.schedule_id == entry.id and ended.state is RunState.HELD
     ]
-    changed = replace(entry, changed_at=asked.accepted_at)
+    changed = entry._replace(changed_at=asked.accepted_at)
     if entry.state is ScheduleState.HELD and not others:
         changed = going_on(changed)
     book.write(changed)
