@@ -121,6 +121,7 @@ def _iso_seconds(text: str) -> float | None:
     return sum(float(number) * unit for number, unit in pairs)
 
 
+@lru_cache(4096)  # likewise in what is written
 def duration_text(value: timedelta) -> str:
     """The largest single unit that says it exactly: `90s`, `5m`, `1500ms`."""
     ms = round(value.total_seconds() * 1000)

@@ -59,6 +59,8 @@ class Definition(Command):
 
     def fingerprint(self) -> str:
         """Same body, same fingerprint; a default written out counts as left out."""
-        names = set(Definition.model_fields)
-        body = self.model_dump(mode="json", by_alias=True, include=names, exclude_defaults=True)
+        body = self.model_dump(mode="json", by_alias=True, include=_NAMES, exclude_defaults=True)
         return sha256(orjson.dumps(body, option=orjson.OPT_SORT_KEYS)).hexdigest()
+
+
+_NAMES: Final = set(Definition.model_fields)  # of a command it is part of, no other

@@ -205,7 +205,8 @@ def _check_kind(value: object) -> object:
 
 def _kind(value: object) -> str | None:
     if isinstance(value, dict):
-        return next((TAG + kind for kind in value if kind in _KINDS), None)
+        present = _KINDS.keys() & value
+        return TAG + present.pop() if present else None
     return _TAGS.get(type(value))
 
 

@@ -15,7 +15,6 @@ from harebell.contract.message import Message
 from harebell.contract.names import Lane
 from harebell.contract.policy import Limit, OnUnknown, Overlap, RecoveryClass, RetryPolicy
 from harebell.contract.scalars import AttemptTimeout, Instant
-from harebell.contract.schedule import Definition
 from harebell.contract.target import Target
 
 # In a run's override: in place of its version's.
@@ -38,25 +37,24 @@ class Work(Message):
     overlap: Overlap | None = None  # None: allow, so that most tickets say nothing of it
     limit: Limit | None = None
 
-    @classmethod
-    def of(cls, tenant: str, definition: Definition) -> "Work":
-        return cls(
-            tenant=tenant,
-            key=definition.key,
-            class_=definition.class_,
-            target=definition.target,
-            timeout=definition.timeout,
-            retry=definition.retry,
-            on_unknown=definition.on_unknown,
-            overlap=None if definition.overlap is Overlap.ALLOW else definition.overlap,
-            limit=definition.limit,
-        )
+    @staticmethod
+    def written(tenant: str, definition: Mapping[str, Any]) -> dict[str, Any]:
+        """As JSON, of a definition's JSON: whoever stores both writes its values once."""
+        said = {name: definition[name] for name in _OF_DEFINITION if name in definition}
+        if said["overlap"] == Overlap.ALLOW:
+            del said["overlap"]
+        return {"tenant": tenant} | said
 
     def altered(self, override: Mapping[str, Any] | None) -> "Work":
         """As a run does it that has a target of its own."""
         if override is None or TARGET not in override:
             return self
         return self.model_copy(update={"target": _TARGET.validate_python(override[TARGET])})
+
+
+_OF_DEFINITION: Final = [
+    field.alias or name for name, field in Work.model_fields.items() if name != "tenant"
+]
 
 
 class Ticket(Message):

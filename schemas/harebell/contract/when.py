@@ -130,7 +130,8 @@ def _check_kind(value: object, kinds: Mapping[str, type[Rule]] = _KINDS) -> obje
 
 def _kind(value: object) -> str | None:
     if isinstance(value, dict):
-        return next((TAG + kind for kind in _KINDS.keys() & value), None)
+        present = _KINDS.keys() & value
+        return TAG + present.pop() if present else None
     return _TAGS.get(type(value))
 
 

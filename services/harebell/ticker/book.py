@@ -7,6 +7,8 @@ from functools import cached_property
 from typing import NamedTuple
 from uuid import UUID
 
+import orjson
+
 from harebell.contract.identity import RunKey
 from harebell.contract.policy import Overlap
 from harebell.contract.scalars import EARLIEST
@@ -25,24 +27,30 @@ class Version:
     number: int
     tenant: str
     definition: Definition
+    text: str  # its JSON, as it is stored
     work: str  # JSON of `Work`, as its tickets carry it
     accepted_at: datetime
     effective_at: datetime | None = None  # None: at once
-    anchored_at: datetime | None = None  # None: from then on
     actor: str | None = None  # who made it
     note: str | None = None
+    anchored_at: datetime | None = None  # None: from `since` on
 
     @classmethod
     def of(
-        cls, schedule_id: UUID, number: int, *, tenant: str, definition: Definition, at: datetime
+        cls,
+        id_: UUID,
+        number: int,
+        *,
+        tenant: str,
+        definition: Definition,
+        at: datetime,
+        effective_at: datetime | None = None,
+        actor: str | None = None,
+        note: str | None = None,
     ) -> "Version":
-        work = Work.of(tenant, definition).model_dump_json(by_alias=True, exclude_none=True)
-        return cls(schedule_id, number, tenant, definition, work, at)
-
-    @cached_property
-    def text(self) -> str:
-        """The definition as it is stored."""
-        return self.definition.model_dump_json(by_alias=True, exclude_none=True)
+        said = definition.model_dump(mode="json", by_alias=True, exclude_none=True)
+        text, work = orjson.dumps(said).decode(), orjson.dumps(Work.written(tenant, said)).decode()
+        return cls(id_, number, tenant, definition, text, work, at, effective_at, actor, note)
 
     @cached_property
     def timetable(self) -> Timetable:

@@ -1,5 +1,6 @@
 """Immutable versions, read once: a cache before `schedule_versions`, and writing new ones."""
 
+from collections import OrderedDict
 from collections.abc import Iterable, Mapping, Sequence
 from typing import Final
 from uuid import UUID
@@ -57,11 +58,11 @@ class Versions:
     """Immutable versions by (schedule, number), read once; bounded, oldest reading out first."""
 
     LIMIT: Final = 20_000
-    MAX_WORK: Final = 16 * 1024 * 1024  # characters of their work: payloads, many times in memory
+    MAX_TEXT: Final = 32 * 1024 * 1024  # characters: their payloads, twice, are more in memory
 
     def __init__(self) -> None:
-        self._known: dict[tuple[UUID, int], Version] = {}
-        self._work = 0
+        self._known: OrderedDict[tuple[UUID, int], Version] = OrderedDict()
+        self._text = 0  # characters
 
     def __len__(self) -> int:
         return len(self._known)
@@ -69,15 +70,13 @@ class Versions:
     def keep(self, versions: Iterable[Version]) -> None:
         for version in versions:
             key = version.schedule_id, version.number
-            self._forget(key)
+            if (before := self._known.pop(key, None)) is not None:
+                self._text -= _length(before)
             self._known[key] = version
-            self._work += len(version.work)
-        while len(self._known) > self.LIMIT or self._work > self.MAX_WORK:
-            self._forget(next(iter(self._known)))
-
-    def _forget(self, key: tuple[UUID, int]) -> None:
-        if (version := self._known.pop(key, None)) is not None:
-            self._work -= len(version.work)
+            self._text += _length(version)
+        while len(self._known) > self.LIMIT or self._text > self.MAX_TEXT:
+            _, oldest = self._known.popitem(last=False)  # a dict looks ever longer for its first
+            self._text -= _length(oldest)
 
     async def of(
         self, connection: asyncpg.Connection, wanted: Sequence[tuple[UUID, int]]
@@ -93,16 +92,21 @@ class Versions:
         return found
 
 
+def _length(version: Version) -> int:
+    return len(version.text) + len(version.work)
+
+
 def _version(row: asyncpg.Record) -> Version:
     return Version(
         row["schedule_id"],
         row["version"],
         row["tenant"],
         Definition.model_validate_json(row["definition"]),
+        row["definition"],
         row["work"],
         row["accepted_at"],
         row["effective_at"],
-        row["anchored_at"],
+        anchored_at=row["anchored_at"],
     )
 
 

@@ -22,10 +22,10 @@ def test_large_payloads_do_not_add_up() -> None:
     versions = Versions()
 
     versions.keep(
-        version(number, filling=LARGE) for number in range(2 * Versions.MAX_WORK // LARGE)
+        version(number, filling=LARGE) for number in range(2 * Versions.MAX_TEXT // LARGE)
     )
 
-    assert len(versions) <= Versions.MAX_WORK // LARGE
+    assert len(versions) <= Versions.MAX_TEXT // LARGE
 
 
 def test_what_is_kept_again_takes_no_more_room() -> None:
@@ -33,6 +33,6 @@ def test_what_is_kept_again_takes_no_more_room() -> None:
     others = 10
 
     versions.keep(version(number) for number in range(others))
-    versions.keep(version(0, filling=LARGE) for _ in range(2 * Versions.MAX_WORK // LARGE))
+    versions.keep(version(0, filling=LARGE) for _ in range(2 * Versions.MAX_TEXT // LARGE))
 
     assert len(versions) == others

@@ -230,9 +230,14 @@ def _version(
     """Raises `InvalidCron` and the like here, before anything is changed."""
     assert asked.schedule_id is not None  # noqa: S101  # a put names its schedule
     version = Version.of(
-        asked.schedule_id, number, tenant=asked.tenant, definition=definition, at=asked.accepted_at
+        asked.schedule_id,
+        number,
+        tenant=asked.tenant,
+        definition=definition,
+        at=asked.accepted_at,
+        effective_at=effective_at,
+        actor=asked.actor,
+        note=getattr(asked.command, "note", None),
     )
-    note = getattr(asked.command, "note", None)
-    version = replace(version, actor=asked.actor, note=note, effective_at=effective_at)
     version.timetable.next_after(version.since - TICK)
     return version
