@@ -124,6 +124,8 @@ def _met(
     handed_over: Collection[datetime],
     passed_to: datetime,
 ) -> tuple[datetime, ...]:
+    if not handed_over:
+        return ()
     wanted = {run.scheduled_for for run in in_time}
     return tuple(t for t in instants if t <= passed_to and t in handed_over and t not in wanted)
 

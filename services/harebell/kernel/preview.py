@@ -118,9 +118,15 @@ class Edition:
             return self
         return replace(self, dispatched=max(before.dispatched, self.dispatched))
 
-    def having_run(self, instants: Sequence["Coming"]) -> "Edition":
-        counted = sum(each.at > self.counted_to and not each.is_skipped for each in instants)
+    def having_run(self, instants: Sequence[datetime], skips: Collection[datetime]) -> "Edition":
+        counted = sum(each > self.counted_to and each not in skips for each in instants)
         return replace(self, dispatched=self.dispatched + counted)
+
+    def instants(
+        self, after: datetime, count: int, skips: Collection[datetime] = ()
+    ) -> list[datetime]:
+        """The next `count` instants, skipped ones among them; `times` counts only the others."""
+        return list(islice(_instants(self, after, skips), count))
 
     def owes(self, instant: datetime) -> bool:
         return self.next_after(instant - TICK) == instant
@@ -150,20 +156,20 @@ def coming(
     found: list[Coming] = []
     before: Edition | None = None
     for edition in editions:
-        mine = list(islice(_of(edition.following(before), after, skips), count - len(found)))
-        before = edition.following(before).having_run(mine)
-        found += mine
+        following = edition.following(before)
+        mine = following.instants(after, count - len(found), skips)
+        before = following.having_run(mine, skips)
+        found += [described(following, instant, skips) for instant in mine]
     return found
 
 
-def _of(edition: Edition, after: datetime, skips: Collection[datetime]) -> Iterator[Coming]:
+def _instants(edition: Edition, after: datetime, skips: Collection[datetime]) -> Iterator[datetime]:
     left = runs_left(edition.definition, edition.dispatched)
     instant = edition.next_after(after)
     while instant is not None and (left != 0 or instant <= edition.counted_to):
-        found = described(edition, instant, skips)
-        if left is not None and instant > edition.counted_to and not found.is_skipped:
+        if left is not None and instant > edition.counted_to and instant not in skips:
             left -= 1
-        yield found
+        yield instant
         instant = edition.next_after(_behind(edition, instant))
 
 

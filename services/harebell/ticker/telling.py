@@ -7,8 +7,9 @@ from typing import Final
 import structlog
 
 from harebell.contract.answers import ScheduleAnswer
-from harebell.contract.events import ScheduleFact, event
+from harebell.contract.events import event
 from harebell.contract.identity import RunKey
+from harebell.contract.scalars import instant_text
 from harebell.kernel import metrics
 from harebell.kernel.amqp.events import Fact, tell
 from harebell.kernel.amqp.publish import Outgoing, Publisher
@@ -50,14 +51,14 @@ def _schedule_facts(items: Sequence[Item], now: datetime) -> Iterator[Fact]:
         if not isinstance(told, ScheduleAnswer) or told.status in SILENT:
             continue
         verb = f"schedule.{told.status}"
-        fact = ScheduleFact(
-            schedule_id=told.id,
-            key=told.key,
-            version=told.version,
-            state=told.state,
-            actor=item.change.actor,
-            next_at=told.next_at[0] if told.next_at else None,
-        )
+        fact = {  # as `ScheduleFact` reads it
+            "schedule_id": told.id,
+            "key": told.key,
+            "version": told.version,
+            "state": told.state,
+            "actor": item.change.actor,
+            "next_at": instant_text(told.next_at[0]) if told.next_at else None,
+        }
         id_ = f"{told.id}/{item.change.accepted_at.isoformat()}/{item.source.index}"
         tenant = item.change.tenant
         made = event(tenant, verb, fact, id_=id_, subject=told.key or str(told.id), at=now)

@@ -6,7 +6,7 @@ from typing import Final
 
 from harebell.contract.answers import ScheduleAnswer
 from harebell.kernel.ledger import ScheduleState
-from harebell.kernel.preview import Coming, Edition, coming
+from harebell.kernel.preview import Edition
 from harebell.ticker.book import Entry, OpenRun
 
 SHOWN: Final = 3  # next instants that an answer tells
@@ -33,14 +33,15 @@ def _next(entry: Entry, cursor: datetime) -> list[datetime]:
     if entry.state in (ScheduleState.PAUSED, ScheduleState.HELD, ScheduleState.PARKED):
         return []
     instants = {run for run in entry.open_runs if run > cursor}
-    instants |= {each.at for each in _planned(entry, cursor) if not each.is_skipped}
+    instants |= _planned(entry, cursor).difference(entry.skips)
     return sorted(instants)[:SHOWN]
 
 
-def _planned(entry: Entry, cursor: datetime) -> list[Coming]:
+def _planned(entry: Entry, cursor: datetime) -> set[datetime]:
     """By the version in force, and by the one that waits. Behind an awaited run: nobody knows."""
-    count = SHOWN + len(entry.skips)
-    version, pending, found = entry.version, entry.pending, []
+    count, skips = SHOWN + len(entry.skips), entry.skips
+    version, pending = entry.version, entry.pending
+    found: list[datetime] = []
     in_force = Edition(
         entry.id,
         version.definition,
@@ -51,9 +52,9 @@ def _planned(entry: Entry, cursor: datetime) -> list[Coming]:
     )
     if entry.state is ScheduleState.ACTIVE and entry.awaiting is None:
         after = max(cursor, entry.planned_to)
-        found = coming([in_force], after=after, count=count, skips=entry.skips)
+        found = in_force.instants(after, count, skips)
     if pending is not None:
         later = Edition(entry.id, pending.definition, pending.since, anchor=pending.anchor)
-        later = later.following(in_force.having_run(found))
-        found += coming([later], after=cursor, count=count, skips=entry.skips)
-    return found
+        later = later.following(in_force.having_run(found, skips))
+        found += later.instants(cursor, count, skips)
+    return set(found)
