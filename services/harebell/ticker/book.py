@@ -84,7 +84,7 @@ class Takeover:
 
 
 class Entry(NamedTuple):
-    """A schedule and where its planning stands."""  # a tuple: copied at every step
+    """A schedule and where its planning stands; a tuple, since each step makes a changed one."""
 
     version: Version
     state: ScheduleState
