@@ -43,7 +43,7 @@ async def put_all(tenant: Tenant, target: Target, path: str) -> list[str]:
     return ids
 
 
-async def test_a_thousand_runs_over_20_s_run_once_each_never_early_and_soon_after_their_instants(
+async def test_s77_a_thousand_runs_over_20_s_run_once_each_never_early_and_soon_after_them(
     tenant: Tenant, target: Target
 ) -> None:
     waited: Counter[str] = Counter()
@@ -55,11 +55,13 @@ async def test_a_thousand_runs_over_20_s_run_once_each_never_early_and_soon_afte
 
     calls = target.calls("punctual")
     late = sorted(call.late for call in calls)
-    p50, p99 = late[RUNS // 2], late[RUNS * 99 // 100]
-    log.info("late p50 %.1f ms, p99 %.1f ms; in tiers %s", p50 * 1e3, p99 * 1e3, dict(waited))
+    shares = {share: late[int(RUNS * share / 100)] for share in (50, 99, 99.9)}
+    told = ", ".join(f"p{share:g} {seconds * 1e3:.1f} ms" for share, seconds in shares.items())
+    log.info("late %s; in tiers %s", told, dict(waited))
     assert Counter(call.schedule_id for call in calls) == Counter(ids)
     assert len(set(ids)) == RUNS
     assert late[0] >= 0
-    assert p99 < 2
+    assert shares[99] < 2
+    assert shares[99.9] < 5
     assert waited, "no message was seen in a harebell.delay queue"
     assert len(await tenant.runs()) == RUNS
