@@ -16,7 +16,7 @@ async def test_ask21_what_is_older_than_it_is_kept_goes_with_all_that_belongs_to
     inspected: Office,
 ) -> None:
     now = datetime.now(UTC)
-    old = await inspected.run_dies(1, error="long ago", dead_at=now - 91 * DAY)
+    old = await inspected.run_dies(1, error="long ago", dead_at=now - 89 * DAY)
     young = await inspected.run_dies(2, error="just now", dead_at=now)
     await inspected.kept(2)
     item = ChangeItem(index=0, request_id="r-1", body={"ids": [str(letter_id(old))]})
@@ -28,6 +28,8 @@ async def test_ask21_what_is_older_than_it_is_kept_goes_with_all_that_belongs_to
         """UPDATE replay_jobs SET state = 'done', due_at = NULL,
            finished_at = now() - interval '91 days'"""
     )
+    for aged in ("dead_letters SET dead_at = dead_at", "failure_groups SET last_at = last_at"):
+        await inspected.database.execute(f"UPDATE {aged} - interval '2 days'")  # noqa: S608
 
     async with inspected.pool() as pool:
         await tidy(pool, inspected.settings)
