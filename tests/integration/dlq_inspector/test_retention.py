@@ -29,7 +29,7 @@ async def test_ask21_what_is_older_than_it_is_kept_goes_with_all_that_belongs_to
            finished_at = now() - interval '91 days'"""
     )
     for aged in ("dead_letters SET dead_at = dead_at", "failure_groups SET last_at = last_at"):
-        await inspected.database.execute(f"UPDATE {aged} - interval '2 days'")  # noqa: S608
+        await inspected.database.execute(f"UPDATE {aged} - interval '2 days'")
 
     async with inspected.pool() as pool:
         await tidy(pool, inspected.settings)
