@@ -16,7 +16,8 @@ from harebell.contract.identity import RunKey
 from harebell.kernel.ledger import ENDED, FAILED, SUCCEEDED, NotOwed, Reason, RunState
 from harebell.kernel.timetable import first_cursor
 from harebell.ticker import planning
-from harebell.ticker.book import Book, Fate, Takeover, Version
+from harebell.ticker.book import Book
+from harebell.ticker.version import Fate, Takeover, Version
 
 PATIENT = timedelta(days=365)  # for rules that are not about delays
 

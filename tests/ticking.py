@@ -13,9 +13,10 @@ from harebell.contract.commands import SCHEDULE_COMMANDS, RunCancel, RunResolve
 from harebell.contract.identity import RunKey
 from harebell.kernel.ledger import OPEN, REVIVABLE, Owed, Reason, RunState, withdrawn_as
 from harebell.ticker import owing, planning
-from harebell.ticker.book import Book, Ended, Entry, Fate, OpenRun
+from harebell.ticker.book import Book, Ended, Entry, OpenRun
 from harebell.ticker.core import Asked, apply
 from harebell.ticker.reviewing import review
+from harebell.ticker.version import Fate
 
 TENANT = "default"
 

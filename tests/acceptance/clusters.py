@@ -62,8 +62,15 @@ class Clustered:
         return []
 
     def told_queues(self) -> str:
-        """A line each: its name, what is ready, what is unacknowledged, consumers, leader."""
-        shown = ("name", "messages_ready", "messages_unacknowledged", "consumers", "leader")
+        """A line each: its name, what is ready and what unacknowledged, consumers, members."""
+        shown = (
+            "name",
+            "messages_ready",
+            "messages_unacknowledged",
+            "consumers",
+            "leader",
+            "online",
+        )
         lines = (" ".join(str(queue.get(each)) for each in shown) for queue in self.look())
         return "\n".join(lines)
 

@@ -3,16 +3,18 @@
 import asyncio
 import shutil
 from collections.abc import AsyncIterator
-from contextlib import asynccontextmanager
+from contextlib import asynccontextmanager, suppress
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Final
 
 from playwright.async_api import Browser, Locator, Page, ViewportSize, async_playwright, expect
+from playwright.async_api import TimeoutError as NotInTime
 from tests.acceptance.pictures import LARGEST
 from tests.acceptance.production import SECRET
 
 PATIENCE: Final = 60_000.0  # milliseconds; the UI refreshes every 5 s, its numbers as often
+CLOSE: Final = 1_000.0  # milliseconds for a notice to be clicked away
 WIDTH: Final = 1200
 HEAD: Final = 165  # pixels, of the page's head, which stays over what is scrolled
 HEIGHT: Final = 700  # of a picture, where nothing else is said
@@ -129,7 +131,8 @@ class Console:
 
     async def close_notice(self) -> None:
         if await self._box.count():
-            await self._box.get_by_text("Close").click()
+            with suppress(NotInTime):  # it may be fading by itself
+                await self._box.get_by_text("Close").click(timeout=CLOSE)
             await expect(self._box).to_have_count(0, timeout=PATIENCE)
 
     async def picture(self, name: str, *, at: Locator | None = None, height: int = HEIGHT) -> None:

@@ -14,6 +14,7 @@ from harebell.contract.commands import COMMANDS
 from harebell.contract.errors import Malformed
 from harebell.contract.message import Command, parse
 from harebell.contract.queries import QUERIES
+from harebell.contract.ticket import Work
 from harebell.dev.schemas.messages import MESSAGES, Described
 
 GOLDEN: Final = Path(__file__).parent / "golden"
@@ -54,6 +55,26 @@ def test_a_field_of_a_later_version_is_ignored_but_in_what_users_write(
             parse(message.model, later)
     else:
         assert parse(message.model, later) == parse(message.model, item)
+
+
+def test_what_a_ticket_leaves_unsaid_means_the_same_for_ever() -> None:
+    target = {"task": {"name": "report"}}
+    said = {
+        "class": "normal",
+        "timeout": "30s",
+        "retry": {
+            "max_attempts": 5,
+            "backoff": {"base": "1s", "factor": 2, "cap": "5m", "jitter": "full"},
+        },
+        "on_unknown": "retry",
+        "overlap": "allow",
+    }
+
+    terse = Work.model_validate({"tenant": "acme", "target": target})
+    assert terse == Work.model_validate({"tenant": "acme", "target": target, **said}).model_copy(
+        update={"overlap": None}
+    )
+    assert Work.written("acme", {"target": target, **said}).keys() == {"tenant", "target"}
 
 
 def test_only_requests_are_strict() -> None:

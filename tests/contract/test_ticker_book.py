@@ -8,7 +8,8 @@ from tests.tickets import NINE
 
 from harebell.kernel.ledger import Reason, RunState, ScheduleState
 from harebell.ticker import store
-from harebell.ticker.book import Entry, Fate, Version
+from harebell.ticker.book import Entry
+from harebell.ticker.version import Fate, Version
 from harebell.ticker.versions import Versions, save, show
 
 pytestmark = pytest.mark.postgres

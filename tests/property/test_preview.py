@@ -43,7 +43,7 @@ def test_what_is_previewed_is_what_is_planned(
 
     made = plan(
         edition.table,
-        edition.definition,
+        edition.terms,
         ID,
         cursor=accepted,
         dispatched=0,

@@ -17,7 +17,8 @@ from harebell.contract.identity import RunKey
 from harebell.dlq_inspector.core.letter import Kind
 from harebell.dlq_inspector.core.verdict import LetterState, Status
 from harebell.kernel.ledger import ENDED, RunState
-from harebell.ticker.book import Fate, Origin
+from harebell.ticker.book import Origin
+from harebell.ticker.version import Fate
 
 
 def balance(store: Store, users: Users, told: Mapping[UUID, Counter[str]]) -> None:

@@ -29,8 +29,9 @@ from harebell.kernel.db.ledger.sweeps import _LOST
 from harebell.kernel.ledger import Reason, RunState
 from harebell.kernel.retry import Decision, decide
 from harebell.kernel.routing import Routed
-from harebell.ticker.book import Book, Entry, Version
+from harebell.ticker.book import Book, Entry
 from harebell.ticker.core import Asked, defining
+from harebell.ticker.version import Version
 
 Break = Callable[[], AbstractContextManager[object]]
 

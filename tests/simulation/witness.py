@@ -18,7 +18,7 @@ from harebell.contract.names import DELAY, DUE
 from harebell.dlq_inspector.core.verdict import LetterState
 from harebell.kernel.ledger import TRANSITIONS, Reason, RunState
 from harebell.kernel.routing import read_bundle
-from harebell.ticker.book import Fate
+from harebell.ticker.version import Fate
 
 LEASE: Final = timedelta(seconds=16)  # the longest, and what asking takes: a cancel reaches all
 TICK: Final = timedelta(milliseconds=1)  # messages tell instants no finer

@@ -41,15 +41,10 @@ class SchedulePut(Definition, Addressed):
 
     @property
     def definition(self) -> Definition:
-        """What it says of the schedule itself. Its values have been checked: they are taken over.
-
-        Raises `Malformed` without `when`.
-        """
+        """Itself, complete; raises `Malformed` without `when`."""
         if self.when is None:
             raise Malformed("is required", field="when", code="missing_field")
-        names = Definition.model_fields.keys()
-        values = {name: getattr(self, name) for name in names}
-        return Definition.model_construct(self.model_fields_set & names, **values)
+        return self
 
 
 class ScheduleCommand(Addressed):

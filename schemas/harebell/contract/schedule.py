@@ -2,7 +2,7 @@
 
 from datetime import timedelta
 from hashlib import sha256
-from typing import Annotated, Final
+from typing import Annotated, Any, Final
 
 import orjson
 from pydantic import Field, field_validator
@@ -28,25 +28,30 @@ DEFAULT_PRIORITY: Final = 5
 DEFAULT_POOL: Final = "default"
 
 
-class Definition(Command):
-    """Everything that makes one version of a schedule."""
+class Terms(Command):
+    """Which runs a schedule owes, and where they are worked on: all that planning reads of it."""
 
     key: ShortText | None = None
-    name: ShortText | None = None
-    owner: ShortText | None = None
-    class_: RecoveryClass = Field(default=RecoveryClass.NORMAL, alias="class")
     priority: Annotated[int, Field(ge=1, le=10, strict=True)] = DEFAULT_PRIORITY
     pool: PoolName = DEFAULT_POOL
     when: When
-    target: Target
-    timeout: AttemptTimeout = timedelta(seconds=30)
     expires_after: Duration | None = None
-    retry: RetryPolicy = RetryPolicy()
-    overlap: Overlap = Overlap.ALLOW
-    limit: Limit | None = None
     catch_up: CatchUp = CatchUp()
     on_unknown: OnUnknown = OnUnknown.RETRY
     pause_after_failures: Annotated[Count, Field(le=MAX_FAILURES)] | None = None
+
+
+class Definition(Terms):
+    """Everything that makes one version of a schedule."""
+
+    name: ShortText | None = None
+    owner: ShortText | None = None
+    class_: RecoveryClass = Field(default=RecoveryClass.NORMAL, alias="class")
+    target: Target
+    timeout: AttemptTimeout = timedelta(seconds=30)
+    retry: RetryPolicy = RetryPolicy()
+    overlap: Overlap = Overlap.ALLOW
+    limit: Limit | None = None
     tags: Annotated[list[Tag], Field(max_length=MAX_TAGS)] = []
     metadata: dict[str, CheckedJson] = {}
 
@@ -57,10 +62,17 @@ class Definition(Command):
             raise fault("too_large", f"metadata is over {MAX_METADATA} bytes")
         return metadata
 
+    def written(self) -> dict[str, Any]:
+        """As JSON, complete; of a command it is part of, no other field."""
+        return self.model_dump(mode="json", by_alias=True, include=_NAMES, exclude_none=True)
+
+    def told(self) -> dict[str, Any]:
+        """As JSON, as short as can be: a default written out counts as left out."""
+        return self.model_dump(mode="json", by_alias=True, include=_NAMES, exclude_defaults=True)
+
     def fingerprint(self) -> str:
-        """Same body, same fingerprint; a default written out counts as left out."""
-        body = self.model_dump(mode="json", by_alias=True, include=_NAMES, exclude_defaults=True)
-        return sha256(orjson.dumps(body, option=orjson.OPT_SORT_KEYS)).hexdigest()
+        """Same body, same fingerprint."""
+        return sha256(orjson.dumps(self.told(), option=orjson.OPT_SORT_KEYS)).hexdigest()
 
 
-_NAMES: Final = set(Definition.model_fields)  # of a command it is part of, no other
+_NAMES: Final = set(Definition.model_fields)

@@ -15,7 +15,7 @@ from harebell.contract.message import Message
 from harebell.contract.names import Lane
 from harebell.contract.policy import Limit, OnUnknown, Overlap, RecoveryClass, RetryPolicy
 from harebell.contract.scalars import AttemptTimeout, Instant
-from harebell.contract.target import Target
+from harebell.contract.target import Target, TaskCall, TaskTarget
 
 # In a run's override: in place of its version's.
 OVERLAP: Final = "overlap"
@@ -25,7 +25,10 @@ _TARGET: Final[TypeAdapter[Target]] = TypeAdapter(Target)
 
 
 class Work(Message):
-    """What a version says about doing its runs; the same for all of them."""
+    """What a version says about doing its runs; the same for all of them.
+
+    Tickets leave out what is as it is here, so no default of version 1 may ever change.
+    """
 
     tenant: str
     key: str | None = None
@@ -34,16 +37,18 @@ class Work(Message):
     timeout: AttemptTimeout = timedelta(seconds=30)
     retry: RetryPolicy = RetryPolicy()
     on_unknown: OnUnknown = OnUnknown.RETRY
-    overlap: Overlap | None = None  # None: allow, so that most tickets say nothing of it
+    overlap: Overlap | None = None  # None: allow
     limit: Limit | None = None
 
     @staticmethod
     def written(tenant: str, definition: Mapping[str, Any]) -> dict[str, Any]:
-        """As JSON, of a definition's JSON: whoever stores both writes its values once."""
-        said = {name: definition[name] for name in _OF_DEFINITION if name in definition}
-        if said["overlap"] == Overlap.ALLOW:
-            del said["overlap"]
-        return {"tenant": tenant} | said
+        """As JSON, of a definition's JSON; every hop of a run carries it, so it says no default."""
+        said = {
+            name: definition[name]
+            for name, usual in _OF_DEFINITION.items()
+            if definition.get(name, usual) != usual
+        }
+        return said | {"tenant": tenant}
 
     def altered(self, override: Mapping[str, Any] | None) -> "Work":
         """As a run does it that has a target of its own."""
@@ -52,9 +57,14 @@ class Work(Message):
         return self.model_copy(update={"target": _TARGET.validate_python(override[TARGET])})
 
 
-_OF_DEFINITION: Final = [
-    field.alias or name for name, field in Work.model_fields.items() if name != "tenant"
-]
+def _usual() -> dict[str, Any]:
+    """What a definition says of its work when nothing else is asked for, as JSON."""
+    nobodys = Work(tenant="", target=TaskTarget(task=TaskCall(name="nothing")))
+    said = nobodys.model_dump(mode="json", by_alias=True)
+    return said | {"target": None, "overlap": Overlap.ALLOW.value}
+
+
+_OF_DEFINITION: Final = _usual()
 
 
 class Ticket(Message):

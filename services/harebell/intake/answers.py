@@ -99,7 +99,7 @@ async def _preview(
     else:
         with within("definition"):
             check_definition(asked.of, asked.schedule_id, accepted_at=now, may_call=may_call)
-        story = Story.of_definition(asked.of, asked.schedule_id, now=now)
+        story = Story.of_terms(asked.of, asked.schedule_id, now=now)
     return One(item=preview_view(story, asked.after or now, asked.count))
 
 

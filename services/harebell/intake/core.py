@@ -174,7 +174,7 @@ def _item(value: Json, index: int, envelope: _Envelope) -> ChangeItem:
     except Rejected as error:
         within = "" if place is None else f"[{place}]"
         return ChangeItem(index=index, refusal=refusal(error, within=within))
-    body = command.model_dump(mode="json", by_alias=True, exclude_none=True)
+    body = command.model_dump(mode="json", by_alias=True, exclude_unset=True, exclude_none=True)
     return ChangeItem(index=index, request_id=request_id, schedule_id=schedule, body=body)
 
 

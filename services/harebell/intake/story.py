@@ -6,7 +6,7 @@ from datetime import datetime
 from uuid import UUID
 
 from harebell.contract.message import parse
-from harebell.contract.schedule import Definition
+from harebell.contract.schedule import Definition, Terms
 from harebell.intake.views import Row
 from harebell.kernel.ledger import ScheduleState
 from harebell.kernel.preview import Edition
@@ -45,18 +45,18 @@ class Story:
         )
 
     @classmethod
-    def of_definition(cls, definition: Definition, schedule_id: UUID, *, now: datetime) -> "Story":
+    def of_terms(cls, terms: Terms, schedule_id: UUID, *, now: datetime) -> "Story":
         """Of a schedule that is not stored yet, as if it were put now."""
         return cls(
             id=schedule_id,
-            key=definition.key,
+            key=terms.key,
             state=ScheduleState.ACTIVE,
             note=None,
             planned_to=now,
             paused_until=None,
             awaiting=None,
             skips=frozenset(),
-            editions=(Edition(schedule_id, definition, now),),
+            editions=(Edition(schedule_id, terms, now),),
         )
 
     def in_force(self, at: datetime) -> Edition | None:

@@ -143,7 +143,7 @@ def _standing(story: Story) -> str:
 
 def _within_times(story: Story, edition: Edition, at: datetime) -> bool:
     """Whether `times` leaves a run for it; further away than we count, we say yes."""
-    if getattr(edition.definition.when, "times", None) is None:
+    if getattr(edition.terms.when, "times", None) is None:
         return True
     counted = coming([edition], after=story.planned_to, count=MAX_COUNTED, skips=story.skips)
     return len(counted) == MAX_COUNTED or any(each.at == at for each in counted)

@@ -10,7 +10,7 @@ from zoneinfo import ZoneInfo
 
 from harebell.contract.policy import CatchUpMode
 from harebell.contract.scalars import cut
-from harebell.contract.schedule import Definition
+from harebell.contract.schedule import Terms
 from harebell.contract.when import Recurring
 from harebell.kernel.ledger import Reason
 from harebell.kernel.timetable import TICK, AfterEnd, Once, Timetable, is_sequential
@@ -54,7 +54,7 @@ class Plan:
 
 def plan(
     table: Timetable,
-    definition: Definition,
+    terms: Terms,
     schedule_id: UUID,
     *,
     cursor: datetime,
@@ -74,15 +74,15 @@ def plan(
     missed = _missed(table, instants, now)
     current = instants[len(missed) :]
     more_missed = not current and len(every_instant) == MAX_STEPS
-    made_up, skipped, decided = _catch_up(definition, missed, now, more=more_missed)
-    chosen = [planned(definition, schedule_id, moment) for moment in (*made_up, *current)]
+    made_up, skipped, decided = _catch_up(terms, missed, now, more=more_missed)
+    chosen = [planned(terms, schedule_id, moment) for moment in (*made_up, *current)]
     in_time, expired = _split_expired(chosen, now)
     passed_to = decided if more_missed and missed else max([cursor, *every_instant[-1:]])
     if expired and isinstance(table, AfterEnd):
         passed_to = max(passed_to, cut(now) - TICK)  # the next one is due now
     met = _met(instants, in_time, handed_over, passed_to)
-    left = runs_left(definition, dispatched + len(met))
-    runs = in_time[: _most(definition, left)]
+    left = runs_left(terms, dispatched + len(met))
+    runs = in_time[: _most(terms, left)]
     exhausted = left is not None and len(runs) == left
     planned_to = passed_to
     if len(runs) < len(in_time):
@@ -95,19 +95,19 @@ def plan(
 
 
 def made_up_for(
-    definition: Definition, schedule_id: UUID, moments: Collection[datetime], now: datetime
+    terms: Terms, schedule_id: UUID, moments: Collection[datetime], now: datetime
 ) -> tuple[list[Planned], list[Skipped]]:
     """Of instants that no timetable brings again: catch-up decides as about any other."""
     ordered = sorted(moments)
     missed = [t for t in ordered if now - t > MISSED_AFTER]
-    made_up, skipped, _ = _catch_up(definition, missed, now, more=False)
+    made_up, skipped, _ = _catch_up(terms, missed, now, more=False)
     chosen = (*made_up, *ordered[len(missed) :])
-    in_time, expired = _split_expired([planned(definition, schedule_id, t) for t in chosen], now)
+    in_time, expired = _split_expired([planned(terms, schedule_id, t) for t in chosen], now)
     return in_time, [*skipped, *expired]
 
 
-def _most(definition: Definition, left: int | None) -> int:
-    most = 1 if is_sequential(definition) else MAX_RUNS
+def _most(terms: Terms, left: int | None) -> int:
+    most = 1 if is_sequential(terms) else MAX_RUNS
     return most if left is None else min(most, left)
 
 
@@ -130,9 +130,9 @@ def _met(
     return tuple(t for t in instants if t <= passed_to and t in handed_over and t not in wanted)
 
 
-def runs_left(definition: Definition, dispatched: int) -> int | None:
+def runs_left(terms: Terms, dispatched: int) -> int | None:
     """Only dispatched runs count towards `times`."""
-    times = definition.when.times if isinstance(definition.when, Recurring) else None
+    times = terms.when.times if isinstance(terms.when, Recurring) else None
     return None if times is None else max(0, times - dispatched)
 
 
@@ -148,7 +148,7 @@ def _instants(table: Timetable, cursor: datetime, until: datetime) -> list[datet
 
 
 def _catch_up(
-    definition: Definition, missed: list[datetime], now: datetime, *, more: bool
+    terms: Terms, missed: list[datetime], now: datetime, *, more: bool
 ) -> tuple[list[datetime], list[Skipped], datetime]:
     """What of the missed is made up for, what is not, and how far that is decided.
 
@@ -157,24 +157,24 @@ def _catch_up(
     """
     if not missed:
         return [], [], datetime.min.replace(tzinfo=UTC)
-    policy = definition.catch_up
+    policy = terms.catch_up
     keep = {CatchUpMode.NONE: 0, CatchUpMode.ONE: 1, CatchUpMode.ALL: policy.max}[policy.mode]
     latest = missed[max(0, len(missed) - keep) :] if keep else []
     if more:
         dropped = missed[: len(missed) - keep]
         return [], _skips(dropped), dropped[-1]
-    made_up = [t for t in latest if _still_wanted(definition, t, now)]
+    made_up = [t for t in latest if _still_wanted(terms, t, now)]
     return made_up, _skips(missed[: len(missed) - len(made_up)]), missed[-1]
 
 
-def _still_wanted(definition: Definition, missed: datetime, now: datetime) -> bool:
+def _still_wanted(terms: Terms, missed: datetime, now: datetime) -> bool:
     """Both bounds let the later of two missed instants live longer, so what is kept is a tail."""
-    policy = definition.catch_up
+    policy = terms.catch_up
     if now - missed > policy.window:
         return False
     if policy.not_after is None:
         return True
-    when = definition.when
+    when = terms.when
     zone = ZoneInfo(when.timezone if isinstance(when, Recurring) else "UTC")
     return now < _next_time_of_day(missed, time.fromisoformat(policy.not_after), zone)
 
@@ -198,10 +198,10 @@ def _split_expired(runs: list[Planned], now: datetime) -> tuple[list[Planned], l
     return in_time, _skips(late, Reason.EXPIRED)
 
 
-def planned(definition: Definition, schedule_id: UUID, scheduled_for: datetime) -> Planned:
+def planned(terms: Terms, schedule_id: UUID, scheduled_for: datetime) -> Planned:
     """The run of one instant: its start is delayed by jitter, its key is not."""
-    jitter = definition.when.jitter
-    after = definition.expires_after
+    jitter = terms.when.jitter
+    after = terms.expires_after
     return Planned(
         scheduled_for,
         cut(scheduled_for + jitter * _share(schedule_id, scheduled_for))

@@ -14,7 +14,7 @@ from uuid import UUID
 from zoneinfo import ZoneInfo
 
 from harebell.contract.scalars import EARLIEST, duration_text, instant_text
-from harebell.contract.schedule import Definition
+from harebell.contract.schedule import Terms
 from harebell.contract.when import Every, Recurring
 from harebell.kernel.cron.remarks import Moved, Remark, Repeated, remark
 from harebell.kernel.occurrences import planned, runs_left
@@ -76,7 +76,7 @@ class Edition:
     """A version, and the stretch of time it is in force: up to `until`, which is the next one's."""
 
     schedule_id: UUID
-    definition: Definition
+    terms: Terms
     since: datetime
     until: datetime | None = None
     number: int = 1
@@ -86,7 +86,7 @@ class Edition:
 
     @cached_property
     def table(self) -> Timetable:
-        return timetable(self.definition, self.schedule_id, self.reckoned_from)
+        return timetable(self.terms, self.schedule_id, self.reckoned_from)
 
     @property
     def reckoned_from(self) -> datetime:
@@ -94,7 +94,7 @@ class Edition:
 
     @property
     def zone(self) -> ZoneInfo:
-        when = self.definition.when
+        when = self.terms.when
         return ZoneInfo(when.timezone if isinstance(when, Recurring) else "UTC")
 
     def next_after(self, moment: datetime) -> datetime | None:
@@ -164,7 +164,7 @@ def coming(
 
 
 def _instants(edition: Edition, after: datetime, skips: Collection[datetime]) -> Iterator[datetime]:
-    left = runs_left(edition.definition, edition.dispatched)
+    left = runs_left(edition.terms, edition.dispatched)
     instant = edition.next_after(after)
     while instant is not None and (left != 0 or instant <= edition.counted_to):
         if left is not None and instant > edition.counted_to and instant not in skips:
@@ -175,30 +175,30 @@ def _instants(edition: Edition, after: datetime, skips: Collection[datetime]) ->
 
 def _behind(edition: Edition, instant: datetime) -> datetime:
     """From completion: as if the run took no time."""
-    when = edition.definition.when
+    when = edition.terms.when
     if isinstance(when, Every) and isinstance(edition.table, AfterEnd):
         return instant + when.every - TICK
     return instant
 
 
 def described(edition: Edition, instant: datetime, skips: Collection[datetime] = ()) -> Coming:
-    definition = edition.definition
-    run = planned(definition, edition.schedule_id, instant)
+    terms = edition.terms
+    run = planned(terms, edition.schedule_id, instant)
     notes = tuple(_notes(edition, instant, skips))
     return Coming(instant, instant.astimezone(edition.zone), run.due_at, notes)
 
 
 def _notes(edition: Edition, instant: datetime, skips: Collection[datetime]) -> Iterator[Note]:
-    definition = edition.definition
+    terms = edition.terms
     if instant in skips:
         yield Note(About.SKIPPED, "taken out by a person: there will be no run")
     for each in _remarks(edition.table, instant):
         yield _clock_note(each)
-    if definition.when.jitter is not None and definition.when.jitter > timedelta(0):
-        yield Note(About.JITTER, f"starts up to {duration_text(definition.when.jitter)} later")
+    if terms.when.jitter is not None and terms.when.jitter > timedelta(0):
+        yield Note(About.JITTER, f"starts up to {duration_text(terms.when.jitter)} later")
     if isinstance(edition.table, AfterEnd):
         yield Note(About.SEQUENTIAL, "moves with the end of the run before")
-    elif is_sequential(definition):
+    elif is_sequential(terms):
         yield Note(About.SEQUENTIAL, "only if no run before it has succeeded")
 
 

@@ -8,7 +8,7 @@ from uuid import UUID
 from zoneinfo import ZoneInfo
 
 from harebell.contract.scalars import cut
-from harebell.contract.schedule import Definition
+from harebell.contract.schedule import Terms
 from harebell.contract.when import After, AnyOf, At, CronRule, Every, Now, Recurring, When
 from harebell.kernel.cron import Cron
 from harebell.kernel.cron.zones import load_zone
@@ -82,9 +82,9 @@ def _until(instant: datetime | None, end: datetime | None) -> datetime | None:
     return None if instant is None or (end is not None and instant > end) else instant
 
 
-def timetable(definition: Definition, schedule_id: UUID, accepted_at: datetime) -> Timetable:
+def timetable(terms: Terms, schedule_id: UUID, accepted_at: datetime) -> Timetable:
     """Relative times are reckoned from acceptance. Raises `InvalidCron`, `UnknownTimezone`."""
-    return _table(definition.when, schedule_id, accepted_at)
+    return _table(terms.when, schedule_id, accepted_at)
 
 
 def _table(when: When, schedule_id: UUID, accepted_at: datetime) -> Timetable:
@@ -116,9 +116,9 @@ def _table(when: When, schedule_id: UUID, accepted_at: datetime) -> Timetable:
             assert_never(when)
 
 
-def is_sequential(definition: Definition) -> bool:
+def is_sequential(terms: Terms) -> bool:
     """Whether a run is only planned when the one before has ended."""
-    when = definition.when
+    when = terms.when
     if isinstance(when, Every) and when.from_ == "completion":
         return True
     return isinstance(when, Recurring) and when.until is not None

@@ -3,84 +3,16 @@
 from dataclasses import dataclass, field, replace
 from datetime import datetime
 from enum import StrEnum
-from functools import cached_property
 from typing import NamedTuple
 from uuid import UUID
-
-import orjson
 
 from harebell.contract.identity import RunKey
 from harebell.contract.policy import Overlap
 from harebell.contract.scalars import EARLIEST
-from harebell.contract.schedule import Definition
-from harebell.contract.ticket import Work
 from harebell.kernel.ledger import Reason, RunState, ScheduleState
 from harebell.kernel.occurrences import runs_left
-from harebell.kernel.timetable import TICK, Timetable, timetable
-
-
-@dataclass(frozen=True)
-class Version:
-    """One immutable version of a schedule."""
-
-    schedule_id: UUID
-    number: int
-    tenant: str
-    definition: Definition
-    text: str  # its JSON, as it is stored
-    work: str  # JSON of `Work`, as its tickets carry it
-    accepted_at: datetime
-    effective_at: datetime | None = None  # None: at once
-    actor: str | None = None  # who made it
-    note: str | None = None
-    anchored_at: datetime | None = None  # None: from `since` on
-
-    @classmethod
-    def of(
-        cls,
-        id_: UUID,
-        number: int,
-        *,
-        tenant: str,
-        definition: Definition,
-        at: datetime,
-        effective_at: datetime | None = None,
-        actor: str | None = None,
-        note: str | None = None,
-    ) -> "Version":
-        said = definition.model_dump(mode="json", by_alias=True, exclude_none=True)
-        text, work = orjson.dumps(said).decode(), orjson.dumps(Work.written(tenant, said)).decode()
-        return cls(id_, number, tenant, definition, text, work, at, effective_at, actor, note)
-
-    @cached_property
-    def timetable(self) -> Timetable:
-        """Raises what `occurrences.timetable` does."""
-        return timetable(self.definition, self.schedule_id, self.anchor)
-
-    @property
-    def since(self) -> datetime:
-        """From when on it owes anything."""
-        return self.effective_at or self.accepted_at
-
-    @property
-    def anchor(self) -> datetime:
-        """That relative times are reckoned from: a change of other things does not shift them."""
-        return self.anchored_at or self.since
-
-    def owes(self, instant: datetime) -> bool:
-        """Whether the instant is one of its timetable's."""
-        return self.timetable.next_after(instant - TICK) == instant
-
-
-@dataclass(frozen=True, slots=True)
-class Takeover:
-    """A version comes into force after another: which instants are whose to decide, for audits."""
-
-    schedule_id: UUID
-    before: int
-    planned_to: datetime  # every instant up to here was decided by the version before
-    after: int
-    planned_from: datetime  # what comes after this is decided by the new one
+from harebell.kernel.timetable import TICK
+from harebell.ticker.version import Fate, Takeover, Version
 
 
 class Entry(NamedTuple):
@@ -114,7 +46,7 @@ class Entry(NamedTuple):
     @property
     def following(self) -> datetime | None:
         """The next instant to plan by the version in force; none once `times` is used up."""
-        left = runs_left(self.version.definition, self.dispatched)
+        left = runs_left(self.version.terms, self.dispatched)
         return None if left == 0 else self.version.timetable.next_after(self.planned_to)
 
     @property
@@ -187,16 +119,6 @@ class Extra:
     instant: datetime
     origin: Origin
     overlap: Overlap | None = None
-
-
-class Fate(StrEnum):
-    """What became of a version: what users asked for, and whether they got it."""
-
-    PENDING = "pending"
-    COMMENCED = "commenced"
-    SKIPPED = "skipped"  # another change came before it
-    REJECTED = "rejected"  # it could not be computed when its time came
-    MISSED = "missed"  # its time had passed when a ticker came to it
 
 
 @dataclass(slots=True)

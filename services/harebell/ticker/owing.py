@@ -11,13 +11,14 @@ from harebell.contract.scalars import instant_text
 from harebell.kernel.ledger import NotOwed, Owed, Place, Reason
 from harebell.kernel.occurrences import made_up_for, planned
 from harebell.kernel.routing import Routed
-from harebell.ticker.book import Entry, Extra, Origin, Version
+from harebell.ticker.book import Entry, Extra, Origin
+from harebell.ticker.version import Version
 
 
 def extra_owed(extra: Extra) -> Owed:
     """One run beside the timetable: due at once, whatever the jitter."""
     version = extra.version
-    run = planned(version.definition, version.schedule_id, extra.instant)
+    run = planned(version.terms, version.schedule_id, extra.instant)
     key = RunKey(extra.instant, version.schedule_id)
     override = None if extra.overlap is None else f'{{"overlap":"{extra.overlap}"}}'
     late = None if extra.origin is Origin.BACKFILL else run.expires_at
@@ -26,7 +27,7 @@ def extra_owed(extra: Extra) -> Owed:
 
 def renewed(key: RunKey, version: Version) -> Owed:
     """A run that takes this version. When it is due stays as it was."""
-    run = planned(version.definition, version.schedule_id, key.scheduled_for)
+    run = planned(version.terms, version.schedule_id, key.scheduled_for)
     return Owed(key, place_of(version), run.due_at, run.expires_at)
 
 
@@ -42,7 +43,7 @@ def owed_again(
     """Of what a pause took back that no timetable brings again."""
     version, place = entry.version, place_of(entry.version)
     moments = [moment for moment in entry.again if RunKey(moment, entry.id) in taken_back]
-    runs, skips = made_up_for(version.definition, entry.id, moments, now)
+    runs, skips = made_up_for(version.terms, entry.id, moments, now)
     return (
         [Owed(RunKey(r.scheduled_for, entry.id), place, r.due_at, r.expires_at) for r in runs],
         [NotOwed(RunKey(s.first, entry.id), place, s.last, s.count, s.reason) for s in skips],
@@ -50,9 +51,9 @@ def owed_again(
 
 
 def place_of(version: Version) -> Place:
-    definition = version.definition
-    lane = lane_of(definition.priority)
-    return Place(version.tenant, version.number, definition.pool, lane, definition.priority)
+    terms = version.terms
+    lane = lane_of(terms.priority)
+    return Place(version.tenant, version.number, terms.pool, lane, terms.priority)
 
 
 def tickets(

@@ -12,9 +12,10 @@ from harebell.contract.policy import OnUnknown
 from harebell.kernel.ledger import NotOwed, Owed, ScheduleState
 from harebell.kernel.occurrences import MISSED_AFTER, Plan, Skipped, plan
 from harebell.kernel.timetable import TICK, first_cursor, is_sequential
-from harebell.ticker.book import Entry, Fate, Takeover, Version
+from harebell.ticker.book import Entry
 from harebell.ticker.core.halting import going_on, planned_on
 from harebell.ticker.owing import place_of
+from harebell.ticker.version import Fate, Takeover, Version
 
 COMPUTING: Final = (Rejected, ArithmeticError, ValueError)  # what a timetable may raise
 
@@ -155,7 +156,7 @@ def _hand_over(entry: Entry, now: datetime, until: datetime, promised: int = 0) 
     try:
         made = plan(
             version.timetable,
-            version.definition,
+            version.terms,
             entry.id,
             cursor=entry.planned_to,
             dispatched=entry.dispatched + promised,
@@ -203,7 +204,7 @@ def _planned(entry: Entry, made: Plan, now: datetime) -> Entry:
     cursor = made.planned_to
     skips = tuple(moment for moment in entry.skips if moment > min(cursor, now))
     awaiting, next_at, state = entry.awaiting, entry.pending_at, entry.state
-    if made.runs and is_sequential(entry.version.definition):
+    if made.runs and is_sequential(entry.version.terms):
         awaiting = made.runs[0].scheduled_for
     else:
         next_at = min(filter(None, [made.next_at, next_at]), default=None)
@@ -226,11 +227,11 @@ def doubtful(entry: Entry, now: datetime) -> list[RunKey]:
 
 def is_watched(entry: Entry) -> bool:
     """Whether what becomes of its runs decides about the schedule."""
-    definition = entry.version.definition
+    terms = entry.version.terms
     return (
-        is_sequential(definition)
-        or definition.pause_after_failures is not None
-        or definition.on_unknown is OnUnknown.HOLD
+        is_sequential(terms)
+        or terms.pause_after_failures is not None
+        or terms.on_unknown is OnUnknown.HOLD
     )
 
 

@@ -51,7 +51,7 @@ def _failures(before: int, ended: list[Ended]) -> int:
 
 def _concluded(entry: Entry, run: datetime, row: Ended) -> Entry:
     """The awaited run has ended: what comes next, or that nothing does."""
-    when = entry.version.definition.when
+    when = entry.version.terms.when
     if isinstance(when, Recurring) and when.until and row.state is RunState.SUCCEEDED:
         return _achieved(entry, run)
     entry = entry._replace(awaiting=None)
@@ -83,7 +83,7 @@ def _halted(entry: Entry) -> bool:
 
 def _stopped(book: Book, entry: Entry, *, is_held: bool) -> Entry:
     """Held by a run of unknown outcome, or paused by failures in a row."""
-    limit = entry.version.definition.pause_after_failures
+    limit = entry.version.terms.pause_after_failures
     if is_held:
         state, reason = ScheduleState.HELD, UNRESOLVED
     elif limit is not None and entry.failures >= limit:

@@ -12,7 +12,8 @@ from harebell.kernel.db.tickets import tickets_for
 from harebell.kernel.ledger import NotOwed, Owed, RunState
 from harebell.kernel.routing import Routed
 from harebell.ticker import owing, planning, store, versions
-from harebell.ticker.book import Book, Entry, Version
+from harebell.ticker.book import Book, Entry
+from harebell.ticker.version import Version
 
 
 @dataclass(frozen=True, slots=True)

@@ -102,7 +102,7 @@ _VERBS: Final = {ScheduleState.ACTIVE: "schedule.resumed"}
 def state_fact(entry: Entry, now: datetime, *, verb: str | None = None) -> Fact:
     """Of a schedule that came to a state without being told to."""
     verb = verb or _VERBS.get(entry.state, f"schedule.{entry.state}")
-    key, tenant = entry.version.definition.key, entry.version.tenant
+    key, tenant = entry.version.terms.key, entry.version.tenant
     fact = {  # as `ScheduleFact` reads it
         "schedule_id": entry.id,
         "key": key,

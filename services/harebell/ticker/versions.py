@@ -6,9 +6,10 @@ from typing import Final
 from uuid import UUID
 
 import asyncpg
+from pydantic import ConfigDict
 
-from harebell.contract.schedule import Definition
-from harebell.ticker.book import Fate, Takeover, Version
+from harebell.contract.schedule import Terms
+from harebell.ticker.version import Fate, Takeover, Version
 
 _VERSIONS: Final = """
 SELECT v.schedule_id, v.version, s.tenant, v.definition, v.work, v.accepted_at,
@@ -92,6 +93,12 @@ class Versions:
         return found
 
 
+class _Read(Terms):
+    """Of a definition that was checked when it was stored: the rest waits until it is wanted."""
+
+    model_config = ConfigDict(extra="ignore")
+
+
 def _length(version: Version) -> int:
     return len(version.text) + len(version.work)
 
@@ -101,7 +108,7 @@ def _version(row: asyncpg.Record) -> Version:
         row["schedule_id"],
         row["version"],
         row["tenant"],
-        Definition.model_validate_json(row["definition"]),
+        _Read.model_validate_json(row["definition"]),
         row["definition"],
         row["work"],
         row["accepted_at"],

@@ -99,12 +99,12 @@ def test_the_actor_and_the_way_back_are_those_of_the_message() -> None:
     assert change.accepted_at == NOW
 
 
-def test_defaults_are_written_out_and_null_stays_a_payload() -> None:
+def test_no_default_is_written_out_and_null_stays_a_payload() -> None:
     target = {"http": {"url": "https://acme.example/hook", "json": None}}
     change = accepted({**KEYED, "target": target})
 
     body = change.items[0].body
-    assert body["pool"] == "default"
+    assert "pool" not in body
     assert body["target"]["http"]["json"] is None
     assert (
         SchedulePut.model_validate(body).target

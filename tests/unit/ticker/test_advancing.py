@@ -8,7 +8,8 @@ from tests.ticking import TENANT, Ticking
 from harebell.kernel.ledger import RunState, ScheduleState
 from harebell.kernel.occurrences import MAX_RUNS
 from harebell.ticker import planning
-from harebell.ticker.book import Entry, Fate, Version
+from harebell.ticker.book import Entry
+from harebell.ticker.version import Fate, Version
 
 EVERY = {"every": "30s", "start": "2026-11-20T09:00:00Z"}
 

@@ -15,8 +15,8 @@ from harebell.contract.answers import ScheduleAnswer
 from harebell.contract.errors import Conflict, InvalidCron, Rejected
 from harebell.contract.identity import RunKey
 from harebell.kernel.ledger import RunState, ScheduleState
-from harebell.ticker.book import Fate
 from harebell.ticker.core import apply
+from harebell.ticker.version import Fate
 
 EVERY = {"every": "30s", "start": "2026-11-20T09:00:00Z"}
 QUICK = {"every": "20s"}
@@ -200,10 +200,10 @@ def test_s29_what_cannot_be_computed_when_its_time_comes_is_rejected_and_the_old
 def with_broken_pending(ticking: Ticking) -> Any:
     """As if the zone had gone from the zone data meanwhile."""
     assert ticking.kept.pending is not None
-    definition = ticking.kept.pending.definition
-    when = definition.when.model_copy(update={"timezone": "Nowhere/Gone"})
-    broken = definition.model_copy(update={"when": when})
-    return ticking.kept._replace(pending=replace(ticking.kept.pending, definition=broken))
+    terms = ticking.kept.pending.terms
+    when = terms.when.model_copy(update={"timezone": "Nowhere/Gone"})
+    broken = terms.model_copy(update={"when": when})
+    return ticking.kept._replace(pending=replace(ticking.kept.pending, terms=broken))
 
 
 def test_s28_a_pause_holds_a_change_back_and_it_takes_effect_when_that_is_over(

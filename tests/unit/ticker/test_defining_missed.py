@@ -8,8 +8,8 @@ from tests.ticking import Ticking
 
 from harebell.contract.answers import ScheduleAnswer
 from harebell.kernel.ledger import RunState
-from harebell.ticker.book import Fate
 from harebell.ticker.core import apply
+from harebell.ticker.version import Fate
 
 EVERY = {"every": "30s", "start": "2026-11-20T09:00:00Z"}
 QUICK = {"every": "20s"}
@@ -33,10 +33,10 @@ def carry_on(ticking: Ticking, until: float) -> None:
 def break_pending(ticking: Ticking) -> None:
     """As if the zone had gone from the zone data meanwhile."""
     assert ticking.kept.pending is not None
-    definition = ticking.kept.pending.definition
-    when = definition.when.model_copy(update={"timezone": "Nowhere/Gone"})
-    broken = definition.model_copy(update={"when": when})
-    pending = replace(ticking.kept.pending, definition=broken)
+    terms = ticking.kept.pending.terms
+    when = terms.when.model_copy(update={"timezone": "Nowhere/Gone"})
+    broken = terms.model_copy(update={"when": when})
+    pending = replace(ticking.kept.pending, terms=broken)
     ticking.entry = ticking.kept._replace(pending=pending)
 
 

@@ -14,9 +14,10 @@ from harebell.contract.ticket import BUNDLE
 from harebell.kernel.ledger import Reason, ScheduleState
 from harebell.kernel.routing import read_bundle
 from harebell.kernel.timetable import first_cursor
-from harebell.ticker.book import Entry, Extra, Origin, Version
+from harebell.ticker.book import Entry, Extra, Origin
 from harebell.ticker.owing import dropped, extra_owed, renewed, tickets
 from harebell.ticker.planning import advance, advance_if_due, doubtful, opened
+from harebell.ticker.version import Version
 
 SECRET = {
     "http": {

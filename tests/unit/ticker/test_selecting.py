@@ -18,9 +18,10 @@ from harebell.contract.commands import (
 )
 from harebell.contract.identity import RunKey
 from harebell.kernel.ledger import RunState, ScheduleState
-from harebell.ticker.book import Book, Entry, OpenRun, Version
+from harebell.ticker.book import Book, Entry, OpenRun
 from harebell.ticker.core import Asked
 from harebell.ticker.core.selecting import apply_to_all, is_selecting
+from harebell.ticker.version import Version
 
 ALL = Selector(tag="a")
 IDS = [UUID(int=number) for number in range(5)]

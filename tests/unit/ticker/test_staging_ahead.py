@@ -12,7 +12,7 @@ from tests.ticking import Ticking
 
 from harebell.contract.identity import RunKey
 from harebell.kernel.ledger import RunState, ScheduleState
-from harebell.ticker.book import Fate
+from harebell.ticker.version import Fate
 
 EVERY = {"every": "30s", "start": "2026-11-20T09:00:00Z"}
 QUICK = {"every": "20s", "start": "2026-11-20T09:00:00Z"}

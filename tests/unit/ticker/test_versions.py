@@ -6,7 +6,7 @@ from tests.tickets import NINE
 
 from harebell.contract.message import parse
 from harebell.contract.schedule import Definition
-from harebell.ticker.book import Version
+from harebell.ticker.version import Version
 from harebell.ticker.versions import Versions
 
 LARGE = 60_000  # characters of a payload

@@ -17,7 +17,7 @@ def answer(
 ) -> ScheduleAnswer:
     return ScheduleAnswer(
         id=entry.id,
-        key=entry.version.definition.key,
+        key=entry.version.terms.key,
         version=entry.version.number,
         status=status,
         state=entry.standing(cursor),
@@ -44,7 +44,7 @@ def _planned(entry: Entry, cursor: datetime) -> set[datetime]:
     found: list[datetime] = []
     in_force = Edition(
         entry.id,
-        version.definition,
+        version.terms,
         min(version.since, entry.planned_to),
         until=entry.pending_at,
         anchor=version.anchor,
@@ -54,7 +54,7 @@ def _planned(entry: Entry, cursor: datetime) -> set[datetime]:
         after = max(cursor, entry.planned_to)
         found = in_force.instants(after, count, skips)
     if pending is not None:
-        later = Edition(entry.id, pending.definition, pending.since, anchor=pending.anchor)
+        later = Edition(entry.id, pending.terms, pending.since, anchor=pending.anchor)
         later = later.following(in_force.having_run(found, skips))
         found += later.instants(cursor, count, skips)
     return set(found)

@@ -12,10 +12,11 @@ from harebell.contract.schedule import Definition
 from harebell.contract.when import Recurring
 from harebell.kernel.ledger import Reason, ScheduleState
 from harebell.kernel.timetable import TICK, Once, first_cursor
-from harebell.ticker.book import Book, Entry, Fate, OpenRun, Takeover, Version
+from harebell.ticker.book import Book, Entry, OpenRun
 from harebell.ticker.core.answering import answer
 from harebell.ticker.core.asked import Asked, known, refuse_stale
 from harebell.ticker.core.halting import planned_on
+from harebell.ticker.version import Fate, Takeover, Version
 
 
 def put(book: Book, asked: Asked, command: SchedulePut) -> ScheduleAnswer:
@@ -46,9 +47,8 @@ def patch(book: Book, asked: Asked, command: SchedulePatch) -> ScheduleAnswer:
         raise Conflict(f"is at version {entry.version.number}", field="expected_version")
     if "key" in command.set_:
         raise Malformed("a schedule keeps its key", field="set.key")
-    now = newest.definition.model_dump(mode="json", by_alias=True, exclude_unset=True)
     try:
-        definition = parse(Definition, merged(now, command.set_))
+        definition = parse(Definition, merged(newest.definition.told(), command.set_))
     except Malformed as error:
         error.field = f"set.{error.field}"
         raise

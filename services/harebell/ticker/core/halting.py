@@ -5,9 +5,10 @@ from harebell.contract.commands import ScheduleCommand, SchedulePause
 from harebell.contract.errors import Conflict
 from harebell.kernel.ledger import Reason, ScheduleState
 from harebell.kernel.occurrences import MISSED_AFTER
-from harebell.ticker.book import Book, Entry, Fate, OpenRun
+from harebell.ticker.book import Book, Entry, OpenRun
 from harebell.ticker.core.answering import answer
 from harebell.ticker.core.asked import Asked
+from harebell.ticker.version import Fate
 
 
 def pause(book: Book, asked: Asked, entry: Entry) -> ScheduleAnswer:
