@@ -84,13 +84,15 @@ async def connect(
     unanswered = BrokerUnavailable("cannot connect")
     for node in random.sample(nodes, k=len(nodes)):
         address = node if "heartbeat" in node.query else node.update_query(heartbeat=heartbeat)
+        connection = aio_pika.Connection(address, client_properties=shown)
         try:
             with link_faults("cannot connect"):
-                return await aio_pika.connect(
-                    address, timeout=CONNECT_TIMEOUT, client_properties=shown
-                )
+                await connection.connect(timeout=CONNECT_TIMEOUT)
         except BrokerUnavailable as error:
+            await close(connection)  # or the library does when it is collected, in any thread
             unanswered = error
+        else:
+            return connection
     raise unanswered
 
 
