@@ -19,7 +19,9 @@ from harebell.kernel.retry import Decision, Failure, decide
 
 AHEAD: Final = 0.5  # seconds of a lane's work that may lie claimed and unstarted
 MAX_UNSTARTED: Final = 20_000  # runs of a lane
-WEIGHT: Final = 1 / 32  # of the last attempt in how long they take
+# Attempts that tell how long they take: those of a second, so that one hiccup decides nothing.
+FEWEST: Final = 32
+MOST: Final = 4_096
 CANCELLED: Final = "cancelled"  # the outcome of an attempt that was stopped
 FRESH: Final = 2.0  # seconds since a claim or renewal; an older lease is renewed before a start
 
@@ -119,13 +121,16 @@ class StartHeap:
 
 @dataclass(slots=True)
 class Pace:
-    """How long a lane's attempts take lately. `seconds` before the first: as for a slot each."""
+    """How long attempts take lately. `seconds` before the first: as for a slot each."""
 
     slots: int
     seconds: float = AHEAD
+    _told: int = 0  # attempts that `seconds` is the mean of
 
     def ended(self, after: float) -> None:
-        self.seconds += (after - self.seconds) * WEIGHT
+        of_a_second = self.slots / max(self.seconds, self.slots / MOST)
+        self._told = min(self._told + 1, max(FEWEST, int(of_a_second)))
+        self.seconds += (after - self.seconds) / self._told
 
     def room(self, unstarted: int, running: Sequence[float]) -> int:
         """How many more runs the lane may claim; the rest stays in the queue for whoever is free.

@@ -112,7 +112,7 @@ class LaneRunner:
             self._pace.ended(monotonic() - began)
         else:
             self.running[run], self._began[run] = task, began
-            self.shares.began(run.downstream)
+            self.shares.began(run.downstream, self._pace.seconds)
             task.add_done_callback(lambda _: self._ended(run))
 
     def stop(self, key: RunKey, reason: str) -> None:

@@ -9,10 +9,11 @@ from datetime import timedelta
 from math import ceil
 from typing import Final
 
-from harebell.executor.core import MAX_UNSTARTED, Pace
+from harebell.executor.core import AHEAD, MAX_UNSTARTED, Pace
 from harebell.kernel.delay import CIRCLE, TIERS
 
 LONGEST_ROUND: Final = timedelta(minutes=1)
+MAX_KNOWN: Final = 1_000  # targets whose pace is remembered, beside those that run
 
 
 @dataclass(slots=True)
@@ -30,24 +31,31 @@ class Shares:
     slots: int
     share: float
     most: int = field(init=False)
-    _used: dict[str, Use] = field(default_factory=dict)  # by those that run just now
+    _used: dict[str, Use] = field(default_factory=dict)  # who ran last comes last
 
     def __post_init__(self) -> None:
         self.most = max(1, int(self.slots * self.share))
+
+    def __len__(self) -> int:
+        """Targets that are remembered."""
+        return len(self._used)
 
     def has_room(self, downstream: str) -> bool:
         use = self._used.get(downstream)
         return use is None or use.running < self.most
 
-    def began(self, downstream: str) -> None:
-        self._used.setdefault(downstream, Use(Pace(self.most))).running += 1
+    def began(self, downstream: str, usual: float = AHEAD) -> None:
+        """`usual`: seconds that the lane's attempts take, to judge a target by that is new here."""
+        use = self._used.pop(downstream, None) or Use(Pace(self.most, usual))
+        use.running += 1
+        self._used[downstream] = use
+        if len(self._used) > MAX_KNOWN + self.slots:
+            del self._used[next(name for name, each in self._used.items() if not each.running)]
 
     def ended(self, downstream: str, seconds: float) -> None:
         use = self._used[downstream]
         use.running -= 1
         use.pace.ended(seconds)
-        if not use.running:
-            del self._used[downstream]
 
     def crowded(self, aside: Mapping[str, int]) -> frozenset[str]:
         """Targets without room, of which as many stand aside as start while a ticket goes round."""

@@ -5,7 +5,7 @@ from datetime import timedelta
 import pytest
 
 from harebell.executor.core import MAX_UNSTARTED
-from harebell.executor.sharing import LONGEST_ROUND, Shares, round_for
+from harebell.executor.sharing import LONGEST_ROUND, MAX_KNOWN, Shares, round_for
 from harebell.kernel.delay import CIRCLE
 
 SLOW, QUICK = "http:slow.example", "http:quick.example"
@@ -40,6 +40,37 @@ def test_a_slot_that_is_free_again_may_be_had_again() -> None:
     shares.ended(SLOW, 1.0)
 
     assert shares.has_room(SLOW)
+
+
+def test_a_quick_target_is_known_to_be_quick_though_it_has_been_idle() -> None:
+    shares = Shares(40, 0.75)
+    for _ in range(1_000):
+        shares.began(QUICK)
+        shares.ended(QUICK, 0.001)
+
+    busy(shares, QUICK)
+
+    assert shares.crowded({QUICK: MAX_UNSTARTED // 2}) == frozenset()
+
+
+def test_a_new_target_is_taken_to_be_as_quick_as_the_lane() -> None:
+    shares = Shares(40, 0.75)
+    for _ in range(shares.most):
+        shares.began(QUICK, usual=0.001)
+
+    assert shares.crowded({QUICK: MAX_UNSTARTED // 2}) == frozenset()
+
+
+def test_of_targets_that_are_idle_so_many_are_remembered() -> None:
+    shares = Shares(2, 1)
+    shares.began(SLOW)
+    for number in range(MAX_KNOWN + 10):
+        shares.began(f"http:{number}.example")
+        shares.ended(f"http:{number}.example", 0.001)
+
+    shares.ended(SLOW, 1.0)
+
+    assert len(shares) == MAX_KNOWN + shares.slots
 
 
 @pytest.mark.parametrize(
