@@ -1,6 +1,7 @@
 """Ids of schedules, runs, commands and dead letters: derived from what they name, never random."""
 
 from datetime import UTC, datetime
+from functools import lru_cache
 from hashlib import sha256
 from typing import Final, NamedTuple, TypeAlias
 from uuid import UUID, uuid5
@@ -25,9 +26,7 @@ class RunKey(NamedTuple):
     schedule_id: UUID
 
     def __str__(self) -> RunId:
-        at = self.scheduled_for.astimezone(UTC).isoformat(timespec="milliseconds")
-        date, time = at[:10].replace("-", ""), at[11:19].replace(":", "")
-        return f"{self.schedule_id}@{date}T{time}{at[20:23]}Z"
+        return f"{self.schedule_id}@{_stamp(self.scheduled_for)}"
 
     @classmethod
     def parse(cls, text: str) -> "RunKey":
@@ -44,6 +43,13 @@ class RunKey(NamedTuple):
             reason = f"{text[:80]!r} is not a run id (<schedule id>@20261120T140000000Z)"
             raise Malformed(reason, field="run_id", code="invalid_run_id")
         return key
+
+
+@lru_cache(4096)  # many runs share an instant
+def _stamp(moment: datetime) -> str:
+    at = moment.astimezone(UTC).isoformat(timespec="milliseconds")
+    date, time = at[:10].replace("-", ""), at[11:19].replace(":", "")
+    return f"{date}T{time}{at[20:23]}Z"
 
 
 def schedule_id(tenant: str, key: str) -> UUID:
