@@ -2,11 +2,14 @@
 
 import os
 import platform
+import time
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Final
 
+TURNS: Final = 100_000  # of a small loop, that tell how fast an interpreter is
+TRIES: Final = 5
 TICK: Final = 1 / os.sysconf("SC_CLK_TCK")  # seconds; what the kernel counts in
 _PARENT, _USER, _REAPED_SYSTEM = 1, 11, 14  # fields of stat behind the name
 
@@ -51,9 +54,19 @@ def described() -> dict[str, object]:
         "cores": os.cpu_count(),
         "cpu": models[0] if models else platform.machine(),
         "python": platform.python_version(),
+        "python_ns": round(min(_turn_ns() for _ in range(TRIES)), 1),
         "kernel": platform.release(),
         "load": round(os.getloadavg()[0], 1),
     }
+
+
+def _turn_ns() -> float:
+    """Of one turn of a small loop: builds of one version differ by half."""
+    began = time.process_time_ns()
+    seen = {}
+    for turn in range(TURNS):
+        seen[turn & 1023] = (turn, str(turn))
+    return (time.process_time_ns() - began) / TURNS
 
 
 def _stats() -> Iterator[tuple[int, list[int]]]:

@@ -14,6 +14,7 @@ from harebell.contract.commands import COMMANDS
 from harebell.contract.errors import Malformed
 from harebell.contract.message import Command, parse
 from harebell.contract.queries import QUERIES
+from harebell.contract.schedule import Definition
 from harebell.contract.ticket import Work
 from harebell.dev.schemas.messages import MESSAGES, Described
 
@@ -74,7 +75,8 @@ def test_what_a_ticket_leaves_unsaid_means_the_same_for_ever() -> None:
     assert terse == Work.model_validate({"tenant": "acme", "target": target, **said}).model_copy(
         update={"overlap": None}
     )
-    assert Work.written("acme", {"target": target, **said}).keys() == {"tenant", "target"}
+    told = parse(Definition, {"when": {"now": True}, "target": target, **said}).told()
+    assert Work.told("acme", told) == {"tenant": "acme", "target": target}
 
 
 def test_only_requests_are_strict() -> None:

@@ -10,6 +10,7 @@ from tests.property.contract_values import definitions, json_values, targets, te
 
 from harebell.contract import codec
 from harebell.contract.message import parse
+from harebell.contract.policy import Overlap
 from harebell.contract.schedule import Definition
 from harebell.contract.target import HttpCall, Target
 from harebell.contract.ticket import BUNDLE, Ticket, Work
@@ -111,8 +112,17 @@ def canonical(target: Target) -> bytes:
 def test_work_says_what_its_definition_says(written: dict[str, Any]) -> None:
     definition = parse(Definition, written)
 
-    said = definition.model_dump(mode="json", by_alias=True, exclude_none=True)
-    work = parse(Work, Work.written("acme", said))
+    work = parse(Work, Work.told("acme", definition.told()))
 
     assert (work.tenant, work.key, work.target) == ("acme", definition.key, definition.target)
     assert (work.timeout, work.retry) == (definition.timeout, definition.retry)
+    assert (work.class_, work.on_unknown) == (definition.class_, definition.on_unknown)
+    assert (work.overlap or Overlap.ALLOW, work.limit) == (definition.overlap, definition.limit)
+
+
+@given(definitions())
+def test_a_definition_is_stored_and_shown_as_what_it_is(written: dict[str, Any]) -> None:
+    definition = parse(Definition, written)
+
+    assert parse(Definition, definition.told()) == definition
+    assert parse(Definition, definition.complete()) == definition

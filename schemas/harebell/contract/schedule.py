@@ -1,5 +1,6 @@
 """What a schedule is: when, what, and the policies, as a user defines it."""
 
+from collections.abc import Mapping
 from datetime import timedelta
 from hashlib import sha256
 from typing import Annotated, Any, Final
@@ -62,17 +63,27 @@ class Definition(Terms):
             raise fault("too_large", f"metadata is over {MAX_METADATA} bytes")
         return metadata
 
-    def written(self) -> dict[str, Any]:
-        """As JSON, complete; of a command it is part of, no other field."""
+    def complete(self) -> dict[str, Any]:
+        """As JSON, for people: with every default; of a command it is part of, no other field."""
         return self.model_dump(mode="json", by_alias=True, include=_NAMES, exclude_none=True)
 
     def told(self) -> dict[str, Any]:
-        """As JSON, as short as can be: a default written out counts as left out."""
+        """As JSON, as short as can be: no default of version 1 may ever change."""
         return self.model_dump(mode="json", by_alias=True, include=_NAMES, exclude_defaults=True)
 
     def fingerprint(self) -> str:
-        """Same body, same fingerprint."""
-        return sha256(orjson.dumps(self.told(), option=orjson.OPT_SORT_KEYS)).hexdigest()
+        """Same body, same fingerprint; a default written out counts as left out."""
+        return fingerprint_of(written(self.told()))
 
 
 _NAMES: Final = set(Definition.model_fields)
+
+
+def written(told: Mapping[str, Any]) -> str:
+    """As it is stored: the same of the same body."""
+    return orjson.dumps(told, option=orjson.OPT_SORT_KEYS).decode()
+
+
+def fingerprint_of(text: str) -> str:
+    """Of what `written` gave."""
+    return sha256(text.encode()).hexdigest()

@@ -15,7 +15,7 @@ from harebell.contract.message import Message
 from harebell.contract.names import Lane
 from harebell.contract.policy import Limit, OnUnknown, Overlap, RecoveryClass, RetryPolicy
 from harebell.contract.scalars import AttemptTimeout, Instant
-from harebell.contract.target import Target, TaskCall, TaskTarget
+from harebell.contract.target import Target
 
 # In a run's override: in place of its version's.
 OVERLAP: Final = "overlap"
@@ -41,14 +41,10 @@ class Work(Message):
     limit: Limit | None = None
 
     @staticmethod
-    def written(tenant: str, definition: Mapping[str, Any]) -> dict[str, Any]:
-        """As JSON, of a definition's JSON; every hop of a run carries it, so it says no default."""
-        said = {
-            name: definition[name]
-            for name, usual in _OF_DEFINITION.items()
-            if definition.get(name, usual) != usual
-        }
-        return said | {"tenant": tenant}
+    def told(tenant: str, definition: Mapping[str, Any]) -> dict[str, Any]:
+        """As JSON, of what a definition tells: every hop of a run carries it, without defaults."""
+        of_work = {name: value for name, value in definition.items() if name in _TOLD}
+        return {"tenant": tenant, **of_work}
 
     def altered(self, override: Mapping[str, Any] | None) -> "Work":
         """As a run does it that has a target of its own."""
@@ -57,14 +53,7 @@ class Work(Message):
         return self.model_copy(update={"target": _TARGET.validate_python(override[TARGET])})
 
 
-def _usual() -> dict[str, Any]:
-    """What a definition says of its work when nothing else is asked for, as JSON."""
-    nobodys = Work(tenant="", target=TaskTarget(task=TaskCall(name="nothing")))
-    said = nobodys.model_dump(mode="json", by_alias=True)
-    return said | {"target": None, "overlap": Overlap.ALLOW.value}
-
-
-_OF_DEFINITION: Final = _usual()
+_TOLD: Final = {field.alias or name for name, field in Work.model_fields.items()} - {"tenant"}
 
 
 class Ticket(Message):

@@ -8,7 +8,8 @@
 #                          chromium, which opens the management UI
 #   bootstrap.sh peers     servers, and what only the peers of `make bench PEERS=1` need
 #
-# It asks at a terminal unless YES=1. It never starts a system service.
+# It asks at a terminal unless YES=1. It never starts a system service. PYTHON=python3.12 chooses the
+# interpreter of .venv; else it is the newest.
 set -eu
 
 here=$(dirname "$0")
@@ -60,7 +61,7 @@ missing_packages() {
 
 # What the environment was made from: it is made again when any of this changes.
 fingerprint() {
-    echo "$PWD $(cksum <pyproject.toml)"
+    echo "$PWD ${PYTHON:-} $(cksum <pyproject.toml)"
 }
 
 environment_is_current() {
@@ -111,7 +112,7 @@ install_packages() {
 }
 
 make_environment() {
-    if ! .venv/bin/python -m pip --version >/dev/null 2>&1; then
+    if [ -n "${PYTHON:-}" ] || ! .venv/bin/python -m pip --version >/dev/null 2>&1; then
         python=$(sh "$here/find_python.sh")
         [ -n "$python" ] || fail "no Python 3.11 or later that can make a virtual environment"
         "$python" -m venv --clear .venv

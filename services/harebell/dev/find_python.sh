@@ -1,8 +1,13 @@
 #!/bin/sh
 # Print the newest released Python, 3.11 or later, that can make a virtual environment; else nothing.
+# PYTHON, if it is set, is the only one that is looked at.
 set -eu
 
 candidates() {
+    if [ -n "${PYTHON:-}" ]; then
+        command -v "$PYTHON" || true
+        return
+    fi
     for name in python3.14 python3.13 python3.12 python3.11 python3; do
         command -v "$name" || true
     done

@@ -27,6 +27,7 @@ from harebell.intake.views import (
     View,
     attempt_view,
     breaker_view,
+    definition_view,
     run_view,
     schedule_view,
     version_view,
@@ -73,7 +74,7 @@ async def find(
 
 async def _schedule(store: Store, tenant: str, asked: OneSchedule, now: datetime) -> One:
     row = await _stored(store, tenant, asked)
-    return One(item=schedule_view(row, now=now) | {"definition": row["definition"]})
+    return One(item=schedule_view(row, now=now) | {"definition": definition_view(row)})
 
 
 async def _run(store: Store, tenant: str, asked: OneRun) -> One:

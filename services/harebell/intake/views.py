@@ -4,8 +4,11 @@ from collections.abc import Mapping
 from datetime import datetime
 from typing import Any, Final, TypeAlias
 
+from harebell.contract.errors import Malformed
 from harebell.contract.identity import run_id
+from harebell.contract.message import parse
 from harebell.contract.scalars import instant_text
+from harebell.contract.schedule import Definition
 from harebell.kernel.delay import RESTING, Route, route
 from harebell.kernel.ledger import RunState, ScheduleState
 
@@ -65,8 +68,17 @@ def run_view(row: Row) -> View:
 def version_view(row: Row, *, in_force: int) -> View:
     return _view(row, _VERSION) | {
         "in_force": row["version"] == in_force,
-        "definition": row["definition"],
+        "definition": definition_view(row),
     }
+
+
+def definition_view(row: Row) -> View:
+    """With the defaults, which are not stored; one that nobody understands is shown as it is."""
+    stored: View = row["definition"]
+    try:
+        return parse(Definition, stored).complete()
+    except Malformed:
+        return stored
 
 
 def attempt_view(row: Row) -> View:

@@ -8,7 +8,7 @@ from uuid import UUID
 
 import orjson
 
-from harebell.contract.schedule import Definition, Terms
+from harebell.contract.schedule import Definition, Terms, written
 from harebell.contract.ticket import Work
 from harebell.kernel.timetable import TICK, Timetable, timetable
 
@@ -21,7 +21,7 @@ class Version:
     number: int
     tenant: str
     terms: Terms  # all that planning reads
-    text: str  # JSON of the definition, as it is stored
+    text: str  # JSON of the definition without its defaults, as it is stored
     work: str  # JSON of `Work`, as its tickets carry it
     accepted_at: datetime
     effective_at: datetime | None = None  # None: at once
@@ -42,8 +42,9 @@ class Version:
         actor: str | None = None,
         note: str | None = None,
     ) -> "Version":
-        said = definition.written()
-        text, work = orjson.dumps(said).decode(), orjson.dumps(Work.written(tenant, said)).decode()
+        told = definition.told()
+        work = orjson.dumps(Work.told(tenant, told)).decode()
+        text = written(told)
         return cls(id_, number, tenant, definition, text, work, at, effective_at, actor, note)
 
     @cached_property

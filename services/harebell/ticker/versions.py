@@ -8,7 +8,7 @@ from uuid import UUID
 import asyncpg
 from pydantic import ConfigDict
 
-from harebell.contract.schedule import Terms
+from harebell.contract.schedule import Terms, fingerprint_of
 from harebell.ticker.version import Fate, Takeover, Version
 
 _VERSIONS: Final = """
@@ -29,12 +29,12 @@ SELECT t.* FROM unnest($1::uuid[], $2::int[], $3::json[], $4::json[], $5::text[]
 _SCHEDULES: Final = """
 INSERT INTO schedules (id, tenant, key, name, owner, class, priority, pool, tags, metadata,
                        version, created_at, updated_at, actor)
-SELECT t.id, t.tenant, d->>'key', d->>'name', d->>'owner', d->>'class',
-       (d->>'priority')::smallint, d->>'pool',
-       ARRAY(SELECT json_array_elements_text(d->'tags')), (d->'metadata')::jsonb,
-       t.version, t.at, t.at, t.actor
-FROM unnest($1::uuid[], $2::text[], $3::json[], $4::int[], $5::timestamptz[], $6::text[])
-     AS t(id, tenant, d, version, at, actor)
+SELECT t.id, t.tenant, d->>'key', d->>'name', d->>'owner', t.class, t.priority, t.pool,
+       ARRAY(SELECT json_array_elements_text(d->'tags')),
+       coalesce((d->'metadata')::jsonb, '{}'), t.version, t.at, t.at, t.actor
+FROM unnest($1::uuid[], $2::text[], $3::json[], $4::text[], $5::smallint[], $6::text[],
+            $7::int[], $8::timestamptz[], $9::text[])
+     AS t(id, tenant, d, class, priority, pool, version, at, actor)
 ON CONFLICT (id) DO UPDATE SET
     name = excluded.name, owner = excluded.owner, class = excluded.class,
     priority = excluded.priority, pool = excluded.pool, tags = excluded.tags,
@@ -127,7 +127,7 @@ async def save(connection: asyncpg.Connection, made: Sequence[tuple[Version, Fat
         [v.number for v in versions],
         [v.text for v in versions],
         [v.work for v in versions],
-        [v.definition.fingerprint() for v in versions],
+        [fingerprint_of(v.text) for v in versions],
         [v.accepted_at for v in versions],
         [v.since for v in versions],
         [v.anchored_at for v in versions],
@@ -146,6 +146,9 @@ async def show(connection: asyncpg.Connection, versions: Iterable[Version]) -> N
             [v.schedule_id for v in latest],
             [v.tenant for v in latest],
             [v.text for v in latest],
+            [v.definition.class_.value for v in latest],
+            [v.terms.priority for v in latest],
+            [v.terms.pool for v in latest],
             [v.number for v in latest],
             [v.accepted_at for v in latest],
             [v.actor for v in latest],

@@ -13,10 +13,13 @@ from tests.benchmarks.rig import FAILS_ONCE, Rig, Scale, Wave, late
 from harebell.dev.plan import Kind
 
 STAMPEDES: Final = (10_000, 50_000)  # runs
-STEPS: Final = (2_000, 5_000, 8_000)  # runs a second
-FULL_STEPS: Final = (1_000, 2_000, 4_000, 5_000, 6_000, 7_000, 8_000, 9_000, 10_000)
-STEP: Final = 10  # seconds of each
-TAIL: Final = 2  # seconds: what is late at the end of a step is late because something has grown
+RATES: Final = (2_000, 5_000)  # runs a second
+LASTING: Final = 20  # seconds of each
+FULL_LASTING: Final = 60
+HIGHEST: Final = 16_000  # runs a second, that are not tried
+GRAIN: Final = 1_000  # runs a second, to which what can be sustained is found
+TAIL: Final = 2  # seconds: what is late at the end of a rate is late because something has grown
+GROWN: Final = 50.0  # milliseconds, of the tail's p99
 LIGHT: Final = 100  # runs a second
 LIGHT_FOR: Final = 20  # seconds
 BEFORE: Final = timedelta(seconds=1)  # the window in which a wave is released, claimed and run
@@ -79,13 +82,18 @@ async def one_stampede(rig: Rig, number: int) -> dict[str, Any]:
 
 
 async def sustained(rig: Rig, report: Report, scale: Scale) -> None:
-    """A staircase of rates: the last whose lateness does not grow is what can be sustained."""
+    """Some rates, and by halving the highest at which nothing grows."""
+    seconds = FULL_LASTING if scale.full else LASTING
     for _ in range(scale.times):
-        for rate in FULL_STEPS if scale.full else STEPS:
-            figures = await evenly(rig, rate, STEP)
-            report.add("sustained", **figures)
-            if figures["runs_per_s"] < rate / 2:
-                break  # what comes next would only wait longer
+        for rate in RATES:
+            report.add("sustained", **await evenly(rig, rate, seconds))
+    kept, lost = min(RATES), HIGHEST
+    while lost - kept > GRAIN:
+        rate = (kept + lost) // 2
+        figures = await evenly(rig, rate, seconds)
+        report.add("searching", **figures)
+        kept, lost = (rate, lost) if figures["tail_ms"]["p99"] < GROWN else (kept, rate)
+    report.add("sustainable", runs_per_s=kept)
 
 
 async def light(rig: Rig, report: Report, scale: Scale) -> None:

@@ -26,10 +26,14 @@ def machine(tmp_path: Path) -> Path:
     return tmp_path
 
 
-def found(machine: Path) -> str:
+def found(machine: Path, **environment: str) -> str:
     done = subprocess.run(  # noqa: S603 (the script is ours)
         ["/bin/sh", str(SCRIPT)],
-        env={"HOME": str(machine), "PATH": f"{machine / 'bin'}{os.pathsep}/usr/bin:/bin"},
+        env={
+            "HOME": str(machine),
+            "PATH": f"{machine / 'bin'}{os.pathsep}/usr/bin:/bin",
+            **environment,
+        },
         capture_output=True,
         text=True,
         check=True,
@@ -52,6 +56,14 @@ def test_versions_are_compared_as_numbers_and_pyenv_counts(machine: Path) -> Non
     interpreter(pyenv, "echo 3.13.10 /pyenv/python3")
 
     assert found(machine) == "/pyenv/python3"
+
+
+def test_who_names_one_gets_that_or_none(machine: Path) -> None:
+    interpreter(machine / "bin" / "python3.12", "echo 3.12.1 /a/python3.12")
+    interpreter(machine / "bin" / "python3.13", "echo 3.13.9 /a/python3.13")
+
+    assert found(machine, PYTHON="python3.12") == "/a/python3.12"
+    assert found(machine, PYTHON="python3.10") == ""
 
 
 def test_nothing_is_printed_when_there_is_none(machine: Path) -> None:

@@ -41,7 +41,7 @@ schedule_versions = Table(  # immutable: a ticket can be made again from it alon
     metadata,
     Column("schedule_id", Uuid, primary_key=True),
     Column("version", Integer, primary_key=True),
-    Column("definition", JSON, nullable=False),  # as submitted, defaults filled in
+    Column("definition", JSON, nullable=False),  # as submitted, without defaults
     Column("work", JSON, nullable=False),  # what its tickets carry
     Column("fingerprint", Text, nullable=False),
     Column("accepted_at", _instant, nullable=False),
