@@ -166,3 +166,14 @@ def test_s18_a_version_keeps_who_made_it_and_why(ticking: Ticking) -> None:
 
     version = ticking.kept.version
     assert (version.actor, version.note, version.accepted_at) == ("tester", "more urgent", after(1))
+
+
+def test_another_kind_of_when_names_only_the_old_ones_key() -> None:
+    ticking = Ticking(NINE)
+    ticking.put({"every": "1h", "from": "schedule", "timezone": "UTC"})
+
+    ticking.ask(
+        "schedule.patch", key="k", set={"when": {"every": None, "at": "2027-01-01T00:00:00Z"}}
+    )
+
+    assert ticking.kept.version.definition.told()["when"] == {"at": "2027-01-01T00:00:00Z"}
