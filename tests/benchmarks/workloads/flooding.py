@@ -3,20 +3,13 @@
 from contextlib import AsyncExitStack
 from typing import Any, Final
 
-from tests.acceptance.stack import Tenant
 from tests.benchmarks.figures import Report
-from tests.benchmarks.rig import Rig, Scale
+from tests.benchmarks.rig import Rig, Scale, late
 
 HIGH: Final = 1_000  # runs
 RATE: Final = 100.0  # a second
 LOW: Final = 5_000  # runs, due when the high ones begin
 SLOW: Final = {"task": {"name": "harebell.sleep", "args": {"seconds": 0.05}}}
-
-_LATE: Final = """
-SELECT percentile_cont(ARRAY[0.5, 0.99]) WITHIN GROUP (
-    ORDER BY extract(epoch FROM a.started_at - r.due_at) * 1000)
-FROM runs r JOIN attempts a USING (scheduled_for, schedule_id) WHERE r.tenant = $1
-"""
 
 
 async def flood(rig: Rig, report: Report, scale: Scale) -> None:
@@ -37,9 +30,4 @@ async def _high(rig: Rig, *, low: int) -> dict[str, Any]:
         for wave in waves:
             await rig.until(wave.last)
             await rig.drained(wave)
-        return await _late(tenants[1])
-
-
-async def _late(tenant: Tenant) -> dict[str, Any]:
-    p50, p99 = await tenant.ledger.fetchval(_LATE, tenant.name)
-    return {"p50": round(p50, 1), "p99": round(p99, 1)}
+        return late(await rig.started(HIGH))  # the low ones write nothing down
