@@ -72,12 +72,18 @@ class Run:
         return self.expires_at is not None and self.expires_at <= now
 
 
+def unnested(*columns: Sequence[Any]) -> Iterator[tuple[Any, ...]]:
+    """As `unnest` of several: what is empty is filled up with nulls."""
+    longest = max(map(len, columns))
+    return zip(*(each or [None] * longest for each in columns), strict=True)
+
+
 def numbered(
     moments: Sequence[datetime], schedules: Sequence[UUID], *columns: Sequence[Any]
 ) -> Iterator[tuple[Any, ...]]:
     """As `unnest ... WITH ORDINALITY`: the place from 1 on, the key, the rest."""
     keys = map(RunKey, moments, schedules)
-    for place, (key, *rest) in enumerate(zip(keys, *columns, strict=True), 1):
+    for place, (key, *rest) in enumerate(unnested(list(keys), *columns), 1):
         yield place, key, *rest
 
 

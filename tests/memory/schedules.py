@@ -9,7 +9,7 @@ import asyncpg
 import orjson
 from tests.memory.claims import Moments, Schedules
 from tests.memory.pool import Record, answers
-from tests.memory.runs import RUNS, Run, numbered, run_of
+from tests.memory.runs import RUNS, Run, numbered, run_of, unnested
 from tests.memory.store import Transaction
 from tests.memory.sweeps import key_of
 
@@ -48,7 +48,7 @@ _VERSION = (
 
 @answers(_STATES)
 def save_states(tx: Transaction, *columns: Sequence[Any]) -> None:
-    for values in zip(*columns, strict=True):
+    for values in unnested(*columns):
         state = dict(zip(_STATE, values, strict=True))
         for name in ("open_runs", "skips"):
             state[name] = [datetime.fromisoformat(text) for text in state[name].split()]
@@ -135,7 +135,7 @@ def taken_back(tx: Transaction, moments: Moments, schedules: Schedules) -> Itera
 
 @answers(_INSERT)
 def save_versions(tx: Transaction, *columns: Sequence[Any]) -> None:
-    for values in zip(*columns, strict=True):
+    for values in unnested(*columns):
         version = dict(zip(_VERSION, values, strict=True))
         place = (version["schedule_id"], version["version"])
         if tx.get(VERSIONS, place) is not None:
@@ -154,7 +154,7 @@ def versions(
 
 @answers(_FATES)
 def fates(tx: Transaction, *columns: Sequence[Any]) -> None:
-    for schedule, number, fate, reason in zip(*columns, strict=True):
+    for schedule, number, fate, reason in unnested(*columns):
         version = tx.get(VERSIONS, (schedule, number))
         tx.put(VERSIONS, (schedule, number), version | {"fate": fate, "fate_reason": reason})
 
@@ -167,7 +167,7 @@ def nothing(_: Transaction, *__: Any) -> None:
 
 @answers(_ANSWERED)
 def answered(tx: Transaction, *columns: Sequence[Any]) -> Iterator[Record]:
-    for tenant, request, item in zip(*columns, strict=True):
+    for tenant, request, item in unnested(*columns):
         if (answer := tx.get(COMMANDS, (tenant, request, item))) is not None:
             named = {"tenant": tenant, "request_id": request, "item": item}
             yield named | {"answer": answer}
@@ -175,7 +175,7 @@ def answered(tx: Transaction, *columns: Sequence[Any]) -> Iterator[Record]:
 
 @answers(_RECORD)
 def record(tx: Transaction, *columns: Sequence[Any]) -> None:
-    for tenant, request, item, answer in zip(*columns, strict=True):
+    for tenant, request, item, answer in unnested(*columns):
         if tx.get(COMMANDS, (tenant, request, item)) is not None:
             raise asyncpg.UniqueViolationError(f"{request} has been answered")
         tx.put(COMMANDS, (tenant, request, item), answer)

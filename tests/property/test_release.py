@@ -64,7 +64,7 @@ def test_bundles_that_wait_obey_their_bounds_and_lose_nothing(seconds: list[floa
 
 @given(
     kinds=st.lists(st.tuples(st.sampled_from(["default", "mail"]), st.integers(1, 10))),
-    bundle_max=st.integers(1, 20),
+    bundle_max=st.integers(1, 50),
 )
 def test_work_bundles_are_of_one_pool_and_lane_and_lose_nothing(
     kinds: list[tuple[str, int]], bundle_max: int

@@ -139,7 +139,7 @@ async def dispatcher(ports: Ports, parts: SimulatedParts) -> None:
     """As `harebell.dispatcher.service.serve` has it."""
     async with asyncio.TaskGroup() as tasks:
         shell = Dispatcher(
-            parts.publisher, parts.clock, bundle_max=20, tasks=tasks, stop=ports.stop
+            parts.publisher, parts.clock, bundle_max=50, tasks=tasks, stop=ports.stop
         )
         worker = partial(Concurrent, shell.handle, parts.settler)
         consumer = Consumer(DISPATCHER.name, parts.connect, worker, prefetch=DISPATCHED)

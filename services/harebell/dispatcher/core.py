@@ -11,7 +11,7 @@ from harebell.kernel.delay import LONGEST_LEAD, tier_for
 from harebell.kernel.routing import Routed, by_turns
 
 HOLD: Final = timedelta(seconds=10)  # what is due later goes on through a shorter tier
-SHORTEST_LEAD: Final = timedelta(milliseconds=200)
+SHORTEST_LEAD: Final = timedelta(milliseconds=250)
 RELEASE_RATE: Final = 25_000  # tickets a second that executors claim
 MAX_HELD: Final = 100_000  # tickets
 MAX_DELIVERIES: Final = 3_000  # bundles whose tickets are not all released

@@ -23,7 +23,7 @@ from harebell.kernel.lifecycle import open_parts, run_until
 from harebell.kernel.routing import Routed, read_bundle
 from harebell.kernel.settings import DispatcherSettings
 
-BEAT: Final = 0.040  # seconds between looks at what is due; a shorter one costs and gains nothing
+BEAT: Final = 0.100  # seconds between looks at what is due; a shorter one costs and gains nothing
 AT_A_TIME: Final = 2_000  # tickets made into messages before other work gets its turn
 PREFETCH: Final = 4_000  # bundles; what comes above MAX_DELIVERIES is sent on through the tiers
 

@@ -29,17 +29,17 @@ from harebell.executor.targets.registry import installed_tasks
 from harebell.executor.targets.task import TaskTargets
 from harebell.executor.turns import TurnTaker, in_turn
 from harebell.kernel import metrics
-from harebell.kernel.amqp.bundle import circling
+from harebell.kernel.amqp.bundle import body_of, circling
 from harebell.kernel.amqp.consume import ABANDONED, DONE, Delivery, Outcome
 from harebell.kernel.amqp.session import Concurrent, Consumer
 from harebell.kernel.authorising import authorising
 from harebell.kernel.bus import SYSTEM, work_queue, work_topology
 from harebell.kernel.db.ledger import claims
 from harebell.kernel.lifecycle import Parts, open_parts, properties, run_until
-from harebell.kernel.routing import Routed
+from harebell.kernel.routing import Routed, read_bundle
 from harebell.kernel.settings import ExecutorSettings
 
-PREFETCH: Final = 30  # bundles of one lane that wait to be claimed; others may be free for more
+PREFETCH: Final = 12  # bundles of one lane that wait to be claimed; others may be free for more
 HEARTBEAT: Final = 3  # seconds: tickets that a frozen executor was handed go to others in three
 HOLDER_BYTES: Final = 4
 
@@ -157,8 +157,15 @@ class Executor:
         )
 
     def _consumer(self, lane: Lane) -> Consumer:
+        reading = asyncio.Lock()
+
         async def on_work(delivery: Delivery) -> Outcome:
-            claimed = await self._take(lane, read(BUNDLE, delivery.own_body))
+            async with reading:  # a bundle in a turn of the loop: between two starts what is due
+                await asyncio.sleep(0)
+                tickets, crowding = self._read(lane, delivery.own_body)
+            if crowding:
+                await self._send_round(crowding)
+            claimed = await self._take(lane, tickets)
             # once claimed, the ledger's lease is the truth about the work
             return DONE if claimed else ABANDONED
 
@@ -171,7 +178,6 @@ class Executor:
 
     async def _take(self, lane: Lane, tickets: list[Ticket]) -> bool:
         """Of what has a limit, that which may come now; the rest has been put off."""
-        tickets = await self._uncrowded(lane, tickets)
         limited = [ticket for ticket in tickets if ticket.work.limit and not ticket.placed]
         if not limited:
             return await self._claim(lane, tickets)
@@ -183,18 +189,23 @@ class Executor:
         took = [self._claim(lane, others), in_turn(limited, self.parts.clock, place)]
         return all(await asyncio.gather(*took))
 
-    async def _uncrowded(self, lane: Lane, tickets: list[Ticket]) -> list[Ticket]:
-        """What waits for a crowded target goes round, so that it stands in nobody's way here."""
+    def _read(self, lane: Lane, body: bytes) -> tuple[list[Ticket], list[Routed]]:
+        """The tickets of a bundle, apart from those that wait for a crowded target."""
         crowded = self.lanes[lane].crowded()
         if not crowded:
-            return tickets
-        away = [Routed.of(t) for t in tickets if t.downstream in crowded]
-        if away:
-            metrics.CROWDED.inc(len(away))
-            late = self.parts.clock.now() - min(ticket.due_at for ticket in away)
-            tier = round_for(late, random.random())  # noqa: S311  # spread, not secrecy
-            await self.parts.publisher.publish_all(circling(away, tier))
-        return [t for t in tickets if t.downstream not in crowded]
+            return read(BUNDLE, body), []
+        crowding: list[Routed] = []
+        others: list[Routed] = []
+        for ticket in read_bundle(body):
+            (crowding if ticket.downstream in crowded else others).append(ticket)
+        return read(BUNDLE, body_of(others)), crowding
+
+    async def _send_round(self, tickets: list[Routed]) -> None:
+        """So that they stand in nobody's way here."""
+        metrics.CROWDED.inc(len(tickets))
+        late = self.parts.clock.now() - min(ticket.due_at for ticket in tickets)
+        tier = round_for(late, random.random())  # noqa: S311  # spread, not secrecy
+        await self.parts.publisher.publish_all(circling(tickets, tier))
 
     async def _claim(self, lane: Lane, tickets: list[Ticket]) -> bool:
         by_turns = [ticket for ticket in tickets if ticket.takes_turns]

@@ -27,7 +27,7 @@ from harebell.kernel.ledger import Ending, RunState
 from harebell.kernel.settlement import end_and_publish
 
 MAX_ROWS: Final = 500  # of one statement
-GATHER: Final = 0.025  # seconds for more to end before a batch goes
+GATHER: Final = 0.040  # seconds for more to end before a batch goes
 STREAMS: Final = 2  # settle connections at once: one alone bounds the drain of a stampede
 TELL_EVERY: Final = 0.05  # seconds between messages of facts
 
@@ -48,6 +48,7 @@ class Settler:
     _succeeded: asyncio.Queue[Recorded] = field(default_factory=asyncio.Queue)  # bounded by claims
     _failed: asyncio.Queue[Recorded] = field(default_factory=asyncio.Queue)
     _in_turn: asyncio.Queue[Recorded] = field(default_factory=asyncio.Queue)
+    _gathering: asyncio.Lock = field(default_factory=asyncio.Lock)  # two would halve each batch
     _facts: list[Fact] = field(default_factory=list)
 
     def settle(self, run: Claimed, outcome: Ended) -> None:
@@ -81,7 +82,8 @@ class Settler:
     async def _settle_successes(self) -> None:
         """Publishes nothing, so that settling never waits for the broker."""
         while True:
-            batch = await _gather(self._succeeded)
+            async with self._gathering:
+                batch = await _gather(self._succeeded)
             await self._apart(batch, self._succeed)
             _done(self._succeeded, len(batch))
 

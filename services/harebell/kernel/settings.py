@@ -202,7 +202,7 @@ class TickerSettings(ServiceSettings):
 class DispatcherSettings(ServiceSettings):
     """Breakers open when `ratio` of at least `attempts` of the last `window` have failed."""
 
-    bundle_max: Annotated[int, Field(ge=1, le=200)] = 20  # tickets in one work message
+    bundle_max: Annotated[int, Field(ge=1, le=200)] = 50  # tickets in one work message
     breaker: Literal["auto", "manual"] = "auto"  # manual: only what is forced is held back
     breaker_window: Annotated[Duration, Field(ge=SHORTEST_WINDOW)] = timedelta(seconds=60)
     breaker_attempts: Annotated[int, Field(ge=1, le=1_000_000)] = 20

@@ -10,7 +10,7 @@ import asyncpg
 from harebell.contract.commands import Selector
 from harebell.contract.identity import RunKey
 from harebell.contract.scalars import EARLIEST
-from harebell.kernel.db.ledger import columns
+from harebell.kernel.db.ledger import column, columns
 from harebell.kernel.ledger import RunState, ScheduleState
 from harebell.ticker.book import Book, Ended, Entry, OpenRun
 from harebell.ticker.versions import Versions
@@ -246,17 +246,17 @@ async def save_states(connection: asyncpg.Connection, entries: Iterable[Entry]) 
         [entry.id for entry in ordered],
         [entry.version.number for entry in ordered],
         [entry.state.value for entry in ordered],
-        [entry.reason for entry in ordered],
-        [entry.next_at for entry in ordered],
+        column(entry.reason for entry in ordered),
+        column(entry.next_at for entry in ordered),
         [entry.planned_to for entry in ordered],
         [entry.changed_at for entry in ordered],
         [entry.dispatched for entry in ordered],
         [_instants(entry.open_runs) for entry in ordered],
-        [entry.awaiting for entry in ordered],
+        column(entry.awaiting for entry in ordered),
         [entry.failures for entry in ordered],
-        [entry.paused_until for entry in ordered],
-        [entry.pending.number if entry.pending else None for entry in ordered],
-        [entry.pending.effective_at if entry.pending else None for entry in ordered],
+        column(entry.paused_until for entry in ordered),
+        column(entry.pending.number if entry.pending else None for entry in ordered),
+        column(entry.pending.effective_at if entry.pending else None for entry in ordered),
         [_instants(entry.skips) for entry in ordered],
     )
 

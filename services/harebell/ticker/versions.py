@@ -9,14 +9,14 @@ import asyncpg
 from pydantic import ConfigDict
 
 from harebell.contract.schedule import Terms, fingerprint_of
+from harebell.kernel.db.ledger import column
 from harebell.ticker.version import Fate, Takeover, Version
 
 _VERSIONS: Final = """
-SELECT v.schedule_id, v.version, s.tenant, v.definition, v.work, v.accepted_at,
-       v.effective_at, v.anchored_at
+SELECT v.schedule_id, v.version, v.work->>'tenant' AS tenant, v.definition, v.work,
+       v.accepted_at, v.effective_at, v.anchored_at
 FROM unnest($1::uuid[], $2::int[]) AS t(schedule_id, version)
 JOIN schedule_versions v USING (schedule_id, version)
-JOIN schedules s ON s.id = v.schedule_id
 """
 _INSERT: Final = """
 INSERT INTO schedule_versions (schedule_id, version, definition, work, fingerprint, accepted_at,
@@ -130,10 +130,10 @@ async def save(connection: asyncpg.Connection, made: Sequence[tuple[Version, Fat
         [fingerprint_of(v.text) for v in versions],
         [v.accepted_at for v in versions],
         [v.since for v in versions],
-        [v.anchored_at for v in versions],
+        column(v.anchored_at for v in versions),
         [fate.value for _, fate in made],
-        [v.actor for v in versions],
-        [v.note for v in versions],
+        column(v.actor for v in versions),
+        column(v.note for v in versions),
     )
 
 
@@ -151,7 +151,7 @@ async def show(connection: asyncpg.Connection, versions: Iterable[Version]) -> N
             [v.terms.pool for v in latest],
             [v.number for v in latest],
             [v.accepted_at for v in latest],
-            [v.actor for v in latest],
+            column(v.actor for v in latest),
         )
 
 
@@ -166,7 +166,7 @@ async def settle_fates(
             [schedule for schedule, _ in fates],
             [number for _, number in fates],
             [fate.value for fate, _ in fates.values()],
-            [reason for _, reason in fates.values()],
+            column(reason for _, reason in fates.values()),
         )
 
 
@@ -179,6 +179,6 @@ async def take_over(connection: asyncpg.Connection, takeovers: Sequence[Takeover
             _TAKE_OVER,
             [schedule for schedule, _ in keys],
             [number for _, number in keys],
-            [begun.get(key) for key in keys],
-            [over.get(key) for key in keys],
+            column(begun.get(key) for key in keys),
+            column(over.get(key) for key in keys),
         )

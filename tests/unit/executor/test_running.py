@@ -2,13 +2,17 @@
 
 import asyncio
 from dataclasses import replace
+from datetime import timedelta
 
 import pytest
 from tests.lanes import OTHER, Stage
 
+from harebell.executor.running import AT_A_TIME, FEW
 from harebell.executor.targets.outcome import Success
 from harebell.kernel.clock import monotonic
 from harebell.kernel.retry import EXPIRED, Failure
+
+PATIENCE = 5.0  # seconds
 
 
 @pytest.fixture
@@ -59,6 +63,37 @@ async def test_s67_a_run_that_is_claimed_anew_while_its_old_attempt_runs_takes_a
     assert stage.runner.running == {}
 
 
+async def test_few_of_a_lane_start_in_one_turn_of_the_loop() -> None:
+    stage = await Stage.make(100)
+    turns = []
+
+    async with stage.running():
+        stage.runner.take([stage.claimed(number) for number in range(1, 41)])
+        async with asyncio.timeout(PATIENCE):
+            while (before := len(stage.work.started)) < 40:
+                await asyncio.sleep(0)
+                turns.append(len(stage.work.started) - before)
+        stage.work.go_on.set()
+        await stage.until(40, stage.settled)
+
+    assert max(turns) == AT_A_TIME
+
+
+async def test_of_many_that_wait_none_starts_early_and_each_within_a_few_milliseconds() -> None:
+    stage = await Stage.make(FEW * 2)
+    stage.work.go_on.set()
+    waits = [stage.claimed(number, 0.05 + 0.0003 * number) for number in range(1, FEW * 2 + 1)]
+
+    async with stage.running():
+        stage.runner.take(waits)
+        await stage.until(FEW * 2, stage.settled)
+
+    due = {len(run.ticket.work.target.task.args["filling"]): run for run, _ in stage.settled}  # type: ignore[union-attr]
+    late = [at - due[number].ticket.due_at for number, at in stage.work.started]
+    assert all(each >= timedelta(0) for each in late)
+    assert sorted(late)[FEW] < timedelta(seconds=0.1)  # the median, on a machine that is busy
+
+
 async def test_a_target_that_hangs_has_its_share_of_the_slots_and_the_rest_go_on() -> None:
     stage = await Stage.make(4, share=0.75)
     hung = [stage.claimed(number) for number in range(1, 41)]
@@ -67,7 +102,9 @@ async def test_a_target_that_hangs_has_its_share_of_the_slots_and_the_rest_go_on
     async with stage.running():
         stage.runner.take(hung)
         await stage.until(3, stage.work.started)
-        crowded = stage.runner.crowded()
+        async with asyncio.timeout(PATIENCE):
+            while not (crowded := stage.runner.crowded()):  # noqa: ASYNC110  # nothing tells
+                await asyncio.sleep(0)
         stage.runner.take(quick)
         await stage.until(4, stage.work.started)
         stage.work.go_on.set()

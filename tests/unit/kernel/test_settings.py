@@ -45,7 +45,7 @@ def test_other_peoples_variables_and_those_of_other_services_are_let_be() -> Non
 
     settings = DispatcherSettings.load(URLS | others | {"HAREBELL_SLOTS_HIGH": "3"})
 
-    assert settings.bundle_max == 20
+    assert settings.bundle_max == 50
 
 
 @pytest.mark.parametrize(

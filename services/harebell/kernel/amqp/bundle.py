@@ -34,6 +34,11 @@ def working(tickets: Iterable[Routed], bundle_max: int) -> list[Bundle]:
     return [_bundle(names.WORK, group[0].queue, group) for group in groups]
 
 
+def body_of(tickets: Iterable[Routed]) -> bytes:
+    """As they came."""
+    return b"[" + b",".join(ticket.raw for ticket in tickets) + b"]"
+
+
 def _to_wait(tickets: list[Routed], now: datetime) -> Bundle:
     chosen = route(min(ticket.due_at for ticket in tickets), now)
     if chosen.tier is None:
@@ -46,7 +51,7 @@ def _bundle(exchange: str, routing_key: str, tickets: list[Routed]) -> Bundle:
     return Bundle(
         exchange=exchange,
         routing_key=routing_key,
-        body=b"[" + b",".join(ticket.raw for ticket in tickets) + b"]",
+        body=body_of(tickets),
         type=names.message_type("ticket.bundle"),
         message_id=f"{first.run_id}/{first.seq}+{len(tickets)}",
         tickets=tickets,

@@ -9,7 +9,7 @@ from typing import Final, NamedTuple
 import asyncpg
 
 from harebell.contract.identity import RunKey
-from harebell.kernel.db.ledger import columns
+from harebell.kernel.db.ledger import column, columns
 from harebell.kernel.ledger import RunState
 from harebell.kernel.timetable import TICK
 
@@ -124,7 +124,7 @@ async def claim(
         *columns(each.key for each in ordered),
         [each.seq for each in ordered],
         [each.version for each in ordered],
-        [each.override for each in ordered],
+        column(each.override for each in ordered),
         [each.lease for each in ordered],
         holder,
         [each.due_at for each in ordered],
@@ -166,7 +166,7 @@ def _explained(wanted: Wanted, row: asyncpg.Record | None, holder: str) -> Refus
 async def renew(pool: asyncpg.Pool, held: Sequence[Held]) -> dict[RunKey, str | None]:
     """What is still mine, and why it is asked to stop; rows that are locked are passed over."""
     ordered = sorted(held, key=lambda each: each.key)
-    started = [each.started_at for each in ordered]
+    started = column(each.started_at for each in ordered)
     rows = await pool.fetch(_RENEW, *_tokens(ordered), started)
     return {ordered[row["k"] - 1].key: row["stop"] for row in rows}
 

@@ -7,7 +7,7 @@ import asyncpg
 
 from harebell.contract.dead import AttemptRecord
 from harebell.contract.identity import RunKey
-from harebell.kernel.db.ledger import columns
+from harebell.kernel.db.ledger import column, columns
 from harebell.kernel.ledger import Ending
 
 # RETURNING reads the arrays, so that the attempt's row needs no second join with them. What has
@@ -74,17 +74,17 @@ async def end(
         *columns(each.key for each in ordered),
         [each.token for each in ordered],
         [each.state.value for each in ordered],
-        [each.reason for each in ordered],
+        column(each.reason for each in ordered),
         [each.outcome for each in ordered],
-        [each.started_at for each in ordered],
+        column(each.started_at for each in ordered),
         [each.finished_at for each in ordered],
-        [each.next_attempt_at for each in ordered],
-        [each.staged_at for each in ordered],
-        [each.error_code for each in ordered],
-        [each.error for each in ordered],
-        [each.http_status for each in ordered],
-        [each.duration_ms for each in ordered],
-        [each.result for each in ordered],
+        column(each.next_attempt_at for each in ordered),
+        column(each.staged_at for each in ordered),
+        column(each.error_code for each in ordered),
+        column(each.error for each in ordered),
+        column(each.http_status for each in ordered),
+        column(each.duration_ms for each in ordered),
+        column(each.result for each in ordered),
     )
     return {ordered[row["k"] - 1].key: row["seq"] for row in rows}
 

@@ -6,7 +6,7 @@ from typing import Final
 import asyncpg
 
 from harebell.contract.identity import RunKey
-from harebell.kernel.db.ledger import columns
+from harebell.kernel.db.ledger import column, columns
 from harebell.kernel.ledger import NotOwed, Owed, Place, Reason, RunState, withdrawn_as
 
 # One instant of one schedule is one run: what was only withdrawn may be owed again, and
@@ -91,10 +91,10 @@ async def stage(connection: asyncpg.Connection, runs: Sequence[Owed]) -> dict[Ru
         [run.place.version for run in ordered],
         [1] * len(ordered),
         *_places([run.place for run in ordered]),
-        [run.origin for run in ordered],
+        column(run.origin for run in ordered),
         [run.due_at for run in ordered],
-        [run.expires_at for run in ordered],
-        [run.override for run in ordered],
+        column(run.expires_at for run in ordered),
+        column(run.override for run in ordered),
     )
     return {RunKey(row["scheduled_for"], row["schedule_id"]): row["seq"] for row in rows}
 
@@ -133,7 +133,7 @@ async def renew(connection: asyncpg.Connection, runs: Sequence[Owed]) -> None:
             *columns(run.key for run in ordered),
             [run.place.version for run in ordered],
             *_places([run.place for run in ordered]),
-            [run.expires_at for run in ordered],
+            column(run.expires_at for run in ordered),
         )
 
 
