@@ -62,8 +62,7 @@ async def test_s63_a_hundredfold_burst_of_a_minute_drains_and_no_executor_runs_m
     rig: Rig, most: Path, record_property: Record
 ) -> None:
     async with rig.tenant() as before, rig.tenant() as burst, rig.tenant() as after:
-        ahead = rig.ahead + LOADING
-        many = await rig.load(burst, BURST * LONG, ahead=ahead, rate=BURST, target=HOLDS)
+        many = await rig.load(burst, BURST * LONG, later=LOADING, rate=BURST, target=HOLDS)
         few = await usual_load(rig, before)
         drained_at = await drain(rig, many)
         again = await usual_load(rig, after)
@@ -109,7 +108,7 @@ async def test_s64_a_hundred_thousand_due_in_one_second_start_once_each_in_the_o
 
 
 async def usual_load(rig: Rig, tenant: Tenant) -> Wave:
-    return await rig.load(tenant, USUAL * AROUND, ahead=rig.ahead, rate=USUAL, target=HOLDS)
+    return await rig.load(tenant, USUAL * AROUND, rate=USUAL, target=HOLDS)
 
 
 async def drain(rig: Rig, wave: Wave) -> float:

@@ -2,13 +2,13 @@
 
 import asyncio
 import time
-from collections.abc import AsyncIterator, Iterator, Mapping
+from collections.abc import AsyncIterator, Callable, Iterator, Mapping
 from contextlib import asynccontextmanager, contextmanager
 from dataclasses import dataclass, field
 from datetime import UTC, datetime, timedelta
 from itertools import count
 from pathlib import Path
-from typing import Any, Final
+from typing import Any, Final, TypeAlias
 
 from tests.acceptance.bulk import Copier, Spread, once
 from tests.acceptance.stack import Stack, Tenant, instant, until
@@ -22,7 +22,8 @@ from tests.servers import Servers
 from harebell.dev.plan import Counts, Kind
 
 HORIZON: Final = "8.2s"  # just above a tier; the product's own makes every sample wait for it
-BEHIND: Final = 6.0  # seconds from loading to staging, which is part of the sample
+BEHIND: Final = 2.0  # seconds from the beginning of loading to staging, which is part of the sample
+LOADED: Final = 20_000  # schedules a second, on a machine that is slow
 FULL_HORIZON: Final = "84s"
 FAR: Final = 86_400.0
 NEVER: Final = 300 * 86_400.0  # seconds until a model is due
@@ -44,6 +45,9 @@ SELECT count(*) AS runs, count(*) FILTER (WHERE state = 'succeeded') AS settled,
         WHERE o.tenant = $1) AS attempts
 FROM runs WHERE tenant = $1
 """
+
+
+When: TypeAlias = Callable[[int, datetime], dict[str, str]]  # of a number and its first instant
 
 
 @dataclass(frozen=True)
@@ -71,7 +75,7 @@ class Rig:
     stack: Stack
     starts: Path
     settings: dict[str, str]
-    ahead: float  # seconds from loading to the first instant
+    horizon: float  # seconds
     counts: Counts = field(default_factory=Counts)
     _names: Iterator[int] = field(default_factory=count)
 
@@ -88,8 +92,7 @@ class Rig:
             **settings,
         }
         with Servers.open(root / "servers") as servers, Stack.open(servers, root / "stack") as it:
-            seconds = float(horizon.removesuffix("s"))
-            yield cls(it, starts, environment, ahead=seconds + BEHIND)
+            yield cls(it, starts, environment, float(horizon.removesuffix("s")))
 
     def start(self) -> None:
         self.stack.start(self.counts, **self.settings)
@@ -111,17 +114,23 @@ class Rig:
         tenant: Tenant,
         number: int,
         *,
-        ahead: float,
+        ahead: float | None = None,
+        later: float = 0,
         rate: float | None = None,
+        when: When = once,
         target: Mapping[str, Any] = TASK,
         **more: Any,  # any other field of a schedule
     ) -> Wave:
-        """Schedules in the tables, unstaged; all due at one instant, or so many a second."""
+        """Schedules in the tables, unstaged; all due at one instant, or so many a second.
+
+        The first `ahead` seconds from now, or so long that all are there before staging begins.
+        """
         await tenant.put("model", {"at": instant(NEVER).isoformat()}, target, **more)
-        copier = Copier(tenant.ledger, tenant.name, "model", once, paused=None)
+        copier = Copier(tenant.ledger, tenant.name, "model", when, paused=None)
         accepted_at = await copier.accepted_at()
         step = timedelta(0) if rate is None else timedelta(seconds=1 / rate)
-        first = datetime.now(UTC).replace(microsecond=0) + timedelta(seconds=ahead)
+        seconds = later + (self.horizon + BEHIND + number / LOADED if ahead is None else ahead)
+        first = datetime.now(UTC).replace(microsecond=0) + timedelta(seconds=seconds)
         soonest = first - accepted_at.replace(microsecond=0)
         spread = Spread(soonest, step, first=0)
         await copier.multiply(range(number), spread)

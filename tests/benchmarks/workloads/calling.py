@@ -21,7 +21,7 @@ async def http(rig: Rig, report: Report, scale: Scale) -> None:
         with listening(rig) as port:
             target = {"http": {"url": f"http://127.0.0.1:{port}/", "json": {"n": 1}}}
             async with rig.tenant() as tenant:
-                wave = await rig.load(tenant, number, ahead=rig.ahead, rate=RATE, target=target)
+                wave = await rig.load(tenant, number, rate=RATE, target=target)
                 async with counted(rig, wave) as costs:
                     pass
                 starts = await rig.started(number)

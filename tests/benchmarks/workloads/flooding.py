@@ -9,6 +9,7 @@ from tests.benchmarks.rig import Rig, Scale, late
 HIGH: Final = 1_000  # runs
 RATE: Final = 100.0  # a second
 LOW: Final = 5_000  # runs, due when the high ones begin
+LOADING: Final = 3.0  # seconds: the low ones are loaded first, and due when the others have begun
 SLOW: Final = {"task": {"name": "harebell.sleep", "args": {"seconds": 0.05}}}
 
 
@@ -23,10 +24,8 @@ async def _high(rig: Rig, *, low: int) -> dict[str, Any]:
         tenants = [await opened.enter_async_context(rig.tenant()) for _ in range(2)]
         waves = []
         if low:
-            waves.append(
-                await rig.load(tenants[0], low, ahead=rig.ahead + 1, target=SLOW, priority=2)
-            )
-        waves.append(await rig.load(tenants[1], HIGH, ahead=rig.ahead, rate=RATE, priority=9))
+            waves.append(await rig.load(tenants[0], low, later=LOADING, target=SLOW, priority=2))
+        waves.append(await rig.load(tenants[1], HIGH, rate=RATE, priority=9))
         for wave in waves:
             await rig.until(wave.last)
             await rig.drained(wave)

@@ -32,7 +32,7 @@ async def cold(rig: Rig, report: Report, scale: Scale) -> None:
     """All services are started anew, and find runs that are due and not staged."""
     for _ in range(scale.times):
         async with rig.tenant() as tenant:
-            wave = await rig.load(tenant, DUE, ahead=rig.ahead + COMING)
+            wave = await rig.load(tenant, DUE, later=COMING)
             await asyncio.to_thread(rig.stop)
             await rig.until(wave.first)
             began = time.time()

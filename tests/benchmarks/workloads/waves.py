@@ -2,8 +2,8 @@
 
 from collections.abc import AsyncIterator, Mapping
 from contextlib import asynccontextmanager
-from dataclasses import dataclass, field
-from datetime import timedelta
+from dataclasses import dataclass, field, replace
+from datetime import datetime, timedelta
 from typing import Any, Final
 
 from tests.benchmarks.figures import Report, lateness
@@ -22,6 +22,11 @@ TAIL: Final = 2  # seconds: what is late at the end of a rate is late because so
 GROWN: Final = 50.0  # milliseconds, of the tail's p99
 LIGHT: Final = 100  # runs a second
 LIGHT_FOR: Final = 20  # seconds
+USERS: Final = 10_000  # with so many schedules each, every so often: 167 runs a second
+TASKS: Final = 5
+EVERY: Final = timedelta(minutes=5)
+USERS_FOR: Final = 30  # seconds
+FULL_USERS_FOR: Final = 3_600
 BEFORE: Final = timedelta(seconds=1)  # the window in which a wave is released, claimed and run
 EXECUTORS: Final = (1, 2, 4)
 QUICKLY: Final = {"max_attempts": 3, "backoff": {"base": "2s", "factor": 1, "jitter": "none"}}
@@ -69,7 +74,7 @@ async def stampede(rig: Rig, report: Report, scale: Scale) -> None:
 
 async def one_stampede(rig: Rig, number: int) -> dict[str, Any]:
     async with rig.tenant() as tenant:
-        wave = await rig.load(tenant, number, ahead=rig.ahead)
+        wave = await rig.load(tenant, number)
         async with counted(rig, wave) as costs:
             pass
         took = costs.done_at - wave.first.timestamp()
@@ -101,10 +106,34 @@ async def light(rig: Rig, report: Report, scale: Scale) -> None:
         report.add("light", **await evenly(rig, LIGHT, LIGHT_FOR))
 
 
+async def users(rig: Rig, report: Report, scale: Scale) -> None:
+    """Schedules that recur, of many users, for an hour; or the first of them, for a moment."""
+    seconds = FULL_USERS_FOR if scale.full else USERS_FOR
+    rate = USERS * TASKS / EVERY.total_seconds()
+    number = round(seconds * rate)
+    around = min(seconds, EVERY.total_seconds())  # of first instants
+    async with rig.tenant() as tenant:
+
+        def recurring(_: int, first: datetime) -> dict[str, str]:
+            again = timedelta(seconds=seconds - around)  # the last of each, so that all are counted
+            every = f"{EVERY.total_seconds():g}s"
+            return {"every": every, "start": first.isoformat(), "end": (first + again).isoformat()}
+
+        wave = await rig.load(tenant, round(around * rate), rate=rate, when=recurring)
+        wave = replace(wave, number=number, last=wave.last + timedelta(seconds=seconds - around))
+        async with counted(rig, wave) as costs:
+            pass
+        starts = await rig.started(number)
+        report.add(
+            "users", rate=round(rate), seconds=seconds, n=number,
+            late_ms=late(starts), **costs.figures(number),
+        )  # fmt: skip
+
+
 async def evenly(rig: Rig, rate: int, seconds: int) -> dict[str, Any]:
     number = rate * seconds
     async with rig.tenant() as tenant:
-        wave = await rig.load(tenant, number, ahead=rig.ahead, rate=rate)
+        wave = await rig.load(tenant, number, rate=rate)
         async with counted(rig, wave) as costs:
             pass
         starts = await rig.started(number)
@@ -124,7 +153,7 @@ async def retries(rig: Rig, report: Report, scale: Scale) -> None:
     number = STAMPEDES[0]
     for _ in range(scale.times):
         async with rig.tenant() as tenant:
-            wave = await rig.load(tenant, number, ahead=rig.ahead, target=FAILS_ONCE, retry=QUICKLY)
+            wave = await rig.load(tenant, number, target=FAILS_ONCE, retry=QUICKLY)
             async with counted(rig, wave, attempts=2) as costs:
                 pass
             last = max(at for _, at in await rig.started(number))
