@@ -1,15 +1,19 @@
 """Claimed runs start on their instant, as many at once as there are slots, only while leased."""
 
 import asyncio
+import sys
 from dataclasses import replace
-from datetime import timedelta
+from datetime import datetime, timedelta
 
 import pytest
+import uvloop
 from tests.lanes import OTHER, Stage
 
+from harebell.executor.core import StartHeap
 from harebell.executor.running import AT_A_TIME, FEW
 from harebell.executor.targets.outcome import Success
 from harebell.kernel.clock import monotonic
+from harebell.kernel.lifecycle import _eagerly
 from harebell.kernel.retry import EXPIRED, Failure
 
 PATIENCE = 5.0  # seconds
@@ -92,6 +96,47 @@ async def test_of_many_that_wait_none_starts_early_and_each_within_a_few_millise
     late = [at - due[number].ticket.due_at for number, at in stage.work.started]
     assert all(each >= timedelta(0) for each in late)
     assert sorted(late)[FEW] < timedelta(seconds=0.1)  # the median, on a machine that is busy
+
+
+@pytest.mark.skipif(sys.version_info < (3, 12), reason="has no eager tasks")
+async def test_what_stood_aside_starts_though_attempts_end_at_once() -> None:
+    asyncio.get_running_loop().set_task_factory(_eagerly)
+    stage = await Stage.make(4, share=0.75)
+
+    async with stage.running():
+        stage.runner.take([stage.claimed(number) for number in range(1, 41)])
+        await stage.until(3, stage.work.started)
+        stage.work.go_on.set()  # from now on they end in the turn in which they start
+        await stage.until(40, stage.settled)
+
+    assert stage.runner.heap.aside() == {}
+
+
+class Looking(StartHeap):
+    """Counts how often somebody asks it what is next."""
+
+    looks = 0
+
+    def next_due(self) -> datetime | None:
+        self.looks += 1
+        return super().next_due()
+
+
+def test_of_many_that_wait_few_turns_of_the_loop_ask_for_the_next() -> None:
+    """On the services' own loop, whose timers have whole milliseconds."""
+    runs = FEW * 2  # to start while more than a few others wait
+
+    async def looks() -> int:
+        stage = await Stage.make(runs * 2)
+        stage.runner.heap = heap = Looking()
+        stage.work.go_on.set()
+        apart = 0.0004  # seconds: sooner than a timer
+        async with stage.running():
+            stage.runner.take([stage.claimed(n, 0.1 + apart * n) for n in range(runs * 2)])
+            await stage.until(runs, stage.work.started)
+            return heap.looks
+
+    assert runs < uvloop.run(looks()) < 5 * runs
 
 
 async def test_a_target_that_hangs_has_its_share_of_the_slots_and_the_rest_go_on() -> None:
