@@ -8,7 +8,7 @@ from tests.benchmarks.rig import Rig, Scale, late
 
 HIGH: Final = 1_000  # runs
 RATE: Final = 100.0  # a second
-LOW: Final = 5_000  # runs, due when the high ones begin
+LOW: Final = 2_000  # runs, due when the high ones begin
 LOADING: Final = 3.0  # seconds: the low ones are loaded first, and due when the others have begun
 SLOW: Final = {"task": {"name": "harebell.sleep", "args": {"seconds": 0.05}}}
 

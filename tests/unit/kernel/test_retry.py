@@ -1,5 +1,7 @@
 """What becomes of a run whose attempt failed."""
 
+import random
+from collections import Counter
 from datetime import timedelta
 
 import pytest
@@ -64,6 +66,22 @@ def test_s104_a_wait_is_capped_however_far_the_factor_would_go(attempt: int, fac
 )
 def test_s105_jitter_spreads_a_wait(jitter: Jitter, dice: float, wait: float) -> None:
     assert backoff_wait(Backoff(jitter=jitter), 4, dice) == seconds(wait)
+
+
+@pytest.mark.parametrize(("jitter", "least"), [(Jitter.EQUAL, 4.0), (Jitter.FULL, 0.0)])
+def test_s105_a_thousand_that_fail_at_once_are_tried_again_all_over_the_span(
+    jitter: Jitter, least: float
+) -> None:
+    dice = random.Random(7)  # noqa: S311  # spread, not secrecy
+    policy = RetryPolicy(max_attempts=6, backoff=Backoff(jitter=jitter))
+
+    decided = [decide(policy, 4, FAILED, NINE, dice=dice.random()) for _ in range(1_000)]
+
+    waits = [(each.at - NINE).total_seconds() for each in decided if isinstance(each, Retry)]
+    tenths = Counter(min(9, int((wait - least) / (8 - least) * 10)) for wait in waits)
+    assert (len(waits), len(tenths)) == (1_000, 10)
+    assert min(waits) >= least
+    assert max(tenths.values()) < 150
 
 
 @pytest.mark.parametrize(
