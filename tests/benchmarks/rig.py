@@ -21,7 +21,7 @@ from tests.servers import Servers
 
 from harebell.dev.plan import Counts, Kind
 
-HORIZON: Final = "8.2s"  # just above a tier; the product's own makes every sample wait for it
+HORIZON: Final = "5.8s"  # just above a tier; the product's own makes every sample wait for it
 BEHIND: Final = 2.0  # seconds from the beginning of loading to staging, which is part of the sample
 LOADED: Final = 20_000  # schedules a second, on a machine that is slow
 FULL_HORIZON: Final = "84s"

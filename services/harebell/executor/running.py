@@ -120,7 +120,7 @@ class LaneRunner:
         task = asyncio.get_running_loop().create_task(self._guarded(run))
         if task.done():  # an eager task may have ended already
             self._pace.ended(monotonic() - began)
-            self.heap.bring_back(run.downstream)
+            self.heap.bring_back(run.downstream)  # it had no slot whose end would do so
         else:
             self.running[run], self._began[run] = task, began
             self.shares.began(run.downstream, self._pace.seconds)

@@ -12,7 +12,7 @@ from tests.benchmarks.rig import Rig, Scale, late
 from tests.benchmarks.workloads.waves import counted
 
 RATE: Final = 1_000  # runs a second
-SECONDS: Final = 10
+SECONDS: Final = 5
 
 
 async def http(rig: Rig, report: Report, scale: Scale) -> None:

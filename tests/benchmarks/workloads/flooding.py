@@ -7,8 +7,8 @@ from tests.benchmarks.figures import Report
 from tests.benchmarks.rig import Rig, Scale, late
 
 HIGH: Final = 1_000  # runs
-RATE: Final = 100.0  # a second
-LOW: Final = 2_000  # runs, due when the high ones begin
+RATE: Final = 200.0  # a second
+LOW: Final = 1_500  # runs, due when the high ones begin
 LOADING: Final = 3.0  # seconds: the low ones are loaded first, and due when the others have begun
 SLOW: Final = {"task": {"name": "harebell.sleep", "args": {"seconds": 0.05}}}
 

@@ -9,7 +9,7 @@ from tests.benchmarks.machine import resident
 from tests.benchmarks.rig import FAR, Rig, Scale
 
 STORED: Final = (0, 100_000)  # schedules beside those of other workloads
-IDLE: Final = 8.0  # seconds that are counted
+IDLE: Final = 6.0  # seconds that are counted
 DUE: Final = 1_000  # runs that have come due while nothing ran
 COMING: Final = 6.0  # seconds beyond the horizon: not yet staged when all is stopped
 

@@ -14,12 +14,12 @@ from harebell.dev.plan import Kind
 
 STAMPEDES: Final = (10_000, 50_000)  # runs
 RATE: Final = 5_000  # runs a second
-LASTING: Final = 20  # seconds
+LASTING: Final = 15  # seconds
 FULL_LASTING: Final = 60
 LOWEST: Final = 2_000  # runs a second, that are not tried: they can be sustained
 HIGHEST: Final = 16_000  # runs a second, that are not tried: they cannot
 SEARCHED: Final = 10  # seconds of each rate that is tried
-GRAIN: Final = 1_000  # runs a second, to which what can be sustained is found
+GRAIN: Final = 2_000  # runs a second, to which what can be sustained is found
 TAIL: Final = 2  # seconds: what is late at the end of a rate is late because something has grown
 GROWN: Final = 50.0  # milliseconds, of the tail's p99
 LIGHT: Final = 100  # runs a second
@@ -27,7 +27,7 @@ LIGHT_FOR: Final = 10  # seconds
 USERS: Final = 10_000  # with so many schedules each, every so often: 167 runs a second
 TASKS: Final = 5
 EVERY: Final = timedelta(minutes=5)
-USERS_FOR: Final = 30  # seconds
+USERS_FOR: Final = 20  # seconds
 FULL_USERS_FOR: Final = 3_600
 BEFORE: Final = timedelta(seconds=1)  # the window in which a wave is released, claimed and run
 EXECUTORS: Final = (2, 4)  # beside the one that all other workloads have
