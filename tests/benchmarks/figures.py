@@ -10,6 +10,7 @@ from typing import Any, Final
 import orjson
 from rich.console import Console
 from rich.table import Table
+from tests.benchmarks.machine import turn_ns
 
 Line = Mapping[str, Any]
 
@@ -20,14 +21,14 @@ SHOWN: Final = 4  # significant places of the table
 
 @dataclass(frozen=True)
 class Report:
-    """Every line as it comes, kept for the table at the end."""
+    """Every line as it comes, kept for the table at the end; with how fast the machine is now."""
 
     lines: list[Line]
     file: Path | None
     console: Console
 
     def add(self, workload: str, **figures: Any) -> None:  # JSON
-        line = {"workload": workload, **figures}
+        line = {"workload": workload, **figures, "python_ns": turn_ns()}
         self.lines.append(line)
         text = orjson.dumps(line).decode()
         self.console.print(text, soft_wrap=True, highlight=False, markup=False)
