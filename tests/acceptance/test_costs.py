@@ -18,9 +18,9 @@ RUNS = 2_000
 IDLE = 15.0  # seconds to count what services do by themselves; clocks are set every 5
 PORTION = 500  # schedules of one message
 AHEAD = 6.0  # seconds: a delay tier lies in between
-MESSAGES = 0.3  # a run, from staging to settle
+MESSAGES = 0.1  # a run, from staging to settle
 STATEMENTS = 0.1
-ROWS = 20  # of one statement that stages, claims or settles
+ROWS = 50  # of one statement that stages, claims or settles
 
 
 async def run_all_at_once(tenant: Tenant, wire: Wire, name: str, ahead: float) -> datetime:
