@@ -21,7 +21,7 @@ FOUND = {
     "cancel_leaves_runs": (20, ": of version"),
     "one_attempt_too_many": (20, "attempt"),
     "settle_without_fencing": (2_000, "has no letter"),
-    "start_on_any_lease": (250, "started"),
+    "start_on_any_lease": (150, "started"),
     "sweep_lapses_early": (200, "started"),
     "what_is_lost_stays_lost": (10, "not at rest"),
     "what_is_staged_beyond_a_change_stays": (60, ": of version"),
