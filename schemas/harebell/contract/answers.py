@@ -4,7 +4,7 @@ from typing import Any, Literal
 from uuid import UUID
 
 from harebell.contract.errors import HarebellError, InvalidCron
-from harebell.contract.message import Message
+from harebell.contract.message import Message, empty
 from harebell.contract.scalars import Instant, Json
 
 
@@ -35,8 +35,8 @@ class ScheduleAnswer(Message):
     # backfilled, previewed
     status: str
     state: str
-    next_at: list[Instant] = []
-    in_flight: list[str] = []
+    next_at: list[Instant] = empty(list)
+    in_flight: list[str] = empty(list)
     run_id: str | None = None
     runs: list[str] | None = None  # of a backfill
     pending_version: int | None = None  # takes effect at `effective_at`
@@ -49,8 +49,8 @@ class SelectionAnswer(Message):
     ok: Literal[True] = True
     receipt: str
     changed: list[UUID]
-    refused: dict[str, str] = {}
-    in_flight: list[str] = []
+    refused: dict[str, str] = empty(dict)
+    in_flight: list[str] = empty(list)
 
 
 class RunAnswer(Message):

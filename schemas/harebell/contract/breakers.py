@@ -11,7 +11,7 @@ from pydantic import BeforeValidator, Field
 
 from harebell.contract.addressed import Addressed
 from harebell.contract.downstream import MAX_DOWNSTREAM, is_downstream
-from harebell.contract.message import Message, fault
+from harebell.contract.message import Message, empty, fault
 from harebell.contract.scalars import Instant, ShortText, check_text
 
 MAX_STANDING: Final = 1_000  # breakers that are not closed, or are forced, of which is told
@@ -113,7 +113,7 @@ class Standing(Message):
     """To every dispatcher: all breakers that are not simply closed, as of then."""
 
     as_of: Instant
-    breakers: list[StandingBreaker] = []
+    breakers: list[StandingBreaker] = empty(list)
 
 
 class Asking(Message):

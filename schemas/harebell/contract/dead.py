@@ -4,7 +4,7 @@ from typing import Any
 from uuid import UUID
 
 from harebell.contract.identity import RunId
-from harebell.contract.message import Message
+from harebell.contract.message import Message, empty
 from harebell.contract.scalars import Instant
 
 
@@ -50,5 +50,5 @@ class DeadMessage(Message):
     reason: str
     error: str | None = None
     dead_at: Instant
-    headers: dict[str, Any] = {}
+    headers: dict[str, Any] = empty(dict)
     body: str

@@ -2,9 +2,9 @@
 
 from collections.abc import Sequence
 from reprlib import Repr
-from typing import Final, TypeVar
+from typing import Any, Final, TypeVar
 
-from pydantic import BaseModel, ConfigDict, ValidationError
+from pydantic import BaseModel, ConfigDict, Field, ValidationError
 from pydantic_core import ErrorDetails, PydanticCustomError
 
 from harebell.contract.errors import Malformed
@@ -25,6 +25,11 @@ class Command(Message):
     """What a user writes. Unknown fields are refused: a typo must not become a default."""
 
     model_config = ConfigDict(frozen=True, extra="forbid", populate_by_name=True)
+
+
+def empty(kind: type[list[Any]] | type[dict[str, Any]]) -> Any:  # noqa: ANN401  # a field's value
+    """The default of a field that is made anew each time: pydantic would copy one, for longer."""
+    return Field(default_factory=kind, json_schema_extra={"default": kind()})
 
 
 def fault(code: str, reason: str) -> PydanticCustomError:

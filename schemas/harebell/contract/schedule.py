@@ -8,7 +8,7 @@ from typing import Annotated, Any, Final
 import orjson
 from pydantic import Field, field_validator
 
-from harebell.contract.message import Command, fault
+from harebell.contract.message import Command, empty, fault
 from harebell.contract.policy import CatchUp, Limit, OnUnknown, Overlap, RecoveryClass, RetryPolicy
 from harebell.contract.scalars import (
     AttemptTimeout,
@@ -53,8 +53,8 @@ class Definition(Terms):
     retry: RetryPolicy = RetryPolicy()
     overlap: Overlap = Overlap.ALLOW
     limit: Limit | None = None
-    tags: Annotated[list[Tag], Field(max_length=MAX_TAGS)] = []
-    metadata: dict[str, CheckedJson] = {}
+    tags: Annotated[list[Tag], Field(max_length=MAX_TAGS)] = empty(list)
+    metadata: dict[str, CheckedJson] = empty(dict)
 
     @field_validator("metadata")
     @classmethod

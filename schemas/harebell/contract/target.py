@@ -18,7 +18,7 @@ from pydantic import (
     model_validator,
 )
 
-from harebell.contract.message import TAG, Command, fault
+from harebell.contract.message import TAG, Command, empty, fault
 from harebell.contract.names import IDEMPOTENCY_KEY
 from harebell.contract.scalars import CheckedJson, ShortText, Text, check_text
 
@@ -122,7 +122,7 @@ class HttpCall(Payload):
 
     method: HttpMethod = HttpMethod.POST
     url: Annotated[str, StringConstraints(max_length=MAX_URL, pattern=r"^https?://[^\s/]+\S*$")]
-    headers: Annotated[dict[HeaderName, HeaderValue], Field(max_length=MAX_HEADERS)] = {}
+    headers: Annotated[dict[HeaderName, HeaderValue], Field(max_length=MAX_HEADERS)] = empty(dict)
     follow_redirects: bool = False
 
     @field_validator("headers")
@@ -139,7 +139,7 @@ class AmqpMessage(Payload):
 
     exchange: Annotated[ShortText, StringConstraints(max_length=127)]
     routing_key: Annotated[Text, StringConstraints(max_length=255)] = ""
-    headers: Annotated[dict[ShortText, AmqpHeader], Field(max_length=MAX_HEADERS)] = {}
+    headers: Annotated[dict[ShortText, AmqpHeader], Field(max_length=MAX_HEADERS)] = empty(dict)
 
     @field_validator("exchange")
     @classmethod
@@ -162,7 +162,9 @@ class TaskCall(Command):
     """A Python callable that executors find by entry point group `harebell.tasks`."""
 
     name: Annotated[ShortText, StringConstraints(max_length=128)]
-    args: Annotated[dict[Annotated[str, BeforeValidator(check_text)], CheckedJson], Field()] = {}
+    args: Annotated[dict[Annotated[str, BeforeValidator(check_text)], CheckedJson], Field()] = (
+        empty(dict)
+    )
 
     @field_validator("args")
     @classmethod

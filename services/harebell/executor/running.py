@@ -23,6 +23,7 @@ UNSTEADY: Final = 1.0  # seconds between looks whether the clock is steady again
 AT_A_TIME: Final = 16  # starts of a lane before others get their turn
 GRAIN: Final = 0.001  # seconds: of the loop's timers; what is due sooner is awaited in busy turns
 FEW: Final = 100  # claimed runs of a lane that wait: of more, one waking starts several
+COARSEST: Final = 0.004  # seconds between wakings, of however many
 RENEW_AGAIN: Final = 0.05  # seconds before a refused renewal is tried again
 
 log = structlog.get_logger()
@@ -108,7 +109,7 @@ class LaneRunner:
         loop = asyncio.get_running_loop()
         timer = None
         if seconds is not None:
-            least = 0.0 if len(self.heap) <= FEW else GRAIN
+            least = min(len(self.heap) // FEW * GRAIN, COARSEST)
             timer = loop.call_later(max(seconds, least), self._wake.set)
         await self._wake.wait()
         if timer is not None:

@@ -1,6 +1,7 @@
 """Deliveries as batches of commands, each on its way from asked to answered."""
 
-from collections.abc import Iterator, Sequence
+import asyncio
+from collections.abc import AsyncIterator, Sequence
 from dataclasses import dataclass, field
 from typing import Final
 
@@ -19,6 +20,7 @@ from harebell.ticker.core.selecting import is_selecting
 from harebell.ticker.store import CommandKey
 
 MAX_COMMANDS: Final = 500  # applied in one transaction
+AT_A_TIME: Final = 32  # commands read before a transaction that waits for the database goes on
 
 _CHANGE: Final = TypeAdapter(Change)
 
@@ -58,7 +60,7 @@ class Batch:
         return [item for _, items in self.changes for item in items]
 
 
-def batches(deliveries: Sequence[Delivery]) -> Iterator[Batch]:
+async def batches(deliveries: Sequence[Delivery]) -> AsyncIterator[Batch]:
     """In order; a delivery that is not a change becomes a dead letter and stops nothing."""
     batch, size = Batch(), 0
     for delivery in deliveries:
@@ -70,10 +72,19 @@ def batches(deliveries: Sequence[Delivery]) -> Iterator[Batch]:
         if size and size + len(change.items) > MAX_COMMANDS:
             yield batch
             batch, size = Batch(), 0
-        batch.changes.append((change, [_item(change, source) for source in change.items]))
+        batch.changes.append((change, await _items(change)))
         batch.outcomes.append(DONE)
         size += len(change.items)
     yield batch
+
+
+async def _items(change: Change) -> list[Item]:
+    items: list[Item] = []
+    for source in change.items:
+        items.append(_item(change, source))
+        if len(items) % AT_A_TIME == 0:
+            await asyncio.sleep(0)
+    return items
 
 
 def _item(change: Change, source: ChangeItem) -> Item:

@@ -45,6 +45,16 @@ TRIGGER_INSTANTS: Final = 20  # milliseconds in which another run of a schedule 
 log = structlog.get_logger()
 
 
+@dataclass(frozen=True, slots=True)
+class Applied:
+    """A batch that has been committed, and is still to be told."""
+
+    batch: Batch
+    book: Book
+    saved: Saved
+    at: datetime
+
+
 @dataclass(slots=True)
 class Changes:
     """The handler of `harebell.ticker`, which one ticker at a time consumes, in order."""
@@ -58,14 +68,20 @@ class Changes:
     note: Callable[[Sequence[Entry]], None]
 
     async def handle(self, deliveries: Sequence[Delivery]) -> Sequence[Outcome]:
+        """While the database writes a batch, the next one is read and the one before it told."""
         outcomes: list[Outcome] = []
-        for batch in batches(deliveries):
-            if batch.changes:
-                await self._apply(batch)
-            outcomes += batch.outcomes
+        reading = batches(deliveries)
+        batch, applied = await anext(reading, None), None
+        while batch is not None or applied is not None:
+            outcomes += [] if batch is None else batch.outcomes
+            applied, batch, _ = await asyncio.gather(
+                self._apply(batch), anext(reading, None), self._tell(applied)
+            )
         return outcomes
 
-    async def _apply(self, batch: Batch) -> None:
+    async def _apply(self, batch: Batch | None) -> Applied | None:
+        if batch is None or not batch.changes:
+            return None
         items = batch.items
         async with authorising(self.pool, self.publisher, self.clock) as authority:
             book, saved = await self._write(authority.connection, items)
@@ -79,8 +95,13 @@ class Changes:
         metrics.STAGED.inc(len(saved.tickets))
         _count(batch, now)
         log.info("changes applied", commands=len(items), staged=len(saved.tickets))
-        await self._answer(batch)
-        await announce(self.publisher, items, book, saved, now)
+        return Applied(batch, book, saved, now)
+
+    async def _tell(self, applied: Applied | None) -> None:
+        if applied is None:
+            return
+        await self._answer(applied.batch)
+        await announce(self.publisher, applied.batch.items, applied.book, applied.saved, applied.at)
 
     async def _write(
         self, connection: asyncpg.Connection, items: Sequence[Item]

@@ -43,7 +43,7 @@ async def save_book(
     await staging.resolve(connection, book.resolved)
     await staging.skip(connection, [owing.dropped(*each) for each in book.dropped])
     await versions.settle_fates(connection, book.fates)
-    touched = [book.entries[id_] for id_ in sorted(book.touched)]
+    touched = [book.entries[id_] for id_ in sorted(book.touched, key=int)]
     advances = [planning.advance_if_due(entry, now, until) for entry in touched]
     extra = [owing.extra_owed(each) for each in book.extras]
     of = [each.version for each in book.extras]

@@ -169,7 +169,7 @@ async def load_book(
     named_runs: Iterable[RunKey],
 ) -> Book:
     """The schedules and all their open runs, locked in key order."""
-    rows = await connection.fetch(_ENTRIES, sorted(set(schedules)))
+    rows = await connection.fetch(_ENTRIES, sorted(set(schedules), key=int))
     entries = await _entries(connection, versions, rows)
     keys = {RunKey(moment, entry.id) for entry in entries for moment in entry.open_runs}
     book = Book(entries={entry.id: entry for entry in entries})
@@ -238,7 +238,7 @@ async def record(connection: asyncpg.Connection, answers: Mapping[CommandKey, by
 
 async def save_states(connection: asyncpg.Connection, entries: Iterable[Entry]) -> None:
     """In key order. An array of arrays cannot be ragged: arrays travel as text."""
-    ordered = sorted(entries, key=lambda entry: entry.id)
+    ordered = sorted(entries, key=lambda entry: entry.id.int)
     if not ordered:
         return
     await connection.execute(

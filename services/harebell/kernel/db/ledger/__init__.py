@@ -7,12 +7,31 @@ a new day's partition has no statistics, and a planner that believes them scans 
 
 from collections.abc import Iterable
 from datetime import datetime
-from typing import TypeVar
+from typing import Protocol, TypeVar
 from uuid import UUID
 
 from harebell.contract.identity import RunKey
 
 T = TypeVar("T")
+
+
+class Keyed(Protocol):
+    """What is about one run."""
+
+    @property
+    def key(self) -> RunKey: ...
+
+
+K = TypeVar("K", bound=Keyed)
+
+
+def in_order(several: Iterable[K]) -> list[K]:
+    """By key, as every statement locks. Ids are compared as numbers: in a crowd that is quicker."""
+    return sorted(several, key=_place)
+
+
+def _place(one: Keyed) -> tuple[datetime, int]:
+    return one.key.scheduled_for, one.key.schedule_id.int
 
 
 def columns(keys: Iterable[RunKey]) -> tuple[list[datetime], list[UUID]]:

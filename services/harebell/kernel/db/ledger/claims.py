@@ -9,7 +9,7 @@ from typing import Final, NamedTuple
 import asyncpg
 
 from harebell.contract.identity import RunKey
-from harebell.kernel.db.ledger import column, columns
+from harebell.kernel.db.ledger import column, columns, in_order
 from harebell.kernel.ledger import RunState
 from harebell.kernel.timetable import TICK
 
@@ -118,7 +118,7 @@ async def claim(
     connection: asyncpg.Connection | asyncpg.Pool, wanted: Sequence[Wanted], holder: str
 ) -> dict[RunKey, Claim]:
     """What became mine; a stale, cancelled, replaced or expired run is simply not in it."""
-    ordered = sorted(wanted, key=lambda each: each.key)
+    ordered = in_order(wanted)
     rows = await connection.fetch(
         _CLAIM,
         *columns(each.key for each in ordered),
@@ -165,7 +165,7 @@ def _explained(wanted: Wanted, row: asyncpg.Record | None, holder: str) -> Refus
 
 async def renew(pool: asyncpg.Pool, held: Sequence[Held]) -> dict[RunKey, str | None]:
     """What is still mine, and why it is asked to stop; rows that are locked are passed over."""
-    ordered = sorted(held, key=lambda each: each.key)
+    ordered = in_order(held)
     started = column(each.started_at for each in ordered)
     rows = await pool.fetch(_RENEW, *_tokens(ordered), started)
     return {ordered[row["k"] - 1].key: row["stop"] for row in rows}
@@ -173,7 +173,7 @@ async def renew(pool: asyncpg.Pool, held: Sequence[Held]) -> dict[RunKey, str | 
 
 async def drop(connection: asyncpg.Connection | asyncpg.Pool, held: Sequence[Held]) -> set[RunKey]:
     """Runs that were asked to stop and have not started: as if never attempted."""
-    ordered = sorted(held, key=lambda each: each.key)
+    ordered = in_order(held)
     rows = await connection.fetch(_DROP, *_tokens(ordered))
     return {ordered[row["k"] - 1].key for row in rows}
 
@@ -183,7 +183,7 @@ async def release(connection: asyncpg.Connection, held: Sequence[Held]) -> dict[
 
     Not those that were asked to stop: their leases lapse, and the sweep cancels them.
     """
-    ordered = sorted(held, key=lambda each: each.key)
+    ordered = in_order(held)
     rows = await connection.fetch(_RELEASE, *_tokens(ordered))
     return {ordered[row["k"] - 1].key: row["seq"] for row in rows}
 

@@ -7,7 +7,7 @@ import asyncpg
 
 from harebell.contract.dead import AttemptRecord
 from harebell.contract.identity import RunKey
-from harebell.kernel.db.ledger import column, columns
+from harebell.kernel.db.ledger import column, columns, in_order
 from harebell.kernel.ledger import Ending
 
 # RETURNING reads the arrays, so that the attempt's row needs no second join with them. What has
@@ -68,7 +68,7 @@ async def end(
     connection: asyncpg.Connection | asyncpg.Pool, endings: Sequence[Ending]
 ) -> dict[RunKey, int]:
     """The new seq of every run that was still its holder's; the rest had been taken away."""
-    ordered = sorted(endings, key=lambda each: each.key)
+    ordered = in_order(endings)
     rows = await connection.fetch(
         _END,
         *columns(each.key for each in ordered),
@@ -93,7 +93,7 @@ async def asked_to_stop(
     connection: asyncpg.Connection, endings: Sequence[Ending]
 ) -> dict[RunKey, str]:
     """Why, of those that are still their holder's; they are locked, for nobody to ask it now."""
-    ordered = sorted(endings, key=lambda each: each.key)
+    ordered = in_order(endings)
     tokens = [each.token for each in ordered]
     rows = await connection.fetch(_HEED, *columns(each.key for each in ordered), tokens)
     return {ordered[row["k"] - 1].key: row["stop"] for row in rows if row["stop"] is not None}

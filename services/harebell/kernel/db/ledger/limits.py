@@ -11,7 +11,7 @@ from typing import Final
 import asyncpg
 
 from harebell.contract.identity import RunKey
-from harebell.kernel.db.ledger import columns
+from harebell.kernel.db.ledger import columns, in_order
 from harebell.kernel.limits import Tally
 
 _DUE: Final = """
@@ -97,7 +97,7 @@ async def keep(
 
 async def put_off(connection: asyncpg.Connection, runs: Sequence[PutOff]) -> dict[RunKey, int]:
     """Their new seq, of those that still were as they are said to be."""
-    ordered = sorted(runs, key=lambda run: run.key)
+    ordered = in_order(runs)
     rows = await connection.fetch(
         _PUT_OFF,
         *columns(run.key for run in ordered),

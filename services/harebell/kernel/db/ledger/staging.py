@@ -6,7 +6,7 @@ from typing import Final
 import asyncpg
 
 from harebell.contract.identity import RunKey
-from harebell.kernel.db.ledger import column, columns
+from harebell.kernel.db.ledger import column, columns, in_order
 from harebell.kernel.ledger import NotOwed, Owed, Place, Reason, RunState, withdrawn_as
 
 # One instant of one schedule is one run: what was only withdrawn may be owed again, and
@@ -83,7 +83,7 @@ WHERE r.scheduled_for = t.scheduled_for AND r.schedule_id = t.schedule_id
 
 async def stage(connection: asyncpg.Connection, runs: Sequence[Owed]) -> dict[RunKey, int]:
     """The seq of every run that came to be, or came back; what was there already is left out."""
-    ordered = sorted(runs, key=lambda run: run.key)
+    ordered = in_order(runs)
     rows = await connection.fetch(
         _STAGE,
         *columns(run.key for run in ordered),
@@ -102,7 +102,7 @@ async def stage(connection: asyncpg.Connection, runs: Sequence[Owed]) -> dict[Ru
 async def skip(connection: asyncpg.Connection, ranges: Sequence[NotOwed]) -> None:
     if not ranges:
         return
-    ordered = sorted(ranges, key=lambda each: each.key)
+    ordered = in_order(ranges)
     await connection.execute(
         _SKIP,
         *columns(each.key for each in ordered),
@@ -127,7 +127,7 @@ async def cancel(connection: asyncpg.Connection, reasons: Mapping[RunKey, Reason
 async def renew(connection: asyncpg.Connection, runs: Sequence[Owed]) -> None:
     """Staged runs take another version and expire as it says; their tickets must be made again."""
     if runs:
-        ordered = sorted(runs, key=lambda run: run.key)
+        ordered = in_order(runs)
         await connection.execute(
             _RENEW,
             *columns(run.key for run in ordered),
