@@ -9,6 +9,7 @@ import asyncpg
 from pydantic import ConfigDict
 
 from harebell.contract.schedule import Terms, fingerprint_of
+from harebell.contract.when import Recurring
 from harebell.kernel.db.ledger import column
 from harebell.ticker.version import Fate, Takeover, Version
 
@@ -56,7 +57,10 @@ WHERE v.schedule_id = t.id AND v.version = t.version
 
 
 class Versions:
-    """Immutable versions by (schedule, number), read once; bounded, oldest reading out first."""
+    """Immutable versions by (schedule, number), read once; bounded, oldest reading out first.
+
+    Only of what recurs: a one-shot is planned once, and a crowd of them would push the others out.
+    """
 
     LIMIT: Final = 20_000
     MAX_TEXT: Final = 32 * 1024 * 1024  # characters: their payloads, twice, are more in memory
@@ -70,6 +74,8 @@ class Versions:
 
     def keep(self, versions: Iterable[Version]) -> None:
         for version in versions:
+            if not isinstance(version.terms.when, Recurring):
+                continue
             key = version.schedule_id, version.number
             if (before := self._known.pop(key, None)) is not None:
                 self._text -= _length(before)

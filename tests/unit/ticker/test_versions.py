@@ -12,9 +12,9 @@ from harebell.ticker.versions import Versions
 LARGE = 60_000  # characters of a payload
 
 
-def version(number: int, *, filling: int = 0) -> Version:
+def version(number: int, *, when: str = "every", filling: int = 0) -> Version:
     target = {"task": {"name": "acme.report", "args": {"filling": "x" * filling}}}
-    definition = parse(Definition, {"when": {"every": "1h"}, "target": target})
+    definition = parse(Definition, {"when": {when: "1h"}, "target": target})
     return Version.of(UUID(int=1), number, tenant="acme", definition=definition, at=NINE)
 
 
@@ -36,3 +36,11 @@ def test_what_is_kept_again_takes_no_more_room() -> None:
     versions.keep(version(0, filling=LARGE) for _ in range(2 * Versions.MAX_TEXT // LARGE))
 
     assert len(versions) == others
+
+
+def test_only_what_recurs_is_remembered() -> None:
+    versions = Versions()
+
+    versions.keep([version(1), version(2, when="after")])
+
+    assert len(versions) == 1
