@@ -19,7 +19,7 @@ from harebell.ticker.version import Fate, Takeover, Version
 
 COMPUTING: Final = (Rejected, ArithmeticError, ValueError)  # what a timetable may raise
 
-SETTLED_AFTER: Final = timedelta(seconds=60)  # then an open run is looked up: has it ended?
+SETTLED_AFTER: Final = timedelta(seconds=15)  # then an open run is looked up: has it ended?
 
 
 @dataclass(frozen=True, slots=True)
@@ -254,7 +254,7 @@ def opened(
 ) -> Entry:
     """Count what was staged, and what was `there` already; forget what has ended."""
     entry = made.entry
-    kept = [moment for moment in entry.open_runs if RunKey(moment, entry.id) not in ended]
+    kept = [m for m in entry.open_runs if not (ended and RunKey(m, entry.id) in ended)]
     mine = [run.key.scheduled_for for run in (*made.owed, *made.ahead) if run.key in staged]
     owed = [*(run.key for run in made.owed), *made.met]
     counted = [key for key in owed if _counts(made, key, staged, there)]

@@ -13,6 +13,7 @@ WORKLOADS: Final[Mapping[str, Workload]] = {
     "light": waves.light,
     "stampede": waves.stampede,
     "sustained": waves.sustained,
+    "recurring": waves.recurring,
     "users": waves.users,
     "retries": waves.retries,
     "http": calling.http,

@@ -24,6 +24,7 @@ TAIL: Final = 2  # seconds: what is late at the end of a rate is late because so
 GROWN: Final = 50.0  # milliseconds, of the tail's p99
 LIGHT: Final = 100  # runs a second
 LIGHT_FOR: Final = 10  # seconds
+EACH_SECOND: Final = timedelta(seconds=1)
 USERS: Final = 10_000  # with so many schedules each, every so often: 167 runs a second
 TASKS: Final = 5
 EVERY: Final = timedelta(minutes=5)
@@ -107,28 +108,43 @@ async def light(rig: Rig, report: Report, scale: Scale) -> None:
         report.add("light", **await evenly(rig, LIGHT, LIGHT_FOR))
 
 
+async def recurring(rig: Rig, report: Report, scale: Scale) -> None:
+    """As many a second as of one-shots, of schedules that are due each second."""
+    for _ in range(scale.times):
+        report.add("recurring", **await again_and_again(rig, RATE, EACH_SECOND, LASTING))
+
+
 async def users(rig: Rig, report: Report, scale: Scale) -> None:
     """Schedules that recur, of many users, for an hour; or the first of them, for a moment."""
     seconds = FULL_USERS_FOR if scale.full else USERS_FOR
     rate = USERS * TASKS / EVERY.total_seconds()
+    report.add("users", **await again_and_again(rig, rate, EVERY, seconds))
+
+
+async def again_and_again(rig: Rig, rate: float, every: timedelta, seconds: int) -> dict[str, Any]:
     number = round(seconds * rate)
-    around = min(seconds, EVERY.total_seconds())  # of first instants
+    around = min(seconds, every.total_seconds())  # of first instants
+    again = timedelta(seconds=seconds - around)  # the last of each, so that all are counted
+
+    def when(_: int, first: datetime) -> dict[str, str]:
+        start, end = first.isoformat(), (first + again).isoformat()
+        return {"every": f"{every.total_seconds():g}s", "start": start, "end": end}
+
     async with rig.tenant() as tenant:
-
-        def recurring(_: int, first: datetime) -> dict[str, str]:
-            again = timedelta(seconds=seconds - around)  # the last of each, so that all are counted
-            every = f"{EVERY.total_seconds():g}s"
-            return {"every": every, "start": first.isoformat(), "end": (first + again).isoformat()}
-
-        wave = await rig.load(tenant, round(around * rate), rate=rate, when=recurring)
-        wave = replace(wave, number=number, last=wave.last + timedelta(seconds=seconds - around))
+        wave = await rig.load(tenant, round(around * rate), rate=rate, when=when)
+        wave = replace(wave, number=number, last=wave.last + again)
         async with counted(rig, wave) as costs:
             pass
         starts = await rig.started(number)
-        report.add(
-            "users", rate=round(rate), seconds=seconds, n=number,
-            late_ms=late(starts), **costs.figures(number),
-        )  # fmt: skip
+        took = max(costs.done_at - wave.first.timestamp(), seconds)
+        return {
+            "rate": round(rate),
+            "seconds": seconds,
+            "n": number,
+            "runs_per_s": round(number / took),
+            "late_ms": late(starts),
+            **costs.figures(number),
+        }
 
 
 async def evenly(rig: Rig, rate: int, seconds: int) -> dict[str, Any]:

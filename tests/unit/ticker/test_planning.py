@@ -185,10 +185,10 @@ def test_open_runs_that_have_ended_are_forgotten() -> None:
     assert standing.open_runs == (after(-90),)
 
 
-def test_a_run_is_looked_up_again_only_when_it_is_over_a_minute_old() -> None:
-    entry = entry_of({"every": "30s"})._replace(open_runs=(after(-61), after(-60), after(30)))
+def test_a_run_is_looked_up_again_only_when_it_is_over_15_s_old() -> None:
+    entry = entry_of({"every": "30s"})._replace(open_runs=(after(-16), after(-15), after(30)))
 
-    assert doubtful(entry, NINE) == [RunKey(after(-61), ID)]
+    assert doubtful(entry, NINE) == [RunKey(after(-16), ID)]
 
 
 def test_a_triggered_run_is_due_at_once_whatever_the_jitter() -> None:
