@@ -15,7 +15,7 @@ from tests.benchmarks.machine import turn_ns
 Line = Mapping[str, Any]
 
 MACHINE: Final = "machine"  # a line of its own, and none of the table
-NAMING: Final = ("workload", "peer", "n", "rate", "executors", "stored")  # fields of a title
+NAMING: Final = ("workload", "peer", "n", "rate", "role", "processes", "stored")  # of a title
 SHOWN: Final = 4  # significant places of the table
 
 

@@ -24,7 +24,7 @@ from harebell.kernel.db.ledger import claims
 
 RENEW_EVERY: Final = 1.0  # seconds
 YOUNG: Final = RENEW_EVERY / 4  # seconds since a claim: most runs end before their first renewal
-AT_A_TIME: Final = 1_000  # rows of one statement; more would keep the loop from what is due
+AT_A_TIME: Final = 250  # rows of one statement; more would keep the loop from what is due
 
 _STOPS: Final = bundle_of(Stop)
 

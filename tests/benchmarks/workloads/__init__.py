@@ -20,7 +20,7 @@ WORKLOADS: Final[Mapping[str, Workload]] = {
     "flood": flooding.flood,
     "immediate": accepting.immediate,
     "accept": accepting.accept,
-    "executors": waves.executors,
+    "roles": waves.roles,
     "idle": resting.idle,
     "cold": resting.cold,
     "memory": resting.memory,

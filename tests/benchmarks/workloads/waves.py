@@ -31,7 +31,8 @@ EVERY: Final = timedelta(minutes=5)
 USERS_FOR: Final = 20  # seconds
 FULL_USERS_FOR: Final = 3_600
 BEFORE: Final = timedelta(seconds=1)  # the window in which a wave is released, claimed and run
-EXECUTORS: Final = (2, 4)  # beside the one that all other workloads have
+# processes of a role; all other workloads have one of each
+SEVERAL: Final = ((Kind.EXECUTOR, 2), (Kind.EXECUTOR, 4), (Kind.TICKER, 2), (Kind.DISPATCHER, 2))
 QUICKLY: Final = {"max_attempts": 3, "backoff": {"base": "2s", "factor": 1, "jitter": "none"}}
 
 
@@ -178,12 +179,14 @@ async def retries(rig: Rig, report: Report, scale: Scale) -> None:
             report.add("retries", n=number, seconds=round(took, 2), **costs.figures(number))
 
 
-async def executors(rig: Rig, report: Report, scale: Scale) -> None:
-    """The same stampede with more executors, of as many slots each."""
+async def roles(rig: Rig, report: Report, scale: Scale) -> None:
+    """The same stampede with several of one role: whether its part of a run stays what it is."""
     number = STAMPEDES[0]
-    for count in EXECUTORS:
-        for extra in range(2, count + 1):
-            rig.start_one(Kind.EXECUTOR, extra)
+    for role, count in SEVERAL:
+        others = range(2, count + 1)
+        for other in others:
+            rig.start_one(role, other)
         for _ in range(scale.times):
-            report.add("executors", executors=count, **await one_stampede(rig, number))
-        rig.stop(*(f"{Kind.EXECUTOR}-{extra}" for extra in range(2, count + 1)))
+            figures = await one_stampede(rig, number)
+            report.add("roles", role=role.value, processes=count, **figures)
+        rig.stop(*(f"{role}-{other}" for other in others))
