@@ -21,14 +21,17 @@ SHOWN: Final = 4  # significant places of the table
 
 @dataclass(frozen=True)
 class Report:
-    """Every line as it comes, kept for the table at the end; with how fast the machine is now."""
+    """Every line as it comes, kept for the table at the end; with how fast the machine is.
+
+    That is its speed now, where `figures` do not say what it was meanwhile.
+    """
 
     lines: list[Line]
     file: Path | None
     console: Console
 
     def add(self, workload: str, **figures: Any) -> None:  # JSON
-        line = {"workload": workload, **figures, "python_ns": turn_ns()}
+        line = {"workload": workload, "python_ns": turn_ns(), **figures}
         self.lines.append(line)
         text = orjson.dumps(line).decode()
         self.console.print(text, soft_wrap=True, highlight=False, markup=False)

@@ -1,15 +1,20 @@
 """What the machine is, and how much CPU processes have spent, as the kernel counts it."""
 
+import asyncio
 import os
 import platform
 import time
-from collections.abc import Iterator, Mapping
-from dataclasses import dataclass
+from collections.abc import AsyncIterator, Iterator, Mapping
+from contextlib import asynccontextmanager
+from dataclasses import dataclass, field
 from pathlib import Path
+from statistics import fmean
 from typing import Final
 
 TURNS: Final = 100_000  # of a small loop, that tell how fast an interpreter is
 TRIES: Final = 5
+FEW_TURNS: Final = 5_000
+LOOK_EVERY: Final = 0.1  # seconds
 TICK: Final = 1 / os.sysconf("SC_CLK_TCK")  # seconds; what the kernel counts in
 _PARENT, _USER, _REAPED_SYSTEM = 1, 11, 14  # fields of stat behind the name
 
@@ -40,6 +45,23 @@ class Spent:
         return {"total": round(sum(self.seconds.values()) / count * 1e6, 1), **each}
 
 
+@dataclass(slots=True)
+class Watch:
+    """What a turn took at each look, in nanoseconds."""
+
+    looks: list[float] = field(default_factory=list)
+
+    async def keep(self) -> None:
+        """Until cancelled."""
+        while True:
+            self.looks.append(_timed(FEW_TURNS))
+            await asyncio.sleep(LOOK_EVERY)
+
+    @property
+    def mean_ns(self) -> float:
+        return round(fmean(self.looks), 1)
+
+
 def resident(pid: int) -> int:
     """Bytes in RAM."""
     lines = Path(f"/proc/{pid}/status").read_text().splitlines()
@@ -67,12 +89,23 @@ def turn_ns() -> float:
     return round(min(_timed() for _ in range(TRIES)), 1)
 
 
-def _timed() -> float:
+@asynccontextmanager
+async def watched() -> AsyncIterator[Watch]:
+    """Looks meanwhile how fast the machine is, at small cost."""
+    watch = Watch()
+    task = asyncio.create_task(watch.keep())
+    try:
+        yield watch
+    finally:
+        task.cancel()
+
+
+def _timed(turns: int = TURNS) -> float:
     began = time.process_time_ns()
     seen = {}
-    for turn in range(TURNS):
+    for turn in range(turns):
         seen[turn & 1023] = (turn, str(turn))
-    return (time.process_time_ns() - began) / TURNS
+    return (time.process_time_ns() - began) / turns
 
 
 def _stats() -> Iterator[tuple[int, list[int]]]:

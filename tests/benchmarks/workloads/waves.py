@@ -7,7 +7,7 @@ from datetime import datetime, timedelta
 from typing import Any, Final
 
 from tests.benchmarks.figures import Report, lateness
-from tests.benchmarks.machine import Spent
+from tests.benchmarks.machine import Spent, watched
 from tests.benchmarks.rig import FAILS_ONCE, Rig, Scale, Wave, late
 
 from harebell.dev.plan import Kind
@@ -43,6 +43,7 @@ class Costs:
     whole: Spent | None = None
     window: Spent | None = None
     done_at: float = 0.0
+    python_ns: float = 0.0  # the mean meanwhile
     record: Mapping[str, int] = field(default_factory=dict)
 
     def figures(self, number: int) -> dict[str, Any]:
@@ -51,6 +52,7 @@ class Costs:
         return {
             "cpu_us_per_run": self.whole.per(number),
             "window_us_per_run": self.window.per(number),
+            "python_ns": self.python_ns,
             **self.record,
         }
 
@@ -59,14 +61,16 @@ class Costs:
 async def counted(rig: Rig, wave: Wave, attempts: int = 1) -> AsyncIterator[Costs]:
     """To be entered as soon as the wave is stored; the body may wait for whatever it measures."""
     costs = Costs()
-    before = rig.spent()
-    await rig.until(wave.first - BEFORE)
-    begun = rig.spent()
-    yield costs
-    await rig.until(wave.last)
-    costs.done_at = await rig.drained(wave)
-    after = rig.spent()
+    async with watched() as watch:
+        before = rig.spent()
+        await rig.until(wave.first - BEFORE)
+        begun = rig.spent()
+        yield costs
+        await rig.until(wave.last)
+        costs.done_at = await rig.drained(wave)
+        after = rig.spent()
     costs.whole, costs.window = after - before, after - begun
+    costs.python_ns = watch.mean_ns
     costs.record = await rig.on_record(wave, attempts)
 
 

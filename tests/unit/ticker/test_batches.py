@@ -1,0 +1,76 @@
+"""Deliveries become batches of commands: in order, in portions, and a bad one stops no other."""
+
+import asyncio
+from typing import Any
+from uuid import UUID
+
+from aio_pika import IncomingMessage
+from aiormq.abc import DeliveredMessage
+from pamqp.commands import Basic
+from pamqp.header import ContentHeader
+from tests.tickets import NINE
+
+from harebell.contract.changes import Change, ChangeItem
+from harebell.contract.codec import encode
+from harebell.contract.names import message_type
+from harebell.kernel.amqp.consume import DONE, DeadLetter, Delivery
+from harebell.ticker.batch import AT_A_TIME, MAX_COMMANDS, Batch, batches
+
+
+def delivery(body: bytes) -> Delivery:
+    properties = Basic.Properties(message_type=message_type("change"))
+    delivered = DeliveredMessage(
+        delivery=Basic.Deliver("tag", 1, exchange="", routing_key="harebell.ticker"),
+        header=ContentHeader(properties=properties),
+        body=body,
+        channel=None,  # type: ignore[arg-type]  # nothing is acknowledged here
+    )
+    return Delivery(IncomingMessage(delivered), "harebell.ticker")
+
+
+def put(number: int) -> ChangeItem:
+    body: dict[str, Any] = {"when": {"every": "1h"}, "target": {"task": {"name": "acme.report"}}}
+    return ChangeItem(index=number, request_id="one", schedule_id=UUID(int=number), body=body)
+
+
+def change(number: int) -> Delivery:
+    items = [put(each) for each in range(number)]
+    made = Change(tenant="acme", verb="schedule.put", accepted_at=NINE, single=False, items=items)
+    return delivery(encode(made))
+
+
+async def read(*deliveries: Delivery) -> list[Batch]:
+    return [batch async for batch in batches(deliveries)]
+
+
+async def test_changes_are_together_up_to_so_many_commands() -> None:
+    most = MAX_COMMANDS // 2
+
+    first, second = await read(change(most), change(most), change(1))
+
+    assert [len(batch.items) for batch in (first, second)] == [2 * most, 1]
+
+
+async def test_what_is_no_change_is_a_dead_letter_in_its_place() -> None:
+    (batch,) = await read(change(1), delivery(b"{}"), change(1))
+
+    before, dead, after = batch.outcomes
+    assert (before, after) == (DONE, DONE)
+    assert isinstance(dead, DeadLetter)
+    assert len(batch.items) == 2
+
+
+async def test_while_many_commands_are_read_others_have_their_turns() -> None:
+    turns = 0
+
+    async def others() -> None:
+        nonlocal turns
+        while True:
+            turns += 1
+            await asyncio.sleep(0)
+
+    task = asyncio.create_task(others())
+    await read(change(MAX_COMMANDS))
+    task.cancel()
+
+    assert turns >= MAX_COMMANDS // AT_A_TIME
