@@ -11,6 +11,9 @@ Workload = Callable[[Rig, Report, Scale], Coroutine[Any, Any, None]]
 
 WORKLOADS: Final[Mapping[str, Workload]] = {
     "light": waves.light,
+    # before hundreds of thousands are loaded, which the database then vacuums for minutes
+    "accept": accepting.accept,
+    "immediate": accepting.immediate,
     "stampede": waves.stampede,
     "sustained": waves.sustained,
     "recurring": waves.recurring,
@@ -18,8 +21,6 @@ WORKLOADS: Final[Mapping[str, Workload]] = {
     "retries": waves.retries,
     "http": calling.http,
     "flood": flooding.flood,
-    "immediate": accepting.immediate,
-    "accept": accepting.accept,
     "roles": waves.roles,
     "idle": resting.idle,
     "cold": resting.cold,
