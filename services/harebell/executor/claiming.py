@@ -21,7 +21,7 @@ from harebell.kernel.clock import Clock, monotonic
 from harebell.kernel.db.engine import passing_faults
 from harebell.kernel.db.ledger import claims
 
-MAX_ROWS: Final = 500  # of one statement
+MAX_ROWS: Final = 250  # of one statement; more would keep the loop from what other lanes have due
 LINGER: Final = 0.025  # seconds for more bundles to come while these are early
 EARLY: Final = timedelta(milliseconds=60)  # before due: then lingering costs no lateness
 PATIENCE: Final = 2.0  # seconds for a commit to catch up with its ticket
