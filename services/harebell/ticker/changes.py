@@ -74,9 +74,13 @@ class Changes:
         batch, applied = await anext(reading, None), None
         while batch is not None or applied is not None:
             outcomes += [] if batch is None else batch.outcomes
-            applied, batch, _ = await asyncio.gather(
-                self._apply(batch), anext(reading, None), self._tell(applied)
-            )
+            writing = asyncio.ensure_future(self._apply(batch))
+            following = asyncio.ensure_future(anext(reading, None))
+            telling = asyncio.ensure_future(self._tell(applied))
+            # all three to their end: what fails is handled again, beside nothing of its first time
+            await asyncio.gather(writing, following, telling, return_exceptions=True)
+            applied, batch = writing.result(), following.result()
+            telling.result()
         return outcomes
 
     async def _apply(self, batch: Batch | None) -> Applied | None:

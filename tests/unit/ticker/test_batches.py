@@ -4,6 +4,7 @@ import asyncio
 from typing import Any
 from uuid import UUID
 
+import pytest
 from aio_pika import IncomingMessage
 from aiormq.abc import DeliveredMessage
 from pamqp.commands import Basic
@@ -12,9 +13,13 @@ from tests.tickets import NINE
 
 from harebell.contract.changes import Change, ChangeItem
 from harebell.contract.codec import encode
+from harebell.contract.errors import BrokerUnavailable
 from harebell.contract.names import message_type
 from harebell.kernel.amqp.consume import DONE, DeadLetter, Delivery
 from harebell.ticker.batch import AT_A_TIME, MAX_COMMANDS, Batch, batches
+from harebell.ticker.book import Book
+from harebell.ticker.changes import Applied, Changes
+from harebell.ticker.saving import Saved
 
 
 def delivery(body: bytes) -> Delivery:
@@ -58,6 +63,38 @@ async def test_what_is_no_change_is_a_dead_letter_in_its_place() -> None:
     assert (before, after) == (DONE, DONE)
     assert isinstance(dead, DeadLetter)
     assert len(batch.items) == 2
+
+
+class Traced(Changes):
+    """Notes what it does; to write takes a while, and the first batch cannot be told."""
+
+    def __init__(self) -> None:
+        self.done: list[str] = []
+
+    async def _apply(self, batch: Batch | None) -> Applied | None:
+        if batch is None or not batch.changes:
+            return None
+        number = len(self.done)
+        self.done.append(f"writes {number}")
+        await asyncio.sleep(0.05)
+        self.done.append(f"has written {number}")
+        return Applied(batch, Book(), Saved([], [], []), NINE)
+
+    async def _tell(self, applied: Applied | None) -> None:
+        if applied is not None:
+            self.done.append("tells")
+            raise BrokerUnavailable("it is away")
+
+
+async def test_when_a_batch_cannot_be_told_nothing_goes_on_behind_what_is_tried_again() -> None:
+    changes = Traced()
+    before = asyncio.all_tasks()
+
+    with pytest.raises(BrokerUnavailable):
+        await changes.handle([change(MAX_COMMANDS) for _ in range(3)])
+
+    assert changes.done == ["writes 0", "has written 0", "writes 2", "tells", "has written 2"]
+    assert asyncio.all_tasks() == before
 
 
 async def test_while_many_commands_are_read_others_have_their_turns() -> None:
