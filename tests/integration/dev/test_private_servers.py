@@ -44,8 +44,12 @@ async def database(servers: PrivateServers) -> AsyncIterator[asyncpg.Connection]
 
 async def test_a_confirmed_message_outlives_the_killed_broker(servers: PrivateServers) -> None:
     async with await aio_pika.connect(servers.amqp_url) as connection:
+        await (await connection.channel()).declare_queue("kept", durable=True)
+    # a message is on disk when it is confirmed; of a new queue 3.10 may forget the last moments
+    servers.broker.stop()
+    servers.broker.start()
+    async with await aio_pika.connect(servers.amqp_url) as connection:
         channel = await connection.channel()
-        await channel.declare_queue("kept", durable=True)
         message = aio_pika.Message(b"[1]", delivery_mode=aio_pika.DeliveryMode.PERSISTENT)
         await channel.default_exchange.publish(message, "kept")
 
