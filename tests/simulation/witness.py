@@ -103,7 +103,7 @@ class Witness:
                 LetterState.REPLAYED,
             )
             must(left, f"{after.key}: series {after.series} began, and its letter stayed")
-            self.replayed[after.key] = transaction.now
+            self.replayed[after.key] = self.store.now()
 
     def _check_ticket(self, before: Run | None, after: Run) -> None:
         """Never authority without a message."""
