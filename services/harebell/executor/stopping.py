@@ -3,6 +3,7 @@
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from datetime import datetime
+from math import inf
 
 import asyncpg
 import structlog
@@ -47,12 +48,15 @@ class Stopping:
     ) -> None:
         """Out of the heap meanwhile, so that none starts; what stays ours goes back."""
         held = {claims.Held(run.key, run.token): run.ticket for run in runs}
-        dropped: set[RunKey] = set()
         try:
             async with authorising(self.pool, self.publisher, self.clock) as authority:
                 dropped = await drop_and_publish(authority, held)
-        finally:
-            lane.take(run for run in runs if run.key not in dropped)
+        except BaseException:
+            for run in runs:  # nobody knows whose they are: the ledger is asked before they start
+                run.renewed_at = -inf
+            lane.take(runs)
+            raise
+        lane.take(run for run in runs if run.key not in dropped)
         gone = [run for run in runs if run.key in dropped]
         self.leases.free(gone)
         log.info("dropped", runs=len(gone))

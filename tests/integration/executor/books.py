@@ -1,7 +1,7 @@
 """A real ledger for executors' parts: runs staged by hand, faults by order, messages kept."""
 
 import asyncio
-from collections.abc import AsyncIterator, Sequence
+from collections.abc import AsyncIterator, Awaitable, Callable, Iterable, Sequence
 from contextlib import asynccontextmanager
 from dataclasses import dataclass, field
 from typing import Any
@@ -9,6 +9,7 @@ from typing import Any
 import asyncpg
 from tests.tickets import ticket
 
+from harebell.client.connection import PUBLISH_TIMEOUT
 from harebell.contract.ticket import Ticket
 from harebell.executor.claiming import Claimer
 from harebell.executor.core import Claimed
@@ -23,13 +24,30 @@ LEASE = 15.0
 
 
 class Ear(Publisher):
-    """Hears what is published, instead of a broker."""
+    """Hears what is published, instead of a broker.
+
+    `meanwhile`: what happens when it is about to be, which is just before a commit.
+    """
 
     def __init__(self) -> None:
         self.heard: list[Outgoing] = []
+        self.meanwhile: Callable[[], Awaitable[Any]] | None = None
+
+    async def publish_all(
+        self, messages: Iterable[Outgoing], *, within: float = PUBLISH_TIMEOUT
+    ) -> None:
+        if self.meanwhile is not None:
+            await self.meanwhile()
+        await super().publish_all(messages, within=within)
 
     async def publish(self, outgoing: Outgoing, *, within: float = 0) -> None:  # noqa: ARG002
         self.heard.append(outgoing)
+
+
+_END_THOSE_OPEN = """
+SELECT pg_terminate_backend(pid) FROM pg_stat_activity
+WHERE datname = current_database() AND state = 'idle in transaction'
+"""
 
 
 @dataclass
@@ -63,6 +81,10 @@ class Books:
         if self.lost_commits:
             self.lost_commits -= 1
             raise asyncpg.ConnectionDoesNotExistError("lost on the way back")
+
+    async def lose_transactions(self) -> None:
+        """All that are open now end here, and what they did is undone."""
+        await self.pool.execute(_END_THOSE_OPEN)
 
     def tickets(self, count: int, *, first: int = 0) -> list[Ticket]:
         """Due now; each a run of its own."""

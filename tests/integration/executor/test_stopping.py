@@ -1,0 +1,92 @@
+"""What was asked to stop before it started is dropped, and is nobody's work afterwards."""
+
+from collections.abc import AsyncIterator
+
+import pytest
+from tests.integration.executor.books import LEASE, Books, open_books
+from tests.lanes import Stage
+
+from harebell.contract.errors import DatabaseUnavailable
+from harebell.executor.core import Claimed
+from harebell.executor.leases import Leases
+from harebell.executor.running import LaneRunner
+from harebell.executor.stopping import Stopping
+from harebell.kernel.clock import monotonic
+from harebell.kernel.db.ledger import claims
+from harebell.kernel.ledger import Reason, RunState
+
+
+class Floor:
+    """One lane, whose claimed runs wait, and whoever follows orders to stop."""
+
+    def __init__(self, books: Books, runner: LaneRunner) -> None:
+        self.books = books
+        self.runner = runner
+        self.leases = Leases(books)  # it looks like a pool
+        self.stopping = Stopping(books, books.ear, books.clock, self.leases, [runner])
+        self.leases.stop = self.stopping.follow
+
+    async def claimed(self) -> Claimed:
+        (of,) = tickets = self.books.tickets(1)
+        await self.books.stage(tickets)
+        wanted = claims.Wanted(of.run_key, 1, 1, None, LEASE, of.due_at)
+        mine = await claims.claim(self.books.pool, [wanted], "executor-1")
+        claim = mine[of.run_key]
+        run = Claimed(of, claim.token, claim.attempt, LEASE, monotonic())
+        self.leases.hold([run])
+        self.runner.take([run])
+        return run
+
+    async def ask_to_stop(self, run: Claimed) -> None:
+        setting = f"stop_requested_at = now(), reason = '{Reason.CANCELLED}'"
+        await self.books.change(run.ticket, setting)
+
+
+@pytest.fixture
+async def floor(database_url: str) -> AsyncIterator[Floor]:
+    stage = await Stage.make(2)
+    async with open_books(database_url) as books:
+        yield Floor(books, stage.runner)
+
+
+async def test_what_was_asked_to_stop_is_dropped_by_the_next_renewal(floor: Floor) -> None:
+    run = await floor.claimed()
+    await floor.ask_to_stop(run)
+
+    await floor.leases.renew([run])
+
+    assert (await floor.books.row(run.ticket))["state"] == RunState.CANCELLED
+    assert (len(floor.runner.heap), floor.leases.held) == (0, {})
+
+
+async def test_a_drop_that_failed_is_tried_again(floor: Floor) -> None:
+    run = await floor.claimed()
+    await floor.ask_to_stop(run)
+    floor.books.ear.meanwhile = floor.books.lose_transactions
+
+    with pytest.raises(DatabaseUnavailable):
+        await floor.leases.renew([run])
+    waiting = floor.runner.heap.waiting()
+    floor.books.ear.meanwhile = None
+    await floor.leases.renew([run])
+
+    assert waiting == [run]
+    assert (await floor.books.row(run.ticket))["state"] == RunState.CANCELLED
+    assert (len(floor.runner.heap), floor.leases.held) == (0, {})
+
+
+async def test_what_may_have_been_dropped_does_not_start_without_a_renewal(floor: Floor) -> None:
+    run = await floor.claimed()
+    floor.leases.present_since = monotonic() - 60
+    await floor.ask_to_stop(run)
+    floor.books.lost_commits = 1
+
+    with pytest.raises(DatabaseUnavailable):
+        await floor.leases.renew([run])
+
+    assert (await floor.books.row(run.ticket))["state"] == RunState.CANCELLED
+    assert floor.runner.heap.waiting() == [run]
+    assert not run.is_fresh(monotonic())
+    assert not await floor.leases.renew_before_start(run)
+    floor.books.lost_answers = 1
+    assert not await floor.leases.renew_before_start(run)
