@@ -6,7 +6,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 from tests.tickets import NINE, after, routed
 
-from harebell.dispatcher.core import Arrival, ReleaseHeap, on_arrival
+from harebell.dispatcher.core import SHORTEST_LEAD, Arrival, ReleaseHeap, on_arrival
 from harebell.kernel.amqp.bundle import waiting, working
 from harebell.kernel.delay import LONGEST_LEAD, LONGEST_MS
 from harebell.kernel.routing import MAX_BYTES, MAX_SPAN, MAX_TICKETS
@@ -45,7 +45,7 @@ def test_looked_at_often_enough_no_ticket_leaves_late(waits: list[float], step: 
     while heap:
         now += timedelta(seconds=step)
         for ticket in heap.due(now):
-            assert now <= ticket.due_at - heap.lead + timedelta(seconds=step)
+            assert now <= ticket.due_at - SHORTEST_LEAD + timedelta(seconds=step)
 
 
 @given(seconds=dues)
@@ -86,7 +86,7 @@ def test_work_bundles_are_of_one_pool_and_lane_and_lose_nothing(
 
 @given(wait=st.floats(min_value=0, max_value=5 * LONGEST_WAIT_S), full=st.booleans())
 def test_a_ticket_goes_round_only_where_a_tier_can_take_it(wait: float, *, full: bool) -> None:
-    arrival = on_arrival(timedelta(seconds=wait), lead=LONGEST_LEAD, full=full)
+    arrival = on_arrival(timedelta(seconds=wait), full=full)
 
     (bundle,) = waiting([routed(due_at=after(wait))], NINE)
 

@@ -20,7 +20,7 @@ FOUND = {
     "commit_before_publish": (5, "no ticket published"),
     "cancel_leaves_runs": (20, ": of version"),
     "one_attempt_too_many": (20, "attempt"),
-    "settle_without_fencing": (200, "a success was recorded that was none"),
+    "settle_without_fencing": (1_000, "started"),
     "start_on_any_lease": (150, "started"),
     "sweep_lapses_early": (200, "started"),
     "what_is_lost_stays_lost": (10, "not at rest"),

@@ -83,6 +83,15 @@ class Ticket(Message):
     def takes_turns(self) -> bool:
         return self.overlap is not Overlap.ALLOW
 
+    @property
+    def waits_for_its_limit(self) -> bool:
+        return self.work.limit is not None and not self.placed
+
+    @property
+    def is_claimed_when_due(self) -> bool:
+        """And not before: only then is it known what it would run over, or whether it may start."""
+        return self.takes_turns or self.waits_for_its_limit
+
     @cached_property
     def run_key(self) -> RunKey:
         return RunKey(self.scheduled_for, self.schedule_id)
@@ -94,6 +103,16 @@ class Ticket(Message):
     @cached_property
     def run_id(self) -> RunId:
         return str(self.run_key)
+
+
+def is_claimed_when_due_in(ticket: Any) -> bool:  # noqa: ANN401  # decoded JSON
+    """The same of a ticket that nobody has checked."""
+    try:
+        work, override = ticket["work"], ticket.get("override") or {}
+        overlap = override.get(OVERLAP) or work.get("overlap") or Overlap.ALLOW
+        return overlap != Overlap.ALLOW or ("limit" in work and not ticket.get("placed"))
+    except (AttributeError, KeyError, TypeError):
+        return False
 
 
 BUNDLE: TypeAdapter[list[Ticket]] = bundle_of(Ticket)

@@ -1,18 +1,22 @@
 """When a ticket leaves the dispatcher: the rules, and the tickets that wait for them. Pure."""
 
-from collections.abc import Iterator, Sequence
+from bisect import bisect_right, insort
+from collections import Counter
+from collections.abc import Iterator
 from datetime import datetime, timedelta
 from enum import Enum, auto
 from heapq import heappop, heappush
 from itertools import count
-from typing import Final
+from operator import itemgetter
+from typing import Final, TypeAlias
 
 from harebell.kernel.delay import LONGEST_LEAD, tier_for
-from harebell.kernel.routing import Routed, by_turns
+from harebell.kernel.routing import Routed
 
 HOLD: Final = timedelta(seconds=10)  # what is due later goes on through a shorter tier
 SHORTEST_LEAD: Final = timedelta(milliseconds=250)
-RELEASE_RATE: Final = 25_000  # tickets a second that executors claim
+RELEASE_RATE: Final = 10_000  # tickets a second: what an executor claims with ease
+GRAIN: Final = timedelta(milliseconds=50)  # between the leads that are looked at
 MAX_HELD: Final = 100_000  # tickets
 MAX_DELIVERIES: Final = 3_000  # bundles whose tickets are not all released
 
@@ -28,15 +32,9 @@ class Arrival(Enum):
     DELAY = auto()  # through a shorter tier
 
 
-def lead_for(backlog: int) -> timedelta:
-    """How long before it is due a ticket leaves, when so many fall due together."""
-    needed = timedelta(seconds=backlog / RELEASE_RATE)
-    return min(max(needed, SHORTEST_LEAD), LONGEST_LEAD)
-
-
-def on_arrival(wait: timedelta, *, lead: timedelta, full: bool) -> Arrival:
+def on_arrival(wait: timedelta, *, full: bool) -> Arrival:
     """`full`: too much is held, so whatever a tier can take goes there."""
-    if wait <= lead:
+    if wait <= SHORTEST_LEAD:
         return Arrival.RELEASE
     if (full or wait > HOLD) and tier_for(wait) is not None:
         return Arrival.DELAY
@@ -48,37 +46,65 @@ def is_given_up(due_at: datetime, now: datetime) -> bool:
     return now - due_at > GIVE_UP
 
 
+_Entry: TypeAlias = tuple[datetime, int, int, Routed]  # due, its tenant's turn, the how manieth
+
+# Of what is due within a lead, so many may leave later, at RELEASE_RATE, and be in time.
+_LEADS: Final = tuple(
+    (SHORTEST_LEAD + later, int(RELEASE_RATE * later.total_seconds()))
+    for later in (n * GRAIN for n in range(1 + (LONGEST_LEAD - SHORTEST_LEAD) // GRAIN))
+)
+
+
 class ReleaseHeap:
-    """Tickets until their release. What falls due within the longest lead is due together."""
+    """Tickets until their release: so early that all can be claimed before they are due, no more.
+
+    A crowd of one instant leaves evenly over the time that it takes, its tenants by turns. What is
+    not claimed before its instant leaves by the shortest lead, whatever its number.
+    """
 
     def __init__(self) -> None:
-        self._far: list[tuple[datetime, int, Routed]] = []
-        self._near: list[tuple[datetime, int, Routed]] = []
-        self._pushed = count()  # decides between tickets of one instant: first come, first gone
+        self._far: list[_Entry] = []  # a heap
+        self._near: list[_Entry] = []  # due within the longest lead, sorted
+        self._waiting: list[_Entry] = []  # a heap, of what is claimed on its instant
+        self._pushed = count()  # decides between equals: first come, first gone
+        self._held: Counter[tuple[datetime, str]] = Counter()  # of each instant and tenant
 
     def __len__(self) -> int:
-        return len(self._far) + len(self._near)
-
-    @property
-    def lead(self) -> timedelta:
-        """Of what was near at the last look."""
-        return lead_for(len(self._near))
+        return sum(map(len, self._all()))
 
     def push(self, ticket: Routed) -> None:
-        heappush(self._far, (ticket.due_at, next(self._pushed), ticket))
+        of = ticket.due_at, ticket.tenant
+        heap = self._waiting if ticket.is_claimed_when_due else self._far
+        heappush(heap, (ticket.due_at, self._held[of], next(self._pushed), ticket))
+        self._held[of] += 1
 
-    def due(self, now: datetime) -> Sequence[Routed]:
-        """Take out what is to be released now: by turns of tenants, in the order of due times."""
+    def due(self, now: datetime) -> list[Routed]:
+        """Take out what is to be released now, in the order of due times."""
         while self._far and self._far[0][0] - LONGEST_LEAD <= now:
-            heappush(self._near, heappop(self._far))
-        until = now + self.lead
-        released = []
-        while self._near and self._near[0][0] <= until:
-            released.append(heappop(self._near)[2])
-        return by_turns(released)
+            insort(self._near, heappop(self._far))
+        number = max(self._due_by(now + lead) - later for lead, later in _LEADS)
+        released = self._near[:number]
+        del self._near[:number]
+        while self._waiting and self._waiting[0][0] - SHORTEST_LEAD <= now:
+            released.append(heappop(self._waiting))
+        return [self._without(entry) for entry in released]
 
     def drain(self) -> Iterator[Routed]:
         """Take out all, whenever it is due."""
-        for heap in (self._near, self._far):
-            while heap:
-                yield heap.pop()[2]
+        for held in self._all():
+            while held:
+                yield self._without(held.pop())
+
+    def _all(self) -> tuple[list[_Entry], ...]:
+        return self._near, self._far, self._waiting
+
+    def _due_by(self, moment: datetime) -> int:
+        return bisect_right(self._near, moment, key=itemgetter(0))
+
+    def _without(self, entry: _Entry) -> Routed:
+        ticket = entry[-1]
+        of = ticket.due_at, ticket.tenant
+        self._held[of] -= 1
+        if not self._held[of]:
+            del self._held[of]
+        return ticket

@@ -75,7 +75,7 @@ class Dispatcher:
         full = len(self._receipts) > MAX_HELD or self._deliveries > MAX_DELIVERIES
         late, early = [], []
         for ticket in tickets:
-            match on_arrival(ticket.due_at - now, lead=self._heap.lead, full=full):
+            match on_arrival(ticket.due_at - now, full=full):
                 case Arrival.HOLD:
                     self._heap.push(ticket)
                 case Arrival.RELEASE:

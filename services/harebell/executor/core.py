@@ -19,6 +19,8 @@ from harebell.kernel.retry import Decision, Failure, decide
 
 AHEAD: Final = 0.5  # seconds of a lane's work that may lie claimed and unstarted
 MAX_UNSTARTED: Final = 20_000  # runs of a lane
+MAX_LATE: Final = 2_000  # of them, while some are late
+LOW_WATER: Final = 0.5  # of that: above it nothing is claimed, for claims of few rows cost most
 # Attempts that tell how long they take: those of a second, so that one hiccup decides nothing.
 FEWEST: Final = 32
 MOST: Final = 4_096
@@ -132,14 +134,16 @@ class Pace:
         self._told = min(self._told + 1, max(FEWEST, int(of_a_second)))
         self.seconds += (after - self.seconds) / self._told
 
-    def room(self, unstarted: int, running: Sequence[float]) -> int:
+    def room(self, unstarted: int, running: Sequence[float], *, is_late: bool = False) -> int:
         """How many more runs the lane may claim; the rest stays in the queue for whoever is free.
 
         `running`: for how long each attempt has run that has not ended; none may ever end.
+        `is_late`: what has been claimed is to start first.
         """
         lately = max(self.seconds, fmean(running) if len(running) == self.slots else 0.0)
-        wanted = int(self.slots * AHEAD / max(lately, AHEAD * self.slots / MAX_UNSTARTED))
-        return max(self.slots, wanted) - unstarted
+        most = MAX_LATE if is_late else MAX_UNSTARTED
+        wanted = max(self.slots, int(self.slots * AHEAD / max(lately, AHEAD * self.slots / most)))
+        return 0 if unstarted > wanted * LOW_WATER else wanted - unstarted
 
 
 def decision(run: Claimed, outcome: Ended, now: datetime, dice: float) -> Decision | None:

@@ -3,6 +3,7 @@
 import asyncio
 from collections.abc import Awaitable, Callable, Mapping, Sequence
 from dataclasses import dataclass, field
+from math import inf
 from typing import Final
 
 import asyncpg
@@ -22,8 +23,8 @@ from harebell.kernel.clock import monotonic
 from harebell.kernel.db.engine import passing_faults
 from harebell.kernel.db.ledger import claims
 
-RENEW_EVERY: Final = 1.0  # seconds
-YOUNG: Final = RENEW_EVERY / 4  # seconds since a claim: most runs end before their first renewal
+LOOK_EVERY: Final = 0.5  # seconds
+YOUNG: Final = 0.75  # seconds since a claim or renewal; so each is renewed every second
 AT_A_TIME: Final = 250  # rows of one statement; more would keep the loop from what is due
 
 _STOPS: Final = bundle_of(Stop)
@@ -33,11 +34,17 @@ log = structlog.get_logger()
 
 @dataclass(slots=True)
 class Leases:
-    """Every run that this executor holds. `stop` is told of those asked to stop, and why."""
+    """Every run that this executor holds. `stop` is told of those asked to stop, and why.
+
+    `present_since`: on the monotonic clock, how long the sign of life has been there unbroken.
+    """
 
     pool: asyncpg.Pool
     stop: Callable[[Mapping[RunKey, str]], Awaitable[None]] | None = None
     held: dict[RunKey, Claimed] = field(default_factory=dict)
+    present_since: float = inf
+    _asking: list[Claimed] = field(default_factory=list)  # at most one of each slot
+    _renewing: asyncio.Lock = field(default_factory=asyncio.Lock)
 
     def hold(self, runs: Sequence[Claimed]) -> None:
         self.held.update((run.key, run) for run in runs)
@@ -45,14 +52,17 @@ class Leases:
 
     def free(self, runs: Sequence[Claimed]) -> None:
         for run in runs:
-            if self.held.get(run.key) is run:
+            if self._holds(run):
                 del self.held[run.key]
         metrics.CLAIMED.set(len(self.held))
+
+    def _holds(self, run: Claimed) -> bool:
+        return self.held.get(run.key) is run
 
     async def keep(self) -> None:
         """Until cancelled. What is not renewed in time is not started; the sweep takes it."""
         while True:
-            await asyncio.sleep(RENEW_EVERY)
+            await asyncio.sleep(LOOK_EVERY)
             try:
                 await self._renew_all(self._older_than(YOUNG))
             except Transient as error:
@@ -63,8 +73,9 @@ class Leases:
         return [run for run in self.held.values() if run.renewed_at < since]
 
     async def _renew_all(self, runs: Sequence[Claimed]) -> None:
+        """But for those that have ended by the time it is their turn."""
         for start in range(0, len(runs), AT_A_TIME):
-            await self.renew(runs[start : start + AT_A_TIME])
+            await self.renew([run for run in runs[start : start + AT_A_TIME] if self._holds(run)])
 
     async def renew(self, runs: Sequence[Claimed]) -> None:
         """Raises `DatabaseUnavailable`."""
@@ -86,25 +97,34 @@ class Leases:
         """Orders to stop are hints: renewing asks the ledger. Raises `DatabaseUnavailable`."""
         await self.renew([run for key in keys if (run := self.held.get(key)) is not None])
 
-    async def renew_one(self, run: Claimed) -> bool:
-        """False when the ledger has not renewed it: it is another's now, or its row is locked."""
-        before = run.renewed_at
+    async def renew_before_start(self, run: Claimed) -> bool:
+        """False when the ledger has not renewed it: it is another's now, or its row is locked.
+
+        Those that ask while a statement is under way are in the next one together.
+        """
+        self._asking.append(run)
         try:
-            await self.renew([run])
-        except Transient:
-            return True  # nobody can say: the lease decides
-        return run.renewed_at > before
+            async with self._renewing:
+                asking, self._asking = self._asking, []
+                await self._renew_all(asking)
+        except Transient:  # nobody can say: the lease decides, of whom nobody took for dead
+            return run.renewed_at > self.present_since
+        return run.is_fresh(monotonic())
 
 
 async def keep_presence(
-    connect: Callable[[], Awaitable[AbstractConnection]],
-    holder: str,
-    stop: Callable[[Sequence[RunKey]], Awaitable[None]],
+    connect: Callable[[], Awaitable[AbstractConnection]], holder: str, leases: Leases
 ) -> None:
     """Until cancelled. The queue is a sign of life, and brings orders to stop."""
 
     async def ordered(message: AbstractIncomingMessage) -> None:
-        await stop([RunKey.parse(each.run_id) for each in read(_STOPS, message.body)])
+        await leases.look_at([RunKey.parse(each.run_id) for each in read(_STOPS, message.body)])
+
+    async def opened() -> None:
+        leases.present_since = monotonic()
+
+    def lost() -> None:
+        leases.present_since = inf
 
     ear = Ear(control_queue(holder), [(CONTROL, control_key(holder))])
-    await keep_listening(connect, ear, ordered)
+    await keep_listening(connect, ear, ordered, opened=opened, lost=lost)

@@ -24,6 +24,7 @@ AT_A_TIME: Final = 16  # starts of a lane before others get their turn
 GRAIN: Final = 0.001  # seconds: of the loop's timers; what is due sooner is awaited in busy turns
 FEW: Final = 100  # claimed runs of a lane that wait: of more, one waking starts several
 COARSEST: Final = 0.004  # seconds between wakings, of however many
+LATE: Final = 0.05  # seconds, of what waits longest: it is a backlog
 RENEW_AGAIN: Final = 0.05  # seconds before a refused renewal is tried again
 
 log = structlog.get_logger()
@@ -59,7 +60,10 @@ class LaneRunner:
 
     def room(self) -> int:
         moment = monotonic()
-        return self._pace.room(len(self.heap), [moment - began for began in self._began.values()])
+        due = self.heap.next_due()
+        is_late = due is not None and moment - self.clock.moment(due) > LATE
+        running = [moment - began for began in self._began.values()]
+        return self._pace.room(len(self.heap), running, is_late=is_late)
 
     def take(self, runs: Iterable[Claimed]) -> None:
         for run in runs:

@@ -108,7 +108,7 @@ class Executor:
             self.parts.clock,
             targets,
             self.settings.lease.total_seconds(),
-            self.leases.renew_one,
+            self.leases.renew_before_start,
             self.settler.settle,
             lambda run: self.leases.free([run]),
             self.limiter.lets_start,
@@ -150,7 +150,7 @@ class Executor:
                 self.leases.keep(),
                 self.settler.run(),
                 self.limiter.run(),
-                keep_presence(self.parts.connect, self.holder, self.leases.look_at),
+                keep_presence(self.parts.connect, self.holder, self.leases),
                 *(claimer.run() for claimer in self._all_claimers()),
                 *(runner.run() for runner in self.lanes.values()),
             ],
@@ -178,14 +178,14 @@ class Executor:
 
     async def _take(self, lane: Lane, tickets: list[Ticket]) -> bool:
         """Of what has a limit, that which may come now; the rest has been put off."""
-        limited = [ticket for ticket in tickets if ticket.work.limit and not ticket.placed]
+        limited = [ticket for ticket in tickets if ticket.waits_for_its_limit]
         if not limited:
             return await self._claim(lane, tickets)
 
         async def place(ticket: list[Ticket]) -> bool:
             return not await self.limiter.lets_come(*ticket) or await self._claim(lane, ticket)
 
-        others = [ticket for ticket in tickets if not ticket.work.limit or ticket.placed]
+        others = [ticket for ticket in tickets if not ticket.waits_for_its_limit]
         took = [self._claim(lane, others), in_turn(limited, self.parts.clock, place)]
         return all(await asyncio.gather(*took))
 

@@ -1,10 +1,9 @@
 """A ticket as routing sees it, and which tickets may travel in one message. Pure."""
 
-from collections import Counter
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Iterable, Iterator
 from datetime import datetime, timedelta
 from functools import lru_cache
-from itertools import chain, groupby
+from itertools import groupby
 from operator import attrgetter
 from typing import Any, Final, NamedTuple
 from uuid import UUID
@@ -18,7 +17,7 @@ from harebell.contract.errors import Malformed
 from harebell.contract.identity import RunId, RunKey
 from harebell.contract.names import Lane, work_key
 from harebell.contract.scalars import PoolName, parse_instant
-from harebell.contract.ticket import Ticket
+from harebell.contract.ticket import Ticket, is_claimed_when_due_in
 
 MAX_TICKETS: Final = 200  # of one bundle on its way to due
 MAX_BYTES: Final = 256 * 1024  # of one bundle, unless a single ticket is larger
@@ -41,6 +40,7 @@ class Routed(NamedTuple):
     raw: bytes
     tenant: str = UNKNOWN
     downstream: str = UNKNOWN  # whom its target calls: what gates of the dispatcher go by
+    is_claimed_when_due: bool = False  # not before
 
     @classmethod
     def of(cls, ticket: Ticket) -> "Routed":
@@ -54,6 +54,7 @@ class Routed(NamedTuple):
             raw=encode(ticket),
             tenant=ticket.work.tenant,
             downstream=ticket.downstream,
+            is_claimed_when_due=ticket.is_claimed_when_due,
         )
 
     @property
@@ -92,6 +93,7 @@ def _routed(ticket: Any, place: int) -> Routed:  # noqa: ANN401  # decoded JSON
             raw=orjson.dumps(ticket),
             tenant=str(work.get("tenant", UNKNOWN)),
             downstream=downstream_in(work.get("target")),
+            is_claimed_when_due=is_claimed_when_due_in(ticket),
         )
     except KeyError as error:
         raise Malformed("is required", field=f"[{place}].{error.args[0]}") from None
@@ -118,20 +120,6 @@ def by_time(tickets: Iterable[Routed], now: datetime) -> Iterator[list[Routed]]:
             span = []
         span.append(ticket)
     yield from by_size(span, MAX_TICKETS)
-
-
-def by_turns(tickets: Sequence[Routed]) -> Sequence[Routed]:
-    """One of each tenant at a time, each tenant's in their order: nobody waits behind a crowd."""
-    if len({ticket.tenant for ticket in tickets}) < 2:  # noqa: PLR2004  # alone
-        return tickets
-    rounds: list[list[Routed]] = []
-    taken: Counter[str] = Counter()
-    for ticket in tickets:
-        if (turn := taken[ticket.tenant]) == len(rounds):
-            rounds.append([])
-        rounds[turn].append(ticket)
-        taken[ticket.tenant] += 1
-    return list(chain.from_iterable(rounds))
 
 
 def by_queue(tickets: Iterable[Routed], limit: int) -> Iterator[list[Routed]]:

@@ -3,6 +3,7 @@
 import asyncio
 from collections.abc import AsyncIterator, Sequence
 from datetime import timedelta
+from math import inf
 
 import orjson
 import pytest
@@ -195,21 +196,39 @@ async def test_s83_a_renewal_keeps_what_is_held_and_tells_what_is_not(desk: Desk
     for run in (mine, lost):
         run.renewed_at -= 10
 
-    kept = [await desk.leases.renew_one(run) for run in (mine, lost)]
+    kept = [await desk.leases.renew_before_start(run) for run in (mine, lost)]
 
     assert kept == [True, False]
     assert mine.is_fresh(monotonic())
     assert not lost.is_fresh(monotonic())
 
 
-async def test_s91_when_the_ledger_cannot_be_asked_the_lease_decides(desk: Desk) -> None:
+async def test_many_that_ask_before_they_start_share_two_statements(desk: Desk) -> None:
+    runs = await desk.claimed(100)
+    for run in runs:
+        run.renewed_at -= 10
+    before = desk.books.statements
+
+    kept = await asyncio.gather(*(desk.leases.renew_before_start(run) for run in runs))
+
+    assert all(kept)
+    assert all(run.is_fresh(monotonic()) for run in runs)
+    assert desk.books.statements - before == 2  # the first asks alone, the others meanwhile
+
+
+@pytest.mark.parametrize("seconds", [60.0, 5.0, -inf])
+async def test_s91_when_the_ledger_cannot_be_asked_the_lease_decides_of_whom_nobody_took_for_dead(
+    desk: Desk, seconds: float
+) -> None:
+    """`seconds`: for how long its sign of life has been there."""
     (run,) = await desk.claimed(1)
     run.renewed_at -= 10
+    desk.leases.present_since = monotonic() - seconds
     desk.books.lost_answers = 1
 
-    allowed = await desk.leases.renew_one(run)
+    allowed = await desk.leases.renew_before_start(run)
 
-    assert allowed
+    assert allowed is (seconds > 10)
     assert not run.is_fresh(monotonic())
 
 

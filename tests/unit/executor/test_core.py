@@ -8,6 +8,7 @@ from tests.tickets import NINE, after, ticket
 from harebell.contract.policy import RecoveryClass, RetryPolicy
 from harebell.executor.core import (
     FRESH,
+    MAX_LATE,
     MAX_UNSTARTED,
     Claimed,
     Pace,
@@ -82,9 +83,10 @@ def test_s14_a_run_that_was_taken_out_and_is_claimed_again_starts_by_its_new_tic
     ("seconds", "unstarted", "running", "free"),
     [
         (0.5, 0, [], 40),
-        (0.5, 60, [], -20),
+        (0.5, 60, [], 0),
         (0.1, 0, [], 200),
-        (0.1, 150, [], 50),
+        (0.1, 100, [], 100),
+        (0.1, 101, [], 0),  # what waits is enough for now
         (30.0, 0, [], 40),
         (0.0, 0, [], MAX_UNSTARTED),
         (0.0, 0, [9.0] * 39, MAX_UNSTARTED),  # a slot is free
@@ -96,6 +98,16 @@ def test_s67_a_lane_claims_what_it_can_start_soon_and_never_less_than_its_slots(
     seconds: float, unstarted: int, running: list[float], free: int
 ) -> None:
     assert Pace(40, seconds).room(unstarted, running) == free
+
+
+@pytest.mark.parametrize(
+    ("seconds", "unstarted", "free"),
+    [(0.0, 0, MAX_LATE), (0.0, MAX_LATE // 2 + 1, 0), (0.1, 0, 200), (30.0, 0, 40)],
+)
+def test_while_some_are_late_little_more_is_claimed(
+    seconds: float, unstarted: int, free: int
+) -> None:
+    assert Pace(40, seconds).room(unstarted, [], is_late=True) == free
 
 
 def test_how_long_attempts_take_follows_them_within_a_few_dozen() -> None:

@@ -9,8 +9,8 @@ import pytest
 import uvloop
 from tests.lanes import OTHER, Stage
 
-from harebell.executor.core import StartHeap
-from harebell.executor.running import AT_A_TIME, FEW
+from harebell.executor.core import FEWEST, MAX_LATE, MAX_UNSTARTED, StartHeap
+from harebell.executor.running import AT_A_TIME, FEW, LATE
 from harebell.executor.targets.outcome import Success
 from harebell.kernel.clock import monotonic
 from harebell.kernel.lifecycle import _eagerly
@@ -278,6 +278,16 @@ async def test_what_does_not_end_within_the_grace_is_given_up(stage: Stage) -> N
     assert (stage.settled, stage.runner.running) == ([], {})
 
 
+async def test_a_backlog_starts_before_more_is_claimed(stage: Stage) -> None:
+    for _ in range(FEWEST):
+        stage.runner._pace.ended(0.0)  # noqa: SLF001  # as quick attempts would
+    quick = stage.runner.room()
+
+    stage.runner.take([stage.claimed(1, -2 * LATE)])
+
+    assert (quick, stage.runner.room()) == (MAX_UNSTARTED, MAX_LATE - 1)
+
+
 async def test_room_is_what_slots_and_what_waits_for_them_leave(stage: Stage) -> None:
     told: list[None] = []
     stage.runner.on_room = lambda: told.append(None)
@@ -285,4 +295,4 @@ async def test_room_is_what_slots_and_what_waits_for_them_leave(stage: Stage) ->
 
     stage.runner.take([stage.claimed(number, 60) for number in (1, 2, 3)])
 
-    assert (empty, stage.runner.room(), told) == (2, -1, [])
+    assert (empty, stage.runner.room(), told) == (2, 0, [])

@@ -31,6 +31,7 @@ async def keep_listening(
     hear: Callable[[AbstractIncomingMessage], Awaitable[None]],
     *,
     opened: Callable[[], Awaitable[None]] | None = None,
+    lost: Callable[[], None] = lambda: None,
 ) -> None:
     """Until cancelled. What cannot be read, or followed now, is let go: these are hints."""
     tries = 0
@@ -42,6 +43,7 @@ async def keep_listening(
                 try:
                     await _listen(connection, ear, hear, opened)
                 finally:
+                    lost()
                     await close(connection)
         except Transient as error:
             log.warning("not listening", queue=ear.queue, error=error.reason)

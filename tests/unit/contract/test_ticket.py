@@ -1,0 +1,43 @@
+"""What a ticket tells before anybody has checked it."""
+
+from datetime import timedelta
+from typing import Any
+
+import orjson
+import pytest
+from tests.tickets import ticket
+
+from harebell.contract.codec import encode
+from harebell.contract.policy import Limit, Overlap
+from harebell.contract.ticket import is_claimed_when_due_in
+
+LIMIT = Limit(per="target", starts=50, within=timedelta(seconds=1))
+
+
+@pytest.mark.parametrize(
+    ("work", "own", "expected"),
+    [
+        ({}, {}, False),
+        ({"overlap": Overlap.ALLOW}, {}, False),
+        ({"overlap": Overlap.SKIP}, {}, True),
+        ({"overlap": Overlap.SKIP}, {"override": {"overlap": "allow"}}, False),
+        ({"overlap": Overlap.QUEUE}, {"override": {"target": {}}}, True),
+        ({}, {"override": {"overlap": "replace"}}, True),
+        ({"limit": LIMIT}, {}, True),
+        ({"limit": LIMIT}, {"placed": True}, False),
+        ({"limit": LIMIT, "overlap": Overlap.SKIP}, {"placed": True}, True),
+    ],
+)
+def test_what_takes_turns_or_has_a_limit_is_claimed_on_its_instant(
+    work: dict[str, Any], own: dict[str, Any], *, expected: bool
+) -> None:
+    plain = ticket()
+    one = plain.model_copy(update={"work": plain.work.model_copy(update=work), **own})
+
+    assert one.is_claimed_when_due is expected
+    assert is_claimed_when_due_in(orjson.loads(encode(one))) is expected
+
+
+@pytest.mark.parametrize("rubbish", [None, 7, [], {}, {"work": 3}, {"work": {}, "override": "x"}])
+def test_of_rubbish_nothing_is_expected(rubbish: Any) -> None:
+    assert is_claimed_when_due_in(rubbish) is False
