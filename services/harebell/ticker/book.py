@@ -183,13 +183,14 @@ class Book:
         doubtful = [run for run in open_runs if asked_to_stop and run.may_be_dropped]
         version, again = entry.version, (*withdrawn, *doubtful)
         owed = {run.key.scheduled_for for run in again if run.counts}
+        ahead = {run.key.scheduled_for for run in again if run.version > version.number}
         back = {moment for moment in owed if version.owes(moment)}
         planned_to = min([entry.planned_to, *(moment - TICK for moment in back)])
         left_open = [m for m in entry.open_runs if planned_to < m <= entry.planned_to]
         undecided = [moment for moment in left_open if version.owes(moment)]
         gone = {run.key.scheduled_for for run in withdrawn}
-        if reason is Reason.PAUSED:
-            gone -= owed - back - {entry.awaiting}  # noted: no timetable brings them again
+        if reason is Reason.PAUSED:  # noted: no timetable brings them again
+            gone -= owed - back - {entry.awaiting} - ahead
         return entry._replace(
             planned_to=planned_to,
             dispatched=max(0, entry.dispatched - len(undecided)),

@@ -121,6 +121,35 @@ def test_s28_resumed_before_a_change_its_runs_are_staged_ahead_again() -> None:
     assert ran == [after(k) for k in (150, 180, 200, 220, 240, 260)]
 
 
+@pytest.mark.parametrize(
+    ("instead", "ran"),
+    [
+        ({}, {20: 2, 40: 2, 60: 2}),
+        ({"when": {"now": True}, "effective_at": after(18)}, {18: 3}),
+        ({"when": {"at": "2026-11-20T09:00:30Z"}}, {30: 3}),
+    ],
+)
+def test_s28_what_a_pause_took_back_of_a_change_is_that_changes_alone(
+    instead: dict[str, Any], ran: dict[int, int]
+) -> None:
+    """`instead`: what takes its place in the pause."""
+    ticking = Ticking(NINE)
+    ticking.put({"at": "2026-11-20T09:00:50Z"})
+    ticking.put(QUICK, effective_at=after(15), expected_version="any")
+    ahead = list(ticking.staged)
+
+    ticking.wait(5).ask("schedule.pause")
+    if instead:
+        ticking.put(**instead, expected_version="any")
+    ticking.wait(5).ask("schedule.resume")
+    carry_on(ticking, 61)
+
+    assert ahead == [after(20), after(40), after(60), after(80)]
+    succeeded = ticking.having(RunState.SUCCEEDED)
+    assert succeeded == [after(second) for second in ran]
+    assert {second: version_of(ticking, second) for second in ran} == ran
+
+
 def test_one_run_of_a_change_is_taken_out_before_its_time() -> None:
     ticking = carry_on(later(when={**QUICK, "times": 2}), 150)
 

@@ -66,7 +66,8 @@ def going_on(entry: Entry) -> Entry:
     What a version before owed and a pause took back is owed again: no timetable brings it.
     """
     past = (run for run in entry.open_runs if run <= entry.planned_to and run != entry.awaiting)
-    again = tuple(run for run in past if not entry.version.owes(run))
+    mine = (run for run in past if entry.version_at(run) is entry.version)
+    again = tuple(run for run in mine if not entry.version.owes(run))
     return planned_on(entry)._replace(paused_until=None, failures=0, again=again)
 
 
