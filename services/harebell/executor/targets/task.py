@@ -33,8 +33,8 @@ class TaskTargets:
             case Broken(reason):
                 return Failure("task_not_loaded", reason)
             case Loaded() as task:
-                given = [call.args, _context(attempt, seconds)][: 1 + task.takes_context]
-                return await self._outcome(task, given)
+                context = [_context(attempt, seconds)] if task.takes_context else []
+                return await self._outcome(task, [call.args, *context])
 
     def close(self) -> None:
         """What has not begun never will; what runs is not waited for."""
