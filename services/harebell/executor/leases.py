@@ -33,6 +33,15 @@ log = structlog.get_logger()
 
 
 @dataclass(slots=True)
+class _Asked:
+    """Runs that are renewed together before they start; at most one of each slot."""
+
+    runs: list[Claimed] = field(default_factory=list)
+    is_over: bool = False
+    is_unanswered: bool = False
+
+
+@dataclass(slots=True)
 class Leases:
     """Every run that this executor holds. `stop` is told of those asked to stop, and why.
 
@@ -43,7 +52,7 @@ class Leases:
     stop: Callable[[Mapping[RunKey, str]], Awaitable[None]] | None = None
     held: dict[RunKey, Claimed] = field(default_factory=dict)
     present_since: float = inf
-    _asking: list[Claimed] = field(default_factory=list)  # at most one of each slot
+    _asking: _Asked = field(default_factory=_Asked)
     _renewing: asyncio.Lock = field(default_factory=asyncio.Lock)
 
     def hold(self, runs: Sequence[Claimed]) -> None:
@@ -102,12 +111,17 @@ class Leases:
 
         Those that ask while a statement is under way are in the next one together.
         """
-        self._asking.append(run)
-        try:
-            async with self._renewing:
-                asking, self._asking = self._asking, []
-                await self._renew_all(asking)
-        except Transient:  # nobody can say: the lease decides, of whom nobody took for dead
+        asked = self._asking
+        asked.runs.append(run)
+        async with self._renewing:
+            if not asked.is_over:  # whoever is first asks for all
+                self._asking = _Asked()
+                try:
+                    await self._renew_all(asked.runs)
+                except Transient:
+                    asked.is_unanswered = True
+                asked.is_over = True
+        if asked.is_unanswered:  # the lease decides, of whom nobody took for dead
             return run.renewed_at > self.present_since
         return run.is_fresh(monotonic())
 

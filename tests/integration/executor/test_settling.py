@@ -216,6 +216,20 @@ async def test_many_that_ask_before_they_start_share_two_statements(desk: Desk) 
     assert desk.books.statements - before == 2  # the first asks alone, the others meanwhile
 
 
+async def test_s91_many_that_ask_in_vain_hear_of_it_together(desk: Desk) -> None:
+    runs = await desk.claimed(100)
+    for run in runs:
+        run.renewed_at -= 10
+    desk.leases.present_since = monotonic() - 60
+    desk.books.lost_answers = 2
+    before = desk.books.statements
+
+    allowed = await asyncio.gather(*(desk.leases.renew_before_start(run) for run in runs))
+
+    assert all(allowed)
+    assert desk.books.statements - before == 2
+
+
 @pytest.mark.parametrize("seconds", [60.0, 5.0, -inf])
 async def test_s91_when_the_ledger_cannot_be_asked_the_lease_decides_of_whom_nobody_took_for_dead(
     desk: Desk, seconds: float
