@@ -15,6 +15,7 @@ from harebell.contract.identity import RunKey
 from harebell.contract.ticket import Ticket
 from harebell.executor.core import Claimed
 from harebell.executor.doubts import Doubts
+from harebell.executor.lulls import Lulls
 from harebell.executor.turns import TurnTaker
 from harebell.kernel import failpoint, metrics
 from harebell.kernel.clock import Clock, monotonic
@@ -61,6 +62,7 @@ class Claimer:
     room: Callable[[], int]
     take: Callable[[list[Claimed]], None]
     holds: Callable[[Ticket], bool]
+    lulls: Lulls = field(default_factory=Lulls)
     turns: TurnTaker | None = None
     _asks: deque[Ask] = field(default_factory=deque)  # bounded by prefetch
     _doubts: Doubts = field(default_factory=Doubts)
@@ -98,6 +100,7 @@ class Claimer:
                 continue
             if self._is_early() and len(self._asks) * len(self._asks[0].tickets) < MAX_ROWS:
                 await asyncio.sleep(LINGER)
+            await self.lulls.lull()
             asks = self._next_asks()
             try:
                 ahead = await self._try([ticket for ask in asks for ticket in ask.tickets])

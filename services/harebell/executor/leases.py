@@ -16,6 +16,7 @@ from harebell.contract.identity import RunKey
 from harebell.contract.names import CONTROL
 from harebell.contract.stop import Stop
 from harebell.executor.core import Claimed
+from harebell.executor.lulls import Lulls
 from harebell.kernel import metrics
 from harebell.kernel.amqp.listening import Ear, keep_listening
 from harebell.kernel.bus import control_key, control_queue
@@ -49,6 +50,7 @@ class Leases:
     """
 
     pool: asyncpg.Pool
+    lulls: Lulls = field(default_factory=Lulls)
     stop: Callable[[Mapping[RunKey, str]], Awaitable[None]] | None = None
     held: dict[RunKey, Claimed] = field(default_factory=dict)
     present_since: float = inf
@@ -84,6 +86,7 @@ class Leases:
     async def _renew_all(self, runs: Sequence[Claimed]) -> None:
         """But for those that have ended by the time it is their turn."""
         for start in range(0, len(runs), AT_A_TIME):
+            await self.lulls.lull()
             await self.renew([run for run in runs[start : start + AT_A_TIME] if self._holds(run)])
 
     async def renew(self, runs: Sequence[Claimed]) -> None:

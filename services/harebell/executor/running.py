@@ -21,7 +21,8 @@ from harebell.kernel.retry import EXPIRED, Failure
 
 UNSTEADY: Final = 1.0  # seconds between looks whether the clock is steady again
 AT_A_TIME: Final = 16  # starts of a lane before others get their turn
-GRAIN: Final = 0.001  # seconds: of the loop's timers; what is due sooner is awaited in busy turns
+GRAIN: Final = 0.001  # seconds: of the loop's timers, which may end so much later
+SOONER: Final = GRAIN / 2  # than it is due a run is awaited in busy turns
 FEW: Final = 100  # claimed runs of a lane that wait: of more, one waking starts several
 COARSEST: Final = 0.004  # seconds between wakings, of however many
 LATE: Final = 0.05  # seconds, of what waits longest: it is a backlog
@@ -64,6 +65,16 @@ class LaneRunner:
         is_late = due is not None and moment - self.clock.moment(due) > LATE
         running = [moment - began for began in self._began.values()]
         return self._pace.room(len(self.heap), running, is_late=is_late)
+
+    def next_start(self) -> float | None:
+        """The moment for which others should keep the loop free; None in a crowd, or without slots.
+
+        In a crowd starts are not a moment apart, and to keep free of each would be never to work.
+        """
+        due = self.heap.next_due()
+        if due is None or len(self.heap) >= FEW or len(self.running) >= self.slots:
+            return None
+        return self.clock.moment(due)
 
     def take(self, runs: Iterable[Claimed]) -> None:
         for run in runs:
@@ -114,7 +125,8 @@ class LaneRunner:
         timer = None
         if seconds is not None:
             least = min(len(self.heap) // FEW * GRAIN, COARSEST)
-            timer = loop.call_later(max(seconds, least), self._wake.set)
+            delay = max(seconds, least) if least else max(seconds - SOONER, 0)
+            timer = loop.call_later(delay, self._wake.set)
         await self._wake.wait()
         if timer is not None:
             timer.cancel()

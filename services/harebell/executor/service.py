@@ -18,6 +18,7 @@ from harebell.executor.claiming import Claimer
 from harebell.executor.core import Claimed, lease_of
 from harebell.executor.leases import Leases, keep_presence
 from harebell.executor.limiting import Limiter
+from harebell.executor.lulls import Lulls
 from harebell.executor.running import LaneRunner
 from harebell.executor.settling import Settler
 from harebell.executor.sharing import Shares, round_for
@@ -76,6 +77,7 @@ class Executor:
     leases: Leases
     settler: Settler
     limiter: Limiter
+    lulls: Lulls
     lanes: dict[Lane, LaneRunner] = field(default_factory=dict)
     claimers: dict[Lane, Claimer] = field(default_factory=dict)
     turn_claimers: dict[Lane, Claimer] = field(default_factory=dict)
@@ -83,10 +85,11 @@ class Executor:
     @classmethod
     def of(cls, settings: ExecutorSettings, parts: Parts, targets: Targets) -> "Executor":
         holder = f"{settings.name}-{secrets.token_hex(HOLDER_BYTES)}"
-        leases = Leases(parts.pool)
-        settler = Settler(parts.pool, parts.publisher, parts.clock, leases.free)
+        lulls = Lulls()
+        leases = Leases(parts.pool, lulls)
+        settler = Settler(parts.pool, parts.publisher, parts.clock, leases.free, lulls)
         limiter = Limiter(parts.pool, parts.publisher, parts.clock, leases.free)
-        executor = cls(settings, parts, holder, leases, settler, limiter)
+        executor = cls(settings, parts, holder, leases, settler, limiter, lulls)
         stopping = Stopping(
             parts.pool, parts.publisher, parts.clock, leases, executor.lanes.values()
         )
@@ -119,9 +122,10 @@ class Executor:
             runner.take(runs)
 
         own = (self.parts.pool, self.parts.clock, self.holder, self._lease)
-        claimer = self.claimers[lane] = Claimer(*own, runner.room, take, self._holds)
+        lane_own = (runner.room, take, self._holds, self.lulls)
+        claimer = self.claimers[lane] = Claimer(*own, *lane_own)
         turns = TurnTaker(self.parts.pool, self.parts.publisher, self.parts.clock, self.holder)
-        turn_claimer = Claimer(*own, runner.room, take, self._holds, turns)
+        turn_claimer = Claimer(*own, *lane_own, turns)
         self.turn_claimers[lane] = turn_claimer
 
         def on_room() -> None:
@@ -129,6 +133,7 @@ class Executor:
             turn_claimer.nudge()
 
         runner.on_room = on_room
+        self.lulls.next_starts.append(runner.next_start)
 
     def _lease(self, ticket: Ticket) -> float:
         return lease_of(ticket, self.settings.lease, self.settings.lease_critical)
@@ -162,6 +167,7 @@ class Executor:
         async def on_work(delivery: Delivery) -> Outcome:
             async with reading:  # a bundle in a turn of the loop: between two starts what is due
                 await asyncio.sleep(0)
+                await self.lulls.lull()
                 tickets, crowding = self._read(lane, delivery.own_body)
             if crowding:
                 await self._send_round(crowding)

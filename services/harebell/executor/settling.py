@@ -5,7 +5,7 @@ import random
 from collections.abc import Awaitable, Callable, Sequence
 from dataclasses import dataclass, field
 from functools import partial
-from typing import Final, TypeAlias, TypeVar
+from typing import Final, TypeAlias
 
 import asyncpg
 import structlog
@@ -13,6 +13,7 @@ import structlog
 from harebell.contract.errors import DatabaseUnavailable, Transient
 from harebell.contract.identity import RunKey
 from harebell.executor.core import Claimed, decision, ending
+from harebell.executor.lulls import Lulls
 from harebell.executor.targets.outcome import Ended, Success
 from harebell.kernel import failpoint, metrics
 from harebell.kernel.amqp.consume import pause
@@ -32,7 +33,6 @@ STREAMS: Final = 2  # settle connections at once: one alone bounds the drain of 
 TELL_EVERY: Final = 0.05  # seconds between messages of facts
 
 Recorded: TypeAlias = tuple[Claimed, Ending]
-_T = TypeVar("_T")
 
 log = structlog.get_logger()
 
@@ -45,6 +45,7 @@ class Settler:
     publisher: Publisher
     clock: Clock
     freed: Callable[[Sequence[Claimed]], None]
+    lulls: Lulls = field(default_factory=Lulls)
     _succeeded: asyncio.Queue[Recorded] = field(default_factory=asyncio.Queue)  # bounded by claims
     _failed: asyncio.Queue[Recorded] = field(default_factory=asyncio.Queue)
     _in_turn: asyncio.Queue[Recorded] = field(default_factory=asyncio.Queue)
@@ -83,7 +84,7 @@ class Settler:
         """Publishes nothing, so that settling never waits for the broker."""
         while True:
             async with self._gathering:
-                batch = await _gather(self._succeeded)
+                batch = await self._gather(self._succeeded)
             await self._apart(batch, self._succeed)
             _done(self._succeeded, len(batch))
 
@@ -134,7 +135,7 @@ class Settler:
     async def _settle_publishing(self, queue: asyncio.Queue[Recorded]) -> None:
         tries = 0
         while True:
-            batch = await _gather(queue)
+            batch = await self._gather(queue)
             parts = _resting(batch) if tries else [batch]
             held = [each for part in parts for each in await self._publish(part, again=tries > 0)]
             tries = tries + 1 if held else 0
@@ -183,9 +184,20 @@ class Settler:
                 )  # fmt: skip
         self.freed([run for run, _ in ended])
 
+    async def _gather(self, queue: asyncio.Queue[Recorded]) -> list[Recorded]:
+        """What is there, and what ends within a moment: a statement costs as much as ten rows."""
+        batch = [await queue.get()]
+        if queue.qsize() < MAX_ROWS - 1:
+            await asyncio.sleep(GATHER)
+        await self.lulls.lull()
+        while len(batch) < MAX_ROWS and not queue.empty():
+            batch.append(queue.get_nowait())
+        return batch
+
     async def _tell(self) -> None:
         while True:
             await asyncio.sleep(TELL_EVERY)
+            await self.lulls.lull()
             if self._facts:
                 facts, self._facts = self._facts, []
                 await tell(self.publisher, facts)
@@ -206,16 +218,6 @@ def _dice() -> float:
     return random.random()  # noqa: S311  # spread, not secrecy
 
 
-async def _gather(queue: asyncio.Queue[_T]) -> list[_T]:
-    """What is there, and what ends within a moment: a statement costs as much as ten rows."""
-    batch = [await queue.get()]
-    if queue.qsize() < MAX_ROWS - 1:
-        await asyncio.sleep(GATHER)
-    while len(batch) < MAX_ROWS and not queue.empty():
-        batch.append(queue.get_nowait())
-    return batch
-
-
-def _done(queue: asyncio.Queue[_T], count: int) -> None:
+def _done(queue: asyncio.Queue[Recorded], count: int) -> None:
     for _ in range(count):
         queue.task_done()

@@ -1,0 +1,29 @@
+"""When to do what takes a turn of the loop: between two starts, never just before one."""
+
+import asyncio
+from collections.abc import Callable
+from dataclasses import dataclass, field
+from typing import Final
+
+from harebell.kernel.clock import monotonic
+
+TURN: Final = 0.002  # seconds that one turn may take: a claim, a renewal, a settle, a bundle
+BEGUN: Final = 0.001  # seconds after its instant, by which a run that could start has
+
+
+@dataclass(slots=True)
+class Lulls:
+    """What each lane starts next, as moments of the monotonic clock; None: nothing to wait for."""
+
+    next_starts: list[Callable[[], float | None]] = field(default_factory=list)
+
+    async def lull(self) -> None:
+        """Return at once, unless a start is due within a turn: then as soon as it has begun.
+
+        Waits once, so that starts on each other's heels hold up nothing.
+        """
+        now = monotonic()
+        starts = [next_start() for next_start in self.next_starts]
+        near = [start for start in starts if start is not None and -BEGUN < start - now < TURN]
+        if near:
+            await asyncio.sleep(max(near) + BEGUN - now)
