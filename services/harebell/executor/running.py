@@ -20,7 +20,7 @@ from harebell.kernel.clock import Clock, monotonic
 from harebell.kernel.retry import EXPIRED, Failure
 
 UNSTEADY: Final = 1.0  # seconds between looks whether the clock is steady again
-AT_A_TIME: Final = 16  # starts of a lane before others get their turn
+AT_A_TIME: Final = 4  # starts of a lane before others get their turn
 GRAIN: Final = 0.001  # seconds: of the loop's timers, which may end so much later
 SOONER: Final = GRAIN / 2  # than it is due a run is awaited in busy turns
 FEW: Final = 100  # claimed runs of a lane that wait: of more, one waking starts several
