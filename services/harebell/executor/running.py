@@ -11,6 +11,7 @@ from prometheus_client import Histogram
 from harebell.contract.identity import RunKey
 from harebell.contract.names import Lane
 from harebell.executor.core import Claimed, Pace, StartHeap
+from harebell.executor.lulls import Lulls
 from harebell.executor.sharing import Shares
 from harebell.executor.targets.attempt import Attempt
 from harebell.executor.targets.outcome import Ended, Stopped
@@ -45,6 +46,7 @@ class LaneRunner:
     settle: Callable[[Claimed, Ended], None]
     abandon: Callable[[Claimed], None]
     lets_start: Callable[[Claimed], Awaitable[bool]]  # False: it is ours no longer
+    lulls: Lulls = field(default_factory=Lulls)
     on_room: Callable[[], None] = lambda: None  # set by whoever claims for it
     heap: StartHeap = field(default_factory=StartHeap)
     running: dict[Claimed, asyncio.Task[None]] = field(default_factory=dict)
@@ -61,10 +63,12 @@ class LaneRunner:
 
     def room(self) -> int:
         moment = monotonic()
-        due = self.heap.next_due()
-        is_late = due is not None and moment - self.clock.moment(due) > LATE
         running = [moment - began for began in self._began.values()]
-        return self._pace.room(len(self.heap), running, is_late=is_late)
+        return self._pace.room(len(self.heap), running, is_late=self._is_late())
+
+    def _is_late(self) -> bool:
+        due = self.heap.next_due()
+        return due is not None and monotonic() - self.clock.moment(due) > LATE
 
     def next_start(self) -> float | None:
         """The moment for which others should keep the loop free; None in a crowd, or without slots.
@@ -87,6 +91,8 @@ class LaneRunner:
         metrics.IN_FLIGHT.labels(self.lane).set_function(lambda: len(self.running))
         while True:
             self._wake.clear()
+            if self._is_late():  # what is punctual in other lanes starts first
+                await self.lulls.lull()
             wait = self._start_due()
             await (asyncio.sleep(0) if wait == 0 else self._sleep(wait))
 

@@ -115,6 +115,7 @@ class Executor:
             self.settler.settle,
             lambda run: self.leases.free([run]),
             self.limiter.lets_start,
+            self.lulls,
         )
 
         def take(runs: list[Claimed]) -> None:
