@@ -21,9 +21,9 @@ from harebell.kernel.clock import Clock, monotonic
 from harebell.kernel.retry import EXPIRED, Failure
 
 UNSTEADY: Final = 1.0  # seconds between looks whether the clock is steady again
-AT_A_TIME: Final = 4  # starts of a lane before others get their turn
+AT_A_TIME: Final = 16  # starts of a lane before others get their turn
 GRAIN: Final = 0.001  # seconds: of the loop's timers, which may end so much later
-SOONER: Final = GRAIN / 2  # than it is due a run is awaited in busy turns
+SOONER: Final = GRAIN / 2  # than it is due a run is awaited in busy turns: such a timer ends at once
 FEW: Final = 100  # claimed runs of a lane that wait: of more, one waking starts several
 COARSEST: Final = 0.004  # seconds between wakings, of however many
 LATE: Final = 0.05  # seconds, of what waits longest: it is a backlog
@@ -131,8 +131,8 @@ class LaneRunner:
         timer = None
         if seconds is not None:
             least = min(len(self.heap) // FEW * GRAIN, COARSEST)
-            delay = max(seconds, least) if least else max(seconds - SOONER, 0)
-            timer = loop.call_later(delay, self._wake.set)
+            sooner = min(seconds, max(seconds - SOONER, SOONER))
+            timer = loop.call_later(max(seconds, least) if least else sooner, self._wake.set)
         await self._wake.wait()
         if timer is not None:
             timer.cancel()
