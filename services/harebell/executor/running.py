@@ -23,7 +23,7 @@ from harebell.kernel.retry import EXPIRED, Failure
 UNSTEADY: Final = 1.0  # seconds between looks whether the clock is steady again
 AT_A_TIME: Final = 16  # starts of a lane before others get their turn
 GRAIN: Final = 0.001  # seconds: of the loop's timers, which may end so much later
-SOONER: Final = GRAIN / 2  # than it is due a run is awaited in busy turns: such a timer ends at once
+SOONER: Final = GRAIN / 2  # the last of a wait passes in busy turns: so short a timer ends at once
 FEW: Final = 100  # claimed runs of a lane that wait: of more, one waking starts several
 COARSEST: Final = 0.004  # seconds between wakings, of however many
 LATE: Final = 0.05  # seconds, of what waits longest: it is a backlog
