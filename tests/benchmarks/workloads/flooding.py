@@ -6,9 +6,9 @@ from typing import Any, Final
 from tests.benchmarks.figures import Report
 from tests.benchmarks.rig import Rig, Scale, late
 
-HIGH: Final = 1_000  # runs
+HIGH: Final = 2_000  # runs
 RATE: Final = 200.0  # a second
-LOW: Final = 1_500  # runs, due when the high ones begin
+LOW: Final = 1_600  # runs, due when the high ones begin
 LOADING: Final = 3.0  # seconds: the low ones are loaded first, and due when the others have begun
 SLOW: Final = {"task": {"name": "harebell.sleep", "args": {"seconds": 0.05}}}
 
