@@ -97,8 +97,9 @@ class Rig:
     def start(self) -> None:
         self.stack.start(self.counts, **self.settings)
 
-    def start_one(self, kind: Kind, number: int) -> None:
-        self.stack.start_one(kind, number, ready=True, **self.settings)
+    def start_one(self, kind: Kind, number: int, **settings: str) -> str:
+        """Its name."""
+        return self.stack.start_one(kind, number, ready=True, **self.settings, **settings).name
 
     def stop(self, *names: str) -> None:
         self.stack.stop(*names)
