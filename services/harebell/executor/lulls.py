@@ -18,7 +18,7 @@ class Lulls:
 
     next_starts: list[Callable[[], float | None]] = field(default_factory=list)
     _waiting: int = 0
-    _one: asyncio.Lock = field(default_factory=asyncio.Lock)  # together they were no turn any more
+    _one: asyncio.Lock = field(default_factory=asyncio.Lock)  # for each looks again
 
     async def lull(self) -> None:
         """Return at once, unless a start is due within a turn: then as soon as it has begun.
