@@ -10,7 +10,7 @@ from prometheus_client import Histogram
 
 from harebell.contract.identity import RunKey
 from harebell.contract.names import Lane
-from harebell.executor.core import Claimed, Pace, StartHeap
+from harebell.executor.core import FEW, Claimed, Pace, StartHeap, timer_for
 from harebell.executor.lulls import Lulls
 from harebell.executor.sharing import Shares
 from harebell.executor.targets.attempt import Attempt
@@ -22,10 +22,6 @@ from harebell.kernel.retry import EXPIRED, Failure
 
 UNSTEADY: Final = 1.0  # seconds between looks whether the clock is steady again
 AT_A_TIME: Final = 16  # starts of a lane before others get their turn
-GRAIN: Final = 0.001  # seconds: of the loop's timers, which may end so much later
-SOONER: Final = GRAIN / 2  # the last of a wait passes in busy turns: so short a timer ends at once
-FEW: Final = 100  # claimed runs of a lane that wait: of more, one waking starts several
-COARSEST: Final = 0.004  # seconds between wakings, of however many
 LATE: Final = 0.05  # seconds, of what waits longest: it is a backlog
 RENEW_AGAIN: Final = 0.05  # seconds before a refused renewal is tried again
 
@@ -130,9 +126,7 @@ class LaneRunner:
         loop = asyncio.get_running_loop()
         timer = None
         if seconds is not None:
-            least = min(len(self.heap) // FEW * GRAIN, COARSEST)
-            sooner = min(seconds, max(seconds - SOONER, SOONER))
-            timer = loop.call_later(max(seconds, least) if least else sooner, self._wake.set)
+            timer = loop.call_later(timer_for(seconds, len(self.heap)), self._wake.set)
         await self._wake.wait()
         if timer is not None:
             timer.cancel()

@@ -7,8 +7,9 @@ from typing import Any
 import pytest
 from tests.lanes import OTHER, Stage
 
+from harebell.executor.core import FEW
 from harebell.executor.lulls import BEGUN, MOST, TURN, Lulls
-from harebell.executor.running import FEW, LATE
+from harebell.executor.running import LATE
 from harebell.kernel.clock import monotonic
 
 A_WHILE = 0.2  # seconds, in which everything here is over

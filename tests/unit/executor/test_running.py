@@ -9,8 +9,8 @@ import pytest
 import uvloop
 from tests.lanes import OTHER, Stage
 
-from harebell.executor.core import FEWEST, MAX_LATE, MAX_UNSTARTED, StartHeap
-from harebell.executor.running import AT_A_TIME, FEW, LATE
+from harebell.executor.core import FEW, FEWEST, MAX_LATE, MAX_UNSTARTED, StartHeap
+from harebell.executor.running import AT_A_TIME, LATE
 from harebell.executor.targets.outcome import Success
 from harebell.kernel.clock import monotonic
 from harebell.kernel.lifecycle import _eagerly
