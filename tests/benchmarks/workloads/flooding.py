@@ -21,16 +21,16 @@ APART: Final = "bulk"  # a pool with an executor of its own
 
 async def flood(rig: Rig, report: Report, scale: Scale) -> None:
     """Beside a flood in the same executor, and beside one that shares only the machine."""
-    all_: dict[str, Starts] = {"calm_ms": [], "flooded_ms": [], "apart_ms": []}
+    pooled: dict[str, Starts] = {"calm_ms": [], "flooded_ms": [], "apart_ms": []}
     for _ in range(scale.times):
         starts = {"calm_ms": await _high(rig, low=0), "flooded_ms": await _high(rig, low=LOW)}
         with _executor_apart(rig):
             starts["apart_ms"] = await _high(rig, low=LOW, pool=APART)
         report.add("flood", n=HIGH, low=LOW, **{name: late(of) for name, of in starts.items()})
         for name, of in starts.items():
-            all_[name] += of
-    together = {name: late(of) for name, of in all_.items()}
-    report.add("floods", n=HIGH * scale.times, low=LOW, **together)
+            pooled[name] += of
+    of_all = {name: late(of) for name, of in pooled.items()}
+    report.add("floods", n=HIGH * scale.times, low=LOW, **of_all)
 
 
 async def _high(rig: Rig, *, low: int, pool: str = DEFAULT_POOL) -> Starts:
