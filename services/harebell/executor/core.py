@@ -24,8 +24,7 @@ LOW_WATER: Final = 0.5  # of that: above it nothing is claimed, for claims of fe
 # Attempts that tell how long they take: those of a second, so that one hiccup decides nothing.
 FEWEST: Final = 32
 MOST: Final = 4_096
-GRAIN: Final = 0.001  # seconds: of the loop's timers, which may end so much later
-SOONER: Final = GRAIN / 2  # the last of a wait passes in busy turns: so short a timer ends at once
+GRAIN: Final = 0.001  # seconds: of the loop's timers
 FEW: Final = 100  # claimed runs of a lane that wait: of more, one waking starts several
 COARSEST: Final = 0.004  # seconds between wakings, of however many
 CANCELLED: Final = "cancelled"  # the outcome of an attempt that was stopped
@@ -69,11 +68,9 @@ def lease_of(ticket: Ticket, normal: timedelta, critical: timedelta) -> float:
     return (critical if critical_class else normal).total_seconds()
 
 
-def timer_for(seconds: float, waiting: int) -> float:
-    """Seconds that a lane sleeps before it looks again, when its next run is due in `seconds`."""
-    if waiting >= FEW:
-        return max(seconds, min(waiting // FEW * GRAIN, COARSEST))
-    return min(seconds, max(seconds - SOONER, SOONER))
+def doze(waiting: int) -> float:
+    """Seconds that a lane sleeps at least when so many of its runs wait; 0 of few."""
+    return min(waiting // FEW * GRAIN, COARSEST)
 
 
 _Entry: TypeAlias = tuple[datetime, int, int, Claimed]

@@ -10,7 +10,8 @@ from prometheus_client import Histogram
 
 from harebell.contract.identity import RunKey
 from harebell.contract.names import Lane
-from harebell.executor.core import FEW, Claimed, Pace, StartHeap, timer_for
+from harebell.executor.alarms import Alarm, Alarms, loop_alarm
+from harebell.executor.core import FEW, Claimed, Pace, StartHeap, doze
 from harebell.executor.lulls import Lulls
 from harebell.executor.sharing import Shares
 from harebell.executor.targets.attempt import Attempt
@@ -43,6 +44,7 @@ class LaneRunner:
     abandon: Callable[[Claimed], None]
     lets_start: Callable[[Claimed], Awaitable[bool]]  # False: it is ours no longer
     lulls: Lulls = field(default_factory=Lulls)
+    alarms: Alarms = loop_alarm
     on_room: Callable[[], None] = lambda: None  # set by whoever claims for it
     heap: StartHeap = field(default_factory=StartHeap)
     running: dict[Claimed, asyncio.Task[None]] = field(default_factory=dict)
@@ -85,12 +87,13 @@ class LaneRunner:
         """Until cancelled."""
         metrics.SLOTS.labels(self.lane).set(self.slots)
         metrics.IN_FLIGHT.labels(self.lane).set_function(lambda: len(self.running))
-        while True:
-            self._wake.clear()
-            if self._is_late():  # what is punctual in other lanes starts first
-                await self.lulls.lull()
-            wait = self._start_due()
-            await (asyncio.sleep(0) if wait == 0 else self._sleep(wait))
+        with self.alarms(self._wake.set) as alarm:
+            while True:
+                self._wake.clear()
+                if self._is_late():  # what is punctual in other lanes starts first
+                    await self.lulls.lull()
+                wait = self._start_due()
+                await (asyncio.sleep(0) if wait == 0 else self._sleep(wait, alarm))
 
     def _start_due(self) -> float | None:
         """Start what is due while there are slots; seconds until there is more to do.
@@ -121,15 +124,13 @@ class LaneRunner:
         """Targets of which nothing more is to be claimed for a while."""
         return self.shares.crowded(self.heap.aside())
 
-    async def _sleep(self, seconds: float | None) -> None:
+    async def _sleep(self, seconds: float | None, alarm: Alarm) -> None:
         """Until woken: by a claim, a slot, or the time."""
-        loop = asyncio.get_running_loop()
-        timer = None
-        if seconds is not None:
-            timer = loop.call_later(timer_for(seconds, len(self.heap)), self._wake.set)
+        if seconds is None:
+            alarm.clear()
+        else:
+            alarm.set(max(seconds, doze(len(self.heap))))
         await self._wake.wait()
-        if timer is not None:
-            timer.cancel()
 
     def _start(self, run: Claimed) -> None:
         began = monotonic()

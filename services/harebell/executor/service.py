@@ -14,6 +14,7 @@ from harebell.contract.codec import read
 from harebell.contract.errors import Transient
 from harebell.contract.names import Lane
 from harebell.contract.ticket import BUNDLE, Ticket
+from harebell.executor.alarms import Alarms, finest_alarm, loop_alarm
 from harebell.executor.claiming import Claimer
 from harebell.executor.core import Claimed, lease_of
 from harebell.executor.leases import Leases, keep_presence
@@ -61,7 +62,7 @@ async def serve(settings: ExecutorSettings, stop: asyncio.Event) -> None:
     ):
         task = TaskTargets(installed_tasks(), threads=settings.slots)
         try:
-            executor = Executor.of(settings, parts, Targets(http, amqp, task))
+            executor = Executor.of(settings, parts, Targets(http, amqp, task), finest_alarm)
             await executor.run()
         finally:
             task.close()
@@ -83,7 +84,13 @@ class Executor:
     turn_claimers: dict[Lane, Claimer] = field(default_factory=dict)
 
     @classmethod
-    def of(cls, settings: ExecutorSettings, parts: Parts, targets: Targets) -> "Executor":
+    def of(
+        cls,
+        settings: ExecutorSettings,
+        parts: Parts,
+        targets: Targets,
+        alarms: Alarms = loop_alarm,
+    ) -> "Executor":
         holder = f"{settings.name}-{secrets.token_hex(HOLDER_BYTES)}"
         lulls = Lulls()
         leases = Leases(parts.pool, lulls)
@@ -100,10 +107,10 @@ class Executor:
             Lane.LOW: settings.slots_low,
         }
         for lane in Lane:
-            executor._add(lane, slots[lane], targets)
+            executor._add(lane, slots[lane], targets, alarms)
         return executor
 
-    def _add(self, lane: Lane, slots: int, targets: Targets) -> None:
+    def _add(self, lane: Lane, slots: int, targets: Targets, alarms: Alarms) -> None:
         runner = self.lanes[lane] = LaneRunner(
             lane,
             slots,
@@ -116,6 +123,7 @@ class Executor:
             lambda run: self.leases.free([run]),
             self.limiter.lets_start,
             self.lulls,
+            alarms,
         )
 
         def take(runs: list[Claimed]) -> None:

@@ -17,9 +17,9 @@ from harebell.executor.core import (
     Pace,
     StartHeap,
     decision,
+    doze,
     ending,
     lease_of,
-    timer_for,
 )
 from harebell.executor.targets.outcome import Outcome, Success
 from harebell.kernel.delay import REACH
@@ -233,23 +233,7 @@ def test_who_stands_aside_is_in_nobodys_way_and_comes_back_in_order() -> None:
     assert heap.aside() == {}
 
 
-@pytest.mark.parametrize("seconds", [1e-9, GRAIN / 2, GRAIN * 0.7, GRAIN, 0.0101, 3.0])
-def test_s02_a_lane_looks_again_shortly_before_an_instant_and_has_then_soon_waited_for_all_of_it(
-    seconds: float,
-) -> None:
-    """Were a timer for what is left to end without time passing, it would wait for ever."""
-    left, wakings = seconds, 0
-    while left > 0:
-        timer = timer_for(left, FEW - 1)
-        assert 0 < timer <= left
-        left -= timer
-        wakings += 1
-
-    assert wakings <= 4
-
-
 def test_a_crowd_wakes_its_lane_the_more_seldom_the_larger_it_is() -> None:
-    soon = [timer_for(GRAIN / 10, waiting) for waiting in (FEW, 3 * FEW, 1_000 * FEW)]
+    dozes = [doze(waiting) for waiting in (FEW - 1, FEW, 3 * FEW, 1_000 * FEW)]
 
-    assert soon == [GRAIN, 3 * GRAIN, COARSEST]
-    assert timer_for(2 * COARSEST, 1_000 * FEW) == 2 * COARSEST
+    assert dozes == [0, GRAIN, 3 * GRAIN, COARSEST]
