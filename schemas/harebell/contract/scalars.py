@@ -50,15 +50,23 @@ def instant_text(moment: datetime) -> str:
 
 
 def parse_instant(value: object) -> datetime:
+    if isinstance(value, str):
+        return _told_instant(value)
     if isinstance(value, datetime):
-        moment = value
-    elif isinstance(value, str):
-        try:
-            moment = datetime.fromisoformat(value)
-        except ValueError:
-            raise fault("invalid_instant", f"{value[:40]!r} is not an ISO 8601 instant") from None
-    else:
-        raise fault("invalid_instant", "must be a string such as 2026-12-25T09:00:00+01:00")
+        return _instant(value)
+    raise fault("invalid_instant", "must be a string such as 2026-12-25T09:00:00+01:00")
+
+
+@lru_cache(4096)  # many runs share an instant, and a ticket says its own twice
+def _told_instant(text: str) -> datetime:
+    try:
+        moment = datetime.fromisoformat(text)
+    except ValueError:
+        raise fault("invalid_instant", f"{text[:40]!r} is not an ISO 8601 instant") from None
+    return _instant(moment)
+
+
+def _instant(moment: datetime) -> datetime:
     if moment.tzinfo is None:
         raise fault("naive_instant", "has no offset: write Z or +01:00 behind it")
     try:

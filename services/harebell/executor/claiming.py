@@ -4,7 +4,7 @@ import asyncio
 from collections import deque
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
-from datetime import timedelta
+from datetime import datetime, timedelta
 from typing import Final
 
 import asyncpg
@@ -38,6 +38,10 @@ class Ask:
 
     tickets: list[Ticket]
     done: asyncio.Future[bool]
+    earliest: datetime = field(init=False)
+
+    def __post_init__(self) -> None:
+        self.earliest = min(ticket.due_at for ticket in self.tickets)
 
     def finish(self, *, is_claimed: bool) -> None:
         if not self.done.done():  # a lost session has cancelled it
@@ -111,8 +115,7 @@ class Claimer:
                 self._conclude(asks, ahead)
 
     def _is_early(self) -> bool:
-        earliest = min(ticket.due_at for ask in self._asks for ticket in ask.tickets)
-        return earliest - self.clock.now() > EARLY
+        return min(ask.earliest for ask in self._asks) - self.clock.now() > EARLY
 
     def _next_asks(self) -> list[Ask]:
         """Whole bundles, while there is room and they fit a statement; at least one."""
@@ -131,7 +134,7 @@ class Claimer:
         """Tickets ahead of their commits are chased apart: they must hold up nothing else."""
         waited_for = {(ticket.run_key, ticket.seq) for ticket in ahead}
         for ask in asks:
-            left = [t for t in ask.tickets if (t.run_key, t.seq) in waited_for]
+            left = [t for t in ask.tickets if waited_for and (t.run_key, t.seq) in waited_for]
             if not left:
                 ask.finish(is_claimed=True)
                 continue
@@ -170,13 +173,13 @@ class Claimer:
             raise
         metrics.BATCH.labels("claim").observe(len(wanted))
         taken = [
-            self._claimed(ticket, mine[each.key], sent_at)
+            _claimed(ticket, each, claim, sent_at)
             for each, ticket in wanted.items()
-            if each.is_met_by(mine.get(each.key)) and self._doubts.takes_claimed(each)
+            if each.is_met_by(claim := mine.get(each.key)) and self._doubts.takes_claimed(each)
         ]
         # one whose commit was unknown: its lease is of unknown age, so it is renewed before use
         taken += [
-            self._claimed(wanted[each], found, float("-inf"))
+            _claimed(wanted[each], each, found, float("-inf"))
             for each, found in told.items()
             if isinstance(found, claims.Claim) and self._doubts.takes_found(each)
         ]
@@ -194,7 +197,7 @@ class Claimer:
             refused = [
                 each
                 for each in wanted
-                if each not in decided and not each.is_met_by(mine.get(each.key))
+                if not each.is_met_by(mine.get(each.key)) and each not in decided
             ]
             return mine, await claims.explain(self.pool, refused, self.holder) if refused else {}
 
@@ -224,5 +227,6 @@ class Claimer:
             ticket.run_key, ticket.seq, ticket.version, override, lease, ticket.due_at
         )
 
-    def _claimed(self, ticket: Ticket, claim: claims.Claim, sent_at: float) -> Claimed:
-        return Claimed(ticket, claim.token, claim.attempt, self.lease(ticket), sent_at)
+
+def _claimed(ticket: Ticket, wanted: claims.Wanted, claim: claims.Claim, sent_at: float) -> Claimed:
+    return Claimed(ticket, claim.token, claim.attempt, wanted.lease, sent_at)

@@ -27,7 +27,7 @@ class Doubts:
 
     def takes_claimed(self, each: Wanted) -> bool:
         """Whether a run may be taken whose claim has succeeded."""
-        return each not in self._open or self.takes_found(each)
+        return not self._open or each not in self._open or self.takes_found(each)
 
     def takes_found(self, each: Wanted) -> bool:
         """Whether a run may be taken that is found to be mine."""

@@ -148,8 +148,7 @@ FAILED: Final = "failed"
 LAPSED: Final = "lapsed"
 
 
-@dataclass(frozen=True, slots=True)
-class End:
+class End(NamedTuple):
     """Of a run; or of so many, that one row stands for."""
 
     state: RunState

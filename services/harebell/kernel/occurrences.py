@@ -38,8 +38,7 @@ class Skipped:
     reason: Reason
 
 
-@dataclass(frozen=True, slots=True)
-class Plan:
+class Plan(NamedTuple):
     """`planned_to`: every instant up to there is decided. `next_at` None: nothing is left.
 
     `met`: instants passed over that have a run nevertheless, which counts if it was dispatched.

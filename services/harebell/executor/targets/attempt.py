@@ -1,6 +1,6 @@
 """What a target is told about the attempt that calls it."""
 
-from dataclasses import dataclass
+from typing import NamedTuple
 
 from harebell.contract.names import (
     ATTEMPT,
@@ -14,8 +14,7 @@ from harebell.contract.scalars import instant_text
 from harebell.contract.ticket import Ticket
 
 
-@dataclass(frozen=True, slots=True)
-class Attempt:
+class Attempt(NamedTuple):
     """`number` counts from 1; `token` is the fencing token, which only grows over a run's life."""
 
     ticket: Ticket

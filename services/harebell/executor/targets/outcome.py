@@ -1,7 +1,7 @@
 """What an attempt came to: a closed set, and the excerpts of it that the ledger keeps."""
 
 from dataclasses import dataclass
-from typing import Any, Final, TypeAlias
+from typing import Any, Final, NamedTuple, TypeAlias
 
 import orjson
 
@@ -10,8 +10,7 @@ from harebell.kernel.retry import Failure
 MAX_EXCERPT: Final = 1024  # bytes of UTF-8
 
 
-@dataclass(frozen=True, slots=True)
-class Success:
+class Success(NamedTuple):
     """`status` is HTTP's; `result` is an excerpt."""
 
     status: int | None = None

@@ -1,8 +1,9 @@
 """One attempt, whatever its target: the only place that knows the three kinds and the timeout."""
 
 import asyncio
+from collections.abc import Coroutine
 from dataclasses import dataclass
-from typing import assert_never
+from typing import Any, assert_never
 
 import structlog
 
@@ -44,13 +45,15 @@ async def perform(
         return Failure("target_error", described(error))
 
 
-async def _call(target: Target, attempt: Attempt, seconds: float, targets: Targets) -> Outcome:
+def _call(
+    target: Target, attempt: Attempt, seconds: float, targets: Targets
+) -> Coroutine[Any, Any, Outcome]:
     match target:
         case HttpTarget():
-            return await targets.http.call(target.http, attempt)
+            return targets.http.call(target.http, attempt)
         case AmqpTarget():
-            return await targets.amqp.call(target.amqp, attempt, seconds)
+            return targets.amqp.call(target.amqp, attempt, seconds)
         case TaskTarget():
-            return await targets.task.call(target.task, attempt, seconds)
+            return targets.task.call(target.task, attempt, seconds)
         case _:
             assert_never(target)

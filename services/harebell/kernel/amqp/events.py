@@ -2,8 +2,7 @@
 
 from collections import Counter, defaultdict
 from collections.abc import Iterable, Mapping
-from dataclasses import dataclass
-from typing import Any, Final
+from typing import Any, Final, NamedTuple
 
 import structlog
 from pamqp.common import FieldValue
@@ -22,8 +21,7 @@ MAX_EVENTS: Final = 500  # in one message
 log = structlog.get_logger()
 
 
-@dataclass(frozen=True, slots=True)
-class Fact:
+class Fact(NamedTuple):
     """`verb` is one of `contract.events.FACTS`. `attempt`, `end`: what of a run it tells."""
 
     tenant: str

@@ -4,7 +4,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass, field
 from datetime import datetime
 from enum import Enum, auto
-from typing import Final, NamedTuple
+from typing import Final, NamedTuple, TypeGuard
 
 import asyncpg
 
@@ -94,7 +94,7 @@ class Wanted:
         """As the claim itself compares."""
         return not_before is None or not_before <= self.due_at + TICK
 
-    def is_met_by(self, claim: "Claim | None") -> bool:
+    def is_met_by(self, claim: "Claim | None") -> TypeGuard["Claim"]:
         """Whether it is this ticket that claimed its run, and not another one of the same run."""
         return claim is not None and claim.token == self.seq + 1
 
