@@ -3,7 +3,7 @@
 from collections import defaultdict
 from collections.abc import Container, Sequence
 from dataclasses import dataclass
-from datetime import datetime, timedelta
+from datetime import datetime
 from heapq import heapify, heappop, heappush
 from itertools import count
 from statistics import fmean
@@ -62,10 +62,9 @@ class Claimed:
         return moment - self.renewed_at <= min(FRESH, self.lease / 2)
 
 
-def lease_of(ticket: Ticket, normal: timedelta, critical: timedelta) -> float:
-    """Seconds."""
-    critical_class = ticket.work.class_ is RecoveryClass.CRITICAL
-    return (critical if critical_class else normal).total_seconds()
+def lease_of(ticket: Ticket, normal: float, critical: float) -> float:
+    """Seconds, as what it is given."""
+    return critical if ticket.work.class_ is RecoveryClass.CRITICAL else normal
 
 
 def doze(waiting: int) -> float:

@@ -130,7 +130,12 @@ class Executor:
             self.leases.hold(runs)
             runner.take(runs)
 
-        own = (self.parts.pool, self.parts.clock, self.holder, self._lease)
+        lease = partial(
+            lease_of,
+            normal=self.settings.lease.total_seconds(),
+            critical=self.settings.lease_critical.total_seconds(),
+        )
+        own = (self.parts.pool, self.parts.clock, self.holder, lease)
         lane_own = (runner.room, take, self._holds, self.lulls)
         claimer = self.claimers[lane] = Claimer(*own, *lane_own)
         turns = TurnTaker(self.parts.pool, self.parts.publisher, self.parts.clock, self.holder)
@@ -143,9 +148,6 @@ class Executor:
 
         runner.on_room = on_room
         self.lulls.next_starts.append(runner.next_start)
-
-    def _lease(self, ticket: Ticket) -> float:
-        return lease_of(ticket, self.settings.lease, self.settings.lease_critical)
 
     def _holds(self, ticket: Ticket) -> bool:
         """A bundle that comes again finds what was claimed of it the first time."""

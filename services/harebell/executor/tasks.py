@@ -5,9 +5,8 @@ A task is a callable registered under the entry point group `harebell.tasks`. It
 """
 
 import asyncio
-from dataclasses import dataclass
 from datetime import datetime, timedelta
-from typing import Any
+from typing import Any, NamedTuple
 
 
 class Permanent(Exception):
@@ -22,8 +21,7 @@ class RetryLater(Exception):
         self.after = after
 
 
-@dataclass(frozen=True, slots=True)
-class TaskContext:
+class TaskContext(NamedTuple):
     """Which run this is. `run_id` stays the same over retries, `fencing_token` only grows."""
 
     run_id: str

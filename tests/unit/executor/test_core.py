@@ -131,9 +131,7 @@ def test_s22_critical_runs_have_the_shorter_lease(class_: str, seconds: int) -> 
     plain = ticket()
     work = plain.work.model_copy(update={"class_": RecoveryClass(class_)})
 
-    lease = lease_of(
-        plain.model_copy(update={"work": work}), timedelta(seconds=15), timedelta(seconds=5)
-    )
+    lease = lease_of(plain.model_copy(update={"work": work}), normal=15, critical=5)
 
     assert lease == seconds
 
