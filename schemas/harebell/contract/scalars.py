@@ -41,6 +41,7 @@ def cut_up(moment: datetime) -> datetime:
     return whole if whole == moment else whole + MILLISECOND
 
 
+@lru_cache(4096)  # many runs share an instant
 def instant_text(moment: datetime) -> str:
     """`2026-11-20T14:00:00Z`, with milliseconds only where there are any."""
     if moment.tzinfo is not UTC:
