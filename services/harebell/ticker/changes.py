@@ -3,7 +3,7 @@
 import asyncio
 from collections import Counter
 from collections.abc import Callable, Iterable, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from datetime import datetime, timedelta
 from itertools import chain
 from typing import Final
@@ -218,7 +218,7 @@ def _decide(
         return
     if item.asked is not None and item.told is None:
         try:
-            asked = replace(item.asked, applied_at=now)
+            asked = item.asked._replace(applied_at=now)
             item.settle(_applied(book, item, asked, selected))
         except Rejected as error:
             item.refuse(error)

@@ -14,7 +14,7 @@ from harebell.dev.plan import Kind
 
 STAMPEDES: Final = (10_000, 50_000)  # runs
 RATE: Final = 5_000  # runs a second
-LASTING: Final = 15  # seconds
+LASTING: Final = 12  # seconds
 FULL_LASTING: Final = 60
 LOWEST: Final = 2_000  # runs a second, that are not tried: they can be sustained
 HIGHEST: Final = 16_000  # runs a second, that are not tried: they cannot

@@ -1,7 +1,7 @@
 """A checked command on its way into the book, and the schedule that it is about."""
 
-from dataclasses import dataclass
 from datetime import datetime
+from typing import NamedTuple
 from uuid import UUID
 
 from harebell.contract.addressed import Addressed
@@ -9,8 +9,7 @@ from harebell.contract.errors import Conflict, NotFound
 from harebell.ticker.book import Book, Entry
 
 
-@dataclass(frozen=True, slots=True)
-class Asked:
+class Asked(NamedTuple):
     """One command, and who asked when. `schedule_id` None: it selects schedules."""
 
     tenant: str

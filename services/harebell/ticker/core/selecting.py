@@ -1,7 +1,6 @@
 """One command to many schedules, and the receipt by which the same ones can be named again."""
 
 from collections.abc import Callable, Sequence
-from dataclasses import replace
 from typing import Final, TypeAlias
 from uuid import UUID
 
@@ -43,7 +42,7 @@ def apply_to_all(
     in_flight: list[str] = []
     refused: dict[str, str] = {}
     for id_ in schedules:
-        one = replace(asked, schedule_id=id_)
+        one = asked._replace(schedule_id=id_)
         try:
             entry = known(book, one)
             if _is_so_already(entry, asked):
