@@ -50,7 +50,7 @@ def test_s29_a_change_that_no_ticker_came_to_in_time_is_missed_and_the_old_goes_
     ticking.run_due()
     book = ticking.book()
 
-    answer = apply(book, replace(asked, applied_at=ticking.now))
+    answer = apply(book, asked._replace(applied_at=ticking.now))
     ticking.save(book)
     carry_on(ticking, 200)
 
@@ -68,7 +68,7 @@ def test_s30_a_change_behind_one_that_came_to_nothing_has_a_number_of_its_own(
     if how == "missed":
         asked = ticking.asked("schedule.patch", {"set": {"priority": 8}, "effective_at": after(1)})
         book = ticking.wait(2).book()
-        apply(book, replace(asked, applied_at=ticking.now))
+        apply(book, asked._replace(applied_at=ticking.now))
         ticking.save(book)
     else:
         ticking.ask("schedule.patch", set={"priority": 8}, effective_at=after(40))
