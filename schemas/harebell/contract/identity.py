@@ -26,7 +26,9 @@ class RunKey(NamedTuple):
     schedule_id: UUID
 
     def __str__(self) -> RunId:
-        return f"{self.schedule_id}@{_stamp(self.scheduled_for)}"
+        at = self.scheduled_for
+        stamp = _stamp(at if at.tzinfo is UTC else at.astimezone(UTC))
+        return f"{self.schedule_id}@{stamp}"
 
     @classmethod
     def parse(cls, text: str) -> "RunKey":
@@ -45,9 +47,9 @@ class RunKey(NamedTuple):
         return key
 
 
-@lru_cache(4096)  # many runs share an instant
+@lru_cache(4096)  # many runs share an instant; elsewhere an hour that comes twice equals itself
 def _stamp(moment: datetime) -> str:
-    at = moment.astimezone(UTC).isoformat(timespec="milliseconds")
+    at = moment.isoformat(timespec="milliseconds")
     date, time = at[:10].replace("-", ""), at[11:19].replace(":", "")
     return f"{date}T{time}{at[20:23]}Z"
 

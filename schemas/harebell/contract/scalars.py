@@ -13,6 +13,7 @@ MILLISECOND: Final = timedelta(milliseconds=1)
 MAX_DURATION: Final = timedelta(days=3660)
 EARLIEST: Final = datetime(1970, 1, 1, tzinfo=UTC)
 LATEST: Final = datetime(2200, 1, 1, tzinfo=UTC)
+MAX_REMEMBERED: Final = 40  # characters of an instant: seconds may be told to any digit
 MAX_JSON_DEPTH: Final = 32  # levels of arrays and objects
 
 _OUT_OF_RANGE: Final = f"must lie between {EARLIEST.year} and {LATEST.year}"
@@ -41,30 +42,36 @@ def cut_up(moment: datetime) -> datetime:
     return whole if whole == moment else whole + MILLISECOND
 
 
-@lru_cache(4096)  # many runs share an instant
 def instant_text(moment: datetime) -> str:
     """`2026-11-20T14:00:00Z`, with milliseconds only where there are any."""
-    if moment.tzinfo is not UTC:
-        moment = moment.astimezone(UTC)
+    return _utc_text(moment if moment.tzinfo is UTC else moment.astimezone(UTC))
+
+
+@lru_cache(4096)  # many runs share an instant; elsewhere an hour that comes twice equals itself
+def _utc_text(moment: datetime) -> str:
     precision = "milliseconds" if moment.microsecond else "seconds"
     return moment.isoformat(timespec=precision)[: -len("+00:00")] + "Z"
 
 
 def parse_instant(value: object) -> datetime:
     if isinstance(value, str):
-        return _told_instant(value)
+        read = _remembered_instant if len(value) <= MAX_REMEMBERED else _told_instant
+        return read(value)
     if isinstance(value, datetime):
         return _instant(value)
     raise fault("invalid_instant", "must be a string such as 2026-12-25T09:00:00+01:00")
 
 
-@lru_cache(4096)  # many runs share an instant, and a ticket says its own twice
 def _told_instant(text: str) -> datetime:
     try:
         moment = datetime.fromisoformat(text)
     except ValueError:
         raise fault("invalid_instant", f"{text[:40]!r} is not an ISO 8601 instant") from None
     return _instant(moment)
+
+
+# Many runs share an instant, and a ticket says its own twice.
+_remembered_instant: Final = lru_cache(4096)(_told_instant)
 
 
 def _instant(moment: datetime) -> datetime:

@@ -3,6 +3,7 @@
 from datetime import UTC, datetime
 from typing import Final
 from uuid import UUID
+from zoneinfo import ZoneInfo
 
 import pytest
 
@@ -76,6 +77,13 @@ def test_messages_without_an_id_are_told_apart_by_their_bodies() -> None:
 def test_a_run_has_one_spelling(text: str) -> None:
     with pytest.raises(Malformed, match="is not a run id"):
         RunKey.parse(text)
+
+
+def test_runs_of_both_of_an_hour_that_comes_twice_have_names_of_their_own() -> None:
+    first = datetime(2026, 11, 1, 1, 30, tzinfo=ZoneInfo("America/New_York"))
+    names = [run_id(SCHEDULE, each) for each in (first, first.replace(fold=1))]
+
+    assert names == [f"{SCHEDULE}@20261101T053000000Z", f"{SCHEDULE}@20261101T063000000Z"]
 
 
 def test_runs_sort_by_time_first() -> None:

@@ -2,18 +2,21 @@
 
 from datetime import UTC, date, datetime, timedelta
 from typing import Annotated, Any
+from zoneinfo import ZoneInfo
 
 import pytest
 from pydantic import TypeAdapter, ValidationError
 
 from harebell.contract.message import malformed
 from harebell.contract.scalars import (
+    MAX_REMEMBERED,
     AttemptTimeout,
     Bound,
     CheckedJson,
     Duration,
     Instant,
     Interval,
+    _remembered_instant,
     duration_text,
     instant_text,
 )
@@ -126,6 +129,21 @@ def test_an_instant_is_cut_to_milliseconds_in_utc() -> None:
 
     assert read == datetime(2026, 12, 25, 8, 0, 0, 123_000, tzinfo=UTC)
     assert instant_text(read) == "2026-12-25T08:00:00.123Z"
+
+
+def test_both_of_an_hour_that_comes_twice_are_written_as_what_they_are() -> None:
+    first = datetime(2026, 11, 1, 1, 30, tzinfo=ZoneInfo("America/New_York"))
+    both = [first, first.replace(fold=1)]
+
+    assert [instant_text(each) for each in both] == ["2026-11-01T05:30:00Z", "2026-11-01T06:30:00Z"]
+
+
+def test_an_instant_with_any_number_of_digits_is_read_and_not_kept_in_memory() -> None:
+    remembered = _remembered_instant.cache_info().currsize
+    text = f"2026-12-25T09:00:00.123{'9' * MAX_REMEMBERED}Z"
+
+    assert TypeAdapter(Instant).validate_python(text).microsecond == 123_000
+    assert _remembered_instant.cache_info().currsize == remembered
 
 
 def test_a_bound_may_be_a_day() -> None:
