@@ -1,7 +1,7 @@
 """Waking a lane at a moment: by a timer of the system where Python has those, else of the loop.
 
-Timers of the loop end on whole milliseconds. Those of the system, which Python has from 3.13 on,
-end on the microsecond.
+Timers of the loop end on whole milliseconds, or at once when less than half of one is left. Those
+of the system, which Python has from 3.13 on, end on the microsecond.
 """
 
 import asyncio

@@ -22,7 +22,7 @@ COMPUTING: Final = (Rejected, ArithmeticError, ValueError)  # what a timetable m
 SETTLED_AFTER: Final = timedelta(seconds=15)  # then an open run is looked up: has it ended?
 
 
-@dataclass(slots=True)
+@dataclass(slots=True)  # one of each schedule of a pass: to freeze it takes twice the time
 class Advance:
     """A schedule whose planning went on; `entry` counts nothing of `owed` and `met` yet.
 
