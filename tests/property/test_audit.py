@@ -2,7 +2,7 @@
 
 from typing import Any
 
-from hypothesis import assume, given, settings
+from hypothesis import assume, example, given, settings
 from hypothesis import strategies as st
 from tests.audited import Audited
 from tests.property.test_book import EVERY, do, end_claimed
@@ -54,13 +54,14 @@ def live(steps: list[Step], when: dict[str, Any], catch_up: str) -> Audited:
 
 
 policies = st.sampled_from(["none", "one", "all"])
-rules = st.sampled_from(
-    [EVERY, {**EVERY, "jitter": "15s"}, {**EVERY, "times": 7}, {"cron": "*/7 * * * * *"}]
-)
+SEVEN_TIMES = {**EVERY, "times": 7}
+rules = st.sampled_from([EVERY, {**EVERY, "jitter": "15s"}, SEVEN_TIMES, {"cron": "*/7 * * * * *"}])
+USED_UP = [("put", 0), ("wait", 173), ("wait", 200), ("wait", 200), ("later", 83)]
 
 
 @settings(max_examples=100, deadline=None)
 @given(steps=steps, when=rules, catch_up=policies)
+@example(steps=USED_UP, when=SEVEN_TIMES, catch_up="none")  # but for a change that waits
 def test_s76_whatever_is_changed_the_books_audit_clean(
     steps: list[Step], when: dict[str, Any], catch_up: str
 ) -> None:

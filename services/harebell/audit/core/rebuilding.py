@@ -106,6 +106,8 @@ def disagreeing_schedule(schedule: Schedule) -> Iterator[Finding]:
     if due is None or (schedule.pending_at is not None and schedule.pending_at <= due):
         return
     waits = schedule.state is ScheduleState.ACTIVE and schedule.awaiting is None
+    if schedule.pending_at is not None and _may_be_over(in_force):
+        return  # then it is looked at for the change that waits
     if waits and schedule.next_at is not None and schedule.next_at > due + AHEAD:
         words = f"it owes a run at {due}, and is not looked at before {schedule.next_at}"
         yield schedule.finding(Kind.DISAGREES, words)
