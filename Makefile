@@ -44,7 +44,7 @@ test:
 selection:
 	@$(SET_UP) tests
 	@$(call tree)
-	@$(BIN)/python -m pytest -m release
+	@$(BIN)/python -m pytest -n 3 --dist loadfile -m release
 
 SEEDS := 1
 chaos:
