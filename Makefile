@@ -36,7 +36,7 @@ test:
 	@$(SET_UP) tests
 	@$(call tree)
 	@$(MAKE) --no-print-directory check
-	@$(BIN)/python -m pytest -n 3 --ignore tests/acceptance --ignore tests/chaos
+	@$(BIN)/python -m pytest -n 2 --ignore tests/acceptance --ignore tests/chaos
 	@$(BIN)/python -m pytest -n 3 --dist loadfile tests/acceptance tests/chaos -m "not chaos"
 	@[ -n "$(BROKER)" ] || [ "$$(id -u)" != 0 ] || \
 		$(MAKE) --no-print-directory selection BROKER=$(NEWEST)
@@ -44,7 +44,7 @@ test:
 selection:
 	@$(SET_UP) tests
 	@$(call tree)
-	@$(BIN)/python -m pytest -n 3 --dist loadfile -m release
+	@$(BIN)/python -m pytest -m release
 
 SEEDS := 1
 chaos:
