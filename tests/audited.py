@@ -55,6 +55,7 @@ class Audited(Ticking):
             entry.version.number,
             entry.state,
             entry.planned_to,
+            entry.dispatched,
             entry.next_at,
             entry.awaiting,
             entry.pending.since if entry.pending else None,

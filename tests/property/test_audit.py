@@ -61,7 +61,7 @@ USED_UP = [("put", 0), ("wait", 173), ("wait", 200), ("wait", 200), ("later", 83
 
 @settings(max_examples=100, deadline=None)
 @given(steps=steps, when=rules, catch_up=policies)
-@example(steps=USED_UP, when=SEVEN_TIMES, catch_up="none")  # but for a change that waits
+@example(steps=USED_UP, when=SEVEN_TIMES, catch_up="none")  # and only a change waits
 def test_s76_whatever_is_changed_the_books_audit_clean(
     steps: list[Step], when: dict[str, Any], catch_up: str
 ) -> None:

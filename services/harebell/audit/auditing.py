@@ -122,7 +122,7 @@ def _read(row: asyncpg.Record, versions: Sequence[asyncpg.Record]) -> Schedule |
         state = ScheduleState(row["state"])
     except COMPUTING as error:
         return unread(f"it cannot be computed: {error}")
-    names = ("id", "tenant", "key", "shown", "version", "planned_to")
+    names = ("id", "tenant", "key", "shown", "version", "planned_to", "dispatched")
     more = ("next_at", "awaiting", "pending_at")
     return Schedule(state=state, spans=spans, **{name: row[name] for name in (*names, *more)})
 

@@ -14,8 +14,8 @@ import asyncpg
 from harebell.audit.core.record import Attempt, Run
 
 _SCHEDULES: Final = """
-SELECT s.id, s.tenant, s.key, s.version AS shown, t.version, t.state, t.planned_to, t.next_at,
-       t.awaiting, t.pending_at
+SELECT s.id, s.tenant, s.key, s.version AS shown, t.version, t.state, t.planned_to,
+       t.dispatched, t.next_at, t.awaiting, t.pending_at
 FROM schedules s LEFT JOIN schedule_state t ON t.schedule_id = s.id
 WHERE s.id > $1 AND ($2::text IS NULL OR s.tenant = $2)
   AND ($3::text IS NULL OR s.key = $3 OR s.id::text = $3)

@@ -130,6 +130,17 @@ def test_a_schedule_that_would_sleep_past_its_instant_is_found(ticking: Audited)
     assert "is not looked at before" in next(disagreeing_schedule(asleep)).words
 
 
+def test_one_with_times_left_is_found_though_a_change_waits_and_one_without_is_not() -> None:
+    ticking = Audited(NINE)
+    ticking.put({**EVERY, "times": 7})
+    ticking.ask("schedule.patch", set={"priority": 9}, effective_at=after(7200))
+    asleep = replace(ticking.schedule, next_at=NINE + timedelta(hours=1))
+
+    assert asleep.dispatched < 7
+    assert "is not looked at before" in next(disagreeing_schedule(asleep)).words
+    assert list(disagreeing_schedule(replace(asleep, dispatched=7))) == []
+
+
 def test_a_version_that_is_not_the_newest_in_force_is_found(ticking: Audited) -> None:
     ticking.put(EVERY, expected_version="any", priority=9)
 

@@ -9,6 +9,7 @@ from harebell.audit.core.finding import Finding, Kind
 from harebell.audit.core.record import Attempt, Run, Schedule, Span
 from harebell.contract.when import Recurring
 from harebell.kernel.ledger import SUCCEEDED, Reason, RunState, ScheduleState
+from harebell.kernel.occurrences import runs_left
 
 AHEAD: Final = timedelta(minutes=10)  # of `next_at` at most, schedules are looked at
 
@@ -102,12 +103,11 @@ def disagreeing_schedule(schedule: Schedule) -> Iterator[Finding]:
         words = f"version {newest} is in force, {schedule.version} is planned"
         yield schedule.finding(Kind.DISAGREES, f"{words}, {schedule.shown} is shown")
         return
-    due = in_force.table.next_after(schedule.planned_to)
+    left = runs_left(in_force.definition, schedule.dispatched)
+    due = None if left == 0 else in_force.table.next_after(schedule.planned_to)
     if due is None or (schedule.pending_at is not None and schedule.pending_at <= due):
         return
     waits = schedule.state is ScheduleState.ACTIVE and schedule.awaiting is None
-    if schedule.pending_at is not None and _may_be_over(in_force):
-        return  # then it is looked at for the change that waits
     if waits and schedule.next_at is not None and schedule.next_at > due + AHEAD:
         words = f"it owes a run at {due}, and is not looked at before {schedule.next_at}"
         yield schedule.finding(Kind.DISAGREES, words)

@@ -125,6 +125,7 @@ class Schedule:
     version: int
     state: ScheduleState
     planned_to: datetime
+    dispatched: int
     next_at: datetime | None
     awaiting: datetime | None
     pending_at: datetime | None
