@@ -9,15 +9,15 @@ from tests.schedules import ID
 from tests.ticking import TENANT, Row, Ticking
 
 from harebell.audit.core.coverage import Coverage
-from harebell.audit.core.examining import examine_runs, examine_schedule
-from harebell.audit.core.finding import Finding, Kind
-from harebell.audit.core.record import Attempt, Run, Schedule, Span, Window, in_turn
+from harebell.audit.core.examining import check_runs, check_schedule
+from harebell.audit.core.finding import Finding, FindingKind
+from harebell.audit.core.record import Attempt, Run, Schedule, Span, Window, without_overlaps
 from harebell.contract.identity import RunKey
-from harebell.kernel.ledger import ENDED, FAILED, SUCCEEDED, NotOwed, Reason, RunState
-from harebell.kernel.timetable import first_cursor
+from harebell.kernel.ledger import ENDED, FAILED, SUCCEEDED, Reason, RunState, SkippedRange
+from harebell.kernel.timetable import initial_cursor
 from harebell.ticker import planning
-from harebell.ticker.book import Book
-from harebell.ticker.version import Fate, Takeover, Version
+from harebell.ticker.book import UnitOfWork
+from harebell.ticker.version import Version, VersionHandover, VersionStatus
 
 PATIENT = timedelta(days=365)  # for rules that are not about delays
 
@@ -25,19 +25,19 @@ PATIENT = timedelta(days=365)  # for rules that are not about delays
 @dataclass
 class Audited(Ticking):
     versions: dict[int, Version] = field(default_factory=dict)
-    takeovers: list[Takeover] = field(default_factory=list)
-    ranges: dict[datetime, NotOwed] = field(default_factory=dict)
+    takeovers: list[VersionHandover] = field(default_factory=list)
+    ranges: dict[datetime, SkippedRange] = field(default_factory=dict)
     beside: dict[datetime, Reason] = field(default_factory=dict)  # triggered, and stopped at once
 
-    def save(self, book: Book) -> None:
+    def save(self, book: UnitOfWork) -> None:
         self.versions |= {version.number: version for version, _ in book.new_versions}
-        self.takeovers += book.takeovers
+        self.takeovers += book.handovers
         super().save(book)
         for extra, reason in book.dropped:
             self.beside[extra.instant] = reason
 
-    def _advance(self, made: planning.Advance) -> None:
-        for each in made.not_owed:
+    def _advance(self, made: planning.PlanningStep) -> None:
+        for each in made.skipped:
             row = self.rows.get(each.key)
             if row is None or row.is_revivable:
                 self.ranges[each.key.scheduled_for] = each
@@ -54,22 +54,22 @@ class Audited(Ticking):
             entry.version.number,
             entry.version.number,
             entry.state,
-            entry.planned_to,
+            entry.planned_until,
             entry.dispatched,
             entry.next_at,
-            entry.awaiting,
+            entry.awaited_run,
             entry.pending.since if entry.pending else None,
-            in_turn(self._spans()),
+            without_overlaps(self._spans()),
         )
 
     def _spans(self) -> Iterator[Span]:
         begun = {each.after: each.planned_from for each in self.takeovers}
         over = {each.before: each.planned_to for each in self.takeovers}
         for number, version in self.versions.items():
-            after = begun.get(number) or first_cursor(version.timetable, version.since)
-            to = over.get(number, self.kept.planned_to)
-            commenced = self.fates[number][0] is Fate.COMMENCED
-            table, since = version.timetable, version.since
+            after = begun.get(number) or initial_cursor(version.recurrence, version.since)
+            to = over.get(number, self.kept.planned_until)
+            commenced = self.fates[number][0] is VersionStatus.COMMENCED
+            table, since = version.recurrence, version.since
             yield Span(number, version.definition, table, since, after, to, commenced)
 
     @property
@@ -119,10 +119,10 @@ class Audited(Ticking):
     def examine(self, *runs: Run, late_after: timedelta = PATIENT) -> Coverage:
         """These rows; else those that there are."""
         window = self.window(late_after=late_after)
-        return examine_runs(self.schedule, runs or self.runs, [], window)
+        return check_runs(self.schedule, runs or self.runs, [], window)
 
     def findings(self) -> list[Finding]:
-        return [*examine_schedule(self.schedule, self.window()), *self.examine().findings]
+        return [*check_schedule(self.schedule, self.window()), *self.examine().findings]
 
 
 def a_run(at: datetime, **columns: Any) -> Run:
@@ -152,5 +152,5 @@ def a_run(at: datetime, **columns: Any) -> Run:
     return replace(run, **columns)
 
 
-def kinds(found: Coverage) -> list[Kind]:
+def kinds(found: Coverage) -> list[FindingKind]:
     return [finding.kind for finding in found.findings]

@@ -10,14 +10,14 @@ from typing import Any
 from tests.tickets import NINE, ticket
 
 from harebell.contract.names import Lane
-from harebell.executor.core import Claimed
-from harebell.executor.running import LaneRunner
-from harebell.executor.sharing import Shares
+from harebell.executor.core import ClaimedRun
+from harebell.executor.running import LaneStarter
+from harebell.executor.sharing import TargetBulkhead
 from harebell.executor.targets.amqp import AmqpTargets
 from harebell.executor.targets.http import HttpTargets
-from harebell.executor.targets.outcome import Ended
+from harebell.executor.targets.outcome import AttemptOutcome
 from harebell.executor.targets.perform import Targets
-from harebell.executor.targets.registry import Loaded
+from harebell.executor.targets.registry import LoadedTask
 from harebell.executor.targets.task import TaskTargets
 from harebell.kernel.clock import Clock, monotonic
 
@@ -58,25 +58,25 @@ class Stage:
     work: Work
     slots: int
     share: float = 1.0
-    settled: list[tuple[Claimed, Ended]] = field(default_factory=list)
-    abandoned: list[Claimed] = field(default_factory=list)
+    settled: list[tuple[ClaimedRun, AttemptOutcome]] = field(default_factory=list)
+    abandoned: list[ClaimedRun] = field(default_factory=list)
     refusals: int = 0  # renewals that the ledger refuses, before it grants one
     renewals: int = 0
-    runner: LaneRunner = field(init=False)
+    runner: LaneStarter = field(init=False)
 
     def __post_init__(self) -> None:
         tasks = TaskTargets(
             {
-                name: Loaded(self.work.echo, is_async=True, takes_context=False)
+                name: LoadedTask(self.work.echo, is_async=True, takes_context=False)
                 for name in (ECHO, OTHER)
             },
             threads=1,
         )
-        self.runner = LaneRunner(
+        self.runner = LaneStarter(
             *(
                 Lane.NORMAL,
                 self.slots,
-                Shares(self.slots, self.share),
+                TargetBulkhead(self.slots, self.share),
                 self.clock,
                 Targets(NoHttp(), NoAmqp(), tasks),
                 LEASE,
@@ -98,7 +98,7 @@ class Stage:
         await clock.refresh()
         return cls(clock, Work(clock), slots, share)
 
-    async def renew(self, run: Claimed) -> bool:
+    async def renew(self, run: ClaimedRun) -> bool:
         self.renewals += 1
         self.work.changed.set()
         if self.renewals <= self.refusals:
@@ -106,14 +106,14 @@ class Stage:
         run.renewed_at = monotonic()
         return True
 
-    async def lets_start(self, _: Claimed) -> bool:
+    async def lets_start(self, _: ClaimedRun) -> bool:
         return True
 
-    def settle(self, run: Claimed, outcome: Ended) -> None:
+    def settle(self, run: ClaimedRun, outcome: AttemptOutcome) -> None:
         self.settled.append((run, outcome))
         self.work.changed.set()
 
-    def abandon(self, run: Claimed) -> None:
+    def abandon(self, run: ClaimedRun) -> None:
         self.abandoned.append(run)
         self.work.changed.set()
 
@@ -127,14 +127,14 @@ class Stage:
         waited: float = 0.0,
         expires_in: float | None = None,
         task: str = ECHO,
-    ) -> Claimed:
+    ) -> ClaimedRun:
         """`waited`: seconds since its claim; `number` is what its task is told."""
         due_at = self.clock.now() + timedelta(seconds=due_in)
         of = ticket(number, due_at, priority=priority, filling=number, task=task)
         if expires_in is not None:
             expires_at = self.clock.now() + timedelta(seconds=expires_in)
             of = of.model_copy(update={"expires_at": expires_at})
-        return Claimed(of, 2, 1, leased, monotonic() - waited)
+        return ClaimedRun(of, 2, 1, leased, monotonic() - waited)
 
     async def until(self, count: int, of: list[Any]) -> None:
         async with asyncio.timeout(PATIENCE):

@@ -9,7 +9,7 @@ from tests.tickets import NINE
 
 from harebell.contract.schedule import Definition
 from harebell.kernel.occurrences import Planned, Skipped, plan
-from harebell.kernel.timetable import Timetable, first_cursor, timetable
+from harebell.kernel.timetable import Recurrence, initial_cursor, recurrence_of
 
 ID: Final = UUID("0d9a6a53-64a2-5a5c-8f0e-3c1d1f7a5b21")
 HORIZON: Final = timedelta(seconds=84)
@@ -32,13 +32,13 @@ class Planning:
     accepted_at: datetime = NINE
     runs: list[Planned] = field(default_factory=list)
     skipped: list[Skipped] = field(default_factory=list)
-    table: Timetable = field(init=False)
+    table: Recurrence = field(init=False)
     planned_to: datetime = field(init=False)
     next_at: datetime | None = field(init=False)
 
     def __post_init__(self) -> None:
-        self.table = timetable(self.definition, ID, self.accepted_at)
-        self.planned_to = first_cursor(self.table, self.accepted_at)
+        self.table = recurrence_of(self.definition, ID, self.accepted_at)
+        self.planned_to = initial_cursor(self.table, self.accepted_at)
         self.next_at = self.table.next_after(self.planned_to)
 
     def look(self, now: datetime, until: datetime | None = None) -> "Planning":
@@ -58,10 +58,10 @@ class Planning:
             now=now,
             until=until,
         )
-        assert made.planned_to > self.planned_to or made.next_at is None
+        assert made.planned_until > self.planned_to or made.next_at is None
         self.runs += made.runs
         self.skipped += made.skipped
-        self.planned_to, self.next_at = made.planned_to, made.next_at
+        self.planned_to, self.next_at = made.planned_until, made.next_at
 
     @property
     def instants(self) -> list[datetime]:

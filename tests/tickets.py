@@ -6,8 +6,8 @@ from uuid import UUID, uuid5
 
 from harebell.contract.names import lane_of
 from harebell.contract.target import TaskCall, TaskTarget
-from harebell.contract.ticket import Ticket, Work
-from harebell.kernel.routing import Routed
+from harebell.contract.ticket import RunSpec, Ticket
+from harebell.kernel.routing import TicketHeader
 
 NINE: Final = datetime(2026, 11, 20, 9, tzinfo=UTC)
 _SPACE: Final = UUID("5f0c1a52-7d4f-5c1b-9d80-0d3c1c3f7a11")
@@ -34,17 +34,17 @@ def ticket(
         pool=pool,
         lane=lane_of(priority),
         priority=priority,
-        work=Work(tenant="default", target=TaskTarget(task=TaskCall(name=task, args=args))),
+        run_spec=RunSpec(tenant="default", target=TaskTarget(task=TaskCall(name=task, args=args))),
     )
 
 
 def routed(
     number: int = 0, due_at: datetime = NINE, *, pool: str = "default", priority: int = 5
-) -> Routed:
-    return Routed.of(ticket(number, due_at, pool=pool, priority=priority))
+) -> TicketHeader:
+    return TicketHeader.of(ticket(number, due_at, pool=pool, priority=priority))
 
 
-def crowd(tickets: int, due_at: datetime = NINE, *, first: int = 0) -> list[Routed]:
+def crowd(tickets: int, due_at: datetime = NINE, *, first: int = 0) -> list[TicketHeader]:
     """All due at one instant."""
     return [routed(number, due_at) for number in range(first, first + tickets)]
 

@@ -8,15 +8,15 @@ from uuid import UUID
 
 from tests.schedules import HORIZON, ID, TASK
 
-from harebell.contract.answers import RunAnswer, ScheduleAnswer
+from harebell.contract.answers import RunResponse, ScheduleResponse
 from harebell.contract.commands import SCHEDULE_COMMANDS, RunCancel, RunResolve
 from harebell.contract.identity import RunKey
-from harebell.kernel.ledger import OPEN, REVIVABLE, Owed, Reason, RunState, withdrawn_as
+from harebell.kernel.ledger import OPEN, RESTAGEABLE, NewRun, Reason, RunState, unstaged_state
 from harebell.ticker import owing, planning
-from harebell.ticker.book import Book, Ended, Entry, OpenRun
-from harebell.ticker.core import Asked, apply
-from harebell.ticker.reviewing import review
-from harebell.ticker.version import Fate
+from harebell.ticker.book import Ended, LockedRun, ScheduleRecord, UnitOfWork
+from harebell.ticker.core import CommandContext, apply_command
+from harebell.ticker.reviewing import apply_outcomes
+from harebell.ticker.version import VersionStatus
 
 TENANT = "default"
 
@@ -46,7 +46,7 @@ class Row:
 
     @property
     def is_revivable(self) -> bool:
-        return self.state is RunState.CANCELLED and self.reason in REVIVABLE and self.attempt == 0
+        return self.state is RunState.CANCELLED and self.reason in RESTAGEABLE and self.attempt == 0
 
 
 @dataclass
@@ -54,41 +54,45 @@ class Ticking:
     """One schedule, its ledger, and what tickers and executors do to them."""
 
     now: datetime
-    entry: Entry | None = None
+    entry: ScheduleRecord | None = None
     rows: dict[RunKey, Row] = field(default_factory=dict)
     skipped: dict[datetime, int] = field(default_factory=dict)
-    fates: dict[int, tuple[Fate, str | None]] = field(default_factory=dict)
+    fates: dict[int, tuple[VersionStatus, str | None]] = field(default_factory=dict)
 
     # what users ask for
 
-    def put(self, when: dict[str, Any], **more: Any) -> ScheduleAnswer | RunAnswer:
+    def put(self, when: dict[str, Any], **more: Any) -> ScheduleResponse | RunResponse:
         return self.ask("schedule.put", key="k", when=when, **{"target": TASK, **more})
 
-    def ask(self, verb: str, **body: Any) -> ScheduleAnswer | RunAnswer:
+    def ask(self, verb: str, **body: Any) -> ScheduleResponse | RunResponse:
         return self.ask_all((verb, body))[0]
 
-    def ask_all(self, *commands: tuple[str, dict[str, Any]]) -> list[ScheduleAnswer | RunAnswer]:
+    def ask_all(
+        self, *commands: tuple[str, dict[str, Any]]
+    ) -> list[ScheduleResponse | RunResponse]:
         """In one transaction."""
         book = self.book()
-        answers = [apply(book, self.asked(verb, body)) for verb, body in commands]
+        answers = [apply_command(book, self.asked(verb, body)) for verb, body in commands]
         self.save(book)
         return answers
 
-    def asked(self, verb: str, body: dict[str, Any]) -> Asked:
+    def asked(self, verb: str, body: dict[str, Any]) -> CommandContext:
         command = SCHEDULE_COMMANDS[verb].model_validate(
             body if verb == "schedule.put" or "run_id" in body else {"key": "k", **body}
         )
         schedule = ID
         if isinstance(command, RunCancel | RunResolve):
             schedule = RunKey.parse(command.run_id).schedule_id
-        return Asked(TENANT, command, schedule, self.now, "tester")
+        return CommandContext(TENANT, command, schedule, self.now, "tester")
 
     # what a ticker does
 
-    def book(self) -> Book:
+    def book(self) -> UnitOfWork:
         if self.entry is None:
-            return Book()
-        book = Book(entries={ID: self.entry._replace(last_number=max(self.fates, default=0))})
+            return UnitOfWork()
+        book = UnitOfWork(
+            schedules={ID: self.entry._replace(last_number=max(self.fates, default=0))}
+        )
         for key, row in self.rows.items():
             if not row.is_open:
                 book.ended[key] = Ended(row.state, row.finished_at or self.now)
@@ -96,9 +100,9 @@ class Ticking:
                 book.runs[key] = self._open_run(key, row)
         return book
 
-    def _open_run(self, key: RunKey, row: Row) -> OpenRun:
+    def _open_run(self, key: RunKey, row: Row) -> LockedRun:
         holder = "executor-1" if row.state is RunState.RUNNING else None
-        return OpenRun(
+        return LockedRun(
             *(key, row.state, row.attempt, row.seq, row.due_at, row.version, holder),
             counts=row.counts and not row.again,
             again=row.again,
@@ -106,14 +110,14 @@ class Ticking:
             stop=row.reason if holder else None,
         )
 
-    def save(self, book: Book) -> None:
+    def save(self, book: UnitOfWork) -> None:
         for key, reason in book.cancelled.items():
-            self._move(key, withdrawn_as(reason), reason)
+            self._move(key, unstaged_state(reason), reason)
         for key, state in book.resolved.items():
             self.rows[key].state = state
         for version, fate in book.new_versions:
             self.fates[version.number] = (fate, None)
-        self._settle(book.fates)
+        self._settle(book.version_statuses)
         for key, why in book.stopping.items():
             self.rows[key].reason = why
         for key, version in book.renewed.items():
@@ -122,10 +126,10 @@ class Ticking:
             self.rows[key] = replace(row, version=version.number, seq=row.seq + 1)
         for extra, _ in book.dropped:
             self.skipped[extra.instant] = 1
-        beside = [owing.extra_owed(extra) for extra in book.extras]
+        beside = [owing.manual_run_row(extra) for extra in book.manual_runs]
         assert len(self.stage(beside, counts=False)) == len(beside)
         for id_ in book.touched:
-            self._advance(planning.advance_if_due(book.entries[id_], self.now, self.horizon))
+            self._advance(planning.plan_if_due(book.schedules[id_], self.now, self.horizon))
 
     @property
     def horizon(self) -> datetime:
@@ -133,33 +137,33 @@ class Ticking:
 
     def look(self) -> "Ticking":
         while self.entry and self.entry.next_at and self.entry.next_at <= self.horizon:
-            self._advance(planning.advance(self.entry, self.now, self.horizon))
+            self._advance(planning.plan_schedule(self.entry, self.now, self.horizon))
         return self
 
     def review(self) -> "Ticking":
         """As a ticker does that has heard of an outcome."""
         book = self.book()
-        review(book, self.kept)
+        apply_outcomes(book, self.kept)
         self.save(book)
         return self
 
-    def _settle(self, fates: Mapping[tuple[UUID, int], tuple[Fate, str | None]]) -> None:
+    def _settle(self, fates: Mapping[tuple[UUID, int], tuple[VersionStatus, str | None]]) -> None:
         self.fates |= {number: fate for (_, number), fate in fates.items()}
 
-    def _advance(self, made: planning.Advance) -> None:
+    def _advance(self, made: planning.PlanningStep) -> None:
         self._settle(made.fates)
-        again, not_again = owing.owed_again(made.before, self._taken_back(), self.now)
-        for each in (*made.not_owed, *not_again):
+        again, not_again = owing.restage(made.previous, self._taken_back(), self.now)
+        for each in (*made.skipped, *not_again):
             row = self.rows.get(each.key)
             if row is None or row.is_revivable:
                 self.rows.pop(each.key, None)
                 self.skipped[each.key.scheduled_for] = each.count
-        staged = self.stage([*made.owed, *made.ahead, *again], counts=True)
-        doubtful = planning.doubtful(made.entry, self.now)
+        staged = self.stage([*made.to_stage, *made.to_stage_early, *again], counts=True)
+        doubtful = planning.probably_finished(made.record, self.now)
         ended = {key for key in doubtful if key not in self.rows or not self.rows[key].is_open}
-        unstaged = planning.unstaged(made, staged)
+        unstaged = planning.not_newly_staged(made, staged)
         there = {key for key in unstaged if self.rows[key].is_counted}
-        self.entry = planning.opened(made, staged, ended, there)
+        self.entry = planning.with_staged_runs(made, staged, ended, there)
 
     def _taken_back(self) -> set[RunKey]:
         return {
@@ -168,7 +172,7 @@ class Ticking:
             if row.is_revivable and row.reason is Reason.PAUSED and row.counts
         }
 
-    def stage(self, owed: Iterable[Owed], *, counts: bool) -> set[RunKey]:
+    def stage(self, owed: Iterable[NewRun], *, counts: bool) -> set[RunKey]:
         """As the ledger's statement: a new row, or one that may be owed again."""
         staged = set()
         for run in owed:
@@ -232,6 +236,6 @@ class Ticking:
         return self.having(RunState.STAGED)
 
     @property
-    def kept(self) -> Entry:
+    def kept(self) -> ScheduleRecord:
         assert self.entry is not None
         return self.entry

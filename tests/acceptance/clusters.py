@@ -15,7 +15,7 @@ from tests.acceptance.stack import Stack, Tenant, until
 from tests.servers import Servers, manage
 
 from harebell.dev.cluster import Cluster
-from harebell.dev.plan import Counts, Kind
+from harebell.dev.plan import Counts, ServiceKind
 from harebell.dev.ports import LOOPBACK
 from harebell.dev.rabbitmq import Broker
 
@@ -125,7 +125,7 @@ class Clustered:
     async def one_sided(self, node: Broker, pool: str) -> AsyncIterator[str]:
         """A pool whose only executor knows that node alone."""
         its = {"HAREBELL_POOL": pool, "HAREBELL_AMQP_URL": node.amqp_url}
-        member = await start(self.stack, Kind.EXECUTOR, PAIRS.executors + 1, **its)
+        member = await start(self.stack, ServiceKind.EXECUTOR, PAIRS.executors + 1, **its)
         try:
             yield pool
         finally:

@@ -15,20 +15,20 @@ from tests.acceptance.record import Call, Target
 from tests.acceptance.stack import PATIENCE, Stack, Tenant, until
 
 from harebell.dev.crew import is_ready
-from harebell.dev.plan import Counts, Kind, name_of
+from harebell.dev.plan import Counts, ServiceKind, name_of
 from harebell.dev.services import Member
 
 SHORT = {"HAREBELL_LEASE": "4s", "HAREBELL_LEASE_CRITICAL": "3s"}
 SAMPLE = r"^{}(?:{{[^}}]*}})? (\S+)$"
 
 
-async def start(stack: Stack, kind: Kind, number: int = 1, **environment: str) -> Member:
+async def start(stack: Stack, kind: ServiceKind, number: int = 1, **environment: str) -> Member:
     """Ready when it returns; the test's own connections stay alive meanwhile."""
     return await asyncio.to_thread(lambda: stack.start_one(kind, number, ready=True, **environment))
 
 
 async def start_doomed(
-    stack: Stack, kind: Kind, number: int, failpoint: str, **environment: str
+    stack: Stack, kind: ServiceKind, number: int, failpoint: str, **environment: str
 ) -> str:
     """Its name. It kills itself where `failpoint` says, perhaps before it is ready."""
     environment |= {"HAREBELL_FAILPOINT": f"{failpoint}:kill"}
@@ -108,7 +108,7 @@ class Pool:
 
     async def start(self, number: int = 1, **environment: str) -> Member:
         member = await start(
-            self.stack, Kind.EXECUTOR, number, HAREBELL_POOL=self.name, **environment
+            self.stack, ServiceKind.EXECUTOR, number, HAREBELL_POOL=self.name, **environment
         )
         self.members[number] = member
         return member

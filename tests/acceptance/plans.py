@@ -11,7 +11,7 @@ import orjson
 
 from harebell.contract.identity import RunKey
 from harebell.kernel.db.ledger import claims, endings, staging, sweeps, turns
-from harebell.kernel.ledger import SUCCEEDED, Ending, Reason, RunState
+from harebell.kernel.ledger import SUCCEEDED, AttemptCompletion, Reason, RunState
 from harebell.ticker import backlog, store
 
 TODAY = datetime.now(UTC).replace(hour=0, minute=0, second=0, microsecond=0)
@@ -61,16 +61,16 @@ def walk(node: dict[str, Any]) -> Iterator[dict[str, Any]]:
         yield from walk(child)
 
 
-def wanted() -> list[claims.Wanted]:
-    return [claims.Wanted(key, 1, 1, None, 15.0, NEW_DAY) for key in KEYS]
+def wanted() -> list[claims.ClaimKey]:
+    return [claims.ClaimKey(key, 1, 1, None, 15.0, NEW_DAY) for key in KEYS]
 
 
-def held() -> list[claims.Held]:
-    return [claims.Held(key, 1, NEW_DAY) for key in KEYS]
+def held() -> list[claims.Claim]:
+    return [claims.Claim(key, 1, 1, NEW_DAY) for key in KEYS]
 
 
-def endings_of(state: RunState) -> list[Ending]:
-    return [Ending(key, 1, state, SUCCEEDED, NEW_DAY, NEW_DAY) for key in KEYS]
+def endings_of(state: RunState) -> list[AttemptCompletion]:
+    return [AttemptCompletion(key, 1, state, SUCCEEDED, NEW_DAY, NEW_DAY) for key in KEYS]
 
 
 class NoVersions:
@@ -81,27 +81,29 @@ class NoVersions:
 Statement = Callable[[Any], Awaitable[object]]
 STATEMENTS: dict[str, Statement] = {
     "claim": lambda at: claims.claim(at, wanted(), "executor-1"),
-    "explain a refused claim": lambda at: claims.explain(at, wanted(), "executor-1"),
+    "explain a refused claim": lambda at: claims.explain_rejection(at, wanted(), "executor-1"),
     "renew": lambda at: claims.renew(at, held()),
-    "drop": lambda at: claims.drop(at, held()),
-    "release": lambda at: claims.release(at, held()),
-    "settle": lambda at: endings.end(at, endings_of(RunState.SUCCEEDED)),
-    "read a settle back": lambda at: endings.stand(at, endings_of(RunState.SUCCEEDED)),
+    "drop": lambda at: claims.cancel_unstarted(at, held()),
+    "release": lambda at: claims.return_unstarted(at, held()),
+    "settle": lambda at: endings.complete(at, endings_of(RunState.SUCCEEDED)),
+    "read a settle back": lambda at: endings.find_recorded(at, endings_of(RunState.SUCCEEDED)),
     "cancel": lambda at: staging.cancel(at, dict.fromkeys(KEYS, Reason.CANCELLED)),
     "ask to stop": lambda at: staging.request_stop(at, dict.fromkeys(KEYS, Reason.CANCELLED)),
-    "sweep of lost tickets": sweeps.lost,
-    "expire": lambda at: sweeps.expire(at, KEYS),
-    "stage again": lambda at: sweeps.stage_again(at, KEYS),
-    "holders": sweeps.holders,
-    "sweep of lapsed leases": lambda at: sweeps.lapsed(at, ["executor-1"], by_time=True),
-    "what stands": lambda at: turns.standing(at, SCHEDULES),
-    "what stands, locked": lambda at: turns.standing_locked(at, KEYS),
-    "take turns": lambda at: turns.take(at, dict.fromkeys(KEYS, turns.Role.HOLDER)),
-    "hold back": lambda at: turns.hold_back(at, KEYS),
-    "give up": lambda at: turns.give_up(at, dict.fromkeys(KEYS, REPLACED)),
+    "sweep of lost tickets": sweeps.find_lost_tickets,
+    "expire": lambda at: sweeps.expire_overdue(at, KEYS),
+    "stage again": lambda at: sweeps.mark_restaged(at, KEYS),
+    "holders": sweeps.find_lease_holders,
+    "sweep of lapsed leases": lambda at: sweeps.lock_expired_leases(
+        at, ["executor-1"], by_time=True
+    ),
+    "what stands": lambda at: turns.open_run_rows(at, SCHEDULES),
+    "what stands, locked": lambda at: turns.lock_open_run_rows(at, KEYS),
+    "take turns": lambda at: turns.save_slots(at, dict.fromkeys(KEYS, turns.Role.RUNNING)),
+    "hold back": lambda at: turns.mark_waiting(at, KEYS),
+    "give up": lambda at: turns.finish_without_attempt(at, dict.fromkeys(KEYS, REPLACED)),
     "wake": lambda at: turns.wake(at, KEYS),
-    "forget turns": lambda at: turns.forget(at, SCHEDULES),
-    "stuck schedules": turns.stuck,
+    "forget turns": lambda at: turns.delete_stale_slots(at, SCHEDULES),
+    "stuck schedules": turns.find_stalled,
     "backlog": backlog.due,
     "overdue schedules": backlog.overdue,
     "what is due": lambda at: store.load_due(at, cast("Any", NoVersions()), NEW_DAY, 1_000),

@@ -11,8 +11,8 @@ from tests.acceptance.stack import Stack
 from tests.servers import Servers
 
 from harebell.contract.schedule import DEFAULT_POOL
-from harebell.dev.plan import Kind
-from harebell.kernel.definitions import Wanted, definitions
+from harebell.dev.plan import ServiceKind
+from harebell.kernel.definitions import InstallationOptions, definitions_file
 
 SECRET: Final = "for-tests"  # noqa: S105  # of a throwaway broker
 
@@ -37,14 +37,16 @@ class Production:
         """Nothing runs yet."""
         with Stack.open(servers, root, vhost) as stack:
             named = urlsplit(stack.amqp_url).path.removeprefix("/")
-            users = [each.name for each in Wanted(tenants=tuple(tenants)).users]
-            wanted = Wanted(
+            users = [each.name for each in InstallationOptions(tenants=tuple(tenants)).users]
+            wanted = InstallationOptions(
                 vhost=named,
                 tenants=tuple(tenants),
                 pools=tuple(pools),
                 passwords=dict.fromkeys(users, SECRET),
             )
-            servers.management("POST", "definitions", definitions(wanted, lambda n: b"salt"[:n]))
+            servers.management(
+                "POST", "definitions", definitions_file(wanted, lambda n: b"salt"[:n])
+            )
             try:
                 yield cls(stack)
             finally:
@@ -57,9 +59,9 @@ class Production:
         place = f"{user}:{SECRET}@{parts.hostname}:{parts.port}"
         return parts._replace(netloc=place).geturl()
 
-    def start(self, *kinds: Kind, number: int = 1, pool: str = DEFAULT_POOL) -> None:
+    def start(self, *kinds: ServiceKind, number: int = 1, pool: str = DEFAULT_POOL) -> None:
         """One of each, or of those that are named; `pool`: of an executor."""
-        for kind in kinds or Kind:
+        for kind in kinds or ServiceKind:
             self.stack.start_one(
                 kind,
                 number,

@@ -9,7 +9,7 @@ from dataclasses import dataclass
 from prometheus_client.parser import text_string_to_metric_families
 from tests.acceptance.stack import Stack
 
-from harebell.dev.plan import Counts, Kind
+from harebell.dev.plan import Counts, ServiceKind
 
 Sample = tuple[str, frozenset[tuple[str, str]]]
 
@@ -29,7 +29,7 @@ class Scrape:
         return cls(values)
 
     @classmethod
-    async def of_one(cls, stack: Stack, kind: Kind, number: int) -> "Scrape":
+    async def of_one(cls, stack: Stack, kind: ServiceKind, number: int) -> "Scrape":
         port = stack.services.plan(kind, number).port
         return cls(Counter(dict(_samples(await asyncio.to_thread(_read, port)))))
 

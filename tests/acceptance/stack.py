@@ -18,9 +18,9 @@ from urllib.parse import quote, urlsplit
 import asyncpg
 from tests.servers import Servers, as_role
 
-from harebell.client import Harebell
+from harebell.client import Client
 from harebell.contract.identity import RunKey
-from harebell.dev.plan import Counts, Kind
+from harebell.dev.plan import Counts, ServiceKind
 from harebell.dev.services import LocalServices, Member
 
 PATIENCE = 30.0  # seconds; for what takes a moment on an idle machine
@@ -91,7 +91,7 @@ class Stack:
         return started
 
     def start_one(
-        self, kind: Kind, number: int = 1, *, ready: bool = True, **environment: str
+        self, kind: ServiceKind, number: int = 1, *, ready: bool = True, **environment: str
     ) -> Member:
         """`environment` has the last word: `HAREBELL_HORIZON="10s"`.
 
@@ -130,7 +130,7 @@ class Stack:
     async def tenant(self, name: str) -> AsyncIterator["Tenant"]:
         ledger = await asyncpg.connect(self.database_url)
         try:
-            async with Harebell.connect(self.amqp_url, tenant=name, timeout=PATIENCE) as harebell:
+            async with Client.connect(self.amqp_url, tenant=name, timeout=PATIENCE) as harebell:
                 yield Tenant(name, self, harebell, ledger)
         finally:
             await ledger.close()
@@ -142,7 +142,7 @@ class Tenant:
 
     name: str
     stack: Stack
-    harebell: Harebell
+    harebell: Client
     ledger: asyncpg.Connection  # as the database's owner
 
     async def runs(self, state: str | None = None) -> list[asyncpg.Record]:

@@ -11,7 +11,7 @@ import pytest
 from tests.acceptance.faults import start
 from tests.acceptance.stack import PATIENCE, Stack, Tenant
 
-from harebell.dev.plan import Kind, name_of
+from harebell.dev.plan import ServiceKind, name_of
 
 pytestmark = [pytest.mark.broker, pytest.mark.postgres]
 
@@ -22,8 +22,13 @@ FEW_AT_ONCE = 4
 LATER = {"after": "1h"}
 
 # The first of a kind works and the second stands by; killed, they change places.
-INTAKES = ((Kind.INTAKE, 1), (Kind.INTAKE, 2))
-VICTIMS = ((Kind.INTAKE, 1), (Kind.TICKER, 1), (Kind.INTAKE, 2), (Kind.TICKER, 2))
+INTAKES = ((ServiceKind.INTAKE, 1), (ServiceKind.INTAKE, 2))
+VICTIMS = (
+    (ServiceKind.INTAKE, 1),
+    (ServiceKind.TICKER, 1),
+    (ServiceKind.INTAKE, 2),
+    (ServiceKind.TICKER, 2),
+)
 
 _STORED = "SELECT id::text FROM schedules WHERE tenant = $1"
 
@@ -40,7 +45,7 @@ async def pairs(own_stack: Stack, name_of_test: str) -> AsyncIterator[Tenant]:
 @pytest.fixture
 async def intakes(own_stack: Stack, name_of_test: str) -> AsyncIterator[Tenant]:
     """A tenant of two intakes and a ticker."""
-    for member in (*INTAKES, (Kind.TICKER, 1)):
+    for member in (*INTAKES, (ServiceKind.TICKER, 1)):
         await start(own_stack, *member)
     async with own_stack.tenant(name_of_test) as opened:
         yield opened
@@ -83,11 +88,11 @@ async def test_s25_whatever_an_intake_acknowledged_before_each_of_many_kills_is_
 
 
 async def kill_in_turn(
-    tenant: Tenant, victims: Sequence[tuple[Kind, int]], kills: int, at_once: int
+    tenant: Tenant, victims: Sequence[tuple[ServiceKind, int]], kills: int, at_once: int
 ) -> Told:
     """The first is killed after one reply, the next after two, and so on, up to all of them."""
     told = Told()
-    returning: dict[tuple[Kind, int], asyncio.Task[object]] = {}
+    returning: dict[tuple[ServiceKind, int], asyncio.Task[object]] = {}
     began = time.monotonic()
     for kill, victim in enumerate(islice(cycle(victims), kills)):
         kind, number = victim

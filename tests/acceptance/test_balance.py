@@ -9,7 +9,7 @@ from tests.acceptance.bulk import Copier, Spread, once
 from tests.acceptance.faults import count_of
 from tests.acceptance.stack import Stack, instant, until
 
-from harebell.dev.plan import Counts, Kind, name_of
+from harebell.dev.plan import Counts, ServiceKind, name_of
 
 pytestmark = [pytest.mark.broker, pytest.mark.postgres, pytest.mark.chaos]
 
@@ -36,14 +36,15 @@ async def test_s96_s128_two_tickers_share_a_hundred_thousand_due_schedules_whoev
     customers = [f"customer-{number}" for number in range(CUSTOMERS)]
     for customer in customers:
         await put_model(own_stack, customer)
-    own_stack.stop(name_of(Kind.TICKER, 1))
+    own_stack.stop(name_of(ServiceKind.TICKER, 1))
     ledger = await asyncpg.connect(own_stack.database_url)
     try:
         first = instant(AHEAD).replace(microsecond=0)
         for customer in customers:
             await load(Copier(ledger, customer, "model", once, paused=None), first)
         tickers = [
-            own_stack.start_one(Kind.TICKER, number, ready=False, **HORIZON) for number in (1, 2)
+            own_stack.start_one(ServiceKind.TICKER, number, ready=False, **HORIZON)
+            for number in (1, 2)
         ]
 
         async def all_staged() -> bool:

@@ -16,7 +16,7 @@ from tests.acceptance.scrape import Scrape
 from tests.acceptance.stack import Stack, Tenant, now, until
 from tests.servers import Servers
 
-from harebell.contract.downstream import downstream_in
+from harebell.contract.downstream import downstream_of_json
 from harebell.contract.names import EVENTS
 from harebell.dev.plan import Counts, name_of
 
@@ -54,7 +54,7 @@ def neighbour(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Target]:
 
 
 def downstream(target: Target) -> str:
-    return downstream_in({"http": {"url": target.url("")}})
+    return downstream_of_json({"http": {"url": target.url("")}})
 
 
 @dataclass
@@ -163,7 +163,7 @@ async def test_s113_under_maintenance_nothing_is_called_though_every_service_is_
         (shown,) = [b for b in await tenant.harebell.breakers() if b["downstream"] == name]
         (expired,) = await tenant.until_runs(1, "expired", within=2 * LONG)
         called = neighbour.calls("roof")
-        released = await tenant.harebell.release_breaker(name)
+        released = await tenant.harebell.reset_breaker(name)
         runs = await tenant.until_runs(10, "succeeded", within=LONG)
 
     assert (forced.status, released.status) == ("forced_open", "automatic")

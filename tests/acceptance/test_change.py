@@ -10,8 +10,8 @@ from tests.acceptance.faults import count_of, until_called
 from tests.acceptance.record import Target
 from tests.acceptance.stack import Tenant, instant, now, until
 
-from harebell.client import Refused
-from harebell.dev.plan import Kind
+from harebell.client import CommandRejected
+from harebell.dev.plan import ServiceKind
 from harebell.dev.services import Member
 
 pytestmark = [pytest.mark.broker, pytest.mark.postgres]
@@ -59,7 +59,7 @@ async def test_s23_a_patch_that_makes_no_schedule_names_the_field_and_changes_no
 ) -> None:
     await tenant.put("rhythm", {"every": "1h"}, target.http("never"))
 
-    with pytest.raises(Refused) as refused:
+    with pytest.raises(CommandRejected) as refused:
         await tenant.harebell.patch({"retry": {"max_attempts": 0}}, key="rhythm")
 
     assert refused.value.field == "set.retry.max_attempts"
@@ -100,7 +100,7 @@ async def test_s29_a_change_that_is_overtaken_or_too_late_says_so_and_the_old_go
     later = instant(3600)
     await tenant.harebell.patch({"priority": 9}, key="steady", effective_at=later)
 
-    with pytest.raises(Refused) as refused:
+    with pytest.raises(CommandRejected) as refused:
         await tenant.harebell.patch({"priority": 8}, key="steady", effective_at=instant(-5))
     answer = await tenant.harebell.patch({"priority": 7}, key="steady")
     fates = {v["version"]: v for v in await tenant.harebell.versions(key="steady")}
@@ -158,7 +158,7 @@ async def test_a_backfill_is_shown_first_and_then_runs_each_instant_once(
     done = await tenant.harebell.backfill(*span, key="past")
     await tenant.until_runs(3, "succeeded")
     await tenant.harebell.backfill(*span, key="past")
-    with pytest.raises(Refused) as refused:
+    with pytest.raises(CommandRejected) as refused:
         await tenant.harebell.backfill(*span, key="past", max_runs=2)
     await tenant.harebell.cancel(key="past")
 
@@ -198,7 +198,7 @@ async def test_ask22_what_a_selector_paused_is_resumed_by_its_receipt_and_nothin
     again = await tenant.harebell.pause_all({"tag": "x"}, request_id="upgrade")
     resumed = await tenant.harebell.resume_all(request_id="upgraded", receipt="upgrade")
 
-    assert (paused.receipt, len(paused.changed), again) == ("upgrade", 2, paused)
+    assert (paused.bulk_operation_id, len(paused.changed), again) == ("upgrade", 2, paused)
     assert states == {"a": "paused", "b": "paused", "c": "active", "d": "paused"}
     assert sorted(resumed.changed) == sorted(paused.changed)
     assert await states_of(tenant) == {"a": "active", "b": "active", "c": "active", "d": "paused"}
@@ -210,7 +210,7 @@ async def states_of(tenant: Tenant) -> dict[str, str]:
 
 async def test_s31_how_long_a_change_took_is_measured(tenant: Tenant, target: Target) -> None:
     async def observed() -> float:
-        plans = [tenant.stack.services.plan(Kind.TICKER, number) for number in (1, 2)]
+        plans = [tenant.stack.services.plan(ServiceKind.TICKER, number) for number in (1, 2)]
         members = [Member(plan.name, 0, plan.port) for plan in plans]
         return sum([await count_of(member, LATENCY) for member in members])
 

@@ -13,7 +13,7 @@ from tests.acceptance.record import Target
 from tests.acceptance.stack import now
 from tests.servers import Servers
 
-from harebell.client import BrokerUnavailable, Harebell
+from harebell.client import BrokerUnavailable, Client
 from harebell.dev.cluster import SIZE
 from harebell.kernel.db.ledger.sweeps import LOST_AFTER
 from harebell.ticker.sweeping import LOST_EVERY
@@ -146,5 +146,5 @@ async def test_s62_s100_two_of_three_nodes_lost_hold_up_runs_and_lose_none(
 
 async def assert_nothing_is_confirmed(amqp_url: str) -> None:
     with pytest.raises(BrokerUnavailable):
-        async with Harebell.connect(amqp_url, tenant="refused", timeout=5.0) as harebell:
+        async with Client.connect(amqp_url, tenant="refused", timeout=5.0) as harebell:
             await harebell.put({"key": "never", "when": {"now": True}, "target": TASK})

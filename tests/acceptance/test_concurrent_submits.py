@@ -10,9 +10,9 @@ import pytest
 from tests.acceptance.record import Target
 from tests.acceptance.stack import PATIENCE, Tenant
 
-from harebell.client import Harebell
-from harebell.contract.answers import ScheduleAnswer
-from harebell.contract.errors import Refused
+from harebell.client import Client
+from harebell.contract.answers import ScheduleResponse
+from harebell.contract.errors import CommandRejected
 
 pytestmark = [pytest.mark.broker, pytest.mark.postgres]
 
@@ -21,12 +21,12 @@ SOON = {"after": "2s"}
 
 
 @pytest.fixture
-async def clients(tenant: Tenant) -> AsyncIterator[list[Harebell]]:
+async def clients(tenant: Tenant) -> AsyncIterator[list[Client]]:
     async with AsyncExitStack() as opened:
         yield await asyncio.gather(
             *(
                 opened.enter_async_context(
-                    Harebell.connect(tenant.stack.amqp_url, tenant=tenant.name, timeout=PATIENCE)
+                    Client.connect(tenant.stack.amqp_url, tenant=tenant.name, timeout=PATIENCE)
                 )
                 for _ in range(CLIENTS)
             )
@@ -34,21 +34,21 @@ async def clients(tenant: Tenant) -> AsyncIterator[list[Harebell]]:
 
 
 async def put_at_once(
-    clients: Sequence[Harebell], schedules: Sequence[dict[str, Any]]
-) -> tuple[list[ScheduleAnswer], list[Refused]]:
+    clients: Sequence[Client], schedules: Sequence[dict[str, Any]]
+) -> tuple[list[ScheduleResponse], list[CommandRejected]]:
     """The answers and the refusals."""
     pairs = zip(clients, schedules, strict=True)
     told = await asyncio.gather(
         *(client.put(schedule) for client, schedule in pairs), return_exceptions=True
     )
-    answers = [each for each in told if isinstance(each, ScheduleAnswer)]
-    refusals = [each for each in told if isinstance(each, Refused)]
+    answers = [each for each in told if isinstance(each, ScheduleResponse)]
+    refusals = [each for each in told if isinstance(each, CommandRejected)]
     assert len(answers) + len(refusals) == CLIENTS, told
     return answers, refusals
 
 
 async def test_s26_a_hundred_equal_submits_at_once_are_one_schedule_with_one_id_and_one_run(
-    clients: list[Harebell], tenant: Tenant, target: Target
+    clients: list[Client], tenant: Tenant, target: Target
 ) -> None:
     schedule = {"key": "same", "when": SOON, "target": target.http("hundred")}
 
@@ -65,7 +65,7 @@ async def test_s26_a_hundred_equal_submits_at_once_are_one_schedule_with_one_id_
 
 
 async def test_s26_of_two_bodies_under_one_key_the_first_is_kept_and_the_other_is_a_conflict(
-    clients: list[Harebell], tenant: Tenant, target: Target
+    clients: list[Client], tenant: Tenant, target: Target
 ) -> None:
     paths = ("this", "that")
     bodies = [{"key": "split", "when": SOON, "target": target.http(path)} for path in paths]

@@ -12,7 +12,7 @@ from tests.acceptance.stack import PATIENCE, Tenant, now, until
 from tests.chaos.links import BROKER, DATABASE, SERVERS, Links
 from tests.servers import as_role
 
-from harebell.dev.plan import Kind, name_of
+from harebell.dev.plan import ServiceKind, name_of
 from harebell.dev.services import Member
 
 pytestmark = [pytest.mark.broker, pytest.mark.postgres, pytest.mark.chaos]
@@ -34,11 +34,11 @@ class Lonely:
 
     pool: Pool
     links: Links
-    name: str = name_of(Kind.EXECUTOR, CUT_OFF)
+    name: str = name_of(ServiceKind.EXECUTOR, CUT_OFF)
 
     async def start(self) -> Member:
         stack = self.pool.stack
-        database_url = as_role(stack.database_url, Kind.EXECUTOR)
+        database_url = as_role(stack.database_url, ServiceKind.EXECUTOR)
         return await self.pool.start(
             CUT_OFF,
             **SHORT,
@@ -93,7 +93,7 @@ async def test_s79_s84_runs_of_an_executor_that_is_cut_off_are_finished_by_anoth
     record_property("reassigned", f"{took:.1f} s after the cut")
     assert took < REASSIGNED
     assert await faulty_tenant.runs() == runs, "a late settle counted"
-    other = name_of(Kind.EXECUTOR, OTHER)
+    other = name_of(ServiceKind.EXECUTOR, OTHER)
     assert {(run["attempt"], holder_of(run)) for run in runs} == {(2, other)}
     assert_one_effect(target.calls("cut"))
 

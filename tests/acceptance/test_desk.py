@@ -49,14 +49,14 @@ async def test_ask2_a_canary_stops_a_replay_that_came_too_soon_and_after_the_fix
     await letters(tenant, MANY)
     [group] = [each async for each in tenant.harebell.failure_groups()]
     select = {"group": group["id"]}
-    start = tenant.harebell.start_replay
+    start = tenant.harebell.start_replay_job
 
     early = await start(select=select, canary=CANARY, request_id="too-soon")
-    stopped = await ended(tenant, early.job)
+    stopped = await ended(tenant, early.id)
     again = await letters(tenant, MANY)
     target.fix("the-till")
     late = await start(select=select, canary=CANARY, rate=100, request_id="mended")
-    done = await ended(tenant, late.job)
+    done = await ended(tenant, late.id)
 
     assert (group["open"], early.total, late.total) == (MANY, MANY, MANY)
     assert (stopped["state"], stopped["reason"]) == ("aborted", "canary_failed")

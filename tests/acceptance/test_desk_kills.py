@@ -11,14 +11,14 @@ import pytest
 from tests.acceptance.record import Target
 from tests.acceptance.stack import Stack, Tenant, until
 
-from harebell.dev.plan import Counts, Kind
+from harebell.dev.plan import Counts, ServiceKind
 
 pytestmark = [pytest.mark.broker, pytest.mark.postgres]
 
 MANY: Final = 1_000  # letters
 PUT_AT_ONCE: Final = 500
 RATE: Final = 60.0  # replays a second: it must last longer than the kills
-INSPECTOR: Final = f"{Kind.DLQ_INSPECTOR}-1"
+INSPECTOR: Final = f"{ServiceKind.DLQ_INSPECTOR}-1"
 STEPS: Final = (  # a kill at each, of one batch and of the next
     *("replay_taken", "replay_published", "replay_committed"),
     *("replay_published", "replay_taken"),
@@ -56,7 +56,7 @@ async def test_ask2_killed_at_every_step_of_a_thousand_each_is_replayed_once(
 ) -> None:
     await all_die(many, target)
     target.fix("all")
-    answer = await many.harebell.start_replay(select={"all": True}, rate=RATE, request_id="r-1")
+    answer = await many.harebell.start_replay_job(select={"all": True}, rate=RATE, request_id="r-1")
     many.stack.kill(INSPECTOR)
 
     for step in STEPS:
@@ -65,8 +65,8 @@ async def test_ask2_killed_at_every_step_of_a_thousand_each_is_replayed_once(
     for _ in range(AT_RANDOM):
         await killed_at_random(many.stack)
         await each_is_replayed_once_or_on_the_desk(many)
-    many.stack.start_one(Kind.DLQ_INSPECTOR)
-    done = await over(many, answer.job)
+    many.stack.start_one(ServiceKind.DLQ_INSPECTOR)
+    done = await over(many, answer.id)
 
     assert (answer.total, done["succeeded"], done["failed"]) == (MANY, MANY, 0)
     assert await standings(many) == {REPLAYED: MANY}
@@ -91,12 +91,12 @@ async def all_die(many: Tenant, target: Target) -> None:
 
 
 async def killed_at(stack: Stack, step: str) -> None:
-    stack.start_one(Kind.DLQ_INSPECTOR, ready=False, HAREBELL_FAILPOINT=f"{step}:kill")
+    stack.start_one(ServiceKind.DLQ_INSPECTOR, ready=False, HAREBELL_FAILPOINT=f"{step}:kill")
     await until(lambda: gone(stack), within=DEATH, what=f"a kill at {step}")
 
 
 async def killed_at_random(stack: Stack) -> None:
-    stack.start_one(Kind.DLQ_INSPECTOR)
+    stack.start_one(ServiceKind.DLQ_INSPECTOR)
     await asyncio.sleep(random.uniform(0, LONGEST))  # noqa: S311  # no secret
     stack.kill(INSPECTOR)
 

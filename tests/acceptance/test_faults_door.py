@@ -7,8 +7,8 @@ from tests.acceptance.faults import Pool, assert_each_once, count_of, put_spread
 from tests.acceptance.record import Target
 from tests.acceptance.stack import Tenant, until
 
-from harebell.client import Harebell
-from harebell.dev.plan import Kind
+from harebell.client import Client
+from harebell.dev.plan import ServiceKind
 
 pytestmark = [pytest.mark.broker, pytest.mark.postgres]
 
@@ -24,7 +24,7 @@ async def test_what_intake_took_in_before_it_was_killed_runs_once(
     owed = await put_spread(faulty_tenant, hook, RUNS, first=2, over=2, pool=pool.name)
     pool.stack.kill("intake-1")
     runs = await faulty_tenant.until_runs(RUNS, "succeeded")
-    await start(pool.stack, Kind.INTAKE)
+    await start(pool.stack, ServiceKind.INTAKE)
 
     assert len(set(owed)) == RUNS
     assert_each_once(target.calls("answered"), runs, RUNS)
@@ -36,7 +36,7 @@ async def test_commands_sent_while_intake_is_killed_are_answered_once_it_is_back
     await pool.start()
     hook = {"target": target.http("asked"), "pool": pool.name}
 
-    async def put(harebell: Harebell, number: int) -> str:
+    async def put(harebell: Client, number: int) -> str:
         await asyncio.sleep(number * 0.02)  # so that some are under way when it dies
         answer = await harebell.put({"key": f"k-{number}", "when": {"after": "3s"}, **hook})
         return str(answer.id)
@@ -44,7 +44,7 @@ async def test_commands_sent_while_intake_is_killed_are_answered_once_it_is_back
     putting = [asyncio.create_task(put(faulty_tenant.harebell, n)) for n in range(RUNS)]
     await until(lambda: _any_done(putting))
     pool.stack.kill("intake-1")
-    await start(pool.stack, Kind.INTAKE)
+    await start(pool.stack, ServiceKind.INTAKE)
     owed = await asyncio.gather(*putting)
     runs = await faulty_tenant.until_runs(RUNS, "succeeded")
 
@@ -56,7 +56,7 @@ async def test_tickets_in_the_hands_of_a_killed_dispatcher_are_released_by_anoth
     faulty_tenant: Tenant, pool: Pool, target: Target
 ) -> None:
     await pool.start()
-    doomed = await start(pool.stack, Kind.DISPATCHER, 2)
+    doomed = await start(pool.stack, ServiceKind.DISPATCHER, 2)
     hook = target.http("held")
     await put_spread(faulty_tenant, hook, RUNS, first=3, over=5, pool=pool.name)
 

@@ -20,7 +20,7 @@ from tests.acceptance.faults import (
 from tests.acceptance.record import Target
 from tests.acceptance.stack import Tenant, now, until
 
-from harebell.dev.plan import Kind
+from harebell.dev.plan import ServiceKind
 
 pytestmark = [pytest.mark.broker, pytest.mark.postgres]
 
@@ -90,7 +90,7 @@ async def test_an_executor_killed_between_effect_and_record_costs_a_second_attem
     faulty_tenant: Tenant, pool: Pool, target: Target
 ) -> None:
     doomed = await start_doomed(
-        pool.stack, Kind.EXECUTOR, 1, "executor.before_settle", HAREBELL_POOL=pool.name
+        pool.stack, ServiceKind.EXECUTOR, 1, "executor.before_settle", HAREBELL_POOL=pool.name
     )
     hook = target.http("unrecorded")
     await faulty_tenant.put("effect", {"now": True}, hook, pool=pool.name)

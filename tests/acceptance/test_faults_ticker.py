@@ -17,7 +17,7 @@ from tests.acceptance.faults import (
 from tests.acceptance.record import Target
 from tests.acceptance.stack import Tenant, instant, now, until
 
-from harebell.dev.plan import Kind
+from harebell.dev.plan import ServiceKind
 
 pytestmark = [pytest.mark.broker, pytest.mark.postgres]
 
@@ -33,17 +33,17 @@ async def test_a_ticker_killed_between_publishing_runs_and_their_commit_doubles_
     stack = pool.stack
     await pool.start()
     stack.stop(TICKER)
-    short = await start(stack, Kind.TICKER, 2, HAREBELL_HORIZON="2s")
+    short = await start(stack, ServiceKind.TICKER, 2, HAREBELL_HORIZON="2s")
     start_at = instant(10)
     when = {"every": "1s", "start": start_at.isoformat(), "times": TIMES}
     await faulty_tenant.put("published", when, target.http("published"), pool=pool.name)
     stack.kill(short.name)
     resting = await faulty_tenant.runs()
 
-    doomed = await start_doomed(stack, Kind.TICKER, 3, "ticker.before_commit")
+    doomed = await start_doomed(stack, ServiceKind.TICKER, 3, "ticker.before_commit")
     await until_dead(stack, doomed)
     rolled_back = await faulty_tenant.runs()
-    await start(stack, Kind.TICKER)
+    await start(stack, ServiceKind.TICKER)
     runs = await faulty_tenant.until_runs(TIMES, "succeeded")
 
     assert (resting, rolled_back) == ([], [])
@@ -56,13 +56,13 @@ async def test_a_ticker_killed_before_the_commit_of_a_change_applies_it_once_and
     stack = pool.stack
     await pool.start()
     stack.stop(TICKER)
-    doomed = await start_doomed(stack, Kind.TICKER, 2, "ticker.change_before_commit")
+    doomed = await start_doomed(stack, ServiceKind.TICKER, 2, "ticker.change_before_commit")
     putting = asyncio.create_task(
         put_spread(faulty_tenant, target.http("changed"), 20, first=4, over=2, pool=pool.name)
     )
 
     await until_dead(stack, doomed)
-    await start(stack, Kind.TICKER)
+    await start(stack, ServiceKind.TICKER)
     owed = await putting
     runs = await faulty_tenant.until_runs(20, "succeeded")
 
@@ -83,7 +83,7 @@ async def test_a_schedule_that_cannot_even_be_read_is_parked_and_stops_no_other(
         "UPDATE schedule_versions SET definition = '{}' WHERE schedule_id = $1", broken
     )
     await ledger.execute("UPDATE schedule_state SET next_at = now() WHERE schedule_id = $1", broken)
-    ticker = await start(stack, Kind.TICKER)
+    ticker = await start(stack, ServiceKind.TICKER)
 
     async def parked() -> asyncpg.Record | None:
         return await ledger.fetchrow(
@@ -116,7 +116,7 @@ async def test_without_any_ticker_for_20_s_staged_runs_start_on_their_instants(
     died_at = now()
     runs = await faulty_tenant.until_runs(20, "succeeded", within=OUTAGE + 10)
     was_dead = pool.stack.services.process(TICKER) is None
-    await start(pool.stack, Kind.TICKER)
+    await start(pool.stack, ServiceKind.TICKER)
 
     late = sorted((run["started_at"] - run["due_at"]).total_seconds() for run in runs)
     record_property("lateness", f"p50 {late[10] * 1e3:.1f} ms, worst {late[-1] * 1e3:.1f} ms")

@@ -16,14 +16,14 @@ from tests.acceptance.record import Target
 from tests.acceptance.stack import Tenant, now, until
 from tests.servers import Servers
 
-from harebell.audit.core.report import Silence
+from harebell.audit.core.report import MissedHeartbeat
 from harebell.audit.telling import tell
-from harebell.client import Harebell, NotAllowed
+from harebell.client import Client, NotAllowed
 from harebell.contract.names import DEAD, EVENTS, QUERIES, WORK, Lane
-from harebell.kernel.amqp.declare import check
+from harebell.kernel.amqp.declare import find_differences
 from harebell.kernel.bus import EVENTS_RECENT, SYSTEM
 from harebell.kernel.settings import TickerSettings
-from harebell.ticker.presence import SETTLED, Presence
+from harebell.ticker.presence import SETTLED, ExecutorLiveness
 
 pytestmark = [pytest.mark.broker, pytest.mark.postgres, pytest.mark.release]
 
@@ -53,7 +53,7 @@ async def test_what_is_imported_is_what_services_would_have_declared(
     production: Production, servers: Servers
 ) -> None:
     async with await aio_pika.connect(production.stack.amqp_url) as connection:
-        problems = await check(connection, SYSTEM)
+        problems = await find_differences(connection, SYSTEM)
     host = quote(urlsplit(production.stack.amqp_url).path.removeprefix("/"), safe="")
     found = servers.management("GET", f"bindings/{host}")
 
@@ -68,7 +68,7 @@ async def test_with_their_own_users_services_run_retry_bury_replay_and_cancel(
 ) -> None:
     async with (
         production.stack.tenant(ACME) as ledger,
-        Harebell.connect(production.url(ACME), tenant=ACME) as harebell,
+        Client.connect(production.url(ACME), tenant=ACME) as harebell,
     ):
         acme = Tenant(ACME, production.stack, harebell, ledger.ledger)
         retry = {"max_attempts": 2, "backoff": {"base": "100ms"}}
@@ -97,7 +97,7 @@ async def test_a_message_for_an_exchange_of_the_tenants_own_arrives(
 ) -> None:
     async with (
         await aio_pika.connect(production.url(ACME)) as connection,
-        Harebell.connect(production.url(ACME), tenant=ACME) as harebell,
+        Client.connect(production.url(ACME), tenant=ACME) as harebell,
     ):
         channel = await connection.channel()
         exchange = await channel.declare_exchange("acme.orders", aio_pika.ExchangeType.TOPIC)
@@ -143,19 +143,21 @@ async def test_a_ticker_sees_whether_executors_live_and_lanes_are_empty(
     production: Production,
 ) -> None:
     url, database = production.url("harebell_ticker"), production.stack.database_url
-    presence = Presence(TickerSettings(amqp_url=SecretStr(url), database_url=SecretStr(database)))
+    presence = ExecutorLiveness(
+        TickerSettings(amqp_url=SecretStr(url), database_url=SecretStr(database))
+    )
     try:
         await presence.is_gone("nobody")
         await asyncio.sleep(SETTLED + 0.5)
 
         assert await presence.is_gone("nobody")
-        assert await presence.is_empty("default", Lane.LOW)
+        assert await presence.is_queue_empty("default", Lane.LOW)
     finally:
         await presence.close()
 
 
 async def test_a_tenant_neither_writes_nor_hears_in_anothers_name(production: Production) -> None:
-    async with Harebell.connect(production.url(OTHER), tenant=ACME) as harebell:
+    async with Client.connect(production.url(OTHER), tenant=ACME) as harebell:
         with pytest.raises(NotAllowed):
             await harebell.cancel(key="good")
     async with await aio_pika.connect(production.url(OTHER)) as connection:
@@ -171,7 +173,7 @@ async def test_a_tenant_neither_writes_nor_hears_in_anothers_name(production: Pr
 
 
 async def test_a_watch_may_tell_who_is_silent_and_nothing_else(production: Production) -> None:
-    silence = Silence("ticker", now())
+    silence = MissedHeartbeat("ticker", now())
     url = production.url("harebell_watch")
     async with await aio_pika.connect(production.stack.amqp_url) as connection:
         channel = await connection.channel()
@@ -185,7 +187,7 @@ async def test_a_watch_may_tell_who_is_silent_and_nothing_else(production: Produ
     assert json.loads(heard.body)[0]["subject"] == "ticker"
 
 
-async def _open(harebell: Harebell) -> list[Mapping[str, Any]]:
+async def _open(harebell: Client) -> list[Mapping[str, Any]]:
     return [letter async for letter in harebell.dead_letters(state="open")]
 
 

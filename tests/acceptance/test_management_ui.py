@@ -16,7 +16,7 @@ from tests.acceptance.record import Target
 from tests.acceptance.stack import Tenant, until
 from tests.servers import Servers
 
-from harebell.dev.plan import Kind
+from harebell.dev.plan import ServiceKind
 
 pytestmark = [pytest.mark.broker, pytest.mark.postgres]
 
@@ -97,7 +97,7 @@ async def test_s75_work_waits_in_lanes_whose_depth_an_operator_sees(
             await console.shows(row, "harebell-tickets")
         await console.picture("lanes")
 
-        tour.production.start(Kind.EXECUTOR, number=2, pool=SLOW)
+        tour.production.start(ServiceKind.EXECUTOR, number=2, pool=SLOW)
         for row in rows.values():
             await expect(row.locator("td.r").first).to_have_text("0", timeout=PATIENCE)
 
@@ -107,7 +107,7 @@ async def test_s75_work_waits_in_lanes_whose_depth_an_operator_sees(
 async def test_s75_connections_say_whose_they_are(tour: Tour) -> None:
     async with tour.console("harebell_monitor") as console:
         await console.connections()
-        for kind in Kind:
+        for kind in ServiceKind:
             for does in ("consumes", "publishes"):
                 row = console.row(f"{kind}-1 {does}").first
                 await console.shows(row, f"harebell_{kind}")

@@ -12,7 +12,7 @@ from tests.acceptance.scrape import Scrape
 from tests.acceptance.stack import Stack, Tenant, instant, until
 from tests.servers import Servers
 
-from harebell.dev.plan import Counts, Kind
+from harebell.dev.plan import Counts, ServiceKind
 
 pytestmark = [pytest.mark.broker, pytest.mark.postgres]
 
@@ -176,7 +176,7 @@ async def test_ask1_runs_that_die_with_their_executor_or_are_dropped_by_it_are_c
     before = await Scrape.of(counted.stack, PAIRS)
     pool = {"pool": "doomed", "on_unknown": "skip"}
     doomed = SHORT | {"HAREBELL_POOL": "doomed", "HAREBELL_SLOTS_NORMAL": "1"}
-    executor = await start(counted.stack, Kind.EXECUTOR, 4, **doomed)
+    executor = await start(counted.stack, ServiceKind.EXECUTOR, 4, **doomed)
     await counted.put("holds-the-slot", {"now": True}, SLOWLY_ENOUGH, **pool)
     await counted.until_runs(1, "running")
     await counted.put("dropped", {"now": True}, SLOWLY_ENOUGH, **pool)
@@ -186,7 +186,7 @@ async def test_ask1_runs_that_die_with_their_executor_or_are_dropped_by_it_are_c
     await counted.until_runs(1, "cancelled")
 
     async def dropped() -> bool:
-        alone = await Scrape.of_one(counted.stack, Kind.EXECUTOR, 4)
+        alone = await Scrape.of_one(counted.stack, ServiceKind.EXECUTOR, 4)
         return alone.by(RUNS, "outcome", "reason") == {("cancelled", "cancelled"): 1}
 
     await until(dropped, what="the count of the one that was dropped")
@@ -247,7 +247,7 @@ async def test_s69_the_backlog_of_each_lane_grows_without_executors_and_goes_wit
     await until(grown, what="the backlog of both lanes")
     scrape = await Scrape.of(counted.stack, ONE_OF_EACH)
     assert scrape.total("harebell_oldest_due_age_seconds", pool=pool, lane="high") > 0
-    await start(counted.stack, Kind.EXECUTOR, 3, HAREBELL_POOL=pool)
+    await start(counted.stack, ServiceKind.EXECUTOR, 3, HAREBELL_POOL=pool)
     await counted.until_runs(12, "succeeded", within=60)
 
     async def gone() -> bool:

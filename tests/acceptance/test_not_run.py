@@ -12,7 +12,7 @@ from tests.acceptance.record import Target
 from tests.acceptance.stack import PATIENCE, Stack, Tenant, instant, run_id
 from tests.acceptance.wire import Wire
 
-from harebell.dev.plan import Kind
+from harebell.dev.plan import ServiceKind
 from harebell.dev.services import Member
 
 pytestmark = [pytest.mark.broker, pytest.mark.postgres]
@@ -35,7 +35,7 @@ async def told(tenant: Tenant) -> AsyncIterator[Told]:
 async def counted(stack: Stack, state: str, reason: str) -> float:
     """By both tickers."""
     metric = re.escape(f'harebell_runs_total{{outcome="{state}",reason="{reason}"}}')
-    plans = [stack.services.plan(Kind.TICKER, number) for number in (1, 2)]
+    plans = [stack.services.plan(ServiceKind.TICKER, number) for number in (1, 2)]
     return sum([await count_of(Member(plan.name, 0, plan.port), metric) for plan in plans])
 
 

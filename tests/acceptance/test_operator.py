@@ -12,9 +12,9 @@ from tests.servers import Servers
 
 from harebell.client.connection import connect
 from harebell.dev.plan import Counts
-from harebell.kernel.amqp.declare import check
+from harebell.kernel.amqp.declare import find_differences
 from harebell.kernel.bus import DISPATCHER, SYSTEM, TICKER
-from harebell.kernel.delay import TIERS
+from harebell.kernel.delay import DELAY_TTLS_MS
 
 pytestmark = [pytest.mark.broker, pytest.mark.postgres]
 
@@ -32,7 +32,7 @@ BREAKS = {  # what of the management API is deleted; {} stands for the virtual h
     "work-queue": [WORK],
     "dispatcher-queue": [f"queues/{{}}/{DISPATCHER.name}"],
     "ticker-queue": [f"queues/{{}}/{TICKER.name}"],
-    "tiers": [f"queues/{{}}/harebell.delay.{milliseconds}" for milliseconds in TIERS],
+    "tiers": [f"queues/{{}}/harebell.delay.{milliseconds}" for milliseconds in DELAY_TTLS_MS],
     "work-binding": ["bindings/{}/e/harebell.work/q/harebell.work.default.normal/default.normal"],
     "due-binding": [f"bindings/{{}}/e/harebell.due/q/{DISPATCHER.name}/%23"],
     "work-exchange": ["exchanges/{}/harebell.work"],
@@ -81,7 +81,7 @@ async def test_s102_what_an_operator_purges_or_deletes_is_made_again_and_every_r
     connection = await connect(broken_stack.amqp_url, name="test", properties={})
 
     async def is_whole() -> bool:  # also what no message has missed
-        return await check(connection, SYSTEM) == []
+        return await find_differences(connection, SYSTEM) == []
 
     async with connection:
         await until(is_whole, within=WHOLE_AGAIN, what="the whole topology")

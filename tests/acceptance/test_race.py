@@ -14,7 +14,7 @@ import pytest
 from tests.acceptance.record import Call, Target
 from tests.acceptance.stack import Tenant, instant, now, run_id, until
 
-from harebell.contract.errors import Refused
+from harebell.contract.errors import CommandRejected
 
 pytestmark = [pytest.mark.broker, pytest.mark.postgres]
 
@@ -199,7 +199,7 @@ async def change(race: Race, tenant: Tenant, target: Target) -> Told:
             case Change.RETARGET | Change.MOVE:
                 body = race.body("new", target) | {"expected_version": "any"}
                 answer = await harebell.put(body)
-    except Refused as refused:
+    except CommandRejected as refused:
         return Told(now(), frozenset(), refused.code)
     return Told(now(), frozenset(answer.in_flight))
 

@@ -12,7 +12,7 @@ from tests.acceptance.stack import Stack, Tenant, now, until
 from tests.servers import Servers
 
 from harebell.dev.crew import GRACE_S
-from harebell.dev.plan import Counts, Kind, name_of
+from harebell.dev.plan import Counts, ServiceKind, name_of
 
 pytestmark = [pytest.mark.broker, pytest.mark.postgres]
 
@@ -32,9 +32,9 @@ def rolling_stack(servers: Servers, tmp_path_factory: pytest.TempPathFactory) ->
         yield stack
 
 
-@pytest.mark.parametrize("kind", Kind)
+@pytest.mark.parametrize("kind", ServiceKind)
 async def test_s73_a_service_told_to_stop_under_load_loses_doubles_and_uses_up_nothing(
-    kind: Kind,
+    kind: ServiceKind,
     rolling_stack: Stack,
     target: Target,
     record_property: Callable[[str, object], None],
@@ -64,7 +64,7 @@ async def test_s58_all_services_restarted_one_after_another_under_load_lose_and_
     record_property("stopped", f"after SIGTERM: {told}; worst run {late:.2f} s late")
 
 
-async def restart(stack: Stack, kind: Kind, number: int = 1) -> float:
+async def restart(stack: Stack, kind: ServiceKind, number: int = 1) -> float:
     """Seconds from SIGTERM to its end, which is its own: nothing had to kill it."""
     name = name_of(kind, number)
     told_at = now()

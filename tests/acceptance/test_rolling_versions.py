@@ -7,7 +7,7 @@ from tests.acceptance.wire import COMMANDS, Wire
 
 from harebell.contract.names import CHANGES, DELAY, DUE, EVENTS, QUERIES, WORK
 from harebell.kernel.bus import SYSTEM
-from harebell.kernel.delay import TIERS
+from harebell.kernel.delay import DELAY_TTLS_MS
 
 pytestmark = [pytest.mark.broker, pytest.mark.postgres]
 
@@ -42,7 +42,7 @@ async def test_what_is_asked_in_a_later_version_is_refused_in_the_answer(
         (CHANGES, "schedule", "change", "harebell.ticker"),
         (CHANGES, "dlq", "change", "harebell.dlq"),
         (CHANGES, "breaker", "change", "harebell.breakers"),
-        (DELAY, str(min(TIERS)), "ticket.bundle", "harebell.dispatcher"),
+        (DELAY, str(min(DELAY_TTLS_MS)), "ticket.bundle", "harebell.dispatcher"),
         (DUE, "run", "ticket.bundle", "harebell.dispatcher"),
         (WORK, "default.normal", "ticket.bundle", "harebell.work.default.normal"),
         (EVENTS, "acme.run.dead", "run.dead", "harebell.ticker.outcomes"),

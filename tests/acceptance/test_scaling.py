@@ -11,11 +11,11 @@ from tests.acceptance.record import Target
 from tests.acceptance.stack import Stack, Tenant, now, until
 
 from harebell.dev.crew import GRACE_S
-from harebell.dev.plan import Counts, Kind, name_of
+from harebell.dev.plan import Counts, ServiceKind, name_of
 
 pytestmark = [pytest.mark.broker, pytest.mark.postgres]
 
-SCALED = (Kind.TICKER, Kind.DISPATCHER, Kind.EXECUTOR)
+SCALED = (ServiceKind.TICKER, ServiceKind.DISPATCHER, ServiceKind.EXECUTOR)
 RUNS = 500
 OVER = 30.0  # seconds, evenly: they go on until all but one of each have gone
 SHORT = {"HAREBELL_HORIZON": "5s", "HAREBELL_SLOTS_NORMAL": "8"}  # so that all have work to do
@@ -130,8 +130,8 @@ def grow_to_many(stack: Stack) -> float:
     for start in range(2, MANY + 1, FEW):
         few = range(start, min(start + FEW, MANY + 1))
         for number in few:
-            stack.start_one(Kind.EXECUTOR, number, ready=False, **FEW_SLOTS)
-        stack.services.crew.await_ready([stack.services.plan(Kind.EXECUTOR, n) for n in few])
+            stack.start_one(ServiceKind.EXECUTOR, number, ready=False, **FEW_SLOTS)
+        stack.services.crew.await_ready([stack.services.plan(ServiceKind.EXECUTOR, n) for n in few])
     return (now() - began).total_seconds()
 
 
@@ -141,6 +141,6 @@ def shrink_to_one(stack: Stack) -> float:
     for start in range(1, MANY, FEW):
         few = range(start, min(start + FEW, MANY))
         told_at = now()
-        stack.stop(*(name_of(Kind.EXECUTOR, number) for number in few))
+        stack.stop(*(name_of(ServiceKind.EXECUTOR, number) for number in few))
         assert (now() - told_at).total_seconds() < GRACE_S, "some had to be killed"
     return (now() - began).total_seconds()

@@ -18,7 +18,7 @@ from tests.acceptance.record import Call
 from tests.acceptance.stack import run_id, until
 
 from harebell.contract.names import DELAY
-from harebell.kernel.delay import TIERS, tier_key
+from harebell.kernel.delay import DELAY_TTLS_MS, delay_queue_key
 
 pytestmark = [pytest.mark.broker, pytest.mark.postgres]
 
@@ -85,8 +85,8 @@ async def copies(amqp_url: str) -> AsyncIterator[list[dict[str, Any]]]:
     async with await aio_pika.connect(amqp_url) as connection:
         channel = await connection.channel()
         queue = await channel.declare_queue(exclusive=True)
-        for tier in TIERS:
-            await queue.bind(DELAY, tier_key(tier))
+        for tier in DELAY_TTLS_MS:
+            await queue.bind(DELAY, delay_queue_key(tier))
         await queue.consume(keep, no_ack=True)
         yield tickets
 

@@ -15,7 +15,7 @@ from tests.acceptance.crowd import MANY, TENANT, Crowd
 from tests.acceptance.plans import STATEMENTS, Explainer, Statement
 
 from harebell.intake.queries import Runs, Schedules
-from harebell.intake.store import Store
+from harebell.intake.store import IntakeStore
 from harebell.kernel.db.engine import open_pool
 from harebell.kernel.ledger import RunState, ScheduleState
 from harebell.ticker import store, versions
@@ -76,7 +76,7 @@ async def connected(crowd: Crowd) -> AsyncIterator[asyncpg.Connection]:
             await transaction.rollback()
 
 
-class Asked(Store):
+class Asked(IntakeStore):
     """What the door would ask the database: explained, not run."""
 
     def __init__(self, explainer: Explainer) -> None:
@@ -105,14 +105,14 @@ def runs(**only: Any) -> Statement:
 SOMEONE = UUID(int=7)
 HOT: dict[str, Statement] = STATEMENTS | {
     "the next instant": lambda at: at.fetchval("SELECT min(next_at) FROM schedule_state"),
-    "what waits for an end": lambda at: store.awaiting(at, 500),
+    "what waits for an end": lambda at: store.find_awaiting(at, 500),
 }
 LISTS: dict[str, Statement] = {
     "schedules": schedules(),
     "schedules by tag": schedules(tag="box-7"),
     "schedules by owner": schedules(owner="owner-7"),
     "schedules by name": schedules(name="name-7"),
-    "schedules that are parked": schedules(state=ScheduleState.PARKED),
+    "schedules that are parked": schedules(state=ScheduleState.ERRORED),
     "runs": runs(),
     "runs of a schedule": runs(schedule_id=SOMEONE),
     "runs by state": runs(state=RunState.DEAD),
@@ -127,8 +127,10 @@ BY_INDEX: dict[str, Statement] = {
     "schedules_tags": LISTS["schedules by tag"],
     "schedules_owner": LISTS["schedules by owner"],
     "schedules_name": LISTS["schedules by name"],
-    "schedule_versions_pkey": lambda at: versions.Versions().of(at, [(SOMEONE, 1)]),
-    "schedule_state_pkey": lambda at: store.load_book(at, versions.Versions(), [SOMEONE], []),
+    "schedule_versions_pkey": lambda at: versions.VersionCache().load(at, [(SOMEONE, 1)]),
+    "schedule_state_pkey": lambda at: store.load_unit_of_work(
+        at, versions.VersionCache(), [SOMEONE], []
+    ),
     "schedule_state_next": HOT["what is due"],
     "schedule_state_awaiting": HOT["what waits for an end"],
     "schedule_state_halted": LISTS["schedules that are parked"],

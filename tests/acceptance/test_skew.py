@@ -16,7 +16,7 @@ from tests.acceptance.wire import Wire
 from tests.servers import Servers
 
 from harebell.dev.crew import is_ready
-from harebell.dev.plan import Kind, name_of
+from harebell.dev.plan import ServiceKind, name_of
 
 pytestmark = [pytest.mark.broker, pytest.mark.postgres]
 
@@ -31,17 +31,17 @@ BETWEEN = OVER / len(JUMPS)
 
 # Of every kind that there may be two of, one is ahead and one behind.
 SKEWS = {
-    (Kind.INTAKE, 1): -SKEW,
-    (Kind.TICKER, 1): SKEW,
-    (Kind.TICKER, 2): -SKEW,
-    (Kind.DISPATCHER, 1): -SKEW,
-    (Kind.DISPATCHER, 2): SKEW,
-    (Kind.EXECUTOR, 1): SKEW,
-    (Kind.EXECUTOR, 2): -SKEW,
-    (Kind.DLQ_INSPECTOR, 1): SKEW,
+    (ServiceKind.INTAKE, 1): -SKEW,
+    (ServiceKind.TICKER, 1): SKEW,
+    (ServiceKind.TICKER, 2): -SKEW,
+    (ServiceKind.DISPATCHER, 1): -SKEW,
+    (ServiceKind.DISPATCHER, 2): SKEW,
+    (ServiceKind.EXECUTOR, 1): SKEW,
+    (ServiceKind.EXECUTOR, 2): -SKEW,
+    (ServiceKind.DLQ_INSPECTOR, 1): SKEW,
 }
 
-Clocks = dict[tuple[Kind, int], HostClock]
+Clocks = dict[tuple[ServiceKind, int], HostClock]
 
 
 @pytest.fixture(scope="module")

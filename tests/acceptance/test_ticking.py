@@ -12,7 +12,7 @@ from tests.acceptance.record import Target
 from tests.acceptance.stack import Stack, Tenant, instant, now
 from tests.servers import Servers
 
-from harebell.dev.plan import Counts, Kind
+from harebell.dev.plan import Counts, ServiceKind
 
 pytestmark = [pytest.mark.broker, pytest.mark.postgres]
 
@@ -69,13 +69,13 @@ async def test_s53_a_full_pass_is_followed_by_the_next_and_reported(
     own_stack: Stack, target: Target
 ) -> None:
     await asyncio.to_thread(own_stack.start, Counts(tickers=0))
-    short = await start(own_stack, Kind.TICKER, HAREBELL_HORIZON="2s")
+    short = await start(own_stack, ServiceKind.TICKER, HAREBELL_HORIZON="2s")
     async with own_stack.tenant("bounded") as tenant:
         await put_spread(tenant, target.http("bounded"), 100, first=20, over=1)
         own_stack.kill(short.name)
         resting = await tenant.runs()
 
-        ticker = await start(own_stack, Kind.TICKER, HAREBELL_STAGING_BATCH="10")
+        ticker = await start(own_stack, ServiceKind.TICKER, HAREBELL_STAGING_BATCH="10")
         await tenant.until_runs(100, "staged")
         full = await count_of(ticker, r'harebell_staging_passes_total\{end="full"\}')
         runs = await tenant.until_runs(100, "succeeded", within=60)
@@ -89,7 +89,7 @@ async def test_s55_s38_overdue_runs_start_within_5_s_of_readiness_ahead_of_what_
     own_stack: Stack, target: Target, record_property: Callable[[str, object], None]
 ) -> None:
     await asyncio.to_thread(own_stack.start, Counts(tickers=0))
-    short = await start(own_stack, Kind.TICKER, HAREBELL_HORIZON="2s")
+    short = await start(own_stack, ServiceKind.TICKER, HAREBELL_HORIZON="2s")
     async with own_stack.tenant("overdue") as tenant:
         missed = await put_hourly(tenant, target.http("overdue"))
         later = await put_spread(tenant, target.http("later"), 1, first=30, over=1)
@@ -99,7 +99,7 @@ async def test_s55_s38_overdue_runs_start_within_5_s_of_readiness_ahead_of_what_
         await asyncio.sleep(9)
         resting = await tenant.runs()
 
-        await start(own_stack, Kind.TICKER, HAREBELL_STAGING_BATCH="20")
+        await start(own_stack, ServiceKind.TICKER, HAREBELL_STAGING_BATCH="20")
         ready_at = now()
         runs = await tenant.until_runs(40 + 4 + 1, "succeeded", within=60)
 

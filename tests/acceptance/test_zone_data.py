@@ -9,7 +9,7 @@ import pytest
 from tests.acceptance.stack import Stack, until
 from tests.servers import Servers
 
-from harebell.dev.plan import Counts, Kind
+from harebell.dev.plan import Counts, ServiceKind
 
 ZONE = "Europe/London"
 SYSTEM = Path("/usr/share/zoneinfo")
@@ -42,7 +42,7 @@ async def test_changed_zone_data_move_what_is_not_handed_over_yet(
         planned = await tenant.ledger.fetchval(query, schedule)
 
         alone.stop("ticker-1")
-        alone.start_one(Kind.TICKER, PYTHONTZPATH=after)
+        alone.start_one(ServiceKind.TICKER, PYTHONTZPATH=after)
 
         async def moved() -> bool:
             next_at = await tenant.ledger.fetchval(query, schedule)

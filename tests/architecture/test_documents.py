@@ -16,14 +16,21 @@ import typer.main
 from tests.architecture.sources import ROOT
 
 from harebell.cli.app import app
-from harebell.contract.answers import DlqAnswer, One, Page, Refusal, RunAnswer, ScheduleAnswer
+from harebell.contract.answers import (
+    DeadLetterResponse,
+    ErrorResponse,
+    One,
+    Page,
+    RunResponse,
+    ScheduleResponse,
+)
 from harebell.contract.commands import SchedulePut
 from harebell.contract.dead import DeadMessage, DeadRun
 from harebell.contract.events import Event
 from harebell.contract.message import Message, parse
 from harebell.contract.ticket import Ticket
 from harebell.kernel import settings
-from harebell.kernel.settings import FOREIGN, PREFIX, ServiceSettings
+from harebell.kernel.settings import OTHER_PROGRAMS_SETTINGS, PREFIX, ServiceSettings
 
 DOCUMENTS: Final = [ROOT / "README.md", ROOT / "schemas/README.md", *(ROOT / "docs").rglob("*.md")]
 BLOCK: Final = re.compile(r"^```json\n(.*?)^```", re.DOTALL | re.MULTILINE)
@@ -33,10 +40,10 @@ VARIABLE: Final = re.compile(rf"{PREFIX}([A-Z][A-Z_]*[A-Z])")
 # The first whose keys are all present says what a message is.
 KINDS: Final[tuple[tuple[frozenset[str], type[Message]], ...]] = (
     (frozenset({"specversion"}), Event),
-    (frozenset({"ok", "error"}), Refusal),
-    (frozenset({"ok", "version"}), ScheduleAnswer),
-    (frozenset({"ok", "results"}), DlqAnswer),
-    (frozenset({"ok", "run_id"}), RunAnswer),
+    (frozenset({"ok", "error"}), ErrorResponse),
+    (frozenset({"ok", "version"}), ScheduleResponse),
+    (frozenset({"ok", "results"}), DeadLetterResponse),
+    (frozenset({"ok", "run_id"}), RunResponse),
     (frozenset({"ok", "items"}), Page),
     (frozenset({"ok", "item"}), One),
     (frozenset({"seq", "work"}), Ticket),
@@ -80,8 +87,8 @@ def test_json_in_a_document_is_accepted_as_the_message_that_it_shows(block: str)
     ("item", "model"),
     [
         ({"when": {}, "target": {}}, SchedulePut),
-        ({"ok": True, "version": 1, "run_id": "x"}, ScheduleAnswer),
-        ({"ok": False, "error": {}}, Refusal),
+        ({"ok": True, "version": 1, "run_id": "x"}, ScheduleResponse),
+        ({"ok": False, "error": {}}, ErrorResponse),
         ({"key": "daily"}, None),
         (7, None),
     ],
@@ -107,7 +114,7 @@ def option_variables(command: Any, within: tuple[str, ...] = ()) -> Iterator[str
 VARIABLES: Final = {
     *settings_variables(),
     *option_variables(typer.main.get_command(app)),
-    *FOREIGN,
+    *OTHER_PROGRAMS_SETTINGS,
 }
 
 

@@ -8,8 +8,8 @@ import orjson
 import pytest
 import yaml
 
-from harebell.contract.commands import COMMANDS, SelectingCommand
-from harebell.contract.events import FACTS
+from harebell.contract.commands import COMMANDS, BulkCommand
+from harebell.contract.events import EVENT_DATA
 from harebell.contract.queries import QUERIES
 from harebell.dev.schemas.documents import ASYNCAPI, documents, write
 from harebell.kernel.bus import SYSTEM
@@ -110,11 +110,11 @@ def test_every_request_is_an_operation_with_a_reply_that_may_be_a_refusal() -> N
         answers = [each["$ref"].rpartition("/")[2] for each in operation["reply"]["messages"]]
         assert operation["action"] == "receive"
         assert "answer.refusal" in answers
-        to_many = verb in COMMANDS and issubclass(COMMANDS[verb], SelectingCommand)
+        to_many = verb in COMMANDS and issubclass(COMMANDS[verb], BulkCommand)
         assert len(answers) == (3 if to_many else 2)
 
 
 def test_every_fact_that_may_be_told_is_published() -> None:
     told = set(DOCUMENT["channels"]["events"]["messages"])
 
-    assert told == {f"event.{verb}" for verb in FACTS}
+    assert told == {f"event.{verb}" for verb in EVENT_DATA}

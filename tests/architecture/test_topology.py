@@ -13,18 +13,25 @@ from tests.architecture.sources import ROOT
 
 from harebell.contract import names
 from harebell.contract.commands import COMMANDS
-from harebell.contract.events import ALERTS, FACTS
+from harebell.contract.events import ALERT_EVENTS, EVENT_DATA
 from harebell.contract.names import Lane
 from harebell.contract.queries import QUERIES
 from harebell.contract.schedule import DEFAULT_POOL
-from harebell.dispatcher.core import HOLD
+from harebell.dispatcher.core import MAX_QUEUED_WAIT
 from harebell.kernel.bus import DISPATCHER, SYSTEM, work_topology
-from harebell.kernel.definitions import Wanted, definitions
-from harebell.kernel.delay import LONGEST_LEAD, LONGEST_MS, TIERS, tier_for, tier_key, tier_queue
+from harebell.kernel.definitions import InstallationOptions, definitions_file
+from harebell.kernel.delay import (
+    DELAY_TTLS_MS,
+    LONGEST_LEAD,
+    LONGEST_MS,
+    delay_queue_key,
+    delay_queue_name,
+    ttl_for,
+)
 from harebell.kernel.topology import UNLIMITED, Queue
 
 QUEUES: Final = {queue.name: queue for queue in SYSTEM.queues}
-TIER_NAMES: Final = {tier_queue(ms) for ms in TIERS}
+TIER_NAMES: Final = {delay_queue_name(ms) for ms in DELAY_TTLS_MS}
 # For people to look at, and for a chat.
 COPIES: Final = {"harebell.dead.recent", "harebell.events.recent", "harebell.alerts"}
 LAST: Final = {"harebell.dead"}  # behind it there is nothing
@@ -33,13 +40,13 @@ ROUTES: Final = [
     *((names.COMMANDS, names.message_key("acme", verb)) for verb in COMMANDS),
     *((names.QUERIES, names.message_key("acme", verb)) for verb in QUERIES),
     *((names.CHANGES, key) for key in (names.CHANGES_SCHEDULE, names.CHANGES_DLQ)),
-    *((names.DELAY, tier_key(ms)) for ms in TIERS),
+    *((names.DELAY, delay_queue_key(ms)) for ms in DELAY_TTLS_MS),
     (names.DUE, names.DUE_KEY),
     *((names.WORK, names.work_key(DEFAULT_POOL, lane)) for lane in Lane),
     *(
         (names.EVENTS, names.message_key("acme", verb))
-        for verb in FACTS
-        if verb.startswith("schedule.") or verb in ALERTS  # the others are for whoever binds
+        for verb in EVENT_DATA
+        if verb.startswith("schedule.") or verb in ALERT_EVENTS  # the others are for whoever binds
     ),
     (names.DEAD, "run.acme"),
     (names.DEAD, f"message.{DISPATCHER.name}"),
@@ -150,10 +157,10 @@ class Walk:
 def walk(due_in: timedelta) -> Walk:
     """Tier by tier, by the bindings, until what is left fits the dispatcher's hold."""
     waited, hops = timedelta(0), 0
-    while (left := due_in - waited) > HOLD or not hops:
-        if (tier := tier_for(left)) is None:
+    while (left := due_in - waited) > MAX_QUEUED_WAIT or not hops:
+        if (tier := ttl_for(left)) is None:
             break
-        (name,) = reached(names.DELAY, tier_key(tier))
+        (name,) = reached(names.DELAY, delay_queue_key(tier))
         assert reached(QUEUES[name].dead_letter_exchange or "", name) == {DISPATCHER.name}
         waited += timedelta(milliseconds=QUEUES[name].ttl_ms or 0)
         hops += 1
@@ -166,7 +173,7 @@ def test_a_message_waits_what_was_asked_within_the_hold(asked: int) -> None:
 
     walked = walk(due_in)
 
-    assert due_in - walked.waited <= HOLD
+    assert due_in - walked.waited <= MAX_QUEUED_WAIT
     assert not walked.hops or due_in - walked.waited >= LONGEST_LEAD
     assert walked.hops <= 3
 
@@ -178,6 +185,6 @@ def test_the_default_horizon_is_one_hop() -> None:
 def test_the_definitions_that_compose_starts_the_broker_with_are_those_of_the_bus() -> None:
     kept = json.loads((ROOT / "compose/rabbitmq/definitions.json").read_text())
 
-    assert kept == definitions(Wanted(), bytes), (
+    assert kept == definitions_file(InstallationOptions(), bytes), (
         "harebell topology definitions > compose/rabbitmq/definitions.json"
     )

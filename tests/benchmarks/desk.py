@@ -21,7 +21,7 @@ from aio_pika.abc import AbstractConnection
 from tests.integration.dlq_inspector.office import SCHEDULE, TARGET, dead_run
 from tests.servers import Servers, as_role
 
-from harebell.client import Harebell, View
+from harebell.client import Client, View
 from harebell.contract import names
 from harebell.contract.codec import encode_all
 from harebell.contract.dead import DeadRun
@@ -71,7 +71,7 @@ async def measure(url: str, database_url: str) -> dict[str, float]:
         tasks.create_task(intake.serve(IntakeSettings.load(settings("intake")), stop))
         as_inspector = InspectorSettings.load(settings("dlq_inspector"))
         tasks.create_task(inspector.serve(as_inspector, stop))
-        async with Harebell.connect(url, tenant="acme", timeout=60) as acme:
+        async with Client.connect(url, tenant="acme", timeout=60) as acme:
             took = {
                 "kept_s": await kept(connection, database),
                 "groups_s": await listed(acme.failure_groups(), FAILURES),
@@ -107,12 +107,12 @@ async def listed(rows: AsyncIterator[View], number: int) -> float:
     return perf_counter() - began
 
 
-async def replayed(acme: Harebell, database: asyncpg.Connection) -> dict[str, float]:
+async def replayed(acme: Client, database: asyncpg.Connection) -> dict[str, float]:
     began = perf_counter()
-    answer = await acme.start_replay(select={"all": True}, request_id="all")
-    assert answer.job is not None
+    answer = await acme.start_replay_job(select={"all": True}, request_id="all")
+    assert answer.id is not None
     frozen = perf_counter() - began
-    while (job := await acme.replay_job(answer.job))["state"] == "running":
+    while (job := await acme.replay_job(answer.id))["state"] == "running":
         await database.execute(_END)
     assert (job["state"], job["succeeded"]) == ("done", LETTERS)
     return {"frozen_s": frozen, "replayed_s": perf_counter() - began}

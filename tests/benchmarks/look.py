@@ -18,7 +18,7 @@ from tests.acceptance.faults import start
 from tests.acceptance.stack import Stack, Tenant, instant
 from tests.servers import Servers
 
-from harebell.dev.plan import Counts, Kind
+from harebell.dev.plan import Counts, ServiceKind
 
 SCHEDULES: Final = 200
 EVERY: Final = 10  # seconds between the runs of one: 20 runs a second of all, evenly
@@ -64,7 +64,7 @@ def _cpu_of(pid: int) -> float:
 
 
 async def measure(stack: Stack, tenant: Tenant, horizon: str, gap: str) -> dict[str, object]:
-    ticker = await start(stack, Kind.TICKER, HAREBELL_HORIZON=horizon, HAREBELL_PASS_GAP=gap)
+    ticker = await start(stack, ServiceKind.TICKER, HAREBELL_HORIZON=horizon, HAREBELL_PASS_GAP=gap)
     try:
         await asyncio.sleep(SETTLE)
         before = await sums(tenant)

@@ -19,7 +19,7 @@ from tests.benchmarks.starts import PATIENCE, Starts, taken
 from tests.plugins import install
 from tests.servers import Servers
 
-from harebell.dev.plan import Counts, Kind
+from harebell.dev.plan import Counts, ServiceKind
 
 HORIZON: Final = "5.8s"  # just above a tier; the product's own makes every sample wait for it
 BEHIND: Final = 2.0  # seconds from the beginning of loading to staging, which is part of the sample
@@ -97,7 +97,7 @@ class Rig:
     def start(self) -> None:
         self.stack.start(self.counts, **self.settings)
 
-    def start_one(self, kind: Kind, number: int, **settings: str) -> str:
+    def start_one(self, kind: ServiceKind, number: int, **settings: str) -> str:
         """Its name."""
         return self.stack.start_one(kind, number, ready=True, **self.settings, **settings).name
 

@@ -13,8 +13,8 @@ from tests.acceptance.stack import now
 from tests.chaos.drawing import Script, Step
 from tests.chaos.history import Operation, Verb
 
-from harebell.client import Harebell
-from harebell.contract.errors import Refused, Transient
+from harebell.client import Client
+from harebell.contract.errors import CommandRejected, Transient
 
 ASKED: Final = 2  # times that a command is asked which is not answered
 
@@ -23,7 +23,7 @@ ASKED: Final = 2  # times that a command is asked which is not answered
 class Load:
     """`operations` is also appended to `journal`, one JSON a line."""
 
-    harebell: Harebell  # its timeout is how long an answer is waited for, each time
+    harebell: Client  # its timeout is how long an answer is waited for, each time
     target: Target
     journal: Path
     operations: list[Operation] = field(default_factory=list)
@@ -73,7 +73,7 @@ class Load:
                     answer = await self.harebell.resume(**order)
                 case Verb.TRIGGER:
                     answer = await self.harebell.trigger(**order)
-        except Refused as refused:
+        except CommandRejected as refused:
             return None, refused.code
         return answer.model_dump(mode="json"), None
 

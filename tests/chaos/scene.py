@@ -17,7 +17,7 @@ from tests.chaos.verdict import Kind as Wrong
 from tests.servers import as_role
 
 from harebell.dev.crew import is_ready
-from harebell.dev.plan import Counts, Kind, name_of
+from harebell.dev.plan import Counts, ServiceKind, name_of
 from harebell.dev.servers import PrivateServers
 
 COUNTS: Final = Counts(tickers=2, dispatchers=2, executors=2)
@@ -25,7 +25,7 @@ MEMBERS: Final = COUNTS.members()
 NAMES: Final = [name_of(*member) for member in MEMBERS]
 READY: Final = 60.0  # seconds until a whole stack must be ready again
 
-Member = tuple[Kind, int]
+Member = tuple[ServiceKind, int]
 
 
 @dataclass
@@ -52,11 +52,13 @@ class Scene:
         assert self.clustered is not None
         return self.clustered
 
-    def some(self, *kinds: Kind) -> Member:
+    def some(self, *kinds: ServiceKind) -> Member:
         """Any instance of these."""
-        return self.dice.choice([member for member in MEMBERS if member[0] in (kinds or Kind)])
+        return self.dice.choice(
+            [member for member in MEMBERS if member[0] in (kinds or ServiceKind)]
+        )
 
-    def all_of(self, kind: Kind) -> list[Member]:
+    def all_of(self, kind: ServiceKind) -> list[Member]:
         return [member for member in MEMBERS if member[0] is kind]
 
     async def start(

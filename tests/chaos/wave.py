@@ -19,9 +19,9 @@ from tests.chaos.load import ASKED, Load
 from tests.chaos.scene import Scene
 from tests.chaos.verdict import Finding, Kind, Verdict
 
-from harebell.audit.auditing import Scope, audit
-from harebell.audit.database import connected
-from harebell.client import Harebell
+from harebell.audit.auditing import Scope, run_audit
+from harebell.audit.database import connect_read_only
+from harebell.client import Client
 
 LOAD: Final = 8.0  # seconds of commands, beside the outage
 BEYOND: Final = 3.0  # seconds that instants may lie beyond the last command
@@ -57,7 +57,7 @@ class Wave:
         began = whole(now())
         span = self.span(scene.outage)
         script = self.script(Drawing(dice, scene.target, self.name, began, span))
-        async with Harebell.connect(
+        async with Client.connect(
             scene.stack.amqp_url, tenant=self.name, timeout=PATIENCE / ASKED
         ) as harebell:
             load = Load(harebell, scene.target, folder / "journal.jsonl")
@@ -107,11 +107,11 @@ class Wave:
 
     async def _audited(self, scene: Scene, began: datetime) -> list[Finding]:
         """What the product's own audit says of the rows. How late runs were is judged elsewhere."""
-        async with connected(scene.stack.database_url) as ledger:
+        async with connect_read_only(scene.stack.database_url) as ledger:
             scope = Scope(tenant=self.name)
-            report = await audit(ledger, began, scope=scope, late_after=timedelta(hours=1))
+            report = await run_audit(ledger, began, scope=scope, late_after=timedelta(hours=1))
         return [
-            Finding(Kind.RECORD, each.key or "", f"audit: {each.kind}, {each.at}: {each.words}")
+            Finding(Kind.RECORD, each.key or "", f"audit: {each.kind}, {each.at}: {each.text}")
             for each in report.findings
         ]
 

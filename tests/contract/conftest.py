@@ -42,7 +42,7 @@ async def ledger(ledger_url: str) -> AsyncIterator[asyncpg.Pool]:
         yield open_ledger()
         return
     async with open_pool(
-        ledger_url, name="contract tests", bounds=PoolBounds(most=CONNECTIONS)
+        ledger_url, name="contract tests", bounds=PoolBounds(max_size=CONNECTIONS)
     ) as pool:
         yield pool
         await pool.execute("DELETE FROM runs")

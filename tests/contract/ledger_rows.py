@@ -9,15 +9,23 @@ from uuid import UUID, uuid5
 import asyncpg
 
 from harebell.contract.identity import RunKey
-from harebell.contract.scalars import cut
-from harebell.kernel.ledger import OPEN, REVIVABLE, Ending, Owed, Place, Reason, RunState
+from harebell.contract.scalars import truncate_ms
+from harebell.kernel.ledger import (
+    OPEN,
+    RESTAGEABLE,
+    AttemptCompletion,
+    NewRun,
+    Placement,
+    Reason,
+    RunState,
+)
 
 SEQ: Final = 7
 VERSION: Final = 3
 HOLDER: Final = "executor-1"
 LEASE: Final = 15.0  # seconds
-PLACE: Final = Place("acme", VERSION, "default", "normal", 5)
-NOW: Final = cut(datetime.now(UTC))
+PLACE: Final = Placement("acme", VERSION, "default", "normal", 5)
+NOW: Final = truncate_ms(datetime.now(UTC))
 _SPACE: Final = UUID("5f0c1a52-7d4f-5c1b-9d80-0d3c1c3f7a11")
 
 PUT: Final = """
@@ -51,10 +59,10 @@ _S = RunState
 ROWS: Final = (
     Row(_S.STAGED),
     Row(_S.STAGED, expired=True),
-    Row(_S.STAGED, 0, Reason.WAITING),
+    Row(_S.STAGED, 0, Reason.WAITING_FOR_OVERLAP),
     Row(_S.RETRYING, 1),
     Row(_S.RETRYING, 1, expired=True),
-    Row(_S.RETRYING, 1, Reason.WAITING),
+    Row(_S.RETRYING, 1, Reason.WAITING_FOR_OVERLAP),
     Row(_S.RUNNING, 1),
     Row(_S.RUNNING, 2),
     Row(_S.RUNNING, 1, expired=True),
@@ -62,9 +70,9 @@ ROWS: Final = (
     Row(_S.RUNNING, 1, Reason.CANCELLED, asked_to_stop=True),
     Row(_S.SUCCEEDED, 1),
     Row(_S.DEAD, 5, "attempts_used_up"),
-    Row(_S.HELD, 1, Reason.UNKNOWN_OUTCOME),
-    *(Row(_S.CANCELLED, 0, reason) for reason in (*sorted(REVIVABLE), Reason.REPLACED)),
-    *(Row(_S.CANCELLED, 1, reason) for reason in (*sorted(REVIVABLE), Reason.REPLACED)),
+    Row(_S.UNRESOLVED, 1, Reason.UNKNOWN_OUTCOME),
+    *(Row(_S.CANCELLED, 0, reason) for reason in (*sorted(RESTAGEABLE), Reason.REPLACED)),
+    *(Row(_S.CANCELLED, 1, reason) for reason in (*sorted(RESTAGEABLE), Reason.REPLACED)),
     Row(_S.EXPIRED, 0, Reason.EXPIRED),
     Row(_S.EXPIRED, 1, Reason.EXPIRED),
     Row(_S.SKIPPED, 0, Reason.PAUSED),
@@ -115,15 +123,15 @@ async def row_of(pool: asyncpg.Pool, key: RunKey) -> asyncpg.Record:
     return await pool.fetchrow(ROW, key.scheduled_for, key.schedule_id)
 
 
-def owed(key: RunKey, place: Place = PLACE) -> Owed:
-    return Owed(key, place, key.scheduled_for, None)
+def owed(key: RunKey, place: Placement = PLACE) -> NewRun:
+    return NewRun(key, place, key.scheduled_for, None)
 
 
-def ending(key: RunKey, state: RunState, *, token: int = SEQ) -> Ending:
+def ending(key: RunKey, state: RunState, *, token: int = SEQ) -> AttemptCompletion:
     """Of an attempt that has just ended so."""
     retry_at = NOW + timedelta(seconds=5) if state is RunState.RETRYING else None
     succeeded = state is RunState.SUCCEEDED
-    return Ending(
+    return AttemptCompletion(
         key=key,
         token=token,
         state=state,

@@ -7,7 +7,7 @@ import asyncpg
 import pytest
 from tests.servers import as_role
 
-from harebell.contract.breakers import BreakerFact, BreakerState, StandingBreaker
+from harebell.contract.breakers import BreakerEventData, BreakerSnapshotEntry, BreakerState
 from harebell.kernel.db.engine import open_pool
 from harebell.ticker import breaker_store as store
 
@@ -26,8 +26,8 @@ async def pool(database_url: str) -> AsyncIterator[asyncpg.Pool]:
         await pool.execute("DELETE FROM breakers")
 
 
-def found(state: BreakerState, since: datetime = NOW) -> BreakerFact:
-    return BreakerFact(downstream=NAME, state=state, since=since, failed=3, attempts=4)
+def found(state: BreakerState, since: datetime = NOW) -> BreakerEventData:
+    return BreakerEventData(downstream=NAME, state=state, since=since, failed=3, attempts=4)
 
 
 async def force(
@@ -39,16 +39,16 @@ async def force(
     return await store.force(pool, NAME, forced, at, until=until, note="a roof", actor="ops")
 
 
-async def only(pool: asyncpg.Pool) -> StandingBreaker:
-    (kept,) = (await store.standing(pool, NOW)).breakers
+async def only(pool: asyncpg.Pool) -> BreakerSnapshotEntry:
+    (kept,) = (await store.load_snapshot(pool, NOW)).breakers
     return kept
 
 
 async def test_what_was_found_later_stands(pool: asyncpg.Pool) -> None:
-    await store.found(pool, found(OPEN))
-    await store.found(pool, found(CLOSED, NOW - timedelta(seconds=1)))
+    await store.record_state(pool, found(OPEN))
+    await store.record_state(pool, found(CLOSED, NOW - timedelta(seconds=1)))
     before = await only(pool)
-    await store.found(pool, found(CLOSED, NOW + timedelta(seconds=1)))
+    await store.record_state(pool, found(CLOSED, NOW + timedelta(seconds=1)))
     after = await only(pool)
 
     assert (before.state, before.since, before.failed, before.attempts) == (OPEN, NOW, 3, 4)
@@ -56,7 +56,7 @@ async def test_what_was_found_later_stands(pool: asyncpg.Pool) -> None:
 
 
 async def test_what_is_forced_and_what_was_found_are_kept_apart(pool: asyncpg.Pool) -> None:
-    await store.found(pool, found(OPEN))
+    await store.record_state(pool, found(OPEN))
     await force(pool, CLOSED)
     forced = await only(pool)
     await force(pool, None)
@@ -80,27 +80,27 @@ async def test_an_order_that_comes_again_after_a_later_one_changes_nothing(
 async def test_a_force_whose_time_is_over_ends_once(pool: asyncpg.Pool) -> None:
     await force(pool, OPEN, LONG_AGO, until=NOW - timedelta(seconds=1))
 
-    (row,) = await store.lapse(pool)
-    again = await store.lapse(pool)
+    (row,) = await store.expire_forced(pool)
+    again = await store.expire_forced(pool)
 
     assert (row["downstream"], row["note"], again) == (NAME, "a roof", [])
     assert (await only(pool)).forced is None
 
 
 async def test_only_what_was_closed_long_ago_is_forgotten(pool: asyncpg.Pool) -> None:
-    await store.found(pool, found(CLOSED, LONG_AGO))
+    await store.record_state(pool, found(CLOSED, LONG_AGO))
     await force(pool, OPEN, LONG_AGO)
-    await store.forget(pool)
+    await store.delete_forgotten(pool)
     while_forced = await only(pool)
     await force(pool, None, LONG_AGO + timedelta(minutes=1))
-    await store.forget(pool)
+    await store.delete_forgotten(pool)
 
     assert while_forced.forced is OPEN
-    assert (await store.standing(pool, NOW)).breakers == []
+    assert (await store.load_snapshot(pool, NOW)).breakers == []
 
 
 async def test_what_others_are_forced_to_is_counted(pool: asyncpg.Pool) -> None:
     await force(pool, OPEN)
 
-    assert await store.forced_besides(pool, NAME) == 0
-    assert await store.forced_besides(pool, "task:acme.report") == 1
+    assert await store.count_other_forced(pool, NAME) == 0
+    assert await store.count_other_forced(pool, "task:acme.report") == 1

@@ -9,9 +9,9 @@ import pytest
 
 from harebell.contract.commands import MAX_BODY, MAX_ITEM, MAX_ITEMS
 from harebell.contract.scalars import instant_text
-from harebell.intake.commands import Rules
-from harebell.intake.core import Checked, Submission, check
-from harebell.intake.definition import Callees
+from harebell.intake.commands import IntakePolicy
+from harebell.intake.core import CheckResult, IncomingRequest, check
+from harebell.intake.definition import TargetPolicy
 
 NOW = datetime(2026, 11, 20, 14, tzinfo=UTC)
 HOOK = {"http": {"url": "https://acme.example/hook"}}
@@ -60,8 +60,8 @@ def past(**ago: float) -> bytes:
     return put(when={"at": instant_text(NOW - timedelta(**ago))})
 
 
-def checked(body: bytes, routing_key: str = "acme.schedule.put", **properties: Any) -> Checked:
-    return check(Submission(routing_key, body, **properties), accepted_at=NOW)
+def checked(body: bytes, routing_key: str = "acme.schedule.put", **properties: Any) -> CheckResult:
+    return check(IncomingRequest(routing_key, body, **properties), accepted_at=NOW)
 
 
 BAD_PUTS = [
@@ -251,8 +251,12 @@ def test_what_is_only_just_right_is_accepted(body: bytes) -> None:
 
 
 def test_a_private_address_is_accepted_where_the_operator_allows_its_network() -> None:
-    submission = Submission("acme.schedule.put", put(target={"http": {"url": "http://10.1.2.3/"}}))
+    submission = IncomingRequest(
+        "acme.schedule.put", put(target={"http": {"url": "http://10.1.2.3/"}})
+    )
 
-    found = check(submission, accepted_at=NOW, rules=Rules(Callees([ip_network("10.1.0.0/16")])))
+    found = check(
+        submission, accepted_at=NOW, rules=IntakePolicy(TargetPolicy([ip_network("10.1.0.0/16")]))
+    )
 
     assert found.rejections == ()

@@ -11,11 +11,11 @@ import pytest
 
 from harebell.contract import codec
 from harebell.contract.commands import COMMANDS
-from harebell.contract.errors import Malformed
-from harebell.contract.message import Command, parse
+from harebell.contract.errors import InvalidInput
+from harebell.contract.message import StrictMessage, parse
 from harebell.contract.queries import QUERIES
 from harebell.contract.schedule import Definition
-from harebell.contract.ticket import Work
+from harebell.contract.ticket import RunSpec
 from harebell.dev.schemas.messages import MESSAGES, Described
 
 GOLDEN: Final = Path(__file__).parent / "golden"
@@ -51,8 +51,8 @@ def test_a_field_of_a_later_version_is_ignored_but_in_what_users_write(
 ) -> None:
     later = {**item, "of_a_later_version": 1}
 
-    if issubclass(message.model, Command):
-        with pytest.raises(Malformed, match="there is no such field"):
+    if issubclass(message.model, StrictMessage):
+        with pytest.raises(InvalidInput, match="there is no such field"):
             parse(message.model, later)
     else:
         assert parse(message.model, later) == parse(message.model, item)
@@ -71,16 +71,16 @@ def test_what_a_ticket_leaves_unsaid_means_the_same_for_ever() -> None:
         "overlap": "allow",
     }
 
-    terse = Work.model_validate({"tenant": "acme", "target": target})
-    assert terse == Work.model_validate({"tenant": "acme", "target": target, **said}).model_copy(
+    terse = RunSpec.model_validate({"tenant": "acme", "target": target})
+    assert terse == RunSpec.model_validate({"tenant": "acme", "target": target, **said}).model_copy(
         update={"overlap": None}
     )
-    told = parse(Definition, {"when": {"now": True}, "target": target, **said}).told()
-    assert Work.told("acme", told) == {"tenant": "acme", "target": target}
+    told = parse(Definition, {"when": {"now": True}, "target": target, **said}).to_json()
+    assert RunSpec.from_definition("acme", told) == {"tenant": "acme", "target": target}
 
 
 def test_only_requests_are_strict() -> None:
-    strict = {message.name for message in MESSAGES if issubclass(message.model, Command)}
+    strict = {message.name for message in MESSAGES if issubclass(message.model, StrictMessage)}
 
     assert strict == {*COMMANDS, *QUERIES}
 

@@ -9,7 +9,7 @@ from tests.servers import Servers
 
 from harebell.contract.identity import RunKey
 from harebell.contract.schedule import Definition
-from harebell.kernel.db.tickets import tickets_for
+from harebell.kernel.db.tickets import rebuild_tickets
 
 pytestmark = pytest.mark.postgres
 
@@ -30,7 +30,7 @@ async def test_s35_every_run_of_v1_has_its_ticket_from_the_tables_alone(
     runs = await rows.fetch("SELECT * FROM runs ORDER BY scheduled_for, schedule_id")
     keys = [RunKey(run["scheduled_for"], run["schedule_id"]) for run in runs]
 
-    tickets = await tickets_for(rows, keys)
+    tickets = await rebuild_tickets(rows, keys)
 
     assert {run["state"] for run in runs} == {
         *("staged", "running", "retrying", "dead", "held"),

@@ -25,7 +25,7 @@ from tests.contract.ledger_rows import (
 
 from harebell.contract.identity import RunKey
 from harebell.kernel.db.ledger import claims, endings
-from harebell.kernel.db.ledger.claims import Claim, Refused, Wanted
+from harebell.kernel.db.ledger.claims import Claim, ClaimKey, ClaimRejection
 from harebell.kernel.ledger import RunState
 
 STAGED = Row(RunState.STAGED)
@@ -34,8 +34,8 @@ MINE, ANOTHER = "executor-2", "executor-3"
 
 def wanted(
     key: RunKey, *, seq: int = SEQ, version: int = VERSION, due_at: datetime = NOW
-) -> Wanted:
-    return Wanted(key, seq, version, None, LEASE, due_at)
+) -> ClaimKey:
+    return ClaimKey(key, seq, version, None, LEASE, due_at)
 
 
 async def test_of_fifty_claimants_of_one_run_one_wins(ledger: asyncpg.Pool) -> None:
@@ -50,7 +50,7 @@ async def test_of_fifty_claimants_of_one_run_one_wins(ledger: asyncpg.Pool) -> N
 
     (winner,) = [number for number, mine in enumerate(won) if mine]
     row = await row_of(ledger, STAGED.key)
-    assert won[winner] == {STAGED.key: Claim(SEQ + 1, 1)}
+    assert won[winner] == {STAGED.key: Claim(STAGED.key, SEQ + 1, 1)}
     assert (row["lease_holder"], row["seq"], row["attempt"]) == (
         f"executor-{winner}",
         SEQ + 1,
@@ -89,7 +89,7 @@ async def test_bundles_that_overlap_share_their_runs_out_and_never_deadlock(
     ids=["older seq", "newer seq", "older version", "newer version", "override", "no row"],
 )
 async def test_a_ticket_that_is_not_the_rows_claims_nothing(
-    ledger: asyncpg.Pool, stale: Wanted
+    ledger: asyncpg.Pool, stale: ClaimKey
 ) -> None:
     await put(ledger, [STAGED])
 
@@ -102,7 +102,7 @@ async def test_a_claim_whose_answer_was_lost_is_found_to_be_mine(ledger: asyncpg
     mine = await claims.claim(ledger, [wanted(STAGED.key)], MINE)
 
     again = await claims.claim(ledger, [wanted(STAGED.key)], MINE)
-    found = await claims.explain(ledger, [wanted(STAGED.key)], MINE)
+    found = await claims.explain_rejection(ledger, [wanted(STAGED.key)], MINE)
 
     assert again == {}
     assert [*found.values()] == [mine[STAGED.key]]
@@ -112,31 +112,35 @@ async def test_a_claim_that_another_won_is_stale(ledger: asyncpg.Pool) -> None:
     await put(ledger, [STAGED])
     await claims.claim(ledger, [wanted(STAGED.key)], ANOTHER)
 
-    found = await claims.explain(ledger, [wanted(STAGED.key)], MINE)
+    found = await claims.explain_rejection(ledger, [wanted(STAGED.key)], MINE)
 
-    assert [*found.values()] == [Refused.STALE]
+    assert [*found.values()] == [ClaimRejection.STALE]
 
 
 @pytest.mark.parametrize(
     ("state", "seq", "why"),
     [
-        (None, SEQ, Refused.AHEAD),  # its commit is still to come
-        (RunState.STAGED, SEQ + 1, Refused.AHEAD),
-        (RunState.RUNNING, SEQ, Refused.AHEAD),  # a retry whose settle is still to come
-        (RunState.STAGED, SEQ - 1, Refused.STALE),
-        (RunState.RUNNING, SEQ - 1, Refused.STALE),
-        (RunState.CANCELLED, SEQ - 1, Refused.STALE),
-        (RunState.SUCCEEDED, SEQ, Refused.STALE),
-        (RunState.STAGED, SEQ, Refused.AHEAD),  # committed since the claim looked
+        (None, SEQ, ClaimRejection.NOT_VISIBLE_YET),  # its commit is still to come
+        (RunState.STAGED, SEQ + 1, ClaimRejection.NOT_VISIBLE_YET),
+        (
+            RunState.RUNNING,
+            SEQ,
+            ClaimRejection.NOT_VISIBLE_YET,
+        ),  # a retry whose settle is still to come
+        (RunState.STAGED, SEQ - 1, ClaimRejection.STALE),
+        (RunState.RUNNING, SEQ - 1, ClaimRejection.STALE),
+        (RunState.CANCELLED, SEQ - 1, ClaimRejection.STALE),
+        (RunState.SUCCEEDED, SEQ, ClaimRejection.STALE),
+        (RunState.STAGED, SEQ, ClaimRejection.NOT_VISIBLE_YET),  # committed since the claim looked
     ],
 )
 async def test_a_refused_ticket_has_outrun_its_commit_or_is_stale(
-    ledger: asyncpg.Pool, state: RunState | None, seq: int, why: Refused
+    ledger: asyncpg.Pool, state: RunState | None, seq: int, why: ClaimRejection
 ) -> None:
     row = Row(state or RunState.STAGED, 1)
     await put(ledger, [row] if state else [])
 
-    found = await claims.explain(ledger, [wanted(row.key, seq=seq)], MINE)
+    found = await claims.explain_rejection(ledger, [wanted(row.key, seq=seq)], MINE)
 
     assert [*found.values()] == [why]
 
@@ -151,7 +155,7 @@ async def test_claiming_takes_the_next_attempt_and_a_lease_of_the_asked_length(
     mine = await claims.claim(ledger, [wanted(retrying.key)], MINE)
 
     row = await row_of(ledger, retrying.key)
-    assert mine == {retrying.key: Claim(SEQ + 1, 2)}
+    assert mine == {retrying.key: Claim(retrying.key, SEQ + 1, 2)}
     assert row["lease_until"] - before >= timedelta(seconds=LEASE)
     assert row["next_attempt_at"] is None
 
@@ -163,11 +167,13 @@ async def test_a_retry_that_was_never_recorded_starts_nothing_before_the_one_tha
     row, later = Row(RunState.RUNNING, 1), NOW + timedelta(hours=1)
     await put(ledger, [row])
     retry = ending(row.key, RunState.RETRYING)._replace(next_attempt_at=later)
-    await endings.end(ledger, [retry])
+    await endings.complete(ledger, [retry])
 
     phantom = wanted(row.key, seq=SEQ + 1, due_at=NOW)
     assert await claims.claim(ledger, [phantom], MINE) == {}
-    assert [*(await claims.explain(ledger, [phantom], MINE)).values()] == [Refused.AHEAD]
+    assert [*(await claims.explain_rejection(ledger, [phantom], MINE)).values()] == [
+        ClaimRejection.NOT_VISIBLE_YET
+    ]
     recorded = replace(phantom, due_at=later)
     assert set(await claims.claim(ledger, [recorded], MINE)) == {row.key}
 
@@ -179,7 +185,7 @@ async def test_a_ticket_tells_its_time_in_milliseconds_and_its_row_in_microsecon
     await put(ledger, [row])
     within = later + timedelta(microseconds=999)
     retry = ending(row.key, RunState.RETRYING)._replace(next_attempt_at=within)
-    await endings.end(ledger, [retry])
+    await endings.complete(ledger, [retry])
 
     told = wanted(row.key, seq=SEQ + 1, due_at=later)
     assert set(await claims.claim(ledger, [told], MINE)) == {row.key}
@@ -190,8 +196,8 @@ async def test_releasing_gives_the_attempt_back(ledger: asyncpg.Pool) -> None:
     await put(ledger, [first, second])
 
     async with ledger.acquire() as connection:
-        freed = await claims.release(
-            connection, [claims.Held(row.key, SEQ) for row in (first, second)]
+        freed = await claims.return_unstarted(
+            connection, [claims.Claim(row.key, SEQ, 1) for row in (first, second)]
         )
 
     assert freed == {first.key: SEQ + 1, second.key: SEQ + 1}
@@ -203,8 +209,8 @@ async def test_a_run_dropped_before_it_started_was_never_attempted(ledger: async
     asked = Row(RunState.RUNNING, 1, "superseded", asked_to_stop=True)
     await put(ledger, [asked, Row(RunState.RUNNING, 1)])
 
-    dropped = await claims.drop(
-        ledger, [claims.Held(row.key, SEQ) for row in (asked, Row(RunState.RUNNING, 1))]
+    dropped = await claims.cancel_unstarted(
+        ledger, [claims.Claim(row.key, SEQ, 1) for row in (asked, Row(RunState.RUNNING, 1))]
     )
 
     row = await row_of(ledger, asked.key)
@@ -218,7 +224,7 @@ async def test_renewing_moves_the_lease_but_not_seq(ledger: asyncpg.Pool) -> Non
     await put(ledger, [row])
     started = NOW - timedelta(seconds=2)
 
-    renewed = await claims.renew(ledger, [claims.Held(row.key, SEQ, started)])
+    renewed = await claims.renew(ledger, [claims.Claim(row.key, SEQ, 1, started)])
 
     found = await row_of(ledger, row.key)
     assert renewed == {row.key: None}
@@ -231,13 +237,13 @@ async def test_a_renewal_says_that_the_run_is_asked_to_stop(ledger: asyncpg.Pool
     row = Row(RunState.RUNNING, 1, "cancelled", asked_to_stop=True)
     await put(ledger, [row])
 
-    assert await claims.renew(ledger, [claims.Held(row.key, SEQ)]) == {row.key: "cancelled"}
+    assert await claims.renew(ledger, [claims.Claim(row.key, SEQ, 1)]) == {row.key: "cancelled"}
 
 
 async def test_a_renewal_does_not_wait_for_a_row_that_is_locked(ledger: asyncpg.Pool) -> None:
     locked, free = Row(RunState.RUNNING, 1), Row(RunState.RUNNING, 2)
     await put(ledger, [locked, free])
-    held = [claims.Held(row.key, SEQ) for row in (locked, free)]
+    held = [claims.Claim(row.key, SEQ, 1) for row in (locked, free)]
 
     async with ledger.acquire() as connection, connection.transaction():
         await connection.execute(

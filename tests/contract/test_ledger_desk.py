@@ -8,8 +8,8 @@ from tests.contract.ledger_rows import HOLDER, LEASE, NOW, PLACE, VERSION, Row, 
 
 from harebell.contract.identity import RunKey, dead_run_id
 from harebell.dlq_inspector import store
-from harebell.dlq_inspector.core.letter import Kind, Letter
-from harebell.dlq_inspector.core.verdict import Held, LetterState
+from harebell.dlq_inspector.core.letter import DeadLetter, DeadLetterKind
+from harebell.dlq_inspector.core.verdict import DeadLetterState, LockedDeadLetter
 from harebell.kernel.db.ledger import claims
 from harebell.kernel.ledger import RunState
 
@@ -22,34 +22,36 @@ def key_of(name: str) -> RunKey:
     return RunKey(NOW, uuid5(NAMESPACE_URL, name))
 
 
-def letter_of(key: RunKey) -> Letter:
+def letter_of(key: RunKey) -> DeadLetter:
     """Of its first series."""
-    return Letter(
-        id=dead_run_id(str(key), 1), tenant=TENANT, kind=Kind.RUN, reason="attempts_used_up",
-        error="no", dead_at=NOW, story={"target": {"task": {"name": "acme.report"}}}, run=key,
+    return DeadLetter(
+        id=dead_run_id(str(key), 1), tenant=TENANT, kind=DeadLetterKind.RUN, reason="attempts_used_up",
+        error="no", dead_at=NOW, payload={"target": {"task": {"name": "acme.report"}}}, run=key,
         series=1, key="report", attempts=5,
     )  # fmt: skip
 
 
-async def kept(ledger: asyncpg.Pool, name: str) -> Letter:
+async def kept(ledger: asyncpg.Pool, name: str) -> DeadLetter:
     """Of a run that is dead."""
     key = key_of(name)
     await put_as(ledger, {key: DEAD})
     async with ledger.acquire() as connection:
-        await store.keep(connection, [letter_of(key)])
+        await store.insert_dead_letters(connection, [letter_of(key)])
     return letter_of(key)
 
 
-async def held(ledger: asyncpg.Pool, letter: Letter, tenant: str = TENANT) -> Held | None:
+async def held(
+    ledger: asyncpg.Pool, letter: DeadLetter, tenant: str = TENANT
+) -> LockedDeadLetter | None:
     async with ledger.acquire() as connection, connection.transaction():
-        return (await store.lock(connection, tenant, [letter.id])).get(letter.id)
+        return (await store.lock_dead_letters(connection, tenant, [letter.id])).get(letter.id)
 
 
-async def replay(ledger: asyncpg.Pool, letter: Letter) -> bool:
+async def replay(ledger: asyncpg.Pool, letter: DeadLetter) -> bool:
     """Whether a series has begun."""
     async with ledger.acquire() as connection, connection.transaction():
-        found = await store.lock(connection, TENANT, [letter.id])
-        begun = await store.begin_series(connection, TENANT, list(found.values()))
+        found = await store.lock_dead_letters(connection, TENANT, [letter.id])
+        begun = await store.stage_replays(connection, TENANT, list(found.values()))
         await store.record_replays(connection, begun, actor="ada", note="again")
     return letter.id in begun
 
@@ -58,8 +60,8 @@ async def test_a_letter_that_comes_twice_is_kept_once(ledger: asyncpg.Pool) -> N
     first, second = letter_of(key_of("twice")), letter_of(key_of("once"))
 
     async with ledger.acquire() as connection:
-        assert await store.keep(connection, [first]) == [first]
-        assert await store.keep(connection, [first, second, second]) == [second]
+        assert await store.insert_dead_letters(connection, [first]) == [first]
+        assert await store.insert_dead_letters(connection, [first, second, second]) == [second]
 
 
 async def test_a_letter_is_held_as_it_stands_and_for_its_tenant_alone(ledger: asyncpg.Pool) -> None:
@@ -67,8 +69,14 @@ async def test_a_letter_is_held_as_it_stands_and_for_its_tenant_alone(ledger: as
 
     found = await held(ledger, letter)
 
-    assert found == Held(
-        letter.id, Kind.RUN, LetterState.OPEN, letter.run, 1, unstarted=False, override=None
+    assert found == LockedDeadLetter(
+        letter.id,
+        DeadLetterKind.RUN,
+        DeadLetterState.OPEN,
+        letter.run,
+        1,
+        unstarted=False,
+        override=None,
     )
     assert await held(ledger, letter, "another") is None
 
@@ -85,7 +93,7 @@ async def test_a_replay_begins_a_series_and_takes_the_letter_off_the_desk_once(
     assert (row["state"], row["series"], row["attempt"]) == (RunState.STAGED, 2, 0)
     found = await held(ledger, letter)
     assert found is not None
-    assert (found.state, found.unstarted) == (LetterState.REPLAYED, True)
+    assert (found.state, found.unstarted) == (DeadLetterState.REPLAYED, True)
     assert not await replay(ledger, letter)
     assert (await row_of(ledger, letter.run))["seq"] == row["seq"]
 
@@ -96,7 +104,7 @@ async def test_a_replay_that_has_started_is_no_longer_unstarted(ledger: asyncpg.
     assert letter.run is not None
 
     seq = (await row_of(ledger, letter.run))["seq"]
-    wanted = claims.Wanted(letter.run, seq, VERSION, None, LEASE, LATER)
+    wanted = claims.ClaimKey(letter.run, seq, VERSION, None, LEASE, LATER)
 
     assert await claims.claim(ledger, [wanted], HOLDER)
 
@@ -109,9 +117,9 @@ async def test_a_letter_that_is_dropped_is_off_the_desk(ledger: asyncpg.Pool) ->
     letter = await kept(ledger, "dropped")
 
     async with ledger.acquire() as connection, connection.transaction():
-        await store.lock(connection, TENANT, [letter.id])
-        await store.drop(connection, [letter.id], actor="ada", note="of no use")
+        await store.lock_dead_letters(connection, TENANT, [letter.id])
+        await store.discard(connection, [letter.id], actor="ada", note="of no use")
 
     found = await held(ledger, letter)
     assert found is not None
-    assert (found.state, found.is_replayable) == (LetterState.DROPPED, False)
+    assert (found.state, found.is_replayable) == (DeadLetterState.DROPPED, False)

@@ -9,13 +9,13 @@ import pytest
 from tests.contract.ledger_rows import NOW, SEQ, Row, ending, put, seqs
 
 from harebell.kernel.db.ledger import claims, endings
-from harebell.kernel.ledger import LAPSED, Ending, RunState
+from harebell.kernel.ledger import LEASE_EXPIRED, AttemptCompletion, RunState
 
 ROW = Row(RunState.RUNNING, 1, "cancelled", asked_to_stop=True)  # may be dropped, too
-HOLDERS: dict[str, Callable[[asyncpg.Pool, Sequence[claims.Held]], Awaitable[object]]] = {
+HOLDERS: dict[str, Callable[[asyncpg.Pool, Sequence[claims.Claim]], Awaitable[object]]] = {
     "renew": claims.renew,
-    "drop": claims.drop,
-    "release": claims.release,
+    "drop": claims.cancel_unstarted,
+    "release": claims.return_unstarted,
 }
 
 
@@ -24,7 +24,7 @@ HOLDERS: dict[str, Callable[[asyncpg.Pool, Sequence[claims.Held]], Awaitable[obj
 async def test_a_wrong_token_holds_nothing(ledger: asyncpg.Pool, name: str, token: int) -> None:
     await put(ledger, [ROW])
 
-    assert not await HOLDERS[name](ledger, [claims.Held(ROW.key, token)])
+    assert not await HOLDERS[name](ledger, [claims.Claim(ROW.key, token, 1)])
     assert await seqs(ledger) == {ROW.key: (RunState.RUNNING, SEQ)}
 
 
@@ -34,7 +34,7 @@ async def test_a_wrong_token_settles_nothing_and_leaves_no_attempt(
 ) -> None:
     await put(ledger, [ROW])
 
-    assert await endings.end(ledger, [ending(ROW.key, RunState.SUCCEEDED, token=token)]) == {}
+    assert await endings.complete(ledger, [ending(ROW.key, RunState.SUCCEEDED, token=token)]) == {}
     assert await seqs(ledger) == {ROW.key: (RunState.RUNNING, SEQ)}
     assert await ledger.fetchval("SELECT count(*) FROM attempts") == 0
 
@@ -43,7 +43,7 @@ async def test_of_many_endings_only_those_still_held_stand(ledger: asyncpg.Pool)
     mine, taken = Row(RunState.RUNNING, 1), Row(RunState.RUNNING, 2)
     await put(ledger, [mine, taken])
 
-    stood = await endings.end(
+    stood = await endings.complete(
         ledger,
         [
             ending(taken.key, RunState.SUCCEEDED, token=SEQ - 1),
@@ -56,10 +56,13 @@ async def test_of_many_endings_only_those_still_held_stand(ledger: asyncpg.Pool)
 
 async def test_a_holder_and_the_sweep_settle_a_run_once_between_them(ledger: asyncpg.Pool) -> None:
     await put(ledger, [ROW])
-    swept = ending(ROW.key, RunState.RETRYING)._replace(outcome=LAPSED)
+    swept = ending(ROW.key, RunState.RETRYING)._replace(outcome=LEASE_EXPIRED)
 
     stood = await asyncio.gather(
-        *(endings.end(ledger, [each]) for each in (ending(ROW.key, RunState.SUCCEEDED), swept) * 5)
+        *(
+            endings.complete(ledger, [each])
+            for each in (ending(ROW.key, RunState.SUCCEEDED), swept) * 5
+        )
     )
 
     assert [moved for moved in stood if moved] == [{ROW.key: SEQ + 1}]
@@ -72,10 +75,10 @@ async def test_an_ending_whose_answer_was_lost_is_found_on_the_record(
     ended, open_ = Row(RunState.RUNNING, 1), Row(RunState.RUNNING, 2)
     await put(ledger, [ended, open_])
     both = [ending(row.key, RunState.SUCCEEDED) for row in (ended, open_)]
-    await endings.end(ledger, both[:1])
+    await endings.complete(ledger, both[:1])
 
-    assert await endings.stand(ledger, both) == {ended.key}
-    assert await endings.stand(ledger, [ending(ended.key, RunState.DEAD)]) == set()
+    assert await endings.find_recorded(ledger, both) == {ended.key}
+    assert await endings.find_recorded(ledger, [ending(ended.key, RunState.DEAD)]) == set()
 
 
 @pytest.mark.parametrize("state", [RunState.SUCCEEDED, RunState.RETRYING, RunState.DEAD])
@@ -85,11 +88,11 @@ async def test_an_ending_leaves_the_attempt_as_it_was(
     await put(ledger, [ROW])
     ended = ending(ROW.key, state)
 
-    await endings.end(ledger, [ended])
+    await endings.complete(ledger, [ended])
 
     async with ledger.acquire() as connection:
-        (attempt,) = await endings.story(connection, ROW.key)
-    assert (attempt.series, attempt.number, attempt.worker) == (1, 1, "executor-1")
+        (attempt,) = await endings.attempt_history(connection, ROW.key)
+    assert (attempt.replay_number, attempt.number, attempt.lease_holder) == (1, 1, "executor-1")
     assert (attempt.started_at, attempt.outcome) == (NOW, ended.outcome)
     assert (attempt.finished_at, attempt.error_code) == (ended.finished_at, ended.error_code)
     assert await ledger.fetchval("SELECT duration_ms FROM attempts") == ended.duration_ms
@@ -99,7 +102,7 @@ async def test_only_a_run_that_is_tried_again_stays_open(ledger: asyncpg.Pool) -
     again, over = Row(RunState.RUNNING, 1), Row(RunState.RUNNING, 2)
     await put(ledger, [again, over])
 
-    await endings.end(
+    await endings.complete(
         ledger, [ending(again.key, RunState.RETRYING), ending(over.key, RunState.DEAD)]
     )
 
@@ -112,14 +115,14 @@ async def test_s34_every_attempt_of_a_run_is_in_its_story(ledger: asyncpg.Pool) 
     await put(ledger, [row])
     seq = SEQ
     for _ in range(3):
-        wanted = claims.Wanted(row.key, seq, 3, None, 15, NOW + timedelta(seconds=5))
+        wanted = claims.ClaimKey(row.key, seq, 3, None, 15, NOW + timedelta(seconds=5))
         won = await claims.claim(ledger, [wanted], "executor-1")
         token = won[row.key].token
-        failed: Ending = ending(row.key, RunState.RETRYING, token=token)
-        seq = (await endings.end(ledger, [failed]))[row.key]
+        failed: AttemptCompletion = ending(row.key, RunState.RETRYING, token=token)
+        seq = (await endings.complete(ledger, [failed]))[row.key]
 
     async with ledger.acquire() as connection:
-        story = await endings.story(connection, row.key)
+        story = await endings.attempt_history(connection, row.key)
 
     assert [attempt.number for attempt in story] == [1, 2, 3]
     assert seq == SEQ + 6
@@ -132,7 +135,7 @@ async def test_whoever_settles_hears_why_a_run_was_asked_to_stop(ledger: asyncpg
     tried = [ending(row.key, RunState.RETRYING) for row in (asked, goes_on)]
 
     async with ledger.acquire() as connection, connection.transaction():
-        heard = await endings.asked_to_stop(
+        heard = await endings.find_stop_requests(
             connection, [*tried, ending(taken.key, RunState.RETRYING, token=SEQ - 1)]
         )
 

@@ -24,19 +24,19 @@ from tests.contract.ledger_rows import (
 
 from harebell.contract.identity import RunKey
 from harebell.dlq_inspector import store as desk
-from harebell.dlq_inspector.core.letter import Kind
-from harebell.dlq_inspector.core.verdict import Held as Letter
-from harebell.dlq_inspector.core.verdict import LetterState
+from harebell.dlq_inspector.core.letter import DeadLetterKind
+from harebell.dlq_inspector.core.verdict import DeadLetterState
+from harebell.dlq_inspector.core.verdict import LockedDeadLetter as Letter
 from harebell.kernel.db.ledger import claims, endings, limits, staging, sweeps, turns
 from harebell.kernel.ledger import (
     OPEN,
-    REVIVABLE,
+    RESTAGEABLE,
     TRANSITIONS,
     Actor,
-    NotOwed,
     Reason,
     RunState,
-    may,
+    SkippedRange,
+    is_allowed,
 )
 
 Keys = Sequence[RunKey]
@@ -54,24 +54,24 @@ class Statement:
 
     def moves(self, row: Row) -> RunState | None:
         after = self.to(row)
-        return after if after is not None and may(self.actor, row.state, after) else None
+        return after if after is not None and is_allowed(self.actor, row.state, after) else None
 
 
-def held(keys: Keys) -> list[claims.Held]:
-    return [claims.Held(key, SEQ) for key in keys]
+def held(keys: Keys) -> list[claims.Claim]:
+    return [claims.Claim(key, SEQ, 1) for key in keys]
 
 
 async def claim(ledger: asyncpg.Pool, keys: Keys) -> object:
-    wanted = [claims.Wanted(key, SEQ, VERSION, None, LEASE, NOW) for key in keys]
+    wanted = [claims.ClaimKey(key, SEQ, VERSION, None, LEASE, NOW) for key in keys]
     return await claims.claim(ledger, wanted, "executor-2")
 
 
 async def drop(ledger: asyncpg.Pool, keys: Keys) -> object:
-    return await claims.drop(ledger, held(keys))
+    return await claims.cancel_unstarted(ledger, held(keys))
 
 
 async def release(ledger: asyncpg.Connection, keys: Keys) -> object:
-    return await claims.release(ledger, held(keys))
+    return await claims.return_unstarted(ledger, held(keys))
 
 
 async def cancel(ledger: asyncpg.Connection, keys: Keys) -> None:
@@ -80,11 +80,11 @@ async def cancel(ledger: asyncpg.Connection, keys: Keys) -> None:
 
 async def take_out(ledger: asyncpg.Connection, keys: Keys) -> None:
     untouched = {row.key for row in ROWS if row.state is RunState.STAGED}
-    await staging.cancel(ledger, {key: Reason.REQUESTED for key in keys if key in untouched})
+    await staging.cancel(ledger, {key: Reason.MANUAL for key in keys if key in untouched})
 
 
 async def take_version(ledger: asyncpg.Connection, keys: Keys) -> None:
-    await staging.renew(ledger, [owed(key) for key in keys])
+    await staging.move_to_version(ledger, [owed(key) for key in keys])
 
 
 async def stage(ledger: asyncpg.Connection, keys: Keys) -> object:
@@ -92,21 +92,28 @@ async def stage(ledger: asyncpg.Connection, keys: Keys) -> object:
 
 
 async def skip(ledger: asyncpg.Connection, keys: Keys) -> None:
-    await staging.skip(ledger, [NotOwed(key, PLACE, NOW, 1, Reason.PAUSED) for key in keys])
+    await staging.skip(ledger, [SkippedRange(key, PLACE, NOW, 1, Reason.PAUSED) for key in keys])
 
 
 async def replay(ledger: asyncpg.Connection, keys: Keys) -> object:
     letters = [
         Letter(
-            uuid5(key.schedule_id, "letter"), Kind.RUN, LetterState.OPEN, key, 1, unstarted=False
+            uuid5(key.schedule_id, "letter"),
+            DeadLetterKind.RUN,
+            DeadLetterState.OPEN,
+            key,
+            1,
+            unstarted=False,
         )
         for key in keys
     ]
-    return await desk.begin_series(ledger, PLACE.tenant, letters)
+    return await desk.stage_replays(ledger, PLACE.tenant, letters)
 
 
 async def put_off(ledger: asyncpg.Connection, keys: Keys) -> object:
-    return await limits.put_off(ledger, [limits.PutOff(k, SEQ, NOW, rests=False) for k in keys])
+    return await limits.delay_runs(
+        ledger, [limits.DelayedRun(k, SEQ, NOW, rests=False) for k in keys]
+    )
 
 
 def put_off_to(row: Row) -> RunState | None:
@@ -129,47 +136,49 @@ def resolve(state: RunState) -> Statement:
         f"resolve as {state}",
         Actor.TICKER,
         run,
-        lambda row: state if row.state is _S.HELD else None,
+        lambda row: state if row.state is _S.UNRESOLVED else None,
     )
 
 
 def give_up(state: RunState) -> Statement:
     async def run(ledger: asyncpg.Connection, keys: Keys) -> None:
-        await turns.give_up(ledger, dict.fromkeys(keys, (state, Reason.OVERLAP)))
+        await turns.finish_without_attempt(ledger, dict.fromkeys(keys, (state, Reason.OVERLAP)))
 
-    return Statement(f"give up as {state}", Actor.TURN, run, lambda _: state)
+    return Statement(f"give up as {state}", Actor.OVERLAP, run, lambda _: state)
 
 
 def settle(state: RunState) -> Statement:
     async def run(ledger: asyncpg.Connection, keys: Keys) -> object:
-        return await endings.end(ledger, [ending(key, state) for key in keys])
+        return await endings.complete(ledger, [ending(key, state) for key in keys])
 
-    return Statement(f"settle as {state}", Actor.SETTLE, run, lambda _: state)
+    return Statement(f"settle as {state}", Actor.COMPLETE, run, lambda _: state)
 
 
 def sweep(state: RunState) -> Statement:
     async def run(ledger: asyncpg.Connection, keys: Keys) -> object:
-        found = await sweeps.lapsed(ledger, [], by_time=True)
+        found = await sweeps.lock_expired_leases(ledger, [], by_time=True)
         assert {each.key for each in found} <= set(keys)
-        return await endings.end(ledger, [ending(each.key, state) for each in found])
+        return await endings.complete(ledger, [ending(each.key, state) for each in found])
 
     return Statement(
-        f"sweep as {state}", Actor.SWEEP, run, lambda row: state if row.lapsed else None
+        f"sweep as {state}", Actor.RECOVER, run, lambda row: state if row.lapsed else None
     )
 
 
 STATEMENTS: Final = [
     Statement("claim", Actor.CLAIM, claim, lambda row: None if row.expired else _S.RUNNING),
-    *(settle(after) for before, after in TRANSITIONS if may(Actor.SETTLE, before, after)),
-    *(sweep(after) for before, after in TRANSITIONS if may(Actor.SWEEP, before, after)),
-    Statement("drop", Actor.SETTLE, drop, lambda row: _S.CANCELLED if row.asked_to_stop else None),
+    *(settle(after) for before, after in TRANSITIONS if is_allowed(Actor.COMPLETE, before, after)),
+    *(sweep(after) for before, after in TRANSITIONS if is_allowed(Actor.RECOVER, before, after)),
+    Statement(
+        "drop", Actor.COMPLETE, drop, lambda row: _S.CANCELLED if row.asked_to_stop else None
+    ),
     Statement(
         "release",
-        Actor.RELEASE,
+        Actor.RETURN,
         release,
         lambda row: None if row.asked_to_stop else _S.STAGED if row.attempt < 2 else _S.RETRYING,
     ),
-    Statement("put off", Actor.LIMIT, put_off, put_off_to),
+    Statement("put off", Actor.RATE_LIMIT, put_off, put_off_to),
     Statement("cancel", Actor.TICKER, cancel, lambda _: _S.CANCELLED),
     Statement(
         "take out",
@@ -179,7 +188,10 @@ STATEMENTS: Final = [
     ),
     *(resolve(state) for state in (_S.STAGED, _S.SUCCEEDED, _S.SKIPPED)),
     Statement(
-        "expire", Actor.TICKER, sweeps.expire, lambda row: _S.EXPIRED if row.expired else None
+        "expire",
+        Actor.TICKER,
+        sweeps.expire_overdue,
+        lambda row: _S.EXPIRED if row.expired else None,
     ),
     Statement(
         "take a version",
@@ -193,7 +205,7 @@ STATEMENTS: Final = [
         stage,
         lambda row: (
             _S.STAGED
-            if row.state is not _S.STAGED and not row.attempt and row.reason in REVIVABLE
+            if row.state is not _S.STAGED and not row.attempt and row.reason in RESTAGEABLE
             else None
         ),
     ),
@@ -201,14 +213,17 @@ STATEMENTS: Final = [
         "skip",
         Actor.TICKER,
         skip,
-        lambda row: _S.SKIPPED if not row.attempt and row.reason in REVIVABLE else None,
+        lambda row: _S.SKIPPED if not row.attempt and row.reason in RESTAGEABLE else None,
     ),
     Statement(
-        "wake", Actor.TURN, wake, lambda row: row.state if row.reason == Reason.WAITING else None
+        "wake",
+        Actor.OVERLAP,
+        wake,
+        lambda row: row.state if row.reason == Reason.WAITING_FOR_OVERLAP else None,
     ),
     give_up(_S.SKIPPED),
     give_up(_S.CANCELLED),
-    Statement("replay", Actor.DESK, replay, lambda _: _S.STAGED),
+    Statement("replay", Actor.REPLAY, replay, lambda _: _S.STAGED),
 ]
 BIRTHS: Final = {"stage", "skip"}  # where there is no row they make one
 
@@ -263,8 +278,8 @@ async def test_a_holder_that_is_gone_loses_leases_that_it_left_unrenewed(
     await put(ledger, rows)
 
     async with ledger.acquire() as connection, connection.transaction():
-        by_absence = await sweeps.lapsed(connection, [HOLDER], by_time=False)
-        of_nobody = await sweeps.lapsed(connection, [], by_time=False)
+        by_absence = await sweeps.lock_expired_leases(connection, [HOLDER], by_time=False)
+        of_nobody = await sweeps.lock_expired_leases(connection, [], by_time=False)
 
     assert [each.key for each in by_absence] == [rows[0].key]
     assert of_nobody == []

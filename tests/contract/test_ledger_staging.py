@@ -9,12 +9,12 @@ from tests.contract.ledger_rows import NOW, PLACE, SEQ, Row, crowd, owed, put, r
 
 from harebell.contract.identity import RunKey
 from harebell.kernel.db.ledger import staging, sweeps
-from harebell.kernel.ledger import REVIVABLE, NotOwed, Owed, Reason, RunState
+from harebell.kernel.ledger import RESTAGEABLE, NewRun, Reason, RunState, SkippedRange
 
 NEWER = PLACE._replace(version=PLACE.version + 1, pool="reports", lane="high", priority=9)
 
 
-async def staged(ledger: asyncpg.Pool, runs: list[Owed]) -> dict[RunKey, int]:
+async def staged(ledger: asyncpg.Pool, runs: list[NewRun]) -> dict[RunKey, int]:
     async with ledger.acquire() as connection:
         return await staging.stage(connection, runs)
 
@@ -39,14 +39,14 @@ async def test_s39_s54_tickers_that_stage_the_same_runs_make_each_once(
     assert set((await seqs(ledger)).values()) == {(RunState.STAGED, 1)}
 
 
-@pytest.mark.parametrize("reason", sorted(REVIVABLE))
+@pytest.mark.parametrize("reason", sorted(RESTAGEABLE))
 async def test_what_was_superseded_or_paused_is_owed_again_with_what_it_owes_now(
     ledger: asyncpg.Pool, reason: Reason
 ) -> None:
     row = Row(RunState.CANCELLED, 0, reason)
     await put(ledger, [row])
     due = NOW + timedelta(seconds=3)
-    again = Owed(row.key, NEWER, due, due + timedelta(hours=1))
+    again = NewRun(row.key, NEWER, due, due + timedelta(hours=1))
 
     assert await staged(ledger, [again]) == {row.key: SEQ + 1}
 
@@ -87,7 +87,7 @@ async def test_a_stretch_of_skipped_instants_is_one_row_with_its_count(
 
     async with ledger.acquire() as connection:
         for _ in range(2):
-            await staging.skip(connection, [NotOwed(key, PLACE, until, 6, Reason.CATCH_UP)])
+            await staging.skip(connection, [SkippedRange(key, PLACE, until, 6, Reason.MISSED)])
 
     row = await row_of(ledger, key)
     assert (row["state"], row["reason"], row["seq"]) == ("skipped", "catch_up", 1)
@@ -102,7 +102,7 @@ async def test_a_stretch_that_begins_where_a_pause_withdrew_a_run_is_on_the_reco
     until = NOW + timedelta(hours=5)
 
     async with ledger.acquire() as connection:
-        await staging.skip(connection, [NotOwed(row.key, PLACE, until, 6, Reason.CATCH_UP)])
+        await staging.skip(connection, [SkippedRange(row.key, PLACE, until, 6, Reason.MISSED)])
 
     found = await row_of(ledger, row.key)
     assert (found["state"], found["reason"], found["seq"]) == ("skipped", "catch_up", SEQ + 1)
@@ -114,7 +114,7 @@ async def test_a_skip_never_takes_the_place_of_a_run(ledger: asyncpg.Pool) -> No
     await put(ledger, [row])
 
     async with ledger.acquire() as connection:
-        await staging.skip(connection, [NotOwed(row.key, PLACE, NOW, 1, Reason.PAUSED)])
+        await staging.skip(connection, [SkippedRange(row.key, PLACE, NOW, 1, Reason.PAUSED)])
 
     assert await seqs(ledger) == {row.key: (RunState.STAGED, SEQ)}
 
@@ -147,7 +147,7 @@ async def test_publishing_a_run_again_leaves_its_seq(ledger: asyncpg.Pool) -> No
     await put(ledger, rows)
 
     async with ledger.acquire() as connection:
-        again = await sweeps.stage_again(connection, [row.key for row in rows])
+        again = await sweeps.mark_restaged(connection, [row.key for row in rows])
 
     assert set(again) == {rows[0].key, rows[1].key}
     assert {seq for _, seq in (await seqs(ledger)).values()} == {SEQ}
@@ -164,7 +164,7 @@ async def test_a_run_that_takes_a_version_expires_as_that_says_and_what_is_backf
     until = NOW + timedelta(minutes=1)
 
     async with ledger.acquire() as connection:
-        await staging.renew(connection, [owed(key, NEWER)._replace(expires_at=until)])
+        await staging.move_to_version(connection, [owed(key, NEWER)._replace(expires_at=until)])
 
     found = await row_of(ledger, key)
     assert (found["version"], found["seq"]) == (NEWER.version, 2)

@@ -19,7 +19,7 @@ from tests.contract.turn_takers import (
 )
 
 from harebell.contract.policy import Overlap
-from harebell.executor.turns import take_turns
+from harebell.executor.turns import claim_with_overlap
 from harebell.kernel.db.ledger import claims
 from harebell.kernel.ledger import Reason, RunState
 
@@ -68,10 +68,10 @@ async def test_a_ticket_that_is_earlier_than_its_row_takes_no_turn(ledger: async
     """Of a transaction that failed: `claims` tells more."""
     run, early = key(3600), key(0).scheduled_for
     await stage(ledger, [run])
-    wanted = {claims.Wanted(run, SEQ, VERSION, None, LEASE, early): ticket(run, REPLACE)}
+    wanted = {claims.ClaimKey(run, SEQ, VERSION, None, LEASE, early): ticket(run, REPLACE)}
 
     async with ledger.acquire() as connection, connection.transaction():
-        mine, plan = await take_turns(connection, wanted, HOLDER)
+        mine, plan = await claim_with_overlap(connection, wanted, HOLDER)
 
     assert (mine, plan.roles, plan.decided) == ({}, {}, frozenset())
 
@@ -179,7 +179,9 @@ async def test_what_its_executor_gave_back_keeps_the_turn(ledger: asyncpg.Pool) 
     executor = Executor(ledger, QUEUE)
     await executor.claim(first)
     async with ledger.acquire() as connection:
-        released = await claims.release(connection, [claims.Held(first, executor.tokens[first])])
+        released = await claims.return_unstarted(
+            connection, [claims.Claim(first, executor.tokens[first], 1)]
+        )
 
     await executor.claim(second)
     await executor.claim(first, seq=released[first])

@@ -7,13 +7,13 @@ import asyncpg
 from tests.contract.ledger_rows import SEQ, Row
 from tests.contract.turn_takers import QUEUE, STAGED, Executor, key, stage, turns_of
 
-from harebell.contract.ticket import BUNDLE
-from harebell.kernel.amqp.publish import Outgoing
+from harebell.contract.ticket import TICKET_BATCH
+from harebell.kernel.amqp.publish import OutgoingMessage
 from harebell.kernel.clock import Clock
 from harebell.kernel.db.engine import database_time
 from harebell.kernel.db.ledger import sweeps, turns
 from harebell.kernel.ledger import Reason
-from harebell.ticker.waking import wake_stuck
+from harebell.ticker.waking import wake_stalled
 
 
 async def test_a_schedule_whose_waiting_run_nobody_woke_is_found(ledger: asyncpg.Pool) -> None:
@@ -21,14 +21,14 @@ async def test_a_schedule_whose_waiting_run_nobody_woke_is_found(ledger: asyncpg
     await stage(ledger, runs)
     executor = Executor(ledger, QUEUE)
     await executor.claim(*runs)
-    assert await turns.stuck(ledger) == []
+    assert await turns.find_stalled(ledger) == []
 
     await ledger.execute(
         "UPDATE runs SET state = 'cancelled', finished_at = now() WHERE scheduled_for = $1",
         first.scheduled_for,
     )
 
-    assert await turns.stuck(ledger) == [first.schedule_id]
+    assert await turns.find_stalled(ledger) == [first.schedule_id]
 
 
 async def test_a_lock_that_another_holds_is_passed_over_not_waited_for(
@@ -47,11 +47,11 @@ async def test_what_waits_for_its_turn_is_not_lost_until_it_has_expired(
 ) -> None:
     lost, waits, too_long = runs = [key(-3600 - number) for number in range(3)]
     await stage(ledger, [lost])
-    await stage(ledger, [waits], Row(STAGED, 0, Reason.WAITING))
-    await stage(ledger, [too_long], Row(STAGED, 0, Reason.WAITING, expired=True))
+    await stage(ledger, [waits], Row(STAGED, 0, Reason.WAITING_FOR_OVERLAP))
+    await stage(ledger, [too_long], Row(STAGED, 0, Reason.WAITING_FOR_OVERLAP, expired=True))
     await ledger.execute("UPDATE runs SET staged_at = due_at")
 
-    found = {each.key for each in await sweeps.lost(ledger)}
+    found = {each.key for each in await sweeps.find_lost_tickets(ledger)}
 
     assert found == {lost, too_long}
     assert set(runs) > found
@@ -61,9 +61,9 @@ class Recording:
     """In place of a publisher: what would have been published."""
 
     def __init__(self) -> None:
-        self.messages: list[Outgoing] = []
+        self.messages: list[OutgoingMessage] = []
 
-    async def publish_all(self, messages: Iterable[Outgoing]) -> None:
+    async def publish_all(self, messages: Iterable[OutgoingMessage]) -> None:
         self.messages += messages
 
 
@@ -83,10 +83,10 @@ async def test_the_sweep_wakes_what_waits_behind_nobody_once_and_forgets_void_tu
     await clock.refresh()
 
     for _ in range(2):
-        await wake_stuck(ledger, cast("Any", published), clock)
+        await wake_stalled(ledger, cast("Any", published), clock)
 
     (bundle,) = published.messages
-    (again,) = BUNDLE.validate_json(bundle.body)
+    (again,) = TICKET_BATCH.validate_json(bundle.body)
     assert (again.run_key, again.seq) == (second, SEQ + 1)
     turns_left = await turns_of(ledger, first.schedule_id)
     assert set(turns_left) == {second.scheduled_for, third.scheduled_for}

@@ -13,11 +13,11 @@ from harebell.contract.identity import RunKey
 from harebell.contract.names import Lane
 from harebell.contract.policy import Overlap
 from harebell.contract.target import TaskCall, TaskTarget
-from harebell.contract.ticket import Ticket, Work
-from harebell.executor.turns import Plan, take_turns
+from harebell.contract.ticket import RunSpec, Ticket
+from harebell.executor.turns import OverlapPlan, claim_with_overlap
 from harebell.kernel.db.ledger import claims, endings, turns
 from harebell.kernel.ledger import RunState
-from harebell.kernel.settlement import pass_on
+from harebell.kernel.settlement import wake_next
 
 SPACE: Final = UUID("1c1f6a8e-0b7c-5a0a-8d8e-5a52f3c0b9d1")
 TURNS: Final = "SELECT * FROM turns WHERE schedule_id = $1"
@@ -44,7 +44,7 @@ def ticket(run: RunKey, policy: Overlap, seq: int = SEQ) -> Ticket:
         pool="default",
         lane=Lane.NORMAL,
         priority=5,
-        work=Work(
+        run_spec=RunSpec(
             tenant="acme",
             target=TaskTarget(task=TaskCall(name="harebell.echo")),
             overlap=policy,
@@ -61,15 +61,15 @@ class Executor:
     holder: str = HOLDER
     tokens: dict[RunKey, int] = field(default_factory=dict)
 
-    async def claim(self, *runs: RunKey, seq: int = SEQ) -> Plan:
+    async def claim(self, *runs: RunKey, seq: int = SEQ) -> OverlapPlan:
         wanted = {
-            claims.Wanted(run, seq, VERSION, None, LEASE, run.scheduled_for): ticket(
+            claims.ClaimKey(run, seq, VERSION, None, LEASE, run.scheduled_for): ticket(
                 run, self.policy, seq
             )
             for run in runs
         }
         async with self.ledger.acquire() as connection, connection.transaction():
-            mine, plan = await take_turns(connection, wanted, self.holder)
+            mine, plan = await claim_with_overlap(connection, wanted, self.holder)
         self.tokens |= {run: claim.token for run, claim in mine.items()}
         return plan
 
@@ -78,9 +78,11 @@ class Executor:
         policies = {run.schedule_id: self.policy}
         async with self.ledger.acquire() as connection, connection.transaction():
             await turns.lock(connection, policies)
-            moved = await endings.end(connection, [ending(run, state, token=self.tokens.pop(run))])
+            moved = await endings.complete(
+                connection, [ending(run, state, token=self.tokens.pop(run))]
+            )
             assert set(moved) == {run}
-            woken = await pass_on(connection, policies, NOW)
+            woken = await wake_next(connection, policies, NOW)
         return [each.key for each in woken]
 
 
@@ -92,7 +94,7 @@ async def stage(ledger: asyncpg.Pool, runs: Iterable[RunKey], row: Row | None = 
 
 async def write_versions(ledger: asyncpg.Pool, schedules: Iterable[UUID]) -> None:
     """From which the tickets of woken runs are made."""
-    work = ticket(key(0), QUEUE).work.model_dump_json(by_alias=True, exclude_none=True)
+    work = ticket(key(0), QUEUE).run_spec.model_dump_json(by_alias=True, exclude_none=True)
     await ledger.executemany(
         WRITE_VERSION, [(schedule, VERSION, work, NOW) for schedule in schedules]
     )

@@ -15,7 +15,7 @@ from harebell.kernel.db.ledger.claims import _CLAIM, _DROP, _FOUND, _RELEASE
 from harebell.kernel.db.ledger.claims import _RENEW as _RENEW_LEASES
 from harebell.kernel.db.ledger.endings import _AS_ENDED, _END, _HEED, _STORY
 from harebell.kernel.ledger import Actor, RunState
-from harebell.kernel.timetable import TICK
+from harebell.kernel.timetable import RESOLUTION
 
 ATTEMPTS = "attempts"
 
@@ -42,7 +42,7 @@ def claim(
         said = None if run is None else (run.seq, run.version, run.override)
         if run is None or said != (seq, version, override) or run.has_expired(tx.now):
             continue
-        if run.next_due > max(due_at + TICK, tx.now):
+        if run.next_due > max(due_at + RESOLUTION, tx.now):
             continue
         claimed = move(
             tx, Actor.CLAIM, run, RunState.RUNNING,
@@ -93,7 +93,7 @@ def drop(
         if run is None or run.stop_reason is None:
             continue
         move(
-            tx, Actor.SETTLE, run, RunState.CANCELLED,
+            tx, Actor.COMPLETE, run, RunState.CANCELLED,
             attempt=run.attempt - 1, outcome=RunState.CANCELLED, reason=run.stop_reason,
             finished_at=tx.now, lease_until=None, lease_holder=None,
         )  # fmt: skip
@@ -110,7 +110,7 @@ def release(
             continue
         again = run.attempt > 1
         released = move(
-            tx, Actor.RELEASE, run, RunState.RETRYING if again else RunState.STAGED,
+            tx, Actor.RETURN, run, RunState.RETRYING if again else RunState.STAGED,
             attempt=run.attempt - 1, lease_until=None, lease_holder=None, staged_at=tx.now,
             started_at=None, next_attempt_at=tx.now if again else None,
         )  # fmt: skip
@@ -149,7 +149,7 @@ def _ended(
 ) -> Run | None:
     again = RunState(state) is RunState.RETRYING
     ended = move(
-        tx, Actor.SWEEP, run, RunState(state),
+        tx, Actor.RECOVER, run, RunState(state),
         reason=reason, outcome=outcome, started_at=started_at, lease_until=None,
         finished_at=None if again else finished_at,
         next_attempt_at=next_attempt_at, staged_at=staged_at,

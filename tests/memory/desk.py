@@ -15,7 +15,7 @@ from tests.memory.schedules import STATES
 from tests.memory.store import Transaction
 
 from harebell.contract.identity import RunKey
-from harebell.dlq_inspector.core.verdict import LetterState
+from harebell.dlq_inspector.core.verdict import DeadLetterState
 from harebell.dlq_inspector.groups import _NOTE
 from harebell.dlq_inspector.store import (
     _BEGIN_SERIES,
@@ -48,7 +48,7 @@ def keep(tx: Transaction, *columns: Sequence[Any]) -> Iterator[Record]:
         letter = dict(zip(_LETTER, values, strict=True))
         tx.lock(LETTERS, letter["id"])
         if tx.get(LETTERS, letter["id"]) is None:
-            tx.put(LETTERS, letter["id"], letter | {"state": LetterState.OPEN, "target": None})
+            tx.put(LETTERS, letter["id"], letter | {"state": DeadLetterState.OPEN, "target": None})
             yield {"id": letter["id"]}
 
 
@@ -89,7 +89,7 @@ def record(tx: Transaction, letters: Sequence[UUID], actor: str | None, said: st
         letter = tx.get(LETTERS, id_)
         if tx.get(REPLAYS, id_) is not None:
             raise asyncpg.UniqueViolationError(f"{id_} has been replayed")
-        tx.put(LETTERS, id_, letter | {"state": LetterState.REPLAYED})
+        tx.put(LETTERS, id_, letter | {"state": DeadLetterState.REPLAYED})
         replay = {"series": letter["series"] + 1, "actor": actor, "note": said}
         tx.put(REPLAYS, id_, replay | {"replayed_at": tx.now})
 
@@ -98,7 +98,7 @@ def record(tx: Transaction, letters: Sequence[UUID], actor: str | None, said: st
 def drop(tx: Transaction, letters: Sequence[UUID], actor: str | None, said: str | None) -> None:
     dropped = {"dropped_at": tx.now, "dropped_by": actor, "drop_note": said}
     for id_ in letters:
-        tx.put(LETTERS, id_, tx.get(LETTERS, id_) | {"state": LetterState.DROPPED} | dropped)
+        tx.put(LETTERS, id_, tx.get(LETTERS, id_) | {"state": DeadLetterState.DROPPED} | dropped)
 
 
 @answers(_LOCK_SCHEDULES)
@@ -125,7 +125,7 @@ def begin_series(
         }
         staged["override"] = overrides[place - 1]
         moved = staged if pool is None else {**staged, "pool": pool}
-        move(tx, Actor.DESK, fresh, RunState.STAGED, **moved)
+        move(tx, Actor.REPLAY, fresh, RunState.STAGED, **moved)
         yield {"id": letters[place - 1]}
 
 

@@ -63,9 +63,9 @@ def put_off(
         begun = 1 if run.state is RunState.RUNNING else 0
         again = RunState.RETRYING if run.attempt > begun else RunState.STAGED
         moved = move(
-            tx, Actor.LIMIT, run, again,
+            tx, Actor.RATE_LIMIT, run, again,
             attempt=run.attempt - begun, lease_until=None, lease_holder=None, started_at=None,
-            next_attempt_at=at, staged_at=None if rests else tx.now, reason=Reason.LIMITED,
+            next_attempt_at=at, staged_at=None if rests else tx.now, reason=Reason.RATE_LIMITED,
         )  # fmt: skip
         if moved is not None:
             yield {"k": k, "seq": moved.seq}

@@ -9,7 +9,7 @@ from uuid import UUID
 from tests.memory.store import Transaction
 
 from harebell.contract.identity import RunKey
-from harebell.kernel.ledger import REVIVABLE, Actor, Reason, RunState, may
+from harebell.kernel.ledger import RESTAGEABLE, Actor, Reason, RunState, is_allowed
 
 RUNS = "runs"
 
@@ -61,7 +61,7 @@ class Run:
 
     @property
     def is_revivable(self) -> bool:
-        withdrawn = self.state is RunState.CANCELLED and self.reason in REVIVABLE
+        withdrawn = self.state is RunState.CANCELLED and self.reason in RESTAGEABLE
         return withdrawn and self.attempt == 0
 
     @property
@@ -107,6 +107,6 @@ def move(
     transaction: Transaction, actor: Actor, run: Run, to: RunState, **changes: Any
 ) -> Run | None:
     """None when the model does not let this actor."""
-    if not may(actor, run.state, to):
+    if not is_allowed(actor, run.state, to):
         return None
     return amend(transaction, run, state=to, seq=run.seq + 1, **changes)

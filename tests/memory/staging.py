@@ -110,7 +110,7 @@ def take_version(
 def resolve(tx: Transaction, moments: Moments, schedules: Schedules, states: Sequence[str]) -> None:
     for _, key, state in numbered(moments, schedules, states):
         run = run_of(tx, key)
-        if run is None or run.state is not RunState.HELD:
+        if run is None or run.state is not RunState.UNRESOLVED:
             continue
         to, cleared = RunState(state), {"lease_holder": None, "expires_at": None}
         if to is RunState.STAGED:
@@ -118,7 +118,7 @@ def resolve(tx: Transaction, moments: Moments, schedules: Schedules, states: Seq
             changes |= {"reason": None, "outcome": None}
             changes |= {"next_attempt_at": tx.now, "staged_at": tx.now}
         else:
-            changes = {"reason": Reason.REQUESTED, "outcome": state, "next_attempt_at": None}
+            changes = {"reason": Reason.MANUAL, "outcome": state, "next_attempt_at": None}
         move(tx, Actor.TICKER, run, to, started_at=None, **cleared, **changes)
 
 

@@ -32,7 +32,7 @@ def lost(
     found: list[tuple[datetime, Record]] = []
     for run in all_runs(tx):
         at = run.next_attempt_at or run.due_at
-        is_waiting = run.reason == Reason.WAITING and not run.has_expired(tx.now)
+        is_waiting = run.reason == Reason.WAITING_FOR_OVERLAP and not run.has_expired(tx.now)
         if run.waits and not is_waiting and _is_lost(run, at, tx.now, ahead, after, longest):
             may_wait = run.staged_at is not None and at > tx.now - timedelta(seconds=anyway)
             told = {"pool": run.pool, "lane": run.lane, "may_wait": may_wait}

@@ -27,7 +27,7 @@ from harebell.kernel.ledger import OPEN, Actor, Reason, RunState
 
 TURNS = "turns"
 _ADVISORY = "advisory locks"
-_STANDS = OPEN | {RunState.HELD}
+_STANDS = OPEN | {RunState.UNRESOLVED}
 
 
 @answers(_LOCK)
@@ -82,7 +82,7 @@ def hold_back(tx: Transaction, moments: Moments, schedules: Schedules) -> None:
     for _, key in numbered(moments, schedules):
         run = run_of(tx, key)
         if run is not None and run.waits:
-            amend(tx, run, reason=Reason.WAITING)
+            amend(tx, run, reason=Reason.WAITING_FOR_OVERLAP)
 
 
 @answers(_GIVE_UP)
@@ -97,7 +97,7 @@ def give_up(
         run = run_of(tx, key)
         if run is not None and run.waits:
             ended = {"finished_at": tx.now, "next_attempt_at": None}
-            move(tx, Actor.TURN, run, RunState(state), reason=reason, outcome=state, **ended)
+            move(tx, Actor.OVERLAP, run, RunState(state), reason=reason, outcome=state, **ended)
 
 
 @answers(_WAKE)
@@ -107,10 +107,10 @@ def wake(
     before = tx.now - timedelta(seconds=seconds)
     for _, key in numbered(moments, schedules):
         run = run_of(tx, key)
-        if run is None or run.reason != Reason.WAITING or not tx.try_lock(RUNS, key):
+        if run is None or run.reason != Reason.WAITING_FOR_OVERLAP or not tx.try_lock(RUNS, key):
             continue
         is_ripe = run.staged_at is None or run.staged_at <= before
-        if is_ripe and move(tx, Actor.TURN, run, run.state, staged_at=tx.now) is not None:
+        if is_ripe and move(tx, Actor.OVERLAP, run, run.state, staged_at=tx.now) is not None:
             yield key_of(run)
 
 
@@ -137,8 +137,8 @@ def _is_stuck(tx: Transaction, schedule: UUID, after: float) -> bool:
         return True
     ripe = tx.now - timedelta(seconds=after)
     waits = any(
-        run.reason == Reason.WAITING and (run.staged_at is None or run.staged_at < ripe)
+        run.reason == Reason.WAITING_FOR_OVERLAP and (run.staged_at is None or run.staged_at < ripe)
         for run in runs
     )
-    is_busy = any(run.state in (RunState.RUNNING, RunState.HELD) for run in runs)
+    is_busy = any(run.state in (RunState.RUNNING, RunState.UNRESOLVED) for run in runs)
     return waits and not is_busy

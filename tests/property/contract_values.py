@@ -7,7 +7,7 @@ from typing import Any, Final
 from hypothesis import strategies as st
 
 from harebell.contract.names import Lane
-from harebell.contract.scalars import EARLIEST, LATEST, MAX_DURATION, cut, duration_text
+from harebell.contract.scalars import EARLIEST, LATEST, MAX_DURATION, duration_text, truncate_ms
 
 SMALLEST: Final = -(2**63)
 LARGEST: Final = 2**64 - 1
@@ -28,7 +28,7 @@ instants = st.datetimes(
     EARLIEST.replace(tzinfo=None),
     (LATEST - timedelta(milliseconds=1)).replace(tzinfo=None),
     timezones=st.just(UTC),
-).map(cut)
+).map(truncate_ms)
 durations = st.integers(0, MAX_DURATION // timedelta(milliseconds=1)).map(
     lambda ms: timedelta(milliseconds=ms)
 )

@@ -9,7 +9,7 @@ from tests.property.test_book import EVERY, do, end_claimed
 from tests.property.test_book import Step as Plain
 from tests.tickets import NINE, after
 
-from harebell.audit.core.finding import Kind
+from harebell.audit.core.finding import FindingKind
 from harebell.contract.errors import Rejected
 from harebell.kernel.ledger import RunState
 
@@ -92,5 +92,5 @@ def test_s76_any_row_that_is_taken_out_is_found_lost(
 
     found = ticking.examine(*(run for run in runs if run is not gone))
 
-    assert (Kind.LOST, gone.at) in [(each.kind, each.at) for each in found.findings]
+    assert (FindingKind.LOST, gone.at) in [(each.kind, each.at) for each in found.findings]
     assert found.recorded < found.owed

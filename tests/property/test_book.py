@@ -9,7 +9,7 @@ from tests.schedules import ID
 from tests.tickets import NINE, after
 from tests.ticking import Ticking
 
-from harebell.contract.answers import ScheduleAnswer
+from harebell.contract.answers import ScheduleResponse
 from harebell.contract.errors import Rejected
 from harebell.contract.identity import RunKey
 from harebell.kernel.ledger import OPEN, RunState, ScheduleState
@@ -169,7 +169,7 @@ def test_a_change_leaves_the_books_consistent(steps: list[Step]) -> None:
 
         assert planned_open == set()  # an open run that its schedule forgot could not be cancelled
         assert (kept.next_at is None) == (kept.state is not ScheduleState.ACTIVE)
-        assert kept.next_at is None or kept.next_at > kept.planned_to
+        assert kept.next_at is None or kept.next_at > kept.planned_until
 
 
 def test_an_answer_tells_what_will_run() -> None:
@@ -177,7 +177,7 @@ def test_an_answer_tells_what_will_run() -> None:
 
     answer = ticking.put(EVERY)
 
-    assert isinstance(answer, ScheduleAnswer)
+    assert isinstance(answer, ScheduleResponse)
     assert ticking.staged[:3] == answer.next_at
 
 
@@ -193,7 +193,7 @@ def test_s26_so_many_identical_puts_have_one_effect(waits: list[int], when: dict
 
     for seconds in waits:
         again = often.wait(seconds).put(when)
-        assert isinstance(again, ScheduleAnswer)
+        assert isinstance(again, ScheduleResponse)
         assert (again.status, again.version) == ("unchanged", 1)
         once.wait(seconds)
         for ticking in (once, often):

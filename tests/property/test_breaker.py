@@ -7,10 +7,10 @@ from hypothesis import strategies as st
 from tests.tickets import NINE
 
 from harebell.contract.breakers import BreakerState
-from harebell.dispatcher.breaker import Breaker, Rule
+from harebell.dispatcher.breaker import Breaker, BreakerConfig
 
 rules = st.builds(
-    Rule,
+    BreakerConfig,
     window=st.integers(1, 100).map(lambda seconds: timedelta(seconds=seconds)),
     attempts=st.integers(1, 10),
     ratio=st.floats(0.01, 1),
@@ -28,16 +28,16 @@ def walk(breaker: Breaker, taken: list[tuple[str, int]]) -> list[tuple[timedelta
     for what, wait in taken:
         now += timedelta(milliseconds=wait)
         if what == "ask":
-            breaker.held(now)
+            breaker.deferral(now)
         else:
-            breaker.judge(now, healthy=what == "healthy")
+            breaker.record_outcome(now, healthy=what == "healthy")
         seen.append((now - NINE, breaker.state))
     return seen
 
 
 @given(rules, steps)
 def test_s113_it_never_leaves_open_before_its_rest_is_over(
-    rule: Rule, taken: list[tuple[str, int]]
+    rule: BreakerConfig, taken: list[tuple[str, int]]
 ) -> None:
     opened_at = None
     for at, state in walk(Breaker(rule), taken):
@@ -45,13 +45,13 @@ def test_s113_it_never_leaves_open_before_its_rest_is_over(
             opened_at = at if opened_at is None else opened_at
         elif opened_at is not None:
             assert state is BreakerState.HALF_OPEN
-            assert at - opened_at >= rule.rest - timedelta(milliseconds=1)
+            assert at - opened_at >= rule.open_duration - timedelta(milliseconds=1)
             opened_at = None
 
 
 @given(rules, steps)
 def test_s113_of_a_downstream_that_never_fails_nothing_is_held(
-    rule: Rule, taken: list[tuple[str, int]]
+    rule: BreakerConfig, taken: list[tuple[str, int]]
 ) -> None:
     well = [("healthy" if what == "failed" else what, wait) for what, wait in taken]
 
@@ -60,7 +60,7 @@ def test_s113_of_a_downstream_that_never_fails_nothing_is_held(
 
 @given(rules, steps, st.integers(1, 50))
 def test_s113_in_one_rest_no_more_are_let_through_than_probes(
-    rule: Rule, taken: list[tuple[str, int]], asked: int
+    rule: BreakerConfig, taken: list[tuple[str, int]], asked: int
 ) -> None:
     breaker = Breaker(rule)
     walk(breaker, taken)
@@ -68,38 +68,38 @@ def test_s113_in_one_rest_no_more_are_let_through_than_probes(
     if breaker.state is BreakerState.CLOSED:
         return
 
-    passed = sum(breaker.held(now) is None for _ in range(asked))
+    passed = sum(breaker.deferral(now) is None for _ in range(asked))
 
-    assert passed == min(asked, rule.probes)
+    assert passed == min(asked, rule.half_open_calls)
 
 
 @given(rules, steps)
 def test_s113_once_its_downstream_is_well_it_closes(
-    rule: Rule, taken: list[tuple[str, int]]
+    rule: BreakerConfig, taken: list[tuple[str, int]]
 ) -> None:
     breaker = Breaker(rule)
     walk(breaker, taken)
     now = NINE + timedelta(hours=1)
 
-    for _ in range(2 * rule.probes):
-        now += rule.rest
-        if breaker.held(now) is None:
-            breaker.judge(now, healthy=True)
+    for _ in range(2 * rule.half_open_calls):
+        now += rule.open_duration
+        if breaker.deferral(now) is None:
+            breaker.record_outcome(now, healthy=True)
 
-    assert breaker.held(now) is None
+    assert breaker.deferral(now) is None
 
 
 @given(rules, steps)
 def test_transitions_have_instants_of_their_own_in_order(
-    rule: Rule, taken: list[tuple[str, int]]
+    rule: BreakerConfig, taken: list[tuple[str, int]]
 ) -> None:
     breaker, now, seen = Breaker(rule), NINE, [(BreakerState.CLOSED, Breaker(rule).since)]
     for what, wait in taken:
         now += timedelta(milliseconds=wait)
         if what == "ask":
-            breaker.held(now)
+            breaker.deferral(now)
         else:
-            breaker.judge(now, healthy=what == "healthy")
+            breaker.record_outcome(now, healthy=what == "healthy")
         if (breaker.state, breaker.since) != seen[-1]:
             seen.append((breaker.state, breaker.since))
 

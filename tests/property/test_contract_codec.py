@@ -11,7 +11,7 @@ from hypothesis import strategies as st
 from tests.property.contract_values import LARGEST, SMALLEST, json_values, texts
 
 from harebell.contract import codec
-from harebell.contract.errors import Malformed
+from harebell.contract.errors import InvalidInput
 
 too_long = st.integers(LARGEST + 1, 10**40) | st.integers(-(10**40), SMALLEST - 1)
 
@@ -41,7 +41,7 @@ def test_integers_of_64_bits_are_read_exactly_wherever_they_stand(value: Any) ->
 
 @given(holders(too_long))
 def test_integers_beyond_64_bits_are_refused_wherever_they_stand(value: Any) -> None:
-    with pytest.raises(Malformed) as refused:
+    with pytest.raises(InvalidInput) as refused:
         codec.decode(json.dumps(value).encode())
 
     assert refused.value.code == "integer_too_long"
@@ -60,5 +60,5 @@ def test_long_digits_in_strings_fractions_and_exponents_are_no_integers(
 
 @given(st.binary(max_size=40))
 def test_bytes_are_json_or_malformed_and_nothing_else(body: bytes) -> None:
-    with suppress(Malformed):
+    with suppress(InvalidInput):
         codec.decode(body)

@@ -13,7 +13,7 @@ from harebell.contract.message import parse
 from harebell.contract.policy import Overlap
 from harebell.contract.schedule import Definition
 from harebell.contract.target import HttpCall, Target
-from harebell.contract.ticket import BUNDLE, Ticket, Work
+from harebell.contract.ticket import TICKET_BATCH, RunSpec, Ticket
 
 URL: Final = "https://acme.example/hook"
 DEFAULTS: Final[dict[str, Any]] = {
@@ -42,7 +42,7 @@ DEFAULTS: Final[dict[str, Any]] = {
 def test_a_bundle_is_the_same_on_the_other_side(written: list[dict[str, Any]]) -> None:
     bundle = [parse(Ticket, ticket) for ticket in written]
 
-    assert codec.read(BUNDLE, codec.encode_all(bundle)) == bundle
+    assert codec.decode_model(TICKET_BATCH, codec.encode_all(bundle)) == bundle
     assert [parse(Ticket, item) for item in codec.decode(codec.encode_all(bundle))] == bundle
 
 
@@ -112,17 +112,20 @@ def canonical(target: Target) -> bytes:
 def test_work_says_what_its_definition_says(written: dict[str, Any]) -> None:
     definition = parse(Definition, written)
 
-    work = parse(Work, Work.told("acme", definition.told()))
+    work = parse(RunSpec, RunSpec.from_definition("acme", definition.to_json()))
 
     assert (work.tenant, work.key, work.target) == ("acme", definition.key, definition.target)
     assert (work.timeout, work.retry) == (definition.timeout, definition.retry)
     assert (work.class_, work.on_unknown) == (definition.class_, definition.on_unknown)
-    assert (work.overlap or Overlap.ALLOW, work.limit) == (definition.overlap, definition.limit)
+    assert (work.overlap or Overlap.ALLOW, work.rate_limit) == (
+        definition.overlap,
+        definition.rate_limit,
+    )
 
 
 @given(definitions())
 def test_a_definition_is_stored_and_shown_as_what_it_is(written: dict[str, Any]) -> None:
     definition = parse(Definition, written)
 
-    assert parse(Definition, definition.told()) == definition
-    assert parse(Definition, definition.complete()) == definition
+    assert parse(Definition, definition.to_json()) == definition
+    assert parse(Definition, definition.to_full_json()) == definition

@@ -8,7 +8,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 from tests.property.contract_values import durations, instants, texts
 
-from harebell.contract.errors import Malformed
+from harebell.contract.errors import InvalidInput
 from harebell.contract.identity import RunKey, run_id
 from harebell.contract.scalars import (
     duration_text,
@@ -80,7 +80,7 @@ def test_a_run_has_one_id_whatever_the_offset(
 
 @given(texts)
 def test_whatever_is_no_run_id_is_refused(text: str) -> None:
-    with pytest.raises(Malformed) as refused:
+    with pytest.raises(InvalidInput) as refused:
         RunKey.parse(text)
 
     assert refused.value.code == "invalid_run_id"

@@ -10,8 +10,8 @@ from hypothesis import strategies as st
 
 from harebell.contract.when import DstGap, DstOverlap
 from harebell.kernel.cron import Cron
-from harebell.kernel.cron.calendar import LocalCalendar
-from harebell.kernel.cron.search import MAX_ASKS, first_after
+from harebell.kernel.cron.calendar import CronMatcher
+from harebell.kernel.cron.search import MAX_SEARCH_STEPS, next_time_after
 
 # Zones with the oddest pasts: a skipped day, half hours, two hours, whole days, negative summers.
 ODD: Final = (
@@ -43,7 +43,7 @@ MOMENTS = st.datetimes(
 class Counting:
     """A calendar that counts how often it is asked."""
 
-    def __init__(self, calendar: LocalCalendar) -> None:
+    def __init__(self, calendar: CronMatcher) -> None:
         self.calendar = calendar
         self.asked = 0
 
@@ -76,10 +76,10 @@ def test_s12_the_next_run_is_later_and_found_with_few_questions(
     counting = Counting(cron.calendar)
     stood = near_a_change(cron, moment) + timedelta(hours=hours)
 
-    following = first_after(stood, cron.zone, cron.dst, counting)
+    following = next_time_after(stood, cron.zone, cron.dst, counting)
 
     assert following is None or following > stood
-    assert counting.asked <= MAX_ASKS
+    assert counting.asked <= MAX_SEARCH_STEPS
 
 
 @settings(max_examples=200, deadline=None)
@@ -92,7 +92,9 @@ def test_s04_when_and_how_often_we_look_does_not_change_what_runs(
 
     remembered = [cron.next_after(look) for look in looks]
 
-    assert remembered == [first_after(look, cron.zone, cron.dst, cron.calendar) for look in looks]
+    assert remembered == [
+        next_time_after(look, cron.zone, cron.dst, cron.calendar) for look in looks
+    ]
 
 
 @settings(max_examples=100, deadline=None)
@@ -100,11 +102,11 @@ def test_s04_when_and_how_often_we_look_does_not_change_what_runs(
 def test_s04_between_two_runs_there_is_no_other(cron: Cron, moment: datetime) -> None:
     runs = [near_a_change(cron, moment) - timedelta(hours=1)]
     for _ in range(6):
-        following = first_after(runs[-1], cron.zone, cron.dst, cron.calendar)
+        following = next_time_after(runs[-1], cron.zone, cron.dst, cron.calendar)
         if following is None:
             break
         runs.append(following)
 
     for earlier, later in pairwise(runs):
         between = earlier + (later - earlier) / 2
-        assert first_after(between, cron.zone, cron.dst, cron.calendar) == later
+        assert next_time_after(between, cron.zone, cron.dst, cron.calendar) == later

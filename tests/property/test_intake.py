@@ -7,10 +7,10 @@ import orjson
 from hypothesis import given
 from hypothesis import strategies as st
 
-from harebell.contract.changes import Change
+from harebell.contract.changes import AcceptedCommands
 from harebell.contract.codec import encode
 from harebell.contract.commands import COMMANDS, SchedulePut
-from harebell.intake.core import Submission, check
+from harebell.intake.core import IncomingRequest, check
 
 NOW = datetime(2026, 11, 20, 14, tzinfo=UTC)
 
@@ -58,7 +58,7 @@ twisted = puts.flatmap(
 
 @given(body=st.binary(max_size=64), routing_key=st.text(max_size=40))
 def test_bytes_are_refused_and_never_break_it(body: bytes, routing_key: str) -> None:
-    checked = check(Submission(routing_key, body), accepted_at=NOW)
+    checked = check(IncomingRequest(routing_key, body), accepted_at=NOW)
 
     assert checked.is_refused
 
@@ -66,23 +66,23 @@ def test_bytes_are_refused_and_never_break_it(body: bytes, routing_key: str) -> 
 @given(items=st.lists(json | twisted, min_size=1, max_size=5), verb=verbs)
 def test_every_item_is_either_taken_or_refused(items: list[Any], verb: str) -> None:
     body = orjson.dumps(items)
-    change = check(Submission(f"acme.{verb}", body, message_id="m"), accepted_at=NOW).change
+    change = check(IncomingRequest(f"acme.{verb}", body, message_id="m"), accepted_at=NOW).change
 
     if not change.single:
         assert [item.index for item in change.items] == list(range(len(items)))
     for item in change.items:
-        assert (item.refusal is None) == (item.body is not None)
-        assert item.refusal is None or item.refusal.error.reason
+        assert (item.rejection is None) == (item.body is not None)
+        assert item.rejection is None or item.rejection.error.reason
 
 
 @given(put=puts)
 def test_what_is_let_in_is_what_was_sent(put: dict[str, Any]) -> None:
-    checked = check(Submission("acme.schedule.put", orjson.dumps(put)), accepted_at=NOW)
+    checked = check(IncomingRequest("acme.schedule.put", orjson.dumps(put)), accepted_at=NOW)
     if checked.is_refused:  # NUL somewhere in a payload
         assert checked.rejections[0].refusal.error.code == "nul_character"
         return
 
-    received = Change.model_validate_json(encode(checked.change))
+    received = AcceptedCommands.model_validate_json(encode(checked.change))
 
     sent, arrived = (
         SchedulePut.model_validate(put),

@@ -12,7 +12,7 @@ from tests.tickets import NINE, after
 from harebell.contract.scalars import duration_text, instant_text
 from harebell.contract.schedule import Definition
 from harebell.kernel.occurrences import MISSED_AFTER
-from harebell.kernel.timetable import preview
+from harebell.kernel.timetable import next_times
 
 SPAN = 1800.0  # seconds that are looked at
 LONGEST_GAP = 120.0  # seconds between looks, so that nothing is found missed
@@ -114,7 +114,7 @@ def test_an_outage_is_the_policy_applied_to_what_was_missed(
     now = after(outage)
     owed = [
         moment
-        for moment in preview(planning.table, planning.planned_to, outage + 90)
+        for moment in next_times(planning.table, planning.planned_to, outage + 90)
         if moment <= now
     ]
 
@@ -150,7 +150,7 @@ def test_whenever_we_look_each_instant_is_decided_once_and_times_is_kept(
     if "times" in when:
         assert len(planning.runs) <= when["times"]
     else:
-        owed = preview(planning.table, start, len(planning.runs) + planning.skips + 1)
+        owed = next_times(planning.table, start, len(planning.runs) + planning.skips + 1)
         assert len([m for m in owed if m <= planning.planned_to]) == (
             len(planning.runs) + planning.skips
         )

@@ -9,7 +9,7 @@ from hypothesis import strategies as st
 
 from harebell.contract.policy import Overlap
 from harebell.kernel.ledger import RunState
-from harebell.kernel.overlap import Claim, Skip, Turn, Wait, decide_all, following
+from harebell.kernel.overlap import OverlapSlot, Proceed, SkipRun, Wait, decide_all, next_waiting
 
 NINE: Final = datetime(2026, 11, 20, 9, tzinfo=UTC)
 TURNS: Final = [Overlap.SKIP, Overlap.QUEUE, Overlap.REPLACE]
@@ -21,7 +21,7 @@ class World:
     """One schedule's runs, and tickets that come, come twice, or get lost."""
 
     policy: Overlap
-    standing: dict[datetime, Turn] = field(default_factory=dict)
+    standing: dict[datetime, OverlapSlot] = field(default_factory=dict)
     started: list[datetime] = field(default_factory=list)
     gone: set[datetime] = field(default_factory=set)
 
@@ -31,23 +31,23 @@ class World:
         decided = decide_all(self.standing.values(), [(self.policy, turn) for turn in wanted])
         for turn in wanted:
             match decided[turn.scheduled_for]:
-                case Claim(replaced):
+                case Proceed(replaced):
                     self.end(*replaced)
-                    self.standing[turn.scheduled_for] = Turn(
-                        turn.scheduled_for, RunState.RUNNING, holds=True
+                    self.standing[turn.scheduled_for] = OverlapSlot(
+                        turn.scheduled_for, RunState.RUNNING, is_running=True
                     )
                     self.started.append(turn.scheduled_for)
                 case Wait(replaced):
                     self.end(*replaced)
-                    self.standing[turn.scheduled_for] = replace(turn, waits=True)
-                case Skip():
+                    self.standing[turn.scheduled_for] = replace(turn, is_waiting=True)
+                case SkipRun():
                     self.end(turn.scheduled_for)
 
     def may_come(self, moment: datetime) -> bool:
         return moment not in self.gone and not self.candidate(moment).is_busy
 
-    def candidate(self, moment: datetime) -> Turn:
-        return self.standing.get(moment, Turn(moment, RunState.STAGED))
+    def candidate(self, moment: datetime) -> OverlapSlot:
+        return self.standing.get(moment, OverlapSlot(moment, RunState.STAGED))
 
     def end(self, *moments: datetime) -> None:
         for moment in moments:
@@ -63,10 +63,10 @@ class World:
             if state is RunState.SUCCEEDED:
                 self.end(moment)
             else:
-                self.standing[moment] = Turn(moment, state, holds=True)
+                self.standing[moment] = OverlapSlot(moment, state, is_running=True)
 
     def wake(self) -> bool:
-        woken = following(self.policy, self.standing.values())
+        woken = next_waiting(self.policy, self.standing.values())
         if woken is not None:
             self.come([woken])
         return woken is not None

@@ -8,8 +8,8 @@ from hypothesis import strategies as st
 from tests.schedules import ID, definition
 
 from harebell.kernel.occurrences import MAX_RUNS, plan
-from harebell.kernel.preview import Edition, coming
-from harebell.kernel.timetable import TICK
+from harebell.kernel.preview import VersionWindow, upcoming_runs
+from harebell.kernel.timetable import RESOLUTION
 
 FROM = datetime(2026, 1, 1, tzinfo=UTC)
 COUNT = 8
@@ -35,11 +35,11 @@ whens = st.builds(lambda rule, more: {**rule, **more}, rules, recurring) | st.bu
 def test_what_is_previewed_is_what_is_planned(
     when: dict[str, Any], accepted: datetime, taken_out: set[int]
 ) -> None:
-    edition = Edition(ID, definition(when), accepted)
-    first = coming([edition], after=accepted, count=COUNT)
+    edition = VersionWindow(ID, definition(when), accepted)
+    first = upcoming_runs([edition], after=accepted, count=COUNT)
     skips = {each.at for place, each in enumerate(first) if place in taken_out}
 
-    shown = coming([edition], after=accepted, count=COUNT, skips=skips)
+    shown = upcoming_runs([edition], after=accepted, count=COUNT, skips=skips)
 
     made = plan(
         edition.table,
@@ -61,16 +61,16 @@ def test_what_is_previewed_is_what_is_planned(
 def test_the_last_instant_has_none_behind_it(
     when: dict[str, Any], accepted: datetime, after: timedelta
 ) -> None:
-    edition = Edition(ID, definition(when), accepted)
+    edition = VersionWindow(ID, definition(when), accepted)
     now = accepted + after
 
-    last = edition.last_until(now)
+    last = edition.last_time_until(now)
 
     if last is None:
-        following = edition.next_after(accepted - TICK)
+        following = edition.next_after(accepted - RESOLUTION)
         assert following is None or following > now
     else:
-        assert edition.owes(last)
+        assert edition.includes(last)
         following = edition.next_after(last)
         assert last <= now
         assert following is None or following > now

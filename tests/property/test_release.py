@@ -6,8 +6,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 from tests.tickets import NINE, after, routed
 
-from harebell.dispatcher.core import SHORTEST_LEAD, Arrival, ReleaseHeap, on_arrival
-from harebell.kernel.amqp.bundle import waiting, working
+from harebell.dispatcher.core import SHORTEST_LEAD, ArrivalDecision, ReleaseQueue, decide_on_arrival
+from harebell.kernel.amqp.bundle import to_delay_queues, to_work_queues
 from harebell.kernel.delay import LONGEST_LEAD, LONGEST_MS
 from harebell.kernel.routing import MAX_BYTES, MAX_SPAN, MAX_TICKETS
 
@@ -21,7 +21,7 @@ dues = st.lists(st.floats(min_value=-60, max_value=LONGEST_WAIT_S), max_size=60)
 def test_each_ticket_leaves_once_and_never_before_its_lead(
     arrivals: list[tuple[float, float]],
 ) -> None:
-    heap = ReleaseHeap()
+    heap = ReleaseQueue()
     now, left = NINE, []
     for number, (wait, step) in enumerate(arrivals):
         heap.push(routed(number, now + timedelta(seconds=wait)))
@@ -38,7 +38,7 @@ def test_each_ticket_leaves_once_and_never_before_its_lead(
 
 @given(waits=st.lists(waits, min_size=1, max_size=40), step=st.floats(0.01, 0.5))
 def test_looked_at_often_enough_no_ticket_leaves_late(waits: list[float], step: float) -> None:
-    heap = ReleaseHeap()
+    heap = ReleaseQueue()
     now = NINE - timedelta(seconds=10)
     for number, wait in enumerate(waits):
         heap.push(routed(number, after(wait)))
@@ -52,7 +52,7 @@ def test_looked_at_often_enough_no_ticket_leaves_late(waits: list[float], step: 
 def test_bundles_that_wait_obey_their_bounds_and_lose_nothing(seconds: list[float]) -> None:
     tickets = [routed(number, after(due)) for number, due in enumerate(seconds)]
 
-    bundles = waiting(tickets, NINE)
+    bundles = to_delay_queues(tickets, NINE)
 
     assert sorted(t.key for b in bundles for t in b.tickets) == sorted(t.key for t in tickets)
     for bundle in bundles:
@@ -74,7 +74,7 @@ def test_work_bundles_are_of_one_pool_and_lane_and_lose_nothing(
         for number, (pool, priority) in enumerate(kinds)
     ]
 
-    bundles = working(tickets, bundle_max)
+    bundles = to_work_queues(tickets, bundle_max)
 
     assert sorted(t.key for b in bundles for t in b.tickets) == sorted(t.key for t in tickets)
     for bundle in bundles:
@@ -86,8 +86,8 @@ def test_work_bundles_are_of_one_pool_and_lane_and_lose_nothing(
 
 @given(wait=st.floats(min_value=0, max_value=5 * LONGEST_WAIT_S), full=st.booleans())
 def test_a_ticket_goes_round_only_where_a_tier_can_take_it(wait: float, *, full: bool) -> None:
-    arrival = on_arrival(timedelta(seconds=wait), full=full)
+    arrival = decide_on_arrival(timedelta(seconds=wait), full=full)
 
-    (bundle,) = waiting([routed(due_at=after(wait))], NINE)
+    (bundle,) = to_delay_queues([routed(due_at=after(wait))], NINE)
 
-    assert arrival is not Arrival.DELAY or bundle.exchange == "harebell.delay"
+    assert arrival is not ArrivalDecision.DELAY or bundle.exchange == "harebell.delay"

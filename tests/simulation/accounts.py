@@ -14,11 +14,11 @@ from tests.simulation.users import Users
 from tests.simulation.witness import must
 
 from harebell.contract.identity import RunKey
-from harebell.dlq_inspector.core.letter import Kind
-from harebell.dlq_inspector.core.verdict import LetterState, Status
+from harebell.dlq_inspector.core.letter import DeadLetterKind
+from harebell.dlq_inspector.core.verdict import DeadLetterState, ResultStatus
 from harebell.kernel.ledger import ENDED, RunState
-from harebell.ticker.book import Origin
-from harebell.ticker.version import Fate
+from harebell.ticker.book import ManualRunOrigin
+from harebell.ticker.version import VersionStatus
 
 
 def balance(store: Store, users: Users, told: Mapping[UUID, Counter[str]]) -> None:
@@ -29,14 +29,16 @@ def balance(store: Store, users: Users, told: Mapping[UUID, Counter[str]]) -> No
         must(run.state in ENDED and (ran or run.reason), f"{run.key} rests as {run}")
     for schedule, when in users.untouched.items():
         _check_owed([run for run in runs if run.schedule_id == schedule], when)
-    triggered = sorted(run.key for run in runs if run.origin == Origin.TRIGGER)
+    triggered = sorted(run.key for run in runs if run.origin == ManualRunOrigin.TRIGGER)
     must(
         triggered == sorted(users.triggered), f"not what was triggered: {list(map(str, triggered))}"
     )
     for id_, letter in store.tables[LETTERS].items():
         _check_letter(letter, store.tables[RUNS], told.get(id_, Counter()))
     for version in store.tables[VERSIONS].values():
-        must(version["fate"] != Fate.PENDING, f"{version} is pending, and its time has come")
+        must(
+            version["fate"] != VersionStatus.PENDING, f"{version} is pending, and its time has come"
+        )
 
 
 def _check_owed(runs: Sequence[Run], when: dict[str, Any]) -> None:
@@ -56,15 +58,17 @@ def _check_owed(runs: Sequence[Run], when: dict[str, Any]) -> None:
 
 def _check_letter(letter: dict[str, Any], runs: dict[RunKey, Run], told: Counter[str]) -> None:
     """Replayed exactly once, or on the desk, or dropped: as it was answered."""
-    must(letter["kind"] == Kind.RUN, f"a message died: {letter['error']}")
+    must(letter["kind"] == DeadLetterKind.RUN, f"a message died: {letter['error']}")
     run = runs[RunKey(letter["scheduled_for"], letter["schedule_id"])]
-    is_replayed = letter["state"] is LetterState.REPLAYED
+    is_replayed = letter["state"] is DeadLetterState.REPLAYED
     must(run.series > letter["series"] or not is_replayed, f"{run.key}: a replay came to nothing")
-    must(told[Status.REPLAYED] <= 1, f"{run.key} was replayed by two commands")
-    said_so = told[Status.REPLAYED] + told[Status.ALREADY_REPLAYED]
+    must(told[ResultStatus.REPLAYED] <= 1, f"{run.key} was replayed by two commands")
+    said_so = told[ResultStatus.REPLAYED] + told[ResultStatus.ALREADY_REPLAYED]
     must(is_replayed or not said_so, f"{run.key}: its letter is no longer replayed")
-    is_dropped = letter["state"] is LetterState.DROPPED
-    must(is_dropped or not told[Status.DROPPED], f"{run.key}: its letter is no longer dropped")
+    is_dropped = letter["state"] is DeadLetterState.DROPPED
+    must(
+        is_dropped or not told[ResultStatus.DROPPED], f"{run.key}: its letter is no longer dropped"
+    )
 
 
 def _told(runs: Iterable[Run], every: timedelta) -> Iterator[datetime]:

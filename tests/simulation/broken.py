@@ -13,24 +13,24 @@ from tests.memory.pool import Record
 from tests.memory.runs import Run, numbered, run_of
 from tests.memory.store import Transaction
 
-from harebell.contract.answers import ScheduleAnswer
+from harebell.contract.answers import ScheduleResponse
 from harebell.contract.identity import RunKey
-from harebell.dlq_inspector.core.letter import Kind
-from harebell.dlq_inspector.core.verdict import Held
+from harebell.dlq_inspector.core.letter import DeadLetterKind
+from harebell.dlq_inspector.core.verdict import LockedDeadLetter
 from harebell.dlq_inspector.store import _BEGIN_SERIES, _KEEP, _RECORD
 from harebell.executor import core
-from harebell.executor.core import Claimed
+from harebell.executor.core import ClaimedRun
 from harebell.intake import core as door
-from harebell.kernel.amqp.publish import Outgoing
-from harebell.kernel.authorising import Authority
-from harebell.kernel.db.ledger.claims import _CLAIM, Wanted
+from harebell.kernel.amqp.publish import OutgoingMessage
+from harebell.kernel.authorising import PublishingTransaction
+from harebell.kernel.db.ledger.claims import _CLAIM, ClaimKey
 from harebell.kernel.db.ledger.staging import _CANCEL
 from harebell.kernel.db.ledger.sweeps import _LOST
 from harebell.kernel.ledger import Reason, RunState
 from harebell.kernel.retry import Decision, decide
-from harebell.kernel.routing import Routed
-from harebell.ticker.book import Book, Entry
-from harebell.ticker.core import Asked, defining
+from harebell.kernel.routing import TicketHeader
+from harebell.ticker.book import ScheduleRecord, UnitOfWork
+from harebell.ticker.core import CommandContext, defining
 from harebell.ticker.version import Version
 
 Break = Callable[[], AbstractContextManager[object]]
@@ -51,7 +51,7 @@ def _claim_whatever_seq(
 
 
 def claim_ignores_seq() -> AbstractContextManager[object]:
-    taken = patch.object(Wanted, "is_met_by", lambda _, claim: claim is not None)
+    taken = patch.object(ClaimKey, "is_met_by", lambda _, claim: claim is not None)
     return _both(taken, patch.dict(pool.ANSWERS, {_CLAIM: _claim_whatever_seq}))
 
 
@@ -64,10 +64,12 @@ def settle_without_fencing() -> AbstractContextManager[object]:
 
 
 def commit_before_publish() -> AbstractContextManager[object]:
-    publish = Authority.publish
+    publish = PublishingTransaction.publish
 
     async def later(
-        self: Authority, tickets: Iterable[Routed], others: Sequence[Outgoing] = ()
+        self: PublishingTransaction,
+        tickets: Iterable[TicketHeader],
+        others: Sequence[OutgoingMessage] = (),
     ) -> None:
         sent = list(tickets)
 
@@ -76,7 +78,7 @@ def commit_before_publish() -> AbstractContextManager[object]:
 
         asyncio.get_running_loop().call_later(TOO_LATE, send)
 
-    return patch.object(Authority, "publish", later)
+    return patch.object(PublishingTransaction, "publish", later)
 
 
 def sweep_lapses_early() -> AbstractContextManager[object]:
@@ -84,8 +86,8 @@ def sweep_lapses_early() -> AbstractContextManager[object]:
 
 
 def start_on_any_lease() -> AbstractContextManager[object]:
-    fresh = patch.object(Claimed, "is_fresh", lambda *_: True)
-    return _both(fresh, patch.object(Claimed, "lease_ends", float("inf")))
+    fresh = patch.object(ClaimedRun, "is_fresh", lambda *_: True)
+    return _both(fresh, patch.object(ClaimedRun, "lease_ends", float("inf")))
 
 
 def one_attempt_too_many() -> AbstractContextManager[object]:
@@ -104,17 +106,21 @@ def cancel_leaves_runs() -> AbstractContextManager[object]:
 
 
 def what_is_staged_beyond_a_change_stays() -> AbstractContextManager[object]:
-    withdraw = Book.withdraw
+    withdraw = UnitOfWork.unstage
 
-    def all_but_superseded(book: Book, entry: Entry, reason: Reason, **more: Any) -> Entry:
+    def all_but_superseded(
+        book: UnitOfWork, entry: ScheduleRecord, reason: Reason, **more: Any
+    ) -> ScheduleRecord:
         is_for_later = reason is Reason.SUPERSEDED and "since" in more
         return entry if is_for_later else withdraw(book, entry, reason, **more)
 
-    return patch.object(Book, "withdraw", all_but_superseded)
+    return patch.object(UnitOfWork, "withdraw", all_but_superseded)
 
 
 def a_change_comes_at_once() -> AbstractContextManager[object]:
-    def at_once(book: Book, asked: Asked, entry: Entry, version: Version) -> ScheduleAnswer:
+    def at_once(
+        book: UnitOfWork, asked: CommandContext, entry: ScheduleRecord, version: Version
+    ) -> ScheduleResponse:
         return defining._replace(book, asked, entry, version)
 
     return patch.object(defining, "_postpone", at_once)
@@ -138,7 +144,9 @@ def a_letter_is_replayed_again() -> AbstractContextManager[object]:
         begun = desk.begin_series(tx, tenant, ids, moments, schedules, as_they_are, *rest)
         return list(begun or ())
 
-    open_or_not = patch.object(Held, "is_replayable", property(lambda held: held.kind is Kind.RUN))
+    open_or_not = patch.object(
+        LockedDeadLetter, "is_replayable", property(lambda held: held.kind is DeadLetterKind.RUN)
+    )
     return _both(open_or_not, patch.dict(pool.ANSWERS, {_BEGIN_SERIES: whatever_the_series}))
 
 

@@ -11,8 +11,8 @@ from tests.memory.desk import LETTERS
 from tests.memory.store import Store
 from tests.simulation.users import Users
 
-from harebell.dlq_inspector.core.letter import Kind
-from harebell.dlq_inspector.core.verdict import LetterState
+from harebell.dlq_inspector.core.letter import DeadLetterKind
+from harebell.dlq_inspector.core.verdict import DeadLetterState
 
 PAUSE: Final = 5.0  # seconds at most between two looks at the desk
 SERIES: Final = 3  # of one run; what dies in the last stays on the desk
@@ -48,8 +48,8 @@ class Clerk:
         return [
             id_
             for id_, letter in self.store.tables[LETTERS].items()
-            if letter["state"] is LetterState.OPEN
-            and letter["kind"] == Kind.RUN
+            if letter["state"] is DeadLetterState.OPEN
+            and letter["kind"] == DeadLetterKind.RUN
             and letter["series"] < SERIES
         ]
 

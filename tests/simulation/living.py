@@ -11,7 +11,7 @@ from tests.schedules import HORIZON
 from tests.simulation.almanac import END, duration, zone_of
 from tests.ticking import Ticking
 
-from harebell.kernel.ledger import NotOwed, Owed, RunState
+from harebell.kernel.ledger import NewRun, RunState, SkippedRange
 from harebell.ticker import planning
 
 LATE: Final = timedelta(seconds=60)  # from then on, catch-up decides
@@ -22,15 +22,15 @@ PASSES: Final = timedelta(seconds=15)  # between two looks of a ticker that is w
 class Lived(Ticking):
     """What tickers do; executors end every run at once."""
 
-    runs: list[Owed] = field(default_factory=list)
-    unrun: list[NotOwed] = field(default_factory=list)
+    runs: list[NewRun] = field(default_factory=list)
+    unrun: list[SkippedRange] = field(default_factory=list)
 
-    def _advance(self, made: planning.Advance) -> None:
-        assert not {run.key for run in made.owed} & self.rows.keys(), "owed twice"
+    def _advance(self, made: planning.PlanningStep) -> None:
+        assert not {run.key for run in made.to_stage} & self.rows.keys(), "owed twice"
         super()._advance(made)
-        self.runs += made.owed
-        self.unrun += made.not_owed
-        for run in made.owed:
+        self.runs += made.to_stage
+        self.unrun += made.skipped
+        for run in made.to_stage:
             self.rows[run.key].state = RunState.SUCCEEDED
 
 

@@ -15,32 +15,32 @@ from tests.simulation.wire import Link, Presence
 
 from harebell.dispatcher.service import PREFETCH as DISPATCHED
 from harebell.dispatcher.service import Dispatcher
-from harebell.dlq_inspector.foreman import Foreman
-from harebell.dlq_inspector.keeping import Keeper
-from harebell.dlq_inspector.service import DESK_PREFETCH, KEPT_AT_ONCE, LINGER, Reception
+from harebell.dlq_inspector.foreman import ReplayWorker
+from harebell.dlq_inspector.keeping import Ingester
+from harebell.dlq_inspector.service import KEPT_AT_ONCE, LINGER, REQUEST_PREFETCH, RequestHandler
 from harebell.executor.service import Executor
 from harebell.executor.targets.perform import Targets
-from harebell.executor.targets.registry import Loaded
+from harebell.executor.targets.registry import LoadedTask
 from harebell.executor.targets.task import TaskTargets
-from harebell.intake.commands import Rules
+from harebell.intake.commands import IntakePolicy
 from harebell.intake.service import BATCH as CHECKED
-from harebell.intake.service import Commands
-from harebell.kernel.amqp.consume import Settler
+from harebell.intake.service import CommandHandler
+from harebell.kernel.amqp.consume import Acknowledger
 from harebell.kernel.amqp.publish import Publisher
-from harebell.kernel.amqp.session import Concurrent, Consumer, Ordered
-from harebell.kernel.amqp.upkeep import Upkeep
+from harebell.kernel.amqp.session import ConcurrentWorker, Consumer, OrderedWorker
+from harebell.kernel.amqp.upkeep import TopologyKeeper
 from harebell.kernel.bus import DEAD_LETTERS, DISPATCHER, DLQ, INTAKE, OUTCOMES, SYSTEM, TICKER
 from harebell.kernel.clock import Clock
 from harebell.kernel.db.engine import database_time
 from harebell.kernel.health import Health
-from harebell.kernel.lifecycle import Parts, patiently, run_until
+from harebell.kernel.lifecycle import ServiceContext, retry_until_available, run_until
 from harebell.kernel.settings import ExecutorSettings, TickerSettings
-from harebell.ticker.changes import Changes
-from harebell.ticker.reviewer import Reviewer
+from harebell.ticker.changes import CommandApplier
+from harebell.ticker.reviewer import Reconciler
 from harebell.ticker.service import GATHER, PREFETCH
 from harebell.ticker.staging import Stager
-from harebell.ticker.sweeping import Sweeper
-from harebell.ticker.versions import Versions
+from harebell.ticker.sweeping import Rescuer
+from harebell.ticker.versions import VersionCache
 
 TASK = "simulation.effect"
 _URLS: dict[str, Any] = {"amqp_url": "amqp://memory/", "database_url": "postgresql://memory/"}
@@ -48,7 +48,7 @@ TICKERS = TickerSettings(**_URLS)
 EXECUTORS = ExecutorSettings(**_URLS)
 
 
-class SimulatedParts(Parts):
+class SimulatedParts(ServiceContext):
     """What every service is made of; only where sessions come from differs."""
 
     async def connect(self, heartbeat: int = 0) -> Any:
@@ -68,12 +68,12 @@ class Ports:
     def parts(self, role: str) -> SimulatedParts:
         pool = reach(self.store, self.process.database, self.process)
         clock = Clock(lambda: database_time(pool))
-        upkeep = Upkeep(SYSTEM, declares=True)
+        upkeep = TopologyKeeper(SYSTEM, declares=True)
         publisher = Publisher(cast("Any", self.link), upkeep.on_unroutable)
         settings = EXECUTORS if role == "executor" else TICKERS
         return SimulatedParts(
             role, settings, upkeep, self.stop, Health(), pool, clock, cast("Any", self.link),
-            publisher, Settler(publisher, clock),
+            publisher, Acknowledger(publisher, clock),
         )  # fmt: skip
 
 
@@ -87,7 +87,7 @@ def service(role: str) -> Callable[[Serve], Main]:
     def made(serve: Serve) -> Main:
         async def main(ports: Ports) -> None:
             parts = ports.parts(role)
-            await patiently(ports.stop, parts.clock.refresh)
+            await retry_until_available(ports.stop, parts.clock.refresh)
             if not ports.stop.is_set():
                 await serve(ports, parts)
 
@@ -99,8 +99,8 @@ def service(role: str) -> Callable[[Serve], Main]:
 @service("intake")
 async def intake(ports: Ports, parts: SimulatedParts) -> None:
     """As `harebell.intake.service.serve` has it; queries apart."""
-    door = Commands(parts.publisher, parts.clock, Rules())
-    worker = partial(Ordered, door.handle, parts.settler, limit=CHECKED, linger=0)
+    door = CommandHandler(parts.publisher, parts.clock, IntakePolicy())
+    worker = partial(OrderedWorker, door.handle, parts.settler, limit=CHECKED, linger=0)
     consumer = Consumer(INTAKE.name, parts.connect, worker, prefetch=2 * CHECKED, looks=False)
     await run_until(ports.stop, consuming=[consumer.run(ports.stop)], background=[parts.keep()])
 
@@ -108,17 +108,19 @@ async def intake(ports: Ports, parts: SimulatedParts) -> None:
 @service("ticker")
 async def ticker(ports: Ports, parts: SimulatedParts) -> None:
     """As `harebell.ticker.service.serve` has it; housekeeping apart."""
-    versions, wake = Versions(), asyncio.Event()
+    versions, wake = VersionCache(), asyncio.Event()
     own = (parts.pool, parts.publisher, parts.clock)
-    reviewer = Reviewer(*own, versions, TICKERS.horizon, wake)
-    gap = TICKERS.pass_gap.total_seconds()
+    reviewer = Reconciler(*own, versions, TICKERS.horizon, wake)
+    gap = TICKERS.min_poll_interval.total_seconds()
     batch = TICKERS.staging_batch
-    stager = Stager(*own, versions, TICKERS.horizon, batch, gap, wake, reviewer.note)
-    changes = Changes(*own, versions, TICKERS.horizon, wake, reviewer.note)
+    stager = Stager(*own, versions, TICKERS.horizon, batch, gap, wake, reviewer.observe)
+    changes = CommandApplier(*own, versions, TICKERS.horizon, wake, reviewer.observe)
     presence = cast("Any", Presence(ports.broker, ports.process))
-    sweeper = Sweeper(*own, presence, reviewer.ask)
-    work = partial(Ordered, changes.handle, parts.settler, limit=PREFETCH, linger=GATHER)
-    hints = partial(Ordered, reviewer.on_outcomes, parts.settler, limit=PREFETCH, linger=GATHER)
+    sweeper = Rescuer(*own, presence, reviewer.request)
+    work = partial(OrderedWorker, changes.handle, parts.settler, limit=PREFETCH, linger=GATHER)
+    hints = partial(
+        OrderedWorker, reviewer.on_outcomes, parts.settler, limit=PREFETCH, linger=GATHER
+    )
     consumer = Consumer(TICKER.name, parts.connect, work, prefetch=PREFETCH, looks=False)
     outcomes = Consumer(OUTCOMES.name, parts.connect, hints, prefetch=PREFETCH)
     await run_until(
@@ -128,8 +130,8 @@ async def ticker(ports: Ports, parts: SimulatedParts) -> None:
             parts.keep(),
             stager.run(),
             reviewer.run(),
-            sweeper.keep_leases(),
-            sweeper.keep_lost(),
+            sweeper.run_lease_recovery(),
+            sweeper.run_ticket_recovery(),
         ],
     )
 
@@ -141,7 +143,7 @@ async def dispatcher(ports: Ports, parts: SimulatedParts) -> None:
         shell = Dispatcher(
             parts.publisher, parts.clock, bundle_max=50, tasks=tasks, stop=ports.stop
         )
-        worker = partial(Concurrent, shell.handle, parts.settler)
+        worker = partial(ConcurrentWorker, shell.handle, parts.settler)
         consumer = Consumer(DISPATCHER.name, parts.connect, worker, prefetch=DISPATCHED)
         await run_until(
             ports.stop,
@@ -152,7 +154,7 @@ async def dispatcher(ports: Ports, parts: SimulatedParts) -> None:
 
 def executor(effect: Any) -> Main:
     """As `harebell.executor.service.serve` has it, with one task to call."""
-    task = Loaded(effect, is_async=True, takes_context=True)
+    task = LoadedTask(effect, is_async=True, takes_context=True)
 
     @service("executor")
     async def serve(_: Ports, parts: SimulatedParts) -> None:
@@ -165,14 +167,14 @@ def executor(effect: Any) -> Main:
 @service("dlq_inspector")
 async def desk(ports: Ports, parts: SimulatedParts) -> None:
     """As `harebell.dlq_inspector.service.serve` has it; replays of many and housekeeping apart."""
-    keeper = Keeper(parts.pool, parts.clock)
-    foreman = Foreman(parts.pool, parts.publisher, parts.clock)
-    reception = Reception(parts, foreman)
-    kept = partial(Ordered, keeper.keep, parts.settler, limit=KEPT_AT_ONCE, linger=LINGER)
-    served = partial(Ordered, reception.serve, parts.settler, limit=1, linger=0)
+    keeper = Ingester(parts.pool, parts.clock)
+    foreman = ReplayWorker(parts.pool, parts.publisher, parts.clock)
+    reception = RequestHandler(parts, foreman)
+    kept = partial(OrderedWorker, keeper.ingest, parts.settler, limit=KEPT_AT_ONCE, linger=LINGER)
+    served = partial(OrderedWorker, reception.serve, parts.settler, limit=1, linger=0)
     consumers = [
         Consumer(DEAD_LETTERS.name, parts.connect, kept, prefetch=2 * KEPT_AT_ONCE),
-        Consumer(DLQ.name, parts.connect, served, prefetch=DESK_PREFETCH),
+        Consumer(DLQ.name, parts.connect, served, prefetch=REQUEST_PREFETCH),
     ]
     await run_until(
         ports.stop,

@@ -15,10 +15,10 @@ from harebell.contract.commands import SCHEDULE_COMMANDS
 from harebell.contract.errors import Rejected
 from harebell.contract.identity import RunKey, schedule_id
 from harebell.contract.scalars import instant_text
-from harebell.kernel.ledger import Owed, RunState
+from harebell.kernel.ledger import NewRun, RunState
 from harebell.ticker import planning
-from harebell.ticker.book import Book, Entry, OpenRun
-from harebell.ticker.core import Asked, apply
+from harebell.ticker.book import LockedRun, ScheduleRecord, UnitOfWork
+from harebell.ticker.core import CommandContext, apply_command
 
 TENANT = "default"
 SAME, OTHERS = "same", ("one", "two", "three")
@@ -76,10 +76,10 @@ class Told:
     version: int | None = None
 
 
-def do(book: Book, command: Command, at: int) -> Told:
+def do(book: UnitOfWork, command: Command, at: int) -> Told:
     """`at`: milliseconds after nine."""
     verb, fields_ = command
-    asked = Asked(
+    asked = CommandContext(
         TENANT,
         SCHEDULE_COMMANDS[verb].model_validate(fields_),
         schedule_id(TENANT, fields_["key"]),
@@ -87,48 +87,48 @@ def do(book: Book, command: Command, at: int) -> Told:
         "tester",
     )
     try:
-        answer = apply(book, asked)
+        answer = apply_command(book, asked)
     except Rejected as error:
         return Told(error.code)
     return Told(None, answer.status, getattr(answer, "version", None))
 
 
-def standing(keys: tuple[str, ...], *, paused: bool, claimed: int) -> Book:
+def standing(keys: tuple[str, ...], *, paused: bool, claimed: int) -> UnitOfWork:
     """Schedules that have been handed over; of the first, executors hold so many runs."""
-    book, ago = Book(), -int((NINE - EARLIER) / TICK)
+    book, ago = UnitOfWork(), -int((NINE - EARLIER) / TICK)
     for key in keys:
         do(book, ("schedule.put", body(key, RHYTHM)), ago)
-    entries: dict[UUID, Entry] = {}
-    runs: dict[RunKey, OpenRun] = {}
-    for entry in book.entries.values():
-        made = planning.advance(entry, EARLIER, EARLIER + HORIZON)
-        entries[entry.id] = planning.opened(made, {run.key for run in made.owed}, set())
-        runs |= {run.key: opened(run) for run in made.owed}
+    entries: dict[UUID, ScheduleRecord] = {}
+    runs: dict[RunKey, LockedRun] = {}
+    for entry in book.schedules.values():
+        made = planning.plan_schedule(entry, EARLIER, EARLIER + HORIZON)
+        entries[entry.id] = planning.with_staged_runs(
+            made, {run.key for run in made.to_stage}, set()
+        )
+        runs |= {run.key: opened(run) for run in made.to_stage}
     runs |= {name: held(runs[name]) for name in list(runs)[:claimed]}
-    book = Book(entries=entries, runs=runs)
+    book = UnitOfWork(schedules=entries, runs=runs)
     if paused:
         do(book, ("schedule.pause", {"key": keys[0]}), -1)
     return book
 
 
-def held(run: OpenRun) -> OpenRun:
+def held(run: LockedRun) -> LockedRun:
     return replace(run, state=RunState.RUNNING, attempt=1, seq=2, lease_holder="executor-1")
 
 
-def opened(run: Owed) -> OpenRun:
+def opened(run: NewRun) -> LockedRun:
     state = RunState.STAGED
-    return OpenRun(run.key, state, 0, 1, run.due_at, 1, None, counts=True, started=False)
+    return LockedRun(run.key, state, 0, 1, run.due_at, 1, None, counts=True, started=False)
 
 
-def effect(book: Book, now: int) -> dict[str, Any]:
+def effect(book: UnitOfWork, now: int) -> dict[str, Any]:
     """All that is written, but for when the last change was heard of; and what is owed next."""
     found = {each.name: getattr(book, each.name) for each in fields(book)}
-    entries = {id_: entry._replace(changed_at=NINE) for id_, entry in book.entries.items()}
+    entries = {id_: entry._replace(changed_at=NINE) for id_, entry in book.schedules.items()}
     moment = NINE + now * TICK
-    advances = [
-        planning.advance_if_due(entry, moment, moment + HORIZON) for entry in entries.values()
-    ]
-    owed = [(each.owed, each.not_owed, each.fates) for each in advances]
+    advances = [planning.plan_if_due(entry, moment, moment + HORIZON) for entry in entries.values()]
+    owed = [(each.to_stage, each.skipped, each.fates) for each in advances]
     return found | {"entries": entries, "owed": owed}
 
 

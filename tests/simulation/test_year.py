@@ -12,7 +12,7 @@ from tests.simulation.almanac import END, START, duration, instants
 from tests.simulation.drawing import Drawing
 from tests.simulation.living import Lived, Model, Tickers
 
-from harebell.contract.answers import ScheduleAnswer
+from harebell.contract.answers import ScheduleResponse
 from harebell.kernel.ledger import ScheduleState
 
 log = logging.getLogger(__name__)
@@ -26,7 +26,7 @@ def live(schedule: dict[str, Any], tickers: Tickers, model: Model) -> Lived:
     """Look by look, both have the same instants left."""
     lived = Lived(START)
     answer = lived.put(**schedule)
-    assert isinstance(answer, ScheduleAnswer)
+    assert isinstance(answer, ScheduleResponse)
     announced = model.instants[: schedule["when"].get("times", 3)][:3]
     assert [at for at in answer.next_at if at <= END] == announced
     lived.look()

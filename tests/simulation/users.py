@@ -15,7 +15,7 @@ from tests.simulation.witness import Cancelled, Witness
 
 from harebell.contract.identity import RunKey, schedule_id
 from harebell.contract.names import COMMANDS, message_key
-from harebell.contract.scalars import cut, instant_text
+from harebell.contract.scalars import instant_text, truncate_ms
 
 PATIENCE: Final = 8.0  # seconds without an answer before a command is sent again, by its own id
 TENANT: Final = "acme"
@@ -117,7 +117,9 @@ class Users:
                 return {"every": f"{dice.randint(1, 5)}s", "times": dice.randint(1, 4)}
 
     def _soon(self, seconds: float) -> str:
-        return instant_text(cut(self.now() + timedelta(seconds=self.dice.uniform(0, seconds))))
+        return instant_text(
+            truncate_ms(self.now() + timedelta(seconds=self.dice.uniform(0, seconds)))
+        )
 
     def _body(self, number: int) -> dict[str, Any]:
         dice = self.dice

@@ -10,7 +10,7 @@ from tests.simulation.process import Process
 
 from harebell.contract.errors import BrokerUnavailable, Unroutable
 from harebell.contract.names import Lane
-from harebell.kernel.bus import control_queue, work_queue
+from harebell.kernel.bus import executor_control_queue, work_queue
 
 
 class Callbacks(list[Callable[..., None]]):
@@ -203,7 +203,7 @@ class Presence:
         self._process = process
 
     async def is_gone(self, holder: str) -> bool:
-        return await self._look(lambda: control_queue(holder) not in self._broker.queues)
+        return await self._look(lambda: executor_control_queue(holder) not in self._broker.queues)
 
     async def is_empty(self, pool: str, lane: str) -> bool:
         name = work_queue(pool, Lane(lane)).name

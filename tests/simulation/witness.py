@@ -15,10 +15,10 @@ from tests.simulation.bus import Message
 
 from harebell.contract.identity import RunKey, dead_run_id
 from harebell.contract.names import DELAY, DUE
-from harebell.dlq_inspector.core.verdict import LetterState
+from harebell.dlq_inspector.core.verdict import DeadLetterState
 from harebell.kernel.ledger import TRANSITIONS, Reason, RunState
-from harebell.kernel.routing import read_bundle
-from harebell.ticker.version import Fate
+from harebell.kernel.routing import parse_ticket_headers
+from harebell.ticker.version import VersionStatus
 
 LEASE: Final = timedelta(seconds=16)  # the longest, and what asking takes: a cancel reaches all
 TICK: Final = timedelta(milliseconds=1)  # messages tell instants no finer
@@ -57,7 +57,7 @@ class Witness:
 
     def published(self, message: Message) -> None:
         if message.exchange in (DELAY, DUE):
-            self.tickets |= {ticket.identity for ticket in read_bundle(message.body)}
+            self.tickets |= {ticket.identity for ticket in parse_ticket_headers(message.body)}
 
     def committing(self, transaction: Transaction) -> None:
         for (table, key), after in transaction.written.items():
@@ -99,8 +99,8 @@ class Witness:
             letter = dead_run_id(str(after.key), before.series)
             was, is_now = self.store.tables[LETTERS].get(letter), transaction.get(LETTERS, letter)
             left = was and (was["state"], is_now["state"]) == (
-                LetterState.OPEN,
-                LetterState.REPLAYED,
+                DeadLetterState.OPEN,
+                DeadLetterState.REPLAYED,
             )
             must(left, f"{after.key}: series {after.series} began, and its letter stayed")
             self.replayed[after.key] = self.store.now()
@@ -108,7 +108,7 @@ class Witness:
     def _check_ticket(self, before: Run | None, after: Run) -> None:
         """Never authority without a message."""
         is_new = before is None or before.seq != after.seq
-        if is_new and after.reason != Reason.WAITING:
+        if is_new and after.reason != Reason.WAITING_FOR_OVERLAP:
             told = (after.key, after.seq) in self.tickets
             must(told, f"{after.key}: seq {after.seq} was authorised, and no ticket published")
 
@@ -121,7 +121,7 @@ class Witness:
         must(before is not None and before.waits, f"{after.key} was claimed as {before}")
         assert before is not None
         must(token not in self.claims, f"{after.key}: seq {after.seq} was claimed twice")
-        due_at = before.due_at if before.reason == Reason.WAITING else at_of(before)
+        due_at = before.due_at if before.reason == Reason.WAITING_FOR_OVERLAP else at_of(before)
         self.claims[token] = Claimed(transaction.owner, due_at, until)
         cancelled = self._cancelled_at(after.key)
         must(cancelled is None, f"{after.key} was claimed after its cancel was answered")
@@ -158,7 +158,7 @@ class Witness:
             )
 
     def _check_success(self, before: Run | None, after: Run) -> None:
-        if before is not None and before.state is RunState.HELD:
+        if before is not None and before.state is RunState.UNRESOLVED:
             return  # a person says so
         must(before is not None, f"{after.key} was born a success")
         claim = None if before is None else self.claims.get((after.key, before.seq))
@@ -201,7 +201,7 @@ class Witness:
 def _is_deferred(version: dict[str, Any]) -> bool:
     """And not come to nothing."""
     is_later = version["effective_at"] > version["accepted_at"]
-    return is_later and version["fate"] in (Fate.PENDING, Fate.COMMENCED)
+    return is_later and version["fate"] in (VersionStatus.PENDING, VersionStatus.COMMENCED)
 
 
 def at_of(run: Run) -> datetime:

@@ -147,7 +147,7 @@ class World:
         return run.state is RunState.DEAD and letter not in self.store.tables[LETTERS]
 
     def _held(self) -> list[RunKey]:
-        return [run.key for run in self._runs if run.state is RunState.HELD]
+        return [run.key for run in self._runs if run.state is RunState.UNRESOLVED]
 
 
 def _seats(world: World) -> list[Seat]:

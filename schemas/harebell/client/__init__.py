@@ -1,41 +1,41 @@
 """The light client: publish schedule events, ask what became of them. No database."""
 
 from harebell.client.asking import View
-from harebell.client.client import Harebell
+from harebell.client.client import Client
 from harebell.contract.answers import (
-    DlqAnswer,
-    JobAnswer,
-    Refusal,
-    RunAnswer,
-    ScheduleAnswer,
-    SelectionAnswer,
+    BulkResponse,
+    DeadLetterResponse,
+    ErrorResponse,
+    ReplayJobResponse,
+    RunResponse,
+    ScheduleResponse,
 )
 from harebell.contract.commands import SchedulePut
 from harebell.contract.errors import (
-    AnswerTimeout,
     BrokerUnavailable,
+    CommandRejected,
     HarebellError,
-    Malformed,
+    InvalidInput,
     NotAllowed,
-    Refused,
+    ResponseTimeout,
     Unroutable,
 )
 
 __all__ = [
-    "AnswerTimeout",
+    "ResponseTimeout",
     "BrokerUnavailable",
-    "DlqAnswer",
-    "Harebell",
+    "DeadLetterResponse",
+    "Client",
     "HarebellError",
-    "JobAnswer",
-    "Malformed",
+    "ReplayJobResponse",
+    "InvalidInput",
     "NotAllowed",
-    "Refusal",
-    "Refused",
-    "RunAnswer",
-    "ScheduleAnswer",
+    "ErrorResponse",
+    "CommandRejected",
+    "RunResponse",
+    "ScheduleResponse",
     "SchedulePut",
-    "SelectionAnswer",
+    "BulkResponse",
     "Unroutable",
     "View",
 ]

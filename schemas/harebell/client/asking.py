@@ -3,8 +3,8 @@
 from collections.abc import AsyncIterator, Mapping
 from typing import Any, Final, TypeAlias
 
-from harebell.client.correspondence import Courier
-from harebell.client.replies import one
+from harebell.client.correspondence import Transport
+from harebell.client.replies import parse_response
 from harebell.contract.answers import One, Page
 from harebell.contract.codec import encode
 from harebell.contract.commands import COMMANDS as COMMAND_MODELS
@@ -18,10 +18,10 @@ DEFAULT_TENANT: Final = "default"
 View: TypeAlias = dict[str, Any]  # a row as Harebell shows it; fields may be added
 
 
-class Asking:
+class ClientBase:
     """What every part of the client is made of."""
 
-    def __init__(self, courier: Courier, *, tenant: str = DEFAULT_TENANT) -> None:
+    def __init__(self, courier: Transport, *, tenant: str = DEFAULT_TENANT) -> None:
         self._courier = courier
         self._tenant = tenant
 
@@ -32,7 +32,7 @@ class Asking:
         return await self._ask(QUERIES, verb, encode(parse(QUERY_MODELS[verb], fields)))
 
     async def _view(self, verb: str, fields: Mapping[str, object]) -> View:
-        item: View = one(One, await self._query(verb, fields)).item
+        item: View = parse_response(One, await self._query(verb, fields)).item
         return item
 
     async def _rows(
@@ -42,7 +42,9 @@ class Asking:
         left = limit
         while left is None or left > 0:
             size = MAX_PAGE if left is None else min(left, MAX_PAGE)
-            page = one(Page, await self._query(verb, {**only, "limit": size, "after": after}))
+            page = parse_response(
+                Page, await self._query(verb, {**only, "limit": size, "after": after})
+            )
             for item in page.items:
                 yield item
             if page.next is None:
@@ -51,4 +53,4 @@ class Asking:
             left = None if left is None else left - len(page.items)
 
     async def _ask(self, exchange: str, verb: str, body: bytes) -> bytes:
-        return await self._courier.ask(exchange, self._tenant, verb, body)
+        return await self._courier.request(exchange, self._tenant, verb, body)

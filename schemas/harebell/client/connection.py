@@ -19,7 +19,7 @@ from aiormq.exceptions import (
 from pamqp.common import FieldValue
 from yarl import URL
 
-from harebell.contract.errors import BrokerUnavailable, Malformed, NotAllowed, Unroutable
+from harebell.contract.errors import BrokerUnavailable, InvalidInput, NotAllowed, Unroutable
 
 SCHEMES: Final = ("amqp", "amqps")
 HEARTBEAT: Final = 10  # seconds; a silent cut is noticed within two or three of them
@@ -28,7 +28,9 @@ PUBLISH_TIMEOUT: Final = 5.0  # seconds, to the confirm; a blocked broker must n
 # Seconds; a node that loses the others of its cluster may leave a question open for good.
 ANSWER_TIMEOUT: Final = 5.0
 CLOSE_TIMEOUT: Final = 1.0  # seconds; the broker misses a connection that is just gone, too
-RENEWED: Final = 1.0  # seconds between two channels of a link that is refused what it publishes
+CHANNEL_REPLACE_PAUSE: Final = (
+    1.0  # seconds between two channels of a link that is refused what it publishes
+)
 
 # A closed connection is a bare RuntimeError in places; one that is closed before its greeting has
 # been read, as by a balancer whose broker is down, is the end of an iteration.
@@ -39,7 +41,7 @@ _LINK_ERRORS: Final = (
 
 
 @contextmanager
-def link_faults(failed: str) -> Iterator[None]:
+def translate_amqp_errors(failed: str) -> Iterator[None]:
     """Raises `BrokerUnavailable`, saying what failed, for whatever becomes of a lost link.
 
     The library cancels what waits for an answer when a connection is closed or found silent; a
@@ -55,7 +57,7 @@ def link_faults(failed: str) -> Iterator[None]:
         raise BrokerUnavailable(f"{failed}: the connection is lost") from error
 
 
-def addresses(urls: str) -> tuple[URL, ...]:
+def parse_amqp_urls(urls: str) -> tuple[URL, ...]:
     """Of one broker, or of the nodes of a cluster: `amqp://a.example/,amqp://b.example/`.
 
     Raises `Malformed` for what is no AMQP URL, without showing it: it may hold a password.
@@ -65,9 +67,9 @@ def addresses(urls: str) -> tuple[URL, ...]:
     except ValueError:
         found = (URL(),)
     if not all(address.scheme in SCHEMES and address.host for address in found):
-        raise Malformed("is not like amqp://user:password@host:5672/", field="amqp_url")
+        raise InvalidInput("is not like amqp://user:password@host:5672/", field="amqp_url")
     if len({address.user for address in found}) > 1:
-        raise Malformed("names several users: it is one cluster's", field="amqp_url")
+        raise InvalidInput("names several users: it is one cluster's", field="amqp_url")
     return found
 
 
@@ -79,14 +81,14 @@ async def connect(
     Raises `BrokerUnavailable`. `name` and `properties` are what the management UI shows;
     `heartbeat` in seconds, unless the URL says it.
     """
-    nodes = addresses(urls)
+    nodes = parse_amqp_urls(urls)
     shown: dict[str, FieldValue] = {"connection_name": name, **properties}
     unanswered = BrokerUnavailable("cannot connect")
     for node in random.sample(nodes, k=len(nodes)):
         address = node if "heartbeat" in node.query else node.update_query(heartbeat=heartbeat)
         connection = aio_pika.Connection(address, client_properties=shown)
         try:
-            with link_faults("cannot connect"):
+            with translate_amqp_errors("cannot connect"):
                 await connection.connect(timeout=CONNECT_TIMEOUT)
         except BrokerUnavailable as error:
             await close(connection)  # or the library does when it is collected, in any thread
@@ -102,13 +104,13 @@ async def close(connection: AbstractConnection) -> None:
     The library may wait for ever for a channel whose opening was cancelled.
     """
     if not connection.is_closed:
-        with suppress(BrokerUnavailable), link_faults("not closed"):
+        with suppress(BrokerUnavailable), translate_amqp_errors("not closed"):
             async with asyncio.timeout(CLOSE_TIMEOUT):
                 await connection.close()
 
 
 @asynccontextmanager
-async def asking(connection: AbstractConnection) -> AsyncIterator[AbstractChannel]:
+async def open_probe_channel(connection: AbstractConnection) -> AsyncIterator[AbstractChannel]:
     """A channel for questions, which may be closed by a refusal."""
     async with asyncio.timeout(ANSWER_TIMEOUT):
         channel = await connection.channel(publisher_confirms=False)
@@ -118,7 +120,7 @@ async def asking(connection: AbstractConnection) -> AsyncIterator[AbstractChanne
         await _leave(channel)
 
 
-class Link:
+class Connection:
     """One connection with one confirming channel, both opened again when they are found closed."""
 
     def __init__(self, url: str, *, name: str, properties: Mapping[str, str]) -> None:
@@ -163,7 +165,7 @@ class Link:
         permissions. `BrokerUnavailable`: not confirmed; it may have been published all the same.
         """
         channel: AbstractChannel | None = None
-        with link_faults("not confirmed"):
+        with translate_amqp_errors("not confirmed"):
             try:
                 async with asyncio.timeout(timeout):
                     channel = await self.channel()
@@ -196,14 +198,18 @@ class Link:
         waits for it until it is back.
         """
         now = asyncio.get_running_loop().time()
-        if channel is not None and channel is self._channel and now - self._channel_since > RENEWED:
+        if (
+            channel is not None
+            and channel is self._channel
+            and now - self._channel_since > CHANNEL_REPLACE_PAUSE
+        ):
             self._refused.append(channel)
             self._channel = None
 
     async def _open_channel(self) -> AbstractChannel:
         if self._closed:
             raise BrokerUnavailable("the link is closed")
-        with link_faults("cannot open a channel"):
+        with translate_amqp_errors("cannot open a channel"):
             connection = await self._living()
             while len(self._refused) > 1:
                 await _leave(self._refused.pop(0))

@@ -15,8 +15,8 @@ from typing import Any, Final, Protocol
 from aio_pika import Message
 from aio_pika.abc import AbstractChannel, AbstractIncomingMessage, DeliveryMode
 
-from harebell.client.connection import PUBLISH_TIMEOUT, Link, link_faults
-from harebell.contract.errors import AnswerTimeout, BrokerUnavailable
+from harebell.client.connection import PUBLISH_TIMEOUT, Connection, translate_amqp_errors
+from harebell.contract.errors import BrokerUnavailable, ResponseTimeout
 from harebell.contract.names import APP_ID, DIRECT_REPLY, JSON, message_key, message_type
 
 IN_FLIGHT: Final = 500  # unconfirmed publishes; further ones wait for a confirm
@@ -24,10 +24,10 @@ RETRY_PAUSE: Final = 0.2  # seconds before a message is sent again
 TOKEN: Final = 8  # random bytes that tell one connection's message ids from another's
 
 
-class Courier(Protocol):
+class Transport(Protocol):
     """Takes a body to an exchange and brings the body of the answer."""
 
-    async def ask(self, exchange: str, tenant: str, verb: str, body: bytes) -> bytes: ...
+    async def request(self, exchange: str, tenant: str, verb: str, body: bytes) -> bytes: ...
 
 
 @dataclass(slots=True)
@@ -39,10 +39,10 @@ class _Question:
     failure: BrokerUnavailable | None  # why it cannot be counted on to be answered
 
 
-class Correspondence:
+class RpcChannel:
     """The courier over AMQP. Any number of questions may be under way at once."""
 
-    def __init__(self, link: Link, *, timeout: float, login: str | None) -> None:
+    def __init__(self, link: Connection, *, timeout: float, login: str | None) -> None:
         """`timeout`: seconds for a whole question; `login`: the `user_id` the broker verifies."""
         self._link = link
         self._timeout = timeout
@@ -55,7 +55,7 @@ class Correspondence:
         self._channel: AbstractChannel | None = None
         self._lost: asyncio.Future[None]  # done when that channel has closed
 
-    async def ask(self, exchange: str, tenant: str, verb: str, body: bytes) -> bytes:
+    async def request(self, exchange: str, tenant: str, verb: str, body: bytes) -> bytes:
         """Raises `AnswerTimeout`, `BrokerUnavailable`, `Unroutable` or `NotAllowed`."""
         name = f"{self._token}-{next(self._numbers)}"
         within = f"within {self._timeout:g} s"
@@ -71,7 +71,7 @@ class Correspondence:
             async with asyncio.timeout(self._timeout):
                 return await self._insist(question)
         except TimeoutError:
-            raise question.failure or AnswerTimeout(f"no answer to {verb} {within}") from None
+            raise question.failure or ResponseTimeout(f"no answer to {verb} {within}") from None
         finally:
             del self._answers[name]
 
@@ -118,7 +118,7 @@ class Correspondence:
                 return self._lost
             lost: asyncio.Future[None] = asyncio.get_running_loop().create_future()
             channel.close_callbacks.add(partial(_mark, lost))
-            with link_faults("cannot listen for answers"):
+            with translate_amqp_errors("cannot listen for answers"):
                 replies = await channel.get_queue(DIRECT_REPLY, ensure=False)
                 await replies.consume(self._receive, no_ack=True, timeout=PUBLISH_TIMEOUT)
             self._channel, self._lost = channel, lost

@@ -9,33 +9,33 @@ import orjson
 
 from harebell.contract.codec import encode
 from harebell.contract.commands import MAX_BODY, SchedulePut
-from harebell.contract.errors import Malformed
+from harebell.contract.errors import InvalidInput
 
 Schedule: TypeAlias = SchedulePut | Mapping[str, Any]
 
 
-class ByName(TypedDict, total=False):
+class ScheduleRef(TypedDict, total=False):
     """A schedule, by key or by id: exactly one."""
 
     key: str | None
     id: UUID | str | None
 
 
-class Order(ByName, total=False):
+class CommandOptions(ScheduleRef, total=False):
     """What every command to a schedule takes. A repeated `request_id` gets the first answer."""
 
     note: str | None
     request_id: str | None
 
 
-class ScheduleFilter(TypedDict, total=False):
+class ScheduleListFields(TypedDict, total=False):
     tag: str | None
     owner: str | None
     name: str | None
     state: str | None
 
 
-class RunFilter(ByName, total=False):
+class RunListFields(ScheduleRef, total=False):
     """`key` or `id` of a schedule, at most one; instants have an offset."""
 
     tag: str | None
@@ -46,7 +46,7 @@ class RunFilter(ByName, total=False):
     until: datetime | str | None
 
 
-class LetterFilter(TypedDict, total=False):
+class DeadLetterFields(TypedDict, total=False):
     """Which dead letters; `replayed`: whose run had been replayed before."""
 
     group: UUID | str | None
@@ -58,13 +58,13 @@ class LetterFilter(TypedDict, total=False):
     replayed: bool | None
 
 
-class DeadLetterFilter(LetterFilter, total=False):
+class DeadLetterListFields(DeadLetterFields, total=False):
     """`state`: open (when left out), replayed, resolved, dropped, edited or all."""
 
     state: str
 
 
-class Replaying(TypedDict, total=False):
+class ReplayJobOptions(TypedDict, total=False):
     """How a replay of many goes: `canary` so many first; `rate` a second; a ratio from 0 to 1."""
 
     canary: int | None
@@ -82,12 +82,12 @@ def schedule_bytes(schedule: Schedule) -> bytes:
     try:
         return orjson.dumps(schedule)
     except orjson.JSONEncodeError as error:
-        raise Malformed(f"cannot be written as JSON: {error}", code="not_json") from None
+        raise InvalidInput(f"cannot be written as JSON: {error}", code="not_json") from None
 
 
 def check_size(body: bytes) -> bytes:
     """A broker closes the channel of a message that is far too large; refuse it before."""
     if len(body) > MAX_BODY:
         reason = f"the message has {len(body)} bytes, over {MAX_BODY}"
-        raise Malformed(reason, code="too_large")
+        raise InvalidInput(reason, code="too_large")
     return body

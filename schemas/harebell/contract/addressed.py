@@ -1,10 +1,10 @@
 """What every command may carry."""
 
-from harebell.contract.message import Command
+from harebell.contract.message import StrictMessage
 from harebell.contract.scalars import ShortText, Tenant
 
 
-class Addressed(Command):
+class CommandBase(StrictMessage):
     """What every command may carry. The routing key's tenant decides; a body may repeat it.
 
     `request_id` makes a retry recognisable; without it the AMQP `message_id` does.

@@ -4,11 +4,11 @@ from typing import Any, Literal
 from uuid import UUID
 
 from harebell.contract.errors import HarebellError, InvalidCron
-from harebell.contract.message import Message, empty
+from harebell.contract.message import Message, empty_default
 from harebell.contract.scalars import Instant, Json
 
 
-class Fault(Message):
+class ErrorDetail(Message):
     """Why not: a stable code, the field it is about, and the reason in words."""
 
     code: str
@@ -17,14 +17,14 @@ class Fault(Message):
     position: int | None = None
 
 
-class Refusal(Message):
+class ErrorResponse(Message):
     """Nothing was changed, and the same again would be refused again."""
 
     ok: Literal[False] = False
-    error: Fault
+    error: ErrorDetail
 
 
-class ScheduleAnswer(Message):
+class ScheduleResponse(Message):
     """Stored, and this is when it runs. `in_flight`: runs that had already been claimed."""
 
     ok: Literal[True] = True
@@ -35,25 +35,25 @@ class ScheduleAnswer(Message):
     # backfilled, previewed
     status: str
     state: str
-    next_at: list[Instant] = empty(list)
-    in_flight: list[str] = empty(list)
+    next_at: list[Instant] = empty_default(list)
+    in_flight: list[str] = empty_default(list)
     run_id: str | None = None
     runs: list[str] | None = None  # of a backfill
     pending_version: int | None = None  # takes effect at `effective_at`
     effective_at: Instant | None = None
 
 
-class SelectionAnswer(Message):
+class BulkResponse(Message):
     """Of a command to many: `receipt` names the ones that it changed, for `schedule.resume`."""
 
     ok: Literal[True] = True
-    receipt: str
+    bulk_operation_id: str
     changed: list[UUID]
-    refused: dict[str, str] = empty(dict)
-    in_flight: list[str] = empty(list)
+    rejected: dict[str, str] = empty_default(dict)
+    in_flight: list[str] = empty_default(list)
 
 
-class RunAnswer(Message):
+class RunResponse(Message):
     """`status`: cancelled, in_flight when it had already been claimed, or resolved."""
 
     ok: Literal[True] = True
@@ -62,7 +62,7 @@ class RunAnswer(Message):
     state: str
 
 
-class DlqAnswer(Message):
+class DeadLetterResponse(Message):
     """`status` of each id: replayed, dropped, not_found, not_replayable.
 
     Of a group: noted, muted, archived, open, not_found. Of what was imported: imported, present.
@@ -73,14 +73,14 @@ class DlqAnswer(Message):
     results: dict[str, str]
 
 
-class JobAnswer(Message):
+class ReplayJobResponse(Message):
     """`status`: started, previewed, nothing (none is open), paused, resumed, aborted, unchanged.
 
     `total`: how many letters it is for.
     """
 
     ok: Literal[True] = True
-    job: UUID | None = None
+    id: UUID | None = None
     status: str
     state: str | None = None  # running, paused, done, aborted
     total: int
@@ -101,11 +101,13 @@ class One(Message):
     item: Json
 
 
-def refusal(error: HarebellError, *, within: str = "") -> Refusal:
+def error_response(error: HarebellError, *, within: str = "") -> ErrorResponse:
     """`within` is the place of the item in its array (`[3]`), put before the field."""
     field = error.field or ""
     path = f"{within}.{field}" if within and field and field[0] != "[" else within + field
     position = error.position if isinstance(error, InvalidCron) else None
-    return Refusal(
-        error=Fault(code=error.code, reason=error.reason, field=path or None, position=position)
+    return ErrorResponse(
+        error=ErrorDetail(
+            code=error.code, reason=error.reason, field=path or None, position=position
+        )
     )

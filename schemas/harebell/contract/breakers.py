@@ -9,12 +9,14 @@ from typing import Annotated, Final, Literal
 
 from pydantic import BeforeValidator, Field
 
-from harebell.contract.addressed import Addressed
-from harebell.contract.downstream import MAX_DOWNSTREAM, is_downstream
-from harebell.contract.message import Message, empty, fault
+from harebell.contract.addressed import CommandBase
+from harebell.contract.downstream import MAX_DOWNSTREAM, is_downstream_name
+from harebell.contract.message import Message, empty_default, invalid
 from harebell.contract.scalars import Instant, ShortText, check_text
 
-MAX_STANDING: Final = 1_000  # breakers that are not closed, or are forced, of which is told
+MAX_SNAPSHOT_BREAKERS: Final = (
+    1_000  # breakers that are not closed, or are forced, of which is told
+)
 
 
 class BreakerState(StrEnum):
@@ -26,9 +28,9 @@ class BreakerState(StrEnum):
 
 
 def _check_downstream(value: object) -> object:
-    if isinstance(value, str) and not is_downstream(check_text(value)):
+    if isinstance(value, str) and not is_downstream_name(check_text(value)):
         reason = "is written http:acme.example, http:acme.example:8443, amqp:acme.jobs, task:a.b"
-        raise fault("invalid_downstream", reason)
+        raise invalid("invalid_downstream", reason)
     return value
 
 
@@ -37,7 +39,7 @@ DownstreamName = Annotated[
 ]
 
 
-class BreakerCommand(Addressed):
+class BreakerCommand(CommandBase):
     """To the breaker of one downstream, whether anything was ever sent there or not."""
 
     downstream: DownstreamName
@@ -56,18 +58,18 @@ class BreakerClose(BreakerCommand):
     until: Instant | None = None
 
 
-class BreakerAuto(BreakerCommand):
+class BreakerReset(BreakerCommand):
     """Let what comes of attempts decide again."""
 
 
-BREAKER_COMMANDS: Final[dict[str, type[Addressed]]] = {
+BREAKER_COMMANDS: Final[dict[str, type[CommandBase]]] = {
     "breaker.open": BreakerOpen,
     "breaker.close": BreakerClose,
-    "breaker.auto": BreakerAuto,
+    "breaker.auto": BreakerReset,
 }
 
 
-class BreakerAnswer(Message):
+class BreakerResponse(Message):
     """`status`: forced_open, forced_closed, automatic; unchanged, where a later order was first."""
 
     ok: Literal[True] = True
@@ -76,7 +78,7 @@ class BreakerAnswer(Message):
     until: Instant | None = None
 
 
-class BreakerFact(Message):
+class BreakerEventData(Message):
     """`data` of breaker.opened, half_opened, closed. `failed` of `attempts`: as it last opened."""
 
     downstream: str
@@ -86,7 +88,7 @@ class BreakerFact(Message):
     attempts: int = 0
 
 
-class ForceFact(Message):
+class BreakerForcedEventData(Message):
     """`data` of breaker.forced and breaker.released. `forced`: open or closed."""
 
     downstream: str
@@ -97,7 +99,7 @@ class ForceFact(Message):
     actor: str | None = None
 
 
-class StandingBreaker(Message):
+class BreakerSnapshotEntry(Message):
     """As it is stored: what dispatchers found (`since`), and what it is forced to be, if it is."""
 
     downstream: str
@@ -109,14 +111,14 @@ class StandingBreaker(Message):
     forced_until: Instant | None = None
 
 
-class Standing(Message):
+class BreakerSnapshot(Message):
     """To every dispatcher: all breakers that are not simply closed, as of then."""
 
     as_of: Instant
-    breakers: list[StandingBreaker] = empty(list)
+    breakers: list[BreakerSnapshotEntry] = empty_default(list)
 
 
-class Asking(Message):
+class BreakerSnapshotRequest(Message):
     """To the tickers, of a dispatcher that has begun to listen: tell how breakers stand."""
 
     dispatcher: str

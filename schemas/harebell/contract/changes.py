@@ -2,22 +2,22 @@
 
 from uuid import UUID
 
-from harebell.contract.answers import Refusal
+from harebell.contract.answers import ErrorResponse
 from harebell.contract.message import Message
 from harebell.contract.scalars import Instant, Json
 
 
-class ChangeItem(Message):
+class AcceptedCommand(Message):
     """One command: its body, checked, or the refusal that it met."""
 
     index: int
     request_id: str | None = None  # None where nothing makes a retry recognisable
     schedule_id: UUID | None = None  # of commands to a schedule
     body: Json = None
-    refusal: Refusal | None = None
+    rejection: ErrorResponse | None = None
 
 
-class Change(Message):
+class AcceptedCommands(Message):
     """One message of a user's. `single`: the body was an object, and so is the answer."""
 
     tenant: str
@@ -27,4 +27,4 @@ class Change(Message):
     reply_to: str | None = None
     correlation_id: str | None = None
     single: bool
-    items: list[ChangeItem]
+    items: list[AcceptedCommand]

@@ -6,11 +6,11 @@ from uuid import UUID
 
 from pydantic import Field, model_validator
 
-from harebell.contract.addressed import Addressed
+from harebell.contract.addressed import CommandBase
 from harebell.contract.breakers import BREAKER_COMMANDS
-from harebell.contract.desk import Selection, Told
-from harebell.contract.errors import Malformed
-from harebell.contract.message import Command, fault
+from harebell.contract.desk import ExportedDeadLetter, OpenDeadLetterFilter
+from harebell.contract.errors import InvalidInput
+from harebell.contract.message import StrictMessage, invalid
 from harebell.contract.policy import Overlap
 from harebell.contract.scalars import CheckedJson, Count, Instant, PoolName, ShortText
 from harebell.contract.schedule import Definition
@@ -20,14 +20,14 @@ from harebell.contract.when import When
 MAX_ITEMS: Final = 500  # of one message
 MAX_BODY: Final = 1024 * 1024  # bytes of one message
 MAX_ITEM: Final = 96 * 1024  # bytes of one item, as sent
-MAX_DLQ_IDS: Final = 500
-MAX_REPLAYED: Final = 100_000  # dead letters of one replay; those that died first
-MAX_RATE: Final = 1_000.0  # replays a second
+MAX_DEAD_LETTER_IDS: Final = 500
+MAX_REPLAY_JOB_SIZE: Final = 100_000  # dead letters of one replay; those that died first
+MAX_REPLAY_RATE: Final = 1_000.0  # replays a second
 MAX_BACKFILL: Final = 1000  # runs of one command
-MAX_SELECTED: Final = 10_000  # schedules of one command
+MAX_BULK_SCHEDULES: Final = 10_000  # schedules of one command
 
 
-class SchedulePut(Definition, Addressed):
+class SchedulePut(Definition, CommandBase):
     """Create a schedule, or replace it when `expected_version` is its version or "any".
 
     Without `when`, the tenant's default applies. With `effective_at`, the version in force stays
@@ -43,11 +43,11 @@ class SchedulePut(Definition, Addressed):
     def definition(self) -> Definition:
         """Itself, complete; raises `Malformed` without `when`."""
         if self.when is None:
-            raise Malformed("is required", field="when", code="missing_field")
+            raise InvalidInput("is required", field="when", code="missing_field")
         return self
 
 
-class ScheduleCommand(Addressed):
+class ScheduleCommand(CommandBase):
     """A command to one existing schedule, by key or by id, exactly one."""
 
     key: ShortText | None = None
@@ -57,11 +57,11 @@ class ScheduleCommand(Addressed):
     @model_validator(mode="after")
     def _one_name(self) -> "ScheduleCommand":
         if (self.key is None) == (self.id is None):
-            raise fault("invalid_reference", "has exactly one of key, id")
+            raise invalid("invalid_reference", "has exactly one of key, id")
         return self
 
 
-class Selector(Command):
+class ScheduleFilter(StrictMessage):
     """Schedules of the tenant that match all of what is given, at least one of it."""
 
     tag: ShortText | None = None
@@ -70,23 +70,23 @@ class Selector(Command):
     state: ShortText | None = None
 
     @model_validator(mode="after")
-    def _something(self) -> "Selector":
+    def _something(self) -> "ScheduleFilter":
         if not self.model_fields_set:
-            raise fault("invalid_selector", "has at least one of tag, owner, name, state")
+            raise invalid("invalid_selector", "has at least one of tag, owner, name, state")
         return self
 
 
-class SelectingCommand(ScheduleCommand):
+class BulkCommand(ScheduleCommand):
     """Or to many at once: those that a selector matches, or (resume) that a receipt names."""
 
-    select: Selector | None = None
-    receipt: ShortText | None = None
+    select: ScheduleFilter | None = None
+    bulk_operation_id: ShortText | None = None
 
     @model_validator(mode="after")
-    def _one_name(self) -> "SelectingCommand":
-        named = [self.key, self.id, self.select, self.receipt]
+    def _one_name(self) -> "BulkCommand":
+        named = [self.key, self.id, self.select, self.bulk_operation_id]
         if sum(name is not None for name in named) != 1:
-            raise fault("invalid_reference", "has exactly one of key, id, select, receipt")
+            raise invalid("invalid_reference", "has exactly one of key, id, select, receipt")
         return self
 
 
@@ -98,17 +98,17 @@ class SchedulePatch(ScheduleCommand):
     effective_at: Instant | None = None
 
 
-class SchedulePause(SelectingCommand):
+class SchedulePause(BulkCommand):
     """No run is made until `schedule.resume`, or until `until`."""
 
     until: Instant | None = None
 
 
-class ScheduleResume(SelectingCommand):
+class ScheduleResume(BulkCommand):
     """The catch-up policy decides about what was missed."""
 
 
-class ScheduleCancel(SelectingCommand):
+class ScheduleCancel(BulkCommand):
     """For good; also cancels what waits for a retry."""
 
 
@@ -133,7 +133,7 @@ class ScheduleBackfill(ScheduleCommand):
     dry_run: bool = False
 
 
-class RunCancel(Addressed):
+class RunCancel(CommandBase):
     """A run that has not started will not; one that runs is asked to stop."""
 
     run_id: ShortText
@@ -148,7 +148,7 @@ class Resolution(StrEnum):
     RETRY = "retry"
 
 
-class RunResolve(Addressed):
+class RunResolve(CommandBase):
     """Ends the hold of a run, and of its schedule if it was the last one."""
 
     run_id: ShortText
@@ -156,20 +156,20 @@ class RunResolve(Addressed):
     note: ShortText | None = None
 
 
-class DlqCommand(Addressed):
-    ids: Annotated[list[UUID], Field(min_length=1, max_length=MAX_DLQ_IDS)]
+class DeadLetterCommand(CommandBase):
+    ids: Annotated[list[UUID], Field(min_length=1, max_length=MAX_DEAD_LETTER_IDS)]
     note: ShortText | None = None
 
 
-class DlqReplay(DlqCommand):
+class DeadLetterReplay(DeadLetterCommand):
     """Run each again, as a new series of the same run."""
 
 
-class DlqDrop(DlqCommand):
+class DeadLetterDiscard(DeadLetterCommand):
     """Take each off the desk; the record stays."""
 
 
-class DlqEdit(Addressed):
+class DeadLetterEdit(CommandBase):
     """Put a copy in a dead letter's place, whose replay calls another target, or with other data.
 
     The letter stays on record, and the copy tells of it.
@@ -180,83 +180,85 @@ class DlqEdit(Addressed):
     note: ShortText | None = None
 
 
-class DlqImport(Addressed):
+class DeadLetterImport(CommandBase):
     """Keep letters that `dlq.show` told, here or elsewhere; those that are kept already stay."""
 
-    letters: Annotated[list[Told], Field(min_length=1, max_length=MAX_DLQ_IDS)]
+    dead_letters: Annotated[
+        list[ExportedDeadLetter], Field(min_length=1, max_length=MAX_DEAD_LETTER_IDS)
+    ]
     note: ShortText | None = None
 
 
-class DlqStart(Addressed):
+class ReplayJobStart(CommandBase):
     """Replay dead letters little by little: those that are open now, and no others.
 
     `canary`: so many first, and no more if one of them fails. `rate`: at most so many a second.
     `abort_on_failure_ratio`: no more once that part of those that ended has failed.
     """
 
-    ids: Annotated[list[UUID], Field(min_length=1, max_length=MAX_DLQ_IDS)] | None = None
-    select: Selection | None = None
-    canary: Annotated[Count, Field(le=MAX_REPLAYED)] | None = None
-    rate: Annotated[float, Field(gt=0, le=MAX_RATE)] | None = None
+    ids: Annotated[list[UUID], Field(min_length=1, max_length=MAX_DEAD_LETTER_IDS)] | None = None
+    select: OpenDeadLetterFilter | None = None
+    canary: Annotated[Count, Field(le=MAX_REPLAY_JOB_SIZE)] | None = None
+    rate: Annotated[float, Field(gt=0, le=MAX_REPLAY_RATE)] | None = None
     abort_on_failure_ratio: Annotated[float, Field(ge=0, le=1)] | None = None
     pool: PoolName | None = None  # in place of that of their schedules
     dry_run: bool = False
     note: ShortText | None = None
 
     @model_validator(mode="after")
-    def _one_way(self) -> "DlqStart":
+    def _one_way(self) -> "ReplayJobStart":
         if (self.ids is None) == (self.select is None):
-            raise fault("invalid_reference", "has exactly one of ids, select")
+            raise invalid("invalid_reference", "has exactly one of ids, select")
         return self
 
 
-class DlqJobCommand(Addressed):
+class ReplayJobCommand(CommandBase):
     """To a replay that `dlq.start` began."""
 
-    job: UUID
+    id: UUID
     note: ShortText | None = None
 
 
-class DlqPause(DlqJobCommand):
+class ReplayJobPause(ReplayJobCommand):
     """No more are replayed until `dlq.resume`."""
 
 
-class DlqResume(DlqJobCommand):
+class ReplayJobResume(ReplayJobCommand):
     """Goes on where it was paused."""
 
 
-class DlqAbort(DlqJobCommand):
+class ReplayJobAbort(ReplayJobCommand):
     """No more are replayed, for good; the rest stays open."""
 
 
-class DlqGroupCommand(Addressed):
+class GroupCommand(CommandBase):
     """To groups of failures, as `dlq.groups` shows them."""
 
-    groups: Annotated[list[UUID], Field(min_length=1, max_length=MAX_DLQ_IDS)]
+    groups: Annotated[list[UUID], Field(min_length=1, max_length=MAX_DEAD_LETTER_IDS)]
     note: ShortText | None = None
 
 
-class DlqNote(DlqGroupCommand):
+class GroupNote(GroupCommand):
     """Write a note on each group, in place of the one before."""
 
     note: ShortText
 
 
-class DlqMute(DlqGroupCommand):
+class GroupMute(GroupCommand):
     """Its letters ask for nobody until then; they are kept all the same."""
 
     until: Instant
 
 
-class DlqArchive(DlqGroupCommand):
+class GroupArchive(GroupCommand):
     """Put each group away until it fails again; its letters stay as they are."""
 
 
-class DlqReopen(DlqGroupCommand):
+class GroupReopen(GroupCommand):
     """Neither muted nor archived any more."""
 
 
-SCHEDULE_COMMANDS: Final[dict[str, type[Addressed]]] = {
+SCHEDULE_COMMANDS: Final[dict[str, type[CommandBase]]] = {
     "schedule.put": SchedulePut,
     "schedule.patch": SchedulePatch,
     "schedule.pause": SchedulePause,
@@ -268,22 +270,22 @@ SCHEDULE_COMMANDS: Final[dict[str, type[Addressed]]] = {
     "run.cancel": RunCancel,
     "run.resolve": RunResolve,
 }
-DLQ_COMMANDS: Final[dict[str, type[Addressed]]] = {
-    "dlq.replay": DlqReplay,
-    "dlq.drop": DlqDrop,
-    "dlq.edit": DlqEdit,
-    "dlq.import": DlqImport,
-    "dlq.start": DlqStart,
-    "dlq.pause": DlqPause,
-    "dlq.resume": DlqResume,
-    "dlq.abort": DlqAbort,
-    "dlq.note": DlqNote,
-    "dlq.mute": DlqMute,
-    "dlq.archive": DlqArchive,
-    "dlq.reopen": DlqReopen,
+DEAD_LETTER_COMMANDS: Final[dict[str, type[CommandBase]]] = {
+    "dlq.replay": DeadLetterReplay,
+    "dlq.drop": DeadLetterDiscard,
+    "dlq.edit": DeadLetterEdit,
+    "dlq.import": DeadLetterImport,
+    "dlq.start": ReplayJobStart,
+    "dlq.pause": ReplayJobPause,
+    "dlq.resume": ReplayJobResume,
+    "dlq.abort": ReplayJobAbort,
+    "dlq.note": GroupNote,
+    "dlq.mute": GroupMute,
+    "dlq.archive": GroupArchive,
+    "dlq.reopen": GroupReopen,
 }
-COMMANDS: Final[dict[str, type[Addressed]]] = {
+COMMANDS: Final[dict[str, type[CommandBase]]] = {
     **SCHEDULE_COMMANDS,
-    **DLQ_COMMANDS,
+    **DEAD_LETTER_COMMANDS,
     **BREAKER_COMMANDS,
 }

@@ -4,18 +4,18 @@ from typing import Any
 from uuid import UUID
 
 from harebell.contract.identity import RunId
-from harebell.contract.message import Message, empty
+from harebell.contract.message import Message, empty_default
 from harebell.contract.scalars import Instant
 
 
 class AttemptRecord(Message):
     """One try of a run."""
 
-    series: int
+    replay_number: int
     number: int
     started_at: Instant | None = None
     finished_at: Instant
-    worker: str | None = None
+    lease_holder: str | None = None
     outcome: str
     error_code: str | None = None
     error: str | None = None
@@ -31,7 +31,7 @@ class DeadRun(Message):
     scheduled_for: Instant
     key: str | None = None
     version: int
-    series: int
+    replay_number: int
     reason: str
     error_code: str
     error: str | None = None
@@ -50,5 +50,5 @@ class DeadMessage(Message):
     reason: str
     error: str | None = None
     dead_at: Instant
-    headers: dict[str, Any] = empty(dict)
+    headers: dict[str, Any] = empty_default(dict)
     body: str

@@ -7,10 +7,12 @@ from uuid import UUID
 
 from pydantic import model_validator
 
-from harebell.contract.message import Command, Message, fault
+from harebell.contract.message import Message, StrictMessage, invalid
 from harebell.contract.scalars import CheckedJson, Instant, ShortText
 
-HOUR: Final = timedelta(hours=1)  # of which a group tells the letters, and of the one before
+TREND_PERIOD: Final = timedelta(
+    hours=1
+)  # of which a group tells the letters, and of the one before
 
 
 class GroupState(StrEnum):
@@ -21,15 +23,15 @@ class GroupState(StrEnum):
     ARCHIVED = "archived"  # until it fails again
 
 
-class Told(Message):
+class ExportedDeadLetter(Message):
     """Of a letter as it is shown, what it can be kept from again; a body is in base64."""
 
     kind: Literal["run", "message"]
-    story: dict[str, CheckedJson]
+    payload: dict[str, CheckedJson]
     body: str | None = None
 
 
-class LetterFilter(Command):
+class DeadLetterFilter(StrictMessage):
     """Those that match all of what is given; `replayed`: whose run had been replayed before."""
 
     group: UUID | None = None
@@ -37,17 +39,17 @@ class LetterFilter(Command):
     tag: ShortText | None = None  # of the schedule, as it is now
     error: ShortText | None = None  # its code
     since: Instant | None = None  # when it died
-    before: Instant | None = None
+    until: Instant | None = None
     replayed: bool | None = None
 
 
-class Selection(LetterFilter):
+class OpenDeadLetterFilter(DeadLetterFilter):
     """Letters that are open: those that match, at least one thing given, or all of them."""
 
     all: bool = False
 
     @model_validator(mode="after")
-    def _something(self) -> "Selection":
+    def _something(self) -> "OpenDeadLetterFilter":
         if not self.model_fields_set:
-            raise fault("invalid_selector", "says which: group, key, tag, error, ..., or all")
+            raise invalid("invalid_selector", "says which: group, key, tag, error, ..., or all")
         return self

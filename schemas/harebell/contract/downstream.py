@@ -5,7 +5,9 @@ from typing import Any, Final, assert_never
 
 from harebell.contract.target import AmqpTarget, HttpTarget, Target, TaskTarget
 
-UNKNOWN: Final = ""  # of a target that is not known here: nothing is said of whom it calls
+UNKNOWN_DOWNSTREAM: Final = (
+    ""  # of a target that is not known here: nothing is said of whom it calls
+)
 MAX_DOWNSTREAM: Final = 255  # characters; a longer name is cut
 
 _PORTS: Final = {"http": ":80", "https": ":443"}
@@ -23,7 +25,7 @@ def downstream_of(target: Target) -> str:
             assert_never(target)
 
 
-def downstream_in(target: Any) -> str:  # noqa: ANN401  # decoded JSON
+def downstream_of_json(target: Any) -> str:  # noqa: ANN401  # decoded JSON
     """The same of a target that nobody has checked: every ticket that is routed asks this."""
     try:
         ((kind, what),) = target.items()
@@ -31,12 +33,12 @@ def downstream_in(target: Any) -> str:  # noqa: ANN401  # decoded JSON
             return _host(what["url"])
         if kind == "task":
             return f"task:{what['name']}"
-        return f"amqp:{what['exchange']}" if kind == "amqp" else UNKNOWN
+        return f"amqp:{what['exchange']}" if kind == "amqp" else UNKNOWN_DOWNSTREAM
     except (AttributeError, KeyError, TypeError, ValueError):
-        return UNKNOWN
+        return UNKNOWN_DOWNSTREAM
 
 
-def is_downstream(name: str) -> bool:
+def is_downstream_name(name: str) -> bool:
     """Whether a target may have this name."""
     kind, _, what = name.partition(":")
     if kind == "http":

@@ -38,7 +38,7 @@ class Transient(HarebellError):
     code = "transient"
 
 
-class Malformed(Rejected):
+class InvalidInput(Rejected):
     """Narrowed by the instance's code: `not_json`, `unknown_field`, `too_large`, ..."""
 
     code = "invalid"
@@ -79,7 +79,7 @@ class PrivateAddress(Rejected):
     code = "private_address"
 
 
-class Refused(Rejected):
+class CommandRejected(Rejected):
     """A refusal as it came back; the code is the one in the answer."""
 
     code = "refused"
@@ -97,5 +97,5 @@ class DatabaseUnavailable(Transient):
     code = "database_unavailable"
 
 
-class AnswerTimeout(Transient):
+class ResponseTimeout(Transient):
     code = "answer_timeout"

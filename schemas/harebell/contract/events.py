@@ -7,7 +7,7 @@ from uuid import UUID
 
 from pydantic import Field
 
-from harebell.contract.breakers import BreakerFact, ForceFact
+from harebell.contract.breakers import BreakerEventData, BreakerForcedEventData
 from harebell.contract.identity import RunId
 from harebell.contract.message import Message
 from harebell.contract.names import message_type
@@ -27,7 +27,7 @@ class Event(Message):
     data: dict[str, Any]
 
 
-class RunFact(Message):
+class RunEventData(Message):
     """`data` of run.* events.
 
     `downstream`: whom the attempt called (`http:acme.example`). `healthy`: whether it did its part;
@@ -47,7 +47,7 @@ class RunFact(Message):
     healthy: bool | None = None
 
 
-class ScheduleFact(Message):
+class ScheduleEventData(Message):
     """`data` of schedule.* events. `error` is that of a refusal."""
 
     schedule_id: UUID | None = None
@@ -60,39 +60,39 @@ class ScheduleFact(Message):
     error: dict[str, Any] | None = Field(default=None)
 
 
-class SilenceFact(Message):
+class LivenessEventData(Message):
     """`data` of watch.missed: told from outside, of who has left undone what was due at `since`."""
 
-    who: str  # ticker; pool default
+    component: str  # ticker; pool default
     since: Instant
 
 
-class GrowthFact(Message):
+class DeadLetterSpikeEventData(Message):
     """`data` of dlq.grown: so many new dead letters since then; most of them are of `group`."""
 
     text: str  # in words, as every alert has it that is meant for a chat
-    letters: int
+    dead_letters: int
     since: Instant
     group: UUID | None = None
     target: str | None = None
     error_code: str | None = None
 
 
-class StallFact(Message):
+class ReplayJobStalledEventData(Message):
     """`data` of replay.stalled: a replay of many that has not moved since."""
 
     text: str
-    job: UUID
+    replay_job_id: UUID
     state: str
     since: Instant
     reason: str | None = None  # why it paused by itself
-    waiting: int  # letters that it has not taken
-    undecided: int  # replayed runs that have not ended
+    remaining: int  # letters that it has not taken
+    unfinished: int  # replayed runs that have not ended
 
 
-FACTS: Final[dict[str, type[Message]]] = {
+EVENT_DATA: Final[dict[str, type[Message]]] = {
     **{
-        f"schedule.{what}": ScheduleFact
+        f"schedule.{what}": ScheduleEventData
         for what in (
             *("created", "updated", "paused", "resumed", "cancelled", "completed"),
             *(
@@ -108,25 +108,25 @@ FACTS: Final[dict[str, type[Message]]] = {
         )
     },
     **{
-        f"run.{what}": RunFact
+        f"run.{what}": RunEventData
         for what in (*("succeeded", "retrying", "dead", "held", "cancelled", "expired", "skipped"),)
     },
-    "watch.missed": SilenceFact,
-    "dlq.grown": GrowthFact,
-    "replay.stalled": StallFact,
-    **{f"breaker.{what}": BreakerFact for what in ("opened", "half_opened", "closed")},
-    **{f"breaker.{what}": ForceFact for what in ("forced", "released")},
+    "watch.missed": LivenessEventData,
+    "dlq.grown": DeadLetterSpikeEventData,
+    "replay.stalled": ReplayJobStalledEventData,
+    **{f"breaker.{what}": BreakerEventData for what in ("opened", "half_opened", "closed")},
+    **{f"breaker.{what}": BreakerForcedEventData for what in ("forced", "released")},
 }
 
 # What somebody should hear of soon: kept in a queue for the webhook.
-ALERTS: Final = ("dlq.grown", "replay.stalled", "breaker.opened", "watch.missed")
+ALERT_EVENTS: Final = ("dlq.grown", "replay.stalled", "breaker.opened", "watch.missed")
 
 
 # An `Event`, of what `encode_records` can write: every run tells one, so no model is made.
-Record: TypeAlias = dict[str, Any]
+EventJson: TypeAlias = dict[str, Any]
 
 
-def event(
+def make_event(
     tenant: str,
     verb: str,
     fact: Message | Mapping[str, Any],
@@ -134,7 +134,7 @@ def event(
     id_: str,
     subject: str,
     at: datetime,
-) -> Record:
+) -> EventJson:
     """`verb` is one of `FACTS`; nulls are left out of the data."""
     data = fact.model_dump(mode="json") if isinstance(fact, Message) else fact
     return {

@@ -6,7 +6,7 @@ from hashlib import sha256
 from typing import Final, NamedTuple, TypeAlias
 from uuid import UUID, uuid5
 
-from harebell.contract.errors import Malformed
+from harebell.contract.errors import InvalidInput
 
 _HAREBELL: Final = UUID("6f0a7c0e-3d2b-5b53-9c1e-4d7a0f2b8e11")
 _BY_KEY: Final = uuid5(_HAREBELL, "schedule by key")
@@ -43,7 +43,7 @@ class RunKey(NamedTuple):
             key = None
         if key is None or str(key) != text:
             reason = f"{text[:80]!r} is not a run id (<schedule id>@20261120T140000000Z)"
-            raise Malformed(reason, field="run_id", code="invalid_run_id")
+            raise InvalidInput(reason, field="run_id", code="invalid_run_id")
         return key
 
 
@@ -82,12 +82,12 @@ def failure_group_id(tenant: str, target: str, error_code: str, message: str) ->
     return uuid5(_FAILURE_GROUP, f"{tenant}\n{target}\n{error_code}\n{message}")
 
 
-def replay_id(tenant: str, request_id: str, index: int | None) -> UUID:
+def replay_job_id(tenant: str, request_id: str, index: int | None) -> UUID:
     """Of a replay that was asked for. `index` is the place in an array, None outside one."""
     suffix = "" if index is None else f"/{index}"
     return uuid5(_REPLAY, f"{tenant}/{request_id}{suffix}")
 
 
-def edited_letter_id(letter: UUID, target: bytes) -> UUID:
+def edited_dead_letter_id(letter: UUID, target: bytes) -> UUID:
     """Of the copy of a dead letter that calls this instead."""
     return uuid5(_DEAD_LETTER, f"{letter}/{sha256(target).hexdigest()}")

@@ -4,7 +4,7 @@ import re
 from enum import StrEnum
 from typing import Final
 
-from harebell.contract.errors import Malformed
+from harebell.contract.errors import InvalidInput
 
 COMMANDS: Final = "harebell.commands"
 QUERIES: Final = "harebell.queries"
@@ -22,7 +22,7 @@ CHANGES_BREAKER: Final = "breaker"
 DUE_KEY: Final = "run"
 
 # In a tenant's place, of what is no tenant's. Only who may publish for any tenant may use it.
-OPERATIONS: Final = "harebell"
+OPERATIONS_TENANT: Final = "harebell"
 
 DIRECT_REPLY: Final = "amq.rabbitmq.reply-to"
 JSON: Final = "application/json"
@@ -100,4 +100,4 @@ def check_version(type_: str | None) -> None:
     said = _VERSIONED.fullmatch(type_ or "")
     if said is not None and said["version"] != str(VERSION):
         reason = f"{type_} is not known here, only version {VERSION}"
-        raise Malformed(reason, field="type", code="unknown_version")
+        raise InvalidInput(reason, field="type", code="unknown_version")

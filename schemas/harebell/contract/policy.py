@@ -6,10 +6,10 @@ from typing import Annotated, Final
 
 from pydantic import Field, StringConstraints
 
-from harebell.contract.message import Command
-from harebell.contract.scalars import Count, Duration, Span
+from harebell.contract.message import StrictMessage
+from harebell.contract.scalars import Count, Duration, RateWindow
 
-MAX_STARTS: Final = 1000  # of one limit: what is remembered of them has to be bounded
+MAX_RATE_LIMIT_STARTS: Final = 1000  # of one limit: what is remembered of them has to be bounded
 
 
 class Jitter(StrEnum):
@@ -20,7 +20,7 @@ class Jitter(StrEnum):
     FULL = "full"
 
 
-class Backoff(Command):
+class Backoff(StrictMessage):
     """The wait after attempt n is base * factor^(n-1), at most cap, then jitter."""
 
     base: Duration = timedelta(seconds=1)
@@ -29,7 +29,7 @@ class Backoff(Command):
     jitter: Jitter = Jitter.FULL
 
 
-class RetryPolicy(Command):
+class RetryPolicy(StrictMessage):
     """`max_attempts` counts the first."""
 
     max_attempts: Annotated[int, Field(ge=1, le=1000, strict=True)] = 5
@@ -44,7 +44,7 @@ class CatchUpMode(StrEnum):
     ALL = "all"
 
 
-class CatchUp(Command):
+class CatchUp(StrictMessage):
     """Instants missed by more than `window` are skipped whatever the mode.
 
     `not_after` is a local time of day: what was missed is not made up for once that time has come
@@ -73,7 +73,7 @@ class OnUnknown(StrEnum):
 
     RETRY = "retry"
     SKIP = "skip"
-    HOLD = "hold"
+    BLOCK = "hold"
 
 
 class Overlap(StrEnum):
@@ -89,7 +89,7 @@ class Overlap(StrEnum):
     REPLACE = "replace"
 
 
-class LimitPer(StrEnum):
+class RateLimitScope(StrEnum):
     """What a limit counts: the runs of this schedule, or all of its tenant that call its target.
 
     A target is a host with its port, an exchange, or a task, whatever is asked of it. Schedules
@@ -100,9 +100,9 @@ class LimitPer(StrEnum):
     TARGET = "target"
 
 
-class Limit(Command):
+class RateLimit(StrictMessage):
     """At most so many attempts start within any such span; the others wait, none is used up."""
 
-    per: LimitPer
-    starts: Annotated[Count, Field(le=MAX_STARTS)]
-    within: Span
+    per: RateLimitScope
+    starts: Annotated[Count, Field(le=MAX_RATE_LIMIT_STARTS)]
+    within: RateWindow

@@ -5,8 +5,8 @@ from uuid import UUID
 
 from pydantic import Field, model_validator
 
-from harebell.contract.desk import LetterFilter
-from harebell.contract.message import Command, fault
+from harebell.contract.desk import DeadLetterFilter
+from harebell.contract.message import StrictMessage, invalid
 from harebell.contract.scalars import Instant, ShortText
 from harebell.contract.schedule import Definition
 
@@ -14,31 +14,31 @@ MAX_PAGE: Final = 500  # rows
 MAX_PREVIEW: Final = 100  # instants
 
 
-class Query(Command):
+class Query(StrictMessage):
     pass
 
 
-class ByName(Query):
+class ScheduleRefQuery(Query):
     key: ShortText | None = None
     id: UUID | None = None
 
     @model_validator(mode="after")
-    def _one_name(self) -> "ByName":
+    def _one_name(self) -> "ScheduleRefQuery":
         if (self.key is None) == (self.id is None):
-            raise fault("invalid_reference", "has exactly one of key, id")
+            raise invalid("invalid_reference", "has exactly one of key, id")
         return self
 
 
-class Listing(Query):
+class ListQuery(Query):
     limit: Annotated[int, Field(ge=1, le=MAX_PAGE)] = 50
     after: ShortText | None = None  # the cursor: `next` of the page before
 
 
-class ScheduleGet(ByName):
+class ScheduleGet(ScheduleRefQuery):
     """A schedule as it stands: its definition, state, and when it runs next."""
 
 
-class ScheduleList(Listing):
+class ScheduleList(ListQuery):
     """The tenant's schedules, newest first."""
 
     tag: ShortText | None = None
@@ -47,7 +47,7 @@ class ScheduleList(Listing):
     state: ShortText | None = None
 
 
-class ScheduleVersions(ByName):
+class ScheduleVersions(ScheduleRefQuery):
     """Every version, newest first, with who made it, when it takes effect, and its fate."""
 
 
@@ -63,11 +63,11 @@ class SchedulePreview(Query):
     @model_validator(mode="after")
     def _one_source(self) -> "SchedulePreview":
         if sum(each is not None for each in (self.key, self.id, self.definition)) != 1:
-            raise fault("invalid_reference", "has exactly one of key, id, definition")
+            raise invalid("invalid_reference", "has exactly one of key, id, definition")
         return self
 
 
-class ScheduleWhy(ByName):
+class ScheduleWhy(ScheduleRefQuery):
     """What became of an instant, or what will, and why; of the last one where none is given."""
 
     at: Instant | None = None
@@ -79,7 +79,7 @@ class RunGet(Query):
     run_id: ShortText
 
 
-class RunList(Listing):
+class RunList(ListQuery):
     """Newest first. `key` or `id` of a schedule; all runs of the tenant without."""
 
     key: ShortText | None = None
@@ -92,38 +92,38 @@ class RunList(Listing):
     until: Instant | None = None
 
 
-class DlqList(LetterFilter, Listing):
+class DeadLetterList(DeadLetterFilter, ListQuery):
     """Newest first; `state` open, replayed, resolved, dropped, edited or all."""
 
     state: ShortText = "open"
 
 
-class DlqGroups(Listing):
+class GroupList(ListQuery):
     """Groups of the same failure, the latest failure first; `state` open, muted, archived, all."""
 
     state: ShortText = "open"
 
 
-class DlqShow(Query):
+class DeadLetterGet(Query):
     """One dead letter with its whole story."""
 
     id: UUID
 
 
-class DlqJobs(Listing):
+class ReplayJobList(ListQuery):
     """Replays that were started, newest first."""
 
 
-class DlqJob(Query):
+class ReplayJobGet(Query):
     """One of them: how far it is, and what came of it."""
 
     id: UUID
 
 
-class DlqItems(Listing):
+class ReplayJobItems(ListQuery):
     """Its letters in their order, each with what became of it."""
 
-    job: UUID
+    id: UUID
 
 
 class BreakerList(Query):
@@ -139,17 +139,17 @@ SCHEDULE_QUERIES: Final[dict[str, type[Query]]] = {
     "run.get": RunGet,
     "run.list": RunList,
 }
-DLQ_QUERIES: Final[dict[str, type[Query]]] = {
-    "dlq.list": DlqList,
-    "dlq.show": DlqShow,
-    "dlq.groups": DlqGroups,
-    "dlq.jobs": DlqJobs,
-    "dlq.job": DlqJob,
-    "dlq.items": DlqItems,
+DEAD_LETTER_QUERIES: Final[dict[str, type[Query]]] = {
+    "dlq.list": DeadLetterList,
+    "dlq.show": DeadLetterGet,
+    "dlq.groups": GroupList,
+    "dlq.jobs": ReplayJobList,
+    "dlq.job": ReplayJobGet,
+    "dlq.items": ReplayJobItems,
 }
 BREAKER_QUERIES: Final[dict[str, type[Query]]] = {"breaker.list": BreakerList}
 QUERIES: Final[dict[str, type[Query]]] = {
     **SCHEDULE_QUERIES,
-    **DLQ_QUERIES,
+    **DEAD_LETTER_QUERIES,
     **BREAKER_QUERIES,
 }

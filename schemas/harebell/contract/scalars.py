@@ -7,7 +7,7 @@ from typing import Annotated, Any, Final, TypeAlias
 
 from pydantic import BeforeValidator, Field, PlainSerializer, StringConstraints, WithJsonSchema
 
-from harebell.contract.message import fault
+from harebell.contract.message import invalid
 
 MILLISECOND: Final = timedelta(milliseconds=1)
 MAX_DURATION: Final = timedelta(days=3660)
@@ -28,7 +28,7 @@ _ISO_SECONDS: Final = (604800.0, 86400.0, 3600.0, 60.0, 1.0)
 _DATE: Final = re.compile(r"\d{4}-\d\d-\d\d", re.ASCII)
 
 
-def cut(moment: datetime) -> datetime:
+def truncate_ms(moment: datetime) -> datetime:
     """In UTC, to the millisecond: what becomes a key must be the same everywhere."""
     if moment.tzinfo is UTC and not moment.microsecond % 1000:
         return moment
@@ -36,9 +36,9 @@ def cut(moment: datetime) -> datetime:
     return moment.replace(microsecond=moment.microsecond // 1000 * 1000)
 
 
-def cut_up(moment: datetime) -> datetime:
+def ceil_ms(moment: datetime) -> datetime:
     """To the next whole millisecond: on its way in a message, a wait must not become shorter."""
-    whole = cut(moment)
+    whole = truncate_ms(moment)
     return whole if whole == moment else whole + MILLISECOND
 
 
@@ -59,14 +59,14 @@ def parse_instant(value: object) -> datetime:
         return read(value)
     if isinstance(value, datetime):
         return _instant(value)
-    raise fault("invalid_instant", "must be a string such as 2026-12-25T09:00:00+01:00")
+    raise invalid("invalid_instant", "must be a string such as 2026-12-25T09:00:00+01:00")
 
 
 def _told_instant(text: str) -> datetime:
     try:
         moment = datetime.fromisoformat(text)
     except ValueError:
-        raise fault("invalid_instant", f"{text[:40]!r} is not an ISO 8601 instant") from None
+        raise invalid("invalid_instant", f"{text[:40]!r} is not an ISO 8601 instant") from None
     return _instant(moment)
 
 
@@ -76,13 +76,13 @@ _remembered_instant: Final = lru_cache(4096)(_told_instant)
 
 def _instant(moment: datetime) -> datetime:
     if moment.tzinfo is None:
-        raise fault("naive_instant", "has no offset: write Z or +01:00 behind it")
+        raise invalid("naive_instant", "has no offset: write Z or +01:00 behind it")
     try:
-        moment = cut(moment)
+        moment = truncate_ms(moment)
     except OverflowError:
-        raise fault("invalid_instant", "is out of range") from None
+        raise invalid("invalid_instant", "is out of range") from None
     if not EARLIEST <= moment < LATEST:
-        raise fault("invalid_instant", _OUT_OF_RANGE)
+        raise invalid("invalid_instant", _OUT_OF_RANGE)
     return moment
 
 
@@ -92,10 +92,10 @@ def parse_bound(value: object) -> datetime | date:
         try:
             value = date.fromisoformat(value)
         except ValueError:
-            raise fault("invalid_instant", f"{value!r} is not a day") from None
+            raise invalid("invalid_instant", f"{value!r} is not a day") from None
     if isinstance(value, date) and not isinstance(value, datetime):
         if not EARLIEST.date() <= value < LATEST.date():
-            raise fault("invalid_instant", _OUT_OF_RANGE)
+            raise invalid("invalid_instant", _OUT_OF_RANGE)
         return value
     return parse_instant(value)
 
@@ -108,7 +108,7 @@ def parse_duration(value: object) -> timedelta:
     if isinstance(value, timedelta):
         return value
     if not isinstance(value, str):
-        raise fault("invalid_duration", 'must be a string such as "30s", "5m", "24h" or "PT30S"')
+        raise invalid("invalid_duration", 'must be a string such as "30s", "5m", "24h" or "PT30S"')
     return _duration(value)
 
 
@@ -116,9 +116,11 @@ def parse_duration(value: object) -> timedelta:
 def _duration(value: str) -> timedelta:
     seconds = _short_seconds(value) if value[:1] != "P" else _iso_seconds(value)
     if seconds is None:
-        raise fault("invalid_duration", f'{value[:40]!r} is not like "30s", "5m", "24h" or "PT30S"')
+        raise invalid(
+            "invalid_duration", f'{value[:40]!r} is not like "30s", "5m", "24h" or "PT30S"'
+        )
     if seconds > MAX_DURATION.total_seconds():
-        raise fault("invalid_duration", f"is longer than {MAX_DURATION.days} days")
+        raise invalid("invalid_duration", f"is longer than {MAX_DURATION.days} days")
     return timedelta(milliseconds=round(seconds * 1000))
 
 
@@ -150,7 +152,7 @@ def duration_text(value: timedelta) -> str:
 def check_json(value: Any, depth: int = 0) -> Any:  # noqa: ANN401  # JSON is any of its types
     """JSON as PostgreSQL can store it; 64-bit integers and lone surrogates are `codec`'s."""
     if depth > MAX_JSON_DEPTH:
-        raise fault("too_deep", f"is nested deeper than {MAX_JSON_DEPTH} levels")
+        raise invalid("too_deep", f"is nested deeper than {MAX_JSON_DEPTH} levels")
     if isinstance(value, str):
         check_text(value)
     elif isinstance(value, dict):
@@ -165,7 +167,7 @@ def check_json(value: Any, depth: int = 0) -> Any:  # noqa: ANN401  # JSON is an
 
 def check_text(value: str) -> str:
     if "\x00" in value:
-        raise fault("nul_character", "contains a NUL character, which cannot be stored")
+        raise invalid("nul_character", "contains a NUL character, which cannot be stored")
     return value
 
 
@@ -174,7 +176,7 @@ def _bounded(shortest: timedelta, longest: timedelta = MAX_DURATION) -> BeforeVa
         duration = parse_duration(value)
         if not shortest <= duration <= longest:
             limits = f"from {duration_text(shortest)} to {duration_text(longest)}"
-            raise fault("invalid_duration", f"must be {limits}")
+            raise invalid("invalid_duration", f"must be {limits}")
         return duration
 
     return BeforeValidator(check)
@@ -190,7 +192,7 @@ _duration_schema = WithJsonSchema(
 )
 Duration = Annotated[timedelta, _bounded(timedelta(0)), _duration_text, _duration_schema]
 Interval = Annotated[timedelta, _bounded(timedelta(seconds=1)), _duration_text, _duration_schema]
-Span = Annotated[  # of a limit
+RateWindow = Annotated[  # of a limit
     timedelta,
     _bounded(timedelta(seconds=1), timedelta(days=1)),
     _duration_text,

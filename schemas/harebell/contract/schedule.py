@@ -8,8 +8,15 @@ from typing import Annotated, Any, Final
 import orjson
 from pydantic import Field, field_validator
 
-from harebell.contract.message import Command, empty, fault
-from harebell.contract.policy import CatchUp, Limit, OnUnknown, Overlap, RecoveryClass, RetryPolicy
+from harebell.contract.message import StrictMessage, empty_default, invalid
+from harebell.contract.policy import (
+    CatchUp,
+    OnUnknown,
+    Overlap,
+    RateLimit,
+    RecoveryClass,
+    RetryPolicy,
+)
 from harebell.contract.scalars import (
     AttemptTimeout,
     CheckedJson,
@@ -29,7 +36,7 @@ DEFAULT_PRIORITY: Final = 5
 DEFAULT_POOL: Final = "default"
 
 
-class Terms(Command):
+class SchedulingPolicy(StrictMessage):
     """Which runs a schedule owes, and where they are worked on: all that planning reads of it."""
 
     key: ShortText | None = None
@@ -42,7 +49,7 @@ class Terms(Command):
     pause_after_failures: Annotated[Count, Field(le=MAX_FAILURES)] | None = None
 
 
-class Definition(Terms):
+class Definition(SchedulingPolicy):
     """Everything that makes one version of a schedule."""
 
     name: ShortText | None = None
@@ -52,34 +59,34 @@ class Definition(Terms):
     timeout: AttemptTimeout = timedelta(seconds=30)
     retry: RetryPolicy = RetryPolicy()
     overlap: Overlap = Overlap.ALLOW
-    limit: Limit | None = None
-    tags: Annotated[list[Tag], Field(max_length=MAX_TAGS)] = empty(list)
-    metadata: dict[str, CheckedJson] = empty(dict)
+    rate_limit: RateLimit | None = None
+    tags: Annotated[list[Tag], Field(max_length=MAX_TAGS)] = empty_default(list)
+    metadata: dict[str, CheckedJson] = empty_default(dict)
 
     @field_validator("metadata")
     @classmethod
     def _small(cls, metadata: dict[str, object]) -> dict[str, object]:
         if len(orjson.dumps(metadata)) > MAX_METADATA:
-            raise fault("too_large", f"metadata is over {MAX_METADATA} bytes")
+            raise invalid("too_large", f"metadata is over {MAX_METADATA} bytes")
         return metadata
 
-    def complete(self) -> dict[str, Any]:
+    def to_full_json(self) -> dict[str, Any]:
         """As JSON, for people: with every default; of a command it is part of, no other field."""
         return self.model_dump(mode="json", by_alias=True, include=_NAMES, exclude_none=True)
 
-    def told(self) -> dict[str, Any]:
+    def to_json(self) -> dict[str, Any]:
         """As JSON, as short as can be: no default of version 1 may ever change."""
         return self.model_dump(mode="json", by_alias=True, include=_NAMES, exclude_defaults=True)
 
     def fingerprint(self) -> str:
         """Same body, same fingerprint; a default written out counts as left out."""
-        return fingerprint_of(written(self.told()))
+        return fingerprint_of(canonical_json(self.to_json()))
 
 
 _NAMES: Final = set(Definition.model_fields)
 
 
-def written(told: Mapping[str, Any]) -> str:
+def canonical_json(told: Mapping[str, Any]) -> str:
     """As it is stored: the same of the same body."""
     return orjson.dumps(told, option=orjson.OPT_SORT_KEYS).decode()
 

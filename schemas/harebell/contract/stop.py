@@ -4,7 +4,7 @@ from harebell.contract.identity import RunId
 from harebell.contract.message import Message
 
 
-class Stop(Message):
+class StopRequest(Message):
     """A hint, like every message: the ledger says whether the run is to stop, and why."""
 
     run_id: RunId

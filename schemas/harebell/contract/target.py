@@ -18,7 +18,7 @@ from pydantic import (
     model_validator,
 )
 
-from harebell.contract.message import TAG, Command, empty, fault
+from harebell.contract.message import UNION_TAG_PREFIX, StrictMessage, empty_default, invalid
 from harebell.contract.names import IDEMPOTENCY_KEY
 from harebell.contract.scalars import CheckedJson, ShortText, Text, check_text
 
@@ -52,7 +52,7 @@ def _is_reserved(name: str) -> bool:
 
 def _check_header(value: object) -> object:
     if isinstance(value, str) and not value.isprintable():
-        raise fault("invalid_header", "may not contain control characters")
+        raise invalid("invalid_header", "may not contain control characters")
     return value
 
 
@@ -68,7 +68,7 @@ AmqpHeader = (
 )
 
 
-class Payload(Command):
+class Payload(StrictMessage):
     """A body is JSON, text or base64, one of them or none."""
 
     json_: CheckedJson | None = Field(default=None, alias="json")
@@ -81,16 +81,16 @@ class Payload(Command):
         try:
             base64.b64decode(value or "", validate=True)
         except binascii.Error:
-            raise fault("invalid_base64", "is not base64") from None
+            raise invalid("invalid_base64", "is not base64") from None
         return value
 
     @model_validator(mode="after")
     def _one_body(self) -> "Payload":
         given = {"json_", "text", "base64"} & self.model_fields_set
         if len(given) > 1:
-            raise fault("invalid_payload", "has at most one of json, text, base64")
+            raise invalid("invalid_payload", "has at most one of json, text, base64")
         if len(self.body() or b"") > MAX_PAYLOAD:
-            raise fault("too_large", f"the payload is over {MAX_PAYLOAD} bytes")
+            raise invalid("too_large", f"the payload is over {MAX_PAYLOAD} bytes")
         return self
 
     @model_serializer(mode="wrap")
@@ -122,7 +122,9 @@ class HttpCall(Payload):
 
     method: HttpMethod = HttpMethod.POST
     url: Annotated[str, StringConstraints(max_length=MAX_URL, pattern=r"^https?://[^\s/]+\S*$")]
-    headers: Annotated[dict[HeaderName, HeaderValue], Field(max_length=MAX_HEADERS)] = empty(dict)
+    headers: Annotated[dict[HeaderName, HeaderValue], Field(max_length=MAX_HEADERS)] = (
+        empty_default(dict)
+    )
     follow_redirects: bool = False
 
     @field_validator("headers")
@@ -130,7 +132,7 @@ class HttpCall(Payload):
     def _not_ours(cls, headers: dict[str, str]) -> dict[str, str]:
         for name in headers:
             if _is_reserved(name):
-                raise fault("reserved_header", f"{name} cannot be set")
+                raise invalid("reserved_header", f"{name} cannot be set")
         return headers
 
 
@@ -139,13 +141,15 @@ class AmqpMessage(Payload):
 
     exchange: Annotated[ShortText, StringConstraints(max_length=127)]
     routing_key: Annotated[Text, StringConstraints(max_length=255)] = ""
-    headers: Annotated[dict[ShortText, AmqpHeader], Field(max_length=MAX_HEADERS)] = empty(dict)
+    headers: Annotated[dict[ShortText, AmqpHeader], Field(max_length=MAX_HEADERS)] = empty_default(
+        dict
+    )
 
     @field_validator("exchange")
     @classmethod
     def _not_ours(cls, exchange: str) -> str:
         if exchange.startswith(("harebell.", "amq.")):
-            raise fault("reserved_exchange", "an exchange of another service, not ours or amq.*")
+            raise invalid("reserved_exchange", "an exchange of another service, not ours or amq.*")
         return exchange
 
     @field_validator("headers")
@@ -154,68 +158,70 @@ class AmqpMessage(Payload):
         kept = {name: value for name, value in headers.items() if not name.startswith("x-")}
         for name in kept:
             if _is_reserved(name) or name in _ROUTING:
-                raise fault("reserved_header", f"{name} cannot be set")
+                raise invalid("reserved_header", f"{name} cannot be set")
         return kept
 
 
-class TaskCall(Command):
+class TaskCall(StrictMessage):
     """A Python callable that executors find by entry point group `harebell.tasks`."""
 
     name: Annotated[ShortText, StringConstraints(max_length=128)]
     args: Annotated[dict[Annotated[str, BeforeValidator(check_text)], CheckedJson], Field()] = (
-        empty(dict)
+        empty_default(dict)
     )
 
     @field_validator("args")
     @classmethod
     def _small(cls, args: dict[str, Any]) -> dict[str, Any]:
         if len(orjson.dumps(args)) > MAX_PAYLOAD:
-            raise fault("too_large", f"args are over {MAX_PAYLOAD} bytes")
+            raise invalid("too_large", f"args are over {MAX_PAYLOAD} bytes")
         return args
 
 
-class HttpTarget(Command):
+class HttpTarget(StrictMessage):
     http: HttpCall
 
 
-class AmqpTarget(Command):
+class AmqpTarget(StrictMessage):
     amqp: AmqpMessage
 
 
-class TaskTarget(Command):
+class TaskTarget(StrictMessage):
     task: TaskCall
 
 
-_KINDS: Final[dict[str, type[Command]]] = {
+_KINDS: Final[dict[str, type[StrictMessage]]] = {
     "http": HttpTarget,
     "amqp": AmqpTarget,
     "task": TaskTarget,
 }
-_TAGS: Final[dict[type, str]] = {model: TAG + kind for kind, model in _KINDS.items()}
+_TAGS: Final[dict[type, str]] = {model: UNION_TAG_PREFIX + kind for kind, model in _KINDS.items()}
 
 
 def _check_kind(value: object) -> object:
     if not isinstance(value, dict):
-        if isinstance(value, Command):
+        if isinstance(value, StrictMessage):
             return value
-        raise fault("invalid_target", "must be an object")
+        raise invalid("invalid_target", "must be an object")
     if len(value) != 1 or next(iter(value)) not in _KINDS:
         found = ", ".join(map(str, value)) or "nothing"
-        raise fault("invalid_target", f"has exactly one of {', '.join(_KINDS)}; found {found[:80]}")
+        raise invalid(
+            "invalid_target", f"has exactly one of {', '.join(_KINDS)}; found {found[:80]}"
+        )
     return value
 
 
 def _kind(value: object) -> str | None:
     if isinstance(value, dict):
         present = _KINDS.keys() & value
-        return TAG + present.pop() if present else None
+        return UNION_TAG_PREFIX + present.pop() if present else None
     return _TAGS.get(type(value))
 
 
 Target = Annotated[
-    Annotated[HttpTarget, Tag(TAG + "http")]
-    | Annotated[AmqpTarget, Tag(TAG + "amqp")]
-    | Annotated[TaskTarget, Tag(TAG + "task")],
+    Annotated[HttpTarget, Tag(UNION_TAG_PREFIX + "http")]
+    | Annotated[AmqpTarget, Tag(UNION_TAG_PREFIX + "amqp")]
+    | Annotated[TaskTarget, Tag(UNION_TAG_PREFIX + "task")],
     Discriminator(_kind),
     BeforeValidator(_check_kind),
     Field(description="exactly one of http, amqp, task"),

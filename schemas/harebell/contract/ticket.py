@@ -8,12 +8,12 @@ from uuid import UUID
 
 from pydantic import Field, PositiveInt, TypeAdapter
 
-from harebell.contract.codec import bundle_of
+from harebell.contract.codec import list_adapter
 from harebell.contract.downstream import downstream_of
 from harebell.contract.identity import RunId, RunKey
 from harebell.contract.message import Message
 from harebell.contract.names import Lane
-from harebell.contract.policy import Limit, OnUnknown, Overlap, RecoveryClass, RetryPolicy
+from harebell.contract.policy import OnUnknown, Overlap, RateLimit, RecoveryClass, RetryPolicy
 from harebell.contract.scalars import AttemptTimeout, Instant
 from harebell.contract.target import Target
 
@@ -24,7 +24,7 @@ TARGET: Final = "target"  # of a dead letter that was edited
 _TARGET: Final[TypeAdapter[Target]] = TypeAdapter(Target)
 
 
-class Work(Message):
+class RunSpec(Message):
     """What a version says about doing its runs; the same for all of them.
 
     Tickets leave out what is as it is here, so no default of version 1 may ever change.
@@ -38,22 +38,22 @@ class Work(Message):
     retry: RetryPolicy = RetryPolicy()
     on_unknown: OnUnknown = OnUnknown.RETRY
     overlap: Overlap | None = None  # None: allow
-    limit: Limit | None = None
+    rate_limit: RateLimit | None = None
 
     @staticmethod
-    def told(tenant: str, definition: Mapping[str, Any]) -> dict[str, Any]:
+    def from_definition(tenant: str, definition: Mapping[str, Any]) -> dict[str, Any]:
         """As JSON, of what a definition tells: every hop of a run carries it, without defaults."""
         of_work = {name: value for name, value in definition.items() if name in _TOLD}
         return {"tenant": tenant, **of_work}
 
-    def altered(self, override: Mapping[str, Any] | None) -> "Work":
+    def with_override(self, override: Mapping[str, Any] | None) -> "RunSpec":
         """As a run does it that has a target of its own."""
         if override is None or TARGET not in override:
             return self
         return self.model_copy(update={"target": _TARGET.validate_python(override[TARGET])})
 
 
-_TOLD: Final = {field.alias or name for name, field in Work.model_fields.items()} - {"tenant"}
+_TOLD: Final = {field.alias or name for name, field in RunSpec.model_fields.items()} - {"tenant"}
 
 
 class Ticket(Message):
@@ -65,32 +65,32 @@ class Ticket(Message):
     expires_at: Instant | None = None
     seq: PositiveInt  # what the row must say for the claim to hold
     version: PositiveInt
-    series: PositiveInt = 1
+    replay_number: PositiveInt = 1
     pool: str
     lane: Lane
     priority: int
     override: dict[str, Any] | None = None
-    placed: bool | None = None  # it has waited for its limit, and comes when it was told to
-    work: Work
+    reserved: bool | None = None  # it has waited for its limit, and comes when it was told to
+    run_spec: RunSpec
 
     @property
     def overlap(self) -> Overlap:
         """The version's, unless this run was given one of its own."""
         own = None if self.override is None else self.override.get(OVERLAP)
-        return (self.work.overlap or Overlap.ALLOW) if own is None else Overlap(own)
+        return (self.run_spec.overlap or Overlap.ALLOW) if own is None else Overlap(own)
 
     @property
-    def takes_turns(self) -> bool:
+    def restricts_overlap(self) -> bool:
         return self.overlap is not Overlap.ALLOW
 
     @property
-    def waits_for_its_limit(self) -> bool:
-        return self.work.limit is not None and not self.placed
+    def needs_reservation(self) -> bool:
+        return self.run_spec.rate_limit is not None and not self.reserved
 
     @property
-    def is_claimed_when_due(self) -> bool:
+    def claim_at_due_time(self) -> bool:
         """And not before: only then is it known what it would run over, or whether it may start."""
-        return self.takes_turns or self.waits_for_its_limit
+        return self.restricts_overlap or self.needs_reservation
 
     @cached_property
     def run_key(self) -> RunKey:
@@ -98,14 +98,14 @@ class Ticket(Message):
 
     @cached_property
     def downstream(self) -> str:
-        return downstream_of(self.work.target)
+        return downstream_of(self.run_spec.target)
 
     @cached_property
     def run_id(self) -> RunId:
         return str(self.run_key)
 
 
-def is_claimed_when_due_in(ticket: Any) -> bool:  # noqa: ANN401  # decoded JSON
+def claim_at_due_time_of_json(ticket: Any) -> bool:  # noqa: ANN401  # decoded JSON
     """The same of a ticket that nobody has checked."""
     try:
         work, override = ticket["work"], ticket.get("override") or {}
@@ -115,4 +115,4 @@ def is_claimed_when_due_in(ticket: Any) -> bool:  # noqa: ANN401  # decoded JSON
         return False
 
 
-BUNDLE: TypeAdapter[list[Ticket]] = bundle_of(Ticket)
+TICKET_BATCH: TypeAdapter[list[Ticket]] = list_adapter(Ticket)

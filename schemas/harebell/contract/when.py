@@ -14,7 +14,7 @@ from pydantic import (
     field_validator,
 )
 
-from harebell.contract.message import TAG, Command, fault
+from harebell.contract.message import UNION_TAG_PREFIX, StrictMessage, invalid
 from harebell.contract.scalars import Bound, Count, Duration, Instant, Interval, ShortText
 
 MAX_CRON: Final = 256  # characters
@@ -36,25 +36,25 @@ class DstOverlap(StrEnum):
     BOTH = "both"
 
 
-class Rule(Command):
+class WhenRule(StrictMessage):
     """What every rule may add: `jitter` delays the start by a fixed part of it, never the key."""
 
     jitter: Duration | None = None
 
 
-class Now(Rule):
+class Now(WhenRule):
     now: Literal[True]
 
 
-class At(Rule):
+class At(WhenRule):
     at: Instant
 
 
-class After(Rule):
+class After(WhenRule):
     after: Duration
 
 
-class Recurring(Rule):
+class Recurring(WhenRule):
     """Bounds are inclusive; a day as `end` means to the end of that day in `timezone`.
 
     `times` counts dispatched runs. `until: success` makes a run wait for the end of the one before,
@@ -89,11 +89,11 @@ class CronRule(Recurring):
 class AnyOf(Recurring):
     """Every instant of any of its rules, once. Bounds, `times` and `jitter` stand beside it."""
 
-    any_of: Annotated[list["Member"], Field(min_length=1, max_length=MAX_RULES)]
+    any_of: Annotated[list["AnyOfMember"], Field(min_length=1, max_length=MAX_RULES)]
 
     @field_validator("any_of")
     @classmethod
-    def _plain(cls, rules: list["Member"]) -> list["Member"]:
+    def _plain(cls, rules: list["AnyOfMember"]) -> list["AnyOfMember"]:
         for rule in rules:
             # defaults count as left out: our own messages write them out
             given = rule.model_dump(exclude_defaults=True).keys() & {
@@ -101,57 +101,57 @@ class AnyOf(Recurring):
             }
             if given:
                 name = min(given).rstrip("_")
-                raise fault("invalid_when", f"put {name} beside any_of, not into its rules")
+                raise invalid("invalid_when", f"put {name} beside any_of, not into its rules")
         return rules
 
 
-_MEMBERS: Final[dict[str, type[Rule]]] = {
+_MEMBERS: Final[dict[str, type[WhenRule]]] = {
     "now": Now,
     "at": At,
     "after": After,
     "every": Every,
     "cron": CronRule,
 }
-_KINDS: Final[dict[str, type[Rule]]] = {**_MEMBERS, "any_of": AnyOf}
-_TAGS: Final[dict[type, str]] = {model: TAG + kind for kind, model in _KINDS.items()}
+_KINDS: Final[dict[str, type[WhenRule]]] = {**_MEMBERS, "any_of": AnyOf}
+_TAGS: Final[dict[type, str]] = {model: UNION_TAG_PREFIX + kind for kind, model in _KINDS.items()}
 
 
-def _check_kind(value: object, kinds: Mapping[str, type[Rule]] = _KINDS) -> object:
+def _check_kind(value: object, kinds: Mapping[str, type[WhenRule]] = _KINDS) -> object:
     if not isinstance(value, dict):
-        if isinstance(value, Rule):
+        if isinstance(value, WhenRule):
             return value
-        raise fault("invalid_when", "must be an object")
+        raise invalid("invalid_when", "must be an object")
     if len(kinds.keys() & value) != 1:
         present = [kind for kind in kinds if kind in value]
         found = ", ".join(present) or "none of them"
-        raise fault("invalid_when", f"has exactly one of {', '.join(kinds)}; found {found}")
+        raise invalid("invalid_when", f"has exactly one of {', '.join(kinds)}; found {found}")
     return value
 
 
 def _kind(value: object) -> str | None:
     if isinstance(value, dict):
         present = _KINDS.keys() & value
-        return TAG + present.pop() if present else None
+        return UNION_TAG_PREFIX + present.pop() if present else None
     return _TAGS.get(type(value))
 
 
-Member = Annotated[
-    Annotated[Now, Tag(TAG + "now")]
-    | Annotated[At, Tag(TAG + "at")]
-    | Annotated[After, Tag(TAG + "after")]
-    | Annotated[Every, Tag(TAG + "every")]
-    | Annotated[CronRule, Tag(TAG + "cron")],
+AnyOfMember = Annotated[
+    Annotated[Now, Tag(UNION_TAG_PREFIX + "now")]
+    | Annotated[At, Tag(UNION_TAG_PREFIX + "at")]
+    | Annotated[After, Tag(UNION_TAG_PREFIX + "after")]
+    | Annotated[Every, Tag(UNION_TAG_PREFIX + "every")]
+    | Annotated[CronRule, Tag(UNION_TAG_PREFIX + "cron")],
     Discriminator(_kind),
     BeforeValidator(partial(_check_kind, kinds=_MEMBERS)),
 ]
 
 When = Annotated[
-    Annotated[Now, Tag(TAG + "now")]
-    | Annotated[At, Tag(TAG + "at")]
-    | Annotated[After, Tag(TAG + "after")]
-    | Annotated[Every, Tag(TAG + "every")]
-    | Annotated[CronRule, Tag(TAG + "cron")]
-    | Annotated[AnyOf, Tag(TAG + "any_of")],
+    Annotated[Now, Tag(UNION_TAG_PREFIX + "now")]
+    | Annotated[At, Tag(UNION_TAG_PREFIX + "at")]
+    | Annotated[After, Tag(UNION_TAG_PREFIX + "after")]
+    | Annotated[Every, Tag(UNION_TAG_PREFIX + "every")]
+    | Annotated[CronRule, Tag(UNION_TAG_PREFIX + "cron")]
+    | Annotated[AnyOf, Tag(UNION_TAG_PREFIX + "any_of")],
     Discriminator(_kind),
     BeforeValidator(_check_kind),
     Field(description="exactly one of now, at, after, every, cron, any_of"),

@@ -9,21 +9,21 @@ from uuid import UUID
 import asyncpg
 
 from harebell.audit import store
-from harebell.audit.core.examining import examine_runs, examine_schedule
-from harebell.audit.core.finding import Finding, Kind
-from harebell.audit.core.record import LATE_AFTER, Schedule, Span, Window, in_turn
+from harebell.audit.core.examining import check_runs, check_schedule
+from harebell.audit.core.finding import Finding, FindingKind
+from harebell.audit.core.record import LATE_AFTER, Schedule, Span, Window, without_overlaps
 from harebell.audit.core.report import MOST, Report
-from harebell.audit.silences import silences
-from harebell.contract.errors import Malformed, Rejected
+from harebell.audit.silences import find_missed_heartbeats
+from harebell.contract.errors import InvalidInput, Rejected
 from harebell.contract.scalars import duration_text
 from harebell.contract.schedule import Definition
-from harebell.kernel.db.engine import passing_faults
+from harebell.kernel.db.engine import translate_db_errors
 from harebell.kernel.ledger import RETENTION, ScheduleState
-from harebell.kernel.timetable import first_cursor, timetable
+from harebell.kernel.timetable import initial_cursor, recurrence_of
 
 # Runs are found by their time: every batch passes over those of the others.
 BATCH: Final = 500  # schedules read as of one moment
-STRETCH: Final = timedelta(minutes=30)  # of time whose runs are held at once
+TIME_SLICE: Final = timedelta(minutes=30)  # of time whose runs are held at once
 COMMENCED: Final = "commenced"
 COMPUTING: Final = (Rejected, ArithmeticError, ValueError)  # what a timetable may raise
 _FIRST: Final = UUID(int=0)
@@ -40,7 +40,7 @@ class Scope:
 EVERYTHING: Final = Scope()
 
 
-async def audit(
+async def run_audit(
     connection: asyncpg.Connection,
     since: datetime,
     until: datetime | None = None,
@@ -53,18 +53,18 @@ async def audit(
 
     Reads only. Raises `Malformed` when there are no rows any more of so long ago.
     """
-    with passing_faults():
+    with translate_db_errors():
         now: datetime = await connection.fetchval("SELECT now()")
         if now - since > RETENTION:
             reason = f"lies over {duration_text(RETENTION)} back: so long are runs kept"
-            raise Malformed(reason, field="since", code="too_early")
+            raise InvalidInput(reason, field="since", code="too_early")
         window = Window(since, min(until or now, now), now, late_after)
         report = Report(window.since, window.until, most)
         after: UUID | None = _FIRST
         while after is not None:
             async with connection.transaction(isolation="repeatable_read", readonly=True):
                 after = await _audit_batch(connection, report, window, scope, after)
-        report.silences = await silences(connection, late_after)
+        report.silences = await find_missed_heartbeats(connection, late_after)
     return report
 
 
@@ -80,7 +80,7 @@ async def _audit_batch(
         read = _read(row, versions.get(row["id"], []))
         if isinstance(read, Schedule):
             batch[read.id] = read
-            report.find(examine_schedule(read, window))
+            report.find(check_schedule(read, window))
         else:
             report.find([read])
     await _audit_runs(connection, report, window, batch)
@@ -99,26 +99,28 @@ async def _audit_runs(
             mine = found.get(id_) or store.Rows()
             runs = [*reaching[id_], *mine.runs]
             report.runs += len(mine.runs)
-            report.cover(examine_runs(schedule, runs, mine.orphans, stretch))
+            report.cover(check_runs(schedule, runs, mine.orphans, stretch))
             reaching[id_] = [run for run in runs if run.reaches(stretch.until)]
 
 
 def _cut(window: Window) -> Iterator[Window]:
     since = window.since
     while since < window.until:
-        until = min(since + STRETCH, window.until)
+        until = min(since + TIME_SLICE, window.until)
         yield replace(window, since=since, until=until)
         since = until
 
 
 def _read(row: asyncpg.Record, versions: Sequence[asyncpg.Record]) -> Schedule | Finding:
     def unread(words: str) -> Finding:
-        return Finding(Kind.UNREAD, row["tenant"], row["id"], row["key"], None, words)
+        return Finding(FindingKind.UNREAD, row["tenant"], row["id"], row["key"], None, words)
 
     if row["state"] is None:
         return unread("it has no state")
     try:
-        spans = in_turn(span for each in versions if (span := _span(row, each)) is not None)
+        spans = without_overlaps(
+            span for each in versions if (span := _span(row, each)) is not None
+        )
         state = ScheduleState(row["state"])
     except COMPUTING as error:
         return unread(f"it cannot be computed: {error}")
@@ -136,8 +138,8 @@ def _span(row: asyncpg.Record, version: asyncpg.Record) -> Span | None:
     try:
         definition = Definition.model_validate_json(version["definition"])
         since = version["effective_at"]
-        table = timetable(definition, row["id"], version["anchored_at"] or since)
-        after = version["planned_from"] or first_cursor(table, since)
+        table = recurrence_of(definition, row["id"], version["anchored_at"] or since)
+        after = version["planned_from"] or initial_cursor(table, since)
     except COMPUTING:
         if commenced:
             raise

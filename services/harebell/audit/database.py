@@ -6,7 +6,12 @@ from typing import Final
 
 import asyncpg
 
-from harebell.kernel.db.engine import BOUNDS, CONNECT_TIMEOUT, passing_faults, plain_url
+from harebell.kernel.db.engine import (
+    CONNECT_TIMEOUT,
+    TIMEOUT_SETTINGS,
+    plain_url,
+    translate_db_errors,
+)
 
 NAME: Final = "harebell-audit"
 STATEMENT: Final = "60s"  # a stretch of a day's rows, cold
@@ -14,15 +19,15 @@ COMMAND_TIMEOUT: Final = 65.0  # seconds; above it, for a connection gone silent
 
 
 @asynccontextmanager
-async def connected(url: str) -> AsyncIterator[asyncpg.Connection]:
+async def connect_read_only(url: str) -> AsyncIterator[asyncpg.Connection]:
     """Raises `DatabaseUnavailable`."""
-    settings = BOUNDS | {
+    settings = TIMEOUT_SETTINGS | {
         "application_name": NAME,
         "default_transaction_read_only": "on",
         "idle_in_transaction_session_timeout": STATEMENT,
         "statement_timeout": STATEMENT,
     }
-    with passing_faults():
+    with translate_db_errors():
         connection = await asyncpg.connect(
             plain_url(url),
             timeout=CONNECT_TIMEOUT,

@@ -5,8 +5,8 @@ from typing import Final
 
 import asyncpg
 
-from harebell.audit.core.report import Silence
-from harebell.kernel.db.engine import passing_faults
+from harebell.audit.core.report import MissedHeartbeat
+from harebell.kernel.db.engine import translate_db_errors
 
 # Schedules are looked at ahead of what they owe: one that is overdue was looked at by nobody.
 _TICKER: Final = "SELECT min(next_at) FROM schedule_state WHERE next_at < now() - $1::interval"
@@ -22,10 +22,12 @@ ORDER BY pool
 """
 
 
-async def silences(connection: asyncpg.Connection, silent_after: timedelta) -> list[Silence]:
+async def find_missed_heartbeats(
+    connection: asyncpg.Connection, silent_after: timedelta
+) -> list[MissedHeartbeat]:
     """Of all tenants: they share tickers and pools."""
-    with passing_faults():
+    with translate_db_errors():
         since = await connection.fetchval(_TICKER, silent_after)
         pools = await connection.fetch(_POOLS, silent_after)
-    tickers = [] if since is None else [Silence("ticker", since)]
-    return tickers + [Silence(f"pool {row['pool']}", row["since"]) for row in pools]
+    tickers = [] if since is None else [MissedHeartbeat("ticker", since)]
+    return tickers + [MissedHeartbeat(f"pool {row['pool']}", row["since"]) for row in pools]

@@ -4,33 +4,37 @@ from collections.abc import Iterable
 from datetime import datetime
 from typing import Final
 
-from harebell.audit.core.report import Silence
-from harebell.client.connection import Link
+from harebell.audit.core.report import MissedHeartbeat
+from harebell.client.connection import Connection
 from harebell.contract.errors import HarebellError, Unroutable
-from harebell.contract.events import SilenceFact, event
+from harebell.contract.events import LivenessEventData, make_event
 from harebell.contract.scalars import instant_text
-from harebell.kernel.amqp.events import Fact, event_messages
+from harebell.kernel.amqp.events import OutgoingEvent, event_messages
 from harebell.kernel.amqp.publish import Publisher
 
 VERB: Final = "watch.missed"
 NAME: Final = "harebell-watch"
 
 
-def fact_of(tenant: str, silence: Silence, now: datetime) -> Fact:
+def fact_of(tenant: str, silence: MissedHeartbeat, now: datetime) -> OutgoingEvent:
     """Told again while it lasts, under the same id."""
     since = instant_text(silence.since)
-    fact = SilenceFact(who=silence.who, since=silence.since)
+    fact = LivenessEventData(component=silence.who, since=silence.since)
     id_ = f"{silence.who}/{since}"
-    return Fact(tenant, VERB, event(tenant, VERB, fact, id_=id_, subject=silence.who, at=now))
+    return OutgoingEvent(
+        tenant, VERB, make_event(tenant, VERB, fact, id_=id_, subject=silence.who, at=now)
+    )
 
 
-async def tell(amqp_url: str, tenant: str, silences: Iterable[Silence], now: datetime) -> list[str]:
+async def tell(
+    amqp_url: str, tenant: str, silences: Iterable[MissedHeartbeat], now: datetime
+) -> list[str]:
     """What could not be told; that nobody listens is no failure."""
     messages = event_messages(fact_of(tenant, each, now) for each in silences)
-    link = Link(amqp_url, name=NAME, properties={"service": NAME})
+    link = Connection(amqp_url, name=NAME, properties={"service": NAME})
     try:
         await link.open()
-        failures = await Publisher(link).try_all(messages)
+        failures = await Publisher(link).publish_each(messages)
     except HarebellError as error:
         failures = [error]
     finally:

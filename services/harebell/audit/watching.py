@@ -8,10 +8,10 @@ from typing import Final
 
 import aiohttp
 
-from harebell.audit.auditing import EVERYTHING, Scope, audit
+from harebell.audit.auditing import EVERYTHING, Scope, run_audit
 from harebell.audit.core.record import LATE_AFTER
 from harebell.audit.core.report import Report
-from harebell.audit.database import connected
+from harebell.audit.database import connect_read_only
 from harebell.audit.telling import tell
 from harebell.contract.errors import HarebellError
 
@@ -21,7 +21,7 @@ MAX_TOLD: Final = 1_000  # characters of what a ping says
 
 
 @dataclass(frozen=True, slots=True)
-class Watch:
+class Watchdog:
     """What to audit, how often, and whom to tell. It needs no service, and the broker only to tell.
 
     `amqp_url`: where events of silence go, as the tenant's; None: nowhere.
@@ -48,8 +48,8 @@ class Watch:
     async def _look(self, now: datetime) -> Report | HarebellError:
         """An audit that could not be made is no good news either."""
         try:
-            async with connected(self.database_url) as connection:
-                return await audit(
+            async with connect_read_only(self.database_url) as connection:
+                return await run_audit(
                     connection, now - self.back, scope=self.scope, late_after=self.late_after
                 )
         except HarebellError as error:
@@ -84,4 +84,6 @@ def summary(told: Report | HarebellError) -> str:
         return f"not audited: {told.reason} ({told.code})"
     found = [f"{kind} {count}" for kind, count in sorted(told.counts.items())]
     silent = [f"{each.who} is silent since {each.since}" for each in told.silences]
-    return f"owed {told.owed}, recorded {told.recorded}: {', '.join(found + silent) or 'all well'}"
+    return (
+        f"owed {told.expected}, recorded {told.recorded}: {', '.join(found + silent) or 'all well'}"
+    )

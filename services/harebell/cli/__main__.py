@@ -5,8 +5,8 @@ from datetime import UTC, datetime
 from typing import Final
 
 from harebell.cli.app import app
-from harebell.cli.session import Surroundings
-from harebell.client import Harebell
+from harebell.cli.session import ProcessContext
+from harebell.client import Client
 
 NOISY: Final = ("aio_pika", "aiormq")  # log tracebacks of what is reported in one line anyway
 
@@ -16,7 +16,7 @@ def main() -> None:
         logging.getLogger(name).addHandler(logging.NullHandler())
     app(
         prog_name="harebell",
-        obj=Surroundings(connect=Harebell.connect, now=lambda: datetime.now(UTC)),
+        obj=ProcessContext(connect=Client.connect, now=lambda: datetime.now(UTC)),
     )
 
 

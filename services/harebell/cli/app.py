@@ -24,7 +24,7 @@ from harebell.cli import (
 )
 from harebell.cli.command import AmqpUrl, Form, Tenant, Timeout, command
 from harebell.cli.output import Format
-from harebell.cli.session import Options, Surroundings
+from harebell.cli.session import Options, ProcessContext
 from harebell.client.asking import DEFAULT_TENANT
 from harebell.client.client import DEFAULT_TIMEOUT
 from harebell.contract import __version__
@@ -84,7 +84,7 @@ def harebell(
 
     Exit codes: 0 done, 1 failed, 2 wrong usage, 3 nothing matched, 4 partly done.
     """
-    surroundings: Surroundings = context.obj
+    surroundings: ProcessContext = context.obj
     options = Options(
         amqp_url=amqp_url,
         tenant=tenant or DEFAULT_TENANT,

@@ -6,10 +6,10 @@ from typing import Any, BinaryIO
 
 from harebell.cli.documents import read_document
 from harebell.contract.codec import decode
-from harebell.contract.errors import Malformed
+from harebell.contract.errors import InvalidInput
 
 
-def assigned(
+def apply_assignments(
     texts: Sequence[str], file: BinaryIO | None, upon: dict[str, Any] | None = None
 ) -> dict[str, Any]:
     """Raises `Malformed`. A value is JSON where it can be, else a text.
@@ -18,14 +18,14 @@ def assigned(
     """
     document = deepcopy(upon or {}) if file is None else read_document(file)
     if isinstance(document, list):
-        raise Malformed("a patch is one object", code="not_a_patch")
+        raise InvalidInput("a patch is one object", code="not_a_patch")
     for text in texts:
         path, equals, value = text.partition("=")
         if not equals or not all(path.split(".")):
-            raise Malformed(f"{text!r} is not like FIELD=VALUE", field="set", code="not_a_patch")
+            raise InvalidInput(f"{text!r} is not like FIELD=VALUE", field="set", code="not_a_patch")
         _put(document, path.split("."), _value(value))
     if not document:
-        raise Malformed("give --set or --file", code="not_a_patch")
+        raise InvalidInput("give --set or --file", code="not_a_patch")
     return document
 
 
@@ -42,6 +42,6 @@ def _put(fields: dict[str, Any], path: Sequence[str], value: object) -> None:
 def _value(text: str) -> object:
     try:
         value: object = decode(text.encode())
-    except Malformed:
+    except InvalidInput:
         return text
     return value

@@ -7,10 +7,10 @@ from typing import TYPE_CHECKING, Annotated, Any, Final
 import typer
 from pydantic_core import PydanticCustomError
 
-from harebell.cli.exits import Exit
-from harebell.cli.moments import moment
+from harebell.cli.exits import ExitCode
+from harebell.cli.moments import past_time
 from harebell.cli.session import Session
-from harebell.contract.errors import Malformed
+from harebell.contract.errors import InvalidInput
 from harebell.contract.identity import run_id
 from harebell.contract.scalars import instant_text, parse_duration
 
@@ -66,7 +66,7 @@ async def audit(
     every: Every = "60s",
     ping_url: PingUrl = None,
     database_url: DatabaseUrl = None,
-) -> Exit:
+) -> ExitCode:
     """Compare what was owed with what was recorded, from the tables alone; 1: something is wrong.
 
     It reads the database, needs neither the broker nor any service, and changes nothing.
@@ -81,13 +81,13 @@ async def audit(
     if watch:
         often = (_duration(since, "since"), _duration(every, "every"))
         whom = (ping_url, options.amqp_url)
-        watched = watching.Watch(url, options.tenant, *often, *whom, scope, bound)
+        watched = watching.Watchdog(url, options.tenant, *often, *whom, scope, bound)
         async for line in watched.lines(now):
             session.output.say(f"harebell: {line}")
-    start = moment(since, now=now(), field="since")
-    end = None if until is None else moment(until, now=now(), field="until")
-    async with database.connected(url) as connection:
-        report = await auditing.audit(
+    start = past_time(since, now=now(), field="since")
+    end = None if until is None else past_time(until, now=now(), field="until")
+    async with database.connect_read_only(url) as connection:
+        report = await auditing.run_audit(
             connection, start, end, scope=scope, late_after=bound, most=limit
         )
     return _show(session, report)
@@ -97,17 +97,17 @@ def _named(database_url: str | None) -> str:
     """Raises `Malformed` when there is none."""
     if not database_url:
         reason = "no database is named: set HAREBELL_DATABASE_URL or give --database-url"
-        raise Malformed(reason, code="no_database_url")
+        raise InvalidInput(reason, code="no_database_url")
     return database_url
 
 
-def _show(session: Session, report: "Report") -> Exit:
+def _show(session: Session, report: "Report") -> ExitCode:
     record: dict[str, Any] = {
         "since": instant_text(report.since),
         "until": instant_text(report.until),
         "schedules": report.schedules,
         "runs": report.runs,
-        "owed": report.owed,
+        "owed": report.expected,
         "recorded": report.recorded,
         "found": {kind.value: count for kind, count in sorted(report.counts.items())},
         "silences": [
@@ -116,9 +116,9 @@ def _show(session: Session, report: "Report") -> Exit:
         "findings": [_finding(each) for each in report.findings],
     }
     session.output.record(record, silences=SILENCES, findings=COLUMNS)
-    if report.untold:
-        session.output.say(f"harebell: {report.untold} findings more; --limit tells more of them")
-    return Exit.DONE if report.is_clean else Exit.FAILED
+    if report.omitted:
+        session.output.say(f"harebell: {report.omitted} findings more; --limit tells more of them")
+    return ExitCode.DONE if report.is_clean else ExitCode.FAILED
 
 
 def _finding(finding: "Finding") -> Mapping[str, Any]:
@@ -130,7 +130,7 @@ def _finding(finding: "Finding") -> Mapping[str, Any]:
         "key": finding.key,
         "at": None if at is None else instant_text(at),
         "run_id": None if at is None else run_id(finding.schedule_id, at),
-        "words": finding.words,
+        "words": finding.text,
     }
 
 
@@ -139,4 +139,4 @@ def _duration(text: str, field: str) -> timedelta:
     try:
         return parse_duration(text)
     except PydanticCustomError as error:
-        raise Malformed(error.message(), field=field, code=error.type) from None
+        raise InvalidInput(error.message(), field=field, code=error.type) from None

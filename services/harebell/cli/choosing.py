@@ -7,9 +7,9 @@ from typing import Annotated, Final
 
 import typer
 
-from harebell.cli.references import reference
-from harebell.client.requests import ByName
-from harebell.contract.errors import Malformed
+from harebell.cli.references import schedule_ref
+from harebell.client.requests import ScheduleRef
+from harebell.contract.errors import InvalidInput
 
 TOKEN: Final = 3  # random bytes that tell one receipt's name from another's
 
@@ -23,10 +23,10 @@ Receipt = Annotated[
 
 
 @dataclass(frozen=True, slots=True)
-class Chosen:
+class ScheduleSelection:
     """Either `one`, or what `select` or `receipt` says."""
 
-    one: ByName | None = None
+    one: ScheduleRef | None = None
     select: dict[str, str] | None = None
     receipt: str | None = None
 
@@ -36,18 +36,18 @@ class Chosen:
         *named: str | None,
         receipt: str | None = None,
         **selector: str | None,
-    ) -> "Chosen":
+    ) -> "ScheduleSelection":
         """`named`: KEY, --key, --id. Raises `Malformed` unless exactly one way is taken."""
         select = {name: value for name, value in selector.items() if value is not None}
         ways = [any(each is not None for each in named), bool(select), receipt is not None]
         if sum(ways) != 1:
             reason = "name one schedule, or select many by --tag, --owner, --name, --state"
-            raise Malformed(reason, code="invalid_reference")
+            raise InvalidInput(reason, code="invalid_reference")
         if receipt is not None:
             return cls(receipt=receipt)
-        return cls(select=select) if select else cls(one=reference(*named))
+        return cls(select=select) if select else cls(one=schedule_ref(*named))
 
 
-def receipt_name(verb: str, request_id: str | None, now: datetime) -> str:
+def bulk_operation_id(verb: str, request_id: str | None, now: datetime) -> str:
     """The request id that the receipt will be called by."""
     return request_id or f"{verb}-{now:%Y%m%dT%H%M%SZ}-{token_hex(TOKEN)}"

@@ -4,9 +4,9 @@ from typing import Annotated
 
 import typer
 
-from harebell.cli.moments import moment
+from harebell.cli.moments import past_time
 from harebell.cli.session import Session
-from harebell.client.requests import LetterFilter
+from harebell.client.requests import DeadLetterFields
 
 OfGroup = Annotated[
     str | None, typer.Option("--group", metavar="ID", help="Only those of this group.")
@@ -26,7 +26,7 @@ Replayed = Annotated[
 ]
 
 
-def letter_filter(  # noqa: PLR0917  # the options, one by one
+def dead_letter_filter(  # noqa: PLR0917  # the options, one by one
     session: Session,
     group: str | None,
     key: str | None,
@@ -35,17 +35,17 @@ def letter_filter(  # noqa: PLR0917  # the options, one by one
     older_than: str | None,
     newer_than: str | None,
     replayed: bool | None,  # noqa: FBT001
-) -> LetterFilter:
+) -> DeadLetterFields:
     """Only what was given. Raises `Malformed` for a moment that is none."""
     now = session.surroundings.now()
-    only: LetterFilter = {}
+    only: DeadLetterFields = {}
     for name, text in (("group", group), ("key", key), ("tag", tag), ("error", error)):
         if text is not None:
             only[name] = text  # type: ignore[literal-required]  # each is one of its names
     if older_than is not None:
-        only["before"] = moment(older_than, now=now, field="older_than")
+        only["before"] = past_time(older_than, now=now, field="older_than")
     if newer_than is not None:
-        only["since"] = moment(newer_than, now=now, field="newer_than")
+        only["since"] = past_time(newer_than, now=now, field="newer_than")
     if replayed is not None:
         only["replayed"] = replayed
     return only

@@ -8,13 +8,13 @@ from typing import Annotated, Any, Concatenate, Final, ParamSpec, TypeAlias
 
 import typer
 
-from harebell.cli.exits import Exit, exit_of
-from harebell.cli.output import Format, complaint_about
-from harebell.cli.session import Session, Surroundings
+from harebell.cli.exits import ExitCode, exit_code_of
+from harebell.cli.output import Format, error_line_of
+from harebell.cli.session import ProcessContext, Session
 from harebell.contract.errors import HarebellError
 
 P = ParamSpec("P")
-Action: TypeAlias = Callable[Concatenate[Session, P], Coroutine[Any, Any, Exit]]
+Action: TypeAlias = Callable[Concatenate[Session, P], Coroutine[Any, Any, ExitCode]]
 
 MIN_TIMEOUT: Final = 0.1  # seconds
 MAX_TIMEOUT: Final = 3600.0  # seconds
@@ -41,7 +41,7 @@ def command(app: typer.Typer, name: str) -> Callable[[Action[P]], Action[P]]:
     """The coroutine's own parameters follow its session; its docstring is the help."""
 
     def mount(action: Action[P]) -> Action[P]:
-        act: Callable[..., Coroutine[Any, Any, Exit]] = action
+        act: Callable[..., Coroutine[Any, Any, ExitCode]] = action
 
         def run(context: typer.Context, **given: Any) -> None:  # noqa: ANN401  # typer's values
             session = _session(context.obj, {option: given.pop(option) for option in COMMON})
@@ -55,17 +55,17 @@ def command(app: typer.Typer, name: str) -> Callable[[Action[P]], Action[P]]:
     return mount
 
 
-def _session(surroundings: Surroundings, given: dict[str, Any]) -> Session:
+def _session(surroundings: ProcessContext, given: dict[str, Any]) -> Session:
     told = {option: value for option, value in given.items() if value is not None}
     return Session(replace(surroundings.options, **told), surroundings)
 
 
-async def _perform(session: Session, action: Coroutine[Any, Any, Exit]) -> Exit:
+async def _perform(session: Session, action: Coroutine[Any, Any, ExitCode]) -> ExitCode:
     try:
         return await action
     except HarebellError as error:
-        session.output.say(complaint_about(error))
-        return exit_of(error)
+        session.output.say(error_line_of(error))
+        return exit_code_of(error)
 
 
 def _parameter(name: str, annotation: object, default: object) -> inspect.Parameter:

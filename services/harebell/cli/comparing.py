@@ -5,8 +5,8 @@ from dataclasses import dataclass
 from enum import StrEnum
 from typing import Any, Final
 
-from harebell.cli.differences import Difference, differences
-from harebell.contract.errors import Malformed
+from harebell.cli.differences import Difference, diff_definitions
+from harebell.contract.errors import InvalidInput
 from harebell.contract.message import parse
 from harebell.contract.schedule import Definition
 
@@ -16,7 +16,7 @@ CANCELLED: Final = "cancelled"
 ANY_WHEN: Final = {"now": True}
 
 
-class Action(StrEnum):
+class ManifestAction(StrEnum):
     CREATE = "create"
     UPDATE = "update"
     CANCEL = "cancel"
@@ -24,62 +24,68 @@ class Action(StrEnum):
 
 
 @dataclass(frozen=True, slots=True)
-class Step:
+class ManifestStep:
     """`expected_version`: what it was planned on; None of what is not there."""
 
-    action: Action
+    action: ManifestAction
     key: str
     body: Mapping[str, Any]
     changes: Sequence[Difference] = ()
     expected_version: int | None = None
 
 
-def wanted(items: Iterable[Mapping[str, Any]], owner: str) -> dict[str, dict[str, Any]]:
+def desired_schedules(items: Iterable[Mapping[str, Any]], owner: str) -> dict[str, dict[str, Any]]:
     """By key, in order. Raises `Malformed` for what could not be this owner's, once."""
     found: dict[str, dict[str, Any]] = {}
     for place, item in enumerate(items):
         field = f"[{place}]"
         key = item.get("key")
         if not isinstance(key, str):
-            raise Malformed("needs a key, to be recognised", field=field, code="no_key")
+            raise InvalidInput("needs a key, to be recognised", field=field, code="no_key")
         if key in found:
-            raise Malformed(f"{key!r} is there twice", field=field, code="twice")
+            raise InvalidInput(f"{key!r} is there twice", field=field, code="twice")
         if item.get("owner", owner) != owner:
             reason = f"{key!r} is of {item['owner']!r}, not of {owner!r}"
-            raise Malformed(reason, field=f"{field}.owner", code="foreign_owner")
+            raise InvalidInput(reason, field=f"{field}.owner", code="foreign_owner")
         if unknown := set(item) - FIELDS:
             reason = f"{key!r}: there is no such field"
-            raise Malformed(reason, field=f"{field}.{min(unknown)}", code="unknown_field")
+            raise InvalidInput(reason, field=f"{field}.{min(unknown)}", code="unknown_field")
         found[key] = {**item, "owner": owner}
     return found
 
 
-def step_to(desired: Mapping[str, Any], stored: Mapping[str, Any] | None, owner: str) -> Step:
+def plan_put(
+    desired: Mapping[str, Any], stored: Mapping[str, Any] | None, owner: str
+) -> ManifestStep:
     """`stored`: as `schedule.get` shows it. Raises `Malformed` for what is another owner's."""
     key = desired["key"]
     if stored is None:
-        return Step(Action.CREATE, key, desired, differences({}, brief(desired)))
+        return ManifestStep(
+            ManifestAction.CREATE, key, desired, diff_definitions({}, without_defaults(desired))
+        )
     if stored["owner"] != owner:
         reason = f"{key!r} belongs to {stored['owner'] or 'nobody'!r}"
-        raise Malformed(reason, field="owner", code="foreign_owner")
+        raise InvalidInput(reason, field="owner", code="foreign_owner")
     now = stored["definition"]
     version = stored["version"]
-    changes = differences(brief(now), brief({"when": now["when"], **desired}))
+    changes = diff_definitions(
+        without_defaults(now), without_defaults({"when": now["when"], **desired})
+    )
     if stored["state"] == CANCELLED:
-        return Step(Action.CREATE, key, desired, changes, version)
+        return ManifestStep(ManifestAction.CREATE, key, desired, changes, version)
     if changes:
-        return Step(Action.UPDATE, key, desired, changes, version)
-    return Step(Action.KEEP, key, desired)
+        return ManifestStep(ManifestAction.UPDATE, key, desired, changes, version)
+    return ManifestStep(ManifestAction.KEEP, key, desired)
 
 
-def step_from(stored: Mapping[str, Any]) -> Step | None:
+def plan_cancel(stored: Mapping[str, Any]) -> ManifestStep | None:
     """Of what no file has: it goes, unless it has gone already."""
     if stored["state"] == CANCELLED or stored["key"] is None:
         return None
-    return Step(Action.CANCEL, stored["key"], {})
+    return ManifestStep(ManifestAction.CANCEL, stored["key"], {})
 
 
-def brief(definition: Mapping[str, Any]) -> dict[str, Any]:
+def without_defaults(definition: Mapping[str, Any]) -> dict[str, Any]:
     """Without what says only a default, so that two ways to write the same are the same."""
     model = parse(Definition, {"when": ANY_WHEN, **definition})
     fields = model.model_dump(mode="json", by_alias=True, exclude_defaults=True)

@@ -4,10 +4,10 @@ from typing import Annotated, Any
 
 import typer
 
-from harebell.cli.assignments import assigned
+from harebell.cli.assignments import apply_assignments
 from harebell.cli.command import command
-from harebell.cli.desk_results import show_results
-from harebell.cli.exits import Exit
+from harebell.cli.desk_results import print_results
+from harebell.cli.exits import ExitCode
 from harebell.cli.options import Note
 from harebell.cli.session import Session
 
@@ -32,9 +32,9 @@ async def edit(
     sets: Sets = None,
     file: TargetFile = None,
     note: Note = None,
-) -> Exit:
+) -> ExitCode:
     """Put a copy in its place that calls another target, or with other data; prints the copy."""
     async with session.harebell() as harebell:
         target: dict[str, Any] = (await harebell.dead_letter(letter))["story"].get("target", {})
-        written = assigned(sets or [], file, upon=None if file else target)
-        return show_results(session, await harebell.edit(letter, written, note=note))
+        written = apply_assignments(sets or [], file, upon=None if file else target)
+        return print_results(session, await harebell.edit(letter, written, note=note))

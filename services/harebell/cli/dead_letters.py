@@ -12,15 +12,15 @@ from harebell.cli.choosing_letters import (
     OfTag,
     OlderThan,
     Replayed,
-    letter_filter,
+    dead_letter_filter,
 )
 from harebell.cli.command import command
-from harebell.cli.desk_results import show_results
-from harebell.cli.exits import Exit, exit_of_many
+from harebell.cli.desk_results import print_results
+from harebell.cli.exits import ExitCode, exit_code_of_many
 from harebell.cli.options import LIMIT, Limit, Note
 from harebell.cli.output import Format
 from harebell.cli.session import Session
-from harebell.cli.stories import readable
+from harebell.cli.stories import render_dead_letter
 
 app = typer.Typer(help="List, show, replay and drop dead letters.", no_args_is_help=True)
 
@@ -51,27 +51,27 @@ async def list_dead_letters(
     newer_than: NewerThan = None,
     replayed: Replayed = None,
     limit: Limit = LIMIT,
-) -> Exit:
+) -> ExitCode:
     """List dead letters, newest first."""
-    only = letter_filter(session, group, key, tag, error, older_than, newer_than, replayed)
+    only = dead_letter_filter(session, group, key, tag, error, older_than, newer_than, replayed)
     async with session.harebell() as harebell:
         rows = [row async for row in harebell.dead_letters(state=state, limit=limit, **only)]
     session.output.rows(rows, ROW)
-    return exit_of_many(done=len(rows))
+    return exit_code_of_many(done=len(rows))
 
 
 @command(app, "show")
-async def show(session: Session, letter: LetterId) -> Exit:
+async def show(session: Session, letter: LetterId) -> ExitCode:
     """Show one as a person reads it; with -o json, all there is."""
     async with session.harebell() as harebell:
         whole = await harebell.dead_letter(letter)
-    told = whole if session.options.output is Format.JSON else readable(whole)
+    told = whole if session.options.output is Format.JSON else render_dead_letter(whole)
     session.output.record(told, attempts=ATTEMPT, replay_history=HISTORY)
-    return Exit.DONE
+    return ExitCode.DONE
 
 
 @command(app, "drop")
-async def drop(session: Session, letters: LetterIds, note: Note = None) -> Exit:
+async def drop(session: Session, letters: LetterIds, note: Note = None) -> ExitCode:
     """Take each off the desk; the record stays."""
     async with session.harebell() as harebell:
-        return show_results(session, await harebell.drop(letters, note=note))
+        return print_results(session, await harebell.discard(letters, note=note))

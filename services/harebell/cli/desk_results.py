@@ -2,9 +2,9 @@
 
 from typing import Final
 
-from harebell.cli.exits import Exit, exit_of_many
+from harebell.cli.exits import ExitCode, exit_code_of_many
 from harebell.cli.session import Session
-from harebell.client import DlqAnswer
+from harebell.client import DeadLetterResponse
 
 DONE: Final = (
     "replayed",
@@ -20,10 +20,10 @@ DONE: Final = (
 MISSING: Final = "not_found"
 
 
-def show_results(session: Session, answer: DlqAnswer) -> Exit:
+def print_results(session: Session, answer: DeadLetterResponse) -> ExitCode:
     rows = [{"id": id_, "status": status} for id_, status in answer.results.items()]
     session.output.rows(rows, ("id", "status"))
     statuses = list(answer.results.values())
     done = sum(status in DONE for status in statuses)
     missing = statuses.count(MISSING)
-    return exit_of_many(done=done, missing=missing, failed=len(statuses) - done - missing)
+    return exit_code_of_many(done=done, missing=missing, failed=len(statuses) - done - missing)

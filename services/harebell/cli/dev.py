@@ -9,13 +9,13 @@ from typing import Annotated, Final
 import typer
 
 from harebell.cli.command import Form
-from harebell.cli.exits import Exit
+from harebell.cli.exits import ExitCode
 from harebell.cli.output import Format, Output, printable
-from harebell.cli.session import Surroundings
+from harebell.cli.session import ProcessContext
 from harebell.dev.errors import StackError
 from harebell.dev.logs import Follower, all_of, tail
 from harebell.dev.plan import Counts
-from harebell.dev.report import Health, Report
+from harebell.dev.report import StackHealth, StackStatus
 from harebell.dev.stack import DEFAULT_ROOT, Stack
 
 MOST: Final = 16  # processes of one kind; more would only starve each other on one machine
@@ -24,9 +24,9 @@ LOOK_S: Final = 0.2  # between two looks at followed logs
 PROCESS_COLUMNS: Final = ("name", "pid", "port", "ready")
 SERVER_COLUMNS: Final = ("name", "pid")
 EXITS: Final = {
-    Health.RUNNING: Exit.DONE,
-    Health.PARTLY: Exit.PARTLY,
-    Health.STOPPED: Exit.NOTHING,
+    StackHealth.RUNNING: ExitCode.DONE,
+    StackHealth.PARTLY: ExitCode.PARTIAL,
+    StackHealth.STOPPED: ExitCode.NO_MATCH,
 }
 
 app = typer.Typer(help="The local stack: servers and services on loopback.", no_args_is_help=True)
@@ -72,7 +72,7 @@ def status(context: typer.Context, *, root: Root = DEFAULT_ROOT, output: Form = 
         report = Stack(root).status()
     if report is None:
         _say("nothing was started here")
-        raise typer.Exit(Exit.NOTHING)
+        raise typer.Exit(ExitCode.NO_MATCH)
     _show(report, _form(context, output))
     raise typer.Exit(EXITS[report.health])
 
@@ -91,7 +91,7 @@ def logs(
     if not chosen:
         names = ", ".join(log.stem for log in known) or "none"
         _say(f"no such log; there are: {names}")
-        raise typer.Exit(Exit.NOTHING)
+        raise typer.Exit(ExitCode.NO_MATCH)
     alone = len(chosen) == 1
     for log in chosen:
         for line in tail(log, lines).splitlines():
@@ -116,11 +116,11 @@ def _print_line(name: str, line: str, *, alone: bool) -> None:
 
 
 def _form(context: typer.Context, given: Format | None) -> Format:
-    surroundings: Surroundings = context.obj
+    surroundings: ProcessContext = context.obj
     return given or surroundings.options.output
 
 
-def _show(report: Report, form: Format) -> None:
+def _show(report: StackStatus, form: Format) -> None:
     Output(form).record(report.model_dump(), processes=PROCESS_COLUMNS, servers=SERVER_COLUMNS)
 
 
@@ -134,4 +134,4 @@ def _errors_told() -> Iterator[None]:
         yield
     except StackError as error:
         _say(str(error))
-        raise typer.Exit(Exit.FAILED) from None
+        raise typer.Exit(ExitCode.FAILED) from None

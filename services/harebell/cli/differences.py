@@ -9,7 +9,7 @@ Difference: TypeAlias = dict[str, Any]  # field, before, after; and the same in 
 MAX_SHOWN: Final = 200  # characters of one value in words
 
 
-def differences(before: Mapping[str, Any], after: Mapping[str, Any]) -> list[Difference]:
+def diff_definitions(before: Mapping[str, Any], after: Mapping[str, Any]) -> list[Difference]:
     return list(_within(before, after, ""))
 
 

@@ -9,7 +9,7 @@ import yaml
 
 from harebell.contract.codec import decode
 from harebell.contract.commands import MAX_BODY
-from harebell.contract.errors import Malformed
+from harebell.contract.errors import InvalidInput
 
 Document: TypeAlias = dict[str, Any] | list[dict[str, Any]]
 
@@ -33,7 +33,7 @@ def read_documents(path: str, stdin: BinaryIO) -> list[dict[str, Any]]:
     place = Path(path)
     files = sorted(_files(place)) if place.is_dir() else [place]
     if len(files) > MAX_FILES:
-        raise Malformed(f"{path} has over {MAX_FILES} files", code="too_large")
+        raise InvalidInput(f"{path} has over {MAX_FILES} files", code="too_large")
     return [item for file in files for item in _of_file(file)]
 
 
@@ -46,9 +46,9 @@ def _of_file(file: Path) -> list[dict[str, Any]]:
         with file.open("rb") as opened:
             return _items(_body(opened, MAX_FILE))
     except OSError as error:
-        raise Malformed(f"{file}: {error.strerror}", code="unreadable") from None
-    except Malformed as error:
-        raise Malformed(f"{file}: {error.reason}", code=error.code) from None
+        raise InvalidInput(f"{file}: {error.strerror}", code="unreadable") from None
+    except InvalidInput as error:
+        raise InvalidInput(f"{file}: {error.reason}", code=error.code) from None
 
 
 def _items(body: bytes) -> list[dict[str, Any]]:
@@ -57,9 +57,9 @@ def _items(body: bytes) -> list[dict[str, Any]]:
         documents = [each for each in yaml.load_all(body, Loader=_Plain) if each is not None]
         value = decode(orjson.dumps(documents))
     except (yaml.YAMLError, UnicodeDecodeError) as error:
-        raise Malformed(f"is neither JSON nor YAML: {error}", code="not_yaml") from None
+        raise InvalidInput(f"is neither JSON nor YAML: {error}", code="not_yaml") from None
     except (orjson.JSONEncodeError, RecursionError) as error:
-        raise Malformed(f"cannot be written as JSON: {error}", code="not_json") from None
+        raise InvalidInput(f"cannot be written as JSON: {error}", code="not_json") from None
     items = [item for each in value for item in (each if isinstance(each, list) else [each])]
     _check(items)
     return items
@@ -79,10 +79,10 @@ _Plain.yaml_implicit_resolvers = {
 def _body(file: BinaryIO, limit: int) -> bytes:
     body = file.read(limit + 1)
     if len(body) > limit:
-        raise Malformed(f"the file is over {limit} bytes", code="too_large")
+        raise InvalidInput(f"the file is over {limit} bytes", code="too_large")
     return body
 
 
 def _check(items: list[Any]) -> None:
     if not items or not all(isinstance(item, dict) for item in items):
-        raise Malformed("must be an object, or an array of objects", code="not_a_schedule")
+        raise InvalidInput("must be an object, or an array of objects", code="not_a_schedule")

@@ -2,25 +2,25 @@
 
 from enum import IntEnum
 
-from harebell.contract.errors import HarebellError, Malformed, NotFound
+from harebell.contract.errors import HarebellError, InvalidInput, NotFound
 
 
-class Exit(IntEnum):
+class ExitCode(IntEnum):
     DONE = 0
     FAILED = 1
     USAGE = 2
-    NOTHING = 3  # nothing matched
-    PARTLY = 4
+    NO_MATCH = 3  # nothing matched
+    PARTIAL = 4
 
 
-def exit_of(error: HarebellError) -> Exit:
+def exit_code_of(error: HarebellError) -> ExitCode:
     """`Malformed` was found before anything was sent: wrong usage."""
-    if isinstance(error, Malformed):
-        return Exit.USAGE
-    return Exit.NOTHING if error.code == NotFound.code else Exit.FAILED
+    if isinstance(error, InvalidInput):
+        return ExitCode.USAGE
+    return ExitCode.NO_MATCH if error.code == NotFound.code else ExitCode.FAILED
 
 
-def exit_of_many(*, done: int, failed: int = 0, missing: int = 0) -> Exit:
+def exit_code_of_many(*, done: int, failed: int = 0, missing: int = 0) -> ExitCode:
     if done:
-        return Exit.PARTLY if failed or missing else Exit.DONE
-    return Exit.FAILED if failed else Exit.NOTHING
+        return ExitCode.PARTIAL if failed or missing else ExitCode.DONE
+    return ExitCode.FAILED if failed else ExitCode.NO_MATCH

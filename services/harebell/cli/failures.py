@@ -5,9 +5,9 @@ from typing import Annotated, Final
 import typer
 
 from harebell.cli.command import command
-from harebell.cli.desk_results import show_results
-from harebell.cli.exits import Exit, exit_of_many
-from harebell.cli.moments import to_come
+from harebell.cli.desk_results import print_results
+from harebell.cli.exits import ExitCode, exit_code_of_many
+from harebell.cli.moments import future_time
 from harebell.cli.options import LIMIT, Limit, Note
 from harebell.cli.session import Session
 
@@ -26,38 +26,38 @@ OneGroup = Annotated[str, typer.Argument(metavar="GROUP", help="As `dlq groups` 
 
 
 @command(app, "groups")
-async def groups(session: Session, state: GroupStates = "open", limit: Limit = LIMIT) -> Exit:
+async def groups(session: Session, state: GroupStates = "open", limit: Limit = LIMIT) -> ExitCode:
     """List what fails, the same failures together, the latest first."""
     async with session.harebell() as harebell:
         rows = [row async for row in harebell.failure_groups(state=state, limit=limit)]
     session.output.rows(rows, ROW)
-    return exit_of_many(done=len(rows))
+    return exit_code_of_many(done=len(rows))
 
 
 @command(app, "note")
-async def note(session: Session, group: OneGroup, text: Words) -> Exit:
+async def note(session: Session, group: OneGroup, text: Words) -> ExitCode:
     """Write on a group what is known of it."""
     async with session.harebell() as harebell:
-        return show_results(session, await harebell.note_groups([group], text))
+        return print_results(session, await harebell.note_groups([group], text))
 
 
 @command(app, "mute")
-async def mute(session: Session, groups: Groups, until: Until, note: Note = None) -> Exit:
+async def mute(session: Session, groups: Groups, until: Until, note: Note = None) -> ExitCode:
     """Ask for nobody until then: not in the list of groups, nor in the number that alerts see."""
-    end = to_come(until, now=session.surroundings.now(), field="until")
+    end = future_time(until, now=session.surroundings.now(), field="until")
     async with session.harebell() as harebell:
-        return show_results(session, await harebell.mute_groups(groups, end, note=note))
+        return print_results(session, await harebell.mute_groups(groups, end, note=note))
 
 
 @command(app, "archive")
-async def archive(session: Session, groups: Groups, note: Note = None) -> Exit:
+async def archive(session: Session, groups: Groups, note: Note = None) -> ExitCode:
     """Put groups away until they fail again; their letters stay as they are."""
     async with session.harebell() as harebell:
-        return show_results(session, await harebell.archive_groups(groups, note=note))
+        return print_results(session, await harebell.archive_groups(groups, note=note))
 
 
 @command(app, "reopen")
-async def reopen(session: Session, groups: Groups, note: Note = None) -> Exit:
+async def reopen(session: Session, groups: Groups, note: Note = None) -> ExitCode:
     """Neither muted nor archived any more."""
     async with session.harebell() as harebell:
-        return show_results(session, await harebell.reopen_groups(groups, note=note))
+        return print_results(session, await harebell.reopen_groups(groups, note=note))

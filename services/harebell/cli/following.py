@@ -8,15 +8,15 @@ from uuid import UUID
 from rich.console import Console
 from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeElapsedColumn
 
-from harebell.cli.exits import Exit
-from harebell.client import Harebell
+from harebell.cli.exits import ExitCode
+from harebell.client import Client
 
 EVERY: Final = 0.5  # seconds between looks
 OVER: Final = ("done", "aborted")
 COUNTS: Final = "[green]{task.fields[succeeded]} well[/] [red]{task.fields[failed]} failed[/]"
 
 
-async def follow(harebell: Harebell, job: UUID | str) -> dict[str, Any]:
+async def follow_replay_job(harebell: Client, job: UUID | str) -> dict[str, Any]:
     """Until it is over, however long that takes; ^C ends the watching, not the replay."""
     with _bar() as bar:
         task = bar.add_task("replay", total=None, succeeded=0, failed=0)
@@ -27,10 +27,10 @@ async def follow(harebell: Harebell, job: UUID | str) -> dict[str, Any]:
     return shown
 
 
-def exit_of_job(shown: dict[str, Any]) -> Exit:
+def exit_code_of_replay_job(shown: dict[str, Any]) -> ExitCode:
     if shown["state"] == "aborted":
-        return Exit.FAILED
-    return Exit.PARTLY if shown["failed"] or shown["refused"] else Exit.DONE
+        return ExitCode.FAILED
+    return ExitCode.PARTIAL if shown["failed"] or shown["refused"] else ExitCode.DONE
 
 
 def _bar() -> Progress:

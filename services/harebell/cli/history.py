@@ -5,15 +5,15 @@ from typing import Annotated, Any, Final
 import typer
 
 from harebell.cli.command import command
-from harebell.cli.differences import differences
-from harebell.cli.exits import Exit, exit_of_many
+from harebell.cli.differences import diff_definitions
+from harebell.cli.exits import ExitCode, exit_code_of_many
 from harebell.cli.options import Note, RequestId
-from harebell.cli.references import reference
+from harebell.cli.references import schedule_ref
 from harebell.cli.schedules import show
 from harebell.cli.session import Session
-from harebell.client import Harebell
-from harebell.client.requests import ByName
-from harebell.contract.errors import Malformed, NotFound
+from harebell.client import Client
+from harebell.client.requests import ScheduleRef
+from harebell.contract.errors import InvalidInput, NotFound
 
 app = typer.Typer()  # joins that of `schedules`
 
@@ -28,23 +28,23 @@ Number = Annotated[int, typer.Argument(metavar="VERSION", min=1)]
 
 
 @command(app, "history")
-async def history(session: Session, name: Named) -> Exit:
+async def history(session: Session, name: Named) -> ExitCode:
     """List its versions, newest first: who made them, when they take effect, their fates."""
     async with session.harebell() as harebell:
-        rows = await harebell.versions(**reference(name, None, None))
+        rows = await harebell.versions(**schedule_ref(name, None, None))
     session.output.rows(rows, ROW)
-    return Exit.DONE
+    return ExitCode.DONE
 
 
 @command(app, "diff")
-async def diff(session: Session, name: Named, first: Number, second: Number) -> Exit:
+async def diff(session: Session, name: Named, first: Number, second: Number) -> ExitCode:
     """Show where two versions differ; 3 where they do not."""
     async with session.harebell() as harebell:
-        versions = await _versions(harebell, reference(name, None, None))
+        versions = await _versions(harebell, schedule_ref(name, None, None))
     before, after = _version(versions, first), _version(versions, second)
-    rows = differences(before["definition"], after["definition"])
+    rows = diff_definitions(before["definition"], after["definition"])
     session.output.rows(rows, DIFFERENCE)
-    return exit_of_many(done=len(rows))
+    return exit_code_of_many(done=len(rows))
 
 
 @command(app, "rollback")
@@ -54,13 +54,13 @@ async def rollback(
     version: Number,
     note: Note = None,
     request_id: RequestId = None,
-) -> Exit:
+) -> ExitCode:
     """Make a new version that is as an old one was."""
     async with session.harebell() as harebell:
-        versions = await _versions(harebell, reference(name, None, None))
+        versions = await _versions(harebell, schedule_ref(name, None, None))
         wanted = _version(versions, version)["definition"]
         if "key" not in wanted:
-            raise Malformed("a schedule without a key cannot be put again", code="no_key")
+            raise InvalidInput("a schedule without a key cannot be put again", code="no_key")
         change = {
             "expected_version": next(n for n, each in versions.items() if each["in_force"]),
             "note": note or f"as version {version} was",
@@ -69,7 +69,7 @@ async def rollback(
         return show(session.output, await harebell.put({**wanted, **change}))
 
 
-async def _versions(harebell: Harebell, named: ByName) -> dict[int, dict[str, Any]]:
+async def _versions(harebell: Client, named: ScheduleRef) -> dict[int, dict[str, Any]]:
     return {each["version"]: each for each in await harebell.versions(**named)}
 
 

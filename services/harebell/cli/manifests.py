@@ -8,13 +8,20 @@ from typing import Annotated, Any, Final
 import typer
 import yaml
 
-from harebell.cli.comparing import Action, Step, brief, step_from, step_to, wanted
+from harebell.cli.comparing import (
+    ManifestAction,
+    ManifestStep,
+    desired_schedules,
+    plan_cancel,
+    plan_put,
+    without_defaults,
+)
 from harebell.cli.documents import read_documents
-from harebell.cli.exits import Exit, exit_of_many
-from harebell.cli.output import Format, complaint_about
+from harebell.cli.exits import ExitCode, exit_code_of_many
+from harebell.cli.output import Format, error_line_of
 from harebell.cli.schedules import DryRun
 from harebell.cli.session import Session
-from harebell.client import Harebell, Refused
+from harebell.client import Client, CommandRejected
 from harebell.contract.errors import HarebellError, NotFound, Rejected
 
 ROW: Final = ("action", "key", "done", "changes")
@@ -39,9 +46,9 @@ async def apply(
     owner: Owner,
     dry_run: DryRun = False,  # a flag
     prune: Prune = False,  # a flag
-) -> Exit:
+) -> ExitCode:
     """Make the schedules of one owner as files say; --dry-run shows the differences only."""
-    desired = wanted(read_documents(file, sys.stdin.buffer), owner)
+    desired = desired_schedules(read_documents(file, sys.stdin.buffer), owner)
     async with session.harebell() as harebell:
         steps = await _planned(harebell, desired, owner, prune=prune)
         asked = asyncio.Semaphore(AT_ONCE)
@@ -52,12 +59,12 @@ async def apply(
     session.output.rows(rows, ROW)
     for step, fault in zip(steps, faults, strict=True):
         if fault is not None:
-            session.output.say(f"{complaint_about(fault)}: {step.key}")
+            session.output.say(f"{error_line_of(fault)}: {step.key}")
     failed = sum(fault is not None for fault in faults)
-    return exit_of_many(done=len(steps) - failed, failed=failed)
+    return exit_code_of_many(done=len(steps) - failed, failed=failed)
 
 
-async def export(session: Session, *, owner: OwnerFilter = None, tag: TagFilter = None) -> Exit:
+async def export(session: Session, *, owner: OwnerFilter = None, tag: TagFilter = None) -> ExitCode:
     """Write schedules as `apply` reads them: YAML, or JSON with -o json."""
     async with session.harebell() as harebell:
         rows = [row async for row in harebell.schedules(owner=owner, tag=tag)]
@@ -66,35 +73,37 @@ async def export(session: Session, *, owner: OwnerFilter = None, tag: TagFilter 
     left = sum(row["key"] is None and row["state"] not in GONE for row in rows)
     if left:
         session.output.say(f"harebell: left out, as they have no key: {left}")
-    definitions = [brief(each["definition"]) for each in shown.values() if each is not None]
+    definitions = [
+        without_defaults(each["definition"]) for each in shown.values() if each is not None
+    ]
     if session.options.output is Format.JSON:
         session.output.rows(definitions, ())
     elif definitions:
         typer.echo(yaml.safe_dump_all(definitions, sort_keys=False, allow_unicode=True), nl=False)
-    return exit_of_many(done=len(definitions))
+    return exit_code_of_many(done=len(definitions))
 
 
 async def _planned(
-    harebell: Harebell, desired: Mapping[str, Mapping[str, Any]], owner: str, *, prune: bool
-) -> list[Step]:
+    harebell: Client, desired: Mapping[str, Mapping[str, Any]], owner: str, *, prune: bool
+) -> list[ManifestStep]:
     """All of it is compared before any of it is done."""
     stored = await _shown(harebell, list(desired))
-    steps = [step_to(desired[key], stored[key], owner) for key in desired]
+    steps = [plan_put(desired[key], stored[key], owner) for key in desired]
     if prune:
         others = [row async for row in harebell.schedules(owner=owner)]
-        found = (step_from(row) for row in others if row["key"] not in desired)
+        found = (plan_cancel(row) for row in others if row["key"] not in desired)
         steps += [step for step in found if step is not None]
     return steps
 
 
-async def _shown(harebell: Harebell, keys: Sequence[str]) -> dict[str, dict[str, Any] | None]:
+async def _shown(harebell: Client, keys: Sequence[str]) -> dict[str, dict[str, Any] | None]:
     asked = asyncio.Semaphore(AT_ONCE)
 
     async def one(key: str) -> dict[str, Any] | None:
         async with asked:
             try:
                 return await harebell.schedule(key=key)
-            except Refused as error:
+            except CommandRejected as error:
                 if error.code == NotFound.code:
                     return None
                 raise
@@ -103,14 +112,14 @@ async def _shown(harebell: Harebell, keys: Sequence[str]) -> dict[str, dict[str,
 
 
 async def _take(
-    harebell: Harebell, step: Step, asked: asyncio.Semaphore, *, dry_run: bool
+    harebell: Client, step: ManifestStep, asked: asyncio.Semaphore, *, dry_run: bool
 ) -> HarebellError | None:
     """What stood against it, if anything did: the others go on."""
-    if dry_run or step.action is Action.KEEP:
+    if dry_run or step.action is ManifestAction.KEEP:
         return None
     async with asked:
         try:
-            if step.action is Action.CANCEL:
+            if step.action is ManifestAction.CANCEL:
                 await harebell.cancel(key=step.key, note="not in the files applied")
             elif step.expected_version is None:
                 await harebell.put(step.body)
@@ -121,6 +130,6 @@ async def _take(
     return None
 
 
-def _row(step: Step, fault: HarebellError | None, *, dry_run: bool) -> dict[str, Any]:
-    done = not dry_run and fault is None and step.action is not Action.KEEP
+def _row(step: ManifestStep, fault: HarebellError | None, *, dry_run: bool) -> dict[str, Any]:
+    done = not dry_run and fault is None and step.action is not ManifestAction.KEEP
     return {"action": step.action, "key": step.key, "done": done, "changes": list(step.changes)}

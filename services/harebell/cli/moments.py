@@ -5,16 +5,16 @@ from datetime import datetime, timedelta
 
 from pydantic_core import PydanticCustomError
 
-from harebell.contract.errors import Malformed
+from harebell.contract.errors import InvalidInput
 from harebell.contract.scalars import parse_duration, parse_instant
 
 
-def moment(text: str, *, now: datetime, field: str) -> datetime:
+def past_time(text: str, *, now: datetime, field: str) -> datetime:
     """`2026-11-20T14:00:00Z`, or `10m` for ten minutes before now. Raises `Malformed`."""
     return _moment(text, lambda duration: now - duration, field)
 
 
-def to_come(text: str, *, now: datetime, field: str) -> datetime:
+def future_time(text: str, *, now: datetime, field: str) -> datetime:
     """`2026-11-20T14:00:00Z`, or `10m` for ten minutes from now. Raises `Malformed`."""
     return _moment(text, lambda duration: now + duration, field)
 
@@ -28,4 +28,4 @@ def _moment(text: str, reckon: Callable[[timedelta], datetime], field: str) -> d
         return parse_instant(text)
     except PydanticCustomError as error:
         reason = f"{error.message()}; a duration such as 10m does as well"
-        raise Malformed(reason, field=field, code=error.type) from None
+        raise InvalidInput(reason, field=field, code=error.type) from None

@@ -5,22 +5,22 @@ from typing import Annotated
 import typer
 
 from harebell.cli.choosing import (
-    Chosen,
     NameFilter,
     Owner,
     Receipt,
+    ScheduleSelection,
     StateFilter,
     Tag,
-    receipt_name,
+    bulk_operation_id,
 )
 from harebell.cli.command import command
-from harebell.cli.exits import Exit, exit_of_many
-from harebell.cli.moments import to_come
+from harebell.cli.exits import ExitCode, exit_code_of_many
+from harebell.cli.moments import future_time
 from harebell.cli.options import Note, RequestId
 from harebell.cli.references import Id, Key, Name
 from harebell.cli.schedules import say_in_flight, show
 from harebell.cli.session import Session
-from harebell.client import SelectionAnswer
+from harebell.client import BulkResponse
 
 app = typer.Typer()  # joins that of `schedules`
 
@@ -43,18 +43,18 @@ async def pause(
     until: Until = None,
     note: Note = None,
     request_id: RequestId = None,
-) -> Exit:
+) -> ExitCode:
     """Make no run until resumed: of one schedule, or of all that match; prints a receipt."""
-    chosen = Chosen.by(name, key, id, tag=tag, owner=owner, name=called, state=state)
+    chosen = ScheduleSelection.by(name, key, id, tag=tag, owner=owner, name=called, state=state)
     now = session.surroundings.now()
-    end = None if until is None else to_come(until, now=now, field="until")
+    end = None if until is None else future_time(until, now=now, field="until")
     async with session.harebell() as harebell:
         if chosen.one is not None:
             one = await harebell.pause(**chosen.one, note=note, request_id=request_id, until=end)
             return show(session.output, one)
         many = await harebell.pause_all(
             chosen.select or {},
-            request_id=receipt_name("pause", request_id, now),
+            request_id=bulk_operation_id("pause", request_id, now),
             until=end,
             note=note,
         )
@@ -75,9 +75,9 @@ async def resume(
     receipt: Receipt = None,
     note: Note = None,
     request_id: RequestId = None,
-) -> Exit:
+) -> ExitCode:
     """Make runs again; the catch-up policy decides what was missed. By receipt, exactly those."""
-    chosen = Chosen.by(
+    chosen = ScheduleSelection.by(
         name, key, id, tag=tag, owner=owner, name=called, state=state, receipt=receipt
     )
     async with session.harebell() as harebell:
@@ -87,7 +87,7 @@ async def resume(
         many = await harebell.resume_all(
             chosen.select,
             receipt=chosen.receipt,
-            request_id=receipt_name("resume", request_id, session.surroundings.now()),
+            request_id=bulk_operation_id("resume", request_id, session.surroundings.now()),
             note=note,
         )
     return _show_many(session, many)
@@ -106,24 +106,24 @@ async def cancel(
     state: StateFilter = None,
     note: Note = None,
     request_id: RequestId = None,
-) -> Exit:
+) -> ExitCode:
     """Make no run ever again: of one schedule, or of all that match."""
-    chosen = Chosen.by(name, key, id, tag=tag, owner=owner, name=called, state=state)
+    chosen = ScheduleSelection.by(name, key, id, tag=tag, owner=owner, name=called, state=state)
     async with session.harebell() as harebell:
         if chosen.one is not None:
             one = await harebell.cancel(**chosen.one, note=note, request_id=request_id)
             return show(session.output, one)
         many = await harebell.cancel_all(
             chosen.select or {},
-            request_id=receipt_name("cancel", request_id, session.surroundings.now()),
+            request_id=bulk_operation_id("cancel", request_id, session.surroundings.now()),
             note=note,
         )
     return _show_many(session, many)
 
 
-def _show_many(session: Session, answer: SelectionAnswer) -> Exit:
+def _show_many(session: Session, answer: BulkResponse) -> ExitCode:
     session.output.record(answer.model_dump(mode="json"))
     say_in_flight(session.output, answer.in_flight)
-    for schedule, reason in answer.refused.items():
+    for schedule, reason in answer.rejected.items():
         session.output.say(f"harebell: {schedule}: {reason}")
-    return exit_of_many(done=len(answer.changed), failed=len(answer.refused))
+    return exit_code_of_many(done=len(answer.changed), failed=len(answer.rejected))

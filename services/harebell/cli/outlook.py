@@ -9,17 +9,17 @@ import typer
 
 from harebell.cli.command import command
 from harebell.cli.documents import read_document
-from harebell.cli.exits import Exit
-from harebell.cli.moments import moment
-from harebell.cli.references import Id, Key, reference
+from harebell.cli.exits import ExitCode
+from harebell.cli.moments import past_time
+from harebell.cli.references import Id, Key, schedule_ref
 from harebell.cli.runs import ATTEMPT
 from harebell.cli.session import Session
-from harebell.contract.errors import InvalidCron, Malformed, Rejected
+from harebell.contract.errors import InvalidCron, InvalidInput, Rejected
 from harebell.contract.identity import schedule_id
 from harebell.contract.message import parse
 from harebell.contract.queries import MAX_PREVIEW
 from harebell.contract.schedule import Definition
-from harebell.kernel.preview import Edition, coming
+from harebell.kernel.preview import VersionWindow, upcoming_runs
 from harebell.kernel.soundness import check_when
 
 app = typer.Typer()  # joins that of `schedules`
@@ -61,24 +61,24 @@ async def preview(
     timezone: Timezone = "UTC",
     count: Count = COUNT,
     after: After = None,
-) -> Exit:
+) -> ExitCode:
     """Show the next instants. An expression or a file needs no broker: all is computed here."""
     now = session.surroundings.now()
-    start = now if after is None else moment(after, now=now, field="after")
+    start = now if after is None else past_time(after, now=now, field="after")
     if file is not None:
         instants = _computed(_one(read_document(file)), session.options.tenant, start, now, count)
     elif name is not None and _is_expression(name):
         when = {"cron": name, "timezone": timezone}
         instants = _computed({"when": when}, session.options.tenant, start, now, count)
     else:
-        named = reference(name, key, id)
+        named = schedule_ref(name, key, id)
         async with session.harebell() as harebell:
             shown = await harebell.preview(**named, count=count, after=start)
         instants = shown["instants"]
         if shown["state"] != "active":
             session.output.say(f"harebell: the schedule is {shown['state']}")
     session.output.rows(instants, COLUMNS)
-    return Exit.DONE if instants else Exit.NOTHING
+    return ExitCode.DONE if instants else ExitCode.NO_MATCH
 
 
 async def why(
@@ -90,15 +90,15 @@ async def why(
     key: Key = None,
     id: Id = None,  # noqa: A002  # the option's name
     at: At = None,
-) -> Exit:
+) -> ExitCode:
     """Say what became of an instant of a schedule, or what will, and why."""
     now = session.surroundings.now()
-    instant = None if at is None else moment(at, now=now, field="at")
-    named = reference(name, key, id)
+    instant = None if at is None else past_time(at, now=now, field="at")
+    named = schedule_ref(name, key, id)
     async with session.harebell() as harebell:
         found = await harebell.why(**named, at=instant)
     session.output.record(found, attempts=ATTEMPT)
-    return Exit.DONE
+    return ExitCode.DONE
 
 
 def _is_expression(text: str) -> bool:
@@ -107,7 +107,7 @@ def _is_expression(text: str) -> bool:
 
 def _one(document: object) -> dict[str, Any]:
     if not isinstance(document, dict):
-        raise Malformed("preview one schedule at a time", code="not_a_schedule")
+        raise InvalidInput("preview one schedule at a time", code="not_a_schedule")
     return document
 
 
@@ -122,12 +122,12 @@ def _computed(
         check_when(definition.when, id_, now=now)
     except Rejected as error:
         raise _as_usage(error) from error
-    edition = Edition(id_, definition, min(after, now))
-    return [each.view() for each in coming([edition], after=after, count=count)]
+    edition = VersionWindow(id_, definition, min(after, now))
+    return [each.view() for each in upcoming_runs([edition], after=after, count=count)]
 
 
-def _as_usage(error: Rejected) -> Malformed:
+def _as_usage(error: Rejected) -> InvalidInput:
     """What is wrong was typed here: nothing was sent."""
     place = error.position if isinstance(error, InvalidCron) else None
     where = "" if place is None else f" (at character {place + 1})"
-    return Malformed(error.reason + where, field=error.field, code=error.code)
+    return InvalidInput(error.reason + where, field=error.field, code=error.code)

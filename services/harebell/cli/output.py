@@ -64,13 +64,13 @@ class Output:
         typer.echo(printable(message), err=True)
 
 
-def complaint(field: str | None, reason: str, code: str) -> str:
+def error_line(field: str | None, reason: str, code: str) -> str:
     where = f"{field}: " if field else ""
     return f"{where}{reason} ({code})"
 
 
-def complaint_about(error: HarebellError) -> str:
-    return f"harebell: {complaint(error.field, error.reason, error.code)}"
+def error_line_of(error: HarebellError) -> str:
+    return f"harebell: {error_line(error.field, error.reason, error.code)}"
 
 
 def printable(text: str) -> str:

@@ -2,7 +2,7 @@
 
 from typing import Final
 
-from harebell.contract.errors import Malformed
+from harebell.contract.errors import InvalidInput
 
 _SECONDS: Final = {"s": 1, "m": 60, "h": 3600}
 
@@ -15,4 +15,4 @@ def per_second(text: str | None) -> float | None:
     try:
         return float(number) / _SECONDS[unit or "s"]
     except (ValueError, KeyError):
-        raise Malformed(f"{text!r} is not like 5/s or 100/m", field="rate") from None
+        raise InvalidInput(f"{text!r} is not like 5/s or 100/m", field="rate") from None

@@ -5,18 +5,18 @@ from uuid import UUID
 
 import typer
 
-from harebell.client.requests import ByName
-from harebell.contract.errors import Malformed
+from harebell.client.requests import ScheduleRef
+from harebell.contract.errors import InvalidInput
 
 Name = Annotated[str | None, typer.Argument(metavar="KEY", help="The schedule's key, or its id.")]
 Key = Annotated[str | None, typer.Option("--key", help="The key, whatever it looks like.")]
 Id = Annotated[str | None, typer.Option("--id", help="The id.")]
 
 
-def reference(name: str | None, key: str | None, id_: str | None) -> ByName:
+def schedule_ref(name: str | None, key: str | None, id_: str | None) -> ScheduleRef:
     """Raises `Malformed` unless the schedule is named exactly once."""
     if sum(each is not None for each in (name, key, id_)) != 1:
-        raise Malformed("name one schedule: KEY, --key or --id", code="invalid_reference")
+        raise InvalidInput("name one schedule: KEY, --key or --id", code="invalid_reference")
     if key is not None:
         return {"key": key}
     if id_ is not None:

@@ -13,18 +13,18 @@ from harebell.cli.choosing_letters import (
     OfTag,
     OlderThan,
     Replayed,
-    letter_filter,
+    dead_letter_filter,
 )
 from harebell.cli.command import command
-from harebell.cli.desk_results import show_results
-from harebell.cli.exits import Exit, exit_of_many
-from harebell.cli.following import exit_of_job, follow
+from harebell.cli.desk_results import print_results
+from harebell.cli.exits import ExitCode, exit_code_of_many
+from harebell.cli.following import exit_code_of_replay_job, follow_replay_job
 from harebell.cli.options import LIMIT, Limit, Note, RequestId
 from harebell.cli.rates import per_second
 from harebell.cli.session import Session
-from harebell.client import Harebell, JobAnswer
-from harebell.client.requests import Replaying
-from harebell.contract.errors import Malformed
+from harebell.client import Client, ReplayJobResponse
+from harebell.client.requests import ReplayJobOptions
+from harebell.contract.errors import InvalidInput
 
 app = typer.Typer()  # joins that of `dead_letters`
 
@@ -77,20 +77,20 @@ async def replay(
     watch: Follow = False,
     note: Note = None,
     request_id: RequestId = None,
-) -> Exit:
+) -> ExitCode:
     """Run dead runs again: those named at once, or all that match, little by little."""
-    only = letter_filter(session, group, key, tag, error, older_than, newer_than, replayed)
+    only = dead_letter_filter(session, group, key, tag, error, older_than, newer_than, replayed)
     select: dict[str, Any] = {**only, **({"all": True} if all else {})}
     if bool(letters) == bool(select):
         reason = "name dead letters, or say which: --group, --key, --tag, --error, ..., or --all"
-        raise Malformed(reason, code="invalid_reference")
-    how: Replaying = {"canary": canary, "abort_on_failure_ratio": abort_on_failure_ratio}
+        raise InvalidInput(reason, code="invalid_reference")
+    how: ReplayJobOptions = {"canary": canary, "abort_on_failure_ratio": abort_on_failure_ratio}
     how |= {"rate": per_second(rate), "pool": pool}
     async with session.harebell() as harebell:
         if letters and not (dry_run or watch) and not any(how.values()):
-            return show_results(session, await harebell.replay(letters, note=note))
+            return print_results(session, await harebell.replay(letters, note=note))
         how |= {"dry_run": dry_run, "note": note}
-        answer = await harebell.start_replay(
+        answer = await harebell.start_replay_job(
             ids=letters,
             select=select or None,
             request_id=request_id or f"replay-{token_hex(TOKEN)}",
@@ -100,55 +100,57 @@ async def replay(
 
 
 @command(app, "jobs")
-async def jobs(session: Session, limit: Limit = LIMIT) -> Exit:
+async def jobs(session: Session, limit: Limit = LIMIT) -> ExitCode:
     """List replays of many, newest first: who, when, how far, what came of them."""
     async with session.harebell() as harebell:
         rows = [row async for row in harebell.replay_jobs(limit=limit)]
     session.output.rows(rows, ROW)
-    return exit_of_many(done=len(rows))
+    return exit_code_of_many(done=len(rows))
 
 
 @command(app, "job")
 async def job(
     session: Session, *, job: Job, follow_it: Follow = False, items: Items = False
-) -> Exit:
+) -> ExitCode:
     """Show a replay of many; 1 where it was aborted, 4 where some of it failed."""
     async with session.harebell() as harebell:
-        shown = await (follow(harebell, job) if follow_it else harebell.replay_job(job))
+        shown = await (follow_replay_job(harebell, job) if follow_it else harebell.replay_job(job))
         if items:
-            shown["items"] = [item async for item in harebell.replay_items(job)]
+            shown["items"] = [item async for item in harebell.replay_job_items(job)]
     session.output.record(shown, items=ITEM)
-    return exit_of_job(shown)
+    return exit_code_of_replay_job(shown)
 
 
 @command(app, "pause")
-async def pause(session: Session, job: Job, note: Note = None) -> Exit:
+async def pause(session: Session, job: Job, note: Note = None) -> ExitCode:
     """Replay no more of it until resumed."""
     async with session.harebell() as harebell:
-        return await _show(session, harebell, await harebell.pause_replay(job, note=note))
+        return await _show(session, harebell, await harebell.pause_replay_job(job, note=note))
 
 
 @command(app, "resume")
-async def resume(session: Session, *, job: Job, note: Note = None, watch: Follow = False) -> Exit:
+async def resume(
+    session: Session, *, job: Job, note: Note = None, watch: Follow = False
+) -> ExitCode:
     """Go on where it was paused."""
     async with session.harebell() as harebell:
-        answer = await harebell.resume_replay(job, note=note)
+        answer = await harebell.resume_replay_job(job, note=note)
         return await _show(session, harebell, answer, watch=watch)
 
 
 @command(app, "abort")
-async def abort(session: Session, job: Job, note: Note = None) -> Exit:
+async def abort(session: Session, job: Job, note: Note = None) -> ExitCode:
     """Replay no more of it, for good; the rest stays on the desk."""
     async with session.harebell() as harebell:
-        return await _show(session, harebell, await harebell.abort_replay(job, note=note))
+        return await _show(session, harebell, await harebell.abort_replay_job(job, note=note))
 
 
 async def _show(
-    session: Session, harebell: Harebell, answer: JobAnswer, *, watch: bool = False
-) -> Exit:
-    if watch and answer.job is not None:
-        shown = await follow(harebell, answer.job)
+    session: Session, harebell: Client, answer: ReplayJobResponse, *, watch: bool = False
+) -> ExitCode:
+    if watch and answer.id is not None:
+        shown = await follow_replay_job(harebell, answer.id)
         session.output.record(shown)
-        return exit_of_job(shown)
+        return exit_code_of_replay_job(shown)
     session.output.record(answer.model_dump(mode="json", exclude_none=True))
-    return Exit.FAILED if answer.status == "unchanged" else exit_of_many(done=answer.total)
+    return ExitCode.FAILED if answer.status == "unchanged" else exit_code_of_many(done=answer.total)

@@ -5,8 +5,8 @@ from typing import Annotated, Final
 import typer
 
 from harebell.cli.command import command
-from harebell.cli.exits import Exit, exit_of_many
-from harebell.cli.moments import moment
+from harebell.cli.exits import ExitCode, exit_code_of_many
+from harebell.cli.moments import past_time
 from harebell.cli.options import LIMIT, Limit, Note, RequestId, State
 from harebell.cli.references import Id, Key
 from harebell.cli.session import Session
@@ -54,11 +54,11 @@ async def list_runs(
     since: Since = None,
     until: Until = None,
     limit: Limit = LIMIT,
-) -> Exit:
+) -> ExitCode:
     """List runs, newest first; of one schedule, or of all."""
     now = session.surroundings.now()
-    start = None if since is None else moment(since, now=now, field="since")
-    end = None if until is None else moment(until, now=now, field="until")
+    start = None if since is None else past_time(since, now=now, field="since")
+    end = None if until is None else past_time(until, now=now, field="until")
     async with session.harebell() as harebell:
         found = harebell.runs(
             key=key,
@@ -73,37 +73,37 @@ async def list_runs(
         )
         rows = [row async for row in found]
     session.output.rows(rows, ROW)
-    return exit_of_many(done=len(rows))
+    return exit_code_of_many(done=len(rows))
 
 
 @command(app, "get")
-async def get(session: Session, run_id: RunId) -> Exit:
+async def get(session: Session, run_id: RunId) -> ExitCode:
     """Show one run with its attempts."""
     async with session.harebell() as harebell:
         session.output.record(await harebell.run(run_id), attempts=ATTEMPT)
-    return Exit.DONE
+    return ExitCode.DONE
 
 
 @command(app, "cancel")
 async def cancel(
     session: Session, run_id: RunId, note: Note = None, request_id: RequestId = None
-) -> Exit:
+) -> ExitCode:
     """Cancel a run that has not started; one that has been claimed is exit code 1."""
     async with session.harebell() as harebell:
         answer = await harebell.cancel_run(run_id, note=note, request_id=request_id)
     session.output.record(answer.model_dump(mode="json"))
     if answer.status == CANCELLED:
-        return Exit.DONE
+        return ExitCode.DONE
     session.output.say(f"harebell: {run_id} is not cancelled: {answer.status} ({answer.state})")
-    return Exit.FAILED
+    return ExitCode.FAILED
 
 
 @command(app, "resolve")
 async def resolve(
     session: Session, *, run_id: RunId, as_: As, note: Note = None, request_id: RequestId = None
-) -> Exit:
+) -> ExitCode:
     """Say what became of a held run; its schedule goes on when none is held."""
     async with session.harebell() as harebell:
         answer = await harebell.resolve_run(run_id, as_, note=note, request_id=request_id)
     session.output.record(answer.model_dump(mode="json"))
-    return Exit.DONE
+    return ExitCode.DONE

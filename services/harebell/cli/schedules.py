@@ -5,16 +5,16 @@ from typing import Annotated, Any, Final
 
 import typer
 
-from harebell.cli.assignments import assigned
+from harebell.cli.assignments import apply_assignments
 from harebell.cli.command import command
 from harebell.cli.documents import read_document
-from harebell.cli.exits import Exit, exit_of_many
-from harebell.cli.moments import moment, to_come
+from harebell.cli.exits import ExitCode, exit_code_of_many
+from harebell.cli.moments import future_time, past_time
 from harebell.cli.options import LIMIT, Limit, Note, RequestId, State
-from harebell.cli.output import Output, complaint
-from harebell.cli.references import Id, Key, Name, reference
+from harebell.cli.output import Output, error_line
+from harebell.cli.references import Id, Key, Name, schedule_ref
 from harebell.cli.session import Session
-from harebell.client import Refusal, ScheduleAnswer
+from harebell.client import ErrorResponse, ScheduleResponse
 from harebell.contract.commands import MAX_BACKFILL
 from harebell.contract.policy import Overlap
 
@@ -54,7 +54,7 @@ OwnOverlap = Annotated[
 
 
 @command(app, "put")
-async def put(session: Session, file: File) -> Exit:
+async def put(session: Session, file: File) -> ExitCode:
     """Create or replace schedules: one JSON object, or an array of up to 500."""
     document = read_document(file)
     async with session.harebell() as harebell:
@@ -69,11 +69,11 @@ async def get(
     name: Name = None,
     key: Key = None,
     id: Id = None,  # noqa: A002  # the option's name
-) -> Exit:
+) -> ExitCode:
     """Show one schedule."""
     async with session.harebell() as harebell:
-        session.output.record(await harebell.schedule(**reference(name, key, id)))
-    return Exit.DONE
+        session.output.record(await harebell.schedule(**schedule_ref(name, key, id)))
+    return ExitCode.DONE
 
 
 @command(app, "list")
@@ -85,13 +85,13 @@ async def list_schedules(
     called: NameFilter = None,
     state: State = None,
     limit: Limit = LIMIT,
-) -> Exit:
+) -> ExitCode:
     """List schedules, newest first."""
     async with session.harebell() as harebell:
         found = harebell.schedules(tag=tag, owner=owner, name=called, state=state, limit=limit)
         rows = [row async for row in found]
     session.output.rows(rows, ROW)
-    return exit_of_many(done=len(rows))
+    return exit_code_of_many(done=len(rows))
 
 
 @command(app, "patch")
@@ -107,12 +107,12 @@ async def patch(
     effective_at: EffectiveAt = None,
     note: Note = None,
     request_id: RequestId = None,
-) -> Exit:
+) -> ExitCode:
     """Change some fields of a schedule; the others stay."""
-    named = reference(name, key, id)
-    change = assigned(sets or [], file)
+    named = schedule_ref(name, key, id)
+    change = apply_assignments(sets or [], file)
     now = session.surroundings.now()
-    at = None if effective_at is None else to_come(effective_at, now=now, field="effective_at")
+    at = None if effective_at is None else future_time(effective_at, now=now, field="effective_at")
     async with session.harebell() as harebell:
         answer = await harebell.patch(
             change,
@@ -135,10 +135,10 @@ async def skip(
     at: Instant,
     note: Note = None,
     request_id: RequestId = None,
-) -> Exit:
+) -> ExitCode:
     """Take the run of one instant out."""
-    named = reference(name, key, id)
-    instant = to_come(at, now=session.surroundings.now(), field="at")
+    named = schedule_ref(name, key, id)
+    instant = future_time(at, now=session.surroundings.now(), field="at")
     async with session.harebell() as harebell:
         answer = await harebell.skip(instant, **named, note=note, request_id=request_id)
     return show(session.output, answer)
@@ -154,9 +154,9 @@ async def trigger(
     overlap: OwnOverlap = None,
     note: Note = None,
     request_id: RequestId = None,
-) -> Exit:
+) -> ExitCode:
     """Run it once now, beside its timetable."""
-    named = reference(name, key, id)
+    named = schedule_ref(name, key, id)
     async with session.harebell() as harebell:
         answer = await harebell.trigger(**named, overlap=overlap, note=note, request_id=request_id)
     return show(session.output, answer)
@@ -175,11 +175,11 @@ async def backfill(
     dry_run: DryRun = False,  # a flag
     note: Note = None,
     request_id: RequestId = None,
-) -> Exit:
+) -> ExitCode:
     """Make the runs that the timetable had between two instants and that are not on record."""
-    named = reference(name, key, id)
+    named = schedule_ref(name, key, id)
     now = session.surroundings.now()
-    first, last = (moment(text, now=now, field="from") for text in (start, to))
+    first, last = (past_time(text, now=now, field="from") for text in (start, to))
     async with session.harebell() as harebell:
         answer = await harebell.backfill(
             first,
@@ -191,24 +191,24 @@ async def backfill(
             request_id=request_id,
         )
     show(session.output, answer)
-    return exit_of_many(done=len(answer.runs or []))
+    return exit_code_of_many(done=len(answer.runs or []))
 
 
-def show(output: Output, answer: ScheduleAnswer) -> Exit:
+def show(output: Output, answer: ScheduleResponse) -> ExitCode:
     output.record(_view(answer))
     say_in_flight(output, answer.in_flight)
-    return Exit.DONE
+    return ExitCode.DONE
 
 
-def _show_all(output: Output, answers: Sequence[ScheduleAnswer | Refusal]) -> Exit:
-    stored = [answer for answer in answers if isinstance(answer, ScheduleAnswer)]
-    refused = [answer.error for answer in answers if isinstance(answer, Refusal)]
+def _show_all(output: Output, answers: Sequence[ScheduleResponse | ErrorResponse]) -> ExitCode:
+    stored = [answer for answer in answers if isinstance(answer, ScheduleResponse)]
+    refused = [answer.error for answer in answers if isinstance(answer, ErrorResponse)]
     output.rows([_view(answer) for answer in answers], STORED)
     for answer in stored:
         say_in_flight(output, answer.in_flight)
     for fault in refused:
-        output.say(f"harebell: {complaint(fault.field, fault.reason, fault.code)}")
-    return exit_of_many(done=len(stored), failed=len(refused))
+        output.say(f"harebell: {error_line(fault.field, fault.reason, fault.code)}")
+    return exit_code_of_many(done=len(stored), failed=len(refused))
 
 
 def say_in_flight(output: Output, runs: Sequence[str]) -> None:
@@ -216,5 +216,5 @@ def say_in_flight(output: Output, runs: Sequence[str]) -> None:
         output.say(f"harebell: {run} had already been claimed")
 
 
-def _view(answer: ScheduleAnswer | Refusal) -> dict[str, Any]:
+def _view(answer: ScheduleResponse | ErrorResponse) -> dict[str, Any]:
     return answer.model_dump(mode="json", exclude_none=True)

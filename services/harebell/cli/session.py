@@ -7,18 +7,18 @@ from datetime import datetime
 from typing import Final, Protocol
 
 from harebell.cli.output import Format, Output
-from harebell.client import Harebell
+from harebell.client import Client
 from harebell.client.asking import DEFAULT_TENANT
 from harebell.client.client import DEFAULT_TIMEOUT
-from harebell.contract.errors import Malformed
+from harebell.contract.errors import InvalidInput
 
-NAME: Final = "harebell-cli"
+CLIENT_NAME: Final = "harebell-cli"
 
 
 class Connect(Protocol):
     def __call__(
         self, url: str, *, tenant: str, timeout: float, name: str
-    ) -> AbstractAsyncContextManager[Harebell]: ...
+    ) -> AbstractAsyncContextManager[Client]: ...
 
 
 @dataclass(frozen=True, slots=True)
@@ -32,7 +32,7 @@ class Options:
 
 
 @dataclass(frozen=True, slots=True)
-class Surroundings:
+class ProcessContext:
     """What the process gives; `options` are those before the command's name."""
 
     connect: Connect
@@ -43,7 +43,7 @@ class Surroundings:
 @dataclass(frozen=True, slots=True)
 class Session:
     options: Options
-    surroundings: Surroundings
+    surroundings: ProcessContext
 
     @property
     def output(self) -> Output:
@@ -54,10 +54,13 @@ class Session:
         """Raises `Malformed` when there is none."""
         if not self.options.amqp_url:
             reason = "no broker is named: set HAREBELL_AMQP_URL or give --amqp-url"
-            raise Malformed(reason, code="no_amqp_url")
+            raise InvalidInput(reason, code="no_amqp_url")
         return self.options.amqp_url
 
-    def harebell(self) -> AbstractAsyncContextManager[Harebell]:
+    def harebell(self) -> AbstractAsyncContextManager[Client]:
         return self.surroundings.connect(
-            self.amqp_url, tenant=self.options.tenant, timeout=self.options.timeout, name=NAME
+            self.amqp_url,
+            tenant=self.options.tenant,
+            timeout=self.options.timeout,
+            name=CLIENT_NAME,
         )

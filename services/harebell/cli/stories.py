@@ -9,7 +9,7 @@ TOLD_APART: Final = ("story", "body", "headers")
 OF_STORY: Final = ("target", "version", "type", "routing_key", "size", "headers")
 
 
-def readable(letter: Mapping[str, Any]) -> dict[str, Any]:
+def render_dead_letter(letter: Mapping[str, Any]) -> dict[str, Any]:
     """`attempts` are the tries themselves, of a run; `body` is text, of a message."""
     story = letter["story"]
     told = {name: value for name, value in letter.items() if name not in TOLD_APART}

@@ -8,15 +8,15 @@ import orjson
 import typer
 
 from harebell.cli.command import command
-from harebell.cli.exits import Exit
-from harebell.cli.session import NAME, Session
+from harebell.cli.exits import ExitCode
+from harebell.cli.session import CLIENT_NAME, Session
 from harebell.client.connection import connect
 from harebell.contract import __version__
 from harebell.contract.codec import decode
 from harebell.contract.message import parse
 from harebell.kernel.amqp import declare
 from harebell.kernel.bus import SYSTEM
-from harebell.kernel.definitions import Wanted, definitions
+from harebell.kernel.definitions import InstallationOptions, definitions_file
 
 app = typer.Typer(help="What the broker must have for Harebell.", no_args_is_help=True)
 
@@ -32,15 +32,15 @@ Passwords = Annotated[
 
 
 @command(app, "check")
-async def check(session: Session) -> Exit:
+async def check(session: Session) -> ExitCode:
     """Name what is missing or differs; change nothing."""
     problems = await _problems(session.amqp_url)
     session.output.rows([{"problem": problem} for problem in problems], ("problem",))
     if problems:
         session.output.say(f"harebell: the broker differs, problems: {len(problems)}")
-        return Exit.FAILED
+        return ExitCode.FAILED
     session.output.say("harebell: the broker has every exchange and queue")
-    return Exit.DONE
+    return ExitCode.DONE
 
 
 @command(app, "definitions")
@@ -51,18 +51,20 @@ async def print_definitions(
     pool: Pools = None,
     for_tenant: Tenants = None,
     passwords: Passwords = None,
-) -> Exit:
+) -> ExitCode:
     """Print a definitions file for RabbitMQ: exchanges, queues, users with least permissions."""
     del session  # needs no broker
     known = {} if passwords is None else decode(passwords.read(MAX_PASSWORDS))
     wanted = {"vhost": vhost, "pools": pool or (), "tenants": for_tenant or (), "passwords": known}
-    said = definitions(parse(Wanted, wanted), secrets.token_bytes)
+    said = definitions_file(parse(InstallationOptions, wanted), secrets.token_bytes)
     typer.echo(orjson.dumps(said, option=orjson.OPT_INDENT_2).decode())
-    return Exit.DONE
+    return ExitCode.DONE
 
 
 async def _problems(url: str) -> list[str]:
-    properties = {"service": NAME, "version": __version__}
-    connection = await connect(url, name=f"{NAME}@{socket.gethostname()}", properties=properties)
+    properties = {"service": CLIENT_NAME, "version": __version__}
+    connection = await connect(
+        url, name=f"{CLIENT_NAME}@{socket.gethostname()}", properties=properties
+    )
     async with connection:
-        return await declare.check(connection, SYSTEM)
+        return await declare.find_differences(connection, SYSTEM)

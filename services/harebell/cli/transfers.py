@@ -17,18 +17,18 @@ from harebell.cli.choosing_letters import (
     OfTag,
     OlderThan,
     Replayed,
-    letter_filter,
+    dead_letter_filter,
 )
 from harebell.cli.command import command
 from harebell.cli.dead_letters import ROW, DeskState
 from harebell.cli.desk_results import DONE
-from harebell.cli.exits import Exit, exit_of_many
+from harebell.cli.exits import ExitCode, exit_code_of_many
 from harebell.cli.options import Note
 from harebell.cli.session import Session
-from harebell.client import Harebell, View
-from harebell.client.requests import LetterFilter
+from harebell.client import Client, View
+from harebell.client.requests import DeadLetterFields
 from harebell.contract.codec import decode
-from harebell.contract.errors import Malformed, Rejected
+from harebell.contract.errors import InvalidInput, Rejected
 
 app = typer.Typer()  # joins that of `dead_letters`
 
@@ -57,18 +57,18 @@ async def export(
     older_than: OlderThan = None,
     newer_than: NewerThan = None,
     replayed: Replayed = None,
-) -> Exit:
+) -> ExitCode:
     """Write dead letters whole, one JSON object a line."""
-    only = letter_filter(session, group, key, tag, error, older_than, newer_than, replayed)
+    only = dead_letter_filter(session, group, key, tag, error, older_than, newer_than, replayed)
     written = 0
     async with session.harebell() as harebell:
         async for letter in _whole(harebell, state, only):
             sys.stdout.write(orjson.dumps(letter).decode() + "\n")
             written += 1
-    return exit_of_many(done=written)
+    return exit_code_of_many(done=written)
 
 
-async def _whole(harebell: Harebell, state: str, only: LetterFilter) -> AsyncIterator[View]:
+async def _whole(harebell: Client, state: str, only: DeadLetterFields) -> AsyncIterator[View]:
     portion: list[str] = []
     async for row in harebell.dead_letters(state=state, **only):
         portion.append(row["id"])
@@ -81,20 +81,20 @@ async def _whole(harebell: Harebell, state: str, only: LetterFilter) -> AsyncIte
 
 
 @command(app, "import")
-async def import_(session: Session, lines: Lines, note: Note = None) -> Exit:
+async def import_(session: Session, lines: Lines, note: Note = None) -> ExitCode:
     """Keep exported letters; those that are kept already stay as they are."""
     done = failed = 0
     async with session.harebell() as harebell:
         for portion in portions(_letters(lines)):
             try:
-                answer = await harebell.import_letters(portion, note=note)
+                answer = await harebell.import_dead_letters(portion, note=note)
             except Rejected as error:
                 session.output.say(f"harebell: {len(portion)} not imported: {error.reason}")
                 failed += len(portion)
                 continue
             done += sum(status in DONE for status in answer.results.values())
     session.output.say(f"harebell: {done} imported or present, {failed} not")
-    return exit_of_many(done=done, failed=failed)
+    return exit_code_of_many(done=done, failed=failed)
 
 
 def _letters(lines: Iterable[bytes]) -> Iterator[dict[str, Any]]:
@@ -102,7 +102,7 @@ def _letters(lines: Iterable[bytes]) -> Iterator[dict[str, Any]]:
     for number, line in enumerate(lines, 1):
         letter = decode(line)
         if not isinstance(letter, dict):
-            raise Malformed(f"line {number} is no letter", code="not_a_letter")
+            raise InvalidInput(f"line {number} is no letter", code="not_a_letter")
         yield {name: letter.get(name) for name in KEPT_OF}
 
 
@@ -130,9 +130,9 @@ async def watch(
     tag: OfTag = None,
     every: Every = 2.0,
     looks: Looks = None,
-) -> Exit:
+) -> ExitCode:
     """Print dead letters as they come, until ^C."""
-    only = letter_filter(session, group, key, tag, None, None, None, None)
+    only = dead_letter_filter(session, group, key, tag, None, None, None, None)
     told: OrderedDict[str, None] = OrderedDict()
     looked = 0
     async with session.harebell() as harebell:
@@ -147,4 +147,4 @@ async def watch(
             if looked and fresh:
                 session.output.rows(fresh, ROW)
             looked += 1
-    return Exit.DONE
+    return ExitCode.DONE

@@ -1,19 +1,21 @@
 #!/bin/sh
-# Install what is missing, and say so first. It is silent when nothing is, so it runs every time.
+# Announce and install the missing packages. The script prints nothing if no package is missing,
+# because most make targets run it.
 #
-#   bootstrap.sh           .venv with the project in it
-#   bootstrap.sh servers   also the Debian packages of the servers that no HAREBELL_*_URL replaces
-#   bootstrap.sh tests     and what only tests need: promtool (of the package prometheus), which
-#                          tests the alert rules, faketime, which sets a service's clock, and
-#                          chromium, which opens the management UI
-#   bootstrap.sh peers     servers, and what only the peers of `make bench PEERS=1` need
+#   bootstrap.sh           install the project into .venv
+#   bootstrap.sh servers   also install the Debian packages of the servers that no HAREBELL_*_URL
+#                          replaces
+#   bootstrap.sh tests     also install the packages for tests: prometheus with promtool for the
+#                          alert rules, faketime for the clock of a service, debootstrap for other
+#                          RabbitMQ versions, chromium for the management UI
+#   bootstrap.sh peers     install the servers and the packages for `make bench PEERS=1`
 #
-# It asks at a terminal unless YES=1. It never starts a system service. PYTHON=python3.12 chooses the
-# interpreter of .venv; else it is the newest.
+# At a terminal, the script waits for permission unless YES=1. The script never starts a system service.
+# PYTHON=python3.12 selects the interpreter of .venv, and the default is the newest one.
 set -eu
 
 here=$(dirname "$0")
-PATH=$PATH:/usr/sbin:/sbin # where rabbitmq-server is; a plain user's PATH lacks them
+PATH=$PATH:/usr/sbin:/sbin # rabbitmq-server is there, and the PATH of a normal user lacks both
 stamp=.venv/harebell-stamp
 policy=/usr/sbin/policy-rc.d
 policy_aside=$policy.before-harebell
@@ -30,7 +32,7 @@ as_root() {
     elif command -v sudo >/dev/null; then
         sudo "$@"
     else
-        fail "this needs root or sudo: $*"
+        fail "This command needs root or sudo: $*"
     fi
 }
 
@@ -59,7 +61,7 @@ missing_packages() {
     esac
 }
 
-# What the environment was made from: it is made again when any of this changes.
+# Print the inputs of the environment. A changed input causes a new installation.
 fingerprint() {
     echo "$PWD ${PYTHON:-} $(cksum <pyproject.toml)"
 }
@@ -70,23 +72,23 @@ environment_is_current() {
 
 announce() {
     [ -z "$packages" ] ||
-        echo "About to install these Debian packages (starting no service):" $packages
+        echo "The script installs these Debian packages and starts no service:" $packages
     [ "$environment" = current ] ||
-        echo "About to install the Python packages that pyproject.toml names, into .venv"
+        echo "The script installs the Python packages of pyproject.toml into .venv."
 }
 
 ask() {
     [ -t 0 ] && [ "${YES:-}" != 1 ] || return 0
-    printf 'Go on? [Y/n] '
+    printf 'Continue? [Y/n] '
     read -r answer
     case $answer in
     '' | [Yy]*) ;;
-    *) fail "nothing was installed" ;;
+    *) fail "The user declined, so the script installed nothing." ;;
     esac
 }
 
-# apt starts a service when it is installed, unless policy-rc.d forbids it (101). A policy that was
-# there before comes back afterwards, at the latest on the next run.
+# apt starts each installed service unless policy-rc.d forbids the start with the exit code 101.
+# The script restores an existing policy afterwards, or at its next run after a crash.
 forbid_services() {
     restore_policy
     trap restore_policy EXIT
@@ -102,7 +104,8 @@ restore_policy() {
 }
 
 install_packages() {
-    command -v apt-get >/dev/null || fail "no apt-get here; please install:" $packages
+    command -v apt-get >/dev/null ||
+        fail "The command apt-get was not found. Install these packages:" $packages
     forbid_services
     as_root apt-get -qq update
     as_root env DEBIAN_FRONTEND=noninteractive apt-get -qq -o DPkg::Lock::Timeout=120 \
@@ -114,7 +117,8 @@ install_packages() {
 make_environment() {
     if [ -n "${PYTHON:-}" ] || ! .venv/bin/python -m pip --version >/dev/null 2>&1; then
         python=$(sh "$here/find_python.sh")
-        [ -n "$python" ] || fail "no Python 3.11 or later that can make a virtual environment"
+        [ -n "$python" ] ||
+            fail "No Python 3.11 or later was found that can create a virtual environment."
         "$python" -m venv --clear .venv
     fi
     .venv/bin/python -m pip --quiet --disable-pip-version-check install --editable '.[dev]'

@@ -6,12 +6,12 @@ from http.client import HTTPConnection, HTTPException
 from pathlib import Path
 from time import monotonic, sleep
 
-from harebell.dev.daemon import Daemon
+from harebell.dev.daemon import BackgroundProcess
 from harebell.dev.errors import NotReady
 from harebell.dev.logs import tail
-from harebell.dev.plan import Service
+from harebell.dev.plan import PlannedService
 from harebell.dev.ports import LOOPBACK
-from harebell.dev.processes import Process, end
+from harebell.dev.processes import Process, stop_processes
 
 GRACE_S = 10.0  # what services get to finish after SIGTERM, all together
 READY_S = 60.0
@@ -22,13 +22,13 @@ FOLDER = "services"
 HTTP_OK = 200
 
 
-class Crew:
+class ServiceProcesses:
     """Known by their pid files alone, so the supervisor, the command line and tests all see it."""
 
     def __init__(self, root: Path) -> None:
         self.root = root
 
-    def start(self, service: Service) -> Process:
+    def start(self, service: PlannedService) -> Process:
         return self._daemon(service.name).start(
             service.command, environment=service.environment, directory=self.root
         )
@@ -49,7 +49,7 @@ class Crew:
         """Stop these, or all, at once; say which were running."""
         living = self.processes()
         chosen = [name for name in living if names is None or name in names]
-        end([living[name] for name in chosen], grace=grace, polite=signal.SIGTERM)
+        stop_processes([living[name] for name in chosen], grace=grace, polite=signal.SIGTERM)
         for name in self._known() if names is None else names:
             self._daemon(name).forget()
         return chosen
@@ -60,7 +60,7 @@ class Crew:
 
     def await_ready(
         self,
-        services: Sequence[Service],
+        services: Sequence[PlannedService],
         *,
         limit: float = READY_S,
         hopeless: Callable[[], bool] = lambda: False,
@@ -82,8 +82,8 @@ class Crew:
     def _ending(self, name: str) -> str:
         return tail(self._daemon(name).log, TAIL_LINES)
 
-    def _daemon(self, name: str) -> Daemon:
-        return Daemon(name, self.root, folder=FOLDER)
+    def _daemon(self, name: str) -> BackgroundProcess:
+        return BackgroundProcess(name, self.root, folder=FOLDER)
 
 
 def is_ready(port: int) -> bool:

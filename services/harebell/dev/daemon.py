@@ -10,7 +10,7 @@ from pydantic import BaseModel, ConfigDict, ValidationError
 from harebell.dev import files
 from harebell.dev.errors import StartFailed
 from harebell.dev.logs import rotate, tail
-from harebell.dev.processes import Account, Process, end, kill, spawn, tree
+from harebell.dev.processes import Account, Process, kill, start_process, stop_processes, tree
 
 LOOK_S = 0.05  # between two looks at a process that is to get ready
 TAIL_LINES = 20
@@ -23,7 +23,7 @@ class PidFile(BaseModel):
     born: str
 
 
-class Daemon:
+class BackgroundProcess:
     """`name` is also the name of its pid file, in `root/run/<folder>`, and of its log."""
 
     def __init__(self, name: str, root: Path, *, folder: str = "servers") -> None:
@@ -56,7 +56,7 @@ class Daemon:
     ) -> Process:
         self.log.parent.mkdir(parents=True, exist_ok=True)
         rotate(self.log)
-        process = spawn(
+        process = start_process(
             command, log=self.log, environment=environment, directory=directory, account=account
         )
         record = PidFile(pid=process.pid, born=process.born).model_dump_json()
@@ -78,7 +78,7 @@ class Daemon:
         """Ask it to end, wait `grace` seconds, kill what is left."""
         process = self.process
         if process is not None:
-            end([process], grace=grace, polite=polite)
+            stop_processes([process], grace=grace, polite=polite)
         self.forget()
 
     def kill(self) -> None:

@@ -3,11 +3,11 @@
 import os
 from pathlib import Path
 
-from harebell.dev.daemon import Daemon
+from harebell.dev.daemon import BackgroundProcess
 from harebell.dev.ports import LOOPBACK, is_free
 
-START_S = 10.0
-STOP_S = 2.0
+EPMD_START_S = 10.0
+EPMD_STOP_S = 2.0
 
 
 class Epmd:
@@ -15,7 +15,7 @@ class Epmd:
 
     def __init__(self, root: Path, port: int) -> None:
         self.port = port
-        self.daemon = Daemon("epmd", root)
+        self.daemon = BackgroundProcess("epmd", root)
         self._directory = root
 
     @property
@@ -27,10 +27,10 @@ class Epmd:
             self._directory.mkdir(parents=True, exist_ok=True)
             command = ["epmd", "-port", str(self.port), "-address", LOOPBACK]
             self.daemon.start(command, environment=clean(), directory=self._directory)
-        self.daemon.await_ready(lambda: not is_free(self.port), limit=START_S)
+        self.daemon.await_ready(lambda: not is_free(self.port), limit=EPMD_START_S)
 
     def stop(self) -> None:
-        self.daemon.stop(grace=STOP_S)
+        self.daemon.stop(grace=EPMD_STOP_S)
 
     def kill(self) -> None:
         self.daemon.kill()

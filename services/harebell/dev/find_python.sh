@@ -1,6 +1,6 @@
 #!/bin/sh
-# Print the newest released Python, 3.11 or later, that can make a virtual environment; else nothing.
-# PYTHON, if it is set, is the only one that is looked at.
+# Print the newest released Python, 3.11 or later, that can create a virtual environment.
+# Print nothing if no such Python exists. PYTHON, if set, is the only candidate.
 set -eu
 
 candidates() {
@@ -16,7 +16,8 @@ candidates() {
     done
 }
 
-# Debian's python3 lacks ensurepip until python3-venv is installed; a pyenv shim may lead nowhere.
+# A python3 of Debian lacks ensurepip without python3-venv, and a pyenv shim may have no target.
+# The script therefore runs each candidate.
 describe='
 import ensurepip, sys, venv
 if sys.version_info >= (3, 11) and sys.version_info.releaselevel == "final":

@@ -9,7 +9,7 @@ from urllib.parse import urlsplit
 from pydantic import BaseModel, ConfigDict
 
 
-class Kind(StrEnum):
+class ServiceKind(StrEnum):
     """The five services, by the name of their package."""
 
     INTAKE = "intake"
@@ -19,7 +19,7 @@ class Kind(StrEnum):
     DLQ_INSPECTOR = "dlq_inspector"
 
 
-Command = Callable[[Kind], tuple[str, ...]]
+Command = Callable[[ServiceKind], tuple[str, ...]]
 
 # What a developer wants unless they say otherwise: targets of their own, logs a program can read.
 DEFAULTS = {
@@ -36,18 +36,18 @@ class Counts:
     dispatchers: int = 1
     executors: int = 1
 
-    def members(self) -> list[tuple[Kind, int]]:
+    def members(self) -> list[tuple[ServiceKind, int]]:
         many = {
-            Kind.INTAKE: 1,
-            Kind.TICKER: self.tickers,
-            Kind.DISPATCHER: self.dispatchers,
-            Kind.EXECUTOR: self.executors,
-            Kind.DLQ_INSPECTOR: 1,
+            ServiceKind.INTAKE: 1,
+            ServiceKind.TICKER: self.tickers,
+            ServiceKind.DISPATCHER: self.dispatchers,
+            ServiceKind.EXECUTOR: self.executors,
+            ServiceKind.DLQ_INSPECTOR: 1,
         }
         return [(kind, number) for kind, count in many.items() for number in range(1, count + 1)]
 
 
-class Service(BaseModel):
+class PlannedService(BaseModel):
     """One service process, ready to be started."""
 
     model_config = ConfigDict(frozen=True)
@@ -58,7 +58,7 @@ class Service(BaseModel):
     port: int
 
 
-class Plan(BaseModel):
+class StackPlan(BaseModel):
     """The whole stack as it was last started."""
 
     model_config = ConfigDict(frozen=True)
@@ -67,19 +67,19 @@ class Plan(BaseModel):
     database_url: str
     management_url: str | None
     restart: bool
-    services: tuple[Service, ...]
+    services: tuple[PlannedService, ...]
 
 
-def module_command(kind: Kind) -> tuple[str, ...]:
+def module_command(kind: ServiceKind) -> tuple[str, ...]:
     return (sys.executable, "-m", f"harebell.{kind}")
 
 
-def name_of(kind: Kind, number: int) -> str:
+def name_of(kind: ServiceKind, number: int) -> str:
     return f"{kind}-{number}"
 
 
 def environment_for(
-    kind: Kind,
+    kind: ServiceKind,
     number: int,
     *,
     port: int,
@@ -97,7 +97,7 @@ def environment_for(
     return DEFAULTS | dict(caller) | known
 
 
-def role_url(database_url: str, kind: Kind) -> str:
+def role_url(database_url: str, kind: ServiceKind) -> str:
     """The same database as the service's own role; the roles share the owner's password."""
     parts = urlsplit(database_url)
     login, _, address = parts.netloc.rpartition("@")

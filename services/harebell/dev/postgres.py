@@ -7,7 +7,7 @@ from pathlib import Path
 
 from harebell.dev import files
 from harebell.dev.account import unprivileged
-from harebell.dev.daemon import TAIL_LINES, Daemon
+from harebell.dev.daemon import TAIL_LINES, BackgroundProcess
 from harebell.dev.errors import NotInstalled, StartFailed
 from harebell.dev.logs import tail
 from harebell.dev.ports import LOOPBACK
@@ -46,7 +46,7 @@ class Database:
         self.port = port
         self.password = password
         self._data = directory / "data"
-        self._server = Daemon("postgres", root)
+        self._server = BackgroundProcess("postgres", root)
 
     @property
     def database_url(self) -> str:
@@ -54,7 +54,7 @@ class Database:
         return f"postgresql://{USER}:{self.password}@{LOOPBACK}:{self.port}/{DATABASE}"
 
     @property
-    def daemons(self) -> tuple[Daemon, ...]:
+    def daemons(self) -> tuple[BackgroundProcess, ...]:
         return (self._server,)
 
     @property

@@ -47,7 +47,7 @@ class Process:
             return
 
 
-def spawn(
+def start_process(
     command: Sequence[str],
     *,
     log: Path,
@@ -123,7 +123,7 @@ def tree(root: Process) -> list[Process]:
     return found
 
 
-def end(roots: Iterable[Process], *, grace: float, polite: signal.Signals) -> None:
+def stop_processes(roots: Iterable[Process], *, grace: float, polite: signal.Signals) -> None:
     """Signal all at once, give them `grace` seconds together, then kill what is left of them."""
     living = [root for root in roots if root.alive]
     families = [process for root in living for process in tree(root)]

@@ -7,7 +7,7 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from harebell.dev import files
-from harebell.dev.daemon import Daemon
+from harebell.dev.daemon import BackgroundProcess
 from harebell.dev.epmd import Epmd, clean
 from harebell.dev.ports import LOOPBACK
 from harebell.dev.releases import installation
@@ -80,7 +80,7 @@ class Broker:
         self.password = password
         self._release = release
         self._directory = root / "rabbitmq"
-        self._node = Daemon("rabbitmq", root)
+        self._node = BackgroundProcess("rabbitmq", root)
         self._member = member
         self._epmd = member.epmd if member else Epmd(root, ports.epmd)
 
@@ -104,7 +104,7 @@ class Broker:
         return self._member.node if self._member else ALONE
 
     @property
-    def daemons(self) -> tuple[Daemon, ...]:
+    def daemons(self) -> tuple[BackgroundProcess, ...]:
         return (self._node, self._epmd.daemon)
 
     @property

@@ -5,7 +5,7 @@ from enum import StrEnum
 from pydantic import BaseModel, ConfigDict
 
 
-class Health(StrEnum):
+class StackHealth(StrEnum):
     RUNNING = "running"
     PARTLY = "partly"
     STOPPED = "stopped"
@@ -31,7 +31,7 @@ class ProcessReport(BaseModel):
     ready: bool
 
 
-class Report(BaseModel):
+class StackStatus(BaseModel):
     model_config = ConfigDict(frozen=True)
 
     amqp_url: str
@@ -41,10 +41,10 @@ class Report(BaseModel):
     servers: tuple[ServerReport, ...]
 
     @property
-    def health(self) -> Health:
+    def health(self) -> StackHealth:
         """Servers that were given to us are not in the list, so they do not count."""
         pids = [process.pid for process in self.processes] + [each.pid for each in self.servers]
         if not any(pids):
-            return Health.STOPPED
+            return StackHealth.STOPPED
         well = all(pids) and all(process.ready for process in self.processes)
-        return Health.RUNNING if well else Health.PARTLY
+        return StackHealth.RUNNING if well else StackHealth.PARTLY

@@ -7,7 +7,7 @@ from dataclasses import fields
 from pathlib import Path
 
 from harebell.dev.account import can_reach, unprivileged
-from harebell.dev.daemon import Daemon
+from harebell.dev.daemon import BackgroundProcess
 from harebell.dev.ports import choose
 from harebell.dev.postgres import Database
 from harebell.dev.rabbitmq import Broker, BrokerPorts
@@ -49,7 +49,7 @@ class PrivateServers:
         return self.database.database_url
 
     @property
-    def daemons(self) -> tuple[Daemon, ...]:
+    def daemons(self) -> tuple[BackgroundProcess, ...]:
         return (*self.broker.daemons, *self.database.daemons)
 
     def start(self, *, broker: bool = True, database: bool = True) -> None:

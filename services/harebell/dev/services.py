@@ -6,12 +6,12 @@ from dataclasses import dataclass
 from pathlib import Path
 from threading import Lock
 
-from harebell.dev.crew import Crew
+from harebell.dev.crew import ServiceProcesses
 from harebell.dev.plan import (
     Command,
     Counts,
-    Kind,
-    Service,
+    PlannedService,
+    ServiceKind,
     environment_for,
     module_command,
     name_of,
@@ -46,7 +46,7 @@ class LocalServices:
         ports: Mapping[str, int] | None = None,
     ) -> None:
         self.root = root.absolute()
-        self.crew = Crew(self.root)
+        self.crew = ServiceProcesses(self.root)
         self._amqp_url = amqp_url
         self._database_url = database_url
         self._command = command
@@ -55,8 +55,8 @@ class LocalServices:
         self._choosing = Lock()  # of ports: tests start several at once, from threads
 
     def plan(
-        self, kind: Kind, number: int = 1, *, environment: Mapping[str, str] | None = None
-    ) -> Service:
+        self, kind: ServiceKind, number: int = 1, *, environment: Mapping[str, str] | None = None
+    ) -> PlannedService:
         """The service as it would be started; `environment` has the last word."""
         name = name_of(kind, number)
         port = self._port_of(name)
@@ -68,7 +68,7 @@ class LocalServices:
             database_url=self._database_url,
             caller=self._caller,
         )
-        return Service(
+        return PlannedService(
             name=name,
             command=self._command(kind),
             environment=settings | dict(environment or {}),
@@ -77,7 +77,7 @@ class LocalServices:
 
     def start(
         self,
-        kind: Kind,
+        kind: ServiceKind,
         number: int = 1,
         *,
         environment: Mapping[str, str] | None = None,

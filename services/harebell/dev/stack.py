@@ -8,14 +8,14 @@ from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
 from pathlib import Path
 
-from harebell.dev.crew import Crew, is_ready
-from harebell.dev.daemon import TAIL_LINES, Daemon
+from harebell.dev.crew import ServiceProcesses, is_ready
+from harebell.dev.daemon import TAIL_LINES, BackgroundProcess
 from harebell.dev.errors import NotReady, StartFailed
 from harebell.dev.logs import tail
 from harebell.dev.migration import migrate
-from harebell.dev.plan import Command, Counts, Plan, module_command
+from harebell.dev.plan import Command, Counts, StackPlan, module_command
 from harebell.dev.processes import Process
-from harebell.dev.report import ProcessReport, Report, ServerReport
+from harebell.dev.report import ProcessReport, ServerReport, StackStatus
 from harebell.dev.servers import PrivateServers
 from harebell.dev.services import LocalServices
 from harebell.dev.state import PLAN_FILE, STATE_FILE, load_plan, save_plan
@@ -44,14 +44,14 @@ class Stack:
         prepare: Callable[[str], None] = migrate,
     ) -> None:
         self.root = root.absolute()
-        self.crew = Crew(self.root)
-        self._supervisor = Daemon("supervisor", self.root)
+        self.crew = ServiceProcesses(self.root)
+        self._supervisor = BackgroundProcess("supervisor", self.root)
         self._say = say
         self._caller = os.environ if caller is None else caller
         self._command = command
         self._prepare = prepare
 
-    def start(self, counts: Counts | None = None, *, restart: bool = True) -> Report:
+    def start(self, counts: Counts | None = None, *, restart: bool = True) -> StackStatus:
         """Start what is not running and return when every service is ready.
 
         A stack that already runs keeps its numbers; a server that it lost is started again.
@@ -86,7 +86,7 @@ class Stack:
                 self._forget()
         return running
 
-    def status(self) -> Report | None:
+    def status(self) -> StackStatus | None:
         """How everything is now; None when nothing was ever started here."""
         plan = load_plan(self.root)
         return None if plan is None else self._report(plan, PrivateServers(self.root))
@@ -107,7 +107,7 @@ class Stack:
             self._caller.get(DATABASE_SETTING) or servers.database_url,
         )
 
-    def _runs(self, plan: Plan, servers: PrivateServers) -> bool:
+    def _runs(self, plan: StackPlan, servers: PrivateServers) -> bool:
         """Whether this plan is supervised, and on the servers of now."""
         supervised = self._supervisor.process is not None
         return supervised and (plan.amqp_url, plan.database_url) == self._urls(servers)
@@ -119,7 +119,7 @@ class Stack:
         if left:
             self._say(f"stopped what was left running: {', '.join(left)}")
 
-    def _plan(self, servers: PrivateServers, counts: Counts, *, restart: bool) -> Plan:
+    def _plan(self, servers: PrivateServers, counts: Counts, *, restart: bool) -> StackPlan:
         amqp_url, database_url = self._urls(servers)
         before = load_plan(self.root)
         services = LocalServices(
@@ -130,7 +130,7 @@ class Stack:
             caller=self._caller,
             ports={each.name: each.port for each in before.services} if before else {},
         )
-        return Plan(
+        return StackPlan(
             amqp_url=amqp_url,
             database_url=database_url,
             management_url=servers.management_url if amqp_url == servers.amqp_url else None,
@@ -138,7 +138,7 @@ class Stack:
             services=tuple(services.plan(kind, number) for kind, number in counts.members()),
         )
 
-    def _supervise(self, plan: Plan) -> None:
+    def _supervise(self, plan: StackPlan) -> None:
         save_plan(self.root, plan)
         self._supervisor.start(
             [sys.executable, "-m", "harebell.dev.supervisor", "--root", str(self.root)],
@@ -146,7 +146,7 @@ class Stack:
             directory=self.root,
         )
 
-    def _await_ready(self, plan: Plan) -> None:
+    def _await_ready(self, plan: StackPlan) -> None:
         try:
             self.crew.await_ready(plan.services, hopeless=lambda: self._given_up(plan))
         except NotReady:
@@ -155,11 +155,11 @@ class Stack:
                 raise StartFailed(self._supervisor.name, "ended", log) from None
             raise
 
-    def _given_up(self, plan: Plan) -> bool:
+    def _given_up(self, plan: StackPlan) -> bool:
         ended = any(self.crew.ended(service.name) for service in plan.services)
         return self._supervisor.process is None or (ended and not plan.restart)
 
-    def _report(self, plan: Plan, servers: PrivateServers) -> Report:
+    def _report(self, plan: StackPlan, servers: PrivateServers) -> StackStatus:
         daemons = [self._supervisor]
         if plan.amqp_url == servers.amqp_url:
             daemons += servers.broker.daemons
@@ -167,7 +167,7 @@ class Stack:
             daemons += servers.database.daemons
         living = self.crew.processes()
         planned = {service.name: service.port for service in plan.services}
-        return Report(
+        return StackStatus(
             amqp_url=plan.amqp_url,
             database_url=plan.database_url,
             management_url=plan.management_url,

@@ -8,7 +8,7 @@ from pydantic import BaseModel, ConfigDict, ValidationError
 
 from harebell.dev import files
 from harebell.dev.errors import StateUnreadable
-from harebell.dev.plan import Plan
+from harebell.dev.plan import StackPlan
 
 STATE_FILE = "stack.json"
 PLAN_FILE = "plan.json"
@@ -37,12 +37,12 @@ def save_state(root: Path, state: State) -> None:
     files.write(root / STATE_FILE, state.model_dump_json(indent=2))
 
 
-def load_plan(root: Path) -> Plan | None:
+def load_plan(root: Path) -> StackPlan | None:
     """What was last started, running or not."""
-    return _load(root / PLAN_FILE, Plan)
+    return _load(root / PLAN_FILE, StackPlan)
 
 
-def save_plan(root: Path, plan: Plan) -> None:
+def save_plan(root: Path, plan: StackPlan) -> None:
     files.write(root / PLAN_FILE, plan.model_dump_json(indent=2))
 
 

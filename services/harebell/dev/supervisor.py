@@ -11,8 +11,8 @@ from time import monotonic
 
 import structlog
 
-from harebell.dev.crew import Crew
-from harebell.dev.plan import Plan
+from harebell.dev.crew import ServiceProcesses
+from harebell.dev.plan import StackPlan
 from harebell.dev.state import load_plan
 
 LOOK_S = 0.2
@@ -21,7 +21,7 @@ BREATH_S = 1.0  # between two starts of one service, so that a crash loop leaves
 log = structlog.get_logger()
 
 
-def supervise(plan: Plan, crew: Crew, stopping: Event) -> None:
+def supervise(plan: StackPlan, crew: ServiceProcesses, stopping: Event) -> None:
     """Start everything; start again what died, if so planned; stop everything when told."""
     started: dict[str, float] = {}
     while True:
@@ -37,7 +37,7 @@ def supervise(plan: Plan, crew: Crew, stopping: Event) -> None:
     log.info("services stopped", services=crew.stop())
 
 
-def _due(plan: Plan, crew: Crew, name: str, *, since: float) -> bool:
+def _due(plan: StackPlan, crew: ServiceProcesses, name: str, *, since: float) -> bool:
     return plan.restart and since >= BREATH_S and crew.process(name) is None
 
 
@@ -56,7 +56,7 @@ def main() -> None:
     plan = load_plan(root)
     if plan is None:
         parser.error(f"nothing is planned in {root}")
-    supervise(plan, Crew(root), stopping)
+    supervise(plan, ServiceProcesses(root), stopping)
 
 
 if __name__ == "__main__":

@@ -3,8 +3,8 @@
 import os
 
 from harebell.dispatcher.service import serve
-from harebell.kernel.lifecycle import start
+from harebell.kernel.lifecycle import run_service
 from harebell.kernel.settings import DispatcherSettings
 
 if __name__ == "__main__":
-    start(DispatcherSettings, "dispatcher", serve, os.environ)
+    run_service(DispatcherSettings, "dispatcher", serve, os.environ)

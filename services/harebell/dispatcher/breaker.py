@@ -6,24 +6,24 @@ from datetime import datetime, timedelta
 from typing import Final
 
 from harebell.contract.breakers import BreakerState
-from harebell.contract.scalars import EARLIEST, MILLISECOND, cut
+from harebell.contract.scalars import EARLIEST, MILLISECOND, truncate_ms
 
 PARTS: Final = 10  # of a window: what is older than all of them goes a part at a time
 BETWEEN_PROBES: Final = timedelta(seconds=5)  # before what waits for probes is looked at again
 
 
 @dataclass(frozen=True, slots=True)
-class Rule:
+class BreakerConfig:
     """When `ratio` of at least `attempts` within the `window` have failed, for `rest` none is made.
 
     Then `probes` runs are let through: so many successes close it, one failure opens it again.
     """
 
     window: timedelta = timedelta(seconds=60)
-    attempts: int = 20
-    ratio: float = 0.5
-    rest: timedelta = timedelta(seconds=30)
-    probes: int = 3
+    min_calls: int = 20
+    failure_ratio: float = 0.5
+    open_duration: timedelta = timedelta(seconds=30)
+    half_open_calls: int = 3
 
 
 @dataclass(slots=True)
@@ -34,7 +34,7 @@ class _Part:
 
 
 @dataclass(slots=True)
-class Window:
+class FailureWindow:
     """Attempts of the last while, counted in parts, so that it is as small for many as for few."""
 
     length: timedelta
@@ -65,20 +65,20 @@ class Window:
 class Breaker:
     """Of one downstream. Each transition has a `since` of its own, later than the one before."""
 
-    rule: Rule
+    rule: BreakerConfig
     state: BreakerState = BreakerState.CLOSED
     since: datetime = EARLIEST
     failed: int = 0  # of `attempts`, as it last opened
     attempts: int = 0
-    window: Window = field(init=False)
+    window: FailureWindow = field(init=False)
     _let_through: int = 0
     _succeeded: int = 0
     _probing_since: datetime = EARLIEST
 
     def __post_init__(self) -> None:
-        self.window = Window(self.rule.window)
+        self.window = FailureWindow(self.rule.window)
 
-    def judge(self, now: datetime, *, healthy: bool) -> None:
+    def record_outcome(self, now: datetime, *, healthy: bool) -> None:
         """An attempt has ended. While open nothing is concluded: it had begun before."""
         match self.state:
             case BreakerState.CLOSED:
@@ -89,47 +89,51 @@ class Breaker:
                 self._become(BreakerState.OPEN, now)
             case BreakerState.HALF_OPEN:
                 self._succeeded += 1
-                if self._succeeded >= self.rule.probes:
+                if self._succeeded >= self.rule.half_open_calls:
                     self._become(BreakerState.CLOSED, now)
             case BreakerState.OPEN:
                 pass
 
-    def held(self, now: datetime) -> timedelta | None:
+    def deferral(self, now: datetime) -> timedelta | None:
         """How long a ticket is to wait; None: it may leave, as a probe where it is half open."""
         if self.state is BreakerState.CLOSED:
             return None
         if self.state is BreakerState.OPEN:
-            rests = self.since + self.rule.rest - now
+            rests = self.since + self.rule.open_duration - now
             if rests > timedelta(0):
                 return rests
             self._become(BreakerState.HALF_OPEN, now)
-        if now - self._probing_since >= self.rule.rest:  # nothing came of the last: try others
+        if (
+            now - self._probing_since >= self.rule.open_duration
+        ):  # nothing came of the last: try others
             self._probe(now)
-        if self._let_through >= self.rule.probes:
+        if self._let_through >= self.rule.half_open_calls:
             return BETWEEN_PROBES
         self._let_through += 1
         return None
 
-    def adopt(self, state: BreakerState, since: datetime, *, failed: int, attempts: int) -> None:
+    def apply_remote_state(
+        self, state: BreakerState, since: datetime, *, failed: int, attempts: int
+    ) -> None:
         """What another dispatcher has found, if it is newer than what is known here."""
         if since > self.since:
             self.failed, self.attempts = failed, attempts
             self._become(state, since)
 
-    def is_forgettable(self, now: datetime, *, after: timedelta) -> bool:
+    def can_be_dropped(self, now: datetime, *, after: timedelta) -> bool:
         """Nothing is to be said of it that would not be so of one that was never heard of."""
         is_quiet = self.window.total(now)[0] == 0
         return self.state is BreakerState.CLOSED and is_quiet and now - self.since > after
 
     def _judge_window(self, now: datetime) -> None:
         failed, attempts = self.window.total(now)
-        if attempts >= self.rule.attempts and failed >= self.rule.ratio * attempts:
+        if attempts >= self.rule.min_calls and failed >= self.rule.failure_ratio * attempts:
             self.failed, self.attempts = failed, attempts
             self._become(BreakerState.OPEN, now)
 
     def _become(self, state: BreakerState, now: datetime) -> None:
         self.state = state
-        self.since = max(cut(now), self.since + MILLISECOND)
+        self.since = max(truncate_ms(now), self.since + MILLISECOND)
         self.window.clear()
         self._probe(now)
 

@@ -5,30 +5,35 @@ from collections.abc import Iterator
 from datetime import datetime, timedelta
 from typing import Final
 
-from harebell.contract.breakers import BreakerFact, BreakerState, Standing, StandingBreaker
-from harebell.contract.downstream import UNKNOWN
+from harebell.contract.breakers import (
+    BreakerEventData,
+    BreakerSnapshot,
+    BreakerSnapshotEntry,
+    BreakerState,
+)
+from harebell.contract.downstream import UNKNOWN_DOWNSTREAM
 from harebell.contract.scalars import EARLIEST
-from harebell.dispatcher.breaker import Breaker, Rule
-from harebell.dispatcher.gates import Hold
-from harebell.kernel.routing import Routed
+from harebell.dispatcher.breaker import Breaker, BreakerConfig
+from harebell.dispatcher.gates import Deferral
+from harebell.kernel.routing import TicketHeader
 
-BREAKER: Final = "breaker"  # as metrics name this gate
+BREAKER_GATE: Final = "breaker"  # as metrics name this gate
 MAX_WATCHED: Final = 1_000  # downstreams with failures; of more none is watched before one is quiet
 REMEMBERED: Final = timedelta(hours=1)  # since it closed: later nobody says otherwise any more
 FOR_GOOD: Final = timedelta(days=3660)
 
 
-class Breakers:
+class BreakerRegistry:
     """Only a downstream that has failed of late is watched: success of others costs nothing."""
 
-    def __init__(self, rule: Rule, *, automatic: bool = True) -> None:
+    def __init__(self, rule: BreakerConfig, *, automatic: bool = True) -> None:
         self._rule = rule
         self._automatic = automatic
         self._watched: dict[str, Breaker] = {}
         self._holding: set[str] = set()  # those watched that are not closed
-        self._forced: dict[str, StandingBreaker] = {}
+        self._forced: dict[str, BreakerSnapshotEntry] = {}
         self._forced_as_of: datetime | None = None
-        self._untold: deque[BreakerFact] = deque(maxlen=MAX_WATCHED)
+        self._untold: deque[BreakerEventData] = deque(maxlen=MAX_WATCHED)
 
     @property
     def watches(self) -> bool:
@@ -38,21 +43,21 @@ class Breakers:
     def is_idle(self, now: datetime) -> bool:  # noqa: ARG002  # a gate's
         return not (self._holding or self._forced)
 
-    def held(self, ticket: Routed, now: datetime) -> Hold | None:
+    def deferral(self, ticket: TicketHeader, now: datetime) -> Deferral | None:
         name = ticket.downstream
         forced = self._forced.get(name)
         if forced is not None and (wait := _remaining(forced, now)) is not None:
             is_open = forced.forced is BreakerState.OPEN
-            return Hold(BREAKER, wait) if is_open else None
+            return Deferral(BREAKER_GATE, wait) if is_open else None
         if name not in self._holding:
             return None
         breaker = self._watched[name]
         before = breaker.since
-        wait = breaker.held(now)
+        wait = breaker.deferral(now)
         self._note(name, breaker, before)
-        return None if wait is None else Hold(BREAKER, wait)
+        return None if wait is None else Deferral(BREAKER_GATE, wait)
 
-    def judge(self, downstream: str, now: datetime, *, healthy: bool) -> None:
+    def record_outcome(self, downstream: str, now: datetime, *, healthy: bool) -> None:
         """An attempt has ended."""
         breaker = self._watched.get(downstream)
         if breaker is None and self._automatic and not healthy:
@@ -60,14 +65,14 @@ class Breakers:
         if breaker is None:
             return
         before = breaker.since
-        breaker.judge(now, healthy=healthy)
+        breaker.record_outcome(now, healthy=healthy)
         self._note(downstream, breaker, before)
 
-    def hear(self, fact: BreakerFact) -> None:
+    def apply_event(self, fact: BreakerEventData) -> None:
         """Of another dispatcher, or of this one."""
         self._adopt(fact.downstream, fact.state, fact.since, fact.failed, fact.attempts)
 
-    def settle(self, standing: Standing) -> None:
+    def apply_snapshot(self, standing: BreakerSnapshot) -> None:
         """As it is stored. What is forced is just that; what is newer here is told again."""
         if self._forced_as_of is not None and standing.as_of < self._forced_as_of:
             return
@@ -82,21 +87,21 @@ class Breakers:
             if breaker.since > (at or EARLIEST):
                 self._untold.append(_fact(name, breaker))
 
-    def tidy(self, now: datetime) -> None:
+    def prune(self, now: datetime) -> None:
         """Forget those of whom nothing is to be said."""
         self._watched = {
             name: breaker
             for name, breaker in self._watched.items()
-            if not breaker.is_forgettable(now, after=REMEMBERED)
+            if not breaker.can_be_dropped(now, after=REMEMBERED)
         }
 
-    def changes(self) -> list[BreakerFact]:
+    def take_unpublished(self) -> list[BreakerEventData]:
         """Transitions that nobody has been told of; whoever asks tells."""
         untold = list(self._untold)
         self._untold.clear()
         return untold
 
-    def standing(self, now: datetime) -> Iterator[tuple[str, BreakerState]]:
+    def not_closed(self, now: datetime) -> Iterator[tuple[str, BreakerState]]:
         """Those that are not closed, as they act."""
         for name in self._watched.keys() | self._forced.keys():
             if (state := self._acts(name, now)) is not BreakerState.CLOSED:
@@ -116,11 +121,11 @@ class Breakers:
         if known is None and state is BreakerState.CLOSED:
             return
         if self._automatic and (breaker := known or self._watch(name)):
-            breaker.adopt(state, since, failed=failed, attempts=attempts)
+            breaker.apply_remote_state(state, since, failed=failed, attempts=attempts)
             self._sort(name, breaker)
 
     def _watch(self, name: str) -> Breaker | None:
-        if name == UNKNOWN or len(self._watched) >= MAX_WATCHED:
+        if name == UNKNOWN_DOWNSTREAM or len(self._watched) >= MAX_WATCHED:
             return None
         breaker = self._watched[name] = Breaker(self._rule)
         return breaker
@@ -137,15 +142,15 @@ class Breakers:
             self._holding.add(name)
 
 
-def _remaining(forced: StandingBreaker, now: datetime) -> timedelta | None:
+def _remaining(forced: BreakerSnapshotEntry, now: datetime) -> timedelta | None:
     """How long it stays forced; None: no longer, whoever has yet to say so."""
     if forced.forced_until is None:
         return FOR_GOOD
     return forced.forced_until - now if forced.forced_until > now else None
 
 
-def _fact(name: str, breaker: Breaker) -> BreakerFact:
-    return BreakerFact(
+def _fact(name: str, breaker: Breaker) -> BreakerEventData:
+    return BreakerEventData(
         downstream=name,
         state=breaker.state,
         since=breaker.since,

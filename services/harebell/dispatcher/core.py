@@ -10,43 +10,45 @@ from itertools import count
 from operator import itemgetter
 from typing import Final, TypeAlias
 
-from harebell.kernel.delay import LONGEST_LEAD, tier_for
-from harebell.kernel.routing import Routed
+from harebell.kernel.delay import LONGEST_LEAD, ttl_for
+from harebell.kernel.routing import TicketHeader
 
-HOLD: Final = timedelta(seconds=10)  # what is due later goes on through a shorter tier
+MAX_QUEUED_WAIT: Final = timedelta(seconds=10)  # what is due later goes on through a shorter tier
 SHORTEST_LEAD: Final = timedelta(milliseconds=250)
 RELEASE_RATE: Final = 10_000  # tickets a second: what an executor claims with ease
 GRAIN: Final = timedelta(milliseconds=50)  # between the leads that are looked at
-MAX_HELD: Final = 100_000  # tickets
+MAX_QUEUED_TICKETS: Final = 100_000  # tickets
 MAX_DELIVERIES: Final = 3_000  # bundles whose tickets are not all released
 
-GIVE_UP: Final = timedelta(hours=1)  # past due, that a pool may be missing
+POOL_DEADLINE: Final = timedelta(hours=1)  # past due, that a pool may be missing
 NO_SUCH_POOL: Final = "no_such_pool"
 
 
-class Arrival(Enum):
+class ArrivalDecision(Enum):
     """What becomes of a ticket that came."""
 
-    HOLD = auto()
+    QUEUE = auto()
     RELEASE = auto()  # at once: it came later than its lead
     DELAY = auto()  # through a shorter tier
 
 
-def on_arrival(wait: timedelta, *, full: bool) -> Arrival:
+def decide_on_arrival(wait: timedelta, *, full: bool) -> ArrivalDecision:
     """`full`: too much is held, so whatever a tier can take goes there."""
     if wait <= SHORTEST_LEAD:
-        return Arrival.RELEASE
-    if (full or wait > HOLD) and tier_for(wait) is not None:
-        return Arrival.DELAY
-    return Arrival.HOLD
+        return ArrivalDecision.RELEASE
+    if (full or wait > MAX_QUEUED_WAIT) and ttl_for(wait) is not None:
+        return ArrivalDecision.DELAY
+    return ArrivalDecision.QUEUE
 
 
-def is_given_up(due_at: datetime, now: datetime) -> bool:
+def is_past_pool_deadline(due_at: datetime, now: datetime) -> bool:
     """Whether a ticket that no pool takes has circled for long enough."""
-    return now - due_at > GIVE_UP
+    return now - due_at > POOL_DEADLINE
 
 
-_Entry: TypeAlias = tuple[datetime, int, int, Routed]  # due, its tenant's turn, the how manieth
+_Entry: TypeAlias = tuple[
+    datetime, int, int, TicketHeader
+]  # due, its tenant's turn, the how manieth
 
 # Of what is due within a lead, so many may leave later, at RELEASE_RATE, and be in time.
 _LEADS: Final = tuple(
@@ -55,7 +57,7 @@ _LEADS: Final = tuple(
 )
 
 
-class ReleaseHeap:
+class ReleaseQueue:
     """Tickets until their release: so early that all can be claimed before they are due, no more.
 
     A crowd of one instant leaves evenly over the time that it takes, its tenants by turns. What is
@@ -72,13 +74,13 @@ class ReleaseHeap:
     def __len__(self) -> int:
         return sum(map(len, self._all()))
 
-    def push(self, ticket: Routed) -> None:
+    def push(self, ticket: TicketHeader) -> None:
         of = ticket.due_at, ticket.tenant
-        heap = self._waiting if ticket.is_claimed_when_due else self._far
+        heap = self._waiting if ticket.claim_at_due_time else self._far
         heappush(heap, (ticket.due_at, self._held[of], next(self._pushed), ticket))
         self._held[of] += 1
 
-    def due(self, now: datetime) -> list[Routed]:
+    def due(self, now: datetime) -> list[TicketHeader]:
         """Take out what is to be released now, in the order of due times."""
         while self._far and self._far[0][0] - LONGEST_LEAD <= now:
             insort(self._near, heappop(self._far))
@@ -89,7 +91,7 @@ class ReleaseHeap:
             released.append(heappop(self._waiting))
         return [self._without(entry) for entry in released]
 
-    def drain(self) -> Iterator[Routed]:
+    def drain(self) -> Iterator[TicketHeader]:
         """Take out all, whenever it is due."""
         for held in self._all():
             while held:
@@ -101,7 +103,7 @@ class ReleaseHeap:
     def _due_by(self, moment: datetime) -> int:
         return bisect_right(self._near, moment, key=itemgetter(0))
 
-    def _without(self, entry: _Entry) -> Routed:
+    def _without(self, entry: _Entry) -> TicketHeader:
         ticket = entry[-1]
         of = ticket.due_at, ticket.tenant
         self._held[of] -= 1

@@ -9,17 +9,17 @@ import structlog
 from harebell.contract import names
 from harebell.contract.dead import DeadMessage
 from harebell.contract.errors import BrokerUnavailable, HarebellError, Unroutable
-from harebell.dispatcher.core import NO_SUCH_POOL, is_given_up
-from harebell.dispatcher.receipts import Receipts
+from harebell.dispatcher.core import NO_SUCH_POOL, is_past_pool_deadline
+from harebell.dispatcher.receipts import PendingAcks
 from harebell.kernel import failpoint, metrics
-from harebell.kernel.amqp.bundle import Bundle, circling
-from harebell.kernel.amqp.consume import pause
-from harebell.kernel.amqp.letters import message_letter
-from harebell.kernel.amqp.publish import Outgoing, Publisher
+from harebell.kernel.amqp.bundle import TicketMessage, to_one_delay_queue
+from harebell.kernel.amqp.consume import backoff_delay
+from harebell.kernel.amqp.letters import dead_letter_of_message
+from harebell.kernel.amqp.publish import OutgoingMessage, Publisher
 from harebell.kernel.bus import DISPATCHER
 from harebell.kernel.clock import Clock
-from harebell.kernel.delay import CIRCLE
-from harebell.kernel.routing import Routed
+from harebell.kernel.delay import REQUEUE_TTL_MS
+from harebell.kernel.routing import TicketHeader
 
 log = structlog.get_logger()
 
@@ -31,7 +31,7 @@ class Forwarder:
         self,
         publisher: Publisher,
         clock: Clock,
-        receipts: Receipts,
+        receipts: PendingAcks,
         *,
         tasks: asyncio.TaskGroup,
         stop: asyncio.Event,
@@ -43,11 +43,11 @@ class Forwarder:
         self._stop = stop
         self._is_failing = False
 
-    def send(self, bundles: Iterable[Bundle]) -> None:
+    def send(self, bundles: Iterable[TicketMessage]) -> None:
         for bundle in bundles:
             self._tasks.create_task(self._forward(bundle))
 
-    async def _forward(self, bundle: Bundle) -> None:
+    async def _forward(self, bundle: TicketMessage) -> None:
         try:
             try:
                 await failpoint.reach("dispatcher.before_publish")
@@ -58,9 +58,9 @@ class Forwarder:
         except Exception as error:  # noqa: BLE001  # judged where deliveries are handled
             self._receipts.fail(bundle.tickets, error)
         else:
-            self._receipts.forwarded(bundle.tickets)
+            self._receipts.published(bundle.tickets)
 
-    async def _publish(self, message: Outgoing) -> None:
+    async def _publish(self, message: OutgoingMessage) -> None:
         """Until it is confirmed; raises `Unroutable` only for work without a queue."""
         tries = 0
         while True:
@@ -76,9 +76,9 @@ class Forwarder:
                 self._tell(message, None)
                 return
             tries += 1
-            await asyncio.sleep(pause(tries))
+            await asyncio.sleep(backoff_delay(tries))
 
-    def _tell(self, message: Outgoing, error: HarebellError | None) -> None:
+    def _tell(self, message: OutgoingMessage, error: HarebellError | None) -> None:
         """Log the beginning and the end of an outage, not every bundle of it."""
         if error is not None and not self._is_failing:
             log.warning(
@@ -92,18 +92,22 @@ class Forwarder:
             log.info("publishing again", exchange=message.exchange)
         self._is_failing = error is not None
 
-    async def _without_pool(self, bundle: Bundle) -> None:
+    async def _without_pool(self, bundle: TicketMessage) -> None:
         now = self._clock.now()
-        given_up = [ticket for ticket in bundle.tickets if is_given_up(ticket.due_at, now)]
-        again = [ticket for ticket in bundle.tickets if not is_given_up(ticket.due_at, now)]
+        given_up = [
+            ticket for ticket in bundle.tickets if is_past_pool_deadline(ticket.due_at, now)
+        ]
+        again = [
+            ticket for ticket in bundle.tickets if not is_past_pool_deadline(ticket.due_at, now)
+        ]
         log.warning(
             "no such pool", queue=bundle.routing_key, tickets=len(again), given_up=len(given_up)
         )
         metrics.NO_SUCH_POOL.inc(len(bundle.tickets))
-        for message in (*circling(again, CIRCLE), *map(self._letter, given_up)):
+        for message in (*to_one_delay_queue(again, REQUEUE_TTL_MS), *map(self._letter, given_up)):
             await self._publish(message)
 
-    def _letter(self, ticket: Routed) -> Outgoing:
+    def _letter(self, ticket: TicketHeader) -> OutgoingMessage:
         dead = DeadMessage(
             queue=DISPATCHER.name,
             message_id=f"{ticket.run_id}/{ticket.seq}",
@@ -114,9 +118,9 @@ class Forwarder:
             dead_at=self._clock.now(),
             body=base64.b64encode(b"[" + ticket.raw + b"]").decode(),
         )
-        return message_letter(dead, run=ticket.run_id)
+        return dead_letter_of_message(dead, run=ticket.run_id)
 
 
-def _is_without_pool(message: Outgoing, error: HarebellError) -> bool:
+def _is_without_pool(message: OutgoingMessage, error: HarebellError) -> bool:
     """As against an exchange that is gone, which is declared again when it is found missing."""
     return message.exchange == names.WORK and error.code == Unroutable.code

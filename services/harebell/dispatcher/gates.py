@@ -21,24 +21,24 @@ from itertools import takewhile
 from typing import Final, Protocol, TypeAlias
 
 from harebell.contract.identity import RunKey
-from harebell.kernel.delay import TIERS
-from harebell.kernel.routing import Routed
+from harebell.kernel.delay import DELAY_TTLS_MS
+from harebell.kernel.routing import TicketHeader
 
-LONGEST_CIRCLE: Final = timedelta(seconds=30)  # before a held ticket is looked at again
-MAX_CIRCLING: Final = 200_000  # tickets of which is known that they go round
+MAX_DEFERRAL: Final = timedelta(seconds=30)  # before a held ticket is looked at again
+MAX_DEFERRED_TICKETS: Final = 200_000  # tickets of which is known that they go round
 SLACK: Final = timedelta(
     seconds=1
 )  # that our clock may be wrong by: the last copy must not be lost
 
-_TIERS: Final = tuple(ms for ms in TIERS if timedelta(milliseconds=ms) <= LONGEST_CIRCLE)
+_TIERS: Final = tuple(ms for ms in DELAY_TTLS_MS if timedelta(milliseconds=ms) <= MAX_DEFERRAL)
 _Identity: TypeAlias = tuple[RunKey, int]
 
 
 @dataclass(frozen=True, slots=True)
-class Hold:
+class Deferral:
     """`by`: the gate, as metrics name it. `wait`: until it is worth asking again."""
 
-    by: str
+    gate: str
     wait: timedelta
 
 
@@ -49,18 +49,18 @@ class Gate(Protocol):
         """Nothing is held back by it, whatever the ticket: it need not be asked about each."""
         ...
 
-    def held(self, ticket: Routed, now: datetime) -> Hold | None:
+    def deferral(self, ticket: TicketHeader, now: datetime) -> Deferral | None:
         """None: it may leave, and will unless a later gate holds it."""
         ...
 
 
 @dataclass(slots=True)
-class Sorted:
+class GateResult:
     """`again`: what goes round, by tier. `repeats`: what goes round already."""
 
-    free: Sequence[Routed]
-    again: dict[int, list[Routed]] = field(default_factory=dict)
-    repeats: Sequence[Routed] = ()
+    free: Sequence[TicketHeader]
+    deferred: dict[int, list[TicketHeader]] = field(default_factory=dict)
+    duplicates: Sequence[TicketHeader] = ()
 
 
 class Gates:
@@ -70,37 +70,37 @@ class Gates:
         self._gates = gates
         self._away = _Away()
 
-    def sort(self, tickets: Sequence[Routed], now: datetime) -> Sorted:
+    def apply(self, tickets: Sequence[TicketHeader], now: datetime) -> GateResult:
         """With nothing to hold back this costs the same for one ticket and for thousands."""
         asked = [gate for gate in self._gates if not gate.is_idle(now)]
         if not asked:
-            return Sorted(tickets)
+            return GateResult(tickets)
         self._away.tidy(now)
         free, repeats = [], []
-        again: dict[int, list[Routed]] = defaultdict(list)
+        again: dict[int, list[TicketHeader]] = defaultdict(list)
         for ticket in tickets:
             if self._away.is_away(ticket, now):
                 repeats.append(ticket)
             elif hold := _first_hold(asked, ticket, now):
-                tier = circle_of(hold.wait)
-                self._away.send(ticket, hold.by, now + timedelta(milliseconds=tier))
+                tier = deferral_ttl(hold.wait)
+                self._away.send(ticket, hold.gate, now + timedelta(milliseconds=tier))
                 again[tier].append(ticket)
             else:
                 free.append(ticket)
-        return Sorted(free, again, repeats)
+        return GateResult(free, again, repeats)
 
-    def circling(self, by: str, now: datetime) -> int:
+    def deferred_count(self, by: str, now: datetime) -> int:
         """Tickets that went round from here when a gate was last asked about them."""
         return self._away.count(by, now)
 
 
-def circle_of(wait: timedelta) -> int:
+def deferral_ttl(wait: timedelta) -> int:
     """Milliseconds: the longest tier within the wait, of those that are looked at soon enough."""
     return _TIERS[max(bisect_right(_TIERS, wait / timedelta(milliseconds=1)), 1) - 1]
 
 
-def _first_hold(gates: Sequence[Gate], ticket: Routed, now: datetime) -> Hold | None:
-    return next((hold for gate in gates if (hold := gate.held(ticket, now))), None)
+def _first_hold(gates: Sequence[Gate], ticket: TicketHeader, now: datetime) -> Deferral | None:
+    return next((hold for gate in gates if (hold := gate.deferral(ticket, now))), None)
 
 
 class _Away:
@@ -113,12 +113,12 @@ class _Away:
     def __init__(self) -> None:
         self._until: dict[_Identity, tuple[datetime, str]] = {}  # in the order of going
 
-    def send(self, ticket: Routed, by: str, until: datetime) -> None:
+    def send(self, ticket: TicketHeader, by: str, until: datetime) -> None:
         self._until.pop(ticket.identity, None)
-        if len(self._until) < MAX_CIRCLING:
+        if len(self._until) < MAX_DEFERRED_TICKETS:
             self._until[ticket.identity] = until, by
 
-    def is_away(self, ticket: Routed, now: datetime) -> bool:
+    def is_away(self, ticket: TicketHeader, now: datetime) -> bool:
         known = self._until.get(ticket.identity)
         return known is not None and now < known[0] - SLACK
 
@@ -127,6 +127,6 @@ class _Away:
 
     def tidy(self, now: datetime) -> None:
         """Forget those who left first, and that another dispatcher has long had back."""
-        over = takewhile(lambda known: known[1][0] + LONGEST_CIRCLE < now, self._until.items())
+        over = takewhile(lambda known: known[1][0] + MAX_DEFERRAL < now, self._until.items())
         for identity in [identity for identity, _ in over]:
             del self._until[identity]

@@ -10,65 +10,70 @@ from pamqp.common import FieldValue
 from pydantic import TypeAdapter
 
 from harebell.contract import names
-from harebell.contract.breakers import Asking, BreakerFact, BreakerState, Standing
-from harebell.contract.codec import bundle_of, decode_own, encode, read
-from harebell.contract.errors import BrokerUnavailable, Malformed, Unroutable
-from harebell.contract.events import Event, event
+from harebell.contract.breakers import (
+    BreakerEventData,
+    BreakerSnapshot,
+    BreakerSnapshotRequest,
+    BreakerState,
+)
+from harebell.contract.codec import decode_model, decode_trusted, encode, list_adapter
+from harebell.contract.errors import BrokerUnavailable, InvalidInput, Unroutable
+from harebell.contract.events import Event, make_event
 from harebell.contract.message import parse
 from harebell.contract.names import check_version, split_key
-from harebell.dispatcher.breakers import BREAKER, Breakers
+from harebell.dispatcher.breakers import BREAKER_GATE, BreakerRegistry
 from harebell.dispatcher.gates import Gates
 from harebell.kernel import metrics
-from harebell.kernel.amqp.events import Fact, tell
-from harebell.kernel.amqp.listening import Ear, keep_listening
-from harebell.kernel.amqp.publish import Outgoing
+from harebell.kernel.amqp.events import OutgoingEvent, publish_events
+from harebell.kernel.amqp.listening import ExclusiveQueue, consume_exclusively
+from harebell.kernel.amqp.publish import OutgoingMessage
 from harebell.kernel.bus import (
-    BREAKERS_ASKED_KEY,
-    BREAKERS_KEY,
-    EVERY_BREAKER,
-    listening_queue,
+    ALL_BREAKER_EVENTS,
+    BREAKER_SNAPSHOT_KEY,
+    BREAKER_SNAPSHOT_REQUEST_KEY,
+    dispatcher_control_queue,
 )
 from harebell.kernel.clock import Clock
-from harebell.kernel.lifecycle import Parts
+from harebell.kernel.lifecycle import ServiceContext
 
-TELL_EVERY: Final = 0.2  # seconds between looks at what has changed
+PUBLISH_INTERVAL: Final = 0.2  # seconds between looks at what has changed
 TIDY_EVERY: Final = 5.0  # seconds
 MAX_SHOWN: Final = 100  # downstreams that are a metric's label, of those that are not closed
-MAX_UNHEARD: Final = 10_000  # messages of outcomes that wait; the oldest go first
+MAX_QUEUED_OUTCOMES: Final = 10_000  # messages of outcomes that wait; the oldest go first
 INSTANCE_BYTES: Final = 4
 
 SUCCEEDED: Final = "run.succeeded"
-ATTEMPTS: Final = (SUCCEEDED, "run.retrying", "run.dead", "run.expired")
+ATTEMPT_EVENTS: Final = (SUCCEEDED, "run.retrying", "run.dead", "run.expired")
 VERBS: Final = {
     BreakerState.OPEN: "breaker.opened",
     BreakerState.HALF_OPEN: "breaker.half_opened",
     BreakerState.CLOSED: "breaker.closed",
 }
 
-_EVENTS: Final = bundle_of(Event)
-_STANDING: Final = TypeAdapter(Standing)
+_EVENTS: Final = list_adapter(Event)
+_STANDING: Final = TypeAdapter(BreakerSnapshot)
 
 log = structlog.get_logger()
 
 
-class Hearing:
+class BreakerSync:
     """Keeps `breakers` in the know, and the world of them."""
 
-    def __init__(self, parts: Parts, breakers: Breakers, gates: Gates) -> None:
+    def __init__(self, parts: ServiceContext, breakers: BreakerRegistry, gates: Gates) -> None:
         self._parts = parts
         self._breakers = breakers
-        self._instance = f"{parts.settings.name}-{secrets.token_hex(INSTANCE_BYTES)}"
+        self._instance = f"{parts.settings.instance_id}-{secrets.token_hex(INSTANCE_BYTES)}"
         self._told = asyncio.Event()
         self._shown: set[str] = set()
-        metrics.CIRCLING.labels(BREAKER).set_function(
-            lambda: gates.circling(BREAKER, self._clock.now())
+        metrics.CIRCLING.labels(BREAKER_GATE).set_function(
+            lambda: gates.deferred_count(BREAKER_GATE, self._clock.now())
         )
 
     @property
     def _clock(self) -> Clock:
         return self._parts.clock
 
-    async def first_word(self, patience: float) -> None:
+    async def wait_for_snapshot(self, patience: float) -> None:
         """Until it is known what is forced open: what was held before a restart stays held.
 
         No longer than `patience`, in seconds: without a ticker runs leave all the same.
@@ -83,21 +88,24 @@ class Hearing:
 
     async def run(self) -> None:
         """Until cancelled."""
-        outcomes = [(names.EVENTS, f"*.{verb}") for verb in ATTEMPTS]
-        told = [(names.CONTROL, BREAKERS_KEY), (names.EVENTS, EVERY_BREAKER)]
-        bound: dict[str, FieldValue] = {"x-max-length": MAX_UNHEARD, "x-overflow": "drop-head"}
-        ear = Ear(listening_queue(self._instance), [*outcomes, *told], bound)
-        listening = keep_listening(self._parts.connect, ear, self._hear, opened=self._ask)
+        outcomes = [(names.EVENTS, f"*.{verb}") for verb in ATTEMPT_EVENTS]
+        told = [(names.CONTROL, BREAKER_SNAPSHOT_KEY), (names.EVENTS, ALL_BREAKER_EVENTS)]
+        bound: dict[str, FieldValue] = {
+            "x-max-length": MAX_QUEUED_OUTCOMES,
+            "x-overflow": "drop-head",
+        }
+        ear = ExclusiveQueue(dispatcher_control_queue(self._instance), [*outcomes, *told], bound)
+        listening = consume_exclusively(self._parts.connect, ear, self._hear, opened=self._ask)
         async with asyncio.TaskGroup() as group:
             for work in (listening, self._keep_telling(), self._keep_tidy()):
                 group.create_task(work)
 
     async def _ask(self) -> None:
         """How breakers stand: whatever was told before is missed."""
-        asking = Outgoing(
+        asking = OutgoingMessage(
             exchange=names.CONTROL,
-            routing_key=BREAKERS_ASKED_KEY,
-            body=encode(Asking(dispatcher=self._instance)),
+            routing_key=BREAKER_SNAPSHOT_REQUEST_KEY,
+            body=encode(BreakerSnapshotRequest(dispatcher=self._instance)),
             type=names.message_type("breaker.asking"),
             message_id=f"{self._instance}/asking",
         )
@@ -110,15 +118,15 @@ class Hearing:
         """Raises `Malformed`."""
         check_version(message.type)
         if message.exchange == names.CONTROL:
-            self._breakers.settle(read(_STANDING, message.body))
+            self._breakers.apply_snapshot(decode_model(_STANDING, message.body))
             self._told.set()
             return
         _, verb = split_key(message.routing_key or "")
-        if verb in ATTEMPTS:
+        if verb in ATTEMPT_EVENTS:
             self._hear_outcomes(verb, message.body)
         elif verb in VERBS.values():
-            for each in read(_EVENTS, message.body):
-                self._breakers.hear(parse(BreakerFact, each.data))
+            for each in decode_model(_EVENTS, message.body):
+                self._breakers.apply_event(parse(BreakerEventData, each.data))
 
     def _hear_outcomes(self, verb: str, body: bytes) -> None:
         """Many: of each only two fields are read, and of successes none while nothing fails."""
@@ -126,26 +134,26 @@ class Hearing:
             return
         now = self._clock.now()
         try:
-            for fact in [each["data"] for each in decode_own(body)]:
+            for fact in [each["data"] for each in decode_trusted(body)]:
                 if (healthy := fact.get("healthy")) is not None:
-                    self._breakers.judge(fact["downstream"], now, healthy=healthy)
+                    self._breakers.record_outcome(fact["downstream"], now, healthy=healthy)
         except (AttributeError, KeyError, TypeError) as error:
-            raise Malformed(f"not outcomes: {error}") from None
+            raise InvalidInput(f"not outcomes: {error}") from None
 
     async def _keep_telling(self) -> None:
         while True:
-            await asyncio.sleep(TELL_EVERY)
-            if facts := self._breakers.changes():
+            await asyncio.sleep(PUBLISH_INTERVAL)
+            if facts := self._breakers.take_unpublished():
                 for fact in facts:
                     log.warning("breaker", downstream=fact.downstream, state=fact.state)
-                await tell(self._parts.publisher, map(_told, facts))
+                await publish_events(self._parts.publisher, map(_told, facts))
 
     async def _keep_tidy(self) -> None:
         while True:
             await asyncio.sleep(TIDY_EVERY)
             now = self._clock.now()
-            self._breakers.tidy(now)
-            self._show(dict(self._breakers.standing(now)))
+            self._breakers.prune(now)
+            self._show(dict(self._breakers.not_closed(now)))
 
     def _show(self, standing: dict[str, BreakerState]) -> None:
         """What is closed has no row: labels stay as few as the troubles."""
@@ -159,8 +167,10 @@ class Hearing:
         self._shown = set(shown)
 
 
-def _told(fact: BreakerFact) -> Fact:
+def _told(fact: BreakerEventData) -> OutgoingEvent:
     verb = VERBS[fact.state]
     id_ = f"{fact.downstream}/{fact.since.isoformat()}"
-    told = event(names.OPERATIONS, verb, fact, id_=id_, subject=fact.downstream, at=fact.since)
-    return Fact(names.OPERATIONS, verb, told)
+    told = make_event(
+        names.OPERATIONS_TENANT, verb, fact, id_=id_, subject=fact.downstream, at=fact.since
+    )
+    return OutgoingEvent(names.OPERATIONS_TENANT, verb, told)

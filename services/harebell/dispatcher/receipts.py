@@ -5,10 +5,10 @@ from collections.abc import Iterable, Sequence
 
 from harebell.contract.identity import RunKey
 from harebell.kernel.amqp.consume import ABANDONED, DONE, Outcome
-from harebell.kernel.routing import Routed
+from harebell.kernel.routing import TicketHeader
 
 
-class Receipt:
+class PendingAck:
     """One delivery: done when the last of its tickets has been published on."""
 
     def __init__(self, tickets: int) -> None:
@@ -34,18 +34,18 @@ class Receipt:
             self.outcome.set_result(outcome)
 
 
-class Receipts:
+class PendingAcks:
     """Tickets in hand, from their arrival until they are published on."""
 
     def __init__(self) -> None:
-        self._waiting: dict[tuple[RunKey, int], list[Receipt]] = {}
+        self._waiting: dict[tuple[RunKey, int], list[PendingAck]] = {}
 
     def __len__(self) -> int:
         return len(self._waiting)
 
-    def take(self, tickets: Sequence[Routed]) -> tuple[Receipt, list[Routed]]:
+    def register(self, tickets: Sequence[TicketHeader]) -> tuple[PendingAck, list[TicketHeader]]:
         """The receipt for a delivery, and those of its tickets that were not in hand."""
-        receipt = Receipt(len(tickets))
+        receipt = PendingAck(len(tickets))
         fresh = []
         for ticket in tickets:
             waiting = self._waiting.setdefault(ticket.identity, [])
@@ -54,18 +54,18 @@ class Receipts:
             waiting.append(receipt)
         return receipt, fresh
 
-    def forwarded(self, tickets: Iterable[Routed]) -> None:
+    def published(self, tickets: Iterable[TicketHeader]) -> None:
         for receipt in self._give_up(tickets):
             receipt.forwarded()
 
-    def abandon(self, tickets: Iterable[Routed]) -> None:
+    def abandon(self, tickets: Iterable[TicketHeader]) -> None:
         for receipt in self._give_up(tickets):
             receipt.abandon()
 
-    def fail(self, tickets: Iterable[Routed], error: Exception) -> None:
+    def fail(self, tickets: Iterable[TicketHeader], error: Exception) -> None:
         """The handlers get the error, and try their deliveries again."""
         for receipt in self._give_up(tickets):
             receipt.fail(error)
 
-    def _give_up(self, tickets: Iterable[Routed]) -> list[Receipt]:
+    def _give_up(self, tickets: Iterable[TicketHeader]) -> list[PendingAck]:
         return [receipt for ticket in tickets for receipt in self._waiting.pop(ticket.identity, ())]

@@ -5,25 +5,33 @@ from collections.abc import Sequence
 from datetime import datetime
 from typing import Final
 
-from harebell.dispatcher.breaker import Rule
-from harebell.dispatcher.breakers import Breakers
-from harebell.dispatcher.core import MAX_DELIVERIES, MAX_HELD, Arrival, ReleaseHeap, on_arrival
+from harebell.dispatcher.breaker import BreakerConfig
+from harebell.dispatcher.breakers import BreakerRegistry
+from harebell.dispatcher.core import (
+    MAX_DELIVERIES,
+    MAX_QUEUED_TICKETS,
+    ArrivalDecision,
+    ReleaseQueue,
+    decide_on_arrival,
+)
 from harebell.dispatcher.forwarder import Forwarder
 from harebell.dispatcher.gates import Gates
-from harebell.dispatcher.hearing import Hearing
-from harebell.dispatcher.receipts import Receipts
+from harebell.dispatcher.hearing import BreakerSync
+from harebell.dispatcher.receipts import PendingAcks
 from harebell.kernel import metrics
-from harebell.kernel.amqp.bundle import circling, waiting, working
+from harebell.kernel.amqp.bundle import to_delay_queues, to_one_delay_queue, to_work_queues
 from harebell.kernel.amqp.consume import ABANDONED, Delivery, Outcome
 from harebell.kernel.amqp.publish import Publisher
-from harebell.kernel.amqp.session import Concurrent, Consumer
+from harebell.kernel.amqp.session import ConcurrentWorker, Consumer
 from harebell.kernel.bus import DISPATCHER
 from harebell.kernel.clock import Clock
-from harebell.kernel.lifecycle import open_parts, run_until
-from harebell.kernel.routing import Routed, read_bundle
+from harebell.kernel.lifecycle import open_service, run_until
+from harebell.kernel.routing import TicketHeader, parse_ticket_headers
 from harebell.kernel.settings import DispatcherSettings
 
-BEAT: Final = 0.100  # seconds between looks at what is due; a shorter one costs and gains nothing
+RELEASE_INTERVAL: Final = (
+    0.100  # seconds between looks at what is due; a shorter one costs and gains nothing
+)
 AT_A_TIME: Final = 2_000  # tickets made into messages before other work gets its turn
 PREFETCH: Final = 4_000  # bundles; what comes above MAX_DELIVERIES is sent on through the tiers
 
@@ -45,17 +53,17 @@ class Dispatcher:
         self._gates = gates or Gates()
         self._bundle_max = bundle_max
         self._stop = stop
-        self._heap = ReleaseHeap()
-        self._receipts = Receipts()
+        self._heap = ReleaseQueue()
+        self._receipts = PendingAcks()
         self._forwarder = Forwarder(publisher, clock, self._receipts, tasks=tasks, stop=stop)
         self._deliveries = 0
         metrics.HELD.set_function(lambda: len(self._receipts))
 
     async def handle(self, delivery: Delivery) -> Outcome:
-        tickets = read_bundle(delivery.own_body)
+        tickets = parse_ticket_headers(delivery.trusted_body)
         if self._stop.is_set():
             return ABANDONED
-        receipt, fresh = self._receipts.take(tickets)
+        receipt, fresh = self._receipts.register(tickets)
         self._deliveries += 1
         try:
             self._place(fresh)
@@ -66,24 +74,24 @@ class Dispatcher:
     async def run(self) -> None:
         """Release on the beat until the stop; what is held then comes again, to whoever is left."""
         while not self._stop.is_set():
-            await asyncio.sleep(BEAT)
+            await asyncio.sleep(RELEASE_INTERVAL)
             await self._release()
         self._receipts.abandon(self._heap.drain())
 
-    def _place(self, tickets: Sequence[Routed]) -> None:
+    def _place(self, tickets: Sequence[TicketHeader]) -> None:
         now = self._clock.now()
-        full = len(self._receipts) > MAX_HELD or self._deliveries > MAX_DELIVERIES
+        full = len(self._receipts) > MAX_QUEUED_TICKETS or self._deliveries > MAX_DELIVERIES
         late, early = [], []
         for ticket in tickets:
-            match on_arrival(ticket.due_at - now, full=full):
-                case Arrival.HOLD:
+            match decide_on_arrival(ticket.due_at - now, full=full):
+                case ArrivalDecision.QUEUE:
                     self._heap.push(ticket)
-                case Arrival.RELEASE:
+                case ArrivalDecision.RELEASE:
                     late.append(ticket)
-                case Arrival.DELAY:
+                case ArrivalDecision.DELAY:
                     early.append(ticket)
         metrics.LATE_BUNDLES.inc(self._let_go(late, now))
-        self._forwarder.send(waiting(early, now))
+        self._forwarder.send(to_delay_queues(early, now))
 
     async def _release(self) -> None:
         now = self._clock.now()
@@ -92,31 +100,31 @@ class Dispatcher:
             self._let_go(tickets[start : start + AT_A_TIME], now)
             await asyncio.sleep(0)
 
-    def _let_go(self, tickets: Sequence[Routed], now: datetime) -> int:
+    def _let_go(self, tickets: Sequence[TicketHeader], now: datetime) -> int:
         """To the executors, but for what a gate holds back: that goes round through a tier.
 
         How many went to the executors.
         """
-        split = self._gates.sort(tickets, now)
-        self._forwarder.send(working(split.free, self._bundle_max))
-        for tier, held in split.again.items():
-            self._forwarder.send(circling(held, tier))
-        self._receipts.forwarded(split.repeats)
+        split = self._gates.apply(tickets, now)
+        self._forwarder.send(to_work_queues(split.free, self._bundle_max))
+        for tier, held in split.deferred.items():
+            self._forwarder.send(to_one_delay_queue(held, tier))
+        self._receipts.published(split.duplicates)
         return len(split.free)
 
 
 async def serve(settings: DispatcherSettings, stop: asyncio.Event) -> None:
     async with (
-        open_parts(settings, "dispatcher", stop) as parts,
+        open_service(settings, "dispatcher", stop) as parts,
         asyncio.TaskGroup() as tasks,
     ):
-        breakers = Breakers(_rule(settings), automatic=settings.breaker == "auto")
+        breakers = BreakerRegistry(_rule(settings), automatic=settings.breaker_mode == "auto")
         gates = Gates(breakers)
-        hearing = Hearing(parts, breakers, gates)
+        hearing = BreakerSync(parts, breakers, gates)
         dispatcher = Dispatcher(
             parts.publisher,
             parts.clock,
-            bundle_max=settings.bundle_max,
+            bundle_max=settings.work_batch_size,
             tasks=tasks,
             stop=stop,
             gates=gates,
@@ -124,13 +132,13 @@ async def serve(settings: DispatcherSettings, stop: asyncio.Event) -> None:
         consumer = Consumer(
             DISPATCHER.name,
             parts.connect,
-            lambda: Concurrent(dispatcher.handle, parts.settler),
+            lambda: ConcurrentWorker(dispatcher.handle, parts.settler),
             prefetch=PREFETCH,
         )
         parts.health.check("consuming", lambda: consumer.is_consuming)
 
         async def consume() -> None:
-            await hearing.first_word(settings.breaker_patience.total_seconds())
+            await hearing.wait_for_snapshot(settings.breaker_startup_timeout.total_seconds())
             await consumer.run(stop)
 
         await run_until(
@@ -140,11 +148,11 @@ async def serve(settings: DispatcherSettings, stop: asyncio.Event) -> None:
         )
 
 
-def _rule(settings: DispatcherSettings) -> Rule:
-    return Rule(
+def _rule(settings: DispatcherSettings) -> BreakerConfig:
+    return BreakerConfig(
         window=settings.breaker_window,
-        attempts=settings.breaker_attempts,
-        ratio=settings.breaker_ratio,
-        rest=settings.breaker_rest,
-        probes=settings.breaker_probes,
+        min_calls=settings.breaker_min_calls,
+        failure_ratio=settings.breaker_failure_ratio,
+        open_duration=settings.breaker_open_duration,
+        half_open_calls=settings.breaker_half_open_calls,
     )

@@ -3,8 +3,8 @@
 import os
 
 from harebell.dlq_inspector.service import ROLE, serve
-from harebell.kernel.lifecycle import start
+from harebell.kernel.lifecycle import run_service
 from harebell.kernel.settings import InspectorSettings
 
 if __name__ == "__main__":
-    start(InspectorSettings, ROLE, serve, os.environ)
+    run_service(InspectorSettings, ROLE, serve, os.environ)

@@ -9,15 +9,21 @@ import structlog
 
 from harebell.contract.errors import HarebellError
 from harebell.dlq_inspector import groups
-from harebell.dlq_inspector.core.alert import GROWN, STALLED, Alert, Growth, Stall
+from harebell.dlq_inspector.core.alert import (
+    SPIKE,
+    STALLED,
+    Alert,
+    DeadLetterSpike,
+    StalledReplayJob,
+)
 from harebell.kernel import metrics
-from harebell.kernel.amqp.events import Fact, event_messages
+from harebell.kernel.amqp.events import OutgoingEvent, event_messages
 from harebell.kernel.amqp.publish import Publisher
-from harebell.kernel.db.engine import passing_faults
+from harebell.kernel.db.engine import translate_db_errors
 from harebell.kernel.settings import InspectorSettings
 
 EVERY: Final = 5.0  # seconds
-AGAIN: Final = timedelta(hours=1)  # until what lasts is told again
+REPEAT_AFTER: Final = timedelta(hours=1)  # until what lasts is told again
 NEWEST: Final = 10_000  # letters of one look; more are as alarming
 MOST_STALLED: Final = 100  # replays of one look
 
@@ -63,7 +69,7 @@ _FORGET: Final = "DELETE FROM alerts WHERE told_at < now() - 2 * $1::interval"
 log = structlog.get_logger()
 
 
-class Watchman:
+class AlertMonitor:
     """An alert is told in the transaction that notes it: rather twice than never."""
 
     def __init__(
@@ -73,24 +79,24 @@ class Watchman:
         self._publisher = publisher
         self._settings = settings
 
-    async def watch(self) -> None:
+    async def run(self) -> None:
         """Until cancelled."""
-        for verb in (GROWN, STALLED):
+        for verb in (SPIKE, STALLED):
             metrics.ALERTS_TOLD.labels(verb)  # a rate is blind to the first of a new series
         while True:
             try:
-                await self.look()
+                await self.check()
             except HarebellError as error:
                 log.warning("alerts are held", reason=error.reason)
             await asyncio.sleep(EVERY)
 
-    async def look(self) -> None:
+    async def check(self) -> None:
         """Raises `DatabaseUnavailable`, and what publishing raises."""
-        with passing_faults():
+        with translate_db_errors():
             async with self._pool.acquire() as connection, connection.transaction():
                 alerts = await self._alerts(connection)
                 told = [fact for each in alerts if (fact := await _new(connection, each))]
-                await connection.execute(_FORGET, AGAIN)
+                await connection.execute(_FORGET, REPEAT_AFTER)
                 await self._publisher.publish_all(event_messages(told))
         for fact in told:
             metrics.ALERTS_TOLD.labels(fact.verb).inc()
@@ -98,13 +104,20 @@ class Watchman:
 
     async def _alerts(self, connection: asyncpg.Connection) -> list[Alert]:
         settings = self._settings
-        grown = await connection.fetch(_GROWN, settings.alert_window, settings.alert_dead_letters)
-        stalled = await connection.fetch(_STALLED, settings.alert_replay_stalled)
+        grown = await connection.fetch(
+            _GROWN, settings.alert_window, settings.alert_dead_letter_count
+        )
+        stalled = await connection.fetch(_STALLED, settings.alert_replay_stalled_after)
         metrics.REPLAYS_STALLED.set(len(stalled))
-        return [*(Growth(**row) for row in grown), *(Stall(**row) for row in stalled)]
+        return [
+            *(DeadLetterSpike(**row) for row in grown),
+            *(StalledReplayJob(**row) for row in stalled),
+        ]
 
 
-async def _new(connection: asyncpg.Connection, alert: Alert) -> Fact | None:
+async def _new(connection: asyncpg.Connection, alert: Alert) -> OutgoingEvent | None:
     """None where it was told not long ago."""
-    told_at = await connection.fetchval(_TELL, alert.tenant, alert.verb, alert.subject, AGAIN)
-    return told_at and Fact(alert.tenant, alert.verb, alert.event(told_at))
+    told_at = await connection.fetchval(
+        _TELL, alert.tenant, alert.verb, alert.subject, REPEAT_AFTER
+    )
+    return told_at and OutgoingEvent(alert.tenant, alert.verb, alert.event(told_at))

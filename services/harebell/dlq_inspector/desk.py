@@ -8,162 +8,177 @@ from typing import TypeAlias
 import asyncpg
 import structlog
 
-from harebell.contract.addressed import Addressed
-from harebell.contract.answers import DlqAnswer, JobAnswer, Refusal, refusal
-from harebell.contract.changes import Change, ChangeItem
+from harebell.contract.addressed import CommandBase
+from harebell.contract.answers import (
+    DeadLetterResponse,
+    ErrorResponse,
+    ReplayJobResponse,
+    error_response,
+)
+from harebell.contract.changes import AcceptedCommand, AcceptedCommands
 from harebell.contract.commands import (
-    DLQ_COMMANDS,
-    DlqArchive,
-    DlqDrop,
-    DlqEdit,
-    DlqGroupCommand,
-    DlqImport,
-    DlqJobCommand,
-    DlqMute,
-    DlqReopen,
-    DlqReplay,
-    DlqStart,
+    DEAD_LETTER_COMMANDS,
+    DeadLetterDiscard,
+    DeadLetterEdit,
+    DeadLetterImport,
+    DeadLetterReplay,
+    GroupArchive,
+    GroupCommand,
+    GroupMute,
+    GroupReopen,
+    ReplayJobCommand,
+    ReplayJobStart,
 )
 from harebell.contract.desk import GroupState
-from harebell.contract.errors import Malformed, Rejected
-from harebell.contract.message import parse, shown
+from harebell.contract.errors import InvalidInput, Rejected
+from harebell.contract.message import parse, quoted
 from harebell.contract.scalars import Json
 from harebell.dlq_inspector import groups, store
 from harebell.dlq_inspector.core.verdict import (
-    Status,
-    drop_results,
+    ResultStatus,
+    discard_results,
     group_results,
 )
-from harebell.dlq_inspector.editing import edit
-from harebell.dlq_inspector.foreman import Foreman
-from harebell.dlq_inspector.importing import keep_told
-from harebell.dlq_inspector.series import Order, Results, begin
+from harebell.dlq_inspector.editing import edit_dead_letter
+from harebell.dlq_inspector.foreman import ReplayWorker
+from harebell.dlq_inspector.importing import import_dead_letters
+from harebell.dlq_inspector.series import ReplayRequest, Results, start_replays
 from harebell.kernel import failpoint, metrics
 from harebell.kernel.amqp.publish import Publisher
-from harebell.kernel.authorising import authorising
+from harebell.kernel.authorising import publishing_transaction
 from harebell.kernel.clock import Clock
-from harebell.kernel.db.engine import passing_faults
-from harebell.kernel.routing import Routed
+from harebell.kernel.db.engine import translate_db_errors
+from harebell.kernel.routing import TicketHeader
 
-Answer: TypeAlias = DlqAnswer | JobAnswer | Refusal
+Answer: TypeAlias = DeadLetterResponse | ReplayJobResponse | ErrorResponse
 
 log = structlog.get_logger()
 
 
-class Desk:
+class DeadLetterCommandHandler:
     """Commands that intake has checked. Each is one transaction, of one tenant's letters."""
 
     def __init__(
-        self, pool: asyncpg.Pool, publisher: Publisher, clock: Clock, foreman: Foreman
+        self, pool: asyncpg.Pool, publisher: Publisher, clock: Clock, foreman: ReplayWorker
     ) -> None:
         self._pool = pool
         self._publisher = publisher
         self._clock = clock
         self._foreman = foreman
 
-    async def apply(self, change: Change) -> list[Answer]:
+    async def apply(self, change: AcceptedCommands) -> list[Answer]:
         """An answer for each item, in order; what was done before stays done if it comes again."""
         return [await self._item(change, item) for item in change.items]
 
-    async def _item(self, change: Change, item: ChangeItem) -> Answer:
-        if item.refusal is not None:
-            return item.refusal
+    async def _item(self, change: AcceptedCommands, item: AcceptedCommand) -> Answer:
+        if item.rejection is not None:
+            return item.rejection
         try:
             command = _command(change.verb, item.body)
         except Rejected as error:
-            return refusal(error, within="" if change.single else f"[{item.index}]")
+            return error_response(error, within="" if change.single else f"[{item.index}]")
         return await self._done(change, item, command)
 
-    async def _done(self, change: Change, item: ChangeItem, command: Addressed) -> Answer:
+    async def _done(
+        self, change: AcceptedCommands, item: AcceptedCommand, command: CommandBase
+    ) -> Answer:
         work: Awaitable[Answer]
         match command:
-            case DlqReplay():
+            case DeadLetterReplay():
                 work = self._replay(change, command)
-            case DlqDrop():
+            case DeadLetterDiscard():
                 work = self._drop(change, command)
-            case DlqEdit():
+            case DeadLetterEdit():
                 work = self._edit(change, command)
-            case DlqImport():
+            case DeadLetterImport():
                 work = self._import(change, command)
-            case DlqGroupCommand():
+            case GroupCommand():
                 work = self._change_groups(change, command)
-            case DlqStart():
+            case ReplayJobStart():
                 work = self._foreman.start(change, item, command)
-            case DlqJobCommand():
-                work = self._foreman.steer(change, command)
+            case ReplayJobCommand():
+                work = self._foreman.change_state(change, command)
             case _:
                 raise TypeError(f"{change.verb} is nobody's")
         return await work
 
-    async def _replay(self, change: Change, command: DlqReplay) -> DlqAnswer:
-        async with authorising(self._pool, self._publisher, self._clock) as authority:
-            order = Order(change.tenant, change.actor, command.note)
-            results, tickets = await begin(authority.connection, order, command.ids)
-            await authority.publish(map(Routed.of, tickets))
+    async def _replay(
+        self, change: AcceptedCommands, command: DeadLetterReplay
+    ) -> DeadLetterResponse:
+        async with publishing_transaction(self._pool, self._publisher, self._clock) as authority:
+            order = ReplayRequest(change.tenant, change.actor, command.note)
+            results, tickets = await start_replays(authority.connection, order, command.ids)
+            await authority.publish(map(TicketHeader.of, tickets))
             await failpoint.reach("dlq_inspector.before_commit")
-        metrics.REPLAYS.inc(_tell(change, command.note, results)[Status.REPLAYED])
-        return DlqAnswer(results=results)
+        metrics.REPLAYS.inc(_tell(change, command.note, results)[ResultStatus.REPLAYED])
+        return DeadLetterResponse(results=results)
 
-    async def _drop(self, change: Change, command: DlqDrop) -> DlqAnswer:
-        with passing_faults():
+    async def _drop(
+        self, change: AcceptedCommands, command: DeadLetterDiscard
+    ) -> DeadLetterResponse:
+        with translate_db_errors():
             async with self._pool.acquire() as connection, connection.transaction():
-                held = await store.lock(connection, change.tenant, command.ids)
+                held = await store.lock_dead_letters(connection, change.tenant, command.ids)
                 dropped = [id_ for id_, letter in held.items() if letter.is_open]
-                await store.drop(connection, dropped, actor=change.actor, note=command.note)
-        results = drop_results(command.ids, held)
+                await store.discard(connection, dropped, actor=change.actor, note=command.note)
+        results = discard_results(command.ids, held)
         _tell(change, command.note, results)
-        return DlqAnswer(results=results)
+        return DeadLetterResponse(results=results)
 
-    async def _edit(self, change: Change, command: DlqEdit) -> DlqAnswer:
-        with passing_faults():
+    async def _edit(self, change: AcceptedCommands, command: DeadLetterEdit) -> DeadLetterResponse:
+        with translate_db_errors():
             async with self._pool.acquire() as connection, connection.transaction():
-                results = await edit(connection, change, command)
+                results = await edit_dead_letter(connection, change, command)
         _tell(change, command.note, results)
-        return DlqAnswer(results=results)
+        return DeadLetterResponse(results=results)
 
-    async def _import(self, change: Change, command: DlqImport) -> DlqAnswer | Refusal:
+    async def _import(
+        self, change: AcceptedCommands, command: DeadLetterImport
+    ) -> DeadLetterResponse | ErrorResponse:
         try:
-            with passing_faults():
+            with translate_db_errors():
                 async with self._pool.acquire() as connection:
-                    results = await keep_told(connection, change, command)
+                    results = await import_dead_letters(connection, change, command)
         except Rejected as error:
-            return refusal(error)
+            return error_response(error)
         _tell(change, command.note, results)
-        return DlqAnswer(results=results)
+        return DeadLetterResponse(results=results)
 
-    async def _change_groups(self, change: Change, command: DlqGroupCommand) -> DlqAnswer:
+    async def _change_groups(
+        self, change: AcceptedCommands, command: GroupCommand
+    ) -> DeadLetterResponse:
         state, until = _decided(command)
-        with passing_faults():
+        with translate_db_errors():
             async with self._pool.acquire() as connection:
-                changed = await groups.change(
+                changed = await groups.update_groups(
                     connection, change.tenant, command.groups,
                     actor=change.actor, note=command.note, state=state, until=until,
                 )  # fmt: skip
         results = group_results(command.groups, changed, state)
         _tell(change, command.note, results)
-        return DlqAnswer(results=results)
+        return DeadLetterResponse(results=results)
 
 
-def _decided(command: DlqGroupCommand) -> tuple[GroupState | None, datetime | None]:
+def _decided(command: GroupCommand) -> tuple[GroupState | None, datetime | None]:
     """The state that the groups come into, and until when; None leaves theirs."""
     match command:
-        case DlqMute(until=until):
+        case GroupMute(until=until):
             return GroupState.MUTED, until
-        case DlqArchive():
+        case GroupArchive():
             return GroupState.ARCHIVED, None
-        case DlqReopen():
+        case GroupReopen():
             return GroupState.OPEN, None
         case _:
             return None, None
 
 
-def _command(verb: str, body: Json) -> Addressed:
-    if verb not in DLQ_COMMANDS:
-        raise Malformed(f"{shown(verb)} is no command to the desk", code="unknown_command")
-    return parse(DLQ_COMMANDS[verb], body)
+def _command(verb: str, body: Json) -> CommandBase:
+    if verb not in DEAD_LETTER_COMMANDS:
+        raise InvalidInput(f"{quoted(verb)} is no command to the desk", code="unknown_command")
+    return parse(DEAD_LETTER_COMMANDS[verb], body)
 
 
-def _tell(change: Change, note: str | None, results: Results) -> Counter[str]:
+def _tell(change: AcceptedCommands, note: str | None, results: Results) -> Counter[str]:
     counts = Counter(results.values())
     log.info(
         "desk command",

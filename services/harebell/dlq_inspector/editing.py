@@ -5,12 +5,12 @@ from typing import Final
 import asyncpg
 import orjson
 
-from harebell.contract.changes import Change
-from harebell.contract.commands import DlqEdit
-from harebell.contract.identity import edited_letter_id
+from harebell.contract.changes import AcceptedCommands
+from harebell.contract.commands import DeadLetterEdit
+from harebell.contract.identity import edited_dead_letter_id
 from harebell.contract.ticket import TARGET
 from harebell.dlq_inspector import store
-from harebell.dlq_inspector.core.verdict import LetterState, Status
+from harebell.dlq_inspector.core.verdict import DeadLetterState, ResultStatus
 from harebell.dlq_inspector.series import Results
 
 # The story is told with the new target; that of the letter itself stays as it was.
@@ -19,27 +19,29 @@ INSERT INTO dead_letters (id, tenant, kind, schedule_id, scheduled_for, series, 
     error_code, error, attempts, dead_at, state, story, first_id, group_id,
     target, edited_from, edited_at, edited_by, edit_note)
 SELECT $2, tenant, kind, schedule_id, scheduled_for, series, key, reason,
-    error_code, error, attempts, dead_at, '{LetterState.OPEN}',
+    error_code, error, attempts, dead_at, '{DeadLetterState.OPEN}',
     jsonb_set(story, '{{{TARGET}}}', $3::text::jsonb), first_id, group_id,
     $3::text::json, id, now(), $4, $5
 FROM dead_letters WHERE id = $1
 """  # noqa: S608  # constants
-_REPLACED: Final = f"UPDATE dead_letters SET state = '{LetterState.EDITED}' WHERE id = $1"  # noqa: S608  # a constant
+_REPLACED: Final = f"UPDATE dead_letters SET state = '{DeadLetterState.EDITED}' WHERE id = $1"  # noqa: S608  # a constant
 
 
-async def edit(connection: asyncpg.Connection, change: Change, command: DlqEdit) -> Results:
+async def edit_dead_letter(
+    connection: asyncpg.Connection, change: AcceptedCommands, command: DeadLetterEdit
+) -> Results:
     """In one transaction. The id of the copy is derived: the same edit again finds it."""
     target = orjson.dumps(command.model_dump(mode="json", by_alias=True, exclude_none=True)[TARGET])
-    copy = edited_letter_id(command.id, target)
-    held = await store.lock(connection, change.tenant, [command.id, copy])
+    copy = edited_dead_letter_id(command.id, target)
+    held = await store.lock_dead_letters(connection, change.tenant, [command.id, copy])
     if copy in held:
-        return {str(copy): Status.EDITED.value}
+        return {str(copy): ResultStatus.EDITED.value}
     letter = held.get(command.id)
     if letter is None:
-        return {str(command.id): Status.NOT_FOUND.value}
+        return {str(command.id): ResultStatus.NOT_FOUND.value}
     if not letter.is_replayable:
-        return {str(command.id): Status.NOT_EDITABLE.value}
+        return {str(command.id): ResultStatus.NOT_EDITABLE.value}
     written = (target.decode(), change.actor, command.note)
     await connection.execute(_COPY, command.id, copy, *written)
     await connection.execute(_REPLACED, command.id)
-    return {str(copy): Status.EDITED.value}
+    return {str(copy): ResultStatus.EDITED.value}

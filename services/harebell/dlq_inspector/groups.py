@@ -8,13 +8,13 @@ from uuid import UUID
 import asyncpg
 
 from harebell.contract.answers import Page
-from harebell.contract.codec import decode_own
-from harebell.contract.desk import HOUR, GroupState
-from harebell.contract.queries import DlqGroups
+from harebell.contract.codec import decode_trusted
+from harebell.contract.desk import TREND_PERIOD, GroupState
+from harebell.contract.queries import GroupList
 from harebell.dlq_inspector.core.fingerprint import Fingerprint, fingerprint
 from harebell.dlq_inspector.core.grouping import group_filter, shown_group
-from harebell.dlq_inspector.core.view import START, Row
-from harebell.kernel.cursor import Cursor
+from harebell.dlq_inspector.core.view import FIRST_PAGE, Row
+from harebell.kernel.cursor import PageCursor
 
 SHOWN_STATE: Final = """
     (CASE WHEN state = 'muted' AND muted_until <= now() THEN 'open' ELSE state END)
@@ -71,7 +71,7 @@ FROM unnest($1::uuid[], $2::uuid[]) AS found (id, group_id) WHERE letter.id = fo
 """
 
 
-async def note_failures(
+async def record_failures(
     connection: asyncpg.Connection, failures: Iterable[tuple[Fingerprint, datetime]]
 ) -> None:
     """That these have happened; in order of the groups, as all lock them."""
@@ -86,22 +86,22 @@ async def note_failures(
         await connection.execute(_NOTE, *map(list, zip(*rows, strict=True)))
 
 
-async def page(connection: asyncpg.Connection, tenant: str, asked: DlqGroups) -> Page:
+async def group_page(connection: asyncpg.Connection, tenant: str, asked: GroupList) -> Page:
     """The latest failure first. Raises `Malformed` for a state or a cursor that is none."""
     wanted = group_filter(asked.state)
-    after = Cursor.parse(asked.after) if asked.after else START
+    after = PageCursor.parse(asked.after) if asked.after else FIRST_PAGE
     rows = await connection.fetch(
-        *(_PAGE, tenant, wanted, after.at, after.id, asked.limit + 1, HOUR)
+        *(_PAGE, tenant, wanted, after.at, after.id, asked.limit + 1, TREND_PERIOD)
     )
     shown = rows[: asked.limit]
     more = len(rows) > len(shown)
     return Page(
         items=[shown_group(row) for row in shown],
-        next=str(Cursor(shown[-1]["last_at"], shown[-1]["id"])) if more else None,
+        next=str(PageCursor(shown[-1]["last_at"], shown[-1]["id"])) if more else None,
     )
 
 
-async def change(
+async def update_groups(
     connection: asyncpg.Connection,
     tenant: str,
     ids: Sequence[UUID],
@@ -122,10 +122,10 @@ async def group_some(connection: asyncpg.Connection, limit: int) -> int:
         rows = await connection.fetch(_UNGROUPED, limit)
         found = {row["id"]: _fingerprint(row) for row in rows}
         await connection.execute(_GROUP, [*found], [of.group for of in found.values()])
-        await note_failures(connection, [(found[row["id"]], row["dead_at"]) for row in rows])
+        await record_failures(connection, [(found[row["id"]], row["dead_at"]) for row in rows])
     return len(rows)
 
 
 def _fingerprint(row: Row) -> Fingerprint:
-    story = decode_own(row["story"].encode())
+    story = decode_trusted(row["story"].encode())
     return fingerprint(row["tenant"], story, row["error_code"], row["error"])

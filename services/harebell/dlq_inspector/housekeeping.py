@@ -9,7 +9,7 @@ import structlog
 from harebell.contract.errors import Transient
 from harebell.dlq_inspector import groups, retention
 from harebell.kernel import metrics
-from harebell.kernel.db.engine import passing_faults
+from harebell.kernel.db.engine import translate_db_errors
 from harebell.kernel.settings import InspectorSettings
 
 EVERY: Final = 60.0  # seconds
@@ -19,14 +19,14 @@ MAX_BATCHES: Final = 200  # of one kind at a time: 100,000 letters a minute
 log = structlog.get_logger()
 
 
-async def keep_house(pool: asyncpg.Pool, settings: InspectorSettings) -> None:
+async def run_maintenance(pool: asyncpg.Pool, settings: InspectorSettings) -> None:
     """Until cancelled."""
     for why in ("age", "size"):
         metrics.LETTERS_DELETED.labels(why)  # a rate is blind to the first of a new series
     while True:
         try:
             await put_right(pool)
-            await tidy(pool, settings)
+            await apply_retention(pool, settings)
         except Transient as error:
             log.warning("the desk is not put right", reason=error.reason)
         await asyncio.sleep(EVERY)
@@ -34,16 +34,16 @@ async def keep_house(pool: asyncpg.Pool, settings: InspectorSettings) -> None:
 
 async def put_right(pool: asyncpg.Pool) -> None:
     """Raises `DatabaseUnavailable`; each batch stands by itself."""
-    with passing_faults():
+    with translate_db_errors():
         async with pool.acquire() as connection:
             while grouped := await groups.group_some(connection, BATCH):
                 log.info("dead letters grouped", number=grouped)
 
 
-async def tidy(pool: asyncpg.Pool, settings: InspectorSettings) -> None:
+async def apply_retention(pool: asyncpg.Pool, settings: InspectorSettings) -> None:
     """The same, of what is too old or too much."""
-    keep, most = settings.dead_letters_keep, settings.dead_letters_max
-    with passing_faults():
+    keep, most = settings.dead_letter_retention, settings.dead_letter_max_count
+    with translate_db_errors():
         async with pool.acquire() as connection:
             for _ in range(MAX_BATCHES):
                 old = await retention.delete_old(connection, keep)

@@ -2,30 +2,32 @@
 
 import asyncpg
 
-from harebell.contract.changes import Change
-from harebell.contract.commands import DlqImport
-from harebell.contract.desk import Told
-from harebell.contract.errors import Malformed, NotAllowed
+from harebell.contract.changes import AcceptedCommands
+from harebell.contract.commands import DeadLetterImport
+from harebell.contract.desk import ExportedDeadLetter
+from harebell.contract.errors import InvalidInput, NotAllowed
 from harebell.dlq_inspector import store
-from harebell.dlq_inspector.core.letter import Letter, told_letter
-from harebell.dlq_inspector.core.verdict import Status
+from harebell.dlq_inspector.core.letter import DeadLetter, import_dead_letter
+from harebell.dlq_inspector.core.verdict import ResultStatus
 from harebell.dlq_inspector.series import Results
 
 
-async def keep_told(connection: asyncpg.Connection, change: Change, command: DlqImport) -> Results:
+async def import_dead_letters(
+    connection: asyncpg.Connection, change: AcceptedCommands, command: DeadLetterImport
+) -> Results:
     """All or none. Raises `Rejected` for what is no letter of the tenant."""
-    letters = [_read(told, place, change.tenant) for place, told in enumerate(command.letters)]
-    kept = {letter.id for letter in await store.keep(connection, letters)}
+    letters = [_read(told, place, change.tenant) for place, told in enumerate(command.dead_letters)]
+    kept = {letter.id for letter in await store.insert_dead_letters(connection, letters)}
     return {
-        str(letter.id): (Status.IMPORTED if letter.id in kept else Status.PRESENT).value
+        str(letter.id): (ResultStatus.IMPORTED if letter.id in kept else ResultStatus.PRESENT).value
         for letter in letters
     }
 
 
-def _read(told: Told, place: int, tenant: str) -> Letter:
+def _read(told: ExportedDeadLetter, place: int, tenant: str) -> DeadLetter:
     try:
-        letter = told_letter(told)
-    except Malformed as error:
+        letter = import_dead_letter(told)
+    except InvalidInput as error:
         error.field = f"letters[{place}].{error.field or 'story'}"
         raise
     if letter.tenant != tenant:

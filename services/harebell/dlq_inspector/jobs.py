@@ -9,24 +9,30 @@ from uuid import UUID
 import asyncpg
 
 from harebell.contract.codec import encode
-from harebell.contract.commands import MAX_REPLAYED, DlqStart
-from harebell.contract.desk import Selection
+from harebell.contract.commands import MAX_REPLAY_JOB_SIZE, ReplayJobStart
+from harebell.contract.desk import OpenDeadLetterFilter
 from harebell.contract.errors import NotFound
-from harebell.dlq_inspector.core.letter import MAX_ERROR, Kind
-from harebell.dlq_inspector.core.replay import Finish, Job, JobState, Stopped, Take
-from harebell.dlq_inspector.core.verdict import LetterState
-from harebell.dlq_inspector.matching import Matching, matching
+from harebell.dlq_inspector.core.letter import MAX_ERROR, DeadLetterKind
+from harebell.dlq_inspector.core.replay import (
+    AbortReason,
+    Finish,
+    ReplayJob,
+    ReplayJobState,
+    TakeBatch,
+)
+from harebell.dlq_inspector.core.verdict import DeadLetterState
+from harebell.dlq_inspector.matching import Matching, filter_conditions
 from harebell.kernel.ledger import ENDED, RunState
 
 _ENDED: Final = sorted(state.value for state in ENDED)
-GONE: Final = "gone"  # its run is no longer on record
+RUN_NOT_FOUND: Final = "gone"  # its run is no longer on record
 
 _CHOSEN: Final = f"""
 SELECT letter.id, letter.dead_at FROM dead_letters AS letter
-WHERE letter.tenant = $1 AND letter.state = '{LetterState.OPEN}' AND letter.kind = '{Kind.RUN}'
+WHERE letter.tenant = $1 AND letter.state = '{DeadLetterState.OPEN}' AND letter.kind = '{DeadLetterKind.RUN}'
     AND {{matching}}
 ORDER BY letter.dead_at, letter.id
-LIMIT {MAX_REPLAYED}
+LIMIT {MAX_REPLAY_JOB_SIZE}
 """  # noqa: S608  # constants
 _COUNT: Final = f"SELECT count(*) FROM ({_CHOSEN}) AS chosen"  # noqa: S608  # constants
 _FREEZE: Final = f"""
@@ -97,7 +103,7 @@ UPDATE replay_jobs SET state = 'paused', reason = $2, due_at = NULL WHERE id = $
 """
 
 
-async def count(connection: asyncpg.Connection, tenant: str, asked: DlqStart) -> int:
+async def count(connection: asyncpg.Connection, tenant: str, asked: ReplayJobStart) -> int:
     """Of the letters that it would replay."""
     chosen = _chosen(asked, after=1)
     statement = _COUNT.format(matching=chosen.condition)
@@ -105,8 +111,8 @@ async def count(connection: asyncpg.Connection, tenant: str, asked: DlqStart) ->
     return number
 
 
-async def open_job(
-    connection: asyncpg.Connection, tenant: str, id_: UUID, asked: DlqStart, actor: str | None
+async def create_replay_job(
+    connection: asyncpg.Connection, tenant: str, id_: UUID, asked: ReplayJobStart, actor: str | None
 ) -> None:
     """With its frozen set; one that is there already is left as it is.
 
@@ -127,10 +133,10 @@ async def open_job(
     await connection.execute(_TOTAL, id_, total)
 
 
-def _chosen(asked: DlqStart, *, after: int) -> Matching:
+def _chosen(asked: ReplayJobStart, *, after: int) -> Matching:
     if asked.ids is not None:
         return Matching(f"letter.id = ANY(${after + 1}::uuid[])", [asked.ids])
-    return matching(asked.select or Selection(all=True), after=after)
+    return filter_conditions(asked.select or OpenDeadLetterFilter(all=True), after=after)
 
 
 async def due(connection: asyncpg.Connection, limit: int) -> list[UUID]:
@@ -142,62 +148,64 @@ async def next_due(connection: asyncpg.Connection) -> datetime | None:
     return at
 
 
-async def lock_due(connection: asyncpg.Connection, id_: UUID) -> Job | None:
+async def lock_due(connection: asyncpg.Connection, id_: UUID) -> ReplayJob | None:
     """None where another inspector is at it, or it is no longer due."""
     row = await connection.fetchrow(_LOCK_DUE, id_)
     return row and _job(row)
 
 
-async def lock(connection: asyncpg.Connection, tenant: str, id_: UUID) -> Job | None:
+async def lock(connection: asyncpg.Connection, tenant: str, id_: UUID) -> ReplayJob | None:
     row = await connection.fetchrow(_LOCK, id_, tenant)
     return row and _job(row)
 
 
-async def observe(connection: asyncpg.Connection, job: Job) -> tuple[int, int]:
+async def count_outcomes(connection: asyncpg.Connection, job: ReplayJob) -> tuple[int, int]:
     """How many of its replayed runs have ended since: in success, and otherwise."""
-    rows = await connection.fetch(_OBSERVE, job.id, _ENDED, GONE, RunState.DEAD.value)
+    rows = await connection.fetch(_OBSERVE, job.id, _ENDED, RUN_NOT_FOUND, RunState.DEAD.value)
     succeeded = sum(row["outcome"] == RunState.SUCCEEDED for row in rows)
     return succeeded, len(rows) - succeeded
 
 
-async def take(connection: asyncpg.Connection, job: Job, number: int) -> list[UUID]:
+async def take(connection: asyncpg.Connection, job: ReplayJob, number: int) -> list[UUID]:
     rows = await connection.fetch(_NEXT, job.id, job.taken, number)
     return [row["letter_id"] for row in rows]
 
 
-async def mark(connection: asyncpg.Connection, job: Job, results: Mapping[str, str]) -> None:
+async def record_results(
+    connection: asyncpg.Connection, job: ReplayJob, results: Mapping[str, str]
+) -> None:
     """The items behind those that were taken before."""
     ids = [UUID(id_) for id_ in results]
     places = (job.taken, job.taken + len(ids))
     await connection.execute(_MARK, job.id, ids, [*results.values()], *places)
 
 
-async def save(connection: asyncpg.Connection, job: Job, step: Take) -> None:
+async def save(connection: asyncpg.Connection, job: ReplayJob, step: TakeBatch) -> None:
     counts = (job.taken, job.replayed, job.succeeded, job.failed)
     await connection.execute(_SAVE, job.id, *counts, step.paced_at, step.due_at)
 
 
-async def finish(connection: asyncpg.Connection, job: Job, step: Finish) -> None:
+async def finish(connection: asyncpg.Connection, job: ReplayJob, step: Finish) -> None:
     await connection.execute(
         *(_FINISH, job.id, step.state, step.reason, step.due_at, job.succeeded, job.failed)
     )
 
 
 async def change(
-    connection: asyncpg.Connection, id_: UUID, state: JobState, *, actor: str | None
+    connection: asyncpg.Connection, id_: UUID, state: ReplayJobState, *, actor: str | None
 ) -> None:
     """By a person; the next look finds out when to look again."""
-    await connection.execute(_CHANGE, id_, state, actor, Stopped.REQUESTED)
+    await connection.execute(_CHANGE, id_, state, actor, AbortReason.REQUESTED)
 
 
-async def halt(connection: asyncpg.Connection, id_: UUID, reason: str) -> None:
+async def pause_with_reason(connection: asyncpg.Connection, id_: UUID, reason: str) -> None:
     """Paused by itself: a person must see why."""
     await connection.execute(_HALT, id_, reason[:MAX_ERROR])
 
 
-_COLUMNS: Final[Sequence[str]] = [field.name for field in fields(Job)]
+_COLUMNS: Final[Sequence[str]] = [field.name for field in fields(ReplayJob)]
 
 
-def _job(row: Mapping[str, Any]) -> Job:
+def _job(row: Mapping[str, Any]) -> ReplayJob:
     values = {name: row[name] for name in _COLUMNS}
-    return Job(**{**values, "state": JobState(row["state"])})
+    return ReplayJob(**{**values, "state": ReplayJobState(row["state"])})

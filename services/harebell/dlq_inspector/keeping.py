@@ -10,67 +10,75 @@ import structlog
 
 from harebell.contract.errors import DatabaseUnavailable, Transient
 from harebell.dlq_inspector import store
-from harebell.dlq_inspector.core.letter import Arrival, Kind, Letter, as_it_is, letters
+from harebell.dlq_inspector.core.letter import (
+    DeadLetter,
+    DeadLetterKind,
+    IncomingDeadLetter,
+    dead_letters_of,
+    raw_dead_letter,
+)
 from harebell.kernel import metrics
 from harebell.kernel.amqp.consume import DONE, Delivery, Outcome
 from harebell.kernel.clock import Clock
-from harebell.kernel.db.engine import passing_faults
+from harebell.kernel.db.engine import translate_db_errors
 
 COUNT_EVERY: Final = 15.0  # seconds
 
 log = structlog.get_logger()
 
 
-async def keep_count(pool: asyncpg.Pool) -> None:
+async def run_open_count(pool: asyncpg.Pool) -> None:
     """Of the letters that wait for a person, whoever kept or closed them. Until cancelled."""
-    for kind in Kind:
+    for kind in DeadLetterKind:
         metrics.DEAD_LETTERS.labels(kind.value)  # a rate is blind to the first of a new series
     while True:
         try:
-            with passing_faults():
+            with translate_db_errors():
                 metrics.LETTERS_OPEN.set(await store.count_open(pool))
         except Transient as error:
             log.warning("dead letters not counted", reason=error.reason)
         await asyncio.sleep(COUNT_EVERY)
 
 
-class Keeper:
+class Ingester:
     """Refuses nothing: a dead letter of a dead letter would come back here for ever."""
 
     def __init__(self, pool: asyncpg.Pool, clock: Clock) -> None:
         self._pool = pool
         self._clock = clock
 
-    async def keep(self, deliveries: Sequence[Delivery]) -> Sequence[Outcome]:
+    async def ingest(self, deliveries: Sequence[Delivery]) -> Sequence[Outcome]:
         now = self._clock.now()
         arrivals = [_arrival(delivery) for delivery in deliveries]
         try:
-            await self._write(letter for arrival in arrivals for letter in letters(arrival, now))
+            await self._write(
+                letter for arrival in arrivals for letter in dead_letters_of(arrival, now)
+            )
         except asyncpg.PostgresError as error:
             if len(arrivals) > 1:
                 raise  # they come again one by one
             log.warning("dead letter kept as it is", error=str(error))
-            await self._write_plainly(as_it_is(arrivals[0], now))
+            await self._write_plainly(raw_dead_letter(arrivals[0], now))
         return [DONE] * len(deliveries)
 
-    async def _write_plainly(self, letter: Letter) -> None:
+    async def _write_plainly(self, letter: DeadLetter) -> None:
         """Raises `DatabaseUnavailable` whatever is wrong: held, it is not forwarded to itself."""
         try:
             await self._write([letter])
         except asyncpg.PostgresError as error:
             raise DatabaseUnavailable(f"cannot keep a dead letter: {error}") from error
 
-    async def _write(self, written: Iterable[Letter]) -> None:
-        with passing_faults():
+    async def _write(self, written: Iterable[DeadLetter]) -> None:
+        with translate_db_errors():
             async with self._pool.acquire() as connection:
-                kept = await store.keep(connection, written)
+                kept = await store.insert_dead_letters(connection, written)
         for kind, number in Counter(letter.kind for letter in kept).items():
             metrics.DEAD_LETTERS.labels(kind.value).inc(number)
             log.info("dead letters kept", kind=kind.value, number=number)
 
 
-def _arrival(delivery: Delivery) -> Arrival:
-    return Arrival(
+def _arrival(delivery: Delivery) -> IncomingDeadLetter:
+    return IncomingDeadLetter(
         body=delivery.body,
         type=delivery.message.type,
         routing_key=delivery.routing_key,

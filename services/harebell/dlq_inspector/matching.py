@@ -3,7 +3,7 @@
 from dataclasses import dataclass
 from typing import Final
 
-from harebell.contract.desk import LetterFilter
+from harebell.contract.desk import DeadLetterFilter
 
 # Only what is given is asked: one statement for all would be planned as if all were.
 _CONDITIONS: Final = {
@@ -25,7 +25,7 @@ class Matching:
     values: list[object]
 
 
-def matching(asked: LetterFilter, *, after: int) -> Matching:
+def filter_conditions(asked: DeadLetterFilter, *, after: int) -> Matching:
     """Behind a statement's first parameters, of which there are `after`."""
     given = {name: value for name in _CONDITIONS if (value := getattr(asked, name)) is not None}
     parts = [_CONDITIONS[name].format(after + place) for place, name in enumerate(given, 1)]

@@ -6,12 +6,18 @@ from uuid import UUID
 import asyncpg
 
 from harebell.contract.answers import Page
-from harebell.contract.codec import decode_own
+from harebell.contract.codec import decode_trusted
 from harebell.contract.errors import NotFound
-from harebell.contract.queries import DlqList
-from harebell.dlq_inspector.core.view import START, STORED, Filter, detail, summary
-from harebell.dlq_inspector.matching import matching
-from harebell.kernel.cursor import Cursor
+from harebell.contract.queries import DeadLetterList
+from harebell.dlq_inspector.core.view import (
+    FIRST_PAGE,
+    STORED,
+    DeadLetterStateFilter,
+    detail,
+    summary,
+)
+from harebell.dlq_inspector.matching import filter_conditions
+from harebell.kernel.cursor import PageCursor
 
 _SHOWN_STATE: Final = """
     CASE WHEN letter.state NOT IN ('dropped', 'edited') AND run.state = 'succeeded' THEN 'resolved'
@@ -68,12 +74,12 @@ LIMIT $3
 MAX_REPLAYS: Final = 100  # of one run that are shown, the latest first
 
 
-async def page(connection: asyncpg.Connection, tenant: str, asked: DlqList) -> Page:
+async def dead_letter_page(connection: asyncpg.Connection, tenant: str, asked: DeadLetterList) -> Page:
     """Newest first. Raises `Malformed` for a state or a cursor that is none."""
-    wanted = Filter.parse(asked.state)
-    after = Cursor.parse(asked.after) if asked.after else START
+    wanted = DeadLetterStateFilter.parse(asked.state)
+    after = PageCursor.parse(asked.after) if asked.after else FIRST_PAGE
     stored = [state.value for state in STORED[wanted]]
-    chosen = matching(asked, after=6)
+    chosen = filter_conditions(asked, after=6)
     rows = await connection.fetch(
         *(_PAGE.format(matching=chosen.condition), tenant, stored, wanted.value),
         *(after.at, after.id, asked.limit + 1, *chosen.values),
@@ -82,11 +88,11 @@ async def page(connection: asyncpg.Connection, tenant: str, asked: DlqList) -> P
     more = len(rows) > len(shown)
     return Page(
         items=[summary(row) for row in shown],
-        next=str(Cursor(shown[-1]["dead_at"], shown[-1]["id"])) if more else None,
+        next=str(PageCursor(shown[-1]["dead_at"], shown[-1]["id"])) if more else None,
     )
 
 
-async def one(connection: asyncpg.Connection, tenant: str, id_: UUID) -> dict[str, Any]:
+async def dead_letter(connection: asyncpg.Connection, tenant: str, id_: UUID) -> dict[str, Any]:
     """Raises `NotFound`, for another tenant's too."""
     row = await connection.fetchrow(_ONE, tenant, id_)
     if row is None:
@@ -94,4 +100,4 @@ async def one(connection: asyncpg.Connection, tenant: str, id_: UUID) -> dict[st
     replays = await connection.fetch(
         _REPLAYS, row["schedule_id"], row["scheduled_for"], MAX_REPLAYS
     )
-    return detail(row, decode_own(row["story"].encode()), replays)
+    return detail(row, decode_trusted(row["story"].encode()), replays)

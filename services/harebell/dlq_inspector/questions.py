@@ -5,39 +5,39 @@ import asyncpg
 from harebell.contract.answers import One, Page
 from harebell.contract.codec import decode
 from harebell.contract.commands import MAX_ITEM
-from harebell.contract.errors import Malformed
-from harebell.contract.message import parse, shown
+from harebell.contract.errors import InvalidInput
+from harebell.contract.message import parse, quoted
 from harebell.contract.queries import (
-    DLQ_QUERIES,
-    DlqGroups,
-    DlqItems,
-    DlqJob,
-    DlqJobs,
-    DlqList,
-    DlqShow,
+    DEAD_LETTER_QUERIES,
+    DeadLetterGet,
+    DeadLetterList,
+    GroupList,
     Query,
+    ReplayJobGet,
+    ReplayJobItems,
+    ReplayJobList,
 )
 from harebell.dlq_inspector import groups, job_pages, pages
-from harebell.kernel.db.engine import passing_faults
+from harebell.kernel.db.engine import translate_db_errors
 
 
-async def answer(pool: asyncpg.Pool, tenant: str, verb: str, body: bytes) -> Page | One:
+async def answer_query(pool: asyncpg.Pool, tenant: str, verb: str, body: bytes) -> Page | One:
     """Raises `Rejected` for whoever asked, `DatabaseUnavailable` for us."""
     asked = _query(verb, body)
-    with passing_faults():
+    with translate_db_errors():
         async with pool.acquire() as connection:
             match asked:
-                case DlqList():
-                    return await pages.page(connection, tenant, asked)
-                case DlqGroups():
-                    return await groups.page(connection, tenant, asked)
-                case DlqShow():
-                    return One(item=await pages.one(connection, tenant, asked.id))
-                case DlqJobs():
-                    return await job_pages.page(connection, tenant, asked)
-                case DlqJob():
-                    return One(item=await job_pages.one(connection, tenant, asked.id))
-                case DlqItems():
+                case DeadLetterList():
+                    return await pages.dead_letter_page(connection, tenant, asked)
+                case GroupList():
+                    return await groups.group_page(connection, tenant, asked)
+                case DeadLetterGet():
+                    return One(item=await pages.dead_letter(connection, tenant, asked.id))
+                case ReplayJobList():
+                    return await job_pages.replay_job_page(connection, tenant, asked)
+                case ReplayJobGet():
+                    return One(item=await job_pages.replay_job(connection, tenant, asked.id))
+                case ReplayJobItems():
                     return await job_pages.items(connection, tenant, asked)
                 case _:
                     raise TypeError(f"{verb} is nobody's")
@@ -45,7 +45,7 @@ async def answer(pool: asyncpg.Pool, tenant: str, verb: str, body: bytes) -> Pag
 
 def _query(verb: str, body: bytes) -> Query:
     if len(body) > MAX_ITEM:
-        raise Malformed(f"the message has {len(body)} bytes, over {MAX_ITEM}", code="too_large")
-    if verb not in DLQ_QUERIES:
-        raise Malformed(f"there is no query {shown(verb)}", code="unknown_query")
-    return parse(DLQ_QUERIES[verb], decode(body))
+        raise InvalidInput(f"the message has {len(body)} bytes, over {MAX_ITEM}", code="too_large")
+    if verb not in DEAD_LETTER_QUERIES:
+        raise InvalidInput(f"there is no query {quoted(verb)}", code="unknown_query")
+    return parse(DEAD_LETTER_QUERIES[verb], decode(body))

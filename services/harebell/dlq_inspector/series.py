@@ -10,13 +10,13 @@ import asyncpg
 from harebell.contract.ticket import Ticket
 from harebell.dlq_inspector import store
 from harebell.dlq_inspector.core.verdict import replay_results
-from harebell.kernel.db.tickets import tickets_for
+from harebell.kernel.db.tickets import rebuild_tickets
 
 Results: TypeAlias = dict[str, str]  # of each letter that is named
 
 
 @dataclass(frozen=True, slots=True)
-class Order:
+class ReplayRequest:
     """Whose letters, and who wants them replayed."""
 
     tenant: str
@@ -25,8 +25,8 @@ class Order:
     pool: str | None = None  # in place of that of their runs
 
 
-async def begin(
-    connection: asyncpg.Connection, order: Order, ids: Iterable[UUID]
+async def start_replays(
+    connection: asyncpg.Connection, order: ReplayRequest, ids: Iterable[UUID]
 ) -> tuple[Results, list[Ticket]]:
     """What becomes of each letter, and the tickets to publish before that is committed.
 
@@ -34,10 +34,10 @@ async def begin(
     may have been seen by nobody.
     """
     named = list(ids)
-    held = await store.lock(connection, order.tenant, named)
+    held = await store.lock_dead_letters(connection, order.tenant, named)
     chosen = [letter for letter in held.values() if letter.is_replayable]
-    begun = await store.begin_series(connection, order.tenant, chosen, pool=order.pool)
+    begun = await store.stage_replays(connection, order.tenant, chosen, pool=order.pool)
     await store.record_replays(connection, begun, actor=order.actor, note=order.note)
     due = [letter.run for letter in held.values() if letter.id in begun or letter.unstarted]
-    tickets = await tickets_for(connection, [run for run in due if run is not None])
+    tickets = await rebuild_tickets(connection, [run for run in due if run is not None])
     return replay_results(named, held, begun), tickets

@@ -9,8 +9,8 @@ import orjson
 
 from harebell.contract.identity import RunKey
 from harebell.dlq_inspector import groups
-from harebell.dlq_inspector.core.letter import Kind, Letter
-from harebell.dlq_inspector.core.verdict import Held, LetterState
+from harebell.dlq_inspector.core.letter import DeadLetter, DeadLetterKind
+from harebell.dlq_inspector.core.verdict import DeadLetterState, LockedDeadLetter
 
 _KEEP: Final = """
 INSERT INTO dead_letters (id, tenant, kind, reason, error_code, error, dead_at, story, body,
@@ -103,7 +103,9 @@ WHERE state.schedule_id = begun.schedule_id
 """
 
 
-async def keep(connection: asyncpg.Connection, letters: Iterable[Letter]) -> list[Letter]:
+async def insert_dead_letters(
+    connection: asyncpg.Connection, letters: Iterable[DeadLetter]
+) -> list[DeadLetter]:
     """Those that were new."""
     # in order of their ids, or two inspectors with the same letters could wait for each other
     by_id = {letter.id: letter for letter in sorted(letters, key=lambda letter: letter.id)}
@@ -111,13 +113,13 @@ async def keep(connection: asyncpg.Connection, letters: Iterable[Letter]) -> lis
     async with connection.transaction():
         rows = await connection.fetch(_KEEP, *columns)
         kept = [by_id[row["id"]] for row in rows]
-        await groups.note_failures(
+        await groups.record_failures(
             connection, [(letter.fingerprint, letter.dead_at) for letter in kept]
         )
     return kept
 
 
-def _row(letter: Letter) -> tuple[object, ...]:
+def _row(letter: DeadLetter) -> tuple[object, ...]:
     return (
         letter.id,
         letter.tenant,
@@ -126,32 +128,32 @@ def _row(letter: Letter) -> tuple[object, ...]:
         letter.error_code,
         letter.error,
         letter.dead_at,
-        orjson.dumps(letter.story).decode(),
+        orjson.dumps(letter.payload).decode(),
         letter.body,
         letter.run and letter.run.scheduled_for,
         letter.run and letter.run.schedule_id,
         letter.series,
         letter.key,
         letter.attempts,
-        letter.first_id,
+        letter.root_id,
         letter.fingerprint.group,
     )
 
 
-async def lock(
+async def lock_dead_letters(
     connection: asyncpg.Connection, tenant: str, ids: Iterable[UUID]
-) -> dict[UUID, Held]:
+) -> dict[UUID, LockedDeadLetter]:
     """Those of them that are the tenant's, for nobody else to move in this transaction."""
     rows = await connection.fetch(_LOCK, tenant, list(ids))
     return {row["id"]: _held(row) for row in rows}
 
 
-def _held(row: asyncpg.Record) -> Held:
+def _held(row: asyncpg.Record) -> LockedDeadLetter:
     is_run = row["schedule_id"] is not None
-    return Held(
+    return LockedDeadLetter(
         id=row["id"],
-        kind=Kind(row["kind"]),
-        state=LetterState(row["state"]),
+        kind=DeadLetterKind(row["kind"]),
+        state=DeadLetterState(row["state"]),
         run=RunKey(row["scheduled_for"], row["schedule_id"]) if is_run else None,
         series=row["series"],
         unstarted=row["unstarted"],
@@ -160,10 +162,10 @@ def _held(row: asyncpg.Record) -> Held:
     )
 
 
-async def begin_series(
+async def stage_replays(
     connection: asyncpg.Connection,
     tenant: str,
-    letters: Sequence[Held],
+    letters: Sequence[LockedDeadLetter],
     *,
     pool: str | None = None,
 ) -> frozenset[UUID]:
@@ -197,7 +199,7 @@ async def record_replays(
     await connection.execute(_RECORD, list(ids), actor, note)
 
 
-async def drop(
+async def discard(
     connection: asyncpg.Connection, ids: Iterable[UUID], *, actor: str | None, note: str | None
 ) -> None:
     await connection.execute(_DROP, list(ids), actor, note)

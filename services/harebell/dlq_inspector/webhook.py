@@ -8,22 +8,22 @@ import aiohttp
 import structlog
 from pydantic import TypeAdapter
 
-from harebell.contract.codec import encode, read
+from harebell.contract.codec import decode_model, encode
 from harebell.contract.events import Event
 from harebell.contract.message import Message
 from harebell.contract.names import JSON, message_type
-from harebell.dlq_inspector.alerting import AGAIN
-from harebell.dlq_inspector.core.alert import GROWN, STALLED, headline
+from harebell.dlq_inspector.alerting import REPEAT_AFTER
+from harebell.dlq_inspector.core.alert import SPIKE, STALLED, headline
 from harebell.kernel import metrics
 from harebell.kernel.amqp.consume import DONE, Delivery, Outcome
 from harebell.kernel.clock import monotonic
 
 POST_TIMEOUT: Final = 5.0  # seconds, of one try
 PAUSES: Final = (1.0, 4.0)  # seconds before another try; after the last, the alert is given up
-ARRIVED: Final = "arrived"
-GIVEN_UP: Final = "given_up"
+DELIVERED: Final = "arrived"
+FAILED: Final = "given_up"
 
-OURS: Final = {message_type(verb) for verb in (GROWN, STALLED)}  # told seldom enough
+OURS: Final = {message_type(verb) for verb in (SPIKE, STALLED)}  # told seldom enough
 MOST_REMEMBERED: Final = 1_000  # alerts of others
 
 _EVENTS: Final = TypeAdapter(list[Event])
@@ -33,14 +33,14 @@ _TAKEN: Final = range(200, 300)
 log = structlog.get_logger()
 
 
-class Posted(Message):
+class WebhookBody(Message):
     """The body: `text` where incoming webhooks of chats look for it, and the whole event."""
 
     text: str
     event: Event
 
 
-class Lately:
+class RecentlySent:
     """What others told and was posted within the hour: they tell it each time that they see it."""
 
     def __init__(self) -> None:
@@ -48,7 +48,7 @@ class Lately:
 
     def has(self, told: Event, now: float) -> bool:
         at = self._posted.get(_what(told))
-        return at is not None and now - at < AGAIN.total_seconds()
+        return at is not None and now - at < REPEAT_AFTER.total_seconds()
 
     def note(self, told: Event, now: float) -> None:
         if told.type not in OURS:
@@ -67,30 +67,30 @@ class Webhook:
 
     def __init__(self, url: str) -> None:
         self._url = url
-        self._lately = Lately()
-        for result in (ARRIVED, GIVEN_UP):
+        self._lately = RecentlySent()
+        for result in (DELIVERED, FAILED):
             metrics.ALERTS_POSTED.labels(result)  # a rate is blind to the first of a new series
 
     async def post(self, deliveries: Sequence[Delivery]) -> Sequence[Outcome]:
         """The others wait in the queue meanwhile, an hour at most."""
         for delivery in deliveries:
-            for told in read(_EVENTS, delivery.own_body):
+            for told in decode_model(_EVENTS, delivery.trusted_body):
                 if not self._lately.has(told, monotonic()):
                     await self._tell(told)
         return [DONE] * len(deliveries)
 
     async def _tell(self, told: Event) -> None:
-        body = encode(Posted(text=headline(told), event=told))
+        body = encode(WebhookBody(text=headline(told), event=told))
         for pause in (*PAUSES, None):
             fault = await self._post(body)
             if fault is None:
-                metrics.ALERTS_POSTED.labels(ARRIVED).inc()
+                metrics.ALERTS_POSTED.labels(DELIVERED).inc()
                 self._lately.note(told, monotonic())
                 return
             log.warning("alert not posted", alert=told.id, reason=fault)
             if pause is not None:
                 await asyncio.sleep(pause)
-        metrics.ALERTS_POSTED.labels(GIVEN_UP).inc()
+        metrics.ALERTS_POSTED.labels(FAILED).inc()
 
     async def _post(self, body: bytes) -> str | None:
         """What failed, without the address; None: it was taken."""

@@ -3,8 +3,8 @@
 import os
 
 from harebell.executor.service import serve
-from harebell.kernel.lifecycle import start
+from harebell.kernel.lifecycle import run_service
 from harebell.kernel.settings import ExecutorSettings
 
 if __name__ == "__main__":
-    start(ExecutorSettings, "executor", serve, os.environ)
+    run_service(ExecutorSettings, "executor", serve, os.environ)

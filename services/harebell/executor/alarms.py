@@ -15,7 +15,7 @@ SOONEST: Final = 1e-6  # seconds; a timer of the system that is set to none neve
 COUNT_BYTES: Final = 8  # how often it has ended; it goes on telling until that is read
 
 
-class Alarm(Protocol):
+class Timer(Protocol):
     """Rings once; to set it is to forget what it was set to."""
 
     def set(self, seconds: float) -> None:
@@ -24,10 +24,10 @@ class Alarm(Protocol):
     def clear(self) -> None: ...
 
 
-Alarms: TypeAlias = Callable[[Callable[[], None]], AbstractContextManager[Alarm]]
+TimerFactory: TypeAlias = Callable[[Callable[[], None]], AbstractContextManager[Timer]]
 
 
-class LoopAlarm:
+class LoopTimer:
     """A timer of the loop."""
 
     def __init__(self, ring: Callable[[], None]) -> None:
@@ -43,7 +43,7 @@ class LoopAlarm:
             self._timer.cancel()
 
 
-class SystemAlarm:
+class TimerfdTimer:
     """A timer of the system, of which the loop hears as of a socket."""
 
     def __init__(self, ring: Callable[[], None], timer: int) -> None:
@@ -63,8 +63,8 @@ class SystemAlarm:
 
 
 @contextmanager
-def loop_alarm(ring: Callable[[], None]) -> Iterator[Alarm]:
-    alarm = LoopAlarm(ring)
+def loop_timer(ring: Callable[[], None]) -> Iterator[Timer]:
+    alarm = LoopTimer(ring)
     try:
         yield alarm
     finally:
@@ -72,15 +72,15 @@ def loop_alarm(ring: Callable[[], None]) -> Iterator[Alarm]:
 
 
 @contextmanager
-def finest_alarm(ring: Callable[[], None]) -> Iterator[Alarm]:
+def best_timer(ring: Callable[[], None]) -> Iterator[Timer]:
     """The finest that this system and this Python have."""
     if not hasattr(os, "timerfd_create"):
-        with loop_alarm(ring) as alarm:
+        with loop_timer(ring) as alarm:
             yield alarm
         return
     loop = asyncio.get_running_loop()
     timer = os.timerfd_create(time.CLOCK_MONOTONIC, flags=os.TFD_NONBLOCK | os.TFD_CLOEXEC)
-    system_alarm = SystemAlarm(ring, timer)
+    system_alarm = TimerfdTimer(ring, timer)
     loop.add_reader(timer, system_alarm.on_end)
     try:
         yield system_alarm

@@ -4,21 +4,21 @@ import asyncio
 from collections.abc import Awaitable, Callable, Sequence
 from typing import Final, Generic, TypeVar
 
-MAX_QUESTIONS: Final = 500  # of one answer
+MAX_BATCH: Final = 500  # of one answer
 GATHER: Final = 0.005  # seconds for more to come
 
 Q = TypeVar("Q")
 A = TypeVar("A")
 
 
-class Asking(Generic[Q, A]):
+class MicroBatcher(Generic[Q, A]):
     """`answer` gives one answer for each question, in their order."""
 
     def __init__(self, answer: Callable[[Sequence[Q]], Awaitable[Sequence[A]]]) -> None:
         self._answer = answer
         self._asked: asyncio.Queue[tuple[Q, asyncio.Future[A]]] = asyncio.Queue()  # by who waits
 
-    async def ask(self, question: Q) -> A:
+    async def submit(self, question: Q) -> A:
         """Raises what answering raises."""
         future: asyncio.Future[A] = asyncio.get_running_loop().create_future()
         self._asked.put_nowait((question, future))
@@ -29,7 +29,7 @@ class Asking(Generic[Q, A]):
         while True:
             batch = [await self._asked.get()]
             await asyncio.sleep(GATHER)
-            while len(batch) < MAX_QUESTIONS and not self._asked.empty():
+            while len(batch) < MAX_BATCH and not self._asked.empty():
                 batch.append(self._asked.get_nowait())
             await self._tell([each for each in batch if not each[1].done()])
 

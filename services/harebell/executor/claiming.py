@@ -13,19 +13,19 @@ import structlog
 
 from harebell.contract.identity import RunKey
 from harebell.contract.ticket import Ticket
-from harebell.executor.core import Claimed
-from harebell.executor.doubts import Doubts
-from harebell.executor.lulls import Lulls
-from harebell.executor.turns import TurnTaker
+from harebell.executor.core import ClaimedRun
+from harebell.executor.doubts import InDoubtClaims
+from harebell.executor.lulls import StartGuard
+from harebell.executor.turns import OverlapClaimer
 from harebell.kernel import failpoint, metrics
 from harebell.kernel.clock import Clock, monotonic
-from harebell.kernel.db.engine import passing_faults
+from harebell.kernel.db.engine import translate_db_errors
 from harebell.kernel.db.ledger import claims
 
 MAX_ROWS: Final = 250  # of one statement; more would keep the loop from what other lanes have due
-LINGER: Final = 0.025  # seconds for more bundles to come while these are early
+GATHER_TIME: Final = 0.025  # seconds for more bundles to come while these are early
 EARLY: Final = timedelta(milliseconds=60)  # before due: then lingering costs no lateness
-PATIENCE: Final = 2.0  # seconds for a commit to catch up with its ticket
+VISIBILITY_TIMEOUT: Final = 2.0  # seconds for a commit to catch up with its ticket
 LOOK_AGAIN: Final = 0.05  # seconds between looks for it
 SHOWN: Final = 10  # phantoms that a log line names
 
@@ -33,7 +33,7 @@ log = structlog.get_logger()
 
 
 @dataclass(slots=True)
-class Ask:
+class ClaimRequest:
     """One bundle on its way to being claimed; `done` is True when it may be acknowledged."""
 
     tickets: list[Ticket]
@@ -63,13 +63,13 @@ class Claimer:
     clock: Clock
     holder: str
     lease: Callable[[Ticket], float]
-    room: Callable[[], int]
-    take: Callable[[list[Claimed]], None]
-    holds: Callable[[Ticket], bool]
-    lulls: Lulls = field(default_factory=Lulls)
-    turns: TurnTaker | None = None
-    _asks: deque[Ask] = field(default_factory=deque)  # bounded by prefetch
-    _doubts: Doubts = field(default_factory=Doubts)
+    capacity: Callable[[], int]
+    take: Callable[[list[ClaimedRun]], None]
+    contains: Callable[[Ticket], bool]
+    lulls: StartGuard = field(default_factory=StartGuard)
+    overlap: OverlapClaimer | None = None
+    _asks: deque[ClaimRequest] = field(default_factory=deque)  # bounded by prefetch
+    _doubts: InDoubtClaims = field(default_factory=InDoubtClaims)
     _chases: set[asyncio.Task[None]] = field(default_factory=set)
     _wake: asyncio.Event = field(default_factory=asyncio.Event)
     _closed: bool = False
@@ -78,7 +78,7 @@ class Claimer:
         """True when every ticket is claimed or known never to be; False when closed before."""
         if not tickets:
             return True
-        ask = Ask(tickets, asyncio.get_running_loop().create_future())
+        ask = ClaimRequest(tickets, asyncio.get_running_loop().create_future())
         self._asks.append(ask)
         self._wake.set()
         if self._closed:
@@ -98,13 +98,13 @@ class Claimer:
     async def run(self) -> None:
         """Until cancelled."""
         while True:
-            if not self._asks or self.room() <= 0:
+            if not self._asks or self.capacity() <= 0:
                 self._wake.clear()
                 await self._wake.wait()
                 continue
             if self._is_early() and len(self._asks) * len(self._asks[0].tickets) < MAX_ROWS:
-                await asyncio.sleep(LINGER)
-            await self.lulls.lull()
+                await asyncio.sleep(GATHER_TIME)
+            await self.lulls.wait_until_clear()
             asks = self._next_asks()
             try:
                 ahead = await self._try([ticket for ask in asks for ticket in ask.tickets])
@@ -117,10 +117,10 @@ class Claimer:
     def _is_early(self) -> bool:
         return min(ask.earliest for ask in self._asks) - self.clock.now() > EARLY
 
-    def _next_asks(self) -> list[Ask]:
+    def _next_asks(self) -> list[ClaimRequest]:
         """Whole bundles, while there is room and they fit a statement; at least one."""
-        asks: list[Ask] = []
-        rows, left = 0, max(1, self.room())
+        asks: list[ClaimRequest] = []
+        rows, left = 0, max(1, self.capacity())
         while self._asks and rows < left:
             if asks and rows + len(self._asks[0].tickets) > MAX_ROWS:
                 break
@@ -130,7 +130,7 @@ class Claimer:
                 rows += len(ask.tickets)
         return asks
 
-    def _conclude(self, asks: Sequence[Ask], ahead: Sequence[Ticket]) -> None:
+    def _conclude(self, asks: Sequence[ClaimRequest], ahead: Sequence[Ticket]) -> None:
         """Tickets ahead of their commits are chased apart: they must hold up nothing else."""
         waited_for = {(ticket.run_key, ticket.seq) for ticket in ahead}
         for ask in asks:
@@ -141,12 +141,12 @@ class Claimer:
             if not left:
                 ask.finish(is_claimed=True)
                 continue
-            chase = asyncio.create_task(self._chase(ask, left))
+            chase = asyncio.create_task(self._retry_until_visible(ask, left))
             self._chases.add(chase)
             chase.add_done_callback(self._chases.discard)
 
-    async def _chase(self, ask: Ask, left: list[Ticket]) -> None:
-        deadline = monotonic() + PATIENCE
+    async def _retry_until_visible(self, ask: ClaimRequest, left: list[Ticket]) -> None:
+        deadline = monotonic() + VISIBILITY_TIMEOUT
         try:
             while left and monotonic() < deadline:
                 await asyncio.sleep(LOOK_AGAIN)
@@ -178,58 +178,68 @@ class Claimer:
         taken = [
             _claimed(ticket, each, claim, sent_at)
             for each, ticket in wanted.items()
-            if each.is_met_by(claim := mine.get(each.key)) and self._doubts.takes_claimed(each)
+            if each.matches(claim := mine.get(each.key)) and self._doubts.accept_claim(each)
         ]
         # one whose commit was unknown: its lease is of unknown age, so it is renewed before use
         taken += [
             _claimed(wanted[each], each, found, float("-inf"))
             for each, found in told.items()
-            if isinstance(found, claims.Claim) and self._doubts.takes_found(each)
+            if isinstance(found, claims.Claim) and self._doubts.accept_recovered(each)
         ]
         # another copy of the ticket may have come meanwhile, and found its run to be mine as well
-        self.take([run for run in taken if not self.holds(run.ticket)])
-        metrics.STALE.inc(sum(found is claims.Refused.STALE for found in told.values()))
-        return [wanted[each] for each, found in told.items() if found is claims.Refused.AHEAD]
+        self.take([run for run in taken if not self.contains(run.ticket)])
+        metrics.STALE.inc(sum(found is claims.ClaimRejection.STALE for found in told.values()))
+        return [
+            wanted[each]
+            for each, found in told.items()
+            if found is claims.ClaimRejection.NOT_VISIBLE_YET
+        ]
 
     async def _asked(
-        self, wanted: Mapping[claims.Wanted, Ticket]
-    ) -> tuple[dict[RunKey, claims.Claim], dict[claims.Wanted, claims.Refused | claims.Claim]]:
+        self, wanted: Mapping[claims.ClaimKey, Ticket]
+    ) -> tuple[
+        dict[RunKey, claims.Claim], dict[claims.ClaimKey, claims.ClaimRejection | claims.Claim]
+    ]:
         """What became mine, and why the others did not."""
-        with passing_faults():
+        with translate_db_errors():
             mine, decided = await self._ask(wanted)
             refused = [
                 each
                 for each in wanted
-                if not each.is_met_by(mine.get(each.key)) and each not in decided
+                if not each.matches(mine.get(each.key)) and each not in decided
             ]
-            return mine, await claims.explain(self.pool, refused, self.holder) if refused else {}
+            return mine, await claims.explain_rejection(
+                self.pool, refused, self.holder
+            ) if refused else {}
 
     async def _ask(
-        self, wanted: Mapping[claims.Wanted, Ticket]
-    ) -> tuple[dict[RunKey, claims.Claim], frozenset[claims.Wanted]]:
+        self, wanted: Mapping[claims.ClaimKey, Ticket]
+    ) -> tuple[dict[RunKey, claims.Claim], frozenset[claims.ClaimKey]]:
         """What became mine, and of what else it has been decided what becomes."""
-        if self.turns is not None:
-            return await self.turns.claim(wanted)
+        if self.overlap is not None:
+            return await self.overlap.claim(wanted)
         return await claims.claim(self.pool, list(wanted), self.holder), frozenset()
 
-    def _all_wanted(self, tickets: Iterable[Ticket]) -> dict[claims.Wanted, Ticket]:
+    def _all_wanted(self, tickets: Iterable[Ticket]) -> dict[claims.ClaimKey, Ticket]:
         """A run that was replaced has a ticket of each version: one of them is what its row says.
 
         Of copies that differ in their time the latest: so none starts before its row's.
         """
-        wanted: dict[claims.Wanted, Ticket] = {}
+        wanted: dict[claims.ClaimKey, Ticket] = {}
         for ticket in sorted(tickets, key=lambda each: each.due_at, reverse=True):
-            if not self.holds(ticket):
+            if not self.contains(ticket):
                 wanted.setdefault(self._wanted(ticket), ticket)
         return wanted
 
-    def _wanted(self, ticket: Ticket) -> claims.Wanted:
+    def _wanted(self, ticket: Ticket) -> claims.ClaimKey:
         override = None if ticket.override is None else orjson.dumps(ticket.override).decode()
         lease = self.lease(ticket)
-        return claims.Wanted(
+        return claims.ClaimKey(
             ticket.run_key, ticket.seq, ticket.version, override, lease, ticket.due_at
         )
 
 
-def _claimed(ticket: Ticket, wanted: claims.Wanted, claim: claims.Claim, sent_at: float) -> Claimed:
-    return Claimed(ticket, claim.token, claim.attempt, wanted.lease, sent_at)
+def _claimed(
+    ticket: Ticket, wanted: claims.ClaimKey, claim: claims.Claim, sent_at: float
+) -> ClaimedRun:
+    return ClaimedRun(ticket, claim.token, claim.attempt, wanted.lease, sent_at)

@@ -12,12 +12,12 @@ from typing import Final, TypeAlias
 from harebell.contract.identity import RunKey
 from harebell.contract.policy import RecoveryClass
 from harebell.contract.ticket import Ticket
-from harebell.executor.targets.outcome import Ended, Stopped, Success
-from harebell.kernel.delay import REACH, Way, route
-from harebell.kernel.ledger import FAILED, SUCCEEDED, Ending, RunState, becomes
+from harebell.executor.targets.outcome import AttemptOutcome, Stopped, Success
+from harebell.kernel.delay import LONGEST_DELAY, Tier, route
+from harebell.kernel.ledger import FAILED, SUCCEEDED, AttemptCompletion, RunState, state_after
 from harebell.kernel.retry import Decision, Failure, decide
 
-AHEAD: Final = 0.5  # seconds of a lane's work that may lie claimed and unstarted
+CLAIM_AHEAD: Final = 0.5  # seconds of a lane's work that may lie claimed and unstarted
 MAX_UNSTARTED: Final = 20_000  # runs of a lane
 MAX_LATE: Final = 2_000  # of them, while some are late
 LOW_WATER: Final = 0.5  # of that: above it nothing is claimed, for claims of few rows cost most
@@ -25,14 +25,16 @@ LOW_WATER: Final = 0.5  # of that: above it nothing is claimed, for claims of fe
 FEWEST: Final = 32
 MOST: Final = 4_096
 GRAIN: Final = 0.001  # seconds: of the loop's timers
-FEW: Final = 100  # claimed runs of a lane that wait: of more, one waking starts several
+BATCHED_START_THRESHOLD: Final = (
+    100  # claimed runs of a lane that wait: of more, one waking starts several
+)
 COARSEST: Final = 0.004  # seconds between wakings, of however many
 CANCELLED: Final = "cancelled"  # the outcome of an attempt that was stopped
 FRESH: Final = 2.0  # seconds since a claim or renewal; an older lease is renewed before a start
 
 
 @dataclass(slots=True, eq=False)
-class Claimed:
+class ClaimedRun:
     """One claim of a run by this executor. Moments are the monotonic clock's, in seconds.
 
     A run that was taken away and claimed anew is another `Claimed`: its old attempt may still run.
@@ -62,20 +64,20 @@ class Claimed:
         return moment - self.renewed_at <= min(FRESH, self.lease / 2)
 
 
-def lease_of(ticket: Ticket, normal: float, critical: float) -> float:
+def lease_seconds(ticket: Ticket, normal: float, critical: float) -> float:
     """Seconds, as what it is given."""
-    return critical if ticket.work.class_ is RecoveryClass.CRITICAL else normal
+    return critical if ticket.run_spec.class_ is RecoveryClass.CRITICAL else normal
 
 
-def doze(waiting: int) -> float:
+def min_sleep(waiting: int) -> float:
     """Seconds that a lane sleeps at least when so many of its runs wait; 0 of few."""
-    return min(waiting // FEW * GRAIN, COARSEST)
+    return min(waiting // BATCHED_START_THRESHOLD * GRAIN, COARSEST)
 
 
-_Entry: TypeAlias = tuple[datetime, int, int, Claimed]
+_Entry: TypeAlias = tuple[datetime, int, int, ClaimedRun]
 
 
-class StartHeap:
+class StartQueue:
     """Claimed runs until their instant; what is due first, and then most urgent, first.
 
     Runs of a target that has its share of the slots stand aside: none of the others is behind them.
@@ -90,33 +92,33 @@ class StartHeap:
         """Without those that stand aside."""
         return len(self._heap)
 
-    def push(self, run: Claimed) -> None:
+    def push(self, run: ClaimedRun) -> None:
         heappush(self._heap, self._entry(run))
 
     def next_due(self) -> datetime | None:
         return self._heap[0][0] if self._heap else None
 
-    def pop(self) -> Claimed:
+    def pop(self) -> ClaimedRun:
         return heappop(self._heap)[-1]
 
-    def set_aside(self, run: Claimed) -> None:
+    def defer(self, run: ClaimedRun) -> None:
         heappush(self._aside[run.downstream], self._entry(run))
 
-    def aside(self) -> dict[str, int]:
+    def deferred_counts(self) -> dict[str, int]:
         """How many stand aside, by target."""
         return {downstream: len(entries) for downstream, entries in self._aside.items()}
 
-    def bring_back(self, downstream: str) -> None:
+    def resume(self, downstream: str) -> None:
         """The first of those of this target that stand aside, if there are any."""
         if entries := self._aside.get(downstream):
             heappush(self._heap, heappop(entries))
         else:
             self._aside.pop(downstream, None)
 
-    def waiting(self) -> list[Claimed]:
+    def waiting(self) -> list[ClaimedRun]:
         return [entry[-1] for heap in (self._heap, *self._aside.values()) for entry in heap]
 
-    def take_out(self, keys: Container[RunKey]) -> list[Claimed]:
+    def remove(self, keys: Container[RunKey]) -> list[ClaimedRun]:
         """Those of them that wait here, which may start no more."""
         taken = [run for run in self.waiting() if run.key in keys]
         for heap in (self._heap, *self._aside.values()):
@@ -124,24 +126,24 @@ class StartHeap:
             heapify(heap)
         return taken
 
-    def _entry(self, run: Claimed) -> _Entry:
+    def _entry(self, run: ClaimedRun) -> _Entry:
         return run.ticket.due_at, -run.ticket.priority, next(self._order), run
 
 
 @dataclass(slots=True)
-class Pace:
+class ThroughputEstimate:
     """How long attempts take lately. `seconds` before the first: as for a slot each."""
 
     slots: int
-    seconds: float = AHEAD
+    seconds: float = CLAIM_AHEAD
     _told: int = 0  # attempts that `seconds` is the mean of
 
-    def ended(self, after: float) -> None:
+    def record(self, after: float) -> None:
         of_a_second = self.slots / max(self.seconds, self.slots / MOST)
         self._told = min(self._told + 1, max(FEWEST, int(of_a_second)))
         self.seconds += (after - self.seconds) / self._told
 
-    def room(self, unstarted: int, running: Sequence[float], *, is_late: bool = False) -> int:
+    def capacity(self, unstarted: int, running: Sequence[float], *, is_late: bool = False) -> int:
         """How many more runs the lane may claim; the rest stays in the queue for whoever is free.
 
         `running`: for how long each attempt has run that has not ended; none may ever end.
@@ -149,30 +151,40 @@ class Pace:
         """
         lately = max(self.seconds, fmean(running) if len(running) == self.slots else 0.0)
         most = MAX_LATE if is_late else MAX_UNSTARTED
-        wanted = max(self.slots, int(self.slots * AHEAD / max(lately, AHEAD * self.slots / most)))
+        wanted = max(
+            self.slots, int(self.slots * CLAIM_AHEAD / max(lately, CLAIM_AHEAD * self.slots / most))
+        )
         return 0 if unstarted > wanted * LOW_WATER else wanted - unstarted
 
 
-def decision(run: Claimed, outcome: Ended, now: datetime, dice: float) -> Decision | None:
+def decide_next(
+    run: ClaimedRun, outcome: AttemptOutcome, now: datetime, dice: float
+) -> Decision | None:
     """None: it succeeded, or was stopped; there is nothing to decide."""
     if isinstance(outcome, Success | Stopped):
         return None
     ticket = run.ticket
     return decide(
-        ticket.work.retry, run.attempt, outcome, now, dice=dice, expires_at=ticket.expires_at
+        ticket.run_spec.retry, run.attempt, outcome, now, dice=dice, expires_at=ticket.expires_at
     )
 
 
-def ending(run: Claimed, outcome: Ended, decided: Decision | None, now: datetime) -> Ending:
+def completion_of(
+    run: ClaimedRun, outcome: AttemptOutcome, decided: Decision | None, now: datetime
+) -> AttemptCompletion:
     """The record of an attempt. A retry beyond the tiers' reach rests unstaged."""
     if isinstance(outcome, Stopped):
         state, attempt = RunState.CANCELLED, CANCELLED
         started = run.started_at
-        return Ending(run.key, run.token, state, attempt, started, now, reason=outcome.reason)
-    state, reason, at = (RunState.SUCCEEDED, None, None) if decided is None else becomes(decided)
-    rests = at is None or route(at, now, reach=REACH).way is Way.COLD
+        return AttemptCompletion(
+            run.key, run.token, state, attempt, started, now, reason=outcome.reason
+        )
+    state, reason, at = (
+        (RunState.SUCCEEDED, None, None) if decided is None else state_after(decided)
+    )
+    rests = at is None or route(at, now, reach=LONGEST_DELAY).tier is Tier.COLD
     failed = None if isinstance(outcome, Success) else outcome
-    return Ending(
+    return AttemptCompletion(
         run.key,
         run.token,
         state,

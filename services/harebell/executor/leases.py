@@ -10,25 +10,25 @@ import asyncpg
 import structlog
 from aio_pika.abc import AbstractConnection, AbstractIncomingMessage
 
-from harebell.contract.codec import bundle_of, read
+from harebell.contract.codec import decode_model, list_adapter
 from harebell.contract.errors import Transient
 from harebell.contract.identity import RunKey
 from harebell.contract.names import CONTROL
-from harebell.contract.stop import Stop
-from harebell.executor.core import Claimed
-from harebell.executor.lulls import Lulls
+from harebell.contract.stop import StopRequest
+from harebell.executor.core import ClaimedRun
+from harebell.executor.lulls import StartGuard
 from harebell.kernel import metrics
-from harebell.kernel.amqp.listening import Ear, keep_listening
-from harebell.kernel.bus import control_key, control_queue
+from harebell.kernel.amqp.listening import ExclusiveQueue, consume_exclusively
+from harebell.kernel.bus import executor_control_key, executor_control_queue
 from harebell.kernel.clock import monotonic
-from harebell.kernel.db.engine import passing_faults
+from harebell.kernel.db.engine import translate_db_errors
 from harebell.kernel.db.ledger import claims
 
 LOOK_EVERY: Final = 0.5  # seconds
-YOUNG: Final = 0.75  # seconds since a claim or renewal; so each is renewed every second
+RENEW_AFTER: Final = 0.75  # seconds since a claim or renewal; so each is renewed every second
 AT_A_TIME: Final = 250  # rows of one statement; more would keep the loop from what is due
 
-_STOPS: Final = bundle_of(Stop)
+_STOPS: Final = list_adapter(StopRequest)
 
 log = structlog.get_logger()
 
@@ -37,65 +37,65 @@ log = structlog.get_logger()
 class _Asked:
     """Runs that are renewed together before they start; at most one of each slot."""
 
-    runs: list[Claimed] = field(default_factory=list)
+    runs: list[ClaimedRun] = field(default_factory=list)
     is_over: bool = False
     is_unanswered: bool = False
 
 
 @dataclass(slots=True)
-class Leases:
+class LeaseKeeper:
     """Every run that this executor holds. `stop` is told of those asked to stop, and why.
 
     `present_since`: on the monotonic clock, how long the sign of life has been there unbroken.
     """
 
     pool: asyncpg.Pool
-    lulls: Lulls = field(default_factory=Lulls)
+    lulls: StartGuard = field(default_factory=StartGuard)
     stop: Callable[[Mapping[RunKey, str]], Awaitable[None]] | None = None
-    held: dict[RunKey, Claimed] = field(default_factory=dict)
+    held: dict[RunKey, ClaimedRun] = field(default_factory=dict)
     present_since: float = inf
     _asking: _Asked = field(default_factory=_Asked)
     _renewing: asyncio.Lock = field(default_factory=asyncio.Lock)
 
-    def hold(self, runs: Sequence[Claimed]) -> None:
+    def add(self, runs: Sequence[ClaimedRun]) -> None:
         self.held.update((run.key, run) for run in runs)
         metrics.CLAIMED.set(len(self.held))
 
-    def free(self, runs: Sequence[Claimed]) -> None:
+    def remove(self, runs: Sequence[ClaimedRun]) -> None:
         for run in runs:
             if self._holds(run):
                 del self.held[run.key]
         metrics.CLAIMED.set(len(self.held))
 
-    def _holds(self, run: Claimed) -> bool:
+    def _holds(self, run: ClaimedRun) -> bool:
         return self.held.get(run.key) is run
 
-    async def keep(self) -> None:
+    async def run(self) -> None:
         """Until cancelled. What is not renewed in time is not started; the sweep takes it."""
         while True:
             await asyncio.sleep(LOOK_EVERY)
             try:
-                await self._renew_all(self._older_than(YOUNG))
+                await self._renew_all(self._older_than(RENEW_AFTER))
             except Transient as error:
                 log.warning("leases not renewed", runs=len(self.held), reason=error.reason)
 
-    def _older_than(self, seconds: float) -> list[Claimed]:
+    def _older_than(self, seconds: float) -> list[ClaimedRun]:
         since = monotonic() - seconds
         return [run for run in self.held.values() if run.renewed_at < since]
 
-    async def _renew_all(self, runs: Sequence[Claimed]) -> None:
+    async def _renew_all(self, runs: Sequence[ClaimedRun]) -> None:
         """But for those that have ended by the time it is their turn."""
         for start in range(0, len(runs), AT_A_TIME):
-            await self.lulls.lull()
+            await self.lulls.wait_until_clear()
             await self.renew([run for run in runs[start : start + AT_A_TIME] if self._holds(run)])
 
-    async def renew(self, runs: Sequence[Claimed]) -> None:
+    async def renew(self, runs: Sequence[ClaimedRun]) -> None:
         """Raises `DatabaseUnavailable`."""
         if not runs:
             return
         sent_at = monotonic()
-        held = [claims.Held(run.key, run.token, run.started_at) for run in runs]
-        with passing_faults():
+        held = [claims.Claim(run.key, run.token, run.attempt, run.started_at) for run in runs]
+        with translate_db_errors():
             kept = await claims.renew(self.pool, held)
         metrics.BATCH.labels("renew").observe(len(held))
         for run in runs:
@@ -105,11 +105,11 @@ class Leases:
         if stopping and self.stop is not None:
             await self.stop(stopping)
 
-    async def look_at(self, keys: Sequence[RunKey]) -> None:
+    async def check_stop_requests(self, keys: Sequence[RunKey]) -> None:
         """Orders to stop are hints: renewing asks the ledger. Raises `DatabaseUnavailable`."""
         await self.renew([run for key in keys if (run := self.held.get(key)) is not None])
 
-    async def renew_before_start(self, run: Claimed) -> bool:
+    async def renew_before_start(self, run: ClaimedRun) -> bool:
         """False when the ledger has not renewed it: it is another's now, or its row is locked.
 
         Those that ask while a statement is under way are in the next one together.
@@ -129,13 +129,15 @@ class Leases:
         return run.is_fresh(monotonic())
 
 
-async def keep_presence(
-    connect: Callable[[], Awaitable[AbstractConnection]], holder: str, leases: Leases
+async def consume_control_queue(
+    connect: Callable[[], Awaitable[AbstractConnection]], holder: str, leases: LeaseKeeper
 ) -> None:
     """Until cancelled. The queue is a sign of life, and brings orders to stop."""
 
     async def ordered(message: AbstractIncomingMessage) -> None:
-        await leases.look_at([RunKey.parse(each.run_id) for each in read(_STOPS, message.body)])
+        await leases.check_stop_requests(
+            [RunKey.parse(each.run_id) for each in decode_model(_STOPS, message.body)]
+        )
 
     async def opened() -> None:
         leases.present_since = monotonic()
@@ -143,5 +145,5 @@ async def keep_presence(
     def lost() -> None:
         leases.present_since = inf
 
-    ear = Ear(control_queue(holder), [(CONTROL, control_key(holder))])
-    await keep_listening(connect, ear, ordered, opened=opened, lost=lost)
+    ear = ExclusiveQueue(executor_control_queue(holder), [(CONTROL, executor_control_key(holder))])
+    await consume_exclusively(connect, ear, ordered, opened=opened, lost=lost)

@@ -10,13 +10,19 @@ from prometheus_client import Histogram
 
 from harebell.contract.identity import RunKey
 from harebell.contract.names import Lane
-from harebell.executor.alarms import Alarm, Alarms, loop_alarm
-from harebell.executor.core import FEW, Claimed, Pace, StartHeap, doze
-from harebell.executor.lulls import Lulls
-from harebell.executor.sharing import Shares
-from harebell.executor.targets.attempt import Attempt
-from harebell.executor.targets.outcome import Ended, Stopped
-from harebell.executor.targets.perform import Targets, perform
+from harebell.executor.alarms import Timer, TimerFactory, loop_timer
+from harebell.executor.core import (
+    BATCHED_START_THRESHOLD,
+    ClaimedRun,
+    StartQueue,
+    ThroughputEstimate,
+    min_sleep,
+)
+from harebell.executor.lulls import StartGuard
+from harebell.executor.sharing import TargetBulkhead
+from harebell.executor.targets.attempt import AttemptContext
+from harebell.executor.targets.outcome import AttemptOutcome, Stopped
+from harebell.executor.targets.perform import Targets, call_target
 from harebell.kernel import failpoint, metrics
 from harebell.kernel.clock import Clock, monotonic
 from harebell.kernel.retry import EXPIRED, Failure
@@ -30,43 +36,43 @@ log = structlog.get_logger()
 
 
 @dataclass(slots=True)
-class LaneRunner:
+class LaneStarter:
     """One lane of this executor: its heap, its slots, its attempts."""
 
     lane: Lane
     slots: int
-    shares: Shares
+    bulkhead: TargetBulkhead
     clock: Clock
     targets: Targets
     steady: float  # seconds that the clock must have been without a step
-    renew: Callable[[Claimed], Awaitable[bool]]  # False: refused
-    settle: Callable[[Claimed, Ended], None]
-    abandon: Callable[[Claimed], None]
-    lets_start: Callable[[Claimed], Awaitable[bool]]  # False: it is ours no longer
-    lulls: Lulls = field(default_factory=Lulls)
-    alarms: Alarms = loop_alarm
-    on_room: Callable[[], None] = lambda: None  # set by whoever claims for it
-    heap: StartHeap = field(default_factory=StartHeap)
-    running: dict[Claimed, asyncio.Task[None]] = field(default_factory=dict)
+    renew: Callable[[ClaimedRun], Awaitable[bool]]  # False: refused
+    settle: Callable[[ClaimedRun, AttemptOutcome], None]
+    abandon: Callable[[ClaimedRun], None]
+    lets_start: Callable[[ClaimedRun], Awaitable[bool]]  # False: it is ours no longer
+    lulls: StartGuard = field(default_factory=StartGuard)
+    alarms: TimerFactory = loop_timer
+    capacity_changed: Callable[[], None] = lambda: None  # set by whoever claims for it
+    heap: StartQueue = field(default_factory=StartQueue)
+    running: dict[ClaimedRun, asyncio.Task[None]] = field(default_factory=dict)
     closing: bool = False
-    _stopping: dict[Claimed, str] = field(default_factory=dict)  # why
+    _stopping: dict[ClaimedRun, str] = field(default_factory=dict)  # why
     _wake: asyncio.Event = field(default_factory=asyncio.Event)
-    _began: dict[Claimed, float] = field(default_factory=dict)  # of those running
-    _pace: Pace = field(init=False)
+    _began: dict[ClaimedRun, float] = field(default_factory=dict)  # of those running
+    _pace: ThroughputEstimate = field(init=False)
     _lateness: Histogram = field(init=False)
 
     def __post_init__(self) -> None:
-        self._pace = Pace(self.slots)
+        self._pace = ThroughputEstimate(self.slots)
         self._lateness = metrics.LATENESS.labels(self.lane)
 
-    def room(self) -> int:
+    def capacity(self) -> int:
         moment = monotonic()
         running = [moment - began for began in self._began.values()]
-        return self._pace.room(len(self.heap), running, is_late=self._is_late())
+        return self._pace.capacity(len(self.heap), running, is_late=self._is_late())
 
     def _is_late(self) -> bool:
         due = self.heap.next_due()
-        return due is not None and monotonic() - self.clock.moment(due) > LATE
+        return due is not None and monotonic() - self.clock.to_monotonic(due) > LATE
 
     def next_start(self) -> float | None:
         """The moment for which others should keep the loop free; None in a crowd, or without slots.
@@ -74,11 +80,15 @@ class LaneRunner:
         In a crowd starts are not a moment apart, and to keep free of each would be never to work.
         """
         due = self.heap.next_due()
-        if due is None or len(self.heap) >= FEW or len(self.running) >= self.slots:
+        if (
+            due is None
+            or len(self.heap) >= BATCHED_START_THRESHOLD
+            or len(self.running) >= self.slots
+        ):
             return None
-        return self.clock.moment(due)
+        return self.clock.to_monotonic(due)
 
-    def take(self, runs: Iterable[Claimed]) -> None:
+    def add(self, runs: Iterable[ClaimedRun]) -> None:
         for run in runs:
             self.heap.push(run)
         self._wake.set()
@@ -91,7 +101,7 @@ class LaneRunner:
             while True:
                 self._wake.clear()
                 if self._is_late():  # what is punctual in other lanes starts first
-                    await self.lulls.lull()
+                    await self.lulls.wait_until_clear()
                 wait = self._start_due()
                 await (asyncio.sleep(0) if wait == 0 else self._sleep(wait, alarm))
 
@@ -108,40 +118,40 @@ class LaneRunner:
                 return None
             if not self.clock.steady_for(self.steady):
                 return UNSTEADY
-            if (early := self.clock.moment(due) - monotonic()) > 0:
+            if (early := self.clock.to_monotonic(due) - monotonic()) > 0:
                 return early
             self._start_or_set_aside(self.heap.pop())
         return 0
 
-    def _start_or_set_aside(self, run: Claimed) -> None:
-        if len(self.running) < self.shares.most or self.shares.has_room(run.downstream):
+    def _start_or_set_aside(self, run: ClaimedRun) -> None:
+        if len(self.running) < self.bulkhead.most or self.bulkhead.has_capacity(run.downstream):
             self._start(run)
         else:
-            self.heap.set_aside(run)
-            self.on_room()
+            self.heap.defer(run)
+            self.capacity_changed()
 
-    def crowded(self) -> frozenset[str]:
+    def saturated_targets(self) -> frozenset[str]:
         """Targets of which nothing more is to be claimed for a while."""
-        return self.shares.crowded(self.heap.aside())
+        return self.bulkhead.saturated(self.heap.deferred_counts())
 
-    async def _sleep(self, seconds: float | None, alarm: Alarm) -> None:
+    async def _sleep(self, seconds: float | None, alarm: Timer) -> None:
         """Until woken: by a claim, a slot, or the time."""
         if seconds is None:
             alarm.clear()
         else:
-            alarm.set(max(seconds, doze(len(self.heap))))
+            alarm.set(max(seconds, min_sleep(len(self.heap))))
         await self._wake.wait()
 
-    def _start(self, run: Claimed) -> None:
+    def _start(self, run: ClaimedRun) -> None:
         began = monotonic()
-        self.on_room()
+        self.capacity_changed()
         task = asyncio.get_running_loop().create_task(self._guarded(run))
         if task.done():  # an eager task may have ended already
-            self._pace.ended(monotonic() - began)
-            self.heap.bring_back(run.downstream)  # it had no slot whose end would do so
+            self._pace.record(monotonic() - began)
+            self.heap.resume(run.downstream)  # it had no slot whose end would do so
         else:
             self.running[run], self._began[run] = task, began
-            self.shares.began(run.downstream, self._pace.seconds)
+            self.bulkhead.began(run.downstream, self._pace.seconds)
             task.add_done_callback(lambda _: self._ended(run))
 
     def stop(self, key: RunKey, reason: str) -> None:
@@ -151,19 +161,19 @@ class LaneRunner:
                 self._stopping[run] = reason
                 task.cancel()
 
-    def _ended(self, run: Claimed) -> None:
+    def _ended(self, run: ClaimedRun) -> None:
         self.running.pop(run, None)
         took = monotonic() - self._began.pop(run)
-        self._pace.ended(took)
-        self.shares.ended(run.downstream, took)
-        self.heap.bring_back(run.downstream)
+        self._pace.record(took)
+        self.bulkhead.ended(run.downstream, took)
+        self.heap.resume(run.downstream)
         self._stopping.pop(run, None)
         self._wake.set()
 
-    async def _guarded(self, run: Claimed) -> None:
+    async def _guarded(self, run: ClaimedRun) -> None:
         """A fault of ours must not keep the lease for ever: unrenewed, the sweep takes the run."""
         try:
-            await self._attempt(run)
+            await self.run_attempt(run)
         except asyncio.CancelledError:
             reason = self._stopping.get(run)
             if reason is None:  # this executor ends: the lease lapses
@@ -173,12 +183,12 @@ class LaneRunner:
             log.exception("attempt abandoned", run=str(run.key))
             self.abandon(run)
 
-    async def _attempt(self, run: Claimed) -> None:
+    async def run_attempt(self, run: ClaimedRun) -> None:
         while not (run.is_fresh(monotonic()) or await self.renew(run)):
             if monotonic() >= run.lease_ends:
                 break
             await asyncio.sleep(RENEW_AGAIN)  # what was taken away must not start, however late
-        if run.ticket.work.limit is not None and not await self.lets_start(run):
+        if run.ticket.run_spec.rate_limit is not None and not await self.lets_start(run):
             return
         if monotonic() >= run.lease_ends:
             log.warning("not started: the lease has ended", run=str(run.key))
@@ -191,9 +201,9 @@ class LaneRunner:
             self.settle(run, Failure(EXPIRED, "its time has passed", retryable=False))
             return
         await failpoint.reach("executor.before_effect")
-        attempt = Attempt(ticket, run.attempt, run.token)
-        timeout = ticket.work.timeout.total_seconds()
-        outcome = await perform(ticket.work.target, attempt, timeout, self.targets)
+        attempt = AttemptContext(ticket, run.attempt, run.token)
+        timeout = ticket.run_spec.timeout.total_seconds()
+        outcome = await call_target(ticket.run_spec.target, attempt, timeout, self.targets)
         await failpoint.reach("executor.after_effect")
         self.settle(run, outcome)
 

@@ -10,59 +10,59 @@ from typing import Final
 
 import structlog
 
-from harebell.contract.codec import read
+from harebell.contract.codec import decode_model
 from harebell.contract.errors import Transient
 from harebell.contract.names import Lane
-from harebell.contract.ticket import BUNDLE, Ticket
-from harebell.executor.alarms import Alarms, finest_alarm, loop_alarm
+from harebell.contract.ticket import TICKET_BATCH, Ticket
+from harebell.executor.alarms import TimerFactory, best_timer, loop_timer
 from harebell.executor.claiming import Claimer
-from harebell.executor.core import Claimed, lease_of
-from harebell.executor.leases import Leases, keep_presence
-from harebell.executor.limiting import Limiter
-from harebell.executor.lulls import Lulls
-from harebell.executor.running import LaneRunner
-from harebell.executor.settling import Settler
-from harebell.executor.sharing import Shares, round_for
-from harebell.executor.stopping import Stopping
+from harebell.executor.core import ClaimedRun, lease_seconds
+from harebell.executor.leases import LeaseKeeper, consume_control_queue
+from harebell.executor.limiting import RateLimiter
+from harebell.executor.lulls import StartGuard
+from harebell.executor.running import LaneStarter
+from harebell.executor.settling import Completer
+from harebell.executor.sharing import TargetBulkhead, requeue_ttl
+from harebell.executor.stopping import StopRequestHandler
 from harebell.executor.targets.amqp import open_amqp
 from harebell.executor.targets.http import HttpTargets
 from harebell.executor.targets.perform import Targets
 from harebell.executor.targets.registry import installed_tasks
 from harebell.executor.targets.task import TaskTargets
-from harebell.executor.turns import TurnTaker, in_turn
+from harebell.executor.turns import OverlapClaimer, claim_each_at_due_time
 from harebell.kernel import metrics
-from harebell.kernel.amqp.bundle import body_of, circling
+from harebell.kernel.amqp.bundle import batch_body, to_one_delay_queue
 from harebell.kernel.amqp.consume import ABANDONED, DONE, Delivery, Outcome
-from harebell.kernel.amqp.session import Concurrent, Consumer
-from harebell.kernel.authorising import authorising
+from harebell.kernel.amqp.session import ConcurrentWorker, Consumer
+from harebell.kernel.authorising import publishing_transaction
 from harebell.kernel.bus import SYSTEM, work_queue, work_topology
 from harebell.kernel.db.ledger import claims
-from harebell.kernel.lifecycle import Parts, open_parts, properties, run_until
-from harebell.kernel.routing import Routed, read_bundle
+from harebell.kernel.lifecycle import ServiceContext, connection_properties, open_service, run_until
+from harebell.kernel.routing import TicketHeader, parse_ticket_headers
 from harebell.kernel.settings import ExecutorSettings
 
 PREFETCH: Final = 12  # bundles of one lane that wait to be claimed; others may be free for more
 HEARTBEAT: Final = 3  # seconds: tickets that a frozen executor was handed go to others in three
-HOLDER_BYTES: Final = 4
+INSTANCE_BYTES: Final = 4
 
 log = structlog.get_logger()
 
 
 async def serve(settings: ExecutorSettings, stop: asyncio.Event) -> None:
     topology = SYSTEM + work_topology(settings.pool)
-    name = f"{settings.name} calls targets"
+    name = f"{settings.instance_id} calls targets"
     async with (
-        open_parts(settings, "executor", stop, topology=topology) as parts,
+        open_service(settings, "executor", stop, topology=topology) as parts,
         HttpTargets(settings.allowed_networks, connections=settings.slots) as http,
         open_amqp(
             settings.amqp_url.get_secret_value(),
             name=name,
-            properties=properties("executor", settings.name),
+            properties=connection_properties("executor", settings.instance_id),
         ) as amqp,
     ):
         task = TaskTargets(installed_tasks(), threads=settings.slots)
         try:
-            executor = Executor.of(settings, parts, Targets(http, amqp, task), finest_alarm)
+            executor = Executor.of(settings, parts, Targets(http, amqp, task), best_timer)
             await executor.run()
         finally:
             task.close()
@@ -73,34 +73,34 @@ class Executor:
     """One process of executors: the lanes of one pool, sharing leases and the settler."""
 
     settings: ExecutorSettings
-    parts: Parts
+    parts: ServiceContext
     holder: str  # made anew at every start: two lives of one name never share a lease
-    leases: Leases
-    settler: Settler
-    limiter: Limiter
-    lulls: Lulls
-    lanes: dict[Lane, LaneRunner] = field(default_factory=dict)
+    leases: LeaseKeeper
+    settler: Completer
+    limiter: RateLimiter
+    lulls: StartGuard
+    lanes: dict[Lane, LaneStarter] = field(default_factory=dict)
     claimers: dict[Lane, Claimer] = field(default_factory=dict)
-    turn_claimers: dict[Lane, Claimer] = field(default_factory=dict)
+    overlap_claimers: dict[Lane, Claimer] = field(default_factory=dict)
 
     @classmethod
     def of(
         cls,
         settings: ExecutorSettings,
-        parts: Parts,
+        parts: ServiceContext,
         targets: Targets,
-        alarms: Alarms = loop_alarm,
+        alarms: TimerFactory = loop_timer,
     ) -> "Executor":
-        holder = f"{settings.name}-{secrets.token_hex(HOLDER_BYTES)}"
-        lulls = Lulls()
-        leases = Leases(parts.pool, lulls)
-        settler = Settler(parts.pool, parts.publisher, parts.clock, leases.free, lulls)
-        limiter = Limiter(parts.pool, parts.publisher, parts.clock, leases.free)
+        holder = f"{settings.instance_id}-{secrets.token_hex(INSTANCE_BYTES)}"
+        lulls = StartGuard()
+        leases = LeaseKeeper(parts.pool, lulls)
+        settler = Completer(parts.pool, parts.publisher, parts.clock, leases.remove, lulls)
+        limiter = RateLimiter(parts.pool, parts.publisher, parts.clock, leases.remove)
         executor = cls(settings, parts, holder, leases, settler, limiter, lulls)
-        stopping = Stopping(
+        stopping = StopRequestHandler(
             parts.pool, parts.publisher, parts.clock, leases, executor.lanes.values()
         )
-        leases.stop = stopping.follow
+        leases.stop = stopping.apply
         slots = {
             Lane.HIGH: settings.slots_high,
             Lane.NORMAL: settings.slots_normal,
@@ -110,43 +110,43 @@ class Executor:
             executor._add(lane, slots[lane], targets, alarms)
         return executor
 
-    def _add(self, lane: Lane, slots: int, targets: Targets, alarms: Alarms) -> None:
-        runner = self.lanes[lane] = LaneRunner(
+    def _add(self, lane: Lane, slots: int, targets: Targets, alarms: TimerFactory) -> None:
+        runner = self.lanes[lane] = LaneStarter(
             lane,
             slots,
-            Shares(slots, self.settings.target_share),
+            TargetBulkhead(slots, self.settings.max_target_share),
             self.parts.clock,
             targets,
             self.settings.lease.total_seconds(),
             self.leases.renew_before_start,
-            self.settler.settle,
-            lambda run: self.leases.free([run]),
-            self.limiter.lets_start,
+            self.settler.complete,
+            lambda run: self.leases.remove([run]),
+            self.limiter.admit,
             self.lulls,
             alarms,
         )
 
-        def take(runs: list[Claimed]) -> None:
-            self.leases.hold(runs)
-            runner.take(runs)
+        def take(runs: list[ClaimedRun]) -> None:
+            self.leases.add(runs)
+            runner.add(runs)
 
         lease = partial(
-            lease_of,
+            lease_seconds,
             normal=self.settings.lease.total_seconds(),
             critical=self.settings.lease_critical.total_seconds(),
         )
         own = (self.parts.pool, self.parts.clock, self.holder, lease)
-        lane_own = (runner.room, take, self._holds, self.lulls)
+        lane_own = (runner.capacity, take, self._holds, self.lulls)
         claimer = self.claimers[lane] = Claimer(*own, *lane_own)
-        turns = TurnTaker(self.parts.pool, self.parts.publisher, self.parts.clock, self.holder)
+        turns = OverlapClaimer(self.parts.pool, self.parts.publisher, self.parts.clock, self.holder)
         turn_claimer = Claimer(*own, *lane_own, turns)
-        self.turn_claimers[lane] = turn_claimer
+        self.overlap_claimers[lane] = turn_claimer
 
         def on_room() -> None:
             claimer.nudge()
             turn_claimer.nudge()
 
-        runner.on_room = on_room
+        runner.capacity_changed = on_room
         self.lulls.next_starts.append(runner.next_start)
 
     def _holds(self, ticket: Ticket) -> bool:
@@ -163,10 +163,10 @@ class Executor:
             consuming=[self._work(consumers)],
             background=[
                 self.parts.keep(),
-                self.leases.keep(),
+                self.leases.run(),
                 self.settler.run(),
                 self.limiter.run(),
-                keep_presence(self.parts.connect, self.holder, self.leases),
+                consume_control_queue(self.parts.connect, self.holder, self.leases),
                 *(claimer.run() for claimer in self._all_claimers()),
                 *(runner.run() for runner in self.lanes.values()),
             ],
@@ -178,8 +178,8 @@ class Executor:
         async def on_work(delivery: Delivery) -> Outcome:
             async with reading:  # a bundle in a turn of the loop: between two starts what is due
                 await asyncio.sleep(0)
-                await self.lulls.lull()
-                tickets, crowding = self._read(lane, delivery.own_body)
+                await self.lulls.wait_until_clear()
+                tickets, crowding = self._read(lane, delivery.trusted_body)
             if crowding:
                 await self._send_round(crowding)
             claimed = await self._take(lane, tickets)
@@ -189,53 +189,55 @@ class Executor:
         return Consumer(
             work_queue(self.settings.pool, lane).name,
             partial(self.parts.connect, HEARTBEAT),
-            lambda: Concurrent(on_work, self.parts.settler),
+            lambda: ConcurrentWorker(on_work, self.parts.settler),
             prefetch=PREFETCH,
         )
 
     async def _take(self, lane: Lane, tickets: list[Ticket]) -> bool:
         """Of what has a limit, that which may come now; the rest has been put off."""
-        limited = [ticket for ticket in tickets if ticket.waits_for_its_limit]
+        limited = [ticket for ticket in tickets if ticket.needs_reservation]
         if not limited:
             return await self._claim(lane, tickets)
 
         async def place(ticket: list[Ticket]) -> bool:
-            return not await self.limiter.lets_come(*ticket) or await self._claim(lane, ticket)
+            return not await self.limiter.reserve(*ticket) or await self._claim(lane, ticket)
 
-        others = [ticket for ticket in tickets if not ticket.waits_for_its_limit]
-        took = [self._claim(lane, others), in_turn(limited, self.parts.clock, place)]
+        others = [ticket for ticket in tickets if not ticket.needs_reservation]
+        took = [self._claim(lane, others), claim_each_at_due_time(limited, self.parts.clock, place)]
         return all(await asyncio.gather(*took))
 
-    def _read(self, lane: Lane, body: bytes) -> tuple[list[Ticket], list[Routed]]:
+    def _read(self, lane: Lane, body: bytes) -> tuple[list[Ticket], list[TicketHeader]]:
         """The tickets of a bundle, apart from those that wait for a crowded target."""
-        crowded = self.lanes[lane].crowded()
+        crowded = self.lanes[lane].saturated_targets()
         if not crowded:
-            return read(BUNDLE, body), []
-        crowding: list[Routed] = []
-        others: list[Routed] = []
-        for ticket in read_bundle(body):
+            return decode_model(TICKET_BATCH, body), []
+        crowding: list[TicketHeader] = []
+        others: list[TicketHeader] = []
+        for ticket in parse_ticket_headers(body):
             (crowding if ticket.downstream in crowded else others).append(ticket)
-        return read(BUNDLE, body_of(others)), crowding
+        return decode_model(TICKET_BATCH, batch_body(others)), crowding
 
-    async def _send_round(self, tickets: list[Routed]) -> None:
+    async def _send_round(self, tickets: list[TicketHeader]) -> None:
         """So that they stand in nobody's way here."""
         metrics.CROWDED.inc(len(tickets))
         late = self.parts.clock.now() - min(ticket.due_at for ticket in tickets)
-        tier = round_for(late, random.random())  # noqa: S311  # spread, not secrecy
-        await self.parts.publisher.publish_all(circling(tickets, tier))
+        tier = requeue_ttl(late, random.random())  # noqa: S311  # spread, not secrecy
+        await self.parts.publisher.publish_all(to_one_delay_queue(tickets, tier))
 
     async def _claim(self, lane: Lane, tickets: list[Ticket]) -> bool:
-        by_turns = [ticket for ticket in tickets if ticket.takes_turns]
+        by_turns = [ticket for ticket in tickets if ticket.restricts_overlap]
         if not by_turns:
             return await self.claimers[lane].claim(tickets)
-        at_once = [ticket for ticket in tickets if not ticket.takes_turns]
-        claims_ = [in_turn(by_turns, self.parts.clock, self.turn_claimers[lane].claim)]
+        at_once = [ticket for ticket in tickets if not ticket.restricts_overlap]
+        claims_ = [
+            claim_each_at_due_time(by_turns, self.parts.clock, self.overlap_claimers[lane].claim)
+        ]
         if at_once:
             claims_.append(self.claimers[lane].claim(at_once))
         return all(await asyncio.gather(*claims_))
 
     def _all_claimers(self) -> list[Claimer]:
-        return [*self.claimers.values(), *self.turn_claimers.values()]
+        return [*self.claimers.values(), *self.overlap_claimers.values()]
 
     async def _work(self, consumers: Sequence[Consumer]) -> None:
         """Consume until stopped; then give back what has not started and end what has."""
@@ -248,7 +250,7 @@ class Executor:
             await self._release()
         except Transient as error:
             log.warning("not released: the leases will lapse", reason=error.reason)
-        grace = self.settings.grace.total_seconds()
+        grace = self.settings.shutdown_timeout.total_seconds()
         await asyncio.gather(*(runner.drain(grace) for runner in self.lanes.values()))
         await self.settler.flush()
 
@@ -262,16 +264,16 @@ class Executor:
         runs = {run.key: run for lane in self.lanes.values() for run in lane.heap.waiting()}
         if not runs:
             return
-        held = [claims.Held(run.key, run.token) for run in runs.values()]
+        held = [claims.Claim(run.key, run.token, run.attempt) for run in runs.values()]
         own = (self.parts.pool, self.parts.publisher, self.parts.clock)
-        async with authorising(*own) as authority:
-            released = await claims.release(authority.connection, held)
+        async with publishing_transaction(*own) as authority:
+            released = await claims.return_unstarted(authority.connection, held)
             again = [
-                Routed.of(runs[key].ticket.model_copy(update={"seq": seq}))
+                TicketHeader.of(runs[key].ticket.model_copy(update={"seq": seq}))
                 for key, seq in released.items()
             ]
             await authority.publish(again)
-        self.leases.free(list(runs.values()))
+        self.leases.remove(list(runs.values()))
         log.info("released", runs=len(again))
 
 

@@ -12,61 +12,65 @@ import structlog
 
 from harebell.contract.errors import DatabaseUnavailable, Transient
 from harebell.contract.identity import RunKey
-from harebell.executor.core import Claimed, decision, ending
-from harebell.executor.lulls import Lulls
-from harebell.executor.targets.outcome import Ended, Success
+from harebell.executor.core import ClaimedRun, completion_of, decide_next
+from harebell.executor.lulls import StartGuard
+from harebell.executor.targets.outcome import AttemptOutcome, Success
 from harebell.kernel import failpoint, metrics
-from harebell.kernel.amqp.consume import pause
-from harebell.kernel.amqp.events import Fact, tell
+from harebell.kernel.amqp.consume import backoff_delay
+from harebell.kernel.amqp.events import OutgoingEvent, publish_events
 from harebell.kernel.amqp.publish import Publisher
-from harebell.kernel.amqp.stories import fact_of
-from harebell.kernel.authorising import authorising
+from harebell.kernel.amqp.stories import run_event
+from harebell.kernel.authorising import publishing_transaction
 from harebell.kernel.clock import Clock
-from harebell.kernel.db.engine import passing_faults
+from harebell.kernel.db.engine import translate_db_errors
 from harebell.kernel.db.ledger import endings
-from harebell.kernel.ledger import Ending, RunState
-from harebell.kernel.settlement import end_and_publish
+from harebell.kernel.ledger import AttemptCompletion, RunState
+from harebell.kernel.settlement import complete_and_publish
 
 MAX_ROWS: Final = 500  # of one statement
-GATHER: Final = 0.040  # seconds for more to end before a batch goes
-STREAMS: Final = 2  # settle connections at once: one alone bounds the drain of a stampede
+GATHER_TIME: Final = 0.040  # seconds for more to end before a batch goes
+COMPLETION_STREAMS: Final = (
+    2  # settle connections at once: one alone bounds the drain of a stampede
+)
 TELL_EVERY: Final = 0.05  # seconds between messages of facts
 
-Recorded: TypeAlias = tuple[Claimed, Ending]
+CompletedAttempt: TypeAlias = tuple[ClaimedRun, AttemptCompletion]
 
 log = structlog.get_logger()
 
 
 @dataclass(slots=True)
-class Settler:
+class Completer:
     """`freed` is told of every run that is no longer this executor's."""
 
     pool: asyncpg.Pool
     publisher: Publisher
     clock: Clock
-    freed: Callable[[Sequence[Claimed]], None]
-    lulls: Lulls = field(default_factory=Lulls)
-    _succeeded: asyncio.Queue[Recorded] = field(default_factory=asyncio.Queue)  # bounded by claims
-    _failed: asyncio.Queue[Recorded] = field(default_factory=asyncio.Queue)
-    _in_turn: asyncio.Queue[Recorded] = field(default_factory=asyncio.Queue)
+    freed: Callable[[Sequence[ClaimedRun]], None]
+    lulls: StartGuard = field(default_factory=StartGuard)
+    _succeeded: asyncio.Queue[CompletedAttempt] = field(
+        default_factory=asyncio.Queue
+    )  # bounded by claims
+    _failed: asyncio.Queue[CompletedAttempt] = field(default_factory=asyncio.Queue)
+    _in_turn: asyncio.Queue[CompletedAttempt] = field(default_factory=asyncio.Queue)
     _gathering: asyncio.Lock = field(default_factory=asyncio.Lock)  # two would halve each batch
-    _facts: list[Fact] = field(default_factory=list)
+    _facts: list[OutgoingEvent] = field(default_factory=list)
 
-    def settle(self, run: Claimed, outcome: Ended) -> None:
+    def complete(self, run: ClaimedRun, outcome: AttemptOutcome) -> None:
         """Effect first, then the record, then the event. What comes next is decided once."""
         now = self.clock.now()
-        decided = decision(run, outcome, now, dice=_dice())
-        self._queue(run, outcome).put_nowait((run, ending(run, outcome, decided, now)))
+        decided = decide_next(run, outcome, now, dice=_dice())
+        self._queue(run, outcome).put_nowait((run, completion_of(run, outcome, decided, now)))
 
-    def _queue(self, run: Claimed, outcome: Ended) -> asyncio.Queue[Recorded]:
-        if run.ticket.takes_turns:  # whatever it came to, the next may have to be published
+    def _queue(self, run: ClaimedRun, outcome: AttemptOutcome) -> asyncio.Queue[CompletedAttempt]:
+        if run.ticket.restricts_overlap:  # whatever it came to, the next may have to be published
             return self._in_turn
         return self._succeeded if isinstance(outcome, Success) else self._failed
 
     async def run(self) -> None:
         """Until cancelled."""
         async with asyncio.TaskGroup() as group:
-            for _ in range(STREAMS):
+            for _ in range(COMPLETION_STREAMS):
                 group.create_task(self._settle_successes())
             for queue in (self._failed, self._in_turn):
                 group.create_task(self._settle_publishing(queue))
@@ -78,7 +82,7 @@ class Settler:
         await self._failed.join()
         await self._in_turn.join()
         facts, self._facts = self._facts, []
-        await tell(self.publisher, facts)
+        await publish_events(self.publisher, facts)
 
     async def _settle_successes(self) -> None:
         """Publishes nothing, so that settling never waits for the broker."""
@@ -88,15 +92,15 @@ class Settler:
             await self._apart(batch, self._succeed)
             _done(self._succeeded, len(batch))
 
-    async def _succeed(self, batch: Sequence[Recorded]) -> None:
+    async def _succeed(self, batch: Sequence[CompletedAttempt]) -> None:
         await failpoint.reach("executor.before_settle")
         recorded = await self._record([ended for _, ended in batch])
         self._conclude(batch, recorded)
 
     async def _apart(
         self,
-        batch: Sequence[Recorded],
-        settle: Callable[[Sequence[Recorded]], Awaitable[None]],
+        batch: Sequence[CompletedAttempt],
+        settle: Callable[[Sequence[CompletedAttempt]], Awaitable[None]],
     ) -> None:
         """A batch that the database refuses is settled one by one: one run spoils no other's.
 
@@ -114,25 +118,27 @@ class Settler:
             await self._apart([each], settle)
         return None
 
-    async def _record(self, batch: Sequence[Ending]) -> set[RunKey]:
+    async def _record(self, batch: Sequence[AttemptCompletion]) -> set[RunKey]:
         """Tried until the database has said what stands; the keys that are on the record."""
         tries = 0
         while True:
             try:
-                with passing_faults():
-                    moved = set(await endings.end(self.pool, batch))
+                with translate_db_errors():
+                    moved = set(await endings.complete(self.pool, batch))
                     return moved | await self._standing(batch, moved) if tries else moved
             except DatabaseUnavailable as error:
                 log.warning("settle held", runs=len(batch), reason=error.reason)
-                await asyncio.sleep(pause(tries))
+                await asyncio.sleep(backoff_delay(tries))
                 tries += 1
 
-    async def _standing(self, batch: Sequence[Ending], moved: set[RunKey]) -> set[RunKey]:
+    async def _standing(
+        self, batch: Sequence[AttemptCompletion], moved: set[RunKey]
+    ) -> set[RunKey]:
         """What an earlier try has put on the record without our knowing."""
         missing = [each for each in batch if each.key not in moved]
-        return await endings.stand(self.pool, missing) if missing else set()
+        return await endings.find_recorded(self.pool, missing) if missing else set()
 
-    async def _settle_publishing(self, queue: asyncio.Queue[Recorded]) -> None:
+    async def _settle_publishing(self, queue: asyncio.Queue[CompletedAttempt]) -> None:
         tries = 0
         while True:
             batch = await self._gather(queue)
@@ -140,12 +146,14 @@ class Settler:
             held = [each for part in parts for each in await self._publish(part, again=tries > 0)]
             tries = tries + 1 if held else 0
             if held:  # not on the record: they wait, still leased
-                await asyncio.sleep(pause(tries))
+                await asyncio.sleep(backoff_delay(tries))
             for each in held:
                 queue.put_nowait(each)
             _done(queue, len(batch))
 
-    async def _publish(self, batch: Sequence[Recorded], *, again: bool) -> Sequence[Recorded]:
+    async def _publish(
+        self, batch: Sequence[CompletedAttempt], *, again: bool
+    ) -> Sequence[CompletedAttempt]:
         """The next step is published, confirmed, and then committed. What must be tried again."""
         try:
             await self._apart(batch, partial(self._commit, again=again))
@@ -154,29 +162,31 @@ class Settler:
             return batch
         return ()
 
-    async def _commit(self, batch: Sequence[Recorded], *, again: bool) -> None:
+    async def _commit(self, batch: Sequence[CompletedAttempt], *, again: bool) -> None:
         moved = await self._end(batch, waking=not again)
         recorded = set(moved)
         if again:
-            with passing_faults():
+            with translate_db_errors():
                 recorded |= await self._standing([each for _, each in batch], recorded)
         self._conclude([(run, moved.get(each.key, each)) for run, each in batch], recorded)
 
-    async def _end(self, batch: Sequence[Recorded], *, waking: bool) -> dict[RunKey, Ending]:
-        async with authorising(self.pool, self.publisher, self.clock) as authority:
+    async def _end(
+        self, batch: Sequence[CompletedAttempt], *, waking: bool
+    ) -> dict[RunKey, AttemptCompletion]:
+        async with publishing_transaction(self.pool, self.publisher, self.clock) as authority:
             of = [(run.ticket, each) for run, each in batch]
-            moved = await end_and_publish(authority, of, waking=waking)
+            moved = await complete_and_publish(authority, of, waking=waking)
             await failpoint.reach("executor.before_failure_commit")
         return moved
 
-    def _conclude(self, ended: Sequence[Recorded], recorded: set[RunKey]) -> None:
+    def _conclude(self, ended: Sequence[CompletedAttempt], recorded: set[RunKey]) -> None:
         metrics.BATCH.labels("settle").observe(len(ended))
         for run, each in ended:
             if each.key not in recorded:
                 metrics.LATE_SETTLES.inc()
                 log.warning("late settle refused", run=str(each.key), token=run.token)
                 continue
-            self._facts.append(fact_of(run.ticket, each, run.attempt))
+            self._facts.append(run_event(run.ticket, each, run.attempt))
             if each.error_code is not None:
                 log.info(
                     "attempt failed", run=str(each.key), attempt=run.attempt,
@@ -184,12 +194,12 @@ class Settler:
                 )  # fmt: skip
         self.freed([run for run, _ in ended])
 
-    async def _gather(self, queue: asyncio.Queue[Recorded]) -> list[Recorded]:
+    async def _gather(self, queue: asyncio.Queue[CompletedAttempt]) -> list[CompletedAttempt]:
         """What is there, and what ends within a moment: a statement costs as much as ten rows."""
         batch = [await queue.get()]
         if queue.qsize() < MAX_ROWS - 1:
-            await asyncio.sleep(GATHER)
-        await self.lulls.lull()
+            await asyncio.sleep(GATHER_TIME)
+        await self.lulls.wait_until_clear()
         while len(batch) < MAX_ROWS and not queue.empty():
             batch.append(queue.get_nowait())
         return batch
@@ -197,13 +207,13 @@ class Settler:
     async def _tell(self) -> None:
         while True:
             await asyncio.sleep(TELL_EVERY)
-            await self.lulls.lull()
+            await self.lulls.wait_until_clear()
             if self._facts:
                 facts, self._facts = self._facts, []
-                await tell(self.publisher, facts)
+                await publish_events(self.publisher, facts)
 
 
-def _resting(batch: Sequence[Recorded]) -> list[list[Recorded]]:
+def _resting(batch: Sequence[CompletedAttempt]) -> list[list[CompletedAttempt]]:
     """After a try that failed, apart: what needs no broker any more, and the dead, which do.
 
     Retries rest in the ledger until a ticker stages them; so do runs that wait for their turn.
@@ -218,6 +228,6 @@ def _dice() -> float:
     return random.random()  # noqa: S311  # spread, not secrecy
 
 
-def _done(queue: asyncio.Queue[Recorded], count: int) -> None:
+def _done(queue: asyncio.Queue[CompletedAttempt], count: int) -> None:
     for _ in range(count):
         queue.task_done()

@@ -14,51 +14,51 @@ import structlog
 from harebell.contract.identity import RunKey
 from harebell.contract.ticket import Ticket
 from harebell.kernel import failpoint
-from harebell.kernel.amqp.events import Fact, tell
+from harebell.kernel.amqp.events import OutgoingEvent, publish_events
 from harebell.kernel.amqp.publish import Publisher
-from harebell.kernel.amqp.stories import fact_of_unattempted, stop_message
+from harebell.kernel.amqp.stories import run_event_without_attempt, stop_request_message
 from harebell.kernel.clock import Clock, monotonic
 from harebell.kernel.db.ledger import claims, staging, turns
-from harebell.kernel.db.ledger.turns import Role, Standing
+from harebell.kernel.db.ledger.turns import OpenRunRow, Role
 from harebell.kernel.ledger import Reason, RunState
-from harebell.kernel.overlap import Claim, Skip, Turn, Wait, decide_all
+from harebell.kernel.overlap import OverlapSlot, Proceed, SkipRun, Wait, decide_all
 
-Wanted: TypeAlias = Mapping[claims.Wanted, Ticket]
+Wanted: TypeAlias = Mapping[claims.ClaimKey, Ticket]
 
 log = structlog.get_logger()
 
 
-async def in_turn(
+async def claim_each_at_due_time(
     tickets: Iterable[Ticket], clock: Clock, claim: Callable[[list[Ticket]], Awaitable[bool]]
 ) -> bool:
     """Each held unclaimed until its instant: only then is it known what it would run over."""
 
     async def on_its_instant(ticket: Ticket) -> bool:
-        await asyncio.sleep(max(0, clock.moment(ticket.due_at) - monotonic()))
+        await asyncio.sleep(max(0, clock.to_monotonic(ticket.due_at) - monotonic()))
         return await claim([ticket])
 
     return all(await asyncio.gather(*map(on_its_instant, tickets)))
 
 
 @dataclass(slots=True)
-class Plan:
+class OverlapPlan:
     """What has been decided of a batch."""
 
-    claimed: list[claims.Wanted] = field(default_factory=list)
-    waiting: list[claims.Wanted] = field(default_factory=list)
-    skipped: list[claims.Wanted] = field(default_factory=list)
+    claimed: list[claims.ClaimKey] = field(default_factory=list)
+    waiting: list[claims.ClaimKey] = field(default_factory=list)
+    skipped: list[claims.ClaimKey] = field(default_factory=list)
     roles: dict[RunKey, Role] = field(default_factory=dict)
     ends: dict[RunKey, tuple[RunState, Reason]] = field(default_factory=dict)
-    stops: dict[RunKey, Standing] = field(default_factory=dict)
+    stops: dict[RunKey, OpenRunRow] = field(default_factory=dict)
     told: dict[RunKey, Ticket] = field(default_factory=dict)  # a ticket of the schedule of each end
 
     @property
-    def decided(self) -> frozenset[claims.Wanted]:
+    def decided(self) -> frozenset[claims.ClaimKey]:
         return frozenset([*self.waiting, *self.skipped])
 
 
 @dataclass(slots=True)
-class TurnTaker:
+class OverlapClaimer:
     """One transaction a batch: locks, what stands, the pure rule, what it says."""
 
     pool: asyncpg.Pool
@@ -69,10 +69,10 @@ class TurnTaker:
 
     async def claim(
         self, wanted: Wanted
-    ) -> tuple[dict[RunKey, claims.Claim], frozenset[claims.Wanted]]:
+    ) -> tuple[dict[RunKey, claims.Claim], frozenset[claims.ClaimKey]]:
         """What became mine; and what waits or is skipped, so that its ticket is done with."""
         async with self.pool.acquire() as connection, connection.transaction():
-            mine, plan = await take_turns(connection, wanted, self.holder)
+            mine, plan = await claim_with_overlap(connection, wanted, self.holder)
             await failpoint.reach("executor.before_turn_commit")
         if plan.stops or plan.ends:  # apart: what was claimed is not to wait for the broker
             task = asyncio.create_task(self._tell(plan))
@@ -82,12 +82,14 @@ class TurnTaker:
             log.info("not claimed", waiting=len(plan.waiting), given_up=len(plan.ends))
         return mine, plan.decided
 
-    async def _tell(self, plan: Plan) -> None:
+    async def _tell(self, plan: OverlapPlan) -> None:
         """After the commit: facts, and orders that the next renewal would bring too."""
         now = self.clock.now()
         holders = [(run.lease_holder, key) for key, run in plan.stops.items() if run.lease_holder]
-        await self.publisher.try_all([stop_message(holder, [key]) for holder, key in holders])
-        await tell(
+        await self.publisher.publish_each(
+            [stop_request_message(holder, [key]) for holder, key in holders]
+        )
+        await publish_events(
             self.publisher,
             [
                 _fact(plan.told[key], key, state, reason, now)
@@ -96,35 +98,37 @@ class TurnTaker:
         )
 
 
-def _fact(ticket: Ticket, key: RunKey, state: RunState, reason: Reason, now: datetime) -> Fact:
+def _fact(
+    ticket: Ticket, key: RunKey, state: RunState, reason: Reason, now: datetime
+) -> OutgoingEvent:
     """`ticket`: of any run of its schedule."""
-    work = ticket.work
-    return fact_of_unattempted(work.tenant, key, state, reason, now, name=work.key)
+    work = ticket.run_spec
+    return run_event_without_attempt(work.tenant, key, state, reason, now, name=work.key)
 
 
-async def take_turns(
+async def claim_with_overlap(
     connection: asyncpg.Connection, wanted: Wanted, holder: str
-) -> tuple[dict[RunKey, claims.Claim], Plan]:
+) -> tuple[dict[RunKey, claims.Claim], OverlapPlan]:
     """Within the caller's transaction."""
     await turns.lock(connection, {each.key.schedule_id for each in wanted})
-    found = await turns.standing_locked(connection, {each.key for each in wanted})
-    plan = Plan()
+    found = await turns.lock_open_run_rows(connection, {each.key for each in wanted})
+    plan = OverlapPlan()
     for schedule, candidates in _candidates(wanted, found).items():
         _decide(plan, found[schedule], candidates, wanted)
     mine = await claims.claim(connection, plan.claimed, holder) if plan.claimed else {}
-    await turns.hold_back(connection, [each.key for each in plan.waiting])
-    await turns.give_up(connection, plan.ends)
+    await turns.mark_waiting(connection, [each.key for each in plan.waiting])
+    await turns.finish_without_attempt(connection, plan.ends)
     await staging.request_stop(connection, dict.fromkeys(plan.stops, Reason.REPLACED))
-    await turns.take(connection, plan.roles)
+    await turns.save_slots(connection, plan.roles)
     return mine, plan
 
 
 def _candidates(
-    wanted: Wanted, found: Mapping[UUID, Sequence[Standing]]
-) -> dict[UUID, dict[claims.Wanted, Turn]]:
+    wanted: Wanted, found: Mapping[UUID, Sequence[OpenRunRow]]
+) -> dict[UUID, dict[claims.ClaimKey, OverlapSlot]]:
     """Those that their rows would let be claimed, if there were no turns."""
     runs = {run.key: run for of_schedule in found.values() for run in of_schedule}
-    chosen: dict[UUID, dict[claims.Wanted, Turn]] = defaultdict(dict)
+    chosen: dict[UUID, dict[claims.ClaimKey, OverlapSlot]] = defaultdict(dict)
     for each in wanted:
         run = runs.get(each.key)
         if run is not None and run.may_be_claimed_as(each):
@@ -133,9 +137,9 @@ def _candidates(
 
 
 def _decide(
-    plan: Plan,
-    found: Sequence[Standing],
-    candidates: Mapping[claims.Wanted, Turn],
+    plan: OverlapPlan,
+    found: Sequence[OpenRunRow],
+    candidates: Mapping[claims.ClaimKey, OverlapSlot],
     wanted: Wanted,
 ) -> None:
     runs = {run.key.scheduled_for: run for run in found}
@@ -143,17 +147,17 @@ def _decide(
     decided = decide_all(standing, [(wanted[each].overlap, t) for each, t in candidates.items()])
     for each, turn in candidates.items():
         match decided[each.key.scheduled_for]:
-            case Claim(replaced):
+            case Proceed(replaced):
                 plan.claimed.append(each)
-                plan.roles[each.key] = Role.HOLDER
+                plan.roles[each.key] = Role.RUNNING
                 ends = _replaced(runs, replaced)
             case Wait(replaced, stopped):
                 plan.waiting.append(each)
-                plan.roles[each.key] = Role.HOLDER if turn.holds else Role.WAITING
+                plan.roles[each.key] = Role.RUNNING if turn.is_running else Role.WAITING
                 ends = _replaced(runs, replaced)
                 asked = (runs[moment] for moment in stopped)
                 plan.stops |= {run.key: run for run in asked if run.reason != Reason.REPLACED}
-            case Skip(reason):
+            case SkipRun(reason):
                 plan.skipped.append(each)
                 state = RunState.SKIPPED if reason is Reason.OVERLAP else RunState.CANCELLED
                 ends = {each.key: (state, reason)}
@@ -162,6 +166,6 @@ def _decide(
 
 
 def _replaced(
-    runs: Mapping[datetime, Standing], moments: Iterable[datetime]
+    runs: Mapping[datetime, OpenRunRow], moments: Iterable[datetime]
 ) -> dict[RunKey, tuple[RunState, Reason]]:
     return {runs[moment].key: (RunState.CANCELLED, Reason.REPLACED) for moment in moments}

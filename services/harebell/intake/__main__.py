@@ -3,8 +3,8 @@
 import os
 
 from harebell.intake.service import serve
-from harebell.kernel.lifecycle import start
+from harebell.kernel.lifecycle import run_service
 from harebell.kernel.settings import IntakeSettings
 
 if __name__ == "__main__":
-    start(IntakeSettings, "intake", serve, os.environ)
+    run_service(IntakeSettings, "intake", serve, os.environ)

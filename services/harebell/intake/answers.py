@@ -7,21 +7,21 @@ from typing import assert_never
 from harebell.contract.answers import One, Page
 from harebell.contract.errors import NotFound
 from harebell.contract.identity import RunKey
-from harebell.intake.definition import Callees, check_definition
-from harebell.intake.outlook import preview_view, why_view
+from harebell.intake.definition import TargetPolicy, check_definition
+from harebell.intake.outlook import explanation_view, preview_view
 from harebell.intake.queries import (
     Breakers,
     OneRun,
-    OneSchedule,
     Preview,
     Question,
     Runs,
     Schedules,
+    StoredSchedule,
     Versions,
     WhyNot,
 )
-from harebell.intake.store import Store
-from harebell.intake.story import Story
+from harebell.intake.store import IntakeStore
+from harebell.intake.story import ScheduleHistory
 from harebell.intake.views import (
     Row,
     View,
@@ -32,23 +32,23 @@ from harebell.intake.views import (
     schedule_view,
     version_view,
 )
-from harebell.intake.why import why
-from harebell.kernel.cursor import Cursor
-from harebell.kernel.soundness import within
+from harebell.intake.why import explain
+from harebell.kernel.cursor import PageCursor
+from harebell.kernel.soundness import prefixing_field
 
 
-async def find(
-    store: Store,
+async def answer_query(
+    store: IntakeStore,
     tenant: str,
     question: Question,
     *,
     now: datetime,
-    may_call: Callees,
+    may_call: TargetPolicy,
 ) -> One | Page:
     """Raises `NotFound`: also for what is another tenant's."""
     told: One | Page
     match question:
-        case OneSchedule():
+        case StoredSchedule():
             told = await _schedule(store, tenant, question, now)
         case OneRun():
             told = await _run(store, tenant, question)
@@ -72,12 +72,12 @@ async def find(
     return told
 
 
-async def _schedule(store: Store, tenant: str, asked: OneSchedule, now: datetime) -> One:
+async def _schedule(store: IntakeStore, tenant: str, asked: StoredSchedule, now: datetime) -> One:
     row = await _stored(store, tenant, asked)
     return One(item=schedule_view(row, now=now) | {"definition": definition_view(row)})
 
 
-async def _run(store: Store, tenant: str, asked: OneRun) -> One:
+async def _run(store: IntakeStore, tenant: str, asked: OneRun) -> One:
     row = await store.run(tenant, asked.key)
     if row is None:
         raise NotFound("there is no such run", field="run_id")
@@ -85,7 +85,7 @@ async def _run(store: Store, tenant: str, asked: OneRun) -> One:
     return One(item=run_view(row) | {"attempts": [attempt_view(each) for each in attempts]})
 
 
-async def _versions(store: Store, tenant: str, asked: Versions) -> One:
+async def _versions(store: IntakeStore, tenant: str, asked: Versions) -> One:
     row = await _stored(store, tenant, asked.of)
     versions = await store.versions(row["id"])
     views = [version_view(each, in_force=row["version"]) for each in versions]
@@ -93,18 +93,18 @@ async def _versions(store: Store, tenant: str, asked: Versions) -> One:
 
 
 async def _preview(
-    store: Store, tenant: str, asked: Preview, now: datetime, may_call: Callees
+    store: IntakeStore, tenant: str, asked: Preview, now: datetime, may_call: TargetPolicy
 ) -> One:
-    if isinstance(asked.of, OneSchedule):
+    if isinstance(asked.of, StoredSchedule):
         story = await _story(store, tenant, asked.of)
     else:
-        with within("definition"):
+        with prefixing_field("definition"):
             check_definition(asked.of, asked.schedule_id, accepted_at=now, may_call=may_call)
-        story = Story.of_terms(asked.of, asked.schedule_id, now=now)
+        story = ScheduleHistory.of_terms(asked.of, asked.schedule_id, now=now)
     return One(item=preview_view(story, asked.after or now, asked.count))
 
 
-async def _why(store: Store, tenant: str, asked: WhyNot, now: datetime) -> One:
+async def _why(store: IntakeStore, tenant: str, asked: WhyNot, now: datetime) -> One:
     story = await _story(store, tenant, asked.of)
     at = asked.at or story.last_until(now)
     row = None if at is None else await store.run_of(tenant, story.id, at)
@@ -113,34 +113,34 @@ async def _why(store: Store, tenant: str, asked: WhyNot, now: datetime) -> One:
         if row is None
         else await store.attempts(RunKey(row["scheduled_for"], row["schedule_id"]))
     )
-    return One(item=why_view(story, why(story, at, row, now=now), row, attempts))
+    return One(item=explanation_view(story, explain(story, at, row, now=now), row, attempts))
 
 
-async def _story(store: Store, tenant: str, asked: OneSchedule) -> Story:
+async def _story(store: IntakeStore, tenant: str, asked: StoredSchedule) -> ScheduleHistory:
     row = await _stored(store, tenant, asked)
-    return Story.of(row, await store.versions(asked.id))
+    return ScheduleHistory.of(row, await store.versions(asked.id))
 
 
-async def _stored(store: Store, tenant: str, asked: OneSchedule) -> Row:
+async def _stored(store: IntakeStore, tenant: str, asked: StoredSchedule) -> Row:
     row = await store.schedule(tenant, asked.id)
     if row is None:
         raise NotFound("there is no such schedule", field=asked.field)
     return row
 
 
-def _created(row: Row) -> Cursor:
-    return Cursor(row["created_at"], row["id"])
+def _created(row: Row) -> PageCursor:
+    return PageCursor(row["created_at"], row["id"])
 
 
-def _scheduled(row: Row) -> Cursor:
-    return Cursor(row["scheduled_for"], row["schedule_id"])
+def _scheduled(row: Row) -> PageCursor:
+    return PageCursor(row["scheduled_for"], row["schedule_id"])
 
 
 def _page(
     rows: Sequence[Row],
     views: Sequence[View],
     limit: int,
-    place: Callable[[Row], Cursor],
+    place: Callable[[Row], PageCursor],
 ) -> Page:
     """The store reads one row more than was asked for, which tells that there are more."""
     has_more = len(rows) > limit

@@ -4,34 +4,34 @@ from dataclasses import dataclass, field
 from datetime import datetime
 from uuid import UUID
 
-from harebell.contract.addressed import Addressed
+from harebell.contract.addressed import CommandBase
 from harebell.contract.breakers import BreakerClose, BreakerOpen
 from harebell.contract.commands import (
+    BulkCommand,
     ScheduleBackfill,
     SchedulePatch,
     SchedulePause,
     SchedulePut,
     ScheduleResume,
-    SelectingCommand,
 )
-from harebell.contract.errors import Malformed
-from harebell.contract.message import shown
+from harebell.contract.errors import InvalidInput
+from harebell.contract.message import quoted
 from harebell.contract.scalars import duration_text, instant_text
-from harebell.intake.definition import Callees, check_definition
+from harebell.intake.definition import TargetPolicy, check_definition
 from harebell.intake.patch import check_patch
 from harebell.kernel.defaults import DefaultWhen
 from harebell.kernel.ledger import RETENTION, ScheduleState
 
 
 @dataclass(frozen=True, slots=True)
-class Rules:
+class IntakePolicy:
     """What the operator of this door allows and fills in."""
 
-    may_call: Callees = field(default_factory=Callees)
+    may_call: TargetPolicy = field(default_factory=TargetPolicy)
     default_when: DefaultWhen = field(default_factory=DefaultWhen)
 
 
-def completed(command: Addressed, tenant: str, rules: Rules) -> Addressed:
+def with_defaults(command: CommandBase, tenant: str, rules: IntakePolicy) -> CommandBase:
     """With what its tenant need not say."""
     if isinstance(command, SchedulePut) and command.when is None:
         return command.model_copy(update={"when": rules.default_when.of(tenant)})
@@ -39,7 +39,7 @@ def completed(command: Addressed, tenant: str, rules: Rules) -> Addressed:
 
 
 def check_command(
-    command: Addressed, schedule_id: UUID | None, rules: Rules, *, accepted_at: datetime
+    command: CommandBase, schedule_id: UUID | None, rules: IntakePolicy, *, accepted_at: datetime
 ) -> None:
     """Raises `Rejected` with the field."""
     may_call = rules.may_call
@@ -53,32 +53,32 @@ def check_command(
         _check_ahead(command.until, accepted_at, "until")
     if isinstance(command, ScheduleBackfill):
         _check_backfill(command, accepted_at)
-    if isinstance(command, SelectingCommand):
+    if isinstance(command, BulkCommand):
         _check_selection(command)
 
 
 def _check_ahead(moment: datetime | None, accepted_at: datetime, field: str) -> None:
     if moment is not None and moment <= accepted_at:
         reason = f"must lie in the future; now it is {instant_text(accepted_at)}"
-        raise Malformed(reason, field=field, code="not_in_future")
+        raise InvalidInput(reason, field=field, code="not_in_future")
 
 
 def _check_backfill(command: ScheduleBackfill, accepted_at: datetime) -> None:
     if command.from_ > command.to:
-        raise Malformed("lies before from", field="to", code="invalid_bounds")
+        raise InvalidInput("lies before from", field="to", code="invalid_bounds")
     if accepted_at - command.from_ > RETENTION:
         reason = f"is over {duration_text(RETENTION)} past, which is as far as the record goes"
-        raise Malformed(reason, field="from", code="too_late")
+        raise InvalidInput(reason, field="from", code="too_late")
     if command.to > accepted_at:
         reason = f"lies ahead, where the timetable rules; now it is {instant_text(accepted_at)}"
-        raise Malformed(reason, field="to", code="not_in_past")
+        raise InvalidInput(reason, field="to", code="not_in_past")
 
 
-def _check_selection(command: SelectingCommand) -> None:
-    if command.receipt is not None and not isinstance(command, ScheduleResume):
+def _check_selection(command: BulkCommand) -> None:
+    if command.bulk_operation_id is not None and not isinstance(command, ScheduleResume):
         reason = "is what schedule.resume takes, to undo a pause"
-        raise Malformed(reason, field="receipt", code="invalid_reference")
+        raise InvalidInput(reason, field="receipt", code="invalid_reference")
     state = command.select and command.select.state
     if state is not None and state not in set(ScheduleState):
-        reason = f"must be one of {', '.join(ScheduleState)}; got {shown(state)}"
-        raise Malformed(reason, field="select.state", code="invalid_state")
+        reason = f"must be one of {', '.join(ScheduleState)}; got {quoted(state)}"
+        raise InvalidInput(reason, field="select.state", code="invalid_state")

@@ -8,30 +8,30 @@ from typing import Final
 import orjson
 from pydantic import TypeAdapter, ValidationError
 
-from harebell.contract.addressed import Addressed
-from harebell.contract.answers import Fault, Refusal, refusal
+from harebell.contract.addressed import CommandBase
+from harebell.contract.answers import ErrorDetail, ErrorResponse, error_response
 from harebell.contract.breakers import BREAKER_COMMANDS
-from harebell.contract.changes import Change, ChangeItem
+from harebell.contract.changes import AcceptedCommand, AcceptedCommands
 from harebell.contract.codec import decode
 from harebell.contract.commands import COMMANDS, MAX_BODY, MAX_ITEM, MAX_ITEMS
-from harebell.contract.errors import Malformed, NotAllowed, Rejected
-from harebell.contract.message import parse, shown
-from harebell.contract.names import OPERATIONS, check_version, message_key, split_key
+from harebell.contract.errors import InvalidInput, NotAllowed, Rejected
+from harebell.contract.message import parse, quoted
+from harebell.contract.names import OPERATIONS_TENANT, check_version, message_key, split_key
 from harebell.contract.scalars import Json, Tenant
-from harebell.intake.commands import Rules, check_command, completed
-from harebell.intake.naming import Origin, request_id_of, schedule_id_of
+from harebell.intake.commands import IntakePolicy, check_command, with_defaults
+from harebell.intake.naming import CommandPosition, request_id_of, schedule_id_of
 
 NOT_JSON: Final = "not_json"
-NOBODY: Final = "_unknown"  # whose routing key names no tenant; none can be called that
-MAX_KEY_TOLD: Final = 256  # characters of a refused item's key that others are told
+UNKNOWN_TENANT: Final = "_unknown"  # whose routing key names no tenant; none can be called that
+MAX_KEY_SHOWN: Final = 256  # characters of a refused item's key that others are told
 
-NO_RULES: Final = Rules()
+DEFAULT_POLICY: Final = IntakePolicy()
 
 _TENANT: Final[TypeAdapter[str]] = TypeAdapter(Tenant)
 
 
 @dataclass(frozen=True, slots=True)
-class Submission:
+class IncomingRequest:
     """What came: the bytes, and those properties of the message that mean something."""
 
     routing_key: str
@@ -44,20 +44,20 @@ class Submission:
 
 
 @dataclass(frozen=True, slots=True)
-class Rejection:
+class RejectedItem:
     """A refused item, for those who watch: its key, if it was seen to have one."""
 
     index: int
     key: str | None
-    refusal: Refusal
+    refusal: ErrorResponse
 
 
 @dataclass(frozen=True, slots=True)
-class Checked:
+class CheckResult:
     """A message as a whole that is refused is a change with one refusal for its only item."""
 
-    change: Change
-    rejections: tuple[Rejection, ...]
+    change: AcceptedCommands
+    rejections: tuple[RejectedItem, ...]
 
     @property
     def is_refused(self) -> bool:
@@ -65,7 +65,7 @@ class Checked:
         return len(self.rejections) == len(self.change.items)
 
     @property
-    def unreadable(self) -> Fault | None:
+    def unreadable(self) -> ErrorDetail | None:
         """Why it is no JSON at all: nobody may be waiting for the answer, so a person must see."""
         faults = (rejection.refusal.error for rejection in self.rejections)
         return next((fault for fault in faults if fault.code == NOT_JSON), None)
@@ -76,15 +76,17 @@ class _Envelope:
     """What all items of one message share."""
 
     tenant: str
-    model: type[Addressed]
+    model: type[CommandBase]
     message_id: str | None
     single: bool
     accepted_at: datetime
-    rules: Rules
+    rules: IntakePolicy
 
 
-def check(submission: Submission, *, accepted_at: datetime, rules: Rules = NO_RULES) -> Checked:
-    tenant, verb = routed(submission.routing_key)
+def check(
+    submission: IncomingRequest, *, accepted_at: datetime, rules: IntakePolicy = DEFAULT_POLICY
+) -> CheckResult:
+    tenant, verb = parse_routing_key(submission.routing_key)
     single, values = True, [None]
     try:
         model = _model(tenant, verb)
@@ -94,8 +96,8 @@ def check(submission: Submission, *, accepted_at: datetime, rules: Rules = NO_RU
         envelope = _Envelope(tenant, model, message_id, single, accepted_at, rules)
         items = [_item(value, index, envelope) for index, value in enumerate(values)]
     except Rejected as error:
-        items = [ChangeItem(index=0, refusal=refusal(error))]
-    change = Change(
+        items = [AcceptedCommand(index=0, rejection=error_response(error))]
+    change = AcceptedCommands(
         tenant=tenant,
         verb=verb,
         actor=submission.user_id,
@@ -105,29 +107,29 @@ def check(submission: Submission, *, accepted_at: datetime, rules: Rules = NO_RU
         single=single,
         items=items,
     )
-    return Checked(change, _rejections(items, values))
+    return CheckResult(change, _rejections(items, values))
 
 
-def routed(routing_key: str) -> tuple[str, str]:
+def parse_routing_key(routing_key: str) -> tuple[str, str]:
     """The tenant that a routing key proves, `NOBODY` if it is none, and the verb."""
     tenant, verb = split_key(routing_key)
     try:
         return _TENANT.validate_python(tenant), verb
     except ValidationError:
-        return NOBODY, verb
+        return UNKNOWN_TENANT, verb
 
 
 def check_tenant(tenant: str) -> None:
-    if tenant == NOBODY:
+    if tenant == UNKNOWN_TENANT:
         reason = "the routing key must begin with a tenant, as default.schedule.put does"
-        raise Malformed(reason, code="invalid_tenant")
+        raise InvalidInput(reason, code="invalid_tenant")
 
 
-def _model(tenant: str, verb: str) -> type[Addressed]:
+def _model(tenant: str, verb: str) -> type[CommandBase]:
     check_tenant(tenant)
     if verb not in COMMANDS:
-        reason = f"there is no command {shown(verb)}; there are {', '.join(COMMANDS)}"
-        raise Malformed(reason, code="unknown_command")
+        reason = f"there is no command {quoted(verb)}; there are {', '.join(COMMANDS)}"
+        raise InvalidInput(reason, code="unknown_command")
     if verb in BREAKER_COMMANDS:
         check_operations(tenant, verb)
     return COMMANDS[verb]
@@ -135,15 +137,15 @@ def _model(tenant: str, verb: str) -> type[Addressed]:
 
 def check_operations(tenant: str, verb: str) -> None:
     """What concerns every tenant's runs is for those who may speak for none."""
-    if tenant != OPERATIONS:
-        reason = f"is no tenant's: the routing key is {message_key(OPERATIONS, verb)}"
+    if tenant != OPERATIONS_TENANT:
+        reason = f"is no tenant's: the routing key is {message_key(OPERATIONS_TENANT, verb)}"
         raise NotAllowed(reason, code="not_a_tenants")
 
 
 def _message_id(message_id: str | None) -> str | None:
     if message_id and "\x00" in message_id:
         reason = "contains a NUL character, which cannot be stored"
-        raise Malformed(reason, field="message_id", code="nul_character")
+        raise InvalidInput(reason, field="message_id", code="nul_character")
     return message_id or None
 
 
@@ -151,53 +153,55 @@ def _values(body: bytes) -> tuple[bool, list[Json]]:
     """The items, and whether there is one that is no array's."""
     if len(body) > MAX_BODY:
         reason = f"the message has {len(body)} bytes, over {MAX_BODY}"
-        raise Malformed(reason, code="too_large")
+        raise InvalidInput(reason, code="too_large")
     value = decode(body)
     if not isinstance(value, list):
         return True, [value]
     if not value:
-        raise Malformed("the array is empty", code="no_items")
+        raise InvalidInput("the array is empty", code="no_items")
     if len(value) > MAX_ITEMS:
         reason = f"the array has {len(value)} items, over {MAX_ITEMS}"
-        raise Malformed(reason, code="too_many_items")
+        raise InvalidInput(reason, code="too_many_items")
     return False, value
 
 
-def _item(value: Json, index: int, envelope: _Envelope) -> ChangeItem:
+def _item(value: Json, index: int, envelope: _Envelope) -> AcceptedCommand:
     place = None if envelope.single else index
-    origin = Origin(envelope.tenant, envelope.message_id, place)
+    origin = CommandPosition(envelope.tenant, envelope.message_id, place)
     try:
-        command = completed(_command(value, envelope), envelope.tenant, envelope.rules)
+        command = with_defaults(_command(value, envelope), envelope.tenant, envelope.rules)
         request_id = request_id_of(command, origin)
         schedule = schedule_id_of(command, request_id, origin)
         check_command(command, schedule, envelope.rules, accepted_at=envelope.accepted_at)
     except Rejected as error:
         within = "" if place is None else f"[{place}]"
-        return ChangeItem(index=index, refusal=refusal(error, within=within))
+        return AcceptedCommand(index=index, rejection=error_response(error, within=within))
     body = command.model_dump(mode="json", by_alias=True, exclude_unset=True, exclude_none=True)
-    return ChangeItem(index=index, request_id=request_id, schedule_id=schedule, body=body)
+    return AcceptedCommand(index=index, request_id=request_id, schedule_id=schedule, body=body)
 
 
-def _command(value: Json, envelope: _Envelope) -> Addressed:
+def _command(value: Json, envelope: _Envelope) -> CommandBase:
     if not isinstance(value, dict):
-        raise Malformed(f"must be an object; got {shown(value)}")
+        raise InvalidInput(f"must be an object; got {quoted(value)}")
     command = parse(envelope.model, value)
     if len(orjson.dumps(value)) > MAX_ITEM:
-        raise Malformed(f"has over {MAX_ITEM} bytes", code="too_large")
+        raise InvalidInput(f"has over {MAX_ITEM} bytes", code="too_large")
     if command.tenant not in (None, envelope.tenant):
         reason = f"the routing key says {envelope.tenant}"
         raise NotAllowed(reason, field="tenant", code="foreign_tenant")
     return command
 
 
-def _rejections(items: Sequence[ChangeItem], values: Sequence[Json]) -> tuple[Rejection, ...]:
+def _rejections(
+    items: Sequence[AcceptedCommand], values: Sequence[Json]
+) -> tuple[RejectedItem, ...]:
     return tuple(
-        Rejection(item.index, _key(value), item.refusal)
+        RejectedItem(item.index, _key(value), item.rejection)
         for item, value in zip(items, values, strict=True)
-        if item.refusal is not None
+        if item.rejection is not None
     )
 
 
 def _key(value: Json) -> str | None:
     key = value.get("key") if isinstance(value, dict) else None
-    return key if isinstance(key, str) and len(key) <= MAX_KEY_TOLD else None
+    return key if isinstance(key, str) and len(key) <= MAX_KEY_SHOWN else None

@@ -3,23 +3,23 @@
 from dataclasses import dataclass
 from uuid import UUID
 
-from harebell.contract.addressed import Addressed
+from harebell.contract.addressed import CommandBase
 from harebell.contract.commands import (
-    DlqStart,
+    BulkCommand,
+    ReplayJobStart,
     RunCancel,
     RunResolve,
     ScheduleBackfill,
     ScheduleCommand,
     SchedulePut,
     ScheduleTrigger,
-    SelectingCommand,
 )
-from harebell.contract.errors import Malformed
+from harebell.contract.errors import InvalidInput
 from harebell.contract.identity import RunKey, schedule_id, schedule_id_of_request
 
 
 @dataclass(frozen=True, slots=True)
-class Origin:
+class CommandPosition:
     """Where a command stood: `index` is its place in an array, None outside one."""
 
     tenant: str
@@ -27,19 +27,21 @@ class Origin:
     index: int | None
 
 
-def request_id_of(command: Addressed, origin: Origin) -> str | None:
+def request_id_of(command: CommandBase, origin: CommandPosition) -> str | None:
     """What makes a retry recognisable; required where a repeat would do something else."""
-    if is_selecting(command) and origin.index is not None and command.request_id is None:
+    if is_bulk(command) and origin.index is not None and command.request_id is None:
         reason = "is required in an array: the receipt is called by it"
-        raise Malformed(reason, field="request_id", code="missing_request_id")
+        raise InvalidInput(reason, field="request_id", code="missing_request_id")
     request_id = command.request_id or origin.message_id
     if request_id is None and _needs_request_id(command):
         reason = "give a request_id, or the message a message_id, so that a retry is recognised"
-        raise Malformed(reason, field="request_id", code="missing_request_id")
+        raise InvalidInput(reason, field="request_id", code="missing_request_id")
     return request_id
 
 
-def schedule_id_of(command: Addressed, request_id: str | None, origin: Origin) -> UUID | None:
+def schedule_id_of(
+    command: CommandBase, request_id: str | None, origin: CommandPosition
+) -> UUID | None:
     """None where the command is for none, or for those that a selector or a receipt names."""
     match command:
         case SchedulePut(key=str(key)) | ScheduleCommand(key=str(key)):
@@ -54,12 +56,12 @@ def schedule_id_of(command: Addressed, request_id: str | None, origin: Origin) -
             return None
 
 
-def is_selecting(command: Addressed) -> bool:
-    return isinstance(command, SelectingCommand) and (command.key or command.id) is None
+def is_bulk(command: CommandBase) -> bool:
+    return isinstance(command, BulkCommand) and (command.key or command.id) is None
 
 
-def _needs_request_id(command: Addressed) -> bool:
+def _needs_request_id(command: CommandBase) -> bool:
     if isinstance(command, SchedulePut):
         return command.key is None
-    repeated = isinstance(command, ScheduleTrigger | ScheduleBackfill | DlqStart)
-    return repeated or is_selecting(command)
+    repeated = isinstance(command, ScheduleTrigger | ScheduleBackfill | ReplayJobStart)
+    return repeated or is_bulk(command)

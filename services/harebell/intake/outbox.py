@@ -5,10 +5,10 @@ from hashlib import sha256
 from typing import Final
 
 from harebell.contract.breakers import BREAKER_COMMANDS
-from harebell.contract.changes import Change
+from harebell.contract.changes import AcceptedCommands
 from harebell.contract.codec import encode, encode_all
-from harebell.contract.commands import DLQ_COMMANDS
-from harebell.contract.events import ScheduleFact, event
+from harebell.contract.commands import DEAD_LETTER_COMMANDS
+from harebell.contract.events import ScheduleEventData, make_event
 from harebell.contract.names import (
     CHANGES,
     CHANGES_BREAKER,
@@ -16,22 +16,22 @@ from harebell.contract.names import (
     CHANGES_SCHEDULE,
     message_type,
 )
-from harebell.intake.core import Checked, Rejection, Submission
-from harebell.kernel.amqp.events import Fact
-from harebell.kernel.amqp.publish import Outgoing
+from harebell.intake.core import CheckResult, IncomingRequest, RejectedItem
+from harebell.kernel.amqp.events import OutgoingEvent
+from harebell.kernel.amqp.publish import OutgoingMessage
 from harebell.kernel.amqp.replies import reply
 
 REJECTED: Final = "schedule.rejected"
 DIGEST: Final = 32  # hexadecimal digits
 
 
-def name_of(submission: Submission) -> str:
+def message_id_of(submission: IncomingRequest) -> str:
     """Its message id, or one derived from it: what is published twice is seen to be the same."""
     return submission.message_id or _digest(submission.routing_key.encode(), submission.body)
 
 
-def change_message(change: Change, *, name: str) -> Outgoing:
-    return Outgoing(
+def accepted_commands_message(change: AcceptedCommands, *, name: str) -> OutgoingMessage:
+    return OutgoingMessage(
         exchange=CHANGES,
         routing_key=_place_of(change.verb),
         body=encode(change),
@@ -44,10 +44,10 @@ def change_message(change: Change, *, name: str) -> Outgoing:
 def _place_of(verb: str) -> str:
     if verb in BREAKER_COMMANDS:
         return CHANGES_BREAKER
-    return CHANGES_DLQ if verb in DLQ_COMMANDS else CHANGES_SCHEDULE
+    return CHANGES_DLQ if verb in DEAD_LETTER_COMMANDS else CHANGES_SCHEDULE
 
 
-def refusals_message(checked: Checked, *, name: str) -> Outgoing | None:
+def rejection_reply(checked: CheckResult, *, name: str) -> OutgoingMessage | None:
     """Intake's own answer, when nothing is left to pass on and somebody asked for one."""
     change = checked.change
     if change.reply_to is None or not checked.is_refused:
@@ -57,22 +57,22 @@ def refusals_message(checked: Checked, *, name: str) -> Outgoing | None:
     return reply(change.reply_to, change.correlation_id, body, name=name)
 
 
-def rejected_facts(checked: Checked, *, name: str) -> Iterator[Fact]:
+def rejection_events(checked: CheckResult, *, name: str) -> Iterator[OutgoingEvent]:
     identity = _digest(name.encode())  # a message id may be too long to make others from it
     for rejection in checked.rejections:
         yield _rejected(checked.change, rejection, f"{identity}/{rejection.index}")
 
 
-def _rejected(change: Change, rejection: Rejection, identity: str) -> Fact:
-    fact = ScheduleFact(
+def _rejected(change: AcceptedCommands, rejection: RejectedItem, identity: str) -> OutgoingEvent:
+    fact = ScheduleEventData(
         key=rejection.key,
         actor=change.actor,
         error=rejection.refusal.error.model_dump(mode="json", exclude_none=True),
     )
     subject = rejection.key or change.verb
     at = change.accepted_at
-    told = event(change.tenant, REJECTED, fact, id_=identity, subject=subject, at=at)
-    return Fact(change.tenant, REJECTED, told)
+    told = make_event(change.tenant, REJECTED, fact, id_=identity, subject=subject, at=at)
+    return OutgoingEvent(change.tenant, REJECTED, told)
 
 
 def _digest(*parts: bytes) -> str:

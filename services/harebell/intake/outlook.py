@@ -4,15 +4,15 @@ from collections.abc import Sequence
 from datetime import datetime
 
 from harebell.contract.scalars import instant_text
-from harebell.intake.story import Story
+from harebell.intake.story import ScheduleHistory
 from harebell.intake.views import Row, View, attempt_view, run_view
-from harebell.intake.why import Why
-from harebell.kernel.preview import coming
+from harebell.intake.why import Explanation
+from harebell.kernel.preview import upcoming_runs
 
 
-def preview_view(story: Story, after: datetime, count: int) -> View:
+def preview_view(story: ScheduleHistory, after: datetime, count: int) -> View:
     """`state` says whether those instants will run as things stand."""
-    found = coming(story.editions_after(after), after=after, count=count, skips=story.skips)
+    found = upcoming_runs(story.editions_after(after), after=after, count=count, skips=story.skips)
     return {
         **_named(story),
         "paused_until": _text(story.paused_until),
@@ -20,7 +20,9 @@ def preview_view(story: Story, after: datetime, count: int) -> View:
     }
 
 
-def why_view(story: Story, why: Why, row: Row | None, attempts: Sequence[Row]) -> View:
+def explanation_view(
+    story: ScheduleHistory, why: Explanation, row: Row | None, attempts: Sequence[Row]
+) -> View:
     return {
         **_named(story),
         "at": _text(why.at),
@@ -36,7 +38,7 @@ def why_view(story: Story, why: Why, row: Row | None, attempts: Sequence[Row]) -
     }
 
 
-def _named(story: Story) -> View:
+def _named(story: ScheduleHistory) -> View:
     return {"id": str(story.id), "key": story.key, "state": story.state}
 
 

@@ -7,10 +7,10 @@ from uuid import UUID
 
 from pydantic import ValidationError
 
-from harebell.contract.errors import Malformed
-from harebell.contract.message import malformed
+from harebell.contract.errors import InvalidInput
+from harebell.contract.message import to_invalid_input
 from harebell.contract.schedule import Definition
-from harebell.intake.definition import Callees, check_target
+from harebell.intake.definition import TargetPolicy, check_target
 from harebell.kernel.soundness import check_when
 
 SET: Final = "set"
@@ -27,11 +27,11 @@ def check_patch(
     schedule_id: UUID | None,
     *,
     accepted_at: datetime,
-    may_call: Callees,
+    may_call: TargetPolicy,
 ) -> None:
     """Raises `Rejected` with the field."""
     if not patch:
-        raise Malformed("changes nothing", field=SET, code="empty_patch")
+        raise InvalidInput("changes nothing", field=SET, code="empty_patch")
     for name, value in patch.items():
         _check_name(name, value)
         definition = _understood(name, value)
@@ -44,12 +44,12 @@ def check_patch(
 def _check_name(name: str, value: object) -> None:
     field = f"{SET}.{name}"
     if name not in _FIELDS:
-        raise Malformed("there is no such field", field=field, code="unknown_field")
+        raise InvalidInput("there is no such field", field=field, code="unknown_field")
     if name == "key":
         reason = "is what the id is made from: put another schedule instead"
-        raise Malformed(reason, field=field, code="immutable_field")
+        raise InvalidInput(reason, field=field, code="immutable_field")
     if name in _WITHOUT_DEFAULT and value is None:
-        raise Malformed("has no default to go back to", field=field, code="missing_field")
+        raise InvalidInput("has no default to go back to", field=field, code="missing_field")
 
 
 def _understood(name: str, value: object) -> Definition | None:
@@ -62,7 +62,7 @@ def _understood(name: str, value: object) -> Definition | None:
     for fault in faults:
         if fault["type"] not in _MAY_BE_THERE:
             fault["loc"] = (SET, *fault["loc"])
-            raise malformed(fault)
+            raise to_invalid_input(fault)
     return None
 
 

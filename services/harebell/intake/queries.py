@@ -9,9 +9,9 @@ from uuid import UUID
 
 from harebell.contract.codec import decode
 from harebell.contract.commands import MAX_ITEM
-from harebell.contract.errors import Malformed
+from harebell.contract.errors import InvalidInput
 from harebell.contract.identity import RunKey, schedule_id
-from harebell.contract.message import parse, shown
+from harebell.contract.message import parse, quoted
 from harebell.contract.queries import (
     BreakerList,
     RunGet,
@@ -25,17 +25,17 @@ from harebell.contract.queries import (
 from harebell.contract.scalars import Json
 from harebell.contract.schedule import Definition
 from harebell.intake.core import check_operations
-from harebell.kernel.cursor import Cursor
+from harebell.kernel.cursor import PageCursor
 from harebell.kernel.ledger import RunState, ScheduleState
 
 RECENT: Final = timedelta(hours=24)  # of runs that are listed when nothing says since when
-NAMELESS: Final = UUID(int=0)  # in place of the id of a schedule that has none yet
+NO_SCHEDULE_ID: Final = UUID(int=0)  # in place of the id of a schedule that has none yet
 
 E = TypeVar("E", bound=StrEnum)
 
 
 @dataclass(frozen=True, slots=True)
-class OneSchedule:
+class StoredSchedule:
     id: UUID
     field: str  # by which it was named
 
@@ -53,7 +53,7 @@ class Schedules:
     owner: str | None
     name: str | None
     state: ScheduleState | None
-    after: Cursor | None
+    after: PageCursor | None
     limit: int
 
 
@@ -68,20 +68,20 @@ class Runs:
     reason: str | None
     since: datetime
     until: datetime | None
-    after: Cursor | None
+    after: PageCursor | None
     limit: int
 
 
 @dataclass(frozen=True, slots=True)
 class Versions:
-    of: OneSchedule
+    of: StoredSchedule
 
 
 @dataclass(frozen=True, slots=True)
 class Preview:
     """`of` a schedule that is stored, or of a definition that is not yet, by its would-be id."""
 
-    of: OneSchedule | Definition
+    of: StoredSchedule | Definition
     schedule_id: UUID
     after: datetime | None
     count: int
@@ -91,7 +91,7 @@ class Preview:
 class WhyNot:
     """`at` None: the last instant up to now."""
 
-    of: OneSchedule
+    of: StoredSchedule
     at: datetime | None
 
 
@@ -101,31 +101,31 @@ class Breakers:
 
 
 Question: TypeAlias = (
-    OneSchedule | OneRun | Schedules | Runs | Versions | Preview | WhyNot | Breakers
+    StoredSchedule | OneRun | Schedules | Runs | Versions | Preview | WhyNot | Breakers
 )
 
 
-def read(tenant: str, verb: str, body: bytes, *, now: datetime) -> Question:
+def parse_query(tenant: str, verb: str, body: bytes, *, now: datetime) -> Question:
     """Raises `Malformed`."""
     if verb not in _READERS:
-        reason = f"there is no query {shown(verb)}; there are {', '.join(_READERS)}"
-        raise Malformed(reason, code="unknown_query")
+        reason = f"there is no query {quoted(verb)}; there are {', '.join(_READERS)}"
+        raise InvalidInput(reason, code="unknown_query")
     if len(body) > MAX_ITEM:
-        raise Malformed(f"the message has {len(body)} bytes, over {MAX_ITEM}", code="too_large")
+        raise InvalidInput(f"the message has {len(body)} bytes, over {MAX_ITEM}", code="too_large")
     value = decode(body)
     if not isinstance(value, dict):
-        raise Malformed(f"must be an object; got {shown(value)}")
+        raise InvalidInput(f"must be an object; got {quoted(value)}")
     return _READERS[verb](tenant, value, now)
 
 
-def _named(tenant: str, key: str | None, id_: UUID | None) -> OneSchedule:
+def _named(tenant: str, key: str | None, id_: UUID | None) -> StoredSchedule:
     if key is not None:
-        return OneSchedule(schedule_id(tenant, key), "key")
+        return StoredSchedule(schedule_id(tenant, key), "key")
     assert id_ is not None  # noqa: S101  # the model has exactly one of them
-    return OneSchedule(id_, "id")
+    return StoredSchedule(id_, "id")
 
 
-def _one_schedule(tenant: str, value: Json, _: datetime) -> OneSchedule:
+def _one_schedule(tenant: str, value: Json, _: datetime) -> StoredSchedule:
     query = parse(ScheduleGet, value)
     return _named(tenant, query.key, query.id)
 
@@ -148,7 +148,7 @@ def _preview(tenant: str, value: Json, _: datetime) -> Preview:
         stored = _named(tenant, query.key, query.id)
         return Preview(stored, stored.id, query.after, query.count)
     key = query.definition.key
-    would_be = NAMELESS if key is None else schedule_id(tenant, key)
+    would_be = NO_SCHEDULE_ID if key is None else schedule_id(tenant, key)
     return Preview(query.definition, would_be, query.after, query.count)
 
 
@@ -164,7 +164,7 @@ def _one_run(_: str, value: Json, __: datetime) -> OneRun:
 def _runs(tenant: str, value: Json, now: datetime) -> Runs:
     query = parse(RunList, value)
     if query.key is not None and query.id is not None:
-        raise Malformed("has at most one of key, id", code="invalid_reference")
+        raise InvalidInput("has at most one of key, id", code="invalid_reference")
     return Runs(
         schedule_id=query.id if query.key is None else schedule_id(tenant, query.key),
         tag=query.tag,
@@ -200,9 +200,9 @@ def _state(states: type[E], text: str | None) -> E | None:
     try:
         return None if text is None else states(text)
     except ValueError:
-        reason = f"must be one of {', '.join(states)}; got {shown(text)}"
-        raise Malformed(reason, field="state", code="invalid_state") from None
+        reason = f"must be one of {', '.join(states)}; got {quoted(text)}"
+        raise InvalidInput(reason, field="state", code="invalid_state") from None
 
 
-def _cursor(text: str | None) -> Cursor | None:
-    return None if text is None else Cursor.parse(text)
+def _cursor(text: str | None) -> PageCursor | None:
+    return None if text is None else PageCursor.parse(text)

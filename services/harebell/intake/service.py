@@ -7,36 +7,41 @@ from typing import Final
 
 import structlog
 
-from harebell.contract.answers import refusal
+from harebell.contract.answers import error_response
 from harebell.contract.codec import encode
 from harebell.contract.commands import COMMANDS
 from harebell.contract.errors import Rejected
 from harebell.contract.message import Message
 from harebell.contract.names import check_version
-from harebell.intake.answers import find
-from harebell.intake.commands import Rules
+from harebell.intake.answers import answer_query
+from harebell.intake.commands import IntakePolicy
 from harebell.intake.core import (
     NOT_JSON,
-    Checked,
-    Submission,
+    CheckResult,
+    IncomingRequest,
     check,
     check_tenant,
-    routed,
+    parse_routing_key,
 )
-from harebell.intake.definition import Callees
-from harebell.intake.outbox import change_message, name_of, refusals_message, rejected_facts
-from harebell.intake.queries import read
-from harebell.intake.store import Store
+from harebell.intake.definition import TargetPolicy
+from harebell.intake.outbox import (
+    accepted_commands_message,
+    message_id_of,
+    rejection_events,
+    rejection_reply,
+)
+from harebell.intake.queries import parse_query
+from harebell.intake.store import IntakeStore
 from harebell.kernel import failpoint, metrics
-from harebell.kernel.amqp.consume import DONE, DeadLetter, Delivery, Outcome
-from harebell.kernel.amqp.events import tell
+from harebell.kernel.amqp.consume import DONE, DeadLettered, Delivery, Outcome
+from harebell.kernel.amqp.events import publish_events
 from harebell.kernel.amqp.publish import Publisher
-from harebell.kernel.amqp.replies import answer, answerable, reply
-from harebell.kernel.amqp.session import Concurrent, Consumer, Ordered
+from harebell.kernel.amqp.replies import can_reply_to, reply, send_reply
+from harebell.kernel.amqp.session import ConcurrentWorker, Consumer, OrderedWorker
 from harebell.kernel.bus import INTAKE, QUERY
 from harebell.kernel.clock import Clock
 from harebell.kernel.db.engine import open_engine
-from harebell.kernel.lifecycle import open_parts, run_until
+from harebell.kernel.lifecycle import open_service, run_until
 from harebell.kernel.settings import IntakeSettings
 
 BATCH: Final = 100  # messages checked, then published together
@@ -48,24 +53,26 @@ log = structlog.get_logger()
 
 async def serve(settings: IntakeSettings, stop: asyncio.Event) -> None:
     engine = open_engine(
-        settings.database_url.get_secret_value(), name=settings.name, bounds=settings.pool_bounds
+        settings.database_url.get_secret_value(),
+        name=settings.instance_id,
+        bounds=settings.pool_bounds,
     )
-    async with open_parts(settings, "intake", stop) as parts:
-        may_call = Callees(settings.allowed_networks, settings.known_tasks)
-        rules = Rules(may_call, settings.default_when)
-        door = Commands(parts.publisher, parts.clock, rules)
-        desk = Queries(parts.publisher, parts.clock, Store(engine), may_call)
+    async with open_service(settings, "intake", stop) as parts:
+        may_call = TargetPolicy(settings.allowed_networks, settings.known_tasks)
+        rules = IntakePolicy(may_call, settings.default_when)
+        door = CommandHandler(parts.publisher, parts.clock, rules)
+        desk = QueryHandler(parts.publisher, parts.clock, IntakeStore(engine), may_call)
         commands = Consumer(
             INTAKE.name,
             parts.connect,
-            lambda: Ordered(door.handle, parts.settler, limit=BATCH, linger=0),
+            lambda: OrderedWorker(door.handle, parts.settler, limit=BATCH, linger=0),
             prefetch=PREFETCH,
             looks=False,
         )
         queries = Consumer(
             QUERY.name,
             parts.connect,
-            lambda: Concurrent(desk.handle, parts.settler),
+            lambda: ConcurrentWorker(desk.handle, parts.settler),
             prefetch=QUERIES_AT_ONCE,
         )
         parts.health.check("commands", lambda: commands.is_consuming)
@@ -80,10 +87,10 @@ async def serve(settings: IntakeSettings, stop: asyncio.Event) -> None:
             await engine.dispose()
 
 
-class Commands:
+class CommandHandler:
     """Handles `harebell.intake`: whatever comes is passed on or refused, in its order."""
 
-    def __init__(self, publisher: Publisher, clock: Clock, rules: Rules) -> None:
+    def __init__(self, publisher: Publisher, clock: Clock, rules: IntakePolicy) -> None:
         self._publisher = publisher
         self._clock = clock
         self._rules = rules
@@ -92,15 +99,15 @@ class Commands:
     async def handle(self, deliveries: Sequence[Delivery]) -> Sequence[Outcome]:
         """Confirmed before it is acknowledged: a crash in between passes a message on twice."""
         accepted_at = self._accept()
-        messages: list[tuple[str, Checked]] = []
+        messages: list[tuple[str, CheckResult]] = []
         for delivery in deliveries:
             submission = _submission(delivery)
             checked = check(submission, accepted_at=accepted_at, rules=self._rules)
-            messages.append((name_of(submission), checked))
+            messages.append((message_id_of(submission), checked))
             await asyncio.sleep(0)  # five hundred items take a while: others have their turn
         await failpoint.reach("intake.before_publish")
         await self._publisher.publish_all(
-            change_message(checked.change, name=name)
+            accepted_commands_message(checked.change, name=name)
             for name, checked in messages
             if not checked.is_refused
         )
@@ -110,13 +117,13 @@ class Commands:
             _record(checked)
         return [_outcome(checked) for _, checked in messages]
 
-    async def _tell_of_refusals(self, messages: Sequence[tuple[str, Checked]]) -> None:
-        answers = (refusals_message(checked, name=name) for name, checked in messages)
-        told = [answer(self._publisher, message) for message in answers if message is not None]
+    async def _tell_of_refusals(self, messages: Sequence[tuple[str, CheckResult]]) -> None:
+        answers = (rejection_reply(checked, name=name) for name, checked in messages)
+        told = [send_reply(self._publisher, message) for message in answers if message is not None]
         await asyncio.gather(*told)
-        await tell(
+        await publish_events(
             self._publisher,
-            (fact for name, checked in messages for fact in rejected_facts(checked, name=name)),
+            (fact for name, checked in messages for fact in rejection_events(checked, name=name)),
         )
 
     def _accept(self) -> datetime:
@@ -126,10 +133,12 @@ class Commands:
         return self._accepted_at
 
 
-class Queries:
+class QueryHandler:
     """Handles `harebell.queries`, from the database."""
 
-    def __init__(self, publisher: Publisher, clock: Clock, store: Store, may_call: Callees) -> None:
+    def __init__(
+        self, publisher: Publisher, clock: Clock, store: IntakeStore, may_call: TargetPolicy
+    ) -> None:
         self._publisher = publisher
         self._clock = clock
         self._store = store
@@ -141,45 +150,45 @@ class Queries:
         try:
             told = await self._answer(submission)
         except Rejected as error:
-            told = refusal(error)
+            told = error_response(error)
             if error.code == NOT_JSON:
-                outcome = DeadLetter(error.code, error.reason)
+                outcome = DeadLettered(error.code, error.reason)
         if submission.reply_to is not None:
-            name = name_of(submission)
+            name = message_id_of(submission)
             body = encode(told)
             message = reply(submission.reply_to, submission.correlation_id, body, name=name)
-            await answer(self._publisher, message)
+            await send_reply(self._publisher, message)
         return outcome
 
-    async def _answer(self, submission: Submission) -> Message:
+    async def _answer(self, submission: IncomingRequest) -> Message:
         """Raises `Rejected`."""
-        tenant, verb = routed(submission.routing_key)
+        tenant, verb = parse_routing_key(submission.routing_key)
         check_tenant(tenant)
         check_version(submission.type)
         now = self._clock.now()
-        question = read(tenant, verb, submission.body, now=now)
-        return await find(self._store, tenant, question, now=now, may_call=self._may_call)
+        question = parse_query(tenant, verb, submission.body, now=now)
+        return await answer_query(self._store, tenant, question, now=now, may_call=self._may_call)
 
 
-def _submission(delivery: Delivery) -> Submission:
+def _submission(delivery: Delivery) -> IncomingRequest:
     message = delivery.message
-    return Submission(
+    return IncomingRequest(
         routing_key=delivery.routing_key,
         body=delivery.body,
         message_id=delivery.message_id,
-        reply_to=message.reply_to if answerable(message.reply_to) else None,
+        reply_to=message.reply_to if can_reply_to(message.reply_to) else None,
         correlation_id=message.correlation_id,
         user_id=message.user_id,
         type=message.type,
     )
 
 
-def _outcome(checked: Checked) -> Outcome:
+def _outcome(checked: CheckResult) -> Outcome:
     fault = checked.unreadable
-    return DONE if fault is None else DeadLetter(fault.code, fault.reason)
+    return DONE if fault is None else DeadLettered(fault.code, fault.reason)
 
 
-def _record(checked: Checked) -> None:
+def _record(checked: CheckResult) -> None:
     change, refused = checked.change, len(checked.rejections)
     verb = change.verb if change.verb in COMMANDS else "unknown"  # a label must be one of few
     metrics.COMMANDS.labels(verb, "accepted").inc(len(change.items) - refused)

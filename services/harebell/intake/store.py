@@ -9,13 +9,13 @@ from sqlalchemy import ColumnElement, Select, and_, any_, case, func, literal, s
 from sqlalchemy.exc import DBAPIError
 from sqlalchemy.ext.asyncio import AsyncEngine
 
-from harebell.contract.breakers import MAX_STANDING
+from harebell.contract.breakers import MAX_SNAPSHOT_BREAKERS
 from harebell.contract.errors import Rejected
 from harebell.contract.identity import RunKey
 from harebell.intake.queries import Runs, Schedules
 from harebell.intake.views import Row
-from harebell.kernel.cursor import Cursor
-from harebell.kernel.db.engine import passing_faults
+from harebell.kernel.cursor import PageCursor
+from harebell.kernel.db.engine import translate_db_errors
 from harebell.kernel.db.tables import (
     attempts,
     breakers,
@@ -26,11 +26,13 @@ from harebell.kernel.db.tables import (
 )
 from harebell.kernel.ledger import RETENTION, ScheduleState
 
-LONGEST: Final = timedelta(seconds=5)  # of one statement; clients give up after 10 s
+MAX_STATEMENT_TIME: Final = timedelta(seconds=5)  # of one statement; clients give up after 10 s
 MAX_ATTEMPTS: Final = 500  # of one run that are shown, the latest
 MAX_VERSIONS: Final = 100  # of one schedule that are shown, the latest
 
-_BOUND: Final = text(f"SET LOCAL statement_timeout = {LONGEST // timedelta(milliseconds=1)}")
+_BOUND: Final = text(
+    f"SET LOCAL statement_timeout = {MAX_STATEMENT_TIME // timedelta(milliseconds=1)}"
+)
 
 _state_of = schedule_state.c.schedule_id == schedules.c.id
 # Stored as completed when its last run is handed over; it is when no instant is to come.
@@ -80,7 +82,7 @@ _RUNS: Final = (
 )
 
 
-class Store:
+class IntakeStore:
     """Raises `DatabaseUnavailable`, or `Rejected` where a question costs too much.
 
     Another tenant's row is no row.
@@ -129,7 +131,7 @@ class Store:
     async def breakers(self) -> list[Row]:
         """Those forced first; no tenant's."""
         order = (breakers.c.forced.is_(None), breakers.c.state.desc(), breakers.c.downstream)
-        return await self._rows(select(breakers).order_by(*order).limit(MAX_STANDING))
+        return await self._rows(select(breakers).order_by(*order).limit(MAX_SNAPSHOT_BREAKERS))
 
     async def run_of(self, tenant: str, id_: UUID, at: datetime) -> Row | None:
         """The run of an instant, or the row that stands for a range with it."""
@@ -191,7 +193,7 @@ class Store:
         self,
         statement: Select[Any],
         place: tuple[ColumnElement[Any], ColumnElement[Any]],
-        after: Cursor | None,
+        after: PageCursor | None,
         limit: int,
     ) -> list[Row]:
         """Newest first, along an index: a page costs the same however far it lies behind."""
@@ -204,7 +206,7 @@ class Store:
         return await self._rows(ordered)
 
     async def _rows(self, statement: Select[Any]) -> list[Row]:
-        with passing_faults():
+        with translate_db_errors():
             try:
                 async with self._engine.begin() as connection:
                     await connection.execute(_BOUND)

@@ -6,17 +6,17 @@ from datetime import datetime
 from uuid import UUID
 
 from harebell.contract.message import parse
-from harebell.contract.schedule import Definition, Terms
+from harebell.contract.schedule import Definition, SchedulingPolicy
 from harebell.intake.views import Row
 from harebell.kernel.ledger import ScheduleState
-from harebell.kernel.preview import Edition
-from harebell.kernel.timetable import AfterEnd
+from harebell.kernel.preview import VersionWindow
+from harebell.kernel.timetable import AfterCompletion
 
 IN_FORCE: frozenset[str] = frozenset({"commenced", "pending"})
 
 
 @dataclass(frozen=True, slots=True)
-class Story:
+class ScheduleHistory:
     """`editions` are the versions that were, are or will be in force, oldest first."""
 
     id: UUID
@@ -27,10 +27,10 @@ class Story:
     paused_until: datetime | None
     awaiting: datetime | None
     skips: frozenset[datetime]
-    editions: tuple[Edition, ...]
+    windows: tuple[VersionWindow, ...]
 
     @classmethod
-    def of(cls, schedule: Row, versions: Sequence[Row]) -> "Story":
+    def of(cls, schedule: Row, versions: Sequence[Row]) -> "ScheduleHistory":
         """`schedule` is a row of the store's; `versions` are the newest of its rows."""
         return cls(
             id=schedule["id"],
@@ -41,11 +41,13 @@ class Story:
             paused_until=schedule["paused_until"],
             awaiting=schedule["awaiting"],
             skips=frozenset(schedule["skips"]),
-            editions=_editions(schedule, versions),
+            windows=_editions(schedule, versions),
         )
 
     @classmethod
-    def of_terms(cls, terms: Terms, schedule_id: UUID, *, now: datetime) -> "Story":
+    def of_terms(
+        cls, terms: SchedulingPolicy, schedule_id: UUID, *, now: datetime
+    ) -> "ScheduleHistory":
         """Of a schedule that is not stored yet, as if it were put now."""
         return cls(
             id=schedule_id,
@@ -56,31 +58,31 @@ class Story:
             paused_until=None,
             awaiting=None,
             skips=frozenset(),
-            editions=(Edition(schedule_id, terms, now),),
+            windows=(VersionWindow(schedule_id, terms, now),),
         )
 
-    def in_force(self, at: datetime) -> Edition | None:
+    def in_force(self, at: datetime) -> VersionWindow | None:
         """The version whose timetable counts for an instant; None before the first."""
-        begun = [each for each in self.editions if each.since <= at or each.owes(at)]
+        begun = [each for each in self.windows if each.since <= at or each.includes(at)]
         return begun[-1] if begun else None
 
     def last_until(self, now: datetime) -> datetime | None:
         """The last instant up to now of any version; of one that is awaited, that."""
-        for edition in reversed(self.editions):
-            if edition.since <= now and isinstance(edition.table, AfterEnd):
+        for edition in reversed(self.windows):
+            if edition.since <= now and isinstance(edition.table, AfterCompletion):
                 return self.awaiting or self.planned_to
-            if (found := edition.last_until(now)) is not None:
+            if (found := edition.last_time_until(now)) is not None:
                 return found
         return None
 
-    def editions_after(self, moment: datetime) -> list[Edition]:
+    def editions_after(self, moment: datetime) -> list[VersionWindow]:
         """Those that may yet owe something behind it."""
-        left = [each for each in self.editions if each.until is None or each.until > moment]
+        left = [each for each in self.windows if each.until is None or each.until > moment]
         is_over = self.state in (ScheduleState.COMPLETED, ScheduleState.CANCELLED)
         return [each for each in left if each.since > moment] if is_over else left
 
 
-def _editions(schedule: Row, versions: Sequence[Row]) -> tuple[Edition, ...]:
+def _editions(schedule: Row, versions: Sequence[Row]) -> tuple[VersionWindow, ...]:
     rows = sorted(
         (row for row in versions if row["fate"] in IN_FORCE), key=lambda row: row["version"]
     )
@@ -95,9 +97,9 @@ def _editions(schedule: Row, versions: Sequence[Row]) -> tuple[Edition, ...]:
     )
 
 
-def _edition(schedule_id: UUID, row: Row) -> Edition:
+def _edition(schedule_id: UUID, row: Row) -> VersionWindow:
     definition = parse(Definition, row["definition"])
-    return Edition(
+    return VersionWindow(
         schedule_id,
         definition,
         row["effective_at"],

@@ -4,12 +4,12 @@ from collections.abc import Mapping
 from datetime import datetime
 from typing import Any, Final, TypeAlias
 
-from harebell.contract.errors import Malformed
+from harebell.contract.errors import InvalidInput
 from harebell.contract.identity import run_id
 from harebell.contract.message import parse
 from harebell.contract.scalars import instant_text
 from harebell.contract.schedule import Definition
-from harebell.kernel.delay import RESTING, Route, route
+from harebell.kernel.delay import COLD_ROUTE, DelayRoute, route
 from harebell.kernel.ledger import RunState, ScheduleState
 
 Row: TypeAlias = Mapping[str, Any]
@@ -58,7 +58,7 @@ def run_view(row: Row) -> View:
     return _view(
         row,
         _RUN,
-        route=waits and waits.way,
+        route=waits and waits.tier,
         route_reason=waits and waits.reason,
         run_id=run_id(row["schedule_id"], row["scheduled_for"]),
         late_ms=_late_ms(row["due_at"], row["first_started_at"]),
@@ -76,8 +76,8 @@ def definition_view(row: Row) -> View:
     """With the defaults, which are not stored; one that nobody understands is shown as it is."""
     stored: View = row["definition"]
     try:
-        return parse(Definition, stored).complete()
-    except Malformed:
+        return parse(Definition, stored).to_full_json()
+    except InvalidInput:
         return stored
 
 
@@ -115,12 +115,12 @@ def _next_run(row: Row, now: datetime) -> datetime | None:
     return min(instants, default=None)
 
 
-def _route(row: Row) -> Route | None:
+def _route(row: Row) -> DelayRoute | None:
     """Of a run that waits for its time: as it was decided when its ticket was published last."""
     if row["state"] not in WAITING:
         return None
     at, staged_at = row["next_attempt_at"] or row["due_at"], row["staged_at"]
-    return RESTING if staged_at is None else route(at, staged_at)
+    return COLD_ROUTE if staged_at is None else route(at, staged_at)
 
 
 def _late_ms(due_at: datetime, started_at: datetime | None) -> float | None:

@@ -6,12 +6,12 @@ from enum import StrEnum
 from typing import Final
 
 from harebell.contract.scalars import instant_text
-from harebell.intake.story import Story
+from harebell.intake.story import ScheduleHistory
 from harebell.intake.views import Row
 from harebell.kernel.ledger import RETENTION, Reason, RunState, ScheduleState
-from harebell.kernel.preview import Edition, coming, described
-from harebell.kernel.reasons import STANDING, WORDS, words
-from harebell.kernel.timetable import AfterEnd
+from harebell.kernel.preview import VersionWindow, describe_run, upcoming_runs
+from harebell.kernel.reasons import REASON_TEXT, SCHEDULE_STATE_TEXT, reason_text
+from harebell.kernel.timetable import AfterCompletion
 
 MAX_COUNTED: Final = 1_000  # instants up to the one asked about, where `times` bounds them
 
@@ -30,58 +30,67 @@ class Verdict(StrEnum):
 
 
 @dataclass(frozen=True, slots=True)
-class Why:
+class Explanation:
     """`code` is a reason of the ledger, or the state of the schedule."""
 
     at: datetime | None
     verdict: Verdict
     words: str
     code: str | None = None
-    edition: Edition | None = None
+    edition: VersionWindow | None = None
     notes: tuple[str, ...] = ()
     before: datetime | None = None
     behind: datetime | None = None
 
 
-def why(story: Story, at: datetime | None, row: Row | None, *, now: datetime) -> Why:
+def explain(
+    story: ScheduleHistory, at: datetime | None, row: Row | None, *, now: datetime
+) -> Explanation:
     """`row` is the run of that instant, or the one that stands for a range with it."""
     if at is None:
-        return Why(None, Verdict.NOT_DUE, "no instant has come yet", behind=_first(story, now))
+        return Explanation(
+            None, Verdict.NOT_DUE, "no instant has come yet", behind=_first(story, now)
+        )
     if row is not None:
         return _recorded(story, at, row, now)
     edition = story.in_force(at)
     if edition is None:
-        return Why(at, Verdict.BEFORE, "the schedule did not exist yet", behind=_first(story, at))
-    if isinstance(edition.table, AfterEnd):
+        return Explanation(
+            at, Verdict.BEFORE, "the schedule did not exist yet", behind=_first(story, at)
+        )
+    if isinstance(edition.table, AfterCompletion):
         text = "each run comes so long after the end of the one before; none has this instant"
-        return Why(at, Verdict.NOT_DUE, text, edition=edition, before=story.awaiting)
-    if not edition.owes(at):
+        return Explanation(at, Verdict.NOT_DUE, text, edition=edition, before=story.awaiting)
+    if not edition.includes(at):
         return _not_due(edition, at)
     return _to_come(story, edition, at) if at > now else _past(story, edition, at, now)
 
 
-def _recorded(story: Story, at: datetime, row: Row, now: datetime) -> Why:
+def _recorded(story: ScheduleHistory, at: datetime, row: Row, now: datetime) -> Explanation:
     state, reason = RunState(row["state"]), row["reason"]
-    edition = next((each for each in story.editions if each.number == row["version"]), None)
+    edition = next((each for each in story.windows if each.number == row["version"]), None)
     match state:
         case RunState.STAGED:
             late = "; it is late" if row["due_at"] < now else ""
-            text = words(reason) or f"it is handed over, due at {instant_text(row['due_at'])}{late}"
-            return Why(at, Verdict.WILL_RUN, text, reason, edition)
+            text = (
+                reason_text(reason)
+                or f"it is handed over, due at {instant_text(row['due_at'])}{late}"
+            )
+            return Explanation(at, Verdict.WILL_RUN, text, reason, edition)
         case RunState.CANCELLED | RunState.EXPIRED | RunState.SKIPPED:
-            text = words(reason) or f"it is {state}"
-            return Why(at, Verdict.DID_NOT, text + _range(row), reason, edition)
+            text = reason_text(reason) or f"it is {state}"
+            return Explanation(at, Verdict.DID_NOT, text + _range(row), reason, edition)
         case RunState.DEAD:
             text = f"it failed for good at attempt {row['attempt']} and is a dead letter"
-        case RunState.HELD:
-            text = f"{WORDS[Reason.UNKNOWN_OUTCOME]}: a person must resolve it"
+        case RunState.UNRESOLVED:
+            text = f"{REASON_TEXT[Reason.UNKNOWN_OUTCOME]}: a person must resolve it"
         case RunState.SUCCEEDED:
             text = f"it succeeded at attempt {row['attempt']}"
         case RunState.RETRYING:
             text = f"attempt {row['attempt']} failed; the next is at {_next_attempt(row)}"
         case RunState.RUNNING:
             text = f"attempt {row['attempt']} is under way"
-    return Why(at, Verdict.RAN, text, reason, edition)
+    return Explanation(at, Verdict.RAN, text, reason, edition)
 
 
 def _range(row: Row) -> str:
@@ -91,20 +100,20 @@ def _range(row: Row) -> str:
     return f"; so with {row['range_count']} instants from {first} to {last}"
 
 
-def _not_due(edition: Edition, at: datetime) -> Why:
-    return Why(
+def _not_due(edition: VersionWindow, at: datetime) -> Explanation:
+    return Explanation(
         at,
         Verdict.NOT_DUE,
         f"version {edition.number}, in force then, has no such instant",
         edition=edition,
-        before=edition.last_until(at),
+        before=edition.last_time_until(at),
         behind=edition.next_after(at),
     )
 
 
-def _to_come(story: Story, edition: Edition, at: datetime) -> Why:
+def _to_come(story: ScheduleHistory, edition: VersionWindow, at: datetime) -> Explanation:
     if at in story.skips:
-        return _will_not(at, edition, Reason.REQUESTED, WORDS[Reason.REQUESTED])
+        return _will_not(at, edition, Reason.MANUAL, REASON_TEXT[Reason.MANUAL])
     paused_past = story.state is ScheduleState.PAUSED and (
         story.paused_until is not None and story.paused_until <= at
     )
@@ -113,44 +122,48 @@ def _to_come(story: Story, edition: Edition, at: datetime) -> Why:
     if not _within_times(story, edition, at):
         text = "the runs before it use up `times`"
         return _will_not(at, edition, ScheduleState.COMPLETED, text)
-    found = described(edition, at)
+    found = describe_run(edition, at)
     notes = tuple(note.words for note in found.notes)
     text = f"it is planned, due at {instant_text(found.due_at)}"
-    return Why(at, Verdict.WILL_RUN, text, edition=edition, notes=notes)
+    return Explanation(at, Verdict.WILL_RUN, text, edition=edition, notes=notes)
 
 
-def _will_not(at: datetime, edition: Edition, code: Reason | ScheduleState, text: str) -> Why:
-    return Why(at, Verdict.WILL_NOT, text, code, edition)
+def _will_not(
+    at: datetime, edition: VersionWindow, code: Reason | ScheduleState, text: str
+) -> Explanation:
+    return Explanation(at, Verdict.WILL_NOT, text, code, edition)
 
 
-def _past(story: Story, edition: Edition, at: datetime, now: datetime) -> Why:
+def _past(
+    story: ScheduleHistory, edition: VersionWindow, at: datetime, now: datetime
+) -> Explanation:
     if now - at > RETENTION:
         text = f"older than {RETENTION.days} days, which is as far as the record goes"
-        return Why(at, Verdict.NO_RECORD, text, edition=edition)
+        return Explanation(at, Verdict.NO_RECORD, text, edition=edition)
     if at in story.skips:
-        return Why(at, Verdict.DID_NOT, WORDS[Reason.REQUESTED], Reason.REQUESTED, edition)
+        return Explanation(at, Verdict.DID_NOT, REASON_TEXT[Reason.MANUAL], Reason.MANUAL, edition)
     if story.state is not ScheduleState.ACTIVE:
-        return Why(at, Verdict.DID_NOT, _standing(story), story.state, edition)
+        return Explanation(at, Verdict.DID_NOT, _standing(story), story.state, edition)
     if at > story.planned_to:
         text = "it was due, and no ticker has come to it yet"
-        return Why(at, Verdict.NOT_YET, text, edition=edition)
-    return Why(at, Verdict.NO_RECORD, "nothing is on record of it", edition=edition)
+        return Explanation(at, Verdict.NOT_YET, text, edition=edition)
+    return Explanation(at, Verdict.NO_RECORD, "nothing is on record of it", edition=edition)
 
 
-def _standing(story: Story) -> str:
-    return STANDING[story.state] + (f" ({story.note})" if story.note else "")
+def _standing(story: ScheduleHistory) -> str:
+    return SCHEDULE_STATE_TEXT[story.state] + (f" ({story.note})" if story.note else "")
 
 
-def _within_times(story: Story, edition: Edition, at: datetime) -> bool:
+def _within_times(story: ScheduleHistory, edition: VersionWindow, at: datetime) -> bool:
     """Whether `times` leaves a run for it; further away than we count, we say yes."""
     if getattr(edition.terms.when, "times", None) is None:
         return True
-    counted = coming([edition], after=story.planned_to, count=MAX_COUNTED, skips=story.skips)
+    counted = upcoming_runs([edition], after=story.planned_to, count=MAX_COUNTED, skips=story.skips)
     return len(counted) == MAX_COUNTED or any(each.at == at for each in counted)
 
 
-def _first(story: Story, after: datetime) -> datetime | None:
-    found = coming(story.editions, after=after, count=1)
+def _first(story: ScheduleHistory, after: datetime) -> datetime | None:
+    found = upcoming_runs(story.windows, after=after, count=1)
     return found[0].at if found else None
 
 

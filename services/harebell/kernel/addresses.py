@@ -11,7 +11,7 @@ from typing import Final, TypeAlias
 
 from yarl import URL
 
-from harebell.contract.errors import Malformed, PrivateAddress
+from harebell.contract.errors import InvalidInput, PrivateAddress
 
 Address: TypeAlias = IPv4Address | IPv6Address
 Network: TypeAlias = IPv4Network | IPv6Network
@@ -45,7 +45,7 @@ _MAX_PARTS: Final = 4
 _MAX_OCTET: Final = 255
 
 
-def allowed(address: Address, networks: Sequence[Network]) -> bool:
+def is_allowed_address(address: Address, networks: Sequence[Network]) -> bool:
     """Global unicast is; anything else only inside one of `networks`."""
     judged = _embedded(address) or address
     if any(form in network for form in (address, judged) for network in networks):
@@ -67,10 +67,10 @@ def check_url(url: str | URL, networks: Sequence[Network]) -> None:
     """
     host = _host(url)
     address = _literal(host)
-    if address is not None and not allowed(address, networks):
+    if address is not None and not is_allowed_address(address, networks):
         raise PrivateAddress(f"{address} is not a public address", field="url")
     is_local = host == "localhost" or host.endswith(".localhost")
-    if is_local and not any(allowed(loopback, networks) for loopback in _LOOPBACK):
+    if is_local and not any(is_allowed_address(loopback, networks) for loopback in _LOOPBACK):
         raise PrivateAddress(f"{host} is this machine, not a public address", field="url")
 
 
@@ -86,9 +86,9 @@ def _host(url: str | URL) -> str:
     try:
         host = URL(url).host
     except ValueError as error:
-        raise Malformed(str(error), field="url", code="invalid_url") from None
+        raise InvalidInput(str(error), field="url", code="invalid_url") from None
     if not host:
-        raise Malformed("has no host", field="url", code="invalid_url")
+        raise InvalidInput("has no host", field="url", code="invalid_url")
     return host.rstrip(".").lower()
 
 
@@ -100,7 +100,7 @@ def _literal(host: str) -> Address | None:
         return None  # no top-level domain is a number
     address = _ipv4(host.split("."))
     if address is None:
-        raise Malformed(f"{host} is not an IPv4 address", field="url", code="invalid_url")
+        raise InvalidInput(f"{host} is not an IPv4 address", field="url", code="invalid_url")
     return address
 
 
@@ -109,7 +109,7 @@ def _ipv6(text: str) -> IPv6Address:
         return IPv6Address(text)
     except ValueError:
         reason = f"{text} is not an IPv6 address"
-        raise Malformed(reason, field="url", code="invalid_url") from None
+        raise InvalidInput(reason, field="url", code="invalid_url") from None
 
 
 def _ipv4(parts: Sequence[str]) -> IPv4Address | None:

@@ -13,11 +13,11 @@ import asyncpg
 import structlog
 
 from harebell.kernel import metrics
-from harebell.kernel.amqp.bundle import waiting
-from harebell.kernel.amqp.publish import Outgoing, Publisher
+from harebell.kernel.amqp.bundle import to_delay_queues
+from harebell.kernel.amqp.publish import OutgoingMessage, Publisher
 from harebell.kernel.clock import Clock, monotonic
-from harebell.kernel.db.engine import passing_faults
-from harebell.kernel.routing import Routed
+from harebell.kernel.db.engine import translate_db_errors
+from harebell.kernel.routing import TicketHeader
 
 SLOW_COMMIT: Final = 1.0  # seconds since the tickets went out; after two they count as phantoms
 
@@ -25,51 +25,53 @@ log = structlog.get_logger()
 
 
 @dataclass(slots=True)
-class Authority:
+class PublishingTransaction:
     """A transaction under way, and the tickets that it has sent ahead of its commit."""
 
     connection: asyncpg.Connection
     publisher: Publisher
     clock: Clock
-    _tickets: list[Routed] = field(default_factory=list)
+    _tickets: list[TicketHeader] = field(default_factory=list)
     _published_at: float | None = None
 
     def now(self) -> datetime:
         return self.clock.now()
 
-    async def publish(self, tickets: Iterable[Routed], others: Sequence[Outgoing] = ()) -> None:
+    async def publish(
+        self, tickets: Iterable[TicketHeader], others: Sequence[OutgoingMessage] = ()
+    ) -> None:
         """To be the last step before the commit. Raises what `publish_all` does."""
         sent = list(tickets)
         if self._published_at is None:
             self._published_at = monotonic()
         self._tickets += sent
-        await self.publisher.publish_all([*waiting(sent, self.now()), *others])
+        await self.publisher.publish_all([*to_delay_queues(sent, self.now()), *others])
 
     @property
     def is_slow(self) -> bool:
         return self._published_at is not None and monotonic() - self._published_at > SLOW_COMMIT
 
-    async def publish_again(self, why: str) -> None:
+    async def republish(self, why: str) -> None:
         """A hint like any ticket: what cannot be published now, a sweep finds."""
         if not self._tickets:
             return
         metrics.PUBLISHED_AGAIN.labels(why).inc(len(self._tickets))
         log.warning("published again", commit=why, runs=len(self._tickets))
-        await self.publisher.try_all(waiting(self._tickets, self.now()))
+        await self.publisher.publish_each(to_delay_queues(self._tickets, self.now()))
 
 
 @asynccontextmanager
-async def authorising(
+async def publishing_transaction(
     pool: asyncpg.Pool, publisher: Publisher, clock: Clock
-) -> AsyncIterator[Authority]:
+) -> AsyncIterator[PublishingTransaction]:
     """A transaction that publishes. Raises `DatabaseUnavailable` for what may pass.
 
     Executors drop a ticket whose row they do not find for two seconds. So when the commit was slow,
     or nobody knows whether there was one, the tickets are published again.
     """
-    with passing_faults():
+    with translate_db_errors():
         async with pool.acquire() as connection:
-            authority = Authority(connection, publisher, clock)
+            authority = PublishingTransaction(connection, publisher, clock)
             is_committing = False
             try:
                 async with connection.transaction():
@@ -77,7 +79,7 @@ async def authorising(
                     is_committing = True
             except Exception:
                 if is_committing:
-                    await authority.publish_again("unknown")
+                    await authority.republish("unknown")
                 raise
             if authority.is_slow:
-                await authority.publish_again("slow")
+                await authority.republish("slow")

@@ -23,7 +23,7 @@
 
 from typing import Final
 
-from harebell.contract.events import ALERTS
+from harebell.contract.events import ALERT_EVENTS
 from harebell.contract.names import (
     CHANGES,
     CHANGES_BREAKER,
@@ -95,21 +95,21 @@ def work_topology(pool: str) -> Topology:
     return Topology(queues=queues, bindings=bindings)
 
 
-def control_key(instance: str) -> str:
+def executor_control_key(instance: str) -> str:
     return f"executor.{instance}"
 
 
-def control_queue(instance: str) -> str:
+def executor_control_queue(instance: str) -> str:
     """Exclusive to an executor's connection: while it exists, that executor is alive."""
-    return f"{CONTROL}.{control_key(instance)}"
+    return f"{CONTROL}.{executor_control_key(instance)}"
 
 
-BREAKERS_KEY: Final = "dispatcher.breaker"
-BREAKERS_ASKED_KEY: Final = "ticker.breaker"
-EVERY_BREAKER: Final = "*.breaker.*"
+BREAKER_SNAPSHOT_KEY: Final = "dispatcher.breaker"
+BREAKER_SNAPSHOT_REQUEST_KEY: Final = "ticker.breaker"
+ALL_BREAKER_EVENTS: Final = "*.breaker.*"
 
 
-def listening_queue(instance: str) -> str:
+def dispatcher_control_queue(instance: str) -> str:
     """Exclusive to a dispatcher's connection: what it hears of attempts and of breakers."""
     return f"{CONTROL}.dispatcher.{instance}"
 
@@ -136,13 +136,13 @@ SYSTEM: Final = (
             Binding(CHANGES, CHANGES_SCHEDULE, TICKER.name),
             Binding(CHANGES, CHANGES_DLQ, DLQ.name),
             Binding(CHANGES, CHANGES_BREAKER, BREAKERS.name),
-            Binding(CONTROL, BREAKERS_ASKED_KEY, BREAKERS.name),
-            Binding(EVENTS, EVERY_BREAKER, BREAKERS.name),
-            Binding(EVENTS, EVERY_BREAKER, EVENTS_RECENT.name),
+            Binding(CONTROL, BREAKER_SNAPSHOT_REQUEST_KEY, BREAKERS.name),
+            Binding(EVENTS, ALL_BREAKER_EVENTS, BREAKERS.name),
+            Binding(EVENTS, ALL_BREAKER_EVENTS, EVENTS_RECENT.name),
             Binding(DUE, "#", DISPATCHER.name),
             Binding(EVENTS, "*.run.dead", OUTCOMES.name),
             Binding(EVENTS, "*.schedule.#", EVENTS_RECENT.name),
-            *(Binding(EVENTS, f"*.{verb}", ALERT.name) for verb in ALERTS),
+            *(Binding(EVENTS, f"*.{verb}", ALERT.name) for verb in ALERT_EVENTS),
             Binding(DEAD, "#", DEAD_LETTERS.name),
             Binding(DEAD, "#", DEAD_RECENT.name),
         ),

@@ -10,7 +10,7 @@ from harebell.contract.errors import Transient
 
 REFRESH: Final = 5.0  # seconds between readings of the database's clock
 SAMPLES: Final = 5  # readings a refresh; the quickest round trip is believed
-STEP: Final = 2.0  # seconds that the offset may move between readings before it is a step
+MAX_DRIFT: Final = 2.0  # seconds that the offset may move between readings before it is a step
 
 ReadDatabaseTime = Callable[[], Awaitable[datetime]]
 
@@ -34,15 +34,15 @@ class Clock:
         self.stepped_at: float | None = None  # monotonic time of the last step
 
     def now(self) -> datetime:
-        return self.when(monotonic())
+        return self.from_monotonic(monotonic())
 
-    def when(self, moment: float) -> datetime:
+    def from_monotonic(self, moment: float) -> datetime:
         """The database's time at a moment of the monotonic clock."""
         if self._base is None:
             raise RuntimeError("the clock has not been set")
         return self._base + timedelta(seconds=moment - self._at)
 
-    def moment(self, when: datetime) -> float:
+    def to_monotonic(self, when: datetime) -> float:
         """The moment of the monotonic clock at an instant of the database's time."""
         if self._base is None:
             raise RuntimeError("the clock has not been set")
@@ -68,12 +68,12 @@ class Clock:
         assert best is not None  # noqa: S101  # SAMPLES is not zero
         _, told, answered = best
         if self._base is not None:
-            moved = abs((told - self.when(answered)).total_seconds())
-            if moved > STEP:
+            moved = abs((told - self.from_monotonic(answered)).total_seconds())
+            if moved > MAX_DRIFT:
                 self.stepped_at = monotonic()
         self._base, self._at = told, answered
 
-    async def keep(self) -> None:
+    async def run(self) -> None:
         """Refresh for ever; an unreachable database leaves the last reading in force."""
         while True:
             await asyncio.sleep(REFRESH)

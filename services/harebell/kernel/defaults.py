@@ -8,7 +8,7 @@ from pydantic import TypeAdapter, ValidationError
 
 from harebell.contract.codec import decode
 from harebell.contract.errors import Rejected
-from harebell.contract.message import malformed
+from harebell.contract.message import to_invalid_input
 from harebell.contract.scalars import EARLIEST
 from harebell.contract.when import When
 from harebell.kernel.soundness import check_when
@@ -50,6 +50,6 @@ def _when(value: object) -> When:
     try:
         when = _WHEN.validate_python(value)
     except ValidationError as error:
-        raise malformed(error.errors(include_url=False)[0]) from None
+        raise to_invalid_input(error.errors(include_url=False)[0]) from None
     check_when(when, None, now=EARLIEST)  # an instant that has passed is refused at the door
     return when

@@ -8,19 +8,19 @@ from typing import Annotated, Any, Final, Self, TypeAlias
 
 from pydantic import AfterValidator, Field, SecretStr, model_validator
 
-from harebell.contract.message import Command, fault
+from harebell.contract.message import StrictMessage, invalid
 from harebell.contract.names import APP_ID, DELAY, WORK
 from harebell.contract.scalars import PoolName, Tenant
 from harebell.contract.schedule import DEFAULT_POOL
 from harebell.kernel.bus import DISPATCHER, INTAKE, QUERY, SYSTEM, work_topology
 from harebell.kernel.rights import (
     User,
-    either,
-    people,
-    prefix,
+    any_of,
+    human_users,
     service_users,
+    starting_with,
     tenant_user,
-    watch_user,
+    watchdog_user,
 )
 from harebell.kernel.topology import Exchange, Queue, Topology
 
@@ -31,23 +31,25 @@ NO_PASSWORD: Final = ""  # nobody can log in until `rabbitmqctl change_password`
 COMMANDS_WAITING: Final = 100_000  # messages; beyond, publishers are refused
 TICKETS_WAITING: Final = 1_000_000  # messages of up to 200 tickets in one queue
 
-_COMMANDS: Final = either(re.escape(INTAKE.name), re.escape(QUERY.name))
-_TICKETS: Final = either(prefix(f"{DELAY}."), prefix(f"{WORK}."), re.escape(DISPATCHER.name))
+_COMMANDS: Final = any_of(re.escape(INTAKE.name), re.escape(QUERY.name))
+_TICKETS: Final = any_of(
+    starting_with(f"{DELAY}."), starting_with(f"{WORK}."), re.escape(DISPATCHER.name)
+)
 
-Salt: TypeAlias = Callable[[int], bytes]
+SaltSource: TypeAlias = Callable[[int], bytes]
 
 
 def _other(tenant: str) -> str:
     """A tenant's user may have queues of its own name: ours must not be among them."""
     if tenant == APP_ID:
-        raise fault("reserved_name", f"{APP_ID} is the name of what is Harebell's own")
+        raise invalid("reserved_name", f"{APP_ID} is the name of what is Harebell's own")
     return tenant
 
 
 OtherTenant = Annotated[Tenant, AfterValidator(_other)]
 
 
-class Wanted(Command):
+class InstallationOptions(StrictMessage):
     """What differs between installations."""
 
     vhost: Annotated[str, Field(min_length=1, max_length=128)] = "/"
@@ -58,16 +60,16 @@ class Wanted(Command):
     @property
     def users(self) -> tuple[User, ...]:
         tenants = map(tenant_user, dict.fromkeys(self.tenants))
-        return (*service_users(), watch_user(), *people(), *tenants)
+        return (*service_users(), watchdog_user(), *human_users(), *tenants)
 
     @model_validator(mode="after")
     def _users_exist(self) -> Self:
         if strangers := set(self.passwords) - {user.name for user in self.users}:
-            raise fault("unknown_user", f"there is no user {min(strangers)!r} to have a password")
+            raise invalid("unknown_user", f"there is no user {min(strangers)!r} to have a password")
         return self
 
 
-def definitions(wanted: Wanted, salt: Salt) -> dict[str, Any]:
+def definitions_file(wanted: InstallationOptions, salt: SaltSource) -> dict[str, Any]:
     """As JSON. The same value that services declare, so `HAREBELL_TOPOLOGY=check` agrees."""
     topology = SYSTEM
     for pool in dict.fromkeys(wanted.pools):
@@ -94,7 +96,7 @@ def password_hash(password: str, salt: bytes) -> str:
     return base64.b64encode(salt + hashlib.sha256(salt + password.encode()).digest()).decode()
 
 
-def _user(user: User, password: SecretStr | None, salt: Salt) -> dict[str, Any]:
+def _user(user: User, password: SecretStr | None, salt: SaltSource) -> dict[str, Any]:
     known = "" if password is None else password.get_secret_value()
     return {
         "name": user.name,

@@ -14,7 +14,7 @@ LONGEST_MS: Final = 900_000  # what waits longer rests in PostgreSQL
 STEPS_PER_OCTAVE: Final = 4
 LONGEST_LEAD: Final = timedelta(seconds=2)  # before due, that a bundle may leave for its executor
 MARGIN: Final = LONGEST_LEAD + timedelta(milliseconds=150)  # 250 bundles leave a tier within 60 ms
-REACH: Final = timedelta(milliseconds=LONGEST_MS) + MARGIN
+LONGEST_DELAY: Final = timedelta(milliseconds=LONGEST_MS) + MARGIN
 
 
 def _tiers() -> tuple[int, ...]:
@@ -22,18 +22,20 @@ def _tiers() -> tuple[int, ...]:
     return (*(ms for ms in steps if ms < LONGEST_MS), LONGEST_MS)
 
 
-TIERS: Final = _tiers()  # milliseconds, ascending
-CIRCLE: Final = min(TIERS, key=lambda ms: abs(ms - 5_000))  # of what is looked at again and again
+DELAY_TTLS_MS: Final = _tiers()  # milliseconds, ascending
+REQUEUE_TTL_MS: Final = min(
+    DELAY_TTLS_MS, key=lambda ms: abs(ms - 5_000)
+)  # of what is looked at again and again
 
 
-def tier_for(wait: timedelta) -> int | None:
+def ttl_for(wait: timedelta) -> int | None:
     """The longest tier that lets a message out at least MARGIN early; None: straight to due."""
     ms = (wait - MARGIN) / timedelta(milliseconds=1)
-    place = bisect_right(TIERS, ms)
-    return TIERS[place - 1] if place else None
+    place = bisect_right(DELAY_TTLS_MS, ms)
+    return DELAY_TTLS_MS[place - 1] if place else None
 
 
-class Way(StrEnum):
+class Tier(StrEnum):
     """Where a run waits for its time."""
 
     IMMEDIATE = "immediate"  # at the dispatcher: no tier is so short
@@ -42,41 +44,43 @@ class Way(StrEnum):
 
 
 @dataclass(frozen=True, slots=True)
-class Route:
+class DelayRoute:
     """`tier` in milliseconds, of what waits in one."""
 
-    way: Way
+    tier: Tier
     reason: str
-    tier: int | None = None
+    ttl_ms: int | None = None
 
 
-RESTING: Final = Route(Way.COLD, "it rests in PostgreSQL until its time is near")
+COLD_ROUTE: Final = DelayRoute(Tier.COLD, "it rests in PostgreSQL until its time is near")
 
 
-def route(due_at: datetime, now: datetime, *, reach: timedelta | None = None) -> Route:
+def route(due_at: datetime, now: datetime, *, reach: timedelta | None = None) -> DelayRoute:
     """`reach`: what is due later rests; None: it is handed to the broker in any case."""
     wait = due_at - now
     if reach is not None and wait > reach:
-        return RESTING
-    if tier := tier_for(wait):
-        return Route(Way.HOT, f"it waits in {tier_queue(tier)}", tier)
+        return COLD_ROUTE
+    if tier := ttl_for(wait):
+        return DelayRoute(Tier.HOT, f"it waits in {delay_queue_name(tier)}", tier)
     sooner = "it is due sooner than the shortest delay tier lets anything out"
-    return Route(Way.IMMEDIATE, sooner if wait > timedelta(0) else "it is overdue")
+    return DelayRoute(Tier.IMMEDIATE, sooner if wait > timedelta(0) else "it is overdue")
 
 
-def tier_queue(ms: int) -> str:
+def delay_queue_name(ms: int) -> str:
     return f"{DELAY}.{ms}"
 
 
-def tier_key(ms: int) -> str:
+def delay_queue_key(ms: int) -> str:
     return str(ms)
 
 
 def delay_topology() -> Topology:
     """Never `x-expires`, never a message's own `expiration`: both lose or hold up messages."""
     queues = tuple(
-        Queue(tier_queue(ms), dead_letter_exchange=DUE, ttl_ms=ms, delivery_limit=UNLIMITED)
-        for ms in TIERS
+        Queue(delay_queue_name(ms), dead_letter_exchange=DUE, ttl_ms=ms, delivery_limit=UNLIMITED)
+        for ms in DELAY_TTLS_MS
     )
-    bindings = tuple(Binding(DELAY, tier_key(ms), tier_queue(ms)) for ms in TIERS)
+    bindings = tuple(
+        Binding(DELAY, delay_queue_key(ms), delay_queue_name(ms)) for ms in DELAY_TTLS_MS
+    )
     return Topology(queues=queues, bindings=bindings)

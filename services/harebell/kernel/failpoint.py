@@ -9,12 +9,12 @@ import signal
 from dataclasses import dataclass
 from typing import Final
 
-from harebell.contract.errors import Malformed, Transient
+from harebell.contract.errors import InvalidInput, Transient
 
 ACTIONS: Final = ("kill", "stop", "term", "raise", "sleep")
 
 
-class Injected(Transient):
+class InjectedFailure(Transient):
     """Raised by an armed failpoint; whoever meets it treats it as any passing fault."""
 
     code = "injected"
@@ -31,12 +31,12 @@ class Failpoint:
         name, _, action = text.partition(":")
         action, _, seconds = action.partition("=")
         if not name or action not in ACTIONS:
-            raise Malformed("must be like ticker.before_commit:kill", field="HAREBELL_FAILPOINT")
+            raise InvalidInput("must be like ticker.before_commit:kill", field="HAREBELL_FAILPOINT")
         try:
             return cls(name, action, float(seconds or 0))
         except ValueError:
             reason = f"{seconds!r} is not a number of seconds"
-            raise Malformed(reason, field="HAREBELL_FAILPOINT") from None
+            raise InvalidInput(reason, field="HAREBELL_FAILPOINT") from None
 
 
 _armed: Failpoint | None = None
@@ -59,6 +59,6 @@ async def reach(name: str) -> None:
         case "term":
             os.kill(os.getpid(), signal.SIGTERM)
         case "raise":
-            raise Injected(name)
+            raise InjectedFailure(name)
         case _:
             await asyncio.sleep(_armed.seconds)

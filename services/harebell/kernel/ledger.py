@@ -17,7 +17,7 @@ class RunState(StrEnum):
     RETRYING = "retrying"
     SUCCEEDED = "succeeded"
     DEAD = "dead"
-    HELD = "held"  # started, never heard of again: a person must say what became of it
+    UNRESOLVED = "held"  # started, never heard of again: a person must say what became of it
     CANCELLED = "cancelled"
     EXPIRED = "expired"
     SKIPPED = "skipped"
@@ -26,10 +26,10 @@ class RunState(StrEnum):
 class ScheduleState(StrEnum):
     ACTIVE = "active"
     PAUSED = "paused"
-    HELD = "held"  # until a held run is resolved
+    BLOCKED = "held"  # until a held run is resolved
     COMPLETED = "completed"
     CANCELLED = "cancelled"
-    PARKED = "parked"
+    ERRORED = "parked"
 
 
 class Reason(StrEnum):
@@ -38,13 +38,13 @@ class Reason(StrEnum):
     SUPERSEDED = "superseded"  # a new version does not owe this instant
     PAUSED = "paused"
     CANCELLED = "cancelled"
-    CATCH_UP = "catch_up"  # missed, and the policy says not to make up for it
+    MISSED = "catch_up"  # missed, and the policy says not to make up for it
     EXPIRED = "expired"
     UNKNOWN_OUTCOME = "unknown_outcome"  # started, never heard of again; on_unknown: skip, hold
-    REQUESTED = "requested"  # a person took this instant out, or resolved the run so
+    MANUAL = "requested"  # a person took this instant out, or resolved the run so
     OVERLAP = "overlap"  # another run of its schedule was not over
-    WAITING = "waiting"  # for its turn behind another run of its schedule
-    LIMITED = "limited"  # put off: its limit allows no more starts for now
+    WAITING_FOR_OVERLAP = "waiting"  # for its turn behind another run of its schedule
+    RATE_LIMITED = "limited"  # put off: its limit allows no more starts for now
     REPLACED = "replaced"  # by a newer run of its schedule
 
 
@@ -53,12 +53,12 @@ class Actor(StrEnum):
 
     TICKER = "ticker"
     CLAIM = "claim"  # executor
-    SETTLE = "settle"  # executor, fenced by its token
-    RELEASE = "release"  # executor, fenced; graceful stop
-    SWEEP = "sweep"  # ticker, when the lease has lapsed
-    DESK = "desk"  # dlq_inspector
-    TURN = "turn"  # whoever decides, under its lock, about a schedule that takes turns
-    LIMIT = "limit"  # executor, which puts off what may not start yet
+    COMPLETE = "settle"  # executor, fenced by its token
+    RETURN = "release"  # executor, fenced; graceful stop
+    RECOVER = "sweep"  # ticker, when the lease has lapsed
+    REPLAY = "desk"  # dlq_inspector
+    OVERLAP = "turn"  # whoever decides, under its lock, about a schedule that takes turns
+    RATE_LIMIT = "limit"  # executor, which puts off what may not start yet
 
 
 OPEN: Final = frozenset({RunState.STAGED, RunState.RUNNING, RunState.RETRYING})
@@ -67,50 +67,54 @@ ENDED: Final = frozenset(RunState) - OPEN
 _S = RunState
 TRANSITIONS: Final[dict[tuple[RunState, RunState], frozenset[Actor]]] = {
     (_S.STAGED, _S.RUNNING): frozenset({Actor.CLAIM}),
-    (_S.STAGED, _S.CANCELLED): frozenset({Actor.TICKER, Actor.TURN}),
+    (_S.STAGED, _S.CANCELLED): frozenset({Actor.TICKER, Actor.OVERLAP}),
     (_S.STAGED, _S.EXPIRED): frozenset({Actor.TICKER}),
-    (_S.STAGED, _S.SKIPPED): frozenset({Actor.TICKER, Actor.TURN}),
+    (_S.STAGED, _S.SKIPPED): frozenset({Actor.TICKER, Actor.OVERLAP}),
     (_S.STAGED, _S.STAGED): frozenset(
-        {Actor.TICKER, Actor.TURN, Actor.LIMIT}  # takes a new version; is woken; is put off
+        {Actor.TICKER, Actor.OVERLAP, Actor.RATE_LIMIT}  # takes a new version; is woken; is put off
     ),
     (_S.RETRYING, _S.RUNNING): frozenset({Actor.CLAIM}),
-    (_S.RETRYING, _S.RETRYING): frozenset({Actor.TURN, Actor.LIMIT}),  # is woken; is put off
-    (_S.RETRYING, _S.CANCELLED): frozenset({Actor.TICKER, Actor.TURN}),
+    (_S.RETRYING, _S.RETRYING): frozenset(
+        {Actor.OVERLAP, Actor.RATE_LIMIT}
+    ),  # is woken; is put off
+    (_S.RETRYING, _S.CANCELLED): frozenset({Actor.TICKER, Actor.OVERLAP}),
     (_S.RETRYING, _S.EXPIRED): frozenset({Actor.TICKER}),
     **{
-        (_S.RUNNING, to): frozenset({Actor.SETTLE, Actor.SWEEP})
+        (_S.RUNNING, to): frozenset({Actor.COMPLETE, Actor.RECOVER})
         for to in (_S.SUCCEEDED, _S.DEAD, _S.CANCELLED, _S.EXPIRED, _S.SKIPPED)
     },
-    (_S.RUNNING, _S.HELD): frozenset({Actor.SWEEP}),
-    (_S.RUNNING, _S.STAGED): frozenset({Actor.RELEASE, Actor.LIMIT}),
-    (_S.RUNNING, _S.RETRYING): frozenset({Actor.SETTLE, Actor.SWEEP, Actor.RELEASE, Actor.LIMIT}),
+    (_S.RUNNING, _S.UNRESOLVED): frozenset({Actor.RECOVER}),
+    (_S.RUNNING, _S.STAGED): frozenset({Actor.RETURN, Actor.RATE_LIMIT}),
+    (_S.RUNNING, _S.RETRYING): frozenset(
+        {Actor.COMPLETE, Actor.RECOVER, Actor.RETURN, Actor.RATE_LIMIT}
+    ),
     (_S.CANCELLED, _S.STAGED): frozenset({Actor.TICKER}),  # owed again, never attempted
     (_S.CANCELLED, _S.SKIPPED): frozenset({Actor.TICKER}),  # owed again, and then not made up for
-    (_S.DEAD, _S.STAGED): frozenset({Actor.DESK}),  # a replay: a new series
+    (_S.DEAD, _S.STAGED): frozenset({Actor.REPLAY}),  # a replay: a new series
     **{
-        (_S.HELD, to): frozenset({Actor.TICKER})  # resolved by a person
+        (_S.UNRESOLVED, to): frozenset({Actor.TICKER})  # resolved by a person
         for to in (_S.STAGED, _S.SUCCEEDED, _S.SKIPPED)
     },
 }
 
 # One instant of one schedule is one run, whatever the version: these may be owed again.
-REVIVABLE: Final = frozenset({Reason.SUPERSEDED, Reason.PAUSED, Reason.CANCELLED})
+RESTAGEABLE: Final = frozenset({Reason.SUPERSEDED, Reason.PAUSED, Reason.CANCELLED})
 
 # For these also what has started is asked to stop, and is not tried again.
-STOPS: Final = frozenset({Reason.REPLACED, Reason.CANCELLED})
+STOPPING_REASONS: Final = frozenset({Reason.REPLACED, Reason.CANCELLED})
 
 
-def withdrawn_as(reason: Reason) -> RunState:
+def unstaged_state(reason: Reason) -> RunState:
     """The state of a row that is withdrawn before it began."""
-    return RunState.SKIPPED if reason is Reason.REQUESTED else RunState.CANCELLED
+    return RunState.SKIPPED if reason is Reason.MANUAL else RunState.CANCELLED
 
 
-def may(actor: Actor, before: RunState, after: RunState) -> bool:
+def is_allowed(actor: Actor, before: RunState, after: RunState) -> bool:
     """Every transition adds one to `seq`, which never goes backward."""
     return actor in TRANSITIONS.get((before, after), frozenset())
 
 
-class Place(NamedTuple):
+class Placement(NamedTuple):
     """Where a run of a version is worked on."""
 
     tenant: str
@@ -120,11 +124,11 @@ class Place(NamedTuple):
     priority: int
 
 
-class Owed(NamedTuple):
+class NewRun(NamedTuple):
     """A run to stage. `origin` None: its schedule's timetable."""
 
     key: RunKey
-    place: Place
+    place: Placement
     due_at: datetime
     expires_at: datetime | None
     origin: str | None = None
@@ -132,11 +136,11 @@ class Owed(NamedTuple):
 
 
 @dataclass(frozen=True, slots=True)
-class NotOwed:
+class SkippedRange:
     """Skipped instants: one row for the first, with the range and the count."""
 
     key: RunKey
-    place: Place
+    place: Placement
     until: datetime
     count: int
     reason: Reason
@@ -145,10 +149,9 @@ class NotOwed:
 # outcomes of an attempt
 SUCCEEDED: Final = "succeeded"
 FAILED: Final = "failed"
-LAPSED: Final = "lapsed"
 
 
-class End(NamedTuple):
+class RunEnd(NamedTuple):
     """Of a run; or of so many, that one row stands for."""
 
     state: RunState
@@ -156,7 +159,7 @@ class End(NamedTuple):
     runs: int = 1
 
 
-class Ending(NamedTuple):
+class AttemptCompletion(NamedTuple):
     """`outcome` is the attempt's, `state` the run's. `staged_at` None of a retry: it rests.
 
     `healthy`: whether whoever was called did its part; None: the attempt tells nothing of it.
@@ -183,18 +186,18 @@ class Ending(NamedTuple):
             return None
         return (self.finished_at - self.started_at).total_seconds() * 1000
 
-    def stopped(self, reason: str) -> "Ending":
+    def stopped(self, reason: str) -> "AttemptCompletion":
         """As the last of its run: what was to be tried again has been asked to stop meanwhile."""
         cancelled = self._replace(state=RunState.CANCELLED, reason=reason)
         return cancelled._replace(next_attempt_at=None, staged_at=None)
 
     @property
-    def end(self) -> End | None:
+    def end(self) -> RunEnd | None:
         """Of the run; None when another attempt follows."""
-        return None if self.next_attempt_at is not None else End(self.state, self.reason)
+        return None if self.next_attempt_at is not None else RunEnd(self.state, self.reason)
 
 
-def becomes(decided: Decision) -> tuple[RunState, str | None, datetime | None]:
+def state_after(decided: Decision) -> tuple[RunState, str | None, datetime | None]:
     """The run's state after a failed attempt, the reason, and when it is tried again."""
     match decided:
         case Retry(at):

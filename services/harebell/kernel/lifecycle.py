@@ -15,13 +15,13 @@ import structlog
 import uvloop
 from aio_pika.abc import AbstractConnection
 
-from harebell.client.connection import HEARTBEAT, Link, close, connect
+from harebell.client.connection import HEARTBEAT, Connection, close, connect
 from harebell.contract import __version__
-from harebell.contract.errors import HarebellError, Malformed, Transient
+from harebell.contract.errors import HarebellError, InvalidInput, Transient
 from harebell.kernel import failpoint, logs
-from harebell.kernel.amqp.consume import Settler, pause
+from harebell.kernel.amqp.consume import Acknowledger, backoff_delay
 from harebell.kernel.amqp.publish import Publisher
-from harebell.kernel.amqp.upkeep import Upkeep
+from harebell.kernel.amqp.upkeep import TopologyKeeper
 from harebell.kernel.bus import SYSTEM
 from harebell.kernel.clock import REFRESH, Clock
 from harebell.kernel.db.engine import database_time, open_pool
@@ -29,7 +29,7 @@ from harebell.kernel.health import Health, serve_health
 from harebell.kernel.settings import PoolBounds, ServiceSettings
 from harebell.kernel.topology import Topology
 
-WRONG_USAGE: Final = 2
+USAGE_EXIT_CODE: Final = 2
 REOPEN: Final = 2.0  # seconds between looks at an idle link
 STALE: Final = 3 * REFRESH  # seconds since the database last told the time
 
@@ -42,26 +42,26 @@ log = structlog.get_logger()
 
 
 @dataclass(slots=True)
-class Parts:
+class ServiceContext:
     """What every service is made of."""
 
     role: str
     settings: ServiceSettings
-    upkeep: Upkeep
+    upkeep: TopologyKeeper
     stop: asyncio.Event
     health: Health
     pool: asyncpg.Pool
     clock: Clock
-    link: Link
+    link: Connection
     publisher: Publisher
-    settler: Settler
+    settler: Acknowledger
 
     async def connect(self, heartbeat: int = HEARTBEAT) -> AbstractConnection:
         """A connection to consume on, the topology declared; raises `BrokerUnavailable`."""
         connection = await connect(
             self.settings.amqp_url.get_secret_value(),
-            name=f"{self.settings.name} consumes",
-            properties=properties(self.role, self.settings.name),
+            name=f"{self.settings.instance_id} consumes",
+            properties=connection_properties(self.role, self.settings.instance_id),
             heartbeat=heartbeat,
         )
         try:
@@ -73,7 +73,7 @@ class Parts:
 
     async def keep(self) -> None:
         """Clock, link and topology, so that readiness tells the truth. Until cancelled."""
-        await asyncio.gather(self.clock.keep(), self._keep_link(), self.upkeep.keep(self.connect))
+        await asyncio.gather(self.clock.run(), self._keep_link(), self.upkeep.keep(self.connect))
 
     async def _keep_link(self) -> None:
         while True:
@@ -82,7 +82,7 @@ class Parts:
                 await self.link.open()
 
 
-def properties(role: str, name: str) -> dict[str, str]:
+def connection_properties(role: str, name: str) -> dict[str, str]:
     """What the management UI shows of a connection."""
     return {
         "product": "Harebell",
@@ -94,33 +94,33 @@ def properties(role: str, name: str) -> dict[str, str]:
 
 
 @asynccontextmanager
-async def open_parts(
+async def open_service(
     settings: ServiceSettings, role: str, stop: asyncio.Event, *, topology: Topology = SYSTEM
-) -> AsyncIterator[Parts]:
+) -> AsyncIterator[ServiceContext]:
     """Waits, answering health checks, until the broker and the database are there."""
     health = Health()
-    link = Link(
+    link = Connection(
         settings.amqp_url.get_secret_value(),
-        name=f"{settings.name} publishes",
-        properties=properties(role, settings.name),
+        name=f"{settings.instance_id} publishes",
+        properties=connection_properties(role, settings.instance_id),
     )
     async with (
         serve_health(health, settings.http_host, settings.http_port),
         _pool(settings, stop) as pool,
     ):
         clock = Clock(lambda: database_time(pool))
-        upkeep = Upkeep(topology, declares=settings.topology == "declare")
+        upkeep = TopologyKeeper(topology, declares=settings.topology_mode == "declare")
         publisher = Publisher(link, upkeep.on_unroutable)
-        parts = Parts(
+        parts = ServiceContext(
             role, settings, upkeep, stop, health, pool, clock, link, publisher,
-            Settler(publisher, clock),
+            Acknowledger(publisher, clock),
         )  # fmt: skip
         try:
-            await patiently(stop, clock.refresh)
-            connection = await patiently(stop, parts.connect)
+            await retry_until_available(stop, clock.refresh)
+            connection = await retry_until_available(stop, parts.connect)
             if connection is not None:
                 await close(connection)
-            await patiently(stop, link.open)
+            await retry_until_available(stop, link.open)
             health.check("broker", lambda: link.is_open)
             health.check("database", lambda: clock.age() < STALE)
             log.info("started", version=__version__)
@@ -136,14 +136,16 @@ async def _pool(settings: ServiceSettings, stop: asyncio.Event) -> AsyncIterator
 
     async def enter(bounds: PoolBounds) -> asyncpg.Pool:
         url = settings.database_url.get_secret_value()
-        return await opened.enter_async_context(open_pool(url, name=settings.name, bounds=bounds))
+        return await opened.enter_async_context(
+            open_pool(url, name=settings.instance_id, bounds=bounds)
+        )
 
     async with AsyncExitStack() as opened:
-        pool = await patiently(stop, lambda: enter(settings.pool_bounds))
+        pool = await retry_until_available(stop, lambda: enter(settings.pool_bounds))
         yield pool or await enter(PoolBounds())  # stopped meanwhile, and needs none
 
 
-async def patiently(stop: asyncio.Event, call: Callable[[], Awaitable[T]]) -> T | None:
+async def retry_until_available(stop: asyncio.Event, call: Callable[[], Awaitable[T]]) -> T | None:
     """Until it succeeds, or None when stopped first."""
     tries = 0
     while not stop.is_set():
@@ -151,7 +153,7 @@ async def patiently(stop: asyncio.Event, call: Callable[[], Awaitable[T]]) -> T 
             return await call()
         except Transient as error:
             log.warning("waiting", error=error.code, reason=error.reason)
-            await asyncio.sleep(pause(tries))
+            await asyncio.sleep(backoff_delay(tries))
             tries += 1
     return None
 
@@ -199,7 +201,7 @@ def _eagerly(
     return asyncio.Task(coro, loop=loop, eager_start=eager, **kwargs)
 
 
-def start(
+def run_service(
     settings_class: type[S],
     role: str,
     serve: Callable[[S, asyncio.Event], Coroutine[Any, Any, None]],
@@ -209,10 +211,10 @@ def start(
     try:
         settings = settings_class.load(environ)
         armed = failpoint.Failpoint.parse(settings.failpoint) if settings.failpoint else None
-    except Malformed as error:
+    except InvalidInput as error:
         sys.stderr.write(f"{error.field}: {error.reason}\n")
-        sys.exit(WRONG_USAGE)
-    logs.configure(settings, role)
+        sys.exit(USAGE_EXIT_CODE)
+    logs.configure_logging(settings, role)
     failpoint.arm(armed)
     gc.freeze()
     gc.set_threshold(*GC_THRESHOLDS)

@@ -8,7 +8,7 @@ import structlog
 from harebell.kernel.settings import ServiceSettings
 
 
-def configure(settings: ServiceSettings, service: str) -> None:
+def configure_logging(settings: ServiceSettings, service: str) -> None:
     renderer = (
         structlog.processors.JSONRenderer()
         if settings.log_format == "json"
@@ -27,7 +27,7 @@ def configure(settings: ServiceSettings, service: str) -> None:
         ),
         logger_factory=structlog.WriteLoggerFactory(file=sys.stderr),
     )
-    structlog.contextvars.bind_contextvars(service=service, name=settings.name)
+    structlog.contextvars.bind_contextvars(service=service, name=settings.instance_id)
     # the libraries' own complaints about connections are told by ours, with what follows
     for library in ("aio_pika", "aiormq", "asyncio", "asyncpg", "aiohttp.access"):
         logging.getLogger(library).setLevel(logging.CRITICAL)

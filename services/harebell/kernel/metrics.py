@@ -9,7 +9,7 @@ from prometheus_client import Counter, Gauge, Histogram, Info
 
 from harebell.contract import __version__
 from harebell.contract.names import Lane
-from harebell.kernel.ledger import FAILED, LAPSED, SUCCEEDED, Reason, RunState
+from harebell.kernel.ledger import FAILED, SUCCEEDED, Reason, RunState
 
 _LATENESS: Final = (0.001, 0.0025, 0.005, 0.01, 0.025, 0.05, 0.1, 0.25, 0.5, 1, 2, 5, 15, 60, 300)
 _DURATION: Final = (0.005, 0.01, 0.025, 0.05, 0.1, 0.25, 0.5, 1, 2.5, 5, 10, 30, 60, 300, 3600)
@@ -98,10 +98,10 @@ CLAIMED: Final = Gauge("harebell_claimed_runs", "Runs claimed and not settled.")
 LAST_TICK: Final = Gauge("harebell_last_tick_timestamp_seconds", "The last pass of a ticker.")
 
 # A rate is blind to the first of a series that was not there before it, and of these one counts.
-for _outcome in (SUCCEEDED, FAILED, LAPSED):
+for _outcome in (SUCCEEDED, FAILED, LEASE_EXPIRED):
     ATTEMPTS.labels(_outcome)
 for _lane in Lane:
     LATENESS.labels(_lane)
-for _state in (RunState.SKIPPED, RunState.CANCELLED, RunState.EXPIRED, RunState.HELD):
+for _state in (RunState.SKIPPED, RunState.CANCELLED, RunState.EXPIRED, RunState.UNRESOLVED):
     for _reason in Reason:
         RUNS.labels(_state, _reason)

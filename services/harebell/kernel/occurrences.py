@@ -9,11 +9,11 @@ from uuid import UUID
 from zoneinfo import ZoneInfo
 
 from harebell.contract.policy import CatchUpMode
-from harebell.contract.scalars import cut
-from harebell.contract.schedule import Terms
+from harebell.contract.scalars import truncate_ms
+from harebell.contract.schedule import SchedulingPolicy
 from harebell.contract.when import Recurring
 from harebell.kernel.ledger import Reason
-from harebell.kernel.timetable import TICK, AfterEnd, Once, Timetable, is_sequential
+from harebell.kernel.timetable import RESOLUTION, AfterCompletion, Once, Recurrence, is_sequential
 
 MISSED_AFTER: Final = timedelta(seconds=60)  # later than this, catch-up decides
 MAX_RUNS: Final = 100  # of one schedule in one pass
@@ -38,7 +38,7 @@ class Skipped:
     reason: Reason
 
 
-class Plan(NamedTuple):
+class PlanningResult(NamedTuple):
     """`planned_to`: every instant up to there is decided. `next_at` None: nothing is left.
 
     `met`: instants passed over that have a run nevertheless, which counts if it was dispatched.
@@ -46,14 +46,14 @@ class Plan(NamedTuple):
 
     runs: tuple[Planned, ...]
     skipped: tuple[Skipped, ...]
-    planned_to: datetime
+    planned_until: datetime
     next_at: datetime | None
-    met: tuple[datetime, ...] = ()
+    already_staged: tuple[datetime, ...] = ()
 
 
 def plan(
-    table: Timetable,
-    terms: Terms,
+    table: Recurrence,
+    terms: SchedulingPolicy,
     schedule_id: UUID,
     *,
     cursor: datetime,
@@ -62,7 +62,7 @@ def plan(
     until: datetime,
     skips: Collection[datetime] = (),
     handed_over: Collection[datetime] = (),
-) -> Plan:
+) -> PlanningResult:
     """The runs owed after `cursor` and up to `until`, bounded; `now` decides what was missed.
 
     A sequential schedule is owed one run at a time. `skips`: instants that a person took out;
@@ -74,13 +74,13 @@ def plan(
     current = instants[len(missed) :]
     more_missed = not current and len(every_instant) == MAX_STEPS
     made_up, skipped, decided = _catch_up(terms, missed, now, more=more_missed)
-    chosen = [planned(terms, schedule_id, moment) for moment in (*made_up, *current)]
+    chosen = [new_run(terms, schedule_id, moment) for moment in (*made_up, *current)]
     in_time, expired = _split_expired(chosen, now)
     passed_to = decided if more_missed and missed else max([cursor, *every_instant[-1:]])
-    if expired and isinstance(table, AfterEnd):
-        passed_to = max(passed_to, cut(now) - TICK)  # the next one is due now
+    if expired and isinstance(table, AfterCompletion):
+        passed_to = max(passed_to, truncate_ms(now) - RESOLUTION)  # the next one is due now
     met = _met(instants, in_time, handed_over, passed_to)
-    left = runs_left(terms, dispatched + len(met))
+    left = remaining_runs(terms, dispatched + len(met))
     runs = in_time[: _most(terms, left)]
     exhausted = left is not None and len(runs) == left
     planned_to = passed_to
@@ -88,31 +88,31 @@ def plan(
         planned_to = max([cursor, *met[-1:], *(run.scheduled_for for run in runs[-1:])])
     following = None if exhausted else table.next_after(planned_to)
     taken_out = [
-        Skipped(t, t, 1, Reason.REQUESTED) for t in every_instant if t in skips and t <= planned_to
+        Skipped(t, t, 1, Reason.MANUAL) for t in every_instant if t in skips and t <= planned_to
     ]
-    return Plan(tuple(runs), (*skipped, *expired, *taken_out), planned_to, following, met)
+    return PlanningResult(tuple(runs), (*skipped, *expired, *taken_out), planned_to, following, met)
 
 
-def made_up_for(
-    terms: Terms, schedule_id: UUID, moments: Collection[datetime], now: datetime
+def catch_up(
+    terms: SchedulingPolicy, schedule_id: UUID, moments: Collection[datetime], now: datetime
 ) -> tuple[list[Planned], list[Skipped]]:
     """Of instants that no timetable brings again: catch-up decides as about any other."""
     ordered = sorted(moments)
     missed = [t for t in ordered if now - t > MISSED_AFTER]
     made_up, skipped, _ = _catch_up(terms, missed, now, more=False)
     chosen = (*made_up, *ordered[len(missed) :])
-    in_time, expired = _split_expired([planned(terms, schedule_id, t) for t in chosen], now)
+    in_time, expired = _split_expired([new_run(terms, schedule_id, t) for t in chosen], now)
     return in_time, [*skipped, *expired]
 
 
-def _most(terms: Terms, left: int | None) -> int:
+def _most(terms: SchedulingPolicy, left: int | None) -> int:
     most = 1 if is_sequential(terms) else MAX_RUNS
     return most if left is None else min(most, left)
 
 
-def _missed(table: Timetable, instants: list[datetime], now: datetime) -> list[datetime]:
+def _missed(table: Recurrence, instants: list[datetime], now: datetime) -> list[datetime]:
     """Not what is single: however late it is found, nothing has come in its place."""
-    if isinstance(table, Once | AfterEnd):
+    if isinstance(table, Once | AfterCompletion):
         return []
     return [t for t in instants if now - t > MISSED_AFTER]
 
@@ -129,16 +129,16 @@ def _met(
     return tuple(t for t in instants if t <= passed_to and t in handed_over and t not in wanted)
 
 
-def runs_left(terms: Terms, dispatched: int) -> int | None:
+def remaining_runs(terms: SchedulingPolicy, dispatched: int) -> int | None:
     """Only dispatched runs count towards `times`."""
     times = terms.when.times if isinstance(terms.when, Recurring) else None
     return None if times is None else max(0, times - dispatched)
 
 
-def _instants(table: Timetable, cursor: datetime, until: datetime) -> list[datetime]:
+def _instants(table: Recurrence, cursor: datetime, until: datetime) -> list[datetime]:
     """After an end there is one, due from then on: else each millisecond would be one."""
     instants: list[datetime] = []
-    most = 1 if isinstance(table, AfterEnd) else MAX_STEPS
+    most = 1 if isinstance(table, AfterCompletion) else MAX_STEPS
     following = table.next_after(cursor)
     while following is not None and following <= until and len(instants) < most:
         instants.append(following)
@@ -147,7 +147,7 @@ def _instants(table: Timetable, cursor: datetime, until: datetime) -> list[datet
 
 
 def _catch_up(
-    terms: Terms, missed: list[datetime], now: datetime, *, more: bool
+    terms: SchedulingPolicy, missed: list[datetime], now: datetime, *, more: bool
 ) -> tuple[list[datetime], list[Skipped], datetime]:
     """What of the missed is made up for, what is not, and how far that is decided.
 
@@ -166,7 +166,7 @@ def _catch_up(
     return made_up, _skips(missed[: len(missed) - len(made_up)]), missed[-1]
 
 
-def _still_wanted(terms: Terms, missed: datetime, now: datetime) -> bool:
+def _still_wanted(terms: SchedulingPolicy, missed: datetime, now: datetime) -> bool:
     """Both bounds let the later of two missed instants live longer, so what is kept is a tail."""
     policy = terms.catch_up
     if now - missed > policy.window:
@@ -184,7 +184,7 @@ def _next_time_of_day(moment: datetime, wanted: time, zone: ZoneInfo) -> datetim
     return datetime.combine(day, wanted, zone).astimezone(UTC)
 
 
-def _skips(instants: list[datetime], reason: Reason = Reason.CATCH_UP) -> list[Skipped]:
+def _skips(instants: list[datetime], reason: Reason = Reason.MISSED) -> list[Skipped]:
     if not instants:
         return []
     return [Skipped(instants[0], instants[-1], len(instants), reason)]
@@ -197,13 +197,13 @@ def _split_expired(runs: list[Planned], now: datetime) -> tuple[list[Planned], l
     return in_time, _skips(late, Reason.EXPIRED)
 
 
-def planned(terms: Terms, schedule_id: UUID, scheduled_for: datetime) -> Planned:
+def new_run(terms: SchedulingPolicy, schedule_id: UUID, scheduled_for: datetime) -> Planned:
     """The run of one instant: its start is delayed by jitter, its key is not."""
     jitter = terms.when.jitter
     after = terms.expires_after
     return Planned(
         scheduled_for,
-        cut(scheduled_for + jitter * _share(schedule_id, scheduled_for))
+        truncate_ms(scheduled_for + jitter * _share(schedule_id, scheduled_for))
         if jitter
         else scheduled_for,
         None if after is None else scheduled_for + after,

@@ -14,13 +14,13 @@ _IDLE: Final = frozenset({RunState.STAGED, RunState.RETRYING})
 
 
 @dataclass(frozen=True, slots=True)
-class Turn:
+class OverlapSlot:
     """An open run that takes turns. `holds`: it was given the turn; `waits`: it was told to."""
 
     scheduled_for: datetime
     state: RunState
-    holds: bool = False
-    waits: bool = False
+    is_running: bool = False
+    is_waiting: bool = False
 
     @property
     def is_busy(self) -> bool:
@@ -30,7 +30,7 @@ class Turn:
     @property
     def has_begun(self) -> bool:
         """It keeps the turn between its attempts, and when its executor gave it back."""
-        return self.holds or self.state is not RunState.STAGED
+        return self.is_running or self.state is not RunState.STAGED
 
     @property
     def rank(self) -> tuple[bool, bool, datetime]:
@@ -39,7 +39,7 @@ class Turn:
 
 
 @dataclass(frozen=True, slots=True)
-class Claim:
+class Proceed:
     """It has the turn. `replaced`: runs that will not be, in its favour."""
 
     replaced: tuple[datetime, ...] = ()
@@ -54,55 +54,55 @@ class Wait:
 
 
 @dataclass(frozen=True, slots=True)
-class Skip:
+class SkipRun:
     """It will not be."""
 
     reason: Reason
 
 
-Decision: TypeAlias = Claim | Wait | Skip
+Decision: TypeAlias = Proceed | Wait | SkipRun
 
 
-def decide(policy: Overlap, standing: Collection[Turn], candidate: Turn) -> Decision:
+def decide(policy: Overlap, standing: Collection[OverlapSlot], candidate: OverlapSlot) -> Decision:
     """What becomes of a run whose instant has come, among those of its schedule that stand."""
     others = [turn for turn in standing if turn.scheduled_for != candidate.scheduled_for]
     is_first = all(candidate.rank < other.rank for other in others)
     match policy:
         case Overlap.ALLOW:
-            return Claim()
+            return Proceed()
         case Overlap.SKIP:
             if is_first:
-                return Claim()
-            return Wait() if candidate.has_begun else Skip(Reason.OVERLAP)
+                return Proceed()
+            return Wait() if candidate.has_begun else SkipRun(Reason.OVERLAP)
         case Overlap.QUEUE:
             if is_first:
-                return Claim()
-            return Wait() if _has_room(others, candidate) else Skip(Reason.OVERLAP)
+                return Proceed()
+            return Wait() if _has_room(others, candidate) else SkipRun(Reason.OVERLAP)
         case Overlap.REPLACE:
             return _replace(others, candidate)
         case _:
             assert_never(policy)
 
 
-def _has_room(others: Sequence[Turn], candidate: Turn) -> bool:
-    if candidate.has_begun or candidate.waits:
+def _has_room(others: Sequence[OverlapSlot], candidate: OverlapSlot) -> bool:
+    if candidate.has_begun or candidate.is_waiting:
         return True
-    return sum(other.waits for other in others) < MAX_WAITING
+    return sum(other.is_waiting for other in others) < MAX_WAITING
 
 
-def _replace(others: Sequence[Turn], candidate: Turn) -> Decision:
+def _replace(others: Sequence[OverlapSlot], candidate: OverlapSlot) -> Decision:
     """The newest goes on. What is on hold stays where a person will look for it."""
     if any(other.scheduled_for > candidate.scheduled_for for other in others):
-        return Skip(Reason.REPLACED)
+        return SkipRun(Reason.REPLACED)
     replaced = tuple(other.scheduled_for for other in others if not other.is_busy)
     running = tuple(o.scheduled_for for o in others if o.state is RunState.RUNNING)
     if any(other.is_busy for other in others):
         return Wait(replaced, running)
-    return Claim(replaced)
+    return Proceed(replaced)
 
 
 def decide_all(
-    standing: Iterable[Turn], candidates: Sequence[tuple[Overlap, Turn]]
+    standing: Iterable[OverlapSlot], candidates: Sequence[tuple[Overlap, OverlapSlot]]
 ) -> dict[datetime, Decision]:
     """Several runs of one schedule that come together, one after the other.
 
@@ -120,21 +120,23 @@ def decide_all(
 
 
 def _after(
-    standing: Mapping[datetime, Turn], candidate: Turn, decision: Decision
-) -> dict[datetime, Turn]:
+    standing: Mapping[datetime, OverlapSlot], candidate: OverlapSlot, decision: Decision
+) -> dict[datetime, OverlapSlot]:
     left = {moment: turn for moment, turn in standing.items() if moment != candidate.scheduled_for}
     match decision:
-        case Skip():
+        case SkipRun():
             return left
-        case Claim(replaced):
-            changed = Turn(candidate.scheduled_for, RunState.RUNNING, holds=True)
+        case Proceed(replaced):
+            changed = OverlapSlot(candidate.scheduled_for, RunState.RUNNING, is_running=True)
         case Wait(replaced):
-            changed = Turn(candidate.scheduled_for, candidate.state, candidate.holds, waits=True)
+            changed = OverlapSlot(
+                candidate.scheduled_for, candidate.state, candidate.is_running, is_waiting=True
+            )
     left = {moment: turn for moment, turn in left.items() if moment not in replaced}
     return {**left, changed.scheduled_for: changed}
 
 
-def following(policy: Overlap, standing: Collection[Turn]) -> datetime | None:
+def next_waiting(policy: Overlap, standing: Collection[OverlapSlot]) -> datetime | None:
     """Who is to be woken, now that a run has ended or failed."""
     if not standing or any(turn.is_busy for turn in standing):
         return None
@@ -142,4 +144,4 @@ def following(policy: Overlap, standing: Collection[Turn]) -> datetime | None:
         following_ = max(standing, key=lambda turn: turn.scheduled_for)
     else:
         following_ = min(standing, key=lambda turn: turn.rank)
-    return following_.scheduled_for if following_.waits else None
+    return following_.scheduled_for if following_.is_waiting else None

@@ -14,25 +14,25 @@ from uuid import UUID
 from zoneinfo import ZoneInfo
 
 from harebell.contract.scalars import EARLIEST, duration_text, instant_text
-from harebell.contract.schedule import Terms
+from harebell.contract.schedule import SchedulingPolicy
 from harebell.contract.when import Every, Recurring
-from harebell.kernel.cron.remarks import Moved, Remark, Repeated, remark
-from harebell.kernel.occurrences import planned, runs_left
+from harebell.kernel.cron.remarks import DstNote, MovedTime, RepeatedTime, dst_note
+from harebell.kernel.occurrences import new_run, remaining_runs
 from harebell.kernel.timetable import (
-    TICK,
-    AfterEnd,
-    Calendar,
-    Merged,
+    RESOLUTION,
+    AfterCompletion,
+    AnyOfRecurrence,
+    CronRecurrence,
     Once,
-    Timetable,
+    Recurrence,
     is_sequential,
-    timetable,
+    recurrence_of,
 )
 
 _WALL: Final = "%Y-%m-%d %H:%M:%S"
 
 
-class About(StrEnum):
+class NoteKind(StrEnum):
     """What a note is about."""
 
     DST_GAP = "dst_gap"
@@ -43,23 +43,23 @@ class About(StrEnum):
 
 
 @dataclass(frozen=True, slots=True)
-class Note:
-    about: About
+class PreviewNote:
+    about: NoteKind
     words: str
 
 
 @dataclass(frozen=True, slots=True)
-class Coming:
+class UpcomingRun:
     """An instant, in UTC and as the schedule's zone shows it. `due_at` has the jitter."""
 
     at: datetime
     local: datetime
     due_at: datetime
-    notes: tuple[Note, ...]
+    notes: tuple[PreviewNote, ...]
 
     @property
     def is_skipped(self) -> bool:
-        return any(note.about is About.SKIPPED for note in self.notes)
+        return any(note.about is NoteKind.SKIPPED for note in self.notes)
 
     def view(self) -> dict[str, Any]:
         """As users see it, from the service and from the command line alike."""
@@ -72,11 +72,11 @@ class Coming:
 
 
 @dataclass(frozen=True)
-class Edition:
+class VersionWindow:
     """A version, and the stretch of time it is in force: up to `until`, which is the next one's."""
 
     schedule_id: UUID
-    terms: Terms
+    terms: SchedulingPolicy
     since: datetime
     until: datetime | None = None
     number: int = 1
@@ -85,8 +85,8 @@ class Edition:
     counted_to: datetime = EARLIEST  # instants up to here are among them, or will not run
 
     @cached_property
-    def table(self) -> Timetable:
-        return timetable(self.terms, self.schedule_id, self.reckoned_from)
+    def table(self) -> Recurrence:
+        return recurrence_of(self.terms, self.schedule_id, self.reckoned_from)
 
     @property
     def reckoned_from(self) -> datetime:
@@ -103,22 +103,24 @@ class Edition:
         ended = found is not None and self.until is not None and found >= self.until
         return None if ended else found
 
-    def last_until(self, moment: datetime) -> datetime | None:
+    def last_time_until(self, moment: datetime) -> datetime | None:
         """The last instant up to `moment`, by halving: there is no way to ask backward."""
         low, high = self._beginning, moment
-        if isinstance(self.table, AfterEnd) or not self._has_one(low, high):
+        if isinstance(self.table, AfterCompletion) or not self._has_one(low, high):
             return None
-        while high - low > TICK:
+        while high - low > RESOLUTION:
             middle = low + (high - low) // 2
             low, high = (middle, high) if self._has_one(middle, moment) else (low, middle)
         return self.next_after(low)
 
-    def following(self, before: "Edition | None") -> "Edition":
+    def following(self, before: "VersionWindow | None") -> "VersionWindow":
         if before is None or before.reckoned_from != self.reckoned_from:
             return self
         return replace(self, dispatched=max(before.dispatched, self.dispatched))
 
-    def having_run(self, instants: Sequence[datetime], skips: Collection[datetime]) -> "Edition":
+    def having_run(
+        self, instants: Sequence[datetime], skips: Collection[datetime]
+    ) -> "VersionWindow":
         counted = sum(each > self.counted_to and each not in skips for each in instants)
         return replace(self, dispatched=self.dispatched + counted)
 
@@ -128,8 +130,8 @@ class Edition:
         """The next `count` instants, skipped ones among them; `times` counts only the others."""
         return list(islice(_instants(self, after, skips), count))
 
-    def owes(self, instant: datetime) -> bool:
-        return self.next_after(instant - TICK) == instant
+    def includes(self, instant: datetime) -> bool:
+        return self.next_after(instant - RESOLUTION) == instant
 
     def _has_one(self, after: datetime, until: datetime) -> bool:
         found = self.next_after(after)
@@ -139,32 +141,34 @@ class Edition:
     def _beginning(self) -> datetime:
         """An instant of a one-shot may lie before its acceptance."""
         at = self.table.at if isinstance(self.table, Once) else self.since
-        return min(at, self.since) - TICK
+        return min(at, self.since) - RESOLUTION
 
 
-def coming(
-    editions: Sequence[Edition],
+def upcoming_runs(
+    editions: Sequence[VersionWindow],
     *,
     after: datetime,
     count: int,
     skips: Collection[datetime] = (),
-) -> list[Coming]:
+) -> list[UpcomingRun]:
     """The next `count` instants of editions that follow each other, skipped ones among them.
 
     Of the same times, the one goes on counting where the one before it ends.
     """
-    found: list[Coming] = []
-    before: Edition | None = None
+    found: list[UpcomingRun] = []
+    before: VersionWindow | None = None
     for edition in editions:
         following = edition.following(before)
         mine = following.instants(after, count - len(found), skips)
         before = following.having_run(mine, skips)
-        found += [described(following, instant, skips) for instant in mine]
+        found += [describe_run(following, instant, skips) for instant in mine]
     return found
 
 
-def _instants(edition: Edition, after: datetime, skips: Collection[datetime]) -> Iterator[datetime]:
-    left = runs_left(edition.terms, edition.dispatched)
+def _instants(
+    edition: VersionWindow, after: datetime, skips: Collection[datetime]
+) -> Iterator[datetime]:
+    left = remaining_runs(edition.terms, edition.dispatched)
     instant = edition.next_after(after)
     while instant is not None and (left != 0 or instant <= edition.counted_to):
         if left is not None and instant > edition.counted_to and instant not in skips:
@@ -173,49 +177,53 @@ def _instants(edition: Edition, after: datetime, skips: Collection[datetime]) ->
         instant = edition.next_after(_behind(edition, instant))
 
 
-def _behind(edition: Edition, instant: datetime) -> datetime:
+def _behind(edition: VersionWindow, instant: datetime) -> datetime:
     """From completion: as if the run took no time."""
     when = edition.terms.when
-    if isinstance(when, Every) and isinstance(edition.table, AfterEnd):
-        return instant + when.every - TICK
+    if isinstance(when, Every) and isinstance(edition.table, AfterCompletion):
+        return instant + when.every - RESOLUTION
     return instant
 
 
-def described(edition: Edition, instant: datetime, skips: Collection[datetime] = ()) -> Coming:
+def describe_run(
+    edition: VersionWindow, instant: datetime, skips: Collection[datetime] = ()
+) -> UpcomingRun:
     terms = edition.terms
-    run = planned(terms, edition.schedule_id, instant)
+    run = new_run(terms, edition.schedule_id, instant)
     notes = tuple(_notes(edition, instant, skips))
-    return Coming(instant, instant.astimezone(edition.zone), run.due_at, notes)
+    return UpcomingRun(instant, instant.astimezone(edition.zone), run.due_at, notes)
 
 
-def _notes(edition: Edition, instant: datetime, skips: Collection[datetime]) -> Iterator[Note]:
+def _notes(
+    edition: VersionWindow, instant: datetime, skips: Collection[datetime]
+) -> Iterator[PreviewNote]:
     terms = edition.terms
     if instant in skips:
-        yield Note(About.SKIPPED, "taken out by a person: there will be no run")
+        yield PreviewNote(NoteKind.SKIPPED, "taken out by a person: there will be no run")
     for each in _remarks(edition.table, instant):
         yield _clock_note(each)
     if terms.when.jitter is not None and terms.when.jitter > timedelta(0):
-        yield Note(About.JITTER, f"starts up to {duration_text(terms.when.jitter)} later")
-    if isinstance(edition.table, AfterEnd):
-        yield Note(About.SEQUENTIAL, "moves with the end of the run before")
+        yield PreviewNote(NoteKind.JITTER, f"starts up to {duration_text(terms.when.jitter)} later")
+    if isinstance(edition.table, AfterCompletion):
+        yield PreviewNote(NoteKind.SEQUENTIAL, "moves with the end of the run before")
     elif is_sequential(terms):
-        yield Note(About.SEQUENTIAL, "only if no run before it has succeeded")
+        yield PreviewNote(NoteKind.SEQUENTIAL, "only if no run before it has succeeded")
 
 
-def _remarks(table: Timetable, instant: datetime) -> Iterator[Remark]:
-    if isinstance(table, Merged):
+def _remarks(table: Recurrence, instant: datetime) -> Iterator[DstNote]:
+    if isinstance(table, AnyOfRecurrence):
         for member in table.members:
-            if member.next_after(instant - TICK) == instant:
+            if member.next_after(instant - RESOLUTION) == instant:
                 yield from _remarks(member, instant)
-    elif isinstance(table, Calendar) and (found := remark(table.cron, instant)) is not None:
+    elif isinstance(table, CronRecurrence) and (found := dst_note(table.cron, instant)) is not None:
         yield found
 
 
-def _clock_note(found: Remark) -> Note:
+def _clock_note(found: DstNote) -> PreviewNote:
     match found:
-        case Moved(wall):
-            return Note(About.DST_GAP, f"moved, as the clocks skip {wall:{_WALL}}")
-        case Repeated(wall, which, both):
+        case MovedTime(wall):
+            return PreviewNote(NoteKind.DST_GAP, f"moved, as the clocks skip {wall:{_WALL}}")
+        case RepeatedTime(wall, which, both):
             also = "; it runs both times" if both else ""
             words = f"the clocks show {wall:{_WALL}} twice: this is the {which}{also}"
-            return Note(About.DST_OVERLAP, words)
+            return PreviewNote(NoteKind.DST_OVERLAP, words)

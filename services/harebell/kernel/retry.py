@@ -5,13 +5,13 @@ from datetime import datetime, timedelta
 from typing import Final, TypeAlias
 
 from harebell.contract.policy import Backoff, Jitter, RetryPolicy
-from harebell.contract.scalars import cut_up
+from harebell.contract.scalars import ceil_ms
 
 MAX_EXPONENT: Final = 64  # factor ** 64 overflows nothing that a float can hold (100 ** 64 = 1e128)
 MAX_ERROR: Final = 1024  # characters of a failure's message that are kept
 
-ATTEMPTS_USED_UP: Final = "attempts_used_up"
-LEASE_LAPSED: Final = "lease_lapsed"
+ATTEMPTS_EXHAUSTED: Final = "attempts_used_up"
+LEASE_EXPIRED: Final = "lease_expired"
 EXPIRED: Final = "expired"  # its time had passed when it was to begin
 
 
@@ -60,9 +60,9 @@ def decide(
     if not failure.retryable:
         return Dead(failure.code)
     if attempt >= policy.max_attempts:
-        return Dead(ATTEMPTS_USED_UP)
+        return Dead(ATTEMPTS_EXHAUSTED)
     wait = _wait(policy.backoff, attempt, failure, dice)
-    at = now if failure.immediate else cut_up(now + wait)
+    at = now if failure.immediate else ceil_ms(now + wait)
     if expires_at is not None and at >= expires_at:
         return Expired()
     return Retry(at)

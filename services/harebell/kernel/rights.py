@@ -18,20 +18,20 @@ from harebell.kernel.bus import (
     OUTCOMES,
     QUERY,
     TICKER,
-    control_queue,
-    listening_queue,
+    dispatcher_control_queue,
+    executor_control_queue,
 )
 
 NOTHING: Final = ""  # as RabbitMQ has it: matches no name
 DEFAULT_EXCHANGE: Final = "amq.default"  # what permissions call the exchange without a name
-ANY_CONTROL_QUEUE: Final = control_queue("")
-ANY_LISTENING_QUEUE: Final = listening_queue("")
+ANY_CONTROL_QUEUE: Final = executor_control_queue("")
+ANY_LISTENING_QUEUE: Final = dispatcher_control_queue("")
 ANY_WORK_QUEUE: Final = f"{names.WORK}."
 NOT_OURS: Final = r"(?!harebell\.|amq\.).+"  # exchanges of others: what AMQP targets name
 
 
 @dataclass(frozen=True, slots=True)
-class Topics:
+class TopicPermission:
     """On one topic exchange: patterns of routing keys."""
 
     exchange: str
@@ -48,7 +48,7 @@ class User:
     write: str = NOTHING
     read: str = NOTHING
     tags: tuple[str, ...] = ()
-    topics: tuple[Topics, ...] = ()
+    topics: tuple[TopicPermission, ...] = ()
 
 
 def service_users() -> tuple[User, ...]:
@@ -57,7 +57,7 @@ def service_users() -> tuple[User, ...]:
     Whoever answers may publish to the default exchange, which is where answers go.
     """
     due = (names.DELAY, names.DUE)
-    own, listening = prefix(ANY_CONTROL_QUEUE), prefix(ANY_LISTENING_QUEUE)
+    own, listening = starting_with(ANY_CONTROL_QUEUE), starting_with(ANY_LISTENING_QUEUE)
     return (
         _service(
             "intake",
@@ -68,22 +68,22 @@ def service_users() -> tuple[User, ...]:
             "ticker",
             consumes=(TICKER.name, OUTCOMES.name, BREAKERS.name),
             publishes=(*due, names.CONTROL, names.EVENTS, DEFAULT_EXCHANGE),
-            sees=(own, prefix(ANY_WORK_QUEUE), re.escape(DISPATCHER.name)),
+            sees=(own, starting_with(ANY_WORK_QUEUE), re.escape(DISPATCHER.name)),
         ),
         User(
             "harebell_dispatcher",
-            configure=either(listening),
-            write=either(
+            configure=any_of(listening),
+            write=any_of(
                 *map(re.escape, (*due, names.WORK, names.CONTROL, names.EVENTS, names.DEAD)),
                 listening,
             ),
-            read=either(*map(re.escape, (DISPATCHER.name, names.CONTROL, names.EVENTS)), listening),
+            read=any_of(*map(re.escape, (DISPATCHER.name, names.CONTROL, names.EVENTS)), listening),
         ),
         User(
             "harebell_executor",
-            configure=either(own),
-            write=either(*map(re.escape, (*due, names.EVENTS, names.DEAD)), own, NOT_OURS),
-            read=either(re.escape(names.CONTROL), own, prefix(ANY_WORK_QUEUE)),
+            configure=any_of(own),
+            write=any_of(*map(re.escape, (*due, names.EVENTS, names.DEAD)), own, NOT_OURS),
+            read=any_of(re.escape(names.CONTROL), own, starting_with(ANY_WORK_QUEUE)),
         ),
         _service(
             "dlq_inspector",
@@ -93,20 +93,20 @@ def service_users() -> tuple[User, ...]:
     )
 
 
-def watch_user() -> User:
+def watchdog_user() -> User:
     """Of `harebell audit --watch`, which only tells who is silent."""
-    tells = Topics(names.EVENTS, write=r"^[^.]+\.watch\.missed$", read=NOTHING)
-    return User("harebell_watch", write=either(re.escape(names.EVENTS)), topics=(tells,))
+    tells = TopicPermission(names.EVENTS, write=r"^[^.]+\.watch\.missed$", read=NOTHING)
+    return User("harebell_watch", write=any_of(re.escape(names.EVENTS)), topics=(tells,))
 
 
-def people() -> tuple[User, ...]:
+def human_users() -> tuple[User, ...]:
     """Who opens the management UI: to look, or to publish a command and read what came of it."""
     return (
         User("harebell_monitor", tags=("monitoring",)),
         User(
             "harebell_operator",
-            write=either(re.escape(names.COMMANDS)),
-            read=either(re.escape(DEAD_RECENT.name), re.escape(EVENTS_RECENT.name)),
+            write=any_of(re.escape(names.COMMANDS)),
+            read=any_of(re.escape(DEAD_RECENT.name), re.escape(EVENTS_RECENT.name)),
             tags=("management",),
         ),
     )
@@ -114,16 +114,16 @@ def people() -> tuple[User, ...]:
 
 def tenant_user(tenant: str) -> User:
     """A tenant's services: its own commands, queries and events, and queues of its own name."""
-    own = prefix(f"{tenant}.")
+    own = starting_with(f"{tenant}.")
     asks = (names.COMMANDS, names.QUERIES)
     return User(
         tenant,
-        configure=either(own),
-        write=either(*map(re.escape, asks), own),
-        read=either(re.escape(names.EVENTS), own),
+        configure=any_of(own),
+        write=any_of(*map(re.escape, asks), own),
+        read=any_of(re.escape(names.EVENTS), own),
         topics=(
-            *(Topics(exchange, write=f"^{own}", read=NOTHING) for exchange in asks),
-            Topics(names.EVENTS, write=NOTHING, read=f"^{own}"),
+            *(TopicPermission(exchange, write=f"^{own}", read=NOTHING) for exchange in asks),
+            TopicPermission(names.EVENTS, write=NOTHING, read=f"^{own}"),
         ),
     )
 
@@ -138,15 +138,15 @@ def _service(
     """
     return User(
         f"harebell_{role}",
-        write=either(*map(re.escape, (*publishes, names.DEAD)), *sees),
-        read=either(*map(re.escape, consumes)),
+        write=any_of(*map(re.escape, (*publishes, names.DEAD)), *sees),
+        read=any_of(*map(re.escape, consumes)),
     )
 
 
-def prefix(name: str) -> str:
+def starting_with(name: str) -> str:
     return f"{re.escape(name)}.*"
 
 
-def either(*patterns: str) -> str:
+def any_of(*patterns: str) -> str:
     """The whole of a name must match: a pattern without anchors matches anywhere in it."""
     return f"^({'|'.join(patterns)})$"

@@ -11,13 +11,13 @@ from uuid import UUID
 import orjson
 from pydantic import TypeAdapter
 
-from harebell.contract.codec import decode_own, encode
-from harebell.contract.downstream import UNKNOWN, downstream_in
-from harebell.contract.errors import Malformed
+from harebell.contract.codec import decode_trusted, encode
+from harebell.contract.downstream import UNKNOWN_DOWNSTREAM, downstream_of_json
+from harebell.contract.errors import InvalidInput
 from harebell.contract.identity import RunId, RunKey
 from harebell.contract.names import Lane, work_key
 from harebell.contract.scalars import PoolName, parse_instant
-from harebell.contract.ticket import Ticket, is_claimed_when_due_in
+from harebell.contract.ticket import Ticket, claim_at_due_time_of_json
 
 MAX_TICKETS: Final = 200  # of one bundle on its way to due
 MAX_BYTES: Final = 256 * 1024  # of one bundle, unless a single ticket is larger
@@ -28,7 +28,7 @@ _instant: Final = lru_cache(4096)(parse_instant)
 _pool: Final = lru_cache(256)(TypeAdapter(PoolName).validate_python)
 
 
-class Routed(NamedTuple):
+class TicketHeader(NamedTuple):
     """The few facts that routing needs; the ticket itself stays as it came."""
 
     key: RunKey
@@ -38,12 +38,14 @@ class Routed(NamedTuple):
     lane: Lane
     priority: int
     raw: bytes
-    tenant: str = UNKNOWN
-    downstream: str = UNKNOWN  # whom its target calls: what gates of the dispatcher go by
-    is_claimed_when_due: bool = False  # not before
+    tenant: str = UNKNOWN_DOWNSTREAM
+    downstream: str = (
+        UNKNOWN_DOWNSTREAM  # whom its target calls: what gates of the dispatcher go by
+    )
+    claim_at_due_time: bool = False  # not before
 
     @classmethod
-    def of(cls, ticket: Ticket) -> "Routed":
+    def of(cls, ticket: Ticket) -> "TicketHeader":
         return cls(
             key=ticket.run_key,
             seq=ticket.seq,
@@ -52,9 +54,9 @@ class Routed(NamedTuple):
             lane=ticket.lane,
             priority=ticket.priority,
             raw=encode(ticket),
-            tenant=ticket.work.tenant,
+            tenant=ticket.run_spec.tenant,
             downstream=ticket.downstream,
-            is_claimed_when_due=ticket.is_claimed_when_due,
+            claim_at_due_time=ticket.claim_at_due_time,
         )
 
     @property
@@ -72,18 +74,18 @@ class Routed(NamedTuple):
         return work_key(self.pool, self.lane)
 
 
-def read_bundle(body: bytes) -> list[Routed]:
+def parse_ticket_headers(body: bytes) -> list[TicketHeader]:
     """Checks the fields that routing reads, no other; raises `Malformed`."""
-    tickets = decode_own(body)
+    tickets = decode_trusted(body)
     if not isinstance(tickets, list):
-        raise Malformed("a bundle is an array of tickets", code="not_a_bundle")
+        raise InvalidInput("a bundle is an array of tickets", code="not_a_bundle")
     return [_routed(ticket, place) for place, ticket in enumerate(tickets)]
 
 
-def _routed(ticket: Any, place: int) -> Routed:  # noqa: ANN401  # decoded JSON
+def _routed(ticket: Any, place: int) -> TicketHeader:  # noqa: ANN401  # decoded JSON
     try:
         work = ticket.get("work", {})
-        return Routed(
+        return TicketHeader(
             key=RunKey(_instant(ticket["scheduled_for"]), UUID(ticket["schedule_id"])),
             seq=_integer(ticket["seq"]),
             due_at=_instant(ticket["due_at"]),
@@ -91,14 +93,14 @@ def _routed(ticket: Any, place: int) -> Routed:  # noqa: ANN401  # decoded JSON
             lane=Lane(ticket["lane"]),
             priority=_integer(ticket["priority"]),
             raw=orjson.dumps(ticket),
-            tenant=str(work.get("tenant", UNKNOWN)),
-            downstream=downstream_in(work.get("target")),
-            is_claimed_when_due=is_claimed_when_due_in(ticket),
+            tenant=str(work.get("tenant", UNKNOWN_DOWNSTREAM)),
+            downstream=downstream_of_json(work.get("target")),
+            claim_at_due_time=claim_at_due_time_of_json(ticket),
         )
     except KeyError as error:
-        raise Malformed("is required", field=f"[{place}].{error.args[0]}") from None
+        raise InvalidInput("is required", field=f"[{place}].{error.args[0]}") from None
     except (AttributeError, TypeError, ValueError) as error:
-        raise Malformed(f"not a ticket: {error}", field=f"[{place}]") from None
+        raise InvalidInput(f"not a ticket: {error}", field=f"[{place}]") from None
 
 
 def _integer(value: Any) -> int:  # noqa: ANN401
@@ -107,13 +109,13 @@ def _integer(value: Any) -> int:  # noqa: ANN401
     return value
 
 
-def by_time(tickets: Iterable[Routed], now: datetime) -> Iterator[list[Routed]]:
+def by_time(tickets: Iterable[TicketHeader], now: datetime) -> Iterator[list[TicketHeader]]:
     """What may wait together: what is due within MAX_SPAN. All that is overdue is due now."""
 
-    def due(ticket: Routed) -> datetime:
+    def due(ticket: TicketHeader) -> datetime:
         return max(ticket.due_at, now)
 
-    span: list[Routed] = []
+    span: list[TicketHeader] = []
     for ticket in sorted(tickets, key=due):  # stable: what is due together keeps its order
         if span and due(ticket) - due(span[0]) > MAX_SPAN:
             yield from by_size(span, MAX_TICKETS)
@@ -122,16 +124,16 @@ def by_time(tickets: Iterable[Routed], now: datetime) -> Iterator[list[Routed]]:
     yield from by_size(span, MAX_TICKETS)
 
 
-def by_queue(tickets: Iterable[Routed], limit: int) -> Iterator[list[Routed]]:
+def by_queue(tickets: Iterable[TicketHeader], limit: int) -> Iterator[list[TicketHeader]]:
     """What may be worked on together: one pool and lane, the most urgent first."""
     ordered = sorted(tickets, key=lambda ticket: (ticket.queue, -ticket.priority))
     for _, queue in groupby(ordered, key=attrgetter("queue")):
         yield from by_size(queue, limit)
 
 
-def by_size(tickets: Iterable[Routed], limit: int) -> Iterator[list[Routed]]:
+def by_size(tickets: Iterable[TicketHeader], limit: int) -> Iterator[list[TicketHeader]]:
     """In order, at most `limit` tickets and MAX_BYTES at a time."""
-    part: list[Routed] = []
+    part: list[TicketHeader] = []
     size = 0
     for ticket in tickets:
         if part and (len(part) == limit or size + len(ticket.raw) + 1 > MAX_BYTES):

@@ -24,9 +24,9 @@ from pydantic_settings import (
     SettingsConfigDict,
 )
 
-from harebell.client.connection import addresses
-from harebell.contract.errors import Malformed
-from harebell.contract.message import fault
+from harebell.client.connection import parse_amqp_urls
+from harebell.contract.errors import InvalidInput
+from harebell.contract.message import invalid
 from harebell.contract.scalars import Duration, Interval, PoolName, duration_text
 from harebell.contract.schedule import DEFAULT_POOL
 from harebell.kernel.defaults import DefaultWhen
@@ -34,7 +34,7 @@ from harebell.kernel.defaults import DefaultWhen
 PREFIX: Final = "HAREBELL_"
 FILE_SUFFIX: Final = "_FILE"  # HAREBELL_AMQP_URL_FILE names a file that holds the value
 # Of the command line and the local stack; a service that meets them ignores them.
-FOREIGN: Final = frozenset({"TENANT", "TIMEOUT", "OUTPUT", "ROLE_PASSWORD"})
+OTHER_PROGRAMS_SETTINGS: Final = frozenset({"TENANT", "TIMEOUT", "OUTPUT", "ROLE_PASSWORD"})
 SHORTEST_GAP: Final = timedelta(milliseconds=10)
 LONGEST_GAP: Final = timedelta(seconds=15)
 SHORTEST_WINDOW: Final = timedelta(seconds=1)
@@ -73,7 +73,7 @@ def _content(variable: str, path: str) -> str:
     try:
         return Path(path).read_text().strip()
     except (OSError, ValueError) as error:  # ValueError: not text, or a NUL in the path
-        raise Malformed(
+        raise InvalidInput(
             f"cannot be read: {error}", field=variable, code="invalid_setting"
         ) from None
 
@@ -82,16 +82,16 @@ def _content(variable: str, path: str) -> str:
 class PoolBounds:
     """Of the connections to the database. What finds none free waits its turn."""
 
-    least: int = 0  # kept open
-    most: int = 8
-    patience: float = 10.0  # seconds of waiting, after which the database counts as away
+    min_size: int = 0  # kept open
+    max_size: int = 8
+    acquire_timeout: float = 10.0  # seconds of waiting, after which the database counts as away
 
 
 def _reachable(urls: SecretStr) -> SecretStr:
     try:
-        addresses(urls.get_secret_value())
-    except Malformed as error:
-        raise fault(error.code, error.reason) from None
+        parse_amqp_urls(urls.get_secret_value())
+    except InvalidInput as error:
+        raise invalid(error.code, error.reason) from None
     return urls
 
 
@@ -99,7 +99,7 @@ def _web(url: SecretStr) -> SecretStr:
     """Without showing it: the path of a chat's webhook is its password."""
     parts = urlsplit(url.get_secret_value())
     if parts.scheme not in {"http", "https"} or not parts.hostname:
-        raise fault("invalid_setting", "is not like https://chat.example/hooks/abc")
+        raise invalid("invalid_setting", "is not like https://chat.example/hooks/abc")
     return url
 
 
@@ -112,15 +112,15 @@ class ServiceSettings(BaseSettings):
     amqp_url: Annotated[SecretStr, AfterValidator(_reachable)]  # nodes of a cluster: with commas
     database_url: SecretStr
     # max before min, which is compared with it
-    database_pool_max: Annotated[int, Field(ge=1, le=200)] = PoolBounds.most
-    database_pool_min: Annotated[int, Field(ge=0)] = PoolBounds.least
-    database_pool_timeout: Interval = timedelta(seconds=PoolBounds.patience)
-    name: str = "harebell"  # of this instance, unique among its kind
+    database_pool_max: Annotated[int, Field(ge=1, le=200)] = PoolBounds.max_size
+    database_pool_min: Annotated[int, Field(ge=0)] = PoolBounds.min_size
+    database_pool_timeout: Interval = timedelta(seconds=PoolBounds.acquire_timeout)
+    instance_id: str = "harebell"  # of this instance, unique among its kind
     http_host: str = "127.0.0.1"  # where health and metrics answer
     http_port: Annotated[int, Field(ge=0, le=65535)] = 0  # 0: any free one
     log_level: Literal["debug", "info", "warning", "error"] = "info"
     log_format: Literal["json", "text"] = "json"
-    topology: Literal["declare", "check"] = "declare"
+    topology_mode: Literal["declare", "check"] = "declare"
     failpoint: str | None = None  # tests only: ticker.before_commit:kill
 
     def __init_subclass__(cls, **kwargs: object) -> None:
@@ -159,11 +159,13 @@ class ServiceSettings(BaseSettings):
         values: dict[str, str] = {}
         for variable, value in environ.items():
             name = variable.removeprefix(PREFIX)
-            if name == variable or name in FOREIGN or name.startswith(COMMANDS):
+            if name == variable or name in OTHER_PROGRAMS_SETTINGS or name.startswith(COMMANDS):
                 continue
             field = name.removesuffix(FILE_SUFFIX).lower()
             if field not in known:
-                raise Malformed("there is no such setting", field=variable, code="unknown_setting")
+                raise InvalidInput(
+                    "there is no such setting", field=variable, code="unknown_setting"
+                )
             is_file = name.endswith(FILE_SUFFIX)
             values[field] = _content(variable, value) if is_file else value
         try:
@@ -171,7 +173,7 @@ class ServiceSettings(BaseSettings):
         except ValidationError as error:
             first = error.errors(include_url=False)[0]
             variable = PREFIX + str(first["loc"][0]).upper()
-            raise Malformed(first["msg"], field=variable, code="invalid_setting") from None
+            raise InvalidInput(first["msg"], field=variable, code="invalid_setting") from None
 
 
 class TargetSettings(ServiceSettings):
@@ -194,7 +196,7 @@ class TickerSettings(ServiceSettings):
     horizon: Duration = timedelta(seconds=84)  # how far ahead runs are staged into the broker
     staging_batch: Annotated[int, Field(ge=1, le=10_000)] = 1_000  # schedules a pass
     # at least between passes that found little; well within the horizon it makes nothing late
-    pass_gap: Annotated[Duration, Field(ge=SHORTEST_GAP, le=LONGEST_GAP)] = timedelta(
+    min_poll_interval: Annotated[Duration, Field(ge=SHORTEST_GAP, le=LONGEST_GAP)] = timedelta(
         milliseconds=250
     )
 
@@ -202,15 +204,15 @@ class TickerSettings(ServiceSettings):
 class DispatcherSettings(ServiceSettings):
     """Breakers open when `ratio` of at least `attempts` of the last `window` have failed."""
 
-    bundle_max: Annotated[int, Field(ge=1, le=200)] = 50  # tickets in one work message
-    breaker: Literal["auto", "manual"] = "auto"  # manual: only what is forced is held back
+    work_batch_size: Annotated[int, Field(ge=1, le=200)] = 50  # tickets in one work message
+    breaker_mode: Literal["auto", "manual"] = "auto"  # manual: only what is forced is held back
     breaker_window: Annotated[Duration, Field(ge=SHORTEST_WINDOW)] = timedelta(seconds=60)
-    breaker_attempts: Annotated[int, Field(ge=1, le=1_000_000)] = 20
-    breaker_ratio: Annotated[float, Field(gt=0, le=1)] = 0.5
-    breaker_rest: Annotated[Duration, Field(ge=SHORTEST_REST)] = timedelta(seconds=30)
-    breaker_probes: Annotated[int, Field(ge=1, le=1_000)] = 3  # of each dispatcher
+    breaker_min_calls: Annotated[int, Field(ge=1, le=1_000_000)] = 20
+    breaker_failure_ratio: Annotated[float, Field(gt=0, le=1)] = 0.5
+    breaker_open_duration: Annotated[Duration, Field(ge=SHORTEST_REST)] = timedelta(seconds=30)
+    breaker_half_open_calls: Annotated[int, Field(ge=1, le=1_000)] = 3  # of each dispatcher
     # at the start, for a ticker's word of what is forced, before anything leaves
-    breaker_patience: Duration = timedelta(seconds=10)
+    breaker_startup_timeout: Duration = timedelta(seconds=10)
 
 
 class ExecutorSettings(TargetSettings):
@@ -221,10 +223,10 @@ class ExecutorSettings(TargetSettings):
     slots_normal: Annotated[int, Field(ge=1, le=10_000)] = 40
     slots_low: Annotated[int, Field(ge=1, le=10_000)] = 10
     # of a lane's slots, for the runs of any one target: one that hangs leaves the rest to others
-    target_share: Annotated[float, Field(gt=0, le=1)] = 0.75
+    max_target_share: Annotated[float, Field(gt=0, le=1)] = 0.75
     lease: Duration = timedelta(seconds=15)
     lease_critical: Annotated[Duration, Field(validate_default=True)] = timedelta(seconds=5)
-    grace: Duration = timedelta(seconds=25)  # for attempts in flight when stopped
+    shutdown_timeout: Duration = timedelta(seconds=25)  # for attempts in flight when stopped
 
     @field_validator("lease_critical")
     @classmethod
@@ -233,7 +235,7 @@ class ExecutorSettings(TargetSettings):
         lease = info.data.get("lease")  # None when it is malformed itself, which is told
         if lease is not None and critical >= lease:
             reason = f"must be shorter than {PREFIX}LEASE, {duration_text(lease)}"
-            raise fault("invalid_setting", f"{reason}; got {duration_text(critical)}")
+            raise invalid("invalid_setting", f"{reason}; got {duration_text(critical)}")
         return critical
 
     @property
@@ -245,10 +247,10 @@ class ExecutorSettings(TargetSettings):
 class InspectorSettings(ServiceSettings):
     """Of dead letters the oldest go first, whatever became of them."""
 
-    dead_letters_keep: Annotated[Duration, Field(ge=timedelta(days=1))] = timedelta(days=90)
-    dead_letters_max: Annotated[int, Field(ge=1_000)] = 1_000_000
+    dead_letter_retention: Annotated[Duration, Field(ge=timedelta(days=1))] = timedelta(days=90)
+    dead_letter_max_count: Annotated[int, Field(ge=1_000)] = 1_000_000
     # more new dead letters of a tenant than this, within the window, are an alert
-    alert_dead_letters: Annotated[int, Field(ge=0)] = 10
+    alert_dead_letter_count: Annotated[int, Field(ge=0)] = 10
     alert_window: Interval = timedelta(minutes=15)
-    alert_replay_stalled: Interval = timedelta(minutes=10)  # so long without a step
+    alert_replay_stalled_after: Interval = timedelta(minutes=10)  # so long without a step
     alert_webhook_url: Annotated[SecretStr, AfterValidator(_web)] | None = None

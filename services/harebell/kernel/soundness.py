@@ -6,17 +6,21 @@ from datetime import datetime, timedelta
 from typing import Final
 from uuid import UUID
 
-from harebell.contract.errors import Malformed, Rejected
+from harebell.contract.errors import InvalidInput, Rejected
 from harebell.contract.scalars import duration_text, instant_text
-from harebell.contract.when import AnyOf, At, CronRule, Recurring, Rule
+from harebell.contract.when import AnyOf, At, CronRule, Recurring, WhenRule
 from harebell.kernel.cron import Cron
-from harebell.kernel.cron.zones import load_zone
+from harebell.kernel.cron.zones import load_timezone
 from harebell.kernel.timetable import bounds
 
-MAX_PAST: Final = timedelta(hours=1)  # that `at` may lie before acceptance: slow senders, clocks
+MAX_PAST_START: Final = timedelta(
+    hours=1
+)  # that `at` may lie before acceptance: slow senders, clocks
 
 
-def check_when(when: Rule, schedule_id: UUID | None, *, now: datetime, field: str = "when") -> None:
+def check_when(
+    when: WhenRule, schedule_id: UUID | None, *, now: datetime, field: str = "when"
+) -> None:
     """Raises `Rejected` that names where in `field`, which is where the rule was written."""
     if isinstance(when, At):
         _check_past(when, now, field)
@@ -30,7 +34,7 @@ def check_when(when: Rule, schedule_id: UUID | None, *, now: datetime, field: st
 
 
 @contextmanager
-def about(field: str) -> Iterator[None]:
+def naming_field(field: str) -> Iterator[None]:
     """Names the field in what is raised: a rule knows its text, not where it was written."""
     try:
         yield
@@ -40,7 +44,7 @@ def about(field: str) -> Iterator[None]:
 
 
 @contextmanager
-def within(place: str) -> Iterator[None]:
+def prefixing_field(place: str) -> Iterator[None]:
     """Puts the field of what is raised into the place where all of it was written."""
     try:
         yield
@@ -50,21 +54,21 @@ def within(place: str) -> Iterator[None]:
 
 
 def _check_past(rule: At, now: datetime, field: str) -> None:
-    if now - rule.at > MAX_PAST:
-        reason = f"is over {duration_text(MAX_PAST)} past; now it is {instant_text(now)}"
-        raise Malformed(reason, field=f"{field}.at", code="too_late")
+    if now - rule.at > MAX_PAST_START:
+        reason = f"is over {duration_text(MAX_PAST_START)} past; now it is {instant_text(now)}"
+        raise InvalidInput(reason, field=f"{field}.at", code="too_late")
 
 
 def _check_recurring(rule: Recurring, field: str) -> None:
-    with about(f"{field}.timezone"):
-        load_zone(rule.timezone)
+    with naming_field(f"{field}.timezone"):
+        load_timezone(rule.timezone)
     start, end = bounds(rule)
     if start is not None and end is not None and start > end:
-        raise Malformed("lies before start", field=f"{field}.end", code="invalid_bounds")
+        raise InvalidInput("lies before start", field=f"{field}.end", code="invalid_bounds")
 
 
 def _check_cron(rule: CronRule, schedule_id: UUID | None, field: str) -> None:
-    with about(f"{field}.cron"):
+    with naming_field(f"{field}.cron"):
         Cron.parse(
             rule.cron,
             rule.timezone,

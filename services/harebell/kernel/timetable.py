@@ -7,13 +7,13 @@ from typing import Final, TypeAlias, assert_never
 from uuid import UUID
 from zoneinfo import ZoneInfo
 
-from harebell.contract.scalars import cut
-from harebell.contract.schedule import Terms
+from harebell.contract.scalars import truncate_ms
+from harebell.contract.schedule import SchedulingPolicy
 from harebell.contract.when import After, AnyOf, At, CronRule, Every, Now, Recurring, When
 from harebell.kernel.cron import Cron
-from harebell.kernel.cron.zones import load_zone
+from harebell.kernel.cron.zones import load_timezone
 
-TICK: Final = timedelta(milliseconds=1)  # the resolution of instants
+RESOLUTION: Final = timedelta(milliseconds=1)  # the resolution of instants
 
 
 @dataclass(frozen=True, slots=True)
@@ -25,7 +25,7 @@ class Once:
 
 
 @dataclass(frozen=True, slots=True)
-class Steady:
+class FixedInterval:
     """anchor + k * every: reckoned from the anchor each time, so it cannot drift."""
 
     anchor: datetime
@@ -38,68 +38,68 @@ class Steady:
 
 
 @dataclass(frozen=True, slots=True)
-class Calendar:
+class CronRecurrence:
     cron: Cron
     start: datetime | None
     end: datetime | None
 
     def next_after(self, moment: datetime) -> datetime | None:
         if self.start is not None:
-            moment = max(moment, self.start - TICK)
+            moment = max(moment, self.start - RESOLUTION)
         return _until(self.cron.next_after(moment), self.end)
 
 
 @dataclass(frozen=True, slots=True)
-class AfterEnd:
+class AfterCompletion:
     """So long after the run before has ended: the cursor says when that is."""
 
     first: datetime
     end: datetime | None
 
     def next_after(self, moment: datetime) -> datetime | None:
-        return _until(max(self.first, moment + TICK), self.end)
+        return _until(max(self.first, moment + RESOLUTION), self.end)
 
 
 @dataclass(frozen=True, slots=True)
-class Merged:
+class AnyOfRecurrence:
     """Every instant of any member, once."""
 
-    members: tuple["Timetable", ...]
+    members: tuple["Recurrence", ...]
     start: datetime | None
     end: datetime | None
 
     def next_after(self, moment: datetime) -> datetime | None:
         if self.start is not None:
-            moment = max(moment, self.start - TICK)
+            moment = max(moment, self.start - RESOLUTION)
         instants = (member.next_after(moment) for member in self.members)
         return _until(min((t for t in instants if t is not None), default=None), self.end)
 
 
-Timetable: TypeAlias = Once | Steady | Calendar | AfterEnd | Merged
+Recurrence: TypeAlias = Once | FixedInterval | CronRecurrence | AfterCompletion | AnyOfRecurrence
 
 
 def _until(instant: datetime | None, end: datetime | None) -> datetime | None:
     return None if instant is None or (end is not None and instant > end) else instant
 
 
-def timetable(terms: Terms, schedule_id: UUID, accepted_at: datetime) -> Timetable:
+def recurrence_of(terms: SchedulingPolicy, schedule_id: UUID, accepted_at: datetime) -> Recurrence:
     """Relative times are reckoned from acceptance. Raises `InvalidCron`, `UnknownTimezone`."""
     return _table(terms.when, schedule_id, accepted_at)
 
 
-def _table(when: When, schedule_id: UUID, accepted_at: datetime) -> Timetable:
+def _table(when: When, schedule_id: UUID, accepted_at: datetime) -> Recurrence:
     match when:
         case Now():
             return Once(accepted_at)
         case At(at=at):
             return Once(at)
         case After(after=after):
-            return Once(cut(accepted_at + after))
+            return Once(truncate_ms(accepted_at + after))
         case Every(every=every) as rule:
             start, end = bounds(rule)
-            first = start or cut(accepted_at + every)
+            first = start or truncate_ms(accepted_at + every)
             after_end = rule.from_ == "completion"
-            return AfterEnd(first, end) if after_end else Steady(first, every, end)
+            return AfterCompletion(first, end) if after_end else FixedInterval(first, every, end)
         case CronRule() as rule:
             cron = Cron.parse(
                 rule.cron,
@@ -108,15 +108,15 @@ def _table(when: When, schedule_id: UUID, accepted_at: datetime) -> Timetable:
                 dst_gap=rule.dst_gap,
                 dst_overlap=rule.dst_overlap,
             )
-            return Calendar(cron, *bounds(rule))
+            return CronRecurrence(cron, *bounds(rule))
         case AnyOf(any_of=rules) as rule:
             members = (_table(each, schedule_id, accepted_at) for each in rules)
-            return Merged(tuple(members), *bounds(rule))
+            return AnyOfRecurrence(tuple(members), *bounds(rule))
         case _:
             assert_never(when)
 
 
-def is_sequential(terms: Terms) -> bool:
+def is_sequential(terms: SchedulingPolicy) -> bool:
     """Whether a run is only planned when the one before has ended."""
     when = terms.when
     if isinstance(when, Every) and when.from_ == "completion":
@@ -129,12 +129,12 @@ def bounds(rule: Recurring) -> tuple[datetime | None, datetime | None]:
 
     Raises `UnknownTimezone`.
     """
-    zone = load_zone(rule.timezone)
+    zone = load_timezone(rule.timezone)
     start, end = rule.start, rule.end
     if start is not None and not isinstance(start, datetime):
         start = _midnight(start, zone)
     if end is not None and not isinstance(end, datetime):
-        end = _midnight(end + timedelta(days=1), zone) - TICK
+        end = _midnight(end + timedelta(days=1), zone) - RESOLUTION
     return start, end
 
 
@@ -142,14 +142,14 @@ def _midnight(day: date, zone: ZoneInfo) -> datetime:
     return datetime.combine(day, time(), zone).astimezone(UTC)
 
 
-def first_cursor(table: Timetable, accepted_at: datetime) -> datetime:
+def initial_cursor(table: Recurrence, accepted_at: datetime) -> datetime:
     """What lies before acceptance is not owed, but for the one instant of a one-shot."""
     if isinstance(table, Once):
-        return min(table.at, accepted_at) - TICK
-    return accepted_at - TICK
+        return min(table.at, accepted_at) - RESOLUTION
+    return accepted_at - RESOLUTION
 
 
-def preview(table: Timetable, cursor: datetime, count: int) -> list[datetime]:
+def next_times(table: Recurrence, cursor: datetime, count: int) -> list[datetime]:
     """The next few instants, as an acknowledgement tells them."""
 
     def following() -> datetime | None:

@@ -2,9 +2,9 @@
 
 import os
 
-from harebell.kernel.lifecycle import start
+from harebell.kernel.lifecycle import run_service
 from harebell.kernel.settings import TickerSettings
 from harebell.ticker.service import serve
 
 if __name__ == "__main__":
-    start(TickerSettings, "ticker", serve, os.environ)
+    run_service(TickerSettings, "ticker", serve, os.environ)

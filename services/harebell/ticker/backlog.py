@@ -9,7 +9,7 @@ import structlog
 
 from harebell.contract.errors import Transient
 from harebell.kernel import metrics
-from harebell.kernel.db.engine import passing_faults
+from harebell.kernel.db.engine import translate_db_errors
 
 EVERY: Final = 5.0  # seconds between looks
 COUNTED: Final = 20_000  # runs, and schedules, of one look; more are as alarming
@@ -50,24 +50,24 @@ async def overdue(pool: asyncpg.Pool) -> int:
 
 
 @dataclass(slots=True)
-class Backlog:
+class BacklogMetrics:
     """Every ticker shows the same: whoever reads takes the highest."""
 
     pool: asyncpg.Pool
     _shown: set[tuple[str, str]] = field(default_factory=set)
 
-    async def keep(self) -> None:
+    async def run(self) -> None:
         """Until cancelled."""
         while True:
             try:
-                await self.look()
+                await self.refresh()
             except Transient as error:
                 log.warning("backlog not counted", reason=error.reason)
             await asyncio.sleep(EVERY)
 
-    async def look(self) -> None:
+    async def refresh(self) -> None:
         """Raises `DatabaseUnavailable`."""
-        with passing_faults():
+        with translate_db_errors():
             lanes = await due(self.pool)
             metrics.OVERDUE.set(await overdue(self.pool))
         if len(self._shown | set(lanes)) > MAX_LANES:

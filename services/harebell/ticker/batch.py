@@ -7,99 +7,101 @@ from typing import Final
 
 from pydantic import TypeAdapter
 
-from harebell.contract.answers import Refusal, refusal
-from harebell.contract.changes import Change, ChangeItem
-from harebell.contract.codec import encode, read
+from harebell.contract.answers import ErrorResponse, error_response
+from harebell.contract.changes import AcceptedCommand, AcceptedCommands
+from harebell.contract.codec import decode_model, encode
 from harebell.contract.commands import SCHEDULE_COMMANDS, RunCancel, RunResolve
-from harebell.contract.errors import Malformed, Rejected
+from harebell.contract.errors import InvalidInput, Rejected
 from harebell.contract.identity import RunKey
 from harebell.contract.message import parse
-from harebell.kernel.amqp.consume import DONE, DeadLetter, Delivery, Outcome
-from harebell.ticker.core import Answer, Asked
-from harebell.ticker.core.selecting import is_selecting
+from harebell.kernel.amqp.consume import DONE, DeadLettered, Delivery, Outcome
+from harebell.ticker.core import CommandContext, Response
+from harebell.ticker.core.selecting import is_bulk
 from harebell.ticker.store import CommandKey
 
 MAX_COMMANDS: Final = 500  # applied in one transaction
-AT_A_TIME: Final = 32  # commands read before a transaction that waits for the database goes on
+PARSE_CHUNK: Final = 32  # commands read before a transaction that waits for the database goes on
 
-_CHANGE: Final = TypeAdapter(Change)
+_CHANGE: Final = TypeAdapter(AcceptedCommands)
 
 
 @dataclass(slots=True)
-class Item:
+class BatchItem:
     """One command: refused before it came here, or asked; in the end answered."""
 
-    change: Change
-    source: ChangeItem
-    asked: Asked | None = None
-    told: Answer | Refusal | None = None  # None: a repeat, answered from the record
-    answer: bytes = b""
+    change: AcceptedCommands
+    source: AcceptedCommand
+    context: CommandContext | None = None
+    response: Response | ErrorResponse | None = None  # None: a repeat, answered from the record
+    response_body: bytes = b""
 
     @property
     def key(self) -> CommandKey | None:
         request = self.source.request_id
         return None if request is None else (self.change.tenant, request, self.source.index)
 
-    def settle(self, told: Answer | Refusal) -> None:
-        self.told = told
-        self.answer = encode(told)
+    def set_response(self, told: Response | ErrorResponse) -> None:
+        self.response = told
+        self.response_body = encode(told)
 
-    def refuse(self, error: Rejected) -> None:
-        self.settle(refusal(error, within="" if self.change.single else f"[{self.source.index}]"))
+    def reject(self, error: Rejected) -> None:
+        self.set_response(
+            error_response(error, within="" if self.change.single else f"[{self.source.index}]")
+        )
 
 
 @dataclass(slots=True)
-class Batch:
+class CommandBatch:
     """What one transaction applies; one outcome a delivery."""
 
     outcomes: list[Outcome] = field(default_factory=list)
-    changes: list[tuple[Change, list[Item]]] = field(default_factory=list)
+    changes: list[tuple[AcceptedCommands, list[BatchItem]]] = field(default_factory=list)
 
     @property
-    def items(self) -> list[Item]:
+    def items(self) -> list[BatchItem]:
         return [item for _, items in self.changes for item in items]
 
 
-async def batches(deliveries: Sequence[Delivery]) -> AsyncIterator[Batch]:
+async def read_batches(deliveries: Sequence[Delivery]) -> AsyncIterator[CommandBatch]:
     """In order; a delivery that is not a change becomes a dead letter and stops nothing."""
-    batch, size = Batch(), 0
+    batch, size = CommandBatch(), 0
     for delivery in deliveries:
         try:
-            change = read(_CHANGE, delivery.own_body)
-        except Malformed as error:
-            batch.outcomes.append(DeadLetter(error.code, error.reason))
+            change = decode_model(_CHANGE, delivery.trusted_body)
+        except InvalidInput as error:
+            batch.outcomes.append(DeadLettered(error.code, error.reason))
             continue
         if size and size + len(change.items) > MAX_COMMANDS:
             yield batch
-            batch, size = Batch(), 0
+            batch, size = CommandBatch(), 0
         batch.changes.append((change, await _items(change)))
         batch.outcomes.append(DONE)
         size += len(change.items)
     yield batch
 
 
-async def _items(change: Change) -> list[Item]:
-    items: list[Item] = []
+async def _items(change: AcceptedCommands) -> list[BatchItem]:
+    items: list[BatchItem] = []
     for source in change.items:
         items.append(_item(change, source))
-        if len(items) % AT_A_TIME == 0:
+        if len(items) % PARSE_CHUNK == 0:
             await asyncio.sleep(0)
     return items
 
 
-def _item(change: Change, source: ChangeItem) -> Item:
-    item = Item(change, source)
-    if source.refusal is not None:
-        item.settle(source.refusal)
+def _item(change: AcceptedCommands, source: AcceptedCommand) -> BatchItem:
+    item = BatchItem(change, source)
+    if source.rejection is not None:
+        item.set_response(source.rejection)
         return item
     try:
-        item.asked = _asked(change, source)
+        item.context = _asked(change, source)
     except Rejected as error:
-        item.refuse(error)
+        item.reject(error)
     return item
 
 
-def _asked(change: Change, source: ChangeItem) -> Asked:
+def _asked(change: AcceptedCommands, source: AcceptedCommand) -> CommandContext:
     model = SCHEDULE_COMMANDS.get(change.verb)
     if model is None:
         raise Rejected(f"{change.verb!r} is not a schedule's", code="unknown_command")
@@ -107,13 +109,13 @@ def _asked(change: Change, source: ChangeItem) -> Asked:
     schedule = source.schedule_id
     if isinstance(command, RunCancel | RunResolve):
         schedule = RunKey.parse(command.run_id).schedule_id
-    if schedule is None and not is_selecting(command):
-        raise Malformed("is missing from the change", field="schedule_id")
-    return Asked(change.tenant, command, schedule, change.accepted_at, change.actor)
+    if schedule is None and not is_bulk(command):
+        raise InvalidInput("is missing from the change", field="schedule_id")
+    return CommandContext(change.tenant, command, schedule, change.accepted_at, change.actor)
 
 
-def reply_body(change: Change, items: Sequence[Item]) -> bytes:
+def response_body(change: AcceptedCommands, items: Sequence[BatchItem]) -> bytes:
     """Object in, object out; array in, array out."""
     if change.single:
-        return items[0].answer
-    return b"[" + b",".join(item.answer for item in items) + b"]"
+        return items[0].response_body
+    return b"[" + b",".join(item.response_body for item in items) + b"]"

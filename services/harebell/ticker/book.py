@@ -10,29 +10,29 @@ from harebell.contract.identity import RunKey
 from harebell.contract.policy import Overlap
 from harebell.contract.scalars import EARLIEST
 from harebell.kernel.ledger import Reason, RunState, ScheduleState
-from harebell.kernel.occurrences import runs_left
-from harebell.kernel.timetable import TICK
-from harebell.ticker.version import Fate, Takeover, Version
+from harebell.kernel.occurrences import remaining_runs
+from harebell.kernel.timetable import RESOLUTION
+from harebell.ticker.version import Version, VersionHandover, VersionStatus
 
 
-class Entry(NamedTuple):
+class ScheduleRecord(NamedTuple):
     """A schedule and where its planning stands; a tuple, since each step makes a changed one."""
 
     version: Version
     state: ScheduleState
-    planned_to: datetime
+    planned_until: datetime
     changed_at: datetime
     next_at: datetime | None = None
     dispatched: int = 0
     open_runs: tuple[datetime, ...] = ()
     reason: str | None = None
-    awaiting: datetime | None = None  # the run whose end decides what comes next
+    awaited_run: datetime | None = None  # the run whose end decides what comes next
     failures: int = 0  # consecutive runs
     paused_until: datetime | None = None
     pending: Version | None = None  # takes effect later
     skips: tuple[datetime, ...] = ()  # instants that a person took out
     last_number: int = 0  # of its versions, also of those that never took effect
-    again: tuple[datetime, ...] = ()  # not stored: to be owed again, now that a pause is over
+    to_restage: tuple[datetime, ...] = ()  # not stored: to be owed again, now that a pause is over
 
     @property
     def following_number(self) -> int:
@@ -44,10 +44,10 @@ class Entry(NamedTuple):
         return self.version.schedule_id
 
     @property
-    def following(self) -> datetime | None:
+    def next_time(self) -> datetime | None:
         """The next instant to plan by the version in force; none once `times` is used up."""
-        left = runs_left(self.version.terms, self.dispatched)
-        return None if left == 0 else self.version.timetable.next_after(self.planned_to)
+        left = remaining_runs(self.version.policy, self.dispatched)
+        return None if left == 0 else self.version.recurrence.next_after(self.planned_until)
 
     @property
     def pending_at(self) -> datetime | None:
@@ -59,7 +59,7 @@ class Entry(NamedTuple):
             return self.pending
         return self.version
 
-    def standing(self, at: datetime) -> ScheduleState:
+    def visible_state(self, at: datetime) -> ScheduleState:
         """As users see it: completed is only what has no instant to come.
 
         `state` is what is left to plan: completed as soon as the last run is handed over.
@@ -70,7 +70,7 @@ class Entry(NamedTuple):
 
 
 @dataclass(frozen=True, slots=True)
-class OpenRun:
+class LockedRun:
     """A row of the ledger that has not ended, locked."""
 
     key: RunKey
@@ -86,7 +86,7 @@ class OpenRun:
     again: bool = False  # a later series: replayed, or to be retried though it was held
 
     @property
-    def untouched(self) -> bool:
+    def is_unattempted(self) -> bool:
         """Staged and never attempted: it can be settled as if it had never been."""
         return self.state is RunState.STAGED and self.attempt == 0 and not self.again
 
@@ -104,7 +104,7 @@ class Ended:
     finished_at: datetime
 
 
-class Origin(StrEnum):
+class ManualRunOrigin(StrEnum):
     """Why a run exists that no timetable owes now."""
 
     TRIGGER = "trigger"
@@ -112,56 +112,63 @@ class Origin(StrEnum):
 
 
 @dataclass(frozen=True, slots=True)
-class Extra:
+class ManualRun:
     """A run beside the timetable. `overlap` is in place of its version's."""
 
     version: Version
     instant: datetime
-    origin: Origin
+    origin: ManualRunOrigin
     overlap: Overlap | None = None
 
 
 @dataclass(slots=True)
-class Book:
+class UnitOfWork:
     """Loaded under locks, changed by `core`, written back whole."""
 
-    entries: dict[UUID, Entry] = field(default_factory=dict)
-    runs: dict[RunKey, OpenRun] = field(default_factory=dict)
-    new_versions: list[tuple[Version, Fate]] = field(default_factory=list)
+    schedules: dict[UUID, ScheduleRecord] = field(default_factory=dict)
+    runs: dict[RunKey, LockedRun] = field(default_factory=dict)
+    new_versions: list[tuple[Version, VersionStatus]] = field(default_factory=list)
     in_force: list[Version] = field(default_factory=list)  # what users are to see
-    takeovers: list[Takeover] = field(default_factory=list)
+    handovers: list[VersionHandover] = field(default_factory=list)
     touched: set[UUID] = field(default_factory=set)
     cancelled: dict[RunKey, Reason] = field(default_factory=dict)
     renewed: dict[RunKey, Version] = field(default_factory=dict)  # take this version
     stopping: dict[RunKey, Reason | None] = field(default_factory=dict)  # None: go on after all
-    extras: list[Extra] = field(default_factory=list)
-    dropped: list[tuple[Extra, Reason]] = field(default_factory=list)
+    manual_runs: list[ManualRun] = field(default_factory=list)
+    dropped: list[tuple[ManualRun, Reason]] = field(default_factory=list)
     ended: dict[RunKey, Ended] = field(default_factory=dict)  # rows that have ended
-    fates: dict[tuple[UUID, int], tuple[Fate, str | None]] = field(default_factory=dict)
+    version_statuses: dict[tuple[UUID, int], tuple[VersionStatus, str | None]] = field(
+        default_factory=dict
+    )
     resolved: dict[RunKey, RunState] = field(default_factory=dict)  # held, as a person has it
 
-    def write(self, entry: Entry) -> Entry:
-        self.entries[entry.id] = entry
+    def update(self, entry: ScheduleRecord) -> ScheduleRecord:
+        self.schedules[entry.id] = entry
         self.touched.add(entry.id)
         return entry
 
-    def open_of(self, entry: Entry) -> list[OpenRun]:
+    def open_runs_of(self, entry: ScheduleRecord) -> list[LockedRun]:
         keys = (RunKey(moment, entry.id) for moment in entry.open_runs)
         return [run for key in keys if (run := self.runs.get(key)) is not None]
 
-    def cancel(self, run: OpenRun, reason: Reason) -> None:
+    def cancel(self, run: LockedRun, reason: Reason) -> None:
         self.cancelled[run.key] = reason
         self.renewed.pop(run.key, None)
         del self.runs[run.key]
 
-    def renew(self, run: OpenRun, version: Version) -> None:
+    def move_to_version(self, run: LockedRun, version: Version) -> None:
         """The run stays as it is, and does what the new version says."""
         self.renewed[run.key] = version
         self.runs[run.key] = replace(run, version=version.number)
 
-    def withdraw(
-        self, entry: Entry, reason: Reason, *, begun: bool = False, since: datetime = EARLIEST
-    ) -> Entry:
+    def unstage(
+        self,
+        entry: ScheduleRecord,
+        reason: Reason,
+        *,
+        begun: bool = False,
+        since: datetime = EARLIEST,
+    ) -> ScheduleRecord:
         """Cancel what has not been attempted (`begun`: and what waits for a retry).
 
         The cursor goes back before the earliest of them, and of those that executors hold already
@@ -169,13 +176,13 @@ class Book:
         """
         open_runs = [
             run
-            for run in self.open_of(entry)
+            for run in self.open_runs_of(entry)
             if run.key.scheduled_for >= since and not self._is_newer(run, entry)
         ]
         withdrawn = [
             run
             for run in open_runs
-            if run.untouched or (begun and run.state is not RunState.RUNNING)
+            if run.is_unattempted or (begun and run.state is not RunState.RUNNING)
         ]
         for run in withdrawn:
             self.cancel(run, reason)
@@ -184,38 +191,38 @@ class Book:
         version, again = entry.version, (*withdrawn, *doubtful)
         owed = {run.key.scheduled_for for run in again if run.counts}
         ahead = {run.key.scheduled_for for run in again if run.version > version.number}
-        back = {moment for moment in owed if version.owes(moment)}
-        planned_to = min([entry.planned_to, *(moment - TICK for moment in back)])
-        left_open = [m for m in entry.open_runs if planned_to < m <= entry.planned_to]
-        undecided = [moment for moment in left_open if version.owes(moment)]
+        back = {moment for moment in owed if version.includes(moment)}
+        planned_to = min([entry.planned_until, *(moment - RESOLUTION for moment in back)])
+        left_open = [m for m in entry.open_runs if planned_to < m <= entry.planned_until]
+        undecided = [moment for moment in left_open if version.includes(moment)]
         gone = {run.key.scheduled_for for run in withdrawn}
         if reason is Reason.PAUSED:  # noted: no timetable brings them again
-            gone -= owed - back - {entry.awaiting} - ahead
+            gone -= owed - back - {entry.awaited_run} - ahead
         return entry._replace(
-            planned_to=planned_to,
+            planned_until=planned_to,
             dispatched=max(0, entry.dispatched - len(undecided)),
             open_runs=tuple(moment for moment in entry.open_runs if moment not in gone),
         )
 
-    def _is_newer(self, run: OpenRun, entry: Entry) -> bool:
+    def _is_newer(self, run: LockedRun, entry: ScheduleRecord) -> bool:
         """Renewed by the very change that withdraws what its new version does not owe."""
         renewed = self.renewed.get(run.key)
         return renewed is not None and renewed.number > entry.version.number
 
-    def untrigger(self, entry: Entry, reason: Reason) -> Entry:
+    def drop_manual_runs(self, entry: ScheduleRecord, reason: Reason) -> ScheduleRecord:
         """Extra runs of this very batch: no run of theirs has come to be, and none will."""
-        mine = [each for each in self.extras if each.version.schedule_id == entry.id]
-        self.extras = [each for each in self.extras if each not in mine]
+        mine = [each for each in self.manual_runs if each.version.schedule_id == entry.id]
+        self.manual_runs = [each for each in self.manual_runs if each not in mine]
         self.dropped += [(extra, reason) for extra in mine]
         gone = {extra.instant for extra in mine}
         left = tuple(moment for moment in entry.open_runs if moment not in gone)
         return entry._replace(open_runs=left)
 
-    def claimed(self, entry: Entry) -> list[OpenRun]:
+    def claimed_runs(self, entry: ScheduleRecord) -> list[LockedRun]:
         """Runs that an executor holds already."""
-        return [run for run in self.open_of(entry) if run.state is RunState.RUNNING]
+        return [run for run in self.open_runs_of(entry) if run.state is RunState.RUNNING]
 
-    def stop(self, runs: list[OpenRun], reason: Reason | None) -> None:
+    def request_stop(self, runs: list[LockedRun], reason: Reason | None) -> None:
         """None takes back what a pause asked for; what was asked for otherwise stands."""
         for run in runs:
             if run.stop is None or run.stop == Reason.PAUSED:

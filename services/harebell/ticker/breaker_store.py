@@ -6,14 +6,14 @@ from typing import Any, Final
 import asyncpg
 
 from harebell.contract.breakers import (
-    MAX_STANDING,
-    BreakerFact,
+    MAX_SNAPSHOT_BREAKERS,
+    BreakerEventData,
+    BreakerSnapshot,
+    BreakerSnapshotEntry,
     BreakerState,
-    Standing,
-    StandingBreaker,
 )
 
-REMEMBERED: Final = timedelta(hours=1)  # since it closed, and since the last order
+CLOSED_RETENTION: Final = timedelta(hours=1)  # since it closed, and since the last order
 
 _FOUND: Final = """
 INSERT INTO breakers AS known (downstream, state, since, failed, attempts)
@@ -47,7 +47,7 @@ ORDER BY forced IS NULL, since DESC NULLS LAST LIMIT $1
 """
 
 
-async def found(connection: asyncpg.Pool, fact: BreakerFact) -> None:
+async def record_state(connection: asyncpg.Pool, fact: BreakerEventData) -> None:
     values = (fact.downstream, fact.state, fact.since, fact.failed, fact.attempts)
     await connection.execute(_FOUND, *values)
 
@@ -67,21 +67,21 @@ async def force(
     return not done.endswith(" 0")
 
 
-async def forced_besides(connection: asyncpg.Pool, downstream: str) -> int:
+async def count_other_forced(connection: asyncpg.Pool, downstream: str) -> int:
     counted: int = await connection.fetchval(_COUNT, downstream)
     return counted
 
 
-async def lapse(connection: asyncpg.Pool) -> list[Any]:
+async def expire_forced(connection: asyncpg.Pool) -> list[Any]:
     """Those that cease to be forced, each told to one ticker only."""
     rows: list[Any] = await connection.fetch(_LAPSE)
     return rows
 
 
-async def forget(connection: asyncpg.Pool) -> None:
-    await connection.execute(_FORGET, REMEMBERED)
+async def delete_forgotten(connection: asyncpg.Pool) -> None:
+    await connection.execute(_FORGET, CLOSED_RETENTION)
 
 
-async def standing(connection: asyncpg.Pool, as_of: datetime) -> Standing:
-    rows = await connection.fetch(_STANDING, MAX_STANDING)
-    return Standing(as_of=as_of, breakers=[StandingBreaker(**row) for row in rows])
+async def load_snapshot(connection: asyncpg.Pool, as_of: datetime) -> BreakerSnapshot:
+    rows = await connection.fetch(_STANDING, MAX_SNAPSHOT_BREAKERS)
+    return BreakerSnapshot(as_of=as_of, breakers=[BreakerSnapshotEntry(**row) for row in rows])

@@ -11,31 +11,31 @@ import structlog
 from pydantic import TypeAdapter
 
 from harebell.contract import names
-from harebell.contract.answers import Refusal, refusal
+from harebell.contract.answers import ErrorResponse, error_response
 from harebell.contract.breakers import (
     BREAKER_COMMANDS,
-    MAX_STANDING,
-    BreakerAnswer,
+    MAX_SNAPSHOT_BREAKERS,
     BreakerClose,
     BreakerCommand,
-    BreakerFact,
+    BreakerEventData,
+    BreakerForcedEventData,
     BreakerOpen,
+    BreakerResponse,
     BreakerState,
-    ForceFact,
 )
-from harebell.contract.changes import Change, ChangeItem
-from harebell.contract.codec import bundle_of, encode, encode_all, read
-from harebell.contract.errors import Malformed, Rejected, Transient
-from harebell.contract.events import FACTS, Event, event
+from harebell.contract.changes import AcceptedCommand, AcceptedCommands
+from harebell.contract.codec import decode_model, encode, encode_all, list_adapter
+from harebell.contract.errors import InvalidInput, Rejected, Transient
+from harebell.contract.events import EVENT_DATA, Event, make_event
 from harebell.contract.message import parse
 from harebell.contract.names import split_key
 from harebell.kernel.amqp.consume import DONE, Delivery, Outcome
-from harebell.kernel.amqp.events import Fact, tell
-from harebell.kernel.amqp.publish import Outgoing, Publisher
-from harebell.kernel.amqp.replies import answer, answerable, reply
-from harebell.kernel.bus import BREAKERS_KEY
+from harebell.kernel.amqp.events import OutgoingEvent, publish_events
+from harebell.kernel.amqp.publish import OutgoingMessage, Publisher
+from harebell.kernel.amqp.replies import can_reply_to, reply, send_reply
+from harebell.kernel.bus import BREAKER_SNAPSHOT_KEY
 from harebell.kernel.clock import Clock
-from harebell.kernel.db.engine import passing_faults
+from harebell.kernel.db.engine import translate_db_errors
 from harebell.ticker import breaker_store as store
 
 EVERY: Final = 30.0  # seconds between words to dispatchers when nothing has happened
@@ -43,16 +43,16 @@ EVERY: Final = 30.0  # seconds between words to dispatchers when nothing has hap
 FORCED: Final = "breaker.forced"
 RELEASED: Final = "breaker.released"
 
-_CHANGE: Final = TypeAdapter(Change)
-_EVENTS: Final = bundle_of(Event)
+_CHANGE: Final = TypeAdapter(AcceptedCommands)
+_EVENTS: Final = list_adapter(Event)
 
-Answer: TypeAlias = BreakerAnswer | Refusal
+Answer: TypeAlias = BreakerResponse | ErrorResponse
 
 log = structlog.get_logger()
 
 
 @dataclass(slots=True)
-class Breakers:
+class BreakerRecorder:
     """The handler of `harebell.breakers`, which one ticker at a time consumes; all tell."""
 
     pool: asyncpg.Pool
@@ -64,19 +64,19 @@ class Breakers:
         for delivery in deliveries:
             match delivery.message.exchange:
                 case names.CHANGES:
-                    await self._command(read(_CHANGE, delivery.own_body))
+                    await self._command(decode_model(_CHANGE, delivery.trusted_body))
                 case names.EVENTS:
                     await self._found(delivery)
                 case _:  # a dispatcher asks: the word to all is the answer
                     self._asked.set()
         return [DONE] * len(deliveries)
 
-    async def keep(self) -> None:
+    async def run(self) -> None:
         """Until cancelled. What was lost on its way to dispatchers is told again."""
         while True:
             try:
                 await self._lapse()
-                await self.say()
+                await self.broadcast()
             except Transient as error:
                 log.warning("breakers not told", error=error.code, reason=error.reason)
             try:
@@ -84,60 +84,70 @@ class Breakers:
             except TimeoutError:
                 continue
 
-    async def say(self) -> None:
+    async def broadcast(self) -> None:
         """To every dispatcher, how all breakers stand. Nobody need be there to hear it."""
         self._asked.clear()
-        with passing_faults():
-            standing = await store.standing(self.pool, self.clock.now())
-        word = Outgoing(
+        with translate_db_errors():
+            standing = await store.load_snapshot(self.pool, self.clock.now())
+        word = OutgoingMessage(
             exchange=names.CONTROL,
-            routing_key=BREAKERS_KEY,
+            routing_key=BREAKER_SNAPSHOT_KEY,
             body=encode(standing),
             type=names.message_type("breaker.standing"),
             message_id=f"breakers/{standing.as_of.isoformat()}",
         )
-        await self.publisher.try_all([word])
+        await self.publisher.publish_each([word])
 
     async def _found(self, delivery: Delivery) -> None:
         """By a dispatcher; all of them have heard of it as this one has."""
         _, verb = split_key(delivery.routing_key)
-        if FACTS.get(verb) is not BreakerFact:
+        if EVENT_DATA.get(verb) is not BreakerEventData:
             return
-        with passing_faults():
-            for each in read(_EVENTS, delivery.own_body):
-                await store.found(self.pool, parse(BreakerFact, each.data))
+        with translate_db_errors():
+            for each in decode_model(_EVENTS, delivery.trusted_body):
+                await store.record_state(self.pool, parse(BreakerEventData, each.data))
 
-    async def _command(self, change: Change) -> None:
+    async def _command(self, change: AcceptedCommands) -> None:
         said = [await self._item(change, item) for item in change.items]
         self._asked.set()
-        if change.reply_to is None or not answerable(change.reply_to):
+        if change.reply_to is None or not can_reply_to(change.reply_to):
             return
         body = encode(said[0]) if change.single else encode_all(said)
         name = f"{change.correlation_id}/answer"
-        await answer(self.publisher, reply(change.reply_to, change.correlation_id, body, name=name))
+        await send_reply(
+            self.publisher, reply(change.reply_to, change.correlation_id, body, name=name)
+        )
 
-    async def _item(self, change: Change, item: ChangeItem) -> Answer:
-        if item.refusal is not None:
-            return item.refusal
+    async def _item(self, change: AcceptedCommands, item: AcceptedCommand) -> Answer:
+        if item.rejection is not None:
+            return item.rejection
         try:
             command = _command(change.verb, item)
             return await self._force(change, item, command)
         except Rejected as error:
-            return refusal(error, within="" if change.single else f"[{item.index}]")
+            return error_response(error, within="" if change.single else f"[{item.index}]")
 
-    async def _force(self, change: Change, item: ChangeItem, command: BreakerCommand) -> Answer:
+    async def _force(
+        self, change: AcceptedCommands, item: AcceptedCommand, command: BreakerCommand
+    ) -> Answer:
         forced, until = _wanted(command)
         at = change.accepted_at
-        with passing_faults():
-            if forced and await store.forced_besides(self.pool, command.downstream) >= MAX_STANDING:
-                raise Malformed(f"over {MAX_STANDING} breakers are forced", code="too_many")
+        with translate_db_errors():
+            if (
+                forced
+                and await store.count_other_forced(self.pool, command.downstream)
+                >= MAX_SNAPSHOT_BREAKERS
+            ):
+                raise InvalidInput(
+                    f"over {MAX_SNAPSHOT_BREAKERS} breakers are forced", code="too_many"
+                )
             is_new = await store.force(
                 self.pool, command.downstream, forced, at,
                 until=until, note=command.note, actor=change.actor,
             )  # fmt: skip
         if not is_new:
-            return BreakerAnswer(downstream=command.downstream, status="unchanged", until=until)
-        fact = ForceFact(
+            return BreakerResponse(downstream=command.downstream, status="unchanged", until=until)
+        fact = BreakerForcedEventData(
             downstream=command.downstream,
             forced=forced,
             since=at,
@@ -146,22 +156,24 @@ class Breakers:
             actor=change.actor,
         )
         log.info("breaker ordered", downstream=fact.downstream, forced=forced, index=item.index)
-        await tell(self.publisher, [_told(fact, at)])
+        await publish_events(self.publisher, [_told(fact, at)])
         status = "automatic" if forced is None else f"forced_{forced}"
-        return BreakerAnswer(downstream=command.downstream, status=status, until=until)
+        return BreakerResponse(downstream=command.downstream, status=status, until=until)
 
     async def _lapse(self) -> None:
-        with passing_faults():
-            lapsed = await store.lapse(self.pool)
-            await store.forget(self.pool)
+        with translate_db_errors():
+            lapsed = await store.expire_forced(self.pool)
+            await store.delete_forgotten(self.pool)
         facts = [
-            ForceFact(downstream=row["downstream"], since=row["forced_at"], note=row["note"])
+            BreakerForcedEventData(
+                downstream=row["downstream"], since=row["forced_at"], note=row["note"]
+            )
             for row in lapsed
         ]
-        await tell(self.publisher, [_told(fact, fact.since) for fact in facts])
+        await publish_events(self.publisher, [_told(fact, fact.since) for fact in facts])
 
 
-def _command(verb: str, item: ChangeItem) -> BreakerCommand:
+def _command(verb: str, item: AcceptedCommand) -> BreakerCommand:
     model = BREAKER_COMMANDS.get(verb)
     command = None if model is None else parse(model, item.body)
     if not isinstance(command, BreakerCommand):
@@ -179,8 +191,8 @@ def _wanted(command: BreakerCommand) -> tuple[BreakerState | None, datetime | No
             return None, None
 
 
-def _told(fact: ForceFact, at: datetime) -> Fact:
+def _told(fact: BreakerForcedEventData, at: datetime) -> OutgoingEvent:
     verb = RELEASED if fact.forced is None else FORCED
     id_ = f"{fact.downstream}/{at.isoformat()}"
-    told = event(names.OPERATIONS, verb, fact, id_=id_, subject=fact.downstream, at=at)
-    return Fact(names.OPERATIONS, verb, told)
+    told = make_event(names.OPERATIONS_TENANT, verb, fact, id_=id_, subject=fact.downstream, at=at)
+    return OutgoingEvent(names.OPERATIONS_TENANT, verb, told)

@@ -12,33 +12,33 @@ from uuid import UUID
 import asyncpg
 import structlog
 
-from harebell.contract.answers import SelectionAnswer
+from harebell.contract.answers import BulkResponse
 from harebell.contract.commands import (
-    MAX_SELECTED,
+    MAX_BULK_SCHEDULES,
+    BulkCommand,
     RunCancel,
     RunResolve,
     ScheduleSkip,
     ScheduleTrigger,
-    SelectingCommand,
 )
-from harebell.contract.errors import Malformed, NotFound, Rejected
+from harebell.contract.errors import InvalidInput, NotFound, Rejected
 from harebell.contract.identity import RunKey
-from harebell.contract.scalars import cut
+from harebell.contract.scalars import truncate_ms
 from harebell.kernel import failpoint, metrics
 from harebell.kernel.amqp.consume import Delivery, Outcome
 from harebell.kernel.amqp.publish import Publisher
-from harebell.kernel.amqp.replies import answer, answerable, reply
-from harebell.kernel.authorising import authorising
+from harebell.kernel.amqp.replies import can_reply_to, reply, send_reply
+from harebell.kernel.authorising import publishing_transaction
 from harebell.kernel.clock import Clock
-from harebell.kernel.timetable import TICK
+from harebell.kernel.timetable import RESOLUTION
 from harebell.ticker import store
-from harebell.ticker.batch import Batch, Item, batches, reply_body
-from harebell.ticker.book import Book, Entry
-from harebell.ticker.core import Answer, Asked, apply
-from harebell.ticker.core.selecting import apply_to_all, is_selecting
-from harebell.ticker.saving import Saved, save_book
-from harebell.ticker.telling import announce
-from harebell.ticker.versions import Versions
+from harebell.ticker.batch import BatchItem, CommandBatch, read_batches, response_body
+from harebell.ticker.book import ScheduleRecord, UnitOfWork
+from harebell.ticker.core import CommandContext, Response, apply_command
+from harebell.ticker.core.selecting import apply_bulk, is_bulk
+from harebell.ticker.saving import SaveResult, save_unit_of_work
+from harebell.ticker.telling import publish_batch_events
+from harebell.ticker.versions import VersionCache
 
 TRIGGER_INSTANTS: Final = 20  # milliseconds in which another run of a schedule may stand already
 
@@ -46,31 +46,31 @@ log = structlog.get_logger()
 
 
 @dataclass(frozen=True, slots=True)
-class Applied:
+class AppliedBatch:
     """A batch that has been committed, and is still to be told."""
 
-    batch: Batch
-    book: Book
-    saved: Saved
+    batch: CommandBatch
+    book: UnitOfWork
+    saved: SaveResult
     at: datetime
 
 
 @dataclass(slots=True)
-class Changes:
+class CommandApplier:
     """The handler of `harebell.ticker`, which one ticker at a time consumes, in order."""
 
     pool: asyncpg.Pool
     publisher: Publisher
     clock: Clock
-    versions: Versions
+    versions: VersionCache
     horizon: timedelta
     wake: asyncio.Event
-    note: Callable[[Sequence[Entry]], None]
+    note: Callable[[Sequence[ScheduleRecord]], None]
 
     async def handle(self, deliveries: Sequence[Delivery]) -> Sequence[Outcome]:
         """While the database writes a batch, the next one is read and the one before it told."""
         outcomes: list[Outcome] = []
-        reading = batches(deliveries)
+        reading = read_batches(deliveries)
         batch, applied = await anext(reading, None), None
         while batch is not None or applied is not None:
             outcomes += [] if batch is None else batch.outcomes
@@ -83,35 +83,37 @@ class Changes:
             telling.result()
         return outcomes
 
-    async def _apply(self, batch: Batch | None) -> Applied | None:
+    async def _apply(self, batch: CommandBatch | None) -> AppliedBatch | None:
         if batch is None or not batch.changes:
             return None
         items = batch.items
-        async with authorising(self.pool, self.publisher, self.clock) as authority:
+        async with publishing_transaction(self.pool, self.publisher, self.clock) as authority:
             book, saved = await self._write(authority.connection, items)
             await authority.publish(saved.tickets)
             await failpoint.reach("ticker.change_before_commit")
         await failpoint.reach("ticker.change_after_commit")
         now = self.clock.now()
-        self.versions.keep(version for version, _ in book.new_versions)
+        self.versions.add(version for version, _ in book.new_versions)
         self.wake.set()
-        self.note(saved.standing)
+        self.note(saved.records)
         metrics.STAGED.inc(len(saved.tickets))
         _count(batch, now)
         log.info("changes applied", commands=len(items), staged=len(saved.tickets))
-        return Applied(batch, book, saved, now)
+        return AppliedBatch(batch, book, saved, now)
 
-    async def _tell(self, applied: Applied | None) -> None:
+    async def _tell(self, applied: AppliedBatch | None) -> None:
         if applied is None:
             return
         await self._answer(applied.batch)
-        await announce(self.publisher, applied.batch.items, applied.book, applied.saved, applied.at)
+        await publish_batch_events(
+            self.publisher, applied.batch.items, applied.book, applied.saved, applied.at
+        )
 
     async def _write(
-        self, connection: asyncpg.Connection, items: Sequence[Item]
-    ) -> tuple[Book, Saved]:
+        self, connection: asyncpg.Connection, items: Sequence[BatchItem]
+    ) -> tuple[UnitOfWork, SaveResult]:
         keys = [key for item in items if (key := item.key) is not None]
-        answers = await store.answered(connection, keys)
+        answers = await store.load_responses(connection, keys)
         before = set(answers)
         fresh = [item for item in items if item.key not in before]
         selected = {id(item): await self._selected(connection, item) for item in fresh}
@@ -119,42 +121,48 @@ class Changes:
         now = self.clock.now()
         for item in items:
             _decide(book, item, answers, selected.get(id(item), []), now)
-        saved = await save_book(connection, book, now, now + self.horizon)
+        saved = await save_unit_of_work(connection, book, now, now + self.horizon)
         new = {key: text for key, text in answers.items() if key not in before}
-        await store.record(connection, new)
+        await store.record_responses(connection, new)
         await self._keep_receipts(connection, fresh)
         return book, saved
 
-    async def _selected(self, connection: asyncpg.Connection, item: Item) -> list[UUID]:
+    async def _selected(self, connection: asyncpg.Connection, item: BatchItem) -> list[UUID]:
         """The schedules of a command to many; it is refused when there are too many."""
-        command = None if item.asked is None else item.asked.command
-        if item.asked is None or not isinstance(command, SelectingCommand):
+        command = None if item.context is None else item.context.command
+        if item.context is None or not isinstance(command, BulkCommand):
             return []
-        tenant = item.asked.tenant
+        tenant = item.context.tenant
         found: list[UUID] | None = []
-        if command.receipt is not None:
-            found = await store.receipt(connection, tenant, command.receipt)
+        if command.bulk_operation_id is not None:
+            found = await store.load_bulk_operation(connection, tenant, command.bulk_operation_id)
             if found is None:
-                item.refuse(NotFound("there is no such receipt", field="receipt"))
+                item.reject(NotFound("there is no such receipt", field="receipt"))
         elif command.select is not None:
-            found = await store.select(connection, tenant, command.select, MAX_SELECTED + 1)
-            if len(found) > MAX_SELECTED:
-                reason = f"matches more than {MAX_SELECTED} schedules"
-                item.refuse(Malformed(reason, field="select", code="too_many"))
+            found = await store.find_schedules(
+                connection, tenant, command.select, MAX_BULK_SCHEDULES + 1
+            )
+            if len(found) > MAX_BULK_SCHEDULES:
+                reason = f"matches more than {MAX_BULK_SCHEDULES} schedules"
+                item.reject(InvalidInput(reason, field="select", code="too_many"))
         return found or []
 
-    async def _keep_receipts(self, connection: asyncpg.Connection, items: Sequence[Item]) -> None:
+    async def _keep_receipts(
+        self, connection: asyncpg.Connection, items: Sequence[BatchItem]
+    ) -> None:
         for item in items:
-            told = item.told
-            if isinstance(told, SelectionAnswer) and told.changed:
+            told = item.response
+            if isinstance(told, BulkResponse) and told.changed:
                 tenant, verb = item.change.tenant, item.change.verb
-                await store.keep_receipt(connection, tenant, told.receipt, told.changed, verb)
+                await store.record_bulk_operation(
+                    connection, tenant, told.bulk_operation_id, told.changed, verb
+                )
 
     async def _load(
-        self, connection: asyncpg.Connection, items: Sequence[Item], selected: Iterable[UUID]
-    ) -> Book:
+        self, connection: asyncpg.Connection, items: Sequence[BatchItem], selected: Iterable[UUID]
+    ) -> UnitOfWork:
         """What the commands are about; the runs that they name, and may name by their time."""
-        asked = [item.asked for item in items if item.asked is not None]
+        asked = [item.context for item in items if item.context is not None]
         schedules = [each.schedule_id for each in asked if each.schedule_id is not None]
         named = [
             RunKey(moment, each.schedule_id)
@@ -162,29 +170,31 @@ class Changes:
             if each.schedule_id is not None
             for moment in _moments(each)
         ]
-        return await store.load_book(connection, self.versions, [*schedules, *selected], named)
+        return await store.load_unit_of_work(
+            connection, self.versions, [*schedules, *selected], named
+        )
 
-    async def _answer(self, batch: Batch) -> None:
+    async def _answer(self, batch: CommandBatch) -> None:
         replies = [
             reply(
                 change.reply_to,
                 change.correlation_id,
-                reply_body(change, items),
+                response_body(change, items),
                 name=f"{change.correlation_id}/answer",
             )
             for change, items in batch.changes
-            if change.reply_to is not None and answerable(change.reply_to)
+            if change.reply_to is not None and can_reply_to(change.reply_to)
         ]
-        await asyncio.gather(*(answer(self.publisher, each) for each in replies))
+        await asyncio.gather(*(send_reply(self.publisher, each) for each in replies))
 
 
-def _count(batch: Batch, now: datetime) -> None:
+def _count(batch: CommandBatch, now: datetime) -> None:
     """What was refused, or is a repeat, has no effect that could be late."""
     for change, items in batch.changes:
         took = max(0.0, (now - change.accepted_at).total_seconds())
         latency = metrics.CHANGE_LATENCY.labels(change.verb)
         results = Counter(
-            "repeated" if item.told is None else "ok" if item.told.ok else "refused"
+            "repeated" if item.response is None else "ok" if item.response.ok else "refused"
             for item in items
         )
         for result, count in results.items():
@@ -193,43 +203,47 @@ def _count(batch: Batch, now: datetime) -> None:
             latency.observe(took)
 
 
-def _moments(asked: Asked) -> list[datetime]:
+def _moments(asked: CommandContext) -> list[datetime]:
     match asked.command:
         case RunCancel(run_id=run_id) | RunResolve(run_id=run_id):
             return [RunKey.parse(run_id).scheduled_for]
         case ScheduleSkip(at=at):
             return [at]
         case ScheduleTrigger():  # where its run may come to be
-            return [cut(asked.accepted_at) + n * TICK for n in range(TRIGGER_INSTANTS)]
+            return [
+                truncate_ms(asked.accepted_at) + n * RESOLUTION for n in range(TRIGGER_INSTANTS)
+            ]
         case _:
             return []
 
 
 def _decide(
-    book: Book,
-    item: Item,
+    book: UnitOfWork,
+    item: BatchItem,
     answers: dict[store.CommandKey, bytes],
     selected: Sequence[UUID],
     now: datetime,
 ) -> None:
     """A repeat gets the first one's answer and changes nothing."""
     if item.key is not None and item.key in answers:
-        item.told, item.answer = None, answers[item.key]
+        item.response, item.response_body = None, answers[item.key]
         return
-    if item.asked is not None and item.told is None:
+    if item.context is not None and item.response is None:
         try:
-            asked = item.asked._replace(applied_at=now)
-            item.settle(_applied(book, item, asked, selected))
+            asked = item.context._replace(applied_at=now)
+            item.set_response(_applied(book, item, asked, selected))
         except Rejected as error:
-            item.refuse(error)
+            item.reject(error)
     if item.key is not None:
-        answers[item.key] = item.answer
+        answers[item.key] = item.response_body
 
 
-def _applied(book: Book, item: Item, asked: Asked, selected: Sequence[UUID]) -> Answer:
-    if not is_selecting(asked.command):
-        return apply(book, asked)
+def _applied(
+    book: UnitOfWork, item: BatchItem, asked: CommandContext, selected: Sequence[UUID]
+) -> Response:
+    if not is_bulk(asked.command):
+        return apply_command(book, asked)
     receipt = item.source.request_id
     if receipt is None:
-        raise Malformed("a command to many needs one", field="request_id", code="missing_field")
-    return apply_to_all(book, asked, selected, receipt)
+        raise InvalidInput("a command to many needs one", field="request_id", code="missing_field")
+    return apply_bulk(book, asked, selected, receipt)

@@ -8,57 +8,57 @@ import orjson
 from harebell.contract.identity import RunKey
 from harebell.contract.names import Lane, lane_of
 from harebell.contract.scalars import instant_text
-from harebell.kernel.ledger import NotOwed, Owed, Place, Reason
-from harebell.kernel.occurrences import made_up_for, planned
-from harebell.kernel.routing import Routed
-from harebell.ticker.book import Entry, Extra, Origin
+from harebell.kernel.ledger import NewRun, Placement, Reason, SkippedRange
+from harebell.kernel.occurrences import catch_up, new_run
+from harebell.kernel.routing import TicketHeader
+from harebell.ticker.book import ManualRun, ManualRunOrigin, ScheduleRecord
 from harebell.ticker.version import Version
 
 
-def extra_owed(extra: Extra) -> Owed:
+def manual_run_row(extra: ManualRun) -> NewRun:
     """One run beside the timetable: due at once, whatever the jitter."""
     version = extra.version
-    run = planned(version.terms, version.schedule_id, extra.instant)
+    run = new_run(version.policy, version.schedule_id, extra.instant)
     key = RunKey(extra.instant, version.schedule_id)
     override = None if extra.overlap is None else f'{{"overlap":"{extra.overlap}"}}'
-    late = None if extra.origin is Origin.BACKFILL else run.expires_at
-    return Owed(key, place_of(version), extra.instant, late, extra.origin, override)
+    late = None if extra.origin is ManualRunOrigin.BACKFILL else run.expires_at
+    return NewRun(key, placement_of(version), extra.instant, late, extra.origin, override)
 
 
-def renewed(key: RunKey, version: Version) -> Owed:
+def moved_run_row(key: RunKey, version: Version) -> NewRun:
     """A run that takes this version. When it is due stays as it was."""
-    run = planned(version.terms, version.schedule_id, key.scheduled_for)
-    return Owed(key, place_of(version), run.due_at, run.expires_at)
+    run = new_run(version.policy, version.schedule_id, key.scheduled_for)
+    return NewRun(key, placement_of(version), run.due_at, run.expires_at)
 
 
-def dropped(extra: Extra, reason: Reason) -> NotOwed:
+def dropped_run_row(extra: ManualRun, reason: Reason) -> SkippedRange:
     """A run that was cancelled in the transaction that would have made it."""
     key = RunKey(extra.instant, extra.version.schedule_id)
-    return NotOwed(key, place_of(extra.version), extra.instant, 1, reason)
+    return SkippedRange(key, placement_of(extra.version), extra.instant, 1, reason)
 
 
-def owed_again(
-    entry: Entry, taken_back: Collection[RunKey], now: datetime
-) -> tuple[list[Owed], list[NotOwed]]:
+def restage(
+    entry: ScheduleRecord, taken_back: Collection[RunKey], now: datetime
+) -> tuple[list[NewRun], list[SkippedRange]]:
     """Of what a pause took back that no timetable brings again."""
-    version, place = entry.version, place_of(entry.version)
-    moments = [moment for moment in entry.again if RunKey(moment, entry.id) in taken_back]
-    runs, skips = made_up_for(version.terms, entry.id, moments, now)
+    version, place = entry.version, placement_of(entry.version)
+    moments = [moment for moment in entry.to_restage if RunKey(moment, entry.id) in taken_back]
+    runs, skips = catch_up(version.policy, entry.id, moments, now)
     return (
-        [Owed(RunKey(r.scheduled_for, entry.id), place, r.due_at, r.expires_at) for r in runs],
-        [NotOwed(RunKey(s.first, entry.id), place, s.last, s.count, s.reason) for s in skips],
+        [NewRun(RunKey(r.scheduled_for, entry.id), place, r.due_at, r.expires_at) for r in runs],
+        [SkippedRange(RunKey(s.first, entry.id), place, s.last, s.count, s.reason) for s in skips],
     )
 
 
-def place_of(version: Version) -> Place:
-    terms = version.terms
+def placement_of(version: Version) -> Placement:
+    terms = version.policy
     lane = lane_of(terms.priority)
-    return Place(version.tenant, version.number, terms.pool, lane, terms.priority)
+    return Placement(version.tenant, version.number, terms.pool, lane, terms.priority)
 
 
-def tickets(
-    staged: Mapping[RunKey, int], owed: Iterable[Owed], versions: Iterable[Version]
-) -> list[Routed]:
+def ticket_headers(
+    staged: Mapping[RunKey, int], owed: Iterable[NewRun], versions: Iterable[Version]
+) -> list[TicketHeader]:
     """The tickets of what was staged, by the seq that each row has."""
     by_number = {(version.schedule_id, version.number): version for version in versions}
     return [
@@ -68,7 +68,7 @@ def tickets(
     ]
 
 
-def _ticket(run: Owed, seq: int, version: Version) -> Routed:
+def _ticket(run: NewRun, seq: int, version: Version) -> TicketHeader:
     """As `contract.ticket.Ticket` reads it; the work travels as it is stored."""
     place = run.place
     raw = orjson.dumps(
@@ -83,10 +83,10 @@ def _ticket(run: Owed, seq: int, version: Version) -> Routed:
             "lane": place.lane,
             "priority": place.priority,
             "override": run.override and orjson.Fragment(run.override),
-            "work": orjson.Fragment(version.work),
+            "work": orjson.Fragment(version.run_spec),
         }
     )
-    return Routed(
+    return TicketHeader(
         key=run.key,
         seq=seq,
         due_at=run.due_at,

@@ -7,19 +7,19 @@ from typing import Final
 from aio_pika.abc import AbstractConnection
 from aiormq.exceptions import ChannelLockedResource, ChannelNotFoundEntity
 
-from harebell.client.connection import ANSWER_TIMEOUT, close, connect, link_faults
+from harebell.client.connection import ANSWER_TIMEOUT, close, connect, translate_amqp_errors
 from harebell.contract.errors import BrokerUnavailable
 from harebell.contract.names import Lane
-from harebell.kernel.bus import DISPATCHER, control_queue, work_queue
+from harebell.kernel.bus import DISPATCHER, executor_control_queue, work_queue
 from harebell.kernel.clock import monotonic
-from harebell.kernel.lifecycle import properties
+from harebell.kernel.lifecycle import connection_properties
 from harebell.kernel.settings import ServiceSettings
 
 SETTLED: Final = 2.0  # seconds; a younger connection of ours may be from the same broken moment
 
 
 @dataclass(slots=True)
-class Presence:
+class ExecutorLiveness:
     """Passive declarations on a connection of its own; a refused one closes its channel."""
 
     settings: ServiceSettings
@@ -29,11 +29,13 @@ class Presence:
     async def is_gone(self, holder: str) -> bool:
         """Whether an executor's exclusive queue went with its connection. In doubt, it did not."""
         try:
-            return await self._messages(control_queue(holder)) is None and self._is_settled()
+            return (
+                await self._messages(executor_control_queue(holder)) is None and self._is_settled()
+            )
         except BrokerUnavailable:
             return False
 
-    async def is_empty(self, pool: str, lane: str) -> bool:
+    async def is_queue_empty(self, pool: str, lane: str) -> bool:
         """Whether no work waits for a lane, nor on its way there; in doubt, it does."""
         try:
             waiting = await self._messages(work_queue(pool, Lane(lane)).name)
@@ -51,7 +53,7 @@ class Presence:
 
     async def _messages(self, queue: str) -> int | None:
         """None when there is no such queue; at least 1 when it is another's own."""
-        with link_faults("cannot look"):
+        with translate_amqp_errors("cannot look"):
             try:
                 async with (
                     asyncio.timeout(ANSWER_TIMEOUT),
@@ -69,8 +71,8 @@ class Presence:
             await self.close()
             self._connection = await connect(
                 self.settings.amqp_url.get_secret_value(),
-                name=f"{self.settings.name} looks",
-                properties=properties("ticker", self.settings.name),
+                name=f"{self.settings.instance_id} looks",
+                properties=connection_properties("ticker", self.settings.instance_id),
             )
             self._since = monotonic()
         return self._connection

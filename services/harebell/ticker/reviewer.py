@@ -10,58 +10,63 @@ from uuid import UUID
 import asyncpg
 import structlog
 
-from harebell.contract.codec import bundle_of, read
+from harebell.contract.codec import decode_model, list_adapter
 from harebell.contract.errors import Transient
-from harebell.contract.events import Event, RunFact
+from harebell.contract.events import Event, RunEventData
 from harebell.contract.message import parse
 from harebell.kernel.amqp.consume import DONE, Delivery, Outcome
-from harebell.kernel.amqp.events import tell
+from harebell.kernel.amqp.events import publish_events
 from harebell.kernel.amqp.publish import Publisher
-from harebell.kernel.authorising import authorising
+from harebell.kernel.authorising import publishing_transaction
 from harebell.kernel.clock import Clock, monotonic
-from harebell.kernel.db.engine import passing_faults
+from harebell.kernel.db.engine import translate_db_errors
 from harebell.ticker import planning, store
-from harebell.ticker.book import Book, Entry
-from harebell.ticker.reviewing import review
-from harebell.ticker.saving import Saved, save_book
-from harebell.ticker.telling import progress_facts, state_fact, stops, withdrawn_facts
-from harebell.ticker.versions import Versions
+from harebell.ticker.book import ScheduleRecord, UnitOfWork
+from harebell.ticker.reviewing import apply_outcomes
+from harebell.ticker.saving import SaveResult, save_unit_of_work
+from harebell.ticker.telling import (
+    planning_events,
+    schedule_state_event,
+    stop_request_messages,
+    unstaged_run_events,
+)
+from harebell.ticker.versions import VersionCache
 
 EVERY: Final = 1.0  # seconds between looks at schedules that wait for the end of a run
 IDLE_EVERY: Final = 5.0  # likewise, while none is known to wait: another ticker may know of one
 LIMIT: Final = 500  # schedules of one transaction
 
-_EVENTS: Final = bundle_of(Event)
+_EVENTS: Final = list_adapter(Event)
 
 log = structlog.get_logger()
 
 
 @dataclass(slots=True)
-class Reviewer:
+class Reconciler:
     """One ticker's reviews. Any number may run: each locks its schedules and reads the rows."""
 
     pool: asyncpg.Pool
     publisher: Publisher
     clock: Clock
-    versions: Versions
+    versions: VersionCache
     horizon: timedelta
     wake: asyncio.Event
     _awaited: bool = True  # some schedule may wait for the end of a run
     _asked: set[UUID] = field(default_factory=set)  # bounded by the schedules that are watched
 
-    def ask(self, schedules: Iterable[UUID]) -> None:
+    def request(self, schedules: Iterable[UUID]) -> None:
         """Of schedules that nothing waits for, but whose runs decide about them."""
         self._asked.update(schedules)
 
-    def note(self, standing: Sequence[Entry]) -> None:
+    def observe(self, standing: Sequence[ScheduleRecord]) -> None:
         """Of schedules that a transaction has moved on: who waits, and what should be looked at."""
-        self._awaited = self._awaited or any(entry.awaiting for entry in standing)
-        self.ask(planning.to_review(standing, self.clock.now()))
+        self._awaited = self._awaited or any(entry.awaited_run for entry in standing)
+        self.request(planning.schedules_to_reconcile(standing, self.clock.now()))
 
     async def on_outcomes(self, deliveries: Sequence[Delivery]) -> Sequence[Outcome]:
         """Events are hints: they say which schedules to look at, the rows say the rest."""
         for delivery in deliveries:
-            self.ask(fact.schedule_id for fact in _facts(delivery.own_body))
+            self.request(fact.schedule_id for fact in _facts(delivery.trusted_body))
         return [DONE] * len(deliveries)
 
     async def run(self) -> None:
@@ -81,8 +86,8 @@ class Reviewer:
 
     async def _review(self, asked: set[UUID]) -> None:
         self._awaited = False
-        with passing_faults():
-            waiting = await store.awaiting(self.pool, LIMIT)
+        with translate_db_errors():
+            waiting = await store.find_awaiting(self.pool, LIMIT)
         self._awaited = self._awaited or bool(waiting)  # or noted meanwhile
         chosen = sorted({*waiting, *asked})
         for start in range(0, len(chosen), LIMIT):
@@ -101,33 +106,37 @@ class Reviewer:
                     await self._apart([each])
 
     async def _some(self, schedules: list[UUID]) -> None:
-        async with authorising(self.pool, self.publisher, self.clock) as authority:
-            book = await store.load_book(authority.connection, self.versions, schedules, [])
-            before = dict(book.entries)
+        async with publishing_transaction(self.pool, self.publisher, self.clock) as authority:
+            book = await store.load_unit_of_work(authority.connection, self.versions, schedules, [])
+            before = dict(book.schedules)
             for entry in before.values():
-                if planning.is_watched(entry):
-                    review(book, entry)
+                if planning.needs_outcomes(entry):
+                    apply_outcomes(book, entry)
             if not book.touched:
                 return
             now = self.clock.now()
-            saved = await save_book(authority.connection, book, now, now + self.horizon)
+            saved = await save_unit_of_work(authority.connection, book, now, now + self.horizon)
             await authority.publish(saved.tickets)
         self.wake.set()
         await self._tell(book, saved, before)
 
-    async def _tell(self, book: Book, saved: Saved, before: dict[UUID, Entry]) -> None:
+    async def _tell(
+        self, book: UnitOfWork, saved: SaveResult, before: dict[UUID, ScheduleRecord]
+    ) -> None:
         now = self.clock.now()
-        await self.publisher.try_all(stops(book))
+        await self.publisher.publish_each(stop_request_messages(book))
         changed = [
-            state_fact(book.entries[id_], now)
+            schedule_state_event(book.schedules[id_], now)
             for id_ in book.touched
-            if book.entries[id_].state is not before[id_].state
+            if book.schedules[id_].state is not before[id_].state
         ]
         log.info("reviewed", schedules=len(book.touched), changed=len(changed))
-        progress = progress_facts(saved, now)
-        await tell(self.publisher, [*changed, *withdrawn_facts(book, saved, now), *progress])
+        progress = planning_events(saved, now)
+        await publish_events(
+            self.publisher, [*changed, *unstaged_run_events(book, saved, now), *progress]
+        )
 
 
-def _facts(body: bytes) -> list[RunFact]:
+def _facts(body: bytes) -> list[RunEventData]:
     """Raises `Malformed` for what is no batch of events about runs."""
-    return [parse(RunFact, event.data) for event in read(_EVENTS, body)]
+    return [parse(RunEventData, event.data) for event in decode_model(_EVENTS, body)]

@@ -8,93 +8,99 @@ import asyncpg
 
 from harebell.contract.identity import RunKey
 from harebell.kernel.db.ledger import staging
-from harebell.kernel.db.tickets import tickets_for
-from harebell.kernel.ledger import NotOwed, Owed, RunState
-from harebell.kernel.routing import Routed
+from harebell.kernel.db.tickets import rebuild_tickets
+from harebell.kernel.ledger import NewRun, RunState, SkippedRange
+from harebell.kernel.routing import TicketHeader
 from harebell.ticker import owing, planning, store, versions
-from harebell.ticker.book import Book, Entry
+from harebell.ticker.book import ScheduleRecord, UnitOfWork
 from harebell.ticker.version import Version
 
 
 @dataclass(frozen=True, slots=True)
-class Saved:
+class SaveResult:
     """What a transaction is to publish before it commits, and what changed by itself in it."""
 
-    tickets: list[Routed]
-    advances: Sequence[planning.Advance]
-    standing: Sequence[Entry]
+    tickets: list[TicketHeader]
+    steps: Sequence[planning.PlanningStep]
+    records: Sequence[ScheduleRecord]
 
     @property
-    def settled(self) -> set[RunKey]:
+    def decided_keys(self) -> set[RunKey]:
         """Runs that it handed over or skipped, though they may have been withdrawn in it first."""
-        skipped = {skip.key for made in self.advances for skip in made.not_owed}
+        skipped = {skip.key for made in self.steps for skip in made.skipped}
         return skipped | {ticket.key for ticket in self.tickets}
 
 
-async def save_book(
-    connection: asyncpg.Connection, book: Book, now: datetime, until: datetime
-) -> Saved:
+async def save_unit_of_work(
+    connection: asyncpg.Connection, book: UnitOfWork, now: datetime, until: datetime
+) -> SaveResult:
     await versions.save(connection, book.new_versions)
-    await versions.take_over(connection, book.takeovers)
-    await versions.show(connection, book.in_force)
+    await versions.record_handovers(connection, book.handovers)
+    await versions.save_active_versions(connection, book.in_force)
     await staging.cancel(connection, book.cancelled)
     await staging.request_stop(connection, book.stopping)
-    await staging.renew(connection, [owing.renewed(*each) for each in book.renewed.items()])
+    await staging.move_to_version(
+        connection, [owing.moved_run_row(*each) for each in book.renewed.items()]
+    )
     await staging.resolve(connection, book.resolved)
-    await staging.skip(connection, [owing.dropped(*each) for each in book.dropped])
-    await versions.settle_fates(connection, book.fates)
-    touched = [book.entries[id_] for id_ in sorted(book.touched, key=int)]
-    advances = [planning.advance_if_due(entry, now, until) for entry in touched]
-    extra = [owing.extra_owed(each) for each in book.extras]
-    of = [each.version for each in book.extras]
-    saved = await save_advances(connection, advances, now, extra=extra, of=of)
+    await staging.skip(connection, [owing.dropped_run_row(*each) for each in book.dropped])
+    await versions.update_statuses(connection, book.version_statuses)
+    touched = [book.schedules[id_] for id_ in sorted(book.touched, key=int)]
+    advances = [planning.plan_if_due(entry, now, until) for entry in touched]
+    extra = [owing.manual_run_row(each) for each in book.manual_runs]
+    of = [each.version for each in book.manual_runs]
+    saved = await save_planning_steps(connection, advances, now, extra=extra, of=of)
     retried = (key for key, state in book.resolved.items() if state is RunState.STAGED)
     again = sorted({*book.renewed, *retried})
-    tickets = await tickets_for(connection, again) if again else []
-    return Saved(
-        saved.tickets + [Routed.of(ticket) for ticket in tickets], advances, saved.standing
+    tickets = await rebuild_tickets(connection, again) if again else []
+    return SaveResult(
+        saved.tickets + [TicketHeader.of(ticket) for ticket in tickets], advances, saved.records
     )
 
 
-async def save_advances(
+async def save_planning_steps(
     connection: asyncpg.Connection,
-    advances: Sequence[planning.Advance],
+    advances: Sequence[planning.PlanningStep],
     now: datetime,
     *,
-    extra: Sequence[Owed] = (),
+    extra: Sequence[NewRun] = (),
     of: Sequence[Version] = (),
-) -> Saved:
+) -> SaveResult:
     """Insert what is owed and what is not; the schedules as they stand then, and the tickets.
 
     `extra`: runs that no timetable owes, of schedules that have noted them already.
     """
-    again, not_again = await _owed_again(connection, [each.before for each in advances], now)
-    owed = [*(run for each in advances for run in (*each.owed, *each.ahead)), *again, *extra]
-    skips = [skip for each in advances for skip in each.not_owed]
+    again, not_again = await _owed_again(connection, [each.previous for each in advances], now)
+    owed = [
+        *(run for each in advances for run in (*each.to_stage, *each.to_stage_early)),
+        *again,
+        *extra,
+    ]
+    skips = [skip for each in advances for skip in each.skipped]
     await staging.skip(connection, [*skips, *not_again])
     staged = await staging.stage(connection, owed) if owed else {}
-    doubtful = [key for each in advances for key in planning.doubtful(each.entry, now)]
-    ended = set(doubtful) - await store.still_open(connection, doubtful)
-    unstaged = [key for each in advances for key in planning.unstaged(each, staged)]
-    there = await store.counted(connection, unstaged)
-    standing = [planning.opened(each, staged, ended, there) for each in advances]
-    commenced = [e.entry.version for e in advances if e.entry.version is not e.before.version]
-    await versions.show(connection, commenced)
+    doubtful = [key for each in advances for key in planning.probably_finished(each.record, now)]
+    ended = set(doubtful) - await store.find_open(connection, doubtful)
+    unstaged = [key for each in advances for key in planning.not_newly_staged(each, staged)]
+    there = await store.find_counted(connection, unstaged)
+    standing = [planning.with_staged_runs(each, staged, ended, there) for each in advances]
+    commenced = [e.record.version for e in advances if e.record.version is not e.previous.version]
+    await versions.save_active_versions(connection, commenced)
     fates = {key: fate for each in advances for key, fate in each.fates.items()}
-    await versions.settle_fates(connection, fates)
+    await versions.update_statuses(connection, fates)
     takeovers = [each.takeover for each in advances if each.takeover is not None]
-    await versions.take_over(connection, takeovers)
+    await versions.record_handovers(connection, takeovers)
     await store.save_states(connection, standing)
-    in_force = (each.before.version for each in advances)
+    in_force = (each.previous.version for each in advances)
     known = [*in_force, *(version for each in advances for version in each.versions), *of]
-    return Saved(owing.tickets(staged, owed, known), advances, standing)
+    return SaveResult(owing.ticket_headers(staged, owed, known), advances, standing)
 
 
 async def _owed_again(
-    connection: asyncpg.Connection, entries: Sequence[Entry], now: datetime
-) -> tuple[list[Owed], list[NotOwed]]:
+    connection: asyncpg.Connection, entries: Sequence[ScheduleRecord], now: datetime
+) -> tuple[list[NewRun], list[SkippedRange]]:
     """Of schedules that have just been resumed; hardly ever any."""
-    noted = [RunKey(moment, entry.id) for entry in entries for moment in entry.again]
-    taken_back = await store.taken_back(connection, noted)
-    made = [owing.owed_again(entry, taken_back, now) for entry in entries if entry.again]
+    noted = [RunKey(moment, entry.id) for entry in entries for moment in entry.to_restage]
+    taken_back = await store.find_unstaged_by_pause(connection, noted)
+    made = [owing.restage(entry, taken_back, now) for entry in entries if entry.to_restage]
     return [run for runs, _ in made for run in runs], [skip for _, ss in made for skip in ss]

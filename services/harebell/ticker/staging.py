@@ -11,18 +11,18 @@ import structlog
 
 from harebell.contract.errors import Transient
 from harebell.kernel import failpoint, metrics
-from harebell.kernel.amqp.events import tell
+from harebell.kernel.amqp.events import publish_events
 from harebell.kernel.amqp.publish import Publisher
-from harebell.kernel.authorising import authorising
+from harebell.kernel.authorising import publishing_transaction
 from harebell.kernel.clock import Clock, monotonic
-from harebell.kernel.db.engine import passing_faults
+from harebell.kernel.db.engine import translate_db_errors
 from harebell.ticker import planning, store
-from harebell.ticker.book import Entry
-from harebell.ticker.saving import Saved, save_advances
-from harebell.ticker.telling import progress_facts
-from harebell.ticker.versions import Versions
+from harebell.ticker.book import ScheduleRecord
+from harebell.ticker.saving import SaveResult, save_planning_steps
+from harebell.ticker.telling import planning_events
+from harebell.ticker.versions import VersionCache
 
-LONGEST_SLEEP: Final = 15.0  # seconds between passes, whatever is known to come
+MAX_POLL_INTERVAL: Final = 15.0  # seconds between passes, whatever is known to come
 BUDGET: Final = 0.5  # seconds of planning in one pass: nothing else goes on meanwhile
 PAUSE: Final = 0.25  # seconds after a pass that failed
 
@@ -30,10 +30,10 @@ log = structlog.get_logger()
 
 
 @dataclass(frozen=True, slots=True)
-class Pass:
+class StagingPass:
     """What a pass did. `full`: it took all that it may take; `left`: its budget was spent."""
 
-    saved: Saved
+    saved: SaveResult
     full: bool
     left: int
 
@@ -52,12 +52,12 @@ class Stager:
     pool: asyncpg.Pool
     publisher: Publisher
     clock: Clock
-    versions: Versions
+    versions: VersionCache
     horizon: timedelta
     batch: int
-    gap: float
+    min_poll_interval: float
     wake: asyncio.Event
-    note: Callable[[Sequence[Entry]], None]
+    note: Callable[[Sequence[ScheduleRecord]], None]
     budget: float = BUDGET
     limit: int = 1  # of the next pass; grows back to `batch`
 
@@ -66,7 +66,7 @@ class Stager:
         while True:
             self.wake.clear()
             try:
-                may_have_more = await self.one_pass(self.limit)
+                may_have_more = await self.stage_once(self.limit)
                 self.limit = min(self.batch, self.limit * 2)
                 metrics.LAST_TICK.set(self.clock.now().timestamp())
                 if not may_have_more:
@@ -79,20 +79,22 @@ class Stager:
                 log.exception("staging failed", limit=self.limit)
                 await self._smaller(error)
 
-    async def one_pass(self, limit: int) -> bool:
+    async def stage_once(self, limit: int) -> bool:
         """True when there may be more to stage at once."""
         now = self.clock.now()
-        async with authorising(self.pool, self.publisher, self.clock) as authority:
+        async with publishing_transaction(self.pool, self.publisher, self.clock) as authority:
             made = await self._stage(authority.connection, now, limit)
             await authority.publish(made.saved.tickets)
             await failpoint.reach("ticker.before_commit")
         await failpoint.reach("ticker.after_commit")
         self._report(made)
-        self.note(made.saved.standing)
-        await tell(self.publisher, progress_facts(made.saved, self.clock.now()))
+        self.note(made.saved.records)
+        await publish_events(self.publisher, planning_events(made.saved, self.clock.now()))
         return made.full or made.left > 0
 
-    async def _stage(self, connection: asyncpg.Connection, now: datetime, limit: int) -> Pass:
+    async def _stage(
+        self, connection: asyncpg.Connection, now: datetime, limit: int
+    ) -> StagingPass:
         """Overdue work takes at most half of a batch, so that it makes nothing else late."""
         half = max(1, limit // 2)
         until = now + self.horizon
@@ -102,10 +104,10 @@ class Stager:
             due += await store.load_due(connection, self.versions, until, room, after=now)
         full = full or len(due) >= limit
         advances = within_budget(due, now, until, self.budget)
-        saved = await save_advances(connection, advances, now)
-        return Pass(saved, full, left=len(due) - len(advances))
+        saved = await save_planning_steps(connection, advances, now)
+        return StagingPass(saved, full, left=len(due) - len(advances))
 
-    def _report(self, made: Pass) -> None:
+    def _report(self, made: StagingPass) -> None:
         runs = len(made.saved.tickets)
         metrics.PASSES.labels(made.end).inc()
         if runs:
@@ -115,14 +117,14 @@ class Stager:
             log.warning("pass over its budget", seconds=self.budget, left=made.left)
 
     async def _sleep(self) -> None:
-        with passing_faults():
+        with translate_db_errors():
             next_at: datetime | None = await self.pool.fetchval(
                 "SELECT min(next_at) FROM schedule_state"
             )
-        wait = LONGEST_SLEEP
+        wait = MAX_POLL_INTERVAL
         if next_at is not None:
             due_in = (next_at - self.horizon - self.clock.now()).total_seconds()
-            wait = min(max(due_in, self.gap), LONGEST_SLEEP)
+            wait = min(max(due_in, self.min_poll_interval), MAX_POLL_INTERVAL)
         try:
             await asyncio.wait_for(self.wake.wait(), wait)
         except TimeoutError:
@@ -136,8 +138,8 @@ class Stager:
         reason = f"cannot be staged: {type(error).__name__}"
         until = self.clock.now() + self.horizon
         try:
-            with passing_faults():
-                parked = await store.park_next(self.pool, until, reason)
+            with translate_db_errors():
+                parked = await store.mark_next_errored(self.pool, until, reason)
         except Transient as fault:
             log.warning("not parked", error=fault.code, reason=fault.reason)
             await asyncio.sleep(PAUSE)
@@ -146,13 +148,13 @@ class Stager:
 
 
 def within_budget(
-    due: Sequence[Entry], now: datetime, until: datetime, budget: float
-) -> list[planning.Advance]:
+    due: Sequence[ScheduleRecord], now: datetime, until: datetime, budget: float
+) -> list[planning.PlanningStep]:
     """At least one, and no more once the budget is spent: the rest stays due."""
     began = monotonic()
-    advances: list[planning.Advance] = []
+    advances: list[planning.PlanningStep] = []
     for entry in due:
         if advances and monotonic() - began > budget:
             break
-        advances.append(planning.advance(entry, now, until))
+        advances.append(planning.plan_schedule(entry, now, until))
     return advances

@@ -7,13 +7,13 @@ from uuid import UUID
 
 import asyncpg
 
-from harebell.contract.commands import Selector
+from harebell.contract.commands import ScheduleFilter
 from harebell.contract.identity import RunKey
 from harebell.contract.scalars import EARLIEST
-from harebell.kernel.db.ledger import column, columns
+from harebell.kernel.db.ledger import key_arrays, nullable_array
 from harebell.kernel.ledger import RunState, ScheduleState
-from harebell.ticker.book import Book, Ended, Entry, OpenRun
-from harebell.ticker.versions import Versions
+from harebell.ticker.book import Ended, LockedRun, ScheduleRecord, UnitOfWork
+from harebell.ticker.versions import VersionCache
 
 CommandKey: TypeAlias = tuple[str, str, int]  # tenant, request id, place in its message
 
@@ -117,22 +117,22 @@ ON CONFLICT (schedule_id) DO UPDATE SET
 
 
 async def _entries(
-    connection: asyncpg.Connection, versions: Versions, rows: Sequence[asyncpg.Record]
-) -> list[Entry]:
+    connection: asyncpg.Connection, versions: VersionCache, rows: Sequence[asyncpg.Record]
+) -> list[ScheduleRecord]:
     wanted = [(row["schedule_id"], row["version"]) for row in rows]
     pending = [(r["schedule_id"], r["pending_version"]) for r in rows if r["pending_version"]]
-    known = await versions.of(connection, wanted + pending)
+    known = await versions.load(connection, wanted + pending)
     return [
-        Entry(
+        ScheduleRecord(
             known[key],
             ScheduleState(row["state"]),
-            planned_to=row["planned_to"],
+            planned_until=row["planned_to"],
             changed_at=row["changed_at"],
             next_at=row["next_at"],
             dispatched=row["dispatched"],
             open_runs=tuple(row["open_runs"]),
             reason=row["reason"],
-            awaiting=row["awaiting"],
+            awaited_run=row["awaiting"],
             failures=row["failures"],
             paused_until=row["paused_until"],
             pending=known.get((key[0], row["pending_version"])),
@@ -145,35 +145,35 @@ async def _entries(
 
 async def load_due(
     connection: asyncpg.Connection,
-    versions: Versions,
+    versions: VersionCache,
     until: datetime,
     limit: int,
     *,
     after: datetime = EARLIEST,
-) -> list[Entry]:
+) -> list[ScheduleRecord]:
     """Schedules that owe something in (after, until], locked; another ticker's are passed over."""
     rows = await connection.fetch(_DUE, until, limit, after)
     return await _entries(connection, versions, rows)
 
 
-async def park_next(pool: asyncpg.Pool, until: datetime, reason: str) -> UUID | None:
+async def mark_next_errored(pool: asyncpg.Pool, until: datetime, reason: str) -> UUID | None:
     """The schedule that owes the next run, unread: that it cannot be read may be its fault."""
     parked: UUID | None = await pool.fetchval(_PARK_NEXT, until, reason)
     return parked
 
 
-async def load_book(
+async def load_unit_of_work(
     connection: asyncpg.Connection,
-    versions: Versions,
+    versions: VersionCache,
     schedules: Iterable[UUID],
     named_runs: Iterable[RunKey],
-) -> Book:
+) -> UnitOfWork:
     """The schedules and all their open runs, locked in key order."""
     rows = await connection.fetch(_ENTRIES, sorted(set(schedules), key=int))
     entries = await _entries(connection, versions, rows)
     keys = {RunKey(moment, entry.id) for entry in entries for moment in entry.open_runs}
-    book = Book(entries={entry.id: entry for entry in entries})
-    for row in await connection.fetch(_OPEN_RUNS, *columns(sorted(keys | set(named_runs)))):
+    book = UnitOfWork(schedules={entry.id: entry for entry in entries})
+    for row in await connection.fetch(_OPEN_RUNS, *key_arrays(sorted(keys | set(named_runs)))):
         key = RunKey(row["scheduled_for"], row["schedule_id"])
         if row["finished_at"] is None:
             book.runs[key] = _open_run(key, row)
@@ -182,8 +182,8 @@ async def load_book(
     return book
 
 
-def _open_run(key: RunKey, row: asyncpg.Record) -> OpenRun:
-    return OpenRun(
+def _open_run(key: RunKey, row: asyncpg.Record) -> LockedRun:
+    return LockedRun(
         key,
         RunState(row["state"]),
         row["attempt"],
@@ -198,16 +198,18 @@ def _open_run(key: RunKey, row: asyncpg.Record) -> OpenRun:
     )
 
 
-async def still_open(connection: asyncpg.Connection, keys: Sequence[RunKey]) -> set[RunKey]:
+async def find_open(connection: asyncpg.Connection, keys: Sequence[RunKey]) -> set[RunKey]:
     return await _those(connection, _STILL_OPEN, keys)
 
 
-async def counted(connection: asyncpg.Connection, keys: Sequence[RunKey]) -> set[RunKey]:
+async def find_counted(connection: asyncpg.Connection, keys: Sequence[RunKey]) -> set[RunKey]:
     """Those that their timetable owed and that were not withdrawn before they began."""
     return await _those(connection, _COUNTED, keys)
 
 
-async def taken_back(connection: asyncpg.Connection, keys: Sequence[RunKey]) -> set[RunKey]:
+async def find_unstaged_by_pause(
+    connection: asyncpg.Connection, keys: Sequence[RunKey]
+) -> set[RunKey]:
     """Those that their timetable owed and that a pause withdrew before they began."""
     return await _those(connection, _TAKEN_BACK, keys)
 
@@ -215,11 +217,11 @@ async def taken_back(connection: asyncpg.Connection, keys: Sequence[RunKey]) -> 
 async def _those(connection: asyncpg.Connection, which: str, keys: Sequence[RunKey]) -> set[RunKey]:
     if not keys:
         return set()
-    rows = await connection.fetch(which, *columns(sorted(keys)))
+    rows = await connection.fetch(which, *key_arrays(sorted(keys)))
     return {RunKey(row["scheduled_for"], row["schedule_id"]) for row in rows}
 
 
-async def answered(
+async def load_responses(
     connection: asyncpg.Connection, commands: Sequence[CommandKey]
 ) -> dict[CommandKey, bytes]:
     """What repeated commands were answered the first time, as JSON."""
@@ -229,14 +231,16 @@ async def answered(
     return {(row["tenant"], row["request_id"], row["item"]): row["answer"].encode() for row in rows}
 
 
-async def record(connection: asyncpg.Connection, answers: Mapping[CommandKey, bytes]) -> None:
+async def record_responses(
+    connection: asyncpg.Connection, answers: Mapping[CommandKey, bytes]
+) -> None:
     if answers:
         tenants, requests, items = map(list, zip(*answers, strict=True))
         texts = [answer.decode() for answer in answers.values()]
         await connection.execute(_RECORD, tenants, requests, items, texts)
 
 
-async def save_states(connection: asyncpg.Connection, entries: Iterable[Entry]) -> None:
+async def save_states(connection: asyncpg.Connection, entries: Iterable[ScheduleRecord]) -> None:
     """In key order. An array of arrays cannot be ragged: arrays travel as text."""
     ordered = sorted(entries, key=lambda entry: entry.id.int)
     if not ordered:
@@ -246,17 +250,17 @@ async def save_states(connection: asyncpg.Connection, entries: Iterable[Entry]) 
         [entry.id for entry in ordered],
         [entry.version.number for entry in ordered],
         [entry.state.value for entry in ordered],
-        column(entry.reason for entry in ordered),
-        column(entry.next_at for entry in ordered),
-        [entry.planned_to for entry in ordered],
+        nullable_array(entry.reason for entry in ordered),
+        nullable_array(entry.next_at for entry in ordered),
+        [entry.planned_until for entry in ordered],
         [entry.changed_at for entry in ordered],
         [entry.dispatched for entry in ordered],
         [_instants(entry.open_runs) for entry in ordered],
-        column(entry.awaiting for entry in ordered),
+        nullable_array(entry.awaited_run for entry in ordered),
         [entry.failures for entry in ordered],
-        column(entry.paused_until for entry in ordered),
-        column(entry.pending.number if entry.pending else None for entry in ordered),
-        column(entry.pending.effective_at if entry.pending else None for entry in ordered),
+        nullable_array(entry.paused_until for entry in ordered),
+        nullable_array(entry.pending.number if entry.pending else None for entry in ordered),
+        nullable_array(entry.pending.effective_at if entry.pending else None for entry in ordered),
         [_instants(entry.skips) for entry in ordered],
     )
 
@@ -265,8 +269,8 @@ def _instants(moments: Iterable[datetime]) -> str:
     return " ".join(moment.isoformat() for moment in moments)
 
 
-async def select(
-    connection: asyncpg.Connection, tenant: str, selector: Selector, limit: int
+async def find_schedules(
+    connection: asyncpg.Connection, tenant: str, selector: ScheduleFilter, limit: int
 ) -> list[UUID]:
     """In a transaction. Planned for what is asked: a plan for any selector reads every schedule."""
     await connection.execute("SET LOCAL plan_cache_mode = force_custom_plan")
@@ -277,18 +281,20 @@ async def select(
     return [row["id"] for row in rows]
 
 
-async def receipt(connection: asyncpg.Connection, tenant: str, name: str) -> list[UUID] | None:
+async def load_bulk_operation(
+    connection: asyncpg.Connection, tenant: str, name: str
+) -> list[UUID] | None:
     """Which schedules a selecting command changed; None: there is no such receipt."""
     found: list[UUID] | None = await connection.fetchval(_RECEIPT, tenant, name)
     return found
 
 
-async def keep_receipt(
+async def record_bulk_operation(
     connection: asyncpg.Connection, tenant: str, name: str, changed: Sequence[UUID], verb: str
 ) -> None:
     await connection.execute(_KEEP_RECEIPT, tenant, name, changed, verb)
 
 
-async def awaiting(pool: asyncpg.Pool, limit: int) -> list[UUID]:
+async def find_awaiting(pool: asyncpg.Pool, limit: int) -> list[UUID]:
     """Schedules that wait for the end of a run; what is halted is looked at when it goes on."""
     return [row["schedule_id"] for row in await pool.fetch(_AWAITING, limit)]

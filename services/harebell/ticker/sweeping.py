@@ -15,50 +15,52 @@ from harebell.contract.identity import RunKey
 from harebell.contract.policy import OnUnknown
 from harebell.contract.ticket import Ticket
 from harebell.kernel import failpoint, metrics
-from harebell.kernel.amqp.events import Fact, tell
+from harebell.kernel.amqp.events import OutgoingEvent, publish_events
 from harebell.kernel.amqp.publish import Publisher
-from harebell.kernel.amqp.stories import fact_of, fact_of_unattempted
-from harebell.kernel.authorising import Authority, authorising
+from harebell.kernel.amqp.stories import run_event, run_event_without_attempt
+from harebell.kernel.authorising import PublishingTransaction, publishing_transaction
 from harebell.kernel.clock import Clock, monotonic
-from harebell.kernel.db.engine import passing_faults
+from harebell.kernel.db.engine import translate_db_errors
 from harebell.kernel.db.ledger import sweeps
-from harebell.kernel.db.tickets import tickets_for
-from harebell.kernel.ledger import LAPSED, Ending, Reason, RunState, becomes
-from harebell.kernel.retry import LEASE_LAPSED, Failure, decide
-from harebell.kernel.routing import Routed
-from harebell.kernel.settlement import end_and_publish
-from harebell.ticker.presence import Presence
-from harebell.ticker.waking import undisputed, wake_stuck
+from harebell.kernel.db.tickets import rebuild_tickets
+from harebell.kernel.ledger import AttemptCompletion, Reason, RunState, state_after
+from harebell.kernel.retry import LEASE_EXPIRED, Failure, decide
+from harebell.kernel.routing import TicketHeader
+from harebell.kernel.settlement import complete_and_publish
+from harebell.ticker.presence import ExecutorLiveness
+from harebell.ticker.waking import wake_stalled, without_locked_schedules
 
 LEASES_EVERY: Final = 1.0  # seconds
 # While nobody held anything: whoever claims right after a look is suspect only SILENT later.
 IDLE_EVERY: Final = sweeps.SILENT + LEASES_EVERY  # seconds
 LOST_EVERY: Final = 5.0  # seconds
 LONGEST_LEASE: Final = 15.0  # seconds of unbroken service before the first lease is ended
-BELIEVED: Final = 5.0  # seconds of unbroken service before a silent holder can be taken for gone
-FROZEN: Final = 3.0  # seconds that a pass may be late before it counts as a freeze
+MIN_UPTIME_FOR_LIVENESS: Final = (
+    5.0  # seconds of unbroken service before a silent holder can be taken for gone
+)
+FREEZE_THRESHOLD: Final = 3.0  # seconds that a pass may be late before it counts as a freeze
 
 log = structlog.get_logger()
 
 
 @dataclass(slots=True)
-class Sweeper:
+class Rescuer:
     """One ticker's sweeps. Any number may run: rows that another has locked are passed over."""
 
     pool: asyncpg.Pool
     publisher: Publisher
     clock: Clock
-    presence: Presence
+    presence: ExecutorLiveness
     ask_review: Callable[[Iterable[UUID]], None]
     _unbroken_since: float = field(default_factory=monotonic)
 
-    async def keep_leases(self) -> None:
+    async def run_lease_recovery(self) -> None:
         """Until cancelled. An outage is not a crash: after one, leases get their full time."""
         wait = LEASES_EVERY
         while True:
             asked = monotonic()
             await asyncio.sleep(wait)
-            if monotonic() - asked > wait + FROZEN:
+            if monotonic() - asked > wait + FREEZE_THRESHOLD:
                 self._unbroken_since = monotonic()
             try:
                 wait = LEASES_EVERY if await self._lapse() else IDLE_EVERY
@@ -67,37 +69,39 @@ class Sweeper:
                 wait = LEASES_EVERY
                 log.warning("lease sweep failed", error=error.code, reason=error.reason)
 
-    async def keep_lost(self) -> None:
+    async def run_ticket_recovery(self) -> None:
         """Until cancelled."""
         while True:
             await asyncio.sleep(LOST_EVERY)
             try:
                 await self._recover()
-                await wake_stuck(self.pool, self.publisher, self.clock)
+                await wake_stalled(self.pool, self.publisher, self.clock)
             except Transient as error:
                 log.warning("sweep failed", error=error.code, reason=error.reason)
 
     async def _recover(self) -> None:
         if not self.clock.steady_for(LONGEST_LEASE):
             return
-        with passing_faults():
-            found = await sweeps.lost(self.pool)
+        with translate_db_errors():
+            found = await sweeps.find_lost_tickets(self.pool)
         queues = {(row.pool, row.lane) for row in found if row.may_wait}
-        empty = {queue for queue in queues if await self.presence.is_empty(*queue)}
+        empty = {queue for queue in queues if await self.presence.is_queue_empty(*queue)}
         wanted = [row for row in found if not row.may_wait or (row.pool, row.lane) in empty]
         if wanted:
             await self._publish_again([row.key for row in wanted])
 
     async def _publish_again(self, keys: Sequence[RunKey]) -> None:
         """The seq stays: whichever of its tickets comes first claims the run."""
-        async with authorising(self.pool, self.publisher, self.clock) as authority:
-            expired = await sweeps.expire(authority.connection, keys)
-            over = await tickets_for(authority.connection, list(expired))
-            staged = await sweeps.stage_again(authority.connection, keys)
-            again = await tickets_for(authority.connection, sorted(staged))
-            await authority.publish(map(Routed.of, again))
+        async with publishing_transaction(self.pool, self.publisher, self.clock) as authority:
+            expired = await sweeps.expire_overdue(authority.connection, keys)
+            over = await rebuild_tickets(authority.connection, list(expired))
+            staged = await sweeps.mark_restaged(authority.connection, keys)
+            again = await rebuild_tickets(authority.connection, sorted(staged))
+            await authority.publish(map(TicketHeader.of, again))
         now = self.clock.now()
-        await tell(self.publisher, [_fact(each, expired[each.run_key], now) for each in over])
+        await publish_events(
+            self.publisher, [_fact(each, expired[each.run_key], now) for each in over]
+        )
         for why, count in (("published", len(again)), ("expired", len(expired))):
             if count:
                 metrics.SWEPT.labels(why).inc(count)
@@ -107,67 +111,76 @@ class Sweeper:
         """False when nobody holds anything."""
         if not self.clock.steady_for(LONGEST_LEASE):
             return True
-        with passing_faults():
-            holders = await sweeps.holders(self.pool)
+        with translate_db_errors():
+            holders = await sweeps.find_lease_holders(self.pool)
         unbroken = monotonic() - self._unbroken_since
-        gone = await self._gone(holders) if unbroken > BELIEVED else []
-        if gone or any(each.has_lapsed for each in holders):
+        gone = await self._gone(holders) if unbroken > MIN_UPTIME_FOR_LIVENESS else []
+        if gone or any(each.has_expired for each in holders):
             await self._end_lapsed(gone, unbroken)
         return bool(holders)
 
-    async def _gone(self, holders: Sequence[sweeps.Holder]) -> list[str]:
+    async def _gone(self, holders: Sequence[sweeps.LeaseHolder]) -> list[str]:
         """Silent ones, whose presence queue is gone with their connection."""
         silent = [each.name for each in holders if each.is_silent]
         return [name for name in silent if await self.presence.is_gone(name)]
 
     async def _end_lapsed(self, gone: Sequence[str], unbroken: float) -> None:
-        facts: list[Fact] = []
-        async with authorising(self.pool, self.publisher, self.clock) as authority:
-            served = min(unbroken, await sweeps.up_for(authority.connection))
+        facts: list[OutgoingEvent] = []
+        async with publishing_transaction(self.pool, self.publisher, self.clock) as authority:
+            served = min(unbroken, await sweeps.database_uptime(authority.connection))
             by_time = served > LONGEST_LEASE
-            if lapsed := await sweeps.lapsed(authority.connection, gone, by_time=by_time):
+            if lapsed := await sweeps.lock_expired_leases(
+                authority.connection, gone, by_time=by_time
+            ):
                 facts = await self._end(authority, lapsed)
                 await failpoint.reach("ticker.sweep_before_commit")
         if facts:
-            metrics.SWEPT.labels(LAPSED).inc(len(facts))
+            metrics.SWEPT.labels(LEASE_EXPIRED).inc(len(facts))
             log.warning("leases lapsed", runs=len(facts), gone=gone)
             self.ask_review({row.key.schedule_id for row in lapsed})
-            await tell(self.publisher, facts)
+            await publish_events(self.publisher, facts)
 
-    async def _end(self, authority: Authority, lapsed: Sequence[sweeps.Lapsed]) -> list[Fact]:
+    async def _end(
+        self, authority: PublishingTransaction, lapsed: Sequence[sweeps.ExpiredLease]
+    ) -> list[OutgoingEvent]:
         """Each by the retry rule and its schedule's `on_unknown`."""
         connection = authority.connection
-        found = await tickets_for(connection, [row.key for row in lapsed])
-        tickets = await undisputed(connection, found)
+        found = await rebuild_tickets(connection, [row.key for row in lapsed])
+        tickets = await without_locked_schedules(connection, found)
         rows = {row.key: row for row in lapsed}
         now = self.clock.now()
-        ended = [(ticket, lapse(rows[ticket.run_key], ticket, now)) for ticket in tickets]
-        moved = await end_and_publish(authority, ended)
+        ended = [
+            (ticket, completion_of_lost_run(rows[ticket.run_key], ticket, now))
+            for ticket in tickets
+        ]
+        moved = await complete_and_publish(authority, ended)
         return [
-            fact_of(ticket, each, rows[each.key].attempt)
+            run_event(ticket, each, rows[each.key].attempt)
             for ticket, each in ended
             if each.key in moved
         ]
 
 
-def _fact(ticket: Ticket, attempt: int, now: datetime) -> Fact:
+def _fact(ticket: Ticket, attempt: int, now: datetime) -> OutgoingEvent:
     """Of a run that has expired, after so many attempts."""
-    work, key, state = ticket.work, ticket.run_key, RunState.EXPIRED
-    return fact_of_unattempted(
+    work, key, state = ticket.run_spec, ticket.run_key, RunState.EXPIRED
+    return run_event_without_attempt(
         *(work.tenant, key, state, Reason.EXPIRED, now), attempt=attempt, name=work.key
     )
 
 
-def lapse(row: sweeps.Lapsed, ticket: Ticket, now: datetime) -> Ending:
+def completion_of_lost_run(
+    row: sweeps.ExpiredLease, ticket: Ticket, now: datetime
+) -> AttemptCompletion:
     """What becomes of a run that started and was not heard of again. Pure."""
     message = f"{row.holder} was not heard of again"
-    failure = Failure(LEASE_LAPSED, message, immediate=True)
+    failure = Failure(LEASE_EXPIRED, message, immediate=True)
     state, reason, at = _becomes(row, ticket, failure, now)
-    return Ending(
+    return AttemptCompletion(
         row.key,
         row.token,
         state,
-        LAPSED,
+        LEASE_EXPIRED,
         row.started_at,
         now,
         reason=reason,
@@ -179,17 +192,19 @@ def lapse(row: sweeps.Lapsed, ticket: Ticket, now: datetime) -> Ending:
 
 
 def _becomes(
-    row: sweeps.Lapsed, ticket: Ticket, failure: Failure, now: datetime
+    row: sweeps.ExpiredLease, ticket: Ticket, failure: Failure, now: datetime
 ) -> tuple[RunState, str | None, datetime | None]:
     if row.stop_reason is not None:
         return RunState.CANCELLED, row.stop_reason, None
-    match ticket.work.on_unknown:
+    match ticket.run_spec.on_unknown:
         case OnUnknown.SKIP:
             return RunState.SKIPPED, Reason.UNKNOWN_OUTCOME, None
-        case OnUnknown.HOLD:
-            return RunState.HELD, Reason.UNKNOWN_OUTCOME, None
+        case OnUnknown.BLOCK:
+            return RunState.UNRESOLVED, Reason.UNKNOWN_OUTCOME, None
         case OnUnknown.RETRY:
             pass
     expires_at = ticket.expires_at
-    decided = decide(ticket.work.retry, row.attempt, failure, now, dice=0, expires_at=expires_at)
-    return becomes(decided)
+    decided = decide(
+        ticket.run_spec.retry, row.attempt, failure, now, dice=0, expires_at=expires_at
+    )
+    return state_after(decided)

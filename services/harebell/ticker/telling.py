@@ -6,49 +6,53 @@ from typing import Final
 
 import structlog
 
-from harebell.contract.answers import ScheduleAnswer
-from harebell.contract.events import event
+from harebell.contract.answers import ScheduleResponse
+from harebell.contract.events import make_event
 from harebell.contract.identity import RunKey
 from harebell.contract.scalars import instant_text
 from harebell.kernel import metrics
-from harebell.kernel.amqp.events import Fact, tell
-from harebell.kernel.amqp.publish import Outgoing, Publisher
-from harebell.kernel.amqp.stories import fact_of_unattempted, stop_message
-from harebell.kernel.ledger import Reason, RunState, ScheduleState, withdrawn_as
-from harebell.ticker.batch import Item
-from harebell.ticker.book import Book, Entry
-from harebell.ticker.saving import Saved
+from harebell.kernel.amqp.events import OutgoingEvent, publish_events
+from harebell.kernel.amqp.publish import OutgoingMessage, Publisher
+from harebell.kernel.amqp.stories import run_event_without_attempt, stop_request_message
+from harebell.kernel.ledger import Reason, RunState, ScheduleState, unstaged_state
+from harebell.ticker.batch import BatchItem
+from harebell.ticker.book import ScheduleRecord, UnitOfWork
+from harebell.ticker.saving import SaveResult
 
-COMMENCE: Final = "commence"  # of a change that was put off until its time
-SILENT: Final = ("unchanged", "previewed")  # nothing has happened
+ACTIVATE: Final = "commence"  # of a change that was put off until its time
+STATUSES_WITHOUT_EVENT: Final = ("unchanged", "previewed")  # nothing has happened
 
 log = structlog.get_logger()
 
 
-async def announce(
-    publisher: Publisher, items: Sequence[Item], book: Book, saved: Saved, now: datetime
+async def publish_batch_events(
+    publisher: Publisher,
+    items: Sequence[BatchItem],
+    book: UnitOfWork,
+    saved: SaveResult,
+    now: datetime,
 ) -> None:
-    await publisher.try_all(stops(book))
-    progress = progress_facts(saved, now)
-    await tell(
-        publisher, [*_schedule_facts(items, now), *withdrawn_facts(book, saved, now), *progress]
+    await publisher.publish_each(stop_request_messages(book))
+    progress = planning_events(saved, now)
+    await publish_events(
+        publisher, [*_schedule_facts(items, now), *unstaged_run_events(book, saved, now), *progress]
     )
 
 
-def stops(book: Book) -> list[Outgoing]:
+def stop_request_messages(book: UnitOfWork) -> list[OutgoingMessage]:
     """To each executor that holds a run which should not start; it would learn of it anyway."""
     by_holder: dict[str, list[RunKey]] = {}
     for key, reason in book.stopping.items():
         run = book.runs.get(key)
         if reason is not None and run is not None and run.lease_holder is not None:
             by_holder.setdefault(run.lease_holder, []).append(key)
-    return [stop_message(holder, keys) for holder, keys in by_holder.items()]
+    return [stop_request_message(holder, keys) for holder, keys in by_holder.items()]
 
 
-def _schedule_facts(items: Sequence[Item], now: datetime) -> Iterator[Fact]:
+def _schedule_facts(items: Sequence[BatchItem], now: datetime) -> Iterator[OutgoingEvent]:
     for item in items:
-        told = item.told
-        if not isinstance(told, ScheduleAnswer) or told.status in SILENT:
+        told = item.response
+        if not isinstance(told, ScheduleResponse) or told.status in STATUSES_WITHOUT_EVENT:
             continue
         verb = f"schedule.{told.status}"
         fact = {  # as `ScheduleFact` reads it
@@ -61,48 +65,54 @@ def _schedule_facts(items: Sequence[Item], now: datetime) -> Iterator[Fact]:
         }
         id_ = f"{told.id}/{item.change.accepted_at.isoformat()}/{item.source.index}"
         tenant = item.change.tenant
-        made = event(tenant, verb, fact, id_=id_, subject=told.key or str(told.id), at=now)
-        yield Fact(tenant, verb, made)
+        made = make_event(tenant, verb, fact, id_=id_, subject=told.key or str(told.id), at=now)
+        yield OutgoingEvent(tenant, verb, made)
 
 
-def withdrawn_facts(book: Book, saved: Saved, now: datetime) -> Iterator[Fact]:
-    settled = saved.settled
+def unstaged_run_events(
+    book: UnitOfWork, saved: SaveResult, now: datetime
+) -> Iterator[OutgoingEvent]:
+    settled = saved.decided_keys
     withdrawn = {key: why for key, why in book.cancelled.items() if key not in settled}
     for key, reason in withdrawn.items():
-        tenant = book.entries[key.schedule_id].version.tenant
-        yield fact_of_unattempted(tenant, key, withdrawn_as(reason), reason, now)
+        tenant = book.schedules[key.schedule_id].version.tenant
+        yield run_event_without_attempt(tenant, key, unstaged_state(reason), reason, now)
     for extra, reason in book.dropped:
         key = RunKey(extra.instant, extra.version.schedule_id)
-        yield fact_of_unattempted(extra.version.tenant, key, RunState.SKIPPED, reason, now)
+        yield run_event_without_attempt(extra.version.tenant, key, RunState.SKIPPED, reason, now)
     for key, state in book.resolved.items():
         if state is not RunState.STAGED:
-            tenant = book.entries[key.schedule_id].version.tenant
-            yield fact_of_unattempted(tenant, key, state, Reason.REQUESTED, now)
+            tenant = book.schedules[key.schedule_id].version.tenant
+            yield run_event_without_attempt(tenant, key, state, Reason.MANUAL, now)
 
 
-def progress_facts(saved: Saved, now: datetime) -> Iterator[Fact]:
+def planning_events(saved: SaveResult, now: datetime) -> Iterator[OutgoingEvent]:
     """What happened to schedules by themselves: instants passed over, a state come to."""
-    standing = {entry.id: entry for entry in saved.standing}
-    for made in saved.advances:
-        for skip in made.not_owed:
+    standing = {entry.id: entry for entry in saved.records}
+    for made in saved.steps:
+        for skip in made.skipped:
             tenant, key, reason = skip.place.tenant, skip.key, skip.reason
-            yield fact_of_unattempted(tenant, key, RunState.SKIPPED, reason, now, runs=skip.count)
-        entry = standing.get(made.before.id, made.entry)
-        if entry.state is not made.before.state:
-            yield state_fact(entry, now)
-        if entry.version is not made.before.version:
+            yield run_event_without_attempt(
+                tenant, key, RunState.SKIPPED, reason, now, runs=skip.count
+            )
+        entry = standing.get(made.previous.id, made.record)
+        if entry.state is not made.previous.state:
+            yield schedule_state_event(entry, now)
+        if entry.version is not made.previous.version:
             took = (now - entry.version.since).total_seconds()
-            metrics.CHANGE_LATENCY.labels(COMMENCE).observe(max(0.0, took))
-            yield state_fact(entry, now, verb="schedule.updated")
+            metrics.CHANGE_LATENCY.labels(ACTIVATE).observe(max(0.0, took))
+            yield schedule_state_event(entry, now, verb="schedule.updated")
 
 
 _VERBS: Final = {ScheduleState.ACTIVE: "schedule.resumed"}
 
 
-def state_fact(entry: Entry, now: datetime, *, verb: str | None = None) -> Fact:
+def schedule_state_event(
+    entry: ScheduleRecord, now: datetime, *, verb: str | None = None
+) -> OutgoingEvent:
     """Of a schedule that came to a state without being told to."""
     verb = verb or _VERBS.get(entry.state, f"schedule.{entry.state}")
-    key, tenant = entry.version.terms.key, entry.version.tenant
+    key, tenant = entry.version.policy.key, entry.version.tenant
     fact = {  # as `ScheduleFact` reads it
         "schedule_id": entry.id,
         "key": key,
@@ -112,6 +122,6 @@ def state_fact(entry: Entry, now: datetime, *, verb: str | None = None) -> Fact:
         "next_at": entry.next_at,
     }
     id_ = f"{entry.id}/{now.isoformat()}"
-    return Fact(
-        tenant, verb, event(tenant, verb, fact, id_=id_, subject=key or str(entry.id), at=now)
+    return OutgoingEvent(
+        tenant, verb, make_event(tenant, verb, fact, id_=id_, subject=key or str(entry.id), at=now)
     )

@@ -8,9 +8,9 @@ from uuid import UUID
 
 import orjson
 
-from harebell.contract.schedule import Definition, Terms, written
-from harebell.contract.ticket import Work
-from harebell.kernel.timetable import TICK, Timetable, timetable
+from harebell.contract.schedule import Definition, SchedulingPolicy, canonical_json
+from harebell.contract.ticket import RunSpec
+from harebell.kernel.timetable import RESOLUTION, Recurrence, recurrence_of
 
 
 @dataclass(frozen=True)
@@ -20,17 +20,17 @@ class Version:
     schedule_id: UUID
     number: int
     tenant: str
-    terms: Terms  # all that planning reads
+    policy: SchedulingPolicy  # all that planning reads
     text: str  # JSON of the definition without its defaults, as it is stored
-    work: str  # JSON of `Work`, as its tickets carry it
+    run_spec: str  # JSON of `Work`, as its tickets carry it
     accepted_at: datetime
     effective_at: datetime | None = None  # None: at once
     actor: str | None = None  # who made it
     note: str | None = None
-    anchored_at: datetime | None = None  # None: from `since` on
+    anchor_at: datetime | None = None  # None: from `since` on
 
     @classmethod
-    def of(
+    def create(
         cls,
         id_: UUID,
         number: int,
@@ -42,21 +42,21 @@ class Version:
         actor: str | None = None,
         note: str | None = None,
     ) -> "Version":
-        told = definition.told()
-        work = orjson.dumps(Work.told(tenant, told)).decode()
-        text = written(told)
+        told = definition.to_json()
+        work = orjson.dumps(RunSpec.from_definition(tenant, told)).decode()
+        text = canonical_json(told)
         return cls(id_, number, tenant, definition, text, work, at, effective_at, actor, note)
 
     @cached_property
     def definition(self) -> Definition:
-        if isinstance(self.terms, Definition):
-            return self.terms
+        if isinstance(self.policy, Definition):
+            return self.policy
         return Definition.model_validate_json(self.text)
 
     @cached_property
-    def timetable(self) -> Timetable:
+    def recurrence(self) -> Recurrence:
         """Raises what `occurrences.timetable` does."""
-        return timetable(self.terms, self.schedule_id, self.anchor)
+        return recurrence_of(self.policy, self.schedule_id, self.anchor)
 
     @property
     def since(self) -> datetime:
@@ -66,15 +66,15 @@ class Version:
     @property
     def anchor(self) -> datetime:
         """That relative times are reckoned from: a change of other things does not shift them."""
-        return self.anchored_at or self.since
+        return self.anchor_at or self.since
 
-    def owes(self, instant: datetime) -> bool:
+    def includes(self, instant: datetime) -> bool:
         """Whether the instant is one of its timetable's."""
-        return self.timetable.next_after(instant - TICK) == instant
+        return self.recurrence.next_after(instant - RESOLUTION) == instant
 
 
 @dataclass(frozen=True, slots=True)
-class Takeover:
+class VersionHandover:
     """A version comes into force after another: which instants are whose to decide, for audits."""
 
     schedule_id: UUID
@@ -84,7 +84,7 @@ class Takeover:
     planned_from: datetime  # what comes after this is decided by the new one
 
 
-class Fate(StrEnum):
+class VersionStatus(StrEnum):
     """What became of a version: what users asked for, and whether they got it."""
 
     PENDING = "pending"

@@ -8,10 +8,10 @@ from uuid import UUID
 import asyncpg
 from pydantic import ConfigDict
 
-from harebell.contract.schedule import Terms, fingerprint_of
+from harebell.contract.schedule import SchedulingPolicy, fingerprint_of
 from harebell.contract.when import Recurring
-from harebell.kernel.db.ledger import column
-from harebell.ticker.version import Fate, Takeover, Version
+from harebell.kernel.db.ledger import nullable_array
+from harebell.ticker.version import Version, VersionHandover, VersionStatus
 
 _VERSIONS: Final = """
 SELECT v.schedule_id, v.version, v.work->>'tenant' AS tenant, v.definition, v.work,
@@ -56,7 +56,7 @@ WHERE v.schedule_id = t.id AND v.version = t.version
 """
 
 
-class Versions:
+class VersionCache:
     """Immutable versions by (schedule, number), read once; bounded, oldest reading out first.
 
     Only of what recurs: a one-shot is planned once, and a crowd of them would push the others out.
@@ -72,9 +72,9 @@ class Versions:
     def __len__(self) -> int:
         return len(self._known)
 
-    def keep(self, versions: Iterable[Version]) -> None:
+    def add(self, versions: Iterable[Version]) -> None:
         for version in versions:
-            if not isinstance(version.terms.when, Recurring):
+            if not isinstance(version.policy.when, Recurring):
                 continue
             key = version.schedule_id, version.number
             if (before := self._known.pop(key, None)) is not None:
@@ -85,7 +85,7 @@ class Versions:
             _, oldest = self._known.popitem(last=False)  # a dict looks ever longer for its first
             self._text -= _length(oldest)
 
-    async def of(
+    async def load(
         self, connection: asyncpg.Connection, wanted: Sequence[tuple[UUID, int]]
     ) -> Mapping[tuple[UUID, int], Version]:
         found = {key: self._known[key] for key in wanted if key in self._known}
@@ -94,19 +94,19 @@ class Versions:
             ids, numbers = zip(*missing, strict=True)
             rows = await connection.fetch(_VERSIONS, ids, numbers)
             read = {(row["schedule_id"], row["version"]): _version(row) for row in rows}
-            self.keep(read.values())
+            self.add(read.values())
             found |= read
         return found
 
 
-class _Read(Terms):
+class _Read(SchedulingPolicy):
     """Of a definition that was checked when it was stored: the rest waits until it is wanted."""
 
     model_config = ConfigDict(extra="ignore")
 
 
 def _length(version: Version) -> int:
-    return len(version.text) + len(version.work)
+    return len(version.text) + len(version.run_spec)
 
 
 def _version(row: asyncpg.Record) -> Version:
@@ -119,11 +119,13 @@ def _version(row: asyncpg.Record) -> Version:
         row["work"],
         row["accepted_at"],
         row["effective_at"],
-        anchored_at=row["anchored_at"],
+        anchor_at=row["anchored_at"],
     )
 
 
-async def save(connection: asyncpg.Connection, made: Sequence[tuple[Version, Fate]]) -> None:
+async def save(
+    connection: asyncpg.Connection, made: Sequence[tuple[Version, VersionStatus]]
+) -> None:
     if not made:
         return
     versions = [version for version, _ in made]
@@ -132,18 +134,18 @@ async def save(connection: asyncpg.Connection, made: Sequence[tuple[Version, Fat
         [v.schedule_id for v in versions],
         [v.number for v in versions],
         [v.text for v in versions],
-        [v.work for v in versions],
+        [v.run_spec for v in versions],
         [fingerprint_of(v.text) for v in versions],
         [v.accepted_at for v in versions],
         [v.since for v in versions],
-        column(v.anchored_at for v in versions),
+        nullable_array(v.anchor_at for v in versions),
         [fate.value for _, fate in made],
-        column(v.actor for v in versions),
-        column(v.note for v in versions),
+        nullable_array(v.actor for v in versions),
+        nullable_array(v.note for v in versions),
     )
 
 
-async def show(connection: asyncpg.Connection, versions: Iterable[Version]) -> None:
+async def save_active_versions(connection: asyncpg.Connection, versions: Iterable[Version]) -> None:
     """What users see of schedules is the version in force; one row a schedule."""
     latest = list({version.schedule_id: version for version in versions}.values())
     if latest:
@@ -153,17 +155,17 @@ async def show(connection: asyncpg.Connection, versions: Iterable[Version]) -> N
             [v.tenant for v in latest],
             [v.text for v in latest],
             [v.definition.class_.value for v in latest],
-            [v.terms.priority for v in latest],
-            [v.terms.pool for v in latest],
+            [v.policy.priority for v in latest],
+            [v.policy.pool for v in latest],
             [v.number for v in latest],
             [v.accepted_at for v in latest],
-            column(v.actor for v in latest),
+            nullable_array(v.actor for v in latest),
         )
 
 
-async def settle_fates(
+async def update_statuses(
     connection: asyncpg.Connection,
-    fates: Mapping[tuple[UUID, int], tuple[Fate, str | None]],
+    fates: Mapping[tuple[UUID, int], tuple[VersionStatus, str | None]],
 ) -> None:
     """What became of versions that were to take effect later."""
     if fates:
@@ -172,11 +174,13 @@ async def settle_fates(
             [schedule for schedule, _ in fates],
             [number for _, number in fates],
             [fate.value for fate, _ in fates.values()],
-            column(reason for _, reason in fates.values()),
+            nullable_array(reason for _, reason in fates.values()),
         )
 
 
-async def take_over(connection: asyncpg.Connection, takeovers: Sequence[Takeover]) -> None:
+async def record_handovers(
+    connection: asyncpg.Connection, takeovers: Sequence[VersionHandover]
+) -> None:
     """A version may take over and be taken over in one batch: both are one row to write."""
     begun = {(each.schedule_id, each.after): each.planned_from for each in takeovers}
     over = {(each.schedule_id, each.before): each.planned_to for each in takeovers}
@@ -185,6 +189,6 @@ async def take_over(connection: asyncpg.Connection, takeovers: Sequence[Takeover
             _TAKE_OVER,
             [schedule for schedule, _ in keys],
             [number for _, number in keys],
-            column(begun.get(key) for key in keys),
-            column(over.get(key) for key in keys),
+            nullable_array(begun.get(key) for key in keys),
+            nullable_array(over.get(key) for key in keys),
         )

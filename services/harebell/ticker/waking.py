@@ -10,37 +10,39 @@ from harebell.contract.policy import Overlap
 from harebell.contract.ticket import Ticket
 from harebell.kernel import metrics
 from harebell.kernel.amqp.publish import Publisher
-from harebell.kernel.authorising import authorising
+from harebell.kernel.authorising import publishing_transaction
 from harebell.kernel.clock import Clock
-from harebell.kernel.db.engine import passing_faults
+from harebell.kernel.db.engine import translate_db_errors
 from harebell.kernel.db.ledger import turns
-from harebell.kernel.db.tickets import tickets_for
-from harebell.kernel.settlement import pass_on
+from harebell.kernel.db.tickets import rebuild_tickets
+from harebell.kernel.settlement import wake_next
 
 log = structlog.get_logger()
 
 
-async def undisputed(connection: asyncpg.Connection, tickets: Sequence[Ticket]) -> list[Ticket]:
+async def without_locked_schedules(
+    connection: asyncpg.Connection, tickets: Sequence[Ticket]
+) -> list[Ticket]:
     """Without those of schedules that somebody else decides about: the next pass has them.
 
     A sweep holds their rows already. To wait for a lock that others take first would be a deadlock.
     """
-    disputed = {ticket.schedule_id for ticket in tickets if ticket.takes_turns}
+    disputed = {ticket.schedule_id for ticket in tickets if ticket.restricts_overlap}
     mine = await turns.try_lock(connection, disputed) if disputed else disputed
-    return [t for t in tickets if not t.takes_turns or t.schedule_id in mine]
+    return [t for t in tickets if not t.restricts_overlap or t.schedule_id in mine]
 
 
-async def wake_stuck(pool: asyncpg.Pool, publisher: Publisher, clock: Clock) -> None:
+async def wake_stalled(pool: asyncpg.Pool, publisher: Publisher, clock: Clock) -> None:
     """Raises `Transient`: what was not published is found again."""
-    with passing_faults():
-        if not (stuck := await turns.stuck(pool)):
+    with translate_db_errors():
+        if not (stuck := await turns.find_stalled(pool)):
             return
-    async with authorising(pool, publisher, clock) as authority:
+    async with publishing_transaction(pool, publisher, clock) as authority:
         connection = authority.connection
         mine = await turns.try_lock(connection, stuck)
         policies = await _policies(connection, mine)
         now = clock.now()
-        woken = await pass_on(connection, policies, now, unless_within=turns.WAKE_AFTER)
+        woken = await wake_next(connection, policies, now, unless_within=turns.WAKE_AFTER)
         await authority.publish(woken)
     if woken:
         metrics.SWEPT.labels("woken").inc(len(woken))
@@ -52,11 +54,11 @@ async def _policies(
 ) -> dict[UUID, Overlap]:
     """As the newest run that waits has it; where none waits there are only turns to forget."""
     policies = dict.fromkeys(schedules, Overlap.QUEUE)
-    standing = await turns.standing(connection, policies)
+    standing = await turns.open_run_rows(connection, policies)
     newest = [
-        max(run.key for run in runs if run.turn.waits)
+        max(run.key for run in runs if run.turn.is_waiting)
         for runs in standing.values()
-        if any(run.turn.waits for run in runs)
+        if any(run.turn.is_waiting for run in runs)
     ]
-    tickets = await tickets_for(connection, sorted(newest))
+    tickets = await rebuild_tickets(connection, sorted(newest))
     return policies | {ticket.schedule_id: ticket.overlap for ticket in tickets}

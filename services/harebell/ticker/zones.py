@@ -5,7 +5,7 @@ from typing import Final
 import asyncpg
 import structlog
 
-from harebell.kernel.db.engine import passing_faults
+from harebell.kernel.db.engine import translate_db_errors
 
 _NOTE: Final = """
 INSERT INTO zone_data AS z (id, release, since) VALUES (1, $1, now())
@@ -22,9 +22,9 @@ WHERE state = 'active' AND next_at IS NOT NULL
 log = structlog.get_logger()
 
 
-async def note_release(pool: asyncpg.Pool, release: str) -> None:
+async def record_tzdata_version(pool: asyncpg.Pool, release: str) -> None:
     """Raises `DatabaseUnavailable`."""
-    with passing_faults():
+    with translate_db_errors():
         async with pool.acquire() as connection, connection.transaction():
             changed = await connection.fetchval(_NOTE, release)
             if changed:

@@ -9,7 +9,7 @@ from typing import Final
 from tests.benchmarks.peers.peer import Peer, Programs, installed
 from tests.benchmarks.rig import Rig
 
-from harebell.dev.daemon import Daemon
+from harebell.dev.daemon import BackgroundProcess
 from harebell.dev.ports import LOOPBACK, choose, is_free
 
 START_S: Final = 30.0
@@ -40,7 +40,7 @@ def redis(folder: Path) -> Iterator[tuple[str, int]]:
     """Its URL and its process."""
     port = choose(["redis"], seed=str(folder), remembered={})["redis"]
     settings = [word for name, value in SETTINGS.items() for word in (f"--{name}", value)]
-    daemon = Daemon("redis", folder)
+    daemon = BackgroundProcess("redis", folder)
     process = daemon.start(
         ("redis-server", "--port", str(port), *settings), environment=os.environ, directory=folder
     )

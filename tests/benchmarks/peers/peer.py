@@ -15,7 +15,7 @@ from tests.benchmarks import tasks
 from tests.benchmarks.machine import Spent
 from tests.benchmarks.starts import PATIENCE, forget, read
 
-from harebell.dev.daemon import Daemon
+from harebell.dev.daemon import BackgroundProcess
 
 PROGRAMS: Final = Path(__file__).parent / "programs"
 STORE: Final = "BENCHMARK_STORE"  # the variable with its URL
@@ -72,7 +72,7 @@ class Peer:
         starts = folder / "starts"
         starts.mkdir()
         environment = {**os.environ, STORE: url, tasks.FOLDER: str(starts)}
-        workers = [Daemon(f"worker-{n}", folder) for n in range(1, programs.workers + 1)]
+        workers = [BackgroundProcess(f"worker-{n}", folder) for n in range(1, programs.workers + 1)]
         with ExitStack() as stack:
             pids = {"store": pid}
             for each in workers:
@@ -85,7 +85,7 @@ class Peer:
             peer.warm(workers)
             yield peer
 
-    def warm(self, workers: Sequence[Daemon]) -> None:
+    def warm(self, workers: Sequence[BackgroundProcess]) -> None:
         self.sender.send(WARM)
         for each in workers:
             each.await_ready(lambda: len(read(self.starts)) >= WARM, limit=PATIENCE)

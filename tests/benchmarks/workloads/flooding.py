@@ -9,7 +9,7 @@ from tests.benchmarks.rig import Rig, Scale, late
 from tests.benchmarks.starts import Starts
 
 from harebell.contract.schedule import DEFAULT_POOL
-from harebell.dev.plan import Kind
+from harebell.dev.plan import ServiceKind
 
 HIGH: Final = 1_000  # runs
 RATE: Final = 200.0  # a second
@@ -49,7 +49,7 @@ async def _high(rig: Rig, *, low: int, pool: str = DEFAULT_POOL) -> Starts:
 
 @contextmanager
 def _executor_apart(rig: Rig) -> Iterator[None]:
-    name = rig.start_one(Kind.EXECUTOR, 2, HAREBELL_POOL=APART)
+    name = rig.start_one(ServiceKind.EXECUTOR, 2, HAREBELL_POOL=APART)
     try:
         yield
     finally:

@@ -10,7 +10,7 @@ from tests.benchmarks.figures import Report, lateness
 from tests.benchmarks.machine import Spent, watched
 from tests.benchmarks.rig import FAILS_ONCE, Rig, Scale, Wave, late
 
-from harebell.dev.plan import Kind
+from harebell.dev.plan import ServiceKind
 
 STAMPEDES: Final = (10_000, 50_000)  # runs
 RATE: Final = 5_000  # runs a second
@@ -32,7 +32,12 @@ USERS_FOR: Final = 20  # seconds
 FULL_USERS_FOR: Final = 3_600
 BEFORE: Final = timedelta(seconds=1)  # the window in which a wave is released, claimed and run
 # processes of a role; all other workloads have one of each
-SEVERAL: Final = ((Kind.EXECUTOR, 2), (Kind.EXECUTOR, 4), (Kind.TICKER, 2), (Kind.DISPATCHER, 2))
+SEVERAL: Final = (
+    (ServiceKind.EXECUTOR, 2),
+    (ServiceKind.EXECUTOR, 4),
+    (ServiceKind.TICKER, 2),
+    (ServiceKind.DISPATCHER, 2),
+)
 QUICKLY: Final = {"max_attempts": 3, "backoff": {"base": "2s", "factor": 1, "jitter": "none"}}
 
 

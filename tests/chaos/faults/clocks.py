@@ -10,7 +10,7 @@ from typing import Final
 from tests.chaos.faults.registry import fault
 from tests.chaos.scene import Scene
 
-from harebell.dev.plan import Kind, name_of
+from harebell.dev.plan import ServiceKind, name_of
 
 SOURCE: Final = Path(__file__).with_name("clock.c")
 JUMPS: Final = {"an hour ahead": 3600, "two minutes ahead": 120, "an hour back": -3600}
@@ -33,7 +33,7 @@ def _move(clock: Path, seconds: int) -> None:
         file.write(struct.pack("l", seconds))
 
 
-def _jumps(row: str, kind: Kind, what: str, seconds: int) -> None:
+def _jumps(row: str, kind: ServiceKind, what: str, seconds: int) -> None:
     @fault(row, f"the clock of a {kind} jumps {what}, and back")
     async def strike(scene: Scene) -> AsyncIterator[None]:
         victim = scene.some(kind)
@@ -48,6 +48,6 @@ def _jumps(row: str, kind: Kind, what: str, seconds: int) -> None:
         _move(clock, 0)
 
 
-for _letters, _kind in (("abc", Kind.TICKER), ("def", Kind.EXECUTOR)):
+for _letters, _kind in (("abc", ServiceKind.TICKER), ("def", ServiceKind.EXECUTOR)):
     for _letter, (_what, _seconds) in zip(_letters, JUMPS.items(), strict=True):
         _jumps(f"20{_letter}", _kind, _what, _seconds)

@@ -6,11 +6,11 @@ from typing import Final
 from tests.chaos.faults.registry import fault
 from tests.chaos.scene import Member, Scene
 
-from harebell.dev.plan import Kind
+from harebell.dev.plan import ServiceKind
 from harebell.kernel.db.ledger.sweeps import LOST_AFTER
 from harebell.ticker.sweeping import LOST_EVERY
 
-ASIDE: Final[Member] = (Kind.EXECUTOR, 2)  # knows the node that is cut off, and no other
+ASIDE: Final[Member] = (ServiceKind.EXECUTOR, 2)  # knows the node that is cut off, and no other
 PAUSE: Final = 10.0  # seconds that the loss of one node of three may hold up a run, beside work
 assert LOST_AFTER + LOST_EVERY < PAUSE  # of what the dead leader had in hand, a sweep brings all
 

@@ -13,7 +13,7 @@ from tests.chaos.faults.registry import fault
 from tests.chaos.scene import Scene
 from tests.chaos.verdict import Kind
 
-from harebell.dev.plan import Kind as Service
+from harebell.dev.plan import ServiceKind as Service
 
 HERD: Final = 10_000  # runs due in one second
 PORTION: Final = 500  # schedules of one message

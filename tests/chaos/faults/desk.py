@@ -12,7 +12,7 @@ from tests.chaos.scene import Scene
 from tests.chaos.verdict import Kind
 
 from harebell.contract.errors import Transient
-from harebell.dev.plan import Kind as Service
+from harebell.dev.plan import ServiceKind as Service
 
 DEAD: Final = 300  # runs
 SOON: Final = 1.0  # seconds, at most, from the order to replay to the kill
@@ -53,7 +53,7 @@ async def killed_before_its_commit(scene: Scene) -> AsyncIterator[None]:
 async def killed_amid_a_job(scene: Scene) -> AsyncIterator[None]:
     async with scene.stack.tenant(f"{scene.tenant}-desk") as tenant:
         ids = await _dead(scene, tenant)
-        job = str((await tenant.harebell.start_replay(ids=ids, rate=RATE)).job)
+        job = str((await tenant.harebell.start_replay_job(ids=ids, rate=RATE)).id)
         await asyncio.sleep(scene.dice.uniform(0, DEAD / RATE))
         await scene.kill(DESK)
         yield
@@ -65,7 +65,7 @@ async def killed_amid_a_job(scene: Scene) -> AsyncIterator[None]:
 async def killed_at_every_step_of_a_job(scene: Scene) -> AsyncIterator[None]:
     async with scene.stack.tenant(f"{scene.tenant}-desk") as tenant:
         ids = await _dead(scene, tenant)
-        job = str((await tenant.harebell.start_replay(ids=ids, rate=RATE)).job)
+        job = str((await tenant.harebell.start_replay_job(ids=ids, rate=RATE)).id)
         reached = 0.0
         for step in STEPS:
             async with doomed(scene, DESK, f"dlq_inspector.{step}"):

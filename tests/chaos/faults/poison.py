@@ -11,7 +11,7 @@ from tests.chaos.scene import Scene
 from tests.chaos.verdict import Kind
 from tests.plugins import install
 
-from harebell.dev.plan import Kind as Service
+from harebell.dev.plan import ServiceKind as Service
 
 ATTEMPTS: Final = 3
 LOOK: Final = 0.2  # seconds between two looks at executors that may have died

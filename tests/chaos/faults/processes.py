@@ -10,7 +10,7 @@ from tests.acceptance.stack import until
 from tests.chaos.faults.registry import fault
 from tests.chaos.scene import MEMBERS, Member, Scene
 
-from harebell.dev.plan import Kind
+from harebell.dev.plan import ServiceKind
 
 REACH: Final = 15.0  # seconds, its start among them, that a service gets to come to its failpoint
 LAPSED: Final = 40.0  # seconds, until it ends leases that nobody holds any more
@@ -19,10 +19,15 @@ ROLLED: Final = 4  # services that are told to stop in one wave
 BEYOND: Final = 3.0  # seconds that an executor is frozen past its lease
 
 STEPS: Final = {  # of each service, those that the load leads it to
-    Kind.INTAKE: ("before_publish", "after_publish"),
-    Kind.TICKER: ("before_commit", "after_commit", "change_before_commit", "change_after_commit"),
-    Kind.DISPATCHER: ("before_publish", "after_publish"),
-    Kind.EXECUTOR: (
+    ServiceKind.INTAKE: ("before_publish", "after_publish"),
+    ServiceKind.TICKER: (
+        "before_commit",
+        "after_commit",
+        "change_before_commit",
+        "change_after_commit",
+    ),
+    ServiceKind.DISPATCHER: ("before_publish", "after_publish"),
+    ServiceKind.EXECUTOR: (
         *("before_claim", "before_effect", "after_effect", "before_settle"),
         *("before_failure_commit", "before_turn_commit"),
     ),
@@ -62,17 +67,17 @@ async def frozen(scene: Scene, *members: Member) -> AsyncIterator[None]:
 
 @fault("1a", "kill -9 intake")
 async def intake(scene: Scene) -> AsyncIterator[None]:
-    async with killed(scene, (Kind.INTAKE, 1)):
+    async with killed(scene, (ServiceKind.INTAKE, 1)):
         yield
 
 
 @fault("2a", "kill -9 one ticker")
 async def ticker(scene: Scene) -> AsyncIterator[None]:
-    async with killed(scene, scene.some(Kind.TICKER)):
+    async with killed(scene, scene.some(ServiceKind.TICKER)):
         yield
 
 
-def _failpoint(row: str, name: str, kind: Kind, *, lapses: bool = False) -> None:
+def _failpoint(row: str, name: str, kind: ServiceKind, *, lapses: bool = False) -> None:
     @fault(row, f"kill -9 at {name}", lapses=lapses)
     async def strike(scene: Scene) -> AsyncIterator[None]:
         """The other of its kind is away, so that this one comes to its end."""
@@ -84,30 +89,30 @@ def _failpoint(row: str, name: str, kind: Kind, *, lapses: bool = False) -> None
         await scene.start_all(others)
 
 
-_failpoint("1b", "intake.before_publish", Kind.INTAKE)
-_failpoint("1c", "intake.after_publish", Kind.INTAKE)
-_failpoint("2b", "ticker.before_commit", Kind.TICKER)
-_failpoint("2c", "ticker.after_commit", Kind.TICKER)
-_failpoint("2d", "ticker.change_before_commit", Kind.TICKER)
-_failpoint("2e", "ticker.change_after_commit", Kind.TICKER)
+_failpoint("1b", "intake.before_publish", ServiceKind.INTAKE)
+_failpoint("1c", "intake.after_publish", ServiceKind.INTAKE)
+_failpoint("2b", "ticker.before_commit", ServiceKind.TICKER)
+_failpoint("2c", "ticker.after_commit", ServiceKind.TICKER)
+_failpoint("2d", "ticker.change_before_commit", ServiceKind.TICKER)
+_failpoint("2e", "ticker.change_after_commit", ServiceKind.TICKER)
 
 
 @fault("3", "kill -9 both tickers")
 async def tickers(scene: Scene) -> AsyncIterator[None]:
-    async with killed(scene, *scene.all_of(Kind.TICKER)):
+    async with killed(scene, *scene.all_of(ServiceKind.TICKER)):
         yield
 
 
 @fault("4a", "SIGSTOP one ticker")
 async def frozen_ticker(scene: Scene) -> AsyncIterator[None]:
-    async with frozen(scene, scene.some(Kind.TICKER)):
+    async with frozen(scene, scene.some(ServiceKind.TICKER)):
         yield
 
 
 @fault("4b", "SIGSTOP a ticker at ticker.before_commit")
 async def stopped_ticker(scene: Scene) -> AsyncIterator[None]:
     """While it holds its locks, the other goes on."""
-    victim = scene.some(Kind.TICKER)
+    victim = scene.some(ServiceKind.TICKER)
     await scene.kill(victim)
     await scene.start(victim, {"HAREBELL_FAILPOINT": "ticker.before_commit:stop"}, ready=False)
     yield
@@ -159,39 +164,39 @@ async def _until_seen(scene: Scene, is_so: Callable[[], bool], within: float = R
 
 @fault("5a", "kill -9 one dispatcher")
 async def dispatcher(scene: Scene) -> AsyncIterator[None]:
-    async with killed(scene, scene.some(Kind.DISPATCHER)):
+    async with killed(scene, scene.some(ServiceKind.DISPATCHER)):
         yield
 
 
 @fault("5b", "kill -9 both dispatchers")
 async def dispatchers(scene: Scene) -> AsyncIterator[None]:
-    async with killed(scene, *scene.all_of(Kind.DISPATCHER)):
+    async with killed(scene, *scene.all_of(ServiceKind.DISPATCHER)):
         yield
 
 
-_failpoint("5c", "dispatcher.before_publish", Kind.DISPATCHER)
-_failpoint("5d", "dispatcher.after_publish", Kind.DISPATCHER)
+_failpoint("5c", "dispatcher.before_publish", ServiceKind.DISPATCHER)
+_failpoint("5d", "dispatcher.after_publish", ServiceKind.DISPATCHER)
 
 
 @fault("6", "kill -9 one executor", lapses=True)
 async def executor(scene: Scene) -> AsyncIterator[None]:
-    async with killed(scene, scene.some(Kind.EXECUTOR)):
+    async with killed(scene, scene.some(ServiceKind.EXECUTOR)):
         yield
 
 
-_failpoint("6a", "executor.before_claim", Kind.EXECUTOR, lapses=True)
-_failpoint("6b", "executor.before_effect", Kind.EXECUTOR, lapses=True)
-_failpoint("6c", "executor.after_effect", Kind.EXECUTOR, lapses=True)
-_failpoint("6d", "executor.before_settle", Kind.EXECUTOR, lapses=True)
-_failpoint("6e", "executor.before_failure_commit", Kind.EXECUTOR, lapses=True)
-_failpoint("6f", "executor.before_turn_commit", Kind.EXECUTOR, lapses=True)
+_failpoint("6a", "executor.before_claim", ServiceKind.EXECUTOR, lapses=True)
+_failpoint("6b", "executor.before_effect", ServiceKind.EXECUTOR, lapses=True)
+_failpoint("6c", "executor.after_effect", ServiceKind.EXECUTOR, lapses=True)
+_failpoint("6d", "executor.before_settle", ServiceKind.EXECUTOR, lapses=True)
+_failpoint("6e", "executor.before_failure_commit", ServiceKind.EXECUTOR, lapses=True)
+_failpoint("6f", "executor.before_turn_commit", ServiceKind.EXECUTOR, lapses=True)
 
 
 @fault("2f", "kill -9 at ticker.sweep_before_commit, when an executor has died", lapses=True)
 async def sweeping_ticker(scene: Scene) -> AsyncIterator[None]:
     """Whose leases it ends as soon as it trusts its clock."""
-    victim, *others = scene.all_of(Kind.TICKER)
-    executor = scene.some(Kind.EXECUTOR)
+    victim, *others = scene.all_of(ServiceKind.TICKER)
+    executor = scene.some(ServiceKind.EXECUTOR)
     for other in (*others, executor):
         await scene.kill(other)
     async with doomed(scene, victim, "ticker.sweep_before_commit", within=LAPSED):
@@ -202,7 +207,7 @@ async def sweeping_ticker(scene: Scene) -> AsyncIterator[None]:
 @fault("7", "SIGSTOP one executor past its lease", lapses=True)
 async def zombie(scene: Scene) -> AsyncIterator[None]:
     """With a short lease, so that it lapses in the time of the outage."""
-    victim = scene.some(Kind.EXECUTOR)
+    victim = scene.some(ServiceKind.EXECUTOR)
     await scene.stop(victim)
     await scene.start(victim, SHORT_LEASE)
     await asyncio.sleep(scene.dice.uniform(1, 2))

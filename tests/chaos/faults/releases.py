@@ -12,11 +12,17 @@ from tests.chaos.faults.registry import fault
 from tests.chaos.scene import Member, Scene
 
 from harebell.contract.ticket import Ticket
-from harebell.dev.plan import Kind
+from harebell.dev.plan import ServiceKind
 
 # As the manual says it: whoever reads a message is never older than whoever writes it.
-ORDER: Final = (Kind.EXECUTOR, Kind.DISPATCHER, Kind.DLQ_INSPECTOR, Kind.TICKER, Kind.INTAKE)
-READERS: Final = (Kind.EXECUTOR, Kind.DISPATCHER)  # of tickets
+ORDER: Final = (
+    ServiceKind.EXECUTOR,
+    ServiceKind.DISPATCHER,
+    ServiceKind.DLQ_INSPECTOR,
+    ServiceKind.TICKER,
+    ServiceKind.INTAKE,
+)
+READERS: Final = (ServiceKind.EXECUTOR, ServiceKind.DISPATCHER)  # of tickets
 WAITING: Final = ("harebell.work.", "harebell.dispatcher")  # where their tickets are
 UNKNOWN: Final = "harebell.ticket.bundle.v9"
 
@@ -54,7 +60,7 @@ _upgrade("31b", "as a later release writes them", later)
 _upgrade("31c", "of a version that nobody knows", dict, UNKNOWN, recovery=SWEEP)
 
 
-def _members(scene: Scene, *kinds: Kind) -> list[Member]:
+def _members(scene: Scene, *kinds: ServiceKind) -> list[Member]:
     return [member for kind in kinds for member in scene.all_of(kind)]
 
 

@@ -11,7 +11,7 @@ from tests.chaos.faults.registry import fault
 from tests.chaos.scene import Scene
 from tests.chaos.verdict import Kind
 
-from harebell.dev.plan import Kind as Service
+from harebell.dev.plan import ServiceKind as Service
 
 AHEAD: Final = timedelta(hours=1)  # of the old time is the new one
 SOON: Final = 40.0  # seconds until instants of the new time; all tickers have it by then

@@ -11,7 +11,13 @@ from aio_pika import DeliveryMode
 from aio_pika.abc import AbstractIncomingMessage
 from yarl import URL
 
-from harebell.client import AnswerTimeout, Harebell, Refusal, Refused, ScheduleAnswer
+from harebell.client import (
+    Client,
+    CommandRejected,
+    ErrorResponse,
+    ResponseTimeout,
+    ScheduleResponse,
+)
 
 if TYPE_CHECKING:
     from tests.integration.client.conftest import Intake
@@ -38,12 +44,12 @@ REFUSED: dict[str, object] = {
 
 
 @pytest.fixture
-async def harebell(amqp_url: str) -> AsyncIterator[Harebell]:
-    async with Harebell.connect(amqp_url, tenant=TENANT, timeout=5.0) as harebell:
+async def harebell(amqp_url: str) -> AsyncIterator[Client]:
+    async with Client.connect(amqp_url, tenant=TENANT, timeout=5.0) as harebell:
         yield harebell
 
 
-async def test_a_put_is_answered_with_what_was_stored(harebell: Harebell, intake: "Intake") -> None:
+async def test_a_put_is_answered_with_what_was_stored(harebell: Client, intake: "Intake") -> None:
     intake.answer = lambda _: STORED
 
     answer = await harebell.put(SCHEDULE)
@@ -54,7 +60,7 @@ async def test_a_put_is_answered_with_what_was_stored(harebell: Harebell, intake
 
 
 async def test_a_command_has_the_properties_that_the_contract_names(
-    harebell: Harebell, intake: "Intake", amqp_url: str
+    harebell: Client, intake: "Intake", amqp_url: str
 ) -> None:
     intake.answer = lambda _: STORED
 
@@ -74,7 +80,7 @@ async def test_a_command_has_the_properties_that_the_contract_names(
 
 
 async def test_two_calls_are_two_messages_even_with_one_request_id(
-    harebell: Harebell, intake: "Intake"
+    harebell: Client, intake: "Intake"
 ) -> None:
     intake.answer = lambda _: STORED
 
@@ -87,29 +93,29 @@ async def test_two_calls_are_two_messages_even_with_one_request_id(
     assert first.body == second.body
 
 
-async def test_an_array_is_answered_item_by_item(harebell: Harebell, intake: "Intake") -> None:
+async def test_an_array_is_answered_item_by_item(harebell: Client, intake: "Intake") -> None:
     intake.answer = lambda _: [STORED, REFUSED]
 
     stored, refused = await harebell.put_many([SCHEDULE, {"when": {"cron": "75 * * * *"}}])
 
-    assert isinstance(stored, ScheduleAnswer)
-    assert isinstance(refused, Refusal)
+    assert isinstance(stored, ScheduleResponse)
+    assert isinstance(refused, ErrorResponse)
     assert refused.error.field == "when.cron"
 
 
 async def test_a_refusal_is_raised_with_its_field_and_reason(
-    harebell: Harebell, intake: "Intake"
+    harebell: Client, intake: "Intake"
 ) -> None:
     intake.answer = lambda _: REFUSED
 
-    with pytest.raises(Refused, match="minute 75 is over 59") as caught:
+    with pytest.raises(CommandRejected, match="minute 75 is over 59") as caught:
         await harebell.put(SCHEDULE)
 
     assert (caught.value.code, caught.value.field) == ("invalid_cron", "when.cron")
 
 
 async def test_answers_in_another_order_reach_those_who_asked(
-    harebell: Harebell, intake: "Intake"
+    harebell: Client, intake: "Intake"
 ) -> None:
     asking = [asyncio.create_task(harebell.pause(key=f"key-{n}")) for n in range(20)]
     await intake.has_received(len(asking))
@@ -122,14 +128,14 @@ async def test_answers_in_another_order_reach_those_who_asked(
 
 
 async def test_silence_is_a_timeout(amqp_url: str, intake: "Intake") -> None:
-    async with Harebell.connect(amqp_url, tenant=TENANT, timeout=0.3) as harebell:
-        with pytest.raises(AnswerTimeout):
+    async with Client.connect(amqp_url, tenant=TENANT, timeout=0.3) as harebell:
+        with pytest.raises(ResponseTimeout):
             await harebell.cancel(id=ID)
 
     assert len(intake.received) == 1
 
 
-async def test_lists_are_read_page_by_page(harebell: Harebell, intake: "Intake") -> None:
+async def test_lists_are_read_page_by_page(harebell: Client, intake: "Intake") -> None:
     def page(message: AbstractIncomingMessage) -> dict[str, object]:
         after = int(orjson.loads(message.body).get("after", "0"))
         following = str(after + 1) if after < 2 else None

@@ -9,10 +9,10 @@ from aio_pika.abc import AbstractChannel, AbstractIncomingMessage
 from pamqp.common import FieldTable
 from yarl import URL
 
-from harebell.client import BrokerUnavailable, Harebell, Unroutable
-from harebell.client.connection import RENEWED, Link
-from harebell.client.correspondence import Correspondence
-from harebell.contract.errors import Malformed
+from harebell.client import BrokerUnavailable, Client, Unroutable
+from harebell.client.connection import CHANNEL_REPLACE_PAUSE, Connection
+from harebell.client.correspondence import RpcChannel
+from harebell.contract.errors import InvalidInput
 
 if TYPE_CHECKING:
     from tests.integration.client.conftest import Intake
@@ -41,7 +41,7 @@ async def test_a_question_whose_connection_was_lost_is_asked_again_under_the_sam
 
     intake.answer = lose_the_first
 
-    async with Harebell.connect(line.url, tenant=TENANT, timeout=5.0) as harebell:
+    async with Client.connect(line.url, tenant=TENANT, timeout=5.0) as harebell:
         answer = await harebell.cancel(key="hello")
 
     assert answer.status == "cancelled"
@@ -53,7 +53,7 @@ async def test_a_connection_lost_between_calls_is_opened_again(
     line: "Line", intake: "Intake"
 ) -> None:
     intake.answer = lambda _: CANCELLED
-    async with Harebell.connect(line.url, tenant=TENANT, timeout=5.0) as harebell:
+    async with Client.connect(line.url, tenant=TENANT, timeout=5.0) as harebell:
         await harebell.cancel(key="one")
         line.cut()
 
@@ -63,7 +63,7 @@ async def test_a_connection_lost_between_calls_is_opened_again(
 
 
 async def test_a_broker_that_stays_away_is_an_error_in_time(line: "Line") -> None:
-    async with Harebell.connect(line.url, tenant=TENANT, timeout=0.5) as harebell:
+    async with Client.connect(line.url, tenant=TENANT, timeout=0.5) as harebell:
         await line.close()
 
         async with asyncio.timeout(2):
@@ -75,30 +75,30 @@ async def test_nobody_there_is_an_error_at_once(line: "Line") -> None:
     await line.close()
 
     with pytest.raises(BrokerUnavailable):
-        async with Harebell.connect(line.url):
+        async with Client.connect(line.url):
             pass
 
 
 async def test_an_exchange_that_is_not_there_is_unroutable(amqp_url: str) -> None:
-    link = Link(amqp_url, name="test", properties={})
-    correspondence = Correspondence(link, timeout=5.0, login=None)
+    link = Connection(amqp_url, name="test", properties={})
+    correspondence = RpcChannel(link, timeout=5.0, login=None)
 
     with pytest.raises(Unroutable):
-        await correspondence.ask("client-tests.no-such-exchange", TENANT, "schedule.get", b"{}")
+        await correspondence.request("client-tests.no-such-exchange", TENANT, "schedule.get", b"{}")
     await link.close()
 
 
 async def test_what_a_broker_refuses_is_published_on_another_channel(amqp_url: str) -> None:
-    link = Link(amqp_url, name="test", properties={})
+    link = Connection(amqp_url, name="test", properties={})
     first = await link.channel()
     arguments: FieldTable = {"x-max-length": 0, "x-overflow": "reject-publish"}
-    operator = Link(amqp_url, name="operator", properties={})
+    operator = Connection(amqp_url, name="operator", properties={})
     full = await (await operator.channel()).declare_queue("full", arguments=arguments)
     await full.bind("amq.fanout")
 
     channels: list[AbstractChannel] = []
     for _ in range(3):
-        await asyncio.sleep(RENEWED)
+        await asyncio.sleep(CHANNEL_REPLACE_PAUSE)
         with pytest.raises(BrokerUnavailable, match="a queue is full"):
             await link.publish("amq.fanout", "", Message(b"[]"))
         channels.append(await link.channel())
@@ -114,8 +114,8 @@ async def test_what_a_broker_refuses_is_published_on_another_channel(amqp_url: s
 
 @pytest.mark.parametrize("url", ["", "nonsense", "http://localhost", "amqp://", "amqp://[::1"])
 async def test_what_is_no_amqp_url_is_said_to_be_none(url: str) -> None:
-    with pytest.raises(Malformed, match="is not like amqp://"):
-        async with Harebell.connect(url):
+    with pytest.raises(InvalidInput, match="is not like amqp://"):
+        async with Client.connect(url):
             pass
 
 
@@ -124,12 +124,12 @@ async def test_of_several_nodes_one_that_lives_is_found_and_found_again(
 ) -> None:
     intake.answer = lambda _: CANCELLED
     nobody = str(URL(line.url).with_port(1))
-    async with Harebell.connect(f"{nobody},{line.url}", tenant=TENANT, timeout=5.0) as harebell:
+    async with Client.connect(f"{nobody},{line.url}", tenant=TENANT, timeout=5.0) as harebell:
         await harebell.cancel(key="one")
 
     for _ in range(5):  # in an order of chance
         nodes = f"{line.url},{amqp_url}"
-        async with Harebell.connect(nodes, tenant=TENANT, timeout=5.0) as harebell:
+        async with Client.connect(nodes, tenant=TENANT, timeout=5.0) as harebell:
             await harebell.cancel(key="two")
             await line.close()
             answer = await harebell.cancel(key="three")
@@ -139,5 +139,5 @@ async def test_of_several_nodes_one_that_lives_is_found_and_found_again(
 async def test_when_no_node_answers_the_reason_is_told(line: "Line") -> None:
     nobody = str(URL(line.url).with_port(1))
     with pytest.raises(BrokerUnavailable, match="cannot connect"):
-        async with Harebell.connect(f"{nobody},{nobody}", tenant=TENANT):
+        async with Client.connect(f"{nobody},{nobody}", tenant=TENANT):
             pass

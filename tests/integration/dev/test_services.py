@@ -8,14 +8,14 @@ from pathlib import Path
 import pytest
 
 from harebell.dev.errors import NotReady
-from harebell.dev.plan import Kind
+from harebell.dev.plan import ServiceKind
 from harebell.dev.processes import identify
 from harebell.dev.services import LocalServices
 
 SHOW = "import os, sys; print('failpoint', os.environ.get('HAREBELL_FAILPOINT')); sys.exit(1)"
 STAND_IN = Path(__file__).with_name("stand_in.py")
 MANY = 20  # services
-ARGUMENTS = {Kind.TICKER: ("-c", SHOW)}
+ARGUMENTS = {ServiceKind.TICKER: ("-c", SHOW)}
 
 
 @pytest.fixture
@@ -33,11 +33,11 @@ def services(tmp_path: Path) -> Iterator[LocalServices]:
 def test_a_killed_service_comes_back_on_its_port_when_started_again(
     services: LocalServices,
 ) -> None:
-    first = services.start(Kind.EXECUTOR, 2)
+    first = services.start(ServiceKind.EXECUTOR, 2)
     services.kill(first.name)
     dead = identify(first.pid)
 
-    second = services.start(Kind.EXECUTOR, 2)
+    second = services.start(ServiceKind.EXECUTOR, 2)
 
     assert dead is None
     assert (second.name, second.port) == ("executor-2", first.port)
@@ -47,29 +47,29 @@ def test_a_killed_service_comes_back_on_its_port_when_started_again(
 def test_looking_at_the_plan_of_a_living_service_does_not_move_its_port(
     services: LocalServices,
 ) -> None:
-    started = services.start(Kind.EXECUTOR)
+    started = services.start(ServiceKind.EXECUTOR)
 
-    assert services.plan(Kind.EXECUTOR).port == started.port
+    assert services.plan(ServiceKind.EXECUTOR).port == started.port
 
 
 def test_settings_of_one_service_do_not_reach_another(services: LocalServices) -> None:
-    services.start(Kind.EXECUTOR, environment={"HAREBELL_FAILPOINT": "executor.claimed"})
+    services.start(ServiceKind.EXECUTOR, environment={"HAREBELL_FAILPOINT": "executor.claimed"})
 
     with pytest.raises(NotReady, match="failpoint None"):
-        services.start(Kind.TICKER)
+        services.start(ServiceKind.TICKER)
     with pytest.raises(NotReady, match=r"failpoint ticker\.published"):
-        services.start(Kind.TICKER, environment={"HAREBELL_FAILPOINT": "ticker.published"})
+        services.start(ServiceKind.TICKER, environment={"HAREBELL_FAILPOINT": "ticker.published"})
 
 
 def test_several_started_at_once_do_not_share_a_port(services: LocalServices) -> None:
-    ports = {services.plan(kind).port for kind in Kind}
+    ports = {services.plan(kind).port for kind in ServiceKind}
 
-    assert len(ports) == len(Kind)
+    assert len(ports) == len(ServiceKind)
 
 
 def test_services_that_are_planned_at_once_have_a_port_each(services: LocalServices) -> None:
     def port_of(number: int) -> int:
-        return services.plan(Kind.EXECUTOR, number).port
+        return services.plan(ServiceKind.EXECUTOR, number).port
 
     with ThreadPoolExecutor(MANY) as threads:
         ports = list(threads.map(port_of, range(1, MANY + 1)))

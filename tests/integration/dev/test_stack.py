@@ -14,9 +14,9 @@ from time import monotonic, sleep
 import pytest
 
 from harebell.dev.errors import NotReady
-from harebell.dev.plan import Counts, Kind
+from harebell.dev.plan import Counts, ServiceKind
 from harebell.dev.processes import Process, identify, tree
-from harebell.dev.report import Health, Report
+from harebell.dev.report import StackHealth, StackStatus
 from harebell.dev.stack import Stack
 
 STAND_IN = Path(__file__).with_name("stand_in.py")
@@ -27,7 +27,7 @@ GIVEN = {
 }
 
 
-def stand_in(_: Kind) -> tuple[str, ...]:
+def stand_in(_: ServiceKind) -> tuple[str, ...]:
     return (sys.executable, str(STAND_IN))
 
 
@@ -36,7 +36,7 @@ class Local:
     """A stack of stand-ins, with what it said and what it prepared."""
 
     root: Path
-    command: Callable[[Kind], tuple[str, ...]] = stand_in
+    command: Callable[[ServiceKind], tuple[str, ...]] = stand_in
     said: list[str] = field(default_factory=list)
     prepared: list[str] = field(default_factory=list)
 
@@ -59,14 +59,14 @@ def local(tmp_path: Path) -> Iterator[Local]:
     local.stack.stop()
 
 
-def processes_of(report: Report) -> list[Process]:
+def processes_of(report: StackStatus) -> list[Process]:
     """All of them, and their descendants."""
     pids = [each.pid for each in report.processes] + [each.pid for each in report.servers]
     living = [process for pid in pids if pid and (process := identify(pid))]
     return [member for process in living for member in tree(process)]
 
 
-def pid_of(report: Report | None, name: str) -> int | None:
+def pid_of(report: StackStatus | None, name: str) -> int | None:
     assert report is not None
     return next(each.pid for each in report.processes if each.name == name)
 
@@ -92,7 +92,7 @@ def test_it_starts_as_many_as_asked_for_and_returns_when_all_are_ready(local: Lo
         "dlq_inspector-1",
     ]
     assert all(process.ready for process in report.processes)
-    assert report.health is Health.RUNNING
+    assert report.health is StackHealth.RUNNING
     assert local.prepared == [GIVEN["HAREBELL_DATABASE_URL"]]
 
 
@@ -127,7 +127,7 @@ def test_without_restart_the_dead_stay_dead_and_are_shown(local: Local) -> None:
     assert not until(lambda: pid_of(local.stack.status(), "ticker-1") is not None, limit=RESTART_S)
     report = local.stack.status()
     assert report is not None
-    assert report.health is Health.PARTLY
+    assert report.health is StackHealth.PARTLY
 
 
 def test_stopping_leaves_no_process(local: Local) -> None:
@@ -151,15 +151,15 @@ def test_what_a_crash_left_running_is_named_and_stopped(local: Local) -> None:
 
     again = local.stack.start()
 
-    assert again.health is Health.RUNNING
+    assert again.health is StackHealth.RUNNING
     assert [process for process in old if process.alive] == []
     assert any("left running" in said and "ticker-1" in said for said in local.said)
 
 
 def test_a_service_that_cannot_start_is_named_with_the_end_of_its_log(local: Local) -> None:
-    def broken(kind: Kind) -> tuple[str, ...]:
+    def broken(kind: ServiceKind) -> tuple[str, ...]:
         message = "print('no such setting: HAREBELL_WRONG'); raise SystemExit(2)"
-        return (sys.executable, "-c", message) if kind is Kind.TICKER else stand_in(kind)
+        return (sys.executable, "-c", message) if kind is ServiceKind.TICKER else stand_in(kind)
 
     local.command = broken
 

@@ -14,17 +14,17 @@ from aio_pika.abc import AbstractChannel, AbstractIncomingMessage
 from tests.servers import as_role
 from tests.tickets import routed
 
-from harebell.client.connection import Link, connect
+from harebell.client.connection import Connection, connect
 from harebell.contract import names
 from harebell.contract.names import Lane
 from harebell.dispatcher.service import serve
-from harebell.kernel.amqp.bundle import waiting
+from harebell.kernel.amqp.bundle import to_delay_queues
 from harebell.kernel.amqp.declare import declare
-from harebell.kernel.amqp.publish import Outgoing, Publisher
+from harebell.kernel.amqp.publish import OutgoingMessage, Publisher
 from harebell.kernel.bus import DEAD_LETTERS, DISPATCHER, SYSTEM, work_queue, work_topology
 from harebell.kernel.clock import Clock
 from harebell.kernel.db.engine import database_time, open_pool
-from harebell.kernel.routing import Routed, read_bundle
+from harebell.kernel.routing import TicketHeader, parse_ticket_headers
 from harebell.kernel.settings import DispatcherSettings
 
 PATIENCE = 30  # seconds
@@ -34,7 +34,7 @@ LOOK = 0.05  # seconds between looks at a queue
 @dataclass(frozen=True)
 class Arrived:
     at: datetime
-    ticket: Routed
+    ticket: TicketHeader
 
     @property
     def early(self) -> timedelta:
@@ -91,19 +91,21 @@ class Station:
             "HAREBELL_BREAKER_PATIENCE": "0s",
         }
 
-    def soon(self, seconds: float, *, tickets: int = 1, first: int = 0) -> list[Routed]:
+    def soon(self, seconds: float, *, tickets: int = 1, first: int = 0) -> list[TicketHeader]:
         """Tickets due then, numbered on."""
         due_at = self.clock.now() + timedelta(seconds=seconds)
         return [routed(number, due_at) for number in range(first, first + tickets)]
 
-    async def stage(self, tickets: Iterable[Routed]) -> None:
+    async def stage(self, tickets: Iterable[TicketHeader]) -> None:
         """As tickers do."""
-        await self.publisher.publish_all(waiting(tickets, self.clock.now()))
+        await self.publisher.publish_all(to_delay_queues(tickets, self.clock.now()))
 
     async def to_due(self, body: bytes) -> None:
         """Past the tiers."""
         kind = names.message_type("ticket.bundle")
-        await self.publisher.publish(Outgoing(names.DUE, names.DUE_KEY, body, kind, "by hand"))
+        await self.publisher.publish(
+            OutgoingMessage(names.DUE, names.DUE_KEY, body, kind, "by hand")
+        )
 
     async def declare_pool(self, pool: str) -> None:
         """As executors do; takes its work from then on."""
@@ -116,7 +118,7 @@ class Station:
 
     async def _on_work(self, message: AbstractIncomingMessage) -> None:
         now = self.clock.now()
-        self.arrived += [Arrived(now, ticket) for ticket in read_bundle(message.body)]
+        self.arrived += [Arrived(now, ticket) for ticket in parse_ticket_headers(message.body)]
         self.changed.set()
 
     async def work(self, tickets: int) -> list[Arrived]:
@@ -164,7 +166,7 @@ async def station(amqp_url: str, database_url: str) -> AsyncIterator[Station]:
         pool: asyncpg.Pool = await stack.enter_async_context(open_pool(role_url, name="test"))
         clock = Clock(lambda: database_time(pool))
         await clock.refresh()
-        link = Link(amqp_url, name="test publishes", properties={})
+        link = Connection(amqp_url, name="test publishes", properties={})
         stack.push_async_callback(link.close)
         connection = await connect(amqp_url, name="test", properties={})
         await stack.enter_async_context(connection)

@@ -11,32 +11,32 @@ from tests.integration.dispatcher.conftest import PATIENCE, Station, until
 from tests.tickets import ticket
 
 from harebell.contract import names
-from harebell.contract.breakers import Standing, StandingBreaker
+from harebell.contract.breakers import BreakerSnapshot, BreakerSnapshotEntry
 from harebell.contract.codec import encode
-from harebell.contract.events import RunFact, event
+from harebell.contract.events import RunEventData, make_event
 from harebell.contract.target import TaskCall, TaskTarget
-from harebell.kernel.amqp.publish import Outgoing
-from harebell.kernel.bus import BREAKERS, BREAKERS_KEY
-from harebell.kernel.delay import TIERS, tier_queue
-from harebell.kernel.routing import Routed
+from harebell.kernel.amqp.publish import OutgoingMessage
+from harebell.kernel.bus import BREAKER_SNAPSHOT_KEY, BREAKERS
+from harebell.kernel.delay import DELAY_TTLS_MS, delay_queue_name
+from harebell.kernel.routing import TicketHeader
 
 pytestmark = [pytest.mark.broker, pytest.mark.postgres]
 
 ECHO = "task:harebell.echo"  # whom the tickets of tests call
 
 
-def elsewhere(number: int, due_at: datetime) -> Routed:
+def elsewhere(number: int, due_at: datetime) -> TicketHeader:
     """A ticket of a target that is well."""
     made = ticket(number, due_at)
     target = TaskTarget(task=TaskCall(name="acme.report"))
-    return Routed.of(
-        made.model_copy(update={"work": made.work.model_copy(update={"target": target})})
+    return TicketHeader.of(
+        made.model_copy(update={"work": made.run_spec.model_copy(update={"target": target})})
     )
 
 
 def outcome(number: int, at: datetime, *, healthy: bool) -> dict[str, Any]:
     made = ticket(number, at)
-    fact = RunFact(
+    fact = RunEventData(
         run_id=made.run_id,
         schedule_id=made.schedule_id,
         scheduled_for=at,
@@ -45,7 +45,7 @@ def outcome(number: int, at: datetime, *, healthy: bool) -> dict[str, Any]:
         downstream=ECHO,
         healthy=healthy,
     )
-    return event("acme", "run.retrying", fact, id_=str(number), subject=made.run_id, at=at)
+    return make_event("acme", "run.retrying", fact, id_=str(number), subject=made.run_id, at=at)
 
 
 async def tell_of_failures(station: Station, count: int) -> None:
@@ -56,19 +56,21 @@ async def tell_of_failures(station: Station, count: int) -> None:
 
 async def say(station: Station, **fields: Any) -> None:
     """As a ticker does."""
-    breakers = [StandingBreaker(downstream=ECHO, **fields)] if fields else []
-    word = Standing(as_of=station.clock.now(), breakers=breakers)
-    await publish(station, names.CONTROL, BREAKERS_KEY, encode(word), "breaker.standing")
+    breakers = [BreakerSnapshotEntry(downstream=ECHO, **fields)] if fields else []
+    word = BreakerSnapshot(as_of=station.clock.now(), breakers=breakers)
+    await publish(station, names.CONTROL, BREAKER_SNAPSHOT_KEY, encode(word), "breaker.standing")
 
 
 async def publish(station: Station, exchange: str, key: str, body: bytes, kind: str) -> None:
     await station.publisher.publish(
-        Outgoing(exchange, key, body, names.message_type(kind), f"{kind}/{station.clock.now()}")
+        OutgoingMessage(
+            exchange, key, body, names.message_type(kind), f"{kind}/{station.clock.now()}"
+        )
     )
 
 
 async def circling(station: Station) -> int:
-    counts = [await station.count(tier_queue(ms)) for ms in TIERS if ms <= 30_000]
+    counts = [await station.count(delay_queue_name(ms)) for ms in DELAY_TTLS_MS if ms <= 30_000]
     return sum(counts)
 
 

@@ -11,13 +11,13 @@ from tests.tickets import routed
 from harebell.contract import names
 from harebell.dispatcher.core import NO_SUCH_POOL
 from harebell.kernel import metrics
-from harebell.kernel.amqp.bundle import working
+from harebell.kernel.amqp.bundle import to_work_queues
 from harebell.kernel.bus import DISPATCHER
-from harebell.kernel.delay import CIRCLE, LONGEST_LEAD, tier_queue
+from harebell.kernel.delay import LONGEST_LEAD, REQUEUE_TTL_MS, delay_queue_name
 
 pytestmark = [pytest.mark.broker, pytest.mark.postgres]
 
-TIER_OF_A_MINUTE = tier_queue(57_082)
+TIER_OF_A_MINUTE = delay_queue_name(57_082)
 
 
 async def test_staged_tickets_come_out_as_work_before_they_are_due_each_once(
@@ -55,7 +55,7 @@ async def test_what_arrives_later_than_its_lead_goes_at_once(station: Station) -
 async def test_what_is_due_beyond_the_hold_goes_on_through_a_shorter_tier(
     station: Station,
 ) -> None:
-    (bundle,) = working(station.soon(60), 20)
+    (bundle,) = to_work_queues(station.soon(60), 20)
 
     async with station.dispatcher():
         await station.to_due(bundle.body)
@@ -66,7 +66,7 @@ async def test_what_is_due_beyond_the_hold_goes_on_through_a_shorter_tier(
 
 async def test_a_ticket_that_is_held_is_not_taken_a_second_time(station: Station) -> None:
     tickets = station.soon(2, tickets=3)
-    (bundle,) = working(tickets, 20)
+    (bundle,) = to_work_queues(tickets, 20)
 
     async with station.dispatcher():
         await station.to_due(bundle.body)
@@ -80,7 +80,7 @@ async def test_a_ticket_that_is_held_is_not_taken_a_second_time(station: Station
 
 async def test_tickets_wait_for_a_pool_that_nobody_has_declared_yet(station: Station) -> None:
     due_at = station.clock.now()
-    round_about = tier_queue(CIRCLE)
+    round_about = delay_queue_name(REQUEUE_TTL_MS)
 
     async with station.dispatcher():
         await station.stage([routed(1, due_at, pool="mail"), routed(2, due_at)])
@@ -91,7 +91,7 @@ async def test_tickets_wait_for_a_pool_that_nobody_has_declared_yet(station: Sta
 
     assert at_hand == ["default"]
     assert arrived[1].ticket.pool == "mail"
-    assert arrived[1].at - due_at < timedelta(milliseconds=CIRCLE) + timedelta(seconds=2)
+    assert arrived[1].at - due_at < timedelta(milliseconds=REQUEUE_TTL_MS) + timedelta(seconds=2)
 
 
 async def test_an_hour_after_its_instant_a_ticket_without_a_pool_is_a_dead_letter(
@@ -151,7 +151,7 @@ async def test_a_stopped_dispatcher_ends_at_once_and_leaves_its_tickets_to_anoth
 ) -> None:
     async with station.process("dispatcher-1") as first:
         await station.until_consuming()
-        (bundle,) = working(station.soon(4, tickets=20), 20)
+        (bundle,) = to_work_queues(station.soon(4, tickets=20), 20)
         await station.to_due(bundle.body)
         await station.until_count(DISPATCHER.name, 0)
         first.terminate()
@@ -170,7 +170,7 @@ async def test_a_stopped_dispatcher_ends_at_once_and_leaves_its_tickets_to_anoth
 async def test_a_killed_dispatchers_tickets_go_to_the_other(station: Station) -> None:
     async with station.process("dispatcher-1") as first:
         await station.until_consuming()
-        (bundle,) = working(station.soon(5, tickets=20), 20)
+        (bundle,) = to_work_queues(station.soon(5, tickets=20), 20)
         await station.to_due(bundle.body)
         await station.until_count(DISPATCHER.name, 0)
         async with station.dispatcher("dispatcher-2"):

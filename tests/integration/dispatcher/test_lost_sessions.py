@@ -8,7 +8,7 @@ from tests.integration.dispatcher.conftest import Station, until
 from tests.servers import Servers
 
 from harebell.contract.errors import Unroutable
-from harebell.kernel.amqp.bundle import working
+from harebell.kernel.amqp.bundle import to_work_queues
 from harebell.kernel.bus import DISPATCHER
 
 pytestmark = [pytest.mark.broker, pytest.mark.postgres]
@@ -41,7 +41,7 @@ async def test_a_cut_connection_loses_no_ticket_and_makes_none_late(
 ) -> None:
     async with station.dispatcher():
         await station.until_consuming()
-        (bundle,) = working(station.soon(9.5, tickets=20), 20)
+        (bundle,) = to_work_queues(station.soon(9.5, tickets=20), 20)
         await station.to_due(bundle.body)
         await cut_both(servers, "dispatcher-1")
         arrived = await station.work(20)

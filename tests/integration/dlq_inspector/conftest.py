@@ -10,7 +10,7 @@ from aio_pika.abc import AbstractIncomingMessage
 from tests.integration.dlq_inspector.office import Office
 from tests.servers import as_role
 
-from harebell.client import Harebell
+from harebell.client import Client
 from harebell.kernel import failpoint
 from harebell.kernel.amqp.declare import declare
 from harebell.kernel.bus import SYSTEM
@@ -30,7 +30,7 @@ async def office(amqp_url: str, database_url: str) -> AsyncIterator[Office]:
     database = await asyncpg.connect(database_url)
     async with (
         await aio_pika.connect(amqp_url) as connection,
-        Harebell.connect(amqp_url, tenant="acme") as acme,
+        Client.connect(amqp_url, tenant="acme") as acme,
     ):
         await declare(connection, SYSTEM)
         channel = await connection.channel()

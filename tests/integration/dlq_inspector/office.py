@@ -17,9 +17,9 @@ from aio_pika.abc import AbstractChannel, AbstractConnection, AbstractIncomingMe
 from aiormq.exceptions import ChannelNotFoundEntity
 from pamqp.commands import Queue
 
-from harebell.client import Harebell
+from harebell.client import Client
 from harebell.contract import names
-from harebell.contract.changes import Change, ChangeItem
+from harebell.contract.changes import AcceptedCommand, AcceptedCommands
 from harebell.contract.codec import encode, encode_all
 from harebell.contract.dead import AttemptRecord, DeadRun
 from harebell.contract.identity import RunKey, dead_run_id
@@ -54,7 +54,7 @@ class Office:
     database: asyncpg.Connection  # as the owner
     connection: AbstractConnection
     channel: AbstractChannel
-    acme: Harebell
+    acme: Client
     answers: "asyncio.Queue[AbstractIncomingMessage]"
     reply_to: str
 
@@ -117,12 +117,12 @@ class Office:
     async def command(self, verb: str, *ids: UUID, tenant: str = "acme") -> None:
         """As intake passes it on."""
         body = {"ids": [str(id_) for id_ in ids], "note": "after the fix"}
-        await self.change(verb, ChangeItem(index=0, body=body), tenant=tenant)
+        await self.change(verb, AcceptedCommand(index=0, body=body), tenant=tenant)
 
     async def change(
-        self, verb: str, *items: ChangeItem, tenant: str = "acme", single: bool = True
+        self, verb: str, *items: AcceptedCommand, tenant: str = "acme", single: bool = True
     ) -> None:
-        change = Change(
+        change = AcceptedCommands(
             tenant=tenant,
             verb=verb,
             actor="ann",
@@ -143,7 +143,7 @@ class Office:
     async def results(self) -> dict[UUID, str]:
         return {UUID(id_): status for id_, status in (await self.answer())["results"].items()}
 
-    async def kept(self, number: int, harebell: Harebell | None = None) -> list[dict[str, Any]]:
+    async def kept(self, number: int, harebell: Client | None = None) -> list[dict[str, Any]]:
         """All that is kept, once there is that much."""
         letters = (harebell or self.acme).dead_letters
         async with asyncio.timeout(PATIENCE):
@@ -190,18 +190,18 @@ def dead_run(key: RunKey, *, tenant: str = "acme", series: int = 1) -> DeadRun:
         scheduled_for=key.scheduled_for,
         key="report",
         version=1,
-        series=series,
+        replay_number=series,
         reason="attempts_used_up",
         error_code="http_503",
         error="503 Service Unavailable",
         dead_at=key.scheduled_for + timedelta(minutes=series),
         target=TARGET,
         attempts=[
-            AttemptRecord(series=series, number=n, finished_at=NINE, outcome="failed")
+            AttemptRecord(replay_number=series, number=n, finished_at=NINE, outcome="failed")
             for n in (1, 2)
         ],
     )
 
 
 def letter_id(dead: DeadRun) -> UUID:
-    return dead_run_id(dead.run_id, dead.series)
+    return dead_run_id(dead.run_id, dead.replay_number)

@@ -16,8 +16,8 @@ from tests.integration.dlq_inspector.chat import Chat, chat
 from tests.integration.dlq_inspector.office import PATIENCE, Office
 from tests.integration.dlq_inspector.test_replay_jobs import ALL, end, start, until
 
-from harebell.contract.breakers import BreakerFact, BreakerState
-from harebell.contract.events import Event, event
+from harebell.contract.breakers import BreakerEventData, BreakerState
+from harebell.contract.events import Event, make_event
 from harebell.contract.message import parse
 from harebell.contract.names import EVENTS
 
@@ -194,6 +194,6 @@ async def test_s117_what_others_tell_again_and_again_is_posted_once_an_hour(offi
 async def breaker_opens(office: Office, downstream: str) -> None:
     verb = "breaker.opened"
     since = datetime.now(UTC)
-    fact = BreakerFact(downstream=downstream, state=BreakerState.OPEN, since=since)
-    told = event("harebell", verb, fact, id_=downstream, subject=downstream, at=since)
+    fact = BreakerEventData(downstream=downstream, state=BreakerState.OPEN, since=since)
+    told = make_event("harebell", verb, fact, id_=downstream, subject=downstream, at=since)
     await office.publish(EVENTS, f"harebell.{verb}", orjson.dumps([told]), verb)

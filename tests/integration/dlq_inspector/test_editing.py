@@ -6,7 +6,7 @@ from uuid import UUID
 import orjson
 from tests.integration.dlq_inspector.office import TARGET, Office, letter_id
 
-from harebell.contract.changes import ChangeItem
+from harebell.contract.changes import AcceptedCommand
 from harebell.contract.identity import RunKey
 
 MOVED = {"http": {"url": "https://acme.example/v2", "json": {"day": None, "n": 1.5}}}
@@ -14,7 +14,7 @@ MOVED = {"http": {"url": "https://acme.example/v2", "json": {"day": None, "n": 1
 
 async def edit(office: Office, letter: UUID, target: Any) -> dict[UUID, str]:
     body = {"id": str(letter), "target": target, "note": "they have moved"}
-    await office.change("dlq.edit", ChangeItem(index=0, body=body))
+    await office.change("dlq.edit", AcceptedCommand(index=0, body=body))
     return await office.results()
 
 

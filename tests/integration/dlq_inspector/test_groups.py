@@ -6,8 +6,8 @@ from uuid import UUID
 
 from tests.integration.dlq_inspector.office import Office, letter_id
 
-from harebell.client import Harebell
-from harebell.contract.changes import ChangeItem
+from harebell.client import Client
+from harebell.contract.changes import AcceptedCommand
 from harebell.contract.dead import DeadRun
 from harebell.dlq_inspector import store
 from harebell.dlq_inspector.housekeeping import put_right
@@ -23,13 +23,13 @@ async def failures(office: Office, *errors: str, dead_at: datetime | None = None
     ]
 
 
-async def groups(harebell: Harebell, state: str = "open") -> list[dict[str, Any]]:
+async def groups(harebell: Client, state: str = "open") -> list[dict[str, Any]]:
     return [group async for group in harebell.failure_groups(state=state)]
 
 
 async def order(office: Office, verb: str, *ids: UUID | str, **fields: Any) -> dict[UUID, str]:
     body = {"groups": [str(id_) for id_ in ids], **fields}
-    await office.change(verb, ChangeItem(index=0, body=body))
+    await office.change(verb, AcceptedCommand(index=0, body=body))
     return await office.results()
 
 
@@ -135,7 +135,7 @@ async def test_a_group_of_another_tenant_is_not_found(inspected: Office) -> None
     [group] = await groups(inspected.acme)
     body = {"groups": [group["id"]]}
 
-    await inspected.change("dlq.archive", ChangeItem(index=0, body=body), tenant="other")
+    await inspected.change("dlq.archive", AcceptedCommand(index=0, body=body), tenant="other")
 
     assert await inspected.results() == {UUID(group["id"]): "not_found"}
     assert len(await groups(inspected.acme)) == 1

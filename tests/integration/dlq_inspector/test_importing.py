@@ -4,16 +4,16 @@ from typing import Any
 
 from tests.integration.dlq_inspector.office import Office, letter_id
 
-from harebell.client import Harebell
+from harebell.client import Client
 from harebell.contract import names
-from harebell.contract.changes import ChangeItem
+from harebell.contract.changes import AcceptedCommand
 
 _CLEAR = "TRUNCATE dead_letters, failure_groups"
 
 
 async def bring(office: Office, *letters: Any, tenant: str = "acme") -> Any:
     told = [{name: letter[name] for name in ("kind", "story", "body")} for letter in letters]
-    item = ChangeItem(index=0, body={"letters": told})
+    item = AcceptedCommand(index=0, body={"letters": told})
     await office.change("dlq.import", item, tenant=tenant)
     return await office.answer()
 
@@ -38,7 +38,7 @@ async def test_s109_a_message_that_was_exported_is_the_same_when_it_is_imported(
     inspected: Office,
 ) -> None:
     await inspected.publish(names.DEAD, "x", b"\x00rubbish", None, headers={"colour": "red"})
-    async with Harebell.connect(inspected.settings.amqp_url.get_secret_value()) as default:
+    async with Client.connect(inspected.settings.amqp_url.get_secret_value()) as default:
         [line] = await inspected.kept(1, default)
         told = await default.dead_letter(line["id"])
         await inspected.database.execute(_CLEAR)

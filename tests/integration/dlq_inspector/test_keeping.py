@@ -16,7 +16,7 @@ from tests.integration.dlq_inspector.office import (
     letter_id,
 )
 
-from harebell.client import Harebell
+from harebell.client import Client
 from harebell.contract import names
 from harebell.contract.codec import encode_all
 from harebell.contract.dead import DeadMessage
@@ -75,7 +75,7 @@ async def test_rubbish_is_kept_as_it_is_and_stops_nothing(inspected: Office) -> 
     await inspected.run_dies()
 
     await inspected.kept(1)
-    async with Harebell.connect(inspected.settings.amqp_url.get_secret_value()) as default:
+    async with Client.connect(inspected.settings.amqp_url.get_secret_value()) as default:
         lines = await inspected.kept(2, default)
         whole = await default.dead_letter(lines[0]["id"])
     assert {line["kind"] for line in lines} == {"message"}
@@ -94,7 +94,7 @@ async def test_what_the_broker_dead_letters_says_where_it_died(inspected: Office
 
     await message.reject()
 
-    async with Harebell.connect(inspected.settings.amqp_url.get_secret_value()) as default:
+    async with Client.connect(inspected.settings.amqp_url.get_secret_value()) as default:
         [line] = await inspected.kept(1, default)
         whole = await default.dead_letter(line["id"])
     assert (line["reason"], whole["queue"]) == ("rejected", source.name)
@@ -127,7 +127,7 @@ async def test_a_command_that_nobody_can_read_becomes_a_letter_and_stops_nothing
     await inspected.publish(names.CHANGES, names.CHANGES_DLQ, b"{", "change")
     dead = await inspected.run_dies()
 
-    async with Harebell.connect(inspected.settings.amqp_url.get_secret_value()) as default:
+    async with Client.connect(inspected.settings.amqp_url.get_secret_value()) as default:
         [line] = await inspected.kept(1, default)
         whole = await default.dead_letter(line["id"])
     assert (whole["queue"], base64.b64decode(whole["body"])) == (DLQ.name, b"{")

@@ -5,10 +5,10 @@ from datetime import timedelta
 import pytest
 from tests.integration.dlq_inspector.office import NINE, SCHEDULE, Office, dead_run, letter_id
 
-from harebell.client import Harebell
+from harebell.client import Client
 from harebell.contract import names
 from harebell.contract.codec import encode_all
-from harebell.contract.errors import Refused
+from harebell.contract.errors import CommandRejected
 from harebell.contract.identity import RunKey
 
 MANY = 1_000
@@ -40,9 +40,9 @@ async def test_another_tenant_sees_nothing(inspected: Office) -> None:
 
     for tenant in ("other", "default"):
         url = inspected.settings.amqp_url.get_secret_value()
-        async with Harebell.connect(url, tenant=tenant) as other:
+        async with Client.connect(url, tenant=tenant) as other:
             assert [row async for row in other.dead_letters(state="all")] == []
-            with pytest.raises(Refused) as refused:
+            with pytest.raises(CommandRejected) as refused:
                 await other.dead_letter(letter_id(dead))
         assert refused.value.code == "not_found"
 
@@ -66,7 +66,7 @@ async def test_a_list_is_of_one_state_and_one_schedule(inspected: Office) -> Non
 
 
 async def test_a_bad_question_is_refused_with_its_field(inspected: Office) -> None:
-    with pytest.raises(Refused) as refused:
+    with pytest.raises(CommandRejected) as refused:
         [row async for row in inspected.acme.dead_letters(state="opened")]
 
     assert (refused.value.code, refused.value.field) == ("invalid_state", "state")

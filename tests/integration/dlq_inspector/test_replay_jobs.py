@@ -7,7 +7,7 @@ from uuid import UUID
 
 from tests.integration.dlq_inspector.office import PATIENCE, Office, letter_id
 
-from harebell.contract.changes import ChangeItem
+from harebell.contract.changes import AcceptedCommand
 from harebell.contract.dead import DeadRun
 from harebell.contract.identity import RunKey
 
@@ -21,7 +21,7 @@ async def die(office: Office, number: int) -> list[DeadRun]:
 
 
 async def order(office: Office, verb: str, request: str = "r-1", **body: Any) -> dict[str, Any]:
-    await office.change(f"dlq.{verb}", ChangeItem(index=0, request_id=request, body=body))
+    await office.change(f"dlq.{verb}", AcceptedCommand(index=0, request_id=request, body=body))
     answer: dict[str, Any] = await office.answer()
     return answer
 
@@ -63,7 +63,7 @@ async def test_s112_all_that_are_open_are_replayed_and_who_did_it_and_how_each_e
     shown = await until(inspected, job, state="done", succeeded=2, failed=1)
     assert (shown["actor"], shown["note"], shown["total"]) == ("ann", "after the fix", 3)
     assert (shown["asked"]["select"], bool(shown["finished_at"])) == (ALL, True)
-    items = [item async for item in inspected.acme.replay_items(job)]
+    items = [item async for item in inspected.acme.replay_job_items(job)]
     assert [(item["id"], item["status"], item["outcome"]) for item in items] == [
         *((str(letter_id(each)), "replayed", "succeeded") for each in dead[:2]),
         (str(letter_id(dead[2])), "replayed", "dead"),

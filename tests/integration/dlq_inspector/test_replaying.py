@@ -9,10 +9,10 @@ from typing import Final
 
 from tests.integration.dlq_inspector.office import PATIENCE, SCHEDULE, Office, letter_id
 
-from harebell.client import Harebell
+from harebell.client import Client
 from harebell.contract import names
-from harebell.contract.answers import Fault, Refusal
-from harebell.contract.changes import ChangeItem
+from harebell.contract.answers import ErrorDetail, ErrorResponse
+from harebell.contract.changes import AcceptedCommand
 from harebell.contract.identity import RunKey
 from harebell.kernel import failpoint
 from harebell.kernel.bus import DISPATCHER, DLQ
@@ -157,7 +157,7 @@ async def test_neither_a_message_nor_a_run_that_is_not_dead_can_be_replayed(
     dead = await inspected.run_dies()
     await inspected.run_becomes("succeeded", RunKey.parse(dead.run_id))
     await inspected.publish(names.DEAD, "x", b"rubbish", None)
-    async with Harebell.connect(inspected.settings.amqp_url.get_secret_value()) as default:
+    async with Client.connect(inspected.settings.amqp_url.get_secret_value()) as default:
         [message] = await inspected.kept(1, default)
         await inspected.kept(1)
 
@@ -171,13 +171,13 @@ async def test_neither_a_message_nor_a_run_that_is_not_dead_can_be_replayed(
 async def test_every_item_of_an_array_is_answered_in_its_place(inspected: Office) -> None:
     dead = await inspected.run_dies()
     await inspected.kept(1)
-    refused = Refusal(error=Fault(code="foreign_tenant", reason="no"))
+    refused = ErrorResponse(error=ErrorDetail(code="foreign_tenant", reason="no"))
 
     await inspected.change(
         "dlq.replay",
-        ChangeItem(index=0, refusal=refused),
-        ChangeItem(index=1, body={"ids": [str(letter_id(dead))]}),
-        ChangeItem(index=2, body={"ids": "all"}),
+        AcceptedCommand(index=0, rejection=refused),
+        AcceptedCommand(index=1, body={"ids": [str(letter_id(dead))]}),
+        AcceptedCommand(index=2, body={"ids": "all"}),
         single=False,
     )
 

@@ -5,9 +5,9 @@ from typing import Final
 
 from tests.integration.dlq_inspector.office import Office, letter_id
 
-from harebell.contract.changes import ChangeItem
+from harebell.contract.changes import AcceptedCommand
 from harebell.dlq_inspector import retention
-from harebell.dlq_inspector.housekeeping import tidy
+from harebell.dlq_inspector.housekeeping import apply_retention
 
 DAY: Final = timedelta(days=1)
 
@@ -19,7 +19,7 @@ async def test_ask21_what_is_older_than_it_is_kept_goes_with_all_that_belongs_to
     old = await inspected.run_dies(1, error="long ago", dead_at=now - 89 * DAY)
     young = await inspected.run_dies(2, error="just now", dead_at=now)
     await inspected.kept(2)
-    item = ChangeItem(index=0, request_id="r-1", body={"ids": [str(letter_id(old))]})
+    item = AcceptedCommand(index=0, request_id="r-1", body={"ids": [str(letter_id(old))]})
     await inspected.change("dlq.start", item)
     await inspected.answer()
     while not await inspected.database.fetchval("SELECT taken FROM replay_jobs"):
@@ -32,7 +32,7 @@ async def test_ask21_what_is_older_than_it_is_kept_goes_with_all_that_belongs_to
         await inspected.database.execute(f"UPDATE {aged} - interval '2 days'")
 
     async with inspected.pool() as pool:
-        await tidy(pool, inspected.settings)
+        await apply_retention(pool, inspected.settings)
 
     assert [row["id"] for row in await inspected.kept(1)] == [str(letter_id(young))]
     groups = [group async for group in inspected.acme.failure_groups(state="all")]

@@ -12,12 +12,12 @@ from tests.tickets import ticket
 from harebell.client.connection import PUBLISH_TIMEOUT
 from harebell.contract.ticket import Ticket
 from harebell.executor.claiming import Claimer
-from harebell.executor.core import Claimed
-from harebell.kernel.amqp.publish import Outgoing, Publisher
+from harebell.executor.core import ClaimedRun
+from harebell.kernel.amqp.publish import OutgoingMessage, Publisher
 from harebell.kernel.clock import Clock
 from harebell.kernel.db.engine import database_time, open_pool
 from harebell.kernel.db.ledger import staging
-from harebell.kernel.ledger import Owed, Place
+from harebell.kernel.ledger import NewRun, Placement
 
 WITHIN = 20.0  # seconds
 LEASE = 15.0
@@ -30,17 +30,17 @@ class Ear(Publisher):
     """
 
     def __init__(self) -> None:
-        self.heard: list[Outgoing] = []
+        self.heard: list[OutgoingMessage] = []
         self.meanwhile: Callable[[], Awaitable[Any]] | None = None
 
     async def publish_all(
-        self, messages: Iterable[Outgoing], *, within: float = PUBLISH_TIMEOUT
+        self, messages: Iterable[OutgoingMessage], *, within: float = PUBLISH_TIMEOUT
     ) -> None:
         if self.meanwhile is not None:
             await self.meanwhile()
         await super().publish_all(messages, within=within)
 
-    async def publish(self, outgoing: Outgoing, *, within: float = 0) -> None:  # noqa: ARG002
+    async def publish(self, outgoing: OutgoingMessage, *, within: float = 0) -> None:  # noqa: ARG002
         self.heard.append(outgoing)
 
 
@@ -93,9 +93,9 @@ class Books:
 
     async def stage(self, tickets: Sequence[Ticket]) -> None:
         owed = [
-            Owed(
+            NewRun(
                 each.run_key,
-                Place("default", each.version, each.pool, each.lane, each.priority),
+                Placement("default", each.version, each.pool, each.lane, each.priority),
                 *(each.due_at, each.expires_at),
             )
             for each in tickets
@@ -136,7 +136,7 @@ class Lane:
     """What a claimer claims for: room, and what is held there."""
 
     def __init__(self, books: Books, holder: str = "executor-1") -> None:
-        self.held: list[Claimed] = []
+        self.held: list[ClaimedRun] = []
         self.slots = 1_000_000
         self.claimer = Claimer(
             books,  # it looks like a pool

@@ -9,7 +9,7 @@ import pytest
 from tests.integration.executor.books import Books, Lane, going_on, open_books
 
 from harebell.contract.errors import DatabaseUnavailable
-from harebell.executor.claiming import LOOK_AGAIN, MAX_ROWS, PATIENCE
+from harebell.executor.claiming import LOOK_AGAIN, MAX_ROWS, VISIBILITY_TIMEOUT
 from harebell.kernel import metrics
 from harebell.kernel.clock import monotonic
 from harebell.kernel.ledger import RunState
@@ -116,8 +116,8 @@ async def test_s49_a_phantom_is_let_go_after_a_while_and_holds_up_nobody(
         meanwhile = monotonic() - began
         await chased
 
-    assert meanwhile < PATIENCE / 2
-    assert monotonic() - began >= PATIENCE
+    assert meanwhile < VISIBILITY_TIMEOUT / 2
+    assert monotonic() - began >= VISIBILITY_TIMEOUT
     assert [run.key for run in lane.held] == [real.run_key]
     assert metrics.PHANTOMS._value.get() == before + 1  # noqa: SLF001
 
@@ -145,7 +145,7 @@ async def test_s33_what_was_cancelled_replaced_or_finished_is_not_claimed_and_no
 
     assert claimed
     assert lane.held == []
-    assert monotonic() - began < PATIENCE
+    assert monotonic() - began < VISIBILITY_TIMEOUT
 
 
 async def test_s14_of_two_tickets_of_one_run_the_one_that_the_row_says_claims_it(
@@ -255,9 +255,9 @@ async def test_a_copy_of_a_ticket_that_comes_while_its_claim_is_on_the_way_back_
 
     async with going_on(lane.claimer.run()):
         first = asyncio.create_task(lane.claimer.claim(tickets))
-        await asyncio.sleep(PATIENCE / 4)  # ahead of its rows, it is chased
+        await asyncio.sleep(VISIBILITY_TIMEOUT / 4)  # ahead of its rows, it is chased
         await books.stage(tickets)
-        async with asyncio.timeout(PATIENCE):
+        async with asyncio.timeout(VISIBILITY_TIMEOUT):
             while await books.pool.fetchval(running) < len(tickets):
                 continue
         second = await lane.claimer.claim(tickets)

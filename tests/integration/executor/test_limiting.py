@@ -8,18 +8,18 @@ import orjson
 import pytest
 from tests.integration.executor.books import LEASE, Books, going_on, open_books
 
-from harebell.contract.policy import Limit, LimitPer
+from harebell.contract.policy import RateLimit, RateLimitScope
 from harebell.contract.ticket import Ticket
-from harebell.executor.core import Claimed
-from harebell.executor.limiting import Limiter
+from harebell.executor.core import ClaimedRun
+from harebell.executor.limiting import RateLimiter
 from harebell.kernel.clock import monotonic
 from harebell.kernel.db.ledger import claims, limits
-from harebell.kernel.db.ledger.claims import Wanted
+from harebell.kernel.db.ledger.claims import ClaimKey
 
 pytestmark = pytest.mark.postgres
 
-THREE = Limit(per=LimitPer.TARGET, starts=3, within=timedelta(minutes=5))
-TWO_A_DAY = Limit(per=LimitPer.TARGET, starts=2, within=timedelta(days=1))
+THREE = RateLimit(per=RateLimitScope.TARGET, starts=3, within=timedelta(minutes=5))
+TWO_A_DAY = RateLimit(per=RateLimitScope.TARGET, starts=2, within=timedelta(days=1))
 
 
 class Door:
@@ -27,36 +27,40 @@ class Door:
 
     def __init__(self, books: Books) -> None:
         self.books = books
-        self.freed: list[Claimed] = []
+        self.freed: list[ClaimedRun] = []
         self.limiters = [self._limiter() for _ in range(2)]
 
-    def _limiter(self) -> Limiter:
-        return Limiter(self.books.pool, self.books.ear, self.books.clock, self.freed.extend)
+    def _limiter(self) -> RateLimiter:
+        return RateLimiter(self.books.pool, self.books.ear, self.books.clock, self.freed.extend)
 
-    async def tickets(self, count: int, limit: Limit = THREE, *, first: int = 0) -> list[Ticket]:
+    async def tickets(
+        self, count: int, limit: RateLimit = THREE, *, first: int = 0
+    ) -> list[Ticket]:
         plain = self.books.tickets(count, first=first)
         tickets = [
-            each.model_copy(update={"work": each.work.model_copy(update={"limit": limit})})
+            each.model_copy(update={"work": each.run_spec.model_copy(update={"limit": limit})})
             for each in plain
         ]
         await self.books.stage(tickets)
         return tickets
 
-    async def claimed(self, tickets: Sequence[Ticket]) -> list[Claimed]:
+    async def claimed(self, tickets: Sequence[Ticket]) -> list[ClaimedRun]:
         wanted = [
-            Wanted(each.run_key, each.seq, each.version, None, LEASE, each.due_at)
+            ClaimKey(each.run_key, each.seq, each.version, None, LEASE, each.due_at)
             for each in tickets
         ]
         mine = await claims.claim(self.books.pool, wanted, "executor-1")
-        return [Claimed(each, mine[each.run_key].token, 1, LEASE, monotonic()) for each in tickets]
+        return [
+            ClaimedRun(each, mine[each.run_key].token, 1, LEASE, monotonic()) for each in tickets
+        ]
 
     async def come(self, tickets: Sequence[Ticket]) -> list[bool]:
         """By turns to one executor and to the other."""
-        asked = (self.limiters[n % 2].lets_come(each) for n, each in enumerate(tickets))
+        asked = (self.limiters[n % 2].reserve(each) for n, each in enumerate(tickets))
         return await asyncio.gather(*asked)
 
-    async def start(self, runs: Sequence[Claimed]) -> list[bool]:
-        asked = (self.limiters[n % 2].lets_start(run) for n, run in enumerate(runs))
+    async def start(self, runs: Sequence[ClaimedRun]) -> list[bool]:
+        asked = (self.limiters[n % 2].admit(run) for n, run in enumerate(runs))
         return await asyncio.gather(*asked)
 
     def again(self) -> list[Ticket]:
@@ -97,7 +101,7 @@ async def test_s70_what_is_put_off_comes_again_as_its_row_says(door: Door) -> No
 
     row = await door.books.row(again)
     assert sum(answers) == 3
-    assert (again.seq, again.placed) == (row["seq"], True)
+    assert (again.seq, again.reserved) == (row["seq"], True)
     assert timedelta(0) <= again.due_at - row["next_attempt_at"] < timedelta(milliseconds=1)
     assert timedelta(minutes=5) < again.due_at - tickets[0].due_at < timedelta(minutes=6)
     assert len(await door.claimed([again])) == 1
@@ -145,6 +149,6 @@ async def test_a_limit_without_anything_to_say_takes_no_room(door: Door) -> None
     assert await accounts() == 1
 
     await door.books.pool.execute("UPDATE limits SET over_at = now() - interval '1 second'")
-    await limits.forget(door.books.pool)
+    await limits.delete_expired(door.books.pool)
 
     assert await accounts() == 0

@@ -7,16 +7,16 @@ from dataclasses import dataclass, field
 import pytest
 from tests.integration.executor.books import Books, Lane, going_on, open_books
 
-from harebell.executor.core import Claimed
-from harebell.executor.leases import LOOK_EVERY, YOUNG, Leases
-from harebell.executor.lulls import Lulls
-from harebell.executor.settling import GATHER, TELL_EVERY, Settler
+from harebell.executor.core import ClaimedRun
+from harebell.executor.leases import LOOK_EVERY, RENEW_AFTER, LeaseKeeper
+from harebell.executor.lulls import StartGuard
+from harebell.executor.settling import GATHER_TIME, TELL_EVERY, Completer
 from harebell.executor.targets.outcome import Success
 from harebell.kernel.clock import monotonic
 
 pytestmark = pytest.mark.postgres
 
-A_WHILE = 2 * max(GATHER, TELL_EVERY, LOOK_EVERY)  # seconds, in which each would have begun
+A_WHILE = 2 * max(GATHER_TIME, TELL_EVERY, LOOK_EVERY)  # seconds, in which each would have begun
 
 
 @pytest.fixture
@@ -26,7 +26,7 @@ async def books(database_url: str) -> AsyncIterator[Books]:
 
 
 @dataclass(slots=True)
-class Awaited(Lulls):
+class Awaited(StartGuard):
     """No lull comes before the test lets it."""
 
     asked: asyncio.Event = field(default_factory=asyncio.Event)
@@ -59,7 +59,7 @@ async def test_s68_bundles_are_claimed_in_a_lull(books: Books, lulls: Awaited) -
     assert len(lane.held) == len(tickets)
 
 
-async def claimed(books: Books) -> Claimed:
+async def claimed(books: Books) -> ClaimedRun:
     lane = Lane(books)
     tickets = books.tickets(1)
     await books.stage(tickets)
@@ -72,11 +72,11 @@ async def claimed(books: Books) -> Claimed:
 async def test_s68_what_has_ended_goes_on_the_record_and_is_told_in_a_lull(
     books: Books, lulls: Awaited
 ) -> None:
-    settler = Settler(books, books.ear, books.clock, lambda _: None, lulls)
+    settler = Completer(books, books.ear, books.clock, lambda _: None, lulls)
     run = await claimed(books)
 
     async with going_on(settler.run()):
-        settler.settle(run, Success(200, "ok"))
+        settler.complete(run, Success(200, "ok"))
         await lulls.asked.wait()
         await asyncio.sleep(A_WHILE)
         assert (books.statements, books.ear.heard) == (0, [])
@@ -87,12 +87,12 @@ async def test_s68_what_has_ended_goes_on_the_record_and_is_told_in_a_lull(
 
 
 async def test_s68_leases_are_renewed_in_a_lull(books: Books, lulls: Awaited) -> None:
-    leases = Leases(books, lulls)
+    leases = LeaseKeeper(books, lulls)
     run = await claimed(books)
-    run.renewed_at = old = monotonic() - YOUNG
-    leases.hold([run])
+    run.renewed_at = old = monotonic() - RENEW_AFTER
+    leases.add([run])
 
-    async with going_on(leases.keep()):
+    async with going_on(leases.run()):
         await lulls.asked.wait()
         await asyncio.sleep(A_WHILE)
         assert books.statements == 0

@@ -11,14 +11,14 @@ from tests.integration.executor.books import LEASE, Books, going_on, open_books
 
 from harebell.contract.policy import Backoff, Jitter, RetryPolicy
 from harebell.contract.ticket import Ticket
-from harebell.executor.core import Claimed
-from harebell.executor.leases import Leases
-from harebell.executor.settling import Settler
+from harebell.executor.core import ClaimedRun
+from harebell.executor.leases import LeaseKeeper
+from harebell.executor.settling import Completer
 from harebell.executor.targets.outcome import Success
 from harebell.kernel import metrics
 from harebell.kernel.clock import monotonic
 from harebell.kernel.db.ledger import claims
-from harebell.kernel.delay import REACH
+from harebell.kernel.delay import LONGEST_DELAY
 from harebell.kernel.ledger import RunState
 from harebell.kernel.retry import Failure
 
@@ -38,25 +38,25 @@ class Desk:
 
     def __init__(self, books: Books) -> None:
         self.books = books
-        self.leases = Leases(books)  # it looks like a pool
-        self.settler = Settler(books, books.ear, books.clock, self.leases.free)
+        self.leases = LeaseKeeper(books)  # it looks like a pool
+        self.settler = Completer(books, books.ear, books.clock, self.leases.remove)
 
-    async def claimed(self, count: int, *, policy: RetryPolicy | None = None) -> list[Claimed]:
+    async def claimed(self, count: int, *, policy: RetryPolicy | None = None) -> list[ClaimedRun]:
         tickets = self.books.tickets(count)
         await self.books.stage(tickets)
-        wanted = [claims.Wanted(each.run_key, 1, 1, None, LEASE, each.due_at) for each in tickets]
+        wanted = [claims.ClaimKey(each.run_key, 1, 1, None, LEASE, each.due_at) for each in tickets]
         mine = await claims.claim(self.books.pool, wanted, "executor-1")
         runs = [self._claimed(each, mine[each.run_key], policy) for each in tickets]
-        self.leases.hold(runs)
+        self.leases.add(runs)
         return runs
 
-    def _claimed(self, of: Ticket, claim: claims.Claim, policy: RetryPolicy | None) -> Claimed:
-        work = of.work.model_copy(update={} if policy is None else {"retry": policy})
+    def _claimed(self, of: Ticket, claim: claims.Claim, policy: RetryPolicy | None) -> ClaimedRun:
+        work = of.run_spec.model_copy(update={} if policy is None else {"retry": policy})
         known = of.model_copy(update={"work": work})
         now = self.books.clock.now()
-        return Claimed(known, claim.token, claim.attempt, LEASE, monotonic(), now)
+        return ClaimedRun(known, claim.token, claim.attempt, LEASE, monotonic(), now)
 
-    async def states(self, runs: Sequence[Claimed]) -> list[str]:
+    async def states(self, runs: Sequence[ClaimedRun]) -> list[str]:
         return [(await self.books.row(run.ticket))["state"] for run in runs]
 
     def told(self) -> list[str]:
@@ -83,7 +83,7 @@ async def test_s72_successes_are_on_the_record_and_told_when_flushed(desk: Desk)
 
     async with going_on(desk.settler.run()):
         for run in runs:
-            desk.settler.settle(run, Success(200, "ok"))
+            desk.settler.complete(run, Success(200, "ok"))
         await desk.settler.flush()
 
     assert set(await desk.states(runs)) == {RunState.SUCCEEDED}
@@ -99,7 +99,7 @@ async def test_s92_a_late_settle_is_refused_and_counted(desk: Desk) -> None:
 
     async with going_on(desk.settler.run()):
         for run in (late, mine):
-            desk.settler.settle(run, Success())
+            desk.settler.complete(run, Success())
         await desk.settler.flush()
 
     assert await desk.states([late, mine]) == [RunState.RUNNING, RunState.SUCCEEDED]
@@ -112,7 +112,7 @@ async def test_s92_a_late_failure_publishes_no_retry(desk: Desk) -> None:
     await desk.books.change(late.ticket, "seq = seq + 2, attempt = 2")
 
     async with going_on(desk.settler.run()):
-        desk.settler.settle(late, FAILED)
+        desk.settler.complete(late, FAILED)
         await desk.settler.flush()
 
     assert desk.books.ear.heard == []
@@ -126,7 +126,7 @@ async def test_s91_a_settle_whose_answer_was_lost_is_read_back(desk: Desk) -> No
 
     async with going_on(desk.settler.run()):
         for run in runs:
-            desk.settler.settle(run, Success())
+            desk.settler.complete(run, Success())
         await desk.settler.flush()
 
     assert set(await desk.states(runs)) == {RunState.SUCCEEDED}
@@ -145,7 +145,7 @@ async def test_s91_a_failure_whose_commit_was_unknown_is_found_on_the_record(
 
     async with going_on(desk.settler.run()):
         for run in runs:
-            desk.settler.settle(run, FAILED)
+            desk.settler.complete(run, FAILED)
         while desk.books.lost_commits:  # noqa: ASYNC110  # it is settled, and nobody knows
             await asyncio.sleep(0)
         await desk.books.change(runs[0].ticket, meanwhile)  # its retry may be claimed already
@@ -160,7 +160,8 @@ async def test_s91_a_failure_whose_commit_was_unknown_is_found_on_the_record(
 
 
 @pytest.mark.parametrize(
-    ("base", "resting"), [(timedelta(seconds=1), False), (REACH + timedelta(minutes=1), True)]
+    ("base", "resting"),
+    [(timedelta(seconds=1), False), (LONGEST_DELAY + timedelta(minutes=1), True)],
 )
 async def test_s103_a_retry_within_reach_is_published_and_a_later_one_rests(
     desk: Desk, base: timedelta, *, resting: bool
@@ -169,7 +170,7 @@ async def test_s103_a_retry_within_reach_is_published_and_a_later_one_rests(
     (run,) = await desk.claimed(1, policy=RetryPolicy(backoff=backoff))
 
     async with going_on(desk.settler.run()):
-        desk.settler.settle(run, FAILED)
+        desk.settler.complete(run, FAILED)
         await desk.settler.flush()
 
     row = await desk.books.row(run.ticket)
@@ -182,7 +183,7 @@ async def test_s109_the_last_failure_is_a_dead_letter_with_its_story(desk: Desk)
     (run,) = await desk.claimed(1, policy=RetryPolicy(max_attempts=1))
 
     async with going_on(desk.settler.run()):
-        desk.settler.settle(run, FAILED)
+        desk.settler.complete(run, FAILED)
         await desk.settler.flush()
 
     assert await desk.states([run]) == [RunState.DEAD]

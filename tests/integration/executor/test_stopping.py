@@ -7,10 +7,10 @@ from tests.integration.executor.books import LEASE, Books, open_books
 from tests.lanes import Stage
 
 from harebell.contract.errors import DatabaseUnavailable
-from harebell.executor.core import Claimed
-from harebell.executor.leases import Leases
-from harebell.executor.running import LaneRunner
-from harebell.executor.stopping import Stopping
+from harebell.executor.core import ClaimedRun
+from harebell.executor.leases import LeaseKeeper
+from harebell.executor.running import LaneStarter
+from harebell.executor.stopping import StopRequestHandler
 from harebell.kernel.clock import monotonic
 from harebell.kernel.db.ledger import claims
 from harebell.kernel.ledger import Reason, RunState
@@ -19,25 +19,25 @@ from harebell.kernel.ledger import Reason, RunState
 class Floor:
     """One lane, whose claimed runs wait, and whoever follows orders to stop."""
 
-    def __init__(self, books: Books, runner: LaneRunner) -> None:
+    def __init__(self, books: Books, runner: LaneStarter) -> None:
         self.books = books
         self.runner = runner
-        self.leases = Leases(books)  # it looks like a pool
-        self.stopping = Stopping(books, books.ear, books.clock, self.leases, [runner])
-        self.leases.stop = self.stopping.follow
+        self.leases = LeaseKeeper(books)  # it looks like a pool
+        self.stopping = StopRequestHandler(books, books.ear, books.clock, self.leases, [runner])
+        self.leases.stop = self.stopping.apply
 
-    async def claimed(self) -> Claimed:
+    async def claimed(self) -> ClaimedRun:
         (of,) = tickets = self.books.tickets(1)
         await self.books.stage(tickets)
-        wanted = claims.Wanted(of.run_key, 1, 1, None, LEASE, of.due_at)
+        wanted = claims.ClaimKey(of.run_key, 1, 1, None, LEASE, of.due_at)
         mine = await claims.claim(self.books.pool, [wanted], "executor-1")
         claim = mine[of.run_key]
-        run = Claimed(of, claim.token, claim.attempt, LEASE, monotonic())
-        self.leases.hold([run])
-        self.runner.take([run])
+        run = ClaimedRun(of, claim.token, claim.attempt, LEASE, monotonic())
+        self.leases.add([run])
+        self.runner.add([run])
         return run
 
-    async def ask_to_stop(self, run: Claimed) -> None:
+    async def ask_to_stop(self, run: ClaimedRun) -> None:
         setting = f"stop_requested_at = now(), reason = '{Reason.CANCELLED}'"
         await self.books.change(run.ticket, setting)
 

@@ -14,7 +14,7 @@ from tests.servers import as_role
 
 from harebell.client.connection import connect
 from harebell.contract import names
-from harebell.contract.changes import Change
+from harebell.contract.changes import AcceptedCommands
 from harebell.intake.service import serve
 from harebell.kernel.amqp.declare import declare
 from harebell.kernel.bus import DEAD_LETTERS, DLQ, INTAKE, SYSTEM, TICKER
@@ -65,8 +65,8 @@ class Street:
         """The next batch of events."""
         return orjson.loads(await self._next(self.events.name))
 
-    async def change(self, queue: str = TICKER.name) -> Change:
-        return Change.model_validate_json(await self._next(queue))
+    async def change(self, queue: str = TICKER.name) -> AcceptedCommands:
+        return AcceptedCommands.model_validate_json(await self._next(queue))
 
     async def dead(self) -> Any:
         return orjson.loads(await self._next(DEAD_LETTERS.name))[0]

@@ -51,9 +51,9 @@ async def test_refused_items_travel_with_the_good_ones(intake: Street) -> None:
     (event,) = await intake.told()
 
     good, bad = change.items
-    assert good.refusal is None
-    assert bad.refusal is not None
-    assert bad.refusal.error.field == "[1].when.cron"
+    assert good.rejection is None
+    assert bad.rejection is not None
+    assert bad.rejection.error.field == "[1].when.cron"
     assert event["data"]["error"]["field"] == "[1].when.cron"
     assert await intake.waiting() == {}
 

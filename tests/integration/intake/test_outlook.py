@@ -7,12 +7,14 @@ import pytest
 from tests.integration.intake.conftest import Street
 from tests.integration.intake.ledger import keep_range, keep_run, keep_schedule, keep_version
 
-from harebell.contract.scalars import cut, instant_text
+from harebell.contract.scalars import instant_text, truncate_ms
 
 pytestmark = [pytest.mark.broker, pytest.mark.postgres]
 
 HOUR = timedelta(hours=1)
-LONG_AGO = cut(datetime.now(UTC)).replace(minute=0, second=0, microsecond=0) - timedelta(days=2)
+LONG_AGO = truncate_ms(datetime.now(UTC)).replace(minute=0, second=0, microsecond=0) - timedelta(
+    days=2
+)
 TASK = {"task": {"name": "harebell.echo"}}
 HOURLY: dict[str, Any] = {"key": "hourly", "when": {"cron": "0 * * * *"}, "target": TASK}
 

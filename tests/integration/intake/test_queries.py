@@ -8,11 +8,11 @@ from tests.integration.intake.conftest import Street
 from tests.integration.intake.ledger import keep_attempt, keep_run, keep_schedule
 
 from harebell.contract import names
-from harebell.contract.scalars import cut, instant_text
+from harebell.contract.scalars import instant_text, truncate_ms
 
 pytestmark = [pytest.mark.broker, pytest.mark.postgres]
 
-NOW = cut(datetime.now(UTC))
+NOW = truncate_ms(datetime.now(UTC))
 HOUR = timedelta(hours=1)
 
 

@@ -11,11 +11,11 @@ from aio_pika.abc import AbstractChannel, AbstractConnection
 from tests.integration.kernel.clocks import told
 from tests.line import Line
 
-from harebell.client.connection import Link, connect
+from harebell.client.connection import Connection, connect
 from harebell.contract.dead import DeadMessage
-from harebell.kernel.amqp.consume import Settler
+from harebell.kernel.amqp.consume import Acknowledger
 from harebell.kernel.amqp.declare import declare
-from harebell.kernel.amqp.publish import Outgoing, Publisher
+from harebell.kernel.amqp.publish import OutgoingMessage, Publisher
 from harebell.kernel.amqp.session import Consumer, Worker
 from harebell.kernel.bus import DEAD_LETTERS, SYSTEM
 from harebell.kernel.clock import Clock
@@ -33,7 +33,7 @@ class Inbox:
     connection: AbstractConnection
     channel: AbstractChannel
     publisher: Publisher
-    settler: Settler
+    settler: Acknowledger
     sessions: int = 0
     changed: asyncio.Event = field(default_factory=asyncio.Event)
 
@@ -45,7 +45,7 @@ class Inbox:
 
     async def put(self, *bodies: str) -> None:
         await self.publisher.publish_all(
-            Outgoing("", QUEUE, body.encode(), "test", body) for body in bodies
+            OutgoingMessage("", QUEUE, body.encode(), "test", body) for body in bodies
         )
 
     async def take(self, count: int) -> AsyncIterator[str]:
@@ -58,7 +58,7 @@ class Inbox:
 
     @asynccontextmanager
     async def consumed_by(
-        self, worker: Callable[[Settler], Worker], *, prefetch: int = 100
+        self, worker: Callable[[Acknowledger], Worker], *, prefetch: int = 100
     ) -> AsyncIterator[Consumer]:
         """Stopped, and seen to end, when the block does."""
         consumer = Consumer(QUEUE, self._connect, lambda: worker(self.settler), prefetch=prefetch)
@@ -100,13 +100,13 @@ def body_of(dead: DeadMessage) -> str:
 async def open_inbox(amqp_url: str, kind: type[Line] = Line) -> AsyncIterator[Inbox]:
     clock = Clock(told)
     await clock.refresh()
-    link = Link(amqp_url, name="test publishes", properties={})
+    link = Connection(amqp_url, name="test publishes", properties={})
     async with kind.to(amqp_url) as line:
         connection = await connect(amqp_url, name="test", properties={})
         async with connection:
             channel = await connection.channel()
             publisher = Publisher(link)
-            inbox = Inbox(line, connection, channel, publisher, Settler(publisher, clock))
+            inbox = Inbox(line, connection, channel, publisher, Acknowledger(publisher, clock))
             await inbox.declare_all()
             await inbox.declare()
             yield inbox

@@ -8,8 +8,8 @@ from tests.integration.executor.books import Books, open_books
 from tests.tickets import routed
 
 from harebell.contract.errors import BrokerUnavailable, DatabaseUnavailable
-from harebell.kernel.amqp.publish import Outgoing
-from harebell.kernel.authorising import SLOW_COMMIT, Authority, authorising
+from harebell.kernel.amqp.publish import OutgoingMessage
+from harebell.kernel.authorising import SLOW_COMMIT, PublishingTransaction, publishing_transaction
 
 pytestmark = pytest.mark.postgres
 
@@ -32,7 +32,7 @@ async def books(database_url: str) -> AsyncIterator[Books]:
 
 
 async def authorise(books: Books, seconds: float) -> None:
-    async with authorising(books.pool, books.ear, books.clock) as authority:
+    async with publishing_transaction(books.pool, books.ear, books.clock) as authority:
         await authority.connection.execute("INSERT INTO slow VALUES ($1)", seconds)
         await authority.publish([routed()])
 
@@ -42,7 +42,7 @@ async def written(books: Books) -> int:
     return count
 
 
-def bodies(messages: Sequence[Outgoing]) -> set[bytes]:
+def bodies(messages: Sequence[OutgoingMessage]) -> set[bytes]:
     return {message.body for message in messages}
 
 
@@ -93,9 +93,9 @@ async def test_what_cannot_be_published_is_not_committed(
 async def test_what_is_published_again_in_vain_is_left_to_the_sweep(
     books: Books, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    said: list[Outgoing] = []
+    said: list[OutgoingMessage] = []
 
-    async def once(outgoing: Outgoing, *, within: float = 0) -> None:  # noqa: ARG001
+    async def once(outgoing: OutgoingMessage, *, within: float = 0) -> None:  # noqa: ARG001
         said.append(outgoing)
         if len(said) > 1:
             raise BrokerUnavailable("away")
@@ -108,8 +108,8 @@ async def test_what_is_published_again_in_vain_is_left_to_the_sweep(
 
 
 async def test_a_transaction_that_publishes_nothing_is_only_a_transaction(books: Books) -> None:
-    authority: Authority
-    async with authorising(books.pool, books.ear, books.clock) as authority:
+    authority: PublishingTransaction
+    async with publishing_transaction(books.pool, books.ear, books.clock) as authority:
         await authority.connection.execute("INSERT INTO slow VALUES (0)")
 
     assert (books.ear.heard, await written(books)) == ([], 1)

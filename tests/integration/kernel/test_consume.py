@@ -6,20 +6,20 @@ from collections.abc import AsyncIterator, Sequence
 import pytest
 from tests.integration.kernel.inbox import QUEUE, Inbox, body_of, open_inbox
 
-from harebell.contract.errors import DatabaseUnavailable, Malformed
+from harebell.contract.errors import DatabaseUnavailable, InvalidInput
 from harebell.contract.names import DEAD
 from harebell.kernel.amqp.consume import (
     ABANDONED,
     DONE,
     MAX_CARRIED,
     MAX_TRIES,
-    DeadLetter,
+    Acknowledger,
+    DeadLettered,
     Delivery,
     Outcome,
-    Settler,
 )
-from harebell.kernel.amqp.publish import Outgoing
-from harebell.kernel.amqp.session import Concurrent, Ordered, Worker
+from harebell.kernel.amqp.publish import OutgoingMessage
+from harebell.kernel.amqp.session import ConcurrentWorker, OrderedWorker, Worker
 
 pytestmark = [pytest.mark.broker, pytest.mark.release]
 
@@ -40,9 +40,9 @@ class Handler:
         if body.startswith("poison"):
             raise KeyError(body)
         if body.startswith("malformed"):
-            raise Malformed("is not of this world", code="not_json")
+            raise InvalidInput("is not of this world", code="not_json")
         if body.startswith("unwanted"):
-            return DeadLetter("unwanted", "by this test")
+            return DeadLettered("unwanted", "by this test")
         if body.startswith("later") and self.is_away:
             raise DatabaseUnavailable("away")
         self.done.append(body)
@@ -51,11 +51,11 @@ class Handler:
     async def many(self, deliveries: Sequence[Delivery]) -> Sequence[Outcome]:
         return [await self.one(delivery) for delivery in deliveries]
 
-    def concurrent(self, settler: Settler) -> Worker:
-        return Concurrent(self.one, settler)
+    def concurrent(self, settler: Acknowledger) -> Worker:
+        return ConcurrentWorker(self.one, settler)
 
-    def ordered(self, settler: Settler) -> Worker:
-        return Ordered(self.many, settler, limit=10, linger=0.05)
+    def ordered(self, settler: Acknowledger) -> Worker:
+        return OrderedWorker(self.many, settler, limit=10, linger=0.05)
 
 
 @pytest.fixture
@@ -109,7 +109,7 @@ async def test_s110_of_a_body_too_large_for_a_letter_the_beginning_is_kept_and_i
     inbox: Inbox, handler: Handler
 ) -> None:
     body = "unwanted".ljust(MAX_CARRIED + 1)
-    await inbox.publisher.publish(Outgoing("", QUEUE, body.encode(), "test", "large"))
+    await inbox.publisher.publish(OutgoingMessage("", QUEUE, body.encode(), "test", "large"))
 
     async with inbox.consumed_by(handler.concurrent):
         dead = await inbox.dead()
@@ -158,7 +158,7 @@ async def test_s73_what_was_not_handled_before_the_stop_comes_again(
         return ABANDONED
 
     await inbox.put("a")
-    async with inbox.consumed_by(lambda settler: Concurrent(abandon, settler)):
+    async with inbox.consumed_by(lambda settler: ConcurrentWorker(abandon, settler)):
         await abandoned.wait()
     async with inbox.consumed_by(handler.concurrent):
         await inbox.until(lambda: handler.done == ["a"])

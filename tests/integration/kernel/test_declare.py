@@ -3,7 +3,7 @@
 import pytest
 
 from harebell.client.connection import connect
-from harebell.kernel.amqp.declare import check, declare
+from harebell.kernel.amqp.declare import declare, find_differences
 from harebell.kernel.bus import SYSTEM
 
 pytestmark = [pytest.mark.broker, pytest.mark.release]
@@ -12,10 +12,10 @@ pytestmark = [pytest.mark.broker, pytest.mark.release]
 async def test_what_was_declared_is_found_sound_and_may_be_declared_again(amqp_url: str) -> None:
     connection = await connect(amqp_url, name="test", properties={})
     async with connection:
-        before = await check(connection, SYSTEM)
+        before = await find_differences(connection, SYSTEM)
         await declare(connection, SYSTEM)
         await declare(connection, SYSTEM)
-        after = await check(connection, SYSTEM)
+        after = await find_differences(connection, SYSTEM)
 
     assert len(before) == len(SYSTEM.exchanges) + len(SYSTEM.queues)
     assert after == []

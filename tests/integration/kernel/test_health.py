@@ -10,7 +10,7 @@ from tests.line import Line
 from tests.servers import as_role
 
 from harebell.dev.ports import choose
-from harebell.kernel.lifecycle import STALE, open_parts
+from harebell.kernel.lifecycle import STALE, open_service
 from harebell.kernel.settings import ServiceSettings
 
 pytestmark = [pytest.mark.broker, pytest.mark.postgres]
@@ -41,7 +41,7 @@ async def test_s91_a_service_whose_database_is_gone_lives_is_not_ready_and_says_
                 "HAREBELL_HTTP_PORT": str(port),
             }
         )
-        async with open_parts(settings, "dispatcher", stop) as parts:
+        async with open_service(settings, "dispatcher", stop) as parts:
             keeping = asyncio.create_task(parts.keep())
             before = await get("readyz"), (await get("metrics"))[1]
             await line.close()

@@ -6,10 +6,10 @@ import subprocess
 import pytest
 from tests.integration.kernel.clocks import told
 
-from harebell.client.connection import Link, connect
-from harebell.kernel.amqp.consume import DONE, Delivery, Outcome, Settler
+from harebell.client.connection import Connection, connect
+from harebell.kernel.amqp.consume import DONE, Acknowledger, Delivery, Outcome
 from harebell.kernel.amqp.publish import Publisher
-from harebell.kernel.amqp.session import Concurrent, Consumer
+from harebell.kernel.amqp.session import ConcurrentWorker, Consumer
 from harebell.kernel.clock import Clock
 
 pytestmark = pytest.mark.broker
@@ -32,12 +32,12 @@ async def test_a_property_that_is_not_utf8_stops_no_queue(amqp_url: str) -> None
             stop.set()
         return DONE
 
-    link = Link(amqp_url, name="test", properties={})
-    settler = Settler(Publisher(link), Clock(told))
+    link = Connection(amqp_url, name="test", properties={})
+    settler = Acknowledger(Publisher(link), Clock(told))
     consumer = Consumer(
         "inbox",
         lambda: connect(amqp_url, name="consumes", properties={}),
-        lambda: Concurrent(handle, settler),
+        lambda: ConcurrentWorker(handle, settler),
         prefetch=10,
     )
     await asyncio.wait_for(consumer.run(stop), WITHIN)

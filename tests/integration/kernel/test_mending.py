@@ -10,20 +10,20 @@ from tests.servers import as_role
 
 from harebell.contract.errors import Unroutable
 from harebell.contract.names import WORK
-from harebell.kernel.amqp.publish import Outgoing
-from harebell.kernel.lifecycle import Parts, open_parts
+from harebell.kernel.amqp.publish import OutgoingMessage
+from harebell.kernel.lifecycle import ServiceContext, open_service
 from harebell.kernel.settings import ServiceSettings
 
 pytestmark = [pytest.mark.broker, pytest.mark.postgres]
 
-TICKET = Outgoing(WORK, "default.normal", b"[]", "harebell.test.v1", "m-1")
+TICKET = OutgoingMessage(WORK, "default.normal", b"[]", "harebell.test.v1", "m-1")
 
 
 @pytest.fixture
-async def parts(amqp_url: str, database_url: str) -> AsyncIterator[Parts]:
+async def parts(amqp_url: str, database_url: str) -> AsyncIterator[ServiceContext]:
     urls = {"AMQP_URL": amqp_url, "DATABASE_URL": as_role(database_url, "dispatcher")}
     settings = ServiceSettings.load({f"HAREBELL_{name}": url for name, url in urls.items()})
-    async with open_parts(settings, "dispatcher", asyncio.Event()) as opened:
+    async with open_service(settings, "dispatcher", asyncio.Event()) as opened:
         keeping = asyncio.create_task(opened.keep())
         yield opened
         keeping.cancel()
@@ -31,7 +31,7 @@ async def parts(amqp_url: str, database_url: str) -> AsyncIterator[Parts]:
 
 
 async def test_an_exchange_that_is_deleted_is_there_again_when_a_message_has_missed_it(
-    parts: Parts, amqp_url: str
+    parts: ServiceContext, amqp_url: str
 ) -> None:
     await parts.publisher.publish(TICKET)
 

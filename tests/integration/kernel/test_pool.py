@@ -8,8 +8,8 @@ from tests.acceptance.stack import until
 from tests.servers import accept_connections, as_role, refuse_connections
 
 from harebell.contract.errors import DatabaseUnavailable
-from harebell.kernel.db.engine import open_pool, passing_faults
-from harebell.kernel.lifecycle import open_parts
+from harebell.kernel.db.engine import open_pool, translate_db_errors
+from harebell.kernel.lifecycle import open_service
 from harebell.kernel.settings import PoolBounds, ServiceSettings
 
 pytestmark = [pytest.mark.broker, pytest.mark.postgres]
@@ -22,7 +22,7 @@ _OURS = "SELECT pid FROM pg_stat_activity WHERE application_name = $1"
 
 
 async def test_s57_who_finds_no_free_connection_waits_for_its_turn(database_url: str) -> None:
-    async with open_pool(database_url, name=NAME, bounds=PoolBounds(most=2)) as pool:
+    async with open_pool(database_url, name=NAME, bounds=PoolBounds(max_size=2)) as pool:
         asked = (pool.fetchval("SELECT $1::int FROM pg_sleep(0.01)", n) for n in range(AT_ONCE))
         answers = await asyncio.gather(*asked)
         connections = await pool.fetch(_OURS, NAME)
@@ -34,10 +34,10 @@ async def test_s57_who_finds_no_free_connection_waits_for_its_turn(database_url:
 async def test_s57_who_waits_too_long_finds_the_database_away_and_the_pool_whole(
     database_url: str,
 ) -> None:
-    bounds = PoolBounds(most=1, patience=PATIENCE)
+    bounds = PoolBounds(max_size=1, acquire_timeout=PATIENCE)
     async with open_pool(database_url, name=NAME, bounds=bounds) as pool:
         async with pool.acquire():
-            with pytest.raises(DatabaseUnavailable), passing_faults():
+            with pytest.raises(DatabaseUnavailable), translate_db_errors():
                 await pool.fetchval("SELECT 1")
         answer = await pool.fetchval("SELECT 1")
 
@@ -49,10 +49,10 @@ async def test_a_table_that_a_migration_changes_between_two_reads_is_read_at_the
 ) -> None:
     owner = await asyncpg.connect(database_url)
     await owner.execute("CREATE TABLE growing (id int); INSERT INTO growing VALUES (1)")
-    async with open_pool(database_url, name=NAME, bounds=PoolBounds(most=1)) as pool:
+    async with open_pool(database_url, name=NAME, bounds=PoolBounds(max_size=1)) as pool:
 
         async def read() -> asyncpg.Record:
-            with passing_faults():
+            with translate_db_errors():
                 async with pool.acquire() as connection, connection.transaction():
                     return await connection.fetchrow("SELECT growing.* FROM growing")
 
@@ -71,11 +71,11 @@ async def test_s57_so_many_connections_as_are_kept_open_are_made_again_when_they
     database_url: str,
 ) -> None:
     owner = await asyncpg.connect(database_url)
-    bounds = PoolBounds(least=2)
+    bounds = PoolBounds(min_size=2)
 
     async def others(than: frozenset[int] = frozenset()) -> frozenset[int] | None:
         pids = frozenset(row["pid"] for row in await owner.fetch(_OURS, NAME))
-        return pids if len(pids) == bounds.least and not pids & than else None
+        return pids if len(pids) == bounds.min_size and not pids & than else None
 
     async with open_pool(as_role(database_url, "ticker"), name=NAME, bounds=bounds):
         first = await until(others, what="the connections kept open")
@@ -101,7 +101,7 @@ async def test_s57_a_service_that_keeps_connections_open_waits_for_its_database(
     )
 
     async def start(stop: asyncio.Event) -> int:
-        async with open_parts(settings, "dispatcher", stop) as parts:
+        async with open_service(settings, "dispatcher", stop) as parts:
             size: int = parts.pool.get_size()
             return size
 

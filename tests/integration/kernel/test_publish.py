@@ -11,18 +11,18 @@ import pytest
 from tests.integration.kernel.inbox import QUEUE, WITHIN, Inbox, open_inbox
 from tests.line import Line
 
-from harebell.client.connection import Link
+from harebell.client.connection import Connection
 from harebell.contract.errors import BrokerUnavailable, Unroutable
-from harebell.contract.events import event
+from harebell.contract.events import make_event
 from harebell.contract.names import EVENTS
-from harebell.kernel.amqp.events import Fact, tell
-from harebell.kernel.amqp.publish import IN_FLIGHT, Outgoing, Publisher
+from harebell.kernel.amqp.events import OutgoingEvent, publish_events
+from harebell.kernel.amqp.publish import MAX_UNCONFIRMED, OutgoingMessage, Publisher
 
 pytestmark = [pytest.mark.broker, pytest.mark.release]
 
-GOOD = Outgoing("", QUEUE, b"{}", "harebell.test.v1", "m-1", headers={"n": 1})
-BROKEN = Outgoing("no.such.exchange", "x", b"{}", "test", "m-2")
-NOWHERE = Outgoing("harebell.changes", "nobody", b"{}", "test", "m-3")
+GOOD = OutgoingMessage("", QUEUE, b"{}", "harebell.test.v1", "m-1", headers={"n": 1})
+BROKEN = OutgoingMessage("no.such.exchange", "x", b"{}", "test", "m-2")
+NOWHERE = OutgoingMessage("harebell.changes", "nobody", b"{}", "test", "m-3")
 
 
 @pytest.fixture
@@ -34,7 +34,7 @@ async def inbox(amqp_url: str) -> AsyncIterator[Inbox]:
 @pytest.fixture
 async def through(inbox: Inbox) -> AsyncIterator[Publisher]:
     """Through the line that a test may break."""
-    link = Link(inbox.line.url, name="test", properties={})
+    link = Connection(inbox.line.url, name="test", properties={})
     yield Publisher(link)
     await link.close()
 
@@ -71,7 +71,7 @@ async def test_what_goes_to_no_exchange_is_an_error_and_the_next_publish_succeed
 
 
 async def test_of_many_each_is_told_apart(inbox: Inbox) -> None:
-    results = await inbox.publisher.try_all([GOOD, NOWHERE, replace(GOOD, message_id="m-4")])
+    results = await inbox.publisher.publish_each([GOOD, NOWHERE, replace(GOOD, message_id="m-4")])
 
     assert [type(result) for result in results] == [type(None), Unroutable, type(None)]
     assert await inbox.ready() == 2
@@ -85,8 +85,8 @@ async def test_facts_that_cannot_be_written_down_are_let_go_and_the_next_are_tol
     at = datetime(2026, 11, 20, 14, tzinfo=UTC)
 
     for data in ({"key": 2**70}, {"key": "a"}):
-        told = event("acme", "schedule.paused", data, id_="x", subject="a", at=at)
-        await tell(inbox.publisher, [Fact("acme", "schedule.paused", told)])
+        told = make_event("acme", "schedule.paused", data, id_="x", subject="a", at=at)
+        await publish_events(inbox.publisher, [OutgoingEvent("acme", "schedule.paused", told)])
 
     message = await queue.get(timeout=WITHIN)
     assert [each["data"] for each in orjson.loads(message.body)] == [{"key": "a"}]
@@ -100,15 +100,15 @@ async def test_the_first_failure_of_many_is_raised_when_all_are_through(inbox: I
 
 
 async def test_as_many_as_may_be_in_flight_go_out_in_order(inbox: Inbox) -> None:
-    bodies = [f"{number:03}" for number in range(IN_FLIGHT)]
+    bodies = [f"{number:03}" for number in range(MAX_UNCONFIRMED)]
 
     await inbox.put(*bodies)
 
-    assert [body async for body in inbox.take(IN_FLIGHT)] == bodies
+    assert [body async for body in inbox.take(MAX_UNCONFIRMED)] == bodies
 
 
 async def test_more_than_may_be_in_flight_are_all_published(inbox: Inbox) -> None:
-    bodies = [f"{number:03}" for number in range(IN_FLIGHT + 100)]
+    bodies = [f"{number:03}" for number in range(MAX_UNCONFIRMED + 100)]
 
     await inbox.put(*bodies)
 
@@ -142,7 +142,7 @@ async def test_a_broker_that_does_not_confirm_hangs_nobody(
 async def test_a_broker_that_is_away_hangs_nobody(amqp_url: str) -> None:
     async with Line.to(amqp_url) as line:
         url = line.url
-    link = Link(url, name="test", properties={})
+    link = Connection(url, name="test", properties={})
 
     with pytest.raises(BrokerUnavailable):
         await Publisher(link).publish(GOOD, within=2)
@@ -152,7 +152,7 @@ async def test_a_broker_that_is_away_hangs_nobody(amqp_url: str) -> None:
 
 async def test_a_link_that_was_closed_is_closed_for_good(inbox: Inbox, through: Publisher) -> None:
     await through.publish(GOOD)
-    link = Link(inbox.line.url, name="test", properties={})
+    link = Connection(inbox.line.url, name="test", properties={})
     await link.open()
     await link.close()
 

@@ -8,7 +8,7 @@ from tests.integration.kernel.inbox import QUEUE, Inbox, open_inbox
 from tests.line import DeafLine
 
 from harebell.kernel.amqp.consume import DONE, Delivery, Outcome
-from harebell.kernel.amqp.session import Concurrent, Ordered
+from harebell.kernel.amqp.session import ConcurrentWorker, OrderedWorker
 
 pytestmark = [pytest.mark.broker, pytest.mark.release]
 
@@ -57,7 +57,7 @@ async def test_a_lost_connection_is_followed_by_another_and_order_is_kept(inbox:
     await inbox.put(*MANY)
 
     async with inbox.consumed_by(
-        lambda settler: Ordered(recorder.many, settler, limit=7, linger=0)
+        lambda settler: OrderedWorker(recorder.many, settler, limit=7, linger=0)
     ):
         await inbox.until(lambda: "020" in recorder.seen)
         inbox.line.cut()
@@ -76,7 +76,7 @@ async def test_what_was_in_hand_when_the_connection_went_comes_again(inbox: Inbo
     recorder = Recorder(inbox, halt_at="001")
     await inbox.put(*MANY[:3])
 
-    async with inbox.consumed_by(lambda settler: Concurrent(recorder.one, settler)):
+    async with inbox.consumed_by(lambda settler: ConcurrentWorker(recorder.one, settler)):
         await inbox.until(lambda: len(recorder.seen) == 3)
         inbox.line.cut()
         await inbox.until(lambda: recorder.seen.count("001") == 2)
@@ -91,7 +91,7 @@ async def test_a_batch_is_what_is_at_hand_up_to_its_limit(inbox: Inbox) -> None:
     await inbox.put(*MANY)
 
     async with inbox.consumed_by(
-        lambda settler: Ordered(recorder.many, settler, limit=25, linger=0.2)
+        lambda settler: OrderedWorker(recorder.many, settler, limit=25, linger=0.2)
     ):
         await inbox.until(lambda: len(recorder.seen) == len(MANY))
 
@@ -104,7 +104,7 @@ async def test_no_more_is_taken_than_prefetch_allows(inbox: Inbox) -> None:
     await inbox.put(*MANY[:10])
 
     async with inbox.consumed_by(
-        lambda settler: Ordered(recorder.many, settler, limit=100, linger=0), prefetch=4
+        lambda settler: OrderedWorker(recorder.many, settler, limit=100, linger=0), prefetch=4
     ):
         await inbox.until(lambda: recorder.seen == ["000"])
         left = await inbox.ready()
@@ -119,7 +119,7 @@ async def test_s73_a_stop_ends_what_was_delivered_and_leaves_the_rest(inbox: Inb
     await inbox.put(*MANY[:10])
 
     async with inbox.consumed_by(
-        lambda settler: Ordered(recorder.many, settler, limit=100, linger=0), prefetch=4
+        lambda settler: OrderedWorker(recorder.many, settler, limit=100, linger=0), prefetch=4
     ):
         await inbox.until(lambda: recorder.seen == ["000"])
         asyncio.get_running_loop().call_later(0.1, recorder.go_on.set)
@@ -134,7 +134,7 @@ async def test_a_deleted_queue_ends_the_session_and_its_like_is_consumed_again(
     recorder = Recorder(inbox)
 
     async with inbox.consumed_by(
-        lambda settler: Ordered(recorder.many, settler, limit=9, linger=0)
+        lambda settler: OrderedWorker(recorder.many, settler, limit=9, linger=0)
     ) as consumer:
         await inbox.put("a")
         await inbox.until(lambda: recorder.seen == ["a"])
@@ -161,7 +161,9 @@ async def test_messages_that_wait_while_an_idle_consumer_is_shown_none_come_in_i
         recorder = Recorder(inbox)
         await inbox.put(*MANY[:3])
 
-        async with inbox.consumed_by(lambda settler: Concurrent(recorder.one, settler), prefetch=2):
+        async with inbox.consumed_by(
+            lambda settler: ConcurrentWorker(recorder.one, settler), prefetch=2
+        ):
             await inbox.until(lambda: inbox.sessions == 2)
             line.withholds = False
             await inbox.until(lambda: len(recorder.firsts) == 3)
@@ -175,7 +177,9 @@ async def test_a_consumer_of_a_queue_that_was_made_anew_at_once_goes_on_with_it(
 ) -> None:
     """Within some milliseconds the broker tells its consumers nothing, nor shows them anything."""
     recorder = Recorder(inbox)
-    async with inbox.consumed_by(lambda settler: Concurrent(recorder.one, settler), prefetch=2):
+    async with inbox.consumed_by(
+        lambda settler: ConcurrentWorker(recorder.one, settler), prefetch=2
+    ):
         await inbox.put(MANY[0])
         await inbox.until(lambda: bool(recorder.seen))
 

@@ -8,12 +8,12 @@ from aio_pika.abc import AbstractConnection
 from tests.integration.kernel.clocks import told
 from tests.line import DeafLine, Line
 
-from harebell.client.connection import RENEWED, Link, close, connect
+from harebell.client.connection import CHANNEL_REPLACE_PAUSE, Connection, close, connect
 from harebell.contract.errors import BrokerUnavailable, Unroutable
-from harebell.kernel.amqp.consume import DONE, Delivery, Outcome, Settler
-from harebell.kernel.amqp.declare import declare, missing
+from harebell.kernel.amqp.consume import DONE, Acknowledger, Delivery, Outcome
+from harebell.kernel.amqp.declare import declare, find_missing
 from harebell.kernel.amqp.publish import Publisher
-from harebell.kernel.amqp.session import Concurrent, Consumer
+from harebell.kernel.amqp.session import ConcurrentWorker, Consumer
 from harebell.kernel.bus import SYSTEM
 from harebell.kernel.clock import Clock
 
@@ -48,12 +48,12 @@ async def test_a_consumer_whose_session_falls_silent_while_it_opens_goes_on_with
                 line.silence()
             return connection
 
-        link = Link(amqp_url, name="test", properties={})
+        link = Connection(amqp_url, name="test", properties={})
         channel = await link.channel()
         await channel.declare_queue("inbox", durable=True)
         await channel.default_exchange.publish(Message(b"hello"), "inbox")
-        settler = Settler(Publisher(link), Clock(told))
-        consumer = Consumer("inbox", opened, lambda: Concurrent(handle, settler), prefetch=10)
+        settler = Acknowledger(Publisher(link), Clock(told))
+        consumer = Consumer("inbox", opened, lambda: ConcurrentWorker(handle, settler), prefetch=10)
         stop = asyncio.Event()
         consuming = asyncio.create_task(consumer.run(stop))
         await asyncio.wait_for(handled.wait(), WITHIN)
@@ -79,7 +79,7 @@ async def test_declaring_over_a_link_that_falls_silent_is_a_broker_that_is_away(
 
 async def test_opening_a_link_that_falls_silent_is_a_broker_that_is_away(amqp_url: str) -> None:
     async with Line.to(amqp_url) as line:
-        link = Link(line.url + QUICK, name="test", properties={})
+        link = Connection(line.url + QUICK, name="test", properties={})
         await (await link.channel()).close()
         line.silence()
 
@@ -93,7 +93,7 @@ async def test_opening_a_link_that_falls_silent_is_a_broker_that_is_away(amqp_ur
 
 async def test_a_link_whose_channel_gets_no_answer_opens_another_in_time(amqp_url: str) -> None:
     async with Line.to(amqp_url) as line:
-        link = Link(line.url + PATIENT, name="test", properties={})
+        link = Connection(line.url + PATIENT, name="test", properties={})
         await (await link.channel()).close()
         line.silence()
 
@@ -107,7 +107,7 @@ async def test_a_link_whose_channel_gets_no_answer_opens_another_in_time(amqp_ur
 
 async def test_a_link_that_nobody_answers_any_more_is_closed_in_time(amqp_url: str) -> None:
     async with Line.to(amqp_url) as line:
-        link = Link(line.url + PATIENT, name="test", properties={})
+        link = Connection(line.url + PATIENT, name="test", properties={})
         await link.open()
         line.silence()
 
@@ -119,7 +119,7 @@ async def test_a_link_that_nobody_answers_any_more_is_closed_in_time(amqp_url: s
 async def test_a_broker_that_no_longer_answers_is_asked_about_its_topology_for_a_while(
     amqp_url: str,
 ) -> None:
-    for ask in (declare, missing):
+    for ask in (declare, find_missing):
         async with Line.to(amqp_url) as line:
             connection = await connect(line.url + PATIENT, name="test", properties={})
             line.silence()
@@ -134,7 +134,7 @@ async def test_a_link_whose_opening_was_given_up_before_its_connection_was_lost_
     amqp_url: str,
 ) -> None:
     async with Line.to(amqp_url) as line:
-        link = Link(line.url + PATIENT, name="test", properties={})
+        link = Connection(line.url + PATIENT, name="test", properties={})
         await (await link.channel()).close()
         line.silence()
         with pytest.raises(TimeoutError):
@@ -150,11 +150,11 @@ async def test_a_link_whose_opening_was_given_up_before_its_connection_was_lost_
 async def test_a_link_leaves_a_channel_that_the_broker_never_closes(amqp_url: str) -> None:
     """As those are that wait for a queue's leader which is gone for good."""
     async with DeafLine.to(amqp_url) as line:
-        link = Link(line.url + PATIENT, name="test", properties={})
+        link = Connection(line.url + PATIENT, name="test", properties={})
         for number in (1, 2):
             await link.open()
             line.deaf.add(number)
-            await asyncio.sleep(RENEWED)
+            await asyncio.sleep(CHANNEL_REPLACE_PAUSE)
             with pytest.raises(BrokerUnavailable):
                 await link.publish("amq.direct", "nowhere", Message(b""), timeout=0.3)
 

@@ -8,8 +8,8 @@ from tests.schedules import seconds
 from tests.tickets import NINE, after
 
 from harebell.audit.core.coverage import Coverage
-from harebell.audit.core.examining import examine_runs
-from harebell.audit.core.finding import Kind
+from harebell.audit.core.examining import check_runs
+from harebell.audit.core.finding import FindingKind
 from harebell.audit.core.record import Run
 from harebell.kernel.ledger import Reason, RunState
 
@@ -30,7 +30,7 @@ def without(ticking: Audited, at: datetime) -> list[Run]:
     return [run for run in ticking.runs if run.at != at]
 
 
-def instants(found: Coverage, kind: Kind) -> list[datetime | None]:
+def instants(found: Coverage, kind: FindingKind) -> list[datetime | None]:
     return [each.at for each in found.findings if each.kind is kind]
 
 
@@ -44,7 +44,7 @@ def test_s76_an_instant_behind_the_cursor_without_a_row_is_lost(ticking: Audited
     found = ticking.examine(*without(ticking, after(20)))
 
     assert (found.owed, found.recorded) == (3, 2)
-    assert instants(found, Kind.LOST) == [after(20)]
+    assert instants(found, FindingKind.LOST) == [after(20)]
 
 
 def test_what_the_ticker_has_not_decided_yet_is_not_lost() -> None:
@@ -78,7 +78,7 @@ def test_a_range_that_is_gone_is_all_of_its_instants_lost(ticking: Audited) -> N
     ticking.ask("schedule.resume")
     whole = [run for run in ticking.runs if run.range_until is None]
 
-    assert len(instants(ticking.examine(*whole), Kind.LOST)) == 11
+    assert len(instants(ticking.examine(*whole), FindingKind.LOST)) == 11
 
 
 @pytest.mark.parametrize("reason", [Reason.PAUSED, Reason.SUPERSEDED])
@@ -95,7 +95,7 @@ def test_a_withdrawn_run_that_was_owed_again_and_not_staged_again_is_lost(
 
     found = ticking.examine(*without(ticking, after(20)), withdrawn)
 
-    assert instants(found, Kind.LOST) == [after(20)]
+    assert instants(found, FindingKind.LOST) == [after(20)]
 
 
 def test_what_a_version_of_other_times_took_over_and_withdrew_is_on_record(
@@ -125,15 +125,15 @@ def test_a_run_that_a_person_cancelled_is_on_record(ticking: Audited) -> None:
 
 
 def test_attempts_without_their_run_are_a_lost_run(ticking: Audited) -> None:
-    found = examine_runs(ticking.schedule, ticking.runs, [after(7)], ticking.window())
+    found = check_runs(ticking.schedule, ticking.runs, [after(7)], ticking.window())
 
-    assert instants(found, Kind.LOST) == [after(7)]
+    assert instants(found, FindingKind.LOST) == [after(7)]
 
 
 def test_a_run_of_the_timetable_where_it_has_no_instant_is_invented(ticking: Audited) -> None:
     found = ticking.examine(*ticking.runs, a_run(after(21)))
 
-    assert instants(found, Kind.INVENTED) == [after(21)]
+    assert instants(found, FindingKind.INVENTED) == [after(21)]
 
 
 @pytest.mark.parametrize("origin", ["trigger", "backfill"])
@@ -160,8 +160,8 @@ def test_every_version_answers_for_the_instants_it_decided(ticking: Audited) -> 
     of_the_new = ticking.examine(*(run for run in runs if run.at != after(65)))
 
     assert clean.findings == ()
-    assert instants(of_the_old, Kind.LOST) == [after(40)]
-    assert instants(of_the_new, Kind.LOST) == [after(65)]
+    assert instants(of_the_old, FindingKind.LOST) == [after(40)]
+    assert instants(of_the_new, FindingKind.LOST) == [after(65)]
 
 
 def test_a_cancelled_schedule_that_is_put_again_owes_nothing_of_the_gap(ticking: Audited) -> None:
@@ -192,5 +192,5 @@ def test_a_window_ends_before_its_until(ticking: Audited) -> None:
     ticking.now = after(40)
 
     assert ticking.examine().owed == 2
-    assert kinds(ticking.examine(*without(ticking, after(20)))) == [Kind.LOST]
+    assert kinds(ticking.examine(*without(ticking, after(20)))) == [FindingKind.LOST]
     assert ticking.window().until - ticking.window().since > seconds(60)

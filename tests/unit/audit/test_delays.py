@@ -8,7 +8,7 @@ from tests.audited import Audited, a_run
 from tests.schedules import seconds
 from tests.tickets import NINE, after
 
-from harebell.audit.core.delays import late, stuck, stuck_schedule
+from harebell.audit.core.delays import find_late, find_stuck, stuck_schedule
 from harebell.audit.core.record import Attempt, Run, Window
 from harebell.kernel.ledger import RunState
 
@@ -31,40 +31,40 @@ def begun(at: float, **columns: Any) -> Run:
 def test_a_run_that_began_after_the_bound_is_late() -> None:
     schedule = scheduled().schedule
 
-    assert len(list(late(schedule, begun(61), WINDOW))) == 1
-    assert list(late(schedule, begun(60), WINDOW)) == []
+    assert len(list(find_late(schedule, begun(61), WINDOW))) == 1
+    assert list(find_late(schedule, begun(60), WINDOW)) == []
 
 
 def test_a_run_that_still_runs_is_judged_by_its_start() -> None:
     run = a_run(NINE, state=RunState.RUNNING, started_at=after(61))
 
-    assert len(list(late(scheduled().schedule, run, WINDOW))) == 1
+    assert len(list(find_late(scheduled().schedule, run, WINDOW))) == 1
 
 
 def test_the_bound_can_be_told() -> None:
     window = replace(WINDOW, late_after=seconds(5))
 
-    assert len(list(late(scheduled().schedule, begun(6), window))) == 1
+    assert len(list(find_late(scheduled().schedule, begun(6), window))) == 1
 
 
 def test_what_was_made_up_for_is_not_late() -> None:
     made_up = begun(200, staged_at=after(199))
 
-    assert list(late(scheduled().schedule, made_up, WINDOW)) == []
+    assert list(find_late(scheduled().schedule, made_up, WINDOW)) == []
 
 
 def test_what_nothing_makes_up_for_is_late_however_late_it_was_staged() -> None:
     schedule = scheduled(catch_up={"mode": "none"}).schedule
 
-    assert len(list(late(schedule, begun(200, staged_at=after(199)), WINDOW))) == 1
+    assert len(list(find_late(schedule, begun(200, staged_at=after(199)), WINDOW))) == 1
 
 
 def test_a_run_that_waits_its_turn_is_not_late() -> None:
-    assert list(late(scheduled(overlap="queue").schedule, begun(200), WINDOW)) == []
+    assert list(find_late(scheduled(overlap="queue").schedule, begun(200), WINDOW)) == []
 
 
 def test_what_is_backfilled_is_not_late() -> None:
-    assert list(late(scheduled().schedule, begun(200, origin="backfill"), WINDOW)) == []
+    assert list(find_late(scheduled().schedule, begun(200, origin="backfill"), WINDOW)) == []
 
 
 RUNNING = {"state": RunState.RUNNING, "lease_holder": "executor-1"}
@@ -83,12 +83,12 @@ RETRYING = {"state": RunState.RETRYING}
         ({**RUNNING, "lease_until": after(241)}, False),
         ({**RETRYING, "next_attempt_at": after(239)}, True),
         ({**RETRYING, "next_attempt_at": after(900)}, False),
-        ({"state": RunState.HELD}, False),
+        ({"state": RunState.UNRESOLVED}, False),
         ({"state": RunState.SUCCEEDED}, False),
     ],
 )
 def test_what_ought_to_have_gone_on_is_stuck(columns: dict[str, Any], *, is_stuck: bool) -> None:
-    found = list(stuck(scheduled().schedule, a_run(NINE, **columns), WINDOW))
+    found = list(find_stuck(scheduled().schedule, a_run(NINE, **columns), WINDOW))
 
     assert len(found) == is_stuck
 

@@ -7,7 +7,7 @@ import pytest
 from tests.audited import Audited, a_run
 from tests.tickets import NINE, after
 
-from harebell.audit.core.finding import Kind
+from harebell.audit.core.finding import FindingKind
 from harebell.audit.core.rebuilding import (
     NOT_BEGUN,
     UNSUCCESSFUL,
@@ -18,7 +18,7 @@ from harebell.audit.core.rebuilding import (
 )
 from harebell.audit.core.record import Attempt, Run
 from harebell.kernel.ledger import Reason, RunState, ScheduleState
-from harebell.kernel.retry import ATTEMPTS_USED_UP
+from harebell.kernel.retry import ATTEMPTS_EXHAUSTED
 
 EVERY = {"every": "20s", "start": "2026-11-20T09:00:00Z"}
 
@@ -51,13 +51,13 @@ def run_after(*outcomes: str, running: bool = False, reason: str | None = None) 
         (run_after("failed"), RunState.RETRYING),
         (run_after("failed", running=True), RunState.RUNNING),
         (run_after("failed", "lapsed", "succeeded"), RunState.SUCCEEDED),
-        (run_after("failed", reason=ATTEMPTS_USED_UP), RunState.DEAD),
+        (run_after("failed", reason=ATTEMPTS_EXHAUSTED), RunState.DEAD),
         (run_after("failed", reason="http_404"), RunState.DEAD),
         (run_after("failed", reason="expired"), RunState.EXPIRED),
         (run_after("cancelled", reason="replaced"), RunState.CANCELLED),
         (run_after(reason="superseded"), RunState.CANCELLED),
         (run_after(reason="catch_up"), RunState.SKIPPED),
-        (run_after("lapsed", reason="unknown_outcome"), RunState.HELD),
+        (run_after("lapsed", reason="unknown_outcome"), RunState.UNRESOLVED),
         (run_after("lapsed", reason="requested"), RunState.SUCCEEDED),
     ],
 )
@@ -92,7 +92,7 @@ def test_s90_every_reason_and_every_state_can_be_rebuilt() -> None:
 def test_s90_a_state_that_its_record_does_not_lead_to_is_found(
     ticking: Audited, run: Run, words: str
 ) -> None:
-    assert any(words in each.words for each in disagreeing(ticking.schedule, run))
+    assert any(words in each.text for each in disagreeing(ticking.schedule, run))
 
 
 def test_s90_a_replayed_run_is_judged_by_its_series(ticking: Audited) -> None:
@@ -116,7 +116,7 @@ def test_a_run_that_goes_on_after_its_success_is_doubled(
 ) -> None:
     (found,) = doubled(ticking.schedule, run_after(*outcomes))
 
-    assert found.kind is Kind.DOUBLED
+    assert found.kind is FindingKind.DOUBLED
 
 
 def test_a_schedule_as_planned_agrees(ticking: Audited) -> None:
@@ -127,7 +127,7 @@ def test_a_schedule_that_would_sleep_past_its_instant_is_found(ticking: Audited)
     assert ticking.kept.next_at is not None
     asleep = replace(ticking.schedule, next_at=ticking.kept.next_at + timedelta(hours=1))
 
-    assert "is not looked at before" in next(disagreeing_schedule(asleep)).words
+    assert "is not looked at before" in next(disagreeing_schedule(asleep)).text
 
 
 def test_one_with_times_left_is_found_though_a_change_waits_and_one_without_is_not() -> None:
@@ -137,7 +137,7 @@ def test_one_with_times_left_is_found_though_a_change_waits_and_one_without_is_n
     asleep = replace(ticking.schedule, next_at=NINE + timedelta(hours=1))
 
     assert asleep.dispatched < 7
-    assert "is not looked at before" in next(disagreeing_schedule(asleep)).words
+    assert "is not looked at before" in next(disagreeing_schedule(asleep)).text
     assert list(disagreeing_schedule(replace(asleep, dispatched=7))) == []
 
 
@@ -150,13 +150,13 @@ def test_a_version_that_is_not_the_newest_in_force_is_found(ticking: Audited) ->
         replace(well, shown=1),
         replace(well, version=3),
     ):
-        assert "version 2 is in force" in next(disagreeing_schedule(damaged)).words
+        assert "version 2 is in force" in next(disagreeing_schedule(damaged)).text
 
 
 def test_a_completed_schedule_that_still_owes_is_found(ticking: Audited) -> None:
     over = replace(ticking.schedule, state=ScheduleState.COMPLETED, next_at=None)
 
-    assert "it is completed" in next(disagreeing_schedule(over)).words
+    assert "it is completed" in next(disagreeing_schedule(over)).text
 
 
 def test_so_many_times_may_be_over_before_the_timetable_is() -> None:

@@ -6,25 +6,25 @@ from uuid import UUID
 from tests.tickets import NINE, after
 
 from harebell.audit.core.coverage import Coverage
-from harebell.audit.core.finding import Finding, Kind
-from harebell.audit.core.report import Report, Silence
+from harebell.audit.core.finding import Finding, FindingKind
+from harebell.audit.core.report import MissedHeartbeat, Report
 
 
 def lost(at: datetime) -> Finding:
-    return Finding(Kind.LOST, "acme", UUID(int=1), "k", at, "lost")
+    return Finding(FindingKind.LOST, "acme", UUID(int=1), "k", at, "lost")
 
 
 def test_all_findings_are_counted_and_some_are_told() -> None:
-    report = Report(NINE, after(60), most=2)
+    report = Report(NINE, after(60), limit=2)
 
     report.cover(Coverage(5, 2, tuple(lost(after(n)) for n in range(3))))
 
-    assert (report.owed, report.recorded) == (5, 2)
-    assert report.counts == {Kind.LOST: 3}
-    assert (len(report.findings), report.untold) == (2, 1)
+    assert (report.expected, report.recorded) == (5, 2)
+    assert report.counts == {FindingKind.LOST: 3}
+    assert (len(report.findings), report.omitted) == (2, 1)
     assert not report.is_clean
 
 
 def test_silence_alone_is_not_clean() -> None:
     assert Report(NINE, after(60)).is_clean
-    assert not Report(NINE, after(60), silences=[Silence("ticker", NINE)]).is_clean
+    assert not Report(NINE, after(60), silences=[MissedHeartbeat("ticker", NINE)]).is_clean

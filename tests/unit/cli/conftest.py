@@ -11,8 +11,8 @@ import pytest
 from typer.testing import CliRunner, Result
 
 from harebell.cli.app import app
-from harebell.cli.session import Surroundings
-from harebell.client import BrokerUnavailable, Harebell
+from harebell.cli.session import ProcessContext
+from harebell.client import BrokerUnavailable, Client
 
 NOW = datetime(2026, 11, 20, 14, tzinfo=UTC)
 
@@ -34,7 +34,7 @@ class FakeHarebell:
     connected_to: list[tuple[str, float]] = field(default_factory=list)
     is_up: bool = True
 
-    async def ask(self, exchange: str, tenant: str, verb: str, body: bytes) -> bytes:
+    async def request(self, exchange: str, tenant: str, verb: str, body: bytes) -> bytes:
         self.asked.append(Asked(exchange, tenant, verb, orjson.loads(body)))
         return orjson.dumps(self.answer(self.asked[-1]))
 
@@ -46,12 +46,12 @@ class FakeHarebell:
         tenant: str,
         timeout: float,  # noqa: ASYNC109  # of every call
         name: str,
-    ) -> AsyncIterator[Harebell]:
+    ) -> AsyncIterator[Client]:
         assert name == "harebell-cli"
         self.connected_to.append((url, timeout))
         if not self.is_up:
             raise BrokerUnavailable("cannot connect: refused")
-        yield Harebell(self, tenant=tenant)
+        yield Client(self, tenant=tenant)
 
 
 @dataclass
@@ -65,7 +65,7 @@ class CommandLine:
             [*words],
             input=stdin,
             env={"HAREBELL_AMQP_URL": "amqp://broker.example", **environment},
-            obj=Surroundings(connect=self.harebell.connect, now=lambda: NOW),
+            obj=ProcessContext(connect=self.harebell.connect, now=lambda: NOW),
         )
 
 

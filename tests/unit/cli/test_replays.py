@@ -5,7 +5,7 @@ import pytest
 
 from harebell.cli import following
 from harebell.cli.rates import per_second
-from harebell.contract.errors import Malformed
+from harebell.contract.errors import InvalidInput
 
 if TYPE_CHECKING:
     from tests.unit.cli.conftest import Asked, CommandLine, FakeHarebell
@@ -130,5 +130,5 @@ def test_a_rate_is_of_a_second_a_minute_or_an_hour() -> None:
     assert [per_second(text) for text in (None, "5", "5/s", "30/m", "3600/h")] == [
         *(None, 5.0, 5.0, 0.5, 1.0)
     ]
-    with pytest.raises(Malformed, match="5/s"):
+    with pytest.raises(InvalidInput, match="5/s"):
         per_second("fast")

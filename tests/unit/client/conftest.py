@@ -13,7 +13,7 @@ class FakeCourier:
     answer: Callable[[Any], Any] = lambda _: {"ok": True, "items": []}
     asked: list[tuple[str, Any]] = field(default_factory=list)
 
-    async def ask(self, exchange: str, tenant: str, verb: str, body: bytes) -> bytes:
+    async def request(self, exchange: str, tenant: str, verb: str, body: bytes) -> bytes:
         question = orjson.loads(body)
         self.asked.append((f"{exchange} {tenant}.{verb}", question))
         return orjson.dumps(self.answer(question))

@@ -4,7 +4,7 @@ from typing import TYPE_CHECKING, Any
 
 import pytest
 
-from harebell.client import Harebell, Malformed
+from harebell.client import Client, InvalidInput
 
 if TYPE_CHECKING:
     from collections.abc import Awaitable, Callable
@@ -18,7 +18,7 @@ ONE = {"ok": True, "id": ID, "version": 1, "status": "done", "state": "active"}
 MANY = {"ok": True, "receipt": "r-1", "changed": [ID]}
 FOUND = {"ok": True, "item": {"versions": [{"version": 1}]}}
 
-CALLS: list[tuple["Callable[[Harebell], Awaitable[Any]]", str, dict[str, Any], dict[str, Any]]] = [
+CALLS: list[tuple["Callable[[Client], Awaitable[Any]]", str, dict[str, Any], dict[str, Any]]] = [
     (lambda h: h.patch({"owner": None}, key="a"), "schedule.patch",
      {"key": "a", "set": {"owner": None}}, ONE),
     (lambda h: h.pause(key="a", until=AT), "schedule.pause", {"key": "a", "until": AT}, ONE),
@@ -44,21 +44,21 @@ CALLS: list[tuple["Callable[[Harebell], Awaitable[Any]]", str, dict[str, Any], d
 @pytest.mark.parametrize(("call", "verb", "body", "answer"), CALLS)
 async def test_each_call_is_one_question(
     courier: "FakeCourier",
-    call: "Callable[[Harebell], Awaitable[Any]]",
+    call: "Callable[[Client], Awaitable[Any]]",
     verb: str,
     body: dict[str, Any],
     answer: dict[str, Any],
 ) -> None:
     courier.answer = lambda _: answer
 
-    await call(Harebell(courier, tenant="acme"))
+    await call(Client(courier, tenant="acme"))
 
     [(key, asked)] = courier.asked
     assert (key.rpartition(" ")[2], asked) == (f"acme.{verb}", body)
 
 
 async def test_a_selector_of_nothing_is_not_sent(courier: "FakeCourier") -> None:
-    with pytest.raises(Malformed, match="at least one of tag"):
-        await Harebell(courier).cancel_all({}, request_id="r-1")
+    with pytest.raises(InvalidInput, match="at least one of tag"):
+        await Client(courier).cancel_all({}, request_id="r-1")
 
     assert courier.asked == []

@@ -4,7 +4,7 @@ from uuid import UUID
 
 import pytest
 
-from harebell.client import Harebell, Malformed, Refused, SchedulePut
+from harebell.client import Client, CommandRejected, InvalidInput, SchedulePut
 
 if TYPE_CHECKING:
     from tests.unit.client.conftest import FakeCourier
@@ -19,7 +19,7 @@ async def test_a_mapping_goes_as_it_is_and_a_model_as_it_was_written(
     courier: "FakeCourier",
 ) -> None:
     courier.answer = lambda _: STORED
-    harebell = Harebell(courier, tenant="acme")
+    harebell = Client(courier, tenant="acme")
 
     await harebell.put({"a field of": "a newer Harebell"})
     await harebell.put(SchedulePut.model_validate(SCHEDULE | {"timeout": timedelta(minutes=2)}))
@@ -35,41 +35,41 @@ async def test_a_mapping_goes_as_it_is_and_a_model_as_it_was_written(
 async def test_what_cannot_be_json_is_not_sent(
     courier: "FakeCourier", schedule: dict[str, Any]
 ) -> None:
-    with pytest.raises(Malformed):
-        await Harebell(courier).put(schedule)
+    with pytest.raises(InvalidInput):
+        await Client(courier).put(schedule)
 
     assert courier.asked == []
 
 
 async def test_a_message_that_would_close_the_channel_is_not_sent(courier: "FakeCourier") -> None:
-    with pytest.raises(Malformed, match="over 1048576"):
-        await Harebell(courier).put_many([{"key": "x" * 60_000}] * 20)
+    with pytest.raises(InvalidInput, match="over 1048576"):
+        await Client(courier).put_many([{"key": "x" * 60_000}] * 20)
 
     assert courier.asked == []
 
 
 async def test_no_schedules_are_no_message(courier: "FakeCourier") -> None:
-    assert await Harebell(courier).put_many([]) == []
+    assert await Client(courier).put_many([]) == []
     assert courier.asked == []
 
 
 async def test_an_array_that_is_refused_as_a_whole_raises(courier: "FakeCourier") -> None:
     courier.answer = lambda _: REFUSED
 
-    with pytest.raises(Refused, match="over 500 items"):
-        await Harebell(courier).put_many([SCHEDULE, SCHEDULE])
+    with pytest.raises(CommandRejected, match="over 500 items"):
+        await Client(courier).put_many([SCHEDULE, SCHEDULE])
 
 
 async def test_answers_that_do_not_match_the_items_raise(courier: "FakeCourier") -> None:
     courier.answer = lambda _: [STORED]
 
-    with pytest.raises(Malformed):
-        await Harebell(courier).put_many([SCHEDULE, SCHEDULE])
+    with pytest.raises(InvalidInput):
+        await Client(courier).put_many([SCHEDULE, SCHEDULE])
 
 
 async def test_a_schedule_named_twice_is_not_sent(courier: "FakeCourier") -> None:
-    with pytest.raises(Malformed, match="exactly one of key, id"):
-        await Harebell(courier).pause(key="a", id=ID)
+    with pytest.raises(InvalidInput, match="exactly one of key, id"):
+        await Client(courier).pause(key="a", id=ID)
 
     assert courier.asked == []
 
@@ -77,7 +77,7 @@ async def test_a_schedule_named_twice_is_not_sent(courier: "FakeCourier") -> Non
 async def test_an_order_may_name_its_schedule_by_uuid(courier: "FakeCourier") -> None:
     courier.answer = lambda _: STORED
 
-    await Harebell(courier).resume(id=UUID(ID), note=None)
+    await Client(courier).resume(id=UUID(ID), note=None)
 
     assert courier.asked == [("harebell.commands default.schedule.resume", {"id": ID})]
 
@@ -86,7 +86,7 @@ async def test_many_dead_letters_go_in_portions(courier: "FakeCourier") -> None:
     courier.answer = lambda asked: {"ok": True, "results": dict.fromkeys(asked["ids"], "replayed")}
     ids = [UUID(int=n) for n in range(1100)]
 
-    answer = await Harebell(courier).replay(ids, note="fixed")
+    answer = await Client(courier).replay(ids, note="fixed")
 
     assert [len(asked["ids"]) for _, asked in courier.asked] == [500, 500, 100]
     assert list(answer.results) == [str(each) for each in ids]
@@ -95,11 +95,11 @@ async def test_many_dead_letters_go_in_portions(courier: "FakeCourier") -> None:
 async def test_since_is_sent_as_an_instant_and_never_without_an_offset(
     courier: "FakeCourier",
 ) -> None:
-    harebell = Harebell(courier)
+    harebell = Client(courier)
 
     async for _ in harebell.runs(since=datetime(2026, 11, 20, 14, tzinfo=UTC), limit=7):
         pass
-    with pytest.raises(Malformed, match="no offset"):
+    with pytest.raises(InvalidInput, match="no offset"):
         async for _ in harebell.runs(since="2026-11-20T14:00:00"):
             pass
 

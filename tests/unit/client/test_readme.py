@@ -7,7 +7,7 @@ from typing import Any
 
 import pytest
 
-from harebell.contract.answers import Refusal, ScheduleAnswer
+from harebell.contract.answers import ErrorResponse, ScheduleResponse
 from harebell.contract.commands import SchedulePut
 from harebell.contract.message import parse
 
@@ -29,7 +29,7 @@ def test_every_schedule_shown_is_valid(item: dict[str, Any]) -> None:
 
 @pytest.mark.parametrize("item", [item for item in SHOWN if "ok" in item])
 def test_every_answer_shown_is_one(item: dict[str, Any]) -> None:
-    answer = parse(ScheduleAnswer if item["ok"] else Refusal, item)
+    answer = parse(ScheduleResponse if item["ok"] else ErrorResponse, item)
 
     assert answer.model_dump(mode="json", exclude_none=True) == item
 

@@ -5,7 +5,12 @@ from typing import Any
 import pytest
 from pydantic import TypeAdapter
 
-from harebell.contract.downstream import MAX_DOWNSTREAM, UNKNOWN, downstream_in, downstream_of
+from harebell.contract.downstream import (
+    MAX_DOWNSTREAM,
+    UNKNOWN_DOWNSTREAM,
+    downstream_of,
+    downstream_of_json,
+)
 from harebell.contract.target import Target
 
 TARGET: TypeAdapter[Target] = TypeAdapter(Target)
@@ -29,15 +34,15 @@ TARGET: TypeAdapter[Target] = TypeAdapter(Target)
 )
 def test_s113_one_name_for_all_that_goes_to_one_place(target: Any, expected: str) -> None:
     assert downstream_of(TARGET.validate_python(target)) == expected
-    assert downstream_in(target) == expected
+    assert downstream_of_json(target) == expected
 
 
 @pytest.mark.parametrize(
     "target", [None, 7, {}, [], {"fax": {"number": 1}}, {"http": {}}, {"http": 1}, {"a": 1, "b": 2}]
 )
 def test_a_target_of_a_later_version_is_nobody_known(target: Any) -> None:
-    assert downstream_in(target) == UNKNOWN
+    assert downstream_of_json(target) == UNKNOWN_DOWNSTREAM
 
 
 def test_a_name_is_no_longer_than_a_line() -> None:
-    assert len(downstream_in({"http": {"url": "http://" + "a" * 2000}})) == MAX_DOWNSTREAM
+    assert len(downstream_of_json({"http": {"url": "http://" + "a" * 2000}})) == MAX_DOWNSTREAM

@@ -7,11 +7,11 @@ from typing import Final
 import pytest
 
 from harebell.contract import errors
-from harebell.contract.answers import refusal
+from harebell.contract.answers import error_response
 from harebell.contract.errors import (
     HarebellError,
     InvalidCron,
-    Malformed,
+    InvalidInput,
     Rejected,
     Transient,
     UnknownTimezone,
@@ -38,24 +38,24 @@ def test_every_error_is_on_one_branch_and_has_a_code_of_its_own() -> None:
 @pytest.mark.parametrize(
     ("error", "within", "field", "position"),
     [
-        (Malformed("no", field="when.at"), "", "when.at", None),
-        (Malformed("no", field="when.at"), "[3]", "[3].when.at", None),
-        (Malformed("no"), "[3]", "[3]", None),
-        (Malformed("no"), "", None, None),
-        (Malformed("no", field="[2]"), "[3]", "[3][2]", None),
+        (InvalidInput("no", field="when.at"), "", "when.at", None),
+        (InvalidInput("no", field="when.at"), "[3]", "[3].when.at", None),
+        (InvalidInput("no"), "[3]", "[3]", None),
+        (InvalidInput("no"), "", None, None),
+        (InvalidInput("no", field="[2]"), "[3]", "[3][2]", None),
         (InvalidCron("75 * * * *", "no", position=0), "[1]", "[1]", 0),
     ],
 )
 def test_a_refusal_says_where(
     error: HarebellError, within: str, field: str | None, position: int | None
 ) -> None:
-    fault = refusal(error, within=within).error
+    fault = error_response(error, within=within).error
 
     assert (fault.code, fault.reason) == (error.code, "no")
     assert (fault.field, fault.position) == (field, position)
 
 
 def test_an_error_can_be_narrower_than_its_class() -> None:
-    assert Malformed("no", code="not_json").code == "not_json"
+    assert InvalidInput("no", code="not_json").code == "not_json"
     assert UnknownTimezone("Mars").code == "unknown_timezone"
     assert "Mars" in UnknownTimezone("Mars").reason

@@ -7,7 +7,7 @@ from zoneinfo import ZoneInfo
 
 import pytest
 
-from harebell.contract.errors import Malformed
+from harebell.contract.errors import InvalidInput
 from harebell.contract.identity import (
     RunKey,
     dead_message_id,
@@ -75,7 +75,7 @@ def test_messages_without_an_id_are_told_apart_by_their_bodies() -> None:
     ],
 )
 def test_a_run_has_one_spelling(text: str) -> None:
-    with pytest.raises(Malformed, match="is not a run id"):
+    with pytest.raises(InvalidInput, match="is not a run id"):
         RunKey.parse(text)
 
 

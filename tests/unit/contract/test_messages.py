@@ -7,10 +7,10 @@ import pytest
 from pydantic import ValidationError
 
 from harebell.contract.commands import SchedulePut
-from harebell.contract.errors import Malformed
-from harebell.contract.events import FACTS, ScheduleFact, event
-from harebell.contract.message import MAX_INPUT_SHOWN, field_path, parse, shown
-from harebell.contract.stop import Stop
+from harebell.contract.errors import InvalidInput
+from harebell.contract.events import EVENT_DATA, ScheduleEventData, make_event
+from harebell.contract.message import MAX_INPUT_SHOWN, field_path, parse, quoted
+from harebell.contract.stop import StopRequest
 from harebell.contract.target import AmqpMessage, HttpCall
 
 HOOK: Final = "https://acme.example/hook"
@@ -31,11 +31,11 @@ def test_a_field_is_named_as_a_user_would_write_it(loc: tuple[int | str, ...], p
 
 @pytest.mark.parametrize("value", ["x" * 10_000, [["x" * 100] * 100] * 100, b"x" * 10_000])
 def test_what_was_refused_is_shown_in_a_few_words(value: object) -> None:
-    assert len(shown(value)) <= MAX_INPUT_SHOWN + len("...")
+    assert len(quoted(value)) <= MAX_INPUT_SHOWN + len("...")
 
 
 def test_a_message_does_not_change() -> None:
-    stop = Stop(run_id="a")
+    stop = StopRequest(run_id="a")
 
     with pytest.raises(ValidationError):
         stop.run_id = "b"  # type: ignore[misc]  # that it is refused is the point
@@ -63,7 +63,7 @@ def test_a_payload_is_sent_as_it_was_given(
 
 @pytest.mark.parametrize("body", [{"json": None, "text": ""}, {"text": "a", "base64": ""}])
 def test_a_payload_is_one_body_at_most(body: dict[str, Any]) -> None:
-    with pytest.raises(Malformed, match="at most one") as refused:
+    with pytest.raises(InvalidInput, match="at most one") as refused:
         parse(HttpCall, {"url": HOOK, **body})
 
     assert refused.value.code == "invalid_payload"
@@ -72,7 +72,7 @@ def test_a_payload_is_one_body_at_most(body: dict[str, Any]) -> None:
 @pytest.mark.parametrize("name", ["Harebell-Run-Id", "idempotency-key", "HOST", "Content-Length"])
 def test_headers_that_are_ours_or_the_connections_cannot_be_set(name: str) -> None:
     for model, call in ((HttpCall, {"url": HOOK}), (AmqpMessage, {"exchange": "acme.jobs"})):
-        with pytest.raises(Malformed) as refused:
+        with pytest.raises(InvalidInput) as refused:
             parse(model, {**call, "headers": {name: "x"}})
 
         assert (refused.value.code, refused.value.field) == ("reserved_header", "headers")
@@ -87,7 +87,9 @@ def test_headers_of_the_broker_are_left_out() -> None:
 def test_an_event_repeated_has_the_same_id_and_leaves_nulls_out() -> None:
     at = datetime(2026, 11, 20, 14, tzinfo=UTC)
     first, second = (
-        event("acme", "schedule.paused", ScheduleFact(key="a"), id_="f", subject="a", at=at)
+        make_event(
+            "acme", "schedule.paused", ScheduleEventData(key="a"), id_="f", subject="a", at=at
+        )
         for _ in range(2)
     )
 
@@ -101,13 +103,13 @@ def test_an_event_repeated_has_the_same_id_and_leaves_nulls_out() -> None:
 
 
 def test_facts_are_told_in_the_past_tense() -> None:
-    told = {verb.partition(".")[2] for verb in FACTS} - {"dead", "grown", "held", "retrying"}
+    told = {verb.partition(".")[2] for verb in EVENT_DATA} - {"dead", "grown", "held", "retrying"}
 
     assert [word for word in told if not word.endswith("ed")] == []
 
 
 def test_two_kinds_at_once_are_one_error() -> None:
-    with pytest.raises(Malformed) as refused:
+    with pytest.raises(InvalidInput) as refused:
         parse(
             SchedulePut, {"when": {"now": True, "after": "5s"}, "target": {"task": {"name": "t"}}}
         )

@@ -7,7 +7,7 @@ from zoneinfo import ZoneInfo
 import pytest
 from pydantic import TypeAdapter, ValidationError
 
-from harebell.contract.message import malformed
+from harebell.contract.message import to_invalid_input
 from harebell.contract.scalars import (
     MAX_REMEMBERED,
     AttemptTimeout,
@@ -25,7 +25,7 @@ from harebell.contract.scalars import (
 def refused(kind: Any, value: object) -> tuple[str, str]:
     with pytest.raises(ValidationError) as error:
         TypeAdapter(Annotated[kind, "scalar"]).validate_python(value)
-    found = malformed(error.value.errors()[0])
+    found = to_invalid_input(error.value.errors()[0])
     return found.code, found.reason
 
 

@@ -8,10 +8,10 @@ import pytest
 from tests.tickets import ticket
 
 from harebell.contract.codec import encode
-from harebell.contract.policy import Limit, Overlap
-from harebell.contract.ticket import is_claimed_when_due_in
+from harebell.contract.policy import Overlap, RateLimit
+from harebell.contract.ticket import claim_at_due_time_of_json
 
-LIMIT = Limit(per="target", starts=50, within=timedelta(seconds=1))
+LIMIT = RateLimit(per="target", starts=50, within=timedelta(seconds=1))
 
 
 @pytest.mark.parametrize(
@@ -32,12 +32,12 @@ def test_what_takes_turns_or_has_a_limit_is_claimed_on_its_instant(
     work: dict[str, Any], own: dict[str, Any], *, expected: bool
 ) -> None:
     plain = ticket()
-    one = plain.model_copy(update={"work": plain.work.model_copy(update=work), **own})
+    one = plain.model_copy(update={"work": plain.run_spec.model_copy(update=work), **own})
 
-    assert one.is_claimed_when_due is expected
-    assert is_claimed_when_due_in(orjson.loads(encode(one))) is expected
+    assert one.claim_at_due_time is expected
+    assert claim_at_due_time_of_json(orjson.loads(encode(one))) is expected
 
 
 @pytest.mark.parametrize("rubbish", [None, 7, [], {}, {"work": 3}, {"work": {}, "override": "x"}])
 def test_of_rubbish_nothing_is_expected(rubbish: Any) -> None:
-    assert is_claimed_when_due_in(rubbish) is False
+    assert claim_at_due_time_of_json(rubbish) is False

@@ -2,7 +2,7 @@
 
 import pytest
 
-from harebell.contract.errors import Malformed
+from harebell.contract.errors import InvalidInput
 from harebell.contract.names import check_version
 
 
@@ -15,7 +15,7 @@ def test_what_says_nothing_of_ours_is_of_the_first(type_: str | None) -> None:
 
 @pytest.mark.parametrize("type_", ["harebell.schedule.put.v9", "harebell.ticket.bundle.v2"])
 def test_a_later_version_is_told_with_its_name(type_: str) -> None:
-    with pytest.raises(Malformed, match=type_) as told:
+    with pytest.raises(InvalidInput, match=type_) as told:
         check_version(type_)
 
     assert (told.value.code, told.value.field) == ("unknown_version", "type")

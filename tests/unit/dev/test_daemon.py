@@ -7,7 +7,7 @@ from pathlib import Path
 
 import pytest
 
-from harebell.dev.daemon import Daemon
+from harebell.dev.daemon import BackgroundProcess
 from harebell.dev.errors import StartFailed
 from harebell.dev.processes import Process, identify, tree
 
@@ -17,23 +17,25 @@ PARENT = ["/bin/sh", "-c", "sleep 60 & wait"]
 
 
 @pytest.fixture
-def daemon(tmp_path: Path) -> Iterator[Daemon]:
-    daemon = Daemon("one", tmp_path)
+def daemon(tmp_path: Path) -> Iterator[BackgroundProcess]:
+    daemon = BackgroundProcess("one", tmp_path)
     yield daemon
     daemon.kill()
 
 
-def start(daemon: Daemon, command: list[str]) -> Process:
+def start(daemon: BackgroundProcess, command: list[str]) -> Process:
     return daemon.start(command, environment=os.environ, directory=Path("/"))
 
 
-def test_another_object_finds_the_process_again(daemon: Daemon, tmp_path: Path) -> None:
+def test_another_object_finds_the_process_again(daemon: BackgroundProcess, tmp_path: Path) -> None:
     process = start(daemon, SLEEP)
 
-    assert Daemon("one", tmp_path).process == process
+    assert BackgroundProcess("one", tmp_path).process == process
 
 
-def test_a_stranger_with_the_same_pid_is_not_ours(daemon: Daemon, tmp_path: Path) -> None:
+def test_a_stranger_with_the_same_pid_is_not_ours(
+    daemon: BackgroundProcess, tmp_path: Path
+) -> None:
     file = tmp_path / "run" / "servers" / "one.json"
     file.parent.mkdir(parents=True)
     file.write_text(f'{{"pid": {os.getpid()}, "born": "another boot/1"}}')
@@ -43,7 +45,7 @@ def test_a_stranger_with_the_same_pid_is_not_ours(daemon: Daemon, tmp_path: Path
     assert identify(os.getpid()) is not None
 
 
-def test_it_is_killed_when_it_does_not_end_in_time(daemon: Daemon) -> None:
+def test_it_is_killed_when_it_does_not_end_in_time(daemon: BackgroundProcess) -> None:
     process = start(daemon, STUBBORN)
     daemon.await_ready(lambda: daemon.log.read_text() != "", limit=10)
 
@@ -52,7 +54,7 @@ def test_it_is_killed_when_it_does_not_end_in_time(daemon: Daemon) -> None:
     assert not process.alive
 
 
-def test_its_descendants_go_with_it(daemon: Daemon) -> None:
+def test_its_descendants_go_with_it(daemon: BackgroundProcess) -> None:
     process = start(daemon, PARENT)
     daemon.await_ready(lambda: len(tree(process)) > 1, limit=10)
     family = tree(process)
@@ -62,7 +64,7 @@ def test_its_descendants_go_with_it(daemon: Daemon) -> None:
     assert [each for each in family if each.alive] == []
 
 
-def test_one_that_ends_while_starting_shows_the_end_of_its_log(daemon: Daemon) -> None:
+def test_one_that_ends_while_starting_shows_the_end_of_its_log(daemon: BackgroundProcess) -> None:
     start(daemon, ["/bin/sh", "-c", "echo no room; exit 1"])
 
     with pytest.raises(StartFailed, match="no room"):

@@ -8,23 +8,23 @@ import pytest
 
 from harebell.contract.commands import ScheduleCancel, SchedulePut
 from harebell.contract.message import parse
-from harebell.dev.demo.evidence import Call, Run
-from harebell.dev.demo.scenes import Ending, Scene, cancellation, owed, scenes
-from harebell.dev.demo.verdict import Verdict, judge, percentile
+from harebell.dev.demo.evidence import LedgerRun, TargetCall
+from harebell.dev.demo.scenes import DemoSchedule, ExpectedEnd, cancellation, expected_runs, scenes
+from harebell.dev.demo.verdict import DemoVerdict, judge, percentile
 from harebell.kernel.ledger import RunState
 
 DUE = datetime(2026, 11, 20, 14, tzinfo=UTC)
-TWICE = Scene("twice", "twice", "{}", 2, Ending.SUCCEEDS)
-UNWANTED = Scene("unwanted", "unwanted", "{}", 1, Ending.CANCELLED)
+TWICE = DemoSchedule("twice", "twice", "{}", 2, ExpectedEnd.SUCCEEDS)
+UNWANTED = DemoSchedule("unwanted", "unwanted", "{}", 1, ExpectedEnd.CANCELLED)
 CAST = [TWICE, UNWANTED]
 
 
-def run(run_id: str, key: str = "twice", state: RunState = RunState.SUCCEEDED) -> Run:
-    return Run(run_id, key, DUE, DUE, 0.0, 1, 1, state)
+def run(run_id: str, key: str = "twice", state: RunState = RunState.SUCCEEDED) -> LedgerRun:
+    return LedgerRun(run_id, key, DUE, DUE, 0.0, 1, 1, state)
 
 
-def call(run_id: str, *, late: float = 3, well: bool = True) -> Call:
-    return Call(run_id, DUE + timedelta(milliseconds=late), well)
+def call(run_id: str, *, late: float = 3, well: bool = True) -> TargetCall:
+    return TargetCall(run_id, DUE + timedelta(milliseconds=late), well)
 
 
 FIRST, SECOND = run("first"), run("second")
@@ -33,7 +33,7 @@ LEDGER = {FIRST: 1, SECOND: 2, CANCELLED: 0}
 CALLS = [call("first"), call("second", well=False), call("second", late=900)]
 
 
-def counts(verdict: Verdict) -> tuple[int, ...]:
+def counts(verdict: DemoVerdict) -> tuple[int, ...]:
     return (verdict.ran, verdict.cancelled, verdict.lost, verdict.doubled, verdict.early)
 
 
@@ -84,7 +84,7 @@ def test_all_that_was_owed_and_nothing_else_is_good() -> None:
     ],
 )
 def test_what_went_wrong_is_counted_and_not_good(
-    ledger: dict[Run, int], calls: list[Call], expected: tuple[int, ...]
+    ledger: dict[LedgerRun, int], calls: list[TargetCall], expected: tuple[int, ...]
 ) -> None:
     verdict = judge(CAST, ledger, calls)
 
@@ -100,7 +100,7 @@ def test_what_is_published_is_what_the_contract_takes() -> None:
         assert put.key == scene.key
     cancel = parse(ScheduleCancel, json.loads(cancellation(cast[-1])))
     assert cancel.key == cast[-1].key
-    assert owed(cast) == 18
+    assert expected_runs(cast) == 18
 
 
 @pytest.mark.parametrize(

@@ -8,11 +8,11 @@ import pytest
 from typer.testing import CliRunner, Result
 
 from harebell.cli.app import app
-from harebell.cli.exits import Exit
-from harebell.cli.session import Surroundings
-from harebell.client import Harebell
-from harebell.dev.plan import Plan, Service
-from harebell.dev.report import Health, ProcessReport, Report, ServerReport
+from harebell.cli.exits import ExitCode
+from harebell.cli.session import ProcessContext
+from harebell.client import Client
+from harebell.dev.plan import PlannedService, StackPlan
+from harebell.dev.report import ProcessReport, ServerReport, StackHealth, StackStatus
 from harebell.dev.state import save_plan
 
 NOON = datetime(2026, 11, 20, 12, tzinfo=UTC)
@@ -22,14 +22,14 @@ READY = ProcessReport(name="ticker-1", pid=7, port=20_002, ready=True)
 
 
 def dev(root: Path, *arguments: str) -> Result:
-    surroundings = Surroundings(connect=Harebell.connect, now=lambda: NOON)
+    surroundings = ProcessContext(connect=Client.connect, now=lambda: NOON)
     return CliRunner().invoke(app, ["dev", *arguments, "--root", str(root)], obj=surroundings)
 
 
 @pytest.fixture
 def started_once(tmp_path: Path) -> Path:
-    service = Service(name="ticker-1", command=("true",), environment={}, port=20_002)
-    plan = Plan(
+    service = PlannedService(name="ticker-1", command=("true",), environment={}, port=20_002)
+    plan = StackPlan(
         amqp_url="amqp://given",
         database_url="postgresql://given",
         management_url=None,
@@ -41,10 +41,11 @@ def started_once(tmp_path: Path) -> Path:
 
 
 @pytest.mark.parametrize(
-    ("arguments", "code"), [("status", Exit.NOTHING), ("stop", Exit.DONE), ("logs", Exit.NOTHING)]
+    ("arguments", "code"),
+    [("status", ExitCode.NO_MATCH), ("stop", ExitCode.DONE), ("logs", ExitCode.NO_MATCH)],
 )
 def test_where_nothing_was_started_it_says_so_and_creates_nothing(
-    tmp_path: Path, arguments: str, code: Exit
+    tmp_path: Path, arguments: str, code: ExitCode
 ) -> None:
     result = dev(tmp_path / "none", arguments)
 
@@ -57,7 +58,7 @@ def test_where_nothing_was_started_it_says_so_and_creates_nothing(
 def test_the_status_of_a_stopped_stack_names_its_processes_as_json(started_once: Path) -> None:
     result = dev(started_once, "status", "-o", "json")
 
-    assert result.exit_code == Exit.NOTHING
+    assert result.exit_code == ExitCode.NO_MATCH
     assert json.loads(result.stdout) == {
         "amqp_url": "amqp://given",
         "database_url": "postgresql://given",
@@ -82,22 +83,22 @@ def test_a_damaged_state_is_one_line_and_a_failure(tmp_path: Path) -> None:
 
     result = dev(tmp_path, "status")
 
-    assert result.exit_code == Exit.FAILED
+    assert result.exit_code == ExitCode.FAILED
     assert "plan.json is damaged" in result.stderr
 
 
 @pytest.mark.parametrize(
     ("process", "server", "health"),
     [
-        (READY, 8, Health.RUNNING),
-        (READY, None, Health.PARTLY),
-        (STARTING, 8, Health.PARTLY),
-        (DEAD, 8, Health.PARTLY),
-        (DEAD, None, Health.STOPPED),
+        (READY, 8, StackHealth.RUNNING),
+        (READY, None, StackHealth.PARTLY),
+        (STARTING, 8, StackHealth.PARTLY),
+        (DEAD, 8, StackHealth.PARTLY),
+        (DEAD, None, StackHealth.STOPPED),
     ],
 )
-def test_health(process: ProcessReport, server: int | None, health: Health) -> None:
-    report = Report(
+def test_health(process: ProcessReport, server: int | None, health: StackHealth) -> None:
+    report = StackStatus(
         amqp_url="amqp://given",
         database_url="postgresql://given",
         management_url=None,

@@ -1,13 +1,13 @@
 """Which services run, and what each is told."""
 
-from harebell.dev.plan import Counts, Kind, environment_for, role_url
+from harebell.dev.plan import Counts, ServiceKind, environment_for, role_url
 
 URL = "postgresql://harebell:s%40cret@127.0.0.1:20001/harebell?sslmode=disable"
 
 
 def environment(caller: dict[str, str]) -> dict[str, str]:
     return environment_for(
-        Kind.TICKER,
+        ServiceKind.TICKER,
         2,
         port=20_002,
         amqp_url="amqp://broker",
@@ -17,7 +17,7 @@ def environment(caller: dict[str, str]) -> dict[str, str]:
 
 
 def test_each_service_logs_in_as_its_own_role() -> None:
-    assert role_url(URL, Kind.DLQ_INSPECTOR) == (
+    assert role_url(URL, ServiceKind.DLQ_INSPECTOR) == (
         "postgresql://harebell_dlq_inspector:s%40cret@127.0.0.1:20001/harebell?sslmode=disable"
     )
 
@@ -28,7 +28,7 @@ def test_a_service_is_told_its_name_its_port_and_its_servers() -> None:
     assert told["HAREBELL_NAME"] == "ticker-2"
     assert told["HAREBELL_HTTP_PORT"] == "20002"
     assert told["HAREBELL_AMQP_URL"] == "amqp://broker"
-    assert told["HAREBELL_DATABASE_URL"] == role_url(URL, Kind.TICKER)
+    assert told["HAREBELL_DATABASE_URL"] == role_url(URL, ServiceKind.TICKER)
 
 
 def test_the_callers_settings_pass_through_but_not_the_servers_addresses() -> None:
@@ -45,7 +45,7 @@ def test_the_callers_settings_pass_through_but_not_the_servers_addresses() -> No
     assert told["HAREBELL_FAILPOINT"] == "ticker.published"
     assert told["HAREBELL_LOG_FORMAT"] == "console"
     assert told["HAREBELL_AMQP_URL"] == "amqp://broker"
-    assert told["HAREBELL_DATABASE_URL"] == role_url(URL, Kind.TICKER)
+    assert told["HAREBELL_DATABASE_URL"] == role_url(URL, ServiceKind.TICKER)
     assert told["PATH"] == "/bin"
 
 
@@ -57,6 +57,6 @@ def test_targets_on_loopback_are_allowed_unless_the_caller_says_otherwise() -> N
 def test_there_is_one_intake_and_one_inspector_however_many_others() -> None:
     members = Counts(tickers=2, dispatchers=3, executors=4).members()
 
-    assert [kind for kind, _ in members].count(Kind.INTAKE) == 1
-    assert [kind for kind, _ in members].count(Kind.DLQ_INSPECTOR) == 1
-    assert [number for kind, number in members if kind is Kind.EXECUTOR] == [1, 2, 3, 4]
+    assert [kind for kind, _ in members].count(ServiceKind.INTAKE) == 1
+    assert [kind for kind, _ in members].count(ServiceKind.DLQ_INSPECTOR) == 1
+    assert [number for kind, number in members if kind is ServiceKind.EXECUTOR] == [1, 2, 3, 4]

@@ -8,11 +8,11 @@ import pytest
 from tests.tickets import NINE, after, crowd, routed, ticket
 
 from harebell.contract import names
-from harebell.contract.codec import encode, encode_all, read
-from harebell.contract.errors import Malformed
-from harebell.contract.ticket import BUNDLE
-from harebell.kernel.amqp.bundle import circling, waiting, working
-from harebell.kernel.routing import MAX_BYTES, MAX_TICKETS, Routed, read_bundle
+from harebell.contract.codec import decode_model, encode, encode_all
+from harebell.contract.errors import InvalidInput
+from harebell.contract.ticket import TICKET_BATCH
+from harebell.kernel.amqp.bundle import to_delay_queues, to_one_delay_queue, to_work_queues
+from harebell.kernel.routing import MAX_BYTES, MAX_TICKETS, TicketHeader, parse_ticket_headers
 
 TICKET: dict[str, Any] = orjson.loads(encode(ticket()))
 WRONG: list[dict[str, Any]] = [
@@ -37,14 +37,16 @@ WRONG: list[dict[str, Any]] = [
 def test_what_was_bundled_is_read_again_whole() -> None:
     tickets = [ticket(number, filling=number) for number in range(3)]
 
-    (bundle,) = waiting(map(Routed.of, tickets), NINE)
+    (bundle,) = to_delay_queues(map(TicketHeader.of, tickets), NINE)
 
-    assert read(BUNDLE, bundle.body) == tickets
-    assert read_bundle(bundle.body) == [Routed.of(each) for each in tickets]
+    assert decode_model(TICKET_BATCH, bundle.body) == tickets
+    assert parse_ticket_headers(bundle.body) == [TicketHeader.of(each) for each in tickets]
 
 
 def test_fields_that_routing_does_not_know_travel_along() -> None:
-    (arrived,) = read_bundle(orjson.dumps([TICKET | {"of_the_next_version": [1, 2.5, None]}]))
+    (arrived,) = parse_ticket_headers(
+        orjson.dumps([TICKET | {"of_the_next_version": [1, 2.5, None]}])
+    )
 
     assert orjson.loads(arrived.raw)["of_the_next_version"] == [1, 2.5, None]
 
@@ -63,8 +65,8 @@ def test_fields_that_routing_does_not_know_travel_along() -> None:
     ],
 )
 def test_what_is_not_a_bundle_is_malformed(body: bytes) -> None:
-    with pytest.raises(Malformed):
-        read_bundle(body)
+    with pytest.raises(InvalidInput):
+        parse_ticket_headers(body)
 
 
 @pytest.mark.parametrize(
@@ -80,7 +82,7 @@ def test_what_is_not_a_bundle_is_malformed(body: bytes) -> None:
 def test_a_wait_is_made_by_the_longest_tier_that_is_over_in_time(
     seconds: float, exchange: str, key: str
 ) -> None:
-    (bundle,) = waiting([routed(due_at=after(seconds))], NINE)
+    (bundle,) = to_delay_queues([routed(due_at=after(seconds))], NINE)
 
     assert (bundle.exchange, bundle.routing_key) == (exchange, key)
 
@@ -88,32 +90,32 @@ def test_a_wait_is_made_by_the_longest_tier_that_is_over_in_time(
 def test_what_is_overdue_travels_together_however_long_it_is() -> None:
     overdue = [routed(hours, NINE - timedelta(hours=hours)) for hours in range(9)]
 
-    assert len(waiting(overdue, NINE)) == 1
+    assert len(to_delay_queues(overdue, NINE)) == 1
 
 
 def test_the_earliest_ticket_of_a_bundle_decides_how_long_it_waits() -> None:
     soon, sooner = after(3.75), after(3.6)
 
-    (bundle,) = waiting([routed(1, soon), routed(2, sooner)], NINE)
+    (bundle,) = to_delay_queues([routed(1, soon), routed(2, sooner)], NINE)
 
     assert bundle.exchange == names.DUE
 
 
 def test_what_is_due_together_keeps_its_order() -> None:
-    tickets = [Routed.of(ticket(seq=seq)) for seq in (3, 1, 2)]
+    tickets = [TicketHeader.of(ticket(seq=seq)) for seq in (3, 1, 2)]
 
-    (bundle,) = waiting(tickets, NINE)
+    (bundle,) = to_delay_queues(tickets, NINE)
 
     assert list(bundle.tickets) == tickets
 
 
 def test_a_bundle_holds_only_so_many_tickets_and_so_many_bytes() -> None:
     small = crowd(MAX_TICKETS + 1)
-    large = [Routed.of(ticket(number, filling=60_000)) for number in range(9)]
+    large = [TicketHeader.of(ticket(number, filling=60_000)) for number in range(9)]
 
-    assert [len(bundle.tickets) for bundle in waiting(small, NINE)] == [MAX_TICKETS, 1]
-    assert all(len(bundle.body) <= MAX_BYTES for bundle in waiting(large, NINE))
-    assert [len(bundle.tickets) for bundle in waiting(large, NINE)] == [4, 4, 1]
+    assert [len(bundle.tickets) for bundle in to_delay_queues(small, NINE)] == [MAX_TICKETS, 1]
+    assert all(len(bundle.body) <= MAX_BYTES for bundle in to_delay_queues(large, NINE))
+    assert [len(bundle.tickets) for bundle in to_delay_queues(large, NINE)] == [4, 4, 1]
 
 
 def test_work_goes_to_its_pool_and_lane_with_the_most_urgent_first() -> None:
@@ -124,7 +126,7 @@ def test_work_goes_to_its_pool_and_lane_with_the_most_urgent_first() -> None:
         routed(4, pool="mail", priority=9),
     ]
 
-    bundles = {bundle.routing_key: bundle for bundle in working(tickets, 20)}
+    bundles = {bundle.routing_key: bundle for bundle in to_work_queues(tickets, 20)}
 
     assert set(bundles) == {"default.normal", "mail.normal", "mail.high"}
     assert [each.priority for each in bundles["mail.normal"].tickets] == [7, 4]
@@ -132,23 +134,23 @@ def test_work_goes_to_its_pool_and_lane_with_the_most_urgent_first() -> None:
 
 
 def test_a_work_bundle_is_bounded_by_tickets() -> None:
-    assert [len(bundle.tickets) for bundle in working(crowd(45), 20)] == [20, 20, 5]
+    assert [len(bundle.tickets) for bundle in to_work_queues(crowd(45), 20)] == [20, 20, 5]
 
 
 def test_circling_is_by_one_tier_whatever_the_time() -> None:
-    (bundle,) = circling([routed(1, after(-60)), routed(2, after(60))], 5045)
+    (bundle,) = to_one_delay_queue([routed(1, after(-60)), routed(2, after(60))], 5045)
 
     assert (bundle.exchange, bundle.routing_key) == (names.DELAY, "5045")
 
 
 def test_the_same_tickets_make_the_same_message_id() -> None:
-    (first,), (second,) = waiting(crowd(3), NINE), waiting(crowd(3), NINE)
-    (fewer,) = waiting(crowd(2), NINE)
+    (first,), (second,) = to_delay_queues(crowd(3), NINE), to_delay_queues(crowd(3), NINE)
+    (fewer,) = to_delay_queues(crowd(2), NINE)
 
     assert first.message_id == second.message_id != fewer.message_id
 
 
 def test_a_bundle_is_a_plain_array_of_tickets() -> None:
-    (bundle,) = waiting([routed()], NINE)
+    (bundle,) = to_delay_queues([routed()], NINE)
 
     assert bundle.body == encode_all([ticket()])

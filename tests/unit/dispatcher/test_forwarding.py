@@ -10,20 +10,20 @@ import aio_pika
 import pytest
 from tests.tickets import NINE, crowd, routed
 
-from harebell.client.connection import PUBLISH_TIMEOUT, Link
+from harebell.client.connection import PUBLISH_TIMEOUT, Connection
 from harebell.contract import names
 from harebell.contract.errors import BrokerUnavailable, NotAllowed, Unroutable
 from harebell.dispatcher.forwarder import Forwarder
-from harebell.dispatcher.receipts import Receipt, Receipts
-from harebell.kernel.amqp.bundle import waiting, working
+from harebell.dispatcher.receipts import PendingAck, PendingAcks
+from harebell.kernel.amqp.bundle import to_delay_queues, to_work_queues
 from harebell.kernel.amqp.consume import DONE
 from harebell.kernel.amqp.publish import Publisher
 from harebell.kernel.clock import Clock
-from harebell.kernel.delay import CIRCLE, tier_key
-from harebell.kernel.routing import Routed
+from harebell.kernel.delay import REQUEUE_TTL_MS, delay_queue_key
+from harebell.kernel.routing import TicketHeader
 
 
-class FlakyLink(Link):
+class FlakyLink(Connection):
     """Fails as it is told, then keeps what is published."""
 
     def __init__(self, *failures: Exception) -> None:
@@ -46,7 +46,7 @@ class FlakyLink(Link):
 
 @dataclass
 class Desk:
-    receipts: Receipts
+    receipts: PendingAcks
     tasks: asyncio.TaskGroup
     clock: Clock
     stop: asyncio.Event
@@ -56,8 +56,8 @@ class Desk:
             Publisher(link), self.clock, self.receipts, tasks=self.tasks, stop=self.stop
         )
 
-    def take(self, tickets: list[Routed]) -> Receipt:
-        receipt, _ = self.receipts.take(tickets)
+    def take(self, tickets: list[TicketHeader]) -> PendingAck:
+        receipt, _ = self.receipts.register(tickets)
         return receipt
 
 
@@ -69,7 +69,7 @@ async def desk() -> AsyncIterator[Desk]:
     clock = Clock(nine)
     await clock.refresh()
     async with asyncio.timeout(10), asyncio.TaskGroup() as tasks:
-        yield Desk(Receipts(), tasks, clock, asyncio.Event())
+        yield Desk(PendingAcks(), tasks, clock, asyncio.Event())
 
 
 @pytest.mark.parametrize(
@@ -85,7 +85,7 @@ async def test_a_publish_that_fails_is_tried_again(desk: Desk, failure: Exceptio
     tickets = crowd(3)
     receipt = desk.take(tickets)
 
-    desk.over(link).send(working(tickets, 20))
+    desk.over(link).send(to_work_queues(tickets, 20))
 
     assert await receipt.outcome == DONE
     assert link.published == [(names.WORK, "default.normal")]
@@ -96,7 +96,7 @@ async def test_a_tier_that_is_missing_is_waited_for(desk: Desk) -> None:
     tickets = crowd(1)
     receipt = desk.take(tickets)
 
-    desk.over(link).send(waiting(tickets, NINE))
+    desk.over(link).send(to_delay_queues(tickets, NINE))
 
     assert await receipt.outcome == DONE
     assert link.published == [(names.DUE, names.DUE_KEY)]
@@ -107,10 +107,10 @@ async def test_work_without_a_queue_circles_and_its_delivery_is_done(desk: Desk)
     tickets = [routed(1, pool="mail")]
     receipt = desk.take(tickets)
 
-    desk.over(link).send(working(tickets, 20))
+    desk.over(link).send(to_work_queues(tickets, 20))
 
     assert await receipt.outcome == DONE
-    assert link.published == [(names.DELAY, tier_key(CIRCLE))]
+    assert link.published == [(names.DELAY, delay_queue_key(REQUEUE_TTL_MS))]
 
 
 async def test_after_the_stop_a_failure_is_not_waited_out(desk: Desk) -> None:
@@ -119,7 +119,7 @@ async def test_after_the_stop_a_failure_is_not_waited_out(desk: Desk) -> None:
     receipt = desk.take(tickets)
     desk.stop.set()
 
-    desk.over(link).send(working(tickets, 20))
+    desk.over(link).send(to_work_queues(tickets, 20))
 
     with pytest.raises(BrokerUnavailable):  # which dead-letters nothing
         await receipt.outcome
@@ -130,7 +130,7 @@ async def test_a_failure_that_nobody_foresaw_is_the_handlers(desk: Desk) -> None
     tickets = crowd(1)
     receipt = desk.take(tickets)
 
-    desk.over(link).send(working(tickets, 20))
+    desk.over(link).send(to_work_queues(tickets, 20))
 
     with pytest.raises(ZeroDivisionError):
         await receipt.outcome

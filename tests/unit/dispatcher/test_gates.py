@@ -6,9 +6,9 @@ from datetime import datetime, timedelta
 import pytest
 from tests.tickets import NINE, after, crowd, routed
 
-from harebell.dispatcher.gates import LONGEST_CIRCLE, Gates, Hold, circle_of
+from harebell.dispatcher.gates import MAX_DEFERRAL, Deferral, Gates, deferral_ttl
 from harebell.kernel.delay import SHORTEST_MS
-from harebell.kernel.routing import Routed
+from harebell.kernel.routing import TicketHeader
 
 SOON = timedelta(seconds=6)
 
@@ -18,35 +18,35 @@ class Odd:
     """Holds what is due in an odd second, until then."""
 
     until: datetime = NINE + timedelta(hours=1)
-    asked: list[Routed] = field(default_factory=list)
+    asked: list[TicketHeader] = field(default_factory=list)
 
     def is_idle(self, now: datetime) -> bool:
         return now >= self.until
 
-    def held(self, ticket: Routed, now: datetime) -> Hold | None:
+    def deferral(self, ticket: TicketHeader, now: datetime) -> Deferral | None:
         self.asked.append(ticket)
         is_odd = ticket.due_at.second % 2 == 1
-        return Hold("odd", SOON) if is_odd and now < self.until else None
+        return Deferral("odd", SOON) if is_odd and now < self.until else None
 
 
-def numbered(count: int) -> list[Routed]:
+def numbered(count: int) -> list[TicketHeader]:
     return [routed(number, after(number)) for number in range(count)]
 
 
 def test_what_one_gate_holds_goes_round_and_the_rest_leaves() -> None:
     tickets = numbered(4)
 
-    split = Gates(Odd()).sort(tickets, NINE)
+    split = Gates(Odd()).apply(tickets, NINE)
 
     assert split.free == [tickets[0], tickets[2]]
-    assert split.again == {circle_of(SOON): [tickets[1], tickets[3]]}
-    assert not split.repeats
+    assert split.deferred == {deferral_ttl(SOON): [tickets[1], tickets[3]]}
+    assert not split.duplicates
 
 
 def test_an_idle_gate_is_not_asked() -> None:
     gate = Odd(until=NINE)
 
-    split = Gates(gate).sort(numbered(4), NINE)
+    split = Gates(gate).apply(numbered(4), NINE)
 
     assert split.free == numbered(4)
     assert not gate.asked
@@ -55,7 +55,7 @@ def test_an_idle_gate_is_not_asked() -> None:
 def test_a_later_gate_is_asked_only_about_what_no_earlier_one_holds() -> None:
     first, second = Odd(), Odd()
 
-    Gates(first, second).sort(numbered(4), NINE)
+    Gates(first, second).apply(numbered(4), NINE)
 
     assert second.asked == [numbered(4)[0], numbered(4)[2]]
 
@@ -63,45 +63,45 @@ def test_a_later_gate_is_asked_only_about_what_no_earlier_one_holds() -> None:
 def test_a_copy_of_what_goes_round_already_does_not_go_too() -> None:
     gates = Gates(Odd())
     (_, ticket) = numbered(2)
-    gates.sort([ticket], NINE)
+    gates.apply([ticket], NINE)
 
-    split = gates.sort([ticket], after(1))
+    split = gates.apply([ticket], after(1))
 
-    assert list(split.repeats) == [ticket]
+    assert list(split.duplicates) == [ticket]
     assert not split.free
-    assert not split.again
+    assert not split.deferred
 
 
 def test_what_comes_back_from_its_round_is_asked_about_again() -> None:
     gates = Gates(Odd())
     (_, ticket) = numbered(2)
-    tier = next(iter(gates.sort([ticket], NINE).again))
+    tier = next(iter(gates.apply([ticket], NINE).deferred))
 
     back = NINE + timedelta(milliseconds=tier)
-    again = gates.sort([ticket], back)
-    free = gates.sort([ticket], after(3600))
+    again = gates.apply([ticket], back)
+    free = gates.apply([ticket], after(3600))
 
-    assert again.again == {tier: [ticket]}
+    assert again.deferred == {tier: [ticket]}
     assert free.free == [ticket]
 
 
 def test_how_many_go_round_is_known_until_they_leave_or_are_long_due_back() -> None:
     gates = Gates(Odd())
     tickets = numbered(4)
-    gates.sort(tickets, NINE)
+    gates.apply(tickets, NINE)
 
-    assert gates.circling("odd", NINE) == 2
-    assert gates.circling("other", NINE) == 0
-    assert gates.circling("odd", after(60)) == 0
+    assert gates.deferred_count("odd", NINE) == 2
+    assert gates.deferred_count("other", NINE) == 0
+    assert gates.deferred_count("odd", after(60)) == 0
 
 
 @pytest.mark.parametrize("seconds", [-1, 0, 1.5, 6, 29.9, 30, 3600])
 def test_a_round_is_no_longer_than_asked_within_its_bounds(seconds: float) -> None:
-    tier = circle_of(timedelta(seconds=seconds))
+    tier = deferral_ttl(timedelta(seconds=seconds))
 
-    assert SHORTEST_MS <= tier <= LONGEST_CIRCLE / timedelta(milliseconds=1)
+    assert SHORTEST_MS <= tier <= MAX_DEFERRAL / timedelta(milliseconds=1)
     assert tier <= max(seconds * 1000, SHORTEST_MS)
 
 
 def test_thousands_pass_when_nothing_is_held() -> None:
-    assert len(Gates().sort(crowd(3000), NINE).free) == 3000
+    assert len(Gates().apply(crowd(3000), NINE).free) == 3000

@@ -7,16 +7,16 @@ import pytest
 from tests.tickets import NINE, after, crowd, routed
 
 from harebell.dispatcher.core import (
-    HOLD,
+    MAX_QUEUED_WAIT,
     RELEASE_RATE,
     SHORTEST_LEAD,
-    Arrival,
-    ReleaseHeap,
-    is_given_up,
-    on_arrival,
+    ArrivalDecision,
+    ReleaseQueue,
+    decide_on_arrival,
+    is_past_pool_deadline,
 )
 from harebell.kernel.delay import LONGEST_LEAD, MARGIN, SHORTEST_MS
-from harebell.kernel.routing import Routed
+from harebell.kernel.routing import TicketHeader
 
 SHORTEST_WAIT = timedelta(milliseconds=SHORTEST_MS) + MARGIN  # that a tier can make
 BLINK = timedelta(milliseconds=1)
@@ -25,21 +25,21 @@ BLINK = timedelta(milliseconds=1)
 @pytest.mark.parametrize(
     ("wait", "full", "expected"),
     [
-        (-timedelta(hours=2), False, Arrival.RELEASE),
-        (timedelta(0), True, Arrival.RELEASE),
-        (SHORTEST_LEAD, False, Arrival.RELEASE),
-        (SHORTEST_LEAD + BLINK, False, Arrival.HOLD),
-        (HOLD, False, Arrival.HOLD),
-        (HOLD + BLINK, False, Arrival.DELAY),
-        (SHORTEST_WAIT - BLINK, True, Arrival.HOLD),
-        (SHORTEST_WAIT, True, Arrival.DELAY),
-        (timedelta(days=3), False, Arrival.DELAY),
+        (-timedelta(hours=2), False, ArrivalDecision.RELEASE),
+        (timedelta(0), True, ArrivalDecision.RELEASE),
+        (SHORTEST_LEAD, False, ArrivalDecision.RELEASE),
+        (SHORTEST_LEAD + BLINK, False, ArrivalDecision.QUEUE),
+        (MAX_QUEUED_WAIT, False, ArrivalDecision.QUEUE),
+        (MAX_QUEUED_WAIT + BLINK, False, ArrivalDecision.DELAY),
+        (SHORTEST_WAIT - BLINK, True, ArrivalDecision.QUEUE),
+        (SHORTEST_WAIT, True, ArrivalDecision.DELAY),
+        (timedelta(days=3), False, ArrivalDecision.DELAY),
     ],
 )
 def test_a_ticket_that_comes_is_held_released_or_sent_on(
-    wait: timedelta, *, full: bool, expected: Arrival
+    wait: timedelta, *, full: bool, expected: ArrivalDecision
 ) -> None:
-    assert on_arrival(wait, full=full) is expected
+    assert decide_on_arrival(wait, full=full) is expected
 
 
 def test_a_lone_ticket_leaves_by_the_shortest_lead() -> None:
@@ -78,7 +78,7 @@ def test_what_comes_evenly_leaves_by_the_shortest_lead_however_much_it_is() -> N
 
 
 def test_what_is_claimed_on_its_instant_leaves_by_the_shortest_lead_whatever_its_number() -> None:
-    others = [ticket._replace(is_claimed_when_due=True) for ticket in crowd(RELEASE_RATE)]
+    others = [ticket._replace(claim_at_due_time=True) for ticket in crowd(RELEASE_RATE)]
     heap = held(others)
 
     assert heap.due(NINE - SHORTEST_LEAD - BLINK) == []
@@ -103,7 +103,7 @@ def test_tickets_leave_in_the_order_of_their_due_times() -> None:
 
 def test_a_drained_heap_has_given_everything_back() -> None:
     near, far = routed(1, after(1)), routed(2, after(60))
-    waiting = routed(3, after(1))._replace(is_claimed_when_due=True)
+    waiting = routed(3, after(1))._replace(claim_at_due_time=True)
     heap = held([near, far, waiting])
     heap.due(NINE)
 
@@ -112,9 +112,9 @@ def test_a_drained_heap_has_given_everything_back() -> None:
 
 
 def test_a_pool_may_be_missing_for_an_hour_after_the_due_instant() -> None:
-    assert not is_given_up(NINE, NINE - timedelta(minutes=1))
-    assert not is_given_up(NINE, NINE + timedelta(hours=1))
-    assert is_given_up(NINE, NINE + timedelta(hours=1) + BLINK)
+    assert not is_past_pool_deadline(NINE, NINE - timedelta(minutes=1))
+    assert not is_past_pool_deadline(NINE, NINE + timedelta(hours=1))
+    assert is_past_pool_deadline(NINE, NINE + timedelta(hours=1) + BLINK)
 
 
 @pytest.mark.parametrize("before", [timedelta(0), SHORTEST_LEAD + timedelta(seconds=0.2)])
@@ -130,8 +130,8 @@ def test_ask12_tenants_of_one_instant_are_let_go_by_turns(before: timedelta) -> 
     assert [ticket for ticket in gone if ticket.tenant == "crowd"] == crowded[: len(gone) - 50]
 
 
-def held(tickets: Iterable[Routed]) -> ReleaseHeap:
-    heap = ReleaseHeap()
+def held(tickets: Iterable[TicketHeader]) -> ReleaseQueue:
+    heap = ReleaseQueue()
     for ticket in tickets:
         heap.push(ticket)
     return heap

@@ -3,16 +3,16 @@
 from datetime import UTC, datetime
 from uuid import UUID
 
-from harebell.contract.events import Event, SilenceFact, event
+from harebell.contract.events import Event, LivenessEventData, make_event
 from harebell.contract.message import parse
-from harebell.dlq_inspector.core.alert import Growth, Stall, headline
+from harebell.dlq_inspector.core.alert import DeadLetterSpike, StalledReplayJob, headline
 
 TWO = datetime(2026, 11, 20, 14, tzinfo=UTC)
 ID = UUID("0b6f3cde-6c1f-5f7a-8a49-3c1a4a1f7d12")
 
 
 def growth(group: UUID | None) -> Event:
-    grown = Growth(
+    grown = DeadLetterSpike(
         tenant="acme",
         letters=11,
         since=TWO.replace(microsecond=123_000),
@@ -32,7 +32,7 @@ def test_s117_dead_letters_that_grow_are_told_with_what_most_of_them_are() -> No
 
 
 def test_s117_a_replay_that_paused_by_itself_is_told_with_the_reason() -> None:
-    stall = Stall(
+    stall = StalledReplayJob(
         tenant="acme",
         job=ID,
         state="paused",
@@ -49,7 +49,7 @@ def test_s117_a_replay_that_paused_by_itself_is_told_with_the_reason() -> None:
 
 
 def test_s117_what_has_no_words_of_its_own_is_told_by_its_type() -> None:
-    fact = SilenceFact(who="ticker", since=TWO)
-    silence = event("acme", "watch.missed", fact, id_="x", subject="ticker", at=TWO)
+    fact = LivenessEventData(component="ticker", since=TWO)
+    silence = make_event("acme", "watch.missed", fact, id_="x", subject="ticker", at=TWO)
 
     assert headline(parse(Event, silence)) == "/harebell/acme: harebell.watch.missed.v1 ticker"

@@ -2,7 +2,7 @@
 
 import pytest
 
-from harebell.contract.errors import Malformed
+from harebell.contract.errors import InvalidInput
 from harebell.dlq_inspector.core.grouping import group_filter, trend
 
 
@@ -21,5 +21,5 @@ def test_groups_of_any_state_or_of_one_can_be_asked_for() -> None:
         *("open", "muted", "archived"),
         None,
     ]
-    with pytest.raises(Malformed, match="open, muted, archived, all"):
+    with pytest.raises(InvalidInput, match="open, muted, archived, all"):
         group_filter("closed")

@@ -15,7 +15,12 @@ from hypothesis import strategies as st
 from harebell.contract.codec import encode_all
 from harebell.contract.dead import AttemptRecord, DeadMessage, DeadRun
 from harebell.contract.identity import dead_run_id, run_id
-from harebell.dlq_inspector.core.letter import MAX_KEPT, Arrival, Kind, letters
+from harebell.dlq_inspector.core.letter import (
+    MAX_KEPT,
+    DeadLetterKind,
+    IncomingDeadLetter,
+    dead_letters_of,
+)
 
 NOW = datetime(2026, 11, 21, 12, tzinfo=UTC)
 SCHEDULE = UUID("5f0c1a52-7d4f-5c1b-9d80-0d3c1c3f7a11")
@@ -31,13 +36,13 @@ def dead_run(*, series: int = 1, error: str = "503") -> DeadRun:
         scheduled_for=NOW,
         key="report",
         version=1,
-        series=series,
+        replay_number=series,
         reason="attempts_used_up",
         error_code="http_503",
         error=error,
         dead_at=NOW,
         target={"http": {"url": "https://acme.example/"}},
-        attempts=[AttemptRecord(series=series, number=1, finished_at=NOW, outcome="failed")],
+        attempts=[AttemptRecord(replay_number=series, number=1, finished_at=NOW, outcome="failed")],
     )
 
 
@@ -55,66 +60,72 @@ def dead_message(*, queue: str = "harebell.intake", key: str = "acme.schedule.pu
 
 def arrival(
     body: bytes, type_: str | None = None, headers: Mapping[str, Any] | None = None, key: str = ""
-) -> Arrival:
-    return Arrival(body, type_, key, "m-1", headers or {})
+) -> IncomingDeadLetter:
+    return IncomingDeadLetter(body, type_, key, "m-1", headers or {})
 
 
 def test_a_dead_run_is_kept_under_an_id_of_its_run_and_series() -> None:
-    [letter] = letters(arrival(encode_all([dead_run()]), RUN_DEAD), NOW)
+    [letter] = dead_letters_of(arrival(encode_all([dead_run()]), RUN_DEAD), NOW)
 
-    assert letter.kind is Kind.RUN
+    assert letter.kind is DeadLetterKind.RUN
     assert letter.id == dead_run_id(run_id(SCHEDULE, NOW), 1)
     assert (letter.tenant, letter.key, letter.attempts) == ("acme", "report", 1)
-    assert letter.story["target"] == {"http": {"url": "https://acme.example/"}}
-    assert letter.first_id is None
+    assert letter.payload["target"] == {"http": {"url": "https://acme.example/"}}
+    assert letter.root_id is None
 
 
 def test_a_run_that_died_again_is_linked_to_its_first_letter() -> None:
-    [letter] = letters(arrival(encode_all([dead_run(series=3)]), RUN_DEAD), NOW)
+    [letter] = dead_letters_of(arrival(encode_all([dead_run(series=3)]), RUN_DEAD), NOW)
 
     assert letter.id == dead_run_id(run_id(SCHEDULE, NOW), 3)
-    assert letter.first_id == dead_run_id(run_id(SCHEDULE, NOW), 1)
+    assert letter.root_id == dead_run_id(run_id(SCHEDULE, NOW), 1)
 
 
 def test_a_nul_in_a_story_does_not_keep_it_from_being_stored() -> None:
-    [letter] = letters(arrival(encode_all([dead_run(error="a\0b")]), RUN_DEAD), NOW)
+    [letter] = dead_letters_of(arrival(encode_all([dead_run(error="a\0b")]), RUN_DEAD), NOW)
 
-    assert letter.kind is Kind.RUN
+    assert letter.kind is DeadLetterKind.RUN
     assert letter.error == "a\ufffdb"
-    assert b"\\u0000" not in orjson.dumps(letter.story)
+    assert b"\\u0000" not in orjson.dumps(letter.payload)
 
 
 def test_a_lone_surrogate_is_no_json_and_is_kept_as_it_is() -> None:
     body = encode_all([dead_run()]).replace(b"503", b"\\ud800")
 
-    [letter] = letters(arrival(body, RUN_DEAD), NOW)
+    [letter] = dead_letters_of(arrival(body, RUN_DEAD), NOW)
 
-    assert (letter.kind, letter.body) == (Kind.MESSAGE, body)
+    assert (letter.kind, letter.body) == (DeadLetterKind.MESSAGE, body)
 
 
 @pytest.mark.parametrize("series", [0, 2**31])
 def test_a_dead_run_that_is_none_is_kept_as_a_message(series: int) -> None:
-    [letter] = letters(arrival(encode_all([dead_run(series=series)]), RUN_DEAD), NOW)
+    [letter] = dead_letters_of(arrival(encode_all([dead_run(series=series)]), RUN_DEAD), NOW)
 
-    assert letter.kind is Kind.MESSAGE
+    assert letter.kind is DeadLetterKind.MESSAGE
     assert letter.reason == "unreadable"
 
 
 def test_one_bad_item_spoils_no_other() -> None:
     good = orjson.loads(encode_all([dead_run()]))
 
-    good_one, bad_one = letters(arrival(orjson.dumps([*good, {"run_id": 7}]), RUN_DEAD), NOW)
+    good_one, bad_one = dead_letters_of(
+        arrival(orjson.dumps([*good, {"run_id": 7}]), RUN_DEAD), NOW
+    )
 
-    assert good_one.kind is Kind.RUN
-    assert (bad_one.kind, bad_one.body) == (Kind.MESSAGE, b'{"run_id":7}')
+    assert good_one.kind is DeadLetterKind.RUN
+    assert (bad_one.kind, bad_one.body) == (DeadLetterKind.MESSAGE, b'{"run_id":7}')
 
 
 def test_a_dead_message_keeps_its_bytes_and_belongs_to_its_publisher() -> None:
-    [letter] = letters(arrival(encode_all([dead_message()]), MESSAGE_DEAD), NOW)
+    [letter] = dead_letters_of(arrival(encode_all([dead_message()]), MESSAGE_DEAD), NOW)
 
-    assert (letter.kind, letter.tenant, letter.body) == (Kind.MESSAGE, "acme", b"\x00rubbish")
+    assert (letter.kind, letter.tenant, letter.body) == (
+        DeadLetterKind.MESSAGE,
+        "acme",
+        b"\x00rubbish",
+    )
     assert (letter.reason, letter.error) == ("not_json", "not JSON")
-    assert letter.story["headers"] == {"colour": "red"}
+    assert letter.payload["headers"] == {"colour": "red"}
 
 
 @pytest.mark.parametrize(
@@ -133,7 +144,7 @@ def test_a_message_goes_to_the_desk_of_its_tenant_or_of_default(
 ) -> None:
     dead = dead_message(queue=queue, key=key)
 
-    [letter] = letters(arrival(encode_all([dead]), MESSAGE_DEAD), NOW)
+    [letter] = dead_letters_of(arrival(encode_all([dead]), MESSAGE_DEAD), NOW)
 
     assert letter.tenant == tenant
 
@@ -142,25 +153,25 @@ def test_what_the_broker_dead_lettered_tells_where_and_why() -> None:
     died = {"queue": "harebell.intake", "reason": "delivery_limit", "count": 1, "time": NOW}
     headers = {"x-death": [died, {"queue": "older", "reason": "expired"}], "raw": b"\xff"}
 
-    [letter] = letters(arrival(b"{", None, headers, "acme.schedule.put"), NOW)
+    [letter] = dead_letters_of(arrival(b"{", None, headers, "acme.schedule.put"), NOW)
 
     assert (letter.reason, letter.tenant, letter.body) == ("delivery_limit", "acme", b"{")
-    assert letter.story["queue"] == "harebell.intake"
-    assert letter.story["headers"]["raw"] == "\\xff"
-    assert letter.story["headers"]["x-death"][0]["time"] == "2026-11-21T12:00:00Z"
+    assert letter.payload["queue"] == "harebell.intake"
+    assert letter.payload["headers"]["raw"] == "\\xff"
+    assert letter.payload["headers"]["x-death"][0]["time"] == "2026-11-21T12:00:00Z"
 
 
 def test_a_long_body_keeps_its_beginning_and_says_how_long_it_was() -> None:
-    [letter] = letters(arrival(b"x" * (MAX_KEPT + 1)), NOW)
+    [letter] = dead_letters_of(arrival(b"x" * (MAX_KEPT + 1)), NOW)
 
     assert letter.body == b"x" * MAX_KEPT
-    assert letter.story["size"] == MAX_KEPT + 1
+    assert letter.payload["size"] == MAX_KEPT + 1
 
 
 def test_the_same_message_twice_has_the_same_id() -> None:
-    [first] = letters(arrival(b"rubbish"), NOW)
-    [again] = letters(arrival(b"rubbish"), NOW)
-    [other] = letters(arrival(b"other"), NOW)
+    [first] = dead_letters_of(arrival(b"rubbish"), NOW)
+    [again] = dead_letters_of(arrival(b"rubbish"), NOW)
+    [other] = dead_letters_of(arrival(b"other"), NOW)
 
     assert first.id == again.id != other.id
 
@@ -202,11 +213,11 @@ bodies = st.binary() | st.lists(broken | values, max_size=3).map(
 def test_anything_at_all_becomes_letters_that_can_be_stored(
     body: bytes, type_: str | None, headers: dict[str, Any], key: str
 ) -> None:
-    kept = letters(arrival(body, type_, headers, key), NOW)
+    kept = dead_letters_of(arrival(body, type_, headers, key), NOW)
 
     assert kept
     for letter in kept:
-        story = orjson.dumps(letter.story)
+        story = orjson.dumps(letter.payload)
         assert b"\\u0000" not in story
         for told in (letter.tenant, letter.reason, letter.error, letter.error_code, letter.key):
             assert b"\0" not in (told or "").encode()
@@ -218,4 +229,4 @@ def test_what_is_nested_without_end_is_kept(depth: int) -> None:
     body = encode_all([dead_run()]).replace(b'"https://acme.example/"', deep)
 
     for type_ in (RUN_DEAD, MESSAGE_DEAD):
-        assert letters(arrival(body, type_), NOW)
+        assert dead_letters_of(arrival(body, type_), NOW)

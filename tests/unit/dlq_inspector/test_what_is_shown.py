@@ -7,10 +7,10 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from harebell.contract.errors import Malformed
+from harebell.contract.errors import InvalidInput
 from harebell.contract.scalars import LATEST
-from harebell.dlq_inspector.core.view import STORED, Filter
-from harebell.kernel.cursor import Cursor
+from harebell.dlq_inspector.core.view import STORED, DeadLetterStateFilter
+from harebell.kernel.cursor import PageCursor
 
 
 @given(
@@ -22,28 +22,28 @@ from harebell.kernel.cursor import Cursor
     id_=st.uuids(),
 )
 def test_a_cursor_reads_back_as_it_was_written(dead_at: datetime, id_: UUID) -> None:
-    cursor = Cursor(dead_at, id_)
+    cursor = PageCursor(dead_at, id_)
 
-    assert Cursor.parse(str(cursor)) == cursor
+    assert PageCursor.parse(str(cursor)) == cursor
 
 
 @pytest.mark.parametrize(
     "text", ["", "x", "/", "2026-11-21T12:00:00/" + "0" * 32, "2026-11-21T12:00:00Z/x"]
 )
 def test_what_is_no_cursor_is_refused_with_its_field(text: str) -> None:
-    with pytest.raises(Malformed) as refused:
-        Cursor.parse(text)
+    with pytest.raises(InvalidInput) as refused:
+        PageCursor.parse(text)
 
     assert (refused.value.field, refused.value.code) == ("after", "invalid_cursor")
 
 
 def test_every_state_that_can_be_asked_for_is_searched_somewhere() -> None:
-    assert set(STORED) == set(Filter)
+    assert set(STORED) == set(DeadLetterStateFilter)
 
 
 def test_a_state_that_is_none_is_refused_with_those_that_are() -> None:
-    with pytest.raises(Malformed) as refused:
-        Filter.parse("opened")
+    with pytest.raises(InvalidInput) as refused:
+        DeadLetterStateFilter.parse("opened")
 
     assert refused.value.field == "state"
     assert "open, replayed, resolved, dropped, edited, all" in refused.value.reason

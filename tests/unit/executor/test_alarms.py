@@ -7,7 +7,7 @@ from typing import Final
 
 import pytest
 
-from harebell.executor.alarms import Alarms, LoopAlarm, finest_alarm, loop_alarm
+from harebell.executor.alarms import LoopTimer, TimerFactory, best_timer, loop_timer
 from harebell.executor.core import GRAIN
 
 SOON: Final = 0.01  # seconds
@@ -30,14 +30,14 @@ class Bell:
         self._rings.clear()
 
 
-@pytest.fixture(params=[loop_alarm, finest_alarm])
-def alarms(request: pytest.FixtureRequest) -> Alarms:
-    made: Alarms = request.param
+@pytest.fixture(params=[loop_timer, best_timer])
+def alarms(request: pytest.FixtureRequest) -> TimerFactory:
+    made: TimerFactory = request.param
     return made
 
 
 async def test_s02_it_rings_once_when_its_time_has_passed_each_time_it_is_set(
-    alarms: Alarms,
+    alarms: TimerFactory,
 ) -> None:
     bell = Bell()
     times = (SOON, 0, LATER, 1e-9)
@@ -52,7 +52,7 @@ async def test_s02_it_rings_once_when_its_time_has_passed_each_time_it_is_set(
     assert bell.rung == len(times)
 
 
-async def test_to_set_or_to_clear_it_is_to_forget_what_it_was_set_to(alarms: Alarms) -> None:
+async def test_to_set_or_to_clear_it_is_to_forget_what_it_was_set_to(alarms: TimerFactory) -> None:
     bell = Bell()
     with alarms(bell.ring) as alarm:
         alarm.set(SOON)
@@ -68,7 +68,7 @@ async def test_to_set_or_to_clear_it_is_to_forget_what_it_was_set_to(alarms: Ala
 
 
 async def test_set_anew_just_when_it_has_ended_it_does_not_ring_for_what_it_was(
-    alarms: Alarms,
+    alarms: TimerFactory,
 ) -> None:
     bell = Bell()
     with alarms(bell.ring) as alarm:
@@ -84,5 +84,5 @@ async def test_where_python_knows_no_timers_of_the_system_those_of_the_loop_do(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     monkeypatch.delattr(os, "timerfd_create", raising=False)
-    with finest_alarm(Bell().ring) as alarm:
-        assert isinstance(alarm, LoopAlarm)
+    with best_timer(Bell().ring) as alarm:
+        assert isinstance(alarm, LoopTimer)

@@ -5,50 +5,50 @@ from uuid import UUID
 from tests.tickets import NINE
 
 from harebell.contract.identity import RunKey
-from harebell.executor.doubts import MAX_DOUBTFUL, Doubts
-from harebell.kernel.db.ledger.claims import Wanted
+from harebell.executor.doubts import MAX_DOUBTFUL, InDoubtClaims
+from harebell.kernel.db.ledger.claims import ClaimKey
 
 
-def wanted(number: int = 1) -> Wanted:
-    return Wanted(RunKey(NINE, UUID(int=number)), 1, 1, None, 15.0, NINE)
+def wanted(number: int = 1) -> ClaimKey:
+    return ClaimKey(RunKey(NINE, UUID(int=number)), 1, 1, None, 15.0, NINE)
 
 
 def test_without_a_doubt_what_is_claimed_runs_and_what_is_found_to_be_mine_runs_already() -> None:
-    told = Doubts()
+    told = InDoubtClaims()
 
-    assert told.takes_claimed(wanted())
-    assert not told.takes_found(wanted())
+    assert told.accept_claim(wanted())
+    assert not told.accept_recovered(wanted())
 
 
 def test_a_claim_that_was_not_answered_is_found_once() -> None:
-    told = Doubts()
+    told = InDoubtClaims()
     told.add([wanted()])
 
-    assert [told.takes_found(wanted()) for _ in range(3)] == [True, False, False]
+    assert [told.accept_recovered(wanted()) for _ in range(3)] == [True, False, False]
 
 
 def test_a_run_that_a_later_copy_has_claimed_is_not_found_again() -> None:
-    told = Doubts()
+    told = InDoubtClaims()
     told.add([wanted()])
 
-    assert told.takes_claimed(wanted())
-    assert not told.takes_found(wanted())
+    assert told.accept_claim(wanted())
+    assert not told.accept_recovered(wanted())
 
 
 def test_a_claim_that_is_told_late_does_not_run_what_another_copy_has_found() -> None:
-    told = Doubts()
+    told = InDoubtClaims()
     told.add([wanted()])
-    found = told.takes_found(wanted())
+    found = told.accept_recovered(wanted())
     told.add([wanted()])  # and one more copy is not answered
 
     assert found
-    assert not told.takes_claimed(wanted())
-    assert not told.takes_found(wanted())
+    assert not told.accept_claim(wanted())
+    assert not told.accept_recovered(wanted())
 
 
 def test_so_many_are_remembered_the_latest() -> None:
-    told = Doubts()
+    told = InDoubtClaims()
     told.add(map(wanted, range(MAX_DOUBTFUL + 1)))
 
-    assert not told.takes_found(wanted(0))
-    assert told.takes_found(wanted(MAX_DOUBTFUL))
+    assert not told.accept_recovered(wanted(0))
+    assert told.accept_recovered(wanted(MAX_DOUBTFUL))

@@ -9,7 +9,13 @@ import pytest
 import uvloop
 from tests.lanes import OTHER, Stage
 
-from harebell.executor.core import FEW, FEWEST, MAX_LATE, MAX_UNSTARTED, StartHeap
+from harebell.executor.core import (
+    BATCHED_START_THRESHOLD,
+    FEWEST,
+    MAX_LATE,
+    MAX_UNSTARTED,
+    StartQueue,
+)
 from harebell.executor.running import AT_A_TIME, LATE
 from harebell.executor.targets.outcome import Success
 from harebell.kernel.clock import monotonic
@@ -30,17 +36,17 @@ async def test_s02_no_run_starts_before_its_instant(stage: Stage) -> None:
     waits = [stage.claimed(number, 0.02 * number) for number in range(1, 9)]
 
     async with stage.running():
-        stage.runner.take(waits)
+        stage.runner.add(waits)
         await stage.until(8, stage.settled)
 
-    due = {len(run.ticket.work.target.task.args["filling"]): run for run, _ in stage.settled}  # type: ignore[union-attr]
+    due = {len(run.ticket.run_spec.target.task.args["filling"]): run for run, _ in stage.settled}  # type: ignore[union-attr]
     assert all(at >= due[number].ticket.due_at for number, at in stage.work.started)
     assert sorted(stage.work.numbers) == list(range(1, 9))
 
 
 async def test_s67_never_more_run_at_once_than_there_are_slots(stage: Stage) -> None:
     async with stage.running():
-        stage.runner.take([stage.claimed(number) for number in range(1, 7)])
+        stage.runner.add([stage.claimed(number) for number in range(1, 7)])
         await stage.until(2, stage.work.started)
         stage.work.go_on.set()
         await stage.until(6, stage.settled)
@@ -56,7 +62,7 @@ async def test_s67_a_run_that_is_claimed_anew_while_its_old_attempt_runs_takes_a
     anew = replace(lost, token=lost.token + 2, attempt=2)
 
     async with stage.running():
-        stage.runner.take([lost, anew, stage.claimed(2)])
+        stage.runner.add([lost, anew, stage.claimed(2)])
         await stage.until(2, stage.work.started)
         held = dict(stage.runner.running)
         stage.work.go_on.set()
@@ -72,7 +78,7 @@ async def test_few_of_a_lane_start_in_one_turn_of_the_loop() -> None:
     turns = []
 
     async with stage.running():
-        stage.runner.take([stage.claimed(number) for number in range(1, 41)])
+        stage.runner.add([stage.claimed(number) for number in range(1, 41)])
         async with asyncio.timeout(PATIENCE):
             while (before := len(stage.work.started)) < 40:
                 await asyncio.sleep(0)
@@ -84,18 +90,23 @@ async def test_few_of_a_lane_start_in_one_turn_of_the_loop() -> None:
 
 
 async def test_of_many_that_wait_none_starts_early_and_each_within_a_few_milliseconds() -> None:
-    stage = await Stage.make(FEW * 2)
+    stage = await Stage.make(BATCHED_START_THRESHOLD * 2)
     stage.work.go_on.set()
-    waits = [stage.claimed(number, 0.05 + 0.0003 * number) for number in range(1, FEW * 2 + 1)]
+    waits = [
+        stage.claimed(number, 0.05 + 0.0003 * number)
+        for number in range(1, BATCHED_START_THRESHOLD * 2 + 1)
+    ]
 
     async with stage.running():
-        stage.runner.take(waits)
-        await stage.until(FEW * 2, stage.settled)
+        stage.runner.add(waits)
+        await stage.until(BATCHED_START_THRESHOLD * 2, stage.settled)
 
-    due = {len(run.ticket.work.target.task.args["filling"]): run for run, _ in stage.settled}  # type: ignore[union-attr]
+    due = {len(run.ticket.run_spec.target.task.args["filling"]): run for run, _ in stage.settled}  # type: ignore[union-attr]
     late = [at - due[number].ticket.due_at for number, at in stage.work.started]
     assert all(each >= timedelta(0) for each in late)
-    assert sorted(late)[FEW] < timedelta(seconds=0.1)  # the median, on a machine that is busy
+    assert sorted(late)[BATCHED_START_THRESHOLD] < timedelta(
+        seconds=0.1
+    )  # the median, on a machine that is busy
 
 
 @pytest.mark.skipif(sys.version_info < (3, 12), reason="has no eager tasks")
@@ -104,15 +115,15 @@ async def test_what_stood_aside_starts_though_attempts_end_at_once() -> None:
     stage = await Stage.make(4, share=0.75)
 
     async with stage.running():
-        stage.runner.take([stage.claimed(number) for number in range(1, 41)])
+        stage.runner.add([stage.claimed(number) for number in range(1, 41)])
         await stage.until(3, stage.work.started)
         stage.work.go_on.set()  # from now on they end in the turn in which they start
         await stage.until(40, stage.settled)
 
-    assert stage.runner.heap.aside() == {}
+    assert stage.runner.heap.deferred_counts() == {}
 
 
-class Looking(StartHeap):
+class Looking(StartQueue):
     """Counts how often somebody asks it what is next."""
 
     looks = 0
@@ -124,7 +135,7 @@ class Looking(StartHeap):
 
 def test_of_many_that_wait_few_turns_of_the_loop_ask_for_the_next() -> None:
     """On the services' own loop, whose timers have whole milliseconds."""
-    runs = FEW * 2  # to start while more than a few others wait
+    runs = BATCHED_START_THRESHOLD * 2  # to start while more than a few others wait
 
     async def looks() -> int:
         stage = await Stage.make(runs * 2)
@@ -132,7 +143,7 @@ def test_of_many_that_wait_few_turns_of_the_loop_ask_for_the_next() -> None:
         stage.work.go_on.set()
         apart = 0.0004  # seconds: sooner than a timer
         async with stage.running():
-            stage.runner.take([stage.claimed(n, 0.1 + apart * n) for n in range(runs * 2)])
+            stage.runner.add([stage.claimed(n, 0.1 + apart * n) for n in range(runs * 2)])
             await stage.until(runs, stage.work.started)
             return heap.looks
 
@@ -145,21 +156,21 @@ async def test_a_target_that_hangs_has_its_share_of_the_slots_and_the_rest_go_on
     quick = [stage.claimed(number, 0.01, task=OTHER) for number in range(41, 44)]
 
     async with stage.running():
-        stage.runner.take(hung)
+        stage.runner.add(hung)
         await stage.until(3, stage.work.started)
         async with asyncio.timeout(PATIENCE):
-            while not (crowded := stage.runner.crowded()):  # noqa: ASYNC110  # nothing tells
+            while not (crowded := stage.runner.saturated_targets()):  # noqa: ASYNC110  # nothing tells
                 await asyncio.sleep(0)
-        stage.runner.take(quick)
+        stage.runner.add(quick)
         await stage.until(4, stage.work.started)
         stage.work.go_on.set()
         await stage.until(43, stage.settled)
 
     assert stage.work.numbers[:4] == [1, 2, 3, 41]
     assert crowded == {"task:harebell.echo"}
-    assert stage.runner.room() > 0
+    assert stage.runner.capacity() > 0
     assert sorted(stage.work.numbers) == list(range(1, 44))
-    assert stage.runner.crowded() == frozenset()
+    assert stage.runner.saturated_targets() == frozenset()
 
 
 async def test_s21_of_what_is_due_the_most_urgent_takes_the_slot() -> None:
@@ -171,7 +182,7 @@ async def test_s21_of_what_is_due_the_most_urgent_takes_the_slot() -> None:
         run.ticket = run.ticket.model_copy(update={"due_at": due_at})
 
     async with stage.running():
-        stage.runner.take(runs)
+        stage.runner.add(runs)
         await stage.until(4, stage.settled)
 
     assert stage.work.numbers == [7, 6, 5, 4]
@@ -183,8 +194,8 @@ async def test_a_later_run_does_not_hold_up_an_earlier_one_that_comes_after_it(
     stage.work.go_on.set()
 
     async with stage.running():
-        stage.runner.take([stage.claimed(1, 60)])
-        stage.runner.take([stage.claimed(2, 0.01)])
+        stage.runner.add([stage.claimed(1, 60)])
+        stage.runner.add([stage.claimed(2, 0.01)])
         await stage.until(1, stage.settled)
         stage.runner.heap.pop()
 
@@ -195,7 +206,7 @@ async def test_s92_after_the_end_of_its_lease_a_run_is_not_started(stage: Stage)
     stage.refusals = 1000
 
     async with stage.running():
-        stage.runner.take([stage.claimed(1, leased=1, waited=1.01)])
+        stage.runner.add([stage.claimed(1, leased=1, waited=1.01)])
         await stage.until(1, stage.abandoned)
 
     assert (stage.work.started, stage.settled) == ([], [])
@@ -205,7 +216,7 @@ async def test_s92_a_run_that_has_waited_is_renewed_before_it_starts(stage: Stag
     stage.work.go_on.set()
 
     async with stage.running():
-        stage.runner.take([stage.claimed(1, waited=3), stage.claimed(2)])
+        stage.runner.add([stage.claimed(1, waited=3), stage.claimed(2)])
         await stage.until(2, stage.settled)
 
     assert stage.renewals == 1
@@ -217,7 +228,7 @@ async def test_s92_a_run_whose_renewal_is_refused_waits_for_its_lease_and_never_
     stage.refusals = 1000
 
     async with stage.running():
-        stage.runner.take([stage.claimed(1, leased=3.2, waited=3)])
+        stage.runner.add([stage.claimed(1, leased=3.2, waited=3)])
         await stage.until(1, stage.abandoned)
 
     assert stage.renewals > 1
@@ -229,7 +240,7 @@ async def test_a_row_that_was_only_locked_is_renewed_a_little_later(stage: Stage
     stage.refusals = 2
 
     async with stage.running():
-        stage.runner.take([stage.claimed(1, waited=3)])
+        stage.runner.add([stage.claimed(1, waited=3)])
         await stage.until(1, stage.settled)
 
     assert (stage.renewals, stage.work.numbers) == (3, [1])
@@ -237,7 +248,7 @@ async def test_a_row_that_was_only_locked_is_renewed_a_little_later(stage: Stage
 
 async def test_a_run_that_has_expired_is_not_started_and_never_tried_again(stage: Stage) -> None:
     async with stage.running():
-        stage.runner.take([stage.claimed(1, expires_in=0)])
+        stage.runner.add([stage.claimed(1, expires_in=0)])
         await stage.until(1, stage.settled)
 
     ((_, outcome),) = stage.settled
@@ -250,8 +261,8 @@ async def test_s56_nothing_starts_until_the_clock_is_steady(stage: Stage) -> Non
     stage.clock.stepped_at = monotonic()
 
     async with stage.running():
-        stage.runner.take([stage.claimed(1)])
-        stage.runner.take([stage.claimed(2)])
+        stage.runner.add([stage.claimed(1)])
+        stage.runner.add([stage.claimed(2)])
         await asyncio.wait([asyncio.create_task(stage.work.changed.wait())], timeout=0.1)
 
     assert stage.work.started == []
@@ -259,7 +270,7 @@ async def test_s56_nothing_starts_until_the_clock_is_steady(stage: Stage) -> Non
 
 async def test_s73_told_to_close_it_starts_nothing_more_and_ends_what_runs(stage: Stage) -> None:
     async with stage.running():
-        stage.runner.take([stage.claimed(1), stage.claimed(2), stage.claimed(3)])
+        stage.runner.add([stage.claimed(1), stage.claimed(2), stage.claimed(3)])
         await stage.until(2, stage.work.started)
         stage.runner.closing = True
         stage.work.go_on.set()
@@ -271,7 +282,7 @@ async def test_s73_told_to_close_it_starts_nothing_more_and_ends_what_runs(stage
 
 async def test_what_does_not_end_within_the_grace_is_given_up(stage: Stage) -> None:
     async with stage.running():
-        stage.runner.take([stage.claimed(1)])
+        stage.runner.add([stage.claimed(1)])
         await stage.until(1, stage.work.started)
         await stage.runner.drain(0.01)
 
@@ -280,19 +291,19 @@ async def test_what_does_not_end_within_the_grace_is_given_up(stage: Stage) -> N
 
 async def test_a_backlog_starts_before_more_is_claimed(stage: Stage) -> None:
     for _ in range(FEWEST):
-        stage.runner._pace.ended(0.0)  # noqa: SLF001  # as quick attempts would
-    quick = stage.runner.room()
+        stage.runner._pace.record(0.0)  # noqa: SLF001  # as quick attempts would
+    quick = stage.runner.capacity()
 
-    stage.runner.take([stage.claimed(1, -2 * LATE)])
+    stage.runner.add([stage.claimed(1, -2 * LATE)])
 
-    assert (quick, stage.runner.room()) == (MAX_UNSTARTED, MAX_LATE - 1)
+    assert (quick, stage.runner.capacity()) == (MAX_UNSTARTED, MAX_LATE - 1)
 
 
 async def test_room_is_what_slots_and_what_waits_for_them_leave(stage: Stage) -> None:
     told: list[None] = []
-    stage.runner.on_room = lambda: told.append(None)
-    empty = stage.runner.room()
+    stage.runner.capacity_changed = lambda: told.append(None)
+    empty = stage.runner.capacity()
 
-    stage.runner.take([stage.claimed(number, 60) for number in (1, 2, 3)])
+    stage.runner.add([stage.claimed(number, 60) for number in (1, 2, 3)])
 
-    assert (empty, stage.runner.room(), told) == (2, 0, [])
+    assert (empty, stage.runner.capacity(), told) == (2, 0, [])

@@ -8,10 +8,10 @@ import pytest
 from tests.tickets import NINE, ticket
 
 from harebell.contract.names import Lane
-from harebell.executor.core import Claimed, ending
-from harebell.executor.running import LaneRunner
-from harebell.executor.sharing import Shares
-from harebell.executor.targets.outcome import Ended, Stopped
+from harebell.executor.core import ClaimedRun, completion_of
+from harebell.executor.running import LaneStarter
+from harebell.executor.sharing import TargetBulkhead
+from harebell.executor.targets.outcome import AttemptOutcome, Stopped
 from harebell.executor.targets.perform import Targets
 from harebell.kernel.clock import Clock, monotonic
 from harebell.kernel.ledger import Reason, RunState
@@ -28,19 +28,19 @@ class Endless:
         await asyncio.Event().wait()
 
 
-async def lane_of(task: Endless, settled: list[tuple[Claimed, Ended]]) -> LaneRunner:
+async def lane_of(task: Endless, settled: list[tuple[ClaimedRun, AttemptOutcome]]) -> LaneStarter:
     async def nine() -> Any:
         return NINE + timedelta(seconds=1)
 
-    async def renew(_: Claimed) -> bool:
+    async def renew(_: ClaimedRun) -> bool:
         return True
 
     clock = Clock(nine)
     await clock.refresh()
     nothing = cast("Any", None)
     targets = Targets(nothing, nothing, cast("Any", task))
-    return LaneRunner(
-        *(Lane.NORMAL, 1, Shares(1, 1), clock, targets, 0, renew),
+    return LaneStarter(
+        *(Lane.NORMAL, 1, TargetBulkhead(1, 1), clock, targets, 0, renew),
         lambda run, outcome: settled.append((run, outcome)),
         lambda _: None,
         renew,
@@ -49,11 +49,11 @@ async def lane_of(task: Endless, settled: list[tuple[Claimed, Ended]]) -> LaneRu
 
 @pytest.mark.parametrize("reason", [Reason.CANCELLED, Reason.REPLACED])
 async def test_it_ends_cancelled_and_its_slot_is_free(reason: Reason) -> None:
-    task, settled = Endless(), list[tuple[Claimed, Ended]]()
+    task, settled = Endless(), list[tuple[ClaimedRun, AttemptOutcome]]()
     lane = await lane_of(task, settled)
-    run = Claimed(ticket(), token=2, attempt=1, lease=15, renewed_at=monotonic())
+    run = ClaimedRun(ticket(), token=2, attempt=1, lease=15, renewed_at=monotonic())
     loop = asyncio.create_task(lane.run())
-    lane.take([run])
+    lane.add([run])
     await task.called.wait()
     (attempt,) = lane.running.values()
 
@@ -67,9 +67,9 @@ async def test_it_ends_cancelled_and_its_slot_is_free(reason: Reason) -> None:
 
 
 def test_on_the_record_it_is_an_attempt_that_was_cancelled() -> None:
-    run = Claimed(ticket(), token=2, attempt=1, lease=15, renewed_at=0, started_at=NINE)
+    run = ClaimedRun(ticket(), token=2, attempt=1, lease=15, renewed_at=0, started_at=NINE)
 
-    ended = ending(run, Stopped(Reason.REPLACED), None, NINE + timedelta(seconds=3))
+    ended = completion_of(run, Stopped(Reason.REPLACED), None, NINE + timedelta(seconds=3))
 
     assert (ended.state, ended.outcome) == (RunState.CANCELLED, "cancelled")
     assert (ended.reason, ended.duration_ms) == ("replaced", 3000)

@@ -6,8 +6,8 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from harebell.contract.errors import Malformed, PrivateAddress
-from harebell.kernel.addresses import allowed, check_url, literal_address
+from harebell.contract.errors import InvalidInput, PrivateAddress
+from harebell.kernel.addresses import check_url, is_allowed_address, literal_address
 
 LOOPBACK = (ip_network("127.0.0.0/8"), ip_network("::1/128"))
 
@@ -21,7 +21,7 @@ LOOPBACK = (ip_network("127.0.0.0/8"), ip_network("::1/128"))
     ],
 )
 def test_public_addresses_are_allowed(address: str) -> None:
-    assert allowed(ip_address(address), ())
+    assert is_allowed_address(ip_address(address), ())
 
 
 @pytest.mark.parametrize(
@@ -39,7 +39,7 @@ def test_public_addresses_are_allowed(address: str) -> None:
     ],
 )
 def test_other_addresses_are_not(address: str) -> None:
-    assert not allowed(ip_address(address), ())
+    assert not is_allowed_address(ip_address(address), ())
 
 
 @pytest.mark.parametrize(
@@ -55,18 +55,18 @@ def test_other_addresses_are_not(address: str) -> None:
     ],
 )
 def test_a_network_that_is_named_is_allowed_in_every_form(address: str, network: str) -> None:
-    assert allowed(ip_address(address), [ip_network(network)])
+    assert is_allowed_address(ip_address(address), [ip_network(network)])
 
 
 @pytest.mark.parametrize("address", ["10.2.0.0", "::1", "::ffff:10.2.0.0", "127.0.0.1"])
 def test_and_nothing_beside_it(address: str) -> None:
-    assert not allowed(ip_address(address), [ip_network("10.1.0.0/16")])
+    assert not is_allowed_address(ip_address(address), [ip_network("10.1.0.0/16")])
 
 
 @settings(deadline=None)
 @given(st.ip_addresses(v=4))
 def test_nothing_is_allowed_that_python_knows_to_be_special(address: IPv4Address) -> None:
-    assert not allowed(address, ()) or (address.is_global and not address.is_multicast)
+    assert not is_allowed_address(address, ()) or (address.is_global and not address.is_multicast)
 
 
 @settings(deadline=None)
@@ -74,7 +74,7 @@ def test_nothing_is_allowed_that_python_knows_to_be_special(address: IPv4Address
 def test_an_embedded_address_is_judged_as_itself(address: IPv4Address) -> None:
     mapped = IPv6Address(f"::ffff:{address}")
 
-    assert allowed(mapped, ()) == allowed(address, ())
+    assert is_allowed_address(mapped, ()) == is_allowed_address(address, ())
 
 
 @pytest.mark.parametrize(
@@ -122,7 +122,7 @@ def test_a_name_is_not_an_address(host: str) -> None:
     ],
 )
 def test_what_readers_could_take_for_different_hosts_is_no_url(url: str) -> None:
-    with pytest.raises(Malformed) as refused:
+    with pytest.raises(InvalidInput) as refused:
         check_url(url, ())
 
     assert refused.value.code == "invalid_url"

@@ -3,7 +3,7 @@
 import pytest
 from tests.attempts import attempt
 
-from harebell.contract.errors import Malformed
+from harebell.contract.errors import InvalidInput
 from harebell.contract.message import parse
 from harebell.contract.target import HttpCall
 from harebell.executor.targets.http_request import USER_AGENT, HttpRequest, redirected, request_of
@@ -99,5 +99,5 @@ def test_another_origin_gets_no_secrets(location: str) -> None:
 
 @pytest.mark.parametrize("location", ["file:///etc/passwd", "ftp://a.example/", "http://[::1"])
 def test_a_redirect_leads_to_http_or_nowhere(location: str) -> None:
-    with pytest.raises(Malformed):
+    with pytest.raises(InvalidInput):
         redirected(request(), 302, location)

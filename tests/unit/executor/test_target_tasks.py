@@ -14,7 +14,7 @@ from tests.attempts import NINE, attempt
 from harebell.contract.scalars import MAX_DURATION
 from harebell.contract.target import TaskCall
 from harebell.executor.targets.outcome import Outcome, Success
-from harebell.executor.targets.registry import Broken, installed_tasks, tasks_of
+from harebell.executor.targets.registry import BrokenTask, installed_tasks, tasks_of
 from harebell.executor.targets.task import TaskTargets
 from harebell.executor.tasks import Permanent, RetryLater, TaskContext
 from harebell.kernel.clock import monotonic
@@ -152,7 +152,7 @@ async def test_s15_a_task_that_nobody_has_is_a_failure_for_good() -> None:
 
 
 async def test_a_task_that_is_not_loaded_fails_alone() -> None:
-    targets = TaskTargets({"acme.report": Broken("ImportError: numpy")})
+    targets = TaskTargets({"acme.report": BrokenTask("ImportError: numpy")})
 
     outcome = await targets.call(TaskCall(name="acme.report"), attempt(), SECONDS)
     targets.close()

@@ -7,12 +7,12 @@ from uuid import UUID
 import orjson
 import pytest
 
-from harebell.contract.changes import Change
+from harebell.contract.changes import AcceptedCommands
 from harebell.contract.codec import encode
 from harebell.contract.commands import SchedulePut
 from harebell.contract.identity import RunKey, schedule_id, schedule_id_of_request
-from harebell.intake.commands import Rules
-from harebell.intake.core import NOBODY, Submission, check
+from harebell.intake.commands import IntakePolicy
+from harebell.intake.core import UNKNOWN_TENANT, IncomingRequest, check
 from harebell.kernel.defaults import DefaultWhen
 
 NOW = datetime(2026, 11, 20, 14, tzinfo=UTC)
@@ -23,8 +23,8 @@ KEYED = {**KEYLESS, "key": "hello"}
 
 def accepted(
     body: Any, routing_key: str = "acme.schedule.put", message_id: str | None = None
-) -> Change:
-    submission = Submission(routing_key, orjson.dumps(body), message_id=message_id)
+) -> AcceptedCommands:
+    submission = IncomingRequest(routing_key, orjson.dumps(body), message_id=message_id)
     checked = check(submission, accepted_at=NOW)
     assert checked.rejections == ()
     return checked.change
@@ -89,7 +89,7 @@ def test_a_request_is_recognised_by_its_body_else_by_its_message_else_not() -> N
 
 def test_the_actor_and_the_way_back_are_those_of_the_message() -> None:
     body = orjson.dumps(KEYED)
-    submission = Submission(
+    submission = IncomingRequest(
         "acme.schedule.put", body, reply_to="answers", correlation_id="c-1", user_id="ann"
     )
 
@@ -113,15 +113,15 @@ def test_no_default_is_written_out_and_null_stays_a_payload() -> None:
 
 
 def test_whoever_has_no_tenant_is_nobody() -> None:
-    checked = check(Submission("A.schedule.put", b"{}"), accepted_at=NOW)
+    checked = check(IncomingRequest("A.schedule.put", b"{}"), accepted_at=NOW)
 
-    assert checked.change.tenant == NOBODY
+    assert checked.change.tenant == UNKNOWN_TENANT
     assert checked.is_refused
 
 
 def test_the_events_of_refusals_know_the_key_where_there_was_one() -> None:
     body = orjson.dumps([{"key": "a"}, {"key": 7}, 7, {"key": "x" * 1000}])
-    checked = check(Submission("acme.schedule.put", body), accepted_at=NOW)
+    checked = check(IncomingRequest("acme.schedule.put", body), accepted_at=NOW)
 
     assert [rejection.key for rejection in checked.rejections] == ["a", None, None, None]
 
@@ -129,11 +129,13 @@ def test_the_events_of_refusals_know_the_key_where_there_was_one() -> None:
 def test_s09_a_schedule_without_a_timing_gets_its_tenants_default() -> None:
     """S09."""
     keyed = {"key": "hello", "target": KEYLESS["target"]}
-    rules = Rules(default_when=DefaultWhen.parse('{"acme": {"every": "1h"}}'))
+    rules = IntakePolicy(default_when=DefaultWhen.parse('{"acme": {"every": "1h"}}'))
 
     found = {
         tenant: check(
-            Submission(f"{tenant}.schedule.put", orjson.dumps(keyed)), accepted_at=NOW, rules=rules
+            IncomingRequest(f"{tenant}.schedule.put", orjson.dumps(keyed)),
+            accepted_at=NOW,
+            rules=rules,
         )
         for tenant in ("acme", "globex")
     }
@@ -160,7 +162,7 @@ def test_a_command_to_many_names_none_and_is_called_by_its_request(
 
 def test_in_an_array_each_command_to_many_has_a_request_of_its_own() -> None:
     body = [{"select": {"tag": "a"}}, {"select": {"tag": "b"}, "request_id": "r-2"}]
-    submission = Submission("acme.schedule.pause", orjson.dumps(body), message_id="m-1")
+    submission = IncomingRequest("acme.schedule.pause", orjson.dumps(body), message_id="m-1")
 
     checked = check(submission, accepted_at=NOW)
 
@@ -181,6 +183,6 @@ def test_in_an_array_each_command_to_many_has_a_request_of_its_own() -> None:
 def test_a_part_of_a_definition_is_taken_as_it_was_sent(patch: dict[str, Any]) -> None:
     change = accepted({"key": "hello", "set": patch}, "acme.schedule.patch")
 
-    received = Change.model_validate_json(encode(change))
+    received = AcceptedCommands.model_validate_json(encode(change))
 
     assert received.items[0].body["set"] == patch

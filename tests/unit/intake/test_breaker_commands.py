@@ -7,23 +7,23 @@ import orjson
 import pytest
 
 from harebell.contract.errors import NotAllowed
-from harebell.intake.core import Checked, Submission, check
-from harebell.intake.outbox import change_message
-from harebell.intake.queries import read
+from harebell.intake.core import CheckResult, IncomingRequest, check
+from harebell.intake.outbox import accepted_commands_message
+from harebell.intake.queries import parse_query
 
 NOW = datetime(2026, 11, 20, 14, tzinfo=UTC)
 OPEN = {"downstream": "http:acme.example"}
 
 
-def submitted(body: Any, key: str = "harebell.breaker.open") -> Checked:
-    return check(Submission(key, orjson.dumps(body)), accepted_at=NOW)
+def submitted(body: Any, key: str = "harebell.breaker.open") -> CheckResult:
+    return check(IncomingRequest(key, orjson.dumps(body)), accepted_at=NOW)
 
 
 def test_s113_an_order_goes_to_whoever_keeps_breakers() -> None:
     checked = submitted({**OPEN, "until": "2026-11-20T16:00:00Z", "note": "a roof"})
 
     assert checked.rejections == ()
-    assert change_message(checked.change, name="m-1").routing_key == "breaker"
+    assert accepted_commands_message(checked.change, name="m-1").routing_key == "breaker"
 
 
 @pytest.mark.parametrize("verb", ["breaker.open", "breaker.close", "breaker.auto"])
@@ -56,4 +56,4 @@ def test_an_order_that_cannot_be_meant_is_refused(body: Any, code: str) -> None:
 
 def test_s113_a_tenant_is_not_told_whom_others_call() -> None:
     with pytest.raises(NotAllowed):
-        read("acme", "breaker.list", b"{}", now=NOW)
+        parse_query("acme", "breaker.list", b"{}", now=NOW)

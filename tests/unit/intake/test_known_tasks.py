@@ -6,19 +6,19 @@ from typing import Any
 import orjson
 import pytest
 
-from harebell.contract.answers import Fault
-from harebell.intake.commands import Rules
-from harebell.intake.core import Submission, check
-from harebell.intake.definition import Callees
+from harebell.contract.answers import ErrorDetail
+from harebell.intake.commands import IntakePolicy
+from harebell.intake.core import IncomingRequest, check
+from harebell.intake.definition import TargetPolicy
 
 NOW = datetime(2026, 11, 20, 14, tzinfo=UTC)
-KNOWN = Rules(Callees(tasks=frozenset({"acme.report", "acme.mail"})))
-UNKNOWN = Rules()
+KNOWN = IntakePolicy(TargetPolicy(tasks=frozenset({"acme.report", "acme.mail"})))
+UNKNOWN = IntakePolicy()
 
 
-def fault(verb: str, body: dict[str, Any], rules: Rules) -> Fault | None:
+def fault(verb: str, body: dict[str, Any], rules: IntakePolicy) -> ErrorDetail | None:
     """The one of its only item."""
-    submission = Submission(f"acme.schedule.{verb}", orjson.dumps({"key": "hello", **body}))
+    submission = IncomingRequest(f"acme.schedule.{verb}", orjson.dumps({"key": "hello", **body}))
     checked = check(submission, accepted_at=NOW, rules=rules)
     return checked.rejections[0].refusal.error if checked.rejections else None
 
@@ -60,6 +60,6 @@ def test_s15_a_task_that_is_not_among_those_known_is_refused(
     ],
 )
 def test_s15_whatever_else_is_put_or_patched_passes(
-    verb: str, body: dict[str, Any], rules: Rules
+    verb: str, body: dict[str, Any], rules: IntakePolicy
 ) -> None:
     assert fault(verb, body, rules) is None

@@ -7,8 +7,8 @@ from uuid import UUID
 import pytest
 
 from harebell.contract.identity import schedule_id
-from harebell.intake.story import Story
-from harebell.intake.why import Verdict, Why, why
+from harebell.intake.story import ScheduleHistory
+from harebell.intake.why import Explanation, Verdict, explain
 from harebell.kernel.ledger import Reason, RunState, ScheduleState
 
 HOUR = timedelta(hours=1)
@@ -28,13 +28,15 @@ def version(when: dict[str, Any], number: int = 1, since: datetime = CREATED) ->
     }  # fmt: skip
 
 
-def story(when: dict[str, Any] | None = None, *others: dict[str, Any], **given: Any) -> Story:
+def story(
+    when: dict[str, Any] | None = None, *others: dict[str, Any], **given: Any
+) -> ScheduleHistory:
     schedule = {
         "id": ID, "key": "hourly", "version": 1 + len(others), "state": "active", "reason": None,
         "planned_to": NOON, "paused_until": None, "awaiting": None, "skips": [], "open_runs": [],
         "dispatched": 0, **given,
     }  # fmt: skip
-    return Story.of(schedule, [version(when or HOURLY), *others])
+    return ScheduleHistory.of(schedule, [version(when or HOURLY), *others])
 
 
 def run(at: datetime, state: RunState, **given: Any) -> dict[str, Any]:
@@ -44,8 +46,8 @@ def run(at: datetime, state: RunState, **given: Any) -> dict[str, Any]:
     }  # fmt: skip
 
 
-def told(at: datetime | None, row: dict[str, Any] | None = None, **given: Any) -> Why:
-    return why(story(**given), at, row, now=NOW)
+def told(at: datetime | None, row: dict[str, Any] | None = None, **given: Any) -> Explanation:
+    return explain(story(**given), at, row, now=NOW)
 
 
 @pytest.mark.parametrize(
@@ -56,7 +58,7 @@ def told(at: datetime | None, row: dict[str, Any] | None = None, **given: Any) -
         (RunState.RETRYING, Verdict.RAN),
         (RunState.SUCCEEDED, Verdict.RAN),
         (RunState.DEAD, Verdict.RAN),
-        (RunState.HELD, Verdict.RAN),
+        (RunState.UNRESOLVED, Verdict.RAN),
         (RunState.CANCELLED, Verdict.DID_NOT),
         (RunState.EXPIRED, Verdict.DID_NOT),
         (RunState.SKIPPED, Verdict.DID_NOT),
@@ -96,7 +98,7 @@ def test_an_instant_that_is_not_of_the_timetable_has_neighbours() -> None:
 def test_the_version_in_force_then_is_the_one_that_counts() -> None:
     newer = version({"cron": "30 * * * *"}, 2, NOON - 2 * HOUR)
 
-    old, new = (why(story(HOURLY, newer), at, None, now=NOW) for at in (NOON - 3 * HOUR, NOON))
+    old, new = (explain(story(HOURLY, newer), at, None, now=NOW) for at in (NOON - 3 * HOUR, NOON))
 
     assert (old.verdict, old.edition and old.edition.number) == (Verdict.NO_RECORD, 1)
     assert (new.verdict, new.edition and new.edition.number) == (Verdict.NOT_DUE, 2)
@@ -106,12 +108,12 @@ def test_the_version_in_force_then_is_the_one_that_counts() -> None:
     ("at", "given", "verdict", "code"),
     [
         (NOON + HOUR, {}, Verdict.WILL_RUN, None),
-        (NOON + HOUR, {"skips": [NOON + HOUR]}, Verdict.WILL_NOT, Reason.REQUESTED),
+        (NOON + HOUR, {"skips": [NOON + HOUR]}, Verdict.WILL_NOT, Reason.MANUAL),
         (NOON + HOUR, {"state": "paused"}, Verdict.WILL_NOT, ScheduleState.PAUSED),
         (NOON + HOUR, {"state": "paused", "paused_until": NOON + HOUR}, Verdict.WILL_RUN, None),
-        (NOON + HOUR, {"state": "held"}, Verdict.WILL_NOT, ScheduleState.HELD),
+        (NOON + HOUR, {"state": "held"}, Verdict.WILL_NOT, ScheduleState.BLOCKED),
         (NOON + HOUR, {"state": "cancelled"}, Verdict.WILL_NOT, ScheduleState.CANCELLED),
-        (NOON + HOUR, {"state": "parked"}, Verdict.WILL_NOT, ScheduleState.PARKED),
+        (NOON + HOUR, {"state": "parked"}, Verdict.WILL_NOT, ScheduleState.ERRORED),
         (NOON + 2 * HOUR, {"when": {**HOURLY, "times": 3}, "dispatched": 2}, Verdict.WILL_NOT,
          ScheduleState.COMPLETED),
         (NOON + HOUR, {"when": {**HOURLY, "times": 3}, "dispatched": 2}, Verdict.WILL_RUN, None),
@@ -119,7 +121,7 @@ def test_the_version_in_force_then_is_the_one_that_counts() -> None:
         (NOON, {"planned_to": NOON - HOUR}, Verdict.NOT_YET, None),
         (NOON, {"planned_to": NOON - HOUR, "state": "paused"}, Verdict.DID_NOT,
          ScheduleState.PAUSED),
-        (NOON, {"skips": [NOON]}, Verdict.DID_NOT, Reason.REQUESTED),
+        (NOON, {"skips": [NOON]}, Verdict.DID_NOT, Reason.MANUAL),
         (NOON - timedelta(days=31), {}, Verdict.NO_RECORD, None),
         (CREATED - HOUR, {}, Verdict.BEFORE, None),
     ],
@@ -144,10 +146,10 @@ def test_an_instant_of_a_schedule_that_follows_its_runs_is_only_on_record() -> N
 
 
 def test_before_the_first_instant_there_is_none_to_tell_of() -> None:
-    fresh = Story.of_terms(story().editions[0].terms, ID, now=NOW)
+    fresh = ScheduleHistory.of_terms(story().windows[0].terms, ID, now=NOW)
 
     assert fresh.last_until(NOW) is None
-    assert why(fresh, None, None, now=NOW).behind == NOON + HOUR
+    assert explain(fresh, None, None, now=NOW).behind == NOON + HOUR
 
 
 def test_the_last_instant_may_be_of_a_version_that_is_no_longer_in_force() -> None:

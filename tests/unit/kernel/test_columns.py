@@ -2,7 +2,7 @@
 
 import pytest
 
-from harebell.kernel.db.ledger import column
+from harebell.kernel.db.ledger import nullable_array
 
 
 @pytest.mark.parametrize(
@@ -17,4 +17,4 @@ from harebell.kernel.db.ledger import column
 def test_of_nothing_but_nulls_a_column_is_empty(
     values: list[object | None], sent: list[object | None]
 ) -> None:
-    assert column(iter(values)) == sent
+    assert nullable_array(iter(values)) == sent

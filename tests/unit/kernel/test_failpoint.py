@@ -4,10 +4,10 @@ from collections.abc import Iterator
 
 import pytest
 
-from harebell.contract.errors import Malformed, Transient
+from harebell.contract.errors import InvalidInput, Transient
 from harebell.kernel import failpoint
 from harebell.kernel.clock import monotonic
-from harebell.kernel.failpoint import Failpoint, Injected
+from harebell.kernel.failpoint import Failpoint, InjectedFailure
 
 STEP = "ticker.before_commit"
 
@@ -34,7 +34,7 @@ def test_a_failpoint_is_a_step_and_an_action(text: str, expected: Failpoint) -> 
 
 @pytest.mark.parametrize("text", ["", STEP, f"{STEP}:", ":kill", f"{STEP}:burn", f"{STEP}:sleep=x"])
 def test_a_malformed_failpoint_stops_the_start_with_its_name(text: str) -> None:
-    with pytest.raises(Malformed) as refused:
+    with pytest.raises(InvalidInput) as refused:
         Failpoint.parse(text)
 
     assert refused.value.field == "HAREBELL_FAILPOINT"
@@ -48,7 +48,7 @@ async def test_only_the_named_step_is_broken() -> None:
     failpoint.arm(Failpoint.parse(f"{STEP}:raise"))
 
     await failpoint.reach("ticker.after_commit")
-    with pytest.raises(Injected) as injected:
+    with pytest.raises(InjectedFailure) as injected:
         await failpoint.reach(STEP)
 
     assert isinstance(injected.value, Transient)

@@ -10,14 +10,14 @@ from harebell.contract.identity import RunKey
 from harebell.kernel.ledger import (
     ENDED,
     OPEN,
-    REVIVABLE,
+    RESTAGEABLE,
     TRANSITIONS,
     Actor,
-    Ending,
+    AttemptCompletion,
     Reason,
     RunState,
-    becomes,
-    may,
+    is_allowed,
+    state_after,
 )
 from harebell.kernel.retry import Dead, Decision, Expired, Retry
 
@@ -61,13 +61,13 @@ def test_a_running_run_is_its_holders_or_the_sweeps() -> None:
         who for (before, _), by in TRANSITIONS.items() if before is RunState.RUNNING for who in by
     }
 
-    assert actors == {Actor.SETTLE, Actor.RELEASE, Actor.SWEEP, Actor.LIMIT}
+    assert actors == {Actor.COMPLETE, Actor.RETURN, Actor.RECOVER, Actor.RATE_LIMIT}
 
 
 def test_what_has_ended_is_not_opened_again_by_an_executor() -> None:
     back = [by for (before, _), by in TRANSITIONS.items() if before in ENDED]
 
-    assert not frozenset().union(*back) & {Actor.CLAIM, Actor.SETTLE, Actor.RELEASE}
+    assert not frozenset().union(*back) & {Actor.CLAIM, Actor.COMPLETE, Actor.RETURN}
     assert {after for before, after in TRANSITIONS if before in ENDED} & OPEN == {RunState.STAGED}
 
 
@@ -80,19 +80,19 @@ def test_success_is_final() -> None:
     [
         (Actor.CLAIM, RunState.STAGED, RunState.RUNNING, True),
         (Actor.CLAIM, RunState.RUNNING, RunState.RUNNING, False),  # a lapsed row is the sweep's
-        (Actor.SETTLE, RunState.STAGED, RunState.SUCCEEDED, False),
-        (Actor.RELEASE, RunState.RUNNING, RunState.RETRYING, True),
+        (Actor.COMPLETE, RunState.STAGED, RunState.SUCCEEDED, False),
+        (Actor.RETURN, RunState.RUNNING, RunState.RETRYING, True),
         (Actor.TICKER, RunState.RUNNING, RunState.CANCELLED, False),
-        (Actor.DESK, RunState.DEAD, RunState.STAGED, True),
+        (Actor.REPLAY, RunState.DEAD, RunState.STAGED, True),
         (Actor.TICKER, RunState.DEAD, RunState.STAGED, False),
     ],
 )
 def test_who_may_do_what(actor: Actor, before: RunState, after: RunState, *, allowed: bool) -> None:
-    assert may(actor, before, after) is allowed
+    assert is_allowed(actor, before, after) is allowed
 
 
 def test_what_gave_way_or_was_taken_out_is_not_owed_again() -> None:
-    assert not REVIVABLE & {Reason.REPLACED, Reason.REQUESTED, Reason.OVERLAP, Reason.CATCH_UP}
+    assert not RESTAGEABLE & {Reason.REPLACED, Reason.MANUAL, Reason.OVERLAP, Reason.MISSED}
 
 
 @pytest.mark.parametrize(
@@ -106,13 +106,13 @@ def test_what_gave_way_or_was_taken_out_is_not_owed_again() -> None:
 def test_a_decision_becomes_a_state_its_reason_and_the_next_time(
     decided: Decision, expected: tuple[RunState, str | None, datetime | None]
 ) -> None:
-    assert becomes(decided) == expected
+    assert state_after(decided) == expected
 
 
 @pytest.mark.parametrize(("started", "expected"), [(NINE, 1500.0), (None, None)])
 def test_an_attempt_lasted_from_its_start(started: datetime | None, expected: float | None) -> None:
     ended = NINE + timedelta(seconds=1.5)
 
-    ending = Ending(KEY, 2, RunState.DEAD, "failed", started, ended)
+    ending = AttemptCompletion(KEY, 2, RunState.DEAD, "failed", started, ended)
 
     assert ending.duration_ms == expected

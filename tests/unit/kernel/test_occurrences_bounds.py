@@ -8,7 +8,7 @@ from tests.schedules import ID, Planning, definition, seconds
 from tests.tickets import NINE, after
 
 from harebell.kernel.ledger import Reason
-from harebell.kernel.occurrences import MAX_RUNS, Skipped, planned
+from harebell.kernel.occurrences import MAX_RUNS, Skipped, new_run
 
 
 @pytest.mark.parametrize("when", [{"every": "10s"}, {"cron": "*/10 * * * * *"}])
@@ -88,21 +88,21 @@ def test_jitter_delays_the_start_and_never_the_key() -> None:
 def test_jitter_is_the_same_whoever_asks_and_differs_from_schedule_to_schedule() -> None:
     jittered = definition({"every": "10s", "jitter": "1h"})
 
-    ones = {planned(jittered, ID, NINE).due_at for _ in range(3)}
-    others = planned(jittered, type(ID)(int=ID.int + 1), NINE).due_at
+    ones = {new_run(jittered, ID, NINE).due_at for _ in range(3)}
+    others = new_run(jittered, type(ID)(int=ID.int + 1), NINE).due_at
 
     assert len(ones) == 1
     assert others not in ones
 
 
 def test_without_jitter_a_run_is_due_at_its_instant() -> None:
-    assert planned(definition({"now": True}), ID, NINE).due_at == NINE
+    assert new_run(definition({"now": True}), ID, NINE).due_at == NINE
 
 
 def test_a_run_expires_so_long_after_its_instant_not_after_its_start() -> None:
     policies = definition({"now": True, "jitter": "20s"}, expires_after="30s")
 
-    assert planned(policies, ID, NINE).expires_at == after(30)
+    assert new_run(policies, ID, NINE).expires_at == after(30)
 
 
 @pytest.mark.parametrize(("late", "runs"), [(29.999, 1), (30, 0), (31, 0)])

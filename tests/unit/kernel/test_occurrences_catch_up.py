@@ -49,7 +49,7 @@ def test_what_is_skipped_is_one_range_with_its_count_and_reason() -> None:
     planning.look(OUTAGE)
 
     (first, last) = minutes(1, 7)
-    assert planning.skipped == [Skipped(first, last, 7, Reason.CATCH_UP)]
+    assert planning.skipped == [Skipped(first, last, 7, Reason.MISSED)]
 
 
 @pytest.mark.parametrize(("beyond", "runs"), [(timedelta(0), 1), (timedelta(milliseconds=1), 0)])

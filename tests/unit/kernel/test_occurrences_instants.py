@@ -8,7 +8,7 @@ from tests.schedules import ID, Planning, definition, seconds
 from tests.tickets import NINE, after
 
 from harebell.contract.errors import InvalidCron, UnknownTimezone
-from harebell.kernel.timetable import preview, timetable
+from harebell.kernel.timetable import next_times, recurrence_of
 
 HOUR = timedelta(hours=1)
 
@@ -161,18 +161,18 @@ def test_s08_an_unknown_zone_is_refused_whatever_the_kind(kind: dict[str, Any], 
     wrong = definition({**kind, "timezone": zone})
 
     with pytest.raises(UnknownTimezone):
-        timetable(wrong, ID, NINE)
+        recurrence_of(wrong, ID, NINE)
 
 
 def test_s04_a_cron_expression_that_cannot_be_read_is_refused() -> None:
     wrong = definition({"cron": "61 * * * *"})
 
     with pytest.raises(InvalidCron):
-        timetable(wrong, ID, NINE)
+        recurrence_of(wrong, ID, NINE)
 
 
 def test_a_preview_tells_the_next_few_instants_and_ends_with_the_timetable() -> None:
-    table = timetable(definition({"every": "10s", "end": "2026-11-20T09:00:20Z"}), ID, NINE)
+    table = recurrence_of(definition({"every": "10s", "end": "2026-11-20T09:00:20Z"}), ID, NINE)
 
-    assert preview(table, NINE, 1) == [after(10)]
-    assert preview(table, NINE, 5) == [after(10), after(20)]
+    assert next_times(table, NINE, 1) == [after(10)]
+    assert next_times(table, NINE, 5) == [after(10), after(20)]

@@ -9,14 +9,14 @@ from harebell.contract.policy import Overlap
 from harebell.kernel.ledger import Reason, RunState
 from harebell.kernel.overlap import (
     MAX_WAITING,
-    Claim,
     Decision,
-    Skip,
-    Turn,
+    OverlapSlot,
+    Proceed,
+    SkipRun,
     Wait,
     decide,
     decide_all,
-    following,
+    next_waiting,
 )
 
 ALLOW, SKIP, QUEUE, REPLACE = Overlap.ALLOW, Overlap.SKIP, Overlap.QUEUE, Overlap.REPLACE
@@ -26,63 +26,63 @@ def at(minute: int) -> datetime:
     return datetime(2026, 11, 20, 9, tzinfo=UTC) + timedelta(minutes=minute)
 
 
-def staged(minute: int) -> Turn:
-    return Turn(at(minute), RunState.STAGED)
+def staged(minute: int) -> OverlapSlot:
+    return OverlapSlot(at(minute), RunState.STAGED)
 
 
-def waiting(minute: int) -> Turn:
-    return Turn(at(minute), RunState.STAGED, waits=True)
+def waiting(minute: int) -> OverlapSlot:
+    return OverlapSlot(at(minute), RunState.STAGED, is_waiting=True)
 
 
-def running(minute: int) -> Turn:
-    return Turn(at(minute), RunState.RUNNING, holds=True)
+def running(minute: int) -> OverlapSlot:
+    return OverlapSlot(at(minute), RunState.RUNNING, is_running=True)
 
 
-def retrying(minute: int) -> Turn:
-    return Turn(at(minute), RunState.RETRYING, holds=True)
+def retrying(minute: int) -> OverlapSlot:
+    return OverlapSlot(at(minute), RunState.RETRYING, is_running=True)
 
 
-def given_back(minute: int) -> Turn:
+def given_back(minute: int) -> OverlapSlot:
     """By an executor that stopped before it had started it."""
-    return Turn(at(minute), RunState.STAGED, holds=True)
+    return OverlapSlot(at(minute), RunState.STAGED, is_running=True)
 
 
-def held(minute: int) -> Turn:
-    return Turn(at(minute), RunState.HELD, holds=True)
+def held(minute: int) -> OverlapSlot:
+    return OverlapSlot(at(minute), RunState.UNRESOLVED, is_running=True)
 
 
-NOBODY: Final[list[Turn]] = []
-OVERLAP, REPLACED = Skip(Reason.OVERLAP), Skip(Reason.REPLACED)
-TABLE: Final[list[tuple[Overlap, list[Turn], Turn, Decision]]] = [
-    *((policy, NOBODY, staged(5), Claim()) for policy in Overlap),
-    (ALLOW, [running(4)], staged(5), Claim()),
+NOBODY: Final[list[OverlapSlot]] = []
+OVERLAP, REPLACED = SkipRun(Reason.OVERLAP), SkipRun(Reason.REPLACED)
+TABLE: Final[list[tuple[Overlap, list[OverlapSlot], OverlapSlot, Decision]]] = [
+    *((policy, NOBODY, staged(5), Proceed()) for policy in Overlap),
+    (ALLOW, [running(4)], staged(5), Proceed()),
     # skip: not while another runs, or will run again
     (SKIP, [running(4)], staged(5), OVERLAP),
     (SKIP, [retrying(4)], staged(5), OVERLAP),
     (SKIP, [held(4)], staged(5), OVERLAP),
     (SKIP, [given_back(4)], staged(5), OVERLAP),
     (SKIP, [running(6)], staged(5), OVERLAP),
-    (SKIP, [retrying(5)], retrying(5), Claim()),
-    (SKIP, [given_back(5)], given_back(5), Claim()),
-    (SKIP, [waiting(4), waiting(5)], waiting(4), Claim()),
+    (SKIP, [retrying(5)], retrying(5), Proceed()),
+    (SKIP, [given_back(5)], given_back(5), Proceed()),
+    (SKIP, [waiting(4), waiting(5)], waiting(4), Proceed()),
     # queue: one after the other, in order
     (QUEUE, [running(4)], staged(5), Wait()),
     (QUEUE, [retrying(4)], staged(5), Wait()),
     (QUEUE, [held(4)], staged(5), Wait()),
     (QUEUE, [given_back(4)], staged(5), Wait()),
     (QUEUE, [waiting(4)], staged(5), Wait()),
-    (QUEUE, [waiting(6)], staged(5), Claim()),
-    (QUEUE, [waiting(5), waiting(6)], waiting(5), Claim()),
+    (QUEUE, [waiting(6)], staged(5), Proceed()),
+    (QUEUE, [waiting(5), waiting(6)], waiting(5), Proceed()),
     (QUEUE, [waiting(5), retrying(6)], waiting(5), Wait()),
-    (QUEUE, [waiting(4), retrying(5)], retrying(5), Claim()),
+    (QUEUE, [waiting(4), retrying(5)], retrying(5), Proceed()),
     (QUEUE, [running(4), retrying(5)], retrying(5), Wait()),
     # replace: the newest; what runs is asked to stop, what does not run will not be
     (REPLACE, [running(4)], staged(5), Wait(stopped=(at(4),))),
-    (REPLACE, [retrying(4)], staged(5), Claim(replaced=(at(4),))),
-    (REPLACE, [given_back(4)], staged(5), Claim(replaced=(at(4),))),
+    (REPLACE, [retrying(4)], staged(5), Proceed(replaced=(at(4),))),
+    (REPLACE, [given_back(4)], staged(5), Proceed(replaced=(at(4),))),
     (REPLACE, [waiting(3), running(2)], staged(5), Wait((at(3),), (at(2),))),
     (REPLACE, [waiting(5), running(2)], waiting(5), Wait((), (at(2),))),
-    (REPLACE, [waiting(5)], waiting(5), Claim()),
+    (REPLACE, [waiting(5)], waiting(5), Proceed()),
     (REPLACE, [held(4)], staged(5), Wait()),
     (REPLACE, [running(6)], staged(5), REPLACED),
     (REPLACE, [waiting(6), running(4)], retrying(5), REPLACED),
@@ -91,7 +91,7 @@ TABLE: Final[list[tuple[Overlap, list[Turn], Turn, Decision]]] = [
 
 @pytest.mark.parametrize(("policy", "standing", "candidate", "expected"), TABLE)
 def test_s50_what_becomes_of_a_run_that_would_run_over_another(
-    policy: Overlap, standing: list[Turn], candidate: Turn, expected: Decision
+    policy: Overlap, standing: list[OverlapSlot], candidate: OverlapSlot, expected: Decision
 ) -> None:
     assert decide(policy, standing, candidate) == expected
 
@@ -108,9 +108,9 @@ def test_so_many_wait_and_no_more() -> None:
 @pytest.mark.parametrize(
     ("policy", "expected"),
     [
-        (SKIP, {1: Claim(), 2: OVERLAP, 3: OVERLAP}),
-        (QUEUE, {1: Claim(), 2: Wait(), 3: Wait()}),
-        (REPLACE, {1: REPLACED, 2: REPLACED, 3: Claim()}),
+        (SKIP, {1: Proceed(), 2: OVERLAP, 3: OVERLAP}),
+        (QUEUE, {1: Proceed(), 2: Wait(), 3: Wait()}),
+        (REPLACE, {1: REPLACED, 2: REPLACED, 3: Proceed()}),
     ],
 )
 def test_of_several_that_come_together_one_runs(
@@ -137,6 +137,6 @@ def test_of_several_that_come_together_one_runs(
     ],
 )
 def test_who_is_woken_when_a_run_has_ended(
-    policy: Overlap, standing: list[Turn], expected: int | None
+    policy: Overlap, standing: list[OverlapSlot], expected: int | None
 ) -> None:
-    assert following(policy, standing) == (None if expected is None else at(expected))
+    assert next_waiting(policy, standing) == (None if expected is None else at(expected))

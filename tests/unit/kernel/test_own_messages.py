@@ -3,16 +3,16 @@
 import aio_pika
 import pytest
 
-from harebell.client.connection import PUBLISH_TIMEOUT, Link
+from harebell.client.connection import PUBLISH_TIMEOUT, Connection
 from harebell.contract.errors import BrokerUnavailable, NotAllowed, Unroutable
-from harebell.kernel.amqp.publish import Outgoing, Publisher
-from harebell.kernel.amqp.replies import answer, reply
+from harebell.kernel.amqp.publish import OutgoingMessage, Publisher
+from harebell.kernel.amqp.replies import reply, send_reply
 
-MESSAGE = Outgoing("harebell.delay", "1500", b"[]", type="t", message_id="m")
+MESSAGE = OutgoingMessage("harebell.delay", "1500", b"[]", type="t", message_id="m")
 ANSWER = reply("somebody", "c", b"{}", name="m")
 
 
-class RefusingLink(Link):
+class RefusingLink(Connection):
     def __init__(self, refusal: Exception) -> None:
         super().__init__("amqp://nowhere", name="test", properties={})
         self._refusal = refusal
@@ -39,9 +39,9 @@ async def test_a_missing_permission_is_waited_for_and_never_the_messages_fault()
 
 @pytest.mark.parametrize("refusal", [NotAllowed("may not"), Unroutable("nobody")])
 async def test_an_answer_that_nobody_may_have_is_let_go(refusal: Exception) -> None:
-    await answer(Publisher(RefusingLink(refusal)), ANSWER)
+    await send_reply(Publisher(RefusingLink(refusal)), ANSWER)
 
 
 async def test_an_answer_waits_for_a_broker_that_is_away() -> None:
     with pytest.raises(BrokerUnavailable):
-        await answer(Publisher(RefusingLink(BrokerUnavailable("gone"))), ANSWER)
+        await send_reply(Publisher(RefusingLink(BrokerUnavailable("gone"))), ANSWER)

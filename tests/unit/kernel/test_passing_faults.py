@@ -5,7 +5,7 @@ import pytest
 from sqlalchemy.exc import DBAPIError
 
 from harebell.contract.errors import DatabaseUnavailable
-from harebell.kernel.db.engine import passing_faults
+from harebell.kernel.db.engine import translate_db_errors
 
 PASSING = [
     asyncpg.ConnectionDoesNotExistError("connection was closed in the middle of operation"),
@@ -37,7 +37,7 @@ def name(error: Exception) -> str:
 
 @pytest.mark.parametrize("error", PASSING, ids=name)
 def test_a_fault_that_may_pass_is_a_database_that_is_away(error: Exception) -> None:
-    with pytest.raises(DatabaseUnavailable) as told, passing_faults():
+    with pytest.raises(DatabaseUnavailable) as told, translate_db_errors():
         raise error
 
     assert told.value.__cause__ is error
@@ -49,11 +49,11 @@ def test_so_it_is_in_the_wrapping_of_the_slower_driver(error: Exception) -> None
     wrapper = Exception("the dialect's")
     wrapper.__cause__ = error
 
-    with pytest.raises(DatabaseUnavailable), passing_faults():
+    with pytest.raises(DatabaseUnavailable), translate_db_errors():
         raise DBAPIError("SELECT 1", (), wrapper)
 
 
 @pytest.mark.parametrize("error", LASTING, ids=name)
 def test_a_fault_that_would_come_again_stays_what_it_is(error: Exception) -> None:
-    with pytest.raises(type(error)), passing_faults():
+    with pytest.raises(type(error)), translate_db_errors():
         raise error

@@ -6,8 +6,8 @@ import pytest
 
 from harebell.intake.why import Verdict
 from harebell.kernel.ledger import Reason, ScheduleState
-from harebell.kernel.preview import About
-from harebell.kernel.reasons import STANDING, WORDS, words
+from harebell.kernel.preview import NoteKind
+from harebell.kernel.reasons import REASON_TEXT, SCHEDULE_STATE_TEXT, reason_text
 
 PAGE = Path(__file__).parents[3] / "docs/architecture/preview-and-why.md"
 ROWS = {line.split("`")[1] for line in PAGE.read_text().splitlines() if line.startswith("| `")}
@@ -16,22 +16,22 @@ ROWS = {line.split("`")[1] for line in PAGE.read_text().splitlines() if line.sta
 @pytest.mark.parametrize("reason", Reason)
 def test_every_reason_has_words_and_stands_in_the_documents(reason: Reason) -> None:
     """Ask 1."""
-    assert words(reason)
-    assert (reason, WORDS[reason]) == (reason, words(reason.value))
+    assert reason_text(reason)
+    assert (reason, REASON_TEXT[reason]) == (reason, reason_text(reason.value))
     assert reason.value in ROWS
 
 
 @pytest.mark.parametrize("state", ScheduleState)
 def test_every_state_has_words(state: ScheduleState) -> None:
-    assert STANDING[state]
+    assert SCHEDULE_STATE_TEXT[state]
     assert state.value in ROWS
 
 
-@pytest.mark.parametrize("each", [*Verdict, *About])
+@pytest.mark.parametrize("each", [*Verdict, *NoteKind])
 def test_every_verdict_and_note_stands_in_the_documents(each: str) -> None:
     assert each in ROWS
 
 
 def test_a_failures_own_code_is_not_of_the_list() -> None:
-    assert words("http_503") is None
-    assert words(None) is None
+    assert reason_text("http_503") is None
+    assert reason_text(None) is None

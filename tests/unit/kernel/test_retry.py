@@ -10,9 +10,9 @@ from tests.tickets import NINE, after
 
 from harebell.contract.policy import Backoff, Jitter, RetryPolicy
 from harebell.contract.scalars import instant_text, parse_instant
-from harebell.kernel.ledger import Reason, RunState, becomes
+from harebell.kernel.ledger import Reason, RunState, state_after
 from harebell.kernel.retry import (
-    ATTEMPTS_USED_UP,
+    ATTEMPTS_EXHAUSTED,
     EXPIRED,
     Dead,
     Decision,
@@ -104,11 +104,11 @@ def test_s106_there_is_never_an_attempt_beyond_the_last(
     decided = decide(POLICY, attempt, FAILED, NINE, dice=0)
 
     assert type(decided) is expected
-    assert decided == Dead(ATTEMPTS_USED_UP) or isinstance(decided, Retry)
+    assert decided == Dead(ATTEMPTS_EXHAUSTED) or isinstance(decided, Retry)
 
 
 def test_s106_one_attempt_means_no_retry() -> None:
-    assert decide(RetryPolicy(max_attempts=1), 1, FAILED, NINE, dice=0) == Dead(ATTEMPTS_USED_UP)
+    assert decide(RetryPolicy(max_attempts=1), 1, FAILED, NINE, dice=0) == Dead(ATTEMPTS_EXHAUSTED)
 
 
 def test_what_can_never_succeed_is_dead_at_once_by_its_own_code() -> None:
@@ -144,7 +144,7 @@ def test_ask1_what_was_found_too_late_to_begin_has_expired_and_is_no_dead_letter
 def test_s106_what_has_used_up_its_attempts_is_dead_though_it_has_expired_too() -> None:
     decided = decide(POLICY, 6, FAILED, NINE, dice=0, expires_at=after(-60))
 
-    assert decided == Dead(ATTEMPTS_USED_UP)
+    assert decided == Dead(ATTEMPTS_EXHAUSTED)
 
 
 @pytest.mark.parametrize(
@@ -156,7 +156,7 @@ def test_s106_what_has_used_up_its_attempts_is_dead_though_it_has_expired_too() 
     ],
 )
 def test_each_decision_is_a_state_of_the_run(decided: Decision, expected: object) -> None:
-    assert becomes(decided) == expected
+    assert state_after(decided) == expected
 
 
 def test_s105_a_wait_is_not_shortened_on_its_way_in_a_ticket() -> None:

@@ -5,7 +5,7 @@ from pathlib import Path
 
 import pytest
 
-from harebell.contract.errors import Malformed
+from harebell.contract.errors import InvalidInput
 from harebell.kernel.settings import (
     DispatcherSettings,
     ExecutorSettings,
@@ -26,16 +26,16 @@ def test_what_is_not_told_has_its_default() -> None:
 
     assert settings.amqp_url.get_secret_value() == URLS["HAREBELL_AMQP_URL"]
     assert settings.horizon.total_seconds() == 84
-    assert settings.topology == "declare"
+    assert settings.topology_mode == "declare"
 
 
 def test_s44_the_gap_between_looks_is_a_setting_with_bounds() -> None:
     gap = "HAREBELL_PASS_GAP"
 
-    assert TickerSettings.load(URLS).pass_gap.total_seconds() == 0.25
-    assert TickerSettings.load(URLS | {gap: "5s"}).pass_gap.total_seconds() == 5
+    assert TickerSettings.load(URLS).min_poll_interval.total_seconds() == 0.25
+    assert TickerSettings.load(URLS | {gap: "5s"}).min_poll_interval.total_seconds() == 5
     for refused in ("0s", "5ms", "16s"):
-        with pytest.raises(Malformed) as failed:
+        with pytest.raises(InvalidInput) as failed:
             TickerSettings.load(URLS | {gap: refused})
         assert failed.value.field == gap
 
@@ -45,14 +45,14 @@ def test_other_peoples_variables_and_those_of_other_services_are_let_be() -> Non
 
     settings = DispatcherSettings.load(URLS | others | {"HAREBELL_SLOTS_HIGH": "3"})
 
-    assert settings.bundle_max == 50
+    assert settings.work_batch_size == 50
 
 
 @pytest.mark.parametrize(
     "variable", ["HAREBELL_HORIZN", "HAREBELL_", "HAREBELL_AMQP", "HAREBELL_AMQP_URL_FILES"]
 )
 def test_a_variable_that_is_no_setting_stops_the_start_with_its_name(variable: str) -> None:
-    with pytest.raises(Malformed) as refused:
+    with pytest.raises(InvalidInput) as refused:
         TickerSettings.load(URLS | {variable: "1"})
 
     assert (refused.value.field, refused.value.code) == (variable, "unknown_setting")
@@ -77,7 +77,7 @@ def test_a_variable_that_is_no_setting_stops_the_start_with_its_name(variable: s
 def test_a_malformed_value_stops_the_start_with_its_name(
     settings: type[ServiceSettings], variable: str, value: str
 ) -> None:
-    with pytest.raises(Malformed) as refused:
+    with pytest.raises(InvalidInput) as refused:
         settings.load(URLS | {variable: value})
 
     assert (refused.value.field, refused.value.code) == (variable, "invalid_setting")
@@ -92,7 +92,7 @@ def test_s57_a_pool_without_room_or_with_a_floor_above_its_ceiling_stops_the_sta
 ) -> None:
     name = f"HAREBELL_DATABASE_POOL_{variable}"
 
-    with pytest.raises(Malformed) as refused:
+    with pytest.raises(InvalidInput) as refused:
         TickerSettings.load(URLS | {name: value})
 
     assert refused.value.field == name
@@ -105,7 +105,7 @@ def test_s57_the_bounds_of_the_pool_are_told() -> None:
         URLS | {f"HAREBELL_DATABASE_POOL_{name}": value for name, value in told.items()}
     )
 
-    assert settings.pool_bounds == PoolBounds(least=2, most=3, patience=5.0)
+    assert settings.pool_bounds == PoolBounds(min_size=2, max_size=3, acquire_timeout=5.0)
 
 
 @pytest.mark.parametrize(
@@ -119,7 +119,7 @@ def test_s57_the_bounds_of_the_pool_are_told() -> None:
 def test_s94_the_lease_of_critical_runs_must_be_the_shorter_one(
     told: dict[str, str], says: str
 ) -> None:
-    with pytest.raises(Malformed, match=says) as refused:
+    with pytest.raises(InvalidInput, match=says) as refused:
         ExecutorSettings.load(URLS | told)
 
     assert refused.value.field == "HAREBELL_LEASE_CRITICAL"
@@ -137,7 +137,7 @@ def test_s94_both_leases_are_settings() -> None:
 def test_what_is_required_and_missing_is_named(variable: str) -> None:
     told = {name: value for name, value in URLS.items() if name != variable}
 
-    with pytest.raises(Malformed) as refused:
+    with pytest.raises(InvalidInput) as refused:
         TickerSettings.load(told)
 
     assert refused.value.field == variable
@@ -156,7 +156,7 @@ def test_a_value_may_lie_in_a_file(tmp_path: Path) -> None:
 def test_a_file_that_cannot_be_read_stops_the_start_with_the_variables_name(tmp_path: Path) -> None:
     told = URLS | {"HAREBELL_NAME_FILE": str(tmp_path / "missing")}
 
-    with pytest.raises(Malformed) as refused:
+    with pytest.raises(InvalidInput) as refused:
         TickerSettings.load(told)
 
     assert refused.value.field == "HAREBELL_NAME_FILE"

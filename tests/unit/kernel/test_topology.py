@@ -3,7 +3,7 @@
 import pytest
 
 from harebell.contract.errors import Unroutable
-from harebell.kernel.amqp.upkeep import Upkeep
+from harebell.kernel.amqp.upkeep import TopologyKeeper
 from harebell.kernel.bus import SYSTEM
 from harebell.kernel.topology import matches
 
@@ -50,8 +50,8 @@ def test_a_pattern_takes_what_a_topic_exchange_would_give_it(
 def test_only_what_the_topology_promises_is_missed(
     exchange: str, key: str, code: str, *, missed: bool
 ) -> None:
-    upkeep = Upkeep(SYSTEM, declares=True)
+    upkeep = TopologyKeeper(SYSTEM, declares=True)
 
     upkeep.on_unroutable(exchange, key, Unroutable("returned", code=code))
 
-    assert upkeep.is_missed is missed
+    assert upkeep.is_broken is missed

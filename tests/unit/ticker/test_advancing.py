@@ -8,8 +8,8 @@ from tests.ticking import TENANT, Ticking
 from harebell.kernel.ledger import RunState, ScheduleState
 from harebell.kernel.occurrences import MAX_RUNS
 from harebell.ticker import planning
-from harebell.ticker.book import Entry
-from harebell.ticker.version import Fate, Version
+from harebell.ticker.book import ScheduleRecord
+from harebell.ticker.version import Version, VersionStatus
 
 EVERY = {"every": "30s", "start": "2026-11-20T09:00:00Z"}
 
@@ -20,31 +20,31 @@ def test_s40_what_is_paused_held_cancelled_or_over_owes_nothing() -> None:
     for state in set(ScheduleState) - {ScheduleState.ACTIVE}:
         stopped = ticking.kept._replace(state=state, next_at=after(90))
 
-        made = planning.advance(stopped, after(300), after(384))
+        made = planning.plan_schedule(stopped, after(300), after(384))
 
-        assert (made.owed, made.not_owed) == ([], [])
-        assert made.entry.state is state
+        assert (made.to_stage, made.skipped) == ([], [])
+        assert made.record.state is state
 
 
 def test_s45_what_lies_beyond_the_horizon_is_not_looked_at() -> None:
     ticking = Ticking(NINE)
     ticking.put({"every": "1h", "start": "2026-11-20T10:00:00Z"})
 
-    made = planning.advance_if_due(ticking.kept, NINE, NINE + HORIZON)
+    made = planning.plan_if_due(ticking.kept, NINE, NINE + HORIZON)
 
-    assert (made.owed, made.entry) == ([], ticking.kept)
+    assert (made.to_stage, made.record) == ([], ticking.kept)
 
 
 def test_s53_a_pass_takes_so_many_runs_of_one_schedule_and_the_next_pass_goes_on() -> None:
     when = {"every": "1s", "start": "2026-11-20T09:00:00Z"}
-    version = Version.of(ID, 1, tenant=TENANT, definition=definition(when), at=NINE)
-    entry = Entry(version, ScheduleState.ACTIVE, after(-1), NINE, next_at=NINE)
+    version = Version.create(ID, 1, tenant=TENANT, definition=definition(when), at=NINE)
+    entry = ScheduleRecord(version, ScheduleState.ACTIVE, after(-1), NINE, next_at=NINE)
 
-    first = planning.advance(entry, NINE, after(150))
-    second = planning.advance(first.entry, NINE, after(150))
+    first = planning.plan_schedule(entry, NINE, after(150))
+    second = planning.plan_schedule(first.record, NINE, after(150))
 
-    assert len(first.owed) == MAX_RUNS
-    assert [run.key.scheduled_for for run in second.owed] == [
+    assert len(first.to_stage) == MAX_RUNS
+    assert [run.key.scheduled_for for run in second.to_stage] == [
         after(second_) for second_ in range(MAX_RUNS, 151)
     ]
 
@@ -59,7 +59,7 @@ def test_s28_a_change_behind_more_than_one_pass_waits_for_the_last_of_them() -> 
 
     versions = {row.version for k, row in ticking.rows.items() if k.scheduled_for < after(400)}
     assert versions == {1}
-    assert ticking.fates[2][0] is Fate.COMMENCED
+    assert ticking.fates[2][0] is VersionStatus.COMMENCED
     assert {
         row.version for key, row in ticking.rows.items() if key.scheduled_for >= after(400)
     } == {2}
@@ -67,13 +67,13 @@ def test_s28_a_change_behind_more_than_one_pass_waits_for_the_last_of_them() -> 
 
 def test_s12_a_schedule_that_cannot_be_computed_is_parked_with_the_reason() -> None:
     when = {"cron": "* * * * *", "timezone": "Nowhere/Gone"}
-    version = Version.of(ID, 1, tenant=TENANT, definition=definition(when), at=NINE)
-    entry = Entry(version, ScheduleState.ACTIVE, NINE, NINE, next_at=after(60))
+    version = Version.create(ID, 1, tenant=TENANT, definition=definition(when), at=NINE)
+    entry = ScheduleRecord(version, ScheduleState.ACTIVE, NINE, NINE, next_at=after(60))
 
-    made = planning.advance(entry, after(60), after(120))
+    made = planning.plan_schedule(entry, after(60), after(120))
 
-    assert (made.entry.state, made.entry.next_at) == (ScheduleState.PARKED, None)
-    assert "Nowhere/Gone" in (made.entry.reason or "")
+    assert (made.record.state, made.record.next_at) == (ScheduleState.ERRORED, None)
+    assert "Nowhere/Gone" in (made.record.reason or "")
 
 
 @pytest.mark.parametrize("late", [61, 600])
@@ -85,7 +85,7 @@ def test_s29_a_change_that_commences_late_says_how_late(late: float) -> None:
     ticking.wait(100 + late).look()
 
     fate, reason = ticking.fates[2]
-    assert fate is Fate.COMMENCED
+    assert fate is VersionStatus.COMMENCED
     assert reason is not None
     assert "late" in reason
 
@@ -126,4 +126,4 @@ def test_s30_a_change_is_in_force_from_its_time_on_and_not_from_when_it_is_plann
         seen.append((ticking.kept.version.number, ticking.fates[2][0]))
         ticking.wait(10).look()
 
-    assert seen == [*2 * [(1, Fate.PENDING)], *2 * [(2, Fate.COMMENCED)]]
+    assert seen == [*2 * [(1, VersionStatus.PENDING)], *2 * [(2, VersionStatus.COMMENCED)]]

@@ -7,7 +7,7 @@ import pytest
 from tests.tickets import NINE, after
 from tests.ticking import Ticking
 
-from harebell.contract.answers import ScheduleAnswer
+from harebell.contract.answers import ScheduleResponse
 from harebell.kernel.ledger import RunState, ScheduleState
 
 EVERY = {"every": "30s", "start": "2026-11-20T09:00:00Z"}
@@ -20,7 +20,7 @@ def put(when: dict[str, Any], **policies: Any) -> tuple[Ticking, list[datetime]]
 
 
 def told(answer: object) -> list[datetime]:
-    assert isinstance(answer, ScheduleAnswer)
+    assert isinstance(answer, ScheduleResponse)
     return answer.next_at
 
 

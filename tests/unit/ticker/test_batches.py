@@ -11,15 +11,15 @@ from pamqp.commands import Basic
 from pamqp.header import ContentHeader
 from tests.tickets import NINE
 
-from harebell.contract.changes import Change, ChangeItem
+from harebell.contract.changes import AcceptedCommand, AcceptedCommands
 from harebell.contract.codec import encode
 from harebell.contract.errors import BrokerUnavailable
 from harebell.contract.names import message_type
-from harebell.kernel.amqp.consume import DONE, DeadLetter, Delivery
-from harebell.ticker.batch import AT_A_TIME, MAX_COMMANDS, Batch, batches
-from harebell.ticker.book import Book
-from harebell.ticker.changes import Applied, Changes
-from harebell.ticker.saving import Saved
+from harebell.kernel.amqp.consume import DONE, DeadLettered, Delivery
+from harebell.ticker.batch import MAX_COMMANDS, PARSE_CHUNK, CommandBatch, read_batches
+from harebell.ticker.book import UnitOfWork
+from harebell.ticker.changes import AppliedBatch, CommandApplier
+from harebell.ticker.saving import SaveResult
 
 
 def delivery(body: bytes) -> Delivery:
@@ -33,19 +33,21 @@ def delivery(body: bytes) -> Delivery:
     return Delivery(IncomingMessage(delivered), "harebell.ticker")
 
 
-def put(number: int) -> ChangeItem:
+def put(number: int) -> AcceptedCommand:
     body: dict[str, Any] = {"when": {"every": "1h"}, "target": {"task": {"name": "acme.report"}}}
-    return ChangeItem(index=number, request_id="one", schedule_id=UUID(int=number), body=body)
+    return AcceptedCommand(index=number, request_id="one", schedule_id=UUID(int=number), body=body)
 
 
 def change(number: int) -> Delivery:
     items = [put(each) for each in range(number)]
-    made = Change(tenant="acme", verb="schedule.put", accepted_at=NINE, single=False, items=items)
+    made = AcceptedCommands(
+        tenant="acme", verb="schedule.put", accepted_at=NINE, single=False, items=items
+    )
     return delivery(encode(made))
 
 
-async def read(*deliveries: Delivery) -> list[Batch]:
-    return [batch async for batch in batches(deliveries)]
+async def read(*deliveries: Delivery) -> list[CommandBatch]:
+    return [batch async for batch in read_batches(deliveries)]
 
 
 async def test_changes_are_together_up_to_so_many_commands() -> None:
@@ -61,26 +63,26 @@ async def test_what_is_no_change_is_a_dead_letter_in_its_place() -> None:
 
     before, dead, after = batch.outcomes
     assert (before, after) == (DONE, DONE)
-    assert isinstance(dead, DeadLetter)
+    assert isinstance(dead, DeadLettered)
     assert len(batch.items) == 2
 
 
-class Traced(Changes):
+class Traced(CommandApplier):
     """Notes what it does; to write takes a while, and the first batch cannot be told."""
 
     def __init__(self) -> None:
         self.done: list[str] = []
 
-    async def _apply(self, batch: Batch | None) -> Applied | None:
+    async def _apply(self, batch: CommandBatch | None) -> AppliedBatch | None:
         if batch is None or not batch.changes:
             return None
         number = len(self.done)
         self.done.append(f"writes {number}")
         await asyncio.sleep(0.05)
         self.done.append(f"has written {number}")
-        return Applied(batch, Book(), Saved([], [], []), NINE)
+        return AppliedBatch(batch, UnitOfWork(), SaveResult([], [], []), NINE)
 
-    async def _tell(self, applied: Applied | None) -> None:
+    async def _tell(self, applied: AppliedBatch | None) -> None:
         if applied is not None:
             self.done.append("tells")
             raise BrokerUnavailable("it is away")
@@ -110,4 +112,4 @@ async def test_while_many_commands_are_read_others_have_their_turns() -> None:
     await read(change(MAX_COMMANDS))
     task.cancel()
 
-    assert turns >= MAX_COMMANDS // AT_A_TIME
+    assert turns >= MAX_COMMANDS // PARSE_CHUNK

@@ -8,14 +8,14 @@ from tests.schedules import HORIZON
 from tests.tickets import NINE
 from tests.ticking import Ticking
 
-from harebell.ticker.book import Entry
-from harebell.ticker.saving import Saved
-from harebell.ticker.staging import BUDGET, Pass, within_budget
+from harebell.ticker.book import ScheduleRecord
+from harebell.ticker.saving import SaveResult
+from harebell.ticker.staging import BUDGET, StagingPass, within_budget
 
 SPENT = -1.0  # seconds: before it has begun
 
 
-def entries(count: int) -> list[Entry]:
+def entries(count: int) -> list[ScheduleRecord]:
     """All due within the horizon."""
     ticking = Ticking(NINE)
     ticking.put({"at": "2026-11-20T10:00:00Z"})
@@ -31,7 +31,7 @@ def test_s53_what_a_spent_budget_leaves_is_due_for_the_next_pass_until_nothing_i
     due, passes, owed = entries(5), 0, []
     while due:
         made = within_budget(due, now, now + HORIZON, SPENT)
-        owed += [run.key.schedule_id for each in made for run in each.owed]
+        owed += [run.key.schedule_id for each in made for run in each.to_stage]
         due, passes = due[len(made) :], passes + 1
 
     assert passes == 5
@@ -49,4 +49,4 @@ def test_s53_what_fits_the_budget_is_one_pass() -> None:
     [(False, 0, "drained"), (True, 0, "full"), (True, 3, "over_budget"), (False, 3, "over_budget")],
 )
 def test_s53_a_pass_says_how_it_ended(full: bool, left: int, end: str) -> None:  # noqa: FBT001
-    assert Pass(Saved([], [], []), full, left).end == end
+    assert StagingPass(SaveResult([], [], []), full, left).end == end

@@ -5,12 +5,12 @@ from tests.schedules import ID, TASK
 from tests.tickets import NINE, after
 from tests.ticking import Ticking
 
-from harebell.contract.answers import RunAnswer, ScheduleAnswer
-from harebell.contract.commands import DlqDrop
-from harebell.contract.errors import Conflict, Malformed, NotFound, Rejected
+from harebell.contract.answers import RunResponse, ScheduleResponse
+from harebell.contract.commands import DeadLetterDiscard
+from harebell.contract.errors import Conflict, InvalidInput, NotFound, Rejected
 from harebell.contract.identity import RunKey
 from harebell.kernel.ledger import Reason, RunState, ScheduleState
-from harebell.ticker.core import Asked, apply
+from harebell.ticker.core import CommandContext, apply_command
 
 EVERY = {"every": "30s", "start": "2026-11-20T09:00:00Z"}
 TICK = 0.001
@@ -45,7 +45,7 @@ def test_s33_a_run_in_flight_is_told_and_named(ticking: Ticking) -> None:
 
     answer = ticking.ask("schedule.cancel")
 
-    assert isinstance(answer, ScheduleAnswer)
+    assert isinstance(answer, ScheduleResponse)
     assert answer.in_flight == [run_id(0)]
     assert ticking.rows[RunKey(NINE, ID)].reason is Reason.CANCELLED
 
@@ -87,14 +87,14 @@ def test_s33_a_replayed_run_that_has_not_started_is_withdrawn_by_a_cancellation_
     ticking: Ticking, verb: str
 ) -> None:
     ticking.run_due()
-    planned_to = ticking.kept.planned_to
+    planned_to = ticking.kept.planned_until
     row = ticking.rows[RunKey(NINE, ID)]
     row.state, row.attempt, row.again = RunState.STAGED, 0, True
 
     ticking.wait(1).ask(f"schedule.{verb}")
 
     assert (row.state is RunState.CANCELLED) is (verb == "cancel")
-    assert ticking.kept.planned_to >= planned_to - 2 * (after(30) - NINE)
+    assert ticking.kept.planned_until >= planned_to - 2 * (after(30) - NINE)
 
 
 def test_cancelling_twice_is_cancelling_once(ticking: Ticking) -> None:
@@ -116,17 +116,17 @@ def test_s18_what_is_not_there_and_what_is_anothers_look_the_same(
     asked = ticking.asked(f"schedule.{verb}", {})
 
     with pytest.raises(NotFound) as refused:
-        apply(book, Asked(tenant, asked.command, ID, NINE, None))
+        apply_command(book, CommandContext(tenant, asked.command, ID, NINE, None))
 
     assert refused.value.reason == "there is no such schedule"
     assert book == before
 
 
 def test_a_command_of_another_service_is_refused(ticking: Ticking) -> None:
-    command = DlqDrop.model_validate({"ids": [ID]})
+    command = DeadLetterDiscard.model_validate({"ids": [ID]})
 
     with pytest.raises(Rejected) as refused:
-        apply(ticking.book(), Asked("default", command, ID, NINE, None))
+        apply_command(ticking.book(), CommandContext("default", command, ID, NINE, None))
 
     assert refused.value.code == "unknown_command"
 
@@ -136,7 +136,7 @@ def test_s01_a_trigger_is_one_run_at_acceptance_beside_the_timetable(ticking: Ti
 
     answer = ticking.wait(10).ask("schedule.trigger")
 
-    assert isinstance(answer, ScheduleAnswer)
+    assert isinstance(answer, ScheduleResponse)
     assert (answer.status, answer.run_id) == ("triggered", run_id(10))
     assert ticking.staged == [after(10), after(30), after(60), after(90)]
 
@@ -146,7 +146,7 @@ def test_a_trigger_whose_instant_is_taken_gets_the_next_free_one(ticking: Tickin
     ticking.run_due()
     answers.append(ticking.ask("schedule.trigger"))
 
-    told = [answer.run_id for answer in answers if isinstance(answer, ScheduleAnswer)]
+    told = [answer.run_id for answer in answers if isinstance(answer, ScheduleResponse)]
     assert told == [run_id(TICK), run_id(2 * TICK), run_id(3 * TICK)]
 
 
@@ -190,7 +190,7 @@ def test_s06_a_triggered_run_does_not_count_as_one_of_times() -> None:
 def test_s33_a_run_is_cancelled_alone(ticking: Ticking) -> None:
     answer = ticking.ask("run.cancel", run_id=run_id(30))
 
-    assert isinstance(answer, RunAnswer)
+    assert isinstance(answer, RunResponse)
     assert (answer.status, answer.state) == ("cancelled", "cancelled")
     assert ticking.staged == [NINE, after(60)]
     assert after(30) not in ticking.kept.open_runs
@@ -219,7 +219,7 @@ def test_s33_a_run_that_was_claimed_is_asked_to_stop(ticking: Ticking) -> None:
 
     answer = ticking.ask("run.cancel", run_id=run_id(0))
 
-    assert isinstance(answer, RunAnswer)
+    assert isinstance(answer, RunResponse)
     assert (answer.status, answer.state) == ("in_flight", "running")
     assert ticking.rows[RunKey(NINE, ID)].reason is Reason.CANCELLED
 
@@ -242,8 +242,8 @@ def test_s33_what_is_no_run_id_is_refused(ticking: Ticking) -> None:
     command = ticking.asked("run.cancel", {"run_id": run_id(0)})
     wrong = command.command.model_copy(update={"run_id": "yesterday's"})
 
-    with pytest.raises(Malformed):
-        apply(ticking.book(), Asked("default", wrong, ID, NINE, None))
+    with pytest.raises(InvalidInput):
+        apply_command(ticking.book(), CommandContext("default", wrong, ID, NINE, None))
 
 
 def test_resuming_what_cannot_be_computed_leaves_the_book_as_it_was(ticking: Ticking) -> None:
@@ -252,14 +252,14 @@ def test_resuming_what_cannot_be_computed_leaves_the_book_as_it_was(ticking: Tic
     broken = entry.version.definition.model_copy(
         update={"when": entry.version.definition.when.model_copy(update={"timezone": "Mars/X"})}
     )
-    parked = type(entry.version).of(ID, 1, tenant="default", definition=broken, at=NINE)
+    parked = type(entry.version).create(ID, 1, tenant="default", definition=broken, at=NINE)
     ticking.entry = type(entry)(
-        parked, ScheduleState.PARKED, entry.planned_to, NINE, open_runs=entry.open_runs
+        parked, ScheduleState.ERRORED, entry.planned_until, NINE, open_runs=entry.open_runs
     )
     book = ticking.book()
 
     with pytest.raises(Rejected):
-        apply(book, ticking.asked("schedule.resume", {}))
+        apply_command(book, ticking.asked("schedule.resume", {}))
 
     assert book == ticking.book()
 

@@ -7,11 +7,11 @@ from tests.schedules import ID, TASK
 from tests.tickets import NINE, after
 from tests.ticking import Ticking
 
-from harebell.contract.answers import ScheduleAnswer
-from harebell.contract.errors import Conflict, Malformed, NotFound
+from harebell.contract.answers import ScheduleResponse
+from harebell.contract.errors import Conflict, InvalidInput, NotFound
 from harebell.contract.identity import RunKey
 from harebell.kernel.ledger import RunState, ScheduleState
-from harebell.ticker.core.defining import merged
+from harebell.ticker.core.defining import merge_patch
 
 EVERY = {"every": "30s", "start": "2026-11-20T09:00:00Z"}
 
@@ -24,9 +24,9 @@ def ticking() -> Ticking:
     return ticking
 
 
-def patched(ticking: Ticking, change: dict[str, Any], **more: Any) -> ScheduleAnswer:
+def patched(ticking: Ticking, change: dict[str, Any], **more: Any) -> ScheduleResponse:
     answer = ticking.ask("schedule.patch", set=change, **more)
-    assert isinstance(answer, ScheduleAnswer)
+    assert isinstance(answer, ScheduleResponse)
     return answer
 
 
@@ -46,7 +46,7 @@ def patched(ticking: Ticking, change: dict[str, Any], **more: Any) -> ScheduleAn
 def test_a_merge_patch_merges_objects_removes_nulls_and_replaces_the_rest(
     value: Any, change: Any, result: Any
 ) -> None:
-    assert merged(value, change) == result
+    assert merge_patch(value, change) == result
 
 
 def test_s27_a_patch_changes_what_it_names_and_nothing_else(ticking: Ticking) -> None:
@@ -91,7 +91,7 @@ def test_s23_a_patch_that_makes_no_schedule_is_refused_and_names_the_field(
 ) -> None:
     before = ticking.entry
 
-    with pytest.raises(Malformed) as refused:
+    with pytest.raises(InvalidInput) as refused:
         patched(ticking, change)
 
     assert refused.value.field == field
@@ -176,4 +176,4 @@ def test_another_kind_of_when_names_only_the_old_ones_key() -> None:
         "schedule.patch", key="k", set={"when": {"every": None, "at": "2027-01-01T00:00:00Z"}}
     )
 
-    assert ticking.kept.version.definition.told()["when"] == {"at": "2027-01-01T00:00:00Z"}
+    assert ticking.kept.version.definition.to_json()["when"] == {"at": "2027-01-01T00:00:00Z"}

@@ -11,12 +11,12 @@ from tests.schedules import ID, TASK
 from tests.tickets import NINE, after
 from tests.ticking import Ticking
 
-from harebell.contract.answers import ScheduleAnswer
+from harebell.contract.answers import ScheduleResponse
 from harebell.contract.errors import Conflict, InvalidCron, Rejected
 from harebell.contract.identity import RunKey
 from harebell.kernel.ledger import RunState, ScheduleState
-from harebell.ticker.core import apply
-from harebell.ticker.version import Fate
+from harebell.ticker.core import apply_command
+from harebell.ticker.version import VersionStatus
 
 EVERY = {"every": "30s", "start": "2026-11-20T09:00:00Z"}
 QUICK = {"every": "20s"}
@@ -30,10 +30,10 @@ def ticking() -> Ticking:
     return ticking
 
 
-def later(ticking: Ticking, seconds: float, **fields: Any) -> ScheduleAnswer:
+def later(ticking: Ticking, seconds: float, **fields: Any) -> ScheduleResponse:
     """A patch that takes effect so many seconds after nine."""
     answer = ticking.ask("schedule.patch", set=fields, effective_at=after(seconds))
-    assert isinstance(answer, ScheduleAnswer)
+    assert isinstance(answer, ScheduleResponse)
     return answer
 
 
@@ -50,7 +50,7 @@ def test_s28_a_change_for_later_is_seen_and_the_version_in_force_stays(ticking: 
     assert (answer.status, answer.version) == ("deferred", 1)
     assert (answer.pending_version, answer.effective_at) == (2, after(600))
     assert ticking.kept.version.number == 1
-    assert ticking.fates[2] == (Fate.PENDING, None)
+    assert ticking.fates[2] == (VersionStatus.PENDING, None)
     assert ticking.staged == [NINE, after(30), after(60)]
 
 
@@ -67,7 +67,7 @@ def test_s28_no_old_instant_at_or_after_the_change_no_new_one_before_each_owed_o
     at = NINE + timedelta(milliseconds=effective)
     ticking = Ticking(NINE)
     ticking.put(EVERY)
-    old = ticking.kept.version.timetable
+    old = ticking.kept.version.recurrence
     ticking.wait(asked / 1000)
     ticking.put(new, priority=9, effective_at=at, expected_version="any")
     pending = ticking.kept.pending or ticking.kept.version
@@ -80,7 +80,7 @@ def test_s28_no_old_instant_at_or_after_the_change_no_new_one_before_each_owed_o
     versions = {key.scheduled_for: row.version for key, row in ticking.rows.items()}
     ran = {moment for moment in ticking.having(RunState.SUCCEEDED) if moment <= after(600)}
     owed = {t for t in grid(old.next_after, after(-1)) if t < at}
-    owed |= set(grid(pending.timetable.next_after, at - timedelta(milliseconds=1)))
+    owed |= set(grid(pending.recurrence.next_after, at - timedelta(milliseconds=1)))
     missed = {first for first in ticking.skipped if first <= after(600)}
     assert ran | missed == owed
     assert {versions[moment] for moment in ran if moment < at} <= {1}
@@ -101,7 +101,7 @@ def test_s28_the_new_rhythm_is_reckoned_from_its_time(ticking: Ticking) -> None:
 
     ran = [moment for moment in ticking.having(RunState.SUCCEEDED) if moment > after(80)]
     assert ran == [after(90), after(120), after(140)]
-    assert ticking.fates[2] == (Fate.COMMENCED, None)
+    assert ticking.fates[2] == (VersionStatus.COMMENCED, None)
 
 
 def test_s28_a_change_of_other_fields_leaves_the_rhythm_as_it_is() -> None:
@@ -122,12 +122,12 @@ def test_s30_a_change_that_is_overtaken_is_skipped_and_says_by_what(ticking: Tic
     answer = ticking.wait(1).ask("schedule.patch", set={"priority": 9})
     carry_on(ticking, 700)
 
-    assert isinstance(answer, ScheduleAnswer)
+    assert isinstance(answer, ScheduleResponse)
     assert (answer.status, answer.version, answer.pending_version) == ("updated", 3, None)
     assert ticking.fates == {
-        1: (Fate.COMMENCED, None),
-        2: (Fate.SKIPPED, "overtaken by version 3"),
-        3: (Fate.COMMENCED, None),
+        1: (VersionStatus.COMMENCED, None),
+        2: (VersionStatus.SKIPPED, "overtaken by version 3"),
+        3: (VersionStatus.COMMENCED, None),
     }
     made = ticking.kept.version.definition.model_dump(by_alias=True, exclude_unset=True)
     assert (made["priority"], made["when"]["every"]) == (9, timedelta(seconds=20))
@@ -140,7 +140,7 @@ def test_s30_a_later_change_for_later_overtakes_the_one_before(ticking: Ticking)
     carry_on(ticking, 400)
 
     assert [fate for fate, _ in ticking.fates.values()] == [
-        *(Fate.COMMENCED, Fate.SKIPPED, Fate.COMMENCED),
+        *(VersionStatus.COMMENCED, VersionStatus.SKIPPED, VersionStatus.COMMENCED),
     ]
 
 
@@ -150,7 +150,7 @@ def test_s30_cancelled_before_its_time_the_change_is_skipped(ticking: Ticking) -
     ticking.wait(1).ask("schedule.cancel")
     carry_on(ticking, 700)
 
-    assert ticking.fates[2] == (Fate.SKIPPED, "the schedule was cancelled")
+    assert ticking.fates[2] == (VersionStatus.SKIPPED, "the schedule was cancelled")
     assert (ticking.kept.pending, ticking.staged) == (None, [])
 
 
@@ -171,7 +171,7 @@ def test_s29_a_refused_change_leaves_the_one_that_waits_as_it_was(ticking: Ticki
     too_late = ticking.asked("schedule.patch", {"set": {"priority": 9}, "effective_at": after(5)})
 
     with pytest.raises(Conflict):
-        apply(book, too_late)
+        apply_command(book, too_late)
 
     assert book == ticking.book()
 
@@ -192,7 +192,7 @@ def test_s29_what_cannot_be_computed_when_its_time_comes_is_rejected_and_the_old
     carry_on(ticking, 200)
 
     fate, reason = ticking.fates[2]
-    assert (fate, bool(reason)) == (Fate.REJECTED, True)
+    assert (fate, bool(reason)) == (VersionStatus.REJECTED, True)
     assert ticking.kept.version.number == 1
     assert ticking.having(RunState.SUCCEEDED) == [after(30 * k) for k in range(7)]
 
@@ -200,10 +200,10 @@ def test_s29_what_cannot_be_computed_when_its_time_comes_is_rejected_and_the_old
 def with_broken_pending(ticking: Ticking) -> Any:
     """As if the zone had gone from the zone data meanwhile."""
     assert ticking.kept.pending is not None
-    terms = ticking.kept.pending.terms
+    terms = ticking.kept.pending.policy
     when = terms.when.model_copy(update={"timezone": "Nowhere/Gone"})
     broken = terms.model_copy(update={"when": when})
-    return ticking.kept._replace(pending=replace(ticking.kept.pending, terms=broken))
+    return ticking.kept._replace(pending=replace(ticking.kept.pending, policy=broken))
 
 
 def test_s28_a_pause_holds_a_change_back_and_it_takes_effect_when_that_is_over(
@@ -217,7 +217,7 @@ def test_s28_a_pause_holds_a_change_back_and_it_takes_effect_when_that_is_over(
     ticking.ask("schedule.resume")
 
     assert held_back == (1, [])
-    assert ticking.fates[2][0] is Fate.COMMENCED
+    assert ticking.fates[2][0] is VersionStatus.COMMENCED
     assert ticking.kept.version.number == 2
 
 
@@ -235,13 +235,13 @@ def test_s101_a_change_for_later_does_not_end_a_hold() -> None:
     ticking = Ticking(NINE)
     ticking.put(EVERY, on_unknown="hold")
     ticking.claim(NINE, started=True)
-    ticking.end(NINE, RunState.HELD)
+    ticking.end(NINE, RunState.UNRESOLVED)
     ticking.review()
 
     later(ticking.wait(1), 100, when=QUICK)
     carry_on(ticking, 300)
 
-    assert (ticking.kept.state, ticking.staged) == (ScheduleState.HELD, [])
+    assert (ticking.kept.state, ticking.staged) == (ScheduleState.BLOCKED, [])
     assert ticking.having(RunState.SUCCEEDED) == []
 
 
@@ -295,5 +295,5 @@ def test_s29_a_schedule_that_waits_for_its_run_goes_on_when_the_change_is_reject
     ticking.entry = with_broken_pending(ticking)
     carry_on(ticking, 70)
 
-    assert ticking.fates[2][0] is Fate.REJECTED
+    assert ticking.fates[2][0] is VersionStatus.REJECTED
     assert ticking.having(RunState.SUCCEEDED) == [after(60)]

@@ -6,10 +6,10 @@ import pytest
 from tests.tickets import NINE, after
 from tests.ticking import Ticking
 
-from harebell.contract.answers import ScheduleAnswer
+from harebell.contract.answers import ScheduleResponse
 from harebell.kernel.ledger import RunState
-from harebell.ticker.core import apply
-from harebell.ticker.version import Fate
+from harebell.ticker.core import apply_command
+from harebell.ticker.version import VersionStatus
 
 EVERY = {"every": "30s", "start": "2026-11-20T09:00:00Z"}
 QUICK = {"every": "20s"}
@@ -33,10 +33,10 @@ def carry_on(ticking: Ticking, until: float) -> None:
 def break_pending(ticking: Ticking) -> None:
     """As if the zone had gone from the zone data meanwhile."""
     assert ticking.kept.pending is not None
-    terms = ticking.kept.pending.terms
+    terms = ticking.kept.pending.policy
     when = terms.when.model_copy(update={"timezone": "Nowhere/Gone"})
     broken = terms.model_copy(update={"when": when})
-    pending = replace(ticking.kept.pending, terms=broken)
+    pending = replace(ticking.kept.pending, policy=broken)
     ticking.entry = ticking.kept._replace(pending=pending)
 
 
@@ -50,15 +50,15 @@ def test_s29_a_change_that_no_ticker_came_to_in_time_is_missed_and_the_old_goes_
     ticking.run_due()
     book = ticking.book()
 
-    answer = apply(book, asked._replace(applied_at=ticking.now))
+    answer = apply_command(book, asked._replace(applied_at=ticking.now))
     ticking.save(book)
     carry_on(ticking, 200)
 
-    assert isinstance(answer, ScheduleAnswer)
+    assert isinstance(answer, ScheduleResponse)
     assert (answer.status, answer.version, answer.pending_version) == ("missed", 1, 2)
-    assert ticking.fates[3] == (Fate.MISSED, "came 0:00:05 after its time")
+    assert ticking.fates[3] == (VersionStatus.MISSED, "came 0:00:05 after its time")
     assert ticking.having(RunState.SUCCEEDED) == [after(30 * k) for k in range(7)]
-    assert ticking.fates[2] == (Fate.PENDING, None)
+    assert ticking.fates[2] == (VersionStatus.PENDING, None)
 
 
 @pytest.mark.parametrize("how", ["rejected", "cancelled", "missed"])
@@ -68,7 +68,7 @@ def test_s30_a_change_behind_one_that_came_to_nothing_has_a_number_of_its_own(
     if how == "missed":
         asked = ticking.asked("schedule.patch", {"set": {"priority": 8}, "effective_at": after(1)})
         book = ticking.wait(2).book()
-        apply(book, asked._replace(applied_at=ticking.now))
+        apply_command(book, asked._replace(applied_at=ticking.now))
         ticking.save(book)
     else:
         ticking.ask("schedule.patch", set={"priority": 8}, effective_at=after(40))
@@ -80,5 +80,5 @@ def test_s30_a_change_behind_one_that_came_to_nothing_has_a_number_of_its_own(
 
     answer = ticking.wait(1).put(EVERY, expected_version="any", priority=3)
 
-    assert isinstance(answer, ScheduleAnswer)
+    assert isinstance(answer, ScheduleResponse)
     assert (answer.version, list(ticking.fates)) == (3, [1, 2, 3])

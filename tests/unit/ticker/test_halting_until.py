@@ -4,9 +4,9 @@ import pytest
 from tests.tickets import NINE, after
 from tests.ticking import Ticking
 
-from harebell.contract.answers import ScheduleAnswer
+from harebell.contract.answers import ScheduleResponse
 from harebell.contract.commands import ScheduleResume
-from harebell.contract.errors import Malformed
+from harebell.contract.errors import InvalidInput
 from harebell.contract.message import parse
 from harebell.kernel.ledger import Reason, RunState, ScheduleState
 
@@ -124,15 +124,15 @@ def test_s14_a_resumed_schedule_waits_for_the_run_that_it_waited_for() -> None:
     ticking.wait(1).ask("schedule.pause")
     answer = ticking.wait(300).ask("schedule.resume")
 
-    assert isinstance(answer, ScheduleAnswer)
-    assert (ticking.kept.awaiting, ticking.staged) == (NINE, [])
+    assert isinstance(answer, ScheduleResponse)
+    assert (ticking.kept.awaited_run, ticking.staged) == (NINE, [])
 
 
 def test_s101_a_held_schedule_is_not_resumed_but_resolved() -> None:
     ticking = Ticking(NINE)
     ticking.put(EVERY, on_unknown="hold")
     ticking.claim(NINE, started=True)
-    ticking.end(NINE, RunState.HELD)
+    ticking.end(NINE, RunState.UNRESOLVED)
     ticking.review()
 
     with pytest.raises(Exception, match="is held") as refused:
@@ -148,7 +148,7 @@ def test_an_order_names_schedules_in_one_way_only() -> None:
         {"select": {}},
     ]
     for body in bodies:
-        with pytest.raises(Malformed):
+        with pytest.raises(InvalidInput):
             parse(ScheduleResume, body)
 
 

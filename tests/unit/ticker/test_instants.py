@@ -7,8 +7,8 @@ from tests.schedules import ID
 from tests.tickets import NINE, after
 from tests.ticking import Ticking
 
-from harebell.contract.answers import ScheduleAnswer
-from harebell.contract.errors import Conflict, Malformed
+from harebell.contract.answers import ScheduleResponse
+from harebell.contract.errors import Conflict, InvalidInput
 from harebell.contract.identity import RunKey
 from harebell.kernel.ledger import Reason, RunState, ScheduleState
 from harebell.ticker.core.instants import MAX_SKIPS
@@ -24,9 +24,9 @@ def ticking() -> Ticking:
     return ticking
 
 
-def skip(ticking: Ticking, seconds: float) -> ScheduleAnswer:
+def skip(ticking: Ticking, seconds: float) -> ScheduleResponse:
     answer = ticking.ask("schedule.skip", at=after(seconds))
-    assert isinstance(answer, ScheduleAnswer)
+    assert isinstance(answer, ScheduleResponse)
     return answer
 
 
@@ -42,7 +42,7 @@ def test_a_staged_run_that_is_taken_out_never_runs_and_says_why(ticking: Ticking
     answer = skip(ticking.wait(1), 30)
 
     row = ticking.rows[RunKey(after(30), ID)]
-    assert (answer.status, row.state, row.reason) == ("skipped", RunState.SKIPPED, Reason.REQUESTED)
+    assert (answer.status, row.state, row.reason) == ("skipped", RunState.SKIPPED, Reason.MANUAL)
     assert carry_on(ticking, 90) == [NINE, after(60), after(90)]
 
 
@@ -77,7 +77,7 @@ def test_taking_out_the_same_instant_twice_is_taking_it_out_once(ticking: Tickin
 
 
 def test_what_is_no_instant_of_the_timetable_cannot_be_taken_out(ticking: Ticking) -> None:
-    with pytest.raises(Malformed) as refused:
+    with pytest.raises(InvalidInput) as refused:
         skip(ticking, 31)
 
     assert (refused.value.code, refused.value.field) == ("not_due", "at")
@@ -157,5 +157,5 @@ def test_a_schedule_that_waited_for_a_run_that_is_taken_out_goes_on(
     ticking.wait(10).ask(verb, **body)
     ticking.review()
 
-    assert ticking.kept.awaiting not in (None, NINE)
-    assert ticking.staged == [ticking.kept.awaiting]
+    assert ticking.kept.awaited_run not in (None, NINE)
+    assert ticking.staged == [ticking.kept.awaited_run]

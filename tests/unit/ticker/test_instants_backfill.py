@@ -5,12 +5,12 @@ from tests.schedules import ID
 from tests.tickets import NINE, after
 from tests.ticking import Ticking
 
-from harebell.contract.answers import ScheduleAnswer
-from harebell.contract.errors import Malformed
+from harebell.contract.answers import ScheduleResponse
+from harebell.contract.errors import InvalidInput
 from harebell.contract.identity import RunKey
 from harebell.kernel.ledger import RunState, ScheduleState
-from harebell.ticker.core import apply
-from harebell.ticker.owing import extra_owed
+from harebell.ticker.core import apply_command
+from harebell.ticker.owing import manual_run_row
 
 EVERY = {"every": "30s", "start": "2026-11-20T09:00:00Z"}
 MODES = {"catch_up": {"mode": "none"}}
@@ -24,10 +24,10 @@ def ticking() -> Ticking:
     return ticking
 
 
-def backfill(ticking: Ticking, first: float, last: float, **more: object) -> ScheduleAnswer:
+def backfill(ticking: Ticking, first: float, last: float, **more: object) -> ScheduleResponse:
     fields = {"from": after(first), "to": after(last), **more}
     answer = ticking.ask("schedule.backfill", **fields)
-    assert isinstance(answer, ScheduleAnswer)
+    assert isinstance(answer, ScheduleResponse)
     return answer
 
 
@@ -59,7 +59,7 @@ def test_shown_first_it_changes_nothing(ticking: Ticking) -> None:
 
 
 def test_more_runs_than_the_bound_are_refused_and_none_is_made(ticking: Ticking) -> None:
-    with pytest.raises(Malformed) as refused:
+    with pytest.raises(InvalidInput) as refused:
         backfill(ticking, 0, 120, max=4)
 
     assert (refused.value.code, refused.value.field) == ("too_many", "max")
@@ -68,7 +68,7 @@ def test_more_runs_than_the_bound_are_refused_and_none_is_made(ticking: Ticking)
 
 
 def test_what_is_still_to_come_is_refused(ticking: Ticking) -> None:
-    with pytest.raises(Malformed) as refused:
+    with pytest.raises(InvalidInput) as refused:
         backfill(ticking, 570, 630)
 
     assert refused.value.field == "to"
@@ -95,6 +95,6 @@ def test_what_is_made_up_for_does_not_count_towards_times() -> None:
 def test_what_is_made_up_for_never_expires_on_its_way(ticking: Ticking) -> None:
     ticking.ask("schedule.patch", set={"expires_after": "10s"})
     book = ticking.book()
-    apply(book, ticking.asked("schedule.backfill", {"from": after(0), "to": after(30)}))
+    apply_command(book, ticking.asked("schedule.backfill", {"from": after(0), "to": after(30)}))
 
-    assert [extra_owed(extra).expires_at for extra in book.extras] == [None, None]
+    assert [manual_run_row(extra).expires_at for extra in book.manual_runs] == [None, None]

@@ -7,13 +7,13 @@ from tests.schedules import ID, TASK
 from tests.tickets import NINE, after
 from tests.ticking import TENANT, Ticking
 
-from harebell.contract.answers import RunAnswer
+from harebell.contract.answers import RunResponse
 from harebell.contract.commands import Resolution, RunResolve
 from harebell.contract.errors import NotFound
 from harebell.contract.identity import RunKey
 from harebell.kernel.ledger import Reason, RunState, ScheduleState
-from harebell.ticker.book import Book, Ended
-from harebell.ticker.core import Asked, apply
+from harebell.ticker.book import Ended, UnitOfWork
+from harebell.ticker.core import CommandContext, apply_command
 
 EVERY = {"every": "30s", "start": "2026-11-20T09:00:00Z"}
 OTHER = UUID("a2a3e7d0-5b0c-5a5e-9b56-0f6a9c0f4a11")
@@ -30,18 +30,18 @@ def ticking() -> Ticking:
 
 def lose(ticking: Ticking, seconds: float = 0) -> None:
     ticking.claim(after(seconds), started=True)
-    ticking.end(after(seconds), RunState.HELD)
+    ticking.end(after(seconds), RunState.UNRESOLVED)
     ticking.review()
 
 
-def resolve(ticking: Ticking, as_: str, seconds: float = 0) -> RunAnswer:
+def resolve(ticking: Ticking, as_: str, seconds: float = 0) -> RunResponse:
     answer = ticking.ask("run.resolve", run_id=str(RunKey(after(seconds), ID)), **{"as": as_})
-    assert isinstance(answer, RunAnswer)
+    assert isinstance(answer, RunResponse)
     return answer
 
 
 def test_s101_a_held_run_stops_its_schedule_and_takes_back_what_is_staged(ticking: Ticking) -> None:
-    assert (ticking.kept.state, ticking.kept.next_at) == (ScheduleState.HELD, None)
+    assert (ticking.kept.state, ticking.kept.next_at) == (ScheduleState.BLOCKED, None)
     assert ticking.kept.reason
     assert ticking.staged == []
     assert {ticking.rows[RunKey(after(k), ID)].reason for k in (30, 60)} == {Reason.PAUSED}
@@ -83,27 +83,27 @@ def test_s101_with_two_held_runs_the_schedule_goes_on_when_both_are_resolved() -
     ticking.put(EVERY, on_unknown="hold")
     ticking.claim(NINE, started=True)
     ticking.wait(30).claim(after(30), started=True)
-    ticking.end(NINE, RunState.HELD)
-    ticking.end(after(30), RunState.HELD)
+    ticking.end(NINE, RunState.UNRESOLVED)
+    ticking.end(after(30), RunState.UNRESOLVED)
     ticking.review()
 
     resolve(ticking, "succeeded")
     after_one = ticking.kept.state
     resolve(ticking, "succeeded", 30)
 
-    assert (after_one, ticking.kept.state) == (ScheduleState.HELD, ScheduleState.ACTIVE)
+    assert (after_one, ticking.kept.state) == (ScheduleState.BLOCKED, ScheduleState.ACTIVE)
 
 
 def test_s101_held_runs_of_other_schedules_in_the_same_batch_hold_up_nothing(
     ticking: Ticking,
 ) -> None:
     book = ticking.book()
-    book.ended[RunKey(NINE, OTHER)] = Ended(RunState.HELD, NINE)
+    book.ended[RunKey(NINE, OTHER)] = Ended(RunState.UNRESOLVED, NINE)
     command = RunResolve(run_id=str(RunKey(NINE, ID)), as_=Resolution.SUCCEEDED)
 
-    apply(book, Asked(TENANT, command, ID, after(5), None))
+    apply_command(book, CommandContext(TENANT, command, ID, after(5), None))
 
-    assert book.entries[ID].state is ScheduleState.ACTIVE
+    assert book.schedules[ID].state is ScheduleState.ACTIVE
 
 
 def test_only_a_held_run_is_resolved_and_only_once(ticking: Ticking) -> None:
@@ -119,7 +119,7 @@ def test_a_run_of_a_schedule_that_is_not_there_is_not_found() -> None:
     command = RunResolve(run_id=str(RunKey(NINE, OTHER)), as_=Resolution.RETRY)
 
     with pytest.raises(NotFound):
-        apply(Book(), Asked(TENANT, command, OTHER, NINE, None))
+        apply_command(UnitOfWork(), CommandContext(TENANT, command, OTHER, NINE, None))
 
 
 def test_resolving_does_not_end_a_pause_or_a_cancellation(ticking: Ticking) -> None:

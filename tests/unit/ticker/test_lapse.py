@@ -8,40 +8,40 @@ from tests.tickets import NINE, after, ticket
 
 from harebell.contract.policy import OnUnknown, RetryPolicy
 from harebell.contract.ticket import Ticket
-from harebell.kernel.db.ledger.sweeps import Lapsed
-from harebell.kernel.ledger import LAPSED, Actor, Reason, RunState, may
-from harebell.kernel.retry import ATTEMPTS_USED_UP, LEASE_LAPSED
-from harebell.ticker.sweeping import lapse
+from harebell.kernel.db.ledger.sweeps import ExpiredLease
+from harebell.kernel.ledger import Actor, Reason, RunState, is_allowed
+from harebell.kernel.retry import ATTEMPTS_EXHAUSTED, LEASE_EXPIRED
+from harebell.ticker.sweeping import completion_of_lost_run
 
 STARTED = after(-20)
 
 
-def row(of: Ticket, *, attempt: int = 1, stop_reason: str | None = None) -> Lapsed:
-    return Lapsed(of.run_key, 7, attempt, "executor-1", STARTED, stop_reason)
+def row(of: Ticket, *, attempt: int = 1, stop_reason: str | None = None) -> ExpiredLease:
+    return ExpiredLease(of.run_key, 7, attempt, "executor-1", STARTED, stop_reason)
 
 
 def running(expires_at: datetime | None = None, **work: Any) -> Ticket:
     plain = ticket()
-    changed = plain.work.model_copy(update=work)
+    changed = plain.run_spec.model_copy(update=work)
     return plain.model_copy(update={"work": changed, "expires_at": expires_at})
 
 
 def test_s82_a_lapsed_run_is_tried_again_at_once() -> None:
     run = running()
 
-    ended = lapse(row(run), run, NINE)
+    ended = completion_of_lost_run(row(run), run, NINE)
 
     assert (ended.state, ended.reason) == (RunState.RETRYING, None)
     assert (ended.next_attempt_at, ended.staged_at) == (NINE, NINE)
-    assert (ended.key, ended.token, ended.outcome) == (run.run_key, 7, LAPSED)
+    assert (ended.key, ended.token, ended.outcome) == (run.run_key, 7, LEASE_EXPIRED)
 
 
 def test_s34_the_attempt_that_lapsed_is_on_the_record() -> None:
     run = running()
 
-    ended = lapse(row(run), run, NINE)
+    ended = completion_of_lost_run(row(run), run, NINE)
 
-    assert ended.error_code == LEASE_LAPSED
+    assert ended.error_code == LEASE_EXPIRED
     assert "executor-1" in (ended.error or "")
     assert (ended.started_at, ended.finished_at, ended.duration_ms) == (STARTED, NINE, 20_000)
 
@@ -53,10 +53,10 @@ def test_s34_the_attempt_that_lapsed_is_on_the_record() -> None:
 def test_s106_the_last_attempt_that_lapses_is_dead(attempt: int, state: RunState) -> None:
     run = running(retry=RetryPolicy(max_attempts=3))
 
-    ended = lapse(row(run, attempt=attempt), run, NINE)
+    ended = completion_of_lost_run(row(run, attempt=attempt), run, NINE)
 
     assert ended.state is state
-    assert ended.reason == (ATTEMPTS_USED_UP if state is RunState.DEAD else None)
+    assert ended.reason == (ATTEMPTS_EXHAUSTED if state is RunState.DEAD else None)
     assert (ended.staged_at is None) == (state is RunState.DEAD)
 
 
@@ -64,7 +64,7 @@ def test_s106_the_last_attempt_that_lapses_is_dead(attempt: int, state: RunState
 def test_s101_on_unknown_skip_closes_the_run(attempt: int) -> None:
     run = running(on_unknown=OnUnknown.SKIP)
 
-    ended = lapse(row(run, attempt=attempt), run, NINE)
+    ended = completion_of_lost_run(row(run, attempt=attempt), run, NINE)
 
     assert (ended.state, ended.reason) == (RunState.SKIPPED, Reason.UNKNOWN_OUTCOME)
     assert (ended.next_attempt_at, ended.staged_at) == (None, None)
@@ -75,7 +75,7 @@ def test_s101_on_unknown_skip_closes_the_run(attempt: int) -> None:
 def test_s33_a_run_that_was_asked_to_stop_is_cancelled(reason: str, on_unknown: OnUnknown) -> None:
     run = running(on_unknown=on_unknown)
 
-    ended = lapse(row(run, stop_reason=reason), run, NINE)
+    ended = completion_of_lost_run(row(run, stop_reason=reason), run, NINE)
 
     assert (ended.state, ended.reason) == (RunState.CANCELLED, reason)
     assert ended.next_attempt_at is None
@@ -84,7 +84,7 @@ def test_s33_a_run_that_was_asked_to_stop_is_cancelled(reason: str, on_unknown: 
 def test_a_run_whose_time_has_passed_expires_instead() -> None:
     run = running(expires_at=NINE)
 
-    ended = lapse(row(run), run, NINE)
+    ended = completion_of_lost_run(row(run), run, NINE)
 
     assert (ended.state, ended.reason) == (RunState.EXPIRED, Reason.EXPIRED)
 
@@ -93,5 +93,7 @@ def test_whatever_it_becomes_the_sweep_may_make_it_so() -> None:
     for run in (running(), running(on_unknown=OnUnknown.SKIP), running(expires_at=NINE)):
         for attempt in (1, 5):
             for stop_reason in (None, "cancelled"):
-                ended = lapse(row(run, attempt=attempt, stop_reason=stop_reason), run, NINE)
-                assert may(Actor.SWEEP, RunState.RUNNING, ended.state)
+                ended = completion_of_lost_run(
+                    row(run, attempt=attempt, stop_reason=stop_reason), run, NINE
+                )
+                assert is_allowed(Actor.RECOVER, RunState.RUNNING, ended.state)

@@ -5,7 +5,7 @@ from tests.schedules import ID
 from tests.tickets import NINE, after
 from tests.ticking import Ticking
 
-from harebell.contract.answers import ScheduleAnswer
+from harebell.contract.answers import ScheduleResponse
 from harebell.contract.errors import Conflict
 from harebell.contract.identity import RunKey
 from harebell.kernel.ledger import Reason, RunState, ScheduleState
@@ -36,7 +36,7 @@ def test_s14_pause_and_resume_within_the_horizon_lose_nothing(ticking: Ticking) 
 
     answer = ticking.wait(5).ask("schedule.resume")
 
-    assert isinstance(answer, ScheduleAnswer)
+    assert isinstance(answer, ScheduleResponse)
     assert answer.next_at == [after(30), after(60), after(90)]
     assert ticking.staged == [after(30), after(60), after(90)]
     assert ticking.having(RunState.SUCCEEDED) == [NINE]
@@ -80,7 +80,7 @@ def test_a_claimed_run_is_asked_to_stop_and_named(ticking: Ticking) -> None:
 
     answer = ticking.ask("schedule.pause")
 
-    assert isinstance(answer, ScheduleAnswer)
+    assert isinstance(answer, ScheduleResponse)
     assert answer.in_flight == [str(RunKey(NINE, ID))]
     assert ticking.rows[RunKey(NINE, ID)].reason is Reason.PAUSED
     assert ticking.having(RunState.RUNNING) == [NINE]
@@ -175,7 +175,7 @@ def test_a_run_that_has_started_does_not_take_planning_back(ticking: Ticking) ->
 
     ticking.ask("schedule.pause")
 
-    assert ticking.kept.planned_to > after(3500)
+    assert ticking.kept.planned_until > after(3500)
 
 
 def test_what_waits_for_a_retry_goes_on_through_a_pause(ticking: Ticking) -> None:
@@ -212,7 +212,7 @@ def test_resuming_what_is_active_changes_nothing(ticking: Ticking) -> None:
 
     answer = ticking.ask("schedule.resume")
 
-    assert isinstance(answer, ScheduleAnswer)
+    assert isinstance(answer, ScheduleResponse)
     assert answer.status == "resumed"
     assert ticking.entry == before
 

@@ -7,7 +7,7 @@ from tests.schedules import HORIZON, ID, TASK, definition, seconds
 from tests.tickets import NINE, after
 from tests.ticking import Ticking
 
-from harebell.contract.answers import ScheduleAnswer
+from harebell.contract.answers import ScheduleResponse
 from harebell.contract.errors import Conflict, Rejected
 from harebell.contract.identity import RunKey
 from harebell.kernel.ledger import Reason, RunState, ScheduleState
@@ -16,8 +16,8 @@ EVERY = {"every": "30s", "start": "2026-11-20T09:00:00Z"}
 OTHER = {"task": {"name": "harebell.sleep"}}
 
 
-def told(answer: object) -> ScheduleAnswer:
-    assert isinstance(answer, ScheduleAnswer)
+def told(answer: object) -> ScheduleResponse:
+    assert isinstance(answer, ScheduleResponse)
     return answer
 
 
@@ -268,6 +268,6 @@ def test_s36_nothing_beyond_the_horizon_is_handed_over() -> None:
 
     assert max(ticking.staged) <= NINE + HORIZON
     assert ticking.kept.next_at == after(90)
-    said = ticking.kept.version.definition.told()
-    assert said == {**definition({"every": "30s"}).told(), "key": said["key"]}
+    said = ticking.kept.version.definition.to_json()
+    assert said == {**definition({"every": "30s"}).to_json(), "key": said["key"]}
     assert seconds(84) == HORIZON

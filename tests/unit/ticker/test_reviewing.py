@@ -37,7 +37,7 @@ def test_only_one_run_is_staged_and_the_next_waits_for_its_end(when: dict[str, A
     ticking.claim(NINE, started=True)
     ticking.wait(3600).look().review()
 
-    assert ticking.kept.awaiting == NINE
+    assert ticking.kept.awaited_run == NINE
     assert sorted(key.scheduled_for for key in ticking.rows) == [NINE]
 
 
@@ -49,7 +49,7 @@ def test_from_completion_the_next_run_is_so_long_after_the_end_however_it_ended(
 
     run(ticking, NINE, 7, state)
 
-    assert (ticking.staged, ticking.kept.awaiting) == ([after(37)], after(37))
+    assert (ticking.staged, ticking.kept.awaited_run) == ([after(37)], after(37))
 
 
 def test_from_completion_a_long_run_misses_nothing() -> None:
@@ -154,7 +154,7 @@ def test_s06_a_success_while_another_run_is_held_completes_the_schedule_once_tha
     ticking.claim(NINE, started=True)
     ticking.wait(1).ask("schedule.trigger")
     ticking.claim(after(1), started=True)
-    ticking.end(after(1), RunState.HELD)
+    ticking.end(after(1), RunState.UNRESOLVED)
     ticking.review()
 
     ticking.end(NINE)
@@ -163,7 +163,7 @@ def test_s06_a_success_while_another_run_is_held_completes_the_schedule_once_tha
     ticking.wait(100).ask("run.resolve", run_id=str(RunKey(after(1), ID)), **{"as": "succeeded"})
     ticking.review()
 
-    assert (held, ticking.kept.state) == (ScheduleState.HELD, ScheduleState.COMPLETED)
+    assert (held, ticking.kept.state) == (ScheduleState.BLOCKED, ScheduleState.COMPLETED)
     assert ticking.staged == []
 
 

@@ -8,78 +8,82 @@ from tests.schedules import definition
 from tests.tickets import NINE, after
 from tests.ticking import TENANT
 
-from harebell.contract.addressed import Addressed
-from harebell.contract.answers import SelectionAnswer
+from harebell.contract.addressed import CommandBase
+from harebell.contract.answers import BulkResponse
 from harebell.contract.commands import (
     ScheduleCancel,
+    ScheduleFilter,
     SchedulePause,
     ScheduleResume,
-    Selector,
 )
 from harebell.contract.identity import RunKey
 from harebell.kernel.ledger import RunState, ScheduleState
-from harebell.ticker.book import Book, Entry, OpenRun
-from harebell.ticker.core import Asked
-from harebell.ticker.core.selecting import apply_to_all, is_selecting
+from harebell.ticker.book import LockedRun, ScheduleRecord, UnitOfWork
+from harebell.ticker.core import CommandContext
+from harebell.ticker.core.selecting import apply_bulk, is_bulk
 from harebell.ticker.version import Version
 
-ALL = Selector(tag="a")
+ALL = ScheduleFilter(tag="a")
 IDS = [UUID(int=number) for number in range(5)]
 RECEIPT = "before-the-upgrade"
 
 
-def entry(id_: UUID, state: ScheduleState = ScheduleState.ACTIVE) -> Entry:
-    version = Version.of(id_, 1, tenant=TENANT, definition=definition({"every": "30s"}), at=NINE)
-    return Entry(version, state, planned_to=NINE, changed_at=NINE, next_at=after(30))
+def entry(id_: UUID, state: ScheduleState = ScheduleState.ACTIVE) -> ScheduleRecord:
+    version = Version.create(
+        id_, 1, tenant=TENANT, definition=definition({"every": "30s"}), at=NINE
+    )
+    return ScheduleRecord(version, state, planned_until=NINE, changed_at=NINE, next_at=after(30))
 
 
 @pytest.fixture
-def book() -> Book:
+def book() -> UnitOfWork:
     """One of each kind: active, paused by someone else, active and running, cancelled, held."""
     states = [
         *(ScheduleState.ACTIVE, ScheduleState.PAUSED, ScheduleState.ACTIVE),
-        *(ScheduleState.CANCELLED, ScheduleState.HELD),
+        *(ScheduleState.CANCELLED, ScheduleState.BLOCKED),
     ]
-    book = Book(entries={id_: entry(id_, s) for id_, s in zip(IDS, states, strict=True)})
+    book = UnitOfWork(schedules={id_: entry(id_, s) for id_, s in zip(IDS, states, strict=True)})
     key = RunKey(NINE, IDS[2])
-    book.entries[IDS[2]] = book.entries[IDS[2]]._replace(open_runs=(NINE,))
-    run = OpenRun(key, RunState.RUNNING, 1, 2, NINE, 1, "executor-1", counts=True, started=True)
+    book.schedules[IDS[2]] = book.schedules[IDS[2]]._replace(open_runs=(NINE,))
+    run = LockedRun(key, RunState.RUNNING, 1, 2, NINE, 1, "executor-1", counts=True, started=True)
     book.runs[key] = run
     return book
 
 
-def ask(book: Book, command: Addressed, ids: list[UUID], at: float = 1) -> SelectionAnswer:
-    return apply_to_all(book, Asked(TENANT, command, None, after(at), "tester"), ids, RECEIPT)
+def ask(book: UnitOfWork, command: CommandBase, ids: list[UUID], at: float = 1) -> BulkResponse:
+    return apply_bulk(
+        book, CommandContext(TENANT, command, None, after(at), "tester"), ids, RECEIPT
+    )
 
 
-def states(book: Book) -> list[ScheduleState]:
-    return [book.entries[id_].state for id_ in IDS]
+def states(book: UnitOfWork) -> list[ScheduleState]:
+    return [book.schedules[id_].state for id_ in IDS]
 
 
-def test_the_receipt_names_only_what_the_command_changed(book: Book) -> None:
+def test_the_receipt_names_only_what_the_command_changed(book: UnitOfWork) -> None:
     answer = ask(book, SchedulePause(select=ALL), IDS)
 
-    assert (answer.receipt, answer.changed) == (RECEIPT, [IDS[0], IDS[2], IDS[4]])
+    assert (answer.bulk_operation_id, answer.changed) == (RECEIPT, [IDS[0], IDS[2], IDS[4]])
     assert states(book)[:3] == [ScheduleState.PAUSED] * 3
 
 
-def test_what_could_not_be_changed_is_told_with_the_reason(book: Book) -> None:
+def test_what_could_not_be_changed_is_told_with_the_reason(book: UnitOfWork) -> None:
     answer = ask(book, SchedulePause(select=ALL), IDS)
 
-    assert answer.refused == {str(IDS[3]): "is cancelled"}
-    assert book.entries[IDS[3]].state is ScheduleState.CANCELLED
+    assert answer.rejected == {str(IDS[3]): "is cancelled"}
+    assert book.schedules[IDS[3]].state is ScheduleState.CANCELLED
 
 
-def test_runs_in_flight_of_all_of_them_are_named(book: Book) -> None:
+def test_runs_in_flight_of_all_of_them_are_named(book: UnitOfWork) -> None:
     answer = ask(book, SchedulePause(select=ALL), IDS)
 
     assert answer.in_flight == [str(RunKey(NINE, IDS[2]))]
 
 
-def test_resumed_by_receipt_exactly_what_was_paused_goes_on(book: Book) -> None:
+def test_resumed_by_receipt_exactly_what_was_paused_goes_on(book: UnitOfWork) -> None:
     paused = ask(book, SchedulePause(select=ALL), IDS[:4])
 
-    answer = ask(book, ScheduleResume(receipt=RECEIPT), paused.changed, at=2)
+    answer = ask(book, ScheduleResume(bulk_operation_id=RECEIPT), paused.changed, at=2)
 
     assert answer.changed == [IDS[0], IDS[2]]
     assert states(book)[:4] == [
@@ -88,62 +92,62 @@ def test_resumed_by_receipt_exactly_what_was_paused_goes_on(book: Book) -> None:
     ]
 
 
-def test_what_someone_resumed_meanwhile_is_left_as_it_is(book: Book) -> None:
+def test_what_someone_resumed_meanwhile_is_left_as_it_is(book: UnitOfWork) -> None:
     paused = ask(book, SchedulePause(select=ALL), IDS[:3])
     ask(book, ScheduleResume(select=ALL), [IDS[0]], at=2)
-    before = book.entries[IDS[0]]
+    before = book.schedules[IDS[0]]
 
-    answer = ask(book, ScheduleResume(receipt=RECEIPT), paused.changed, at=3)
+    answer = ask(book, ScheduleResume(bulk_operation_id=RECEIPT), paused.changed, at=3)
 
     assert answer.changed == [IDS[2]]
-    assert book.entries[IDS[0]] is before
+    assert book.schedules[IDS[0]] is before
 
 
-def test_one_refusal_stops_no_other(book: Book) -> None:
+def test_one_refusal_stops_no_other(book: UnitOfWork) -> None:
     answer = ask(book, ScheduleResume(select=ALL), IDS)
 
     assert answer.changed == [IDS[1]]
-    assert sorted(answer.refused) == sorted(map(str, IDS[3:]))
+    assert sorted(answer.rejected) == sorted(map(str, IDS[3:]))
 
 
-def test_cancelling_twice_changes_nothing_the_second_time(book: Book) -> None:
+def test_cancelling_twice_changes_nothing_the_second_time(book: UnitOfWork) -> None:
     first = ask(book, ScheduleCancel(select=ALL), IDS)
 
     second = ask(book, ScheduleCancel(select=ALL), IDS, at=2)
 
     assert first.changed == [IDS[0], IDS[1], IDS[2], IDS[4]]
-    assert (second.changed, second.refused) == ([], {})
+    assert (second.changed, second.rejected) == ([], {})
 
 
-def test_s18_what_belongs_to_another_tenant_is_not_touched(book: Book) -> None:
-    mine = book.entries[IDS[0]]
+def test_s18_what_belongs_to_another_tenant_is_not_touched(book: UnitOfWork) -> None:
+    mine = book.schedules[IDS[0]]
     foreign = mine._replace(version=replace(mine.version, tenant="another"))
-    book.entries[IDS[0]] = foreign
+    book.schedules[IDS[0]] = foreign
 
     answer = ask(book, SchedulePause(select=ALL), [IDS[0]])
 
-    assert (answer.changed, list(answer.refused)) == ([], [str(IDS[0])])
-    assert book.entries[IDS[0]] is foreign
+    assert (answer.changed, list(answer.rejected)) == ([], [str(IDS[0])])
+    assert book.schedules[IDS[0]] is foreign
 
 
-def test_what_was_changed_later_already_is_left_alone(book: Book) -> None:
-    book.entries[IDS[0]] = book.entries[IDS[0]]._replace(changed_at=after(10))
+def test_what_was_changed_later_already_is_left_alone(book: UnitOfWork) -> None:
+    book.schedules[IDS[0]] = book.schedules[IDS[0]]._replace(changed_at=after(10))
 
     answer = ask(book, SchedulePause(select=ALL), [IDS[0]])
 
-    assert (answer.changed, list(answer.refused)) == ([], [str(IDS[0])])
+    assert (answer.changed, list(answer.rejected)) == ([], [str(IDS[0])])
 
 
 @pytest.mark.parametrize(
     ("command", "selects"),
     [
         (SchedulePause(select=ALL), True),
-        (ScheduleResume(receipt=RECEIPT), True),
+        (ScheduleResume(bulk_operation_id=RECEIPT), True),
         (SchedulePause(key="a"), False),
         (ScheduleCancel(id=IDS[1]), False),
     ],
 )
 def test_a_command_selects_when_it_names_no_single_schedule(
-    command: Addressed, *, selects: bool
+    command: CommandBase, *, selects: bool
 ) -> None:
-    assert is_selecting(command) is selects
+    assert is_bulk(command) is selects

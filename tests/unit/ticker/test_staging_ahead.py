@@ -12,7 +12,7 @@ from tests.ticking import Ticking
 
 from harebell.contract.identity import RunKey
 from harebell.kernel.ledger import RunState, ScheduleState
-from harebell.ticker.version import Fate
+from harebell.ticker.version import VersionStatus
 
 EVERY = {"every": "30s", "start": "2026-11-20T09:00:00Z"}
 QUICK = {"every": "20s", "start": "2026-11-20T09:00:00Z"}
@@ -49,7 +49,7 @@ def test_s28_runs_at_the_time_of_a_change_and_behind_it_are_staged_before_it() -
 
     assert ticking.staged == [after(k) for k in (150, 180, 200, 220)]
     assert [version_of(ticking, k) for k in (180, 200, 220)] == [1, 2, 2]
-    assert (ticking.kept.version.number, ticking.fates[2][0]) == (1, Fate.PENDING)
+    assert (ticking.kept.version.number, ticking.fates[2][0]) == (1, VersionStatus.PENDING)
 
 
 @given(when=st.sampled_from(RULES), at=st.integers(85_000, 260_000))
@@ -87,7 +87,7 @@ def test_s28_what_is_called_off_takes_its_runs_back_and_the_old_timetable_goes_o
 
     ran = [moment for moment in ticking.having(RunState.SUCCEEDED) if moment > after(150)]
     assert ran == [after(k) for k in (180, 210, 240, 270)]
-    assert ticking.fates[2] == (Fate.SKIPPED, "overtaken by version 3")
+    assert ticking.fates[2] == (VersionStatus.SKIPPED, "overtaken by version 3")
 
 
 def test_s28_what_is_put_off_takes_its_runs_back_and_the_old_timetable_fills_the_gap() -> None:

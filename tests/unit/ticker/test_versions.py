@@ -7,7 +7,7 @@ from tests.tickets import NINE
 from harebell.contract.message import parse
 from harebell.contract.schedule import Definition
 from harebell.ticker.version import Version
-from harebell.ticker.versions import Versions
+from harebell.ticker.versions import VersionCache
 
 LARGE = 60_000  # characters of a payload
 
@@ -15,32 +15,32 @@ LARGE = 60_000  # characters of a payload
 def version(number: int, *, when: str = "every", filling: int = 0) -> Version:
     target = {"task": {"name": "acme.report", "args": {"filling": "x" * filling}}}
     definition = parse(Definition, {"when": {when: "1h"}, "target": target})
-    return Version.of(UUID(int=1), number, tenant="acme", definition=definition, at=NINE)
+    return Version.create(UUID(int=1), number, tenant="acme", definition=definition, at=NINE)
 
 
 def test_large_payloads_do_not_add_up() -> None:
-    versions = Versions()
+    versions = VersionCache()
 
-    versions.keep(
-        version(number, filling=LARGE) for number in range(2 * Versions.MAX_TEXT // LARGE)
+    versions.add(
+        version(number, filling=LARGE) for number in range(2 * VersionCache.MAX_TEXT // LARGE)
     )
 
-    assert len(versions) <= Versions.MAX_TEXT // LARGE
+    assert len(versions) <= VersionCache.MAX_TEXT // LARGE
 
 
 def test_what_is_kept_again_takes_no_more_room() -> None:
-    versions = Versions()
+    versions = VersionCache()
     others = 10
 
-    versions.keep(version(number) for number in range(others))
-    versions.keep(version(0, filling=LARGE) for _ in range(2 * Versions.MAX_TEXT // LARGE))
+    versions.add(version(number) for number in range(others))
+    versions.add(version(0, filling=LARGE) for _ in range(2 * VersionCache.MAX_TEXT // LARGE))
 
     assert len(versions) == others
 
 
 def test_only_what_recurs_is_remembered() -> None:
-    versions = Versions()
+    versions = VersionCache()
 
-    versions.keep([version(1), version(2, when="after")])
+    versions.add([version(1), version(2, when="after")])
 
     assert len(versions) == 1

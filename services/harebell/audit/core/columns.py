@@ -4,7 +4,7 @@ from collections.abc import Callable, Iterator
 from datetime import timedelta
 from typing import Final
 
-from harebell.audit.core.finding import Finding, Kind
+from harebell.audit.core.finding import Finding, FindingKind
 from harebell.audit.core.record import Run, Schedule
 from harebell.kernel.ledger import ENDED, RunState, ScheduleState
 
@@ -12,7 +12,7 @@ CLOCKS: Final = timedelta(seconds=1)  # that those of two processes may be apart
 
 _STATES: Final = frozenset(RunState)
 _BEGUN: Final = frozenset(
-    {RunState.RUNNING, RunState.RETRYING, RunState.SUCCEEDED, RunState.DEAD, RunState.HELD}
+    {RunState.RUNNING, RunState.RETRYING, RunState.SUCCEEDED, RunState.DEAD, RunState.UNRESOLVED}
 )
 _RESTING: Final = frozenset({RunState.STAGED, RunState.RETRYING})
 
@@ -66,10 +66,10 @@ def impossible(schedule: Schedule, run: Run) -> Iterator[Finding]:
         words.append(f"attempt {run.attempt} of {span.definition.retry.max_attempts}")
     if run.tenant != schedule.tenant:
         words.append(f"its tenant is {run.tenant}")
-    return (schedule.finding(Kind.IMPOSSIBLE, each, run.at) for each in words)
+    return (schedule.finding(FindingKind.IMPOSSIBLE, each, run.at) for each in words)
 
 
 def impossible_schedule(schedule: Schedule) -> Iterator[Finding]:
     is_asleep = schedule.next_at is None and schedule.awaiting is None
     if schedule.state is ScheduleState.ACTIVE and is_asleep:
-        yield schedule.finding(Kind.IMPOSSIBLE, "it is active, and nobody will look at it")
+        yield schedule.finding(FindingKind.IMPOSSIBLE, "it is active, and nobody will look at it")

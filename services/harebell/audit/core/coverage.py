@@ -7,7 +7,7 @@ from datetime import datetime
 from itertools import accumulate
 from typing import Final
 
-from harebell.audit.core.finding import Finding, Kind
+from harebell.audit.core.finding import Finding, FindingKind
 from harebell.audit.core.record import Run, Schedule, Window
 from harebell.kernel.ledger import Reason, RunState
 
@@ -46,7 +46,7 @@ def coverage(schedule: Schedule, runs: Sequence[Run], window: Window) -> Coverag
     ranges = _Ranges(runs)
     decided = {instant for span in schedule.spans for instant in span.decided(window)}
     lost = [
-        schedule.finding(Kind.LOST, why, instant)
+        schedule.finding(FindingKind.LOST, why, instant)
         for instant in sorted(decided)
         if not ranges.cover(instant) and (why := _missing(schedule, by_instant.get(instant)))
     ]
@@ -74,4 +74,4 @@ def _invented(schedule: Schedule, runs: Iterable[Run]) -> Iterator[Finding]:
         )
         if not was_asked_for and not any(span.owes(run.at) for span in schedule.spans):
             words = "a run of the timetable, at an instant that no version of it has"
-            yield schedule.finding(Kind.INVENTED, words, run.at)
+            yield schedule.finding(FindingKind.INVENTED, words, run.at)

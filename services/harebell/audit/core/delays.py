@@ -3,7 +3,7 @@
 from collections.abc import Iterator
 from datetime import datetime
 
-from harebell.audit.core.finding import Finding, Kind
+from harebell.audit.core.finding import Finding, FindingKind
 from harebell.audit.core.record import Run, Schedule, Span, Window
 from harebell.contract.policy import CatchUpMode, Overlap
 from harebell.kernel.ledger import Reason, RunState
@@ -12,16 +12,16 @@ from harebell.kernel.timetable import Once
 BACKFILL = "backfill"
 
 
-def late(schedule: Schedule, run: Run, window: Window) -> Iterator[Finding]:
+def find_late(schedule: Schedule, run: Run, window: Window) -> Iterator[Finding]:
     """By its first attempt. What waits for a turn or a limit may, and what is backfilled is old."""
     span, began = schedule.span(run.version), _began(run)
     if span is None or began is None or run.origin == BACKFILL:
         return
-    if span.definition.overlap is not Overlap.ALLOW or span.definition.limit is not None:
+    if span.definition.overlap is not Overlap.ALLOW or span.definition.rate_limit is not None:
         return
     delay = began - _expected(span, run, began)
     if delay > window.late_after:
-        yield schedule.finding(Kind.LATE, f"it began {delay} late", run.at)
+        yield schedule.finding(FindingKind.LATE, f"it began {delay} late", run.at)
 
 
 def _began(run: Run) -> datetime | None:
@@ -41,22 +41,26 @@ def _expected(span: Span, run: Run, began: datetime) -> datetime:
     return max(run.due_at, run.staged_at or began)
 
 
-def stuck(schedule: Schedule, run: Run, window: Window) -> Iterator[Finding]:
+def find_stuck(schedule: Schedule, run: Run, window: Window) -> Iterator[Finding]:
     """By the bound of lateness; what waits for its turn is in nobody's way."""
-    over = window.patience_until
+    over = window.late_before
     if run.state == RunState.RUNNING and run.lease_until is not None and run.lease_until < over:
         words = f"the lease of {run.lease_holder} ran out at {run.lease_until}"
-        yield schedule.finding(Kind.STUCK, words, run.at)
+        yield schedule.finding(FindingKind.STUCK, words, run.at)
     if run.state not in (RunState.STAGED, RunState.RETRYING):
         return
     expected = run.next_attempt_at or run.due_at
     if run.expires_at is not None and run.expires_at < over:
-        yield schedule.finding(Kind.STUCK, f"it is open and expired at {run.expires_at}", run.at)
-    elif expected < over and run.reason != Reason.WAITING:
-        yield schedule.finding(Kind.STUCK, f"it is {run.state} and due since {expected}", run.at)
+        yield schedule.finding(
+            FindingKind.STUCK, f"it is open and expired at {run.expires_at}", run.at
+        )
+    elif expected < over and run.reason != Reason.WAITING_FOR_OVERLAP:
+        yield schedule.finding(
+            FindingKind.STUCK, f"it is {run.state} and due since {expected}", run.at
+        )
 
 
 def stuck_schedule(schedule: Schedule, window: Window) -> Iterator[Finding]:
-    if schedule.next_at is not None and schedule.next_at < window.patience_until:
+    if schedule.next_at is not None and schedule.next_at < window.late_before:
         words = f"it was to be looked at by {schedule.next_at}, and no ticker has"
-        yield schedule.finding(Kind.STUCK, words)
+        yield schedule.finding(FindingKind.STUCK, words)

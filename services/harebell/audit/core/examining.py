@@ -5,20 +5,20 @@ from datetime import datetime
 
 from harebell.audit.core.columns import impossible, impossible_schedule
 from harebell.audit.core.coverage import Coverage, coverage
-from harebell.audit.core.delays import late, stuck, stuck_schedule
-from harebell.audit.core.finding import Finding, Kind
+from harebell.audit.core.delays import find_late, find_stuck, stuck_schedule
+from harebell.audit.core.finding import Finding, FindingKind
 from harebell.audit.core.rebuilding import disagreeing, disagreeing_schedule, doubled
 from harebell.audit.core.record import Run, Schedule, Window
 
 
-def examine_schedule(schedule: Schedule, window: Window) -> Iterator[Finding]:
+def check_schedule(schedule: Schedule, window: Window) -> Iterator[Finding]:
     """How it stands, whatever its runs."""
     yield from impossible_schedule(schedule)
     yield from disagreeing_schedule(schedule)
     yield from stuck_schedule(schedule, window)
 
 
-def examine_runs(
+def check_runs(
     schedule: Schedule, runs: Sequence[Run], orphans: Iterable[datetime], window: Window
 ) -> Coverage:
     """`orphans`: instants that have attempts and no run."""
@@ -27,8 +27,8 @@ def examine_runs(
     found = [*covered.findings, *_orphaned(schedule, orphans)]
     for run in inside:
         found += doubled(schedule, run)
-        found += late(schedule, run, window)
-        found += stuck(schedule, run, window)
+        found += find_late(schedule, run, window)
+        found += find_stuck(schedule, run, window)
         found += impossible(schedule, run)
         found += disagreeing(schedule, run)
     return Coverage(covered.owed, covered.recorded, tuple(found))
@@ -36,4 +36,4 @@ def examine_runs(
 
 def _orphaned(schedule: Schedule, orphans: Iterable[datetime]) -> Iterator[Finding]:
     for at in orphans:
-        yield schedule.finding(Kind.LOST, "its attempts are on record, and it is not", at)
+        yield schedule.finding(FindingKind.LOST, "its attempts are on record, and it is not", at)

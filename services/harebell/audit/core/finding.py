@@ -6,7 +6,7 @@ from enum import StrEnum
 from uuid import UUID
 
 
-class Kind(StrEnum):
+class FindingKind(StrEnum):
     LOST = "lost"  # an instant was owed and decided, and nothing is on record of it
     INVENTED = "invented"  # a run of the timetable at an instant that it never had
     DOUBLED = "doubled"  # a run that succeeded more than once, or went on after it had
@@ -21,9 +21,9 @@ class Kind(StrEnum):
 class Finding:
     """`at`: the instant of the run; None: it is about the schedule."""
 
-    kind: Kind
+    kind: FindingKind
     tenant: str
     schedule_id: UUID
     key: str | None
     at: datetime | None
-    words: str
+    text: str

@@ -6,10 +6,10 @@ from datetime import datetime, timedelta
 from typing import Final
 from uuid import UUID
 
-from harebell.audit.core.finding import Finding, Kind
+from harebell.audit.core.finding import Finding, FindingKind
 from harebell.contract.schedule import Definition
 from harebell.kernel.ledger import ScheduleState
-from harebell.kernel.timetable import TICK, AfterEnd, Timetable
+from harebell.kernel.timetable import RESOLUTION, AfterCompletion, Recurrence
 
 LATE_AFTER: Final = timedelta(seconds=60)  # unless told otherwise
 
@@ -24,7 +24,7 @@ class Window:
     late_after: timedelta = LATE_AFTER
 
     @property
-    def patience_until(self) -> datetime:
+    def late_before(self) -> datetime:
         """What was due before this is late or stuck."""
         return self.now - self.late_after
 
@@ -35,7 +35,7 @@ class Span:
 
     number: int
     definition: Definition
-    table: Timetable
+    table: Recurrence
     since: datetime  # in force
     after: datetime
     to: datetime
@@ -43,22 +43,22 @@ class Span:
 
     def decided(self, window: Window) -> Iterator[datetime]:
         """Its instants within the window. What follows the end of a run is known only then."""
-        if isinstance(self.table, AfterEnd):
+        if isinstance(self.table, AfterCompletion):
             return
-        instant = self.table.next_after(max(self.after, window.since - TICK))
+        instant = self.table.next_after(max(self.after, window.since - RESOLUTION))
         while instant is not None and instant <= self.to and instant < window.until:
             yield instant
             instant = self.table.next_after(instant)
 
     def has(self, instant: datetime) -> bool:
         """Whether it is one of its timetable's, whoever is to decide it."""
-        return self.table.next_after(instant - TICK) == instant
+        return self.table.next_after(instant - RESOLUTION) == instant
 
     def owes(self, instant: datetime) -> bool:
         return self.after < instant and self.has(instant)
 
 
-def in_turn(spans: Iterable[Span]) -> tuple[Span, ...]:
+def without_overlaps(spans: Iterable[Span]) -> tuple[Span, ...]:
     """A later version may take over a run and withdraw it: then it is the earlier one's no more."""
     cut: list[Span] = []
     for span in sorted(spans, key=lambda each: each.number, reverse=True):
@@ -109,7 +109,7 @@ class Run:
         return self.range_until is not None and self.range_until >= at
 
     @property
-    def of_series(self) -> tuple[Attempt, ...]:
+    def current_attempts(self) -> tuple[Attempt, ...]:
         """Of the series that it is in; an earlier one is over."""
         return tuple(each for each in self.attempts if each.series == self.series)
 
@@ -138,5 +138,5 @@ class Schedule:
         begun = (span for span in self.spans if span.commenced and span.since <= at)
         return max(begun, key=lambda span: span.number, default=None)
 
-    def finding(self, kind: Kind, words: str, at: datetime | None = None) -> Finding:
+    def finding(self, kind: FindingKind, words: str, at: datetime | None = None) -> Finding:
         return Finding(kind, self.tenant, self.id, self.key, at, words)

@@ -12,10 +12,10 @@ from rich.console import Console
 
 from harebell.contract.errors import HarebellError
 from harebell.dev.demo import desk, publisher
-from harebell.dev.demo.programme import Programme, farewell
+from harebell.dev.demo.programme import Narration, farewell
 from harebell.dev.demo.scenes import STAMP
 from harebell.dev.demo.story import play
-from harebell.dev.demo.witness import Witness
+from harebell.dev.demo.witness import TargetProcess
 from harebell.dev.errors import StackError
 from harebell.dev.stack import DEFAULT_ROOT, Stack
 
@@ -26,7 +26,7 @@ def main() -> int:
     parser = argparse.ArgumentParser(description=__doc__, prog="python -m harebell.dev.demo")
     parser.add_argument("--root", type=Path, default=DEFAULT_ROOT, help="the stack's directory")
     root: Path = parser.parse_args().root
-    programme = Programme(Console())
+    programme = Narration(Console())
     try:
         return show(root, programme)
     except (StackError, HarebellError, TimeoutExpired, OSError) as error:
@@ -37,7 +37,7 @@ def main() -> int:
         return INTERRUPTED
 
 
-def show(root: Path, programme: Programme) -> int:
+def show(root: Path, programme: Narration) -> int:
     publisher.require()
     programme.chapter("The stack")
     programme.say(
@@ -48,7 +48,7 @@ def show(root: Path, programme: Programme) -> int:
     report = stack.start()
     programme.say(f"All are ready after {monotonic() - begun:.1f} s.")
     suffix = f"{datetime.now(UTC):{STAMP}}"
-    with Witness.open(stack.root / "logs" / f"demo-{suffix}") as target:
+    with TargetProcess.open(stack.root / "logs" / f"demo-{suffix}") as target:
         verdict = asyncio.run(play(report.amqp_url, target, suffix, programme))
     programme.chapter("Verdict")
     programme.say(f"{verdict}: {'good' if verdict.good else 'NOT GOOD'}")

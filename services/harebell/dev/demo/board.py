@@ -9,7 +9,7 @@ from rich.live import Live
 from rich.table import Table
 from rich.text import Text
 
-from harebell.dev.demo.evidence import Run
+from harebell.dev.demo.evidence import LedgerRun
 from harebell.dev.demo.record import Runs
 from harebell.kernel.ledger import RunState
 
@@ -24,7 +24,7 @@ COLOURS = {
 }
 
 
-class Board:
+class RunTable:
     """Remembers what it has told, so that a second showing tells only what is new."""
 
     def __init__(self, console: Console, titles: Mapping[str, str]) -> None:
@@ -59,7 +59,7 @@ class Board:
                 line = "  ".join(f"{column} {value}" for column, value in pairs)
                 self._console.print(f"{name:<18}  {line}", soft_wrap=True, highlight=False)
 
-    def _cells(self, run: Run) -> list[str]:
+    def _cells(self, run: LedgerRun) -> list[str]:
         again = ", replayed" if run.series > 1 else ""
         return [
             self._titles[run.key],
@@ -71,7 +71,7 @@ class Board:
         ]
 
 
-def _first_start(run: Run) -> datetime | None:
+def _first_start(run: LedgerRun) -> datetime | None:
     """Of the first attempt, which `late` is about; of a replay, its own."""
     if run.late_ms is None:
         return run.started_at

@@ -10,7 +10,7 @@ from harebell.kernel.ledger import ENDED, RunState
 
 
 @dataclass(frozen=True, slots=True)
-class Run:
+class LedgerRun:
     """As the ledger has it. `late_ms` is of the first start; a replay has none."""
 
     run_id: str
@@ -23,7 +23,7 @@ class Run:
     state: RunState
 
     @classmethod
-    def of(cls, view: View) -> "Run":
+    def of(cls, view: View) -> "LedgerRun":
         started_at = view["started_at"]
         return cls(
             run_id=view["run_id"],
@@ -42,7 +42,7 @@ class Run:
 
 
 @dataclass(frozen=True, slots=True)
-class Call:
+class TargetCall:
     """As the target wrote it down."""
 
     run_id: str
@@ -50,7 +50,7 @@ class Call:
     well: bool  # whether it was answered with 200
 
     @classmethod
-    def parse(cls, line: str) -> "Call":
+    def parse(cls, line: str) -> "TargetCall":
         fields = json.loads(line)
         return cls(
             run_id=fields["run_id"],

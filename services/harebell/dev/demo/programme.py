@@ -7,14 +7,14 @@ from urllib.parse import unquote, urlsplit
 from rich.console import Console
 
 from harebell.dev.demo import desk
-from harebell.dev.report import Report
+from harebell.dev.report import StackStatus
 
 HELLO = (
     '{"key": "hello-%s", "when": {"after": "5s"}, "target": {"task": {"name": "harebell.echo"}}}'
 )
 
 
-class Programme:
+class Narration:
     """Nothing is folded or marked up, so what is shown can be copied as it stands."""
 
     def __init__(self, console: Console) -> None:
@@ -37,7 +37,7 @@ class Programme:
         self.console.print(text, style=style, markup=False, highlight=False, soft_wrap=True)
 
 
-def farewell(programme: Programme, report: Report, suffix: str, stop: str) -> None:
+def farewell(programme: Narration, report: StackStatus, suffix: str, stop: str) -> None:
     """Where to look and what to try, while the stack is up."""
     programme.chapter("Yours")
     programme.say(_management(report))
@@ -49,7 +49,7 @@ def farewell(programme: Programme, report: Report, suffix: str, stop: str) -> No
     programme.say(f"The stack is left up; {stop} stops it.")
 
 
-def _management(report: Report) -> str:
+def _management(report: StackStatus) -> str:
     if report.management_url is None:
         return "The management UI is that of the broker you gave."
     login = urlsplit(report.amqp_url)

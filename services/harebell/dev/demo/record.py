@@ -5,20 +5,20 @@ from collections.abc import Callable, Sequence
 from time import monotonic
 from typing import TypeAlias
 
-from harebell.client import Harebell
-from harebell.dev.demo.evidence import Run
-from harebell.dev.demo.scenes import Scene
+from harebell.client import Client
+from harebell.dev.demo.evidence import LedgerRun
+from harebell.dev.demo.scenes import DemoSchedule
 
 LOOK_S = 0.3  # between two looks at the ledger
 
 
-Runs: TypeAlias = Sequence[Run]
+Runs: TypeAlias = Sequence[LedgerRun]
 
 
-class Record:
+class LedgerReader:
     """What the ledger says of the demo's own schedules."""
 
-    def __init__(self, harebell: Harebell, cast: Sequence[Scene]) -> None:
+    def __init__(self, harebell: Client, cast: Sequence[DemoSchedule]) -> None:
         self._harebell = harebell
         self._cast = cast
 
@@ -40,17 +40,17 @@ class Record:
                 return False
             await asyncio.sleep(LOOK_S)
 
-    async def runs(self) -> list[Run]:
+    async def runs(self) -> list[LedgerRun]:
         """Soonest due first."""
         of_each = await asyncio.gather(*(self._runs_of(scene.key) for scene in self._cast))
         return sorted((run for runs in of_each for run in runs), key=lambda run: run.due_at)
 
-    async def attempts(self) -> dict[Run, int]:
+    async def attempts(self) -> dict[LedgerRun, int]:
         """Every run, and how often it was tried in all its series."""
         return {run: await self._tried(run) for run in await self.runs()}
 
-    async def _tried(self, run: Run) -> int:
+    async def _tried(self, run: LedgerRun) -> int:
         return len((await self._harebell.run(run.run_id))["attempts"])
 
-    async def _runs_of(self, key: str) -> list[Run]:
-        return [Run.of(view) async for view in self._harebell.runs(key=key)]
+    async def _runs_of(self, key: str) -> list[LedgerRun]:
+        return [LedgerRun.of(view) async for view in self._harebell.runs(key=key)]

@@ -11,7 +11,7 @@ from typing import Any, Final
 STAMP: Final = "%y%m%d-%H%M%S"  # of the suffix
 
 
-class Ending(StrEnum):
+class ExpectedEnd(StrEnum):
     """What the audience is to see become of a schedule's runs."""
 
     SUCCEEDS = "succeeds"
@@ -20,17 +20,17 @@ class Ending(StrEnum):
 
 
 @dataclass(frozen=True, slots=True)
-class Scene:
+class DemoSchedule:
     """One schedule. `body` is the JSON as it is published, `owed` how many runs it asks for."""
 
     key: str
     title: str
     body: str
     owed: int
-    ending: Ending
+    ending: ExpectedEnd
 
 
-def scenes(target: str, suffix: str) -> list[Scene]:
+def scenes(target: str, suffix: str) -> list[DemoSchedule]:
     """`target` is the web service's URL. The suffix, the demo's time, makes keys of its own."""
     at = datetime.strptime(suffix, STAMP).replace(tzinfo=UTC) + timedelta(seconds=6)
     make = partial(_scene, target, suffix)
@@ -56,21 +56,23 @@ def scenes(target: str, suffix: str) -> list[Scene]:
         ),
         make("until", "until it succeeds", {"every": "2s", "until": "success"}),
         make("flaky", "target fails twice", soon, path="flaky", retry=often),
-        make("broken", "target is broken", soon, path="broken", ending=Ending.DIES, retry=seldom),
-        make("unwanted", "cancelled in time", {"after": "10s"}, ending=Ending.CANCELLED),
+        make(
+            "broken", "target is broken", soon, path="broken", ending=ExpectedEnd.DIES, retry=seldom
+        ),
+        make("unwanted", "cancelled in time", {"after": "10s"}, ending=ExpectedEnd.CANCELLED),
     ]
 
 
-def owed(cast: Sequence[Scene]) -> int:
+def expected_runs(cast: Sequence[DemoSchedule]) -> int:
     return sum(scene.owed for scene in cast)
 
 
-def the_one(cast: Sequence[Scene], ending: Ending) -> Scene:
+def the_one(cast: Sequence[DemoSchedule], ending: ExpectedEnd) -> DemoSchedule:
     """The first that ends so."""
     return next(scene for scene in cast if scene.ending is ending)
 
 
-def cancellation(scene: Scene) -> str:
+def cancellation(scene: DemoSchedule) -> str:
     """The body of the command that cancels it."""
     return json.dumps({"key": scene.key, "note": "not needed after all"})
 
@@ -83,13 +85,13 @@ def _scene(
     when: dict[str, Any],
     *,
     path: str = "ok",
-    ending: Ending = Ending.SUCCEEDS,
+    ending: ExpectedEnd = ExpectedEnd.SUCCEEDS,
     **policies: object,
-) -> Scene:
+) -> DemoSchedule:
     key = f"demo-{name}-{suffix}"
     http = {"url": f"{target}/{path}", "json": {"from": name}}
     body = json.dumps({"key": key, "when": when, "target": {"http": http}, **policies})
-    return Scene(key, title, body, when.get("times", 1), ending)
+    return DemoSchedule(key, title, body, when.get("times", 1), ending)
 
 
 def _retry(*, max_attempts: int, base: str) -> dict[str, Any]:

@@ -6,14 +6,21 @@ from collections.abc import Callable, Sequence
 from time import monotonic
 from typing import Final
 
-from harebell.client import Harebell
+from harebell.client import Client
 from harebell.dev.demo import desk, publisher
-from harebell.dev.demo.board import Board
-from harebell.dev.demo.programme import Programme
-from harebell.dev.demo.record import LOOK_S, Record, Runs
-from harebell.dev.demo.scenes import Ending, Scene, cancellation, owed, scenes, the_one
-from harebell.dev.demo.verdict import Verdict, judge
-from harebell.dev.demo.witness import Witness
+from harebell.dev.demo.board import RunTable
+from harebell.dev.demo.programme import Narration
+from harebell.dev.demo.record import LOOK_S, LedgerReader, Runs
+from harebell.dev.demo.scenes import (
+    DemoSchedule,
+    ExpectedEnd,
+    cancellation,
+    expected_runs,
+    scenes,
+    the_one,
+)
+from harebell.dev.demo.verdict import DemoVerdict, judge
+from harebell.dev.demo.witness import TargetProcess
 from harebell.kernel.bus import EVENTS_RECENT
 from harebell.kernel.ledger import RunState
 
@@ -24,41 +31,43 @@ LETTER_S: Final = 20.0  # until its dead letter lies on the desk
 ENDED_S: Final = 60.0  # until nothing is open any more
 
 
-async def play(amqp_url: str, target: Witness, suffix: str, programme: Programme) -> Verdict:
+async def play(
+    amqp_url: str, target: TargetProcess, suffix: str, programme: Narration
+) -> DemoVerdict:
     cast = scenes(target.url, suffix)
     _introduce(target, programme)
-    async with Harebell.connect(amqp_url, name="harebell-demo") as harebell:
-        story = Story(amqp_url, cast, programme, harebell, target)
+    async with Client.connect(amqp_url, name="harebell-demo") as harebell:
+        story = DemoScript(amqp_url, cast, programme, harebell, target)
         for act in (story.publish, story.watch, story.work_the_desk, story.watch_the_rest):
             if not await act():
                 break  # what comes next would wait in vain; the verdict says what is missing
         return judge(cast, await story.record.attempts(), target.calls())
 
 
-def _introduce(target: Witness, programme: Programme) -> None:
+def _introduce(target: TargetProcess, programme: Narration) -> None:
     programme.chapter("The target")
     programme.say(f"A web service of its own (pid {target.pid}) listens on {target.url}:")
     programme.say("/ok answers well, /flaky fails twice a run, /broken fails until it is fixed.")
     programme.say(f"It writes down every call in {target.file}")
 
 
-class Story:
+class DemoScript:
     def __init__(
         self,
         amqp_url: str,
-        cast: Sequence[Scene],
-        programme: Programme,
-        harebell: Harebell,
-        target: Witness,
+        cast: Sequence[DemoSchedule],
+        programme: Narration,
+        harebell: Client,
+        target: TargetProcess,
     ) -> None:
-        self.record = Record(harebell, cast)
+        self.record = LedgerReader(harebell, cast)
         self._amqp_url = amqp_url
         self._cast = cast
         self._programme = programme
         self._harebell = harebell
         self._target = target
-        self._board = Board(programme.console, {scene.key: scene.title for scene in cast})
-        self._dying = the_one(cast, Ending.DIES).key
+        self._board = RunTable(programme.console, {scene.key: scene.title for scene in cast})
+        self._dying = the_one(cast, ExpectedEnd.DIES).key
 
     async def publish(self) -> bool:
         """Cancelling waits for the ledger, so that what is cancelled has been staged before."""
@@ -74,7 +83,9 @@ class Story:
             say(f"what broke a service is shown by {desk.shown('dlq', 'list')}")
             return False
         say("# the ledger has all their runs by now; one is cancelled in time")
-        self._publish_one("schedule.cancel", cancellation(the_one(self._cast, Ending.CANCELLED)))
+        self._publish_one(
+            "schedule.cancel", cancellation(the_one(self._cast, ExpectedEnd.CANCELLED))
+        )
         return True
 
     async def watch(self) -> bool:
@@ -125,7 +136,7 @@ class Story:
         return None
 
     def _is_stored(self, runs: Runs) -> bool:
-        return len(runs) >= owed(self._cast)
+        return len(runs) >= expected_runs(self._cast)
 
     def _has_died(self, runs: Runs) -> bool:
         return any(run.key == self._dying and run.state is RunState.DEAD for run in runs)

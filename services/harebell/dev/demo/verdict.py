@@ -5,13 +5,13 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from math import ceil
 
-from harebell.dev.demo.evidence import Call, Run
-from harebell.dev.demo.scenes import Ending, Scene, owed
+from harebell.dev.demo.evidence import LedgerRun, TargetCall
+from harebell.dev.demo.scenes import DemoSchedule, ExpectedEnd, expected_runs
 from harebell.kernel.ledger import RunState
 
 
 @dataclass(frozen=True, slots=True)
-class Verdict:
+class DemoVerdict:
     """`lost`: owed, neither done nor cancelled as asked. `doubled`: done, not owed (any more)."""
 
     owed: int
@@ -33,17 +33,19 @@ class Verdict:
         return f"{told}, lateness p50/p99 {p50}/{p99} ms"
 
 
-def judge(cast: Sequence[Scene], attempts: Mapping[Run, int], calls: Sequence[Call]) -> Verdict:
+def judge(
+    cast: Sequence[DemoSchedule], attempts: Mapping[LedgerRun, int], calls: Sequence[TargetCall]
+) -> DemoVerdict:
     """`attempts` has every run of the ledger, and how often the ledger says it was tried."""
     story = {run: [call for call in calls if call.run_id == run.run_id] for run in attempts}
     ran = Counter(run.key for run, of_run in story.items() if _ran(run, of_run))
     cancelled = Counter(run.key for run in attempts if run.state is RunState.CANCELLED)
-    unwanted = {scene.key for scene in cast if scene.ending is Ending.CANCELLED}
+    unwanted = {scene.key for scene in cast if scene.ending is ExpectedEnd.CANCELLED}
     settled = ran + Counter({key: cancelled[key] for key in unwanted})
     strangers = len(calls) - sum(map(len, story.values()))
     surplus = sum(_surplus(of_run, attempts[run]) for run, of_run in story.items())
-    return Verdict(
-        owed=owed(cast),
+    return DemoVerdict(
+        owed=expected_runs(cast),
         ran=ran.total(),
         cancelled=cancelled.total(),
         lost=sum(max(0, each.owed - settled[each.key]) for each in cast),
@@ -61,15 +63,15 @@ def percentile(ordered: Sequence[float], share: float) -> str:
     return f"{ordered[ceil(share * len(ordered)) - 1]:.1f}" if ordered else "-"
 
 
-def _ran(run: Run, calls: Sequence[Call]) -> bool:
+def _ran(run: LedgerRun, calls: Sequence[TargetCall]) -> bool:
     """Both have to say so: the ledger, and the target that did it."""
     return run.state is RunState.SUCCEEDED and any(call.well for call in calls)
 
 
-def _surplus(calls: Sequence[Call], attempts: int) -> int:
+def _surplus(calls: Sequence[TargetCall], attempts: int) -> int:
     """Calls that no attempt stands for, or work done again after it was done."""
     return max(len(calls) - attempts, sum(call.well for call in calls) - 1, 0)
 
 
-def _late_ms(run: Run, call: Call) -> float:
+def _late_ms(run: LedgerRun, call: TargetCall) -> float:
     return (call.started_at - run.due_at).total_seconds() * 1000

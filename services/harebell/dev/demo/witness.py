@@ -8,7 +8,7 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from harebell.dev.demo.errors import DemoFailed
-from harebell.dev.demo.evidence import Call
+from harebell.dev.demo.evidence import TargetCall
 from harebell.dev.logs import tail
 
 TARGET = Path(__file__).with_name("target.py")
@@ -18,7 +18,7 @@ TAIL_LINES = 20
 
 
 @dataclass(frozen=True, slots=True)
-class Witness:
+class TargetProcess:
     """`calls.jsonl` in its folder is all that the verdict believes about what was done."""
 
     folder: Path
@@ -27,7 +27,7 @@ class Witness:
 
     @classmethod
     @contextmanager
-    def open(cls, folder: Path) -> Iterator["Witness"]:
+    def open(cls, folder: Path) -> Iterator["TargetProcess"]:
         """No process is left behind, however this one ends: closing its input ends it."""
         folder.mkdir(parents=True)
         log = folder / "target.log"
@@ -59,10 +59,10 @@ class Witness:
         """From now on `/broken` answers well."""
         _fixed(self.folder).touch()
 
-    def calls(self) -> list[Call]:
+    def calls(self) -> list[TargetCall]:
         """In the order in which they came."""
         with self.file.open(encoding="utf-8") as lines:
-            return [Call.parse(line) for line in lines]
+            return [TargetCall.parse(line) for line in lines]
 
 
 def _calls(folder: Path) -> Path:

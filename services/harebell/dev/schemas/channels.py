@@ -10,8 +10,13 @@ from harebell.contract import names
 from harebell.contract.names import Lane, message_type, split_key
 from harebell.dev.schemas.messages import MESSAGES, TENANT, Described
 from harebell.kernel.amqp.replies import DEFAULT_EXCHANGE
-from harebell.kernel.bus import BREAKERS_ASKED_KEY, BREAKERS_KEY, SYSTEM, control_key
-from harebell.kernel.delay import TIERS, tier_key
+from harebell.kernel.bus import (
+    BREAKER_SNAPSHOT_KEY,
+    BREAKER_SNAPSHOT_REQUEST_KEY,
+    SYSTEM,
+    executor_control_key,
+)
+from harebell.kernel.delay import DELAY_TTLS_MS, delay_queue_key
 from harebell.kernel.topology import Exchange, Queue
 
 BINDING: Final = "0.3.0"  # of all AMQP bindings
@@ -34,15 +39,18 @@ _ADDRESSES: Final = {
 _PARAMETERS: Final[dict[str, Node]] = {
     "tenant": {
         "description": "Whose it is; where there is one tenant, `default`; "
-        f"`{names.OPERATIONS}` where it is no tenant's."
+        f"`{names.OPERATIONS_TENANT}` where it is no tenant's."
     },
     "about": {"enum": [names.CHANGES_SCHEDULE, names.CHANGES_DLQ, names.CHANGES_BREAKER]},
-    "tier": {"description": "Milliseconds of waiting.", "enum": [tier_key(ms) for ms in TIERS]},
+    "tier": {
+        "description": "Milliseconds of waiting.",
+        "enum": [delay_queue_key(ms) for ms in DELAY_TTLS_MS],
+    },
     "pool": {"description": "A named group of executors."},
     "lane": {"description": "A class of priority.", "enum": [lane.value for lane in Lane]},
     "to": {
-        "description": f"`{control_key('NAME')}`: one executor. `{BREAKERS_KEY}`: dispatchers, all "
-        f"of them. `{BREAKERS_ASKED_KEY}`: a ticker."
+        "description": f"`{executor_control_key('NAME')}`: one executor. `{BREAKER_SNAPSHOT_KEY}`: dispatchers, all "
+        f"of them. `{BREAKER_SNAPSHOT_REQUEST_KEY}`: a ticker."
     },
     "kind": {"enum": ["run", "message"]},
     "origin": {"description": "The tenant of a run; the queue of a message."},

@@ -9,37 +9,46 @@ from pydantic import create_model
 
 from harebell.contract import names
 from harebell.contract.answers import (
-    DlqAnswer,
-    JobAnswer,
+    BulkResponse,
+    DeadLetterResponse,
+    ErrorResponse,
     One,
     Page,
-    Refusal,
-    RunAnswer,
-    ScheduleAnswer,
-    SelectionAnswer,
+    ReplayJobResponse,
+    RunResponse,
+    ScheduleResponse,
 )
-from harebell.contract.breakers import Asking, BreakerAnswer, BreakerCommand, Standing
-from harebell.contract.changes import Change
+from harebell.contract.breakers import (
+    BreakerCommand,
+    BreakerResponse,
+    BreakerSnapshot,
+    BreakerSnapshotRequest,
+)
+from harebell.contract.changes import AcceptedCommands
 from harebell.contract.commands import (
     COMMANDS,
-    DlqCommand,
-    DlqEdit,
-    DlqGroupCommand,
-    DlqImport,
-    DlqJobCommand,
-    DlqStart,
+    BulkCommand,
+    DeadLetterCommand,
+    DeadLetterEdit,
+    DeadLetterImport,
+    GroupCommand,
+    ReplayJobCommand,
+    ReplayJobStart,
     RunCancel,
     RunResolve,
-    SelectingCommand,
 )
 from harebell.contract.dead import DeadMessage, DeadRun
-from harebell.contract.events import FACTS, Event
+from harebell.contract.events import EVENT_DATA, Event
 from harebell.contract.message import Message
 from harebell.contract.names import message_key, message_type
-from harebell.contract.queries import QUERIES, BreakerList, Listing
-from harebell.contract.stop import Stop
+from harebell.contract.queries import QUERIES, BreakerList, ListQuery
+from harebell.contract.stop import StopRequest
 from harebell.contract.ticket import Ticket
-from harebell.kernel.bus import BREAKERS_ASKED_KEY, BREAKERS_KEY, control_key
+from harebell.kernel.bus import (
+    BREAKER_SNAPSHOT_KEY,
+    BREAKER_SNAPSHOT_REQUEST_KEY,
+    executor_control_key,
+)
 
 VERSION: Final = 1  # of every message; a version only gains optional fields
 TENANT: Final = "{tenant}"
@@ -79,34 +88,34 @@ class Described:
 
 
 ANSWERS: Final[dict[type[Message], str]] = {
-    ScheduleAnswer: "answer.schedule",
-    SelectionAnswer: "answer.selection",
-    RunAnswer: "answer.run",
-    DlqAnswer: "answer.dlq",
-    JobAnswer: "answer.job",
-    BreakerAnswer: "answer.breaker",
+    ScheduleResponse: "answer.schedule",
+    BulkResponse: "answer.selection",
+    RunResponse: "answer.run",
+    DeadLetterResponse: "answer.dlq",
+    ReplayJobResponse: "answer.job",
+    BreakerResponse: "answer.breaker",
     Page: "answer.page",
     One: "answer.one",
-    Refusal: "answer.refusal",
+    ErrorResponse: "answer.refusal",
 }
 
 
 def _answered_by(model: type[Message]) -> tuple[str, ...]:
-    if issubclass(model, DlqCommand | DlqGroupCommand | DlqEdit | DlqImport):
-        answers: tuple[type[Message], ...] = (DlqAnswer,)
-    elif issubclass(model, DlqStart | DlqJobCommand):
-        answers = (JobAnswer,)
+    if issubclass(model, DeadLetterCommand | GroupCommand | DeadLetterEdit | DeadLetterImport):
+        answers: tuple[type[Message], ...] = (DeadLetterResponse,)
+    elif issubclass(model, ReplayJobStart | ReplayJobCommand):
+        answers = (ReplayJobResponse,)
     elif issubclass(model, BreakerCommand):
-        answers = (BreakerAnswer,)
+        answers = (BreakerResponse,)
     elif issubclass(model, RunCancel | RunResolve):
-        answers = (RunAnswer,)
-    elif issubclass(model, SelectingCommand):
-        answers = (ScheduleAnswer, SelectionAnswer)
+        answers = (RunResponse,)
+    elif issubclass(model, BulkCommand):
+        answers = (ScheduleResponse, BulkResponse)
     elif model in COMMANDS.values():
-        answers = (ScheduleAnswer,)
+        answers = (ScheduleResponse,)
     else:
-        answers = (Page if issubclass(model, Listing | BreakerList) else One,)
-    return *(ANSWERS[answer] for answer in answers), ANSWERS[Refusal]
+        answers = (Page if issubclass(model, ListQuery | BreakerList) else One,)
+    return *(ANSWERS[answer] for answer in answers), ANSWERS[ErrorResponse]
 
 
 def _requests() -> Iterator[Described]:
@@ -125,7 +134,7 @@ def _answers() -> Iterator[Described]:
 
 
 def _events() -> Iterator[Described]:
-    for verb, fact in FACTS.items():
+    for verb, fact in EVENT_DATA.items():
         type_ = message_type(verb)
         name = f"event.{verb}"
         model = create_model(name, __base__=Event, **_narrowed(type_, fact))
@@ -148,10 +157,10 @@ _TICKETS: Final = (
     Route(names.DUE, names.DUE_KEY),
     Route(names.WORK, "{pool}.{lane}"),
 )
-_STOPS: Final = (Route(names.CONTROL, control_key("{instance}")),)
+_STOPS: Final = (Route(names.CONTROL, executor_control_key("{instance}")),)
 
-_STANDING: Final = (Route(names.CONTROL, BREAKERS_KEY),)
-_ASKING: Final = (Route(names.CONTROL, BREAKERS_ASKED_KEY),)
+_STANDING: Final = (Route(names.CONTROL, BREAKER_SNAPSHOT_KEY),)
+_ASKING: Final = (Route(names.CONTROL, BREAKER_SNAPSHOT_REQUEST_KEY),)
 
 
 def _dead(kind: str, model: type[Message], key: str) -> Described:
@@ -163,11 +172,15 @@ MESSAGES: Final = (
     *_requests(),
     *_answers(),
     *_events(),
-    Described("change", Change, message_type("change"), Shape.ONE, _CHANGES),
+    Described("change", AcceptedCommands, message_type("change"), Shape.ONE, _CHANGES),
     Described("ticket", Ticket, message_type("ticket.bundle"), Shape.MANY, _TICKETS),
-    Described("run.stop", Stop, message_type("run.stop"), Shape.MANY, _STOPS),
-    Described("breaker.standing", Standing, message_type("breaker.standing"), Shape.ONE, _STANDING),
-    Described("breaker.asking", Asking, message_type("breaker.asking"), Shape.ONE, _ASKING),
+    Described("run.stop", StopRequest, message_type("run.stop"), Shape.MANY, _STOPS),
+    Described(
+        "breaker.standing", BreakerSnapshot, message_type("breaker.standing"), Shape.ONE, _STANDING
+    ),
+    Described(
+        "breaker.asking", BreakerSnapshotRequest, message_type("breaker.asking"), Shape.ONE, _ASKING
+    ),
     _dead("run", DeadRun, "run.{tenant}"),
     _dead("message", DeadMessage, "message.{queue}"),
 )

@@ -5,15 +5,21 @@ from datetime import datetime
 from typing import TypeAlias
 from uuid import UUID
 
-from harebell.contract.events import Event, GrowthFact, Record, StallFact, event
+from harebell.contract.events import (
+    DeadLetterSpikeEventData,
+    Event,
+    EventJson,
+    ReplayJobStalledEventData,
+    make_event,
+)
 from harebell.contract.scalars import instant_text
 
-GROWN = "dlq.grown"
+SPIKE = "dlq.grown"
 STALLED = "replay.stalled"
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Growth:
+class DeadLetterSpike:
     """More new letters of a tenant than it may have; `group`: that of most of them."""
 
     tenant: str
@@ -23,15 +29,15 @@ class Growth:
     target: str | None = None
     error_code: str | None = None
 
-    verb = GROWN
+    verb = SPIKE
     subject = "desk"
 
-    def event(self, at: datetime) -> Record:
+    def event(self, at: datetime) -> EventJson:
         most = f", most of them {self.error_code} at {self.target}" if self.group else ""
         text = f"{self.tenant}: {self.letters} new dead letters since {_second(self.since)}{most}"
-        fact = GrowthFact(
+        fact = DeadLetterSpikeEventData(
             text=text,
-            letters=self.letters,
+            dead_letters=self.letters,
             since=self.since,
             group=self.group,
             target=self.target,
@@ -41,7 +47,7 @@ class Growth:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Stall:
+class StalledReplayJob:
     """A replay of many. Halted: one that paused by itself, and says why."""
 
     tenant: str
@@ -58,32 +64,34 @@ class Stall:
     def subject(self) -> str:
         return str(self.job)
 
-    def event(self, at: datetime) -> Record:
+    def event(self, at: datetime) -> EventJson:
         why = f": {self.reason}" if self.reason else ""
         text = (
             f"{self.tenant}: replay {self.job} is {self.state} and has not moved since "
             f"{_second(self.since)}; {self.waiting} letters wait, "
             f"{self.undecided} runs have not ended{why}"
         )
-        fact = StallFact(
+        fact = ReplayJobStalledEventData(
             text=text,
-            job=self.job,
+            replay_job_id=self.job,
             state=self.state,
             since=self.since,
             reason=self.reason,
-            waiting=self.waiting,
-            undecided=self.undecided,
+            remaining=self.waiting,
+            unfinished=self.undecided,
         )
         return _event(self, fact, at)
 
 
-Alert: TypeAlias = Growth | Stall
+Alert: TypeAlias = DeadLetterSpike | StalledReplayJob
 
 
-def _event(alert: Alert, fact: GrowthFact | StallFact, at: datetime) -> Record:
+def _event(
+    alert: Alert, fact: DeadLetterSpikeEventData | ReplayJobStalledEventData, at: datetime
+) -> EventJson:
     """Told again while it lasts, under an id of its own: somebody is to hear of it again."""
     id_ = f"{alert.subject}/{instant_text(at)}"
-    return event(alert.tenant, alert.verb, fact, id_=id_, subject=alert.subject, at=at)
+    return make_event(alert.tenant, alert.verb, fact, id_=id_, subject=alert.subject, at=at)
 
 
 def _second(moment: datetime) -> str:

@@ -9,7 +9,7 @@ from harebell.contract.scalars import EARLIEST, LATEST
 
 
 @dataclass(frozen=True, slots=True)
-class Death:
+class XDeath:
     """The last one, where a message died more than once."""
 
     queue: str
@@ -17,7 +17,7 @@ class Death:
     at: datetime | None
 
 
-def death_of(headers: Mapping[str, Any]) -> Death | None:
+def parse_x_death(headers: Mapping[str, Any]) -> XDeath | None:
     """None when these are not the headers of a dead-lettered message."""
     deaths = headers.get("x-death")
     if not isinstance(deaths, list) or not deaths or not isinstance(deaths[0], Mapping):
@@ -26,7 +26,7 @@ def death_of(headers: Mapping[str, Any]) -> Death | None:
     queue, reason, at = last.get("queue"), last.get("reason"), last.get("time")
     if not isinstance(queue, str) or not isinstance(reason, str):
         return None
-    return Death(queue, reason, at if _is_instant(at) else None)
+    return XDeath(queue, reason, at if _is_instant(at) else None)
 
 
 def _is_instant(value: object) -> TypeGuard[datetime]:

@@ -4,7 +4,7 @@ from collections.abc import Mapping
 from typing import Any, Final
 
 from harebell.contract.desk import GroupState
-from harebell.contract.errors import Malformed
+from harebell.contract.errors import InvalidInput
 from harebell.contract.scalars import instant_text
 
 ALL: Final = "all"
@@ -15,7 +15,7 @@ def group_filter(text: str) -> str | None:
     """The state to look for; None for all. Raises `Malformed`."""
     if text not in _STATES:
         reason = f"must be one of {', '.join(_STATES)}"
-        raise Malformed(reason, field="state", code="invalid_state")
+        raise InvalidInput(reason, field="state", code="invalid_state")
     return None if text == ALL else text
 
 

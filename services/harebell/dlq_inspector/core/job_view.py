@@ -3,7 +3,7 @@
 from collections.abc import Mapping
 from typing import Any
 
-from harebell.contract.codec import decode_own
+from harebell.contract.codec import decode_trusted
 from harebell.contract.scalars import instant_text
 
 Row = Mapping[str, Any]
@@ -24,7 +24,7 @@ def shown_job(row: Row) -> dict[str, Any]:
 
 
 def whole_job(row: Row) -> dict[str, Any]:
-    return {**shown_job(row), "asked": decode_own(row["asked"].encode())}
+    return {**shown_job(row), "asked": decode_trusted(row["asked"].encode())}
 
 
 def shown_item(row: Row) -> dict[str, Any]:

@@ -15,18 +15,18 @@ import orjson
 from harebell.contract.codec import decode
 from harebell.contract.commands import MAX_BODY
 from harebell.contract.dead import DeadMessage, DeadRun
-from harebell.contract.desk import Told
-from harebell.contract.errors import Malformed
+from harebell.contract.desk import ExportedDeadLetter
+from harebell.contract.errors import InvalidInput
 from harebell.contract.identity import RunKey, dead_message_id, dead_run_id
 from harebell.contract.message import parse
 from harebell.contract.names import message_type, split_key
-from harebell.dlq_inspector.core.death import death_of
+from harebell.dlq_inspector.core.death import parse_x_death
 from harebell.dlq_inspector.core.fingerprint import Fingerprint, fingerprint
-from harebell.dlq_inspector.core.storable import storable, text
+from harebell.dlq_inspector.core.storable import sanitize_json, sanitize_text
 from harebell.kernel.bus import DEAD_LETTERS, DLQ, INTAKE, QUERY
 
 # Letters that name no tenant (work, changes, rubbish) may hold anyone's payload: one desk has them.
-DESK_TENANT: Final = "default"
+FALLBACK_TENANT: Final = "default"
 UNREADABLE: Final = "unreadable"
 
 MAX_KEPT: Final = MAX_BODY  # bytes of a message's body; what is longer keeps its beginning
@@ -41,7 +41,7 @@ _TENANTED: Final = frozenset({INTAKE.name, QUERY.name, DLQ.name})  # keys there 
 _TENANT: Final = re.compile(r"[a-z0-9][a-z0-9_-]{0,62}", re.ASCII)
 
 
-class Kind(StrEnum):
+class DeadLetterKind(StrEnum):
     """A run can be replayed; a message that nobody could read cannot."""
 
     RUN = "run"
@@ -49,7 +49,7 @@ class Kind(StrEnum):
 
 
 @dataclass(frozen=True, slots=True)
-class Arrival:
+class IncomingDeadLetter:
     """A message from the dead-letter queue."""
 
     body: bytes
@@ -60,60 +60,64 @@ class Arrival:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Letter:
+class DeadLetter:
     """One row of `dead_letters`. The id is derived: what arrives twice is kept once."""
 
     id: UUID
     tenant: str
-    kind: Kind
+    kind: DeadLetterKind
     reason: str
     error_code: str | None = None
     error: str | None
     dead_at: datetime
-    story: Mapping[str, Any]
+    payload: Mapping[str, Any]
     body: bytes | None = None
     run: RunKey | None = None
     series: int | None = None
     key: str | None = None
     attempts: int = 0
-    first_id: UUID | None = None  # where the run died before: the letter of its first series
+    root_id: UUID | None = None  # where the run died before: the letter of its first series
 
     @property
     def fingerprint(self) -> Fingerprint:
-        return fingerprint(self.tenant, self.story, self.error_code or self.reason, self.error)
+        return fingerprint(self.tenant, self.payload, self.error_code or self.reason, self.error)
 
 
-def letters(arrival: Arrival, now: datetime) -> list[Letter]:
+def dead_letters_of(arrival: IncomingDeadLetter, now: datetime) -> list[DeadLetter]:
     """One of each item; an item that is not what the message says it is, is kept as it is."""
     if arrival.type not in (_RUN_DEAD, _MESSAGE_DEAD):
-        return [as_it_is(arrival, now)]
+        return [raw_dead_letter(arrival, now)]
     try:
         items = decode(arrival.body)
-    except Malformed as error:
-        return [as_it_is(arrival, now, error=error)]
+    except InvalidInput as error:
+        return [raw_dead_letter(arrival, now, error=error)]
     if not isinstance(items, list) or not 0 < len(items) <= MAX_ITEMS:
-        return [as_it_is(arrival, now)]
+        return [raw_dead_letter(arrival, now)]
     return [_letter(arrival, item, now) for item in items]
 
 
-def told_letter(told: Told) -> Letter:
+def import_dead_letter(told: ExportedDeadLetter) -> DeadLetter:
     """One that was shown, to be kept again. Raises `Malformed`."""
-    story = storable(told.story)
-    if Kind(told.kind) is Kind.RUN:
+    story = sanitize_json(told.payload)
+    if DeadLetterKind(told.kind) is DeadLetterKind.RUN:
         return _of_run(parse(DeadRun, story), story)
     body = told.body or ""
     try:
         decoded = base64.b64decode(body, validate=True)
     except binascii.Error:
-        raise Malformed("is not base64", field="body") from None
+        raise InvalidInput("is not base64", field="body") from None
     return _of_message(parse(DeadMessage, {**story, "body": body}), decoded)
 
 
-def as_it_is(
-    arrival: Arrival, now: datetime, *, error: Malformed | None = None, body: bytes | None = None
-) -> Letter:
+def raw_dead_letter(
+    arrival: IncomingDeadLetter,
+    now: datetime,
+    *,
+    error: InvalidInput | None = None,
+    body: bytes | None = None,
+) -> DeadLetter:
     """Of a message that the broker dead-lettered, or of what nobody can read."""
-    death = death_of(arrival.headers)
+    death = parse_x_death(arrival.headers)
     return _of_message(
         DeadMessage(
             queue=death.queue if death else DEAD_LETTERS.name,
@@ -130,50 +134,50 @@ def as_it_is(
     )
 
 
-def _letter(arrival: Arrival, item: object, now: datetime) -> Letter:
-    clean = storable(item)
+def _letter(arrival: IncomingDeadLetter, item: object, now: datetime) -> DeadLetter:
+    clean = sanitize_json(item)
     try:
         if arrival.type == _RUN_DEAD:
             return _of_run(parse(DeadRun, clean), clean)
         dead = parse(DeadMessage, clean)
         return _of_message(dead, base64.b64decode(dead.body, validate=True))
-    except Malformed as error:
-        return as_it_is(arrival, now, error=error, body=orjson.dumps(clean))
+    except InvalidInput as error:
+        return raw_dead_letter(arrival, now, error=error, body=orjson.dumps(clean))
     except binascii.Error:
-        return as_it_is(arrival, now, body=orjson.dumps(clean))
+        return raw_dead_letter(arrival, now, body=orjson.dumps(clean))
 
 
-def _of_run(dead: DeadRun, story: Mapping[str, Any]) -> Letter:
+def _of_run(dead: DeadRun, story: Mapping[str, Any]) -> DeadLetter:
     key = RunKey(dead.scheduled_for, dead.schedule_id)
-    if str(key) != dead.run_id or not 0 < dead.series <= MAX_SERIES:
-        raise Malformed("the run id, or the series, is not that of a run", field="run_id")
-    return Letter(
-        id=dead_run_id(dead.run_id, dead.series),
+    if str(key) != dead.run_id or not 0 < dead.replay_number <= MAX_SERIES:
+        raise InvalidInput("the run id, or the series, is not that of a run", field="run_id")
+    return DeadLetter(
+        id=dead_run_id(dead.run_id, dead.replay_number),
         tenant=dead.tenant[:MAX_NAME],
-        kind=Kind.RUN,
+        kind=DeadLetterKind.RUN,
         reason=dead.reason[:MAX_NAME],
         error_code=dead.error_code[:MAX_NAME],
         error=dead.error and dead.error[:MAX_ERROR],
         dead_at=dead.dead_at,
-        story=story,
+        payload=story,
         run=key,
-        series=dead.series,
+        series=dead.replay_number,
         key=dead.key and dead.key[:MAX_NAME],
         attempts=len(dead.attempts),
-        first_id=dead_run_id(dead.run_id, 1) if dead.series > 1 else None,
+        root_id=dead_run_id(dead.run_id, 1) if dead.replay_number > 1 else None,
     )
 
 
-def _of_message(dead: DeadMessage, body: bytes) -> Letter:
-    about = storable(dead.model_dump(exclude={"body"}))
-    return Letter(
+def _of_message(dead: DeadMessage, body: bytes) -> DeadLetter:
+    about = sanitize_json(dead.model_dump(exclude={"body"}))
+    return DeadLetter(
         id=dead_message_id(dead.queue, dead.message_id, body),
         tenant=_tenant(dead.queue, dead.routing_key),
-        kind=Kind.MESSAGE,
-        reason=text(dead.reason, MAX_NAME),
-        error=dead.error and text(dead.error, MAX_ERROR),
+        kind=DeadLetterKind.MESSAGE,
+        reason=sanitize_text(dead.reason, MAX_NAME),
+        error=dead.error and sanitize_text(dead.error, MAX_ERROR),
         dead_at=dead.dead_at,
-        story={**about, "size": len(body)},
+        payload={**about, "size": len(body)},
         body=body[:MAX_KEPT],
     )
 
@@ -182,4 +186,4 @@ def _tenant(queue: str, routing_key: str) -> str:
     """Of whoever published it, where the key it was published with says so."""
     tenant, verb = split_key(routing_key)
     named = queue in _TENANTED and verb and _TENANT.fullmatch(tenant)
-    return tenant if named else DESK_TENANT
+    return tenant if named else FALLBACK_TENANT

@@ -7,21 +7,21 @@ from typing import Final, TypeAlias
 from uuid import UUID
 
 BATCH: Final = 100  # letters of one transaction
-UNDECIDED: Final = 1_000  # replayed runs that have not ended, before more follow them
-WATCHED: Final = 100  # the same where their failures may stop it
+MAX_UNFINISHED: Final = 1_000  # replayed runs that have not ended, before more follow them
+MAX_UNFINISHED_WITH_RATIO: Final = 100  # the same where their failures may stop it
 SAMPLE: Final = 10  # ended runs, below which a part of them says nothing
 BURST: Final = timedelta(seconds=1)  # of a rate, that may be made up for at once
 LOOK: Final = timedelta(seconds=1)  # between looks at runs that have not ended
 
 
-class JobState(StrEnum):
+class ReplayJobState(StrEnum):
     RUNNING = "running"
     PAUSED = "paused"
     DONE = "done"
     ABORTED = "aborted"
 
 
-class Stopped(StrEnum):
+class AbortReason(StrEnum):
     """Why a replay was aborted."""
 
     CANARY_FAILED = "canary_failed"
@@ -30,12 +30,12 @@ class Stopped(StrEnum):
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Job:
+class ReplayJob:
     """A row of `replay_jobs`. `failed`: ended, and not in success."""
 
     id: UUID
     tenant: str
-    state: JobState
+    state: ReplayJobState
     actor: str | None = None
     note: str | None = None
     canary: int | None = None
@@ -47,7 +47,7 @@ class Job:
     replayed: int = 0
     succeeded: int = 0
     failed: int = 0
-    paced_at: datetime
+    next_allowed_at: datetime
 
     @property
     def decided(self) -> int:
@@ -73,7 +73,7 @@ class Job:
 
 
 @dataclass(frozen=True, slots=True)
-class Take:
+class TakeBatch:
     """So many more, now; none where it must wait. `due_at` None: never by itself again."""
 
     number: int
@@ -85,61 +85,61 @@ class Take:
 class Finish:
     """Not to be looked at again; aborted, it is, until the last replayed run has ended."""
 
-    state: JobState
-    reason: Stopped | None
+    state: ReplayJobState
+    reason: AbortReason | None
     due_at: datetime | None
 
 
-Step: TypeAlias = Take | Finish
+Step: TypeAlias = TakeBatch | Finish
 
 # What a person may do to one that is not over.
 _CHANGES: Final = {
-    ("dlq.pause", JobState.RUNNING): JobState.PAUSED,
-    ("dlq.resume", JobState.PAUSED): JobState.RUNNING,
-    ("dlq.abort", JobState.RUNNING): JobState.ABORTED,
-    ("dlq.abort", JobState.PAUSED): JobState.ABORTED,
+    ("dlq.pause", ReplayJobState.RUNNING): ReplayJobState.PAUSED,
+    ("dlq.resume", ReplayJobState.PAUSED): ReplayJobState.RUNNING,
+    ("dlq.abort", ReplayJobState.RUNNING): ReplayJobState.ABORTED,
+    ("dlq.abort", ReplayJobState.PAUSED): ReplayJobState.ABORTED,
 }
 
 
-def changed(verb: str, state: JobState) -> JobState | None:
+def next_state(verb: str, state: ReplayJobState) -> ReplayJobState | None:
     """None where it stays as it is."""
     return _CHANGES.get((verb, state))
 
 
-def next_step(job: Job, now: datetime) -> Step:
+def next_step(job: ReplayJob, now: datetime) -> Step:
     """With the outcomes counted that are known by now."""
     later = now + LOOK if job.undecided else None
-    if job.state is not JobState.RUNNING:
-        return Take(0, job.paced_at, later)
+    if job.state is not ReplayJobState.RUNNING:
+        return TakeBatch(0, job.next_allowed_at, later)
     if job.is_canary_out and job.failed:
-        return Finish(JobState.ABORTED, Stopped.CANARY_FAILED, later)
+        return Finish(ReplayJobState.ABORTED, AbortReason.CANARY_FAILED, later)
     if job.has_failed_too_often:
-        return Finish(JobState.ABORTED, Stopped.FAILURE_RATIO, later)
+        return Finish(ReplayJobState.ABORTED, AbortReason.FAILURE_RATIO, later)
     if job.taken == job.total and not job.undecided:
-        return Finish(JobState.DONE, None, None)
+        return Finish(ReplayJobState.DONE, None, None)
     return _more(job, now)
 
 
-def _more(job: Job, now: datetime) -> Take:
+def _more(job: ReplayJob, now: datetime) -> TakeBatch:
     room = min(BATCH, _left(job), _most_undecided(job) - job.undecided)
     if room <= 0:
-        return Take(0, job.paced_at, now + LOOK)
+        return TakeBatch(0, job.next_allowed_at, now + LOOK)
     if job.rate is None:
-        return Take(room, now, now)
-    paced_at = max(job.paced_at, now - BURST)
+        return TakeBatch(room, now, now)
+    paced_at = max(job.next_allowed_at, now - BURST)
     if paced_at > now:
-        return Take(0, paced_at, paced_at)
+        return TakeBatch(0, paced_at, paced_at)
     number = min(room, int((now - paced_at).total_seconds() * job.rate) + 1)
     paced_at += timedelta(seconds=number / job.rate)
-    return Take(number, paced_at, max(now, paced_at))
+    return TakeBatch(number, paced_at, max(now, paced_at))
 
 
-def _left(job: Job) -> int:
+def _left(job: ReplayJob) -> int:
     """In this stretch: the canary, and once all of it has ended, the others."""
     canary = min(job.canary or 0, job.total)
     waits = job.taken < canary or (job.taken == canary and job.undecided)
     return (canary if waits else job.total) - job.taken
 
 
-def _most_undecided(job: Job) -> int:
-    return UNDECIDED if job.abort_ratio is None else WATCHED
+def _most_undecided(job: ReplayJob) -> int:
+    return MAX_UNFINISHED if job.abort_ratio is None else MAX_UNFINISHED_WITH_RATIO

@@ -12,26 +12,29 @@ TOO_DEEP: Final = "(nested too deep to keep)"
 _INTEGERS: Final = range(-(2**63), 2**64)
 
 
-def text(value: str, limit: int | None = None) -> str:
+def sanitize_text(value: str, limit: int | None = None) -> str:
     """Its beginning, without NUL and lone surrogates: a text column has no room for them."""
     return value[:limit].replace("\0", "\ufffd").encode(errors="replace").decode()
 
 
-def storable(value: object, depth: int = 0) -> Any:  # noqa: ANN401  # JSON
+def sanitize_json(value: object, depth: int = 0) -> Any:  # noqa: ANN401  # JSON
     """What JSON has no word for becomes text: it is kept to be read by people."""
     if depth > MAX_DEPTH:
         return TOO_DEEP
     match value:
         case Mapping():
-            return {text(str(name)): storable(item, depth + 1) for name, item in value.items()}
+            return {
+                sanitize_text(str(name)): sanitize_json(item, depth + 1)
+                for name, item in value.items()
+            }
         case list() | tuple():
-            return [storable(item, depth + 1) for item in value]
+            return [sanitize_json(item, depth + 1) for item in value]
         case None | bool():
             return value
         case int() | float() if _is_number(value):
             return value
         case _:
-            return text(_told(value))
+            return sanitize_text(_told(value))
 
 
 def _is_number(value: float) -> bool:

@@ -7,21 +7,21 @@ from uuid import UUID
 
 import orjson
 
-from harebell.contract.codec import decode_own
+from harebell.contract.codec import decode_trusted
 from harebell.contract.desk import GroupState
 from harebell.contract.identity import RunKey
 from harebell.contract.ticket import TARGET
-from harebell.dlq_inspector.core.letter import Kind
+from harebell.dlq_inspector.core.letter import DeadLetterKind
 
 
-class LetterState(StrEnum):
+class DeadLetterState(StrEnum):
     OPEN = "open"
     REPLAYED = "replayed"
     DROPPED = "dropped"
     EDITED = "edited"  # a copy is in its place
 
 
-class Status(StrEnum):
+class ResultStatus(StrEnum):
     """What became of one id of a command."""
 
     REPLAYED = "replayed"
@@ -37,12 +37,12 @@ class Status(StrEnum):
 
 
 @dataclass(frozen=True, slots=True)
-class Held:
+class LockedDeadLetter:
     """A letter that the command has locked. `unstarted`: its replay still waits to be claimed."""
 
     id: UUID
-    kind: Kind
-    state: LetterState
+    kind: DeadLetterKind
+    state: DeadLetterState
     run: RunKey | None
     series: int | None
     unstarted: bool
@@ -54,43 +54,43 @@ class Held:
         """Of the run, when it is replayed: as executors write it, who compare it as text."""
         if self.target is None:
             return self.override
-        others = {} if self.override is None else decode_own(self.override.encode())
-        return orjson.dumps({**others, TARGET: decode_own(self.target.encode())}).decode()
+        others = {} if self.override is None else decode_trusted(self.override.encode())
+        return orjson.dumps({**others, TARGET: decode_trusted(self.target.encode())}).decode()
 
     @property
     def is_open(self) -> bool:
-        return self.state is LetterState.OPEN
+        return self.state is DeadLetterState.OPEN
 
     @property
     def is_replayable(self) -> bool:
         """As far as the letter says; the run's row has the last word."""
-        return self.is_open and self.kind is Kind.RUN
+        return self.is_open and self.kind is DeadLetterKind.RUN
 
 
 def replay_results(
-    ids: Iterable[UUID], held: Mapping[UUID, Held], begun: frozenset[UUID]
+    ids: Iterable[UUID], held: Mapping[UUID, LockedDeadLetter], begun: frozenset[UUID]
 ) -> dict[str, str]:
     """`begun`: the letters whose run was staged again by this command."""
 
-    def status(letter: Held | None) -> Status:
+    def status(letter: LockedDeadLetter | None) -> ResultStatus:
         if letter is None:
-            return Status.NOT_FOUND
+            return ResultStatus.NOT_FOUND
         if letter.id in begun:
-            return Status.REPLAYED
-        already = letter.state is LetterState.REPLAYED
-        return Status.ALREADY_REPLAYED if already else Status.NOT_REPLAYABLE
+            return ResultStatus.REPLAYED
+        already = letter.state is DeadLetterState.REPLAYED
+        return ResultStatus.ALREADY_REPLAYED if already else ResultStatus.NOT_REPLAYABLE
 
     return {str(id_): status(held.get(id_)).value for id_ in ids}
 
 
-def drop_results(ids: Iterable[UUID], held: Mapping[UUID, Held]) -> dict[str, str]:
+def discard_results(ids: Iterable[UUID], held: Mapping[UUID, LockedDeadLetter]) -> dict[str, str]:
     """Dropped twice is dropped; a replayed letter has left the desk already."""
 
-    def status(letter: Held | None) -> Status:
+    def status(letter: LockedDeadLetter | None) -> ResultStatus:
         if letter is None:
-            return Status.NOT_FOUND
-        already = letter.state is LetterState.REPLAYED
-        return Status.ALREADY_REPLAYED if already else Status.DROPPED
+            return ResultStatus.NOT_FOUND
+        already = letter.state is DeadLetterState.REPLAYED
+        return ResultStatus.ALREADY_REPLAYED if already else ResultStatus.DROPPED
 
     return {str(id_): status(held.get(id_)).value for id_ in ids}
 
@@ -99,5 +99,5 @@ def group_results(
     ids: Iterable[UUID], changed: frozenset[UUID], state: GroupState | None
 ) -> dict[str, str]:
     """`state`: the one that all came into; None where they were only noted."""
-    done = Status.NOTED if state is None else state
-    return {str(id_): (done if id_ in changed else Status.NOT_FOUND).value for id_ in ids}
+    done = ResultStatus.NOTED if state is None else state
+    return {str(id_): (done if id_ in changed else ResultStatus.NOT_FOUND).value for id_ in ids}

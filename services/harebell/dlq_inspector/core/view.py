@@ -7,17 +7,17 @@ from enum import StrEnum
 from typing import Any, Final
 from uuid import UUID
 
-from harebell.contract.errors import Malformed
+from harebell.contract.errors import InvalidInput
 from harebell.contract.identity import run_id
 from harebell.contract.scalars import LATEST, instant_text
-from harebell.dlq_inspector.core.verdict import LetterState
-from harebell.kernel.cursor import Cursor
+from harebell.dlq_inspector.core.verdict import DeadLetterState
+from harebell.kernel.cursor import PageCursor
 from harebell.kernel.ledger import RunState
 
 Row = Mapping[str, Any]
 
 
-class Filter(StrEnum):
+class DeadLetterStateFilter(StrEnum):
     """`resolved` is no state of a letter: its run has succeeded since it died."""
 
     OPEN = "open"
@@ -28,25 +28,27 @@ class Filter(StrEnum):
     ALL = "all"
 
     @classmethod
-    def parse(cls, text: str) -> "Filter":
+    def parse(cls, text: str) -> "DeadLetterStateFilter":
         try:
             return cls(text)
         except ValueError:
             reason = f"must be one of {', '.join(cls)}"
-            raise Malformed(reason, field="state", code="invalid_state") from None
+            raise InvalidInput(reason, field="state", code="invalid_state") from None
 
 
-STORED: Final[Mapping[Filter, Sequence[LetterState]]] = {  # as which states it may be found
-    Filter.OPEN: (LetterState.OPEN,),
-    Filter.REPLAYED: (LetterState.REPLAYED,),
-    Filter.RESOLVED: (LetterState.OPEN, LetterState.REPLAYED),
-    Filter.DROPPED: (LetterState.DROPPED,),
-    Filter.EDITED: (LetterState.EDITED,),
-    Filter.ALL: tuple(LetterState),
+STORED: Final[
+    Mapping[DeadLetterStateFilter, Sequence[DeadLetterState]]
+] = {  # as which states it may be found
+    DeadLetterStateFilter.OPEN: (DeadLetterState.OPEN,),
+    DeadLetterStateFilter.REPLAYED: (DeadLetterState.REPLAYED,),
+    DeadLetterStateFilter.RESOLVED: (DeadLetterState.OPEN, DeadLetterState.REPLAYED),
+    DeadLetterStateFilter.DROPPED: (DeadLetterState.DROPPED,),
+    DeadLetterStateFilter.EDITED: (DeadLetterState.EDITED,),
+    DeadLetterStateFilter.ALL: tuple(DeadLetterState),
 }
 
 
-START: Final = Cursor(LATEST, UUID(int=0))  # before every letter: the newest come first
+FIRST_PAGE: Final = PageCursor(LATEST, UUID(int=0))  # before every letter: the newest come first
 
 
 def summary(row: Row) -> dict[str, Any]:

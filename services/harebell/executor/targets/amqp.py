@@ -12,7 +12,7 @@ from typing import Final, Protocol, TypeAlias
 
 from aio_pika import DeliveryMode, Message
 
-from harebell.client.connection import Link
+from harebell.client.connection import Connection
 from harebell.contract.errors import (
     BrokerUnavailable,
     HarebellError,
@@ -22,7 +22,7 @@ from harebell.contract.errors import (
 )
 from harebell.contract.names import APP_ID
 from harebell.contract.target import AmqpMessage
-from harebell.executor.targets.attempt import Attempt
+from harebell.executor.targets.attempt import AttemptContext
 from harebell.executor.targets.outcome import Outcome, Success, excerpt
 from harebell.kernel.retry import Failure
 
@@ -56,7 +56,7 @@ class AmqpTargets:
             self._scouts.put_nowait(scout)
         self._known: dict[Route, None] = {}
 
-    async def call(self, message: AmqpMessage, attempt: Attempt, seconds: float) -> Outcome:
+    async def call(self, message: AmqpMessage, attempt: AttemptContext, seconds: float) -> Outcome:
         """A missing queue or exchange is retried: its service may be on its way up."""
         route = (message.exchange, message.routing_key)
         publish = self._together if route in self._known else self._alone
@@ -92,7 +92,7 @@ async def open_amqp(
     url: str, *, name: str, properties: Mapping[str, str]
 ) -> AsyncIterator[AmqpTargets]:
     """The links are opened when they are used."""
-    links = [Link(url, name=name, properties=properties) for _ in range(1 + SCOUTS)]
+    links = [Connection(url, name=name, properties=properties) for _ in range(1 + SCOUTS)]
     shared, *scouts = (link.publish for link in links)
     try:
         yield AmqpTargets(shared, scouts)
@@ -101,7 +101,7 @@ async def open_amqp(
             await link.close()
 
 
-def _envelope(message: AmqpMessage, attempt: Attempt) -> Message:
+def _envelope(message: AmqpMessage, attempt: AttemptContext) -> Message:
     return Message(
         message.body() or b"",
         headers={**message.headers, **attempt.headers()},

@@ -14,7 +14,7 @@ from harebell.contract.scalars import instant_text
 from harebell.contract.ticket import Ticket
 
 
-class Attempt(NamedTuple):
+class AttemptContext(NamedTuple):
     """`number` counts from 1; `token` is the fencing token, which only grows over a run's life."""
 
     ticket: Ticket

@@ -23,10 +23,10 @@ from aiohttp.abc import AbstractResolver
 
 from harebell.contract.errors import Rejected
 from harebell.contract.target import HttpCall
-from harebell.executor.targets.attempt import Attempt
+from harebell.executor.targets.attempt import AttemptContext
 from harebell.executor.targets.http_answer import failure_of, outcome_of
 from harebell.executor.targets.http_request import HttpRequest, redirected, request_of
-from harebell.executor.targets.outcome import MAX_EXCERPT, Outcome, described, excerpt
+from harebell.executor.targets.outcome import MAX_EXCERPT, Outcome, error_text, excerpt
 from harebell.executor.targets.resolver import CheckedResolver
 from harebell.kernel.addresses import Network, check_url
 from harebell.kernel.retry import Failure
@@ -35,7 +35,7 @@ MAX_CONNECTIONS: Final = 128
 MAX_REDIRECTS: Final = 5
 MAX_READ: Final = 64 * 1024  # bytes of a response's body, then the connection is closed
 DNS_KEPT: Final = 10  # seconds that a name's checked addresses are used again
-NO_LIMIT: Final = ClientTimeout(total=None)  # `perform` has the attempt's
+NO_TIMEOUT: Final = ClientTimeout(total=None)  # `perform` has the attempt's
 EXPLANATION_WAIT: Final = 1.0  # seconds for the body of an answer whose status is the outcome
 
 
@@ -70,7 +70,7 @@ class HttpTargets:
             skip_auto_headers=("Content-Type",),  # no body, no type
             cookie_jar=DummyCookieJar(),
             middlewares=(_send_once,),
-            timeout=NO_LIMIT,
+            timeout=NO_TIMEOUT,
             trust_env=False,
         )
         return self
@@ -83,7 +83,7 @@ class HttpTargets:
     ) -> None:
         await self._session.close()
 
-    async def call(self, call: HttpCall, attempt: Attempt) -> Outcome:
+    async def call(self, call: HttpCall, attempt: AttemptContext) -> Outcome:
         try:
             return await self._exchange(request_of(call, attempt), follow=call.follow_redirects)
         except Rejected as error:
@@ -93,7 +93,7 @@ class HttpTargets:
         except ClientError as error:
             return failure_of(error)
         except ValueError as error:  # as aiohttp refuses what it cannot write on the wire
-            return Failure("invalid_request", described(error), retryable=False)
+            return Failure("invalid_request", error_text(error), retryable=False)
 
     async def _exchange(self, request: HttpRequest, *, follow: bool) -> Outcome:
         for _ in range(1 + MAX_REDIRECTS):
@@ -124,7 +124,7 @@ async def _send_once(request: ClientRequest, handler: ClientHandlerType) -> Clie
     except ClientConnectorError:
         raise
     except (ClientOSError, ServerDisconnectedError) as error:
-        raise ConnectionLost(described(error)) from error
+        raise ConnectionLost(error_text(error)) from error
 
 
 async def _told(response: ClientResponse) -> str | None:

@@ -16,7 +16,7 @@ from aiohttp import (
     InvalidURL,
 )
 
-from harebell.executor.targets.outcome import Outcome, Success, described, excerpt
+from harebell.executor.targets.outcome import Outcome, Success, error_text, excerpt
 from harebell.kernel.retry import Failure
 
 MAX_RETRY_AFTER: Final = timedelta(hours=1)
@@ -63,7 +63,7 @@ def retry_after(headers: Mapping[str, str]) -> timedelta | None:
 
 def failure_of(error: ClientError) -> Failure:
     """A connection that failed is tried again; a request that cannot be made is not."""
-    return Failure(_code(error), described(error), retryable=not isinstance(error, InvalidURL))
+    return Failure(_code(error), error_text(error), retryable=not isinstance(error, InvalidURL))
 
 
 def _code(error: ClientError) -> str:

@@ -9,9 +9,9 @@ from multidict import CIMultiDict
 from yarl import URL
 
 from harebell.contract import __version__
-from harebell.contract.errors import Malformed
+from harebell.contract.errors import InvalidInput
 from harebell.contract.target import HttpCall
-from harebell.executor.targets.attempt import Attempt
+from harebell.executor.targets.attempt import AttemptContext
 from harebell.kernel.addresses import literal_address
 
 USER_AGENT: Final = f"harebell/{__version__}"
@@ -44,7 +44,7 @@ class HttpRequest:
         return merged
 
 
-def request_of(call: HttpCall, attempt: Attempt) -> HttpRequest:
+def request_of(call: HttpCall, attempt: AttemptContext) -> HttpRequest:
     """Raises `Malformed` when the URL cannot be read."""
     headers = CIMultiDict(call.headers)
     headers.setdefault("User-Agent", USER_AGENT)
@@ -92,8 +92,8 @@ def _url(text: str, base: URL | None = None) -> URL:
     try:
         url = URL(text) if base is None else base.join(URL(text))
         if url.scheme not in {"http", "https"}:
-            raise Malformed("is not http or https", field="url", code="invalid_url")
+            raise InvalidInput("is not http or https", field="url", code="invalid_url")
         address = literal_address(url)
         return url.with_host(str(address)) if isinstance(address, IPv4Address) else url
     except ValueError as error:
-        raise Malformed(str(error), field="url", code="invalid_url") from None
+        raise InvalidInput(str(error), field="url", code="invalid_url") from None

@@ -25,7 +25,7 @@ class Stopped:
 
 
 Outcome: TypeAlias = Success | Failure  # what a target may come to
-Ended: TypeAlias = Outcome | Stopped  # what an attempt may
+AttemptOutcome: TypeAlias = Outcome | Stopped  # what an attempt may
 
 
 def excerpt(text: str) -> str:
@@ -45,6 +45,6 @@ def json_excerpt(value: Any) -> str | None:  # noqa: ANN401  # whatever a task r
     return excerpt(text)
 
 
-def described(error: BaseException) -> str:
+def error_text(error: BaseException) -> str:
     """`KeyError: 'seconds'`, cut to an excerpt."""
     return excerpt(f"{type(error).__name__}: {error}")

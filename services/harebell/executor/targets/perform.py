@@ -9,9 +9,9 @@ import structlog
 
 from harebell.contract.target import AmqpTarget, HttpTarget, Target, TaskTarget
 from harebell.executor.targets.amqp import AmqpTargets
-from harebell.executor.targets.attempt import Attempt
+from harebell.executor.targets.attempt import AttemptContext
 from harebell.executor.targets.http import HttpTargets
-from harebell.executor.targets.outcome import Outcome, described
+from harebell.executor.targets.outcome import Outcome, error_text
 from harebell.executor.targets.task import TaskTargets
 from harebell.kernel.retry import Failure
 
@@ -27,9 +27,9 @@ class Targets:
     task: TaskTargets
 
 
-async def perform(
+async def call_target(
     target: Target,
-    attempt: Attempt,
+    attempt: AttemptContext,
     timeout: float,  # noqa: ASYNC109  # the one place that applies it
     targets: Targets,
 ) -> Outcome:
@@ -42,11 +42,11 @@ async def perform(
     except Exception as error:
         # Ours, not the target's; but a run must end in an outcome, or its slot is lost.
         log.exception("target raised", run=attempt.ticket.run_id)
-        return Failure("target_error", described(error))
+        return Failure("target_error", error_text(error))
 
 
 def _call(
-    target: Target, attempt: Attempt, seconds: float, targets: Targets
+    target: Target, attempt: AttemptContext, seconds: float, targets: Targets
 ) -> Coroutine[Any, Any, Outcome]:
     match target:
         case HttpTarget():

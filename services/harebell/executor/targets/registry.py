@@ -9,7 +9,7 @@ from typing import Any, Final, TypeAlias
 
 import structlog
 
-from harebell.executor.targets.outcome import described
+from harebell.executor.targets.outcome import error_text
 
 GROUP: Final = "harebell.tasks"
 
@@ -17,7 +17,7 @@ log = structlog.get_logger()
 
 
 @dataclass(frozen=True, slots=True)
-class Loaded:
+class LoadedTask:
     """A task that can be called."""
 
     function: Callable[..., Any]
@@ -26,13 +26,13 @@ class Loaded:
 
 
 @dataclass(frozen=True, slots=True)
-class Broken:
+class BrokenTask:
     """A task that is registered but cannot be called: it fails alone, the executor starts."""
 
     reason: str
 
 
-Task: TypeAlias = Loaded | Broken
+Task: TypeAlias = LoadedTask | BrokenTask
 
 
 def installed_tasks() -> dict[str, Task]:
@@ -41,7 +41,7 @@ def installed_tasks() -> dict[str, Task]:
     counts = Counter(point.name for point in points)
     tasks = {point.name: _load(point, counts[point.name]) for point in points}
     for name, task in tasks.items():
-        if isinstance(task, Broken):
+        if isinstance(task, BrokenTask):
             log.warning("task not loaded", task=name, reason=task.reason)
     return tasks
 
@@ -53,17 +53,17 @@ def tasks_of(functions: Mapping[str, Callable[..., Any]]) -> dict[str, Task]:
 
 def _task_of(function: object) -> Task:
     if not callable(function):
-        return Broken(f"{type(function).__name__} is not callable")
-    return Loaded(function, inspect.iscoroutinefunction(function), _takes_context(function))
+        return BrokenTask(f"{type(function).__name__} is not callable")
+    return LoadedTask(function, inspect.iscoroutinefunction(function), _takes_context(function))
 
 
 def _load(point: EntryPoint, times: int) -> Task:
     if times > 1:
-        return Broken(f"{times} distributions register this name")
+        return BrokenTask(f"{times} distributions register this name")
     try:
         return _task_of(point.load())
     except Exception as error:  # noqa: BLE001  # whatever another team's module does on import
-        return Broken(described(error))
+        return BrokenTask(error_text(error))
 
 
 def _takes_context(function: Callable[..., Any]) -> bool:

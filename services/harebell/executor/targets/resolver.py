@@ -11,7 +11,7 @@ from ipaddress import ip_address
 from aiohttp.abc import AbstractResolver, ResolveResult
 
 from harebell.contract.errors import PrivateAddress
-from harebell.kernel.addresses import Network, allowed
+from harebell.kernel.addresses import Network, is_allowed_address
 
 
 class CheckedResolver(AbstractResolver):
@@ -27,7 +27,9 @@ class CheckedResolver(AbstractResolver):
         The address stays unsaid, or a schedule could be used to read our internal DNS.
         """
         results = await self._inner.resolve(host, port, family)
-        if not all(allowed(ip_address(result["host"]), self._networks) for result in results):
+        if not all(
+            is_allowed_address(ip_address(result["host"]), self._networks) for result in results
+        ):
             raise PrivateAddress(f"{host} is not at a public address", field="url")
         return results
 

@@ -8,9 +8,9 @@ from typing import Any, Final
 
 from harebell.contract.scalars import MAX_DURATION
 from harebell.contract.target import TaskCall
-from harebell.executor.targets.attempt import Attempt
-from harebell.executor.targets.outcome import Outcome, Success, described, excerpt, json_excerpt
-from harebell.executor.targets.registry import Broken, Loaded, Task
+from harebell.executor.targets.attempt import AttemptContext
+from harebell.executor.targets.outcome import Outcome, Success, error_text, excerpt, json_excerpt
+from harebell.executor.targets.registry import BrokenTask, LoadedTask, Task
 from harebell.executor.tasks import Permanent, RetryLater, TaskContext
 from harebell.kernel.clock import monotonic
 from harebell.kernel.retry import Failure
@@ -25,14 +25,14 @@ class TaskTargets:
         self._tasks = tasks
         self._pool = ThreadPoolExecutor(threads, thread_name_prefix="harebell-task")
 
-    async def call(self, call: TaskCall, attempt: Attempt, seconds: float) -> Outcome:
+    async def call(self, call: TaskCall, attempt: AttemptContext, seconds: float) -> Outcome:
         match self._tasks.get(call.name):
             case None:
                 reason = f"this executor has no task {call.name!r}"
                 return Failure("unknown_task", excerpt(reason), retryable=False)
-            case Broken(reason):
+            case BrokenTask(reason):
                 return Failure("task_not_loaded", reason)
-            case Loaded() as task:
+            case LoadedTask() as task:
                 context = [_context(attempt, seconds)] if task.takes_context else []
                 return await self._outcome(task, [call.args, *context])
 
@@ -40,22 +40,22 @@ class TaskTargets:
         """What has not begun never will; what runs is not waited for."""
         self._pool.shutdown(wait=False, cancel_futures=True)
 
-    async def _outcome(self, task: Loaded, given: list[Any]) -> Outcome:
+    async def _outcome(self, task: LoadedTask, given: list[Any]) -> Outcome:
         try:
             return Success(result=json_excerpt(await self._result(task, given)))
         except asyncio.CancelledError as error:
             if (current := asyncio.current_task()) is not None and current.cancelling():
                 raise
-            return Failure("task_failed", described(error))  # the task's own doing
+            return Failure("task_failed", error_text(error))  # the task's own doing
         except Permanent as error:
-            return Failure("task_failed", described(error), retryable=False)
+            return Failure("task_failed", error_text(error), retryable=False)
         except RetryLater as error:
             wait = min(error.after, MAX_DURATION)  # a date that far can still be reckoned
             return Failure("retry_later", excerpt(str(error)), retry_after=wait)
         except (Exception, SystemExit) as error:  # noqa: BLE001  # anything a task may do
-            return Failure("task_failed", described(error))
+            return Failure("task_failed", error_text(error))
 
-    async def _result(self, task: Loaded, given: list[Any]) -> Any:  # noqa: ANN401
+    async def _result(self, task: LoadedTask, given: list[Any]) -> Any:  # noqa: ANN401
         if task.is_async:
             return await task.function(*given)
         loop = asyncio.get_running_loop()
@@ -71,7 +71,7 @@ def _run(function: Callable[..., Any], given: list[Any]) -> Any:  # noqa: ANN401
         raise RuntimeError("StopIteration") from error
 
 
-def _context(attempt: Attempt, seconds: float) -> TaskContext:
+def _context(attempt: AttemptContext, seconds: float) -> TaskContext:
     return TaskContext(
         run_id=attempt.ticket.run_id,
         attempt=attempt.number,

@@ -11,12 +11,12 @@ from typing import Any, Final, TypeAlias
 import structlog
 from aio_pika.abc import AbstractIncomingMessage
 
-from harebell.client.connection import link_faults
+from harebell.client.connection import translate_amqp_errors
 from harebell.contract.dead import DeadMessage
 from harebell.contract.errors import BrokerUnavailable, HarebellError, Rejected, Transient
 from harebell.contract.names import check_version
-from harebell.kernel.amqp.letters import message_letter
-from harebell.kernel.amqp.publish import Outgoing, Publisher
+from harebell.kernel.amqp.letters import dead_letter_of_message
+from harebell.kernel.amqp.publish import OutgoingMessage, Publisher
 from harebell.kernel.clock import Clock
 
 MAX_TRIES: Final = 5  # of a handler that fails in a way nobody foresaw, before the dead letters
@@ -36,7 +36,7 @@ class Done:
 
 
 @dataclass(frozen=True, slots=True)
-class DeadLetter:
+class DeadLettered:
     """Can never be handled: to the dead letters, with the reason."""
 
     reason: str
@@ -48,7 +48,7 @@ class Abandoned:
     """Not handled when the service stopped: not acknowledged, so that it comes again."""
 
 
-Outcome: TypeAlias = Done | DeadLetter | Abandoned
+Outcome: TypeAlias = Done | DeadLettered | Abandoned
 DONE: Final = Done()
 ABANDONED: Final = Abandoned()
 Handler: TypeAlias = Callable[["Delivery"], Awaitable[Outcome]]
@@ -67,7 +67,7 @@ class Delivery:
         return self.message.body
 
     @property
-    def own_body(self) -> bytes:
+    def trusted_body(self) -> bytes:
         """Of a message between services; raises `Malformed` when it is of a later version."""
         check_version(self.message.type)
         return self.message.body
@@ -81,33 +81,33 @@ class Delivery:
         return self.message.message_id
 
 
-def pause(tries: int) -> float:
+def backoff_delay(tries: int) -> float:
     """Seconds before try `tries + 1`: doubling, spread, bounded."""
     full = min(FIRST_PAUSE * 2.0 ** min(tries, 10), LONGEST_PAUSE)
     return full * random.uniform(0.5, 1.0)  # noqa: S311  # spread, not secrecy
 
 
-class Settler:
+class Acknowledger:
     """Forward first, acknowledge second: a crash in between repeats a message, never loses it."""
 
     def __init__(self, publisher: Publisher, clock: Clock) -> None:
         self._publisher = publisher
         self._clock = clock
 
-    async def settle(self, delivery: Delivery, outcome: Outcome) -> None:
+    async def acknowledge(self, delivery: Delivery, outcome: Outcome) -> None:
         match outcome:
             case Done():
                 pass
             case Abandoned():
                 return
-            case DeadLetter(reason, error):
+            case DeadLettered(reason, error):
                 log.warning("dead letter", queue=delivery.queue, reason=reason, error=error)
                 await self._publisher.publish(self._dead(delivery, reason, error))
         # when the session is gone, the message comes again
-        with suppress(BrokerUnavailable), link_faults("not acknowledged"):
+        with suppress(BrokerUnavailable), translate_amqp_errors("not acknowledged"):
             await delivery.message.ack()
 
-    def _dead(self, delivery: Delivery, reason: str, error: str | None) -> Outgoing:
+    def _dead(self, delivery: Delivery, reason: str, error: str | None) -> OutgoingMessage:
         dead = DeadMessage(
             queue=delivery.queue,
             message_id=delivery.message_id,
@@ -119,7 +119,7 @@ class Settler:
             headers=_plain(delivery.message.headers),
             body=base64.b64encode(delivery.body[:MAX_CARRIED]).decode(),
         )
-        return message_letter(dead)
+        return dead_letter_of_message(dead)
 
 
 def _with_cut(error: str | None, size: int) -> str | None:
@@ -139,14 +139,14 @@ def _plain(headers: Any) -> dict[str, Any]:  # noqa: ANN401  # the library's tab
     }
 
 
-async def patiently(handle: Handler, delivery: Delivery) -> Outcome:
+async def handle_with_retries(handle: Handler, delivery: Delivery) -> Outcome:
     """Hold the delivery while what it needs is away; give up only on what can never succeed."""
     unforeseen = tries = 0
     while True:
         try:
             return await handle(delivery)
         except Rejected as error:
-            return DeadLetter(error.code, error.reason[:MAX_ERROR])
+            return DeadLettered(error.code, error.reason[:MAX_ERROR])
         except Transient as error:
             log.info("held", queue=delivery.queue, error=error.code, reason=error.reason)
         except Exception as error:
@@ -154,19 +154,21 @@ async def patiently(handle: Handler, delivery: Delivery) -> Outcome:
             unforeseen += 1
             if unforeseen >= MAX_TRIES:
                 text = f"{type(error).__name__}: {error}"
-                return DeadLetter("internal_error", text[:MAX_ERROR])
+                return DeadLettered("internal_error", text[:MAX_ERROR])
         tries += 1
-        await asyncio.sleep(pause(tries))
+        await asyncio.sleep(backoff_delay(tries))
 
 
-async def settle_patiently(settler: Settler, delivery: Delivery, outcome: Outcome) -> None:
+async def acknowledge_with_retries(
+    settler: Acknowledger, delivery: Delivery, outcome: Outcome
+) -> None:
     tries = 0
     while True:
         try:
-            return await settler.settle(delivery, outcome)
+            return await settler.acknowledge(delivery, outcome)
         except HarebellError as error:
             log.warning("not forwarded", queue=delivery.queue, error=error.code)
         except Exception:  # whatever it is, the queue must not stand still for it
             log.exception("not settled", queue=delivery.queue)
         tries += 1
-        await asyncio.sleep(pause(tries))
+        await asyncio.sleep(backoff_delay(tries))

@@ -9,16 +9,16 @@ import aio_pika
 from aio_pika.abc import AbstractChannel, AbstractConnection
 from aiormq.exceptions import ChannelAccessRefused, ChannelClosed
 
-from harebell.client.connection import ANSWER_TIMEOUT, asking, link_faults
+from harebell.client.connection import ANSWER_TIMEOUT, open_probe_channel, translate_amqp_errors
 from harebell.kernel.topology import Exchange, Queue, Topology
 
-Asking: TypeAlias = Callable[[AbstractChannel, Exchange | Queue], Awaitable[None]]
+Probe: TypeAlias = Callable[[AbstractChannel, Exchange | Queue], Awaitable[None]]
 
 
 async def declare(connection: AbstractConnection, topology: Topology) -> None:
     """Idempotent. Raises `BrokerUnavailable` when what is there differs, naming it."""
-    with link_faults("the topology cannot be declared"):
-        async with asking(connection) as channel:
+    with translate_amqp_errors("the topology cannot be declared"):
+        async with open_probe_channel(connection) as channel:
             await _declare(channel, topology)
 
 
@@ -39,12 +39,12 @@ async def _declare(channel: AbstractChannel, topology: Topology) -> None:
         await bound.bind(binding.exchange, binding.routing_key, timeout=ANSWER_TIMEOUT)
 
 
-async def missing(connection: AbstractConnection, topology: Topology) -> list[str]:
+async def find_missing(connection: AbstractConnection, topology: Topology) -> list[str]:
     """What is not there. What this user has no right to at all is others' to look for."""
     return await _problems(connection, topology, _look_if_allowed)
 
 
-async def check(connection: AbstractConnection, topology: Topology) -> list[str]:
+async def find_differences(connection: AbstractConnection, topology: Topology) -> list[str]:
     """What is missing, or differs from its declaration; nothing is created.
 
     To compare takes the permission to configure what is compared.
@@ -75,17 +75,17 @@ async def _compare(channel: AbstractChannel, item: Exchange | Queue) -> None:
             await channel.declare_queue(name, durable=True, arguments={**item.arguments()})
 
 
-async def _problems(connection: AbstractConnection, topology: Topology, ask: Asking) -> list[str]:
+async def _problems(connection: AbstractConnection, topology: Topology, ask: Probe) -> list[str]:
     wanted: list[Exchange | Queue] = [*topology.exchanges, *topology.queues]
-    with link_faults("the topology cannot be checked"):
+    with translate_amqp_errors("the topology cannot be checked"):
         problems = [await _problem(connection, item, ask) for item in wanted]
     return [problem for problem in problems if problem is not None]
 
 
 async def _problem(
-    connection: AbstractConnection, item: Exchange | Queue, ask: Asking
+    connection: AbstractConnection, item: Exchange | Queue, ask: Probe
 ) -> str | None:
-    async with asking(connection) as channel:
+    async with open_probe_channel(connection) as channel:
         try:
             async with asyncio.timeout(ANSWER_TIMEOUT):
                 await ask(channel, item)

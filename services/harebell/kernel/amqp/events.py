@@ -8,31 +8,31 @@ import structlog
 from pamqp.common import FieldValue
 
 from harebell.contract import names
-from harebell.contract.codec import encode_records
+from harebell.contract.codec import encode_plain
 from harebell.contract.errors import HarebellError, Unroutable
-from harebell.contract.events import Record
+from harebell.contract.events import EventJson
 from harebell.contract.names import CLOUDEVENTS, EVENTS, message_key, message_type
 from harebell.kernel import metrics
-from harebell.kernel.amqp.publish import Outgoing, Publisher
-from harebell.kernel.ledger import End, Ending
+from harebell.kernel.amqp.publish import OutgoingMessage, Publisher
+from harebell.kernel.ledger import AttemptCompletion, RunEnd
 
 MAX_EVENTS: Final = 500  # in one message
 
 log = structlog.get_logger()
 
 
-class Fact(NamedTuple):
+class OutgoingEvent(NamedTuple):
     """`verb` is one of `contract.events.FACTS`. `attempt`, `end`: what of a run it tells."""
 
     tenant: str
     verb: str
-    event: Record
-    attempt: Ending | None = None
-    end: End | None = None
+    event: EventJson
+    attempt: AttemptCompletion | None = None
+    end: RunEnd | None = None
 
 
-def event_messages(facts: Iterable[Fact]) -> list[Outgoing]:
-    groups: dict[tuple[str, str], list[Record]] = defaultdict(list)
+def event_messages(facts: Iterable[OutgoingEvent]) -> list[OutgoingMessage]:
+    groups: dict[tuple[str, str], list[EventJson]] = defaultdict(list)
     for fact in facts:
         groups[fact.tenant, fact.verb].append(fact.event)
     return [
@@ -42,11 +42,11 @@ def event_messages(facts: Iterable[Fact]) -> list[Outgoing]:
     ]
 
 
-def _message(tenant: str, verb: str, events: list[Record]) -> Outgoing:
-    return Outgoing(
+def _message(tenant: str, verb: str, events: list[EventJson]) -> OutgoingMessage:
+    return OutgoingMessage(
         exchange=EVENTS,
         routing_key=message_key(tenant, verb),
-        body=encode_records(events),
+        body=encode_plain(events),
         type=message_type(verb),
         message_id=f"{events[0]['id']}+{len(events)}",
         content_type=CLOUDEVENTS,
@@ -68,7 +68,7 @@ def _gist(data: Mapping[str, Any]) -> dict[str, FieldValue]:
     return {name: text for name, text in said.items() if isinstance(text, str)}
 
 
-async def tell(publisher: Publisher, facts: Iterable[Fact]) -> None:
+async def publish_events(publisher: Publisher, facts: Iterable[OutgoingEvent]) -> None:
     """Events are hints, the ledger is the truth: what cannot be told is let go. Raises nothing.
 
     Only what is committed is told, so here, and nowhere else, the ends of runs are counted; and
@@ -77,7 +77,7 @@ async def tell(publisher: Publisher, facts: Iterable[Fact]) -> None:
     facts = list(facts)
     try:
         _count(facts)
-        failures = await publisher.try_all(event_messages(facts))
+        failures = await publisher.publish_each(event_messages(facts))
     except Exception:
         log.exception("events not told", events=len(facts))
         return
@@ -88,9 +88,9 @@ async def tell(publisher: Publisher, facts: Iterable[Fact]) -> None:
             log.error("events not told", exc_info=failure)
 
 
-def _count(facts: Iterable[Fact]) -> None:
+def _count(facts: Iterable[OutgoingEvent]) -> None:
     """Of a batch together: to find a metric's child costs as much as to count."""
-    attempts: dict[str, list[Ending]] = defaultdict(list)
+    attempts: dict[str, list[AttemptCompletion]] = defaultdict(list)
     runs: Counter[tuple[str, str]] = Counter()
     for fact in facts:
         if fact.attempt is not None:

@@ -7,12 +7,12 @@ from pamqp.common import FieldValue
 from harebell.contract import names
 from harebell.contract.codec import encode_all
 from harebell.contract.dead import DeadMessage
-from harebell.kernel.amqp.publish import Outgoing
+from harebell.kernel.amqp.publish import OutgoingMessage
 
 _TYPE: Final = names.message_type("message.dead")
 
 
-def message_letter(dead: DeadMessage, *, run: str | None = None) -> Outgoing:
+def dead_letter_of_message(dead: DeadMessage, *, run: str | None = None) -> OutgoingMessage:
     """`run`: the id of the one run that the message was about."""
     headers: dict[str, FieldValue] = {
         names.DEAD_REASON: dead.reason,
@@ -20,7 +20,7 @@ def message_letter(dead: DeadMessage, *, run: str | None = None) -> Outgoing:
     }
     if run is not None:
         headers[names.DEAD_RUN] = run
-    return Outgoing(
+    return OutgoingMessage(
         exchange=names.DEAD,
         routing_key=f"message.{dead.queue}",
         body=encode_all([dead]),

@@ -8,16 +8,16 @@ import structlog
 from aio_pika.abc import AbstractConnection, AbstractIncomingMessage
 from pamqp.common import FieldValue
 
-from harebell.client.connection import ANSWER_TIMEOUT, close, link_faults
-from harebell.contract.errors import Malformed, Transient
-from harebell.kernel.amqp.consume import LONGEST_PAUSE, pause
+from harebell.client.connection import ANSWER_TIMEOUT, close, translate_amqp_errors
+from harebell.contract.errors import InvalidInput, Transient
+from harebell.kernel.amqp.consume import LONGEST_PAUSE, backoff_delay
 from harebell.kernel.clock import monotonic
 
 log = structlog.get_logger()
 
 
 @dataclass(frozen=True, slots=True)
-class Ear:
+class ExclusiveQueue:
     """Exclusive: the broker deletes the queue with the connection. `bindings`: exchange, key."""
 
     queue: str
@@ -25,9 +25,9 @@ class Ear:
     arguments: Mapping[str, FieldValue] = field(default_factory=dict)
 
 
-async def keep_listening(
+async def consume_exclusively(
     connect: Callable[[], Awaitable[AbstractConnection]],
-    ear: Ear,
+    ear: ExclusiveQueue,
     hear: Callable[[AbstractIncomingMessage], Awaitable[None]],
     *,
     opened: Callable[[], Awaitable[None]] | None = None,
@@ -38,7 +38,7 @@ async def keep_listening(
     while True:
         began = monotonic()
         try:
-            with link_faults("the session has ended"):
+            with translate_amqp_errors("the session has ended"):
                 connection = await connect()
                 try:
                     await _listen(connection, ear, hear, opened)
@@ -48,12 +48,12 @@ async def keep_listening(
         except Transient as error:
             log.warning("not listening", queue=ear.queue, error=error.reason)
         tries = 1 if monotonic() - began > LONGEST_PAUSE else tries + 1
-        await asyncio.sleep(pause(tries))
+        await asyncio.sleep(backoff_delay(tries))
 
 
 async def _listen(
     connection: AbstractConnection,
-    ear: Ear,
+    ear: ExclusiveQueue,
     hear: Callable[[AbstractIncomingMessage], Awaitable[None]],
     opened: Callable[[], Awaitable[None]] | None,
 ) -> None:
@@ -63,7 +63,7 @@ async def _listen(
     async def heard(message: AbstractIncomingMessage) -> None:
         try:
             await hear(message)
-        except (Malformed, Transient) as error:
+        except (InvalidInput, Transient) as error:
             log.warning("hint not followed", error=error.code, reason=error.reason)
 
     async with asyncio.timeout(ANSWER_TIMEOUT):

@@ -9,17 +9,17 @@ import aio_pika
 from aio_pika.abc import DeliveryMode
 from pamqp.common import FieldValue
 
-from harebell.client.connection import PUBLISH_TIMEOUT, Link
+from harebell.client.connection import PUBLISH_TIMEOUT, Connection
 from harebell.contract.errors import BrokerUnavailable, NotAllowed, Unroutable
 from harebell.contract.names import APP_ID, JSON
 
-IN_FLIGHT: Final = 500  # unconfirmed publishes; every confirm walks all outstanding ones
+MAX_UNCONFIRMED: Final = 500  # unconfirmed publishes; every confirm walks all outstanding ones
 
 OnUnroutable: TypeAlias = Callable[[str, str, Unroutable], None]  # exchange and routing key first
 
 
 @dataclass(frozen=True, slots=True)
-class Outgoing:
+class OutgoingMessage:
     """One message on its way out."""
 
     exchange: str
@@ -47,12 +47,12 @@ class Outgoing:
 class Publisher:
     """The publishing half of a service; consuming has a connection of its own."""
 
-    def __init__(self, link: Link, on_unroutable: OnUnroutable | None = None) -> None:
+    def __init__(self, link: Connection, on_unroutable: OnUnroutable | None = None) -> None:
         self._link = link
         self._on_unroutable = on_unroutable
-        self._slots = asyncio.Semaphore(IN_FLIGHT)
+        self._slots = asyncio.Semaphore(MAX_UNCONFIRMED)
 
-    async def publish(self, outgoing: Outgoing, *, within: float = PUBLISH_TIMEOUT) -> None:
+    async def publish(self, outgoing: OutgoingMessage, *, within: float = PUBLISH_TIMEOUT) -> None:
         """Raises `Unroutable` and `BrokerUnavailable`, as `Link.publish` does.
 
         A service's own messages are not given up for want of a permission: it can be put right.
@@ -70,16 +70,16 @@ class Publisher:
                 raise
 
     async def publish_all(
-        self, messages: Iterable[Outgoing], *, within: float = PUBLISH_TIMEOUT
+        self, messages: Iterable[OutgoingMessage], *, within: float = PUBLISH_TIMEOUT
     ) -> None:
         """Pipelined, up to IN_FLIGHT in order; waits for all, then raises the first failure."""
-        results = await self.try_all(messages, within=within)
+        results = await self.publish_each(messages, within=within)
         for failure in results:
             if failure is not None:
                 raise failure
 
-    async def try_all(
-        self, messages: Iterable[Outgoing], *, within: float = PUBLISH_TIMEOUT
+    async def publish_each(
+        self, messages: Iterable[OutgoingMessage], *, within: float = PUBLISH_TIMEOUT
     ) -> list[BaseException | None]:
         """As `publish_all`, but tells what became of each."""
         tasks = (self.publish(message, within=within) for message in messages)

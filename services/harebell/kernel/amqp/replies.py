@@ -6,16 +6,16 @@ import structlog
 
 from harebell.contract.errors import BrokerUnavailable, Unroutable
 from harebell.contract.names import DIRECT_REPLY, message_type
-from harebell.kernel.amqp.publish import Outgoing, Publisher
+from harebell.kernel.amqp.publish import OutgoingMessage, Publisher
 
 DEFAULT_EXCHANGE: Final = ""
-OUR_QUEUES: Final = "harebell."  # an answer sent there would pass for a message of ours
+OWN_QUEUE_PREFIX: Final = "harebell."  # an answer sent there would pass for a message of ours
 
 log = structlog.get_logger()
 
 
-def reply(reply_to: str, correlation_id: str | None, body: bytes, *, name: str) -> Outgoing:
-    return Outgoing(
+def reply(reply_to: str, correlation_id: str | None, body: bytes, *, name: str) -> OutgoingMessage:
+    return OutgoingMessage(
         exchange=DEFAULT_EXCHANGE,
         routing_key=reply_to,
         body=body,
@@ -25,11 +25,11 @@ def reply(reply_to: str, correlation_id: str | None, body: bytes, *, name: str) 
     )
 
 
-def answerable(reply_to: str | None) -> bool:
-    return bool(reply_to) and not str(reply_to).startswith(OUR_QUEUES)
+def can_reply_to(reply_to: str | None) -> bool:
+    return bool(reply_to) and not str(reply_to).startswith(OWN_QUEUE_PREFIX)
 
 
-async def answer(publisher: Publisher, outgoing: Outgoing) -> None:
+async def send_reply(publisher: Publisher, outgoing: OutgoingMessage) -> None:
     """Raises `BrokerUnavailable`. Whoever asked may have gone: that is no fault."""
     try:
         await publisher.publish(outgoing)

@@ -8,33 +8,35 @@ from typing import Any, Final, TypeAlias
 import structlog
 from aio_pika.abc import AbstractConnection, AbstractIncomingMessage, AbstractQueue
 
-from harebell.client.connection import ANSWER_TIMEOUT, close, link_faults
+from harebell.client.connection import ANSWER_TIMEOUT, close, translate_amqp_errors
 from harebell.contract.errors import BrokerUnavailable, Transient
 from harebell.kernel.amqp import lenient
 from harebell.kernel.amqp.consume import (
     LONGEST_PAUSE,
+    Acknowledger,
     BatchHandler,
     Delivery,
     Handler,
     Outcome,
-    Settler,
-    patiently,
-    pause,
-    settle_patiently,
+    acknowledge_with_retries,
+    backoff_delay,
+    handle_with_retries,
 )
 from harebell.kernel.clock import monotonic
 
 DRAIN: Final = 10.0  # seconds that handlers get to end when a service stops
-LOOK: Final = 5.0  # seconds between looks at what waits while a consumer is shown nothing
+IDLE_CHECK_INTERVAL: Final = (
+    5.0  # seconds between looks at what waits while a consumer is shown nothing
+)
 
 log = structlog.get_logger()
 lenient.install()
 
 
-class Concurrent:
+class ConcurrentWorker:
     """Each delivery handled by a task of its own; prefetch bounds them."""
 
-    def __init__(self, handle: Handler, settler: Settler) -> None:
+    def __init__(self, handle: Handler, settler: Acknowledger) -> None:
         self._handle = handle
         self._settler = settler
         self._tasks: set[asyncio.Task[None]] = set()
@@ -49,8 +51,8 @@ class Concurrent:
         task.add_done_callback(self._tasks.discard)
 
     async def _one(self, delivery: Delivery) -> None:
-        outcome = await patiently(self._handle, delivery)
-        await settle_patiently(self._settler, delivery, outcome)
+        outcome = await handle_with_retries(self._handle, delivery)
+        await acknowledge_with_retries(self._settler, delivery, outcome)
 
     async def end(self, *, grace: float) -> None:
         """What still runs after the grace is cancelled: its message was not acknowledged."""
@@ -61,11 +63,11 @@ class Concurrent:
             await asyncio.gather(*late, return_exceptions=True)
 
 
-class Ordered:
+class OrderedWorker:
     """Deliveries handled in order, as many as are at hand at a time, up to `limit`."""
 
     def __init__(
-        self, handle: BatchHandler, settler: Settler, *, limit: int, linger: float
+        self, handle: BatchHandler, settler: Acknowledger, *, limit: int, linger: float
     ) -> None:
         self._handle = handle
         self._settler = settler
@@ -87,7 +89,7 @@ class Ordered:
         while True:
             batch = await self._batch()
             for delivery, outcome in zip(batch, await self._outcomes(batch), strict=True):
-                await settle_patiently(self._settler, delivery, outcome)
+                await acknowledge_with_retries(self._settler, delivery, outcome)
             self._unsettled -= len(batch)
             for _ in batch:
                 self._waiting.task_done()
@@ -111,7 +113,7 @@ class Ordered:
         async def alone(delivery: Delivery) -> Outcome:
             return (await self._handle([delivery]))[0]
 
-        return [await patiently(alone, delivery) for delivery in batch]
+        return [await handle_with_retries(alone, delivery) for delivery in batch]
 
     async def end(self, *, grace: float) -> None:
         with suppress(TimeoutError):
@@ -121,7 +123,7 @@ class Ordered:
         await asyncio.gather(self._task, return_exceptions=True)
 
 
-Worker: TypeAlias = Concurrent | Ordered
+Worker: TypeAlias = ConcurrentWorker | OrderedWorker
 Connect: TypeAlias = Callable[[], Awaitable[AbstractConnection]]
 
 
@@ -155,14 +157,14 @@ class Consumer:
         while not stop.is_set():
             began = monotonic()
             try:
-                with link_faults("the session has ended"):
+                with translate_amqp_errors("the session has ended"):
                     await self._session(stop)
             except Transient as error:
                 log.warning("consumer lost", queue=self._queue, error=error.reason)
                 # one that opens and is lost at once must not be tried again at once
                 tries = 1 if monotonic() - began > LONGEST_PAUSE else tries + 1
                 with suppress(TimeoutError):
-                    await asyncio.wait_for(stop.wait(), pause(tries))
+                    await asyncio.wait_for(stop.wait(), backoff_delay(tries))
 
     async def _session(self, stop: asyncio.Event) -> None:
         """Returns after `stop`; raises when it is lost before."""
@@ -211,7 +213,7 @@ class Consumer:
         """
         seen: int | None = None  # what had been delivered when messages waited
         while True:
-            await asyncio.sleep(LOOK)
+            await asyncio.sleep(IDLE_CHECK_INTERVAL)
             waits = self._looks and worker.is_idle and await self._waits(queue)
             if waits and seen == self._delivered:
                 log.warning("consumer overlooked", queue=self._queue)

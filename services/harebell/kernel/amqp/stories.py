@@ -8,24 +8,24 @@ from pamqp.common import FieldValue
 from harebell.contract import names
 from harebell.contract.codec import encode, encode_all
 from harebell.contract.dead import AttemptRecord, DeadRun
-from harebell.contract.events import RunFact, event
+from harebell.contract.events import RunEventData, make_event
 from harebell.contract.identity import RunKey
-from harebell.contract.stop import Stop
+from harebell.contract.stop import StopRequest
 from harebell.contract.ticket import Ticket
-from harebell.kernel.amqp.events import Fact
-from harebell.kernel.amqp.publish import Outgoing
-from harebell.kernel.bus import control_key
-from harebell.kernel.ledger import End, Ending, Reason, RunState
+from harebell.kernel.amqp.events import OutgoingEvent
+from harebell.kernel.amqp.publish import OutgoingMessage
+from harebell.kernel.bus import executor_control_key
+from harebell.kernel.ledger import AttemptCompletion, Reason, RunEnd, RunState
 
 
-def fact_of(ticket: Ticket, ended: Ending, attempt: int) -> Fact:
+def run_event(ticket: Ticket, ended: AttemptCompletion, attempt: int) -> OutgoingEvent:
     verb = f"run.{ended.state}"
-    tenant = ticket.work.tenant
+    tenant = ticket.run_spec.tenant
     at, again = ended.finished_at, ended.next_attempt_at
     fact = {  # as `RunFact` reads it
         "run_id": ticket.run_id,
         "schedule_id": ticket.schedule_id,
-        "key": ticket.work.key,
+        "key": ticket.run_spec.key,
         "scheduled_for": ticket.scheduled_for,
         "attempt": attempt,
         "state": ended.state,
@@ -36,11 +36,11 @@ def fact_of(ticket: Ticket, ended: Ending, attempt: int) -> Fact:
         "healthy": ended.healthy,
     }
     id_ = f"{ticket.run_id}/{ended.token}"
-    told = event(tenant, verb, fact, id_=id_, subject=ticket.run_id, at=at)
-    return Fact(tenant, verb, told, attempt=ended, end=ended.end)
+    told = make_event(tenant, verb, fact, id_=id_, subject=ticket.run_id, at=at)
+    return OutgoingEvent(tenant, verb, told, attempt=ended, end=ended.end)
 
 
-def fact_of_unattempted(
+def run_event_without_attempt(
     tenant: str,
     key: RunKey,
     state: RunState,
@@ -50,13 +50,13 @@ def fact_of_unattempted(
     attempt: int = 0,
     name: str | None = None,
     runs: int = 1,
-) -> Fact:
+) -> OutgoingEvent:
     """Of a run that ends without another attempt. `name`: its schedule's key.
 
     `runs`: as many as its row stands for.
     """
     verb = f"run.{state}"
-    fact = RunFact(
+    fact = RunEventData(
         run_id=str(key),
         schedule_id=key.schedule_id,
         key=name,
@@ -66,36 +66,38 @@ def fact_of_unattempted(
         reason=reason,
         finished_at=at,
     )
-    told = event(tenant, verb, fact, id_=f"{key}/{at.isoformat()}", subject=str(key), at=at)
-    return Fact(tenant, verb, told, end=End(state, reason, runs))
+    told = make_event(tenant, verb, fact, id_=f"{key}/{at.isoformat()}", subject=str(key), at=at)
+    return OutgoingEvent(tenant, verb, told, end=RunEnd(state, reason, runs))
 
 
-def stop_message(holder: str, keys: Sequence[RunKey]) -> Outgoing:
+def stop_request_message(holder: str, keys: Sequence[RunKey]) -> OutgoingMessage:
     """To the executor that holds these runs; its next renewal would tell it the same."""
-    return Outgoing(
+    return OutgoingMessage(
         exchange=names.CONTROL,
-        routing_key=control_key(holder),
-        body=encode_all([Stop(run_id=str(key)) for key in keys]),
+        routing_key=executor_control_key(holder),
+        body=encode_all([StopRequest(run_id=str(key)) for key in keys]),
         type=names.message_type("run.stop"),
         message_id=f"{keys[0]}/stop",
     )
 
 
-def dead_message(ticket: Ticket, ended: Ending, attempts: Sequence[AttemptRecord]) -> Outgoing:
+def dead_letter_of_run(
+    ticket: Ticket, ended: AttemptCompletion, attempts: Sequence[AttemptRecord]
+) -> OutgoingMessage:
     """To the dead letters: everything in the body, the gist in headers that people can read."""
     dead = DeadRun(
         run_id=ticket.run_id,
-        tenant=ticket.work.tenant,
+        tenant=ticket.run_spec.tenant,
         schedule_id=ticket.schedule_id,
         scheduled_for=ticket.scheduled_for,
-        key=ticket.work.key,
+        key=ticket.run_spec.key,
         version=ticket.version,
-        series=ticket.series,
+        replay_number=ticket.replay_number,
         reason=ended.reason or "",
         error_code=ended.error_code or "",
         error=ended.error,
         dead_at=ended.finished_at,
-        target=ticket.work.target.model_dump(mode="json", by_alias=True, exclude_none=True),
+        target=ticket.run_spec.target.model_dump(mode="json", by_alias=True, exclude_none=True),
         attempts=list(attempts),
     )
     headers: dict[str, FieldValue] = {
@@ -104,11 +106,11 @@ def dead_message(ticket: Ticket, ended: Ending, attempts: Sequence[AttemptRecord
         names.DEAD_KEY: dead.key or "",
         names.DEAD_ATTEMPTS: len(attempts),
     }
-    return Outgoing(
+    return OutgoingMessage(
         exchange=names.DEAD,
         routing_key=f"run.{dead.tenant}",
         body=b"[" + encode(dead) + b"]",
         type=names.message_type("run.dead"),
-        message_id=f"{dead.run_id}/{dead.series}",
+        message_id=f"{dead.run_id}/{dead.replay_number}",
         headers=headers,
     )

@@ -9,9 +9,9 @@ from typing import Final, TypeAlias
 import structlog
 from aio_pika.abc import AbstractConnection
 
-from harebell.client.connection import close, link_faults
-from harebell.contract.errors import Malformed, Transient, Unroutable
-from harebell.kernel.amqp.declare import declare, missing
+from harebell.client.connection import close, translate_amqp_errors
+from harebell.contract.errors import InvalidInput, Transient, Unroutable
+from harebell.kernel.amqp.declare import declare, find_missing
 from harebell.kernel.clock import monotonic
 from harebell.kernel.topology import Topology
 
@@ -19,7 +19,9 @@ DECLARE_AGAIN: Final = 2.0  # seconds; connections that open together declare on
 # A queue that is made anew within about 30 ms of its deletion keeps the consumers of the old one,
 # and shows them none of its messages: those must have been cancelled before.
 CANCELLED: Final = 1.0  # seconds
-UNASKED: Final = 30.0  # seconds; a binding behind a dead-lettering exchange is missed by nobody
+REDECLARE_INTERVAL: Final = (
+    30.0  # seconds; a binding behind a dead-lettering exchange is missed by nobody
+)
 
 Connect: TypeAlias = Callable[[], Awaitable[AbstractConnection]]
 
@@ -27,7 +29,7 @@ log = structlog.get_logger()
 
 
 @dataclass(slots=True)
-class Upkeep:
+class TopologyKeeper:
     """Of what one service needs. Unless it `declares`, it only looks, when it connects."""
 
     topology: Topology
@@ -37,7 +39,7 @@ class Upkeep:
     _declared_at: float = float("-inf")
 
     @property
-    def is_missed(self) -> bool:
+    def is_broken(self) -> bool:
         """Whether a part of it was missed, and it has not been declared again since."""
         return self._missed.is_set()
 
@@ -54,7 +56,7 @@ class Upkeep:
             is_ours = self.topology.carries(exchange, routing_key)
         else:
             is_ours = any(each.name == exchange for each in self.topology.exchanges)
-        if is_ours and not self.is_missed:
+        if is_ours and not self.is_broken:
             log.warning("topology broken", exchange=exchange, key=routing_key, reason=error.reason)
             self._missed.set()
 
@@ -62,15 +64,15 @@ class Upkeep:
         """Until cancelled; `connect` is to ensure what it connects to."""
         while self.declares:
             with suppress(TimeoutError):
-                await asyncio.wait_for(self._missed.wait(), UNASKED)
+                await asyncio.wait_for(self._missed.wait(), REDECLARE_INTERVAL)
             await asyncio.sleep(CANCELLED)
             self._missed.clear()
-            with suppress(Transient), link_faults("not declared again"):
+            with suppress(Transient), translate_amqp_errors("not declared again"):
                 await close(await connect())
             await asyncio.sleep(DECLARE_AGAIN)  # so often at most, whatever is missed
 
     async def _declare(self, connection: AbstractConnection) -> None:
         if self.declares:
             await declare(connection, self.topology)
-        elif problems := await missing(connection, self.topology):
-            raise Malformed("; ".join(problems), field="HAREBELL_TOPOLOGY", code="topology")
+        elif problems := await find_missing(connection, self.topology):
+            raise InvalidInput("; ".join(problems), field="HAREBELL_TOPOLOGY", code="topology")

@@ -16,7 +16,7 @@ _ANY_TIME: Final = datetime(2000, 1, 1)  # noqa: DTZ001 - without one croniter r
 
 
 @dataclass(frozen=True, slots=True)
-class LocalCalendar:
+class CronMatcher:
     """Local times, without a zone: the ones that `text` (see dialect.Reading) matches."""
 
     text: str

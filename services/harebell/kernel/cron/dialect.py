@@ -36,14 +36,14 @@ _NICKNAMES: Final = {
 
 
 @dataclass(frozen=True, slots=True)
-class Reading:
+class ParsedCron:
     """`text`: minute, hour, day, month, weekday and perhaps second, in numbers and lists."""
 
     text: str
     fixed: bool  # neither the minute nor the hour begins with `*`: the DST rule asks
 
 
-def read(expression: str, hash_id: UUID | None) -> Reading:
+def parse(expression: str, hash_id: UUID | None) -> ParsedCron:
     """Without an id `H` is drawn for the nil UUID, so that a preview is possible."""
     if len(expression) > MAX_CRON:
         # The text is cut too: an error travels into answers and logs.
@@ -55,11 +55,11 @@ def read(expression: str, hash_id: UUID | None) -> Reading:
 
 
 @lru_cache(maxsize=READ_MEMO)
-def _read_plain(expression: str) -> Reading:
+def _read_plain(expression: str) -> ParsedCron:
     return _read(expression, _NIL)
 
 
-def _read(expression: str, schedule_id: UUID) -> Reading:
+def _read(expression: str, schedule_id: UUID) -> ParsedCron:
     words = _words(expression)
     seconds = [words.pop(0)] if len(words) == _SIX else []
     minute, hour, day, month, weekday = words
@@ -73,7 +73,7 @@ def _read(expression: str, schedule_id: UUID) -> Reading:
         *(_column(second, SECOND, schedule_id) for second in seconds),
     ]
     wild = minute.text.startswith("*") or hour.text.startswith("*")
-    return Reading(" ".join(columns), fixed=not wild)
+    return ParsedCron(" ".join(columns), fixed=not wild)
 
 
 def _words(expression: str) -> list[Token]:

@@ -6,7 +6,7 @@ from types import MappingProxyType
 from typing import Final
 from uuid import UUID
 
-from harebell.kernel.cron.hashing import draw
+from harebell.kernel.cron.hashing import hashed_value
 from harebell.kernel.cron.token import Token
 
 
@@ -103,8 +103,8 @@ def _step(written: Token, of: Field) -> int:
 def _hashed(base: Token, of: Field, step: int | None, schedule_id: UUID) -> set[int]:
     among = of.hashed if base.text == "H" else _hash_range(base, of)
     if step is None:
-        return {among[draw(schedule_id, of.name, len(among))]}
-    start = draw(schedule_id, of.name, min(step, len(among)))
+        return {among[hashed_value(schedule_id, of.name, len(among))]}
+    start = hashed_value(schedule_id, of.name, min(step, len(among)))
     return set(among[start::step])
 
 

@@ -8,7 +8,7 @@ from uuid import UUID
 _DRAWN_BYTES: Final = 8
 
 
-def draw(schedule_id: UUID, field: str, size: int) -> int:
+def hashed_value(schedule_id: UUID, field: str, size: int) -> int:
     """Return a number in [0, size). The fields of one schedule are drawn independently."""
     digest = sha256(schedule_id.bytes + field.encode()).digest()
     return int.from_bytes(digest[:_DRAWN_BYTES]) % size

@@ -9,11 +9,11 @@ from zoneinfo import ZoneInfo
 
 from harebell.contract.errors import InvalidCron
 from harebell.contract.when import DstGap, DstOverlap
-from harebell.kernel.cron.calendar import LocalCalendar
-from harebell.kernel.cron.dialect import read
+from harebell.kernel.cron.calendar import CronMatcher
+from harebell.kernel.cron.dialect import parse
 from harebell.kernel.cron.dst import DstRule
-from harebell.kernel.cron.search import first_after
-from harebell.kernel.cron.zones import load_zone
+from harebell.kernel.cron.search import next_time_after
+from harebell.kernel.cron.zones import load_timezone
 
 INTERVAL_MEMO: Final = 16_384  # rules
 # "Never" is judged from a fixed day: a rule is refused or taken for what it is, not for when.
@@ -26,7 +26,7 @@ class Cron:
 
     expression: str
     zone: ZoneInfo
-    calendar: LocalCalendar
+    calendar: CronMatcher
     dst: DstRule
 
     @classmethod
@@ -40,11 +40,11 @@ class Cron:
         dst_overlap: DstOverlap | None = None,
     ) -> Self:
         """Raise InvalidCron or UnknownTimezone. `hash_id` (of the schedule) decides `H`."""
-        reading = read(expression, hash_id)
+        reading = parse(expression, hash_id)
         cron = cls(
             expression,
-            load_zone(zone),
-            LocalCalendar(reading.text),
+            load_timezone(zone),
+            CronMatcher(reading.text),
             DstRule(reading.fixed, dst_gap, dst_overlap),
         )
         if not _ever_runs(cron.calendar, cron.zone, cron.dst):
@@ -73,16 +73,16 @@ class _Known:
             since, answer = self._interval
             if since <= moment and (answer is None or moment < answer):
                 return answer
-        answer = first_after(moment, cron.zone, cron.dst, cron.calendar)
+        answer = next_time_after(moment, cron.zone, cron.dst, cron.calendar)
         self._interval = moment, answer
         return answer
 
 
 @lru_cache(maxsize=INTERVAL_MEMO)
-def _known(_calendar: LocalCalendar, _zone: ZoneInfo, _dst: DstRule) -> _Known:
+def _known(_calendar: CronMatcher, _zone: ZoneInfo, _dst: DstRule) -> _Known:
     return _Known()
 
 
 @lru_cache(maxsize=INTERVAL_MEMO)
-def _ever_runs(calendar: LocalCalendar, zone: ZoneInfo, dst: DstRule) -> bool:
-    return first_after(_JUDGED_FROM, zone, dst, calendar) is not None
+def _ever_runs(calendar: CronMatcher, zone: ZoneInfo, dst: DstRule) -> bool:
+    return next_time_after(_JUDGED_FROM, zone, dst, calendar) is not None

@@ -7,21 +7,21 @@ from zoneinfo import ZoneInfo
 
 from harebell.contract.when import DstGap, DstOverlap
 from harebell.kernel.cron.dst import DstRule
-from harebell.kernel.cron.zones import Seam, instant_of, offset_of, seam_at
+from harebell.kernel.cron.zones import ClockChange, clock_change_at, instant_of, offset_of
 
-MAX_ASKS: Final = 8  # questions to the calendar in one search
+MAX_SEARCH_STEPS: Final = 8  # questions to the calendar in one search
 _PASSES: Final = 2  # of a repeated stretch
 EARLIEST: Final = datetime(1900, 1, 1, tzinfo=UTC)
 LATEST: Final = datetime(9900, 1, 1, tzinfo=UTC)  # the calendar looks some decades further
 _SECOND: Final = timedelta(seconds=1)
 
 
-class Calendar(Protocol):
+class LocalTimeMatcher(Protocol):
     def next_after(self, wall: datetime) -> datetime | None: ...
 
 
-def first_after(
-    moment: datetime, zone: ZoneInfo, rule: DstRule, calendar: Calendar
+def next_time_after(
+    moment: datetime, zone: ZoneInfo, rule: DstRule, calendar: LocalTimeMatcher
 ) -> datetime | None:
     """Return the first instant strictly after; None if the bounded search finds none."""
     moment = max(moment, EARLIEST)
@@ -29,7 +29,7 @@ def first_after(
         return None
     here = moment.astimezone(zone)
     wall = here.replace(tzinfo=None, microsecond=0, fold=0)
-    seam = seam_at(wall, zone)
+    seam = clock_change_at(wall, zone)
     if seam is not None:
         for after, fold in _passes_left(wall, here.fold, seam, rule.on_overlap(seam)):
             found = calendar.next_after(after)
@@ -43,7 +43,7 @@ def first_after(
 
 
 def _passes_left(
-    wall: datetime, fold: int, seam: Seam, choice: DstOverlap
+    wall: datetime, fold: int, seam: ClockChange, choice: DstOverlap
 ) -> Iterator[tuple[datetime, int]]:
     """Yield where to look on in each pass of the repeated stretch that we stand in."""
     if fold == 0 and choice is not DstOverlap.SECOND:
@@ -53,14 +53,14 @@ def _passes_left(
 
 
 def _land(
-    moment: datetime, wall: datetime, zone: ZoneInfo, rule: DstRule, calendar: Calendar
+    moment: datetime, wall: datetime, zone: ZoneInfo, rule: DstRule, calendar: LocalTimeMatcher
 ) -> datetime | None:
     """Follow local times after `wall` until one of them is an instant that counts."""
-    for _ in range(MAX_ASKS - _PASSES):
+    for _ in range(MAX_SEARCH_STEPS - _PASSES):
         found = calendar.next_after(wall)
         if found is None:
             return None
-        seam = seam_at(found, zone)
+        seam = clock_change_at(found, zone)
         instant = _instant(found, zone, rule, seam)
         if instant is not None and instant > moment:
             return instant
@@ -69,7 +69,9 @@ def _land(
     return None
 
 
-def _instant(wall: datetime, zone: ZoneInfo, rule: DstRule, seam: Seam | None) -> datetime | None:
+def _instant(
+    wall: datetime, zone: ZoneInfo, rule: DstRule, seam: ClockChange | None
+) -> datetime | None:
     if seam is None:
         return instant_of(wall, offset_of(wall, zone, fold=0))
     if seam.is_gap:

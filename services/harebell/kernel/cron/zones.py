@@ -14,7 +14,7 @@ _NOT_ZONES: Final = frozenset({"localtime", "posixrules", "Factory"})
 _NOT_FOLDERS: Final = ("posix/", "right/")
 
 
-def load_zone(name: str) -> ZoneInfo:
+def load_timezone(name: str) -> ZoneInfo:
     if len(name) > MAX_ZONE_NAME or name in _NOT_ZONES or name.startswith(_NOT_FOLDERS):
         raise UnknownTimezone(name[:MAX_ZONE_NAME])
     try:
@@ -25,7 +25,7 @@ def load_zone(name: str) -> ZoneInfo:
 
 
 @dataclass(frozen=True, slots=True)
-class Seam:
+class ClockChange:
     """Local times in [start, end) do not exist (a gap), or exist twice (an overlap)."""
 
     instant: datetime  # when the offset changes, UTC
@@ -49,7 +49,7 @@ class Seam:
         return _local(self.instant, max(self.before, self.after))
 
 
-def seam_at(wall: datetime, zone: ZoneInfo) -> Seam | None:
+def clock_change_at(wall: datetime, zone: ZoneInfo) -> ClockChange | None:
     """Return the seam that a local time lies in, if it does."""
     before, after = offset_of(wall, zone, fold=0), offset_of(wall, zone, fold=1)
     if before == after:
@@ -64,7 +64,7 @@ def seam_at(wall: datetime, zone: ZoneInfo) -> Seam | None:
             high = middle
         else:
             low = middle
-    return Seam(early + high * _SECOND, before, after)
+    return ClockChange(early + high * _SECOND, before, after)
 
 
 def offset_of(wall: datetime, zone: ZoneInfo, *, fold: int) -> timedelta:

@@ -17,17 +17,17 @@ from harebell.kernel.settings import PoolBounds
 
 CONNECT_TIMEOUT: Final = 5.0  # seconds
 COMMAND_TIMEOUT: Final = 12.0  # seconds; above statement_timeout, for a connection gone silent
-REUSES: Final = 50_000  # statements of a connection before it is replaced
+MAX_QUERIES_PER_CONNECTION: Final = 50_000  # statements of a connection before it is replaced
 IDLE: Final = 300.0  # seconds without use until a connection beyond the least is closed
 
 # Plans: a new day's partition has no statistics, and a custom plan over months of partitions
 # costs more than the statement. Timeouts: what a frozen service holds falls by itself.
-HOT: Final = {
+HOT_PATH_SETTINGS: Final = {
     "plan_cache_mode": "force_generic_plan",
     "enable_hashjoin": "off",
     "enable_mergejoin": "off",
 }
-BOUNDS: Final = {
+TIMEOUT_SETTINGS: Final = {
     "idle_in_transaction_session_timeout": "10s",
     "lock_timeout": "3s",
     "statement_timeout": "10s",
@@ -52,7 +52,7 @@ _PASSING: Final = (
 
 
 @contextmanager
-def passing_faults() -> Iterator[None]:
+def translate_db_errors() -> Iterator[None]:
     """Raises `DatabaseUnavailable` for whatever may be over at the next try."""
     try:
         yield
@@ -79,16 +79,16 @@ class _Pool(asyncpg.Pool):  # type: ignore[misc]  # the driver ships no types
     def __init__(self, url: str, bounds: PoolBounds, **settings: Any) -> None:  # noqa: ANN401
         super().__init__(
             url,
-            min_size=bounds.least,
-            max_size=bounds.most,
-            max_queries=REUSES,
+            min_size=bounds.min_size,
+            max_size=bounds.max_size,
+            max_queries=MAX_QUERIES_PER_CONNECTION,
             max_inactive_connection_lifetime=IDLE,
             loop=None,
             connection_class=asyncpg.Connection,
             record_class=asyncpg.Record,
             **settings,
         )
-        self._patience = bounds.patience
+        self._patience = bounds.acquire_timeout
 
     def acquire(self, *, timeout: float | None = None) -> Any:  # noqa: ANN401  # as the driver's
         return super().acquire(timeout=self._patience if timeout is None else timeout)
@@ -102,7 +102,7 @@ async def open_pool(
 
     Raises `DatabaseUnavailable` if the least cannot be made, and never if that is none.
     """
-    settings = {**BOUNDS, **(HOT if hot else {}), "application_name": name}
+    settings = {**TIMEOUT_SETTINGS, **(HOT_PATH_SETTINGS if hot else {}), "application_name": name}
     pool = _Pool(
         plain_url(url),
         bounds or PoolBounds(),
@@ -112,7 +112,7 @@ async def open_pool(
         reset=_keep,
         init=_watch,
     )
-    with passing_faults():
+    with translate_db_errors():
         await pool
     try:
         yield pool
@@ -136,20 +136,20 @@ def open_engine(url: str, *, name: str, bounds: PoolBounds | None = None) -> Asy
     bounds = bounds or PoolBounds()
     return create_async_engine(
         plain_url(url).replace("postgresql://", "postgresql+asyncpg://", 1),
-        pool_size=bounds.most,
+        pool_size=bounds.max_size,
         max_overflow=0,
-        pool_timeout=bounds.patience,
+        pool_timeout=bounds.acquire_timeout,
         pool_pre_ping=True,
         connect_args={
             "timeout": CONNECT_TIMEOUT,
             "command_timeout": COMMAND_TIMEOUT,
-            "server_settings": {**BOUNDS, "application_name": name},
+            "server_settings": {**TIMEOUT_SETTINGS, "application_name": name},
         },
     )
 
 
 async def database_time(pool: asyncpg.Pool) -> datetime:
-    with passing_faults():
+    with translate_db_errors():
         told: Any = await pool.fetchval("SELECT clock_timestamp()")
     assert isinstance(told, datetime)  # noqa: S101  # for the type checker
     return told

@@ -5,10 +5,10 @@ from typing import Final
 
 import asyncpg
 
-from harebell.contract.codec import decode_own
+from harebell.contract.codec import decode_trusted
 from harebell.contract.identity import RunKey
 from harebell.contract.names import Lane
-from harebell.contract.ticket import Ticket, Work
+from harebell.contract.ticket import RunSpec, Ticket
 from harebell.kernel.ledger import Reason
 
 _ROWS: Final = """
@@ -25,7 +25,7 @@ ORDER BY wanted.place
 """
 
 
-async def tickets_for(connection: asyncpg.Connection, keys: Sequence[RunKey]) -> list[Ticket]:
+async def rebuild_tickets(connection: asyncpg.Connection, keys: Sequence[RunKey]) -> list[Ticket]:
     """In the order of `keys`, each with the `seq` of its row now; a key without a row has none.
 
     Whatever the row's state is: whoever asks has locked the rows that it means to publish.
@@ -37,7 +37,7 @@ async def tickets_for(connection: asyncpg.Connection, keys: Sequence[RunKey]) ->
 
 
 def _ticket(row: asyncpg.Record) -> Ticket:
-    override = None if row["override"] is None else decode_own(row["override"].encode())
+    override = None if row["override"] is None else decode_trusted(row["override"].encode())
     return Ticket(
         schedule_id=row["schedule_id"],
         scheduled_for=row["scheduled_for"],
@@ -45,11 +45,11 @@ def _ticket(row: asyncpg.Record) -> Ticket:
         expires_at=row["expires_at"],
         seq=row["seq"],
         version=row["version"],
-        series=row["series"],
+        replay_number=row["series"],
         pool=row["pool"],
         lane=Lane(row["lane"]),
         priority=row["priority"],
         override=override,
-        placed=True if row["reason"] == Reason.LIMITED else None,
-        work=Work.model_validate_json(row["work"]).altered(override),
+        reserved=True if row["reason"] == Reason.RATE_LIMITED else None,
+        run_spec=RunSpec.model_validate_json(row["work"]).with_override(override),
     )

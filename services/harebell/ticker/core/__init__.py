@@ -3,7 +3,7 @@
 from collections.abc import Callable
 from typing import Final, TypeAlias
 
-from harebell.contract.answers import RunAnswer, ScheduleAnswer, SelectionAnswer
+from harebell.contract.answers import BulkResponse, RunResponse, ScheduleResponse
 from harebell.contract.commands import (
     RunCancel,
     RunResolve,
@@ -15,25 +15,27 @@ from harebell.contract.commands import (
     ScheduleTrigger,
 )
 from harebell.contract.errors import Rejected
-from harebell.ticker.book import Book, Entry
-from harebell.ticker.core.asked import Asked, known
+from harebell.ticker.book import ScheduleRecord, UnitOfWork
+from harebell.ticker.core.asked import CommandContext, find_schedule
 from harebell.ticker.core.defining import patch, put
 from harebell.ticker.core.instants import backfill, cancel_run, resolve_run, skip, trigger
-from harebell.ticker.core.selecting import VERBS
+from harebell.ticker.core.selecting import BULK_HANDLERS
 
-__all__ = ["Answer", "Asked", "apply"]
+__all__ = ["Response", "CommandContext", "apply_command"]
 
-Answer: TypeAlias = ScheduleAnswer | RunAnswer | SelectionAnswer
+Response: TypeAlias = ScheduleResponse | RunResponse | BulkResponse
 
-_VERBS: Final[dict[type, Callable[[Book, Asked, Entry], ScheduleAnswer]]] = {
-    **VERBS,
+_VERBS: Final[
+    dict[type, Callable[[UnitOfWork, CommandContext, ScheduleRecord], ScheduleResponse]]
+] = {
+    **BULK_HANDLERS,
     ScheduleTrigger: trigger,
     ScheduleSkip: skip,
     ScheduleBackfill: backfill,
 }
 
 
-def apply(book: Book, asked: Asked) -> ScheduleAnswer | RunAnswer:
+def apply_command(book: UnitOfWork, asked: CommandContext) -> ScheduleResponse | RunResponse:
     """Change the book; raises `Rejected` and leaves it as it was when the command cannot be."""
     match asked.command:
         case SchedulePut() as command:
@@ -45,6 +47,6 @@ def apply(book: Book, asked: Asked) -> ScheduleAnswer | RunAnswer:
         case RunResolve() as command:
             return resolve_run(book, asked, command)
         case ScheduleCommand() as command:
-            return _VERBS[type(command)](book, asked, known(book, asked))
+            return _VERBS[type(command)](book, asked, find_schedule(book, asked))
         case command:
             raise Rejected(f"{type(command).__name__} is not a ticker's", code="unknown_command")

@@ -4,31 +4,31 @@ from datetime import datetime
 from typing import NamedTuple
 from uuid import UUID
 
-from harebell.contract.addressed import Addressed
+from harebell.contract.addressed import CommandBase
 from harebell.contract.errors import Conflict, NotFound
-from harebell.ticker.book import Book, Entry
+from harebell.ticker.book import ScheduleRecord, UnitOfWork
 
 
-class Asked(NamedTuple):
+class CommandContext(NamedTuple):
     """One command, and who asked when. `schedule_id` None: it selects schedules."""
 
     tenant: str
-    command: Addressed
+    command: CommandBase
     schedule_id: UUID | None
     accepted_at: datetime
     actor: str | None
     applied_at: datetime | None = None  # when a ticker came to it; None: at once
 
 
-def known(book: Book, asked: Asked) -> Entry:
+def find_schedule(book: UnitOfWork, asked: CommandContext) -> ScheduleRecord:
     """Raises `NotFound`, and `Conflict` for what has been overtaken."""
-    entry = None if asked.schedule_id is None else book.entries.get(asked.schedule_id)
+    entry = None if asked.schedule_id is None else book.schedules.get(asked.schedule_id)
     if entry is None or entry.version.tenant != asked.tenant:
         raise NotFound("there is no such schedule")
-    refuse_stale(entry, asked)
+    reject_stale(entry, asked)
     return entry
 
 
-def refuse_stale(entry: Entry, asked: Asked) -> None:
+def reject_stale(entry: ScheduleRecord, asked: CommandContext) -> None:
     if asked.accepted_at < entry.changed_at:
         raise Conflict("a later change has been applied already", code="stale")

@@ -4,31 +4,31 @@ from dataclasses import replace
 from datetime import datetime
 from typing import Any
 
-from harebell.contract.answers import ScheduleAnswer
+from harebell.contract.answers import ScheduleResponse
 from harebell.contract.commands import SchedulePatch, SchedulePut
-from harebell.contract.errors import Conflict, Malformed, NotFound
+from harebell.contract.errors import Conflict, InvalidInput, NotFound
 from harebell.contract.message import parse
 from harebell.contract.schedule import Definition
 from harebell.contract.when import Recurring
 from harebell.kernel.ledger import Reason, ScheduleState
-from harebell.kernel.timetable import TICK, Once, first_cursor
-from harebell.ticker.book import Book, Entry, OpenRun
-from harebell.ticker.core.answering import answer
-from harebell.ticker.core.asked import Asked, known, refuse_stale
-from harebell.ticker.core.halting import planned_on
-from harebell.ticker.version import Fate, Takeover, Version
+from harebell.kernel.timetable import RESOLUTION, Once, initial_cursor
+from harebell.ticker.book import LockedRun, ScheduleRecord, UnitOfWork
+from harebell.ticker.core.answering import schedule_response
+from harebell.ticker.core.asked import CommandContext, find_schedule, reject_stale
+from harebell.ticker.core.halting import continue_planning
+from harebell.ticker.version import Version, VersionHandover, VersionStatus
 
 
-def put(book: Book, asked: Asked, command: SchedulePut) -> ScheduleAnswer:
+def put(book: UnitOfWork, asked: CommandContext, command: SchedulePut) -> ScheduleResponse:
     definition = command.definition
-    entry = None if asked.schedule_id is None else book.entries.get(asked.schedule_id)
+    entry = None if asked.schedule_id is None else book.schedules.get(asked.schedule_id)
     if entry is None:
         return _create(book, asked, definition, command)
-    refuse_stale(entry, asked)
+    reject_stale(entry, asked)
     newest = entry.pending or entry.version
     if command.expected_version is None:
         if definition.fingerprint() == newest.definition.fingerprint():
-            return answer(entry, "unchanged", asked.accepted_at)
+            return schedule_response(entry, "unchanged", asked.accepted_at)
         raise Conflict(
             f"the key has another body in version {newest.number}; "
             'give expected_version (or "any") to replace it',
@@ -39,25 +39,25 @@ def put(book: Book, asked: Asked, command: SchedulePut) -> ScheduleAnswer:
     return _change(book, asked, entry, definition, command.effective_at)
 
 
-def patch(book: Book, asked: Asked, command: SchedulePatch) -> ScheduleAnswer:
+def patch(book: UnitOfWork, asked: CommandContext, command: SchedulePatch) -> ScheduleResponse:
     """A merge patch of the newest version, pending or in force."""
-    entry = known(book, asked)
+    entry = find_schedule(book, asked)
     newest = entry.pending or entry.version
     if command.expected_version not in (None, entry.version.number, newest.number):
         raise Conflict(f"is at version {entry.version.number}", field="expected_version")
     if "key" in command.set_:
-        raise Malformed("a schedule keeps its key", field="set.key")
+        raise InvalidInput("a schedule keeps its key", field="set.key")
     try:
-        definition = parse(Definition, merged(newest.definition.told(), command.set_))
-    except Malformed as error:
+        definition = parse(Definition, merge_patch(newest.definition.to_json(), command.set_))
+    except InvalidInput as error:
         error.field = f"set.{error.field}"
         raise
     if definition.fingerprint() == newest.definition.fingerprint():
-        return answer(entry, "unchanged", asked.accepted_at)
+        return schedule_response(entry, "unchanged", asked.accepted_at)
     return _change(book, asked, entry, definition, command.effective_at)
 
 
-def merged(value: Any, change: Any) -> Any:  # noqa: ANN401  # JSON
+def merge_patch(value: Any, change: Any) -> Any:  # noqa: ANN401  # JSON
     """RFC 7396: objects are merged, null removes, anything else replaces."""
     if not isinstance(change, dict):
         return change
@@ -66,29 +66,35 @@ def merged(value: Any, change: Any) -> Any:  # noqa: ANN401  # JSON
         if item is None:
             result.pop(name, None)
         else:
-            result[name] = merged(result.get(name), item)
+            result[name] = merge_patch(result.get(name), item)
     return result
 
 
 def _create(
-    book: Book, asked: Asked, definition: Definition, command: SchedulePut
-) -> ScheduleAnswer:
+    book: UnitOfWork, asked: CommandContext, definition: Definition, command: SchedulePut
+) -> ScheduleResponse:
     if isinstance(command.expected_version, int):
         raise NotFound("there is no such schedule", field="expected_version")
     version = _version(asked, definition, 1, command.effective_at)
     _refuse_unowed(version)
-    cursor = first_cursor(version.timetable, version.since)
-    entry = planned_on(
-        Entry(version, ScheduleState.ACTIVE, planned_to=cursor, changed_at=asked.accepted_at)
+    cursor = initial_cursor(version.recurrence, version.since)
+    entry = continue_planning(
+        ScheduleRecord(
+            version, ScheduleState.ACTIVE, planned_until=cursor, changed_at=asked.accepted_at
+        )
     )
-    book.new_versions.append((version, Fate.COMMENCED))
+    book.new_versions.append((version, VersionStatus.COMMENCED))
     book.in_force.append(version)
-    return answer(book.write(entry), "created", cursor)
+    return schedule_response(book.update(entry), "created", cursor)
 
 
 def _change(
-    book: Book, asked: Asked, entry: Entry, definition: Definition, effective_at: datetime | None
-) -> ScheduleAnswer:
+    book: UnitOfWork,
+    asked: CommandContext,
+    entry: ScheduleRecord,
+    definition: Definition,
+    effective_at: datetime | None,
+) -> ScheduleResponse:
     """A change that waited for its time is overtaken by any later one."""
     if effective_at is not None and effective_at <= asked.accepted_at:
         raise Conflict("its time has passed", field="effective_at", code="missed")
@@ -100,8 +106,8 @@ def _change(
     if effective_at is not None and asked.applied_at and effective_at <= asked.applied_at:
         return _miss(book, asked, entry._replace(last_number=number), version, effective_at)
     if entry.pending is not None:
-        book.fates[entry.id, entry.pending.number] = (
-            Fate.SKIPPED,
+        book.version_statuses[entry.id, entry.pending.number] = (
+            VersionStatus.SKIPPED,
             f"overtaken by version {number}",
         )
     if effective_at is not None:
@@ -113,34 +119,43 @@ def _change(
 
 def _refuse_unowed(version: Version) -> None:
     """A new one-shot for before its version's time would run before the change is in force."""
-    if version.effective_at is None or version.anchored_at is not None:
+    if version.effective_at is None or version.anchor_at is not None:
         return
-    once = version.timetable
+    once = version.recurrence
     if isinstance(once, Once) and once.at < version.effective_at:
         reason = "comes after the only instant of `when`"
         raise Conflict(reason, field="effective_at", code="after_its_instant")
 
 
 def _miss(
-    book: Book, asked: Asked, entry: Entry, version: Version, effective_at: datetime
-) -> ScheduleAnswer:
+    book: UnitOfWork,
+    asked: CommandContext,
+    entry: ScheduleRecord,
+    version: Version,
+    effective_at: datetime,
+) -> ScheduleResponse:
     """Its time has passed by the instants of the version in force, and that goes on."""
     assert asked.applied_at is not None  # noqa: S101  # or it could not be late
     late = asked.applied_at - effective_at
-    book.new_versions.append((version, Fate.MISSED))
-    book.fates[entry.id, version.number] = (Fate.MISSED, f"came {late} after its time")
-    return answer(book.write(entry), "missed", asked.accepted_at)
+    book.new_versions.append((version, VersionStatus.MISSED))
+    book.version_statuses[entry.id, version.number] = (
+        VersionStatus.MISSED,
+        f"came {late} after its time",
+    )
+    return schedule_response(book.update(entry), "missed", asked.accepted_at)
 
 
-def _has_backlog(entry: Entry, at: datetime) -> bool:
+def _has_backlog(entry: ScheduleRecord, at: datetime) -> bool:
     """Instants of the version in force that no ticker has handed over in time."""
     active = entry.state is ScheduleState.ACTIVE
     return active and entry.next_at is not None and entry.next_at <= at
 
 
-def _replace_from_now(book: Book, asked: Asked, entry: Entry, version: Version) -> ScheduleAnswer:
+def _replace_from_now(
+    book: UnitOfWork, asked: CommandContext, entry: ScheduleRecord, version: Version
+) -> ScheduleResponse:
     """Each instant by the version in force at it: the old one's backlog is planned by itself."""
-    claimed = book.claimed(entry)
+    claimed = book.claimed_runs(entry)
     from_now = replace(version, effective_at=asked.accepted_at)
     told = _postpone(book, asked, entry, from_now)
     now_in_force = {
@@ -153,83 +168,89 @@ def _replace_from_now(book: Book, asked: Asked, entry: Entry, version: Version) 
     return told.model_copy(update=now_in_force)
 
 
-def _anchored(version: Version, before: Version, asked: Asked) -> Version:
+def _anchored(version: Version, before: Version, asked: CommandContext) -> Version:
     """The same `when` goes on as it was; but a one-shot that is put again is meant anew."""
     when = version.definition.when
     is_same = when == before.definition.when
     is_going_on = isinstance(when, Recurring) or isinstance(asked.command, SchedulePatch)
-    return replace(version, anchored_at=before.anchor) if is_same and is_going_on else version
+    return replace(version, anchor_at=before.anchor) if is_same and is_going_on else version
 
 
-def _postpone(book: Book, asked: Asked, entry: Entry, version: Version) -> ScheduleAnswer:
+def _postpone(
+    book: UnitOfWork, asked: CommandContext, entry: ScheduleRecord, version: Version
+) -> ScheduleResponse:
     """What has been handed over beyond that time is taken back, also of a change that waited.
 
     It waits until a pause or a hold is over.
     """
     since = min(filter(None, [version.since, entry.pending_at]))
-    withdrawn = book.withdraw(entry, Reason.SUPERSEDED, since=since)
+    withdrawn = book.unstage(entry, Reason.SUPERSEDED, since=since)
     pending = withdrawn._replace(pending=version, changed_at=asked.accepted_at)
-    if entry.state is ScheduleState.ACTIVE or withdrawn.planned_to < entry.planned_to:
+    if entry.state is ScheduleState.ACTIVE or withdrawn.planned_until < entry.planned_until:
         pending = _going_on(pending)
     elif not _is_stopped(entry):
         pending = pending._replace(next_at=version.since)
-    book.new_versions.append((version, Fate.PENDING))
-    return answer(book.write(pending), "deferred", asked.accepted_at)
+    book.new_versions.append((version, VersionStatus.PENDING))
+    return schedule_response(book.update(pending), "deferred", asked.accepted_at)
 
 
-def _replace(book: Book, asked: Asked, entry: Entry, version: Version) -> ScheduleAnswer:
+def _replace(
+    book: UnitOfWork, asked: CommandContext, entry: ScheduleRecord, version: Version
+) -> ScheduleResponse:
     """The new version owes what it owes from now on; what is overdue takes it over as it is.
 
     With the same times it goes on where the old one stood: what that left open is still owed.
     """
-    claimed = book.claimed(entry)
-    for run in book.open_of(entry):
-        if run.untouched and _takes_over(run, version, asked.accepted_at):
-            book.renew(run, version)
+    claimed = book.claimed_runs(entry)
+    for run in book.open_runs_of(entry):
+        if run.is_unattempted and _takes_over(run, version, asked.accepted_at):
+            book.move_to_version(run, version)
     same_times = version.definition.when == entry.version.definition.when
-    withdrawn = book.withdraw(entry, Reason.SUPERSEDED)
-    first = cursor = first_cursor(version.timetable, asked.accepted_at)
-    if same_times and not isinstance(version.timetable, Once):
+    withdrawn = book.unstage(entry, Reason.SUPERSEDED)
+    first = cursor = initial_cursor(version.recurrence, asked.accepted_at)
+    if same_times and not isinstance(version.recurrence, Once):
         revived = entry.state is ScheduleState.CANCELLED
-        cursor = max(withdrawn.planned_to, first) if revived else withdrawn.planned_to
+        cursor = max(withdrawn.planned_until, first) if revived else withdrawn.planned_until
     changed = withdrawn._replace(
         version=version,
-        planned_to=cursor,
+        planned_until=cursor,
         changed_at=asked.accepted_at,
         dispatched=withdrawn.dispatched if same_times else 0,
     )
     changed = _going_on(changed)
-    book.new_versions.append((version, Fate.COMMENCED))
+    book.new_versions.append((version, VersionStatus.COMMENCED))
     book.in_force.append(version)
-    book.takeovers.append(
-        Takeover(entry.id, entry.version.number, withdrawn.planned_to, version.number, cursor)
+    book.handovers.append(
+        VersionHandover(
+            entry.id, entry.version.number, withdrawn.planned_until, version.number, cursor
+        )
     )
-    return answer(book.write(changed), "updated", max(first, cursor), claimed)
+    return schedule_response(book.update(changed), "updated", max(first, cursor), claimed)
 
 
-def _going_on(entry: Entry) -> Entry:
+def _going_on(entry: ScheduleRecord) -> ScheduleRecord:
     """A paused or held schedule stays so; any other goes on, from where planning stands."""
     if _is_stopped(entry):
         return entry._replace(next_at=entry.paused_until)
-    return planned_on(entry)
+    return continue_planning(entry)
 
 
-def _is_stopped(entry: Entry) -> bool:
-    return entry.state in (ScheduleState.PAUSED, ScheduleState.HELD)
+def _is_stopped(entry: ScheduleRecord) -> bool:
+    return entry.state in (ScheduleState.PAUSED, ScheduleState.BLOCKED)
 
 
-def _takes_over(run: OpenRun, version: Version, at: datetime) -> bool:
+def _takes_over(run: LockedRun, version: Version, at: datetime) -> bool:
     """What is overdue; and what waits out its jitter, if the new version owes that instant too."""
     instant = run.key.scheduled_for
-    return run.due_at <= at or (instant <= at and version.owes(instant))
+    return run.due_at <= at or (instant <= at and version.includes(instant))
 
 
 def _version(
-    asked: Asked, definition: Definition, number: int, effective_at: datetime | None
+    asked: CommandContext, definition: Definition, number: int, effective_at: datetime | None
 ) -> Version:
     """Raises `InvalidCron` and the like here, before anything is changed."""
     assert asked.schedule_id is not None  # noqa: S101  # a put names its schedule
-    version = Version.of(
+    version = Version.create(
         asked.schedule_id,
         number,
         tenant=asked.tenant,
@@ -239,5 +260,5 @@ def _version(
         actor=asked.actor,
         note=getattr(asked.command, "note", None),
     )
-    version.timetable.next_after(version.since - TICK)
+    version.recurrence.next_after(version.since - RESOLUTION)
     return version

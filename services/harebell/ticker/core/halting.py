@@ -1,43 +1,50 @@
 """Pausing, resuming, cancelling."""
 
-from harebell.contract.answers import ScheduleAnswer
+from harebell.contract.answers import ScheduleResponse
 from harebell.contract.commands import ScheduleCommand, SchedulePause
 from harebell.contract.errors import Conflict
 from harebell.kernel.ledger import Reason, ScheduleState
 from harebell.kernel.occurrences import MISSED_AFTER
-from harebell.ticker.book import Book, Entry, OpenRun
-from harebell.ticker.core.answering import answer
-from harebell.ticker.core.asked import Asked
-from harebell.ticker.version import Fate
+from harebell.ticker.book import LockedRun, ScheduleRecord, UnitOfWork
+from harebell.ticker.core.answering import schedule_response
+from harebell.ticker.core.asked import CommandContext
+from harebell.ticker.version import VersionStatus
 
 
-def pause(book: Book, asked: Asked, entry: Entry) -> ScheduleAnswer:
-    is_over = entry.state is ScheduleState.COMPLETED and not book.open_of(entry)
+def pause(book: UnitOfWork, asked: CommandContext, entry: ScheduleRecord) -> ScheduleResponse:
+    is_over = entry.state is ScheduleState.COMPLETED and not book.open_runs_of(entry)
     if is_over or entry.state is ScheduleState.CANCELLED:
         raise Conflict(f"is {entry.state}", code="not_active")
     until = asked.command.until if isinstance(asked.command, SchedulePause) else None
-    claimed = book.claimed(entry)
-    book.stop(claimed, Reason.PAUSED)
-    withdrawn = book.withdraw(book.untrigger(entry, Reason.PAUSED), Reason.PAUSED)
+    claimed = book.claimed_runs(entry)
+    book.request_stop(claimed, Reason.PAUSED)
+    withdrawn = book.unstage(book.drop_manual_runs(entry, Reason.PAUSED), Reason.PAUSED)
     paused = withdrawn._replace(paused_until=until)
     return _halt(book, asked, paused, ScheduleState.PAUSED, claimed)
 
 
-def cancel(book: Book, asked: Asked, entry: Entry) -> ScheduleAnswer:
+def cancel(book: UnitOfWork, asked: CommandContext, entry: ScheduleRecord) -> ScheduleResponse:
     """For good: also what waits for a retry, and the change that waits for its time."""
-    claimed = book.claimed(entry)
-    book.stop(claimed, Reason.CANCELLED)
-    kept = book.untrigger(entry, Reason.CANCELLED)
-    withdrawn = book.withdraw(kept, Reason.CANCELLED, begun=True)
+    claimed = book.claimed_runs(entry)
+    book.request_stop(claimed, Reason.CANCELLED)
+    kept = book.drop_manual_runs(entry, Reason.CANCELLED)
+    withdrawn = book.unstage(kept, Reason.CANCELLED, begun=True)
     if entry.pending is not None:
-        book.fates[entry.id, entry.pending.number] = (Fate.SKIPPED, "the schedule was cancelled")
-    cancelled = withdrawn._replace(pending=None, paused_until=None, awaiting=None)
+        book.version_statuses[entry.id, entry.pending.number] = (
+            VersionStatus.SKIPPED,
+            "the schedule was cancelled",
+        )
+    cancelled = withdrawn._replace(pending=None, paused_until=None, awaited_run=None)
     return _halt(book, asked, cancelled, ScheduleState.CANCELLED, claimed)
 
 
 def _halt(
-    book: Book, asked: Asked, entry: Entry, state: ScheduleState, claimed: list[OpenRun]
-) -> ScheduleAnswer:
+    book: UnitOfWork,
+    asked: CommandContext,
+    entry: ScheduleRecord,
+    state: ScheduleState,
+    claimed: list[LockedRun],
+) -> ScheduleResponse:
     note = asked.command.note if isinstance(asked.command, ScheduleCommand) else None
     halted = entry._replace(
         state=state,
@@ -45,40 +52,42 @@ def _halt(
         changed_at=asked.accepted_at,
         reason=note,
     )
-    return answer(book.write(halted), state.value, asked.accepted_at, claimed)
+    return schedule_response(book.update(halted), state.value, asked.accepted_at, claimed)
 
 
-def resume(book: Book, asked: Asked, entry: Entry) -> ScheduleAnswer:
+def resume(book: UnitOfWork, asked: CommandContext, entry: ScheduleRecord) -> ScheduleResponse:
     """From where planning stood: the catch-up policy decides about the gap."""
-    if entry.standing(asked.accepted_at) is ScheduleState.ACTIVE:
-        return answer(entry, "resumed", asked.accepted_at)
-    if entry.state not in (ScheduleState.PAUSED, ScheduleState.PARKED):
+    if entry.visible_state(asked.accepted_at) is ScheduleState.ACTIVE:
+        return schedule_response(entry, "resumed", asked.accepted_at)
+    if entry.state not in (ScheduleState.PAUSED, ScheduleState.ERRORED):
         raise Conflict(f"is {entry.state}", code="not_paused")
-    resumed = going_on(entry._replace(changed_at=asked.accepted_at))
-    book.stop(book.claimed(entry), None)
-    cursor = max(entry.planned_to, asked.accepted_at - MISSED_AFTER)
-    return answer(book.write(resumed), "resumed", cursor)
+    resumed = resume_planning(entry._replace(changed_at=asked.accepted_at))
+    book.request_stop(book.claimed_runs(entry), None)
+    cursor = max(entry.planned_until, asked.accepted_at - MISSED_AFTER)
+    return schedule_response(book.update(resumed), "resumed", cursor)
 
 
-def going_on(entry: Entry) -> Entry:
+def resume_planning(entry: ScheduleRecord) -> ScheduleRecord:
     """As it goes on after a pause or a hold; failures are counted afresh.
 
     What a version before owed and a pause took back is owed again: no timetable brings it.
     """
-    past = (run for run in entry.open_runs if run <= entry.planned_to and run != entry.awaiting)
+    past = (
+        run for run in entry.open_runs if run <= entry.planned_until and run != entry.awaited_run
+    )
     mine = (run for run in past if entry.version_at(run) is entry.version)
-    again = tuple(run for run in mine if not entry.version.owes(run))
-    return planned_on(entry)._replace(paused_until=None, failures=0, again=again)
+    again = tuple(run for run in mine if not entry.version.includes(run))
+    return continue_planning(entry)._replace(paused_until=None, failures=0, to_restage=again)
 
 
-def planned_on(entry: Entry) -> Entry:
+def continue_planning(entry: ScheduleRecord) -> ScheduleRecord:
     """Active from where planning stands, unless nothing is left to come."""
-    awaited = entry.awaiting if entry.awaiting in entry.open_runs else None
-    instants = [None if awaited else entry.following, entry.pending_at]
+    awaited = entry.awaited_run if entry.awaited_run in entry.open_runs else None
+    instants = [None if awaited else entry.next_time, entry.pending_at]
     next_at = min(filter(None, instants), default=None)
     return entry._replace(
         state=ScheduleState.ACTIVE if next_at or awaited else ScheduleState.COMPLETED,
         next_at=next_at,
-        awaiting=awaited,
+        awaited_run=awaited,
         reason=None,
     )

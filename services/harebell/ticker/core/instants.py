@@ -4,7 +4,7 @@ from datetime import datetime
 from itertools import takewhile
 from typing import Final
 
-from harebell.contract.answers import RunAnswer, ScheduleAnswer
+from harebell.contract.answers import RunResponse, ScheduleResponse
 from harebell.contract.commands import (
     Resolution,
     RunCancel,
@@ -13,117 +13,123 @@ from harebell.contract.commands import (
     ScheduleSkip,
     ScheduleTrigger,
 )
-from harebell.contract.errors import Conflict, Malformed, NotFound
+from harebell.contract.errors import Conflict, InvalidInput, NotFound
 from harebell.contract.identity import RunKey
-from harebell.contract.scalars import cut
+from harebell.contract.scalars import truncate_ms
 from harebell.kernel.ledger import Reason, RunState, ScheduleState
-from harebell.kernel.timetable import TICK, preview
-from harebell.ticker.book import Book, Entry, Extra, Origin
-from harebell.ticker.core.answering import answer
-from harebell.ticker.core.asked import Asked, known
-from harebell.ticker.core.halting import going_on, planned_on
+from harebell.kernel.timetable import RESOLUTION, next_times
+from harebell.ticker.book import ManualRun, ManualRunOrigin, ScheduleRecord, UnitOfWork
+from harebell.ticker.core.answering import schedule_response
+from harebell.ticker.core.asked import CommandContext, find_schedule
+from harebell.ticker.core.halting import continue_planning, resume_planning
 
 MAX_SKIPS: Final = 100  # instants of one schedule that are taken out ahead of time
 
 
-def trigger(book: Book, asked: Asked, entry: Entry) -> ScheduleAnswer:
+def trigger(book: UnitOfWork, asked: CommandContext, entry: ScheduleRecord) -> ScheduleResponse:
     """One run at acceptance; where that instant is taken, at the next free one."""
     if entry.state is ScheduleState.CANCELLED:
         raise Conflict("is cancelled", code="not_active")
     overlap = asked.command.overlap if isinstance(asked.command, ScheduleTrigger) else None
-    instant = cut(asked.accepted_at)
+    instant = truncate_ms(asked.accepted_at)
     while instant in entry.open_runs or RunKey(instant, entry.id) in book.ended:
-        instant += TICK
-    extra = Extra(entry.version, instant, Origin.TRIGGER, overlap)
+        instant += RESOLUTION
+    extra = ManualRun(entry.version, instant, ManualRunOrigin.TRIGGER, overlap)
     changed = _with(book, asked, entry, [extra])
-    told = answer(changed, "triggered", asked.accepted_at)
+    told = schedule_response(changed, "triggered", asked.accepted_at)
     return told.model_copy(update={"run_id": str(RunKey(instant, entry.id))})
 
 
-def backfill(book: Book, asked: Asked, entry: Entry) -> ScheduleAnswer:
+def backfill(book: UnitOfWork, asked: CommandContext, entry: ScheduleRecord) -> ScheduleResponse:
     """Runs that the timetable had; those that are on record already stay as they are."""
     command = asked.command
     assert isinstance(command, ScheduleBackfill)  # noqa: S101  # by its verb
-    table = entry.version.timetable
-    had = preview(table, command.from_ - TICK, command.max + 1)
+    table = entry.version.recurrence
+    had = next_times(table, command.from_ - RESOLUTION, command.max + 1)
     instants = list(takewhile(lambda instant: instant <= command.to, had))
     if len(instants) > command.max:
-        raise Malformed(f"more than {command.max} runs", field="max", code="too_many")
+        raise InvalidInput(f"more than {command.max} runs", field="max", code="too_many")
     if instants and instants[-1] > asked.accepted_at:
-        raise Malformed("lies in the future", field="to")
+        raise InvalidInput("lies in the future", field="to")
     runs = [str(RunKey(instant, entry.id)) for instant in instants]
     if command.dry_run:
-        return answer(entry, "previewed", asked.accepted_at).model_copy(update={"runs": runs})
-    extras = [Extra(entry.version, instant, Origin.BACKFILL) for instant in instants]
+        return schedule_response(entry, "previewed", asked.accepted_at).model_copy(
+            update={"runs": runs}
+        )
+    extras = [ManualRun(entry.version, instant, ManualRunOrigin.BACKFILL) for instant in instants]
     changed = _with(book, asked, entry, extras)
-    return answer(changed, "backfilled", asked.accepted_at).model_copy(update={"runs": runs})
+    return schedule_response(changed, "backfilled", asked.accepted_at).model_copy(
+        update={"runs": runs}
+    )
 
 
-def _with(book: Book, asked: Asked, entry: Entry, extras: list[Extra]) -> Entry:
+def _with(
+    book: UnitOfWork, asked: CommandContext, entry: ScheduleRecord, extras: list[ManualRun]
+) -> ScheduleRecord:
     """The schedule with runs that its timetable does not owe; they do not count as dispatched."""
-    book.extras += extras
+    book.manual_runs += extras
     instants = dict.fromkeys([*entry.open_runs, *(extra.instant for extra in extras)])
-    return book.write(entry._replace(open_runs=tuple(instants), changed_at=asked.accepted_at))
+    return book.update(entry._replace(open_runs=tuple(instants), changed_at=asked.accepted_at))
 
 
-def skip(book: Book, asked: Asked, entry: Entry) -> ScheduleAnswer:
+def skip(book: UnitOfWork, asked: CommandContext, entry: ScheduleRecord) -> ScheduleResponse:
     """The run of one instant will not be; if it is staged, it is taken back."""
     command = asked.command
     assert isinstance(command, ScheduleSkip)  # noqa: S101  # by its verb
     at = command.at
-    if not entry.version_at(at).owes(at):
-        raise Malformed("is not an instant of its timetable", field="at", code="not_due")
+    if not entry.version_at(at).includes(at):
+        raise InvalidInput("is not an instant of its timetable", field="at", code="not_due")
     run = book.runs.get(RunKey(at, entry.id))
-    if run is not None and run.untouched:
-        book.cancel(run, Reason.REQUESTED)
+    if run is not None and run.is_unattempted:
+        book.cancel(run, Reason.MANUAL)
         changed = _without(entry, at)
-        if at > entry.planned_to:  # staged ahead for a change, and planned again at its time
+        if at > entry.planned_until:  # staged ahead for a change, and planned again at its time
             changed = changed._replace(skips=_noted(entry, at, asked.accepted_at))
         elif run.counts:
             changed = _with_room(changed._replace(dispatched=max(0, entry.dispatched - 1)))
-    elif at <= entry.planned_to:
+    elif at <= entry.planned_until:
         raise Conflict("has been handed over already", field="at", code="too_late")
     else:
         changed = entry._replace(skips=_noted(entry, at, asked.accepted_at))
-    written = book.write(changed._replace(changed_at=asked.accepted_at))
-    return answer(written, "skipped", asked.accepted_at)
+    written = book.update(changed._replace(changed_at=asked.accepted_at))
+    return schedule_response(written, "skipped", asked.accepted_at)
 
 
-def _without(entry: Entry, gone: datetime) -> Entry:
+def _without(entry: ScheduleRecord, gone: datetime) -> ScheduleRecord:
     """A run that its schedule waits for stays until that has been reviewed: it decides."""
-    left = (moment for moment in entry.open_runs if moment != gone or moment == entry.awaiting)
+    left = (moment for moment in entry.open_runs if moment != gone or moment == entry.awaited_run)
     return entry._replace(open_runs=tuple(left))
 
 
-def _with_room(entry: Entry) -> Entry:
+def _with_room(entry: ScheduleRecord) -> ScheduleRecord:
     """All of `times` had been handed over: there is one more to come for what was taken back."""
     if entry.state is not ScheduleState.COMPLETED:
         return entry
-    return planned_on(entry) if entry.following else entry
+    return continue_planning(entry) if entry.next_time else entry
 
 
-def _noted(entry: Entry, at: datetime, now: datetime) -> tuple[datetime, ...]:
+def _noted(entry: ScheduleRecord, at: datetime, now: datetime) -> tuple[datetime, ...]:
     coming = {moment for moment in entry.skips if moment > now} | {at}
     if len(coming) > MAX_SKIPS:
         raise Conflict(f"more than {MAX_SKIPS} instants are taken out", field="at")
     return tuple(sorted(coming))
 
 
-def cancel_run(book: Book, asked: Asked, command: RunCancel) -> RunAnswer:
+def cancel_run(book: UnitOfWork, asked: CommandContext, command: RunCancel) -> RunResponse:
     key = RunKey.parse(command.run_id)
-    entry = known(book, asked)
+    entry = find_schedule(book, asked)
     run = book.runs.get(key)
     if run is None:
         raise NotFound("there is no such open run", field="run_id")
     if run.state is RunState.RUNNING:
-        book.stop([run], Reason.CANCELLED)
-        return RunAnswer(run_id=command.run_id, status="in_flight", state=run.state)
+        book.request_stop([run], Reason.CANCELLED)
+        return RunResponse(run_id=command.run_id, status="in_flight", state=run.state)
     book.cancel(run, Reason.CANCELLED)
     left = _without(entry, key.scheduled_for)
     if key.scheduled_for > asked.accepted_at:  # nor when a change has its instant planned again
         left = left._replace(skips=_noted(entry, key.scheduled_for, asked.accepted_at))
-    book.write(left)
-    return RunAnswer(run_id=command.run_id, status="cancelled", state=RunState.CANCELLED)
+    book.update(left)
+    return RunResponse(run_id=command.run_id, status="cancelled", state=RunState.CANCELLED)
 
 
 _RESOLVED: Final = {
@@ -133,21 +139,21 @@ _RESOLVED: Final = {
 }
 
 
-def resolve_run(book: Book, asked: Asked, command: RunResolve) -> RunAnswer:
+def resolve_run(book: UnitOfWork, asked: CommandContext, command: RunResolve) -> RunResponse:
     """A person says what became of a held run; its schedule goes on if no other is held."""
     key = RunKey.parse(command.run_id)
-    entry = known(book, asked)
-    if (row := book.ended.get(key)) is None or row.state is not RunState.HELD:
+    entry = find_schedule(book, asked)
+    if (row := book.ended.get(key)) is None or row.state is not RunState.UNRESOLVED:
         raise NotFound("there is no such held run", field="run_id")
     state = book.resolved[key] = _RESOLVED[command.as_]
     del book.ended[key]
     others = [
         each
         for each, ended in book.ended.items()
-        if each.schedule_id == entry.id and ended.state is RunState.HELD
+        if each.schedule_id == entry.id and ended.state is RunState.UNRESOLVED
     ]
     changed = entry._replace(changed_at=asked.accepted_at)
-    if entry.state is ScheduleState.HELD and not others:
-        changed = going_on(changed)
-    book.write(changed)
-    return RunAnswer(run_id=command.run_id, status="resolved", state=state)
+    if entry.state is ScheduleState.BLOCKED and not others:
+        changed = resume_planning(changed)
+    book.update(changed)
+    return RunResponse(run_id=command.run_id, status="resolved", state=state)

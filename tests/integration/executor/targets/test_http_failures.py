@@ -14,7 +14,7 @@ from harebell.contract.target import HttpCall, HttpTarget
 from harebell.executor.targets.amqp import AmqpTargets
 from harebell.executor.targets.http import HttpTargets
 from harebell.executor.targets.outcome import Outcome, Success
-from harebell.executor.targets.perform import Targets, perform
+from harebell.executor.targets.perform import Targets, call_target
 from harebell.executor.targets.task import TaskTargets
 from harebell.kernel.clock import monotonic
 from harebell.kernel.retry import Failure
@@ -29,7 +29,7 @@ async def call(http: HttpTargets, url: str, within: float = LONG, **fields: obje
 
     targets = Targets(http, AmqpTargets(unused, []), TaskTargets({}))
     target = HttpTarget(http=parse(HttpCall, {"url": url, **fields}))
-    return await perform(target, attempt(), within, targets)
+    return await call_target(target, attempt(), within, targets)
 
 
 def code_of(outcome: Outcome) -> str:

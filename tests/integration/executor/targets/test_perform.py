@@ -21,7 +21,7 @@ from harebell.contract.target import (
 from harebell.executor.targets.amqp import AmqpTargets
 from harebell.executor.targets.http import HttpTargets
 from harebell.executor.targets.outcome import Success
-from harebell.executor.targets.perform import Targets, perform
+from harebell.executor.targets.perform import Targets, call_target
 from harebell.executor.targets.registry import tasks_of
 from harebell.executor.targets.task import TaskTargets
 from harebell.executor.tasks import echo, sleep
@@ -79,7 +79,9 @@ async def test_each_kind_of_target(targets: Targets, server: Server, exchange: E
     amqp = AmqpTarget(amqp=AmqpMessage(exchange="acme", routing_key="key", text="x"))
     task = TaskTarget(task=TaskCall(name="echo", args={"a": 1}))
 
-    outcomes = [await perform(target, attempt(), LONG, targets) for target in (http, amqp, task)]
+    outcomes = [
+        await call_target(target, attempt(), LONG, targets) for target in (http, amqp, task)
+    ]
 
     assert outcomes == [Success(200), Success(), Success(result='{"a":1}')]
     assert len(server.received) == 1
@@ -87,7 +89,7 @@ async def test_each_kind_of_target(targets: Targets, server: Server, exchange: E
 
 
 async def test_an_async_task_is_stopped_in_time(targets: Targets) -> None:
-    assert await perform(SLEEP, attempt(), SHORT, targets) == Failure(
+    assert await call_target(SLEEP, attempt(), SHORT, targets) == Failure(
         "timeout", "not finished within 0.1 s"
     )
 
@@ -95,10 +97,10 @@ async def test_an_async_task_is_stopped_in_time(targets: Targets) -> None:
 async def test_a_plain_task_is_not_waited_for(targets: Targets, gate: threading.Event) -> None:
     target = TaskTarget(task=TaskCall(name="wait"))
 
-    first = await perform(target, attempt(), SHORT, targets)
-    second = await perform(target, attempt(), SHORT, targets)  # the one thread is taken
+    first = await call_target(target, attempt(), SHORT, targets)
+    second = await call_target(target, attempt(), SHORT, targets)  # the one thread is taken
     gate.set()
-    third = await perform(target, attempt(), LONG, targets)
+    third = await call_target(target, attempt(), LONG, targets)
 
     assert [first, second] == [Failure("timeout", "not finished within 0.1 s")] * 2
     assert third == Success()
@@ -107,13 +109,13 @@ async def test_a_plain_task_is_not_waited_for(targets: Targets, gate: threading.
 async def test_a_fault_of_ours_is_an_outcome_too(targets: Targets) -> None:
     target = AmqpTarget(amqp=AmqpMessage(exchange="broken"))
 
-    outcome = await perform(target, attempt(), LONG, targets)
+    outcome = await call_target(target, attempt(), LONG, targets)
 
     assert outcome == Failure("target_error", "ZeroDivisionError: of ours")
 
 
 async def test_a_cancelled_attempt_has_none(targets: Targets) -> None:
-    running = asyncio.create_task(perform(SLEEP, attempt(), LONG, targets))
+    running = asyncio.create_task(call_target(SLEEP, attempt(), LONG, targets))
     await asyncio.sleep(0)
     running.cancel()
 

@@ -25,7 +25,7 @@ class Keyed(Protocol):
 K = TypeVar("K", bound=Keyed)
 
 
-def in_order(several: Iterable[K]) -> list[K]:
+def in_key_order(several: Iterable[K]) -> list[K]:
     """By key, as every statement locks. Ids are compared as numbers: in a crowd that is quicker."""
     return sorted(several, key=_place)
 
@@ -34,13 +34,13 @@ def _place(one: Keyed) -> tuple[datetime, int]:
     return one.key.scheduled_for, one.key.schedule_id.int
 
 
-def columns(keys: Iterable[RunKey]) -> tuple[list[datetime], list[UUID]]:
+def key_arrays(keys: Iterable[RunKey]) -> tuple[list[datetime], list[UUID]]:
     """Run keys as array parameters, in the order given."""
     ordered = list(keys)
     return [key.scheduled_for for key in ordered], [key.schedule_id for key in ordered]
 
 
-def column(values: Iterable[T | None]) -> list[T | None]:
+def nullable_array(values: Iterable[T | None]) -> list[T | None]:
     """As an array parameter of an `unnest` of several, which fills short ones up with nulls.
 
     So of nothing but nulls it is empty: the driver spends more on each value than we do.

@@ -9,9 +9,9 @@ from typing import Final, NamedTuple, TypeGuard
 import asyncpg
 
 from harebell.contract.identity import RunKey
-from harebell.kernel.db.ledger import column, columns, in_order
+from harebell.kernel.db.ledger import in_key_order, key_arrays, nullable_array
 from harebell.kernel.ledger import RunState
-from harebell.kernel.timetable import TICK
+from harebell.kernel.timetable import RESOLUTION
 
 # Tickets of a transaction that failed may say the same seq, and an earlier time than the row. A
 # ticket tells milliseconds, and a row whose time has come may start by whatever ticket of its seq.
@@ -80,7 +80,7 @@ RETURNING t.k, r.seq
 
 
 @dataclass(slots=True, unsafe_hash=True)  # frozen in all but name: that takes twice the time
-class Wanted:
+class ClaimKey:
     """What a ticket says its row will say. `lease` in seconds; `due_at`: when it would start."""
 
     key: RunKey
@@ -92,102 +92,108 @@ class Wanted:
 
     def is_in_time_for(self, not_before: datetime | None) -> bool:
         """As the claim itself compares."""
-        return not_before is None or not_before <= self.due_at + TICK
+        return not_before is None or not_before <= self.due_at + RESOLUTION
 
-    def is_met_by(self, claim: "Claim | None") -> TypeGuard["Claim"]:
+    def matches(self, claim: "Claim | None") -> TypeGuard["Claim"]:
         """Whether it is this ticket that claimed its run, and not another one of the same run."""
         return claim is not None and claim.token == self.seq + 1
 
 
 class Claim(NamedTuple):
-    """`token`: the seq that fences renewals and the settle."""
+    """A claimed run. `token` is the sequence number that fences renewals and the completion.
 
-    token: int
-    attempt: int
-
-
-class Held(NamedTuple):
-    """A claimed run, as the ledger must find it. `started_at` None: it waits for its instant."""
+    `started_at` is None until the attempt starts.
+    """
 
     key: RunKey
     token: int
+    attempt: int
     started_at: datetime | None = None
 
 
 async def claim(
-    connection: asyncpg.Connection | asyncpg.Pool, wanted: Sequence[Wanted], holder: str
+    connection: asyncpg.Connection | asyncpg.Pool, wanted: Sequence[ClaimKey], holder: str
 ) -> dict[RunKey, Claim]:
     """What became mine; a stale, cancelled, replaced or expired run is simply not in it."""
-    ordered = in_order(wanted)
+    ordered = in_key_order(wanted)
     rows = await connection.fetch(
         _CLAIM,
-        *columns(each.key for each in ordered),
+        *key_arrays(each.key for each in ordered),
         [each.seq for each in ordered],
         [each.version for each in ordered],
-        column(each.override for each in ordered),
+        nullable_array(each.override for each in ordered),
         [each.lease for each in ordered],
         holder,
         [each.due_at for each in ordered],
     )
-    return {ordered[row["k"] - 1].key: Claim(row["seq"], row["attempt"]) for row in rows}
+    claims = (
+        Claim(ordered[row["k"] - 1].key, row["seq"], row["attempt"]) for row in rows
+    )
+    return {each.key: each for each in claims}
 
 
-class Refused(Enum):
+class ClaimRejection(Enum):
     """Why a claim did not hold."""
 
-    AHEAD = auto()  # the ticket has outrun its commit: there may be more to come
+    NOT_VISIBLE_YET = auto()  # the ticket has outrun its commit: there may be more to come
     STALE = auto()  # the row has gone on; or it will never start
 
 
-async def explain(
-    pool: asyncpg.Pool, refused: Sequence[Wanted], holder: str
-) -> dict[Wanted, Refused | Claim]:
+async def explain_rejection(
+    pool: asyncpg.Pool, refused: Sequence[ClaimKey], holder: str
+) -> dict[ClaimKey, ClaimRejection | Claim]:
     """Reads refused claims back: one whose commit was unknown may be mine after all."""
-    rows = await pool.fetch(_FOUND, *columns(each.key for each in refused))
+    rows = await pool.fetch(_FOUND, *key_arrays(each.key for each in refused))
     found = {refused[row["k"] - 1].key: row for row in rows}
     return {each: _explained(each, found.get(each.key), holder) for each in refused}
 
 
-def _explained(wanted: Wanted, row: asyncpg.Record | None, holder: str) -> Refused | Claim:
+def _explained(wanted: ClaimKey, row: asyncpg.Record | None, holder: str) -> ClaimRejection | Claim:
     if row is None or wanted.seq > row["seq"]:
-        return Refused.AHEAD
+        return ClaimRejection.NOT_VISIBLE_YET
     running = row["state"] == RunState.RUNNING
     if running and row["lease_holder"] == holder and row["seq"] == wanted.seq + 1:
-        return Claim(row["seq"], row["attempt"])
+        return Claim(wanted.key, row["seq"], row["attempt"])
     if row["seq"] != wanted.seq:
-        return Refused.STALE
+        return ClaimRejection.STALE
     # a row that can be claimed has been committed since the claim looked
     waits = row["state"] in (RunState.STAGED, RunState.RETRYING) and not row["expired"]
     return (
-        Refused.AHEAD if running or (waits and row["version"] == wanted.version) else Refused.STALE
+        ClaimRejection.NOT_VISIBLE_YET
+        if running or (waits and row["version"] == wanted.version)
+        else ClaimRejection.STALE
     )
 
 
-async def renew(pool: asyncpg.Pool, held: Sequence[Held]) -> dict[RunKey, str | None]:
+async def renew(pool: asyncpg.Pool, held: Sequence[Claim]) -> dict[RunKey, str | None]:
     """What is still mine, and why it is asked to stop; rows that are locked are passed over."""
-    ordered = in_order(held)
-    started = column(each.started_at for each in ordered)
+    ordered = in_key_order(held)
+    started = nullable_array(each.started_at for each in ordered)
     rows = await pool.fetch(_RENEW, *_tokens(ordered), started)
     return {ordered[row["k"] - 1].key: row["stop"] for row in rows}
 
 
-async def drop(connection: asyncpg.Connection | asyncpg.Pool, held: Sequence[Held]) -> set[RunKey]:
+async def cancel_unstarted(
+    connection: asyncpg.Connection | asyncpg.Pool, held: Sequence[Claim]
+) -> set[RunKey]:
     """Runs that were asked to stop and have not started: as if never attempted."""
-    ordered = in_order(held)
+    ordered = in_key_order(held)
     rows = await connection.fetch(_DROP, *_tokens(ordered))
     return {ordered[row["k"] - 1].key for row in rows}
 
 
-async def release(connection: asyncpg.Connection, held: Sequence[Held]) -> dict[RunKey, int]:
+async def return_unstarted(
+    connection: asyncpg.Connection, held: Sequence[Claim]
+) -> dict[RunKey, int]:
     """Runs that have not started go back, the attempt unused; their new seq.
 
     Not those that were asked to stop: their leases lapse, and the sweep cancels them.
     """
-    ordered = in_order(held)
+    ordered = in_key_order(held)
     rows = await connection.fetch(_RELEASE, *_tokens(ordered))
     return {ordered[row["k"] - 1].key: row["seq"] for row in rows}
 
 
-def _tokens(held: Sequence[Held]) -> tuple[list[datetime], list[object], list[int]]:
-    moments, schedules = columns(each.key for each in held)
+def _tokens(held: Sequence[Claim]) -> tuple[list[datetime], list[object], list[int]]:
+    moments, schedules = key_arrays(each.key for each in held)
     return moments, list(schedules), [each.token for each in held]

@@ -7,8 +7,8 @@ import asyncpg
 
 from harebell.contract.dead import AttemptRecord
 from harebell.contract.identity import RunKey
-from harebell.kernel.db.ledger import column, columns, in_order
-from harebell.kernel.ledger import Ending
+from harebell.kernel.db.ledger import in_key_order, key_arrays, nullable_array
+from harebell.kernel.ledger import AttemptCompletion
 
 # RETURNING reads the arrays, so that the attempt's row needs no second join with them. What has
 # ended keeps when it was staged: whether it began late, or was made up for, shows in that alone.
@@ -64,53 +64,53 @@ WHERE CASE WHEN a.finished_at = t.finished_at AND a.outcome = t.outcome THEN tru
 """
 
 
-async def end(
-    connection: asyncpg.Connection | asyncpg.Pool, endings: Sequence[Ending]
+async def complete(
+    connection: asyncpg.Connection | asyncpg.Pool, endings: Sequence[AttemptCompletion]
 ) -> dict[RunKey, int]:
     """The new seq of every run that was still its holder's; the rest had been taken away."""
-    ordered = in_order(endings)
+    ordered = in_key_order(endings)
     rows = await connection.fetch(
         _END,
-        *columns(each.key for each in ordered),
+        *key_arrays(each.key for each in ordered),
         [each.token for each in ordered],
         [each.state.value for each in ordered],
-        column(each.reason for each in ordered),
+        nullable_array(each.reason for each in ordered),
         [each.outcome for each in ordered],
-        column(each.started_at for each in ordered),
+        nullable_array(each.started_at for each in ordered),
         [each.finished_at for each in ordered],
-        column(each.next_attempt_at for each in ordered),
-        column(each.staged_at for each in ordered),
-        column(each.error_code for each in ordered),
-        column(each.error for each in ordered),
-        column(each.http_status for each in ordered),
-        column(each.duration_ms for each in ordered),
-        column(each.result for each in ordered),
+        nullable_array(each.next_attempt_at for each in ordered),
+        nullable_array(each.staged_at for each in ordered),
+        nullable_array(each.error_code for each in ordered),
+        nullable_array(each.error for each in ordered),
+        nullable_array(each.http_status for each in ordered),
+        nullable_array(each.duration_ms for each in ordered),
+        nullable_array(each.result for each in ordered),
     )
     return {ordered[row["k"] - 1].key: row["seq"] for row in rows}
 
 
-async def asked_to_stop(
-    connection: asyncpg.Connection, endings: Sequence[Ending]
+async def find_stop_requests(
+    connection: asyncpg.Connection, endings: Sequence[AttemptCompletion]
 ) -> dict[RunKey, str]:
     """Why, of those that are still their holder's; they are locked, for nobody to ask it now."""
-    ordered = in_order(endings)
+    ordered = in_key_order(endings)
     tokens = [each.token for each in ordered]
-    rows = await connection.fetch(_HEED, *columns(each.key for each in ordered), tokens)
+    rows = await connection.fetch(_HEED, *key_arrays(each.key for each in ordered), tokens)
     return {ordered[row["k"] - 1].key: row["stop"] for row in rows if row["stop"] is not None}
 
 
-async def stand(pool: asyncpg.Pool, endings: Sequence[Ending]) -> set[RunKey]:
+async def find_recorded(pool: asyncpg.Pool, endings: Sequence[AttemptCompletion]) -> set[RunKey]:
     """Which of these are on the record already: for when a commit's result was unknown."""
     rows = await pool.fetch(
         _AS_ENDED,
-        *columns(each.key for each in endings),
+        *key_arrays(each.key for each in endings),
         [each.finished_at for each in endings],
         [each.outcome for each in endings],
     )
     return {endings[row["k"] - 1].key for row in rows}
 
 
-async def story(connection: asyncpg.Connection, key: RunKey) -> list[AttemptRecord]:
+async def attempt_history(connection: asyncpg.Connection, key: RunKey) -> list[AttemptRecord]:
     """Every attempt of a run so far, in order."""
     rows = await connection.fetch(_STORY, key.scheduled_for, key.schedule_id)
     return [AttemptRecord.model_validate(dict(row)) for row in rows]

@@ -11,8 +11,8 @@ from typing import Final
 import asyncpg
 
 from harebell.contract.identity import RunKey
-from harebell.kernel.db.ledger import columns, in_order
-from harebell.kernel.limits import Tally
+from harebell.kernel.db.ledger import in_key_order, key_arrays
+from harebell.kernel.limits import RateLimitState
 
 _DUE: Final = """
 SELECT t.k
@@ -54,7 +54,7 @@ RETURNING t.k, r.seq
 
 
 @dataclass(frozen=True, slots=True)
-class PutOff:
+class DelayedRun:
     """A run whose row says this `seq`. `rests`: in the ledger, until its time is near."""
 
     key: RunKey
@@ -63,44 +63,48 @@ class PutOff:
     rests: bool
 
 
-async def due(
+async def lock_claimable(
     connection: asyncpg.Connection, tickets: Sequence[tuple[RunKey, int]]
 ) -> set[tuple[RunKey, int]]:
     """Of these keys, each with its seq, those that could be claimed; their rows locked."""
     ordered = sorted(tickets)
     rows = await connection.fetch(
-        _DUE, *columns(key for key, _ in ordered), [seq for _, seq in ordered]
+        _DUE, *key_arrays(key for key, _ in ordered), [seq for _, seq in ordered]
     )
     return {ordered[row["k"] - 1] for row in rows}
 
 
-async def open_accounts(
+async def lock_rate_limits(
     connection: asyncpg.Connection, accounts: Collection[str]
-) -> dict[str, tuple[Tally, datetime]]:
+) -> dict[str, tuple[RateLimitState, datetime]]:
     """What has been counted and what time it is, account by account, until the transaction ends."""
     rows = await connection.fetch(_OPEN, sorted(accounts))
-    return {row["account"]: (Tally(row["places"], row["starts"]), row["now"]) for row in rows}
+    return {
+        row["account"]: (RateLimitState(row["places"], row["starts"]), row["now"]) for row in rows
+    }
 
 
-async def keep(
-    connection: asyncpg.Connection, tallies: Mapping[str, tuple[Tally, datetime | None]]
+async def save_rate_limits(
+    connection: asyncpg.Connection, tallies: Mapping[str, tuple[RateLimitState, datetime | None]]
 ) -> None:
     """Each with when it says nothing any more."""
     await connection.executemany(
         _KEEP,
         [
-            (account, list(tally.places), list(tally.starts), over_at)
+            (account, list(tally.reservations), list(tally.starts), over_at)
             for account, (tally, over_at) in sorted(tallies.items())
         ],
     )
 
 
-async def put_off(connection: asyncpg.Connection, runs: Sequence[PutOff]) -> dict[RunKey, int]:
+async def delay_runs(
+    connection: asyncpg.Connection, runs: Sequence[DelayedRun]
+) -> dict[RunKey, int]:
     """Their new seq, of those that still were as they are said to be."""
-    ordered = in_order(runs)
+    ordered = in_key_order(runs)
     rows = await connection.fetch(
         _PUT_OFF,
-        *columns(run.key for run in ordered),
+        *key_arrays(run.key for run in ordered),
         [run.seq for run in ordered],
         [run.at for run in ordered],
         [run.rests for run in ordered],
@@ -108,6 +112,6 @@ async def put_off(connection: asyncpg.Connection, runs: Sequence[PutOff]) -> dic
     return {ordered[row["k"] - 1].key: row["seq"] for row in rows}
 
 
-async def forget(pool: asyncpg.Pool) -> None:
+async def delete_expired(pool: asyncpg.Pool) -> None:
     """Accounts that say nothing any more."""
     await pool.execute(_FORGET)

@@ -6,8 +6,8 @@ from typing import Final
 import asyncpg
 
 from harebell.contract.identity import RunKey
-from harebell.kernel.db.ledger import column, columns, in_order
-from harebell.kernel.ledger import NotOwed, Owed, Place, Reason, RunState, withdrawn_as
+from harebell.kernel.db.ledger import in_key_order, key_arrays, nullable_array
+from harebell.kernel.ledger import NewRun, Placement, Reason, RunState, SkippedRange, unstaged_state
 
 # One instant of one schedule is one run: what was only withdrawn may be owed again, and
 # may then be skipped. A range whose first instant had such a row would else go unrecorded.
@@ -81,31 +81,31 @@ WHERE r.scheduled_for = t.scheduled_for AND r.schedule_id = t.schedule_id
 """
 
 
-async def stage(connection: asyncpg.Connection, runs: Sequence[Owed]) -> dict[RunKey, int]:
+async def stage(connection: asyncpg.Connection, runs: Sequence[NewRun]) -> dict[RunKey, int]:
     """The seq of every run that came to be, or came back; what was there already is left out."""
-    ordered = in_order(runs)
+    ordered = in_key_order(runs)
     rows = await connection.fetch(
         _STAGE,
-        *columns(run.key for run in ordered),
+        *key_arrays(run.key for run in ordered),
         [run.place.tenant for run in ordered],
         [run.place.version for run in ordered],
         [1] * len(ordered),
         *_places([run.place for run in ordered]),
-        column(run.origin for run in ordered),
+        nullable_array(run.origin for run in ordered),
         [run.due_at for run in ordered],
-        column(run.expires_at for run in ordered),
-        column(run.override for run in ordered),
+        nullable_array(run.expires_at for run in ordered),
+        nullable_array(run.override for run in ordered),
     )
     return {RunKey(row["scheduled_for"], row["schedule_id"]): row["seq"] for row in rows}
 
 
-async def skip(connection: asyncpg.Connection, ranges: Sequence[NotOwed]) -> None:
+async def skip(connection: asyncpg.Connection, ranges: Sequence[SkippedRange]) -> None:
     if not ranges:
         return
-    ordered = in_order(ranges)
+    ordered = in_key_order(ranges)
     await connection.execute(
         _SKIP,
-        *columns(each.key for each in ordered),
+        *key_arrays(each.key for each in ordered),
         [each.place.tenant for each in ordered],
         [each.place.version for each in ordered],
         *_places([each.place for each in ordered]),
@@ -120,20 +120,20 @@ async def cancel(connection: asyncpg.Connection, reasons: Mapping[RunKey, Reason
     if reasons:
         ordered = sorted(reasons)
         texts = [reasons[key].value for key in ordered]
-        states = [withdrawn_as(reasons[key]).value for key in ordered]
-        await connection.execute(_CANCEL, *columns(ordered), texts, states)
+        states = [unstaged_state(reasons[key]).value for key in ordered]
+        await connection.execute(_CANCEL, *key_arrays(ordered), texts, states)
 
 
-async def renew(connection: asyncpg.Connection, runs: Sequence[Owed]) -> None:
+async def move_to_version(connection: asyncpg.Connection, runs: Sequence[NewRun]) -> None:
     """Staged runs take another version and expire as it says; their tickets must be made again."""
     if runs:
-        ordered = in_order(runs)
+        ordered = in_key_order(runs)
         await connection.execute(
             _RENEW,
-            *columns(run.key for run in ordered),
+            *key_arrays(run.key for run in ordered),
             [run.place.version for run in ordered],
             *_places([run.place for run in ordered]),
-            column(run.expires_at for run in ordered),
+            nullable_array(run.expires_at for run in ordered),
         )
 
 
@@ -143,10 +143,10 @@ async def request_stop(
     """Executors learn of it at the next renewal, if not sooner. None takes a request back."""
     if reasons:
         ordered = sorted(reasons)
-        await connection.execute(_REQUEST_STOP, *columns(ordered), [reasons[k] for k in ordered])
+        await connection.execute(_REQUEST_STOP, *key_arrays(ordered), [reasons[k] for k in ordered])
 
 
-def _places(places: Sequence[Place]) -> tuple[list[str], list[str], list[int]]:
+def _places(places: Sequence[Placement]) -> tuple[list[str], list[str], list[int]]:
     return (
         [place.pool for place in places],
         [place.lane for place in places],
@@ -159,4 +159,4 @@ async def resolve(connection: asyncpg.Connection, states: Mapping[RunKey, RunSta
     if states:
         ordered = sorted(states)
         texts = [states[key].value for key in ordered]
-        await connection.execute(_RESOLVE, *columns(ordered), texts)
+        await connection.execute(_RESOLVE, *key_arrays(ordered), texts)

@@ -8,7 +8,7 @@ from typing import Final
 import asyncpg
 
 from harebell.contract.identity import RunKey
-from harebell.kernel.db.ledger import columns
+from harebell.kernel.db.ledger import key_arrays
 
 LIMIT: Final = 500  # rows of one sweep
 LOST_AFTER: Final = 4.0  # seconds past its time, when no ticket waits on its way
@@ -80,7 +80,7 @@ ORDER BY scheduled_for, schedule_id LIMIT $4 FOR UPDATE SKIP LOCKED
 
 
 @dataclass(frozen=True, slots=True)
-class Lost:
+class LostTicket:
     """A run whose ticket seems to be gone. `may_wait`: unless its queue still has work."""
 
     key: RunKey
@@ -90,7 +90,7 @@ class Lost:
 
 
 @dataclass(frozen=True, slots=True)
-class Lapsed:
+class ExpiredLease:
     """A running row, locked, whose holder is gone or has not renewed in time."""
 
     key: RunKey
@@ -102,44 +102,46 @@ class Lapsed:
 
 
 @dataclass(frozen=True, slots=True)
-class Holder:
+class LeaseHolder:
     """Of leases. `is_silent`: one was not renewed for a while, though it may still run."""
 
     name: str
     is_silent: bool
-    has_lapsed: bool
+    has_expired: bool
 
 
-async def lost(pool: asyncpg.Pool) -> list[Lost]:
+async def find_lost_tickets(pool: asyncpg.Pool) -> list[LostTicket]:
     rows = await pool.fetch(_LOST, AHEAD, LOST_AFTER, LOST_ANYWAY, LONGEST_WAIT, LIMIT)
-    return [Lost(_key(row), row["pool"], row["lane"], row["may_wait"]) for row in rows]
+    return [LostTicket(_key(row), row["pool"], row["lane"], row["may_wait"]) for row in rows]
 
 
-async def expire(connection: asyncpg.Connection, keys: Sequence[RunKey]) -> dict[RunKey, int]:
+async def expire_overdue(
+    connection: asyncpg.Connection, keys: Sequence[RunKey]
+) -> dict[RunKey, int]:
     """The attempts that each had whose time has passed."""
-    rows = await connection.fetch(_EXPIRE, *columns(sorted(keys)))
+    rows = await connection.fetch(_EXPIRE, *key_arrays(sorted(keys)))
     return {_key(row): row["attempt"] for row in rows}
 
 
-async def stage_again(connection: asyncpg.Connection, keys: Sequence[RunKey]) -> list[RunKey]:
+async def mark_restaged(connection: asyncpg.Connection, keys: Sequence[RunKey]) -> list[RunKey]:
     """Those that still wait, locked; `seq` stays."""
-    rows = await connection.fetch(_STAGE_AGAIN, *columns(sorted(keys)))
+    rows = await connection.fetch(_STAGE_AGAIN, *key_arrays(sorted(keys)))
     return [_key(row) for row in rows]
 
 
-async def holders(pool: asyncpg.Pool) -> list[Holder]:
+async def find_lease_holders(pool: asyncpg.Pool) -> list[LeaseHolder]:
     """Whoever holds a run; none has, when nothing runs."""
     rows = await pool.fetch(_HOLDERS, SILENT, AHEAD)
-    return [Holder(row["lease_holder"], row["is_silent"], row["has_lapsed"]) for row in rows]
+    return [LeaseHolder(row["lease_holder"], row["is_silent"], row["has_lapsed"]) for row in rows]
 
 
-async def lapsed(
+async def lock_expired_leases(
     connection: asyncpg.Connection, gone: Sequence[str], *, by_time: bool
-) -> list[Lapsed]:
+) -> list[ExpiredLease]:
     """Of holders that are gone, and (`by_time`) those whose leases have run out."""
     rows = await connection.fetch(_LAPSED, gone, by_time, SILENT, LIMIT, AHEAD)
     return [
-        Lapsed(
+        ExpiredLease(
             _key(row),
             row["seq"],
             row["attempt"],
@@ -151,7 +153,7 @@ async def lapsed(
     ]
 
 
-async def up_for(connection: asyncpg.Connection) -> float:
+async def database_uptime(connection: asyncpg.Connection) -> float:
     """Seconds since the database's start: an outage of its own must not end leases."""
     seconds: float = await connection.fetchval(
         "SELECT extract(epoch FROM now() - pg_postmaster_start_time())::float8"

@@ -15,10 +15,10 @@ from uuid import UUID
 import asyncpg
 
 from harebell.contract.identity import RunKey
-from harebell.kernel.db.ledger import columns
-from harebell.kernel.db.ledger.claims import Wanted
+from harebell.kernel.db.ledger import key_arrays
+from harebell.kernel.db.ledger.claims import ClaimKey
 from harebell.kernel.ledger import Reason, RunState
-from harebell.kernel.overlap import Turn
+from harebell.kernel.overlap import OverlapSlot
 
 LIMIT: Final = 500  # schedules of one look
 WAKE_AFTER: Final = 5.0  # seconds since its last ticket before a stuck run is woken once more
@@ -99,16 +99,16 @@ LIMIT $1
 
 
 class Role(StrEnum):
-    HOLDER = "holder"
+    RUNNING = "holder"
     WAITING = "waiting"
 
 
 @dataclass(frozen=True, slots=True)
-class Standing:
+class OpenRunRow:
     """An open run of a schedule that takes turns, as its row says."""
 
     key: RunKey
-    turn: Turn
+    turn: OverlapSlot
     role: Role | None  # None: only its ticket tells of it
     seq: int
     version: int
@@ -117,7 +117,7 @@ class Standing:
     reason: str | None
     not_before: datetime | None  # None: its time has come
 
-    def may_be_claimed_as(self, wanted: Wanted) -> bool:
+    def may_be_claimed_as(self, wanted: ClaimKey) -> bool:
         """If there were no turns."""
         mine = (wanted.seq, wanted.version, wanted.override)
         is_mine = not self.turn.is_busy and mine == (self.seq, self.version, self.override)
@@ -143,60 +143,60 @@ def _lock_of(schedule: UUID) -> int:
     return int.from_bytes(schedule.bytes[:8], signed=True)
 
 
-async def standing(
+async def open_run_rows(
     connection: asyncpg.Connection, schedules: Collection[UUID]
-) -> dict[UUID, list[Standing]]:
+) -> dict[UUID, list[OpenRunRow]]:
     return _by_schedule(await connection.fetch(_STANDING, list(schedules), [], []))
 
 
-async def standing_locked(
+async def lock_open_run_rows(
     connection: asyncpg.Connection, keys: Collection[RunKey]
-) -> dict[UUID, list[Standing]]:
+) -> dict[UUID, list[OpenRunRow]]:
     """With these runs among them; all rows locked, in key order."""
     schedules = list({key.schedule_id for key in keys})
-    return _by_schedule(await connection.fetch(_LOCKED, schedules, *columns(sorted(keys))))
+    return _by_schedule(await connection.fetch(_LOCKED, schedules, *key_arrays(sorted(keys))))
 
 
-def _by_schedule(rows: Sequence[asyncpg.Record]) -> dict[UUID, list[Standing]]:
-    found: dict[UUID, list[Standing]] = defaultdict(list)
+def _by_schedule(rows: Sequence[asyncpg.Record]) -> dict[UUID, list[OpenRunRow]]:
+    found: dict[UUID, list[OpenRunRow]] = defaultdict(list)
     for row in rows:
         found[row["schedule_id"]].append(_standing(row))
     return found
 
 
-def _standing(row: asyncpg.Record) -> Standing:
-    turn = Turn(
+def _standing(row: asyncpg.Record) -> OpenRunRow:
+    turn = OverlapSlot(
         row["scheduled_for"],
         RunState(row["state"]),
-        holds=row["role"] == Role.HOLDER,
-        waits=row["reason"] == Reason.WAITING,
+        is_running=row["role"] == Role.RUNNING,
+        is_waiting=row["reason"] == Reason.WAITING_FOR_OVERLAP,
     )
     key = RunKey(row["scheduled_for"], row["schedule_id"])
     names = ("seq", "version", "override", "lease_holder", "reason", "not_before")
     role = None if row["role"] is None else Role(row["role"])
-    return Standing(key, turn, role, **{name: row[name] for name in names})
+    return OpenRunRow(key, turn, role, **{name: row[name] for name in names})
 
 
-async def take(connection: asyncpg.Connection, roles: Mapping[RunKey, Role]) -> None:
+async def save_slots(connection: asyncpg.Connection, roles: Mapping[RunKey, Role]) -> None:
     if roles:
         ordered = sorted(roles)
-        await connection.execute(_TAKE, *columns(ordered), [roles[key].value for key in ordered])
+        await connection.execute(_TAKE, *key_arrays(ordered), [roles[key].value for key in ordered])
 
 
-async def hold_back(connection: asyncpg.Connection, keys: Collection[RunKey]) -> None:
+async def mark_waiting(connection: asyncpg.Connection, keys: Collection[RunKey]) -> None:
     """The rows stay as they are, told to wait for their turn."""
     if keys:
-        await connection.execute(_HOLD_BACK, *columns(sorted(keys)))
+        await connection.execute(_HOLD_BACK, *key_arrays(sorted(keys)))
 
 
-async def give_up(
+async def finish_without_attempt(
     connection: asyncpg.Connection, ends: Mapping[RunKey, tuple[RunState, Reason]]
 ) -> None:
     """Rows that the caller holds locked and knows to be staged or retrying."""
     if ends:
         ordered = sorted(ends)
         states, reasons = zip(*(ends[key] for key in ordered), strict=True)
-        await connection.execute(_GIVE_UP, *columns(ordered), states, reasons)
+        await connection.execute(_GIVE_UP, *key_arrays(ordered), states, reasons)
 
 
 async def wake(
@@ -208,16 +208,16 @@ async def wake(
     """
     if not keys:
         return []
-    rows = await connection.fetch(_WAKE, *columns(sorted(keys)), unless_within)
+    rows = await connection.fetch(_WAKE, *key_arrays(sorted(keys)), unless_within)
     return [RunKey(row["scheduled_for"], row["schedule_id"]) for row in rows]
 
 
-async def forget(connection: asyncpg.Connection, schedules: Collection[UUID]) -> None:
+async def delete_stale_slots(connection: asyncpg.Connection, schedules: Collection[UUID]) -> None:
     """Turns whose runs are not open."""
     await connection.execute(_FORGET, list(schedules))
 
 
-async def stuck(pool: asyncpg.Pool) -> list[UUID]:
+async def find_stalled(pool: asyncpg.Pool) -> list[UUID]:
     """Schedules with void turns, or with runs that wait though nothing may run."""
     rows = await pool.fetch(_STUCK, LIMIT, WAKE_AFTER)
     return [row["schedule_id"] for row in rows]
