@@ -1,18 +1,18 @@
-# The few commands people type; CI runs the same ones. YES=1 installs without asking.
+# The commands for developers. CI runs the same commands. YES=1 installs packages without a prompt.
 
 BIN := .venv/bin
 SET_UP := sh services/harebell/dev/bootstrap.sh
-# The release of RabbitMQ that tests run on: make test BROKER=4.3; else the installed one.
+# The RabbitMQ version for tests: make test BROKER=4.3. An empty value selects the installed version.
 BROKER :=
 NEWEST := 4.3
 export YES BROKER
 
-# Run a command and show what it says only if it fails.
+# Run a command and print its output only after a failure.
 quietly = said=$$($(1) 2>&1) || { printf '%s\n' "$$said"; exit 1; }
 
-# Another release than the installed one is run in a Debian tree of its own.
-tree = needed=$$($(BIN)/python -m harebell.dev.releases) && \
-	sh services/harebell/dev/debian_root.sh $$needed
+# A RabbitMQ version that is not installed runs in a separate Debian tree.
+tree = needed=$$($(BIN)/python -m tests.rig.broker_versions) && \
+	sh tests/rig/debian_root.sh $$needed
 
 .PHONY: help demo test selection chaos bench check down
 .NOTPARALLEL:
@@ -44,7 +44,7 @@ test:
 selection:
 	@$(SET_UP) tests
 	@$(call tree)
-	@$(BIN)/python -m pytest -m release
+	@$(BIN)/python -m pytest -m broker_version
 
 SEEDS := 1
 chaos:

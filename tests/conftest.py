@@ -3,7 +3,7 @@
 from collections.abc import AsyncIterator, Iterator
 
 import pytest
-from tests.servers import Servers
+from tests.rig.servers import Servers
 
 
 @pytest.fixture(scope="session")

@@ -11,8 +11,8 @@ import asyncpg
 import orjson
 import sqlalchemy
 
-from harebell.contract.identity import schedule_id
-from harebell.kernel.db.tables import schedule_state, schedule_versions, schedules
+from harebell.contract.ids import schedule_id
+from harebell.storage.tables import schedule_state, schedule_versions, schedules
 
 PORTION: Final = 500_000  # schedules of one transaction
 TEAMS: Final = 1_000  # dealt out in turn: at a million, more of each than one page shows

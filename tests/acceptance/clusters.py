@@ -12,9 +12,9 @@ from typing import Any
 from tests.acceptance.faults import put_spread, start, until_called, until_ready
 from tests.acceptance.record import Call, Target
 from tests.acceptance.stack import Stack, Tenant, until
-from tests.servers import Servers, manage
+from tests.rig.cluster import Cluster
+from tests.rig.servers import Servers, manage
 
-from harebell.dev.cluster import Cluster
 from harebell.dev.plan import Counts, ServiceKind
 from harebell.dev.ports import LOOPBACK
 from harebell.dev.rabbitmq import Broker

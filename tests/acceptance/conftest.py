@@ -8,11 +8,11 @@ from zlib import crc32
 
 import pytest
 from tests.acceptance.clusters import PAIRS, Clustered
-from tests.acceptance.crowd import Crowd
 from tests.acceptance.faults import Pool
 from tests.acceptance.record import Target
+from tests.acceptance.schedule_load import Crowd
 from tests.acceptance.stack import Stack, Tenant
-from tests.servers import Servers
+from tests.rig.servers import Servers
 
 from harebell.dev.plan import Counts
 

@@ -10,8 +10,8 @@ from typing import Final
 
 from playwright.async_api import Browser, Locator, Page, ViewportSize, async_playwright, expect
 from playwright.async_api import TimeoutError as NotInTime
+from tests.acceptance.large_table import SECRET
 from tests.acceptance.pictures import LARGEST
-from tests.acceptance.production import SECRET
 
 PATIENCE: Final = 60_000.0  # milliseconds; the UI refreshes every 5 s, its numbers as often
 CLOSE: Final = 1_000.0  # milliseconds for a notice to be clicked away

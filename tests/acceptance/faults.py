@@ -14,9 +14,9 @@ import asyncpg
 from tests.acceptance.record import Call, Target
 from tests.acceptance.stack import PATIENCE, Stack, Tenant, until
 
-from harebell.dev.crew import is_ready
+from harebell.dev.local_services import Member
 from harebell.dev.plan import Counts, ServiceKind, name_of
-from harebell.dev.services import Member
+from harebell.dev.processes import is_ready
 
 SHORT = {"HAREBELL_LEASE": "4s", "HAREBELL_LEASE_CRITICAL": "3s"}
 SAMPLE = r"^{}(?:{{[^}}]*}})? (\S+)$"

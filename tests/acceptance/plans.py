@@ -9,10 +9,11 @@ from uuid import UUID
 import asyncpg
 import orjson
 
-from harebell.contract.identity import RunKey
-from harebell.kernel.db.ledger import claims, endings, staging, sweeps, turns
-from harebell.kernel.ledger import SUCCEEDED, AttemptCompletion, Reason, RunState
-from harebell.ticker import backlog, store
+from harebell.contract.ids import RunKey
+from harebell.domain.run_states import SUCCEEDED, AttemptCompletion, Reason, RunState
+from harebell.storage.runs import claims, completion, overlap, recovery, staging
+from harebell.ticker import backlog
+from harebell.ticker.store import schedules
 
 TODAY = datetime.now(UTC).replace(hour=0, minute=0, second=0, microsecond=0)
 NEW_DAY = TODAY + timedelta(days=1)
@@ -85,26 +86,26 @@ STATEMENTS: dict[str, Statement] = {
     "renew": lambda at: claims.renew(at, held()),
     "drop": lambda at: claims.cancel_unstarted(at, held()),
     "release": lambda at: claims.return_unstarted(at, held()),
-    "settle": lambda at: endings.complete(at, endings_of(RunState.SUCCEEDED)),
-    "read a settle back": lambda at: endings.find_recorded(at, endings_of(RunState.SUCCEEDED)),
+    "settle": lambda at: completion.complete(at, endings_of(RunState.SUCCEEDED)),
+    "read a settle back": lambda at: completion.find_recorded(at, endings_of(RunState.SUCCEEDED)),
     "cancel": lambda at: staging.cancel(at, dict.fromkeys(KEYS, Reason.CANCELLED)),
     "ask to stop": lambda at: staging.request_stop(at, dict.fromkeys(KEYS, Reason.CANCELLED)),
-    "sweep of lost tickets": sweeps.find_lost_tickets,
-    "expire": lambda at: sweeps.expire_overdue(at, KEYS),
-    "stage again": lambda at: sweeps.mark_restaged(at, KEYS),
-    "holders": sweeps.find_lease_holders,
-    "sweep of lapsed leases": lambda at: sweeps.lock_expired_leases(
+    "sweep of lost tickets": recovery.find_lost_tickets,
+    "expire": lambda at: recovery.expire_overdue(at, KEYS),
+    "stage again": lambda at: recovery.mark_restaged(at, KEYS),
+    "holders": recovery.find_lease_holders,
+    "sweep of lapsed leases": lambda at: recovery.lock_expired_leases(
         at, ["executor-1"], by_time=True
     ),
-    "what stands": lambda at: turns.open_run_rows(at, SCHEDULES),
-    "what stands, locked": lambda at: turns.lock_open_run_rows(at, KEYS),
-    "take turns": lambda at: turns.save_slots(at, dict.fromkeys(KEYS, turns.Role.RUNNING)),
-    "hold back": lambda at: turns.mark_waiting(at, KEYS),
-    "give up": lambda at: turns.finish_without_attempt(at, dict.fromkeys(KEYS, REPLACED)),
-    "wake": lambda at: turns.wake(at, KEYS),
-    "forget turns": lambda at: turns.delete_stale_slots(at, SCHEDULES),
-    "stuck schedules": turns.find_stalled,
+    "what stands": lambda at: overlap.open_run_rows(at, SCHEDULES),
+    "what stands, locked": lambda at: overlap.lock_open_run_rows(at, KEYS),
+    "take turns": lambda at: overlap.save_slots(at, dict.fromkeys(KEYS, overlap.Role.RUNNING)),
+    "hold back": lambda at: overlap.mark_waiting(at, KEYS),
+    "give up": lambda at: overlap.finish_without_attempt(at, dict.fromkeys(KEYS, REPLACED)),
+    "wake": lambda at: overlap.wake(at, KEYS),
+    "forget turns": lambda at: overlap.delete_stale_slots(at, SCHEDULES),
+    "stuck schedules": overlap.find_stalled,
     "backlog": backlog.due,
     "overdue schedules": backlog.overdue,
-    "what is due": lambda at: store.load_due(at, cast("Any", NoVersions()), NEW_DAY, 1_000),
+    "what is due": lambda at: schedules.load_due(at, cast("Any", NoVersions()), NEW_DAY, 1_000),
 }

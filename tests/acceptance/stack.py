@@ -16,12 +16,12 @@ from typing import Any, TypeVar
 from urllib.parse import quote, urlsplit
 
 import asyncpg
-from tests.servers import Servers, as_role
+from tests.rig.servers import Servers, as_role
 
 from harebell.client import Client
-from harebell.contract.identity import RunKey
+from harebell.contract.ids import RunKey
+from harebell.dev.local_services import LocalServices, Member
 from harebell.dev.plan import Counts, ServiceKind
-from harebell.dev.services import LocalServices, Member
 
 PATIENCE = 30.0  # seconds; for what takes a moment on an idle machine
 LOOK = 0.05  # seconds between two looks at what tells nothing by itself

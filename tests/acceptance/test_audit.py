@@ -12,7 +12,7 @@ import asyncpg
 import pytest
 from tests.acceptance.record import Target
 from tests.acceptance.stack import Stack, Tenant, instant, now
-from tests.servers import as_role
+from tests.rig.servers import as_role
 
 from harebell.dev.plan import Counts
 

@@ -14,8 +14,8 @@ from tests.acceptance.test_audit import audit_command, environment
 from tests.acceptance.wire import Wire
 
 from harebell.client.connection import connect
-from harebell.kernel.amqp.declare import declare
-from harebell.kernel.bus import SYSTEM
+from harebell.messaging.declare import declare
+from harebell.messaging.topology.bus import SYSTEM
 
 pytestmark = [pytest.mark.broker, pytest.mark.postgres]
 

@@ -5,9 +5,9 @@ from collections.abc import Callable
 from statistics import median
 
 import pytest
-from tests.acceptance.crowd import Process
 from tests.acceptance.faults import count_of, until_called
 from tests.acceptance.record import Target
+from tests.acceptance.schedule_load import Process
 from tests.acceptance.stack import PATIENCE, Stack, Tenant, instant
 
 from harebell.dev.plan import Counts, name_of

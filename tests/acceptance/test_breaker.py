@@ -14,10 +14,10 @@ from aio_pika.abc import AbstractIncomingMessage
 from tests.acceptance.record import Target
 from tests.acceptance.scrape import Scrape
 from tests.acceptance.stack import Stack, Tenant, now, until
-from tests.servers import Servers
+from tests.rig.servers import Servers
 
+from harebell.contract.amqp_names import EVENTS
 from harebell.contract.downstream import downstream_of_json
-from harebell.contract.names import EVENTS
 from harebell.dev.plan import Counts, name_of
 
 pytestmark = [pytest.mark.broker, pytest.mark.postgres]

@@ -11,8 +11,8 @@ from tests.acceptance.record import Target
 from tests.acceptance.stack import Tenant, instant, now, until
 
 from harebell.client import CommandRejected
+from harebell.dev.local_services import Member
 from harebell.dev.plan import ServiceKind
-from harebell.dev.services import Member
 
 pytestmark = [pytest.mark.broker, pytest.mark.postgres]
 

@@ -11,12 +11,12 @@ from tests.acceptance.clusters import BACKLOG, LOAD, OVER, Clustered, Load
 from tests.acceptance.faults import assert_each_once, put_spread, until_called
 from tests.acceptance.record import Target
 from tests.acceptance.stack import now
-from tests.servers import Servers
+from tests.rig.cluster import SIZE
+from tests.rig.servers import Servers
 
 from harebell.client import BrokerUnavailable, Client
-from harebell.dev.cluster import SIZE
-from harebell.kernel.db.ledger.sweeps import LOST_AFTER
-from harebell.ticker.sweeping import LOST_EVERY
+from harebell.storage.runs.recovery import LOST_AFTER
+from harebell.ticker.recovery.rescuer import LOST_EVERY
 
 pytestmark = [pytest.mark.broker, pytest.mark.postgres]
 

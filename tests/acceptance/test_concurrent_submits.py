@@ -11,8 +11,8 @@ from tests.acceptance.record import Target
 from tests.acceptance.stack import PATIENCE, Tenant
 
 from harebell.client import Client
-from harebell.contract.answers import ScheduleResponse
 from harebell.contract.errors import CommandRejected
+from harebell.contract.responses import ScheduleResponse
 
 pytestmark = [pytest.mark.broker, pytest.mark.postgres]
 

@@ -8,7 +8,7 @@ import pytest
 from tests.acceptance import counters
 from tests.acceptance.stack import PATIENCE, Tenant, instant, now
 from tests.acceptance.wire import Wire
-from tests.servers import Servers
+from tests.rig.servers import Servers
 
 pytestmark = [pytest.mark.broker, pytest.mark.postgres]
 

@@ -9,12 +9,12 @@ import pytest
 from tests.acceptance.faults import assert_each_once, put_spread, until_called, until_ready
 from tests.acceptance.record import Target
 from tests.acceptance.stack import Stack, now, until
-from tests.servers import Servers, private_servers
+from tests.rig.servers import Servers, private_servers
 
 from harebell.dev.plan import Counts
 from harebell.dev.servers import PrivateServers
 
-pytestmark = [pytest.mark.broker, pytest.mark.postgres, pytest.mark.release]
+pytestmark = [pytest.mark.broker, pytest.mark.postgres, pytest.mark.broker_version]
 
 WAITING = 500  # runs in the tiers of a broker that is killed
 HEALING = 15.0  # seconds from an open port until every service consumes again

@@ -22,7 +22,7 @@ HOOK = "https://acme.example/hook"
 ADDRESS = "default.schedule.put"
 
 pytestmark = [
-    pytest.mark.release,
+    pytest.mark.broker_version,
     pytest.mark.broker,
     pytest.mark.postgres,
     pytest.mark.skipif(shutil.which("amqp-publish") is None, reason="amqp-tools are missing"),

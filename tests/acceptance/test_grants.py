@@ -2,7 +2,7 @@
 
 import asyncpg
 import pytest
-from tests.servers import as_role
+from tests.rig.servers import as_role
 
 pytestmark = pytest.mark.postgres
 

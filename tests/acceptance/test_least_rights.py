@@ -11,21 +11,21 @@ import aio_pika
 import pytest
 from aiormq.exceptions import ChannelAccessRefused
 from pydantic import SecretStr
-from tests.acceptance.production import Production
+from tests.acceptance.large_table import Production
 from tests.acceptance.record import Target
 from tests.acceptance.stack import Tenant, now, until
-from tests.servers import Servers
+from tests.rig.servers import Servers
 
-from harebell.audit.core.report import MissedHeartbeat
-from harebell.audit.telling import tell
+from harebell.audit.model.report import MissedHeartbeat
+from harebell.audit.watchdog import tell
 from harebell.client import Client, NotAllowed
-from harebell.contract.names import DEAD, EVENTS, QUERIES, WORK, Lane
-from harebell.kernel.amqp.declare import find_differences
-from harebell.kernel.bus import EVENTS_RECENT, SYSTEM
-from harebell.kernel.settings import TickerSettings
-from harebell.ticker.presence import SETTLED, ExecutorLiveness
+from harebell.contract.amqp_names import DEAD, EVENTS, QUERIES, WORK, Lane
+from harebell.messaging.declare import find_differences
+from harebell.messaging.topology.bus import EVENTS_RECENT, SYSTEM
+from harebell.runtime.settings import TickerSettings
+from harebell.ticker.recovery.executor_liveness import SETTLED, ExecutorLiveness
 
-pytestmark = [pytest.mark.broker, pytest.mark.postgres, pytest.mark.release]
+pytestmark = [pytest.mark.broker, pytest.mark.postgres, pytest.mark.broker_version]
 
 ACME, OTHER = "acme", "umbrella"
 MAY_PUBLISH = {

@@ -10,11 +10,11 @@ from typing import Any, Final
 import pytest
 from playwright.async_api import expect
 from tests.acceptance.console import PATIENCE, Console
+from tests.acceptance.large_table import Production
 from tests.acceptance.pictures import folder
-from tests.acceptance.production import Production
 from tests.acceptance.record import Target
 from tests.acceptance.stack import Tenant, until
-from tests.servers import Servers
+from tests.rig.servers import Servers
 
 from harebell.dev.plan import ServiceKind
 

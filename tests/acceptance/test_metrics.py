@@ -10,7 +10,7 @@ from tests.acceptance.faults import SHORT, start
 from tests.acceptance.record import Target
 from tests.acceptance.scrape import Scrape
 from tests.acceptance.stack import Stack, Tenant, instant, until
-from tests.servers import Servers
+from tests.rig.servers import Servers
 
 from harebell.dev.plan import Counts, ServiceKind
 

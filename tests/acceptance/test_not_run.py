@@ -12,8 +12,8 @@ from tests.acceptance.record import Target
 from tests.acceptance.stack import PATIENCE, Stack, Tenant, instant, run_id
 from tests.acceptance.wire import Wire
 
+from harebell.dev.local_services import Member
 from harebell.dev.plan import ServiceKind
-from harebell.dev.services import Member
 
 pytestmark = [pytest.mark.broker, pytest.mark.postgres]
 

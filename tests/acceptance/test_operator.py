@@ -8,13 +8,13 @@ import pytest
 from tests.acceptance.faults import assert_each_once, put_spread, until_called
 from tests.acceptance.record import Target
 from tests.acceptance.stack import Stack, now, until
-from tests.servers import Servers
+from tests.rig.servers import Servers
 
 from harebell.client.connection import connect
 from harebell.dev.plan import Counts
-from harebell.kernel.amqp.declare import find_differences
-from harebell.kernel.bus import DISPATCHER, SYSTEM, TICKER
-from harebell.kernel.delay import DELAY_TTLS_MS
+from harebell.messaging.declare import find_differences
+from harebell.messaging.topology.bus import DISPATCHER, SYSTEM, TICKER
+from harebell.messaging.topology.delay_queues import DELAY_TTLS_MS
 
 pytestmark = [pytest.mark.broker, pytest.mark.postgres]
 

@@ -17,10 +17,10 @@ from tests.acceptance.faults import (
 from tests.acceptance.record import Target
 from tests.acceptance.stack import Tenant, until
 
-from harebell.contract.identity import RunKey
+from harebell.contract.ids import RunKey
 from harebell.dev.plan import ServiceKind
 
-pytestmark = [pytest.mark.broker, pytest.mark.postgres, pytest.mark.release]
+pytestmark = [pytest.mark.broker, pytest.mark.postgres, pytest.mark.broker_version]
 
 SLOWLY = {"task": {"name": "harebell.sleep", "args": {"seconds": 1.6}}}
 EVERY_SECOND = {"every": "1s", "times": 5}

@@ -10,7 +10,7 @@ from contextlib import asynccontextmanager
 import pytest
 from tests.acceptance.plans import NEW_DAY, STATEMENTS, Explainer, Statement
 
-from harebell.kernel.db.engine import open_pool
+from harebell.storage.engine import open_pool
 
 pytestmark = pytest.mark.postgres
 

@@ -10,7 +10,7 @@ from tests.acceptance import tasks
 from tests.acceptance.faults import Pool, put_spread
 from tests.acceptance.record import Target
 from tests.acceptance.stack import PATIENCE, Tenant, now, until
-from tests.plugins import install
+from tests.rig.task_plugins import install
 
 pytestmark = [pytest.mark.broker, pytest.mark.postgres]
 

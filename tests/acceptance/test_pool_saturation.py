@@ -11,11 +11,11 @@ import pytest
 from tests.acceptance.faults import assert_each_once, put_spread
 from tests.acceptance.record import Target
 from tests.acceptance.stack import LOOK, PATIENCE, Stack, until
-from tests.servers import Servers, accept_connections, refuse_connections
+from tests.rig.servers import Servers, accept_connections, refuse_connections
 
-from harebell.dev.crew import is_ready
+from harebell.bootstrap.service_context import STALE
 from harebell.dev.plan import Counts, name_of
-from harebell.kernel.lifecycle import STALE
+from harebell.dev.processes import is_ready
 
 pytestmark = [pytest.mark.broker, pytest.mark.postgres]
 

@@ -8,7 +8,7 @@ import pytest
 from tests.acceptance.record import Target
 from tests.acceptance.stack import Tenant, until
 
-pytestmark = [pytest.mark.broker, pytest.mark.postgres, pytest.mark.release]
+pytestmark = [pytest.mark.broker, pytest.mark.postgres, pytest.mark.broker_version]
 
 log = logging.getLogger(__name__)
 

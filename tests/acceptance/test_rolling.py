@@ -9,10 +9,10 @@ import pytest
 from tests.acceptance.faults import assert_each_once, put_spread, start, until_called
 from tests.acceptance.record import Target
 from tests.acceptance.stack import Stack, Tenant, now, until
-from tests.servers import Servers
+from tests.rig.servers import Servers
 
-from harebell.dev.crew import GRACE_S
 from harebell.dev.plan import Counts, ServiceKind, name_of
+from harebell.dev.processes import GRACE_S
 
 pytestmark = [pytest.mark.broker, pytest.mark.postgres]
 

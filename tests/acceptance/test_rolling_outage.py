@@ -10,7 +10,7 @@ import pytest
 from tests.acceptance.faults import until_called
 from tests.acceptance.record import Call, Target
 from tests.acceptance.stack import Stack, Tenant, instant, now
-from tests.servers import Servers, private_servers
+from tests.rig.servers import Servers, private_servers
 
 from harebell.dev.plan import Counts, name_of
 

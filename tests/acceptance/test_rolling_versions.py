@@ -5,9 +5,9 @@ import pytest
 from tests.acceptance.stack import Tenant, until
 from tests.acceptance.wire import COMMANDS, Wire
 
-from harebell.contract.names import CHANGES, DELAY, DUE, EVENTS, QUERIES, WORK
-from harebell.kernel.bus import SYSTEM
-from harebell.kernel.delay import DELAY_TTLS_MS
+from harebell.contract.amqp_names import CHANGES, DELAY, DUE, EVENTS, QUERIES, WORK
+from harebell.messaging.topology.bus import SYSTEM
+from harebell.messaging.topology.delay_queues import DELAY_TTLS_MS
 
 pytestmark = [pytest.mark.broker, pytest.mark.postgres]
 

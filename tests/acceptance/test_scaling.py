@@ -10,8 +10,8 @@ from tests.acceptance.faults import assert_each_once, holder_of, put_spread, unt
 from tests.acceptance.record import Target
 from tests.acceptance.stack import Stack, Tenant, now, until
 
-from harebell.dev.crew import GRACE_S
 from harebell.dev.plan import Counts, ServiceKind, name_of
+from harebell.dev.processes import GRACE_S
 
 pytestmark = [pytest.mark.broker, pytest.mark.postgres]
 

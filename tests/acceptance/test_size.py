@@ -13,12 +13,12 @@ import aio_pika
 import orjson
 import pytest
 from aio_pika.abc import AbstractIncomingMessage
-from tests.acceptance.crowd import MANY, WAVE, Crowd, Wave
 from tests.acceptance.record import Call
+from tests.acceptance.schedule_load import MANY, WAVE, Crowd, Wave
 from tests.acceptance.stack import run_id, until
 
-from harebell.contract.names import DELAY
-from harebell.kernel.delay import DELAY_TTLS_MS, delay_queue_key
+from harebell.contract.amqp_names import DELAY
+from harebell.messaging.topology.delay_queues import DELAY_TTLS_MS, delay_queue_key
 
 pytestmark = [pytest.mark.broker, pytest.mark.postgres]
 

@@ -11,14 +11,14 @@ import asyncpg
 import orjson
 import pytest
 from sqlalchemy.dialects import postgresql
-from tests.acceptance.crowd import MANY, TENANT, Crowd
 from tests.acceptance.plans import STATEMENTS, Explainer, Statement
+from tests.acceptance.schedule_load import MANY, TENANT, Crowd
 
-from harebell.intake.queries import Runs, Schedules
-from harebell.intake.store import IntakeStore
-from harebell.kernel.db.engine import open_pool
-from harebell.kernel.ledger import RunState, ScheduleState
-from harebell.ticker import store, versions
+from harebell.domain.run_states import RunState, ScheduleState
+from harebell.intake.queries.parse import Runs, Schedules
+from harebell.intake.queries.store import IntakeStore
+from harebell.storage.engine import open_pool
+from harebell.ticker.store import schedules, versions
 
 pytestmark = [pytest.mark.broker, pytest.mark.postgres]
 
@@ -88,7 +88,7 @@ class Asked(IntakeStore):
         return await self._explainer.fetch(str(text))
 
 
-def schedules(**only: Any) -> Statement:
+def schedule_lists(**only: Any) -> Statement:
     nothing = dict.fromkeys(("tag", "owner", "name", "state", "after"))
     asked = Schedules(**{**nothing, **only}, limit=100)
     return lambda at: Asked(at).schedules(TENANT, asked)
@@ -105,14 +105,14 @@ def runs(**only: Any) -> Statement:
 SOMEONE = UUID(int=7)
 HOT: dict[str, Statement] = STATEMENTS | {
     "the next instant": lambda at: at.fetchval("SELECT min(next_at) FROM schedule_state"),
-    "what waits for an end": lambda at: store.find_awaiting(at, 500),
+    "what waits for an end": lambda at: schedules.find_awaiting(at, 500),
 }
 LISTS: dict[str, Statement] = {
-    "schedules": schedules(),
-    "schedules by tag": schedules(tag="box-7"),
-    "schedules by owner": schedules(owner="owner-7"),
-    "schedules by name": schedules(name="name-7"),
-    "schedules that are parked": schedules(state=ScheduleState.ERRORED),
+    "schedules": schedule_lists(),
+    "schedules by tag": schedule_lists(tag="box-7"),
+    "schedules by owner": schedule_lists(owner="owner-7"),
+    "schedules by name": schedule_lists(name="name-7"),
+    "schedules that are parked": schedule_lists(state=ScheduleState.ERRORED),
     "runs": runs(),
     "runs of a schedule": runs(schedule_id=SOMEONE),
     "runs by state": runs(state=RunState.DEAD),
@@ -128,7 +128,7 @@ BY_INDEX: dict[str, Statement] = {
     "schedules_owner": LISTS["schedules by owner"],
     "schedules_name": LISTS["schedules by name"],
     "schedule_versions_pkey": lambda at: versions.VersionCache().load(at, [(SOMEONE, 1)]),
-    "schedule_state_pkey": lambda at: store.load_unit_of_work(
+    "schedule_state_pkey": lambda at: schedules.load_unit_of_work(
         at, versions.VersionCache(), [SOMEONE], []
     ),
     "schedule_state_next": HOT["what is due"],

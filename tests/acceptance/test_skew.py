@@ -13,10 +13,10 @@ from tests.acceptance.record import Call, Target
 from tests.acceptance.skew import HostClock
 from tests.acceptance.stack import PATIENCE, Stack, Tenant, now, until
 from tests.acceptance.wire import Wire
-from tests.servers import Servers
+from tests.rig.servers import Servers
 
-from harebell.dev.crew import is_ready
 from harebell.dev.plan import ServiceKind, name_of
+from harebell.dev.processes import is_ready
 
 pytestmark = [pytest.mark.broker, pytest.mark.postgres]
 

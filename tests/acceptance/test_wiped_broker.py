@@ -8,12 +8,12 @@ from tests.acceptance.clusters import PAIRS, READY
 from tests.acceptance.faults import assert_each_once, put_spread, until_ready
 from tests.acceptance.record import Target
 from tests.acceptance.stack import Stack
-from tests.servers import Servers, private_servers
+from tests.rig.servers import Servers, private_servers
 
 from harebell.dev.rabbitmq import Broker
 from harebell.dev.servers import PrivateServers
-from harebell.kernel.db.ledger.sweeps import LOST_AFTER, LOST_ANYWAY
-from harebell.ticker.sweeping import LOST_EVERY
+from harebell.storage.runs.recovery import LOST_AFTER, LOST_ANYWAY
+from harebell.ticker.recovery.rescuer import LOST_EVERY
 
 pytestmark = [pytest.mark.broker, pytest.mark.postgres]
 

@@ -5,7 +5,13 @@ from typing import Final
 
 from prometheus_client.metrics import MetricWrapperBase
 
-from harebell.kernel import metrics
+from harebell.dispatcher import metrics as dispatcher
+from harebell.dlq_inspector import metrics as dlq_inspector
+from harebell.executor import metrics as executor
+from harebell.messaging import metrics as messaging
+from harebell.runtime import metrics as runtime
+from harebell.storage import metrics as storage
+from harebell.ticker import metrics as ticker
 
 _SUFFIXES: Final = {
     "counter": ["_total"],
@@ -33,8 +39,12 @@ def _read(declared: MetricWrapperBase) -> Metric:
     return Metric(name, family.type, tuple(labels), family.documentation, series)
 
 
+HOMES: Final = (runtime, messaging, storage, ticker, dispatcher, executor, dlq_inspector)
 DECLARED: Final = [
-    _read(each) for each in vars(metrics).values() if isinstance(each, MetricWrapperBase)
+    _read(each)
+    for home in HOMES
+    for each in vars(home).values()
+    if isinstance(each, MetricWrapperBase)
 ]
 
 # The labels that each series may be asked by.

@@ -64,7 +64,7 @@ def test_s116_every_rule_fires_and_clears_as_its_test_says() -> None:
         "no promtool: it is in Debian's package prometheus; bootstrap.sh tests brings it"
     )
 
-    done = subprocess.run(  # noqa: S603  # ours
+    done = subprocess.run(  # noqa: S603  # the command is ours
         [promtool, "test", "rules", *map(str, TESTS)], capture_output=True, text=True, check=False
     )
 

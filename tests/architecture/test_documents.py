@@ -16,7 +16,11 @@ import typer.main
 from tests.architecture.sources import ROOT
 
 from harebell.cli.app import app
-from harebell.contract.answers import (
+from harebell.contract.commands import SchedulePut
+from harebell.contract.dead_letter import DeadMessage, DeadRun
+from harebell.contract.events import Event
+from harebell.contract.message import Message, parse
+from harebell.contract.responses import (
     DeadLetterResponse,
     ErrorResponse,
     One,
@@ -24,13 +28,9 @@ from harebell.contract.answers import (
     RunResponse,
     ScheduleResponse,
 )
-from harebell.contract.commands import SchedulePut
-from harebell.contract.dead import DeadMessage, DeadRun
-from harebell.contract.events import Event
-from harebell.contract.message import Message, parse
 from harebell.contract.ticket import Ticket
-from harebell.kernel import settings
-from harebell.kernel.settings import OTHER_PROGRAMS_SETTINGS, PREFIX, ServiceSettings
+from harebell.runtime import settings
+from harebell.runtime.settings import OTHER_PROGRAMS_SETTINGS, PREFIX, ServiceSettings
 
 DOCUMENTS: Final = [ROOT / "README.md", ROOT / "schemas/README.md", *(ROOT / "docs").rglob("*.md")]
 BLOCK: Final = re.compile(r"^```json\n(.*?)^```", re.DOTALL | re.MULTILINE)

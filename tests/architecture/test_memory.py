@@ -6,16 +6,16 @@ from pathlib import Path
 from types import ModuleType
 
 import pytest
-from tests.memory import pool
-from tests.memory.ledger import ANSWERING
+from tests.fakes.ledger import pool
+from tests.fakes.ledger.ledger import ANSWERING
 
-from harebell.kernel.db.ledger import claims, endings, limits, staging, sweeps, turns
+from harebell.storage.runs import claims, completion, overlap, rate_limits, recovery, staging
 
 ROOT = Path(__file__).parents[2]
 SHIPPED = [path for top in ("services", "schemas") for path in (ROOT / top).rglob("*.py")]
 
 
-@pytest.mark.parametrize("module", [claims, endings, limits, staging, sweeps, turns])
+@pytest.mark.parametrize("module", [claims, completion, rate_limits, staging, recovery, overlap])
 def test_s127_every_statement_of_the_ledger_is_answered_from_memory(module: ModuleType) -> None:
     texts = [text for text in vars(module).values() if isinstance(text, str)]
     statements = [text for text in texts if text.strip().startswith(("INSERT", "UPDATE", "WITH"))]

@@ -7,12 +7,12 @@ from typing import Any, Final
 import orjson
 import pytest
 import yaml
+from tests.tools.schemas.documents import ASYNCAPI, documents, write
 
 from harebell.contract.commands import COMMANDS, BulkCommand
 from harebell.contract.events import EVENT_DATA
 from harebell.contract.queries import QUERIES
-from harebell.dev.schemas.documents import ASYNCAPI, documents, write
-from harebell.kernel.bus import SYSTEM
+from harebell.messaging.topology.bus import SYSTEM
 
 FOLDER: Final = Path(__file__).parents[2] / "schemas"
 MADE: Final = documents()

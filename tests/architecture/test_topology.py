@@ -11,16 +11,17 @@ from hypothesis import given
 from hypothesis import strategies as st
 from tests.architecture.sources import ROOT
 
-from harebell.contract import names
+from harebell.contract import amqp_names
+from harebell.contract.amqp_names import Lane
 from harebell.contract.commands import COMMANDS
 from harebell.contract.events import ALERT_EVENTS, EVENT_DATA
-from harebell.contract.names import Lane
 from harebell.contract.queries import QUERIES
 from harebell.contract.schedule import DEFAULT_POOL
-from harebell.dispatcher.core import MAX_QUEUED_WAIT
-from harebell.kernel.bus import DISPATCHER, SYSTEM, work_topology
-from harebell.kernel.definitions import InstallationOptions, definitions_file
-from harebell.kernel.delay import (
+from harebell.dispatcher.release.queue import MAX_QUEUED_WAIT
+from harebell.messaging.topology.bus import DISPATCHER, SYSTEM, work_topology
+from harebell.messaging.topology.declarations import UNLIMITED, Queue
+from harebell.messaging.topology.definitions_file import InstallationOptions, definitions_file
+from harebell.messaging.topology.delay_queues import (
     DELAY_TTLS_MS,
     LONGEST_LEAD,
     LONGEST_MS,
@@ -28,7 +29,6 @@ from harebell.kernel.delay import (
     delay_queue_name,
     ttl_for,
 )
-from harebell.kernel.topology import UNLIMITED, Queue
 
 QUEUES: Final = {queue.name: queue for queue in SYSTEM.queues}
 TIER_NAMES: Final = {delay_queue_name(ms) for ms in DELAY_TTLS_MS}
@@ -37,19 +37,19 @@ COPIES: Final = {"harebell.dead.recent", "harebell.events.recent", "harebell.ale
 LAST: Final = {"harebell.dead"}  # behind it there is nothing
 
 ROUTES: Final = [
-    *((names.COMMANDS, names.message_key("acme", verb)) for verb in COMMANDS),
-    *((names.QUERIES, names.message_key("acme", verb)) for verb in QUERIES),
-    *((names.CHANGES, key) for key in (names.CHANGES_SCHEDULE, names.CHANGES_DLQ)),
-    *((names.DELAY, delay_queue_key(ms)) for ms in DELAY_TTLS_MS),
-    (names.DUE, names.DUE_KEY),
-    *((names.WORK, names.work_key(DEFAULT_POOL, lane)) for lane in Lane),
+    *((amqp_names.COMMANDS, amqp_names.message_key("acme", verb)) for verb in COMMANDS),
+    *((amqp_names.QUERIES, amqp_names.message_key("acme", verb)) for verb in QUERIES),
+    *((amqp_names.CHANGES, key) for key in (amqp_names.CHANGES_SCHEDULE, amqp_names.CHANGES_DLQ)),
+    *((amqp_names.DELAY, delay_queue_key(ms)) for ms in DELAY_TTLS_MS),
+    (amqp_names.DUE, amqp_names.DUE_KEY),
+    *((amqp_names.WORK, amqp_names.work_key(DEFAULT_POOL, lane)) for lane in Lane),
     *(
-        (names.EVENTS, names.message_key("acme", verb))
+        (amqp_names.EVENTS, amqp_names.message_key("acme", verb))
         for verb in EVENT_DATA
         if verb.startswith("schedule.") or verb in ALERT_EVENTS  # the others are for whoever binds
     ),
-    (names.DEAD, "run.acme"),
-    (names.DEAD, f"message.{DISPATCHER.name}"),
+    (amqp_names.DEAD, "run.acme"),
+    (amqp_names.DEAD, f"message.{DISPATCHER.name}"),
 ]
 
 
@@ -160,7 +160,7 @@ def walk(due_in: timedelta) -> Walk:
     while (left := due_in - waited) > MAX_QUEUED_WAIT or not hops:
         if (tier := ttl_for(left)) is None:
             break
-        (name,) = reached(names.DELAY, delay_queue_key(tier))
+        (name,) = reached(amqp_names.DELAY, delay_queue_key(tier))
         assert reached(QUEUES[name].dead_letter_exchange or "", name) == {DISPATCHER.name}
         waited += timedelta(milliseconds=QUEUES[name].ttl_ms or 0)
         hops += 1

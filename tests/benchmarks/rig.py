@@ -16,8 +16,8 @@ from tests.benchmarks import tasks
 from tests.benchmarks.figures import lateness
 from tests.benchmarks.machine import Spent
 from tests.benchmarks.starts import PATIENCE, Starts, taken
-from tests.plugins import install
-from tests.servers import Servers
+from tests.rig.servers import Servers
+from tests.rig.task_plugins import install
 
 from harebell.dev.plan import Counts, ServiceKind
 
@@ -45,8 +45,6 @@ SELECT count(*) AS runs, count(*) FILTER (WHERE state = 'succeeded') AS settled,
         WHERE o.tenant = $1) AS attempts
 FROM runs WHERE tenant = $1
 """
-
-
 When: TypeAlias = Callable[[int, datetime], dict[str, str]]  # of a number and its first instant
 
 

@@ -8,9 +8,9 @@ from pathlib import Path
 
 from tests.chaos.faults import chosen, listed
 from tests.chaos.history import duration
+from tests.chaos.result import say
 from tests.chaos.run import Plan, Report, mixed, perform, single
 from tests.chaos.soak import Soak
-from tests.chaos.verdict import say
 
 
 def main() -> int:

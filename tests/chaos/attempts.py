@@ -8,7 +8,7 @@ from typing import Final
 
 from tests.acceptance.record import Call
 from tests.chaos.history import Course, Row
-from tests.chaos.verdict import Kind
+from tests.chaos.result import Kind
 
 REACH: Final = timedelta(seconds=45)  # from a crash to the end of the lease that it left behind
 CLOCKS: Final = timedelta(milliseconds=50)  # a round trip, by which two executors tell time apart

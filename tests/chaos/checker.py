@@ -13,9 +13,9 @@ from typing import Final
 from tests.acceptance.record import Call
 from tests.acceptance.stack import run_id
 from tests.chaos.attempts import judge_attempts, repeats
+from tests.chaos.expected_runs import halts, owed
 from tests.chaos.history import Course, History, Operation, Outage, Row, Verb, duration
-from tests.chaos.owed import halts, owed
-from tests.chaos.verdict import Finding, Kind, Verdict
+from tests.chaos.result import Finding, Kind, Verdict
 
 PROMPT: Final = timedelta(seconds=5)  # the latest start while nothing is disturbed; in life 0.1 s
 WORK: Final = timedelta(seconds=0.02)  # for each run that had waited

@@ -10,7 +10,7 @@ from threading import Lock
 from typing import Any, Final
 from urllib.parse import urlsplit
 
-from tests.chaos import proxy
+from tests.rig import tcp_proxy
 
 BROKER: Final = "broker"
 DATABASE: Final = "database"
@@ -39,7 +39,7 @@ class Links:
             for service in services
             for server, url in parts.items()
         }
-        command = [sys.executable, "-I", str(proxy.__file__), json.dumps(places)]
+        command = [sys.executable, "-I", str(tcp_proxy.__file__), json.dumps(places)]
         with subprocess.Popen(  # noqa: S603  # ours
             command, stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True
         ) as process:

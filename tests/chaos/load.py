@@ -10,7 +10,7 @@ from typing import Any, Final
 
 from tests.acceptance.record import Target
 from tests.acceptance.stack import now
-from tests.chaos.drawing import Script, Step
+from tests.chaos.generators import Script, Step
 from tests.chaos.history import Operation, Verb
 
 from harebell.client import Client

@@ -14,13 +14,13 @@ from typing import Any, Final
 from tests.acceptance.clusters import Clustered
 from tests.acceptance.record import Target
 from tests.acceptance.stack import Stack
+from tests.chaos.environment import NAMES, Scene
 from tests.chaos.faults import Fault
 from tests.chaos.history import History
 from tests.chaos.links import BROKER, DATABASE, Links
-from tests.chaos.scene import NAMES, Scene
-from tests.chaos.verdict import Finding, Kind, Verdict, say
-from tests.chaos.wave import Wave
-from tests.servers import Servers
+from tests.chaos.result import Finding, Kind, Verdict, say
+from tests.chaos.round import Wave
+from tests.rig.servers import Servers
 
 from harebell.dev.servers import PrivateServers
 
@@ -147,7 +147,7 @@ async def play(waves: Sequence[Wave], scene: Scene, root: Path, report: Report) 
         folder.mkdir(parents=True, exist_ok=True)  # nothing else waits here
         try:
             verdict, history = await wave.play(scene, folder)
-        except Exception as error:  # noqa: BLE001  # the others are played all the same
+        except Exception as error:  # noqa: BLE001  # judged where deliveries are handled
             report.fail(wave, error)
             await scene.restart_dead()
             continue

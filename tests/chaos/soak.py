@@ -7,12 +7,12 @@ from datetime import datetime, timedelta
 from typing import Final
 
 from tests.acceptance.stack import now
-from tests.chaos.drawing import Drawing, Script
+from tests.chaos.environment import Scene
 from tests.chaos.faults import Fault
+from tests.chaos.generators import Drawing, Script
 from tests.chaos.history import Outage
-from tests.chaos.scene import Scene
-from tests.chaos.verdict import Kind, say
-from tests.chaos.wave import Wave, struck, supervised
+from tests.chaos.result import Kind, say
+from tests.chaos.round import Wave, struck, supervised
 
 CHAPTER: Final = 15.0  # seconds of commands that are drawn together
 ROUNDS: Final = 2  # schedules of each kind in a chapter
@@ -75,6 +75,6 @@ class Soak(Wave):
         say(f"    {struck_at:%H:%M:%S} {fault.row:4} {fault.title}")
         try:
             return await struck(scene, fault)
-        except Exception as error:  # noqa: BLE001  # whatever it was
+        except Exception as error:  # noqa: BLE001  # judged where deliveries are handled
             scene.find(Kind.RECORD, fault.row, f"could not be made: {error!r}")
             return Outage(fault.row, struck_at, now(), lapses=fault.lapses)

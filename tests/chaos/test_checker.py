@@ -6,7 +6,8 @@ from datetime import timedelta
 import pytest
 from tests.acceptance.stack import run_id
 from tests.chaos.history import Outage, Verb
-from tests.chaos.pasts import (
+from tests.chaos.result import Kind
+from tests.chaos.sample_histories import (
     CRASH,
     CUT,
     ID,
@@ -20,7 +21,6 @@ from tests.chaos.pasts import (
     row,
     said,
 )
-from tests.chaos.verdict import Kind
 
 
 def test_a_history_that_kept_every_promise_is_kept() -> None:

@@ -4,18 +4,8 @@ from dataclasses import replace
 from typing import Any
 
 import pytest
-from tests.chaos.pasts import (
-    CRASH,
-    CUT,
-    Past,
-    at,
-    attempt,
-    call,
-    lapsed_once,
-    put,
-    row,
-)
-from tests.chaos.verdict import Kind
+from tests.chaos.result import Kind
+from tests.chaos.sample_histories import CRASH, CUT, Past, at, attempt, call, lapsed_once, put, row
 
 
 def test_doubled_is_a_second_attempt_after_a_recorded_success() -> None:

@@ -5,10 +5,10 @@ from pathlib import Path
 from random import Random
 
 from tests.acceptance.record import Target
-from tests.chaos.drawing import Drawing
 from tests.chaos.faults import chosen
+from tests.chaos.generators import Drawing
 from tests.chaos.history import Verb
-from tests.chaos.pasts import NOON
+from tests.chaos.sample_histories import NOON
 from tests.chaos.soak import CHAPTER, ROUNDS, Soak
 
 LASTING = 4 * CHAPTER  # seconds

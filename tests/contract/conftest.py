@@ -9,11 +9,11 @@ from collections.abc import AsyncIterator, Iterator
 import asyncpg
 import pytest
 from tests.contract import memory_rows
-from tests.memory.ledger import open_ledger
-from tests.servers import Servers
+from tests.fakes.ledger.ledger import open_ledger
+from tests.rig.servers import Servers
 
-from harebell.kernel.db.engine import open_pool
-from harebell.kernel.settings import PoolBounds
+from harebell.runtime.settings import PoolBounds
+from harebell.storage.engine import open_pool
 
 CONNECTIONS = 50  # as many as there are claimants at once
 IN_MEMORY = "memory"

@@ -6,9 +6,9 @@ from typing import Final
 from urllib.parse import urlsplit
 
 import asyncpg
-from tests.servers import ROLE_PASSWORD, Servers
+from tests.rig.servers import ROLE_PASSWORD, Servers
 
-from harebell.kernel.db.migrate import migrate
+from harebell.storage.migrate import migrate
 
 ROWS: Final = Path(__file__).with_name("ledger_v1.sql")
 REVISION: Final = "0002"

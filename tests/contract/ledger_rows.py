@@ -8,9 +8,9 @@ from uuid import UUID, uuid5
 
 import asyncpg
 
-from harebell.contract.identity import RunKey
-from harebell.contract.scalars import truncate_ms
-from harebell.kernel.ledger import (
+from harebell.contract.ids import RunKey
+from harebell.contract.types import truncate_ms
+from harebell.domain.run_states import (
     OPEN,
     RESTAGEABLE,
     AttemptCompletion,

@@ -7,17 +7,17 @@ from typing import Any
 from uuid import UUID
 
 from tests.contract.ledger_rows import PUT, ROW, SEQS
-from tests.contract.turn_takers import TURNS as TURNS_OF
-from tests.contract.turn_takers import WRITE_VERSION
-from tests.memory.claims import ATTEMPTS
-from tests.memory.pool import Record, answers
-from tests.memory.runs import RUNS, Run, all_runs, amend, run_of
-from tests.memory.schedules import VERSIONS
-from tests.memory.store import Transaction
-from tests.memory.turns import TURNS
+from tests.contract.overlap_claimers import TURNS as TURNS_OF
+from tests.contract.overlap_claimers import WRITE_VERSION
+from tests.fakes.ledger.claims import ATTEMPTS
+from tests.fakes.ledger.overlap import TURNS
+from tests.fakes.ledger.pool import Record, answers
+from tests.fakes.ledger.runs import RUNS, Run, all_runs, amend, run_of
+from tests.fakes.ledger.schedules import VERSIONS
+from tests.fakes.ledger.store import Transaction
 
-from harebell.contract.identity import RunKey
-from harebell.kernel.ledger import RunState
+from harebell.contract.ids import RunKey
+from harebell.domain.run_states import RunState
 
 _PUT_AS = (
     *("scheduled_for", "schedule_id", "version", "seq", "state", "reason", "attempt"),

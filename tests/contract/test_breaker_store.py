@@ -5,11 +5,11 @@ from datetime import UTC, datetime, timedelta
 
 import asyncpg
 import pytest
-from tests.servers import as_role
+from tests.rig.servers import as_role
 
 from harebell.contract.breakers import BreakerEventData, BreakerSnapshotEntry, BreakerState
-from harebell.kernel.db.engine import open_pool
-from harebell.ticker import breaker_store as store
+from harebell.storage.engine import open_pool
+from harebell.ticker.store import breakers as store
 
 pytestmark = pytest.mark.postgres
 

@@ -8,10 +8,10 @@ import orjson
 import pytest
 
 from harebell.contract.commands import MAX_BODY, MAX_ITEM, MAX_ITEMS
-from harebell.contract.scalars import instant_text
-from harebell.intake.commands import IntakePolicy
-from harebell.intake.core import CheckResult, IncomingRequest, check
-from harebell.intake.definition import TargetPolicy
+from harebell.contract.types import instant_text
+from harebell.intake.commands.check import CheckResult, IncomingRequest, check
+from harebell.intake.commands.definition import TargetPolicy
+from harebell.intake.commands.rules import IntakePolicy
 
 NOW = datetime(2026, 11, 20, 14, tzinfo=UTC)
 HOOK = {"http": {"url": "https://acme.example/hook"}}

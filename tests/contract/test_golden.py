@@ -8,15 +8,15 @@ from typing import Any, Final
 
 import orjson
 import pytest
+from tests.tools.schemas.messages import MESSAGES, Described
 
-from harebell.contract import codec
+from harebell.contract import json_codec
 from harebell.contract.commands import COMMANDS
 from harebell.contract.errors import InvalidInput
 from harebell.contract.message import StrictMessage, parse
 from harebell.contract.queries import QUERIES
 from harebell.contract.schedule import Definition
 from harebell.contract.ticket import RunSpec
-from harebell.dev.schemas.messages import MESSAGES, Described
 
 GOLDEN: Final = Path(__file__).parent / "golden"
 EXAMPLES: Final = [
@@ -35,14 +35,14 @@ def test_every_message_has_an_example_and_every_example_its_message() -> None:
 def test_nothing_in_it_is_lost(message: Described, item: Any) -> None:
     understood = parse(message.model, item)
 
-    assert says(orjson.loads(codec.encode(understood)), item)
+    assert says(orjson.loads(json_codec.encode(understood)), item)
 
 
 @pytest.mark.parametrize(("message", "item"), EXAMPLES)
 def test_written_and_read_again_it_is_the_same(message: Described, item: Any) -> None:
     understood = parse(message.model, item)
 
-    assert parse(message.model, codec.decode(codec.encode(understood))) == understood
+    assert parse(message.model, json_codec.decode(json_codec.encode(understood))) == understood
 
 
 @pytest.mark.parametrize(("message", "item"), EXAMPLES)

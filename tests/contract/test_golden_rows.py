@@ -5,11 +5,11 @@ from collections.abc import AsyncIterator
 import asyncpg
 import pytest
 from tests.contract import golden_rows
-from tests.servers import Servers
+from tests.rig.servers import Servers
 
-from harebell.contract.identity import RunKey
+from harebell.contract.ids import RunKey
 from harebell.contract.schedule import Definition
-from harebell.kernel.db.tickets import rebuild_tickets
+from harebell.storage.runs.tickets import rebuild_tickets
 
 pytestmark = pytest.mark.postgres
 

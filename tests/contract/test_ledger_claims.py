@@ -23,10 +23,10 @@ from tests.contract.ledger_rows import (
     seqs,
 )
 
-from harebell.contract.identity import RunKey
-from harebell.kernel.db.ledger import claims, endings
-from harebell.kernel.db.ledger.claims import Claim, ClaimKey, ClaimRejection
-from harebell.kernel.ledger import RunState
+from harebell.contract.ids import RunKey
+from harebell.domain.run_states import RunState
+from harebell.storage.runs import claims, completion
+from harebell.storage.runs.claims import Claim, ClaimKey, ClaimRejection
 
 STAGED = Row(RunState.STAGED)
 MINE, ANOTHER = "executor-2", "executor-3"
@@ -167,7 +167,7 @@ async def test_a_retry_that_was_never_recorded_starts_nothing_before_the_one_tha
     row, later = Row(RunState.RUNNING, 1), NOW + timedelta(hours=1)
     await put(ledger, [row])
     retry = ending(row.key, RunState.RETRYING)._replace(next_attempt_at=later)
-    await endings.complete(ledger, [retry])
+    await completion.complete(ledger, [retry])
 
     phantom = wanted(row.key, seq=SEQ + 1, due_at=NOW)
     assert await claims.claim(ledger, [phantom], MINE) == {}
@@ -185,7 +185,7 @@ async def test_a_ticket_tells_its_time_in_milliseconds_and_its_row_in_microsecon
     await put(ledger, [row])
     within = later + timedelta(microseconds=999)
     retry = ending(row.key, RunState.RETRYING)._replace(next_attempt_at=within)
-    await endings.complete(ledger, [retry])
+    await completion.complete(ledger, [retry])
 
     told = wanted(row.key, seq=SEQ + 1, due_at=later)
     assert set(await claims.claim(ledger, [told], MINE)) == {row.key}

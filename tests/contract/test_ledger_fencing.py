@@ -8,8 +8,9 @@ import asyncpg
 import pytest
 from tests.contract.ledger_rows import NOW, SEQ, Row, ending, put, seqs
 
-from harebell.kernel.db.ledger import claims, endings
-from harebell.kernel.ledger import LEASE_EXPIRED, AttemptCompletion, RunState
+from harebell.domain.retry import LEASE_EXPIRED
+from harebell.domain.run_states import AttemptCompletion, RunState
+from harebell.storage.runs import claims, completion
 
 ROW = Row(RunState.RUNNING, 1, "cancelled", asked_to_stop=True)  # may be dropped, too
 HOLDERS: dict[str, Callable[[asyncpg.Pool, Sequence[claims.Claim]], Awaitable[object]]] = {
@@ -34,7 +35,9 @@ async def test_a_wrong_token_settles_nothing_and_leaves_no_attempt(
 ) -> None:
     await put(ledger, [ROW])
 
-    assert await endings.complete(ledger, [ending(ROW.key, RunState.SUCCEEDED, token=token)]) == {}
+    assert (
+        await completion.complete(ledger, [ending(ROW.key, RunState.SUCCEEDED, token=token)]) == {}
+    )
     assert await seqs(ledger) == {ROW.key: (RunState.RUNNING, SEQ)}
     assert await ledger.fetchval("SELECT count(*) FROM attempts") == 0
 
@@ -43,7 +46,7 @@ async def test_of_many_endings_only_those_still_held_stand(ledger: asyncpg.Pool)
     mine, taken = Row(RunState.RUNNING, 1), Row(RunState.RUNNING, 2)
     await put(ledger, [mine, taken])
 
-    stood = await endings.complete(
+    stood = await completion.complete(
         ledger,
         [
             ending(taken.key, RunState.SUCCEEDED, token=SEQ - 1),
@@ -60,7 +63,7 @@ async def test_a_holder_and_the_sweep_settle_a_run_once_between_them(ledger: asy
 
     stood = await asyncio.gather(
         *(
-            endings.complete(ledger, [each])
+            completion.complete(ledger, [each])
             for each in (ending(ROW.key, RunState.SUCCEEDED), swept) * 5
         )
     )
@@ -75,10 +78,10 @@ async def test_an_ending_whose_answer_was_lost_is_found_on_the_record(
     ended, open_ = Row(RunState.RUNNING, 1), Row(RunState.RUNNING, 2)
     await put(ledger, [ended, open_])
     both = [ending(row.key, RunState.SUCCEEDED) for row in (ended, open_)]
-    await endings.complete(ledger, both[:1])
+    await completion.complete(ledger, both[:1])
 
-    assert await endings.find_recorded(ledger, both) == {ended.key}
-    assert await endings.find_recorded(ledger, [ending(ended.key, RunState.DEAD)]) == set()
+    assert await completion.find_recorded(ledger, both) == {ended.key}
+    assert await completion.find_recorded(ledger, [ending(ended.key, RunState.DEAD)]) == set()
 
 
 @pytest.mark.parametrize("state", [RunState.SUCCEEDED, RunState.RETRYING, RunState.DEAD])
@@ -88,10 +91,10 @@ async def test_an_ending_leaves_the_attempt_as_it_was(
     await put(ledger, [ROW])
     ended = ending(ROW.key, state)
 
-    await endings.complete(ledger, [ended])
+    await completion.complete(ledger, [ended])
 
     async with ledger.acquire() as connection:
-        (attempt,) = await endings.attempt_history(connection, ROW.key)
+        (attempt,) = await completion.attempt_history(connection, ROW.key)
     assert (attempt.replay_number, attempt.number, attempt.lease_holder) == (1, 1, "executor-1")
     assert (attempt.started_at, attempt.outcome) == (NOW, ended.outcome)
     assert (attempt.finished_at, attempt.error_code) == (ended.finished_at, ended.error_code)
@@ -102,7 +105,7 @@ async def test_only_a_run_that_is_tried_again_stays_open(ledger: asyncpg.Pool) -
     again, over = Row(RunState.RUNNING, 1), Row(RunState.RUNNING, 2)
     await put(ledger, [again, over])
 
-    await endings.complete(
+    await completion.complete(
         ledger, [ending(again.key, RunState.RETRYING), ending(over.key, RunState.DEAD)]
     )
 
@@ -119,10 +122,10 @@ async def test_s34_every_attempt_of_a_run_is_in_its_story(ledger: asyncpg.Pool) 
         won = await claims.claim(ledger, [wanted], "executor-1")
         token = won[row.key].token
         failed: AttemptCompletion = ending(row.key, RunState.RETRYING, token=token)
-        seq = (await endings.complete(ledger, [failed]))[row.key]
+        seq = (await completion.complete(ledger, [failed]))[row.key]
 
     async with ledger.acquire() as connection:
-        story = await endings.attempt_history(connection, row.key)
+        story = await completion.attempt_history(connection, row.key)
 
     assert [attempt.number for attempt in story] == [1, 2, 3]
     assert seq == SEQ + 6
@@ -135,7 +138,7 @@ async def test_whoever_settles_hears_why_a_run_was_asked_to_stop(ledger: asyncpg
     tried = [ending(row.key, RunState.RETRYING) for row in (asked, goes_on)]
 
     async with ledger.acquire() as connection, connection.transaction():
-        heard = await endings.find_stop_requests(
+        heard = await completion.find_stop_requests(
             connection, [*tried, ending(taken.key, RunState.RETRYING, token=SEQ - 1)]
         )
 

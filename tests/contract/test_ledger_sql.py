@@ -22,13 +22,12 @@ from tests.contract.ledger_rows import (
     seqs,
 )
 
-from harebell.contract.identity import RunKey
-from harebell.dlq_inspector import store as desk
-from harebell.dlq_inspector.core.letter import DeadLetterKind
-from harebell.dlq_inspector.core.verdict import DeadLetterState
-from harebell.dlq_inspector.core.verdict import LockedDeadLetter as Letter
-from harebell.kernel.db.ledger import claims, endings, limits, staging, sweeps, turns
-from harebell.kernel.ledger import (
+from harebell.contract.ids import RunKey
+from harebell.dlq_inspector.model.dead_letter import DeadLetterKind
+from harebell.dlq_inspector.model.results import DeadLetterState
+from harebell.dlq_inspector.model.results import LockedDeadLetter as Letter
+from harebell.dlq_inspector.store import dead_letters as desk
+from harebell.domain.run_states import (
     OPEN,
     RESTAGEABLE,
     TRANSITIONS,
@@ -38,6 +37,7 @@ from harebell.kernel.ledger import (
     SkippedRange,
     is_allowed,
 )
+from harebell.storage.runs import claims, completion, overlap, rate_limits, recovery, staging
 
 Keys = Sequence[RunKey]
 _S = RunState
@@ -111,8 +111,8 @@ async def replay(ledger: asyncpg.Connection, keys: Keys) -> object:
 
 
 async def put_off(ledger: asyncpg.Connection, keys: Keys) -> object:
-    return await limits.delay_runs(
-        ledger, [limits.DelayedRun(k, SEQ, NOW, rests=False) for k in keys]
+    return await rate_limits.delay_runs(
+        ledger, [rate_limits.DelayedRun(k, SEQ, NOW, rests=False) for k in keys]
     )
 
 
@@ -125,7 +125,7 @@ def put_off_to(row: Row) -> RunState | None:
 
 
 async def wake(ledger: asyncpg.Connection, keys: Keys) -> object:
-    return await turns.wake(ledger, keys)
+    return await overlap.wake(ledger, keys)
 
 
 def resolve(state: RunState) -> Statement:
@@ -142,23 +142,23 @@ def resolve(state: RunState) -> Statement:
 
 def give_up(state: RunState) -> Statement:
     async def run(ledger: asyncpg.Connection, keys: Keys) -> None:
-        await turns.finish_without_attempt(ledger, dict.fromkeys(keys, (state, Reason.OVERLAP)))
+        await overlap.finish_without_attempt(ledger, dict.fromkeys(keys, (state, Reason.OVERLAP)))
 
     return Statement(f"give up as {state}", Actor.OVERLAP, run, lambda _: state)
 
 
 def settle(state: RunState) -> Statement:
     async def run(ledger: asyncpg.Connection, keys: Keys) -> object:
-        return await endings.complete(ledger, [ending(key, state) for key in keys])
+        return await completion.complete(ledger, [ending(key, state) for key in keys])
 
     return Statement(f"settle as {state}", Actor.COMPLETE, run, lambda _: state)
 
 
 def sweep(state: RunState) -> Statement:
     async def run(ledger: asyncpg.Connection, keys: Keys) -> object:
-        found = await sweeps.lock_expired_leases(ledger, [], by_time=True)
+        found = await recovery.lock_expired_leases(ledger, [], by_time=True)
         assert {each.key for each in found} <= set(keys)
-        return await endings.complete(ledger, [ending(each.key, state) for each in found])
+        return await completion.complete(ledger, [ending(each.key, state) for each in found])
 
     return Statement(
         f"sweep as {state}", Actor.RECOVER, run, lambda row: state if row.lapsed else None
@@ -190,7 +190,7 @@ STATEMENTS: Final = [
     Statement(
         "expire",
         Actor.TICKER,
-        sweeps.expire_overdue,
+        recovery.expire_overdue,
         lambda row: _S.EXPIRED if row.expired else None,
     ),
     Statement(
@@ -278,8 +278,8 @@ async def test_a_holder_that_is_gone_loses_leases_that_it_left_unrenewed(
     await put(ledger, rows)
 
     async with ledger.acquire() as connection, connection.transaction():
-        by_absence = await sweeps.lock_expired_leases(connection, [HOLDER], by_time=False)
-        of_nobody = await sweeps.lock_expired_leases(connection, [], by_time=False)
+        by_absence = await recovery.lock_expired_leases(connection, [HOLDER], by_time=False)
+        of_nobody = await recovery.lock_expired_leases(connection, [], by_time=False)
 
     assert [each.key for each in by_absence] == [rows[0].key]
     assert of_nobody == []

@@ -7,9 +7,9 @@ import asyncpg
 import pytest
 from tests.contract.ledger_rows import NOW, PLACE, SEQ, Row, crowd, owed, put, row_of, seqs
 
-from harebell.contract.identity import RunKey
-from harebell.kernel.db.ledger import staging, sweeps
-from harebell.kernel.ledger import RESTAGEABLE, NewRun, Reason, RunState, SkippedRange
+from harebell.contract.ids import RunKey
+from harebell.domain.run_states import RESTAGEABLE, NewRun, Reason, RunState, SkippedRange
+from harebell.storage.runs import recovery, staging
 
 NEWER = PLACE._replace(version=PLACE.version + 1, pool="reports", lane="high", priority=9)
 
@@ -147,7 +147,7 @@ async def test_publishing_a_run_again_leaves_its_seq(ledger: asyncpg.Pool) -> No
     await put(ledger, rows)
 
     async with ledger.acquire() as connection:
-        again = await sweeps.mark_restaged(connection, [row.key for row in rows])
+        again = await recovery.mark_restaged(connection, [row.key for row in rows])
 
     assert set(again) == {rows[0].key, rows[1].key}
     assert {seq for _, seq in (await seqs(ledger)).values()} == {SEQ}

@@ -6,8 +6,8 @@ from typing import Any, Final
 
 from hypothesis import strategies as st
 
-from harebell.contract.names import Lane
-from harebell.contract.scalars import EARLIEST, LATEST, MAX_DURATION, duration_text, truncate_ms
+from harebell.contract.amqp_names import Lane
+from harebell.contract.types import EARLIEST, LATEST, MAX_DURATION, duration_text, truncate_ms
 
 SMALLEST: Final = -(2**63)
 LARGEST: Final = 2**64 - 1

@@ -4,14 +4,14 @@ from typing import Any
 
 from hypothesis import assume, example, given, settings
 from hypothesis import strategies as st
-from tests.audited import Audited
-from tests.property.test_book import EVERY, do, end_claimed
-from tests.property.test_book import Step as Plain
-from tests.tickets import NINE, after
+from tests.fakes.audit import Audited
+from tests.fakes.tickets import NINE, after
+from tests.property.test_unit_of_work import EVERY, do, end_claimed
+from tests.property.test_unit_of_work import Step as Plain
 
-from harebell.audit.core.finding import FindingKind
+from harebell.audit.model.records import FindingKind
 from harebell.contract.errors import Rejected
-from harebell.kernel.ledger import RunState
+from harebell.domain.run_states import RunState
 
 Step = Plain
 VERBS = (

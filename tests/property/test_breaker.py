@@ -4,10 +4,10 @@ from datetime import timedelta
 
 from hypothesis import given
 from hypothesis import strategies as st
-from tests.tickets import NINE
+from tests.fakes.tickets import NINE
 
 from harebell.contract.breakers import BreakerState
-from harebell.dispatcher.breaker import Breaker, BreakerConfig
+from harebell.dispatcher.breakers.breaker import Breaker, BreakerConfig
 
 rules = st.builds(
     BreakerConfig,

@@ -10,7 +10,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 from tests.property.contract_values import LARGEST, SMALLEST, json_values, texts
 
-from harebell.contract import codec
+from harebell.contract import json_codec
 from harebell.contract.errors import InvalidInput
 
 too_long = st.integers(LARGEST + 1, 10**40) | st.integers(-(10**40), SMALLEST - 1)
@@ -31,18 +31,18 @@ def holders(draw: st.DrawFn, planted: st.SearchStrategy[int]) -> Any:
 
 @given(json_values)
 def test_what_was_written_is_read(value: Any) -> None:
-    assert codec.decode(orjson.dumps(value)) == value
+    assert json_codec.decode(orjson.dumps(value)) == value
 
 
 @given(holders(st.sampled_from([SMALLEST, LARGEST, 10**18, 10**19, -(10**18)])))
 def test_integers_of_64_bits_are_read_exactly_wherever_they_stand(value: Any) -> None:
-    assert codec.decode(json.dumps(value).encode()) == value
+    assert json_codec.decode(json.dumps(value).encode()) == value
 
 
 @given(holders(too_long))
 def test_integers_beyond_64_bits_are_refused_wherever_they_stand(value: Any) -> None:
     with pytest.raises(InvalidInput) as refused:
-        codec.decode(json.dumps(value).encode())
+        json_codec.decode(json.dumps(value).encode())
 
     assert refused.value.code == "integer_too_long"
 
@@ -55,10 +55,10 @@ def test_long_digits_in_strings_fractions_and_exponents_are_no_integers(
     value = [written + text, float(f"0.{written}")]
     body = json.dumps([written + text]).encode()[:-1] + f", 0.{written}]".encode()
 
-    assert codec.decode(body) == value
+    assert json_codec.decode(body) == value
 
 
 @given(st.binary(max_size=40))
 def test_bytes_are_json_or_malformed_and_nothing_else(body: bytes) -> None:
     with suppress(InvalidInput):
-        codec.decode(body)
+        json_codec.decode(body)

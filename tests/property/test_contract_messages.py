@@ -8,7 +8,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 from tests.property.contract_values import definitions, json_values, targets, texts, tickets
 
-from harebell.contract import codec
+from harebell.contract import json_codec
 from harebell.contract.message import parse
 from harebell.contract.policy import Overlap
 from harebell.contract.schedule import Definition
@@ -42,15 +42,17 @@ DEFAULTS: Final[dict[str, Any]] = {
 def test_a_bundle_is_the_same_on_the_other_side(written: list[dict[str, Any]]) -> None:
     bundle = [parse(Ticket, ticket) for ticket in written]
 
-    assert codec.decode_model(TICKET_BATCH, codec.encode_all(bundle)) == bundle
-    assert [parse(Ticket, item) for item in codec.decode(codec.encode_all(bundle))] == bundle
+    assert json_codec.decode_model(TICKET_BATCH, json_codec.encode_all(bundle)) == bundle
+    assert [
+        parse(Ticket, item) for item in json_codec.decode(json_codec.encode_all(bundle))
+    ] == bundle
 
 
 @given(json_values)
 def test_s16_a_json_payload_comes_back_equal(value: Any) -> None:
     call = parse(HttpCall, {"url": URL, "json": value})
 
-    again = parse(HttpCall, codec.decode(codec.encode(call)))
+    again = parse(HttpCall, json_codec.decode(json_codec.encode(call)))
 
     assert orjson.loads(again.body() or b"") == value
     assert again.body() == call.body()
@@ -60,7 +62,7 @@ def test_s16_a_json_payload_comes_back_equal(value: Any) -> None:
 def test_a_text_payload_comes_back_byte_for_byte(text: str) -> None:
     call = parse(HttpCall, {"url": URL, "text": text})
 
-    again = parse(HttpCall, codec.decode(codec.encode(call)))
+    again = parse(HttpCall, json_codec.decode(json_codec.encode(call)))
 
     assert again.body() == text.encode()
 
@@ -69,7 +71,7 @@ def test_a_text_payload_comes_back_byte_for_byte(text: str) -> None:
 def test_a_binary_payload_comes_back_byte_for_byte(data: bytes) -> None:
     call = parse(HttpCall, {"url": URL, "base64": base64.b64encode(data).decode()})
 
-    again = parse(HttpCall, codec.decode(codec.encode(call)))
+    again = parse(HttpCall, json_codec.decode(json_codec.encode(call)))
 
     assert again.body() == data
 
@@ -78,7 +80,7 @@ def test_a_binary_payload_comes_back_byte_for_byte(data: bytes) -> None:
 def test_a_definition_is_the_same_when_it_has_been_stored(written: dict[str, Any]) -> None:
     definition = parse(Definition, written)
 
-    again = parse(Definition, codec.decode(codec.encode(definition)))
+    again = parse(Definition, json_codec.decode(json_codec.encode(definition)))
 
     assert again == definition
     assert again.fingerprint() == definition.fingerprint()
@@ -105,7 +107,7 @@ def test_another_target_has_another_fingerprint(
 
 
 def canonical(target: Target) -> bytes:
-    return orjson.dumps(orjson.loads(codec.encode(target)), option=orjson.OPT_SORT_KEYS)
+    return orjson.dumps(orjson.loads(json_codec.encode(target)), option=orjson.OPT_SORT_KEYS)
 
 
 @given(definitions())

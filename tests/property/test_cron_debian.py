@@ -16,7 +16,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from harebell.contract.when import DstGap, DstOverlap
-from harebell.kernel.cron import Cron
+from harebell.domain.cron import Cron
 
 MINUTE: Final = timedelta(minutes=1)
 DAY: Final = timedelta(days=1)

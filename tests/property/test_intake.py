@@ -7,10 +7,10 @@ import orjson
 from hypothesis import given
 from hypothesis import strategies as st
 
-from harebell.contract.changes import AcceptedCommands
-from harebell.contract.codec import encode
+from harebell.contract.accepted_commands import AcceptedCommands
 from harebell.contract.commands import COMMANDS, SchedulePut
-from harebell.intake.core import IncomingRequest, check
+from harebell.contract.json_codec import encode
+from harebell.intake.commands.check import IncomingRequest, check
 
 NOW = datetime(2026, 11, 20, 14, tzinfo=UTC)
 

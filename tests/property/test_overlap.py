@@ -8,8 +8,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from harebell.contract.policy import Overlap
-from harebell.kernel.ledger import RunState
-from harebell.kernel.overlap import OverlapSlot, Proceed, SkipRun, Wait, decide_all, next_waiting
+from harebell.domain.overlap import OverlapSlot, Proceed, SkipRun, Wait, decide_all, next_waiting
+from harebell.domain.run_states import RunState
 
 NINE: Final = datetime(2026, 11, 20, 9, tzinfo=UTC)
 TURNS: Final = [Overlap.SKIP, Overlap.QUEUE, Overlap.REPLACE]

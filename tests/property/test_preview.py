@@ -5,11 +5,12 @@ from typing import Any
 
 from hypothesis import given
 from hypothesis import strategies as st
-from tests.schedules import ID, definition
+from tests.fakes.schedules import ID, definition
 
-from harebell.kernel.occurrences import MAX_RUNS, plan
-from harebell.kernel.preview import VersionWindow, upcoming_runs
-from harebell.kernel.timetable import RESOLUTION
+from harebell.domain.planner import MAX_RUNS, plan
+from harebell.domain.preview import upcoming_runs
+from harebell.domain.recurrence import RESOLUTION
+from harebell.domain.versions import VersionWindow
 
 FROM = datetime(2026, 1, 1, tzinfo=UTC)
 COUNT = 8

@@ -4,11 +4,11 @@ from datetime import timedelta
 
 from hypothesis import given, settings
 from hypothesis import strategies as st
-from tests.tickets import NINE
+from tests.fakes.tickets import NINE
 
 from harebell.contract.policy import Backoff, Jitter, RetryPolicy
-from harebell.contract.scalars import MAX_DURATION
-from harebell.kernel.retry import Dead, Failure, Retry, backoff_wait, decide
+from harebell.contract.types import MAX_DURATION
+from harebell.domain.retry import Dead, Failure, Retry, backoff_wait, decide
 
 ROUNDING = timedelta(microseconds=2)
 SHORT = settings(max_examples=100)

@@ -15,7 +15,7 @@ from contextlib import nullcontext
 from functools import partial
 from typing import Final
 
-from tests.simulation.broken import BROKEN
+from tests.simulation.mutations import BROKEN
 from tests.simulation.simulate import Report, simulate
 
 HASH_SEED: Final = "0"  # sets are walked in one order, whichever process walks them

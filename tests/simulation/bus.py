@@ -9,11 +9,11 @@ from dataclasses import dataclass, field, replace
 from functools import lru_cache
 from typing import Any, Final
 
+from tests.simulation.fault_rates import Odds
 from tests.simulation.loop import Stoppable
-from tests.simulation.odds import Odds
 
-from harebell.kernel.amqp.replies import DEFAULT_EXCHANGE
-from harebell.kernel.bus import (
+from harebell.messaging.replies import DEFAULT_EXCHANGE
+from harebell.messaging.topology.bus import (
     ALERT,
     DEAD_LETTERS,
     DEAD_RECENT,
@@ -23,7 +23,7 @@ from harebell.kernel.bus import (
     SYSTEM,
     TICKER,
 )
-from harebell.kernel.topology import Queue
+from harebell.messaging.topology.declarations import Queue
 
 QUICK: Final = 0.004  # seconds at most that a delivery takes
 SLOW: Final = 3.0  # seconds that one takes when it is late, so that later ones overtake it

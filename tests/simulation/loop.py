@@ -10,7 +10,7 @@ from itertools import count
 from typing import Any, Final
 from unittest.mock import patch
 
-from harebell.kernel import clock
+from harebell.runtime import clock
 
 PROCESS: Final[ContextVar["Stoppable | None"]] = ContextVar("process", default=None)
 

@@ -6,9 +6,9 @@ from functools import lru_cache
 from typing import Any, Final, TypeAlias
 
 import asyncpg
-from tests.memory.pool import Effect
+from tests.fakes.ledger.pool import Effect
+from tests.simulation.fault_rates import Odds
 from tests.simulation.loop import Stoppable
-from tests.simulation.odds import Odds
 
 from harebell.contract.errors import BrokerUnavailable
 

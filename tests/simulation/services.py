@@ -6,41 +6,50 @@ from dataclasses import dataclass
 from functools import partial
 from typing import Any, TypeAlias, cast
 
-from tests.lanes import NoAmqp, NoHttp
-from tests.memory.ledger import reach
-from tests.memory.store import Store
+from tests.fakes.lane import NoAmqp, NoHttp
+from tests.fakes.ledger.ledger import reach
+from tests.fakes.ledger.store import Store
 from tests.simulation.bus import Broker
+from tests.simulation.fake_broker_client import Link, Presence
 from tests.simulation.process import Process
-from tests.simulation.wire import Link, Presence
 
+from harebell.bootstrap.health import Health
+from harebell.bootstrap.process import run_until
+from harebell.bootstrap.service_context import ServiceContext
 from harebell.dispatcher.service import PREFETCH as DISPATCHED
 from harebell.dispatcher.service import Dispatcher
-from harebell.dlq_inspector.foreman import ReplayWorker
-from harebell.dlq_inspector.keeping import Ingester
+from harebell.dlq_inspector.ingest import Ingester
+from harebell.dlq_inspector.replay_worker import ReplayWorker
 from harebell.dlq_inspector.service import KEPT_AT_ONCE, LINGER, REQUEST_PREFETCH, RequestHandler
 from harebell.executor.service import Executor
-from harebell.executor.targets.perform import Targets
-from harebell.executor.targets.registry import LoadedTask
-from harebell.executor.targets.task import TaskTargets
-from harebell.intake.commands import IntakePolicy
+from harebell.executor.targets.call import Targets
+from harebell.executor.targets.task import LoadedTask, TaskTargets
+from harebell.intake.commands.handler import CommandHandler
+from harebell.intake.commands.rules import IntakePolicy
 from harebell.intake.service import BATCH as CHECKED
-from harebell.intake.service import CommandHandler
-from harebell.kernel.amqp.consume import Acknowledger
-from harebell.kernel.amqp.publish import Publisher
-from harebell.kernel.amqp.session import ConcurrentWorker, Consumer, OrderedWorker
-from harebell.kernel.amqp.upkeep import TopologyKeeper
-from harebell.kernel.bus import DEAD_LETTERS, DISPATCHER, DLQ, INTAKE, OUTCOMES, SYSTEM, TICKER
-from harebell.kernel.clock import Clock
-from harebell.kernel.db.engine import database_time
-from harebell.kernel.health import Health
-from harebell.kernel.lifecycle import ServiceContext, retry_until_available, run_until
-from harebell.kernel.settings import ExecutorSettings, TickerSettings
-from harebell.ticker.changes import CommandApplier
-from harebell.ticker.reviewer import Reconciler
+from harebell.messaging.acknowledge import Acknowledger
+from harebell.messaging.consumer import ConcurrentWorker, Consumer, OrderedWorker
+from harebell.messaging.publisher import Publisher
+from harebell.messaging.topology.bus import (
+    DEAD_LETTERS,
+    DISPATCHER,
+    DLQ,
+    INTAKE,
+    OUTCOMES,
+    SYSTEM,
+    TICKER,
+)
+from harebell.messaging.topology_keeper import TopologyKeeper
+from harebell.runtime.clock import Clock
+from harebell.runtime.retries import retry_until_available
+from harebell.runtime.settings import ExecutorSettings, TickerSettings
+from harebell.storage.engine import database_time
+from harebell.ticker.commands.apply import CommandApplier
+from harebell.ticker.reconciler import Reconciler
+from harebell.ticker.recovery.rescuer import Rescuer
 from harebell.ticker.service import GATHER, PREFETCH
-from harebell.ticker.staging import Stager
-from harebell.ticker.sweeping import Rescuer
-from harebell.ticker.versions import VersionCache
+from harebell.ticker.stager import Stager
+from harebell.ticker.store.versions import VersionCache
 
 TASK = "simulation.effect"
 _URLS: dict[str, Any] = {"amqp_url": "amqp://memory/", "database_url": "postgresql://memory/"}

@@ -18,11 +18,11 @@ import asyncpg
 import structlog
 from tests.simulation.loop import PROCESS, Stalled, virtual_time
 from tests.simulation.process import Process
-from tests.simulation.world import World
+from tests.simulation.scenario import World
 
 from harebell.dispatcher import service as dispatching
-from harebell.executor import settling
-from harebell.kernel import clock
+from harebell.executor import completer
+from harebell.runtime import clock
 
 # What looks for what is rarely there; at its own pace it would take most of all steps.
 BEAT: Final = 0.2  # seconds between a dispatcher's looks at what is due
@@ -66,7 +66,7 @@ def _chance(seed: int) -> Generator[None]:
     tokens = Random(seed)  # noqa: S311  # chance that can be repeated
     with (
         patch.object(secrets, "token_hex", lambda length: tokens.randbytes(length).hex()),
-        patch.object(settling, "TELL_EVERY", TELL_EVERY),
+        patch.object(completer, "TELL_EVERY", TELL_EVERY),
         patch.object(dispatching, "BEAT", BEAT),
         patch.object(clock, "SAMPLES", READINGS),
     ):

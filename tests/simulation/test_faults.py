@@ -35,7 +35,7 @@ FOUND = {
 
 def simulated(*arguments: str) -> tuple[int, str]:
     command = [sys.executable, "-m", "tests.simulation", *arguments]
-    done = subprocess.run(  # noqa: S603  # this very interpreter
+    done = subprocess.run(  # noqa: S603  # the command is ours
         command, cwd=ROOT, capture_output=True, text=True, timeout=WITHIN, check=False
     )
     assert not done.stderr, done.stderr

@@ -7,18 +7,18 @@ from uuid import UUID
 
 from hypothesis import given, settings
 from hypothesis import strategies as st
-from tests.schedules import HORIZON, TASK
-from tests.simulation.almanac import TICK
-from tests.tickets import NINE, after
+from tests.fakes.schedules import HORIZON, TASK
+from tests.fakes.tickets import NINE, after
+from tests.simulation.expected_runs import TICK
 
 from harebell.contract.commands import SCHEDULE_COMMANDS
 from harebell.contract.errors import Rejected
-from harebell.contract.identity import RunKey, schedule_id
-from harebell.contract.scalars import instant_text
-from harebell.kernel.ledger import NewRun, RunState
-from harebell.ticker import planning
-from harebell.ticker.book import LockedRun, ScheduleRecord, UnitOfWork
-from harebell.ticker.core import CommandContext, apply_command
+from harebell.contract.ids import RunKey, schedule_id
+from harebell.contract.types import instant_text
+from harebell.domain.run_states import NewRun, RunState
+from harebell.ticker.commands.handlers import CommandContext, apply_command
+from harebell.ticker.model import planning
+from harebell.ticker.model.unit_of_work import LockedRun, ScheduleRecord, UnitOfWork
 
 TENANT = "default"
 SAME, OTHERS = "same", ("one", "two", "three")

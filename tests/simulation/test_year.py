@@ -8,12 +8,12 @@ from random import Random
 from typing import Any
 
 import pytest
-from tests.simulation.almanac import END, START, duration, instants
-from tests.simulation.drawing import Drawing
-from tests.simulation.living import Lived, Model, Tickers
+from tests.simulation.expected_runs import END, START, duration, instants
+from tests.simulation.generators import Drawing
+from tests.simulation.model_check import Lived, Model, Tickers
 
-from harebell.contract.answers import ScheduleResponse
-from harebell.kernel.ledger import ScheduleState
+from harebell.contract.responses import ScheduleResponse
+from harebell.domain.run_states import ScheduleState
 
 log = logging.getLogger(__name__)
 

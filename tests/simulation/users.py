@@ -10,12 +10,12 @@ from uuid import UUID
 
 import orjson
 from tests.simulation.bus import Broker, Message
+from tests.simulation.invariants import Cancelled, Witness
 from tests.simulation.services import TASK
-from tests.simulation.witness import Cancelled, Witness
 
-from harebell.contract.identity import RunKey, schedule_id
-from harebell.contract.names import COMMANDS, message_key
-from harebell.contract.scalars import instant_text, truncate_ms
+from harebell.contract.amqp_names import COMMANDS, message_key
+from harebell.contract.ids import RunKey, schedule_id
+from harebell.contract.types import instant_text, truncate_ms
 
 PATIENCE: Final = 8.0  # seconds without an answer before a command is sent again, by its own id
 TENANT: Final = "acme"

@@ -1,15 +1,7 @@
 """The light client: publish schedule events, ask what became of them. No database."""
 
-from harebell.client.asking import View
+from harebell.client.base import View
 from harebell.client.client import Client
-from harebell.contract.answers import (
-    BulkResponse,
-    DeadLetterResponse,
-    ErrorResponse,
-    ReplayJobResponse,
-    RunResponse,
-    ScheduleResponse,
-)
 from harebell.contract.commands import SchedulePut
 from harebell.contract.errors import (
     BrokerUnavailable,
@@ -20,22 +12,30 @@ from harebell.contract.errors import (
     ResponseTimeout,
     Unroutable,
 )
+from harebell.contract.responses import (
+    BulkResponse,
+    DeadLetterResponse,
+    ErrorResponse,
+    ReplayJobResponse,
+    RunResponse,
+    ScheduleResponse,
+)
 
 __all__ = [
-    "ResponseTimeout",
     "BrokerUnavailable",
-    "DeadLetterResponse",
+    "BulkResponse",
     "Client",
+    "CommandRejected",
+    "DeadLetterResponse",
+    "ErrorResponse",
     "HarebellError",
-    "ReplayJobResponse",
     "InvalidInput",
     "NotAllowed",
-    "ErrorResponse",
-    "CommandRejected",
+    "ReplayJobResponse",
+    "ResponseTimeout",
     "RunResponse",
-    "ScheduleResponse",
     "SchedulePut",
-    "BulkResponse",
+    "ScheduleResponse",
     "Unroutable",
     "View",
 ]

@@ -5,14 +5,13 @@ They are no tenant's: the login must be one that may publish for any.
 
 from datetime import datetime
 
-from harebell.client.asking import ClientBase, View
-from harebell.client.replies import parse_response
-from harebell.contract.answers import Page
+from harebell.client.base import ClientBase, View, parse_response
+from harebell.contract.amqp_names import COMMANDS, OPERATIONS_TENANT, QUERIES
 from harebell.contract.breakers import BreakerResponse
-from harebell.contract.codec import encode
 from harebell.contract.commands import COMMANDS as COMMAND_MODELS
+from harebell.contract.json_codec import encode
 from harebell.contract.message import parse
-from harebell.contract.names import COMMANDS, OPERATIONS_TENANT, QUERIES
+from harebell.contract.responses import Page
 
 
 class BreakerMethods(ClientBase):

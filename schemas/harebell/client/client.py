@@ -11,12 +11,10 @@ from contextlib import asynccontextmanager
 from datetime import datetime
 from typing import Any, Final, Self, Unpack
 
-from harebell.client.asking import DEFAULT_TENANT, View
+from harebell.client.base import DEFAULT_TENANT, View, parse_response, parse_responses
 from harebell.client.breakers import BreakerMethods
 from harebell.client.connection import Connection, parse_amqp_urls
-from harebell.client.correspondence import RpcChannel
-from harebell.client.desk import DeadLetterMethods
-from harebell.client.replies import parse_response, parse_responses
+from harebell.client.dead_letters import DeadLetterMethods
 from harebell.client.requests import (
     CommandOptions,
     RunListFields,
@@ -26,16 +24,12 @@ from harebell.client.requests import (
     check_size,
     schedule_bytes,
 )
+from harebell.client.rpc import RpcChannel
 from harebell.contract import __version__
-from harebell.contract.answers import (
-    BulkResponse,
-    ErrorResponse,
-    RunResponse,
-    ScheduleResponse,
-)
+from harebell.contract.amqp_names import COMMANDS
 from harebell.contract.commands import Resolution
-from harebell.contract.names import COMMANDS
 from harebell.contract.policy import Overlap
+from harebell.contract.responses import BulkResponse, ErrorResponse, RunResponse, ScheduleResponse
 
 DEFAULT_TIMEOUT: Final = 10.0  # seconds, from the call to its answer
 

@@ -7,9 +7,9 @@ from uuid import UUID
 
 import orjson
 
-from harebell.contract.codec import encode
 from harebell.contract.commands import MAX_BODY, SchedulePut
 from harebell.contract.errors import InvalidInput
+from harebell.contract.json_codec import encode
 
 Schedule: TypeAlias = SchedulePut | Mapping[str, Any]
 

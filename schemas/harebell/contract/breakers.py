@@ -9,10 +9,10 @@ from typing import Annotated, Final, Literal
 
 from pydantic import BeforeValidator, Field
 
-from harebell.contract.addressed import CommandBase
+from harebell.contract.command_base import CommandBase
 from harebell.contract.downstream import MAX_DOWNSTREAM, is_downstream_name
 from harebell.contract.message import Message, empty_default, invalid
-from harebell.contract.scalars import Instant, ShortText, check_text
+from harebell.contract.types import Instant, ShortText, check_text
 
 MAX_SNAPSHOT_BREAKERS: Final = (
     1_000  # breakers that are not closed, or are forced, of which is told

@@ -6,15 +6,15 @@ from uuid import UUID
 
 from pydantic import Field, model_validator
 
-from harebell.contract.addressed import CommandBase
 from harebell.contract.breakers import BREAKER_COMMANDS
-from harebell.contract.desk import ExportedDeadLetter, OpenDeadLetterFilter
+from harebell.contract.command_base import CommandBase
+from harebell.contract.dead_letter import ExportedDeadLetter, OpenDeadLetterFilter
 from harebell.contract.errors import InvalidInput
 from harebell.contract.message import StrictMessage, invalid
 from harebell.contract.policy import Overlap
-from harebell.contract.scalars import CheckedJson, Count, Instant, PoolName, ShortText
 from harebell.contract.schedule import Definition
 from harebell.contract.target import Target
+from harebell.contract.types import CheckedJson, Count, Instant, PoolName, ShortText
 from harebell.contract.when import When
 
 MAX_ITEMS: Final = 500  # of one message

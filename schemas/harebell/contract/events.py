@@ -7,11 +7,11 @@ from uuid import UUID
 
 from pydantic import Field
 
+from harebell.contract.amqp_names import message_type
 from harebell.contract.breakers import BreakerEventData, BreakerForcedEventData
-from harebell.contract.identity import RunId
+from harebell.contract.ids import RunId
 from harebell.contract.message import Message
-from harebell.contract.names import message_type
-from harebell.contract.scalars import Instant
+from harebell.contract.types import Instant
 
 
 class Event(Message):

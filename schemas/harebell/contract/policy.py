@@ -7,7 +7,7 @@ from typing import Annotated, Final
 from pydantic import Field, StringConstraints
 
 from harebell.contract.message import StrictMessage
-from harebell.contract.scalars import Count, Duration, RateWindow
+from harebell.contract.types import Count, Duration, RateWindow
 
 MAX_RATE_LIMIT_STARTS: Final = 1000  # of one limit: what is remembered of them has to be bounded
 

@@ -5,10 +5,10 @@ from uuid import UUID
 
 from pydantic import Field, model_validator
 
-from harebell.contract.desk import DeadLetterFilter
+from harebell.contract.dead_letter import DeadLetterFilter
 from harebell.contract.message import StrictMessage, invalid
-from harebell.contract.scalars import Instant, ShortText
 from harebell.contract.schedule import Definition
+from harebell.contract.types import Instant, ShortText
 
 MAX_PAGE: Final = 500  # rows
 MAX_PREVIEW: Final = 100  # instants

@@ -17,7 +17,8 @@ from harebell.contract.policy import (
     RecoveryClass,
     RetryPolicy,
 )
-from harebell.contract.scalars import (
+from harebell.contract.target import Target
+from harebell.contract.types import (
     AttemptTimeout,
     CheckedJson,
     Count,
@@ -26,7 +27,6 @@ from harebell.contract.scalars import (
     ShortText,
     Tag,
 )
-from harebell.contract.target import Target
 from harebell.contract.when import When
 
 MAX_TAGS: Final = 32

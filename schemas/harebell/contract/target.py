@@ -18,9 +18,9 @@ from pydantic import (
     model_validator,
 )
 
+from harebell.contract.amqp_names import IDEMPOTENCY_KEY
 from harebell.contract.message import UNION_TAG_PREFIX, StrictMessage, empty_default, invalid
-from harebell.contract.names import IDEMPOTENCY_KEY
-from harebell.contract.scalars import CheckedJson, ShortText, Text, check_text
+from harebell.contract.types import CheckedJson, ShortText, Text, check_text
 
 MAX_PAYLOAD: Final = 64 * 1024  # bytes as sent
 MAX_HEADERS: Final = 64

@@ -8,14 +8,14 @@ from uuid import UUID
 
 from pydantic import Field, PositiveInt, TypeAdapter
 
-from harebell.contract.codec import list_adapter
+from harebell.contract.amqp_names import Lane
 from harebell.contract.downstream import downstream_of
-from harebell.contract.identity import RunId, RunKey
+from harebell.contract.ids import RunId, RunKey
+from harebell.contract.json_codec import list_adapter
 from harebell.contract.message import Message
-from harebell.contract.names import Lane
 from harebell.contract.policy import OnUnknown, Overlap, RateLimit, RecoveryClass, RetryPolicy
-from harebell.contract.scalars import AttemptTimeout, Instant
 from harebell.contract.target import Target
+from harebell.contract.types import AttemptTimeout, Instant
 
 # In a run's override: in place of its version's.
 OVERLAP: Final = "overlap"

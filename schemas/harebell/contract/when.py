@@ -15,7 +15,7 @@ from pydantic import (
 )
 
 from harebell.contract.message import UNION_TAG_PREFIX, StrictMessage, invalid
-from harebell.contract.scalars import Bound, Count, Duration, Instant, Interval, ShortText
+from harebell.contract.types import Bound, Count, Duration, Instant, Interval, ShortText
 
 MAX_CRON: Final = 256  # characters
 MAX_RULES: Final = 16  # of one any_of

@@ -1,7 +1,8 @@
-"""The audit's SQL: schedules in the order of their ids, their runs by stretches of time."""
+"""The audit's connection: for reading only, and patient; nobody waits for it."""
 
 from collections import defaultdict
-from collections.abc import Mapping, Sequence
+from collections.abc import AsyncIterator, Mapping, Sequence
+from contextlib import asynccontextmanager
 from dataclasses import dataclass, field
 from datetime import datetime
 from itertools import groupby
@@ -11,7 +12,40 @@ from uuid import UUID
 
 import asyncpg
 
-from harebell.audit.core.record import Attempt, Run
+from harebell.audit.model.records import Attempt, Run
+from harebell.storage.engine import (
+    CONNECT_TIMEOUT,
+    TIMEOUT_SETTINGS,
+    plain_url,
+    translate_db_errors,
+)
+
+NAME: Final = "harebell-audit"
+STATEMENT: Final = "60s"  # a stretch of a day's rows, cold
+COMMAND_TIMEOUT: Final = 65.0  # seconds; above it, for a connection gone silent
+
+
+@asynccontextmanager
+async def connect_read_only(url: str) -> AsyncIterator[asyncpg.Connection]:
+    """Raises `DatabaseUnavailable`."""
+    settings = TIMEOUT_SETTINGS | {
+        "application_name": NAME,
+        "default_transaction_read_only": "on",
+        "idle_in_transaction_session_timeout": STATEMENT,
+        "statement_timeout": STATEMENT,
+    }
+    with translate_db_errors():
+        connection = await asyncpg.connect(
+            plain_url(url),
+            timeout=CONNECT_TIMEOUT,
+            command_timeout=COMMAND_TIMEOUT,
+            server_settings=settings,
+        )
+    try:
+        yield connection
+    finally:
+        connection.terminate()
+
 
 _SCHEDULES: Final = """
 SELECT s.id, s.tenant, s.key, s.version AS shown, t.version, t.state, t.planned_to,

@@ -5,7 +5,7 @@ from datetime import UTC, datetime
 from typing import Final
 
 from harebell.cli.app import app
-from harebell.cli.session import ProcessContext
+from harebell.cli.framework.session import ProcessContext
 from harebell.client import Client
 
 NOISY: Final = ("aio_pika", "aiormq")  # log tracebacks of what is reported in one line anyway

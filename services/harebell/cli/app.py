@@ -5,27 +5,14 @@ from typing import Annotated
 
 import typer
 
-from harebell.cli import (
-    audit,
-    breakers,
-    corrections,
-    dead_letters,
-    dev,
-    failures,
-    history,
-    manifests,
-    orders,
-    outlook,
-    replays,
-    runs,
-    schedules,
-    topology,
-    transfers,
-)
-from harebell.cli.command import AmqpUrl, Form, Tenant, Timeout, command
-from harebell.cli.output import Format
-from harebell.cli.session import Options, ProcessContext
-from harebell.client.asking import DEFAULT_TENANT
+from harebell.cli import audit, breaker, dev, run, topology
+from harebell.cli.dlq import dead_letters, edit, export_import, groups, replays
+from harebell.cli.framework.command import AmqpUrl, Form, Tenant, Timeout, command
+from harebell.cli.framework.output import Format
+from harebell.cli.framework.session import Options, ProcessContext
+from harebell.cli.manifests import apply
+from harebell.cli.schedule import history, manage, pause_resume_cancel, preview
+from harebell.client.base import DEFAULT_TENANT
 from harebell.client.client import DEFAULT_TIMEOUT
 from harebell.contract import __version__
 
@@ -36,20 +23,20 @@ app = typer.Typer(
     pretty_exceptions_enable=False,
     context_settings={"auto_envvar_prefix": "HAREBELL", "help_option_names": ["-h", "--help"]},
 )
-for part in (orders, outlook, history):
-    schedules.app.add_typer(part.app)
-for part in (failures, replays, corrections, transfers):
+for part in (pause_resume_cancel, preview, history):
+    manage.app.add_typer(part.app)
+for part in (groups, replays, edit, export_import):
     dead_letters.app.add_typer(part.app)
-app.add_typer(schedules.app, name="schedule")
-app.add_typer(runs.app, name="run")
+app.add_typer(manage.app, name="schedule")
+app.add_typer(run.app, name="run")
 app.add_typer(dead_letters.app, name="dlq")
-app.add_typer(breakers.app, name="breaker")
+app.add_typer(breaker.app, name="breaker")
 app.add_typer(dev.app, name="dev")
 app.add_typer(topology.app, name="topology")
-command(app, "why")(outlook.why)
+command(app, "why")(preview.why)
 command(app, "audit")(audit.audit)
-command(app, "apply")(manifests.apply)
-command(app, "export")(manifests.export)
+command(app, "apply")(apply.apply)
+command(app, "export")(apply.export)
 
 
 def _print_version(wanted: bool) -> None:  # noqa: FBT001  # typer calls it so

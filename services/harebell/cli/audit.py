@@ -7,16 +7,16 @@ from typing import TYPE_CHECKING, Annotated, Any, Final
 import typer
 from pydantic_core import PydanticCustomError
 
-from harebell.cli.exits import ExitCode
-from harebell.cli.moments import past_time
-from harebell.cli.session import Session
+from harebell.cli.arguments.values import past_time
+from harebell.cli.framework.exit_codes import ExitCode
+from harebell.cli.framework.session import Session
 from harebell.contract.errors import InvalidInput
-from harebell.contract.identity import run_id
-from harebell.contract.scalars import instant_text, parse_duration
+from harebell.contract.ids import run_id
+from harebell.contract.types import instant_text, parse_duration
 
 if TYPE_CHECKING:
-    from harebell.audit.core.finding import Finding
-    from harebell.audit.core.report import Report
+    from harebell.audit.model.records import Finding
+    from harebell.audit.model.report import Report
 
 COLUMNS: Final = ("kind", "tenant", "key", "at", "words")
 SILENCES: Final = ("who", "since")
@@ -72,22 +72,22 @@ async def audit(
     It reads the database, needs neither the broker nor any service, and changes nothing.
     """
     # only here, so that no other command needs the database's driver
-    from harebell.audit import auditing, database, watching  # noqa: PLC0415
+    from harebell.audit import audit, store, watchdog  # noqa: PLC0415
 
     url = _named(database_url)
     options, now = session.options, session.surroundings.now
-    scope = auditing.Scope(None if all_tenants else options.tenant, schedule)
+    scope = audit.Scope(None if all_tenants else options.tenant, schedule)
     bound = _duration(late_after, "late_after")
     if watch:
         often = (_duration(since, "since"), _duration(every, "every"))
         whom = (ping_url, options.amqp_url)
-        watched = watching.Watchdog(url, options.tenant, *often, *whom, scope, bound)
+        watched = watchdog.Watchdog(url, options.tenant, *often, *whom, scope, bound)
         async for line in watched.lines(now):
             session.output.say(f"harebell: {line}")
     start = past_time(since, now=now(), field="since")
     end = None if until is None else past_time(until, now=now(), field="until")
-    async with database.connect_read_only(url) as connection:
-        report = await auditing.run_audit(
+    async with store.connect_read_only(url) as connection:
+        report = await audit.run_audit(
             connection, start, end, scope=scope, late_after=bound, most=limit
         )
     return _show(session, report)

@@ -8,15 +8,15 @@ from typing import Annotated, Final
 
 import typer
 
-from harebell.cli.command import Form
-from harebell.cli.exits import ExitCode
-from harebell.cli.output import Format, Output, printable
-from harebell.cli.session import ProcessContext
+from harebell.cli.framework.command import Form
+from harebell.cli.framework.exit_codes import ExitCode
+from harebell.cli.framework.output import Format, Output, printable
+from harebell.cli.framework.session import ProcessContext
 from harebell.dev.errors import StackError
 from harebell.dev.logs import Follower, all_of, tail
 from harebell.dev.plan import Counts
-from harebell.dev.report import StackHealth, StackStatus
 from harebell.dev.stack import DEFAULT_ROOT, Stack
+from harebell.dev.status import StackHealth, StackStatus
 
 MOST: Final = 16  # processes of one kind; more would only starve each other on one machine
 LINES: Final = 20  # of each log, unless told otherwise

@@ -7,16 +7,16 @@ from typing import Annotated, Final
 import orjson
 import typer
 
-from harebell.cli.command import command
-from harebell.cli.exits import ExitCode
-from harebell.cli.session import CLIENT_NAME, Session
+from harebell.cli.framework.command import command
+from harebell.cli.framework.exit_codes import ExitCode
+from harebell.cli.framework.session import CLIENT_NAME, Session
 from harebell.client.connection import connect
 from harebell.contract import __version__
-from harebell.contract.codec import decode
+from harebell.contract.json_codec import decode
 from harebell.contract.message import parse
-from harebell.kernel.amqp import declare
-from harebell.kernel.bus import SYSTEM
-from harebell.kernel.definitions import InstallationOptions, definitions_file
+from harebell.messaging import declare
+from harebell.messaging.topology.bus import SYSTEM
+from harebell.messaging.topology.definitions_file import InstallationOptions, definitions_file
 
 app = typer.Typer(help="What the broker must have for Harebell.", no_args_is_help=True)
 

@@ -5,13 +5,13 @@ import signal
 import tempfile
 from pathlib import Path
 
-from harebell.dev import files
-from harebell.dev.account import unprivileged
-from harebell.dev.daemon import TAIL_LINES, BackgroundProcess
+from harebell.dev import state
 from harebell.dev.errors import NotInstalled, StartFailed
 from harebell.dev.logs import tail
+from harebell.dev.os_user import unprivileged
+from harebell.dev.pid_file import TAIL_LINES, BackgroundProcess
 from harebell.dev.ports import LOOPBACK
-from harebell.dev.processes import Account, run
+from harebell.dev.spawn import Account, run
 
 USER = "harebell"
 DATABASE = "harebell"
@@ -96,7 +96,7 @@ class Database:
                 shutil.chown(workshop, account.uid, account.gid)
             draft = Path(workshop) / "data"
             secret = Path(workshop) / "password"
-            files.write(secret, self.password)
+            state.write(secret, self.password)
             if account is not None:
                 shutil.chown(secret, account.uid, account.gid)
             self._run(_initdb(programs, draft, secret), account)

@@ -1,177 +1,97 @@
-"""Processes that outlive the command which started them: the only place that spawns or signals."""
+"""The service processes of one stack: started, found again, asked for their health, stopped."""
 
-import os
 import signal
-import subprocess
-import time
-from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import dataclass
+from collections.abc import Callable, Sequence
+from http.client import HTTPConnection, HTTPException
 from pathlib import Path
-from typing import TypedDict
+from time import monotonic, sleep
 
-LOOK_S = 0.05  # between two looks at a process that is to end
-DYING_S = 10.0  # what the kernel may take to bury a killed process
+from harebell.dev.errors import NotReady
+from harebell.dev.logs import tail
+from harebell.dev.pid_file import BackgroundProcess
+from harebell.dev.plan import PlannedService
+from harebell.dev.ports import LOOPBACK
+from harebell.dev.spawn import Process, stop_processes
 
-# Children of this very process, so that a dead one is reaped when it is asked about.
-_children: dict[int, subprocess.Popen[bytes]] = {}
-
-
-@dataclass(frozen=True, slots=True)
-class Account:
-    """A system account to run a command as; only root may choose one."""
-
-    uid: int
-    gid: int
-
-
-@dataclass(frozen=True, slots=True)
-class Process:
-    """A pid and when it was born: a later process with the same pid is another one."""
-
-    pid: int
-    born: str
-
-    @property
-    def alive(self) -> bool:
-        child = _children.get(self.pid)
-        if child is not None and child.poll() is not None:
-            del _children[self.pid]
-        return identify(self.pid) == self
-
-    def send(self, number: signal.Signals) -> None:
-        if not self.alive:
-            return
-        try:
-            os.kill(self.pid, number)
-        except ProcessLookupError:
-            return
+GRACE_S = 10.0  # what services get to finish after SIGTERM, all together
+READY_S = 60.0
+ANSWER_S = 1.0
+LOOK_S = 0.1
+TAIL_LINES = 15
+FOLDER = "services"
+HTTP_OK = 200
 
 
-def start_process(
-    command: Sequence[str],
-    *,
-    log: Path,
-    environment: Mapping[str, str],
-    directory: Path,
-    account: Account | None = None,
-) -> Process:
-    """Start a command in a session of its own, its output appended to `log`."""
-    with log.open("ab") as output:
-        child = subprocess.Popen(  # noqa: S603 (the command is ours)
-            command,
-            stdin=subprocess.DEVNULL,
-            stdout=output,
-            stderr=subprocess.STDOUT,
-            env=dict(environment),
-            cwd=directory,
-            start_new_session=True,
-            **_as(account),
+class ServiceProcesses:
+    """Known by their pid files alone, so the supervisor, the command line and tests all see it."""
+
+    def __init__(self, root: Path) -> None:
+        self.root = root
+
+    def start(self, service: PlannedService) -> Process:
+        return self._daemon(service.name).start(
+            service.command, environment=service.environment, directory=self.root
         )
-    _children[child.pid] = child
-    return Process(child.pid, _born(_stat(child.pid)))
+
+    def process(self, name: str) -> Process | None:
+        return self._daemon(name).process
+
+    def processes(self) -> dict[str, Process]:
+        """Every living service by its name."""
+        found = {name: self.process(name) for name in self._known()}
+        return {name: process for name, process in found.items() if process is not None}
+
+    def kill(self, name: str) -> None:
+        """Kill outright (-9)."""
+        self._daemon(name).kill()
+
+    def stop(self, names: Sequence[str] | None = None, *, grace: float = GRACE_S) -> list[str]:
+        """Stop these, or all, at once; say which were running."""
+        living = self.processes()
+        chosen = [name for name in living if names is None or name in names]
+        stop_processes([living[name] for name in chosen], grace=grace, polite=signal.SIGTERM)
+        for name in self._known() if names is None else names:
+            self._daemon(name).forget()
+        return chosen
+
+    def ended(self, name: str) -> bool:
+        """Whether it was started and has ended by itself."""
+        return self._daemon(name).ended
+
+    def await_ready(
+        self,
+        services: Sequence[PlannedService],
+        *,
+        limit: float = READY_S,
+        hopeless: Callable[[], bool] = lambda: False,
+    ) -> None:
+        """Return when all answer 200 on `/readyz`; name those that do not in time.
+
+        `hopeless` ends the wait early, when nothing can change any more.
+        """
+        deadline = monotonic() + limit
+        waiting = list(services)
+        while waiting := [service for service in waiting if not is_ready(service.port)]:
+            if monotonic() > deadline or hopeless():
+                raise NotReady({each.name: self._ending(each.name) for each in waiting})
+            sleep(LOOK_S)
+
+    def _known(self) -> list[str]:
+        return sorted(file.stem for file in (self.root / "run" / FOLDER).glob("*.json"))
+
+    def _ending(self, name: str) -> str:
+        return tail(self._daemon(name).log, TAIL_LINES)
+
+    def _daemon(self, name: str) -> BackgroundProcess:
+        return BackgroundProcess(name, self.root, folder=FOLDER)
 
 
-def run(
-    command: Sequence[str],
-    *,
-    environment: Mapping[str, str],
-    account: Account | None = None,
-    given: str = "",
-    log: Path | None = None,
-) -> int:
-    """Run a short command to its end and return its exit code."""
-    with (log or Path(os.devnull)).open("ab") as output:
-        done = subprocess.run(  # noqa: S603 (the command is ours)
-            command,
-            input=given.encode(),
-            stdout=output,
-            stderr=subprocess.STDOUT,
-            env=dict(environment),
-            cwd="/",
-            check=False,
-            **_as(account),
-        )
-    return done.returncode
-
-
-def identify(pid: int) -> Process | None:
-    """The living process with this pid; a zombie is not one."""
+def is_ready(port: int) -> bool:
+    connection = HTTPConnection(LOOPBACK, port, timeout=ANSWER_S)
     try:
-        fields = _stat(pid)
-    except (FileNotFoundError, ProcessLookupError):
-        return None
-    return None if fields[_STATE] in "ZX" else Process(pid, _born(fields))
-
-
-def tree(root: Process) -> list[Process]:
-    """The process and all its descendants, parents first."""
-    if not root.alive:
-        return []
-    children: dict[int, list[int]] = {}
-    for pid in _pids():
-        try:
-            children.setdefault(int(_stat(pid)[_PARENT]), []).append(pid)
-        except (FileNotFoundError, ProcessLookupError):
-            continue
-    found, waiting = [root], [root.pid]
-    while waiting:
-        for pid in children.get(waiting.pop(), []):
-            process = identify(pid)
-            if process is not None:
-                found.append(process)
-                waiting.append(pid)
-    return found
-
-
-def stop_processes(roots: Iterable[Process], *, grace: float, polite: signal.Signals) -> None:
-    """Signal all at once, give them `grace` seconds together, then kill what is left of them."""
-    living = [root for root in roots if root.alive]
-    families = [process for root in living for process in tree(root)]
-    for root in living:
-        root.send(polite)
-    _await_end(living, grace)
-    kill(families)
-
-
-def kill(processes: Iterable[Process]) -> None:
-    """Kill outright (-9) and return when they are gone."""
-    doomed = [process for process in processes if process.alive]
-    for process in doomed:
-        process.send(signal.SIGKILL)
-    _await_end(doomed, DYING_S)
-
-
-def _await_end(processes: Sequence[Process], limit: float) -> None:
-    deadline = time.monotonic() + limit
-    while any(process.alive for process in processes) and time.monotonic() < deadline:
-        time.sleep(LOOK_S)
-
-
-class _Credentials(TypedDict, total=False):
-    user: int
-    group: int
-    extra_groups: list[int]
-
-
-def _as(account: Account | None) -> _Credentials:
-    if account is None:
-        return {}
-    return {"user": account.uid, "group": account.gid, "extra_groups": []}
-
-
-# Places in /proc/<pid>/stat after the command name (proc(5) counts from the pid, as field 1).
-_STATE, _PARENT, _START = 0, 1, 19
-
-
-def _stat(pid: int) -> list[str]:
-    text = Path(f"/proc/{pid}/stat").read_text(encoding="utf-8", errors="replace")
-    return text.rpartition(")")[2].split()  # the name may hold spaces and parentheses
-
-
-def _born(fields: Sequence[str]) -> str:
-    boot = Path("/proc/sys/kernel/random/boot_id").read_text(encoding="ascii").strip()
-    return f"{boot}/{fields[_START]}"  # clock ticks since that boot
-
-
-def _pids() -> list[int]:
-    return [int(entry.name) for entry in Path("/proc").iterdir() if entry.name.isdigit()]
+        connection.request("GET", "/readyz")
+        return connection.getresponse().status == HTTP_OK
+    except (OSError, HTTPException):
+        return False
+    finally:
+        connection.close()

@@ -1,4 +1,4 @@
-"""A private RabbitMQ node, alone or one of a cluster: every listener on loopback, its own user."""
+"""The Erlang port mapper, by which the nodes of one machine find each other: one of our own."""
 
 import os
 import shutil
@@ -6,11 +6,47 @@ import socket
 from dataclasses import dataclass
 from pathlib import Path
 
-from harebell.dev import files
-from harebell.dev.daemon import BackgroundProcess
-from harebell.dev.epmd import Epmd, clean
-from harebell.dev.ports import LOOPBACK
-from harebell.dev.releases import installation
+from tests.rig.broker_versions import installation
+
+from harebell.dev import state
+from harebell.dev.pid_file import BackgroundProcess
+from harebell.dev.ports import LOOPBACK, is_free
+
+EPMD_START_S = 10.0
+EPMD_STOP_S = 2.0
+
+
+class Epmd:
+    """Known by its pid file: the nodes of a cluster hold one each, and all are the same."""
+
+    def __init__(self, root: Path, port: int) -> None:
+        self.port = port
+        self.daemon = BackgroundProcess("epmd", root)
+        self._directory = root
+
+    @property
+    def running(self) -> bool:
+        return self.daemon.process is not None
+
+    def start(self) -> None:
+        if not self.running:
+            self._directory.mkdir(parents=True, exist_ok=True)
+            command = ["epmd", "-port", str(self.port), "-address", LOOPBACK]
+            self.daemon.start(command, environment=clean(), directory=self._directory)
+        self.daemon.await_ready(lambda: not is_free(self.port), limit=EPMD_START_S)
+
+    def stop(self) -> None:
+        self.daemon.stop(grace=EPMD_STOP_S)
+
+    def kill(self) -> None:
+        self.daemon.kill()
+
+
+def clean() -> dict[str, str]:
+    """The environment of Erlang's programs: no RABBITMQ_*, ERL_* or HOME of the caller's."""
+    path = os.environ.get("PATH", os.defpath)
+    return {"PATH": f"{path}:/usr/sbin:/sbin", "LANG": "C.UTF-8"}
+
 
 USER = "harebell"
 START_S = 90.0  # a node that recovers many quorum queues after a kill takes longer than a new one
@@ -34,7 +70,6 @@ CLUSTERED = """\
 cluster_formation.peer_discovery_backend = classic_config
 cluster_partition_handling = pause_minority
 """
-
 ALONE = "harebell@localhost"
 
 
@@ -150,11 +185,11 @@ class Broker:
         home.mkdir(parents=True, exist_ok=True)
         configuration = self._directory / "rabbitmq.conf"
         plugins = self._directory / "enabled_plugins"
-        files.write(plugins, PLUGINS)
-        files.write(configuration, self._configuration())
+        state.write(plugins, PLUGINS)
+        state.write(configuration, self._configuration())
         if self._member is not None:
             cookie = home / ".erlang.cookie"
-            files.write(cookie, self._member.cookie)
+            state.write(cookie, self._member.cookie)
         return (
             clean()
             | {

@@ -6,8 +6,8 @@ from concurrent.futures import ThreadPoolExecutor
 from dataclasses import fields
 from pathlib import Path
 
-from harebell.dev.account import can_reach, unprivileged
-from harebell.dev.daemon import BackgroundProcess
+from harebell.dev.os_user import can_reach, unprivileged
+from harebell.dev.pid_file import BackgroundProcess
 from harebell.dev.ports import choose
 from harebell.dev.postgres import Database
 from harebell.dev.rabbitmq import Broker, BrokerPorts

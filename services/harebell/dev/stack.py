@@ -1,5 +1,6 @@
-"""The whole local stack under one directory: servers, schema, services and their supervisor."""
+"""Bringing a database to the newest schema, with logins for the services' roles."""
 
+import asyncio
 import fcntl
 import os
 import shutil
@@ -7,18 +8,27 @@ import sys
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
 from pathlib import Path
+from urllib.parse import urlsplit
 
-from harebell.dev.crew import ServiceProcesses, is_ready
-from harebell.dev.daemon import TAIL_LINES, BackgroundProcess
 from harebell.dev.errors import NotReady, StartFailed
+from harebell.dev.local_services import LocalServices
 from harebell.dev.logs import tail
-from harebell.dev.migration import migrate
+from harebell.dev.pid_file import TAIL_LINES, BackgroundProcess
 from harebell.dev.plan import Command, Counts, StackPlan, module_command
-from harebell.dev.processes import Process
-from harebell.dev.report import ProcessReport, ServerReport, StackStatus
+from harebell.dev.processes import ServiceProcesses, is_ready
 from harebell.dev.servers import PrivateServers
-from harebell.dev.services import LocalServices
+from harebell.dev.spawn import Process
 from harebell.dev.state import PLAN_FILE, STATE_FILE, load_plan, save_plan
+from harebell.dev.status import ProcessReport, ServerReport, StackStatus
+
+
+def migrate(database_url: str) -> None:
+    """Blocks, so from a coroutine call it in a thread. The roles get the password of the URL."""
+    # Imported only when used: alembic is slow to load, and `status` and `logs` do without it.
+    from harebell.storage.migrate import migrate as to_newest  # noqa: PLC0415
+
+    asyncio.run(to_newest(database_url, role_password=urlsplit(database_url).password))
+
 
 DEFAULT_ROOT = Path(".harebell")
 STOP_S = 20.0  # the supervisor gives its services 10 s, then kills them

@@ -1,14 +1,25 @@
-"""What the stack remembers from one start to the next, in two files under its directory."""
+"""Writing the stack's own small files: whole or not at all, and for the owner's eyes only."""
 
+import os
 import secrets
 from pathlib import Path
 from typing import TypeVar
 
 from pydantic import BaseModel, ConfigDict, ValidationError
 
-from harebell.dev import files
 from harebell.dev.errors import StateUnreadable
 from harebell.dev.plan import StackPlan
+
+OWNER_ONLY = 0o600  # they hold passwords
+
+
+def write(path: Path, text: str) -> None:
+    path.parent.mkdir(parents=True, exist_ok=True)
+    draft = path.with_name(f"{path.name}.{os.getpid()}.new")
+    draft.touch(mode=OWNER_ONLY)
+    draft.write_text(text, encoding="utf-8")
+    draft.replace(path)
+
 
 STATE_FILE = "stack.json"
 PLAN_FILE = "plan.json"
@@ -34,7 +45,7 @@ def load_state(root: Path) -> State:
 
 
 def save_state(root: Path, state: State) -> None:
-    files.write(root / STATE_FILE, state.model_dump_json(indent=2))
+    write(root / STATE_FILE, state.model_dump_json(indent=2))
 
 
 def load_plan(root: Path) -> StackPlan | None:
@@ -43,7 +54,7 @@ def load_plan(root: Path) -> StackPlan | None:
 
 
 def save_plan(root: Path, plan: StackPlan) -> None:
-    files.write(root / PLAN_FILE, plan.model_dump_json(indent=2))
+    write(root / PLAN_FILE, plan.model_dump_json(indent=2))
 
 
 def _load(path: Path, model: type[Known]) -> Known | None:

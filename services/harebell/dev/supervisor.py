@@ -11,8 +11,8 @@ from time import monotonic
 
 import structlog
 
-from harebell.dev.crew import ServiceProcesses
 from harebell.dev.plan import StackPlan
+from harebell.dev.processes import ServiceProcesses
 from harebell.dev.state import load_plan
 
 LOOK_S = 0.2

@@ -2,9 +2,9 @@
 
 import os
 
+from harebell.bootstrap.process import run_service
 from harebell.dispatcher.service import serve
-from harebell.kernel.lifecycle import run_service
-from harebell.kernel.settings import DispatcherSettings
+from harebell.runtime.settings import DispatcherSettings
 
 if __name__ == "__main__":
     run_service(DispatcherSettings, "dispatcher", serve, os.environ)

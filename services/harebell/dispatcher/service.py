@@ -5,29 +5,30 @@ from collections.abc import Sequence
 from datetime import datetime
 from typing import Final
 
-from harebell.dispatcher.breaker import BreakerConfig
-from harebell.dispatcher.breakers import BreakerRegistry
-from harebell.dispatcher.core import (
+from harebell.bootstrap.process import run_until
+from harebell.bootstrap.service_context import open_service
+from harebell.dispatcher import metrics
+from harebell.dispatcher.breakers.breaker import BreakerConfig
+from harebell.dispatcher.breakers.registry import BreakerRegistry
+from harebell.dispatcher.breakers.sync import BreakerSync
+from harebell.dispatcher.release.forwarder import Forwarder
+from harebell.dispatcher.release.gates import Gates
+from harebell.dispatcher.release.pending_acks import PendingAcks
+from harebell.dispatcher.release.queue import (
     MAX_DELIVERIES,
     MAX_QUEUED_TICKETS,
     ArrivalDecision,
     ReleaseQueue,
     decide_on_arrival,
 )
-from harebell.dispatcher.forwarder import Forwarder
-from harebell.dispatcher.gates import Gates
-from harebell.dispatcher.hearing import BreakerSync
-from harebell.dispatcher.receipts import PendingAcks
-from harebell.kernel import metrics
-from harebell.kernel.amqp.bundle import to_delay_queues, to_one_delay_queue, to_work_queues
-from harebell.kernel.amqp.consume import ABANDONED, Delivery, Outcome
-from harebell.kernel.amqp.publish import Publisher
-from harebell.kernel.amqp.session import ConcurrentWorker, Consumer
-from harebell.kernel.bus import DISPATCHER
-from harebell.kernel.clock import Clock
-from harebell.kernel.lifecycle import open_service, run_until
-from harebell.kernel.routing import TicketHeader, parse_ticket_headers
-from harebell.kernel.settings import DispatcherSettings
+from harebell.messaging.acknowledge import ABANDONED, Delivery, Outcome
+from harebell.messaging.consumer import ConcurrentWorker, Consumer
+from harebell.messaging.publisher import Publisher
+from harebell.messaging.ticket_batches import TicketHeader, parse_ticket_headers
+from harebell.messaging.ticket_messages import to_delay_queues, to_one_delay_queue, to_work_queues
+from harebell.messaging.topology.bus import DISPATCHER
+from harebell.runtime.clock import Clock
+from harebell.runtime.settings import DispatcherSettings
 
 RELEASE_INTERVAL: Final = (
     0.100  # seconds between looks at what is due; a shorter one costs and gains nothing
@@ -57,7 +58,7 @@ class Dispatcher:
         self._receipts = PendingAcks()
         self._forwarder = Forwarder(publisher, clock, self._receipts, tasks=tasks, stop=stop)
         self._deliveries = 0
-        metrics.HELD.set_function(lambda: len(self._receipts))
+        metrics.QUEUED_TICKETS.set_function(lambda: len(self._receipts))
 
     async def handle(self, delivery: Delivery) -> Outcome:
         tickets = parse_ticket_headers(delivery.trusted_body)
@@ -90,7 +91,7 @@ class Dispatcher:
                     late.append(ticket)
                 case ArrivalDecision.DELAY:
                     early.append(ticket)
-        metrics.LATE_BUNDLES.inc(self._let_go(late, now))
+        metrics.LATE_TICKETS.inc(self._let_go(late, now))
         self._forwarder.send(to_delay_queues(early, now))
 
     async def _release(self) -> None:

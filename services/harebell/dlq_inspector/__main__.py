@@ -2,9 +2,9 @@
 
 import os
 
+from harebell.bootstrap.process import run_service
 from harebell.dlq_inspector.service import ROLE, serve
-from harebell.kernel.lifecycle import run_service
-from harebell.kernel.settings import InspectorSettings
+from harebell.runtime.settings import InspectorSettings
 
 if __name__ == "__main__":
     run_service(InspectorSettings, ROLE, serve, os.environ)

@@ -7,25 +7,26 @@ from typing import Final
 
 from pydantic import TypeAdapter
 
-from harebell.contract import names
-from harebell.contract.answers import error_response
-from harebell.contract.changes import AcceptedCommands
-from harebell.contract.codec import decode_model, encode, encode_all
+from harebell.bootstrap.process import run_until
+from harebell.bootstrap.service_context import ServiceContext, open_service
+from harebell.contract import amqp_names
+from harebell.contract.accepted_commands import AcceptedCommands
 from harebell.contract.errors import InvalidInput, Rejected
+from harebell.contract.json_codec import decode_model, encode, encode_all
 from harebell.contract.message import Message, quoted
-from harebell.dlq_inspector import questions
-from harebell.dlq_inspector.alerting import AlertMonitor
-from harebell.dlq_inspector.desk import DeadLetterCommandHandler
-from harebell.dlq_inspector.foreman import ReplayWorker
-from harebell.dlq_inspector.housekeeping import run_maintenance
-from harebell.dlq_inspector.keeping import Ingester, run_open_count
+from harebell.contract.responses import error_response
+from harebell.dlq_inspector import queries
+from harebell.dlq_inspector.alert_monitor import AlertMonitor
+from harebell.dlq_inspector.commands import DeadLetterCommandHandler
+from harebell.dlq_inspector.ingest import Ingester, run_open_count
+from harebell.dlq_inspector.maintenance import run_maintenance
+from harebell.dlq_inspector.replay_worker import ReplayWorker
 from harebell.dlq_inspector.webhook import Webhook
-from harebell.kernel.amqp.consume import DONE, BatchHandler, Delivery, Outcome
-from harebell.kernel.amqp.replies import can_reply_to, reply, send_reply
-from harebell.kernel.amqp.session import Consumer, OrderedWorker
-from harebell.kernel.bus import ALERT, DEAD_LETTERS, DLQ
-from harebell.kernel.lifecycle import ServiceContext, open_service, run_until
-from harebell.kernel.settings import InspectorSettings
+from harebell.messaging.acknowledge import DONE, BatchHandler, Delivery, Outcome
+from harebell.messaging.consumer import Consumer, OrderedWorker
+from harebell.messaging.replies import can_reply_to, reply, send_reply
+from harebell.messaging.topology.bus import ALERT, DEAD_LETTERS, DLQ
+from harebell.runtime.settings import InspectorSettings
 
 ROLE: Final = "dlq_inspector"
 KEPT_AT_ONCE: Final = 100  # messages of one transaction; each may be as large as the broker lets it
@@ -85,9 +86,9 @@ class RequestHandler:
     async def serve(self, deliveries: Sequence[Delivery]) -> Sequence[Outcome]:
         for delivery in deliveries:
             match delivery.message.exchange:
-                case names.CHANGES:
+                case amqp_names.CHANGES:
                     await self._command(decode_model(_CHANGE, delivery.trusted_body))
-                case names.QUERIES:
+                case amqp_names.QUERIES:
                     await self._question(delivery)
                 case exchange:
                     raise InvalidInput(f"nothing comes here from {quoted(exchange)}")
@@ -99,10 +100,10 @@ class RequestHandler:
         await self._answer(change.reply_to, change.correlation_id, body)
 
     async def _question(self, delivery: Delivery) -> None:
-        tenant, verb = names.split_key(delivery.routing_key)
+        tenant, verb = amqp_names.split_key(delivery.routing_key)
         said: Message
         try:
-            said = await questions.answer_query(self._pool, tenant, verb, delivery.trusted_body)
+            said = await queries.answer_query(self._pool, tenant, verb, delivery.trusted_body)
         except Rejected as error:
             said = error_response(error)
         asked = delivery.message

@@ -8,15 +8,15 @@ import aiohttp
 import structlog
 from pydantic import TypeAdapter
 
-from harebell.contract.codec import decode_model, encode
+from harebell.contract.amqp_names import JSON, message_type
 from harebell.contract.events import Event
+from harebell.contract.json_codec import decode_model, encode
 from harebell.contract.message import Message
-from harebell.contract.names import JSON, message_type
-from harebell.dlq_inspector.alerting import REPEAT_AFTER
-from harebell.dlq_inspector.core.alert import SPIKE, STALLED, headline
-from harebell.kernel import metrics
-from harebell.kernel.amqp.consume import DONE, Delivery, Outcome
-from harebell.kernel.clock import monotonic
+from harebell.dlq_inspector import metrics
+from harebell.dlq_inspector.alert_monitor import REPEAT_AFTER
+from harebell.dlq_inspector.model.alerts import SPIKE, STALLED, headline
+from harebell.messaging.acknowledge import DONE, Delivery, Outcome
+from harebell.runtime.clock import monotonic
 
 POST_TIMEOUT: Final = 5.0  # seconds, of one try
 PAUSES: Final = (1.0, 4.0)  # seconds before another try; after the last, the alert is given up

@@ -2,9 +2,9 @@
 
 import os
 
+from harebell.bootstrap.process import run_service
 from harebell.executor.service import serve
-from harebell.kernel.lifecycle import run_service
-from harebell.kernel.settings import ExecutorSettings
+from harebell.runtime.settings import ExecutorSettings
 
 if __name__ == "__main__":
     run_service(ExecutorSettings, "executor", serve, os.environ)

@@ -10,36 +10,36 @@ from typing import Final
 
 import structlog
 
-from harebell.contract.codec import decode_model
+from harebell.bootstrap.process import run_until
+from harebell.bootstrap.service_context import ServiceContext, connection_properties, open_service
+from harebell.contract.amqp_names import Lane
 from harebell.contract.errors import Transient
-from harebell.contract.names import Lane
+from harebell.contract.json_codec import decode_model
 from harebell.contract.ticket import TICKET_BATCH, Ticket
-from harebell.executor.alarms import TimerFactory, best_timer, loop_timer
-from harebell.executor.claiming import Claimer
-from harebell.executor.core import ClaimedRun, lease_seconds
-from harebell.executor.leases import LeaseKeeper, consume_control_queue
-from harebell.executor.limiting import RateLimiter
-from harebell.executor.lulls import StartGuard
-from harebell.executor.running import LaneStarter
-from harebell.executor.settling import Completer
-from harebell.executor.sharing import TargetBulkhead, requeue_ttl
-from harebell.executor.stopping import StopRequestHandler
+from harebell.executor import metrics
+from harebell.executor.claiming.claimer import Claimer
+from harebell.executor.claiming.overlap import OverlapClaimer, claim_each_at_due_time
+from harebell.executor.completer import Completer
+from harebell.executor.model.claimed_run import ClaimedRun, lease_seconds
+from harebell.executor.running.leases import LeaseKeeper, consume_control_queue
+from harebell.executor.running.rate_limiter import RateLimiter
+from harebell.executor.running.start_guard import StartGuard
+from harebell.executor.running.starter import LaneStarter
+from harebell.executor.running.stop_requests import StopRequestHandler
+from harebell.executor.running.target_bulkhead import TargetBulkhead, requeue_ttl
+from harebell.executor.running.timers import TimerFactory, best_timer, loop_timer
 from harebell.executor.targets.amqp import open_amqp
+from harebell.executor.targets.call import Targets
 from harebell.executor.targets.http import HttpTargets
-from harebell.executor.targets.perform import Targets
-from harebell.executor.targets.registry import installed_tasks
-from harebell.executor.targets.task import TaskTargets
-from harebell.executor.turns import OverlapClaimer, claim_each_at_due_time
-from harebell.kernel import metrics
-from harebell.kernel.amqp.bundle import batch_body, to_one_delay_queue
-from harebell.kernel.amqp.consume import ABANDONED, DONE, Delivery, Outcome
-from harebell.kernel.amqp.session import ConcurrentWorker, Consumer
-from harebell.kernel.authorising import publishing_transaction
-from harebell.kernel.bus import SYSTEM, work_queue, work_topology
-from harebell.kernel.db.ledger import claims
-from harebell.kernel.lifecycle import ServiceContext, connection_properties, open_service, run_until
-from harebell.kernel.routing import TicketHeader, parse_ticket_headers
-from harebell.kernel.settings import ExecutorSettings
+from harebell.executor.targets.task import TaskTargets, installed_tasks
+from harebell.messaging.acknowledge import ABANDONED, DONE, Delivery, Outcome
+from harebell.messaging.consumer import ConcurrentWorker, Consumer
+from harebell.messaging.ticket_batches import TicketHeader, parse_ticket_headers
+from harebell.messaging.ticket_messages import batch_body, to_one_delay_queue
+from harebell.messaging.topology.bus import SYSTEM, work_queue, work_topology
+from harebell.runtime.settings import ExecutorSettings
+from harebell.storage.publishing_transaction import publishing_transaction
+from harebell.storage.runs import claims
 
 PREFETCH: Final = 12  # bundles of one lane that wait to be claimed; others may be free for more
 HEARTBEAT: Final = 3  # seconds: tickets that a frozen executor was handed go to others in three
@@ -219,7 +219,7 @@ class Executor:
 
     async def _send_round(self, tickets: list[TicketHeader]) -> None:
         """So that they stand in nobody's way here."""
-        metrics.CROWDED.inc(len(tickets))
+        metrics.TARGET_SATURATED_TICKETS.inc(len(tickets))
         late = self.parts.clock.now() - min(ticket.due_at for ticket in tickets)
         tier = requeue_ttl(late, random.random())  # noqa: S311  # spread, not secrecy
         await self.parts.publisher.publish_all(to_one_delay_queue(tickets, tier))

@@ -2,9 +2,9 @@
 
 import os
 
+from harebell.bootstrap.process import run_service
 from harebell.intake.service import serve
-from harebell.kernel.lifecycle import run_service
-from harebell.kernel.settings import IntakeSettings
+from harebell.runtime.settings import IntakeSettings
 
 if __name__ == "__main__":
     run_service(IntakeSettings, "intake", serve, os.environ)

@@ -2,8 +2,8 @@
 
 import os
 
-from harebell.kernel.lifecycle import run_service
-from harebell.kernel.settings import TickerSettings
+from harebell.bootstrap.process import run_service
+from harebell.runtime.settings import TickerSettings
 from harebell.ticker.service import serve
 
 if __name__ == "__main__":

@@ -8,8 +8,8 @@ import asyncpg
 import structlog
 
 from harebell.contract.errors import Transient
-from harebell.kernel import metrics
-from harebell.kernel.db.engine import translate_db_errors
+from harebell.storage.engine import translate_db_errors
+from harebell.ticker import metrics
 
 EVERY: Final = 5.0  # seconds between looks
 COUNTED: Final = 20_000  # runs, and schedules, of one look; more are as alarming
@@ -33,7 +33,6 @@ SELECT count(*) FROM (
     SELECT FROM schedule_state WHERE next_at < now() ORDER BY next_at LIMIT $1
 ) AS overdue
 """
-
 log = structlog.get_logger()
 
 
@@ -69,13 +68,13 @@ class BacklogMetrics:
         """Raises `DatabaseUnavailable`."""
         with translate_db_errors():
             lanes = await due(self.pool)
-            metrics.OVERDUE.set(await overdue(self.pool))
+            metrics.OVERDUE_SCHEDULES.set(await overdue(self.pool))
         if len(self._shown | set(lanes)) > MAX_LANES:
-            metrics.BACKLOG.clear()
-            metrics.OLDEST_DUE.clear()
+            metrics.DUE_BACKLOG.clear()
+            metrics.OLDEST_DUE_AGE.clear()
             self._shown.clear()
         self._shown |= set(lanes)
         for lane in self._shown:  # what has none any more is shown as none
             runs, age = lanes.get(lane, (0, 0.0))
-            metrics.BACKLOG.labels(*lane).set(runs)
-            metrics.OLDEST_DUE.labels(*lane).set(age)
+            metrics.DUE_BACKLOG.labels(*lane).set(runs)
+            metrics.OLDEST_DUE_AGE.labels(*lane).set(age)

@@ -10,8 +10,9 @@ import asyncpg
 import structlog
 from pydantic import TypeAdapter
 
-from harebell.contract import names
-from harebell.contract.answers import ErrorResponse, error_response
+from harebell.contract import amqp_names
+from harebell.contract.accepted_commands import AcceptedCommand, AcceptedCommands
+from harebell.contract.amqp_names import split_key
 from harebell.contract.breakers import (
     BREAKER_COMMANDS,
     MAX_SNAPSHOT_BREAKERS,
@@ -23,20 +24,19 @@ from harebell.contract.breakers import (
     BreakerResponse,
     BreakerState,
 )
-from harebell.contract.changes import AcceptedCommand, AcceptedCommands
-from harebell.contract.codec import decode_model, encode, encode_all, list_adapter
 from harebell.contract.errors import InvalidInput, Rejected, Transient
 from harebell.contract.events import EVENT_DATA, Event, make_event
+from harebell.contract.json_codec import decode_model, encode, encode_all, list_adapter
 from harebell.contract.message import parse
-from harebell.contract.names import split_key
-from harebell.kernel.amqp.consume import DONE, Delivery, Outcome
-from harebell.kernel.amqp.events import OutgoingEvent, publish_events
-from harebell.kernel.amqp.publish import OutgoingMessage, Publisher
-from harebell.kernel.amqp.replies import can_reply_to, reply, send_reply
-from harebell.kernel.bus import BREAKER_SNAPSHOT_KEY
-from harebell.kernel.clock import Clock
-from harebell.kernel.db.engine import translate_db_errors
-from harebell.ticker import breaker_store as store
+from harebell.contract.responses import ErrorResponse, error_response
+from harebell.messaging.acknowledge import DONE, Delivery, Outcome
+from harebell.messaging.event_publisher import OutgoingEvent, publish_events
+from harebell.messaging.publisher import OutgoingMessage, Publisher
+from harebell.messaging.replies import can_reply_to, reply, send_reply
+from harebell.messaging.topology.bus import BREAKER_SNAPSHOT_KEY
+from harebell.runtime.clock import Clock
+from harebell.storage.engine import translate_db_errors
+from harebell.ticker.store import breakers as store
 
 EVERY: Final = 30.0  # seconds between words to dispatchers when nothing has happened
 
@@ -63,9 +63,9 @@ class BreakerRecorder:
     async def handle(self, deliveries: Sequence[Delivery]) -> Sequence[Outcome]:
         for delivery in deliveries:
             match delivery.message.exchange:
-                case names.CHANGES:
+                case amqp_names.CHANGES:
                     await self._command(decode_model(_CHANGE, delivery.trusted_body))
-                case names.EVENTS:
+                case amqp_names.EVENTS:
                     await self._found(delivery)
                 case _:  # a dispatcher asks: the word to all is the answer
                     self._asked.set()
@@ -90,10 +90,10 @@ class BreakerRecorder:
         with translate_db_errors():
             standing = await store.load_snapshot(self.pool, self.clock.now())
         word = OutgoingMessage(
-            exchange=names.CONTROL,
+            exchange=amqp_names.CONTROL,
             routing_key=BREAKER_SNAPSHOT_KEY,
             body=encode(standing),
-            type=names.message_type("breaker.standing"),
+            type=amqp_names.message_type("breaker.standing"),
             message_id=f"breakers/{standing.as_of.isoformat()}",
         )
         await self.publisher.publish_each([word])
@@ -194,5 +194,7 @@ def _wanted(command: BreakerCommand) -> tuple[BreakerState | None, datetime | No
 def _told(fact: BreakerForcedEventData, at: datetime) -> OutgoingEvent:
     verb = RELEASED if fact.forced is None else FORCED
     id_ = f"{fact.downstream}/{at.isoformat()}"
-    told = make_event(names.OPERATIONS_TENANT, verb, fact, id_=id_, subject=fact.downstream, at=at)
-    return OutgoingEvent(names.OPERATIONS_TENANT, verb, told)
+    told = make_event(
+        amqp_names.OPERATIONS_TENANT, verb, fact, id_=id_, subject=fact.downstream, at=at
+    )
+    return OutgoingEvent(amqp_names.OPERATIONS_TENANT, verb, told)

@@ -1,40 +1,31 @@
 """The ticker's shell: staging, changes, sweeps and housekeeping, side by side."""
 
 import asyncio
-from datetime import timedelta
 from functools import partial
 from typing import Final
 
-import asyncpg
 import structlog
 
-from harebell.contract.errors import Transient
-from harebell.kernel.amqp.session import Consumer, OrderedWorker
-from harebell.kernel.bus import BREAKERS, OUTCOMES, TICKER
-from harebell.kernel.db.engine import translate_db_errors
-from harebell.kernel.db.ledger import limits
-from harebell.kernel.db.partitions import ENSURE
-from harebell.kernel.lifecycle import open_service, retry_until_available, run_until
-from harebell.kernel.settings import TickerSettings
-from harebell.kernel.tzdata import tzdata_version
+from harebell.bootstrap.process import run_until
+from harebell.bootstrap.service_context import open_service
+from harebell.messaging.consumer import Consumer, OrderedWorker
+from harebell.messaging.topology.bus import BREAKERS, OUTCOMES, TICKER
+from harebell.runtime.retries import retry_until_available
+from harebell.runtime.settings import TickerSettings
+from harebell.runtime.tzdata import tzdata_version
 from harebell.ticker.backlog import BacklogMetrics
 from harebell.ticker.breakers import BreakerRecorder
-from harebell.ticker.changes import CommandApplier
-from harebell.ticker.presence import ExecutorLiveness
-from harebell.ticker.reviewer import Reconciler
-from harebell.ticker.staging import Stager
-from harebell.ticker.sweeping import Rescuer
-from harebell.ticker.versions import VersionCache
-from harebell.ticker.zones import record_tzdata_version
+from harebell.ticker.commands.apply import CommandApplier
+from harebell.ticker.maintenance import record_tzdata_version, run_maintenance
+from harebell.ticker.reconciler import Reconciler
+from harebell.ticker.recovery.executor_liveness import ExecutorLiveness
+from harebell.ticker.recovery.rescuer import Rescuer
+from harebell.ticker.stager import Stager
+from harebell.ticker.store.versions import VersionCache
 
 PREFETCH: Final = 500  # changes that wait to be applied
 GATHER: Final = 0.005  # seconds for more changes to come into a transaction
 BREAKERS_PREFETCH: Final = 20  # commands and facts, taken one at a time
-HOUSEKEEPING_EVERY: Final = 3600.0  # seconds
-FIRST_HOUSEKEEPING: Final = 10.0  # seconds after the start
-COMMAND_RESULT_RETENTION: Final = timedelta(hours=24)  # for repeats of a command
-
-_FORGET: Final = "DELETE FROM commands WHERE created_at < now() - $1::interval"
 
 log = structlog.get_logger()
 
@@ -85,17 +76,3 @@ async def serve(settings: TickerSettings, stop: asyncio.Event) -> None:
             )
         finally:
             await presence.close()
-
-
-async def run_maintenance(pool: asyncpg.Pool) -> None:
-    """Partitions ahead of time; answers and limits that nobody will ask for. Until cancelled."""
-    await asyncio.sleep(FIRST_HOUSEKEEPING)
-    while True:
-        try:
-            with translate_db_errors():
-                await pool.execute(ENSURE)
-                await pool.execute(_FORGET, COMMAND_RESULT_RETENTION)
-                await limits.delete_expired(pool)
-        except Transient as error:
-            log.warning("housekeeping failed", reason=error.reason)
-        await asyncio.sleep(HOUSEKEEPING_EVERY)

@@ -9,7 +9,7 @@ from typing import Final
 from tests.benchmarks.peers.peer import Peer, Programs, installed
 from tests.benchmarks.rig import Rig
 
-from harebell.dev.daemon import BackgroundProcess
+from harebell.dev.pid_file import BackgroundProcess
 from harebell.dev.ports import LOOPBACK, choose, is_free
 
 START_S: Final = 30.0

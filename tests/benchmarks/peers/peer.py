@@ -15,7 +15,7 @@ from tests.benchmarks import tasks
 from tests.benchmarks.machine import Spent
 from tests.benchmarks.starts import PATIENCE, forget, read
 
-from harebell.dev.daemon import BackgroundProcess
+from harebell.dev.pid_file import BackgroundProcess
 
 PROGRAMS: Final = Path(__file__).parent / "programs"
 STORE: Final = "BENCHMARK_STORE"  # the variable with its URL

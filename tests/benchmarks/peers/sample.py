@@ -10,8 +10,8 @@ from typing import Any, Final
 from tests.benchmarks.peers.peer import Peer
 from tests.benchmarks.rig import late
 from tests.benchmarks.starts import taken
-from tests.benchmarks.workloads.accepting import IMMEDIATE
-from tests.benchmarks.workloads.waves import BEFORE, LIGHT, LIGHT_FOR, STAMPEDES
+from tests.benchmarks.workloads.accept import IMMEDIATE
+from tests.benchmarks.workloads.stampede import BEFORE, LIGHT, LIGHT_FOR, STAMPEDES
 
 AHEAD: Final = 30.0  # seconds in which everything is sent before the first is due
 WINDOW: Final = BEFORE.total_seconds()  # before the first is due

@@ -5,25 +5,25 @@ from typing import Any, Final
 
 from tests.benchmarks.figures import Report
 from tests.benchmarks.rig import Rig, Scale
-from tests.benchmarks.workloads import accepting, calling, flooding, resting, stored, waves
+from tests.benchmarks.workloads import accept, flood, http_calls, idle, stampede, stored
 
 Workload = Callable[[Rig, Report, Scale], Coroutine[Any, Any, None]]
 
 WORKLOADS: Final[Mapping[str, Workload]] = {
-    "light": waves.light,
+    "light": stampede.light,
     # before hundreds of thousands are loaded, which the database then vacuums for minutes
-    "accept": accepting.accept,
-    "immediate": accepting.immediate,
-    "stampede": waves.stampede,
-    "sustained": waves.sustained,
-    "recurring": waves.recurring,
-    "users": waves.users,
-    "retries": waves.retries,
-    "http": calling.http,
-    "flood": flooding.flood,
-    "roles": waves.roles,
-    "idle": resting.idle,
-    "cold": resting.cold,
-    "memory": resting.memory,
+    "accept": accept.accept,
+    "immediate": accept.immediate,
+    "stampede": stampede.stampede,
+    "sustained": stampede.sustained,
+    "recurring": stampede.recurring,
+    "users": stampede.users,
+    "retries": stampede.retries,
+    "http": http_calls.http,
+    "flood": flood.flood,
+    "roles": stampede.roles,
+    "idle": idle.idle,
+    "cold": idle.cold,
+    "memory": idle.memory,
     "stored": stored.stored,
 }

@@ -7,8 +7,8 @@ from typing import Any, Final
 
 import asyncpg
 import orjson
-from tests.acceptance.crowd import Crowd
 from tests.acceptance.record import Target
+from tests.acceptance.schedule_load import Crowd
 from tests.acceptance.stack import Tenant, until
 from tests.benchmarks.figures import Report
 from tests.benchmarks.rig import Rig, Scale
@@ -22,12 +22,12 @@ _BEHIND: Final = """
 UPDATE schedule_state SET next_at = now() - make_interval(secs => 3600 * random())
 WHERE schedule_id IN (SELECT schedule_id FROM schedule_state WHERE next_at IS NOT NULL LIMIT $1)
 """
-_DUE: Final = f"""
+_DUE: Final = f"""  # noqa: S608  # constants only
 EXPLAIN (ANALYZE, BUFFERS, FORMAT JSON)
 SELECT s.schedule_id, s.version, s.state, s.next_at, s.planned_to, s.open_runs
 FROM schedule_state s WHERE s.next_at > '-infinity' AND s.next_at <= now()
 ORDER BY s.next_at LIMIT {BATCH} FOR UPDATE SKIP LOCKED
-"""  # noqa: S608  # a constant
+"""
 _SIZES: Final = """
 SELECT relname, pg_table_size(oid) AS rows, pg_indexes_size(oid) AS indexes FROM pg_class
 WHERE relname IN ('schedules', 'schedule_versions', 'schedule_state')

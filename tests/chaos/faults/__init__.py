@@ -1,37 +1,37 @@
 """Every fault of the matrix that is made by itself; importing this makes them known."""
 
 from tests.chaos.faults import (
+    broker_versions,
     clocks,
     clusters,
-    crowds,
+    dead_letters,
     delays,
-    desk,
     links,
+    load_spikes,
     messages,
     poison,
     processes,
     queues,
-    releases,
     servers,
-    zones,
+    tzdata,
 )
 from tests.chaos.faults.registry import Fault, chosen, listed
 
 __all__ = [
     "Fault",
+    "broker_versions",
     "chosen",
     "clocks",
     "clusters",
-    "crowds",
+    "dead_letters",
     "delays",
-    "desk",
     "links",
     "listed",
+    "load_spikes",
     "messages",
     "poison",
     "processes",
     "queues",
-    "releases",
     "servers",
-    "zones",
+    "tzdata",
 ]

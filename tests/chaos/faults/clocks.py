@@ -7,8 +7,8 @@ from collections.abc import AsyncIterator
 from pathlib import Path
 from typing import Final
 
+from tests.chaos.environment import Scene
 from tests.chaos.faults.registry import fault
-from tests.chaos.scene import Scene
 
 from harebell.dev.plan import ServiceKind, name_of
 

@@ -3,12 +3,12 @@
 from collections.abc import AsyncIterator
 from typing import Final
 
+from tests.chaos.environment import Member, Scene
 from tests.chaos.faults.registry import fault
-from tests.chaos.scene import Member, Scene
 
 from harebell.dev.plan import ServiceKind
-from harebell.kernel.db.ledger.sweeps import LOST_AFTER
-from harebell.ticker.sweeping import LOST_EVERY
+from harebell.storage.runs.recovery import LOST_AFTER
+from harebell.ticker.recovery.rescuer import LOST_EVERY
 
 ASIDE: Final[Member] = (ServiceKind.EXECUTOR, 2)  # knows the node that is cut off, and no other
 PAUSE: Final = 10.0  # seconds that the loss of one node of three may hold up a run, beside work

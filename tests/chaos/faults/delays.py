@@ -9,10 +9,10 @@ from typing import Any, Final
 from tests.acceptance.record import Call
 from tests.acceptance.stack import Tenant
 from tests.chaos.attempts import CLOCKS
+from tests.chaos.environment import Scene
 from tests.chaos.faults.queues import TIERS, purge, queues
 from tests.chaos.faults.registry import fault
-from tests.chaos.scene import Scene
-from tests.chaos.verdict import Kind
+from tests.chaos.result import Kind
 
 DELAYS: Final = (1.0, 2.0, 4.0, 8.0)  # seconds between the first attempt and the second
 EACH: Final = 20  # runs of a delay

@@ -4,9 +4,9 @@ import asyncio
 from collections.abc import AsyncIterator
 from typing import Any, Final
 
+from tests.chaos.environment import NAMES, Scene
 from tests.chaos.faults.registry import fault
 from tests.chaos.links import BROKER, DATABASE, SERVERS
-from tests.chaos.scene import NAMES, Scene
 
 FEWEST, MOST = 3, 8  # links of a swizzle
 APART: Final = 0.7  # seconds between two links of a swizzle, at most

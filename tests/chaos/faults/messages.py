@@ -10,11 +10,11 @@ from typing import Any, Final
 import aio_pika
 import orjson
 from aio_pika.abc import AbstractChannel, AbstractIncomingMessage, AbstractQueue
+from tests.chaos.environment import NAMES, Scene
 from tests.chaos.faults.registry import fault
-from tests.chaos.scene import NAMES, Scene
-from tests.chaos.verdict import Kind
+from tests.chaos.result import Kind
 
-from harebell.kernel.bus import SYSTEM
+from harebell.messaging.topology.bus import SYSTEM
 
 MEGABYTE: Final = 1024 * 1024
 DEEP: Final = 10_000  # levels

@@ -6,10 +6,10 @@ from contextlib import suppress
 from typing import Final
 
 from tests.acceptance import tasks
+from tests.chaos.environment import Scene
 from tests.chaos.faults.registry import fault
-from tests.chaos.scene import Scene
-from tests.chaos.verdict import Kind
-from tests.plugins import install
+from tests.chaos.result import Kind
+from tests.rig.task_plugins import install
 
 from harebell.dev.plan import ServiceKind as Service
 

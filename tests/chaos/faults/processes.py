@@ -7,8 +7,8 @@ from contextlib import asynccontextmanager, suppress
 from typing import Final
 
 from tests.acceptance.stack import until
+from tests.chaos.environment import MEMBERS, Member, Scene
 from tests.chaos.faults.registry import fault
-from tests.chaos.scene import MEMBERS, Member, Scene
 
 from harebell.dev.plan import ServiceKind
 

@@ -5,8 +5,8 @@ from collections.abc import AsyncIterator, Iterable
 from typing import Final
 from urllib.parse import quote, urlsplit
 
+from tests.chaos.environment import Scene
 from tests.chaos.faults.registry import fault
-from tests.chaos.scene import Scene
 
 SWEEP: Final = 60.0  # seconds in which a sweep publishes again what got lost
 AGAIN: Final = 1.0  # seconds between two purges

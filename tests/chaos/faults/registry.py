@@ -6,7 +6,7 @@ from dataclasses import dataclass
 from string import ascii_letters
 from typing import Any, TypeAlias
 
-from tests.chaos.scene import Scene
+from tests.chaos.environment import Scene
 
 Strike: TypeAlias = Callable[[Scene], AsyncIterator[None]]
 

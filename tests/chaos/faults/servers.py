@@ -10,8 +10,8 @@ from pathlib import Path
 from typing import Final
 
 import asyncpg
+from tests.chaos.environment import Scene
 from tests.chaos.faults.registry import fault
-from tests.chaos.scene import Scene
 
 CONTROL: Final = Path("/usr/lib/rabbitmq/bin/rabbitmqctl")  # the inner one: Debian's changes users
 AGAIN: Final = 1.0  # seconds between two strikes of a fault that strikes repeatedly

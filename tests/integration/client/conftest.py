@@ -8,9 +8,9 @@ import aio_pika
 import orjson
 import pytest
 from aio_pika.abc import AbstractIncomingMessage
-from tests.line import Line
+from tests.rig.tcp_line import Line
 
-from harebell.contract.names import COMMANDS, QUERIES
+from harebell.contract.amqp_names import COMMANDS, QUERIES
 
 TENANT = "client-tests"
 Said: TypeAlias = dict[str, object] | list[dict[str, object]] | None

@@ -11,12 +11,12 @@ from yarl import URL
 
 from harebell.client import BrokerUnavailable, Client, Unroutable
 from harebell.client.connection import CHANNEL_REPLACE_PAUSE, Connection
-from harebell.client.correspondence import RpcChannel
+from harebell.client.rpc import RpcChannel
 from harebell.contract.errors import InvalidInput
 
 if TYPE_CHECKING:
     from tests.integration.client.conftest import Intake
-    from tests.line import Line
+    from tests.rig.tcp_line import Line
 
 pytestmark = pytest.mark.broker
 

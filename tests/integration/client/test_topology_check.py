@@ -9,8 +9,8 @@ from os import environ
 import aio_pika
 import pytest
 
-from harebell.kernel.amqp.declare import declare
-from harebell.kernel.bus import INTAKE, SYSTEM
+from harebell.messaging.declare import declare
+from harebell.messaging.topology.bus import INTAKE, SYSTEM
 
 pytestmark = pytest.mark.broker
 

@@ -14,14 +14,14 @@ from urllib.parse import urlsplit
 import aio_pika
 import asyncpg
 import pytest
-from tests.servers import private_servers
+from tests.rig.broker_versions import installation
+from tests.rig.servers import private_servers
 
-from harebell.dev.processes import tree
 from harebell.dev.rabbitmq import MAX_MESSAGE
-from harebell.dev.releases import installation
 from harebell.dev.servers import PrivateServers
+from harebell.dev.spawn import tree
 
-pytestmark = [pytest.mark.broker, pytest.mark.postgres, pytest.mark.release]
+pytestmark = [pytest.mark.broker, pytest.mark.postgres, pytest.mark.broker_version]
 
 
 @pytest.fixture(scope="module")

@@ -8,9 +8,9 @@ from pathlib import Path
 import pytest
 
 from harebell.dev.errors import NotReady
+from harebell.dev.local_services import LocalServices
 from harebell.dev.plan import ServiceKind
-from harebell.dev.processes import identify
-from harebell.dev.services import LocalServices
+from harebell.dev.spawn import identify
 
 SHOW = "import os, sys; print('failpoint', os.environ.get('HAREBELL_FAILPOINT')); sys.exit(1)"
 STAND_IN = Path(__file__).with_name("stand_in.py")

@@ -15,9 +15,9 @@ import pytest
 
 from harebell.dev.errors import NotReady
 from harebell.dev.plan import Counts, ServiceKind
-from harebell.dev.processes import Process, identify, tree
-from harebell.dev.report import StackHealth, StackStatus
+from harebell.dev.spawn import Process, identify, tree
 from harebell.dev.stack import Stack
+from harebell.dev.status import StackHealth, StackStatus
 
 STAND_IN = Path(__file__).with_name("stand_in.py")
 RESTART_S = 2.0

@@ -11,21 +11,27 @@ from datetime import datetime, timedelta
 import asyncpg
 import pytest
 from aio_pika.abc import AbstractChannel, AbstractIncomingMessage
-from tests.servers import as_role
-from tests.tickets import routed
+from tests.fakes.tickets import routed
+from tests.rig.servers import as_role
 
 from harebell.client.connection import Connection, connect
-from harebell.contract import names
-from harebell.contract.names import Lane
+from harebell.contract import amqp_names
+from harebell.contract.amqp_names import Lane
 from harebell.dispatcher.service import serve
-from harebell.kernel.amqp.bundle import to_delay_queues
-from harebell.kernel.amqp.declare import declare
-from harebell.kernel.amqp.publish import OutgoingMessage, Publisher
-from harebell.kernel.bus import DEAD_LETTERS, DISPATCHER, SYSTEM, work_queue, work_topology
-from harebell.kernel.clock import Clock
-from harebell.kernel.db.engine import database_time, open_pool
-from harebell.kernel.routing import TicketHeader, parse_ticket_headers
-from harebell.kernel.settings import DispatcherSettings
+from harebell.messaging.declare import declare
+from harebell.messaging.publisher import OutgoingMessage, Publisher
+from harebell.messaging.ticket_batches import TicketHeader, parse_ticket_headers
+from harebell.messaging.ticket_messages import to_delay_queues
+from harebell.messaging.topology.bus import (
+    DEAD_LETTERS,
+    DISPATCHER,
+    SYSTEM,
+    work_queue,
+    work_topology,
+)
+from harebell.runtime.clock import Clock
+from harebell.runtime.settings import DispatcherSettings
+from harebell.storage.engine import database_time, open_pool
 
 PATIENCE = 30  # seconds
 LOOK = 0.05  # seconds between looks at a queue
@@ -102,9 +108,9 @@ class Station:
 
     async def to_due(self, body: bytes) -> None:
         """Past the tiers."""
-        kind = names.message_type("ticket.bundle")
+        kind = amqp_names.message_type("ticket.bundle")
         await self.publisher.publish(
-            OutgoingMessage(names.DUE, names.DUE_KEY, body, kind, "by hand")
+            OutgoingMessage(amqp_names.DUE, amqp_names.DUE_KEY, body, kind, "by hand")
         )
 
     async def declare_pool(self, pool: str) -> None:

@@ -7,18 +7,18 @@ from typing import Any
 
 import orjson
 import pytest
+from tests.fakes.tickets import ticket
 from tests.integration.dispatcher.conftest import PATIENCE, Station, until
-from tests.tickets import ticket
 
-from harebell.contract import names
+from harebell.contract import amqp_names
 from harebell.contract.breakers import BreakerSnapshot, BreakerSnapshotEntry
-from harebell.contract.codec import encode
 from harebell.contract.events import RunEventData, make_event
+from harebell.contract.json_codec import encode
 from harebell.contract.target import TaskCall, TaskTarget
-from harebell.kernel.amqp.publish import OutgoingMessage
-from harebell.kernel.bus import BREAKER_SNAPSHOT_KEY, BREAKERS
-from harebell.kernel.delay import DELAY_TTLS_MS, delay_queue_name
-from harebell.kernel.routing import TicketHeader
+from harebell.messaging.publisher import OutgoingMessage
+from harebell.messaging.ticket_batches import TicketHeader
+from harebell.messaging.topology.bus import BREAKER_SNAPSHOT_KEY, BREAKERS
+from harebell.messaging.topology.delay_queues import DELAY_TTLS_MS, delay_queue_name
 
 pytestmark = [pytest.mark.broker, pytest.mark.postgres]
 
@@ -51,20 +51,22 @@ def outcome(number: int, at: datetime, *, healthy: bool) -> dict[str, Any]:
 async def tell_of_failures(station: Station, count: int) -> None:
     at = station.clock.now()
     body = orjson.dumps([outcome(number, at, healthy=False) for number in range(count)])
-    await publish(station, names.EVENTS, "acme.run.retrying", body, "run.retrying")
+    await publish(station, amqp_names.EVENTS, "acme.run.retrying", body, "run.retrying")
 
 
 async def say(station: Station, **fields: Any) -> None:
     """As a ticker does."""
     breakers = [BreakerSnapshotEntry(downstream=ECHO, **fields)] if fields else []
     word = BreakerSnapshot(as_of=station.clock.now(), breakers=breakers)
-    await publish(station, names.CONTROL, BREAKER_SNAPSHOT_KEY, encode(word), "breaker.standing")
+    await publish(
+        station, amqp_names.CONTROL, BREAKER_SNAPSHOT_KEY, encode(word), "breaker.standing"
+    )
 
 
 async def publish(station: Station, exchange: str, key: str, body: bytes, kind: str) -> None:
     await station.publisher.publish(
         OutgoingMessage(
-            exchange, key, body, names.message_type(kind), f"{kind}/{station.clock.now()}"
+            exchange, key, body, amqp_names.message_type(kind), f"{kind}/{station.clock.now()}"
         )
     )
 
@@ -111,7 +113,7 @@ async def test_s113_what_cannot_be_read_is_let_go_and_the_rest_is_heard(station:
         await asked(station)
         before = await station.count(BREAKERS.name)
         for body in (b"{", b"7", b"[1]", orjson.dumps([{"data": None}])):
-            await publish(station, names.EVENTS, "acme.run.retrying", body, "run.retrying")
+            await publish(station, amqp_names.EVENTS, "acme.run.retrying", body, "run.retrying")
         await tell_of_failures(station, 20)
         await until_true(lambda: told_of(station, before))
 

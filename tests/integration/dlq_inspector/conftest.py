@@ -7,14 +7,14 @@ import aio_pika
 import asyncpg
 import pytest
 from aio_pika.abc import AbstractIncomingMessage
-from tests.integration.dlq_inspector.office import Office
-from tests.servers import as_role
+from tests.integration.dlq_inspector.environment import Office
+from tests.rig.servers import as_role
 
 from harebell.client import Client
-from harebell.kernel import failpoint
-from harebell.kernel.amqp.declare import declare
-from harebell.kernel.bus import SYSTEM
-from harebell.kernel.settings import InspectorSettings
+from harebell.messaging.declare import declare
+from harebell.messaging.topology.bus import SYSTEM
+from harebell.runtime import failpoint
+from harebell.runtime.settings import InspectorSettings
 
 
 @pytest.fixture

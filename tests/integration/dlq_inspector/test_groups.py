@@ -4,13 +4,13 @@ from datetime import UTC, datetime, timedelta
 from typing import Any
 from uuid import UUID
 
-from tests.integration.dlq_inspector.office import Office, letter_id
+from tests.integration.dlq_inspector.environment import Office, letter_id
 
 from harebell.client import Client
-from harebell.contract.changes import AcceptedCommand
-from harebell.contract.dead import DeadRun
-from harebell.dlq_inspector import store
-from harebell.dlq_inspector.housekeeping import put_right
+from harebell.contract.accepted_commands import AcceptedCommand
+from harebell.contract.dead_letter import DeadRun
+from harebell.dlq_inspector.maintenance import put_right
+from harebell.dlq_inspector.store import dead_letters
 
 HOUR = timedelta(hours=1)
 
@@ -109,10 +109,10 @@ async def test_ask25_a_muted_group_asks_for_nobody_until_its_time_has_passed(
     assert await groups(inspected.acme) == []
     [muted] = await groups(inspected.acme, "muted")
     assert (muted["state"], muted["note"], bool(muted["muted_until"])) == ("muted", None, True)
-    assert await store.count_open(inspected.database) == 0
+    assert await dead_letters.count_open(inspected.database) == 0
     await inspected.database.execute("UPDATE failure_groups SET muted_until = now()")
     assert [each["state"] for each in await groups(inspected.acme)] == ["open"]
-    assert await store.count_open(inspected.database) == 1
+    assert await dead_letters.count_open(inspected.database) == 1
 
 
 async def test_ask25_an_archived_group_comes_back_when_it_fails_again(inspected: Office) -> None:

@@ -7,10 +7,10 @@ from collections import Counter
 from typing import Final
 from uuid import UUID
 
-from tests.integration.dlq_inspector.office import PATIENCE, Office
+from tests.integration.dlq_inspector.environment import PATIENCE, Office
 from tests.integration.dlq_inspector.test_replay_jobs import ALL, order, start, until
 
-from harebell.dlq_inspector.core.replay import BATCH
+from harebell.dlq_inspector.model.replay_job import BATCH
 
 MANY: Final = 2 * BATCH
 STEPS: Final = (  # a kill at each, of the first batch and of the second

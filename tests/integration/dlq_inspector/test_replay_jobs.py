@@ -5,11 +5,11 @@ from collections.abc import Sequence
 from typing import Any
 from uuid import UUID
 
-from tests.integration.dlq_inspector.office import PATIENCE, Office, letter_id
+from tests.integration.dlq_inspector.environment import PATIENCE, Office, letter_id
 
-from harebell.contract.changes import AcceptedCommand
-from harebell.contract.dead import DeadRun
-from harebell.contract.identity import RunKey
+from harebell.contract.accepted_commands import AcceptedCommand
+from harebell.contract.dead_letter import DeadRun
+from harebell.contract.ids import RunKey
 
 ALL = {"all": True}
 

@@ -3,11 +3,11 @@
 from datetime import UTC, datetime, timedelta
 from typing import Final
 
-from tests.integration.dlq_inspector.office import Office, letter_id
+from tests.integration.dlq_inspector.environment import Office, letter_id
 
-from harebell.contract.changes import AcceptedCommand
-from harebell.dlq_inspector import retention
-from harebell.dlq_inspector.housekeeping import apply_retention
+from harebell.contract.accepted_commands import AcceptedCommand
+from harebell.dlq_inspector.maintenance import apply_retention
+from harebell.dlq_inspector.store import retention
 
 DAY: Final = timedelta(days=1)
 

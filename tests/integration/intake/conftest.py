@@ -10,15 +10,15 @@ import asyncpg
 import orjson
 import pytest
 from aio_pika.abc import AbstractChannel, AbstractIncomingMessage, AbstractQueue
-from tests.servers import as_role
+from tests.rig.servers import as_role
 
 from harebell.client.connection import connect
-from harebell.contract import names
-from harebell.contract.changes import AcceptedCommands
+from harebell.contract import amqp_names
+from harebell.contract.accepted_commands import AcceptedCommands
 from harebell.intake.service import serve
-from harebell.kernel.amqp.declare import declare
-from harebell.kernel.bus import DEAD_LETTERS, DLQ, INTAKE, SYSTEM, TICKER
-from harebell.kernel.settings import IntakeSettings
+from harebell.messaging.declare import declare
+from harebell.messaging.topology.bus import DEAD_LETTERS, DLQ, INTAKE, SYSTEM, TICKER
+from harebell.runtime.settings import IntakeSettings
 
 PATIENCE = 20  # seconds
 
@@ -39,7 +39,7 @@ class Street:
         verb: str,
         body: Any,
         *,
-        exchange: str = names.COMMANDS,
+        exchange: str = amqp_names.COMMANDS,
         tenant: str = "acme",
         **given: Any,
     ) -> None:
@@ -51,7 +51,7 @@ class Street:
 
     async def ask(self, verb: str, body: Any, *, tenant: str = "acme") -> Any:
         """The answer to a query."""
-        await self.send(verb, body, exchange=names.QUERIES, tenant=tenant)
+        await self.send(verb, body, exchange=amqp_names.QUERIES, tenant=tenant)
         return await self.answer()
 
     async def answer(self) -> Any:
@@ -109,7 +109,7 @@ async def street(amqp_url: str, database_url: str) -> AsyncIterator[Street]:
         channel = await connection.channel(publisher_confirms=True, on_return_raises=True)
         answers = await channel.declare_queue(exclusive=True)
         events = await channel.declare_queue(exclusive=True)
-        await events.bind(names.EVENTS, "#")
+        await events.bind(amqp_names.EVENTS, "#")
         yield Street(settings, channel, answers, events, database)
     await database.close()
 

@@ -7,7 +7,7 @@ from uuid import UUID
 import asyncpg
 import orjson
 
-from harebell.contract.identity import RunKey, schedule_id
+from harebell.contract.ids import RunKey, schedule_id
 
 _SCHEDULE = """
 INSERT INTO schedules (id, tenant, key, name, owner, class, priority, pool, tags, metadata,

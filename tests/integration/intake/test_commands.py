@@ -6,8 +6,8 @@ import pytest
 from tests.integration.intake.conftest import Street
 
 from harebell.contract.commands import SchedulePut
-from harebell.contract.identity import schedule_id
-from harebell.kernel.bus import DLQ
+from harebell.contract.ids import schedule_id
+from harebell.messaging.topology.bus import DLQ
 
 pytestmark = [pytest.mark.broker, pytest.mark.postgres]
 

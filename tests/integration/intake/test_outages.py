@@ -11,10 +11,10 @@ from aiormq.exceptions import PublishError
 from tests.integration.intake.conftest import PATIENCE, Street
 from tests.integration.intake.ledger import keep_run
 from tests.integration.intake.test_queries import HOUR, NOW
-from tests.servers import Servers
+from tests.rig.servers import Servers
 
-from harebell.contract import names
-from harebell.kernel.bus import QUERY
+from harebell.contract import amqp_names
+from harebell.messaging.topology.bus import QUERY
 
 pytestmark = [pytest.mark.broker, pytest.mark.postgres]
 
@@ -39,7 +39,7 @@ async def test_without_a_database_commands_pass_and_queries_are_held(intake: Str
     await intake.ask("schedule.list", {})
 
     async with locked_out(intake.database):
-        await intake.send("schedule.list", {}, exchange=names.QUERIES)
+        await intake.send("schedule.list", {}, exchange=amqp_names.QUERIES)
         await intake.send("schedule.pause", PAUSE)
         change = await intake.change()
         was_answered = intake.is_answered()
@@ -103,7 +103,7 @@ async def test_a_queue_that_was_deleted_is_declared_again(intake: Street) -> Non
 
 async def reaches(street: Street, query: str) -> bool:
     try:
-        await street.send(query, {}, exchange=names.QUERIES)
+        await street.send(query, {}, exchange=amqp_names.QUERIES)
     except PublishError:  # returned: its queue is not there
         return False
     return True

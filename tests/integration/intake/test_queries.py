@@ -7,8 +7,8 @@ import pytest
 from tests.integration.intake.conftest import Street
 from tests.integration.intake.ledger import keep_attempt, keep_run, keep_schedule
 
-from harebell.contract import names
-from harebell.contract.scalars import instant_text, truncate_ms
+from harebell.contract import amqp_names
+from harebell.contract.types import instant_text, truncate_ms
 
 pytestmark = [pytest.mark.broker, pytest.mark.postgres]
 
@@ -212,8 +212,8 @@ async def test_a_query_that_is_not_json_is_answered_and_kept(intake: Street) -> 
 
 
 async def test_a_question_without_anybody_to_answer_is_dropped(intake: Street) -> None:
-    await intake.send("schedule.list", {}, exchange=names.QUERIES, reply_to=None)
-    await intake.send("schedule.list", {}, exchange=names.QUERIES, reply_to="gone")
+    await intake.send("schedule.list", {}, exchange=amqp_names.QUERIES, reply_to=None)
+    await intake.send("schedule.list", {}, exchange=amqp_names.QUERIES, reply_to="gone")
 
     answer = await intake.ask("schedule.list", {})
 

@@ -3,15 +3,14 @@
 from datetime import datetime
 
 import pytest
-from tests.audited import Audited, a_run, kinds
-from tests.schedules import seconds
-from tests.tickets import NINE, after
+from tests.fakes.audit import Audited, a_run, kinds
+from tests.fakes.schedules import seconds
+from tests.fakes.tickets import NINE, after
 
-from harebell.audit.core.coverage import Coverage
-from harebell.audit.core.examining import check_runs
-from harebell.audit.core.finding import FindingKind
-from harebell.audit.core.record import Run
-from harebell.kernel.ledger import Reason, RunState
+from harebell.audit.model.coverage import Coverage
+from harebell.audit.model.records import FindingKind, Run
+from harebell.audit.model.rules import check_runs
+from harebell.domain.run_states import Reason, RunState
 
 EVERY = {"every": "20s", "start": "2026-11-20T09:00:00Z"}
 

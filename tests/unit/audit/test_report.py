@@ -3,11 +3,11 @@
 from datetime import datetime
 from uuid import UUID
 
-from tests.tickets import NINE, after
+from tests.fakes.tickets import NINE, after
 
-from harebell.audit.core.coverage import Coverage
-from harebell.audit.core.finding import Finding, FindingKind
-from harebell.audit.core.report import MissedHeartbeat, Report
+from harebell.audit.model.coverage import Coverage
+from harebell.audit.model.records import Finding, FindingKind
+from harebell.audit.model.report import MissedHeartbeat, Report
 
 
 def lost(at: datetime) -> Finding:

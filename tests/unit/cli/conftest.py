@@ -11,7 +11,7 @@ import pytest
 from typer.testing import CliRunner, Result
 
 from harebell.cli.app import app
-from harebell.cli.session import ProcessContext
+from harebell.cli.framework.session import ProcessContext
 from harebell.client import BrokerUnavailable, Client
 
 NOW = datetime(2026, 11, 20, 14, tzinfo=UTC)
@@ -44,7 +44,7 @@ class FakeHarebell:
         url: str,
         *,
         tenant: str,
-        timeout: float,  # noqa: ASYNC109  # of every call
+        timeout: float,  # noqa: ASYNC109  # the link's name for it
         name: str,
     ) -> AsyncIterator[Client]:
         assert name == "harebell-cli"

@@ -17,7 +17,7 @@ print([name for name in ("asyncpg", "sqlalchemy") if name in sys.modules])
 
 
 def test_no_other_command_loads_the_drivers_of_the_database() -> None:
-    done = subprocess.run(  # noqa: S603  # ours
+    done = subprocess.run(  # noqa: S603  # the command is ours
         [sys.executable, "-c", LOADED], capture_output=True, text=True, check=True
     )
 

@@ -85,7 +85,7 @@ def test_the_version_is_printed(cli: "CommandLine") -> None:
 def test_the_process_says_one_line_and_no_traceback() -> None:
     environment = os.environ | {"HAREBELL_AMQP_URL": "amqp://guest:secret@127.0.0.1:1"}
 
-    done = subprocess.run(
+    done = subprocess.run(  # the command is ours
         [sys.executable, "-m", "harebell.cli", "run", "list"],
         env=environment,
         capture_output=True,

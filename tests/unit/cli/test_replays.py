@@ -3,8 +3,8 @@ from typing import TYPE_CHECKING, Any
 
 import pytest
 
-from harebell.cli import following
-from harebell.cli.rates import per_second
+from harebell.cli.arguments.values import per_second
+from harebell.cli.dlq import output
 from harebell.contract.errors import InvalidInput
 
 if TYPE_CHECKING:
@@ -87,7 +87,7 @@ def test_ask2_a_replay_is_followed_to_its_end(
     last: dict[str, Any],
     code: int,
 ) -> None:
-    monkeypatch.setattr(following, "EVERY", 0)
+    monkeypatch.setattr(output, "EVERY", 0)
     views = iter([progress("running"), progress("running", taken=3, succeeded=2), last])
 
     def answer(asked: "Asked") -> dict[str, Any]:

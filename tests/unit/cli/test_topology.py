@@ -7,7 +7,7 @@ from typing import Any
 
 from tests.unit.cli.conftest import CommandLine
 
-from harebell.kernel.bus import SYSTEM
+from harebell.messaging.topology.bus import SYSTEM
 
 
 def of_user(made: dict[str, Any], part: str, name: str) -> dict[str, Any]:

@@ -7,9 +7,9 @@ from typing import Any
 
 import pytest
 
-from harebell.contract.answers import ErrorResponse, ScheduleResponse
 from harebell.contract.commands import SchedulePut
 from harebell.contract.message import parse
+from harebell.contract.responses import ErrorResponse, ScheduleResponse
 
 README = Path(__file__).parents[3] / "schemas" / "README.md"
 BLOCKS = re.findall(r"```json\n(.*?)```", README.read_text(), re.DOTALL)

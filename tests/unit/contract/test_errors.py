@@ -7,7 +7,6 @@ from typing import Final
 import pytest
 
 from harebell.contract import errors
-from harebell.contract.answers import error_response
 from harebell.contract.errors import (
     HarebellError,
     InvalidCron,
@@ -16,6 +15,7 @@ from harebell.contract.errors import (
     Transient,
     UnknownTimezone,
 )
+from harebell.contract.responses import error_response
 
 TREE: Final = {
     name: kind

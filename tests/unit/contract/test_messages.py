@@ -7,10 +7,10 @@ import pytest
 from pydantic import ValidationError
 
 from harebell.contract.commands import SchedulePut
+from harebell.contract.control import StopRequest
 from harebell.contract.errors import InvalidInput
 from harebell.contract.events import EVENT_DATA, ScheduleEventData, make_event
 from harebell.contract.message import MAX_INPUT_SHOWN, field_path, parse, quoted
-from harebell.contract.stop import StopRequest
 from harebell.contract.target import AmqpMessage, HttpCall
 
 HOOK: Final = "https://acme.example/hook"

@@ -5,9 +5,9 @@ from typing import Any
 
 import orjson
 import pytest
-from tests.tickets import ticket
+from tests.fakes.tickets import ticket
 
-from harebell.contract.codec import encode
+from harebell.contract.json_codec import encode
 from harebell.contract.policy import Overlap, RateLimit
 from harebell.contract.ticket import claim_at_due_time_of_json
 

@@ -2,8 +2,8 @@
 
 import pytest
 
+from harebell.contract.amqp_names import check_version
 from harebell.contract.errors import InvalidInput
-from harebell.contract.names import check_version
 
 
 @pytest.mark.parametrize(

@@ -8,10 +8,15 @@ import pytest
 
 from harebell.contract.commands import ScheduleCancel, SchedulePut
 from harebell.contract.message import parse
-from harebell.dev.demo.evidence import LedgerRun, TargetCall
-from harebell.dev.demo.scenes import DemoSchedule, ExpectedEnd, cancellation, expected_runs, scenes
-from harebell.dev.demo.verdict import DemoVerdict, judge, percentile
-from harebell.kernel.ledger import RunState
+from harebell.dev.demo.schedules import (
+    DemoSchedule,
+    ExpectedEnd,
+    cancellation,
+    expected_runs,
+    scenes,
+)
+from harebell.dev.demo.verdict import DemoVerdict, LedgerRun, TargetCall, judge, percentile
+from harebell.domain.run_states import RunState
 
 DUE = datetime(2026, 11, 20, 14, tzinfo=UTC)
 TWICE = DemoSchedule("twice", "twice", "{}", 2, ExpectedEnd.SUCCEEDS)

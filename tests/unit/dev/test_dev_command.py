@@ -8,12 +8,12 @@ import pytest
 from typer.testing import CliRunner, Result
 
 from harebell.cli.app import app
-from harebell.cli.exits import ExitCode
-from harebell.cli.session import ProcessContext
+from harebell.cli.framework.exit_codes import ExitCode
+from harebell.cli.framework.session import ProcessContext
 from harebell.client import Client
 from harebell.dev.plan import PlannedService, StackPlan
-from harebell.dev.report import ProcessReport, ServerReport, StackHealth, StackStatus
 from harebell.dev.state import save_plan
+from harebell.dev.status import ProcessReport, ServerReport, StackHealth, StackStatus
 
 NOON = datetime(2026, 11, 20, 12, tzinfo=UTC)
 DEAD = ProcessReport(name="ticker-1", pid=None, port=20_002, ready=False)

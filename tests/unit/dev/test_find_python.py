@@ -27,7 +27,7 @@ def machine(tmp_path: Path) -> Path:
 
 
 def found(machine: Path, **environment: str) -> str:
-    done = subprocess.run(  # noqa: S603 (the script is ours)
+    done = subprocess.run(  # noqa: S603  # the command is ours
         ["/bin/sh", str(SCRIPT)],
         env={
             "HOME": str(machine),

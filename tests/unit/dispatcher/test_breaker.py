@@ -3,10 +3,10 @@
 from datetime import datetime, timedelta
 
 import pytest
-from tests.tickets import NINE, after
+from tests.fakes.tickets import NINE, after
 
 from harebell.contract.breakers import BreakerState
-from harebell.dispatcher.breaker import BETWEEN_PROBES, Breaker, BreakerConfig
+from harebell.dispatcher.breakers.breaker import BETWEEN_PROBES, Breaker, BreakerConfig
 
 RULE = BreakerConfig(
     window=timedelta(seconds=10),

@@ -4,11 +4,11 @@ from dataclasses import dataclass, field
 from datetime import datetime, timedelta
 
 import pytest
-from tests.tickets import NINE, after, crowd, routed
+from tests.fakes.tickets import NINE, after, crowd, routed
 
-from harebell.dispatcher.gates import MAX_DEFERRAL, Deferral, Gates, deferral_ttl
-from harebell.kernel.delay import SHORTEST_MS
-from harebell.kernel.routing import TicketHeader
+from harebell.dispatcher.release.gates import MAX_DEFERRAL, Deferral, Gates, deferral_ttl
+from harebell.messaging.ticket_batches import TicketHeader
+from harebell.messaging.topology.delay_queues import SHORTEST_MS
 
 SOON = timedelta(seconds=6)
 
@@ -20,7 +20,7 @@ class Odd:
     until: datetime = NINE + timedelta(hours=1)
     asked: list[TicketHeader] = field(default_factory=list)
 
-    def is_idle(self, now: datetime) -> bool:
+    def is_idle(self, now: datetime) -> bool:  # a gate's
         return now >= self.until
 
     def deferral(self, ticket: TicketHeader, now: datetime) -> Deferral | None:

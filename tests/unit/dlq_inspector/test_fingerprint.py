@@ -7,7 +7,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from harebell.dlq_inspector.core.fingerprint import (
+from harebell.dlq_inspector.model.fingerprint import (
     MAX_MESSAGE,
     fingerprint,
     named_target,

@@ -2,10 +2,10 @@
 
 import pytest
 
-from harebell.executor.core import is_healthy
-from harebell.executor.targets.http_answer import outcome_of
-from harebell.executor.targets.outcome import Success
-from harebell.kernel.retry import EXPIRED, Failure
+from harebell.domain.retry import EXPIRED, Failure
+from harebell.executor.model.completion import is_healthy
+from harebell.executor.targets.attempt import Success
+from harebell.executor.targets.http_response import outcome_of
 
 
 @pytest.mark.parametrize(

@@ -5,16 +5,17 @@ from datetime import timedelta
 from typing import Any, cast
 
 import pytest
-from tests.tickets import NINE, ticket
+from tests.fakes.tickets import NINE, ticket
 
-from harebell.contract.names import Lane
-from harebell.executor.core import ClaimedRun, completion_of
-from harebell.executor.running import LaneStarter
-from harebell.executor.sharing import TargetBulkhead
-from harebell.executor.targets.outcome import AttemptOutcome, Stopped
-from harebell.executor.targets.perform import Targets
-from harebell.kernel.clock import Clock, monotonic
-from harebell.kernel.ledger import Reason, RunState
+from harebell.contract.amqp_names import Lane
+from harebell.domain.run_states import Reason, RunState
+from harebell.executor.model.claimed_run import ClaimedRun
+from harebell.executor.model.completion import completion_of
+from harebell.executor.running.starter import LaneStarter
+from harebell.executor.running.target_bulkhead import TargetBulkhead
+from harebell.executor.targets.attempt import AttemptOutcome, Stopped
+from harebell.executor.targets.call import Targets
+from harebell.runtime.clock import Clock, monotonic
 
 
 class Endless:

@@ -7,7 +7,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from harebell.contract.errors import InvalidInput, PrivateAddress
-from harebell.kernel.addresses import check_url, is_allowed_address, literal_address
+from harebell.domain.url_policy import check_url, is_allowed_address, literal_address
 
 LOOPBACK = (ip_network("127.0.0.0/8"), ip_network("::1/128"))
 

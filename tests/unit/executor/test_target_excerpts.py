@@ -3,9 +3,9 @@
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
-from tests.attempts import SCHEDULE, attempt
+from tests.fakes.attempts import SCHEDULE, attempt
 
-from harebell.executor.targets.outcome import MAX_EXCERPT, excerpt, json_excerpt
+from harebell.executor.targets.attempt import MAX_EXCERPT, excerpt, json_excerpt
 
 
 @settings(deadline=None)

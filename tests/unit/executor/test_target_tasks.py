@@ -9,16 +9,15 @@ from functools import partial
 from typing import Any, NoReturn
 
 import pytest
-from tests.attempts import NINE, attempt
+from tests.fakes.attempts import NINE, attempt
 
-from harebell.contract.scalars import MAX_DURATION
 from harebell.contract.target import TaskCall
-from harebell.executor.targets.outcome import Outcome, Success
-from harebell.executor.targets.registry import BrokenTask, installed_tasks, tasks_of
-from harebell.executor.targets.task import TaskTargets
+from harebell.contract.types import MAX_DURATION
+from harebell.domain.retry import Failure
+from harebell.executor.targets.attempt import Outcome, Success
+from harebell.executor.targets.task import BrokenTask, TaskTargets, installed_tasks, tasks_of
 from harebell.executor.tasks import Permanent, RetryLater, TaskContext
-from harebell.kernel.clock import monotonic
-from harebell.kernel.retry import Failure
+from harebell.runtime.clock import monotonic
 
 SECONDS = 5.0
 Args = dict[str, Any]

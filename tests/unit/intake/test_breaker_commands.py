@@ -7,9 +7,9 @@ import orjson
 import pytest
 
 from harebell.contract.errors import NotAllowed
-from harebell.intake.core import CheckResult, IncomingRequest, check
-from harebell.intake.outbox import accepted_commands_message
-from harebell.intake.queries import parse_query
+from harebell.intake.commands.check import CheckResult, IncomingRequest, check
+from harebell.intake.commands.publish import accepted_commands_message
+from harebell.intake.queries.parse import parse_query
 
 NOW = datetime(2026, 11, 20, 14, tzinfo=UTC)
 OPEN = {"downstream": "http:acme.example"}

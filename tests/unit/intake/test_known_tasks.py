@@ -6,10 +6,10 @@ from typing import Any
 import orjson
 import pytest
 
-from harebell.contract.answers import ErrorDetail
-from harebell.intake.commands import IntakePolicy
-from harebell.intake.core import IncomingRequest, check
-from harebell.intake.definition import TargetPolicy
+from harebell.contract.responses import ErrorDetail
+from harebell.intake.commands.check import IncomingRequest, check
+from harebell.intake.commands.definition import TargetPolicy
+from harebell.intake.commands.rules import IntakePolicy
 
 NOW = datetime(2026, 11, 20, 14, tzinfo=UTC)
 KNOWN = IntakePolicy(TargetPolicy(tasks=frozenset({"acme.report", "acme.mail"})))

@@ -6,10 +6,10 @@ from uuid import UUID
 
 import pytest
 
-from harebell.contract.identity import schedule_id
-from harebell.intake.story import ScheduleHistory
-from harebell.intake.why import Explanation, Verdict, explain
-from harebell.kernel.ledger import Reason, RunState, ScheduleState
+from harebell.contract.ids import schedule_id
+from harebell.domain.run_states import Reason, RunState, ScheduleState
+from harebell.intake.queries.schedule_history import ScheduleHistory
+from harebell.intake.queries.why import Explanation, Verdict, explain
 
 HOUR = timedelta(hours=1)
 NOON = datetime(2026, 11, 20, 12, tzinfo=UTC)

@@ -9,17 +9,17 @@ from aio_pika import IncomingMessage
 from aiormq.abc import DeliveredMessage
 from pamqp.commands import Basic
 from pamqp.header import ContentHeader
-from tests.tickets import NINE
+from tests.fakes.tickets import NINE
 
-from harebell.contract.changes import AcceptedCommand, AcceptedCommands
-from harebell.contract.codec import encode
+from harebell.contract.accepted_commands import AcceptedCommand, AcceptedCommands
+from harebell.contract.amqp_names import message_type
 from harebell.contract.errors import BrokerUnavailable
-from harebell.contract.names import message_type
-from harebell.kernel.amqp.consume import DONE, DeadLettered, Delivery
-from harebell.ticker.batch import MAX_COMMANDS, PARSE_CHUNK, CommandBatch, read_batches
-from harebell.ticker.book import UnitOfWork
-from harebell.ticker.changes import AppliedBatch, CommandApplier
-from harebell.ticker.saving import SaveResult
+from harebell.contract.json_codec import encode
+from harebell.messaging.acknowledge import DONE, DeadLettered, Delivery
+from harebell.ticker.commands.apply import AppliedBatch, CommandApplier
+from harebell.ticker.commands.batch import MAX_COMMANDS, PARSE_CHUNK, CommandBatch, read_batches
+from harebell.ticker.model.unit_of_work import UnitOfWork
+from harebell.ticker.store.save import SaveResult
 
 
 def delivery(body: bytes) -> Delivery:

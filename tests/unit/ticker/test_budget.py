@@ -4,13 +4,13 @@ from dataclasses import replace
 from uuid import UUID
 
 import pytest
-from tests.schedules import HORIZON
-from tests.tickets import NINE
-from tests.ticking import Ticking
+from tests.fakes.schedules import HORIZON
+from tests.fakes.ticker import Ticking
+from tests.fakes.tickets import NINE
 
-from harebell.ticker.book import ScheduleRecord
-from harebell.ticker.saving import SaveResult
-from harebell.ticker.staging import BUDGET, StagingPass, within_budget
+from harebell.ticker.model.unit_of_work import ScheduleRecord
+from harebell.ticker.stager import BUDGET, StagingPass, within_budget
+from harebell.ticker.store.save import SaveResult
 
 SPENT = -1.0  # seconds: before it has begun
 

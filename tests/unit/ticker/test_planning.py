@@ -4,20 +4,30 @@ from datetime import timedelta
 from typing import Any
 
 import pytest
-from tests.schedules import HORIZON, ID, definition
-from tests.tickets import NINE, after
+from tests.fakes.schedules import HORIZON, ID, definition
+from tests.fakes.tickets import NINE, after
 
+from harebell.contract.amqp_names import Lane
 from harebell.contract.downstream import UNKNOWN_DOWNSTREAM
-from harebell.contract.identity import RunKey
-from harebell.contract.names import Lane
+from harebell.contract.ids import RunKey
 from harebell.contract.ticket import TICKET_BATCH
-from harebell.kernel.ledger import Reason, ScheduleState
-from harebell.kernel.routing import parse_ticket_headers
-from harebell.kernel.timetable import initial_cursor
-from harebell.ticker.book import ManualRun, ManualRunOrigin, ScheduleRecord
-from harebell.ticker.owing import dropped_run_row, manual_run_row, moved_run_row, ticket_headers
-from harebell.ticker.planning import plan_if_due, plan_schedule, probably_finished, with_staged_runs
-from harebell.ticker.version import Version
+from harebell.domain.recurrence import initial_cursor
+from harebell.domain.run_states import Reason, ScheduleState
+from harebell.messaging.ticket_batches import parse_ticket_headers
+from harebell.ticker.model.planning import (
+    plan_if_due,
+    plan_schedule,
+    probably_finished,
+    with_staged_runs,
+)
+from harebell.ticker.model.run_rows import (
+    dropped_run_row,
+    manual_run_row,
+    moved_run_row,
+    ticket_headers,
+)
+from harebell.ticker.model.unit_of_work import ManualRun, ManualRunOrigin, ScheduleRecord
+from harebell.ticker.model.version import Version
 
 SECRET = {
     "http": {

@@ -2,12 +2,12 @@
 
 from uuid import UUID
 
-from tests.tickets import NINE
+from tests.fakes.tickets import NINE
 
 from harebell.contract.message import parse
 from harebell.contract.schedule import Definition
-from harebell.ticker.version import Version
-from harebell.ticker.versions import VersionCache
+from harebell.ticker.model.version import Version
+from harebell.ticker.store.versions import VersionCache
 
 LARGE = 60_000  # characters of a payload
 

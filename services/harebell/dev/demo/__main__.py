@@ -11,11 +11,11 @@ from time import monotonic
 from rich.console import Console
 
 from harebell.contract.errors import HarebellError
-from harebell.dev.demo import desk, publisher
-from harebell.dev.demo.programme import Narration, farewell
-from harebell.dev.demo.scenes import STAMP
-from harebell.dev.demo.story import play
-from harebell.dev.demo.witness import TargetProcess
+from harebell.dev.demo import commands
+from harebell.dev.demo.narration import Narration, farewell
+from harebell.dev.demo.schedules import STAMP
+from harebell.dev.demo.script import play
+from harebell.dev.demo.sources import TargetProcess
 from harebell.dev.errors import StackError
 from harebell.dev.stack import DEFAULT_ROOT, Stack
 
@@ -38,7 +38,7 @@ def main() -> int:
 
 
 def show(root: Path, programme: Narration) -> int:
-    publisher.require()
+    commands.require()
     programme.chapter("The stack")
     programme.say(
         "Starting RabbitMQ, PostgreSQL and the five services, where they do not run already."
@@ -59,7 +59,7 @@ def show(root: Path, programme: Narration) -> int:
 def stop_command(root: Path) -> str:
     if root == DEFAULT_ROOT:
         return "make down"
-    return desk.shown("dev", "stop", "--root", str(root))
+    return commands.shown("dev", "stop", "--root", str(root))
 
 
 if __name__ == "__main__":

@@ -13,6 +13,7 @@ from typing import Final, Protocol, TypeAlias
 from aio_pika import DeliveryMode, Message
 
 from harebell.client.connection import Connection
+from harebell.contract.amqp_names import APP_ID
 from harebell.contract.errors import (
     BrokerUnavailable,
     HarebellError,
@@ -20,11 +21,9 @@ from harebell.contract.errors import (
     Rejected,
     Unroutable,
 )
-from harebell.contract.names import APP_ID
 from harebell.contract.target import AmqpMessage
-from harebell.executor.targets.attempt import AttemptContext
-from harebell.executor.targets.outcome import Outcome, Success, excerpt
-from harebell.kernel.retry import Failure
+from harebell.domain.retry import Failure
+from harebell.executor.targets.attempt import AttemptContext, Outcome, Success, excerpt
 
 SCOUTS: Final = 4  # links for messages that travel alone
 ALONE_AT_MOST: Final = 5.0  # seconds that one of them may hold its link

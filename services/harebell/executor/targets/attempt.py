@@ -1,8 +1,11 @@
 """What a target is told about the attempt that calls it."""
 
-from typing import NamedTuple
+from dataclasses import dataclass
+from typing import Any, Final, NamedTuple, TypeAlias
 
-from harebell.contract.names import (
+import orjson
+
+from harebell.contract.amqp_names import (
     ATTEMPT,
     FENCING_TOKEN,
     IDEMPOTENCY_KEY,
@@ -10,8 +13,9 @@ from harebell.contract.names import (
     SCHEDULE_ID,
     SCHEDULED_FOR,
 )
-from harebell.contract.scalars import instant_text
 from harebell.contract.ticket import Ticket
+from harebell.contract.types import instant_text
+from harebell.domain.retry import Failure
 
 
 class AttemptContext(NamedTuple):
@@ -32,3 +36,46 @@ class AttemptContext(NamedTuple):
             FENCING_TOKEN: str(self.token),
             IDEMPOTENCY_KEY: run_id,
         }
+
+
+MAX_EXCERPT: Final = 1024  # bytes of UTF-8
+
+
+class Success(NamedTuple):
+    """`status` is HTTP's; `result` is an excerpt."""
+
+    status: int | None = None
+    result: str | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class Stopped:
+    """It was asked to stop, and has been cancelled in the midst of its work."""
+
+    reason: str
+
+
+Outcome: TypeAlias = Success | Failure  # what a target may come to
+AttemptOutcome: TypeAlias = Outcome | Stopped  # what an attempt may
+
+
+def excerpt(text: str) -> str:
+    """The beginning of `text`, as PostgreSQL can store it: no NUL, no lone surrogate."""
+    kept = text[:MAX_EXCERPT].replace("\x00", "\ufffd").encode(errors="replace")
+    return kept[:MAX_EXCERPT].decode(errors="ignore")
+
+
+def json_excerpt(value: Any) -> str | None:  # noqa: ANN401  # whatever a task returned
+    """As JSON text; None for None. Never raises: the work is done, whatever it returned."""
+    if value is None:
+        return None
+    try:
+        text = orjson.dumps(value, default=str, option=orjson.OPT_NON_STR_KEYS).decode()
+    except TypeError:  # integers beyond 64 bits, lone surrogates, nesting without end
+        text = f"<{type(value).__name__}>"
+    return excerpt(text)
+
+
+def error_text(error: BaseException) -> str:
+    """`KeyError: 'seconds'`, cut to an excerpt."""
+    return excerpt(f"{type(error).__name__}: {error}")

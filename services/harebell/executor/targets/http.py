@@ -1,7 +1,9 @@
 """The http target: one request per attempt, to public addresses only, its answer read in bounds."""
 
 import asyncio
+import socket
 from collections.abc import Sequence
+from ipaddress import ip_address
 from types import TracebackType
 from typing import Final, Self
 
@@ -19,17 +21,21 @@ from aiohttp import (
     TCPConnector,
     ThreadedResolver,
 )
-from aiohttp.abc import AbstractResolver
+from aiohttp.abc import AbstractResolver, ResolveResult
 
-from harebell.contract.errors import Rejected
+from harebell.contract.errors import PrivateAddress, Rejected
 from harebell.contract.target import HttpCall
-from harebell.executor.targets.attempt import AttemptContext
-from harebell.executor.targets.http_answer import failure_of, outcome_of
+from harebell.domain.retry import Failure
+from harebell.domain.url_policy import Network, check_url, is_allowed_address
+from harebell.executor.targets.attempt import (
+    MAX_EXCERPT,
+    AttemptContext,
+    Outcome,
+    error_text,
+    excerpt,
+)
 from harebell.executor.targets.http_request import HttpRequest, redirected, request_of
-from harebell.executor.targets.outcome import MAX_EXCERPT, Outcome, error_text, excerpt
-from harebell.executor.targets.resolver import CheckedResolver
-from harebell.kernel.addresses import Network, check_url
-from harebell.kernel.retry import Failure
+from harebell.executor.targets.http_response import failure_of, outcome_of
 
 MAX_CONNECTIONS: Final = 128
 MAX_REDIRECTS: Final = 5
@@ -150,3 +156,26 @@ async def _body(response: ClientResponse) -> str | None:
     if not kept or "Content-Encoding" in response.headers:
         return None
     return excerpt(kept.decode(errors="replace"))
+
+
+class CheckedResolver(AbstractResolver):
+    def __init__(self, inner: AbstractResolver, networks: Sequence[Network]) -> None:
+        self._inner = inner
+        self._networks = networks
+
+    async def resolve(
+        self, host: str, port: int = 0, family: socket.AddressFamily = socket.AF_UNSPEC
+    ) -> list[ResolveResult]:
+        """Raises `PrivateAddress` if any address is refused: one that is not would be luck.
+
+        The address stays unsaid, or a schedule could be used to read our internal DNS.
+        """
+        results = await self._inner.resolve(host, port, family)
+        if not all(
+            is_allowed_address(ip_address(result["host"]), self._networks) for result in results
+        ):
+            raise PrivateAddress(f"{host} is not at a public address", field="url")
+        return results
+
+    async def close(self) -> None:
+        await self._inner.close()

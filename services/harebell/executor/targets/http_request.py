@@ -11,8 +11,8 @@ from yarl import URL
 from harebell.contract import __version__
 from harebell.contract.errors import InvalidInput
 from harebell.contract.target import HttpCall
+from harebell.domain.url_policy import literal_address
 from harebell.executor.targets.attempt import AttemptContext
-from harebell.kernel.addresses import literal_address
 
 USER_AGENT: Final = f"harebell/{__version__}"
 

@@ -7,13 +7,13 @@ from dataclasses import dataclass
 import aio_pika
 import pytest
 from aio_pika.abc import AbstractChannel, AbstractQueue
-from tests.attempts import attempt
+from tests.fakes.attempts import attempt
 
 from harebell.contract.message import parse
 from harebell.contract.target import AmqpMessage
+from harebell.domain.retry import Failure
 from harebell.executor.targets.amqp import AmqpTargets, open_amqp
-from harebell.executor.targets.outcome import Outcome, Success
-from harebell.kernel.retry import Failure
+from harebell.executor.targets.attempt import Outcome, Success
 
 pytestmark = pytest.mark.broker
 

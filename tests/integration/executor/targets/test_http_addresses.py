@@ -2,15 +2,15 @@
 
 import pytest
 from aiohttp import web
-from tests.attempts import attempt
+from tests.fakes.attempts import attempt
 from tests.integration.executor.targets.servers import LOOPBACK, Answer, Names, Server
 from yarl import URL
 
 from harebell.contract.message import parse
 from harebell.contract.target import HttpCall
+from harebell.domain.retry import Failure
+from harebell.executor.targets.attempt import Outcome, Success
 from harebell.executor.targets.http import MAX_REDIRECTS, HttpTargets
-from harebell.executor.targets.outcome import Outcome, Success
-from harebell.kernel.retry import Failure
 
 SECRETS = {"Authorization": "Bearer x", "X-Api-Key": "x"}
 

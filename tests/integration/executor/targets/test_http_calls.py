@@ -6,14 +6,14 @@ from datetime import timedelta
 
 import pytest
 from aiohttp import web
-from tests.attempts import attempt
+from tests.fakes.attempts import attempt
 from tests.integration.executor.targets.servers import Server
 
 from harebell.contract.message import parse
 from harebell.contract.target import HttpCall
+from harebell.domain.retry import Failure
+from harebell.executor.targets.attempt import MAX_EXCERPT, Outcome, Success
 from harebell.executor.targets.http import MAX_READ, HttpTargets
-from harebell.executor.targets.outcome import MAX_EXCERPT, Outcome, Success
-from harebell.kernel.retry import Failure
 
 EVERY_BYTE = bytes(range(256))
 

@@ -6,18 +6,18 @@ import ssl
 from pathlib import Path
 
 import pytest
-from tests.attempts import attempt
+from tests.fakes.attempts import attempt
 from tests.integration.executor.targets.servers import LOOPBACK, Names, RawServer, Talk
 
 from harebell.contract.message import parse
 from harebell.contract.target import HttpCall, HttpTarget
+from harebell.domain.retry import Failure
 from harebell.executor.targets.amqp import AmqpTargets
+from harebell.executor.targets.attempt import Outcome, Success
+from harebell.executor.targets.call import Targets, call_target
 from harebell.executor.targets.http import HttpTargets
-from harebell.executor.targets.outcome import Outcome, Success
-from harebell.executor.targets.perform import Targets, call_target
 from harebell.executor.targets.task import TaskTargets
-from harebell.kernel.clock import monotonic
-from harebell.kernel.retry import Failure
+from harebell.runtime.clock import monotonic
 
 SHORT = 0.3  # seconds
 LONG = 10.0

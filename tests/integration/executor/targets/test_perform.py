@@ -7,7 +7,7 @@ from typing import Any
 
 import aio_pika
 import pytest
-from tests.attempts import attempt
+from tests.fakes.attempts import attempt
 from tests.integration.executor.targets.servers import Server
 
 from harebell.contract.target import (
@@ -18,14 +18,13 @@ from harebell.contract.target import (
     TaskCall,
     TaskTarget,
 )
+from harebell.domain.retry import Failure
 from harebell.executor.targets.amqp import AmqpTargets
+from harebell.executor.targets.attempt import Success
+from harebell.executor.targets.call import Targets, call_target
 from harebell.executor.targets.http import HttpTargets
-from harebell.executor.targets.outcome import Success
-from harebell.executor.targets.perform import Targets, call_target
-from harebell.executor.targets.registry import tasks_of
-from harebell.executor.targets.task import TaskTargets
+from harebell.executor.targets.task import TaskTargets, tasks_of
 from harebell.executor.tasks import echo, sleep
-from harebell.kernel.retry import Failure
 
 SHORT = 0.1  # seconds
 LONG = 10.0

@@ -1,0 +1,1 @@
+"""TODO: list the modules of this package."""

@@ -1,9 +1,0 @@
-"""`python -m harebell.dev.schemas` writes the documents into `schemas/`, beside the contract."""
-
-import sys
-from pathlib import Path
-
-from harebell.dev.schemas.documents import write
-
-if __name__ == "__main__":
-    write(Path(sys.argv[1]) if len(sys.argv) > 1 else Path("schemas"))

@@ -1,0 +1,55 @@
+"""What tenants get where they say nothing: the default timing of schedules."""
+
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from typing import Any, Final
+
+from pydantic import TypeAdapter, ValidationError
+
+from harebell.contract.errors import Rejected
+from harebell.contract.json_codec import decode
+from harebell.contract.message import to_invalid_input
+from harebell.contract.types import EARLIEST
+from harebell.contract.when import When
+from harebell.domain.validation import check_when
+
+EVERY_FIVE_MINUTES: Final = {"every": "5m"}
+
+_WHEN: Final[TypeAdapter[When]] = TypeAdapter(When)
+
+
+@dataclass(frozen=True, slots=True)
+class DefaultWhen:
+    """Of schedules that are put without `when`."""
+
+    of_others: When = field(default_factory=lambda: _WHEN.validate_python(EVERY_FIVE_MINUTES))
+    by_tenant: Mapping[str, When] = field(default_factory=dict)
+
+    def of(self, tenant: str) -> When:
+        return self.by_tenant.get(tenant, self.of_others)
+
+    @classmethod
+    def parse(cls, text: object) -> "DefaultWhen":
+        """JSON: one `when` for all, or an object of tenants and theirs. Raises `ValueError`."""
+        if isinstance(text, cls):
+            return text
+        try:
+            return cls._read(decode(str(text).encode()))
+        except Rejected as error:
+            where = f"{error.field}: " if error.field else ""
+            raise ValueError(where + error.reason) from None
+
+    @classmethod
+    def _read(cls, value: Any) -> "DefaultWhen":  # noqa: ANN401  # decoded JSON
+        if isinstance(value, dict) and all(isinstance(each, dict) for each in value.values()):
+            return cls(by_tenant={tenant: _when(each) for tenant, each in value.items()})
+        return cls(of_others=_when(value))
+
+
+def _when(value: object) -> When:
+    try:
+        when = _WHEN.validate_python(value)
+    except ValidationError as error:
+        raise to_invalid_input(error.errors(include_url=False)[0]) from None
+    check_when(when, None, now=EARLIEST)  # an instant that has passed is refused at the door
+    return when

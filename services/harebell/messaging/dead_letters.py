@@ -1,0 +1,30 @@
+"""The dead letter of a message as it goes to the desk: the gist in headers that people can read."""
+
+from typing import Final
+
+from pamqp.common import FieldValue
+
+from harebell.contract import amqp_names
+from harebell.contract.dead_letter import DeadMessage
+from harebell.contract.json_codec import encode_all
+from harebell.messaging.publisher import OutgoingMessage
+
+_TYPE: Final = amqp_names.message_type("message.dead")
+
+
+def dead_letter_of_message(dead: DeadMessage, *, run: str | None = None) -> OutgoingMessage:
+    """`run`: the id of the one run that the message was about."""
+    headers: dict[str, FieldValue] = {
+        amqp_names.DEAD_REASON: dead.reason,
+        amqp_names.DEAD_QUEUE: dead.queue,
+    }
+    if run is not None:
+        headers[amqp_names.DEAD_RUN] = run
+    return OutgoingMessage(
+        exchange=amqp_names.DEAD,
+        routing_key=f"message.{dead.queue}",
+        body=encode_all([dead]),
+        type=_TYPE,
+        message_id=dead.message_id or "",
+        headers=headers,
+    )

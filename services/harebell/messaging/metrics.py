@@ -1,0 +1,31 @@
+"""Metrics of ended runs and attempts, counted where their events are published."""
+
+from typing import Final
+
+from prometheus_client import Counter, Histogram
+
+from harebell.domain.retry import LEASE_EXPIRED
+from harebell.domain.run_states import FAILED, SUCCEEDED, Reason, RunState
+
+DURATION_BUCKETS: Final = (
+    *(0.005, 0.01, 0.025, 0.05, 0.1, 0.25, 0.5, 1, 2.5, 5),
+    *(10, 30, 60, 300, 3600),
+)
+
+RUNS: Final = Counter("harebell_runs_total", "Runs, counted when a run ends.", ["state", "reason"])
+ATTEMPTS: Final = Counter(
+    "harebell_attempts_total", "Attempts, counted when an attempt ends.", ["outcome"]
+)
+ATTEMPT_DURATION: Final = Histogram(
+    "harebell_attempt_duration_seconds",
+    "Duration of each attempt [s], observed when the attempt ends.",
+    ["outcome"],
+    buckets=DURATION_BUCKETS,
+)
+
+# Prometheus cannot compute the rate of a series from its first sample. Each series exists at start.
+for _outcome in (SUCCEEDED, FAILED, LEASE_EXPIRED):
+    ATTEMPTS.labels(_outcome)
+for _state in (RunState.SKIPPED, RunState.CANCELLED, RunState.EXPIRED, RunState.UNRESOLVED):
+    for _reason in Reason:
+        RUNS.labels(_state, _reason)

@@ -1,0 +1,33 @@
+"""Logs: a fixed phrase, the facts as fields, one line per transition."""
+
+import logging
+import sys
+
+import structlog
+
+from harebell.runtime.settings import ServiceSettings
+
+
+def configure_logging(settings: ServiceSettings, service: str) -> None:
+    renderer = (
+        structlog.processors.JSONRenderer()
+        if settings.log_format == "json"
+        else structlog.dev.ConsoleRenderer(colors=sys.stderr.isatty())
+    )
+    structlog.configure(
+        processors=[
+            structlog.contextvars.merge_contextvars,
+            structlog.processors.add_log_level,
+            structlog.processors.TimeStamper(fmt="iso", utc=True),
+            structlog.processors.format_exc_info,
+            renderer,
+        ],
+        wrapper_class=structlog.make_filtering_bound_logger(
+            logging.getLevelNamesMapping()[settings.log_level.upper()]
+        ),
+        logger_factory=structlog.WriteLoggerFactory(file=sys.stderr),
+    )
+    structlog.contextvars.bind_contextvars(service=service, name=settings.instance_id)
+    # the libraries' own complaints about connections are told by ours, with what follows
+    for library in ("aio_pika", "aiormq", "asyncio", "asyncpg", "aiohttp.access"):
+        logging.getLogger(library).setLevel(logging.CRITICAL)

@@ -1,0 +1,18 @@
+"""Metrics of the database: statements and republished tickets."""
+
+from typing import Final
+
+from prometheus_client import Counter, Histogram
+
+STATEMENT_BUCKETS: Final = (0.001, 0.005, 0.025, 0.1, 0.5, 1, 5, 10)
+
+REPUBLISHED_TICKETS: Final = Counter(
+    "harebell_republished_tickets_total",
+    "Tickets published again because the result of their commit was unknown or late.",
+    ["reason"],
+)
+DATABASE_STATEMENT: Final = Histogram(
+    "harebell_database_statement_seconds",
+    "Duration of each SQL statement with its round trip [s], observed when the result arrives.",
+    buckets=STATEMENT_BUCKETS,
+)

@@ -1,0 +1,115 @@
+"""How an attempt ends in the ledger: the run's row and the attempt's, in one fenced statement."""
+
+from collections.abc import Sequence
+from typing import Final
+
+import asyncpg
+
+from harebell.contract.dead_letter import AttemptRecord
+from harebell.contract.ids import RunKey
+from harebell.domain.run_states import AttemptCompletion
+from harebell.storage.runs import in_key_order, key_arrays, nullable_array
+
+# RETURNING reads the arrays, so that the attempt's row needs no second join with them. What has
+# ended keeps when it was staged: whether it began late, or was made up for, shows in that alone.
+_END: Final = """
+WITH moved AS (
+    UPDATE runs r SET state = t.state, reason = t.reason, outcome = t.outcome, seq = r.seq + 1,
+                      started_at = t.started_at, lease_until = NULL,
+                      finished_at = CASE WHEN t.state = 'retrying' THEN NULL
+                                         ELSE t.finished_at END,
+                      next_attempt_at = t.next_attempt_at,
+                      staged_at = CASE WHEN t.state = 'retrying' THEN t.staged_at
+                                       ELSE r.staged_at END
+    FROM unnest($1::timestamptz[], $2::uuid[], $3::int[], $4::text[], $5::text[], $6::text[],
+                $7::timestamptz[], $8::timestamptz[], $9::timestamptz[], $10::timestamptz[],
+                $11::text[], $12::text[], $13::smallint[], $14::float8[], $15::text[])
+         WITH ORDINALITY AS t(scheduled_for, schedule_id, token, state, reason, outcome,
+                              started_at, finished_at, next_attempt_at, staged_at,
+                              error_code, error, http_status, duration_ms, result, k)
+    WHERE r.scheduled_for = t.scheduled_for AND r.schedule_id = t.schedule_id
+      AND CASE WHEN r.state = 'running' AND r.seq = t.token THEN true ELSE false END
+    RETURNING t.*, r.series, r.attempt, r.lease_holder, r.seq
+), kept AS (
+    INSERT INTO attempts (scheduled_for, schedule_id, series, number, worker, started_at,
+                          finished_at, outcome, error_code, error, http_status, duration_ms,
+                          result)
+    SELECT scheduled_for, schedule_id, series, attempt, lease_holder, started_at, finished_at,
+           outcome, error_code, error, http_status, duration_ms, result
+    FROM moved
+)
+SELECT k, seq FROM moved
+"""
+_HEED: Final = """
+SELECT t.k, CASE WHEN r.stop_requested_at IS NOT NULL THEN coalesce(r.reason, 'cancelled') END
+            AS stop
+FROM unnest($1::timestamptz[], $2::uuid[], $3::int[])
+     WITH ORDINALITY AS t(scheduled_for, schedule_id, token, k)
+JOIN runs r ON r.scheduled_for = t.scheduled_for AND r.schedule_id = t.schedule_id
+WHERE CASE WHEN r.state = 'running' AND r.seq = t.token THEN true ELSE false END
+ORDER BY r.scheduled_for, r.schedule_id FOR UPDATE OF r
+"""
+_STORY: Final = """
+SELECT series, number, worker, started_at, finished_at, outcome, error_code, error, http_status
+FROM attempts WHERE scheduled_for = $1 AND schedule_id = $2 ORDER BY series, number LIMIT 1000
+"""
+# The run may have gone on since; its attempt stays as it ended, to the microsecond.
+_AS_ENDED: Final = """
+SELECT t.k
+FROM unnest($1::timestamptz[], $2::uuid[], $3::timestamptz[], $4::text[])
+     WITH ORDINALITY AS t(scheduled_for, schedule_id, finished_at, outcome, k)
+JOIN attempts a ON a.scheduled_for = t.scheduled_for AND a.schedule_id = t.schedule_id
+WHERE CASE WHEN a.finished_at = t.finished_at AND a.outcome = t.outcome THEN true ELSE false END
+"""
+
+
+async def complete(
+    connection: asyncpg.Connection | asyncpg.Pool, endings: Sequence[AttemptCompletion]
+) -> dict[RunKey, int]:
+    """The new seq of every run that was still its holder's; the rest had been taken away."""
+    ordered = in_key_order(endings)
+    rows = await connection.fetch(
+        _END,
+        *key_arrays(each.key for each in ordered),
+        [each.token for each in ordered],
+        [each.state.value for each in ordered],
+        nullable_array(each.reason for each in ordered),
+        [each.outcome for each in ordered],
+        nullable_array(each.started_at for each in ordered),
+        [each.finished_at for each in ordered],
+        nullable_array(each.next_attempt_at for each in ordered),
+        nullable_array(each.staged_at for each in ordered),
+        nullable_array(each.error_code for each in ordered),
+        nullable_array(each.error for each in ordered),
+        nullable_array(each.http_status for each in ordered),
+        nullable_array(each.duration_ms for each in ordered),
+        nullable_array(each.result for each in ordered),
+    )
+    return {ordered[row["k"] - 1].key: row["seq"] for row in rows}
+
+
+async def find_stop_requests(
+    connection: asyncpg.Connection, endings: Sequence[AttemptCompletion]
+) -> dict[RunKey, str]:
+    """Why, of those that are still their holder's; they are locked, for nobody to ask it now."""
+    ordered = in_key_order(endings)
+    tokens = [each.token for each in ordered]
+    rows = await connection.fetch(_HEED, *key_arrays(each.key for each in ordered), tokens)
+    return {ordered[row["k"] - 1].key: row["stop"] for row in rows if row["stop"] is not None}
+
+
+async def find_recorded(pool: asyncpg.Pool, endings: Sequence[AttemptCompletion]) -> set[RunKey]:
+    """Which of these are on the record already: for when a commit's result was unknown."""
+    rows = await pool.fetch(
+        _AS_ENDED,
+        *key_arrays(each.key for each in endings),
+        [each.finished_at for each in endings],
+        [each.outcome for each in endings],
+    )
+    return {endings[row["k"] - 1].key for row in rows}
+
+
+async def attempt_history(connection: asyncpg.Connection, key: RunKey) -> list[AttemptRecord]:
+    """Every attempt of a run so far, in order."""
+    rows = await connection.fetch(_STORY, key.scheduled_for, key.schedule_id)
+    return [AttemptRecord.model_validate(dict(row)) for row in rows]

@@ -1,0 +1,110 @@
+"""What takes turns on a real ledger, as executors do: runs, their tickets, claims and ends."""
+
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass, field
+from datetime import timedelta
+from typing import Any, Final
+from uuid import UUID, uuid5
+
+import asyncpg
+from tests.contract.ledger_rows import HOLDER, LEASE, NOW, SEQ, VERSION, Row, ending, put_as, row_of
+
+from harebell.contract.amqp_names import Lane
+from harebell.contract.ids import RunKey
+from harebell.contract.policy import Overlap
+from harebell.contract.target import TaskCall, TaskTarget
+from harebell.contract.ticket import RunSpec, Ticket
+from harebell.domain.run_states import RunState
+from harebell.executor.claiming.overlap import OverlapPlan, claim_with_overlap
+from harebell.storage.run_completion import wake_next
+from harebell.storage.runs import claims, completion, overlap
+
+SPACE: Final = UUID("1c1f6a8e-0b7c-5a0a-8d8e-5a52f3c0b9d1")
+TURNS: Final = "SELECT * FROM turns WHERE schedule_id = $1"
+WRITE_VERSION: Final = """
+INSERT INTO schedule_versions (schedule_id, version, definition, work, fingerprint, accepted_at,
+                               effective_at, fate)
+VALUES ($1, $2, '{}', $3, '', $4, $4, 'commenced') ON CONFLICT DO NOTHING
+"""
+STAGED = RunState.STAGED
+SKIP, QUEUE, REPLACE = Overlap.SKIP, Overlap.QUEUE, Overlap.REPLACE
+
+
+def key(number: int, schedule: int = 0) -> RunKey:
+    return RunKey(NOW + timedelta(seconds=number), uuid5(SPACE, str(schedule)))
+
+
+def ticket(run: RunKey, policy: Overlap, seq: int = SEQ) -> Ticket:
+    return Ticket(
+        schedule_id=run.schedule_id,
+        scheduled_for=run.scheduled_for,
+        due_at=run.scheduled_for,
+        seq=seq,
+        version=VERSION,
+        pool="default",
+        lane=Lane.NORMAL,
+        priority=5,
+        run_spec=RunSpec(
+            tenant="acme",
+            target=TaskTarget(task=TaskCall(name="harebell.echo")),
+            overlap=policy,
+        ),
+    )
+
+
+@dataclass
+class Executor:
+    """What claims, ends and passes on, as executors do; nothing is published."""
+
+    ledger: asyncpg.Pool
+    policy: Overlap
+    holder: str = HOLDER
+    tokens: dict[RunKey, int] = field(default_factory=dict)
+
+    async def claim(self, *runs: RunKey, seq: int = SEQ) -> OverlapPlan:
+        wanted = {
+            claims.ClaimKey(run, seq, VERSION, None, LEASE, run.scheduled_for): ticket(
+                run, self.policy, seq
+            )
+            for run in runs
+        }
+        async with self.ledger.acquire() as connection, connection.transaction():
+            mine, plan = await claim_with_overlap(connection, wanted, self.holder)
+        self.tokens |= {run: claim.token for run, claim in mine.items()}
+        return plan
+
+    async def end(self, run: RunKey, state: RunState = RunState.SUCCEEDED) -> list[RunKey]:
+        """Who is woken."""
+        policies = {run.schedule_id: self.policy}
+        async with self.ledger.acquire() as connection, connection.transaction():
+            await overlap.lock(connection, policies)
+            moved = await completion.complete(
+                connection, [ending(run, state, token=self.tokens.pop(run))]
+            )
+            assert set(moved) == {run}
+            woken = await wake_next(connection, policies, NOW)
+        return [each.key for each in woken]
+
+
+async def stage(ledger: asyncpg.Pool, runs: Iterable[RunKey], row: Row | None = None) -> None:
+    runs = list(runs)
+    await put_as(ledger, dict.fromkeys(runs, row or Row(STAGED)))
+    await write_versions(ledger, {run.schedule_id for run in runs})
+
+
+async def write_versions(ledger: asyncpg.Pool, schedules: Iterable[UUID]) -> None:
+    """From which the tickets of woken runs are made."""
+    work = ticket(key(0), QUEUE).run_spec.model_dump_json(by_alias=True, exclude_none=True)
+    await ledger.executemany(
+        WRITE_VERSION, [(schedule, VERSION, work, NOW) for schedule in schedules]
+    )
+
+
+async def said(ledger: asyncpg.Pool, runs: Iterable[RunKey]) -> list[tuple[str, str | None]]:
+    rows = [await row_of(ledger, run) for run in runs]
+    return [(row["state"], row["reason"]) for row in rows]
+
+
+async def turns_of(ledger: asyncpg.Pool, schedule: UUID) -> Mapping[Any, str]:
+    rows = await ledger.fetch(TURNS, schedule)
+    return {row["scheduled_for"]: row["role"] for row in rows}

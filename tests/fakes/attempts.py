@@ -1,0 +1,29 @@
+"""Attempts for tests that call targets: of one ticket, whose times mean nothing."""
+
+from datetime import UTC, datetime
+from typing import Final
+from uuid import UUID
+
+from harebell.contract.amqp_names import Lane
+from harebell.contract.target import TaskCall, TaskTarget
+from harebell.contract.ticket import RunSpec, Ticket
+from harebell.executor.targets.attempt import AttemptContext
+
+SCHEDULE: Final = UUID("5f0c1a52-7d4f-5c1b-9d80-0d3c1c3f7a11")
+NINE: Final = datetime(2026, 11, 20, 9, tzinfo=UTC)
+
+
+def attempt(number: int = 1, token: int = 2) -> AttemptContext:
+    """Targets are called with what they are to do; the ticket's own target is not looked at."""
+    ticket = Ticket(
+        schedule_id=SCHEDULE,
+        scheduled_for=NINE,
+        due_at=NINE,
+        seq=1,
+        version=1,
+        pool="default",
+        lane=Lane.NORMAL,
+        priority=5,
+        run_spec=RunSpec(tenant="default", target=TaskTarget(task=TaskCall(name="harebell.echo"))),
+    )
+    return AttemptContext(ticket, number, token)

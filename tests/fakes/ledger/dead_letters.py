@@ -1,0 +1,138 @@
+"""What the desk of dead letters asks of the ledger in memory: letters kept, replayed, dropped.
+
+Groups of failures are only locked: what is told of them, only people read.
+"""
+
+from collections.abc import Iterator, Sequence
+from typing import Any
+from uuid import UUID
+
+import asyncpg
+from tests.fakes.ledger.claims import Moments, Schedules
+from tests.fakes.ledger.pool import Record, answers
+from tests.fakes.ledger.runs import Run, move, numbered, run_of
+from tests.fakes.ledger.schedules import STATES
+from tests.fakes.ledger.store import Transaction
+
+from harebell.contract.ids import RunKey
+from harebell.dlq_inspector.model.results import DeadLetterState
+from harebell.dlq_inspector.store.dead_letters import (
+    _BEGIN_SERIES,
+    _DROP,
+    _KEEP,
+    _LOCK,
+    _LOCK_SCHEDULES,
+    _RECORD,
+    _REOPEN,
+)
+from harebell.dlq_inspector.store.groups import _NOTE
+from harebell.domain.run_states import Actor, RunState
+
+LETTERS = "dead_letters"
+REPLAYS = "replays"
+_GROUPS = "failure_groups"
+
+_LETTER = (
+    *("id", "tenant", "kind", "reason", "error_code", "error", "dead_at", "story", "body"),
+    *("scheduled_for", "schedule_id", "series", "key", "attempts", "first_id", "group_id"),
+)
+_KEPT = (
+    *("scheduled_for", "schedule_id", "tenant", "version", "seq", "pool", "lane", "priority"),
+    *("due_at", "origin", "override", "state"),
+)
+
+
+@answers(_KEEP)
+def keep(tx: Transaction, *columns: Sequence[Any]) -> Iterator[Record]:
+    for values in zip(*columns, strict=True):
+        letter = dict(zip(_LETTER, values, strict=True))
+        tx.lock(LETTERS, letter["id"])
+        if tx.get(LETTERS, letter["id"]) is None:
+            tx.put(LETTERS, letter["id"], letter | {"state": DeadLetterState.OPEN, "target": None})
+            yield {"id": letter["id"]}
+
+
+@answers(_NOTE)
+def note(tx: Transaction, groups: Sequence[UUID], *_: Any) -> None:
+    for group in groups:
+        tx.lock(_GROUPS, group)
+
+
+@answers(_LOCK)
+def lock(tx: Transaction, tenant: str, letters: Sequence[UUID]) -> Iterator[Record]:
+    for id_ in sorted(set(letters)):
+        letter = tx.get(LETTERS, id_)
+        if letter is None or letter["tenant"] != tenant:
+            continue
+        tx.lock(LETTERS, id_)
+        run = _run_of(tx, letter)
+        names = ("id", "kind", "state", "scheduled_for", "schedule_id", "series", "target")
+        told = {name: letter[name] for name in names}
+        yield told | {
+            "override": None if run is None else run.override,
+            "unstarted": run is not None and _is_unstarted(run, letter["series"]),
+        }
+
+
+def _run_of(tx: Transaction, letter: Record) -> Run | None:
+    is_run = letter["schedule_id"] is not None
+    return run_of(tx, RunKey(letter["scheduled_for"], letter["schedule_id"])) if is_run else None
+
+
+def _is_unstarted(run: Run, series: int) -> bool:
+    return (run.state, run.attempt, run.series) == (RunState.STAGED, 0, series + 1)
+
+
+@answers(_RECORD)
+def record(tx: Transaction, letters: Sequence[UUID], actor: str | None, said: str | None) -> None:
+    for id_ in letters:
+        letter = tx.get(LETTERS, id_)
+        if tx.get(REPLAYS, id_) is not None:
+            raise asyncpg.UniqueViolationError(f"{id_} has been replayed")
+        tx.put(LETTERS, id_, letter | {"state": DeadLetterState.REPLAYED})
+        replay = {"series": letter["series"] + 1, "actor": actor, "note": said}
+        tx.put(REPLAYS, id_, replay | {"replayed_at": tx.now})
+
+
+@answers(_DROP)
+def drop(tx: Transaction, letters: Sequence[UUID], actor: str | None, said: str | None) -> None:
+    dropped = {"dropped_at": tx.now, "dropped_by": actor, "drop_note": said}
+    for id_ in letters:
+        tx.put(LETTERS, id_, tx.get(LETTERS, id_) | {"state": DeadLetterState.DROPPED} | dropped)
+
+
+@answers(_LOCK_SCHEDULES)
+def lock_schedules(tx: Transaction, schedules: Schedules) -> None:
+    for schedule in sorted(schedules):
+        if tx.get(STATES, schedule) is not None:
+            tx.lock(STATES, schedule)
+
+
+@answers(_BEGIN_SERIES)
+def begin_series(
+    tx: Transaction, tenant: str, letters: Sequence[UUID], *columns: Any
+) -> Iterator[Record]:
+    moments, schedules, series, pool, overrides = columns
+    for place, key, number in numbered(moments, schedules, series):
+        run = run_of(tx, key)
+        if run is None or (run.state, run.series, run.tenant) != (RunState.DEAD, number, tenant):
+            continue
+        fresh = Run(**{name: getattr(run, name) for name in _KEPT})
+        staged: dict[str, Any] = {
+            "series": number + 1,
+            "next_attempt_at": tx.now,
+            "staged_at": tx.now,
+        }
+        staged["override"] = overrides[place - 1]
+        moved = staged if pool is None else {**staged, "pool": pool}
+        move(tx, Actor.REPLAY, fresh, RunState.STAGED, **moved)
+        yield {"id": letters[place - 1]}
+
+
+@answers(_REOPEN)
+def reopen(tx: Transaction, schedules: Schedules, moments: Moments) -> None:
+    for _, key in numbered(moments, schedules):
+        state = tx.get(STATES, key.schedule_id)
+        if state is not None and key.scheduled_for not in state["open_runs"]:
+            opened = [*state["open_runs"], key.scheduled_for]
+            tx.put(STATES, key.schedule_id, state | {"open_runs": opened})

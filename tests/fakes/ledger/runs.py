@@ -1,0 +1,112 @@
+"""Rows of runs and attempts in memory, and the one way to move a run: as the model has it."""
+
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass, replace
+from datetime import datetime
+from typing import Any
+from uuid import UUID
+
+from tests.fakes.ledger.store import Transaction
+
+from harebell.contract.ids import RunKey
+from harebell.domain.run_states import RESTAGEABLE, Actor, Reason, RunState, is_allowed
+
+RUNS = "runs"
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Run:
+    """A row of `runs`, column by column."""
+
+    scheduled_for: datetime
+    schedule_id: UUID
+    tenant: str
+    version: int
+    seq: int
+    pool: str
+    lane: str
+    priority: int
+    state: RunState
+    due_at: datetime
+    origin: str | None = None
+    override: str | None = None
+    series: int = 1
+    attempt: int = 0
+    reason: str | None = None
+    outcome: str | None = None
+    expires_at: datetime | None = None
+    next_attempt_at: datetime | None = None
+    lease_holder: str | None = None
+    lease_until: datetime | None = None
+    lease_seconds: float | None = None
+    stop_requested_at: datetime | None = None
+    staged_at: datetime | None = None
+    started_at: datetime | None = None
+    finished_at: datetime | None = None
+    range_until: datetime | None = None
+    range_count: int | None = None
+
+    @property
+    def key(self) -> RunKey:
+        return RunKey(self.scheduled_for, self.schedule_id)
+
+    @property
+    def waits(self) -> bool:
+        """For someone to claim it."""
+        return self.state in (RunState.STAGED, RunState.RETRYING)
+
+    @property
+    def next_due(self) -> datetime:
+        return self.next_attempt_at or self.due_at
+
+    @property
+    def is_revivable(self) -> bool:
+        withdrawn = self.state is RunState.CANCELLED and self.reason in RESTAGEABLE
+        return withdrawn and self.attempt == 0
+
+    @property
+    def stop_reason(self) -> str | None:
+        return None if self.stop_requested_at is None else self.reason or Reason.CANCELLED
+
+    def has_expired(self, now: datetime) -> bool:
+        return self.expires_at is not None and self.expires_at <= now
+
+
+def unnested(*columns: Sequence[Any]) -> Iterator[tuple[Any, ...]]:
+    """As `unnest` of several: what is empty is filled up with nulls."""
+    longest = max(map(len, columns))
+    return zip(*(each or [None] * longest for each in columns), strict=True)
+
+
+def numbered(
+    moments: Sequence[datetime], schedules: Sequence[UUID], *columns: Sequence[Any]
+) -> Iterator[tuple[Any, ...]]:
+    """As `unnest ... WITH ORDINALITY`: the place from 1 on, the key, the rest."""
+    keys = map(RunKey, moments, schedules)
+    for place, (key, *rest) in enumerate(unnested(list(keys), *columns), 1):
+        yield place, key, *rest
+
+
+def run_of(transaction: Transaction, key: RunKey) -> Run | None:
+    run: Run | None = transaction.get(RUNS, key)
+    return run
+
+
+def all_runs(transaction: Transaction) -> list[Run]:
+    return sorted(transaction.rows(RUNS), key=lambda run: run.key)
+
+
+def amend(transaction: Transaction, run: Run, **changes: Any) -> Run:
+    """What is no transition: `seq` stays."""
+    after = replace(run, **changes)
+    transaction.put(RUNS, run.key, after)
+    return after
+
+
+def move(
+    transaction: Transaction, actor: Actor, run: Run, to: RunState, **changes: Any
+) -> Run | None:
+    """None when the model does not let this actor."""
+    if not is_allowed(actor, run.state, to):
+        return None
+    return amend(transaction, run, state=to, seq=run.seq + 1, **changes)

@@ -1,0 +1,54 @@
+"""Tickets for tests of the way between ticker and executor: each one a run of its own."""
+
+from datetime import UTC, datetime, timedelta
+from typing import Final
+from uuid import UUID, uuid5
+
+from harebell.contract.amqp_names import lane_of
+from harebell.contract.target import TaskCall, TaskTarget
+from harebell.contract.ticket import RunSpec, Ticket
+from harebell.messaging.ticket_batches import TicketHeader
+
+NINE: Final = datetime(2026, 11, 20, 9, tzinfo=UTC)
+_SPACE: Final = UUID("5f0c1a52-7d4f-5c1b-9d80-0d3c1c3f7a11")
+
+
+def ticket(
+    number: int = 0,
+    due_at: datetime = NINE,
+    *,
+    seq: int = 1,
+    pool: str = "default",
+    priority: int = 5,
+    filling: int = 0,
+    task: str = "harebell.echo",
+) -> Ticket:
+    """`filling`: bytes that it is larger by."""
+    args = {"filling": "x" * filling}
+    return Ticket(
+        schedule_id=uuid5(_SPACE, str(number)),
+        scheduled_for=due_at,
+        due_at=due_at,
+        seq=seq,
+        version=1,
+        pool=pool,
+        lane=lane_of(priority),
+        priority=priority,
+        run_spec=RunSpec(tenant="default", target=TaskTarget(task=TaskCall(name=task, args=args))),
+    )
+
+
+def routed(
+    number: int = 0, due_at: datetime = NINE, *, pool: str = "default", priority: int = 5
+) -> TicketHeader:
+    return TicketHeader.of(ticket(number, due_at, pool=pool, priority=priority))
+
+
+def crowd(tickets: int, due_at: datetime = NINE, *, first: int = 0) -> list[TicketHeader]:
+    """All due at one instant."""
+    return [routed(number, due_at) for number in range(first, first + tickets)]
+
+
+def after(seconds: float) -> datetime:
+    """Seconds after nine."""
+    return NINE + timedelta(seconds=seconds)

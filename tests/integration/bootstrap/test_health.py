@@ -1,0 +1,57 @@
+"""What a service says of itself while something that it needs is away."""
+
+import asyncio
+from pathlib import Path
+
+import aiohttp
+import pytest
+from tests.acceptance.stack import until
+from tests.rig.servers import as_role
+from tests.rig.tcp_line import Line
+
+from harebell.bootstrap.service_context import STALE, open_service
+from harebell.dev.ports import choose
+from harebell.runtime.settings import ServiceSettings
+
+pytestmark = [pytest.mark.broker, pytest.mark.postgres]
+
+NOTICED = STALE + 15.0  # seconds
+
+
+async def test_s91_a_service_whose_database_is_gone_lives_is_not_ready_and_says_why(
+    amqp_url: str, database_url: str, tmp_path: Path
+) -> None:
+    port = choose(["health"], seed=str(tmp_path), remembered={})["health"]
+    stop = asyncio.Event()
+
+    async def get(path: str) -> tuple[int, str]:
+        url = f"http://127.0.0.1:{port}/{path}"
+        async with aiohttp.ClientSession() as session, session.get(url) as answer:
+            return answer.status, await answer.text()
+
+    async def unready() -> str | None:
+        status, said = await get("readyz")
+        return said if status == 503 else None
+
+    async with Line.to(as_role(database_url, "dispatcher")) as line:
+        settings = ServiceSettings.load(
+            {
+                "HAREBELL_AMQP_URL": amqp_url,
+                "HAREBELL_DATABASE_URL": line.url,
+                "HAREBELL_HTTP_PORT": str(port),
+            }
+        )
+        async with open_service(settings, "dispatcher", stop) as parts:
+            keeping = asyncio.create_task(parts.keep())
+            before = await get("readyz"), (await get("metrics"))[1]
+            await line.close()
+            said = await until(unready, within=NOTICED, what="a service that is not ready")
+            after = await get("livez"), (await get("metrics"))[1]
+            keeping.cancel()
+
+    assert before[0] == (200, "[+] broker\n[+] database\n")
+    assert 'harebell_ready{check="database"} 1.0' in before[1]
+    assert said == "[+] broker\n[-] database\n"
+    assert after[0] == (200, "ok\n")
+    assert 'harebell_ready{check="database"} 0.0' in after[1]
+    assert 'harebell_ready{check="broker"} 1.0' in after[1]

@@ -1,0 +1,199 @@
+"""What grows or stands still at the desk is told on the bus, and posted to a chat."""
+
+import asyncio
+from collections.abc import AsyncIterator, Iterable
+from contextlib import asynccontextmanager
+from dataclasses import replace
+from datetime import UTC, datetime, timedelta
+from typing import Any
+from uuid import UUID
+
+import orjson
+from aio_pika.abc import AbstractQueue
+from prometheus_client import REGISTRY
+from pydantic import SecretStr
+from tests.integration.dlq_inspector.environment import PATIENCE, Office
+from tests.integration.dlq_inspector.test_replay_jobs import ALL, end, start, until
+from tests.integration.dlq_inspector.webhook_server import Chat, chat
+
+from harebell.contract.amqp_names import EVENTS
+from harebell.contract.breakers import BreakerEventData, BreakerState
+from harebell.contract.events import Event, make_event
+from harebell.contract.message import parse
+
+MANY = 3  # new dead letters of a tenant that are no alert
+ACME, UMBRELLA = "/harebell/acme", "/harebell/umbrella"
+HOUR_AGO = "UPDATE alerts SET told_at = now() - interval '61 minutes'"
+
+
+def told_of(office: Office, **settings: Any) -> Office:
+    wanted: dict[str, Any] = {"alert_dead_letters": MANY, **settings}
+    return replace(office, settings=office.settings.model_copy(update=wanted))
+
+
+async def ears(office: Office, *verbs: str) -> AbstractQueue:
+    """A queue of any service's own, bound to what it wants to hear of."""
+    queue = await office.channel.declare_queue(exclusive=True)
+    for verb in verbs:
+        await queue.bind(EVENTS, f"*.{verb}")
+    return queue
+
+
+async def heard(queue: AbstractQueue) -> dict[str, Any]:
+    async with asyncio.timeout(PATIENCE):
+        while (message := await queue.get(no_ack=True, fail=False)) is None:
+            continue
+    [event] = orjson.loads(message.body)
+    return dict(event)
+
+
+async def die_now(office: Office, number: int, *, first: int = 0, tenant: str = "acme") -> None:
+    now = datetime.now(UTC)
+    for n in range(first, first + number):
+        await office.run_dies(n, tenant=tenant, dead_at=now)
+
+
+@asynccontextmanager
+async def posting(
+    office: Office, statuses: Iterable[int] = ()
+) -> AsyncIterator[tuple[Office, Chat]]:
+    async with chat(statuses) as opened:
+        yield told_of(office, alert_webhook_url=SecretStr(opened.url)), opened
+
+
+async def posted(opened: Chat) -> dict[str, Any]:
+    async with asyncio.timeout(PATIENCE):
+        return await opened.posted.get()
+
+
+def count(metric: str, **labels: str) -> float:
+    return REGISTRY.get_sample_value(metric, labels) or 0
+
+
+async def test_s117_dead_letters_that_grow_are_an_event_a_count_and_a_line_in_the_chat(
+    office: Office,
+) -> None:
+    queue = await ears(office, "dlq.grown")
+    before = count("harebell_alerts_total", alert="dlq.grown")
+    async with posting(office) as (alerted, opened), alerted.inspector():
+        await die_now(office, MANY)
+        await office.kept(MANY)
+        await die_now(office, 1, first=MANY)
+
+        event, line = await heard(queue), await posted(opened)
+        [group] = [each async for each in office.acme.failure_groups()]
+
+    assert (event["source"], event["data"]["letters"]) == (ACME, MANY + 1)
+    assert event["data"]["error_code"] == "http_503"
+    assert event["data"]["group"] == group["id"]
+    assert line["text"] == event["data"]["text"]
+    assert parse(Event, line["event"]) == parse(Event, event)
+    assert line["text"].startswith("acme: 4 new dead letters since ")
+    assert count("harebell_alerts_total", alert="dlq.grown") == before + 1
+
+
+async def test_s117_it_is_told_once_by_however_many_and_again_after_an_hour(office: Office) -> None:
+    queue = await ears(office, "dlq.grown")
+    alerted = told_of(office)
+    await die_now(office, MANY + 1)
+    async with alerted.inspector(), alerted.inspector():
+        first = await heard(queue)
+        await die_now(office, MANY + 1, tenant="umbrella")
+        others = await heard(queue)  # whoever looked for it looked at acme's too
+        await office.database.execute(HOUR_AGO + " WHERE tenant = 'acme'")
+
+        again = await heard(queue)
+
+    assert [each["source"] for each in (first, others, again)] == [ACME, UMBRELLA, ACME]
+    assert first["id"] != again["id"]
+
+
+async def test_s117_a_group_that_is_muted_alarms_nobody(office: Office) -> None:
+    queue = await ears(office, "dlq.grown")
+    alerted = told_of(office)
+    async with alerted.inspector():
+        await die_now(office, 1)
+        await office.kept(1)
+        await office.database.execute(
+            "UPDATE failure_groups SET state = 'muted', muted_until = now() + interval '1 hour'"
+        )
+        await die_now(office, 2 * MANY, first=1)
+        await office.kept(1 + 2 * MANY)
+        await die_now(office, MANY + 1, tenant="umbrella")
+
+        event = await heard(queue)  # a look sees all tenants
+
+    assert event["source"] == UMBRELLA
+    assert await queue.get(no_ack=True, fail=False) is None
+
+
+async def test_s117_a_replay_that_does_not_move_is_told_and_one_that_is_paced_is_not(
+    office: Office,
+) -> None:
+    queue = await ears(office, "replay.stalled")
+    alerted = told_of(office, alert_dead_letters=1_000)
+    soon = told_of(alerted, alert_dead_letters=1_000, alert_replay_stalled=timedelta(seconds=1))
+    async with alerted.inspector():
+        dead = [await office.run_dies(n) for n in range(4)]
+        await office.kept(4)
+        job = await start(office, select={"key": "report"})
+        await until(office, job, taken=4, replayed=4)
+        await end(office, dead[:1], "succeeded")
+        await until(office, job, succeeded=1)
+        another = await paced(office)
+
+    async with soon.inspector():
+        event = await heard(queue)
+
+    assert (event["subject"], event["data"]["undecided"]) == (str(job), 3)
+    assert event["data"]["text"].startswith(
+        f"acme: replay {job} is running and has not moved since"
+    )
+    assert str(another) != event["subject"]
+    assert await queue.get(no_ack=True, fail=False) is None
+
+
+async def paced(office: Office) -> UUID:
+    """A replay whose rate lets it take the next only in a quarter of an hour."""
+    await office.run_dies(10)
+    await office.run_dies(11)
+    await office.kept(6)
+    job = await start(office, "r-2", select=ALL, rate=0.001)
+    await until(office, job, taken=1)
+    return job
+
+
+async def test_s117_a_chat_that_refuses_is_asked_again_and_then_given_up(office: Office) -> None:
+    given_up = count("harebell_alerts_posted_total", result="given_up")
+    arrived = count("harebell_alerts_posted_total", result="arrived")
+    async with posting(office, [500, 302, 503]) as (alerted, opened), alerted.inspector():
+        await die_now(office, MANY + 1)
+        tries = [await posted(opened) for _ in range(3)]
+        await office.kept(MANY + 1)  # the desk has worked on meanwhile
+        await office.database.execute(HOUR_AGO)
+
+        later = await posted(opened)
+
+    assert [each["event"]["id"] for each in tries] == [tries[0]["event"]["id"]] * 3
+    assert later["event"]["id"] != tries[0]["event"]["id"]
+    assert count("harebell_alerts_posted_total", result="given_up") == given_up + 1
+    assert count("harebell_alerts_posted_total", result="arrived") == arrived + 1
+
+
+async def test_s117_what_others_tell_again_and_again_is_posted_once_an_hour(office: Office) -> None:
+    async with posting(office) as (alerted, opened), alerted.inspector():
+        for downstream in ("http:a.example", "http:a.example", "http:b.example"):
+            await breaker_opens(office, downstream)
+
+        lines = [(await posted(opened))["text"] for _ in range(2)]
+
+    told = "/harebell/harebell: harebell.breaker.opened.v1 http:"
+    assert lines == [f"{told}a.example", f"{told}b.example"]
+
+
+async def breaker_opens(office: Office, downstream: str) -> None:
+    verb = "breaker.opened"
+    since = datetime.now(UTC)
+    fact = BreakerEventData(downstream=downstream, state=BreakerState.OPEN, since=since)
+    told = make_event("harebell", verb, fact, id_=downstream, subject=downstream, at=since)
+    await office.publish(EVENTS, f"harebell.{verb}", orjson.dumps([told]), verb)

@@ -1,0 +1,65 @@
+"""What was shown of a letter is enough to keep it again, here or elsewhere."""
+
+from typing import Any
+
+from tests.integration.dlq_inspector.environment import Office, letter_id
+
+from harebell.client import Client
+from harebell.contract import amqp_names
+from harebell.contract.accepted_commands import AcceptedCommand
+
+_CLEAR = "TRUNCATE dead_letters, failure_groups"
+
+
+async def bring(office: Office, *letters: Any, tenant: str = "acme") -> Any:
+    told = [{name: letter[name] for name in ("kind", "story", "body")} for letter in letters]
+    item = AcceptedCommand(index=0, body={"letters": told})
+    await office.change("dlq.import", item, tenant=tenant)
+    return await office.answer()
+
+
+async def test_s109_a_dead_run_that_was_exported_is_the_same_when_it_is_imported(
+    inspected: Office,
+) -> None:
+    dead = await inspected.run_dies()
+    await inspected.kept(1)
+    told = await inspected.acme.dead_letter(letter_id(dead))
+    await inspected.database.execute(_CLEAR)
+
+    first, second = await bring(inspected, told), await bring(inspected, told)
+
+    assert first["results"] == {str(letter_id(dead)): "imported"}
+    assert second["results"] == {str(letter_id(dead)): "present"}
+    assert await inspected.acme.dead_letter(letter_id(dead)) == told
+    assert len([group async for group in inspected.acme.failure_groups()]) == 1
+
+
+async def test_s109_a_message_that_was_exported_is_the_same_when_it_is_imported(
+    inspected: Office,
+) -> None:
+    await inspected.publish(amqp_names.DEAD, "x", b"\x00rubbish", None, headers={"colour": "red"})
+    async with Client.connect(inspected.settings.amqp_url.get_secret_value()) as default:
+        [line] = await inspected.kept(1, default)
+        told = await default.dead_letter(line["id"])
+        await inspected.database.execute(_CLEAR)
+
+        await bring(inspected, told, tenant="default")
+
+        assert await default.dead_letter(line["id"]) == told
+
+
+async def test_a_letter_of_another_tenant_or_none_at_all_is_not_imported(
+    inspected: Office,
+) -> None:
+    dead = await inspected.run_dies()
+    await inspected.kept(1)
+    told = await inspected.acme.dead_letter(letter_id(dead))
+
+    foreign = await bring(inspected, told, tenant="other")
+    rubbish = await bring(inspected, told, {"kind": "run", "story": {}, "body": None})
+
+    assert (foreign["error"]["code"], foreign["error"]["field"]) == (
+        "foreign_tenant",
+        "letters[0]",
+    )
+    assert rubbish["error"]["field"].startswith("letters[1].")

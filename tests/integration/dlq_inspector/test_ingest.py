@@ -1,0 +1,173 @@
+"""Whatever reaches `harebell.dead` is kept, once, and nothing is left behind in the queue."""
+
+import asyncio
+import base64
+from typing import Final
+
+import aio_pika
+import pytest
+from tests.integration.dlq_inspector.environment import (
+    NINE,
+    PATIENCE,
+    SCHEDULE,
+    TARGET,
+    Office,
+    dead_run,
+    letter_id,
+)
+
+from harebell.client import Client
+from harebell.contract import amqp_names
+from harebell.contract.dead_letter import DeadMessage
+from harebell.contract.ids import RunKey, failure_group_id
+from harebell.contract.json_codec import encode_all
+from harebell.messaging.topology.bus import DEAD_LETTERS, DLQ, INTAKE
+
+DEATHS: Final = 22  # RabbitMQ 4 lets a message come back 20 times where nothing else is said
+
+
+async def test_a_dead_run_is_listed_and_shown_with_its_story(inspected: Office) -> None:
+    dead = await inspected.run_dies()
+
+    [line] = await inspected.kept(1)
+    whole = await inspected.acme.dead_letter(line["id"])
+
+    assert line == {
+        "id": str(letter_id(dead)),
+        "kind": "run",
+        "run_id": dead.run_id,
+        "key": "report",
+        "tenant": "acme",
+        "reason": "attempts_used_up",
+        "error_code": "http_503",
+        "error": "503 Service Unavailable",
+        "attempts": 2,
+        "dead_at": f"{NINE:%Y-%m-%dT}09:01:00Z",
+        "state": "open",
+        "replays": 0,
+        "run_state": "dead",
+        "group": str(
+            failure_group_id(
+                *("acme", "http POST https://acme.example", "http_503"), "<n> Service Unavailable"
+            )
+        ),
+    }
+    assert whole["story"]["target"] == TARGET
+    assert [attempt["number"] for attempt in whole["story"]["attempts"]] == [1, 2]
+    assert (whole["replay_history"], whole["first_id"]) == ([], None)
+
+
+async def test_what_comes_twice_is_kept_once(inspected: Office) -> None:
+    dead = dead_run(RunKey(NINE, SCHEDULE))
+    for _ in range(3):
+        await inspected.publish(amqp_names.DEAD, "run.acme", encode_all([dead, dead]), "run.dead")
+    await inspected.run_dies(number=1)
+
+    assert len(await inspected.kept(2)) == 2
+    await inspected.is_empty(DEAD_LETTERS.name)
+
+
+async def test_rubbish_is_kept_as_it_is_and_stops_nothing(inspected: Office) -> None:
+    rubbish = b"\x00\xff not json"
+
+    await inspected.publish(amqp_names.DEAD, "whatever", rubbish, None, headers={"colour": "red\0"})
+    await inspected.publish(amqp_names.DEAD, "run.acme", rubbish, "run.dead", message_id="m\0")
+    await inspected.run_dies()
+
+    await inspected.kept(1)
+    async with Client.connect(inspected.settings.amqp_url.get_secret_value()) as default:
+        lines = await inspected.kept(2, default)
+        whole = await default.dead_letter(lines[0]["id"])
+    assert {line["kind"] for line in lines} == {"message"}
+    assert base64.b64decode(whole["body"]) == rubbish
+    await inspected.is_empty(DEAD_LETTERS.name)
+
+
+async def test_what_the_broker_dead_letters_says_where_it_died(inspected: Office) -> None:
+    source = await inspected.channel.declare_queue(
+        "harebell.intake.trial",
+        exclusive=True,
+        arguments={"x-dead-letter-exchange": amqp_names.DEAD},
+    )
+    await inspected.publish("", source.name, b"poison", None, headers={"colour": "red"})
+    async with asyncio.timeout(PATIENCE):
+        while (message := await source.get(fail=False)) is None:
+            continue
+
+    await message.reject()
+
+    async with Client.connect(inspected.settings.amqp_url.get_secret_value()) as default:
+        [line] = await inspected.kept(1, default)
+        whole = await default.dead_letter(line["id"])
+    assert (line["reason"], whole["queue"]) == ("rejected", source.name)
+    assert whole["headers"]["colour"] == "red"
+    assert base64.b64decode(whole["body"]) == b"poison"
+
+
+async def test_a_poisoned_command_is_shown_to_the_tenant_that_sent_it(inspected: Office) -> None:
+    dead = DeadMessage(
+        queue=INTAKE.name,
+        routing_key="acme.schedule.put",
+        reason="not_json",
+        dead_at=NINE,
+        headers={"colour": "red"},
+        body=base64.b64encode(b"{").decode(),
+    )
+    await inspected.publish(amqp_names.DEAD, "message.x", encode_all([dead]), "message.dead")
+
+    [line] = await inspected.kept(1)
+    whole = await inspected.acme.dead_letter(line["id"])
+
+    assert (line["kind"], line["reason"], line["run_id"]) == ("message", "not_json", None)
+    assert (whole["queue"], whole["headers"]) == (INTAKE.name, {"colour": "red"})
+    assert base64.b64decode(whole["body"]) == b"{"
+
+
+async def test_a_command_that_nobody_can_read_becomes_a_letter_and_stops_nothing(
+    inspected: Office,
+) -> None:
+    await inspected.publish(amqp_names.CHANGES, amqp_names.CHANGES_DLQ, b"{", "change")
+    dead = await inspected.run_dies()
+
+    async with Client.connect(inspected.settings.amqp_url.get_secret_value()) as default:
+        [line] = await inspected.kept(1, default)
+        whole = await default.dead_letter(line["id"])
+    assert (whole["queue"], base64.b64decode(whole["body"])) == (DLQ.name, b"{")
+    await inspected.kept(1)
+    await inspected.command("dlq.drop", letter_id(dead))
+    assert await inspected.results() == {letter_id(dead): "dropped"}
+
+
+async def test_a_queue_that_was_deleted_is_declared_and_consumed_again(inspected: Office) -> None:
+    await inspected.run_dies()
+    await inspected.kept(1)
+
+    await inspected.channel.queue_delete(DEAD_LETTERS.name)
+    await inspected.is_consumed(DEAD_LETTERS.name)
+    await inspected.run_dies(number=1)
+
+    assert len(await inspected.kept(2)) == 2
+
+
+@pytest.mark.broker_version
+async def test_s109_a_letter_that_came_back_from_inspectors_that_died_is_kept(
+    office: Office,
+) -> None:
+    dead = await office.run_dies()
+    for _ in range(DEATHS):
+        await delivered_to_the_doomed(office)
+
+    async with office.inspector():
+        [letter] = await office.kept(1)
+
+    assert letter["id"] == str(letter_id(dead))
+
+
+async def delivered_to_the_doomed(office: Office) -> None:
+    async with (
+        await aio_pika.connect(office.settings.amqp_url.get_secret_value()) as connection,
+        asyncio.timeout(PATIENCE),
+    ):
+        queue = await (await connection.channel()).get_queue(DEAD_LETTERS.name, ensure=False)
+        while await queue.get(fail=False) is None:
+            continue

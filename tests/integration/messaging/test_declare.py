@@ -1,0 +1,21 @@
+"""The topology's value and a real broker agree."""
+
+import pytest
+
+from harebell.client.connection import connect
+from harebell.messaging.declare import declare, find_differences
+from harebell.messaging.topology.bus import SYSTEM
+
+pytestmark = [pytest.mark.broker, pytest.mark.broker_version]
+
+
+async def test_what_was_declared_is_found_sound_and_may_be_declared_again(amqp_url: str) -> None:
+    connection = await connect(amqp_url, name="test", properties={})
+    async with connection:
+        before = await find_differences(connection, SYSTEM)
+        await declare(connection, SYSTEM)
+        await declare(connection, SYSTEM)
+        after = await find_differences(connection, SYSTEM)
+
+    assert len(before) == len(SYSTEM.exchanges) + len(SYSTEM.queues)
+    assert after == []

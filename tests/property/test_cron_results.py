@@ -1,0 +1,112 @@
+"""What holds for every rule, zone and moment: later, the same on every look, few questions."""
+
+from datetime import UTC, datetime, timedelta
+from itertools import pairwise
+from typing import Final
+from zoneinfo import available_timezones
+
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from harebell.contract.when import DstGap, DstOverlap
+from harebell.domain.cron import Cron
+from harebell.domain.cron.matcher import CronMatcher
+from harebell.domain.cron.next_time import MAX_SEARCH_STEPS, next_time_after
+
+# Zones with the oddest pasts: a skipped day, half hours, two hours, whole days, negative summers.
+ODD: Final = (
+    *("Pacific/Apia", "Australia/Lord_Howe", "Antarctica/Troll", "Asia/Manila", "Europe/Dublin"),
+    *("Antarctica/Casey", "Africa/Casablanca", "Asia/Kathmandu", "Africa/Monrovia"),
+    *("America/New_York", "Europe/Berlin", "Asia/Tehran", "Pacific/Kwajalein", "America/Caracas"),
+)
+EXPRESSIONS: Final = (
+    *("* * * * * *", "* * * * *", "*/7 * * * *", "30 2 * * *", "0 */2 * * *", "0 0 1 1 *"),
+    *("0 0 29 2 *", "15 1-3 * * 0", "0 0 L * *", "30 2 * * L7", "0 3 15W * *", "0 0 * * 1#5"),
+    *("*/10 30 2 * * *", "59 59 23 * * *", "0 12 31 * 6"),
+)
+ALL_ZONES: Final = sorted(available_timezones() - {"Factory", "localtime"})
+ZONES = st.one_of(st.sampled_from(ODD), st.sampled_from(ALL_ZONES))
+CRONS = st.builds(
+    Cron.parse,
+    st.sampled_from(EXPRESSIONS),
+    ZONES,
+    dst_gap=st.sampled_from([None, *DstGap]),
+    dst_overlap=st.sampled_from([None, *DstOverlap]),
+)
+MOMENTS = st.datetimes(
+    datetime(1905, 1, 1),  # noqa: DTZ001 - the strategy adds the zone
+    datetime(2100, 1, 1),  # noqa: DTZ001
+    timezones=st.just(UTC),
+)
+
+
+class Counting:
+    """A calendar that counts how often it is asked."""
+
+    def __init__(self, calendar: CronMatcher) -> None:
+        self.calendar = calendar
+        self.asked = 0
+
+    def next_after(self, wall: datetime) -> datetime | None:
+        self.asked += 1
+        return self.calendar.next_after(wall)
+
+
+def near_a_change(cron: Cron, moment: datetime) -> datetime:
+    """Go on to just before the next change of the offset within a year and a half, if any."""
+    low, high = moment, moment
+    for _ in range(80):
+        low, high = high, high + timedelta(days=7)
+        if low.astimezone(cron.zone).utcoffset() != high.astimezone(cron.zone).utcoffset():
+            break
+    else:
+        return moment
+    while high - low > timedelta(seconds=2):
+        middle = low + (high - low) / 2
+        same = middle.astimezone(cron.zone).utcoffset() == low.astimezone(cron.zone).utcoffset()
+        low, high = (middle, high) if same else (low, middle)
+    return low
+
+
+@settings(max_examples=400, deadline=None)
+@given(cron=CRONS, moment=MOMENTS, hours=st.floats(-3, 3))
+def test_s12_the_next_run_is_later_and_found_with_few_questions(
+    cron: Cron, moment: datetime, hours: float
+) -> None:
+    counting = Counting(cron.calendar)
+    stood = near_a_change(cron, moment) + timedelta(hours=hours)
+
+    following = next_time_after(stood, cron.zone, cron.dst, counting)
+
+    assert following is None or following > stood
+    assert counting.asked <= MAX_SEARCH_STEPS
+
+
+@settings(max_examples=200, deadline=None)
+@given(cron=CRONS, moment=MOMENTS, steps=st.lists(st.floats(0, 30), min_size=3, max_size=12))
+def test_s04_when_and_how_often_we_look_does_not_change_what_runs(
+    cron: Cron, moment: datetime, steps: list[float]
+) -> None:
+    start = near_a_change(cron, moment) - timedelta(minutes=90)
+    looks = [start + timedelta(minutes=15 * step) for step in steps]
+
+    remembered = [cron.next_after(look) for look in looks]
+
+    assert remembered == [
+        next_time_after(look, cron.zone, cron.dst, cron.calendar) for look in looks
+    ]
+
+
+@settings(max_examples=100, deadline=None)
+@given(cron=CRONS, moment=MOMENTS)
+def test_s04_between_two_runs_there_is_no_other(cron: Cron, moment: datetime) -> None:
+    runs = [near_a_change(cron, moment) - timedelta(hours=1)]
+    for _ in range(6):
+        following = next_time_after(runs[-1], cron.zone, cron.dst, cron.calendar)
+        if following is None:
+            break
+        runs.append(following)
+
+    for earlier, later in pairwise(runs):
+        between = earlier + (later - earlier) / 2
+        assert next_time_after(between, cron.zone, cron.dst, cron.calendar) == later

@@ -1,0 +1,168 @@
+"""States rebuilt from attempts and reasons, and compared."""
+
+from dataclasses import replace
+from datetime import timedelta
+
+import pytest
+from tests.fakes.audit import Audited, a_run
+from tests.fakes.tickets import NINE, after
+
+from harebell.audit.model.records import Attempt, FindingKind, Run
+from harebell.audit.model.state_checks import (
+    NOT_BEGUN,
+    UNSUCCESSFUL,
+    disagreeing,
+    disagreeing_schedule,
+    doubled,
+    rebuilt,
+)
+from harebell.domain.retry import ATTEMPTS_EXHAUSTED
+from harebell.domain.run_states import Reason, RunState, ScheduleState
+
+EVERY = {"every": "20s", "start": "2026-11-20T09:00:00Z"}
+
+
+@pytest.fixture
+def ticking() -> Audited:
+    ticking = Audited(NINE)
+    ticking.put(EVERY)
+    return ticking
+
+
+def tried(*outcomes: str, series: int = 1) -> tuple[Attempt, ...]:
+    return tuple(
+        Attempt(series, number, outcome, NINE) for number, outcome in enumerate(outcomes, 1)
+    )
+
+
+def run_after(*outcomes: str, running: bool = False, reason: str | None = None) -> Run:
+    attempt = len(outcomes) + running
+    seq = 1 + 2 * len(outcomes) + running
+    return a_run(NINE, attempts=tried(*outcomes), attempt=attempt, reason=reason, seq=seq)
+
+
+@pytest.mark.parametrize(
+    ("run", "state"),
+    [
+        (run_after(), RunState.STAGED),
+        (run_after(running=True), RunState.RUNNING),
+        (run_after("succeeded"), RunState.SUCCEEDED),
+        (run_after("failed"), RunState.RETRYING),
+        (run_after("failed", running=True), RunState.RUNNING),
+        (run_after("failed", "lapsed", "succeeded"), RunState.SUCCEEDED),
+        (run_after("failed", reason=ATTEMPTS_EXHAUSTED), RunState.DEAD),
+        (run_after("failed", reason="http_404"), RunState.DEAD),
+        (run_after("failed", reason="expired"), RunState.EXPIRED),
+        (run_after("cancelled", reason="replaced"), RunState.CANCELLED),
+        (run_after(reason="superseded"), RunState.CANCELLED),
+        (run_after(reason="catch_up"), RunState.SKIPPED),
+        (run_after("lapsed", reason="unknown_outcome"), RunState.UNRESOLVED),
+        (run_after("lapsed", reason="requested"), RunState.SUCCEEDED),
+    ],
+)
+def test_s90_the_state_follows_from_attempts_and_reason(run: Run, state: RunState) -> None:
+    assert state in rebuilt(run)
+
+
+def test_s90_every_reason_and_every_state_can_be_rebuilt() -> None:
+    known = NOT_BEGUN.keys() | UNSUCCESSFUL.keys()
+    states = set().union(*NOT_BEGUN.values(), *UNSUCCESSFUL.values())
+
+    assert known == {None, *Reason}
+    assert states | {RunState.RUNNING, RunState.SUCCEEDED, RunState.DEAD} == set(RunState)
+
+
+@pytest.mark.parametrize(
+    ("run", "words"),
+    [
+        (replace(run_after("succeeded"), state="dead"), "lead to succeeded"),
+        (replace(run_after("failed"), state="succeeded"), "lead to retrying"),
+        (replace(run_after("succeeded", "failed"), state="staged"), "lead to retrying"),
+        (replace(run_after(), state="skipped"), "lead to staged"),
+        (replace(run_after("failed"), attempt=3), "lead to no state"),
+        (replace(run_after("failed"), state="retrying", outcome="succeeded"), "its outcome"),
+        (replace(run_after("failed"), state="retrying", outcome="failed", seq=2), "seq is 2"),
+        (
+            replace(run_after("failed", "failed"), attempts=tried("failed", "failed")[::-1]),
+            "numbered",
+        ),
+    ],
+)
+def test_s90_a_state_that_its_record_does_not_lead_to_is_found(
+    ticking: Audited, run: Run, words: str
+) -> None:
+    assert any(words in each.text for each in disagreeing(ticking.schedule, run))
+
+
+def test_s90_a_replayed_run_is_judged_by_its_series(ticking: Audited) -> None:
+    again = replace(
+        run_after("failed", "succeeded"),
+        attempts=(*tried("failed", "failed"), *tried("succeeded", series=2)),
+        series=2,
+        attempt=1,
+        seq=8,
+        state=RunState.SUCCEEDED,
+        outcome="succeeded",
+    )
+
+    assert list(disagreeing(ticking.schedule, again)) == []
+    assert list(doubled(ticking.schedule, again)) == []
+
+
+@pytest.mark.parametrize("outcomes", [("succeeded", "succeeded"), ("succeeded", "failed")])
+def test_a_run_that_goes_on_after_its_success_is_doubled(
+    ticking: Audited, outcomes: tuple[str, ...]
+) -> None:
+    (found,) = doubled(ticking.schedule, run_after(*outcomes))
+
+    assert found.kind is FindingKind.DOUBLED
+
+
+def test_a_schedule_as_planned_agrees(ticking: Audited) -> None:
+    assert list(disagreeing_schedule(ticking.schedule)) == []
+
+
+def test_a_schedule_that_would_sleep_past_its_instant_is_found(ticking: Audited) -> None:
+    assert ticking.kept.next_at is not None
+    asleep = replace(ticking.schedule, next_at=ticking.kept.next_at + timedelta(hours=1))
+
+    assert "is not looked at before" in next(disagreeing_schedule(asleep)).text
+
+
+def test_one_with_times_left_is_found_though_a_change_waits_and_one_without_is_not() -> None:
+    ticking = Audited(NINE)
+    ticking.put({**EVERY, "times": 7})
+    ticking.ask("schedule.patch", set={"priority": 9}, effective_at=after(7200))
+    asleep = replace(ticking.schedule, next_at=NINE + timedelta(hours=1))
+
+    assert asleep.dispatched < 7
+    assert "is not looked at before" in next(disagreeing_schedule(asleep)).text
+    assert list(disagreeing_schedule(replace(asleep, dispatched=7))) == []
+
+
+def test_a_version_that_is_not_the_newest_in_force_is_found(ticking: Audited) -> None:
+    ticking.put(EVERY, expected_version="any", priority=9)
+
+    well = ticking.schedule
+    for damaged in (
+        replace(well, version=1),
+        replace(well, shown=1),
+        replace(well, version=3),
+    ):
+        assert "version 2 is in force" in next(disagreeing_schedule(damaged)).text
+
+
+def test_a_completed_schedule_that_still_owes_is_found(ticking: Audited) -> None:
+    over = replace(ticking.schedule, state=ScheduleState.COMPLETED, next_at=None)
+
+    assert "it is completed" in next(disagreeing_schedule(over)).text
+
+
+def test_so_many_times_may_be_over_before_the_timetable_is() -> None:
+    ticking = Audited(NINE)
+    ticking.put({**EVERY, "times": 2})
+    ticking.look()
+
+    assert ticking.kept.state is ScheduleState.COMPLETED
+    assert list(disagreeing_schedule(ticking.schedule)) == []
+    assert after(20) in ticking.staged

@@ -1,0 +1,97 @@
+"""Ids are derived, and these never change: rows, tickets and targets' records are named by them."""
+
+from datetime import UTC, datetime
+from typing import Final
+from uuid import UUID
+from zoneinfo import ZoneInfo
+
+import pytest
+
+from harebell.contract.errors import InvalidInput
+from harebell.contract.ids import (
+    RunKey,
+    dead_message_id,
+    dead_run_id,
+    run_id,
+    schedule_id,
+    schedule_id_of_request,
+)
+
+SCHEDULE: Final = schedule_id("acme", "daily-sales")
+RUN: Final = run_id(SCHEDULE, datetime(2026, 11, 20, 14, tzinfo=UTC))
+
+PINNED: Final = [
+    "a0a17022-1be1-5e4f-845b-19b1338e5dcb",
+    "7db4c79f-c8af-5d19-9547-1f6b6d90dcc9",
+    "465e637b-649e-5555-8908-8847754bbe5e",
+    "a0a17022-1be1-5e4f-845b-19b1338e5dcb@20261120T140000000Z",
+    "2c749ae9-9a43-558f-82aa-fec6680dbc7b",
+    "a7f35c31-531c-5211-aec6-7a610282de6d",
+]
+
+
+def test_ids_are_what_they_were() -> None:
+    assert [
+        str(SCHEDULE),
+        str(schedule_id_of_request("acme", "ops-1", None)),
+        str(schedule_id_of_request("acme", "ops-1", 0)),
+        RUN,
+        str(dead_run_id(RUN, 1)),
+        str(dead_message_id("harebell.intake", "m-1", b"{}")),
+    ] == PINNED
+
+
+def test_a_key_and_a_request_of_the_same_name_are_two_schedules() -> None:
+    ids = {
+        schedule_id("acme", "a"),
+        schedule_id("globex", "a"),
+        schedule_id_of_request("acme", "a", None),
+        schedule_id_of_request("acme", "a", 0),
+        schedule_id_of_request("acme", "a", 1),
+    }
+
+    assert len(ids) == 5
+
+
+def test_messages_without_an_id_are_told_apart_by_their_bodies() -> None:
+    first, second = (dead_message_id("harebell.intake", None, body) for body in (b"{", b"["))
+
+    assert first != second
+
+
+@pytest.mark.parametrize(
+    "text",
+    [
+        "",
+        "daily-sales",
+        str(SCHEDULE),
+        f"{SCHEDULE}@",
+        f"{SCHEDULE}@20261120T140000Z",
+        f"{SCHEDULE}@20261120T140000000",
+        f"{SCHEDULE}@20261320T140000000Z",
+        f"{str(SCHEDULE).upper()}@20261120T140000000Z",
+        f"{RUN} ",
+        f"{RUN}\n",
+    ],
+)
+def test_a_run_has_one_spelling(text: str) -> None:
+    with pytest.raises(InvalidInput, match="is not a run id"):
+        RunKey.parse(text)
+
+
+def test_runs_of_both_of_an_hour_that_comes_twice_have_names_of_their_own() -> None:
+    first = datetime(2026, 11, 1, 1, 30, tzinfo=ZoneInfo("America/New_York"))
+    names = [run_id(SCHEDULE, each) for each in (first, first.replace(fold=1))]
+
+    assert names == [f"{SCHEDULE}@20261101T053000000Z", f"{SCHEDULE}@20261101T063000000Z"]
+
+
+def test_runs_sort_by_time_first() -> None:
+    low, high = UUID(int=1), UUID(int=2)
+    early, late = (datetime(2026, 11, day, tzinfo=UTC) for day in (20, 21))
+
+    assert sorted([RunKey(late, low), RunKey(early, high), RunKey(early, low)]) == [
+        RunKey(early, low),
+        RunKey(early, high),
+        RunKey(late, low),
+    ]

@@ -1,0 +1,167 @@
+"""A rule is refused or answered in bounded time, whatever was sent in and from whenever."""
+
+import sys
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from datetime import UTC, datetime, timedelta, timezone
+from time import process_time
+from types import FrameType
+
+import pytest
+from croniter import croniter
+
+from harebell.contract.errors import InvalidCron, UnknownTimezone
+from harebell.contract.when import DstGap, DstOverlap
+from harebell.domain.cron import Cron
+from harebell.domain.cron.next_time import MAX_SEARCH_STEPS
+
+MEGABYTE = 1_000_000
+HOSTILE = [
+    "*" * MEGABYTE,
+    "* " * MEGABYTE,
+    "9" * MEGABYTE,
+    "-" * MEGABYTE,
+    "," * MEGABYTE,
+    "1," * MEGABYTE + " * * * *",
+    "@" * MEGABYTE,
+    "H(" * MEGABYTE,
+    "\u0661" * MEGABYTE,
+    "\ud800" * MEGABYTE,
+    " " * MEGABYTE + "0 0 * * *",
+    "0-59/1," * 40 + "0 * * * *",
+    "9" * 240 + " * * * *",
+    "*/" + "9" * 240 + " * * * *",
+    "0 0 * * 1#" + "9" * 240,
+    "0 0 " + "9" * 240 + "W * *",
+    "H(0-" + "9" * 240 + ") * * * *",
+    "(" * 120 + ")" * 120 + " * * * *",
+]
+START = datetime(2026, 11, 1, tzinfo=UTC)
+
+
+@contextmanager
+def croniter_asked() -> Iterator[Callable[[], int]]:
+    asked = 0
+
+    def count(frame: FrameType, event: str, _: object) -> None:
+        nonlocal asked
+        asked += event == "call" and frame.f_code is croniter.get_next.__code__
+
+    sys.setprofile(count)
+    try:
+        yield lambda: asked
+    finally:
+        sys.setprofile(None)
+
+
+def test_s12_hostile_text_is_refused_at_once() -> None:
+    began = process_time()
+
+    for expression in HOSTILE:
+        with pytest.raises(InvalidCron) as refusal:
+            Cron.parse(expression)
+        assert len(refusal.value.expression) <= 256
+        assert len(str(refusal.value)) < 600
+
+    assert process_time() - began < 1
+
+
+def test_s12_what_is_refused_never_reaches_the_library() -> None:
+    with croniter_asked() as asked:
+        for expression in HOSTILE:
+            with pytest.raises(InvalidCron):
+                Cron.parse(expression)
+
+    assert asked() == 0
+
+
+@pytest.mark.parametrize(
+    ("expression", "zone", "moment"),
+    [
+        ("* * * * * *", "America/New_York", "2026-03-08 06:59:59.5"),
+        ("* * * * * *", "Antarctica/Troll", "2026-03-29 00:59:59"),
+        ("* * * * * *", "Pacific/Apia", "2011-12-30 09:59:59"),
+        ("* * * * *", "Pacific/Apia", "2011-12-30 09:59:59"),
+        ("*/7 * * * *", "Pacific/Apia", "2011-12-30 09:59:59"),
+        ("30 2 29 3 *", "Europe/Berlin", "2026-03-28 00:00:00"),
+        ("30 2 * * *", "Europe/Berlin", "2026-10-25 00:30:00"),
+        ("*/30 2 29 3 *", "Europe/Berlin", "2026-03-01 00:00:00"),
+        ("0 0 29 2 *", "Europe/Berlin", "2096-03-01 00:00:00"),
+    ],
+)
+@pytest.mark.parametrize("gap", [None, *DstGap])
+@pytest.mark.parametrize("overlap", [None, *DstOverlap])
+def test_s12_one_answer_asks_the_library_at_most_eight_times(
+    expression: str, zone: str, moment: str, gap: DstGap | None, overlap: DstOverlap | None
+) -> None:
+    cron = Cron.parse(expression, zone, dst_gap=gap, dst_overlap=overlap)
+
+    with croniter_asked() as asked:
+        cron.next_after(datetime.fromisoformat(moment).replace(tzinfo=UTC))
+
+    assert 1 <= asked() <= MAX_SEARCH_STEPS == 8
+
+
+def test_s12_moments_within_a_known_interval_cost_nothing() -> None:
+    cron = Cron.parse("17 4 * * *", "Europe/Berlin")
+    following = cron.next_after(START)
+
+    with croniter_asked() as asked:
+        again = Cron.parse("17 4 * * *", "Europe/Berlin")
+        answers = {again.next_after(START + timedelta(minutes=n)) for n in range(180)}
+
+    assert answers == {following}
+    assert asked() == 0
+
+
+def test_s12_the_known_interval_ends_with_its_run() -> None:
+    cron = Cron.parse("0 4 * * *")
+    first = cron.next_after(START)
+    assert first is not None
+
+    assert cron.next_after(first) == first + timedelta(days=1)
+    assert cron.next_after(first - timedelta(microseconds=1)) == first
+    assert cron.next_after(START - timedelta(days=1)) == first - timedelta(days=1)
+
+
+@pytest.mark.parametrize("moment", [datetime.max, datetime(9950, 6, 1)])  # noqa: DTZ001, DTZ901
+def test_s12_after_the_end_of_time_nothing_runs(moment: datetime) -> None:
+    assert Cron.parse("* * * * *", "Asia/Tokyo").next_after(moment.replace(tzinfo=UTC)) is None
+
+
+def test_s12_before_the_beginning_of_time_the_first_run_is_still_to_come() -> None:
+    beginning = datetime.min.replace(tzinfo=timezone(timedelta(hours=-12)))
+
+    following = Cron.parse("0 0 * * *", "America/New_York").next_after(beginning)
+
+    assert following is not None
+    assert following.year == 1900
+
+
+def test_a_moment_without_an_offset_is_not_taken_for_one() -> None:
+    with pytest.raises(ValueError, match="offset"):
+        Cron.parse("* * * * *").next_after(datetime(2026, 1, 1))  # noqa: DTZ001
+
+
+@pytest.mark.parametrize("zone", ["Europe/Berlin", "Asia/Kathmandu", "Etc/GMT+5", "UTC", "EST5EDT"])
+def test_s08_any_iana_name_is_a_zone(zone: str) -> None:
+    assert Cron.parse("0 0 * * *", zone).zone.key == zone
+
+
+def test_s08_without_a_zone_it_is_utc() -> None:
+    assert Cron.parse("0 0 * * *") == Cron.parse("0 0 * * *", "UTC")
+
+
+@pytest.mark.parametrize(
+    "zone",
+    [
+        *["", "Nowhere/Atall", "Europe", "europe/berlin/", "+01:00", "../../etc/passwd", "/etc"],
+        *["Europe/Berlin\x00", "Europe/\ud800", "zone.tab", "tzdata.zi", "leapseconds"],
+        *["localtime", "posixrules", "Factory", "posix/UTC", "right/UTC", "x" * MEGABYTE],
+    ],
+)
+def test_s08_a_name_that_is_no_zone_everywhere_is_refused(zone: str) -> None:
+    with pytest.raises(UnknownTimezone) as refusal:
+        Cron.parse("0 0 * * *", zone)
+
+    assert len(refusal.value.zone) <= 64

@@ -1,0 +1,32 @@
+"""The tables of docs/architecture/cron.md are true."""
+
+import re
+from pathlib import Path
+
+import pytest
+
+from harebell.contract.errors import InvalidCron
+from harebell.domain.cron import Cron
+
+PAGE = Path(__file__).parents[3] / "docs" / "architecture" / "cron.md"
+
+
+def first_column(heading: str) -> list[str]:
+    section = PAGE.read_text().split(f"\n## {heading}\n")[1].split("\n## ")[0]
+    return re.findall(r"^\| `([^`]+)` \|", section, re.MULTILINE)
+
+
+@pytest.mark.parametrize("expression", first_column("What we accept"))
+def test_s04_what_the_page_says_we_accept_we_accept(expression: str) -> None:
+    assert Cron.parse(expression).expression == expression
+
+
+@pytest.mark.parametrize("expression", first_column("What we refuse"))
+def test_s12_what_the_page_says_we_refuse_we_refuse(expression: str) -> None:
+    with pytest.raises(InvalidCron):
+        Cron.parse(expression)
+
+
+def test_the_page_has_both_tables() -> None:
+    assert len(first_column("What we accept")) > 15
+    assert len(first_column("What we refuse")) > 15

@@ -1,0 +1,142 @@
+"""The rule about runs of a schedule that would run over each other (S50), as a table."""
+
+from datetime import UTC, datetime, timedelta
+from typing import Final
+
+import pytest
+
+from harebell.contract.policy import Overlap
+from harebell.domain.overlap import (
+    MAX_WAITING,
+    Decision,
+    OverlapSlot,
+    Proceed,
+    SkipRun,
+    Wait,
+    decide,
+    decide_all,
+    next_waiting,
+)
+from harebell.domain.run_states import Reason, RunState
+
+ALLOW, SKIP, QUEUE, REPLACE = Overlap.ALLOW, Overlap.SKIP, Overlap.QUEUE, Overlap.REPLACE
+
+
+def at(minute: int) -> datetime:
+    return datetime(2026, 11, 20, 9, tzinfo=UTC) + timedelta(minutes=minute)
+
+
+def staged(minute: int) -> OverlapSlot:
+    return OverlapSlot(at(minute), RunState.STAGED)
+
+
+def waiting(minute: int) -> OverlapSlot:
+    return OverlapSlot(at(minute), RunState.STAGED, is_waiting=True)
+
+
+def running(minute: int) -> OverlapSlot:
+    return OverlapSlot(at(minute), RunState.RUNNING, is_running=True)
+
+
+def retrying(minute: int) -> OverlapSlot:
+    return OverlapSlot(at(minute), RunState.RETRYING, is_running=True)
+
+
+def given_back(minute: int) -> OverlapSlot:
+    """By an executor that stopped before it had started it."""
+    return OverlapSlot(at(minute), RunState.STAGED, is_running=True)
+
+
+def held(minute: int) -> OverlapSlot:
+    return OverlapSlot(at(minute), RunState.UNRESOLVED, is_running=True)
+
+
+NOBODY: Final[list[OverlapSlot]] = []
+OVERLAP, REPLACED = SkipRun(Reason.OVERLAP), SkipRun(Reason.REPLACED)
+TABLE: Final[list[tuple[Overlap, list[OverlapSlot], OverlapSlot, Decision]]] = [
+    *((policy, NOBODY, staged(5), Proceed()) for policy in Overlap),
+    (ALLOW, [running(4)], staged(5), Proceed()),
+    # skip: not while another runs, or will run again
+    (SKIP, [running(4)], staged(5), OVERLAP),
+    (SKIP, [retrying(4)], staged(5), OVERLAP),
+    (SKIP, [held(4)], staged(5), OVERLAP),
+    (SKIP, [given_back(4)], staged(5), OVERLAP),
+    (SKIP, [running(6)], staged(5), OVERLAP),
+    (SKIP, [retrying(5)], retrying(5), Proceed()),
+    (SKIP, [given_back(5)], given_back(5), Proceed()),
+    (SKIP, [waiting(4), waiting(5)], waiting(4), Proceed()),
+    # queue: one after the other, in order
+    (QUEUE, [running(4)], staged(5), Wait()),
+    (QUEUE, [retrying(4)], staged(5), Wait()),
+    (QUEUE, [held(4)], staged(5), Wait()),
+    (QUEUE, [given_back(4)], staged(5), Wait()),
+    (QUEUE, [waiting(4)], staged(5), Wait()),
+    (QUEUE, [waiting(6)], staged(5), Proceed()),
+    (QUEUE, [waiting(5), waiting(6)], waiting(5), Proceed()),
+    (QUEUE, [waiting(5), retrying(6)], waiting(5), Wait()),
+    (QUEUE, [waiting(4), retrying(5)], retrying(5), Proceed()),
+    (QUEUE, [running(4), retrying(5)], retrying(5), Wait()),
+    # replace: the newest; what runs is asked to stop, what does not run will not be
+    (REPLACE, [running(4)], staged(5), Wait(stopped=(at(4),))),
+    (REPLACE, [retrying(4)], staged(5), Proceed(replaced=(at(4),))),
+    (REPLACE, [given_back(4)], staged(5), Proceed(replaced=(at(4),))),
+    (REPLACE, [waiting(3), running(2)], staged(5), Wait((at(3),), (at(2),))),
+    (REPLACE, [waiting(5), running(2)], waiting(5), Wait((), (at(2),))),
+    (REPLACE, [waiting(5)], waiting(5), Proceed()),
+    (REPLACE, [held(4)], staged(5), Wait()),
+    (REPLACE, [running(6)], staged(5), REPLACED),
+    (REPLACE, [waiting(6), running(4)], retrying(5), REPLACED),
+]
+
+
+@pytest.mark.parametrize(("policy", "standing", "candidate", "expected"), TABLE)
+def test_s50_what_becomes_of_a_run_that_would_run_over_another(
+    policy: Overlap, standing: list[OverlapSlot], candidate: OverlapSlot, expected: Decision
+) -> None:
+    assert decide(policy, standing, candidate) == expected
+
+
+def test_so_many_wait_and_no_more() -> None:
+    full = [running(0), *(waiting(minute) for minute in range(1, MAX_WAITING + 1))]
+
+    assert decide(QUEUE, full, staged(500)) == OVERLAP
+    assert decide(QUEUE, full, waiting(MAX_WAITING)) == Wait(), "who waits already goes on waiting"
+    assert decide(QUEUE, full, retrying(500)) == Wait(), "nor is it skipped once it has begun"
+    assert decide(QUEUE, full[:-1], staged(500)) == Wait()
+
+
+@pytest.mark.parametrize(
+    ("policy", "expected"),
+    [
+        (SKIP, {1: Proceed(), 2: OVERLAP, 3: OVERLAP}),
+        (QUEUE, {1: Proceed(), 2: Wait(), 3: Wait()}),
+        (REPLACE, {1: REPLACED, 2: REPLACED, 3: Proceed()}),
+    ],
+)
+def test_of_several_that_come_together_one_runs(
+    policy: Overlap, expected: dict[int, Decision]
+) -> None:
+    together = [(policy, staged(minute)) for minute in (2, 3, 1)]
+
+    assert decide_all([], together) == {at(minute): each for minute, each in expected.items()}
+
+
+@pytest.mark.parametrize(
+    ("policy", "standing", "expected"),
+    [
+        *((policy, NOBODY, None) for policy in Overlap),
+        (QUEUE, [waiting(6), waiting(5)], 5),
+        (QUEUE, [retrying(4), waiting(5)], None),
+        (QUEUE, [running(4), waiting(5)], None),
+        (QUEUE, [held(4), waiting(5)], None),
+        (SKIP, [waiting(6), waiting(5)], 5),
+        (REPLACE, [waiting(5)], 5),
+        (REPLACE, [retrying(4), waiting(5)], 5),
+        (REPLACE, [running(4), waiting(5)], None),
+        (REPLACE, [retrying(4)], None),
+    ],
+)
+def test_who_is_woken_when_a_run_has_ended(
+    policy: Overlap, standing: list[OverlapSlot], expected: int | None
+) -> None:
+    assert next_waiting(policy, standing) == (None if expected is None else at(expected))

@@ -1,0 +1,178 @@
+"""Which instants a schedule owes, by the kind of its `when`."""
+
+from datetime import UTC, datetime, timedelta
+from typing import Any
+
+import pytest
+from tests.fakes.schedules import ID, Planning, definition, seconds
+from tests.fakes.tickets import NINE, after
+
+from harebell.contract.errors import InvalidCron, UnknownTimezone
+from harebell.domain.recurrence import next_times, recurrence_of
+
+HOUR = timedelta(hours=1)
+
+
+def stamp(text: str) -> datetime:
+    return datetime.fromisoformat(text).astimezone(UTC)
+
+
+@pytest.mark.parametrize(
+    ("when", "expected"),
+    [
+        pytest.param({"now": True}, NINE, id="now"),
+        pytest.param({"at": "2026-11-20T10:00:01+01:00"}, after(1), id="at"),
+        pytest.param({"at": "2026-11-20T08:30:00Z"}, after(-1800), id="at, late"),
+        pytest.param({"after": "5s"}, after(5), id="after"),
+        pytest.param({"after": "0s"}, NINE, id="after nothing"),
+    ],
+)
+def test_s02_a_one_shot_owes_one_instant_and_then_is_over(
+    when: dict[str, Any], expected: datetime
+) -> None:
+    planning = Planning(definition(when))
+
+    planning.look(NINE)
+
+    assert planning.instants == [expected]
+    assert planning.next_at is None
+
+
+@pytest.mark.parametrize("when", [{"now": True}, {"at": "2026-11-20T09:00:00Z"}, {"after": "5s"}])
+@pytest.mark.parametrize("catch_up", ["none", "one", "all"])
+def test_s02_a_one_shot_runs_however_late_it_is_found(when: dict[str, Any], catch_up: str) -> None:
+    planning = Planning(definition(when, catch_up={"mode": catch_up}))
+
+    planning.look(NINE + timedelta(days=400))
+
+    assert len(planning.runs) == 1
+    assert planning.skipped == []
+
+
+def test_s02_a_one_shot_is_not_handed_over_before_the_horizon_reaches_it() -> None:
+    planning = Planning(definition({"after": "1h"}))
+
+    planning.look(NINE)
+
+    assert planning.runs == []
+    assert planning.next_at == NINE + HOUR
+
+
+@pytest.mark.parametrize(
+    ("when", "first", "second"),
+    [
+        pytest.param({"every": "10s"}, after(10), after(20), id="from acceptance"),
+        pytest.param(
+            {"every": "10s", "start": "2026-11-20T08:59:55Z"}, after(5), after(15), id="from start"
+        ),
+        pytest.param(
+            {"every": "10s", "start": "2026-11-20T09:00:00Z"}, NINE, after(10), id="at start"
+        ),
+        pytest.param(
+            {"every": "10s", "start": "2026-11-20T09:00:03Z"}, after(3), after(13), id="later"
+        ),
+        pytest.param({"cron": "*/10 * * * * *"}, NINE, after(10), id="cron"),
+        pytest.param(
+            {"cron": "*/10 * * * * *", "start": "2026-11-20T09:00:10Z"},
+            *(after(10), after(20)),
+            id="cron from start",
+        ),
+        pytest.param(
+            {"cron": "30 4 * * *", "timezone": "America/New_York"},
+            *(stamp("2026-11-20T09:30:00Z"), stamp("2026-11-21T09:30:00Z")),
+            id="cron in its zone",
+        ),
+    ],
+)
+def test_s05_a_recurring_schedule_owes_from_its_acceptance_on(
+    when: dict[str, Any], first: datetime, second: datetime
+) -> None:
+    planning = Planning(definition(when))
+
+    planning.look(NINE, until=second)
+
+    assert planning.instants == [first, second]
+
+
+def test_s05_ten_thousand_runs_of_an_interval_do_not_drift() -> None:
+    planning = Planning(definition({"every": "1.7s"}))
+
+    planning.look(NINE, until=NINE + 10_000 * seconds(1.7))
+
+    assert planning.instants == [NINE + k * seconds(1.7) for k in range(1, 10_001)]
+
+
+@pytest.mark.parametrize("kind", [{"every": "1h"}, {"cron": "0 * * * *"}])
+@pytest.mark.parametrize(
+    ("bounds", "first", "last"),
+    [
+        pytest.param(
+            {"start": "2026-11-21T12:00:00Z", "end": "2026-11-21T15:00:00Z"},
+            *("2026-11-21T12:00:00Z", "2026-11-21T15:00:00Z"),
+            id="instants",
+        ),
+        pytest.param(
+            {"start": "2026-11-21", "end": "2026-11-22"},
+            *("2026-11-21T00:00:00Z", "2026-11-22T23:00:00Z"),
+            id="days",
+        ),
+        pytest.param(
+            {"start": "2026-11-21", "end": "2026-11-21", "timezone": "Asia/Tokyo"},
+            *("2026-11-20T15:00:00Z", "2026-11-21T14:00:00Z"),
+            id="a day in its zone",
+        ),
+        pytest.param(
+            {"start": "2027-03-28", "end": "2027-03-28", "timezone": "Europe/Berlin"},
+            *("2027-03-27T23:00:00Z", "2027-03-28T21:00:00Z"),
+            id="a day of 23 hours",
+        ),
+    ],
+)
+def test_s07_bounds_are_inclusive_and_days_are_days_of_the_zone(
+    kind: dict[str, Any], bounds: dict[str, Any], first: str, last: str
+) -> None:
+    planning = Planning(definition(kind | bounds))
+
+    planning.look(NINE, until=NINE + timedelta(days=365))
+
+    assert (planning.instants[0], planning.instants[-1]) == (stamp(first), stamp(last))
+    assert len(planning.instants) == (stamp(last) - stamp(first)) / HOUR + 1
+    assert planning.next_at is None
+
+
+def test_s07_an_end_between_two_instants_keeps_the_earlier_one() -> None:
+    planning = Planning(definition({"every": "10s", "end": "2026-11-20T09:00:29.999Z"}))
+
+    planning.look(NINE)
+
+    assert planning.instants == [after(10), after(20)]
+    assert planning.next_at is None
+
+
+def test_s07_a_schedule_whose_end_has_passed_owes_nothing() -> None:
+    planning = Planning(definition({"every": "10s", "end": "2026-11-19"}))
+
+    assert planning.next_at is None
+
+
+@pytest.mark.parametrize("kind", [{"every": "1h"}, {"cron": "0 * * * *"}])
+@pytest.mark.parametrize("zone", ["Mars/Olympus", "localtime", "../etc/passwd", "Europe"])
+def test_s08_an_unknown_zone_is_refused_whatever_the_kind(kind: dict[str, Any], zone: str) -> None:
+    wrong = definition({**kind, "timezone": zone})
+
+    with pytest.raises(UnknownTimezone):
+        recurrence_of(wrong, ID, NINE)
+
+
+def test_s04_a_cron_expression_that_cannot_be_read_is_refused() -> None:
+    wrong = definition({"cron": "61 * * * *"})
+
+    with pytest.raises(InvalidCron):
+        recurrence_of(wrong, ID, NINE)
+
+
+def test_a_preview_tells_the_next_few_instants_and_ends_with_the_timetable() -> None:
+    table = recurrence_of(definition({"every": "10s", "end": "2026-11-20T09:00:20Z"}), ID, NINE)
+
+    assert next_times(table, NINE, 1) == [after(10)]
+    assert next_times(table, NINE, 5) == [after(10), after(20)]

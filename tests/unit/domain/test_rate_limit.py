@@ -1,0 +1,113 @@
+"""What a limit counts together, and when it says nothing any more."""
+
+from datetime import timedelta
+from typing import Any
+
+import pytest
+from tests.fakes.tickets import NINE, ticket
+
+from harebell.contract.errors import InvalidInput
+from harebell.contract.message import parse
+from harebell.contract.policy import RateLimit, RateLimitScope
+from harebell.contract.schedule import Definition
+from harebell.contract.ticket import Ticket
+from harebell.domain.rate_limit import (
+    RateLimitDecision,
+    RateLimitState,
+    admit,
+    padded_window,
+    rate_limit_key,
+    reserve,
+    start_slack,
+)
+
+FIFTY = RateLimit(per=RateLimitScope.TARGET, starts=50, within=timedelta(seconds=1))
+ONE_AN_HOUR = RateLimit(per=RateLimitScope.SCHEDULE, starts=1, within=timedelta(hours=1))
+
+
+def calling(url: str, tenant: str = "acme") -> Ticket:
+    made = ticket()
+    work = {**made.run_spec.model_dump(by_alias=True), "tenant": tenant}
+    work["target"] = {"http": {"url": url}}
+    return parse(Ticket, {**made.model_dump(), "work": work})
+
+
+def test_s70_a_limit_of_the_target_is_one_for_all_that_call_the_same_host() -> None:
+    one, other = calling("https://acme.example/a"), calling("https://acme.example/b?c")
+
+    assert rate_limit_key(one, FIFTY) == rate_limit_key(other, FIFTY)
+    assert rate_limit_key(one, FIFTY) != rate_limit_key(calling("https://else.example/a"), FIFTY)
+
+
+def test_s70_tenants_and_limits_of_other_numbers_count_for_themselves() -> None:
+    mine = calling("https://acme.example/a")
+    theirs = calling("https://acme.example/a", tenant="other")
+    fewer = FIFTY.model_copy(update={"starts": 49})
+
+    assert (
+        len(
+            {
+                rate_limit_key(mine, FIFTY),
+                rate_limit_key(theirs, FIFTY),
+                rate_limit_key(mine, fewer),
+            }
+        )
+        == 3
+    )
+
+
+def test_s70_a_limit_of_the_schedule_is_its_own() -> None:
+    one, other = ticket(1), ticket(2)
+
+    assert rate_limit_key(one, ONE_AN_HOUR) != rate_limit_key(other, ONE_AN_HOUR)
+
+
+def test_s70_what_comes_too_soon_is_told_when_there_is_room() -> None:
+    tally, first = admit(RateLimitState(), ONE_AN_HOUR, NINE)
+    tally, second = admit(tally, ONE_AN_HOUR, NINE + timedelta(minutes=1))
+    tally, third = reserve(tally, ONE_AN_HOUR, NINE + timedelta(minutes=2))
+
+    assert first == RateLimitDecision(NINE, is_allowed=True)
+    assert second == RateLimitDecision(NINE + padded_window(ONE_AN_HOUR), is_allowed=False)
+    assert third == RateLimitDecision(second.at + padded_window(ONE_AN_HOUR), is_allowed=False)
+    assert tally.starts == (NINE,)
+
+
+def test_s70_what_comes_a_little_too_soon_waits_for_its_moment() -> None:
+    tally, _ = admit(RateLimitState(), ONE_AN_HOUR, NINE)
+    soon = NINE + padded_window(ONE_AN_HOUR)
+
+    tally, told = admit(tally, ONE_AN_HOUR, soon - start_slack(ONE_AN_HOUR))
+
+    assert told == RateLimitDecision(soon, is_allowed=True)
+    assert tally.starts == (soon,)
+
+
+def test_an_account_is_over_when_nothing_in_it_counts_any_more() -> None:
+    tally, _ = admit(RateLimitState(), ONE_AN_HOUR, NINE)
+
+    assert RateLimitState().over_at(ONE_AN_HOUR) is None
+    assert tally.over_at(ONE_AN_HOUR) == NINE + padded_window(ONE_AN_HOUR)
+
+
+@pytest.mark.parametrize(
+    ("limit", "field"),
+    [
+        ({"per": "tenant", "starts": 1, "within": "1s"}, "limit.per"),
+        ({"starts": 1, "within": "1s"}, "limit.per"),
+        ({"per": "target", "starts": 0, "within": "1s"}, "limit.starts"),
+        ({"per": "target", "starts": 1001, "within": "1s"}, "limit.starts"),
+        ({"per": "target", "starts": 1, "within": "999ms"}, "limit.within"),
+        ({"per": "target", "starts": 1, "within": "25h"}, "limit.within"),
+        ({"per": "target", "starts": 1, "within": "1s", "burst": 2}, "limit.burst"),
+    ],
+)
+def test_s70_a_limit_that_cannot_be_is_refused_by_its_field(
+    limit: dict[str, Any], field: str
+) -> None:
+    body = {"when": {"every": "1m"}, "target": {"task": {"name": "echo"}}, "limit": limit}
+
+    with pytest.raises(InvalidInput) as refused:
+        parse(Definition, body)
+
+    assert refused.value.field == field

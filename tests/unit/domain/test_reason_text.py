@@ -1,0 +1,37 @@
+"""The list of reasons is closed: each has words, and stands in the documents."""
+
+from pathlib import Path
+
+import pytest
+
+from harebell.domain.preview import NoteKind
+from harebell.domain.reason_text import REASON_TEXT, SCHEDULE_STATE_TEXT, reason_text
+from harebell.domain.run_states import Reason, ScheduleState
+from harebell.intake.queries.why import Verdict
+
+PAGE = Path(__file__).parents[3] / "docs/architecture/preview-and-why.md"
+ROWS = {line.split("`")[1] for line in PAGE.read_text().splitlines() if line.startswith("| `")}
+
+
+@pytest.mark.parametrize("reason", Reason)
+def test_every_reason_has_words_and_stands_in_the_documents(reason: Reason) -> None:
+    """Ask 1."""
+    assert reason_text(reason)
+    assert (reason, REASON_TEXT[reason]) == (reason, reason_text(reason.value))
+    assert reason.value in ROWS
+
+
+@pytest.mark.parametrize("state", ScheduleState)
+def test_every_state_has_words(state: ScheduleState) -> None:
+    assert SCHEDULE_STATE_TEXT[state]
+    assert state.value in ROWS
+
+
+@pytest.mark.parametrize("each", [*Verdict, *NoteKind])
+def test_every_verdict_and_note_stands_in_the_documents(each: str) -> None:
+    assert each in ROWS
+
+
+def test_a_failures_own_code_is_not_of_the_list() -> None:
+    assert reason_text("http_503") is None
+    assert reason_text(None) is None

@@ -1,0 +1,169 @@
+"""What becomes of a run whose attempt failed."""
+
+import random
+from collections import Counter
+from datetime import timedelta
+
+import pytest
+from tests.fakes.schedules import seconds
+from tests.fakes.tickets import NINE, after
+
+from harebell.contract.policy import Backoff, Jitter, RetryPolicy
+from harebell.contract.types import instant_text, parse_instant
+from harebell.domain.retry import (
+    ATTEMPTS_EXHAUSTED,
+    EXPIRED,
+    Dead,
+    Decision,
+    Expired,
+    Failure,
+    Retry,
+    backoff_wait,
+    decide,
+)
+from harebell.domain.run_states import Reason, RunState, state_after
+
+STEADY = Backoff(jitter=Jitter.NONE)
+POLICY = RetryPolicy(max_attempts=6, backoff=STEADY)
+FAILED = Failure("http_error", "HTTP 500")
+
+
+@pytest.mark.parametrize(("attempt", "wait"), [(1, 1), (2, 2), (3, 4), (4, 8), (5, 16)])
+def test_s104_waits_double_from_one_second(attempt: int, wait: int) -> None:
+    assert decide(POLICY, attempt, FAILED, NINE, dice=0.5) == Retry(after(wait))
+
+
+@pytest.mark.parametrize(
+    ("base", "factor", "attempt", "wait"),
+    [("10s", 1, 50, 10), ("2s", 3, 3, 18), ("500ms", 2, 1, 0.5), ("0s", 2, 9, 0)],
+)
+def test_s104_base_and_factor_can_be_set(
+    base: str, factor: float, attempt: int, wait: float
+) -> None:
+    backoff = Backoff.model_validate({"base": base, "factor": factor, "jitter": "none"})
+
+    assert backoff_wait(backoff, attempt, 0.9) == seconds(wait)
+
+
+@pytest.mark.parametrize("attempt", [10, 47, 1000, 10**9])
+@pytest.mark.parametrize("factor", [2, 100])
+def test_s104_a_wait_is_capped_however_far_the_factor_would_go(attempt: int, factor: int) -> None:
+    backoff = Backoff(base=timedelta(days=3660), factor=factor, cap=seconds(7), jitter=Jitter.NONE)
+
+    assert backoff_wait(backoff, attempt, 0) == seconds(7)
+
+
+@pytest.mark.parametrize(
+    ("jitter", "dice", "wait"),
+    [
+        (Jitter.NONE, 0.0, 8),
+        (Jitter.NONE, 0.999, 8),
+        (Jitter.EQUAL, 0.0, 4),
+        (Jitter.EQUAL, 0.5, 6),
+        (Jitter.FULL, 0.0, 0),
+        (Jitter.FULL, 0.5, 4),
+    ],
+)
+def test_s105_jitter_spreads_a_wait(jitter: Jitter, dice: float, wait: float) -> None:
+    assert backoff_wait(Backoff(jitter=jitter), 4, dice) == seconds(wait)
+
+
+@pytest.mark.parametrize(("jitter", "least"), [(Jitter.EQUAL, 4.0), (Jitter.FULL, 0.0)])
+def test_s105_a_thousand_that_fail_at_once_are_tried_again_all_over_the_span(
+    jitter: Jitter, least: float
+) -> None:
+    dice = random.Random(7)  # noqa: S311  # spread, not secrecy
+    policy = RetryPolicy(max_attempts=6, backoff=Backoff(jitter=jitter))
+
+    decided = [decide(policy, 4, FAILED, NINE, dice=dice.random()) for _ in range(1_000)]
+
+    waits = [(each.at - NINE).total_seconds() for each in decided if isinstance(each, Retry)]
+    tenths = Counter(min(9, int((wait - least) / (8 - least) * 10)) for wait in waits)
+    assert (len(waits), len(tenths)) == (1_000, 10)
+    assert min(waits) >= least
+    assert max(tenths.values()) < 150
+
+
+@pytest.mark.parametrize(
+    ("retry_after", "wait"),
+    [(None, 4), (seconds(1), 4), (seconds(60), 60), (timedelta(hours=3), 3)],
+)
+def test_what_the_target_asks_for_wins_when_it_is_longer(
+    retry_after: timedelta | None, wait: int
+) -> None:
+    failure = Failure("http_error", "HTTP 503", retry_after=retry_after)
+    expected = timedelta(hours=wait) if retry_after == timedelta(hours=3) else seconds(wait)
+
+    assert decide(POLICY, 3, failure, NINE, dice=0) == Retry(NINE + expected)
+
+
+@pytest.mark.parametrize(("attempt", "expected"), [(5, Retry), (6, Dead), (7, Dead)])
+def test_s106_there_is_never_an_attempt_beyond_the_last(
+    attempt: int, expected: type[Decision]
+) -> None:
+    decided = decide(POLICY, attempt, FAILED, NINE, dice=0)
+
+    assert type(decided) is expected
+    assert decided == Dead(ATTEMPTS_EXHAUSTED) or isinstance(decided, Retry)
+
+
+def test_s106_one_attempt_means_no_retry() -> None:
+    assert decide(RetryPolicy(max_attempts=1), 1, FAILED, NINE, dice=0) == Dead(ATTEMPTS_EXHAUSTED)
+
+
+def test_what_can_never_succeed_is_dead_at_once_by_its_own_code() -> None:
+    failure = Failure("http_status", "HTTP 404", retryable=False)
+
+    assert decide(POLICY, 1, failure, NINE, dice=0) == Dead("http_status")
+
+
+def test_what_a_wait_would_not_spare_is_tried_again_at_once() -> None:
+    failure = Failure("lease_lapsed", "gone", immediate=True, retry_after=seconds(60))
+
+    assert decide(POLICY, 1, failure, NINE, dice=0.9) == Retry(NINE)
+
+
+@pytest.mark.parametrize(
+    ("expires", "expected"), [(3.999, Expired()), (4, Expired()), (4.001, Retry(after(4)))]
+)
+def test_a_retry_that_would_come_too_late_to_be_of_use_is_not_made(
+    expires: float, expected: Decision
+) -> None:
+    assert decide(POLICY, 3, FAILED, NINE, dice=0, expires_at=after(expires)) == expected
+
+
+@pytest.mark.parametrize("attempt", [1, POLICY.max_attempts])
+def test_ask1_what_was_found_too_late_to_begin_has_expired_and_is_no_dead_letter(
+    attempt: int,
+) -> None:
+    failure = Failure(EXPIRED, "its time has passed", retryable=False)
+
+    assert decide(POLICY, attempt, failure, NINE, dice=0, expires_at=NINE) == Expired()
+
+
+def test_s106_what_has_used_up_its_attempts_is_dead_though_it_has_expired_too() -> None:
+    decided = decide(POLICY, 6, FAILED, NINE, dice=0, expires_at=after(-60))
+
+    assert decided == Dead(ATTEMPTS_EXHAUSTED)
+
+
+@pytest.mark.parametrize(
+    ("decided", "expected"),
+    [
+        (Retry(after(4)), (RunState.RETRYING, None, after(4))),
+        (Dead("unknown_task"), (RunState.DEAD, "unknown_task", None)),
+        (Expired(), (RunState.EXPIRED, Reason.EXPIRED, None)),
+    ],
+)
+def test_each_decision_is_a_state_of_the_run(decided: Decision, expected: object) -> None:
+    assert state_after(decided) == expected
+
+
+def test_s105_a_wait_is_not_shortened_on_its_way_in_a_ticket() -> None:
+    """Tickets say milliseconds."""
+    now = NINE.replace(microsecond=123_456)
+
+    decided = decide(POLICY, 1, FAILED, now, dice=0.5)
+
+    assert isinstance(decided, Retry)
+    assert parse_instant(instant_text(decided.at)) - now >= timedelta(seconds=1)

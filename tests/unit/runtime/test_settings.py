@@ -1,0 +1,196 @@
+"""What a service can be told, and what it refuses to be told."""
+
+from ipaddress import ip_network
+from pathlib import Path
+
+import pytest
+
+from harebell.contract.errors import InvalidInput
+from harebell.runtime.settings import (
+    DispatcherSettings,
+    ExecutorSettings,
+    IntakeSettings,
+    PoolBounds,
+    ServiceSettings,
+    TickerSettings,
+)
+
+URLS = {
+    "HAREBELL_AMQP_URL": "amqp://guest:secret@localhost/",
+    "HAREBELL_DATABASE_URL": "postgresql://harebell:secret@localhost/harebell",
+}
+
+
+def test_what_is_not_told_has_its_default() -> None:
+    settings = TickerSettings.load(URLS)
+
+    assert settings.amqp_url.get_secret_value() == URLS["HAREBELL_AMQP_URL"]
+    assert settings.horizon.total_seconds() == 84
+    assert settings.topology_mode == "declare"
+
+
+def test_s44_the_gap_between_looks_is_a_setting_with_bounds() -> None:
+    gap = "HAREBELL_PASS_GAP"
+
+    assert TickerSettings.load(URLS).min_poll_interval.total_seconds() == 0.25
+    assert TickerSettings.load(URLS | {gap: "5s"}).min_poll_interval.total_seconds() == 5
+    for refused in ("0s", "5ms", "16s"):
+        with pytest.raises(InvalidInput) as failed:
+            TickerSettings.load(URLS | {gap: refused})
+        assert failed.value.field == gap
+
+
+def test_other_peoples_variables_and_those_of_other_services_are_let_be() -> None:
+    others = {"PATH": "/bin", "PREFIX_HAREBELL_X": "1", "HAREBELL_TENANT": "acme"}
+
+    settings = DispatcherSettings.load(URLS | others | {"HAREBELL_SLOTS_HIGH": "3"})
+
+    assert settings.work_batch_size == 50
+
+
+@pytest.mark.parametrize(
+    "variable", ["HAREBELL_HORIZN", "HAREBELL_", "HAREBELL_AMQP", "HAREBELL_AMQP_URL_FILES"]
+)
+def test_a_variable_that_is_no_setting_stops_the_start_with_its_name(variable: str) -> None:
+    with pytest.raises(InvalidInput) as refused:
+        TickerSettings.load(URLS | {variable: "1"})
+
+    assert (refused.value.field, refused.value.code) == (variable, "unknown_setting")
+
+
+@pytest.mark.parametrize(
+    ("settings", "variable", "value"),
+    [
+        (TickerSettings, "HAREBELL_HORIZON", "soon"),
+        (TickerSettings, "HAREBELL_HORIZON", "-5s"),
+        (TickerSettings, "HAREBELL_STAGING_BATCH", "0"),
+        (TickerSettings, "HAREBELL_HTTP_PORT", "65536"),
+        (TickerSettings, "HAREBELL_TOPOLOGY", "guess"),
+        (DispatcherSettings, "HAREBELL_BUNDLE_MAX", "201"),
+        (IntakeSettings, "HAREBELL_DEFAULT_WHEN", "every hour"),
+        (IntakeSettings, "HAREBELL_DEFAULT_WHEN", '{"acme": {"cron": "75 * * * *"}}'),
+        (ExecutorSettings, "HAREBELL_POOL", "Big Pool"),
+        (ExecutorSettings, "HAREBELL_ALLOWED_NETWORKS", "10.0.0.0/8,everything"),
+        (ExecutorSettings, "HAREBELL_ALLOWED_NETWORKS", "10.1.2.3/16"),
+    ],
+)
+def test_a_malformed_value_stops_the_start_with_its_name(
+    settings: type[ServiceSettings], variable: str, value: str
+) -> None:
+    with pytest.raises(InvalidInput) as refused:
+        settings.load(URLS | {variable: value})
+
+    assert (refused.value.field, refused.value.code) == (variable, "invalid_setting")
+
+
+@pytest.mark.parametrize(
+    ("variable", "value"),
+    [("MAX", "0"), ("MAX", "201"), ("MIN", "-1"), ("MIN", "9"), ("TIMEOUT", "0s")],
+)
+def test_s57_a_pool_without_room_or_with_a_floor_above_its_ceiling_stops_the_start(
+    variable: str, value: str
+) -> None:
+    name = f"HAREBELL_DATABASE_POOL_{variable}"
+
+    with pytest.raises(InvalidInput) as refused:
+        TickerSettings.load(URLS | {name: value})
+
+    assert refused.value.field == name
+
+
+def test_s57_the_bounds_of_the_pool_are_told() -> None:
+    told = {"MIN": "2", "MAX": "3", "TIMEOUT": "5s"}
+
+    settings = TickerSettings.load(
+        URLS | {f"HAREBELL_DATABASE_POOL_{name}": value for name, value in told.items()}
+    )
+
+    assert settings.pool_bounds == PoolBounds(min_size=2, max_size=3, acquire_timeout=5.0)
+
+
+@pytest.mark.parametrize(
+    ("told", "says"),
+    [
+        ({"HAREBELL_LEASE_CRITICAL": "15s"}, "HAREBELL_LEASE, 15s; got 15s"),
+        ({"HAREBELL_LEASE": "4s"}, "HAREBELL_LEASE, 4s; got 5s"),
+        ({"HAREBELL_LEASE": "1m", "HAREBELL_LEASE_CRITICAL": "2m"}, "HAREBELL_LEASE, 1m; got 2m"),
+    ],
+)
+def test_s94_the_lease_of_critical_runs_must_be_the_shorter_one(
+    told: dict[str, str], says: str
+) -> None:
+    with pytest.raises(InvalidInput, match=says) as refused:
+        ExecutorSettings.load(URLS | told)
+
+    assert refused.value.field == "HAREBELL_LEASE_CRITICAL"
+
+
+def test_s94_both_leases_are_settings() -> None:
+    told = {"HAREBELL_LEASE": "20s", "HAREBELL_LEASE_CRITICAL": "2s"}
+
+    settings = ExecutorSettings.load(URLS | told)
+
+    assert (settings.lease.total_seconds(), settings.lease_critical.total_seconds()) == (20, 2)
+
+
+@pytest.mark.parametrize("variable", list(URLS))
+def test_what_is_required_and_missing_is_named(variable: str) -> None:
+    told = {name: value for name, value in URLS.items() if name != variable}
+
+    with pytest.raises(InvalidInput) as refused:
+        TickerSettings.load(told)
+
+    assert refused.value.field == variable
+
+
+def test_a_value_may_lie_in_a_file(tmp_path: Path) -> None:
+    secret = tmp_path / "amqp_url"
+    secret.write_text("amqp://guest:from-file@localhost/\n")
+    told = {"HAREBELL_AMQP_URL_FILE": str(secret)}
+
+    settings = TickerSettings.load(told | {"HAREBELL_DATABASE_URL": URLS["HAREBELL_DATABASE_URL"]})
+
+    assert settings.amqp_url.get_secret_value() == "amqp://guest:from-file@localhost/"
+
+
+def test_a_file_that_cannot_be_read_stops_the_start_with_the_variables_name(tmp_path: Path) -> None:
+    told = URLS | {"HAREBELL_NAME_FILE": str(tmp_path / "missing")}
+
+    with pytest.raises(InvalidInput) as refused:
+        TickerSettings.load(told)
+
+    assert refused.value.field == "HAREBELL_NAME_FILE"
+
+
+def test_only_what_is_handed_in_is_read(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("HAREBELL_HORIZON", "1h")
+
+    assert TickerSettings.load(URLS).horizon.total_seconds() == 84
+
+
+@pytest.mark.parametrize(
+    ("text", "expected"),
+    [
+        ("", ()),
+        ("10.1.0.0/16", (ip_network("10.1.0.0/16"),)),
+        (" 127.0.0.0/8, ::1/128 ,", (ip_network("127.0.0.0/8"), ip_network("::1/128"))),
+    ],
+)
+def test_networks_are_a_list_with_commas(text: str, expected: tuple[object, ...]) -> None:
+    settings = ExecutorSettings.load(URLS | {"HAREBELL_ALLOWED_NETWORKS": text})
+
+    assert settings.allowed_networks == expected
+
+
+@pytest.mark.parametrize("text", ["acme.mail,acme.report", " acme.report\n acme.mail,\n"])
+def test_s15_known_tasks_are_a_list_with_commas_or_on_lines(text: str) -> None:
+    told = IntakeSettings.load(URLS | {"HAREBELL_KNOWN_TASKS": text})
+
+    assert told.known_tasks == frozenset({"acme.mail", "acme.report"})
+    assert IntakeSettings.load(URLS).known_tasks is None
+
+
+def test_secrets_do_not_show() -> None:
+    settings = TickerSettings.load(URLS)
+
+    assert "secret" not in f"{settings!r} {settings}"

@@ -1,0 +1,158 @@
+"""A run of unknown outcome: its schedule stops until a person says what became of it."""
+
+from uuid import UUID
+
+import pytest
+from tests.fakes.schedules import ID, TASK
+from tests.fakes.ticker import TENANT, Ticking
+from tests.fakes.tickets import NINE, after
+
+from harebell.contract.commands import Resolution, RunResolve
+from harebell.contract.errors import NotFound
+from harebell.contract.ids import RunKey
+from harebell.contract.responses import RunResponse
+from harebell.domain.run_states import Reason, RunState, ScheduleState
+from harebell.ticker.commands.handlers import CommandContext, apply_command
+from harebell.ticker.model.unit_of_work import Ended, UnitOfWork
+
+EVERY = {"every": "30s", "start": "2026-11-20T09:00:00Z"}
+OTHER = UUID("a2a3e7d0-5b0c-5a5e-9b56-0f6a9c0f4a11")
+
+
+@pytest.fixture
+def ticking() -> Ticking:
+    """Held since the run of nine was lost."""
+    ticking = Ticking(NINE)
+    ticking.put(EVERY, on_unknown="hold")
+    lose(ticking)
+    return ticking
+
+
+def lose(ticking: Ticking, seconds: float = 0) -> None:
+    ticking.claim(after(seconds), started=True)
+    ticking.end(after(seconds), RunState.UNRESOLVED)
+    ticking.review()
+
+
+def resolve(ticking: Ticking, as_: str, seconds: float = 0) -> RunResponse:
+    answer = ticking.ask("run.resolve", run_id=str(RunKey(after(seconds), ID)), **{"as": as_})
+    assert isinstance(answer, RunResponse)
+    return answer
+
+
+def test_s101_a_held_run_stops_its_schedule_and_takes_back_what_is_staged(ticking: Ticking) -> None:
+    assert (ticking.kept.state, ticking.kept.next_at) == (ScheduleState.BLOCKED, None)
+    assert ticking.kept.reason
+    assert ticking.staged == []
+    assert {ticking.rows[RunKey(after(k), ID)].reason for k in (30, 60)} == {Reason.PAUSED}
+    assert ticking.wait(600).look().staged == []
+
+
+@pytest.mark.parametrize(
+    ("as_", "state"),
+    [
+        ("succeeded", RunState.SUCCEEDED),
+        ("skipped", RunState.SKIPPED),
+        ("retry", RunState.STAGED),
+    ],
+)
+def test_s101_resolved_the_run_is_what_the_person_says_and_the_schedule_goes_on(
+    ticking: Ticking, as_: str, state: RunState
+) -> None:
+    answer = resolve(ticking.wait(5), as_)
+
+    assert (answer.status, answer.state) == ("resolved", state)
+    assert ticking.rows[RunKey(NINE, ID)].state is state
+    assert ticking.kept.state is ScheduleState.ACTIVE
+    assert [moment for moment in ticking.staged if moment > NINE] == [after(30), after(60)]
+
+
+def test_s101_the_catch_up_policy_decides_about_what_the_hold_missed() -> None:
+    ticking = Ticking(NINE)
+    ticking.put(EVERY, on_unknown="hold", catch_up={"mode": "one"})
+    lose(ticking)
+
+    resolve(ticking.wait(300), "skipped")
+
+    assert ticking.staged[0] == after(210)
+    assert sum(ticking.skipped.values()) == 6
+
+
+def test_s101_with_two_held_runs_the_schedule_goes_on_when_both_are_resolved() -> None:
+    ticking = Ticking(NINE)
+    ticking.put(EVERY, on_unknown="hold")
+    ticking.claim(NINE, started=True)
+    ticking.wait(30).claim(after(30), started=True)
+    ticking.end(NINE, RunState.UNRESOLVED)
+    ticking.end(after(30), RunState.UNRESOLVED)
+    ticking.review()
+
+    resolve(ticking, "succeeded")
+    after_one = ticking.kept.state
+    resolve(ticking, "succeeded", 30)
+
+    assert (after_one, ticking.kept.state) == (ScheduleState.BLOCKED, ScheduleState.ACTIVE)
+
+
+def test_s101_held_runs_of_other_schedules_in_the_same_batch_hold_up_nothing(
+    ticking: Ticking,
+) -> None:
+    book = ticking.book()
+    book.ended[RunKey(NINE, OTHER)] = Ended(RunState.UNRESOLVED, NINE)
+    command = RunResolve(run_id=str(RunKey(NINE, ID)), as_=Resolution.SUCCEEDED)
+
+    apply_command(book, CommandContext(TENANT, command, ID, after(5), None))
+
+    assert book.schedules[ID].state is ScheduleState.ACTIVE
+
+
+def test_only_a_held_run_is_resolved_and_only_once(ticking: Ticking) -> None:
+    resolve(ticking, "succeeded")
+
+    for seconds in (0, 30, 3600):
+        with pytest.raises(NotFound) as refused:
+            resolve(ticking, "retry", seconds)
+        assert refused.value.field == "run_id"
+
+
+def test_a_run_of_a_schedule_that_is_not_there_is_not_found() -> None:
+    command = RunResolve(run_id=str(RunKey(NINE, OTHER)), as_=Resolution.RETRY)
+
+    with pytest.raises(NotFound):
+        apply_command(UnitOfWork(), CommandContext(TENANT, command, OTHER, NINE, None))
+
+
+def test_resolving_does_not_end_a_pause_or_a_cancellation(ticking: Ticking) -> None:
+    ticking.wait(1).ask("schedule.cancel")
+
+    resolve(ticking.wait(1), "succeeded")
+
+    assert ticking.kept.state is ScheduleState.CANCELLED
+
+
+def test_a_schedule_that_waits_for_the_held_run_goes_on_from_how_it_was_resolved() -> None:
+    ticking = Ticking(NINE)
+    rule = {"every": "30s", "start": "2026-11-20T09:00:00Z", "until": "success"}
+    ticking.put(rule, on_unknown="hold", target=TASK)
+    lose(ticking)
+
+    resolve(ticking.wait(5), "succeeded")
+    ticking.review()
+
+    assert ticking.kept.state is ScheduleState.COMPLETED
+    assert ticking.staged == []
+
+
+def test_s06_what_ran_while_its_schedule_was_held_counts_towards_times_when_it_goes_on() -> None:
+    ticking = Ticking(NINE)
+    ticking.put({**EVERY, "times": 2}, on_unknown="hold")
+    ticking.claim(after(30))  # held by its executor, and not begun, when the first is lost
+    lose(ticking)
+    ticking.end(after(30))
+    ticking.wait(5).review()
+
+    resolve(ticking, "skipped")
+
+    assert ticking.wait(600).look().staged == []
+    assert ticking.having(RunState.SUCCEEDED) == [after(30)]
+    assert ticking.review().kept.open_runs == ()
