@@ -36,12 +36,12 @@ _OF_A_SCHEDULE: Final = {
 _OF_A_VERSION: Final = {
     "schedule_id": "m.id",
     "definition": "(left(m.defined, -1) || ',' || substr(rest.definition, 2))::json",
-    "work": """('{"key":"' || m.key || '",' || substr(rest.work, 2))::json""",
+    "run_spec": """('{"key":"' || m.key || '",' || substr(rest.run_spec, 2))::json""",
 }
 _OF_A_STATE: Final = {"schedule_id": "m.id", "next_at": "m.next_at", "state": "m.state"}
 _REST: Final = """
 SELECT (definition::jsonb - '{key,name,owner,tags,when}'::text[])::text AS definition,
-       (work::jsonb - 'key')::text AS work
+       (run_spec::jsonb - 'key')::text AS run_spec
 FROM schedule_versions WHERE schedule_id = $1
 """
 _INDEXES: Final = """

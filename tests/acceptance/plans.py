@@ -94,16 +94,18 @@ STATEMENTS: dict[str, Statement] = {
     "expire": lambda at: recovery.expire_overdue(at, KEYS),
     "stage again": lambda at: recovery.mark_restaged(at, KEYS),
     "holders": recovery.find_lease_holders,
-    "sweep of lapsed leases": lambda at: recovery.lock_expired_leases(
+    "sweep of lease_expired leases": lambda at: recovery.lock_expired_leases(
         at, ["executor-1"], by_time=True
     ),
     "what stands": lambda at: overlap.open_run_rows(at, SCHEDULES),
     "what stands, locked": lambda at: overlap.lock_open_run_rows(at, KEYS),
-    "take turns": lambda at: overlap.save_slots(at, dict.fromkeys(KEYS, overlap.Role.RUNNING)),
+    "take overlap_slots": lambda at: overlap.save_slots(
+        at, dict.fromkeys(KEYS, overlap.Role.RUNNING)
+    ),
     "hold back": lambda at: overlap.mark_waiting(at, KEYS),
     "give up": lambda at: overlap.finish_without_attempt(at, dict.fromkeys(KEYS, REPLACED)),
     "wake": lambda at: overlap.wake(at, KEYS),
-    "forget turns": lambda at: overlap.delete_stale_slots(at, SCHEDULES),
+    "forget overlap_slots": lambda at: overlap.delete_stale_slots(at, SCHEDULES),
     "stuck schedules": overlap.find_stalled,
     "backlog": backlog.due,
     "overdue schedules": backlog.overdue,

@@ -99,7 +99,7 @@ class Stack:
         """
         mine = {
             "HAREBELL_DATABASE_URL": as_role(self.database_url, kind),
-            "HAREBELL_BREAKER": "manual",
+            "HAREBELL_BREAKER_MODE": "manual",
         } | environment
         return self.services.start(kind, number, environment=mine, ready=ready)
 
@@ -169,7 +169,7 @@ class Tenant:
         key = RunKey.parse(run_id)
         rows: list[asyncpg.Record] = await self.ledger.fetch(
             "SELECT * FROM attempts WHERE scheduled_for = $1 AND schedule_id = $2 "
-            "ORDER BY series, number",
+            "ORDER BY replay_number, number",
             key.scheduled_for,
             key.schedule_id,
         )

@@ -66,7 +66,7 @@ async def put_all(tenant: Tenant, target: Target) -> None:
     await tenant.put("once", {"at": instant(3).isoformat()}, ECHO)
     quick = {"max_attempts": 2, "backoff": {"base": "200ms", "jitter": "none"}}
     await tenant.put("failing", SECONDLY, target.http("audit", broken="audit"), retry=quick)
-    await tenant.put("turns", SECONDLY, target.http("audit", sleep=1.5), overlap="skip")
+    await tenant.put("overlap_slots", SECONDLY, target.http("audit", sleep=1.5), overlap="skip")
     for key in ("paused", "cancelled", "later", "moved", "patched", "skipping"):
         await tenant.put(key, SECONDLY, ECHO, catch_up={"mode": "all"})
     await tenant.put("triggered", HOURLY, ECHO)
@@ -108,7 +108,7 @@ WHERE s.key = $1 AND r.state = 'succeeded' ORDER BY r.scheduled_for LIMIT 1 OFFS
 """
 LOST = "DELETE FROM runs WHERE scheduled_for = $1 AND schedule_id = $2"
 DOUBLED = """
-INSERT INTO attempts (scheduled_for, schedule_id, series, number, finished_at, outcome)
+INSERT INTO attempts (scheduled_for, schedule_id, replay_number, number, finished_at, outcome)
 VALUES ($1, $2, 1, 2, now(), 'succeeded')
 """
 INVENTED = """

@@ -20,7 +20,7 @@ from harebell.messaging.topology.bus import SYSTEM
 pytestmark = [pytest.mark.broker, pytest.mark.postgres]
 
 OVERDUE = """
-INSERT INTO schedule_state (schedule_id, version, state, next_at, changed_at, planned_to,
+INSERT INTO schedule_state (schedule_id, version, state, next_at, changed_at, planned_until,
                             dispatched, open_runs)
 VALUES (gen_random_uuid(), 1, 'active', now() - interval '5 min', now(), now(), 0, '{}')
 """
@@ -58,7 +58,7 @@ async def test_ask11_the_watch_pings_while_all_is_well_and_fails_when_the_ticker
     """No service runs: the tables alone tell, and whoever listens on the bus hears of it."""
     await declared(own_stack.amqp_url)
     async with Wire.open(own_stack.amqp_url, "ops") as wire, own_stack.tenant("silent") as tenant:
-        heard = await wire.events("watch.missed")
+        heard = await wire.events("liveness.missed")
         with pings() as (url, came):
             words = ["--all-tenants", "--watch", "--every", "500ms", "--ping-url", url]
             watch = await asyncio.create_subprocess_exec(

@@ -28,10 +28,10 @@ PROBES = 1  # of each dispatcher, in each rest
 ATTEMPTS = 5  # that open it, when half of them fail
 LONG = 60.0  # seconds: held runs come round within half a minute
 SETTINGS = {
-    "HAREBELL_BREAKER": "auto",
-    "HAREBELL_BREAKER_ATTEMPTS": str(ATTEMPTS),
-    "HAREBELL_BREAKER_REST": f"{REST:g}s",
-    "HAREBELL_BREAKER_PROBES": str(PROBES),
+    "HAREBELL_BREAKER_MODE": "auto",
+    "HAREBELL_BREAKER_MIN_CALLS": str(ATTEMPTS),
+    "HAREBELL_BREAKER_OPEN_DURATION": f"{REST:g}s",
+    "HAREBELL_BREAKER_HALF_OPEN_CALLS": str(PROBES),
 }
 PERSISTENT = {
     "max_attempts": 1_000,
@@ -98,7 +98,7 @@ async def until_acts(tenant: Tenant, name: str, wanted: str | None) -> None:
 async def until_held(stack: Stack, count: int) -> None:
     async def so() -> bool:
         said = await Scrape.of(stack, COUNTS)
-        return said.total("harebell_circling_tickets", gate="breaker") >= count
+        return said.total("harebell_deferred_tickets", gate="breaker") >= count
 
     await until(so, within=LONG, what=f"{count} tickets are held")
 

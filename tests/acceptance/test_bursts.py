@@ -44,7 +44,7 @@ def most(tmp_path: Path) -> Path:
 
 @pytest.fixture
 def rig(tmp_path: Path, most: Path) -> Iterator[Rig]:
-    slots = {"HAREBELL_SLOTS_NORMAL": str(SLOTS), "HAREBELL_TARGET_SHARE": "1"}
+    slots = {"HAREBELL_SLOTS_NORMAL": str(SLOTS), "HAREBELL_MAX_TARGET_SHARE": "1"}
     with Rig.open(tmp_path, **slots, **{tasks.MOST: str(most)}) as opened:
         opened.counts = Counts(executors=EXECUTORS)
         opened.start()

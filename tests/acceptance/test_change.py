@@ -83,8 +83,8 @@ async def test_s28_s30_a_change_for_later_takes_effect_at_its_time_and_its_fate_
     assert (answer.status, answer.version, answer.pending_version) == ("deferred", 1, 2)
     assert answer.effective_at == at
     assert (before[1]["in_force"], before[2]["in_force"]) == (True, False)
-    assert (before[2]["fate"], after[2]["fate"], after[2]["in_force"]) == (
-        *("pending", "commenced", True),
+    assert (before[2]["status"], after[2]["status"], after[2]["in_force"]) == (
+        *("pending", "active", True),
     )
     assert called(target, "old") == [start + k * SECOND for k in range(3)]
     assert called(target, "new") == [start + k * SECOND for k in range(3, 7)]
@@ -107,8 +107,8 @@ async def test_s29_a_change_that_is_overtaken_or_too_late_says_so_and_the_old_go
 
     assert (refused.value.code, refused.value.field) == ("not_in_future", "effective_at")
     assert answer.version == 3
-    assert (fates[2]["fate"], fates[2]["fate_reason"]) == ("skipped", "overtaken by version 3")
-    assert [fates[number]["fate"] for number in (1, 3)] == ["commenced", "commenced"]
+    assert (fates[2]["status"], fates[2]["status_reason"]) == ("skipped", "overtaken by version 3")
+    assert [fates[number]["status"] for number in (1, 3)] == ["active", "active"]
 
 
 async def test_s14_a_pause_with_an_end_is_over_by_itself(tenant: Tenant, target: Target) -> None:

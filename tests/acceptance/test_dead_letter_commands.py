@@ -92,7 +92,7 @@ async def test_s112_list_takes_filters_and_show_tells_all(desk: Desk) -> None:
     assert len(await desk.letters("--newer-than 1h --limit 2")) == 2
     assert await desk.letters(OLD) == await desk.letters("--replayed") == []
     assert (shown["key"], shown["error_code"], shown["attempts"]) == ("mail", "unknown_task", 1)
-    assert shown["story"]["target"] == MAILS
+    assert shown["payload"]["target"] == MAILS
 
 
 async def test_ask25_groups_are_noted_muted_archived_and_reopened(desk: Desk) -> None:
@@ -167,4 +167,4 @@ async def test_s112_a_dry_run_changes_nothing_and_a_replay_may_go_to_another_poo
     await desk.until_open(HOOKS)
     run = await desk.tenant.run(mail["run_id"])
     assert (dry["total"], jobs) == (HOOKS + 1, [])
-    assert (run["pool"], run["series"]) == ("mailers", 2)
+    assert (run["pool"], run["replay_number"]) == ("mailers", 1)

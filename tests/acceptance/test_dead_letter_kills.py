@@ -31,11 +31,11 @@ ONCE: Final = {"max_attempts": 1}
 
 # A letter, its item in the replay, how often it was replayed, and whether its run has begun again.
 _STANDING = """
-SELECT letter.state, item.status, run.series, count(replays) AS replays
+SELECT letter.state, item.status, run.replay_number, count(replays) AS replays
 FROM dead_letters AS letter
 JOIN runs AS run
     ON run.scheduled_for = letter.scheduled_for AND run.schedule_id = letter.schedule_id
-JOIN replay_items AS item ON item.letter_id = letter.id
+JOIN replay_items AS item ON item.dead_letter_id = letter.id
 LEFT JOIN replays ON replays.dead_letter_id = letter.id
 WHERE letter.tenant = $1
 GROUP BY letter.id, 1, 2, 3

@@ -38,9 +38,9 @@ async def test_s111_s112_an_hour_at_the_desk(
     await much_dies(tenant, whole_target)
 
     said = await terminal.type("harebell dlq groups")
-    group = first_id(said, "http_503")
+    group = root_id(said, "http_503")
     said = await terminal.type(f"harebell dlq list --group {group} --limit 5")
-    letter = first_id(said, "http_503")
+    letter = root_id(said, "http_503")
     groups = terminal.picture("desk-groups", pictures)
     await terminal.type(f"harebell dlq show {letter}")
     shown = terminal.picture("desk-letter", pictures)
@@ -82,7 +82,7 @@ async def much_dies(tenant: Tenant, target: Target) -> None:
     await until(dead, what="dead letters")
 
 
-def first_id(said: str, about: str) -> str:
+def root_id(said: str, about: str) -> str:
     """In the first line about that."""
     line = next(line for line in said.splitlines() if about in line)
     found = UUID.search(line)

@@ -55,7 +55,7 @@ async def test_a_killed_executors_run_is_finished_by_another_as_attempt_two(
     assert second.idempotency_key == first.idempotency_key == first.run_id
     assert holder_of(run) != holder_of(running)
     attempts = await faulty_tenant.attempts(first.run_id)
-    assert [row["outcome"] for row in attempts] == ["lapsed", "succeeded"]
+    assert [row["outcome"] for row in attempts] == ["lease_expired", "succeeded"]
 
 
 async def test_an_executor_frozen_past_its_lease_settles_in_vain(
@@ -73,7 +73,7 @@ async def test_an_executor_frozen_past_its_lease_settles_in_vain(
     send(pool.stack, frozen.name, signal.SIGCONT)
 
     async def refused() -> bool:
-        return await count_of(frozen, "harebell_late_settles_total") == 1
+        return await count_of(frozen, "harebell_fenced_completions_total") == 1
 
     await until(refused, what="a refused settle")
     (run,) = await faulty_tenant.until_runs(1, "succeeded")
@@ -83,14 +83,14 @@ async def test_an_executor_frozen_past_its_lease_settles_in_vain(
     first, second = target.calls("frozen")
     assert second.token > first.token
     attempts = await faulty_tenant.attempts(first.run_id)
-    assert [row["outcome"] for row in attempts] == ["lapsed", "succeeded"]
+    assert [row["outcome"] for row in attempts] == ["lease_expired", "succeeded"]
 
 
 async def test_an_executor_killed_between_effect_and_record_costs_a_second_attempt_known_by_its_key(
     faulty_tenant: Tenant, pool: Pool, target: Target
 ) -> None:
     doomed = await start_doomed(
-        pool.stack, ServiceKind.EXECUTOR, 1, "executor.before_settle", HAREBELL_POOL=pool.name
+        pool.stack, ServiceKind.EXECUTOR, 1, "executor.before_complete", HAREBELL_POOL=pool.name
     )
     hook = target.http("unrecorded")
     await faulty_tenant.put("effect", {"now": True}, hook, pool=pool.name)
@@ -117,9 +117,9 @@ async def test_an_executor_told_to_stop_under_load_uses_up_no_attempt_and_loses_
     owed = await put_spread(faulty_tenant, hook, RUNS, first=1, over=4, pool=pool.name)
     await until_called(target, "stopped", RUNS // 3)
 
-    told_at = now()
+    notified_at = now()
     await asyncio.to_thread(pool.stack.stop, leaving.name)
-    took = (now() - told_at).total_seconds()
+    took = (now() - notified_at).total_seconds()
     runs = await faulty_tenant.until_runs(RUNS, "succeeded")
 
     record_property("stopped", f"{took:.2f} s after SIGTERM")

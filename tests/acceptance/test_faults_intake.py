@@ -61,7 +61,7 @@ async def test_tickets_in_the_hands_of_a_killed_dispatcher_are_released_by_anoth
     await put_spread(faulty_tenant, hook, RUNS, first=3, over=5, pool=pool.name)
 
     async def held() -> bool:
-        return await count_of(doomed, "harebell_held_tickets") > 0
+        return await count_of(doomed, "harebell_queued_tickets") > 0
 
     await until(held, what="a ticket held by dispatcher-2")
     pool.stack.kill(doomed.name)

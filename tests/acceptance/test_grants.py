@@ -26,7 +26,7 @@ _WRITES = {
     "executor": {
         "runs": {CHANGE},
         "attempts": {ADD},
-        "turns": {ADD, CHANGE, REMOVE},
+        "overlap_slots": {ADD, CHANGE, REMOVE},
         "limits": {ADD, CHANGE},
     },
     "dlq_inspector": {
@@ -43,11 +43,11 @@ _WRITES = {
         "schedule_state": {ADD, CHANGE},
         "schedule_versions": {ADD, CHANGE},
         "commands": {ADD, REMOVE},
-        "receipts": {ADD, REMOVE},
-        "zone_data": {ADD, CHANGE},
+        "bulk_operations": {ADD, REMOVE},
+        "tzdata_version": {ADD, CHANGE},
         "runs": {ADD, CHANGE},
         "attempts": {ADD},
-        "turns": {ADD, CHANGE, REMOVE},
+        "overlap_slots": {ADD, CHANGE, REMOVE},
         "limits": {REMOVE},
         "breakers": {ADD, CHANGE, REMOVE},
     },

@@ -34,7 +34,7 @@ MAY_PUBLISH = {
     "harebell_dispatcher": {"delay", "due", "work", "control", "events", "dead"},
     "harebell_executor": {"delay", "due", "events", "dead"},
     "harebell_dlq_inspector": {"delay", "due", "events", "dead"},
-    "harebell_watch": set(),  # but for one event
+    "harebell_watchdog": set(),  # but for one event
     "harebell_monitor": set(),
     "harebell_operator": {"commands"},
     ACME: {"commands", "queries"},
@@ -88,7 +88,7 @@ async def test_with_their_own_users_services_run_retry_bury_replay_and_cancel(
 
         succeeded = await acme.until_runs(3, "succeeded")
 
-    assert [row["series"] for row in succeeded if row["attempt"] == 1].count(2) == 1
+    assert [row["replay_number"] for row in succeeded if row["attempt"] == 1].count(1) == 1
     assert len(letters) == 1
 
 
@@ -174,11 +174,11 @@ async def test_a_tenant_neither_writes_nor_hears_in_anothers_name(production: Pr
 
 async def test_a_watch_may_tell_who_is_silent_and_nothing_else(production: Production) -> None:
     silence = MissedHeartbeat("ticker", now())
-    url = production.url("harebell_watch")
+    url = production.url("harebell_watchdog")
     async with await aio_pika.connect(production.stack.amqp_url) as connection:
         channel = await connection.channel()
         ears = await channel.declare_queue(exclusive=True)
-        await ears.bind(EVENTS, f"{ACME}.watch.missed")
+        await ears.bind(EVENTS, f"{ACME}.liveness.missed")
 
         assert await tell(url, ACME, [silence], now()) == []
         heard = await until(lambda: ears.get(no_ack=True, fail=False))

@@ -143,6 +143,6 @@ async def test_s52_of_500_calls_of_which_50_fail_exactly_those_50_have_not_succe
         id_ for id_, ill in ids.items() if not ill
     }
     assert len(await tenant.runs()) == OWED
-    assert {(run["attempt"], run["reason"]) for run in dead} == {(1, "attempts_used_up")}
+    assert {(run["attempt"], run["reason"]) for run in dead} == {(1, "attempts_exhausted")}
     assert [call.ok for call in target.calls("ill")] == [False] * FAILING
     assert [call.ok for call in target.calls("well")] == [True] * (OWED - FAILING)

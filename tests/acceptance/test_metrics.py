@@ -33,7 +33,7 @@ FROM attempts JOIN runs USING (scheduled_for, schedule_id) WHERE tenant = $1 GRO
 """
 # As if no ticker had looked for ten minutes.
 _UNSEEN = """
-UPDATE schedule_state SET planned_to = now() - interval '10 min', next_at = now(), dispatched = 0
+UPDATE schedule_state SET planned_until = now() - interval '10 min', next_at = now(), dispatched = 0
 WHERE schedule_id = $1
 """
 
@@ -104,7 +104,7 @@ async def test_s114_s72_a_scrape_after_a_known_load_is_what_the_ledger_says(
 
     assert seen.by(RUNS, "outcome", "reason") == {
         ("succeeded", ""): 21,
-        ("dead", "attempts_used_up"): 3,
+        ("dead", "attempts_exhausted"): 3,
         ("expired", "expired"): 1,
     }
     attempts = await counted.ledger.fetch(_ATTEMPTS, counted.name)
@@ -147,7 +147,7 @@ async def test_ask1_every_run_that_did_not_run_is_counted_by_its_reason(counted:
     missed = await counted.put("missed", past, SLOWLY, catch_up={"mode": "none"})
     await counted.ledger.execute(_UNSEEN, missed)
     every_second = {"every": "1s", "times": 4}
-    await counted.put("skips", every_second, SLOWLY, overlap="skip")
+    await counted.put("skipped_times", every_second, SLOWLY, overlap="skip")
     await counted.put("replaces", every_second, SLOWLY, overlap="replace")
     await counted.put("waits", every_second, SLOWLY, overlap="queue", expires_after="1s")
     await withdraw_in_every_way(counted)
@@ -197,9 +197,9 @@ async def test_ask1_runs_that_die_with_their_executor_or_are_dropped_by_it_are_c
         seen = await Scrape.of(counted.stack, PAIRS) - before
         return seen.by(RUNS, "outcome", "reason") == {("skipped", "unknown_outcome"): 1}
 
-    await until(lapsed, what="the count of the one that lapsed")
+    await until(lapsed, what="the count of the one that lease_expired")
     seen = await Scrape.of(counted.stack, PAIRS) - before
-    assert seen.by("harebell_attempts_total", "outcome") == {("lapsed",): 1}
+    assert seen.by("harebell_attempts_total", "outcome") == {("lease_expired",): 1}
 
 
 async def test_s65_the_lateness_that_is_published_is_the_ledgers_and_hides_nothing_from_the_target(

@@ -86,7 +86,7 @@ async def test_s79_s84_runs_of_an_executor_that_is_cut_off_are_finished_by_anoth
     runs = await faulty_tenant.until_runs(RUNS, "succeeded")
 
     async def has_settled_in_vain() -> bool:
-        return await count_of(cut_off, "harebell_late_settles_total") == RUNS
+        return await count_of(cut_off, "harebell_fenced_completions_total") == RUNS
 
     await until(has_settled_in_vain, within=2 * PATIENCE, what="late settles")
     took = (max(call.started_at for call in second) - cut_at).total_seconds()

@@ -91,7 +91,7 @@ async def is_missed(tenant: Tenant) -> str:
     when = {"cron": f"{last.minute} * * * *"}
     id_ = await tenant.put(KEY, when, TARGET, catch_up={"mode": "none"})
     await tenant.ledger.execute(
-        "UPDATE schedule_state SET next_at = $2, planned_to = $3 WHERE schedule_id = $1",
+        "UPDATE schedule_state SET next_at = $2, planned_until = $3 WHERE schedule_id = $1",
         id_,
         first,
         first - HOUR / 2,

@@ -135,7 +135,11 @@ async def test_s50_an_executor_that_dies_while_it_decides_has_decided_nothing(
     faulty_tenant: Tenant, pool: Pool
 ) -> None:
     doomed = await start_doomed(
-        pool.stack, ServiceKind.EXECUTOR, 1, "executor.before_turn_commit", HAREBELL_POOL=pool.name
+        pool.stack,
+        ServiceKind.EXECUTOR,
+        1,
+        "executor.before_overlap_commit",
+        HAREBELL_POOL=pool.name,
     )
     task = {"task": {"name": "harebell.sleep", "args": {"seconds": 0.2}}}
     when = {"every": "1s", "times": 2}

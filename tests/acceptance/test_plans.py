@@ -25,7 +25,7 @@ SELECT $1::timestamptz + make_interval(secs => k % 80000), lpad(to_hex(k), 32, '
 FROM generate_series(0, $2 - 1) AS k
 """
 _STATES = """
-INSERT INTO schedule_state (schedule_id, version, state, next_at, changed_at, planned_to,
+INSERT INTO schedule_state (schedule_id, version, state, next_at, changed_at, planned_until,
                             dispatched, open_runs)
 SELECT lpad(to_hex(k), 32, '0')::uuid, 1, 'active', now() + make_interval(secs => k), now(), now(),
        0, '{}'

@@ -44,7 +44,7 @@ async def test_s110_a_run_that_kills_its_executors_is_a_dead_letter_and_the_rest
     others = await faulty_tenant.until_runs(OTHERS, "succeeded")
 
     assert (str(dead["schedule_id"]), dead["attempt"]) == (poison, ATTEMPTS)
-    assert dead["reason"] == "attempts_used_up"
+    assert dead["reason"] == "attempts_exhausted"
     assert dead_members(pool) == ATTEMPTS
     # what died with an executor has another attempt; it may have been called before
     calls = Counter(call.run_id for call in target.calls("others"))

@@ -79,7 +79,7 @@ async def test_s22_s94_killed_outright_the_holder_loses_runs_of_both_classes_at_
 async def test_s94_of_an_executor_killed_with_200_runs_in_flight_all_run_elsewhere_soon(
     faulty_tenant: Tenant, pool: Pool, target: Target, record_property: Record
 ) -> None:
-    slots = {"HAREBELL_SLOTS_NORMAL": str(CROWD), "HAREBELL_TARGET_SHARE": "1"}
+    slots = {"HAREBELL_SLOTS_NORMAL": str(CROWD), "HAREBELL_MAX_TARGET_SHARE": "1"}
     killed = await pool.start(1, **slots)
     hook = target.http("crowd", sleep=LONG)
     options = {"timeout": f"{LONG}s", "pool": pool.name}

@@ -60,25 +60,25 @@ async def test_a_run_that_always_fails_is_one_dead_letter_and_succeeds_when_repl
     await tenant.put("till", {"now": True}, hook, retry=retry(3, "100ms"))
     (dead,) = await tenant.until_runs(1, "dead")
     (letter,) = await until(lambda: letters(tenant, "open"))
-    story = (await tenant.harebell.dead_letter(letter["id"]))["story"]
+    story = (await tenant.harebell.dead_letter(letter["id"]))["payload"]
 
     target.fix("the-till")
     replayed = await tenant.harebell.replay([letter["id"]], note="the till is fixed")
     (run,) = await tenant.until_runs(1, "succeeded")
 
-    assert (dead["attempt"], dead["reason"], dead["series"]) == (3, "attempts_used_up", 1)
+    assert (dead["attempt"], dead["reason"], dead["replay_number"]) == (3, "attempts_exhausted", 0)
     assert (letter["attempts"], letter["run_state"]) == (3, "dead")
     assert [attempt["http_status"] for attempt in story["attempts"]] == [503] * 3
     assert replayed.results == {letter["id"]: "replayed"}
     calls = target.calls("broken")
     assert {call.run_id for call in calls} == {letter["run_id"]}
     assert [call.ok for call in calls] == [False, False, False, True]
-    assert (run["series"], run["scheduled_for"]) == (2, dead["scheduled_for"])
+    assert (run["replay_number"], run["scheduled_for"]) == (1, dead["scheduled_for"])
     assert await letters(tenant, "open") == []
     (settled,) = await letters(tenant, "all")
     assert (settled["id"], settled["run_state"]) == (letter["id"], "succeeded")
     shown = await tenant.harebell.run(letter["run_id"])
-    told = [(row["series"], row["number"], row["outcome"]) for row in shown["attempts"]]
+    told = [(row["replay_number"], row["number"], row["outcome"]) for row in shown["attempts"]]
     assert told == [(1, 1, "failed"), (1, 2, "failed"), (1, 3, "failed"), (2, 1, "succeeded")]
 
 
@@ -91,6 +91,6 @@ async def test_s15_a_task_that_no_executor_has_is_a_dead_letter_at_once_with_the
     (letter,) = await until(lambda: letters(tenant, "open"))
 
     assert (dead["attempt"], dead["reason"]) == (1, "unknown_task")
-    (attempt,) = (await tenant.harebell.dead_letter(letter["id"]))["story"]["attempts"]
+    (attempt,) = (await tenant.harebell.dead_letter(letter["id"]))["payload"]["attempts"]
     assert attempt["error_code"] == "unknown_task"
     assert "acme.reprot" in attempt["error"]

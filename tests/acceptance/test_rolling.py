@@ -67,9 +67,9 @@ async def test_s58_all_services_restarted_one_after_another_under_load_lose_and_
 async def restart(stack: Stack, kind: ServiceKind, number: int = 1) -> float:
     """Seconds from SIGTERM to its end, which is its own: nothing had to kill it."""
     name = name_of(kind, number)
-    told_at = now()
+    notified_at = now()
     await asyncio.to_thread(stack.stop, name)
-    took = (now() - told_at).total_seconds()
+    took = (now() - notified_at).total_seconds()
     assert took < GRACE_S
     await start(stack, kind, number, HAREBELL_HORIZON=HORIZON)
     return took

@@ -134,4 +134,4 @@ def assert_whole(calls: list[Call], runs: list[asyncpg.Record], end: datetime) -
 
 def told(calls: list[Call], runs: list[asyncpg.Record]) -> str:
     worst = max(call.late for call in calls)
-    return f"{len(calls)} ran, {len(skips(runs))} rows of skips; {worst:.1f} s late at most"
+    return f"{len(calls)} ran, {len(skips(runs))} rows of skipped_times; {worst:.1f} s late at most"

@@ -13,7 +13,7 @@ pytestmark = [pytest.mark.broker, pytest.mark.postgres]
 
 UNKNOWN = "unknown_version"
 _LETTERS = """
-SELECT reason, error, story->>'queue' AS queue FROM dead_letters WHERE story->>'message_id' = $1
+SELECT reason, error, payload->>'queue' AS queue FROM dead_letters WHERE payload->>'message_id' = $1
 """
 
 
@@ -39,12 +39,12 @@ async def test_what_is_asked_in_a_later_version_is_refused_in_the_answer(
 @pytest.mark.parametrize(
     ("exchange", "key", "verb", "queue"),
     [
-        (CHANGES, "schedule", "change", "harebell.ticker"),
-        (CHANGES, "dlq", "change", "harebell.dlq"),
-        (CHANGES, "breaker", "change", "harebell.breakers"),
-        (DELAY, str(min(DELAY_TTLS_MS)), "ticket.bundle", "harebell.dispatcher"),
-        (DUE, "run", "ticket.bundle", "harebell.dispatcher"),
-        (WORK, "default.normal", "ticket.bundle", "harebell.work.default.normal"),
+        (CHANGES, "schedule", "accepted_commands", "harebell.ticker"),
+        (CHANGES, "dlq", "accepted_commands", "harebell.dlq"),
+        (CHANGES, "breaker", "accepted_commands", "harebell.breakers"),
+        (DELAY, str(min(DELAY_TTLS_MS)), "ticket.batch", "harebell.dispatcher"),
+        (DUE, "run", "ticket.batch", "harebell.dispatcher"),
+        (WORK, "default.normal", "ticket.batch", "harebell.work.default.normal"),
         (EVENTS, "acme.run.dead", "run.dead", "harebell.ticker.outcomes"),
     ],
 )

@@ -140,7 +140,7 @@ def shrink_to_one(stack: Stack) -> float:
     began = now()
     for start in range(1, MANY, FEW):
         few = range(start, min(start + FEW, MANY))
-        told_at = now()
+        notified_at = now()
         stack.stop(*(name_of(ServiceKind.EXECUTOR, number) for number in few))
-        assert (now() - told_at).total_seconds() < GRACE_S, "some had to be killed"
+        assert (now() - notified_at).total_seconds() < GRACE_S, "some had to be killed"
     return (now() - began).total_seconds()

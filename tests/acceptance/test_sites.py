@@ -13,7 +13,7 @@ pytestmark = [pytest.mark.broker, pytest.mark.postgres]
 RUNS = 60  # of each place
 OVER = 3.0  # seconds, evenly; the place that is drained needs longer for them
 BEGUN = 10  # runs of a place before it is drained
-SLOW = {"HAREBELL_SLOTS_NORMAL": "2", "HAREBELL_TARGET_SHARE": "1"}
+SLOW = {"HAREBELL_SLOTS_NORMAL": "2", "HAREBELL_MAX_TARGET_SHARE": "1"}
 
 
 @pytest.fixture

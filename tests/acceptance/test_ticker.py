@@ -121,7 +121,7 @@ async def set_back(tenant: Tenant, schedule: str, *, hours: int) -> None:
     """As if no ticker had come to it for so long."""
     await tenant.ledger.execute(
         "UPDATE schedule_state SET next_at = next_at - make_interval(hours => $2), "
-        "planned_to = planned_to - make_interval(hours => $2) WHERE schedule_id = $1",
+        "planned_until = planned_until - make_interval(hours => $2) WHERE schedule_id = $1",
         schedule,
         hours,
     )
@@ -145,5 +145,5 @@ async def test_s76_tickets_that_have_outrun_a_slow_commit_are_published_again_an
         await tenant.put("slow", {"now": True}, target.http("slow"))
         runs = await tenant.until_runs(1, "succeeded", within=10)
 
-    assert await count_of(ticker, "harebell_tickets_published_again_total") >= 1
+    assert await count_of(ticker, "harebell_republished_tickets_total") >= 1
     assert_each_once(target.calls("slow"), runs, 1)

@@ -27,7 +27,7 @@ class Metric:
     type: str
     labels: tuple[str, ...]
     help: str
-    series: tuple[str, ...]
+    replay_number: tuple[str, ...]
 
 
 def _read(declared: MetricWrapperBase) -> Metric:
@@ -35,8 +35,8 @@ def _read(declared: MetricWrapperBase) -> Metric:
     suffixes = _SUFFIXES[family.type]
     name = family.name if family.type == "histogram" else family.name + suffixes[0]
     labels = declared._labelnames  # noqa: SLF001  # no other way to read it
-    series = tuple(family.name + suffix for suffix in suffixes)
-    return Metric(name, family.type, tuple(labels), family.documentation, series)
+    replay_number = tuple(family.name + suffix for suffix in suffixes)
+    return Metric(name, family.type, tuple(labels), family.documentation, replay_number)
 
 
 HOMES: Final = (runtime, messaging, storage, ticker, dispatcher, executor, dlq_inspector)

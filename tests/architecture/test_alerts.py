@@ -44,9 +44,9 @@ NAMES: Final = [rule["alert"] for rule in RULES]
 def test_a_rule_asks_for_series_and_labels_that_there_are(rule: dict[str, Any]) -> None:
     selectors = SELECTOR.findall(rule["expr"])
     assert selectors
-    for series, matchers in selectors:
-        assert set(MATCHER.findall(matchers)) <= SERIES[series], series
-    told = {label for series, _ in selectors for label in SERIES[series]}
+    for replay_number, matchers in selectors:
+        assert set(MATCHER.findall(matchers)) <= SERIES[replay_number], replay_number
+    told = {label for replay_number, _ in selectors for label in SERIES[replay_number]}
     grouped = re.split(r"[,\s]+", ",".join(GROUPING.findall(rule["expr"])))
     assert set(filter(None, grouped)) <= told
 

@@ -46,7 +46,7 @@ KINDS: Final[tuple[tuple[frozenset[str], type[Message]], ...]] = (
     (frozenset({"ok", "run_id"}), RunResponse),
     (frozenset({"ok", "items"}), Page),
     (frozenset({"ok", "item"}), One),
-    (frozenset({"seq", "work"}), Ticket),
+    (frozenset({"seq", "run_spec"}), Ticket),
     (frozenset({"dead_at", "run_id"}), DeadRun),
     (frozenset({"dead_at", "queue"}), DeadMessage),
     (frozenset({"when", "target"}), SchedulePut),

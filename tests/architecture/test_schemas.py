@@ -109,7 +109,7 @@ def test_every_request_is_an_operation_with_a_reply_that_may_be_a_refusal() -> N
 
         answers = [each["$ref"].rpartition("/")[2] for each in operation["reply"]["messages"]]
         assert operation["action"] == "receive"
-        assert "answer.refusal" in answers
+        assert "response.error" in answers
         to_many = verb in COMMANDS and issubclass(COMMANDS[verb], BulkCommand)
         assert len(answers) == (3 if to_many else 2)
 

@@ -38,7 +38,7 @@ FAILURES: Final = 50  # different ones
 START: Final = datetime.now(UTC).replace(hour=0, minute=0, second=0, microsecond=0)
 _VERSION: Final = """
 INSERT INTO schedule_versions
-    (schedule_id, version, definition, work, fingerprint, accepted_at, effective_at)
+    (schedule_id, version, definition, run_spec, fingerprint, accepted_at, effective_at)
 VALUES ($1, 1, '{}', $2, '', now(), now())
 """
 _RUNS: Final = """

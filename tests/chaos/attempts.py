@@ -12,7 +12,7 @@ from tests.chaos.result import Kind
 
 REACH: Final = timedelta(seconds=45)  # from a crash to the end of the lease that it left behind
 CLOCKS: Final = timedelta(milliseconds=50)  # a round trip, by which two executors tell time apart
-CUT_OFF: Final = {"cancelled", "lapsed"}  # its end may come to the target later, or never
+CUT_OFF: Final = {"cancelled", "lease_expired"}  # its end may come to the target later, or never
 
 Found = Iterator[tuple[Kind, str]]
 
@@ -30,7 +30,7 @@ def repeats(course: Course) -> Iterator[tuple[Call, Call]]:
     """Second attempts because nobody heard of the end of the first."""
     for before, after in consecutive(course):
         row = course.attempt_of(before)
-        if row is not None and row["outcome"] == "lapsed":
+        if row is not None and row["outcome"] == "lease_expired":
             yield before, after
 
 
@@ -48,7 +48,7 @@ def _told_twice(course: Course) -> Found:
         if times > 1:
             yield Kind.DOUBLED, f"{run} was called {times} times under token {token}"
     for rows in course.attempts.values():
-        won = Counter(row["series"] for row in rows if row["outcome"] == "succeeded")
+        won = Counter(row["replay_number"] for row in rows if row["outcome"] == "succeeded")
         if any(times > 1 for times in won.values()):
             yield Kind.DOUBLED, f"{rows[0]['scheduled_for']} succeeded twice on the record"
 
@@ -63,7 +63,7 @@ def _second_attempts(course: Course) -> Found:
         match outcome:
             case "failed" if before.ok is not True:
                 yield from _too_soon(course, before, after, between)
-            case "lapsed":
+            case "lease_expired":
                 if not _has_crashed(course, before, after):
                     yield Kind.DOUBLED, f"{between}: nothing had crashed"
             case "succeeded" if row is not None and _is_replay(course, row):
@@ -73,7 +73,7 @@ def _second_attempts(course: Course) -> Found:
 
 
 def _is_replay(course: Course, row: Row) -> bool:
-    return bool(course.runs[row["scheduled_for"]]["series"] > row["series"])
+    return bool(course.runs[row["scheduled_for"]]["replay_number"] > row["replay_number"])
 
 
 def _too_soon(course: Course, before: Call, after: Call, between: str) -> Found:
@@ -121,7 +121,7 @@ def _impossible(course: Course, row: Row) -> Found:
     name, state = row["scheduled_for"], row["state"]
     is_over = state not in {"staged", "running", "retrying", "held"}
     rows = course.attempts.get(name, ())
-    numbers = [each["number"] for each in rows if each["series"] == row["series"]]
+    numbers = [each["number"] for each in rows if each["replay_number"] == row["replay_number"]]
     if is_over != (row["finished_at"] is not None):
         yield Kind.RECORD, f"{name} is {state} and ended at {row['finished_at']}"
     if state == "running" and row["lease_holder"] is None:

@@ -115,7 +115,7 @@ def _judged(course: Course, waited: Sequence[Waited]) -> Found:
 
 def _answers(course: Course) -> Found:
     for op in course.operations:
-        if op.told_at is None:
+        if op.notified_at is None:
             yield Kind.UNTOLD, f"{op.verb} of {op.asked_at} was never answered"
         elif op.refused is not None and (op.verb is Verb.PUT or op.refused not in OVER):
             yield Kind.UNTOLD, f"{op.verb} was refused: {op.refused}"
@@ -187,7 +187,7 @@ def is_excused(course: Course, instant: datetime, row: Row) -> bool:
 
 
 def _has_lapsed(course: Course, instant: datetime) -> bool:
-    return any(row["outcome"] == "lapsed" for row in course.attempts.get(instant, ()))
+    return any(row["outcome"] == "lease_expired" for row in course.attempts.get(instant, ()))
 
 
 def _may_have_stopped(course: Course, halt: Operation, instant: datetime) -> bool:
@@ -199,7 +199,7 @@ def _may_have_stopped(course: Course, halt: Operation, instant: datetime) -> boo
 
 def _number_of_runs(course: Course) -> Found:
     """Of schedules whose instants depend on how runs end."""
-    if course.first.told_at is None and not course.runs:
+    if course.first.notified_at is None and not course.runs:
         return  # it may never have come to be
     succeeded = [row for row in course.runs.values() if row["state"] == "succeeded"]
     if "until" in course.when and len(succeeded) != 1:
@@ -212,9 +212,9 @@ def _number_of_runs(course: Course) -> Found:
 def _halted(course: Course) -> Found:
     """What waits for a retry goes on through a pause, but not behind a cancel."""
     for halt, resumed_at in halts(course):
-        assert halt.told_at is not None
+        assert halt.notified_at is not None
         for call in course.calls:
-            since = call.started_at - halt.told_at
+            since = call.started_at - halt.notified_at
             if since <= timedelta(0) or (resumed_at is not None and call.started_at >= resumed_at):
                 continue
             if halt.verb is Verb.PAUSE and _had_begun(course, call, halt):
@@ -226,12 +226,12 @@ def _halted(course: Course) -> Found:
 
 def _replaced(course: Course) -> Found:
     """What the old version did after its successor was acknowledged."""
-    puts = [op for op in course.said(Verb.PUT) if op.told_at is not None]
+    puts = [op for op in course.said(Verb.PUT) if op.notified_at is not None]
     for put in puts[1:]:
-        assert put.told_at is not None
+        assert put.notified_at is not None
         new = says(put.body)
         for call in course.calls:
-            since = call.started_at - put.told_at
+            since = call.started_at - put.notified_at
             is_old = (
                 new not in call.body and since > timedelta(0) and not _had_begun(course, call, put)
             )
@@ -244,9 +244,9 @@ def _had_begun(course: Course, call: Call, change: Operation) -> bool:
     earlier = [
         row for row in course.attempts.get(call.scheduled_for, ()) if row["number"] < call.attempt
     ]
-    assert change.told_at is not None
+    assert change.notified_at is not None
     is_named = call.run_id in change.in_flight
-    return any(is_named or row["finished_at"] <= change.told_at for row in earlier)
+    return any(is_named or row["finished_at"] <= change.notified_at for row in earlier)
 
 
 def says(body: object) -> str:
@@ -262,7 +262,7 @@ def ready_at(course: Course, call: Call) -> datetime:
     """
     jitter = duration(course.when.get("jitter", "0s"))
     accepted = [
-        min(op.told_at or call.started_at, call.started_at)
+        min(op.notified_at or call.started_at, call.started_at)
         for op in course.operations
         if op.asked_at <= call.started_at and op.verb in {Verb.PUT, Verb.RESUME, Verb.TRIGGER}
     ]

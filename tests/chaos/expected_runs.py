@@ -32,7 +32,7 @@ def owed(course: Course) -> Owed:
     if first.refused is not None:
         return Owed(frozenset(), frozenset())
     triggered = {instant_of(op.answer["run_id"]) for op in _answered(course, Verb.TRIGGER)}
-    if course.is_sequential or (first.told_at is None and RELATIVE & course.when.keys()):
+    if course.is_sequential or (first.notified_at is None and RELATIVE & course.when.keys()):
         return Owed(frozenset(triggered), frozenset(), unbounded=True)
     grid = frozenset(_grid(course.when, first))
     accepted = frozenset(t for t in grid if _is_accepted(t, first))
@@ -40,11 +40,11 @@ def owed(course: Course) -> Owed:
     ended = _end(course)
     if ended is not None:
         beyond = frozenset(t for t in accepted if t > ended.asked_at)
-        told = ended.told_at or datetime.max.replace(tzinfo=ended.asked_at.tzinfo)
+        told = ended.notified_at or datetime.max.replace(tzinfo=ended.asked_at.tzinfo)
         named = {instant_of(each) for each in ended.in_flight}
         doubtful |= frozenset(t for t in beyond if t <= told or t in named)
         accepted -= beyond
-    unsure = any(op.told_at is None for op in course.said(Verb.TRIGGER))
+    unsure = any(op.notified_at is None for op in course.said(Verb.TRIGGER))
     return Owed(accepted | triggered, doubtful, unbounded=unsure)
 
 
@@ -57,24 +57,24 @@ def instant_of(run_id: str) -> datetime:
 def halts(course: Course) -> Iterator[tuple[Operation, datetime | None]]:
     """Cancels and pauses that were answered, and when each was perhaps over."""
     for op in course.operations:
-        if op.verb not in {Verb.CANCEL, Verb.PAUSE} or op.told_at is None or op.refused:
+        if op.verb not in {Verb.CANCEL, Verb.PAUSE} or op.notified_at is None or op.refused:
             continue
         resumed = (r.asked_at for r in course.said(Verb.RESUME) if r.asked_at >= op.asked_at)
         yield op, min(resumed, default=None)
 
 
 def _answered(course: Course, verb: Verb) -> list[Operation]:
-    return [op for op in course.said(verb) if op.told_at is not None]
+    return [op for op in course.said(verb) if op.notified_at is not None]
 
 
 def _is_accepted(instant: datetime, put: Operation) -> bool:
     """What lies before acceptance is not owed, but for the one instant of a one-shot."""
-    if put.told_at is None:
+    if put.notified_at is None:
         return False
     if not put.body["when"].keys() & {"every", "cron", "any_of"}:
         return True
     named = {datetime.fromisoformat(text) for text in put.answer.get("next_at", ())}
-    return instant > put.told_at or instant in named
+    return instant > put.notified_at or instant in named
 
 
 def _end(course: Course) -> Operation | None:

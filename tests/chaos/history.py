@@ -40,7 +40,7 @@ class Operation:
     key: str
     verb: Verb
     asked_at: datetime
-    told_at: datetime | None
+    notified_at: datetime | None
     body: Mapping[str, Any] = field(default_factory=dict)  # of a put
     answer: Mapping[str, Any] = field(default_factory=dict)
     refused: str | None = None

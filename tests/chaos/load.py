@@ -45,9 +45,11 @@ class Load:
             await _until(began + timedelta(seconds=step.at))
             asked_at = now()
             answer, refused = await self._ask(step, f"{step.key}-{number}")
-            told_at = None if answer is None and refused is None else now()
+            notified_at = None if answer is None and refused is None else now()
             self._note(
-                Operation(step.key, step.verb, asked_at, told_at, step.body, answer or {}, refused)
+                Operation(
+                    step.key, step.verb, asked_at, notified_at, step.body, answer or {}, refused
+                )
             )
 
     async def _ask(self, step: Step, request: str) -> tuple[dict[str, Any] | None, str | None]:

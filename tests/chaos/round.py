@@ -123,7 +123,7 @@ class Wave:
             runs = await ledger.fetch("SELECT * FROM runs WHERE tenant = $1", self.name)
             attempts = await ledger.fetch(
                 "SELECT a.* FROM attempts AS a JOIN schedules AS d ON d.id = a.schedule_id "
-                "WHERE d.tenant = $1 ORDER BY a.series, a.number",
+                "WHERE d.tenant = $1 ORDER BY a.replay_number, a.number",
                 self.name,
             )
         finally:

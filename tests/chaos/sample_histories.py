@@ -60,7 +60,7 @@ def row(instant: float, state: str = "succeeded", reason: str | None = None, **m
         "state": state,
         "reason": reason,
         "attempt": 1 if state in {"succeeded", "dead"} else 0,
-        "series": 1,
+        "replay_number": 0,
         "lease_holder": None,
         "finished_at": at(instant + 1) if is_over else None,
         "range_until": None,
@@ -72,7 +72,7 @@ def attempt(instant: float, outcome: str = "succeeded", number: int = 1) -> Any:
         "finished_at": at(instant + 0.1),
         "schedule_id": UUID(ID),
         "scheduled_for": at(instant),
-        "series": 1,
+        "replay_number": 0,
         "number": number,
         "outcome": outcome,
     }
@@ -112,6 +112,6 @@ CUT: Final = Outage("17", at(0.5), at(5), lapses=False)
 def lapsed_once(outage: Outage) -> Past:
     past = Past(outages=[outage])
     past.calls.append(call(2, began=2.5, attempt=2, token=4))
-    past.attempts = [attempt(1), attempt(2, "lapsed"), attempt(2, number=2), attempt(3)]
+    past.attempts = [attempt(1), attempt(2, "lease_expired"), attempt(2, number=2), attempt(3)]
     past.runs[1]["attempt"] = 2
     return past

@@ -154,7 +154,7 @@ def test_what_a_cancel_named_as_in_flight_may_begin_within_two_seconds() -> None
 def test_after_cancel_is_an_old_version_that_runs_when_the_new_is_acknowledged() -> None:
     past = Past()
     new = put(dict(past.operations[0].body["when"]), says="v2")
-    past.operations.append(replace(new, asked_at=at(1.5), told_at=at(1.6)))
+    past.operations.append(replace(new, asked_at=at(1.5), notified_at=at(1.6)))
     past.calls[1:] = [call(2, body='{"says":"v2"}'), call(3)]
 
     assert past.kinds() == {Kind.AFTER_CANCEL}

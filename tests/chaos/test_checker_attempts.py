@@ -73,7 +73,7 @@ def test_early_is_a_retry_before_its_backoff_is_over() -> None:
 def test_a_run_that_was_attempted_before_a_change_goes_on_as_it_began() -> None:
     past = lapsed_once(CRASH)
     new = put(dict(past.operations[0].body["when"]), says="v2")
-    past.operations.append(replace(new, asked_at=at(2.2), told_at=at(2.3)))
+    past.operations.append(replace(new, asked_at=at(2.2), notified_at=at(2.3)))
     past.calls[2] = call(3, body='{"says":"v2"}')
 
     assert past.kinds() == set()

@@ -47,5 +47,5 @@ async def ledger(ledger_url: str) -> AsyncIterator[asyncpg.Pool]:
         yield pool
         await pool.execute("DELETE FROM runs")
         await pool.execute("DELETE FROM attempts")
-        await pool.execute("DELETE FROM turns")
+        await pool.execute("DELETE FROM overlap_slots")
         await pool.execute("DELETE FROM limits")

@@ -69,7 +69,7 @@ ROWS: Final = (
     Row(_S.RUNNING, 1, lapsed=True),
     Row(_S.RUNNING, 1, Reason.CANCELLED, asked_to_stop=True),
     Row(_S.SUCCEEDED, 1),
-    Row(_S.DEAD, 5, "attempts_used_up"),
+    Row(_S.DEAD, 5, "attempts_exhausted"),
     Row(_S.UNRESOLVED, 1, Reason.UNKNOWN_OUTCOME),
     *(Row(_S.CANCELLED, 0, reason) for reason in (*sorted(RESTAGEABLE), Reason.REPLACED)),
     *(Row(_S.CANCELLED, 1, reason) for reason in (*sorted(RESTAGEABLE), Reason.REPLACED)),

@@ -82,7 +82,7 @@ def durations(tx: Transaction) -> list[Record]:
 
 @answers(WRITE_VERSION)
 def write_version(tx: Transaction, schedule: UUID, number: int, work: str, at: datetime) -> None:
-    tx.put(VERSIONS, (schedule, number), {"work": work, "accepted_at": at})
+    tx.put(VERSIONS, (schedule, number), {"run_spec": work, "accepted_at": at})
 
 
 @answers(TURNS_OF)

@@ -20,11 +20,11 @@ from harebell.storage.run_completion import wake_next
 from harebell.storage.runs import claims, completion, overlap
 
 SPACE: Final = UUID("1c1f6a8e-0b7c-5a0a-8d8e-5a52f3c0b9d1")
-TURNS: Final = "SELECT * FROM turns WHERE schedule_id = $1"
+TURNS: Final = "SELECT * FROM overlap_slots WHERE schedule_id = $1"
 WRITE_VERSION: Final = """
-INSERT INTO schedule_versions (schedule_id, version, definition, work, fingerprint, accepted_at,
-                               effective_at, fate)
-VALUES ($1, $2, '{}', $3, '', $4, $4, 'commenced') ON CONFLICT DO NOTHING
+INSERT INTO schedule_versions (schedule_id, version, definition, run_spec, fingerprint, accepted_at,
+                               effective_at, status)
+VALUES ($1, $2, '{}', $3, '', $4, $4, 'active') ON CONFLICT DO NOTHING
 """
 STAGED = RunState.STAGED
 SKIP, QUEUE, REPLACE = Overlap.SKIP, Overlap.QUEUE, Overlap.REPLACE

@@ -176,7 +176,7 @@ BAD_COMMANDS = [
     ("acme.schedule.skip", {"key": "a"}, "missing_field", "at"),
     ("acme.schedule.pause", {"key": "a", "until": EARLIER}, "not_in_future", "until"),
     ("acme.schedule.pause", {"select": {"tag": "x"}}, "missing_request_id", "request_id"),
-    ("acme.schedule.pause", {"select": {}, "request_id": "r"}, "invalid_selector", "select"),
+    ("acme.schedule.pause", {"select": {}, "request_id": "r"}, "invalid_filter", "select"),
     ("acme.schedule.pause", {"select": {"state": "asleep"}, "request_id": "r"},
      "invalid_state", "select.state"),
     ("acme.schedule.cancel", {"receipt": "r-1", "request_id": "r"}, "invalid_reference", "receipt"),
@@ -197,7 +197,7 @@ BAD_COMMANDS = [
     ("acme.run.resolve", {"run_id": "x", "as": "lost"}, "invalid", "as"),
     ("acme.run.cancel", {"run_id": "the one of today"}, "invalid_run_id", "run_id"),
     ("acme.dlq.replay", {"ids": []}, "invalid", "ids"),
-    ("acme.dlq.drop", {"ids": ["first"]}, "invalid", "ids[0]"),
+    ("acme.dlq.discard", {"ids": ["first"]}, "invalid", "ids[0]"),
 ]  # fmt: skip
 
 

@@ -14,7 +14,7 @@ from harebell.domain.run_states import RunState
 from harebell.storage.runs import claims
 
 TENANT = PLACE.tenant
-DEAD = Row(RunState.DEAD, 5, "attempts_used_up")
+DEAD = Row(RunState.DEAD, 5, "attempts_exhausted")
 LATER = NOW + timedelta(hours=1)
 
 
@@ -25,10 +25,10 @@ def key_of(name: str) -> RunKey:
 def letter_of(key: RunKey) -> DeadLetter:
     """Of its first series."""
     return DeadLetter(
-        id=dead_run_id(str(key), 1), tenant=TENANT, kind=DeadLetterKind.RUN,
-        reason="attempts_used_up",
+        id=dead_run_id(str(key), 0), tenant=TENANT, kind=DeadLetterKind.RUN,
+        reason="attempts_exhausted",
         error="no", dead_at=NOW, payload={"target": {"task": {"name": "acme.report"}}}, run=key,
-        series=1, key="report", attempts=5,
+        replay_number=0, key="report", attempts=5,
     )  # fmt: skip
 
 
@@ -95,7 +95,7 @@ async def test_a_replay_begins_a_series_and_takes_the_letter_off_the_desk_once(
     assert await replay(ledger, letter)
 
     row = await row_of(ledger, letter.run)
-    assert (row["state"], row["series"], row["attempt"]) == (RunState.STAGED, 2, 0)
+    assert (row["state"], row["replay_number"], row["attempt"]) == (RunState.STAGED, 1, 0)
     found = await held(ledger, letter)
     assert found is not None
     assert (found.state, found.unstarted) == (DeadLetterState.REPLAYED, True)
@@ -127,4 +127,4 @@ async def test_a_letter_that_is_dropped_is_off_the_desk(ledger: asyncpg.Pool) ->
 
     found = await held(ledger, letter)
     assert found is not None
-    assert (found.state, found.is_replayable) == (DeadLetterState.DROPPED, False)
+    assert (found.state, found.is_replayable) == (DeadLetterState.DISCARDED, False)

@@ -95,7 +95,7 @@ async def test_an_ending_leaves_the_attempt_as_it_was(
 
     async with ledger.acquire() as connection:
         (attempt,) = await completion.attempt_history(connection, ROW.key)
-    assert (attempt.replay_number, attempt.number, attempt.lease_holder) == (1, 1, "executor-1")
+    assert (attempt.replay_number, attempt.number, attempt.lease_holder) == (0, 1, "executor-1")
     assert (attempt.started_at, attempt.outcome) == (NOW, ended.outcome)
     assert (attempt.finished_at, attempt.error_code) == (ended.finished_at, ended.error_code)
     assert await ledger.fetchval("SELECT duration_ms FROM attempts") == ended.duration_ms

@@ -56,7 +56,7 @@ async def test_what_was_superseded_or_paused_is_owed_again_with_what_it_owes_now
     )
     assert (found["due_at"], found["expires_at"]) == (again.due_at, again.expires_at)
     assert found["reason"] is found["outcome"] is found["finished_at"] is None
-    assert (found["series"], found["attempt"]) == (1, 0)
+    assert (found["replay_number"], found["attempt"]) == (0, 0)
 
 
 @pytest.mark.parametrize(

@@ -45,7 +45,7 @@ async def test_a_schedule_is_read_with_the_last_number_that_was_used(ledger: asy
         Version.create(ID, number, tenant="acme", definition=when, at=NINE) for number in (1, 2)
     )
     async with ledger.acquire() as connection:
-        await save(connection, [(one, VersionStatus.COMMENCED), (two, VersionStatus.MISSED)])
+        await save(connection, [(one, VersionStatus.ACTIVE), (two, VersionStatus.MISSED)])
         await save_active_versions(connection, [one])
         entry = ScheduleRecord(
             one, ScheduleState.ACTIVE, planned_until=NINE, changed_at=NINE, next_at=NINE

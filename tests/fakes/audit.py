@@ -72,11 +72,11 @@ class Audited(Ticking):
 
     def _spans(self) -> Iterator[Span]:
         begun = {each.after: each.planned_from for each in self.takeovers}
-        over = {each.before: each.planned_to for each in self.takeovers}
+        over = {each.before: each.planned_until for each in self.takeovers}
         for number, version in self.versions.items():
             after = begun.get(number) or initial_cursor(version.recurrence, version.since)
             to = over.get(number, self.kept.planned_until)
-            commenced = self.fates[number][0] is VersionStatus.COMMENCED
+            commenced = self.fates[number][0] is VersionStatus.ACTIVE
             table, since = version.recurrence, version.since
             yield Span(number, version.definition, table, since, after, to, commenced)
 
@@ -144,7 +144,7 @@ def a_run(at: datetime, **columns: Any) -> Run:
         reason=None,
         outcome=None,
         seq=1,
-        series=1,
+        replay_number=0,
         attempt=0,
         due_at=at,
         expires_at=None,

@@ -33,13 +33,13 @@ class Planning:
     runs: list[Planned] = field(default_factory=list)
     skipped: list[Skipped] = field(default_factory=list)
     table: Recurrence = field(init=False)
-    planned_to: datetime = field(init=False)
+    planned_until: datetime = field(init=False)
     next_at: datetime | None = field(init=False)
 
     def __post_init__(self) -> None:
         self.table = recurrence_of(self.definition, ID, self.accepted_at)
-        self.planned_to = initial_cursor(self.table, self.accepted_at)
-        self.next_at = self.table.next_after(self.planned_to)
+        self.planned_until = initial_cursor(self.table, self.accepted_at)
+        self.next_at = self.table.next_after(self.planned_until)
 
     def look(self, now: datetime, until: datetime | None = None) -> "Planning":
         """Pass by pass, until nothing is owed up to the horizon."""
@@ -53,15 +53,15 @@ class Planning:
             self.table,
             self.definition,
             ID,
-            cursor=self.planned_to,
+            cursor=self.planned_until,
             dispatched=len(self.runs),
             now=now,
             until=until,
         )
-        assert made.planned_until > self.planned_to or made.next_at is None
+        assert made.planned_until > self.planned_until or made.next_at is None
         self.runs += made.runs
         self.skipped += made.skipped
-        self.planned_to, self.next_at = made.planned_until, made.next_at
+        self.planned_until, self.next_at = made.planned_until, made.next_at
 
     @property
     def instants(self) -> list[datetime]:

@@ -91,12 +91,12 @@ tickets = st.fixed_dictionaries(
         "expires_at": st.none() | instants.map(datetime.isoformat),
         "seq": st.integers(1, 2**31 - 1),
         "version": st.integers(1, 2**31 - 1),
-        "series": st.integers(1, 100),
+        "replay_number": st.integers(0, 100),
         "pool": names,
         "lane": st.sampled_from([lane.value for lane in Lane]),
         "priority": st.integers(1, 10),
         "override": st.none() | st.dictionaries(texts, json_values, max_size=3),
-        "work": st.builds(
+        "run_spec": st.builds(
             lambda tenant, key, target: {"tenant": tenant, "key": key, "target": target},
             names,
             st.none() | names,

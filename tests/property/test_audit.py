@@ -92,5 +92,5 @@ def test_s76_any_row_that_is_taken_out_is_found_lost(
 
     found = ticking.examine(*(run for run in runs if run is not gone))
 
-    assert (FindingKind.LOST, gone.at) in [(each.kind, each.at) for each in found.findings]
+    assert (FindingKind.MISSING, gone.at) in [(each.kind, each.at) for each in found.findings]
     assert found.recorded < found.owed

@@ -114,7 +114,7 @@ def test_an_outage_is_the_policy_applied_to_what_was_missed(
     now = after(outage)
     owed = [
         moment
-        for moment in next_times(planning.table, planning.planned_to, outage + 90)
+        for moment in next_times(planning.table, planning.planned_until, outage + 90)
         if moment <= now
     ]
 
@@ -138,7 +138,7 @@ def test_whenever_we_look_each_instant_is_decided_once_and_times_is_kept(
     when: dict[str, Any], policy: dict[str, Any], expires: int, looks_at: list[int]
 ) -> None:
     planning = Planning(definition(when, catch_up=policy, expires_after=f"{expires}s"))
-    start = planning.planned_to
+    start = planning.planned_until
 
     for offset in sorted(looks_at):
         planning.look(after(offset))
@@ -151,7 +151,7 @@ def test_whenever_we_look_each_instant_is_decided_once_and_times_is_kept(
         assert len(planning.runs) <= when["times"]
     else:
         owed = next_times(planning.table, start, len(planning.runs) + planning.skips + 1)
-        assert len([m for m in owed if m <= planning.planned_to]) == (
+        assert len([m for m in owed if m <= planning.planned_until]) == (
             len(planning.runs) + planning.skips
         )
     assert planning.next_at is not None or not _owes_more(planning, when)
@@ -159,4 +159,4 @@ def test_whenever_we_look_each_instant_is_decided_once_and_times_is_kept(
 
 def _owes_more(planning: Planning, when: dict[str, Any]) -> bool:
     left = when.get("times", len(planning.runs) + 1) - len(planning.runs)
-    return left > 0 and planning.table.next_after(planning.planned_to) is not None
+    return left > 0 and planning.table.next_after(planning.planned_until) is not None

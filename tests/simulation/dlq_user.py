@@ -33,7 +33,7 @@ class Clerk:
             letters = self._open()
             chosen = self.dice.sample(letters, min(len(letters), 2))
             if chosen:
-                verb = self.dice.choice(["dlq.replay", "dlq.replay", "dlq.drop"])
+                verb = self.dice.choice(["dlq.replay", "dlq.replay", "dlq.discard"])
                 at_once = self.dice.choice([1, 2])
                 await asyncio.gather(*(self._ask(verb, chosen) for _ in range(at_once)))
 
@@ -50,7 +50,7 @@ class Clerk:
             for id_, letter in self.store.tables[LETTERS].items()
             if letter["state"] is DeadLetterState.OPEN
             and letter["kind"] == DeadLetterKind.RUN
-            and letter["series"] < SERIES
+            and letter["replay_number"] < SERIES
         ]
 
     async def _ask(self, verb: str, letters: list[UUID]) -> None:

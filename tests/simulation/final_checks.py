@@ -37,7 +37,8 @@ def balance(store: Store, users: Users, told: Mapping[UUID, Counter[str]]) -> No
         _check_letter(letter, store.tables[RUNS], told.get(id_, Counter()))
     for version in store.tables[VERSIONS].values():
         must(
-            version["fate"] != VersionStatus.PENDING, f"{version} is pending, and its time has come"
+            version["status"] != VersionStatus.PENDING,
+            f"{version} is pending, and its time has come",
         )
 
 
@@ -61,13 +62,17 @@ def _check_letter(letter: dict[str, Any], runs: dict[RunKey, Run], told: Counter
     must(letter["kind"] == DeadLetterKind.RUN, f"a message died: {letter['error']}")
     run = runs[RunKey(letter["scheduled_for"], letter["schedule_id"])]
     is_replayed = letter["state"] is DeadLetterState.REPLAYED
-    must(run.series > letter["series"] or not is_replayed, f"{run.key}: a replay came to nothing")
+    must(
+        run.replay_number > letter["replay_number"] or not is_replayed,
+        f"{run.key}: a replay came to nothing",
+    )
     must(told[ResultStatus.REPLAYED] <= 1, f"{run.key} was replayed by two commands")
     said_so = told[ResultStatus.REPLAYED] + told[ResultStatus.ALREADY_REPLAYED]
     must(is_replayed or not said_so, f"{run.key}: its letter is no longer replayed")
-    is_dropped = letter["state"] is DeadLetterState.DROPPED
+    is_dropped = letter["state"] is DeadLetterState.DISCARDED
     must(
-        is_dropped or not told[ResultStatus.DROPPED], f"{run.key}: its letter is no longer dropped"
+        is_dropped or not told[ResultStatus.DISCARDED],
+        f"{run.key}: its letter is no longer dropped",
     )
 
 

@@ -92,17 +92,23 @@ class Witness:
 
     def _check_series(self, transaction: Transaction, before: Run | None, after: Run) -> None:
         """A new one is a person's: of a held run, or of a dead one whose letter leaves the desk."""
-        if before is None or before.series == after.series:
+        if before is None or before.replay_number == after.replay_number:
             return
-        must(after.series == before.series + 1, f"{after.key}: series {after.series} from {before}")
+        must(
+            after.replay_number == before.replay_number + 1,
+            f"{after.key}: replay_number {after.replay_number} from {before}",
+        )
         if before.state is RunState.DEAD:
-            letter = dead_run_id(str(after.key), before.series)
+            letter = dead_run_id(str(after.key), before.replay_number)
             was, is_now = self.store.tables[LETTERS].get(letter), transaction.get(LETTERS, letter)
             left = was and (was["state"], is_now["state"]) == (
                 DeadLetterState.OPEN,
                 DeadLetterState.REPLAYED,
             )
-            must(left, f"{after.key}: series {after.series} began, and its letter stayed")
+            must(
+                left,
+                f"{after.key}: replay_number {after.replay_number} began, and its letter stayed",
+            )
             self.replayed[after.key] = self.store.now()
 
     def _check_ticket(self, before: Run | None, after: Run) -> None:
@@ -174,7 +180,7 @@ class Witness:
 
     def _work(self, transaction: Transaction, run: Run) -> dict[str, dict[str, int]]:
         version = transaction.get(VERSIONS, (run.schedule_id, run.version))
-        work: dict[str, dict[str, int]] = orjson.loads(version["work"])
+        work: dict[str, dict[str, int]] = orjson.loads(version["run_spec"])
         return work
 
     # what targets see
@@ -201,7 +207,7 @@ class Witness:
 def _is_deferred(version: dict[str, Any]) -> bool:
     """And not come to nothing."""
     is_later = version["effective_at"] > version["accepted_at"]
-    return is_later and version["fate"] in (VersionStatus.PENDING, VersionStatus.COMMENCED)
+    return is_later and version["status"] in (VersionStatus.PENDING, VersionStatus.ACTIVE)
 
 
 def at_of(run: Run) -> datetime:

@@ -141,7 +141,7 @@ def a_letter_is_replayed_again() -> AbstractContextManager[object]:
     def whatever_the_series(tx: Transaction, tenant: str, ids: Any, *columns: Any) -> list[Record]:
         moments, schedules, _, *rest = columns
         runs = [run_of(tx, key) for _, key in numbered(moments, schedules)]
-        as_they_are = [None if run is None else run.series for run in runs]
+        as_they_are = [None if run is None else run.replay_number for run in runs]
         begun = dead_letters.begin_series(tx, tenant, ids, moments, schedules, as_they_are, *rest)
         return list(begun or ())
 

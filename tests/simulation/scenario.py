@@ -143,7 +143,7 @@ class World:
         )
 
     def _is_unkept(self, run: Run) -> bool:
-        letter = dead_run_id(str(run.key), run.series)
+        letter = dead_run_id(str(run.key), run.replay_number)
         return run.state is RunState.DEAD and letter not in self.store.tables[LETTERS]
 
     def _held(self) -> list[RunKey]:

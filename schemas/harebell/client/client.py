@@ -127,7 +127,12 @@ class Client(DeadLetterMethods, BreakerMethods):
         note: str | None = None,
     ) -> BulkResponse:
         """Those that match, or exactly those that a receipt names."""
-        fields = {"select": select, "receipt": receipt, "request_id": request_id, "note": note}
+        fields = {
+            "select": select,
+            "bulk_operation_id": receipt,
+            "request_id": request_id,
+            "note": note,
+        }
         return parse_response(BulkResponse, await self._command("schedule.resume", fields))
 
     async def cancel_all(

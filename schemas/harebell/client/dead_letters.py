@@ -16,7 +16,7 @@ class DeadLetterMethods(ClientBase):
 
     async def dead_letter(self, id: UUID | str) -> View:  # noqa: A002  # the field's name
         """One, with its whole story."""
-        return await self._view("dlq.show", {"id": id})
+        return await self._view("dlq.get", {"id": id})
 
     def dead_letters(
         self, *, limit: int | None = None, **only: Unpack[DeadLetterListFields]
@@ -28,7 +28,7 @@ class DeadLetterMethods(ClientBase):
         self, *, state: str = "open", limit: int | None = None
     ) -> AsyncIterator[View]:
         """The latest failure first; `state` open (with open letters), muted, archived or all."""
-        return self._rows("dlq.groups", {"state": state}, limit)
+        return self._rows("dlq.group.list", {"state": state}, limit)
 
     async def replay(
         self, ids: Iterable[UUID | str], *, note: str | None = None
@@ -40,7 +40,7 @@ class DeadLetterMethods(ClientBase):
         self, ids: Iterable[UUID | str], *, note: str | None = None
     ) -> DeadLetterResponse:
         """Take each off the desk; the record stays."""
-        return await self._in_portions("dlq.drop", list(ids), note)
+        return await self._in_portions("dlq.discard", list(ids), note)
 
     async def edit(
         self, letter: UUID | str, target: Mapping[str, Any], *, note: str | None = None
@@ -53,7 +53,7 @@ class DeadLetterMethods(ClientBase):
         self, letters: Sequence[Mapping[str, Any]], *, note: str | None = None
     ) -> DeadLetterResponse:
         """Keep what `dead_letter` told, here or elsewhere; at most 96 KiB at a time."""
-        fields = {"letters": letters, "note": note}
+        fields = {"dead_letters": letters, "note": note}
         return parse_response(DeadLetterResponse, await self._command("dlq.import", fields))
 
     async def start_replay_job(
@@ -69,57 +69,59 @@ class DeadLetterMethods(ClientBase):
         It goes on when the caller is gone: `replay_job` tells how far it is.
         """
         fields = {"ids": ids, "select": select, "request_id": request_id, **how}
-        return parse_response(ReplayJobResponse, await self._command("dlq.start", fields))
+        return parse_response(
+            ReplayJobResponse, await self._command("dlq.replay_job.start", fields)
+        )
 
     async def pause_replay_job(
         self, job: UUID | str, *, note: str | None = None
     ) -> ReplayJobResponse:
-        return await self._to_job("dlq.pause", job, note)
+        return await self._to_job("dlq.replay_job.pause", job, note)
 
     async def resume_replay_job(
         self, job: UUID | str, *, note: str | None = None
     ) -> ReplayJobResponse:
-        return await self._to_job("dlq.resume", job, note)
+        return await self._to_job("dlq.replay_job.resume", job, note)
 
     async def abort_replay_job(
         self, job: UUID | str, *, note: str | None = None
     ) -> ReplayJobResponse:
         """For good; what has not been replayed stays open."""
-        return await self._to_job("dlq.abort", job, note)
+        return await self._to_job("dlq.replay_job.abort", job, note)
 
     async def replay_job(self, job: UUID | str) -> View:
         """How far it is, and what came of it."""
-        return await self._view("dlq.job", {"id": job})
+        return await self._view("dlq.replay_job.get", {"id": job})
 
     def replay_jobs(self, *, limit: int | None = None) -> AsyncIterator[View]:
         """Newest first."""
-        return self._rows("dlq.jobs", {}, limit)
+        return self._rows("dlq.replay_job.list", {}, limit)
 
     def replay_job_items(self, job: UUID | str, *, limit: int | None = None) -> AsyncIterator[View]:
         """Its letters in their order, each with what became of it."""
-        return self._rows("dlq.items", {"job": job}, limit)
+        return self._rows("dlq.replay_job.items", {"job": job}, limit)
 
     async def note_groups(self, groups: Sequence[UUID | str], note: str) -> DeadLetterResponse:
         """In place of the note before."""
-        return await self._to_groups("dlq.note", groups, note=note)
+        return await self._to_groups("dlq.group.note", groups, note=note)
 
     async def mute_groups(
         self, groups: Sequence[UUID | str], until: datetime | str, *, note: str | None = None
     ) -> DeadLetterResponse:
         """Until then their letters ask for nobody."""
-        return await self._to_groups("dlq.mute", groups, until=until, note=note)
+        return await self._to_groups("dlq.group.mute", groups, until=until, note=note)
 
     async def archive_groups(
         self, groups: Sequence[UUID | str], *, note: str | None = None
     ) -> DeadLetterResponse:
         """Put away until they fail again."""
-        return await self._to_groups("dlq.archive", groups, note=note)
+        return await self._to_groups("dlq.group.archive", groups, note=note)
 
     async def reopen_groups(
         self, groups: Sequence[UUID | str], *, note: str | None = None
     ) -> DeadLetterResponse:
         """Neither muted nor archived any more."""
-        return await self._to_groups("dlq.reopen", groups, note=note)
+        return await self._to_groups("dlq.group.reopen", groups, note=note)
 
     async def _to_job(self, verb: str, job: UUID | str, note: str | None) -> ReplayJobResponse:
         return parse_response(

@@ -65,7 +65,7 @@ class BreakerReset(BreakerCommand):
 BREAKER_COMMANDS: Final[dict[str, type[CommandBase]]] = {
     "breaker.open": BreakerOpen,
     "breaker.close": BreakerClose,
-    "breaker.auto": BreakerReset,
+    "breaker.reset": BreakerReset,
 }
 
 

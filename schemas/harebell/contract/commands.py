@@ -72,7 +72,7 @@ class ScheduleFilter(StrictMessage):
     @model_validator(mode="after")
     def _something(self) -> "ScheduleFilter":
         if not self.model_fields_set:
-            raise invalid("invalid_selector", "has at least one of tag, owner, name, state")
+            raise invalid("invalid_filter", "has at least one of tag, owner, name, state")
         return self
 
 
@@ -86,7 +86,9 @@ class BulkCommand(ScheduleCommand):
     def _one_name(self) -> "BulkCommand":
         named = [self.key, self.id, self.select, self.bulk_operation_id]
         if sum(name is not None for name in named) != 1:
-            raise invalid("invalid_reference", "has exactly one of key, id, select, receipt")
+            raise invalid(
+                "invalid_reference", "has exactly one of key, id, select, bulk_operation_id"
+            )
         return self
 
 
@@ -272,17 +274,17 @@ SCHEDULE_COMMANDS: Final[dict[str, type[CommandBase]]] = {
 }
 DEAD_LETTER_COMMANDS: Final[dict[str, type[CommandBase]]] = {
     "dlq.replay": DeadLetterReplay,
-    "dlq.drop": DeadLetterDiscard,
+    "dlq.discard": DeadLetterDiscard,
     "dlq.edit": DeadLetterEdit,
     "dlq.import": DeadLetterImport,
-    "dlq.start": ReplayJobStart,
-    "dlq.pause": ReplayJobPause,
-    "dlq.resume": ReplayJobResume,
-    "dlq.abort": ReplayJobAbort,
-    "dlq.note": GroupNote,
-    "dlq.mute": GroupMute,
-    "dlq.archive": GroupArchive,
-    "dlq.reopen": GroupReopen,
+    "dlq.replay_job.start": ReplayJobStart,
+    "dlq.replay_job.pause": ReplayJobPause,
+    "dlq.replay_job.resume": ReplayJobResume,
+    "dlq.replay_job.abort": ReplayJobAbort,
+    "dlq.group.note": GroupNote,
+    "dlq.group.mute": GroupMute,
+    "dlq.group.archive": GroupArchive,
+    "dlq.group.reopen": GroupReopen,
 }
 COMMANDS: Final[dict[str, type[CommandBase]]] = {
     **SCHEDULE_COMMANDS,

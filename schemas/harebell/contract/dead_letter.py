@@ -99,5 +99,5 @@ class OpenDeadLetterFilter(DeadLetterFilter):
     @model_validator(mode="after")
     def _something(self) -> "OpenDeadLetterFilter":
         if not self.model_fields_set:
-            raise invalid("invalid_selector", "says which: group, key, tag, error, ..., or all")
+            raise invalid("invalid_filter", "says which: group, key, tag, error, ..., or all")
         return self

@@ -98,4 +98,4 @@ class DatabaseUnavailable(Transient):
 
 
 class ResponseTimeout(Transient):
-    code = "answer_timeout"
+    code = "response_timeout"

@@ -95,31 +95,25 @@ EVENT_DATA: Final[dict[str, type[Message]]] = {
         f"schedule.{what}": ScheduleEventData
         for what in (
             *("created", "updated", "paused", "resumed", "cancelled", "completed"),
-            *(
-                "triggered",
-                "rejected",
-                "parked",
-                "held",
-                "deferred",
-                "missed",
-                "skipped",
-                "backfilled",
-            ),
+            *("triggered", "rejected", "errored", "blocked", "change_scheduled", "change_missed"),
+            *("skipped", "backfilled"),
         )
     },
     **{
         f"run.{what}": RunEventData
-        for what in (*("succeeded", "retrying", "dead", "held", "cancelled", "expired", "skipped"),)
+        for what in (
+            *("succeeded", "retrying", "dead", "unresolved", "cancelled", "expired", "skipped"),
+        )
     },
-    "watch.missed": LivenessEventData,
-    "dlq.grown": DeadLetterSpikeEventData,
-    "replay.stalled": ReplayJobStalledEventData,
+    "liveness.missed": LivenessEventData,
+    "dlq.spike": DeadLetterSpikeEventData,
+    "replay_job.stalled": ReplayJobStalledEventData,
     **{f"breaker.{what}": BreakerEventData for what in ("opened", "half_opened", "closed")},
-    **{f"breaker.{what}": BreakerForcedEventData for what in ("forced", "released")},
+    **{f"breaker.{what}": BreakerForcedEventData for what in ("forced", "reset")},
 }
 
 # What somebody should hear of soon: kept in a queue for the webhook.
-ALERT_EVENTS: Final = ("dlq.grown", "replay.stalled", "breaker.opened", "watch.missed")
+ALERT_EVENTS: Final = ("dlq.spike", "replay_job.stalled", "breaker.opened", "liveness.missed")
 
 
 # An `Event`, of what `encode_records` can write: every run tells one, so no model is made.

@@ -69,8 +69,8 @@ def run_id(schedule: UUID, scheduled_for: datetime) -> RunId:
     return str(RunKey(scheduled_for, schedule))
 
 
-def dead_run_id(run: RunId, series: int) -> UUID:
-    return uuid5(_DEAD_LETTER, f"{run}/{series}")
+def dead_run_id(run: RunId, replay_number: int) -> UUID:
+    return uuid5(_DEAD_LETTER, f"{run}/{replay_number}")
 
 
 def dead_message_id(queue: str, message_id: str | None, body: bytes) -> UUID:

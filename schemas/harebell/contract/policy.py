@@ -73,7 +73,7 @@ class OnUnknown(StrEnum):
 
     RETRY = "retry"
     SKIP = "skip"
-    BLOCK = "hold"
+    BLOCK = "block"
 
 
 class Overlap(StrEnum):

@@ -141,11 +141,11 @@ SCHEDULE_QUERIES: Final[dict[str, type[Query]]] = {
 }
 DEAD_LETTER_QUERIES: Final[dict[str, type[Query]]] = {
     "dlq.list": DeadLetterList,
-    "dlq.show": DeadLetterGet,
-    "dlq.groups": GroupList,
-    "dlq.jobs": ReplayJobList,
-    "dlq.job": ReplayJobGet,
-    "dlq.items": ReplayJobItems,
+    "dlq.get": DeadLetterGet,
+    "dlq.group.list": GroupList,
+    "dlq.replay_job.list": ReplayJobList,
+    "dlq.replay_job.get": ReplayJobGet,
+    "dlq.replay_job.items": ReplayJobItems,
 }
 BREAKER_QUERIES: Final[dict[str, type[Query]]] = {"breaker.list": BreakerList}
 QUERIES: Final[dict[str, type[Query]]] = {

@@ -6,7 +6,7 @@ from functools import cached_property
 from typing import Any, Final
 from uuid import UUID
 
-from pydantic import Field, PositiveInt, TypeAdapter
+from pydantic import Field, NonNegativeInt, PositiveInt, TypeAdapter
 
 from harebell.contract.amqp_names import Lane
 from harebell.contract.downstream import downstream_of
@@ -65,7 +65,7 @@ class Ticket(Message):
     expires_at: Instant | None = None
     seq: PositiveInt  # what the row must say for the claim to hold
     version: PositiveInt
-    replay_number: PositiveInt = 1
+    replay_number: NonNegativeInt = 0
     pool: str
     lane: Lane
     priority: int
@@ -108,9 +108,9 @@ class Ticket(Message):
 def claim_at_due_time_of_json(ticket: Any) -> bool:  # noqa: ANN401  # decoded JSON
     """The same of a ticket that nobody has checked."""
     try:
-        work, override = ticket["work"], ticket.get("override") or {}
+        work, override = ticket["run_spec"], ticket.get("override") or {}
         overlap = override.get(OVERLAP) or work.get("overlap") or Overlap.ALLOW
-        return overlap != Overlap.ALLOW or ("limit" in work and not ticket.get("placed"))
+        return overlap != Overlap.ALLOW or ("limit" in work and not ticket.get("reserved"))
     except (AttributeError, KeyError, TypeError):
         return False
 

@@ -31,7 +31,7 @@ from harebell.storage.engine import translate_db_errors
 # Runs are found by their time: every batch passes over those of the others.
 BATCH: Final = 500  # schedules read as of one moment
 TIME_SLICE: Final = timedelta(minutes=30)  # of time whose runs are held at once
-COMMENCED: Final = "commenced"
+COMMENCED: Final = "active"
 COMPUTING: Final = (Rejected, ArithmeticError, ValueError)  # what a timetable may raise
 _FIRST: Final = UUID(int=0)
 
@@ -120,7 +120,7 @@ def _cut(window: Window) -> Iterator[Window]:
 
 def _read(row: asyncpg.Record, versions: Sequence[asyncpg.Record]) -> Schedule | Finding:
     def unread(words: str) -> Finding:
-        return Finding(FindingKind.UNREAD, row["tenant"], row["id"], row["key"], None, words)
+        return Finding(FindingKind.UNREADABLE, row["tenant"], row["id"], row["key"], None, words)
 
     if row["state"] is None:
         return unread("it has no state")
@@ -131,8 +131,8 @@ def _read(row: asyncpg.Record, versions: Sequence[asyncpg.Record]) -> Schedule |
         state = ScheduleState(row["state"])
     except COMPUTING as error:
         return unread(f"it cannot be computed: {error}")
-    names = ("id", "tenant", "key", "shown", "version", "planned_to", "dispatched")
-    more = ("next_at", "awaiting", "pending_at")
+    names = ("id", "tenant", "key", "shown", "version", "planned_until", "dispatched")
+    more = ("next_at", "awaited_run", "pending_at")
     return Schedule(state=state, spans=spans, **{name: row[name] for name in (*names, *more)})
 
 
@@ -141,16 +141,16 @@ def _span(row: asyncpg.Record, version: asyncpg.Record) -> Span | None:
 
     None of one that was rejected because it cannot be computed.
     """
-    commenced = version["fate"] == COMMENCED
+    commenced = version["status"] == COMMENCED
     try:
         definition = Definition.model_validate_json(version["definition"])
         since = version["effective_at"]
-        table = recurrence_of(definition, row["id"], version["anchored_at"] or since)
+        table = recurrence_of(definition, row["id"], version["anchor_at"] or since)
         after = version["planned_from"] or initial_cursor(table, since)
     except COMPUTING:
         if commenced:
             raise
         return None
     number = version["version"]
-    to = row["planned_to"] if number == row["version"] else version["planned_to"]
+    to = row["planned_until"] if number == row["version"] else version["planned_until"]
     return Span(number, definition, table, since, after, to or after, commenced)

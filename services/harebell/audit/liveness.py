@@ -16,7 +16,7 @@ SELECT pool, min(coalesce(next_attempt_at, due_at)) AS since FROM runs
 WHERE finished_at IS NULL AND due_at < now()
 GROUP BY pool
 HAVING bool_or(state <> 'running' AND coalesce(next_attempt_at, due_at) < now() - $1::interval
-               AND reason IS DISTINCT FROM 'waiting')
+               AND reason IS DISTINCT FROM 'waiting_for_overlap')
    AND NOT bool_or(state = 'running' AND lease_until > now())
 ORDER BY pool
 """

@@ -48,20 +48,30 @@ async def connect_read_only(url: str) -> AsyncIterator[asyncpg.Connection]:
 
 
 _SCHEDULES: Final = """
-SELECT s.id, s.tenant, s.key, s.version AS shown, t.version, t.state, t.planned_to,
-       t.dispatched, t.next_at, t.awaiting, t.pending_at
+SELECT s.id, s.tenant, s.key, s.version AS shown, t.version, t.state, t.planned_until,
+       t.dispatched, t.next_at, t.awaited_run, t.pending_at
 FROM schedules s LEFT JOIN schedule_state t ON t.schedule_id = s.id
 WHERE s.id > $1 AND ($2::text IS NULL OR s.tenant = $2)
   AND ($3::text IS NULL OR s.key = $3 OR s.id::text = $3)
 ORDER BY s.id LIMIT $4
 """
 _VERSIONS: Final = """
-SELECT schedule_id, version, definition, effective_at, anchored_at, fate, planned_from, planned_to
+SELECT schedule_id, version, definition, effective_at, anchor_at, status, planned_from, planned_until
 FROM schedule_versions WHERE schedule_id = ANY($1)
 ORDER BY schedule_id, version
 """
 _COLUMNS: Final = (
-    *("tenant", "version", "origin", "state", "reason", "outcome", "seq", "series", "attempt"),
+    *(
+        "tenant",
+        "version",
+        "origin",
+        "state",
+        "reason",
+        "outcome",
+        "seq",
+        "replay_number",
+        "attempt",
+    ),
     *("due_at", "expires_at", "next_attempt_at", "lease_holder", "lease_until", "staged_at"),
     *("started_at", "finished_at", "range_until", "range_count"),
 )
@@ -84,10 +94,10 @@ ORDER BY schedule_id, scheduled_for
 """
 )
 _ATTEMPTS: Final = """
-SELECT scheduled_for, schedule_id, series, number, outcome, started_at FROM attempts
+SELECT scheduled_for, schedule_id, replay_number, number, outcome, started_at FROM attempts
 WHERE scheduled_for >= $2 AND scheduled_for < $3 AND schedule_id >= $4 AND schedule_id <= $5
   AND CASE WHEN schedule_id = ANY($1) THEN true ELSE false END
-ORDER BY schedule_id, scheduled_for, series, number
+ORDER BY schedule_id, scheduled_for, replay_number, number
 """
 
 
@@ -149,4 +159,4 @@ def _run(row: asyncpg.Record, attempts: tuple[Attempt, ...]) -> Run:
 
 
 def _attempt(row: asyncpg.Record) -> Attempt:
-    return Attempt(row["series"], row["number"], row["outcome"], row["started_at"])
+    return Attempt(row["replay_number"], row["number"], row["outcome"], row["started_at"])

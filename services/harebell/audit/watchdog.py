@@ -19,7 +19,7 @@ from harebell.contract.types import instant_text
 from harebell.messaging.event_publisher import OutgoingEvent, event_messages
 from harebell.messaging.publisher import Publisher
 
-VERB: Final = "watch.missed"
+VERB: Final = "liveness.missed"
 NAME: Final = "harebell-watch"
 
 

@@ -18,8 +18,8 @@ if TYPE_CHECKING:
     from harebell.audit.model.records import Finding
     from harebell.audit.model.report import Report
 
-COLUMNS: Final = ("kind", "tenant", "key", "at", "words")
-SILENCES: Final = ("who", "since")
+COLUMNS: Final = ("kind", "tenant", "key", "at", "text")
+SILENCES: Final = ("component", "since")
 BACK: Final = "24h"
 
 DatabaseUrl = Annotated[
@@ -111,7 +111,7 @@ def _show(session: Session, report: "Report") -> ExitCode:
         "recorded": report.recorded,
         "found": {kind.value: count for kind, count in sorted(report.counts.items())},
         "silences": [
-            {"who": each.who, "since": instant_text(each.since)} for each in report.silences
+            {"component": each.who, "since": instant_text(each.since)} for each in report.silences
         ],
         "findings": [_finding(each) for each in report.findings],
     }
@@ -130,7 +130,7 @@ def _finding(finding: "Finding") -> Mapping[str, Any]:
         "key": finding.key,
         "at": None if at is None else instant_text(at),
         "run_id": None if at is None else run_id(finding.schedule_id, at),
-        "words": finding.text,
+        "text": finding.text,
     }
 
 

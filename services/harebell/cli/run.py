@@ -22,8 +22,8 @@ ROW: Final = (
     *("outcome", "next_attempt_at"),
 )
 ATTEMPT: Final = (
-    *("series", "number", "started_at", "finished_at", "duration_ms", "outcome"),
-    *("error_code", "http_status", "error", "worker"),
+    *("replay_number", "number", "started_at", "finished_at", "duration_ms", "outcome"),
+    *("error_code", "http_status", "error", "lease_holder"),
 )
 CANCELLED: Final = "cancelled"
 

@@ -92,7 +92,7 @@ def environment_for(
         "HAREBELL_AMQP_URL": amqp_url,
         "HAREBELL_DATABASE_URL": role_url(database_url, kind),
         "HAREBELL_HTTP_PORT": str(port),
-        "HAREBELL_NAME": name_of(kind, number),
+        "HAREBELL_INSTANCE_ID": name_of(kind, number),
     }
     return DEFAULTS | dict(caller) | known
 

@@ -31,7 +31,7 @@ MOST_STALLED: Final = 100  # replays of one look
 _GROWN: Final = f"""
 WITH away AS (SELECT id FROM failure_groups WHERE {groups.SHOWN_STATE} <> 'open'),
 grown AS (
-    SELECT tenant, count(*) AS letters, min(dead_at) AS since,
+    SELECT tenant, count(*) AS dead_letters, min(dead_at) AS since,
         mode() WITHIN GROUP (ORDER BY group_id) AS "group"
     FROM (
         SELECT tenant, dead_at, group_id FROM dead_letters
@@ -48,9 +48,9 @@ FROM grown LEFT JOIN failure_groups AS known ON known.id = grown."group"
 # Where a rate keeps it waiting, it is paced until later.
 _STALLED: Final = f"""  # noqa: S608  # constants only
 SELECT * FROM (
-    SELECT tenant, id AS job, state, reason, total - taken AS waiting,
-        replayed - succeeded - failed AS undecided,
-        greatest(coalesce(moved_at, created_at), paced_at) AS since
+    SELECT tenant, id AS replay_job_id, state, reason, total - taken AS remaining,
+        replayed - succeeded - failed AS unfinished,
+        greatest(coalesce(progressed_at, created_at), next_allowed_at) AS since
     FROM replay_jobs
     WHERE state = 'running' OR (state = 'paused' AND reason IS NOT NULL)
 ) AS job
@@ -58,12 +58,12 @@ WHERE since < now() - $1::interval ORDER BY since LIMIT {MOST_STALLED}
 """
 # Whoever gets the row tells it, whichever inspectors there are.
 _TELL: Final = """
-INSERT INTO alerts AS known (tenant, verb, subject, told_at) VALUES ($1, $2, $3, now())
-ON CONFLICT (tenant, verb, subject) DO UPDATE SET told_at = now()
-WHERE known.told_at <= now() - $4::interval
-RETURNING told_at
+INSERT INTO alerts AS known (tenant, verb, subject, notified_at) VALUES ($1, $2, $3, now())
+ON CONFLICT (tenant, verb, subject) DO UPDATE SET notified_at = now()
+WHERE known.notified_at <= now() - $4::interval
+RETURNING notified_at
 """
-_FORGET: Final = "DELETE FROM alerts WHERE told_at < now() - 2 * $1::interval"
+_FORGET: Final = "DELETE FROM alerts WHERE notified_at < now() - 2 * $1::interval"
 
 log = structlog.get_logger()
 
@@ -116,7 +116,7 @@ class AlertMonitor:
 
 async def _new(connection: asyncpg.Connection, alert: Alert) -> OutgoingEvent | None:
     """None where it was told not long ago."""
-    told_at = await connection.fetchval(
+    notified_at = await connection.fetchval(
         _TELL, alert.tenant, alert.verb, alert.subject, REPEAT_AFTER
     )
-    return told_at and OutgoingEvent(alert.tenant, alert.verb, alert.event(told_at))
+    return notified_at and OutgoingEvent(alert.tenant, alert.verb, alert.event(notified_at))

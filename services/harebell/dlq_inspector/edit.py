@@ -15,17 +15,17 @@ from harebell.dlq_inspector.store import dead_letters
 
 # The story is told with the new target; that of the letter itself stays as it was.
 _COPY: Final = f"""
-INSERT INTO dead_letters (id, tenant, kind, schedule_id, scheduled_for, series, key, reason,
-    error_code, error, attempts, dead_at, state, story, first_id, group_id,
+INSERT INTO dead_letters (id, tenant, kind, schedule_id, scheduled_for, replay_number, key, reason,
+    error_code, error, attempts, dead_at, state, payload, root_id, group_id,
     target, edited_from, edited_at, edited_by, edit_note)
-SELECT $2, tenant, kind, schedule_id, scheduled_for, series, key, reason,
+SELECT $2, tenant, kind, schedule_id, scheduled_for, replay_number, key, reason,
     error_code, error, attempts, dead_at, '{DeadLetterState.OPEN}',
-    jsonb_set(story, '{{{TARGET}}}', $3::text::jsonb), first_id, group_id,
+    jsonb_set(payload, '{{{TARGET}}}', $3::text::jsonb), root_id, group_id,
     $3::text::json, id, now(), $4, $5
 FROM dead_letters WHERE id = $1
 """  # noqa: S608  # constants
 _REPLACED: Final = (
-    f"UPDATE dead_letters SET state = '{DeadLetterState.EDITED}' WHERE id = $1"  # a constant  # noqa: S608  # constants only
+    f"UPDATE dead_letters SET state = '{DeadLetterState.SUPERSEDED}' WHERE id = $1"  # a constant  # noqa: S608  # constants only
 )
 
 

@@ -19,7 +19,9 @@ async def import_dead_letters(
     letters = [_read(told, place, change.tenant) for place, told in enumerate(command.dead_letters)]
     kept = {letter.id for letter in await dead_letters.insert_dead_letters(connection, letters)}
     return {
-        str(letter.id): (ResultStatus.IMPORTED if letter.id in kept else ResultStatus.PRESENT).value
+        str(letter.id): (
+            ResultStatus.IMPORTED if letter.id in kept else ResultStatus.ALREADY_PRESENT
+        ).value
         for letter in letters
     }
 
@@ -28,9 +30,9 @@ def _read(told: ExportedDeadLetter, place: int, tenant: str) -> DeadLetter:
     try:
         letter = import_dead_letter(told)
     except InvalidInput as error:
-        error.field = f"letters[{place}].{error.field or 'story'}"
+        error.field = f"dead_letters[{place}].{error.field or 'payload'}"
         raise
     if letter.tenant != tenant:
         reason = f"is a letter of {letter.tenant}"
-        raise NotAllowed(reason, field=f"letters[{place}]", code="foreign_tenant")
+        raise NotAllowed(reason, field=f"dead_letters[{place}]", code="foreign_tenant")
     return letter

@@ -8,12 +8,11 @@ import structlog
 
 from harebell.contract.errors import Transient
 from harebell.dlq_inspector import metrics
-from harebell.dlq_inspector.store import groups, retention
+from harebell.dlq_inspector.store import retention
 from harebell.runtime.settings import InspectorSettings
 from harebell.storage.engine import translate_db_errors
 
 EVERY: Final = 60.0  # seconds
-BATCH: Final = 500  # letters of one transaction
 MAX_BATCHES: Final = 200  # of one kind at a time: 100,000 letters a minute
 
 log = structlog.get_logger()
@@ -25,19 +24,10 @@ async def run_maintenance(pool: asyncpg.Pool, settings: InspectorSettings) -> No
         metrics.DEAD_LETTERS_DELETED.labels(why)  # a rate is blind to the first of a new series
     while True:
         try:
-            await put_right(pool)
             await apply_retention(pool, settings)
         except Transient as error:
             log.warning("the desk is not put right", reason=error.reason)
         await asyncio.sleep(EVERY)
-
-
-async def put_right(pool: asyncpg.Pool) -> None:
-    """Raises `DatabaseUnavailable`; each batch stands by itself."""
-    with translate_db_errors():
-        async with pool.acquire() as connection:
-            while grouped := await groups.group_some(connection, BATCH):
-                log.info("dead letters grouped", number=grouped)
 
 
 async def apply_retention(pool: asyncpg.Pool, settings: InspectorSettings) -> None:

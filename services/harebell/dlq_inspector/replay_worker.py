@@ -38,7 +38,11 @@ MAX_JOBS_PER_POLL: Final = (
 )
 SHORTEST: Final = 0.01  # seconds between looks
 HELD: Final = 1.0  # seconds until a passing fault is tried again
-DONE: Final = {"dlq.pause": "paused", "dlq.resume": "resumed", "dlq.abort": "aborted"}
+DONE: Final = {
+    "dlq.replay_job.pause": "paused",
+    "dlq.replay_job.resume": "resumed",
+    "dlq.replay_job.abort": "aborted",
+}
 
 log = structlog.get_logger()
 

@@ -111,5 +111,5 @@ class RequestHandler:
 
     async def _answer(self, reply_to: str | None, correlation_id: str | None, body: bytes) -> None:
         if reply_to is not None and can_reply_to(reply_to):
-            outgoing = reply(reply_to, correlation_id, body, name=f"{correlation_id}/answer")
+            outgoing = reply(reply_to, correlation_id, body, name=f"{correlation_id}/response")
             await send_reply(self._publisher, outgoing)

@@ -20,8 +20,8 @@ from harebell.runtime.clock import monotonic
 
 POST_TIMEOUT: Final = 5.0  # seconds, of one try
 PAUSES: Final = (1.0, 4.0)  # seconds before another try; after the last, the alert is given up
-DELIVERED: Final = "arrived"
-FAILED: Final = "given_up"
+DELIVERED: Final = "delivered"
+FAILED: Final = "failed"
 
 OURS: Final = {message_type(verb) for verb in (SPIKE, STALLED)}  # told seldom enough
 MOST_REMEMBERED: Final = 1_000  # alerts of others

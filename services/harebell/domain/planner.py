@@ -83,14 +83,16 @@ def plan(
     left = remaining_runs(terms, dispatched + len(met))
     runs = in_time[: _most(terms, left)]
     exhausted = left is not None and len(runs) == left
-    planned_to = passed_to
+    planned_until = passed_to
     if len(runs) < len(in_time):
-        planned_to = max([cursor, *met[-1:], *(run.scheduled_for for run in runs[-1:])])
-    following = None if exhausted else table.next_after(planned_to)
+        planned_until = max([cursor, *met[-1:], *(run.scheduled_for for run in runs[-1:])])
+    following = None if exhausted else table.next_after(planned_until)
     taken_out = [
-        Skipped(t, t, 1, Reason.MANUAL) for t in every_instant if t in skips and t <= planned_to
+        Skipped(t, t, 1, Reason.MANUAL) for t in every_instant if t in skips and t <= planned_until
     ]
-    return PlanningResult(tuple(runs), (*skipped, *expired, *taken_out), planned_to, following, met)
+    return PlanningResult(
+        tuple(runs), (*skipped, *expired, *taken_out), planned_until, following, met
+    )
 
 
 def catch_up(

@@ -60,7 +60,7 @@ class UpcomingRun:
             "at": instant_text(self.at),
             "local": self.local.isoformat(),
             "due_at": instant_text(self.due_at),
-            "notes": [{"about": note.about.value, "words": note.words} for note in self.notes],
+            "notes": [{"about": note.about.value, "text": note.words} for note in self.notes],
         }
 
 

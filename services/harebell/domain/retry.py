@@ -10,7 +10,7 @@ from harebell.contract.types import ceil_ms
 MAX_EXPONENT: Final = 64  # factor ** 64 overflows nothing that a float can hold (100 ** 64 = 1e128)
 MAX_ERROR: Final = 1024  # characters of a failure's message that are kept
 
-ATTEMPTS_EXHAUSTED: Final = "attempts_used_up"
+ATTEMPTS_EXHAUSTED: Final = "attempts_exhausted"
 LEASE_EXPIRED: Final = "lease_expired"
 EXPIRED: Final = "expired"  # its time had passed when it was to begin
 

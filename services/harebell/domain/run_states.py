@@ -17,7 +17,7 @@ class RunState(StrEnum):
     RETRYING = "retrying"
     SUCCEEDED = "succeeded"
     DEAD = "dead"
-    UNRESOLVED = "held"  # started, never heard of again: a person must say what became of it
+    UNRESOLVED = "unresolved"  # started, never heard of again: a person must say what became of it
     CANCELLED = "cancelled"
     EXPIRED = "expired"
     SKIPPED = "skipped"
@@ -26,10 +26,10 @@ class RunState(StrEnum):
 class ScheduleState(StrEnum):
     ACTIVE = "active"
     PAUSED = "paused"
-    BLOCKED = "held"  # until a held run is resolved
+    BLOCKED = "blocked"  # until a held run is resolved
     COMPLETED = "completed"
     CANCELLED = "cancelled"
-    ERRORED = "parked"
+    ERRORED = "errored"
 
 
 class Reason(StrEnum):
@@ -38,13 +38,13 @@ class Reason(StrEnum):
     SUPERSEDED = "superseded"  # a new version does not owe this instant
     PAUSED = "paused"
     CANCELLED = "cancelled"
-    MISSED = "catch_up"  # missed, and the policy says not to make up for it
+    MISSED = "missed"  # missed, and the policy says not to make up for it
     EXPIRED = "expired"
     UNKNOWN_OUTCOME = "unknown_outcome"  # started, never heard of again; on_unknown: skip, hold
-    MANUAL = "requested"  # a person took this instant out, or resolved the run so
+    MANUAL = "manual"  # a person took this instant out, or resolved the run so
     OVERLAP = "overlap"  # another run of its schedule was not over
-    WAITING_FOR_OVERLAP = "waiting"  # for its turn behind another run of its schedule
-    RATE_LIMITED = "limited"  # put off: its limit allows no more starts for now
+    WAITING_FOR_OVERLAP = "waiting_for_overlap"  # for its turn behind another run of its schedule
+    RATE_LIMITED = "rate_limited"  # put off: its limit allows no more starts for now
     REPLACED = "replaced"  # by a newer run of its schedule
 
 
@@ -53,12 +53,12 @@ class Actor(StrEnum):
 
     TICKER = "ticker"
     CLAIM = "claim"  # executor
-    COMPLETE = "settle"  # executor, fenced by its token
-    RETURN = "release"  # executor, fenced; graceful stop
-    RECOVER = "sweep"  # ticker, when the lease has lapsed
-    REPLAY = "desk"  # dlq_inspector
-    OVERLAP = "turn"  # whoever decides, under its lock, about a schedule that takes turns
-    RATE_LIMIT = "limit"  # executor, which puts off what may not start yet
+    COMPLETE = "complete"  # executor, fenced by its token
+    RETURN = "return"  # executor, fenced; graceful stop
+    RECOVER = "recover"  # ticker, when the lease has lapsed
+    REPLAY = "replay"  # dlq_inspector
+    OVERLAP = "overlap"  # whoever decides, under its lock, about a schedule that takes turns
+    RATE_LIMIT = "rate_limit"  # executor, which puts off what may not start yet
 
 
 OPEN: Final = frozenset({RunState.STAGED, RunState.RUNNING, RunState.RETRYING})

@@ -95,7 +95,7 @@ class Completer:
             _done(self._succeeded, len(batch))
 
     async def _succeed(self, batch: Sequence[CompletedAttempt]) -> None:
-        await failpoint.reach("executor.before_settle")
+        await failpoint.reach("executor.before_complete")
         recorded = await self._record([ended for _, ended in batch])
         self._conclude(batch, recorded)
 
@@ -182,7 +182,7 @@ class Completer:
         return moved
 
     def _conclude(self, ended: Sequence[CompletedAttempt], recorded: set[RunKey]) -> None:
-        metrics.SQL_ROWS.labels("settle").observe(len(ended))
+        metrics.SQL_ROWS.labels("complete").observe(len(ended))
         for run, each in ended:
             if each.key not in recorded:
                 metrics.FENCED_COMPLETIONS.inc()

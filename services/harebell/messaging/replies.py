@@ -19,7 +19,7 @@ def reply(reply_to: str, correlation_id: str | None, body: bytes, *, name: str) 
         exchange=DEFAULT_EXCHANGE,
         routing_key=reply_to,
         body=body,
-        type=message_type("answer"),
+        type=message_type("response"),
         message_id=name,
         correlation_id=correlation_id,
     )

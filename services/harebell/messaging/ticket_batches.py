@@ -78,13 +78,13 @@ def parse_ticket_headers(body: bytes) -> list[TicketHeader]:
     """Checks the fields that routing reads, no other; raises `Malformed`."""
     tickets = decode_trusted(body)
     if not isinstance(tickets, list):
-        raise InvalidInput("a bundle is an array of tickets", code="not_a_bundle")
+        raise InvalidInput("a bundle is an array of tickets", code="not_a_batch")
     return [_routed(ticket, place) for place, ticket in enumerate(tickets)]
 
 
 def _routed(ticket: Any, place: int) -> TicketHeader:  # noqa: ANN401  # decoded JSON
     try:
-        work = ticket.get("work", {})
+        work = ticket.get("run_spec", {})
         return TicketHeader(
             key=RunKey(_instant(ticket["scheduled_for"]), UUID(ticket["schedule_id"])),
             seq=_integer(ticket["seq"]),

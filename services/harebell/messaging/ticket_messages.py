@@ -52,7 +52,7 @@ def _bundle(exchange: str, routing_key: str, tickets: list[TicketHeader]) -> Tic
         exchange=exchange,
         routing_key=routing_key,
         body=batch_body(tickets),
-        type=amqp_names.message_type("ticket.bundle"),
+        type=amqp_names.message_type("ticket.batch"),
         message_id=f"{first.run_id}/{first.seq}+{len(tickets)}",
         tickets=tickets,
     )

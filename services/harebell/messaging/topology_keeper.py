@@ -75,4 +75,4 @@ class TopologyKeeper:
         if self.declares:
             await declare(connection, self.topology)
         elif problems := await find_missing(connection, self.topology):
-            raise InvalidInput("; ".join(problems), field="HAREBELL_TOPOLOGY", code="topology")
+            raise InvalidInput("; ".join(problems), field="HAREBELL_TOPOLOGY_MODE", code="topology")

@@ -42,19 +42,19 @@ schedule_versions = Table(  # immutable: a ticket can be made again from it alon
     Column("schedule_id", Uuid, primary_key=True),
     Column("version", Integer, primary_key=True),
     Column("definition", JSON, nullable=False),  # as submitted, without defaults
-    Column("work", JSON, nullable=False),  # what its tickets carry
+    Column("run_spec", JSON, nullable=False),  # what its tickets carry
     Column("fingerprint", Text, nullable=False),
     Column("accepted_at", _instant, nullable=False),
     Column("effective_at", _instant, nullable=False),
-    Column("anchored_at", _instant),  # that relative times are reckoned from; null: effective_at
+    Column("anchor_at", _instant),  # that relative times are reckoned from; null: effective_at
     Column(
-        "fate", Text, nullable=False, server_default="commenced"
+        "status", Text, nullable=False, server_default="active"
     ),  # pending, commenced, skipped, rejected, missed
-    Column("fate_reason", Text),
+    Column("status_reason", Text),
     Column("actor", Text),
     Column("note", Text),
     Column("planned_from", _instant),  # where it took over; null: it began with its own time
-    Column("planned_to", _instant),  # up to there it had decided when another took over
+    Column("planned_until", _instant),  # up to there it had decided when another took over
 )
 
 schedule_state = Table(  # narrow; written on every run
@@ -66,46 +66,46 @@ schedule_state = Table(  # narrow; written on every run
     Column("reason", Text),  # of parked, or the note of who paused or cancelled it
     Column("next_at", _instant),  # when a ticker must look again; null: never by itself
     Column("changed_at", _instant, nullable=False),  # acceptance of the last change applied
-    Column("planned_to", _instant, nullable=False),  # every instant up to here has been decided
+    Column("planned_until", _instant, nullable=False),  # every instant up to here has been decided
     Column("dispatched", Integer, nullable=False),  # runs that count towards `times`
     Column("open_runs", ARRAY(_instant), nullable=False),  # handed over, not known to have ended
-    Column("awaiting", _instant),  # the run whose end decides what comes next
+    Column("awaited_run", _instant),  # the run whose end decides what comes next
     Column(
-        "failures", Integer, nullable=False, server_default="0"
+        "consecutive_failures", Integer, nullable=False, server_default="0"
     ),  # consecutive runs, up to the last that was seen
     Column("paused_until", _instant),
     Column("pending_version", Integer),
     Column("pending_at", _instant),  # when the pending version commences
     Column(
-        "skips", ARRAY(_instant), nullable=False, server_default="{}"
+        "skipped_times", ARRAY(_instant), nullable=False, server_default="{}"
     ),  # instants taken out by a person
 )
 
-receipts = Table(  # which schedules a selecting command changed, so that it can be undone
-    "receipts",
+bulk_operations = Table(  # which schedules a selecting command changed, so that it can be undone
+    "bulk_operations",
     metadata,
     Column("tenant", Text, primary_key=True),
-    Column("receipt", Text, primary_key=True),
+    Column("id", Text, primary_key=True),
     Column("schedule_ids", ARRAY(Uuid), nullable=False),
     Column("verb", Text, nullable=False),
     Column("created_at", _instant, nullable=False),
 )
 
-zone_data = Table(  # by which release of the zone data next instants were computed; one row
-    "zone_data",
+tzdata_version = Table(  # by which release of the zone data next instants were computed; one row
+    "tzdata_version",
     metadata,
     Column("id", Integer, primary_key=True),
-    Column("release", Text, nullable=False),
+    Column("version", Text, nullable=False),
     Column("since", _instant, nullable=False),
 )
 
-commands = Table(  # what was answered, so that a repeat gets the first answer
-    "commands",
+command_results = Table(  # what was answered, so that a repeat gets the first answer
+    "command_results",
     metadata,
     Column("tenant", Text, primary_key=True),
     Column("request_id", Text, primary_key=True),
-    Column("item", Integer, primary_key=True),
-    Column("answer", JSON, nullable=False),
+    Column("item_index", Integer, primary_key=True),
+    Column("response", JSON, nullable=False),
     Column("created_at", _instant, nullable=False),
 )
 
@@ -118,7 +118,7 @@ runs = Table(  # the ledger: what was owed, and what became of it; partitioned b
     Column("version", Integer, nullable=False),
     Column("override", JSON),
     Column("seq", Integer, nullable=False),
-    Column("series", Integer, nullable=False),
+    Column("replay_number", Integer, nullable=False),
     Column("pool", Text, nullable=False),
     Column("lane", Text, nullable=False),
     Column("priority", SmallInteger, nullable=False),
@@ -141,8 +141,8 @@ runs = Table(  # the ledger: what was owed, and what became of it; partitioned b
     Column("range_count", Integer),
 )
 
-turns = Table(  # a hint of where to look: an open run of a schedule that takes turns
-    "turns",
+overlap_slots = Table(  # a hint of where to look: an open run of a schedule that takes turns
+    "overlap_slots",
     metadata,
     Column("schedule_id", Uuid, primary_key=True),
     Column("scheduled_for", _instant, primary_key=True),
@@ -150,13 +150,13 @@ turns = Table(  # a hint of where to look: an open run of a schedule that takes 
     Column("since", _instant, nullable=False),
 )
 
-limits = Table(  # what has been counted of starts
-    "limits",
+rate_limits = Table(  # what has been counted of starts
+    "rate_limits",
     metadata,
-    Column("account", Text, primary_key=True),
-    Column("places", ARRAY(_instant), nullable=False, server_default="{}"),
+    Column("key", Text, primary_key=True),
+    Column("reservations", ARRAY(_instant), nullable=False, server_default="{}"),
     Column("starts", ARRAY(_instant), nullable=False, server_default="{}"),
-    Column("over_at", _instant),  # when it says nothing any more
+    Column("expires_at", _instant),  # when it says nothing any more
 )
 
 attempts = Table(  # append-only; one row a try
@@ -164,9 +164,9 @@ attempts = Table(  # append-only; one row a try
     metadata,
     Column("scheduled_for", _instant, primary_key=True),
     Column("schedule_id", Uuid, primary_key=True),
-    Column("series", Integer, primary_key=True),
+    Column("replay_number", Integer, primary_key=True),
     Column("number", Integer, primary_key=True),
-    Column("worker", Text),
+    Column("lease_holder", Text),
     Column("started_at", _instant),
     Column("finished_at", _instant, nullable=False),
     Column("outcome", Text, nullable=False),
@@ -185,7 +185,7 @@ dead_letters = Table(
     Column("kind", Text, nullable=False),  # run, message
     Column("schedule_id", Uuid),
     Column("scheduled_for", _instant),
-    Column("series", Integer),
+    Column("replay_number", Integer),
     Column("key", Text),
     Column("reason", Text, nullable=False),
     Column("error_code", Text),
@@ -193,18 +193,18 @@ dead_letters = Table(
     Column("attempts", Integer, nullable=False),
     Column("dead_at", _instant, nullable=False),
     Column("state", Text, nullable=False),  # open, replayed, dropped, edited
-    Column("story", JSONB, nullable=False),  # the whole DeadRun or DeadMessage, but for the body
+    Column("payload", JSONB, nullable=False),  # the whole DeadRun or DeadMessage, but for the body
     Column("body", LargeBinary),  # of a message
-    Column("first_id", Uuid),  # the dead letter of the run's first series
-    Column("dropped_at", _instant),
-    Column("dropped_by", Text),
-    Column("drop_note", Text),
+    Column("root_id", Uuid),  # the dead letter of the run's first series
+    Column("discarded_at", _instant),
+    Column("discarded_by", Text),
+    Column("discard_note", Text),
     Column("target", JSON),  # of an edited copy: what its run calls in place of its version's
     Column("edited_from", Uuid),  # the letter that it is a copy of
     Column("edited_at", _instant),
     Column("edited_by", Text),
     Column("edit_note", Text),
-    Column("group_id", Uuid),  # null: kept by a release that knew no groups
+    Column("group_id", Uuid, nullable=False),
 )
 
 failure_groups = Table(  # failures that are the same but for what differs each time
@@ -228,7 +228,7 @@ replays = Table(
     "replays",
     metadata,
     Column("dead_letter_id", Uuid, primary_key=True),
-    Column("series", Integer, nullable=False),  # the one it began
+    Column("replay_number", Integer, nullable=False),  # the one it began
     Column("actor", Text),
     Column("note", Text),
     Column("replayed_at", _instant, nullable=False),
@@ -241,33 +241,33 @@ replay_jobs = Table(  # a frozen set of letters that the inspector replays littl
     Column("tenant", Text, nullable=False),
     Column("state", Text, nullable=False),  # running, paused, done, aborted
     Column("reason", Text),  # of aborted, or of a pause that nobody asked for
-    Column("asked", JSONB, nullable=False),  # the command
+    Column("request", JSONB, nullable=False),  # the command
     Column("actor", Text),
     Column("note", Text),
     Column("canary", Integer),
     Column("rate", Double),  # replays a second
-    Column("abort_ratio", Double),
+    Column("abort_on_failure_ratio", Double),
     Column("pool", Text),
     Column("total", Integer, nullable=False),
     Column("taken", Integer, nullable=False, server_default="0"),  # of the items, in their order
     Column("replayed", Integer, nullable=False, server_default="0"),
     Column("succeeded", Integer, nullable=False, server_default="0"),
     Column("failed", Integer, nullable=False, server_default="0"),
-    Column("paced_at", _instant, nullable=False),  # from when on the rate allows the next
-    Column("due_at", _instant),  # when an inspector must look again; null: never by itself
+    Column("next_allowed_at", _instant, nullable=False),  # from when on the rate allows the next
+    Column("next_check_at", _instant),  # when an inspector must look again; null: never by itself
     Column("created_at", _instant, nullable=False),
     Column("changed_at", _instant),
     Column("changed_by", Text),
     Column("finished_at", _instant),
-    Column("moved_at", _instant),  # when it last took letters, or saw runs of it end
+    Column("progressed_at", _instant),  # when it last took letters, or saw runs of it end
 )
 
 replay_items = Table(
     "replay_items",
     metadata,
     Column("job_id", Uuid, primary_key=True),
-    Column("place", Integer, primary_key=True),  # from 1
-    Column("letter_id", Uuid, nullable=False),
+    Column("position", Integer, primary_key=True),  # from 1
+    Column("dead_letter_id", Uuid, nullable=False),
     Column("status", Text, nullable=False, server_default="waiting"),  # or what became of it
     Column("outcome", Text),  # of a replayed run, when it has ended
 )
@@ -278,7 +278,7 @@ alerts = Table(  # what people were told of, so that they are not told each time
     Column("tenant", Text, primary_key=True),
     Column("verb", Text, primary_key=True),  # of the event
     Column("subject", Text, primary_key=True),
-    Column("told_at", _instant, nullable=False),
+    Column("notified_at", _instant, nullable=False),
 )
 
 breakers = Table(  # of whom targets call: few rows, those that are not simply closed

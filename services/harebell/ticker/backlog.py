@@ -20,7 +20,7 @@ _RUNS: Final = """
 WITH due AS (
     SELECT pool, lane, coalesce(next_attempt_at, due_at) AS at FROM runs
     WHERE finished_at IS NULL AND due_at < now()
-      AND CASE WHEN state IN ('staged', 'retrying') AND reason IS DISTINCT FROM 'waiting'
+      AND CASE WHEN state IN ('staged', 'retrying') AND reason IS DISTINCT FROM 'waiting_for_overlap'
                THEN coalesce(next_attempt_at, due_at) < now() ELSE false END
     LIMIT $1
 )

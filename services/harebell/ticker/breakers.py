@@ -41,7 +41,7 @@ from harebell.ticker.store import breakers as store
 EVERY: Final = 30.0  # seconds between words to dispatchers when nothing has happened
 
 FORCED: Final = "breaker.forced"
-RELEASED: Final = "breaker.released"
+RELEASED: Final = "breaker.reset"
 
 _CHANGE: Final = TypeAdapter(AcceptedCommands)
 _EVENTS: Final = list_adapter(Event)
@@ -93,7 +93,7 @@ class BreakerRecorder:
             exchange=amqp_names.CONTROL,
             routing_key=BREAKER_SNAPSHOT_KEY,
             body=encode(standing),
-            type=amqp_names.message_type("breaker.standing"),
+            type=amqp_names.message_type("breaker.snapshot"),
             message_id=f"breakers/{standing.as_of.isoformat()}",
         )
         await self.publisher.publish_each([word])
@@ -113,7 +113,7 @@ class BreakerRecorder:
         if change.reply_to is None or not can_reply_to(change.reply_to):
             return
         body = encode(said[0]) if change.single else encode_all(said)
-        name = f"{change.correlation_id}/answer"
+        name = f"{change.correlation_id}/response"
         await send_reply(
             self.publisher, reply(change.reply_to, change.correlation_id, body, name=name)
         )

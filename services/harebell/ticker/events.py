@@ -16,7 +16,7 @@ from harebell.ticker import metrics
 from harebell.ticker.model.unit_of_work import ScheduleRecord, UnitOfWork
 from harebell.ticker.store.save import SaveResult
 
-ACTIVATE: Final = "commence"  # of a change that was put off until its time
+ACTIVATE: Final = "activate"  # of a change that was put off until its time
 
 log = structlog.get_logger()
 

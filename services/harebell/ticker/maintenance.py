@@ -16,7 +16,7 @@ HOUSEKEEPING_EVERY: Final = 3600.0  # seconds
 FIRST_HOUSEKEEPING: Final = 10.0  # seconds after the start
 COMMAND_RESULT_RETENTION: Final = timedelta(hours=24)  # for repeats of a command
 
-_FORGET: Final = "DELETE FROM commands WHERE created_at < now() - $1::interval"
+_FORGET: Final = "DELETE FROM command_results WHERE created_at < now() - $1::interval"
 
 
 async def run_maintenance(pool: asyncpg.Pool) -> None:
@@ -34,9 +34,9 @@ async def run_maintenance(pool: asyncpg.Pool) -> None:
 
 
 _NOTE: Final = """
-INSERT INTO zone_data AS z (id, release, since) VALUES (1, $1, now())
-ON CONFLICT (id) DO UPDATE SET release = excluded.release, since = excluded.since
-WHERE z.release <> excluded.release
+INSERT INTO tzdata_version AS z (id, version, since) VALUES (1, $1, now())
+ON CONFLICT (id) DO UPDATE SET version = excluded.version, since = excluded.since
+WHERE z.version <> excluded.version
 RETURNING xmax <> 0 AS changed
 """
 # What has not been handed over yet is looked at again at once, from where planning stands.

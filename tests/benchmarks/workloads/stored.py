@@ -24,7 +24,7 @@ WHERE schedule_id IN (SELECT schedule_id FROM schedule_state WHERE next_at IS NO
 """
 _DUE: Final = f"""  # noqa: S608  # constants only
 EXPLAIN (ANALYZE, BUFFERS, FORMAT JSON)
-SELECT s.schedule_id, s.version, s.state, s.next_at, s.planned_to, s.open_runs
+SELECT s.schedule_id, s.version, s.state, s.next_at, s.planned_until, s.open_runs
 FROM schedule_state s WHERE s.next_at > '-infinity' AND s.next_at <= now()
 ORDER BY s.next_at LIMIT {BATCH} FOR UPDATE SKIP LOCKED
 """

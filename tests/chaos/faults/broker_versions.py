@@ -39,7 +39,7 @@ def older(ticket: Json) -> Json:
 
 def later(ticket: Json) -> Json:
     """With fields that nobody knows yet."""
-    return {**ticket, "later": {"than": "this"}, "work": {**ticket["work"], "later": [1]}}
+    return {**ticket, "later": {"than": "this"}, "run_spec": {**ticket["run_spec"], "later": [1]}}
 
 
 def _upgrade(row: str, what: str, rewrite: Rewrite, type_: str | None = None, **more: Any) -> None:

@@ -27,7 +27,7 @@ RACES: Final = 200
 _LEFT: Final = "SELECT count(*) FROM runs WHERE tenant = $1 AND state = 'succeeded'"
 _FORGET: Final = """
 UPDATE schedule_state AS s
-SET state = 'active', planned_to = $2::timestamptz - interval '1 millisecond', next_at = $2
+SET state = 'active', planned_until = $2::timestamptz - interval '1 millisecond', next_at = $2
 FROM schedules AS d WHERE d.id = s.schedule_id AND d.tenant = $1
 """
 

@@ -146,7 +146,7 @@ async def forged(scene: Scene) -> AsyncIterator[None]:
 FORGERIES: Final = (
     lambda _: {"schedule_id": "00000000-0000-5000-8000-000000000007"},
     lambda ticket: {"seq": ticket["seq"] + 1},
-    lambda ticket: {"seq": ticket["seq"] + 2, "series": 2},
+    lambda ticket: {"seq": ticket["seq"] + 2, "replay_number": 1},
     lambda ticket: {"seq": 1, "version": ticket["version"] + 1},
     lambda _: {"scheduled_for": "2020-01-01T00:00:00.000Z"},
     lambda _: {"scheduled_for": "2099-01-01T00:00:00.000Z", "due_at": "2099-01-01T00:00:00.000Z"},

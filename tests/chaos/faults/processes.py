@@ -28,8 +28,8 @@ STEPS: Final = {  # of each service, those that the load leads it to
     ),
     ServiceKind.DISPATCHER: ("before_publish", "after_publish"),
     ServiceKind.EXECUTOR: (
-        *("before_claim", "before_effect", "after_effect", "before_settle"),
-        *("before_failure_commit", "before_turn_commit"),
+        *("before_claim", "before_effect", "after_effect", "before_complete"),
+        *("before_failure_commit", "before_overlap_commit"),
     ),
 }
 
@@ -187,19 +187,19 @@ async def executor(scene: Scene) -> AsyncIterator[None]:
 _failpoint("6a", "executor.before_claim", ServiceKind.EXECUTOR, lapses=True)
 _failpoint("6b", "executor.before_effect", ServiceKind.EXECUTOR, lapses=True)
 _failpoint("6c", "executor.after_effect", ServiceKind.EXECUTOR, lapses=True)
-_failpoint("6d", "executor.before_settle", ServiceKind.EXECUTOR, lapses=True)
+_failpoint("6d", "executor.before_complete", ServiceKind.EXECUTOR, lapses=True)
 _failpoint("6e", "executor.before_failure_commit", ServiceKind.EXECUTOR, lapses=True)
-_failpoint("6f", "executor.before_turn_commit", ServiceKind.EXECUTOR, lapses=True)
+_failpoint("6f", "executor.before_overlap_commit", ServiceKind.EXECUTOR, lapses=True)
 
 
-@fault("2f", "kill -9 at ticker.sweep_before_commit, when an executor has died", lapses=True)
+@fault("2f", "kill -9 at ticker.recovery_before_commit, when an executor has died", lapses=True)
 async def sweeping_ticker(scene: Scene) -> AsyncIterator[None]:
     """Whose leases it ends as soon as it trusts its clock."""
     victim, *others = scene.all_of(ServiceKind.TICKER)
     executor = scene.some(ServiceKind.EXECUTOR)
     for other in (*others, executor):
         await scene.kill(other)
-    async with doomed(scene, victim, "ticker.sweep_before_commit", within=LAPSED):
+    async with doomed(scene, victim, "ticker.recovery_before_commit", within=LAPSED):
         yield
     await scene.start_all([*others, executor])
 

@@ -154,17 +154,25 @@ def _ended(
         finished_at=None if again else finished_at,
         next_attempt_at=next_attempt_at, staged_at=staged_at,
     )  # fmt: skip
-    place = (key, run.series, run.attempt)
+    place = (key, run.replay_number, run.attempt)
     if ended is not None and tx.get(ATTEMPTS, place) is not None:
         raise asyncpg.UniqueViolationError(f"{key} has this attempt already")
     if ended is not None:
-        kept = (run.series, run.attempt, run.lease_holder, started_at, finished_at, outcome, *told)
+        kept = (
+            run.replay_number,
+            run.attempt,
+            run.lease_holder,
+            started_at,
+            finished_at,
+            outcome,
+            *told,
+        )
         tx.put(ATTEMPTS, place, {"key": key, **dict(zip(_ATTEMPT, kept, strict=True))})
     return ended
 
 
 _ATTEMPT = (
-    *("series", "number", "worker", "started_at", "finished_at", "outcome"),
+    *("replay_number", "number", "lease_holder", "started_at", "finished_at", "outcome"),
     *("error_code", "error", "http_status", "duration_ms", "result"),
 )
 
@@ -198,5 +206,5 @@ def as_ended(
 def story(tx: Transaction, moment: datetime, schedule: UUID) -> list[Record]:
     attempts = [kept for kept in tx.rows(ATTEMPTS) if kept["key"] == RunKey(moment, schedule)]
     shown = _ATTEMPT[:9]
-    ordered = sorted(attempts, key=lambda kept: (kept["series"], kept["number"]))
+    ordered = sorted(attempts, key=lambda kept: (kept["replay_number"], kept["number"]))
     return [{name: kept[name] for name in shown} for kept in ordered]

@@ -33,8 +33,8 @@ REPLAYS = "replays"
 _GROUPS = "failure_groups"
 
 _LETTER = (
-    *("id", "tenant", "kind", "reason", "error_code", "error", "dead_at", "story", "body"),
-    *("scheduled_for", "schedule_id", "series", "key", "attempts", "first_id", "group_id"),
+    *("id", "tenant", "kind", "reason", "error_code", "error", "dead_at", "payload", "body"),
+    *("scheduled_for", "schedule_id", "replay_number", "key", "attempts", "root_id", "group_id"),
 )
 _KEPT = (
     *("scheduled_for", "schedule_id", "tenant", "version", "seq", "pool", "lane", "priority"),
@@ -66,11 +66,11 @@ def lock(tx: Transaction, tenant: str, letters: Sequence[UUID]) -> Iterator[Reco
             continue
         tx.lock(LETTERS, id_)
         run = _run_of(tx, letter)
-        names = ("id", "kind", "state", "scheduled_for", "schedule_id", "series", "target")
+        names = ("id", "kind", "state", "scheduled_for", "schedule_id", "replay_number", "target")
         told = {name: letter[name] for name in names}
         yield told | {
             "override": None if run is None else run.override,
-            "unstarted": run is not None and _is_unstarted(run, letter["series"]),
+            "unstarted": run is not None and _is_unstarted(run, letter["replay_number"]),
         }
 
 
@@ -79,8 +79,8 @@ def _run_of(tx: Transaction, letter: Record) -> Run | None:
     return run_of(tx, RunKey(letter["scheduled_for"], letter["schedule_id"])) if is_run else None
 
 
-def _is_unstarted(run: Run, series: int) -> bool:
-    return (run.state, run.attempt, run.series) == (RunState.STAGED, 0, series + 1)
+def _is_unstarted(run: Run, replay_number: int) -> bool:
+    return (run.state, run.attempt, run.replay_number) == (RunState.STAGED, 0, replay_number + 1)
 
 
 @answers(_RECORD)
@@ -90,15 +90,15 @@ def record(tx: Transaction, letters: Sequence[UUID], actor: str | None, said: st
         if tx.get(REPLAYS, id_) is not None:
             raise asyncpg.UniqueViolationError(f"{id_} has been replayed")
         tx.put(LETTERS, id_, letter | {"state": DeadLetterState.REPLAYED})
-        replay = {"series": letter["series"] + 1, "actor": actor, "note": said}
+        replay = {"replay_number": letter["replay_number"] + 1, "actor": actor, "note": said}
         tx.put(REPLAYS, id_, replay | {"replayed_at": tx.now})
 
 
 @answers(_DROP)
 def drop(tx: Transaction, letters: Sequence[UUID], actor: str | None, said: str | None) -> None:
-    dropped = {"dropped_at": tx.now, "dropped_by": actor, "drop_note": said}
+    dropped = {"discarded_at": tx.now, "discarded_by": actor, "discard_note": said}
     for id_ in letters:
-        tx.put(LETTERS, id_, tx.get(LETTERS, id_) | {"state": DeadLetterState.DROPPED} | dropped)
+        tx.put(LETTERS, id_, tx.get(LETTERS, id_) | {"state": DeadLetterState.DISCARDED} | dropped)
 
 
 @answers(_LOCK_SCHEDULES)
@@ -112,14 +112,18 @@ def lock_schedules(tx: Transaction, schedules: Schedules) -> None:
 def begin_series(
     tx: Transaction, tenant: str, letters: Sequence[UUID], *columns: Any
 ) -> Iterator[Record]:
-    moments, schedules, series, pool, overrides = columns
-    for place, key, number in numbered(moments, schedules, series):
+    moments, schedules, replay_number, pool, overrides = columns
+    for place, key, number in numbered(moments, schedules, replay_number):
         run = run_of(tx, key)
-        if run is None or (run.state, run.series, run.tenant) != (RunState.DEAD, number, tenant):
+        if run is None or (run.state, run.replay_number, run.tenant) != (
+            RunState.DEAD,
+            number,
+            tenant,
+        ):
             continue
         fresh = Run(**{name: getattr(run, name) for name in _KEPT})
         staged: dict[str, Any] = {
-            "series": number + 1,
+            "replay_number": number + 1,
             "next_attempt_at": tx.now,
             "staged_at": tx.now,
         }

@@ -25,7 +25,7 @@ from harebell.storage.runs.overlap import (
     _WAKE,
 )
 
-TURNS = "turns"
+TURNS = "overlap_slots"
 _ADVISORY = "advisory locks"
 _STANDS = OPEN | {RunState.UNRESOLVED}
 

@@ -11,8 +11,8 @@ from tests.fakes.ledger.store import Transaction
 from harebell.domain.run_states import Actor, Reason, RunState
 from harebell.storage.runs.rate_limits import _DUE, _FORGET, _KEEP, _OPEN, _PUT_OFF
 
-LIMITS = "limits"
-_NEW = {"places": (), "starts": (), "over_at": None}
+LIMITS = "rate_limits"
+_NEW = {"reservations": (), "starts": (), "expires_at": None}
 
 
 @answers(_DUE)
@@ -27,7 +27,7 @@ def due(tx: Transaction, moments: Moments, schedules: Schedules, seqs: Tokens) -
 @answers(_OPEN)
 def open_accounts(tx: Transaction, accounts: Sequence[str]) -> Iterator[Record]:
     for account in sorted(accounts):
-        row = tx.get(LIMITS, account) or _NEW | {"account": account}
+        row = tx.get(LIMITS, account) or _NEW | {"key": account}
         tx.put(LIMITS, account, row)
         yield row | {"now": tx.store.now()}
 
@@ -36,15 +36,15 @@ def open_accounts(tx: Transaction, accounts: Sequence[str]) -> Iterator[Record]:
 def keep(
     tx: Transaction, account: str, places: Moments, starts: Moments, over_at: datetime | None
 ) -> None:
-    kept = {"places": tuple(places), "starts": tuple(starts), "over_at": over_at}
-    tx.put(LIMITS, account, kept | {"account": account})
+    kept = {"reservations": tuple(places), "starts": tuple(starts), "expires_at": over_at}
+    tx.put(LIMITS, account, kept | {"key": account})
 
 
 @answers(_FORGET)
 def forget(tx: Transaction) -> None:
     for row in list(tx.rows(LIMITS)):
-        if row["over_at"] is not None and row["over_at"] < tx.now:
-            tx.put(LIMITS, row["account"], None)
+        if row["expires_at"] is not None and row["expires_at"] < tx.now:
+            tx.put(LIMITS, row["key"], None)
 
 
 @answers(_PUT_OFF)

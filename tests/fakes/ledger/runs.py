@@ -30,7 +30,7 @@ class Run:
     due_at: datetime
     origin: str | None = None
     override: str | None = None
-    series: int = 1
+    replay_number: int = 0
     attempt: int = 0
     reason: str | None = None
     outcome: str | None = None

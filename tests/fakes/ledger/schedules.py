@@ -35,13 +35,13 @@ COMMANDS = "commands"
 NEXT_AT = "SELECT min(next_at) FROM schedule_state"
 
 _STATE = (
-    *("schedule_id", "version", "state", "reason", "next_at", "planned_to", "changed_at"),
-    *("dispatched", "open_runs", "awaiting", "failures", "paused_until"),
-    *("pending_version", "pending_at", "skips"),
+    *("schedule_id", "version", "state", "reason", "next_at", "planned_until", "changed_at"),
+    *("dispatched", "open_runs", "awaited_run", "consecutive_failures", "paused_until"),
+    *("pending_version", "pending_at", "skipped_times"),
 )
 _VERSION = (
-    *("schedule_id", "version", "definition", "work", "fingerprint", "accepted_at"),
-    *("effective_at", "anchored_at", "fate", "actor", "note"),
+    *("schedule_id", "version", "definition", "run_spec", "fingerprint", "accepted_at"),
+    *("effective_at", "anchor_at", "status", "actor", "note"),
 )
 
 
@@ -49,7 +49,7 @@ _VERSION = (
 def save_states(tx: Transaction, *columns: Sequence[Any]) -> None:
     for values in unnested(*columns):
         state = dict(zip(_STATE, values, strict=True))
-        for name in ("open_runs", "skips"):
+        for name in ("open_runs", "skipped_times"):
             state[name] = [datetime.fromisoformat(text) for text in state[name].split()]
         tx.put(STATES, state["schedule_id"], state)
 
@@ -84,7 +84,7 @@ def awaiting(tx: Transaction, limit: int) -> list[Record]:
     waiting = [
         {"schedule_id": state["schedule_id"]}
         for state in tx.rows(STATES)
-        if state["awaiting"] is not None and state["state"] == ScheduleState.ACTIVE
+        if state["awaited_run"] is not None and state["state"] == ScheduleState.ACTIVE
     ]
     return sorted(waiting, key=lambda each: str(each["schedule_id"]))[:limit]
 
@@ -93,7 +93,7 @@ def awaiting(tx: Transaction, limit: int) -> list[Record]:
 def open_runs(tx: Transaction, moments: Moments, schedules: Schedules) -> Iterator[Record]:
     names = (
         *("state", "attempt", "seq", "due_at", "version", "lease_holder", "origin"),
-        *("finished_at", "started_at", "series"),
+        *("finished_at", "started_at", "replay_number"),
     )
     for _, key in numbered(moments, schedules):
         if (run := run_of(tx, key)) is not None:
@@ -128,7 +128,7 @@ def taken_back(tx: Transaction, moments: Moments, schedules: Schedules) -> Itera
         run = run_of(tx, key)
         if run is None or not run.is_revivable or run.reason != Reason.PAUSED:
             continue
-        if run.origin is None and run.series == 1:
+        if run.origin is None and run.replay_number == 0:
             yield key_of(run)
 
 
@@ -148,14 +148,14 @@ def versions(
 ) -> Iterator[Record]:
     for place in zip(schedules, numbers, strict=True):
         if (version := tx.get(VERSIONS, place)) is not None:
-            yield version | {"tenant": orjson.loads(version["work"])["tenant"]}
+            yield version | {"tenant": orjson.loads(version["run_spec"])["tenant"]}
 
 
 @answers(_FATES)
 def fates(tx: Transaction, *columns: Sequence[Any]) -> None:
     for schedule, number, fate, reason in unnested(*columns):
         version = tx.get(VERSIONS, (schedule, number))
-        tx.put(VERSIONS, (schedule, number), version | {"fate": fate, "fate_reason": reason})
+        tx.put(VERSIONS, (schedule, number), version | {"status": fate, "status_reason": reason})
 
 
 @answers(_TAKE_OVER)
@@ -168,8 +168,8 @@ def nothing(_: Transaction, *__: Any) -> None:
 def answered(tx: Transaction, *columns: Sequence[Any]) -> Iterator[Record]:
     for tenant, request, item in unnested(*columns):
         if (answer := tx.get(COMMANDS, (tenant, request, item))) is not None:
-            named = {"tenant": tenant, "request_id": request, "item": item}
-            yield named | {"answer": answer}
+            named = {"tenant": tenant, "request_id": request, "item_index": item}
+            yield named | {"response": answer}
 
 
 @answers(_RECORD)
@@ -183,7 +183,7 @@ def record(tx: Transaction, *columns: Sequence[Any]) -> None:
 @answers(_ROWS)
 def ticket_rows(tx: Transaction, moments: Moments, schedules: Schedules) -> Iterator[Record]:
     names = (
-        *("expires_at", "seq", "version", "series", "pool", "lane"),
+        *("expires_at", "seq", "version", "replay_number", "pool", "lane"),
         *("priority", "override", "reason"),
     )
     for key in map(RunKey, moments, schedules):
@@ -192,4 +192,4 @@ def ticket_rows(tx: Transaction, moments: Moments, schedules: Schedules) -> Iter
         if run is not None and written is not None:
             told = {name: getattr(run, name) for name in names}
             due_at = run.next_attempt_at or run.due_at
-            yield key_of(run) | told | {"due_at": due_at, "work": written["work"]}
+            yield key_of(run) | told | {"due_at": due_at, "run_spec": written["run_spec"]}

@@ -107,7 +107,11 @@ def resolve(tx: Transaction, moments: Moments, schedules: Schedules, states: Seq
             continue
         to, cleared = RunState(state), {"lease_holder": None, "expires_at": None}
         if to is RunState.STAGED:
-            changes: dict[str, Any] = {"series": run.series + 1, "attempt": 0, "finished_at": None}
+            changes: dict[str, Any] = {
+                "replay_number": run.replay_number + 1,
+                "attempt": 0,
+                "finished_at": None,
+            }
             changes |= {"reason": None, "outcome": None}
             changes |= {"next_attempt_at": tx.now, "staged_at": tx.now}
         else:

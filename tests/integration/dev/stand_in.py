@@ -12,5 +12,5 @@ class Ready(BaseHTTPRequestHandler):
 
 
 if __name__ == "__main__":
-    print(f"I am {os.environ['HAREBELL_NAME']}", flush=True)  # noqa: T201 (this is its log)
+    print(f"I am {os.environ['HAREBELL_INSTANCE_ID']}", flush=True)  # noqa: T201 (this is its log)
     HTTPServer(("127.0.0.1", int(os.environ["HAREBELL_HTTP_PORT"])), Ready).serve_forever()

@@ -67,7 +67,7 @@ class Station:
 
         `patience`: with the word of a ticker, of which there is none unless a test is one.
         """
-        told = {"HAREBELL_BREAKER_PATIENCE": patience}
+        told = {"HAREBELL_BREAKER_STARTUP_TIMEOUT": patience}
         settings = DispatcherSettings.load(self.environment(name) | told)
         stop = asyncio.Event()
         async with asyncio.timeout(PATIENCE), asyncio.TaskGroup() as tasks:
@@ -93,8 +93,8 @@ class Station:
         return {
             "HAREBELL_AMQP_URL": self.amqp_url,
             "HAREBELL_DATABASE_URL": self.database_url,
-            "HAREBELL_NAME": name,
-            "HAREBELL_BREAKER_PATIENCE": "0s",
+            "HAREBELL_INSTANCE_ID": name,
+            "HAREBELL_BREAKER_STARTUP_TIMEOUT": "0s",
         }
 
     def soon(self, seconds: float, *, tickets: int = 1, first: int = 0) -> list[TicketHeader]:
@@ -108,7 +108,7 @@ class Station:
 
     async def to_due(self, body: bytes) -> None:
         """Past the tiers."""
-        kind = amqp_names.message_type("ticket.bundle")
+        kind = amqp_names.message_type("ticket.batch")
         await self.publisher.publish(
             OutgoingMessage(amqp_names.DUE, amqp_names.DUE_KEY, body, kind, "by hand")
         )

@@ -30,7 +30,7 @@ def elsewhere(number: int, due_at: datetime) -> TicketHeader:
     made = ticket(number, due_at)
     target = TaskTarget(task=TaskCall(name="acme.report"))
     return TicketHeader.of(
-        made.model_copy(update={"work": made.run_spec.model_copy(update={"target": target})})
+        made.model_copy(update={"run_spec": made.run_spec.model_copy(update={"target": target})})
     )
 
 
@@ -59,7 +59,7 @@ async def say(station: Station, **fields: Any) -> None:
     breakers = [BreakerSnapshotEntry(downstream=ECHO, **fields)] if fields else []
     word = BreakerSnapshot(as_of=station.clock.now(), breakers=breakers)
     await publish(
-        station, amqp_names.CONTROL, BREAKER_SNAPSHOT_KEY, encode(word), "breaker.standing"
+        station, amqp_names.CONTROL, BREAKER_SNAPSHOT_KEY, encode(word), "breaker.snapshot"
     )
 
 

@@ -23,7 +23,7 @@ async def office(amqp_url: str, database_url: str) -> AsyncIterator[Office]:
         {
             "HAREBELL_AMQP_URL": amqp_url,
             "HAREBELL_DATABASE_URL": as_role(database_url, "dlq_inspector"),
-            "HAREBELL_NAME": "inspector-1",
+            "HAREBELL_INSTANCE_ID": "inspector-1",
         }
     )
     answers: asyncio.Queue[AbstractIncomingMessage] = asyncio.Queue()

@@ -35,13 +35,13 @@ PATIENCE = 20  # seconds
 
 _SCHEDULED = """
 INSERT INTO schedule_versions
-    (schedule_id, version, definition, work, fingerprint, accepted_at, effective_at)
+    (schedule_id, version, definition, run_spec, fingerprint, accepted_at, effective_at)
 VALUES ($1, 1, '{}', $2, '', now(), now()) ON CONFLICT DO NOTHING
 """
 _DEAD = """
-INSERT INTO runs (scheduled_for, schedule_id, tenant, version, seq, series, pool, lane, priority,
+INSERT INTO runs (scheduled_for, schedule_id, tenant, version, seq, replay_number, pool, lane, priority,
     state, reason, due_at, expires_at, attempt, started_at, finished_at, outcome, stop_requested_at)
-VALUES ($1, $2, $3, 1, 7, $4, 'default', 'normal', 5, 'dead', 'attempts_used_up', $1, $1, 2,
+VALUES ($1, $2, $3, 1, 7, $4, 'default', 'normal', 5, 'dead', 'attempts_exhausted', $1, $1, 2,
     now(), now(), 'failed', now())
 """
 
@@ -63,7 +63,7 @@ class Office:
         return {
             "HAREBELL_AMQP_URL": self.settings.amqp_url.get_secret_value(),
             "HAREBELL_DATABASE_URL": self.settings.database_url.get_secret_value(),
-            "HAREBELL_NAME": "inspector-2",
+            "HAREBELL_INSTANCE_ID": "inspector-2",
             "PYTHONPATH": os.pathsep.join(sys.path),  # of this tree, installed or not
         }
 
@@ -81,17 +81,19 @@ class Office:
         return open_pool(url, name="desk", bounds=PoolBounds())
 
     async def run_dies(
-        self, number: int = 0, *, tenant: str = "acme", series: int = 1, **facts: Any
+        self, number: int = 0, *, tenant: str = "acme", replay_number: int = 0, **facts: Any
     ) -> DeadRun:
         """A run in the ledger, dead, and its letter on the way to the desk; `facts` are of it."""
         key = RunKey(NINE + timedelta(seconds=number), uuid5(SCHEDULE, tenant))
         work = orjson.dumps({"tenant": tenant, "key": "report", "target": TARGET}).decode()
         await self.database.execute(_SCHEDULED, key.schedule_id, work)
-        if series == 1:
-            await self.database.execute(_DEAD, key.scheduled_for, key.schedule_id, tenant, series)
+        if replay_number == 0:
+            await self.database.execute(
+                _DEAD, key.scheduled_for, key.schedule_id, tenant, replay_number
+            )
         else:
             await self.run_becomes("dead", key)
-        dead = dead_run(key, tenant=tenant, series=series)
+        dead = dead_run(key, tenant=tenant, replay_number=replay_number)
         dead = dead.model_copy(
             update={name: fact for name, fact in facts.items() if fact is not None}
         )
@@ -132,7 +134,9 @@ class Office:
             single=single,
             items=list(items),
         )
-        await self.publish(amqp_names.CHANGES, amqp_names.CHANGES_DLQ, encode(change), "change")
+        await self.publish(
+            amqp_names.CHANGES, amqp_names.CHANGES_DLQ, encode(change), "accepted_commands"
+        )
 
     async def answer(self) -> Any:
         async with asyncio.timeout(PATIENCE):
@@ -182,7 +186,7 @@ class Office:
             return found.declaration_result
 
 
-def dead_run(key: RunKey, *, tenant: str = "acme", series: int = 1) -> DeadRun:
+def dead_run(key: RunKey, *, tenant: str = "acme", replay_number: int = 0) -> DeadRun:
     return DeadRun(
         run_id=str(key),
         tenant=tenant,
@@ -190,18 +194,18 @@ def dead_run(key: RunKey, *, tenant: str = "acme", series: int = 1) -> DeadRun:
         scheduled_for=key.scheduled_for,
         key="report",
         version=1,
-        replay_number=series,
-        reason="attempts_used_up",
+        replay_number=replay_number,
+        reason="attempts_exhausted",
         error_code="http_503",
         error="503 Service Unavailable",
-        dead_at=key.scheduled_for + timedelta(minutes=series),
+        dead_at=key.scheduled_for + timedelta(minutes=replay_number),
         target=TARGET,
         attempts=[
-            AttemptRecord(replay_number=series, number=n, finished_at=NINE, outcome="failed")
+            AttemptRecord(replay_number=replay_number, number=n, finished_at=NINE, outcome="failed")
             for n in (1, 2)
         ],
     )
 
 
-def letter_id(dead: DeadRun) -> UUID:
+def dead_letter_id(dead: DeadRun) -> UUID:
     return dead_run_id(dead.run_id, dead.replay_number)

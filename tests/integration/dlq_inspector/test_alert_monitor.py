@@ -23,7 +23,7 @@ from harebell.contract.message import parse
 
 MANY = 3  # new dead letters of a tenant that are no alert
 ACME, UMBRELLA = "/harebell/acme", "/harebell/umbrella"
-HOUR_AGO = "UPDATE alerts SET told_at = now() - interval '61 minutes'"
+HOUR_AGO = "UPDATE alerts SET notified_at = now() - interval '61 minutes'"
 
 
 def told_of(office: Office, **settings: Any) -> Office:
@@ -73,8 +73,8 @@ def count(metric: str, **labels: str) -> float:
 async def test_s117_dead_letters_that_grow_are_an_event_a_count_and_a_line_in_the_chat(
     office: Office,
 ) -> None:
-    queue = await ears(office, "dlq.grown")
-    before = count("harebell_alerts_total", alert="dlq.grown")
+    queue = await ears(office, "dlq.spike")
+    before = count("harebell_alerts_total", alert="dlq.spike")
     async with posting(office) as (alerted, opened), alerted.inspector():
         await die_now(office, MANY)
         await office.kept(MANY)
@@ -89,11 +89,11 @@ async def test_s117_dead_letters_that_grow_are_an_event_a_count_and_a_line_in_th
     assert line["text"] == event["data"]["text"]
     assert parse(Event, line["event"]) == parse(Event, event)
     assert line["text"].startswith("acme: 4 new dead letters since ")
-    assert count("harebell_alerts_total", alert="dlq.grown") == before + 1
+    assert count("harebell_alerts_total", alert="dlq.spike") == before + 1
 
 
 async def test_s117_it_is_told_once_by_however_many_and_again_after_an_hour(office: Office) -> None:
-    queue = await ears(office, "dlq.grown")
+    queue = await ears(office, "dlq.spike")
     alerted = told_of(office)
     await die_now(office, MANY + 1)
     async with alerted.inspector(), alerted.inspector():
@@ -109,7 +109,7 @@ async def test_s117_it_is_told_once_by_however_many_and_again_after_an_hour(offi
 
 
 async def test_s117_a_group_that_is_muted_alarms_nobody(office: Office) -> None:
-    queue = await ears(office, "dlq.grown")
+    queue = await ears(office, "dlq.spike")
     alerted = told_of(office)
     async with alerted.inspector():
         await die_now(office, 1)
@@ -130,7 +130,7 @@ async def test_s117_a_group_that_is_muted_alarms_nobody(office: Office) -> None:
 async def test_s117_a_replay_that_does_not_move_is_told_and_one_that_is_paced_is_not(
     office: Office,
 ) -> None:
-    queue = await ears(office, "replay.stalled")
+    queue = await ears(office, "replay_job.stalled")
     alerted = told_of(office, alert_dead_letters=1_000)
     soon = told_of(alerted, alert_dead_letters=1_000, alert_replay_stalled=timedelta(seconds=1))
     async with alerted.inspector():

@@ -4,7 +4,7 @@ from datetime import UTC, datetime, timedelta
 from typing import Any
 from uuid import UUID
 
-from tests.integration.dlq_inspector.environment import Office, letter_id
+from tests.integration.dlq_inspector.environment import Office, dead_letter_id
 
 from harebell.client import Client
 from harebell.contract.accepted_commands import AcceptedCommand
@@ -55,16 +55,22 @@ async def test_ask25_failures_that_differ_in_numbers_only_are_one_group_with_its
         "http_503",
     )
     of_group = inspected.acme.dead_letters(group=refused["id"])
-    assert {row["id"] async for row in of_group} == {str(letter_id(one)), str(letter_id(two))}
+    assert {row["id"] async for row in of_group} == {
+        str(dead_letter_id(one)),
+        str(dead_letter_id(two)),
+    }
     [other] = [row async for row in inspected.acme.dead_letters(group=found["no such host"]["id"])]
-    assert (other["id"], other["group"]) == (str(letter_id(three)), found["no such host"]["id"])
+    assert (other["id"], other["group"]) == (
+        str(dead_letter_id(three)),
+        found["no such host"]["id"],
+    )
 
 
 async def test_s111_a_list_is_of_one_error_one_tag_one_age_and_of_what_was_replayed(
     inspected: Office,
 ) -> None:
     [dead] = await failures(inspected, "refused")
-    again = await inspected.run_dies(0, series=2)
+    again = await inspected.run_dies(0, replay_number=1)
     await inspected.database.execute(
         """INSERT INTO schedules (id, tenant, class, priority, pool, tags, metadata, version,
                created_at, updated_at)
@@ -76,7 +82,7 @@ async def test_s111_a_list_is_of_one_error_one_tag_one_age_and_of_what_was_repla
     async def ids(**only: Any) -> list[str]:
         return [row["id"] async for row in inspected.acme.dead_letters(**only)]
 
-    first, second = str(letter_id(dead)), str(letter_id(again))
+    first, second = str(dead_letter_id(dead)), str(dead_letter_id(again))
     assert await ids(tag="reports", error="http_503") == [second, first]
     assert await ids(tag="other") == await ids(error="http_500") == []
     assert await ids(before=again.dead_at) == await ids(replayed=False) == [first]
@@ -89,7 +95,9 @@ async def test_ask25_a_note_stays_on_its_group(inspected: Office) -> None:
     [group] = await groups(inspected.acme)
     unknown = UUID(int=1)
 
-    results = await order(inspected, "dlq.note", group["id"], unknown, note="their certificate")
+    results = await order(
+        inspected, "dlq.group.note", group["id"], unknown, note="their certificate"
+    )
 
     assert results == {UUID(group["id"]): "noted", unknown: "not_found"}
     [noted] = await groups(inspected.acme)
@@ -104,7 +112,7 @@ async def test_ask25_a_muted_group_asks_for_nobody_until_its_time_has_passed(
     [group] = await groups(inspected.acme)
     until = datetime.now(UTC) + HOUR
 
-    await order(inspected, "dlq.mute", group["id"], until=until.isoformat())
+    await order(inspected, "dlq.group.mute", group["id"], until=until.isoformat())
 
     assert await groups(inspected.acme) == []
     [muted] = await groups(inspected.acme, "muted")
@@ -120,7 +128,7 @@ async def test_ask25_an_archived_group_comes_back_when_it_fails_again(inspected:
     await inspected.kept(1)
     [group] = await groups(inspected.acme)
 
-    await order(inspected, "dlq.archive", group["id"])
+    await order(inspected, "dlq.group.archive", group["id"])
     assert await groups(inspected.acme) == []
     await inspected.run_dies(1, error="order 2 was refused", dead_at=datetime.now(UTC) + HOUR)
     await inspected.kept(2)
@@ -135,7 +143,7 @@ async def test_a_group_of_another_tenant_is_not_found(inspected: Office) -> None
     [group] = await groups(inspected.acme)
     body = {"groups": [group["id"]]}
 
-    await inspected.change("dlq.archive", AcceptedCommand(index=0, body=body), tenant="other")
+    await inspected.change("dlq.group.archive", AcceptedCommand(index=0, body=body), tenant="other")
 
     assert await inspected.results() == {UUID(group["id"]): "not_found"}
     assert len(await groups(inspected.acme)) == 1

@@ -2,7 +2,7 @@
 
 from typing import Any
 
-from tests.integration.dlq_inspector.environment import Office, letter_id
+from tests.integration.dlq_inspector.environment import Office, dead_letter_id
 
 from harebell.client import Client
 from harebell.contract import amqp_names
@@ -12,7 +12,7 @@ _CLEAR = "TRUNCATE dead_letters, failure_groups"
 
 
 async def bring(office: Office, *letters: Any, tenant: str = "acme") -> Any:
-    told = [{name: letter[name] for name in ("kind", "story", "body")} for letter in letters]
+    told = [{name: letter[name] for name in ("kind", "payload", "body")} for letter in letters]
     item = AcceptedCommand(index=0, body={"letters": told})
     await office.change("dlq.import", item, tenant=tenant)
     return await office.answer()
@@ -23,14 +23,14 @@ async def test_s109_a_dead_run_that_was_exported_is_the_same_when_it_is_imported
 ) -> None:
     dead = await inspected.run_dies()
     await inspected.kept(1)
-    told = await inspected.acme.dead_letter(letter_id(dead))
+    told = await inspected.acme.dead_letter(dead_letter_id(dead))
     await inspected.database.execute(_CLEAR)
 
     first, second = await bring(inspected, told), await bring(inspected, told)
 
-    assert first["results"] == {str(letter_id(dead)): "imported"}
-    assert second["results"] == {str(letter_id(dead)): "present"}
-    assert await inspected.acme.dead_letter(letter_id(dead)) == told
+    assert first["results"] == {str(dead_letter_id(dead)): "imported"}
+    assert second["results"] == {str(dead_letter_id(dead)): "present"}
+    assert await inspected.acme.dead_letter(dead_letter_id(dead)) == told
     assert len([group async for group in inspected.acme.failure_groups()]) == 1
 
 
@@ -53,10 +53,10 @@ async def test_a_letter_of_another_tenant_or_none_at_all_is_not_imported(
 ) -> None:
     dead = await inspected.run_dies()
     await inspected.kept(1)
-    told = await inspected.acme.dead_letter(letter_id(dead))
+    told = await inspected.acme.dead_letter(dead_letter_id(dead))
 
     foreign = await bring(inspected, told, tenant="other")
-    rubbish = await bring(inspected, told, {"kind": "run", "story": {}, "body": None})
+    rubbish = await bring(inspected, told, {"kind": "run", "payload": {}, "body": None})
 
     assert (foreign["error"]["code"], foreign["error"]["field"]) == (
         "foreign_tenant",

@@ -13,7 +13,7 @@ from tests.integration.dlq_inspector.environment import (
     TARGET,
     Office,
     dead_run,
-    letter_id,
+    dead_letter_id,
 )
 
 from harebell.client import Client
@@ -33,12 +33,12 @@ async def test_a_dead_run_is_listed_and_shown_with_its_story(inspected: Office) 
     whole = await inspected.acme.dead_letter(line["id"])
 
     assert line == {
-        "id": str(letter_id(dead)),
+        "id": str(dead_letter_id(dead)),
         "kind": "run",
         "run_id": dead.run_id,
         "key": "report",
         "tenant": "acme",
-        "reason": "attempts_used_up",
+        "reason": "attempts_exhausted",
         "error_code": "http_503",
         "error": "503 Service Unavailable",
         "attempts": 2,
@@ -52,9 +52,9 @@ async def test_a_dead_run_is_listed_and_shown_with_its_story(inspected: Office) 
             )
         ),
     }
-    assert whole["story"]["target"] == TARGET
-    assert [attempt["number"] for attempt in whole["story"]["attempts"]] == [1, 2]
-    assert (whole["replay_history"], whole["first_id"]) == ([], None)
+    assert whole["payload"]["target"] == TARGET
+    assert [attempt["number"] for attempt in whole["payload"]["attempts"]] == [1, 2]
+    assert (whole["replay_history"], whole["root_id"]) == ([], None)
 
 
 async def test_what_comes_twice_is_kept_once(inspected: Office) -> None:
@@ -126,7 +126,7 @@ async def test_a_poisoned_command_is_shown_to_the_tenant_that_sent_it(inspected:
 async def test_a_command_that_nobody_can_read_becomes_a_letter_and_stops_nothing(
     inspected: Office,
 ) -> None:
-    await inspected.publish(amqp_names.CHANGES, amqp_names.CHANGES_DLQ, b"{", "change")
+    await inspected.publish(amqp_names.CHANGES, amqp_names.CHANGES_DLQ, b"{", "accepted_commands")
     dead = await inspected.run_dies()
 
     async with Client.connect(inspected.settings.amqp_url.get_secret_value()) as default:
@@ -134,8 +134,8 @@ async def test_a_command_that_nobody_can_read_becomes_a_letter_and_stops_nothing
         whole = await default.dead_letter(line["id"])
     assert (whole["queue"], base64.b64decode(whole["body"])) == (DLQ.name, b"{")
     await inspected.kept(1)
-    await inspected.command("dlq.drop", letter_id(dead))
-    assert await inspected.results() == {letter_id(dead): "dropped"}
+    await inspected.command("dlq.discard", dead_letter_id(dead))
+    assert await inspected.results() == {dead_letter_id(dead): "dropped"}
 
 
 async def test_a_queue_that_was_deleted_is_declared_and_consumed_again(inspected: Office) -> None:
@@ -160,7 +160,7 @@ async def test_s109_a_letter_that_came_back_from_inspectors_that_died_is_kept(
     async with office.inspector():
         [letter] = await office.kept(1)
 
-    assert letter["id"] == str(letter_id(dead))
+    assert letter["id"] == str(dead_letter_id(dead))
 
 
 async def delivered_to_the_doomed(office: Office) -> None:

@@ -3,7 +3,13 @@
 from datetime import timedelta
 
 import pytest
-from tests.integration.dlq_inspector.environment import NINE, SCHEDULE, Office, dead_run, letter_id
+from tests.integration.dlq_inspector.environment import (
+    NINE,
+    SCHEDULE,
+    Office,
+    dead_run,
+    dead_letter_id,
+)
 
 from harebell.client import Client
 from harebell.contract import amqp_names
@@ -18,7 +24,7 @@ SECOND = timedelta(seconds=1)
 async def test_a_thousand_letters_page_through_newest_first(inspected: Office) -> None:
     # by twos of the same instant: the cursor must tell them apart
     runs = [
-        dead_run(RunKey(NINE + n // 2 * SECOND, SCHEDULE), series=n % 2 + 1) for n in range(MANY)
+        dead_run(RunKey(NINE + n // 2 * SECOND, SCHEDULE), replay_number=n % 2) for n in range(MANY)
     ]
     runs = [run.model_copy(update={"dead_at": run.scheduled_for}) for run in runs]
     for start in range(0, MANY, 100):
@@ -27,7 +33,7 @@ async def test_a_thousand_letters_page_through_newest_first(inspected: Office) -
 
     rows = await inspected.kept(MANY)
 
-    assert {row["id"] for row in rows} == {str(letter_id(run)) for run in runs}
+    assert {row["id"] for row in rows} == {str(dead_letter_id(run)) for run in runs}
     assert len(rows) == MANY
     places = [(row["dead_at"], row["id"]) for row in rows]
     assert sorted(places, key=lambda place: place[1]) != places
@@ -43,25 +49,25 @@ async def test_another_tenant_sees_nothing(inspected: Office) -> None:
         async with Client.connect(url, tenant=tenant) as other:
             assert [row async for row in other.dead_letters(state="all")] == []
             with pytest.raises(CommandRejected) as refused:
-                await other.dead_letter(letter_id(dead))
+                await other.dead_letter(dead_letter_id(dead))
         assert refused.value.code == "not_found"
 
 
 async def test_a_list_is_of_one_state_and_one_schedule(inspected: Office) -> None:
     opened, dropped = await inspected.run_dies(1), await inspected.run_dies(2)
     await inspected.kept(2)
-    await inspected.command("dlq.drop", letter_id(dropped))
+    await inspected.command("dlq.discard", dead_letter_id(dropped))
     await inspected.answer()
 
     async def ids(state: str = "open", key: str | None = None) -> list[str]:
         letters = inspected.acme.dead_letters(state=state, key=key)
         return [row["id"] async for row in letters]
 
-    assert await ids() == [str(letter_id(opened))]
-    assert await ids(state="dropped") == [str(letter_id(dropped))]
+    assert await ids() == [str(dead_letter_id(opened))]
+    assert await ids(state="dropped") == [str(dead_letter_id(dropped))]
     assert await ids(state="replayed") == await ids(state="resolved") == []
-    assert await ids(state="all") == [str(letter_id(dropped)), str(letter_id(opened))]
-    assert await ids(key="report") == [str(letter_id(opened))]
+    assert await ids(state="all") == [str(dead_letter_id(dropped)), str(dead_letter_id(opened))]
+    assert await ids(key="report") == [str(dead_letter_id(opened))]
     assert await ids(key="other") == []
 
 

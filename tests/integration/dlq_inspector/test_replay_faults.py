@@ -18,11 +18,11 @@ STEPS: Final = (  # a kill at each, of the first batch and of the second
     *("replay_published", "replay_taken"),
 )
 _STANDING = """
-SELECT run.series, letter.state, run.state AS run_state, item.status, count(replays) AS replays
+SELECT run.replay_number, letter.state, run.state AS run_state, item.status, count(replays) AS replays
 FROM dead_letters AS letter
 JOIN runs AS run
     ON run.scheduled_for = letter.scheduled_for AND run.schedule_id = letter.schedule_id
-JOIN replay_items AS item ON item.letter_id = letter.id
+JOIN replay_items AS item ON item.dead_letter_id = letter.id
 LEFT JOIN replays ON replays.dead_letter_id = letter.id
 GROUP BY 1, 2, 3, 4, letter.id
 """

@@ -5,7 +5,7 @@ from collections.abc import Sequence
 from typing import Any
 from uuid import UUID
 
-from tests.integration.dlq_inspector.environment import PATIENCE, Office, letter_id
+from tests.integration.dlq_inspector.environment import PATIENCE, Office, dead_letter_id
 
 from harebell.contract.accepted_commands import AcceptedCommand
 from harebell.contract.dead_letter import DeadRun
@@ -45,8 +45,8 @@ async def end(office: Office, dead: Sequence[DeadRun], state: str) -> None:
         await office.run_becomes(state, RunKey.parse(each.run_id))
 
 
-async def series(office: Office, dead: Sequence[DeadRun]) -> list[int]:
-    return [(await office.run(each))["series"] for each in dead]
+async def replay_number(office: Office, dead: Sequence[DeadRun]) -> list[int]:
+    return [(await office.run(each))["replay_number"] for each in dead]
 
 
 async def test_s112_all_that_are_open_are_replayed_and_who_did_it_and_how_each_ended_is_kept(
@@ -56,7 +56,7 @@ async def test_s112_all_that_are_open_are_replayed_and_who_did_it_and_how_each_e
 
     job = await start(inspected, select=ALL, note="after the fix")
     await until(inspected, job, taken=3, replayed=3, state="running")
-    assert await series(inspected, dead) == [2, 2, 2]
+    assert await replay_number(inspected, dead) == [1, 1, 1]
     await end(inspected, dead[:2], "succeeded")
     await end(inspected, dead[2:], "dead")
 
@@ -65,8 +65,8 @@ async def test_s112_all_that_are_open_are_replayed_and_who_did_it_and_how_each_e
     assert (shown["asked"]["select"], bool(shown["finished_at"])) == (ALL, True)
     items = [item async for item in inspected.acme.replay_job_items(job)]
     assert [(item["id"], item["status"], item["outcome"]) for item in items] == [
-        *((str(letter_id(each)), "replayed", "succeeded") for each in dead[:2]),
-        (str(letter_id(dead[2])), "replayed", "dead"),
+        *((str(dead_letter_id(each)), "replayed", "succeeded") for each in dead[:2]),
+        (str(dead_letter_id(dead[2])), "replayed", "dead"),
     ]
     [line] = [row async for row in inspected.acme.replay_jobs()]
     assert line["id"] == str(job)
@@ -75,7 +75,7 @@ async def test_s112_all_that_are_open_are_replayed_and_who_did_it_and_how_each_e
 async def test_ask2_its_set_is_frozen_when_it_starts(inspected: Office) -> None:
     dead = await die(inspected, 2)
     another = "UPDATE dead_letters SET error_code = 'x' WHERE id = $1"
-    await inspected.database.execute(another, letter_id(dead[1]))
+    await inspected.database.execute(another, dead_letter_id(dead[1]))
 
     job = await start(inspected, select={"error": "http_503"}, rate=0.001)
     later = await inspected.run_dies(7)
@@ -83,7 +83,7 @@ async def test_ask2_its_set_is_frozen_when_it_starts(inspected: Office) -> None:
 
     shown = await until(inspected, job, taken=1)
     assert (shown["total"], shown["waiting"]) == (1, 0)
-    assert await series(inspected, [*dead, later]) == [2, 1, 1]
+    assert await replay_number(inspected, [*dead, later]) == [1, 0, 0]
 
 
 async def test_ask2_the_same_command_again_starts_nothing_new(inspected: Office) -> None:
@@ -93,7 +93,7 @@ async def test_ask2_the_same_command_again_starts_nothing_new(inspected: Office)
 
     assert first == second
     await until(inspected, first, taken=1)
-    assert await series(inspected, dead) == [2]
+    assert await replay_number(inspected, dead) == [1]
     assert (await order(inspected, "start", "r-2", select=ALL))["error"]["code"] == "not_found"
 
 
@@ -104,7 +104,7 @@ async def test_ask2_a_dry_run_says_how_many_and_does_nothing(inspected: Office) 
 
     assert (answer["status"], answer["total"]) == ("previewed", 2)
     assert [row async for row in inspected.acme.replay_jobs()] == []
-    assert await series(inspected, dead) == [1, 1]
+    assert await replay_number(inspected, dead) == [0, 0]
 
 
 async def test_ask2_a_canary_that_fails_leaves_the_others_on_the_desk(inspected: Office) -> None:
@@ -117,9 +117,9 @@ async def test_ask2_a_canary_that_fails_leaves_the_others_on_the_desk(inspected:
 
     shown = await until(inspected, job, state="aborted", succeeded=1, failed=1)
     assert (shown["reason"], shown["waiting"]) == ("canary_failed", 3)
-    assert await series(inspected, dead) == [2, 2, 1, 1, 1]
+    assert await replay_number(inspected, dead) == [1, 1, 0, 0, 0]
     still = [row["id"] async for row in inspected.acme.dead_letters()]
-    assert set(still) == {str(letter_id(each)) for each in dead[2:]}
+    assert set(still) == {str(dead_letter_id(each)) for each in dead[2:]}
 
 
 async def test_ask2_the_others_follow_a_canary_that_is_well(inspected: Office) -> None:
@@ -162,7 +162,7 @@ async def test_ask2_it_is_paused_resumed_and_aborted(inspected: Office) -> None:
     ]
     shown = await until(inspected, job, state="aborted", reason="requested")
     assert shown["changed_by"] == "ann"
-    assert 1 in await series(inspected, dead)
+    assert 0 in await replay_number(inspected, dead)
     unknown = await order(inspected, "pause", job=str(UUID(int=1)))
     assert unknown["error"]["code"] == "not_found"
 
@@ -170,7 +170,7 @@ async def test_ask2_it_is_paused_resumed_and_aborted(inspected: Office) -> None:
 async def test_ask2_it_may_go_to_another_pool(inspected: Office) -> None:
     [dead] = await die(inspected, 1)
 
-    job = await start(inspected, ids=[str(letter_id(dead))], pool="slow")
+    job = await start(inspected, ids=[str(dead_letter_id(dead))], pool="slow")
     await until(inspected, job, taken=1)
 
     [ticket] = await inspected.tickets(1)
@@ -181,7 +181,7 @@ async def test_a_letter_that_was_dropped_meanwhile_is_not_replayed(inspected: Of
     dead = await die(inspected, 2)
     job = await start(inspected, select=ALL, rate=0.001)
     await until(inspected, job, taken=1)
-    await inspected.command("dlq.drop", letter_id(dead[1]))
+    await inspected.command("dlq.discard", dead_letter_id(dead[1]))
     await inspected.answer()
 
     await inspected.database.execute("UPDATE replay_jobs SET rate = NULL, due_at = now()")
@@ -189,4 +189,4 @@ async def test_a_letter_that_was_dropped_meanwhile_is_not_replayed(inspected: Of
     await order(inspected, "resume", job=str(job))
 
     await until(inspected, job, taken=2, replayed=1, refused=1)
-    assert await series(inspected, dead) == [2, 1]
+    assert await replay_number(inspected, dead) == [1, 0]

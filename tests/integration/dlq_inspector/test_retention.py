@@ -3,7 +3,7 @@
 from datetime import UTC, datetime, timedelta
 from typing import Final
 
-from tests.integration.dlq_inspector.environment import Office, letter_id
+from tests.integration.dlq_inspector.environment import Office, dead_letter_id
 
 from harebell.contract.accepted_commands import AcceptedCommand
 from harebell.dlq_inspector.maintenance import apply_retention
@@ -19,8 +19,8 @@ async def test_ask21_what_is_older_than_it_is_kept_goes_with_all_that_belongs_to
     old = await inspected.run_dies(1, error="long ago", dead_at=now - 89 * DAY)
     young = await inspected.run_dies(2, error="just now", dead_at=now)
     await inspected.kept(2)
-    item = AcceptedCommand(index=0, request_id="r-1", body={"ids": [str(letter_id(old))]})
-    await inspected.change("dlq.start", item)
+    item = AcceptedCommand(index=0, request_id="r-1", body={"ids": [str(dead_letter_id(old))]})
+    await inspected.change("dlq.replay_job.start", item)
     await inspected.answer()
     while not await inspected.database.fetchval("SELECT taken FROM replay_jobs"):
         continue
@@ -34,7 +34,7 @@ async def test_ask21_what_is_older_than_it_is_kept_goes_with_all_that_belongs_to
     async with inspected.pool() as pool:
         await apply_retention(pool, inspected.settings)
 
-    assert [row["id"] for row in await inspected.kept(1)] == [str(letter_id(young))]
+    assert [row["id"] for row in await inspected.kept(1)] == [str(dead_letter_id(young))]
     groups = [group async for group in inspected.acme.failure_groups(state="all")]
     assert [group["message"] for group in groups] == ["just now"]
     for table in ("replays", "replay_jobs", "replay_items"):
@@ -49,4 +49,4 @@ async def test_of_too_many_letters_the_oldest_go(inspected: Office) -> None:
     assert await retention.delete_beyond(inspected.database, 3) == 0
 
     left = {row["id"] for row in await inspected.kept(3)}
-    assert left == {str(letter_id(each)) for each in dead[2:]}
+    assert left == {str(dead_letter_id(each)) for each in dead[2:]}

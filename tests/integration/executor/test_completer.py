@@ -52,7 +52,7 @@ class Desk:
 
     def _claimed(self, of: Ticket, claim: claims.Claim, policy: RetryPolicy | None) -> ClaimedRun:
         work = of.run_spec.model_copy(update={} if policy is None else {"retry": policy})
-        known = of.model_copy(update={"work": work})
+        known = of.model_copy(update={"run_spec": work})
         now = self.books.clock.now()
         return ClaimedRun(known, claim.token, claim.attempt, LEASE, monotonic(), now)
 

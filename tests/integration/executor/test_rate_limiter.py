@@ -38,7 +38,7 @@ class Door:
     ) -> list[Ticket]:
         plain = self.books.tickets(count, first=first)
         tickets = [
-            each.model_copy(update={"work": each.run_spec.model_copy(update={"limit": limit})})
+            each.model_copy(update={"run_spec": each.run_spec.model_copy(update={"limit": limit})})
             for each in plain
         ]
         await self.books.stage(tickets)
@@ -148,7 +148,7 @@ async def test_a_limit_without_anything_to_say_takes_no_room(door: Door) -> None
     await door.come(await door.tickets(1))
     assert await accounts() == 1
 
-    await door.books.pool.execute("UPDATE limits SET over_at = now() - interval '1 second'")
+    await door.books.pool.execute("UPDATE limits SET expires_at = now() - interval '1 second'")
     await rate_limits.delete_expired(door.books.pool)
 
     assert await accounts() == 0

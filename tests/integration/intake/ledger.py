@@ -16,17 +16,17 @@ VALUES ($1, $2, $3, 'Daily sales', 'team-sales', 'normal', 5, 'default', $4, '{}
 """
 _VERSION = """
 INSERT INTO schedule_versions
-    (schedule_id, version, definition, work, fingerprint, accepted_at, effective_at)
+    (schedule_id, version, definition, run_spec, fingerprint, accepted_at, effective_at)
 VALUES ($1, 1, $2, '{}', '', $3, $3)
 """
 _STATE = """
-INSERT INTO schedule_state (schedule_id, version, state, next_at, changed_at, planned_to,
-    dispatched, open_runs, skips)
+INSERT INTO schedule_state (schedule_id, version, state, next_at, changed_at, planned_until,
+    dispatched, open_runs, skipped_times)
 VALUES ($1, 1, $2, $3, $4, $6, 0, $5, $7)
 """
 _NEXT_VERSION = """
 INSERT INTO schedule_versions
-    (schedule_id, version, definition, work, fingerprint, accepted_at, effective_at, fate, actor)
+    (schedule_id, version, definition, run_spec, fingerprint, accepted_at, effective_at, status, actor)
 VALUES ($1, $2, $3, '{}', '', $4, $5, $6, $7)
 """
 _RANGE = """
@@ -40,7 +40,7 @@ INSERT INTO runs (scheduled_for, schedule_id, tenant, version, seq, pool, lane, 
 VALUES ($1, $2, $3, 1, 1, 'default', 'normal', 5, $4, $1, $5, $6)
 """
 _ATTEMPT = """
-INSERT INTO attempts (scheduled_for, schedule_id, series, number, worker, started_at, finished_at,
+INSERT INTO attempts (scheduled_for, schedule_id, replay_number, number, lease_holder, started_at, finished_at,
     outcome, error_code, http_status, duration_ms)
 VALUES ($1, $2, 1, $3, 'executor-1', $4, $4, 'failed', 'http_503', 503, 12.5)
 """
@@ -57,14 +57,14 @@ async def keep_schedule(
     next_at: datetime | None = None,
     open_runs: list[datetime] | None = None,
     definition: dict[str, Any] | None = None,
-    planned_to: datetime | None = None,
+    planned_until: datetime | None = None,
     skips: list[datetime] | None = None,
 ) -> UUID:
     id_ = schedule_id(tenant, key)
     definition = definition or {"key": key, "when": {"every": "1h"}}
     await database.execute(_SCHEDULE, id_, tenant, key, tags or [], created_at)
     await database.execute(_VERSION, id_, orjson.dumps(definition).decode(), created_at)
-    planned = planned_to or created_at
+    planned = planned_until or created_at
     values = (id_, state, next_at, created_at, open_runs or [], planned, skips or [])
     await database.execute(_STATE, *values)
     return id_

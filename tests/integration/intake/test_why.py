@@ -25,7 +25,7 @@ def top() -> datetime:
 
 
 async def hourly(street: Street, **given: Any) -> None:
-    fields: dict[str, Any] = {"definition": HOURLY, "planned_to": top(), **given}
+    fields: dict[str, Any] = {"definition": HOURLY, "planned_until": top(), **given}
     await keep_schedule(street.database, "acme", "hourly", created_at=LONG_AGO, **fields)
 
 
@@ -86,7 +86,7 @@ async def test_a_row_that_stands_for_a_range_answers_for_its_instants(intake: St
     found = [await why(intake, at) for at in (first, top() - 5 * HOUR, last, top() - 2 * HOUR)]
 
     assert [(each["verdict"], each["reason"]) for each in found[:3]] == [
-        ("did_not", "catch_up")
+        ("did_not_run", "catch_up")
     ] * 3
     assert found[3]["verdict"] == "no_record"
 
@@ -109,8 +109,8 @@ async def test_versions_are_told_newest_first_with_their_fates(intake: Street) -
     item = (await intake.ask("schedule.versions", {"key": "hourly"}))["item"]
 
     first, second = item["versions"][1], item["versions"][0]
-    assert (first["version"], first["fate"], first["in_force"]) == (1, "commenced", True)
-    assert (second["version"], second["fate"], second["in_force"]) == (2, "pending", False)
+    assert (first["version"], first["status"], first["in_force"]) == (1, "active", True)
+    assert (second["version"], second["status"], second["in_force"]) == (2, "pending", False)
     assert (second["effective_at"], second["actor"]) == (later, "ann")
 
 

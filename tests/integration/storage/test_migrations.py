@@ -52,10 +52,10 @@ INSERT INTO schedules (id, tenant, name, class, priority, pool, tags, metadata, 
     created_at, updated_at)
 SELECT md5(n::text)::uuid, 'acme', 'name ' || n, 'normal', 5, 'default', '{}', '{}', 1, now(), now()
 FROM generate_series(1, $1) AS n;
-INSERT INTO schedule_state (schedule_id, version, state, next_at, changed_at, planned_to,
+INSERT INTO schedule_state (schedule_id, version, state, next_at, changed_at, planned_until,
     dispatched, open_runs)
 SELECT id, 1, 'active', now(), now(), now(), 0, '{}' FROM schedules;
-INSERT INTO schedule_versions (schedule_id, version, definition, work, fingerprint, accepted_at,
+INSERT INTO schedule_versions (schedule_id, version, definition, run_spec, fingerprint, accepted_at,
     effective_at)
 SELECT id, 1, '{}', '{}', '', now(), now() FROM schedules;
 INSERT INTO runs (scheduled_for, schedule_id, tenant, version, seq, pool, lane, priority, state,

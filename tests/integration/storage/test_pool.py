@@ -96,7 +96,7 @@ async def test_s57_a_service_that_keeps_connections_open_waits_for_its_database(
             "HAREBELL_AMQP_URL": amqp_url,
             "HAREBELL_DATABASE_URL": as_role(database_url, "dispatcher"),
             "HAREBELL_DATABASE_POOL_MIN": "2",
-            "HAREBELL_NAME": NAME,
+            "HAREBELL_INSTANCE_ID": NAME,
         }
     )
 

@@ -88,15 +88,15 @@ class Described:
 
 
 ANSWERS: Final[dict[type[Message], str]] = {
-    ScheduleResponse: "answer.schedule",
-    BulkResponse: "answer.selection",
-    RunResponse: "answer.run",
-    DeadLetterResponse: "answer.dlq",
-    ReplayJobResponse: "answer.job",
-    BreakerResponse: "answer.breaker",
-    Page: "answer.page",
-    One: "answer.one",
-    ErrorResponse: "answer.refusal",
+    ScheduleResponse: "response.schedule",
+    BulkResponse: "response.bulk",
+    RunResponse: "response.run",
+    DeadLetterResponse: "response.dead_letters",
+    ReplayJobResponse: "response.replay_job",
+    BreakerResponse: "response.breaker",
+    Page: "response.page",
+    One: "response.one",
+    ErrorResponse: "response.error",
 }
 
 
@@ -130,7 +130,7 @@ def _requests() -> Iterator[Described]:
 
 def _answers() -> Iterator[Described]:
     for model, name in ANSWERS.items():
-        yield Described(name, model, message_type("answer"), Shape.ONE_OR_MANY)
+        yield Described(name, model, message_type("response"), Shape.ONE_OR_MANY)
 
 
 def _events() -> Iterator[Described]:
@@ -173,13 +173,17 @@ MESSAGES: Final = (
     *_answers(),
     *_events(),
     Described("change", AcceptedCommands, message_type("change"), Shape.ONE, _CHANGES),
-    Described("ticket", Ticket, message_type("ticket.bundle"), Shape.MANY, _TICKETS),
+    Described("ticket", Ticket, message_type("ticket.batch"), Shape.MANY, _TICKETS),
     Described("run.stop", StopRequest, message_type("run.stop"), Shape.MANY, _STOPS),
     Described(
-        "breaker.standing", BreakerSnapshot, message_type("breaker.standing"), Shape.ONE, _STANDING
+        "breaker.snapshot", BreakerSnapshot, message_type("breaker.snapshot"), Shape.ONE, _STANDING
     ),
     Described(
-        "breaker.asking", BreakerSnapshotRequest, message_type("breaker.asking"), Shape.ONE, _ASKING
+        "breaker.snapshot_request",
+        BreakerSnapshotRequest,
+        message_type("breaker.snapshot_request"),
+        Shape.ONE,
+        _ASKING,
     ),
     _dead("run", DeadRun, "run.{tenant}"),
     _dead("message", DeadMessage, "message.{queue}"),

@@ -28,7 +28,7 @@ class Step:
 
 _EVENTS: Final = Step("send", amqp_names.EVENTS, "Whoever has moved a run or a schedule says so.")
 _INTERNAL: Final = {
-    "change": Step("send", amqp_names.CHANGES, "Intake passes on what it has checked."),
+    "accepted_commands": Step("send", amqp_names.CHANGES, "Intake passes on what it has checked."),
     "apply": Step(
         "receive", amqp_names.CHANGES, "The ticker and the desk apply changes and answer."
     ),

@@ -43,7 +43,7 @@ def test_s76_an_instant_behind_the_cursor_without_a_row_is_lost(ticking: Audited
     found = ticking.examine(*without(ticking, after(20)))
 
     assert (found.owed, found.recorded) == (3, 2)
-    assert instants(found, FindingKind.LOST) == [after(20)]
+    assert instants(found, FindingKind.MISSING) == [after(20)]
 
 
 def test_what_the_ticker_has_not_decided_yet_is_not_lost() -> None:
@@ -77,7 +77,7 @@ def test_a_range_that_is_gone_is_all_of_its_instants_lost(ticking: Audited) -> N
     ticking.ask("schedule.resume")
     whole = [run for run in ticking.runs if run.range_until is None]
 
-    assert len(instants(ticking.examine(*whole), FindingKind.LOST)) == 11
+    assert len(instants(ticking.examine(*whole), FindingKind.MISSING)) == 11
 
 
 @pytest.mark.parametrize("reason", [Reason.PAUSED, Reason.SUPERSEDED])
@@ -94,7 +94,7 @@ def test_a_withdrawn_run_that_was_owed_again_and_not_staged_again_is_lost(
 
     found = ticking.examine(*without(ticking, after(20)), withdrawn)
 
-    assert instants(found, FindingKind.LOST) == [after(20)]
+    assert instants(found, FindingKind.MISSING) == [after(20)]
 
 
 def test_what_a_version_of_other_times_took_over_and_withdrew_is_on_record(
@@ -126,13 +126,13 @@ def test_a_run_that_a_person_cancelled_is_on_record(ticking: Audited) -> None:
 def test_attempts_without_their_run_are_a_lost_run(ticking: Audited) -> None:
     found = check_runs(ticking.schedule, ticking.runs, [after(7)], ticking.window())
 
-    assert instants(found, FindingKind.LOST) == [after(7)]
+    assert instants(found, FindingKind.MISSING) == [after(7)]
 
 
 def test_a_run_of_the_timetable_where_it_has_no_instant_is_invented(ticking: Audited) -> None:
     found = ticking.examine(*ticking.runs, a_run(after(21)))
 
-    assert instants(found, FindingKind.INVENTED) == [after(21)]
+    assert instants(found, FindingKind.UNEXPECTED) == [after(21)]
 
 
 @pytest.mark.parametrize("origin", ["trigger", "backfill"])
@@ -159,8 +159,8 @@ def test_every_version_answers_for_the_instants_it_decided(ticking: Audited) -> 
     of_the_new = ticking.examine(*(run for run in runs if run.at != after(65)))
 
     assert clean.findings == ()
-    assert instants(of_the_old, FindingKind.LOST) == [after(40)]
-    assert instants(of_the_new, FindingKind.LOST) == [after(65)]
+    assert instants(of_the_old, FindingKind.MISSING) == [after(40)]
+    assert instants(of_the_new, FindingKind.MISSING) == [after(65)]
 
 
 def test_a_cancelled_schedule_that_is_put_again_owes_nothing_of_the_gap(ticking: Audited) -> None:
@@ -191,5 +191,5 @@ def test_a_window_ends_before_its_until(ticking: Audited) -> None:
     ticking.now = after(40)
 
     assert ticking.examine().owed == 2
-    assert kinds(ticking.examine(*without(ticking, after(20)))) == [FindingKind.LOST]
+    assert kinds(ticking.examine(*without(ticking, after(20)))) == [FindingKind.MISSING]
     assert ticking.window().until - ticking.window().since > seconds(60)

@@ -11,7 +11,7 @@ from harebell.audit.model.report import MissedHeartbeat, Report
 
 
 def lost(at: datetime) -> Finding:
-    return Finding(FindingKind.LOST, "acme", UUID(int=1), "k", at, "lost")
+    return Finding(FindingKind.MISSING, "acme", UUID(int=1), "k", at, "lost")
 
 
 def test_all_findings_are_counted_and_some_are_told() -> None:
@@ -20,7 +20,7 @@ def test_all_findings_are_counted_and_some_are_told() -> None:
     report.cover(Coverage(5, 2, tuple(lost(after(n)) for n in range(3))))
 
     assert (report.expected, report.recorded) == (5, 2)
-    assert report.counts == {FindingKind.LOST: 3}
+    assert report.counts == {FindingKind.MISSING: 3}
     assert (len(report.findings), report.omitted) == (2, 1)
     assert not report.is_clean
 

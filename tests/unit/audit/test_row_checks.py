@@ -77,7 +77,7 @@ def test_s40_what_the_ledger_writes_is_possible(ticking: Audited, columns: dict[
         (SUCCEEDED, {"due_at": after(30)}, "began before it was due"),
         (STAGED, {"due_at": after(-1)}, "due before its instant"),
         (STAGED, {"seq": 0}, "count up"),
-        (STAGED, {"series": 0}, "count up"),
+        (STAGED, {"replay_number": 0}, "count up"),
         (SKIPPED, {"range_count": None}, "range"),
         (SKIPPED, {"range_until": after(-20)}, "range"),
         (SUCCEEDED, {"range_until": NINE, "range_count": 1}, "range"),

@@ -29,9 +29,9 @@ def ticking() -> Audited:
     return ticking
 
 
-def tried(*outcomes: str, series: int = 1) -> tuple[Attempt, ...]:
+def tried(*outcomes: str, replay_number: int = 0) -> tuple[Attempt, ...]:
     return tuple(
-        Attempt(series, number, outcome, NINE) for number, outcome in enumerate(outcomes, 1)
+        Attempt(replay_number, number, outcome, NINE) for number, outcome in enumerate(outcomes, 1)
     )
 
 
@@ -49,15 +49,15 @@ def run_after(*outcomes: str, running: bool = False, reason: str | None = None) 
         (run_after("succeeded"), RunState.SUCCEEDED),
         (run_after("failed"), RunState.RETRYING),
         (run_after("failed", running=True), RunState.RUNNING),
-        (run_after("failed", "lapsed", "succeeded"), RunState.SUCCEEDED),
+        (run_after("failed", "lease_expired", "succeeded"), RunState.SUCCEEDED),
         (run_after("failed", reason=ATTEMPTS_EXHAUSTED), RunState.DEAD),
         (run_after("failed", reason="http_404"), RunState.DEAD),
         (run_after("failed", reason="expired"), RunState.EXPIRED),
         (run_after("cancelled", reason="replaced"), RunState.CANCELLED),
         (run_after(reason="superseded"), RunState.CANCELLED),
         (run_after(reason="catch_up"), RunState.SKIPPED),
-        (run_after("lapsed", reason="unknown_outcome"), RunState.UNRESOLVED),
-        (run_after("lapsed", reason="requested"), RunState.SUCCEEDED),
+        (run_after("lease_expired", reason="unknown_outcome"), RunState.UNRESOLVED),
+        (run_after("lease_expired", reason="requested"), RunState.SUCCEEDED),
     ],
 )
 def test_s90_the_state_follows_from_attempts_and_reason(run: Run, state: RunState) -> None:
@@ -97,8 +97,8 @@ def test_s90_a_state_that_its_record_does_not_lead_to_is_found(
 def test_s90_a_replayed_run_is_judged_by_its_series(ticking: Audited) -> None:
     again = replace(
         run_after("failed", "succeeded"),
-        attempts=(*tried("failed", "failed"), *tried("succeeded", series=2)),
-        series=2,
+        attempts=(*tried("failed", "failed"), *tried("succeeded", replay_number=1)),
+        replay_number=1,
         attempt=1,
         seq=8,
         state=RunState.SUCCEEDED,
@@ -115,7 +115,7 @@ def test_a_run_that_goes_on_after_its_success_is_doubled(
 ) -> None:
     (found,) = doubled(ticking.schedule, run_after(*outcomes))
 
-    assert found.kind is FindingKind.DOUBLED
+    assert found.kind is FindingKind.DUPLICATED
 
 
 def test_a_schedule_as_planned_agrees(ticking: Audited) -> None:

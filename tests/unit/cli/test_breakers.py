@@ -44,7 +44,7 @@ def test_no_breaker_is_nothing_matched(cli: "CommandLine") -> None:
             "breaker.close",
             {"until": "2026-12-01T00:00:00Z"},
         ),
-        (["auto", HOST, "--note", "done"], "breaker.auto", {"note": "done"}),
+        (["auto", HOST, "--note", "done"], "breaker.reset", {"note": "done"}),
     ],
 )
 def test_s113_what_is_forced_is_sent_and_told(

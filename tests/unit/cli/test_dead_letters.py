@@ -75,24 +75,24 @@ def test_s111_a_dead_letter_is_shown_as_a_person_reads_it(
 ) -> None:
     attempt = {"number": 1, "outcome": "failed", "http_status": 503, "error": "busy"}
     story = {"target": {"task": {"name": "report"}}, "attempts": [attempt]}
-    letter = {"id": ONE, "attempts": 1, "error": "busy", "story": story, "body": None}
+    letter = {"id": ONE, "attempts": 1, "error": "busy", "payload": story, "body": None}
     harebell.answer = lambda _: {"ok": True, "item": letter}
 
     shown, whole = cli("dlq", "show", ONE), cli("dlq", "show", ONE, "-o", "json")
 
     table = shown.stdout.split("\nattempts\n")[1].splitlines()
-    assert table[0].split()[:2] == ["series", "number"]
+    assert table[0].split()[:2] == ["replay_number", "number"]
     assert table[1].split() == ["-", "1", "-", "-", "-", "failed", "503", "-", "busy"]
     assert '"name": "report"' in shown.stdout
     assert json.loads(whole.stdout) == letter
-    assert harebell.asked[0].verb == "dlq.show"
+    assert harebell.asked[0].verb == "dlq.get"
 
 
 def test_s111_the_body_of_a_message_is_shown_as_text(
     cli: "CommandLine", harebell: "FakeHarebell"
 ) -> None:
     story = {"queue": "harebell.intake", "routing_key": "acme.schedule.put", "size": 9}
-    letter = {"id": ONE, "attempts": 0, "story": story, "body": "eyJhIjog/30="}
+    letter = {"id": ONE, "attempts": 0, "payload": story, "body": "eyJhIjog/30="}
     harebell.answer = lambda _: {"ok": True, "item": letter}
 
     shown = cli("dlq", "show", ONE).stdout

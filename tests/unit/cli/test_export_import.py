@@ -16,14 +16,14 @@ STORY = {"target": {"http": {"url": "https://acme.example/", "json": {"n": 1}}}}
 
 
 def letter(id_: str) -> dict[str, Any]:
-    return {"id": id_, "kind": "run", "story": STORY, "body": None, "state": "open"}
+    return {"id": id_, "kind": "run", "payload": STORY, "body": None, "state": "open"}
 
 
 def desk(asked: "Asked") -> dict[str, Any]:
     match asked.verb:
         case "dlq.list":
             return {"ok": True, "items": [letter(ONE), letter(TWO)]}
-        case "dlq.show":
+        case "dlq.get":
             return {"ok": True, "item": letter(asked.body["id"])}
         case "dlq.edit":
             return {"ok": True, "results": {TWO: "edited"}}
@@ -43,11 +43,11 @@ def test_what_is_exported_can_be_imported(cli: "CommandLine", harebell: "FakeHar
         0,
         "harebell: 2 imported or present, 0 not\n",
     )
-    told = {"kind": "run", "story": STORY}
+    told = {"kind": "run", "payload": STORY}
     assert harebell.asked[-1].body == {"letters": [told, told]}
 
 
-@pytest.mark.parametrize("line", ["[]", "no json", '{"kind": "rung", "story": {}}'])
+@pytest.mark.parametrize("line", ["[]", "no json", '{"kind": "rung", "payload": {}}'])
 def test_a_line_that_is_no_letter_is_wrong_usage_or_not_imported(
     cli: "CommandLine", harebell: "FakeHarebell", line: str
 ) -> None:
@@ -56,7 +56,7 @@ def test_a_line_that_is_no_letter_is_wrong_usage_or_not_imported(
 
 
 def test_letters_are_sent_as_many_together_as_one_command_holds() -> None:
-    small, large = {"story": "x" * 1_000}, {"story": "x" * MAX_PORTION}
+    small, large = {"payload": "x" * 1_000}, {"payload": "x" * MAX_PORTION}
 
     sent = [len(portion) for portion in portions([small, small, large, small])]
 

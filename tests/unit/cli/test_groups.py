@@ -30,14 +30,14 @@ def test_no_group_is_nothing_matched(cli: "CommandLine") -> None:
 @pytest.mark.parametrize(
     ("words", "sent", "status"),
     [
-        (["note", GROUP, "their fault"], ("dlq.note", {"note": "their fault"}), "noted"),
+        (["note", GROUP, "their fault"], ("dlq.group.note", {"note": "their fault"}), "noted"),
         (
             ["mute", GROUP, "--until", "2h", "--note", "tomorrow"],
-            ("dlq.mute", {"note": "tomorrow", "until": "2026-11-20T16:00:00Z"}),
+            ("dlq.group.mute", {"note": "tomorrow", "until": "2026-11-20T16:00:00Z"}),
             "muted",
         ),
-        (["archive", GROUP], ("dlq.archive", {}), "archived"),
-        (["reopen", GROUP], ("dlq.reopen", {}), "open"),
+        (["archive", GROUP], ("dlq.group.archive", {}), "archived"),
+        (["reopen", GROUP], ("dlq.group.reopen", {}), "open"),
     ],
 )
 def test_ask25_what_is_decided_of_a_group_is_sent_and_told(

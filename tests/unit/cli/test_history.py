@@ -15,7 +15,7 @@ STORED = {"ok": True, "id": ID, "version": 3, "status": "updated", "state": "act
 
 def version(number: int, cron: str) -> dict[str, Any]:
     definition = {"key": "daily", "when": {"cron": cron}, "target": TASK}
-    fate = {"in_force": number == 2, "fate": "commenced", "actor": "ann"}
+    fate = {"in_force": number == 2, "status": "active", "actor": "ann"}
     return {"version": number, "definition": definition, **fate}
 
 

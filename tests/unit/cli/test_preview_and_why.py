@@ -75,7 +75,7 @@ def test_a_stored_schedule_is_asked_about(cli: "CommandLine", harebell: "FakeHar
 def test_why_asks_about_an_instant_and_shows_the_attempts(
     cli: "CommandLine", harebell: "FakeHarebell"
 ) -> None:
-    attempts = [{"series": 1, "number": 1, "outcome": "failed", "error_code": "http_503"}]
+    attempts = [{"replay_number": 0, "number": 1, "outcome": "failed", "error_code": "http_503"}]
     told = {"verdict": "ran", "words": "it succeeded at attempt 2", "attempts": attempts}
     harebell.answer = lambda _: {"ok": True, "item": told}
 

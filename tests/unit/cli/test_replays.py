@@ -32,7 +32,7 @@ def test_ask2_a_replay_of_many_is_asked_for_with_all_its_safeguards(
     assert (result.exit_code, JOB in result.stdout) == (0, True)
     [asked] = harebell.asked
     assert (asked.verb, asked.body) == (
-        "dlq.start",
+        "dlq.replay_job.start",
         {
             "select": {"group": ONE, "before": "2026-11-20T12:00:00Z", "all": False},
             "canary": 3,
@@ -60,7 +60,10 @@ def test_ask2_letters_by_name_with_a_safeguard_are_a_replay_of_many(
 
     cli("dlq", "replay", ONE, "--rate", "1")
 
-    assert (harebell.asked[0].verb, harebell.asked[0].body["ids"]) == ("dlq.start", [ONE])
+    assert (harebell.asked[0].verb, harebell.asked[0].body["ids"]) == (
+        "dlq.replay_job.start",
+        [ONE],
+    )
 
 
 def test_ask2_a_dry_run_that_finds_none_is_nothing_matched(
@@ -91,7 +94,9 @@ def test_ask2_a_replay_is_followed_to_its_end(
     views = iter([progress("running"), progress("running", taken=3, succeeded=2), last])
 
     def answer(asked: "Asked") -> dict[str, Any]:
-        return STARTED if asked.verb == "dlq.start" else {"ok": True, "item": next(views)}
+        return (
+            STARTED if asked.verb == "dlq.replay_job.start" else {"ok": True, "item": next(views)}
+        )
 
     harebell.answer = answer
 
@@ -106,7 +111,7 @@ def test_ask2_a_job_is_shown_with_what_became_of_each(
     item = {"place": 1, "id": ONE, "status": "replayed", "outcome": "succeeded"}
 
     def answer(asked: "Asked") -> dict[str, Any]:
-        if asked.verb == "dlq.items":
+        if asked.verb == "dlq.replay_job.items":
             return {"ok": True, "items": [item]}
         return {"ok": True, "item": progress("done", succeeded=7)}
 

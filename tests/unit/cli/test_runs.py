@@ -52,7 +52,7 @@ def test_a_list_longer_than_a_page_is_read_on(cli: "CommandLine", harebell: "Fak
 
 
 def test_a_run_is_shown_with_its_attempts(cli: "CommandLine", harebell: "FakeHarebell") -> None:
-    attempt = {"series": 1, "number": 1, "outcome": "failed", "http_status": 503}
+    attempt = {"replay_number": 0, "number": 1, "outcome": "failed", "http_status": 503}
     harebell.answer = lambda _: {
         "ok": True,
         "item": {"run_id": RUN, "state": "retrying", "attempts": [attempt]},

@@ -24,20 +24,22 @@ LIMIT = RateLimit(per="target", starts=50, within=timedelta(seconds=1))
         ({"overlap": Overlap.QUEUE}, {"override": {"target": {}}}, True),
         ({}, {"override": {"overlap": "replace"}}, True),
         ({"limit": LIMIT}, {}, True),
-        ({"limit": LIMIT}, {"placed": True}, False),
-        ({"limit": LIMIT, "overlap": Overlap.SKIP}, {"placed": True}, True),
+        ({"limit": LIMIT}, {"reserved": True}, False),
+        ({"limit": LIMIT, "overlap": Overlap.SKIP}, {"reserved": True}, True),
     ],
 )
 def test_what_takes_turns_or_has_a_limit_is_claimed_on_its_instant(
     work: dict[str, Any], own: dict[str, Any], *, expected: bool
 ) -> None:
     plain = ticket()
-    one = plain.model_copy(update={"work": plain.run_spec.model_copy(update=work), **own})
+    one = plain.model_copy(update={"run_spec": plain.run_spec.model_copy(update=work), **own})
 
     assert one.claim_at_due_time is expected
     assert claim_at_due_time_of_json(orjson.loads(encode(one))) is expected
 
 
-@pytest.mark.parametrize("rubbish", [None, 7, [], {}, {"work": 3}, {"work": {}, "override": "x"}])
+@pytest.mark.parametrize(
+    "rubbish", [None, 7, [], {}, {"run_spec": 3}, {"run_spec": {}, "override": "x"}]
+)
 def test_of_rubbish_nothing_is_expected(rubbish: Any) -> None:
     assert claim_at_due_time_of_json(rubbish) is False

@@ -25,7 +25,7 @@ def test_each_service_logs_in_as_its_own_role() -> None:
 def test_a_service_is_told_its_name_its_port_and_its_servers() -> None:
     told = environment({})
 
-    assert told["HAREBELL_NAME"] == "ticker-2"
+    assert told["HAREBELL_INSTANCE_ID"] == "ticker-2"
     assert told["HAREBELL_HTTP_PORT"] == "20002"
     assert told["HAREBELL_AMQP_URL"] == "amqp://broker"
     assert told["HAREBELL_DATABASE_URL"] == role_url(URL, ServiceKind.TICKER)

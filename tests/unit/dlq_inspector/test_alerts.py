@@ -50,6 +50,6 @@ def test_s117_a_replay_that_paused_by_itself_is_told_with_the_reason() -> None:
 
 def test_s117_what_has_no_words_of_its_own_is_told_by_its_type() -> None:
     fact = LivenessEventData(component="ticker", since=TWO)
-    silence = make_event("acme", "watch.missed", fact, id_="x", subject="ticker", at=TWO)
+    silence = make_event("acme", "liveness.missed", fact, id_="x", subject="ticker", at=TWO)
 
     assert headline(parse(Event, silence)) == "/harebell/acme: harebell.watch.missed.v1 ticker"

@@ -28,7 +28,7 @@ RUN_DEAD = "harebell.run.dead.v1"
 MESSAGE_DEAD = "harebell.message.dead.v1"
 
 
-def dead_run(*, series: int = 1, error: str = "503") -> DeadRun:
+def dead_run(*, replay_number: int = 0, error: str = "503") -> DeadRun:
     return DeadRun(
         run_id=run_id(SCHEDULE, NOW),
         tenant="acme",
@@ -36,13 +36,15 @@ def dead_run(*, series: int = 1, error: str = "503") -> DeadRun:
         scheduled_for=NOW,
         key="report",
         version=1,
-        replay_number=series,
-        reason="attempts_used_up",
+        replay_number=replay_number,
+        reason="attempts_exhausted",
         error_code="http_503",
         error=error,
         dead_at=NOW,
         target={"http": {"url": "https://acme.example/"}},
-        attempts=[AttemptRecord(replay_number=series, number=1, finished_at=NOW, outcome="failed")],
+        attempts=[
+            AttemptRecord(replay_number=replay_number, number=1, finished_at=NOW, outcome="failed")
+        ],
     )
 
 
@@ -75,7 +77,7 @@ def test_a_dead_run_is_kept_under_an_id_of_its_run_and_series() -> None:
 
 
 def test_a_run_that_died_again_is_linked_to_its_first_letter() -> None:
-    [letter] = dead_letters_of(arrival(encode_all([dead_run(series=3)]), RUN_DEAD), NOW)
+    [letter] = dead_letters_of(arrival(encode_all([dead_run(replay_number=3)]), RUN_DEAD), NOW)
 
     assert letter.id == dead_run_id(run_id(SCHEDULE, NOW), 3)
     assert letter.root_id == dead_run_id(run_id(SCHEDULE, NOW), 1)
@@ -97,9 +99,11 @@ def test_a_lone_surrogate_is_no_json_and_is_kept_as_it_is() -> None:
     assert (letter.kind, letter.body) == (DeadLetterKind.MESSAGE, body)
 
 
-@pytest.mark.parametrize("series", [0, 2**31])
-def test_a_dead_run_that_is_none_is_kept_as_a_message(series: int) -> None:
-    [letter] = dead_letters_of(arrival(encode_all([dead_run(series=series)]), RUN_DEAD), NOW)
+@pytest.mark.parametrize("replay_number", [-1, 2**31])
+def test_a_dead_run_that_is_none_is_kept_as_a_message(replay_number: int) -> None:
+    [letter] = dead_letters_of(
+        arrival(encode_all([dead_run(replay_number=replay_number)]), RUN_DEAD), NOW
+    )
 
     assert letter.kind is DeadLetterKind.MESSAGE
     assert letter.reason == "unreadable"

@@ -67,7 +67,7 @@ def test_a_canary_of_letters_that_could_not_be_replayed_holds_nothing_up() -> No
 
 
 def test_ask2_it_stops_when_too_large_a_part_has_failed() -> None:
-    watched = replace(taken(200), abort_ratio=0.2)
+    watched = replace(taken(200), abort_on_failure_ratio=0.2)
 
     few = replace(watched, replayed=9, succeeded=0, failed=9)
     assert isinstance(next_step(few, NOW), TakeBatch)
@@ -80,7 +80,7 @@ def test_ask2_it_stops_when_too_large_a_part_has_failed() -> None:
 
 
 def test_ask2_no_more_than_a_few_go_on_where_failures_may_stop_it() -> None:
-    watched = replace(taken(MAX_UNFINISHED_WITH_RATIO), abort_ratio=0.5)
+    watched = replace(taken(MAX_UNFINISHED_WITH_RATIO), abort_on_failure_ratio=0.5)
 
     assert next_step(watched, NOW) == TakeBatch(0, NOW, NOW + LOOK)
 
@@ -111,7 +111,7 @@ def test_ask2_however_often_it_looks_it_keeps_to_its_rate(rate: float, gaps: lis
         assert isinstance(step, TakeBatch)
         total += step.number
         far = taken(total, succeeded=total)
-        job = replace(far, rate=rate, total=10**9, next_allowed_at=step.paced_at)
+        job = replace(far, rate=rate, total=10**9, next_allowed_at=step.next_allowed_at)
 
     # one at once, and a second's worth that may be made up for
     assert total <= rate * ((now - NOW) / SECOND + 1) + 1.001

@@ -68,11 +68,11 @@ def test_a_pass_is_bounded_and_the_next_goes_on_where_it_stopped() -> None:
 
 def test_a_pass_that_finds_nothing_owed_changes_nothing() -> None:
     planning = Planning(definition({"every": "1h"}))
-    cursor, next_at = planning.planned_to, planning.next_at
+    cursor, next_at = planning.planned_until, planning.next_at
 
     planning.look(NINE)
 
-    assert (planning.runs, planning.planned_to, planning.next_at) == ([], cursor, next_at)
+    assert (planning.runs, planning.planned_until, planning.next_at) == ([], cursor, next_at)
 
 
 def test_jitter_delays_the_start_and_never_the_key() -> None:

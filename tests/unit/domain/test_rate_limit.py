@@ -29,7 +29,7 @@ def calling(url: str, tenant: str = "acme") -> Ticket:
     made = ticket()
     work = {**made.run_spec.model_dump(by_alias=True), "tenant": tenant}
     work["target"] = {"http": {"url": url}}
-    return parse(Ticket, {**made.model_dump(), "work": work})
+    return parse(Ticket, {**made.model_dump(), "run_spec": work})
 
 
 def test_s70_a_limit_of_the_target_is_one_for_all_that_call_the_same_host() -> None:
@@ -93,19 +93,19 @@ def test_an_account_is_over_when_nothing_in_it_counts_any_more() -> None:
 @pytest.mark.parametrize(
     ("limit", "field"),
     [
-        ({"per": "tenant", "starts": 1, "within": "1s"}, "limit.per"),
-        ({"starts": 1, "within": "1s"}, "limit.per"),
-        ({"per": "target", "starts": 0, "within": "1s"}, "limit.starts"),
-        ({"per": "target", "starts": 1001, "within": "1s"}, "limit.starts"),
-        ({"per": "target", "starts": 1, "within": "999ms"}, "limit.within"),
-        ({"per": "target", "starts": 1, "within": "25h"}, "limit.within"),
-        ({"per": "target", "starts": 1, "within": "1s", "burst": 2}, "limit.burst"),
+        ({"per": "tenant", "starts": 1, "within": "1s"}, "rate_limit.per"),
+        ({"starts": 1, "within": "1s"}, "rate_limit.per"),
+        ({"per": "target", "starts": 0, "within": "1s"}, "rate_limit.starts"),
+        ({"per": "target", "starts": 1001, "within": "1s"}, "rate_limit.starts"),
+        ({"per": "target", "starts": 1, "within": "999ms"}, "rate_limit.within"),
+        ({"per": "target", "starts": 1, "within": "25h"}, "rate_limit.within"),
+        ({"per": "target", "starts": 1, "within": "1s", "burst": 2}, "rate_limit.burst"),
     ],
 )
 def test_s70_a_limit_that_cannot_be_is_refused_by_its_field(
     limit: dict[str, Any], field: str
 ) -> None:
-    body = {"when": {"every": "1m"}, "target": {"task": {"name": "echo"}}, "limit": limit}
+    body = {"when": {"every": "1m"}, "target": {"task": {"name": "echo"}}, "rate_limit": limit}
 
     with pytest.raises(InvalidInput) as refused:
         parse(Definition, body)

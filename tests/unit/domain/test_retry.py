@@ -118,7 +118,7 @@ def test_what_can_never_succeed_is_dead_at_once_by_its_own_code() -> None:
 
 
 def test_what_a_wait_would_not_spare_is_tried_again_at_once() -> None:
-    failure = Failure("lease_lapsed", "gone", immediate=True, retry_after=seconds(60))
+    failure = Failure("lease_expired", "gone", immediate=True, retry_after=seconds(60))
 
     assert decide(POLICY, 1, failure, NINE, dice=0.9) == Retry(NINE)
 

@@ -126,7 +126,7 @@ def test_s22_critical_runs_have_the_shorter_lease(class_: str, seconds: int) -> 
     plain = ticket()
     work = plain.run_spec.model_copy(update={"class_": RecoveryClass(class_)})
 
-    lease = lease_seconds(plain.model_copy(update={"work": work}), normal=15, critical=5)
+    lease = lease_seconds(plain.model_copy(update={"run_spec": work}), normal=15, critical=5)
 
     assert lease == seconds
 
@@ -165,7 +165,7 @@ def test_s106_the_attempt_number_is_the_ledgers_not_the_tickets() -> None:
     run = claimed(attempt=3)
     policy = RetryPolicy(max_attempts=3)
     work = run.ticket.run_spec.model_copy(update={"retry": policy})
-    run.ticket = run.ticket.model_copy(update={"work": work})
+    run.ticket = run.ticket.model_copy(update={"run_spec": work})
 
     assert decide_next(run, FAILED, NINE, 0) == Dead(ATTEMPTS_EXHAUSTED)
 

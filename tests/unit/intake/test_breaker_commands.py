@@ -26,7 +26,7 @@ def test_s113_an_order_goes_to_whoever_keeps_breakers() -> None:
     assert accepted_commands_message(checked.change, name="m-1").routing_key == "breaker"
 
 
-@pytest.mark.parametrize("verb", ["breaker.open", "breaker.close", "breaker.auto"])
+@pytest.mark.parametrize("verb", ["breaker.open", "breaker.close", "breaker.reset"])
 def test_s113_a_tenant_cannot_force_what_others_share(verb: str) -> None:
     (rejected,) = submitted(OPEN, f"acme.{verb}").rejections
 

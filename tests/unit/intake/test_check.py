@@ -66,7 +66,7 @@ def test_items_of_an_array_are_named_apart() -> None:
             {"key": "hello", "at": "2026-11-21T14:00:00Z"},
             schedule_id("acme", "hello"),
         ),
-        ("dlq.drop", {"ids": [str(ID)]}, None),
+        ("dlq.discard", {"ids": [str(ID)]}, None),
     ],
 )
 def test_a_command_is_told_which_schedule_it_is_for(

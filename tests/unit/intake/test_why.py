@@ -23,8 +23,8 @@ HOURLY = {"cron": "0 * * * *"}
 def version(when: dict[str, Any], number: int = 1, since: datetime = CREATED) -> dict[str, Any]:
     definition = {"when": when, "target": TASK}
     return {
-        "version": number, "definition": definition, "effective_at": since, "fate": "commenced",
-        "anchored_at": None,
+        "version": number, "definition": definition, "effective_at": since, "status": "active",
+        "anchor_at": None,
     }  # fmt: skip
 
 
@@ -33,7 +33,7 @@ def story(
 ) -> ScheduleHistory:
     schedule = {
         "id": ID, "key": "hourly", "version": 1 + len(others), "state": "active", "reason": None,
-        "planned_to": NOON, "paused_until": None, "awaiting": None, "skips": [], "open_runs": [],
+        "planned_until": NOON, "paused_until": None, "awaited_run": None, "skipped_times": [], "open_runs": [],
         "dispatched": 0, **given,
     }  # fmt: skip
     return ScheduleHistory.of(schedule, [version(when or HOURLY), *others])
@@ -59,9 +59,9 @@ def told(at: datetime | None, row: dict[str, Any] | None = None, **given: Any) -
         (RunState.SUCCEEDED, Verdict.RAN),
         (RunState.DEAD, Verdict.RAN),
         (RunState.UNRESOLVED, Verdict.RAN),
-        (RunState.CANCELLED, Verdict.DID_NOT),
-        (RunState.EXPIRED, Verdict.DID_NOT),
-        (RunState.SKIPPED, Verdict.DID_NOT),
+        (RunState.CANCELLED, Verdict.DID_NOT_RUN),
+        (RunState.EXPIRED, Verdict.DID_NOT_RUN),
+        (RunState.SKIPPED, Verdict.DID_NOT_RUN),
     ],
 )
 def test_what_is_on_record_decides_first(state: RunState, verdict: Verdict) -> None:
@@ -75,7 +75,7 @@ def test_what_is_on_record_decides_first(state: RunState, verdict: Verdict) -> N
 def test_every_reason_on_record_is_told_in_words(reason: Reason) -> None:
     found = told(NOON, run(NOON, RunState.SKIPPED, reason=reason.value))
 
-    assert (found.verdict, found.code) == (Verdict.DID_NOT, reason)
+    assert (found.verdict, found.code) == (Verdict.DID_NOT_RUN, reason)
     assert reason not in found.words.split()[:1]
 
 
@@ -108,22 +108,22 @@ def test_the_version_in_force_then_is_the_one_that_counts() -> None:
     ("at", "given", "verdict", "code"),
     [
         (NOON + HOUR, {}, Verdict.WILL_RUN, None),
-        (NOON + HOUR, {"skips": [NOON + HOUR]}, Verdict.WILL_NOT, Reason.MANUAL),
-        (NOON + HOUR, {"state": "paused"}, Verdict.WILL_NOT, ScheduleState.PAUSED),
+        (NOON + HOUR, {"skipped_times": [NOON + HOUR]}, Verdict.WILL_NOT_RUN, Reason.MANUAL),
+        (NOON + HOUR, {"state": "paused"}, Verdict.WILL_NOT_RUN, ScheduleState.PAUSED),
         (NOON + HOUR, {"state": "paused", "paused_until": NOON + HOUR}, Verdict.WILL_RUN, None),
-        (NOON + HOUR, {"state": "held"}, Verdict.WILL_NOT, ScheduleState.BLOCKED),
-        (NOON + HOUR, {"state": "cancelled"}, Verdict.WILL_NOT, ScheduleState.CANCELLED),
-        (NOON + HOUR, {"state": "parked"}, Verdict.WILL_NOT, ScheduleState.ERRORED),
-        (NOON + 2 * HOUR, {"when": {**HOURLY, "times": 3}, "dispatched": 2}, Verdict.WILL_NOT,
+        (NOON + HOUR, {"state": "held"}, Verdict.WILL_NOT_RUN, ScheduleState.BLOCKED),
+        (NOON + HOUR, {"state": "cancelled"}, Verdict.WILL_NOT_RUN, ScheduleState.CANCELLED),
+        (NOON + HOUR, {"state": "parked"}, Verdict.WILL_NOT_RUN, ScheduleState.ERRORED),
+        (NOON + 2 * HOUR, {"when": {**HOURLY, "times": 3}, "dispatched": 2}, Verdict.WILL_NOT_RUN,
          ScheduleState.COMPLETED),
         (NOON + HOUR, {"when": {**HOURLY, "times": 3}, "dispatched": 2}, Verdict.WILL_RUN, None),
         (NOON, {}, Verdict.NO_RECORD, None),
-        (NOON, {"planned_to": NOON - HOUR}, Verdict.NOT_YET, None),
-        (NOON, {"planned_to": NOON - HOUR, "state": "paused"}, Verdict.DID_NOT,
+        (NOON, {"planned_until": NOON - HOUR}, Verdict.NOT_PLANNED_YET, None),
+        (NOON, {"planned_until": NOON - HOUR, "state": "paused"}, Verdict.DID_NOT_RUN,
          ScheduleState.PAUSED),
-        (NOON, {"skips": [NOON]}, Verdict.DID_NOT, Reason.MANUAL),
+        (NOON, {"skipped_times": [NOON]}, Verdict.DID_NOT_RUN, Reason.MANUAL),
         (NOON - timedelta(days=31), {}, Verdict.NO_RECORD, None),
-        (CREATED - HOUR, {}, Verdict.BEFORE, None),
+        (CREATED - HOUR, {}, Verdict.BEFORE_CREATION, None),
     ],
 )  # fmt: skip
 def test_without_a_record_the_timetable_and_the_state_say(

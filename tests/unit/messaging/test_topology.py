@@ -18,7 +18,7 @@ NO_EXCHANGE = "no_exchange"
         ("#", "acme.run.dead", True),
         ("#", "", True),
         ("*.run.dead", "acme.run.dead", True),
-        ("*.run.dead", "acme.run.held", False),
+        ("*.run.dead", "acme.run.unresolved", False),
         ("*.run.dead", "run.dead", False),
         ("*.schedule.#", "acme.schedule", True),
         ("*.schedule.#", "acme.schedule.put.twice", True),

@@ -30,7 +30,7 @@ def test_what_is_not_told_has_its_default() -> None:
 
 
 def test_s44_the_gap_between_looks_is_a_setting_with_bounds() -> None:
-    gap = "HAREBELL_PASS_GAP"
+    gap = "HAREBELL_MIN_POLL_INTERVAL"
 
     assert TickerSettings.load(URLS).min_poll_interval.total_seconds() == 0.25
     assert TickerSettings.load(URLS | {gap: "5s"}).min_poll_interval.total_seconds() == 5
@@ -65,8 +65,8 @@ def test_a_variable_that_is_no_setting_stops_the_start_with_its_name(variable: s
         (TickerSettings, "HAREBELL_HORIZON", "-5s"),
         (TickerSettings, "HAREBELL_STAGING_BATCH", "0"),
         (TickerSettings, "HAREBELL_HTTP_PORT", "65536"),
-        (TickerSettings, "HAREBELL_TOPOLOGY", "guess"),
-        (DispatcherSettings, "HAREBELL_BUNDLE_MAX", "201"),
+        (TickerSettings, "HAREBELL_TOPOLOGY_MODE", "guess"),
+        (DispatcherSettings, "HAREBELL_WORK_BATCH_SIZE", "201"),
         (IntakeSettings, "HAREBELL_DEFAULT_WHEN", "every hour"),
         (IntakeSettings, "HAREBELL_DEFAULT_WHEN", '{"acme": {"cron": "75 * * * *"}}'),
         (ExecutorSettings, "HAREBELL_POOL", "Big Pool"),
@@ -154,12 +154,12 @@ def test_a_value_may_lie_in_a_file(tmp_path: Path) -> None:
 
 
 def test_a_file_that_cannot_be_read_stops_the_start_with_the_variables_name(tmp_path: Path) -> None:
-    told = URLS | {"HAREBELL_NAME_FILE": str(tmp_path / "missing")}
+    told = URLS | {"HAREBELL_INSTANCE_ID_FILE": str(tmp_path / "missing")}
 
     with pytest.raises(InvalidInput) as refused:
         TickerSettings.load(told)
 
-    assert refused.value.field == "HAREBELL_NAME_FILE"
+    assert refused.value.field == "HAREBELL_INSTANCE_ID_FILE"
 
 
 def test_only_what_is_handed_in_is_read(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -87,14 +87,14 @@ def test_s33_a_replayed_run_that_has_not_started_is_withdrawn_by_a_cancellation_
     ticking: Ticking, verb: str
 ) -> None:
     ticking.run_due()
-    planned_to = ticking.kept.planned_until
+    planned_until = ticking.kept.planned_until
     row = ticking.rows[RunKey(NINE, ID)]
     row.state, row.attempt, row.again = RunState.STAGED, 0, True
 
     ticking.wait(1).ask(f"schedule.{verb}")
 
     assert (row.state is RunState.CANCELLED) is (verb == "cancel")
-    assert ticking.kept.planned_until >= planned_to - 2 * (after(30) - NINE)
+    assert ticking.kept.planned_until >= planned_until - 2 * (after(30) - NINE)
 
 
 def test_cancelling_twice_is_cancelling_once(ticking: Ticking) -> None:

@@ -87,7 +87,7 @@ def test_s28_what_is_called_off_takes_its_runs_back_and_the_old_timetable_goes_o
 
     ran = [moment for moment in ticking.having(RunState.SUCCEEDED) if moment > after(150)]
     assert ran == [after(k) for k in (180, 210, 240, 270)]
-    assert ticking.fates[2] == (VersionStatus.SKIPPED, "overtaken by version 3")
+    assert ticking.fates[2] == (VersionStatus.SUPERSEDED, "overtaken by version 3")
 
 
 def test_s28_what_is_put_off_takes_its_runs_back_and_the_old_timetable_fills_the_gap() -> None:

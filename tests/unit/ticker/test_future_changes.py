@@ -101,7 +101,7 @@ def test_s28_the_new_rhythm_is_reckoned_from_its_time(ticking: Ticking) -> None:
 
     ran = [moment for moment in ticking.having(RunState.SUCCEEDED) if moment > after(80)]
     assert ran == [after(90), after(120), after(140)]
-    assert ticking.fates[2] == (VersionStatus.COMMENCED, None)
+    assert ticking.fates[2] == (VersionStatus.ACTIVE, None)
 
 
 def test_s28_a_change_of_other_fields_leaves_the_rhythm_as_it_is() -> None:
@@ -125,9 +125,9 @@ def test_s30_a_change_that_is_overtaken_is_skipped_and_says_by_what(ticking: Tic
     assert isinstance(answer, ScheduleResponse)
     assert (answer.status, answer.version, answer.pending_version) == ("updated", 3, None)
     assert ticking.fates == {
-        1: (VersionStatus.COMMENCED, None),
-        2: (VersionStatus.SKIPPED, "overtaken by version 3"),
-        3: (VersionStatus.COMMENCED, None),
+        1: (VersionStatus.ACTIVE, None),
+        2: (VersionStatus.SUPERSEDED, "overtaken by version 3"),
+        3: (VersionStatus.ACTIVE, None),
     }
     made = ticking.kept.version.definition.model_dump(by_alias=True, exclude_unset=True)
     assert (made["priority"], made["when"]["every"]) == (9, timedelta(seconds=20))
@@ -140,7 +140,7 @@ def test_s30_a_later_change_for_later_overtakes_the_one_before(ticking: Ticking)
     carry_on(ticking, 400)
 
     assert [fate for fate, _ in ticking.fates.values()] == [
-        *(VersionStatus.COMMENCED, VersionStatus.SKIPPED, VersionStatus.COMMENCED),
+        *(VersionStatus.ACTIVE, VersionStatus.SUPERSEDED, VersionStatus.ACTIVE),
     ]
 
 
@@ -150,7 +150,7 @@ def test_s30_cancelled_before_its_time_the_change_is_skipped(ticking: Ticking) -
     ticking.wait(1).ask("schedule.cancel")
     carry_on(ticking, 700)
 
-    assert ticking.fates[2] == (VersionStatus.SKIPPED, "the schedule was cancelled")
+    assert ticking.fates[2] == (VersionStatus.SUPERSEDED, "the schedule was cancelled")
     assert (ticking.kept.pending, ticking.staged) == (None, [])
 
 
@@ -192,7 +192,7 @@ def test_s29_what_cannot_be_computed_when_its_time_comes_is_rejected_and_the_old
     carry_on(ticking, 200)
 
     fate, reason = ticking.fates[2]
-    assert (fate, bool(reason)) == (VersionStatus.REJECTED, True)
+    assert (fate, bool(reason)) == (VersionStatus.FAILED, True)
     assert ticking.kept.version.number == 1
     assert ticking.having(RunState.SUCCEEDED) == [after(30 * k) for k in range(7)]
 
@@ -217,7 +217,7 @@ def test_s28_a_pause_holds_a_change_back_and_it_takes_effect_when_that_is_over(
     ticking.ask("schedule.resume")
 
     assert held_back == (1, [])
-    assert ticking.fates[2][0] is VersionStatus.COMMENCED
+    assert ticking.fates[2][0] is VersionStatus.ACTIVE
     assert ticking.kept.version.number == 2
 
 
@@ -295,5 +295,5 @@ def test_s29_a_schedule_that_waits_for_its_run_goes_on_when_the_change_is_reject
     ticking.entry = with_broken_pending(ticking)
     carry_on(ticking, 70)
 
-    assert ticking.fates[2][0] is VersionStatus.REJECTED
+    assert ticking.fates[2][0] is VersionStatus.FAILED
     assert ticking.having(RunState.SUCCEEDED) == [after(60)]

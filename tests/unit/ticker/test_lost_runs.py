@@ -23,7 +23,7 @@ def row(of: Ticket, *, attempt: int = 1, stop_reason: str | None = None) -> Expi
 def running(expires_at: datetime | None = None, **work: Any) -> Ticket:
     plain = ticket()
     changed = plain.run_spec.model_copy(update=work)
-    return plain.model_copy(update={"work": changed, "expires_at": expires_at})
+    return plain.model_copy(update={"run_spec": changed, "expires_at": expires_at})
 
 
 def test_s82_a_lapsed_run_is_tried_again_at_once() -> None:

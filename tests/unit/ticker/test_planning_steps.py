@@ -59,7 +59,7 @@ def test_s28_a_change_behind_more_than_one_pass_waits_for_the_last_of_them() -> 
 
     versions = {row.version for k, row in ticking.rows.items() if k.scheduled_for < after(400)}
     assert versions == {1}
-    assert ticking.fates[2][0] is VersionStatus.COMMENCED
+    assert ticking.fates[2][0] is VersionStatus.ACTIVE
     assert {
         row.version for key, row in ticking.rows.items() if key.scheduled_for >= after(400)
     } == {2}
@@ -85,7 +85,7 @@ def test_s29_a_change_that_commences_late_says_how_late(late: float) -> None:
     ticking.wait(100 + late).look()
 
     fate, reason = ticking.fates[2]
-    assert fate is VersionStatus.COMMENCED
+    assert fate is VersionStatus.ACTIVE
     assert reason is not None
     assert "late" in reason
 
@@ -126,4 +126,4 @@ def test_s30_a_change_is_in_force_from_its_time_on_and_not_from_when_it_is_plann
         seen.append((ticking.kept.version.number, ticking.fates[2][0]))
         ticking.wait(10).look()
 
-    assert seen == [*2 * [(1, VersionStatus.PENDING)], *2 * [(2, VersionStatus.COMMENCED)]]
+    assert seen == [*2 * [(1, VersionStatus.PENDING)], *2 * [(2, VersionStatus.ACTIVE)]]

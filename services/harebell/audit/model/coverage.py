@@ -45,7 +45,7 @@ def coverage(schedule: Schedule, runs: Sequence[Run], window: Window) -> Coverag
     ranges = _Ranges(runs)
     decided = {instant for span in schedule.spans for instant in span.decided(window)}
     lost = [
-        schedule.finding(FindingKind.LOST, why, instant)
+        schedule.finding(FindingKind.MISSING, why, instant)
         for instant in sorted(decided)
         if not ranges.cover(instant) and (why := _missing(schedule, by_instant.get(instant)))
     ]
@@ -73,4 +73,4 @@ def _invented(schedule: Schedule, runs: Iterable[Run]) -> Iterator[Finding]:
         )
         if not was_asked_for and not any(span.owes(run.at) for span in schedule.spans):
             words = "a run of the timetable, at an instant that no version of it has"
-            yield schedule.finding(FindingKind.INVENTED, words, run.at)
+            yield schedule.finding(FindingKind.UNEXPECTED, words, run.at)

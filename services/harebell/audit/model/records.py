@@ -13,14 +13,14 @@ from harebell.domain.run_states import ScheduleState
 
 
 class FindingKind(StrEnum):
-    LOST = "lost"  # an instant was owed and decided, and nothing is on record of it
-    INVENTED = "invented"  # a run of the timetable at an instant that it never had
-    DOUBLED = "doubled"  # a run that succeeded more than once, or went on after it had
+    MISSING = "missing"  # an instant was owed and decided, and nothing is on record of it
+    UNEXPECTED = "unexpected"  # a run of the timetable at an instant that it never had
+    DUPLICATED = "duplicated"  # a run that succeeded more than once, or went on after it had
     LATE = "late"  # it began later than it may
     STUCK = "stuck"  # it ought to have gone on by now
-    IMPOSSIBLE = "impossible"  # columns that contradict each other
-    DISAGREES = "disagrees"  # its state is not the one that its record leads to
-    UNREAD = "unread"  # it could not be audited
+    INVALID = "invalid"  # columns that contradict each other
+    INCONSISTENT = "inconsistent"  # its state is not the one that its record leads to
+    UNREADABLE = "unreadable"  # it could not be audited
 
 
 @dataclass(frozen=True, slots=True)
@@ -96,7 +96,7 @@ def without_overlaps(spans: Iterable[Span]) -> tuple[Span, ...]:
 
 @dataclass(frozen=True, slots=True)
 class Attempt:
-    series: int
+    replay_number: int
     number: int
     outcome: str
     started_at: datetime | None
@@ -114,7 +114,7 @@ class Run:
     reason: str | None
     outcome: str | None
     seq: int
-    series: int
+    replay_number: int
     attempt: int
     due_at: datetime
     expires_at: datetime | None
@@ -135,7 +135,7 @@ class Run:
     @property
     def current_attempts(self) -> tuple[Attempt, ...]:
         """Of the series that it is in; an earlier one is over."""
-        return tuple(each for each in self.attempts if each.series == self.series)
+        return tuple(each for each in self.attempts if each.replay_number == self.replay_number)
 
 
 @dataclass(frozen=True, slots=True)
@@ -148,7 +148,7 @@ class Schedule:
     shown: int
     version: int
     state: ScheduleState
-    planned_to: datetime
+    planned_until: datetime
     dispatched: int
     next_at: datetime | None
     awaiting: datetime | None

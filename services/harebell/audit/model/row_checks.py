@@ -50,8 +50,8 @@ _IMPOSSIBLE: Final[tuple[tuple[str, Callable[[Run], bool]], ...]] = (
     ("it began before it was due",
      lambda run: run.started_at is not None and run.started_at < run.due_at - CLOCKS),
     ("it was due before its instant", lambda run: run.due_at < run.at),
-    ("seq, series and attempt count up from 1, 1 and 0",
-     lambda run: run.seq < 1 or run.series < 1 or run.attempt < 0),
+    ("seq, replay_number and attempt count up from 1, 0 and 0",
+     lambda run: run.seq < 1 or run.replay_number < 0 or run.attempt < 0),
     ("only what was skipped stands for a range, with its end and its count", _has_half_a_range),
 )  # fmt: skip
 
@@ -65,10 +65,10 @@ def impossible(schedule: Schedule, run: Run) -> Iterator[Finding]:
         words.append(f"attempt {run.attempt} of {span.definition.retry.max_attempts}")
     if run.tenant != schedule.tenant:
         words.append(f"its tenant is {run.tenant}")
-    return (schedule.finding(FindingKind.IMPOSSIBLE, each, run.at) for each in words)
+    return (schedule.finding(FindingKind.INVALID, each, run.at) for each in words)
 
 
 def impossible_schedule(schedule: Schedule) -> Iterator[Finding]:
     is_asleep = schedule.next_at is None and schedule.awaiting is None
     if schedule.state is ScheduleState.ACTIVE and is_asleep:
-        yield schedule.finding(FindingKind.IMPOSSIBLE, "it is active, and nobody will look at it")
+        yield schedule.finding(FindingKind.INVALID, "it is active, and nobody will look at it")

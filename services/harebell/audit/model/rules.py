@@ -35,4 +35,4 @@ def check_runs(
 
 def _orphaned(schedule: Schedule, orphans: Iterable[datetime]) -> Iterator[Finding]:
     for at in orphans:
-        yield schedule.finding(FindingKind.LOST, "its attempts are on record, and it is not", at)
+        yield schedule.finding(FindingKind.MISSING, "its attempts are on record, and it is not", at)

@@ -59,40 +59,40 @@ def disagreeing(schedule: Schedule, run: Run) -> Iterator[Finding]:
     if run.state not in allowed:
         led_to = " or ".join(sorted(allowed)) or "no state"
         words = f"it is {run.state}; attempts and reason lead to {led_to}"
-        yield schedule.finding(FindingKind.DISAGREES, words, run.at)
+        yield schedule.finding(FindingKind.INCONSISTENT, words, run.at)
     last = run.current_attempts[-1].outcome if run.current_attempts else None
     if run.outcome not in (run.state, last):
         words = f"its outcome is {run.outcome}, that of its last attempt {last}"
-        yield schedule.finding(FindingKind.DISAGREES, words, run.at)
+        yield schedule.finding(FindingKind.INCONSISTENT, words, run.at)
     if not _are_counted(run.attempts):
         words = "its attempts are not numbered from 1 on"
-        yield schedule.finding(FindingKind.DISAGREES, words, run.at)
+        yield schedule.finding(FindingKind.INCONSISTENT, words, run.at)
     if run.seq < (least := _least_seq(run)):
         words = f"seq is {run.seq}; its attempts alone have taken it to {least}"
-        yield schedule.finding(FindingKind.DISAGREES, words, run.at)
+        yield schedule.finding(FindingKind.INCONSISTENT, words, run.at)
 
 
 def _are_counted(attempts: tuple[Attempt, ...]) -> bool:
     numbers = [
-        [each.number for each in series]
-        for _, series in groupby(attempts, key=lambda attempt: attempt.series)
+        [each.number for each in replay_number]
+        for _, replay_number in groupby(attempts, key=lambda attempt: attempt.replay_number)
     ]
     return all(each == list(range(1, len(each) + 1)) for each in numbers)
 
 
 def _least_seq(run: Run) -> int:
     """Every attempt is claimed and ended; a new series is begun; each adds one."""
-    return run.series + 2 * len(run.attempts) + (run.state == RunState.RUNNING)
+    return run.replay_number + 1 + 2 * len(run.attempts) + (run.state == RunState.RUNNING)
 
 
 def doubled(schedule: Schedule, run: Run) -> Iterator[Finding]:
     outcomes = [attempt.outcome for attempt in run.attempts]
     if (successes := outcomes.count(SUCCEEDED)) > 1:
         words = f"it succeeded {successes} times"
-        yield schedule.finding(FindingKind.DOUBLED, words, run.at)
+        yield schedule.finding(FindingKind.DUPLICATED, words, run.at)
     elif successes and outcomes[-1] != SUCCEEDED:
         words = f"it was tried again after it had succeeded: {', '.join(outcomes)}"
-        yield schedule.finding(FindingKind.DOUBLED, words, run.at)
+        yield schedule.finding(FindingKind.DUPLICATED, words, run.at)
 
 
 def disagreeing_schedule(schedule: Schedule) -> Iterator[Finding]:
@@ -100,18 +100,20 @@ def disagreeing_schedule(schedule: Schedule) -> Iterator[Finding]:
     in_force = schedule.span(schedule.version)
     if not schedule.version == schedule.shown == newest or in_force is None:
         words = f"version {newest} is in force, {schedule.version} is planned"
-        yield schedule.finding(FindingKind.DISAGREES, f"{words}, {schedule.shown} is shown")
+        yield schedule.finding(FindingKind.INCONSISTENT, f"{words}, {schedule.shown} is shown")
         return
     left = remaining_runs(in_force.definition, schedule.dispatched)
-    due = None if left == 0 else in_force.table.next_after(schedule.planned_to)
+    due = None if left == 0 else in_force.table.next_after(schedule.planned_until)
     if due is None or (schedule.pending_at is not None and schedule.pending_at <= due):
         return
     waits = schedule.state is ScheduleState.ACTIVE and schedule.awaiting is None
     if waits and schedule.next_at is not None and schedule.next_at > due + AHEAD:
         words = f"it owes a run at {due}, and is not looked at before {schedule.next_at}"
-        yield schedule.finding(FindingKind.DISAGREES, words)
+        yield schedule.finding(FindingKind.INCONSISTENT, words)
     if schedule.state is ScheduleState.COMPLETED and not _may_be_over(in_force):
-        yield schedule.finding(FindingKind.DISAGREES, f"it is completed, and owes a run at {due}")
+        yield schedule.finding(
+            FindingKind.INCONSISTENT, f"it is completed, and owes a run at {due}"
+        )
 
 
 def _may_be_over(span: Span) -> bool:

@@ -25,10 +25,10 @@ app = typer.Typer(help="List, show, replay and drop dead letters.", no_args_is_h
 
 ROW: Final = ("id", "key", "run_id", "reason", "error_code", "attempts", "dead_at", "state")
 ATTEMPT: Final = (
-    *("series", "number", "started_at", "finished_at", "worker"),
+    *("replay_number", "number", "started_at", "finished_at", "lease_holder"),
     *("outcome", "http_status", "error_code", "error"),
 )
-HISTORY: Final = ("series", "at", "actor", "note", "run_state")
+HISTORY: Final = ("replay_number", "at", "actor", "note", "run_state")
 
 LetterId = Annotated[str, typer.Argument(metavar="ID", help="As `dlq list` shows it.")]
 LetterIds = Annotated[list[str], typer.Argument(metavar="ID", help="As `dlq list` shows them.")]

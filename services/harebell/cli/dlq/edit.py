@@ -35,6 +35,6 @@ async def edit(
 ) -> ExitCode:
     """Put a copy in its place that calls another target, or with other data; prints the copy."""
     async with session.harebell() as harebell:
-        target: dict[str, Any] = (await harebell.dead_letter(letter))["story"].get("target", {})
+        target: dict[str, Any] = (await harebell.dead_letter(letter))["payload"].get("target", {})
         written = apply_assignments(sets or [], file, upon=None if file else target)
         return print_results(session, await harebell.edit(letter, written, note=note))

@@ -36,7 +36,7 @@ AT_ONCE: Final = 20  # letters that are asked for together
 MAX_PORTION: Final = 64 * 1024  # bytes of letters in one command; a larger one goes alone
 LOOKED_AT: Final = 500  # letters of one look
 REMEMBERED: Final = 5_000  # letters that have been told
-KEPT_OF: Final = ("kind", "story", "body")
+KEPT_OF: Final = ("kind", "payload", "body")
 
 Lines = Annotated[
     typer.FileBinaryRead, typer.Argument(metavar="FILE|-", help="As `dlq export` writes it.")

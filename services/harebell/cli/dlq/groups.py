@@ -14,7 +14,7 @@ from harebell.cli.framework.session import Session
 app = typer.Typer()  # joins that of `dead_letters`
 
 ROW: Final = (
-    *("id", "state", "open", "letters", "trend", "first_at", "last_at"),
+    *("id", "state", "open", "dead_letters", "trend", "first_at", "last_at"),
     *("target", "error_code", "message", "note"),
 )
 

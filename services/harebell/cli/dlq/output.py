@@ -16,10 +16,10 @@ from harebell.client import Client, DeadLetterResponse
 
 DONE: Final = (
     "replayed",
-    "dropped",
-    "edited",
+    "discarded",
+    "superseded",
     "imported",
-    "present",
+    "already_present",
     "noted",
     "muted",
     "archived",
@@ -56,7 +56,7 @@ async def follow_replay_job(harebell: Client, job: UUID | str) -> dict[str, Any]
 def exit_code_of_replay_job(shown: dict[str, Any]) -> ExitCode:
     if shown["state"] == "aborted":
         return ExitCode.FAILED
-    return ExitCode.PARTIAL if shown["failed"] or shown["refused"] else ExitCode.DONE
+    return ExitCode.PARTIAL if shown["failed"] or shown["rejected"] else ExitCode.DONE
 
 
 def _bar() -> Progress:
@@ -69,7 +69,7 @@ def _bar() -> Progress:
 
 
 def _draw(bar: Progress, task: Any, shown: dict[str, Any]) -> None:  # noqa: ANN401  # rich's id
-    over = shown["refused"] + shown["succeeded"] + shown["failed"]
+    over = shown["rejected"] + shown["succeeded"] + shown["failed"]
     bar.update(
         task,
         description=shown["state"],
@@ -81,13 +81,13 @@ def _draw(bar: Progress, task: Any, shown: dict[str, Any]) -> None:  # noqa: ANN
 
 
 MAX_BODY: Final = 2_000  # characters of a message's body
-TOLD_APART: Final = ("story", "body", "headers")
+TOLD_APART: Final = ("payload", "body", "headers")
 OF_STORY: Final = ("target", "version", "type", "routing_key", "size", "headers")
 
 
 def render_dead_letter(letter: Mapping[str, Any]) -> dict[str, Any]:
     """`attempts` are the tries themselves, of a run; `body` is text, of a message."""
-    story = letter["story"]
+    story = letter["payload"]
     told = {name: value for name, value in letter.items() if name not in TOLD_APART}
     told |= {name: story[name] for name in OF_STORY if name in story}
     if "attempts" in story:

@@ -28,10 +28,10 @@ from harebell.contract.errors import InvalidInput
 app = typer.Typer()  # joins that of `dead_letters`
 
 ROW: Final = (
-    *("id", "state", "reason", "total", "taken", "succeeded", "failed", "refused"),
+    *("id", "state", "reason", "total", "taken", "succeeded", "failed", "rejected"),
     *("actor", "note", "created_at", "finished_at"),
 )
-ITEM: Final = ("place", "id", "status", "outcome")
+ITEM: Final = ("position", "id", "status", "outcome")
 TOKEN: Final = 8  # random bytes that tell one order from another
 
 Letters = Annotated[

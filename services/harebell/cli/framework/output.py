@@ -16,7 +16,7 @@ from harebell.contract.errors import HarebellError
 WIDTH: Final = 1000  # characters of a line; a terminal wraps it, but folded ids cannot be copied
 ALWAYS_SO: Final = "ok"  # a field that says nothing where errors are not shown
 NONE: Final = "-"
-WORDS: Final = "words"  # a field that says in words what its object holds
+TEXT: Final = "text"  # a field that says in words what its object holds
 STATES: Final = {
     "active": "green",
     "succeeded": "green",
@@ -24,8 +24,9 @@ STATES: Final = {
     "running": "cyan",
     "retrying": "yellow",
     "paused": "yellow",
-    "held": "yellow",
-    "parked": "red",
+    "unresolved": "yellow",
+    "blocked": "yellow",
+    "errored": "red",
     "dead": "red",
     "open": "red",
 }
@@ -111,8 +112,8 @@ def _cell(name: str, value: object) -> Text:
         return Text(NONE)
     if isinstance(value, list) and all(isinstance(item, str) for item in value):
         return Text(printable(", ".join(value)))
-    if isinstance(value, list) and all(isinstance(item, dict) and WORDS in item for item in value):
-        return Text(printable("; ".join(item[WORDS] for item in value)))
+    if isinstance(value, list) and all(isinstance(item, dict) and TEXT in item for item in value):
+        return Text(printable("; ".join(item[TEXT] for item in value)))
     if not isinstance(value, str):
         return Text(printable(orjson.dumps(value, option=orjson.OPT_INDENT_2).decode()))
     return Text(printable(value), style=STATES.get(value, "") if name.endswith("state") else "")

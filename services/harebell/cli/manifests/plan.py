@@ -111,7 +111,7 @@ def _within(before: Mapping[str, Any], after: Mapping[str, Any], path: str) -> I
             yield from _within(old, new, field)
         elif old != new or (name in before) != (name in after):
             words = f"{field}: {_shown(name, before)} -> {_shown(name, after)}"
-            yield {"field": field, "before": old, "after": new, "words": words}
+            yield {"field": field, "before": old, "after": new, "text": words}
 
 
 def _shown(name: str, fields: Mapping[str, Any]) -> str:

@@ -18,7 +18,7 @@ from harebell.contract.errors import InvalidInput, NotFound
 app = typer.Typer()  # joins that of `schedules`
 
 ROW: Final = (
-    *("version", "in_force", "fate", "fate_reason", "accepted_at", "effective_at"),
+    *("version", "in_force", "status", "status_reason", "accepted_at", "effective_at"),
     *("actor", "note"),
 )
 DIFFERENCE: Final = ("field", "before", "after")

@@ -60,7 +60,7 @@ class RunTable:
                 self._console.print(f"{name:<18}  {line}", soft_wrap=True, highlight=False)
 
     def _cells(self, run: LedgerRun) -> list[str]:
-        again = ", replayed" if run.series > 1 else ""
+        again = ", replayed" if run.replay_number > 0 else ""
         return [
             self._titles[run.key],
             _clock(run.due_at),

@@ -23,7 +23,7 @@ class LedgerRun:
     started_at: datetime | None  # of the latest attempt
     late_ms: float | None
     attempt: int
-    series: int
+    replay_number: int
     state: RunState
 
     @classmethod
@@ -36,7 +36,7 @@ class LedgerRun:
             started_at=None if started_at is None else datetime.fromisoformat(started_at),
             late_ms=view["late_ms"],
             attempt=view["attempt"],
-            series=view["series"],
+            replay_number=view["replay_number"],
             state=RunState(view["state"]),
         )
 

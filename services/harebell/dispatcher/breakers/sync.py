@@ -106,7 +106,7 @@ class BreakerSync:
             exchange=amqp_names.CONTROL,
             routing_key=BREAKER_SNAPSHOT_REQUEST_KEY,
             body=encode(BreakerSnapshotRequest(dispatcher=self._instance)),
-            type=amqp_names.message_type("breaker.asking"),
+            type=amqp_names.message_type("breaker.snapshot_request"),
             message_id=f"{self._instance}/asking",
         )
         try:

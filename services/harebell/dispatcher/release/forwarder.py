@@ -112,7 +112,7 @@ class Forwarder:
         dead = DeadMessage(
             queue=DISPATCHER.name,
             message_id=f"{ticket.run_id}/{ticket.seq}",
-            type=amqp_names.message_type("ticket.bundle"),
+            type=amqp_names.message_type("ticket.batch"),
             routing_key=ticket.queue,
             reason=NO_SUCH_POOL,
             error=f"no executor ever declared a queue for {ticket.queue}",

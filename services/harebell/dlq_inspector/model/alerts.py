@@ -14,8 +14,8 @@ from harebell.contract.events import (
 )
 from harebell.contract.types import instant_text
 
-SPIKE = "dlq.grown"
-STALLED = "replay.stalled"
+SPIKE = "dlq.spike"
+STALLED = "replay_job.stalled"
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

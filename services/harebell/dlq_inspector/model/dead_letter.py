@@ -99,7 +99,7 @@ class DeadLetter:
     payload: Mapping[str, Any]
     body: bytes | None = None
     run: RunKey | None = None
-    series: int | None = None
+    replay_number: int | None = None
     key: str | None = None
     attempts: int = 0
     root_id: UUID | None = None  # where the run died before: the letter of its first series
@@ -175,8 +175,8 @@ def _letter(arrival: IncomingDeadLetter, item: object, now: datetime) -> DeadLet
 
 def _of_run(dead: DeadRun, story: Mapping[str, Any]) -> DeadLetter:
     key = RunKey(dead.scheduled_for, dead.schedule_id)
-    if str(key) != dead.run_id or not 0 < dead.replay_number <= MAX_SERIES:
-        raise InvalidInput("the run id, or the series, is not that of a run", field="run_id")
+    if str(key) != dead.run_id or not 0 <= dead.replay_number <= MAX_SERIES:
+        raise InvalidInput("the run id, or the replay_number, is not that of a run", field="run_id")
     return DeadLetter(
         id=dead_run_id(dead.run_id, dead.replay_number),
         tenant=dead.tenant[:MAX_NAME],
@@ -187,10 +187,10 @@ def _of_run(dead: DeadRun, story: Mapping[str, Any]) -> DeadLetter:
         dead_at=dead.dead_at,
         payload=story,
         run=key,
-        series=dead.replay_number,
+        replay_number=dead.replay_number,
         key=dead.key and dead.key[:MAX_NAME],
         attempts=len(dead.attempts),
-        root_id=dead_run_id(dead.run_id, 1) if dead.replay_number > 1 else None,
+        root_id=dead_run_id(dead.run_id, 0) if dead.replay_number > 0 else None,
     )
 
 

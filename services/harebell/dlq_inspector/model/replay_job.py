@@ -26,7 +26,7 @@ class AbortReason(StrEnum):
 
     CANARY_FAILED = "canary_failed"
     FAILURE_RATIO = "failure_ratio"
-    REQUESTED = "requested"
+    MANUAL = "manual"
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -40,7 +40,7 @@ class ReplayJob:
     note: str | None = None
     canary: int | None = None
     rate: float | None = None
-    abort_ratio: float | None = None
+    abort_on_failure_ratio: float | None = None
     pool: str | None = None
     total: int
     taken: int = 0
@@ -66,9 +66,9 @@ class ReplayJob:
     def has_failed_too_often(self) -> bool:
         enough = self.decided >= min(SAMPLE, self.total)
         return (
-            self.abort_ratio is not None
+            self.abort_on_failure_ratio is not None
             and enough
-            and self.failed > self.abort_ratio * self.decided
+            and self.failed > self.abort_on_failure_ratio * self.decided
         )
 
 
@@ -77,7 +77,7 @@ class TakeBatch:
     """So many more, now; none where it must wait. `due_at` None: never by itself again."""
 
     number: int
-    paced_at: datetime
+    next_allowed_at: datetime
     due_at: datetime | None
 
 
@@ -94,10 +94,10 @@ Step: TypeAlias = TakeBatch | Finish
 
 # What a person may do to one that is not over.
 _CHANGES: Final = {
-    ("dlq.pause", ReplayJobState.RUNNING): ReplayJobState.PAUSED,
-    ("dlq.resume", ReplayJobState.PAUSED): ReplayJobState.RUNNING,
-    ("dlq.abort", ReplayJobState.RUNNING): ReplayJobState.ABORTED,
-    ("dlq.abort", ReplayJobState.PAUSED): ReplayJobState.ABORTED,
+    ("dlq.replay_job.pause", ReplayJobState.RUNNING): ReplayJobState.PAUSED,
+    ("dlq.replay_job.resume", ReplayJobState.PAUSED): ReplayJobState.RUNNING,
+    ("dlq.replay_job.abort", ReplayJobState.RUNNING): ReplayJobState.ABORTED,
+    ("dlq.replay_job.abort", ReplayJobState.PAUSED): ReplayJobState.ABORTED,
 }
 
 
@@ -126,12 +126,12 @@ def _more(job: ReplayJob, now: datetime) -> TakeBatch:
         return TakeBatch(0, job.next_allowed_at, now + LOOK)
     if job.rate is None:
         return TakeBatch(room, now, now)
-    paced_at = max(job.next_allowed_at, now - BURST)
-    if paced_at > now:
-        return TakeBatch(0, paced_at, paced_at)
-    number = min(room, int((now - paced_at).total_seconds() * job.rate) + 1)
-    paced_at += timedelta(seconds=number / job.rate)
-    return TakeBatch(number, paced_at, max(now, paced_at))
+    next_allowed_at = max(job.next_allowed_at, now - BURST)
+    if next_allowed_at > now:
+        return TakeBatch(0, next_allowed_at, next_allowed_at)
+    number = min(room, int((now - next_allowed_at).total_seconds() * job.rate) + 1)
+    next_allowed_at += timedelta(seconds=number / job.rate)
+    return TakeBatch(number, next_allowed_at, max(now, next_allowed_at))
 
 
 def _left(job: ReplayJob) -> int:
@@ -142,4 +142,4 @@ def _left(job: ReplayJob) -> int:
 
 
 def _most_undecided(job: ReplayJob) -> int:
-    return MAX_UNFINISHED if job.abort_ratio is None else MAX_UNFINISHED_WITH_RATIO
+    return MAX_UNFINISHED if job.abort_on_failure_ratio is None else MAX_UNFINISHED_WITH_RATIO

@@ -17,21 +17,21 @@ from harebell.dlq_inspector.model.dead_letter import DeadLetterKind
 class DeadLetterState(StrEnum):
     OPEN = "open"
     REPLAYED = "replayed"
-    DROPPED = "dropped"
-    EDITED = "edited"  # a copy is in its place
+    DISCARDED = "discarded"
+    SUPERSEDED = "superseded"  # a copy is in its place
 
 
 class ResultStatus(StrEnum):
     """What became of one id of a command."""
 
     REPLAYED = "replayed"
-    DROPPED = "dropped"
+    DISCARDED = "discarded"
     ALREADY_REPLAYED = "already_replayed"
     NOT_REPLAYABLE = "not_replayable"  # no run, dropped, or its run is no longer dead
     EDITED = "edited"  # this is the copy
     NOT_EDITABLE = "not_editable"  # no run, or off the desk
     IMPORTED = "imported"
-    PRESENT = "present"  # kept before
+    ALREADY_PRESENT = "already_present"  # kept before
     NOTED = "noted"  # a group
     NOT_FOUND = "not_found"  # unknown, or another tenant's: the same, seen from here
 
@@ -44,7 +44,7 @@ class LockedDeadLetter:
     kind: DeadLetterKind
     state: DeadLetterState
     run: RunKey | None
-    series: int | None
+    replay_number: int | None
     unstarted: bool
     target: str | None = None  # JSON: of an edited copy
     override: str | None = None  # JSON: of its run, as it is
@@ -90,7 +90,7 @@ def discard_results(ids: Iterable[UUID], held: Mapping[UUID, LockedDeadLetter]) 
         if letter is None:
             return ResultStatus.NOT_FOUND
         already = letter.state is DeadLetterState.REPLAYED
-        return ResultStatus.ALREADY_REPLAYED if already else ResultStatus.DROPPED
+        return ResultStatus.ALREADY_REPLAYED if already else ResultStatus.DISCARDED
 
     return {str(id_): status(held.get(id_)).value for id_ in ids}
 

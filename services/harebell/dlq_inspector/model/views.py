@@ -44,7 +44,7 @@ def shown_group(row: Mapping[str, Any]) -> dict[str, Any]:
         "id": str(row["id"]),
         "state": row["shown_state"],
         "open": row["open"],
-        "letters": row["letters"],
+        "dead_letters": row["dead_letters"],
         "trend": trend(row["last_hour"], row["hour_before"]),
         **{name: row[name] for name in ("last_hour", "hour_before")},
         "first_at": instant_text(row["first_at"]),
@@ -65,22 +65,22 @@ def shown_job(row: Row) -> dict[str, Any]:
         "state": row["state"],
         "reason": row["reason"],
         **{name: row[name] for name in ("total", "taken", "replayed", "succeeded", "failed")},
-        "refused": row["taken"] - row["replayed"],
-        "waiting": row["total"] - row["taken"],
+        "rejected": row["taken"] - row["replayed"],
+        "remaining": row["total"] - row["taken"],
         **{name: row[name] for name in ("actor", "note", "changed_by")},
         **{name: _instant(row[name]) for name in ("created_at", "changed_at", "finished_at")},
     }
 
 
 def whole_job(row: Row) -> dict[str, Any]:
-    return {**shown_job(row), "asked": decode_trusted(row["asked"].encode())}
+    return {**shown_job(row), "request": decode_trusted(row["request"].encode())}
 
 
 def shown_item(row: Row) -> dict[str, Any]:
     """`status`: waiting, or what became of the letter; `outcome`: how its run ended."""
     return {
-        "place": row["place"],
-        "id": str(row["letter_id"]),
+        "position": row["position"],
+        "id": str(row["dead_letter_id"]),
         "status": row["status"],
         "outcome": row["outcome"],
     }
@@ -96,8 +96,8 @@ class DeadLetterStateFilter(StrEnum):
     OPEN = "open"
     REPLAYED = "replayed"
     RESOLVED = "resolved"
-    DROPPED = "dropped"
-    EDITED = "edited"
+    DISCARDED = "discarded"
+    SUPERSEDED = "superseded"
     ALL = "all"
 
     @classmethod
@@ -115,8 +115,8 @@ STORED: Final[
     DeadLetterStateFilter.OPEN: (DeadLetterState.OPEN,),
     DeadLetterStateFilter.REPLAYED: (DeadLetterState.REPLAYED,),
     DeadLetterStateFilter.RESOLVED: (DeadLetterState.OPEN, DeadLetterState.REPLAYED),
-    DeadLetterStateFilter.DROPPED: (DeadLetterState.DROPPED,),
-    DeadLetterStateFilter.EDITED: (DeadLetterState.EDITED,),
+    DeadLetterStateFilter.DISCARDED: (DeadLetterState.DISCARDED,),
+    DeadLetterStateFilter.SUPERSEDED: (DeadLetterState.SUPERSEDED,),
     DeadLetterStateFilter.ALL: tuple(DeadLetterState),
 }
 
@@ -148,13 +148,13 @@ def detail(row: Row, story: Mapping[str, Any], replays: Iterable[Row]) -> dict[s
     body = row["body"]
     return {
         **summary(row),
-        "story": dict(story),
+        "payload": dict(story),
         "body": None if body is None else base64.b64encode(body).decode(),
         "headers": story.get("headers") if body is not None else None,
         "queue": story.get("queue") if body is not None else None,
         "replay_history": [_replay(row, replay) for replay in replays],
-        "first_id": row["first_id"] and str(row["first_id"]),
-        "dropped": _decision(row["dropped_at"], row["dropped_by"], row["drop_note"]),
+        "root_id": row["root_id"] and str(row["root_id"]),
+        "discarded": _decision(row["discarded_at"], row["discarded_by"], row["discard_note"]),
         "edited_from": row["edited_from"] and str(row["edited_from"]),
         "edited": _decision(row["edited_at"], row["edited_by"], row["edit_note"]),
     }
@@ -166,9 +166,9 @@ def _decision(at: datetime | None, actor: str | None, note: str | None) -> dict[
 
 def _replay(row: Row, replay: Row) -> dict[str, Any]:
     """A series that was followed by another ended dead."""
-    is_last = replay["series"] == row["run_series"]
+    is_last = replay["replay_number"] == row["run_replay_number"]
     return {
-        "series": replay["series"],
+        "replay_number": replay["replay_number"],
         "at": instant_text(replay["replayed_at"]),
         "actor": replay["actor"],
         "note": replay["note"],

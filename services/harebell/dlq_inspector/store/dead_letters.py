@@ -13,8 +13,8 @@ from harebell.dlq_inspector.model.results import DeadLetterState, LockedDeadLett
 from harebell.dlq_inspector.store import groups
 
 _KEEP: Final = """
-INSERT INTO dead_letters (id, tenant, kind, reason, error_code, error, dead_at, story, body,
-    scheduled_for, schedule_id, series, key, attempts, first_id, group_id, state)
+INSERT INTO dead_letters (id, tenant, kind, reason, error_code, error, dead_at, payload, body,
+    scheduled_for, schedule_id, replay_number, key, attempts, root_id, group_id, state)
 SELECT letter.*, 'open'
 FROM unnest($1::uuid[], $2::text[], $3::text[], $4::text[], $5::text[], $6::text[],
     $7::timestamptz[], $8::jsonb[], $9::bytea[], $10::timestamptz[], $11::uuid[], $12::integer[],
@@ -24,8 +24,8 @@ RETURNING id
 """
 _LOCK: Final = """
 SELECT letter.id, letter.kind, letter.state, letter.scheduled_for, letter.schedule_id,
-    letter.series, letter.target::text AS target, run.override::text AS override, coalesce(
-        run.state = 'staged' AND run.attempt = 0 AND run.series = letter.series + 1, false
+    letter.replay_number, letter.target::text AS target, run.override::text AS override, coalesce(
+        run.state = 'staged' AND run.attempt = 0 AND run.replay_number = letter.replay_number + 1, false
     ) AS unstarted
 FROM dead_letters AS letter
 LEFT JOIN runs AS run
@@ -39,15 +39,15 @@ _BEGIN_SERIES: Final = """
 WITH owed AS (
     SELECT letter.id, letter.override, run.scheduled_for, run.schedule_id
     FROM unnest($2::uuid[], $3::timestamptz[], $4::uuid[], $5::integer[], $7::text[])
-        AS letter (id, scheduled_for, schedule_id, series, override)
+        AS letter (id, scheduled_for, schedule_id, replay_number, override)
     JOIN runs AS run
         ON run.scheduled_for = letter.scheduled_for AND run.schedule_id = letter.schedule_id
-    WHERE run.state = 'dead' AND run.series = letter.series AND run.tenant = $1
+    WHERE run.state = 'dead' AND run.replay_number = letter.replay_number AND run.tenant = $1
     ORDER BY run.scheduled_for, run.schedule_id
     FOR UPDATE OF run
 )
 UPDATE runs AS run
-SET state = 'staged', seq = run.seq + 1, series = run.series + 1, attempt = 0,
+SET state = 'staged', seq = run.seq + 1, replay_number = run.replay_number + 1, attempt = 0,
     reason = NULL, outcome = NULL, expires_at = NULL, next_attempt_at = now(),
     lease_holder = NULL, lease_until = NULL, lease_seconds = NULL, stop_requested_at = NULL,
     pool = coalesce($6, run.pool), override = owed.override::json,
@@ -58,10 +58,10 @@ RETURNING owed.id
 """
 _RECORD: Final = """
 WITH replayed AS (
-    UPDATE dead_letters SET state = 'replayed' WHERE id = ANY($1::uuid[]) RETURNING id, series
+    UPDATE dead_letters SET state = 'replayed' WHERE id = ANY($1::uuid[]) RETURNING id, replay_number
 )
-INSERT INTO replays (dead_letter_id, series, actor, note, replayed_at)
-SELECT id, series + 1, $2, $3, now() FROM replayed
+INSERT INTO replays (dead_letter_id, replay_number, actor, note, replayed_at)
+SELECT id, replay_number + 1, $2, $3, now() FROM replayed
 """
 COUNTED: Final = 10_000  # open letters; more are as alarming
 _COUNT_OPEN: Final = f"""  # noqa: S608  # constants only
@@ -73,7 +73,7 @@ SELECT count(*) FROM (
 ) AS open
 """
 _DROP: Final = """
-UPDATE dead_letters SET state = 'dropped', dropped_at = now(), dropped_by = $2, drop_note = $3
+UPDATE dead_letters SET state = 'discarded', discarded_at = now(), discarded_by = $2, discard_note = $3
 WHERE id = ANY($1::uuid[])
 """
 # Before their runs, as a ticker locks them.
@@ -125,7 +125,7 @@ def _row(letter: DeadLetter) -> tuple[object, ...]:
         letter.body,
         letter.run and letter.run.scheduled_for,
         letter.run and letter.run.schedule_id,
-        letter.series,
+        letter.replay_number,
         letter.key,
         letter.attempts,
         letter.root_id,
@@ -148,7 +148,7 @@ def _held(row: asyncpg.Record) -> LockedDeadLetter:
         kind=DeadLetterKind(row["kind"]),
         state=DeadLetterState(row["state"]),
         run=RunKey(row["scheduled_for"], row["schedule_id"]) if is_run else None,
-        series=row["series"],
+        replay_number=row["replay_number"],
         unstarted=row["unstarted"],
         target=row["target"],
         override=row["override"],
@@ -174,7 +174,7 @@ async def stage_replays(
         [letter.id for letter in letters],
         [letter.run and letter.run.scheduled_for for letter in letters],
         [letter.run and letter.run.schedule_id for letter in letters],
-        [letter.series for letter in letters],
+        [letter.replay_number for letter in letters],
         pool,
         [letter.next_override for letter in letters],
     )

@@ -35,7 +35,7 @@ _PAGE: Final = f"""
 SELECT known.*, {SHOWN_STATE} AS shown_state, counted.*
 FROM failure_groups AS known
 CROSS JOIN LATERAL (
-    SELECT count(*) AS letters, count(*) FILTER (WHERE state = 'open') AS open,
+    SELECT count(*) AS dead_letters, count(*) FILTER (WHERE state = 'open') AS open,
         count(*) FILTER (WHERE dead_at > now() - $6::interval) AS last_hour,
         count(*) FILTER (
             WHERE dead_at > now() - 2 * $6::interval AND dead_at <= now() - $6::interval
@@ -56,14 +56,6 @@ WHERE tenant = $1 AND id IN (
     SELECT id FROM failure_groups WHERE id = ANY($2::uuid[]) ORDER BY id FOR UPDATE
 )
 RETURNING id
-"""
-_UNGROUPED: Final = """
-SELECT id, tenant, story, coalesce(error_code, reason) AS error_code, error, dead_at
-FROM dead_letters WHERE group_id IS NULL ORDER BY id LIMIT $1 FOR UPDATE SKIP LOCKED
-"""
-_GROUP: Final = """
-UPDATE dead_letters AS letter SET group_id = found.group_id
-FROM unnest($1::uuid[], $2::uuid[]) AS found (id, group_id) WHERE letter.id = found.id
 """
 
 
@@ -110,18 +102,3 @@ async def update_groups(
     """Those of them that are the tenant's; None leaves a note, or a state, as it is."""
     rows = await connection.fetch(_CHANGE, tenant, list(ids), note, state, until, actor)
     return frozenset(row["id"] for row in rows)
-
-
-async def group_some(connection: asyncpg.Connection, limit: int) -> int:
-    """Letters without a group get theirs; how many there were."""
-    async with connection.transaction():
-        rows = await connection.fetch(_UNGROUPED, limit)
-        found = {row["id"]: _fingerprint(row) for row in rows}
-        await connection.execute(_GROUP, [*found], [of.group for of in found.values()])
-        await record_failures(connection, [(found[row["id"]], row["dead_at"]) for row in rows])
-    return len(rows)
-
-
-def _fingerprint(row: Row) -> Fingerprint:
-    story = decode_trusted(row["story"].encode())
-    return fingerprint(row["tenant"], story, row["error_code"], row["error"])

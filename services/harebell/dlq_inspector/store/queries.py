@@ -31,7 +31,7 @@ LIMIT $4
 """
 _ONE_JOB: Final = "SELECT * FROM replay_jobs WHERE tenant = $1 AND id = $2"
 _ITEMS: Final = """
-SELECT * FROM replay_items WHERE job_id = $1 AND place > $2 ORDER BY place LIMIT $3
+SELECT * FROM replay_items WHERE job_id = $1 AND position > $2 ORDER BY position LIMIT $3
 """
 
 
@@ -67,7 +67,7 @@ async def items(connection: asyncpg.Connection, tenant: str, asked: ReplayJobIte
     shown = rows[: asked.limit]
     return Page(
         items=[shown_item(row) for row in shown],
-        next=str(shown[-1]["place"]) if len(rows) > len(shown) else None,
+        next=str(shown[-1]["position"]) if len(rows) > len(shown) else None,
     )
 
 
@@ -78,8 +78,8 @@ _CONDITIONS: Final = {
     "tag": "letter.schedule_id IN (SELECT id FROM schedules WHERE tags @> ARRAY[${}::text])",
     "error": "letter.error_code = ${}",
     "since": "letter.dead_at >= ${}",
-    "before": "letter.dead_at < ${}",
-    "replayed": "(coalesce(letter.series, 1) > 1) = ${}",
+    "until": "letter.dead_at < ${}",
+    "replayed": "(coalesce(letter.replay_number, 0) > 0) = ${}",
 }
 
 
@@ -99,7 +99,7 @@ def filter_conditions(asked: DeadLetterFilter, *, after: int) -> Matching:
 
 
 _SHOWN_STATE: Final = """
-    CASE WHEN letter.state NOT IN ('dropped', 'edited') AND run.state = 'succeeded' THEN 'resolved'
+    CASE WHEN letter.state NOT IN ('discarded', 'superseded') AND run.state = 'succeeded' THEN 'resolved'
         ELSE letter.state END
 """
 _REPLAY_COUNT: Final = """(
@@ -115,7 +115,7 @@ FROM (
     CROSS JOIN LATERAL (
         SELECT letter.id, letter.kind, letter.schedule_id, letter.scheduled_for, letter.key,
             letter.tenant, letter.reason, letter.error_code, letter.error, letter.attempts,
-            letter.dead_at, letter.series, letter.group_id, run.state AS run_state,
+            letter.dead_at, letter.replay_number, letter.group_id, run.state AS run_state,
             {_SHOWN_STATE} AS shown_state
         FROM dead_letters AS letter
         LEFT JOIN runs AS run
@@ -134,7 +134,7 @@ ORDER BY letter.dead_at DESC, letter.id
 """  # noqa: S608  # constants
 
 _ONE: Final = f"""
-SELECT letter.*, run.state AS run_state, run.series AS run_series, {_SHOWN_STATE} AS shown_state,
+SELECT letter.*, run.state AS run_state, run.replay_number AS run_replay_number, {_SHOWN_STATE} AS shown_state,
     {_REPLAY_COUNT} AS replays
 FROM dead_letters AS letter
 LEFT JOIN runs AS run
@@ -145,7 +145,7 @@ WHERE letter.id = $2 AND letter.tenant = $1
 _REPLAYS: Final = """
 SELECT replays.* FROM replays JOIN dead_letters AS died ON died.id = replays.dead_letter_id
 WHERE died.schedule_id = $1 AND died.scheduled_for = $2
-ORDER BY replays.series DESC
+ORDER BY replays.replay_number DESC
 LIMIT $3
 """
 MAX_REPLAYS: Final = 100  # of one run that are shown, the latest first
@@ -179,4 +179,4 @@ async def dead_letter(connection: asyncpg.Connection, tenant: str, id_: UUID) ->
     replays = await connection.fetch(
         _REPLAYS, row["schedule_id"], row["scheduled_for"], MAX_REPLAYS
     )
-    return detail(row, decode_trusted(row["story"].encode()), replays)
+    return detail(row, decode_trusted(row["payload"].encode()), replays)

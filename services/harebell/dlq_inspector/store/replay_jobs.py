@@ -25,7 +25,7 @@ from harebell.dlq_inspector.store.queries import Matching, filter_conditions
 from harebell.domain.run_states import ENDED, RunState
 
 _ENDED: Final = sorted(state.value for state in ENDED)
-RUN_NOT_FOUND: Final = "gone"  # its run is no longer on record
+RUN_NOT_FOUND: Final = "run_not_found"  # its run is no longer on record
 
 _CHOSEN: Final = f"""
 SELECT letter.id, letter.dead_at FROM dead_letters AS letter
@@ -37,23 +37,25 @@ LIMIT {MAX_REPLAY_JOB_SIZE}
 """  # noqa: S608  # constants
 _COUNT: Final = f"SELECT count(*) FROM ({_CHOSEN}) AS chosen"  # noqa: S608  # constants
 _FREEZE: Final = f"""
-INSERT INTO replay_items (job_id, place, letter_id)
+INSERT INTO replay_items (job_id, position, dead_letter_id)
 SELECT $2, row_number() OVER (ORDER BY dead_at, id), id FROM ({_CHOSEN}) AS chosen
 """  # noqa: S608  # constants
 
 # A command that comes again finds the replay that it began; a repeat in flight waits for it here.
 _OPEN: Final = """
-INSERT INTO replay_jobs (id, tenant, state, asked, actor, note, canary, rate, abort_ratio, pool,
-    total, paced_at, due_at, created_at)
+INSERT INTO replay_jobs (id, tenant, state, request, actor, note, canary, rate, abort_on_failure_ratio, pool,
+    total, next_allowed_at, next_check_at, created_at)
 VALUES ($1, $2, 'running', $3, $4, $5, $6, $7, $8, $9, 0, now(), now(), now())
 ON CONFLICT (id) DO NOTHING RETURNING id
 """
 _TOTAL: Final = "UPDATE replay_jobs SET total = $2 WHERE id = $1"
 
-_DUE: Final = "SELECT id FROM replay_jobs WHERE due_at <= now() ORDER BY due_at LIMIT $1"
-_NEXT_DUE: Final = "SELECT min(due_at) FROM replay_jobs WHERE due_at IS NOT NULL"
+_DUE: Final = (
+    "SELECT id FROM replay_jobs WHERE next_check_at <= now() ORDER BY next_check_at LIMIT $1"
+)
+_NEXT_DUE: Final = "SELECT min(next_check_at) FROM replay_jobs WHERE next_check_at IS NOT NULL"
 _LOCK_DUE: Final = (
-    "SELECT * FROM replay_jobs WHERE id = $1 AND due_at <= now() FOR UPDATE SKIP LOCKED"
+    "SELECT * FROM replay_jobs WHERE id = $1 AND next_check_at <= now() FOR UPDATE SKIP LOCKED"
 )
 _LOCK: Final = "SELECT * FROM replay_jobs WHERE id = $1 AND tenant = $2 FOR UPDATE"
 
@@ -61,46 +63,46 @@ _LOCK: Final = "SELECT * FROM replay_jobs WHERE id = $1 AND tenant = $2 FOR UPDA
 _OBSERVE: Final = """
 UPDATE replay_items AS item SET outcome = seen.outcome
 FROM (
-    SELECT waiting.place, CASE WHEN run.scheduled_for IS NULL THEN $3
-        WHEN run.series > letter.series + 1 THEN $4 ELSE run.state END AS outcome
+    SELECT waiting.position, CASE WHEN run.scheduled_for IS NULL THEN $3
+        WHEN run.replay_number > letter.replay_number + 1 THEN $4 ELSE run.state END AS outcome
     FROM replay_items AS waiting
-    LEFT JOIN dead_letters AS letter ON letter.id = waiting.letter_id
+    LEFT JOIN dead_letters AS letter ON letter.id = waiting.dead_letter_id
     LEFT JOIN runs AS run
         ON run.scheduled_for = letter.scheduled_for AND run.schedule_id = letter.schedule_id
     WHERE waiting.job_id = $1 AND waiting.status = 'replayed' AND waiting.outcome IS NULL
-        AND (run.scheduled_for IS NULL OR run.series > letter.series + 1 OR run.state = ANY($2))
+        AND (run.scheduled_for IS NULL OR run.replay_number > letter.replay_number + 1 OR run.state = ANY($2))
 ) AS seen
-WHERE item.job_id = $1 AND item.place = seen.place
+WHERE item.job_id = $1 AND item.position = seen.position
 RETURNING item.outcome
 """
 _NEXT: Final = """
-SELECT letter_id FROM replay_items WHERE job_id = $1 AND place > $2 ORDER BY place LIMIT $3
+SELECT dead_letter_id FROM replay_items WHERE job_id = $1 AND position > $2 ORDER BY position LIMIT $3
 """
 _MARK: Final = """
 UPDATE replay_items AS item SET status = became.status
-FROM unnest($2::uuid[], $3::text[]) AS became (letter_id, status)
-WHERE item.job_id = $1 AND item.place > $4 AND item.place <= $5
-    AND item.letter_id = became.letter_id
+FROM unnest($2::uuid[], $3::text[]) AS became (dead_letter_id, status)
+WHERE item.job_id = $1 AND item.position > $4 AND item.position <= $5
+    AND item.dead_letter_id = became.dead_letter_id
 """
 _SAVE: Final = """
-UPDATE replay_jobs SET taken = $2, replayed = $3, succeeded = $4, failed = $5, paced_at = $6,
-    due_at = $7, moved_at = CASE
-        WHEN taken < $2 OR succeeded < $4 OR failed < $5 THEN now() ELSE moved_at END
+UPDATE replay_jobs SET taken = $2, replayed = $3, succeeded = $4, failed = $5, next_allowed_at = $6,
+    next_check_at = $7, progressed_at = CASE
+        WHEN taken < $2 OR succeeded < $4 OR failed < $5 THEN now() ELSE progressed_at END
 WHERE id = $1
 """
 _FINISH: Final = """
-UPDATE replay_jobs SET state = $2, reason = $3, due_at = $4, finished_at = now(),
+UPDATE replay_jobs SET state = $2, reason = $3, next_check_at = $4, finished_at = now(),
     succeeded = $5, failed = $6
 WHERE id = $1
 """
 _CHANGE: Final = """
 UPDATE replay_jobs SET state = $2, reason = CASE WHEN $2 = 'aborted' THEN $4 END,
-    changed_at = now(), changed_by = $3, paced_at = now(), due_at = now(),
+    changed_at = now(), changed_by = $3, next_allowed_at = now(), next_check_at = now(),
     finished_at = CASE WHEN $2 = 'aborted' THEN now() END
 WHERE id = $1
 """
 _HALT: Final = """
-UPDATE replay_jobs SET state = 'paused', reason = $2, due_at = NULL WHERE id = $1
+UPDATE replay_jobs SET state = 'paused', reason = $2, next_check_at = NULL WHERE id = $1
 """
 
 
@@ -169,7 +171,7 @@ async def count_outcomes(connection: asyncpg.Connection, job: ReplayJob) -> tupl
 
 async def take(connection: asyncpg.Connection, job: ReplayJob, number: int) -> list[UUID]:
     rows = await connection.fetch(_NEXT, job.id, job.taken, number)
-    return [row["letter_id"] for row in rows]
+    return [row["dead_letter_id"] for row in rows]
 
 
 async def record_results(
@@ -183,7 +185,7 @@ async def record_results(
 
 async def save(connection: asyncpg.Connection, job: ReplayJob, step: TakeBatch) -> None:
     counts = (job.taken, job.replayed, job.succeeded, job.failed)
-    await connection.execute(_SAVE, job.id, *counts, step.paced_at, step.due_at)
+    await connection.execute(_SAVE, job.id, *counts, step.next_allowed_at, step.due_at)
 
 
 async def finish(connection: asyncpg.Connection, job: ReplayJob, step: Finish) -> None:
@@ -196,7 +198,7 @@ async def change(
     connection: asyncpg.Connection, id_: UUID, state: ReplayJobState, *, actor: str | None
 ) -> None:
     """By a person; the next look finds out when to look again."""
-    await connection.execute(_CHANGE, id_, state, actor, AbortReason.REQUESTED)
+    await connection.execute(_CHANGE, id_, state, actor, AbortReason.MANUAL)
 
 
 async def pause_with_reason(connection: asyncpg.Connection, id_: UUID, reason: str) -> None:

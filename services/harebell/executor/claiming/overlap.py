@@ -73,7 +73,7 @@ class OverlapClaimer:
         """What became mine; and what waits or is skipped, so that its ticket is done with."""
         async with self.pool.acquire() as connection, connection.transaction():
             mine, plan = await claim_with_overlap(connection, wanted, self.holder)
-            await failpoint.reach("executor.before_turn_commit")
+            await failpoint.reach("executor.before_overlap_commit")
         if plan.stops or plan.ends:  # apart: what was claimed is not to wait for the broker
             task = asyncio.create_task(self._tell(plan))
             self._telling.add(task)

@@ -81,7 +81,7 @@ def _record(checked: CheckResult) -> None:
     change, refused = checked.change, len(checked.rejections)
     verb = change.verb if change.verb in COMMANDS else "unknown"  # a label must be one of few
     runtime_metrics.COMMANDS.labels(verb, "accepted").inc(len(change.items) - refused)
-    runtime_metrics.COMMANDS.labels(verb, "refused").inc(refused)
+    runtime_metrics.COMMANDS.labels(verb, "rejected").inc(refused)
     if refused:
         first = checked.rejections[0].refusal.error
         log.info(

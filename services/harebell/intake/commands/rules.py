@@ -76,7 +76,7 @@ def _check_backfill(command: ScheduleBackfill, accepted_at: datetime) -> None:
 def _check_selection(command: BulkCommand) -> None:
     if command.bulk_operation_id is not None and not isinstance(command, ScheduleResume):
         reason = "is what schedule.resume takes, to undo a pause"
-        raise InvalidInput(reason, field="receipt", code="invalid_reference")
+        raise InvalidInput(reason, field="bulk_operation_id", code="invalid_reference")
     state = command.select and command.select.state
     if state is not None and state not in set(ScheduleState):
         reason = f"must be one of {', '.join(ScheduleState)}; got {quoted(state)}"

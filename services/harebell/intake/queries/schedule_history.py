@@ -12,7 +12,7 @@ from harebell.domain.run_states import ScheduleState
 from harebell.domain.versions import VersionWindow
 from harebell.intake.queries.views import Row
 
-IN_FORCE: frozenset[str] = frozenset({"commenced", "pending"})
+IN_FORCE: frozenset[str] = frozenset({"active", "pending"})
 
 
 @dataclass(frozen=True, slots=True)
@@ -23,7 +23,7 @@ class ScheduleHistory:
     key: str | None
     state: ScheduleState
     note: str | None
-    planned_to: datetime
+    planned_until: datetime
     paused_until: datetime | None
     awaiting: datetime | None
     skips: frozenset[datetime]
@@ -37,10 +37,10 @@ class ScheduleHistory:
             key=schedule["key"],
             state=ScheduleState(schedule["state"]),
             note=schedule["reason"],
-            planned_to=schedule["planned_to"],
+            planned_until=schedule["planned_until"],
             paused_until=schedule["paused_until"],
-            awaiting=schedule["awaiting"],
-            skips=frozenset(schedule["skips"]),
+            awaiting=schedule["awaited_run"],
+            skips=frozenset(schedule["skipped_times"]),
             windows=_editions(schedule, versions),
         )
 
@@ -54,7 +54,7 @@ class ScheduleHistory:
             key=terms.key,
             state=ScheduleState.ACTIVE,
             note=None,
-            planned_to=now,
+            planned_until=now,
             paused_until=None,
             awaiting=None,
             skips=frozenset(),
@@ -70,7 +70,7 @@ class ScheduleHistory:
         """The last instant up to now of any version; of one that is awaited, that."""
         for edition in reversed(self.windows):
             if edition.since <= now and isinstance(edition.table, AfterCompletion):
-                return self.awaiting or self.planned_to
+                return self.awaiting or self.planned_until
             if (found := edition.last_time_until(now)) is not None:
                 return found
         return None
@@ -84,13 +84,13 @@ class ScheduleHistory:
 
 def _editions(schedule: Row, versions: Sequence[Row]) -> tuple[VersionWindow, ...]:
     rows = sorted(
-        (row for row in versions if row["fate"] in IN_FORCE), key=lambda row: row["version"]
+        (row for row in versions if row["status"] in IN_FORCE), key=lambda row: row["version"]
     )
     editions = [_edition(schedule["id"], row) for row in rows]
     for place, following in enumerate(editions[1:]):
         editions[place] = replace(editions[place], until=following.since)
     return tuple(
-        replace(each, dispatched=schedule["dispatched"], counted_to=schedule["planned_to"])
+        replace(each, dispatched=schedule["dispatched"], counted_to=schedule["planned_until"])
         if each.number == schedule["version"]
         else each
         for each in editions
@@ -104,5 +104,5 @@ def _edition(schedule_id: UUID, row: Row) -> VersionWindow:
         definition,
         row["effective_at"],
         number=row["version"],
-        anchor=row["anchored_at"],
+        anchor=row["anchor_at"],
     )

@@ -56,8 +56,8 @@ _SCHEDULES: Final = select(
     *(
         schedule_state.c[name]
         for name in (
-            *("reason", "next_at", "open_runs", "planned_to", "dispatched", "awaiting"),
-            *("paused_until", "pending_version", "pending_at", "failures", "skips"),
+            *("reason", "next_at", "open_runs", "planned_until", "dispatched", "awaited_run"),
+            *("paused_until", "pending_version", "pending_at", "failures", "skipped_times"),
         )
     ),
 ).join(schedule_state, _state_of)
@@ -67,11 +67,11 @@ _first = attempts.alias("first")
 _first_of = and_(
     _first.c.scheduled_for == runs.c.scheduled_for,
     _first.c.schedule_id == runs.c.schedule_id,
-    _first.c.series == runs.c.series,
+    _first.c.replay_number == runs.c.replay_number,
     _first.c.number == 1,
 )
 _first_started_at = case(
-    (runs.c.series > 1, None),  # a replay is as late as the person who asked for it
+    (runs.c.replay_number > 0, None),  # a replay is as late as the person who asked for it
     (runs.c.attempt == 1, runs.c.started_at),
     else_=_first.c.started_at,
 ).label("first_started_at")
@@ -121,7 +121,7 @@ class IntakeStore:
     async def versions(self, id_: UUID) -> list[Row]:
         """Newest first. Versions have no tenant: ask for the schedule first."""
         statement = (
-            select(*(column for column in schedule_versions.c if column.name != "work"))
+            select(*(column for column in schedule_versions.c if column.name != "run_spec"))
             .where(schedule_versions.c.schedule_id == id_)
             .order_by(schedule_versions.c.version.desc())
             .limit(MAX_VERSIONS)
@@ -166,7 +166,7 @@ class IntakeStore:
                 attempts.c.scheduled_for == key.scheduled_for,
                 attempts.c.schedule_id == key.schedule_id,
             )
-            .order_by(attempts.c.series.desc(), attempts.c.number.desc())
+            .order_by(attempts.c.replay_number.desc(), attempts.c.number.desc())
             .limit(MAX_ATTEMPTS)
         )
         return (await self._rows(statement))[::-1]

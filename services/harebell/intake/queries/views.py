@@ -19,20 +19,28 @@ WAITING: Final = (RunState.STAGED, RunState.RETRYING)
 _SCHEDULE: Final = (
     *("id", "key", "name", "owner", "tenant", "class", "priority", "pool"),
     *("state", "reason", "version", "next_at", "tags", "created_at", "updated_at"),
-    *("paused_until", "pending_version", "pending_at", "failures", "skips"),
+    *("paused_until", "pending_version", "pending_at", "failures", "skipped_times"),
 )
 _VERSION: Final = (
-    *("version", "accepted_at", "effective_at", "fate", "fate_reason"),
+    *("version", "accepted_at", "effective_at", "status", "status_reason"),
     *("actor", "note"),
 )
 _RUN: Final = (
     *("run_id", "schedule_id", "key", "scheduled_for", "due_at", "state", "reason"),
-    *("attempt", "series", "started_at", "finished_at", "late_ms", "outcome", "next_attempt_at"),
+    *(
+        "attempt",
+        "replay_number",
+        "started_at",
+        "finished_at",
+        "late_ms",
+        "outcome",
+        "next_attempt_at",
+    ),
     *("expires_at", "pool", "lane", "version", "origin", "range_until", "range_count"),
-    *("route", "route_reason"),
+    *("tier", "tier_reason"),
 )
 _ATTEMPT: Final = (
-    *("series", "number", "worker", "started_at", "finished_at", "duration_ms"),
+    *("replay_number", "number", "lease_holder", "started_at", "finished_at", "duration_ms"),
     *("outcome", "error_code", "error", "http_status", "result"),
 )
 
@@ -59,7 +67,7 @@ def run_view(row: Row) -> View:
         row,
         _RUN,
         route=waits and waits.tier,
-        route_reason=waits and waits.reason,
+        tier_reason=waits and waits.reason,
         run_id=run_id(row["schedule_id"], row["scheduled_for"]),
         late_ms=_late_ms(row["due_at"], row["first_started_at"]),
     )

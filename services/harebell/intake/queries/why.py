@@ -21,11 +21,11 @@ class Verdict(StrEnum):
 
     RAN = "ran"  # it has begun, whatever came of it
     WILL_RUN = "will_run"
-    DID_NOT = "did_not"
-    WILL_NOT = "will_not"
-    NOT_YET = "not_yet"  # it was due, and no ticker has come to it
+    DID_NOT_RUN = "did_not_run"
+    WILL_NOT_RUN = "will_not_run"
+    NOT_PLANNED_YET = "not_planned_yet"  # it was due, and no ticker has come to it
     NOT_DUE = "not_due"  # the timetable has no such instant
-    BEFORE = "before"  # the schedule did not exist
+    BEFORE_CREATION = "before_creation"  # the schedule did not exist
     NO_RECORD = "no_record"
 
 
@@ -61,7 +61,7 @@ def explanation_view(
         "at": _text(why.at),
         "verdict": why.verdict,
         "reason": why.code,
-        "words": why.words,
+        "text": why.words,
         "notes": list(why.notes),
         "version": None if why.edition is None else why.edition.number,
         "before": _text(why.before),
@@ -95,7 +95,7 @@ def explain(
     edition = story.in_force(at)
     if edition is None:
         return Explanation(
-            at, Verdict.BEFORE, "the schedule did not exist yet", behind=_first(story, at)
+            at, Verdict.BEFORE_CREATION, "the schedule did not exist yet", behind=_first(story, at)
         )
     if isinstance(edition.table, AfterCompletion):
         text = "each run comes so long after the end of the one before; none has this instant"
@@ -118,7 +118,7 @@ def _recorded(story: ScheduleHistory, at: datetime, row: Row, now: datetime) -> 
             return Explanation(at, Verdict.WILL_RUN, text, reason, edition)
         case RunState.CANCELLED | RunState.EXPIRED | RunState.SKIPPED:
             text = reason_text(reason) or f"it is {state}"
-            return Explanation(at, Verdict.DID_NOT, text + _range(row), reason, edition)
+            return Explanation(at, Verdict.DID_NOT_RUN, text + _range(row), reason, edition)
         case RunState.DEAD:
             text = f"it failed for good at attempt {row['attempt']} and is a dead letter"
         case RunState.UNRESOLVED:
@@ -170,7 +170,7 @@ def _to_come(story: ScheduleHistory, edition: VersionWindow, at: datetime) -> Ex
 def _will_not(
     at: datetime, edition: VersionWindow, code: Reason | ScheduleState, text: str
 ) -> Explanation:
-    return Explanation(at, Verdict.WILL_NOT, text, code, edition)
+    return Explanation(at, Verdict.WILL_NOT_RUN, text, code, edition)
 
 
 def _past(
@@ -180,12 +180,14 @@ def _past(
         text = f"older than {RETENTION.days} days, which is as far as the record goes"
         return Explanation(at, Verdict.NO_RECORD, text, edition=edition)
     if at in story.skips:
-        return Explanation(at, Verdict.DID_NOT, REASON_TEXT[Reason.MANUAL], Reason.MANUAL, edition)
+        return Explanation(
+            at, Verdict.DID_NOT_RUN, REASON_TEXT[Reason.MANUAL], Reason.MANUAL, edition
+        )
     if story.state is not ScheduleState.ACTIVE:
-        return Explanation(at, Verdict.DID_NOT, _standing(story), story.state, edition)
-    if at > story.planned_to:
+        return Explanation(at, Verdict.DID_NOT_RUN, _standing(story), story.state, edition)
+    if at > story.planned_until:
         text = "it was due, and no ticker has come to it yet"
-        return Explanation(at, Verdict.NOT_YET, text, edition=edition)
+        return Explanation(at, Verdict.NOT_PLANNED_YET, text, edition=edition)
     return Explanation(at, Verdict.NO_RECORD, "nothing is on record of it", edition=edition)
 
 
@@ -197,7 +199,9 @@ def _within_times(story: ScheduleHistory, edition: VersionWindow, at: datetime) 
     """Whether `times` leaves a run for it; further away than we count, we say yes."""
     if getattr(edition.terms.when, "times", None) is None:
         return True
-    counted = upcoming_runs([edition], after=story.planned_to, count=MAX_COUNTED, skips=story.skips)
+    counted = upcoming_runs(
+        [edition], after=story.planned_until, count=MAX_COUNTED, skips=story.skips
+    )
     return len(counted) == MAX_COUNTED or any(each.at == at for each in counted)
 
 

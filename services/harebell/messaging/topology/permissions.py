@@ -102,8 +102,8 @@ def service_users() -> tuple[User, ...]:
 
 def watchdog_user() -> User:
     """Of `harebell audit --watch`, which only tells who is silent."""
-    tells = TopicPermission(amqp_names.EVENTS, write=r"^[^.]+\.watch\.missed$", read=NOTHING)
-    return User("harebell_watch", write=any_of(re.escape(amqp_names.EVENTS)), topics=(tells,))
+    tells = TopicPermission(amqp_names.EVENTS, write=r"^[^.]+\.liveness\.missed$", read=NOTHING)
+    return User("harebell_watchdog", write=any_of(re.escape(amqp_names.EVENTS)), topics=(tells,))
 
 
 def human_users() -> tuple[User, ...]:

@@ -29,12 +29,12 @@ WITH moved AS (
                               error_code, error, http_status, duration_ms, result, k)
     WHERE r.scheduled_for = t.scheduled_for AND r.schedule_id = t.schedule_id
       AND CASE WHEN r.state = 'running' AND r.seq = t.token THEN true ELSE false END
-    RETURNING t.*, r.series, r.attempt, r.lease_holder, r.seq
+    RETURNING t.*, r.replay_number, r.attempt, r.lease_holder, r.seq
 ), kept AS (
-    INSERT INTO attempts (scheduled_for, schedule_id, series, number, worker, started_at,
+    INSERT INTO attempts (scheduled_for, schedule_id, replay_number, number, lease_holder, started_at,
                           finished_at, outcome, error_code, error, http_status, duration_ms,
                           result)
-    SELECT scheduled_for, schedule_id, series, attempt, lease_holder, started_at, finished_at,
+    SELECT scheduled_for, schedule_id, replay_number, attempt, lease_holder, started_at, finished_at,
            outcome, error_code, error, http_status, duration_ms, result
     FROM moved
 )
@@ -50,8 +50,8 @@ WHERE CASE WHEN r.state = 'running' AND r.seq = t.token THEN true ELSE false END
 ORDER BY r.scheduled_for, r.schedule_id FOR UPDATE OF r
 """
 _STORY: Final = """
-SELECT series, number, worker, started_at, finished_at, outcome, error_code, error, http_status
-FROM attempts WHERE scheduled_for = $1 AND schedule_id = $2 ORDER BY series, number LIMIT 1000
+SELECT replay_number, number, lease_holder, started_at, finished_at, outcome, error_code, error, http_status
+FROM attempts WHERE scheduled_for = $1 AND schedule_id = $2 ORDER BY replay_number, number LIMIT 1000
 """
 # The run may have gone on since; its attempt stays as it ended, to the microsecond.
 _AS_ENDED: Final = """

@@ -33,24 +33,24 @@ SELECT r.scheduled_for, r.schedule_id, r.state, r.reason, r.seq, r.version, r.le
        r.override::text AS override, t.role,
        nullif(greatest(coalesce(r.next_attempt_at, r.due_at), now()), now()) AS not_before
 FROM (
-    SELECT scheduled_for, schedule_id FROM turns WHERE schedule_id = ANY($1)
+    SELECT scheduled_for, schedule_id FROM overlap_slots WHERE schedule_id = ANY($1)
     UNION SELECT * FROM unnest($2::timestamptz[], $3::uuid[])
 ) AS k
 JOIN runs r ON r.scheduled_for = k.scheduled_for AND r.schedule_id = k.schedule_id
-LEFT JOIN turns t ON t.schedule_id = k.schedule_id AND t.scheduled_for = k.scheduled_for
-WHERE CASE WHEN r.state IN ('running', 'held') THEN true
+LEFT JOIN overlap_slots t ON t.schedule_id = k.schedule_id AND t.scheduled_for = k.scheduled_for
+WHERE CASE WHEN r.state IN ('running', 'unresolved') THEN true
            WHEN r.state IN ('staged', 'retrying')
            THEN r.expires_at IS NULL OR r.expires_at > now()
            ELSE false END
 """
 _LOCKED: Final = _STANDING + "ORDER BY r.scheduled_for, r.schedule_id FOR UPDATE OF r"
 _TAKE: Final = """
-INSERT INTO turns (scheduled_for, schedule_id, role, since)
+INSERT INTO overlap_slots (scheduled_for, schedule_id, role, since)
 SELECT t.*, now() FROM unnest($1::timestamptz[], $2::uuid[], $3::text[]) AS t
 ON CONFLICT (schedule_id, scheduled_for) DO UPDATE SET role = excluded.role, since = now()
 """
 _HOLD_BACK: Final = """
-UPDATE runs r SET reason = 'waiting'
+UPDATE runs r SET reason = 'waiting_for_overlap'
 FROM unnest($1::timestamptz[], $2::uuid[]) AS t(scheduled_for, schedule_id)
 WHERE r.scheduled_for = t.scheduled_for AND r.schedule_id = t.schedule_id
   AND CASE WHEN r.state IN ('staged', 'retrying') THEN true ELSE false END
@@ -70,7 +70,7 @@ WITH mine AS (
     SELECT r.scheduled_for, r.schedule_id
     FROM unnest($1::timestamptz[], $2::uuid[]) AS t(scheduled_for, schedule_id)
     JOIN runs r ON r.scheduled_for = t.scheduled_for AND r.schedule_id = t.schedule_id
-    WHERE CASE WHEN r.state IN ('staged', 'retrying') AND r.reason = 'waiting'
+    WHERE CASE WHEN r.state IN ('staged', 'retrying') AND r.reason = 'waiting_for_overlap'
                 AND (r.staged_at IS NULL OR r.staged_at <= now() - make_interval(secs => $3))
                THEN true ELSE false END
     FOR UPDATE OF r SKIP LOCKED
@@ -80,26 +80,26 @@ FROM mine WHERE r.scheduled_for = mine.scheduled_for AND r.schedule_id = mine.sc
 RETURNING r.scheduled_for, r.schedule_id
 """
 _FORGET: Final = """
-DELETE FROM turns t WHERE t.schedule_id = ANY($1) AND NOT EXISTS (
+DELETE FROM overlap_slots t WHERE t.schedule_id = ANY($1) AND NOT EXISTS (
     SELECT FROM runs r
     WHERE r.scheduled_for = t.scheduled_for AND r.schedule_id = t.schedule_id
-      AND CASE WHEN r.state IN ('staged', 'running', 'retrying', 'held') THEN true ELSE false END
+      AND CASE WHEN r.state IN ('staged', 'running', 'retrying', 'unresolved') THEN true ELSE false END
 )
 """
 _STUCK: Final = """
-SELECT t.schedule_id FROM turns t
+SELECT t.schedule_id FROM overlap_slots t
 LEFT JOIN runs r ON r.scheduled_for = t.scheduled_for AND r.schedule_id = t.schedule_id
 GROUP BY t.schedule_id
-HAVING bool_or(coalesce(r.state, '') NOT IN ('staged', 'running', 'retrying', 'held'))
-    OR (bool_or(r.reason = 'waiting'
+HAVING bool_or(coalesce(r.state, '') NOT IN ('staged', 'running', 'retrying', 'unresolved'))
+    OR (bool_or(r.reason = 'waiting_for_overlap'
                 AND (r.staged_at IS NULL OR r.staged_at < now() - make_interval(secs => $2)))
-        AND NOT bool_or(r.state IN ('running', 'held')))
+        AND NOT bool_or(r.state IN ('running', 'unresolved')))
 LIMIT $1
 """
 
 
 class Role(StrEnum):
-    RUNNING = "holder"
+    RUNNING = "running"
     WAITING = "waiting"
 
 

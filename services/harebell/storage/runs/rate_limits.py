@@ -24,15 +24,15 @@ FOR UPDATE OF r
 """
 # The time is read when the row is mine: whoever had it before has counted earlier starts.
 _OPEN: Final = """
-INSERT INTO limits (account) SELECT account FROM unnest($1::text[]) AS account ORDER BY account
-ON CONFLICT (account) DO UPDATE SET account = excluded.account
-RETURNING account, places, starts, clock_timestamp() AS now
+INSERT INTO rate_limits (key) SELECT key FROM unnest($1::text[]) AS key ORDER BY key
+ON CONFLICT (key) DO UPDATE SET key = excluded.account
+RETURNING key, reservations, starts, clock_timestamp() AS now
 """
 _KEEP: Final = """
-UPDATE limits SET places = $2, starts = $3, over_at = $4 WHERE account = $1
+UPDATE rate_limits SET reservations = $2, starts = $3, expires_at = $4 WHERE key = $1
 """
 _FORGET: Final = """
-DELETE FROM limits WHERE over_at < now()
+DELETE FROM rate_limits WHERE expires_at < now()
 """
 # Of a run that an executor has claimed and not started, the attempt is as if never made. One that
 # was asked to stop is left: its lease lapses, and the sweep cancels it.
@@ -42,7 +42,7 @@ UPDATE runs r SET state = CASE WHEN r.state = 'running' AND r.attempt = 1 THEN '
                   attempt = r.attempt - CASE WHEN r.state = 'running' THEN 1 ELSE 0 END,
                   seq = r.seq + 1, lease_until = NULL, lease_holder = NULL, started_at = NULL,
                   next_attempt_at = t.at, staged_at = CASE WHEN t.rests THEN NULL ELSE now() END,
-                  reason = 'limited'
+                  reason = 'rate_limited'
 FROM unnest($1::timestamptz[], $2::uuid[], $3::int[], $4::timestamptz[], $5::bool[])
      WITH ORDINALITY AS t(scheduled_for, schedule_id, seq, at, rests, k)
 WHERE r.scheduled_for = t.scheduled_for AND r.schedule_id = t.schedule_id
@@ -80,7 +80,7 @@ async def lock_rate_limits(
     """What has been counted and what time it is, account by account, until the transaction ends."""
     rows = await connection.fetch(_OPEN, sorted(accounts))
     return {
-        row["account"]: (RateLimitState(row["places"], row["starts"]), row["now"]) for row in rows
+        row["key"]: (RateLimitState(row["reservations"], row["starts"]), row["now"]) for row in rows
     }
 
 

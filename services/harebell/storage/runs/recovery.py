@@ -27,7 +27,7 @@ WITH late AS (
     FROM runs
     WHERE finished_at IS NULL AND due_at < now() + make_interval(secs => $1)
       AND CASE WHEN state IN ('staged', 'retrying')
-                AND (reason IS DISTINCT FROM 'waiting' OR expires_at <= now())
+                AND (reason IS DISTINCT FROM 'waiting_for_overlap' OR expires_at <= now())
                THEN true ELSE false END
 )
 SELECT scheduled_for, schedule_id, pool, lane,

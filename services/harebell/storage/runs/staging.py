@@ -68,8 +68,8 @@ WHERE r.scheduled_for = t.scheduled_for AND r.schedule_id = t.schedule_id
 """
 _RESOLVE: Final = """
 UPDATE runs r SET state = t.state, seq = r.seq + 1, outcome = nullif(t.state, 'staged'),
-                  reason = CASE WHEN t.state = 'staged' THEN NULL ELSE 'requested' END,
-                  series = CASE WHEN t.state = 'staged' THEN r.series + 1 ELSE r.series END,
+                  reason = CASE WHEN t.state = 'staged' THEN NULL ELSE 'manual' END,
+                  replay_number = CASE WHEN t.state = 'staged' THEN r.replay_number + 1 ELSE r.replay_number END,
                   attempt = CASE WHEN t.state = 'staged' THEN 0 ELSE r.attempt END,
                   finished_at = CASE WHEN t.state = 'staged' THEN NULL ELSE r.finished_at END,
                   next_attempt_at = CASE WHEN t.state = 'staged' THEN now() END,
@@ -77,7 +77,7 @@ UPDATE runs r SET state = t.state, seq = r.seq + 1, outcome = nullif(t.state, 's
                   lease_holder = NULL, expires_at = NULL, started_at = NULL
 FROM unnest($1::timestamptz[], $2::uuid[], $3::text[]) AS t(scheduled_for, schedule_id, state)
 WHERE r.scheduled_for = t.scheduled_for AND r.schedule_id = t.schedule_id
-  AND CASE WHEN r.state = 'held' THEN true ELSE false END
+  AND CASE WHEN r.state = 'unresolved' THEN true ELSE false END
 """
 _REQUEST_STOP: Final = """
 UPDATE runs r SET stop_requested_at = CASE WHEN t.reason IS NULL THEN NULL ELSE now() END,

@@ -13,8 +13,8 @@ from harebell.domain.run_states import Reason
 
 _ROWS: Final = """
 SELECT run.scheduled_for, run.schedule_id, coalesce(run.next_attempt_at, run.due_at) AS due_at,
-    run.expires_at, run.seq, run.version, run.series, run.pool, run.lane, run.priority,
-    run.override, run.reason, written.work
+    run.expires_at, run.seq, run.version, run.replay_number, run.pool, run.lane, run.priority,
+    run.override, run.reason, written.run_spec
 FROM unnest($1::timestamptz[], $2::uuid[]) WITH ORDINALITY
     AS wanted (scheduled_for, schedule_id, place)
 JOIN runs AS run
@@ -45,11 +45,11 @@ def _ticket(row: asyncpg.Record) -> Ticket:
         expires_at=row["expires_at"],
         seq=row["seq"],
         version=row["version"],
-        replay_number=row["series"],
+        replay_number=row["replay_number"],
         pool=row["pool"],
         lane=Lane(row["lane"]),
         priority=row["priority"],
         override=override,
         reserved=True if row["reason"] == Reason.RATE_LIMITED else None,
-        run_spec=RunSpec.model_validate_json(row["work"]).with_override(override),
+        run_spec=RunSpec.model_validate_json(row["run_spec"]).with_override(override),
     )

@@ -141,7 +141,7 @@ class CommandApplier:
                 connection, tenant, command.bulk_operation_id
             )
             if found is None:
-                item.reject(NotFound("there is no such receipt", field="receipt"))
+                item.reject(NotFound("there is no such bulk operation", field="bulk_operation_id"))
         elif command.select is not None:
             found = await schedules.find_schedules(
                 connection, tenant, command.select, MAX_BULK_SCHEDULES + 1
@@ -184,7 +184,7 @@ class CommandApplier:
                 change.reply_to,
                 change.correlation_id,
                 response_body(change, items),
-                name=f"{change.correlation_id}/answer",
+                name=f"{change.correlation_id}/response",
             )
             for change, items in batch.changes
             if change.reply_to is not None and can_reply_to(change.reply_to)
@@ -198,7 +198,7 @@ def _count(batch: CommandBatch, now: datetime) -> None:
         took = max(0.0, (now - change.accepted_at).total_seconds())
         latency = metrics.CHANGE_LATENCY.labels(change.verb)
         results = Counter(
-            "repeated" if item.response is None else "ok" if item.response.ok else "refused"
+            "repeated" if item.response is None else "applied" if item.response.ok else "rejected"
             for item in items
         )
         for result, count in results.items():

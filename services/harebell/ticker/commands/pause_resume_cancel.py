@@ -32,7 +32,7 @@ def cancel(book: UnitOfWork, asked: CommandContext, entry: ScheduleRecord) -> Sc
     withdrawn = book.unstage(kept, Reason.CANCELLED, begun=True)
     if entry.pending is not None:
         book.version_statuses[entry.id, entry.pending.number] = (
-            VersionStatus.SKIPPED,
+            VersionStatus.SUPERSEDED,
             "the schedule was cancelled",
         )
     cancelled = withdrawn._replace(pending=None, paused_until=None, awaited_run=None)

@@ -83,7 +83,7 @@ def _create(
             version, ScheduleState.ACTIVE, planned_until=cursor, changed_at=asked.accepted_at
         )
     )
-    book.new_versions.append((version, VersionStatus.COMMENCED))
+    book.new_versions.append((version, VersionStatus.ACTIVE))
     book.in_force.append(version)
     return schedule_response(book.update(entry), "created", cursor)
 
@@ -107,7 +107,7 @@ def _change(
         return _miss(book, asked, entry._replace(last_number=number), version, effective_at)
     if entry.pending is not None:
         book.version_statuses[entry.id, entry.pending.number] = (
-            VersionStatus.SKIPPED,
+            VersionStatus.SUPERSEDED,
             f"overtaken by version {number}",
         )
     if effective_at is not None:
@@ -142,7 +142,7 @@ def _miss(
         VersionStatus.MISSED,
         f"came {late} after its time",
     )
-    return schedule_response(book.update(entry), "missed", asked.accepted_at)
+    return schedule_response(book.update(entry), "change_missed", asked.accepted_at)
 
 
 def _has_backlog(entry: ScheduleRecord, at: datetime) -> bool:
@@ -191,7 +191,7 @@ def _postpone(
     elif not _is_stopped(entry):
         pending = pending._replace(next_at=version.since)
     book.new_versions.append((version, VersionStatus.PENDING))
-    return schedule_response(book.update(pending), "deferred", asked.accepted_at)
+    return schedule_response(book.update(pending), "change_scheduled", asked.accepted_at)
 
 
 def _replace(
@@ -218,7 +218,7 @@ def _replace(
         dispatched=withdrawn.dispatched if same_times else 0,
     )
     changed = _going_on(changed)
-    book.new_versions.append((version, VersionStatus.COMMENCED))
+    book.new_versions.append((version, VersionStatus.ACTIVE))
     book.in_force.append(version)
     book.handovers.append(
         VersionHandover(

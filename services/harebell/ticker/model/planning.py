@@ -123,13 +123,13 @@ def _activate_pending_version(
             old.awaited_run if old.awaited_run in old.open_runs else None
         )  # it may be withdrawn
         going = old._replace(awaited_run=awaited, next_at=None if awaited else old.next_time)
-        return PlanningStep(entry, going, fates={key: (VersionStatus.REJECTED, str(error))})
+        return PlanningStep(entry, going, fates={key: (VersionStatus.FAILED, str(error))})
     late = now - pending.since
     reason = f"{late} late" if late > MISSED_AFTER else None
     takeover = VersionHandover(
         entry.id, entry.version.number, entry.planned_until, pending.number, new.planned_until
     )
-    fates = {key: (VersionStatus.COMMENCED, reason)}
+    fates = {key: (VersionStatus.ACTIVE, reason)}
     commenced = PlanningStep(entry, new, fates=fates, takeover=takeover)
     promised = _uncounted_runs(handed_over, pending)
     return commenced.combine(_plan_window(new, now, until, promised))

@@ -83,7 +83,7 @@ def _ticket(run: NewRun, seq: int, version: Version) -> TicketHeader:
             "lane": place.lane,
             "priority": place.priority,
             "override": run.override and orjson.Fragment(run.override),
-            "work": orjson.Fragment(version.run_spec),
+            "run_spec": orjson.Fragment(version.run_spec),
         }
     )
     return TicketHeader(

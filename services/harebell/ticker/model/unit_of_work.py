@@ -192,14 +192,14 @@ class UnitOfWork:
         owed = {run.key.scheduled_for for run in again if run.counts}
         ahead = {run.key.scheduled_for for run in again if run.version > version.number}
         back = {moment for moment in owed if version.includes(moment)}
-        planned_to = min([entry.planned_until, *(moment - RESOLUTION for moment in back)])
-        left_open = [m for m in entry.open_runs if planned_to < m <= entry.planned_until]
+        planned_until = min([entry.planned_until, *(moment - RESOLUTION for moment in back)])
+        left_open = [m for m in entry.open_runs if planned_until < m <= entry.planned_until]
         undecided = [moment for moment in left_open if version.includes(moment)]
         gone = {run.key.scheduled_for for run in withdrawn}
         if reason is Reason.PAUSED:  # noted: no timetable brings them again
             gone -= owed - back - {entry.awaited_run} - ahead
         return entry._replace(
-            planned_until=planned_to,
+            planned_until=planned_until,
             dispatched=max(0, entry.dispatched - len(undecided)),
             open_runs=tuple(moment for moment in entry.open_runs if moment not in gone),
         )

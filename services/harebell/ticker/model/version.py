@@ -79,7 +79,7 @@ class VersionHandover:
 
     schedule_id: UUID
     before: int
-    planned_to: datetime  # every instant up to here was decided by the version before
+    planned_until: datetime  # every instant up to here was decided by the version before
     after: int
     planned_from: datetime  # what comes after this is decided by the new one
 
@@ -88,7 +88,7 @@ class VersionStatus(StrEnum):
     """What became of a version: what users asked for, and whether they got it."""
 
     PENDING = "pending"
-    COMMENCED = "commenced"
-    SKIPPED = "skipped"  # another change came before it
-    REJECTED = "rejected"  # it could not be computed when its time came
+    ACTIVE = "active"
+    SUPERSEDED = "superseded"  # another change came before it
+    FAILED = "failed"  # it could not be computed when its time came
     MISSED = "missed"  # its time had passed when a ticker came to it

@@ -134,10 +134,10 @@ class Rescuer:
                 authority.connection, gone, by_time=by_time
             ):
                 facts = await self._end(authority, lapsed)
-                await failpoint.reach("ticker.sweep_before_commit")
+                await failpoint.reach("ticker.recovery_before_commit")
         if facts:
             metrics.RECOVERED_RUNS.labels(LEASE_EXPIRED).inc(len(facts))
-            log.warning("leases lapsed", runs=len(facts), gone=gone)
+            log.warning("leases lease_expired", runs=len(facts), gone=gone)
             self.ask_review({row.key.schedule_id for row in lapsed})
             await publish_events(self.publisher, facts)
 

@@ -8,17 +8,17 @@ import asyncpg
 
 CommandKey: TypeAlias = tuple[str, str, int]  # tenant, request id, place in its message
 _KEEP_RECEIPT: Final = """
-INSERT INTO receipts (tenant, receipt, schedule_ids, verb, created_at)
+INSERT INTO bulk_operations (tenant, id, schedule_ids, verb, created_at)
 VALUES ($1, $2, $3, $4, now())
 """
-_RECEIPT: Final = "SELECT schedule_ids FROM receipts WHERE tenant = $1 AND receipt = $2"
+_RECEIPT: Final = "SELECT schedule_ids FROM bulk_operations WHERE tenant = $1 AND id = $2"
 _ANSWERED: Final = """
-SELECT c.tenant, c.request_id, c.item, c.answer
-FROM unnest($1::text[], $2::text[], $3::int[]) AS t(tenant, request_id, item)
-JOIN commands c USING (tenant, request_id, item)
+SELECT c.tenant, c.request_id, c.item_index, c.response
+FROM unnest($1::text[], $2::text[], $3::int[]) AS t(tenant, request_id, item_index)
+JOIN command_results c USING (tenant, request_id, item_index)
 """
 _RECORD: Final = """
-INSERT INTO commands (tenant, request_id, item, answer, created_at)
+INSERT INTO command_results (tenant, request_id, item_index, response, created_at)
 SELECT t.*, now() FROM unnest($1::text[], $2::text[], $3::int[], $4::json[]) AS t
 """  # a conflict fails the transaction: another ticker has just applied that command
 
@@ -30,7 +30,10 @@ async def load_responses(
     if not commands:
         return {}
     rows = await connection.fetch(_ANSWERED, *map(list, zip(*commands, strict=True)))
-    return {(row["tenant"], row["request_id"], row["item"]): row["answer"].encode() for row in rows}
+    return {
+        (row["tenant"], row["request_id"], row["item_index"]): row["response"].encode()
+        for row in rows
+    }
 
 
 async def record_responses(

@@ -16,9 +16,9 @@ from harebell.ticker.model.unit_of_work import Ended, LockedRun, ScheduleRecord,
 from harebell.ticker.store.versions import VersionCache
 
 _ENTRY: Final = """
-SELECT s.schedule_id, s.version, s.state, s.reason, s.next_at, s.planned_to, s.changed_at,
-       s.dispatched, s.open_runs, s.awaiting, s.failures, s.paused_until, s.pending_version,
-       s.pending_at, s.skips
+SELECT s.schedule_id, s.version, s.state, s.reason, s.next_at, s.planned_until, s.changed_at,
+       s.dispatched, s.open_runs, s.awaited_run, s.consecutive_failures, s.paused_until, s.pending_version,
+       s.pending_at, s.skipped_times
 """
 _NUMBERED: Final = (
     ", (SELECT max(v.version) FROM schedule_versions v "  # also of what came to nothing
@@ -33,14 +33,14 @@ _DUE: Final = (
     "ORDER BY s.next_at LIMIT $2 FOR UPDATE SKIP LOCKED"
 )
 _PARK_NEXT: Final = """
-UPDATE schedule_state SET state = 'parked', next_at = NULL, reason = $2
+UPDATE schedule_state SET state = 'errored', next_at = NULL, reason = $2
 WHERE schedule_id = (SELECT schedule_id FROM schedule_state WHERE next_at <= $1
                      ORDER BY next_at LIMIT 1 FOR UPDATE SKIP LOCKED)
 RETURNING schedule_id
 """
 _OPEN_RUNS: Final = """
 SELECT r.scheduled_for, r.schedule_id, r.state, r.attempt, r.seq, r.due_at, r.version,
-       r.lease_holder, r.origin, r.finished_at, r.started_at, r.series,
+       r.lease_holder, r.origin, r.finished_at, r.started_at, r.replay_number,
        CASE WHEN r.stop_requested_at IS NOT NULL THEN coalesce(r.reason, 'cancelled') END AS stop
 FROM unnest($1::timestamptz[], $2::uuid[]) AS t(scheduled_for, schedule_id)
 JOIN runs r ON r.scheduled_for = t.scheduled_for AND r.schedule_id = t.schedule_id
@@ -64,7 +64,7 @@ SELECT r.scheduled_for, r.schedule_id
 FROM unnest($1::timestamptz[], $2::uuid[]) AS t(scheduled_for, schedule_id)
 JOIN runs r ON r.scheduled_for = t.scheduled_for AND r.schedule_id = t.schedule_id
 WHERE CASE WHEN r.state = 'cancelled' AND r.attempt = 0 AND r.reason = 'paused'
-            AND r.origin IS NULL AND r.series = 1
+            AND r.origin IS NULL AND r.replay_number = 0
            THEN true ELSE false END
 """
 _SELECT: Final = """
@@ -75,28 +75,28 @@ WHERE s.tenant = $1 AND ($2::text IS NULL OR s.tags @> ARRAY[$2])
 ORDER BY s.id LIMIT $6
 """
 _AWAITING: Final = """
-SELECT schedule_id FROM schedule_state WHERE awaiting IS NOT NULL AND state = 'active'
+SELECT schedule_id FROM schedule_state WHERE awaited_run IS NOT NULL AND state = 'active'
 ORDER BY schedule_id LIMIT $1
 """
 _STATES: Final = """
-INSERT INTO schedule_state (schedule_id, version, state, reason, next_at, planned_to,
-                            changed_at, dispatched, open_runs, awaiting, failures, paused_until,
-                            pending_version, pending_at, skips)
-SELECT t.id, t.version, t.state, t.reason, t.next_at, t.planned_to, t.changed_at, t.dispatched,
-       string_to_array(t.open_runs, ' ')::timestamptz[], t.awaiting, t.failures, t.paused_until,
-       t.pending_version, t.pending_at, string_to_array(t.skips, ' ')::timestamptz[]
+INSERT INTO schedule_state (schedule_id, version, state, reason, next_at, planned_until,
+                            changed_at, dispatched, open_runs, awaited_run, consecutive_failures, paused_until,
+                            pending_version, pending_at, skipped_times)
+SELECT t.id, t.version, t.state, t.reason, t.next_at, t.planned_until, t.changed_at, t.dispatched,
+       string_to_array(t.open_runs, ' ')::timestamptz[], t.awaited_run, t.consecutive_failures, t.paused_until,
+       t.pending_version, t.pending_at, string_to_array(t.skipped_times, ' ')::timestamptz[]
 FROM unnest($1::uuid[], $2::int[], $3::text[], $4::text[], $5::timestamptz[],
             $6::timestamptz[], $7::timestamptz[], $8::int[], $9::text[], $10::timestamptz[],
             $11::int[], $12::timestamptz[], $13::int[], $14::timestamptz[], $15::text[])
-     AS t(id, version, state, reason, next_at, planned_to, changed_at, dispatched, open_runs,
-          awaiting, failures, paused_until, pending_version, pending_at, skips)
+     AS t(id, version, state, reason, next_at, planned_until, changed_at, dispatched, open_runs,
+          awaited_run, consecutive_failures, paused_until, pending_version, pending_at, skipped_times)
 ON CONFLICT (schedule_id) DO UPDATE SET
     version = excluded.version, state = excluded.state, reason = excluded.reason,
-    next_at = excluded.next_at, planned_to = excluded.planned_to,
+    next_at = excluded.next_at, planned_until = excluded.planned_until,
     changed_at = excluded.changed_at, dispatched = excluded.dispatched,
-    open_runs = excluded.open_runs, awaiting = excluded.awaiting, failures = excluded.failures,
+    open_runs = excluded.open_runs, awaited_run = excluded.awaited_run, consecutive_failures = excluded.consecutive_failures,
     paused_until = excluded.paused_until, pending_version = excluded.pending_version,
-    pending_at = excluded.pending_at, skips = excluded.skips
+    pending_at = excluded.pending_at, skipped_times = excluded.skipped_times
 """
 
 
@@ -110,17 +110,17 @@ async def _entries(
         ScheduleRecord(
             known[key],
             ScheduleState(row["state"]),
-            planned_until=row["planned_to"],
+            planned_until=row["planned_until"],
             changed_at=row["changed_at"],
             next_at=row["next_at"],
             dispatched=row["dispatched"],
             open_runs=tuple(row["open_runs"]),
             reason=row["reason"],
-            awaited_run=row["awaiting"],
-            failures=row["failures"],
+            awaited_run=row["awaited_run"],
+            failures=row["consecutive_failures"],
             paused_until=row["paused_until"],
             pending=known.get((key[0], row["pending_version"])),
-            skips=tuple(row["skips"]),
+            skips=tuple(row["skipped_times"]),
             last_number=row["last_number"],
         )
         for key, row in zip(wanted, rows, strict=True)
@@ -175,8 +175,8 @@ def _open_run(key: RunKey, row: asyncpg.Record) -> LockedRun:
         row["due_at"],
         row["version"],
         row["lease_holder"],
-        counts=row["origin"] is None and row["series"] == 1,
-        again=row["series"] > 1,
+        counts=row["origin"] is None and row["replay_number"] == 0,
+        again=row["replay_number"] > 0,
         started=row["started_at"] is not None,
         stop=row["stop"],
     )

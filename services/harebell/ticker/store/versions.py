@@ -14,14 +14,14 @@ from harebell.storage.runs import nullable_array
 from harebell.ticker.model.version import Version, VersionHandover, VersionStatus
 
 _VERSIONS: Final = """
-SELECT v.schedule_id, v.version, v.work->>'tenant' AS tenant, v.definition, v.work,
-       v.accepted_at, v.effective_at, v.anchored_at
+SELECT v.schedule_id, v.version, v.run_spec->>'tenant' AS tenant, v.definition, v.run_spec,
+       v.accepted_at, v.effective_at, v.anchor_at
 FROM unnest($1::uuid[], $2::int[]) AS t(schedule_id, version)
 JOIN schedule_versions v USING (schedule_id, version)
 """
 _INSERT: Final = """
-INSERT INTO schedule_versions (schedule_id, version, definition, work, fingerprint, accepted_at,
-                               effective_at, anchored_at, fate, actor, note)
+INSERT INTO schedule_versions (schedule_id, version, definition, run_spec, fingerprint, accepted_at,
+                               effective_at, anchor_at, status, actor, note)
 SELECT t.* FROM unnest($1::uuid[], $2::int[], $3::json[], $4::json[], $5::text[],
                        $6::timestamptz[], $7::timestamptz[], $8::timestamptz[], $9::text[],
                        $10::text[], $11::text[])
@@ -43,15 +43,15 @@ ON CONFLICT (id) DO UPDATE SET
     updated_at = excluded.updated_at, actor = excluded.actor
 """
 _FATES: Final = """
-UPDATE schedule_versions v SET fate = t.fate, fate_reason = t.reason
-FROM unnest($1::uuid[], $2::int[], $3::text[], $4::text[]) AS t(id, version, fate, reason)
+UPDATE schedule_versions v SET status = t.status, status_reason = t.reason
+FROM unnest($1::uuid[], $2::int[], $3::text[], $4::text[]) AS t(id, version, status, reason)
 WHERE v.schedule_id = t.id AND v.version = t.version
 """
 _TAKE_OVER: Final = """
 UPDATE schedule_versions v SET planned_from = coalesce(t.planned_from, v.planned_from),
-                               planned_to = coalesce(t.planned_to, v.planned_to)
+                               planned_until = coalesce(t.planned_until, v.planned_until)
 FROM unnest($1::uuid[], $2::int[], $3::timestamptz[], $4::timestamptz[])
-     AS t(id, version, planned_from, planned_to)
+     AS t(id, version, planned_from, planned_until)
 WHERE v.schedule_id = t.id AND v.version = t.version
 """
 
@@ -116,10 +116,10 @@ def _version(row: asyncpg.Record) -> Version:
         row["tenant"],
         _Read.model_validate_json(row["definition"]),
         row["definition"],
-        row["work"],
+        row["run_spec"],
         row["accepted_at"],
         row["effective_at"],
-        anchor_at=row["anchored_at"],
+        anchor_at=row["anchor_at"],
     )
 
 
@@ -183,7 +183,7 @@ async def record_handovers(
 ) -> None:
     """A version may take over and be taken over in one batch: both are one row to write."""
     begun = {(each.schedule_id, each.after): each.planned_from for each in takeovers}
-    over = {(each.schedule_id, each.before): each.planned_to for each in takeovers}
+    over = {(each.schedule_id, each.before): each.planned_until for each in takeovers}
     if keys := sorted(begun.keys() | over.keys()):
         await connection.execute(
             _TAKE_OVER,
