@@ -64,7 +64,8 @@ async def stored(tenant: Tenant) -> set[str]:
     return {row["id"] for row in await tenant.ledger.fetch(_STORED, tenant.name)}
 
 
-async def test_s25_a_thousand_acknowledged_commands_are_stored_whoever_is_killed_after_the_reply(
+@pytest.mark.requirement("S25")
+async def test_a_thousand_acknowledged_commands_are_stored_whoever_is_killed_after_the_reply(
     pairs: Tenant, record_property: Callable[[str, object], None]
 ) -> None:
     told = await kill_in_turn(pairs, VICTIMS, KILLS, AT_ONCE)
@@ -75,8 +76,9 @@ async def test_s25_a_thousand_acknowledged_commands_are_stored_whoever_is_killed
     assert await stored(pairs) == told.acknowledged
 
 
+@pytest.mark.requirement("S25")
 @pytest.mark.chaos
-async def test_s25_whatever_an_intake_acknowledged_before_each_of_many_kills_is_stored(
+async def test_whatever_an_intake_acknowledged_before_each_of_many_kills_is_stored(
     intakes: Tenant, record_property: Callable[[str, object], None]
 ) -> None:
     told = await kill_in_turn(intakes, INTAKES, MANY_KILLS, FEW_AT_ONCE)

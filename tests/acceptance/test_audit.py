@@ -143,7 +143,8 @@ async def spoil(ledger: asyncpg.Connection) -> None:
         await ledger.execute(statement, row["scheduled_for"], row["schedule_id"])
 
 
-async def test_s40_s76_s90_a_mixed_life_audits_clean_and_each_damage_is_found(
+@pytest.mark.requirement("S40", "S76", "S90")
+async def test_a_mixed_life_audits_clean_and_each_damage_is_found(
     own_stack: Stack, target: Target
 ) -> None:
     await asyncio.to_thread(own_stack.start, Counts(tickers=2))

@@ -52,7 +52,8 @@ def pings() -> Iterator[tuple[str, list[tuple[str, str]]]]:
         server.server_close()
 
 
-async def test_ask11_the_watch_pings_while_all_is_well_and_fails_when_the_ticker_is_silent(
+@pytest.mark.requirement("ASK-11")
+async def test_the_watch_pings_while_all_is_well_and_fails_when_the_ticker_is_silent(
     own_stack: Stack,
 ) -> None:
     """No service runs: the tables alone tell, and whoever listens on the bus hears of it."""

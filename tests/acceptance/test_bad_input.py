@@ -73,6 +73,7 @@ async def traces(tenant: Tenant) -> int:
     return count
 
 
+@pytest.mark.requirement("S23", "S24")
 @pytest.mark.parametrize(("body", "code", "field"), BAD.values(), ids=BAD)
 async def test_bad_input_is_answered_with_code_field_and_reason_and_leaves_no_row(
     body: bytes, code: str, field: str | None, tenant: Tenant

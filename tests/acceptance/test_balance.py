@@ -29,7 +29,8 @@ SELECT count(*) AS runs, count(DISTINCT tenant) AS customers FROM runs GROUP BY 
 """
 
 
-async def test_s96_s128_two_tickers_share_a_hundred_thousand_due_schedules_whoevers_they_are(
+@pytest.mark.requirement("S96", "S128")
+async def test_two_tickers_share_a_hundred_thousand_due_schedules_whoevers_they_are(
     own_stack: Stack, record_property: Callable[[str, object], None]
 ) -> None:
     own_stack.start(Counts(), **HORIZON)

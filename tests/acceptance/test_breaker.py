@@ -113,7 +113,8 @@ async def attempts(tenant: Tenant, key: str) -> int:
     return counted
 
 
-async def test_s113_a_target_that_is_down_is_left_alone_and_probed_and_all_its_runs_are_made_up(
+@pytest.mark.requirement("S113")
+async def test_a_target_that_is_down_is_left_alone_and_probed_and_all_its_runs_are_made_up(
     stack: Stack, target: Target, neighbour: Target
 ) -> None:
     name = downstream(target)
@@ -145,7 +146,8 @@ async def test_s113_a_target_that_is_down_is_left_alone_and_probed_and_all_its_r
     assert downstream(neighbour) not in {each["downstream"] for each in ear.told}
 
 
-async def test_s113_under_maintenance_nothing_is_called_though_every_service_is_started_anew(
+@pytest.mark.requirement("S113")
+async def test_under_maintenance_nothing_is_called_though_every_service_is_started_anew(
     stack: Stack, neighbour: Target
 ) -> None:
     name = downstream(neighbour)

@@ -58,7 +58,8 @@ def roomy_rig(tmp_path: Path) -> Iterator[Rig]:
         yield opened
 
 
-async def test_s63_a_hundredfold_burst_of_a_minute_drains_and_no_executor_runs_more_than_its_slots(
+@pytest.mark.requirement("S63")
+async def test_a_hundredfold_burst_of_a_minute_drains_and_no_executor_runs_more_than_its_slots(
     rig: Rig, most: Path, record_property: Record
 ) -> None:
     async with rig.tenant() as before, rig.tenant() as burst, rig.tenant() as after:
@@ -85,7 +86,8 @@ async def test_s63_a_hundredfold_burst_of_a_minute_drains_and_no_executor_runs_m
     assert max(at_once) <= SLOTS
 
 
-async def test_s64_a_hundred_thousand_due_in_one_second_start_once_each_in_the_order_of_due(
+@pytest.mark.requirement("S64")
+async def test_a_hundred_thousand_due_in_one_second_start_once_each_in_the_order_of_due(
     roomy_rig: Rig, record_property: Record
 ) -> None:
     async with roomy_rig.tenant() as tenant:

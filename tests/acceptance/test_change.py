@@ -38,7 +38,8 @@ def called(target: Target, path: str) -> list[datetime]:
     return sorted(call.scheduled_for for call in target.calls(path))
 
 
-async def test_s27_a_patched_field_is_in_every_later_run_and_the_rhythm_stays(
+@pytest.mark.requirement("S27")
+async def test_a_patched_field_is_in_every_later_run_and_the_rhythm_stays(
     tenant: Tenant, target: Target
 ) -> None:
     await tenant.put("rhythm", {"every": "1s", "times": 5}, target.http("before"))
@@ -54,7 +55,8 @@ async def test_s27_a_patched_field_is_in_every_later_run_and_the_rhythm_stays(
     assert called(target, "after")
 
 
-async def test_s23_a_patch_that_makes_no_schedule_names_the_field_and_changes_nothing(
+@pytest.mark.requirement("S23")
+async def test_a_patch_that_makes_no_schedule_names_the_field_and_changes_nothing(
     tenant: Tenant, target: Target
 ) -> None:
     await tenant.put("rhythm", {"every": "1h"}, target.http("never"))
@@ -66,7 +68,8 @@ async def test_s23_a_patch_that_makes_no_schedule_names_the_field_and_changes_no
     assert (await tenant.harebell.schedule(key="rhythm"))["version"] == 1
 
 
-async def test_s28_s30_a_change_for_later_takes_effect_at_its_time_and_its_fate_is_told(
+@pytest.mark.requirement("S28", "S30")
+async def test_a_change_for_later_takes_effect_at_its_time_and_its_fate_is_told(
     tenant: Tenant, target: Target, record_property: Callable[[str, object], None]
 ) -> None:
     start = instant(2)
@@ -93,7 +96,8 @@ async def test_s28_s30_a_change_for_later_takes_effect_at_its_time_and_its_fate_
     assert 0 <= min(late) <= max(late) < 2
 
 
-async def test_s29_a_change_that_is_overtaken_or_too_late_says_so_and_the_old_goes_on(
+@pytest.mark.requirement("S29")
+async def test_a_change_that_is_overtaken_or_too_late_says_so_and_the_old_goes_on(
     tenant: Tenant, target: Target
 ) -> None:
     await tenant.put("steady", {"every": "1h"}, target.http("never"))
@@ -111,7 +115,8 @@ async def test_s29_a_change_that_is_overtaken_or_too_late_says_so_and_the_old_go
     assert [fates[number]["status"] for number in (1, 3)] == ["active", "active"]
 
 
-async def test_s14_a_pause_with_an_end_is_over_by_itself(tenant: Tenant, target: Target) -> None:
+@pytest.mark.requirement("S14", "ASK-10")
+async def test_a_pause_with_an_end_is_over_by_itself(tenant: Tenant, target: Target) -> None:
     start = instant(2)
     await tenant.put("pausing", seconds_of(start, 9), target.http("pausing"))
     await until_called(target, "pausing")
@@ -129,6 +134,7 @@ async def test_s14_a_pause_with_an_end_is_over_by_itself(tenant: Tenant, target:
     assert len(calls) < 4, "it ran in its pause"
 
 
+@pytest.mark.requirement("ASK-10")
 async def test_an_instant_that_is_taken_out_never_runs_and_the_others_do(
     tenant: Tenant, target: Target
 ) -> None:
@@ -169,7 +175,8 @@ async def test_a_backfill_is_shown_first_and_then_runs_each_instant_once(
     assert refused.value.code == "too_many"
 
 
-async def test_s107_a_run_that_waits_for_its_retry_can_be_cancelled(
+@pytest.mark.requirement("S107")
+async def test_a_run_that_waits_for_its_retry_can_be_cancelled(
     tenant: Tenant, target: Target
 ) -> None:
     backoff = {"base": "1h", "jitter": "none", "cap": "1h"}
@@ -186,7 +193,8 @@ async def test_s107_a_run_that_waits_for_its_retry_can_be_cancelled(
     assert (row["state"], row["reason"], row["attempt"]) == ("cancelled", "cancelled", 1)
 
 
-async def test_ask22_what_a_selector_paused_is_resumed_by_its_receipt_and_nothing_else(
+@pytest.mark.requirement("ASK-22")
+async def test_what_a_selector_paused_is_resumed_by_its_receipt_and_nothing_else(
     tenant: Tenant, target: Target
 ) -> None:
     for key, tags in {"a": ["x"], "b": ["x", "y"], "c": ["y"], "d": ["x"]}.items():
@@ -208,7 +216,8 @@ async def states_of(tenant: Tenant) -> dict[str, str]:
     return {each["key"]: each["state"] async for each in tenant.harebell.schedules()}
 
 
-async def test_s31_how_long_a_change_took_is_measured(tenant: Tenant, target: Target) -> None:
+@pytest.mark.requirement("S31", "S114")
+async def test_how_long_a_change_took_is_measured(tenant: Tenant, target: Target) -> None:
     async def observed() -> float:
         plans = [tenant.stack.services.plan(ServiceKind.TICKER, number) for number in (1, 2)]
         members = [Member(plan.name, 0, plan.port) for plan in plans]

@@ -10,7 +10,8 @@ pytestmark = [pytest.mark.broker, pytest.mark.postgres]
 FAR = {"every": "1h", "start": "2026-01-01"}
 
 
-async def test_s126_an_outcome_event_triggers_another_schedule_once_however_often_it_is_heard(
+@pytest.mark.requirement("S126")
+async def test_an_outcome_event_triggers_another_schedule_once_however_often_it_is_heard(
     tenant: Tenant, target: Target
 ) -> None:
     async with Wire.open(tenant.stack.amqp_url, tenant.name) as wire:

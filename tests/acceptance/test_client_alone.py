@@ -51,6 +51,7 @@ def run(python: Path, *arguments: str) -> str:
     return done.stdout
 
 
+@pytest.mark.requirement("S01")
 async def test_a_client_installed_alone_publishes_a_schedule_that_runs(
     tenant: Tenant, target: Target, python: Path
 ) -> None:

@@ -41,7 +41,8 @@ def clustered(
         yield opened
 
 
-async def test_s62_every_quorum_queue_has_a_member_on_each_node(clustered: Clustered) -> None:
+@pytest.mark.requirement("S62")
+async def test_every_quorum_queue_has_a_member_on_each_node(clustered: Clustered) -> None:
     await clustered.by_leadership()
 
     members = Counter(len(queue["members"]) for queue in await clustered.queues())
@@ -49,8 +50,9 @@ async def test_s62_every_quorum_queue_has_a_member_on_each_node(clustered: Clust
     assert members.keys() == {SIZE}
 
 
+@pytest.mark.requirement("S62")
 @pytest.mark.parametrize("who", ["leader", pytest.param("follower", marks=pytest.mark.chaos)])
-async def test_s62_a_node_killed_under_load_loses_and_doubles_nothing(
+async def test_a_node_killed_under_load_loses_and_doubles_nothing(
     who: str, clustered: Clustered, target: Target, record_property: Record
 ) -> None:
     ranked = await clustered.by_leadership()
@@ -69,7 +71,8 @@ async def test_s62_a_node_killed_under_load_loses_and_doubles_nothing(
     assert sum(late > LONGEST_PAUSE for late in load.late) < IN_HAND * LOAD
 
 
-async def test_s97_a_brief_split_changes_no_owner(clustered: Clustered, target: Target) -> None:
+@pytest.mark.requirement("S97")
+async def test_a_brief_split_changes_no_owner(clustered: Clustered, target: Target) -> None:
     """Who holds runs goes on with them: leases are the database's, not the broker's."""
     node = (await clustered.by_leadership())[0]
     async with clustered.one_sided(node, "brief") as pool, clustered.stack.tenant("brief") as user:
@@ -87,8 +90,9 @@ async def test_s97_a_brief_split_changes_no_owner(clustered: Clustered, target: 
     assert_each_once(target.calls("brief"), runs, HELD)
 
 
+@pytest.mark.requirement("S100")
 @pytest.mark.chaos
-async def test_s100_a_minority_confirms_nothing_and_claims_nothing_while_the_rest_goes_on(
+async def test_a_minority_confirms_nothing_and_claims_nothing_while_the_rest_goes_on(
     clustered: Clustered, target: Target, record_property: Record
 ) -> None:
     node = (await clustered.by_leadership())[0]
@@ -122,7 +126,8 @@ async def test_s100_a_minority_confirms_nothing_and_claims_nothing_while_the_res
     assert not [call for call in calls if claimed < call.started_at < healed_at]
 
 
-async def test_s62_s100_two_of_three_nodes_lost_hold_up_runs_and_lose_none(
+@pytest.mark.requirement("S62", "S100")
+async def test_two_of_three_nodes_lost_hold_up_runs_and_lose_none(
     clustered: Clustered, target: Target, record_property: Record
 ) -> None:
     *lost, _ = await clustered.by_leadership()

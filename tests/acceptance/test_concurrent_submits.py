@@ -47,7 +47,8 @@ async def put_at_once(
     return answers, refusals
 
 
-async def test_s26_a_hundred_equal_submits_at_once_are_one_schedule_with_one_id_and_one_run(
+@pytest.mark.requirement("S26")
+async def test_a_hundred_equal_submits_at_once_are_one_schedule_with_one_id_and_one_run(
     clients: list[Client], tenant: Tenant, target: Target
 ) -> None:
     schedule = {"key": "same", "when": SOON, "target": target.http("hundred")}
@@ -64,7 +65,8 @@ async def test_s26_a_hundred_equal_submits_at_once_are_one_schedule_with_one_id_
     assert len(await tenant.runs()) == len(target.calls("hundred")) == 1
 
 
-async def test_s26_of_two_bodies_under_one_key_the_first_is_kept_and_the_other_is_a_conflict(
+@pytest.mark.requirement("S26")
+async def test_of_two_bodies_under_one_key_the_first_is_kept_and_the_other_is_a_conflict(
     clients: list[Client], tenant: Tenant, target: Target
 ) -> None:
     paths = ("this", "that")

@@ -61,6 +61,7 @@ async def idle_statements(tenant: Tenant) -> float:
     return (await counters.read(tenant) - before).statements / IDLE
 
 
+@pytest.mark.requirement("S64", "S87")
 async def test_two_thousand_runs_of_one_instant_cost_few_messages_and_fewer_statements(
     servers: Servers, tenant: Tenant
 ) -> None:

@@ -82,7 +82,8 @@ class Desk:
         return found
 
 
-async def test_s112_list_takes_filters_and_show_tells_all(desk: Desk) -> None:
+@pytest.mark.requirement("S112")
+async def test_list_takes_filters_and_show_tells_all(desk: Desk) -> None:
     hooks, mails = await desk.letters("--error http_503"), await desk.letters("--key mail")
     shown = await desk.type(f"show {mails[0]['id']}")
 
@@ -95,7 +96,8 @@ async def test_s112_list_takes_filters_and_show_tells_all(desk: Desk) -> None:
     assert shown["payload"]["target"] == MAILS
 
 
-async def test_ask25_groups_are_noted_muted_archived_and_reopened(desk: Desk) -> None:
+@pytest.mark.requirement("ASK-25")
+async def test_groups_are_noted_muted_archived_and_reopened(desk: Desk) -> None:
     hook, mail = await desk.group("http_503"), await desk.group("unknown_task")
 
     await desk.type(f'note {hook} "their certificate"')
@@ -111,7 +113,8 @@ async def test_ask25_groups_are_noted_muted_archived_and_reopened(desk: Desk) ->
     assert {each["id"] for each in await desk.type("groups")} == {hook, mail}
 
 
-async def test_s112_letters_are_exported_dropped_and_imported(desk: Desk, tmp_path: Path) -> None:
+@pytest.mark.requirement("S112")
+async def test_letters_are_exported_dropped_and_imported(desk: Desk, tmp_path: Path) -> None:
     lines = (await desk.say("export --error http_503")).splitlines()
     file = tmp_path / "letters.jsonl"
     file.write_text("\n".join(lines))
@@ -126,7 +129,8 @@ async def test_s112_letters_are_exported_dropped_and_imported(desk: Desk, tmp_pa
     assert len(await desk.letters()) == HOOKS
 
 
-async def test_s112_watch_tells_letters_as_they_come(desk: Desk) -> None:
+@pytest.mark.requirement("S112")
+async def test_watch_tells_letters_as_they_come(desk: Desk) -> None:
     watching = asyncio.create_task(desk.say("watch --every 0.5 --looks 20"))
     await asyncio.sleep(1)
     await desk.tenant.put("late", {"now": True}, MAILS, retry=ONCE)
@@ -134,7 +138,8 @@ async def test_s112_watch_tells_letters_as_they_come(desk: Desk) -> None:
     assert "late" in await watching
 
 
-async def test_ask2_a_replay_is_paused_resumed_and_aborted_and_keeps_a_record(desk: Desk) -> None:
+@pytest.mark.requirement("ASK-2")
+async def test_a_replay_is_paused_resumed_and_aborted_and_keeps_a_record(desk: Desk) -> None:
     desk.target.fix("hook")
     started = await desk.type("replay --error http_503 --rate 30/m --note mended")
     job = started["job"]
@@ -155,7 +160,8 @@ async def test_ask2_a_replay_is_paused_resumed_and_aborted_and_keeps_a_record(de
     assert len(await desk.letters("--error http_503")) == aborted["waiting"]
 
 
-async def test_s112_a_dry_run_changes_nothing_and_a_replay_may_go_to_another_pool(
+@pytest.mark.requirement("S112")
+async def test_a_dry_run_changes_nothing_and_a_replay_may_go_to_another_pool(
     desk: Desk,
 ) -> None:
     dry = await desk.type("replay --all --dry-run")

@@ -51,7 +51,8 @@ async def many(own_stack: Stack, name_of_test: str) -> AsyncIterator[Tenant]:
         yield tenant
 
 
-async def test_ask2_killed_at_every_step_of_a_thousand_each_is_replayed_once(
+@pytest.mark.requirement("ASK-2")
+async def test_killed_at_every_step_of_a_thousand_each_is_replayed_once(
     many: Tenant, target: Target
 ) -> None:
     await all_die(many, target)

@@ -28,9 +28,8 @@ async def tenant(running_stack: Stack) -> AsyncIterator[Tenant]:
         yield opened
 
 
-async def test_s111_s112_an_hour_at_the_desk(
-    tenant: Tenant, whole_target: Target, tmp_path: Path
-) -> None:
+@pytest.mark.requirement("S111", "S112")
+async def test_an_hour_at_the_desk(tenant: Tenant, whole_target: Target, tmp_path: Path) -> None:
     pictures = folder(tmp_path)
     terminal = Terminal(
         {"HAREBELL_AMQP_URL": tenant.stack.amqp_url, "HAREBELL_TENANT": tenant.name}

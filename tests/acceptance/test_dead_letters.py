@@ -36,7 +36,8 @@ async def ended(tenant: Tenant, job: UUID | None) -> dict[str, Any]:
     return found
 
 
-async def test_ask2_a_canary_stops_a_replay_that_came_too_soon_and_after_the_fix_each_runs_once(
+@pytest.mark.requirement("ASK-2")
+async def test_a_canary_stops_a_replay_that_came_too_soon_and_after_the_fix_each_runs_once(
     tenant: Tenant, target: Target
 ) -> None:
     hook = target.http("till", broken="the-till")
@@ -68,7 +69,8 @@ async def test_ask2_a_canary_stops_a_replay_that_came_too_soon_and_after_the_fix
     assert [letter async for letter in tenant.harebell.dead_letters()] == []
 
 
-async def test_s112_a_letter_whose_target_was_wrong_is_edited_and_runs_at_the_right_one(
+@pytest.mark.requirement("S112")
+async def test_a_letter_whose_target_was_wrong_is_edited_and_runs_at_the_right_one(
     tenant: Tenant, target: Target
 ) -> None:
     await tenant.put("moved", {"now": True}, target.http("old", broken="gone"), retry=ONCE)

@@ -24,7 +24,8 @@ async def put(tenant: Tenant, count: int, when: dict[str, str], **more: object) 
     assert all(answer.ok for answer in answers)
 
 
-async def test_ask12_of_two_tenants_in_one_stampede_the_small_one_does_not_wait_behind_the_crowd(
+@pytest.mark.requirement("ASK-12")
+async def test_of_two_tenants_in_one_stampede_the_small_one_does_not_wait_behind_the_crowd(
     faulty_stack: Stack, faulty_tenant: Tenant, pool: Pool, target: Target, record_property: Record
 ) -> None:
     await pool.start(1, **SLOTS, HAREBELL_TARGET_SHARE="1")
@@ -42,6 +43,7 @@ async def test_ask12_of_two_tenants_in_one_stampede_the_small_one_does_not_wait_
     assert max(late["few"]) < median(late["crowd"])
 
 
+@pytest.mark.requirement("ASK-12")
 async def test_a_target_that_is_slow_does_not_hold_up_a_quick_one_in_the_same_lane(
     faulty_tenant: Tenant, pool: Pool, target: Target, tmp_path: Path, record_property: Record
 ) -> None:

@@ -29,6 +29,7 @@ GRACE = 2.0  # seconds beyond the lease
 RUNS = 120
 
 
+@pytest.mark.requirement("S82", "S95", "S96", "S98")
 async def test_a_killed_executors_run_is_finished_by_another_as_attempt_two(
     faulty_tenant: Tenant,
     pool: Pool,
@@ -58,6 +59,7 @@ async def test_a_killed_executors_run_is_finished_by_another_as_attempt_two(
     assert [row["outcome"] for row in attempts] == ["lease_expired", "succeeded"]
 
 
+@pytest.mark.requirement("S79", "S81", "S84", "S92", "S114", "ASK-14")
 async def test_an_executor_frozen_past_its_lease_settles_in_vain(
     faulty_tenant: Tenant, pool: Pool, target: Target
 ) -> None:
@@ -86,6 +88,7 @@ async def test_an_executor_frozen_past_its_lease_settles_in_vain(
     assert [row["outcome"] for row in attempts] == ["lease_expired", "succeeded"]
 
 
+@pytest.mark.requirement("S78", "S79")
 async def test_an_executor_killed_between_effect_and_record_costs_a_second_attempt_known_by_its_key(
     faulty_tenant: Tenant, pool: Pool, target: Target
 ) -> None:
@@ -105,6 +108,7 @@ async def test_an_executor_killed_between_effect_and_record_costs_a_second_attem
     assert second.token > first.token
 
 
+@pytest.mark.requirement("S66", "S73")
 async def test_an_executor_told_to_stop_under_load_uses_up_no_attempt_and_loses_nothing(
     faulty_tenant: Tenant,
     pool: Pool,

@@ -15,6 +15,7 @@ pytestmark = [pytest.mark.broker, pytest.mark.postgres]
 RUNS = 60
 
 
+@pytest.mark.requirement("S25")
 async def test_what_intake_took_in_before_it_was_killed_runs_once(
     faulty_tenant: Tenant, pool: Pool, target: Target
 ) -> None:

@@ -45,6 +45,7 @@ def servers_of(stack: Stack) -> PrivateServers:
     return stack.servers.private
 
 
+@pytest.mark.requirement("S03", "S58", "S62", "S102", "ASK-5")
 async def test_500_runs_that_wait_in_tiers_outlive_a_killed_broker_and_run_once_each(
     stack: Stack, target: Target, record_property: Callable[[str, object], None]
 ) -> None:
@@ -71,6 +72,7 @@ async def test_500_runs_that_wait_in_tiers_outlive_a_killed_broker_and_run_once_
     assert_each_once(target.calls("outlived"), runs, WAITING)
 
 
+@pytest.mark.requirement("S76", "S91")
 @pytest.mark.parametrize("how", ["fast", "immediate"])
 async def test_a_database_that_restarts_under_load_loses_and_doubles_nothing(
     how: str, stack: Stack, target: Target, record_property: Callable[[str, object], None]

@@ -27,6 +27,7 @@ OUTAGE = 20.0  # seconds without any ticker
 SOON = 0.25  # seconds after its instant that a staged run may start
 
 
+@pytest.mark.requirement("S39", "S49", "S88", "ASK-7")
 async def test_a_ticker_killed_between_publishing_runs_and_their_commit_doubles_none_of_them(
     faulty_tenant: Tenant, pool: Pool, target: Target
 ) -> None:
@@ -50,6 +51,7 @@ async def test_a_ticker_killed_between_publishing_runs_and_their_commit_doubles_
     assert_each_once(target.calls("published"), runs, TIMES)
 
 
+@pytest.mark.requirement("S25")
 async def test_a_ticker_killed_before_the_commit_of_a_change_applies_it_once_and_it_is_answered(
     faulty_tenant: Tenant, pool: Pool, target: Target
 ) -> None:
@@ -71,6 +73,7 @@ async def test_a_ticker_killed_before_the_commit_of_a_change_applies_it_once_and
     assert_each_once(target.calls("changed"), runs, 20)
 
 
+@pytest.mark.requirement("S12")
 async def test_a_schedule_that_cannot_even_be_read_is_parked_and_stops_no_other(
     faulty_tenant: Tenant, pool: Pool, target: Target
 ) -> None:
@@ -101,6 +104,7 @@ async def test_a_schedule_that_cannot_even_be_read_is_parked_and_stops_no_other(
     assert living.pid == ticker.pid
 
 
+@pytest.mark.requirement("S55", "S88")
 async def test_without_any_ticker_for_20_s_staged_runs_start_on_their_instants(
     faulty_tenant: Tenant,
     pool: Pool,

@@ -49,6 +49,7 @@ async def shell(command: str, amqp_url: str) -> str:
     return out.decode()
 
 
+@pytest.mark.requirement("S19")
 async def test_a_schedule_published_by_amqp_tools_calls_its_target_and_is_in_the_ledger(
     tenant: Tenant, target: Target
 ) -> None:

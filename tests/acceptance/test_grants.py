@@ -54,7 +54,8 @@ _WRITES = {
 }
 
 
-async def test_s51_the_executors_role_cannot_write_schedules(database_url: str) -> None:
+@pytest.mark.requirement("S51", "ASK-16")
+async def test_the_executors_role_cannot_write_schedules(database_url: str) -> None:
     executor = await asyncpg.connect(as_role(database_url, "executor"))
     try:
         for statement in (
@@ -69,6 +70,7 @@ async def test_s51_the_executors_role_cannot_write_schedules(database_url: str) 
         await executor.close()
 
 
+@pytest.mark.requirement("S59")
 @pytest.mark.parametrize("service", SERVICES)
 async def test_a_services_role_writes_only_its_own_tables_and_is_nobody_special(
     service: str, database_url: str

@@ -116,6 +116,7 @@ async def test_a_message_for_an_exchange_of_the_tenants_own_arrives(
     assert event is not None
 
 
+@pytest.mark.requirement("S75")
 @pytest.mark.parametrize("user", sorted(MAY_PUBLISH))
 async def test_a_user_may_publish_to_what_its_part_needs_and_nothing_else(
     user: str, production: Production
@@ -156,6 +157,7 @@ async def test_a_ticker_sees_whether_executors_live_and_lanes_are_empty(
         await presence.close()
 
 
+@pytest.mark.requirement("ASK-16")
 async def test_a_tenant_neither_writes_nor_hears_in_anothers_name(production: Production) -> None:
     async with Client.connect(production.url(OTHER), tenant=ACME) as harebell:
         with pytest.raises(NotAllowed):

@@ -30,7 +30,8 @@ OWED, FAILING = 500, 50
 Record = Callable[[str, object], None]
 
 
-async def test_s01_an_immediate_run_starts_within_2_s_while_40_runs_start_each_second(
+@pytest.mark.requirement("S01")
+async def test_an_immediate_run_starts_within_2_s_while_40_runs_start_each_second(
     tenant: Tenant, target: Target, record_property: Record
 ) -> None:
     count = A_SECOND * SECONDS
@@ -74,7 +75,8 @@ def wait_of(calls: Sequence[Call]) -> float:
     return mean(call.late for call in calls)
 
 
-async def test_s21_with_a_backlog_in_every_lane_high_waits_a_fifth_of_low_which_goes_on(
+@pytest.mark.requirement("S21")
+async def test_with_a_backlog_in_every_lane_high_waits_a_fifth_of_low_which_goes_on(
     faulty_tenant: Tenant, pool: Pool, target: Target, record_property: Record
 ) -> None:
     slots = {f"HAREBELL_SLOTS_{lane}": slots for lane, slots in SLOTS.items()}
@@ -102,7 +104,8 @@ async def put_high(tenant: Tenant, target: Target, pool: Pool, name: str) -> lis
     return [call.late for call in await until_called(target, name, HIGH, within=2 * PATIENCE)]
 
 
-async def test_s68_a_flood_of_low_work_leaves_the_lateness_of_high_work_as_it_was(
+@pytest.mark.requirement("S68")
+async def test_a_flood_of_low_work_leaves_the_lateness_of_high_work_as_it_was(
     faulty_tenant: Tenant, pool: Pool, target: Target, record_property: Record
 ) -> None:
     await pool.start(1)
@@ -123,7 +126,8 @@ async def test_s68_a_flood_of_low_work_leaves_the_lateness_of_high_work_as_it_wa
     await faulty_tenant.until_runs(FLOOD + 2 * HIGH, "succeeded", within=2 * PATIENCE)
 
 
-async def test_s52_of_500_calls_of_which_50_fail_exactly_those_50_have_not_succeeded(
+@pytest.mark.requirement("S52")
+async def test_of_500_calls_of_which_50_fail_exactly_those_50_have_not_succeeded(
     tenant: Tenant, target: Target
 ) -> None:
     hooks = {False: target.http("well"), True: target.http("ill", fail=1)}

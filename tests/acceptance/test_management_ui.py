@@ -83,7 +83,8 @@ def backlog(target: Target) -> list[dict[str, Any]]:
     ]
 
 
-async def test_s75_work_waits_in_lanes_whose_depth_an_operator_sees(
+@pytest.mark.requirement("S75")
+async def test_work_waits_in_lanes_whose_depth_an_operator_sees(
     tour: Tour, default: Tenant, target: Target
 ) -> None:
     items = backlog(target)
@@ -104,7 +105,8 @@ async def test_s75_work_waits_in_lanes_whose_depth_an_operator_sees(
     await default.until_runs(len(items), "succeeded")
 
 
-async def test_s75_connections_say_whose_they_are(tour: Tour) -> None:
+@pytest.mark.requirement("S75")
+async def test_connections_say_whose_they_are(tour: Tour) -> None:
     async with tour.console("harebell_monitor") as console:
         await console.connections()
         for kind in ServiceKind:
@@ -119,7 +121,8 @@ async def test_s75_connections_say_whose_they_are(tour: Tour) -> None:
             await expect(client.get_by_role("row", name=told)).to_be_visible(timeout=PATIENCE)
 
 
-async def test_s75_a_schedule_pasted_into_the_form_is_accepted_and_runs(
+@pytest.mark.requirement("S75")
+async def test_a_schedule_pasted_into_the_form_is_accepted_and_runs(
     tour: Tour, target: Target
 ) -> None:
     async def called() -> bool:
@@ -141,7 +144,8 @@ async def test_s75_a_schedule_pasted_into_the_form_is_accepted_and_runs(
     assert [call.ok for call in target.calls("hello")] == [True]
 
 
-async def test_s75_why_a_pasted_schedule_was_refused_is_read_in_the_recent_events(
+@pytest.mark.requirement("S75")
+async def test_why_a_pasted_schedule_was_refused_is_read_in_the_recent_events(
     tour: Tour, target: Target
 ) -> None:
     wrong = {"key": "hello-2", "when": {"cron": "75 9 * * *"}, "target": target.http("hello")}
@@ -163,7 +167,8 @@ async def test_s75_why_a_pasted_schedule_was_refused_is_read_in_the_recent_event
         await console.picture("refused", at=refused, height=560)
 
 
-async def test_s111_dead_letters_are_looked_at_25_times_without_harm(
+@pytest.mark.requirement("S111")
+async def test_dead_letters_are_looked_at_25_times_without_harm(
     tour: Tour, default: Tenant, target: Target
 ) -> None:
     for number in range(DEAD):
@@ -195,7 +200,8 @@ async def standing(tour: Tour, default: Tenant) -> tuple[object, ...]:
     return letters, runs, tour.depth("harebell.dead")
 
 
-async def test_s75_who_monitors_sees_all_and_changes_nothing(tour: Tour) -> None:
+@pytest.mark.requirement("S75")
+async def test_who_monitors_sees_all_and_changes_nothing(tour: Tour) -> None:
     before = tour.depth("harebell.dead.recent")
     async with tour.console("harebell_monitor") as console:
         await console.exchange("harebell.commands")

@@ -85,7 +85,8 @@ def tries(attempts: int, base: str = "100ms") -> dict[str, Any]:
     return {"retry": {"max_attempts": attempts, "backoff": {"base": base, "jitter": "none"}}}
 
 
-async def test_s114_s72_a_scrape_after_a_known_load_is_what_the_ledger_says(
+@pytest.mark.requirement("S72", "S114")
+async def test_a_scrape_after_a_known_load_is_what_the_ledger_says(
     counted: Tenant, target: Target
 ) -> None:
     before = await Scrape.of(counted.stack, PAIRS)
@@ -141,7 +142,8 @@ async def withdraw_in_every_way(tenant: Tenant) -> None:
         await tenant.harebell.skip(start + timedelta(seconds=second), key="taken-out")
 
 
-async def test_ask1_every_run_that_did_not_run_is_counted_by_its_reason(counted: Tenant) -> None:
+@pytest.mark.requirement("ASK-1")
+async def test_every_run_that_did_not_run_is_counted_by_its_reason(counted: Tenant) -> None:
     before = await Scrape.of(counted.stack, PAIRS)
     past = {"every": "1s", "start": instant(-3600).isoformat()}
     missed = await counted.put("missed", past, SLOWLY, catch_up={"mode": "none"})
@@ -169,7 +171,8 @@ async def test_ask1_every_run_that_did_not_run_is_counted_by_its_reason(counted:
     }
 
 
-async def test_ask1_runs_that_die_with_their_executor_or_are_dropped_by_it_are_counted(
+@pytest.mark.requirement("ASK-1")
+async def test_runs_that_die_with_their_executor_or_are_dropped_by_it_are_counted(
     counted: Tenant,
 ) -> None:
     """One slot: the first run has it, the second is claimed and waits, so it can be dropped."""
@@ -202,7 +205,8 @@ async def test_ask1_runs_that_die_with_their_executor_or_are_dropped_by_it_are_c
     assert seen.by("harebell_attempts_total", "outcome") == {("lease_expired",): 1}
 
 
-async def test_s65_the_lateness_that_is_published_is_the_ledgers_and_hides_nothing_from_the_target(
+@pytest.mark.requirement("S65")
+async def test_the_lateness_that_is_published_is_the_ledgers_and_hides_nothing_from_the_target(
     counted: Tenant, target: Target
 ) -> None:
     """More at one instant than there are slots, so that some are late by more than a second."""
@@ -227,7 +231,8 @@ async def test_s65_the_lateness_that_is_published_is_the_ledgers_and_hides_nothi
         assert told >= sum(each <= bound for each in late), "it starts before the target hears"
 
 
-async def test_s69_the_backlog_of_each_lane_grows_without_executors_and_goes_with_them(
+@pytest.mark.requirement("S69")
+async def test_the_backlog_of_each_lane_grows_without_executors_and_goes_with_them(
     counted: Tenant, target: Target
 ) -> None:
     pool = "autoscaled"

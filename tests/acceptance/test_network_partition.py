@@ -59,8 +59,9 @@ def lonely(pool: Pool) -> Iterator[Lonely]:
         yield Lonely(pool, links)
 
 
+@pytest.mark.requirement("S79", "S84")
 @pytest.mark.parametrize("cut", CUTS)
-async def test_s79_s84_runs_of_an_executor_that_is_cut_off_are_finished_by_another_with_one_effect(
+async def test_runs_of_an_executor_that_is_cut_off_are_finished_by_another_with_one_effect(
     cut: str,
     faulty_tenant: Tenant,
     lonely: Lonely,

@@ -109,8 +109,9 @@ KINDS: dict[str, tuple[Callable[[Tenant], Awaitable[str]], str, str]] = {
 }
 
 
+@pytest.mark.requirement("S76", "ASK-1")
 @pytest.mark.parametrize("kind", KINDS)
-async def test_s76_a_run_that_does_not_run_is_a_row_an_event_and_a_count(
+async def test_a_run_that_does_not_run_is_a_row_an_event_and_a_count(
     tenant: Tenant, told: Told, kind: str
 ) -> None:
     happens, state, reason = KINDS[kind]
@@ -130,7 +131,8 @@ async def test_s76_a_run_that_does_not_run_is_a_row_an_event_and_a_count(
     assert await counted(tenant.stack, state, reason) > before
 
 
-async def test_s76_instants_that_were_missed_in_a_row_are_one_row_with_their_count(
+@pytest.mark.requirement("S76")
+async def test_instants_that_were_missed_in_a_row_are_one_row_with_their_count(
     tenant: Tenant, told: Told
 ) -> None:
     run = await is_missed(tenant)
@@ -143,7 +145,8 @@ async def test_s76_instants_that_were_missed_in_a_row_are_one_row_with_their_cou
     assert event["data"]["run_id"] == run
 
 
-async def test_ask1_a_run_whose_time_passes_while_it_waits_for_a_slot_expires_and_is_no_dead_letter(
+@pytest.mark.requirement("ASK-1")
+async def test_a_run_whose_time_passes_while_it_waits_for_a_slot_expires_and_is_no_dead_letter(
     faulty_tenant: Tenant, pool: Pool, target: Target
 ) -> None:
     await pool.start(HAREBELL_SLOTS_NORMAL="1")

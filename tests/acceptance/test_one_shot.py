@@ -11,7 +11,8 @@ pytestmark = [pytest.mark.broker, pytest.mark.postgres]
 ELSEWHERE = timezone(timedelta(hours=5, minutes=45))
 
 
-async def test_s02_an_instant_with_an_offset_is_run_once_never_before_it_and_completes(
+@pytest.mark.requirement("S02")
+async def test_an_instant_with_an_offset_is_run_once_never_before_it_and_completes(
     tenant: Tenant, target: Target
 ) -> None:
     at = instant(2)

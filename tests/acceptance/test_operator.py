@@ -53,8 +53,9 @@ def broken_stack(servers: Servers, tmp_path_factory: pytest.TempPathFactory) -> 
         yield stack
 
 
+@pytest.mark.requirement("S102")
 @pytest.mark.parametrize("what", BREAKS)
-async def test_s102_what_an_operator_purges_or_deletes_is_made_again_and_every_run_runs_once(
+async def test_what_an_operator_purges_or_deletes_is_made_again_and_every_run_runs_once(
     what: str,
     broken_stack: Stack,
     target: Target,

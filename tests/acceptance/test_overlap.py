@@ -1,4 +1,4 @@
-"""Schedules whose runs take longer than the interval between them: skip, queue, replace (S50)."""
+"""Schedules whose runs take longer than the interval between them: skip, queue, replace."""
 
 from collections.abc import Sequence
 from datetime import datetime, timedelta
@@ -51,7 +51,8 @@ async def all_ended(tenant: Tenant, count: int) -> list[asyncpg.Record]:
     return rows
 
 
-async def test_s50_skip_what_finds_another_running_is_skipped_and_on_record(
+@pytest.mark.requirement("S50")
+async def test_skip_what_finds_another_running_is_skipped_and_on_record(
     tenant: Tenant,
 ) -> None:
     await tenant.put("slow", EVERY_SECOND, SLOWLY, overlap="skip")
@@ -65,7 +66,8 @@ async def test_s50_skip_what_finds_another_running_is_skipped_and_on_record(
     await assert_one_at_a_time(tenant, runs)
 
 
-async def test_s50_queue_all_run_in_order_never_two_at_once(tenant: Tenant) -> None:
+@pytest.mark.requirement("S50")
+async def test_queue_all_run_in_order_never_two_at_once(tenant: Tenant) -> None:
     await tenant.put("slow", EVERY_SECOND, SLOWLY, overlap="queue")
 
     runs = await all_ended(tenant, 5)
@@ -78,7 +80,8 @@ async def test_s50_queue_all_run_in_order_never_two_at_once(tenant: Tenant) -> N
     assert max(handed_over) < timedelta(seconds=2), "the next one is woken, not found by a sweep"
 
 
-async def test_s50_replace_the_running_one_is_stopped_and_the_newest_runs(tenant: Tenant) -> None:
+@pytest.mark.requirement("S50")
+async def test_replace_the_running_one_is_stopped_and_the_newest_runs(tenant: Tenant) -> None:
     await tenant.put("slow", EVERY_SECOND, SLOWLY, overlap="replace")
 
     runs = await all_ended(tenant, 5)
@@ -91,6 +94,7 @@ async def test_s50_replace_the_running_one_is_stopped_and_the_newest_runs(tenant
     assert [row["outcome"] for row in first] == ["cancelled"]
 
 
+@pytest.mark.requirement("S33", "S50")
 async def test_a_running_run_that_is_cancelled_stops(tenant: Tenant) -> None:
     target = {"task": {"name": "harebell.sleep", "args": {"seconds": 25}}}
     await tenant.put("long", {"now": True}, target)
@@ -109,7 +113,8 @@ async def test_a_running_run_that_is_cancelled_stops(tenant: Tenant) -> None:
     assert [row["outcome"] for row in await tenant.attempts(name)] == ["cancelled"]
 
 
-async def test_s50_queue_goes_on_when_its_executor_is_killed(
+@pytest.mark.requirement("S50")
+async def test_queue_goes_on_when_its_executor_is_killed(
     faulty_tenant: Tenant, pool: Pool, target: Target
 ) -> None:
     for number in (1, 2):
@@ -131,7 +136,8 @@ async def test_s50_queue_goes_on_when_its_executor_is_killed(
     await assert_one_at_a_time(faulty_tenant, runs)
 
 
-async def test_s50_an_executor_that_dies_while_it_decides_has_decided_nothing(
+@pytest.mark.requirement("S50")
+async def test_an_executor_that_dies_while_it_decides_has_decided_nothing(
     faulty_tenant: Tenant, pool: Pool
 ) -> None:
     doomed = await start_doomed(

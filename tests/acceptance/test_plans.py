@@ -44,6 +44,7 @@ async def new_day(database_url: str) -> AsyncIterator[Explainer]:
         yield Explainer(connection)
 
 
+@pytest.mark.requirement("S41")
 @pytest.mark.parametrize("statement", STATEMENTS.values(), ids=STATEMENTS)
 async def test_no_hot_statement_scans_or_hashes_a_partition_that_was_never_analysed(
     statement: Statement, database_url: str

@@ -21,7 +21,8 @@ OVER = 6.0  # seconds, evenly: they are due while executors die
 POISON = {"test.poison": f"{tasks.__name__}:{tasks.kill_executor.__name__}"}
 
 
-async def test_s110_a_run_that_kills_its_executors_is_a_dead_letter_and_the_rest_of_its_pool_flows(
+@pytest.mark.requirement("S110")
+async def test_a_run_that_kills_its_executors_is_a_dead_letter_and_the_rest_of_its_pool_flows(
     faulty_tenant: Tenant,
     pool: Pool,
     target: Target,

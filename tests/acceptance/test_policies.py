@@ -31,6 +31,7 @@ def instants(calls: Sequence[Call]) -> list[Any]:
     return sorted(call.scheduled_for for call in calls)
 
 
+@pytest.mark.requirement("ASK-17")
 async def test_from_completion_every_run_begins_so_long_after_the_end_of_the_one_before(
     tenant: Tenant, target: Target
 ) -> None:

@@ -43,7 +43,8 @@ async def until_ended(tenant: Tenant, run_id: str, state: str) -> None:
     await until(so, what=f"run {run_id} being {state}")
 
 
-async def test_s101_a_run_of_unknown_outcome_holds_its_schedule_until_it_is_resolved_as_it_was(
+@pytest.mark.requirement("S101")
+async def test_a_run_of_unknown_outcome_holds_its_schedule_until_it_is_resolved_as_it_was(
     faulty_tenant: Tenant, target: Target, held: dict[str, str]
 ) -> None:
     listed = [run["run_id"] async for run in faulty_tenant.harebell.runs(state="held")]

@@ -51,7 +51,8 @@ async def watch_connections(ledger_url: str, seen: Counter[str]) -> None:
         await ledger.close()
 
 
-async def test_s57_with_one_connection_each_all_that_comes_at_once_waits_its_turn(
+@pytest.mark.requirement("S57")
+async def test_with_one_connection_each_all_that_comes_at_once_waits_its_turn(
     stack: Stack, target: Target
 ) -> None:
     seen: Counter[str] = Counter()
@@ -81,7 +82,8 @@ def state_of(port: int) -> tuple[int, str]:
         return error.code, error.read().decode()
 
 
-async def test_s57_while_every_connection_is_refused_services_wait_say_so_and_then_catch_up(
+@pytest.mark.requirement("S57")
+async def test_while_every_connection_is_refused_services_wait_say_so_and_then_catch_up(
     stack: Stack, target: Target
 ) -> None:
     members = PAIRS.members()

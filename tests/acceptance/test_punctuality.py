@@ -43,7 +43,8 @@ async def put_all(tenant: Tenant, target: Target, path: str) -> list[str]:
     return ids
 
 
-async def test_s77_a_thousand_runs_over_20_s_run_once_each_never_early_and_soon_after_them(
+@pytest.mark.requirement("S01", "S65", "S77")
+async def test_a_thousand_runs_over_20_s_run_once_each_never_early_and_soon_after_them(
     tenant: Tenant, target: Target
 ) -> None:
     waited: Counter[str] = Counter()

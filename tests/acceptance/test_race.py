@@ -241,6 +241,7 @@ async def finishes(
     ]
 
 
+@pytest.mark.requirement("S10", "ASK-4")
 async def test_changed_around_its_instant_a_run_is_of_one_version_which_the_answer_names(
     tenant: Tenant, target: Target
 ) -> None:

@@ -25,7 +25,8 @@ def most_within(window: timedelta, calls: Sequence[Call]) -> int:
     return max(sum(first <= each < first + window for each in started) for first in started)
 
 
-async def test_s70_no_ten_seconds_hold_more_starts_than_the_limit_and_no_other_run_waits(
+@pytest.mark.requirement("S70", "ASK-12")
+async def test_no_ten_seconds_hold_more_starts_than_the_limit_and_no_other_run_waits(
     tenant: Tenant, target: Target, record_property: Record
 ) -> None:
     """Two tickers, two dispatchers, two executors; all runs are due at one instant."""
@@ -54,7 +55,8 @@ async def test_s70_no_ten_seconds_hold_more_starts_than_the_limit_and_no_other_r
     assert held_up < len(calls) / 2  # the others did not wait behind them
 
 
-async def test_s70_retries_count_as_starts(tenant: Tenant, target: Target) -> None:
+@pytest.mark.requirement("S70")
+async def test_retries_count_as_starts(tenant: Tenant, target: Target) -> None:
     limit = {"per": "schedule", "starts": 3, "within": "1s"}
     retry = {"max_attempts": 3, "backoff": {"base": "50ms", "cap": "50ms"}}
     key = {"limit": limit, "retry": retry}

@@ -41,7 +41,8 @@ async def put_both(tenant: Tenant, target: Target, pool: Pool, path: str) -> Non
         await until_called(target, f"{path}-{class_}")
 
 
-async def test_s22_s94_hung_the_holder_loses_critical_runs_soon_and_normal_ones_later(
+@pytest.mark.requirement("S22", "S94")
+async def test_hung_the_holder_loses_critical_runs_soon_and_normal_ones_later(
     faulty_tenant: Tenant, pool: Pool, target: Target, record_property: Record
 ) -> None:
     hung = await pool.start(1)
@@ -58,7 +59,8 @@ async def test_s22_s94_hung_the_holder_loses_critical_runs_soon_and_normal_ones_
     assert NORMAL - RENEWED < normal < NORMAL + SLACK
 
 
-async def test_s22_s94_killed_outright_the_holder_loses_runs_of_both_classes_at_once(
+@pytest.mark.requirement("S22", "S94")
+async def test_killed_outright_the_holder_loses_runs_of_both_classes_at_once(
     faulty_tenant: Tenant, pool: Pool, target: Target, record_property: Record
 ) -> None:
     killed = await pool.start(1)
@@ -76,7 +78,8 @@ async def test_s22_s94_killed_outright_the_holder_loses_runs_of_both_classes_at_
     assert max(took) < DEAD < NORMAL
 
 
-async def test_s94_of_an_executor_killed_with_200_runs_in_flight_all_run_elsewhere_soon(
+@pytest.mark.requirement("S94")
+async def test_of_an_executor_killed_with_200_runs_in_flight_all_run_elsewhere_soon(
     faulty_tenant: Tenant, pool: Pool, target: Target, record_property: Record
 ) -> None:
     slots = {"HAREBELL_SLOTS_NORMAL": str(CROWD), "HAREBELL_MAX_TARGET_SHARE": "1"}
@@ -98,7 +101,8 @@ async def test_s94_of_an_executor_killed_with_200_runs_in_flight_all_run_elsewhe
     assert len(running) == CROWD
 
 
-async def test_s83_a_run_that_lasts_ten_leases_runs_once_while_its_executor_lives(
+@pytest.mark.requirement("S83")
+async def test_a_run_that_lasts_ten_leases_runs_once_while_its_executor_lives(
     faulty_tenant: Tenant, pool: Pool, target: Target
 ) -> None:
     for number in (1, 2):

@@ -12,6 +12,7 @@ from tests.acceptance.wire import Wire
 pytestmark = [pytest.mark.broker, pytest.mark.postgres]
 
 
+@pytest.mark.requirement("S26", "S86", "ASK-18")
 async def test_one_put_sent_twenty_times_at_once_makes_one_schedule_and_one_run(
     tenant: Tenant, target: Target
 ) -> None:

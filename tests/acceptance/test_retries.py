@@ -26,6 +26,7 @@ async def letters(tenant: Tenant, state: str) -> list[dict[str, Any]]:
     return [letter async for letter in tenant.harebell.dead_letters(state=state)]
 
 
+@pytest.mark.requirement("S103", "S104", "S108")
 async def test_two_failures_and_a_success_are_three_attempts_as_far_apart_as_the_policy_says(
     tenant: Tenant, target: Target
 ) -> None:
@@ -53,6 +54,7 @@ async def test_two_failures_and_a_success_are_three_attempts_as_far_apart_as_the
     assert await letters(tenant, "all") == []
 
 
+@pytest.mark.requirement("S52", "S109", "S112")
 async def test_a_run_that_always_fails_is_one_dead_letter_and_succeeds_when_replayed_after_the_fix(
     tenant: Tenant, target: Target
 ) -> None:
@@ -82,7 +84,8 @@ async def test_a_run_that_always_fails_is_one_dead_letter_and_succeeds_when_repl
     assert told == [(1, 1, "failed"), (1, 2, "failed"), (1, 3, "failed"), (2, 1, "succeeded")]
 
 
-async def test_s15_a_task_that_no_executor_has_is_a_dead_letter_at_once_with_the_reason(
+@pytest.mark.requirement("S15")
+async def test_a_task_that_no_executor_has_is_a_dead_letter_at_once_with_the_reason(
     tenant: Tenant,
 ) -> None:
     await tenant.put("typo", {"now": True}, {"task": {"name": "acme.reprot"}}, retry=retry(5, "1s"))

@@ -32,8 +32,9 @@ def rolling_stack(servers: Servers, tmp_path_factory: pytest.TempPathFactory) ->
         yield stack
 
 
+@pytest.mark.requirement("S73")
 @pytest.mark.parametrize("kind", ServiceKind)
-async def test_s73_a_service_told_to_stop_under_load_loses_doubles_and_uses_up_nothing(
+async def test_a_service_told_to_stop_under_load_loses_doubles_and_uses_up_nothing(
     kind: ServiceKind,
     rolling_stack: Stack,
     target: Target,
@@ -48,7 +49,8 @@ async def test_s73_a_service_told_to_stop_under_load_loses_doubles_and_uses_up_n
     record_property("stopped", f"{took:.2f} s after SIGTERM; worst run {late:.2f} s late")
 
 
-async def test_s58_all_services_restarted_one_after_another_under_load_lose_and_double_nothing(
+@pytest.mark.requirement("S58")
+async def test_all_services_restarted_one_after_another_under_load_lose_and_double_nothing(
     rolling_stack: Stack, target: Target, record_property: Callable[[str, object], None]
 ) -> None:
     async with rolling_stack.tenant("rolling") as tenant:

@@ -39,7 +39,8 @@ def stack(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Stack]:
         private.discard()
 
 
-async def test_s91_a_long_outage_of_the_database_crashes_nothing_and_catch_up_is_as_asked(
+@pytest.mark.requirement("S91")
+async def test_a_long_outage_of_the_database_crashes_nothing_and_catch_up_is_as_asked(
     stack: Stack, target: Target, record_property: Callable[[str, object], None]
 ) -> None:
     before = living(stack)

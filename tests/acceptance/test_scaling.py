@@ -30,7 +30,8 @@ TAKEN_UP = 60.0  # seconds until each executor has had a run
 _HOLDERS = "SELECT count(DISTINCT lease_holder) FROM runs WHERE tenant = $1"
 
 
-async def test_s66_from_one_to_four_and_back_under_load_loses_and_doubles_nothing(
+@pytest.mark.requirement("S66", "S124")
+async def test_from_one_to_four_and_back_under_load_loses_and_doubles_nothing(
     own_stack: Stack, target: Target, record_property: Callable[[str, object], None]
 ) -> None:
     own_stack.start(Counts(), **SHORT)
@@ -80,8 +81,9 @@ def shrink(stack: Stack) -> float:
     return (now() - began).total_seconds()
 
 
+@pytest.mark.requirement("S66")
 @pytest.mark.chaos
-async def test_s66_from_one_executor_to_twenty_and_back_mid_run_loses_and_doubles_nothing(
+async def test_from_one_executor_to_twenty_and_back_mid_run_loses_and_doubles_nothing(
     own_stack: Stack, target: Target, record_property: Callable[[str, object], None]
 ) -> None:
     own_stack.start(Counts(), **FEW_SLOTS)

@@ -24,7 +24,8 @@ def there(pool: Pool) -> Iterator[Pool]:
     opened.close()
 
 
-async def test_s99_runs_stay_in_their_place_and_a_drained_places_runs_wait_for_a_spare(
+@pytest.mark.requirement("S99")
+async def test_runs_stay_in_their_place_and_a_drained_places_runs_wait_for_a_spare(
     faulty_tenant: Tenant, pool: Pool, there: Pool, target: Target
 ) -> None:
     here = pool

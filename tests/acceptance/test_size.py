@@ -95,7 +95,8 @@ def run_ids(wave: Wave) -> set[str]:
     return {run_id(str(schedule), due) for schedule, due in wave.due.items()}
 
 
-async def test_s11_a_million_timetables_are_stored_and_no_two_are_alike(crowd: Crowd) -> None:
+@pytest.mark.requirement("S11")
+async def test_a_million_timetables_are_stored_and_no_two_are_alike(crowd: Crowd) -> None:
     async with crowd.tenant() as tenant:
         row = await tenant.ledger.fetchrow(_TIMETABLES)
 
@@ -104,7 +105,8 @@ async def test_s11_a_million_timetables_are_stored_and_no_two_are_alike(crowd: C
     assert row["timetables"] == row["schedules"]
 
 
-async def test_s11_stored_schedules_are_due_when_their_timetables_say(crowd: Crowd) -> None:
+@pytest.mark.requirement("S11")
+async def test_stored_schedules_are_due_when_their_timetables_say(crowd: Crowd) -> None:
     """A copied row is as good as a put one."""
     async with crowd.tenant() as tenant:
         for number in (10, 11, 12):  # a calendar, an instant, an interval
@@ -114,13 +116,15 @@ async def test_s11_stored_schedules_are_due_when_their_timetables_say(crowd: Cro
             assert told["instants"][0]["at"] == stored["next_at"]
 
 
-def test_s11_those_that_are_due_among_a_million_run_once_each_and_on_time(seen: Seen) -> None:
+@pytest.mark.requirement("S11", "S122")
+def test_those_that_are_due_among_a_million_run_once_each_and_on_time(seen: Seen) -> None:
     assert Counter(call.run_id for call in seen.calls) == Counter(run_ids(seen.wave))
     assert min(call.late for call in seen.calls) >= 0
     assert max(call.late for call in seen.calls) < LATE
 
 
-def test_s11_a_ticker_takes_no_memory_and_no_thread_for_what_is_stored(
+@pytest.mark.requirement("S11", "S46")
+def test_a_ticker_takes_no_memory_and_no_thread_for_what_is_stored(
     crowd: Crowd, seen: Seen
 ) -> None:
     assert crowd.few is not None
@@ -131,7 +135,8 @@ def test_s11_a_ticker_takes_no_memory_and_no_thread_for_what_is_stored(
     assert many.threads <= few.threads + THREADS
 
 
-def test_s36_the_broker_holds_what_is_due_within_the_horizon_and_nothing_else(seen: Seen) -> None:
+@pytest.mark.requirement("S36")
+def test_the_broker_holds_what_is_due_within_the_horizon_and_nothing_else(seen: Seen) -> None:
     told = {
         run_id(each["schedule_id"], datetime.fromisoformat(each["scheduled_for"]))
         for each in seen.tickets
@@ -142,13 +147,13 @@ def test_s36_the_broker_holds_what_is_due_within_the_horizon_and_nothing_else(se
     assert 0 < sum(seen.messages.values()) <= WAVE
 
 
-def test_s41_no_service_reads_a_table_of_schedules_from_end_to_end(seen: Seen) -> None:
+@pytest.mark.requirement("S41")
+def test_no_service_reads_a_table_of_schedules_from_end_to_end(seen: Seen) -> None:
     assert seen.scans == 0
 
 
-def test_s122_staging_reads_as_much_as_is_due_and_not_as_is_stored(
-    crowd: Crowd, seen: Seen
-) -> None:
+@pytest.mark.requirement("S122")
+def test_staging_reads_as_much_as_is_due_and_not_as_is_stored(crowd: Crowd, seen: Seen) -> None:
     assert crowd.few is not None
     log.info("blocks: with few %d, with many %d", crowd.few.blocks, seen.wave.blocks)
 

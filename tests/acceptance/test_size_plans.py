@@ -141,10 +141,9 @@ BY_INDEX: dict[str, Statement] = {
 FORBIDDING = {"schedules_key"}  # two schedules of one key
 
 
+@pytest.mark.requirement("S17", "S41")
 @pytest.mark.parametrize("analysed", [False, True], ids=["never analysed", "analysed"])
-async def test_s17_s41_nothing_hot_and_no_list_reads_all_schedules(
-    crowd: Crowd, *, analysed: bool
-) -> None:
+async def test_nothing_hot_and_no_list_reads_all_schedules(crowd: Crowd, *, analysed: bool) -> None:
     scanned = {}
     async with connected(crowd) as connection:
         if analysed:
@@ -158,7 +157,8 @@ async def test_s17_s41_nothing_hot_and_no_list_reads_all_schedules(
     assert {name: tables for name, tables in scanned.items() if tables} == {}
 
 
-async def test_s41_a_batch_of_what_is_due_reads_little_with_an_hour_behind(crowd: Crowd) -> None:
+@pytest.mark.requirement("S41")
+async def test_a_batch_of_what_is_due_reads_little_with_an_hour_behind(crowd: Crowd) -> None:
     """Blocks, for milliseconds tell how busy the machine is; `make bench ONLY=stored` has those."""
     async with connected(crowd) as connection:
         told = orjson.loads(await connection.fetchval(_DUE))[0]
@@ -169,7 +169,8 @@ async def test_s41_a_batch_of_what_is_due_reads_little_with_an_hour_behind(crowd
     assert blocks < BATCH * BLOCKS
 
 
-async def test_s17_a_tag_is_found_by_its_index_and_listed_page_by_page(crowd: Crowd) -> None:
+@pytest.mark.requirement("S17")
+async def test_a_tag_is_found_by_its_index_and_listed_page_by_page(crowd: Crowd) -> None:
     async with connected(crowd) as connection:
         await connection.execute(_ANALYSE, timeout=120)
         explainer = Explainer(connection)
@@ -186,7 +187,8 @@ async def test_s17_a_tag_is_found_by_its_index_and_listed_page_by_page(crowd: Cr
     assert created == sorted(created, reverse=True)
 
 
-async def test_s42_every_index_has_a_query_that_is_worse_without_it(crowd: Crowd) -> None:
+@pytest.mark.requirement("S42")
+async def test_every_index_has_a_query_that_is_worse_without_it(crowd: Crowd) -> None:
     idle = {}
     async with connected(crowd) as connection:
         await connection.execute(_ANALYSE, timeout=120)

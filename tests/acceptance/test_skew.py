@@ -119,7 +119,8 @@ async def run_some(tenant: Tenant, target: Target, path: str) -> list[float]:
     return off
 
 
-async def test_s56_hosts_two_minutes_apart_start_nothing_early_and_nothing_twice(
+@pytest.mark.requirement("S56")
+async def test_hosts_two_minutes_apart_start_nothing_early_and_nothing_twice(
     stack: Stack, target: Target, record_property: Callable[[str, object], None]
 ) -> None:
     async with stack.tenant("two-minutes-apart") as tenant:
@@ -132,7 +133,8 @@ async def test_s56_hosts_two_minutes_apart_start_nothing_early_and_nothing_twice
     assert believed == pytest.approx(SKEWS, abs=SKEW / 2), "the hosts' clocks were not wrong"
 
 
-async def test_s56_clocks_that_are_set_by_minutes_and_hours_move_no_run(
+@pytest.mark.requirement("S56")
+async def test_clocks_that_are_set_by_minutes_and_hours_move_no_run(
     stack: Stack, clocks: Clocks, target: Target, record_property: Callable[[str, object], None]
 ) -> None:
     began = time.monotonic()

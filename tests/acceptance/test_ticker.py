@@ -32,7 +32,8 @@ CREATE CONSTRAINT TRIGGER dawdle AFTER INSERT ON schedule_state DEFERRABLE INITI
 """
 
 
-async def test_s45_an_idle_ticker_asks_little_however_many_schedules_there_are_and_wakes_on_time(
+@pytest.mark.requirement("S45")
+async def test_an_idle_ticker_asks_little_however_many_schedules_there_are_and_wakes_on_time(
     servers: Servers,
     own_stack: Stack,
     target: Target,
@@ -65,7 +66,8 @@ async def test_s45_an_idle_ticker_asks_little_however_many_schedules_there_are_a
     assert run["started_at"] - run["due_at"] < timedelta(seconds=1)
 
 
-async def test_s53_a_full_pass_is_followed_by_the_next_and_reported(
+@pytest.mark.requirement("S53")
+async def test_a_full_pass_is_followed_by_the_next_and_reported(
     own_stack: Stack, target: Target
 ) -> None:
     await asyncio.to_thread(own_stack.start, Counts(tickers=0))
@@ -85,7 +87,8 @@ async def test_s53_a_full_pass_is_followed_by_the_next_and_reported(
     assert_each_once(target.calls("bounded"), runs, 100)
 
 
-async def test_s55_s38_overdue_runs_start_within_5_s_of_readiness_ahead_of_what_is_due_later(
+@pytest.mark.requirement("S38", "S55")
+async def test_overdue_runs_start_within_5_s_of_readiness_ahead_of_what_is_due_later(
     own_stack: Stack, target: Target, record_property: Callable[[str, object], None]
 ) -> None:
     await asyncio.to_thread(own_stack.start, Counts(tickers=0))
@@ -135,7 +138,8 @@ async def put_all_at(
     return [str(each.id) for each in await tenant.harebell.put_many(schedules) if each.ok]
 
 
-async def test_s76_tickets_that_have_outrun_a_slow_commit_are_published_again_and_run_once(
+@pytest.mark.requirement("S76")
+async def test_tickets_that_have_outrun_a_slow_commit_are_published_again_and_run_once(
     own_stack: Stack, target: Target
 ) -> None:
     members = await asyncio.to_thread(own_stack.start)

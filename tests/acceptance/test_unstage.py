@@ -27,6 +27,7 @@ async def one_after(tenant: Tenant, target: Target, due_at: datetime) -> None:
     await tenant.until_runs(1, "succeeded")
 
 
+@pytest.mark.requirement("S33", "ASK-4")
 @pytest.mark.parametrize("verb", ["cancel", "pause"])
 async def test_withdrawn_a_second_before_its_instant_a_staged_run_never_runs_and_its_row_says_why(
     verb: str, tenant: Tenant, target: Target
@@ -67,6 +68,7 @@ async def test_a_pause_that_ends_before_the_instant_changes_nothing(
     assert 0 <= call.late < 2
 
 
+@pytest.mark.requirement("S14")
 async def test_a_short_pause_in_the_midst_of_many_instants_loses_none_of_them(
     tenant: Tenant, target: Target
 ) -> None:
@@ -101,6 +103,7 @@ async def test_a_one_shot_that_is_replaced_and_put_back_runs_once_as_it_stands_a
     assert (row["state"], row["version"], row["attempt"]) == ("succeeded", 3, 1)
 
 
+@pytest.mark.requirement("S10")
 async def test_a_rhythm_that_is_replaced_and_put_back_keeps_all_its_instants(
     tenant: Tenant, target: Target
 ) -> None:

@@ -45,7 +45,8 @@ def wipe(broker: Broker) -> None:
     broker.start()
 
 
-async def test_s35_s102_runs_that_waited_in_a_wiped_broker_run_once_each(
+@pytest.mark.requirement("S35", "S102")
+async def test_runs_that_waited_in_a_wiped_broker_run_once_each(
     private: PrivateServers,
     stack: Stack,
     target: Target,

@@ -51,14 +51,16 @@ def test_a_rule_asks_for_series_and_labels_that_there_are(rule: dict[str, Any]) 
     assert set(filter(None, grouped)) <= told
 
 
+@pytest.mark.requirement("S116")
 @pytest.mark.parametrize("alert", NAMES)
-def test_s116_every_rule_is_seen_quiet_then_firing_then_clear(alert: str) -> None:
+def test_every_rule_is_seen_quiet_then_firing_then_clear(alert: str) -> None:
     seen = [fires for name, fires in evaluations() if name == alert]
 
     assert [fires for fires, _ in groupby(seen)] == FIRES_AND_CLEARS
 
 
-def test_s116_every_rule_fires_and_clears_as_its_test_says() -> None:
+@pytest.mark.requirement("S31", "S116", "ASK-1")
+def test_every_rule_fires_and_clears_as_its_test_says() -> None:
     promtool = shutil.which("promtool")
     assert promtool, (
         "no promtool: it is in Debian's package prometheus; bootstrap.sh tests brings it"

@@ -4,6 +4,7 @@ import tomllib
 from collections.abc import Iterator
 from typing import Any, Final
 
+import pytest
 from tests.architecture.sources import OURS, ROOT, SCHEMAS, SERVICES
 
 LINTER: Final[dict[str, Any]] = tomllib.loads((ROOT / "pyproject.toml").read_text())["tool"][
@@ -44,6 +45,7 @@ def layers() -> Iterator[str]:
         yield from layer.split(" | ")
 
 
+@pytest.mark.requirement("S58")
 def test_every_package_is_linted_and_has_its_layer() -> None:
     assert set(LINTER["root_packages"]) == packages()
     assert sorted(layers()) == sorted(packages())
@@ -55,6 +57,7 @@ def test_every_pure_module_exists() -> None:
     assert pure <= NAMES
 
 
+@pytest.mark.requirement("S125")
 def test_every_core_is_pure() -> None:
     assert "harebell.*.core" in CONTRACTS["rules do no I/O"]["source_modules"]
 

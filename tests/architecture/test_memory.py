@@ -1,4 +1,4 @@
-"""The ledger in memory (S127): whole, and out of the reach of every service."""
+"""The ledger in memory: whole, and out of the reach of every service."""
 
 import ast
 from collections.abc import Iterator
@@ -15,8 +15,9 @@ ROOT = Path(__file__).parents[2]
 SHIPPED = [path for top in ("services", "schemas") for path in (ROOT / top).rglob("*.py")]
 
 
+@pytest.mark.requirement("S127")
 @pytest.mark.parametrize("module", [claims, completion, rate_limits, staging, recovery, overlap])
-def test_s127_every_statement_of_the_ledger_is_answered_from_memory(module: ModuleType) -> None:
+def test_every_statement_of_the_ledger_is_answered_from_memory(module: ModuleType) -> None:
     texts = [text for text in vars(module).values() if isinstance(text, str)]
     statements = [text for text in texts if text.strip().startswith(("INSERT", "UPDATE", "WITH"))]
     statements += [text for text in texts if text.strip().startswith(("SELECT", "DELETE"))]
@@ -26,7 +27,8 @@ def test_s127_every_statement_of_the_ledger_is_answered_from_memory(module: Modu
     assert [text for text in statements if text not in pool.ANSWERS] == []
 
 
-def test_s127_no_setting_and_no_import_leads_a_service_to_the_ledger_in_memory() -> None:
+@pytest.mark.requirement("S127")
+def test_no_setting_and_no_import_leads_a_service_to_the_ledger_in_memory() -> None:
     """So production refuses it by not knowing it: what is shipped imports nothing of tests."""
     imported = {name for path in SHIPPED for name in imports(path)}
 

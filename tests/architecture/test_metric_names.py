@@ -15,14 +15,16 @@ SERVICES: Final = {"intake", "ticker", "dispatcher", "executor", "dlq_inspector"
 IDS: Final = {"run", "run_id", "schedule", "schedule_id", "tenant", "key", "request_id", "instance"}
 
 
+@pytest.mark.requirement("S114")
 @pytest.mark.parametrize("metric", DECLARED, ids=lambda metric: metric.name)
-def test_s114_a_metric_has_our_prefix_a_base_unit_and_no_id_for_a_label(metric: Metric) -> None:
+def test_a_metric_has_our_prefix_a_base_unit_and_no_id_for_a_label(metric: Metric) -> None:
     assert metric.name.startswith("harebell_")
     assert not re.search("_(ms|millis|minutes|hours|kb|mb|percent)(_|$)", metric.name)
     assert not IDS & set(metric.labels)
 
 
-def test_s114_the_page_has_every_metric_as_it_is_declared() -> None:
+@pytest.mark.requirement("S114")
+def test_the_page_has_every_metric_as_it_is_declared() -> None:
     rows = ROW.findall(PAGE.read_text())
     written = {(name, type_, labels, what) for name, type_, labels, _, what in rows}
     declared = {

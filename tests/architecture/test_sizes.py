@@ -3,12 +3,14 @@
 import ast
 from typing import Final
 
+import pytest
 from tests.architecture.sources import ALL, OURS
 
 MAX_MODULE: Final = 300  # lines
 MAX_FUNCTION: Final = 40
 
 
+@pytest.mark.requirement("S125")
 def test_no_module_is_too_long() -> None:
     lengths = {str(module): len(module.text.splitlines()) for module in ALL}
 

@@ -96,6 +96,7 @@ def test_every_queue_that_carries_work_is_quorum_and_dead_letters(queue: Queue) 
     assert (queue.dead_letter_exchange is None) is (queue.name in COPIES | LAST)
 
 
+@pytest.mark.requirement("S61")
 @pytest.mark.parametrize("name", sorted(TIER_NAMES))
 def test_every_tier_passes_on_at_least_once_and_has_only_its_uniform_ttl(name: str) -> None:
     arguments = QUEUES[name].arguments()
@@ -141,6 +142,7 @@ def test_no_dead_letter_comes_back_to_where_it_died(queue: Queue) -> None:
     assert queue.name not in seen
 
 
+@pytest.mark.requirement("S68")
 def test_another_pool_has_a_queue_for_each_lane() -> None:
     mail = work_topology("mail")
 
@@ -167,6 +169,7 @@ def walk(due_in: timedelta) -> Walk:
     return Walk(waited, hops)
 
 
+@pytest.mark.requirement("ASK-5")
 @given(st.integers(min_value=0, max_value=LONGEST_MS))
 def test_a_message_waits_what_was_asked_within_the_hold(asked: int) -> None:
     due_in = timedelta(milliseconds=asked)

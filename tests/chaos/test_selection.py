@@ -13,7 +13,8 @@ SEED = 1
 OUTAGE = 3.0  # seconds
 
 
-def test_s40_s76_services_and_servers_are_killed_and_every_promise_is_kept(tmp_path: Path) -> None:
+@pytest.mark.requirement("S40", "S76")
+def test_services_and_servers_are_killed_and_every_promise_is_kept(tmp_path: Path) -> None:
     report = Report(out=None)
 
     perform(Plan([single(SEED, chosen(ROWS))], OUTAGE), tmp_path, report)

@@ -142,6 +142,7 @@ BAD_PUTS = [
 ]  # fmt: skip
 
 
+@pytest.mark.requirement("S23")
 @pytest.mark.parametrize(("body", "code", "field", "reason"), BAD_PUTS)
 def test_a_bad_put_is_refused_with_field_and_reason(
     body: bytes, code: str, field: str | None, reason: str

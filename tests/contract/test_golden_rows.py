@@ -24,7 +24,8 @@ async def rows(servers: Servers, database_url: str) -> AsyncIterator[asyncpg.Con
     await connection.close()
 
 
-async def test_s35_every_run_of_v1_has_its_ticket_from_the_tables_alone(
+@pytest.mark.requirement("S35")
+async def test_every_run_of_v1_has_its_ticket_from_the_tables_alone(
     rows: asyncpg.Connection,
 ) -> None:
     runs = await rows.fetch("SELECT * FROM runs ORDER BY scheduled_for, schedule_id")

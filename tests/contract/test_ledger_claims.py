@@ -38,6 +38,7 @@ def wanted(
     return ClaimKey(key, seq, version, None, LEASE, due_at)
 
 
+@pytest.mark.requirement("S80", "S93")
 async def test_of_fifty_claimants_of_one_run_one_wins(ledger: asyncpg.Pool) -> None:
     await put(ledger, [STAGED])
 
@@ -145,6 +146,7 @@ async def test_a_refused_ticket_has_outrun_its_commit_or_is_stale(
     assert [*found.values()] == [why]
 
 
+@pytest.mark.requirement("S81")
 async def test_claiming_takes_the_next_attempt_and_a_lease_of_the_asked_length(
     ledger: asyncpg.Pool,
 ) -> None:
@@ -219,6 +221,7 @@ async def test_a_run_dropped_before_it_started_was_never_attempted(ledger: async
     assert row["lease_holder"] is None
 
 
+@pytest.mark.requirement("S83")
 async def test_renewing_moves_the_lease_but_not_seq(ledger: asyncpg.Pool) -> None:
     row = Row(RunState.RUNNING, 1, lapsed=True)
     await put(ledger, [row])

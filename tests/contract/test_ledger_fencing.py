@@ -29,6 +29,7 @@ async def test_a_wrong_token_holds_nothing(ledger: asyncpg.Pool, name: str, toke
     assert await seqs(ledger) == {ROW.key: (RunState.RUNNING, SEQ)}
 
 
+@pytest.mark.requirement("S92", "ASK-14")
 @pytest.mark.parametrize("token", [SEQ - 1, SEQ + 1])
 async def test_a_wrong_token_settles_nothing_and_leaves_no_attempt(
     ledger: asyncpg.Pool, token: int
@@ -42,6 +43,7 @@ async def test_a_wrong_token_settles_nothing_and_leaves_no_attempt(
     assert await ledger.fetchval("SELECT count(*) FROM attempts") == 0
 
 
+@pytest.mark.requirement("S52")
 async def test_of_many_endings_only_those_still_held_stand(ledger: asyncpg.Pool) -> None:
     mine, taken = Row(RunState.RUNNING, 1), Row(RunState.RUNNING, 2)
     await put(ledger, [mine, taken])
@@ -113,7 +115,8 @@ async def test_only_a_run_that_is_tried_again_stays_open(ledger: asyncpg.Pool) -
     assert [row["schedule_id"] for row in rows] == [again.key.schedule_id]
 
 
-async def test_s34_every_attempt_of_a_run_is_in_its_story(ledger: asyncpg.Pool) -> None:
+@pytest.mark.requirement("S34", "S108")
+async def test_every_attempt_of_a_run_is_in_its_story(ledger: asyncpg.Pool) -> None:
     row = Row(RunState.STAGED)
     await put(ledger, [row])
     seq = SEQ

@@ -228,6 +228,7 @@ STATEMENTS: Final = [
 BIRTHS: Final = {"stage", "skip"}  # where there is no row they make one
 
 
+@pytest.mark.requirement("S40")
 def test_every_transition_of_the_model_has_its_statement() -> None:
     moved = {
         (statement.actor, row.state, after)
@@ -271,6 +272,7 @@ async def test_no_row_is_an_answer(ledger: asyncpg.Pool) -> None:
     assert await seqs(ledger) == {}
 
 
+@pytest.mark.requirement("S85")
 async def test_a_holder_that_is_gone_loses_leases_that_it_left_unrenewed(
     ledger: asyncpg.Pool,
 ) -> None:

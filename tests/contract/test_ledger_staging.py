@@ -26,7 +26,8 @@ async def test_a_run_comes_to_be_with_seq_1(ledger: asyncpg.Pool) -> None:
     assert await seqs(ledger) == {key: (RunState.STAGED, 1)}
 
 
-async def test_s39_s54_tickers_that_stage_the_same_runs_make_each_once(
+@pytest.mark.requirement("S39", "S54", "S87", "S93", "ASK-7")
+async def test_tickers_that_stage_the_same_runs_make_each_once(
     ledger: asyncpg.Pool,
 ) -> None:
     keys = crowd(20)

@@ -1,4 +1,4 @@
-"""Taking turns on a real ledger (S50): one at a time, nobody forgotten or waiting crosswise."""
+"""Taking turns on a real ledger: one at a time, nobody forgotten or waiting crosswise."""
 
 import asyncio
 from collections import Counter
@@ -24,6 +24,7 @@ from harebell.executor.claiming.overlap import claim_with_overlap
 from harebell.storage.runs import claims
 
 
+@pytest.mark.requirement("S50")
 async def test_of_runs_that_skip_the_one_that_finds_another_running_is_on_record(
     ledger: asyncpg.Pool,
 ) -> None:
@@ -45,6 +46,7 @@ async def test_of_runs_that_skip_the_one_that_finds_another_running_is_on_record
     assert (await row_of(ledger, second))["finished_at"] is not None
 
 
+@pytest.mark.requirement("S50")
 async def test_queued_runs_go_one_after_the_other_in_order(ledger: asyncpg.Pool) -> None:
     runs = [key(number) for number in range(4)]
     await stage(ledger, runs)
@@ -64,6 +66,7 @@ async def test_queued_runs_go_one_after_the_other_in_order(ledger: asyncpg.Pool)
     assert await turns_of(ledger, runs[0].schedule_id) == {}
 
 
+@pytest.mark.requirement("S50")
 async def test_a_ticket_that_is_earlier_than_its_row_takes_no_turn(ledger: asyncpg.Pool) -> None:
     """Of a transaction that failed: `claims` tells more."""
     run, early = key(3600), key(0).scheduled_for
@@ -76,6 +79,7 @@ async def test_a_ticket_that_is_earlier_than_its_row_takes_no_turn(ledger: async
     assert (mine, plan.roles, plan.decided) == ({}, {}, frozenset())
 
 
+@pytest.mark.requirement("S50")
 async def test_a_woken_runs_old_ticket_is_stale(ledger: asyncpg.Pool) -> None:
     first, second = runs = [key(0), key(1)]
     await stage(ledger, runs)
@@ -89,6 +93,7 @@ async def test_a_woken_runs_old_ticket_is_stale(ledger: asyncpg.Pool) -> None:
     assert await said(ledger, [second]) == [("staged", "waiting")]
 
 
+@pytest.mark.requirement("S50")
 async def test_a_retry_keeps_the_turn(ledger: asyncpg.Pool) -> None:
     first, _ = runs = [key(0), key(1)]
     await stage(ledger, runs)
@@ -101,6 +106,7 @@ async def test_a_retry_keeps_the_turn(ledger: asyncpg.Pool) -> None:
     assert await said(ledger, runs) == [("running", None), ("staged", "waiting")]
 
 
+@pytest.mark.requirement("S50")
 async def test_the_newest_replaces_those_that_wait_and_asks_the_running_one_to_stop(
     ledger: asyncpg.Pool,
 ) -> None:
@@ -123,6 +129,7 @@ async def test_the_newest_replaces_those_that_wait_and_asks_the_running_one_to_s
     assert await executor.end(first, RunState.CANCELLED) == [third]
 
 
+@pytest.mark.requirement("S50")
 async def test_what_has_ended_unseen_holds_up_nobody(ledger: asyncpg.Pool) -> None:
     gone, waits = key(0), key(1)
     await stage(ledger, [gone, waits])
@@ -140,6 +147,7 @@ async def test_what_has_ended_unseen_holds_up_nobody(ledger: asyncpg.Pool) -> No
     assert await said(ledger, [waits]) == [("running", None)]
 
 
+@pytest.mark.requirement("S50")
 @pytest.mark.parametrize("policy", [SKIP, QUEUE, REPLACE])
 async def test_many_executors_at_once_never_run_two_of_a_schedule_and_never_deadlock(
     ledger: asyncpg.Pool, policy: Overlap
@@ -173,6 +181,7 @@ async def most_running(ledger: asyncpg.Pool) -> int:
     return max(Counter(running).values())
 
 
+@pytest.mark.requirement("S50")
 async def test_what_its_executor_gave_back_keeps_the_turn(ledger: asyncpg.Pool) -> None:
     first, second = runs = [key(0), key(1)]
     await stage(ledger, runs)

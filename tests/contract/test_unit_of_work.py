@@ -15,7 +15,8 @@ from harebell.ticker.store.versions import VersionCache, save, save_active_versi
 pytestmark = pytest.mark.postgres
 
 
-async def test_s06_runs_that_were_withdrawn_before_they_began_do_not_count(
+@pytest.mark.requirement("S06")
+async def test_runs_that_were_withdrawn_before_they_began_do_not_count(
     ledger: asyncpg.Pool,
 ) -> None:
     await put(ledger, ROWS)
@@ -28,7 +29,8 @@ async def test_s06_runs_that_were_withdrawn_before_they_began_do_not_count(
     assert unbegun
 
 
-async def test_s14_a_pause_took_back_what_it_cancelled_before_it_began(
+@pytest.mark.requirement("S14")
+async def test_a_pause_took_back_what_it_cancelled_before_it_began(
     ledger: asyncpg.Pool,
 ) -> None:
     await put(ledger, ROWS)

@@ -2,6 +2,7 @@
 
 from typing import Any
 
+import pytest
 from hypothesis import assume, example, given, settings
 from hypothesis import strategies as st
 from tests.fakes.audit import Audited
@@ -59,10 +60,11 @@ rules = st.sampled_from([EVERY, {**EVERY, "jitter": "15s"}, SEVEN_TIMES, {"cron"
 USED_UP = [("put", 0), ("wait", 173), ("wait", 200), ("wait", 200), ("later", 83)]
 
 
+@pytest.mark.requirement("S76")
 @settings(max_examples=100, deadline=None)
 @given(steps=steps, when=rules, catch_up=policies)
 @example(steps=USED_UP, when=SEVEN_TIMES, catch_up="none")  # and only a change waits
-def test_s76_whatever_is_changed_the_books_audit_clean(
+def test_whatever_is_changed_the_books_audit_clean(
     steps: list[Step], when: dict[str, Any], catch_up: str
 ) -> None:
     ticking = live(steps, when, catch_up)
@@ -70,9 +72,10 @@ def test_s76_whatever_is_changed_the_books_audit_clean(
     assert ticking.findings() == []
 
 
+@pytest.mark.requirement("S76")
 @settings(max_examples=100, deadline=None)
 @given(steps=steps, when=rules, catch_up=policies, data=st.data())
-def test_s76_any_row_that_is_taken_out_is_found_lost(
+def test_any_row_that_is_taken_out_is_found_lost(
     steps: list[Step], when: dict[str, Any], catch_up: str, data: st.DataObject
 ) -> None:
     ticking = live([("wait", 45), *steps, ("wait", 45)], when, catch_up)

@@ -2,6 +2,7 @@
 
 from datetime import timedelta
 
+import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 from tests.fakes.tickets import NINE
@@ -35,8 +36,9 @@ def walk(breaker: Breaker, taken: list[tuple[str, int]]) -> list[tuple[timedelta
     return seen
 
 
+@pytest.mark.requirement("S113")
 @given(rules, steps)
-def test_s113_it_never_leaves_open_before_its_rest_is_over(
+def test_it_never_leaves_open_before_its_rest_is_over(
     rule: BreakerConfig, taken: list[tuple[str, int]]
 ) -> None:
     opened_at = None
@@ -49,8 +51,9 @@ def test_s113_it_never_leaves_open_before_its_rest_is_over(
             opened_at = None
 
 
+@pytest.mark.requirement("S113")
 @given(rules, steps)
-def test_s113_of_a_downstream_that_never_fails_nothing_is_held(
+def test_of_a_downstream_that_never_fails_nothing_is_held(
     rule: BreakerConfig, taken: list[tuple[str, int]]
 ) -> None:
     well = [("healthy" if what == "failed" else what, wait) for what, wait in taken]
@@ -58,8 +61,9 @@ def test_s113_of_a_downstream_that_never_fails_nothing_is_held(
     assert {state for _, state in walk(Breaker(rule), well)} == {BreakerState.CLOSED}
 
 
+@pytest.mark.requirement("S113")
 @given(rules, steps, st.integers(1, 50))
-def test_s113_in_one_rest_no_more_are_let_through_than_probes(
+def test_in_one_rest_no_more_are_let_through_than_probes(
     rule: BreakerConfig, taken: list[tuple[str, int]], asked: int
 ) -> None:
     breaker = Breaker(rule)
@@ -73,8 +77,9 @@ def test_s113_in_one_rest_no_more_are_let_through_than_probes(
     assert passed == min(asked, rule.half_open_calls)
 
 
+@pytest.mark.requirement("S113")
 @given(rules, steps)
-def test_s113_once_its_downstream_is_well_it_closes(
+def test_once_its_downstream_is_well_it_closes(
     rule: BreakerConfig, taken: list[tuple[str, int]]
 ) -> None:
     breaker = Breaker(rule)

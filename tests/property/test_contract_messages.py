@@ -4,6 +4,7 @@ import base64
 from typing import Any, Final
 
 import orjson
+import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 from tests.property.contract_values import definitions, json_values, targets, texts, tickets
@@ -48,8 +49,9 @@ def test_a_bundle_is_the_same_on_the_other_side(written: list[dict[str, Any]]) -
     ] == bundle
 
 
+@pytest.mark.requirement("S16")
 @given(json_values)
-def test_s16_a_json_payload_comes_back_equal(value: Any) -> None:
+def test_a_json_payload_comes_back_equal(value: Any) -> None:
     call = parse(HttpCall, {"url": URL, "json": value})
 
     again = parse(HttpCall, json_codec.decode(json_codec.encode(call)))
@@ -58,6 +60,7 @@ def test_s16_a_json_payload_comes_back_equal(value: Any) -> None:
     assert again.body() == call.body()
 
 
+@pytest.mark.requirement("S16")
 @given(texts)
 def test_a_text_payload_comes_back_byte_for_byte(text: str) -> None:
     call = parse(HttpCall, {"url": URL, "text": text})
@@ -67,6 +70,7 @@ def test_a_text_payload_comes_back_byte_for_byte(text: str) -> None:
     assert again.body() == text.encode()
 
 
+@pytest.mark.requirement("S16")
 @given(st.binary(max_size=256))
 def test_a_binary_payload_comes_back_byte_for_byte(data: bytes) -> None:
     call = parse(HttpCall, {"url": URL, "base64": base64.b64encode(data).decode()})

@@ -12,6 +12,7 @@ from itertools import cycle, islice, pairwise
 from typing import Final
 from zoneinfo import ZoneInfo, available_timezones
 
+import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
@@ -146,7 +147,8 @@ NIGHTLY: Final = (
 )
 
 
-def test_s04_every_clock_change_of_two_years_in_every_zone_goes_as_debians_cron_does() -> None:
+@pytest.mark.requirement("S04", "ASK-8")
+def test_every_clock_change_of_two_years_in_every_zone_goes_as_debians_cron_does() -> None:
     lines = cycle(NIGHTLY)
 
     wrong = [
@@ -161,7 +163,8 @@ def test_s04_every_clock_change_of_two_years_in_every_zone_goes_as_debians_cron_
     assert wrong == []
 
 
-def test_s04_ten_years_are_what_debians_cron_would_have_run() -> None:
+@pytest.mark.requirement("S04")
+def test_ten_years_are_what_debians_cron_would_have_run() -> None:
     start, end, half_hour = datetime(2020, 1, 1, tzinfo=UTC), datetime(2030, 1, 1, tzinfo=UTC), 30
     tick = timedelta(minutes=half_hour)
     texts = ("30 2 * * *", "0 */12 * * *", "30 1 1,15 * 0", "0 3 29 2 *", "0,30 2 */5 3-4,10-11 *")
@@ -197,9 +200,10 @@ LINES = st.builds(
 SEAMS = st.deferred(lambda: st.sampled_from(all_seams()))
 
 
+@pytest.mark.requirement("S04")
 @settings(max_examples=400, deadline=None)
 @given(text=LINES, seam=SEAMS)
-def test_s04_any_line_in_any_such_night_goes_as_debians_cron_does(
+def test_any_line_in_any_such_night_goes_as_debians_cron_does(
     text: str, seam: tuple[ZoneInfo, datetime]
 ) -> None:
     zone, around = seam
@@ -208,9 +212,10 @@ def test_s04_any_line_in_any_such_night_goes_as_debians_cron_does(
     assert ours(Cron.parse(text, zone.key), ticks) == debian(Line.read(text), ticks)
 
 
+@pytest.mark.requirement("S08")
 @settings(max_examples=400, deadline=None)
 @given(text=LINES, seam=SEAMS, gap=st.sampled_from(DstGap), overlap=st.sampled_from(DstOverlap))
-def test_s08_an_explicit_choice_means_what_it_says(
+def test_an_explicit_choice_means_what_it_says(
     text: str, seam: tuple[ZoneInfo, datetime], gap: DstGap, overlap: DstOverlap
 ) -> None:
     zone, around = seam

@@ -5,6 +5,7 @@ from itertools import pairwise
 from typing import Final
 from zoneinfo import available_timezones
 
+import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
@@ -68,9 +69,10 @@ def near_a_change(cron: Cron, moment: datetime) -> datetime:
     return low
 
 
+@pytest.mark.requirement("S12")
 @settings(max_examples=400, deadline=None)
 @given(cron=CRONS, moment=MOMENTS, hours=st.floats(-3, 3))
-def test_s12_the_next_run_is_later_and_found_with_few_questions(
+def test_the_next_run_is_later_and_found_with_few_questions(
     cron: Cron, moment: datetime, hours: float
 ) -> None:
     counting = Counting(cron.calendar)
@@ -82,9 +84,10 @@ def test_s12_the_next_run_is_later_and_found_with_few_questions(
     assert counting.asked <= MAX_SEARCH_STEPS
 
 
+@pytest.mark.requirement("S04")
 @settings(max_examples=200, deadline=None)
 @given(cron=CRONS, moment=MOMENTS, steps=st.lists(st.floats(0, 30), min_size=3, max_size=12))
-def test_s04_when_and_how_often_we_look_does_not_change_what_runs(
+def test_when_and_how_often_we_look_does_not_change_what_runs(
     cron: Cron, moment: datetime, steps: list[float]
 ) -> None:
     start = near_a_change(cron, moment) - timedelta(minutes=90)
@@ -97,9 +100,10 @@ def test_s04_when_and_how_often_we_look_does_not_change_what_runs(
     ]
 
 
+@pytest.mark.requirement("S04")
 @settings(max_examples=100, deadline=None)
 @given(cron=CRONS, moment=MOMENTS)
-def test_s04_between_two_runs_there_is_no_other(cron: Cron, moment: datetime) -> None:
+def test_between_two_runs_there_is_no_other(cron: Cron, moment: datetime) -> None:
     runs = [near_a_change(cron, moment) - timedelta(hours=1)]
     for _ in range(6):
         following = next_time_after(runs[-1], cron.zone, cron.dst, cron.calendar)

@@ -1,9 +1,10 @@
-"""Taking turns, whatever happens in whatever order: one at a time, nobody forgotten (S50)."""
+"""Taking turns, whatever happens in whatever order: one at a time, nobody forgotten."""
 
 from dataclasses import dataclass, field, replace
 from datetime import UTC, datetime, timedelta
 from typing import Final
 
+import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
@@ -91,6 +92,7 @@ def play(world: World, steps: list[list[datetime] | RunState | str]) -> None:
         assert len(world.running()) <= 1
 
 
+@pytest.mark.requirement("S50")
 @given(policy=st.sampled_from(TURNS), steps=st.lists(STEPS, max_size=40))
 def test_there_are_never_two_at_once_and_in_the_end_nobody_waits(
     policy: Overlap, steps: list[list[datetime] | RunState | str]
@@ -106,6 +108,7 @@ def test_there_are_never_two_at_once_and_in_the_end_nobody_waits(
     assert world.standing == {}
 
 
+@pytest.mark.requirement("S50")
 @given(comes=st.lists(MOMENTS, min_size=1, max_size=20))
 def test_queued_runs_that_wait_start_in_the_order_of_their_instants(comes: list[datetime]) -> None:
     world = World(Overlap.QUEUE)
@@ -121,6 +124,7 @@ def test_queued_runs_that_wait_start_in_the_order_of_their_instants(comes: list[
     assert rest == sorted(set(comes) - {first})
 
 
+@pytest.mark.requirement("S50")
 @given(comes=st.lists(MOMENTS, min_size=1, max_size=20))
 def test_of_runs_that_replace_each_other_the_newest_is_the_last_to_start(
     comes: list[datetime],

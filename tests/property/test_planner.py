@@ -4,6 +4,7 @@ from datetime import datetime, timedelta
 from itertools import pairwise
 from typing import Any
 
+import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 from tests.fakes.schedules import HORIZON, Planning, definition, seconds
@@ -55,6 +56,7 @@ def looks(spaces: list[float]) -> list[datetime]:
     return [*moments, after(SPAN)]
 
 
+@pytest.mark.requirement("ASK-23")
 @FEW
 @given(when=whens, spaces=gaps)
 def test_how_often_we_look_does_not_change_what_runs(
@@ -105,6 +107,7 @@ def model(policy: Definition, owed: list[datetime], now: datetime) -> list[datet
     return [*made_up, *owed[len(missed) :]][:times]
 
 
+@pytest.mark.requirement("S76", "ASK-6")
 @FEW
 @given(when=recurring, policy=policies, outage=st.integers(0, 3500))
 def test_an_outage_is_the_policy_applied_to_what_was_missed(

@@ -3,6 +3,7 @@
 from datetime import UTC, datetime, timedelta
 from typing import Any
 
+import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 from tests.fakes.schedules import ID, definition
@@ -32,6 +33,7 @@ whens = st.builds(lambda rule, more: {**rule, **more}, rules, recurring) | st.bu
 )
 
 
+@pytest.mark.requirement("ASK-19")
 @given(when=whens, accepted=moments, taken_out=st.sets(st.integers(0, COUNT - 1), max_size=3))
 def test_what_is_previewed_is_what_is_planned(
     when: dict[str, Any], accepted: datetime, taken_out: set[int]

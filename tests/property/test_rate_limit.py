@@ -3,6 +3,7 @@
 from collections.abc import Sequence
 from datetime import UTC, datetime, timedelta
 
+import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
@@ -25,8 +26,9 @@ def most_within(span: timedelta, moments: Sequence[datetime]) -> int:
     return max(sum(first <= each < first + span for each in moments) for first in moments)
 
 
+@pytest.mark.requirement("S70")
 @given(limits, waits)
-def test_s70_no_span_holds_more_starts_than_its_limit(limit: RateLimit, gaps: list[int]) -> None:
+def test_no_span_holds_more_starts_than_its_limit(limit: RateLimit, gaps: list[int]) -> None:
     tally, now, started = RateLimitState(), NINE, []
     for gap in gaps:
         now += gap * MS
@@ -36,8 +38,9 @@ def test_s70_no_span_holds_more_starts_than_its_limit(limit: RateLimit, gaps: li
     assert most_within(padded_window(limit), started) <= limit.starts
 
 
+@pytest.mark.requirement("S70")
 @given(limits, waits, st.lists(st.integers(0, 5_000), min_size=40, max_size=40))
-def test_s70_whoever_comes_when_told_to_or_later_starts(
+def test_whoever_comes_when_told_to_or_later_starts(
     limit: RateLimit, gaps: list[int], late: list[int]
 ) -> None:
     """`late`: how much later than they were told they come, the first time."""
@@ -63,8 +66,9 @@ def test_s70_whoever_comes_when_told_to_or_later_starts(
     assert most_within(padded_window(limit), started) <= limit.starts
 
 
+@pytest.mark.requirement("S70")
 @given(limits, st.integers(1, 40))
-def test_s70_runs_of_one_instant_go_as_fast_as_their_limit_and_in_the_order_they_were_told(
+def test_runs_of_one_instant_go_as_fast_as_their_limit_and_in_the_order_they_were_told(
     limit: RateLimit, runs: int
 ) -> None:
     tally, told = RateLimitState(), []
@@ -81,8 +85,9 @@ def test_s70_runs_of_one_instant_go_as_fast_as_their_limit_and_in_the_order_they
     assert refused == 0
 
 
+@pytest.mark.requirement("S70")
 @given(limits)
-def test_s70_starts_that_are_late_within_the_slack_keep_the_limit(limit: RateLimit) -> None:
+def test_starts_that_are_late_within_the_slack_keep_the_limit(limit: RateLimit) -> None:
     """The worst: the last of a span late, the first of the next as counted."""
     tally, counted = RateLimitState(), []
     now = NINE

@@ -2,6 +2,7 @@
 
 from datetime import timedelta
 
+import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 from tests.fakes.tickets import NINE, after, routed
@@ -22,6 +23,7 @@ steps = st.floats(min_value=0.001, max_value=3)  # seconds between looks
 dues = st.lists(st.floats(min_value=-60, max_value=LONGEST_WAIT_S), max_size=60)
 
 
+@pytest.mark.requirement("S46")
 @given(arrivals=st.lists(st.tuples(waits, steps), max_size=40))
 def test_each_ticket_leaves_once_and_never_before_its_lead(
     arrivals: list[tuple[float, float]],
@@ -41,6 +43,7 @@ def test_each_ticket_leaves_once_and_never_before_its_lead(
     assert len(heap) == 0
 
 
+@pytest.mark.requirement("S46")
 @given(waits=st.lists(waits, min_size=1, max_size=40), step=st.floats(0.01, 0.5))
 def test_looked_at_often_enough_no_ticket_leaves_late(waits: list[float], step: float) -> None:
     heap = ReleaseQueue()

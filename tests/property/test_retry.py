@@ -2,6 +2,7 @@
 
 from datetime import timedelta
 
+import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 from tests.fakes.tickets import NINE
@@ -19,9 +20,10 @@ factors = st.floats(1, 100)
 attempts = st.integers(1, 1000)
 
 
+@pytest.mark.requirement("S105")
 @SHORT
 @given(base=waits, factor=factors, cap=waits, attempt=attempts, dice=dices)
-def test_s105_equal_lies_between_half_and_whole_and_full_between_none_and_whole(
+def test_equal_lies_between_half_and_whole_and_full_between_none_and_whole(
     base: timedelta, factor: float, cap: timedelta, attempt: int, dice: float
 ) -> None:
     whole, equal, full = (
@@ -33,9 +35,10 @@ def test_s105_equal_lies_between_half_and_whole_and_full_between_none_and_whole(
     assert equal >= whole / 2 - ROUNDING
 
 
+@pytest.mark.requirement("S104")
 @SHORT
 @given(base=waits, factor=factors, cap=waits, attempt=attempts, dice=dices)
-def test_s104_a_later_attempt_never_waits_less(
+def test_a_later_attempt_never_waits_less(
     base: timedelta, factor: float, cap: timedelta, attempt: int, dice: float
 ) -> None:
     backoff = Backoff(base=base, factor=factor, cap=cap, jitter=Jitter.EQUAL)
@@ -46,6 +49,7 @@ def test_s104_a_later_attempt_never_waits_less(
     assert sooner <= later
 
 
+@pytest.mark.requirement("S106")
 @SHORT
 @given(
     max_attempts=st.integers(1, 1000),
@@ -54,7 +58,7 @@ def test_s104_a_later_attempt_never_waits_less(
     retry_after=st.none() | waits,
     expires=st.none() | st.timedeltas(timedelta(0), timedelta(days=7)),
 )
-def test_s106_a_retry_is_never_early_never_beyond_the_last_never_after_expiry(
+def test_a_retry_is_never_early_never_beyond_the_last_never_after_expiry(
     max_attempts: int,
     attempt: int,
     dice: float,

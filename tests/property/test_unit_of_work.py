@@ -3,6 +3,7 @@
 from collections.abc import Callable
 from typing import Any, TypeAlias
 
+import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 from tests.fakes.schedules import ID
@@ -104,6 +105,7 @@ def test_pausing_and_resuming_lose_nothing_and_double_nothing(
     assert ticking.having(RunState.CANCELLED) == []
 
 
+@pytest.mark.requirement("S06")
 @settings(max_examples=100, deadline=None)
 @given(
     steps=steps_of(
@@ -112,7 +114,7 @@ def test_pausing_and_resuming_lose_nothing_and_double_nothing(
     times=st.integers(1, 12),
     mode=modes,
 )
-def test_s06_times_is_kept_whatever_is_paused_and_resumed(
+def test_times_is_kept_whatever_is_paused_and_resumed(
     steps: list[Step], times: int, mode: str
 ) -> None:
     when = {**EVERY, "times": times}
@@ -132,11 +134,10 @@ def test_s06_times_is_kept_whatever_is_paused_and_resumed(
     assert ticking.kept.state is ScheduleState.COMPLETED
 
 
+@pytest.mark.requirement("S27")
 @settings(max_examples=100, deadline=None)
 @given(steps=steps, jitter=st.sampled_from([None, "15s"]))
-def test_s27_an_update_of_the_target_alone_loses_nothing(
-    steps: list[Step], jitter: str | None
-) -> None:
+def test_an_update_of_the_target_alone_loses_nothing(steps: list[Step], jitter: str | None) -> None:
     when = {**EVERY, **({"jitter": jitter} if jitter else {})}
     ticking = Ticking(NINE)
     ticking.put(when)
@@ -172,6 +173,7 @@ def test_a_change_leaves_the_books_consistent(steps: list[Step]) -> None:
         assert kept.next_at is None or kept.next_at > kept.planned_until
 
 
+@pytest.mark.requirement("ASK-18")
 def test_an_answer_tells_what_will_run() -> None:
     ticking = Ticking(after(-1))
 
@@ -181,12 +183,13 @@ def test_an_answer_tells_what_will_run() -> None:
     assert ticking.staged[:3] == answer.next_at
 
 
+@pytest.mark.requirement("S26", "ASK-18")
 @settings(max_examples=60, deadline=None)
 @given(
     waits=st.lists(st.integers(0, 45), min_size=1, max_size=8),
     when=st.sampled_from([EVERY, {"every": "20s"}, {"cron": "* * * * *"}, {"after": "90s"}]),
 )
-def test_s26_so_many_identical_puts_have_one_effect(waits: list[int], when: dict[str, Any]) -> None:
+def test_so_many_identical_puts_have_one_effect(waits: list[int], when: dict[str, Any]) -> None:
     once, often = Ticking(NINE), Ticking(NINE)
     once.put(when)
     often.put(when)

@@ -42,7 +42,8 @@ def simulated(*arguments: str) -> tuple[int, str]:
     return done.returncode, done.stdout
 
 
-def test_s127_the_services_keep_every_rule_in_worlds_full_of_faults() -> None:
+@pytest.mark.requirement("S127")
+def test_the_services_keep_every_rule_in_worlds_full_of_faults() -> None:
     code, said = simulated("--seeds", str(WORLDS))
 
     assert code == 0, said

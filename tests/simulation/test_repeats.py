@@ -5,6 +5,7 @@ from datetime import timedelta
 from typing import Any
 from uuid import UUID
 
+import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 from tests.fakes.schedules import HORIZON, TASK
@@ -147,9 +148,10 @@ def assert_one_effect(command: Command, order: list[Command | None], **of: Any) 
     return told
 
 
+@pytest.mark.requirement("S26")
 @many
 @given(command=st.sampled_from(NEW), order=interleaved)
-def test_s26_identical_puts_of_a_new_schedule_make_it_once(
+def test_identical_puts_of_a_new_schedule_make_it_once(
     command: Command, order: list[Command | None]
 ) -> None:
     first, *rest = assert_one_effect(command, order, keys=OTHERS, paused=False, claimed=0)
@@ -158,6 +160,7 @@ def test_s26_identical_puts_of_a_new_schedule_make_it_once(
     assert {(told.status, told.version) for told in rest} <= {("unchanged", 1)}
 
 
+@pytest.mark.requirement("S26")
 @many
 @given(
     command=st.sampled_from(OF_ONE_THAT_IS),
@@ -165,7 +168,7 @@ def test_s26_identical_puts_of_a_new_schedule_make_it_once(
     paused=st.booleans(),
     claimed=st.integers(0, 2),
 )
-def test_s26_identical_commands_to_a_schedule_change_it_once(
+def test_identical_commands_to_a_schedule_change_it_once(
     command: Command, order: list[Command | None], *, paused: bool, claimed: int
 ) -> None:
     of = {"keys": (SAME, *OTHERS), "paused": paused, "claimed": claimed}
@@ -176,7 +179,8 @@ def test_s26_identical_commands_to_a_schedule_change_it_once(
     assert len(versions) <= 1
 
 
-def test_s26_the_same_at_another_time_of_the_clock_is_the_same() -> None:
+@pytest.mark.requirement("S26")
+def test_the_same_at_another_time_of_the_clock_is_the_same() -> None:
     """A repeat that is held up for an hour finds what the first one made."""
     book = standing(keys=OTHERS, paused=False, claimed=0)
     late = int(timedelta(hours=1) / TICK)

@@ -18,7 +18,8 @@ pytestmark = [pytest.mark.broker, pytest.mark.postgres]
 NOTICED = STALE + 15.0  # seconds
 
 
-async def test_s91_a_service_whose_database_is_gone_lives_is_not_ready_and_says_why(
+@pytest.mark.requirement("S91")
+async def test_a_service_whose_database_is_gone_lives_is_not_ready_and_says_why(
     amqp_url: str, database_url: str, tmp_path: Path
 ) -> None:
     port = choose(["health"], seed=str(tmp_path), remembered={})["health"]

@@ -78,6 +78,7 @@ def until(happened: Callable[[], bool], *, limit: float) -> bool:
     return done
 
 
+@pytest.mark.requirement("S74")
 def test_it_starts_as_many_as_asked_for_and_returns_when_all_are_ready(local: Local) -> None:
     report = local.stack.start(Counts(tickers=2, executors=3))
 
@@ -130,6 +131,7 @@ def test_without_restart_the_dead_stay_dead_and_are_shown(local: Local) -> None:
     assert report.health is StackHealth.PARTLY
 
 
+@pytest.mark.requirement("S74")
 def test_stopping_leaves_no_process(local: Local) -> None:
     running = processes_of(local.stack.start())
 

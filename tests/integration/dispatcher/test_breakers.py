@@ -87,7 +87,8 @@ async def until_true(look: Callable[[], Awaitable[int]]) -> None:
             await asyncio.sleep(0.05)
 
 
-async def test_s113_after_enough_failures_runs_to_that_target_go_round_and_others_leave(
+@pytest.mark.requirement("S113")
+async def test_after_enough_failures_runs_to_that_target_go_round_and_others_leave(
     station: Station,
 ) -> None:
     async with station.dispatcher():
@@ -108,7 +109,8 @@ async def told_of(station: Station, before: int) -> int:
     return max(0, await station.count(BREAKERS.name) - before)
 
 
-async def test_s113_what_cannot_be_read_is_let_go_and_the_rest_is_heard(station: Station) -> None:
+@pytest.mark.requirement("S113")
+async def test_what_cannot_be_read_is_let_go_and_the_rest_is_heard(station: Station) -> None:
     async with station.dispatcher():
         await asked(station)
         before = await station.count(BREAKERS.name)
@@ -118,7 +120,8 @@ async def test_s113_what_cannot_be_read_is_let_go_and_the_rest_is_heard(station:
         await until_true(lambda: told_of(station, before))
 
 
-async def test_s113_a_dispatcher_that_starts_waits_to_hear_what_is_forced_open(
+@pytest.mark.requirement("S113")
+async def test_a_dispatcher_that_starts_waits_to_hear_what_is_forced_open(
     station: Station,
 ) -> None:
     await station.stage(station.soon(0, tickets=2))
@@ -133,7 +136,8 @@ async def test_s113_a_dispatcher_that_starts_waits_to_hear_what_is_forced_open(
     assert station.arrived == []
 
 
-async def test_s113_what_is_forced_open_no_more_leaves_when_it_comes_round(
+@pytest.mark.requirement("S113")
+async def test_what_is_forced_open_no_more_leaves_when_it_comes_round(
     station: Station,
 ) -> None:
     async with station.dispatcher(patience="60s"):

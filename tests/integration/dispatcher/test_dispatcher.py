@@ -110,6 +110,7 @@ async def test_an_hour_after_its_instant_a_ticket_without_a_pool_is_a_dead_lette
     assert letter.type == amqp_names.message_type("message.dead")
 
 
+@pytest.mark.requirement("S110")
 async def test_poison_ends_in_the_dead_letters_and_stops_nothing(station: Station) -> None:
     async with station.dispatcher():
         await station.to_due(b'[{"seq": "one"}]')
@@ -130,6 +131,7 @@ async def test_an_empty_bundle_is_simply_done(station: Station) -> None:
     assert await station.count(DISPATCHER.name) == 0
 
 
+@pytest.mark.requirement("S60")
 async def test_two_dispatchers_share_the_work_and_double_nothing(station: Station) -> None:
     async with station.dispatcher("dispatcher-1"), station.dispatcher("dispatcher-2"):
         await station.until_consuming(2)
@@ -167,6 +169,7 @@ async def test_a_stopped_dispatcher_ends_at_once_and_leaves_its_tickets_to_anoth
     assert all(each.early > timedelta(0) for each in arrived)
 
 
+@pytest.mark.requirement("S60", "S95")
 async def test_a_killed_dispatchers_tickets_go_to_the_other(station: Station) -> None:
     async with station.process("dispatcher-1") as first:
         await station.until_consuming()

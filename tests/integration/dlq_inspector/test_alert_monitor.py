@@ -9,6 +9,7 @@ from typing import Any
 from uuid import UUID
 
 import orjson
+import pytest
 from aio_pika.abc import AbstractQueue
 from prometheus_client import REGISTRY
 from pydantic import SecretStr
@@ -70,7 +71,8 @@ def count(metric: str, **labels: str) -> float:
     return REGISTRY.get_sample_value(metric, labels) or 0
 
 
-async def test_s117_dead_letters_that_grow_are_an_event_a_count_and_a_line_in_the_chat(
+@pytest.mark.requirement("S117")
+async def test_dead_letters_that_grow_are_an_event_a_count_and_a_line_in_the_chat(
     office: Office,
 ) -> None:
     queue = await ears(office, "dlq.spike")
@@ -92,7 +94,8 @@ async def test_s117_dead_letters_that_grow_are_an_event_a_count_and_a_line_in_th
     assert count("harebell_alerts_total", alert="dlq.spike") == before + 1
 
 
-async def test_s117_it_is_told_once_by_however_many_and_again_after_an_hour(office: Office) -> None:
+@pytest.mark.requirement("S117")
+async def test_it_is_told_once_by_however_many_and_again_after_an_hour(office: Office) -> None:
     queue = await ears(office, "dlq.spike")
     alerted = told_of(office)
     await die_now(office, MANY + 1)
@@ -108,7 +111,8 @@ async def test_s117_it_is_told_once_by_however_many_and_again_after_an_hour(offi
     assert first["id"] != again["id"]
 
 
-async def test_s117_a_group_that_is_muted_alarms_nobody(office: Office) -> None:
+@pytest.mark.requirement("S117")
+async def test_a_group_that_is_muted_alarms_nobody(office: Office) -> None:
     queue = await ears(office, "dlq.spike")
     alerted = told_of(office)
     async with alerted.inspector():
@@ -127,7 +131,8 @@ async def test_s117_a_group_that_is_muted_alarms_nobody(office: Office) -> None:
     assert await queue.get(no_ack=True, fail=False) is None
 
 
-async def test_s117_a_replay_that_does_not_move_is_told_and_one_that_is_paced_is_not(
+@pytest.mark.requirement("S117")
+async def test_a_replay_that_does_not_move_is_told_and_one_that_is_paced_is_not(
     office: Office,
 ) -> None:
     queue = await ears(office, "replay_job.stalled")
@@ -163,7 +168,8 @@ async def paced(office: Office) -> UUID:
     return job
 
 
-async def test_s117_a_chat_that_refuses_is_asked_again_and_then_given_up(office: Office) -> None:
+@pytest.mark.requirement("S117")
+async def test_a_chat_that_refuses_is_asked_again_and_then_given_up(office: Office) -> None:
     given_up = count("harebell_alerts_posted_total", result="given_up")
     arrived = count("harebell_alerts_posted_total", result="arrived")
     async with posting(office, [500, 302, 503]) as (alerted, opened), alerted.inspector():
@@ -180,7 +186,8 @@ async def test_s117_a_chat_that_refuses_is_asked_again_and_then_given_up(office:
     assert count("harebell_alerts_posted_total", result="arrived") == arrived + 1
 
 
-async def test_s117_what_others_tell_again_and_again_is_posted_once_an_hour(office: Office) -> None:
+@pytest.mark.requirement("S117")
+async def test_what_others_tell_again_and_again_is_posted_once_an_hour(office: Office) -> None:
     async with posting(office) as (alerted, opened), alerted.inspector():
         for downstream in ("http:a.example", "http:a.example", "http:b.example"):
             await breaker_opens(office, downstream)

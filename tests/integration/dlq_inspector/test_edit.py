@@ -4,6 +4,7 @@ from typing import Any
 from uuid import UUID
 
 import orjson
+import pytest
 from tests.integration.dlq_inspector.environment import TARGET, Office, dead_letter_id
 
 from harebell.contract.accepted_commands import AcceptedCommand
@@ -18,7 +19,8 @@ async def edit(office: Office, letter: UUID, target: Any) -> dict[UUID, str]:
     return await office.results()
 
 
-async def test_s112_an_edited_copy_calls_what_was_written_and_tells_of_its_original(
+@pytest.mark.requirement("S112")
+async def test_an_edited_copy_calls_what_was_written_and_tells_of_its_original(
     inspected: Office,
 ) -> None:
     dead = await inspected.run_dies()

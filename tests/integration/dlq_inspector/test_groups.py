@@ -4,6 +4,7 @@ from datetime import UTC, datetime, timedelta
 from typing import Any
 from uuid import UUID
 
+import pytest
 from tests.integration.dlq_inspector.environment import Office, dead_letter_id
 
 from harebell.client import Client
@@ -33,7 +34,8 @@ async def order(office: Office, verb: str, *ids: UUID | str, **fields: Any) -> d
     return await office.results()
 
 
-async def test_ask25_failures_that_differ_in_numbers_only_are_one_group_with_its_counts(
+@pytest.mark.requirement("ASK-25")
+async def test_failures_that_differ_in_numbers_only_are_one_group_with_its_counts(
     inspected: Office,
 ) -> None:
     now = datetime.now(UTC)
@@ -66,7 +68,8 @@ async def test_ask25_failures_that_differ_in_numbers_only_are_one_group_with_its
     )
 
 
-async def test_s111_a_list_is_of_one_error_one_tag_one_age_and_of_what_was_replayed(
+@pytest.mark.requirement("S111")
+async def test_a_list_is_of_one_error_one_tag_one_age_and_of_what_was_replayed(
     inspected: Office,
 ) -> None:
     [dead] = await failures(inspected, "refused")
@@ -89,7 +92,8 @@ async def test_s111_a_list_is_of_one_error_one_tag_one_age_and_of_what_was_repla
     assert await ids(since=again.dead_at) == await ids(replayed=True) == [second]
 
 
-async def test_ask25_a_note_stays_on_its_group(inspected: Office) -> None:
+@pytest.mark.requirement("ASK-25")
+async def test_a_note_stays_on_its_group(inspected: Office) -> None:
     await failures(inspected, "refused")
     await inspected.kept(1)
     [group] = await groups(inspected.acme)
@@ -104,7 +108,8 @@ async def test_ask25_a_note_stays_on_its_group(inspected: Office) -> None:
     assert (noted["note"], noted["changed_by"]) == ("their certificate", "ann")
 
 
-async def test_ask25_a_muted_group_asks_for_nobody_until_its_time_has_passed(
+@pytest.mark.requirement("ASK-25")
+async def test_a_muted_group_asks_for_nobody_until_its_time_has_passed(
     inspected: Office,
 ) -> None:
     await failures(inspected, "refused")
@@ -123,7 +128,8 @@ async def test_ask25_a_muted_group_asks_for_nobody_until_its_time_has_passed(
     assert await dead_letters.count_open(inspected.database) == 1
 
 
-async def test_ask25_an_archived_group_comes_back_when_it_fails_again(inspected: Office) -> None:
+@pytest.mark.requirement("ASK-25")
+async def test_an_archived_group_comes_back_when_it_fails_again(inspected: Office) -> None:
     await failures(inspected, "order 1 was refused")
     await inspected.kept(1)
     [group] = await groups(inspected.acme)

@@ -2,6 +2,7 @@
 
 from typing import Any
 
+import pytest
 from tests.integration.dlq_inspector.environment import Office, dead_letter_id
 
 from harebell.client import Client
@@ -18,7 +19,8 @@ async def bring(office: Office, *letters: Any, tenant: str = "acme") -> Any:
     return await office.answer()
 
 
-async def test_s109_a_dead_run_that_was_exported_is_the_same_when_it_is_imported(
+@pytest.mark.requirement("S109")
+async def test_a_dead_run_that_was_exported_is_the_same_when_it_is_imported(
     inspected: Office,
 ) -> None:
     dead = await inspected.run_dies()
@@ -34,7 +36,8 @@ async def test_s109_a_dead_run_that_was_exported_is_the_same_when_it_is_imported
     assert len([group async for group in inspected.acme.failure_groups()]) == 1
 
 
-async def test_s109_a_message_that_was_exported_is_the_same_when_it_is_imported(
+@pytest.mark.requirement("S109")
+async def test_a_message_that_was_exported_is_the_same_when_it_is_imported(
     inspected: Office,
 ) -> None:
     await inspected.publish(amqp_names.DEAD, "x", b"\x00rubbish", None, headers={"colour": "red"})

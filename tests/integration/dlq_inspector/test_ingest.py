@@ -12,8 +12,8 @@ from tests.integration.dlq_inspector.environment import (
     SCHEDULE,
     TARGET,
     Office,
-    dead_run,
     dead_letter_id,
+    dead_run,
 )
 
 from harebell.client import Client
@@ -26,6 +26,7 @@ from harebell.messaging.topology.bus import DEAD_LETTERS, DLQ, INTAKE
 DEATHS: Final = 22  # RabbitMQ 4 lets a message come back 20 times where nothing else is said
 
 
+@pytest.mark.requirement("S109")
 async def test_a_dead_run_is_listed_and_shown_with_its_story(inspected: Office) -> None:
     dead = await inspected.run_dies()
 
@@ -67,6 +68,7 @@ async def test_what_comes_twice_is_kept_once(inspected: Office) -> None:
     await inspected.is_empty(DEAD_LETTERS.name)
 
 
+@pytest.mark.requirement("S110")
 async def test_rubbish_is_kept_as_it_is_and_stops_nothing(inspected: Office) -> None:
     rubbish = b"\x00\xff not json"
 
@@ -149,8 +151,9 @@ async def test_a_queue_that_was_deleted_is_declared_and_consumed_again(inspected
     assert len(await inspected.kept(2)) == 2
 
 
+@pytest.mark.requirement("S109")
 @pytest.mark.broker_version
-async def test_s109_a_letter_that_came_back_from_inspectors_that_died_is_kept(
+async def test_a_letter_that_came_back_from_inspectors_that_died_is_kept(
     office: Office,
 ) -> None:
     dead = await office.run_dies()

@@ -7,8 +7,8 @@ from tests.integration.dlq_inspector.environment import (
     NINE,
     SCHEDULE,
     Office,
-    dead_run,
     dead_letter_id,
+    dead_run,
 )
 
 from harebell.client import Client
@@ -21,6 +21,7 @@ MANY = 1_000
 SECOND = timedelta(seconds=1)
 
 
+@pytest.mark.requirement("S111", "ASK-21")
 async def test_a_thousand_letters_page_through_newest_first(inspected: Office) -> None:
     # by twos of the same instant: the cursor must tell them apart
     runs = [
@@ -53,6 +54,7 @@ async def test_another_tenant_sees_nothing(inspected: Office) -> None:
         assert refused.value.code == "not_found"
 
 
+@pytest.mark.requirement("S111")
 async def test_a_list_is_of_one_state_and_one_schedule(inspected: Office) -> None:
     opened, dropped = await inspected.run_dies(1), await inspected.run_dies(2)
     await inspected.kept(2)

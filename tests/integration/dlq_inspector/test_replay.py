@@ -7,6 +7,7 @@ import sys
 from datetime import timedelta
 from typing import Final
 
+import pytest
 from tests.integration.dlq_inspector.environment import PATIENCE, SCHEDULE, Office, dead_letter_id
 
 from harebell.client import Client
@@ -21,6 +22,7 @@ HOUR: Final = timedelta(hours=1)
 BEFORE_COMMIT = "dlq_inspector.before_commit"
 
 
+@pytest.mark.requirement("ASK-3")
 async def test_a_replay_is_a_new_series_of_the_same_run(inspected: Office) -> None:
     dead = await inspected.run_dies()
     await inspected.kept(1)
@@ -35,6 +37,7 @@ async def test_a_replay_is_a_new_series_of_the_same_run(inspected: Office) -> No
     assert (run["expires_at"], run["stop_requested_at"]) == (None, None)
 
 
+@pytest.mark.requirement("ASK-3")
 async def test_its_ticket_is_made_again_from_the_ledger_and_goes_to_due(inspected: Office) -> None:
     dead = await inspected.run_dies()
     await inspected.kept(1)
@@ -47,7 +50,8 @@ async def test_its_ticket_is_made_again_from_the_ledger_and_goes_to_due(inspecte
     assert ticket["run_spec"]["target"]["http"]["url"] == "https://acme.example/report"
 
 
-async def test_s33_a_replayed_run_is_an_open_run_of_its_schedule_again(inspected: Office) -> None:
+@pytest.mark.requirement("S33")
+async def test_a_replayed_run_is_an_open_run_of_its_schedule_again(inspected: Office) -> None:
     dead = await inspected.run_dies()
     await inspected.database.execute(
         """INSERT INTO schedule_state (schedule_id, version, state, changed_at, planned_until,
@@ -100,6 +104,7 @@ async def test_a_command_that_comes_twice_replays_once(inspected: Office) -> Non
     assert {ticket["seq"] for ticket in await inspected.tickets(2)} == {8}
 
 
+@pytest.mark.requirement("S112")
 async def test_a_replay_that_succeeds_is_resolved_and_one_that_dies_again_is_linked(
     inspected: Office,
 ) -> None:

@@ -7,6 +7,7 @@ from collections import Counter
 from typing import Final
 from uuid import UUID
 
+import pytest
 from tests.integration.dlq_inspector.environment import PATIENCE, Office
 from tests.integration.dlq_inspector.test_replay_jobs import ALL, order, start, until
 
@@ -28,7 +29,8 @@ GROUP BY 1, 2, 3, 4, letter.id
 """
 
 
-async def test_ask2_an_inspector_killed_at_every_step_replays_each_exactly_once(
+@pytest.mark.requirement("ASK-2")
+async def test_an_inspector_killed_at_every_step_replays_each_exactly_once(
     office: Office,
 ) -> None:
     for number in range(MANY):

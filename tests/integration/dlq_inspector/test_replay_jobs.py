@@ -5,6 +5,7 @@ from collections.abc import Sequence
 from typing import Any
 from uuid import UUID
 
+import pytest
 from tests.integration.dlq_inspector.environment import PATIENCE, Office, dead_letter_id
 
 from harebell.contract.accepted_commands import AcceptedCommand
@@ -49,7 +50,8 @@ async def replay_number(office: Office, dead: Sequence[DeadRun]) -> list[int]:
     return [(await office.run(each))["replay_number"] for each in dead]
 
 
-async def test_s112_all_that_are_open_are_replayed_and_who_did_it_and_how_each_ended_is_kept(
+@pytest.mark.requirement("S112")
+async def test_all_that_are_open_are_replayed_and_who_did_it_and_how_each_ended_is_kept(
     inspected: Office,
 ) -> None:
     dead = await die(inspected, 3)
@@ -72,7 +74,8 @@ async def test_s112_all_that_are_open_are_replayed_and_who_did_it_and_how_each_e
     assert line["id"] == str(job)
 
 
-async def test_ask2_its_set_is_frozen_when_it_starts(inspected: Office) -> None:
+@pytest.mark.requirement("ASK-2")
+async def test_its_set_is_frozen_when_it_starts(inspected: Office) -> None:
     dead = await die(inspected, 2)
     another = "UPDATE dead_letters SET error_code = 'x' WHERE id = $1"
     await inspected.database.execute(another, dead_letter_id(dead[1]))
@@ -86,7 +89,8 @@ async def test_ask2_its_set_is_frozen_when_it_starts(inspected: Office) -> None:
     assert await replay_number(inspected, [*dead, later]) == [1, 0, 0]
 
 
-async def test_ask2_the_same_command_again_starts_nothing_new(inspected: Office) -> None:
+@pytest.mark.requirement("ASK-2")
+async def test_the_same_command_again_starts_nothing_new(inspected: Office) -> None:
     dead = await die(inspected, 1)
 
     first, second = [await start(inspected, select=ALL) for _ in range(2)]
@@ -97,7 +101,8 @@ async def test_ask2_the_same_command_again_starts_nothing_new(inspected: Office)
     assert (await order(inspected, "start", "r-2", select=ALL))["error"]["code"] == "not_found"
 
 
-async def test_ask2_a_dry_run_says_how_many_and_does_nothing(inspected: Office) -> None:
+@pytest.mark.requirement("ASK-2")
+async def test_a_dry_run_says_how_many_and_does_nothing(inspected: Office) -> None:
     dead = await die(inspected, 2)
 
     answer = await order(inspected, "start", select=ALL, dry_run=True)
@@ -107,7 +112,8 @@ async def test_ask2_a_dry_run_says_how_many_and_does_nothing(inspected: Office) 
     assert await replay_number(inspected, dead) == [0, 0]
 
 
-async def test_ask2_a_canary_that_fails_leaves_the_others_on_the_desk(inspected: Office) -> None:
+@pytest.mark.requirement("ASK-2")
+async def test_a_canary_that_fails_leaves_the_others_on_the_desk(inspected: Office) -> None:
     dead = await die(inspected, 5)
 
     job = await start(inspected, select=ALL, canary=2)
@@ -122,7 +128,8 @@ async def test_ask2_a_canary_that_fails_leaves_the_others_on_the_desk(inspected:
     assert set(still) == {str(dead_letter_id(each)) for each in dead[2:]}
 
 
-async def test_ask2_the_others_follow_a_canary_that_is_well(inspected: Office) -> None:
+@pytest.mark.requirement("ASK-2")
+async def test_the_others_follow_a_canary_that_is_well(inspected: Office) -> None:
     dead = await die(inspected, 3)
 
     job = await start(inspected, select=ALL, canary=1)
@@ -134,7 +141,8 @@ async def test_ask2_the_others_follow_a_canary_that_is_well(inspected: Office) -
     await until(inspected, job, state="done", succeeded=3)
 
 
-async def test_ask2_too_many_failures_abort_it(inspected: Office) -> None:
+@pytest.mark.requirement("ASK-2")
+async def test_too_many_failures_abort_it(inspected: Office) -> None:
     dead = await die(inspected, 4)
 
     job = await start(inspected, select=ALL, abort_on_failure_ratio=0.5)
@@ -145,7 +153,8 @@ async def test_ask2_too_many_failures_abort_it(inspected: Office) -> None:
     assert (shown["reason"], shown["failed"]) == ("failure_ratio", 4)
 
 
-async def test_ask2_it_is_paused_resumed_and_aborted(inspected: Office) -> None:
+@pytest.mark.requirement("ASK-2")
+async def test_it_is_paused_resumed_and_aborted(inspected: Office) -> None:
     dead = await die(inspected, 3)
     job = await start(inspected, select=ALL, rate=0.001)
     await until(inspected, job, taken=1)
@@ -167,7 +176,8 @@ async def test_ask2_it_is_paused_resumed_and_aborted(inspected: Office) -> None:
     assert unknown["error"]["code"] == "not_found"
 
 
-async def test_ask2_it_may_go_to_another_pool(inspected: Office) -> None:
+@pytest.mark.requirement("ASK-2", "ASK-3")
+async def test_it_may_go_to_another_pool(inspected: Office) -> None:
     [dead] = await die(inspected, 1)
 
     job = await start(inspected, ids=[str(dead_letter_id(dead))], pool="slow")

@@ -3,6 +3,7 @@
 from datetime import UTC, datetime, timedelta
 from typing import Final
 
+import pytest
 from tests.integration.dlq_inspector.environment import Office, dead_letter_id
 
 from harebell.contract.accepted_commands import AcceptedCommand
@@ -12,7 +13,8 @@ from harebell.dlq_inspector.store import retention
 DAY: Final = timedelta(days=1)
 
 
-async def test_ask21_what_is_older_than_it_is_kept_goes_with_all_that_belongs_to_it(
+@pytest.mark.requirement("ASK-21")
+async def test_what_is_older_than_it_is_kept_goes_with_all_that_belongs_to_it(
     inspected: Office,
 ) -> None:
     now = datetime.now(UTC)

@@ -28,7 +28,8 @@ def lane(books: Books) -> Lane:
     return Lane(books)
 
 
-async def test_s80_a_bundle_is_claimed_whole_in_one_statement(books: Books, lane: Lane) -> None:
+@pytest.mark.requirement("S80")
+async def test_a_bundle_is_claimed_whole_in_one_statement(books: Books, lane: Lane) -> None:
     tickets = books.tickets(200)
     await books.stage(tickets)
 
@@ -42,7 +43,8 @@ async def test_s80_a_bundle_is_claimed_whole_in_one_statement(books: Books, lane
     assert (row["state"], row["lease_holder"], row["seq"]) == (RunState.RUNNING, "executor-1", 2)
 
 
-async def test_s86_a_bundle_that_comes_again_claims_nothing_twice(books: Books, lane: Lane) -> None:
+@pytest.mark.requirement("S86")
+async def test_a_bundle_that_comes_again_claims_nothing_twice(books: Books, lane: Lane) -> None:
     tickets = books.tickets(5)
     await books.stage(tickets)
 
@@ -55,7 +57,8 @@ async def test_s86_a_bundle_that_comes_again_claims_nothing_twice(books: Books, 
     assert (await books.row(tickets[0]))["seq"] == 2
 
 
-async def test_s86_of_copies_that_differ_in_their_time_the_latest_claims(
+@pytest.mark.requirement("S86")
+async def test_of_copies_that_differ_in_their_time_the_latest_claims(
     books: Books, lane: Lane
 ) -> None:
     (ticket,) = books.tickets(1)
@@ -68,7 +71,8 @@ async def test_s86_of_copies_that_differ_in_their_time_the_latest_claims(
     assert [run.ticket.due_at for run in lane.held] == [ticket.due_at]
 
 
-async def test_s80_of_two_executors_each_run_has_one(books: Books, lane: Lane) -> None:
+@pytest.mark.requirement("S80")
+async def test_of_two_executors_each_run_has_one(books: Books, lane: Lane) -> None:
     other = Lane(books, "executor-2")
     tickets = books.tickets(50)
     await books.stage(tickets)
@@ -85,7 +89,8 @@ async def test_s80_of_two_executors_each_run_has_one(books: Books, lane: Lane) -
     assert sorted(lane.numbers + other.numbers) == sorted((t.run_id, 2, 1) for t in tickets)
 
 
-async def test_s49_a_ticket_that_outruns_its_commit_is_claimed_when_that_has_come(
+@pytest.mark.requirement("S49")
+async def test_a_ticket_that_outruns_its_commit_is_claimed_when_that_has_come(
     books: Books, lane: Lane
 ) -> None:
     tickets = books.tickets(3)
@@ -101,7 +106,8 @@ async def test_s49_a_ticket_that_outruns_its_commit_is_claimed_when_that_has_com
     assert len(lane.held) == 3
 
 
-async def test_s49_a_phantom_is_let_go_after_a_while_and_holds_up_nobody(
+@pytest.mark.requirement("S49", "S89")
+async def test_a_phantom_is_let_go_after_a_while_and_holds_up_nobody(
     books: Books, lane: Lane
 ) -> None:
     (phantom, real) = books.tickets(2)
@@ -122,6 +128,7 @@ async def test_s49_a_phantom_is_let_go_after_a_while_and_holds_up_nobody(
     assert executor_metrics.ORPHAN_TICKETS._value.get() == before + 1  # noqa: SLF001  # the library has no public reader
 
 
+@pytest.mark.requirement("S33", "ASK-4")
 @pytest.mark.parametrize(
     "setting",
     [
@@ -132,7 +139,7 @@ async def test_s49_a_phantom_is_let_go_after_a_while_and_holds_up_nobody(
         "expires_at = now()",
     ],
 )
-async def test_s33_what_was_cancelled_replaced_or_finished_is_not_claimed_and_not_waited_for(
+async def test_what_was_cancelled_replaced_or_finished_is_not_claimed_and_not_waited_for(
     books: Books, lane: Lane, setting: str
 ) -> None:
     (ticket,) = books.tickets(1)
@@ -148,7 +155,8 @@ async def test_s33_what_was_cancelled_replaced_or_finished_is_not_claimed_and_no
     assert monotonic() - began < VISIBILITY_TIMEOUT
 
 
-async def test_s14_of_two_tickets_of_one_run_the_one_that_the_row_says_claims_it(
+@pytest.mark.requirement("S14")
+async def test_of_two_tickets_of_one_run_the_one_that_the_row_says_claims_it(
     books: Books, lane: Lane
 ) -> None:
     (old,) = books.tickets(1)
@@ -163,9 +171,8 @@ async def test_s14_of_two_tickets_of_one_run_the_one_that_the_row_says_claims_it
     assert lane.numbers == [(old.run_id, 4, 1)]
 
 
-async def test_s91_a_claim_whose_answer_was_lost_is_found_to_be_mine(
-    books: Books, lane: Lane
-) -> None:
+@pytest.mark.requirement("S91")
+async def test_a_claim_whose_answer_was_lost_is_found_to_be_mine(books: Books, lane: Lane) -> None:
     tickets = books.tickets(3)
     await books.stage(tickets)
     books.lost_answers = 1
@@ -179,7 +186,8 @@ async def test_s91_a_claim_whose_answer_was_lost_is_found_to_be_mine(
     assert not any(run.is_fresh(monotonic()) for run in lane.held)  # renewed before they start
 
 
-async def test_s67_no_more_is_claimed_than_there_is_room_for(books: Books, lane: Lane) -> None:
+@pytest.mark.requirement("S67")
+async def test_no_more_is_claimed_than_there_is_room_for(books: Books, lane: Lane) -> None:
     tickets = books.tickets(30)
     await books.stage(tickets)
     lane.slots = 15
@@ -198,7 +206,8 @@ async def test_s67_no_more_is_claimed_than_there_is_room_for(books: Books, lane:
     assert len(lane.held) == 30
 
 
-async def test_s110_an_empty_bundle_ends_nothing(books: Books, lane: Lane) -> None:
+@pytest.mark.requirement("S110")
+async def test_an_empty_bundle_ends_nothing(books: Books, lane: Lane) -> None:
     tickets = books.tickets(1)
     await books.stage(tickets)
 
@@ -210,7 +219,8 @@ async def test_s110_an_empty_bundle_ends_nothing(books: Books, lane: Lane) -> No
     assert len(lane.held) == 1
 
 
-async def test_s110_a_bundle_larger_than_a_statement_should_be_is_claimed_all_the_same(
+@pytest.mark.requirement("S110")
+async def test_a_bundle_larger_than_a_statement_should_be_is_claimed_all_the_same(
     books: Books, lane: Lane
 ) -> None:
     tickets = books.tickets(MAX_ROWS + 1)
@@ -222,7 +232,8 @@ async def test_s110_a_bundle_larger_than_a_statement_should_be_is_claimed_all_th
     assert len(lane.held) == MAX_ROWS + 1
 
 
-async def test_s73_closed_it_claims_nothing_more_and_says_so(books: Books, lane: Lane) -> None:
+@pytest.mark.requirement("S73")
+async def test_closed_it_claims_nothing_more_and_says_so(books: Books, lane: Lane) -> None:
     tickets = books.tickets(2)
     await books.stage(tickets)
     lane.slots = 0

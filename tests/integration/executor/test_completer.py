@@ -78,7 +78,8 @@ def late_settles() -> float:
     return value
 
 
-async def test_s72_successes_are_on_the_record_and_told_when_flushed(desk: Desk) -> None:
+@pytest.mark.requirement("S72")
+async def test_successes_are_on_the_record_and_told_when_flushed(desk: Desk) -> None:
     runs = await desk.claimed(20)
 
     async with going_on(desk.settler.run()):
@@ -92,7 +93,8 @@ async def test_s72_successes_are_on_the_record_and_told_when_flushed(desk: Desk)
     assert desk.leases.held == {}
 
 
-async def test_s92_a_late_settle_is_refused_and_counted(desk: Desk) -> None:
+@pytest.mark.requirement("S92")
+async def test_a_late_settle_is_refused_and_counted(desk: Desk) -> None:
     (late, mine) = await desk.claimed(2)
     await desk.books.change(late.ticket, "seq = seq + 2, attempt = 2")
     before = late_settles()
@@ -107,7 +109,8 @@ async def test_s92_a_late_settle_is_refused_and_counted(desk: Desk) -> None:
     assert desk.leases.held == {}
 
 
-async def test_s92_a_late_failure_publishes_no_retry(desk: Desk) -> None:
+@pytest.mark.requirement("S92")
+async def test_a_late_failure_publishes_no_retry(desk: Desk) -> None:
     (late,) = await desk.claimed(1)
     await desk.books.change(late.ticket, "seq = seq + 2, attempt = 2")
 
@@ -119,7 +122,8 @@ async def test_s92_a_late_failure_publishes_no_retry(desk: Desk) -> None:
     assert await desk.states([late]) == [RunState.RUNNING]
 
 
-async def test_s91_a_settle_whose_answer_was_lost_is_read_back(desk: Desk) -> None:
+@pytest.mark.requirement("S91")
+async def test_a_settle_whose_answer_was_lost_is_read_back(desk: Desk) -> None:
     runs = await desk.claimed(3)
     desk.books.lost_answers = 1
     before = late_settles()
@@ -134,8 +138,9 @@ async def test_s91_a_settle_whose_answer_was_lost_is_read_back(desk: Desk) -> No
     assert [(await desk.books.row(run.ticket))["seq"] for run in runs] == [3, 3, 3]
 
 
+@pytest.mark.requirement("S91")
 @pytest.mark.parametrize("meanwhile", ["seq = seq", "seq = seq + 1, state = 'running'"])
-async def test_s91_a_failure_whose_commit_was_unknown_is_found_on_the_record(
+async def test_a_failure_whose_commit_was_unknown_is_found_on_the_record(
     desk: Desk, meanwhile: str
 ) -> None:
     backoff = Backoff(base=timedelta(seconds=1), jitter=Jitter.NONE)
@@ -159,11 +164,12 @@ async def test_s91_a_failure_whose_commit_was_unknown_is_found_on_the_record(
     assert desk.leases.held == {}
 
 
+@pytest.mark.requirement("S103")
 @pytest.mark.parametrize(
     ("base", "resting"),
     [(timedelta(seconds=1), False), (LONGEST_DELAY + timedelta(minutes=1), True)],
 )
-async def test_s103_a_retry_within_reach_is_published_and_a_later_one_rests(
+async def test_a_retry_within_reach_is_published_and_a_later_one_rests(
     desk: Desk, base: timedelta, *, resting: bool
 ) -> None:
     backoff = Backoff(base=base, cap=timedelta(hours=1), jitter=Jitter.NONE)
@@ -179,7 +185,8 @@ async def test_s103_a_retry_within_reach_is_published_and_a_later_one_rests(
     assert desk.heard("harebell.delay") + desk.heard("harebell.due") == (0 if resting else 1)
 
 
-async def test_s109_the_last_failure_is_a_dead_letter_with_its_story(desk: Desk) -> None:
+@pytest.mark.requirement("S109")
+async def test_the_last_failure_is_a_dead_letter_with_its_story(desk: Desk) -> None:
     (run,) = await desk.claimed(1, policy=RetryPolicy(max_attempts=1))
 
     async with going_on(desk.settler.run()):
@@ -191,7 +198,8 @@ async def test_s109_the_last_failure_is_a_dead_letter_with_its_story(desk: Desk)
     assert b'"http_status":500' in letter.body
 
 
-async def test_s83_a_renewal_keeps_what_is_held_and_tells_what_is_not(desk: Desk) -> None:
+@pytest.mark.requirement("S83")
+async def test_a_renewal_keeps_what_is_held_and_tells_what_is_not(desk: Desk) -> None:
     (mine, lost) = await desk.claimed(2)
     await desk.books.change(lost.ticket, "seq = seq + 1")
     for run in (mine, lost):
@@ -217,7 +225,8 @@ async def test_many_that_ask_before_they_start_share_two_statements(desk: Desk) 
     assert desk.books.statements - before == 2  # the first asks alone, the others meanwhile
 
 
-async def test_s91_many_that_ask_in_vain_hear_of_it_together(desk: Desk) -> None:
+@pytest.mark.requirement("S91")
+async def test_many_that_ask_in_vain_hear_of_it_together(desk: Desk) -> None:
     runs = await desk.claimed(100)
     for run in runs:
         run.renewed_at -= 10
@@ -231,8 +240,9 @@ async def test_s91_many_that_ask_in_vain_hear_of_it_together(desk: Desk) -> None
     assert desk.books.statements - before == 2
 
 
+@pytest.mark.requirement("S91")
 @pytest.mark.parametrize("seconds", [60.0, 5.0, -inf])
-async def test_s91_when_the_ledger_cannot_be_asked_the_lease_decides_of_whom_nobody_took_for_dead(
+async def test_when_the_ledger_cannot_be_asked_the_lease_decides_of_whom_nobody_took_for_dead(
     desk: Desk, seconds: float
 ) -> None:
     """`seconds`: for how long its sign of life has been there."""
@@ -247,7 +257,8 @@ async def test_s91_when_the_ledger_cannot_be_asked_the_lease_decides_of_whom_nob
     assert not run.is_fresh(monotonic())
 
 
-async def test_s33_a_renewal_tells_of_runs_that_were_asked_to_stop(desk: Desk) -> None:
+@pytest.mark.requirement("S33")
+async def test_a_renewal_tells_of_runs_that_were_asked_to_stop(desk: Desk) -> None:
     (run, other) = await desk.claimed(2)
     await desk.books.change(run.ticket, "stop_requested_at = now(), reason = 'paused'")
     told: list[object] = []

@@ -79,7 +79,8 @@ async def door(database_url: str) -> AsyncIterator[Door]:
             yield door
 
 
-async def test_s70_however_many_executors_ask_only_so_many_start(door: Door) -> None:
+@pytest.mark.requirement("S70")
+async def test_however_many_executors_ask_only_so_many_start(door: Door) -> None:
     runs = await door.claimed(await door.tickets(8))
 
     answers = await door.start(runs)
@@ -93,7 +94,8 @@ async def test_s70_however_many_executors_ask_only_so_many_start(door: Door) -> 
         assert (row["seq"], row["lease_holder"]) == (run.token + 1, None)
 
 
-async def test_s70_what_is_put_off_comes_again_as_its_row_says(door: Door) -> None:
+@pytest.mark.requirement("S70")
+async def test_what_is_put_off_comes_again_as_its_row_says(door: Door) -> None:
     tickets = await door.tickets(4)
 
     answers = await door.come(tickets)
@@ -107,7 +109,8 @@ async def test_s70_what_is_put_off_comes_again_as_its_row_says(door: Door) -> No
     assert len(await door.claimed([again])) == 1
 
 
-async def test_s70_what_is_put_off_for_long_rests_in_the_ledger(door: Door) -> None:
+@pytest.mark.requirement("S70")
+async def test_what_is_put_off_for_long_rests_in_the_ledger(door: Door) -> None:
     tickets = await door.tickets(3, TWO_A_DAY)
 
     answers = await door.come(tickets)
@@ -119,7 +122,8 @@ async def test_s70_what_is_put_off_for_long_rests_in_the_ledger(door: Door) -> N
     assert row["next_attempt_at"] > rests.due_at + timedelta(days=1)
 
 
-async def test_s70_a_ticket_that_would_not_be_claimed_takes_nobodys_place(door: Door) -> None:
+@pytest.mark.requirement("S70")
+async def test_a_ticket_that_would_not_be_claimed_takes_nobodys_place(door: Door) -> None:
     stale = [each.model_copy(update={"seq": 7}) for each in await door.tickets(5)]
     tickets = await door.tickets(3, first=5)
 
@@ -127,7 +131,8 @@ async def test_s70_a_ticket_that_would_not_be_claimed_takes_nobodys_place(door: 
     assert await door.come(tickets) == [True] * 3
 
 
-async def test_s70_a_run_that_was_asked_to_stop_is_left_to_its_lease(door: Door) -> None:
+@pytest.mark.requirement("S70")
+async def test_a_run_that_was_asked_to_stop_is_left_to_its_lease(door: Door) -> None:
     runs = await door.claimed(await door.tickets(4))
     for run in runs:
         await door.books.change(run.ticket, "stop_requested_at = now()")

@@ -42,7 +42,8 @@ async def lulls() -> Awaited:
     return Awaited()
 
 
-async def test_s68_bundles_are_claimed_in_a_lull(books: Books, lulls: Awaited) -> None:
+@pytest.mark.requirement("S68")
+async def test_bundles_are_claimed_in_a_lull(books: Books, lulls: Awaited) -> None:
     lane = Lane(books)
     lane.claimer.lulls = lulls
     tickets = books.tickets(3)
@@ -69,7 +70,8 @@ async def claimed(books: Books) -> ClaimedRun:
     return lane.held[0]
 
 
-async def test_s68_what_has_ended_goes_on_the_record_and_is_told_in_a_lull(
+@pytest.mark.requirement("S68")
+async def test_what_has_ended_goes_on_the_record_and_is_told_in_a_lull(
     books: Books, lulls: Awaited
 ) -> None:
     settler = Completer(books, books.ear, books.clock, lambda _: None, lulls)
@@ -86,7 +88,8 @@ async def test_s68_what_has_ended_goes_on_the_record_and_is_told_in_a_lull(
     assert (books.statements, len(books.ear.heard)) == (1, 1)
 
 
-async def test_s68_leases_are_renewed_in_a_lull(books: Books, lulls: Awaited) -> None:
+@pytest.mark.requirement("S68")
+async def test_leases_are_renewed_in_a_lull(books: Books, lulls: Awaited) -> None:
     leases = LeaseKeeper(books, lulls)
     run = await claimed(books)
     run.renewed_at = old = monotonic() - RENEW_AFTER

@@ -141,8 +141,8 @@ async def test_a_command_to_many_goes_to_the_ticker_by_its_request(intake: Stree
     assert resume.items[0].body == {"receipt": "upgrade-7"}
 
 
+@pytest.mark.requirement("S09")
 async def test_a_schedule_without_a_timing_is_passed_on_with_its_tenants(intake: Street) -> None:
-    """S09."""
     await intake.send("schedule.put", {"key": "often", "target": DAILY["target"]})
 
     change = await intake.change()

@@ -57,6 +57,7 @@ async def test_the_next_run_is_shown_though_it_is_in_the_broker_already(intake: 
     assert answer["item"]["next_at"] == instant_text(NOW + HOUR)
 
 
+@pytest.mark.requirement("S18", "ASK-16")
 async def test_what_belongs_to_another_tenant_is_not_found(intake: Street) -> None:
     id_ = await keep_schedule(intake.database, "globex", "daily", created_at=NOW)
     run = await keep_run(intake.database, "globex", "daily", NOW - HOUR)
@@ -92,6 +93,7 @@ async def test_schedules_are_listed_newest_first_page_by_page(intake: Street) ->
     assert "definition" not in rows[0]
 
 
+@pytest.mark.requirement("S17")
 async def test_schedules_are_found_by_tag_and_by_state(intake: Street) -> None:
     for key, state, tags in (("a", "active", ["x"]), ("b", "paused", ["x"]), ("c", "active", [])):
         await keep_schedule(intake.database, "acme", key, created_at=NOW, state=state, tags=tags)
@@ -103,7 +105,8 @@ async def test_schedules_are_found_by_tag_and_by_state(intake: Street) -> None:
     assert [row["key"] for row in paused["items"]] == ["b"]
 
 
-async def test_s32_a_run_is_shown_with_its_attempts_and_how_late_the_first_began(
+@pytest.mark.requirement("S32", "S34")
+async def test_a_run_is_shown_with_its_attempts_and_how_late_the_first_began(
     intake: Street,
 ) -> None:
     await keep_schedule(intake.database, "acme", "daily", created_at=NOW)
@@ -124,7 +127,8 @@ async def test_s32_a_run_is_shown_with_its_attempts_and_how_late_the_first_began
     ]
 
 
-async def test_s37_a_run_that_waits_says_by_which_route_and_why(intake: Street) -> None:
+@pytest.mark.requirement("S37")
+async def test_a_run_that_waits_says_by_which_route_and_why(intake: Street) -> None:
     await keep_schedule(intake.database, "acme", "daily", created_at=NOW)
     waits = await keep_run(intake.database, "acme", "daily", NOW, state="staged", attempt=0)
     rests = await keep_run(intake.database, "acme", "daily", NOW - HOUR, state="retrying")
@@ -155,7 +159,8 @@ async def test_runs_are_listed_newest_first_page_by_page(intake: Street) -> None
     assert {row["late_ms"] for page in found for row in page} == {2000.0}
 
 
-async def test_s32_runs_are_found_by_schedule_by_state_and_since(intake: Street) -> None:
+@pytest.mark.requirement("S32")
+async def test_runs_are_found_by_schedule_by_state_and_since(intake: Street) -> None:
     database = intake.database
     recent = await keep_run(database, "acme", "daily", NOW - HOUR, state="dead")
     earlier = await keep_run(database, "acme", "daily", NOW - 30 * HOUR)

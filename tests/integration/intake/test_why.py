@@ -35,8 +35,8 @@ async def why(street: Street, at: datetime | None = None) -> dict[str, Any]:
     return item
 
 
+@pytest.mark.requirement("S32")
 async def test_a_stored_schedule_is_previewed_as_it_stands(intake: Street) -> None:
-    """S32."""
     await hourly(intake, state="paused", skips=[top() + 2 * HOUR])
 
     item = (await intake.ask("schedule.preview", {"key": "hourly", "count": 3}))["item"]
@@ -48,6 +48,7 @@ async def test_a_stored_schedule_is_previewed_as_it_stands(intake: Street) -> No
     assert [note["about"] for note in item["instants"][1]["notes"]] == ["skipped"]
 
 
+@pytest.mark.requirement("ASK-19")
 async def test_what_is_not_stored_is_previewed_and_refused_as_a_put_would_be(
     intake: Street,
 ) -> None:
@@ -77,6 +78,7 @@ async def test_the_last_instant_is_asked_about_when_none_is_given(intake: Street
     assert item["run"]["late_ms"] == 1000.0
 
 
+@pytest.mark.requirement("ASK-1")
 async def test_a_row_that_stands_for_a_range_answers_for_its_instants(intake: Street) -> None:
     """Ask 1: an instant that did not run says why, though a long pause cost one row."""
     await hourly(intake)
@@ -100,8 +102,8 @@ async def test_an_instant_that_the_timetable_has_not_names_its_neighbours(intake
     assert (item["before"], item["after"]) == (instant_text(top()), instant_text(top() + HOUR))
 
 
+@pytest.mark.requirement("S30")
 async def test_versions_are_told_newest_first_with_their_fates(intake: Street) -> None:
-    """S30."""
     await hourly(intake)
     later = instant_text(top() + HOUR)
     await keep_version(intake.database, "acme", HOURLY, 2, top(), top() + HOUR, "pending", "ann")
@@ -122,6 +124,7 @@ async def test_another_tenants_schedule_tells_nothing(intake: Street) -> None:
         assert answer["error"]["code"] == "not_found"
 
 
+@pytest.mark.requirement("S32")
 async def test_runs_are_found_by_reason_outcome_and_until(intake: Street) -> None:
     database = intake.database
     await keep_run(database, "acme", "hourly", top() - HOUR)

@@ -69,8 +69,9 @@ def handler(inbox: Inbox) -> Handler:
     return Handler(inbox)
 
 
+@pytest.mark.requirement("S110")
 @pytest.mark.parametrize("way", ["concurrent", "ordered"])
-async def test_s110_a_message_that_breaks_its_handler_is_a_dead_letter_and_the_rest_flows(
+async def test_a_message_that_breaks_its_handler_is_a_dead_letter_and_the_rest_flows(
     inbox: Inbox, handler: Handler, way: str
 ) -> None:
     await inbox.put("a", "poison", "b", "c")
@@ -85,6 +86,7 @@ async def test_s110_a_message_that_breaks_its_handler_is_a_dead_letter_and_the_r
     assert await inbox.ready() == 0
 
 
+@pytest.mark.requirement("S110")
 @pytest.mark.parametrize(
     ("body", "reason", "error"),
     [
@@ -92,7 +94,7 @@ async def test_s110_a_message_that_breaks_its_handler_is_a_dead_letter_and_the_r
         ("unwanted", "unwanted", "by this test"),
     ],
 )
-async def test_s110_what_can_never_succeed_is_a_dead_letter_at_the_first_try(
+async def test_what_can_never_succeed_is_a_dead_letter_at_the_first_try(
     inbox: Inbox, handler: Handler, body: str, reason: str, error: str
 ) -> None:
     await inbox.put(body)
@@ -105,7 +107,8 @@ async def test_s110_what_can_never_succeed_is_a_dead_letter_at_the_first_try(
     assert await inbox.ready() == 0
 
 
-async def test_s110_of_a_body_too_large_for_a_letter_the_beginning_is_kept_and_its_size_told(
+@pytest.mark.requirement("S110")
+async def test_of_a_body_too_large_for_a_letter_the_beginning_is_kept_and_its_size_told(
     inbox: Inbox, handler: Handler
 ) -> None:
     body = "unwanted".ljust(MAX_CARRIED + 1)
@@ -119,7 +122,8 @@ async def test_s110_of_a_body_too_large_for_a_letter_the_beginning_is_kept_and_i
     assert await inbox.ready() == 0
 
 
-async def test_s91_a_delivery_is_held_while_what_it_needs_is_away(
+@pytest.mark.requirement("S91")
+async def test_a_delivery_is_held_while_what_it_needs_is_away(
     inbox: Inbox, handler: Handler
 ) -> None:
     handler.is_away = True
@@ -136,7 +140,8 @@ async def test_s91_a_delivery_is_held_while_what_it_needs_is_away(
     assert await inbox.ready() == 0
 
 
-async def test_s91_held_in_order_nothing_overtakes(inbox: Inbox, handler: Handler) -> None:
+@pytest.mark.requirement("S91")
+async def test_held_in_order_nothing_overtakes(inbox: Inbox, handler: Handler) -> None:
     handler.is_away = True
     await inbox.put("later 1", "later 2", "later 3")
 
@@ -148,7 +153,8 @@ async def test_s91_held_in_order_nothing_overtakes(inbox: Inbox, handler: Handle
     assert handler.done == ["later 1", "later 2", "later 3"]
 
 
-async def test_s73_what_was_not_handled_before_the_stop_comes_again(
+@pytest.mark.requirement("S73")
+async def test_what_was_not_handled_before_the_stop_comes_again(
     inbox: Inbox, handler: Handler
 ) -> None:
     abandoned = asyncio.Event()
@@ -166,7 +172,8 @@ async def test_s73_what_was_not_handled_before_the_stop_comes_again(
     assert await inbox.ready() == 0
 
 
-async def test_s110_a_dead_letter_is_forwarded_before_its_message_is_acknowledged(
+@pytest.mark.requirement("S110")
+async def test_a_dead_letter_is_forwarded_before_its_message_is_acknowledged(
     inbox: Inbox, handler: Handler
 ) -> None:
     await inbox.channel.exchange_delete(DEAD)

@@ -114,7 +114,8 @@ async def test_no_more_is_taken_than_prefetch_allows(inbox: Inbox) -> None:
     assert left == 6
 
 
-async def test_s73_a_stop_ends_what_was_delivered_and_leaves_the_rest(inbox: Inbox) -> None:
+@pytest.mark.requirement("S73")
+async def test_a_stop_ends_what_was_delivered_and_leaves_the_rest(inbox: Inbox) -> None:
     recorder = Recorder(inbox, halt_at="000")
     await inbox.put(*MANY[:10])
 

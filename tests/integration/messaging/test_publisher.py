@@ -39,7 +39,8 @@ async def through(inbox: Inbox) -> AsyncIterator[Publisher]:
     await link.close()
 
 
-async def test_s62_what_is_published_is_persistent_and_says_what_it_is(inbox: Inbox) -> None:
+@pytest.mark.requirement("S62")
+async def test_what_is_published_is_persistent_and_says_what_it_is(inbox: Inbox) -> None:
     await inbox.publisher.publish(GOOD)
 
     queue = await inbox.channel.get_queue(QUEUE)

@@ -118,7 +118,8 @@ async def schema(url: str) -> list[set[tuple[str, ...]]]:
         ]
 
 
-async def test_s40_all_migrations_together_make_the_tables_that_the_code_knows(
+@pytest.mark.requirement("S40")
+async def test_all_migrations_together_make_the_tables_that_the_code_knows(
     bare_url: str,
 ) -> None:
     await migrate(bare_url)

@@ -21,7 +21,8 @@ NAME = "pooled"
 _OURS = "SELECT pid FROM pg_stat_activity WHERE application_name = $1"
 
 
-async def test_s57_who_finds_no_free_connection_waits_for_its_turn(database_url: str) -> None:
+@pytest.mark.requirement("S57")
+async def test_who_finds_no_free_connection_waits_for_its_turn(database_url: str) -> None:
     async with open_pool(database_url, name=NAME, bounds=PoolBounds(max_size=2)) as pool:
         asked = (pool.fetchval("SELECT $1::int FROM pg_sleep(0.01)", n) for n in range(AT_ONCE))
         answers = await asyncio.gather(*asked)
@@ -31,7 +32,8 @@ async def test_s57_who_finds_no_free_connection_waits_for_its_turn(database_url:
     assert len(connections) == 2
 
 
-async def test_s57_who_waits_too_long_finds_the_database_away_and_the_pool_whole(
+@pytest.mark.requirement("S57")
+async def test_who_waits_too_long_finds_the_database_away_and_the_pool_whole(
     database_url: str,
 ) -> None:
     bounds = PoolBounds(max_size=1, acquire_timeout=PATIENCE)
@@ -67,7 +69,8 @@ async def test_a_table_that_a_migration_changes_between_two_reads_is_read_at_the
     assert (list(before.keys()), list(after.keys())) == (["id"], ["id", "more"])
 
 
-async def test_s57_so_many_connections_as_are_kept_open_are_made_again_when_they_are_lost(
+@pytest.mark.requirement("S57")
+async def test_so_many_connections_as_are_kept_open_are_made_again_when_they_are_lost(
     database_url: str,
 ) -> None:
     owner = await asyncpg.connect(database_url)
@@ -87,7 +90,8 @@ async def test_s57_so_many_connections_as_are_kept_open_are_made_again_when_they
     assert second
 
 
-async def test_s57_a_service_that_keeps_connections_open_waits_for_its_database(
+@pytest.mark.requirement("S57")
+async def test_a_service_that_keeps_connections_open_waits_for_its_database(
     amqp_url: str, database_url: str
 ) -> None:
     owner = await asyncpg.connect(database_url)

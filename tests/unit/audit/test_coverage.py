@@ -33,13 +33,15 @@ def instants(found: Coverage, kind: FindingKind) -> list[datetime | None]:
     return [each.at for each in found.findings if each.kind is kind]
 
 
-def test_s76_what_is_owed_is_what_is_recorded(ticking: Audited) -> None:
+@pytest.mark.requirement("S76")
+def test_what_is_owed_is_what_is_recorded(ticking: Audited) -> None:
     found = ticking.examine()
 
     assert (found.owed, found.recorded, found.findings) == (3, 3, ())
 
 
-def test_s76_an_instant_behind_the_cursor_without_a_row_is_lost(ticking: Audited) -> None:
+@pytest.mark.requirement("S76")
+def test_an_instant_behind_the_cursor_without_a_row_is_lost(ticking: Audited) -> None:
     found = ticking.examine(*without(ticking, after(20)))
 
     assert (found.owed, found.recorded) == (3, 2)

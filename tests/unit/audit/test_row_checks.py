@@ -54,11 +54,13 @@ def ticking() -> Audited:
     return ticking
 
 
+@pytest.mark.requirement("S40")
 @pytest.mark.parametrize("columns", [STAGED, RUNNING, SUCCEEDED, SKIPPED, RETRYING])
-def test_s40_what_the_ledger_writes_is_possible(ticking: Audited, columns: dict[str, Any]) -> None:
+def test_what_the_ledger_writes_is_possible(ticking: Audited, columns: dict[str, Any]) -> None:
     assert list(impossible(ticking.schedule, a_run(NINE, **columns))) == []
 
 
+@pytest.mark.requirement("S40")
 @pytest.mark.parametrize(
     ("columns", "damage", "word"),
     [
@@ -86,7 +88,7 @@ def test_s40_what_the_ledger_writes_is_possible(ticking: Audited, columns: dict[
         (STAGED, {"tenant": "other"}, "its tenant is other"),
     ],
 )
-def test_s40_a_combination_that_cannot_be_is_found(
+def test_a_combination_that_cannot_be_is_found(
     ticking: Audited, columns: dict[str, Any], damage: dict[str, Any], word: str
 ) -> None:
     run = replace(a_run(NINE, **columns), **damage)

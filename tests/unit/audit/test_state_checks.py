@@ -41,6 +41,7 @@ def run_after(*outcomes: str, running: bool = False, reason: str | None = None) 
     return a_run(NINE, attempts=tried(*outcomes), attempt=attempt, reason=reason, seq=seq)
 
 
+@pytest.mark.requirement("S90")
 @pytest.mark.parametrize(
     ("run", "state"),
     [
@@ -60,11 +61,12 @@ def run_after(*outcomes: str, running: bool = False, reason: str | None = None) 
         (run_after("lease_expired", reason="requested"), RunState.SUCCEEDED),
     ],
 )
-def test_s90_the_state_follows_from_attempts_and_reason(run: Run, state: RunState) -> None:
+def test_the_state_follows_from_attempts_and_reason(run: Run, state: RunState) -> None:
     assert state in rebuilt(run)
 
 
-def test_s90_every_reason_and_every_state_can_be_rebuilt() -> None:
+@pytest.mark.requirement("S90")
+def test_every_reason_and_every_state_can_be_rebuilt() -> None:
     known = NOT_BEGUN.keys() | UNSUCCESSFUL.keys()
     states = set().union(*NOT_BEGUN.values(), *UNSUCCESSFUL.values())
 
@@ -72,6 +74,7 @@ def test_s90_every_reason_and_every_state_can_be_rebuilt() -> None:
     assert states | {RunState.RUNNING, RunState.SUCCEEDED, RunState.DEAD} == set(RunState)
 
 
+@pytest.mark.requirement("S90")
 @pytest.mark.parametrize(
     ("run", "words"),
     [
@@ -88,13 +91,14 @@ def test_s90_every_reason_and_every_state_can_be_rebuilt() -> None:
         ),
     ],
 )
-def test_s90_a_state_that_its_record_does_not_lead_to_is_found(
+def test_a_state_that_its_record_does_not_lead_to_is_found(
     ticking: Audited, run: Run, words: str
 ) -> None:
     assert any(words in each.text for each in disagreeing(ticking.schedule, run))
 
 
-def test_s90_a_replayed_run_is_judged_by_its_series(ticking: Audited) -> None:
+@pytest.mark.requirement("S90")
+def test_a_replayed_run_is_judged_by_its_series(ticking: Audited) -> None:
     again = replace(
         run_after("failed", "succeeded"),
         attempts=(*tried("failed", "failed"), *tried("succeeded", replay_number=1)),

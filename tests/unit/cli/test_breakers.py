@@ -14,7 +14,8 @@ def answered(asked: "Asked") -> dict[str, Any]:
     return {"ok": True, "downstream": asked.body["downstream"], "status": asked.verb}
 
 
-def test_s113_breakers_are_listed_with_what_they_do(
+@pytest.mark.requirement("S113")
+def test_breakers_are_listed_with_what_they_do(
     cli: "CommandLine", harebell: "FakeHarebell"
 ) -> None:
     line = {"downstream": HOST, "acts": "open", "failed": 12, "attempts": 20, "note": "a roof"}
@@ -30,6 +31,7 @@ def test_no_breaker_is_nothing_matched(cli: "CommandLine") -> None:
     assert cli("breaker", "list").exit_code == 3
 
 
+@pytest.mark.requirement("S113")
 @pytest.mark.parametrize(
     ("words", "verb", "body"),
     [
@@ -47,7 +49,7 @@ def test_no_breaker_is_nothing_matched(cli: "CommandLine") -> None:
         (["auto", HOST, "--note", "done"], "breaker.reset", {"note": "done"}),
     ],
 )
-def test_s113_what_is_forced_is_sent_and_told(
+def test_what_is_forced_is_sent_and_told(
     cli: "CommandLine",
     harebell: "FakeHarebell",
     words: list[str],

@@ -42,7 +42,8 @@ def test_a_replay_of_what_is_not_named_well_is_wrong_usage(
     assert harebell.asked == []
 
 
-def test_s111_a_list_can_be_of_those_that_are_asked_for(
+@pytest.mark.requirement("S111")
+def test_a_list_can_be_of_those_that_are_asked_for(
     cli: "CommandLine", harebell: "FakeHarebell"
 ) -> None:
     chosen = ("--group", ONE, "--tag", "reports", "--error", "http_503", "--older-than", "2h")
@@ -70,7 +71,8 @@ def test_a_drop_says_what_became_of_each(cli: "CommandLine", harebell: "FakeHare
     assert result.stdout.split() == ["id", "status", ONE, "dropped"]
 
 
-def test_s111_a_dead_letter_is_shown_as_a_person_reads_it(
+@pytest.mark.requirement("S111")
+def test_a_dead_letter_is_shown_as_a_person_reads_it(
     cli: "CommandLine", harebell: "FakeHarebell"
 ) -> None:
     attempt = {"number": 1, "outcome": "failed", "http_status": 503, "error": "busy"}
@@ -88,7 +90,8 @@ def test_s111_a_dead_letter_is_shown_as_a_person_reads_it(
     assert harebell.asked[0].verb == "dlq.get"
 
 
-def test_s111_the_body_of_a_message_is_shown_as_text(
+@pytest.mark.requirement("S111")
+def test_the_body_of_a_message_is_shown_as_text(
     cli: "CommandLine", harebell: "FakeHarebell"
 ) -> None:
     story = {"queue": "harebell.intake", "routing_key": "acme.schedule.put", "size": 9}

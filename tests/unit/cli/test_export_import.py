@@ -63,7 +63,8 @@ def test_letters_are_sent_as_many_together_as_one_command_holds() -> None:
     assert sent == [2, 1, 1]
 
 
-def test_ask21_letters_are_told_as_they_come_and_once(
+@pytest.mark.requirement("ASK-21")
+def test_letters_are_told_as_they_come_and_once(
     cli: "CommandLine", harebell: "FakeHarebell"
 ) -> None:
     looks = iter([[letter(ONE)], [letter(TWO), letter(ONE)], [letter(TWO), letter(ONE)]])
@@ -74,7 +75,8 @@ def test_ask21_letters_are_told_as_they_come_and_once(
     assert json.loads(result.stdout) == [letter(TWO)]
 
 
-def test_s112_an_edit_sends_the_whole_target_with_what_was_set(
+@pytest.mark.requirement("S112")
+def test_an_edit_sends_the_whole_target_with_what_was_set(
     cli: "CommandLine", harebell: "FakeHarebell"
 ) -> None:
     harebell.answer = desk

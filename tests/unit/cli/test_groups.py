@@ -11,9 +11,8 @@ GROUP = "6f0a7c0e-3d2b-5b53-9c1e-4d7a0f2b8e11"
 OTHER = "6f0a7c0e-3d2b-5b53-9c1e-4d7a0f2b8e12"
 
 
-def test_ask25_groups_are_listed_with_what_they_are(
-    cli: "CommandLine", harebell: "FakeHarebell"
-) -> None:
+@pytest.mark.requirement("ASK-25")
+def test_groups_are_listed_with_what_they_are(cli: "CommandLine", harebell: "FakeHarebell") -> None:
     line = {"id": GROUP, "open": 7, "trend": "rising", "message": "<n> Service Unavailable"}
     harebell.answer = lambda _: {"ok": True, "items": [line]}
 
@@ -27,6 +26,7 @@ def test_no_group_is_nothing_matched(cli: "CommandLine") -> None:
     assert cli("dlq", "groups").exit_code == 3
 
 
+@pytest.mark.requirement("ASK-25")
 @pytest.mark.parametrize(
     ("words", "sent", "status"),
     [
@@ -40,7 +40,7 @@ def test_no_group_is_nothing_matched(cli: "CommandLine") -> None:
         (["reopen", GROUP], ("dlq.group.reopen", {}), "open"),
     ],
 )
-def test_ask25_what_is_decided_of_a_group_is_sent_and_told(
+def test_what_is_decided_of_a_group_is_sent_and_told(
     cli: "CommandLine",
     harebell: "FakeHarebell",
     words: list[str],

@@ -62,6 +62,7 @@ def folder(tmp_path: Path) -> Path:
     return tmp_path
 
 
+@pytest.mark.requirement("ASK-15")
 def test_what_is_missing_is_made_and_what_differs_is_updated(
     cli: "CommandLine", harebell: "FakeHarebell", folder: Path
 ) -> None:
@@ -79,6 +80,7 @@ def test_what_is_missing_is_made_and_what_differs_is_updated(
     assert rows["daily"]["changes"][0]["words"] == "priority: 9 -> (none)"
 
 
+@pytest.mark.requirement("ASK-15")
 def test_a_dry_run_shows_the_differences_and_changes_nothing(
     cli: "CommandLine", harebell: "FakeHarebell", folder: Path
 ) -> None:
@@ -94,6 +96,7 @@ def test_a_dry_run_shows_the_differences_and_changes_nothing(
     assert changes(harebell) == []
 
 
+@pytest.mark.requirement("ASK-15")
 def test_pruning_touches_no_schedule_of_another_owner(
     cli: "CommandLine", harebell: "FakeHarebell", folder: Path
 ) -> None:
@@ -112,6 +115,7 @@ def test_pruning_touches_no_schedule_of_another_owner(
     assert changes(harebell) == [("schedule.cancel", "old", None)]
 
 
+@pytest.mark.requirement("ASK-16")
 def test_a_key_that_is_another_owners_stops_all_of_it(
     cli: "CommandLine", harebell: "FakeHarebell", folder: Path
 ) -> None:

@@ -33,6 +33,7 @@ def test_many_are_paused_by_selector_and_the_receipt_is_printed(
     assert body["request_id"] in result.stdout
 
 
+@pytest.mark.requirement("ASK-22")
 def test_a_receipt_resumes_exactly_its_set(cli: "CommandLine", harebell: "FakeHarebell") -> None:
     harebell.answer = lambda _: MANY
 

@@ -12,6 +12,7 @@ if TYPE_CHECKING:
 NIGHTLY = ("30 2 * * *", "--timezone", "Europe/Berlin", "--after", "2027-03-27T12:00:00Z")
 
 
+@pytest.mark.requirement("ASK-19")
 def test_an_expression_is_previewed_without_a_broker(
     cli: "CommandLine", harebell: "FakeHarebell"
 ) -> None:

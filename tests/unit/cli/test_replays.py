@@ -20,7 +20,8 @@ def progress(state: str, **counts: int) -> dict[str, Any]:
     return {"id": JOB, "state": state, "total": 7, **zero, **counts}
 
 
-def test_ask2_a_replay_of_many_is_asked_for_with_all_its_safeguards(
+@pytest.mark.requirement("ASK-2")
+def test_a_replay_of_many_is_asked_for_with_all_its_safeguards(
     cli: "CommandLine", harebell: "FakeHarebell"
 ) -> None:
     harebell.answer = lambda _: STARTED
@@ -45,7 +46,8 @@ def test_ask2_a_replay_of_many_is_asked_for_with_all_its_safeguards(
     )
 
 
-def test_s112_all_that_are_open_are_replayed(cli: "CommandLine", harebell: "FakeHarebell") -> None:
+@pytest.mark.requirement("S112")
+def test_all_that_are_open_are_replayed(cli: "CommandLine", harebell: "FakeHarebell") -> None:
     harebell.answer = lambda _: STARTED
 
     assert cli("dlq", "replay", "--all").exit_code == 0
@@ -53,7 +55,8 @@ def test_s112_all_that_are_open_are_replayed(cli: "CommandLine", harebell: "Fake
     assert harebell.asked[0].body["request_id"].startswith("replay-")
 
 
-def test_ask2_letters_by_name_with_a_safeguard_are_a_replay_of_many(
+@pytest.mark.requirement("ASK-2")
+def test_letters_by_name_with_a_safeguard_are_a_replay_of_many(
     cli: "CommandLine", harebell: "FakeHarebell"
 ) -> None:
     harebell.answer = lambda _: STARTED
@@ -66,7 +69,8 @@ def test_ask2_letters_by_name_with_a_safeguard_are_a_replay_of_many(
     )
 
 
-def test_ask2_a_dry_run_that_finds_none_is_nothing_matched(
+@pytest.mark.requirement("ASK-2")
+def test_a_dry_run_that_finds_none_is_nothing_matched(
     cli: "CommandLine", harebell: "FakeHarebell"
 ) -> None:
     harebell.answer = lambda _: {"ok": True, "status": "previewed", "total": 0}
@@ -75,6 +79,7 @@ def test_ask2_a_dry_run_that_finds_none_is_nothing_matched(
     assert harebell.asked[0].body["dry_run"] is True
 
 
+@pytest.mark.requirement("ASK-2")
 @pytest.mark.parametrize(
     ("last", "code"),
     [
@@ -83,7 +88,7 @@ def test_ask2_a_dry_run_that_finds_none_is_nothing_matched(
         (progress("aborted", failed=1), 1),
     ],
 )
-def test_ask2_a_replay_is_followed_to_its_end(
+def test_a_replay_is_followed_to_its_end(
     cli: "CommandLine",
     harebell: "FakeHarebell",
     monkeypatch: pytest.MonkeyPatch,
@@ -105,7 +110,8 @@ def test_ask2_a_replay_is_followed_to_its_end(
     assert (result.exit_code, json.loads(result.stdout)) == (code, last)
 
 
-def test_ask2_a_job_is_shown_with_what_became_of_each(
+@pytest.mark.requirement("ASK-2")
+def test_a_job_is_shown_with_what_became_of_each(
     cli: "CommandLine", harebell: "FakeHarebell"
 ) -> None:
     item = {"place": 1, "id": ONE, "status": "replayed", "outcome": "succeeded"}
@@ -122,8 +128,9 @@ def test_ask2_a_job_is_shown_with_what_became_of_each(
     assert result.stdout.split()[-4:] == ["1", ONE, "replayed", "succeeded"]
 
 
+@pytest.mark.requirement("ASK-2")
 @pytest.mark.parametrize("verb", ["pause", "resume", "abort"])
-def test_ask2_a_replay_is_steered(cli: "CommandLine", harebell: "FakeHarebell", verb: str) -> None:
+def test_a_replay_is_steered(cli: "CommandLine", harebell: "FakeHarebell", verb: str) -> None:
     harebell.answer = lambda _: {**STARTED, "status": "unchanged"}
 
     assert cli("dlq", verb, JOB, "--note", "why").exit_code == 1

@@ -16,6 +16,7 @@ from harebell.contract.target import Target
 TARGET: TypeAdapter[Target] = TypeAdapter(Target)
 
 
+@pytest.mark.requirement("S113")
 @pytest.mark.parametrize(
     ("target", "expected"),
     [
@@ -32,7 +33,7 @@ TARGET: TypeAdapter[Target] = TypeAdapter(Target)
         ({"task": {"name": "acme.report"}}, "task:acme.report"),
     ],
 )
-def test_s113_one_name_for_all_that_goes_to_one_place(target: Any, expected: str) -> None:
+def test_one_name_for_all_that_goes_to_one_place(target: Any, expected: str) -> None:
     assert downstream_of(TARGET.validate_python(target)) == expected
     assert downstream_of_json(target) == expected
 

@@ -32,6 +32,7 @@ def half_open() -> Breaker:
     return breaker
 
 
+@pytest.mark.requirement("S113")
 @pytest.mark.parametrize(
     ("attempts", "state"),
     [
@@ -43,13 +44,14 @@ def half_open() -> Breaker:
         ([True, True, True, False, False, False], BreakerState.OPEN),
     ],
 )
-def test_s113_it_opens_when_a_part_of_enough_attempts_has_failed(
+def test_it_opens_when_a_part_of_enough_attempts_has_failed(
     attempts: list[bool], state: BreakerState
 ) -> None:
     assert judged(*attempts).state is state
 
 
-def test_s113_what_failed_before_the_window_counts_no_more() -> None:
+@pytest.mark.requirement("S113")
+def test_what_failed_before_the_window_counts_no_more() -> None:
     breaker = judged(*[False] * 3)
 
     breaker.record_outcome(after(11), healthy=False)
@@ -57,7 +59,8 @@ def test_s113_what_failed_before_the_window_counts_no_more() -> None:
     assert breaker.state is BreakerState.CLOSED
 
 
-def test_s113_while_open_runs_wait_until_it_is_over() -> None:
+@pytest.mark.requirement("S113")
+def test_while_open_runs_wait_until_it_is_over() -> None:
     breaker = judged(*[False] * 4)
 
     assert breaker.deferral(after(1)) == timedelta(seconds=29)
@@ -73,14 +76,16 @@ def test_what_had_begun_before_it_opened_says_nothing_more() -> None:
     assert breaker.since == NINE
 
 
-def test_s113_after_its_rest_a_few_are_let_through() -> None:
+@pytest.mark.requirement("S113")
+def test_after_its_rest_a_few_are_let_through() -> None:
     breaker = half_open()
 
     assert breaker.state is BreakerState.HALF_OPEN
     assert breaker.deferral(after(31)) == BETWEEN_PROBES
 
 
-def test_s113_as_many_successes_as_probes_close_it() -> None:
+@pytest.mark.requirement("S113")
+def test_as_many_successes_as_probes_close_it() -> None:
     breaker = half_open()
 
     breaker.record_outcome(after(31), healthy=True)
@@ -91,7 +96,8 @@ def test_s113_as_many_successes_as_probes_close_it() -> None:
     assert breaker.deferral(after(31)) is None
 
 
-def test_s113_a_probe_that_fails_opens_it_for_another_rest() -> None:
+@pytest.mark.requirement("S113")
+def test_a_probe_that_fails_opens_it_for_another_rest() -> None:
     breaker = half_open()
 
     breaker.record_outcome(after(31), healthy=True)

@@ -3,6 +3,7 @@
 from datetime import datetime, timedelta
 from typing import Any
 
+import pytest
 from tests.fakes.tickets import NINE, after, routed
 
 from harebell.contract.breakers import (
@@ -32,7 +33,8 @@ def standing(as_of: datetime = NINE, **fields: Any) -> BreakerSnapshot:
     return BreakerSnapshot(as_of=as_of, breakers=[BreakerSnapshotEntry(downstream=ECHO, **fields)])
 
 
-def test_s113_runs_to_whom_it_is_open_are_held_and_others_leave() -> None:
+@pytest.mark.requirement("S113")
+def test_runs_to_whom_it_is_open_are_held_and_others_leave() -> None:
     assert down(ECHO).deferral(routed(), after(1)) == Deferral(BREAKER_GATE, timedelta(seconds=29))
     assert down(OTHER).deferral(routed(), after(1)) is None
 
@@ -83,7 +85,8 @@ def test_what_another_dispatcher_tells_is_followed_and_not_told_again() -> None:
     assert breakers.take_unpublished() == []
 
 
-def test_s113_what_is_forced_open_is_held_until_then_however_healthy() -> None:
+@pytest.mark.requirement("S113")
+def test_what_is_forced_open_is_held_until_then_however_healthy() -> None:
     breakers = BreakerRegistry(RULE)
     breakers.apply_snapshot(standing(forced="open", forced_until=after(10)))
 
@@ -91,14 +94,16 @@ def test_s113_what_is_forced_open_is_held_until_then_however_healthy() -> None:
     assert breakers.deferral(routed(), after(10)) is None  # whether or not a ticker says so
 
 
-def test_s113_what_is_forced_closed_passes_however_it_fails() -> None:
+@pytest.mark.requirement("S113")
+def test_what_is_forced_closed_passes_however_it_fails() -> None:
     breakers = down(ECHO)
     breakers.apply_snapshot(standing(forced="closed"))
 
     assert breakers.deferral(routed(), after(1)) is None
 
 
-def test_s113_what_is_no_longer_forced_is_as_attempts_have_it() -> None:
+@pytest.mark.requirement("S113")
+def test_what_is_no_longer_forced_is_as_attempts_have_it() -> None:
     breakers = down(ECHO)
     breakers.apply_snapshot(standing(forced="closed"))
 

@@ -22,6 +22,7 @@ SHORTEST_WAIT = timedelta(milliseconds=SHORTEST_MS) + MARGIN  # that a tier can 
 BLINK = timedelta(milliseconds=1)
 
 
+@pytest.mark.requirement("S46")
 @pytest.mark.parametrize(
     ("wait", "full", "expected"),
     [
@@ -93,6 +94,7 @@ def test_what_is_due_much_later_does_not_hasten_what_is_due_soon() -> None:
     assert [ticket.due_at for ticket in heap.due(NINE - SHORTEST_LEAD)] == [NINE]
 
 
+@pytest.mark.requirement("S43", "S47", "S48")
 def test_tickets_leave_in_the_order_of_their_due_times() -> None:
     heap = held(routed(second, after(second)) for second in (3, 1, 2))
 
@@ -117,8 +119,9 @@ def test_a_pool_may_be_missing_for_an_hour_after_the_due_instant() -> None:
     assert is_past_pool_deadline(NINE, NINE + timedelta(hours=1) + BLINK)
 
 
+@pytest.mark.requirement("ASK-12")
 @pytest.mark.parametrize("before", [timedelta(0), SHORTEST_LEAD + timedelta(seconds=0.2)])
-def test_ask12_tenants_of_one_instant_are_let_go_by_turns(before: timedelta) -> None:
+def test_tenants_of_one_instant_are_let_go_by_turns(before: timedelta) -> None:
     crowded = [ticket._replace(tenant="crowd") for ticket in crowd(5_000)]
     few = [ticket._replace(tenant="few") for ticket in crowd(50, first=5_000)]
     heap = held([*crowded, *few])

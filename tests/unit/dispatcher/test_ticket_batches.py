@@ -123,6 +123,7 @@ def test_a_bundle_holds_only_so_many_tickets_and_so_many_bytes() -> None:
     assert [len(bundle.tickets) for bundle in to_delay_queues(large, NINE)] == [4, 4, 1]
 
 
+@pytest.mark.requirement("S21")
 def test_work_goes_to_its_pool_and_lane_with_the_most_urgent_first() -> None:
     tickets = [
         routed(1, pool="mail", priority=4),

@@ -3,6 +3,8 @@
 from datetime import UTC, datetime
 from uuid import UUID
 
+import pytest
+
 from harebell.contract.events import Event, LivenessEventData, make_event
 from harebell.contract.message import parse
 from harebell.dlq_inspector.model.alerts import DeadLetterSpike, StalledReplayJob, headline
@@ -23,7 +25,8 @@ def growth(group: UUID | None) -> Event:
     return parse(Event, grown.event(TWO))
 
 
-def test_s117_dead_letters_that_grow_are_told_with_what_most_of_them_are() -> None:
+@pytest.mark.requirement("S117")
+def test_dead_letters_that_grow_are_told_with_what_most_of_them_are() -> None:
     assert headline(growth(ID)) == (
         "acme: 11 new dead letters since 2026-11-20T14:00:00Z, "
         "most of them http_503 at http POST https://acme.example"
@@ -31,7 +34,8 @@ def test_s117_dead_letters_that_grow_are_told_with_what_most_of_them_are() -> No
     assert headline(growth(None)) == "acme: 11 new dead letters since 2026-11-20T14:00:00Z"
 
 
-def test_s117_a_replay_that_paused_by_itself_is_told_with_the_reason() -> None:
+@pytest.mark.requirement("S117")
+def test_a_replay_that_paused_by_itself_is_told_with_the_reason() -> None:
     stall = StalledReplayJob(
         tenant="acme",
         job=ID,
@@ -48,7 +52,8 @@ def test_s117_a_replay_that_paused_by_itself_is_told_with_the_reason() -> None:
     )
 
 
-def test_s117_what_has_no_words_of_its_own_is_told_by_its_type() -> None:
+@pytest.mark.requirement("S117")
+def test_what_has_no_words_of_its_own_is_told_by_its_type() -> None:
     fact = LivenessEventData(component="ticker", since=TWO)
     silence = make_event("acme", "liveness.missed", fact, id_="x", subject="ticker", at=TWO)
 

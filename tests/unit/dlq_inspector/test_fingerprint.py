@@ -18,6 +18,7 @@ ANY_TEXT = st.text(alphabet=st.characters(codec="utf-8"), max_size=2_000)
 HOOK = {"target": {"http": {"url": "https://acme.example/report/17", "method": "GET"}}}
 
 
+@pytest.mark.requirement("ASK-25")
 @pytest.mark.parametrize(
     ("message", "normal"),
     [
@@ -32,7 +33,7 @@ HOOK = {"target": {"http": {"url": "https://acme.example/report/17", "method": "
         ("deadbeef is no number, accept effaced", "deadbeef is no number, accept effaced"),
     ],
 )
-def test_ask25_what_differs_from_failure_to_failure_is_taken_out(message: str, normal: str) -> None:
+def test_what_differs_from_failure_to_failure_is_taken_out(message: str, normal: str) -> None:
     assert normal_message(message) == normal
 
 
@@ -44,8 +45,9 @@ def test_any_error_has_a_normal_message_of_bounded_length_and_without_digits(tex
     assert "://" in normal or not set(string.digits) & set(normal)
 
 
+@pytest.mark.requirement("ASK-25")
 @given(st.integers(min_value=0), st.integers(min_value=0))
-def test_ask25_failures_that_differ_in_a_number_are_of_one_group(one: int, other: int) -> None:
+def test_failures_that_differ_in_a_number_are_of_one_group(one: int, other: int) -> None:
     groups = {
         fingerprint("acme", HOOK, "http_503", f"order {number} was refused").group
         for number in (one, other)

@@ -45,7 +45,8 @@ def test_it_waits_while_too_many_runs_have_not_ended() -> None:
     assert next_step(replace(many, succeeded=30), NOW) == TakeBatch(30, NOW, NOW)
 
 
-def test_ask2_canaries_go_first_and_the_rest_waits_until_all_of_them_are_well() -> None:
+@pytest.mark.requirement("ASK-2")
+def test_canaries_go_first_and_the_rest_waits_until_all_of_them_are_well() -> None:
     job = replace(JOB, canary=5)
 
     assert next_step(job, NOW) == TakeBatch(5, NOW, NOW)
@@ -54,7 +55,8 @@ def test_ask2_canaries_go_first_and_the_rest_waits_until_all_of_them_are_well() 
     assert next_step(replace(out, succeeded=5), NOW) == TakeBatch(BATCH, NOW, NOW)
 
 
-def test_ask2_a_canary_that_fails_stops_it() -> None:
+@pytest.mark.requirement("ASK-2")
+def test_a_canary_that_fails_stops_it() -> None:
     out = replace(taken(5, succeeded=1, failed=1), canary=5)
 
     assert next_step(out, NOW) == Finish(
@@ -66,7 +68,8 @@ def test_a_canary_of_letters_that_could_not_be_replayed_holds_nothing_up() -> No
     assert next_step(replace(JOB, canary=5, taken=5), NOW) == TakeBatch(BATCH, NOW, NOW)
 
 
-def test_ask2_it_stops_when_too_large_a_part_has_failed() -> None:
+@pytest.mark.requirement("ASK-2")
+def test_it_stops_when_too_large_a_part_has_failed() -> None:
     watched = replace(taken(200), abort_on_failure_ratio=0.2)
 
     few = replace(watched, replayed=9, succeeded=0, failed=9)
@@ -79,7 +82,8 @@ def test_ask2_it_stops_when_too_large_a_part_has_failed() -> None:
     )
 
 
-def test_ask2_no_more_than_a_few_go_on_where_failures_may_stop_it() -> None:
+@pytest.mark.requirement("ASK-2")
+def test_no_more_than_a_few_go_on_where_failures_may_stop_it() -> None:
     watched = replace(taken(MAX_UNFINISHED_WITH_RATIO), abort_on_failure_ratio=0.5)
 
     assert next_step(watched, NOW) == TakeBatch(0, NOW, NOW + LOOK)
@@ -99,11 +103,12 @@ def test_what_does_not_run_takes_no_more_but_sees_its_runs_end(state: ReplayJobS
     assert next_step(replace(halted, failed=1), NOW) == TakeBatch(0, NOW, None)
 
 
+@pytest.mark.requirement("ASK-2")
 @given(
     st.floats(min_value=0.01, max_value=1_000),
     st.lists(st.floats(min_value=0, max_value=30), min_size=1, max_size=40),
 )
-def test_ask2_however_often_it_looks_it_keeps_to_its_rate(rate: float, gaps: list[float]) -> None:
+def test_however_often_it_looks_it_keeps_to_its_rate(rate: float, gaps: list[float]) -> None:
     job, now, total = replace(JOB, rate=rate, total=10**9), NOW, 0
     for gap in gaps:
         now += timedelta(seconds=gap)

@@ -16,13 +16,15 @@ def first_column(heading: str) -> list[str]:
     return re.findall(r"^\| `([^`]+)` \|", section, re.MULTILINE)
 
 
+@pytest.mark.requirement("S04")
 @pytest.mark.parametrize("expression", first_column("What we accept"))
-def test_s04_what_the_page_says_we_accept_we_accept(expression: str) -> None:
+def test_what_the_page_says_we_accept_we_accept(expression: str) -> None:
     assert Cron.parse(expression).expression == expression
 
 
+@pytest.mark.requirement("S12")
 @pytest.mark.parametrize("expression", first_column("What we refuse"))
-def test_s12_what_the_page_says_we_refuse_we_refuse(expression: str) -> None:
+def test_what_the_page_says_we_refuse_we_refuse(expression: str) -> None:
     with pytest.raises(InvalidCron):
         Cron.parse(expression)
 

@@ -38,6 +38,7 @@ def at(text: str) -> datetime:
     return datetime.fromisoformat(text).replace(tzinfo=UTC)
 
 
+@pytest.mark.requirement("S08", "ASK-8")
 @pytest.mark.parametrize(
     ("expression", "zone", "after", "until", "expected"),
     [
@@ -73,12 +74,13 @@ def at(text: str) -> datetime:
         ("30 2 * * *", LIBREVILLE, "2026-03-29 00:00", "2026-03-30 00:00", ["01:30"]),
     ],
 )  # fmt: skip
-def test_s08_by_default_the_rule_is_that_of_debians_cron(
+def test_by_default_the_rule_is_that_of_debians_cron(
     expression: str, zone: str, after: str, until: str, expected: list[str]
 ) -> None:
     assert runs(Cron.parse(expression, zone), after, until) == expected
 
 
+@pytest.mark.requirement("S08", "ASK-8")
 @pytest.mark.parametrize(
     ("expression", "gap", "expected"),
     [
@@ -91,7 +93,7 @@ def test_s08_by_default_the_rule_is_that_of_debians_cron(
         ("10 */1 * * *", SKIP, ["00:10", "01:10"]),
     ],
 )
-def test_s08_dst_gap_chooses_what_becomes_of_a_skipped_time(
+def test_dst_gap_chooses_what_becomes_of_a_skipped_time(
     expression: str, gap: DstGap, expected: list[str]
 ) -> None:
     cron = Cron.parse(expression, BERLIN, dst_gap=gap)
@@ -99,6 +101,7 @@ def test_s08_dst_gap_chooses_what_becomes_of_a_skipped_time(
     assert runs(cron, "2026-03-29 00:00", "2026-03-29 01:20") == expected
 
 
+@pytest.mark.requirement("S08", "ASK-8")
 @pytest.mark.parametrize(
     ("expression", "overlap", "expected"),
     [
@@ -111,7 +114,7 @@ def test_s08_dst_gap_chooses_what_becomes_of_a_skipped_time(
         ("0 3 * * *", SECOND, ["02:00"]),
     ],
 )
-def test_s08_dst_overlap_chooses_the_pass_of_a_repeated_time(
+def test_dst_overlap_chooses_the_pass_of_a_repeated_time(
     expression: str, overlap: DstOverlap, expected: list[str]
 ) -> None:
     cron = Cron.parse(expression, BERLIN, dst_overlap=overlap)
@@ -119,9 +122,10 @@ def test_s08_dst_overlap_chooses_the_pass_of_a_repeated_time(
     assert runs(cron, "2026-10-24 23:00", "2026-10-25 02:00") == expected
 
 
+@pytest.mark.requirement("S08")
 @pytest.mark.parametrize("overlap", [None, *DstOverlap])
 @pytest.mark.parametrize("moment", ["00:00", "00:30", "00:59:59.9", "01:00", "01:30", "01:59:59.9"])
-def test_s08_the_next_run_is_later_from_anywhere_in_a_repeated_hour(
+def test_the_next_run_is_later_from_anywhere_in_a_repeated_hour(
     moment: str, overlap: DstOverlap | None
 ) -> None:
     cron = Cron.parse("0,30 2 * * *", BERLIN, dst_overlap=overlap)
@@ -133,15 +137,17 @@ def test_s08_the_next_run_is_later_from_anywhere_in_a_repeated_hour(
     assert following > stood
 
 
-def test_s08_in_the_second_pass_a_rule_of_the_first_goes_on_after_it() -> None:
+@pytest.mark.requirement("S08")
+def test_in_the_second_pass_a_rule_of_the_first_goes_on_after_it() -> None:
     everything = Cron.parse("* * * * * *", BERLIN, dst_overlap=FIRST)
 
     assert everything.next_after(at("2026-10-25 01:00:01")) == at("2026-10-25 02:00")
 
 
+@pytest.mark.requirement("S08")
 @pytest.mark.parametrize("gap", [None, *DstGap])
 @pytest.mark.parametrize("overlap", [None, *DstOverlap])
-def test_s08_the_next_run_is_later_in_a_zone_that_changes_twice_within_the_hour(
+def test_the_next_run_is_later_in_a_zone_that_changes_twice_within_the_hour(
     gap: DstGap | None, overlap: DstOverlap | None
 ) -> None:
     for offsets in ((2, 1, 0), (0, 1, 2), (2, 1, 2), (1, 2, 1), (2, 0, 1), (0, 2, 1)):
@@ -166,7 +172,8 @@ def changing_twice(offsets: tuple[int, int, int], *changes: datetime) -> ZoneInf
     )
 
 
-def test_s08_a_time_that_only_skipped_hours_have_never_runs() -> None:
+@pytest.mark.requirement("S08")
+def test_a_time_that_only_skipped_hours_have_never_runs() -> None:
     kept = Cron.parse("30 2 * MAR L7", BERLIN)
 
     assert runs(kept, "2026-03-29 00:00", "2026-03-29 12:00") == ["01:00"]

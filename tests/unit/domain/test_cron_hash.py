@@ -25,7 +25,8 @@ def of_one_day(expression: str, schedule_id: UUID) -> list[datetime]:
     return found
 
 
-def test_s13_ten_thousand_schedules_fill_every_minute_within_30_percent_of_even() -> None:
+@pytest.mark.requirement("S13", "ASK-13")
+def test_ten_thousand_schedules_fill_every_minute_within_30_percent_of_even() -> None:
     minutes = Counter(first("H * * * *", schedule_id).minute for schedule_id in IDS)
 
     even = len(IDS) / 60
@@ -34,13 +35,15 @@ def test_s13_ten_thousand_schedules_fill_every_minute_within_30_percent_of_even(
     assert max(minutes.values()) <= 1.3 * even
 
 
-def test_s13_hour_and_minute_are_drawn_independently() -> None:
+@pytest.mark.requirement("S13")
+def test_hour_and_minute_are_drawn_independently() -> None:
     slots = {(at.hour, at.minute) for at in (first("H H * * *", one) for one in IDS)}
 
     assert len(slots) > 1_400
 
 
-def test_s13_a_step_keeps_its_distance_from_a_start_of_the_schedules_own() -> None:
+@pytest.mark.requirement("S13")
+def test_a_step_keeps_its_distance_from_a_start_of_the_schedules_own() -> None:
     starts = set()
     for schedule_id in IDS[:200]:
         minutes = [at.minute for at in of_one_day("H/15 6 * * *", schedule_id)]
@@ -50,13 +53,15 @@ def test_s13_a_step_keeps_its_distance_from_a_start_of_the_schedules_own() -> No
     assert starts == set(range(15))
 
 
-def test_s13_a_range_is_filled_and_kept() -> None:
+@pytest.mark.requirement("S13")
+def test_a_range_is_filled_and_kept() -> None:
     hours = {first("0 H(9-16) * * *", schedule_id).hour for schedule_id in IDS[:500]}
 
     assert hours == set(range(9, 17))
 
 
-def test_s13_a_step_in_a_range_stays_in_the_range() -> None:
+@pytest.mark.requirement("S13")
+def test_a_step_in_a_range_stays_in_the_range() -> None:
     for schedule_id in IDS[:100]:
         minutes = [at.minute for at in of_one_day("H(10-40)/10 6 * * *", schedule_id)]
 
@@ -64,23 +69,26 @@ def test_s13_a_step_in_a_range_stays_in_the_range() -> None:
         assert minutes == list(range(minutes[0], 41, 10))
 
 
-def test_s13_a_monthly_schedule_runs_in_every_month() -> None:
+@pytest.mark.requirement("S13")
+def test_a_monthly_schedule_runs_in_every_month() -> None:
     days = {first("0 0 H * *", schedule_id).day for schedule_id in IDS[:1_000]}
 
     assert days == set(range(1, 29))
 
 
+@pytest.mark.requirement("S13")
 @pytest.mark.parametrize(
     ("expression", "unit", "size"),
     [("H 0 0 * * *", "second", 60), ("0 0 1 H *", "month", 12), ("0 0 * * H", "day", 7)],
 )
-def test_s13_every_field_can_be_hashed(expression: str, unit: str, size: int) -> None:
+def test_every_field_can_be_hashed(expression: str, unit: str, size: int) -> None:
     drawn = {getattr(first(expression, schedule_id), unit) for schedule_id in IDS[:500]}
 
     assert len(drawn) == size
 
 
-def test_s13_the_time_of_a_schedule_never_changes() -> None:
+@pytest.mark.requirement("S13")
+def test_the_time_of_a_schedule_never_changes() -> None:
     # Written down, because a stored schedule must not move with an upgrade.
     schedule_id = UUID("6ba7b810-9dad-11d1-80b4-00c04fd430c8")
 
@@ -88,5 +96,6 @@ def test_s13_the_time_of_a_schedule_never_changes() -> None:
     assert first("H H * * *", schedule_id).strftime("%H:%M") == "10:11"
 
 
-def test_s13_a_preview_without_an_id_is_that_of_the_nil_id() -> None:
+@pytest.mark.requirement("S13")
+def test_a_preview_without_an_id_is_that_of_the_nil_id() -> None:
     assert first("H H * * *", None) == first("H H * * *", UUID(int=0))

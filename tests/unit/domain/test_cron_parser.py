@@ -134,15 +134,15 @@ def runs(expression: str, n: int = 40) -> list[datetime]:
     return found
 
 
+@pytest.mark.requirement("S04")
 @pytest.mark.parametrize(("written", "plain"), SAME)
-def test_s04_one_rule_can_be_written_in_many_ways(written: str, plain: str) -> None:
+def test_one_rule_can_be_written_in_many_ways(written: str, plain: str) -> None:
     assert runs(written) == runs(plain)
 
 
+@pytest.mark.requirement("S12")
 @pytest.mark.parametrize(("expression", "position", "reason"), REFUSED)
-def test_s12_a_refusal_says_where_and_why(
-    expression: str, position: int | None, reason: str
-) -> None:
+def test_a_refusal_says_where_and_why(expression: str, position: int | None, reason: str) -> None:
     with pytest.raises(InvalidCron) as refusal:
         Cron.parse(expression)
 
@@ -151,6 +151,7 @@ def test_s12_a_refusal_says_where_and_why(
     assert refusal.value.expression == expression
 
 
+@pytest.mark.requirement("S04")
 @pytest.mark.parametrize(
     ("expression", "first"),
     [
@@ -162,31 +163,35 @@ def test_s12_a_refusal_says_where_and_why(
         ("0 0 0 * 1 3", "2027-01-06 00:00:00"),
     ],
 )
-def test_s04_with_six_fields_seconds_are_first(expression: str, first: str) -> None:
+def test_with_six_fields_seconds_are_first(expression: str, first: str) -> None:
     assert runs(expression, 1) == [datetime.fromisoformat(first).replace(tzinfo=UTC)]
 
 
-def test_s04_seconds_count() -> None:
+@pytest.mark.requirement("S04")
+def test_seconds_count() -> None:
     steps = {later - earlier for earlier, later in pairwise(runs("*/10 * * * * *"))}
 
     assert [step.total_seconds() for step in steps] == [10]
 
 
-def test_s04_both_day_fields_restricted_mean_either() -> None:
+@pytest.mark.requirement("S04", "ASK-24")
+def test_both_day_fields_restricted_mean_either() -> None:
     days = runs("0 0 13 * FRI", 60)
 
     assert all(day.day == 13 or day.isoweekday() == 5 for day in days)
     assert {day.isoweekday() for day in days if day.day == 13} != {5}
 
 
-def test_s04_a_step_over_a_day_field_restricts_it_as_the_manual_says() -> None:
+@pytest.mark.requirement("S04")
+def test_a_step_over_a_day_field_restricts_it_as_the_manual_says() -> None:
     days = runs("0 0 */2 * MON", 60)
 
     assert any(day.day % 2 == 0 for day in days)
     assert any(day.isoweekday() != 1 for day in days)
 
 
-def test_s04_a_cron_says_what_was_written() -> None:
+@pytest.mark.requirement("S04")
+def test_a_cron_says_what_was_written() -> None:
     cron = Cron.parse("0 9 * * MON-FRI", "Europe/Berlin")
 
     assert cron.expression == "0 9 * * MON-FRI"

@@ -1,4 +1,4 @@
-"""The rule about runs of a schedule that would run over each other (S50), as a table."""
+"""The rule about runs of a schedule that would run over each other, as a table."""
 
 from datetime import UTC, datetime, timedelta
 from typing import Final
@@ -89,13 +89,15 @@ TABLE: Final[list[tuple[Overlap, list[OverlapSlot], OverlapSlot, Decision]]] = [
 ]
 
 
+@pytest.mark.requirement("S50")
 @pytest.mark.parametrize(("policy", "standing", "candidate", "expected"), TABLE)
-def test_s50_what_becomes_of_a_run_that_would_run_over_another(
+def test_what_becomes_of_a_run_that_would_run_over_another(
     policy: Overlap, standing: list[OverlapSlot], candidate: OverlapSlot, expected: Decision
 ) -> None:
     assert decide(policy, standing, candidate) == expected
 
 
+@pytest.mark.requirement("S50")
 def test_so_many_wait_and_no_more() -> None:
     full = [running(0), *(waiting(minute) for minute in range(1, MAX_WAITING + 1))]
 
@@ -105,6 +107,7 @@ def test_so_many_wait_and_no_more() -> None:
     assert decide(QUEUE, full[:-1], staged(500)) == Wait()
 
 
+@pytest.mark.requirement("S50")
 @pytest.mark.parametrize(
     ("policy", "expected"),
     [
@@ -121,6 +124,7 @@ def test_of_several_that_come_together_one_runs(
     assert decide_all([], together) == {at(minute): each for minute, each in expected.items()}
 
 
+@pytest.mark.requirement("S50")
 @pytest.mark.parametrize(
     ("policy", "standing", "expected"),
     [

@@ -11,8 +11,9 @@ from harebell.domain.planner import MAX_RUNS, Skipped, new_run
 from harebell.domain.run_states import Reason
 
 
+@pytest.mark.requirement("S06")
 @pytest.mark.parametrize("when", [{"every": "10s"}, {"cron": "*/10 * * * * *"}])
-def test_s06_exactly_so_many_runs_and_then_the_schedule_is_complete(when: dict[str, Any]) -> None:
+def test_exactly_so_many_runs_and_then_the_schedule_is_complete(when: dict[str, Any]) -> None:
     planning = Planning(definition({**when, "times": 3}))
 
     planning.look(NINE, until=after(3600))
@@ -21,7 +22,8 @@ def test_s06_exactly_so_many_runs_and_then_the_schedule_is_complete(when: dict[s
     assert planning.next_at is None
 
 
-def test_s06_the_last_run_completes_a_schedule_though_no_more_time_is_looked_at() -> None:
+@pytest.mark.requirement("S06")
+def test_the_last_run_completes_a_schedule_though_no_more_time_is_looked_at() -> None:
     planning = Planning(definition({"every": "10s", "times": 2}))
 
     planning.look(NINE, until=after(20))
@@ -29,7 +31,8 @@ def test_s06_the_last_run_completes_a_schedule_though_no_more_time_is_looked_at(
     assert planning.next_at is None
 
 
-def test_s06_times_and_end_whichever_comes_first() -> None:
+@pytest.mark.requirement("S06")
+def test_times_and_end_whichever_comes_first() -> None:
     planning = Planning(definition({"every": "10s", "times": 9, "end": "2026-11-20T09:00:30Z"}))
 
     planning.look(NINE, until=after(3600))
@@ -37,7 +40,8 @@ def test_s06_times_and_end_whichever_comes_first() -> None:
     assert planning.instants == [after(10), after(20), after(30)]
 
 
-def test_s06_instants_that_catch_up_skips_do_not_count_as_times() -> None:
+@pytest.mark.requirement("S06")
+def test_instants_that_catch_up_skips_do_not_count_as_times() -> None:
     planning = Planning(definition({"every": "10s", "times": 3}, catch_up={"mode": "none"}))
 
     planning.look(after(1000))
@@ -46,7 +50,8 @@ def test_s06_instants_that_catch_up_skips_do_not_count_as_times() -> None:
     assert planning.skips == 93
 
 
-def test_s06_instants_found_expired_do_not_count_as_times() -> None:
+@pytest.mark.requirement("S06")
+def test_instants_found_expired_do_not_count_as_times() -> None:
     planning = Planning(definition({"every": "10s", "times": 3}, expires_after="5s"))
 
     planning.look(after(55))
@@ -55,6 +60,7 @@ def test_s06_instants_found_expired_do_not_count_as_times() -> None:
     assert planning.skipped == [Skipped(after(10), after(50), 5, Reason.EXPIRED)]
 
 
+@pytest.mark.requirement("S53")
 def test_a_pass_is_bounded_and_the_next_goes_on_where_it_stopped() -> None:
     planning = Planning(definition({"every": "1s"}))
 

@@ -18,6 +18,7 @@ def minutes(*numbers: int) -> list[datetime]:
     return [NINE + timedelta(minutes=number) for number in numbers]
 
 
+@pytest.mark.requirement("ASK-6")
 @pytest.mark.parametrize(
     ("policy", "runs", "skipped"),
     [
@@ -65,6 +66,7 @@ def test_an_instant_is_missed_only_when_found_over_a_minute_late(
     assert len(planning.runs) == runs
 
 
+@pytest.mark.requirement("S55")
 @pytest.mark.parametrize(("mode", "made_up"), [("none", 0), ("one", 1), ("all", 100)])
 @pytest.mark.parametrize("missed", [MAX_STEPS - 1, MAX_STEPS, MAX_STEPS + 1, 3 * MAX_STEPS + 50])
 def test_an_outage_of_any_length_is_decided_pass_by_pass(
@@ -93,7 +95,8 @@ def test_catching_up_ends_with_the_schedule() -> None:
     assert planning.next_at is None
 
 
-def test_s06_of_what_is_made_up_only_as_many_run_as_times_allows() -> None:
+@pytest.mark.requirement("S06")
+def test_of_what_is_made_up_only_as_many_run_as_times_allows() -> None:
     policy = {"mode": "all"}
     planning = Planning(definition({"every": "1m", "times": 2}, catch_up=policy))
 

@@ -17,6 +17,7 @@ def stamp(text: str) -> datetime:
     return datetime.fromisoformat(text).astimezone(UTC)
 
 
+@pytest.mark.requirement("S02")
 @pytest.mark.parametrize(
     ("when", "expected"),
     [
@@ -27,7 +28,7 @@ def stamp(text: str) -> datetime:
         pytest.param({"after": "0s"}, NINE, id="after nothing"),
     ],
 )
-def test_s02_a_one_shot_owes_one_instant_and_then_is_over(
+def test_a_one_shot_owes_one_instant_and_then_is_over(
     when: dict[str, Any], expected: datetime
 ) -> None:
     planning = Planning(definition(when))
@@ -38,9 +39,10 @@ def test_s02_a_one_shot_owes_one_instant_and_then_is_over(
     assert planning.next_at is None
 
 
+@pytest.mark.requirement("S02", "S38")
 @pytest.mark.parametrize("when", [{"now": True}, {"at": "2026-11-20T09:00:00Z"}, {"after": "5s"}])
 @pytest.mark.parametrize("catch_up", ["none", "one", "all"])
-def test_s02_a_one_shot_runs_however_late_it_is_found(when: dict[str, Any], catch_up: str) -> None:
+def test_a_one_shot_runs_however_late_it_is_found(when: dict[str, Any], catch_up: str) -> None:
     planning = Planning(definition(when, catch_up={"mode": catch_up}))
 
     planning.look(NINE + timedelta(days=400))
@@ -49,7 +51,8 @@ def test_s02_a_one_shot_runs_however_late_it_is_found(when: dict[str, Any], catc
     assert planning.skipped == []
 
 
-def test_s02_a_one_shot_is_not_handed_over_before_the_horizon_reaches_it() -> None:
+@pytest.mark.requirement("S02")
+def test_a_one_shot_is_not_handed_over_before_the_horizon_reaches_it() -> None:
     planning = Planning(definition({"after": "1h"}))
 
     planning.look(NINE)
@@ -58,6 +61,7 @@ def test_s02_a_one_shot_is_not_handed_over_before_the_horizon_reaches_it() -> No
     assert planning.next_at == NINE + HOUR
 
 
+@pytest.mark.requirement("S05")
 @pytest.mark.parametrize(
     ("when", "first", "second"),
     [
@@ -84,7 +88,7 @@ def test_s02_a_one_shot_is_not_handed_over_before_the_horizon_reaches_it() -> No
         ),
     ],
 )
-def test_s05_a_recurring_schedule_owes_from_its_acceptance_on(
+def test_a_recurring_schedule_owes_from_its_acceptance_on(
     when: dict[str, Any], first: datetime, second: datetime
 ) -> None:
     planning = Planning(definition(when))
@@ -94,7 +98,8 @@ def test_s05_a_recurring_schedule_owes_from_its_acceptance_on(
     assert planning.instants == [first, second]
 
 
-def test_s05_ten_thousand_runs_of_an_interval_do_not_drift() -> None:
+@pytest.mark.requirement("S05")
+def test_ten_thousand_runs_of_an_interval_do_not_drift() -> None:
     planning = Planning(definition({"every": "1.7s"}))
 
     planning.look(NINE, until=NINE + 10_000 * seconds(1.7))
@@ -102,6 +107,7 @@ def test_s05_ten_thousand_runs_of_an_interval_do_not_drift() -> None:
     assert planning.instants == [NINE + k * seconds(1.7) for k in range(1, 10_001)]
 
 
+@pytest.mark.requirement("S07")
 @pytest.mark.parametrize("kind", [{"every": "1h"}, {"cron": "0 * * * *"}])
 @pytest.mark.parametrize(
     ("bounds", "first", "last"),
@@ -128,7 +134,7 @@ def test_s05_ten_thousand_runs_of_an_interval_do_not_drift() -> None:
         ),
     ],
 )
-def test_s07_bounds_are_inclusive_and_days_are_days_of_the_zone(
+def test_bounds_are_inclusive_and_days_are_days_of_the_zone(
     kind: dict[str, Any], bounds: dict[str, Any], first: str, last: str
 ) -> None:
     planning = Planning(definition(kind | bounds))
@@ -140,7 +146,8 @@ def test_s07_bounds_are_inclusive_and_days_are_days_of_the_zone(
     assert planning.next_at is None
 
 
-def test_s07_an_end_between_two_instants_keeps_the_earlier_one() -> None:
+@pytest.mark.requirement("S07")
+def test_an_end_between_two_instants_keeps_the_earlier_one() -> None:
     planning = Planning(definition({"every": "10s", "end": "2026-11-20T09:00:29.999Z"}))
 
     planning.look(NINE)
@@ -149,22 +156,25 @@ def test_s07_an_end_between_two_instants_keeps_the_earlier_one() -> None:
     assert planning.next_at is None
 
 
-def test_s07_a_schedule_whose_end_has_passed_owes_nothing() -> None:
+@pytest.mark.requirement("S07")
+def test_a_schedule_whose_end_has_passed_owes_nothing() -> None:
     planning = Planning(definition({"every": "10s", "end": "2026-11-19"}))
 
     assert planning.next_at is None
 
 
+@pytest.mark.requirement("S08")
 @pytest.mark.parametrize("kind", [{"every": "1h"}, {"cron": "0 * * * *"}])
 @pytest.mark.parametrize("zone", ["Mars/Olympus", "localtime", "../etc/passwd", "Europe"])
-def test_s08_an_unknown_zone_is_refused_whatever_the_kind(kind: dict[str, Any], zone: str) -> None:
+def test_an_unknown_zone_is_refused_whatever_the_kind(kind: dict[str, Any], zone: str) -> None:
     wrong = definition({**kind, "timezone": zone})
 
     with pytest.raises(UnknownTimezone):
         recurrence_of(wrong, ID, NINE)
 
 
-def test_s04_a_cron_expression_that_cannot_be_read_is_refused() -> None:
+@pytest.mark.requirement("S04")
+def test_a_cron_expression_that_cannot_be_read_is_refused() -> None:
     wrong = definition({"cron": "61 * * * *"})
 
     with pytest.raises(InvalidCron):

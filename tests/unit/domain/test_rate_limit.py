@@ -32,14 +32,16 @@ def calling(url: str, tenant: str = "acme") -> Ticket:
     return parse(Ticket, {**made.model_dump(), "run_spec": work})
 
 
-def test_s70_a_limit_of_the_target_is_one_for_all_that_call_the_same_host() -> None:
+@pytest.mark.requirement("S70")
+def test_a_limit_of_the_target_is_one_for_all_that_call_the_same_host() -> None:
     one, other = calling("https://acme.example/a"), calling("https://acme.example/b?c")
 
     assert rate_limit_key(one, FIFTY) == rate_limit_key(other, FIFTY)
     assert rate_limit_key(one, FIFTY) != rate_limit_key(calling("https://else.example/a"), FIFTY)
 
 
-def test_s70_tenants_and_limits_of_other_numbers_count_for_themselves() -> None:
+@pytest.mark.requirement("S70")
+def test_tenants_and_limits_of_other_numbers_count_for_themselves() -> None:
     mine = calling("https://acme.example/a")
     theirs = calling("https://acme.example/a", tenant="other")
     fewer = FIFTY.model_copy(update={"starts": 49})
@@ -56,13 +58,15 @@ def test_s70_tenants_and_limits_of_other_numbers_count_for_themselves() -> None:
     )
 
 
-def test_s70_a_limit_of_the_schedule_is_its_own() -> None:
+@pytest.mark.requirement("S70")
+def test_a_limit_of_the_schedule_is_its_own() -> None:
     one, other = ticket(1), ticket(2)
 
     assert rate_limit_key(one, ONE_AN_HOUR) != rate_limit_key(other, ONE_AN_HOUR)
 
 
-def test_s70_what_comes_too_soon_is_told_when_there_is_room() -> None:
+@pytest.mark.requirement("S70")
+def test_what_comes_too_soon_is_told_when_there_is_room() -> None:
     tally, first = admit(RateLimitState(), ONE_AN_HOUR, NINE)
     tally, second = admit(tally, ONE_AN_HOUR, NINE + timedelta(minutes=1))
     tally, third = reserve(tally, ONE_AN_HOUR, NINE + timedelta(minutes=2))
@@ -73,7 +77,8 @@ def test_s70_what_comes_too_soon_is_told_when_there_is_room() -> None:
     assert tally.starts == (NINE,)
 
 
-def test_s70_what_comes_a_little_too_soon_waits_for_its_moment() -> None:
+@pytest.mark.requirement("S70")
+def test_what_comes_a_little_too_soon_waits_for_its_moment() -> None:
     tally, _ = admit(RateLimitState(), ONE_AN_HOUR, NINE)
     soon = NINE + padded_window(ONE_AN_HOUR)
 
@@ -90,6 +95,7 @@ def test_an_account_is_over_when_nothing_in_it_counts_any_more() -> None:
     assert tally.over_at(ONE_AN_HOUR) == NINE + padded_window(ONE_AN_HOUR)
 
 
+@pytest.mark.requirement("S70")
 @pytest.mark.parametrize(
     ("limit", "field"),
     [
@@ -102,9 +108,7 @@ def test_an_account_is_over_when_nothing_in_it_counts_any_more() -> None:
         ({"per": "target", "starts": 1, "within": "1s", "burst": 2}, "rate_limit.burst"),
     ],
 )
-def test_s70_a_limit_that_cannot_be_is_refused_by_its_field(
-    limit: dict[str, Any], field: str
-) -> None:
+def test_a_limit_that_cannot_be_is_refused_by_its_field(limit: dict[str, Any], field: str) -> None:
     body = {"when": {"every": "1m"}, "target": {"task": {"name": "echo"}}, "rate_limit": limit}
 
     with pytest.raises(InvalidInput) as refused:

@@ -13,6 +13,7 @@ PAGE = Path(__file__).parents[3] / "docs/architecture/preview-and-why.md"
 ROWS = {line.split("`")[1] for line in PAGE.read_text().splitlines() if line.startswith("| `")}
 
 
+@pytest.mark.requirement("ASK-1")
 @pytest.mark.parametrize("reason", Reason)
 def test_every_reason_has_words_and_stands_in_the_documents(reason: Reason) -> None:
     """Ask 1."""

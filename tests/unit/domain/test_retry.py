@@ -28,31 +28,33 @@ POLICY = RetryPolicy(max_attempts=6, backoff=STEADY)
 FAILED = Failure("http_error", "HTTP 500")
 
 
+@pytest.mark.requirement("S104")
 @pytest.mark.parametrize(("attempt", "wait"), [(1, 1), (2, 2), (3, 4), (4, 8), (5, 16)])
-def test_s104_waits_double_from_one_second(attempt: int, wait: int) -> None:
+def test_waits_double_from_one_second(attempt: int, wait: int) -> None:
     assert decide(POLICY, attempt, FAILED, NINE, dice=0.5) == Retry(after(wait))
 
 
+@pytest.mark.requirement("S104")
 @pytest.mark.parametrize(
     ("base", "factor", "attempt", "wait"),
     [("10s", 1, 50, 10), ("2s", 3, 3, 18), ("500ms", 2, 1, 0.5), ("0s", 2, 9, 0)],
 )
-def test_s104_base_and_factor_can_be_set(
-    base: str, factor: float, attempt: int, wait: float
-) -> None:
+def test_base_and_factor_can_be_set(base: str, factor: float, attempt: int, wait: float) -> None:
     backoff = Backoff.model_validate({"base": base, "factor": factor, "jitter": "none"})
 
     assert backoff_wait(backoff, attempt, 0.9) == seconds(wait)
 
 
+@pytest.mark.requirement("S104")
 @pytest.mark.parametrize("attempt", [10, 47, 1000, 10**9])
 @pytest.mark.parametrize("factor", [2, 100])
-def test_s104_a_wait_is_capped_however_far_the_factor_would_go(attempt: int, factor: int) -> None:
+def test_a_wait_is_capped_however_far_the_factor_would_go(attempt: int, factor: int) -> None:
     backoff = Backoff(base=timedelta(days=3660), factor=factor, cap=seconds(7), jitter=Jitter.NONE)
 
     assert backoff_wait(backoff, attempt, 0) == seconds(7)
 
 
+@pytest.mark.requirement("S105")
 @pytest.mark.parametrize(
     ("jitter", "dice", "wait"),
     [
@@ -64,12 +66,13 @@ def test_s104_a_wait_is_capped_however_far_the_factor_would_go(attempt: int, fac
         (Jitter.FULL, 0.5, 4),
     ],
 )
-def test_s105_jitter_spreads_a_wait(jitter: Jitter, dice: float, wait: float) -> None:
+def test_jitter_spreads_a_wait(jitter: Jitter, dice: float, wait: float) -> None:
     assert backoff_wait(Backoff(jitter=jitter), 4, dice) == seconds(wait)
 
 
+@pytest.mark.requirement("S105")
 @pytest.mark.parametrize(("jitter", "least"), [(Jitter.EQUAL, 4.0), (Jitter.FULL, 0.0)])
-def test_s105_a_thousand_that_fail_at_once_are_tried_again_all_over_the_span(
+def test_a_thousand_that_fail_at_once_are_tried_again_all_over_the_span(
     jitter: Jitter, least: float
 ) -> None:
     dice = random.Random(7)  # noqa: S311  # spread, not secrecy
@@ -97,17 +100,17 @@ def test_what_the_target_asks_for_wins_when_it_is_longer(
     assert decide(POLICY, 3, failure, NINE, dice=0) == Retry(NINE + expected)
 
 
+@pytest.mark.requirement("S106")
 @pytest.mark.parametrize(("attempt", "expected"), [(5, Retry), (6, Dead), (7, Dead)])
-def test_s106_there_is_never_an_attempt_beyond_the_last(
-    attempt: int, expected: type[Decision]
-) -> None:
+def test_there_is_never_an_attempt_beyond_the_last(attempt: int, expected: type[Decision]) -> None:
     decided = decide(POLICY, attempt, FAILED, NINE, dice=0)
 
     assert type(decided) is expected
     assert decided == Dead(ATTEMPTS_EXHAUSTED) or isinstance(decided, Retry)
 
 
-def test_s106_one_attempt_means_no_retry() -> None:
+@pytest.mark.requirement("S106")
+def test_one_attempt_means_no_retry() -> None:
     assert decide(RetryPolicy(max_attempts=1), 1, FAILED, NINE, dice=0) == Dead(ATTEMPTS_EXHAUSTED)
 
 
@@ -132,8 +135,9 @@ def test_a_retry_that_would_come_too_late_to_be_of_use_is_not_made(
     assert decide(POLICY, 3, FAILED, NINE, dice=0, expires_at=after(expires)) == expected
 
 
+@pytest.mark.requirement("ASK-1")
 @pytest.mark.parametrize("attempt", [1, POLICY.max_attempts])
-def test_ask1_what_was_found_too_late_to_begin_has_expired_and_is_no_dead_letter(
+def test_what_was_found_too_late_to_begin_has_expired_and_is_no_dead_letter(
     attempt: int,
 ) -> None:
     failure = Failure(EXPIRED, "its time has passed", retryable=False)
@@ -141,7 +145,8 @@ def test_ask1_what_was_found_too_late_to_begin_has_expired_and_is_no_dead_letter
     assert decide(POLICY, attempt, failure, NINE, dice=0, expires_at=NINE) == Expired()
 
 
-def test_s106_what_has_used_up_its_attempts_is_dead_though_it_has_expired_too() -> None:
+@pytest.mark.requirement("S106")
+def test_what_has_used_up_its_attempts_is_dead_though_it_has_expired_too() -> None:
     decided = decide(POLICY, 6, FAILED, NINE, dice=0, expires_at=after(-60))
 
     assert decided == Dead(ATTEMPTS_EXHAUSTED)
@@ -159,7 +164,8 @@ def test_each_decision_is_a_state_of_the_run(decided: Decision, expected: object
     assert state_after(decided) == expected
 
 
-def test_s105_a_wait_is_not_shortened_on_its_way_in_a_ticket() -> None:
+@pytest.mark.requirement("S105")
+def test_a_wait_is_not_shortened_on_its_way_in_a_ticket() -> None:
     """Tickets say milliseconds."""
     now = NINE.replace(microsecond=123_456)
 

@@ -34,6 +34,7 @@ def reached(start: RunState) -> set[RunState]:
     return found
 
 
+@pytest.mark.requirement("S40")
 def test_every_state_is_open_or_ended() -> None:
     assert set(RunState) == OPEN | ENDED
     assert not OPEN & ENDED

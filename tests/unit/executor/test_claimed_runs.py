@@ -35,7 +35,8 @@ def drain(heap: StartQueue) -> list[ClaimedRun]:
     return [heap.pop() for _ in range(len(heap))]
 
 
-def test_s43_what_is_due_first_starts_first_and_of_those_the_most_urgent() -> None:
+@pytest.mark.requirement("S43")
+def test_what_is_due_first_starts_first_and_of_those_the_most_urgent() -> None:
     late, low = claimed(1, after(1), priority=10), claimed(2, priority=1)
     first, second, high = claimed(3), claimed(4), claimed(5, priority=9)
     heap = StartQueue()
@@ -45,6 +46,7 @@ def test_s43_what_is_due_first_starts_first_and_of_those_the_most_urgent() -> No
     assert drain(heap) == [high, first, second, low, late]
 
 
+@pytest.mark.requirement("S47")
 def test_the_heap_tells_when_the_next_is_due() -> None:
     heap = StartQueue()
     nothing = heap.next_due()
@@ -54,7 +56,8 @@ def test_the_heap_tells_when_the_next_is_due() -> None:
     assert (nothing, heap.next_due()) == (None, after(1))
 
 
-def test_s33_what_is_taken_out_never_starts() -> None:
+@pytest.mark.requirement("S33")
+def test_what_is_taken_out_never_starts() -> None:
     runs = [claimed(number, after(number)) for number in range(4)]
     heap = StartQueue()
     for run in runs:
@@ -67,7 +70,8 @@ def test_s33_what_is_taken_out_never_starts() -> None:
     assert (len(heap), heap.next_due()) == (2, after(1))
 
 
-def test_s14_a_run_that_was_taken_out_and_is_claimed_again_starts_by_its_new_ticket() -> None:
+@pytest.mark.requirement("S14")
+def test_a_run_that_was_taken_out_and_is_claimed_again_starts_by_its_new_ticket() -> None:
     old, new = claimed(1, priority=5), claimed(1, priority=9, seq=3)
     heap = StartQueue()
     heap.push(old)
@@ -78,6 +82,7 @@ def test_s14_a_run_that_was_taken_out_and_is_claimed_again_starts_by_its_new_tic
     assert drain(heap) == [new]
 
 
+@pytest.mark.requirement("S67", "S68")
 @pytest.mark.parametrize(
     ("seconds", "unstarted", "running", "free"),
     [
@@ -93,7 +98,7 @@ def test_s14_a_run_that_was_taken_out_and_is_claimed_again_starts_by_its_new_tic
         (0.0, 0, [9.0] * 40, 40),  # they are slower than any before
     ],
 )
-def test_s67_a_lane_claims_what_it_can_start_soon_and_never_less_than_its_slots(
+def test_a_lane_claims_what_it_can_start_soon_and_never_less_than_its_slots(
     seconds: float, unstarted: int, running: list[float], free: int
 ) -> None:
     assert ThroughputEstimate(40, seconds).capacity(unstarted, running) == free
@@ -121,8 +126,9 @@ def test_how_long_attempts_take_follows_them_within_a_few_dozen() -> None:
     assert pace.capacity(0, []) == 40
 
 
+@pytest.mark.requirement("S22", "S94")
 @pytest.mark.parametrize(("class_", "seconds"), [("normal", 15), ("critical", 5)])
-def test_s22_critical_runs_have_the_shorter_lease(class_: str, seconds: int) -> None:
+def test_critical_runs_have_the_shorter_lease(class_: str, seconds: int) -> None:
     plain = ticket()
     work = plain.run_spec.model_copy(update={"class_": RecoveryClass(class_)})
 
@@ -161,7 +167,8 @@ def test_what_an_attempt_came_to_decides_what_comes_next(
     assert type(decided) is expected
 
 
-def test_s106_the_attempt_number_is_the_ledgers_not_the_tickets() -> None:
+@pytest.mark.requirement("S106")
+def test_the_attempt_number_is_the_ledgers_not_the_tickets() -> None:
     run = claimed(attempt=3)
     policy = RetryPolicy(max_attempts=3)
     work = run.ticket.run_spec.model_copy(update={"retry": policy})
@@ -170,7 +177,8 @@ def test_s106_the_attempt_number_is_the_ledgers_not_the_tickets() -> None:
     assert decide_next(run, FAILED, NINE, 0) == Dead(ATTEMPTS_EXHAUSTED)
 
 
-def test_s72_a_success_ends_the_run_with_status_result_and_duration() -> None:
+@pytest.mark.requirement("S19", "S72")
+def test_a_success_ends_the_run_with_status_result_and_duration() -> None:
     ended = completion_of(claimed(), Success(204, "done"), None, after(2))
 
     assert (ended.state, ended.outcome, ended.reason) == (RunState.SUCCEEDED, "succeeded", None)
@@ -178,6 +186,7 @@ def test_s72_a_success_ends_the_run_with_status_result_and_duration() -> None:
     assert (ended.token, ended.next_attempt_at, ended.staged_at) == (2, None, None)
 
 
+@pytest.mark.requirement("S34")
 @pytest.mark.parametrize(
     ("decided", "state", "reason"),
     [
@@ -186,7 +195,7 @@ def test_s72_a_success_ends_the_run_with_status_result_and_duration() -> None:
         (Expired(), RunState.EXPIRED, "expired"),
     ],
 )
-def test_s34_a_failure_is_on_the_record_whatever_comes_next(
+def test_a_failure_is_on_the_record_whatever_comes_next(
     decided: Decision, state: RunState, reason: str | None
 ) -> None:
     ended = completion_of(claimed(), FAILED, decided, NINE)

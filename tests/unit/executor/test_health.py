@@ -8,6 +8,7 @@ from harebell.executor.targets.attempt import Success
 from harebell.executor.targets.http_response import outcome_of
 
 
+@pytest.mark.requirement("S113")
 @pytest.mark.parametrize(
     ("status", "healthy"),
     [
@@ -15,7 +16,7 @@ from harebell.executor.targets.http_response import outcome_of
         *((status, False) for status in (408, 425, 429, 500, 502, 503)),
     ],
 )
-def test_s113_who_refuses_what_was_asked_is_well_and_who_asks_to_come_again_is_not(
+def test_who_refuses_what_was_asked_is_well_and_who_asks_to_come_again_is_not(
     status: int, *, healthy: bool
 ) -> None:
     outcome = outcome_of(status, {}, None)
@@ -23,12 +24,14 @@ def test_s113_who_refuses_what_was_asked_is_well_and_who_asks_to_come_again_is_n
     assert is_healthy(outcome) is healthy
 
 
-def test_s113_who_cannot_be_reached_or_does_not_answer_is_not_well() -> None:
+@pytest.mark.requirement("S113")
+def test_who_cannot_be_reached_or_does_not_answer_is_not_well() -> None:
     assert is_healthy(Failure("connect_failed", "refused")) is False
     assert is_healthy(Failure("timeout", "not finished within 30 s")) is False
 
 
-def test_s113_what_was_never_sent_says_nothing_of_anybody() -> None:
+@pytest.mark.requirement("S113")
+def test_what_was_never_sent_says_nothing_of_anybody() -> None:
     assert is_healthy(Failure(EXPIRED, "its time has passed", retryable=False)) is None
     assert is_healthy(Failure("forbidden_address", "is private", retryable=False)) is None
     assert is_healthy(Success()) is True

@@ -38,6 +38,7 @@ def now(monkeypatch: pytest.MonkeyPatch) -> float:
     return moment
 
 
+@pytest.mark.requirement("S68")
 @pytest.mark.parametrize(
     ("seconds", "waits"),
     [
@@ -48,7 +49,7 @@ def now(monkeypatch: pytest.MonkeyPatch) -> float:
         (2 * MAX_BLOCK, False),
     ],
 )
-async def test_s68_what_is_due_within_a_turn_is_waited_for_until_it_has_begun(
+async def test_what_is_due_within_a_turn_is_waited_for_until_it_has_begun(
     now: float, seconds: float, *, waits: bool
 ) -> None:
     lulls = StartGuard([lambda: now + seconds, lambda: None])
@@ -56,7 +57,8 @@ async def test_s68_what_is_due_within_a_turn_is_waited_for_until_it_has_begun(
     assert is_lull(lulls.wait_until_clear()) is not waits
 
 
-async def test_s68_what_takes_a_turn_is_done_when_all_that_is_due_within_one_has_begun() -> None:
+@pytest.mark.requirement("S68")
+async def test_what_takes_a_turn_is_done_when_all_that_is_due_within_one_has_begun() -> None:
     first, second = at(MAX_BLOCK / 4), at(MAX_BLOCK / 2)
     lulls = StartGuard([first, second, at(A_WHILE)])
 
@@ -65,7 +67,8 @@ async def test_s68_what_takes_a_turn_is_done_when_all_that_is_due_within_one_has
     assert second() < monotonic() < second() + A_WHILE / 2
 
 
-async def test_s68_those_that_waited_together_do_not_make_late_what_is_due_after() -> None:
+@pytest.mark.requirement("S68")
+async def test_those_that_waited_together_do_not_make_late_what_is_due_after() -> None:
     """The second of them looks again when the first has had its turn."""
     moments = [monotonic() + MAX_BLOCK / 2]
     lulls = StartGuard([lambda: moments[-1]])
@@ -123,7 +126,8 @@ async def test_nothing_is_kept_free_for_a_lane_without_a_slot() -> None:
         assert stage.runner.next_start() is None
 
 
-async def test_s68_a_backlog_starts_after_what_another_lane_has_due_within_a_turn() -> None:
+@pytest.mark.requirement("S68")
+async def test_a_backlog_starts_after_what_another_lane_has_due_within_a_turn() -> None:
     stage = await Stage.make(2)
     due = at(MAX_BLOCK)
     stage.runner.lulls.next_starts.append(due)

@@ -26,7 +26,8 @@ async def stage() -> Stage:
     return await Stage.make(2)
 
 
-async def test_s02_no_run_starts_before_its_instant(stage: Stage) -> None:
+@pytest.mark.requirement("S02")
+async def test_no_run_starts_before_its_instant(stage: Stage) -> None:
     stage.work.go_on.set()
     waits = [stage.claimed(number, 0.02 * number) for number in range(1, 9)]
 
@@ -39,7 +40,8 @@ async def test_s02_no_run_starts_before_its_instant(stage: Stage) -> None:
     assert sorted(stage.work.numbers) == list(range(1, 9))
 
 
-async def test_s67_never_more_run_at_once_than_there_are_slots(stage: Stage) -> None:
+@pytest.mark.requirement("S67")
+async def test_never_more_run_at_once_than_there_are_slots(stage: Stage) -> None:
     async with stage.running():
         stage.runner.add([stage.claimed(number) for number in range(1, 7)])
         await stage.until(2, stage.work.started)
@@ -50,7 +52,8 @@ async def test_s67_never_more_run_at_once_than_there_are_slots(stage: Stage) -> 
     assert all(isinstance(outcome, Success) for _, outcome in stage.settled)
 
 
-async def test_s67_a_run_that_is_claimed_anew_while_its_old_attempt_runs_takes_a_slot_of_its_own(
+@pytest.mark.requirement("S67")
+async def test_a_run_that_is_claimed_anew_while_its_old_attempt_runs_takes_a_slot_of_its_own(
     stage: Stage,
 ) -> None:
     lost = stage.claimed(1)
@@ -168,7 +171,8 @@ async def test_a_target_that_hangs_has_its_share_of_the_slots_and_the_rest_go_on
     assert stage.runner.saturated_targets() == frozenset()
 
 
-async def test_s21_of_what_is_due_the_most_urgent_takes_the_slot() -> None:
+@pytest.mark.requirement("S21")
+async def test_of_what_is_due_the_most_urgent_takes_the_slot() -> None:
     stage = await Stage.make(1)
     stage.work.go_on.set()
     due_at = stage.claimed(1).ticket.due_at
@@ -197,7 +201,8 @@ async def test_a_later_run_does_not_hold_up_an_earlier_one_that_comes_after_it(
     assert stage.work.numbers == [2]
 
 
-async def test_s92_after_the_end_of_its_lease_a_run_is_not_started(stage: Stage) -> None:
+@pytest.mark.requirement("S89", "S92", "ASK-14")
+async def test_after_the_end_of_its_lease_a_run_is_not_started(stage: Stage) -> None:
     stage.refusals = 1000
 
     async with stage.running():
@@ -207,7 +212,8 @@ async def test_s92_after_the_end_of_its_lease_a_run_is_not_started(stage: Stage)
     assert (stage.work.started, stage.settled) == ([], [])
 
 
-async def test_s92_a_run_that_has_waited_is_renewed_before_it_starts(stage: Stage) -> None:
+@pytest.mark.requirement("S92")
+async def test_a_run_that_has_waited_is_renewed_before_it_starts(stage: Stage) -> None:
     stage.work.go_on.set()
 
     async with stage.running():
@@ -217,7 +223,8 @@ async def test_s92_a_run_that_has_waited_is_renewed_before_it_starts(stage: Stag
     assert stage.renewals == 1
 
 
-async def test_s92_a_run_whose_renewal_is_refused_waits_for_its_lease_and_never_starts(
+@pytest.mark.requirement("S92")
+async def test_a_run_whose_renewal_is_refused_waits_for_its_lease_and_never_starts(
     stage: Stage,
 ) -> None:
     stage.refusals = 1000
@@ -252,7 +259,8 @@ async def test_a_run_that_has_expired_is_not_started_and_never_tried_again(stage
     assert (outcome.code, outcome.retryable) == (EXPIRED, False)
 
 
-async def test_s56_nothing_starts_until_the_clock_is_steady(stage: Stage) -> None:
+@pytest.mark.requirement("S56")
+async def test_nothing_starts_until_the_clock_is_steady(stage: Stage) -> None:
     stage.clock.stepped_at = monotonic()
 
     async with stage.running():
@@ -263,7 +271,8 @@ async def test_s56_nothing_starts_until_the_clock_is_steady(stage: Stage) -> Non
     assert stage.work.started == []
 
 
-async def test_s73_told_to_close_it_starts_nothing_more_and_ends_what_runs(stage: Stage) -> None:
+@pytest.mark.requirement("S73")
+async def test_told_to_close_it_starts_nothing_more_and_ends_what_runs(stage: Stage) -> None:
     async with stage.running():
         stage.runner.add([stage.claimed(1), stage.claimed(2), stage.claimed(3)])
         await stage.until(2, stage.work.started)

@@ -140,7 +140,8 @@ async def test_an_end_of_iteration_does_not_hang(perform: Perform) -> None:
     )
 
 
-async def test_s15_a_task_that_nobody_has_is_a_failure_for_good() -> None:
+@pytest.mark.requirement("S15")
+async def test_a_task_that_nobody_has_is_a_failure_for_good() -> None:
     targets = TaskTargets({})
 
     outcome = await targets.call(TaskCall(name="acme.report"), attempt(), SECONDS)

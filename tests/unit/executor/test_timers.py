@@ -36,7 +36,8 @@ def alarms(request: pytest.FixtureRequest) -> TimerFactory:
     return made
 
 
-async def test_s02_it_rings_once_when_its_time_has_passed_each_time_it_is_set(
+@pytest.mark.requirement("S02")
+async def test_it_rings_once_when_its_time_has_passed_each_time_it_is_set(
     alarms: TimerFactory,
 ) -> None:
     bell = Bell()

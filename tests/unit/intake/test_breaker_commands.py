@@ -19,15 +19,17 @@ def submitted(body: Any, key: str = "harebell.breaker.open") -> CheckResult:
     return check(IncomingRequest(key, orjson.dumps(body)), accepted_at=NOW)
 
 
-def test_s113_an_order_goes_to_whoever_keeps_breakers() -> None:
+@pytest.mark.requirement("S113")
+def test_an_order_goes_to_whoever_keeps_breakers() -> None:
     checked = submitted({**OPEN, "until": "2026-11-20T16:00:00Z", "note": "a roof"})
 
     assert checked.rejections == ()
     assert accepted_commands_message(checked.change, name="m-1").routing_key == "breaker"
 
 
+@pytest.mark.requirement("S113")
 @pytest.mark.parametrize("verb", ["breaker.open", "breaker.close", "breaker.reset"])
-def test_s113_a_tenant_cannot_force_what_others_share(verb: str) -> None:
+def test_a_tenant_cannot_force_what_others_share(verb: str) -> None:
     (rejected,) = submitted(OPEN, f"acme.{verb}").rejections
 
     assert rejected.refusal.error.code == "not_a_tenants"
@@ -54,6 +56,7 @@ def test_an_order_that_cannot_be_meant_is_refused(body: Any, code: str) -> None:
     assert rejected.refusal.error.code == code
 
 
-def test_s113_a_tenant_is_not_told_whom_others_call() -> None:
+@pytest.mark.requirement("S113")
+def test_a_tenant_is_not_told_whom_others_call() -> None:
     with pytest.raises(NotAllowed):
         parse_query("acme", "breaker.list", b"{}", now=NOW)

@@ -126,8 +126,8 @@ def test_the_events_of_refusals_know_the_key_where_there_was_one() -> None:
     assert [rejection.key for rejection in checked.rejections] == ["a", None, None, None]
 
 
-def test_s09_a_schedule_without_a_timing_gets_its_tenants_default() -> None:
-    """S09."""
+@pytest.mark.requirement("S09")
+def test_a_schedule_without_a_timing_gets_its_tenants_default() -> None:
     keyed = {"key": "hello", "target": KEYLESS["target"]}
     rules = IntakePolicy(default_when=DefaultWhen.parse('{"acme": {"every": "1h"}}'))
 

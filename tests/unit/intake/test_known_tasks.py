@@ -27,6 +27,7 @@ def task(name: str) -> dict[str, Any]:
     return {"target": {"task": {"name": name}}}
 
 
+@pytest.mark.requirement("S15")
 @pytest.mark.parametrize(
     ("verb", "body", "field"),
     [
@@ -34,7 +35,7 @@ def task(name: str) -> dict[str, Any]:
         ("patch", {"set": task("acme.reprot")}, "set.target.task.name"),
     ],
 )
-def test_s15_a_task_that_is_not_among_those_known_is_refused(
+def test_a_task_that_is_not_among_those_known_is_refused(
     verb: str, body: dict[str, Any], field: str
 ) -> None:
     found = fault(verb, body, KNOWN)
@@ -44,6 +45,7 @@ def test_s15_a_task_that_is_not_among_those_known_is_refused(
     assert "acme.reprot" in found.reason
 
 
+@pytest.mark.requirement("S15")
 @pytest.mark.parametrize(
     ("verb", "body", "rules"),
     [
@@ -59,7 +61,7 @@ def test_s15_a_task_that_is_not_among_those_known_is_refused(
         ("patch", {"set": {"target": {"task": {"args": {"day": "monday"}}}}}, KNOWN),
     ],
 )
-def test_s15_whatever_else_is_put_or_patched_passes(
+def test_whatever_else_is_put_or_patched_passes(
     verb: str, body: dict[str, Any], rules: IntakePolicy
 ) -> None:
     assert fault(verb, body, rules) is None

@@ -50,6 +50,7 @@ def told(at: datetime | None, row: dict[str, Any] | None = None, **given: Any) -
     return explain(story(**given), at, row, now=NOW)
 
 
+@pytest.mark.requirement("ASK-1")
 @pytest.mark.parametrize(
     ("state", "verdict"),
     [
@@ -71,6 +72,7 @@ def test_what_is_on_record_decides_first(state: RunState, verdict: Verdict) -> N
     assert found.words
 
 
+@pytest.mark.requirement("ASK-1")
 @pytest.mark.parametrize("reason", Reason)
 def test_every_reason_on_record_is_told_in_words(reason: Reason) -> None:
     found = told(NOON, run(NOON, RunState.SKIPPED, reason=reason.value))

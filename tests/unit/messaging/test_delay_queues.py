@@ -32,6 +32,7 @@ def walk(wait: timedelta) -> tuple[timedelta, int]:
     return wait, hops
 
 
+@pytest.mark.requirement("S37")
 @pytest.mark.parametrize(
     ("wait", "tier"),
     [
@@ -49,6 +50,7 @@ def test_the_longest_tier_that_still_leaves_the_margin(wait: timedelta, tier: in
     assert ttl_for(wait) == tier
 
 
+@pytest.mark.requirement("S37")
 @pytest.mark.parametrize(
     ("wait", "way", "tier", "reason"),
     [
@@ -61,7 +63,7 @@ def test_the_longest_tier_that_still_leaves_the_margin(wait: timedelta, tier: in
         (HORIZON + MS, Tier.COLD, None, "it rests in PostgreSQL"),
     ],
 )
-def test_s37_three_routes_by_how_far_away_it_is_and_the_horizon(
+def test_three_routes_by_how_far_away_it_is_and_the_horizon(
     wait: timedelta, way: Tier, tier: int | None, reason: str
 ) -> None:
     chosen = route(NINE + wait, NINE, reach=HORIZON)
@@ -70,11 +72,13 @@ def test_s37_three_routes_by_how_far_away_it_is_and_the_horizon(
     assert chosen.reason.startswith(reason)
 
 
-def test_s37_what_is_handed_over_in_any_case_waits_in_the_longest_tier_first() -> None:
+@pytest.mark.requirement("S37")
+def test_what_is_handed_over_in_any_case_waits_in_the_longest_tier_first() -> None:
     assert route(NINE + 2 * LONGEST_DELAY, NINE).ttl_ms == LONGEST_MS
 
 
-def test_s36_the_horizon_lies_just_above_a_tier_so_most_runs_wait_once() -> None:
+@pytest.mark.requirement("S36")
+def test_the_horizon_lies_just_above_a_tier_so_most_runs_wait_once() -> None:
     left, hops = walk(HORIZON)
 
     assert hops == 1
@@ -88,9 +92,10 @@ def test_tiers_grow_by_a_quarter_octave() -> None:
     assert (DELAY_TTLS_MS[0], DELAY_TTLS_MS[-1]) == (SHORTEST_MS, LONGEST_MS)
 
 
+@pytest.mark.requirement("S03", "ASK-5")
 @settings(max_examples=100)
 @given(wait=st.timedeltas(timedelta(0), timedelta(hours=2)))
-def test_s03_no_walk_through_the_tiers_comes_out_past_its_margin(wait: timedelta) -> None:
+def test_no_walk_through_the_tiers_comes_out_past_its_margin(wait: timedelta) -> None:
     left, hops = walk(wait)
 
     assert left >= min(wait, MARGIN)

@@ -35,8 +35,9 @@ class Database:
         return told
 
 
+@pytest.mark.requirement("S56")
 @pytest.mark.parametrize(("there", "back"), [(0, 0), (0.02, 0), (0, 0.02), (0.01, 0.01)])
-async def test_s56_the_clock_is_never_ahead_of_the_databases(there: float, back: float) -> None:
+async def test_the_clock_is_never_ahead_of_the_databases(there: float, back: float) -> None:
     database = Database(there=there, back=back)
     clock = Clock(database.read)
 
@@ -68,8 +69,9 @@ async def test_moments_and_instants_are_two_names_of_the_same() -> None:
     assert 59 < moment - monotonic() <= 60
 
 
+@pytest.mark.requirement("S56")
 @pytest.mark.parametrize("step", [MAX_DRIFT + 0.5, -MAX_DRIFT - 0.5, 86400])
-async def test_s56_a_step_of_the_databases_clock_is_seen_and_followed(step: float) -> None:
+async def test_a_step_of_the_databases_clock_is_seen_and_followed(step: float) -> None:
     database = Database()
     clock = Clock(database.read)
     await clock.refresh()
@@ -96,7 +98,8 @@ async def test_a_small_correction_is_no_step(drift: float) -> None:
     assert clock.steady_for(15)
 
 
-async def test_s91_while_the_database_is_away_the_clock_goes_on_by_its_last_reading() -> None:
+@pytest.mark.requirement("S91")
+async def test_while_the_database_is_away_the_clock_goes_on_by_its_last_reading() -> None:
     database = Database()
     clock = Clock(database.read)
     await clock.refresh()

@@ -29,7 +29,8 @@ def test_what_is_not_told_has_its_default() -> None:
     assert settings.topology_mode == "declare"
 
 
-def test_s44_the_gap_between_looks_is_a_setting_with_bounds() -> None:
+@pytest.mark.requirement("S44")
+def test_the_gap_between_looks_is_a_setting_with_bounds() -> None:
     gap = "HAREBELL_MIN_POLL_INTERVAL"
 
     assert TickerSettings.load(URLS).min_poll_interval.total_seconds() == 0.25
@@ -83,11 +84,12 @@ def test_a_malformed_value_stops_the_start_with_its_name(
     assert (refused.value.field, refused.value.code) == (variable, "invalid_setting")
 
 
+@pytest.mark.requirement("S57")
 @pytest.mark.parametrize(
     ("variable", "value"),
     [("MAX", "0"), ("MAX", "201"), ("MIN", "-1"), ("MIN", "9"), ("TIMEOUT", "0s")],
 )
-def test_s57_a_pool_without_room_or_with_a_floor_above_its_ceiling_stops_the_start(
+def test_a_pool_without_room_or_with_a_floor_above_its_ceiling_stops_the_start(
     variable: str, value: str
 ) -> None:
     name = f"HAREBELL_DATABASE_POOL_{variable}"
@@ -98,7 +100,8 @@ def test_s57_a_pool_without_room_or_with_a_floor_above_its_ceiling_stops_the_sta
     assert refused.value.field == name
 
 
-def test_s57_the_bounds_of_the_pool_are_told() -> None:
+@pytest.mark.requirement("S57")
+def test_the_bounds_of_the_pool_are_told() -> None:
     told = {"MIN": "2", "MAX": "3", "TIMEOUT": "5s"}
 
     settings = TickerSettings.load(
@@ -108,6 +111,7 @@ def test_s57_the_bounds_of_the_pool_are_told() -> None:
     assert settings.pool_bounds == PoolBounds(min_size=2, max_size=3, acquire_timeout=5.0)
 
 
+@pytest.mark.requirement("S94")
 @pytest.mark.parametrize(
     ("told", "says"),
     [
@@ -116,7 +120,7 @@ def test_s57_the_bounds_of_the_pool_are_told() -> None:
         ({"HAREBELL_LEASE": "1m", "HAREBELL_LEASE_CRITICAL": "2m"}, "HAREBELL_LEASE, 1m; got 2m"),
     ],
 )
-def test_s94_the_lease_of_critical_runs_must_be_the_shorter_one(
+def test_the_lease_of_critical_runs_must_be_the_shorter_one(
     told: dict[str, str], says: str
 ) -> None:
     with pytest.raises(InvalidInput, match=says) as refused:
@@ -125,7 +129,8 @@ def test_s94_the_lease_of_critical_runs_must_be_the_shorter_one(
     assert refused.value.field == "HAREBELL_LEASE_CRITICAL"
 
 
-def test_s94_both_leases_are_settings() -> None:
+@pytest.mark.requirement("S94")
+def test_both_leases_are_settings() -> None:
     told = {"HAREBELL_LEASE": "20s", "HAREBELL_LEASE_CRITICAL": "2s"}
 
     settings = ExecutorSettings.load(URLS | told)
@@ -182,8 +187,9 @@ def test_networks_are_a_list_with_commas(text: str, expected: tuple[object, ...]
     assert settings.allowed_networks == expected
 
 
+@pytest.mark.requirement("S15")
 @pytest.mark.parametrize("text", ["acme.mail,acme.report", " acme.report\n acme.mail,\n"])
-def test_s15_known_tasks_are_a_list_with_commas_or_on_lines(text: str) -> None:
+def test_known_tasks_are_a_list_with_commas_or_on_lines(text: str) -> None:
     told = IntakeSettings.load(URLS | {"HAREBELL_KNOWN_TASKS": text})
 
     assert told.known_tasks == frozenset({"acme.mail", "acme.report"})

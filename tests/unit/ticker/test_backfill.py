@@ -42,7 +42,8 @@ def test_both_ends_belong_to_it(ticking: Ticking) -> None:
     assert ticking.staged[:4] == [after(30), after(60), after(90), after(120)]
 
 
-def test_s78_a_run_made_up_for_is_the_run_of_its_instant(ticking: Ticking) -> None:
+@pytest.mark.requirement("S78")
+def test_a_run_made_up_for_is_the_run_of_its_instant(ticking: Ticking) -> None:
     backfill(ticking, 25, 35)
 
     row = ticking.rows[RunKey(after(30), ID)]

@@ -26,7 +26,8 @@ def entries(count: int) -> list[ScheduleRecord]:
     ]
 
 
-def test_s53_what_a_spent_budget_leaves_is_due_for_the_next_pass_until_nothing_is() -> None:
+@pytest.mark.requirement("S53")
+def test_what_a_spent_budget_leaves_is_due_for_the_next_pass_until_nothing_is() -> None:
     now = NINE.replace(hour=10)
     due, passes, owed = entries(5), 0, []
     while due:
@@ -38,15 +39,17 @@ def test_s53_what_a_spent_budget_leaves_is_due_for_the_next_pass_until_nothing_i
     assert owed == [UUID(int=number) for number in range(5)]
 
 
-def test_s53_what_fits_the_budget_is_one_pass() -> None:
+@pytest.mark.requirement("S53")
+def test_what_fits_the_budget_is_one_pass() -> None:
     now = NINE.replace(hour=10)
 
     assert len(within_budget(entries(5), now, now + HORIZON, BUDGET)) == 5
 
 
+@pytest.mark.requirement("S53")
 @pytest.mark.parametrize(
     ("full", "left", "end"),
     [(False, 0, "drained"), (True, 0, "full"), (True, 3, "over_budget"), (False, 3, "over_budget")],
 )
-def test_s53_a_pass_says_how_it_ended(full: bool, left: int, end: str) -> None:  # noqa: FBT001
+def test_a_pass_says_how_it_ended(full: bool, left: int, end: str) -> None:  # noqa: FBT001
     assert StagingPass(SaveResult([], [], []), full, left).end == end

@@ -80,6 +80,7 @@ def test_runs_in_flight_of_all_of_them_are_named(book: UnitOfWork) -> None:
     assert answer.in_flight == [str(RunKey(NINE, IDS[2]))]
 
 
+@pytest.mark.requirement("ASK-22")
 def test_resumed_by_receipt_exactly_what_was_paused_goes_on(book: UnitOfWork) -> None:
     paused = ask(book, SchedulePause(select=ALL), IDS[:4])
 
@@ -119,7 +120,8 @@ def test_cancelling_twice_changes_nothing_the_second_time(book: UnitOfWork) -> N
     assert (second.changed, second.rejected) == ([], {})
 
 
-def test_s18_what_belongs_to_another_tenant_is_not_touched(book: UnitOfWork) -> None:
+@pytest.mark.requirement("S18")
+def test_what_belongs_to_another_tenant_is_not_touched(book: UnitOfWork) -> None:
     mine = book.schedules[IDS[0]]
     foreign = mine._replace(version=replace(mine.version, tenant="another"))
     book.schedules[IDS[0]] = foreign

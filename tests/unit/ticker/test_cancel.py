@@ -28,7 +28,8 @@ def run_id(seconds: float) -> str:
     return str(RunKey(after(seconds), ID))
 
 
-def test_s33_cancelled_nothing_that_has_not_started_ever_starts(ticking: Ticking) -> None:
+@pytest.mark.requirement("S33")
+def test_cancelled_nothing_that_has_not_started_ever_starts(ticking: Ticking) -> None:
     ticking.claim(NINE)
     ticking.end(NINE, RunState.RETRYING)
 
@@ -40,7 +41,8 @@ def test_s33_cancelled_nothing_that_has_not_started_ever_starts(ticking: Ticking
     assert {row.reason for row in ticking.rows.values()} == {Reason.CANCELLED}
 
 
-def test_s33_a_run_in_flight_is_told_and_named(ticking: Ticking) -> None:
+@pytest.mark.requirement("S33")
+def test_a_run_in_flight_is_told_and_named(ticking: Ticking) -> None:
     ticking.claim(NINE, started=True)
 
     answer = ticking.ask("schedule.cancel")
@@ -50,7 +52,8 @@ def test_s33_a_run_in_flight_is_told_and_named(ticking: Ticking) -> None:
     assert ticking.rows[RunKey(NINE, ID)].reason is Reason.CANCELLED
 
 
-def test_s33_put_and_cancel_without_waiting_is_cancelled() -> None:
+@pytest.mark.requirement("S33")
+def test_put_and_cancel_without_waiting_is_cancelled() -> None:
     ticking = Ticking(NINE)
 
     ticking.ask_all(
@@ -60,7 +63,8 @@ def test_s33_put_and_cancel_without_waiting_is_cancelled() -> None:
     assert (ticking.kept.state, ticking.staged) == (ScheduleState.CANCELLED, [])
 
 
-def test_s33_an_overdue_run_that_a_put_renewed_is_cancelled_by_the_cancel_behind_it(
+@pytest.mark.requirement("S33")
+def test_an_overdue_run_that_a_put_renewed_is_cancelled_by_the_cancel_behind_it(
     ticking: Ticking,
 ) -> None:
     put = {"key": "k", "when": {"every": "1h"}, "target": TASK, "expected_version": "any"}
@@ -82,8 +86,9 @@ def test_a_trigger_that_is_withdrawn_before_it_was_made_never_runs_and_is_on_the
     assert ticking.skipped == {after(10): 1}
 
 
+@pytest.mark.requirement("S33")
 @pytest.mark.parametrize("verb", ["pause", "cancel"])
-def test_s33_a_replayed_run_that_has_not_started_is_withdrawn_by_a_cancellation_alone(
+def test_a_replayed_run_that_has_not_started_is_withdrawn_by_a_cancellation_alone(
     ticking: Ticking, verb: str
 ) -> None:
     ticking.run_due()
@@ -105,9 +110,10 @@ def test_cancelling_twice_is_cancelling_once(ticking: Ticking) -> None:
     assert answer.state == "cancelled"
 
 
+@pytest.mark.requirement("S18")
 @pytest.mark.parametrize("verb", ["pause", "resume", "cancel", "trigger"])
 @pytest.mark.parametrize("tenant", ["default", "other"])
-def test_s18_what_is_not_there_and_what_is_anothers_look_the_same(
+def test_what_is_not_there_and_what_is_anothers_look_the_same(
     verb: str, tenant: str, ticking: Ticking
 ) -> None:
     empty = tenant == "default"
@@ -131,7 +137,8 @@ def test_a_command_of_another_service_is_refused(ticking: Ticking) -> None:
     assert refused.value.code == "unknown_command"
 
 
-def test_s01_a_trigger_is_one_run_at_acceptance_beside_the_timetable(ticking: Ticking) -> None:
+@pytest.mark.requirement("S01")
+def test_a_trigger_is_one_run_at_acceptance_beside_the_timetable(ticking: Ticking) -> None:
     ticking.run_due()
 
     answer = ticking.wait(10).ask("schedule.trigger")
@@ -172,7 +179,8 @@ def test_what_is_paused_can_be_triggered_and_what_is_cancelled_cannot(
         assert ticking.staged == [after(1)]
 
 
-def test_s06_a_triggered_run_does_not_count_as_one_of_times() -> None:
+@pytest.mark.requirement("S06")
+def test_a_triggered_run_does_not_count_as_one_of_times() -> None:
     ticking = Ticking(NINE)
     ticking.put({**EVERY, "times": 2})
     ticking.run_due()
@@ -187,7 +195,8 @@ def test_s06_a_triggered_run_does_not_count_as_one_of_times() -> None:
     assert ticking.having(RunState.CANCELLED) == [after(10)]
 
 
-def test_s33_a_run_is_cancelled_alone(ticking: Ticking) -> None:
+@pytest.mark.requirement("S33")
+def test_a_run_is_cancelled_alone(ticking: Ticking) -> None:
     answer = ticking.ask("run.cancel", run_id=run_id(30))
 
     assert isinstance(answer, RunResponse)
@@ -196,7 +205,8 @@ def test_s33_a_run_is_cancelled_alone(ticking: Ticking) -> None:
     assert after(30) not in ticking.kept.open_runs
 
 
-def test_s33_a_run_that_was_cancelled_alone_does_not_come_back(ticking: Ticking) -> None:
+@pytest.mark.requirement("S33")
+def test_a_run_that_was_cancelled_alone_does_not_come_back(ticking: Ticking) -> None:
     ticking.ask("run.cancel", run_id=run_id(30))
 
     ticking.ask_all(("schedule.pause", {}), ("schedule.resume", {}))
@@ -204,7 +214,8 @@ def test_s33_a_run_that_was_cancelled_alone_does_not_come_back(ticking: Ticking)
     assert ticking.staged == [NINE, after(60)]
 
 
-def test_s33_a_run_that_waits_for_a_retry_is_cancelled(ticking: Ticking) -> None:
+@pytest.mark.requirement("S33", "S107")
+def test_a_run_that_waits_for_a_retry_is_cancelled(ticking: Ticking) -> None:
     ticking.claim(NINE)
     ticking.end(NINE, RunState.RETRYING)
 
@@ -214,7 +225,8 @@ def test_s33_a_run_that_waits_for_a_retry_is_cancelled(ticking: Ticking) -> None
     assert ticking.having(RunState.RETRYING) == []
 
 
-def test_s33_a_run_that_was_claimed_is_asked_to_stop(ticking: Ticking) -> None:
+@pytest.mark.requirement("S33")
+def test_a_run_that_was_claimed_is_asked_to_stop(ticking: Ticking) -> None:
     ticking.claim(NINE)
 
     answer = ticking.ask("run.cancel", run_id=run_id(0))
@@ -224,8 +236,9 @@ def test_s33_a_run_that_was_claimed_is_asked_to_stop(ticking: Ticking) -> None:
     assert ticking.rows[RunKey(NINE, ID)].reason is Reason.CANCELLED
 
 
+@pytest.mark.requirement("S33")
 @pytest.mark.parametrize("seconds", [0, 31, 3600])
-def test_s33_a_run_that_has_ended_or_never_was_cannot_be_cancelled(
+def test_a_run_that_has_ended_or_never_was_cannot_be_cancelled(
     ticking: Ticking, seconds: int
 ) -> None:
     ticking.run_due()
@@ -238,7 +251,8 @@ def test_s33_a_run_that_has_ended_or_never_was_cannot_be_cancelled(
     assert ticking.book() == before
 
 
-def test_s33_what_is_no_run_id_is_refused(ticking: Ticking) -> None:
+@pytest.mark.requirement("S33")
+def test_what_is_no_run_id_is_refused(ticking: Ticking) -> None:
     command = ticking.asked("run.cancel", {"run_id": run_id(0)})
     wrong = command.command.model_copy(update={"run_id": "yesterday's"})
 

@@ -44,7 +44,8 @@ def version_of(ticking: Ticking, seconds: float) -> int:
     return ticking.rows[RunKey(after(seconds), ID)].version
 
 
-def test_s28_runs_at_the_time_of_a_change_and_behind_it_are_staged_before_it() -> None:
+@pytest.mark.requirement("S28")
+def test_runs_at_the_time_of_a_change_and_behind_it_are_staged_before_it() -> None:
     ticking = carry_on(later(), 150)
 
     assert ticking.staged == [after(k) for k in (150, 180, 200, 220)]
@@ -52,9 +53,10 @@ def test_s28_runs_at_the_time_of_a_change_and_behind_it_are_staged_before_it() -
     assert (ticking.kept.version.number, ticking.fates[2][0]) == (1, VersionStatus.PENDING)
 
 
+@pytest.mark.requirement("S28")
 @given(when=st.sampled_from(RULES), at=st.integers(85_000, 260_000))
 @settings(deadline=None, max_examples=40)
-def test_s28_every_run_of_a_change_is_staged_a_horizon_ahead(when: dict[str, Any], at: int) -> None:
+def test_every_run_of_a_change_is_staged_a_horizon_ahead(when: dict[str, Any], at: int) -> None:
     once = when.get("at")  # one before the change would be refused
     assume(once is None or datetime.fromisoformat(once) >= NINE + timedelta(milliseconds=at))
     ticking = later(at / 1000, when)
@@ -71,7 +73,8 @@ def test_s28_every_run_of_a_change_is_staged_a_horizon_ahead(when: dict[str, Any
     assert {version for m in first if (version := ticking.rows[RunKey(m, ID)].version)} <= {2}
 
 
-def test_s06_what_was_staged_ahead_counts_towards_the_times_of_the_new_version() -> None:
+@pytest.mark.requirement("S06")
+def test_what_was_staged_ahead_counts_towards_the_times_of_the_new_version() -> None:
     ticking = carry_on(later(when={**QUICK, "times": 3}), 400)
 
     ran = [moment for moment in ticking.having(RunState.SUCCEEDED) if moment >= after(200)]
@@ -79,7 +82,8 @@ def test_s06_what_was_staged_ahead_counts_towards_the_times_of_the_new_version()
     assert ticking.kept.state is ScheduleState.COMPLETED
 
 
-def test_s28_what_is_called_off_takes_its_runs_back_and_the_old_timetable_goes_on() -> None:
+@pytest.mark.requirement("S28")
+def test_what_is_called_off_takes_its_runs_back_and_the_old_timetable_goes_on() -> None:
     ticking = carry_on(later(), 150)
 
     ticking.put(EVERY, expected_version="any")
@@ -90,7 +94,8 @@ def test_s28_what_is_called_off_takes_its_runs_back_and_the_old_timetable_goes_o
     assert ticking.fates[2] == (VersionStatus.SUPERSEDED, "overtaken by version 3")
 
 
-def test_s28_what_is_put_off_takes_its_runs_back_and_the_old_timetable_fills_the_gap() -> None:
+@pytest.mark.requirement("S28")
+def test_what_is_put_off_takes_its_runs_back_and_the_old_timetable_fills_the_gap() -> None:
     ticking = carry_on(later(), 150)
 
     ticking.put(QUICK, effective_at=after(220), expected_version="any", priority=8)
@@ -101,8 +106,9 @@ def test_s28_what_is_put_off_takes_its_runs_back_and_the_old_timetable_fills_the
     assert [version_of(ticking, k) for k in (180, 210, 220)] == [1, 1, 3]
 
 
+@pytest.mark.requirement("S28")
 @pytest.mark.parametrize("verb", ["schedule.pause", "schedule.cancel"])
-def test_s28_a_pause_and_a_cancellation_take_back_what_is_staged_ahead(verb: str) -> None:
+def test_a_pause_and_a_cancellation_take_back_what_is_staged_ahead(verb: str) -> None:
     ticking = carry_on(later(), 150)
 
     ticking.ask(verb)
@@ -110,7 +116,8 @@ def test_s28_a_pause_and_a_cancellation_take_back_what_is_staged_ahead(verb: str
     assert ticking.staged == []
 
 
-def test_s28_resumed_before_a_change_its_runs_are_staged_ahead_again() -> None:
+@pytest.mark.requirement("S28")
+def test_resumed_before_a_change_its_runs_are_staged_ahead_again() -> None:
     ticking = carry_on(later(), 150)
 
     ticking.ask("schedule.pause")
@@ -121,6 +128,7 @@ def test_s28_resumed_before_a_change_its_runs_are_staged_ahead_again() -> None:
     assert ran == [after(k) for k in (150, 180, 200, 220, 240, 260)]
 
 
+@pytest.mark.requirement("S28")
 @pytest.mark.parametrize(
     ("instead", "ran"),
     [
@@ -129,7 +137,7 @@ def test_s28_resumed_before_a_change_its_runs_are_staged_ahead_again() -> None:
         ({"when": {"at": "2026-11-20T09:00:30Z"}}, {30: 3}),
     ],
 )
-def test_s28_what_a_pause_took_back_of_a_change_is_that_changes_alone(
+def test_what_a_pause_took_back_of_a_change_is_that_changes_alone(
     instead: dict[str, Any], ran: dict[int, int]
 ) -> None:
     """`instead`: what takes its place in the pause."""
@@ -160,7 +168,8 @@ def test_one_run_of_a_change_is_taken_out_before_its_time() -> None:
     assert ran == [after(220), after(240)]
 
 
-def test_s07_a_completed_schedule_is_active_again_when_its_change_takes_effect() -> None:
+@pytest.mark.requirement("S07")
+def test_a_completed_schedule_is_active_again_when_its_change_takes_effect() -> None:
     ticking = Ticking(NINE)
     ticking.put({"now": True})
     ticking.put(QUICK, effective_at=after(50), expected_version="any")

@@ -44,7 +44,8 @@ def carry_on(ticking: Ticking, until: float, step: float = 5) -> None:
     ticking.run_due()
 
 
-def test_s28_a_change_for_later_is_seen_and_the_version_in_force_stays(ticking: Ticking) -> None:
+@pytest.mark.requirement("S28")
+def test_a_change_for_later_is_seen_and_the_version_in_force_stays(ticking: Ticking) -> None:
     answer = later(ticking.wait(1), 600, when=QUICK)
 
     assert (answer.status, answer.version) == ("deferred", 1)
@@ -54,6 +55,7 @@ def test_s28_a_change_for_later_is_seen_and_the_version_in_force_stays(ticking: 
     assert ticking.staged == [NINE, after(30), after(60)]
 
 
+@pytest.mark.requirement("S28")
 @given(
     effective=st.integers(10_000, 400_000),
     asked=st.integers(0, 9_000),
@@ -61,7 +63,7 @@ def test_s28_a_change_for_later_is_seen_and_the_version_in_force_stays(ticking: 
     new=st.sampled_from([QUICK, {"every": "7s"}, {"cron": "* * * * *"}, EVERY]),
 )
 @settings(deadline=None, max_examples=60)
-def test_s28_no_old_instant_at_or_after_the_change_no_new_one_before_each_owed_once(
+def test_no_old_instant_at_or_after_the_change_no_new_one_before_each_owed_once(
     effective: int, asked: int, looks: list[int], new: dict[str, Any]
 ) -> None:
     at = NINE + timedelta(milliseconds=effective)
@@ -94,7 +96,8 @@ def grid(following: Any, moment: Any) -> list[Any]:
     return found
 
 
-def test_s28_the_new_rhythm_is_reckoned_from_its_time(ticking: Ticking) -> None:
+@pytest.mark.requirement("S28")
+def test_the_new_rhythm_is_reckoned_from_its_time(ticking: Ticking) -> None:
     ticking.put(QUICK, effective_at=after(100), expected_version="any")
 
     carry_on(ticking, 145)
@@ -104,7 +107,8 @@ def test_s28_the_new_rhythm_is_reckoned_from_its_time(ticking: Ticking) -> None:
     assert ticking.fates[2] == (VersionStatus.ACTIVE, None)
 
 
-def test_s28_a_change_of_other_fields_leaves_the_rhythm_as_it_is() -> None:
+@pytest.mark.requirement("S28")
+def test_a_change_of_other_fields_leaves_the_rhythm_as_it_is() -> None:
     ticking = Ticking(NINE)
     ticking.put({"every": "30s"})
 
@@ -116,7 +120,8 @@ def test_s28_a_change_of_other_fields_leaves_the_rhythm_as_it_is() -> None:
     assert [ticking.rows[RunKey(moment, ID)].version for moment in ran] == [1, 1, 1, 2, 2, 2]
 
 
-def test_s30_a_change_that_is_overtaken_is_skipped_and_says_by_what(ticking: Ticking) -> None:
+@pytest.mark.requirement("S30")
+def test_a_change_that_is_overtaken_is_skipped_and_says_by_what(ticking: Ticking) -> None:
     later(ticking.wait(1), 600, when=QUICK)
 
     answer = ticking.wait(1).ask("schedule.patch", set={"priority": 9})
@@ -133,7 +138,8 @@ def test_s30_a_change_that_is_overtaken_is_skipped_and_says_by_what(ticking: Tic
     assert (made["priority"], made["when"]["every"]) == (9, timedelta(seconds=20))
 
 
-def test_s30_a_later_change_for_later_overtakes_the_one_before(ticking: Ticking) -> None:
+@pytest.mark.requirement("S30")
+def test_a_later_change_for_later_overtakes_the_one_before(ticking: Ticking) -> None:
     later(ticking.wait(1), 600, when=QUICK)
 
     later(ticking.wait(1), 300, priority=9)
@@ -144,7 +150,8 @@ def test_s30_a_later_change_for_later_overtakes_the_one_before(ticking: Ticking)
     ]
 
 
-def test_s30_cancelled_before_its_time_the_change_is_skipped(ticking: Ticking) -> None:
+@pytest.mark.requirement("S30")
+def test_cancelled_before_its_time_the_change_is_skipped(ticking: Ticking) -> None:
     later(ticking.wait(1), 600, when=QUICK)
 
     ticking.wait(1).ask("schedule.cancel")
@@ -154,7 +161,8 @@ def test_s30_cancelled_before_its_time_the_change_is_skipped(ticking: Ticking) -
     assert (ticking.kept.pending, ticking.staged) == (None, [])
 
 
-def test_s29_a_change_whose_time_has_passed_is_refused_and_all_stays(ticking: Ticking) -> None:
+@pytest.mark.requirement("S29")
+def test_a_change_whose_time_has_passed_is_refused_and_all_stays(ticking: Ticking) -> None:
     later(ticking.wait(10), 600, when=QUICK)
     before = ticking.entry
 
@@ -165,7 +173,8 @@ def test_s29_a_change_whose_time_has_passed_is_refused_and_all_stays(ticking: Ti
     assert ticking.entry == before
 
 
-def test_s29_a_refused_change_leaves_the_one_that_waits_as_it_was(ticking: Ticking) -> None:
+@pytest.mark.requirement("S29")
+def test_a_refused_change_leaves_the_one_that_waits_as_it_was(ticking: Ticking) -> None:
     later(ticking.wait(10), 600, when=QUICK)
     book = ticking.book()
     too_late = ticking.asked("schedule.patch", {"set": {"priority": 9}, "effective_at": after(5)})
@@ -176,14 +185,16 @@ def test_s29_a_refused_change_leaves_the_one_that_waits_as_it_was(ticking: Ticki
     assert book == ticking.book()
 
 
-def test_s29_what_cannot_be_computed_is_refused_at_once(ticking: Ticking) -> None:
+@pytest.mark.requirement("S29")
+def test_what_cannot_be_computed_is_refused_at_once(ticking: Ticking) -> None:
     with pytest.raises(InvalidCron):
         later(ticking, 600, when={"every": None, "start": None, "cron": "0 75 * * *"})
 
     assert (ticking.kept.pending, ticking.staged) == (None, [NINE, after(30), after(60)])
 
 
-def test_s29_what_cannot_be_computed_when_its_time_comes_is_rejected_and_the_old_goes_on(
+@pytest.mark.requirement("S29")
+def test_what_cannot_be_computed_when_its_time_comes_is_rejected_and_the_old_goes_on(
     ticking: Ticking,
 ) -> None:
     later(ticking, 100, priority=9)
@@ -206,7 +217,8 @@ def with_broken_pending(ticking: Ticking) -> Any:
     return ticking.kept._replace(pending=replace(ticking.kept.pending, policy=broken))
 
 
-def test_s28_a_pause_holds_a_change_back_and_it_takes_effect_when_that_is_over(
+@pytest.mark.requirement("S28")
+def test_a_pause_holds_a_change_back_and_it_takes_effect_when_that_is_over(
     ticking: Ticking,
 ) -> None:
     later(ticking, 100, when=QUICK)
@@ -221,7 +233,8 @@ def test_s28_a_pause_holds_a_change_back_and_it_takes_effect_when_that_is_over(
     assert ticking.kept.version.number == 2
 
 
-def test_s28_a_change_for_later_does_not_prevent_a_pause_from_ending(ticking: Ticking) -> None:
+@pytest.mark.requirement("S28")
+def test_a_change_for_later_does_not_prevent_a_pause_from_ending(ticking: Ticking) -> None:
     ticking.ask("schedule.pause", until=after(50))
 
     later(ticking.wait(1), 100, when=QUICK)
@@ -231,7 +244,8 @@ def test_s28_a_change_for_later_does_not_prevent_a_pause_from_ending(ticking: Ti
     assert ran[-4:] == [after(90), after(100), after(120), after(140)]
 
 
-def test_s101_a_change_for_later_does_not_end_a_hold() -> None:
+@pytest.mark.requirement("S101")
+def test_a_change_for_later_does_not_end_a_hold() -> None:
     ticking = Ticking(NINE)
     ticking.put(EVERY, on_unknown="hold")
     ticking.claim(NINE, started=True)
@@ -245,7 +259,8 @@ def test_s101_a_change_for_later_does_not_end_a_hold() -> None:
     assert ticking.having(RunState.SUCCEEDED) == []
 
 
-def test_s33_a_cancelled_schedule_that_is_put_for_later_runs_only_from_then_on(
+@pytest.mark.requirement("S33")
+def test_a_cancelled_schedule_that_is_put_for_later_runs_only_from_then_on(
     ticking: Ticking,
 ) -> None:
     ticking.ask("schedule.cancel")
@@ -257,7 +272,8 @@ def test_s33_a_cancelled_schedule_that_is_put_for_later_runs_only_from_then_on(
     assert ticking.having(RunState.SUCCEEDED) == [after(120), after(150)]
 
 
-def test_s06_after_its_success_a_schedule_runs_no_more_until_its_change_takes_effect() -> None:
+@pytest.mark.requirement("S06")
+def test_after_its_success_a_schedule_runs_no_more_until_its_change_takes_effect() -> None:
     ticking = Ticking(NINE)
     ticking.put({**EVERY, "until": "success"})
     later(ticking.wait(1), 200, priority=9)
@@ -287,7 +303,8 @@ def test_the_first_version_for_later_that_cannot_be_computed_makes_no_schedule()
     assert ticking.entry is None
 
 
-def test_s29_a_schedule_that_waits_for_its_run_goes_on_when_the_change_is_rejected() -> None:
+@pytest.mark.requirement("S29")
+def test_a_schedule_that_waits_for_its_run_goes_on_when_the_change_is_rejected() -> None:
     ticking = Ticking(NINE)
     ticking.put({"every": "60s", "from": "completion"})
 

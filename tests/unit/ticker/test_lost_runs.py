@@ -26,7 +26,8 @@ def running(expires_at: datetime | None = None, **work: Any) -> Ticket:
     return plain.model_copy(update={"run_spec": changed, "expires_at": expires_at})
 
 
-def test_s82_a_lapsed_run_is_tried_again_at_once() -> None:
+@pytest.mark.requirement("S82", "S85")
+def test_a_lapsed_run_is_tried_again_at_once() -> None:
     run = running()
 
     ended = completion_of_lost_run(row(run), run, NINE)
@@ -36,7 +37,8 @@ def test_s82_a_lapsed_run_is_tried_again_at_once() -> None:
     assert (ended.key, ended.token, ended.outcome) == (run.run_key, 7, LEASE_EXPIRED)
 
 
-def test_s34_the_attempt_that_lapsed_is_on_the_record() -> None:
+@pytest.mark.requirement("S34")
+def test_the_attempt_that_lapsed_is_on_the_record() -> None:
     run = running()
 
     ended = completion_of_lost_run(row(run), run, NINE)
@@ -46,11 +48,12 @@ def test_s34_the_attempt_that_lapsed_is_on_the_record() -> None:
     assert (ended.started_at, ended.finished_at, ended.duration_ms) == (STARTED, NINE, 20_000)
 
 
+@pytest.mark.requirement("S106")
 @pytest.mark.parametrize(
     ("attempt", "state"),
     [(1, RunState.RETRYING), (2, RunState.RETRYING), (3, RunState.DEAD), (4, RunState.DEAD)],
 )
-def test_s106_the_last_attempt_that_lapses_is_dead(attempt: int, state: RunState) -> None:
+def test_the_last_attempt_that_lapses_is_dead(attempt: int, state: RunState) -> None:
     run = running(retry=RetryPolicy(max_attempts=3))
 
     ended = completion_of_lost_run(row(run, attempt=attempt), run, NINE)
@@ -60,8 +63,9 @@ def test_s106_the_last_attempt_that_lapses_is_dead(attempt: int, state: RunState
     assert (ended.staged_at is None) == (state is RunState.DEAD)
 
 
+@pytest.mark.requirement("S101")
 @pytest.mark.parametrize("attempt", [1, 99])
-def test_s101_on_unknown_skip_closes_the_run(attempt: int) -> None:
+def test_on_unknown_skip_closes_the_run(attempt: int) -> None:
     run = running(on_unknown=OnUnknown.SKIP)
 
     ended = completion_of_lost_run(row(run, attempt=attempt), run, NINE)
@@ -70,9 +74,10 @@ def test_s101_on_unknown_skip_closes_the_run(attempt: int) -> None:
     assert (ended.next_attempt_at, ended.staged_at) == (None, None)
 
 
+@pytest.mark.requirement("S33")
 @pytest.mark.parametrize("reason", ["cancelled", "paused"])
 @pytest.mark.parametrize("on_unknown", list(OnUnknown)[:2])
-def test_s33_a_run_that_was_asked_to_stop_is_cancelled(reason: str, on_unknown: OnUnknown) -> None:
+def test_a_run_that_was_asked_to_stop_is_cancelled(reason: str, on_unknown: OnUnknown) -> None:
     run = running(on_unknown=on_unknown)
 
     ended = completion_of_lost_run(row(run, stop_reason=reason), run, NINE)

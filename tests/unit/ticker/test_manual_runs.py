@@ -46,6 +46,7 @@ def test_a_staged_run_that_is_taken_out_never_runs_and_says_why(ticking: Ticking
     assert carry_on(ticking, 90) == [NINE, after(60), after(90)]
 
 
+@pytest.mark.requirement("ASK-10")
 def test_an_instant_far_ahead_is_taken_out_when_it_comes(ticking: Ticking) -> None:
     skip(ticking, 300)
     noted = ticking.kept.skips
@@ -58,7 +59,8 @@ def test_an_instant_far_ahead_is_taken_out_when_it_comes(ticking: Ticking) -> No
     assert ticking.kept.skips == ()
 
 
-def test_s06_what_is_taken_out_does_not_count_towards_times() -> None:
+@pytest.mark.requirement("S06")
+def test_what_is_taken_out_does_not_count_towards_times() -> None:
     ticking = Ticking(NINE)
     ticking.put({**EVERY, "times": 3})
 

@@ -40,7 +40,8 @@ def break_pending(ticking: Ticking) -> None:
     ticking.entry = ticking.kept._replace(pending=pending)
 
 
-def test_s29_a_change_that_no_ticker_came_to_in_time_is_missed_and_the_old_goes_on(
+@pytest.mark.requirement("S29")
+def test_a_change_that_no_ticker_came_to_in_time_is_missed_and_the_old_goes_on(
     ticking: Ticking,
 ) -> None:
     ticking.wait(10).ask("schedule.patch", set={"priority": 8}, effective_at=after(300))
@@ -61,8 +62,9 @@ def test_s29_a_change_that_no_ticker_came_to_in_time_is_missed_and_the_old_goes_
     assert ticking.fates[2] == (VersionStatus.PENDING, None)
 
 
+@pytest.mark.requirement("S30")
 @pytest.mark.parametrize("how", ["rejected", "cancelled", "missed"])
-def test_s30_a_change_behind_one_that_came_to_nothing_has_a_number_of_its_own(
+def test_a_change_behind_one_that_came_to_nothing_has_a_number_of_its_own(
     ticking: Ticking, how: str
 ) -> None:
     if how == "missed":

@@ -15,7 +15,8 @@ def run_until(ticking: Ticking, seconds: float) -> None:
     ticking.run_due()
 
 
-def test_s28_a_one_shot_for_before_the_change_is_refused_and_all_stays() -> None:
+@pytest.mark.requirement("S28")
+def test_a_one_shot_for_before_the_change_is_refused_and_all_stays() -> None:
     """It would run at once, before the change is in force."""
     ticking = Ticking(NINE)
     ticking.put({"every": "30s"})
@@ -30,7 +31,8 @@ def test_s28_a_one_shot_for_before_the_change_is_refused_and_all_stays() -> None
     assert ticking.having(RunState.SUCCEEDED)[-1] == after(100)
 
 
-def test_s28_a_change_of_other_fields_may_come_after_the_instant_of_a_one_shot() -> None:
+@pytest.mark.requirement("S28")
+def test_a_change_of_other_fields_may_come_after_the_instant_of_a_one_shot() -> None:
     ticking = Ticking(NINE)
     ticking.put({"at": after(5)})
 
@@ -40,7 +42,8 @@ def test_s28_a_change_of_other_fields_may_come_after_the_instant_of_a_one_shot()
     assert ticking.having(RunState.SUCCEEDED) == [after(5)]
 
 
-def test_s28_a_one_shot_is_not_created_for_after_its_instant() -> None:
+@pytest.mark.requirement("S28")
+def test_a_one_shot_is_not_created_for_after_its_instant() -> None:
     ticking = Ticking(NINE)
 
     with pytest.raises(Conflict):

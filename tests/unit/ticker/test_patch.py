@@ -49,7 +49,8 @@ def test_a_merge_patch_merges_objects_removes_nulls_and_replaces_the_rest(
     assert merge_patch(value, change) == result
 
 
-def test_s27_a_patch_changes_what_it_names_and_nothing_else(ticking: Ticking) -> None:
+@pytest.mark.requirement("S27")
+def test_a_patch_changes_what_it_names_and_nothing_else(ticking: Ticking) -> None:
     answer = patched(ticking.wait(1), {"priority": 9, "metadata": {"y": None, "z": 3}})
 
     made = ticking.kept.version.definition
@@ -58,14 +59,16 @@ def test_s27_a_patch_changes_what_it_names_and_nothing_else(ticking: Ticking) ->
     assert made.retry.max_attempts == 3
 
 
-def test_s27_null_takes_a_field_back_to_its_default(ticking: Ticking) -> None:
+@pytest.mark.requirement("S27")
+def test_null_takes_a_field_back_to_its_default(ticking: Ticking) -> None:
     patched(ticking.wait(1), {"retry": None, "tags": None})
 
     made = ticking.kept.version.definition
     assert (made.retry.max_attempts, made.tags) == (5, [])
 
 
-def test_s27_a_patch_that_changes_nothing_makes_no_version(ticking: Ticking) -> None:
+@pytest.mark.requirement("S27")
+def test_a_patch_that_changes_nothing_makes_no_version(ticking: Ticking) -> None:
     before = ticking.entry
 
     answer = patched(ticking.wait(1), {"tags": ["a"]})
@@ -74,6 +77,7 @@ def test_s27_a_patch_that_changes_nothing_makes_no_version(ticking: Ticking) -> 
     assert ticking.entry == before
 
 
+@pytest.mark.requirement("S23")
 @pytest.mark.parametrize(
     ("change", "field", "code"),
     [
@@ -86,7 +90,7 @@ def test_s27_a_patch_that_changes_nothing_makes_no_version(ticking: Ticking) -> 
         ({"target": None}, "set.target", "missing_field"),
     ],
 )
-def test_s23_a_patch_that_makes_no_schedule_is_refused_and_names_the_field(
+def test_a_patch_that_makes_no_schedule_is_refused_and_names_the_field(
     ticking: Ticking, change: dict[str, Any], field: str, code: str | None
 ) -> None:
     before = ticking.entry
@@ -99,7 +103,8 @@ def test_s23_a_patch_that_makes_no_schedule_is_refused_and_names_the_field(
     assert ticking.entry == before
 
 
-def test_s27_a_patch_may_say_which_version_it_means(ticking: Ticking) -> None:
+@pytest.mark.requirement("S27")
+def test_a_patch_may_say_which_version_it_means(ticking: Ticking) -> None:
     assert patched(ticking.wait(1), {"priority": 6}, expected_version=1).version == 2
 
     with pytest.raises(Conflict) as refused:
@@ -113,8 +118,9 @@ def test_what_is_not_there_cannot_be_patched() -> None:
         patched(Ticking(NINE), {"priority": 6})
 
 
+@pytest.mark.requirement("S05")
 @pytest.mark.parametrize("when", [{"every": "30s"}, {"any_of": [{"every": "30s"}]}])
-def test_s05_a_patch_of_another_field_does_not_shift_the_rhythm(when: dict[str, Any]) -> None:
+def test_a_patch_of_another_field_does_not_shift_the_rhythm(when: dict[str, Any]) -> None:
     ticking = Ticking(NINE)
     ticking.put(when)
 
@@ -128,7 +134,8 @@ def test_s05_a_patch_of_another_field_does_not_shift_the_rhythm(when: dict[str, 
     assert ran == [after(30 * k) for k in range(1, 10)]
 
 
-def test_s05_a_patch_of_the_rhythm_itself_is_reckoned_from_its_acceptance() -> None:
+@pytest.mark.requirement("S05")
+def test_a_patch_of_the_rhythm_itself_is_reckoned_from_its_acceptance() -> None:
     ticking = Ticking(NINE)
     ticking.put({"every": "30s"})
 
@@ -137,7 +144,8 @@ def test_s05_a_patch_of_the_rhythm_itself_is_reckoned_from_its_acceptance() -> N
     assert ticking.staged == [after(27), after(47), after(67), after(87)]
 
 
-def test_s03_a_patch_of_another_field_does_not_put_off_a_delay() -> None:
+@pytest.mark.requirement("S03")
+def test_a_patch_of_another_field_does_not_put_off_a_delay() -> None:
     ticking = Ticking(NINE)
     ticking.put({"after": "60s"})
 
@@ -147,7 +155,8 @@ def test_s03_a_patch_of_another_field_does_not_put_off_a_delay() -> None:
     assert ticking.rows[RunKey(after(60), ID)].version == 2
 
 
-def test_s06_a_patch_of_another_field_does_not_run_a_finished_schedule_again() -> None:
+@pytest.mark.requirement("S06")
+def test_a_patch_of_another_field_does_not_run_a_finished_schedule_again() -> None:
     ticking = Ticking(NINE)
     ticking.put({**EVERY, "times": 2})
     for _ in range(5):
@@ -161,7 +170,8 @@ def test_s06_a_patch_of_another_field_does_not_run_a_finished_schedule_again() -
     assert (ticking.staged, ticking.kept.state) == ([], ScheduleState.COMPLETED)
 
 
-def test_s18_a_version_keeps_who_made_it_and_why(ticking: Ticking) -> None:
+@pytest.mark.requirement("S18")
+def test_a_version_keeps_who_made_it_and_why(ticking: Ticking) -> None:
     patched(ticking.wait(1), {"target": TASK, "priority": 9}, note="more urgent")
 
     version = ticking.kept.version

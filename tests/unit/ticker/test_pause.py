@@ -21,7 +21,8 @@ def ticking() -> Ticking:
     return ticking
 
 
-def test_s14_paused_nothing_staged_is_left_and_nothing_more_is_made(ticking: Ticking) -> None:
+@pytest.mark.requirement("S14")
+def test_paused_nothing_staged_is_left_and_nothing_more_is_made(ticking: Ticking) -> None:
     answer = ticking.ask("schedule.pause")
     ticking.wait(300).look()
 
@@ -30,7 +31,8 @@ def test_s14_paused_nothing_staged_is_left_and_nothing_more_is_made(ticking: Tic
     assert {row.reason for row in ticking.rows.values()} == {Reason.PAUSED}
 
 
-def test_s14_pause_and_resume_within_the_horizon_lose_nothing(ticking: Ticking) -> None:
+@pytest.mark.requirement("S14")
+def test_pause_and_resume_within_the_horizon_lose_nothing(ticking: Ticking) -> None:
     ticking.run_due()
     ticking.wait(10).ask("schedule.pause")
 
@@ -42,14 +44,16 @@ def test_s14_pause_and_resume_within_the_horizon_lose_nothing(ticking: Ticking) 
     assert ticking.having(RunState.SUCCEEDED) == [NINE]
 
 
-def test_s14_pause_and_resume_in_one_transaction_lose_nothing(ticking: Ticking) -> None:
+@pytest.mark.requirement("S14")
+def test_pause_and_resume_in_one_transaction_lose_nothing(ticking: Ticking) -> None:
     ticking.wait(1).ask_all(("schedule.pause", {}), ("schedule.resume", {}))
 
     assert ticking.staged == [NINE, after(30), after(60)]
 
 
+@pytest.mark.requirement("S14")
 @pytest.mark.parametrize(("mode", "made_up"), [("none", 0), ("one", 1), ("all", 8)])
-def test_s14_resumed_the_catch_up_policy_decides_about_the_gap(mode: str, made_up: int) -> None:
+def test_resumed_the_catch_up_policy_decides_about_the_gap(mode: str, made_up: int) -> None:
     ticking = Ticking(NINE)
     ticking.put(EVERY, catch_up={"mode": mode})
     ticking.run_due()
@@ -62,7 +66,8 @@ def test_s14_resumed_the_catch_up_policy_decides_about_the_gap(mode: str, made_u
     assert sum(ticking.skipped.values()) == 8 - made_up
 
 
-def test_s14_every_instant_of_a_pause_is_on_the_record(ticking: Ticking) -> None:
+@pytest.mark.requirement("S14")
+def test_every_instant_of_a_pause_is_on_the_record(ticking: Ticking) -> None:
     ticking.claim(NINE)
     ticking.ask("schedule.pause")
 
@@ -107,8 +112,9 @@ def test_a_claimed_run_that_was_not_dropped_in_time_goes_on(ticking: Ticking) ->
     assert ticking.staged == [after(30), after(60)]
 
 
+@pytest.mark.requirement("S14")
 @pytest.mark.parametrize("reason", [Reason.REPLACED, Reason.CANCELLED])
-def test_s14_resume_takes_back_what_the_pause_asked_for_and_nothing_else(
+def test_resume_takes_back_what_the_pause_asked_for_and_nothing_else(
     ticking: Ticking, reason: Reason
 ) -> None:
     ticking.claim(NINE, started=True)
@@ -124,9 +130,10 @@ def test_s14_resume_takes_back_what_the_pause_asked_for_and_nothing_else(
     assert ticking.rows[RunKey(after(30), ID)].reason is None
 
 
+@pytest.mark.requirement("S06")
 @pytest.mark.parametrize("dropped", [True, False])
 @pytest.mark.parametrize("times", [1, 2, 3])
-def test_s06_times_counts_a_run_once_however_a_pause_met_it(times: int, *, dropped: bool) -> None:
+def test_times_counts_a_run_once_however_a_pause_met_it(times: int, *, dropped: bool) -> None:
     ticking = Ticking(NINE)
     ticking.put({**EVERY, "times": times})
     ticking.claim(NINE)
@@ -145,9 +152,10 @@ def test_s06_times_counts_a_run_once_however_a_pause_met_it(times: int, *, dropp
     assert ticking.kept.state is ScheduleState.COMPLETED
 
 
+@pytest.mark.requirement("S06")
 @pytest.mark.parametrize("dropped", [True, False])
 @pytest.mark.parametrize("mode", ["none", "one", "all"])
-def test_s06_a_claimed_run_that_a_pause_met_too_late_for_catch_up_counts_if_it_runs(
+def test_a_claimed_run_that_a_pause_met_too_late_for_catch_up_counts_if_it_runs(
     mode: str, *, dropped: bool
 ) -> None:
     ticking = Ticking(NINE)

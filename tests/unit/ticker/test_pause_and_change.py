@@ -9,9 +9,10 @@ from harebell.domain.run_states import RunState
 EVERY = {"every": "30s", "start": "2026-11-20T09:00:00Z"}
 
 
+@pytest.mark.requirement("S14")
 @pytest.mark.parametrize(("mode", "made_up"), [("none", 0), ("one", 1), ("all", 2)])
 @pytest.mark.parametrize("by", ["resume", "itself"])
-def test_s14_what_a_change_of_times_had_carried_over_is_owed_again_after_a_pause(
+def test_what_a_change_of_times_had_carried_over_is_owed_again_after_a_pause(
     by: str, mode: str, made_up: int
 ) -> None:
     """Overdue and not begun, of no timetable's any more: catch-up decides as about any other."""
@@ -33,7 +34,8 @@ def test_s14_what_a_change_of_times_had_carried_over_is_owed_again_after_a_pause
     assert sum(ticking.skipped.values()) == 2 - made_up
 
 
-def test_s14_what_a_change_of_times_had_carried_over_is_owed_again_after_a_short_pause() -> None:
+@pytest.mark.requirement("S14")
+def test_what_a_change_of_times_had_carried_over_is_owed_again_after_a_short_pause() -> None:
     ticking = Ticking(NINE)
     ticking.put(EVERY, catch_up={"mode": "none"})
     ticking.wait(10).put({"every": "1h"}, expected_version="any")

@@ -28,7 +28,8 @@ def carry_on(ticking: Ticking, until: float) -> None:
         ticking.run_due()
 
 
-def test_s14_paused_until_then_nothing_runs_before_and_it_goes_on_by_itself() -> None:
+@pytest.mark.requirement("S14")
+def test_paused_until_then_nothing_runs_before_and_it_goes_on_by_itself() -> None:
     ticking = paused(200)
 
     carry_on(ticking, 195)
@@ -41,10 +42,11 @@ def test_s14_paused_until_then_nothing_runs_before_and_it_goes_on_by_itself() ->
     assert ticking.having(RunState.SUCCEEDED)[-2:] == [after(210), after(240)]
 
 
+@pytest.mark.requirement("S14", "ASK-6")
 @pytest.mark.parametrize(
     ("mode", "made_up"), [("none", []), ("one", [120]), ("all", [30, 60, 90, 120])]
 )
-def test_s14_the_catch_up_policy_decides_about_the_gap_of_such_a_pause(
+def test_the_catch_up_policy_decides_about_the_gap_of_such_a_pause(
     mode: str, made_up: list[float]
 ) -> None:
     ticking = paused(200, catch_up={"mode": mode})
@@ -56,7 +58,8 @@ def test_s14_the_catch_up_policy_decides_about_the_gap_of_such_a_pause(
     assert sum(ticking.skipped.values()) == 4 - len(made_up)
 
 
-def test_s14_within_a_minute_of_its_end_nothing_counts_as_missed() -> None:
+@pytest.mark.requirement("S14")
+def test_within_a_minute_of_its_end_nothing_counts_as_missed() -> None:
     ticking = paused(100, catch_up={"mode": "none"})
 
     carry_on(ticking, 150)
@@ -116,7 +119,8 @@ def test_a_schedule_whose_end_lies_in_the_pause_is_completed_when_that_is_over()
     assert ticking.having(RunState.SUCCEEDED) == []
 
 
-def test_s14_a_resumed_schedule_waits_for_the_run_that_it_waited_for() -> None:
+@pytest.mark.requirement("S14")
+def test_a_resumed_schedule_waits_for_the_run_that_it_waited_for() -> None:
     ticking = Ticking(NINE)
     ticking.put({"every": "30s", "from": "completion", "start": "2026-11-20T09:00:00Z"})
     ticking.claim(NINE, started=True)
@@ -128,7 +132,8 @@ def test_s14_a_resumed_schedule_waits_for_the_run_that_it_waited_for() -> None:
     assert (ticking.kept.awaited_run, ticking.staged) == (NINE, [])
 
 
-def test_s101_a_held_schedule_is_not_resumed_but_resolved() -> None:
+@pytest.mark.requirement("S101")
+def test_a_held_schedule_is_not_resumed_but_resolved() -> None:
     ticking = Ticking(NINE)
     ticking.put(EVERY, on_unknown="hold")
     ticking.claim(NINE, started=True)

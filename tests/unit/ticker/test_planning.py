@@ -106,7 +106,8 @@ def test_what_was_not_staged_has_no_ticket() -> None:
     assert [(each.key, each.seq) for each in routed] == [(second, 4)]
 
 
-def test_s12_a_schedule_that_cannot_be_computed_is_parked_with_its_reason() -> None:
+@pytest.mark.requirement("S12")
+def test_a_schedule_that_cannot_be_computed_is_parked_with_its_reason() -> None:
     broken = version_of({"cron": "0 9 * * *", "timezone": "Mars/Olympus"})
     entry = ScheduleRecord(
         broken, ScheduleState.ACTIVE, planned_until=NINE, changed_at=NINE, next_at=NINE
@@ -119,7 +120,8 @@ def test_s12_a_schedule_that_cannot_be_computed_is_parked_with_its_reason() -> N
     assert "Mars/Olympus" in (made.record.reason or "")
 
 
-def test_s49_what_is_owed_and_the_new_cursor_come_together() -> None:
+@pytest.mark.requirement("S49")
+def test_what_is_owed_and_the_new_cursor_come_together() -> None:
     made = plan_schedule(entry_of({"every": "30s"}), NINE, NINE + HORIZON)
 
     assert [run.key.scheduled_for for run in made.to_stage] == [after(30), after(60)]
@@ -143,7 +145,8 @@ def test_the_last_run_completes_a_schedule() -> None:
     assert (made.record.state, made.record.next_at) == (ScheduleState.COMPLETED, None)
 
 
-def test_s76_missed_instants_are_a_range_in_the_place_of_their_version() -> None:
+@pytest.mark.requirement("S76")
+def test_missed_instants_are_a_range_in_the_place_of_their_version() -> None:
     entry = entry_of({"every": "1m"}, catch_up={"mode": "none"}, pool="reports")
 
     made = plan_schedule(entry, after(600), after(600) + HORIZON)
@@ -172,7 +175,8 @@ def test_a_range_of_which_every_instant_has_a_run_is_not_made() -> None:
     assert made.skipped == []
 
 
-def test_s06_only_what_was_staged_counts() -> None:
+@pytest.mark.requirement("S06")
+def test_only_what_was_staged_counts() -> None:
     made = plan_schedule(entry_of({"every": "30s"}), NINE, NINE + HORIZON)
     first, second = (run.key for run in made.to_stage)
 
@@ -182,7 +186,8 @@ def test_s06_only_what_was_staged_counts() -> None:
     assert first.scheduled_for not in standing.open_runs
 
 
-def test_s06_what_had_run_already_leaves_room_for_one_more() -> None:
+@pytest.mark.requirement("S06")
+def test_what_had_run_already_leaves_room_for_one_more() -> None:
     made = plan_schedule(entry_of({"every": "30s", "times": 2}), NINE, NINE + HORIZON)
     before, (_, second) = made.record.state, (run.key for run in made.to_stage)
 

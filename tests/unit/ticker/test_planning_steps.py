@@ -14,7 +14,8 @@ from harebell.ticker.model.version import Version, VersionStatus
 EVERY = {"every": "30s", "start": "2026-11-20T09:00:00Z"}
 
 
-def test_s40_what_is_paused_held_cancelled_or_over_owes_nothing() -> None:
+@pytest.mark.requirement("S40")
+def test_what_is_paused_held_cancelled_or_over_owes_nothing() -> None:
     ticking = Ticking(NINE)
     ticking.put(EVERY)
     for state in set(ScheduleState) - {ScheduleState.ACTIVE}:
@@ -26,7 +27,8 @@ def test_s40_what_is_paused_held_cancelled_or_over_owes_nothing() -> None:
         assert made.record.state is state
 
 
-def test_s45_what_lies_beyond_the_horizon_is_not_looked_at() -> None:
+@pytest.mark.requirement("S45")
+def test_what_lies_beyond_the_horizon_is_not_looked_at() -> None:
     ticking = Ticking(NINE)
     ticking.put({"every": "1h", "start": "2026-11-20T10:00:00Z"})
 
@@ -35,7 +37,8 @@ def test_s45_what_lies_beyond_the_horizon_is_not_looked_at() -> None:
     assert (made.to_stage, made.record) == ([], ticking.kept)
 
 
-def test_s53_a_pass_takes_so_many_runs_of_one_schedule_and_the_next_pass_goes_on() -> None:
+@pytest.mark.requirement("S53")
+def test_a_pass_takes_so_many_runs_of_one_schedule_and_the_next_pass_goes_on() -> None:
     when = {"every": "1s", "start": "2026-11-20T09:00:00Z"}
     version = Version.create(ID, 1, tenant=TENANT, definition=definition(when), at=NINE)
     entry = ScheduleRecord(version, ScheduleState.ACTIVE, after(-1), NINE, next_at=NINE)
@@ -49,7 +52,8 @@ def test_s53_a_pass_takes_so_many_runs_of_one_schedule_and_the_next_pass_goes_on
     ]
 
 
-def test_s28_a_change_behind_more_than_one_pass_waits_for_the_last_of_them() -> None:
+@pytest.mark.requirement("S28")
+def test_a_change_behind_more_than_one_pass_waits_for_the_last_of_them() -> None:
     ticking = Ticking(NINE)
     ticking.put({"every": "1s", "start": "2026-11-20T09:00:00Z"}, catch_up={"mode": "all"})
     ticking.run_due()
@@ -65,7 +69,8 @@ def test_s28_a_change_behind_more_than_one_pass_waits_for_the_last_of_them() -> 
     } == {2}
 
 
-def test_s12_a_schedule_that_cannot_be_computed_is_parked_with_the_reason() -> None:
+@pytest.mark.requirement("S12")
+def test_a_schedule_that_cannot_be_computed_is_parked_with_the_reason() -> None:
     when = {"cron": "* * * * *", "timezone": "Nowhere/Gone"}
     version = Version.create(ID, 1, tenant=TENANT, definition=definition(when), at=NINE)
     entry = ScheduleRecord(version, ScheduleState.ACTIVE, NINE, NINE, next_at=after(60))
@@ -76,8 +81,9 @@ def test_s12_a_schedule_that_cannot_be_computed_is_parked_with_the_reason() -> N
     assert "Nowhere/Gone" in (made.record.reason or "")
 
 
+@pytest.mark.requirement("S29")
 @pytest.mark.parametrize("late", [61, 600])
-def test_s29_a_change_that_commences_late_says_how_late(late: float) -> None:
+def test_a_change_that_commences_late_says_how_late(late: float) -> None:
     ticking = Ticking(NINE)
     ticking.put(EVERY)
     ticking.ask("schedule.patch", set={"priority": 9}, effective_at=after(100))
@@ -102,7 +108,8 @@ def test_one_instant_of_two_rules_is_one_run() -> None:
     assert ticking.having(RunState.SUCCEEDED) == [after(k) for k in (0, 20, 30, 40, 60)]
 
 
-def test_s28_a_short_pause_before_a_change_loses_no_instant_of_the_old_version() -> None:
+@pytest.mark.requirement("S28")
+def test_a_short_pause_before_a_change_loses_no_instant_of_the_old_version() -> None:
     ticking = Ticking(NINE)
     ticking.put(EVERY)
     ticking.run_due()
@@ -116,7 +123,8 @@ def test_s28_a_short_pause_before_a_change_loses_no_instant_of_the_old_version()
     assert ticking.having(RunState.SUCCEEDED) == [after(k) for k in (0, 30, 60, 90, 110, 130)]
 
 
-def test_s30_a_change_is_in_force_from_its_time_on_and_not_from_when_it_is_planned() -> None:
+@pytest.mark.requirement("S30")
+def test_a_change_is_in_force_from_its_time_on_and_not_from_when_it_is_planned() -> None:
     ticking = Ticking(NINE)
     ticking.put(EVERY)
     ticking.ask("schedule.patch", set={"priority": 9}, effective_at=after(20))

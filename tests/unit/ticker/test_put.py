@@ -21,7 +21,8 @@ def told(answer: object) -> ScheduleResponse:
     return answer
 
 
-def test_s24_a_put_creates_version_one_and_tells_when_it_runs() -> None:
+@pytest.mark.requirement("S24")
+def test_a_put_creates_version_one_and_tells_when_it_runs() -> None:
     ticking = Ticking(NINE)
 
     answer = told(ticking.put(EVERY))
@@ -31,7 +32,8 @@ def test_s24_a_put_creates_version_one_and_tells_when_it_runs() -> None:
     assert ticking.staged == [NINE, after(30), after(60)]
 
 
-def test_s26_the_same_put_again_changes_nothing() -> None:
+@pytest.mark.requirement("S26", "ASK-18")
+def test_the_same_put_again_changes_nothing() -> None:
     ticking = Ticking(NINE)
     ticking.put(EVERY)
     before = ticking.entry
@@ -42,7 +44,8 @@ def test_s26_the_same_put_again_changes_nothing() -> None:
     assert ticking.entry == before
 
 
-def test_s26_another_body_is_a_conflict_that_names_the_key() -> None:
+@pytest.mark.requirement("S26")
+def test_another_body_is_a_conflict_that_names_the_key() -> None:
     ticking = Ticking(NINE)
     ticking.put(EVERY)
 
@@ -52,8 +55,9 @@ def test_s26_another_body_is_a_conflict_that_names_the_key() -> None:
     assert (refused.value.code, refused.value.field) == ("conflict", "key")
 
 
+@pytest.mark.requirement("S27")
 @pytest.mark.parametrize("expected", [1, "any"])
-def test_s27_the_expected_version_replaces_what_is_there(expected: object) -> None:
+def test_the_expected_version_replaces_what_is_there(expected: object) -> None:
     ticking = Ticking(NINE)
     ticking.put(EVERY)
 
@@ -63,8 +67,9 @@ def test_s27_the_expected_version_replaces_what_is_there(expected: object) -> No
     assert answer.next_at[0] == after(3610)
 
 
+@pytest.mark.requirement("S27")
 @pytest.mark.parametrize("expected", [2, 99])
-def test_s27_another_version_than_the_current_is_a_conflict(expected: int) -> None:
+def test_another_version_than_the_current_is_a_conflict(expected: int) -> None:
     ticking = Ticking(NINE)
     ticking.put(EVERY)
 
@@ -96,7 +101,8 @@ def test_a_change_older_than_the_last_applied_is_stale() -> None:
     assert refused.value.code == "stale"
 
 
-def test_s10_no_run_of_the_old_timing_is_left_after_a_change() -> None:
+@pytest.mark.requirement("S10")
+def test_no_run_of_the_old_timing_is_left_after_a_change() -> None:
     ticking = Ticking(NINE)
     ticking.put(EVERY)
     ticking.run_due()
@@ -110,7 +116,8 @@ def test_s10_no_run_of_the_old_timing_is_left_after_a_change() -> None:
     }
 
 
-def test_s27_put_and_put_back_lose_nothing_and_double_nothing() -> None:
+@pytest.mark.requirement("S27")
+def test_put_and_put_back_lose_nothing_and_double_nothing() -> None:
     ticking = Ticking(NINE)
     ticking.put(EVERY)
     ticking.run_due()
@@ -148,7 +155,8 @@ def test_a_run_that_waits_out_its_jitter_is_not_lost_by_an_update(when: dict[str
     assert (row.state, row.version, row.due_at) == (RunState.STAGED, 2, due_at)
 
 
-def test_s10_a_run_that_waits_out_its_jitter_goes_when_the_new_timing_does_not_owe_it() -> None:
+@pytest.mark.requirement("S10")
+def test_a_run_that_waits_out_its_jitter_goes_when_the_new_timing_does_not_owe_it() -> None:
     ticking = Ticking(after(-1))
     ticking.put({"cron": "0 9 * * *", "jitter": "10h"})
 
@@ -186,7 +194,8 @@ def test_two_puts_in_one_transaction_leave_overdue_runs_to_the_last() -> None:
     assert ticking.rows[RunKey(NINE, ID)].version == 3
 
 
-def test_s06_times_goes_on_counting_when_only_the_target_changes() -> None:
+@pytest.mark.requirement("S06")
+def test_times_goes_on_counting_when_only_the_target_changes() -> None:
     ticking = Ticking(NINE)
     ticking.put({**EVERY, "times": 4})
     ticking.run_due()
@@ -198,7 +207,8 @@ def test_s06_times_goes_on_counting_when_only_the_target_changes() -> None:
     assert ticking.having(RunState.SUCCEEDED) == [after(30 * k) for k in range(4)]
 
 
-def test_s06_a_claimed_run_is_counted_once_when_the_target_changes() -> None:
+@pytest.mark.requirement("S06")
+def test_a_claimed_run_is_counted_once_when_the_target_changes() -> None:
     ticking = Ticking(after(-1))
     ticking.put({**EVERY, "times": 3})
     ticking.claim(NINE)
@@ -212,7 +222,8 @@ def test_s06_a_claimed_run_is_counted_once_when_the_target_changes() -> None:
     assert ticking.kept.state is ScheduleState.COMPLETED
 
 
-def test_s14_a_paused_schedule_stays_paused_when_it_is_changed() -> None:
+@pytest.mark.requirement("S14")
+def test_a_paused_schedule_stays_paused_when_it_is_changed() -> None:
     ticking = Ticking(NINE)
     ticking.put(EVERY)
     ticking.ask("schedule.pause", note="migration")
@@ -237,7 +248,8 @@ def test_a_cancelled_schedule_is_not_revived_without_an_expected_version() -> No
     assert (revived.status, revived.state) == ("updated", "active")
 
 
-def test_s02_a_completed_one_shot_runs_again_only_at_another_instant() -> None:
+@pytest.mark.requirement("S02")
+def test_a_completed_one_shot_runs_again_only_at_another_instant() -> None:
     ticking = Ticking(NINE)
     ticking.put({"at": "2026-11-20T09:00:00Z"})
     ticking.run_due()
@@ -261,7 +273,8 @@ def test_a_definition_that_cannot_be_computed_is_refused_and_the_book_is_as_it_w
     assert ticking.book() == before
 
 
-def test_s36_nothing_beyond_the_horizon_is_handed_over() -> None:
+@pytest.mark.requirement("S36")
+def test_nothing_beyond_the_horizon_is_handed_over() -> None:
     ticking = Ticking(NINE)
 
     ticking.put({"every": "30s"})

@@ -41,6 +41,7 @@ def test_only_one_run_is_staged_and_the_next_waits_for_its_end(when: dict[str, A
     assert sorted(key.scheduled_for for key in ticking.rows) == [NINE]
 
 
+@pytest.mark.requirement("ASK-17")
 @pytest.mark.parametrize("state", [RunState.SUCCEEDED, RunState.DEAD, RunState.EXPIRED])
 def test_from_completion_the_next_run_is_so_long_after_the_end_however_it_ended(
     state: RunState,
@@ -71,7 +72,8 @@ def test_from_completion_the_end_counts_and_not_when_it_was_heard_of() -> None:
     assert ticking.staged == [after(30)]
 
 
-def test_s06_from_completion_times_ends_it() -> None:
+@pytest.mark.requirement("S06")
+def test_from_completion_times_ends_it() -> None:
     ticking = ticking_with({**COMPLETION, "times": 2})
 
     run(ticking, NINE, 5, RunState.SUCCEEDED)
@@ -81,7 +83,8 @@ def test_s06_from_completion_times_ends_it() -> None:
     assert (ticking.staged, ticking.kept.next_at) == ([], None)
 
 
-def test_s07_from_completion_nothing_comes_after_the_end() -> None:
+@pytest.mark.requirement("S07")
+def test_from_completion_nothing_comes_after_the_end() -> None:
     ticking = ticking_with({**COMPLETION, "end": "2026-11-20T09:00:40Z"})
 
     run(ticking, NINE, 11, RunState.SUCCEEDED)
@@ -123,8 +126,9 @@ def test_a_success_while_halted_is_not_forgotten(verb: str) -> None:
     assert (ticking.kept.state, ticking.kept.next_at) == (expected, None)
 
 
+@pytest.mark.requirement("S06")
 @pytest.mark.parametrize("change_at", [40, 400])
-def test_s06_a_success_in_a_pause_that_holds_a_change_back_ends_the_version_it_was_of(
+def test_a_success_in_a_pause_that_holds_a_change_back_ends_the_version_it_was_of(
     change_at: float,
 ) -> None:
     ticking = ticking_with(SUCCESS)
@@ -147,9 +151,8 @@ def test_s06_a_success_in_a_pause_that_holds_a_change_back_ends_the_version_it_w
     assert min(ran[1:]) >= after(change_at)
 
 
-def test_s06_a_success_while_another_run_is_held_completes_the_schedule_once_that_is_resolved() -> (
-    None
-):
+@pytest.mark.requirement("S06")
+def test_a_success_while_another_run_is_held_completes_the_schedule_once_that_is_resolved() -> None:
     ticking = ticking_with(SUCCESS, on_unknown="hold")
     ticking.claim(NINE, started=True)
     ticking.wait(1).ask("schedule.trigger")

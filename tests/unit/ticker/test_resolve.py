@@ -40,7 +40,8 @@ def resolve(ticking: Ticking, as_: str, seconds: float = 0) -> RunResponse:
     return answer
 
 
-def test_s101_a_held_run_stops_its_schedule_and_takes_back_what_is_staged(ticking: Ticking) -> None:
+@pytest.mark.requirement("S101")
+def test_a_held_run_stops_its_schedule_and_takes_back_what_is_staged(ticking: Ticking) -> None:
     assert (ticking.kept.state, ticking.kept.next_at) == (ScheduleState.BLOCKED, None)
     assert ticking.kept.reason
     assert ticking.staged == []
@@ -48,6 +49,7 @@ def test_s101_a_held_run_stops_its_schedule_and_takes_back_what_is_staged(tickin
     assert ticking.wait(600).look().staged == []
 
 
+@pytest.mark.requirement("S101")
 @pytest.mark.parametrize(
     ("as_", "state"),
     [
@@ -56,7 +58,7 @@ def test_s101_a_held_run_stops_its_schedule_and_takes_back_what_is_staged(tickin
         ("retry", RunState.STAGED),
     ],
 )
-def test_s101_resolved_the_run_is_what_the_person_says_and_the_schedule_goes_on(
+def test_resolved_the_run_is_what_the_person_says_and_the_schedule_goes_on(
     ticking: Ticking, as_: str, state: RunState
 ) -> None:
     answer = resolve(ticking.wait(5), as_)
@@ -67,7 +69,8 @@ def test_s101_resolved_the_run_is_what_the_person_says_and_the_schedule_goes_on(
     assert [moment for moment in ticking.staged if moment > NINE] == [after(30), after(60)]
 
 
-def test_s101_the_catch_up_policy_decides_about_what_the_hold_missed() -> None:
+@pytest.mark.requirement("S101")
+def test_the_catch_up_policy_decides_about_what_the_hold_missed() -> None:
     ticking = Ticking(NINE)
     ticking.put(EVERY, on_unknown="hold", catch_up={"mode": "one"})
     lose(ticking)
@@ -78,7 +81,8 @@ def test_s101_the_catch_up_policy_decides_about_what_the_hold_missed() -> None:
     assert sum(ticking.skipped.values()) == 6
 
 
-def test_s101_with_two_held_runs_the_schedule_goes_on_when_both_are_resolved() -> None:
+@pytest.mark.requirement("S101")
+def test_with_two_held_runs_the_schedule_goes_on_when_both_are_resolved() -> None:
     ticking = Ticking(NINE)
     ticking.put(EVERY, on_unknown="hold")
     ticking.claim(NINE, started=True)
@@ -94,7 +98,8 @@ def test_s101_with_two_held_runs_the_schedule_goes_on_when_both_are_resolved() -
     assert (after_one, ticking.kept.state) == (ScheduleState.BLOCKED, ScheduleState.ACTIVE)
 
 
-def test_s101_held_runs_of_other_schedules_in_the_same_batch_hold_up_nothing(
+@pytest.mark.requirement("S101")
+def test_held_runs_of_other_schedules_in_the_same_batch_hold_up_nothing(
     ticking: Ticking,
 ) -> None:
     book = ticking.book()
@@ -143,7 +148,8 @@ def test_a_schedule_that_waits_for_the_held_run_goes_on_from_how_it_was_resolved
     assert ticking.staged == []
 
 
-def test_s06_what_ran_while_its_schedule_was_held_counts_towards_times_when_it_goes_on() -> None:
+@pytest.mark.requirement("S06")
+def test_what_ran_while_its_schedule_was_held_counts_towards_times_when_it_goes_on() -> None:
     ticking = Ticking(NINE)
     ticking.put({**EVERY, "times": 2}, on_unknown="hold")
     ticking.claim(after(30))  # held by its executor, and not begun, when the first is lost

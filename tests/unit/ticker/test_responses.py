@@ -24,7 +24,8 @@ def told(answer: object) -> list[datetime]:
     return answer.next_at
 
 
-def test_s06_only_so_many_instants_are_announced_as_there_will_be_runs() -> None:
+@pytest.mark.requirement("S06")
+def test_only_so_many_instants_are_announced_as_there_will_be_runs() -> None:
     ticking, created = put(TWICE)
 
     patched = told(ticking.wait(1).ask("schedule.patch", set={"priority": 9}))
@@ -38,7 +39,8 @@ def test_s06_only_so_many_instants_are_announced_as_there_will_be_runs() -> None
     assert later == []
 
 
-def test_s06_what_has_run_so_many_times_is_completed_and_stays_so_through_a_change() -> None:
+@pytest.mark.requirement("S06")
+def test_what_has_run_so_many_times_is_completed_and_stays_so_through_a_change() -> None:
     ticking, _ = put(TWICE)
     for _ in range(10):
         ticking.run_due()
@@ -50,7 +52,8 @@ def test_s06_what_has_run_so_many_times_is_completed_and_stays_so_through_a_chan
     assert (ticking.kept.state, ticking.kept.next_at) == (ScheduleState.COMPLETED, None)
 
 
-def test_s06_a_change_for_later_leaves_as_many_runs_as_there_were() -> None:
+@pytest.mark.requirement("S06")
+def test_a_change_for_later_leaves_as_many_runs_as_there_were() -> None:
     ticking, _ = put({**EVERY, "times": 3})
 
     deferred = ticking.wait(1).ask("schedule.patch", set={"priority": 9}, effective_at=after(45))
@@ -62,7 +65,8 @@ def test_s06_a_change_for_later_leaves_as_many_runs_as_there_were() -> None:
     assert ticking.having(RunState.SUCCEEDED) == [NINE, after(30), after(60)]
 
 
-def test_s28_until_its_time_the_instants_are_of_the_old_version_and_then_of_the_new() -> None:
+@pytest.mark.requirement("S28")
+def test_until_its_time_the_instants_are_of_the_old_version_and_then_of_the_new() -> None:
     ticking, _ = put(EVERY)
 
     deferred = ticking.put({"every": "7s"}, effective_at=after(40), expected_version="any")

@@ -63,7 +63,8 @@ async def publish(amqp: AmqpTargets, **fields: object) -> Outcome:
     return await amqp.call(message, attempt(), SECONDS)
 
 
-async def test_s20_a_message_arrives_with_the_runs_headers(acme: Acme, amqp: AmqpTargets) -> None:
+@pytest.mark.requirement("S20")
+async def test_a_message_arrives_with_the_runs_headers(acme: Acme, amqp: AmqpTargets) -> None:
     headers = {"region": "eu", "n": 2**63 - 1, "ratio": 0.5, "dry": True, "x-death": "forged"}
 
     assert await publish(amqp, json={"a": [1]}, headers=headers) == Success()
@@ -76,6 +77,7 @@ async def test_s20_a_message_arrives_with_the_runs_headers(acme: Acme, amqp: Amq
     assert message.delivery_mode == aio_pika.DeliveryMode.PERSISTENT
 
 
+@pytest.mark.requirement("S16")
 @pytest.mark.parametrize(
     ("payload", "body"),
     [({}, b""), ({"text": "é\r\n"}, b"\xc3\xa9\r\n"), ({"base64": "AP8K"}, b"\x00\xff\n")],
@@ -88,6 +90,7 @@ async def test_a_body_arrives_byte_for_byte(
     assert (await acme.next()).body == body
 
 
+@pytest.mark.requirement("S20")
 @pytest.mark.parametrize(
     ("exchange", "expected"),
     [
@@ -98,7 +101,7 @@ async def test_a_body_arrives_byte_for_byte(
     ],
 )
 @pytest.mark.usefixtures("acme")
-async def test_s20_what_does_not_arrive_is_a_failure(
+async def test_what_does_not_arrive_is_a_failure(
     amqp: AmqpTargets, exchange: str, expected: tuple[str, bool]
 ) -> None:
     for _ in range(2):

@@ -22,6 +22,7 @@ async def call(http: HttpTargets, url: str, **fields: object) -> Outcome:
     return await http.call(parse(HttpCall, {"url": url, **fields}), attempt())
 
 
+@pytest.mark.requirement("S16")
 @pytest.mark.parametrize(
     ("payload", "body", "content_type"),
     [
@@ -56,14 +57,16 @@ async def test_a_body_arrives_byte_for_byte(
     assert received.headers["Content-Length"] == str(len(body))
 
 
+@pytest.mark.requirement("S19")
 @pytest.mark.parametrize("method", ["GET", "POST", "PUT", "PATCH", "DELETE", "HEAD"])
-async def test_s19_the_method_and_the_path(http: HttpTargets, server: Server, method: str) -> None:
+async def test_the_method_and_the_path(http: HttpTargets, server: Server, method: str) -> None:
     await call(http, f"{server.url}/a%2Fb?x=%20y&x=1#part", method=method)
 
     assert server.received[0].method == method
     assert server.received[0].path == "/a%2Fb?x=%20y&x=1"
 
 
+@pytest.mark.requirement("S78")
 async def test_the_runs_headers_are_there_beside_the_users(
     http: HttpTargets, server: Server
 ) -> None:
@@ -89,8 +92,9 @@ async def test_what_the_contract_let_by_still_cannot_pose_as_ours(
     assert headers.getall("Harebell-Run-Id") == [attempt().ticket.run_id]
 
 
+@pytest.mark.requirement("S19")
 @pytest.mark.parametrize("status", [200, 204, 301, 400, 404, 408, 429, 500, 503])
-async def test_s19_the_status_decides(http: HttpTargets, server: Server, status: int) -> None:
+async def test_the_status_decides(http: HttpTargets, server: Server, status: int) -> None:
     async def answer(_: web.Request) -> web.StreamResponse:
         return web.Response(status=status, text=None if status == 204 else "because")
 

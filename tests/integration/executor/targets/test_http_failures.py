@@ -70,6 +70,7 @@ async def test_a_body_that_drips_is_a_timeout(http: HttpTargets, raw_server: Raw
     assert code_of(await call(http, raw_server.url, SHORT)) == "timeout"
 
 
+@pytest.mark.requirement("S84")
 async def test_headers_that_drip_are_a_timeout(http: HttpTargets, raw_server: RawServer) -> None:
     raw_server.talk = says(b"HTTP/1.1 200 OK\r\n", *[b"A: b\r\n"] * 1000, pause=0.02)
 
