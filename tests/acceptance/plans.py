@@ -107,7 +107,7 @@ STATEMENTS: dict[str, Statement] = {
     "wake": lambda at: overlap.wake(at, KEYS),
     "forget overlap_slots": lambda at: overlap.delete_stale_slots(at, SCHEDULES),
     "stuck schedules": overlap.find_stalled,
-    "backlog": backlog.due,
-    "overdue schedules": backlog.overdue,
+    "backlog": backlog.count_due_runs,
+    "overdue schedules": backlog.count_overdue_schedules,
     "what is due": lambda at: schedules.load_due(at, cast("Any", NoVersions()), NEW_DAY, 1_000),
 }

@@ -204,7 +204,7 @@ async def test_what_a_selector_paused_is_resumed_by_its_receipt_and_nothing_else
     paused = await tenant.harebell.pause_all({"tag": "x"}, request_id="upgrade")
     states = await states_of(tenant)
     again = await tenant.harebell.pause_all({"tag": "x"}, request_id="upgrade")
-    resumed = await tenant.harebell.resume_all(request_id="upgraded", receipt="upgrade")
+    resumed = await tenant.harebell.resume_all(request_id="upgraded", bulk_operation_id="upgrade")
 
     assert (paused.bulk_operation_id, len(paused.changed), again) == ("upgrade", 2, paused)
     assert states == {"a": "paused", "b": "paused", "c": "active", "d": "paused"}

@@ -16,7 +16,7 @@ from tests.rig.servers import Servers
 
 from harebell.client import BrokerUnavailable, Client
 from harebell.storage.runs.recovery import LOST_AFTER
-from harebell.ticker.recovery.rescuer import LOST_EVERY
+from harebell.ticker.recovery.rescuer import TICKET_CHECK_INTERVAL
 
 pytestmark = [pytest.mark.broker, pytest.mark.postgres]
 
@@ -26,7 +26,7 @@ HELD = 4  # runs in hand when it comes
 ASIDE = 40  # runs whose only executor knows the one node that is cut off
 TASK = {"task": {"name": "harebell.echo"}}
 LONGEST_PAUSE = 10.0  # seconds that the loss of one node may hold up runs
-SWEPT = LOST_AFTER + 2 * LOST_EVERY  # seconds; the few whose tickets the dead leader had in hand
+SWEPT = LOST_AFTER + 2 * TICKET_CHECK_INTERVAL  # seconds; the few whose tickets the dead leader had in hand
 IN_HAND = 0.1  # of the load
 Record = Callable[[str, object], None]
 

@@ -23,7 +23,7 @@ from harebell.contract.amqp_names import DEAD, EVENTS, QUERIES, WORK, Lane
 from harebell.messaging.declare import find_differences
 from harebell.messaging.topology.bus import EVENTS_RECENT, SYSTEM
 from harebell.runtime.settings import TickerSettings
-from harebell.ticker.recovery.executor_liveness import SETTLED, ExecutorLiveness
+from harebell.ticker.recovery.executor_liveness import MIN_CONNECTION_AGE, ExecutorLiveness
 
 pytestmark = [pytest.mark.broker, pytest.mark.postgres, pytest.mark.broker_version]
 
@@ -149,7 +149,7 @@ async def test_a_ticker_sees_whether_executors_live_and_lanes_are_empty(
     )
     try:
         await presence.is_gone("nobody")
-        await asyncio.sleep(SETTLED + 0.5)
+        await asyncio.sleep(MIN_CONNECTION_AGE + 0.5)
 
         assert await presence.is_gone("nobody")
         assert await presence.is_queue_empty("default", Lane.LOW)

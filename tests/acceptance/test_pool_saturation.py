@@ -13,7 +13,7 @@ from tests.acceptance.record import Target
 from tests.acceptance.stack import LOOK, PATIENCE, Stack, until
 from tests.rig.servers import Servers, accept_connections, refuse_connections
 
-from harebell.bootstrap.service_context import STALE
+from harebell.bootstrap.service_context import MAX_CLOCK_AGE
 from harebell.dev.plan import Counts, name_of
 from harebell.dev.processes import is_ready
 
@@ -102,7 +102,7 @@ async def test_while_every_connection_is_refused_services_wait_say_so_and_then_c
     async with stack.tenant("refused") as tenant:
         owed = await put_spread(tenant, target.http("refused"), RUNS, first=2, over=OVER)
         await refuse_connections(tenant.ledger)
-        await until(all_wait, within=STALE + PATIENCE, what="services that say why they wait")
+        await until(all_wait, within=MAX_CLOCK_AGE + PATIENCE, what="services that say why they wait")
         await accept_connections(tenant.ledger)
         await until(all_ready, within=HEALING, what="every service's readiness")
         runs = await tenant.until_runs(RUNS, "succeeded", within=2 * PATIENCE)

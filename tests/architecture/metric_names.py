@@ -1,17 +1,12 @@
-"""What `kernel/metrics.py` declares, as values: metrics as people write them, and their series."""
+"""The metrics that the packages declare, as values: names, labels, help texts and series."""
 
+import importlib
 from dataclasses import dataclass
+from functools import cache
 from typing import Final
 
 from prometheus_client.metrics import MetricWrapperBase
-
-from harebell.dispatcher import metrics as dispatcher
-from harebell.dlq_inspector import metrics as dlq_inspector
-from harebell.executor import metrics as executor
-from harebell.messaging import metrics as messaging
-from harebell.runtime import metrics as runtime
-from harebell.storage import metrics as storage
-from harebell.ticker import metrics as ticker
+from tests.architecture.source_tree import source_modules
 
 _SUFFIXES: Final = {
     "counter": ["_total"],
@@ -21,35 +16,52 @@ _SUFFIXES: Final = {
 }
 
 
-@dataclass(frozen=True)
+@dataclass(frozen=True, kw_only=True)
 class Metric:
-    name: str  # without what a series adds; a counter's as in PromQL
+    """One declared metric. `name` is the name in PromQL, and `family` the name without suffix."""
+
+    home: str  # the module that declares the metric
+    variable: str
+    family: str
+    name: str
     type: str
     labels: tuple[str, ...]
     help: str
-    replay_number: tuple[str, ...]
+    series: tuple[str, ...]
 
 
-def _read(declared: MetricWrapperBase) -> Metric:
-    (family,) = declared.describe()
+@cache
+def declared() -> tuple[Metric, ...]:
+    """Return the metrics in the order of their modules."""
+    homes = [module.name for module in source_modules() if any(module.metric_calls())]
+    return tuple(
+        _metric(home, variable, value)
+        for home in homes
+        for variable, value in vars(importlib.import_module(home)).items()
+        if isinstance(value, MetricWrapperBase)
+    )
+
+
+@cache
+def series_labels() -> dict[str, set[str]]:
+    """Return the labels of each series."""
+    return {
+        series: {*metric.labels, *(["le"] if series.endswith("_bucket") else [])}
+        for metric in declared()
+        for series in metric.series
+    }
+
+
+def _metric(home: str, variable: str, value: MetricWrapperBase) -> Metric:
+    (family,) = value.describe()
     suffixes = _SUFFIXES[family.type]
-    name = family.name if family.type == "histogram" else family.name + suffixes[0]
-    labels = declared._labelnames  # noqa: SLF001  # no other way to read it
-    replay_number = tuple(family.name + suffix for suffix in suffixes)
-    return Metric(name, family.type, tuple(labels), family.documentation, replay_number)
-
-
-HOMES: Final = (runtime, messaging, storage, ticker, dispatcher, executor, dlq_inspector)
-DECLARED: Final = [
-    _read(each)
-    for home in HOMES
-    for each in vars(home).values()
-    if isinstance(each, MetricWrapperBase)
-]
-
-# The labels that each series may be asked by.
-SERIES: Final = {
-    series: {*metric.labels, *(["le"] if series.endswith("_bucket") else [])}
-    for metric in DECLARED
-    for series in metric.series
-}
+    return Metric(
+        home=home,
+        variable=variable,
+        family=family.name,
+        name=family.name if family.type == "histogram" else family.name + suffixes[0],
+        type=family.type,
+        labels=tuple(value._labelnames),  # noqa: SLF001  # the library has no public attribute
+        help=family.documentation,
+        series=tuple(family.name + suffix for suffix in suffixes),
+    )

@@ -1,4 +1,4 @@
-"""Alert rules are of metrics that exist; each is seen to fire and to clear, and is explained."""
+"""Alert rules use existing metrics, start and clear as their tests state, and have a runbook."""
 
 import re
 import shutil
@@ -9,26 +9,27 @@ from typing import Any, Final
 
 import pytest
 import yaml
-from tests.architecture.metric_names import SERIES
-from tests.architecture.sources import ROOT
+from tests.architecture.documents import page
+from tests.architecture.metric_names import series_labels
+from tests.architecture.source_tree import ROOT
 
 PROMETHEUS: Final = ROOT / "compose" / "prometheus"
-EXPLAINED: Final = ROOT / "docs" / "operations" / "alerts.md"
 TESTS: Final = sorted((PROMETHEUS / "tests").glob("*.yml"))
 
 SELECTOR: Final = re.compile(r"(harebell_\w+)(?:\{([^}]*)\})?")
 MATCHER: Final = re.compile(r"(\w+)\s*(?:=~|!~|!=|=)")
 GROUPING: Final = re.compile(r"\b(?:by|on|without) \(([^)]*)\)")
-FIRES_AND_CLEARS: Final = [False, True, False]
+INACTIVE_ACTIVE_INACTIVE: Final = [False, True, False]
 
 
 def rules() -> list[dict[str, Any]]:
-    read = yaml.safe_load((PROMETHEUS / "rules.yml").read_text())
-    return [rule for group in read["groups"] for rule in group["rules"]]
+    """Return the alert rules in the order of the file."""
+    groups = yaml.safe_load((PROMETHEUS / "rules.yml").read_text())["groups"]
+    return [rule for group in groups for rule in group["rules"]]
 
 
 def evaluations() -> Iterator[tuple[str, bool]]:
-    """Which alert is looked at, and whether it is to fire then; in the order of time."""
+    """Yield each expected alert and whether the alert is active, in the order of time."""
     for path in TESTS:
         for test in yaml.safe_load(path.read_text())["tests"]:
             yield from (
@@ -41,32 +42,31 @@ NAMES: Final = [rule["alert"] for rule in RULES]
 
 
 @pytest.mark.parametrize("rule", RULES, ids=NAMES)
-def test_a_rule_asks_for_series_and_labels_that_there_are(rule: dict[str, Any]) -> None:
+def test_alert_rule_uses_existing_series_and_labels(rule: dict[str, Any]) -> None:
+    labels = series_labels()
     selectors = SELECTOR.findall(rule["expr"])
-    assert selectors
-    for replay_number, matchers in selectors:
-        assert set(MATCHER.findall(matchers)) <= SERIES[replay_number], replay_number
-    told = {label for replay_number, _ in selectors for label in SERIES[replay_number]}
     grouped = re.split(r"[,\s]+", ",".join(GROUPING.findall(rule["expr"])))
-    assert set(filter(None, grouped)) <= told
+
+    assert selectors
+    for series, matchers in selectors:
+        assert set(MATCHER.findall(matchers)) <= labels[series], series
+    assert set(filter(None, grouped)) <= {each for name, _ in selectors for each in labels[name]}
 
 
 @pytest.mark.requirement("S116")
 @pytest.mark.parametrize("alert", NAMES)
-def test_every_rule_is_seen_quiet_then_firing_then_clear(alert: str) -> None:
-    seen = [fires for name, fires in evaluations() if name == alert]
+def test_alert_rule_is_tested_inactive_then_active_then_inactive(alert: str) -> None:
+    states = [is_active for name, is_active in evaluations() if name == alert]
 
-    assert [fires for fires, _ in groupby(seen)] == FIRES_AND_CLEARS
+    assert [is_active for is_active, _ in groupby(states)] == INACTIVE_ACTIVE_INACTIVE
 
 
-@pytest.mark.requirement("S31", "S116", "ASK-1")
-def test_every_rule_fires_and_clears_as_its_test_says() -> None:
+@pytest.mark.requirement("S116", "S31", "ASK-1")
+def test_alert_rules_pass_their_prometheus_tests() -> None:
     promtool = shutil.which("promtool")
-    assert promtool, (
-        "no promtool: it is in Debian's package prometheus; bootstrap.sh tests brings it"
-    )
+    assert promtool, "The test needs promtool from the Debian package prometheus."
 
-    done = subprocess.run(  # noqa: S603  # the command is ours
+    done = subprocess.run(  # noqa: S603  # the arguments are constants and paths of the repository
         [promtool, "test", "rules", *map(str, TESTS)], capture_output=True, text=True, check=False
     )
 
@@ -74,10 +74,11 @@ def test_every_rule_fires_and_clears_as_its_test_says() -> None:
     assert done.stdout.count("SUCCESS") == len(TESTS)
 
 
-def test_every_rule_is_explained_where_it_says_and_nothing_else_is() -> None:
-    explained = re.findall(r"^## (\w+)$", EXPLAINED.read_text(), re.MULTILINE)
-    page = EXPLAINED.relative_to(ROOT)
+def test_alert_page_has_one_section_for_each_rule() -> None:
+    path = page("alerts.md")
+    sections = re.findall(r"^## (\w+)$", path.read_text(), re.MULTILINE)
 
-    assert explained == NAMES
+    assert sections == NAMES
     for rule in RULES:
-        assert rule["annotations"]["runbook"] == f"{page}#{rule['alert'].lower()}"
+        runbook = f"{path.relative_to(ROOT)}#{rule['alert'].lower()}"
+        assert rule["annotations"]["runbook"] == runbook

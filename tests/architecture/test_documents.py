@@ -1,21 +1,19 @@
-"""What the documents show is true: their JSON is accepted, their variables exist.
+"""The JSON and the environment variables of the documents agree with the code.
 
-A fenced `json` block is a message when the keys of its items say so: `when` or `target` a put, `ok`
-an answer, `specversion` an event. Any other block must at least be JSON. A block with more than one
-value holds one message a line, perhaps after its routing key.
+The keys of a JSON object tell which message it shows.
+A fenced `json` block without a known message must still be JSON.
+A block with several values contains one message on each line.
 """
 
 import json
 import re
 from collections.abc import Iterator
-from pathlib import Path
 from typing import Any, Final
 
 import pytest
-import typer.main
-from tests.architecture.sources import ROOT
+from tests.architecture.documents import documents
+from tests.architecture.source_tree import setting_variables
 
-from harebell.cli.app import app
 from harebell.contract.commands import SchedulePut
 from harebell.contract.dead_letter import DeadMessage, DeadRun
 from harebell.contract.events import Event
@@ -23,63 +21,61 @@ from harebell.contract.message import Message, parse
 from harebell.contract.responses import (
     DeadLetterResponse,
     ErrorResponse,
-    One,
     Page,
     RunResponse,
     ScheduleResponse,
 )
 from harebell.contract.ticket import Ticket
-from harebell.runtime import settings
-from harebell.runtime.settings import OTHER_PROGRAMS_SETTINGS, PREFIX, ServiceSettings
+from harebell.runtime.settings import OTHER_PROGRAMS_SETTINGS, PREFIX
 
-DOCUMENTS: Final = [ROOT / "README.md", ROOT / "schemas/README.md", *(ROOT / "docs").rglob("*.md")]
 BLOCK: Final = re.compile(r"^```json\n(.*?)^```", re.DOTALL | re.MULTILINE)
 SHELL_BODY: Final = re.compile(r"-b '(\{.*?\}|\[.*?\])'", re.DOTALL)
-VARIABLE: Final = re.compile(rf"{PREFIX}([A-Z][A-Z_]*[A-Z])")
+VARIABLE: Final = re.compile(rf"{PREFIX}[A-Z][A-Z_]*[A-Z]")
+FILE_SUFFIX: Final = "_FILE"
 
-# The first whose keys are all present says what a message is.
-KINDS: Final[tuple[tuple[frozenset[str], type[Message]], ...]] = (
+# The first entry whose keys are all present names the model.
+MODELS: Final[tuple[tuple[frozenset[str], type[Message]], ...]] = (
     (frozenset({"specversion"}), Event),
     (frozenset({"ok", "error"}), ErrorResponse),
     (frozenset({"ok", "version"}), ScheduleResponse),
     (frozenset({"ok", "results"}), DeadLetterResponse),
     (frozenset({"ok", "run_id"}), RunResponse),
     (frozenset({"ok", "items"}), Page),
-    (frozenset({"ok", "item"}), One),
     (frozenset({"seq", "run_spec"}), Ticket),
     (frozenset({"dead_at", "run_id"}), DeadRun),
     (frozenset({"dead_at", "queue"}), DeadMessage),
     (frozenset({"when", "target"}), SchedulePut),
 )
+VARIABLES: Final = setting_variables() | {PREFIX + name for name in OTHER_PROGRAMS_SETTINGS}
 
 
-def kind_of(item: object) -> type[Message] | None:
+def model_of(item: object) -> type[Message] | None:
+    """Return the model of the message that the object shows."""
     keys = set(item) if isinstance(item, dict) else set()
-    return next((model for needed, model in KINDS if needed <= keys), None)
+    return next((model for needed, model in MODELS if needed <= keys), None)
 
 
 def examples(pattern: re.Pattern[str]) -> Iterator[Any]:
-    for path in DOCUMENTS:
-        text = path.read_text(encoding="utf-8")
-        for found in pattern.finditer(text):
-            line = text.count("\n", 0, found.start()) + 1
-            yield pytest.param(found[1], id=f"{path.relative_to(ROOT)}:{line}")
+    """Yield each match in a document as a test parameter with its page and its line."""
+    for document in documents():
+        for found in pattern.finditer(document.text):
+            line = document.text.count("\n", 0, found.start()) + 1
+            yield pytest.param(found[1], id=f"{document}:{line}")
 
 
 def values(block: str) -> Iterator[Any]:
-    """The JSON values of a block, one after another."""
-    decoder, place = json.JSONDecoder(), 0
-    while rest := block[place:].lstrip():
-        place = len(block) - len(rest)
-        value, place = decoder.raw_decode(block, place)
+    """Yield the JSON values of a block."""
+    decoder, position = json.JSONDecoder(), 0
+    while rest := block[position:].lstrip():
+        value, position = decoder.raw_decode(block, len(block) - len(rest))
         yield value
 
 
 @pytest.mark.parametrize("block", [*examples(BLOCK), *examples(SHELL_BODY)])
-def test_json_in_a_document_is_accepted_as_the_message_that_it_shows(block: str) -> None:
+def test_json_of_a_document_is_a_valid_message(block: str) -> None:
     for value in values(block):
         for item in value if isinstance(value, list) else [value]:
-            if (model := kind_of(item)) is not None:
+            if (model := model_of(item)) is not None:
                 parse(model, item)
 
 
@@ -93,35 +89,12 @@ def test_json_in_a_document_is_accepted_as_the_message_that_it_shows(block: str)
         (7, None),
     ],
 )
-def test_a_message_is_known_by_its_keys(item: object, model: type[Message] | None) -> None:
-    assert kind_of(item) is model
+def test_model_follows_from_the_keys(item: object, model: type[Message] | None) -> None:
+    assert model_of(item) is model
 
 
-def settings_variables() -> set[str]:
-    classes = [each for each in vars(settings).values() if isinstance(each, type)]
-    shapes = [each for each in classes if issubclass(each, ServiceSettings)]
-    return {name.upper() for shape in shapes for name in shape.model_fields}
+@pytest.mark.parametrize("document", documents(), ids=str)
+def test_variable_of_a_document_exists(document: Any) -> None:
+    names = {name.removesuffix(FILE_SUFFIX) for name in VARIABLE.findall(document.text)}
 
-
-def option_variables(command: Any, within: tuple[str, ...] = ()) -> Iterator[str]:
-    """`harebell run list --limit` is RUN_LIST_LIMIT."""
-    for option in command.params:
-        yield "_".join((*within, option.name)).upper().replace("-", "_")
-    for name, inner in getattr(command, "commands", {}).items():
-        yield from option_variables(inner, (*within, name))
-
-
-VARIABLES: Final = {
-    *settings_variables(),
-    *option_variables(typer.main.get_command(app)),
-    *OTHER_PROGRAMS_SETTINGS,
-}
-
-
-def named(path: Path) -> set[str]:
-    return {found.removesuffix("_FILE") for found in VARIABLE.findall(path.read_text())}
-
-
-@pytest.mark.parametrize("path", DOCUMENTS, ids=lambda path: str(path.relative_to(ROOT)))
-def test_every_variable_in_a_document_exists(path: Path) -> None:
-    assert named(path) - VARIABLES == set()
+    assert names - VARIABLES == set()

@@ -1,4 +1,4 @@
-"""`bus.SYSTEM` is sound: judged as a value, without a broker."""
+"""The declared topology is sound. The tests check it as a value, without a broker."""
 
 import json
 from collections import Counter
@@ -9,7 +9,7 @@ from typing import Final
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
-from tests.architecture.sources import ROOT
+from tests.architecture.source_tree import ROOT
 
 from harebell.contract import amqp_names
 from harebell.contract.amqp_names import Lane
@@ -31,22 +31,25 @@ from harebell.messaging.topology.delay_queues import (
 )
 
 QUEUES: Final = {queue.name: queue for queue in SYSTEM.queues}
-TIER_NAMES: Final = {delay_queue_name(ms) for ms in DELAY_TTLS_MS}
-# For people to look at, and for a chat.
-COPIES: Final = {"harebell.dead.recent", "harebell.events.recent", "harebell.alerts"}
-LAST: Final = {"harebell.dead"}  # behind it there is nothing
+DELAY_QUEUES: Final = frozenset(delay_queue_name(ms) for ms in DELAY_TTLS_MS)
+# The queues without a dead letter exchange: copies for people and alerts, and the last queue.
+COPIES: Final = frozenset({"harebell.dead.recent", "harebell.events.recent", "harebell.alerts"})
+LAST: Final = frozenset({"harebell.dead"})
+DEFAULT_HORIZON: Final = timedelta(seconds=84)
+MAX_HOPS: Final = 3
 
 ROUTES: Final = [
     *((amqp_names.COMMANDS, amqp_names.message_key("acme", verb)) for verb in COMMANDS),
     *((amqp_names.QUERIES, amqp_names.message_key("acme", verb)) for verb in QUERIES),
-    *((amqp_names.CHANGES, key) for key in (amqp_names.CHANGES_SCHEDULE, amqp_names.CHANGES_DLQ)),
+    (amqp_names.CHANGES, amqp_names.CHANGES_SCHEDULE),
+    (amqp_names.CHANGES, amqp_names.CHANGES_DLQ),
     *((amqp_names.DELAY, delay_queue_key(ms)) for ms in DELAY_TTLS_MS),
     (amqp_names.DUE, amqp_names.DUE_KEY),
     *((amqp_names.WORK, amqp_names.work_key(DEFAULT_POOL, lane)) for lane in Lane),
     *(
         (amqp_names.EVENTS, amqp_names.message_key("acme", verb))
         for verb in EVENT_DATA
-        if verb.startswith("schedule.") or verb in ALERT_EVENTS  # the others are for whoever binds
+        if verb.startswith("schedule.") or verb in ALERT_EVENTS  # users bind the other events
     ),
     (amqp_names.DEAD, "run.acme"),
     (amqp_names.DEAD, f"message.{DISPATCHER.name}"),
@@ -54,7 +57,7 @@ ROUTES: Final = [
 
 
 def matches(pattern: str, key: str) -> bool:
-    """A topic exchange's: `*` is one word, `#` any number of them."""
+    """Apply the rule of a topic exchange: `*` is one word, and `#` is any number of words."""
     if not pattern:
         return not key
     (word, _, rest), (first, _, others) = pattern.partition("."), key.partition(".")
@@ -63,7 +66,8 @@ def matches(pattern: str, key: str) -> bool:
     return bool(key) and word in {"*", first} and matches(rest, others)
 
 
-def reached(exchange: str, key: str) -> set[str]:
+def queues_for(exchange: str, key: str) -> set[str]:
+    """Return the queues that receive a message with this routing key."""
     return {
         binding.queue
         for binding in SYSTEM.bindings
@@ -72,7 +76,7 @@ def reached(exchange: str, key: str) -> set[str]:
 
 
 @pytest.mark.parametrize(
-    ("pattern", "key", "does"),
+    ("pattern", "key", "is_match"),
     [
         ("#", "a.b.c", True),
         ("*.run.#", "acme.run.get", True),
@@ -81,24 +85,24 @@ def reached(exchange: str, key: str) -> set[str]:
         ("a.#", "a", True),
     ],
 )
-def test_topics_match_as_the_brokers_do(pattern: str, key: str, *, does: bool) -> None:
-    assert matches(pattern, key) is does
+def test_topic_pattern_matches_as_in_rabbitmq(pattern: str, key: str, *, is_match: bool) -> None:
+    assert matches(pattern, key) is is_match
 
 
 @pytest.mark.parametrize(("exchange", "key"), ROUTES)
-def test_every_routing_key_reaches_a_queue(exchange: str, key: str) -> None:
-    assert reached(exchange, key)
+def test_routing_key_reaches_a_queue(exchange: str, key: str) -> None:
+    assert queues_for(exchange, key)
 
 
 @pytest.mark.parametrize("queue", SYSTEM.queues, ids=lambda queue: queue.name)
-def test_every_queue_that_carries_work_is_quorum_and_dead_letters(queue: Queue) -> None:
+def test_queue_is_a_quorum_queue_with_a_dead_letter_exchange(queue: Queue) -> None:
     assert queue.arguments()["x-queue-type"] == "quorum"
     assert (queue.dead_letter_exchange is None) is (queue.name in COPIES | LAST)
 
 
 @pytest.mark.requirement("S61")
-@pytest.mark.parametrize("name", sorted(TIER_NAMES))
-def test_every_tier_passes_on_at_least_once_and_has_only_its_uniform_ttl(name: str) -> None:
+@pytest.mark.parametrize("name", sorted(DELAY_QUEUES))
+def test_delay_queue_forwards_at_least_once_after_its_ttl(name: str) -> None:
     arguments = QUEUES[name].arguments()
 
     assert arguments["x-dead-letter-strategy"] == "at-least-once"
@@ -108,42 +112,40 @@ def test_every_tier_passes_on_at_least_once_and_has_only_its_uniform_ttl(name: s
     assert "x-expires" not in arguments
 
 
-def test_no_two_queues_or_exchanges_share_a_name() -> None:
+def test_names_of_queues_and_exchanges_are_unique() -> None:
     for items in (SYSTEM.queues, SYSTEM.exchanges):
         assert max(Counter(item.name for item in items).values()) == 1
 
 
-def test_whatever_is_bound_or_dead_lettered_to_exists() -> None:
+def test_bindings_and_dead_letter_exchanges_name_declared_parts() -> None:
     exchanges = {exchange.name for exchange in SYSTEM.exchanges}
-    targets = {queue.dead_letter_exchange for queue in SYSTEM.queues} - {None}
+    dead_letter_exchanges = {queue.dead_letter_exchange for queue in SYSTEM.queues} - {None}
 
-    assert targets <= exchanges
+    assert dead_letter_exchanges <= exchanges
     assert {binding.exchange for binding in SYSTEM.bindings} <= exchanges
     assert {binding.queue for binding in SYSTEM.bindings} <= set(QUEUES)
 
 
-def test_targets_of_dead_letters_are_declared_before_the_tiers() -> None:
+def test_dispatcher_queue_is_declared_before_the_delay_queues() -> None:
     declared = [queue.name for queue in SYSTEM.queues]
 
-    assert declared.index(DISPATCHER.name) < min(map(declared.index, TIER_NAMES))
+    assert declared.index(DISPATCHER.name) < min(map(declared.index, DELAY_QUEUES))
 
 
 @pytest.mark.parametrize("queue", SYSTEM.queues, ids=lambda queue: queue.name)
-def test_no_dead_letter_comes_back_to_where_it_died(queue: Queue) -> None:
-    seen: set[str] = set()
+def test_dead_letter_never_returns_to_its_queue(queue: Queue) -> None:
+    reached: set[str] = set()
     layer = {queue.name}
     while layer:
-        exchanges = {QUEUES[name].dead_letter_exchange for name in layer}
-        layer = {
-            binding.queue for binding in SYSTEM.bindings if binding.exchange in exchanges - {None}
-        } - seen
-        seen |= layer
+        exchanges = {QUEUES[name].dead_letter_exchange for name in layer} - {None}
+        layer = {each.queue for each in SYSTEM.bindings if each.exchange in exchanges} - reached
+        reached |= layer
 
-    assert queue.name not in seen
+    assert queue.name not in reached
 
 
 @pytest.mark.requirement("S68")
-def test_another_pool_has_a_queue_for_each_lane() -> None:
+def test_pool_has_its_own_queue_for_each_lane() -> None:
     mail = work_topology("mail")
 
     assert len(mail.queues) == len(mail.bindings) == len(Lane)
@@ -152,18 +154,20 @@ def test_another_pool_has_a_queue_for_each_lane() -> None:
 
 @dataclass(frozen=True)
 class Walk:
+    """The path of a ticket through the delay queues."""
+
     waited: timedelta
     hops: int
 
 
 def walk(due_in: timedelta) -> Walk:
-    """Tier by tier, by the bindings, until what is left fits the dispatcher's hold."""
+    """Follow the bindings from queue to queue until the dispatcher may queue the ticket."""
     waited, hops = timedelta(0), 0
     while (left := due_in - waited) > MAX_QUEUED_WAIT or not hops:
-        if (tier := ttl_for(left)) is None:
+        if (ttl_ms := ttl_for(left)) is None:
             break
-        (name,) = reached(amqp_names.DELAY, delay_queue_key(tier))
-        assert reached(QUEUES[name].dead_letter_exchange or "", name) == {DISPATCHER.name}
+        (name,) = queues_for(amqp_names.DELAY, delay_queue_key(ttl_ms))
+        assert queues_for(QUEUES[name].dead_letter_exchange or "", name) == {DISPATCHER.name}
         waited += timedelta(milliseconds=QUEUES[name].ttl_ms or 0)
         hops += 1
     return Walk(waited, hops)
@@ -171,23 +175,23 @@ def walk(due_in: timedelta) -> Walk:
 
 @pytest.mark.requirement("ASK-5")
 @given(st.integers(min_value=0, max_value=LONGEST_MS))
-def test_a_message_waits_what_was_asked_within_the_hold(asked: int) -> None:
-    due_in = timedelta(milliseconds=asked)
+def test_ticket_reaches_the_dispatcher_before_its_lead_in_three_hops(delay_ms: int) -> None:
+    due_in = timedelta(milliseconds=delay_ms)
 
     walked = walk(due_in)
 
     assert due_in - walked.waited <= MAX_QUEUED_WAIT
     assert not walked.hops or due_in - walked.waited >= LONGEST_LEAD
-    assert walked.hops <= 3
+    assert walked.hops <= MAX_HOPS
 
 
-def test_the_default_horizon_is_one_hop() -> None:
-    assert walk(timedelta(seconds=84)).hops == 1
+def test_default_horizon_is_one_hop() -> None:
+    assert walk(DEFAULT_HORIZON).hops == 1
 
 
-def test_the_definitions_that_compose_starts_the_broker_with_are_those_of_the_bus() -> None:
-    kept = json.loads((ROOT / "compose/rabbitmq/definitions.json").read_text())
+def test_definitions_file_of_compose_agrees_with_the_topology() -> None:
+    written = json.loads((ROOT / "compose/rabbitmq/definitions.json").read_text())
 
-    assert kept == definitions_file(InstallationOptions(), bytes), (
-        "harebell topology definitions > compose/rabbitmq/definitions.json"
+    assert written == definitions_file(InstallationOptions(), bytes), (
+        "Run `harebell topology definitions > compose/rabbitmq/definitions.json`."
     )

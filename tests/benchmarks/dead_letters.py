@@ -30,7 +30,7 @@ from harebell.dlq_inspector import service as inspector
 from harebell.intake import service as intake
 from harebell.messaging.declare import declare
 from harebell.messaging.topology.bus import SYSTEM
-from harebell.runtime.settings import InspectorSettings, IntakeSettings
+from harebell.runtime.settings import DlqInspectorSettings, IntakeSettings
 
 LETTERS: Final = 10_000
 BUNDLE: Final = 100  # letters of one message
@@ -69,7 +69,7 @@ async def measure(url: str, database_url: str) -> dict[str, float]:
     async with await aio_pika.connect(url) as connection, asyncio.TaskGroup() as tasks:
         await declare(connection, SYSTEM)
         tasks.create_task(intake.serve(IntakeSettings.load(settings("intake")), stop))
-        as_inspector = InspectorSettings.load(settings("dlq_inspector"))
+        as_inspector = DlqInspectorSettings.load(settings("dlq_inspector"))
         tasks.create_task(inspector.serve(as_inspector, stop))
         async with Client.connect(url, tenant="acme", timeout=60) as acme:
             took = {

@@ -92,7 +92,13 @@ async def stage(ledger: asyncpg.Connection, keys: Keys) -> object:
 
 
 async def skip(ledger: asyncpg.Connection, keys: Keys) -> None:
-    await staging.skip(ledger, [SkippedRange(key, PLACE, NOW, 1, Reason.PAUSED) for key in keys])
+    await staging.skip(
+        ledger,
+        [
+            SkippedRange(key=key, placement=PLACE, until=NOW, count=1, reason=Reason.PAUSED)
+            for key in keys
+        ],
+    )
 
 
 async def replay(ledger: asyncpg.Connection, keys: Keys) -> object:
@@ -112,7 +118,7 @@ async def replay(ledger: asyncpg.Connection, keys: Keys) -> object:
 
 async def put_off(ledger: asyncpg.Connection, keys: Keys) -> object:
     return await rate_limits.delay_runs(
-        ledger, [rate_limits.DelayedRun(k, SEQ, NOW, rests=False) for k in keys]
+        ledger, [rate_limits.DelayedRun(k, SEQ, NOW, is_cold=False) for k in keys]
     )
 
 

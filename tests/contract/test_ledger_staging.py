@@ -88,7 +88,14 @@ async def test_a_stretch_of_skipped_instants_is_one_row_with_its_count(
 
     async with ledger.acquire() as connection:
         for _ in range(2):
-            await staging.skip(connection, [SkippedRange(key, PLACE, until, 6, Reason.MISSED)])
+            await staging.skip(
+                connection,
+                [
+                    SkippedRange(
+                        key=key, placement=PLACE, until=until, count=6, reason=Reason.MISSED
+                    )
+                ],
+            )
 
     row = await row_of(ledger, key)
     assert (row["state"], row["reason"], row["seq"]) == ("skipped", "catch_up", 1)
@@ -103,7 +110,14 @@ async def test_a_stretch_that_begins_where_a_pause_withdrew_a_run_is_on_the_reco
     until = NOW + timedelta(hours=5)
 
     async with ledger.acquire() as connection:
-        await staging.skip(connection, [SkippedRange(row.key, PLACE, until, 6, Reason.MISSED)])
+        await staging.skip(
+            connection,
+            [
+                SkippedRange(
+                    key=row.key, placement=PLACE, until=until, count=6, reason=Reason.MISSED
+                )
+            ],
+        )
 
     found = await row_of(ledger, row.key)
     assert (found["state"], found["reason"], found["seq"]) == ("skipped", "catch_up", SEQ + 1)
@@ -115,7 +129,10 @@ async def test_a_skip_never_takes_the_place_of_a_run(ledger: asyncpg.Pool) -> No
     await put(ledger, [row])
 
     async with ledger.acquire() as connection:
-        await staging.skip(connection, [SkippedRange(row.key, PLACE, NOW, 1, Reason.PAUSED)])
+        await staging.skip(
+            connection,
+            [SkippedRange(key=row.key, placement=PLACE, until=NOW, count=1, reason=Reason.PAUSED)],
+        )
 
     assert await seqs(ledger) == {row.key: (RunState.STAGED, SEQ)}
 

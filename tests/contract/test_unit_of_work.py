@@ -10,7 +10,7 @@ from harebell.domain.run_states import Reason, RunState, ScheduleState
 from harebell.ticker.model.unit_of_work import ScheduleRecord
 from harebell.ticker.model.version import Version, VersionStatus
 from harebell.ticker.store import schedules
-from harebell.ticker.store.versions import VersionCache, save, save_active_versions
+from harebell.ticker.store.versions import VersionCache, save_versions, save_active_versions
 
 pytestmark = pytest.mark.postgres
 
@@ -47,7 +47,7 @@ async def test_a_schedule_is_read_with_the_last_number_that_was_used(ledger: asy
         Version.create(ID, number, tenant="acme", definition=when, at=NINE) for number in (1, 2)
     )
     async with ledger.acquire() as connection:
-        await save(connection, [(one, VersionStatus.ACTIVE), (two, VersionStatus.MISSED)])
+        await save_versions(connection, [(one, VersionStatus.ACTIVE), (two, VersionStatus.MISSED)])
         await save_active_versions(connection, [one])
         entry = ScheduleRecord(
             one, ScheduleState.ACTIVE, planned_until=NINE, changed_at=NINE, next_at=NINE
@@ -57,5 +57,5 @@ async def test_a_schedule_is_read_with_the_last_number_that_was_used(ledger: asy
             book = await schedules.load_unit_of_work(connection, VersionCache(), [ID], [])
             (due,) = await schedules.load_due(connection, VersionCache(), NINE, 1)
 
-    assert (book.schedules[ID].last_number, book.schedules[ID].following_number) == (2, 3)
+    assert (book.schedules[ID].last_number, book.schedules[ID].next_number) == (2, 3)
     assert (due.version.number, due.last_number) == (1, 1)

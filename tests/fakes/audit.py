@@ -41,15 +41,15 @@ class Audited(Ticking):
         self.versions |= {version.number: version for version, _ in book.new_versions}
         self.takeovers += book.handovers
         super().save(book)
-        for extra, reason in book.dropped:
-            self.beside[extra.instant] = reason
+        for extra, reason in book.dropped_manual_runs:
+            self.beside[extra.scheduled_for] = reason
 
     def _advance(self, made: planning.PlanningStep) -> None:
         for each in made.skipped:
             row = self.rows.get(each.key)
             if row is None or row.is_revivable:
                 self.ranges[each.key.scheduled_for] = each
-        self.takeovers += [made.takeover] if made.takeover else []
+        self.takeovers += [made.handover] if made.handover else []
         super()._advance(made)
 
     @property
@@ -71,8 +71,8 @@ class Audited(Ticking):
         )
 
     def _spans(self) -> Iterator[Span]:
-        begun = {each.after: each.planned_from for each in self.takeovers}
-        over = {each.before: each.planned_until for each in self.takeovers}
+        begun = {each.to_version: each.planned_from for each in self.takeovers}
+        over = {each.from_version: each.planned_until for each in self.takeovers}
         for number, version in self.versions.items():
             after = begun.get(number) or initial_cursor(version.recurrence, version.since)
             to = over.get(number, self.kept.planned_until)

@@ -95,40 +95,40 @@ class Ticking:
         )
         for key, row in self.rows.items():
             if not row.is_open:
-                book.ended[key] = Ended(row.state, row.finished_at or self.now)
+                book.ended_runs[key] = Ended(row.state, row.finished_at or self.now)
             elif key.scheduled_for in self.entry.open_runs:
-                book.runs[key] = self._open_run(key, row)
+                book.open_runs[key] = self._open_run(key, row)
         return book
 
     def _open_run(self, key: RunKey, row: Row) -> LockedRun:
         holder = "executor-1" if row.state is RunState.RUNNING else None
         return LockedRun(
             *(key, row.state, row.attempt, row.seq, row.due_at, row.version, holder),
-            counts=row.counts and not row.again,
-            again=row.again,
-            started=row.started,
-            stop=row.reason if holder else None,
+            is_from_recurrence=row.counts and not row.again,
+            is_replayed=row.again,
+            has_started=row.started,
+            stop_reason=row.reason if holder else None,
         )
 
     def save(self, book: UnitOfWork) -> None:
-        for key, reason in book.cancelled.items():
+        for key, reason in book.cancelled_runs.items():
             self._move(key, unstaged_state(reason), reason)
-        for key, state in book.resolved.items():
+        for key, state in book.resolved_runs.items():
             self.rows[key].state = state
         for version, fate in book.new_versions:
             self.fates[version.number] = (fate, None)
         self._settle(book.version_statuses)
-        for key, why in book.stopping.items():
+        for key, why in book.stop_requests.items():
             self.rows[key].reason = why
-        for key, version in book.renewed.items():
+        for key, version in book.moved_to_version.items():
             row = self.rows[key]
             assert row.state is RunState.STAGED
             self.rows[key] = replace(row, version=version.number, seq=row.seq + 1)
-        for extra, _ in book.dropped:
-            self.skipped[extra.instant] = 1
+        for extra, _ in book.dropped_manual_runs:
+            self.skipped[extra.scheduled_for] = 1
         beside = [run_rows.manual_run_row(extra) for extra in book.manual_runs]
         assert len(self.stage(beside, counts=False)) == len(beside)
-        for id_ in book.touched:
+        for id_ in book.changed_ids:
             self._advance(planning.plan_if_due(book.schedules[id_], self.now, self.horizon))
 
     @property
@@ -151,7 +151,7 @@ class Ticking:
         self.fates |= {number: fate for (_, number), fate in fates.items()}
 
     def _advance(self, made: planning.PlanningStep) -> None:
-        self._settle(made.fates)
+        self._settle(made.version_statuses)
         again, not_again = run_rows.restage(made.previous, self._taken_back(), self.now)
         for each in (*made.skipped, *not_again):
             row = self.rows.get(each.key)
@@ -178,9 +178,9 @@ class Ticking:
         for run in owed:
             row = self.rows.get(run.key)
             if row is None:
-                self.rows[run.key] = Row(run.place.version, run.due_at, counts)
+                self.rows[run.key] = Row(run.placement.version, run.due_at, counts)
             elif row.is_revivable:
-                self.rows[run.key] = Row(run.place.version, run.due_at, counts, row.seq + 1)
+                self.rows[run.key] = Row(run.placement.version, run.due_at, counts, row.seq + 1)
             else:
                 continue
             staged.add(run.key)

@@ -13,10 +13,10 @@ from harebell.dispatcher.breakers.breaker import Breaker, BreakerConfig
 rules = st.builds(
     BreakerConfig,
     window=st.integers(1, 100).map(lambda seconds: timedelta(seconds=seconds)),
-    attempts=st.integers(1, 10),
-    ratio=st.floats(0.01, 1),
-    rest=st.integers(1, 60).map(lambda seconds: timedelta(seconds=seconds)),
-    probes=st.integers(1, 5),
+    min_calls=st.integers(1, 10),
+    failure_ratio=st.floats(0.01, 1),
+    open_duration=st.integers(1, 60).map(lambda seconds: timedelta(seconds=seconds)),
+    half_open_calls=st.integers(1, 5),
 )
 steps = st.lists(
     st.tuples(st.sampled_from(["ask", "healthy", "failed"]), st.integers(0, 20_000)), max_size=80
@@ -42,7 +42,7 @@ def test_it_never_leaves_open_before_its_rest_is_over(
     rule: BreakerConfig, taken: list[tuple[str, int]]
 ) -> None:
     opened_at = None
-    for at, state in walk(Breaker(rule), taken):
+    for at, state in walk(Breaker(config=rule), taken):
         if state is BreakerState.OPEN:
             opened_at = at if opened_at is None else opened_at
         elif opened_at is not None:
@@ -58,7 +58,7 @@ def test_of_a_downstream_that_never_fails_nothing_is_held(
 ) -> None:
     well = [("healthy" if what == "failed" else what, wait) for what, wait in taken]
 
-    assert {state for _, state in walk(Breaker(rule), well)} == {BreakerState.CLOSED}
+    assert {state for _, state in walk(Breaker(config=rule), well)} == {BreakerState.CLOSED}
 
 
 @pytest.mark.requirement("S113")
@@ -66,7 +66,7 @@ def test_of_a_downstream_that_never_fails_nothing_is_held(
 def test_in_one_rest_no_more_are_let_through_than_probes(
     rule: BreakerConfig, taken: list[tuple[str, int]], asked: int
 ) -> None:
-    breaker = Breaker(rule)
+    breaker = Breaker(config=rule)
     walk(breaker, taken)
     now = max(NINE + timedelta(hours=1), breaker.since)
     if breaker.state is BreakerState.CLOSED:
@@ -82,7 +82,7 @@ def test_in_one_rest_no_more_are_let_through_than_probes(
 def test_once_its_downstream_is_well_it_closes(
     rule: BreakerConfig, taken: list[tuple[str, int]]
 ) -> None:
-    breaker = Breaker(rule)
+    breaker = Breaker(config=rule)
     walk(breaker, taken)
     now = NINE + timedelta(hours=1)
 
@@ -98,7 +98,7 @@ def test_once_its_downstream_is_well_it_closes(
 def test_transitions_have_instants_of_their_own_in_order(
     rule: BreakerConfig, taken: list[tuple[str, int]]
 ) -> None:
-    breaker, now, seen = Breaker(rule), NINE, [(BreakerState.CLOSED, Breaker(rule).since)]
+    breaker, now, seen = Breaker(config=rule), NINE, [(BreakerState.CLOSED, Breaker(config=rule).since)]
     for what, wait in taken:
         now += timedelta(milliseconds=wait)
         if what == "ask":

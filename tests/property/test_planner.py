@@ -7,7 +7,7 @@ from typing import Any
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
-from tests.fakes.schedules import HORIZON, Planning, definition, seconds
+from tests.fakes.schedules import HORIZON, FakePlanning, definition, seconds
 from tests.fakes.tickets import NINE, after
 
 from harebell.contract.schedule import Definition
@@ -62,10 +62,10 @@ def looks(spaces: list[float]) -> list[datetime]:
 def test_how_often_we_look_does_not_change_what_runs(
     when: dict[str, Any], spaces: list[float]
 ) -> None:
-    once = Planning(definition(when)).look(NINE, until=after(SPAN) + HORIZON)
-    often = Planning(definition(when))
+    once = FakePlanning(definition(when)).plan_until_horizon(NINE, until=after(SPAN) + HORIZON)
+    often = FakePlanning(definition(when))
     for now in looks(spaces):
-        often.look(now)
+        often.plan_until_horizon(now)
 
     assert often.runs == once.runs
     assert often.skipped == once.skipped == []
@@ -77,11 +77,11 @@ def test_how_often_we_look_does_not_change_what_runs(
 def test_how_far_ahead_we_look_does_not_change_what_runs(
     when: dict[str, Any], spaces: list[float], horizons: list[float]
 ) -> None:
-    once = Planning(definition(when)).look(NINE, until=after(SPAN))
-    often = Planning(definition(when))
+    once = FakePlanning(definition(when)).plan_until_horizon(NINE, until=after(SPAN))
+    often = FakePlanning(definition(when))
     for now, ahead in zip(looks(spaces), horizons, strict=False):
-        often.look(now, until=min(now + max(HORIZON, seconds(ahead)), after(SPAN)))
-    often.look(after(SPAN), until=after(SPAN))
+        often.plan_until_horizon(now, until=min(now + max(HORIZON, seconds(ahead)), after(SPAN)))
+    often.plan_until_horizon(after(SPAN), until=after(SPAN))
 
     assert often.runs == once.runs
     assert often.skipped == once.skipped == []
@@ -113,20 +113,20 @@ def model(policy: Definition, owed: list[datetime], now: datetime) -> list[datet
 def test_an_outage_is_the_policy_applied_to_what_was_missed(
     when: dict[str, Any], policy: dict[str, Any], outage: int
 ) -> None:
-    planning = Planning(definition(when, catch_up=policy))
+    planning = FakePlanning(definition(when, catch_up=policy))
     now = after(outage)
     owed = [
         moment
-        for moment in next_times(planning.table, planning.planned_until, outage + 90)
+        for moment in next_times(planning.recurrence, planning.planned_until, outage + 90)
         if moment <= now
     ]
 
-    planning.look(now, until=now)
+    planning.plan_until_horizon(now, until=now)
 
-    assert planning.instants == model(planning.definition, owed, now)
+    assert planning.times == model(planning.definition, owed, now)
     if "times" not in when:
-        assert len(planning.runs) + planning.skips == len(owed)
-        ranges = [(each.first, each.last) for each in planning.skipped]
+        assert len(planning.runs) + planning.skipped_count == len(owed)
+        ranges = [(each.key.scheduled_for, each.until) for each in planning.skipped]
         assert all(last < first for (_, last), (first, _) in pairwise(ranges))
 
 
@@ -140,26 +140,28 @@ def test_an_outage_is_the_policy_applied_to_what_was_missed(
 def test_whenever_we_look_each_instant_is_decided_once_and_times_is_kept(
     when: dict[str, Any], policy: dict[str, Any], expires: int, looks_at: list[int]
 ) -> None:
-    planning = Planning(definition(when, catch_up=policy, expires_after=f"{expires}s"))
+    planning = FakePlanning(definition(when, catch_up=policy, expires_after=f"{expires}s"))
     start = planning.planned_until
 
     for offset in sorted(looks_at):
-        planning.look(after(offset))
+        planning.plan_until_horizon(after(offset))
 
-    decided = [(moment, moment) for moment in planning.instants]
-    decided += [(each.first, each.last) for each in planning.skipped]
+    decided = [(moment, moment) for moment in planning.times]
+    decided += [(each.key.scheduled_for, each.until) for each in planning.skipped]
     decided.sort()
     assert all(last < first for (_, last), (first, _) in pairwise(decided))
     if "times" in when:
         assert len(planning.runs) <= when["times"]
     else:
-        owed = next_times(planning.table, start, len(planning.runs) + planning.skips + 1)
+        owed = next_times(
+            planning.recurrence, start, len(planning.runs) + planning.skipped_count + 1
+        )
         assert len([m for m in owed if m <= planning.planned_until]) == (
-            len(planning.runs) + planning.skips
+            len(planning.runs) + planning.skipped_count
         )
     assert planning.next_at is not None or not _owes_more(planning, when)
 
 
-def _owes_more(planning: Planning, when: dict[str, Any]) -> bool:
+def _owes_more(planning: FakePlanning, when: dict[str, Any]) -> bool:
     left = when.get("times", len(planning.runs) + 1) - len(planning.runs)
-    return left > 0 and planning.table.next_after(planning.planned_until) is not None
+    return left > 0 and planning.recurrence.next_after(planning.planned_until) is not None

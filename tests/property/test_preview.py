@@ -6,7 +6,7 @@ from typing import Any
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
-from tests.fakes.schedules import ID, definition
+from tests.fakes.schedules import ID, PLACEMENT, definition
 
 from harebell.domain.planner import MAX_RUNS, plan
 from harebell.domain.preview import upcoming_runs
@@ -48,11 +48,12 @@ def test_what_is_previewed_is_what_is_planned(
         edition.table,
         edition.terms,
         ID,
+        placement=PLACEMENT,
         cursor=accepted,
         dispatched=0,
         now=accepted,
         until=shown[-1].at if shown else accepted,
-        skips=skips,
+        skipped_times=skips,
     )
     assert len(shown) < MAX_RUNS
     assert [(each.at, each.due_at) for each in shown if not each.is_skipped] == [

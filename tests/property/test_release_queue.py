@@ -72,29 +72,29 @@ def test_bundles_that_wait_obey_their_bounds_and_lose_nothing(seconds: list[floa
 
 @given(
     kinds=st.lists(st.tuples(st.sampled_from(["default", "mail"]), st.integers(1, 10))),
-    bundle_max=st.integers(1, 50),
+    work_batch_size=st.integers(1, 50),
 )
 def test_work_bundles_are_of_one_pool_and_lane_and_lose_nothing(
-    kinds: list[tuple[str, int]], bundle_max: int
+    kinds: list[tuple[str, int]], work_batch_size: int
 ) -> None:
     tickets = [
         routed(number, pool=pool, priority=priority)
         for number, (pool, priority) in enumerate(kinds)
     ]
 
-    bundles = to_work_queues(tickets, bundle_max)
+    bundles = to_work_queues(tickets, work_batch_size)
 
     assert sorted(t.key for b in bundles for t in b.tickets) == sorted(t.key for t in tickets)
     for bundle in bundles:
         assert {ticket.queue for ticket in bundle.tickets} == {bundle.routing_key}
-        assert 1 <= len(bundle.tickets) <= bundle_max
+        assert 1 <= len(bundle.tickets) <= work_batch_size
         priorities = [ticket.priority for ticket in bundle.tickets]
         assert priorities == sorted(priorities, reverse=True)
 
 
-@given(wait=st.floats(min_value=0, max_value=5 * LONGEST_WAIT_S), full=st.booleans())
-def test_a_ticket_goes_round_only_where_a_tier_can_take_it(wait: float, *, full: bool) -> None:
-    arrival = decide_on_arrival(timedelta(seconds=wait), full=full)
+@given(wait=st.floats(min_value=0, max_value=5 * LONGEST_WAIT_S), is_full=st.booleans())
+def test_a_ticket_goes_round_only_where_a_tier_can_take_it(wait: float, *, is_full: bool) -> None:
+    arrival = decide_on_arrival(timedelta(seconds=wait), is_full=is_full)
 
     (bundle,) = to_delay_queues([routed(due_at=after(wait))], NINE)
 

@@ -47,7 +47,7 @@ from harebell.storage.engine import database_time
 from harebell.ticker.commands.apply import CommandApplier
 from harebell.ticker.reconciler import Reconciler
 from harebell.ticker.recovery.rescuer import Rescuer
-from harebell.ticker.service import GATHER, PREFETCH
+from harebell.ticker.service import GATHER_TIME, COMMAND_PREFETCH
 from harebell.ticker.stager import Stager
 from harebell.ticker.store.versions import VersionCache
 
@@ -61,7 +61,7 @@ class SimulatedParts(ServiceContext):
     """What every service is made of; only where sessions come from differs."""
 
     async def connect(self, heartbeat: int = 0) -> Any:
-        return await cast("Link", self.link).connect(heartbeat)
+        return await cast("Link", self.connection).connect(heartbeat)
 
 
 @dataclass(frozen=True)
@@ -109,9 +109,9 @@ def service(role: str) -> Callable[[Serve], Main]:
 async def intake(ports: Ports, parts: SimulatedParts) -> None:
     """As `harebell.intake.service.serve` has it; queries apart."""
     door = CommandHandler(parts.publisher, parts.clock, IntakePolicy())
-    worker = partial(OrderedWorker, door.handle, parts.settler, limit=CHECKED, linger=0)
-    consumer = Consumer(INTAKE.name, parts.connect, worker, prefetch=2 * CHECKED, looks=False)
-    await run_until(ports.stop, consuming=[consumer.run(ports.stop)], background=[parts.keep()])
+    worker = partial(OrderedWorker, door.handle, parts.acknowledger, limit=CHECKED, gather_time=0)
+    consumer = Consumer(INTAKE.name, parts.connect, worker, prefetch=2 * CHECKED, needs_idle_check=False)
+    await run_until(ports.stop, consuming=[consumer.run(ports.stop)], background=[parts.run()])
 
 
 @service("ticker")
@@ -126,17 +126,17 @@ async def ticker(ports: Ports, parts: SimulatedParts) -> None:
     changes = CommandApplier(*own, versions, TICKERS.horizon, wake, reviewer.observe)
     presence = cast("Any", Presence(ports.broker, ports.process))
     sweeper = Rescuer(*own, presence, reviewer.request)
-    work = partial(OrderedWorker, changes.handle, parts.settler, limit=PREFETCH, linger=GATHER)
+    work = partial(OrderedWorker, changes.handle, parts.acknowledger, limit=COMMAND_PREFETCH, gather_time=GATHER_TIME)
     hints = partial(
-        OrderedWorker, reviewer.on_outcomes, parts.settler, limit=PREFETCH, linger=GATHER
+        OrderedWorker, reviewer.on_outcomes, parts.acknowledger, limit=COMMAND_PREFETCH, gather_time=GATHER_TIME
     )
-    consumer = Consumer(TICKER.name, parts.connect, work, prefetch=PREFETCH, looks=False)
-    outcomes = Consumer(OUTCOMES.name, parts.connect, hints, prefetch=PREFETCH)
+    consumer = Consumer(TICKER.name, parts.connect, work, prefetch=COMMAND_PREFETCH, needs_idle_check=False)
+    outcomes = Consumer(OUTCOMES.name, parts.connect, hints, prefetch=COMMAND_PREFETCH)
     await run_until(
         ports.stop,
         consuming=[consumer.run(ports.stop), outcomes.run(ports.stop)],
         background=[
-            parts.keep(),
+            parts.run(),
             stager.run(),
             reviewer.run(),
             sweeper.run_lease_recovery(),
@@ -150,14 +150,14 @@ async def dispatcher(ports: Ports, parts: SimulatedParts) -> None:
     """As `harebell.dispatcher.service.serve` has it."""
     async with asyncio.TaskGroup() as tasks:
         shell = Dispatcher(
-            parts.publisher, parts.clock, bundle_max=50, tasks=tasks, stop=ports.stop
+            parts.publisher, parts.clock, work_batch_size=50, tasks=tasks, stop=ports.stop
         )
-        worker = partial(ConcurrentWorker, shell.handle, parts.settler)
+        worker = partial(ConcurrentWorker, shell.handle, parts.acknowledger)
         consumer = Consumer(DISPATCHER.name, parts.connect, worker, prefetch=DISPATCHED)
         await run_until(
             ports.stop,
             consuming=[consumer.run(ports.stop)],
-            background=[parts.keep(), shell.run()],
+            background=[parts.run(), shell.run()],
         )
 
 
@@ -179,8 +179,8 @@ async def desk(ports: Ports, parts: SimulatedParts) -> None:
     keeper = Ingester(parts.pool, parts.clock)
     foreman = ReplayWorker(parts.pool, parts.publisher, parts.clock)
     reception = RequestHandler(parts, foreman)
-    kept = partial(OrderedWorker, keeper.ingest, parts.settler, limit=KEPT_AT_ONCE, linger=LINGER)
-    served = partial(OrderedWorker, reception.serve, parts.settler, limit=1, linger=0)
+    kept = partial(OrderedWorker, keeper.ingest, parts.acknowledger, limit=KEPT_AT_ONCE, gather_time=LINGER)
+    served = partial(OrderedWorker, reception.serve, parts.acknowledger, limit=1, gather_time=0)
     consumers = [
         Consumer(DEAD_LETTERS.name, parts.connect, kept, prefetch=2 * KEPT_AT_ONCE),
         Consumer(DLQ.name, parts.connect, served, prefetch=REQUEST_PREFETCH),
@@ -188,5 +188,5 @@ async def desk(ports: Ports, parts: SimulatedParts) -> None:
     await run_until(
         ports.stop,
         consuming=[consumer.run(ports.stop) for consumer in consumers],
-        background=[parts.keep()],
+        background=[parts.run()],
     )

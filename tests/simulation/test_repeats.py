@@ -108,7 +108,7 @@ def standing(keys: tuple[str, ...], *, paused: bool, claimed: int) -> UnitOfWork
         )
         runs |= {run.key: opened(run) for run in made.to_stage}
     runs |= {name: held(runs[name]) for name in list(runs)[:claimed]}
-    book = UnitOfWork(schedules=entries, runs=runs)
+    book = UnitOfWork(schedules=entries, open_runs=runs)
     if paused:
         do(book, ("schedule.pause", {"key": keys[0]}), -1)
     return book
@@ -120,7 +120,7 @@ def held(run: LockedRun) -> LockedRun:
 
 def opened(run: NewRun) -> LockedRun:
     state = RunState.STAGED
-    return LockedRun(run.key, state, 0, 1, run.due_at, 1, None, counts=True, started=False)
+    return LockedRun(run.key, state, 0, 1, run.due_at, 1, None, is_from_recurrence=True, has_started=False)
 
 
 def effect(book: UnitOfWork, now: int) -> dict[str, Any]:
@@ -129,7 +129,7 @@ def effect(book: UnitOfWork, now: int) -> dict[str, Any]:
     entries = {id_: entry._replace(changed_at=NINE) for id_, entry in book.schedules.items()}
     moment = NINE + now * TICK
     advances = [planning.plan_if_due(entry, moment, moment + HORIZON) for entry in entries.values()]
-    owed = [(each.to_stage, each.skipped, each.fates) for each in advances]
+    owed = [(each.to_stage, each.skipped, each.version_statuses) for each in advances]
     return found | {"entries": entries, "owed": owed}
 
 

@@ -123,13 +123,13 @@ class Client(DeadLetterMethods, BreakerMethods):
         select: Mapping[str, str] | None = None,
         *,
         request_id: str,
-        receipt: str | None = None,
+        bulk_operation_id: str | None = None,
         note: str | None = None,
     ) -> BulkResponse:
         """Those that match, or exactly those that a receipt names."""
         fields = {
             "select": select,
-            "bulk_operation_id": receipt,
+            "bulk_operation_id": bulk_operation_id,
             "request_id": request_id,
             "note": note,
         }
@@ -156,7 +156,7 @@ class Client(DeadLetterMethods, BreakerMethods):
 
     async def backfill(
         self,
-        start: datetime | str,
+        from_time: datetime | str,
         to: datetime | str,
         *,
         max_runs: int | None = None,
@@ -164,7 +164,7 @@ class Client(DeadLetterMethods, BreakerMethods):
         **order: Unpack[CommandOptions],
     ) -> ScheduleResponse:
         """The runs that the timetable had from `start` to `to`; `runs` of the answer names them."""
-        fields = {**order, "from": start, "to": to, "dry_run": dry_run}
+        fields = {**order, "from": from_time, "to": to, "dry_run": dry_run}
         limit = {} if max_runs is None else {"max": max_runs}
         return parse_response(
             ScheduleResponse, await self._command("schedule.backfill", {**fields, **limit})

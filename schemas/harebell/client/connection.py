@@ -26,7 +26,7 @@ HEARTBEAT: Final = 10  # seconds; a silent cut is noticed within two or three of
 CONNECT_TIMEOUT: Final = 5.0  # seconds
 PUBLISH_TIMEOUT: Final = 5.0  # seconds, to the confirm; a blocked broker must not hang a service
 # Seconds; a node that loses the others of its cluster may leave a question open for good.
-ANSWER_TIMEOUT: Final = 5.0
+BROKER_REPLY_TIMEOUT: Final = 5.0
 CLOSE_TIMEOUT: Final = 1.0  # seconds; the broker misses a connection that is just gone, too
 CHANNEL_REPLACE_PAUSE: Final = (
     1.0  # seconds between two channels of a link that is refused what it publishes
@@ -112,7 +112,7 @@ async def close(connection: AbstractConnection) -> None:
 @asynccontextmanager
 async def open_probe_channel(connection: AbstractConnection) -> AsyncIterator[AbstractChannel]:
     """A channel for questions, which may be closed by a refusal."""
-    async with asyncio.timeout(ANSWER_TIMEOUT):
+    async with asyncio.timeout(BROKER_REPLY_TIMEOUT):
         channel = await connection.channel(publisher_confirms=False)
     try:
         yield channel
@@ -214,7 +214,7 @@ class Connection:
             while len(self._refused) > 1:
                 await _leave(self._refused.pop(0))
             self._channel_since = asyncio.get_running_loop().time()
-            async with asyncio.timeout(ANSWER_TIMEOUT):
+            async with asyncio.timeout(BROKER_REPLY_TIMEOUT):
                 await _until_unblocked(connection)
                 self._is_unanswered = True
                 channel = await connection.channel(publisher_confirms=True, on_return_raises=True)

@@ -1,4 +1,4 @@
-"""Changes: commands that intake has checked, on their way to the one service that applies them."""
+"""Accepted commands: the message from intake to the one service that applies them."""
 
 from uuid import UUID
 
@@ -8,17 +8,17 @@ from harebell.contract.types import Instant, Json
 
 
 class AcceptedCommand(Message):
-    """One command: its body, checked, or the refusal that it met."""
+    """One item of a message: its checked body, or the error response that intake decided."""
 
     index: int
-    request_id: str | None = None  # None where nothing makes a retry recognisable
-    schedule_id: UUID | None = None  # of commands to a schedule
+    request_id: str | None = None  # null if nothing identifies a repeat of the command
+    schedule_id: UUID | None = None  # of a command to one schedule
     body: Json = None
     rejection: ErrorResponse | None = None
 
 
 class AcceptedCommands(Message):
-    """One message of a user's. `single`: the body was an object, and so is the answer."""
+    """The items of one command message. `single`: the body and the response are one object."""
 
     tenant: str
     verb: str

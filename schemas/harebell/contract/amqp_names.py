@@ -47,10 +47,10 @@ DEAD_RUN: Final = "harebell-run-id"
 DEAD_ATTEMPTS: Final = "harebell-attempts"
 
 # On events of refusals, likewise: a payload is one line there, and its end out of sight.
-REFUSED_KEY: Final = "harebell-key"
-REFUSED_CODE: Final = "harebell-code"
-REFUSED_FIELD: Final = "harebell-field"
-REFUSED_REASON: Final = "harebell-reason"
+REJECTED_KEY: Final = "harebell-key"
+REJECTED_CODE: Final = "harebell-code"
+REJECTED_FIELD: Final = "harebell-field"
+REJECTED_REASON: Final = "harebell-reason"
 
 
 class Lane(StrEnum):

@@ -1,14 +1,20 @@
-"""What every command may carry."""
+"""The base of every command."""
 
 from harebell.contract.message import StrictMessage
 from harebell.contract.types import ShortText, Tenant
 
 
 class CommandBase(StrictMessage):
-    """What every command may carry. The routing key's tenant decides; a body may repeat it.
+    """The fields that every command may have.
 
-    `request_id` makes a retry recognisable; without it the AMQP `message_id` does.
+    `tenant` may repeat the tenant of the routing key, which decides. `request_id` identifies a
+    repeat of the command. Without this field, the AMQP `message_id` identifies the repeat.
     """
 
     tenant: Tenant | None = None
     request_id: ShortText | None = None
+
+    @property
+    def is_bulk(self) -> bool:
+        """Return whether the command starts a bulk operation."""
+        return False

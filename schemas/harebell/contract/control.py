@@ -1,10 +1,13 @@
-"""The order to one executor to stop a run that it holds, or not to start it."""
+"""Control messages to one executor."""
 
 from harebell.contract.ids import RunId
 from harebell.contract.message import Message
 
 
 class StopRequest(Message):
-    """A hint, like every message: the ledger says whether the run is to stop, and why."""
+    """The request to cancel a claimed run.
+
+    The executor reads the row of the run, which states whether and why the run stops.
+    """
 
     run_id: RunId

@@ -1,25 +1,25 @@
-"""Every error we raise on purpose, as a tree. The branch decides what happens to the message.
+"""The errors of Harebell, as a tree. The branch decides what happens to the message.
 
-* HarebellError             has a stable `code`, and optionally the `field` it is about
-  x Rejected                the same message can never succeed: it is refused, or dead-lettered
-    - Malformed             not JSON, or not the JSON of this message
-    - InvalidCron           has the position of the fault
-    - UnknownTimezone
-    - NotAllowed            the publisher may not do this
-    - NotFound
-    - Conflict              the key is taken by another body, or the version is not the expected one
-    - PrivateAddress        the target resolves to an address that is not allowed
-    - Refused               an answer of Harebell's, seen from the client
-  x Transient               the same message may succeed later: it is held and tried again
+* HarebellError             has a stable `code` and optionally the `field` at fault
+  x Rejected                the same message can never succeed: it is rejected or dead-lettered
+    - InvalidInput          not JSON, or not the JSON of this message
+    - InvalidCron           contains the position of the error
+    - UnknownTimezone       a time zone that the time zone database does not contain
+    - NotAllowed            the publisher has no permission
+    - NotFound              no such schedule, run or dead letter
+    - Conflict              another body exists for the key, or the version is not the expected one
+    - PrivateAddress        the target has an address that is not allowed
+    - CommandRejected       an error response of Harebell, raised by the client
+  x Transient               the same message may succeed later: it is retried
     - BrokerUnavailable     not connected, or not confirmed in time; the outcome is unknown
     - Unroutable            the broker returned the message: no queue is bound
-    - DatabaseUnavailable
-    - AnswerTimeout         seen from the client: published, but no answer came in time
+    - DatabaseUnavailable   PostgreSQL is not reachable, or it ended the statement
+    - ResponseTimeout       raised by the client: published, but no response in time
 """
 
 
 class HarebellError(Exception):
-    """The root; never raised itself."""
+    """The root of the tree, which no code raises."""
 
     code: str
 
@@ -31,21 +31,28 @@ class HarebellError(Exception):
 
 
 class Rejected(HarebellError):
+    """The branch of the errors that a repeat of the message cannot avoid."""
+
     code = "rejected"
 
 
 class Transient(HarebellError):
+    """The branch of the errors that a later repeat of the message may avoid."""
+
     code = "transient"
 
 
 class InvalidInput(Rejected):
-    """Narrowed by the instance's code: `not_json`, `unknown_field`, `too_large`, ..."""
+    """Input that does not have the required form.
+
+    An instance usually has a narrower code: `not_json`, `unknown_field`, `too_large` and others.
+    """
 
     code = "invalid"
 
 
 class InvalidCron(Rejected):
-    """`position` counts characters from 0 in the expression as it was given."""
+    """A cron expression with an error. `position` counts its characters from 0."""
 
     code = "invalid_cron"
 
@@ -56,46 +63,64 @@ class InvalidCron(Rejected):
 
 
 class UnknownTimezone(Rejected):
+    """A time zone name that the time zone database does not contain."""
+
     code = "unknown_timezone"
 
-    def __init__(self, zone: str) -> None:
-        super().__init__(f"{zone!r} is not an IANA time zone")
-        self.zone = zone
+    def __init__(self, name: str) -> None:
+        super().__init__(f"The time zone must be an IANA name, not {name!r}.")
+        self.name = name
 
 
 class NotAllowed(Rejected):
+    """A request for which the publisher has no permission."""
+
     code = "not_allowed"
 
 
 class NotFound(Rejected):
+    """A schedule, a run or a dead letter that the tenant does not have."""
+
     code = "not_found"
 
 
 class Conflict(Rejected):
+    """A key with another body, or a version that is not the expected one."""
+
     code = "conflict"
 
 
 class PrivateAddress(Rejected):
+    """A target address that is neither public nor in an allowed network."""
+
     code = "private_address"
 
 
 class CommandRejected(Rejected):
-    """A refusal as it came back; the code is the one in the answer."""
+    """An error response of Harebell, with the code of that response."""
 
     code = "refused"
 
 
 class BrokerUnavailable(Transient):
+    """A broker that is not connected, or that did not confirm a message in time."""
+
     code = "broker_unavailable"
 
 
 class Unroutable(Transient):
+    """A message that the broker returned, because no queue is bound for it."""
+
     code = "unroutable"
 
 
 class DatabaseUnavailable(Transient):
+    """A database that is not reachable, or that ended a statement."""
+
     code = "database_unavailable"
 
 
 class ResponseTimeout(Transient):
+    """A published request without a response in time. Its outcome is unknown."""
+
     code = "response_timeout"

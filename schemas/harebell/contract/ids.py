@@ -1,4 +1,4 @@
-"""Ids of schedules, runs, commands and dead letters: derived from what they name, never random."""
+"""Ids of schedules, runs, commands and dead letters. Each id is derived, and none is random."""
 
 from datetime import UTC, datetime
 from functools import lru_cache
@@ -13,81 +13,86 @@ _BY_KEY: Final = uuid5(_HAREBELL, "schedule by key")
 _BY_REQUEST: Final = uuid5(_HAREBELL, "schedule by request")
 _DEAD_LETTER: Final = uuid5(_HAREBELL, "dead letter")
 _FAILURE_GROUP: Final = uuid5(_HAREBELL, "failure group")
-_REPLAY: Final = uuid5(_HAREBELL, "replay by request")
-_STAMP: Final = "%Y%m%dT%H%M%S"
+_REPLAY_JOB: Final = uuid5(_HAREBELL, "replay by request")
+_TIMESTAMP: Final = "%Y%m%dT%H%M%S"
 
 RunId: TypeAlias = str  # "<schedule id>@20261120T140000000Z"
 
 
 class RunKey(NamedTuple):
-    """The primary key of a run, time first."""  # a tuple: compared and hashed in great numbers
+    """The primary key of a run, with the time first. Lists of runs compare and hash many keys."""
 
     scheduled_for: datetime
     schedule_id: UUID
 
     def __str__(self) -> RunId:
         at = self.scheduled_for
-        stamp = _stamp(at if at.tzinfo is UTC else at.astimezone(UTC))
-        return f"{self.schedule_id}@{stamp}"
+        timestamp = _timestamp(at if at.tzinfo is UTC else at.astimezone(UTC))
+        return f"{self.schedule_id}@{timestamp}"
 
     @classmethod
     def parse(cls, text: str) -> "RunKey":
-        """Raises `Malformed` when the text is not a run id."""
-        schedule, _, stamp = text.partition("@")
+        """Return the key of a run id. Raise `InvalidInput` for another text."""
+        schedule, _, timestamp = text.partition("@")
         try:
-            moment = datetime.strptime(stamp[:-4], _STAMP).replace(
-                tzinfo=UTC, microsecond=int(stamp[-4:-1]) * 1000
+            time = datetime.strptime(timestamp[:-4], _TIMESTAMP).replace(
+                tzinfo=UTC, microsecond=int(timestamp[-4:-1]) * 1000
             )
-            key = cls(moment, UUID(schedule))
+            key = cls(time, UUID(schedule))
         except ValueError:
             key = None
         if key is None or str(key) != text:
-            reason = f"{text[:80]!r} is not a run id (<schedule id>@20261120T140000000Z)"
+            form = "<schedule id>@20261120T140000000Z"
+            reason = f"The run id must have the form {form}, not {text[:80]!r}."
             raise InvalidInput(reason, field="run_id", code="invalid_run_id")
         return key
 
 
-@lru_cache(4096)  # many runs share an instant; elsewhere an hour that comes twice equals itself
-def _stamp(moment: datetime) -> str:
-    at = moment.isoformat(timespec="milliseconds")
-    date, time = at[:10].replace("-", ""), at[11:19].replace(":", "")
-    return f"{date}T{time}{at[20:23]}Z"
+# In other zones the two instants of a repeated hour compare as equal, so the cache takes UTC only.
+@lru_cache(4096)  # many runs share an instant
+def _timestamp(time: datetime) -> str:
+    at = time.isoformat(timespec="milliseconds")
+    date, clock = at[:10].replace("-", ""), at[11:19].replace(":", "")
+    return f"{date}T{clock}{at[20:23]}Z"
 
 
 def schedule_id(tenant: str, key: str) -> UUID:
+    """Return the id of a schedule with a key."""
     return uuid5(_BY_KEY, f"{tenant}/{key}")
 
 
 def schedule_id_of_request(tenant: str, request_id: str, index: int | None) -> UUID:
-    """For a schedule without a key. `index` is the place in an array, None outside one."""
+    """Return the id of a schedule without a key. `index` is the position in an array, or None."""
     suffix = "" if index is None else f"/{index}"
     return uuid5(_BY_REQUEST, f"{tenant}/{request_id}{suffix}")
 
 
 def run_id(schedule: UUID, scheduled_for: datetime) -> RunId:
-    """Same schedule and same instant give the same id, so a repeat is recognisable."""
+    """Return the run id, which is the same for every repeat of the same run."""
     return str(RunKey(scheduled_for, schedule))
 
 
 def dead_run_id(run: RunId, replay_number: int) -> UUID:
+    """Return the id of the dead letter of a run."""
     return uuid5(_DEAD_LETTER, f"{run}/{replay_number}")
 
 
 def dead_message_id(queue: str, message_id: str | None, body: bytes) -> UUID:
+    """Return the id of the dead letter of a message."""
     return uuid5(_DEAD_LETTER, f"{queue}/{message_id or ''}/{sha256(body).hexdigest()}")
 
 
 def failure_group_id(tenant: str, target: str, error_code: str, message: str) -> UUID:
-    """Of failures that are the same but for what differs each time."""
+    """Return the id of a failure group. `message` is the normalised error message."""
     return uuid5(_FAILURE_GROUP, f"{tenant}\n{target}\n{error_code}\n{message}")
 
 
 def replay_job_id(tenant: str, request_id: str, index: int | None) -> UUID:
-    """Of a replay that was asked for. `index` is the place in an array, None outside one."""
+    """Return the id of a replay job. `index` is the position in an array, or None."""
     suffix = "" if index is None else f"/{index}"
-    return uuid5(_REPLAY, f"{tenant}/{request_id}{suffix}")
+    return uuid5(_REPLAY_JOB, f"{tenant}/{request_id}{suffix}")
 
 
-def edited_dead_letter_id(letter: UUID, target: bytes) -> UUID:
-    """Of the copy of a dead letter that calls this instead."""
-    return uuid5(_DEAD_LETTER, f"{letter}/{sha256(target).hexdigest()}")
+def edited_dead_letter_id(dead_letter: UUID, target: bytes) -> UUID:
+    """Return the id of the copy of a dead letter that calls another target."""
+    return uuid5(_DEAD_LETTER, f"{dead_letter}/{sha256(target).hexdigest()}")

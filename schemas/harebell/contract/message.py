@@ -1,6 +1,6 @@
-"""What every message is: frozen, checked once, and strict or lenient by who writes it."""
+"""The bases of every message: frozen models, strict for users and lenient between services."""
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from reprlib import Repr
 from typing import Any, Final, TypeVar
 
@@ -9,36 +9,71 @@ from pydantic_core import ErrorDetails, PydanticCustomError
 
 from harebell.contract.errors import InvalidInput
 
-UNION_TAG_PREFIX: Final = "<"  # union tags begin with it, so that they can be told from field names
-MAX_INPUT_SHOWN: Final = 80  # characters of a refused value that a reason quotes
+UNION_TAG_PREFIX: Final = "<"  # marks union tags, which `field_path` leaves out
+MAX_INPUT_SHOWN: Final = 80  # characters of a rejected value that a reason quotes
 
 M = TypeVar("M", bound="Message")
 
 
 class Message(BaseModel):
-    """Something on the wire. Unknown fields are ignored: old consumers meet new producers."""
+    """A frozen JSON object that ignores unknown fields, so that old consumers read new messages."""
 
     model_config = ConfigDict(frozen=True, extra="ignore", populate_by_name=True)
 
 
 class StrictMessage(Message):
-    """What a user writes. Unknown fields are refused: a typo must not become a default."""
+    """A message that a user writes. An unknown field is an error, because it may be a typo."""
 
     model_config = ConfigDict(frozen=True, extra="forbid", populate_by_name=True)
 
 
+class UnionByKey:
+    """The check and the discriminator of a union whose objects name their model by one key."""
+
+    def __init__(
+        self, models: Mapping[str, type[Message]], *, code: str, other_keys: bool = False
+    ) -> None:
+        """`code` is the code of its errors. `other_keys`: the models have other fields beside it."""
+        self._tags = {kind: UNION_TAG_PREFIX + kind for kind in models}
+        self._tags_of_models = {model: self._tags[kind] for kind, model in models.items()}
+        self._code = code
+        self._other_keys = other_keys
+
+    def check(self, value: object) -> object:
+        """Return the value. Raise an error unless it has exactly one key of the union."""
+        if not isinstance(value, dict):
+            if isinstance(value, Message):
+                return value
+            raise invalid(self._code, f"The value must be an object, not {quoted(value)}.")
+        if len(value) == 1 and next(iter(value)) in self._tags:
+            return value
+        known = [kind for kind in self._tags if kind in value]
+        if len(known) == 1 and self._other_keys:
+            return value
+        names = ", ".join(known if self._other_keys else map(str, value))
+        found = names[:MAX_INPUT_SHOWN] or "none of them"
+        reason = f"The object must have exactly one of {', '.join(self._tags)}, not {found}."
+        raise invalid(self._code, reason)
+
+    def tag(self, value: object) -> str | None:
+        """Return the union tag of a checked value."""
+        if isinstance(value, dict):
+            return next((self._tags[name] for name in value if name in self._tags), None)
+        return self._tags_of_models.get(type(value))  # type: ignore[arg-type]  # any type may miss
+
+
 def empty_default(kind: type[list[Any]] | type[dict[str, Any]]) -> Any:  # noqa: ANN401  # a field's value
-    """The default of a field that is made anew each time: pydantic would copy one, for longer."""
+    """Return a default that each instance creates, which is faster than a copy by pydantic."""
     return Field(default_factory=kind, json_schema_extra={"default": kind()})
 
 
 def invalid(code: str, reason: str) -> PydanticCustomError:
-    """What a validator of ours raises: pydantic adds the field, `malformed` keeps the code."""
+    """Return the error that a validator raises. `reason` is a complete sentence."""
     return PydanticCustomError(code, "{reason}", {"reason": reason})
 
 
 def parse(model: type[M], value: object) -> M:
-    """Check a decoded JSON value; raises `Malformed` that names the first bad field."""
+    """Return the model of a decoded JSON value. Raise `InvalidInput` for its first invalid field."""
     try:
         return model.model_validate(value)
     except ValidationError as error:
@@ -46,21 +81,33 @@ def parse(model: type[M], value: object) -> M:
 
 
 def to_invalid_input(error: ErrorDetails) -> InvalidInput:
-    """One fault, as a person would say it: which field, and what is wrong with it."""
+    """Return the `InvalidInput` of an error of pydantic, with its field and a whole sentence."""
     field = field_path(error["loc"]) or None
     if reason := error.get("ctx", {}).get("reason"):
         return InvalidInput(reason, field=field, code=error["type"])
     match error["type"]:
         case "extra_forbidden":
-            return InvalidInput("there is no such field", field=field, code="unknown_field")
+            name = quoted(error["loc"][-1])
+            return InvalidInput(f"The field {name} is unknown.", field=field, code="unknown_field")
         case "missing":
-            return InvalidInput("is required", field=field, code="missing_field")
+            name = quoted(error["loc"][-1])
+            return InvalidInput(f"The field {name} is required.", field=field, code="missing_field")
         case _:
-            return InvalidInput(f"{error['msg']}; got {quoted(error['input'])}", field=field)
+            return InvalidInput(_sentence(error["msg"], error["input"]), field=field)
+
+
+def _sentence(message: str, found: object) -> str:
+    """Return `Input should be a valid string` as `The value must be a valid string, not 7.`."""
+    subject, should, expected = message.partition(" should ")
+    if not should:
+        return f"{message}. The value is {quoted(found)}."
+    subject = "value" if subject == "Input" else subject.lower()
+    ending = "" if ", not " in expected else f", not {quoted(found)}"
+    return f"The {subject} must {expected}{ending}."
 
 
 def field_path(loc: Sequence[int | str]) -> str:
-    """`("items", 1, "<cron>", "cron")` is `items[1].cron`."""
+    """Return the path of a field: `("items", 1, "<cron", "cron")` becomes `items[1].cron`."""
     path = ""
     for part in loc:
         if isinstance(part, int):
@@ -75,6 +122,6 @@ _QUOTING.maxstring = MAX_INPUT_SHOWN
 
 
 def quoted(value: object) -> str:
-    """Whatever was refused, in a few words: a repr that visits all of it may never end well."""
+    """Return a short `repr` of a value. A full `repr` of a huge value would take too long."""
     text = _QUOTING.repr(value)
     return text if len(text) <= MAX_INPUT_SHOWN else text[:MAX_INPUT_SHOWN] + "..."

@@ -1,60 +1,83 @@
-"""Answers: what a command or a query gets back, one per item, in order."""
+"""Responses: the JSON result of each item of a command and of each query."""
 
-from typing import Any, Literal
+from typing import Any, Final, Generic, Literal, TypeVar
 from uuid import UUID
+
+from pydantic import SerializerFunctionWrapHandler, model_serializer
 
 from harebell.contract.errors import HarebellError, InvalidCron
 from harebell.contract.message import Message, empty_default
-from harebell.contract.types import Instant, Json
+from harebell.contract.types import Instant
+from harebell.contract.views import (
+    BreakerView,
+    DeadLetterDetail,
+    DeadLetterView,
+    ExplanationView,
+    FailureGroupView,
+    PreviewView,
+    ReplayItemView,
+    ReplayJobDetail,
+    ReplayJobView,
+    RunDetail,
+    RunView,
+    ScheduleDetail,
+    ScheduleView,
+    VersionListView,
+)
+
+V = TypeVar("V")
 
 
 class ErrorDetail(Message):
-    """Why not: a stable code, the field it is about, and the reason in words."""
+    """An error with a stable code, the field at fault and the reason as a sentence."""
 
     code: str
     reason: str
     field: str | None = None
-    position: int | None = None
+    position: int | None = None  # in a cron expression, in characters from 0
 
 
 class ErrorResponse(Message):
-    """Nothing was changed, and the same again would be refused again."""
+    """The result of a request that changed nothing and that fails again if it is repeated."""
 
     ok: Literal[False] = False
     error: ErrorDetail
 
 
 class ScheduleResponse(Message):
-    """Stored, and this is when it runs. `in_flight`: runs that had already been claimed."""
+    """The result of a command to one schedule.
+
+    `in_flight` contains the ids of the runs that an executor had already claimed.
+    """
 
     ok: Literal[True] = True
     id: UUID
     key: str | None = None
     version: int
-    # created, updated, unchanged, deferred, missed, paused, resumed, cancelled, triggered, skipped,
-    # backfilled, previewed
+    # created, updated, unchanged, change_scheduled, change_missed, paused, resumed, cancelled,
+    # triggered, skipped, backfilled, previewed
     status: str
     state: str
     next_at: list[Instant] = empty_default(list)
     in_flight: list[str] = empty_default(list)
     run_id: str | None = None
-    runs: list[str] | None = None  # of a backfill
+    runs: list[str] | None = None  # the run ids of a backfill
     pending_version: int | None = None  # takes effect at `effective_at`
     effective_at: Instant | None = None
 
 
 class BulkResponse(Message):
-    """Of a command to many: `receipt` names the ones that it changed, for `schedule.resume`."""
+    """The result of a bulk operation. `schedule.resume` accepts its `bulk_operation_id`."""
 
     ok: Literal[True] = True
     bulk_operation_id: str
     changed: list[UUID]
-    rejected: dict[str, str] = empty_default(dict)
+    rejected: dict[str, str] = empty_default(dict)  # schedule id to reason
     in_flight: list[str] = empty_default(list)
 
 
 class RunResponse(Message):
-    """`status`: cancelled, in_flight when it had already been claimed, or resolved."""
+    """The result of a command to one run. `status` is cancelled, in_flight or resolved."""
 
     ok: Literal[True] = True
     run_id: str
@@ -63,10 +86,11 @@ class RunResponse(Message):
 
 
 class DeadLetterResponse(Message):
-    """`status` of each id: replayed, dropped, not_found, not_replayable.
+    """The results of a command to dead letters or failure groups, by id.
 
-    Of a group: noted, muted, archived, open, not_found. Of what was imported: imported, present.
-    Of the copy that an edit made: edited; of what has none: not_editable.
+    A dead letter has the result replayed, discarded, not_found, not_replayable or not_editable.
+    An edited copy has the result edited. An imported dead letter has imported or already_present.
+    A failure group has the result noted, muted, archived, open or not_found.
     """
 
     ok: Literal[True] = True
@@ -74,9 +98,10 @@ class DeadLetterResponse(Message):
 
 
 class ReplayJobResponse(Message):
-    """`status`: started, previewed, nothing (none is open), paused, resumed, aborted, unchanged.
+    """The result of a command to a replay job of `total` dead letters.
 
-    `total`: how many letters it is for.
+    `status` is started, previewed, nothing (no open dead letter), paused, resumed, aborted or
+    unchanged.
     """
 
     ok: Literal[True] = True
@@ -86,23 +111,47 @@ class ReplayJobResponse(Message):
     total: int
 
 
-class Page(Message):
-    """Some rows, and the cursor that continues behind them."""
+class Page(Message, Generic[V]):
+    """One page of a list. `next` is the cursor of the next page, or null on the last page."""
 
     ok: Literal[True] = True
-    items: list[dict[str, Any]]
+    items: list[V]
     next: str | None = None
 
 
 class One(Message):
-    """What was asked for."""
+    """The fields of one view next to `ok`."""
 
     ok: Literal[True] = True
-    item: Json
+    item: Any
+
+    @model_serializer(mode="wrap")
+    def _flatten(self, write: SerializerFunctionWrapHandler) -> dict[str, Any]:
+        fields = write(self)
+        return {"ok": True, **fields["item"]}
+
+
+# The response type of each query. A query about one item returns its view with `ok`.
+QUERY_RESPONSES: Final[dict[str, type[Message]]] = {
+    "schedule.get": ScheduleDetail,
+    "schedule.list": Page[ScheduleView],
+    "schedule.versions": VersionListView,
+    "schedule.preview": PreviewView,
+    "schedule.why": ExplanationView,
+    "run.get": RunDetail,
+    "run.list": Page[RunView],
+    "dlq.list": Page[DeadLetterView],
+    "dlq.get": DeadLetterDetail,
+    "dlq.group.list": Page[FailureGroupView],
+    "dlq.replay_job.list": Page[ReplayJobView],
+    "dlq.replay_job.get": ReplayJobDetail,
+    "dlq.replay_job.items": Page[ReplayItemView],
+    "breaker.list": Page[BreakerView],
+}
 
 
 def error_response(error: HarebellError, *, within: str = "") -> ErrorResponse:
-    """`within` is the place of the item in its array (`[3]`), put before the field."""
+    """Return the response for an error. `within` is the path of the item, such as `[3]`."""
     field = error.field or ""
     path = f"{within}.{field}" if within and field and field[0] != "[" else within + field
     position = error.position if isinstance(error, InvalidCron) else None

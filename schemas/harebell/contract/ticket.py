@@ -18,8 +18,8 @@ from harebell.contract.target import Target
 from harebell.contract.types import AttemptTimeout, Instant
 
 # In a run's override: in place of its version's.
-OVERLAP: Final = "overlap"
-TARGET: Final = "target"  # of a dead letter that was edited
+OVERRIDE_OVERLAP: Final = "overlap"
+OVERRIDE_TARGET: Final = "target"  # of a dead letter that was edited
 
 _TARGET: Final[TypeAdapter[Target]] = TypeAdapter(Target)
 
@@ -48,9 +48,9 @@ class RunSpec(Message):
 
     def with_override(self, override: Mapping[str, Any] | None) -> "RunSpec":
         """As a run does it that has a target of its own."""
-        if override is None or TARGET not in override:
+        if override is None or OVERRIDE_TARGET not in override:
             return self
-        return self.model_copy(update={"target": _TARGET.validate_python(override[TARGET])})
+        return self.model_copy(update={"target": _TARGET.validate_python(override[OVERRIDE_TARGET])})
 
 
 _TOLD: Final = {field.alias or name for name, field in RunSpec.model_fields.items()} - {"tenant"}
@@ -76,7 +76,7 @@ class Ticket(Message):
     @property
     def overlap(self) -> Overlap:
         """The version's, unless this run was given one of its own."""
-        own = None if self.override is None else self.override.get(OVERLAP)
+        own = None if self.override is None else self.override.get(OVERRIDE_OVERLAP)
         return (self.run_spec.overlap or Overlap.ALLOW) if own is None else Overlap(own)
 
     @property
@@ -109,7 +109,7 @@ def claim_at_due_time_of_json(ticket: Any) -> bool:  # noqa: ANN401  # decoded J
     """The same of a ticket that nobody has checked."""
     try:
         work, override = ticket["run_spec"], ticket.get("override") or {}
-        overlap = override.get(OVERLAP) or work.get("overlap") or Overlap.ALLOW
+        overlap = override.get(OVERRIDE_OVERLAP) or work.get("overlap") or Overlap.ALLOW
         return overlap != Overlap.ALLOW or ("limit" in work and not ticket.get("reserved"))
     except (AttributeError, KeyError, TypeError):
         return False

@@ -1,22 +1,31 @@
-"""The small types of the contract: instants, durations, names, and JSON that can be stored."""
+"""The small types of the contract: instants, durations, names and JSON that PostgreSQL can store."""
 
 import re
 from datetime import UTC, date, datetime, timedelta
 from functools import lru_cache
 from typing import Annotated, Any, Final, TypeAlias
 
-from pydantic import BeforeValidator, Field, PlainSerializer, StringConstraints, WithJsonSchema
+from pydantic import (
+    BaseModel,
+    BeforeValidator,
+    Field,
+    PlainSerializer,
+    StringConstraints,
+    WithJsonSchema,
+    model_validator,
+)
 
-from harebell.contract.message import invalid
+from harebell.contract.message import invalid, quoted
 
 MILLISECOND: Final = timedelta(milliseconds=1)
 MAX_DURATION: Final = timedelta(days=3660)
 EARLIEST: Final = datetime(1970, 1, 1, tzinfo=UTC)
 LATEST: Final = datetime(2200, 1, 1, tzinfo=UTC)
-MAX_REMEMBERED: Final = 40  # characters of an instant: seconds may be told to any digit
+MAX_CACHED_INSTANT: Final = 40  # characters; a fraction of a second may have any number of digits
 MAX_JSON_DEPTH: Final = 32  # levels of arrays and objects
 
-_OUT_OF_RANGE: Final = f"must lie between {EARLIEST.year} and {LATEST.year}"
+_INSTANT_EXAMPLE: Final = "2026-12-25T09:00:00+01:00"
+_DURATION_EXAMPLES: Final = "30s, 5m, 24h or PT30S"
 _UNITS: Final = {"ms": 0.001, "s": 1.0, "m": 60.0, "h": 3600.0, "d": 86400.0}
 _SHORT: Final = re.compile(r"(\d{1,12}(?:\.\d{1,6})?)(ms|s|m|h|d)", re.ASCII)
 _ISO: Final = re.compile(
@@ -28,99 +37,120 @@ _ISO_SECONDS: Final = (604800.0, 86400.0, 3600.0, 60.0, 1.0)
 _DATE: Final = re.compile(r"\d{4}-\d\d-\d\d", re.ASCII)
 
 
-def truncate_ms(moment: datetime) -> datetime:
-    """In UTC, to the millisecond: what becomes a key must be the same everywhere."""
-    if moment.tzinfo is UTC and not moment.microsecond % 1000:
-        return moment
-    moment = moment.astimezone(UTC)
-    return moment.replace(microsecond=moment.microsecond // 1000 * 1000)
+def truncate_ms(time: datetime) -> datetime:
+    """Return the instant in UTC, truncated to milliseconds, because keys contain instants."""
+    if time.tzinfo is UTC and not time.microsecond % 1000:
+        return time
+    time = time.astimezone(UTC)
+    return time.replace(microsecond=time.microsecond // 1000 * 1000)
 
 
-def ceil_ms(moment: datetime) -> datetime:
-    """To the next whole millisecond: on its way in a message, a wait must not become shorter."""
-    whole = truncate_ms(moment)
-    return whole if whole == moment else whole + MILLISECOND
+def ceil_ms(time: datetime) -> datetime:
+    """Return the next whole millisecond, so that a wait in a message never becomes shorter."""
+    whole = truncate_ms(time)
+    return whole if whole == time else whole + MILLISECOND
 
 
-def instant_text(moment: datetime) -> str:
-    """`2026-11-20T14:00:00Z`, with milliseconds only where there are any."""
-    return _utc_text(moment if moment.tzinfo is UTC else moment.astimezone(UTC))
+def instant_text(time: datetime) -> str:
+    """Return `2026-11-20T14:00:00Z`, with milliseconds only if they are not 0."""
+    return _utc_text(time if time.tzinfo is UTC else time.astimezone(UTC))
 
 
-@lru_cache(4096)  # many runs share an instant; elsewhere an hour that comes twice equals itself
-def _utc_text(moment: datetime) -> str:
-    precision = "milliseconds" if moment.microsecond else "seconds"
-    return moment.isoformat(timespec=precision)[: -len("+00:00")] + "Z"
+# In other zones the two instants of a repeated hour compare as equal, so the cache takes UTC only.
+@lru_cache(4096)  # many runs share an instant
+def _utc_text(time: datetime) -> str:
+    precision = "milliseconds" if time.microsecond else "seconds"
+    return time.isoformat(timespec=precision)[: -len("+00:00")] + "Z"
 
 
 def parse_instant(value: object) -> datetime:
+    """Return an instant in UTC, in milliseconds."""
     if isinstance(value, str):
-        read = _remembered_instant if len(value) <= MAX_REMEMBERED else _told_instant
+        read = cached_instant if len(value) <= MAX_CACHED_INSTANT else _instant_of_text
         return read(value)
     if isinstance(value, datetime):
-        return _instant(value)
-    raise invalid("invalid_instant", "must be a string such as 2026-12-25T09:00:00+01:00")
+        return _checked_instant(value)
+    raise _invalid_instant("be a string", value)
 
 
-def _told_instant(text: str) -> datetime:
+def _instant_of_text(text: str) -> datetime:
     try:
-        moment = datetime.fromisoformat(text)
+        time = datetime.fromisoformat(text)
     except ValueError:
-        raise invalid("invalid_instant", f"{text[:40]!r} is not an ISO 8601 instant") from None
-    return _instant(moment)
+        raise _invalid_instant("have the ISO 8601 form", text) from None
+    return _checked_instant(time)
 
 
-# Many runs share an instant, and a ticket says its own twice.
-_remembered_instant: Final = lru_cache(4096)(_told_instant)
+# Many runs share an instant, and a ticket contains its scheduled time twice.
+cached_instant: Final = lru_cache(4096)(_instant_of_text)
 
 
-def _instant(moment: datetime) -> datetime:
-    if moment.tzinfo is None:
-        raise invalid("naive_instant", "has no offset: write Z or +01:00 behind it")
+def _checked_instant(time: datetime) -> datetime:
+    if time.tzinfo is None:
+        reason = f"The instant must have an offset, such as Z or +01:00, not {_shown(time)}."
+        raise invalid("naive_instant", reason)
     try:
-        moment = truncate_ms(moment)
+        time = truncate_ms(time)
     except OverflowError:
-        raise invalid("invalid_instant", "is out of range") from None
-    if not EARLIEST <= moment < LATEST:
-        raise invalid("invalid_instant", _OUT_OF_RANGE)
-    return moment
+        raise _out_of_range(time) from None
+    if not EARLIEST <= time < LATEST:
+        raise _out_of_range(time)
+    return time
+
+
+def _invalid_instant(expected: str, found: object) -> Exception:
+    reason = f"The instant must {expected}, such as {_INSTANT_EXAMPLE}, not {quoted(found)}."
+    return invalid("invalid_instant", reason)
+
+
+def _out_of_range(time: date) -> Exception:
+    years = f"between {EARLIEST.year} and {LATEST.year}"
+    return invalid("invalid_instant", f"The instant must be {years}, not {_shown(time)}.")
+
+
+def _shown(time: date) -> str:
+    return quoted(time.isoformat())
 
 
 def parse_bound(value: object) -> datetime | date:
-    """An instant, or a day (in the schedule's zone)."""
+    """Return an instant, or a day in the time zone of the schedule."""
     if isinstance(value, str) and _DATE.fullmatch(value):
         try:
             value = date.fromisoformat(value)
         except ValueError:
-            raise invalid("invalid_instant", f"{value!r} is not a day") from None
+            reason = f"The day must exist in the calendar, not {quoted(value)}."
+            raise invalid("invalid_instant", reason) from None
     if isinstance(value, date) and not isinstance(value, datetime):
         if not EARLIEST.date() <= value < LATEST.date():
-            raise invalid("invalid_instant", _OUT_OF_RANGE)
+            raise _out_of_range(value)
         return value
     return parse_instant(value)
 
 
 def bound_text(value: datetime | date) -> str:
+    """Return the ISO 8601 form of an instant or a day."""
     return instant_text(value) if isinstance(value, datetime) else value.isoformat()
 
 
 def parse_duration(value: object) -> timedelta:
+    """Return a duration in milliseconds, from `1h30m` or from ISO 8601."""
     if isinstance(value, timedelta):
         return value
     if not isinstance(value, str):
-        raise invalid("invalid_duration", 'must be a string such as "30s", "5m", "24h" or "PT30S"')
-    return _duration(value)
+        reason = f"The duration must be a string such as {_DURATION_EXAMPLES}, not {quoted(value)}."
+        raise invalid("invalid_duration", reason)
+    return _duration_of_text(value)
 
 
-@lru_cache(4096)  # every ticket says a handful of them, and nearly always the same
-def _duration(value: str) -> timedelta:
-    seconds = _short_seconds(value) if value[:1] != "P" else _iso_seconds(value)
+@lru_cache(4096)  # every ticket contains several durations, and most tickets contain the same
+def _duration_of_text(text: str) -> timedelta:
+    seconds = _short_seconds(text) if text[:1] != "P" else _iso_seconds(text)
     if seconds is None:
-        raise invalid(
-            "invalid_duration", f'{value[:40]!r} is not like "30s", "5m", "24h" or "PT30S"'
-        )
+        reason = f"The duration must have a form such as {_DURATION_EXAMPLES}, not {quoted(text)}."
+        raise invalid("invalid_duration", reason)
     if seconds > MAX_DURATION.total_seconds():
-        raise invalid("invalid_duration", f"is longer than {MAX_DURATION.days} days")
+        reason = f"The duration must be at most {MAX_DURATION.days} days, not {text[:40]}."
+        raise invalid("invalid_duration", reason)
     return timedelta(milliseconds=round(seconds * 1000))
 
 
@@ -139,9 +169,9 @@ def _iso_seconds(text: str) -> float | None:
     return sum(float(number) * unit for number, unit in pairs)
 
 
-@lru_cache(4096)  # likewise in what is written
+@lru_cache(4096)  # as above
 def duration_text(value: timedelta) -> str:
-    """The largest single unit that says it exactly: `90s`, `5m`, `1500ms`."""
+    """Return the duration in the largest single unit that is exact: `90s`, `5m`, `1500ms`."""
     ms = round(value.total_seconds() * 1000)
     for unit, size in (("d", 86_400_000), ("h", 3_600_000), ("m", 60_000), ("s", 1000)):
         if ms and ms % size == 0:
@@ -150,9 +180,10 @@ def duration_text(value: timedelta) -> str:
 
 
 def check_json(value: Any, depth: int = 0) -> Any:  # noqa: ANN401  # JSON is any of its types
-    """JSON as PostgreSQL can store it; 64-bit integers and lone surrogates are `codec`'s."""
+    """Return JSON that PostgreSQL can store. `json_codec` rejects longer integers and surrogates."""
     if depth > MAX_JSON_DEPTH:
-        raise invalid("too_deep", f"is nested deeper than {MAX_JSON_DEPTH} levels")
+        reason = f"The JSON value must not be nested deeper than {MAX_JSON_DEPTH} levels."
+        raise invalid("too_deep", reason)
     if isinstance(value, str):
         check_text(value)
     elif isinstance(value, dict):
@@ -166,9 +197,25 @@ def check_json(value: Any, depth: int = 0) -> Any:  # noqa: ANN401  # JSON is an
 
 
 def check_text(value: str) -> str:
+    """Return the text. Raise an error for a NUL character, which PostgreSQL cannot store."""
     if "\x00" in value:
-        raise invalid("nul_character", "contains a NUL character, which cannot be stored")
+        reason = f"The text {quoted(value)} contains a NUL character, which PostgreSQL cannot store."
+        raise invalid("nul_character", reason)
     return value
+
+
+def exactly_one_of(*names: str) -> Any:  # noqa: ANN401  # a validator, as pydantic knows it
+    """Return a model validator: exactly one of these fields has a value."""
+
+    def check(message: BaseModel) -> BaseModel:
+        given = [name for name in names if getattr(message, name) is not None]
+        if len(given) != 1:
+            found = ", ".join(given) or "none of them"
+            reason = f"The message must have exactly one of {', '.join(names)}, not {found}."
+            raise invalid("invalid_reference", reason)
+        return message
+
+    return model_validator(mode="after")(check)
 
 
 def _bounded(shortest: timedelta, longest: timedelta = MAX_DURATION) -> BeforeValidator:
@@ -176,7 +223,8 @@ def _bounded(shortest: timedelta, longest: timedelta = MAX_DURATION) -> BeforeVa
         duration = parse_duration(value)
         if not shortest <= duration <= longest:
             limits = f"from {duration_text(shortest)} to {duration_text(longest)}"
-            raise invalid("invalid_duration", f"must be {limits}")
+            reason = f"The duration must be {limits}, not {duration_text(duration)}."
+            raise invalid("invalid_duration", reason)
         return duration
 
     return BeforeValidator(check)
@@ -192,7 +240,7 @@ _duration_schema = WithJsonSchema(
 )
 Duration = Annotated[timedelta, _bounded(timedelta(0)), _duration_text, _duration_schema]
 Interval = Annotated[timedelta, _bounded(timedelta(seconds=1)), _duration_text, _duration_schema]
-RateWindow = Annotated[  # of a limit
+RateWindow = Annotated[
     timedelta,
     _bounded(timedelta(seconds=1), timedelta(days=1)),
     _duration_text,
@@ -217,7 +265,7 @@ Bound = Annotated[
     WithJsonSchema({"anyOf": [{"type": "string", "format": f} for f in ("date-time", "date")]}),
 ]
 
-Json: TypeAlias = Any  # what orjson gives: str, int, float, bool, None, list, dict
+Json: TypeAlias = Any  # a decoded JSON value: str, int, float, bool, None, list, dict
 CheckedJson = Annotated[Any, BeforeValidator(check_json)]
 Text = Annotated[str, BeforeValidator(check_json)]
 ShortText = Annotated[Text, StringConstraints(min_length=1, max_length=256)]

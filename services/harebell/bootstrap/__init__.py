@@ -1,1 +1,6 @@
-"""TODO: list the modules of this package."""
+"""The start and the stop of a service.
+
+* process              `__main__` of every service: settings, logs, signals, the event loop
+* service_context      the collaborators of every service, opened in order
+* health               `/livez`, `/readyz` and `/metrics`
+"""

@@ -1,4 +1,4 @@
-"""`/livez`, `/readyz`, `/metrics` on a port of the service's own."""
+"""The HTTP endpoints `/livez`, `/readyz` and `/metrics` of a service."""
 
 from collections.abc import AsyncIterator, Callable
 from contextlib import asynccontextmanager
@@ -8,36 +8,37 @@ from prometheus_client import generate_latest
 
 from harebell.runtime import metrics as runtime_metrics
 
-PLAIN = "text/plain"
+METRICS_CONTENT_TYPE = "text/plain"
 
 
 class Health:
-    """Live while it answers; ready while every check says so."""
+    """The readiness checks of a service. The service is live while it responds."""
 
     def __init__(self) -> None:
         self._checks: dict[str, Callable[[], bool]] = {}
 
-    def check(self, name: str, is_well: Callable[[], bool]) -> None:
-        """On `/readyz`, and as a metric of the same name and state."""
-        self._checks[name] = is_well
-        runtime_metrics.READY.labels(name).set_function(lambda: float(is_well()))
+    def check(self, name: str, is_ready: Callable[[], bool]) -> None:
+        """Add a check to `/readyz` and to the metric harebell_ready."""
+        self._checks[name] = is_ready
+        runtime_metrics.READY.labels(name).set_function(lambda: float(is_ready()))
 
     async def live(self, _: web.Request) -> web.Response:
         return web.Response(text="ok\n")
 
     async def ready(self, _: web.Request) -> web.Response:
-        """Empty of checks it is still starting."""
-        told = {name: is_well() for name, is_well in self._checks.items()}
-        status = 200 if told and all(told.values()) else 503
-        lines = [f"[{'+' if well else '-'}] {name}\n" for name, well in told.items()]
+        """Respond 200 if every check passes. Before the first check the service is starting."""
+        results = {name: is_ready() for name, is_ready in self._checks.items()}
+        status = 200 if results and all(results.values()) else 503
+        lines = [f"[{'+' if passed else '-'}] {name}\n" for name, passed in results.items()]
         return web.Response(status=status, text="".join(lines) or "starting\n")
 
     async def metrics(self, _: web.Request) -> web.Response:
-        return web.Response(body=generate_latest(), headers={"Content-Type": PLAIN})
+        return web.Response(body=generate_latest(), headers={"Content-Type": METRICS_CONTENT_TYPE})
 
 
 @asynccontextmanager
 async def serve_health(health: Health, host: str, port: int) -> AsyncIterator[None]:
+    """Serve the endpoints within the context."""
     app = web.Application()
     app.add_routes(
         [

@@ -1,11 +1,11 @@
-"""How a service lives: settings, parts opened in order, loops, a stop that loses nothing."""
+"""The collaborators of every service, opened in order and closed at the stop."""
 
 import asyncio
 import socket
 from collections.abc import AsyncIterator
 from contextlib import AsyncExitStack, asynccontextmanager, suppress
 from dataclasses import dataclass
-from typing import Final, TypeVar
+from typing import Final
 
 import asyncpg
 import structlog
@@ -20,34 +20,37 @@ from harebell.messaging.publisher import Publisher
 from harebell.messaging.topology.bus import SYSTEM
 from harebell.messaging.topology.declarations import Topology
 from harebell.messaging.topology_keeper import TopologyKeeper
-from harebell.runtime.clock import REFRESH, Clock
+from harebell.runtime.clock import REFRESH_INTERVAL, Clock
 from harebell.runtime.retries import retry_until_available
 from harebell.runtime.settings import PoolBounds, ServiceSettings
 from harebell.storage.engine import database_time, open_pool
 
-REOPEN: Final = 2.0  # seconds between looks at an idle link
-STALE: Final = 3 * REFRESH  # seconds since the database last told the time
-T = TypeVar("T")
+RECONNECT_INTERVAL: Final = 2.0  # seconds between two checks of the publishing connection
+MAX_CLOCK_AGE: Final = 3 * REFRESH_INTERVAL  # seconds; an older reading fails the readiness check
+
 log = structlog.get_logger()
 
 
-@dataclass(slots=True)
+@dataclass(slots=True, kw_only=True)
 class ServiceContext:
-    """What every service is made of."""
+    """The collaborators that every service needs."""
 
     role: str
     settings: ServiceSettings
-    upkeep: TopologyKeeper
     stop: asyncio.Event
     health: Health
     pool: asyncpg.Pool
     clock: Clock
-    link: Connection
+    topology_keeper: TopologyKeeper
+    connection: Connection
     publisher: Publisher
-    settler: Acknowledger
+    acknowledger: Acknowledger
 
     async def connect(self, heartbeat: int = HEARTBEAT) -> AbstractConnection:
-        """A connection to consume on, the topology declared; raises `BrokerUnavailable`."""
+        """Open a connection for consumers and declare the topology.
+
+        Raise `BrokerUnavailable` if RabbitMQ does not respond.
+        """
         connection = await connect(
             self.settings.amqp_url.get_secret_value(),
             name=f"{self.settings.instance_id} consumes",
@@ -55,25 +58,27 @@ class ServiceContext:
             heartbeat=heartbeat,
         )
         try:
-            await self.upkeep.ensure(connection)
-        except BaseException:  # whoever asked for it never gets it, so nobody else closes it
+            await self.topology_keeper.ensure(connection)
+        except BaseException:  # the caller never receives the connection and cannot close it
             await close(connection)
             raise
         return connection
 
-    async def keep(self) -> None:
-        """Clock, link and topology, so that readiness tells the truth. Until cancelled."""
-        await asyncio.gather(self.clock.run(), self._keep_link(), self.upkeep.keep(self.connect))
+    async def run(self) -> None:
+        """Keep the clock, the connection and the topology current until the task is cancelled."""
+        await asyncio.gather(
+            self.clock.run(), self._reconnect(), self.topology_keeper.run(self.connect)
+        )
 
-    async def _keep_link(self) -> None:
+    async def _reconnect(self) -> None:
         while True:
-            await asyncio.sleep(REOPEN)
+            await asyncio.sleep(RECONNECT_INTERVAL)
             with suppress(Transient):
-                await self.link.open()
+                await self.connection.open()
 
 
 def connection_properties(role: str, name: str) -> dict[str, str]:
-    """What the management UI shows of a connection."""
+    """Return the client properties that the management UI shows for a connection."""
     return {
         "product": "Harebell",
         "version": __version__,
@@ -87,42 +92,55 @@ def connection_properties(role: str, name: str) -> dict[str, str]:
 async def open_service(
     settings: ServiceSettings, role: str, stop: asyncio.Event, *, topology: Topology = SYSTEM
 ) -> AsyncIterator[ServiceContext]:
-    """Waits, answering health checks, until the broker and the database are there."""
+    """Wait for RabbitMQ and PostgreSQL, then yield the context.
+
+    The health endpoints respond during the wait.
+    """
     health = Health()
-    link = Connection(
+    connection = Connection(
         settings.amqp_url.get_secret_value(),
         name=f"{settings.instance_id} publishes",
         properties=connection_properties(role, settings.instance_id),
     )
     async with (
         serve_health(health, settings.http_host, settings.http_port),
-        _pool(settings, stop) as pool,
+        _open_database(settings, stop) as pool,
     ):
         clock = Clock(lambda: database_time(pool))
-        upkeep = TopologyKeeper(topology, declares=settings.topology_mode == "declare")
-        publisher = Publisher(link, upkeep.on_unroutable)
-        parts = ServiceContext(
-            role, settings, upkeep, stop, health, pool, clock, link, publisher,
-            Acknowledger(publisher, clock),
-        )  # fmt: skip
+        topology_keeper = TopologyKeeper(topology, declares=settings.topology_mode == "declare")
+        publisher = Publisher(connection, topology_keeper.on_unroutable)
+        context = ServiceContext(
+            role=role,
+            settings=settings,
+            stop=stop,
+            health=health,
+            pool=pool,
+            clock=clock,
+            topology_keeper=topology_keeper,
+            connection=connection,
+            publisher=publisher,
+            acknowledger=Acknowledger(publisher, clock),
+        )
         try:
             await retry_until_available(stop, clock.refresh)
-            connection = await retry_until_available(stop, parts.connect)
-            if connection is not None:
-                await close(connection)
-            await retry_until_available(stop, link.open)
-            health.check("broker", lambda: link.is_open)
-            health.check("database", lambda: clock.age() < STALE)
-            log.info("started", version=__version__)
-            yield parts
-            log.info("stopped")
+            first = await retry_until_available(stop, context.connect)
+            if first is not None:
+                await close(first)
+            await retry_until_available(stop, connection.open)
+            health.check("broker", lambda: connection.is_open)
+            health.check("database", lambda: clock.age() < MAX_CLOCK_AGE)
+            log.info("service started", version=__version__)
+            yield context
+            log.info("service stopped")
         finally:
-            await link.close()
+            await connection.close()
 
 
 @asynccontextmanager
-async def _pool(settings: ServiceSettings, stop: asyncio.Event) -> AsyncIterator[asyncpg.Pool]:
-    """Waits for as many connections as are kept open."""
+async def _open_database(
+    settings: ServiceSettings, stop: asyncio.Event
+) -> AsyncIterator[asyncpg.Pool]:
+    """Wait until the minimum number of connections is open."""
 
     async def enter(bounds: PoolBounds) -> asyncpg.Pool:
         url = settings.database_url.get_secret_value()
@@ -132,4 +150,5 @@ async def _pool(settings: ServiceSettings, stop: asyncio.Event) -> AsyncIterator
 
     async with AsyncExitStack() as opened:
         pool = await retry_until_available(stop, lambda: enter(settings.pool_bounds))
-        yield pool or await enter(PoolBounds())  # stopped meanwhile, and needs none
+        # After a stop during the wait, the service needs a pool without connections.
+        yield pool or await enter(PoolBounds())

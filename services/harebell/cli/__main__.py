@@ -8,11 +8,13 @@ from harebell.cli.app import app
 from harebell.cli.framework.session import ProcessContext
 from harebell.client import Client
 
-NOISY: Final = ("aio_pika", "aiormq")  # log tracebacks of what is reported in one line anyway
+# These loggers print tracebacks of errors that the command reports as one line.
+SILENCED_LOGGERS: Final = ("aio_pika", "aiormq")
 
 
 def main() -> None:
-    for name in NOISY:
+    """Run the command line of this process."""
+    for name in SILENCED_LOGGERS:
         logging.getLogger(name).addHandler(logging.NullHandler())
     app(
         prog_name="harebell",

@@ -1,109 +1,179 @@
-"""`harebell run`: what was owed, and what became of it."""
+"""`harebell run`: the runs of schedules, and the commands for one run."""
 
-from typing import Annotated, Final
+from dataclasses import dataclass
+from typing import Annotated, Final, TypeAlias
 
 import typer
 
 from harebell.cli.arguments.schedule_ref import Id, Key
-from harebell.cli.arguments.values import past_time
+from harebell.cli.arguments.values import optional_past_time
 from harebell.cli.framework.command import command
 from harebell.cli.framework.exit_codes import ExitCode, exit_code_of_many
-from harebell.cli.framework.options import LIMIT, Limit, Note, RequestId, State
+from harebell.cli.framework.options import DEFAULT_LIMIT, Limit, Note, RequestId, State
 from harebell.cli.framework.session import Session
 from harebell.contract.commands import Resolution
 
 app = typer.Typer(
-    help="See runs; cancel one that has not started, resolve one that is held.",
-    no_args_is_help=True,
+    help="List and print runs, cancel a run, resolve an unresolved run.", no_args_is_help=True
 )
 
-ROW: Final = (
-    *("run_id", "key", "due_at", "started_at", "late_ms", "attempt", "state", "reason"),
-    *("outcome", "next_attempt_at"),
+COLUMNS: Final = (
+    "run_id",
+    "key",
+    "due_at",
+    "started_at",
+    "late_ms",
+    "attempt",
+    "state",
+    "reason",
+    "outcome",
+    "next_attempt_at",
 )
-ATTEMPT: Final = (
-    *("replay_number", "number", "started_at", "finished_at", "duration_ms", "outcome"),
-    *("error_code", "http_status", "error", "lease_holder"),
+ATTEMPT_COLUMNS: Final = (
+    "replay_number",
+    "number",
+    "started_at",
+    "finished_at",
+    "duration_ms",
+    "outcome",
+    "error_code",
+    "http_status",
+    "error",
+    "lease_holder",
 )
 CANCELLED: Final = "cancelled"
 
-RunId = Annotated[str, typer.Argument(metavar="RUN_ID", help="As `run list` shows it.")]
-Since = Annotated[
-    str | None,
-    typer.Option("--since", help="An instant (2026-11-20T14:00:00Z), or how long ago (10m)."),
+RunId: TypeAlias = Annotated[
+    str, typer.Argument(metavar="RUN_ID", help="Name the run (id, as `run list` prints it).")
 ]
-Until = Annotated[str | None, typer.Option("--until", help="The same, of the last ones.")]
-TagFilter = Annotated[str | None, typer.Option("--tag", help="Only of schedules with this tag.")]
-Outcome = Annotated[str | None, typer.Option("--outcome", help="Of the last attempt.")]
-ReasonFilter = Annotated[
-    str | None, typer.Option("--reason", help="Only those with this reason: paused, catch_up, ...")
-]
-As = Annotated[Resolution, typer.Option("--as", help="What became of it.")]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class RunListOptions:
+    """The options of `run list`."""
+
+    key: Key = None
+    id: Id = None
+    tag: Annotated[
+        str | None,
+        typer.Option("--tag", metavar="TAG", help="Filter runs by the tag of their schedule."),
+    ] = None
+    state: State = None
+    outcome: Annotated[
+        str | None,
+        typer.Option(
+            "--outcome", metavar="OUTCOME", help="Filter runs by the outcome of the last attempt."
+        ),
+    ] = None
+    reason: Annotated[
+        str | None,
+        typer.Option(
+            "--reason", metavar="REASON", help="Filter runs by reason, such as paused or missed."
+        ),
+    ] = None
+    since: Annotated[
+        str | None,
+        typer.Option(
+            "--since",
+            metavar="TIME",
+            help="Filter runs by scheduled time, from this time (ISO 8601, or a duration ago).",
+        ),
+    ] = None
+    until: Annotated[
+        str | None,
+        typer.Option(
+            "--until",
+            metavar="TIME",
+            help="Filter runs by scheduled time, before this time (ISO 8601, or a duration ago).",
+        ),
+    ] = None
+    limit: Limit = DEFAULT_LIMIT
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class RunGetOptions:
+    """The options of `run get`."""
+
+    run_id: RunId
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class RunCancelOptions:
+    """The options of `run cancel`."""
+
+    run_id: RunId
+    note: Note = None
+    request_id: RequestId = None
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class RunResolveOptions:
+    """The options of `run resolve`."""
+
+    run_id: RunId
+    resolution: Annotated[
+        Resolution, typer.Option("--as", help="Resolve the run with this outcome.")
+    ]
+    note: Note = None
+    request_id: RequestId = None
 
 
 @command(app, "list")
-async def list_runs(
-    session: Session,
-    *,
-    key: Key = None,
-    id: Id = None,  # noqa: A002  # the option's name
-    tag: TagFilter = None,
-    state: State = None,
-    outcome: Outcome = None,
-    reason: ReasonFilter = None,
-    since: Since = None,
-    until: Until = None,
-    limit: Limit = LIMIT,
-) -> ExitCode:
-    """List runs, newest first; of one schedule, or of all."""
-    now = session.surroundings.now()
-    start = None if since is None else past_time(since, now=now, field="since")
-    end = None if until is None else past_time(until, now=now, field="until")
-    async with session.harebell() as harebell:
-        found = harebell.runs(
-            key=key,
-            id=id,
-            tag=tag,
-            state=state,
-            outcome=outcome,
-            reason=reason,
-            since=start,
-            until=end,
-            limit=limit,
+async def list_runs(session: Session, options: RunListOptions) -> ExitCode:
+    """List the runs that match all filters, newest first."""
+    now = session.now()
+    since = optional_past_time(options.since, now=now, field="since")
+    until = optional_past_time(options.until, now=now, field="until")
+    async with session.connect() as client:
+        runs = client.runs(
+            key=options.key,
+            id=options.id,
+            tag=options.tag,
+            state=options.state,
+            outcome=options.outcome,
+            reason=options.reason,
+            since=since,
+            until=until,
+            limit=options.limit,
         )
-        rows = [row async for row in found]
-    session.output.rows(rows, ROW)
+        rows = [row async for row in runs]
+    session.output.print_rows(rows, COLUMNS)
     return exit_code_of_many(done=len(rows))
 
 
 @command(app, "get")
-async def get(session: Session, run_id: RunId) -> ExitCode:
-    """Show one run with its attempts."""
-    async with session.harebell() as harebell:
-        session.output.record(await harebell.run(run_id), attempts=ATTEMPT)
+async def get(session: Session, options: RunGetOptions) -> ExitCode:
+    """Print one run with its attempts."""
+    async with session.connect() as client:
+        session.output.print_record(await client.run(options.run_id), attempts=ATTEMPT_COLUMNS)
     return ExitCode.DONE
 
 
 @command(app, "cancel")
-async def cancel(
-    session: Session, run_id: RunId, note: Note = None, request_id: RequestId = None
-) -> ExitCode:
-    """Cancel a run that has not started; one that has been claimed is exit code 1."""
-    async with session.harebell() as harebell:
-        answer = await harebell.cancel_run(run_id, note=note, request_id=request_id)
-    session.output.record(answer.model_dump(mode="json"))
-    if answer.status == CANCELLED:
+async def cancel(session: Session, options: RunCancelOptions) -> ExitCode:
+    """Cancel a run that has not started. The exit code is 1 if an executor has claimed the run."""
+    async with session.connect() as client:
+        response = await client.cancel_run(
+            options.run_id, note=options.note, request_id=options.request_id
+        )
+    session.output.print_record(response)
+    if response.status == CANCELLED:
         return ExitCode.DONE
-    session.output.say(f"harebell: {run_id} is not cancelled: {answer.status} ({answer.state})")
+    session.output.print_message(
+        f"The run {options.run_id} is not cancelled: {response.status} ({response.state})."
+    )
     return ExitCode.FAILED
 
 
 @command(app, "resolve")
-async def resolve(
-    session: Session, *, run_id: RunId, as_: As, note: Note = None, request_id: RequestId = None
-) -> ExitCode:
-    """Say what became of a held run; its schedule goes on when none is held."""
-    async with session.harebell() as harebell:
-        answer = await harebell.resolve_run(run_id, as_, note=note, request_id=request_id)
-    session.output.record(answer.model_dump(mode="json"))
+async def resolve(session: Session, options: RunResolveOptions) -> ExitCode:
+    """Resolve an unresolved run. Its schedule continues after its last unresolved run."""
+    async with session.connect() as client:
+        response = await client.resolve_run(
+            options.run_id,
+            options.resolution,
+            note=options.note,
+            request_id=options.request_id,
+        )
+    session.output.print_record(response)
     return ExitCode.DONE

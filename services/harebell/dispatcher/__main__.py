@@ -1,4 +1,4 @@
-"""`python -m harebell.dispatcher`: holds tickets to the moment, then hands them to executors."""
+"""`python -m harebell.dispatcher`: run the dispatcher until SIGTERM."""
 
 import os
 

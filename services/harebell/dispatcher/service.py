@@ -1,4 +1,4 @@
-"""The shell: a delivery is acknowledged when all its tickets have been published on."""
+"""The dispatcher service: a delivery is acknowledged when all its tickets are published."""
 
 import asyncio
 from collections.abc import Sequence
@@ -15,7 +15,7 @@ from harebell.dispatcher.release.forwarder import Forwarder
 from harebell.dispatcher.release.gates import Gates
 from harebell.dispatcher.release.pending_acks import PendingAcks
 from harebell.dispatcher.release.queue import (
-    MAX_DELIVERIES,
+    MAX_OPEN_DELIVERIES,
     MAX_QUEUED_TICKETS,
     ArrivalDecision,
     ReleaseQueue,
@@ -30,126 +30,140 @@ from harebell.messaging.topology.bus import DISPATCHER
 from harebell.runtime.clock import Clock
 from harebell.runtime.settings import DispatcherSettings
 
-RELEASE_INTERVAL: Final = (
-    0.100  # seconds between looks at what is due; a shorter one costs and gains nothing
-)
-AT_A_TIME: Final = 2_000  # tickets made into messages before other work gets its turn
-PREFETCH: Final = 4_000  # bundles; what comes above MAX_DELIVERIES is sent on through the tiers
+# Seconds between two releases. A shorter interval costs CPU and does not reduce the lateness.
+RELEASE_INTERVAL: Final = 0.100
+RELEASE_CHUNK: Final = 2_000  # tickets that become messages before other tasks run
+# Ticket batches. Above MAX_OPEN_DELIVERIES the dispatcher sends tickets to delay queues.
+PREFETCH: Final = 4_000
 
 
 class Dispatcher:
-    """Tickets come in by `handle`, and leave by `run` or at once."""
+    """The path of a ticket: `handle` receives it, and `handle` or `run` releases it."""
 
     def __init__(
         self,
         publisher: Publisher,
         clock: Clock,
         *,
-        bundle_max: int,
+        work_batch_size: int,
         tasks: asyncio.TaskGroup,
         stop: asyncio.Event,
         gates: Gates | None = None,
     ) -> None:
         self._clock = clock
         self._gates = gates or Gates()
-        self._bundle_max = bundle_max
+        self._work_batch_size = work_batch_size
         self._stop = stop
-        self._heap = ReleaseQueue()
-        self._receipts = PendingAcks()
-        self._forwarder = Forwarder(publisher, clock, self._receipts, tasks=tasks, stop=stop)
-        self._deliveries = 0
-        metrics.QUEUED_TICKETS.set_function(lambda: len(self._receipts))
+        self._queue = ReleaseQueue()
+        self._pending_acks = PendingAcks()
+        self._forwarder = Forwarder(publisher, clock, self._pending_acks, tasks=tasks, stop=stop)
+        self._open_deliveries = 0
+        metrics.QUEUED_TICKETS.set_function(lambda: len(self._pending_acks))
 
     async def handle(self, delivery: Delivery) -> Outcome:
+        """Register the tickets of a batch and wait until all of them are published.
+
+        A crash before the acknowledgement repeats the batch. The rows of the runs then reject the
+        second claim. Raise `InvalidInput` for a body that is not a ticket batch.
+        """
         tickets = parse_ticket_headers(delivery.trusted_body)
         if self._stop.is_set():
             return ABANDONED
-        receipt, fresh = self._receipts.register(tickets)
-        self._deliveries += 1
+        pending, new_tickets = self._pending_acks.register(tickets)
+        self._open_deliveries += 1
         try:
-            self._place(fresh)
-            return await receipt.outcome
+            self._route(new_tickets)
+            return await pending.outcome
         finally:
-            self._deliveries -= 1
+            self._open_deliveries -= 1
 
     async def run(self) -> None:
-        """Release on the beat until the stop; what is held then comes again, to whoever is left."""
+        """Release due tickets until the stop.
+
+        RabbitMQ then delivers the queued tickets to another dispatcher.
+        """
         while not self._stop.is_set():
             await asyncio.sleep(RELEASE_INTERVAL)
-            await self._release()
-        self._receipts.abandon(self._heap.drain())
+            await self._release_due()
+        self._pending_acks.abandon(self._queue.drain())
 
-    def _place(self, tickets: Sequence[TicketHeader]) -> None:
+    def _route(self, tickets: Sequence[TicketHeader]) -> None:
         now = self._clock.now()
-        full = len(self._receipts) > MAX_QUEUED_TICKETS or self._deliveries > MAX_DELIVERIES
+        is_full = (
+            len(self._pending_acks) > MAX_QUEUED_TICKETS
+            or self._open_deliveries > MAX_OPEN_DELIVERIES
+        )
         late, early = [], []
         for ticket in tickets:
-            match decide_on_arrival(ticket.due_at - now, full=full):
+            match decide_on_arrival(ticket.due_at - now, is_full=is_full):
                 case ArrivalDecision.QUEUE:
-                    self._heap.push(ticket)
+                    self._queue.push(ticket)
                 case ArrivalDecision.RELEASE:
                     late.append(ticket)
                 case ArrivalDecision.DELAY:
                     early.append(ticket)
-        metrics.LATE_TICKETS.inc(self._let_go(late, now))
+        metrics.LATE_TICKETS.inc(self._release(late, now))
         self._forwarder.send(to_delay_queues(early, now))
 
-    async def _release(self) -> None:
+    async def _release_due(self) -> None:
         now = self._clock.now()
-        tickets = self._heap.due(now)
-        for start in range(0, len(tickets), AT_A_TIME):
-            self._let_go(tickets[start : start + AT_A_TIME], now)
+        tickets = self._queue.due(now)
+        for start in range(0, len(tickets), RELEASE_CHUNK):
+            self._release(tickets[start : start + RELEASE_CHUNK], now)
             await asyncio.sleep(0)
 
-    def _let_go(self, tickets: Sequence[TicketHeader], now: datetime) -> int:
-        """To the executors, but for what a gate holds back: that goes round through a tier.
+    def _release(self, tickets: Sequence[TicketHeader], now: datetime) -> int:
+        """Send tickets to the work queues, and deferred tickets to a delay queue.
 
-        How many went to the executors.
+        Return the number of tickets for the work queues.
         """
-        split = self._gates.apply(tickets, now)
-        self._forwarder.send(to_work_queues(split.free, self._bundle_max))
-        for tier, held in split.deferred.items():
-            self._forwarder.send(to_one_delay_queue(held, tier))
-        self._receipts.published(split.duplicates)
-        return len(split.free)
+        result = self._gates.apply(tickets, now)
+        self._forwarder.send(to_work_queues(result.free, self._work_batch_size))
+        for ttl_ms, deferred in result.deferred.items():
+            self._forwarder.send(to_one_delay_queue(deferred, ttl_ms))
+        self._pending_acks.published(result.duplicates)
+        return len(result.free)
 
 
 async def serve(settings: DispatcherSettings, stop: asyncio.Event) -> None:
+    """Run the dispatcher until `stop` is set."""
     async with (
-        open_service(settings, "dispatcher", stop) as parts,
+        open_service(settings, "dispatcher", stop) as context,
         asyncio.TaskGroup() as tasks,
     ):
-        breakers = BreakerRegistry(_rule(settings), automatic=settings.breaker_mode == "auto")
+        breakers = BreakerRegistry(
+            _breaker_config(settings), automatic=settings.breaker_mode == "auto"
+        )
         gates = Gates(breakers)
-        hearing = BreakerSync(parts, breakers, gates)
+        sync = BreakerSync(context, breakers, gates)
         dispatcher = Dispatcher(
-            parts.publisher,
-            parts.clock,
-            bundle_max=settings.work_batch_size,
+            context.publisher,
+            context.clock,
+            work_batch_size=settings.work_batch_size,
             tasks=tasks,
             stop=stop,
             gates=gates,
         )
         consumer = Consumer(
             DISPATCHER.name,
-            parts.connect,
-            lambda: ConcurrentWorker(dispatcher.handle, parts.settler),
+            context.connect,
+            lambda: ConcurrentWorker(dispatcher.handle, context.acknowledger),
             prefetch=PREFETCH,
         )
-        parts.health.check("consuming", lambda: consumer.is_consuming)
+        context.health.check(DISPATCHER.name, lambda: consumer.is_consuming)
 
         async def consume() -> None:
-            await hearing.wait_for_snapshot(settings.breaker_startup_timeout.total_seconds())
+            await sync.wait_for_snapshot(settings.breaker_startup_timeout.total_seconds())
             await consumer.run(stop)
 
         await run_until(
             stop,
             consuming=[consume()],
-            background=[parts.keep(), hearing.run(), dispatcher.run()],
+            background=[context.run(), sync.run(), dispatcher.run()],
         )
 
 
-def _rule(settings: DispatcherSettings) -> BreakerConfig:
+def _breaker_config(settings: DispatcherSettings) -> BreakerConfig:
     return BreakerConfig(
         window=settings.breaker_window,
         min_calls=settings.breaker_min_calls,

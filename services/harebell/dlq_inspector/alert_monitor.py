@@ -19,7 +19,7 @@ from harebell.dlq_inspector.model.alerts import (
 from harebell.dlq_inspector.store import groups
 from harebell.messaging.event_publisher import OutgoingEvent, event_messages
 from harebell.messaging.publisher import Publisher
-from harebell.runtime.settings import InspectorSettings
+from harebell.runtime.settings import DlqInspectorSettings
 from harebell.storage.engine import translate_db_errors
 
 EVERY: Final = 5.0  # seconds
@@ -72,7 +72,7 @@ class AlertMonitor:
     """An alert is told in the transaction that notes it: rather twice than never."""
 
     def __init__(
-        self, pool: asyncpg.Pool, publisher: Publisher, settings: InspectorSettings
+        self, pool: asyncpg.Pool, publisher: Publisher, settings: DlqInspectorSettings
     ) -> None:
         self._pool = pool
         self._publisher = publisher

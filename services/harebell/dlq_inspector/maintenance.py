@@ -9,7 +9,7 @@ import structlog
 from harebell.contract.errors import Transient
 from harebell.dlq_inspector import metrics
 from harebell.dlq_inspector.store import retention
-from harebell.runtime.settings import InspectorSettings
+from harebell.runtime.settings import DlqInspectorSettings
 from harebell.storage.engine import translate_db_errors
 
 EVERY: Final = 60.0  # seconds
@@ -18,7 +18,7 @@ MAX_BATCHES: Final = 200  # of one kind at a time: 100,000 letters a minute
 log = structlog.get_logger()
 
 
-async def run_maintenance(pool: asyncpg.Pool, settings: InspectorSettings) -> None:
+async def run_maintenance(pool: asyncpg.Pool, settings: DlqInspectorSettings) -> None:
     """Until cancelled."""
     for why in ("age", "size"):
         metrics.DEAD_LETTERS_DELETED.labels(why)  # a rate is blind to the first of a new series
@@ -30,7 +30,7 @@ async def run_maintenance(pool: asyncpg.Pool, settings: InspectorSettings) -> No
         await asyncio.sleep(EVERY)
 
 
-async def apply_retention(pool: asyncpg.Pool, settings: InspectorSettings) -> None:
+async def apply_retention(pool: asyncpg.Pool, settings: DlqInspectorSettings) -> None:
     """The same, of what is too old or too much."""
     keep, most = settings.dead_letter_retention, settings.dead_letter_max_count
     with translate_db_errors():

@@ -26,7 +26,7 @@ from harebell.messaging.acknowledge import DONE, BatchHandler, Delivery, Outcome
 from harebell.messaging.consumer import Consumer, OrderedWorker
 from harebell.messaging.replies import can_reply_to, reply, send_reply
 from harebell.messaging.topology.bus import ALERT, DEAD_LETTERS, DLQ
-from harebell.runtime.settings import InspectorSettings
+from harebell.runtime.settings import DlqInspectorSettings
 
 ROLE: Final = "dlq_inspector"
 KEPT_AT_ONCE: Final = 100  # messages of one transaction; each may be as large as the broker lets it
@@ -36,7 +36,7 @@ REQUEST_PREFETCH: Final = 20
 _CHANGE: Final = TypeAdapter(AcceptedCommands)
 
 
-async def serve(settings: InspectorSettings, stop: asyncio.Event) -> None:
+async def serve(settings: DlqInspectorSettings, stop: asyncio.Event) -> None:
     async with open_service(settings, ROLE, stop) as parts:
         keeper = Ingester(parts.pool, parts.clock)
         foreman = ReplayWorker(parts.pool, parts.publisher, parts.clock)
@@ -51,7 +51,7 @@ async def serve(settings: InspectorSettings, stop: asyncio.Event) -> None:
             stop,
             consuming=[consumer.run(stop) for consumer in consumers],
             background=[
-                *(parts.keep(), run_open_count(parts.pool), foreman.run()),
+                *(parts.run(), run_open_count(parts.pool), foreman.run()),
                 run_maintenance(parts.pool, settings),
                 AlertMonitor(parts.pool, parts.publisher, settings).run(),
             ],
@@ -61,13 +61,13 @@ async def serve(settings: InspectorSettings, stop: asyncio.Event) -> None:
 def _consumer(
     parts: ServiceContext, queue: str, handle: BatchHandler, *, limit: int, linger: float
 ) -> Consumer:
-    worker = partial(OrderedWorker, handle, parts.settler, limit=limit, linger=linger)
+    worker = partial(OrderedWorker, handle, parts.acknowledger, limit=limit, gather_time=linger)
     consumer = Consumer(queue, parts.connect, worker, prefetch=max(limit * 2, REQUEST_PREFETCH))
     parts.health.check(queue, lambda: consumer.is_consuming)
     return consumer
 
 
-def _webhook(parts: ServiceContext, settings: InspectorSettings) -> list[Consumer]:
+def _webhook(parts: ServiceContext, settings: DlqInspectorSettings) -> list[Consumer]:
     """Of alerts, where there is one to post them to."""
     if settings.alert_webhook_url is None:
         return []
@@ -111,5 +111,5 @@ class RequestHandler:
 
     async def _answer(self, reply_to: str | None, correlation_id: str | None, body: bytes) -> None:
         if reply_to is not None and can_reply_to(reply_to):
-            outgoing = reply(reply_to, correlation_id, body, name=f"{correlation_id}/response")
+            outgoing = reply(reply_to, correlation_id, body, message_id=f"{correlation_id}/response")
             await send_reply(self._publisher, outgoing)

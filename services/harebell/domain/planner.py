@@ -1,218 +1,256 @@
-"""Which runs exist: a timetable, a cursor and the time in, the runs until the horizon out."""
+"""The planner: the runs that a recurrence requires between a cursor and the horizon."""
 
 from collections.abc import Collection
-from dataclasses import dataclass
 from datetime import UTC, datetime, time, timedelta
 from hashlib import sha256
 from typing import Final, NamedTuple
 from uuid import UUID
 from zoneinfo import ZoneInfo
 
+from harebell.contract.ids import RunKey
 from harebell.contract.policy import CatchUpMode
 from harebell.contract.schedule import SchedulingPolicy
 from harebell.contract.types import truncate_ms
 from harebell.contract.when import Recurring
 from harebell.domain.recurrence import RESOLUTION, AfterCompletion, Once, Recurrence, is_sequential
-from harebell.domain.run_states import Reason
+from harebell.domain.run_states import NewRun, Placement, Reason, SkippedRange
 
-MISSED_AFTER: Final = timedelta(seconds=60)  # later than this, catch-up decides
+MISSED_AFTER: Final = timedelta(seconds=60)  # the catch-up policy decides about a later time
 MAX_RUNS: Final = 100  # of one schedule in one pass
-MAX_STEPS: Final = 1_000  # instants looked at in one pass
-
-
-class Planned(NamedTuple):
-    """A run to stage."""
-
-    scheduled_for: datetime
-    due_at: datetime
-    expires_at: datetime | None
-
-
-@dataclass(frozen=True, slots=True)
-class Skipped:
-    """Instants that will not run, from `first` to `last`, and why."""
-
-    first: datetime
-    last: datetime
-    count: int
-    reason: Reason
+MAX_STEPS: Final = 1_000  # scheduled times examined in one pass
 
 
 class PlanningResult(NamedTuple):
-    """`planned_to`: every instant up to there is decided. `next_at` None: nothing is left.
+    """The runs and skipped ranges of one pass, as a tuple for each schedule (decision 20).
 
-    `met`: instants passed over that have a run nevertheless, which counts if it was dispatched.
+    The pass has decided every scheduled time up to `planned_until`.
+    `next_at` is None if no scheduled time is left.
+    `already_staged` contains the passed times that have a run, which counts if it was dispatched.
     """
 
-    runs: tuple[Planned, ...]
-    skipped: tuple[Skipped, ...]
+    runs: tuple[NewRun, ...]
+    skipped: tuple[SkippedRange, ...]
     planned_until: datetime
     next_at: datetime | None
     already_staged: tuple[datetime, ...] = ()
 
 
 def plan(
-    table: Recurrence,
-    terms: SchedulingPolicy,
+    recurrence: Recurrence,
+    policy: SchedulingPolicy,
     schedule_id: UUID,
     *,
+    placement: Placement,
     cursor: datetime,
     dispatched: int,
     now: datetime,
     until: datetime,
-    skips: Collection[datetime] = (),
-    handed_over: Collection[datetime] = (),
+    skipped_times: Collection[datetime] = (),
+    open_runs: Collection[datetime] = (),
 ) -> PlanningResult:
-    """The runs owed after `cursor` and up to `until`, bounded; `now` decides what was missed.
+    """Return at most `MAX_RUNS` runs after `cursor` and up to `until`.
 
-    A sequential schedule is owed one run at a time. `skips`: instants that a person took out;
-    `handed_over`: those that had a run before.
+    `now` decides which times are missed.
+    A sequential schedule gets one run at a time.
+    `skipped_times` contains the times that a user skipped.
+    `open_runs` contains the times that have a run already.
     """
-    every_instant = _instants(table, cursor, until)
-    instants = [t for t in every_instant if t not in skips]
-    missed = _missed(table, instants, now)
-    current = instants[len(missed) :]
-    more_missed = not current and len(every_instant) == MAX_STEPS
-    made_up, skipped, decided = _catch_up(terms, missed, now, more=more_missed)
-    chosen = [new_run(terms, schedule_id, moment) for moment in (*made_up, *current)]
-    in_time, expired = _split_expired(chosen, now)
-    passed_to = decided if more_missed and missed else max([cursor, *every_instant[-1:]])
-    if expired and isinstance(table, AfterCompletion):
-        passed_to = max(passed_to, truncate_ms(now) - RESOLUTION)  # the next one is due now
-    met = _met(instants, in_time, handed_over, passed_to)
-    left = remaining_runs(terms, dispatched + len(met))
-    runs = in_time[: _most(terms, left)]
-    exhausted = left is not None and len(runs) == left
-    planned_until = passed_to
-    if len(runs) < len(in_time):
-        planned_until = max([cursor, *met[-1:], *(run.scheduled_for for run in runs[-1:])])
-    following = None if exhausted else table.next_after(planned_until)
-    taken_out = [
-        Skipped(t, t, 1, Reason.MANUAL) for t in every_instant if t in skips and t <= planned_until
+    all_times = _times_between(recurrence, cursor, until)
+    times = [each for each in all_times if each not in skipped_times]
+    missed = _missed(recurrence, times, now)
+    current = times[len(missed) :]
+    has_more_missed = not current and len(all_times) == MAX_STEPS
+    caught_up, dropped, decided_until = _catch_up(policy, missed, now, has_more=has_more_missed)
+    candidates = [
+        new_run(policy, RunKey(each, schedule_id), placement) for each in (*caught_up, *current)
     ]
-    return PlanningResult(
-        tuple(runs), (*skipped, *expired, *taken_out), planned_until, following, met
+    in_time, expired = _split_expired(candidates, now)
+    passed_until = decided_until if has_more_missed and missed else max([cursor, *all_times[-1:]])
+    if expired and isinstance(recurrence, AfterCompletion):
+        passed_until = max(passed_until, truncate_ms(now) - RESOLUTION)  # the next is due now
+    already_staged = _already_staged(times, in_time, open_runs=open_runs, passed_until=passed_until)
+    remaining = remaining_runs(policy, dispatched + len(already_staged))
+    runs = in_time[: _max_runs(policy, remaining)]
+    is_exhausted = remaining is not None and len(runs) == remaining
+    planned_until = passed_until
+    if len(runs) < len(in_time):
+        last_run = (run.scheduled_for for run in runs[-1:])
+        planned_until = max([cursor, *already_staged[-1:], *last_run])
+    next_at = None if is_exhausted else recurrence.next_after(planned_until)
+    ranges = [(dropped, Reason.MISSED), (expired, Reason.EXPIRED)]
+    ranges += [
+        ([each], Reason.MANUAL)
+        for each in all_times
+        if each in skipped_times and each <= planned_until
+    ]
+    skipped = tuple(
+        _skipped_range(each, reason, schedule_id, placement=placement)
+        for each, reason in ranges
+        if each
     )
+    return PlanningResult(tuple(runs), skipped, planned_until, next_at, already_staged)
 
 
 def catch_up(
-    terms: SchedulingPolicy, schedule_id: UUID, moments: Collection[datetime], now: datetime
-) -> tuple[list[Planned], list[Skipped]]:
-    """Of instants that no timetable brings again: catch-up decides as about any other."""
-    ordered = sorted(moments)
-    missed = [t for t in ordered if now - t > MISSED_AFTER]
-    made_up, skipped, _ = _catch_up(terms, missed, now, more=False)
-    chosen = (*made_up, *ordered[len(missed) :])
-    in_time, expired = _split_expired([new_run(terms, schedule_id, t) for t in chosen], now)
-    return in_time, [*skipped, *expired]
+    policy: SchedulingPolicy,
+    schedule_id: UUID,
+    times: Collection[datetime],
+    *,
+    placement: Placement,
+    now: datetime,
+) -> tuple[list[NewRun], list[SkippedRange]]:
+    """Apply the catch-up policy to times that no recurrence returns again."""
+    ordered = sorted(times)
+    missed = [each for each in ordered if now - each > MISSED_AFTER]
+    caught_up, dropped, _ = _catch_up(policy, missed, now, has_more=False)
+    candidates = [
+        new_run(policy, RunKey(each, schedule_id), placement)
+        for each in (*caught_up, *ordered[len(missed) :])
+    ]
+    in_time, expired = _split_expired(candidates, now)
+    ranges = [(dropped, Reason.MISSED), (expired, Reason.EXPIRED)]
+    return in_time, [
+        _skipped_range(each, reason, schedule_id, placement=placement)
+        for each, reason in ranges
+        if each
+    ]
 
 
-def _most(terms: SchedulingPolicy, left: int | None) -> int:
-    most = 1 if is_sequential(terms) else MAX_RUNS
-    return most if left is None else min(most, left)
+def _times_between(recurrence: Recurrence, cursor: datetime, until: datetime) -> list[datetime]:
+    """Return at most `MAX_STEPS` times, and one time of a recurrence from completion.
+
+    A recurrence from completion would otherwise return each millisecond.
+    """
+    times: list[datetime] = []
+    max_times = 1 if isinstance(recurrence, AfterCompletion) else MAX_STEPS
+    next_time = recurrence.next_after(cursor)
+    while next_time is not None and next_time <= until and len(times) < max_times:
+        times.append(next_time)
+        next_time = recurrence.next_after(next_time)
+    return times
 
 
-def _missed(table: Recurrence, instants: list[datetime], now: datetime) -> list[datetime]:
-    """Not what is single: however late it is found, nothing has come in its place."""
-    if isinstance(table, Once | AfterCompletion):
+def _missed(recurrence: Recurrence, times: list[datetime], now: datetime) -> list[datetime]:
+    """Return the missed times. A single time is never missed, because no later time replaces it."""
+    if isinstance(recurrence, Once | AfterCompletion):
         return []
-    return [t for t in instants if now - t > MISSED_AFTER]
-
-
-def _met(
-    instants: list[datetime],
-    in_time: list[Planned],
-    handed_over: Collection[datetime],
-    passed_to: datetime,
-) -> tuple[datetime, ...]:
-    if not handed_over:
-        return ()
-    wanted = {run.scheduled_for for run in in_time}
-    return tuple(t for t in instants if t <= passed_to and t in handed_over and t not in wanted)
-
-
-def remaining_runs(terms: SchedulingPolicy, dispatched: int) -> int | None:
-    """Only dispatched runs count towards `times`."""
-    times = terms.when.times if isinstance(terms.when, Recurring) else None
-    return None if times is None else max(0, times - dispatched)
-
-
-def _instants(table: Recurrence, cursor: datetime, until: datetime) -> list[datetime]:
-    """After an end there is one, due from then on: else each millisecond would be one."""
-    instants: list[datetime] = []
-    most = 1 if isinstance(table, AfterCompletion) else MAX_STEPS
-    following = table.next_after(cursor)
-    while following is not None and following <= until and len(instants) < most:
-        instants.append(following)
-        following = table.next_after(following)
-    return instants
+    return [each for each in times if now - each > MISSED_AFTER]
 
 
 def _catch_up(
-    terms: SchedulingPolicy, missed: list[datetime], now: datetime, *, more: bool
-) -> tuple[list[datetime], list[Skipped], datetime]:
-    """What of the missed is made up for, what is not, and how far that is decided.
+    policy: SchedulingPolicy, missed: list[datetime], now: datetime, *, has_more: bool
+) -> tuple[list[datetime], list[datetime], datetime]:
+    """Return the missed times that get a run, the dropped times, and the last decided time.
 
-    With `more` missed instants still unseen, the last few stay open: they may yet be among the
-    latest `max`.
+    With `has_more`, the pass has not seen every missed time.
+    The last few times then stay undecided, because they may be among the latest `max` times.
     """
     if not missed:
         return [], [], datetime.min.replace(tzinfo=UTC)
-    policy = terms.catch_up
-    keep = {CatchUpMode.NONE: 0, CatchUpMode.ONE: 1, CatchUpMode.ALL: policy.max}[policy.mode]
-    latest = missed[max(0, len(missed) - keep) :] if keep else []
-    if more:
-        dropped = missed[: len(missed) - keep]
-        return [], _skips(dropped), dropped[-1]
-    made_up = [t for t in latest if _still_wanted(terms, t, now)]
-    return made_up, _skips(missed[: len(missed) - len(made_up)]), missed[-1]
+    rule = policy.catch_up
+    max_runs = {CatchUpMode.NONE: 0, CatchUpMode.ONE: 1, CatchUpMode.ALL: rule.max}[rule.mode]
+    latest = missed[max(0, len(missed) - max_runs) :] if max_runs else []
+    if has_more:
+        dropped = missed[: len(missed) - max_runs]
+        return [], dropped, dropped[-1]
+    caught_up = [each for each in latest if _can_catch_up(policy, each, now)]
+    return caught_up, missed[: len(missed) - len(caught_up)], missed[-1]
 
 
-def _still_wanted(terms: SchedulingPolicy, missed: datetime, now: datetime) -> bool:
-    """Both bounds let the later of two missed instants live longer, so what is kept is a tail."""
-    policy = terms.catch_up
-    if now - missed > policy.window:
+def _can_catch_up(policy: SchedulingPolicy, missed: datetime, now: datetime) -> bool:
+    """Apply `window` and `not_after`, which both accept the later of two missed times longer.
+
+    The accepted times are therefore the last ones.
+    """
+    rule = policy.catch_up
+    if now - missed > rule.window:
         return False
-    if policy.not_after is None:
+    if rule.not_after is None:
         return True
-    when = terms.when
-    zone = ZoneInfo(when.timezone if isinstance(when, Recurring) else "UTC")
-    return now < _next_time_of_day(missed, time.fromisoformat(policy.not_after), zone)
+    when = policy.when
+    timezone = ZoneInfo(when.timezone if isinstance(when, Recurring) else "UTC")
+    return now < _next_time_of_day(missed, time.fromisoformat(rule.not_after), timezone)
 
 
-def _next_time_of_day(moment: datetime, wanted: time, zone: ZoneInfo) -> datetime:
-    local = moment.astimezone(zone)
-    day = local.date() if wanted > local.time() else local.date() + timedelta(days=1)
-    return datetime.combine(day, wanted, zone).astimezone(UTC)
+def _next_time_of_day(after: datetime, time_of_day: time, timezone: ZoneInfo) -> datetime:
+    local = after.astimezone(timezone)
+    is_today = time_of_day > local.time()
+    day = local.date() if is_today else local.date() + timedelta(days=1)
+    return datetime.combine(day, time_of_day, timezone).astimezone(UTC)
 
 
-def _skips(instants: list[datetime], reason: Reason = Reason.MISSED) -> list[Skipped]:
-    if not instants:
-        return []
-    return [Skipped(instants[0], instants[-1], len(instants), reason)]
+def _split_expired(runs: list[NewRun], now: datetime) -> tuple[list[NewRun], list[datetime]]:
+    """Return the runs that have not expired, and the times of the expired runs.
 
-
-def _split_expired(runs: list[Planned], now: datetime) -> tuple[list[Planned], list[Skipped]]:
-    """What has expired was never dispatched: it counts towards no bound."""
+    An expired run was never dispatched and counts towards no bound.
+    Earlier runs expire first.
+    """
     in_time = [run for run in runs if run.expires_at is None or run.expires_at > now]
-    late = [run.scheduled_for for run in runs[: len(runs) - len(in_time)]]  # the earliest do first
-    return in_time, _skips(late, Reason.EXPIRED)
+    return in_time, [run.scheduled_for for run in runs[: len(runs) - len(in_time)]]
 
 
-def new_run(terms: SchedulingPolicy, schedule_id: UUID, scheduled_for: datetime) -> Planned:
-    """The run of one instant: its start is delayed by jitter, its key is not."""
-    jitter = terms.when.jitter
-    after = terms.expires_after
-    return Planned(
-        scheduled_for,
-        truncate_ms(scheduled_for + jitter * _share(schedule_id, scheduled_for))
-        if jitter
-        else scheduled_for,
-        None if after is None else scheduled_for + after,
+def _already_staged(
+    times: list[datetime],
+    in_time: list[NewRun],
+    *,
+    open_runs: Collection[datetime],
+    passed_until: datetime,
+) -> tuple[datetime, ...]:
+    if not open_runs:
+        return ()
+    candidates = {run.scheduled_for for run in in_time}
+    return tuple(
+        each
+        for each in times
+        if each <= passed_until and each in open_runs and each not in candidates
     )
 
 
-def _share(schedule_id: UUID, scheduled_for: datetime) -> float:
-    """In [0, 1), the same whoever asks."""
-    seed = f"{schedule_id}@{scheduled_for.timestamp():.3f}".encode()
+def remaining_runs(policy: SchedulingPolicy, dispatched: int) -> int | None:
+    """Return the number of runs that `times` still allows, or None without `times`.
+
+    Only dispatched runs count towards `times`.
+    """
+    times = policy.when.times if isinstance(policy.when, Recurring) else None
+    return None if times is None else max(0, times - dispatched)
+
+
+def _max_runs(policy: SchedulingPolicy, remaining: int | None) -> int:
+    max_runs = 1 if is_sequential(policy) else MAX_RUNS
+    return max_runs if remaining is None else min(max_runs, remaining)
+
+
+def _skipped_range(
+    times: list[datetime], reason: Reason, schedule_id: UUID, *, placement: Placement
+) -> SkippedRange:
+    return SkippedRange(
+        key=RunKey(times[0], schedule_id),
+        placement=placement,
+        until=times[-1],
+        count=len(times),
+        reason=reason,
+    )
+
+
+def new_run(policy: SchedulingPolicy, key: RunKey, placement: Placement) -> NewRun:
+    """Return the run of one scheduled time. Jitter delays its due time and not its key."""
+    return NewRun(key, placement, due_time(policy, key), expiry_time(policy, key))
+
+
+def due_time(policy: SchedulingPolicy, key: RunKey) -> datetime:
+    """Return the scheduled time plus the jitter, which is the same on every call."""
+    jitter = policy.when.jitter
+    if not jitter:
+        return key.scheduled_for
+    return truncate_ms(key.scheduled_for + jitter * _jitter_fraction(key))
+
+
+def expiry_time(policy: SchedulingPolicy, key: RunKey) -> datetime | None:
+    """Return the scheduled time plus `expires_after`, or None for a run without expiry."""
+    return None if policy.expires_after is None else key.scheduled_for + policy.expires_after
+
+
+def _jitter_fraction(key: RunKey) -> float:
+    """Return a hash of the key in [0, 1)."""
+    seed = f"{key.schedule_id}@{key.scheduled_for.timestamp():.3f}".encode()
     return int.from_bytes(sha256(seed).digest()[:6], "big") / 2**48

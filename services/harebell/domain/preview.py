@@ -9,9 +9,10 @@ from datetime import datetime, timedelta
 from enum import StrEnum
 from typing import Any, Final
 
+from harebell.contract.ids import RunKey
 from harebell.contract.types import duration_text, instant_text
 from harebell.domain.cron.dst_notes import DstNote, MovedTime, RepeatedTime, dst_note
-from harebell.domain.planner import new_run
+from harebell.domain.planner import due_time
 from harebell.domain.recurrence import (
     RESOLUTION,
     AfterCompletion,
@@ -89,9 +90,9 @@ def describe_run(
     edition: VersionWindow, instant: datetime, skips: Collection[datetime] = ()
 ) -> UpcomingRun:
     terms = edition.terms
-    run = new_run(terms, edition.schedule_id, instant)
+    due_at = due_time(terms, RunKey(instant, edition.schedule_id))
     notes = tuple(_notes(edition, instant, skips))
-    return UpcomingRun(instant, instant.astimezone(edition.zone), run.due_at, notes)
+    return UpcomingRun(instant, instant.astimezone(edition.zone), due_at, notes)
 
 
 def _notes(

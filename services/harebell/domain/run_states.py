@@ -115,7 +115,7 @@ def is_allowed(actor: Actor, before: RunState, after: RunState) -> bool:
 
 
 class Placement(NamedTuple):
-    """Where a run of a version is worked on."""
+    """The tenant, version, pool, lane and priority of a run, as a tuple (decision 19)."""
 
     tenant: str
     version: int
@@ -125,22 +125,32 @@ class Placement(NamedTuple):
 
 
 class NewRun(NamedTuple):
-    """A run to stage. `origin` None: its schedule's timetable."""
+    """A run to stage, as a tuple because a pass creates one for each run (decision 19).
+
+    `origin` is None for a run of the recurrence.
+    """
 
     key: RunKey
-    place: Placement
+    placement: Placement
     due_at: datetime
     expires_at: datetime | None
     origin: str | None = None
-    override: str | None = None  # JSON: what its work does otherwise
+    override: str | None = None  # JSON with the fields of the run spec that this run replaces
+
+    @property
+    def scheduled_for(self) -> datetime:
+        return self.key.scheduled_for
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(frozen=True, slots=True, kw_only=True)
 class SkippedRange:
-    """Skipped instants: one row for the first, with the range and the count."""
+    """Scheduled times that get no run, as one row with the key of the first time.
+
+    The range ends with `until` and contains `count` times.
+    """
 
     key: RunKey
-    place: Placement
+    placement: Placement
     until: datetime
     count: int
     reason: Reason

@@ -177,7 +177,7 @@ class Completer:
     ) -> dict[RunKey, AttemptCompletion]:
         async with publishing_transaction(self.pool, self.publisher, self.clock) as authority:
             of = [(run.ticket, each) for run, each in batch]
-            moved = await complete_and_publish(authority, of, waking=waking)
+            moved = await complete_and_publish(authority, of, wakes_next=waking)
             await failpoint.reach("executor.before_failure_commit")
         return moved
 

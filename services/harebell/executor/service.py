@@ -162,7 +162,7 @@ class Executor:
             self.parts.stop,
             consuming=[self._work(consumers)],
             background=[
-                self.parts.keep(),
+                self.parts.run(),
                 self.leases.run(),
                 self.settler.run(),
                 self.limiter.run(),
@@ -189,7 +189,7 @@ class Executor:
         return Consumer(
             work_queue(self.settings.pool, lane).name,
             partial(self.parts.connect, HEARTBEAT),
-            lambda: ConcurrentWorker(on_work, self.parts.settler),
+            lambda: ConcurrentWorker(on_work, self.parts.acknowledger),
             prefetch=PREFETCH,
         )
 

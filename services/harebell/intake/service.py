@@ -43,14 +43,14 @@ async def serve(settings: IntakeSettings, stop: asyncio.Event) -> None:
         commands = Consumer(
             INTAKE.name,
             parts.connect,
-            lambda: OrderedWorker(door.handle, parts.settler, limit=BATCH, linger=0),
+            lambda: OrderedWorker(door.handle, parts.acknowledger, limit=BATCH, gather_time=0),
             prefetch=PREFETCH,
-            looks=False,
+            needs_idle_check=False,
         )
         queries = Consumer(
             QUERY.name,
             parts.connect,
-            lambda: ConcurrentWorker(desk.handle, parts.settler),
+            lambda: ConcurrentWorker(desk.handle, parts.acknowledger),
             prefetch=QUERIES_AT_ONCE,
         )
         parts.health.check("commands", lambda: commands.is_consuming)
@@ -59,7 +59,7 @@ async def serve(settings: IntakeSettings, stop: asyncio.Event) -> None:
             await run_until(
                 stop,
                 consuming=[commands.run(stop), queries.run(stop)],
-                background=[parts.keep()],
+                background=[parts.run()],
             )
         finally:
             await engine.dispose()

@@ -1,1 +1,18 @@
-"""RabbitMQ, for services: declare the topology, consume with the only acknowledgements, publish."""
+"""Messaging with RabbitMQ: the topology, confirmed publishing and acknowledged consuming.
+
+* topology             the exchanges, queues, bindings and permissions, as values
+* pamqp_patch          a patch that reads AMQP properties that are not UTF-8
+* declare              the declaration of the topology and its comparison with a broker
+* topology_keeper      repeated declarations while a service runs
+* publisher            confirmed publishing of messages
+* ticket_batches       ticket headers and the rules for tickets in one message
+* ticket_messages      messages that carry tickets to delay queues and work queues
+* consumer             consumers that reconnect, and their workers
+* acknowledge          retries of handlers, and the only acknowledgements
+* exclusive_consumer   consumers of queues that belong to one instance
+* replies              responses to the senders of commands and queries
+* dead_letters         messages that no service can process
+* run_events           events, stop requests and dead letters of runs
+* event_publisher      publishing and counting of events
+* metrics              counters of ended runs and attempts
+"""

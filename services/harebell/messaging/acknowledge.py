@@ -1,11 +1,11 @@
-"""Handling deliveries: patience with what is away, and the only acknowledgements."""
+"""Acknowledgement of deliveries: retries of their handlers and the forwarding of dead letters."""
 
 import asyncio
 import base64
 from collections.abc import Awaitable, Callable, Sequence
 from contextlib import suppress
 from dataclasses import dataclass
-from typing import Any, Final, TypeAlias
+from typing import Any, Final, TypeAlias, assert_never
 
 import structlog
 from aio_pika.abc import AbstractIncomingMessage
@@ -19,23 +19,23 @@ from harebell.messaging.publisher import OutgoingMessage, Publisher
 from harebell.runtime.clock import Clock
 from harebell.runtime.retries import backoff_delay
 
-MAX_TRIES: Final = 5  # of a handler that fails in a way nobody foresaw, before the dead letters
-MAX_ERROR: Final = 512  # characters of an error that a dead letter quotes
-# Bytes of a body that a dead letter carries. In base64, with the rest, it must be less than the
-# largest message that a broker takes (RabbitMQ 4: 16 MiB), or the queue would stand still for it.
-MAX_CARRIED: Final = 8 * 1024 * 1024
+MAX_UNEXPECTED_FAILURES: Final = 5  # of one handler, before the delivery is dead-lettered
+MAX_ERROR_LENGTH: Final = 512  # characters of an error in a dead letter
+# RabbitMQ 4 accepts messages of up to 16 MiB. A larger dead letter, whose body is in base64, would
+# fail at every try, and its queue would deliver no other message.
+MAX_BODY_BYTES: Final = 8 * 1024 * 1024
 
 log = structlog.get_logger()
 
 
 @dataclass(frozen=True, slots=True)
 class Done:
-    """Handled, or found to be a repeat."""
+    """The outcome of a delivery that is processed or that repeats a processed one."""
 
 
 @dataclass(frozen=True, slots=True)
 class DeadLettered:
-    """Can never be handled: to the dead letters, with the reason."""
+    """The outcome of a delivery that can never succeed, with the reason."""
 
     reason: str
     error: str | None = None
@@ -43,7 +43,10 @@ class DeadLettered:
 
 @dataclass(frozen=True, slots=True)
 class Abandoned:
-    """Not handled when the service stopped: not acknowledged, so that it comes again."""
+    """The outcome of a delivery that is unfinished when its service stops.
+
+    The acknowledger does not acknowledge the delivery, so the broker delivers the message again.
+    """
 
 
 Outcome: TypeAlias = Done | DeadLettered | Abandoned
@@ -55,7 +58,7 @@ BatchHandler: TypeAlias = Callable[[Sequence["Delivery"]], Awaitable[Sequence[Ou
 
 @dataclass(frozen=True, slots=True)
 class Delivery:
-    """A message as a handler sees it: it can read, not acknowledge."""
+    """A message for a handler, which can read the message but not acknowledge it."""
 
     message: AbstractIncomingMessage
     queue: str
@@ -66,7 +69,10 @@ class Delivery:
 
     @property
     def trusted_body(self) -> bytes:
-        """Of a message between services; raises `Malformed` when it is of a later version."""
+        """Return the body of a message from another service.
+
+        Raise `InvalidInput` if the version of the message type is too new.
+        """
         check_version(self.message.type)
         return self.message.body
 
@@ -80,7 +86,11 @@ class Delivery:
 
 
 class Acknowledger:
-    """Forward first, acknowledge second: a crash in between repeats a message, never loses it."""
+    """The only code that acknowledges deliveries.
+
+    A dead letter is published before its delivery is acknowledged.
+    A crash between the two steps repeats the message and never loses it.
+    """
 
     def __init__(self, publisher: Publisher, clock: Clock) -> None:
         self._publisher = publisher
@@ -93,74 +103,81 @@ class Acknowledger:
             case Abandoned():
                 return
             case DeadLettered(reason, error):
-                log.warning("dead letter", queue=delivery.queue, reason=reason, error=error)
-                await self._publisher.publish(self._dead(delivery, reason, error))
-        # when the session is gone, the message comes again
-        with suppress(BrokerUnavailable), translate_amqp_errors("not acknowledged"):
+                log.warning("message dead-lettered", queue=delivery.queue, reason=reason, error=error)
+                await self._publisher.publish(self._dead_letter(delivery, reason, error))
+            case _:
+                assert_never(outcome)
+        # After the loss of the channel, the broker delivers the message again.
+        with suppress(BrokerUnavailable), translate_amqp_errors("The message is not acknowledged"):
             await delivery.message.ack()
 
-    def _dead(self, delivery: Delivery, reason: str, error: str | None) -> OutgoingMessage:
+    def _dead_letter(self, delivery: Delivery, reason: str, error: str | None) -> OutgoingMessage:
         dead = DeadMessage(
             queue=delivery.queue,
             message_id=delivery.message_id,
             type=delivery.message.type,
             routing_key=delivery.routing_key,
             reason=reason,
-            error=_with_cut(error, len(delivery.body)),
+            error=_error_with_size(error, len(delivery.body)),
             dead_at=self._clock.now(),
-            headers=_plain(delivery.message.headers),
-            body=base64.b64encode(delivery.body[:MAX_CARRIED]).decode(),
+            headers=_scalar_headers(delivery.message.headers),
+            body=base64.b64encode(delivery.body[:MAX_BODY_BYTES]).decode(),
         )
         return dead_letter_of_message(dead)
 
 
-def _with_cut(error: str | None, size: int) -> str | None:
-    """The error, and that of a body so large only the beginning is here."""
-    if size <= MAX_CARRIED:
+def _error_with_size(error: str | None, size: int) -> str | None:
+    """Add the size of a body that a dead letter carries only in part."""
+    if size <= MAX_BODY_BYTES:
         return error
-    cut = f"cut: the body has {size} bytes"
-    return cut if error is None else f"{error} ({cut})"
+    note = f"The body has {size} bytes, and the dead letter has the first {MAX_BODY_BYTES}."
+    return note if error is None else f"{error} {note}"
 
 
-def _plain(headers: Any) -> dict[str, Any]:  # noqa: ANN401  # the library's table type
-    """Scalars as they are, the rest as text; the broker's own (`x-*`) stay out."""
+def _scalar_headers(headers: Any) -> dict[str, Any]:  # noqa: ANN401  # the library's table type
+    """Return scalar values unchanged and other values as text, without the broker's `x-*`."""
     return {
-        name: value if isinstance(value, str | int | float | bool) else str(value)[:MAX_ERROR]
+        name: value if isinstance(value, str | int | float | bool) else str(value)[:MAX_ERROR_LENGTH]
         for name, value in (headers or {}).items()
         if not name.startswith("x-")
     }
 
 
 async def handle_with_retries(handle: Handler, delivery: Delivery) -> Outcome:
-    """Hold the delivery while what it needs is away; give up only on what can never succeed."""
-    unforeseen = tries = 0
+    """Call the handler until an outcome is known.
+
+    A `Transient` error is retried without limit, and a `Rejected` error is dead-lettered at once.
+    Any other error is dead-lettered after `MAX_UNEXPECTED_FAILURES` failures.
+    """
+    unexpected_failures = tries = 0
     while True:
         try:
             return await handle(delivery)
         except Rejected as error:
-            return DeadLettered(error.code, error.reason[:MAX_ERROR])
+            return DeadLettered(error.code, error.reason[:MAX_ERROR_LENGTH])
         except Transient as error:
-            log.info("held", queue=delivery.queue, error=error.code, reason=error.reason)
-        except Exception as error:  # judged where deliveries are handled
+            log.info("delivery delayed", queue=delivery.queue, error=error.code, reason=error.reason)
+        except Exception as error:  # an escaped error would stop the consumer
             log.exception("handler failed", queue=delivery.queue)
-            unforeseen += 1
-            if unforeseen >= MAX_TRIES:
+            unexpected_failures += 1
+            if unexpected_failures >= MAX_UNEXPECTED_FAILURES:
                 text = f"{type(error).__name__}: {error}"
-                return DeadLettered("internal_error", text[:MAX_ERROR])
+                return DeadLettered("internal_error", text[:MAX_ERROR_LENGTH])
         tries += 1
         await asyncio.sleep(backoff_delay(tries))
 
 
 async def acknowledge_with_retries(
-    settler: Acknowledger, delivery: Delivery, outcome: Outcome
+    acknowledger: Acknowledger, delivery: Delivery, outcome: Outcome
 ) -> None:
+    """Acknowledge the delivery, and retry after any error."""
     tries = 0
     while True:
         try:
-            return await settler.acknowledge(delivery, outcome)
+            return await acknowledger.acknowledge(delivery, outcome)
         except HarebellError as error:
-            log.warning("not forwarded", queue=delivery.queue, error=error.code)
-        except Exception:  # whatever it is, the queue must not stand still for it
-            log.exception("not settled", queue=delivery.queue)
+            log.warning("dead letter not published", queue=delivery.queue, error=error.code)
+        except Exception:  # an escaped error would stop the consumer of the queue
+            log.exception("acknowledgement failed", queue=delivery.queue)
         tries += 1
         await asyncio.sleep(backoff_delay(tries))

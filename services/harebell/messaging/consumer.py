@@ -1,4 +1,4 @@
-"""Sessions of a consumer: one that is lost is followed by another, and how its work is ordered."""
+"""Consumers that reconnect after each lost session, and the workers that order their deliveries."""
 
 import asyncio
 from collections.abc import Awaitable, Callable, Coroutine, Sequence
@@ -8,7 +8,7 @@ from typing import Any, Final, TypeAlias
 import structlog
 from aio_pika.abc import AbstractConnection, AbstractIncomingMessage, AbstractQueue
 
-from harebell.client.connection import ANSWER_TIMEOUT, close, translate_amqp_errors
+from harebell.client.connection import BROKER_REPLY_TIMEOUT, close, translate_amqp_errors
 from harebell.contract.errors import BrokerUnavailable, Transient
 from harebell.messaging import pamqp_patch
 from harebell.messaging.acknowledge import (
@@ -21,23 +21,21 @@ from harebell.messaging.acknowledge import (
     handle_with_retries,
 )
 from harebell.runtime.clock import monotonic
-from harebell.runtime.retries import LONGEST_PAUSE, backoff_delay
+from harebell.runtime.retries import MAX_BACKOFF, backoff_delay
 
-DRAIN: Final = 10.0  # seconds that handlers get to end when a service stops
-IDLE_CHECK_INTERVAL: Final = (
-    5.0  # seconds between looks at what waits while a consumer is shown nothing
-)
+DRAIN_TIMEOUT: Final = 10.0  # seconds for the handlers to finish when a service stops
+IDLE_CHECK_INTERVAL: Final = 5.0  # seconds between two counts of ready messages
 
 log = structlog.get_logger()
 pamqp_patch.install()
 
 
 class ConcurrentWorker:
-    """Each delivery handled by a task of its own; prefetch bounds them."""
+    """A worker that handles each delivery in its own task. The prefetch bounds the tasks."""
 
-    def __init__(self, handle: Handler, settler: Acknowledger) -> None:
+    def __init__(self, handle: Handler, acknowledger: Acknowledger) -> None:
         self._handle = handle
-        self._settler = settler
+        self._acknowledger = acknowledger
         self._tasks: set[asyncio.Task[None]] = set()
 
     @property
@@ -45,79 +43,86 @@ class ConcurrentWorker:
         return not self._tasks
 
     async def put(self, delivery: Delivery) -> None:
-        task = asyncio.create_task(self._one(delivery))
+        task = asyncio.create_task(self._process(delivery))
         self._tasks.add(task)
         task.add_done_callback(self._tasks.discard)
 
-    async def _one(self, delivery: Delivery) -> None:
+    async def _process(self, delivery: Delivery) -> None:
         outcome = await handle_with_retries(self._handle, delivery)
-        await acknowledge_with_retries(self._settler, delivery, outcome)
+        await acknowledge_with_retries(self._acknowledger, delivery, outcome)
 
-    async def end(self, *, grace: float) -> None:
-        """What still runs after the grace is cancelled: its message was not acknowledged."""
+    async def drain(self, *, within: float) -> None:
+        """Wait `within` seconds for the tasks and cancel the rest without acknowledgement."""
         if self._tasks:
-            _, late = await asyncio.wait(self._tasks, timeout=grace)
+            _, late = await asyncio.wait(self._tasks, timeout=within)
             for task in late:
                 task.cancel()
             await asyncio.gather(*late, return_exceptions=True)
 
 
 class OrderedWorker:
-    """Deliveries handled in order, as many as are at hand at a time, up to `limit`."""
+    """A worker that handles deliveries in order, in batches of up to `limit`.
+
+    The worker waits `gather_time` seconds for further deliveries after the first one of a batch.
+    """
 
     def __init__(
-        self, handle: BatchHandler, settler: Acknowledger, *, limit: int, linger: float
+        self, handle: BatchHandler, acknowledger: Acknowledger, *, limit: int, gather_time: float
     ) -> None:
         self._handle = handle
-        self._settler = settler
+        self._acknowledger = acknowledger
         self._limit = limit
-        self._linger = linger
-        self._waiting: asyncio.Queue[Delivery] = asyncio.Queue()  # bounded by prefetch
-        self._unsettled = 0
-        self._task = asyncio.create_task(self._work())
+        self._gather_time = gather_time
+        self._queued: asyncio.Queue[Delivery] = asyncio.Queue()  # bounded by the prefetch
+        self._unacknowledged = 0
+        self._task = asyncio.create_task(self._run())
 
     @property
     def is_idle(self) -> bool:
-        return not self._unsettled
+        return not self._unacknowledged
 
     async def put(self, delivery: Delivery) -> None:
-        self._unsettled += 1
-        self._waiting.put_nowait(delivery)
+        self._unacknowledged += 1
+        self._queued.put_nowait(delivery)
 
-    async def _work(self) -> None:
+    async def _run(self) -> None:
         while True:
-            batch = await self._batch()
+            batch = await self._next_batch()
             for delivery, outcome in zip(batch, await self._outcomes(batch), strict=True):
-                await acknowledge_with_retries(self._settler, delivery, outcome)
-            self._unsettled -= len(batch)
+                await acknowledge_with_retries(self._acknowledger, delivery, outcome)
+            self._unacknowledged -= len(batch)
             for _ in batch:
-                self._waiting.task_done()
+                self._queued.task_done()
 
-    async def _batch(self) -> list[Delivery]:
-        batch = [await self._waiting.get()]
-        if self._waiting.empty() and self._linger:
-            await asyncio.sleep(self._linger)
-        while len(batch) < self._limit and not self._waiting.empty():
-            batch.append(self._waiting.get_nowait())
+    async def _next_batch(self) -> list[Delivery]:
+        batch = [await self._queued.get()]
+        if self._queued.empty() and self._gather_time:
+            await asyncio.sleep(self._gather_time)
+        while len(batch) < self._limit and not self._queued.empty():
+            batch.append(self._queued.get_nowait())
         return batch
 
     async def _outcomes(self, batch: list[Delivery]) -> Sequence[Outcome]:
-        """A batch that fails is done again one message at a time: one poison spoils no other."""
+        """Handle the batch, and after a failure each delivery alone.
+
+        One message that fails in every try then delays no other message of its batch.
+        """
         if len(batch) > 1:
             try:
                 return await self._handle(batch)
-            except Exception as error:  # noqa: BLE001  # judged where deliveries are handled
+            except Exception as error:  # noqa: BLE001  # `handle_with_retries` judges the error
                 log.info("batch split", queue=batch[0].queue, size=len(batch), error=str(error))
 
-        async def alone(delivery: Delivery) -> Outcome:
+        async def handle_one(delivery: Delivery) -> Outcome:
             return (await self._handle([delivery]))[0]
 
-        return [await handle_with_retries(alone, delivery) for delivery in batch]
+        return [await handle_with_retries(handle_one, delivery) for delivery in batch]
 
-    async def end(self, *, grace: float) -> None:
+    async def drain(self, *, within: float) -> None:
+        """Wait `within` seconds until the queue is empty, then cancel the rest."""
         with suppress(TimeoutError):
-            async with asyncio.timeout(grace):
-                await self._waiting.join()
+            async with asyncio.timeout(within):
+                await self._queued.join()
         self._task.cancel()
         await asyncio.gather(self._task, return_exceptions=True)
 
@@ -127,74 +132,80 @@ Connect: TypeAlias = Callable[[], Awaitable[AbstractConnection]]
 
 
 class Consumer:
-    """Keeps one queue consumed: a session that ends is followed by another.
+    """A consumer of one queue that opens a new session after each lost one.
 
-    `looks`: while idle it asks whether messages wait that it is not shown. Where only one consumer
-    is active, the others are shown none by design, and are not to look.
+    With `needs_idle_check`, an idle consumer counts the ready messages of its queue.
+    The consumer opens a new session if the broker does not deliver these messages.
+    A queue with a single active consumer must disable the check, because its other consumers
+    receive no message.
     """
 
     def __init__(
         self,
         queue: str,
         connect: Connect,
-        worker: Callable[[], Worker],
+        make_worker: Callable[[], Worker],
         *,
         prefetch: int,
-        looks: bool = True,
+        needs_idle_check: bool = True,
     ) -> None:
         self._queue = queue
         self._connect = connect
-        self._worker = worker
+        self._make_worker = make_worker
         self._prefetch = prefetch
-        self._looks = looks
+        self._needs_idle_check = needs_idle_check
         self._delivered = 0
         self.is_consuming = False
 
     async def run(self, stop: asyncio.Event) -> None:
-        """Returns after `stop`, when what was delivered has been handled."""
+        """Consume until `stop` is set and the handlers of the delivered messages have finished."""
         tries = 0
         while not stop.is_set():
-            began = monotonic()
+            started_at = monotonic()
             try:
-                with translate_amqp_errors("the session has ended"):
-                    await self._session(stop)
+                with translate_amqp_errors("The session has ended"):
+                    await self._consume_session(stop)
             except Transient as error:
                 log.warning("consumer lost", queue=self._queue, error=error.reason)
-                # one that opens and is lost at once must not be tried again at once
-                tries = 1 if monotonic() - began > LONGEST_PAUSE else tries + 1
+                # A session that ends soon after its start counts as a failed try. Otherwise the
+                # consumer would reconnect without a pause.
+                tries = 1 if monotonic() - started_at > MAX_BACKOFF else tries + 1
                 with suppress(TimeoutError):
                     await asyncio.wait_for(stop.wait(), backoff_delay(tries))
 
-    async def _session(self, stop: asyncio.Event) -> None:
-        """Returns after `stop`; raises when it is lost before."""
+    async def _consume_session(self, stop: asyncio.Event) -> None:
+        """Consume until `stop` is set. Raise `BrokerUnavailable` if the session ends earlier."""
         connection = await self._connect()
-        worker = self._worker()
-        over = asyncio.Event()
+        worker = self._make_worker()
+        lost = asyncio.Event()
         try:
-            connection.close_callbacks.add(lambda *_: over.set())
-            async with asyncio.timeout(ANSWER_TIMEOUT):
-                queue, tag = await self._consume(connection, worker, over)
+            connection.close_callbacks.add(lambda *_: lost.set())
+            async with asyncio.timeout(BROKER_REPLY_TIMEOUT):
+                queue, tag = await self._start_consuming(connection, worker, lost)
             self.is_consuming = True
-            await _first(stop.wait(), over.wait(), self._until_overlooked(queue, worker))
+            await _wait_for_first(
+                stop.wait(), lost.wait(), self._wait_until_undelivered(queue, worker)
+            )
             if not stop.is_set():
-                raise BrokerUnavailable("the session has ended")
-            async with asyncio.timeout(ANSWER_TIMEOUT):
+                raise BrokerUnavailable("The session has ended.")
+            async with asyncio.timeout(BROKER_REPLY_TIMEOUT):
                 await queue.cancel(tag)
         finally:
             self.is_consuming = False
-            # a lost session's messages come again: nothing to wait for
-            await worker.end(grace=DRAIN if stop.is_set() else 0)
+            # The broker delivers the messages of a lost session again, so no handler must finish.
+            await worker.drain(within=DRAIN_TIMEOUT if stop.is_set() else 0)
             await close(connection)
 
-    async def _consume(
-        self, connection: AbstractConnection, worker: Worker, over: asyncio.Event
+    async def _start_consuming(
+        self, connection: AbstractConnection, worker: Worker, lost: asyncio.Event
     ) -> tuple[AbstractQueue, str]:
-        """The queue and the consumer's tag. `over` is set when the broker ends it."""
+        """Return the queue and the tag of the consumer. Set `lost` when the broker ends both."""
         channel = await connection.channel(publisher_confirms=False)
-        channel.close_callbacks.add(lambda *_: over.set())
+        channel.close_callbacks.add(lambda *_: lost.set())
         underlay = await channel.get_underlay_channel()
-        # a deleted queue ends its consumers, not the channel: without this we wait for ever
-        underlay.on_consumer_cancel_callbacks.add(lambda _: over.set())
+        # The deletion of a queue ends its consumers but not the channel. Without this callback the
+        # consumer would wait forever.
+        underlay.on_consumer_cancel_callbacks.add(lambda _: lost.set())
         await channel.set_qos(prefetch_count=self._prefetch)
         queue = await channel.get_queue(self._queue, ensure=True)
 
@@ -204,29 +215,32 @@ class Consumer:
 
         return queue, await queue.consume(deliver)
 
-    async def _until_overlooked(self, queue: AbstractQueue, worker: Worker) -> None:
-        """Returns when messages wait and none comes, twice in a row, though there is room for all.
+    async def _wait_until_undelivered(self, queue: AbstractQueue, worker: Worker) -> None:
+        """Return when two checks in a row find ready messages and no delivery between them.
 
-        A queue that was made anew in the moment of its deletion shows its old consumers nothing;
-        neither does one that has sent messages by way of a member which had just been started.
+        A queue that is declared again within milliseconds of its deletion keeps its consumers and
+        delivers nothing to them.
+        A queue that delivered messages through a member which had just started does the same.
         """
-        seen: int | None = None  # what had been delivered when messages waited
+        delivered_before: int | None = None  # None: the last check found no ready message
         while True:
             await asyncio.sleep(IDLE_CHECK_INTERVAL)
-            waits = self._looks and worker.is_idle and await self._waits(queue)
-            if waits and seen == self._delivered:
-                log.warning("consumer overlooked", queue=self._queue)
+            is_ready = (
+                self._needs_idle_check and worker.is_idle and await self._has_ready_messages(queue)
+            )
+            if is_ready and delivered_before == self._delivered:
+                log.warning("ready messages not delivered", queue=self._queue)
                 return
-            seen = self._delivered if waits and worker.is_idle else None
+            delivered_before = self._delivered if is_ready and worker.is_idle else None
 
-    async def _waits(self, queue: AbstractQueue) -> bool:
-        async with asyncio.timeout(ANSWER_TIMEOUT):
+    async def _has_ready_messages(self, queue: AbstractQueue) -> bool:
+        async with asyncio.timeout(BROKER_REPLY_TIMEOUT):
             declared = await queue.channel.declare_queue(self._queue, passive=True)
         return bool(declared.declaration_result.message_count)
 
 
-async def _first(*waits: Coroutine[Any, Any, object]) -> None:
-    """Returns when one of them does, or raises what it raises; the others are cancelled."""
+async def _wait_for_first(*waits: Coroutine[Any, Any, object]) -> None:
+    """Return or raise with the first coroutine that ends, and cancel the others."""
     tasks = [asyncio.create_task(wait) for wait in waits]
     try:
         ended, _ = await asyncio.wait(tasks, return_when=asyncio.FIRST_COMPLETED)

@@ -1,4 +1,4 @@
-"""The dead letter of a message as it goes to the desk: the gist in headers that people can read."""
+"""Dead letters of messages that no service can process."""
 
 from typing import Final
 
@@ -13,7 +13,10 @@ _TYPE: Final = amqp_names.message_type("message.dead")
 
 
 def dead_letter_of_message(dead: DeadMessage, *, run: str | None = None) -> OutgoingMessage:
-    """`run`: the id of the one run that the message was about."""
+    """Return the dead letter, with the reason and the queue in headers for the management UI.
+
+    `run` is the id of the run if the message was about one run only.
+    """
     headers: dict[str, FieldValue] = {
         amqp_names.DEAD_REASON: dead.reason,
         amqp_names.DEAD_QUEUE: dead.queue,

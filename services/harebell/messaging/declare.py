@@ -1,4 +1,4 @@
-"""Turns the topology's value into declarations, or into a list of what the broker lacks."""
+"""Declaration of a topology, and its comparison with the exchanges and queues of a broker."""
 
 import asyncio
 from collections.abc import Awaitable, Callable
@@ -9,15 +9,19 @@ import aio_pika
 from aio_pika.abc import AbstractChannel, AbstractConnection
 from aiormq.exceptions import ChannelAccessRefused, ChannelClosed
 
-from harebell.client.connection import ANSWER_TIMEOUT, open_probe_channel, translate_amqp_errors
+from harebell.client.connection import BROKER_REPLY_TIMEOUT, open_probe_channel, translate_amqp_errors
 from harebell.messaging.topology.declarations import Exchange, Queue, Topology
 
 Probe: TypeAlias = Callable[[AbstractChannel, Exchange | Queue], Awaitable[None]]
 
 
 async def declare(connection: AbstractConnection, topology: Topology) -> None:
-    """Idempotent. Raises `BrokerUnavailable` when what is there differs, naming it."""
-    with translate_amqp_errors("the topology cannot be declared"):
+    """Declare the topology. A repeated declaration changes nothing.
+
+    Raise `BrokerUnavailable` with the name of an exchange or queue that exists with other
+    arguments.
+    """
+    with translate_amqp_errors("The topology cannot be declared"):
         async with open_probe_channel(connection) as channel:
             await _declare(channel, topology)
 
@@ -28,67 +32,70 @@ async def _declare(channel: AbstractChannel, topology: Topology) -> None:
             exchange.name,
             aio_pika.ExchangeType(exchange.kind.value),
             durable=True,
-            timeout=ANSWER_TIMEOUT,
+            timeout=BROKER_REPLY_TIMEOUT,
         )
     for queue in topology.queues:
         await channel.declare_queue(
-            queue.name, durable=True, arguments={**queue.arguments()}, timeout=ANSWER_TIMEOUT
+            queue.name, durable=True, arguments={**queue.arguments()}, timeout=BROKER_REPLY_TIMEOUT
         )
     for binding in topology.bindings:
-        bound = await channel.get_queue(binding.queue, ensure=False)
-        await bound.bind(binding.exchange, binding.routing_key, timeout=ANSWER_TIMEOUT)
+        bound_queue = await channel.get_queue(binding.queue, ensure=False)
+        await bound_queue.bind(binding.exchange, binding.routing_key, timeout=BROKER_REPLY_TIMEOUT)
 
 
 async def find_missing(connection: AbstractConnection, topology: Topology) -> list[str]:
-    """What is not there. What this user has no right to at all is others' to look for."""
-    return await _problems(connection, topology, _look_if_allowed)
+    """Return an error for each missing exchange and queue that this user has a permission for."""
+    return await _find_errors(connection, topology, _check_exists_if_permitted)
 
 
 async def find_differences(connection: AbstractConnection, topology: Topology) -> list[str]:
-    """What is missing, or differs from its declaration; nothing is created.
+    """Return an error for each exchange and queue that is missing or has other arguments.
 
-    To compare takes the permission to configure what is compared.
+    The function creates nothing and needs the permission to configure each exchange and queue.
     """
-    return await _problems(connection, topology, _compare)
+    return await _find_errors(connection, topology, _compare)
 
 
-async def _look_if_allowed(channel: AbstractChannel, item: Exchange | Queue) -> None:
-    with suppress(ChannelAccessRefused):  # since RabbitMQ 4: before that, whoever asks is told
-        await _look(channel, item)
+async def _check_exists_if_permitted(channel: AbstractChannel, item: Exchange | Queue) -> None:
+    # RabbitMQ 4 refuses a passive declaration without a permission. Older versions answer it.
+    with suppress(ChannelAccessRefused):
+        await _check_exists(channel, item)
 
 
-async def _look(channel: AbstractChannel, item: Exchange | Queue) -> None:
+async def _check_exists(channel: AbstractChannel, item: Exchange | Queue) -> None:
     match item:
-        case Exchange(name, _):
+        case Exchange(name=name):
             await channel.declare_exchange(name, passive=True)
-        case Queue(name):
+        case Queue(name=name):
             await channel.declare_queue(name, passive=True)
 
 
 async def _compare(channel: AbstractChannel, item: Exchange | Queue) -> None:
-    """What is there already is not created by declaring it, only compared."""
-    await _look(channel, item)
+    """Declare an existing item, which makes the broker compare the arguments."""
+    await _check_exists(channel, item)
     match item:
-        case Exchange(name, kind):
+        case Exchange(name=name, kind=kind):
             await channel.declare_exchange(name, aio_pika.ExchangeType(kind.value), durable=True)
-        case Queue(name):
+        case Queue(name=name):
             await channel.declare_queue(name, durable=True, arguments={**item.arguments()})
 
 
-async def _problems(connection: AbstractConnection, topology: Topology, ask: Probe) -> list[str]:
-    wanted: list[Exchange | Queue] = [*topology.exchanges, *topology.queues]
-    with translate_amqp_errors("the topology cannot be checked"):
-        problems = [await _problem(connection, item, ask) for item in wanted]
-    return [problem for problem in problems if problem is not None]
+async def _find_errors(
+    connection: AbstractConnection, topology: Topology, probe: Probe
+) -> list[str]:
+    items: list[Exchange | Queue] = [*topology.exchanges, *topology.queues]
+    with translate_amqp_errors("The topology cannot be checked"):
+        errors = [await _find_error(connection, item, probe) for item in items]
+    return [error for error in errors if error is not None]
 
 
-async def _problem(
-    connection: AbstractConnection, item: Exchange | Queue, ask: Probe
+async def _find_error(
+    connection: AbstractConnection, item: Exchange | Queue, probe: Probe
 ) -> str | None:
     async with open_probe_channel(connection) as channel:
         try:
-            async with asyncio.timeout(ANSWER_TIMEOUT):
-                await ask(channel, item)
+            async with asyncio.timeout(BROKER_REPLY_TIMEOUT):
+                await probe(channel, item)
         except ChannelClosed as error:
             return f"{item.name}: {error}"
         return None

@@ -1,4 +1,4 @@
-"""Facts on their way to whoever listens, and into the metrics: what is told is counted."""
+"""Publishing of events in batches, and the metrics of the runs and attempts in them."""
 
 from collections import Counter, defaultdict
 from collections.abc import Iterable, Mapping
@@ -22,7 +22,11 @@ log = structlog.get_logger()
 
 
 class OutgoingEvent(NamedTuple):
-    """`verb` is one of `contract.events.FACTS`. `attempt`, `end`: what of a run it tells."""
+    """An event to publish, and the attempt and the end of a run that the metrics count.
+
+    `verb` is a key of `contract.events.EVENT_DATA`.
+    The class is a tuple because each run creates one (decision 19).
+    """
 
     tenant: str
     verb: str
@@ -31,14 +35,15 @@ class OutgoingEvent(NamedTuple):
     end: RunEnd | None = None
 
 
-def event_messages(facts: Iterable[OutgoingEvent]) -> list[OutgoingMessage]:
+def event_messages(events: Iterable[OutgoingEvent]) -> list[OutgoingMessage]:
+    """Return messages with up to `MAX_EVENTS` events of one tenant and one verb each."""
     groups: dict[tuple[str, str], list[EventJson]] = defaultdict(list)
-    for fact in facts:
-        groups[fact.tenant, fact.verb].append(fact.event)
+    for each in events:
+        groups[each.tenant, each.verb].append(each.event)
     return [
-        _message(tenant, verb, events[start : start + MAX_EVENTS])
-        for (tenant, verb), events in groups.items()
-        for start in range(0, len(events), MAX_EVENTS)
+        _message(tenant, verb, group[start : start + MAX_EVENTS])
+        for (tenant, verb), group in groups.items()
+        for start in range(0, len(group), MAX_EVENTS)
     ]
 
 
@@ -50,53 +55,54 @@ def _message(tenant: str, verb: str, events: list[EventJson]) -> OutgoingMessage
         type=message_type(verb),
         message_id=f"{events[0]['id']}+{len(events)}",
         content_type=CLOUDEVENTS,
-        headers=_gist(events[0]["data"]),
+        headers=_error_headers(events[0]["data"]),
     )
 
 
-def _gist(data: Mapping[str, Any]) -> dict[str, FieldValue]:
-    """Of a refusal, the first of a message: for people who open the management UI."""
+def _error_headers(data: Mapping[str, Any]) -> dict[str, FieldValue]:
+    """Return the error of the first event in headers, which the management UI shows."""
     error = data.get("error")
     if not isinstance(error, dict):
         return {}
-    said = {
-        amqp_names.REFUSED_KEY: data.get("key"),
-        amqp_names.REFUSED_CODE: error.get("code"),
-        amqp_names.REFUSED_FIELD: error.get("field"),
-        amqp_names.REFUSED_REASON: error.get("reason"),
+    headers = {
+        amqp_names.REJECTED_KEY: data.get("key"),
+        amqp_names.REJECTED_CODE: error.get("code"),
+        amqp_names.REJECTED_FIELD: error.get("field"),
+        amqp_names.REJECTED_REASON: error.get("reason"),
     }
-    return {name: text for name, text in said.items() if isinstance(text, str)}
+    return {name: text for name, text in headers.items() if isinstance(text, str)}
 
 
-async def publish_events(publisher: Publisher, facts: Iterable[OutgoingEvent]) -> None:
-    """Events are hints, the ledger is the truth: what cannot be told is let go. Raises nothing.
+async def publish_events(publisher: Publisher, events: Iterable[OutgoingEvent]) -> None:
+    """Count and publish the events of committed changes. Raise no error.
 
-    Only what is committed is told, so here, and nowhere else, the ends of runs are counted; and
-    a fault of ours in telling must not pass for one of what is committed.
+    Events are hints and the ledger is the record, so a failed publish is only logged.
+    An error here must not look like a failure of the committed change.
+    Only committed changes have events, so only this function counts ended runs and attempts.
     """
-    facts = list(facts)
+    events = list(events)
     try:
-        _count(facts)
-        failures = await publisher.publish_each(event_messages(facts))
+        _count(events)
+        failures = await publisher.publish_each(event_messages(events))
     except Exception:
-        log.exception("events not told", events=len(facts))
+        log.exception("events not published", events=len(events))
         return
     for failure in failures:
         if isinstance(failure, HarebellError) and not isinstance(failure, Unroutable):
-            log.warning("events not told", error=failure.code, reason=failure.reason)
+            log.warning("events not published", error=failure.code, reason=failure.reason)
         elif failure is not None and not isinstance(failure, HarebellError):
-            log.error("events not told", exc_info=failure)
+            log.error("events not published", exc_info=failure)
 
 
-def _count(facts: Iterable[OutgoingEvent]) -> None:
-    """Of a batch together: to find a metric's child costs as much as to count."""
+def _count(events: Iterable[OutgoingEvent]) -> None:
+    """Count a batch by label values, because the lookup of a label child is expensive."""
     attempts: dict[str, list[AttemptCompletion]] = defaultdict(list)
     runs: Counter[tuple[str, str]] = Counter()
-    for fact in facts:
-        if fact.attempt is not None:
-            attempts[fact.attempt.outcome].append(fact.attempt)
-        if fact.end is not None:
-            runs[fact.end.state, fact.end.reason or ""] += fact.end.runs
+    for event in events:
+        if event.attempt is not None:
+            attempts[event.attempt.outcome].append(event.attempt)
+        if event.end is not None:
+            runs[event.end.state, event.end.reason or ""] += event.end.runs
     for outcome, ended in attempts.items():
         metrics.ATTEMPTS.labels(outcome).inc(len(ended))
         duration = metrics.ATTEMPT_DURATION.labels(outcome)

@@ -1,24 +1,30 @@
-"""A queue of one instance's own: hints, heard while it is there and by nobody afterwards."""
+"""Consumers of exclusive queues, which carry hints to one instance and end with its connection."""
 
 import asyncio
 from collections.abc import Awaitable, Callable, Mapping, Sequence
 from dataclasses import dataclass, field
+from typing import TypeAlias
 
 import structlog
 from aio_pika.abc import AbstractConnection, AbstractIncomingMessage
 from pamqp.common import FieldValue
 
-from harebell.client.connection import ANSWER_TIMEOUT, close, translate_amqp_errors
+from harebell.client.connection import BROKER_REPLY_TIMEOUT, close, translate_amqp_errors
 from harebell.contract.errors import InvalidInput, Transient
 from harebell.runtime.clock import monotonic
-from harebell.runtime.retries import LONGEST_PAUSE, backoff_delay
+from harebell.runtime.retries import MAX_BACKOFF, backoff_delay
+
+MessageHandler: TypeAlias = Callable[[AbstractIncomingMessage], Awaitable[None]]
 
 log = structlog.get_logger()
 
 
 @dataclass(frozen=True, slots=True)
 class ExclusiveQueue:
-    """Exclusive: the broker deletes the queue with the connection. `bindings`: exchange, key."""
+    """A queue that the broker deletes with its connection.
+
+    Each binding is an exchange and a routing key.
+    """
 
     queue: str
     bindings: Sequence[tuple[str, str]]
@@ -27,54 +33,56 @@ class ExclusiveQueue:
 
 async def consume_exclusively(
     connect: Callable[[], Awaitable[AbstractConnection]],
-    ear: ExclusiveQueue,
-    hear: Callable[[AbstractIncomingMessage], Awaitable[None]],
+    queue: ExclusiveQueue,
+    handle: MessageHandler,
     *,
-    opened: Callable[[], Awaitable[None]] | None = None,
-    lost: Callable[[], None] = lambda: None,
+    on_open: Callable[[], Awaitable[None]] | None = None,
+    on_close: Callable[[], None] = lambda: None,
 ) -> None:
-    """Until cancelled. What cannot be read, or followed now, is let go: these are hints."""
+    """Consume the queue without acknowledgement, and reconnect until the task is cancelled.
+
+    A message that the handler rejects or cannot process now is logged and lost.
+    """
     tries = 0
     while True:
-        began = monotonic()
+        started_at = monotonic()
         try:
-            with translate_amqp_errors("the session has ended"):
+            with translate_amqp_errors("The session has ended"):
                 connection = await connect()
                 try:
-                    await _listen(connection, ear, hear, opened)
+                    lost = await _start_consuming(connection, queue, handle)
+                    if on_open is not None:
+                        await on_open()
+                    await lost.wait()
                 finally:
-                    lost()
+                    on_close()
                     await close(connection)
         except Transient as error:
-            log.warning("not listening", queue=ear.queue, error=error.reason)
-        tries = 1 if monotonic() - began > LONGEST_PAUSE else tries + 1
+            log.warning("exclusive consumer lost", queue=queue.queue, error=error.reason)
+        tries = 1 if monotonic() - started_at > MAX_BACKOFF else tries + 1
         await asyncio.sleep(backoff_delay(tries))
 
 
-async def _listen(
-    connection: AbstractConnection,
-    ear: ExclusiveQueue,
-    hear: Callable[[AbstractIncomingMessage], Awaitable[None]],
-    opened: Callable[[], Awaitable[None]] | None,
-) -> None:
-    over = asyncio.Event()
-    connection.close_callbacks.add(lambda *_: over.set())
+async def _start_consuming(
+    connection: AbstractConnection, exclusive: ExclusiveQueue, handle: MessageHandler
+) -> asyncio.Event:
+    """Declare, bind and consume the queue. Return an event that the end of the session sets."""
+    lost = asyncio.Event()
+    connection.close_callbacks.add(lambda *_: lost.set())
 
-    async def heard(message: AbstractIncomingMessage) -> None:
+    async def handle_hint(message: AbstractIncomingMessage) -> None:
         try:
-            await hear(message)
+            await handle(message)
         except (InvalidInput, Transient) as error:
-            log.warning("hint not followed", error=error.code, reason=error.reason)
+            log.warning("hint not processed", error=error.code, reason=error.reason)
 
-    async with asyncio.timeout(ANSWER_TIMEOUT):
+    async with asyncio.timeout(BROKER_REPLY_TIMEOUT):
         channel = await connection.channel(publisher_confirms=False)
-        channel.close_callbacks.add(lambda *_: over.set())
+        channel.close_callbacks.add(lambda *_: lost.set())
         queue = await channel.declare_queue(
-            ear.queue, exclusive=True, arguments=dict(ear.arguments)
+            exclusive.queue, exclusive=True, arguments=dict(exclusive.arguments)
         )
-        for exchange, key in ear.bindings:
+        for exchange, key in exclusive.bindings:
             await queue.bind(exchange, key)
-        await queue.consume(heard, no_ack=True)
-    if opened is not None:
-        await opened()
-    await over.wait()
+        await queue.consume(handle_hint, no_ack=True)
+    return lost

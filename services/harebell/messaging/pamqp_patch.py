@@ -1,33 +1,35 @@
-"""Properties that are not UTF-8 are read with replacement characters, not with a lost connection.
+"""Patch of pamqp: properties that are not UTF-8 are decoded with replacement characters.
 
-AMQP's short strings are bytes to the broker. The library decodes them strictly and gives up the
-connection where it cannot; the message comes again with the next one, so that one badly encoded
-property stops a queue, and drives whatever was prefetched with it to its delivery limit.
+A short string of AMQP is a byte string for the broker.
+pamqp 3 decodes short strings strictly, and the error closes the connection.
+The broker then delivers the message again, so one such message stops its queue.
+Each delivery also brings the other prefetched messages closer to their delivery limit.
+Decision 8 gives the condition for the removal of this patch.
 """
 
 from pamqp import common, decode
 
-_LENGTH = 4  # bytes that say how long a table is
+_LENGTH_BYTES = 4  # of the length at the start of a table
 
-_strict_table = decode.METHODS["table"]
+_decode_table_strictly = decode.METHODS["table"]
 
 
 def install() -> None:
-    """For this process; idempotent."""
-    decode.METHODS["shortstr"] = _short_string
-    decode.METHODS["table"] = _table
+    """Replace two decoders of pamqp in this process. A second call changes nothing."""
+    decode.METHODS["shortstr"] = _decode_short_string
+    decode.METHODS["table"] = _decode_table
 
 
-def _short_string(value: bytes) -> tuple[int, str]:
+def _decode_short_string(value: bytes) -> tuple[int, str]:
     if not value:
-        raise ValueError("a short string without its length")
+        raise ValueError("A short string must begin with its length, not be empty.")
     length = value[0]
     return length + 1, value[1 : length + 1].decode(errors="replace")
 
 
-def _table(value: bytes) -> tuple[int, common.FieldValue]:
-    """Headers with a name that cannot be read are left out whole: none of them is needed."""
+def _decode_table(value: bytes) -> tuple[int, common.FieldValue]:
+    """Return no headers if the name of one is not UTF-8, because no service needs a header."""
     try:
-        return _strict_table(value)
+        return _decode_table_strictly(value)
     except UnicodeDecodeError:
-        return _LENGTH + int.from_bytes(value[:_LENGTH], "big"), {}
+        return _LENGTH_BYTES + int.from_bytes(value[:_LENGTH_BYTES], "big"), {}

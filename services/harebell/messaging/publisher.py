@@ -1,4 +1,4 @@
-"""Publishing: confirmed, mandatory, persistent, bounded in flight and in time."""
+"""Publishing of persistent and mandatory messages with confirms, bounded in number and time."""
 
 import asyncio
 from collections.abc import Callable, Iterable, Mapping
@@ -13,14 +13,15 @@ from harebell.client.connection import PUBLISH_TIMEOUT, Connection
 from harebell.contract.amqp_names import APP_ID, JSON
 from harebell.contract.errors import BrokerUnavailable, NotAllowed, Unroutable
 
-MAX_UNCONFIRMED: Final = 500  # unconfirmed publishes; every confirm walks all outstanding ones
+# The client library visits all unconfirmed messages for each confirm.
+MAX_UNCONFIRMED: Final = 500  # messages
 
 OnUnroutable: TypeAlias = Callable[[str, str, Unroutable], None]  # exchange and routing key first
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(frozen=True, slots=True, kw_only=True)
 class OutgoingMessage:
-    """One message on its way out."""
+    """A message to publish."""
 
     exchange: str
     routing_key: str
@@ -31,7 +32,7 @@ class OutgoingMessage:
     correlation_id: str | None = None
     headers: Mapping[str, FieldValue] = field(default_factory=dict)
 
-    def message(self) -> aio_pika.Message:
+    def to_aio_pika(self) -> aio_pika.Message:
         return aio_pika.Message(
             self.body,
             content_type=self.content_type,
@@ -45,22 +46,23 @@ class OutgoingMessage:
 
 
 class Publisher:
-    """The publishing half of a service; consuming has a connection of its own."""
+    """The publisher of a service, with a connection that no consumer uses."""
 
-    def __init__(self, link: Connection, on_unroutable: OnUnroutable | None = None) -> None:
-        self._link = link
+    def __init__(self, connection: Connection, on_unroutable: OnUnroutable | None = None) -> None:
+        self._connection = connection
         self._on_unroutable = on_unroutable
         self._slots = asyncio.Semaphore(MAX_UNCONFIRMED)
 
     async def publish(self, outgoing: OutgoingMessage, *, within: float = PUBLISH_TIMEOUT) -> None:
-        """Raises `Unroutable` and `BrokerUnavailable`, as `Link.publish` does.
+        """Publish the message and wait up to `within` seconds for the confirm.
 
-        A service's own messages are not given up for want of a permission: it can be put right.
+        Raise `Unroutable` if no queue takes the message, and `BrokerUnavailable` otherwise.
+        A missing permission is `BrokerUnavailable` too, because an operator can grant it.
         """
         async with self._slots:
             try:
-                await self._link.publish(
-                    outgoing.exchange, outgoing.routing_key, outgoing.message(), timeout=within
+                await self._connection.publish(
+                    outgoing.exchange, outgoing.routing_key, outgoing.to_aio_pika(), timeout=within
                 )
             except NotAllowed as error:
                 raise BrokerUnavailable(error.reason, code=error.code) from error
@@ -72,7 +74,10 @@ class Publisher:
     async def publish_all(
         self, messages: Iterable[OutgoingMessage], *, within: float = PUBLISH_TIMEOUT
     ) -> None:
-        """Pipelined, up to IN_FLIGHT in order; waits for all, then raises the first failure."""
+        """Publish all messages, wait for every confirm, then raise the first error.
+
+        Up to `MAX_UNCONFIRMED` messages are published in order without waiting for a confirm.
+        """
         results = await self.publish_each(messages, within=within)
         for failure in results:
             if failure is not None:
@@ -81,6 +86,6 @@ class Publisher:
     async def publish_each(
         self, messages: Iterable[OutgoingMessage], *, within: float = PUBLISH_TIMEOUT
     ) -> list[BaseException | None]:
-        """As `publish_all`, but tells what became of each."""
+        """Publish all messages and return the error of each, or None after a confirm."""
         tasks = (self.publish(message, within=within) for message in messages)
         return await asyncio.gather(*tasks, return_exceptions=True)

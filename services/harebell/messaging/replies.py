@@ -1,4 +1,4 @@
-"""Answers, to where they were asked for: through the default exchange, by the name of the queue."""
+"""Replies to commands and queries, through the default exchange to the queue in `reply_to`."""
 
 from typing import Final
 
@@ -9,33 +9,41 @@ from harebell.contract.errors import BrokerUnavailable, Unroutable
 from harebell.messaging.publisher import OutgoingMessage, Publisher
 
 DEFAULT_EXCHANGE: Final = ""
-OWN_QUEUE_PREFIX: Final = "harebell."  # an answer sent there would pass for a message of ours
+# A consumer of Harebell would take a reply in one of these queues for an internal message.
+OWN_QUEUE_PREFIX: Final = "harebell."
 
 log = structlog.get_logger()
 
 
-def reply(reply_to: str, correlation_id: str | None, body: bytes, *, name: str) -> OutgoingMessage:
+def reply(
+    reply_to: str, correlation_id: str | None, body: bytes, *, message_id: str
+) -> OutgoingMessage:
+    """Return the message that carries the response in `body` to the queue `reply_to`."""
     return OutgoingMessage(
         exchange=DEFAULT_EXCHANGE,
         routing_key=reply_to,
         body=body,
         type=message_type("response"),
-        message_id=name,
+        message_id=message_id,
         correlation_id=correlation_id,
     )
 
 
 def can_reply_to(reply_to: str | None) -> bool:
+    """Return whether `reply_to` names a queue that does not belong to Harebell."""
     return bool(reply_to) and not str(reply_to).startswith(OWN_QUEUE_PREFIX)
 
 
 async def send_reply(publisher: Publisher, outgoing: OutgoingMessage) -> None:
-    """Raises `BrokerUnavailable`. Whoever asked may have gone: that is no fault."""
+    """Publish the reply, and ignore a queue that no longer exists.
+
+    Raise `BrokerUnavailable` if the broker does not confirm the reply.
+    """
     try:
         await publisher.publish(outgoing)
     except (BrokerUnavailable, Unroutable) as error:
         if error.code == BrokerUnavailable.code:
             raise
         if outgoing.routing_key.startswith(DIRECT_REPLY):
-            return  # the broker returns what is mandatory there even when it delivers it
-        log.info("nobody to answer", error=error.code, reason=error.reason)
+            return  # RabbitMQ returns a mandatory message to a direct reply-to even if delivered
+        log.info("reply not delivered", error=error.code, reason=error.reason)

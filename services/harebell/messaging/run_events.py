@@ -1,4 +1,4 @@
-"""What is told of a run: facts for listeners, an order to stop, its whole story when it is dead."""
+"""Messages about runs: events, stop requests and dead letters."""
 
 from collections.abc import Sequence
 from datetime import datetime
@@ -18,60 +18,65 @@ from harebell.messaging.publisher import OutgoingMessage
 from harebell.messaging.topology.bus import executor_control_key
 
 
-def run_event(ticket: Ticket, ended: AttemptCompletion, attempt: int) -> OutgoingEvent:
-    verb = f"run.{ended.state}"
+def run_event(ticket: Ticket, completion: AttemptCompletion, attempt: int) -> OutgoingEvent:
+    """Return the event of an attempt, with the fields of `RunEventData`."""
+    verb = f"run.{completion.state}"
     tenant = ticket.run_spec.tenant
-    at, again = ended.finished_at, ended.next_attempt_at
-    fact = {  # as `RunFact` reads it
+    finished_at, next_attempt_at = completion.finished_at, completion.next_attempt_at
+    data = {
         "run_id": ticket.run_id,
         "schedule_id": ticket.schedule_id,
         "key": ticket.run_spec.key,
         "scheduled_for": ticket.scheduled_for,
         "attempt": attempt,
-        "state": ended.state,
-        "reason": ended.reason or ended.error_code,
-        "finished_at": at if again is None else None,
-        "next_attempt_at": again,
-        "downstream": None if ended.healthy is None else ticket.downstream,
-        "healthy": ended.healthy,
+        "state": completion.state,
+        "reason": completion.reason or completion.error_code,
+        "finished_at": finished_at if next_attempt_at is None else None,
+        "next_attempt_at": next_attempt_at,
+        "downstream": None if completion.healthy is None else ticket.downstream,
+        "healthy": completion.healthy,
     }
-    id_ = f"{ticket.run_id}/{ended.token}"
-    told = make_event(tenant, verb, fact, id_=id_, subject=ticket.run_id, at=at)
-    return OutgoingEvent(tenant, verb, told, attempt=ended, end=ended.end)
+    event_id = f"{ticket.run_id}/{completion.token}"
+    event = make_event(tenant, verb, data, id_=event_id, subject=ticket.run_id, at=finished_at)
+    return OutgoingEvent(tenant, verb, event, attempt=completion, end=completion.end)
 
 
 def run_event_without_attempt(
     tenant: str,
     key: RunKey,
+    *,
     state: RunState,
     reason: Reason,
-    at: datetime,
-    *,
+    finished_at: datetime,
     attempt: int = 0,
-    name: str | None = None,
+    schedule_key: str | None = None,
     runs: int = 1,
 ) -> OutgoingEvent:
-    """Of a run that ends without another attempt. `name`: its schedule's key.
+    """Return the event of a run that ends without a further attempt.
 
-    `runs`: as many as its row stands for.
+    `runs` is the number of skipped runs that one row represents.
     """
-    verb = f"run.{state}"
-    fact = RunEventData(
-        run_id=str(key),
+    verb, run_id = f"run.{state}", str(key)
+    data = RunEventData(
+        run_id=run_id,
         schedule_id=key.schedule_id,
-        key=name,
+        key=schedule_key,
         scheduled_for=key.scheduled_for,
         attempt=attempt,
         state=state,
         reason=reason,
-        finished_at=at,
+        finished_at=finished_at,
     )
-    told = make_event(tenant, verb, fact, id_=f"{key}/{at.isoformat()}", subject=str(key), at=at)
-    return OutgoingEvent(tenant, verb, told, end=RunEnd(state, reason, runs))
+    event_id = f"{key}/{finished_at.isoformat()}"
+    event = make_event(tenant, verb, data, id_=event_id, subject=run_id, at=finished_at)
+    return OutgoingEvent(tenant, verb, event, end=RunEnd(state, reason, runs))
 
 
 def stop_request_message(holder: str, keys: Sequence[RunKey]) -> OutgoingMessage:
-    """To the executor that holds these runs; its next renewal would tell it the same."""
+    """Return the stop request for the executor `holder`.
+
+    The executor finds the same request at its next lease renewal, so the message may be lost.
+    """
     return OutgoingMessage(
         exchange=amqp_names.CONTROL,
         routing_key=executor_control_key(holder),
@@ -82,9 +87,9 @@ def stop_request_message(holder: str, keys: Sequence[RunKey]) -> OutgoingMessage
 
 
 def dead_letter_of_run(
-    ticket: Ticket, ended: AttemptCompletion, attempts: Sequence[AttemptRecord]
+    ticket: Ticket, completion: AttemptCompletion, attempts: Sequence[AttemptRecord]
 ) -> OutgoingMessage:
-    """To the dead letters: everything in the body, the gist in headers that people can read."""
+    """Return the dead letter of a run, with its main fields in headers for the management UI."""
     dead = DeadRun(
         run_id=ticket.run_id,
         tenant=ticket.run_spec.tenant,
@@ -93,10 +98,10 @@ def dead_letter_of_run(
         key=ticket.run_spec.key,
         version=ticket.version,
         replay_number=ticket.replay_number,
-        reason=ended.reason or "",
-        error_code=ended.error_code or "",
-        error=ended.error,
-        dead_at=ended.finished_at,
+        reason=completion.reason or "",
+        error_code=completion.error_code or "",
+        error=completion.error,
+        dead_at=completion.finished_at,
         target=ticket.run_spec.target.model_dump(mode="json", by_alias=True, exclude_none=True),
         attempts=list(attempts),
     )

@@ -109,7 +109,7 @@ def _integer(value: Any) -> int:  # noqa: ANN401
     return value
 
 
-def by_time(tickets: Iterable[TicketHeader], now: datetime) -> Iterator[list[TicketHeader]]:
+def split_by_time(tickets: Iterable[TicketHeader], now: datetime) -> Iterator[list[TicketHeader]]:
     """What may wait together: what is due within MAX_SPAN. All that is overdue is due now."""
 
     def due(ticket: TicketHeader) -> datetime:
@@ -118,20 +118,20 @@ def by_time(tickets: Iterable[TicketHeader], now: datetime) -> Iterator[list[Tic
     span: list[TicketHeader] = []
     for ticket in sorted(tickets, key=due):  # stable: what is due together keeps its order
         if span and due(ticket) - due(span[0]) > MAX_SPAN:
-            yield from by_size(span, MAX_TICKETS)
+            yield from split_by_size(span, MAX_TICKETS)
             span = []
         span.append(ticket)
-    yield from by_size(span, MAX_TICKETS)
+    yield from split_by_size(span, MAX_TICKETS)
 
 
-def by_queue(tickets: Iterable[TicketHeader], limit: int) -> Iterator[list[TicketHeader]]:
+def split_by_queue(tickets: Iterable[TicketHeader], limit: int) -> Iterator[list[TicketHeader]]:
     """What may be worked on together: one pool and lane, the most urgent first."""
     ordered = sorted(tickets, key=lambda ticket: (ticket.queue, -ticket.priority))
     for _, queue in groupby(ordered, key=attrgetter("queue")):
-        yield from by_size(queue, limit)
+        yield from split_by_size(queue, limit)
 
 
-def by_size(tickets: Iterable[TicketHeader], limit: int) -> Iterator[list[TicketHeader]]:
+def split_by_size(tickets: Iterable[TicketHeader], limit: int) -> Iterator[list[TicketHeader]]:
     """In order, at most `limit` tickets and MAX_BYTES at a time."""
     part: list[TicketHeader] = []
     size = 0

@@ -6,7 +6,7 @@ from datetime import datetime
 
 from harebell.contract import amqp_names
 from harebell.messaging.publisher import OutgoingMessage
-from harebell.messaging.ticket_batches import MAX_TICKETS, TicketHeader, by_queue, by_size, by_time
+from harebell.messaging.ticket_batches import MAX_TICKETS, TicketHeader, split_by_queue, split_by_size, split_by_time
 from harebell.messaging.topology.delay_queues import delay_queue_key, route
 
 
@@ -19,18 +19,18 @@ class TicketMessage(OutgoingMessage):
 
 def to_delay_queues(tickets: Iterable[TicketHeader], now: datetime) -> list[TicketMessage]:
     """Into the tiers until they are due; what is due sooner than any tier, straight to due."""
-    return [_to_wait(group, now) for group in by_time(tickets, now)]
+    return [_to_wait(group, now) for group in split_by_time(tickets, now)]
 
 
-def to_one_delay_queue(tickets: Iterable[TicketHeader], tier: int) -> list[TicketMessage]:
+def to_one_delay_queue(tickets: Iterable[TicketHeader], ttl_ms: int) -> list[TicketMessage]:
     """Through one tier whatever their time, to be looked at again."""
-    groups = by_size(tickets, MAX_TICKETS)
-    return [_bundle(amqp_names.DELAY, delay_queue_key(tier), group) for group in groups]
+    groups = split_by_size(tickets, MAX_TICKETS)
+    return [_bundle(amqp_names.DELAY, delay_queue_key(ttl_ms), group) for group in groups]
 
 
-def to_work_queues(tickets: Iterable[TicketHeader], bundle_max: int) -> list[TicketMessage]:
+def to_work_queues(tickets: Iterable[TicketHeader], max_tickets: int) -> list[TicketMessage]:
     """To the executors of their pool and lane, at most `bundle_max` tickets each."""
-    groups = by_queue(tickets, bundle_max)
+    groups = split_by_queue(tickets, max_tickets)
     return [_bundle(amqp_names.WORK, group[0].queue, group) for group in groups]
 
 

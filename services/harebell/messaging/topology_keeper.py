@@ -15,10 +15,10 @@ from harebell.messaging.declare import declare, find_missing
 from harebell.messaging.topology.declarations import Topology
 from harebell.runtime.clock import monotonic
 
-DECLARE_AGAIN: Final = 2.0  # seconds; connections that open together declare once
+MIN_DECLARE_INTERVAL: Final = 2.0  # seconds; connections that open together declare once
 # A queue that is made anew within about 30 ms of its deletion keeps the consumers of the old one,
 # and shows them none of its messages: those must have been cancelled before.
-CANCELLED: Final = 1.0  # seconds
+CONSUMER_CANCEL_TIME: Final = 1.0  # seconds
 REDECLARE_INTERVAL: Final = (
     30.0  # seconds; a binding behind a dead-lettering exchange is missed by nobody
 )
@@ -46,7 +46,7 @@ class TopologyKeeper:
     async def ensure(self, connection: AbstractConnection) -> None:
         """Raises `BrokerUnavailable`, and `Malformed` where it may only look."""
         async with self._declaring:
-            if monotonic() - self._declared_at > DECLARE_AGAIN:
+            if monotonic() - self._declared_at > MIN_DECLARE_INTERVAL:
                 await self._declare(connection)
                 self._declared_at = monotonic()
 
@@ -60,16 +60,16 @@ class TopologyKeeper:
             log.warning("topology broken", exchange=exchange, key=routing_key, reason=error.reason)
             self._missed.set()
 
-    async def keep(self, connect: Connect) -> None:
+    async def run(self, connect: Connect) -> None:
         """Until cancelled; `connect` is to ensure what it connects to."""
         while self.declares:
             with suppress(TimeoutError):
                 await asyncio.wait_for(self._missed.wait(), REDECLARE_INTERVAL)
-            await asyncio.sleep(CANCELLED)
+            await asyncio.sleep(CONSUMER_CANCEL_TIME)
             self._missed.clear()
             with suppress(Transient), translate_amqp_errors("not declared again"):
                 await close(await connect())
-            await asyncio.sleep(DECLARE_AGAIN)  # so often at most, whatever is missed
+            await asyncio.sleep(MIN_DECLARE_INTERVAL)  # so often at most, whatever is missed
 
     async def _declare(self, connection: AbstractConnection) -> None:
         if self.declares:

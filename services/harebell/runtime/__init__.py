@@ -1,1 +1,11 @@
-"""TODO: list the modules of this package."""
+"""Process facilities that need neither RabbitMQ nor PostgreSQL.
+
+* settings         `HAREBELL_*` variables, checked once at start
+* log_config       structured logs
+* failpoint        named steps at which a test can stop, delay or break a service
+* clock            the time of the database, extrapolated with the monotonic clock
+* tzdata           the version of the time zone database
+* retries          waits between tries, and retries until a server is available
+* micro_batcher    many calls of one moment as one statement
+* metrics          metrics of every service
+"""

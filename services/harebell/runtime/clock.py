@@ -1,4 +1,4 @@
-"""The only clock. Schedules live in the database's time; waits are made on the monotonic clock."""
+"""The only clock: the time of the database for schedules, the monotonic clock for waits."""
 
 import asyncio
 import time
@@ -8,75 +8,75 @@ from typing import Final
 
 from harebell.contract.errors import Transient
 
-REFRESH: Final = 5.0  # seconds between readings of the database's clock
-SAMPLES: Final = 5  # readings a refresh; the quickest round trip is believed
-MAX_DRIFT: Final = 2.0  # seconds that the offset may move between readings before it is a step
+REFRESH_INTERVAL: Final = 5.0  # seconds between two readings of the database clock
+SAMPLES_PER_REFRESH: Final = 5  # readings, of which the one with the shortest round trip counts
+MAX_DRIFT: Final = 2.0  # seconds; a larger change between two readings is a clock step
 
 ReadDatabaseTime = Callable[[], Awaitable[datetime]]
 
 
 def monotonic() -> float:
-    """Seconds; never stepped. Leases, timeouts and waits are reckoned in it."""
+    """Return the monotonic time [s], which leases, timeouts and waits use."""
     return time.monotonic()
 
 
 class Clock:
-    """The database's time, told from this process's monotonic clock.
+    """The time of the database, extrapolated with the monotonic clock of this process.
 
-    Errs on the late side: a reading counts from the end of its round trip, so what waits for an
-    instant by this clock never starts before that instant on the database's.
+    The time is never early: a reading counts from the end of its round trip. A wait for a time of
+    this clock therefore ends after that time on the database clock.
     """
 
     def __init__(self, read: ReadDatabaseTime) -> None:
         self._read = read
         self._base: datetime | None = None
-        self._at = 0.0
-        self.stepped_at: float | None = None  # monotonic time of the last step
+        self._base_at = 0.0
+        self.stepped_at: float | None = None  # monotonic time of the last clock step
 
     def now(self) -> datetime:
         return self.from_monotonic(monotonic())
 
-    def from_monotonic(self, moment: float) -> datetime:
-        """The database's time at a moment of the monotonic clock."""
+    def from_monotonic(self, seconds: float) -> datetime:
+        """Return the database time at a monotonic time."""
         if self._base is None:
-            raise RuntimeError("the clock has not been set")
-        return self._base + timedelta(seconds=moment - self._at)
+            raise RuntimeError("The clock must be refreshed before its first use.")
+        return self._base + timedelta(seconds=seconds - self._base_at)
 
     def to_monotonic(self, when: datetime) -> float:
-        """The moment of the monotonic clock at an instant of the database's time."""
+        """Return the monotonic time [s] at a database time."""
         if self._base is None:
-            raise RuntimeError("the clock has not been set")
-        return self._at + (when - self._base).total_seconds()
+            raise RuntimeError("The clock must be refreshed before its first use.")
+        return self._base_at + (when - self._base).total_seconds()
 
     def age(self) -> float:
-        """Seconds since the database last told the time."""
-        return monotonic() - self._at
+        """Return the seconds since the last reading of the database clock."""
+        return monotonic() - self._base_at
 
     def steady_for(self, seconds: float) -> bool:
-        """Whether no step was seen for that long."""
+        """Return whether no clock step occurred within the last `seconds`."""
         return self.stepped_at is None or monotonic() - self.stepped_at >= seconds
 
     async def refresh(self) -> None:
-        """Raises what reading raises; the clock then goes on by its last reading."""
+        """Read the database clock. Raise its error and keep the last reading if that fails."""
         best: tuple[float, datetime, float] | None = None
-        for _ in range(SAMPLES):
-            asked = monotonic()
-            told = await self._read()
-            answered = monotonic()
-            if best is None or answered - asked < best[0]:
-                best = (answered - asked, told, answered)
-        assert best is not None  # noqa: S101  # SAMPLES is not zero
-        _, told, answered = best
+        for _ in range(SAMPLES_PER_REFRESH):
+            sent_at = monotonic()
+            database_time = await self._read()
+            received_at = monotonic()
+            if best is None or received_at - sent_at < best[0]:
+                best = (received_at - sent_at, database_time, received_at)
+        assert best is not None  # noqa: S101  # SAMPLES_PER_REFRESH is positive
+        _, database_time, received_at = best
         if self._base is not None:
-            moved = abs((told - self.from_monotonic(answered)).total_seconds())
-            if moved > MAX_DRIFT:
+            drift = abs((database_time - self.from_monotonic(received_at)).total_seconds())
+            if drift > MAX_DRIFT:
                 self.stepped_at = monotonic()
-        self._base, self._at = told, answered
+        self._base, self._base_at = database_time, received_at
 
     async def run(self) -> None:
-        """Refresh for ever; an unreachable database leaves the last reading in force."""
+        """Refresh until the task is cancelled. Keep the last reading during an outage."""
         while True:
-            await asyncio.sleep(REFRESH)
+            await asyncio.sleep(REFRESH_INTERVAL)
             try:
                 await self.refresh()
             except Transient:

@@ -1,4 +1,4 @@
-"""Logs: a fixed phrase, the facts as fields, one line per transition."""
+"""Structured logs: a fixed phrase with facts as fields, one line per transition."""
 
 import logging
 import sys
@@ -9,6 +9,7 @@ from harebell.runtime.settings import ServiceSettings
 
 
 def configure_logging(settings: ServiceSettings, service: str) -> None:
+    """Write logs to stderr, in the format and at the level of the settings."""
     renderer = (
         structlog.processors.JSONRenderer()
         if settings.log_format == "json"
@@ -28,6 +29,6 @@ def configure_logging(settings: ServiceSettings, service: str) -> None:
         logger_factory=structlog.WriteLoggerFactory(file=sys.stderr),
     )
     structlog.contextvars.bind_contextvars(service=service, name=settings.instance_id)
-    # the libraries' own complaints about connections are told by ours, with what follows
+    # Services log each lost connection themselves, so the logs of these libraries are duplicates.
     for library in ("aio_pika", "aiormq", "asyncio", "asyncpg", "aiohttp.access"):
         logging.getLogger(library).setLevel(logging.CRITICAL)

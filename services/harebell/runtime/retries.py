@@ -1,4 +1,4 @@
-"""TODO: describe this module."""
+"""Retries: the delay between two tries, and a loop that waits for an unavailable server."""
 
 import asyncio
 import random
@@ -12,24 +12,32 @@ from harebell.contract.errors import Transient
 T = TypeVar("T")
 log = structlog.get_logger()
 
-FIRST_PAUSE: Final = 0.1  # seconds before a handler is tried again
-LONGEST_PAUSE: Final = 5.0
+INITIAL_BACKOFF: Final = 0.1  # seconds
+MAX_BACKOFF: Final = 5.0  # seconds
+MAX_DOUBLINGS: Final = 10
 
 
 def backoff_delay(tries: int) -> float:
-    """Seconds before try `tries + 1`: doubling, spread, bounded."""
-    full = min(FIRST_PAUSE * 2.0 ** min(tries, 10), LONGEST_PAUSE)
-    return full * random.uniform(0.5, 1.0)  # noqa: S311  # spread, not secrecy
+    """Return the seconds to wait after `tries` failed tries.
+
+    The delay doubles with each try up to `MAX_BACKOFF`.
+    A random factor between 0.5 and 1 spreads the retries of several processes.
+    """
+    full = min(INITIAL_BACKOFF * 2.0 ** min(tries, MAX_DOUBLINGS), MAX_BACKOFF)
+    return full * random.uniform(0.5, 1.0)  # noqa: S311  # the factor spreads load, no secret
 
 
 async def retry_until_available(stop: asyncio.Event, call: Callable[[], Awaitable[T]]) -> T | None:
-    """Until it succeeds, or None when stopped first."""
+    """Await `call` until no `Transient` error occurs and return its result.
+
+    Return None if `stop` is set before the first success.
+    """
     tries = 0
     while not stop.is_set():
         try:
             return await call()
         except Transient as error:
-            log.warning("waiting", error=error.code, reason=error.reason)
+            log.warning("server unavailable", error=error.code, reason=error.reason)
             await asyncio.sleep(backoff_delay(tries))
             tries += 1
     return None

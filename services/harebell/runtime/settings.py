@@ -1,4 +1,7 @@
-"""The only shape of configuration: `HAREBELL_*`, read once at start, wrong names refused."""
+"""Settings of the services: `HAREBELL_*` variables, checked once at start.
+
+docs/operations/settings.md documents each setting.
+"""
 
 from collections.abc import Mapping
 from dataclasses import dataclass
@@ -10,18 +13,14 @@ from urllib.parse import urlsplit
 
 from pydantic import (
     AfterValidator,
+    BaseModel,
     BeforeValidator,
+    ConfigDict,
     Field,
     SecretStr,
     ValidationError,
     ValidationInfo,
     field_validator,
-)
-from pydantic_settings import (
-    BaseSettings,
-    NoDecode,
-    PydanticBaseSettingsSource,
-    SettingsConfigDict,
 )
 
 from harebell.client.connection import parse_amqp_urls
@@ -32,62 +31,53 @@ from harebell.contract.types import Duration, Interval, PoolName, duration_text
 from harebell.domain.default_schedule import DefaultWhen
 
 PREFIX: Final = "HAREBELL_"
-FILE_SUFFIX: Final = "_FILE"  # HAREBELL_AMQP_URL_FILE names a file that holds the value
-# Of the command line and the local stack; a service that meets them ignores them.
+FILE_SUFFIX: Final = "_FILE"  # HAREBELL_AMQP_URL_FILE is the path of a file with the value
+# The command line and the migration read these variables. A service ignores them.
 OTHER_PROGRAMS_SETTINGS: Final = frozenset({"TENANT", "TIMEOUT", "OUTPUT", "ROLE_PASSWORD"})
-SHORTEST_GAP: Final = timedelta(milliseconds=10)
-LONGEST_GAP: Final = timedelta(seconds=15)
-SHORTEST_WINDOW: Final = timedelta(seconds=1)
-SHORTEST_REST: Final = timedelta(seconds=1)
-COMMANDS: Final = (
-    "APPLY_",
-    "AUDIT_",
-    *("BREAKER_AUTO_", "BREAKER_CLOSE_", "BREAKER_LIST_", "BREAKER_OPEN_"),
-    "DEV_",
-    "DLQ_",
-    "EXPORT_",
-    "RUN_",
-    "SCHEDULE_",
-    "TOPOLOGY_",
-    "WHY_",
-)
+MIN_POLL_INTERVAL: Final = timedelta(milliseconds=10)
+MAX_POLL_INTERVAL: Final = timedelta(seconds=15)
+MIN_BREAKER_WINDOW: Final = timedelta(seconds=1)
+MIN_OPEN_DURATION: Final = timedelta(seconds=1)
 
 Network = IPv4Network | IPv6Network
 
 
-def _networks(value: object) -> object:
+def _parse_networks(value: object) -> object:
     if isinstance(value, str):
         return tuple(ip_network(part.strip()) for part in value.split(",") if part.strip())
     return value
 
 
-def _names(value: object) -> object:
-    """With commas or on lines, as a file has them."""
+def _parse_names(value: object) -> object:
+    """Split a list at commas and line ends."""
     if isinstance(value, str):
         parts = value.replace("\n", ",").split(",")
         return frozenset(part.strip() for part in parts if part.strip())
     return value
 
 
-def _content(variable: str, path: str) -> str:
+def _read_file(variable: str, path: str) -> str:
     try:
         return Path(path).read_text().strip()
-    except (OSError, ValueError) as error:  # ValueError: not text, or a NUL in the path
-        raise InvalidInput(
-            f"cannot be read: {error}", field=variable, code="invalid_setting"
-        ) from None
+    except (OSError, ValueError) as error:  # ValueError: binary content, or a NUL in the path
+        reason = f"The file of the setting must be readable text: {error}."
+        raise InvalidInput(reason, field=variable, code="invalid_setting") from None
 
 
-@dataclass(frozen=True)
+@dataclass(frozen=True, kw_only=True)
 class PoolBounds:
-    """Of the connections to the database. What finds none free waits its turn."""
+    """The bounds of a connection pool.
 
-    min_size: int = 0  # kept open
+    `min_size` connections stay open. A caller waits up to `acquire_timeout` seconds for a free
+    connection. After that time the database counts as unavailable.
+    """
+
+    min_size: int = 0
     max_size: int = 8
-    acquire_timeout: float = 10.0  # seconds of waiting, after which the database counts as away
+    acquire_timeout: float = 10.0
 
 
-def _reachable(urls: SecretStr) -> SecretStr:
+def _check_amqp_urls(urls: SecretStr) -> SecretStr:
     try:
         parse_amqp_urls(urls.get_secret_value())
     except InvalidInput as error:
@@ -95,162 +85,182 @@ def _reachable(urls: SecretStr) -> SecretStr:
     return urls
 
 
-def _web(url: SecretStr) -> SecretStr:
-    """Without showing it: the path of a chat's webhook is its password."""
+def _check_web_url(url: SecretStr) -> SecretStr:
+    """Check the URL of a webhook. The error omits the URL, because its path is a secret."""
     parts = urlsplit(url.get_secret_value())
     if parts.scheme not in {"http", "https"} or not parts.hostname:
-        raise invalid("invalid_setting", "is not like https://chat.example/hooks/abc")
+        reason = "The webhook must be a URL such as https://chat.example/hooks/abc."
+        raise invalid("invalid_setting", reason)
     return url
 
 
-class ServiceSettings(BaseSettings):
-    """What every service can be told."""
+class ServiceSettings(BaseModel):
+    """The settings of every service."""
 
-    model_config = SettingsConfigDict(env_prefix=PREFIX, frozen=True, extra="ignore")
+    model_config = ConfigDict(frozen=True, extra="ignore")
     _classes: ClassVar[list[type["ServiceSettings"]]] = []
 
-    amqp_url: Annotated[SecretStr, AfterValidator(_reachable)]  # nodes of a cluster: with commas
+    amqp_url: Annotated[SecretStr, AfterValidator(_check_amqp_urls)]  # one URL per cluster node
     database_url: SecretStr
-    # max before min, which is compared with it
+    # The maximum comes first, because the validator of the minimum compares both.
     database_pool_max: Annotated[int, Field(ge=1, le=200)] = PoolBounds.max_size
     database_pool_min: Annotated[int, Field(ge=0)] = PoolBounds.min_size
     database_pool_timeout: Interval = timedelta(seconds=PoolBounds.acquire_timeout)
-    instance_id: str = "harebell"  # of this instance, unique among its kind
-    http_host: str = "127.0.0.1"  # where health and metrics answer
-    http_port: Annotated[int, Field(ge=0, le=65535)] = 0  # 0: any free one
+    instance_id: str = "harebell"  # unique within a service
+    http_host: str = "127.0.0.1"  # of /livez, /readyz and /metrics
+    http_port: Annotated[int, Field(ge=0, le=65535)] = 0  # 0: a free port
     log_level: Literal["debug", "info", "warning", "error"] = "info"
     log_format: Literal["json", "text"] = "json"
     topology_mode: Literal["declare", "check"] = "declare"
-    failpoint: str | None = None  # tests only: ticker.before_commit:kill
+    failpoint: str | None = None  # for tests: ticker.before_commit:kill
 
-    def __init_subclass__(cls, **kwargs: object) -> None:
-        super().__init_subclass__(**kwargs)  # type: ignore[arg-type]  # pydantic's own keywords
+    @classmethod
+    def __pydantic_init_subclass__(cls, **kwargs: object) -> None:
+        super().__pydantic_init_subclass__(**kwargs)
         ServiceSettings._classes.append(cls)
 
     @field_validator("database_pool_min")
     @classmethod
-    def _up_to_max(cls, least: int, others: ValidationInfo) -> int:
-        most = others.data.get("database_pool_max", least)
-        if least > most:
-            raise ValueError(f"must not exceed {PREFIX}DATABASE_POOL_MAX, which is {most}")
-        return least
+    def _check_pool_min(cls, min_size: int, info: ValidationInfo) -> int:
+        max_size = info.data.get("database_pool_max", min_size)
+        if min_size > max_size:
+            reason = f"The minimum must not exceed {PREFIX}DATABASE_POOL_MAX, which is {max_size}."
+            raise invalid("invalid_setting", reason)
+        return min_size
 
     @property
     def pool_bounds(self) -> PoolBounds:
-        timeout = self.database_pool_timeout.total_seconds()
-        return PoolBounds(self.database_pool_min, self.database_pool_max, timeout)
-
-    @classmethod
-    def settings_customise_sources(
-        cls,
-        settings_cls: type[BaseSettings],  # noqa: ARG003
-        init_settings: PydanticBaseSettingsSource,
-        *_others: PydanticBaseSettingsSource,
-        **_more: PydanticBaseSettingsSource,
-    ) -> tuple[PydanticBaseSettingsSource, ...]:
-        """Only what `load` hands in: the library would read the environment behind its back."""
-        return (init_settings,)
+        return PoolBounds(
+            min_size=self.database_pool_min,
+            max_size=self.database_pool_max,
+            acquire_timeout=self.database_pool_timeout.total_seconds(),
+        )
 
     @classmethod
     def load(cls, environ: Mapping[str, str]) -> Self:
-        """Raises `Malformed` with the variable's name."""
+        """Return the settings of a service from `HAREBELL_*` variables.
+
+        A variable of another service is ignored, so that all services can share an environment.
+        Raise `InvalidInput` with the name of the variable for an unknown name or a bad value.
+        """
         classes: list[type[ServiceSettings]] = [ServiceSettings, *cls._classes]
         known = {name for each in classes for name in each.model_fields}
         values: dict[str, str] = {}
         for variable, value in environ.items():
             name = variable.removeprefix(PREFIX)
-            if name == variable or name in OTHER_PROGRAMS_SETTINGS or name.startswith(COMMANDS):
+            if name == variable or name in OTHER_PROGRAMS_SETTINGS:
                 continue
             field = name.removesuffix(FILE_SUFFIX).lower()
             if field not in known:
-                raise InvalidInput(
-                    "there is no such setting", field=variable, code="unknown_setting"
-                )
+                reason = f"No setting has the name {variable}."
+                raise InvalidInput(reason, field=variable, code="unknown_setting")
             is_file = name.endswith(FILE_SUFFIX)
-            values[field] = _content(variable, value) if is_file else value
+            values[field] = _read_file(variable, value) if is_file else value
         try:
             return cls.model_validate(values)
         except ValidationError as error:
-            first = error.errors(include_url=False)[0]
-            variable = PREFIX + str(first["loc"][0]).upper()
-            raise InvalidInput(first["msg"], field=variable, code="invalid_setting") from None
+            raise _invalid_setting(error) from None
+
+
+def _invalid_setting(error: ValidationError) -> InvalidInput:
+    first = error.errors(include_url=False)[0]
+    variable = PREFIX + str(first["loc"][0]).upper()
+    if first["type"] == "missing":
+        reason = f"The setting {variable} is required and missing."
+        return InvalidInput(reason, field=variable, code="invalid_setting")
+    own = first.get("ctx", {}).get("reason")
+    reason = own or f"The value of the setting is invalid: {first['msg'].removesuffix('.')}."
+    return InvalidInput(reason, field=variable, code="invalid_setting")
 
 
 class TargetSettings(ServiceSettings):
-    """Who looks at HTTP targets."""
+    """The settings of services that check HTTP targets."""
 
-    # private addresses that HTTP targets may reach: 10.1.0.0/16,127.0.0.0/8
-    allowed_networks: Annotated[tuple[Network, ...], NoDecode, BeforeValidator(_networks)] = ()
+    # Private networks that HTTP targets may reach: 10.1.0.0/16,127.0.0.0/8
+    allowed_networks: Annotated[tuple[Network, ...], BeforeValidator(_parse_networks)] = ()
 
 
 class IntakeSettings(TargetSettings):
-    # tasks that executors have; None: not known here, so any name may be one
-    known_tasks: Annotated[frozenset[str] | None, NoDecode, BeforeValidator(_names)] = None
-    # of schedules without `when`: {"every": "1h"}, or by tenant {"acme": {"cron": "0 * * * *"}}
+    """The settings of intake."""
+
+    # Task names of all executors. None: intake accepts every task name.
+    known_tasks: Annotated[frozenset[str] | None, BeforeValidator(_parse_names)] = None
+    # `when` of schedules without one: {"every": "1h"}.
+    # Per tenant: {"acme": {"cron": "0 * * * *"}}.
     default_when: Annotated[DefaultWhen, BeforeValidator(DefaultWhen.parse)] = DefaultWhen()
 
 
 class TickerSettings(ServiceSettings):
-    """`horizon` should lie just above a delay tier plus its margin."""
+    """The settings of the ticker.
 
-    horizon: Duration = timedelta(seconds=84)  # how far ahead runs are staged into the broker
-    staging_batch: Annotated[int, Field(ge=1, le=10_000)] = 1_000  # schedules a pass
-    # at least between passes that found little; well within the horizon it makes nothing late
-    min_poll_interval: Annotated[Duration, Field(ge=SHORTEST_GAP, le=LONGEST_GAP)] = timedelta(
-        milliseconds=250
+    The horizon should be slightly longer than a delay TTL plus its margin.
+    """
+
+    horizon: Duration = timedelta(seconds=84)
+    staging_batch: Annotated[int, Field(ge=1, le=10_000)] = 1_000  # schedules per staging pass
+    # Between two passes that found few schedules. An interval within the horizon delays no run.
+    min_poll_interval: Annotated[Duration, Field(ge=MIN_POLL_INTERVAL, le=MAX_POLL_INTERVAL)] = (
+        timedelta(milliseconds=250)
     )
 
 
 class DispatcherSettings(ServiceSettings):
-    """Breakers open when `ratio` of at least `attempts` of the last `window` have failed."""
+    """The settings of the dispatcher.
+
+    A breaker opens when the failure ratio of at least the minimum of calls within the window is
+    reached.
+    """
 
     work_batch_size: Annotated[int, Field(ge=1, le=200)] = 50  # tickets in one work message
-    breaker_mode: Literal["auto", "manual"] = "auto"  # manual: only what is forced is held back
-    breaker_window: Annotated[Duration, Field(ge=SHORTEST_WINDOW)] = timedelta(seconds=60)
+    breaker_mode: Literal["auto", "manual"] = "auto"  # manual: only forced states apply
+    breaker_window: Annotated[Duration, Field(ge=MIN_BREAKER_WINDOW)] = timedelta(seconds=60)
     breaker_min_calls: Annotated[int, Field(ge=1, le=1_000_000)] = 20
     breaker_failure_ratio: Annotated[float, Field(gt=0, le=1)] = 0.5
-    breaker_open_duration: Annotated[Duration, Field(ge=SHORTEST_REST)] = timedelta(seconds=30)
+    breaker_open_duration: Annotated[Duration, Field(ge=MIN_OPEN_DURATION)] = timedelta(seconds=30)
     breaker_half_open_calls: Annotated[int, Field(ge=1, le=1_000)] = 3  # of each dispatcher
-    # at the start, for a ticker's word of what is forced, before anything leaves
+    # The wait for a snapshot from a ticker before the first release.
     breaker_startup_timeout: Duration = timedelta(seconds=10)
 
 
 class ExecutorSettings(TargetSettings):
-    """Slots are attempts running at once, by lane."""
+    """The settings of the executor. Slots are concurrent attempts of a lane."""
 
     pool: PoolName = DEFAULT_POOL
     slots_high: Annotated[int, Field(ge=1, le=10_000)] = 60
     slots_normal: Annotated[int, Field(ge=1, le=10_000)] = 40
     slots_low: Annotated[int, Field(ge=1, le=10_000)] = 10
-    # of a lane's slots, for the runs of any one target: one that hangs leaves the rest to others
+    # The share of a lane's slots for one target, so that a slow target leaves slots for others.
     max_target_share: Annotated[float, Field(gt=0, le=1)] = 0.75
     lease: Duration = timedelta(seconds=15)
     lease_critical: Annotated[Duration, Field(validate_default=True)] = timedelta(seconds=5)
-    shutdown_timeout: Duration = timedelta(seconds=25)  # for attempts in flight when stopped
+    shutdown_timeout: Duration = timedelta(seconds=25)  # for attempts in flight at the stop
 
     @field_validator("lease_critical")
     @classmethod
-    def _sooner(cls, critical: timedelta, info: ValidationInfo) -> timedelta:
-        """Whoever runs critical work learns sooner that its holder is lost."""
-        lease = info.data.get("lease")  # None when it is malformed itself, which is told
+    def _check_lease_critical(cls, critical: timedelta, info: ValidationInfo) -> timedelta:
+        """Require a shorter lease for critical runs, so that their recovery is faster."""
+        lease = info.data.get("lease")  # None if the lease is invalid, which has its own error
         if lease is not None and critical >= lease:
-            reason = f"must be shorter than {PREFIX}LEASE, {duration_text(lease)}"
-            raise invalid("invalid_setting", f"{reason}; got {duration_text(critical)}")
+            reason = (
+                f"The lease of critical runs must be shorter than {PREFIX}LEASE, "
+                f"which is {duration_text(lease)}, not {duration_text(critical)}."
+            )
+            raise invalid("invalid_setting", reason)
         return critical
 
     @property
     def slots(self) -> int:
-        """Of all lanes."""
+        """The slots of all lanes."""
         return self.slots_high + self.slots_normal + self.slots_low
 
 
-class InspectorSettings(ServiceSettings):
-    """Of dead letters the oldest go first, whatever became of them."""
+class DlqInspectorSettings(ServiceSettings):
+    """The settings of the dlq_inspector. Maintenance deletes the oldest dead letters first."""
 
     dead_letter_retention: Annotated[Duration, Field(ge=timedelta(days=1))] = timedelta(days=90)
     dead_letter_max_count: Annotated[int, Field(ge=1_000)] = 1_000_000
-    # more new dead letters of a tenant than this, within the window, are an alert
+    # More new dead letters of a tenant than this within the window cause an alert.
     alert_dead_letter_count: Annotated[int, Field(ge=0)] = 10
     alert_window: Interval = timedelta(minutes=15)
-    alert_replay_stalled_after: Interval = timedelta(minutes=10)  # so long without a step
-    alert_webhook_url: Annotated[SecretStr, AfterValidator(_web)] | None = None
+    alert_replay_stalled_after: Interval = timedelta(minutes=10)
+    alert_webhook_url: Annotated[SecretStr, AfterValidator(_check_web_url)] | None = None

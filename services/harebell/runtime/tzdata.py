@@ -1,7 +1,4 @@
-"""Which release of the zone data we compute with: recorded with what was computed from it.
-
-Apart from `cron`, which reads nothing, because finding out means looking at files.
-"""
+"""The version of the time zone database, read from the files of `zoneinfo`."""
 
 import zoneinfo
 from collections.abc import Iterable
@@ -10,20 +7,23 @@ from pathlib import Path
 from typing import Final
 
 UNKNOWN: Final = "unknown"
-_MAX_LINE: Final = 64  # characters; in tzdata.zi the first line of a long file
+_MAX_LINE: Final = 64  # characters of a first line
 _ZI_PREFIX: Final = "# version "
 
 
 def tzdata_version(path: Iterable[str] | None = None) -> str:
-    """Return such as "2025b". `path` is where zoneinfo looks, in its order."""
+    """Return the version, such as "2025b", or "unknown".
+
+    `path` contains the folders that `zoneinfo` searches, in the order of the search.
+    """
     for folder in map(Path, zoneinfo.TZPATH if path is None else path):
         if folder.is_dir() and any(folder.iterdir()):
-            # zoneinfo prefers this folder's data even if it does not say which release it is.
-            return _release(folder)
-    return _packaged_release()
+            # zoneinfo uses the data of this folder, even if the folder states no version.
+            return _version_of(folder)
+    return _packaged_version()
 
 
-def _release(folder: Path) -> str:
+def _version_of(folder: Path) -> str:
     stated = _first_line(folder / "+VERSION")
     if stated:
         return stated
@@ -39,7 +39,7 @@ def _first_line(file: Path) -> str:
         return ""
 
 
-def _packaged_release() -> str:
+def _packaged_version() -> str:
     try:
         return str(import_module("tzdata").IANA_VERSION)
     except (ImportError, AttributeError):

@@ -1,15 +1,18 @@
 """Connections: pools whose settings keep a frozen client from holding anything up for long."""
 
-from collections.abc import AsyncIterator, Iterator
+from collections.abc import AsyncIterator, Iterator, Mapping
 from contextlib import asynccontextmanager, contextmanager
 from datetime import datetime
 from typing import Any, Final
 from urllib.parse import urlsplit, urlunsplit
 
 import asyncpg
+from sqlalchemy import ClauseElement, Select
+from sqlalchemy.dialects.postgresql import asyncpg as asyncpg_dialect
 from sqlalchemy.exc import DBAPIError
 from sqlalchemy.exc import TimeoutError as PoolTimeoutError
-from sqlalchemy.ext.asyncio import AsyncEngine, create_async_engine
+from sqlalchemy.ext.asyncio import AsyncConnection, AsyncEngine, create_async_engine
+from sqlalchemy.sql.compiler import SQLCompiler
 
 from harebell.contract.errors import DatabaseUnavailable
 from harebell.runtime.settings import PoolBounds
@@ -18,7 +21,7 @@ from harebell.storage import metrics
 CONNECT_TIMEOUT: Final = 5.0  # seconds
 COMMAND_TIMEOUT: Final = 12.0  # seconds; above statement_timeout, for a connection gone silent
 MAX_QUERIES_PER_CONNECTION: Final = 50_000  # statements of a connection before it is replaced
-IDLE: Final = 300.0  # seconds without use until a connection beyond the least is closed
+MAX_IDLE_TIME: Final = 300.0  # seconds without use until a connection beyond the least is closed
 
 # Plans: a new day's partition has no statistics, and a custom plan over months of partitions
 # costs more than the statement. Timeouts: what a frozen service holds falls by itself.
@@ -34,6 +37,8 @@ TIMEOUT_SETTINGS: Final = {
     "tcp_user_timeout": "10s",
     "timezone": "UTC",
 }
+
+_ASYNCPG_DIALECT: Final = asyncpg_dialect.dialect()
 
 _PASSING: Final = (
     asyncpg.PostgresConnectionError,
@@ -82,7 +87,7 @@ class _Pool(asyncpg.Pool):  # type: ignore[misc]  # the driver ships no types
             min_size=bounds.min_size,
             max_size=bounds.max_size,
             max_queries=MAX_QUERIES_PER_CONNECTION,
-            max_inactive_connection_lifetime=IDLE,
+            max_inactive_connection_lifetime=MAX_IDLE_TIME,
             loop=None,
             connection_class=asyncpg.Connection,
             record_class=asyncpg.Record,
@@ -146,6 +151,37 @@ def open_engine(url: str, *, name: str, bounds: PoolBounds | None = None) -> Asy
             "server_settings": {**TIMEOUT_SETTINGS, "application_name": name},
         },
     )
+
+
+def compile_statement(statement: ClauseElement) -> tuple[str, list[Any]]:
+    """Return the SQL text of a Core statement and its parameters, for asyncpg.
+
+    asyncpg encodes the parameters, so their types are those that asyncpg accepts.
+    """
+    compiled = statement.compile(
+        dialect=_ASYNCPG_DIALECT, compile_kwargs={"render_postcompile": True}
+    )
+    assert isinstance(compiled, SQLCompiler)  # noqa: S101  # for the type checker
+    return compiled.string, [compiled.params[name] for name in compiled.positiontup or ()]
+
+
+async def fetch_rows(
+    connection: asyncpg.Connection | AsyncConnection, statement: Select[Any]
+) -> list[Mapping[str, Any]]:
+    """Return the rows of a Core statement from a connection of either driver."""
+    if isinstance(connection, AsyncConnection):
+        return list((await connection.execute(statement)).mappings())
+    text, parameters = compile_statement(statement)
+    rows: list[Mapping[str, Any]] = await connection.fetch(text, *parameters)
+    return rows
+
+
+async def fetch_page(
+    connection: asyncpg.Connection | AsyncConnection, statement: Select[Any], limit: int
+) -> tuple[list[Mapping[str, Any]], bool]:
+    """Return at most `limit` rows, and whether the statement has more rows."""
+    rows = await fetch_rows(connection, statement.limit(limit + 1))
+    return rows[:limit], len(rows) > limit
 
 
 async def database_time(pool: asyncpg.Pool) -> datetime:

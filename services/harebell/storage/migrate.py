@@ -22,8 +22,8 @@ ROLES: Final = (
     "harebell_auditor",
 )
 LOCK_TIMEOUT: Final = "500ms"  # so long others may wait for their turn behind a migration's
-TRIES: Final = 120  # of a migration that was not given its lock in time
-PAUSE: Final = 1.0  # seconds between two tries
+MAX_TRIES: Final = 120  # of a migration that was not given its lock in time
+RETRY_PAUSE: Final = 1.0  # seconds between two tries
 _LOCK: Final = 4_711_001  # two migrations of one database wait for each other
 _LOCKED: Final = "55P03"
 _DIRECTORY: Final = Path(__file__).parent / "migrations"
@@ -55,12 +55,12 @@ async def _be_alone(connection: AsyncConnection) -> None:
     asked = text("SELECT pg_try_advisory_lock(:lock)")
     while not (await connection.execute(asked, {"lock": _LOCK})).scalar():
         await connection.commit()
-        await asyncio.sleep(PAUSE)
+        await asyncio.sleep(RETRY_PAUSE)
     await connection.commit()
 
 
 async def _patiently(connection: AsyncConnection, to: str) -> None:
-    for left in reversed(range(TRIES)):
+    for left in reversed(range(MAX_TRIES)):
         try:
             await connection.run_sync(_upgrade, to)
             await connection.execute(text(ENSURE))
@@ -69,7 +69,7 @@ async def _patiently(connection: AsyncConnection, to: str) -> None:
             if not left or getattr(error.orig, "sqlstate", None) != _LOCKED:
                 raise
         await connection.rollback()
-        await asyncio.sleep(PAUSE)
+        await asyncio.sleep(RETRY_PAUSE)
     return None
 
 

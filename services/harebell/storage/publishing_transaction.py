@@ -38,25 +38,25 @@ class PublishingTransaction:
         return self.clock.now()
 
     async def publish(
-        self, tickets: Iterable[TicketHeader], others: Sequence[OutgoingMessage] = ()
+        self, tickets: Iterable[TicketHeader], messages: Sequence[OutgoingMessage] = ()
     ) -> None:
         """To be the last step before the commit. Raises what `publish_all` does."""
         sent = list(tickets)
         if self._published_at is None:
             self._published_at = monotonic()
         self._tickets += sent
-        await self.publisher.publish_all([*to_delay_queues(sent, self.now()), *others])
+        await self.publisher.publish_all([*to_delay_queues(sent, self.now()), *messages])
 
     @property
     def is_slow(self) -> bool:
         return self._published_at is not None and monotonic() - self._published_at > SLOW_COMMIT
 
-    async def republish(self, why: str) -> None:
+    async def republish(self, reason: str) -> None:
         """A hint like any ticket: what cannot be published now, a sweep finds."""
         if not self._tickets:
             return
-        metrics.REPUBLISHED_TICKETS.labels(why).inc(len(self._tickets))
-        log.warning("published again", commit=why, runs=len(self._tickets))
+        metrics.REPUBLISHED_TICKETS.labels(reason).inc(len(self._tickets))
+        log.warning("published again", commit=reason, runs=len(self._tickets))
         await self.publisher.publish_each(to_delay_queues(self._tickets, self.now()))
 
 
@@ -71,15 +71,15 @@ async def publishing_transaction(
     """
     with translate_db_errors():
         async with pool.acquire() as connection:
-            authority = PublishingTransaction(connection, publisher, clock)
+            transaction = PublishingTransaction(connection, publisher, clock)
             is_committing = False
             try:
                 async with connection.transaction():
-                    yield authority
+                    yield transaction
                     is_committing = True
             except Exception:
                 if is_committing:
-                    await authority.republish("unknown")
+                    await transaction.republish("unknown")
                 raise
-            if authority.is_slow:
-                await authority.republish("slow")
+            if transaction.is_slow:
+                await transaction.republish("slow")

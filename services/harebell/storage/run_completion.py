@@ -22,32 +22,32 @@ CompletedRun: TypeAlias = tuple[Ticket, AttemptCompletion]
 
 
 async def complete_and_publish(
-    authority: PublishingTransaction, ended: Sequence[CompletedRun], *, waking: bool = True
+    transaction: PublishingTransaction, completed: Sequence[CompletedRun], *, wakes_next: bool = True
 ) -> dict[RunKey, AttemptCompletion]:
     """As the last step of the caller's transaction; of those still theirs to end, the record.
 
     With `waking`, those that wait for the turn of what has ended are published too.
     """
-    connection = authority.connection
+    connection = transaction.connection
     policies = {
-        ticket.schedule_id: ticket.overlap for ticket, _ in ended if ticket.restricts_overlap
+        ticket.schedule_id: ticket.overlap for ticket, _ in completed if ticket.restricts_overlap
     }
     await overlap.lock(connection, policies)
-    ended = await _heeding(connection, ended)
-    moved = await completion.complete(connection, [ending for _, ending in ended])
-    mine = [(ticket, ending) for ticket, ending in ended if ending.key in moved]
+    completed = await _heeding(connection, completed)
+    moved = await completion.complete(connection, [ending for _, ending in completed])
+    mine = [(ticket, ending) for ticket, ending in completed if ending.key in moved]
     retries = [
         TicketHeader.of(_again(ticket, ending, moved[ending.key]))
         for ticket, ending in mine
         if ending.staged_at is not None
     ]
-    woken = await wake_next(connection, policies, authority.now()) if waking else []
+    woken = await wake_next(connection, policies, transaction.now()) if wakes_next else []
     letters = [
         dead_letter_of_run(ticket, ending, await completion.attempt_history(connection, ending.key))
         for ticket, ending in mine
         if ending.state is RunState.DEAD
     ]
-    await authority.publish([*retries, *woken], letters)
+    await transaction.publish([*retries, *woken], letters)
     return {ending.key: ending for _, ending in mine}
 
 
@@ -67,14 +67,14 @@ def _heeded(ending: AttemptCompletion, reason: str | None) -> AttemptCompletion:
 
 
 async def cancel_unstarted_and_publish(
-    authority: PublishingTransaction, held: Mapping[claims.Claim, Ticket]
+    transaction: PublishingTransaction, claimed: Mapping[claims.Claim, Ticket]
 ) -> set[RunKey]:
     """Likewise of runs that were asked to stop before they started."""
-    connection = authority.connection
-    policies = {each.schedule_id: each.overlap for each in held.values() if each.restricts_overlap}
+    connection = transaction.connection
+    policies = {each.schedule_id: each.overlap for each in claimed.values() if each.restricts_overlap}
     await overlap.lock(connection, policies)
-    dropped = await claims.cancel_unstarted(connection, list(held))
-    await authority.publish(await wake_next(connection, policies, authority.now()))
+    dropped = await claims.cancel_unstarted(connection, list(claimed))
+    await transaction.publish(await wake_next(connection, policies, transaction.now()))
     return dropped
 
 
@@ -83,7 +83,7 @@ async def wake_next(
     policies: Mapping[UUID, Overlap],
     now: datetime,
     *,
-    unless_within: float = 0,
+    min_ticket_age: float = 0,
 ) -> list[TicketHeader]:
     """New tickets for those whose turn it is now. The caller holds the locks, and publishes.
 
@@ -96,9 +96,9 @@ async def wake_next(
     chosen = {
         RunKey(moment, schedule)
         for schedule, runs in (await overlap.open_run_rows(connection, policies)).items()
-        if (moment := next_waiting(policies[schedule], [run.turn for run in runs])) is not None
+        if (moment := next_waiting(policies[schedule], [run.slot for run in runs])) is not None
     }
-    woken = await overlap.wake(connection, chosen, unless_within=unless_within)
+    woken = await overlap.wake(connection, chosen, min_ticket_age=min_ticket_age)
     tickets = await rebuild_tickets(connection, sorted(woken))
     return [TicketHeader.of(ticket.model_copy(update={"due_at": now})) for ticket in tickets]
 

@@ -11,8 +11,8 @@ from harebell.contract.errors import Transient
 from harebell.storage.engine import translate_db_errors
 from harebell.ticker import metrics
 
-EVERY: Final = 5.0  # seconds between looks
-COUNTED: Final = 20_000  # runs, and schedules, of one look; more are as alarming
+REFRESH_INTERVAL: Final = 5.0  # seconds between looks
+MAX_COUNTED: Final = 20_000  # runs, and schedules, of one look; more are as alarming
 MAX_LANES: Final = 300  # that are shown: pools are named by users
 
 # Held by the one index on open rows. What waits its turn is not waiting for an executor.
@@ -36,15 +36,15 @@ SELECT count(*) FROM (
 log = structlog.get_logger()
 
 
-async def due(pool: asyncpg.Pool) -> dict[tuple[str, str], tuple[int, float]]:
+async def count_due_runs(pool: asyncpg.Pool) -> dict[tuple[str, str], tuple[int, float]]:
     """By pool and lane: how many runs, and for how many seconds the oldest of them is due."""
-    rows = await pool.fetch(_RUNS, COUNTED, MAX_LANES)
+    rows = await pool.fetch(_RUNS, MAX_COUNTED, MAX_LANES)
     return {(row["pool"], row["lane"]): (row["runs"], row["age"]) for row in rows}
 
 
-async def overdue(pool: asyncpg.Pool) -> int:
+async def count_overdue_schedules(pool: asyncpg.Pool) -> int:
     """Schedules that owe something already."""
-    counted: int = await pool.fetchval(_SCHEDULES, COUNTED)
+    counted: int = await pool.fetchval(_SCHEDULES, MAX_COUNTED)
     return counted
 
 
@@ -62,13 +62,13 @@ class BacklogMetrics:
                 await self.refresh()
             except Transient as error:
                 log.warning("backlog not counted", reason=error.reason)
-            await asyncio.sleep(EVERY)
+            await asyncio.sleep(REFRESH_INTERVAL)
 
     async def refresh(self) -> None:
         """Raises `DatabaseUnavailable`."""
         with translate_db_errors():
-            lanes = await due(self.pool)
-            metrics.OVERDUE_SCHEDULES.set(await overdue(self.pool))
+            lanes = await count_due_runs(self.pool)
+            metrics.OVERDUE_SCHEDULES.set(await count_overdue_schedules(self.pool))
         if len(self._shown | set(lanes)) > MAX_LANES:
             metrics.DUE_BACKLOG.clear()
             metrics.OLDEST_DUE_AGE.clear()

@@ -38,10 +38,10 @@ from harebell.runtime.clock import Clock
 from harebell.storage.engine import translate_db_errors
 from harebell.ticker.store import breakers as store
 
-EVERY: Final = 30.0  # seconds between words to dispatchers when nothing has happened
+BROADCAST_INTERVAL: Final = 30.0  # seconds between words to dispatchers when nothing has happened
 
-FORCED: Final = "breaker.forced"
-RELEASED: Final = "breaker.reset"
+FORCED_EVENT: Final = "breaker.forced"
+RESET_EVENT: Final = "breaker.reset"
 
 _CHANGE: Final = TypeAdapter(AcceptedCommands)
 _EVENTS: Final = list_adapter(Event)
@@ -80,7 +80,7 @@ class BreakerRecorder:
             except Transient as error:
                 log.warning("breakers not told", error=error.code, reason=error.reason)
             try:
-                await asyncio.wait_for(self._asked.wait(), EVERY)
+                await asyncio.wait_for(self._asked.wait(), BROADCAST_INTERVAL)
             except TimeoutError:
                 continue
 
@@ -115,7 +115,7 @@ class BreakerRecorder:
         body = encode(said[0]) if change.single else encode_all(said)
         name = f"{change.correlation_id}/response"
         await send_reply(
-            self.publisher, reply(change.reply_to, change.correlation_id, body, name=name)
+            self.publisher, reply(change.reply_to, change.correlation_id, body, message_id=name)
         )
 
     async def _item(self, change: AcceptedCommands, item: AcceptedCommand) -> Answer:
@@ -192,7 +192,7 @@ def _wanted(command: BreakerCommand) -> tuple[BreakerState | None, datetime | No
 
 
 def _told(fact: BreakerForcedEventData, at: datetime) -> OutgoingEvent:
-    verb = RELEASED if fact.forced is None else FORCED
+    verb = RESET_EVENT if fact.forced is None else FORCED_EVENT
     id_ = f"{fact.downstream}/{at.isoformat()}"
     told = make_event(
         amqp_names.OPERATIONS_TENANT, verb, fact, id_=id_, subject=fact.downstream, at=at

@@ -24,8 +24,8 @@ log = structlog.get_logger()
 def stop_request_messages(book: UnitOfWork) -> list[OutgoingMessage]:
     """To each executor that holds a run which should not start; it would learn of it anyway."""
     by_holder: dict[str, list[RunKey]] = {}
-    for key, reason in book.stopping.items():
-        run = book.runs.get(key)
+    for key, reason in book.stop_requests.items():
+        run = book.open_runs.get(key)
         if reason is not None and run is not None and run.lease_holder is not None:
             by_holder.setdefault(run.lease_holder, []).append(key)
     return [stop_request_message(holder, keys) for holder, keys in by_holder.items()]
@@ -35,14 +35,14 @@ def unstaged_run_events(
     book: UnitOfWork, saved: SaveResult, now: datetime
 ) -> Iterator[OutgoingEvent]:
     settled = saved.decided_keys
-    withdrawn = {key: why for key, why in book.cancelled.items() if key not in settled}
+    withdrawn = {key: why for key, why in book.cancelled_runs.items() if key not in settled}
     for key, reason in withdrawn.items():
         tenant = book.schedules[key.schedule_id].version.tenant
         yield run_event_without_attempt(tenant, key, unstaged_state(reason), reason, now)
-    for extra, reason in book.dropped:
-        key = RunKey(extra.instant, extra.version.schedule_id)
+    for extra, reason in book.dropped_manual_runs:
+        key = RunKey(extra.scheduled_for, extra.version.schedule_id)
         yield run_event_without_attempt(extra.version.tenant, key, RunState.SKIPPED, reason, now)
-    for key, state in book.resolved.items():
+    for key, state in book.resolved_runs.items():
         if state is not RunState.STAGED:
             tenant = book.schedules[key.schedule_id].version.tenant
             yield run_event_without_attempt(tenant, key, state, Reason.MANUAL, now)
@@ -53,7 +53,7 @@ def planning_events(saved: SaveResult, now: datetime) -> Iterator[OutgoingEvent]
     standing = {entry.id: entry for entry in saved.records}
     for made in saved.steps:
         for skip in made.skipped:
-            tenant, key, reason = skip.place.tenant, skip.key, skip.reason
+            tenant, key, reason = skip.placement.tenant, skip.key, skip.reason
             yield run_event_without_attempt(
                 tenant, key, RunState.SKIPPED, reason, now, runs=skip.count
             )

@@ -33,9 +33,9 @@ from harebell.ticker.store import schedules
 from harebell.ticker.store.save import SaveResult, save_unit_of_work
 from harebell.ticker.store.versions import VersionCache
 
-EVERY: Final = 1.0  # seconds between looks at schedules that wait for the end of a run
-IDLE_EVERY: Final = 5.0  # likewise, while none is known to wait: another ticker may know of one
-LIMIT: Final = 500  # schedules of one transaction
+POLL_INTERVAL: Final = 1.0  # seconds between looks at schedules that wait for the end of a run
+IDLE_POLL_INTERVAL: Final = 5.0  # likewise, while none is known to wait: another ticker may know of one
+MAX_SCHEDULES: Final = 500  # schedules of one transaction
 
 _EVENTS: Final = list_adapter(Event)
 
@@ -74,8 +74,8 @@ class Reconciler:
         """Until cancelled."""
         looked_at = float("-inf")
         while True:
-            await asyncio.sleep(EVERY)
-            if not (self._asked or self._awaited or monotonic() - looked_at >= IDLE_EVERY):
+            await asyncio.sleep(POLL_INTERVAL)
+            if not (self._asked or self._awaited or monotonic() - looked_at >= IDLE_POLL_INTERVAL):
                 continue
             looked_at = monotonic()
             asked, self._asked = self._asked, set()
@@ -88,11 +88,11 @@ class Reconciler:
     async def _review(self, asked: set[UUID]) -> None:
         self._awaited = False
         with translate_db_errors():
-            waiting = await schedules.find_awaiting(self.pool, LIMIT)
+            waiting = await schedules.find_awaiting(self.pool, MAX_SCHEDULES)
         self._awaited = self._awaited or bool(waiting)  # or noted meanwhile
         chosen = sorted({*waiting, *asked})
-        for start in range(0, len(chosen), LIMIT):
-            await self._apart(chosen[start : start + LIMIT])
+        for start in range(0, len(chosen), MAX_SCHEDULES):
+            await self._apart(chosen[start : start + MAX_SCHEDULES])
 
     async def _apart(self, schedules: list[UUID]) -> None:
         """One schedule that cannot be reviewed holds up no other, and ends no ticker."""
@@ -115,7 +115,7 @@ class Reconciler:
             for entry in before.values():
                 if planning.needs_outcomes(entry):
                     apply_outcomes(book, entry)
-            if not book.touched:
+            if not book.changed_ids:
                 return
             now = self.clock.now()
             saved = await save_unit_of_work(authority.connection, book, now, now + self.horizon)
@@ -130,10 +130,10 @@ class Reconciler:
         await self.publisher.publish_each(stop_request_messages(book))
         changed = [
             schedule_state_event(book.schedules[id_], now)
-            for id_ in book.touched
+            for id_ in book.changed_ids
             if book.schedules[id_].state is not before[id_].state
         ]
-        log.info("reviewed", schedules=len(book.touched), changed=len(changed))
+        log.info("reviewed", schedules=len(book.changed_ids), changed=len(changed))
         progress = planning_events(saved, now)
         await publish_events(
             self.publisher, [*changed, *unstaged_run_events(book, saved, now), *progress]

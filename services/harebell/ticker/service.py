@@ -23,8 +23,8 @@ from harebell.ticker.recovery.rescuer import Rescuer
 from harebell.ticker.stager import Stager
 from harebell.ticker.store.versions import VersionCache
 
-PREFETCH: Final = 500  # changes that wait to be applied
-GATHER: Final = 0.005  # seconds for more changes to come into a transaction
+COMMAND_PREFETCH: Final = 500  # changes that wait to be applied
+GATHER_TIME: Final = 0.005  # seconds for more changes to come into a transaction
 BREAKERS_PREFETCH: Final = 20  # commands and facts, taken one at a time
 
 log = structlog.get_logger()
@@ -43,17 +43,17 @@ async def serve(settings: TickerSettings, stop: asyncio.Event) -> None:
         changes = CommandApplier(*own, versions, settings.horizon, wake, reviewer.observe)
         sweeper = Rescuer(*own, presence, reviewer.request)
         worker = partial(
-            OrderedWorker, changes.handle, parts.settler, limit=PREFETCH, linger=GATHER
+            OrderedWorker, changes.handle, parts.acknowledger, limit=COMMAND_PREFETCH, gather_time=GATHER_TIME
         )
-        consumer = Consumer(TICKER.name, parts.connect, worker, prefetch=PREFETCH, looks=False)
+        consumer = Consumer(TICKER.name, parts.connect, worker, prefetch=COMMAND_PREFETCH, needs_idle_check=False)
         hints = partial(
-            OrderedWorker, reviewer.on_outcomes, parts.settler, limit=PREFETCH, linger=GATHER
+            OrderedWorker, reviewer.on_outcomes, parts.acknowledger, limit=COMMAND_PREFETCH, gather_time=GATHER_TIME
         )
-        outcomes = Consumer(OUTCOMES.name, parts.connect, hints, prefetch=PREFETCH)
+        outcomes = Consumer(OUTCOMES.name, parts.connect, hints, prefetch=COMMAND_PREFETCH)
         breakers = BreakerRecorder(*own)
-        orders = partial(OrderedWorker, breakers.handle, parts.settler, limit=1, linger=0)
+        orders = partial(OrderedWorker, breakers.handle, parts.acknowledger, limit=1, gather_time=0)
         ordered = Consumer(
-            BREAKERS.name, parts.connect, orders, prefetch=BREAKERS_PREFETCH, looks=False
+            BREAKERS.name, parts.connect, orders, prefetch=BREAKERS_PREFETCH, needs_idle_check=False
         )
         await retry_until_available(
             stop, lambda: record_tzdata_version(parts.pool, tzdata_version())
@@ -64,7 +64,7 @@ async def serve(settings: TickerSettings, stop: asyncio.Event) -> None:
                 stop,
                 consuming=[consumer.run(stop), outcomes.run(stop), ordered.run(stop)],
                 background=[
-                    parts.keep(),
+                    parts.run(),
                     stager.run(),
                     reviewer.run(),
                     sweeper.run_lease_recovery(),

@@ -25,8 +25,8 @@ from harebell.ticker.store.save import SaveResult, save_planning_steps
 from harebell.ticker.store.versions import VersionCache
 
 MAX_POLL_INTERVAL: Final = 15.0  # seconds between passes, whatever is known to come
-BUDGET: Final = 0.5  # seconds of planning in one pass: nothing else goes on meanwhile
-PAUSE: Final = 0.25  # seconds after a pass that failed
+PLANNING_BUDGET: Final = 0.5  # seconds of planning in one pass: nothing else goes on meanwhile
+FAILURE_PAUSE: Final = 0.25  # seconds after a pass that failed
 
 log = structlog.get_logger()
 
@@ -59,8 +59,8 @@ class Stager:
     batch: int
     min_poll_interval: float
     wake: asyncio.Event
-    note: Callable[[Sequence[ScheduleRecord]], None]
-    budget: float = BUDGET
+    on_saved: Callable[[Sequence[ScheduleRecord]], None]
+    budget: float = PLANNING_BUDGET
     limit: int = 1  # of the next pass; grows back to `batch`
 
     async def run(self) -> None:
@@ -76,7 +76,7 @@ class Stager:
             except Transient as error:
                 log.warning("staging failed", error=error.code, reason=error.reason)
                 self.limit = 1
-                await asyncio.sleep(PAUSE)
+                await asyncio.sleep(FAILURE_PAUSE)
             except Exception as error:  # judged where deliveries are handled
                 log.exception("staging failed", limit=self.limit)
                 await self._smaller(error)
@@ -90,7 +90,7 @@ class Stager:
             await failpoint.reach("ticker.before_commit")
         await failpoint.reach("ticker.after_commit")
         self._report(made)
-        self.note(made.saved.records)
+        self.on_saved(made.saved.records)
         await publish_events(self.publisher, planning_events(made.saved, self.clock.now()))
         return made.full or made.left > 0
 
@@ -144,7 +144,7 @@ class Stager:
                 parked = await schedules.mark_next_errored(self.pool, until, reason)
         except Transient as fault:
             log.warning("not parked", error=fault.code, reason=fault.reason)
-            await asyncio.sleep(PAUSE)
+            await asyncio.sleep(FAILURE_PAUSE)
         else:
             log.error("parked", schedule=str(parked), reason=reason)
 

@@ -8,11 +8,11 @@ from tests.chaos.faults.registry import fault
 
 from harebell.dev.plan import ServiceKind
 from harebell.storage.runs.recovery import LOST_AFTER
-from harebell.ticker.recovery.rescuer import LOST_EVERY
+from harebell.ticker.recovery.rescuer import TICKET_CHECK_INTERVAL
 
 ASIDE: Final[Member] = (ServiceKind.EXECUTOR, 2)  # knows the node that is cut off, and no other
 PAUSE: Final = 10.0  # seconds that the loss of one node of three may hold up a run, beside work
-assert LOST_AFTER + LOST_EVERY < PAUSE  # of what the dead leader had in hand, a sweep brings all
+assert LOST_AFTER + TICKET_CHECK_INTERVAL < PAUSE  # of what the dead leader had in hand, a sweep brings all
 
 
 @fault(

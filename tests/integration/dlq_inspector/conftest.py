@@ -14,12 +14,12 @@ from harebell.client import Client
 from harebell.messaging.declare import declare
 from harebell.messaging.topology.bus import SYSTEM
 from harebell.runtime import failpoint
-from harebell.runtime.settings import InspectorSettings
+from harebell.runtime.settings import DlqInspectorSettings
 
 
 @pytest.fixture
 async def office(amqp_url: str, database_url: str) -> AsyncIterator[Office]:
-    settings = InspectorSettings.load(
+    settings = DlqInspectorSettings.load(
         {
             "HAREBELL_AMQP_URL": amqp_url,
             "HAREBELL_DATABASE_URL": as_role(database_url, "dlq_inspector"),

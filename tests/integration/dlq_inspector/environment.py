@@ -25,7 +25,7 @@ from harebell.contract.ids import RunKey, dead_run_id
 from harebell.contract.json_codec import encode, encode_all
 from harebell.dlq_inspector.service import serve
 from harebell.messaging.topology.bus import DISPATCHER
-from harebell.runtime.settings import InspectorSettings, PoolBounds
+from harebell.runtime.settings import DlqInspectorSettings, PoolBounds
 from harebell.storage.engine import open_pool
 
 SCHEDULE = UUID("5f0c1a52-7d4f-5c1b-9d80-0d3c1c3f7a11")
@@ -50,7 +50,7 @@ VALUES ($1, $2, $3, 1, 7, $4, 'default', 'normal', 5, 'dead', 'attempts_exhauste
 class Office:
     """What a test does around the inspector.."""
 
-    settings: InspectorSettings
+    settings: DlqInspectorSettings
     database: asyncpg.Connection  # as the owner
     connection: AbstractConnection
     channel: AbstractChannel

@@ -11,8 +11,8 @@ from harebell.contract.errors import DatabaseUnavailable, InvalidInput
 from harebell.messaging.acknowledge import (
     ABANDONED,
     DONE,
-    MAX_CARRIED,
-    MAX_TRIES,
+    MAX_BODY_BYTES,
+    MAX_UNEXPECTED_FAILURES,
     Acknowledger,
     DeadLettered,
     Delivery,
@@ -55,7 +55,7 @@ class Handler:
         return ConcurrentWorker(self.one, settler)
 
     def ordered(self, settler: Acknowledger) -> Worker:
-        return OrderedWorker(self.many, settler, limit=10, linger=0.05)
+        return OrderedWorker(self.many, settler, limit=10, gather_time=0.05)
 
 
 @pytest.fixture
@@ -82,7 +82,7 @@ async def test_a_message_that_breaks_its_handler_is_a_dead_letter_and_the_rest_f
 
     assert (body_of(dead), dead.queue, dead.reason) == ("poison", "inbox", "internal_error")
     assert "KeyError" in (dead.error or "")
-    assert MAX_TRIES <= handler.tries.count("poison") <= MAX_TRIES + 1  # once more in its batch
+    assert MAX_UNEXPECTED_FAILURES <= handler.tries.count("poison") <= MAX_UNEXPECTED_FAILURES + 1  # once more in its batch
     assert await inbox.ready() == 0
 
 
@@ -111,13 +111,13 @@ async def test_what_can_never_succeed_is_a_dead_letter_at_the_first_try(
 async def test_of_a_body_too_large_for_a_letter_the_beginning_is_kept_and_its_size_told(
     inbox: Inbox, handler: Handler
 ) -> None:
-    body = "unwanted".ljust(MAX_CARRIED + 1)
+    body = "unwanted".ljust(MAX_BODY_BYTES + 1)
     await inbox.publisher.publish(OutgoingMessage("", QUEUE, body.encode(), "test", "large"))
 
     async with inbox.consumed_by(handler.concurrent):
         dead = await inbox.dead()
 
-    assert body_of(dead) == body[:MAX_CARRIED]
+    assert body_of(dead) == body[:MAX_BODY_BYTES]
     assert dead.error == f"by this test (cut: the body has {len(body)} bytes)"
     assert await inbox.ready() == 0
 

@@ -57,7 +57,7 @@ async def test_a_lost_connection_is_followed_by_another_and_order_is_kept(inbox:
     await inbox.put(*MANY)
 
     async with inbox.consumed_by(
-        lambda settler: OrderedWorker(recorder.many, settler, limit=7, linger=0)
+        lambda settler: OrderedWorker(recorder.many, settler, limit=7, gather_time=0)
     ):
         await inbox.until(lambda: "020" in recorder.seen)
         inbox.line.cut()
@@ -91,7 +91,7 @@ async def test_a_batch_is_what_is_at_hand_up_to_its_limit(inbox: Inbox) -> None:
     await inbox.put(*MANY)
 
     async with inbox.consumed_by(
-        lambda settler: OrderedWorker(recorder.many, settler, limit=25, linger=0.2)
+        lambda settler: OrderedWorker(recorder.many, settler, limit=25, gather_time=0.2)
     ):
         await inbox.until(lambda: len(recorder.seen) == len(MANY))
 
@@ -104,7 +104,7 @@ async def test_no_more_is_taken_than_prefetch_allows(inbox: Inbox) -> None:
     await inbox.put(*MANY[:10])
 
     async with inbox.consumed_by(
-        lambda settler: OrderedWorker(recorder.many, settler, limit=100, linger=0), prefetch=4
+        lambda settler: OrderedWorker(recorder.many, settler, limit=100, gather_time=0), prefetch=4
     ):
         await inbox.until(lambda: recorder.seen == ["000"])
         left = await inbox.ready()
@@ -120,7 +120,7 @@ async def test_a_stop_ends_what_was_delivered_and_leaves_the_rest(inbox: Inbox) 
     await inbox.put(*MANY[:10])
 
     async with inbox.consumed_by(
-        lambda settler: OrderedWorker(recorder.many, settler, limit=100, linger=0), prefetch=4
+        lambda settler: OrderedWorker(recorder.many, settler, limit=100, gather_time=0), prefetch=4
     ):
         await inbox.until(lambda: recorder.seen == ["000"])
         asyncio.get_running_loop().call_later(0.1, recorder.go_on.set)
@@ -135,7 +135,7 @@ async def test_a_deleted_queue_ends_the_session_and_its_like_is_consumed_again(
     recorder = Recorder(inbox)
 
     async with inbox.consumed_by(
-        lambda settler: OrderedWorker(recorder.many, settler, limit=9, linger=0)
+        lambda settler: OrderedWorker(recorder.many, settler, limit=9, gather_time=0)
     ) as consumer:
         await inbox.put("a")
         await inbox.until(lambda: recorder.seen == ["a"])

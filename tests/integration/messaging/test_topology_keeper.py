@@ -24,7 +24,7 @@ async def parts(amqp_url: str, database_url: str) -> AsyncIterator[ServiceContex
     urls = {"AMQP_URL": amqp_url, "DATABASE_URL": as_role(database_url, "dispatcher")}
     settings = ServiceSettings.load({f"HAREBELL_{name}": url for name, url in urls.items()})
     async with open_service(settings, "dispatcher", asyncio.Event()) as opened:
-        keeping = asyncio.create_task(opened.keep())
+        keeping = asyncio.create_task(opened.run())
         yield opened
         keeping.cancel()
         await asyncio.gather(keeping, return_exceptions=True)

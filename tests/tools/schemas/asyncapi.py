@@ -28,13 +28,13 @@ _DEAD_HEADERS: Final[dict[str, Node]] = {
 }
 
 _REFUSAL_HEADERS: Final[dict[str, Node]] = {
-    amqp_names.REFUSED_KEY: {"type": "string"},
-    amqp_names.REFUSED_CODE: {
+    amqp_names.REJECTED_KEY: {"type": "string"},
+    amqp_names.REJECTED_CODE: {
         "type": "string",
         "description": "Of the first refusal, as the others.",
     },
-    amqp_names.REFUSED_FIELD: {"type": "string"},
-    amqp_names.REFUSED_REASON: {"type": "string"},
+    amqp_names.REJECTED_FIELD: {"type": "string"},
+    amqp_names.REJECTED_REASON: {"type": "string"},
 }
 REFUSED: Final = "event.schedule.rejected"
 

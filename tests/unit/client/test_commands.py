@@ -29,7 +29,7 @@ CALLS: list[tuple["Callable[[Client], Awaitable[Any]]", str, dict[str, Any], dic
      {"key": "a", "from": AT, "to": AT, "max": 100, "dry_run": False}, ONE),
     (lambda h: h.pause_all({"tag": "x"}, request_id="r-1"), "schedule.pause",
      {"select": {"tag": "x"}, "request_id": "r-1"}, MANY),
-    (lambda h: h.resume_all(receipt="r-1", request_id="r-2"), "schedule.resume",
+    (lambda h: h.resume_all(bulk_operation_id="r-1", request_id="r-2"), "schedule.resume",
      {"receipt": "r-1", "request_id": "r-2"}, MANY),
     (lambda h: h.cancel_all({"owner": "x"}, request_id="r-1"), "schedule.cancel",
      {"select": {"owner": "x"}, "request_id": "r-1"}, MANY),

@@ -6,7 +6,7 @@ import pytest
 from tests.fakes.tickets import NINE, after
 
 from harebell.contract.breakers import BreakerState
-from harebell.dispatcher.breakers.breaker import BETWEEN_PROBES, Breaker, BreakerConfig
+from harebell.dispatcher.breakers.breaker import PROBE_INTERVAL, Breaker, BreakerConfig
 
 RULE = BreakerConfig(
     window=timedelta(seconds=10),
@@ -18,7 +18,7 @@ RULE = BreakerConfig(
 
 
 def judged(*attempts: bool, at: datetime = NINE) -> Breaker:
-    breaker = Breaker(RULE)
+    breaker = Breaker(config=RULE)
     for healthy in attempts:
         breaker.record_outcome(at, healthy=healthy)
     return breaker
@@ -81,7 +81,7 @@ def test_after_its_rest_a_few_are_let_through() -> None:
     breaker = half_open()
 
     assert breaker.state is BreakerState.HALF_OPEN
-    assert breaker.deferral(after(31)) == BETWEEN_PROBES
+    assert breaker.deferral(after(31)) == PROBE_INTERVAL
 
 
 @pytest.mark.requirement("S113")
@@ -110,7 +110,7 @@ def test_a_probe_that_fails_opens_it_for_another_rest() -> None:
 def test_when_nothing_comes_of_its_probes_others_are_let_through() -> None:
     breaker = half_open()
 
-    assert breaker.deferral(after(59)) == BETWEEN_PROBES
+    assert breaker.deferral(after(59)) == PROBE_INTERVAL
     assert breaker.deferral(after(60)) is None
 
 

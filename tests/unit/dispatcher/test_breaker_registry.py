@@ -13,7 +13,7 @@ from harebell.contract.breakers import (
     BreakerState,
 )
 from harebell.dispatcher.breakers.breaker import BreakerConfig
-from harebell.dispatcher.breakers.registry import BREAKER_GATE, MAX_WATCHED, BreakerRegistry
+from harebell.dispatcher.breakers.registry import BREAKER_GATE, MAX_BREAKERS, BreakerRegistry
 from harebell.dispatcher.release.gates import Deferral
 
 ECHO = "task:harebell.echo"  # whom the tickets of tests call
@@ -54,11 +54,11 @@ def test_who_has_not_failed_is_not_watched() -> None:
 
     breakers.record_outcome(ECHO, NINE, healthy=True)
 
-    assert not breakers.watches
+    assert not breakers.needs_successes
 
 
 def test_only_so_many_are_watched() -> None:
-    breakers = down(*(f"task:{number}" for number in range(MAX_WATCHED)))
+    breakers = down(*(f"task:{number}" for number in range(MAX_BREAKERS)))
 
     breakers.record_outcome(ECHO, NINE, healthy=False)
     breakers.record_outcome(ECHO, NINE, healthy=False)

@@ -40,7 +40,7 @@ BLINK = timedelta(milliseconds=1)
 def test_a_ticket_that_comes_is_held_released_or_sent_on(
     wait: timedelta, *, full: bool, expected: ArrivalDecision
 ) -> None:
-    assert decide_on_arrival(wait, full=full) is expected
+    assert decide_on_arrival(wait, is_full=full) is expected
 
 
 def test_a_lone_ticket_leaves_by_the_shortest_lead() -> None:

@@ -4,19 +4,20 @@ from datetime import timedelta
 from typing import Any
 
 import pytest
-from tests.fakes.schedules import ID, Planning, definition, seconds
+from tests.fakes.schedules import ID, FakePlanning, definition, seconds, skipped_range
 from tests.fakes.tickets import NINE, after
 
-from harebell.domain.planner import MAX_RUNS, Skipped, new_run
+from harebell.contract.ids import RunKey
+from harebell.domain.planner import MAX_RUNS, due_time, expiry_time
 from harebell.domain.run_states import Reason
 
 
 @pytest.mark.requirement("S06")
 @pytest.mark.parametrize("when", [{"every": "10s"}, {"cron": "*/10 * * * * *"}])
 def test_exactly_so_many_runs_and_then_the_schedule_is_complete(when: dict[str, Any]) -> None:
-    planning = Planning(definition({**when, "times": 3}))
+    planning = FakePlanning(definition({**when, "times": 3}))
 
-    planning.look(NINE, until=after(3600))
+    planning.plan_until_horizon(NINE, until=after(3600))
 
     assert len(planning.runs) == 3
     assert planning.next_at is None
@@ -24,68 +25,68 @@ def test_exactly_so_many_runs_and_then_the_schedule_is_complete(when: dict[str, 
 
 @pytest.mark.requirement("S06")
 def test_the_last_run_completes_a_schedule_though_no_more_time_is_looked_at() -> None:
-    planning = Planning(definition({"every": "10s", "times": 2}))
+    planning = FakePlanning(definition({"every": "10s", "times": 2}))
 
-    planning.look(NINE, until=after(20))
+    planning.plan_until_horizon(NINE, until=after(20))
 
     assert planning.next_at is None
 
 
 @pytest.mark.requirement("S06")
 def test_times_and_end_whichever_comes_first() -> None:
-    planning = Planning(definition({"every": "10s", "times": 9, "end": "2026-11-20T09:00:30Z"}))
+    planning = FakePlanning(definition({"every": "10s", "times": 9, "end": "2026-11-20T09:00:30Z"}))
 
-    planning.look(NINE, until=after(3600))
+    planning.plan_until_horizon(NINE, until=after(3600))
 
-    assert planning.instants == [after(10), after(20), after(30)]
+    assert planning.times == [after(10), after(20), after(30)]
 
 
 @pytest.mark.requirement("S06")
 def test_instants_that_catch_up_skips_do_not_count_as_times() -> None:
-    planning = Planning(definition({"every": "10s", "times": 3}, catch_up={"mode": "none"}))
+    planning = FakePlanning(definition({"every": "10s", "times": 3}, catch_up={"mode": "none"}))
 
-    planning.look(after(1000))
+    planning.plan_until_horizon(after(1000))
 
-    assert planning.instants == [after(940), after(950), after(960)]
-    assert planning.skips == 93
+    assert planning.times == [after(940), after(950), after(960)]
+    assert planning.skipped_count == 93
 
 
 @pytest.mark.requirement("S06")
 def test_instants_found_expired_do_not_count_as_times() -> None:
-    planning = Planning(definition({"every": "10s", "times": 3}, expires_after="5s"))
+    planning = FakePlanning(definition({"every": "10s", "times": 3}, expires_after="5s"))
 
-    planning.look(after(55))
+    planning.plan_until_horizon(after(55))
 
-    assert planning.instants == [after(60), after(70), after(80)]
-    assert planning.skipped == [Skipped(after(10), after(50), 5, Reason.EXPIRED)]
+    assert planning.times == [after(60), after(70), after(80)]
+    assert planning.skipped == [skipped_range(after(10), after(50), 5, Reason.EXPIRED)]
 
 
 @pytest.mark.requirement("S53")
 def test_a_pass_is_bounded_and_the_next_goes_on_where_it_stopped() -> None:
-    planning = Planning(definition({"every": "1s"}))
+    planning = FakePlanning(definition({"every": "1s"}))
 
-    planning.one_pass(NINE, after(250))
-    first = list(planning.instants)
-    planning.look(NINE, until=after(250))
+    planning.run_pass(NINE, after(250))
+    first = list(planning.times)
+    planning.plan_until_horizon(NINE, until=after(250))
 
     assert first == [after(k) for k in range(1, MAX_RUNS + 1)]
-    assert planning.instants == [after(k) for k in range(1, 251)]
+    assert planning.times == [after(k) for k in range(1, 251)]
 
 
 def test_a_pass_that_finds_nothing_owed_changes_nothing() -> None:
-    planning = Planning(definition({"every": "1h"}))
+    planning = FakePlanning(definition({"every": "1h"}))
     cursor, next_at = planning.planned_until, planning.next_at
 
-    planning.look(NINE)
+    planning.plan_until_horizon(NINE)
 
     assert (planning.runs, planning.planned_until, planning.next_at) == ([], cursor, next_at)
 
 
 def test_jitter_delays_the_start_and_never_the_key() -> None:
-    plain = Planning(definition({"every": "10s"})).look(NINE)
-    jittered = Planning(definition({"every": "10s", "jitter": "30s"})).look(NINE)
+    plain = FakePlanning(definition({"every": "10s"})).plan_until_horizon(NINE)
+    jittered = FakePlanning(definition({"every": "10s", "jitter": "30s"})).plan_until_horizon(NINE)
 
-    assert jittered.instants == plain.instants
+    assert jittered.times == plain.times
     delays = [run.due_at - run.scheduled_for for run in jittered.runs]
     assert all(timedelta(0) <= delay < seconds(30) for delay in delays)
     assert len(set(delays)) > 1
@@ -94,30 +95,30 @@ def test_jitter_delays_the_start_and_never_the_key() -> None:
 def test_jitter_is_the_same_whoever_asks_and_differs_from_schedule_to_schedule() -> None:
     jittered = definition({"every": "10s", "jitter": "1h"})
 
-    ones = {new_run(jittered, ID, NINE).due_at for _ in range(3)}
-    others = new_run(jittered, type(ID)(int=ID.int + 1), NINE).due_at
+    ones = {due_time(jittered, RunKey(NINE, ID)) for _ in range(3)}
+    others = due_time(jittered, RunKey(NINE, type(ID)(int=ID.int + 1)))
 
     assert len(ones) == 1
     assert others not in ones
 
 
 def test_without_jitter_a_run_is_due_at_its_instant() -> None:
-    assert new_run(definition({"now": True}), ID, NINE).due_at == NINE
+    assert due_time(definition({"now": True}), RunKey(NINE, ID)) == NINE
 
 
 def test_a_run_expires_so_long_after_its_instant_not_after_its_start() -> None:
     policies = definition({"now": True, "jitter": "20s"}, expires_after="30s")
 
-    assert new_run(policies, ID, NINE).expires_at == after(30)
+    assert expiry_time(policies, RunKey(NINE, ID)) == after(30)
 
 
 @pytest.mark.parametrize(("late", "runs"), [(29.999, 1), (30, 0), (31, 0)])
 def test_a_one_shot_that_is_found_expired_is_skipped_with_its_reason(
     late: float, runs: int
 ) -> None:
-    planning = Planning(definition({"now": True}, expires_after="30s"))
+    planning = FakePlanning(definition({"now": True}, expires_after="30s"))
 
-    planning.look(after(late))
+    planning.plan_until_horizon(after(late))
 
     assert len(planning.runs) == runs
     assert [each.reason for each in planning.skipped] == [Reason.EXPIRED] * (1 - runs)

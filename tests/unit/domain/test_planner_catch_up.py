@@ -4,10 +4,10 @@ from datetime import datetime, timedelta
 from typing import Any
 
 import pytest
-from tests.fakes.schedules import HORIZON, Planning, definition, seconds
+from tests.fakes.schedules import HORIZON, FakePlanning, definition, seconds, skipped_range
 from tests.fakes.tickets import NINE, after
 
-from harebell.domain.planner import MAX_STEPS, MISSED_AFTER, Skipped
+from harebell.domain.planner import MAX_STEPS, MISSED_AFTER
 from harebell.domain.run_states import Reason
 
 MINUTELY = {"every": "1m"}
@@ -36,21 +36,21 @@ def minutes(*numbers: int) -> list[datetime]:
 def test_after_an_outage_the_policy_decides_about_what_was_missed(
     policy: dict[str, Any], runs: list[datetime], skipped: int
 ) -> None:
-    planning = Planning(definition(MINUTELY, catch_up=policy))
+    planning = FakePlanning(definition(MINUTELY, catch_up=policy))
 
-    planning.look(OUTAGE)
+    planning.plan_until_horizon(OUTAGE)
 
-    assert planning.instants == runs
-    assert planning.skips == skipped
+    assert planning.times == runs
+    assert planning.skipped_count == skipped
 
 
 def test_what_is_skipped_is_one_range_with_its_count_and_reason() -> None:
-    planning = Planning(definition(MINUTELY))
+    planning = FakePlanning(definition(MINUTELY))
 
-    planning.look(OUTAGE)
+    planning.plan_until_horizon(OUTAGE)
 
     (first, last) = minutes(1, 7)
-    assert planning.skipped == [Skipped(first, last, 7, Reason.MISSED)]
+    assert planning.skipped == [skipped_range(first, last, 7, Reason.MISSED)]
 
 
 @pytest.mark.parametrize(("beyond", "runs"), [(timedelta(0), 1), (timedelta(milliseconds=1), 0)])
@@ -58,10 +58,10 @@ def test_an_instant_is_missed_only_when_found_over_a_minute_late(
     beyond: timedelta, runs: int
 ) -> None:
     policy = {"mode": "none"}
-    planning = Planning(definition({"every": "1h"}, catch_up=policy))
+    planning = FakePlanning(definition({"every": "1h"}, catch_up=policy))
     due = NINE + timedelta(hours=1)
 
-    planning.look(due + MISSED_AFTER + beyond)
+    planning.plan_until_horizon(due + MISSED_AFTER + beyond)
 
     assert len(planning.runs) == runs
 
@@ -73,55 +73,59 @@ def test_an_outage_of_any_length_is_decided_pass_by_pass(
     mode: str, made_up: int, missed: int
 ) -> None:
     policy = {"mode": mode, "window": "24h"}
-    planning = Planning(definition({"every": "1s"}, catch_up=policy))
+    planning = FakePlanning(definition({"every": "1s"}, catch_up=policy))
     now = after(missed) + MISSED_AFTER + timedelta(milliseconds=500)
 
-    planning.look(now, until=now)
+    planning.plan_until_horizon(now, until=now)
 
-    late = [moment for moment in planning.instants if now - moment > MISSED_AFTER]
+    late = [moment for moment in planning.times if now - moment > MISSED_AFTER]
     assert late == [after(k) for k in range(missed - made_up + 1, missed + 1)]
-    assert planning.skips == missed - made_up
-    assert len(planning.instants) == made_up + 60
+    assert planning.skipped_count == missed - made_up
+    assert len(planning.times) == made_up + 60
 
 
 def test_catching_up_ends_with_the_schedule() -> None:
     policy = {"mode": "one"}
-    planning = Planning(definition({"every": "1m", "end": "2026-11-20T09:05:00Z"}, catch_up=policy))
+    planning = FakePlanning(
+        definition({"every": "1m", "end": "2026-11-20T09:05:00Z"}, catch_up=policy)
+    )
 
-    planning.look(after(1800))
+    planning.plan_until_horizon(after(1800))
 
-    assert planning.instants == minutes(5)
-    assert planning.skips == 4
+    assert planning.times == minutes(5)
+    assert planning.skipped_count == 4
     assert planning.next_at is None
 
 
 @pytest.mark.requirement("S06")
 def test_of_what_is_made_up_only_as_many_run_as_times_allows() -> None:
     policy = {"mode": "all"}
-    planning = Planning(definition({"every": "1m", "times": 2}, catch_up=policy))
+    planning = FakePlanning(definition({"every": "1m", "times": 2}, catch_up=policy))
 
-    planning.look(OUTAGE)
+    planning.plan_until_horizon(OUTAGE)
 
-    assert planning.instants == minutes(1, 2)
+    assert planning.times == minutes(1, 2)
     assert planning.next_at is None
 
 
 @pytest.mark.parametrize("mode", ["none", "one", "all"])
 def test_after_an_end_there_is_one_run_however_late_nobody_looks(mode: str) -> None:
     gentle = definition({"every": "1s", "from": "completion"}, catch_up={"mode": mode})
-    planning = Planning(gentle)
+    planning = FakePlanning(gentle)
 
-    planning.one_pass(NINE + seconds(7 * 3600), NINE + seconds(7 * 3600) + HORIZON)
+    planning.run_pass(NINE + seconds(7 * 3600), NINE + seconds(7 * 3600) + HORIZON)
 
-    assert (planning.instants, planning.skipped) == ([NINE + seconds(1)], [])
+    assert (planning.times, planning.skipped) == ([NINE + seconds(1)], [])
 
 
 def test_after_an_end_what_has_expired_is_one_run_and_the_next_is_due_now() -> None:
     gentle = definition({"every": "1s", "from": "completion"}, expires_after="30s")
-    planning, late = Planning(gentle), NINE + seconds(7 * 3600)
+    planning, late = FakePlanning(gentle), NINE + seconds(7 * 3600)
 
-    planning.one_pass(late, late + HORIZON)
-    planning.one_pass(late, late + HORIZON)
+    planning.run_pass(late, late + HORIZON)
+    planning.run_pass(late, late + HORIZON)
 
-    assert [(skip.first, skip.count) for skip in planning.skipped] == [(NINE + seconds(1), 1)]
-    assert planning.instants == [late]
+    assert [(skip.key.scheduled_for, skip.count) for skip in planning.skipped] == [
+        (NINE + seconds(1), 1)
+    ]
+    assert planning.times == [late]

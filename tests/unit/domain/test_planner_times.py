@@ -4,7 +4,7 @@ from datetime import UTC, datetime, timedelta
 from typing import Any
 
 import pytest
-from tests.fakes.schedules import ID, Planning, definition, seconds
+from tests.fakes.schedules import ID, FakePlanning, definition, seconds
 from tests.fakes.tickets import NINE, after
 
 from harebell.contract.errors import InvalidCron, UnknownTimezone
@@ -31,11 +31,11 @@ def stamp(text: str) -> datetime:
 def test_a_one_shot_owes_one_instant_and_then_is_over(
     when: dict[str, Any], expected: datetime
 ) -> None:
-    planning = Planning(definition(when))
+    planning = FakePlanning(definition(when))
 
-    planning.look(NINE)
+    planning.plan_until_horizon(NINE)
 
-    assert planning.instants == [expected]
+    assert planning.times == [expected]
     assert planning.next_at is None
 
 
@@ -43,9 +43,9 @@ def test_a_one_shot_owes_one_instant_and_then_is_over(
 @pytest.mark.parametrize("when", [{"now": True}, {"at": "2026-11-20T09:00:00Z"}, {"after": "5s"}])
 @pytest.mark.parametrize("catch_up", ["none", "one", "all"])
 def test_a_one_shot_runs_however_late_it_is_found(when: dict[str, Any], catch_up: str) -> None:
-    planning = Planning(definition(when, catch_up={"mode": catch_up}))
+    planning = FakePlanning(definition(when, catch_up={"mode": catch_up}))
 
-    planning.look(NINE + timedelta(days=400))
+    planning.plan_until_horizon(NINE + timedelta(days=400))
 
     assert len(planning.runs) == 1
     assert planning.skipped == []
@@ -53,9 +53,9 @@ def test_a_one_shot_runs_however_late_it_is_found(when: dict[str, Any], catch_up
 
 @pytest.mark.requirement("S02")
 def test_a_one_shot_is_not_handed_over_before_the_horizon_reaches_it() -> None:
-    planning = Planning(definition({"after": "1h"}))
+    planning = FakePlanning(definition({"after": "1h"}))
 
-    planning.look(NINE)
+    planning.plan_until_horizon(NINE)
 
     assert planning.runs == []
     assert planning.next_at == NINE + HOUR
@@ -91,20 +91,20 @@ def test_a_one_shot_is_not_handed_over_before_the_horizon_reaches_it() -> None:
 def test_a_recurring_schedule_owes_from_its_acceptance_on(
     when: dict[str, Any], first: datetime, second: datetime
 ) -> None:
-    planning = Planning(definition(when))
+    planning = FakePlanning(definition(when))
 
-    planning.look(NINE, until=second)
+    planning.plan_until_horizon(NINE, until=second)
 
-    assert planning.instants == [first, second]
+    assert planning.times == [first, second]
 
 
 @pytest.mark.requirement("S05")
 def test_ten_thousand_runs_of_an_interval_do_not_drift() -> None:
-    planning = Planning(definition({"every": "1.7s"}))
+    planning = FakePlanning(definition({"every": "1.7s"}))
 
-    planning.look(NINE, until=NINE + 10_000 * seconds(1.7))
+    planning.plan_until_horizon(NINE, until=NINE + 10_000 * seconds(1.7))
 
-    assert planning.instants == [NINE + k * seconds(1.7) for k in range(1, 10_001)]
+    assert planning.times == [NINE + k * seconds(1.7) for k in range(1, 10_001)]
 
 
 @pytest.mark.requirement("S07")
@@ -137,28 +137,28 @@ def test_ten_thousand_runs_of_an_interval_do_not_drift() -> None:
 def test_bounds_are_inclusive_and_days_are_days_of_the_zone(
     kind: dict[str, Any], bounds: dict[str, Any], first: str, last: str
 ) -> None:
-    planning = Planning(definition(kind | bounds))
+    planning = FakePlanning(definition(kind | bounds))
 
-    planning.look(NINE, until=NINE + timedelta(days=365))
+    planning.plan_until_horizon(NINE, until=NINE + timedelta(days=365))
 
-    assert (planning.instants[0], planning.instants[-1]) == (stamp(first), stamp(last))
-    assert len(planning.instants) == (stamp(last) - stamp(first)) / HOUR + 1
+    assert (planning.times[0], planning.times[-1]) == (stamp(first), stamp(last))
+    assert len(planning.times) == (stamp(last) - stamp(first)) / HOUR + 1
     assert planning.next_at is None
 
 
 @pytest.mark.requirement("S07")
 def test_an_end_between_two_instants_keeps_the_earlier_one() -> None:
-    planning = Planning(definition({"every": "10s", "end": "2026-11-20T09:00:29.999Z"}))
+    planning = FakePlanning(definition({"every": "10s", "end": "2026-11-20T09:00:29.999Z"}))
 
-    planning.look(NINE)
+    planning.plan_until_horizon(NINE)
 
-    assert planning.instants == [after(10), after(20)]
+    assert planning.times == [after(10), after(20)]
     assert planning.next_at is None
 
 
 @pytest.mark.requirement("S07")
 def test_a_schedule_whose_end_has_passed_owes_nothing() -> None:
-    planning = Planning(definition({"every": "10s", "end": "2026-11-19"}))
+    planning = FakePlanning(definition({"every": "10s", "end": "2026-11-19"}))
 
     assert planning.next_at is None
 

@@ -9,7 +9,7 @@ import pytest
 import uvloop
 from tests.fakes.lane import OTHER, Stage
 
-from harebell.bootstrap.process import _eagerly
+from harebell.bootstrap.process import _eager_task
 from harebell.domain.retry import EXPIRED, Failure
 from harebell.executor.model.start_queue import BATCHED_START_THRESHOLD, StartQueue
 from harebell.executor.model.throughput import FEWEST, MAX_LATE, MAX_UNSTARTED
@@ -109,7 +109,7 @@ async def test_of_many_that_wait_none_starts_early_and_each_within_a_few_millise
 
 @pytest.mark.skipif(sys.version_info < (3, 12), reason="has no eager tasks")
 async def test_what_stood_aside_starts_though_attempts_end_at_once() -> None:
-    asyncio.get_running_loop().set_task_factory(_eagerly)
+    asyncio.get_running_loop().set_task_factory(_eager_task)
     stage = await Stage.make(4, share=0.75)
 
     async with stage.running():

@@ -66,7 +66,7 @@ def test_the_longest_tier_that_still_leaves_the_margin(wait: timedelta, tier: in
 def test_three_routes_by_how_far_away_it_is_and_the_horizon(
     wait: timedelta, way: Tier, tier: int | None, reason: str
 ) -> None:
-    chosen = route(NINE + wait, NINE, reach=HORIZON)
+    chosen = route(NINE + wait, NINE, horizon=HORIZON)
 
     assert (chosen.tier, chosen.ttl_ms) == (way, tier)
     assert chosen.reason.startswith(reason)

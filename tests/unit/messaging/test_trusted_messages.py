@@ -9,7 +9,7 @@ from harebell.messaging.publisher import OutgoingMessage, Publisher
 from harebell.messaging.replies import reply, send_reply
 
 MESSAGE = OutgoingMessage("harebell.delay", "1500", b"[]", type="t", message_id="m")
-ANSWER = reply("somebody", "c", b"{}", name="m")
+ANSWER = reply("somebody", "c", b"{}", message_id="m")
 
 
 class RefusingLink(Connection):

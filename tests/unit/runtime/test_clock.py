@@ -8,7 +8,7 @@ from tests.fakes.schedules import seconds
 from tests.fakes.tickets import NINE
 
 from harebell.contract.errors import DatabaseUnavailable
-from harebell.runtime.clock import MAX_DRIFT, SAMPLES, Clock, monotonic
+from harebell.runtime.clock import MAX_DRIFT, SAMPLES_PER_REFRESH, Clock, monotonic
 
 
 class Database:
@@ -17,7 +17,7 @@ class Database:
     def __init__(self, *, there: float = 0, back: float = 0) -> None:
         self.started = monotonic()
         self.offset = timedelta(0)
-        self.trips = [(there, back)] * SAMPLES
+        self.trips = [(there, back)] * SAMPLES_PER_REFRESH
         self.asked = 0
         self.is_away = False
 
@@ -25,7 +25,7 @@ class Database:
         return NINE + self.offset + seconds(monotonic() - self.started)
 
     async def read(self) -> datetime:
-        there, back = self.trips[self.asked % SAMPLES]
+        there, back = self.trips[self.asked % SAMPLES_PER_REFRESH]
         self.asked += 1
         if self.is_away:
             raise DatabaseUnavailable("away")

@@ -115,9 +115,12 @@ def test_the_bounds_of_the_pool_are_told() -> None:
 @pytest.mark.parametrize(
     ("told", "says"),
     [
-        ({"HAREBELL_LEASE_CRITICAL": "15s"}, "HAREBELL_LEASE, 15s; got 15s"),
-        ({"HAREBELL_LEASE": "4s"}, "HAREBELL_LEASE, 4s; got 5s"),
-        ({"HAREBELL_LEASE": "1m", "HAREBELL_LEASE_CRITICAL": "2m"}, "HAREBELL_LEASE, 1m; got 2m"),
+        ({"HAREBELL_LEASE_CRITICAL": "15s"}, "HAREBELL_LEASE, which is 15s, not 15s"),
+        ({"HAREBELL_LEASE": "4s"}, "HAREBELL_LEASE, which is 4s, not 5s"),
+        (
+            {"HAREBELL_LEASE": "1m", "HAREBELL_LEASE_CRITICAL": "2m"},
+            "HAREBELL_LEASE, which is 1m, not 2m",
+        ),
     ],
 )
 def test_the_lease_of_critical_runs_must_be_the_shorter_one(

@@ -9,7 +9,7 @@ from tests.fakes.ticker import Ticking
 from tests.fakes.tickets import NINE
 
 from harebell.ticker.model.unit_of_work import ScheduleRecord
-from harebell.ticker.stager import BUDGET, StagingPass, within_budget
+from harebell.ticker.stager import PLANNING_BUDGET, StagingPass, within_budget
 from harebell.ticker.store.save import SaveResult
 
 SPENT = -1.0  # seconds: before it has begun
@@ -43,7 +43,7 @@ def test_what_a_spent_budget_leaves_is_due_for_the_next_pass_until_nothing_is() 
 def test_what_fits_the_budget_is_one_pass() -> None:
     now = NINE.replace(hour=10)
 
-    assert len(within_budget(entries(5), now, now + HORIZON, BUDGET)) == 5
+    assert len(within_budget(entries(5), now, now + HORIZON, PLANNING_BUDGET)) == 5
 
 
 @pytest.mark.requirement("S53")

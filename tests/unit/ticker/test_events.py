@@ -35,7 +35,7 @@ def saved(*advances: planning.PlanningStep, again: RunKey | None = None) -> Save
 
 def test_what_is_withdrawn_and_owed_again_in_one_go_has_not_ended() -> None:
     book = UnitOfWork(schedules={ID: entry()})
-    book.cancelled = {FIRST: Reason.SUPERSEDED, SECOND: Reason.SUPERSEDED}
+    book.cancelled_runs = {FIRST: Reason.SUPERSEDED, SECOND: Reason.SUPERSEDED}
 
     (fact,) = unstaged_run_events(book, saved(again=FIRST), NOW)
 
@@ -45,7 +45,7 @@ def test_what_is_withdrawn_and_owed_again_in_one_go_has_not_ended() -> None:
 
 def test_a_held_run_that_a_person_resolved_has_ended_and_one_to_be_tried_again_has_not() -> None:
     book = UnitOfWork(schedules={ID: entry()})
-    book.resolved = {FIRST: RunState.SKIPPED, SECOND: RunState.STAGED}
+    book.resolved_runs = {FIRST: RunState.SKIPPED, SECOND: RunState.STAGED}
 
     (fact,) = unstaged_run_events(book, saved(), NOW)
 
@@ -56,7 +56,7 @@ def test_a_held_run_that_a_person_resolved_has_ended_and_one_to_be_tried_again_h
 def test_a_row_that_stands_for_many_instants_counts_each() -> None:
     standing = entry()
     place = placement_of(standing.version)
-    missed = SkippedRange(FIRST, place, NOW + timedelta(hours=9), 540, Reason.MISSED)
+    missed = SkippedRange(key=FIRST, placement=place, until=NOW + timedelta(hours=9), count=540, reason=Reason.MISSED)
 
     (fact,) = planning_events(
         saved(planning.PlanningStep(standing, standing, skipped=[missed])), NOW

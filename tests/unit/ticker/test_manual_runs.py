@@ -49,14 +49,14 @@ def test_a_staged_run_that_is_taken_out_never_runs_and_says_why(ticking: Ticking
 @pytest.mark.requirement("ASK-10")
 def test_an_instant_far_ahead_is_taken_out_when_it_comes(ticking: Ticking) -> None:
     skip(ticking, 300)
-    noted = ticking.kept.skips
+    noted = ticking.kept.skipped_times
 
     ran = carry_on(ticking, 330)
 
     assert noted == (after(300),)
     assert (after(270) in ran, after(300) in ran, after(330) in ran) == (True, False, True)
     assert ticking.skipped == {after(300): 1}
-    assert ticking.kept.skips == ()
+    assert ticking.kept.skipped_times == ()
 
 
 @pytest.mark.requirement("S06")
@@ -75,7 +75,7 @@ def test_taking_out_the_same_instant_twice_is_taking_it_out_once(ticking: Tickin
     skip(ticking, 300)
 
     assert skip(ticking, 300).status == "skipped"
-    assert ticking.kept.skips == (after(300),)
+    assert ticking.kept.skipped_times == (after(300),)
 
 
 def test_what_is_no_instant_of_the_timetable_cannot_be_taken_out(ticking: Ticking) -> None:
@@ -113,7 +113,7 @@ def test_only_so_many_instants_are_taken_out_ahead_of_time(ticking: Ticking) -> 
     with pytest.raises(Conflict):
         skip(ticking, 300 + 30 * MAX_SKIPS)
 
-    assert len(ticking.kept.skips) == MAX_SKIPS
+    assert len(ticking.kept.skipped_times) == MAX_SKIPS
 
 
 def test_what_was_taken_out_stays_out_through_a_pause_and_a_change(ticking: Ticking) -> None:

@@ -153,7 +153,7 @@ def test_missed_instants_are_a_range_in_the_place_of_their_version() -> None:
 
     (skip,) = made.skipped
     assert (skip.key, skip.until, skip.count) == (RunKey(after(60), ID), after(480), 8)
-    assert (skip.reason, skip.place.pool) == (Reason.MISSED, "reports")
+    assert (skip.reason, skip.placement.pool) == (Reason.MISSED, "reports")
 
 
 def test_a_range_begins_behind_the_instants_that_have_a_run() -> None:
@@ -226,7 +226,7 @@ def test_a_run_that_takes_a_version_expires_as_that_says() -> None:
 
     taken = moved_run_row(key, version_of({"every": "30s"}, expires_after="1m", priority=9))
 
-    assert (taken.key, taken.place.version, taken.place.priority) == (key, 3, 9)
+    assert (taken.key, taken.placement.version, taken.placement.priority) == (key, 3, 9)
     assert taken.expires_at == after(90)
     assert moved_run_row(key, version_of({"every": "30s"})).expires_at is None
 

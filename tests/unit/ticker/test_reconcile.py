@@ -208,10 +208,10 @@ def test_a_success_ends_the_row_and_what_is_no_outcome_does_not() -> None:
     ticking = ticking_with(EVERY, pause_after_failures=3)
     fail(ticking, 2)
     run(ticking, after(60), 1, RunState.EXPIRED)
-    still = ticking.kept.failures
+    still = ticking.kept.consecutive_failures
     run(ticking.wait(29), after(90), 1, RunState.SUCCEEDED)
 
-    assert (still, ticking.kept.failures) == (2, 0)
+    assert (still, ticking.kept.consecutive_failures) == (2, 0)
 
 
 def test_resumed_failures_are_counted_afresh() -> None:
@@ -232,7 +232,7 @@ def test_heard_of_twice_an_end_counts_once() -> None:
 
     ticking.review().review()
 
-    assert (ticking.kept.failures, ticking.kept.state) == (1, ScheduleState.ACTIVE)
+    assert (ticking.kept.consecutive_failures, ticking.kept.state) == (1, ScheduleState.ACTIVE)
 
 
 def test_ends_are_counted_in_the_order_of_their_instants_and_not_as_they_came() -> None:
@@ -243,4 +243,4 @@ def test_ends_are_counted_in_the_order_of_their_instants_and_not_as_they_came() 
     ticking.end(NINE, RunState.SUCCEEDED)
     ticking.review()
 
-    assert ticking.kept.failures == 1
+    assert ticking.kept.consecutive_failures == 1

@@ -103,7 +103,7 @@ def test_held_runs_of_other_schedules_in_the_same_batch_hold_up_nothing(
     ticking: Ticking,
 ) -> None:
     book = ticking.book()
-    book.ended[RunKey(NINE, OTHER)] = Ended(RunState.UNRESOLVED, NINE)
+    book.ended_runs[RunKey(NINE, OTHER)] = Ended(RunState.UNRESOLVED, NINE)
     command = RunResolve(run_id=str(RunKey(NINE, ID)), as_=Resolution.SUCCEEDED)
 
     apply_command(book, CommandContext(TENANT, command, ID, after(5), None))

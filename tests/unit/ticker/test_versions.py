@@ -22,10 +22,10 @@ def test_large_payloads_do_not_add_up() -> None:
     versions = VersionCache()
 
     versions.add(
-        version(number, filling=LARGE) for number in range(2 * VersionCache.MAX_TEXT // LARGE)
+        version(number, filling=LARGE) for number in range(2 * VersionCache.MAX_CHARACTERS // LARGE)
     )
 
-    assert len(versions) <= VersionCache.MAX_TEXT // LARGE
+    assert len(versions) <= VersionCache.MAX_CHARACTERS // LARGE
 
 
 def test_what_is_kept_again_takes_no_more_room() -> None:
@@ -33,7 +33,7 @@ def test_what_is_kept_again_takes_no_more_room() -> None:
     others = 10
 
     versions.add(version(number) for number in range(others))
-    versions.add(version(0, filling=LARGE) for _ in range(2 * VersionCache.MAX_TEXT // LARGE))
+    versions.add(version(0, filling=LARGE) for _ in range(2 * VersionCache.MAX_CHARACTERS // LARGE))
 
     assert len(versions) == others
 

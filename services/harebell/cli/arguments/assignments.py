@@ -1,35 +1,38 @@
-"""A merge patch as it is typed: `retry.max_attempts=3`, or a file. Pure, but for the file."""
+"""Merge patches on the command line: `--set retry.max_attempts=3`, or a file."""
 
 from collections.abc import Sequence
 from copy import deepcopy
-from typing import Any, BinaryIO
+from typing import Any, BinaryIO, Final
 
 from harebell.cli.arguments.documents import read_document
 from harebell.contract.errors import InvalidInput
 from harebell.contract.json_codec import decode
 
+CODE: Final = "not_a_patch"
+
 
 def apply_assignments(
-    texts: Sequence[str], file: BinaryIO | None, upon: dict[str, Any] | None = None
+    assignments: Sequence[str], file: BinaryIO | None, *, base: dict[str, Any] | None = None
 ) -> dict[str, Any]:
-    """Raises `Malformed`. A value is JSON where it can be, else a text.
+    """Return the document of the file, or `base` without a file, after the assignments.
 
-    `upon`: what is there before, unless a file is given.
+    A value is JSON if it parses as JSON, else a text. Raises `InvalidInput`.
     """
-    document = deepcopy(upon or {}) if file is None else read_document(file)
+    document = deepcopy(base or {}) if file is None else read_document(file)
     if isinstance(document, list):
-        raise InvalidInput("a patch is one object", code="not_a_patch")
-    for text in texts:
+        raise InvalidInput("The patch must be one object, not an array.", code=CODE)
+    for text in assignments:
         path, equals, value = text.partition("=")
         if not equals or not all(path.split(".")):
-            raise InvalidInput(f"{text!r} is not like FIELD=VALUE", field="set", code="not_a_patch")
-        _put(document, path.split("."), _value(value))
+            reason = f"The assignment must have the form FIELD=VALUE, not {text!r}."
+            raise InvalidInput(reason, field="set", code=CODE)
+        _assign(document, path.split("."), _value(value))
     if not document:
-        raise InvalidInput("give --set or --file", code="not_a_patch")
+        raise InvalidInput("The patch must change a field: pass --set or --file.", code=CODE)
     return document
 
 
-def _put(fields: dict[str, Any], path: Sequence[str], value: object) -> None:
+def _assign(fields: dict[str, Any], path: Sequence[str], value: object) -> None:
     *parents, last = path
     for name in parents:
         inner = fields.setdefault(name, {})

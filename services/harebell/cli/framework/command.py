@@ -1,71 +1,110 @@
-"""Makes a coroutine a command: the options that all have, a session, and one line for an error."""
+"""The decorator that makes a command of `harebell` from a function and a dataclass of options."""
 
 import asyncio
+import copy
 import inspect
-from collections.abc import Callable, Coroutine
-from dataclasses import replace
-from typing import Annotated, Any, Concatenate, Final, ParamSpec, TypeAlias
+from collections.abc import Callable, Collection, Coroutine, Mapping
+from dataclasses import MISSING, fields
+from typing import Annotated, Any, Final, TypeAlias, TypeVar, get_args, get_type_hints
 
 import typer
+from typer.models import OptionInfo
 
 from harebell.cli.framework.exit_codes import ExitCode, exit_code_of
-from harebell.cli.framework.output import Format, error_line_of
-from harebell.cli.framework.session import ProcessContext, Session
+from harebell.cli.framework.options import GlobalOptions
+from harebell.cli.framework.output import error_line_of
+from harebell.cli.framework.session import Session
 from harebell.contract.errors import HarebellError
 
-P = ParamSpec("P")
-Action: TypeAlias = Callable[Concatenate[Session, P], Coroutine[Any, Any, ExitCode]]
+Action: TypeAlias = Callable[..., ExitCode | Coroutine[Any, Any, ExitCode]]
+A = TypeVar("A", bound=Action)
 
-MIN_TIMEOUT: Final = 0.1  # seconds
-MAX_TIMEOUT: Final = 3600.0  # seconds
-
-AmqpUrl = Annotated[str | None, typer.Option("--amqp-url", metavar="URL", help="The broker.")]
-Tenant = Annotated[str | None, typer.Option("--tenant", help="Whose schedules.")]
-Timeout = Annotated[
-    float | None,
-    typer.Option(
-        "--timeout", min=MIN_TIMEOUT, max=MAX_TIMEOUT, help="Seconds to wait for each answer."
-    ),
-]
-Form = Annotated[Format | None, typer.Option("--output", "-o", help="How to print.")]
-
-COMMON: Final[dict[str, Any]] = {
-    "amqp_url": AmqpUrl,
-    "tenant": Tenant,
-    "timeout": Timeout,
-    "output": Form,
-}
+GLOBAL_OPTIONS: Final = tuple(field.name for field in fields(GlobalOptions))
 
 
-def command(app: typer.Typer, name: str) -> Callable[[Action[P]], Action[P]]:
-    """The coroutine's own parameters follow its session; its docstring is the help."""
+def command(
+    app: typer.Typer,
+    name: str,
+    *,
+    alias: str | None = None,
+    global_options: Collection[str] = GLOBAL_OPTIONS,
+) -> Callable[[A], A]:
+    """Return a decorator that adds a function to `app` as the command `name`.
 
-    def mount(action: Action[P]) -> Action[P]:
-        act: Callable[..., Coroutine[Any, Any, ExitCode]] = action
+    The function takes a session and, if the command has options, one dataclass.
+    The fields of the dataclass are the options, and the docstring of the function is the help.
+    The help hides `alias`, a second name of the command.
+    `global_options` names the global options that the command accepts after its name.
+    """
 
-        def run(context: typer.Context, **given: Any) -> None:  # noqa: ANN401  # typer's values
-            session = _session(context.obj, {option: given.pop(option) for option in COMMON})
-            raise typer.Exit(asyncio.run(_perform(session, act(session, **given))))
-
-        _, *own = inspect.signature(action, eval_str=True).parameters.values()
-        _describe(run, [_CONTEXT, *own, *_COMMON], action.__doc__)
-        app.command(name)(run)
+    def add(action: A) -> A:
+        callback = _callback(action, global_options)
+        app.command(name)(callback)
+        if alias is not None:
+            app.command(alias, hidden=True)(callback)
         return action
 
-    return mount
+    return add
 
 
-def _session(surroundings: ProcessContext, given: dict[str, Any]) -> Session:
-    told = {option: value for option, value in given.items() if value is not None}
-    return Session(replace(surroundings.options, **told), surroundings)
+def _callback(action: Action, global_options: Collection[str]) -> Callable[..., None]:
+    """Return the function that typer calls. Its signature lists the options of `action`."""
+    options_type = _options_type(action)
+    own = [] if options_type is None else _parameters(options_type)
+    overrides = [_override(each) for each in _parameters(GlobalOptions)]
+    overrides = [each for each in overrides if each.name in global_options]
+
+    def callback(context: typer.Context, **values: Any) -> None:  # noqa: ANN401  # typer's values
+        session = Session.create(context.obj, {each.name: values.pop(each.name) for each in overrides})
+        arguments = {} if options_type is None else {"options": options_type(**values)}
+        raise typer.Exit(_run(session, action, arguments))
+
+    # Typer reads the options from the signature and the annotations of the function.
+    signature = inspect.Signature([_CONTEXT, *own, *overrides])
+    vars(callback).update(__signature__=signature)
+    callback.__annotations__ = {
+        each.name: each.annotation for each in signature.parameters.values()
+    }
+    callback.__doc__ = action.__doc__
+    return callback
 
 
-async def _perform(session: Session, action: Coroutine[Any, Any, ExitCode]) -> ExitCode:
+def _run(session: Session, action: Action, arguments: Mapping[str, object]) -> ExitCode:
+    """Return the exit code of the command. Print an error as one line."""
     try:
-        return await action
+        result = action(session, **arguments)
+        return result if isinstance(result, ExitCode) else asyncio.run(result)
     except HarebellError as error:
-        session.output.say(error_line_of(error))
+        session.output.print_message(error_line_of(error))
         return exit_code_of(error)
+
+
+def _options_type(action: Action) -> type[Any] | None:
+    """Return the dataclass that `action` takes as `options`, or None."""
+    parameter = inspect.signature(action, eval_str=True).parameters.get("options")
+    return None if parameter is None else parameter.annotation
+
+
+def _parameters(options_type: type[Any]) -> list[inspect.Parameter]:
+    """Return the fields of a dataclass as keyword parameters."""
+    hints = get_type_hints(options_type, include_extras=True)
+    return [
+        _parameter(each.name, hints[each.name], _EMPTY if each.default is MISSING else each.default)
+        for each in fields(options_type)
+    ]
+
+
+def _override(parameter: inspect.Parameter) -> inspect.Parameter:
+    """Return a global option as an option of one command.
+
+    The option has no default and no variable, because either would replace a value that precedes
+    the name of the command.
+    """
+    value_type, option = get_args(parameter.annotation)
+    option = copy.copy(option)
+    assert isinstance(option, OptionInfo)
+    option.envvar = None
+    return _parameter(parameter.name, Annotated[value_type | None, option], None)
 
 
 def _parameter(name: str, annotation: object, default: object) -> inspect.Parameter:
@@ -73,16 +112,5 @@ def _parameter(name: str, annotation: object, default: object) -> inspect.Parame
     return inspect.Parameter(name, kind, annotation=annotation, default=default)
 
 
-_CONTEXT: Final = _parameter("context", typer.Context, inspect.Parameter.empty)
-_COMMON: Final = [_parameter(name, annotation, None) for name, annotation in COMMON.items()]
-
-
-def _describe(
-    run: Callable[..., None], parameters: list[inspect.Parameter], help_text: str | None
-) -> None:
-    """Typer reads a command's parameters from its signature, so `run` is given the whole one."""
-    keyword = inspect.Parameter.KEYWORD_ONLY
-    signature = inspect.Signature([each.replace(kind=keyword) for each in parameters])
-    vars(run).update(__signature__=signature)
-    run.__annotations__ = {each.name: each.annotation for each in parameters}
-    run.__doc__ = help_text
+_EMPTY: Final = inspect.Parameter.empty
+_CONTEXT: Final = _parameter("context", typer.Context, _EMPTY)

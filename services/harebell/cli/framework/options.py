@@ -1,14 +1,92 @@
-"""Options that several commands share."""
+"""The global options, and the options that several commands share."""
 
-from typing import Annotated, Final
+from dataclasses import dataclass
+from typing import Annotated, Final, TypeAlias
 
 import typer
 
-LIMIT: Final = 50  # rows of a list, unless told otherwise
+from harebell.cli.framework.output import Format
+from harebell.client.base import DEFAULT_TENANT
+from harebell.client.client import DEFAULT_TIMEOUT
 
-Limit = Annotated[int, typer.Option("--limit", min=1, help="Rows at most.")]
-State = Annotated[str | None, typer.Option("--state", help="Only those in this state.")]
-Note = Annotated[str | None, typer.Option("--note", help="Why; kept on the record.")]
-RequestId = Annotated[
-    str | None, typer.Option("--request-id", help="Repeat it, and get the first answer again.")
+MIN_TIMEOUT: Final = 0.1  # seconds
+MAX_TIMEOUT: Final = 3600.0  # seconds
+DEFAULT_LIMIT: Final = 50  # rows of a list
+
+AmqpUrl: TypeAlias = Annotated[
+    str | None,
+    typer.Option(
+        "--amqp-url",
+        metavar="URL",
+        envvar="HAREBELL_AMQP_URL",
+        show_envvar=False,
+        help="Connect to this broker (AMQP URL; commas separate the nodes of a cluster).",
+    ),
+]
+TenantName: TypeAlias = Annotated[
+    str,
+    typer.Option(
+        "--tenant",
+        metavar="NAME",
+        envvar="HAREBELL_TENANT",
+        show_envvar=False,
+        help="Use the schedules and runs of this tenant.",
+    ),
+]
+Timeout: TypeAlias = Annotated[
+    float,
+    typer.Option(
+        "--timeout",
+        min=MIN_TIMEOUT,
+        max=MAX_TIMEOUT,
+        envvar="HAREBELL_TIMEOUT",
+        show_envvar=False,
+        help="Wait this long for each response (seconds).",
+    ),
+]
+OutputFormat: TypeAlias = Annotated[
+    Format,
+    typer.Option(
+        "--output",
+        "-o",
+        envvar="HAREBELL_OUTPUT",
+        show_envvar=False,
+        help="Print the results in this format.",
+    ),
+]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class GlobalOptions:
+    """The options that may precede or follow the name of a command.
+
+    Only these options read environment variables.
+    """
+
+    amqp_url: AmqpUrl = None
+    tenant: TenantName = DEFAULT_TENANT
+    timeout: Timeout = DEFAULT_TIMEOUT
+    output: OutputFormat = Format.TABLE
+
+
+Limit: TypeAlias = Annotated[
+    int, typer.Option("--limit", min=1, help="Print at most this number of rows.")
+]
+State: TypeAlias = Annotated[
+    str | None, typer.Option("--state", metavar="STATE", help="Filter by this state.")
+]
+Note: TypeAlias = Annotated[
+    str | None,
+    typer.Option("--note", metavar="TEXT", help="Record this note with the change."),
+]
+RequestId: TypeAlias = Annotated[
+    str | None,
+    typer.Option(
+        "--request-id",
+        metavar="ID",
+        help="Identify the command, so that a repeat gets the first response and changes nothing.",
+    ),
+]
+DryRun: TypeAlias = Annotated[
+    bool, typer.Option("--dry-run", help="Print what the command would do and change nothing.")
 ]

@@ -1,9 +1,12 @@
-"""What is printed: tables or JSON on stdout, messages on stderr. No text of others is trusted."""
+"""Results as tables or JSON on stdout, and messages on stderr.
+
+The output escapes control characters, because keys and error texts come from other people.
+"""
 
 import sys
 from collections.abc import Mapping, Sequence
 from enum import StrEnum
-from typing import Any, Final
+from typing import Any, Final, TypeAlias
 
 import orjson
 import typer
@@ -12,12 +15,14 @@ from rich.table import Table
 from rich.text import Text
 
 from harebell.contract.errors import HarebellError
+from harebell.contract.message import Message
 
-WIDTH: Final = 1000  # characters of a line; a terminal wraps it, but folded ids cannot be copied
-ALWAYS_SO: Final = "ok"  # a field that says nothing where errors are not shown
-NONE: Final = "-"
-TEXT: Final = "text"  # a field that says in words what its object holds
-STATES: Final = {
+# Characters of a line. A terminal wraps a long line, but a folded id cannot be copied.
+WIDTH: Final = 1000
+OK_FIELD: Final = "ok"  # always true, because errors are not printed as records
+EMPTY_CELL: Final = "-"
+TEXT_FIELD: Final = "text"  # a field that describes its object in words
+STATE_STYLES: Final = {
     "active": "green",
     "succeeded": "green",
     "replayed": "green",
@@ -31,51 +36,67 @@ STATES: Final = {
     "open": "red",
 }
 
+Row: TypeAlias = Mapping[str, Any] | Message
+
 
 class Format(StrEnum):
+    """The formats of the results."""
+
     TABLE = "table"
     JSON = "json"
 
 
 class Output:
+    """The output of one command in one format."""
+
     def __init__(self, form: Format) -> None:
-        self._form = form
+        self._format = form
 
-    def rows(self, rows: Sequence[Mapping[str, Any]], columns: Sequence[str]) -> None:
-        """JSON has every field, a table only `columns`."""
-        if self._form is Format.JSON:
-            _print_json(list(rows))
-        elif rows:
-            _console().print(_table(rows, columns))
+    def print_rows(self, rows: Sequence[Row], columns: Sequence[str]) -> None:
+        """Print rows. JSON has every field, and a table only the `columns`."""
+        records = [to_json(row) for row in rows]
+        if self._format is Format.JSON:
+            _print_json(records)
+        elif records:
+            _console().print(_table(records, columns))
 
-    def record(self, record: Mapping[str, Any], **parts: Sequence[str]) -> None:
-        """`parts` are fields that hold rows of their own, with the columns of their tables."""
-        if self._form is Format.JSON:
+    def print_record(self, row: Row, **tables: Sequence[str]) -> None:
+        """Print one record. Each name in `tables` is a field with rows, and has its columns."""
+        record = to_json(row)
+        if self._format is Format.JSON:
             _print_json(record)
             return
         console = _console()
-        apart = {*parts, ALWAYS_SO}
-        console.print(_grid({name: record[name] for name in record if name not in apart}))
-        for name, columns in parts.items():
+        omitted = {*tables, OK_FIELD}
+        console.print(_grid({name: record[name] for name in record if name not in omitted}))
+        for name, columns in tables.items():
             if record.get(name):
                 console.print(f"\n{name}", style="bold")
                 console.print(_table(record[name], columns))
 
-    def say(self, message: str) -> None:
-        typer.echo(printable(message), err=True)
+    def print_message(self, message: str) -> None:
+        """Print a message to stderr, after the name of the program."""
+        typer.echo(f"harebell: {printable(message)}", err=True)
+
+
+def to_json(row: Row) -> dict[str, Any]:
+    """Return the JSON value of a row."""
+    return row.model_dump(mode="json", by_alias=True) if isinstance(row, Message) else dict(row)
 
 
 def error_line(field: str | None, reason: str, code: str) -> str:
-    where = f"{field}: " if field else ""
-    return f"{where}{reason} ({code})"
+    """Return an error as one line: the field, the reason and the code."""
+    path = f"{field}: " if field else ""
+    return f"{path}{reason} ({code})"
 
 
 def error_line_of(error: HarebellError) -> str:
-    return f"harebell: {error_line(error.field, error.reason, error.code)}"
+    """Return an error as one line."""
+    return error_line(error.field, error.reason, error.code)
 
 
 def printable(text: str) -> str:
-    """Escapes what could steer a terminal; a key or an error message may hold anything."""
+    """Escape the control characters of a text, which could change the terminal."""
     return "".join(
         c if c.isprintable() or c == "\n" else c.encode("unicode_escape").decode() for c in text
     )
@@ -109,11 +130,16 @@ def _grid(record: Mapping[str, Any]) -> Table:
 
 def _cell(name: str, value: object) -> Text:
     if value is None or value in ([], {}):
-        return Text(NONE)
+        return Text(EMPTY_CELL)
     if isinstance(value, list) and all(isinstance(item, str) for item in value):
         return Text(printable(", ".join(value)))
-    if isinstance(value, list) and all(isinstance(item, dict) and TEXT in item for item in value):
-        return Text(printable("; ".join(item[TEXT] for item in value)))
+    if isinstance(value, list) and all(_has_text(item) for item in value):
+        return Text(printable("; ".join(item[TEXT_FIELD] for item in value)))
     if not isinstance(value, str):
         return Text(printable(orjson.dumps(value, option=orjson.OPT_INDENT_2).decode()))
-    return Text(printable(value), style=STATES.get(value, "") if name.endswith("state") else "")
+    is_state = name.endswith("state")
+    return Text(printable(value), style=STATE_STYLES.get(value, "") if is_state else "")
+
+
+def _has_text(item: object) -> bool:
+    return isinstance(item, dict) and TEXT_FIELD in item

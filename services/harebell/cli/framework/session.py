@@ -1,64 +1,71 @@
-"""One use of the command: its options, what surrounds it, and its connection to Harebell."""
+"""The session of one command: its global options, the clock, the output and the connection."""
 
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from contextlib import AbstractAsyncContextManager
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from datetime import datetime
-from typing import Final, Protocol
+from typing import Any, Final, Protocol, Self
 
-from harebell.cli.framework.output import Format, Output
+from harebell.cli.framework.options import GlobalOptions
+from harebell.cli.framework.output import Output
 from harebell.client import Client
-from harebell.client.base import DEFAULT_TENANT
-from harebell.client.client import DEFAULT_TIMEOUT
 from harebell.contract.errors import InvalidInput
 
 CLIENT_NAME: Final = "harebell-cli"
 
 
 class Connect(Protocol):
+    """The function that connects to the broker and returns a client."""
+
     def __call__(
         self, url: str, *, tenant: str, timeout: float, name: str
     ) -> AbstractAsyncContextManager[Client]: ...
 
 
 @dataclass(frozen=True, slots=True)
-class Options:
-    """What every command may be told, before or behind its name."""
-
-    amqp_url: str | None = None
-    tenant: str = DEFAULT_TENANT
-    timeout: float = DEFAULT_TIMEOUT  # seconds
-    output: Format = Format.TABLE
-
-
-@dataclass(frozen=True, slots=True)
 class ProcessContext:
-    """What the process gives; `options` are those before the command's name."""
+    """The facilities of the process, and the global options before the name of the command."""
 
     connect: Connect
     now: Callable[[], datetime]
-    options: Options = Options()
+    options: GlobalOptions = GlobalOptions()
 
 
 @dataclass(frozen=True, slots=True)
 class Session:
-    options: Options
-    surroundings: ProcessContext
+    """One command: the global options in force, and the facilities of the process."""
+
+    options: GlobalOptions
+    process: ProcessContext
+
+    @classmethod
+    def create(cls, process: ProcessContext, overrides: Mapping[str, Any]) -> Self:
+        """Return a session. An option after the name of the command overrides one before it."""
+        given = {name: value for name, value in overrides.items() if value is not None}
+        return cls(replace(process.options, **given), process)
 
     @property
     def output(self) -> Output:
+        """The output in the format of `--output`."""
         return Output(self.options.output)
 
     @property
     def amqp_url(self) -> str:
-        """Raises `Malformed` when there is none."""
+        """The URL of the broker. Raises `InvalidInput` without a URL."""
         if not self.options.amqp_url:
-            reason = "no broker is named: set HAREBELL_AMQP_URL or give --amqp-url"
-            raise InvalidInput(reason, code="no_amqp_url")
+            raise InvalidInput(
+                "The command needs a broker: set HAREBELL_AMQP_URL or pass --amqp-url.",
+                code="no_amqp_url",
+            )
         return self.options.amqp_url
 
-    def harebell(self) -> AbstractAsyncContextManager[Client]:
-        return self.surroundings.connect(
+    def now(self) -> datetime:
+        """Return the current time."""
+        return self.process.now()
+
+    def connect(self) -> AbstractAsyncContextManager[Client]:
+        """Return the context in which a client is connected to the broker."""
+        return self.process.connect(
             self.amqp_url,
             tenant=self.options.tenant,
             timeout=self.options.timeout,

@@ -1,53 +1,69 @@
-"""Which schedules an order is for: one by name, or many by a selector or a receipt."""
+"""The options that select one schedule by name, or several schedules for a bulk operation."""
 
 from dataclasses import dataclass
 from datetime import datetime
 from secrets import token_hex
-from typing import Annotated, Final
+from typing import Annotated, Final, TypeAlias
 
 import typer
 
-from harebell.cli.arguments.schedule_ref import schedule_ref
+from harebell.cli.arguments.schedule_ref import ScheduleRefOptions
+from harebell.cli.framework.options import Note, RequestId, State
 from harebell.client.requests import ScheduleRef
 from harebell.contract.errors import InvalidInput
 
-TOKEN: Final = 3  # random bytes that tell one receipt's name from another's
+TOKEN_BYTES: Final = 3  # random bytes that keep the generated ids of two bulk operations apart
 
-Tag = Annotated[str | None, typer.Option("--tag", help="All with this tag.")]
-Owner = Annotated[str | None, typer.Option("--owner", help="All of this owner.")]
-NameFilter = Annotated[str | None, typer.Option("--name", help="All of this name.")]
-StateFilter = Annotated[str | None, typer.Option("--state", help="All in this state.")]
-Receipt = Annotated[
-    str | None, typer.Option("--receipt", help="Exactly those that an earlier order changed.")
+Tag: TypeAlias = Annotated[
+    str | None, typer.Option("--tag", metavar="TAG", help="Filter schedules by this tag.")
 ]
+Owner: TypeAlias = Annotated[
+    str | None, typer.Option("--owner", metavar="OWNER", help="Filter schedules by this owner.")
+]
+NameFilter: TypeAlias = Annotated[
+    str | None, typer.Option("--name", metavar="NAME", help="Filter schedules by this name.")
+]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class SelectionOptions(ScheduleRefOptions):
+    """The options of `schedule pause`, `schedule resume` and `schedule cancel`."""
+
+    tag: Tag = None
+    owner: Owner = None
+    name: NameFilter = None
+    state: State = None
+    note: Note = None
+    request_id: RequestId = None
+
+    def selection(self, bulk_operation: str | None = None) -> "ScheduleSelection":
+        """Return the selected schedules.
+
+        Raises `InvalidInput` unless the options contain exactly one of a schedule, a filter and
+        the id of a bulk operation.
+        """
+        fields = {"tag": self.tag, "owner": self.owner, "name": self.name, "state": self.state}
+        select = {name: value for name, value in fields.items() if value is not None}
+        if sum((self.is_named, bool(select), bulk_operation is not None)) != 1:
+            raise InvalidInput(
+                "The command needs either one schedule, or a filter "
+                "(--tag, --owner, --name, --state) that selects several schedules.",
+                code="invalid_reference",
+            )
+        if bulk_operation is not None:
+            return ScheduleSelection(bulk_operation_id=bulk_operation)
+        return ScheduleSelection(select=select) if select else ScheduleSelection(one=self.ref)
 
 
 @dataclass(frozen=True, slots=True)
 class ScheduleSelection:
-    """Either `one`, or what `select` or `receipt` says."""
+    """The schedules of a command. Exactly one of the fields has a value."""
 
     one: ScheduleRef | None = None
     select: dict[str, str] | None = None
-    receipt: str | None = None
-
-    @classmethod
-    def by(
-        cls,
-        *named: str | None,
-        receipt: str | None = None,
-        **selector: str | None,
-    ) -> "ScheduleSelection":
-        """`named`: KEY, --key, --id. Raises `Malformed` unless exactly one way is taken."""
-        select = {name: value for name, value in selector.items() if value is not None}
-        ways = [any(each is not None for each in named), bool(select), receipt is not None]
-        if sum(ways) != 1:
-            reason = "name one schedule, or select many by --tag, --owner, --name, --state"
-            raise InvalidInput(reason, code="invalid_reference")
-        if receipt is not None:
-            return cls(receipt=receipt)
-        return cls(select=select) if select else cls(one=schedule_ref(*named))
+    bulk_operation_id: str | None = None
 
 
 def bulk_operation_id(verb: str, request_id: str | None, now: datetime) -> str:
-    """The request id that the receipt will be called by."""
-    return request_id or f"{verb}-{now:%Y%m%dT%H%M%SZ}-{token_hex(TOKEN)}"
+    """Return the id of a bulk operation: the request id, or a generated id."""
+    return request_id or f"{verb}-{now:%Y%m%dT%H%M%SZ}-{token_hex(TOKEN_BYTES)}"

@@ -1,79 +1,113 @@
-"""`harebell schedule history, diff, rollback`: the versions of a schedule."""
+"""`harebell schedule history`, `diff` and `rollback`: the versions of a schedule."""
 
-from typing import Annotated, Any, Final
+from dataclasses import dataclass
+from typing import Annotated, Any, Final, TypeAlias
 
 import typer
 
-from harebell.cli.arguments.schedule_ref import schedule_ref
+from harebell.cli.arguments.schedule_ref import Schedule, schedule_ref
 from harebell.cli.framework.command import command
 from harebell.cli.framework.exit_codes import ExitCode, exit_code_of_many
 from harebell.cli.framework.options import Note, RequestId
 from harebell.cli.framework.session import Session
 from harebell.cli.manifests.plan import diff_definitions
-from harebell.cli.schedule.manage import show
+from harebell.cli.schedule.manage import print_schedule
 from harebell.client import Client
-from harebell.client.requests import ScheduleRef
 from harebell.contract.errors import InvalidInput, NotFound
 
-app = typer.Typer()  # joins that of `schedules`
+app = typer.Typer()
 
-ROW: Final = (
-    *("version", "in_force", "status", "status_reason", "accepted_at", "effective_at"),
-    *("actor", "note"),
+COLUMNS: Final = (
+    "version",
+    "in_force",
+    "status",
+    "status_reason",
+    "accepted_at",
+    "effective_at",
+    "actor",
+    "note",
 )
-DIFFERENCE: Final = ("field", "before", "after")
+DIFFERENCE_COLUMNS: Final = ("field", "before", "after")
 
-Named = Annotated[str, typer.Argument(metavar="KEY", help="The schedule's key, or its id.")]
-Number = Annotated[int, typer.Argument(metavar="VERSION", min=1)]
+VersionNumber: TypeAlias = Annotated[
+    int, typer.Argument(metavar="VERSION", min=1, help="Name the version (number from 1).")
+]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class HistoryOptions:
+    """The options of `schedule history`."""
+
+    schedule: Schedule
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class DiffOptions:
+    """The options of `schedule diff`."""
+
+    schedule: Schedule
+    before: Annotated[
+        int, typer.Argument(metavar="VERSION1", min=1, help="Compare this version (number).")
+    ]
+    after: Annotated[
+        int, typer.Argument(metavar="VERSION2", min=1, help="Compare with this version (number).")
+    ]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class RollbackOptions:
+    """The options of `schedule rollback`."""
+
+    schedule: Schedule
+    version: VersionNumber
+    note: Note = None
+    request_id: RequestId = None
 
 
 @command(app, "history")
-async def history(session: Session, name: Named) -> ExitCode:
-    """List its versions, newest first: who made them, when they take effect, their fates."""
-    async with session.harebell() as harebell:
-        rows = await harebell.versions(**schedule_ref(name, None, None))
-    session.output.rows(rows, ROW)
+async def history(session: Session, options: HistoryOptions) -> ExitCode:
+    """List the versions of a schedule, newest first, with their status and their actor."""
+    async with session.connect() as client:
+        rows = await client.versions(**schedule_ref(options.schedule))
+    session.output.print_rows(rows, COLUMNS)
     return ExitCode.DONE
 
 
 @command(app, "diff")
-async def diff(session: Session, name: Named, first: Number, second: Number) -> ExitCode:
-    """Show where two versions differ; 3 where they do not."""
-    async with session.harebell() as harebell:
-        versions = await _versions(harebell, schedule_ref(name, None, None))
-    before, after = _version(versions, first), _version(versions, second)
+async def diff(session: Session, options: DiffOptions) -> ExitCode:
+    """Print the differences of two versions. The exit code is 3 if both are equal."""
+    async with session.connect() as client:
+        versions = await _versions(client, options.schedule)
+    before, after = _version(versions, options.before), _version(versions, options.after)
     rows = diff_definitions(before["definition"], after["definition"])
-    session.output.rows(rows, DIFFERENCE)
+    session.output.print_rows(rows, DIFFERENCE_COLUMNS)
     return exit_code_of_many(done=len(rows))
 
 
 @command(app, "rollback")
-async def rollback(
-    session: Session,
-    name: Named,
-    version: Number,
-    note: Note = None,
-    request_id: RequestId = None,
-) -> ExitCode:
-    """Make a new version that is as an old one was."""
-    async with session.harebell() as harebell:
-        versions = await _versions(harebell, schedule_ref(name, None, None))
-        wanted = _version(versions, version)["definition"]
-        if "key" not in wanted:
-            raise InvalidInput("a schedule without a key cannot be put again", code="no_key")
-        change = {
+async def rollback(session: Session, options: RollbackOptions) -> ExitCode:
+    """Create a new version with the definition of an older version."""
+    async with session.connect() as client:
+        versions = await _versions(client, options.schedule)
+        definition = _version(versions, options.version)["definition"]
+        if "key" not in definition:
+            reason = "The schedule must have a key, because the rollback puts it again."
+            raise InvalidInput(reason, code="no_key")
+        fields = {
             "expected_version": next(n for n, each in versions.items() if each["in_force"]),
-            "note": note or f"as version {version} was",
-            **({} if request_id is None else {"request_id": request_id}),
+            "note": options.note or f"rollback to version {options.version}",
         }
-        return show(session.output, await harebell.put({**wanted, **change}))
+        if options.request_id is not None:
+            fields["request_id"] = options.request_id
+        return print_schedule(session.output, await client.put({**definition, **fields}))
 
 
-async def _versions(harebell: Client, named: ScheduleRef) -> dict[int, dict[str, Any]]:
-    return {each["version"]: each for each in await harebell.versions(**named)}
+async def _versions(client: Client, schedule: str) -> dict[int, dict[str, Any]]:
+    versions = await client.versions(**schedule_ref(schedule))
+    return {each["version"]: each for each in versions}
 
 
 def _version(versions: dict[int, dict[str, Any]], number: int) -> dict[str, Any]:
     if number not in versions:
-        raise NotFound(f"there is no version {number}; the latest is {max(versions)}")
+        raise NotFound(f"The schedule has versions 1 to {max(versions)}, not {number}.")
     return versions[number]

@@ -1,220 +1,284 @@
-"""`harebell schedule`: put, look at and change schedules."""
+"""`harebell schedule put`, `get`, `list`, `patch`, `trigger`, `skip` and `backfill`."""
 
 from collections.abc import Sequence
-from typing import Annotated, Any, Final
+from dataclasses import dataclass
+from typing import Annotated, Any, Final, TypeAlias
 
 import typer
 
 from harebell.cli.arguments.assignments import apply_assignments
 from harebell.cli.arguments.documents import read_document
-from harebell.cli.arguments.schedule_ref import Id, Key, Name, schedule_ref
-from harebell.cli.arguments.values import future_time, past_time
+from harebell.cli.arguments.schedule_ref import ScheduleRefOptions
+from harebell.cli.arguments.values import future_time, optional_future_time, past_time
 from harebell.cli.framework.command import command
 from harebell.cli.framework.exit_codes import ExitCode, exit_code_of_many
-from harebell.cli.framework.options import LIMIT, Limit, Note, RequestId, State
+from harebell.cli.framework.options import (
+    DEFAULT_LIMIT,
+    DryRun,
+    Limit,
+    Note,
+    RequestId,
+    State,
+)
 from harebell.cli.framework.output import Output, error_line
 from harebell.cli.framework.session import Session
+from harebell.cli.schedule.filters import NameFilter, Owner, Tag
 from harebell.client import ErrorResponse, ScheduleResponse
 from harebell.contract.commands import MAX_BACKFILL
 from harebell.contract.policy import Overlap
 
-app = typer.Typer(help="Put, look at and steer schedules.", no_args_is_help=True)
+app = typer.Typer(help="Create, read, change and trigger schedules.", no_args_is_help=True)
 
-ROW: Final = ("key", "id", "state", "next_at", "owner", "pool", "priority", "version", "tags")
-STORED: Final = ("key", "id", "status", "state", "version", "next_at")
+COLUMNS: Final = ("key", "id", "state", "next_at", "owner", "pool", "priority", "version", "tags")
+RESPONSE_COLUMNS: Final = ("key", "id", "status", "state", "version", "next_at")
 
-File = Annotated[typer.FileBinaryRead, typer.Argument(metavar="FILE|-", help="JSON; - is stdin.")]
-PatchFile = Annotated[
-    typer.FileBinaryRead | None,
-    typer.Option("--file", "-f", metavar="FILE|-", help="A JSON merge patch."),
+ExpectedVersion: TypeAlias = Annotated[
+    int | None,
+    typer.Option(
+        "--expected-version",
+        min=1,
+        metavar="N",
+        help="Reject the change if the schedule has another version.",
+    ),
 ]
-TagFilter = Annotated[str | None, typer.Option("--tag", help="Only those with this tag.")]
-OwnerFilter = Annotated[str | None, typer.Option("--owner", help="Only those of this owner.")]
-NameFilter = Annotated[str | None, typer.Option("--name", help="Only those of this name.")]
-Sets = Annotated[
-    list[str] | None,
-    typer.Option("--set", metavar="FIELD=VALUE", help="retry.max_attempts=3; null is the default."),
-]
-Version = Annotated[
-    int | None, typer.Option("--expected-version", min=1, help="Refuse if it is at another.")
-]
-EffectiveAt = Annotated[
-    str | None, typer.Option("--effective-at", help="An instant, or in how long; else at once.")
-]
-Instant = Annotated[str, typer.Option("--at", help="The instant, with its offset.")]
-Start = Annotated[str, typer.Option("--from", help="An instant, or how long ago.")]
-End = Annotated[str, typer.Option("--to", help="An instant, or how long ago.")]
-MaxRuns = Annotated[
-    int | None, typer.Option("--max", min=1, max=MAX_BACKFILL, help="Refuse more runs.")
-]
-DryRun = Annotated[bool, typer.Option("--dry-run", help="Say what would be done, do nothing.")]
-OwnOverlap = Annotated[
-    Overlap | None, typer.Option("--overlap", help="In place of the schedule's own policy.")
-]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class PutOptions:
+    """The options of `schedule put`."""
+
+    file: Annotated[
+        typer.FileBinaryRead,
+        typer.Argument(metavar="FILE|-", help="Read this file (JSON, - for standard input)."),
+    ]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ScheduleListOptions:
+    """The options of `schedule list`."""
+
+    tag: Tag = None
+    owner: Owner = None
+    name: NameFilter = None
+    state: State = None
+    limit: Limit = DEFAULT_LIMIT
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class PatchOptions(ScheduleRefOptions):
+    """The options of `schedule patch`."""
+
+    assignments: Annotated[
+        list[str] | None,
+        typer.Option(
+            "--set",
+            metavar="FIELD=VALUE",
+            help="Set this field, such as retry.max_attempts=3 (JSON or text, null: the default).",
+        ),
+    ] = None
+    file: Annotated[
+        typer.FileBinaryRead | None,
+        typer.Option(
+            "--file", "-f", metavar="FILE|-", help="Read the changes (JSON merge patch)."
+        ),
+    ] = None
+    expected_version: ExpectedVersion = None
+    effective_at: Annotated[
+        str | None,
+        typer.Option(
+            "--effective-at",
+            metavar="TIME",
+            help="Apply the change at this time "
+            "(ISO 8601, or a duration from now, default: at once).",
+        ),
+    ] = None
+    note: Note = None
+    request_id: RequestId = None
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class SkipOptions(ScheduleRefOptions):
+    """The options of `schedule skip`."""
+
+    at: Annotated[
+        str,
+        typer.Option(
+            "--at",
+            metavar="TIME",
+            help="Skip this scheduled time (ISO 8601 with offset, or a duration from now).",
+        ),
+    ]
+    note: Note = None
+    request_id: RequestId = None
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class TriggerOptions(ScheduleRefOptions):
+    """The options of `schedule trigger`."""
+
+    overlap: Annotated[
+        Overlap | None,
+        typer.Option(
+            "--overlap", help="Use this overlap policy (default: the policy of the schedule)."
+        ),
+    ] = None
+    note: Note = None
+    request_id: RequestId = None
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class BackfillOptions(ScheduleRefOptions):
+    """The options of `schedule backfill`."""
+
+    start: Annotated[
+        str,
+        typer.Option(
+            "--from", metavar="TIME", help="Begin at this time (ISO 8601, or a duration ago)."
+        ),
+    ]
+    end: Annotated[
+        str,
+        typer.Option(
+            "--to", metavar="TIME", help="End at this time (ISO 8601, or a duration ago)."
+        ),
+    ]
+    max_runs: Annotated[
+        int | None,
+        typer.Option(
+            "--max",
+            min=1,
+            max=MAX_BACKFILL,
+            metavar="N",
+            help="Reject the backfill if it needs more runs (default: 100).",
+        ),
+    ] = None
+    dry_run: DryRun = False
+    note: Note = None
+    request_id: RequestId = None
 
 
 @command(app, "put")
-async def put(session: Session, file: File) -> ExitCode:
-    """Create or replace schedules: one JSON object, or an array of up to 500."""
-    document = read_document(file)
-    async with session.harebell() as harebell:
+async def put(session: Session, options: PutOptions) -> ExitCode:
+    """Create or replace schedules from a file (one object, or an array of up to 500)."""
+    document = read_document(options.file)
+    async with session.connect() as client:
         if isinstance(document, dict):
-            return show(session.output, await harebell.put(document))
-        return _show_all(session.output, await harebell.put_many(document))
+            return print_schedule(session.output, await client.put(document))
+        return _print_schedules(session.output, await client.put_many(document))
 
 
 @command(app, "get")
-async def get(
-    session: Session,
-    name: Name = None,
-    key: Key = None,
-    id: Id = None,  # noqa: A002  # the option's name
-) -> ExitCode:
-    """Show one schedule."""
-    async with session.harebell() as harebell:
-        session.output.record(await harebell.schedule(**schedule_ref(name, key, id)))
+async def get(session: Session, options: ScheduleRefOptions) -> ExitCode:
+    """Print one schedule with its definition, its state and its next scheduled times."""
+    async with session.connect() as client:
+        session.output.print_record(await client.schedule(**options.ref))
     return ExitCode.DONE
 
 
 @command(app, "list")
-async def list_schedules(
-    session: Session,
-    *,
-    tag: TagFilter = None,
-    owner: OwnerFilter = None,
-    called: NameFilter = None,
-    state: State = None,
-    limit: Limit = LIMIT,
-) -> ExitCode:
-    """List schedules, newest first."""
-    async with session.harebell() as harebell:
-        found = harebell.schedules(tag=tag, owner=owner, name=called, state=state, limit=limit)
-        rows = [row async for row in found]
-    session.output.rows(rows, ROW)
+async def list_schedules(session: Session, options: ScheduleListOptions) -> ExitCode:
+    """List the schedules that match all filters, newest first."""
+    async with session.connect() as client:
+        schedules = client.schedules(
+            tag=options.tag,
+            owner=options.owner,
+            name=options.name,
+            state=options.state,
+            limit=options.limit,
+        )
+        rows = [row async for row in schedules]
+    session.output.print_rows(rows, COLUMNS)
     return exit_code_of_many(done=len(rows))
 
 
 @command(app, "patch")
-async def patch(
-    session: Session,
-    *,
-    name: Name = None,
-    key: Key = None,
-    id: Id = None,  # noqa: A002  # the option's name
-    sets: Sets = None,
-    file: PatchFile = None,
-    expected_version: Version = None,
-    effective_at: EffectiveAt = None,
-    note: Note = None,
-    request_id: RequestId = None,
-) -> ExitCode:
-    """Change some fields of a schedule; the others stay."""
-    named = schedule_ref(name, key, id)
-    change = apply_assignments(sets or [], file)
-    now = session.surroundings.now()
-    at = None if effective_at is None else future_time(effective_at, now=now, field="effective_at")
-    async with session.harebell() as harebell:
-        answer = await harebell.patch(
-            change,
-            **named,
-            expected_version=expected_version,
-            effective_at=at,
-            note=note,
-            request_id=request_id,
+async def patch(session: Session, options: PatchOptions) -> ExitCode:
+    """Change some fields of a schedule and leave the other fields unchanged."""
+    ref = options.ref
+    changes = apply_assignments(options.assignments or [], options.file)
+    now = session.now()
+    effective_at = optional_future_time(options.effective_at, now=now, field="effective_at")
+    async with session.connect() as client:
+        response = await client.patch(
+            changes,
+            **ref,
+            expected_version=options.expected_version,
+            effective_at=effective_at,
+            note=options.note,
+            request_id=options.request_id,
         )
-    return show(session.output, answer)
-
-
-@command(app, "skip")
-async def skip(
-    session: Session,
-    *,
-    name: Name = None,
-    key: Key = None,
-    id: Id = None,  # noqa: A002  # the option's name
-    at: Instant,
-    note: Note = None,
-    request_id: RequestId = None,
-) -> ExitCode:
-    """Take the run of one instant out."""
-    named = schedule_ref(name, key, id)
-    instant = future_time(at, now=session.surroundings.now(), field="at")
-    async with session.harebell() as harebell:
-        answer = await harebell.skip(instant, **named, note=note, request_id=request_id)
-    return show(session.output, answer)
+    return print_schedule(session.output, response)
 
 
 @command(app, "trigger")
-async def trigger(
-    session: Session,
-    *,
-    name: Name = None,
-    key: Key = None,
-    id: Id = None,  # noqa: A002  # the option's name
-    overlap: OwnOverlap = None,
-    note: Note = None,
-    request_id: RequestId = None,
-) -> ExitCode:
-    """Run it once now, beside its timetable."""
-    named = schedule_ref(name, key, id)
-    async with session.harebell() as harebell:
-        answer = await harebell.trigger(**named, overlap=overlap, note=note, request_id=request_id)
-    return show(session.output, answer)
+async def trigger(session: Session, options: TriggerOptions) -> ExitCode:
+    """Stage one manual run at once, in addition to the recurrence."""
+    ref = options.ref
+    async with session.connect() as client:
+        response = await client.trigger(
+            **ref, overlap=options.overlap, note=options.note, request_id=options.request_id
+        )
+    return print_schedule(session.output, response)
+
+
+@command(app, "skip")
+async def skip(session: Session, options: SkipOptions) -> ExitCode:
+    """Skip the run of one scheduled time."""
+    ref = options.ref
+    at = future_time(options.at, now=session.now(), field="at")
+    async with session.connect() as client:
+        response = await client.skip(
+            at, **ref, note=options.note, request_id=options.request_id
+        )
+    return print_schedule(session.output, response)
 
 
 @command(app, "backfill")
-async def backfill(
-    session: Session,
-    *,
-    name: Name = None,
-    key: Key = None,
-    id: Id = None,  # noqa: A002  # the option's name
-    start: Start,
-    to: End,
-    max_runs: MaxRuns = None,
-    dry_run: DryRun = False,  # a flag
-    note: Note = None,
-    request_id: RequestId = None,
-) -> ExitCode:
-    """Make the runs that the timetable had between two instants and that are not on record."""
-    named = schedule_ref(name, key, id)
-    now = session.surroundings.now()
-    first, last = (past_time(text, now=now, field="from") for text in (start, to))
-    async with session.harebell() as harebell:
-        answer = await harebell.backfill(
-            first,
-            last,
-            **named,
-            max_runs=max_runs,
-            dry_run=dry_run,
-            note=note,
-            request_id=request_id,
+async def backfill(session: Session, options: BackfillOptions) -> ExitCode:
+    """Stage manual runs for past scheduled times that have no run."""
+    ref = options.ref
+    now = session.now()
+    start = past_time(options.start, now=now, field="from")
+    end = past_time(options.end, now=now, field="to")
+    async with session.connect() as client:
+        response = await client.backfill(
+            start,
+            end,
+            **ref,
+            max_runs=options.max_runs,
+            dry_run=options.dry_run,
+            note=options.note,
+            request_id=options.request_id,
         )
-    show(session.output, answer)
-    return exit_code_of_many(done=len(answer.runs or []))
+    print_schedule(session.output, response)
+    return exit_code_of_many(done=len(response.runs or []))
 
 
-def show(output: Output, answer: ScheduleResponse) -> ExitCode:
-    output.record(_view(answer))
-    say_in_flight(output, answer.in_flight)
+def print_schedule(output: Output, response: ScheduleResponse) -> ExitCode:
+    """Print the response of a command for one schedule, and the runs that it did not stop."""
+    output.print_record(_without_none(response))
+    print_in_flight(output, response.in_flight)
     return ExitCode.DONE
 
 
-def _show_all(output: Output, answers: Sequence[ScheduleResponse | ErrorResponse]) -> ExitCode:
-    stored = [answer for answer in answers if isinstance(answer, ScheduleResponse)]
-    refused = [answer.error for answer in answers if isinstance(answer, ErrorResponse)]
-    output.rows([_view(answer) for answer in answers], STORED)
-    for answer in stored:
-        say_in_flight(output, answer.in_flight)
-    for fault in refused:
-        output.say(f"harebell: {error_line(fault.field, fault.reason, fault.code)}")
-    return exit_code_of_many(done=len(stored), failed=len(refused))
-
-
-def say_in_flight(output: Output, runs: Sequence[str]) -> None:
+def print_in_flight(output: Output, runs: Sequence[str]) -> None:
+    """Print a message for each run that an executor had claimed before the command."""
     for run in runs:
-        output.say(f"harebell: {run} had already been claimed")
+        output.print_message(f"An executor had already claimed the run {run}.")
 
 
-def _view(answer: ScheduleResponse | ErrorResponse) -> dict[str, Any]:
-    return answer.model_dump(mode="json", exclude_none=True)
+def _print_schedules(
+    output: Output, responses: Sequence[ScheduleResponse | ErrorResponse]
+) -> ExitCode:
+    stored = [each for each in responses if isinstance(each, ScheduleResponse)]
+    errors = [each.error for each in responses if isinstance(each, ErrorResponse)]
+    output.print_rows([_without_none(each) for each in responses], RESPONSE_COLUMNS)
+    for response in stored:
+        print_in_flight(output, response.in_flight)
+    for error in errors:
+        output.print_message(error_line(error.field, error.reason, error.code))
+    return exit_code_of_many(done=len(stored), failed=len(errors))
+
+
+def _without_none(response: ScheduleResponse | ErrorResponse) -> dict[str, Any]:
+    return response.model_dump(mode="json", exclude_none=True)

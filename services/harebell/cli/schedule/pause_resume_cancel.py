@@ -1,129 +1,123 @@
-"""`harebell schedule pause, resume, cancel`: to one schedule, or to many at once."""
+"""`harebell schedule pause`, `resume` and `cancel`, for one schedule or as a bulk operation."""
 
-from typing import Annotated
+from collections.abc import Awaitable, Callable
+from dataclasses import dataclass
+from typing import Annotated, Any, Final
 
 import typer
 
-from harebell.cli.arguments.schedule_ref import Id, Key, Name
-from harebell.cli.arguments.values import future_time
+from harebell.cli.arguments.values import optional_future_time
 from harebell.cli.framework.command import command
 from harebell.cli.framework.exit_codes import ExitCode, exit_code_of_many
-from harebell.cli.framework.options import Note, RequestId
 from harebell.cli.framework.session import Session
-from harebell.cli.schedule.filters import (
-    NameFilter,
-    Owner,
-    Receipt,
-    ScheduleSelection,
-    StateFilter,
-    Tag,
-    bulk_operation_id,
-)
-from harebell.cli.schedule.manage import say_in_flight, show
-from harebell.client import BulkResponse
+from harebell.cli.schedule.filters import ScheduleSelection, SelectionOptions, bulk_operation_id
+from harebell.cli.schedule.manage import print_in_flight, print_schedule
+from harebell.client import BulkResponse, Client, ScheduleResponse
 
-app = typer.Typer()  # joins that of `schedules`
+app = typer.Typer()
 
-Until = Annotated[
-    str | None, typer.Option("--until", help="An instant, or for how long (2h); else for good.")
-]
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class _Verb:
+    """A command, and the methods of the client for one schedule and for several schedules."""
+
+    name: str
+    one: Callable[..., Awaitable[ScheduleResponse]]
+    several: Callable[..., Awaitable[BulkResponse]]
+
+
+_PAUSE: Final = _Verb(name="pause", one=Client.pause, several=Client.pause_all)
+_RESUME: Final = _Verb(name="resume", one=Client.resume, several=Client.resume_all)
+_CANCEL: Final = _Verb(name="cancel", one=Client.cancel, several=Client.cancel_all)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class PauseOptions(SelectionOptions):
+    """The options of `schedule pause`."""
+
+    until: Annotated[
+        str | None,
+        typer.Option(
+            "--until",
+            metavar="TIME",
+            help="Resume automatically at this time "
+            "(ISO 8601, or a duration from now, default: never).",
+        ),
+    ] = None
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ResumeOptions(SelectionOptions):
+    """The options of `schedule resume`."""
+
+    bulk_operation: Annotated[
+        str | None,
+        typer.Option(
+            "--bulk-operation",
+            metavar="ID",
+            help="Select exactly the schedules that this bulk operation changed.",
+        ),
+    ] = None
 
 
 @command(app, "pause")
-async def pause(
-    session: Session,
-    *,
-    name: Name = None,
-    key: Key = None,
-    id: Id = None,  # noqa: A002  # the option's name
-    tag: Tag = None,
-    owner: Owner = None,
-    called: NameFilter = None,
-    state: StateFilter = None,
-    until: Until = None,
-    note: Note = None,
-    request_id: RequestId = None,
-) -> ExitCode:
-    """Make no run until resumed: of one schedule, or of all that match; prints a receipt."""
-    chosen = ScheduleSelection.by(name, key, id, tag=tag, owner=owner, name=called, state=state)
-    now = session.surroundings.now()
-    end = None if until is None else future_time(until, now=now, field="until")
-    async with session.harebell() as harebell:
-        if chosen.one is not None:
-            one = await harebell.pause(**chosen.one, note=note, request_id=request_id, until=end)
-            return show(session.output, one)
-        many = await harebell.pause_all(
-            chosen.select or {},
-            request_id=bulk_operation_id("pause", request_id, now),
-            until=end,
-            note=note,
-        )
-    return _show_many(session, many)
+async def pause(session: Session, options: PauseOptions) -> ExitCode:
+    """Pause one schedule, or all schedules that match a filter.
+
+    A paused schedule stages no runs.
+    With a filter, the command prints the id of the bulk operation.
+    """
+    selection = options.selection()
+    until = optional_future_time(options.until, now=session.now(), field="until")
+    return await _send(_PAUSE, session, options, selection=selection, until=until)
 
 
 @command(app, "resume")
-async def resume(
-    session: Session,
-    *,
-    name: Name = None,
-    key: Key = None,
-    id: Id = None,  # noqa: A002  # the option's name
-    tag: Tag = None,
-    owner: Owner = None,
-    called: NameFilter = None,
-    state: StateFilter = None,
-    receipt: Receipt = None,
-    note: Note = None,
-    request_id: RequestId = None,
-) -> ExitCode:
-    """Make runs again; the catch-up policy decides what was missed. By receipt, exactly those."""
-    chosen = ScheduleSelection.by(
-        name, key, id, tag=tag, owner=owner, name=called, state=state, receipt=receipt
-    )
-    async with session.harebell() as harebell:
-        if chosen.one is not None:
-            one = await harebell.resume(**chosen.one, note=note, request_id=request_id)
-            return show(session.output, one)
-        many = await harebell.resume_all(
-            chosen.select,
-            receipt=chosen.receipt,
-            request_id=bulk_operation_id("resume", request_id, session.surroundings.now()),
-            note=note,
-        )
-    return _show_many(session, many)
+async def resume(session: Session, options: ResumeOptions) -> ExitCode:
+    """Resume one schedule, all schedules that match a filter, or those of a bulk operation.
+
+    The catch-up policy decides which missed scheduled times still get a run.
+    """
+    selection = options.selection(options.bulk_operation)
+    return await _send(_RESUME, session, options, selection=selection)
 
 
 @command(app, "cancel")
-async def cancel(
+async def cancel(session: Session, options: SelectionOptions) -> ExitCode:
+    """Cancel one schedule permanently, or all schedules that match a filter."""
+    return await _send(_CANCEL, session, options, selection=options.selection())
+
+
+async def _send(
+    verb: _Verb,
     session: Session,
+    options: SelectionOptions,
     *,
-    name: Name = None,
-    key: Key = None,
-    id: Id = None,  # noqa: A002  # the option's name
-    tag: Tag = None,
-    owner: Owner = None,
-    called: NameFilter = None,
-    state: StateFilter = None,
-    note: Note = None,
-    request_id: RequestId = None,
+    selection: ScheduleSelection,
+    **fields: Any,  # noqa: ANN401  # the fields of one verb
 ) -> ExitCode:
-    """Make no run ever again: of one schedule, or of all that match."""
-    chosen = ScheduleSelection.by(name, key, id, tag=tag, owner=owner, name=called, state=state)
-    async with session.harebell() as harebell:
-        if chosen.one is not None:
-            one = await harebell.cancel(**chosen.one, note=note, request_id=request_id)
-            return show(session.output, one)
-        many = await harebell.cancel_all(
-            chosen.select or {},
-            request_id=bulk_operation_id("cancel", request_id, session.surroundings.now()),
-            note=note,
+    """Send the command for the selected schedules and print the response."""
+    fields["note"] = options.note
+    async with session.connect() as client:
+        if selection.one is not None:
+            response = await verb.one(
+                client, **selection.one, request_id=options.request_id, **fields
+            )
+            return print_schedule(session.output, response)
+        if selection.bulk_operation_id is not None:
+            fields["bulk_operation_id"] = selection.bulk_operation_id
+        bulk_response = await verb.several(
+            client,
+            select=selection.select,
+            request_id=bulk_operation_id(verb.name, options.request_id, session.now()),
+            **fields,
         )
-    return _show_many(session, many)
+    return _print_bulk(session, bulk_response)
 
 
-def _show_many(session: Session, answer: BulkResponse) -> ExitCode:
-    session.output.record(answer.model_dump(mode="json"))
-    say_in_flight(session.output, answer.in_flight)
-    for schedule, reason in answer.rejected.items():
-        session.output.say(f"harebell: {schedule}: {reason}")
-    return exit_code_of_many(done=len(answer.changed), failed=len(answer.rejected))
+def _print_bulk(session: Session, response: BulkResponse) -> ExitCode:
+    session.output.print_record(response)
+    print_in_flight(session.output, response.in_flight)
+    for schedule, reason in response.rejected.items():
+        session.output.print_message(f"{schedule}: {reason}")
+    return exit_code_of_many(done=len(response.changed), failed=len(response.rejected))

@@ -1,6 +1,7 @@
-"""`harebell schedule preview` and `harebell why`: what a schedule will do, and what it did."""
+"""`harebell schedule preview`: the next scheduled times of a schedule."""
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
 from datetime import datetime
 from typing import Annotated, Any, Final
 from uuid import UUID
@@ -8,12 +9,11 @@ from uuid import UUID
 import typer
 
 from harebell.cli.arguments.documents import read_document
-from harebell.cli.arguments.schedule_ref import Id, Key, schedule_ref
+from harebell.cli.arguments.schedule_ref import ScheduleRefOptions
 from harebell.cli.arguments.values import past_time
 from harebell.cli.framework.command import command
 from harebell.cli.framework.exit_codes import ExitCode
 from harebell.cli.framework.session import Session
-from harebell.cli.run import ATTEMPT
 from harebell.contract.errors import InvalidCron, InvalidInput, Rejected
 from harebell.contract.ids import schedule_id
 from harebell.contract.message import parse
@@ -23,112 +23,133 @@ from harebell.domain.preview import upcoming_runs
 from harebell.domain.validation import check_when
 from harebell.domain.versions import VersionWindow
 
-app = typer.Typer()  # joins that of `schedules`
+app = typer.Typer()
 
 COLUMNS: Final = ("at", "local", "due_at", "notes")
-COUNT: Final = 10  # instants, unless told otherwise
-FIELDS: Final = 5  # words that make an argument an expression and no key
-NAMELESS: Final = UUID(int=0)
-NO_MATTER: Final = {"task": {"name": "preview"}}  # a preview runs nothing
+DEFAULT_COUNT: Final = 10  # scheduled times
+MIN_CRON_FIELDS: Final = 5  # an argument with this number of words is an expression, not a key
+NO_ID: Final = UUID(int=0)  # the id of a schedule without a key
+ANY_TARGET: Final = {"task": {"name": "preview"}}  # a preview executes nothing
+ACTIVE: Final = "active"
 
-Previewed = Annotated[
-    str | None,
-    typer.Argument(metavar="KEY|EXPRESSION", help="A stored schedule, or a cron expression."),
-]
-Timezone = Annotated[str, typer.Option("--timezone", help="Of an expression.")]
-Count = Annotated[int, typer.Option("--count", min=1, max=MAX_PREVIEW, help="Instants.")]
-After = Annotated[
-    str | None, typer.Option("--after", help="An instant, or how long ago (10m); else now.")
-]
-_SHAPE: Final = {field.alias or name for name, field in Definition.model_fields.items()}
+_DEFINITION_FIELDS: Final = {
+    field.alias or name for name, field in Definition.model_fields.items()
+}
 
-File = Annotated[
-    typer.FileBinaryRead | None,
-    typer.Option("--file", "-f", metavar="FILE|-", help="A schedule that is not stored."),
-]
-At = Annotated[
-    str | None, typer.Option("--at", help="An instant, or how long ago; else the last one.")
-]
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class PreviewOptions(ScheduleRefOptions):
+    """The options of `schedule preview`."""
+
+    schedule: Annotated[
+        str | None,
+        typer.Argument(
+            metavar="SCHEDULE|EXPRESSION",
+            help="Name a stored schedule (key or id), or pass a cron expression.",
+        ),
+    ] = None
+    file: Annotated[
+        typer.FileBinaryRead | None,
+        typer.Option(
+            "--file", "-f", metavar="FILE|-", help="Preview the schedule in this file (JSON)."
+        ),
+    ] = None
+    timezone: Annotated[
+        str,
+        typer.Option(
+            "--timezone", metavar="ZONE", help="Use this time zone for an expression (IANA name)."
+        ),
+    ] = "UTC"
+    count: Annotated[
+        int,
+        typer.Option(
+            "--count", min=1, max=MAX_PREVIEW, help="Print this number of scheduled times."
+        ),
+    ] = DEFAULT_COUNT
+    after: Annotated[
+        str | None,
+        typer.Option(
+            "--after",
+            metavar="TIME",
+            help="Begin after this time (ISO 8601, or a duration ago, default: now).",
+        ),
+    ] = None
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class _Range:
+    """The scheduled times to compute: `count` times after `after`."""
+
+    after: datetime
+    count: int
+    now: datetime
 
 
 @command(app, "preview")
-async def preview(
-    session: Session,
-    *,
-    name: Previewed = None,
-    key: Key = None,
-    id: Id = None,  # noqa: A002  # the option's name
-    file: File = None,
-    timezone: Timezone = "UTC",
-    count: Count = COUNT,
-    after: After = None,
-) -> ExitCode:
-    """Show the next instants. An expression or a file needs no broker: all is computed here."""
-    now = session.surroundings.now()
-    start = now if after is None else past_time(after, now=now, field="after")
-    if file is not None:
-        instants = _computed(_one(read_document(file)), session.options.tenant, start, now, count)
-    elif name is not None and _is_expression(name):
-        when = {"cron": name, "timezone": timezone}
-        instants = _computed({"when": when}, session.options.tenant, start, now, count)
+async def preview(session: Session, options: PreviewOptions) -> ExitCode:
+    """Print the next scheduled times of a stored schedule, an expression or a file.
+
+    The command computes the times of an expression or a file without a broker.
+    """
+    now = session.now()
+    after = now if options.after is None else past_time(options.after, now=now, field="after")
+    wanted = _Range(after=after, count=options.count, now=now)
+    times: Sequence[Mapping[str, Any]]
+    if options.file is not None:
+        schedule = _single(read_document(options.file))
+        times = _compute(schedule, session.options.tenant, wanted)
+    elif options.schedule is not None and _is_expression(options.schedule):
+        when = {"cron": options.schedule, "timezone": options.timezone}
+        times = _compute({"when": when}, session.options.tenant, wanted)
     else:
-        named = schedule_ref(name, key, id)
-        async with session.harebell() as harebell:
-            shown = await harebell.preview(**named, count=count, after=start)
-        instants = shown["instants"]
-        if shown["state"] != "active":
-            session.output.say(f"harebell: the schedule is {shown['state']}")
-    session.output.rows(instants, COLUMNS)
-    return ExitCode.DONE if instants else ExitCode.NO_MATCH
+        times = await _query(session, options, after)
+    session.output.print_rows(times, COLUMNS)
+    return ExitCode.DONE if times else ExitCode.NO_MATCH
 
 
-async def why(
-    session: Session,
-    *,
-    name: Annotated[
-        str | None, typer.Argument(metavar="SCHEDULE", help="The schedule's key, or its id.")
-    ] = None,
-    key: Key = None,
-    id: Id = None,  # noqa: A002  # the option's name
-    at: At = None,
-) -> ExitCode:
-    """Say what became of an instant of a schedule, or what will, and why."""
-    now = session.surroundings.now()
-    instant = None if at is None else past_time(at, now=now, field="at")
-    named = schedule_ref(name, key, id)
-    async with session.harebell() as harebell:
-        found = await harebell.why(**named, at=instant)
-    session.output.record(found, attempts=ATTEMPT)
-    return ExitCode.DONE
+async def _query(
+    session: Session, options: PreviewOptions, after: datetime
+) -> Sequence[Mapping[str, Any]]:
+    """Return the next scheduled times of a stored schedule."""
+    ref = options.ref
+    async with session.connect() as client:
+        view = await client.preview(**ref, count=options.count, after=after)
+    if view["state"] != ACTIVE:
+        session.output.print_message(f"The schedule is {view['state']}.")
+    times: Sequence[Mapping[str, Any]] = view["instants"]
+    return times
 
 
 def _is_expression(text: str) -> bool:
-    return text.startswith("@") or len(text.split()) >= FIELDS
+    return text.startswith("@") or len(text.split()) >= MIN_CRON_FIELDS
 
 
-def _one(document: object) -> dict[str, Any]:
+def _single(document: object) -> dict[str, Any]:
     if not isinstance(document, dict):
-        raise InvalidInput("preview one schedule at a time", code="not_a_schedule")
+        reason = "The file must contain one schedule, not an array."
+        raise InvalidInput(reason, code="not_a_schedule")
     return document
 
 
-def _computed(
-    schedule: Mapping[str, Any], tenant: str, after: datetime, now: datetime, count: int
+def _compute(
+    schedule: Mapping[str, Any], tenant: str, wanted: _Range
 ) -> list[dict[str, Any]]:
-    """Raises `Malformed`."""
-    fields = {"target": NO_MATTER, **schedule}
-    definition = parse(Definition, {name: fields[name] for name in fields if name in _SHAPE})
-    id_ = NAMELESS if definition.key is None else schedule_id(tenant, definition.key)
+    """Return the scheduled times of a definition. Raises `InvalidInput`."""
+    fields = {"target": ANY_TARGET, **schedule}
+    known = {name: fields[name] for name in fields if name in _DEFINITION_FIELDS}
+    definition = parse(Definition, known)
+    id_ = NO_ID if definition.key is None else schedule_id(tenant, definition.key)
     try:
-        check_when(definition.when, id_, now=now)
+        check_when(definition.when, id_, now=wanted.now)
     except Rejected as error:
-        raise _as_usage(error) from error
-    edition = VersionWindow(id_, definition, min(after, now))
-    return [each.view() for each in upcoming_runs([edition], after=after, count=count)]
+        raise _as_invalid_input(error) from error
+    window = VersionWindow(id_, definition, min(wanted.after, wanted.now))
+    runs = upcoming_runs([window], after=wanted.after, count=wanted.count)
+    return [each.view() for each in runs]
 
 
-def _as_usage(error: Rejected) -> InvalidInput:
-    """What is wrong was typed here: nothing was sent."""
-    place = error.position if isinstance(error, InvalidCron) else None
-    where = "" if place is None else f" (at character {place + 1})"
-    return InvalidInput(error.reason + where, field=error.field, code=error.code)
+def _as_invalid_input(error: Rejected) -> InvalidInput:
+    """Return the error as wrong usage, because the command sent nothing."""
+    position = error.position if isinstance(error, InvalidCron) else None
+    suffix = "" if position is None else f" The error is at character {position + 1}."
+    return InvalidInput(error.reason + suffix, field=error.field, code=error.code)

@@ -1,4 +1,4 @@
-"""One circuit breaker: when it opens, whom it lets through to probe, when it closes. Pure."""
+"""The state machine of one circuit breaker: when it opens, probes and closes. Pure."""
 
 from collections import deque
 from dataclasses import dataclass, field
@@ -8,15 +8,17 @@ from typing import Final
 from harebell.contract.breakers import BreakerState
 from harebell.contract.types import EARLIEST, MILLISECOND, truncate_ms
 
-PARTS: Final = 10  # of a window: what is older than all of them goes a part at a time
-BETWEEN_PROBES: Final = timedelta(seconds=5)  # before what waits for probes is looked at again
+WINDOW_PARTS: Final = 10  # of a failure window, which forgets one part at a time
+PROBE_INTERVAL: Final = timedelta(seconds=5)  # deferral of a ticket that waits for probes
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(frozen=True, slots=True, kw_only=True)
 class BreakerConfig:
-    """When `ratio` of at least `attempts` within the `window` have failed, for `rest` none is made.
+    """The thresholds of a breaker.
 
-    Then `probes` runs are let through: so many successes close it, one failure opens it again.
+    A closed breaker opens when `failure_ratio` of at least `min_calls` attempts within `window`
+    have failed. After `open_duration` it is half open and lets `half_open_calls` probes through.
+    As many successes close it, and one failure opens it again.
     """
 
     window: timedelta = timedelta(seconds=60)
@@ -35,108 +37,115 @@ class _Part:
 
 @dataclass(slots=True)
 class FailureWindow:
-    """Attempts of the last while, counted in parts, so that it is as small for many as for few."""
+    """Counts of recent attempts, in WINDOW_PARTS parts, so that its size is constant."""
 
     length: timedelta
-    _parts: deque[_Part] = field(default_factory=lambda: deque(maxlen=PARTS))
+    _parts: deque[_Part] = field(default_factory=lambda: deque(maxlen=WINDOW_PARTS))
 
     def count(self, now: datetime, *, healthy: bool) -> None:
         number = self._number(now)
         if not self._parts or self._parts[-1].number < number:
             self._parts.append(_Part(number))
-        part = self._parts[-1]  # also for one that is told late
+        part = self._parts[-1]  # a late outcome also counts here
         part.attempts += 1
         part.failed += not healthy
 
     def total(self, now: datetime) -> tuple[int, int]:
-        """How many failed, of how many."""
-        first = self._number(now) - PARTS
+        """Return the failed attempts and all attempts within the window."""
+        first = self._number(now) - WINDOW_PARTS
         recent = [part for part in self._parts if part.number > first]
         return sum(part.failed for part in recent), sum(part.attempts for part in recent)
 
     def clear(self) -> None:
         self._parts.clear()
 
-    def _number(self, moment: datetime) -> int:
-        return (moment - EARLIEST) // (self.length / PARTS)
+    def _number(self, time: datetime) -> int:
+        return (time - EARLIEST) // (self.length / WINDOW_PARTS)
 
 
-@dataclass(slots=True)
+@dataclass(slots=True, kw_only=True)
 class Breaker:
-    """Of one downstream. Each transition has a `since` of its own, later than the one before."""
+    """The breaker of one downstream.
 
-    rule: BreakerConfig
+    Each transition has its own time `since`, which is later than the time of the one before.
+    `failed` and `attempts` are the counts at the last opening.
+    """
+
+    config: BreakerConfig
     state: BreakerState = BreakerState.CLOSED
     since: datetime = EARLIEST
-    failed: int = 0  # of `attempts`, as it last opened
+    failed: int = 0
     attempts: int = 0
     window: FailureWindow = field(init=False)
-    _let_through: int = 0
+    _probes: int = 0
     _succeeded: int = 0
     _probing_since: datetime = EARLIEST
 
     def __post_init__(self) -> None:
-        self.window = FailureWindow(self.rule.window)
+        self.window = FailureWindow(self.config.window)
 
     def record_outcome(self, now: datetime, *, healthy: bool) -> None:
-        """An attempt has ended. While open nothing is concluded: it had begun before."""
+        """Count an ended attempt. An open breaker ignores it, because it started before."""
         match self.state:
             case BreakerState.CLOSED:
                 self.window.count(now, healthy=healthy)
-                self._judge_window(now)
+                self._evaluate_window(now)
             case BreakerState.HALF_OPEN if not healthy:
                 self.failed, self.attempts = 1, self._succeeded + 1
-                self._become(BreakerState.OPEN, now)
+                self._change_state(BreakerState.OPEN, now)
             case BreakerState.HALF_OPEN:
                 self._succeeded += 1
-                if self._succeeded >= self.rule.half_open_calls:
-                    self._become(BreakerState.CLOSED, now)
+                if self._succeeded >= self.config.half_open_calls:
+                    self._change_state(BreakerState.CLOSED, now)
             case BreakerState.OPEN:
                 pass
 
     def deferral(self, now: datetime) -> timedelta | None:
-        """How long a ticket is to wait; None: it may leave, as a probe where it is half open."""
+        """Return how long a ticket must wait, or None if it may leave.
+
+        A ticket that leaves while the breaker is half open is a probe.
+        """
         if self.state is BreakerState.CLOSED:
             return None
         if self.state is BreakerState.OPEN:
-            rests = self.since + self.rule.open_duration - now
-            if rests > timedelta(0):
-                return rests
-            self._become(BreakerState.HALF_OPEN, now)
-        if (
-            now - self._probing_since >= self.rule.open_duration
-        ):  # nothing came of the last: try others
-            self._probe(now)
-        if self._let_through >= self.rule.half_open_calls:
-            return BETWEEN_PROBES
-        self._let_through += 1
+            remaining = self.since + self.config.open_duration - now
+            if remaining > timedelta(0):
+                return remaining
+            self._change_state(BreakerState.HALF_OPEN, now)
+        # Probes without an outcome must not keep the breaker half open forever.
+        if now - self._probing_since >= self.config.open_duration:
+            self._start_probing(now)
+        if self._probes >= self.config.half_open_calls:
+            return PROBE_INTERVAL
+        self._probes += 1
         return None
 
     def apply_remote_state(
         self, state: BreakerState, since: datetime, *, failed: int, attempts: int
     ) -> None:
-        """What another dispatcher has found, if it is newer than what is known here."""
+        """Adopt the state that another dispatcher published, if it is newer."""
         if since > self.since:
             self.failed, self.attempts = failed, attempts
-            self._become(state, since)
+            self._change_state(state, since)
 
     def can_be_dropped(self, now: datetime, *, after: timedelta) -> bool:
-        """Nothing is to be said of it that would not be so of one that was never heard of."""
+        """Return whether a new breaker would behave in the same way."""
         is_quiet = self.window.total(now)[0] == 0
         return self.state is BreakerState.CLOSED and is_quiet and now - self.since > after
 
-    def _judge_window(self, now: datetime) -> None:
+    def _evaluate_window(self, now: datetime) -> None:
         failed, attempts = self.window.total(now)
-        if attempts >= self.rule.min_calls and failed >= self.rule.failure_ratio * attempts:
+        is_enough = attempts >= self.config.min_calls
+        if is_enough and failed >= self.config.failure_ratio * attempts:
             self.failed, self.attempts = failed, attempts
-            self._become(BreakerState.OPEN, now)
+            self._change_state(BreakerState.OPEN, now)
 
-    def _become(self, state: BreakerState, now: datetime) -> None:
+    def _change_state(self, state: BreakerState, now: datetime) -> None:
         self.state = state
         self.since = max(truncate_ms(now), self.since + MILLISECOND)
         self.window.clear()
-        self._probe(now)
+        self._start_probing(now)
 
-    def _probe(self, now: datetime) -> None:
+    def _start_probing(self, now: datetime) -> None:
         self._probing_since = now
-        self._let_through = self._succeeded = 0
+        self._probes = self._succeeded = 0

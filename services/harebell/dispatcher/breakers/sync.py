@@ -1,4 +1,4 @@
-"""What a dispatcher hears of attempts and of breakers, and what it tells of its own."""
+"""The connection of the breakers with RabbitMQ: outcomes and snapshots in, transitions out."""
 
 import asyncio
 import secrets
@@ -36,141 +36,156 @@ from harebell.messaging.topology.bus import (
 )
 from harebell.runtime.clock import Clock
 
-PUBLISH_INTERVAL: Final = 0.2  # seconds between looks at what has changed
-TIDY_EVERY: Final = 5.0  # seconds
-MAX_SHOWN: Final = 100  # downstreams that are a metric's label, of those that are not closed
-MAX_QUEUED_OUTCOMES: Final = 10_000  # messages of outcomes that wait; the oldest go first
+PUBLISH_INTERVAL: Final = 0.2  # seconds between two publications of transitions
+PRUNE_INTERVAL: Final = 5.0  # seconds
+MAX_LABELS: Final = 100  # downstreams that are label values, of those that are not closed
+MAX_QUEUED_OUTCOMES: Final = 10_000  # messages in the control queue, which drops the oldest
 INSTANCE_BYTES: Final = 4
 
 SUCCEEDED: Final = "run.succeeded"
 ATTEMPT_EVENTS: Final = (SUCCEEDED, "run.retrying", "run.dead", "run.expired")
-VERBS: Final = {
+EVENT_OF_STATE: Final = {
     BreakerState.OPEN: "breaker.opened",
     BreakerState.HALF_OPEN: "breaker.half_opened",
     BreakerState.CLOSED: "breaker.closed",
 }
 
 _EVENTS: Final = list_adapter(Event)
-_STANDING: Final = TypeAdapter(BreakerSnapshot)
+_SNAPSHOT: Final = TypeAdapter(BreakerSnapshot)
 
 log = structlog.get_logger()
 
 
 class BreakerSync:
-    """Keeps `breakers` in the know, and the world of them."""
+    """The consumer of the control queue of a dispatcher, and the publisher of its transitions."""
 
-    def __init__(self, parts: ServiceContext, breakers: BreakerRegistry, gates: Gates) -> None:
-        self._parts = parts
+    def __init__(self, context: ServiceContext, breakers: BreakerRegistry, gates: Gates) -> None:
+        self._context = context
         self._breakers = breakers
-        self._instance = f"{parts.settings.instance_id}-{secrets.token_hex(INSTANCE_BYTES)}"
-        self._told = asyncio.Event()
-        self._shown: set[str] = set()
+        self._instance = f"{context.settings.instance_id}-{secrets.token_hex(INSTANCE_BYTES)}"
+        self._has_snapshot = asyncio.Event()
+        self._labels: set[str] = set()
         metrics.DEFERRED_TICKETS.labels(BREAKER_GATE).set_function(
             lambda: gates.deferred_count(BREAKER_GATE, self._clock.now())
         )
 
     @property
     def _clock(self) -> Clock:
-        return self._parts.clock
+        return self._context.clock
 
-    async def wait_for_snapshot(self, patience: float) -> None:
-        """Until it is known what is forced open: what was held before a restart stays held.
+    async def wait_for_snapshot(self, timeout: float) -> None:  # noqa: ASYNC109  # logged below
+        """Wait for the first snapshot, the stop, or `timeout` seconds.
 
-        No longer than `patience`, in seconds: without a ticker runs leave all the same.
+        A breaker that was open before a restart stays open. Without a ticker the tickets leave
+        after the timeout.
         """
-        stopped = asyncio.create_task(self._parts.stop.wait())
-        told = asyncio.create_task(self._told.wait())
-        await asyncio.wait([stopped, told], timeout=patience, return_when=asyncio.FIRST_COMPLETED)
+        stopped = asyncio.create_task(self._context.stop.wait())
+        received = asyncio.create_task(self._has_snapshot.wait())
+        await asyncio.wait(
+            [stopped, received], timeout=timeout, return_when=asyncio.FIRST_COMPLETED
+        )
         stopped.cancel()
-        told.cancel()
-        if not self._told.is_set() and not self._parts.stop.is_set():
-            log.warning("no ticker has told of breakers", waited=patience)
+        received.cancel()
+        if not self._has_snapshot.is_set() and not self._context.stop.is_set():
+            log.warning("breaker snapshot missing", waited=timeout)
 
     async def run(self) -> None:
-        """Until cancelled."""
+        """Consume, publish and prune until the task is cancelled."""
         outcomes = [(amqp_names.EVENTS, f"*.{verb}") for verb in ATTEMPT_EVENTS]
-        told = [(amqp_names.CONTROL, BREAKER_SNAPSHOT_KEY), (amqp_names.EVENTS, ALL_BREAKER_EVENTS)]
-        bound: dict[str, FieldValue] = {
+        breakers = [
+            (amqp_names.CONTROL, BREAKER_SNAPSHOT_KEY),
+            (amqp_names.EVENTS, ALL_BREAKER_EVENTS),
+        ]
+        arguments: dict[str, FieldValue] = {
             "x-max-length": MAX_QUEUED_OUTCOMES,
             "x-overflow": "drop-head",
         }
-        ear = ExclusiveQueue(dispatcher_control_queue(self._instance), [*outcomes, *told], bound)
-        listening = consume_exclusively(self._parts.connect, ear, self._hear, opened=self._ask)
+        queue = ExclusiveQueue(
+            dispatcher_control_queue(self._instance), [*outcomes, *breakers], arguments
+        )
+        consuming = consume_exclusively(
+            self._context.connect, queue, self._receive, on_open=self._request_snapshot
+        )
         async with asyncio.TaskGroup() as group:
-            for work in (listening, self._keep_telling(), self._keep_tidy()):
-                group.create_task(work)
+            for coroutine in (consuming, self._publish_transitions(), self._prune()):
+                group.create_task(coroutine)
 
-    async def _ask(self) -> None:
-        """How breakers stand: whatever was told before is missed."""
-        asking = OutgoingMessage(
+    async def _request_snapshot(self) -> None:
+        """Request a snapshot from the tickers, because earlier events are missed."""
+        request = OutgoingMessage(
             exchange=amqp_names.CONTROL,
             routing_key=BREAKER_SNAPSHOT_REQUEST_KEY,
             body=encode(BreakerSnapshotRequest(dispatcher=self._instance)),
             type=amqp_names.message_type("breaker.snapshot_request"),
-            message_id=f"{self._instance}/asking",
+            message_id=f"{self._instance}/snapshot_request",
         )
         try:
-            await self._parts.publisher.publish(asking)
+            await self._context.publisher.publish(request)
         except (BrokerUnavailable, Unroutable) as error:
-            log.warning("breakers not asked about", error=error.code, reason=error.reason)
+            log.warning("snapshot request failed", error=error.code, reason=error.reason)
 
-    async def _hear(self, message: AbstractIncomingMessage) -> None:
-        """Raises `Malformed`."""
+    async def _receive(self, message: AbstractIncomingMessage) -> None:
+        """Apply a snapshot, an outcome or a breaker event. Raise `InvalidInput` for others."""
         check_version(message.type)
         if message.exchange == amqp_names.CONTROL:
-            self._breakers.apply_snapshot(decode_model(_STANDING, message.body))
-            self._told.set()
+            self._breakers.apply_snapshot(decode_model(_SNAPSHOT, message.body))
+            self._has_snapshot.set()
             return
         _, verb = split_key(message.routing_key or "")
         if verb in ATTEMPT_EVENTS:
-            self._hear_outcomes(verb, message.body)
-        elif verb in VERBS.values():
+            self._record_outcomes(verb, message.body)
+        elif verb in EVENT_OF_STATE.values():
             for each in decode_model(_EVENTS, message.body):
                 self._breakers.apply_event(parse(BreakerEventData, each.data))
 
-    def _hear_outcomes(self, verb: str, body: bytes) -> None:
-        """Many: of each only two fields are read, and of successes none while nothing fails."""
-        if verb == SUCCEEDED and not self._breakers.watches:
+    def _record_outcomes(self, verb: str, body: bytes) -> None:
+        """Read two fields of each event. Skip successes while no downstream fails."""
+        if verb == SUCCEEDED and not self._breakers.needs_successes:
             return
         now = self._clock.now()
         try:
-            for fact in [each["data"] for each in decode_trusted(body)]:
-                if (healthy := fact.get("healthy")) is not None:
-                    self._breakers.record_outcome(fact["downstream"], now, healthy=healthy)
+            for data in [each["data"] for each in decode_trusted(body)]:
+                if (healthy := data.get("healthy")) is not None:
+                    self._breakers.record_outcome(data["downstream"], now, healthy=healthy)
         except (AttributeError, KeyError, TypeError) as error:
-            raise InvalidInput(f"not outcomes: {error}") from None
+            reason = f"The body must be an array of run events: {error}."
+            raise InvalidInput(reason) from None
 
-    async def _keep_telling(self) -> None:
+    async def _publish_transitions(self) -> None:
         while True:
             await asyncio.sleep(PUBLISH_INTERVAL)
-            if facts := self._breakers.take_unpublished():
-                for fact in facts:
-                    log.warning("breaker", downstream=fact.downstream, state=fact.state)
-                await publish_events(self._parts.publisher, map(_told, facts))
+            if transitions := self._breakers.take_unpublished():
+                for each in transitions:
+                    log.warning("breaker changed", downstream=each.downstream, state=each.state)
+                await publish_events(self._context.publisher, map(_to_event, transitions))
 
-    async def _keep_tidy(self) -> None:
+    async def _prune(self) -> None:
         while True:
-            await asyncio.sleep(TIDY_EVERY)
+            await asyncio.sleep(PRUNE_INTERVAL)
             now = self._clock.now()
             self._breakers.prune(now)
-            self._show(dict(self._breakers.not_closed(now)))
+            self._update_metrics(dict(self._breakers.not_closed(now)))
 
-    def _show(self, standing: dict[str, BreakerState]) -> None:
-        """What is closed has no row: labels stay as few as the troubles."""
+    def _update_metrics(self, not_closed: dict[str, BreakerState]) -> None:
+        """Set the gauges. A closed breaker has no series, which bounds their number."""
         for state in (BreakerState.OPEN, BreakerState.HALF_OPEN):
-            metrics.BREAKERS.labels(state).set(sum(each is state for each in standing.values()))
-        shown = sorted(standing)[:MAX_SHOWN]
-        for name in self._shown.difference(shown):
+            metrics.BREAKERS.labels(state).set(sum(each is state for each in not_closed.values()))
+        labels = sorted(not_closed)[:MAX_LABELS]
+        for name in self._labels.difference(labels):
             metrics.BREAKER_OPEN.remove(name)
-        for name in shown:
+        for name in labels:
             metrics.BREAKER_OPEN.labels(name).set(1)
-        self._shown = set(shown)
+        self._labels = set(labels)
 
 
-def _told(fact: BreakerEventData) -> OutgoingEvent:
-    verb = VERBS[fact.state]
-    id_ = f"{fact.downstream}/{fact.since.isoformat()}"
-    told = make_event(
-        amqp_names.OPERATIONS_TENANT, verb, fact, id_=id_, subject=fact.downstream, at=fact.since
+def _to_event(data: BreakerEventData) -> OutgoingEvent:
+    verb = EVENT_OF_STATE[data.state]
+    event = make_event(
+        amqp_names.OPERATIONS_TENANT,
+        verb,
+        data,
+        id_=f"{data.downstream}/{data.since.isoformat()}",
+        subject=data.downstream,
+        at=data.since,
     )
-    return OutgoingEvent(amqp_names.OPERATIONS_TENANT, verb, told)
+    return OutgoingEvent(amqp_names.OPERATIONS_TENANT, verb, event)

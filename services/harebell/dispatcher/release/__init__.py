@@ -1,1 +1,7 @@
-"""TODO: list the modules of this package."""
+"""The release of tickets: when a ticket leaves the dispatcher, and where it goes.
+
+* queue            the release queue: tickets until their lead
+* gates            rules that may defer a due ticket
+* forwarder        the publisher of ticket batches, with retries
+* pending_acks     deliveries that wait until all their tickets are published
+"""

@@ -1,4 +1,4 @@
-"""Publishing tickets on, patiently; and what becomes of those whose pool nobody declared."""
+"""The forwarder: publication of ticket batches with retries, and tickets without a pool."""
 
 import asyncio
 import base64
@@ -26,102 +26,108 @@ log = structlog.get_logger()
 
 
 class Forwarder:
-    """Each bundle is a task of its own, and ends with the receipts of its tickets."""
+    """A publisher of ticket batches. One task publishes one batch and ends its pending acks."""
 
     def __init__(
         self,
         publisher: Publisher,
         clock: Clock,
-        receipts: PendingAcks,
+        pending_acks: PendingAcks,
         *,
         tasks: asyncio.TaskGroup,
         stop: asyncio.Event,
     ) -> None:
         self._publisher = publisher
         self._clock = clock
-        self._receipts = receipts
+        self._pending_acks = pending_acks
         self._tasks = tasks
         self._stop = stop
         self._is_failing = False
 
-    def send(self, bundles: Iterable[TicketMessage]) -> None:
-        for bundle in bundles:
-            self._tasks.create_task(self._forward(bundle))
+    def send(self, batches: Iterable[TicketMessage]) -> None:
+        for batch in batches:
+            self._tasks.create_task(self._forward(batch))
 
-    async def _forward(self, bundle: TicketMessage) -> None:
+    async def _forward(self, batch: TicketMessage) -> None:
         try:
             try:
                 await failpoint.reach("dispatcher.before_publish")
-                await self._publish(bundle)
+                await self._publish(batch)
                 await failpoint.reach("dispatcher.after_publish")
             except Unroutable:
-                await self._without_pool(bundle)
-        except Exception as error:  # noqa: BLE001  # judged where deliveries are handled
-            self._receipts.fail(bundle.tickets, error)
+                await self._requeue_without_pool(batch)
+        except Exception as error:  # noqa: BLE001  # the handler of the delivery decides
+            self._pending_acks.fail(batch.tickets, error)
         else:
-            self._receipts.published(bundle.tickets)
+            self._pending_acks.published(batch.tickets)
 
     async def _publish(self, message: OutgoingMessage) -> None:
-        """Until it is confirmed; raises `Unroutable` only for work without a queue."""
+        """Publish a message and retry until RabbitMQ confirms it.
+
+        Raise `Unroutable` if no work queue of the pool exists, and `BrokerUnavailable` at the stop.
+        """
         tries = 0
         while True:
             try:
                 await self._publisher.publish(message)
             except HarebellError as error:
-                if _is_without_pool(message, error):
+                if _has_no_pool(message, error):
                     raise
                 if self._stop.is_set():
-                    raise BrokerUnavailable("not published before the stop") from error
-                self._tell(message, error)
+                    reason = "The dispatcher stopped before RabbitMQ confirmed the message."
+                    raise BrokerUnavailable(reason) from error
+                self._log_outage(message, error)
             else:
-                self._tell(message, None)
+                self._log_outage(message, None)
                 return
             tries += 1
             await asyncio.sleep(backoff_delay(tries))
 
-    def _tell(self, message: OutgoingMessage, error: HarebellError | None) -> None:
-        """Log the beginning and the end of an outage, not every bundle of it."""
+    def _log_outage(self, message: OutgoingMessage, error: HarebellError | None) -> None:
+        """Log the begin and the end of an outage, and not each batch within it."""
         if error is not None and not self._is_failing:
             log.warning(
-                "publishing fails",
+                "publishing failed",
                 exchange=message.exchange,
                 key=message.routing_key,
                 error=error.code,
                 reason=error.reason,
             )
         elif error is None and self._is_failing:
-            log.info("publishing again", exchange=message.exchange)
+            log.info("publishing resumed", exchange=message.exchange)
         self._is_failing = error is not None
 
-    async def _without_pool(self, bundle: TicketMessage) -> None:
+    async def _requeue_without_pool(self, batch: TicketMessage) -> None:
+        """Requeue the tickets of an unknown pool, and dead-letter those past the deadline."""
         now = self._clock.now()
-        given_up = [
-            ticket for ticket in bundle.tickets if is_past_pool_deadline(ticket.due_at, now)
+        dead = [ticket for ticket in batch.tickets if is_past_pool_deadline(ticket.due_at, now)]
+        requeued = [
+            ticket for ticket in batch.tickets if not is_past_pool_deadline(ticket.due_at, now)
         ]
-        again = [
-            ticket for ticket in bundle.tickets if not is_past_pool_deadline(ticket.due_at, now)
-        ]
-        log.warning(
-            "no such pool", queue=bundle.routing_key, tickets=len(again), given_up=len(given_up)
-        )
-        metrics.NO_SUCH_POOL_TICKETS.inc(len(bundle.tickets))
-        for message in (*to_one_delay_queue(again, REQUEUE_TTL_MS), *map(self._letter, given_up)):
+        log.warning("pool missing", queue=batch.routing_key, tickets=len(requeued), dead=len(dead))
+        metrics.NO_SUCH_POOL_TICKETS.inc(len(batch.tickets))
+        for message in to_one_delay_queue(requeued, REQUEUE_TTL_MS):
             await self._publish(message)
+        for ticket in dead:
+            await self._publish(self._dead_letter(ticket))
 
-    def _letter(self, ticket: TicketHeader) -> OutgoingMessage:
+    def _dead_letter(self, ticket: TicketHeader) -> OutgoingMessage:
         dead = DeadMessage(
             queue=DISPATCHER.name,
             message_id=f"{ticket.run_id}/{ticket.seq}",
             type=amqp_names.message_type("ticket.batch"),
             routing_key=ticket.queue,
             reason=NO_SUCH_POOL,
-            error=f"no executor ever declared a queue for {ticket.queue}",
+            error=f"No executor has declared the work queue {ticket.queue}.",
             dead_at=self._clock.now(),
             body=base64.b64encode(b"[" + ticket.raw + b"]").decode(),
         )
         return dead_letter_of_message(dead, run=ticket.run_id)
 
 
-def _is_without_pool(message: OutgoingMessage, error: HarebellError) -> bool:
-    """As against an exchange that is gone, which is declared again when it is found missing."""
+def _has_no_pool(message: OutgoingMessage, error: HarebellError) -> bool:
+    """Return whether the work queue is missing, and not the exchange.
+
+    The topology keeper declares a missing exchange again.
+    """
     return message.exchange == amqp_names.WORK and error.code == Unroutable.code

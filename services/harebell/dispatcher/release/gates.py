@@ -1,15 +1,16 @@
-"""What may keep a ticket from leaving though its time has come: gates, and how they are asked.
+"""Gates: rules that may defer a due ticket.
 
-A gate decides about tickets and never touches the ledger: what it holds back goes round through a
-delay tier, spends no attempt, and is asked about again when it comes out. Whether it has expired
-meanwhile is for the claim and the sweep to say, as ever.
+A deferred ticket goes through a delay queue and uses no attempt. The gate then evaluates it again.
+A gate never reads the ledger. The claim and the recovery decide whether a run has expired.
 
-To add one: write a class with the two members of `Gate`, its rule pure (`now` is an argument), and
-name it in `serve` of service.py, in the order in which gates are asked. The first that holds a
-ticket decides, so a gate that counts what it lets go comes last: it is asked only about tickets
-that nothing else holds, and what it lets go does leave. What a gate must know it is told from
-outside (`serve` runs its consumer); of a ticket it sees what `Routed` has. A field that is read by
-every gate belongs there, and costs every ticket.
+How to add a gate:
+
+* Write a class with the two methods of `Gate`. Its rule is pure, and `now` is an argument.
+* Add the gate to `serve` in service.py. The order of the gates is the order of evaluation.
+* The first gate that defers a ticket decides. A gate that counts released tickets therefore comes
+  last, because it sees only tickets that no other gate defers.
+* A consumer that runs in `serve` gives a gate its data. A gate sees the fields of `TicketHeader`,
+  and every field of `TicketHeader` costs time for every ticket.
 """
 
 from bisect import bisect_right
@@ -24,39 +25,44 @@ from harebell.contract.ids import RunKey
 from harebell.messaging.ticket_batches import TicketHeader
 from harebell.messaging.topology.delay_queues import DELAY_TTLS_MS
 
-MAX_DEFERRAL: Final = timedelta(seconds=30)  # before a held ticket is looked at again
-MAX_DEFERRED_TICKETS: Final = 200_000  # tickets of which is known that they go round
-SLACK: Final = timedelta(
-    seconds=1
-)  # that our clock may be wrong by: the last copy must not be lost
+MAX_DEFERRAL: Final = timedelta(seconds=30)  # before a gate evaluates a ticket again
+MAX_DEFERRED_TICKETS: Final = 200_000  # tickets that `_DeferredTickets` remembers
+# Clock difference between RabbitMQ and this process. The last copy of a ticket must not be lost.
+CLOCK_TOLERANCE: Final = timedelta(seconds=1)
 
-_TIERS: Final = tuple(ms for ms in DELAY_TTLS_MS if timedelta(milliseconds=ms) <= MAX_DEFERRAL)
-_Identity: TypeAlias = tuple[RunKey, int]
+_TTLS_MS: Final = tuple(ms for ms in DELAY_TTLS_MS if timedelta(milliseconds=ms) <= MAX_DEFERRAL)
+_TicketIdentity: TypeAlias = tuple[RunKey, int]
 
 
 @dataclass(frozen=True, slots=True)
 class Deferral:
-    """`by`: the gate, as metrics name it. `wait`: until it is worth asking again."""
+    """The decision of a gate to defer a ticket.
+
+    `gate` is the label value in metrics. `wait` is the time until the next evaluation is useful.
+    """
 
     gate: str
     wait: timedelta
 
 
 class Gate(Protocol):
-    """Asked, once a ticket's time has come, whether it may leave."""
+    """A rule that decides whether a due ticket may leave."""
 
-    def is_idle(self, now: datetime) -> bool:  # a gate's
-        """Nothing is held back by it, whatever the ticket: it need not be asked about each."""
+    def is_idle(self, now: datetime) -> bool:
+        """Return whether the gate defers no ticket at all at this time."""
         ...
 
     def deferral(self, ticket: TicketHeader, now: datetime) -> Deferral | None:
-        """None: it may leave, and will unless a later gate holds it."""
+        """Return the deferral of a ticket, or None if this gate lets it leave."""
         ...
 
 
 @dataclass(slots=True)
 class GateResult:
-    """`again`: what goes round, by tier. `repeats`: what goes round already."""
+    """The tickets that may leave, the deferred tickets by TTL in ms, and the duplicates.
+
+    A duplicate is a copy of a ticket that is in a delay queue already.
+    """
 
     free: Sequence[TicketHeader]
     deferred: dict[int, list[TicketHeader]] = field(default_factory=dict)
@@ -64,69 +70,73 @@ class GateResult:
 
 
 class Gates:
-    """All of a dispatcher. Of each ticket that they hold one copy goes round."""
+    """The gates of a dispatcher. Only one copy of a deferred ticket is in the delay queues."""
 
     def __init__(self, *gates: Gate) -> None:
         self._gates = gates
-        self._away = _Away()
+        self._deferred = _DeferredTickets()
 
     def apply(self, tickets: Sequence[TicketHeader], now: datetime) -> GateResult:
-        """With nothing to hold back this costs the same for one ticket and for thousands."""
-        asked = [gate for gate in self._gates if not gate.is_idle(now)]
-        if not asked:
+        """Evaluate all gates. If every gate is idle, the cost does not depend on the tickets."""
+        gates = [gate for gate in self._gates if not gate.is_idle(now)]
+        if not gates:
             return GateResult(tickets)
-        self._away.tidy(now)
-        free, repeats = [], []
-        again: dict[int, list[TicketHeader]] = defaultdict(list)
+        self._deferred.prune(now)
+        free, duplicates = [], []
+        deferred: dict[int, list[TicketHeader]] = defaultdict(list)
         for ticket in tickets:
-            if self._away.is_away(ticket, now):
-                repeats.append(ticket)
-            elif hold := _first_hold(asked, ticket, now):
-                tier = deferral_ttl(hold.wait)
-                self._away.send(ticket, hold.gate, now + timedelta(milliseconds=tier))
-                again[tier].append(ticket)
+            if self._deferred.contains(ticket, now):
+                duplicates.append(ticket)
+            elif deferral := _first_deferral(gates, ticket, now):
+                ttl_ms = deferral_ttl(deferral.wait)
+                self._deferred.add(
+                    ticket, gate=deferral.gate, until=now + timedelta(milliseconds=ttl_ms)
+                )
+                deferred[ttl_ms].append(ticket)
             else:
                 free.append(ticket)
-        return GateResult(free, again, repeats)
+        return GateResult(free, deferred, duplicates)
 
-    def deferred_count(self, by: str, now: datetime) -> int:
-        """Tickets that went round from here when a gate was last asked about them."""
-        return self._away.count(by, now)
+    def deferred_count(self, gate: str, now: datetime) -> int:
+        """Return the number of tickets that a gate defers now, as far as this process knows."""
+        return self._deferred.count(gate, now)
 
 
 def deferral_ttl(wait: timedelta) -> int:
-    """Milliseconds: the longest tier within the wait, of those that are looked at soon enough."""
-    return _TIERS[max(bisect_right(_TIERS, wait / timedelta(milliseconds=1)), 1) - 1]
+    """Return the longest delay TTL [ms] within `wait` and MAX_DEFERRAL."""
+    return _TTLS_MS[max(bisect_right(_TTLS_MS, wait / timedelta(milliseconds=1)), 1) - 1]
 
 
-def _first_hold(gates: Sequence[Gate], ticket: TicketHeader, now: datetime) -> Deferral | None:
-    return next((hold for gate in gates if (hold := gate.deferral(ticket, now))), None)
+def _first_deferral(gates: Sequence[Gate], ticket: TicketHeader, now: datetime) -> Deferral | None:
+    return next((found for gate in gates if (found := gate.deferral(ticket, now))), None)
 
 
-class _Away:
-    """Who goes round until when. A copy that comes sooner (sweeps make them) need not go too.
+class _DeferredTickets:
+    """The deferred tickets of this dispatcher, each with the end of its deferral.
 
-    A hint, and no more: what is forgotten, or was sent round by another dispatcher, goes round
-    twice, and one of the two is refused by its row.
+    The recovery of runs creates copies of tickets. A copy of a deferred ticket is not published.
+    This record is only a hint: a forgotten ticket is deferred twice, and its row rejects one claim.
     """
 
     def __init__(self) -> None:
-        self._until: dict[_Identity, tuple[datetime, str]] = {}  # in the order of going
+        self._until: dict[_TicketIdentity, tuple[datetime, str]] = {}  # in the order of deferral
 
-    def send(self, ticket: TicketHeader, by: str, until: datetime) -> None:
+    def add(self, ticket: TicketHeader, *, gate: str, until: datetime) -> None:
         self._until.pop(ticket.identity, None)
         if len(self._until) < MAX_DEFERRED_TICKETS:
-            self._until[ticket.identity] = until, by
+            self._until[ticket.identity] = until, gate
 
-    def is_away(self, ticket: TicketHeader, now: datetime) -> bool:
+    def contains(self, ticket: TicketHeader, now: datetime) -> bool:
         known = self._until.get(ticket.identity)
-        return known is not None and now < known[0] - SLACK
+        return known is not None and now < known[0] - CLOCK_TOLERANCE
 
-    def count(self, by: str, now: datetime) -> int:
-        return sum(gate == by and now < until + SLACK for until, gate in self._until.values())
+    def count(self, gate: str, now: datetime) -> int:
+        return sum(
+            by == gate and now < until + CLOCK_TOLERANCE for until, by in self._until.values()
+        )
 
-    def tidy(self, now: datetime) -> None:
-        """Forget those who left first, and that another dispatcher has long had back."""
+    def prune(self, now: datetime) -> None:
+        """Delete the oldest entries, which another dispatcher has received after their deferral."""
         over = takewhile(lambda known: known[1][0] + MAX_DEFERRAL < now, self._until.items())
         for identity in [identity for identity, _ in over]:
             del self._until[identity]

@@ -1,4 +1,7 @@
-"""Which deliveries wait for which tickets: a ticket that is in hand is not taken a second time."""
+"""Pending acknowledgements: deliveries that wait until all their tickets are published.
+
+A ticket that another delivery already contains is registered, and not queued a second time.
+"""
 
 import asyncio
 from collections.abc import Iterable, Sequence
@@ -9,17 +12,17 @@ from harebell.messaging.ticket_batches import TicketHeader
 
 
 class PendingAck:
-    """One delivery: done when the last of its tickets has been published on."""
+    """One delivery. Its outcome is `DONE` after the publication of its last ticket."""
 
     def __init__(self, tickets: int) -> None:
-        self._open = tickets
+        self._unpublished = tickets
         self.outcome: asyncio.Future[Outcome] = asyncio.get_running_loop().create_future()
         if not tickets:
             self._end(DONE)
 
-    def forwarded(self) -> None:
-        self._open -= 1
-        if not self._open:
+    def count_published(self) -> None:
+        self._unpublished -= 1
+        if not self._unpublished:
             self._end(DONE)
 
     def abandon(self) -> None:
@@ -30,42 +33,44 @@ class PendingAck:
             self.outcome.set_exception(error)
 
     def _end(self, outcome: Outcome) -> None:
-        if not self.outcome.done():  # it is when its handler was cancelled with the session
+        if not self.outcome.done():  # a lost connection cancels the handler and its future
             self.outcome.set_result(outcome)
 
 
 class PendingAcks:
-    """Tickets in hand, from their arrival until they are published on."""
+    """The unpublished tickets of a dispatcher, each with the deliveries that contain it."""
 
     def __init__(self) -> None:
-        self._waiting: dict[tuple[RunKey, int], list[PendingAck]] = {}
+        self._deliveries: dict[tuple[RunKey, int], list[PendingAck]] = {}
 
     def __len__(self) -> int:
-        return len(self._waiting)
+        return len(self._deliveries)
 
     def register(self, tickets: Sequence[TicketHeader]) -> tuple[PendingAck, list[TicketHeader]]:
-        """The receipt for a delivery, and those of its tickets that were not in hand."""
-        receipt = PendingAck(len(tickets))
-        fresh = []
+        """Return the pending ack of a delivery, and its tickets that were not registered before."""
+        pending = PendingAck(len(tickets))
+        new_tickets = []
         for ticket in tickets:
-            waiting = self._waiting.setdefault(ticket.identity, [])
-            if not waiting:
-                fresh.append(ticket)
-            waiting.append(receipt)
-        return receipt, fresh
+            deliveries = self._deliveries.setdefault(ticket.identity, [])
+            if not deliveries:
+                new_tickets.append(ticket)
+            deliveries.append(pending)
+        return pending, new_tickets
 
     def published(self, tickets: Iterable[TicketHeader]) -> None:
-        for receipt in self._give_up(tickets):
-            receipt.forwarded()
+        for pending in self._remove(tickets):
+            pending.count_published()
 
     def abandon(self, tickets: Iterable[TicketHeader]) -> None:
-        for receipt in self._give_up(tickets):
-            receipt.abandon()
+        for pending in self._remove(tickets):
+            pending.abandon()
 
     def fail(self, tickets: Iterable[TicketHeader], error: Exception) -> None:
-        """The handlers get the error, and try their deliveries again."""
-        for receipt in self._give_up(tickets):
-            receipt.fail(error)
+        """Raise the error in the handlers of the deliveries, which then retry."""
+        for pending in self._remove(tickets):
+            pending.fail(error)
 
-    def _give_up(self, tickets: Iterable[TicketHeader]) -> list[PendingAck]:
-        return [receipt for ticket in tickets for receipt in self._waiting.pop(ticket.identity, ())]
+    def _remove(self, tickets: Iterable[TicketHeader]) -> list[PendingAck]:
+        return [
+            pending for ticket in tickets for pending in self._deliveries.pop(ticket.identity, ())
+        ]

@@ -1,4 +1,4 @@
-"""When a ticket leaves the dispatcher: the rules, and the tickets that wait for them. Pure."""
+"""The release queue: pure rules for the time at which a ticket leaves the dispatcher."""
 
 from bisect import bisect_right, insort
 from collections import Counter
@@ -13,100 +13,104 @@ from typing import Final, TypeAlias
 from harebell.messaging.ticket_batches import TicketHeader
 from harebell.messaging.topology.delay_queues import LONGEST_LEAD, ttl_for
 
-MAX_QUEUED_WAIT: Final = timedelta(seconds=10)  # what is due later goes on through a shorter tier
+MAX_QUEUED_WAIT: Final = timedelta(seconds=10)  # a ticket due later goes to a shorter delay queue
 SHORTEST_LEAD: Final = timedelta(milliseconds=250)
-RELEASE_RATE: Final = 10_000  # tickets a second: what an executor claims with ease
-GRAIN: Final = timedelta(milliseconds=50)  # between the leads that are looked at
-MAX_QUEUED_TICKETS: Final = 100_000  # tickets
-MAX_DELIVERIES: Final = 3_000  # bundles whose tickets are not all released
+RELEASE_RATE: Final = 10_000  # tickets per second that an executor can claim
+LEAD_STEP: Final = timedelta(milliseconds=50)  # between two leads that the queue considers
+MAX_QUEUED_TICKETS: Final = 100_000
+MAX_OPEN_DELIVERIES: Final = 3_000  # ticket batches with unpublished tickets
 
-POOL_DEADLINE: Final = timedelta(hours=1)  # past due, that a pool may be missing
+POOL_DEADLINE: Final = timedelta(hours=1)  # after the due time of a ticket without a pool
 NO_SUCH_POOL: Final = "no_such_pool"
 
 
 class ArrivalDecision(Enum):
-    """What becomes of a ticket that came."""
+    """The next step of a ticket that arrives."""
 
     QUEUE = auto()
-    RELEASE = auto()  # at once: it came later than its lead
-    DELAY = auto()  # through a shorter tier
+    RELEASE = auto()  # at once, because its lead has begun
+    DELAY = auto()  # through a shorter delay queue
 
 
-def decide_on_arrival(wait: timedelta, *, full: bool) -> ArrivalDecision:
-    """`full`: too much is held, so whatever a tier can take goes there."""
+def decide_on_arrival(wait: timedelta, *, is_full: bool) -> ArrivalDecision:
+    """Return the next step of a ticket that is due after `wait`.
+
+    `is_full` is true above MAX_QUEUED_TICKETS or MAX_OPEN_DELIVERIES. Delay queues then take every
+    ticket that fits into one.
+    """
     if wait <= SHORTEST_LEAD:
         return ArrivalDecision.RELEASE
-    if (full or wait > MAX_QUEUED_WAIT) and ttl_for(wait) is not None:
+    if (is_full or wait > MAX_QUEUED_WAIT) and ttl_for(wait) is not None:
         return ArrivalDecision.DELAY
     return ArrivalDecision.QUEUE
 
 
 def is_past_pool_deadline(due_at: datetime, now: datetime) -> bool:
-    """Whether a ticket that no pool takes has circled for long enough."""
+    """Return whether a ticket without a pool becomes a dead letter."""
     return now - due_at > POOL_DEADLINE
 
 
-_Entry: TypeAlias = tuple[
-    datetime, int, int, TicketHeader
-]  # due, its tenant's turn, the how manieth
+# The due time, the position within its tenant, the order of arrival, the ticket.
+_Entry: TypeAlias = tuple[datetime, int, int, TicketHeader]
 
-# Of what is due within a lead, so many may leave later, at RELEASE_RATE, and be in time.
+# Each lead, with the number of due tickets that may leave later at RELEASE_RATE and still be early.
 _LEADS: Final = tuple(
-    (SHORTEST_LEAD + later, int(RELEASE_RATE * later.total_seconds()))
-    for later in (n * GRAIN for n in range(1 + (LONGEST_LEAD - SHORTEST_LEAD) // GRAIN))
+    (SHORTEST_LEAD + extra, int(RELEASE_RATE * extra.total_seconds()))
+    for extra in (n * LEAD_STEP for n in range(1 + (LONGEST_LEAD - SHORTEST_LEAD) // LEAD_STEP))
 )
 
 
 class ReleaseQueue:
-    """Tickets until their release: so early that all can be claimed before they are due, no more.
+    """A queue of tickets, ordered by due time, that releases each ticket at its lead.
 
-    A crowd of one instant leaves evenly over the time that it takes, its tenants by turns. What is
-    not claimed before its instant leaves by the shortest lead, whatever its number.
+    The lead grows with the number of tickets that are due together, so that executors can claim all
+    of them before their due time. Simultaneous tickets leave at RELEASE_RATE, and their tenants
+    alternate. A ticket that is claimed at its due time always has the shortest lead.
     """
 
     def __init__(self) -> None:
         self._far: list[_Entry] = []  # a heap
         self._near: list[_Entry] = []  # due within the longest lead, sorted
-        self._waiting: list[_Entry] = []  # a heap, of what is claimed on its instant
-        self._pushed = count()  # decides between equals: first come, first gone
-        self._held: Counter[tuple[datetime, str]] = Counter()  # of each instant and tenant
+        self._claimed_when_due: list[_Entry] = []  # a heap
+        self._arrivals = count()  # the order of tickets with equal due times
+        self._simultaneous: Counter[tuple[datetime, str]] = Counter()  # by due time and tenant
 
     def __len__(self) -> int:
-        return sum(map(len, self._all()))
+        return sum(map(len, self._lists()))
 
     def push(self, ticket: TicketHeader) -> None:
-        of = ticket.due_at, ticket.tenant
-        heap = self._waiting if ticket.claim_at_due_time else self._far
-        heappush(heap, (ticket.due_at, self._held[of], next(self._pushed), ticket))
-        self._held[of] += 1
+        group = ticket.due_at, ticket.tenant
+        heap = self._claimed_when_due if ticket.claim_at_due_time else self._far
+        heappush(heap, (ticket.due_at, self._simultaneous[group], next(self._arrivals), ticket))
+        self._simultaneous[group] += 1
 
     def due(self, now: datetime) -> list[TicketHeader]:
-        """Take out what is to be released now, in the order of due times."""
+        """Remove and return the tickets whose lead has begun, in the order of their due times."""
         while self._far and self._far[0][0] - LONGEST_LEAD <= now:
             insort(self._near, heappop(self._far))
-        number = max(self._due_by(now + lead) - later for lead, later in _LEADS)
+        number = max(self._due_before(now + lead) - later for lead, later in _LEADS)
         released = self._near[:number]
         del self._near[:number]
-        while self._waiting and self._waiting[0][0] - SHORTEST_LEAD <= now:
-            released.append(heappop(self._waiting))
-        return [self._without(entry) for entry in released]
+        while self._claimed_when_due and self._claimed_when_due[0][0] - SHORTEST_LEAD <= now:
+            released.append(heappop(self._claimed_when_due))
+        return [self._removed(entry) for entry in released]
 
     def drain(self) -> Iterator[TicketHeader]:
-        """Take out all, whenever it is due."""
-        for held in self._all():
-            while held:
-                yield self._without(held.pop())
+        """Remove and return all tickets."""
+        for entries in self._lists():
+            while entries:
+                yield self._removed(entries.pop())
 
-    def _all(self) -> tuple[list[_Entry], ...]:
-        return self._near, self._far, self._waiting
+    def _lists(self) -> tuple[list[_Entry], ...]:
+        return self._near, self._far, self._claimed_when_due
 
-    def _due_by(self, moment: datetime) -> int:
-        return bisect_right(self._near, moment, key=itemgetter(0))
+    def _due_before(self, time: datetime) -> int:
+        return bisect_right(self._near, time, key=itemgetter(0))
 
-    def _without(self, entry: _Entry) -> TicketHeader:
+    def _removed(self, entry: _Entry) -> TicketHeader:
         ticket = entry[-1]
-        of = ticket.due_at, ticket.tenant
-        self._held[of] -= 1
-        if not self._held[of]:
-            del self._held[of]
+        group = ticket.due_at, ticket.tenant
+        self._simultaneous[group] -= 1
+        if not self._simultaneous[group]:
+            del self._simultaneous[group]
         return ticket

@@ -1,1 +1,9 @@
-"""The rules of the desk: what becomes a letter, what a person sees of it, what may be replayed."""
+"""The rules of dead letters: pure functions and values without I/O.
+
+* dead_letter   dead letters from messages of the queue `harebell.dead` and from imports
+* fingerprint   the failure group of a dead letter
+* results       the result of a command for each dead letter and failure group
+* replay_job    the next step of a replay job
+* alerts        alert events for many dead letters and for stalled replay jobs
+* views         the rows of query responses
+"""

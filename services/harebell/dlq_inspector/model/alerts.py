@@ -1,4 +1,4 @@
-"""What is wrong at the desk, as events: dead letters that grow, replays that do not move."""
+"""Alerts: the events for many new dead letters and for stalled replay jobs."""
 
 from dataclasses import dataclass
 from datetime import datetime
@@ -20,85 +20,99 @@ STALLED = "replay_job.stalled"
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class DeadLetterSpike:
-    """More new letters of a tenant than it may have; `group`: that of most of them."""
+    """More new dead letters of a tenant than the setting allows.
+
+    Most of these dead letters belong to `group`.
+    """
 
     tenant: str
-    letters: int
+    dead_letters: int
     since: datetime
     group: UUID | None = None
     target: str | None = None
     error_code: str | None = None
 
     verb = SPIKE
-    subject = "desk"
+    subject = "dead_letters"
 
     def event(self, at: datetime) -> EventJson:
-        most = f", most of them {self.error_code} at {self.target}" if self.group else ""
-        text = f"{self.tenant}: {self.letters} new dead letters since {_second(self.since)}{most}"
-        fact = DeadLetterSpikeEventData(
+        text = (
+            f"The tenant {self.tenant} has {self.dead_letters} new dead letters "
+            f"since {_second(self.since)}."
+        )
+        if self.group is not None:
+            text += f" Most dead letters have the error {self.error_code} at {self.target}."
+        data = DeadLetterSpikeEventData(
             text=text,
-            dead_letters=self.letters,
+            dead_letters=self.dead_letters,
             since=self.since,
             group=self.group,
             target=self.target,
             error_code=self.error_code,
         )
-        return _event(self, fact, at)
+        return _event(self, data, at)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class StalledReplayJob:
-    """A replay of many. Halted: one that paused by itself, and says why."""
+    """A replay job without progress that no person has paused.
+
+    `reason` is the error after which the dlq_inspector paused the job.
+    """
 
     tenant: str
-    job: UUID
+    replay_job_id: UUID
     state: str
     reason: str | None
     since: datetime
-    waiting: int
-    undecided: int
+    remaining: int
+    unfinished: int
 
     verb = STALLED
 
     @property
     def subject(self) -> str:
-        return str(self.job)
+        return str(self.replay_job_id)
 
     def event(self, at: datetime) -> EventJson:
-        why = f": {self.reason}" if self.reason else ""
         text = (
-            f"{self.tenant}: replay {self.job} is {self.state} and has not moved since "
-            f"{_second(self.since)}; {self.waiting} letters wait, "
-            f"{self.undecided} runs have not ended{why}"
+            f"The replay job {self.replay_job_id} of the tenant {self.tenant} is {self.state} "
+            f"without progress since {_second(self.since)}. "
+            f"The job has {self.remaining} remaining dead letters and "
+            f"{self.unfinished} unfinished runs."
         )
-        fact = ReplayJobStalledEventData(
+        if self.reason:
+            text += f" The reason of the pause: {self.reason}"
+        data = ReplayJobStalledEventData(
             text=text,
-            replay_job_id=self.job,
+            replay_job_id=self.replay_job_id,
             state=self.state,
             since=self.since,
             reason=self.reason,
-            remaining=self.waiting,
-            unfinished=self.undecided,
+            remaining=self.remaining,
+            unfinished=self.unfinished,
         )
-        return _event(self, fact, at)
+        return _event(self, data, at)
 
 
 Alert: TypeAlias = DeadLetterSpike | StalledReplayJob
 
 
 def _event(
-    alert: Alert, fact: DeadLetterSpikeEventData | ReplayJobStalledEventData, at: datetime
+    alert: Alert, data: DeadLetterSpikeEventData | ReplayJobStalledEventData, at: datetime
 ) -> EventJson:
-    """Told again while it lasts, under an id of its own: somebody is to hear of it again."""
+    # each repetition of an alert has its own id, because a receiver must not drop it as a duplicate
     id_ = f"{alert.subject}/{instant_text(at)}"
-    return make_event(alert.tenant, alert.verb, fact, id_=id_, subject=alert.subject, at=at)
+    return make_event(alert.tenant, alert.verb, data, id_=id_, subject=alert.subject, at=at)
 
 
-def _second(moment: datetime) -> str:
-    return instant_text(moment.replace(microsecond=0))
+def _second(time: datetime) -> str:
+    return instant_text(time.replace(microsecond=0))
 
 
-def headline(told: Event) -> str:
-    """One line of any alert, for a chat."""
-    text = told.data.get("text")
-    return text if isinstance(text, str) else f"{told.source}: {told.type} {told.subject}"
+def headline(event: Event) -> str:
+    """Return one line about an alert event for a chat."""
+    text = event.data.get("text")
+    if isinstance(text, str):
+        return text
+    return f"The event {event.type} of {event.source} reports {event.subject}."

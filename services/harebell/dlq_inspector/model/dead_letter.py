@@ -1,4 +1,4 @@
-"""What the broker wrote on a message that it dead-lettered itself. For people; decides nothing."""
+"""Dead letters: the conversion of dead-lettered messages and of imports to stored rows."""
 
 import base64
 import binascii
@@ -24,59 +24,37 @@ from harebell.contract.types import EARLIEST, LATEST, instant_text
 from harebell.dlq_inspector.model.fingerprint import Fingerprint, fingerprint
 from harebell.messaging.topology.bus import DEAD_LETTERS, DLQ, INTAKE, QUERY
 
-
-@dataclass(frozen=True, slots=True)
-class XDeath:
-    """The last one, where a message died more than once."""
-
-    queue: str
-    reason: str
-    at: datetime | None
-
-
-def parse_x_death(headers: Mapping[str, Any]) -> XDeath | None:
-    """None when these are not the headers of a dead-lettered message."""
-    deaths = headers.get("x-death")
-    if not isinstance(deaths, list) or not deaths or not isinstance(deaths[0], Mapping):
-        return None
-    last = deaths[0]  # the broker puts the latest first
-    queue, reason, at = last.get("queue"), last.get("reason"), last.get("time")
-    if not isinstance(queue, str) or not isinstance(reason, str):
-        return None
-    return XDeath(queue, reason, at if _is_instant(at) else None)
-
-
-def _is_instant(value: object) -> TypeGuard[datetime]:
-    """Anyone can write these headers."""
-    return isinstance(value, datetime) and value.tzinfo is not None and EARLIEST <= value < LATEST
-
-
-# Letters that name no tenant (work, changes, rubbish) may hold anyone's payload: one desk has them.
+# A dead letter without a tenant (work, changes, malformed messages) may contain the payload of any
+# tenant, so only the users of this tenant can read it.
 FALLBACK_TENANT: Final = "default"
 UNREADABLE: Final = "unreadable"
 
-MAX_KEPT: Final = MAX_BODY  # bytes of a message's body; what is longer keeps its beginning
-MAX_ITEMS: Final = 10_000  # of one message; ours have some hundreds at most
-MAX_NAME: Final = 256  # characters of a reason, a code, a key
-MAX_ERROR: Final = 1024  # characters of an error's text; the story has it whole
-MAX_SERIES: Final = 2**31 - 1
+MAX_STORED_BODY: Final = MAX_BODY  # bytes of a message body; a longer body is truncated
+MAX_MESSAGE_ITEMS: Final = 10_000  # items of one message; Harebell sends some hundreds at most
+MAX_NAME_LENGTH: Final = 256  # characters of a reason, an error code or a schedule key
+MAX_ERROR_LENGTH: Final = 1024  # characters of an error text; the payload contains the whole text
+MAX_REPLAY_NUMBER: Final = 2**31 - 1
+MAX_JSON_DEPTH: Final = 64  # levels; a payload has at most 32, and a dead letter adds a few
+TOO_DEEP: Final = "(nested too deeply to store)"
 
 _RUN_DEAD: Final = message_type("run.dead")
 _MESSAGE_DEAD: Final = message_type("message.dead")
-_TENANTED: Final = frozenset({INTAKE.name, QUERY.name, DLQ.name})  # keys there begin with a tenant
+# The routing keys of the messages in these queues begin with a tenant.
+_TENANT_QUEUES: Final = frozenset({INTAKE.name, QUERY.name, DLQ.name})
 _TENANT: Final = re.compile(r"[a-z0-9][a-z0-9_-]{0,62}", re.ASCII)
+_INTEGERS: Final = range(-(2**63), 2**64)
 
 
 class DeadLetterKind(StrEnum):
-    """A run can be replayed; a message that nobody could read cannot."""
+    """The origin of a dead letter: only a dead run can be replayed."""
 
     RUN = "run"
     MESSAGE = "message"
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(frozen=True, slots=True, kw_only=True)
 class IncomingDeadLetter:
-    """A message from the dead-letter queue."""
+    """A message from the queue `harebell.dead`."""
 
     body: bytes
     type: str | None
@@ -85,9 +63,21 @@ class IncomingDeadLetter:
     headers: Mapping[str, Any]
 
 
+@dataclass(frozen=True, slots=True)
+class XDeath:
+    """The last entry of the header `x-death`, which the broker writes on a dead-lettered message.
+
+    The entry informs people and decides nothing.
+    """
+
+    queue: str
+    reason: str
+    at: datetime | None
+
+
 @dataclass(frozen=True, slots=True, kw_only=True)
 class DeadLetter:
-    """One row of `dead_letters`. The id is derived: what arrives twice is kept once."""
+    """One row of `dead_letters`. The derived id lets a repeated message store one row only."""
 
     id: UUID
     tenant: str
@@ -102,132 +92,162 @@ class DeadLetter:
     replay_number: int | None = None
     key: str | None = None
     attempts: int = 0
-    root_id: UUID | None = None  # where the run died before: the letter of its first series
+    root_id: UUID | None = None  # the dead letter of replay number 0, if this run died again
 
     @property
     def fingerprint(self) -> Fingerprint:
-        return fingerprint(self.tenant, self.payload, self.error_code or self.reason, self.error)
+        return fingerprint(
+            self.tenant,
+            self.payload,
+            error_code=self.error_code or self.reason,
+            error=self.error,
+        )
 
 
-def dead_letters_of(arrival: IncomingDeadLetter, now: datetime) -> list[DeadLetter]:
-    """One of each item; an item that is not what the message says it is, is kept as it is."""
-    if arrival.type not in (_RUN_DEAD, _MESSAGE_DEAD):
-        return [raw_dead_letter(arrival, now)]
+def dead_letters_of(incoming: IncomingDeadLetter, now: datetime) -> list[DeadLetter]:
+    """Return one dead letter for each item of the message, in order.
+
+    An item of another type than the message declares becomes a raw dead letter.
+    """
+    if incoming.type not in (_RUN_DEAD, _MESSAGE_DEAD):
+        return [raw_dead_letter(incoming, now)]
     try:
-        items = decode(arrival.body)
+        items = decode(incoming.body)
     except InvalidInput as error:
-        return [raw_dead_letter(arrival, now, error=error)]
-    if not isinstance(items, list) or not 0 < len(items) <= MAX_ITEMS:
-        return [raw_dead_letter(arrival, now)]
-    return [_letter(arrival, item, now) for item in items]
+        return [raw_dead_letter(incoming, now, error=error)]
+    if not isinstance(items, list) or not 0 < len(items) <= MAX_MESSAGE_ITEMS:
+        return [raw_dead_letter(incoming, now)]
+    return [_dead_letter_of_item(incoming, item, now) for item in items]
 
 
-def import_dead_letter(told: ExportedDeadLetter) -> DeadLetter:
-    """One that was shown, to be kept again. Raises `Malformed`."""
-    story = sanitize_json(told.payload)
-    if DeadLetterKind(told.kind) is DeadLetterKind.RUN:
-        return _of_run(parse(DeadRun, story), story)
-    body = told.body or ""
+def _dead_letter_of_item(incoming: IncomingDeadLetter, item: object, now: datetime) -> DeadLetter:
+    payload = sanitize_json(item)
     try:
-        decoded = base64.b64decode(body, validate=True)
+        if incoming.type == _RUN_DEAD:
+            return _of_dead_run(parse(DeadRun, payload), payload)
+        message = parse(DeadMessage, payload)
+        return _of_dead_message(message, base64.b64decode(message.body, validate=True))
+    except InvalidInput as error:
+        return raw_dead_letter(incoming, now, error=error, body=orjson.dumps(payload))
     except binascii.Error:
-        raise InvalidInput("is not base64", field="body") from None
-    return _of_message(parse(DeadMessage, {**story, "body": body}), decoded)
+        return raw_dead_letter(incoming, now, body=orjson.dumps(payload))
 
 
 def raw_dead_letter(
-    arrival: IncomingDeadLetter,
+    incoming: IncomingDeadLetter,
     now: datetime,
     *,
     error: InvalidInput | None = None,
     body: bytes | None = None,
 ) -> DeadLetter:
-    """Of a message that the broker dead-lettered, or of what nobody can read."""
-    death = parse_x_death(arrival.headers)
-    return _of_message(
+    """Return the dead letter of a message that the broker dead-lettered or that is unreadable.
+
+    `body` replaces the body of the message.
+    """
+    death = parse_x_death(incoming.headers)
+    return _of_dead_message(
         DeadMessage(
             queue=death.queue if death else DEAD_LETTERS.name,
-            message_id=arrival.message_id,
-            type=arrival.type,
-            routing_key=arrival.routing_key,
+            message_id=incoming.message_id,
+            type=incoming.type,
+            routing_key=incoming.routing_key,
             reason=death.reason if death else UNREADABLE,
             error=error.reason if error else None,
             dead_at=(death and death.at) or now,
-            headers=dict(arrival.headers),
+            headers=dict(incoming.headers),
             body="",
         ),
-        arrival.body if body is None else body,
+        incoming.body if body is None else body,
     )
 
 
-def _letter(arrival: IncomingDeadLetter, item: object, now: datetime) -> DeadLetter:
-    clean = sanitize_json(item)
+def parse_x_death(headers: Mapping[str, Any]) -> XDeath | None:
+    """Return the last death of the message, or None if the headers contain no valid death."""
+    deaths = headers.get("x-death")
+    if not isinstance(deaths, list) or not deaths or not isinstance(deaths[0], Mapping):
+        return None
+    last = deaths[0]  # the broker writes the latest death first
+    queue, reason, at = last.get("queue"), last.get("reason"), last.get("time")
+    if not isinstance(queue, str) or not isinstance(reason, str):
+        return None
+    return XDeath(queue, reason, at if _is_valid_time(at) else None)
+
+
+def _is_valid_time(value: object) -> TypeGuard[datetime]:
+    # any publisher can write these headers
+    return isinstance(value, datetime) and value.tzinfo is not None and EARLIEST <= value < LATEST
+
+
+def import_dead_letter(exported: ExportedDeadLetter) -> DeadLetter:
+    """Return the dead letter to store again. Raise `InvalidInput` for an invalid payload or body."""
+    payload = sanitize_json(exported.payload)
+    if DeadLetterKind(exported.kind) is DeadLetterKind.RUN:
+        return _of_dead_run(parse(DeadRun, payload), payload)
+    body = exported.body or ""
     try:
-        if arrival.type == _RUN_DEAD:
-            return _of_run(parse(DeadRun, clean), clean)
-        dead = parse(DeadMessage, clean)
-        return _of_message(dead, base64.b64decode(dead.body, validate=True))
-    except InvalidInput as error:
-        return raw_dead_letter(arrival, now, error=error, body=orjson.dumps(clean))
+        decoded = base64.b64decode(body, validate=True)
     except binascii.Error:
-        return raw_dead_letter(arrival, now, body=orjson.dumps(clean))
+        raise InvalidInput("The body must be valid base64.", field="body") from None
+    return _of_dead_message(parse(DeadMessage, {**payload, "body": body}), decoded)
 
 
-def _of_run(dead: DeadRun, story: Mapping[str, Any]) -> DeadLetter:
+def _of_dead_run(dead: DeadRun, payload: Mapping[str, Any]) -> DeadLetter:
     key = RunKey(dead.scheduled_for, dead.schedule_id)
-    if str(key) != dead.run_id or not 0 <= dead.replay_number <= MAX_SERIES:
-        raise InvalidInput("the run id, or the replay_number, is not that of a run", field="run_id")
+    if str(key) != dead.run_id:
+        reason = f"The run id must be {key}, not {dead.run_id}."
+        raise InvalidInput(reason, field="run_id")
+    if not 0 <= dead.replay_number <= MAX_REPLAY_NUMBER:
+        reason = f"The replay number must be 0 to {MAX_REPLAY_NUMBER}, not {dead.replay_number}."
+        raise InvalidInput(reason, field="replay_number")
     return DeadLetter(
         id=dead_run_id(dead.run_id, dead.replay_number),
-        tenant=dead.tenant[:MAX_NAME],
+        tenant=dead.tenant[:MAX_NAME_LENGTH],
         kind=DeadLetterKind.RUN,
-        reason=dead.reason[:MAX_NAME],
-        error_code=dead.error_code[:MAX_NAME],
-        error=dead.error and dead.error[:MAX_ERROR],
+        reason=dead.reason[:MAX_NAME_LENGTH],
+        error_code=dead.error_code[:MAX_NAME_LENGTH],
+        error=dead.error and dead.error[:MAX_ERROR_LENGTH],
         dead_at=dead.dead_at,
-        payload=story,
+        payload=payload,
         run=key,
         replay_number=dead.replay_number,
-        key=dead.key and dead.key[:MAX_NAME],
+        key=dead.key and dead.key[:MAX_NAME_LENGTH],
         attempts=len(dead.attempts),
         root_id=dead_run_id(dead.run_id, 0) if dead.replay_number > 0 else None,
     )
 
 
-def _of_message(dead: DeadMessage, body: bytes) -> DeadLetter:
-    about = sanitize_json(dead.model_dump(exclude={"body"}))
+def _of_dead_message(dead: DeadMessage, body: bytes) -> DeadLetter:
+    properties = sanitize_json(dead.model_dump(exclude={"body"}))
     return DeadLetter(
         id=dead_message_id(dead.queue, dead.message_id, body),
-        tenant=_tenant(dead.queue, dead.routing_key),
+        tenant=_tenant_of(dead.queue, dead.routing_key),
         kind=DeadLetterKind.MESSAGE,
-        reason=sanitize_text(dead.reason, MAX_NAME),
-        error=dead.error and sanitize_text(dead.error, MAX_ERROR),
+        reason=sanitize_text(dead.reason, MAX_NAME_LENGTH),
+        error=dead.error and sanitize_text(dead.error, MAX_ERROR_LENGTH),
         dead_at=dead.dead_at,
-        payload={**about, "size": len(body)},
-        body=body[:MAX_KEPT],
+        payload={**properties, "size": len(body)},
+        body=body[:MAX_STORED_BODY],
     )
 
 
-def _tenant(queue: str, routing_key: str) -> str:
-    """Of whoever published it, where the key it was published with says so."""
+def _tenant_of(queue: str, routing_key: str) -> str:
+    """Return the tenant in the routing key of the queue, or else the fallback tenant."""
     tenant, verb = split_key(routing_key)
-    named = queue in _TENANTED and verb and _TENANT.fullmatch(tenant)
-    return tenant if named else FALLBACK_TENANT
-
-
-MAX_DEPTH: Final = 64  # levels; a payload has at most 32, and a story adds a few
-TOO_DEEP: Final = "(nested too deep to keep)"
-_INTEGERS: Final = range(-(2**63), 2**64)
+    is_named = queue in _TENANT_QUEUES and verb and _TENANT.fullmatch(tenant)
+    return tenant if is_named else FALLBACK_TENANT
 
 
 def sanitize_text(value: str, limit: int | None = None) -> str:
-    """Its beginning, without NUL and lone surrogates: a text column has no room for them."""
+    """Return the first `limit` characters, without NUL and lone surrogates.
+
+    PostgreSQL accepts neither NUL nor lone surrogates in a text column.
+    """
     return value[:limit].replace("\0", "\ufffd").encode(errors="replace").decode()
 
 
-def sanitize_json(value: object, depth: int = 0) -> Any:  # noqa: ANN401  # JSON
-    """What JSON has no word for becomes text: it is kept to be read by people."""
-    if depth > MAX_DEPTH:
+def sanitize_json(value: object, depth: int = 0) -> Any:  # noqa: ANN401  # the type is JSON
+    """Return the value as storable JSON, with every value of another type as text for people."""
+    if depth > MAX_JSON_DEPTH:
         return TOO_DEEP
     match value:
         case Mapping():
@@ -239,17 +259,17 @@ def sanitize_json(value: object, depth: int = 0) -> Any:  # noqa: ANN401  # JSON
             return [sanitize_json(item, depth + 1) for item in value]
         case None | bool():
             return value
-        case int() | float() if _is_number(value):
+        case int() | float() if _is_json_number(value):
             return value
         case _:
-            return sanitize_text(_told(value))
+            return sanitize_text(_text_of(value))
 
 
-def _is_number(value: float) -> bool:
+def _is_json_number(value: float) -> bool:
     return value in _INTEGERS if isinstance(value, int) else math.isfinite(value)
 
 
-def _told(value: object) -> str:
+def _text_of(value: object) -> str:
     match value:
         case bytes() | bytearray():
             return value.decode(errors="backslashreplace")

@@ -1,4 +1,4 @@
-"""What two failures have in common when they are the same: target, error code, normal message."""
+"""Fingerprints: the properties that define the failure group of a dead letter."""
 
 import re
 from collections.abc import Mapping
@@ -9,11 +9,11 @@ from uuid import UUID
 
 from harebell.contract.ids import failure_group_id
 
-MAX_MESSAGE: Final = 200  # characters of a normal message
-MAX_TARGET: Final = 200  # characters of a target's name
-MAX_READ: Final = 1024  # characters of an error that are looked at
+MAX_MESSAGE_LENGTH: Final = 200  # characters of a normalised message
+MAX_TARGET_LENGTH: Final = 200  # characters of a target name
+MAX_ERROR_READ: Final = 1024  # characters of an error that the normalisation reads
 
-# The first that matches wins, so what holds digits comes before digits.
+# The first alternative that matches wins, so each pattern that contains digits precedes `n`.
 _VARYING: Final = re.compile(
     r"""
     (?P<url>\b[a-z][a-z0-9+.-]{1,15}://[^\s'"<>]+)
@@ -26,9 +26,9 @@ _VARYING: Final = re.compile(
 )
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(frozen=True, slots=True, kw_only=True)
 class Fingerprint:
-    """Equal for failures of one kind."""
+    """The identity of a failure group: dead letters of one group have equal fingerprints."""
 
     tenant: str
     target: str
@@ -36,26 +36,31 @@ class Fingerprint:
     message: str
 
     @property
-    def group(self) -> UUID:
+    def group_id(self) -> UUID:
         return failure_group_id(self.tenant, self.target, self.error_code, self.message)
 
 
 def fingerprint(
-    tenant: str, story: Mapping[str, Any], error_code: str, error: str | None
+    tenant: str, payload: Mapping[str, Any], *, error_code: str, error: str | None
 ) -> Fingerprint:
-    """Of a dead run by its target, of a message by the queue that it died in."""
-    target = story.get("target")
-    name = named_target(target) if isinstance(target, Mapping) else f"queue {story.get('queue')}"
-    return Fingerprint(tenant, name[:MAX_TARGET], error_code, normal_message(error or ""))
+    """Return the fingerprint with the target of a dead run, or the queue of a dead message."""
+    target = payload.get("target")
+    name = target_name(target) if isinstance(target, Mapping) else f"queue {payload.get('queue')}"
+    return Fingerprint(
+        tenant=tenant,
+        target=name[:MAX_TARGET_LENGTH],
+        error_code=error_code,
+        message=normalise_message(error or ""),
+    )
 
 
-def named_target(target: Mapping[str, Any]) -> str:
-    """Whom a run called, without what differs from call to call."""
+def target_name(target: Mapping[str, Any]) -> str:
+    """Return the name of a target without the parts that vary between calls."""
     match target:
         case {"http": {"url": str(url), **http}}:
-            return f"http {http.get('method', 'POST')} {host_of(url)}"
+            return f"http {http.get('method', 'POST')} {origin_of(url)}"
         case {"amqp": {**amqp}}:
-            key = normal_message(str(amqp.get("routing_key", "")))
+            key = normalise_message(str(amqp.get("routing_key", "")))
             return f"amqp {amqp.get('exchange', '')} {key}".rstrip()
         case {"task": {"name": str(name)}}:
             return f"task {name}"
@@ -63,13 +68,17 @@ def named_target(target: Mapping[str, Any]) -> str:
             return f"target {' '.join(sorted(target))}"
 
 
-def normal_message(text: str) -> str:
-    """Without numbers, ids, quoted texts and the paths of URLs; in one line, of bounded length."""
-    normal = _VARYING.sub(_placeholder, text[:MAX_READ])
-    return " ".join(normal.split())[:MAX_MESSAGE]
+def normalise_message(text: str) -> str:
+    """Return the text in one line, without numbers, ids, quoted texts and paths of URLs.
+
+    The result has at most `MAX_MESSAGE_LENGTH` characters.
+    """
+    normal = _VARYING.sub(_placeholder, text[:MAX_ERROR_READ])
+    return " ".join(normal.split())[:MAX_MESSAGE_LENGTH]
 
 
-def host_of(url: str) -> str:
+def origin_of(url: str) -> str:
+    """Return the scheme and the host of a URL, or `<url>` if the URL is malformed."""
     try:
         parts = urlsplit(url)
     except ValueError:
@@ -79,4 +88,4 @@ def host_of(url: str) -> str:
 
 def _placeholder(match: re.Match[str]) -> str:
     kind = match.lastgroup or ""
-    return host_of(match.group()) if kind == "url" else f"<{kind}>"
+    return origin_of(match.group()) if kind == "url" else f"<{kind}>"

@@ -1,4 +1,4 @@
-"""What a replay of many does next: how many more, when to look again, whether it is over."""
+"""Replay jobs: the decision about the next step of a job."""
 
 from dataclasses import dataclass
 from datetime import datetime, timedelta
@@ -6,15 +6,17 @@ from enum import StrEnum
 from typing import Final, TypeAlias
 from uuid import UUID
 
-BATCH: Final = 100  # letters of one transaction
-MAX_UNFINISHED: Final = 1_000  # replayed runs that have not ended, before more follow them
-MAX_UNFINISHED_WITH_RATIO: Final = 100  # the same where their failures may stop it
-SAMPLE: Final = 10  # ended runs, below which a part of them says nothing
-BURST: Final = timedelta(seconds=1)  # of a rate, that may be made up for at once
-LOOK: Final = timedelta(seconds=1)  # between looks at runs that have not ended
+MAX_BATCH: Final = 100  # dead letters of one transaction
+MAX_UNFINISHED: Final = 1_000  # replayed runs without an end, above which the job waits
+MAX_UNFINISHED_WITH_RATIO: Final = 100  # the same for a job that failures may abort
+MIN_RATIO_SAMPLE: Final = 10  # ended runs, below which the failure ratio is ignored
+MAX_BURST: Final = timedelta(seconds=1)  # the delay that a job with a rate may catch up
+CHECK_INTERVAL: Final = timedelta(seconds=1)  # the pause between checks of unfinished runs
 
 
 class ReplayJobState(StrEnum):
+    """The state of a replay job."""
+
     RUNNING = "running"
     PAUSED = "paused"
     DONE = "done"
@@ -22,7 +24,7 @@ class ReplayJobState(StrEnum):
 
 
 class AbortReason(StrEnum):
-    """Why a replay was aborted."""
+    """The reason of an aborted replay job."""
 
     CANARY_FAILED = "canary_failed"
     FAILURE_RATIO = "failure_ratio"
@@ -31,7 +33,7 @@ class AbortReason(StrEnum):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ReplayJob:
-    """A row of `replay_jobs`. `failed`: ended, and not in success."""
+    """One row of `replay_jobs`. `failed` counts the runs that ended without success."""
 
     id: UUID
     tenant: str
@@ -39,7 +41,7 @@ class ReplayJob:
     actor: str | None = None
     note: str | None = None
     canary: int | None = None
-    rate: float | None = None
+    rate: float | None = None  # replays per second
     abort_on_failure_ratio: float | None = None
     pool: str | None = None
     total: int
@@ -50,50 +52,53 @@ class ReplayJob:
     next_allowed_at: datetime
 
     @property
-    def decided(self) -> int:
+    def ended(self) -> int:
         return self.succeeded + self.failed
 
     @property
-    def undecided(self) -> int:
-        return self.replayed - self.decided
+    def unfinished(self) -> int:
+        return self.replayed - self.ended
 
     @property
-    def is_canary_out(self) -> bool:
-        """Nothing else is replayed before all of these have ended well."""
+    def is_in_canary(self) -> bool:
+        """Whether the job has taken no dead letter after its canary."""
         return self.canary is not None and self.taken <= self.canary
 
     @property
-    def has_failed_too_often(self) -> bool:
-        enough = self.decided >= min(SAMPLE, self.total)
+    def is_failure_ratio_exceeded(self) -> bool:
+        is_sample = self.ended >= min(MIN_RATIO_SAMPLE, self.total)
         return (
             self.abort_on_failure_ratio is not None
-            and enough
-            and self.failed > self.abort_on_failure_ratio * self.decided
+            and is_sample
+            and self.failed > self.abort_on_failure_ratio * self.ended
         )
 
 
 @dataclass(frozen=True, slots=True)
 class TakeBatch:
-    """So many more, now; none where it must wait. `due_at` None: never by itself again."""
+    """The decision to replay `count` dead letters now, or none while the job must wait.
 
-    number: int
+    A job without `next_check_at` needs no further check.
+    """
+
+    count: int
     next_allowed_at: datetime
-    due_at: datetime | None
+    next_check_at: datetime | None
 
 
 @dataclass(frozen=True, slots=True)
 class Finish:
-    """Not to be looked at again; aborted, it is, until the last replayed run has ended."""
+    """The decision to end the job. An aborted job is checked until its last run has ended."""
 
     state: ReplayJobState
     reason: AbortReason | None
-    due_at: datetime | None
+    next_check_at: datetime | None
 
 
 Step: TypeAlias = TakeBatch | Finish
 
-# What a person may do to one that is not over.
-_CHANGES: Final = {
+# The changes of state that a person may request. A job that has ended allows none.
+_NEXT_STATES: Final = {
     ("dlq.replay_job.pause", ReplayJobState.RUNNING): ReplayJobState.PAUSED,
     ("dlq.replay_job.resume", ReplayJobState.PAUSED): ReplayJobState.RUNNING,
     ("dlq.replay_job.abort", ReplayJobState.RUNNING): ReplayJobState.ABORTED,
@@ -102,44 +107,44 @@ _CHANGES: Final = {
 
 
 def next_state(verb: str, state: ReplayJobState) -> ReplayJobState | None:
-    """None where it stays as it is."""
-    return _CHANGES.get((verb, state))
+    """Return the state after the command, or None if the command changes nothing."""
+    return _NEXT_STATES.get((verb, state))
 
 
 def next_step(job: ReplayJob, now: datetime) -> Step:
-    """With the outcomes counted that are known by now."""
-    later = now + LOOK if job.undecided else None
+    """Return the next step of a job whose counts include every known outcome."""
+    next_check_at = now + CHECK_INTERVAL if job.unfinished else None
     if job.state is not ReplayJobState.RUNNING:
-        return TakeBatch(0, job.next_allowed_at, later)
-    if job.is_canary_out and job.failed:
-        return Finish(ReplayJobState.ABORTED, AbortReason.CANARY_FAILED, later)
-    if job.has_failed_too_often:
-        return Finish(ReplayJobState.ABORTED, AbortReason.FAILURE_RATIO, later)
-    if job.taken == job.total and not job.undecided:
+        return TakeBatch(0, job.next_allowed_at, next_check_at)
+    if job.is_in_canary and job.failed:
+        return Finish(ReplayJobState.ABORTED, AbortReason.CANARY_FAILED, next_check_at)
+    if job.is_failure_ratio_exceeded:
+        return Finish(ReplayJobState.ABORTED, AbortReason.FAILURE_RATIO, next_check_at)
+    if job.taken == job.total and not job.unfinished:
         return Finish(ReplayJobState.DONE, None, None)
-    return _more(job, now)
+    return _next_batch(job, now)
 
 
-def _more(job: ReplayJob, now: datetime) -> TakeBatch:
-    room = min(BATCH, _left(job), _most_undecided(job) - job.undecided)
-    if room <= 0:
-        return TakeBatch(0, job.next_allowed_at, now + LOOK)
+def _next_batch(job: ReplayJob, now: datetime) -> TakeBatch:
+    capacity = min(MAX_BATCH, _remaining(job), _max_unfinished(job) - job.unfinished)
+    if capacity <= 0:
+        return TakeBatch(0, job.next_allowed_at, now + CHECK_INTERVAL)
     if job.rate is None:
-        return TakeBatch(room, now, now)
-    next_allowed_at = max(job.next_allowed_at, now - BURST)
+        return TakeBatch(capacity, now, now)
+    next_allowed_at = max(job.next_allowed_at, now - MAX_BURST)
     if next_allowed_at > now:
         return TakeBatch(0, next_allowed_at, next_allowed_at)
-    number = min(room, int((now - next_allowed_at).total_seconds() * job.rate) + 1)
-    next_allowed_at += timedelta(seconds=number / job.rate)
-    return TakeBatch(number, next_allowed_at, max(now, next_allowed_at))
+    count = min(capacity, int((now - next_allowed_at).total_seconds() * job.rate) + 1)
+    next_allowed_at += timedelta(seconds=count / job.rate)
+    return TakeBatch(count, next_allowed_at, max(now, next_allowed_at))
 
 
-def _left(job: ReplayJob) -> int:
-    """In this stretch: the canary, and once all of it has ended, the others."""
+def _remaining(job: ReplayJob) -> int:
+    """Return the rest of the canary, or the rest of the job after every canary run has ended."""
     canary = min(job.canary or 0, job.total)
-    waits = job.taken < canary or (job.taken == canary and job.undecided)
+    waits = job.taken < canary or (job.taken == canary and job.unfinished)
     return (canary if waits else job.total) - job.taken
 
 
-def _most_undecided(job: ReplayJob) -> int:
+def _max_unfinished(job: ReplayJob) -> int:
     return MAX_UNFINISHED if job.abort_on_failure_ratio is None else MAX_UNFINISHED_WITH_RATIO

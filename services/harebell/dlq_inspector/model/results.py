@@ -1,4 +1,4 @@
-"""What a command to the desk may do with each letter, told from the letter alone."""
+"""Results of commands: the effect of a command on each dead letter or failure group."""
 
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
@@ -10,52 +10,60 @@ import orjson
 from harebell.contract.dead_letter import GroupState
 from harebell.contract.ids import RunKey
 from harebell.contract.json_codec import decode_trusted
-from harebell.contract.ticket import TARGET
+from harebell.contract.ticket import OVERRIDE_TARGET
 from harebell.dlq_inspector.model.dead_letter import DeadLetterKind
 
 
 class DeadLetterState(StrEnum):
+    """The stored state of a dead letter."""
+
     OPEN = "open"
     REPLAYED = "replayed"
     DISCARDED = "discarded"
-    SUPERSEDED = "superseded"  # a copy is in its place
+    SUPERSEDED = "superseded"  # an edited copy replaces the dead letter
 
 
 class ResultStatus(StrEnum):
-    """What became of one id of a command."""
+    """The result of a command for one id."""
 
     REPLAYED = "replayed"
     DISCARDED = "discarded"
     ALREADY_REPLAYED = "already_replayed"
-    NOT_REPLAYABLE = "not_replayable"  # no run, dropped, or its run is no longer dead
-    EDITED = "edited"  # this is the copy
-    NOT_EDITABLE = "not_editable"  # no run, or off the desk
+    NOT_REPLAYABLE = "not_replayable"  # a message, not open, or its run is no longer dead
+    EDITED = "edited"  # the id is the id of the copy
+    NOT_EDITABLE = "not_editable"  # a message, or not open
     IMPORTED = "imported"
-    ALREADY_PRESENT = "already_present"  # kept before
-    NOTED = "noted"  # a group
-    NOT_FOUND = "not_found"  # unknown, or another tenant's: the same, seen from here
+    ALREADY_PRESENT = "already_present"  # stored by an earlier message or import
+    NOTED = "noted"  # the id is the id of a group
+    NOT_FOUND = "not_found"  # unknown, or of another tenant, which the caller must not learn
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(frozen=True, slots=True, kw_only=True)
 class LockedDeadLetter:
-    """A letter that the command has locked. `unstarted`: its replay still waits to be claimed."""
+    """A dead letter that the command has locked, with the properties of its run.
+
+    `is_unstarted` states that a replay has staged the run and that no executor has claimed it.
+    """
 
     id: UUID
     kind: DeadLetterKind
     state: DeadLetterState
     run: RunKey | None
     replay_number: int | None
-    unstarted: bool
-    target: str | None = None  # JSON: of an edited copy
-    override: str | None = None  # JSON: of its run, as it is
+    is_unstarted: bool
+    target: str | None = None  # JSON, only of an edited copy
+    override: str | None = None  # JSON, the present override of the run
 
     @property
     def next_override(self) -> str | None:
-        """Of the run, when it is replayed: as executors write it, who compare it as text."""
+        """Return the override of the replayed run.
+
+        Executors compare an override as text, so the result has the form that executors write.
+        """
         if self.target is None:
             return self.override
         others = {} if self.override is None else decode_trusted(self.override.encode())
-        return orjson.dumps({**others, TARGET: decode_trusted(self.target.encode())}).decode()
+        return orjson.dumps({**others, OVERRIDE_TARGET: decode_trusted(self.target.encode())}).decode()
 
     @property
     def is_open(self) -> bool:
@@ -63,41 +71,43 @@ class LockedDeadLetter:
 
     @property
     def is_replayable(self) -> bool:
-        """As far as the letter says; the run's row has the last word."""
+        """Whether the dead letter allows a replay. The row of the run decides afterwards."""
         return self.is_open and self.kind is DeadLetterKind.RUN
 
 
 def replay_results(
-    ids: Iterable[UUID], held: Mapping[UUID, LockedDeadLetter], begun: frozenset[UUID]
+    ids: Iterable[UUID], locked: Mapping[UUID, LockedDeadLetter], staged: frozenset[UUID]
 ) -> dict[str, str]:
-    """`begun`: the letters whose run was staged again by this command."""
+    """Return the result for each id. `staged` contains the dead letters whose runs were staged."""
 
-    def status(letter: LockedDeadLetter | None) -> ResultStatus:
-        if letter is None:
+    def status(dead_letter: LockedDeadLetter | None) -> ResultStatus:
+        if dead_letter is None:
             return ResultStatus.NOT_FOUND
-        if letter.id in begun:
+        if dead_letter.id in staged:
             return ResultStatus.REPLAYED
-        already = letter.state is DeadLetterState.REPLAYED
-        return ResultStatus.ALREADY_REPLAYED if already else ResultStatus.NOT_REPLAYABLE
+        if dead_letter.state is DeadLetterState.REPLAYED:
+            return ResultStatus.ALREADY_REPLAYED
+        return ResultStatus.NOT_REPLAYABLE
 
-    return {str(id_): status(held.get(id_)).value for id_ in ids}
+    return {str(id_): status(locked.get(id_)).value for id_ in ids}
 
 
-def discard_results(ids: Iterable[UUID], held: Mapping[UUID, LockedDeadLetter]) -> dict[str, str]:
-    """Dropped twice is dropped; a replayed letter has left the desk already."""
+def discard_results(ids: Iterable[UUID], locked: Mapping[UUID, LockedDeadLetter]) -> dict[str, str]:
+    """Return the result for each id. A second discard has the same result as the first."""
 
-    def status(letter: LockedDeadLetter | None) -> ResultStatus:
-        if letter is None:
+    def status(dead_letter: LockedDeadLetter | None) -> ResultStatus:
+        if dead_letter is None:
             return ResultStatus.NOT_FOUND
-        already = letter.state is DeadLetterState.REPLAYED
-        return ResultStatus.ALREADY_REPLAYED if already else ResultStatus.DISCARDED
+        if dead_letter.state is DeadLetterState.REPLAYED:
+            return ResultStatus.ALREADY_REPLAYED
+        return ResultStatus.DISCARDED
 
-    return {str(id_): status(held.get(id_)).value for id_ in ids}
+    return {str(id_): status(locked.get(id_)).value for id_ in ids}
 
 
 def group_results(
-    ids: Iterable[UUID], changed: frozenset[UUID], state: GroupState | None
+    ids: Iterable[UUID], updated: frozenset[UUID], state: GroupState | None
 ) -> dict[str, str]:
-    """`state`: the one that all came into; None where they were only noted."""
+    """Return the new state of each updated group, or `noted` if the command sets no state."""
     done = ResultStatus.NOTED if state is None else state
-    return {str(id_): (done if id_ in changed else ResultStatus.NOT_FOUND).value for id_ in ids}
+    return {str(id_): (done if id_ in updated else ResultStatus.NOT_FOUND).value for id_ in ids}

@@ -1,182 +1,98 @@
-"""The reading SQL of replays of many: a page of them, one, a page of its letters."""
+"""Cold reads: the lists and the details of dead letters and replay jobs."""
 
-from dataclasses import dataclass
+from collections.abc import Mapping
 from typing import Any, Final
 from uuid import UUID
 
 import asyncpg
+from sqlalchemy import (
+    ColumnElement,
+    Select,
+    Text,
+    and_,
+    any_,
+    case,
+    func,
+    literal,
+    or_,
+    select,
+    true,
+)
+from sqlalchemy.dialects.postgresql import ARRAY
+from sqlalchemy.sql import FromClause
 
 from harebell.contract.dead_letter import DeadLetterFilter
 from harebell.contract.errors import InvalidInput, NotFound
-from harebell.contract.json_codec import decode_trusted
-from harebell.contract.queries import DeadLetterList, ReplayJobItems, ReplayJobList
+from harebell.contract.message import quoted
+from harebell.contract.queries import (
+    DeadLetterGet,
+    DeadLetterList,
+    ListQuery,
+    ReplayJobGet,
+    ReplayJobItems,
+    ReplayJobList,
+)
 from harebell.contract.responses import Page
+from harebell.contract.views import (
+    DeadLetterDetail,
+    DeadLetterView,
+    ReplayItemView,
+    ReplayJobDetail,
+    ReplayJobView,
+)
+from harebell.dlq_inspector.model.results import DeadLetterState
 from harebell.dlq_inspector.model.views import (
     FIRST_PAGE,
     STORED,
     DeadLetterStateFilter,
-    detail,
-    shown_item,
-    shown_job,
-    summary,
-    whole_job,
+    Row,
+    dead_letter_detail,
+    dead_letter_view,
+    replay_item_view,
+    replay_job_detail,
+    replay_job_view,
 )
 from harebell.domain.page_cursor import PageCursor
+from harebell.domain.run_states import RunState
+from harebell.storage.engine import fetch_page, fetch_rows
+from harebell.storage.tables import (
+    dead_letters,
+    replay_items,
+    replay_jobs,
+    replays,
+    runs,
+    schedules,
+)
 
-_JOB_PAGE: Final = """
-SELECT * FROM replay_jobs
-WHERE tenant = $1 AND created_at <= $2 AND (created_at < $2 OR id > $3)
-ORDER BY created_at DESC, id
-LIMIT $4
-"""
-_ONE_JOB: Final = "SELECT * FROM replay_jobs WHERE tenant = $1 AND id = $2"
-_ITEMS: Final = """
-SELECT * FROM replay_items WHERE job_id = $1 AND position > $2 ORDER BY position LIMIT $3
-"""
+MAX_REPLAYS: Final = 100  # replays of one run in a detail, the latest first
+MAX_POSITION: Final = 2_000_000_000  # of a replay item, below the limit of an integer column
 
-
-async def replay_job_page(
-    connection: asyncpg.Connection, tenant: str, asked: ReplayJobList
-) -> Page:
-    """Newest first. Raises `Malformed` for a cursor that is none."""
-    after = PageCursor.parse(asked.after) if asked.after else FIRST_PAGE
-    rows = await connection.fetch(_JOB_PAGE, tenant, after.at, after.id, asked.limit + 1)
-    shown = rows[: asked.limit]
-    more = len(rows) > len(shown)
-    return Page(
-        items=[shown_job(row) for row in shown],
-        next=str(PageCursor(shown[-1]["created_at"], shown[-1]["id"])) if more else None,
-    )
-
-
-async def replay_job(connection: asyncpg.Connection, tenant: str, id_: UUID) -> dict[str, Any]:
-    """Raises `NotFound`, for another tenant's too."""
-    row = await connection.fetchrow(_ONE_JOB, tenant, id_)
-    if row is None:
-        raise NotFound(f"there is no replay {id_}", field="id")
-    return whole_job(row)
+_RUN_OF_DEAD_LETTER: Final = and_(
+    runs.c.scheduled_for == dead_letters.c.scheduled_for,
+    runs.c.schedule_id == dead_letters.c.schedule_id,
+)
+_IS_RESOLVED: Final = and_(
+    dead_letters.c.state.not_in([DeadLetterState.DISCARDED, DeadLetterState.SUPERSEDED]),
+    runs.c.state == RunState.SUCCEEDED,
+)
+_SHOWN_STATE: Final = case(
+    (_IS_RESOLVED, DeadLetterStateFilter.RESOLVED.value), else_=dead_letters.c.state
+)
 
 
-async def items(connection: asyncpg.Connection, tenant: str, asked: ReplayJobItems) -> Page:
-    """In the order that they are taken in; the cursor is a place."""
-    await replay_job(connection, tenant, asked.id)
-    after = asked.after or "0"
-    if not after.isascii() or not after.isdigit() or len(after) > len("2000000000"):
-        raise InvalidInput("is not the `next` of a page", field="after", code="invalid_cursor")
-    rows = await connection.fetch(_ITEMS, asked.id, int(after), asked.limit + 1)
-    shown = rows[: asked.limit]
-    return Page(
-        items=[shown_item(row) for row in shown],
-        next=str(shown[-1]["position"]) if len(rows) > len(shown) else None,
-    )
+def filter_conditions(filter_: DeadLetterFilter) -> list[ColumnElement[bool]]:
+    """Return the conditions of the given fields only.
 
-
-# Only what is given is asked: one statement for all would be planned as if all were.
-_CONDITIONS: Final = {
-    "group": "letter.group_id = ${}",
-    "key": "letter.key = ${}",
-    "tag": "letter.schedule_id IN (SELECT id FROM schedules WHERE tags @> ARRAY[${}::text])",
-    "error": "letter.error_code = ${}",
-    "since": "letter.dead_at >= ${}",
-    "until": "letter.dead_at < ${}",
-    "replayed": "(coalesce(letter.replay_number, 0) > 0) = ${}",
-}
-
-
-@dataclass(frozen=True, slots=True)
-class Matching:
-    """`condition` has the numbers of its parameters, `values` are theirs."""
-
-    condition: str
-    values: list[object]
-
-
-def filter_conditions(asked: DeadLetterFilter, *, after: int) -> Matching:
-    """Behind a statement's first parameters, of which there are `after`."""
-    given = {name: value for name in _CONDITIONS if (value := getattr(asked, name)) is not None}
-    parts = [_CONDITIONS[name].format(after + place) for place, name in enumerate(given, 1)]
-    return Matching(" AND ".join(parts) or "true", [*given.values()])
-
-
-_SHOWN_STATE: Final = """
-    CASE WHEN letter.state NOT IN ('discarded', 'superseded') AND run.state = 'succeeded' THEN 'resolved'
-        ELSE letter.state END
-"""
-_REPLAY_COUNT: Final = """(
-    SELECT count(*) FROM replays JOIN dead_letters AS died ON died.id = replays.dead_letter_id
-    WHERE died.schedule_id = letter.schedule_id AND died.scheduled_for = letter.scheduled_for
-)"""
-
-# One index scan a stored state, each in order and cut at the limit, whatever else is kept.
-_PAGE: Final = f"""
-SELECT letter.*, {_REPLAY_COUNT} AS replays
-FROM (
-    SELECT letter.* FROM unnest($2::text[]) AS wanted (state)
-    CROSS JOIN LATERAL (
-        SELECT letter.id, letter.kind, letter.schedule_id, letter.scheduled_for, letter.key,
-            letter.tenant, letter.reason, letter.error_code, letter.error, letter.attempts,
-            letter.dead_at, letter.replay_number, letter.group_id, run.state AS run_state,
-            {_SHOWN_STATE} AS shown_state
-        FROM dead_letters AS letter
-        LEFT JOIN runs AS run
-            ON run.scheduled_for = letter.scheduled_for AND run.schedule_id = letter.schedule_id
-        WHERE letter.tenant = $1 AND letter.state = wanted.state
-            AND ($3 = 'all' OR $3 = {_SHOWN_STATE})
-            AND letter.dead_at <= $4 AND (letter.dead_at < $4 OR letter.id > $5)
-            AND {{matching}}
-        ORDER BY letter.dead_at DESC, letter.id
-        LIMIT $6
-    ) AS letter
-    ORDER BY letter.dead_at DESC, letter.id
-    LIMIT $6
-) AS letter
-ORDER BY letter.dead_at DESC, letter.id
-"""  # noqa: S608  # constants
-
-_ONE: Final = f"""
-SELECT letter.*, run.state AS run_state, run.replay_number AS run_replay_number, {_SHOWN_STATE} AS shown_state,
-    {_REPLAY_COUNT} AS replays
-FROM dead_letters AS letter
-LEFT JOIN runs AS run
-    ON run.scheduled_for = letter.scheduled_for AND run.schedule_id = letter.schedule_id
-WHERE letter.id = $2 AND letter.tenant = $1
-"""  # noqa: S608  # constants
-
-_REPLAYS: Final = """
-SELECT replays.* FROM replays JOIN dead_letters AS died ON died.id = replays.dead_letter_id
-WHERE died.schedule_id = $1 AND died.scheduled_for = $2
-ORDER BY replays.replay_number DESC
-LIMIT $3
-"""
-MAX_REPLAYS: Final = 100  # of one run that are shown, the latest first
-
-
-async def dead_letter_page(
-    connection: asyncpg.Connection, tenant: str, asked: DeadLetterList
-) -> Page:
-    """Newest first. Raises `Malformed` for a state or a cursor that is none."""
-    wanted = DeadLetterStateFilter.parse(asked.state)
-    after = PageCursor.parse(asked.after) if asked.after else FIRST_PAGE
-    stored = [state.value for state in STORED[wanted]]
-    chosen = filter_conditions(asked, after=6)
-    rows = await connection.fetch(
-        *(_PAGE.format(matching=chosen.condition), tenant, stored, wanted.value),
-        *(after.at, after.id, asked.limit + 1, *chosen.values),
-    )
-    shown = rows[: asked.limit]
-    more = len(rows) > len(shown)
-    return Page(
-        items=[summary(row) for row in shown],
-        next=str(PageCursor(shown[-1]["dead_at"], shown[-1]["id"])) if more else None,
-    )
-
-
-async def dead_letter(connection: asyncpg.Connection, tenant: str, id_: UUID) -> dict[str, Any]:
-    """Raises `NotFound`, for another tenant's too."""
-    row = await connection.fetchrow(_ONE, tenant, id_)
-    if row is None:
-        raise NotFound(f"there is no dead letter {id_}", field="id")
-    replays = await connection.fetch(
-        _REPLAYS, row["schedule_id"], row["scheduled_for"], MAX_REPLAYS
-    )
-    return detail(row, decode_trusted(row["payload"].encode()), replays)
+    A statement with a condition for every field would have one plan for all filters.
+    """
+    conditions: Mapping[str, Any] = {
+        "group": lambda group: dead_letters.c.group_id == group,
+        "key": lambda key: dead_letters.c.key == key,
+        "tag": lambda tag: dead_letters.c.schedule_id.in_(
+            select(schedules.c.id).where(schedules.c.tags.contains([tag]))
+        ),
+        "error": lambda error: dead_letters.c.error_code == error,
+        "since": lambda since: dead_letters.c.dead_at >= since,
+        "until": lambda until: dead_letters.c.dead_at < until,
+        "replayed": lambda replayed: _has_replays() == replayed,
+    }

@@ -103,7 +103,7 @@ def _fact(
 ) -> OutgoingEvent:
     """`ticket`: of any run of its schedule."""
     work = ticket.run_spec
-    return run_event_without_attempt(work.tenant, key, state, reason, now, name=work.key)
+    return run_event_without_attempt(work.tenant, key, state, reason, now, schedule_key=work.key)
 
 
 async def claim_with_overlap(
@@ -131,8 +131,8 @@ def _candidates(
     chosen: dict[UUID, dict[claims.ClaimKey, OverlapSlot]] = defaultdict(dict)
     for each in wanted:
         run = runs.get(each.key)
-        if run is not None and run.may_be_claimed_as(each):
-            chosen[each.key.schedule_id][each] = run.turn
+        if run is not None and run.can_be_claimed_by(each):
+            chosen[each.key.schedule_id][each] = run.slot
     return chosen
 
 
@@ -143,7 +143,7 @@ def _decide(
     wanted: Wanted,
 ) -> None:
     runs = {run.key.scheduled_for: run for run in found}
-    standing = [run.turn for run in found if run.role is not None]
+    standing = [run.slot for run in found if run.role is not None]
     decided = decide_all(standing, [(wanted[each].overlap, t) for each, t in candidates.items()])
     for each, turn in candidates.items():
         match decided[each.key.scheduled_for]:

@@ -1,1 +1,7 @@
-"""TODO: list the modules of this package."""
+"""The claimed runs of an executor as pure values and rules.
+
+* claimed_run   one claim of a run, and the age of its lease
+* start_queue   claimed runs in the order of their due times
+* throughput    the duration of attempts, and the number of runs that a lane may claim
+* completion    the next step after an attempt, and the record of the attempt
+"""

@@ -1,4 +1,4 @@
-"""Claimed runs and what becomes of them: waiting, starting, ending. Pure."""
+"""A claimed run: the ticket, the fencing token and the lease of one claim."""
 
 from dataclasses import dataclass
 from datetime import datetime
@@ -8,21 +8,22 @@ from harebell.contract.ids import RunKey
 from harebell.contract.policy import RecoveryClass
 from harebell.contract.ticket import Ticket
 
-FRESH: Final = 2.0  # seconds since a claim or renewal; an older lease is renewed before a start
+FRESH_LEASE_AGE: Final = 2.0  # seconds; an executor renews an older lease before a start
 
 
-@dataclass(slots=True, eq=False)
+@dataclass(slots=True, eq=False, kw_only=True)
 class ClaimedRun:
-    """One claim of a run by this executor. Moments are the monotonic clock's, in seconds.
+    """One claim of a run by this executor. Times are seconds of the monotonic clock.
 
-    A run that was taken away and claimed anew is another `Claimed`: its old attempt may still run.
+    Two claims of one run are different objects, because the attempt of the earlier claim may still
+    be in progress.
     """
 
     ticket: Ticket
     token: int
     attempt: int
-    lease: float
-    renewed_at: float  # reckoned from before the claim or renewal was sent
+    lease: float  # seconds
+    renewed_at: float  # the time before the executor sent the claim or the renewal
     started_at: datetime | None = None
 
     @property
@@ -31,17 +32,17 @@ class ClaimedRun:
 
     @property
     def downstream(self) -> str:
-        """Whom it calls."""
         return self.ticket.downstream
 
     @property
     def lease_ends(self) -> float:
         return self.renewed_at + self.lease
 
-    def is_fresh(self, moment: float) -> bool:
-        return moment - self.renewed_at <= min(FRESH, self.lease / 2)
+    def is_fresh(self, time: float) -> bool:
+        """Return whether the run may start at `time` without a renewal of its lease."""
+        return time - self.renewed_at <= min(FRESH_LEASE_AGE, self.lease / 2)
 
 
-def lease_seconds(ticket: Ticket, normal: float, critical: float) -> float:
-    """Seconds, as what it is given."""
+def lease_seconds(ticket: Ticket, *, normal: float, critical: float) -> float:
+    """Return the lease of the recovery class of the ticket."""
     return critical if ticket.run_spec.class_ is RecoveryClass.CRITICAL else normal

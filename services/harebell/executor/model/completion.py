@@ -1,4 +1,4 @@
-"""TODO: describe this module."""
+"""The completion of an attempt: the decision about the next step, and the record to store."""
 
 from datetime import datetime
 from typing import Final
@@ -9,48 +9,60 @@ from harebell.executor.model.claimed_run import ClaimedRun
 from harebell.executor.targets.attempt import AttemptOutcome, Stopped, Success
 from harebell.messaging.topology.delay_queues import LONGEST_DELAY, Tier, route
 
-CANCELLED: Final = "cancelled"  # the outcome of an attempt that was stopped
+CANCELLED: Final = "cancelled"  # the outcome of a stopped attempt
 
 
 def decide_next(
-    run: ClaimedRun, outcome: AttemptOutcome, now: datetime, dice: float
+    run: ClaimedRun, outcome: AttemptOutcome, now: datetime, *, random_fraction: float
 ) -> Decision | None:
-    """None: it succeeded, or was stopped; there is nothing to decide."""
+    """Return the next step after an attempt. Return None after a success or a stop request."""
     if isinstance(outcome, Success | Stopped):
         return None
     ticket = run.ticket
     return decide(
-        ticket.run_spec.retry, run.attempt, outcome, now, dice=dice, expires_at=ticket.expires_at
+        ticket.run_spec.retry,
+        run.attempt,
+        outcome,
+        now,
+        dice=random_fraction,
+        expires_at=ticket.expires_at,
     )
 
 
 def completion_of(
-    run: ClaimedRun, outcome: AttemptOutcome, decided: Decision | None, now: datetime
+    run: ClaimedRun, outcome: AttemptOutcome, decision: Decision | None, *, now: datetime
 ) -> AttemptCompletion:
-    """The record of an attempt. A retry beyond the tiers' reach rests unstaged."""
+    """Return the record of an attempt.
+
+    A retry beyond the longest delay stays unstaged in PostgreSQL until the ticker stages it.
+    """
     if isinstance(outcome, Stopped):
-        state, attempt = RunState.CANCELLED, CANCELLED
-        started = run.started_at
         return AttemptCompletion(
-            run.key, run.token, state, attempt, started, now, reason=outcome.reason
+            run.key,
+            run.token,
+            RunState.CANCELLED,
+            CANCELLED,
+            run.started_at,
+            now,
+            reason=outcome.reason,
         )
-    state, reason, at = (
-        (RunState.SUCCEEDED, None, None) if decided is None else state_after(decided)
+    state, reason, retry_at = (
+        (RunState.SUCCEEDED, None, None) if decision is None else state_after(decision)
     )
-    rests = at is None or route(at, now, reach=LONGEST_DELAY).tier is Tier.COLD
-    failed = None if isinstance(outcome, Success) else outcome
+    is_cold = retry_at is None or route(retry_at, now, reach=LONGEST_DELAY).tier is Tier.COLD
+    failure = None if isinstance(outcome, Success) else outcome
     return AttemptCompletion(
         run.key,
         run.token,
         state,
-        SUCCEEDED if failed is None else FAILED,
+        SUCCEEDED if failure is None else FAILED,
         run.started_at,
         now,
         reason=reason,
-        next_attempt_at=at,
-        staged_at=None if rests else now,
-        error_code=None if failed is None else failed.code,
-        error=None if failed is None else failed.message,
+        next_attempt_at=retry_at,
+        staged_at=None if is_cold else now,
+        error_code=None if failure is None else failure.code,
+        error=None if failure is None else failure.message,
         http_status=outcome.status if isinstance(outcome, Success) else outcome.http_status,
         result=outcome.result if isinstance(outcome, Success) else None,
         healthy=is_healthy(outcome),
@@ -58,7 +70,10 @@ def completion_of(
 
 
 def is_healthy(outcome: Success | Failure) -> bool | None:
-    """Of whom was called. To refuse what was asked is an answer; None: it may never have heard."""
+    """Return whether the downstream answered. Return None if no request may have reached it.
+
+    A rejected request is an answer, so the downstream is healthy.
+    """
     if isinstance(outcome, Success):
         return True
     if outcome.retryable:

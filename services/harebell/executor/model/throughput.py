@@ -1,41 +1,48 @@
-"""TODO: describe this module."""
+"""The throughput of a lane: the duration of its attempts, and the runs that it may claim."""
 
 from collections.abc import Sequence
 from dataclasses import dataclass
 from statistics import fmean
 from typing import Final
 
-CLAIM_AHEAD: Final = 0.5  # seconds of a lane's work that may lie claimed and unstarted
-MAX_UNSTARTED: Final = 20_000  # runs of a lane
-MAX_LATE: Final = 2_000  # of them, while some are late
-LOW_WATER: Final = 0.5  # of that: above it nothing is claimed, for claims of few rows cost most
-# Attempts that tell how long they take: those of a second, so that one hiccup decides nothing.
-FEWEST: Final = 32
-MOST: Final = 4_096
+CLAIM_AHEAD: Final = 0.5  # seconds of work of a lane that may be claimed and unstarted
+MAX_UNSTARTED: Final = 20_000  # claimed runs of a lane
+MAX_UNSTARTED_WHEN_LATE: Final = 2_000  # claimed runs of a lane while one of them is late
+# A part of the permitted number. Above it the lane claims nothing, because statements with few rows
+# cost the most per row.
+LOW_WATER_MARK: Final = 0.5
+# The mean covers the attempts of about one second, so that one slow attempt changes little.
+MIN_SAMPLES: Final = 32
+MAX_SAMPLES: Final = 4_096
 
 
 @dataclass(slots=True)
 class ThroughputEstimate:
-    """How long attempts take lately. `seconds` before the first: as for a slot each."""
+    """The mean duration of recent attempts on a number of slots.
+
+    Before the first attempt, `seconds` assumes one run per slot.
+    """
 
     slots: int
     seconds: float = CLAIM_AHEAD
-    _told: int = 0  # attempts that `seconds` is the mean of
+    _samples: int = 0  # attempts in the mean
 
-    def record(self, after: float) -> None:
-        of_a_second = self.slots / max(self.seconds, self.slots / MOST)
-        self._told = min(self._told + 1, max(FEWEST, int(of_a_second)))
-        self.seconds += (after - self.seconds) / self._told
+    def record(self, seconds: float) -> None:
+        """Add the duration of one attempt to the mean."""
+        per_second = self.slots / max(self.seconds, self.slots / MAX_SAMPLES)
+        self._samples = min(self._samples + 1, max(MIN_SAMPLES, int(per_second)))
+        self.seconds += (seconds - self.seconds) / self._samples
 
     def capacity(self, unstarted: int, running: Sequence[float], *, is_late: bool = False) -> int:
-        """How many more runs the lane may claim; the rest stays in the queue for whoever is free.
+        """Return the number of runs that the lane may claim in addition to `unstarted` runs.
 
-        `running`: for how long each attempt has run that has not ended; none may ever end.
-        `is_late`: what has been claimed is to start first.
+        `running` contains the seconds since the start of each unfinished attempt, because such
+        attempts may never end. `is_late` lowers the limit, so that the claimed runs start first.
         """
-        lately = max(self.seconds, fmean(running) if len(running) == self.slots else 0.0)
-        most = MAX_LATE if is_late else MAX_UNSTARTED
+        longest = max(self.seconds, fmean(running) if len(running) == self.slots else 0.0)
+        limit = MAX_UNSTARTED_WHEN_LATE if is_late else MAX_UNSTARTED
         wanted = max(
-            self.slots, int(self.slots * CLAIM_AHEAD / max(lately, CLAIM_AHEAD * self.slots / most))
+            self.slots,
+            int(self.slots * CLAIM_AHEAD / max(longest, CLAIM_AHEAD * self.slots / limit)),
         )
-        return 0 if unstarted > wanted * LOW_WATER else wanted - unstarted
+        return 0 if unstarted > wanted * LOW_WATER_MARK else wanted - unstarted

@@ -1,7 +1,7 @@
-"""Leases: renewed together, once a second; the presence queue that says this executor lives."""
+"""Lease renewals, and the control queue that shows that this executor is alive."""
 
 import asyncio
-from collections.abc import Awaitable, Callable, Mapping, Sequence
+from collections.abc import Awaitable, Callable, Sequence
 from dataclasses import dataclass, field
 from math import inf
 from typing import Final
@@ -17,133 +17,150 @@ from harebell.contract.ids import RunKey
 from harebell.contract.json_codec import decode_model, list_adapter
 from harebell.executor import metrics
 from harebell.executor.model.claimed_run import ClaimedRun
+from harebell.executor.running.claimed_runs import ClaimedRuns
 from harebell.executor.running.start_guard import StartGuard
+from harebell.executor.running.stop_requests import StopRequestHandler
 from harebell.messaging.exclusive_consumer import ExclusiveQueue, consume_exclusively
 from harebell.messaging.topology.bus import executor_control_key, executor_control_queue
 from harebell.runtime.clock import monotonic
 from harebell.storage.engine import translate_db_errors
 from harebell.storage.runs import claims
 
-LOOK_EVERY: Final = 0.5  # seconds
-RENEW_AFTER: Final = 0.75  # seconds since a claim or renewal; so each is renewed every second
-AT_A_TIME: Final = 250  # rows of one statement; more would keep the loop from what is due
+RENEWAL_INTERVAL: Final = 0.5  # seconds between two checks for old leases
+RENEW_AFTER: Final = 0.75  # seconds since a claim or renewal; so a renewal happens every second
+MAX_ROWS: Final = 250  # of a statement; more rows would delay due starts
+RENEWAL_RETRY_INTERVAL: Final = 0.05  # seconds after a rejected renewal before a start
 
-_STOPS: Final = list_adapter(StopRequest)
+_STOP_REQUESTS: Final = list_adapter(StopRequest)
 
 log = structlog.get_logger()
 
 
 @dataclass(slots=True)
-class _Asked:
-    """Runs that are renewed together before they start; at most one of each slot."""
+class _StartRenewal:
+    """One renewal of several runs before their starts. Each slot adds at most one run."""
 
     runs: list[ClaimedRun] = field(default_factory=list)
-    is_over: bool = False
+    is_done: bool = False
     is_unanswered: bool = False
 
 
-@dataclass(slots=True)
+@dataclass(slots=True, kw_only=True)
 class LeaseKeeper:
-    """Every run that this executor holds. `stop` is told of those asked to stop, and why.
+    """The renewals of the leases of all claimed runs of this executor.
 
-    `present_since`: on the monotonic clock, how long the sign of life has been there unbroken.
+    `alive_since` is the time since which the control queue exists without interruption, in seconds
+    of the monotonic clock. Without the queue, a ticker may recover the runs of this executor.
     """
 
     pool: asyncpg.Pool
-    lulls: StartGuard = field(default_factory=StartGuard)
-    stop: Callable[[Mapping[RunKey, str]], Awaitable[None]] | None = None
-    held: dict[RunKey, ClaimedRun] = field(default_factory=dict)
-    present_since: float = inf
-    _asking: _Asked = field(default_factory=_Asked)
+    claimed_runs: ClaimedRuns
+    start_guard: StartGuard
+    stop_requests: StopRequestHandler
+    alive_since: float = inf
+    _next_renewal: _StartRenewal = field(default_factory=_StartRenewal)
     _renewing: asyncio.Lock = field(default_factory=asyncio.Lock)
 
-    def add(self, runs: Sequence[ClaimedRun]) -> None:
-        self.held.update((run.key, run) for run in runs)
-        metrics.CLAIMED_RUNS.set(len(self.held))
-
-    def remove(self, runs: Sequence[ClaimedRun]) -> None:
-        for run in runs:
-            if self._holds(run):
-                del self.held[run.key]
-        metrics.CLAIMED_RUNS.set(len(self.held))
-
-    def _holds(self, run: ClaimedRun) -> bool:
-        return self.held.get(run.key) is run
-
     async def run(self) -> None:
-        """Until cancelled. What is not renewed in time is not started; the sweep takes it."""
-        while True:
-            await asyncio.sleep(LOOK_EVERY)
-            try:
-                await self._renew_all(self._older_than(RENEW_AFTER))
-            except Transient as error:
-                log.warning("leases not renewed", runs=len(self.held), reason=error.reason)
+        """Renew old leases until the task is cancelled.
 
-    def _older_than(self, seconds: float) -> list[ClaimedRun]:
-        since = monotonic() - seconds
-        return [run for run in self.held.values() if run.renewed_at < since]
+        A run with an expired lease never starts, and the rescuer recovers it.
+        """
+        while True:
+            await asyncio.sleep(RENEWAL_INTERVAL)
+            try:
+                old = self.claimed_runs.renewed_before(monotonic() - RENEW_AFTER)
+                await self._renew_all(old)
+            except Transient as error:
+                log.warning(
+                    "lease renewal failed", runs=len(self.claimed_runs), reason=error.reason
+                )
 
     async def _renew_all(self, runs: Sequence[ClaimedRun]) -> None:
-        """But for those that have ended by the time it is their turn."""
-        for start in range(0, len(runs), AT_A_TIME):
-            await self.lulls.wait_until_clear()
-            await self.renew([run for run in runs[start : start + AT_A_TIME] if self._holds(run)])
+        """Renew the runs in statements of MAX_ROWS, without the runs that have ended until then."""
+        for start in range(0, len(runs), MAX_ROWS):
+            await self.start_guard.wait_until_clear()
+            part = runs[start : start + MAX_ROWS]
+            await self.renew([run for run in part if self.claimed_runs.is_current(run)])
 
     async def renew(self, runs: Sequence[ClaimedRun]) -> None:
-        """Raises `DatabaseUnavailable`."""
+        """Renew the leases of the runs and apply their stop requests.
+
+        Raises `DatabaseUnavailable`.
+        """
         if not runs:
             return
         sent_at = monotonic()
         held = [claims.Claim(run.key, run.token, run.attempt, run.started_at) for run in runs]
         with translate_db_errors():
-            kept = await claims.renew(self.pool, held)
+            renewed = await claims.renew(self.pool, held)
         metrics.SQL_ROWS.labels("renew").observe(len(held))
         for run in runs:
-            if run.key in kept:
+            if run.key in renewed:
                 run.renewed_at = sent_at
-        stopping = {key: reason for key, reason in kept.items() if reason is not None}
-        if stopping and self.stop is not None:
-            await self.stop(stopping)
+        reasons = {key: reason for key, reason in renewed.items() if reason is not None}
+        if reasons:
+            await self.stop_requests.apply(reasons)
 
     async def check_stop_requests(self, keys: Sequence[RunKey]) -> None:
-        """Orders to stop are hints: renewing asks the ledger. Raises `DatabaseUnavailable`."""
-        await self.renew([run for key in keys if (run := self.held.get(key)) is not None])
+        """Renew the leases of these runs, which returns their stop requests.
+
+        Raises `DatabaseUnavailable`.
+        """
+        claimed = (self.claimed_runs.get(key) for key in keys)
+        await self.renew([run for run in claimed if run is not None])
 
     async def renew_before_start(self, run: ClaimedRun) -> bool:
-        """False when the ledger has not renewed it: it is another's now, or its row is locked.
+        """Renew the lease until the run may start. Return False if the lease ends before that."""
+        while not await self.try_renew_before_start(run):
+            if monotonic() >= run.lease_ends:
+                return False
+            await asyncio.sleep(RENEWAL_RETRY_INTERVAL)  # the row may only have been locked
+            if run.is_fresh(monotonic()):
+                break
+        return True
 
-        Those that ask while a statement is under way are in the next one together.
+    async def try_renew_before_start(self, run: ClaimedRun) -> bool:
+        """Renew the lease once and return whether the run may start.
+
+        A rejected renewal means that another executor owns the run or that its row is locked. If
+        the database does not answer, the run may start while no ticker can have recovered it. Calls
+        during one statement share the next statement.
         """
-        asked = self._asking
-        asked.runs.append(run)
+        renewal = self._next_renewal
+        renewal.runs.append(run)
         async with self._renewing:
-            if not asked.is_over:  # whoever is first asks for all
-                self._asking = _Asked()
+            if not renewal.is_done:  # the first waiting call renews the leases of all
+                self._next_renewal = _StartRenewal()
                 try:
-                    await self._renew_all(asked.runs)
+                    await self._renew_all(renewal.runs)
                 except Transient:
-                    asked.is_unanswered = True
-                asked.is_over = True
-        if asked.is_unanswered:  # the lease decides, of whom nobody took for dead
-            return run.renewed_at > self.present_since
+                    renewal.is_unanswered = True
+                renewal.is_done = True
+        if renewal.is_unanswered:
+            return run.renewed_at > self.alive_since
         return run.is_fresh(monotonic())
 
 
 async def consume_control_queue(
     connect: Callable[[], Awaitable[AbstractConnection]], holder: str, leases: LeaseKeeper
 ) -> None:
-    """Until cancelled. The queue is a sign of life, and brings orders to stop."""
+    """Consume stop requests from the control queue until the task is cancelled.
 
-    async def ordered(message: AbstractIncomingMessage) -> None:
-        await leases.check_stop_requests(
-            [RunKey.parse(each.run_id) for each in decode_model(_STOPS, message.body)]
-        )
+    The queue exists as long as this executor is connected, so a ticker sees that it is alive.
+    """
 
-    async def opened() -> None:
-        leases.present_since = monotonic()
+    async def on_stop_requests(message: AbstractIncomingMessage) -> None:
+        requests = decode_model(_STOP_REQUESTS, message.body)
+        await leases.check_stop_requests([RunKey.parse(request.run_id) for request in requests])
 
-    def lost() -> None:
-        leases.present_since = inf
+    async def on_open() -> None:
+        leases.alive_since = monotonic()
 
-    ear = ExclusiveQueue(executor_control_queue(holder), [(CONTROL, executor_control_key(holder))])
-    await consume_exclusively(connect, ear, ordered, opened=opened, lost=lost)
+    def on_loss() -> None:
+        leases.alive_since = inf
+
+    queue = ExclusiveQueue(
+        executor_control_queue(holder), [(CONTROL, executor_control_key(holder))]
+    )
+    await consume_exclusively(connect, queue, on_stop_requests, opened=on_open, lost=on_loss)

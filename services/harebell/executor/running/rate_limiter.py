@@ -124,7 +124,7 @@ async def _told(
     if off:
         moved = await rate_limits.delay_runs(authority.connection, [run for _, run in off])
         metrics.RATE_LIMITED_RUNS.inc(len(moved))
-        going = [(t, run) for t, run in off if run.key in moved and not run.rests]
+        going = [(t, run) for t, run in off if run.key in moved and not run.is_cold]
         await authority.publish(TicketHeader.of(_again(t, run, moved[run.key])) for t, run in going)
     return {(t.run_key, seq): each for (t, seq), each in zip(asked, told, strict=True)}
 
@@ -152,9 +152,9 @@ async def _counted(
 
 
 def _rests(at: datetime, now: datetime) -> bool:
-    return route(at, now, reach=LONGEST_DELAY).tier is Tier.COLD
+    return route(at, now, horizon=LONGEST_DELAY).tier is Tier.COLD
 
 
 def _again(ticket: Ticket, off: rate_limits.DelayedRun, seq: int) -> Ticket:
-    told = {"seq": seq, "due_at": ceil_ms(off.at), "placed": True}
+    told = {"seq": seq, "due_at": ceil_ms(off.next_attempt_at), "placed": True}
     return ticket.model_copy(update=told)

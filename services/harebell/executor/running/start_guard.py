@@ -1,4 +1,4 @@
-"""When to do what takes a turn of the loop: between two starts, never just before one."""
+"""The start guard, which delays blocking work until an imminent start has happened."""
 
 import asyncio
 from collections.abc import Callable
@@ -7,41 +7,50 @@ from typing import Final
 
 from harebell.runtime.clock import monotonic
 
-MAX_BLOCK: Final = 0.002  # seconds that one turn may take: a claim, a renewal, a settle, a bundle
-START_GRACE: Final = 0.001  # seconds after its instant, by which a run that could start has
-MAX_WAITERS: Final = 8  # that wait for a lull; more would hold up the work itself
+# Seconds for which a claim, a renewal, a completion or the parsing of a batch may block the loop.
+MAX_BLOCK: Final = 0.002
+START_GRACE: Final = 0.001  # seconds after its due time within which a run starts if a slot is free
+MAX_WAITERS: Final = 8  # steps that wait; more waiting steps would delay the work itself
 
 
 @dataclass(slots=True)
 class StartGuard:
-    """What each lane starts next, as moments of the monotonic clock; None: nothing to wait for."""
+    """The next starts of all lanes, and the steps that wait for them (decision 22)."""
 
-    next_starts: list[Callable[[], float | None]] = field(default_factory=list)
-    _waiting: int = 0
-    _one: asyncio.Lock = field(default_factory=asyncio.Lock)  # for each looks again
+    _next_starts: list[Callable[[], float | None]] = field(default_factory=list)
+    _waiters: int = 0
+    _turnstile: asyncio.Lock = field(default_factory=asyncio.Lock)  # one waiting step at a time
+
+    def watch(self, next_start: Callable[[], float | None]) -> None:
+        """Register a function that returns the next start of a lane, or None.
+
+        The time is in seconds of the monotonic clock.
+        """
+        self._next_starts.append(next_start)
 
     async def wait_until_clear(self) -> None:
-        """Return at once, unless a start is due within a turn: then as soon as it has begun.
+        """Wait while a run is due within MAX_BLOCK, until that run has started.
 
-        Waits once, so that starts on each other's heels hold up nothing.
+        Return at once if no start is that near, or if MAX_WAITERS steps wait already. Each call
+        waits at most once, so that continuous starts delay no step for long.
         """
-        if self._waiting >= MAX_WAITERS or (not self._waiting and self._left() <= 0):
+        if self._waiters >= MAX_WAITERS or (not self._waiters and self._seconds_left() <= 0):
             return
-        self._waiting += 1
+        self._waiters += 1
         try:
-            async with self._one:
-                if (left := self._left()) > 0:
-                    await asyncio.sleep(left)
+            async with self._turnstile:
+                if (seconds := self._seconds_left()) > 0:
+                    await asyncio.sleep(seconds)
         finally:
-            self._waiting -= 1
+            self._waiters -= 1
 
-    def _left(self) -> float:
-        """Seconds until what is due within a turn has begun."""
+    def _seconds_left(self) -> float:
+        """Return the seconds until every imminent run has started."""
         now = monotonic()
-        starts = [next_start() for next_start in self.next_starts]
-        near = [
+        starts = [next_start() for next_start in self._next_starts]
+        imminent = [
             start
             for start in starts
             if start is not None and -START_GRACE < start - now < MAX_BLOCK
         ]
-        return max(near, default=now - START_GRACE) + START_GRACE - now
+        return max(imminent, default=now - START_GRACE) + START_GRACE - now

@@ -1,6 +1,6 @@
-"""Orders to stop, followed: what has not started never will, what has is cancelled if it should."""
+"""Stop requests: an unstarted run is cancelled in the database, a started one in its task."""
 
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from datetime import datetime
 from math import inf
@@ -11,7 +11,7 @@ import structlog
 from harebell.contract.ids import RunKey
 from harebell.domain.run_states import STOPPING_REASONS, Reason, RunState
 from harebell.executor.model.claimed_run import ClaimedRun
-from harebell.executor.running.leases import LeaseKeeper
+from harebell.executor.running.claimed_runs import ClaimedRuns
 from harebell.executor.running.starter import LaneStarter
 from harebell.messaging.event_publisher import OutgoingEvent, publish_events
 from harebell.messaging.publisher import Publisher
@@ -24,48 +24,57 @@ from harebell.storage.runs import claims
 log = structlog.get_logger()
 
 
-@dataclass(slots=True)
+@dataclass(slots=True, kw_only=True)
 class StopRequestHandler:
-    """Of all lanes of an executor."""
+    """The handler of the stop requests for the claimed runs of all lanes."""
 
     pool: asyncpg.Pool
     publisher: Publisher
     clock: Clock
-    leases: LeaseKeeper
-    lanes: Iterable[LaneStarter]
+    claimed_runs: ClaimedRuns
+    starters: Sequence[LaneStarter]
 
     async def apply(self, reasons: Mapping[RunKey, str]) -> None:
-        """Raises `DatabaseUnavailable`, `BrokerUnavailable`: the next renewal asks again."""
-        for lane in self.lanes:
+        """Stop these runs, each for its reason.
+
+        Raises `DatabaseUnavailable` or `BrokerUnavailable`. The next renewal then finds the stop
+        requests again.
+        """
+        for starter in self.starters:
             for key, reason in reasons.items():
                 if reason in STOPPING_REASONS:
-                    lane.stop(key, reason)
-            if unstarted := lane.heap.remove(reasons):
-                await self._drop(lane, unstarted, reasons)
+                    starter.stop(key, reason)
+            if unstarted := starter.remove_unstarted(reasons):
+                await self._cancel_unstarted(starter, unstarted, reasons)
 
-    async def _drop(
-        self, lane: LaneStarter, runs: Sequence[ClaimedRun], reasons: Mapping[RunKey, str]
+    async def _cancel_unstarted(
+        self, starter: LaneStarter, runs: Sequence[ClaimedRun], reasons: Mapping[RunKey, str]
     ) -> None:
-        """Out of the heap meanwhile, so that none starts; what stays ours goes back."""
+        """Cancel runs that are not in the start queue, so that none of them can start.
+
+        Queue a run again if the database rejects its cancellation or does not answer.
+        """
         held = {claims.Claim(run.key, run.token, run.attempt): run.ticket for run in runs}
         try:
-            async with publishing_transaction(self.pool, self.publisher, self.clock) as authority:
-                dropped = await cancel_unstarted_and_publish(authority, held)
+            async with publishing_transaction(
+                self.pool, self.publisher, self.clock
+            ) as transaction:
+                cancelled = await cancel_unstarted_and_publish(transaction, held)
         except BaseException:
-            for run in runs:  # nobody knows whose they are: the ledger is asked before they start
+            for run in runs:  # the commit is in doubt, so each run needs a renewal before its start
                 run.renewed_at = -inf
-            lane.add(runs)
+            starter.add(runs)
             raise
-        lane.add(run for run in runs if run.key not in dropped)
-        gone = [run for run in runs if run.key in dropped]
-        self.leases.remove(gone)
-        log.info("dropped", runs=len(gone))
+        starter.add(run for run in runs if run.key not in cancelled)
+        gone = [run for run in runs if run.key in cancelled]
+        self.claimed_runs.remove(gone)
+        log.info("unstarted runs cancelled", runs=len(gone))
         now = self.clock.now()
-        await publish_events(self.publisher, [_fact(run, reasons[run.key], now) for run in gone])
+        await publish_events(self.publisher, [_event(run, reasons[run.key], now) for run in gone])
 
 
-def _fact(run: ClaimedRun, reason: str, now: datetime) -> OutgoingEvent:
-    work = run.ticket.run_spec
+def _event(run: ClaimedRun, reason: str, now: datetime) -> OutgoingEvent:
+    run_spec = run.ticket.run_spec
     return run_event_without_attempt(
-        work.tenant, run.key, RunState.CANCELLED, Reason(reason), now, name=work.key
+        run_spec.tenant, run.key, RunState.CANCELLED, Reason(reason), now, name=run_spec.key
     )

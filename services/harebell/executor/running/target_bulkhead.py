@@ -1,6 +1,6 @@
-"""What a target may have of a lane: a share of its slots, and no more waiting here than it needs.
+"""The target bulkhead: pure rules for the share of a lane that one target may use.
 
-So a target that is slow or hangs leaves the rest of the lane to the others. Pure.
+A slow or hanging target leaves the rest of the lane to the other targets.
 """
 
 from collections.abc import Mapping
@@ -13,71 +13,84 @@ from harebell.executor.model.throughput import CLAIM_AHEAD, MAX_UNSTARTED, Throu
 from harebell.messaging.topology.delay_queues import DELAY_TTLS_MS, REQUEUE_TTL_MS
 
 MAX_REQUEUE: Final = timedelta(minutes=1)
-MAX_KNOWN: Final = 1_000  # targets whose pace is remembered, beside those that run
+MAX_IDLE_TARGETS: Final = 1_000  # whose throughput a lane remembers
 
 
 @dataclass(slots=True)
 class TargetUsage:
-    """Of slots, by one target."""
+    """The slots that one target uses, and the throughput of its attempts."""
 
-    pace: ThroughputEstimate
+    throughput: ThroughputEstimate
     running: int = 0
 
 
-@dataclass(slots=True)
+@dataclass(slots=True, kw_only=True)
 class TargetBulkhead:
-    """Of a lane. `most`: attempts of one target that may run at once."""
+    """The slots of a lane by target. One target may use at most `max_running` slots."""
 
     slots: int
-    share: float
-    most: int = field(init=False)
-    _used: dict[str, TargetUsage] = field(default_factory=dict)  # who ran last comes last
+    max_share: float  # of the slots, in (0, 1]
+    max_running: int = field(init=False)
+    _usage: dict[str, TargetUsage] = field(default_factory=dict)  # the latest start is the last
 
     def __post_init__(self) -> None:
-        self.most = max(1, int(self.slots * self.share))
+        self.max_running = max(1, int(self.slots * self.max_share))
 
     def __len__(self) -> int:
-        """Targets that are remembered."""
-        return len(self._used)
+        """Return the number of remembered targets."""
+        return len(self._usage)
 
     def has_capacity(self, downstream: str) -> bool:
-        use = self._used.get(downstream)
-        return use is None or use.running < self.most
+        """Return whether one more attempt of the target may start."""
+        usage = self._usage.get(downstream)
+        return usage is None or usage.running < self.max_running
 
-    def began(self, downstream: str, usual: float = CLAIM_AHEAD) -> None:
-        """`usual`: seconds that the lane's attempts take, to judge a target by that is new here."""
-        use = self._used.pop(downstream, None) or TargetUsage(ThroughputEstimate(self.most, usual))
-        use.running += 1
-        self._used[downstream] = use
-        if len(self._used) > MAX_KNOWN + self.slots:
-            del self._used[next(name for name, each in self._used.items() if not each.running)]
+    def start(self, downstream: str, expected_seconds: float = CLAIM_AHEAD) -> None:
+        """Count the start of an attempt.
 
-    def ended(self, downstream: str, seconds: float) -> None:
-        use = self._used[downstream]
-        use.running -= 1
-        use.pace.record(seconds)
+        `expected_seconds` is the duration of the attempts of the lane, as an estimate for a new
+        target.
+        """
+        usage = self._usage.pop(downstream, None) or TargetUsage(
+            ThroughputEstimate(self.max_running, expected_seconds)
+        )
+        usage.running += 1
+        self._usage[downstream] = usage
+        if len(self._usage) > MAX_IDLE_TARGETS + self.slots:
+            del self._usage[next(name for name, each in self._usage.items() if not each.running)]
 
-    def saturated(self, aside: Mapping[str, int]) -> frozenset[str]:
-        """Targets without room, of which as many stand aside as start while a ticket goes round."""
+    def finish(self, downstream: str, seconds: float) -> None:
+        """Count the end of an attempt that took `seconds`."""
+        usage = self._usage[downstream]
+        usage.running -= 1
+        usage.throughput.record(seconds)
+
+    def saturated(self, deferred_counts: Mapping[str, int]) -> frozenset[str]:
+        """Return the targets without capacity that have enough deferred runs.
+
+        Enough runs are the runs that start while a requeued ticket is in its delay queue.
+        """
         return frozenset(
             downstream
-            for downstream, count in aside.items()
+            for downstream, count in deferred_counts.items()
             if not self.has_capacity(downstream) and count >= self._enough(downstream)
         )
 
     def _enough(self, downstream: str) -> int:
-        seconds = self._used[downstream].pace.seconds
-        started = (
-            self.most * REQUEUE_TTL_MS / 1000 / max(seconds, REQUEUE_TTL_MS / 1000 / MAX_UNSTARTED)
-        )
+        requeue_seconds = REQUEUE_TTL_MS / 1000
+        seconds = max(
+            self._usage[downstream].throughput.seconds, requeue_seconds / MAX_UNSTARTED
+        )  # the lower bound prevents a division by zero
+        started = self.max_running * requeue_seconds / seconds
         return min(MAX_UNSTARTED, max(self.slots, ceil(started)))
 
 
-def requeue_ttl(late: timedelta, dice: float) -> int:
-    """Milliseconds that a ticket of a crowded target goes round: no longer than it is late.
+def requeue_ttl(lateness: timedelta, random_fraction: float) -> int:
+    """Return the time in milliseconds for which a ticket of a saturated target is requeued.
 
-    So a backlog that lasts costs less and less, and comes back spread.
+    The time is at most `lateness`, so that a long backlog costs less and less. `random_fraction` in
+    [0, 1) spreads the tickets over the permitted delay queues.
     """
-    longest = max(REQUEUE_TTL_MS, min(late, MAX_REQUEUE) / timedelta(milliseconds=1))
-    tiers = [ms for ms in DELAY_TTLS_MS if REQUEUE_TTL_MS <= ms <= longest]
-    return tiers[int(dice * len(tiers))]
+    max_ms = max(REQUEUE_TTL_MS, min(lateness, MAX_REQUEUE) / timedelta(milliseconds=1))
+    permitted = [ms for ms in DELAY_TTLS_MS if REQUEUE_TTL_MS <= ms <= max_ms]
+    return permitted[int(random_fraction * len(permitted))]

@@ -1,7 +1,7 @@
-"""Waking a lane at a moment: by a timer of the system where Python has those, else of the loop.
+"""Timers that wake a lane: timerfd timers of Linux, or timers of the event loop.
 
-Timers of the loop end on whole milliseconds, or at once when less than half of one is left. Those
-of the system, which Python has from 3.13 on, end on the microsecond.
+The event loop has timers of whole milliseconds and calls back at once if less than half a
+millisecond is left. A timerfd timer is accurate to the microsecond and needs Python 3.13.
 """
 
 import asyncio
@@ -11,15 +11,15 @@ from collections.abc import Callable, Iterator
 from contextlib import AbstractContextManager, contextmanager, suppress
 from typing import Final, Protocol, TypeAlias
 
-SOONEST: Final = 1e-6  # seconds; a timer of the system that is set to none never ends
-COUNT_BYTES: Final = 8  # how often it has ended; it goes on telling until that is read
+MIN_TIMERFD_SECONDS: Final = 1e-6  # a timerfd timer that is set to zero never expires
+EXPIRATION_COUNT_BYTES: Final = 8  # the descriptor stays readable until this number is read
 
 
 class Timer(Protocol):
-    """Rings once; to set it is to forget what it was set to."""
+    """A timer that calls back once. A new `set` replaces the earlier one."""
 
     def set(self, seconds: float) -> None:
-        """It may ring a little too soon: who waits looks at the clock, and sets it again."""
+        """Call back after `seconds`. The call may come slightly early, so check the clock."""
 
     def clear(self) -> None: ...
 
@@ -28,62 +28,64 @@ TimerFactory: TypeAlias = Callable[[Callable[[], None]], AbstractContextManager[
 
 
 class LoopTimer:
-    """A timer of the loop."""
+    """A timer of the event loop."""
 
-    def __init__(self, ring: Callable[[], None]) -> None:
-        self._ring = ring
-        self._timer: asyncio.TimerHandle | None = None
+    def __init__(self, on_expiry: Callable[[], None]) -> None:
+        self._on_expiry = on_expiry
+        self._handle: asyncio.TimerHandle | None = None
 
     def set(self, seconds: float) -> None:
         self.clear()
-        self._timer = asyncio.get_running_loop().call_later(seconds, self._ring)
+        self._handle = asyncio.get_running_loop().call_later(seconds, self._on_expiry)
 
     def clear(self) -> None:
-        if self._timer is not None:
-            self._timer.cancel()
+        if self._handle is not None:
+            self._handle.cancel()
 
 
 class TimerfdTimer:
-    """A timer of the system, of which the loop hears as of a socket."""
+    """A timerfd timer, whose descriptor the event loop watches like a socket."""
 
-    def __init__(self, ring: Callable[[], None], timer: int) -> None:
-        self._ring = ring
-        self._timer = timer
+    def __init__(self, on_expiry: Callable[[], None], descriptor: int) -> None:
+        self._on_expiry = on_expiry
+        self._descriptor = descriptor
 
     def set(self, seconds: float) -> None:
-        os.timerfd_settime(self._timer, initial=max(seconds, SOONEST))
+        os.timerfd_settime(self._descriptor, initial=max(seconds, MIN_TIMERFD_SECONDS))
 
     def clear(self) -> None:
-        os.timerfd_settime(self._timer, initial=0)
+        os.timerfd_settime(self._descriptor, initial=0)
 
-    def on_end(self) -> None:
-        with suppress(BlockingIOError):  # set again since it ended
-            os.read(self._timer, COUNT_BYTES)
-            self._ring()
+    def on_readable(self) -> None:
+        """Call back, unless the timer was set again after it expired."""
+        with suppress(BlockingIOError):
+            os.read(self._descriptor, EXPIRATION_COUNT_BYTES)
+            self._on_expiry()
 
 
 @contextmanager
-def loop_timer(ring: Callable[[], None]) -> Iterator[Timer]:
-    alarm = LoopTimer(ring)
+def loop_timer(on_expiry: Callable[[], None]) -> Iterator[Timer]:
+    """Open a timer of the event loop."""
+    timer = LoopTimer(on_expiry)
     try:
-        yield alarm
+        yield timer
     finally:
-        alarm.clear()
+        timer.clear()
 
 
 @contextmanager
-def best_timer(ring: Callable[[], None]) -> Iterator[Timer]:
-    """The finest that this system and this Python have."""
+def best_timer(on_expiry: Callable[[], None]) -> Iterator[Timer]:
+    """Open the most accurate timer of this platform and this Python version."""
     if not hasattr(os, "timerfd_create"):
-        with loop_timer(ring) as alarm:
-            yield alarm
+        with loop_timer(on_expiry) as timer:
+            yield timer
         return
     loop = asyncio.get_running_loop()
-    timer = os.timerfd_create(time.CLOCK_MONOTONIC, flags=os.TFD_NONBLOCK | os.TFD_CLOEXEC)
-    system_alarm = TimerfdTimer(ring, timer)
-    loop.add_reader(timer, system_alarm.on_end)
+    descriptor = os.timerfd_create(time.CLOCK_MONOTONIC, flags=os.TFD_NONBLOCK | os.TFD_CLOEXEC)
+    timerfd_timer = TimerfdTimer(on_expiry, descriptor)
+    loop.add_reader(descriptor, timerfd_timer.on_readable)
     try:
-        yield system_alarm
+        yield timerfd_timer
     finally:
-        loop.remove_reader(timer)
-        os.close(timer)
+        loop.remove_reader(descriptor)
+        os.close(descriptor)

@@ -54,7 +54,7 @@ def rejection_reply(checked: CheckResult, *, name: str) -> OutgoingMessage | Non
         return None
     answers = [rejection.refusal for rejection in checked.rejections]
     body = encode(answers[0]) if change.single else encode_all(answers)
-    return reply(change.reply_to, change.correlation_id, body, name=name)
+    return reply(change.reply_to, change.correlation_id, body, message_id=name)
 
 
 def rejection_events(checked: CheckResult, *, name: str) -> Iterator[OutgoingEvent]:

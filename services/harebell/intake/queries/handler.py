@@ -187,7 +187,7 @@ class QueryHandler:
         if submission.reply_to is not None:
             name = message_id_of(submission)
             body = encode(told)
-            message = reply(submission.reply_to, submission.correlation_id, body, name=name)
+            message = reply(submission.reply_to, submission.correlation_id, body, message_id=name)
             await send_reply(self._publisher, message)
         return outcome
 

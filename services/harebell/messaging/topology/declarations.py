@@ -5,7 +5,7 @@ from dataclasses import dataclass
 from enum import StrEnum
 from typing import Final
 
-POISON_LIMIT: Final = 50  # deliveries of one message; a restart of its consumer costs one
+DELIVERY_LIMIT: Final = 50  # deliveries of one message; a restart of its consumer costs one
 # Deliveries. -1 means so only since RabbitMQ 4: to 3.10 the first delivery is one too many, and
 # a message that comes back is dropped.
 UNLIMITED: Final = 2**31 - 1
@@ -33,7 +33,7 @@ class Queue:
     name: str
     dead_letter_exchange: str | None = None
     ttl_ms: int | None = None
-    delivery_limit: int | None = POISON_LIMIT
+    delivery_limit: int | None = DELIVERY_LIMIT
     single_active_consumer: bool = False
     max_length: int | None = None
 

@@ -28,8 +28,8 @@ SALT_BYTES: Final = 4  # RabbitMQ's own
 HASHING: Final = "rabbit_password_hashing_sha256"
 NO_PASSWORD: Final = ""  # nobody can log in until `rabbitmqctl change_password`
 
-COMMANDS_WAITING: Final = 100_000  # messages; beyond, publishers are refused
-TICKETS_WAITING: Final = 1_000_000  # messages of up to 200 tickets in one queue
+MAX_QUEUED_COMMANDS: Final = 100_000  # messages; beyond, publishers are refused
+MAX_QUEUED_BATCHES: Final = 1_000_000  # messages of up to 200 tickets in one queue
 
 _COMMANDS: Final = any_of(re.escape(INTAKE.name), re.escape(QUERY.name))
 _TICKETS: Final = any_of(
@@ -69,24 +69,24 @@ class InstallationOptions(StrictMessage):
         return self
 
 
-def definitions_file(wanted: InstallationOptions, salt: SaltSource) -> dict[str, Any]:
+def definitions_file(options: InstallationOptions, salt: SaltSource) -> dict[str, Any]:
     """As JSON. The same value that services declare, so `HAREBELL_TOPOLOGY=check` agrees."""
     topology = SYSTEM
-    for pool in dict.fromkeys(wanted.pools):
+    for pool in dict.fromkeys(options.pools):
         if pool != DEFAULT_POOL:
             topology += work_topology(pool)
-    vhost, users = wanted.vhost, wanted.users
+    vhost, users = options.vhost, options.users
     return {
         "vhosts": [{"name": vhost, "description": "Harebell: schedules and their runs"}],
-        "users": [_user(user, wanted.passwords.get(user.name), salt) for user in users],
+        "users": [_user(user, options.passwords.get(user.name), salt) for user in users],
         "permissions": [_permission(user, vhost) for user in users],
         "topic_permissions": list(_topic_permissions(users, vhost)),
         "exchanges": [_exchange(exchange, vhost) for exchange in topology.exchanges],
         "queues": [_queue(queue, vhost) for queue in topology.queues],
         "bindings": _bindings(topology, vhost),
         "policies": [
-            _policy("harebell-commands", _COMMANDS, COMMANDS_WAITING, vhost),
-            _policy("harebell-tickets", _TICKETS, TICKETS_WAITING, vhost),
+            _policy("harebell-commands", _COMMANDS, MAX_QUEUED_COMMANDS, vhost),
+            _policy("harebell-tickets", _TICKETS, MAX_QUEUED_BATCHES, vhost),
         ],
     }
 

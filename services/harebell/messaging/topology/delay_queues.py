@@ -55,10 +55,10 @@ class DelayRoute:
 COLD_ROUTE: Final = DelayRoute(Tier.COLD, "it rests in PostgreSQL until its time is near")
 
 
-def route(due_at: datetime, now: datetime, *, reach: timedelta | None = None) -> DelayRoute:
+def route(due_at: datetime, now: datetime, *, horizon: timedelta | None = None) -> DelayRoute:
     """`reach`: what is due later rests; None: it is handed to the broker in any case."""
     wait = due_at - now
-    if reach is not None and wait > reach:
+    if horizon is not None and wait > horizon:
         return COLD_ROUTE
     if tier := ttl_for(wait):
         return DelayRoute(Tier.HOT, f"it waits in {delay_queue_name(tier)}", tier)

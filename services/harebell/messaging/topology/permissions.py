@@ -24,10 +24,10 @@ from harebell.messaging.topology.bus import (
 
 NOTHING: Final = ""  # as RabbitMQ has it: matches no name
 DEFAULT_EXCHANGE: Final = "amq.default"  # what permissions call the exchange without a name
-ANY_CONTROL_QUEUE: Final = executor_control_queue("")
-ANY_LISTENING_QUEUE: Final = dispatcher_control_queue("")
+ANY_EXECUTOR_QUEUE: Final = executor_control_queue("")
+ANY_DISPATCHER_QUEUE: Final = dispatcher_control_queue("")
 ANY_WORK_QUEUE: Final = f"{amqp_names.WORK}."
-NOT_OURS: Final = r"(?!harebell\.|amq\.).+"  # exchanges of others: what AMQP targets name
+OTHER_EXCHANGES: Final = r"(?!harebell\.|amq\.).+"  # exchanges of others: what AMQP targets name
 
 
 @dataclass(frozen=True, slots=True)
@@ -57,7 +57,7 @@ def service_users() -> tuple[User, ...]:
     Whoever answers may publish to the default exchange, which is where answers go.
     """
     due = (amqp_names.DELAY, amqp_names.DUE)
-    own, listening = starting_with(ANY_CONTROL_QUEUE), starting_with(ANY_LISTENING_QUEUE)
+    own, listening = starting_with(ANY_EXECUTOR_QUEUE), starting_with(ANY_DISPATCHER_QUEUE)
     return (
         _service(
             "intake",
@@ -88,7 +88,7 @@ def service_users() -> tuple[User, ...]:
             "harebell_executor",
             configure=any_of(own),
             write=any_of(
-                *map(re.escape, (*due, amqp_names.EVENTS, amqp_names.DEAD)), own, NOT_OURS
+                *map(re.escape, (*due, amqp_names.EVENTS, amqp_names.DEAD)), own, OTHER_EXCHANGES
             ),
             read=any_of(re.escape(amqp_names.CONTROL), own, starting_with(ANY_WORK_QUEUE)),
         ),

@@ -112,10 +112,10 @@ class Claim(NamedTuple):
 
 
 async def claim(
-    connection: asyncpg.Connection | asyncpg.Pool, wanted: Sequence[ClaimKey], holder: str
+    connection: asyncpg.Connection | asyncpg.Pool, keys: Sequence[ClaimKey], holder: str
 ) -> dict[RunKey, Claim]:
     """What became mine; a stale, cancelled, replaced or expired run is simply not in it."""
-    ordered = in_key_order(wanted)
+    ordered = in_key_order(keys)
     rows = await connection.fetch(
         _CLAIM,
         *key_arrays(each.key for each in ordered),
@@ -138,12 +138,12 @@ class ClaimRejection(Enum):
 
 
 async def explain_rejection(
-    pool: asyncpg.Pool, refused: Sequence[ClaimKey], holder: str
+    pool: asyncpg.Pool, rejected: Sequence[ClaimKey], holder: str
 ) -> dict[ClaimKey, ClaimRejection | Claim]:
     """Reads refused claims back: one whose commit was unknown may be mine after all."""
-    rows = await pool.fetch(_FOUND, *key_arrays(each.key for each in refused))
-    found = {refused[row["k"] - 1].key: row for row in rows}
-    return {each: _explained(each, found.get(each.key), holder) for each in refused}
+    rows = await pool.fetch(_FOUND, *key_arrays(each.key for each in rejected))
+    found = {rejected[row["k"] - 1].key: row for row in rows}
+    return {each: _explained(each, found.get(each.key), holder) for each in rejected}
 
 
 def _explained(wanted: ClaimKey, row: asyncpg.Record | None, holder: str) -> ClaimRejection | Claim:

@@ -20,7 +20,7 @@ from harebell.domain.run_states import Reason, RunState
 from harebell.storage.runs import key_arrays
 from harebell.storage.runs.claims import ClaimKey
 
-LIMIT: Final = 500  # schedules of one look
+MAX_SCHEDULES: Final = 500  # schedules of one look
 WAKE_AFTER: Final = 5.0  # seconds since its last ticket before a stuck run is woken once more
 
 _LOCK: Final = "SELECT pg_advisory_xact_lock(key) FROM unnest($1::bigint[]) AS key"
@@ -108,7 +108,7 @@ class OpenRunRow:
     """An open run of a schedule that takes turns, as its row says."""
 
     key: RunKey
-    turn: OverlapSlot
+    slot: OverlapSlot
     role: Role | None  # None: only its ticket tells of it
     seq: int
     version: int
@@ -117,10 +117,10 @@ class OpenRunRow:
     reason: str | None
     not_before: datetime | None  # None: its time has come
 
-    def may_be_claimed_as(self, wanted: ClaimKey) -> bool:
+    def can_be_claimed_by(self, wanted: ClaimKey) -> bool:
         """If there were no turns."""
         mine = (wanted.seq, wanted.version, wanted.override)
-        is_mine = not self.turn.is_busy and mine == (self.seq, self.version, self.override)
+        is_mine = not self.slot.is_busy and mine == (self.seq, self.version, self.override)
         return is_mine and wanted.is_in_time_for(self.not_before)
 
 
@@ -200,7 +200,7 @@ async def finish_without_attempt(
 
 
 async def wake(
-    connection: asyncpg.Connection, keys: Collection[RunKey], *, unless_within: float = 0
+    connection: asyncpg.Connection, keys: Collection[RunKey], *, min_ticket_age: float = 0
 ) -> list[RunKey]:
     """Those that may be claimed by a new ticket: their rows say so, and the old one is stale.
 
@@ -208,7 +208,7 @@ async def wake(
     """
     if not keys:
         return []
-    rows = await connection.fetch(_WAKE, *key_arrays(sorted(keys)), unless_within)
+    rows = await connection.fetch(_WAKE, *key_arrays(sorted(keys)), min_ticket_age)
     return [RunKey(row["scheduled_for"], row["schedule_id"]) for row in rows]
 
 
@@ -219,5 +219,5 @@ async def delete_stale_slots(connection: asyncpg.Connection, schedules: Collecti
 
 async def find_stalled(pool: asyncpg.Pool) -> list[UUID]:
     """Schedules with void turns, or with runs that wait though nothing may run."""
-    rows = await pool.fetch(_STUCK, LIMIT, WAKE_AFTER)
+    rows = await pool.fetch(_STUCK, MAX_SCHEDULES, WAKE_AFTER)
     return [row["schedule_id"] for row in rows]

@@ -59,8 +59,8 @@ class DelayedRun:
 
     key: RunKey
     seq: int
-    at: datetime
-    rests: bool
+    next_attempt_at: datetime
+    is_cold: bool
 
 
 async def lock_claimable(
@@ -106,8 +106,8 @@ async def delay_runs(
         _PUT_OFF,
         *key_arrays(run.key for run in ordered),
         [run.seq for run in ordered],
-        [run.at for run in ordered],
-        [run.rests for run in ordered],
+        [run.next_attempt_at for run in ordered],
+        [run.is_cold for run in ordered],
     )
     return {ordered[row["k"] - 1].key: row["seq"] for row in rows}
 

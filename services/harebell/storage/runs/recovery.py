@@ -10,12 +10,12 @@ import asyncpg
 from harebell.contract.ids import RunKey
 from harebell.storage.runs import key_arrays
 
-LIMIT: Final = 500  # rows of one sweep
+MAX_ROWS: Final = 500  # rows of one sweep
 LOST_AFTER: Final = 4.0  # seconds past its time, when no ticket waits on its way
-LOST_ANYWAY: Final = 60.0  # seconds past its time
-LONGEST_WAIT: Final = 600.0  # seconds between publishing one row again and again
-AHEAD: Final = 10.0  # seconds before its time that a resting retry is staged
-SILENT: Final = 2.0  # seconds since its last renewal that make a holder suspect
+LOST_IN_ANY_CASE_AFTER: Final = 60.0  # seconds past its time
+MAX_REPUBLISH_INTERVAL: Final = 600.0  # seconds between publishing one row again and again
+RETRY_LEAD: Final = 10.0  # seconds before its time that a resting retry is staged
+SILENT_AFTER: Final = 2.0  # seconds since its last renewal that make a holder suspect
 
 # The wait before a row is published once more doubles: it is as long as the row was late when it
 # was published last. A retry without staged_at rests until its time is near. What waits for its
@@ -86,7 +86,7 @@ class LostTicket:
     key: RunKey
     pool: str
     lane: str
-    may_wait: bool
+    can_be_queued: bool
 
 
 @dataclass(frozen=True, slots=True)
@@ -111,7 +111,7 @@ class LeaseHolder:
 
 
 async def find_lost_tickets(pool: asyncpg.Pool) -> list[LostTicket]:
-    rows = await pool.fetch(_LOST, AHEAD, LOST_AFTER, LOST_ANYWAY, LONGEST_WAIT, LIMIT)
+    rows = await pool.fetch(_LOST, RETRY_LEAD, LOST_AFTER, LOST_IN_ANY_CASE_AFTER, MAX_REPUBLISH_INTERVAL, MAX_ROWS)
     return [LostTicket(_key(row), row["pool"], row["lane"], row["may_wait"]) for row in rows]
 
 
@@ -131,7 +131,7 @@ async def mark_restaged(connection: asyncpg.Connection, keys: Sequence[RunKey]) 
 
 async def find_lease_holders(pool: asyncpg.Pool) -> list[LeaseHolder]:
     """Whoever holds a run; none has, when nothing runs."""
-    rows = await pool.fetch(_HOLDERS, SILENT, AHEAD)
+    rows = await pool.fetch(_HOLDERS, SILENT_AFTER, RETRY_LEAD)
     return [LeaseHolder(row["lease_holder"], row["is_silent"], row["has_lapsed"]) for row in rows]
 
 
@@ -139,7 +139,7 @@ async def lock_expired_leases(
     connection: asyncpg.Connection, gone: Sequence[str], *, by_time: bool
 ) -> list[ExpiredLease]:
     """Of holders that are gone, and (`by_time`) those whose leases have run out."""
-    rows = await connection.fetch(_LAPSED, gone, by_time, SILENT, LIMIT, AHEAD)
+    rows = await connection.fetch(_LAPSED, gone, by_time, SILENT_AFTER, MAX_ROWS, RETRY_LEAD)
     return [
         ExpiredLease(
             _key(row),

@@ -94,10 +94,10 @@ async def stage(connection: asyncpg.Connection, runs: Sequence[NewRun]) -> dict[
     rows = await connection.fetch(
         _STAGE,
         *key_arrays(run.key for run in ordered),
-        [run.place.tenant for run in ordered],
-        [run.place.version for run in ordered],
+        [run.placement.tenant for run in ordered],
+        [run.placement.version for run in ordered],
         [1] * len(ordered),
-        *_places([run.place for run in ordered]),
+        *_places([run.placement for run in ordered]),
         nullable_array(run.origin for run in ordered),
         [run.due_at for run in ordered],
         nullable_array(run.expires_at for run in ordered),
@@ -113,9 +113,9 @@ async def skip(connection: asyncpg.Connection, ranges: Sequence[SkippedRange]) -
     await connection.execute(
         _SKIP,
         *key_arrays(each.key for each in ordered),
-        [each.place.tenant for each in ordered],
-        [each.place.version for each in ordered],
-        *_places([each.place for each in ordered]),
+        [each.placement.tenant for each in ordered],
+        [each.placement.version for each in ordered],
+        *_places([each.placement for each in ordered]),
         [each.reason.value for each in ordered],
         [each.until for each in ordered],
         [each.count for each in ordered],
@@ -138,8 +138,8 @@ async def move_to_version(connection: asyncpg.Connection, runs: Sequence[NewRun]
         await connection.execute(
             _RENEW,
             *key_arrays(run.key for run in ordered),
-            [run.place.version for run in ordered],
-            *_places([run.place for run in ordered]),
+            [run.placement.version for run in ordered],
+            *_places([run.placement for run in ordered]),
             nullable_array(run.expires_at for run in ordered),
         )
 

@@ -67,7 +67,7 @@ class CommandApplier:
     versions: VersionCache
     horizon: timedelta
     wake: asyncio.Event
-    note: Callable[[Sequence[ScheduleRecord]], None]
+    on_saved: Callable[[Sequence[ScheduleRecord]], None]
 
     async def handle(self, deliveries: Sequence[Delivery]) -> Sequence[Outcome]:
         """While the database writes a batch, the next one is read and the one before it told."""
@@ -97,7 +97,7 @@ class CommandApplier:
         now = self.clock.now()
         self.versions.add(version for version, _ in book.new_versions)
         self.wake.set()
-        self.note(saved.records)
+        self.on_saved(saved.records)
         metrics.RUNS_STAGED.inc(len(saved.tickets))
         _count(batch, now)
         log.info("changes applied", commands=len(items), staged=len(saved.tickets))
@@ -184,7 +184,7 @@ class CommandApplier:
                 change.reply_to,
                 change.correlation_id,
                 response_body(change, items),
-                name=f"{change.correlation_id}/response",
+                message_id=f"{change.correlation_id}/response",
             )
             for change, items in batch.changes
             if change.reply_to is not None and can_reply_to(change.reply_to)

@@ -37,7 +37,7 @@ def trigger(book: UnitOfWork, asked: CommandContext, entry: ScheduleRecord) -> S
         raise Conflict("is cancelled", code="not_active")
     overlap = asked.command.overlap if isinstance(asked.command, ScheduleTrigger) else None
     instant = truncate_ms(asked.accepted_at)
-    while instant in entry.open_runs or RunKey(instant, entry.id) in book.ended:
+    while instant in entry.open_runs or RunKey(instant, entry.id) in book.ended_runs:
         instant += RESOLUTION
     extra = ManualRun(entry.version, instant, ManualRunOrigin.TRIGGER, overlap)
     changed = _with(book, asked, entry, [extra])
@@ -73,7 +73,7 @@ def _with(
 ) -> ScheduleRecord:
     """The schedule with runs that its timetable does not owe; they do not count as dispatched."""
     book.manual_runs += extras
-    instants = dict.fromkeys([*entry.open_runs, *(extra.instant for extra in extras)])
+    instants = dict.fromkeys([*entry.open_runs, *(extra.scheduled_for for extra in extras)])
     return book.update(entry._replace(open_runs=tuple(instants), changed_at=asked.accepted_at))
 
 
@@ -84,13 +84,13 @@ def skip(book: UnitOfWork, asked: CommandContext, entry: ScheduleRecord) -> Sche
     at = command.at
     if not entry.version_at(at).includes(at):
         raise InvalidInput("is not an instant of its timetable", field="at", code="not_due")
-    run = book.runs.get(RunKey(at, entry.id))
+    run = book.open_runs.get(RunKey(at, entry.id))
     if run is not None and run.is_unattempted:
         book.cancel(run, Reason.MANUAL)
         changed = _without(entry, at)
         if at > entry.planned_until:  # staged ahead for a change, and planned again at its time
             changed = changed._replace(skips=_noted(entry, at, asked.accepted_at))
-        elif run.counts:
+        elif run.is_from_recurrence:
             changed = _with_room(changed._replace(dispatched=max(0, entry.dispatched - 1)))
     elif at <= entry.planned_until:
         raise Conflict("has been handed over already", field="at", code="too_late")
@@ -114,7 +114,7 @@ def _with_room(entry: ScheduleRecord) -> ScheduleRecord:
 
 
 def _noted(entry: ScheduleRecord, at: datetime, now: datetime) -> tuple[datetime, ...]:
-    coming = {moment for moment in entry.skips if moment > now} | {at}
+    coming = {moment for moment in entry.skipped_times if moment > now} | {at}
     if len(coming) > MAX_SKIPS:
         raise Conflict(f"more than {MAX_SKIPS} instants are taken out", field="at")
     return tuple(sorted(coming))
@@ -123,7 +123,7 @@ def _noted(entry: ScheduleRecord, at: datetime, now: datetime) -> tuple[datetime
 def cancel_run(book: UnitOfWork, asked: CommandContext, command: RunCancel) -> RunResponse:
     key = RunKey.parse(command.run_id)
     entry = find_schedule(book, asked)
-    run = book.runs.get(key)
+    run = book.open_runs.get(key)
     if run is None:
         raise NotFound("there is no such open run", field="run_id")
     if run.state is RunState.RUNNING:
@@ -148,13 +148,13 @@ def resolve_run(book: UnitOfWork, asked: CommandContext, command: RunResolve) ->
     """A person says what became of a held run; its schedule goes on if no other is held."""
     key = RunKey.parse(command.run_id)
     entry = find_schedule(book, asked)
-    if (row := book.ended.get(key)) is None or row.state is not RunState.UNRESOLVED:
+    if (row := book.ended_runs.get(key)) is None or row.state is not RunState.UNRESOLVED:
         raise NotFound("there is no such held run", field="run_id")
-    state = book.resolved[key] = _RESOLVED[command.as_]
-    del book.ended[key]
+    state = book.resolved_runs[key] = _RESOLVED[command.as_]
+    del book.ended_runs[key]
     others = [
         each
-        for each, ended in book.ended.items()
+        for each, ended in book.ended_runs.items()
         if each.schedule_id == entry.id and ended.state is RunState.UNRESOLVED
     ]
     changed = entry._replace(changed_at=asked.accepted_at)

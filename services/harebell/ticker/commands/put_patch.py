@@ -84,7 +84,7 @@ def _create(
         )
     )
     book.new_versions.append((version, VersionStatus.ACTIVE))
-    book.in_force.append(version)
+    book.versions_in_force.append(version)
     return schedule_response(book.update(entry), "created", cursor)
 
 
@@ -98,7 +98,7 @@ def _change(
     """A change that waited for its time is overtaken by any later one."""
     if effective_at is not None and effective_at <= asked.accepted_at:
         raise Conflict("its time has passed", field="effective_at", code="missed")
-    number = entry.following_number
+    number = entry.next_number
     version = _anchored(
         _version(asked, definition, number, effective_at), entry.pending or entry.version, asked
     )
@@ -219,7 +219,7 @@ def _replace(
     )
     changed = _going_on(changed)
     book.new_versions.append((version, VersionStatus.ACTIVE))
-    book.in_force.append(version)
+    book.versions_in_force.append(version)
     book.handovers.append(
         VersionHandover(
             entry.id, entry.version.number, withdrawn.planned_until, version.number, cursor

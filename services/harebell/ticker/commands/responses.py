@@ -33,13 +33,13 @@ def _next(entry: ScheduleRecord, cursor: datetime) -> list[datetime]:
     if entry.state in (ScheduleState.PAUSED, ScheduleState.BLOCKED, ScheduleState.ERRORED):
         return []
     instants = {run for run in entry.open_runs if run > cursor}
-    instants |= _planned(entry, cursor).difference(entry.skips)
+    instants |= _planned(entry, cursor).difference(entry.skipped_times)
     return sorted(instants)[:SHOWN_TIMES]
 
 
 def _planned(entry: ScheduleRecord, cursor: datetime) -> set[datetime]:
     """By the version in force, and by the one that waits. Behind an awaited run: nobody knows."""
-    count, skips = SHOWN_TIMES + len(entry.skips), entry.skips
+    count, skips = SHOWN_TIMES + len(entry.skipped_times), entry.skipped_times
     version, pending = entry.version, entry.pending
     found: list[datetime] = []
     in_force = VersionWindow(

@@ -17,11 +17,11 @@ UNRESOLVED: Final = "a run started and was not heard of again"
 def apply_outcomes(book: UnitOfWork, entry: ScheduleRecord) -> None:
     """From the rows alone, each ended run once: it leaves the open ones here."""
     keys = [RunKey(moment, entry.id) for moment in sorted(entry.open_runs)]
-    ended = {key: book.ended[key] for key in keys if key in book.ended}
+    ended = {key: book.ended_runs[key] for key in keys if key in book.ended_runs}
     over = {key for key, row in ended.items() if row.state is not RunState.UNRESOLVED}
     leaving = {key for key in over if not _is_yet_to_count(entry, key.scheduled_for)}
     changed = entry._replace(
-        failures=_failures(entry.failures, [ended[key] for key in sorted(leaving)]),
+        failures=_failures(entry.consecutive_failures, [ended[key] for key in sorted(leaving)]),
         open_runs=tuple(m for m in entry.open_runs if RunKey(m, entry.id) not in leaving),
     )
     if entry.awaited_run is not None and (key := RunKey(entry.awaited_run, entry.id)) in over:
@@ -86,8 +86,8 @@ def _stopped(book: UnitOfWork, entry: ScheduleRecord, *, is_held: bool) -> Sched
     limit = entry.version.policy.pause_after_failures
     if is_held:
         state, reason = ScheduleState.BLOCKED, UNRESOLVED
-    elif limit is not None and entry.failures >= limit:
-        state, reason = ScheduleState.PAUSED, f"{entry.failures} runs failed in a row"
+    elif limit is not None and entry.consecutive_failures >= limit:
+        state, reason = ScheduleState.PAUSED, f"{entry.consecutive_failures} runs failed in a row"
     else:
         return entry
     book.request_stop(book.claimed_runs(entry), Reason.PAUSED)

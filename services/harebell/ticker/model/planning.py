@@ -19,7 +19,7 @@ from harebell.ticker.model.version import Version, VersionHandover, VersionStatu
 
 RECURRENCE_ERRORS: Final = (Rejected, ArithmeticError, ValueError)  # what a timetable may raise
 
-SETTLED_AFTER: Final = timedelta(seconds=15)  # then an open run is looked up: has it ended?
+PROBABLY_FINISHED_AFTER: Final = timedelta(seconds=15)  # then an open run is looked up: has it ended?
 
 
 @dataclass(slots=True)  # one of each schedule of a pass: to freeze it takes twice the time
@@ -38,8 +38,8 @@ class PlanningStep:
     )  # passed over, though there was a run
     skipped: list[SkippedRange] = field(default_factory=list)
     versions: list[Version] = field(default_factory=list)  # that these runs are of
-    fates: dict[tuple[UUID, int], tuple[VersionStatus, str | None]] = field(default_factory=dict)
-    takeover: VersionHandover | None = None
+    version_statuses: dict[tuple[UUID, int], tuple[VersionStatus, str | None]] = field(default_factory=dict)
+    handover: VersionHandover | None = None
 
     def combine(self, later: "PlanningStep") -> "PlanningStep":
         return PlanningStep(
@@ -50,8 +50,8 @@ class PlanningStep:
             self.already_staged + later.already_staged,
             self.skipped + later.skipped,
             self.versions + later.versions,
-            self.fates | later.fates,
-            later.takeover or self.takeover,
+            self.version_statuses | later.version_statuses,
+            later.handover or self.handover,
         )
 
 
@@ -123,14 +123,14 @@ def _activate_pending_version(
             old.awaited_run if old.awaited_run in old.open_runs else None
         )  # it may be withdrawn
         going = old._replace(awaited_run=awaited, next_at=None if awaited else old.next_time)
-        return PlanningStep(entry, going, fates={key: (VersionStatus.FAILED, str(error))})
+        return PlanningStep(entry, going, version_statuses={key: (VersionStatus.FAILED, str(error))})
     late = now - pending.since
     reason = f"{late} late" if late > MISSED_AFTER else None
     takeover = VersionHandover(
         entry.id, entry.version.number, entry.planned_until, pending.number, new.planned_until
     )
     fates = {key: (VersionStatus.ACTIVE, reason)}
-    commenced = PlanningStep(entry, new, fates=fates, takeover=takeover)
+    commenced = PlanningStep(entry, new, version_statuses=fates, handover=takeover)
     promised = _uncounted_runs(handed_over, pending)
     return commenced.combine(_plan_window(new, now, until, promised))
 
@@ -174,7 +174,7 @@ def _plan_window(
             dispatched=entry.dispatched + promised,
             now=now,
             until=until,
-            skips=entry.skips,
+            skips=entry.skipped_times,
             handed_over=entry.open_runs,
         )
     except RECURRENCE_ERRORS as error:
@@ -216,7 +216,7 @@ def _without_row(skipped: Skipped, entry: ScheduleRecord) -> Skipped:
 def _planned(entry: ScheduleRecord, made: PlanningResult, now: datetime) -> ScheduleRecord:
     """A sequential schedule waits for the end of its run before it looks further."""
     cursor = made.planned_until
-    skips = tuple(moment for moment in entry.skips if moment > min(cursor, now))
+    skips = tuple(moment for moment in entry.skipped_times if moment > min(cursor, now))
     awaiting, next_at, state = entry.awaited_run, entry.pending_at, entry.state
     if made.runs and is_sequential(entry.version.policy):
         awaiting = made.runs[0].scheduled_for
@@ -235,7 +235,7 @@ def probably_finished(entry: ScheduleRecord, now: datetime) -> list[RunKey]:
     """
     if needs_outcomes(entry) or entry.state is ScheduleState.PAUSED:
         return []
-    old = now - SETTLED_AFTER
+    old = now - PROBABLY_FINISHED_AFTER
     return [RunKey(moment, entry.id) for moment in entry.open_runs if moment < old]
 
 
@@ -251,7 +251,7 @@ def needs_outcomes(entry: ScheduleRecord) -> bool:
 
 def schedules_to_reconcile(entries: Iterable[ScheduleRecord], now: datetime) -> list[UUID]:
     """Watched schedules with runs so old that they have probably ended."""
-    old = now - SETTLED_AFTER
+    old = now - PROBABLY_FINISHED_AFTER
     return [e.id for e in entries if needs_outcomes(e) and any(run < old for run in e.open_runs)]
 
 

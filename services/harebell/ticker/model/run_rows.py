@@ -18,11 +18,11 @@ from harebell.ticker.model.version import Version
 def manual_run_row(extra: ManualRun) -> NewRun:
     """One run beside the timetable: due at once, whatever the jitter."""
     version = extra.version
-    run = new_run(version.policy, version.schedule_id, extra.instant)
-    key = RunKey(extra.instant, version.schedule_id)
+    run = new_run(version.policy, version.schedule_id, extra.scheduled_for)
+    key = RunKey(extra.scheduled_for, version.schedule_id)
     override = None if extra.overlap is None else f'{{"overlap":"{extra.overlap}"}}'
     late = None if extra.origin is ManualRunOrigin.BACKFILL else run.expires_at
-    return NewRun(key, placement_of(version), extra.instant, late, extra.origin, override)
+    return NewRun(key, placement_of(version), extra.scheduled_for, late, extra.origin, override)
 
 
 def moved_run_row(key: RunKey, version: Version) -> NewRun:
@@ -33,8 +33,8 @@ def moved_run_row(key: RunKey, version: Version) -> NewRun:
 
 def dropped_run_row(extra: ManualRun, reason: Reason) -> SkippedRange:
     """A run that was cancelled in the transaction that would have made it."""
-    key = RunKey(extra.instant, extra.version.schedule_id)
-    return SkippedRange(key, placement_of(extra.version), extra.instant, 1, reason)
+    key = RunKey(extra.scheduled_for, extra.version.schedule_id)
+    return SkippedRange(key, placement_of(extra.version), extra.scheduled_for, 1, reason)
 
 
 def restage(
@@ -62,7 +62,7 @@ def ticket_headers(
     """The tickets of what was staged, by the seq that each row has."""
     by_number = {(version.schedule_id, version.number): version for version in versions}
     return [
-        _ticket(run, staged[run.key], by_number[run.key.schedule_id, run.place.version])
+        _ticket(run, staged[run.key], by_number[run.key.schedule_id, run.placement.version])
         for run in owed
         if run.key in staged
     ]
@@ -70,7 +70,7 @@ def ticket_headers(
 
 def _ticket(run: NewRun, seq: int, version: Version) -> TicketHeader:
     """As `contract.ticket.Ticket` reads it; the work travels as it is stored."""
-    place = run.place
+    place = run.placement
     raw = orjson.dumps(
         {
             "schedule_id": str(run.key.schedule_id),

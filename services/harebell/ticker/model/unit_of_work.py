@@ -27,15 +27,15 @@ class ScheduleRecord(NamedTuple):
     open_runs: tuple[datetime, ...] = ()
     reason: str | None = None
     awaited_run: datetime | None = None  # the run whose end decides what comes next
-    failures: int = 0  # consecutive runs
+    consecutive_failures: int = 0  # consecutive runs
     paused_until: datetime | None = None
     pending: Version | None = None  # takes effect later
-    skips: tuple[datetime, ...] = ()  # instants that a person took out
+    skipped_times: tuple[datetime, ...] = ()  # instants that a person took out
     last_number: int = 0  # of its versions, also of those that never took effect
     to_restage: tuple[datetime, ...] = ()  # not stored: to be owed again, now that a pause is over
 
     @property
-    def following_number(self) -> int:
+    def next_number(self) -> int:
         pending = 0 if self.pending is None else self.pending.number
         return max(self.last_number, self.version.number, pending) + 1
 
@@ -80,20 +80,20 @@ class LockedRun:
     due_at: datetime
     version: int
     lease_holder: str | None
-    counts: bool  # towards `times`: it came from the timetable
-    started: bool  # as far as its holder's last renewal tells
-    stop: str | None = None  # why it has been asked to stop
-    again: bool = False  # a later series: replayed, or to be retried though it was held
+    is_from_recurrence: bool  # towards `times`: it came from the timetable
+    has_started: bool  # as far as its holder's last renewal tells
+    stop_reason: str | None = None  # why it has been asked to stop
+    is_replayed: bool = False  # a later series: replayed, or to be retried though it was held
 
     @property
     def is_unattempted(self) -> bool:
         """Staged and never attempted: it can be settled as if it had never been."""
-        return self.state is RunState.STAGED and self.attempt == 0 and not self.again
+        return self.state is RunState.STAGED and self.attempt == 0 and not self.is_replayed
 
     @property
-    def may_be_dropped(self) -> bool:
+    def is_unstarted_claim(self) -> bool:
         """Claimed for the first time and not started: asked to stop, it ends as if untouched."""
-        return self.state is RunState.RUNNING and self.attempt == 1 and not self.started
+        return self.state is RunState.RUNNING and self.attempt == 1 and not self.has_started
 
 
 @dataclass(frozen=True, slots=True)
@@ -116,7 +116,7 @@ class ManualRun:
     """A run beside the timetable. `overlap` is in place of its version's."""
 
     version: Version
-    instant: datetime
+    scheduled_for: datetime
     origin: ManualRunOrigin
     overlap: Overlap | None = None
 
@@ -126,40 +126,40 @@ class UnitOfWork:
     """Loaded under locks, changed by `core`, written back whole."""
 
     schedules: dict[UUID, ScheduleRecord] = field(default_factory=dict)
-    runs: dict[RunKey, LockedRun] = field(default_factory=dict)
+    open_runs: dict[RunKey, LockedRun] = field(default_factory=dict)
     new_versions: list[tuple[Version, VersionStatus]] = field(default_factory=list)
-    in_force: list[Version] = field(default_factory=list)  # what users are to see
+    versions_in_force: list[Version] = field(default_factory=list)  # what users are to see
     handovers: list[VersionHandover] = field(default_factory=list)
-    touched: set[UUID] = field(default_factory=set)
-    cancelled: dict[RunKey, Reason] = field(default_factory=dict)
-    renewed: dict[RunKey, Version] = field(default_factory=dict)  # take this version
-    stopping: dict[RunKey, Reason | None] = field(default_factory=dict)  # None: go on after all
+    changed_ids: set[UUID] = field(default_factory=set)
+    cancelled_runs: dict[RunKey, Reason] = field(default_factory=dict)
+    moved_to_version: dict[RunKey, Version] = field(default_factory=dict)  # take this version
+    stop_requests: dict[RunKey, Reason | None] = field(default_factory=dict)  # None: go on after all
     manual_runs: list[ManualRun] = field(default_factory=list)
-    dropped: list[tuple[ManualRun, Reason]] = field(default_factory=list)
-    ended: dict[RunKey, Ended] = field(default_factory=dict)  # rows that have ended
+    dropped_manual_runs: list[tuple[ManualRun, Reason]] = field(default_factory=list)
+    ended_runs: dict[RunKey, Ended] = field(default_factory=dict)  # rows that have ended
     version_statuses: dict[tuple[UUID, int], tuple[VersionStatus, str | None]] = field(
         default_factory=dict
     )
-    resolved: dict[RunKey, RunState] = field(default_factory=dict)  # held, as a person has it
+    resolved_runs: dict[RunKey, RunState] = field(default_factory=dict)  # held, as a person has it
 
     def update(self, entry: ScheduleRecord) -> ScheduleRecord:
         self.schedules[entry.id] = entry
-        self.touched.add(entry.id)
+        self.changed_ids.add(entry.id)
         return entry
 
     def open_runs_of(self, entry: ScheduleRecord) -> list[LockedRun]:
         keys = (RunKey(moment, entry.id) for moment in entry.open_runs)
-        return [run for key in keys if (run := self.runs.get(key)) is not None]
+        return [run for key in keys if (run := self.open_runs.get(key)) is not None]
 
     def cancel(self, run: LockedRun, reason: Reason) -> None:
-        self.cancelled[run.key] = reason
-        self.renewed.pop(run.key, None)
-        del self.runs[run.key]
+        self.cancelled_runs[run.key] = reason
+        self.moved_to_version.pop(run.key, None)
+        del self.open_runs[run.key]
 
     def move_to_version(self, run: LockedRun, version: Version) -> None:
         """The run stays as it is, and does what the new version says."""
-        self.renewed[run.key] = version
-        self.runs[run.key] = replace(run, version=version.number)
+        self.moved_to_version[run.key] = version
+        self.open_runs[run.key] = replace(run, version=version.number)
 
     def unstage(
         self,
@@ -187,9 +187,9 @@ class UnitOfWork:
         for run in withdrawn:
             self.cancel(run, reason)
         asked_to_stop = reason is not Reason.SUPERSEDED
-        doubtful = [run for run in open_runs if asked_to_stop and run.may_be_dropped]
+        doubtful = [run for run in open_runs if asked_to_stop and run.is_unstarted_claim]
         version, again = entry.version, (*withdrawn, *doubtful)
-        owed = {run.key.scheduled_for for run in again if run.counts}
+        owed = {run.key.scheduled_for for run in again if run.is_from_recurrence}
         ahead = {run.key.scheduled_for for run in again if run.version > version.number}
         back = {moment for moment in owed if version.includes(moment)}
         planned_until = min([entry.planned_until, *(moment - RESOLUTION for moment in back)])
@@ -206,15 +206,15 @@ class UnitOfWork:
 
     def _is_newer(self, run: LockedRun, entry: ScheduleRecord) -> bool:
         """Renewed by the very change that withdraws what its new version does not owe."""
-        renewed = self.renewed.get(run.key)
+        renewed = self.moved_to_version.get(run.key)
         return renewed is not None and renewed.number > entry.version.number
 
     def drop_manual_runs(self, entry: ScheduleRecord, reason: Reason) -> ScheduleRecord:
         """Extra runs of this very batch: no run of theirs has come to be, and none will."""
         mine = [each for each in self.manual_runs if each.version.schedule_id == entry.id]
         self.manual_runs = [each for each in self.manual_runs if each not in mine]
-        self.dropped += [(extra, reason) for extra in mine]
-        gone = {extra.instant for extra in mine}
+        self.dropped_manual_runs += [(extra, reason) for extra in mine]
+        gone = {extra.scheduled_for for extra in mine}
         left = tuple(moment for moment in entry.open_runs if moment not in gone)
         return entry._replace(open_runs=left)
 
@@ -225,6 +225,6 @@ class UnitOfWork:
     def request_stop(self, runs: list[LockedRun], reason: Reason | None) -> None:
         """None takes back what a pause asked for; what was asked for otherwise stands."""
         for run in runs:
-            if run.stop is None or run.stop == Reason.PAUSED:
-                self.stopping[run.key] = reason
-                self.runs[run.key] = replace(run, stop=reason)
+            if run.stop_reason is None or run.stop_reason == Reason.PAUSED:
+                self.stop_requests[run.key] = reason
+                self.open_runs[run.key] = replace(run, stop=reason)

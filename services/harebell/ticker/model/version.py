@@ -21,7 +21,7 @@ class Version:
     number: int
     tenant: str
     policy: SchedulingPolicy  # all that planning reads
-    text: str  # JSON of the definition without its defaults, as it is stored
+    definition_json: str  # JSON of the definition without its defaults, as it is stored
     run_spec: str  # JSON of `Work`, as its tickets carry it
     accepted_at: datetime
     effective_at: datetime | None = None  # None: at once
@@ -51,7 +51,7 @@ class Version:
     def definition(self) -> Definition:
         if isinstance(self.policy, Definition):
             return self.policy
-        return Definition.model_validate_json(self.text)
+        return Definition.model_validate_json(self.definition_json)
 
     @cached_property
     def recurrence(self) -> Recurrence:
@@ -78,9 +78,9 @@ class VersionHandover:
     """A version comes into force after another: which instants are whose to decide, for audits."""
 
     schedule_id: UUID
-    before: int
+    from_version: int
     planned_until: datetime  # every instant up to here was decided by the version before
-    after: int
+    to_version: int
     planned_from: datetime  # what comes after this is decided by the new one
 
 

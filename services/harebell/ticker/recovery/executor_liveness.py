@@ -8,14 +8,14 @@ from aio_pika.abc import AbstractConnection
 from aiormq.exceptions import ChannelLockedResource, ChannelNotFoundEntity
 
 from harebell.bootstrap.service_context import connection_properties
-from harebell.client.connection import ANSWER_TIMEOUT, close, connect, translate_amqp_errors
+from harebell.client.connection import BROKER_REPLY_TIMEOUT, close, connect, translate_amqp_errors
 from harebell.contract.amqp_names import Lane
 from harebell.contract.errors import BrokerUnavailable
 from harebell.messaging.topology.bus import DISPATCHER, executor_control_queue, work_queue
 from harebell.runtime.clock import monotonic
 from harebell.runtime.settings import ServiceSettings
 
-SETTLED: Final = 2.0  # seconds; a younger connection of ours may be from the same broken moment
+MIN_CONNECTION_AGE: Final = 2.0  # seconds; a younger connection of ours may be from the same broken moment
 
 
 @dataclass(slots=True)
@@ -49,14 +49,14 @@ class ExecutorLiveness:
             await close(connection)
 
     def _is_settled(self) -> bool:
-        return monotonic() - self._since > SETTLED
+        return monotonic() - self._since > MIN_CONNECTION_AGE
 
     async def _messages(self, queue: str) -> int | None:
         """None when there is no such queue; at least 1 when it is another's own."""
         with translate_amqp_errors("cannot look"):
             try:
                 async with (
-                    asyncio.timeout(ANSWER_TIMEOUT),
+                    asyncio.timeout(BROKER_REPLY_TIMEOUT),
                     (await self._open()).channel(publisher_confirms=False) as channel,
                 ):
                     declared = await channel.declare_queue(queue, passive=True)

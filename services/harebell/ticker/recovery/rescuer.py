@@ -31,11 +31,11 @@ from harebell.ticker import metrics
 from harebell.ticker.recovery.executor_liveness import ExecutorLiveness
 from harebell.ticker.recovery.stalled_overlaps import wake_stalled, without_locked_schedules
 
-LEASES_EVERY: Final = 1.0  # seconds
+LEASE_CHECK_INTERVAL: Final = 1.0  # seconds
 # While nobody held anything: whoever claims right after a look is suspect only SILENT later.
-IDLE_EVERY: Final = recovery.SILENT + LEASES_EVERY  # seconds
-LOST_EVERY: Final = 5.0  # seconds
-LONGEST_LEASE: Final = 15.0  # seconds of unbroken service before the first lease is ended
+IDLE_CHECK_INTERVAL: Final = recovery.SILENT_AFTER + LEASE_CHECK_INTERVAL  # seconds
+TICKET_CHECK_INTERVAL: Final = 5.0  # seconds
+MAX_LEASE: Final = 15.0  # seconds of unbroken service before the first lease is ended
 MIN_UPTIME_FOR_LIVENESS: Final = (
     5.0  # seconds of unbroken service before a silent holder can be taken for gone
 )
@@ -51,29 +51,29 @@ class Rescuer:
     pool: asyncpg.Pool
     publisher: Publisher
     clock: Clock
-    presence: ExecutorLiveness
-    ask_review: Callable[[Iterable[UUID]], None]
+    liveness: ExecutorLiveness
+    request_reconciliation: Callable[[Iterable[UUID]], None]
     _unbroken_since: float = field(default_factory=monotonic)
 
     async def run_lease_recovery(self) -> None:
         """Until cancelled. An outage is not a crash: after one, leases get their full time."""
-        wait = LEASES_EVERY
+        wait = LEASE_CHECK_INTERVAL
         while True:
             asked = monotonic()
             await asyncio.sleep(wait)
             if monotonic() - asked > wait + FREEZE_THRESHOLD:
                 self._unbroken_since = monotonic()
             try:
-                wait = LEASES_EVERY if await self._lapse() else IDLE_EVERY
+                wait = LEASE_CHECK_INTERVAL if await self._lapse() else IDLE_CHECK_INTERVAL
             except Transient as error:
                 self._unbroken_since = monotonic()
-                wait = LEASES_EVERY
+                wait = LEASE_CHECK_INTERVAL
                 log.warning("lease sweep failed", error=error.code, reason=error.reason)
 
     async def run_ticket_recovery(self) -> None:
         """Until cancelled."""
         while True:
-            await asyncio.sleep(LOST_EVERY)
+            await asyncio.sleep(TICKET_CHECK_INTERVAL)
             try:
                 await self._recover()
                 await wake_stalled(self.pool, self.publisher, self.clock)
@@ -81,13 +81,13 @@ class Rescuer:
                 log.warning("sweep failed", error=error.code, reason=error.reason)
 
     async def _recover(self) -> None:
-        if not self.clock.steady_for(LONGEST_LEASE):
+        if not self.clock.steady_for(MAX_LEASE):
             return
         with translate_db_errors():
             found = await recovery.find_lost_tickets(self.pool)
-        queues = {(row.pool, row.lane) for row in found if row.may_wait}
-        empty = {queue for queue in queues if await self.presence.is_queue_empty(*queue)}
-        wanted = [row for row in found if not row.may_wait or (row.pool, row.lane) in empty]
+        queues = {(row.pool, row.lane) for row in found if row.can_be_queued}
+        empty = {queue for queue in queues if await self.liveness.is_queue_empty(*queue)}
+        wanted = [row for row in found if not row.can_be_queued or (row.pool, row.lane) in empty]
         if wanted:
             await self._publish_again([row.key for row in wanted])
 
@@ -110,7 +110,7 @@ class Rescuer:
 
     async def _lapse(self) -> bool:
         """False when nobody holds anything."""
-        if not self.clock.steady_for(LONGEST_LEASE):
+        if not self.clock.steady_for(MAX_LEASE):
             return True
         with translate_db_errors():
             holders = await recovery.find_lease_holders(self.pool)
@@ -123,13 +123,13 @@ class Rescuer:
     async def _gone(self, holders: Sequence[recovery.LeaseHolder]) -> list[str]:
         """Silent ones, whose presence queue is gone with their connection."""
         silent = [each.name for each in holders if each.is_silent]
-        return [name for name in silent if await self.presence.is_gone(name)]
+        return [name for name in silent if await self.liveness.is_gone(name)]
 
     async def _end_lapsed(self, gone: Sequence[str], unbroken: float) -> None:
         facts: list[OutgoingEvent] = []
         async with publishing_transaction(self.pool, self.publisher, self.clock) as authority:
             served = min(unbroken, await recovery.database_uptime(authority.connection))
-            by_time = served > LONGEST_LEASE
+            by_time = served > MAX_LEASE
             if lapsed := await recovery.lock_expired_leases(
                 authority.connection, gone, by_time=by_time
             ):
@@ -138,7 +138,7 @@ class Rescuer:
         if facts:
             metrics.RECOVERED_RUNS.labels(LEASE_EXPIRED).inc(len(facts))
             log.warning("leases lease_expired", runs=len(facts), gone=gone)
-            self.ask_review({row.key.schedule_id for row in lapsed})
+            self.request_reconciliation({row.key.schedule_id for row in lapsed})
             await publish_events(self.publisher, facts)
 
     async def _end(
@@ -166,7 +166,7 @@ def _fact(ticket: Ticket, attempt: int, now: datetime) -> OutgoingEvent:
     """Of a run that has expired, after so many attempts."""
     work, key, state = ticket.run_spec, ticket.run_key, RunState.EXPIRED
     return run_event_without_attempt(
-        *(work.tenant, key, state, Reason.EXPIRED, now), attempt=attempt, name=work.key
+        *(work.tenant, key, state, Reason.EXPIRED, now), attempt=attempt, schedule_key=work.key
     )
 
 

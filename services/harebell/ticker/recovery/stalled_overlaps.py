@@ -42,7 +42,7 @@ async def wake_stalled(pool: asyncpg.Pool, publisher: Publisher, clock: Clock) -
         mine = await overlap.try_lock(connection, stuck)
         policies = await _policies(connection, mine)
         now = clock.now()
-        woken = await wake_next(connection, policies, now, unless_within=overlap.WAKE_AFTER)
+        woken = await wake_next(connection, policies, now, min_ticket_age=overlap.WAKE_AFTER)
         await authority.publish(woken)
     if woken:
         metrics.RECOVERED_RUNS.labels("woken").inc(len(woken))
@@ -56,9 +56,9 @@ async def _policies(
     policies = dict.fromkeys(schedules, Overlap.QUEUE)
     standing = await overlap.open_run_rows(connection, policies)
     newest = [
-        max(run.key for run in runs if run.turn.is_waiting)
+        max(run.key for run in runs if run.slot.is_waiting)
         for runs in standing.values()
-        if any(run.turn.is_waiting for run in runs)
+        if any(run.slot.is_waiting for run in runs)
     ]
     tickets = await rebuild_tickets(connection, sorted(newest))
     return policies | {ticket.schedule_id: ticket.overlap for ticket in tickets}

@@ -35,24 +35,24 @@ class SaveResult:
 async def save_unit_of_work(
     connection: asyncpg.Connection, book: UnitOfWork, now: datetime, until: datetime
 ) -> SaveResult:
-    await versions.save(connection, book.new_versions)
+    await versions.save_versions(connection, book.new_versions)
     await versions.record_handovers(connection, book.handovers)
-    await versions.save_active_versions(connection, book.in_force)
-    await staging.cancel(connection, book.cancelled)
-    await staging.request_stop(connection, book.stopping)
+    await versions.save_active_versions(connection, book.versions_in_force)
+    await staging.cancel(connection, book.cancelled_runs)
+    await staging.request_stop(connection, book.stop_requests)
     await staging.move_to_version(
-        connection, [run_rows.moved_run_row(*each) for each in book.renewed.items()]
+        connection, [run_rows.moved_run_row(*each) for each in book.moved_to_version.items()]
     )
-    await staging.resolve(connection, book.resolved)
-    await staging.skip(connection, [run_rows.dropped_run_row(*each) for each in book.dropped])
+    await staging.resolve(connection, book.resolved_runs)
+    await staging.skip(connection, [run_rows.dropped_run_row(*each) for each in book.dropped_manual_runs])
     await versions.update_statuses(connection, book.version_statuses)
-    touched = [book.schedules[id_] for id_ in sorted(book.touched, key=int)]
+    touched = [book.schedules[id_] for id_ in sorted(book.changed_ids, key=int)]
     advances = [planning.plan_if_due(entry, now, until) for entry in touched]
     extra = [run_rows.manual_run_row(each) for each in book.manual_runs]
     of = [each.version for each in book.manual_runs]
     saved = await save_planning_steps(connection, advances, now, extra=extra, of=of)
-    retried = (key for key, state in book.resolved.items() if state is RunState.STAGED)
-    again = sorted({*book.renewed, *retried})
+    retried = (key for key, state in book.resolved_runs.items() if state is RunState.STAGED)
+    again = sorted({*book.moved_to_version, *retried})
     tickets = await rebuild_tickets(connection, again) if again else []
     return SaveResult(
         saved.tickets + [TicketHeader.of(ticket) for ticket in tickets], advances, saved.records
@@ -87,9 +87,9 @@ async def save_planning_steps(
     standing = [planning.with_staged_runs(each, staged, ended, there) for each in advances]
     commenced = [e.record.version for e in advances if e.record.version is not e.previous.version]
     await versions.save_active_versions(connection, commenced)
-    fates = {key: fate for each in advances for key, fate in each.fates.items()}
+    fates = {key: fate for each in advances for key, fate in each.version_statuses.items()}
     await versions.update_statuses(connection, fates)
-    takeovers = [each.takeover for each in advances if each.takeover is not None]
+    takeovers = [each.handover for each in advances if each.handover is not None]
     await versions.record_handovers(connection, takeovers)
     await schedules.save_states(connection, standing)
     in_force = (each.previous.version for each in advances)

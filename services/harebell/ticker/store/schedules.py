@@ -117,10 +117,10 @@ async def _entries(
             open_runs=tuple(row["open_runs"]),
             reason=row["reason"],
             awaited_run=row["awaited_run"],
-            failures=row["consecutive_failures"],
+            consecutive_failures=row["consecutive_failures"],
             paused_until=row["paused_until"],
             pending=known.get((key[0], row["pending_version"])),
-            skips=tuple(row["skipped_times"]),
+            skipped_times=tuple(row["skipped_times"]),
             last_number=row["last_number"],
         )
         for key, row in zip(wanted, rows, strict=True)
@@ -160,9 +160,9 @@ async def load_unit_of_work(
     for row in await connection.fetch(_OPEN_RUNS, *key_arrays(sorted(keys | set(named_runs)))):
         key = RunKey(row["scheduled_for"], row["schedule_id"])
         if row["finished_at"] is None:
-            book.runs[key] = _open_run(key, row)
+            book.open_runs[key] = _open_run(key, row)
         else:
-            book.ended[key] = Ended(RunState(row["state"]), row["finished_at"])
+            book.ended_runs[key] = Ended(RunState(row["state"]), row["finished_at"])
     return book
 
 
@@ -175,10 +175,10 @@ def _open_run(key: RunKey, row: asyncpg.Record) -> LockedRun:
         row["due_at"],
         row["version"],
         row["lease_holder"],
-        counts=row["origin"] is None and row["replay_number"] == 0,
-        again=row["replay_number"] > 0,
-        started=row["started_at"] is not None,
-        stop=row["stop"],
+        is_from_recurrence=row["origin"] is None and row["replay_number"] == 0,
+        is_replayed=row["replay_number"] > 0,
+        has_started=row["started_at"] is not None,
+        stop_reason=row["stop"],
     )
 
 
@@ -222,11 +222,11 @@ async def save_states(connection: asyncpg.Connection, entries: Iterable[Schedule
         [entry.dispatched for entry in ordered],
         [_instants(entry.open_runs) for entry in ordered],
         nullable_array(entry.awaited_run for entry in ordered),
-        [entry.failures for entry in ordered],
+        [entry.consecutive_failures for entry in ordered],
         nullable_array(entry.paused_until for entry in ordered),
         nullable_array(entry.pending.number if entry.pending else None for entry in ordered),
         nullable_array(entry.pending.effective_at if entry.pending else None for entry in ordered),
-        [_instants(entry.skips) for entry in ordered],
+        [_instants(entry.skipped_times) for entry in ordered],
     )
 
 

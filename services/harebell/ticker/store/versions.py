@@ -62,8 +62,8 @@ class VersionCache:
     Only of what recurs: a one-shot is planned once, and a crowd of them would push the others out.
     """
 
-    LIMIT: Final = 20_000
-    MAX_TEXT: Final = 32 * 1024 * 1024  # characters: their payloads, twice, are more in memory
+    MAX_VERSIONS: Final = 20_000
+    MAX_CHARACTERS: Final = 32 * 1024 * 1024  # characters: their payloads, twice, are more in memory
 
     def __init__(self) -> None:
         self._known: OrderedDict[tuple[UUID, int], Version] = OrderedDict()
@@ -81,7 +81,7 @@ class VersionCache:
                 self._text -= _length(before)
             self._known[key] = version
             self._text += _length(version)
-        while len(self._known) > self.LIMIT or self._text > self.MAX_TEXT:
+        while len(self._known) > self.MAX_VERSIONS or self._text > self.MAX_CHARACTERS:
             _, oldest = self._known.popitem(last=False)  # a dict looks ever longer for its first
             self._text -= _length(oldest)
 
@@ -106,7 +106,7 @@ class _Read(SchedulingPolicy):
 
 
 def _length(version: Version) -> int:
-    return len(version.text) + len(version.run_spec)
+    return len(version.definition_json) + len(version.run_spec)
 
 
 def _version(row: asyncpg.Record) -> Version:
@@ -123,7 +123,7 @@ def _version(row: asyncpg.Record) -> Version:
     )
 
 
-async def save(
+async def save_versions(
     connection: asyncpg.Connection, made: Sequence[tuple[Version, VersionStatus]]
 ) -> None:
     if not made:
@@ -133,9 +133,9 @@ async def save(
         _INSERT,
         [v.schedule_id for v in versions],
         [v.number for v in versions],
-        [v.text for v in versions],
+        [v.definition_json for v in versions],
         [v.run_spec for v in versions],
-        [fingerprint_of(v.text) for v in versions],
+        [fingerprint_of(v.definition_json) for v in versions],
         [v.accepted_at for v in versions],
         [v.since for v in versions],
         nullable_array(v.anchor_at for v in versions),
@@ -153,7 +153,7 @@ async def save_active_versions(connection: asyncpg.Connection, versions: Iterabl
             _SCHEDULES,
             [v.schedule_id for v in latest],
             [v.tenant for v in latest],
-            [v.text for v in latest],
+            [v.definition_json for v in latest],
             [v.definition.class_.value for v in latest],
             [v.policy.priority for v in latest],
             [v.policy.pool for v in latest],
@@ -182,8 +182,8 @@ async def record_handovers(
     connection: asyncpg.Connection, takeovers: Sequence[VersionHandover]
 ) -> None:
     """A version may take over and be taken over in one batch: both are one row to write."""
-    begun = {(each.schedule_id, each.after): each.planned_from for each in takeovers}
-    over = {(each.schedule_id, each.before): each.planned_until for each in takeovers}
+    begun = {(each.schedule_id, each.to_version): each.planned_from for each in takeovers}
+    over = {(each.schedule_id, each.from_version): each.planned_until for each in takeovers}
     if keys := sorted(begun.keys() | over.keys()):
         await connection.execute(
             _TAKE_OVER,

@@ -1,0 +1,302 @@
+"""Views: one typed model for each kind of row that a query returns.
+
+A later release may add optional fields to a view and never removes or renames a field.
+A response leaves out a field whose value is null.
+"""
+
+from typing import Annotated, Any, Literal
+from uuid import UUID
+
+from pydantic import Field, WithJsonSchema
+
+from harebell.contract.ids import RunId
+from harebell.contract.message import Message, empty_default
+from harebell.contract.types import Instant
+
+JsonObject = Annotated[dict[str, Any], WithJsonSchema({"type": "object"})]
+DefinitionJson = Annotated[
+    dict[str, Any],
+    WithJsonSchema(
+        {"type": "object", "description": "A definition as in `schedule.put`, with its defaults."}
+    ),
+]
+
+
+class ViewResponse(Message):
+    """The base of each view that is the whole response of a query."""
+
+    ok: Literal[True] = True
+
+
+class ScheduleView(Message):
+    """One schedule with its state and its next scheduled time."""
+
+    id: UUID
+    key: str | None = None
+    name: str | None = None
+    owner: str | None = None
+    tenant: str
+    class_: str = Field(alias="class")
+    priority: int
+    pool: str
+    state: str
+    reason: str | None = None  # of `errored`, or the note of a pause or a cancellation
+    version: int
+    next_at: Instant | None = None
+    tags: list[str] = empty_default(list)
+    created_at: Instant
+    updated_at: Instant
+    paused_until: Instant | None = None
+    pending_version: int | None = None
+    pending_at: Instant | None = None  # the effective time of the pending version
+    consecutive_failures: int = 0
+    skipped_times: list[Instant] = empty_default(list)
+
+
+class ScheduleDetail(ScheduleView, ViewResponse):
+    """One schedule with the definition of its version."""
+
+    definition: DefinitionJson
+
+
+class VersionView(Message):
+    """One version of a schedule. `in_force` marks the newest active version."""
+
+    version: int
+    accepted_at: Instant
+    effective_at: Instant
+    status: str  # pending, active, superseded, failed, missed
+    status_reason: str | None = None
+    actor: str | None = None
+    note: str | None = None
+    in_force: bool
+    definition: DefinitionJson
+
+
+class VersionListView(ViewResponse):
+    """The newest versions of a schedule, the latest first."""
+
+    id: UUID
+    key: str | None = None
+    versions: list[VersionView]
+
+
+class UpcomingRunNote(Message):
+    """One fact about an upcoming run, such as a clock change or a jitter."""
+
+    about: str  # dst_gap, dst_overlap, jitter, skipped, sequential
+    text: str
+
+
+class UpcomingRunView(Message):
+    """One run that the schedule will stage. `local` is `at` in the time zone of the schedule."""
+
+    at: Instant
+    local: str
+    due_at: Instant
+    notes: list[UpcomingRunNote] = empty_default(list)
+
+
+class PreviewView(ViewResponse):
+    """The next scheduled times of a schedule, stored or not. `state` tells whether they run."""
+
+    id: UUID
+    key: str | None = None
+    state: str
+    paused_until: Instant | None = None
+    instants: list[UpcomingRunView]
+
+
+class RunView(Message):
+    """One run. `range_count` is the number of skipped times for which the row stands."""
+
+    run_id: RunId
+    schedule_id: UUID
+    key: str | None = None
+    scheduled_for: Instant
+    due_at: Instant
+    state: str
+    reason: str | None = None
+    attempt: int
+    replay_number: int = 0
+    started_at: Instant | None = None
+    finished_at: Instant | None = None
+    late_ms: float | None = None  # from `due_at` to the start of the first attempt
+    outcome: str | None = None
+    next_attempt_at: Instant | None = None
+    expires_at: Instant | None = None
+    pool: str
+    lane: str
+    version: int
+    origin: str | None = None  # trigger, backfill
+    range_until: Instant | None = None
+    range_count: int | None = None
+    tier: str | None = None  # immediate, hot, cold
+    tier_reason: str | None = None
+
+
+class AttemptView(Message):
+    """One completed attempt of a run."""
+
+    replay_number: int = 0
+    number: int
+    lease_holder: str | None = None
+    started_at: Instant | None = None
+    finished_at: Instant
+    duration_ms: float | None = None
+    outcome: str
+    error_code: str | None = None
+    error: str | None = None
+    http_status: int | None = None
+    result: str | None = None
+
+
+class RunDetail(RunView, ViewResponse):
+    """One run with its latest attempts, in the order of their numbers."""
+
+    attempts: list[AttemptView] = empty_default(list)
+
+
+class ExplanationView(ViewResponse):
+    """The reason why a run of one scheduled time did or did not start."""
+
+    id: UUID
+    key: str | None = None
+    state: str  # of the schedule
+    at: Instant | None = None
+    verdict: str
+    reason: str | None = None  # a run reason, or a schedule state
+    text: str
+    notes: list[str] = empty_default(list)
+    version: int | None = None  # the version in force at `at`
+    before: Instant | None = None  # the last scheduled time before `at`
+    after: Instant | None = None  # the first scheduled time after `at`
+    run: RunView | None = None
+    attempts: list[AttemptView] = empty_default(list)
+
+
+class BreakerView(Message):
+    """One circuit breaker. `acts` is `forced` if a person forced the breaker, else `state`."""
+
+    downstream: str
+    acts: str  # closed, open, half_open
+    state: str
+    since: Instant | None = None
+    failed: int = 0
+    attempts: int = 0
+    forced: str | None = None  # open, closed
+    forced_at: Instant | None = None
+    forced_until: Instant | None = None
+    note: str | None = None
+    actor: str | None = None
+
+
+class DeadLetterView(Message):
+    """One dead letter without its payload."""
+
+    id: UUID
+    kind: str  # run, message
+    run_id: RunId | None = None
+    key: str | None = None
+    tenant: str
+    reason: str
+    error_code: str | None = None
+    error: str | None = None
+    attempts: int
+    dead_at: Instant
+    state: str  # open, replayed, resolved, discarded, superseded
+    replays: int = 0
+    run_state: str | None = None
+    group: UUID | None = None
+
+
+class ReplayView(Message):
+    """One replay of a dead run. `run_state` is the state in which that replay ended."""
+
+    replay_number: int
+    at: Instant
+    actor: str | None = None
+    note: str | None = None
+    run_state: str | None = None
+
+
+class DeadLetterDecision(Message):
+    """The time, the actor and the note of a discard or an edit."""
+
+    at: Instant
+    actor: str | None = None
+    note: str | None = None
+
+
+class DeadLetterDetail(DeadLetterView, ViewResponse):
+    """One dead letter with its payload and its replays. `body` is in base64 and may be truncated."""
+
+    payload: JsonObject
+    body: str | None = None
+    headers: JsonObject | None = None
+    queue: str | None = None
+    replay_history: list[ReplayView] = empty_default(list)
+    root_id: UUID | None = None  # the dead letter of the first replay number of the run
+    discarded: DeadLetterDecision | None = None
+    edited_from: UUID | None = None  # the dead letter of which this one is an edited copy
+    edited: DeadLetterDecision | None = None
+
+
+class FailureGroupView(Message):
+    """One failure group with its counts. `trend` compares the last hour with the hour before."""
+
+    id: UUID
+    state: str  # open, muted, archived
+    open: int
+    dead_letters: int
+    trend: str  # quiet, rising, falling, steady
+    last_hour: int
+    hour_before: int
+    first_at: Instant
+    last_at: Instant
+    target: str
+    error_code: str
+    message: str
+    note: str | None = None
+    changed_by: str | None = None
+    changed_at: Instant | None = None
+    muted_until: Instant | None = None
+
+
+class ReplayJobView(Message):
+    """One replay job with its progress.
+
+    `rejected` counts the dead letters that the job took and could not replay.
+    """
+
+    id: UUID
+    state: str  # running, paused, done, aborted
+    reason: str | None = None
+    total: int
+    taken: int
+    replayed: int
+    succeeded: int
+    failed: int
+    rejected: int
+    remaining: int
+    actor: str | None = None
+    note: str | None = None
+    changed_by: str | None = None
+    created_at: Instant
+    changed_at: Instant | None = None
+    finished_at: Instant | None = None
+
+
+class ReplayJobDetail(ReplayJobView, ViewResponse):
+    """One replay job with the command that started it."""
+
+    request: JsonObject
+
+
+class ReplayItemView(Message):
+    """One dead letter of a replay job. `outcome` is the state in which its run ended."""
+
+    position: int
+    id: UUID
+    status: str  # waiting, or the result of the replay
+    outcome: str | None = None

@@ -1,0 +1,67 @@
+"""Each requirement has a test with its marker, and the page of requirements is current."""
+
+from typing import Final
+
+import pytest
+from tests.architecture.source_tree import TESTS, Module, listing, modules_of_tests
+from tests.tools.requirements import PAGE, marked_tests, markers, render, requirements
+
+STALE: Final = "Run `python -m tests.tools.requirements` to write the page again."
+FEATURES: Final = [f"S{number:02}" for number in range(1, 129)]
+USER_REQUESTS: Final = [f"ASK-{number}" for number in range(1, 26)]
+
+
+def test_requirements_are_complete_and_in_order() -> None:
+    assert [each.id for each in requirements()] == FEATURES + USER_REQUESTS
+
+
+def test_page_of_requirements_is_current() -> None:
+    assert PAGE.read_text(encoding="utf-8") == render(marked_tests()), STALE
+
+
+def test_page_changes_with_a_marker() -> None:
+    assert render({"S01": ("unit/test_a.py::test_a",)}) != render({})
+
+
+def test_requirement_has_a_test_or_states_what_is_missing() -> None:
+    found = marked_tests()
+    faults = [
+        each.id
+        for each in requirements()
+        if not (found.get(each.id) or each.benchmarks or each.missing)
+    ]
+
+    assert not faults, listing(faults)
+
+
+def test_marker_names_known_requirements_on_a_test() -> None:
+    known = {each.id for each in requirements()}
+    faults = [
+        f"{module}: {name} {', '.join(ids)}"
+        for module in modules_of_tests()
+        for name, ids in markers(module)
+        if not name.startswith("test_") or not ids or not known.issuperset(ids)
+    ]
+
+    assert not faults, listing(faults)
+
+
+def test_benchmark_of_a_requirement_exists() -> None:
+    functions = {
+        f"{module.path.relative_to(TESTS)}::{function.name}"
+        for module in modules_of_tests()
+        for function in module.functions()
+    }
+
+    assert {name for each in requirements() for name in each.benchmarks} <= functions
+
+
+@pytest.mark.parametrize(
+    ("source", "ids"),
+    [
+        ('@pytest.mark.requirement("S01", "ASK-2")\ndef test_a(): ...', ["S01", "ASK-2"]),
+        ('@pytest.mark.requirement("S01")\n@pytest.mark.asyncio\nasync def test_a(): ...', ["S01"]),
+    ],
+)
+def test_ids_are_read_from_the_marker(source: str, ids: list[str]) -> None:
+    assert list(markers(Module(TESTS / "test_a.py", source))) == [("test_a", ids)]

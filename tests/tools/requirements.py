@@ -1,0 +1,103 @@
+"""The generator of the page `tests/requirements.md`, which shows the tests of each requirement.
+
+Run `python -m tests.tools.requirements` after a change of a marker or of `requirements.toml`.
+"""
+
+import ast
+import tomllib
+from collections import defaultdict
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass
+from functools import cache
+from pathlib import Path
+from typing import Final
+
+from tests.architecture.source_tree import TESTS, Module, modules_of_tests
+
+DATA: Final = Path(__file__).with_suffix(".toml")
+PAGE: Final = TESTS / "requirements.md"
+MARKER: Final = "pytest.mark.requirement"
+
+INTRODUCTION: Final = """\
+# Requirements and their tests
+
+The command `python -m tests.tools.requirements` writes this page.
+A test fails if the page is stale.
+Each test has the marker `@pytest.mark.requirement` with the ids of its requirements.
+The paths are relative to `tests`.
+"""
+HEAD: Final = """\
+| id | requirement | tests |
+|---|---|---|
+"""
+MISSING_HEAD: Final = """\
+| id | requirement | missing part |
+|---|---|---|
+"""
+SECTIONS: Final = {"S": "Features", "ASK-": "User requests"}
+MISSING: Final = "Missing parts"
+
+
+@dataclass(frozen=True, kw_only=True)
+class Requirement:
+    """One requirement. `missing` is the part that no test shows."""
+
+    id: str
+    asked: str
+    note: str = ""
+    benchmarks: tuple[str, ...] = ()
+    missing: str = ""
+
+
+@cache
+def requirements() -> tuple[Requirement, ...]:
+    """Return the requirements in the order of the data file."""
+    data = tomllib.loads(DATA.read_text(encoding="utf-8"))
+    return tuple(
+        Requirement(id=id_, **{**values, "benchmarks": tuple(values.get("benchmarks", ()))})
+        for id_, values in data.items()
+    )
+
+
+@cache
+def marked_tests() -> Mapping[str, tuple[str, ...]]:
+    """Return the tests by the ids of their markers, each as `path::name`."""
+    found: dict[str, list[str]] = defaultdict(list)
+    for module in modules_of_tests():
+        for name, ids in markers(module):
+            for id_ in ids:
+                found[id_].append(f"{module.path.relative_to(TESTS)}::{name}")
+    return {id_: tuple(sorted(names)) for id_, names in found.items()}
+
+
+def markers(module: Module) -> Iterator[tuple[str, list[str]]]:
+    """Yield the name of each marked test with the ids of its marker."""
+    for function in module.functions():
+        for decorator in function.decorator_list:
+            if isinstance(decorator, ast.Call) and ast.unparse(decorator.func) == MARKER:
+                yield function.name, [ast.literal_eval(each) for each in decorator.args]
+
+
+def render(found: Mapping[str, tuple[str, ...]]) -> str:
+    """Return the page for these tests."""
+    parts = [INTRODUCTION]
+    for prefix, title in SECTIONS.items():
+        rows = [_row(each, found) for each in requirements() if each.id.startswith(prefix)]
+        parts.append(f"## {title}\n\n{HEAD}{''.join(filter(None, rows))}")
+    missing = [f"| {each.id} | {each.asked} | {each.missing} |\n" for each in _incomplete()]
+    parts.append(f"## {MISSING}\n\n{MISSING_HEAD}{''.join(missing)}")
+    return "\n".join(parts)
+
+
+def _row(requirement: Requirement, found: Mapping[str, tuple[str, ...]]) -> str:
+    names = (*found.get(requirement.id, ()), *requirement.benchmarks)
+    cells = [f"`{name}`" for name in names] + [requirement.note] * bool(requirement.note)
+    return f"| {requirement.id} | {requirement.asked} | {'<br>'.join(cells)} |\n" if names else ""
+
+
+def _incomplete() -> list[Requirement]:
+    return [each for each in requirements() if each.missing]
+
+
+if __name__ == "__main__":
+    PAGE.write_text(render(marked_tests()), encoding="utf-8")
