@@ -17,7 +17,7 @@ from tests.acceptance.stack import Tenant, now, until
 from tests.rig.servers import Servers
 
 from harebell.audit.model.report import MissedHeartbeat
-from harebell.audit.watchdog import tell
+from harebell.audit.watchdog import publish_missed_heartbeats
 from harebell.client import Client, NotAllowed
 from harebell.contract.amqp_names import DEAD, EVENTS, QUERIES, WORK, Lane
 from harebell.messaging.declare import find_differences
@@ -182,7 +182,7 @@ async def test_a_watch_may_tell_who_is_silent_and_nothing_else(production: Produ
         ears = await channel.declare_queue(exclusive=True)
         await ears.bind(EVENTS, f"{ACME}.liveness.missed")
 
-        assert await tell(url, ACME, [silence], now()) == []
+        assert await publish_missed_heartbeats(url, ACME, [silence], now()) == []
         heard = await until(lambda: ears.get(no_ack=True, fail=False))
 
     assert heard is not None

@@ -122,7 +122,7 @@ LISTS: dict[str, Statement] = {
 }
 # Each index of these tables, and what is asked by it.
 BY_INDEX: dict[str, Statement] = {
-    "schedules_pkey": lambda at: Asked(at).schedule(TENANT, SOMEONE),
+    "schedules_pkey": lambda at: Asked(at).get_schedule(TENANT, SOMEONE),
     "schedules_page": LISTS["schedules"],
     "schedules_tags": LISTS["schedules by tag"],
     "schedules_owner": LISTS["schedules by owner"],

@@ -10,7 +10,7 @@ from tests.contract.ledger_rows import PUT, ROW, SEQS
 from tests.contract.overlap_claimers import TURNS as TURNS_OF
 from tests.contract.overlap_claimers import WRITE_VERSION
 from tests.fakes.ledger.claims import ATTEMPTS
-from tests.fakes.ledger.overlap import TURNS
+from tests.fakes.ledger.overlap import OVERLAP_SLOTS
 from tests.fakes.ledger.pool import Record, answers
 from tests.fakes.ledger.runs import RUNS, Run, all_runs, amend, run_of
 from tests.fakes.ledger.schedules import VERSIONS
@@ -87,7 +87,7 @@ def write_version(tx: Transaction, schedule: UUID, number: int, work: str, at: d
 
 @answers(TURNS_OF)
 def turns_of(tx: Transaction, schedule: UUID) -> list[Record]:
-    taken = [turn for turn in tx.rows(TURNS) if turn["key"].schedule_id == schedule]
+    taken = [turn for turn in tx.rows(OVERLAP_SLOTS) if turn["key"].schedule_id == schedule]
     return [{"scheduled_for": t["key"].scheduled_for, "role": t["role"]} for t in taken]
 
 

@@ -61,7 +61,7 @@ def past(**ago: float) -> bytes:
 
 
 def checked(body: bytes, routing_key: str = "acme.schedule.put", **properties: Any) -> CheckResult:
-    return check(IncomingRequest(routing_key, body, **properties), accepted_at=NOW)
+    return check(IncomingRequest(routing_key=routing_key, body=body, **properties), accepted_at=NOW)
 
 
 BAD_PUTS = [
@@ -149,12 +149,12 @@ def test_a_bad_put_is_refused_with_field_and_reason(
 ) -> None:
     found = checked(body)
 
-    assert found.is_refused
+    assert found.is_rejected
     (rejection,) = found.rejections
-    error = rejection.refusal.error
+    error = rejection.response.error
     assert (error.code, error.field) == (code, field)
     assert reason in error.reason
-    assert [item.body for item in found.change.items] == [None]
+    assert [item.body for item in found.accepted.items] == [None]
 
 
 BAD_COMMANDS = [
@@ -208,8 +208,8 @@ def test_a_bad_command_is_refused_with_field_and_reason(
 ) -> None:
     found = checked(orjson.dumps(body), routing_key)
 
-    assert found.is_refused
-    error = found.rejections[0].refusal.error
+    assert found.is_rejected
+    error = found.rejections[0].response.error
     assert (error.code, error.field) == (code, field)
     assert error.reason
 
@@ -219,13 +219,13 @@ def test_nesting_that_is_beyond_the_interpreter_is_refused_too(body: bytes) -> N
     deep = b"[" * 1015 + b"1234567890123456789" + b"]" * 1015
     found = checked(body.replace(b'"@"', deep).replace(b"@", deep))
 
-    assert found.is_refused
+    assert found.is_rejected
 
 
 def test_a_fault_in_an_array_names_its_item() -> None:
     found = checked(orjson.dumps([GOOD, {**GOOD, "when": {"cron": "75 * * * *"}}, 7]))
 
-    errors = [rejection.refusal.error for rejection in found.rejections]
+    errors = [rejection.response.error for rejection in found.rejections]
     assert [error.field for error in errors] == ["[1].when.cron", "[2]"]
     assert errors[0].position == 0
 
@@ -233,7 +233,7 @@ def test_a_fault_in_an_array_names_its_item() -> None:
 def test_a_message_id_that_cannot_be_stored_is_refused() -> None:
     found = checked(put(), message_id="a\0b")
 
-    assert found.rejections[0].refusal.error.field == "message_id"
+    assert found.rejections[0].response.error.field == "message_id"
 
 
 def test_an_item_that_is_too_large_is_refused_though_each_part_is_not() -> None:
@@ -241,7 +241,7 @@ def test_an_item_that_is_too_large_is_refused_though_each_part_is_not() -> None:
     args = {"x": "y" * (MAX_ITEM - 32_000)}
     found = checked(put(**large, target={"task": {"name": "t", "args": args}}))
 
-    assert found.rejections[0].refusal.error.code == "too_large"
+    assert found.rejections[0].response.error.code == "too_large"
 
 
 @pytest.mark.parametrize(
@@ -257,7 +257,7 @@ def test_a_private_address_is_accepted_where_the_operator_allows_its_network() -
     )
 
     found = check(
-        submission, accepted_at=NOW, rules=IntakePolicy(TargetPolicy([ip_network("10.1.0.0/16")]))
+        submission, accepted_at=NOW, policy=IntakePolicy(TargetPolicy([ip_network("10.1.0.0/16")]))
     )
 
     assert found.rejections == ()

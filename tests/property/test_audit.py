@@ -96,4 +96,4 @@ def test_any_row_that_is_taken_out_is_found_lost(
     found = ticking.examine(*(run for run in runs if run is not gone))
 
     assert (FindingKind.MISSING, gone.at) in [(each.kind, each.at) for each in found.findings]
-    assert found.recorded < found.owed
+    assert found.recorded < found.expected

@@ -45,12 +45,12 @@ class Counting:
     """A calendar that counts how often it is asked."""
 
     def __init__(self, calendar: CronMatcher) -> None:
-        self.calendar = calendar
+        self.matcher = calendar
         self.asked = 0
 
     def next_after(self, wall: datetime) -> datetime | None:
         self.asked += 1
-        return self.calendar.next_after(wall)
+        return self.matcher.next_after(wall)
 
 
 def near_a_change(cron: Cron, moment: datetime) -> datetime:
@@ -75,10 +75,10 @@ def near_a_change(cron: Cron, moment: datetime) -> datetime:
 def test_the_next_run_is_later_and_found_with_few_questions(
     cron: Cron, moment: datetime, hours: float
 ) -> None:
-    counting = Counting(cron.calendar)
+    counting = Counting(cron.matcher)
     stood = near_a_change(cron, moment) + timedelta(hours=hours)
 
-    following = next_time_after(stood, cron.zone, cron.dst, counting)
+    following = next_time_after(stood, cron.zone, rule=cron.dst, matcher=counting)
 
     assert following is None or following > stood
     assert counting.asked <= MAX_SEARCH_STEPS
@@ -96,7 +96,7 @@ def test_when_and_how_often_we_look_does_not_change_what_runs(
     remembered = [cron.next_after(look) for look in looks]
 
     assert remembered == [
-        next_time_after(look, cron.zone, cron.dst, cron.calendar) for look in looks
+        next_time_after(look, cron.zone, rule=cron.dst, matcher=cron.matcher) for look in looks
     ]
 
 
@@ -106,11 +106,11 @@ def test_when_and_how_often_we_look_does_not_change_what_runs(
 def test_between_two_runs_there_is_no_other(cron: Cron, moment: datetime) -> None:
     runs = [near_a_change(cron, moment) - timedelta(hours=1)]
     for _ in range(6):
-        following = next_time_after(runs[-1], cron.zone, cron.dst, cron.calendar)
+        following = next_time_after(runs[-1], cron.zone, rule=cron.dst, matcher=cron.matcher)
         if following is None:
             break
         runs.append(following)
 
     for earlier, later in pairwise(runs):
         between = earlier + (later - earlier) / 2
-        assert next_time_after(between, cron.zone, cron.dst, cron.calendar) == later
+        assert next_time_after(between, cron.zone, rule=cron.dst, matcher=cron.matcher) == later

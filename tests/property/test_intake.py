@@ -58,15 +58,16 @@ twisted = puts.flatmap(
 
 @given(body=st.binary(max_size=64), routing_key=st.text(max_size=40))
 def test_bytes_are_refused_and_never_break_it(body: bytes, routing_key: str) -> None:
-    checked = check(IncomingRequest(routing_key, body), accepted_at=NOW)
+    checked = check(IncomingRequest(routing_key=routing_key, body=body), accepted_at=NOW)
 
-    assert checked.is_refused
+    assert checked.is_rejected
 
 
 @given(items=st.lists(json | twisted, min_size=1, max_size=5), verb=verbs)
 def test_every_item_is_either_taken_or_refused(items: list[Any], verb: str) -> None:
     body = orjson.dumps(items)
-    change = check(IncomingRequest(f"acme.{verb}", body, message_id="m"), accepted_at=NOW).change
+    request = IncomingRequest(routing_key=f"acme.{verb}", body=body, message_id="m")
+    change = check(request, accepted_at=NOW).accepted
 
     if not change.single:
         assert [item.index for item in change.items] == list(range(len(items)))
@@ -77,12 +78,13 @@ def test_every_item_is_either_taken_or_refused(items: list[Any], verb: str) -> N
 
 @given(put=puts)
 def test_what_is_let_in_is_what_was_sent(put: dict[str, Any]) -> None:
-    checked = check(IncomingRequest("acme.schedule.put", orjson.dumps(put)), accepted_at=NOW)
-    if checked.is_refused:  # NUL somewhere in a payload
-        assert checked.rejections[0].refusal.error.code == "nul_character"
+    request = IncomingRequest(routing_key="acme.schedule.put", body=orjson.dumps(put))
+    checked = check(request, accepted_at=NOW)
+    if checked.is_rejected:  # NUL somewhere in a payload
+        assert checked.rejections[0].response.error.code == "nul_character"
         return
 
-    received = AcceptedCommands.model_validate_json(encode(checked.change))
+    received = AcceptedCommands.model_validate_json(encode(checked.accepted))
 
     sent, arrived = (
         SchedulePut.model_validate(put),

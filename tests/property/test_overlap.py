@@ -103,7 +103,7 @@ def test_there_are_never_two_at_once_and_in_the_end_nobody_waits(
     for _ in range(3 * RUNS):  # what begun comes again by itself; what waits is woken
         world.stop_running(RunState.SUCCEEDED)
         if not world.wake():
-            world.come([moment for moment, turn in world.standing.items() if turn.has_begun])
+            world.come([moment for moment, turn in world.standing.items() if turn.has_started])
 
     assert world.standing == {}
 

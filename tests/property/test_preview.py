@@ -38,15 +38,15 @@ whens = st.builds(lambda rule, more: {**rule, **more}, rules, recurring) | st.bu
 def test_what_is_previewed_is_what_is_planned(
     when: dict[str, Any], accepted: datetime, taken_out: set[int]
 ) -> None:
-    edition = VersionWindow(ID, definition(when), accepted)
+    edition = VersionWindow(schedule_id=ID, policy=definition(when), since=accepted)
     first = upcoming_runs([edition], after=accepted, count=COUNT)
     skips = {each.at for place, each in enumerate(first) if place in taken_out}
 
-    shown = upcoming_runs([edition], after=accepted, count=COUNT, skips=skips)
+    shown = upcoming_runs([edition], after=accepted, count=COUNT, skipped_times=skips)
 
     made = plan(
-        edition.table,
-        edition.terms,
+        edition.recurrence,
+        edition.policy,
         ID,
         placement=PLACEMENT,
         cursor=accepted,
@@ -65,7 +65,7 @@ def test_what_is_previewed_is_what_is_planned(
 def test_the_last_instant_has_none_behind_it(
     when: dict[str, Any], accepted: datetime, after: timedelta
 ) -> None:
-    edition = VersionWindow(ID, definition(when), accepted)
+    edition = VersionWindow(schedule_id=ID, policy=definition(when), since=accepted)
     now = accepted + after
 
     last = edition.last_time_until(now)

@@ -15,19 +15,21 @@ ROUNDING = timedelta(microseconds=2)
 SHORT = settings(max_examples=100)
 
 waits = st.timedeltas(timedelta(0), MAX_DURATION)
-dices = st.floats(0, 1, exclude_max=True)
+fractions = st.floats(0, 1, exclude_max=True)
 factors = st.floats(1, 100)
 attempts = st.integers(1, 1000)
 
 
 @pytest.mark.requirement("S105")
 @SHORT
-@given(base=waits, factor=factors, cap=waits, attempt=attempts, dice=dices)
+@given(base=waits, factor=factors, cap=waits, attempt=attempts, random_fraction=fractions)
 def test_equal_lies_between_half_and_whole_and_full_between_none_and_whole(
-    base: timedelta, factor: float, cap: timedelta, attempt: int, dice: float
+    base: timedelta, factor: float, cap: timedelta, attempt: int, random_fraction: float
 ) -> None:
     whole, equal, full = (
-        backoff_wait(Backoff(base=base, factor=factor, cap=cap, jitter=jitter), attempt, dice)
+        backoff_wait(
+            Backoff(base=base, factor=factor, cap=cap, jitter=jitter), attempt, random_fraction
+        )
         for jitter in (Jitter.NONE, Jitter.EQUAL, Jitter.FULL)
     )
 
@@ -37,14 +39,14 @@ def test_equal_lies_between_half_and_whole_and_full_between_none_and_whole(
 
 @pytest.mark.requirement("S104")
 @SHORT
-@given(base=waits, factor=factors, cap=waits, attempt=attempts, dice=dices)
+@given(base=waits, factor=factors, cap=waits, attempt=attempts, random_fraction=fractions)
 def test_a_later_attempt_never_waits_less(
-    base: timedelta, factor: float, cap: timedelta, attempt: int, dice: float
+    base: timedelta, factor: float, cap: timedelta, attempt: int, random_fraction: float
 ) -> None:
     backoff = Backoff(base=base, factor=factor, cap=cap, jitter=Jitter.EQUAL)
 
-    sooner = backoff_wait(backoff, attempt, dice)
-    later = backoff_wait(backoff, attempt + 1, dice)
+    sooner = backoff_wait(backoff, attempt, random_fraction)
+    later = backoff_wait(backoff, attempt + 1, random_fraction)
 
     assert sooner <= later
 
@@ -54,14 +56,14 @@ def test_a_later_attempt_never_waits_less(
 @given(
     max_attempts=st.integers(1, 1000),
     attempt=attempts,
-    dice=dices,
+    random_fraction=fractions,
     retry_after=st.none() | waits,
     expires=st.none() | st.timedeltas(timedelta(0), timedelta(days=7)),
 )
 def test_a_retry_is_never_early_never_beyond_the_last_never_after_expiry(
     max_attempts: int,
     attempt: int,
-    dice: float,
+    random_fraction: float,
     retry_after: timedelta | None,
     expires: timedelta | None,
 ) -> None:
@@ -70,8 +72,10 @@ def test_a_retry_is_never_early_never_beyond_the_last_never_after_expiry(
 
     decided = decide(
         RetryPolicy(max_attempts=max_attempts),
-        *(attempt, failure, NINE),
-        dice=dice,
+        attempt,
+        failure,
+        now=NINE,
+        random_fraction=random_fraction,
         expires_at=expires_at,
     )
 

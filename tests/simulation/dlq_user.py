@@ -7,7 +7,7 @@ from random import Random
 from typing import Final
 from uuid import UUID
 
-from tests.fakes.ledger.dead_letters import LETTERS
+from tests.fakes.ledger.dead_letters import DEAD_LETTERS
 from tests.fakes.ledger.store import Store
 from tests.simulation.users import Users
 
@@ -47,7 +47,7 @@ class Clerk:
     def _open(self) -> list[UUID]:
         return [
             id_
-            for id_, letter in self.store.tables[LETTERS].items()
+            for id_, letter in self.store.tables[DEAD_LETTERS].items()
             if letter["state"] is DeadLetterState.OPEN
             and letter["kind"] == DeadLetterKind.RUN
             and letter["replay_number"] < SERIES

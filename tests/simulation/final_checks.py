@@ -6,7 +6,7 @@ from datetime import datetime, timedelta
 from typing import Any
 from uuid import UUID
 
-from tests.fakes.ledger.dead_letters import LETTERS
+from tests.fakes.ledger.dead_letters import DEAD_LETTERS
 from tests.fakes.ledger.runs import RUNS, Run
 from tests.fakes.ledger.schedules import VERSIONS
 from tests.fakes.ledger.store import Store
@@ -33,7 +33,7 @@ def balance(store: Store, users: Users, told: Mapping[UUID, Counter[str]]) -> No
     must(
         triggered == sorted(users.triggered), f"not what was triggered: {list(map(str, triggered))}"
     )
-    for id_, letter in store.tables[LETTERS].items():
+    for id_, letter in store.tables[DEAD_LETTERS].items():
         _check_letter(letter, store.tables[RUNS], told.get(id_, Counter()))
     for version in store.tables[VERSIONS].values():
         must(
@@ -47,7 +47,7 @@ def _check_owed(runs: Sequence[Run], when: dict[str, Any]) -> None:
     if "every" not in when:
         must(len(runs) == 1, f"one run was owed, and there are {[str(run.key) for run in runs]}")
         return
-    owed = [run for run in runs if run.range_count is None and not run.is_revivable]
+    owed = [run for run in runs if run.range_count is None and not run.is_restageable]
     must(len(owed) == when["times"], f"{when['times']} runs were owed, and {len(owed)} counted")
     every = timedelta(seconds=int(when["every"].removesuffix("s")))
     last, told = max(run.scheduled_for for run in owed), set(_told(runs, every))

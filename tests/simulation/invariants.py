@@ -7,7 +7,7 @@ from typing import Any, Final, NamedTuple
 from uuid import UUID
 
 import orjson
-from tests.fakes.ledger.dead_letters import LETTERS
+from tests.fakes.ledger.dead_letters import DEAD_LETTERS
 from tests.fakes.ledger.runs import RUNS, Run
 from tests.fakes.ledger.schedules import VERSIONS
 from tests.fakes.ledger.store import Store, Transaction
@@ -70,7 +70,7 @@ class Witness:
         self._check_series(transaction, before, after)
         if after.state is RunState.RUNNING:
             self._check_claim(transaction, before, after)
-        elif after.waits and after.staged_at is not None:
+        elif after.is_waiting and after.staged_at is not None:
             self._check_ticket(before, after)
         if after.state is RunState.SUCCEEDED:
             self._check_success(before, after)
@@ -100,7 +100,7 @@ class Witness:
         )
         if before.state is RunState.DEAD:
             letter = dead_run_id(str(after.key), before.replay_number)
-            was, is_now = self.store.tables[LETTERS].get(letter), transaction.get(LETTERS, letter)
+            was, is_now = self.store.tables[DEAD_LETTERS].get(letter), transaction.get(DEAD_LETTERS, letter)
             left = was and (was["state"], is_now["state"]) == (
                 DeadLetterState.OPEN,
                 DeadLetterState.REPLAYED,
@@ -124,7 +124,7 @@ class Witness:
         if before is not None and before.seq == after.seq:
             self.claims[token].lease_until = until
             return
-        must(before is not None and before.waits, f"{after.key} was claimed as {before}")
+        must(before is not None and before.is_waiting, f"{after.key} was claimed as {before}")
         assert before is not None
         must(token not in self.claims, f"{after.key}: seq {after.seq} was claimed twice")
         due_at = before.due_at if before.reason == Reason.WAITING_FOR_OVERLAP else at_of(before)

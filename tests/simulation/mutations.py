@@ -17,7 +17,7 @@ from harebell.contract.ids import RunKey
 from harebell.contract.responses import ScheduleResponse
 from harebell.dlq_inspector.model.dead_letter import DeadLetterKind
 from harebell.dlq_inspector.model.results import LockedDeadLetter
-from harebell.dlq_inspector.store.dead_letters import _BEGIN_SERIES, _KEEP, _RECORD
+from harebell.dlq_inspector.store.dead_letters import STATEMENTS as DEAD_LETTER_STATEMENTS
 from harebell.domain.retry import Decision, decide
 from harebell.domain.run_states import Reason, RunState
 from harebell.executor.model import claimed_run
@@ -134,7 +134,7 @@ def a_command_has_no_name() -> AbstractContextManager[object]:
 
 
 def what_dies_is_not_kept() -> AbstractContextManager[object]:
-    return patch.dict(pool.ANSWERS, {_KEEP: lambda *_: []})
+    return patch.dict(pool.ANSWERS, {DEAD_LETTER_STATEMENTS.insert_dead_letters: lambda *_: []})
 
 
 def a_letter_is_replayed_again() -> AbstractContextManager[object]:
@@ -142,17 +142,18 @@ def a_letter_is_replayed_again() -> AbstractContextManager[object]:
         moments, schedules, _, *rest = columns
         runs = [run_of(tx, key) for _, key in numbered(moments, schedules)]
         as_they_are = [None if run is None else run.replay_number for run in runs]
-        begun = dead_letters.begin_series(tx, tenant, ids, moments, schedules, as_they_are, *rest)
+        begun = dead_letters.stage_replays(tx, tenant, ids, moments, schedules, as_they_are, *rest)
         return list(begun or ())
 
     open_or_not = patch.object(
         LockedDeadLetter, "is_replayable", property(lambda held: held.kind is DeadLetterKind.RUN)
     )
-    return _both(open_or_not, patch.dict(pool.ANSWERS, {_BEGIN_SERIES: whatever_the_series}))
+    staged = {DEAD_LETTER_STATEMENTS.stage_replays: whatever_the_series}
+    return _both(open_or_not, patch.dict(pool.ANSWERS, staged))
 
 
 def a_replayed_letter_stays() -> AbstractContextManager[object]:
-    return patch.dict(pool.ANSWERS, {_RECORD: lambda *_: None})
+    return patch.dict(pool.ANSWERS, {DEAD_LETTER_STATEMENTS.record_replays: lambda *_: None})
 
 
 @contextmanager

@@ -91,7 +91,7 @@ class Crew:
         self._gone.append(ports)
         ports.process.stop()
         ports.link.hang_up()
-        self.store.hang_up(ports.process)
+        self.store.disconnect(ports.process)
         self._later(self.dice.uniform(0, AWAY), self.start, seat)
 
     def _freeze(self, seat: Seat) -> None:

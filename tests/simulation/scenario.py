@@ -8,7 +8,7 @@ from datetime import UTC, datetime, timedelta
 from random import Random
 from typing import Any, Final
 
-from tests.fakes.ledger.dead_letters import LETTERS
+from tests.fakes.ledger.dead_letters import DEAD_LETTERS
 from tests.fakes.ledger.runs import RUNS, Run
 from tests.fakes.ledger.schedules import STATES
 from tests.fakes.ledger.store import Store
@@ -144,7 +144,7 @@ class World:
 
     def _is_unkept(self, run: Run) -> bool:
         letter = dead_run_id(str(run.key), run.replay_number)
-        return run.state is RunState.DEAD and letter not in self.store.tables[LETTERS]
+        return run.state is RunState.DEAD and letter not in self.store.tables[DEAD_LETTERS]
 
     def _held(self) -> list[RunKey]:
         return [run.key for run in self._runs if run.state is RunState.UNRESOLVED]

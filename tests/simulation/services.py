@@ -7,7 +7,7 @@ from functools import partial
 from typing import Any, TypeAlias, cast
 
 from tests.fakes.lane import NoAmqp, NoHttp
-from tests.fakes.ledger.ledger import reach
+from tests.fakes.ledger.ledger import open_client
 from tests.fakes.ledger.store import Store
 from tests.simulation.bus import Broker
 from tests.simulation.fake_broker_client import Link, Presence
@@ -26,7 +26,7 @@ from harebell.executor.targets.call import Targets
 from harebell.executor.targets.task import LoadedTask, TaskTargets
 from harebell.intake.commands.handler import CommandHandler
 from harebell.intake.commands.rules import IntakePolicy
-from harebell.intake.service import BATCH as CHECKED
+from harebell.intake.service import MAX_BATCH as CHECKED
 from harebell.messaging.acknowledge import Acknowledger
 from harebell.messaging.consumer import ConcurrentWorker, Consumer, OrderedWorker
 from harebell.messaging.publisher import Publisher
@@ -75,7 +75,7 @@ class Ports:
     stop: asyncio.Event
 
     def parts(self, role: str) -> SimulatedParts:
-        pool = reach(self.store, self.process.database, self.process)
+        pool = open_client(self.store, self.process.database, self.process)
         clock = Clock(lambda: database_time(pool))
         upkeep = TopologyKeeper(SYSTEM, declares=True)
         publisher = Publisher(cast("Any", self.link), upkeep.on_unroutable)

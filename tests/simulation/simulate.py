@@ -26,7 +26,7 @@ from harebell.runtime import clock
 
 # What looks for what is rarely there; at its own pace it would take most of all steps.
 BEAT: Final = 0.2  # seconds between a dispatcher's looks at what is due
-TELL_EVERY: Final = 0.5  # seconds between a settler's messages of facts
+EVENT_INTERVAL: Final = 0.5  # seconds between two publications of events by a completer
 READINGS: Final = 2  # of the database's clock at a refresh
 ROUNDS: Final = 20  # at most, of cancelling what is left at the end
 
@@ -66,7 +66,7 @@ def _chance(seed: int) -> Generator[None]:
     tokens = Random(seed)  # noqa: S311  # chance that can be repeated
     with (
         patch.object(secrets, "token_hex", lambda length: tokens.randbytes(length).hex()),
-        patch.object(completer, "TELL_EVERY", TELL_EVERY),
+        patch.object(completer, "EVENT_INTERVAL", EVENT_INTERVAL),
         patch.object(dispatching, "BEAT", BEAT),
         patch.object(clock, "SAMPLES", READINGS),
     ):

@@ -1,4 +1,13 @@
-"""The light client: publish schedule events, ask what became of them. No database."""
+"""The client: changes of schedules and runs, and queries about them. It needs no database.
+
+* client         the client of one tenant
+* dead_letters   its methods for dead letters, failure groups and replay jobs
+* breakers       its methods for circuit breakers
+* requests       the keyword arguments of its methods
+* base           one request and its checked response
+* rpc            requests and responses over AMQP
+* connection     connections, confirms and timeouts
+"""
 
 from harebell.client.base import View
 from harebell.client.client import Client

@@ -1,4 +1,4 @@
-"""One question, one answer, checked on its way out and on its way back; lists page by page."""
+"""The base of the client: one request, one checked response, and lists page by page."""
 
 from collections.abc import AsyncIterator, Mapping
 from typing import Any, Final, TypeAlias, TypeVar
@@ -11,78 +11,94 @@ from harebell.contract.json_codec import decode, encode
 from harebell.contract.message import Message, parse
 from harebell.contract.queries import MAX_PAGE
 from harebell.contract.queries import QUERIES as QUERY_MODELS
-from harebell.contract.responses import ErrorResponse, One, Page
+from harebell.contract.responses import QUERY_RESPONSES, ErrorResponse
 
 DEFAULT_TENANT: Final = "default"
 
-View: TypeAlias = dict[str, Any]  # a row as Harebell shows it; fields may be added
+View: TypeAlias = dict[str, Any]
+
+M = TypeVar("M", bound=Message)
 
 
 class ClientBase:
-    """What every part of the client is made of."""
+    """The base of each group of client methods."""
 
-    def __init__(self, courier: Transport, *, tenant: str = DEFAULT_TENANT) -> None:
-        self._courier = courier
+    def __init__(self, transport: Transport, *, tenant: str = DEFAULT_TENANT) -> None:
+        self._transport = transport
         self._tenant = tenant
 
-    async def _command(self, verb: str, fields: Mapping[str, object]) -> bytes:
-        return await self._ask(COMMANDS, verb, encode(parse(COMMAND_MODELS[verb], fields)))
+    async def _command(
+        self,
+        response: type[M],
+        verb: str,
+        fields: Mapping[str, object],
+        *,
+        tenant: str | None = None,
+    ) -> M:
+        """Send a checked command and return its response. `tenant` replaces that of the client."""
+        body = encode(parse(COMMAND_MODELS[verb], fields))
+        return parse_response(response, await self._request(COMMANDS, verb, body, tenant=tenant))
 
-    async def _query(self, verb: str, fields: Mapping[str, object]) -> bytes:
-        return await self._ask(QUERIES, verb, encode(parse(QUERY_MODELS[verb], fields)))
+    async def _query(
+        self, verb: str, fields: Mapping[str, object], *, tenant: str | None = None
+    ) -> Any:  # noqa: ANN401  # the type that `QUERY_RESPONSES` names
+        """Send a checked query and return its response."""
+        body = encode(parse(QUERY_MODELS[verb], fields))
+        reply = await self._request(QUERIES, verb, body, tenant=tenant)
+        return parse_response(QUERY_RESPONSES[verb], reply)
 
     async def _view(self, verb: str, fields: Mapping[str, object]) -> View:
-        item: View = parse_response(One, await self._query(verb, fields)).item
-        return item
+        view: View = (await self._query(verb, fields)).model_dump(mode="json", by_alias=True)
+        return view
 
     async def _rows(
-        self, verb: str, only: Mapping[str, object], limit: int | None
-    ) -> AsyncIterator[View]:
+        self, verb: str, fields: Mapping[str, object], limit: int | None
+    ) -> AsyncIterator[Any]:
+        """Yield the views of a list, page by page, until `limit`."""
         after: str | None = None
         left = limit
         while left is None or left > 0:
             size = MAX_PAGE if left is None else min(left, MAX_PAGE)
-            page = parse_response(
-                Page, await self._query(verb, {**only, "limit": size, "after": after})
-            )
+            page = await self._query(verb, {**fields, "limit": size, "after": after})
             for item in page.items:
-                yield item
+                yield item.model_dump(mode="json", by_alias=True)
             if page.next is None:
                 return
             after = page.next
             left = None if left is None else left - len(page.items)
 
-    async def _ask(self, exchange: str, verb: str, body: bytes) -> bytes:
-        return await self._courier.request(exchange, self._tenant, verb, body)
-
-
-M = TypeVar("M", bound=Message)
+    async def _request(
+        self, exchange: str, verb: str, body: bytes, *, tenant: str | None = None
+    ) -> bytes:
+        return await self._transport.request(exchange, tenant or self._tenant, verb, body)
 
 
 def parse_response(model: type[M], body: bytes) -> M:
-    """Raises `Refused`."""
+    """Return the response. Raise `CommandRejected` for an error response."""
     value = decode(body)
-    if _is_refusal(value):
-        raise _refused(parse(ErrorResponse, value))
+    if _is_error(value):
+        raise _rejection(parse(ErrorResponse, value))
     return parse(model, value)
 
 
 def parse_responses(model: type[M], body: bytes, *, expected: int) -> list[M | ErrorResponse]:
-    """One answer per item, in order. Raises `Refused` where the message as a whole was."""
+    """Return one response for each item, in order.
+
+    Raise `CommandRejected` if Harebell rejected the whole message.
+    """
     value = decode(body)
-    if _is_refusal(value):
-        raise _refused(parse(ErrorResponse, value))
+    if _is_error(value):
+        raise _rejection(parse(ErrorResponse, value))
     if not isinstance(value, list) or len(value) != expected:
-        raise InvalidInput(f"{expected} answers were expected; got another reply")
-    return [
-        parse(ErrorResponse, item) if _is_refusal(item) else parse(model, item) for item in value
-    ]
+        found = f"{len(value)} responses" if isinstance(value, list) else "one response"
+        raise InvalidInput(f"The reply must contain {expected} responses, not {found}.")
+    return [parse(ErrorResponse, item) if _is_error(item) else parse(model, item) for item in value]
 
 
-def _is_refusal(value: object) -> bool:
+def _is_error(value: object) -> bool:
     return isinstance(value, dict) and value.get("ok") is False
 
 
-def _refused(refusal: ErrorResponse) -> CommandRejected:
-    error = refusal.error
+def _rejection(response: ErrorResponse) -> CommandRejected:
+    error = response.error
     return CommandRejected(error.reason, field=error.field, code=error.code)

@@ -1,48 +1,41 @@
-"""Circuit breakers, as those who run Harebell see them: whose runs are held back, and for how long.
+"""The client methods for circuit breakers.
 
-They are no tenant's: the login must be one that may publish for any.
+A breaker belongs to no tenant, so the login needs permission for the operations tenant.
 """
 
 from datetime import datetime
 
-from harebell.client.base import ClientBase, View, parse_response
-from harebell.contract.amqp_names import COMMANDS, OPERATIONS_TENANT, QUERIES
+from harebell.client.base import ClientBase, View
+from harebell.contract.amqp_names import OPERATIONS_TENANT
 from harebell.contract.breakers import BreakerResponse
-from harebell.contract.commands import COMMANDS as COMMAND_MODELS
-from harebell.contract.json_codec import encode
-from harebell.contract.message import parse
-from harebell.contract.responses import Page
 
 
 class BreakerMethods(ClientBase):
-    """A downstream is named http:acme.example, amqp:acme.jobs or task:acme.report."""
+    """The methods for breakers of downstreams such as `http:acme.example` or `task:acme.report`."""
 
     async def breakers(self) -> list[View]:
-        """Those that are open or half open, are forced, or have closed within the hour."""
-        return parse_response(
-            Page, await self._courier.request(QUERIES, OPERATIONS_TENANT, "breaker.list", b"{}")
-        ).items
+        """Return the breakers that are not closed, are forced, or closed within the last hour."""
+        page = await self._query("breaker.list", {}, tenant=OPERATIONS_TENANT)
+        return [each.model_dump(mode="json", by_alias=True) for each in page.items]
 
     async def open_breaker(
         self, downstream: str, *, until: datetime | str | None = None, note: str | None = None
     ) -> BreakerResponse:
-        """Hold back its runs, whatever comes of attempts."""
-        return await self._order("open", downstream, until=until, note=note)
+        """Force a breaker open, permanently or until a time, so that its tickets are deferred."""
+        return await self._change("breaker.open", downstream, until=until, note=note)
 
     async def close_breaker(
         self, downstream: str, *, until: datetime | str | None = None, note: str | None = None
     ) -> BreakerResponse:
-        """Let its runs pass, whatever comes of attempts."""
-        return await self._order("close", downstream, until=until, note=note)
+        """Force a breaker closed, permanently or until a time, so that its tickets pass."""
+        return await self._change("breaker.close", downstream, until=until, note=note)
 
     async def reset_breaker(self, downstream: str, *, note: str | None = None) -> BreakerResponse:
-        """Let what comes of attempts decide again."""
-        return await self._order("auto", downstream, note=note)
+        """End a forced state, so that the outcomes of attempts decide again."""
+        return await self._change("breaker.reset", downstream, note=note)
 
-    async def _order(self, what: str, downstream: str, **fields: object) -> BreakerResponse:
-        verb = f"breaker.{what}"
+    async def _change(self, verb: str, downstream: str, **fields: object) -> BreakerResponse:
         given = {name: value for name, value in fields.items() if value is not None}
-        body = encode(parse(COMMAND_MODELS[verb], {"downstream": downstream, **given}))
-        return parse_response(
-            BreakerResponse, await self._courier.request(COMMANDS, OPERATIONS_TENANT, verb, body)
+        return await self._command(
+            BreakerResponse, verb, {"downstream": downstream, **given}, tenant=OPERATIONS_TENANT
         )

@@ -1,8 +1,13 @@
-"""Harebell, as another service sees it: put schedules, steer them, ask what became of them.
+"""The client of one tenant: changes of schedules and runs, and queries about them.
 
-Every call is one question with one answer, in time or with a typed error: `Refused` (Harebell says
-no), `Malformed` (not sent), `Unroutable` (no Harebell there), `NotAllowed`, `BrokerUnavailable` or
-`AnswerTimeout` (the outcome is unknown; asking again with the same `request_id` is safe).
+Each call sends one request and returns its response in time, or raises one of these errors.
+
+* CommandRejected      Harebell rejected the request.
+* InvalidInput         The client found the error and sent nothing.
+* Unroutable           No Harebell runs at the broker.
+* NotAllowed           The broker does not permit the request.
+* BrokerUnavailable    The outcome is unknown, and a repeat with the same `request_id` is safe.
+* ResponseTimeout      The outcome is unknown, and a repeat with the same `request_id` is safe.
 """
 
 import socket
@@ -31,11 +36,11 @@ from harebell.contract.commands import Resolution
 from harebell.contract.policy import Overlap
 from harebell.contract.responses import BulkResponse, ErrorResponse, RunResponse, ScheduleResponse
 
-DEFAULT_TIMEOUT: Final = 10.0  # seconds, from the call to its answer
+DEFAULT_TIMEOUT: Final = 10.0  # seconds, from the call to its response
 
 
 class Client(DeadLetterMethods, BreakerMethods):
-    """A client of one tenant. Safe to use from many tasks at once."""
+    """A client of one tenant, which any number of tasks may use concurrently."""
 
     @classmethod
     @asynccontextmanager
@@ -44,67 +49,70 @@ class Client(DeadLetterMethods, BreakerMethods):
         url: str,
         *,
         tenant: str = DEFAULT_TENANT,
-        timeout: float = DEFAULT_TIMEOUT,  # noqa: ASYNC109  # of every call, not of connecting
+        timeout: float = DEFAULT_TIMEOUT,  # noqa: ASYNC109  # of each call, not of the connection
         name: str = "harebell-client",
     ) -> AsyncIterator[Self]:
-        """Raises `BrokerUnavailable`, and `Malformed` for what is no URL.
+        """Connect to one broker, or to a node of a cluster, whose URLs a comma separates.
 
-        Several URLs with commas between them are nodes of one cluster: one that lives is found.
-        The login in them is the actor that Harebell records.
+        Harebell records the user of the URL as the actor. Raise `InvalidInput` for another URL
+        than `amqp` or `amqps`, and `BrokerUnavailable` if no node responds.
         """
-        login = parse_amqp_urls(url)[0].user
+        user = parse_amqp_urls(url)[0].user
         host = socket.gethostname()
         properties = {"service": name, "version": __version__, "host": host}
-        link = Connection(url, name=f"{name}@{host}", properties=properties)
-        await link.open()
+        connection = Connection(url, name=f"{name}@{host}", properties=properties)
+        await connection.open()
         try:
-            yield cls(RpcChannel(link, timeout=timeout, login=login), tenant=tenant)
+            yield cls(RpcChannel(connection, timeout=timeout, user=user), tenant=tenant)
         finally:
-            await link.close()
+            await connection.close()
 
     async def put(self, schedule: Schedule) -> ScheduleResponse:
-        """Create or replace a schedule; the answer says that it is stored and when it runs."""
+        """Create or replace a schedule. The response follows the commit."""
         body = check_size(schedule_bytes(schedule))
-        return parse_response(ScheduleResponse, await self._ask(COMMANDS, "schedule.put", body))
+        return parse_response(ScheduleResponse, await self._request(COMMANDS, "schedule.put", body))
 
     async def put_many(
         self, schedules: Sequence[Schedule]
     ) -> list[ScheduleResponse | ErrorResponse]:
-        """Up to 500 in one message, applied in order; a refused one does not stop the others."""
+        """Put up to 500 schedules in one message, in order. Each has its own response."""
         if not schedules:
             return []
         body = check_size(b"[" + b",".join(map(schedule_bytes, schedules)) + b"]")
-        answer = await self._ask(COMMANDS, "schedule.put", body)
-        return parse_responses(ScheduleResponse, answer, expected=len(schedules))
+        reply = await self._request(COMMANDS, "schedule.put", body)
+        return parse_responses(ScheduleResponse, reply, expected=len(schedules))
 
     async def patch(
         self,
-        set: Mapping[str, Any],  # noqa: A002  # the field's name
+        set: Mapping[str, Any],  # noqa: A002  # the name of the field
         *,
         expected_version: int | None = None,
         effective_at: datetime | str | None = None,
-        **order: Unpack[CommandOptions],
+        **options: Unpack[CommandOptions],
     ) -> ScheduleResponse:
-        """Change some fields; null takes one back to its default (a JSON merge patch)."""
-        fields = {**order, "set": set}
-        given = {"expected_version": expected_version, "effective_at": effective_at}
-        return parse_response(
-            ScheduleResponse, await self._command("schedule.patch", {**fields, **given})
-        )
+        """Change some fields of a schedule. The value None restores the default of a field."""
+        fields = {
+            **options,
+            "set": set,
+            "expected_version": expected_version,
+            "effective_at": effective_at,
+        }
+        return await self._command(ScheduleResponse, "schedule.patch", fields)
 
     async def pause(
-        self, *, until: datetime | str | None = None, **order: Unpack[CommandOptions]
+        self, *, until: datetime | str | None = None, **options: Unpack[CommandOptions]
     ) -> ScheduleResponse:
-        """Until it is resumed, or until then."""
-        return parse_response(
-            ScheduleResponse, await self._command("schedule.pause", {**order, "until": until})
-        )
+        """Pause a schedule until `resume`, or until a time."""
+        fields = {**options, "until": until}
+        return await self._command(ScheduleResponse, "schedule.pause", fields)
 
-    async def resume(self, **order: Unpack[CommandOptions]) -> ScheduleResponse:
-        return parse_response(ScheduleResponse, await self._command("schedule.resume", order))
+    async def resume(self, **options: Unpack[CommandOptions]) -> ScheduleResponse:
+        """Resume a paused schedule."""
+        return await self._command(ScheduleResponse, "schedule.resume", options)
 
-    async def cancel(self, **order: Unpack[CommandOptions]) -> ScheduleResponse:
-        return parse_response(ScheduleResponse, await self._command("schedule.cancel", order))
+    async def cancel(self, **options: Unpack[CommandOptions]) -> ScheduleResponse:
+        """Cancel a schedule permanently."""
+        return await self._command(ScheduleResponse, "schedule.cancel", options)
 
     async def pause_all(
         self,
@@ -114,9 +122,12 @@ class Client(DeadLetterMethods, BreakerMethods):
         until: datetime | str | None = None,
         note: str | None = None,
     ) -> BulkResponse:
-        """All that match `tag`, `owner`, `name`, `state`; the receipt is the `request_id`."""
+        """Pause all schedules that match `tag`, `owner`, `name` and `state`.
+
+        The id of the bulk operation is `request_id`.
+        """
         fields = {"select": select, "request_id": request_id, "until": until, "note": note}
-        return parse_response(BulkResponse, await self._command("schedule.pause", fields))
+        return await self._command(BulkResponse, "schedule.pause", fields)
 
     async def resume_all(
         self,
@@ -126,33 +137,32 @@ class Client(DeadLetterMethods, BreakerMethods):
         bulk_operation_id: str | None = None,
         note: str | None = None,
     ) -> BulkResponse:
-        """Those that match, or exactly those that a receipt names."""
+        """Resume all schedules that match, or those that an earlier bulk operation changed."""
         fields = {
             "select": select,
             "bulk_operation_id": bulk_operation_id,
             "request_id": request_id,
             "note": note,
         }
-        return parse_response(BulkResponse, await self._command("schedule.resume", fields))
+        return await self._command(BulkResponse, "schedule.resume", fields)
 
     async def cancel_all(
         self, select: Mapping[str, str], *, request_id: str, note: str | None = None
     ) -> BulkResponse:
+        """Cancel all schedules that match, permanently."""
         fields = {"select": select, "request_id": request_id, "note": note}
-        return parse_response(BulkResponse, await self._command("schedule.cancel", fields))
+        return await self._command(BulkResponse, "schedule.cancel", fields)
 
     async def trigger(
-        self, *, overlap: Overlap | str | None = None, **order: Unpack[CommandOptions]
+        self, *, overlap: Overlap | str | None = None, **options: Unpack[CommandOptions]
     ) -> ScheduleResponse:
-        """One run now, beside the timetable; `run_id` of the answer names it."""
-        fields = {**order, "overlap": overlap}
-        return parse_response(ScheduleResponse, await self._command("schedule.trigger", fields))
+        """Stage one manual run at once. The response contains its `run_id`."""
+        fields = {**options, "overlap": overlap}
+        return await self._command(ScheduleResponse, "schedule.trigger", fields)
 
-    async def skip(self, at: datetime | str, **order: Unpack[CommandOptions]) -> ScheduleResponse:
-        """Take one instant out."""
-        return parse_response(
-            ScheduleResponse, await self._command("schedule.skip", {**order, "at": at})
-        )
+    async def skip(self, at: datetime | str, **options: Unpack[CommandOptions]) -> ScheduleResponse:
+        """Skip the run of one scheduled time."""
+        return await self._command(ScheduleResponse, "schedule.skip", {**options, "at": at})
 
     async def backfill(
         self,
@@ -161,21 +171,23 @@ class Client(DeadLetterMethods, BreakerMethods):
         *,
         max_runs: int | None = None,
         dry_run: bool = False,
-        **order: Unpack[CommandOptions],
+        **options: Unpack[CommandOptions],
     ) -> ScheduleResponse:
-        """The runs that the timetable had from `start` to `to`; `runs` of the answer names them."""
-        fields = {**order, "from": from_time, "to": to, "dry_run": dry_run}
-        limit = {} if max_runs is None else {"max": max_runs}
-        return parse_response(
-            ScheduleResponse, await self._command("schedule.backfill", {**fields, **limit})
-        )
+        """Stage manual runs for the past scheduled times of a range that have no run.
+
+        Both ends are inclusive. The response contains the run ids as `runs`.
+        """
+        fields = {**options, "from": from_time, "to": to, "dry_run": dry_run}
+        if max_runs is not None:
+            fields["max"] = max_runs
+        return await self._command(ScheduleResponse, "schedule.backfill", fields)
 
     async def cancel_run(
         self, run_id: str, *, note: str | None = None, request_id: str | None = None
     ) -> RunResponse:
-        """A run that has not started will not; `status` is `in_flight` when it had."""
+        """Cancel a run. The status of a run that has already started is `in_flight`."""
         fields = {"run_id": run_id, "note": note, "request_id": request_id}
-        return parse_response(RunResponse, await self._command("run.cancel", fields))
+        return await self._command(RunResponse, "run.cancel", fields)
 
     async def resolve_run(
         self,
@@ -185,23 +197,24 @@ class Client(DeadLetterMethods, BreakerMethods):
         note: str | None = None,
         request_id: str | None = None,
     ) -> RunResponse:
-        """Say what became of a held run: succeeded, skipped, or retry."""
+        """Resolve an unresolved run as succeeded, skipped or retry."""
         fields = {"run_id": run_id, "as": as_, "note": note, "request_id": request_id}
-        return parse_response(RunResponse, await self._command("run.resolve", fields))
+        return await self._command(RunResponse, "run.resolve", fields)
 
-    async def schedule(self, **name: Unpack[ScheduleRef]) -> View:
-        return await self._view("schedule.get", name)
+    async def schedule(self, **reference: Unpack[ScheduleRef]) -> View:
+        """Return one schedule with its definition."""
+        return await self._view("schedule.get", reference)
 
     def schedules(
-        self, *, limit: int | None = None, **only: Unpack[ScheduleListFields]
+        self, *, limit: int | None = None, **fields: Unpack[ScheduleListFields]
     ) -> AsyncIterator[View]:
-        """All of them, page by page, or the first `limit`."""
-        return self._rows("schedule.list", only, limit)
+        """Yield the schedules that match, the newest first, all of them or the first `limit`."""
+        return self._rows("schedule.list", fields, limit)
 
-    async def versions(self, **name: Unpack[ScheduleRef]) -> list[View]:
-        """Newest first, each with its definition and its fate."""
-        found: list[View] = (await self._view("schedule.versions", name))["versions"]
-        return found
+    async def versions(self, **reference: Unpack[ScheduleRef]) -> list[View]:
+        """Return the versions of a schedule, the newest first."""
+        versions: list[View] = (await self._view("schedule.versions", reference))["versions"]
+        return versions
 
     async def preview(
         self,
@@ -209,23 +222,26 @@ class Client(DeadLetterMethods, BreakerMethods):
         definition: Mapping[str, Any] | None = None,
         count: int | None = None,
         after: datetime | str | None = None,
-        **name: Unpack[ScheduleRef],
+        **reference: Unpack[ScheduleRef],
     ) -> View:
-        """The next instants of a stored schedule, or of one that is not stored yet."""
-        size = {} if count is None else {"count": count}
-        fields = {**name, "definition": definition, "after": after, **size}
+        """Return the next scheduled times of a schedule or of a definition that is not stored."""
+        fields: dict[str, Any] = {**reference, "definition": definition, "after": after}
+        if count is not None:
+            fields["count"] = count
         return await self._view("schedule.preview", fields)
 
-    async def why(self, *, at: datetime | str | None = None, **name: Unpack[ScheduleRef]) -> View:
-        """What became of an instant (of the last one, without `at`), or what will, and why."""
-        return await self._view("schedule.why", {**name, "at": at})
+    async def why(
+        self, *, at: datetime | str | None = None, **reference: Unpack[ScheduleRef]
+    ) -> View:
+        """Return the reason why a run did or did not start. `at` defaults to the last time."""
+        return await self._view("schedule.why", {**reference, "at": at})
 
     async def run(self, run_id: str) -> View:
-        """A run and its attempts."""
+        """Return one run with its attempts."""
         return await self._view("run.get", {"run_id": run_id})
 
     def runs(
-        self, *, limit: int | None = None, **only: Unpack[RunListFields]
+        self, *, limit: int | None = None, **fields: Unpack[RunListFields]
     ) -> AsyncIterator[View]:
-        """Newest first."""
-        return self._rows("run.list", only, limit)
+        """Yield the runs that match, the newest first, all of them or the first `limit`."""
+        return self._rows("run.list", fields, limit)

@@ -1,4 +1,4 @@
-"""The one home of connecting, confirms and publish timeouts. A link opens when it is used."""
+"""Connections to RabbitMQ: URLs, confirms, publish timeouts and the replacement of channels."""
 
 import asyncio
 import random
@@ -22,106 +22,111 @@ from yarl import URL
 from harebell.contract.errors import BrokerUnavailable, InvalidInput, NotAllowed, Unroutable
 
 SCHEMES: Final = ("amqp", "amqps")
-HEARTBEAT: Final = 10  # seconds; a silent cut is noticed within two or three of them
+HEARTBEAT: Final = 10  # seconds; a silent loss is found within two or three heartbeats
 CONNECT_TIMEOUT: Final = 5.0  # seconds
-PUBLISH_TIMEOUT: Final = 5.0  # seconds, to the confirm; a blocked broker must not hang a service
-# Seconds; a node that loses the others of its cluster may leave a question open for good.
+PUBLISH_TIMEOUT: Final = 5.0  # seconds until the confirm; a blocked broker must not stop a service
+# Seconds. A node that loses the other nodes of its cluster may never reply to a method.
 BROKER_REPLY_TIMEOUT: Final = 5.0
-CLOSE_TIMEOUT: Final = 1.0  # seconds; the broker misses a connection that is just gone, too
-CHANNEL_REPLACE_PAUSE: Final = (
-    1.0  # seconds between two channels of a link that is refused what it publishes
-)
+CLOSE_TIMEOUT: Final = 1.0  # seconds; the broker also detects a connection that is not closed
+CHANNEL_REPLACE_PAUSE: Final = 1.0  # seconds between two replacements of a channel
 
-# A closed connection is a bare RuntimeError in places; one that is closed before its greeting has
-# been read, as by a balancer whose broker is down, is the end of an iteration.
-_LINK_ERRORS: Final = (
-    *(AMQPError, ChannelInvalidStateError, RuntimeError, OSError, TimeoutError),
-    *(StopAsyncIteration, EOFError),
+# The library raises a bare RuntimeError for some closed connections. A connection that closes
+# before its greeting, as behind a load balancer without a broker, raises StopAsyncIteration.
+_CONNECTION_ERRORS: Final = (
+    AMQPError,
+    ChannelInvalidStateError,
+    RuntimeError,
+    OSError,
+    TimeoutError,
+    StopAsyncIteration,
+    EOFError,
 )
 
 
 @contextmanager
 def translate_amqp_errors(failed: str) -> Iterator[None]:
-    """Raises `BrokerUnavailable`, saying what failed, for whatever becomes of a lost link.
+    """Raise `BrokerUnavailable` for every error of a lost connection.
 
-    The library cancels what waits for an answer when a connection is closed or found silent; a
-    cancellation of our own passes.
+    `failed` is the first clause of the reason. The library cancels tasks that wait on a closed
+    connection, which raises `BrokerUnavailable` too. A cancellation of the calling task passes.
     """
     try:
         yield
-    except _LINK_ERRORS as error:
-        raise BrokerUnavailable(f"{failed}: {_said(error)}") from error
+    except _CONNECTION_ERRORS as error:
+        raise BrokerUnavailable(f"{failed}: {_error_text(error)}.") from error
     except asyncio.CancelledError as error:
         if (task := asyncio.current_task()) is not None and task.cancelling():
             raise
-        raise BrokerUnavailable(f"{failed}: the connection is lost") from error
+        raise BrokerUnavailable(f"{failed}: the connection is lost.") from error
 
 
 def parse_amqp_urls(urls: str) -> tuple[URL, ...]:
-    """Of one broker, or of the nodes of a cluster: `amqp://a.example/,amqp://b.example/`.
+    """Return the URL of one broker, or of each node: `amqp://a.example/,amqp://b.example/`.
 
-    Raises `Malformed` for what is no AMQP URL, without showing it: it may hold a password.
+    Raise `InvalidInput` for another text. The reason omits the text, which may contain a password.
     """
     try:
         found = tuple(URL(url.strip()) for url in urls.split(","))
     except ValueError:
         found = (URL(),)
-    if not all(address.scheme in SCHEMES and address.host for address in found):
-        raise InvalidInput("is not like amqp://user:password@host:5672/", field="amqp_url")
-    if len({address.user for address in found}) > 1:
-        raise InvalidInput("names several users: it is one cluster's", field="amqp_url")
+    if not all(url.scheme in SCHEMES and url.host for url in found):
+        reason = "Each AMQP URL must have the form amqp://user:password@host:5672/."
+        raise InvalidInput(reason, field="amqp_url")
+    if len({url.user for url in found}) > 1:
+        reason = "The AMQP URLs of the nodes of one cluster must have the same user."
+        raise InvalidInput(reason, field="amqp_url")
     return found
 
 
 async def connect(
     urls: str, *, name: str, properties: Mapping[str, str], heartbeat: int = HEARTBEAT
 ) -> AbstractConnection:
-    """To the first node that answers, in an order of chance, so that clients spread over them.
+    """Connect to the first node that responds, in a random order that distributes clients.
 
-    Raises `BrokerUnavailable`. `name` and `properties` are what the management UI shows;
-    `heartbeat` in seconds, unless the URL says it.
+    The management UI shows `name` and `properties`. `heartbeat` in seconds applies if the URL has
+    none. Raise `BrokerUnavailable`.
     """
     nodes = parse_amqp_urls(urls)
     shown: dict[str, FieldValue] = {"connection_name": name, **properties}
-    unanswered = BrokerUnavailable("cannot connect")
+    failure = BrokerUnavailable("The client cannot connect.")
     for node in random.sample(nodes, k=len(nodes)):
-        address = node if "heartbeat" in node.query else node.update_query(heartbeat=heartbeat)
-        connection = aio_pika.Connection(address, client_properties=shown)
+        url = node if "heartbeat" in node.query else node.update_query(heartbeat=heartbeat)
+        connection = aio_pika.Connection(url, client_properties=shown)
         try:
-            with translate_amqp_errors("cannot connect"):
+            with translate_amqp_errors("The client cannot connect"):
                 await connection.connect(timeout=CONNECT_TIMEOUT)
         except BrokerUnavailable as error:
-            await close(connection)  # or the library does when it is collected, in any thread
-            unanswered = error
+            await close(connection)  # otherwise the garbage collector closes it in any thread
+            failure = error
         else:
             return connection
-    raise unanswered
+    raise failure
 
 
 async def close(connection: AbstractConnection) -> None:
-    """Whatever becomes of it, and for so long at most.
+    """Close the connection, in any state, within `CLOSE_TIMEOUT`.
 
-    The library may wait for ever for a channel whose opening was cancelled.
+    The library may wait forever for a channel whose opening was cancelled.
     """
     if not connection.is_closed:
-        with suppress(BrokerUnavailable), translate_amqp_errors("not closed"):
+        with suppress(BrokerUnavailable), translate_amqp_errors("The connection is not closed"):
             async with asyncio.timeout(CLOSE_TIMEOUT):
                 await connection.close()
 
 
 @asynccontextmanager
 async def open_probe_channel(connection: AbstractConnection) -> AsyncIterator[AbstractChannel]:
-    """A channel for questions, which may be closed by a refusal."""
+    """Open a separate channel for declarations, because an error closes the channel."""
     async with asyncio.timeout(BROKER_REPLY_TIMEOUT):
         channel = await connection.channel(publisher_confirms=False)
     try:
         yield channel
     finally:
-        await _leave(channel)
+        await _close_channel(channel)
 
 
 class Connection:
-    """One connection with one confirming channel, both opened again when they are found closed."""
+    """A connection with one confirming channel. `publish` opens either again if it is closed."""
 
     def __init__(self, url: str, *, name: str, properties: Mapping[str, str]) -> None:
         self._url = url
@@ -130,20 +135,25 @@ class Connection:
         self._connection: AbstractConnection | None = None
         self._channel: AbstractChannel | None = None
         self._channel_since = 0.0
-        self._is_unanswered = False  # its connection has left a channel's opening open
-        self._refused: list[AbstractChannel] = []  # the last of them may still confirm something
+        self._is_opening_channel = False  # or the broker never replied to the opening
+        self._replaced: list[AbstractChannel] = []  # the last of them may still receive confirms
         self._closed = False
         self._opening = asyncio.Lock()
 
     @property
     def is_open(self) -> bool:
+        """Return whether the channel is open."""
         return self._channel is not None and not self._channel.is_closed
 
     async def open(self) -> None:
+        """Connect and open the channel. Raise `BrokerUnavailable`."""
         await self.channel()
 
     async def channel(self) -> AbstractChannel:
-        """The channel that `publish` uses; raises `BrokerUnavailable`."""
+        """Return the channel of `publish`, and open it if it is closed.
+
+        Raise `BrokerUnavailable`.
+        """
         if self._channel is not None and not self._channel.is_closed:
             return self._channel
         async with self._opening:
@@ -157,45 +167,49 @@ class Connection:
         routing_key: str,
         message: aio_pika.Message,
         *,
-        timeout: float = PUBLISH_TIMEOUT,  # noqa: ASYNC109  # to the confirm, whatever is slow
+        timeout: float = PUBLISH_TIMEOUT,  # noqa: ASYNC109  # until the confirm, with reconnects
     ) -> None:
-        """Published and confirmed, or raises.
+        """Publish a message and wait for its confirm.
 
-        `Unroutable`: no queue took it, or there is no such exchange. `NotAllowed`: the broker's
-        permissions. `BrokerUnavailable`: not confirmed; it may have been published all the same.
+        Raise `Unroutable` if no queue received the message or the exchange does not exist, and
+        `NotAllowed` without the permission. Raise `BrokerUnavailable` without a confirm. The broker
+        may then have the message.
         """
         channel: AbstractChannel | None = None
-        with translate_amqp_errors("not confirmed"):
+        with translate_amqp_errors("The broker did not confirm the message"):
             try:
                 async with asyncio.timeout(timeout):
                     channel = await self.channel()
                     target = await channel.get_exchange(exchange, ensure=False)
                     await target.publish(message, routing_key, mandatory=True)
             except PublishError as error:
-                raise Unroutable(f"no queue is bound to {exchange} for {routing_key!r}") from error
+                reason = f"No queue is bound to the exchange {exchange} for {routing_key!r}."
+                raise Unroutable(reason) from error
             except ChannelNotFoundEntity as error:
-                reason = f"there is no exchange {exchange!r}"
+                reason = f"The broker has no exchange {exchange!r}."
                 raise Unroutable(reason, code="no_exchange") from error
             except ChannelAccessRefused as error:
-                raise NotAllowed(f"may not publish {routing_key!r} to {exchange}") from error
+                reason = f"The user must not publish {routing_key!r} to the exchange {exchange}."
+                raise NotAllowed(reason) from error
             except TimeoutError:
-                self._renew(channel)
+                self._replace_channel(channel)
                 raise
             except DeliveryError as error:
-                self._renew(channel)
-                raise BrokerUnavailable(f"{exchange} refused it: a queue is full") from error
+                self._replace_channel(channel)
+                reason = f"The exchange {exchange} rejected the message, because a queue is full."
+                raise BrokerUnavailable(reason) from error
 
     async def close(self) -> None:
-        """For good: a link that is used again raises `BrokerUnavailable`."""
+        """Close the connection permanently. A later call raises `BrokerUnavailable`."""
         self._closed = True
         await self._drop()
 
-    def _renew(self, channel: AbstractChannel | None) -> None:
-        """The next message goes on another channel; what is on its way on this one may arrive.
+    def _replace_channel(self, channel: AbstractChannel | None) -> None:
+        """Publish the next message on a new channel. The present one may still receive confirms.
 
-        In RabbitMQ 3.10 a channel that finds no leader of a queue, because its node was killed
-        just before, is refused for as long as it is open; one that knows a leader which is cut off
-        waits for it until it is back.
+        In RabbitMQ 3.10, a channel may find no leader of a queue whose node was just killed. The
+        broker then rejects every message of this channel. A channel that knows a disconnected
+        leader waits until that leader returns.
         """
         now = asyncio.get_running_loop().time()
         if (
@@ -203,26 +217,26 @@ class Connection:
             and channel is self._channel
             and now - self._channel_since > CHANNEL_REPLACE_PAUSE
         ):
-            self._refused.append(channel)
+            self._replaced.append(channel)
             self._channel = None
 
     async def _open_channel(self) -> AbstractChannel:
         if self._closed:
-            raise BrokerUnavailable("the link is closed")
-        with translate_amqp_errors("cannot open a channel"):
-            connection = await self._living()
-            while len(self._refused) > 1:
-                await _leave(self._refused.pop(0))
+            raise BrokerUnavailable("The connection is already closed.")
+        with translate_amqp_errors("The client cannot open a channel"):
+            connection = await self._usable_connection()
+            while len(self._replaced) > 1:
+                await _close_channel(self._replaced.pop(0))
             self._channel_since = asyncio.get_running_loop().time()
             async with asyncio.timeout(BROKER_REPLY_TIMEOUT):
-                await _until_unblocked(connection)
-                self._is_unanswered = True
+                await _wait_until_unblocked(connection)
+                self._is_opening_channel = True
                 channel = await connection.channel(publisher_confirms=True, on_return_raises=True)
-            self._is_unanswered = False
+            self._is_opening_channel = False
             return channel
 
-    async def _living(self) -> AbstractConnection:
-        if self._connection is None or self._is_unanswered or _is_lost(self._connection):
+    async def _usable_connection(self) -> AbstractConnection:
+        if self._connection is None or self._is_opening_channel or _is_lost(self._connection):
             await self._drop()
             self._connection = await connect(
                 self._url, name=self._name, properties=self._properties
@@ -231,31 +245,34 @@ class Connection:
 
     async def _drop(self) -> None:
         connection, self._connection = self._connection, None
-        self._is_unanswered = False
-        self._refused.clear()
+        self._is_opening_channel = False
+        self._replaced.clear()
         if connection is not None:
             await close(connection)
 
 
 def _is_lost(connection: AbstractConnection) -> bool:
-    """A lost connection never says that it is closed; for a moment, that it is connected."""
+    """Return whether a connection is lost, which its own `is_closed` does not report."""
     transport = connection.transport
     return transport is None or transport.connection.is_closed or not connection.connected.is_set()
 
 
-async def _leave(channel: AbstractChannel) -> None:
-    """One that waits in the broker for a leader that is gone never says that it is closed."""
+async def _close_channel(channel: AbstractChannel) -> None:
+    """Close a channel. The broker never confirms this while the channel waits for a lost leader."""
     if not channel.is_closed:
         with suppress(TimeoutError):
             async with asyncio.timeout(CLOSE_TIMEOUT):
                 await channel.close()
 
 
-async def _until_unblocked(connection: AbstractConnection) -> None:
-    """A channel that is asked for meanwhile, and no longer wanted then, would be opened still."""
+async def _wait_until_unblocked(connection: AbstractConnection) -> None:
+    """Wait before the request for a channel.
+
+    A request that is cancelled while the connection is blocked still opens its channel later.
+    """
     if connection.transport is not None:
         await connection.transport.connection.ready()
 
 
-def _said(error: BaseException) -> str:
-    return str(error) or type(error).__name__
+def _error_text(error: BaseException) -> str:
+    return (str(error) or type(error).__name__).rstrip(".")

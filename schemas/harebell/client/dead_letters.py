@@ -1,60 +1,63 @@
-"""The desk of dead letters, as another service sees it."""
+"""The client methods for dead letters, failure groups and replay jobs."""
 
 from collections.abc import AsyncIterator, Iterable, Mapping, Sequence
 from datetime import datetime
 from typing import Any, Unpack
 from uuid import UUID
 
-from harebell.client.base import ClientBase, View, parse_response
+from harebell.client.base import ClientBase, View
 from harebell.client.requests import DeadLetterListFields, ReplayJobOptions
 from harebell.contract.commands import MAX_DEAD_LETTER_IDS
 from harebell.contract.responses import DeadLetterResponse, ReplayJobResponse
 
 
 class DeadLetterMethods(ClientBase):
-    """List what was given up, in groups of the same failure; run it again, or drop it."""
+    """The methods for dead letters, failure groups and replay jobs."""
 
-    async def dead_letter(self, id: UUID | str) -> View:  # noqa: A002  # the field's name
-        """One, with its whole story."""
+    async def dead_letter(self, id: UUID | str) -> View:  # noqa: A002  # the name of the field
+        """Return one dead letter with its payload and its replays."""
         return await self._view("dlq.get", {"id": id})
 
     def dead_letters(
-        self, *, limit: int | None = None, **only: Unpack[DeadLetterListFields]
+        self, *, limit: int | None = None, **fields: Unpack[DeadLetterListFields]
     ) -> AsyncIterator[View]:
-        """Newest first."""
-        return self._rows("dlq.list", only, limit)
+        """Yield dead letters, the newest first, all of them or the first `limit`."""
+        return self._rows("dlq.list", fields, limit)
 
     def failure_groups(
         self, *, state: str = "open", limit: int | None = None
     ) -> AsyncIterator[View]:
-        """The latest failure first; `state` open (with open letters), muted, archived or all."""
+        """Yield failure groups, the latest failure first.
+
+        `state` is open (with open dead letters), muted, archived or all.
+        """
         return self._rows("dlq.group.list", {"state": state}, limit)
 
     async def replay(
         self, ids: Iterable[UUID | str], *, note: str | None = None
     ) -> DeadLetterResponse:
-        """Run each again, as a new series of the same run; the answer has what became of each."""
-        return await self._in_portions("dlq.replay", list(ids), note)
+        """Execute dead runs again, each with a new replay number. Return each result by id."""
+        return await self._send_batches("dlq.replay", list(ids), note)
 
     async def discard(
         self, ids: Iterable[UUID | str], *, note: str | None = None
     ) -> DeadLetterResponse:
-        """Take each off the desk; the record stays."""
-        return await self._in_portions("dlq.discard", list(ids), note)
+        """Close dead letters without a replay. Their records remain until the retention ends."""
+        return await self._send_batches("dlq.discard", list(ids), note)
 
     async def edit(
-        self, letter: UUID | str, target: Mapping[str, Any], *, note: str | None = None
+        self, dead_letter: UUID | str, target: Mapping[str, Any], *, note: str | None = None
     ) -> DeadLetterResponse:
-        """A copy takes its place, whose replay calls this; the answer names the copy."""
-        fields = {"id": letter, "target": target, "note": note}
-        return parse_response(DeadLetterResponse, await self._command("dlq.edit", fields))
+        """Replace a dead letter by a copy with another target. The response has the copy's id."""
+        fields = {"id": dead_letter, "target": target, "note": note}
+        return await self._command(DeadLetterResponse, "dlq.edit", fields)
 
     async def import_dead_letters(
-        self, letters: Sequence[Mapping[str, Any]], *, note: str | None = None
+        self, dead_letters: Sequence[Mapping[str, Any]], *, note: str | None = None
     ) -> DeadLetterResponse:
-        """Keep what `dead_letter` told, here or elsewhere; at most 96 KiB at a time."""
-        fields = {"dead_letters": letters, "note": note}
-        return parse_response(DeadLetterResponse, await self._command("dlq.import", fields))
+        """Store dead letters that `dead_letter` returned, at most 96 KiB in one call."""
+        fields = {"dead_letters": dead_letters, "note": note}
+        return await self._command(DeadLetterResponse, "dlq.import", fields)
 
     async def start_replay_job(
         self,
@@ -62,86 +65,84 @@ class DeadLetterMethods(ClientBase):
         ids: Sequence[UUID | str] | None = None,
         select: Mapping[str, Any] | None = None,
         request_id: str | None = None,
-        **how: Unpack[ReplayJobOptions],
+        **options: Unpack[ReplayJobOptions],
     ) -> ReplayJobResponse:
-        """Little by little, of those that are open now: `ids`, or all that `select` matches.
+        """Replay the dead letters that are open now: those of `ids`, or all that match `select`.
 
-        It goes on when the caller is gone: `replay_job` tells how far it is.
+        The job continues after the client disconnects. `replay_job` returns its progress.
         """
-        fields = {"ids": ids, "select": select, "request_id": request_id, **how}
-        return parse_response(
-            ReplayJobResponse, await self._command("dlq.replay_job.start", fields)
-        )
+        fields = {"ids": ids, "select": select, "request_id": request_id, **options}
+        return await self._command(ReplayJobResponse, "dlq.replay_job.start", fields)
 
     async def pause_replay_job(
-        self, job: UUID | str, *, note: str | None = None
+        self, job_id: UUID | str, *, note: str | None = None
     ) -> ReplayJobResponse:
-        return await self._to_job("dlq.replay_job.pause", job, note)
+        """Pause a replay job."""
+        return await self._change_replay_job("dlq.replay_job.pause", job_id, note)
 
     async def resume_replay_job(
-        self, job: UUID | str, *, note: str | None = None
+        self, job_id: UUID | str, *, note: str | None = None
     ) -> ReplayJobResponse:
-        return await self._to_job("dlq.replay_job.resume", job, note)
+        """Continue a paused replay job."""
+        return await self._change_replay_job("dlq.replay_job.resume", job_id, note)
 
     async def abort_replay_job(
-        self, job: UUID | str, *, note: str | None = None
+        self, job_id: UUID | str, *, note: str | None = None
     ) -> ReplayJobResponse:
-        """For good; what has not been replayed stays open."""
-        return await self._to_job("dlq.replay_job.abort", job, note)
+        """Abort a replay job permanently. Dead letters that it has not replayed remain open."""
+        return await self._change_replay_job("dlq.replay_job.abort", job_id, note)
 
-    async def replay_job(self, job: UUID | str) -> View:
-        """How far it is, and what came of it."""
-        return await self._view("dlq.replay_job.get", {"id": job})
+    async def replay_job(self, job_id: UUID | str) -> View:
+        """Return one replay job with its progress."""
+        return await self._view("dlq.replay_job.get", {"id": job_id})
 
     def replay_jobs(self, *, limit: int | None = None) -> AsyncIterator[View]:
-        """Newest first."""
+        """Yield replay jobs, the newest first."""
         return self._rows("dlq.replay_job.list", {}, limit)
 
-    def replay_job_items(self, job: UUID | str, *, limit: int | None = None) -> AsyncIterator[View]:
-        """Its letters in their order, each with what became of it."""
-        return self._rows("dlq.replay_job.items", {"job": job}, limit)
+    def replay_job_items(
+        self, job_id: UUID | str, *, limit: int | None = None
+    ) -> AsyncIterator[View]:
+        """Yield the dead letters of a replay job in its order, with their results."""
+        return self._rows("dlq.replay_job.items", {"id": job_id}, limit)
 
     async def note_groups(self, groups: Sequence[UUID | str], note: str) -> DeadLetterResponse:
-        """In place of the note before."""
-        return await self._to_groups("dlq.group.note", groups, note=note)
+        """Replace the note of failure groups."""
+        return await self._change_groups("dlq.group.note", groups, note=note)
 
     async def mute_groups(
         self, groups: Sequence[UUID | str], until: datetime | str, *, note: str | None = None
     ) -> DeadLetterResponse:
-        """Until then their letters ask for nobody."""
-        return await self._to_groups("dlq.group.mute", groups, until=until, note=note)
+        """Hide failure groups from the open groups until a time."""
+        return await self._change_groups("dlq.group.mute", groups, until=until, note=note)
 
     async def archive_groups(
         self, groups: Sequence[UUID | str], *, note: str | None = None
     ) -> DeadLetterResponse:
-        """Put away until they fail again."""
-        return await self._to_groups("dlq.group.archive", groups, note=note)
+        """Hide failure groups until their next failure."""
+        return await self._change_groups("dlq.group.archive", groups, note=note)
 
     async def reopen_groups(
         self, groups: Sequence[UUID | str], *, note: str | None = None
     ) -> DeadLetterResponse:
-        """Neither muted nor archived any more."""
-        return await self._to_groups("dlq.group.reopen", groups, note=note)
+        """Open failure groups that are muted or archived."""
+        return await self._change_groups("dlq.group.reopen", groups, note=note)
 
-    async def _to_job(self, verb: str, job: UUID | str, note: str | None) -> ReplayJobResponse:
-        return parse_response(
-            ReplayJobResponse, await self._command(verb, {"job": job, "note": note})
-        )
+    async def _change_replay_job(
+        self, verb: str, job_id: UUID | str, note: str | None
+    ) -> ReplayJobResponse:
+        return await self._command(ReplayJobResponse, verb, {"id": job_id, "note": note})
 
-    async def _to_groups(
+    async def _change_groups(
         self, verb: str, groups: Sequence[UUID | str], **fields: object
     ) -> DeadLetterResponse:
-        return parse_response(
-            DeadLetterResponse, await self._command(verb, {"groups": groups, **fields})
-        )
+        return await self._command(DeadLetterResponse, verb, {"groups": groups, **fields})
 
-    async def _in_portions(
+    async def _send_batches(
         self, verb: str, ids: list[UUID | str], note: str | None
     ) -> DeadLetterResponse:
         results: dict[str, str] = {}
         for start in range(0, len(ids), MAX_DEAD_LETTER_IDS):
-            portion = {"ids": ids[start : start + MAX_DEAD_LETTER_IDS], "note": note}
-            results |= parse_response(
-                DeadLetterResponse, await self._command(verb, portion)
-            ).results
+            fields = {"ids": ids[start : start + MAX_DEAD_LETTER_IDS], "note": note}
+            results |= (await self._command(DeadLetterResponse, verb, fields)).results
         return DeadLetterResponse(results=results)

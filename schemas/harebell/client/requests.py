@@ -1,4 +1,4 @@
-"""What may be asked, as keyword arguments, and the bytes it becomes."""
+"""The keyword arguments of client methods, and the bytes of a schedule."""
 
 from collections.abc import Mapping
 from datetime import datetime
@@ -15,20 +15,25 @@ Schedule: TypeAlias = SchedulePut | Mapping[str, Any]
 
 
 class ScheduleRef(TypedDict, total=False):
-    """A schedule, by key or by id: exactly one."""
+    """One schedule, by exactly one of key and id."""
 
     key: str | None
     id: UUID | str | None
 
 
 class CommandOptions(ScheduleRef, total=False):
-    """What every command to a schedule takes. A repeated `request_id` gets the first answer."""
+    """The arguments of every command to one schedule.
+
+    A repeated command with the same `request_id` receives the first response again.
+    """
 
     note: str | None
     request_id: str | None
 
 
 class ScheduleListFields(TypedDict, total=False):
+    """The filter of `Client.schedules`."""
+
     tag: str | None
     owner: str | None
     name: str | None
@@ -36,7 +41,10 @@ class ScheduleListFields(TypedDict, total=False):
 
 
 class RunListFields(ScheduleRef, total=False):
-    """`key` or `id` of a schedule, at most one; instants have an offset."""
+    """The filter of `Client.runs`, with at most one of key and id. A time has an offset.
+
+    `since` is inclusive and `until` is exclusive.
+    """
 
     tag: str | None
     state: str | None
@@ -47,25 +55,35 @@ class RunListFields(ScheduleRef, total=False):
 
 
 class DeadLetterFields(TypedDict, total=False):
-    """Which dead letters; `replayed`: whose run had been replayed before."""
+    """A filter of dead letters. `replayed` selects runs with an earlier replay.
+
+    `since` is inclusive and `until` is exclusive.
+    """
 
     group: UUID | str | None
     key: str | None
     tag: str | None
     error: str | None
     since: datetime | str | None
-    before: datetime | str | None
+    until: datetime | str | None
     replayed: bool | None
 
 
 class DeadLetterListFields(DeadLetterFields, total=False):
-    """`state`: open (when left out), replayed, resolved, dropped, edited or all."""
+    """The filter of `Client.dead_letters`.
+
+    `state` is open (the default), replayed, resolved, discarded, superseded or all.
+    """
 
     state: str
 
 
 class ReplayJobOptions(TypedDict, total=False):
-    """How a replay of many goes: `canary` so many first; `rate` a second; a ratio from 0 to 1."""
+    """The options of a replay job.
+
+    `canary` is a number of dead letters, `rate` a number per second, and `abort_on_failure_ratio` a
+    number from 0 to 1.
+    """
 
     canary: int | None
     rate: float | None
@@ -76,18 +94,22 @@ class ReplayJobOptions(TypedDict, total=False):
 
 
 def schedule_bytes(schedule: Schedule) -> bytes:
-    """A mapping goes as it is: Harebell checks it, and may know more fields than this client."""
+    """Return the body of a schedule.
+
+    The client does not check a mapping, because Harebell may know more fields than this client.
+    """
     if isinstance(schedule, SchedulePut):
         return encode(schedule)
     try:
         return orjson.dumps(schedule)
     except orjson.JSONEncodeError as error:
-        raise InvalidInput(f"cannot be written as JSON: {error}", code="not_json") from None
+        reason = f"The schedule must be a JSON value, but it is not: {error}."
+        raise InvalidInput(reason, code="not_json") from None
 
 
 def check_size(body: bytes) -> bytes:
-    """A broker closes the channel of a message that is far too large; refuse it before."""
+    """Return the body. Raise `InvalidInput` for a body for which the broker closes the channel."""
     if len(body) > MAX_BODY:
-        reason = f"the message has {len(body)} bytes, over {MAX_BODY}"
+        reason = f"The message must have at most {MAX_BODY} bytes, not {len(body)}."
         raise InvalidInput(reason, code="too_large")
     return body

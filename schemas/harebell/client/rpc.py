@@ -1,7 +1,8 @@
-"""Questions and their answers: direct reply-to on the publishing channel, told apart by id.
+"""Requests and their responses over AMQP, with direct reply-to on the publishing channel.
 
-A message whose fate is unknown (no confirm, or the connection went before the answer came) is sent
-again under the same id until time is up: Harebell answers it once, from the record.
+A request has an unknown outcome if the broker does not confirm it, or if the connection is lost
+before the response arrives. `RpcChannel` repeats such a request with the same message id until its
+timeout. Harebell applies the repeated command once and returns the recorded response.
 """
 
 import asyncio
@@ -19,117 +20,124 @@ from harebell.client.connection import PUBLISH_TIMEOUT, Connection, translate_am
 from harebell.contract.amqp_names import APP_ID, DIRECT_REPLY, JSON, message_key, message_type
 from harebell.contract.errors import BrokerUnavailable, ResponseTimeout
 
-IN_FLIGHT: Final = 500  # unconfirmed publishes; further ones wait for a confirm
-RETRY_PAUSE: Final = 0.2  # seconds before a message is sent again
-TOKEN: Final = 8  # random bytes that tell one connection's message ids from another's
+MAX_UNCONFIRMED_REQUESTS: Final = 500  # further requests wait for a confirm
+RETRY_PAUSE: Final = 0.2  # seconds before a repeat
+TOKEN_BYTES: Final = 8  # random bytes that separate the message ids of connections
 
 
 class Transport(Protocol):
-    """Takes a body to an exchange and brings the body of the answer."""
+    """A transport of request bodies to an exchange and of response bodies back."""
 
     async def request(self, exchange: str, tenant: str, verb: str, body: bytes) -> bytes: ...
 
 
-@dataclass(slots=True)
-class _Question:
+@dataclass(slots=True, kw_only=True)
+class _Request:
     exchange: str
     routing_key: str
     message: Message
-    answer: asyncio.Future[bytes]
-    failure: BrokerUnavailable | None  # why it cannot be counted on to be answered
+    response: asyncio.Future[bytes]
+    failure: BrokerUnavailable | None  # the reason of an unknown outcome
 
 
 class RpcChannel:
-    """The courier over AMQP. Any number of questions may be under way at once."""
+    """The transport over AMQP, which sends any number of requests concurrently."""
 
-    def __init__(self, link: Connection, *, timeout: float, login: str | None) -> None:
-        """`timeout`: seconds for a whole question; `login`: the `user_id` the broker verifies."""
-        self._link = link
+    def __init__(self, connection: Connection, *, timeout: float, user: str | None) -> None:
+        """Define the timeout of each request in seconds, and the `user_id` of its messages.
+
+        The broker verifies `user_id`.
+        """
+        self._connection = connection
         self._timeout = timeout
-        self._login = login
-        self._token = token_hex(TOKEN)
+        self._user = user
+        self._token = token_hex(TOKEN_BYTES)
         self._numbers = count(1)
-        self._answers: dict[str, asyncio.Future[bytes]] = {}
-        self._slots = asyncio.Semaphore(IN_FLIGHT)
-        self._starting = asyncio.Lock()
+        self._responses: dict[str, asyncio.Future[bytes]] = {}
+        self._unconfirmed = asyncio.Semaphore(MAX_UNCONFIRMED_REQUESTS)
+        self._opening = asyncio.Lock()
         self._channel: AbstractChannel | None = None
-        self._lost: asyncio.Future[None]  # done when that channel has closed
+        self._closed: asyncio.Future[None]  # done after the channel has closed
 
     async def request(self, exchange: str, tenant: str, verb: str, body: bytes) -> bytes:
-        """Raises `AnswerTimeout`, `BrokerUnavailable`, `Unroutable` or `NotAllowed`."""
-        name = f"{self._token}-{next(self._numbers)}"
+        """Return the body of the response.
+
+        Raise `ResponseTimeout`, `BrokerUnavailable`, `Unroutable` or `NotAllowed`.
+        """
+        message_id = f"{self._token}-{next(self._numbers)}"
         within = f"within {self._timeout:g} s"
-        question = _Question(
-            exchange,
-            message_key(tenant, verb),
-            self._message(name, verb, body),
-            answer=asyncio.get_running_loop().create_future(),
-            failure=BrokerUnavailable(f"not confirmed {within}"),
+        request = _Request(
+            exchange=exchange,
+            routing_key=message_key(tenant, verb),
+            message=self._message(message_id, verb, body),
+            response=asyncio.get_running_loop().create_future(),
+            failure=BrokerUnavailable(f"The broker did not confirm the message {within}."),
         )
-        self._answers[name] = question.answer
+        self._responses[message_id] = request.response
         try:
             async with asyncio.timeout(self._timeout):
-                return await self._insist(question)
+                return await self._send_until_answered(request)
         except TimeoutError:
-            raise question.failure or ResponseTimeout(f"no answer to {verb} {within}") from None
+            reason = f"Harebell sent no response to {verb} {within}."
+            raise request.failure or ResponseTimeout(reason) from None
         finally:
-            del self._answers[name]
+            del self._responses[message_id]
 
-    def _message(self, name: str, verb: str, body: bytes) -> Message:
+    def _message(self, message_id: str, verb: str, body: bytes) -> Message:
         return Message(
             body,
             content_type=JSON,
             delivery_mode=DeliveryMode.PERSISTENT,
             type=message_type(verb),
-            message_id=name,
-            correlation_id=name,
+            message_id=message_id,
+            correlation_id=message_id,
             reply_to=DIRECT_REPLY,
             app_id=APP_ID,
-            user_id=self._login,
-            timestamp=datetime.now(UTC),  # noqa: TID251  # for people to read; decides nothing
+            user_id=self._user,
+            timestamp=datetime.now(UTC),  # noqa: TID251  # for people; no code reads the time
         )
 
-    async def _insist(self, question: _Question) -> bytes:
-        while not question.answer.done():
+    async def _send_until_answered(self, request: _Request) -> bytes:
+        while not request.response.done():
             try:
-                await self._send_and_wait(question)
+                await self._send_and_wait(request)
             except BrokerUnavailable as error:
-                question.failure = error
+                request.failure = error
                 await asyncio.sleep(RETRY_PAUSE)
-        return question.answer.result()
+        return request.response.result()
 
-    async def _send_and_wait(self, question: _Question) -> None:
-        async with self._slots:
-            lost = await self._listen()
-            await self._link.publish(
-                question.exchange, question.routing_key, question.message, timeout=PUBLISH_TIMEOUT
+    async def _send_and_wait(self, request: _Request) -> None:
+        async with self._unconfirmed:
+            closed = await self._consume_replies()
+            await self._connection.publish(
+                request.exchange, request.routing_key, request.message, timeout=PUBLISH_TIMEOUT
             )
-        question.failure = None
-        ends: set[asyncio.Future[Any]] = {question.answer, lost}
+        request.failure = None
+        ends: set[asyncio.Future[Any]] = {request.response, closed}
         await asyncio.wait(ends, return_when=asyncio.FIRST_COMPLETED)
-        if not question.answer.done():
-            raise BrokerUnavailable("the connection was lost before the answer came")
+        if not request.response.done():
+            raise BrokerUnavailable("The connection was lost before the response arrived.")
 
-    async def _listen(self) -> asyncio.Future[None]:
-        """Answers come only to the channel that asked: listen anew on each one."""
-        async with self._starting:
-            channel = await self._link.channel()
+    async def _consume_replies(self) -> asyncio.Future[None]:
+        """Consume replies on the present channel, because each channel receives only its own."""
+        async with self._opening:
+            channel = await self._connection.channel()
             if channel is self._channel:
-                return self._lost
-            lost: asyncio.Future[None] = asyncio.get_running_loop().create_future()
-            channel.close_callbacks.add(partial(_mark, lost))
-            with translate_amqp_errors("cannot listen for answers"):
+                return self._closed
+            closed: asyncio.Future[None] = asyncio.get_running_loop().create_future()
+            channel.close_callbacks.add(partial(_set_done, closed))
+            with translate_amqp_errors("The client cannot consume replies"):
                 replies = await channel.get_queue(DIRECT_REPLY, ensure=False)
                 await replies.consume(self._receive, no_ack=True, timeout=PUBLISH_TIMEOUT)
-            self._channel, self._lost = channel, lost
-            return lost
+            self._channel, self._closed = channel, closed
+            return closed
 
     async def _receive(self, message: AbstractIncomingMessage) -> None:
-        answer = self._answers.get(message.correlation_id or "")
-        if answer is not None and not answer.done():
-            answer.set_result(message.body)
+        response = self._responses.get(message.correlation_id or "")
+        if response is not None and not response.done():
+            response.set_result(message.body)
 
 
-def _mark(lost: asyncio.Future[None], *_: object) -> None:
-    if not lost.done():
-        lost.set_result(None)
+def _set_done(closed: asyncio.Future[None], *_: object) -> None:
+    if not closed.done():
+        closed.set_result(None)

@@ -1,4 +1,4 @@
-"""The names on the bus that others may rely on: exchanges, routing keys, headers, lanes."""
+"""The AMQP names on which other systems may rely: exchanges, routing keys, headers and lanes."""
 
 import re
 from enum import StrEnum
@@ -21,32 +21,32 @@ CHANGES_DLQ: Final = "dlq"
 CHANGES_BREAKER: Final = "breaker"
 DUE_KEY: Final = "run"
 
-# In a tenant's place, of what is no tenant's. Only who may publish for any tenant may use it.
+# The tenant of messages that concern no tenant. Only operators may publish for this tenant.
 OPERATIONS_TENANT: Final = "harebell"
 
 DIRECT_REPLY: Final = "amq.rabbitmq.reply-to"
 JSON: Final = "application/json"
 CLOUDEVENTS: Final = "application/cloudevents-batch+json"
 APP_ID: Final = "harebell"
-VERSION: Final = 1  # of every message; it only ever gains optional fields
+VERSION: Final = 1  # of every message; a version only gains optional fields
 _VERSIONED: Final = re.compile(r"harebell\.[a-z_.]+\.v(?P<version>[0-9]{1,9})")
 
-# Towards targets: HTTP headers as they stand, AMQP headers of the same names.
+# Headers for targets: HTTP headers, and AMQP headers with the same names.
 RUN_ID: Final = "Harebell-Run-Id"
 SCHEDULE_ID: Final = "Harebell-Schedule-Id"
 SCHEDULED_FOR: Final = "Harebell-Scheduled-For"
 ATTEMPT: Final = "Harebell-Attempt"
-FENCING_TOKEN: Final = "Harebell-Fencing-Token"  # noqa: S105  # a header's name
+FENCING_TOKEN: Final = "Harebell-Fencing-Token"  # noqa: S105  # the name of a header
 IDEMPOTENCY_KEY: Final = "Idempotency-Key"
 
-# On dead letters: scalars, so that the management UI shows them.
+# Headers of dead letters. Each value is a scalar, because the management UI shows scalars only.
 DEAD_REASON: Final = "harebell-reason"
 DEAD_QUEUE: Final = "harebell-queue"
 DEAD_KEY: Final = "harebell-key"
 DEAD_RUN: Final = "harebell-run-id"
 DEAD_ATTEMPTS: Final = "harebell-attempts"
 
-# On events of refusals, likewise: a payload is one line there, and its end out of sight.
+# Headers of rejection events. The management UI shows only the first part of a long payload.
 REJECTED_KEY: Final = "harebell-key"
 REJECTED_CODE: Final = "harebell-code"
 REJECTED_FIELD: Final = "harebell-field"
@@ -54,50 +54,51 @@ REJECTED_REASON: Final = "harebell-reason"
 
 
 class Lane(StrEnum):
-    """Priority classes of work. A work queue is one pool x one lane."""
+    """The priority classes of runs. Each pool has one work queue for each lane."""
 
     HIGH = "high"
     NORMAL = "normal"
     LOW = "low"
 
 
-_HIGH_FROM: Final = 8
-_NORMAL_FROM: Final = 4
+_MIN_HIGH_PRIORITY: Final = 8
+_MIN_NORMAL_PRIORITY: Final = 4
 
 
 def lane_of(priority: int) -> Lane:
-    """8-10 is high, 4-7 normal, 1-3 low."""
-    if priority >= _HIGH_FROM:
+    """Return high for 8 to 10, normal for 4 to 7 and low for 1 to 3."""
+    if priority >= _MIN_HIGH_PRIORITY:
         return Lane.HIGH
-    return Lane.NORMAL if priority >= _NORMAL_FROM else Lane.LOW
+    return Lane.NORMAL if priority >= _MIN_NORMAL_PRIORITY else Lane.LOW
 
 
 def message_key(tenant: str, verb: str) -> str:
-    """The routing key of a command, a query or an event: `acme.schedule.put`."""
+    """Return the routing key of a command, a query or an event, such as `acme.schedule.put`."""
     return f"{tenant}.{verb}"
 
 
 def split_key(routing_key: str) -> tuple[str, str]:
-    """`acme.schedule.put` is ("acme", "schedule.put")."""
+    """Return the tenant and the verb: `acme.schedule.put` becomes `("acme", "schedule.put")`."""
     tenant, _, verb = routing_key.partition(".")
     return tenant, verb
 
 
 def work_key(pool: str, lane: Lane) -> str:
+    """Return the routing key of a work batch."""
     return f"{pool}.{lane}"
 
 
 def message_type(verb: str) -> str:
-    """The AMQP `type` of a message, and the CloudEvents `type` of an event."""
+    """Return the AMQP `type` of a message, which is also the CloudEvents `type` of an event."""
     return f"harebell.{verb}.v{VERSION}"
 
 
 def check_version(type_: str | None) -> None:
-    """Raises `Malformed` for a version of our messages that is not known here.
+    """Raise `InvalidInput` for a message of Harebell with an unknown version.
 
-    A message that does not say one is of the first; what others call theirs is their affair.
+    A message without a version has version 1. The types of other systems are not checked.
     """
-    said = _VERSIONED.fullmatch(type_ or "")
-    if said is not None and said["version"] != str(VERSION):
-        reason = f"{type_} is not known here, only version {VERSION}"
+    match = _VERSIONED.fullmatch(type_ or "")
+    if match is not None and match["version"] != str(VERSION):
+        reason = f"The message must have version {VERSION}, not the type {type_}."
         raise InvalidInput(reason, field="type", code="unknown_version")

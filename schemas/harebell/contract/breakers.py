@@ -1,7 +1,7 @@
-"""Circuit breakers: commands, facts, and what services tell each other of them.
+"""Circuit breakers: commands, events, and snapshots between services.
 
-Whom a target calls is often the target of many tenants, so a breaker is no tenant's: commands and
-questions go, and facts come, under the name `names.OPERATIONS` in a tenant's place.
+Several tenants may call one downstream, so a breaker belongs to no tenant.
+Its commands, queries and events have the tenant `OPERATIONS_TENANT`.
 """
 
 from enum import StrEnum
@@ -11,16 +11,14 @@ from pydantic import BeforeValidator, Field
 
 from harebell.contract.command_base import CommandBase
 from harebell.contract.downstream import MAX_DOWNSTREAM, is_downstream_name
-from harebell.contract.message import Message, empty_default, invalid
+from harebell.contract.message import Message, empty_default, invalid, quoted
 from harebell.contract.types import Instant, ShortText, check_text
 
-MAX_SNAPSHOT_BREAKERS: Final = (
-    1_000  # breakers that are not closed, or are forced, of which is told
-)
+MAX_SNAPSHOT_BREAKERS: Final = 1_000  # breakers in one snapshot or in one list
 
 
 class BreakerState(StrEnum):
-    """Closed: runs pass. Open: they are held back. Half open: a few pass, to probe."""
+    """The states of a breaker. Closed: tickets pass. Open: none passes. Half open: a few pass."""
 
     CLOSED = "closed"
     OPEN = "open"
@@ -29,7 +27,8 @@ class BreakerState(StrEnum):
 
 def _check_downstream(value: object) -> object:
     if isinstance(value, str) and not is_downstream_name(check_text(value)):
-        reason = "is written http:acme.example, http:acme.example:8443, amqp:acme.jobs, task:a.b"
+        forms = "http:acme.example, http:acme.example:8443, amqp:acme.jobs or task:a.b"
+        reason = f"The downstream must have a form such as {forms}, not {quoted(value)}."
         raise invalid("invalid_downstream", reason)
     return value
 
@@ -40,26 +39,26 @@ DownstreamName = Annotated[
 
 
 class BreakerCommand(CommandBase):
-    """To the breaker of one downstream, whether anything was ever sent there or not."""
+    """A command to the breaker of one downstream, whether Harebell knows the downstream or not."""
 
     downstream: DownstreamName
     note: ShortText | None = None
 
 
 class BreakerOpen(BreakerCommand):
-    """Hold back its runs, for good or until `until`, whatever comes of attempts."""
+    """A command that forces a breaker open, permanently or until a time."""
 
     until: Instant | None = None
 
 
 class BreakerClose(BreakerCommand):
-    """Let its runs pass, for good or until `until`, whatever comes of attempts."""
+    """A command that forces a breaker closed, permanently or until a time."""
 
     until: Instant | None = None
 
 
 class BreakerReset(BreakerCommand):
-    """Let what comes of attempts decide again."""
+    """A command that ends a forced state, so that the outcomes of attempts decide again."""
 
 
 BREAKER_COMMANDS: Final[dict[str, type[CommandBase]]] = {
@@ -70,7 +69,11 @@ BREAKER_COMMANDS: Final[dict[str, type[CommandBase]]] = {
 
 
 class BreakerResponse(Message):
-    """`status`: forced_open, forced_closed, automatic; unchanged, where a later order was first."""
+    """The result of a command to a breaker.
+
+    `status` is forced_open, forced_closed or automatic. The status unchanged means that a later
+    command was applied first.
+    """
 
     ok: Literal[True] = True
     downstream: str
@@ -79,7 +82,10 @@ class BreakerResponse(Message):
 
 
 class BreakerEventData(Message):
-    """`data` of breaker.opened, half_opened, closed. `failed` of `attempts`: as it last opened."""
+    """The data of `breaker.opened`, `breaker.half_opened` and `breaker.closed`.
+
+    `failed` of `attempts` failed before the breaker last opened.
+    """
 
     downstream: str
     state: BreakerState
@@ -89,7 +95,7 @@ class BreakerEventData(Message):
 
 
 class BreakerForcedEventData(Message):
-    """`data` of breaker.forced and breaker.released. `forced`: open or closed."""
+    """The data of `breaker.forced` and `breaker.reset`. `forced` is open, closed or null."""
 
     downstream: str
     forced: BreakerState | None = None
@@ -100,7 +106,7 @@ class BreakerForcedEventData(Message):
 
 
 class BreakerSnapshotEntry(Message):
-    """As it is stored: what dispatchers found (`since`), and what it is forced to be, if it is."""
+    """One stored breaker: the state that dispatchers found, and the state that a person forced."""
 
     downstream: str
     state: BreakerState = BreakerState.CLOSED
@@ -112,13 +118,13 @@ class BreakerSnapshotEntry(Message):
 
 
 class BreakerSnapshot(Message):
-    """To every dispatcher: all breakers that are not simply closed, as of then."""
+    """The message to every dispatcher with all breakers that are forced or not closed."""
 
     as_of: Instant
     breakers: list[BreakerSnapshotEntry] = empty_default(list)
 
 
 class BreakerSnapshotRequest(Message):
-    """To the tickers, of a dispatcher that has begun to listen: tell how breakers stand."""
+    """The request of a started dispatcher to the tickers for a snapshot."""
 
     dispatcher: str

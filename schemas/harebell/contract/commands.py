@@ -1,4 +1,4 @@
-"""Commands: what services and operators ask for, by verb. Unknown fields are refused."""
+"""Commands of services and operators, by verb. An unknown field is an error."""
 
 from enum import StrEnum
 from typing import Annotated, Final, Literal
@@ -14,55 +14,59 @@ from harebell.contract.message import StrictMessage, invalid
 from harebell.contract.policy import Overlap
 from harebell.contract.schedule import Definition
 from harebell.contract.target import Target
-from harebell.contract.types import CheckedJson, Count, Instant, PoolName, ShortText
+from harebell.contract.types import (
+    CheckedJson,
+    Count,
+    Instant,
+    PoolName,
+    ShortText,
+    exactly_one_of,
+)
 from harebell.contract.when import When
 
 MAX_ITEMS: Final = 500  # of one message
 MAX_BODY: Final = 1024 * 1024  # bytes of one message
 MAX_ITEM: Final = 96 * 1024  # bytes of one item, as sent
-MAX_DEAD_LETTER_IDS: Final = 500
-MAX_REPLAY_JOB_SIZE: Final = 100_000  # dead letters of one replay; those that died first
-MAX_REPLAY_RATE: Final = 1_000.0  # replays a second
+MAX_DEAD_LETTER_IDS: Final = 500  # of one command
+MAX_REPLAY_JOB_SIZE: Final = 100_000  # dead letters of one replay job, the oldest first
+MAX_REPLAY_RATE: Final = 1_000.0  # replays per second
 MAX_BACKFILL: Final = 1000  # runs of one command
 MAX_BULK_SCHEDULES: Final = 10_000  # schedules of one command
 
 
 class SchedulePut(Definition, CommandBase):
-    """Create a schedule, or replace it when `expected_version` is its version or "any".
+    """Create a schedule, or replace it if `expected_version` is its version or "any".
 
-    Without `when`, the tenant's default applies. With `effective_at`, the version in force stays
-    until then.
+    Without `when`, the default of the tenant applies. With `effective_at`, the present version
+    remains in force until that time.
     """
 
-    when: When | None = None  # type: ignore[assignment]  # intake fills in the tenant's default
+    when: When | None = None  # type: ignore[assignment]  # intake adds the default of the tenant
     expected_version: Count | Literal["any"] | None = None
     effective_at: Instant | None = None
     note: ShortText | None = None
 
     @property
     def definition(self) -> Definition:
-        """Itself, complete; raises `Malformed` without `when`."""
+        """Return the command as a definition. Raise `InvalidInput` without `when`."""
         if self.when is None:
-            raise InvalidInput("is required", field="when", code="missing_field")
+            reason = "The field 'when' is required."
+            raise InvalidInput(reason, field="when", code="missing_field")
         return self
 
 
 class ScheduleCommand(CommandBase):
-    """A command to one existing schedule, by key or by id, exactly one."""
+    """A command to one existing schedule, by key or by id."""
 
     key: ShortText | None = None
     id: UUID | None = None
     note: ShortText | None = None
 
-    @model_validator(mode="after")
-    def _one_name(self) -> "ScheduleCommand":
-        if (self.key is None) == (self.id is None):
-            raise invalid("invalid_reference", "has exactly one of key, id")
-        return self
+    _check_reference = exactly_one_of("key", "id")
 
 
 class ScheduleFilter(StrictMessage):
-    """Schedules of the tenant that match all of what is given, at least one of it."""
+    """A filter of schedules with at least one field, whose fields must all match."""
 
     tag: ShortText | None = None
     owner: ShortText | None = None
@@ -70,30 +74,34 @@ class ScheduleFilter(StrictMessage):
     state: ShortText | None = None
 
     @model_validator(mode="after")
-    def _something(self) -> "ScheduleFilter":
+    def _check_fields(self) -> "ScheduleFilter":
         if not self.model_fields_set:
-            raise invalid("invalid_filter", "has at least one of tag, owner, name, state")
+            names = ", ".join(type(self).model_fields)
+            reason = f"The filter must have at least one of {names}."
+            raise invalid("invalid_filter", reason)
         return self
 
 
 class BulkCommand(ScheduleCommand):
-    """Or to many at once: those that a selector matches, or (resume) that a receipt names."""
+    """A command to one schedule, or a bulk operation on all schedules that match `select`.
+
+    `bulk_operation_id` selects the schedules that an earlier bulk operation changed. Only
+    `schedule.resume` accepts this field.
+    """
 
     select: ScheduleFilter | None = None
     bulk_operation_id: ShortText | None = None
 
-    @model_validator(mode="after")
-    def _one_name(self) -> "BulkCommand":
-        named = [self.key, self.id, self.select, self.bulk_operation_id]
-        if sum(name is not None for name in named) != 1:
-            raise invalid(
-                "invalid_reference", "has exactly one of key, id, select, bulk_operation_id"
-            )
-        return self
+    _check_reference = exactly_one_of("key", "id", "select", "bulk_operation_id")
+
+    @property
+    def is_bulk(self) -> bool:
+        """Return whether the command starts a bulk operation."""
+        return self.select is not None or self.bulk_operation_id is not None
 
 
 class SchedulePatch(ScheduleCommand):
-    """`set` is a JSON merge patch (RFC 7396) of the definition: null goes back to the default."""
+    """Change a schedule. `set` is a JSON merge patch (RFC 7396), and null restores a default."""
 
     set_: dict[str, CheckedJson] = Field(alias="set")
     expected_version: Count | None = None
@@ -101,33 +109,36 @@ class SchedulePatch(ScheduleCommand):
 
 
 class SchedulePause(BulkCommand):
-    """No run is made until `schedule.resume`, or until `until`."""
+    """Stage no run until `schedule.resume`, or until `until`."""
 
     until: Instant | None = None
 
 
 class ScheduleResume(BulkCommand):
-    """The catch-up policy decides about what was missed."""
+    """Resume a paused schedule. The catch-up policy decides which missed times get a run."""
 
 
 class ScheduleCancel(BulkCommand):
-    """For good; also cancels what waits for a retry."""
+    """Cancel a schedule permanently, with its runs that wait for a retry."""
 
 
 class ScheduleTrigger(ScheduleCommand):
-    """One run now, beside the timetable. `overlap` is in place of the schedule's own."""
+    """Stage one manual run at once. `overlap` replaces the overlap policy of the schedule."""
 
     overlap: Overlap | None = None
 
 
 class ScheduleSkip(ScheduleCommand):
-    """The run of one instant will not be."""
+    """Skip the run of one scheduled time."""
 
     at: Instant
 
 
 class ScheduleBackfill(ScheduleCommand):
-    """The runs that the timetable had from `from` to `to`, inclusive; those on record stay."""
+    """Stage manual runs for the scheduled times from `from` to `to`, both inclusive.
+
+    A scheduled time that already has a run gets no second run.
+    """
 
     from_: Instant = Field(alias="from")
     to: Instant
@@ -136,14 +147,14 @@ class ScheduleBackfill(ScheduleCommand):
 
 
 class RunCancel(CommandBase):
-    """A run that has not started will not; one that runs is asked to stop."""
+    """Cancel a run that has not started, or request a running run to stop."""
 
     run_id: ShortText
     note: ShortText | None = None
 
 
 class Resolution(StrEnum):
-    """What a person says became of a held run."""
+    """The decision of a person about an unresolved run."""
 
     SUCCEEDED = "succeeded"
     SKIPPED = "skipped"
@@ -151,7 +162,7 @@ class Resolution(StrEnum):
 
 
 class RunResolve(CommandBase):
-    """Ends the hold of a run, and of its schedule if it was the last one."""
+    """Resolve an unresolved run. The last resolved run unblocks its schedule."""
 
     run_id: ShortText
     as_: Resolution = Field(alias="as")
@@ -159,22 +170,24 @@ class RunResolve(CommandBase):
 
 
 class DeadLetterCommand(CommandBase):
+    """A command to dead letters, by id."""
+
     ids: Annotated[list[UUID], Field(min_length=1, max_length=MAX_DEAD_LETTER_IDS)]
     note: ShortText | None = None
 
 
 class DeadLetterReplay(DeadLetterCommand):
-    """Run each again, as a new series of the same run."""
+    """Execute dead runs again, each with a new replay number."""
 
 
 class DeadLetterDiscard(DeadLetterCommand):
-    """Take each off the desk; the record stays."""
+    """Close dead letters without a replay. Their records remain until the retention ends."""
 
 
 class DeadLetterEdit(CommandBase):
-    """Put a copy in a dead letter's place, whose replay calls another target, or with other data.
+    """Replace a dead letter by a copy whose replay calls another target or sends other data.
 
-    The letter stays on record, and the copy tells of it.
+    The record of the original remains, and the copy refers to the original.
     """
 
     id: UUID
@@ -183,7 +196,7 @@ class DeadLetterEdit(CommandBase):
 
 
 class DeadLetterImport(CommandBase):
-    """Keep letters that `dlq.show` told, here or elsewhere; those that are kept already stay."""
+    """Store dead letters that `dlq.get` returned, here or elsewhere. Known ones do not change."""
 
     dead_letters: Annotated[
         list[ExportedDeadLetter], Field(min_length=1, max_length=MAX_DEAD_LETTER_IDS)
@@ -192,10 +205,11 @@ class DeadLetterImport(CommandBase):
 
 
 class ReplayJobStart(CommandBase):
-    """Replay dead letters little by little: those that are open now, and no others.
+    """Replay the dead letters that are open now, gradually.
 
-    `canary`: so many first, and no more if one of them fails. `rate`: at most so many a second.
-    `abort_on_failure_ratio`: no more once that part of those that ended has failed.
+    `canary` is the number of dead letters that must all succeed first. `rate` is the maximum number
+    of replays per second. `abort_on_failure_ratio` is the ratio of failed runs, from 0 to 1, that
+    aborts the job.
     """
 
     ids: Annotated[list[UUID], Field(min_length=1, max_length=MAX_DEAD_LETTER_IDS)] | None = None
@@ -203,61 +217,57 @@ class ReplayJobStart(CommandBase):
     canary: Annotated[Count, Field(le=MAX_REPLAY_JOB_SIZE)] | None = None
     rate: Annotated[float, Field(gt=0, le=MAX_REPLAY_RATE)] | None = None
     abort_on_failure_ratio: Annotated[float, Field(ge=0, le=1)] | None = None
-    pool: PoolName | None = None  # in place of that of their schedules
+    pool: PoolName | None = None  # replaces the pools of the schedules
     dry_run: bool = False
     note: ShortText | None = None
 
-    @model_validator(mode="after")
-    def _one_way(self) -> "ReplayJobStart":
-        if (self.ids is None) == (self.select is None):
-            raise invalid("invalid_reference", "has exactly one of ids, select")
-        return self
+    _check_reference = exactly_one_of("ids", "select")
 
 
 class ReplayJobCommand(CommandBase):
-    """To a replay that `dlq.start` began."""
+    """A command to a replay job, by id."""
 
     id: UUID
     note: ShortText | None = None
 
 
 class ReplayJobPause(ReplayJobCommand):
-    """No more are replayed until `dlq.resume`."""
+    """Pause a replay job until `dlq.replay_job.resume`."""
 
 
 class ReplayJobResume(ReplayJobCommand):
-    """Goes on where it was paused."""
+    """Continue a paused replay job."""
 
 
 class ReplayJobAbort(ReplayJobCommand):
-    """No more are replayed, for good; the rest stays open."""
+    """Abort a replay job permanently. Dead letters that it has not replayed remain open."""
 
 
 class GroupCommand(CommandBase):
-    """To groups of failures, as `dlq.groups` shows them."""
+    """A command to failure groups, by id."""
 
     groups: Annotated[list[UUID], Field(min_length=1, max_length=MAX_DEAD_LETTER_IDS)]
     note: ShortText | None = None
 
 
 class GroupNote(GroupCommand):
-    """Write a note on each group, in place of the one before."""
+    """Replace the note of failure groups."""
 
     note: ShortText
 
 
 class GroupMute(GroupCommand):
-    """Its letters ask for nobody until then; they are kept all the same."""
+    """Hide failure groups from the open groups until a time. Their new dead letters are stored."""
 
     until: Instant
 
 
 class GroupArchive(GroupCommand):
-    """Put each group away until it fails again; its letters stay as they are."""
+    """Hide failure groups until their next failure. Their dead letters do not change."""
 
 
 class GroupReopen(GroupCommand):
-    """Neither muted nor archived any more."""
+    """Open failure groups that are muted or archived."""
 
 
 SCHEDULE_COMMANDS: Final[dict[str, type[CommandBase]]] = {

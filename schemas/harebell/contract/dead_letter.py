@@ -1,4 +1,4 @@
-"""The dead letter: a run that will not be tried again by itself, with its whole story."""
+"""Dead letters: the messages that report them, their exports and their filters."""
 
 from datetime import timedelta
 from enum import StrEnum
@@ -11,9 +11,11 @@ from harebell.contract.ids import RunId
 from harebell.contract.message import Message, StrictMessage, empty_default, invalid
 from harebell.contract.types import CheckedJson, Instant, ShortText
 
+TREND_PERIOD: Final = timedelta(hours=1)  # a failure group compares the last two periods
+
 
 class AttemptRecord(Message):
-    """One try of a run."""
+    """One completed attempt of a dead run."""
 
     replay_number: int
     number: int
@@ -27,7 +29,7 @@ class AttemptRecord(Message):
 
 
 class DeadRun(Message):
-    """A run that came to its end without success, and every attempt at it."""
+    """A run that Harebell no longer retries, with every attempt."""
 
     run_id: RunId
     tenant: str
@@ -45,7 +47,7 @@ class DeadRun(Message):
 
 
 class DeadMessage(Message):
-    """A message that could not be understood, or that broke its consumer. Body in base64."""
+    """A message that no service can process. `body` is in base64."""
 
     queue: str
     message_id: str | None = None
@@ -58,21 +60,16 @@ class DeadMessage(Message):
     body: str
 
 
-TREND_PERIOD: Final = timedelta(
-    hours=1
-)  # of which a group tells the letters, and of the one before
-
-
 class GroupState(StrEnum):
-    """What a person has decided about a group of failures."""
+    """The states of a failure group, as a person set them."""
 
     OPEN = "open"
-    MUTED = "muted"  # until then it asks for nobody
-    ARCHIVED = "archived"  # until it fails again
+    MUTED = "muted"  # hidden from the open groups until a time
+    ARCHIVED = "archived"  # hidden from the open groups until the next failure
 
 
 class ExportedDeadLetter(Message):
-    """Of a letter as it is shown, what it can be kept from again; a body is in base64."""
+    """The part of a dead letter that an import needs. `body` is in base64."""
 
     kind: Literal["run", "message"]
     payload: dict[str, CheckedJson]
@@ -80,24 +77,29 @@ class ExportedDeadLetter(Message):
 
 
 class DeadLetterFilter(StrictMessage):
-    """Those that match all of what is given; `replayed`: whose run had been replayed before."""
+    """A filter whose fields must all match. `replayed` selects runs with an earlier replay.
+
+    `since` is inclusive and `until` is exclusive. Both refer to the time of death.
+    """
 
     group: UUID | None = None
     key: ShortText | None = None
-    tag: ShortText | None = None  # of the schedule, as it is now
-    error: ShortText | None = None  # its code
-    since: Instant | None = None  # when it died
+    tag: ShortText | None = None  # a present tag of the schedule
+    error: ShortText | None = None  # the error code
+    since: Instant | None = None
     until: Instant | None = None
     replayed: bool | None = None
 
 
 class OpenDeadLetterFilter(DeadLetterFilter):
-    """Letters that are open: those that match, at least one thing given, or all of them."""
+    """A filter of open dead letters with at least one field, or `all` of them."""
 
     all: bool = False
 
     @model_validator(mode="after")
-    def _something(self) -> "OpenDeadLetterFilter":
+    def _check_fields(self) -> "OpenDeadLetterFilter":
         if not self.model_fields_set:
-            raise invalid("invalid_filter", "says which: group, key, tag, error, ..., or all")
+            names = ", ".join(type(self).model_fields)
+            reason = f"The filter must have at least one of {names}."
+            raise invalid("invalid_filter", reason)
         return self

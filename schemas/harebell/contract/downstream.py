@@ -1,19 +1,18 @@
-"""Whom a target calls, by one name: `http:acme.example`, `amqp:acme.jobs`, `task:acme.report`."""
+"""The name of a downstream: `http:acme.example`, `amqp:acme.jobs` or `task:acme.report`."""
 
 from functools import lru_cache
 from typing import Any, Final, assert_never
 
 from harebell.contract.target import AmqpTarget, HttpTarget, Target, TaskTarget
 
-UNKNOWN_DOWNSTREAM: Final = (
-    ""  # of a target that is not known here: nothing is said of whom it calls
-)
-MAX_DOWNSTREAM: Final = 255  # characters; a longer name is cut
+UNKNOWN_DOWNSTREAM: Final = ""  # of a kind of target that this version does not know
+MAX_DOWNSTREAM: Final = 255  # characters; a longer name is truncated
 
 _PORTS: Final = {"http": ":80", "https": ":443"}
 
 
 def downstream_of(target: Target) -> str:
+    """Return the name of the downstream that a target calls."""
     match target:
         case HttpTarget(http=call):
             return _host(call.url)
@@ -26,29 +25,29 @@ def downstream_of(target: Target) -> str:
 
 
 def downstream_of_json(target: Any) -> str:  # noqa: ANN401  # decoded JSON
-    """The same of a target that nobody has checked: every ticket that is routed asks this."""
+    """Return the downstream of an unchecked target. The dispatcher calls this for every ticket."""
     try:
-        ((kind, what),) = target.items()
+        ((kind, call),) = target.items()
         if kind == "http":
-            return _host(what["url"])
+            return _host(call["url"])
         if kind == "task":
-            return f"task:{what['name']}"
-        return f"amqp:{what['exchange']}" if kind == "amqp" else UNKNOWN_DOWNSTREAM
+            return f"task:{call['name']}"
+        return f"amqp:{call['exchange']}" if kind == "amqp" else UNKNOWN_DOWNSTREAM
     except (AttributeError, KeyError, TypeError, ValueError):
         return UNKNOWN_DOWNSTREAM
 
 
 def is_downstream_name(name: str) -> bool:
-    """Whether a target may have this name."""
-    kind, _, what = name.partition(":")
+    """Return whether a target can have a downstream with this name."""
+    kind, _, address = name.partition(":")
     if kind == "http":
-        return what.split() == [what] and _host(f"://{what}") == name
-    return kind in {"amqp", "task"} and bool(what)
+        return address.split() == [address] and _host(f"://{address}") == name
+    return kind in {"amqp", "task"} and bool(address)
 
 
-@lru_cache(4096)  # many tickets say few addresses
+@lru_cache(4096)  # many tickets contain few URLs
 def _host(url: str) -> str:
-    """Host and port, without what is said of users; the port only where it is not the usual."""
+    """Return host and port without the user. The default port of the scheme is omitted."""
     scheme, _, rest = url.partition("://")
     for end in "/?#":
         rest = rest.partition(end)[0]

@@ -1,11 +1,12 @@
-"""Events: facts about schedules and runs, as CloudEvents. Hints; the ledger is the truth."""
+"""Events about schedules, runs, breakers and dead letters, as CloudEvents.
+
+A receiver may lose an event. The ledger contains every fact.
+"""
 
 from collections.abc import Mapping
 from datetime import datetime
 from typing import Any, Final, Literal, TypeAlias
 from uuid import UUID
-
-from pydantic import Field
 
 from harebell.contract.amqp_names import message_type
 from harebell.contract.breakers import BreakerEventData, BreakerForcedEventData
@@ -15,10 +16,10 @@ from harebell.contract.types import Instant
 
 
 class Event(Message):
-    """One record of a batch; a message carries one tenant and one type."""
+    """One event of a batch. A message contains events of one tenant and one type."""
 
     specversion: Literal["1.0"] = "1.0"
-    id: str  # derived: the same fact told twice has the same id
+    id: str  # derived, so that a repeated event has the same id
     source: str  # /harebell/<tenant>
     type: str
     subject: str
@@ -28,10 +29,10 @@ class Event(Message):
 
 
 class RunEventData(Message):
-    """`data` of run.* events.
+    """The data of `run.*` events.
 
-    `downstream`: whom the attempt called (`http:acme.example`). `healthy`: whether it did its part;
-    absent where the attempt tells nothing of it.
+    `downstream` is the system that the attempt called, such as `http:acme.example`. `healthy` is
+    false after a failure of the downstream, and null if the attempt shows nothing about it.
     """
 
     run_id: RunId
@@ -48,7 +49,7 @@ class RunEventData(Message):
 
 
 class ScheduleEventData(Message):
-    """`data` of schedule.* events. `error` is that of a refusal."""
+    """The data of `schedule.*` events. `error` is the error of a rejection."""
 
     schedule_id: UUID | None = None
     key: str | None = None
@@ -57,20 +58,23 @@ class ScheduleEventData(Message):
     actor: str | None = None
     note: str | None = None
     next_at: Instant | None = None
-    error: dict[str, Any] | None = Field(default=None)
+    error: dict[str, Any] | None = None
 
 
 class LivenessEventData(Message):
-    """`data` of watch.missed: told from outside, of who has left undone what was due at `since`."""
+    """The data of `liveness.missed`: the component without activity since a time."""
 
-    component: str  # ticker; pool default
+    component: str  # "ticker" or "pool default"
     since: Instant
 
 
 class DeadLetterSpikeEventData(Message):
-    """`data` of dlq.grown: so many new dead letters since then; most of them are of `group`."""
+    """The data of `dlq.spike`: the number of new dead letters since a time.
 
-    text: str  # in words, as every alert has it that is meant for a chat
+    `group` is the failure group of most of these dead letters.
+    """
+
+    text: str  # the whole alert as a sentence, for a chat
     dead_letters: int
     since: Instant
     group: UUID | None = None
@@ -79,58 +83,72 @@ class DeadLetterSpikeEventData(Message):
 
 
 class ReplayJobStalledEventData(Message):
-    """`data` of replay.stalled: a replay of many that has not moved since."""
+    """The data of `replay_job.stalled`: a replay job without progress since a time."""
 
-    text: str
+    text: str  # the whole alert as a sentence, for a chat
     replay_job_id: UUID
     state: str
     since: Instant
-    reason: str | None = None  # why it paused by itself
-    remaining: int  # letters that it has not taken
-    unfinished: int  # replayed runs that have not ended
+    reason: str | None = None  # of an automatic pause
+    remaining: int  # dead letters that the job has not taken
+    unfinished: int  # replayed runs without an end
 
+
+_SCHEDULE_EVENTS: Final = (
+    "created",
+    "updated",
+    "paused",
+    "resumed",
+    "cancelled",
+    "completed",
+    "triggered",
+    "rejected",
+    "errored",
+    "blocked",
+    "change_scheduled",
+    "change_missed",
+    "skipped",
+    "backfilled",
+)
+_RUN_EVENTS: Final = (
+    "succeeded",
+    "retrying",
+    "dead",
+    "unresolved",
+    "cancelled",
+    "expired",
+    "skipped",
+)
 
 EVENT_DATA: Final[dict[str, type[Message]]] = {
-    **{
-        f"schedule.{what}": ScheduleEventData
-        for what in (
-            *("created", "updated", "paused", "resumed", "cancelled", "completed"),
-            *("triggered", "rejected", "errored", "blocked", "change_scheduled", "change_missed"),
-            *("skipped", "backfilled"),
-        )
-    },
-    **{
-        f"run.{what}": RunEventData
-        for what in (
-            *("succeeded", "retrying", "dead", "unresolved", "cancelled", "expired", "skipped"),
-        )
-    },
+    **{f"schedule.{name}": ScheduleEventData for name in _SCHEDULE_EVENTS},
+    **{f"run.{name}": RunEventData for name in _RUN_EVENTS},
     "liveness.missed": LivenessEventData,
     "dlq.spike": DeadLetterSpikeEventData,
     "replay_job.stalled": ReplayJobStalledEventData,
-    **{f"breaker.{what}": BreakerEventData for what in ("opened", "half_opened", "closed")},
-    **{f"breaker.{what}": BreakerForcedEventData for what in ("forced", "reset")},
+    **{f"breaker.{name}": BreakerEventData for name in ("opened", "half_opened", "closed")},
+    **{f"breaker.{name}": BreakerForcedEventData for name in ("forced", "reset")},
 }
 
-# What somebody should hear of soon: kept in a queue for the webhook.
+# Events that the webhook sends to people. The queue `harebell.alerts` stores them.
 ALERT_EVENTS: Final = ("dlq.spike", "replay_job.stalled", "breaker.opened", "liveness.missed")
 
 
-# An `Event`, of what `encode_records` can write: every run tells one, so no model is made.
+# An `Event` of values that `encode_plain` writes. Every run causes one, so no model is created.
 EventJson: TypeAlias = dict[str, Any]
 
 
 def make_event(
     tenant: str,
     verb: str,
-    fact: Message | Mapping[str, Any],
+    data: Message | Mapping[str, Any],
     *,
     id_: str,
     subject: str,
     at: datetime,
 ) -> EventJson:
-    """`verb` is one of `FACTS`; nulls are left out of the data."""
-    data = fact.model_dump(mode="json") if isinstance(fact, Message) else fact
+    """Return an event without the fields of `data` that are null. `verb` is in `EVENT_DATA`."""
+    fields = data.model_dump(mode="json") if isinstance(data, Message) else data
     return {
         "specversion": "1.0",
         "id": f"{id_}/{verb}",
@@ -139,5 +157,5 @@ def make_event(
         "subject": subject,
         "time": at,
         "datacontenttype": "application/json",
-        "data": {name: value for name, value in data.items() if value is not None},
+        "data": {name: value for name, value in fields.items() if value is not None},
     }

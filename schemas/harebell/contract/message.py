@@ -33,7 +33,10 @@ class UnionByKey:
     def __init__(
         self, models: Mapping[str, type[Message]], *, code: str, other_keys: bool = False
     ) -> None:
-        """`code` is the code of its errors. `other_keys`: the models have other fields beside it."""
+        """Define the union. `code` is the code of its errors.
+
+        `other_keys`: the models have other fields besides that key.
+        """
         self._tags = {kind: UNION_TAG_PREFIX + kind for kind in models}
         self._tags_of_models = {model: self._tags[kind] for kind, model in models.items()}
         self._code = code
@@ -52,7 +55,7 @@ class UnionByKey:
             return value
         names = ", ".join(known if self._other_keys else map(str, value))
         found = names[:MAX_INPUT_SHOWN] or "none of them"
-        reason = f"The object must have exactly one of {', '.join(self._tags)}, not {found}."
+        reason = f"The object must have exactly one of {', '.join(self._tags)}, but has {found}."
         raise invalid(self._code, reason)
 
     def tag(self, value: object) -> str | None:
@@ -73,7 +76,7 @@ def invalid(code: str, reason: str) -> PydanticCustomError:
 
 
 def parse(model: type[M], value: object) -> M:
-    """Return the model of a decoded JSON value. Raise `InvalidInput` for its first invalid field."""
+    """Return the model of a JSON value. Raise `InvalidInput` for the first invalid field."""
     try:
         return model.model_validate(value)
     except ValidationError as error:
@@ -92,6 +95,9 @@ def to_invalid_input(error: ErrorDetails) -> InvalidInput:
         case "missing":
             name = quoted(error["loc"][-1])
             return InvalidInput(f"The field {name} is required.", field=field, code="missing_field")
+        case "model_type" | "dict_type":
+            reason = f"The value must be an object, not {quoted(error['input'])}."
+            return InvalidInput(reason, field=field)
         case _:
             return InvalidInput(_sentence(error["msg"], error["input"]), field=field)
 

@@ -1,4 +1,4 @@
-"""Policies of a schedule: about failures, missed instants, unknown outcomes, too many starts."""
+"""Policies of a schedule: retries, catch-up, unknown outcomes, overlap and rate limits."""
 
 from datetime import timedelta
 from enum import StrEnum
@@ -9,11 +9,11 @@ from pydantic import Field, StringConstraints
 from harebell.contract.message import StrictMessage
 from harebell.contract.types import Count, Duration, RateWindow
 
-MAX_RATE_LIMIT_STARTS: Final = 1000  # of one limit: what is remembered of them has to be bounded
+MAX_RATE_LIMIT_STARTS: Final = 1000  # of one rate limit, whose row stores each of them
 
 
 class Jitter(StrEnum):
-    """How a wait d is spread: none = d, equal = d/2..d, full = 0..d."""
+    """The random part of a wait d: none is d, equal is d/2 to d, and full is 0 to d."""
 
     NONE = "none"
     EQUAL = "equal"
@@ -21,7 +21,7 @@ class Jitter(StrEnum):
 
 
 class Backoff(StrictMessage):
-    """The wait after attempt n is base * factor^(n-1), at most cap, then jitter."""
+    """The wait after attempt n: base * factor^(n-1), at most cap, with jitter."""
 
     base: Duration = timedelta(seconds=1)
     factor: Annotated[float, Field(ge=1, le=100)] = 2
@@ -30,14 +30,14 @@ class Backoff(StrictMessage):
 
 
 class RetryPolicy(StrictMessage):
-    """`max_attempts` counts the first."""
+    """The number of attempts, which includes the first, and the waits between them."""
 
     max_attempts: Annotated[int, Field(ge=1, le=1000, strict=True)] = 5
     backoff: Backoff = Backoff()
 
 
 class CatchUpMode(StrEnum):
-    """Of the instants that were missed: run none, the latest one, or all (up to `max`)."""
+    """The missed scheduled times that still get a run: none, the latest, or all up to `max`."""
 
     NONE = "none"
     ONE = "one"
@@ -45,10 +45,10 @@ class CatchUpMode(StrEnum):
 
 
 class CatchUp(StrictMessage):
-    """Instants missed by more than `window` are skipped whatever the mode.
+    """The catch-up policy. A time missed by more than `window` gets no run in any mode.
 
-    `not_after` is a local time of day: what was missed is not made up for once that time has come
-    after its instant (a nightly run never runs by day).
+    `not_after` is a local time of day. A missed run is not caught up after that time, so that a
+    nightly run never runs by day.
     """
 
     mode: CatchUpMode = CatchUpMode.ONE
@@ -58,17 +58,17 @@ class CatchUp(StrictMessage):
 
 
 class RecoveryClass(StrEnum):
-    """How soon a lapsed lease is noticed: normal 15 s, critical 5 s."""
+    """The time after which the lease of a crashed executor expires: normal 15 s, critical 5 s."""
 
     NORMAL = "normal"
     CRITICAL = "critical"
 
 
 class OnUnknown(StrEnum):
-    """A run that started and was never heard of again.
+    """The policy for a run whose attempt started and has an unknown outcome.
 
-    retry: its next attempt. skip: closed as skipped. hold: the schedule stops until a person
-    resolves it.
+    With retry, the next attempt follows. With skip, the run ends as skipped. With block, the
+    schedule is blocked until a person resolves the run.
     """
 
     RETRY = "retry"
@@ -77,10 +77,11 @@ class OnUnknown(StrEnum):
 
 
 class Overlap(StrEnum):
-    """What a run does that is due while another of its schedule runs, or waits to be retried.
+    """The policy for a run that comes due while an earlier run of the schedule is unfinished.
 
-    skip: it does not run. queue: it waits its turn. replace: it waits, the other is asked to stop,
-    and of several that wait only the newest stays.
+    With skip, the run does not start. With queue, the run waits for the overlap slot. With
+    replace, the run waits, the ticker requests the earlier run to stop, and only the newest waiting
+    run remains.
     """
 
     ALLOW = "allow"
@@ -90,10 +91,10 @@ class Overlap(StrEnum):
 
 
 class RateLimitScope(StrEnum):
-    """What a limit counts: the runs of this schedule, or all of its tenant that call its target.
+    """The starts that a rate limit counts: of this schedule, or of all schedules of a target.
 
-    A target is a host with its port, an exchange, or a task, whatever is asked of it. Schedules
-    share a limit of their target when they say the same one.
+    A target is a host with its port, an exchange or a task. The schedules of one tenant share the
+    rate limit of a target if they have the same limit.
     """
 
     SCHEDULE = "schedule"
@@ -101,7 +102,7 @@ class RateLimitScope(StrEnum):
 
 
 class RateLimit(StrictMessage):
-    """At most so many attempts start within any such span; the others wait, none is used up."""
+    """The maximum number of attempt starts in any window. Later starts wait and use no attempt."""
 
     per: RateLimitScope
     starts: Annotated[Count, Field(le=MAX_RATE_LIMIT_STARTS)]

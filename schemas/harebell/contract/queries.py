@@ -1,45 +1,45 @@
-"""Queries: read-only questions with a `reply_to`. Every list is bounded and pages by cursor."""
+"""Queries: requests that change nothing. Every list has a limit and a cursor."""
 
 from typing import Annotated, Final
 from uuid import UUID
 
-from pydantic import Field, model_validator
+from pydantic import Field
 
 from harebell.contract.dead_letter import DeadLetterFilter
-from harebell.contract.message import StrictMessage, invalid
+from harebell.contract.message import StrictMessage
 from harebell.contract.schedule import Definition
-from harebell.contract.types import Instant, ShortText
+from harebell.contract.types import Instant, ShortText, exactly_one_of
 
 MAX_PAGE: Final = 500  # rows
-MAX_PREVIEW: Final = 100  # instants
+MAX_PREVIEW: Final = 100  # scheduled times
 
 
 class Query(StrictMessage):
-    pass
+    """The base of every query."""
 
 
 class ScheduleRefQuery(Query):
+    """The base of a query about one schedule, by key or by id."""
+
     key: ShortText | None = None
     id: UUID | None = None
 
-    @model_validator(mode="after")
-    def _one_name(self) -> "ScheduleRefQuery":
-        if (self.key is None) == (self.id is None):
-            raise invalid("invalid_reference", "has exactly one of key, id")
-        return self
+    _check_reference = exactly_one_of("key", "id")
 
 
 class ListQuery(Query):
+    """The base of a query that returns a page. `after` is the cursor `next` of the last page."""
+
     limit: Annotated[int, Field(ge=1, le=MAX_PAGE)] = 50
-    after: ShortText | None = None  # the cursor: `next` of the page before
+    after: ShortText | None = None
 
 
 class ScheduleGet(ScheduleRefQuery):
-    """A schedule as it stands: its definition, state, and when it runs next."""
+    """A query for one schedule with its definition, its state and its next scheduled time."""
 
 
 class ScheduleList(ListQuery):
-    """The tenant's schedules, newest first."""
+    """A query for the schedules of the tenant, the newest first."""
 
     tag: ShortText | None = None
     owner: ShortText | None = None
@@ -48,43 +48,42 @@ class ScheduleList(ListQuery):
 
 
 class ScheduleVersions(ScheduleRefQuery):
-    """Every version, newest first, with who made it, when it takes effect, and its fate."""
+    """A query for the versions of a schedule, the newest first."""
 
 
 class SchedulePreview(Query):
-    """The next instants, of a schedule that is stored or of one that is not yet."""
+    """A query for the next scheduled times of a schedule or of a definition that is not stored."""
 
     key: ShortText | None = None
     id: UUID | None = None
     definition: Definition | None = None
     count: Annotated[int, Field(ge=1, le=MAX_PREVIEW)] = 10
-    after: Instant | None = None  # now, where it is not given
+    after: Instant | None = None  # defaults to the current time
 
-    @model_validator(mode="after")
-    def _one_source(self) -> "SchedulePreview":
-        if sum(each is not None for each in (self.key, self.id, self.definition)) != 1:
-            raise invalid("invalid_reference", "has exactly one of key, id, definition")
-        return self
+    _check_reference = exactly_one_of("key", "id", "definition")
 
 
 class ScheduleWhy(ScheduleRefQuery):
-    """What became of an instant, or what will, and why; of the last one where none is given."""
+    """A query for the reason why a run did or did not start. `at` defaults to the last time."""
 
     at: Instant | None = None
 
 
 class RunGet(Query):
-    """A run and its attempts."""
+    """A query for one run with its attempts."""
 
     run_id: ShortText
 
 
 class RunList(ListQuery):
-    """Newest first. `key` or `id` of a schedule; all runs of the tenant without."""
+    """A query for the runs of the tenant or of one schedule, the newest first.
+
+    `since` is inclusive and `until` is exclusive. Both refer to the scheduled time.
+    """
 
     key: ShortText | None = None
     id: UUID | None = None
-    tag: ShortText | None = None  # of the schedule, as it is now
+    tag: ShortText | None = None  # a present tag of the schedule
     state: ShortText | None = None
     outcome: ShortText | None = None  # of the last attempt
     reason: ShortText | None = None
@@ -93,41 +92,47 @@ class RunList(ListQuery):
 
 
 class DeadLetterList(DeadLetterFilter, ListQuery):
-    """Newest first; `state` open, replayed, resolved, dropped, edited or all."""
+    """A query for dead letters, the newest first.
+
+    `state` is open, replayed, resolved, discarded, superseded or all.
+    """
 
     state: ShortText = "open"
 
 
 class GroupList(ListQuery):
-    """Groups of the same failure, the latest failure first; `state` open, muted, archived, all."""
+    """A query for failure groups, the latest failure first.
+
+    `state` is open, muted, archived or all.
+    """
 
     state: ShortText = "open"
 
 
 class DeadLetterGet(Query):
-    """One dead letter with its whole story."""
+    """A query for one dead letter with its payload and its replays."""
 
     id: UUID
 
 
 class ReplayJobList(ListQuery):
-    """Replays that were started, newest first."""
+    """A query for replay jobs, the newest first."""
 
 
 class ReplayJobGet(Query):
-    """One of them: how far it is, and what came of it."""
+    """A query for one replay job with its progress."""
 
     id: UUID
 
 
 class ReplayJobItems(ListQuery):
-    """Its letters in their order, each with what became of it."""
+    """A query for the dead letters of a replay job, in the order of the job."""
 
     id: UUID
 
 
 class BreakerList(Query):
-    """Circuit breakers that are open or half open, are forced, or have closed of late."""
+    """A query for breakers that are not closed, are forced, or closed within the last hour."""
 
 
 SCHEDULE_QUERIES: Final[dict[str, type[Query]]] = {

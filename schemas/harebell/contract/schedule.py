@@ -1,4 +1,4 @@
-"""What a schedule is: when, what, and the policies, as a user defines it."""
+"""The definition of a schedule: its times, its target and its policies, as a user writes them."""
 
 from collections.abc import Mapping
 from datetime import timedelta
@@ -31,13 +31,13 @@ from harebell.contract.when import When
 
 MAX_TAGS: Final = 32
 MAX_METADATA: Final = 16 * 1024  # bytes of JSON
-MAX_FAILURES: Final = 1000  # consecutive runs
+MAX_CONSECUTIVE_FAILURES: Final = 1000  # runs
 DEFAULT_PRIORITY: Final = 5
 DEFAULT_POOL: Final = "default"
 
 
 class SchedulingPolicy(StrictMessage):
-    """Which runs a schedule owes, and where they are worked on: all that planning reads of it."""
+    """The fields of a definition that planning reads."""
 
     key: ShortText | None = None
     priority: Annotated[int, Field(ge=1, le=10, strict=True)] = DEFAULT_PRIORITY
@@ -46,11 +46,11 @@ class SchedulingPolicy(StrictMessage):
     expires_after: Duration | None = None
     catch_up: CatchUp = CatchUp()
     on_unknown: OnUnknown = OnUnknown.RETRY
-    pause_after_failures: Annotated[Count, Field(le=MAX_FAILURES)] | None = None
+    pause_after_failures: Annotated[Count, Field(le=MAX_CONSECUTIVE_FAILURES)] | None = None
 
 
 class Definition(SchedulingPolicy):
-    """Everything that makes one version of a schedule."""
+    """The complete content of one version of a schedule."""
 
     name: ShortText | None = None
     owner: ShortText | None = None
@@ -65,32 +65,36 @@ class Definition(SchedulingPolicy):
 
     @field_validator("metadata")
     @classmethod
-    def _small(cls, metadata: dict[str, object]) -> dict[str, object]:
-        if len(orjson.dumps(metadata)) > MAX_METADATA:
-            raise invalid("too_large", f"metadata is over {MAX_METADATA} bytes")
+    def _check_size(cls, metadata: dict[str, object]) -> dict[str, object]:
+        if (size := len(orjson.dumps(metadata))) > MAX_METADATA:
+            reason = f"The metadata must have at most {MAX_METADATA} bytes, not {size}."
+            raise invalid("too_large", reason)
         return metadata
 
     def to_full_json(self) -> dict[str, Any]:
-        """As JSON, for people: with every default; of a command it is part of, no other field."""
+        """Return the definition as JSON with every default, without fields of a subclass."""
         return self.model_dump(mode="json", by_alias=True, include=_NAMES, exclude_none=True)
 
     def to_json(self) -> dict[str, Any]:
-        """As JSON, as short as can be: no default of version 1 may ever change."""
+        """Return the definition as JSON without defaults.
+
+        Stored definitions omit defaults, so a default of version 1 must never change.
+        """
         return self.model_dump(mode="json", by_alias=True, include=_NAMES, exclude_defaults=True)
 
     def fingerprint(self) -> str:
-        """Same body, same fingerprint; a default written out counts as left out."""
+        """Return the same text for equal definitions, whether they state a default or omit it."""
         return fingerprint_of(canonical_json(self.to_json()))
 
 
 _NAMES: Final = set(Definition.model_fields)
 
 
-def canonical_json(told: Mapping[str, Any]) -> str:
-    """As it is stored: the same of the same body."""
-    return orjson.dumps(told, option=orjson.OPT_SORT_KEYS).decode()
+def canonical_json(definition: Mapping[str, Any]) -> str:
+    """Return the stored text of a definition, which is the same for equal definitions."""
+    return orjson.dumps(definition, option=orjson.OPT_SORT_KEYS).decode()
 
 
 def fingerprint_of(text: str) -> str:
-    """Of what `written` gave."""
+    """Return the fingerprint of a text that `canonical_json` returned."""
     return sha256(text.encode()).hexdigest()

@@ -1,4 +1,4 @@
-"""`target`: what a run does. One kind, known by the key present."""
+"""The field `target`: the call of a run, as one kind that is identified by its key."""
 
 import base64
 import binascii
@@ -19,7 +19,14 @@ from pydantic import (
 )
 
 from harebell.contract.amqp_names import IDEMPOTENCY_KEY
-from harebell.contract.message import UNION_TAG_PREFIX, StrictMessage, empty_default, invalid
+from harebell.contract.message import (
+    UNION_TAG_PREFIX,
+    StrictMessage,
+    UnionByKey,
+    empty_default,
+    invalid,
+    quoted,
+)
 from harebell.contract.types import CheckedJson, ShortText, Text, check_text
 
 MAX_PAYLOAD: Final = 64 * 1024  # bytes as sent
@@ -30,14 +37,24 @@ MAX_URL: Final = 2048
 _RESERVED_PREFIX: Final = "harebell-"
 _RESERVED: Final = {
     IDEMPOTENCY_KEY.lower(),
-    *("connection", "content-length", "host", "keep-alive", "proxy-authenticate"),
-    *("proxy-authorization", "te", "trailer", "transfer-encoding", "upgrade"),
+    "connection",
+    "content-length",
+    "host",
+    "keep-alive",
+    "proxy-authenticate",
+    "proxy-authorization",
+    "te",
+    "trailer",
+    "transfer-encoding",
+    "upgrade",
 }
-_ROUTING: Final = {"CC", "BCC"}  # the broker routes by them; a scalar there closes the channel
+_ROUTING: Final = {"CC", "BCC"}  # the broker closes the channel if one of them is not a list
 _HEADER_NAME: Final = r"^[!#$%&'*+.^_`|~0-9A-Za-z-]{1,128}$"
 
 
 class HttpMethod(StrEnum):
+    """The HTTP methods that a target may use."""
+
     GET = "GET"
     POST = "POST"
     PUT = "PUT"
@@ -50,9 +67,13 @@ def _is_reserved(name: str) -> bool:
     return name.lower() in _RESERVED or name.lower().startswith(_RESERVED_PREFIX)
 
 
+def _reserved_header(name: str) -> Exception:
+    return invalid("reserved_header", f"The header {name} is reserved and cannot be set.")
+
+
 def _check_header(value: object) -> object:
     if isinstance(value, str) and not value.isprintable():
-        raise invalid("invalid_header", "may not contain control characters")
+        raise invalid("invalid_header", "The header value must not contain control characters.")
     return value
 
 
@@ -69,7 +90,7 @@ AmqpHeader = (
 
 
 class Payload(StrictMessage):
-    """A body is JSON, text or base64, one of them or none."""
+    """The body of a call: JSON, text or base64, at most one of them."""
 
     json_: CheckedJson | None = Field(default=None, alias="json")
     text: Text | None = None
@@ -77,31 +98,34 @@ class Payload(StrictMessage):
 
     @field_validator("base64")
     @classmethod
-    def _decodes(cls, value: str | None) -> str | None:
+    def _check_base64(cls, value: str | None) -> str | None:
         try:
             base64.b64decode(value or "", validate=True)
         except binascii.Error:
-            raise invalid("invalid_base64", "is not base64") from None
+            raise invalid("invalid_base64", "The body must be valid base64.") from None
         return value
 
     @model_validator(mode="after")
-    def _one_body(self) -> "Payload":
+    def _check_body(self) -> "Payload":
         given = {"json_", "text", "base64"} & self.model_fields_set
         if len(given) > 1:
-            raise invalid("invalid_payload", "has at most one of json, text, base64")
-        if len(self.body() or b"") > MAX_PAYLOAD:
-            raise invalid("too_large", f"the payload is over {MAX_PAYLOAD} bytes")
+            names = ", ".join(sorted(name.rstrip("_") for name in given))
+            reason = f"The call must have at most one of json, text, base64, not {names}."
+            raise invalid("invalid_payload", reason)
+        if (size := len(self.body() or b"")) > MAX_PAYLOAD:
+            reason = f"The payload must have at most {MAX_PAYLOAD} bytes, not {size}."
+            raise invalid("too_large", reason)
         return self
 
     @model_serializer(mode="wrap")
     def _keep_null(self, write: SerializerFunctionWrapHandler) -> dict[str, Any]:
-        """`"json": null` is a body, though nulls are left out elsewhere."""
+        """Keep `"json": null`, which is a body. Other fields that are null are omitted."""
         fields: dict[str, Any] = write(self)
         given = "json_" in self.model_fields_set
         return fields | {"json": None} if given and self.json_ is None else fields
 
     def body(self) -> bytes | None:
-        """The bytes to send; None when there is no body."""
+        """Return the bytes to send, or None without a body."""
         if "json_" in self.model_fields_set:
             return orjson.dumps(self.json_)
         if self.text is not None:
@@ -109,7 +133,7 @@ class Payload(StrictMessage):
         return base64.b64decode(self.base64) if self.base64 is not None else None
 
     def content_type(self) -> str | None:
-        """What the body is, where the user's headers do not say it."""
+        """Return the content type of the body, for headers that do not contain one."""
         if "json_" in self.model_fields_set:
             return "application/json"
         if self.text is not None:
@@ -118,7 +142,7 @@ class Payload(StrictMessage):
 
 
 class HttpCall(Payload):
-    """2xx is success. Redirects are followed only when asked for."""
+    """An HTTP request. A status of 200 to 299 is success."""
 
     method: HttpMethod = HttpMethod.POST
     url: Annotated[str, StringConstraints(max_length=MAX_URL, pattern=r"^https?://[^\s/]+\S*$")]
@@ -129,15 +153,18 @@ class HttpCall(Payload):
 
     @field_validator("headers")
     @classmethod
-    def _not_ours(cls, headers: dict[str, str]) -> dict[str, str]:
+    def _check_headers(cls, headers: dict[str, str]) -> dict[str, str]:
         for name in headers:
             if _is_reserved(name):
-                raise invalid("reserved_header", f"{name} cannot be set")
+                raise _reserved_header(name)
         return headers
 
 
 class AmqpMessage(Payload):
-    """Published confirmed and mandatory; `x-*` headers belong to the broker and are stripped."""
+    """An AMQP message, published as mandatory and with a confirm.
+
+    Harebell removes headers that begin with `x-`, because the broker sets them.
+    """
 
     exchange: Annotated[ShortText, StringConstraints(max_length=127)]
     routing_key: Annotated[Text, StringConstraints(max_length=255)] = ""
@@ -147,23 +174,25 @@ class AmqpMessage(Payload):
 
     @field_validator("exchange")
     @classmethod
-    def _not_ours(cls, exchange: str) -> str:
+    def _check_exchange(cls, exchange: str) -> str:
         if exchange.startswith(("harebell.", "amq.")):
-            raise invalid("reserved_exchange", "an exchange of another service, not ours or amq.*")
+            expected = "must not begin with harebell. or amq."
+            reason = f"The name of the exchange {expected}, as {quoted(exchange)} does."
+            raise invalid("reserved_exchange", reason)
         return exchange
 
     @field_validator("headers")
     @classmethod
-    def _without_the_brokers(cls, headers: dict[str, Any]) -> dict[str, Any]:
+    def _check_headers(cls, headers: dict[str, Any]) -> dict[str, Any]:
         kept = {name: value for name, value in headers.items() if not name.startswith("x-")}
         for name in kept:
             if _is_reserved(name) or name in _ROUTING:
-                raise invalid("reserved_header", f"{name} cannot be set")
+                raise _reserved_header(name)
         return kept
 
 
 class TaskCall(StrictMessage):
-    """A Python callable that executors find by entry point group `harebell.tasks`."""
+    """A call of a Python function in the entry point group `harebell.tasks` of an executor."""
 
     name: Annotated[ShortText, StringConstraints(max_length=128)]
     args: Annotated[dict[Annotated[str, BeforeValidator(check_text)], CheckedJson], Field()] = (
@@ -172,57 +201,40 @@ class TaskCall(StrictMessage):
 
     @field_validator("args")
     @classmethod
-    def _small(cls, args: dict[str, Any]) -> dict[str, Any]:
-        if len(orjson.dumps(args)) > MAX_PAYLOAD:
-            raise invalid("too_large", f"args are over {MAX_PAYLOAD} bytes")
+    def _check_size(cls, args: dict[str, Any]) -> dict[str, Any]:
+        if (size := len(orjson.dumps(args))) > MAX_PAYLOAD:
+            reason = f"The arguments must have at most {MAX_PAYLOAD} bytes, not {size}."
+            raise invalid("too_large", reason)
         return args
 
 
 class HttpTarget(StrictMessage):
+    """A target that is an HTTP request."""
+
     http: HttpCall
 
 
 class AmqpTarget(StrictMessage):
+    """A target that is an AMQP message."""
+
     amqp: AmqpMessage
 
 
 class TaskTarget(StrictMessage):
+    """A target that is a task."""
+
     task: TaskCall
 
 
-_KINDS: Final[dict[str, type[StrictMessage]]] = {
-    "http": HttpTarget,
-    "amqp": AmqpTarget,
-    "task": TaskTarget,
-}
-_TAGS: Final[dict[type, str]] = {model: UNION_TAG_PREFIX + kind for kind, model in _KINDS.items()}
-
-
-def _check_kind(value: object) -> object:
-    if not isinstance(value, dict):
-        if isinstance(value, StrictMessage):
-            return value
-        raise invalid("invalid_target", "must be an object")
-    if len(value) != 1 or next(iter(value)) not in _KINDS:
-        found = ", ".join(map(str, value)) or "nothing"
-        raise invalid(
-            "invalid_target", f"has exactly one of {', '.join(_KINDS)}; found {found[:80]}"
-        )
-    return value
-
-
-def _kind(value: object) -> str | None:
-    if isinstance(value, dict):
-        present = _KINDS.keys() & value
-        return UNION_TAG_PREFIX + present.pop() if present else None
-    return _TAGS.get(type(value))
-
+_TARGET: Final = UnionByKey(
+    {"http": HttpTarget, "amqp": AmqpTarget, "task": TaskTarget}, code="invalid_target"
+)
 
 Target = Annotated[
     Annotated[HttpTarget, Tag(UNION_TAG_PREFIX + "http")]
     | Annotated[AmqpTarget, Tag(UNION_TAG_PREFIX + "amqp")]
     | Annotated[TaskTarget, Tag(UNION_TAG_PREFIX + "task")],
-    Discriminator(_kind),
-    BeforeValidator(_check_kind),
+    Discriminator(_TARGET.tag),
+    BeforeValidator(_TARGET.check),
     Field(description="exactly one of http, amqp, task"),
 ]

@@ -1,4 +1,4 @@
-"""The ticket: one run on its way to an executor, complete in itself."""
+"""The ticket: one run on its way to an executor."""
 
 from collections.abc import Mapping
 from datetime import timedelta
@@ -17,17 +17,17 @@ from harebell.contract.policy import OnUnknown, Overlap, RateLimit, RecoveryClas
 from harebell.contract.target import Target
 from harebell.contract.types import AttemptTimeout, Instant
 
-# In a run's override: in place of its version's.
+# Fields of the override of a run, which replace those of its version.
 OVERRIDE_OVERLAP: Final = "overlap"
-OVERRIDE_TARGET: Final = "target"  # of a dead letter that was edited
+OVERRIDE_TARGET: Final = "target"  # of an edited dead letter
 
 _TARGET: Final[TypeAdapter[Target]] = TypeAdapter(Target)
 
 
 class RunSpec(Message):
-    """What a version says about doing its runs; the same for all of them.
+    """The part of a version that an executor needs, which is the same for all its runs.
 
-    Tickets leave out what is as it is here, so no default of version 1 may ever change.
+    Tickets omit fields that have their default, so a default of version 1 must never change.
     """
 
     tenant: str
@@ -37,82 +37,94 @@ class RunSpec(Message):
     timeout: AttemptTimeout = timedelta(seconds=30)
     retry: RetryPolicy = RetryPolicy()
     on_unknown: OnUnknown = OnUnknown.RETRY
-    overlap: Overlap | None = None  # None: allow
+    overlap: Overlap | None = None  # null means allow
     rate_limit: RateLimit | None = None
 
     @staticmethod
     def from_definition(tenant: str, definition: Mapping[str, Any]) -> dict[str, Any]:
-        """As JSON, of what a definition tells: every hop of a run carries it, without defaults."""
-        of_work = {name: value for name, value in definition.items() if name in _TOLD}
-        return {"tenant": tenant, **of_work}
+        """Return the run spec of a definition in JSON. Both omit defaults."""
+        fields = {name: value for name, value in definition.items() if name in _DEFINITION_FIELDS}
+        return {"tenant": tenant, **fields}
 
     def with_override(self, override: Mapping[str, Any] | None) -> "RunSpec":
-        """As a run does it that has a target of its own."""
+        """Return the run spec with the target of the override, if the override has one."""
         if override is None or OVERRIDE_TARGET not in override:
             return self
-        return self.model_copy(update={"target": _TARGET.validate_python(override[OVERRIDE_TARGET])})
+        target = _TARGET.validate_python(override[OVERRIDE_TARGET])
+        return self.model_copy(update={"target": target})
 
 
-_TOLD: Final = {field.alias or name for name, field in RunSpec.model_fields.items()} - {"tenant"}
+_DEFINITION_FIELDS: Final = {
+    field.alias or name for name, field in RunSpec.model_fields.items()
+} - {"tenant"}
 
 
 class Ticket(Message):
-    """A hint: the ledger's row decides whether it may be claimed."""
+    """One run for one executor. The row of the run decides whether a claim succeeds."""
 
     schedule_id: UUID
     scheduled_for: Instant
-    due_at: Instant  # of this attempt
+    due_at: Instant  # of the next attempt
     expires_at: Instant | None = None
-    seq: PositiveInt  # what the row must say for the claim to hold
+    seq: PositiveInt  # the sequence number that the row must have
     version: PositiveInt
     replay_number: NonNegativeInt = 0
     pool: str
     lane: Lane
     priority: int
     override: dict[str, Any] | None = None
-    reserved: bool | None = None  # it has waited for its limit, and comes when it was told to
+    reserved: bool | None = None  # the run has waited for its reservation
     run_spec: RunSpec
 
     @property
     def overlap(self) -> Overlap:
-        """The version's, unless this run was given one of its own."""
-        own = None if self.override is None else self.override.get(OVERRIDE_OVERLAP)
-        return (self.run_spec.overlap or Overlap.ALLOW) if own is None else Overlap(own)
+        """Return the overlap policy of the override, or else that of the version."""
+        override = None if self.override is None else self.override.get(OVERRIDE_OVERLAP)
+        return (self.run_spec.overlap or Overlap.ALLOW) if override is None else Overlap(override)
 
     @property
     def restricts_overlap(self) -> bool:
+        """Return whether other runs of the schedule may delay or prevent the run."""
         return self.overlap is not Overlap.ALLOW
 
     @property
     def needs_reservation(self) -> bool:
+        """Return whether the rate limit must still assign a start time."""
         return self.run_spec.rate_limit is not None and not self.reserved
 
     @property
     def claim_at_due_time(self) -> bool:
-        """And not before: only then is it known what it would run over, or whether it may start."""
+        """Return whether the executor must not claim the run before its due time.
+
+        Only at the due time are the unfinished runs and the earlier starts known.
+        """
         return self.restricts_overlap or self.needs_reservation
 
     @cached_property
     def run_key(self) -> RunKey:
+        """Return the primary key of the run."""
         return RunKey(self.scheduled_for, self.schedule_id)
 
     @cached_property
     def downstream(self) -> str:
+        """Return the name of the downstream that the run calls."""
         return downstream_of(self.run_spec.target)
 
     @cached_property
     def run_id(self) -> RunId:
+        """Return the id of the run."""
         return str(self.run_key)
 
 
 def claim_at_due_time_of_json(ticket: Any) -> bool:  # noqa: ANN401  # decoded JSON
-    """The same of a ticket that nobody has checked."""
+    """Return `Ticket.claim_at_due_time` for unchecked JSON, or false for an invalid ticket."""
     try:
-        work, override = ticket["run_spec"], ticket.get("override") or {}
-        overlap = override.get(OVERRIDE_OVERLAP) or work.get("overlap") or Overlap.ALLOW
-        return overlap != Overlap.ALLOW or ("limit" in work and not ticket.get("reserved"))
+        run_spec, override = ticket["run_spec"], ticket.get("override") or {}
+        overlap = override.get(OVERRIDE_OVERLAP) or run_spec.get("overlap") or Overlap.ALLOW
+        needs_reservation = "rate_limit" in run_spec and not ticket.get("reserved")
     except (AttributeError, KeyError, TypeError):
         return False
+    return needs_reservation or bool(overlap != Overlap.ALLOW)
 
 
 TICKET_BATCH: TypeAdapter[list[Ticket]] = list_adapter(Ticket)

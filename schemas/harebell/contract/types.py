@@ -1,4 +1,4 @@
-"""The small types of the contract: instants, durations, names and JSON that PostgreSQL can store."""
+"""The small types of the contract: instants, durations, names and JSON."""
 
 import re
 from datetime import UTC, date, datetime, timedelta
@@ -70,14 +70,14 @@ def parse_instant(value: object) -> datetime:
         return read(value)
     if isinstance(value, datetime):
         return _checked_instant(value)
-    raise _invalid_instant("be a string", value)
+    raise _invalid_instant(value)
 
 
 def _instant_of_text(text: str) -> datetime:
     try:
         time = datetime.fromisoformat(text)
     except ValueError:
-        raise _invalid_instant("have the ISO 8601 form", text) from None
+        raise _invalid_instant(text) from None
     return _checked_instant(time)
 
 
@@ -98,9 +98,9 @@ def _checked_instant(time: datetime) -> datetime:
     return time
 
 
-def _invalid_instant(expected: str, found: object) -> Exception:
-    reason = f"The instant must {expected}, such as {_INSTANT_EXAMPLE}, not {quoted(found)}."
-    return invalid("invalid_instant", reason)
+def _invalid_instant(found: object) -> Exception:
+    form = f"an ISO 8601 string such as {_INSTANT_EXAMPLE}"
+    return invalid("invalid_instant", f"The instant must be {form}, not {quoted(found)}.")
 
 
 def _out_of_range(time: date) -> Exception:
@@ -180,7 +180,7 @@ def duration_text(value: timedelta) -> str:
 
 
 def check_json(value: Any, depth: int = 0) -> Any:  # noqa: ANN401  # JSON is any of its types
-    """Return JSON that PostgreSQL can store. `json_codec` rejects longer integers and surrogates."""
+    """Return JSON that PostgreSQL can store. `json_codec` rejects long integers and surrogates."""
     if depth > MAX_JSON_DEPTH:
         reason = f"The JSON value must not be nested deeper than {MAX_JSON_DEPTH} levels."
         raise invalid("too_deep", reason)
@@ -199,7 +199,9 @@ def check_json(value: Any, depth: int = 0) -> Any:  # noqa: ANN401  # JSON is an
 def check_text(value: str) -> str:
     """Return the text. Raise an error for a NUL character, which PostgreSQL cannot store."""
     if "\x00" in value:
-        reason = f"The text {quoted(value)} contains a NUL character, which PostgreSQL cannot store."
+        reason = (
+            f"The text {quoted(value)} contains a NUL character, which PostgreSQL cannot store."
+        )
         raise invalid("nul_character", reason)
     return value
 
@@ -211,7 +213,7 @@ def exactly_one_of(*names: str) -> Any:  # noqa: ANN401  # a validator, as pydan
         given = [name for name in names if getattr(message, name) is not None]
         if len(given) != 1:
             found = ", ".join(given) or "none of them"
-            reason = f"The message must have exactly one of {', '.join(names)}, not {found}."
+            reason = f"The message must have exactly one of {', '.join(names)}, but has {found}."
             raise invalid("invalid_reference", reason)
         return message
 

@@ -229,7 +229,7 @@ class DeadLetterDecision(Message):
 
 
 class DeadLetterDetail(DeadLetterView, ViewResponse):
-    """One dead letter with its payload and its replays. `body` is in base64 and may be truncated."""
+    """One dead letter with its payload and its replays. `body` is in base64, maybe truncated."""
 
     payload: JsonObject
     body: str | None = None

@@ -1,8 +1,6 @@
-"""`when`: the instants of a schedule, as they are written. One rule, known by the key present."""
+"""The field `when`: the scheduled times, as one rule that is identified by its key."""
 
-from collections.abc import Mapping
 from enum import StrEnum
-from functools import partial
 from typing import Annotated, Final, Literal
 
 from pydantic import (
@@ -14,22 +12,23 @@ from pydantic import (
     field_validator,
 )
 
-from harebell.contract.message import UNION_TAG_PREFIX, StrictMessage, invalid
+from harebell.contract.message import UNION_TAG_PREFIX, StrictMessage, UnionByKey, invalid
 from harebell.contract.types import Bound, Count, Duration, Instant, Interval, ShortText
 
 MAX_CRON: Final = 256  # characters
-MAX_RULES: Final = 16  # of one any_of
+MAX_RULES: Final = 16  # of one `any_of`
+INVALID_WHEN: Final = "invalid_when"
 
 
 class DstGap(StrEnum):
-    """A local time that the clocks skip: the instant after the gap, or no run."""
+    """The rule for a local time that a clock change skips: the instant after the gap, or no run."""
 
     NEXT = "next"
     SKIP = "skip"
 
 
 class DstOverlap(StrEnum):
-    """A local time that the clocks show twice: the first, the second, or both."""
+    """The rule for a local time that a clock change repeats: the first, the second, or both."""
 
     FIRST = "first"
     SECOND = "second"
@@ -37,28 +36,35 @@ class DstOverlap(StrEnum):
 
 
 class WhenRule(StrictMessage):
-    """What every rule may add: `jitter` delays the start by a fixed part of it, never the key."""
+    """The base of every rule. `jitter` delays the start and does not change the scheduled time."""
 
     jitter: Duration | None = None
 
 
 class Now(WhenRule):
+    """One run at once."""
+
     now: Literal[True]
 
 
 class At(WhenRule):
+    """One run at an instant."""
+
     at: Instant
 
 
 class After(WhenRule):
+    """One run after a duration."""
+
     after: Duration
 
 
 class Recurring(WhenRule):
-    """Bounds are inclusive; a day as `end` means to the end of that day in `timezone`.
+    """The base of the recurring rules.
 
-    `times` counts dispatched runs. `until: success` makes a run wait for the end of the one before,
-    and the first that succeeds the last.
+    `start` and `end` are inclusive. A day as `end` includes that day in `timezone`.
+    `times` is the maximum number of runs. With `until: success`, each run waits for the end of the
+    previous run, and the first run that succeeds is the last.
     """
 
     timezone: ShortText = "UTC"
@@ -69,9 +75,9 @@ class Recurring(WhenRule):
 
 
 class Every(Recurring):
-    """anchor + k * every, k >= 0; the anchor is `start`, or else acceptance + every.
+    """Runs at anchor + k * every, k >= 0. The anchor is `start`, or the acceptance + every.
 
-    `from: completion`: so long after the run before has ended.
+    With `from: completion`, each interval begins when the previous run ends.
     """
 
     every: Interval
@@ -79,29 +85,31 @@ class Every(Recurring):
 
 
 class CronRule(Recurring):
-    """`dst_gap`, `dst_overlap`: null is the rule of Debian's cron."""
+    """Runs at the times of a cron expression. The DST rules default to those of Debian's cron."""
 
     cron: Annotated[str, StringConstraints(min_length=1, max_length=MAX_CRON)]
     dst_gap: DstGap | None = None
     dst_overlap: DstOverlap | None = None
 
 
+_COMMON_FIELDS: Final = {"jitter", "times", "until", "from_"}
+
+
 class AnyOf(Recurring):
-    """Every instant of any of its rules, once. Bounds, `times` and `jitter` stand beside it."""
+    """Runs at every instant of any of its rules, once. Other fields are next to `any_of`."""
 
     any_of: Annotated[list["AnyOfMember"], Field(min_length=1, max_length=MAX_RULES)]
 
     @field_validator("any_of")
     @classmethod
-    def _plain(cls, rules: list["AnyOfMember"]) -> list["AnyOfMember"]:
+    def _check_members(cls, rules: list["AnyOfMember"]) -> list["AnyOfMember"]:
         for rule in rules:
-            # defaults count as left out: our own messages write them out
-            given = rule.model_dump(exclude_defaults=True).keys() & {
-                *("jitter", "times", "until", "from_"),
-            }
+            # A stated default counts as omitted, because messages of services state defaults.
+            given = rule.model_dump(exclude_defaults=True).keys() & _COMMON_FIELDS
             if given:
                 name = min(given).rstrip("_")
-                raise invalid("invalid_when", f"put {name} beside any_of, not into its rules")
+                reason = f"The field {name!r} must be next to any_of, not in one of its rules."
+                raise invalid(INVALID_WHEN, reason)
         return rules
 
 
@@ -112,28 +120,8 @@ _MEMBERS: Final[dict[str, type[WhenRule]]] = {
     "every": Every,
     "cron": CronRule,
 }
-_KINDS: Final[dict[str, type[WhenRule]]] = {**_MEMBERS, "any_of": AnyOf}
-_TAGS: Final[dict[type, str]] = {model: UNION_TAG_PREFIX + kind for kind, model in _KINDS.items()}
-
-
-def _check_kind(value: object, kinds: Mapping[str, type[WhenRule]] = _KINDS) -> object:
-    if not isinstance(value, dict):
-        if isinstance(value, WhenRule):
-            return value
-        raise invalid("invalid_when", "must be an object")
-    if len(kinds.keys() & value) != 1:
-        present = [kind for kind in kinds if kind in value]
-        found = ", ".join(present) or "none of them"
-        raise invalid("invalid_when", f"has exactly one of {', '.join(kinds)}; found {found}")
-    return value
-
-
-def _kind(value: object) -> str | None:
-    if isinstance(value, dict):
-        present = _KINDS.keys() & value
-        return UNION_TAG_PREFIX + present.pop() if present else None
-    return _TAGS.get(type(value))
-
+_MEMBER: Final = UnionByKey(_MEMBERS, code=INVALID_WHEN, other_keys=True)
+_WHEN: Final = UnionByKey({**_MEMBERS, "any_of": AnyOf}, code=INVALID_WHEN, other_keys=True)
 
 AnyOfMember = Annotated[
     Annotated[Now, Tag(UNION_TAG_PREFIX + "now")]
@@ -141,8 +129,8 @@ AnyOfMember = Annotated[
     | Annotated[After, Tag(UNION_TAG_PREFIX + "after")]
     | Annotated[Every, Tag(UNION_TAG_PREFIX + "every")]
     | Annotated[CronRule, Tag(UNION_TAG_PREFIX + "cron")],
-    Discriminator(_kind),
-    BeforeValidator(partial(_check_kind, kinds=_MEMBERS)),
+    Discriminator(_MEMBER.tag),
+    BeforeValidator(_MEMBER.check),
 ]
 
 When = Annotated[
@@ -152,8 +140,8 @@ When = Annotated[
     | Annotated[Every, Tag(UNION_TAG_PREFIX + "every")]
     | Annotated[CronRule, Tag(UNION_TAG_PREFIX + "cron")]
     | Annotated[AnyOf, Tag(UNION_TAG_PREFIX + "any_of")],
-    Discriminator(_kind),
-    BeforeValidator(_check_kind),
+    Discriminator(_WHEN.tag),
+    BeforeValidator(_WHEN.check),
     Field(description="exactly one of now, at, after, every, cron, any_of"),
 ]
 

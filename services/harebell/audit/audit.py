@@ -54,7 +54,7 @@ async def run_audit(
     *,
     scope: Scope = EVERYTHING,
     late_after: timedelta = LATE_AFTER,
-    most: int = MOST,
+    limit: int = MOST,
 ) -> Report:
     """What was owed against what was recorded, from `since` up to `until`, or to now.
 
@@ -66,12 +66,12 @@ async def run_audit(
             reason = f"lies over {duration_text(RETENTION)} back: so long are runs kept"
             raise InvalidInput(reason, field="since", code="too_early")
         window = Window(since, min(until or now, now), now, late_after)
-        report = Report(window.since, window.until, most)
+        report = Report(window.since, window.until, limit)
         after: UUID | None = _FIRST
         while after is not None:
             async with connection.transaction(isolation="repeatable_read", readonly=True):
                 after = await _audit_batch(connection, report, window, scope, after)
-        report.silences = await find_missed_heartbeats(connection, late_after)
+        report.missed_heartbeats = await find_missed_heartbeats(connection, late_after)
     return report
 
 

@@ -26,14 +26,14 @@ NAME: Final = "harebell-watch"
 def fact_of(tenant: str, silence: MissedHeartbeat, now: datetime) -> OutgoingEvent:
     """Told again while it lasts, under the same id."""
     since = instant_text(silence.since)
-    fact = LivenessEventData(component=silence.who, since=silence.since)
-    id_ = f"{silence.who}/{since}"
+    fact = LivenessEventData(component=silence.component, since=silence.since)
+    id_ = f"{silence.component}/{since}"
     return OutgoingEvent(
-        tenant, VERB, make_event(tenant, VERB, fact, id_=id_, subject=silence.who, at=now)
+        tenant, VERB, make_event(tenant, VERB, fact, id_=id_, subject=silence.component, at=now)
     )
 
 
-async def tell(
+async def publish_missed_heartbeats(
     amqp_url: str, tenant: str, silences: Iterable[MissedHeartbeat], now: datetime
 ) -> list[str]:
     """What could not be told; that nobody listens is no failure."""
@@ -108,9 +108,9 @@ class Watchdog:
         return []
 
     async def _announce(self, told: Report | HarebellError, now: datetime) -> list[str]:
-        if self.amqp_url is None or not isinstance(told, Report) or not told.silences:
+        if self.amqp_url is None or not isinstance(told, Report) or not told.missed_heartbeats:
             return []
-        return await tell(self.amqp_url, self.tenant, told.silences, now)
+        return await publish_missed_heartbeats(self.amqp_url, self.tenant, told.missed_heartbeats, now)
 
 
 def summary(told: Report | HarebellError) -> str:
@@ -118,7 +118,7 @@ def summary(told: Report | HarebellError) -> str:
     if not isinstance(told, Report):
         return f"not audited: {told.reason} ({told.code})"
     found = [f"{kind} {count}" for kind, count in sorted(told.counts.items())]
-    silent = [f"{each.who} is silent since {each.since}" for each in told.silences]
+    silent = [f"{each.component} is silent since {each.since}" for each in told.missed_heartbeats]
     return (
         f"owed {told.expected}, recorded {told.recorded}: {', '.join(found + silent) or 'all well'}"
     )

@@ -1,123 +1,169 @@
-"""`harebell audit`: what was owed against what was recorded. It alone needs the database."""
+"""`harebell audit`: the required runs compared with the ledger.
+
+No other command needs the database.
+"""
 
 from collections.abc import Mapping
-from datetime import timedelta
+from dataclasses import dataclass
 from typing import TYPE_CHECKING, Annotated, Any, Final
 
 import typer
-from pydantic_core import PydanticCustomError
 
-from harebell.cli.arguments.values import past_time
+from harebell.cli.arguments.values import duration, optional_past_time, past_time
 from harebell.cli.framework.exit_codes import ExitCode
 from harebell.cli.framework.session import Session
 from harebell.contract.errors import InvalidInput
 from harebell.contract.ids import run_id
-from harebell.contract.types import instant_text, parse_duration
+from harebell.contract.types import instant_text
 
 if TYPE_CHECKING:
     from harebell.audit.model.records import Finding
     from harebell.audit.model.report import Report
 
-COLUMNS: Final = ("kind", "tenant", "key", "at", "text")
-SILENCES: Final = ("component", "since")
-BACK: Final = "24h"
-
-DatabaseUrl = Annotated[
-    str | None,
-    typer.Option(
-        "--database-url",
-        metavar="URL",
-        envvar="HAREBELL_DATABASE_URL",
-        help="PostgreSQL; the role harebell_auditor may read what is needed.",
-    ),
-]
-Since = Annotated[
-    str, typer.Option("--since", help="An instant (2026-11-20T14:00:00Z), or how long ago (24h).")
-]
-Until = Annotated[str | None, typer.Option("--until", help="The same; else now.")]
-Name = Annotated[
-    str | None, typer.Option("--schedule", metavar="KEY|ID", help="Only this schedule.")
-]
-AllTenants = Annotated[bool, typer.Option("--all-tenants", help="Whatever --tenant says.")]
-LateAfter = Annotated[
-    str, typer.Option("--late-after", help="From when on a run is late, or stuck.")
-]
-Most = Annotated[int, typer.Option("--limit", min=0, help="Findings told; all are counted.")]
-Watched = Annotated[bool, typer.Option("--watch", help="Again and again, until ^C.")]
-Every = Annotated[str, typer.Option("--every", help="Of --watch: how often.")]
-PingUrl = Annotated[
-    str | None,
-    typer.Option(
-        "--ping-url", help="Of --watch: posted to when all is well, else with /fail behind it."
-    ),
-]
+FINDING_COLUMNS: Final = ("kind", "tenant", "key", "at", "text")
+HEARTBEAT_COLUMNS: Final = ("component", "since")
+DEFAULT_LIMIT: Final = 100  # findings
 
 
-async def audit(
-    session: Session,
-    *,
-    since: Since = BACK,
-    until: Until = None,
-    schedule: Name = None,
-    all_tenants: AllTenants = False,
-    late_after: LateAfter = "60s",
-    limit: Most = 100,
-    watch: Watched = False,
-    every: Every = "60s",
-    ping_url: PingUrl = None,
-    database_url: DatabaseUrl = None,
-) -> ExitCode:
-    """Compare what was owed with what was recorded, from the tables alone; 1: something is wrong.
+@dataclass(frozen=True, slots=True, kw_only=True)
+class AuditOptions:
+    """The options of `audit`."""
 
-    It reads the database, needs neither the broker nor any service, and changes nothing.
+    since: Annotated[
+        str,
+        typer.Option(
+            "--since", metavar="TIME", help="Begin at this time (ISO 8601, or a duration ago)."
+        ),
+    ] = "24h"
+    until: Annotated[
+        str | None,
+        typer.Option(
+            "--until",
+            metavar="TIME",
+            help="End before this time (ISO 8601, or a duration ago, default: now).",
+        ),
+    ] = None
+    schedule: Annotated[
+        str | None,
+        typer.Option(
+            "--schedule", metavar="SCHEDULE", help="Check only this schedule (key or id)."
+        ),
+    ] = None
+    all_tenants: Annotated[
+        bool, typer.Option("--all-tenants", help="Check the schedules of all tenants.")
+    ] = False
+    late_after: Annotated[
+        str,
+        typer.Option(
+            "--late-after",
+            metavar="DURATION",
+            help="Report a run as late or stuck after this time (such as 60s).",
+        ),
+    ] = "60s"
+    limit: Annotated[
+        int,
+        typer.Option(
+            "--limit",
+            min=0,
+            metavar="N",
+            help="Print at most this number of findings, and count all.",
+        ),
+    ] = DEFAULT_LIMIT
+    watch: Annotated[bool, typer.Option("--watch", help="Repeat the audit until Ctrl-C.")] = False
+    every: Annotated[
+        str,
+        typer.Option(
+            "--every",
+            metavar="DURATION",
+            help="Repeat at this interval with --watch (such as 60s).",
+        ),
+    ] = "60s"
+    ping_url: Annotated[
+        str | None,
+        typer.Option(
+            "--ping-url",
+            metavar="URL",
+            help="Send a POST to this URL after each audit with --watch, "
+            "and to the same URL with /fail after a finding.",
+        ),
+    ] = None
+    database_url: Annotated[
+        str | None,
+        typer.Option(
+            "--database-url",
+            metavar="URL",
+            envvar="HAREBELL_DATABASE_URL",
+            help="Connect to this PostgreSQL database, with the role harebell_auditor.",
+        ),
+    ] = None
+
+
+async def audit(session: Session, options: AuditOptions) -> ExitCode:
+    """Compare the required runs with the ledger. The exit code is 1 after a finding.
+
+    The command only reads the database and needs neither the broker nor a service.
     """
-    # only here, so that no other command needs the database's driver
-    from harebell.audit import audit, store, watchdog  # noqa: PLC0415
+    # The import is here, because no other command may load the driver of the database.
+    from harebell.audit import audit, store, watchdog  # noqa: PLC0415  # the reason is above
 
-    url = _named(database_url)
-    options, now = session.options, session.surroundings.now
-    scope = audit.Scope(None if all_tenants else options.tenant, schedule)
-    bound = _duration(late_after, "late_after")
-    if watch:
-        often = (_duration(since, "since"), _duration(every, "every"))
-        whom = (ping_url, options.amqp_url)
-        watched = watchdog.Watchdog(url, options.tenant, *often, *whom, scope, bound)
-        async for line in watched.lines(now):
-            session.output.say(f"harebell: {line}")
-    start = past_time(since, now=now(), field="since")
-    end = None if until is None else past_time(until, now=now(), field="until")
+    url = _database_url(options)
+    tenant = session.options.tenant
+    scope = audit.Scope(None if options.all_tenants else tenant, options.schedule)
+    late_after = duration(options.late_after, field="late_after")
+    if options.watch:
+        watched = watchdog.Watchdog(
+            database_url=url,
+            tenant=tenant,
+            back=duration(options.since, field="since"),
+            every=duration(options.every, field="every"),
+            ping_url=options.ping_url,
+            amqp_url=session.options.amqp_url,
+            scope=scope,
+            late_after=late_after,
+        )
+        async for line in watched.lines(session.now):
+            session.output.print_message(line)
+    since = past_time(options.since, now=session.now(), field="since")
+    until = optional_past_time(options.until, now=session.now(), field="until")
     async with store.connect_read_only(url) as connection:
         report = await audit.run_audit(
-            connection, start, end, scope=scope, late_after=bound, most=limit
+            connection, since, until, scope=scope, late_after=late_after, limit=options.limit
         )
-    return _show(session, report)
+    return _print(session, report)
 
 
-def _named(database_url: str | None) -> str:
-    """Raises `Malformed` when there is none."""
-    if not database_url:
-        reason = "no database is named: set HAREBELL_DATABASE_URL or give --database-url"
-        raise InvalidInput(reason, code="no_database_url")
-    return database_url
+def _database_url(options: AuditOptions) -> str:
+    """Return the URL of the database. Raises `InvalidInput` without a URL."""
+    if not options.database_url:
+        raise InvalidInput(
+            "The audit needs a database: set HAREBELL_DATABASE_URL or pass --database-url.",
+            code="no_database_url",
+        )
+    return options.database_url
 
 
-def _show(session: Session, report: "Report") -> ExitCode:
+def _print(session: Session, report: "Report") -> ExitCode:
     record: dict[str, Any] = {
         "since": instant_text(report.since),
         "until": instant_text(report.until),
         "schedules": report.schedules,
         "runs": report.runs,
-        "owed": report.expected,
+        "expected": report.expected,
         "recorded": report.recorded,
-        "found": {kind.value: count for kind, count in sorted(report.counts.items())},
-        "silences": [
-            {"component": each.who, "since": instant_text(each.since)} for each in report.silences
+        "counts": {kind.value: count for kind, count in sorted(report.counts.items())},
+        "missed_heartbeats": [
+            {"component": each.component, "since": instant_text(each.since)}
+            for each in report.missed_heartbeats
         ],
         "findings": [_finding(each) for each in report.findings],
     }
-    session.output.record(record, silences=SILENCES, findings=COLUMNS)
+    session.output.print_record(
+        record, missed_heartbeats=HEARTBEAT_COLUMNS, findings=FINDING_COLUMNS
+    )
     if report.omitted:
-        session.output.say(f"harebell: {report.omitted} findings more; --limit tells more of them")
+        session.output.print_message(
+            f"The audit found {report.omitted} more findings: increase --limit to print them."
+        )
     return ExitCode.DONE if report.is_clean else ExitCode.FAILED
 
 
@@ -132,11 +178,3 @@ def _finding(finding: "Finding") -> Mapping[str, Any]:
         "run_id": None if at is None else run_id(finding.schedule_id, at),
         "text": finding.text,
     }
-
-
-def _duration(text: str, field: str) -> timedelta:
-    """Raises `Malformed`."""
-    try:
-        return parse_duration(text)
-    except PydanticCustomError as error:
-        raise InvalidInput(error.message(), field=field, code=error.type) from None

@@ -1,10 +1,11 @@
-"""`harebell breaker list, open, close, auto`: whose runs are held back, and by whose word."""
+"""`harebell breaker`: the circuit breakers of downstreams, and the commands that force them."""
 
-from typing import Annotated, Final
+from dataclasses import dataclass
+from typing import Annotated, Final, TypeAlias
 
 import typer
 
-from harebell.cli.arguments.values import future_time
+from harebell.cli.arguments.values import optional_future_time
 from harebell.cli.framework.command import command
 from harebell.cli.framework.exit_codes import ExitCode, exit_code_of_many
 from harebell.cli.framework.options import Note
@@ -12,63 +13,97 @@ from harebell.cli.framework.session import Session
 from harebell.contract.breakers import BreakerResponse
 from harebell.contract.downstream import downstream_of_json
 
-app = typer.Typer(help="Circuit breakers, of whom targets call.", no_args_is_help=True)
-
-ROW: Final = (
-    *("downstream", "acts", "state", "since", "failed", "attempts"),
-    *("forced", "forced_until", "note", "actor"),
+app = typer.Typer(
+    help="List, open, close and reset the circuit breakers of downstreams.", no_args_is_help=True
 )
 
-Downstream = Annotated[
+COLUMNS: Final = (
+    "downstream",
+    "acts",
+    "state",
+    "since",
+    "failed",
+    "attempts",
+    "forced",
+    "forced_until",
+    "note",
+    "actor",
+)
+
+Downstream: TypeAlias = Annotated[
     str,
-    typer.Argument(metavar="TARGET", help="http:acme.example or a URL; amqp:EXCHANGE; task:NAME."),
+    typer.Argument(
+        metavar="TARGET",
+        help="Name the downstream (URL, http:HOST, amqp:EXCHANGE or task:NAME).",
+    ),
 ]
-For = Annotated[
-    str | None, typer.Option("--for", help="How long (2h), or until when; else until told.")
+Until: TypeAlias = Annotated[
+    str | None,
+    typer.Option(
+        "--until",
+        metavar="TIME",
+        help="Reset the breaker at this time (ISO 8601, or a duration from now, default: never).",
+    ),
 ]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class BreakerForceOptions:
+    """The options of `breaker open` and `breaker close`."""
+
+    target: Downstream
+    until: Until = None
+    note: Note = None
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class BreakerResetOptions:
+    """The options of `breaker reset`."""
+
+    target: Downstream
+    note: Note = None
 
 
 @command(app, "list")
 async def list_breakers(session: Session) -> ExitCode:
-    """List those open, half open or forced, and those that have closed within the hour."""
-    async with session.harebell() as harebell:
-        rows = await harebell.breakers()
-    session.output.rows(rows, ROW)
+    """List the breakers that are open, half open or forced, or that closed within the last hour."""
+    async with session.connect() as client:
+        rows = await client.breakers()
+    session.output.print_rows(rows, COLUMNS)
     return exit_code_of_many(done=len(rows))
 
 
 @command(app, "open")
-async def force_open(
-    session: Session, *, target: Downstream, for_: For = None, note: Note = None
-) -> ExitCode:
-    """Hold back every run to TARGET, as for maintenance; no attempt is spent."""
-    until = None if for_ is None else future_time(for_, now=session.surroundings.now(), field="for")
-    async with session.harebell() as harebell:
-        return _show(session, await harebell.open_breaker(_name(target), until=until, note=note))
+async def force_open(session: Session, options: BreakerForceOptions) -> ExitCode:
+    """Open a breaker by force, so that every run of TARGET is deferred and uses no attempt."""
+    until = optional_future_time(options.until, now=session.now(), field="until")
+    async with session.connect() as client:
+        response = await client.open_breaker(_name(options.target), until=until, note=options.note)
+    return _print(session, response)
 
 
 @command(app, "close")
-async def force_closed(
-    session: Session, *, target: Downstream, for_: For = None, note: Note = None
-) -> ExitCode:
-    """Let every run to TARGET pass, however many attempts fail."""
-    until = None if for_ is None else future_time(for_, now=session.surroundings.now(), field="for")
-    async with session.harebell() as harebell:
-        return _show(session, await harebell.close_breaker(_name(target), until=until, note=note))
+async def force_closed(session: Session, options: BreakerForceOptions) -> ExitCode:
+    """Close a breaker by force, so that no run of TARGET is deferred after failures."""
+    until = optional_future_time(options.until, now=session.now(), field="until")
+    async with session.connect() as client:
+        response = await client.close_breaker(_name(options.target), until=until, note=options.note)
+    return _print(session, response)
 
 
-@command(app, "auto")
-async def release(session: Session, *, target: Downstream, note: Note = None) -> ExitCode:
-    """Let what comes of attempts decide again."""
-    async with session.harebell() as harebell:
-        return _show(session, await harebell.reset_breaker(_name(target), note=note))
+@command(app, "reset")
+async def reset(session: Session, options: BreakerResetOptions) -> ExitCode:
+    """Reset a forced breaker, so that the outcomes of attempts decide its state again."""
+    async with session.connect() as client:
+        response = await client.reset_breaker(_name(options.target), note=options.note)
+    return _print(session, response)
 
 
 def _name(target: str) -> str:
-    """A URL stands for its host."""
+    """Return the name of a downstream. A URL names the downstream of its host."""
     return downstream_of_json({"http": {"url": target}}) if "://" in target else target
 
 
-def _show(session: Session, answer: BreakerResponse) -> ExitCode:
-    session.output.record(answer.model_dump(mode="json", exclude={"ok"}))
+def _print(session: Session, response: BreakerResponse) -> ExitCode:
+    session.output.print_record(response.model_dump(mode="json", exclude={"ok"}))
     return ExitCode.DONE

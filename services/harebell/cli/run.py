@@ -76,7 +76,7 @@ class RunListOptions:
         typer.Option(
             "--since",
             metavar="TIME",
-            help="Filter runs by scheduled time, from this time (ISO 8601, or a duration ago).",
+            help="Filter runs from this scheduled time (ISO 8601, or a duration ago).",
         ),
     ] = None
     until: Annotated[
@@ -84,7 +84,7 @@ class RunListOptions:
         typer.Option(
             "--until",
             metavar="TIME",
-            help="Filter runs by scheduled time, before this time (ISO 8601, or a duration ago).",
+            help="Filter runs before this scheduled time (ISO 8601, or a duration ago).",
         ),
     ] = None
     limit: Limit = DEFAULT_LIMIT

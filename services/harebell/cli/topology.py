@@ -1,7 +1,8 @@
-"""`harebell topology`: what the bus must have, written down for a broker or compared with one."""
+"""`harebell topology`: the topology as a definitions file, or compared with a broker."""
 
 import secrets
 import socket
+from dataclasses import dataclass
 from typing import Annotated, Final
 
 import orjson
@@ -18,53 +19,80 @@ from harebell.messaging import declare
 from harebell.messaging.topology.bus import SYSTEM
 from harebell.messaging.topology.definitions_file import InstallationOptions, definitions_file
 
-app = typer.Typer(help="What the broker must have for Harebell.", no_args_is_help=True)
+app = typer.Typer(help="Print the topology, or compare it with a broker.", no_args_is_help=True)
 
-MAX_PASSWORDS: Final = 1024 * 1024  # bytes of the file
+MAX_PASSWORD_FILE_SIZE: Final = 1024 * 1024  # bytes
 
-Vhost = Annotated[str, typer.Option("--vhost", help="The virtual host.")]
-Pools = Annotated[list[str] | None, typer.Option("--pool", help="A pool beside the default one.")]
-Tenants = Annotated[list[str] | None, typer.Option("--for-tenant", help="A user for its services.")]
-Passwords = Annotated[
-    typer.FileBinaryRead | None,
-    typer.Option("--passwords", help="JSON of user names and passwords; they are kept as hashes."),
-]
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class DefinitionsOptions:
+    """The options of `topology definitions`."""
+
+    vhost: Annotated[
+        str, typer.Option("--vhost", metavar="NAME", help="Use this virtual host of RabbitMQ.")
+    ] = "/"
+    pools: Annotated[
+        list[str] | None,
+        typer.Option(
+            "--pool",
+            metavar="NAME",
+            help="Add the work queues of this pool (repeatable, default: the default pool only).",
+        ),
+    ] = None
+    tenants: Annotated[
+        list[str] | None,
+        typer.Option(
+            "--for-tenant", metavar="NAME", help="Add a user for this tenant (repeatable)."
+        ),
+    ] = None
+    passwords: Annotated[
+        typer.FileBinaryRead | None,
+        typer.Option(
+            "--passwords",
+            metavar="FILE|-",
+            help="Read the password of each user (JSON object) and print salted hashes.",
+        ),
+    ] = None
 
 
 @command(app, "check")
 async def check(session: Session) -> ExitCode:
-    """Name what is missing or differs; change nothing."""
-    problems = await _problems(session.amqp_url)
-    session.output.rows([{"problem": problem} for problem in problems], ("problem",))
+    """Print each part of the topology that the broker lacks or has differently."""
+    problems = await _find_problems(session.amqp_url)
+    session.output.print_rows([{"problem": problem} for problem in problems], ("problem",))
     if problems:
-        session.output.say(f"harebell: the broker differs, problems: {len(problems)}")
+        session.output.print_message(
+            f"The topology of the broker differs (problems: {len(problems)})."
+        )
         return ExitCode.FAILED
-    session.output.say("harebell: the broker has every exchange and queue")
+    session.output.print_message("The broker has every exchange and queue of the topology.")
     return ExitCode.DONE
 
 
 @command(app, "definitions")
-async def print_definitions(
-    session: Session,
-    *,
-    vhost: Vhost = "/",
-    pool: Pools = None,
-    for_tenant: Tenants = None,
-    passwords: Passwords = None,
-) -> ExitCode:
-    """Print a definitions file for RabbitMQ: exchanges, queues, users with least permissions."""
-    del session  # needs no broker
-    known = {} if passwords is None else decode(passwords.read(MAX_PASSWORDS))
-    wanted = {"vhost": vhost, "pools": pool or (), "tenants": for_tenant or (), "passwords": known}
-    said = definitions_file(parse(InstallationOptions, wanted), secrets.token_bytes)
-    typer.echo(orjson.dumps(said, option=orjson.OPT_INDENT_2).decode())
+async def print_definitions(session: Session, options: DefinitionsOptions) -> ExitCode:
+    """Print a definitions file for RabbitMQ with the topology, the users and their permissions."""
+    del session  # the definitions need no broker
+    passwords = (
+        {} if options.passwords is None else decode(options.passwords.read(MAX_PASSWORD_FILE_SIZE))
+    )
+    installation = parse(
+        InstallationOptions,
+        {
+            "vhost": options.vhost,
+            "pools": options.pools or (),
+            "tenants": options.tenants or (),
+            "passwords": passwords,
+        },
+    )
+    definitions = definitions_file(installation, secrets.token_bytes)
+    typer.echo(orjson.dumps(definitions, option=orjson.OPT_INDENT_2).decode())
     return ExitCode.DONE
 
 
-async def _problems(url: str) -> list[str]:
+async def _find_problems(url: str) -> list[str]:
     properties = {"service": CLIENT_NAME, "version": __version__}
-    connection = await connect(
-        url, name=f"{CLIENT_NAME}@{socket.gethostname()}", properties=properties
-    )
+    name = f"{CLIENT_NAME}@{socket.gethostname()}"
+    connection = await connect(url, name=name, properties=properties)
     async with connection:
         return await declare.find_differences(connection, SYSTEM)

@@ -1,4 +1,4 @@
-"""`python -m harebell.dlq_inspector`: the dead-letter desk."""
+"""The entry point `python -m harebell.dlq_inspector`."""
 
 import os
 

@@ -1,11 +1,12 @@
-"""Watching the desk: what grows or stands still is told on the bus, once an hour while it lasts."""
+"""The alert monitor: events for many new dead letters and for stalled replay jobs."""
 
 import asyncio
 from datetime import timedelta
-from typing import Final
+from typing import Any, Final
 
 import asyncpg
 import structlog
+from sqlalchemy import Select, func, literal_column, select
 
 from harebell.contract.errors import HarebellError
 from harebell.dlq_inspector import metrics
@@ -16,37 +17,20 @@ from harebell.dlq_inspector.model.alerts import (
     DeadLetterSpike,
     StalledReplayJob,
 )
-from harebell.dlq_inspector.store import groups
+from harebell.dlq_inspector.store.groups import hidden_groups
 from harebell.messaging.event_publisher import OutgoingEvent, event_messages
 from harebell.messaging.publisher import Publisher
 from harebell.runtime.settings import DlqInspectorSettings
-from harebell.storage.engine import translate_db_errors
+from harebell.storage.engine import fetch_rows, translate_db_errors
+from harebell.storage.tables import dead_letters, failure_groups
 
-EVERY: Final = 5.0  # seconds
-REPEAT_AFTER: Final = timedelta(hours=1)  # until what lasts is told again
-NEWEST: Final = 10_000  # letters of one look; more are as alarming
-MOST_STALLED: Final = 100  # replays of one look
+CHECK_INTERVAL: Final = 5.0  # seconds
+REPEAT_AFTER: Final = timedelta(hours=1)  # the time between two events of a lasting condition
+MAX_RECENT: Final = 10_000  # new dead letters of one check; a larger number is as alarming
+MAX_STALLED: Final = 100  # stalled replay jobs of one check
 
-# What a group was muted or archived for is nobody's alarm.
-_GROWN: Final = f"""
-WITH away AS (SELECT id FROM failure_groups WHERE {groups.SHOWN_STATE} <> 'open'),
-grown AS (
-    SELECT tenant, count(*) AS dead_letters, min(dead_at) AS since,
-        mode() WITHIN GROUP (ORDER BY group_id) AS "group"
-    FROM (
-        SELECT tenant, dead_at, group_id FROM dead_letters
-        WHERE dead_at > now() - $1::interval
-            AND (group_id IS NULL OR group_id NOT IN (SELECT id FROM away))
-        ORDER BY dead_at DESC LIMIT {NEWEST}
-    ) AS new
-    GROUP BY tenant HAVING count(*) > $2
-)
-SELECT grown.*, known.target, known.error_code
-FROM grown LEFT JOIN failure_groups AS known ON known.id = grown."group"
-"""  # noqa: S608  # constants
-
-# Where a rate keeps it waiting, it is paced until later.
-_STALLED: Final = f"""  # noqa: S608  # constants only
+# A rate delays the next batch of a job, so a job is not stalled before its next allowed time.
+_FIND_STALLED: Final = """
 SELECT * FROM (
     SELECT tenant, id AS replay_job_id, state, reason, total - taken AS remaining,
         replayed - succeeded - failed AS unfinished,
@@ -54,69 +38,115 @@ SELECT * FROM (
     FROM replay_jobs
     WHERE state = 'running' OR (state = 'paused' AND reason IS NOT NULL)
 ) AS job
-WHERE since < now() - $1::interval ORDER BY since LIMIT {MOST_STALLED}
+WHERE since < now() - $1::interval ORDER BY since LIMIT $2
 """
-# Whoever gets the row tells it, whichever inspectors there are.
-_TELL: Final = """
+# Only the dlq_inspector that changes the row publishes the event, whatever their number.
+_RECORD_ALERT: Final = """
 INSERT INTO alerts AS known (tenant, verb, subject, notified_at) VALUES ($1, $2, $3, now())
 ON CONFLICT (tenant, verb, subject) DO UPDATE SET notified_at = now()
 WHERE known.notified_at <= now() - $4::interval
 RETURNING notified_at
 """
-_FORGET: Final = "DELETE FROM alerts WHERE notified_at < now() - 2 * $1::interval"
+_DELETE_EXPIRED: Final = "DELETE FROM alerts WHERE notified_at < now() - 2 * $1::interval"
 
 log = structlog.get_logger()
 
 
 class AlertMonitor:
-    """An alert is told in the transaction that notes it: rather twice than never."""
+    """The publisher of alert events, which all dlq_inspectors together publish once an hour.
+
+    The monitor publishes before the commit of the row in `alerts`, so a crash may repeat an event.
+    """
 
     def __init__(
-        self, pool: asyncpg.Pool, publisher: Publisher, settings: DlqInspectorSettings
+        self, *, pool: asyncpg.Pool, publisher: Publisher, settings: DlqInspectorSettings
     ) -> None:
         self._pool = pool
         self._publisher = publisher
         self._settings = settings
 
     async def run(self) -> None:
-        """Until cancelled."""
+        """Check the conditions regularly until the task is cancelled."""
         for verb in (SPIKE, STALLED):
-            metrics.ALERTS.labels(verb)  # a rate is blind to the first of a new series
+            metrics.ALERTS.labels(verb)  # a rate ignores the first value of a new series
         while True:
             try:
                 await self.check()
             except HarebellError as error:
-                log.warning("alerts are held", reason=error.reason)
-            await asyncio.sleep(EVERY)
+                log.warning("alert check failed", reason=error.reason)
+            await asyncio.sleep(CHECK_INTERVAL)
 
     async def check(self) -> None:
-        """Raises `DatabaseUnavailable`, and what publishing raises."""
+        """Publish an event for each new alert and for each alert that has lasted an hour.
+
+        Raise `DatabaseUnavailable`, or the errors of `Publisher.publish_all`.
+        """
         with translate_db_errors():
             async with self._pool.acquire() as connection, connection.transaction():
-                alerts = await self._alerts(connection)
-                told = [fact for each in alerts if (fact := await _new(connection, each))]
-                await connection.execute(_FORGET, REPEAT_AFTER)
-                await self._publisher.publish_all(event_messages(told))
-        for fact in told:
-            metrics.ALERTS.labels(fact.verb).inc()
-            log.warning("alert", **fact.event["data"])
+                alerts = await self._find_alerts(connection)
+                events = [
+                    event
+                    for alert in alerts
+                    if (event := await _event_if_new(connection, alert)) is not None
+                ]
+                await connection.execute(_DELETE_EXPIRED, REPEAT_AFTER)
+                await self._publisher.publish_all(event_messages(events))
+        for event in events:
+            metrics.ALERTS.labels(event.verb).inc()
+            log.warning("alert published", **event.event["data"])
 
-    async def _alerts(self, connection: asyncpg.Connection) -> list[Alert]:
+    async def _find_alerts(self, connection: asyncpg.Connection) -> list[Alert]:
         settings = self._settings
-        grown = await connection.fetch(
-            _GROWN, settings.alert_window, settings.alert_dead_letter_count
+        spikes = await fetch_rows(
+            connection, _spikes(settings.alert_window, settings.alert_dead_letter_count)
         )
-        stalled = await connection.fetch(_STALLED, settings.alert_replay_stalled_after)
+        stalled = await connection.fetch(
+            _FIND_STALLED, settings.alert_replay_stalled_after, MAX_STALLED
+        )
         metrics.REPLAY_JOBS_STALLED.set(len(stalled))
         return [
-            *(DeadLetterSpike(**row) for row in grown),
+            *(DeadLetterSpike(**row) for row in spikes),
             *(StalledReplayJob(**row) for row in stalled),
         ]
 
 
-async def _new(connection: asyncpg.Connection, alert: Alert) -> OutgoingEvent | None:
-    """None where it was told not long ago."""
-    notified_at = await connection.fetchval(
-        _TELL, alert.tenant, alert.verb, alert.subject, REPEAT_AFTER
+def _spikes(window: timedelta, max_count: int) -> Select[Any]:
+    """Return the tenants with more new dead letters, and the largest group of each tenant.
+
+    A person has muted or archived the hidden groups, so their dead letters do not count.
+    """
+    columns = dead_letters.c
+    recent = (
+        select(columns.tenant, columns.dead_at, columns.group_id)
+        .where(
+            columns.dead_at > func.now() - window,
+            columns.group_id.not_in(hidden_groups()),
+        )
+        .order_by(columns.dead_at.desc())
+        .limit(literal_column(str(MAX_RECENT)))
+        .subquery("recent")
     )
-    return notified_at and OutgoingEvent(alert.tenant, alert.verb, alert.event(notified_at))
+    spikes = (
+        select(
+            recent.c.tenant,
+            func.count().label("dead_letters"),
+            func.min(recent.c.dead_at).label("since"),
+            func.mode().within_group(recent.c.group_id.asc()).label("group"),
+        )
+        .group_by(recent.c.tenant)
+        .having(func.count() > max_count)
+        .subquery("spikes")
+    )
+    return select(spikes, failure_groups.c.target, failure_groups.c.error_code).join_from(
+        spikes, failure_groups, failure_groups.c.id == spikes.c.group, isouter=True
+    )
+
+
+async def _event_if_new(connection: asyncpg.Connection, alert: Alert) -> OutgoingEvent | None:
+    """Return the event, or None if an event of this alert is younger than an hour."""
+    notified_at = await connection.fetchval(
+        _RECORD_ALERT, alert.tenant, alert.verb, alert.subject, REPEAT_AFTER
+    )
+    if notified_at is None:
+        return None
+    return OutgoingEvent(alert.tenant, alert.verb, alert.event(notified_at))

@@ -1,15 +1,12 @@
-"""Working at the desk: replays, drops and questions, in the order they come."""
+"""Commands: the handler of each command about dead letters, failure groups and replay jobs."""
 
-from collections import Counter
-from collections.abc import Awaitable
 from datetime import datetime
-from typing import TypeAlias
+from typing import TypeAlias, assert_never
 
 import asyncpg
 import structlog
 
 from harebell.contract.accepted_commands import AcceptedCommand, AcceptedCommands
-from harebell.contract.command_base import CommandBase
 from harebell.contract.commands import (
     DEAD_LETTER_COMMANDS,
     DeadLetterDiscard,
@@ -47,119 +44,151 @@ from harebell.runtime.clock import Clock
 from harebell.storage.engine import translate_db_errors
 from harebell.storage.publishing_transaction import publishing_transaction
 
-Answer: TypeAlias = DeadLetterResponse | ReplayJobResponse | ErrorResponse
+InspectorCommand: TypeAlias = (
+    DeadLetterReplay
+    | DeadLetterDiscard
+    | DeadLetterEdit
+    | DeadLetterImport
+    | GroupCommand
+    | ReplayJobStart
+    | ReplayJobCommand
+)
+InspectorResponse: TypeAlias = DeadLetterResponse | ReplayJobResponse | ErrorResponse
 
 log = structlog.get_logger()
 
 
 class DeadLetterCommandHandler:
-    """Commands that intake has checked. Each is one transaction, of one tenant's letters."""
+    """The handler of commands that intake has checked.
+
+    Each command is one transaction and changes rows of one tenant.
+    """
 
     def __init__(
-        self, pool: asyncpg.Pool, publisher: Publisher, clock: Clock, foreman: ReplayWorker
+        self,
+        *,
+        pool: asyncpg.Pool,
+        publisher: Publisher,
+        clock: Clock,
+        replay_worker: ReplayWorker,
     ) -> None:
         self._pool = pool
         self._publisher = publisher
         self._clock = clock
-        self._foreman = foreman
+        self._replay_worker = replay_worker
 
-    async def apply(self, change: AcceptedCommands) -> list[Answer]:
-        """An answer for each item, in order; what was done before stays done if it comes again."""
-        return [await self._item(change, item) for item in change.items]
+    async def apply(self, commands: AcceptedCommands) -> list[InspectorResponse]:
+        """Apply the items in order and return their responses. A repeat changes nothing."""
+        return [await self._apply_item(commands, item) for item in commands.items]
 
-    async def _item(self, change: AcceptedCommands, item: AcceptedCommand) -> Answer:
+    async def _apply_item(
+        self, commands: AcceptedCommands, item: AcceptedCommand
+    ) -> InspectorResponse:
         if item.rejection is not None:
             return item.rejection
         try:
-            command = _command(change.verb, item.body)
+            command = _parse_command(commands.verb, item.body)
         except Rejected as error:
-            return error_response(error, within="" if change.single else f"[{item.index}]")
-        return await self._done(change, item, command)
+            return error_response(error, within="" if commands.single else f"[{item.index}]")
+        return await self._apply_command(commands, item, command)
 
-    async def _done(
-        self, change: AcceptedCommands, item: AcceptedCommand, command: CommandBase
-    ) -> Answer:
-        work: Awaitable[Answer]
+    async def _apply_command(
+        self, commands: AcceptedCommands, item: AcceptedCommand, command: InspectorCommand
+    ) -> InspectorResponse:
+        response: InspectorResponse
         match command:
             case DeadLetterReplay():
-                work = self._replay(change, command)
+                response = await self._replay(commands, command)
             case DeadLetterDiscard():
-                work = self._drop(change, command)
+                response = await self._discard(commands, command)
             case DeadLetterEdit():
-                work = self._edit(change, command)
+                response = await self._edit(commands, command)
             case DeadLetterImport():
-                work = self._import(change, command)
+                response = await self._import(commands, command)
             case GroupCommand():
-                work = self._change_groups(change, command)
+                response = await self._update_groups(commands, command)
             case ReplayJobStart():
-                work = self._foreman.start(change, item, command)
+                response = await self._replay_worker.start(commands, item, command)
             case ReplayJobCommand():
-                work = self._foreman.change_state(change, command)
+                response = await self._replay_worker.change_state(commands, command)
             case _:
-                raise TypeError(f"{change.verb} is nobody's")
-        return await work
+                assert_never(command)
+        return response
 
     async def _replay(
-        self, change: AcceptedCommands, command: DeadLetterReplay
+        self, commands: AcceptedCommands, command: DeadLetterReplay
     ) -> DeadLetterResponse:
-        async with publishing_transaction(self._pool, self._publisher, self._clock) as authority:
-            order = ReplayRequest(change.tenant, change.actor, command.note)
-            results, tickets = await start_replays(authority.connection, order, command.ids)
-            await authority.publish(map(TicketHeader.of, tickets))
+        request = ReplayRequest(tenant=commands.tenant, actor=commands.actor, note=command.note)
+        async with publishing_transaction(self._pool, self._publisher, self._clock) as transaction:
+            results, tickets = await start_replays(transaction.connection, request, command.ids)
+            await transaction.publish(map(TicketHeader.of, tickets))
             await failpoint.reach("dlq_inspector.before_commit")
-        metrics.REPLAYED_RUNS.inc(_tell(change, command.note, results)[ResultStatus.REPLAYED])
-        return DeadLetterResponse(results=results)
+        metrics.REPLAYED_RUNS.inc(list(results.values()).count(ResultStatus.REPLAYED))
+        return _response(commands, command.note, results)
 
-    async def _drop(
-        self, change: AcceptedCommands, command: DeadLetterDiscard
+    async def _discard(
+        self, commands: AcceptedCommands, command: DeadLetterDiscard
     ) -> DeadLetterResponse:
         with translate_db_errors():
             async with self._pool.acquire() as connection, connection.transaction():
-                held = await dead_letters.lock_dead_letters(connection, change.tenant, command.ids)
-                dropped = [id_ for id_, letter in held.items() if letter.is_open]
-                await dead_letters.discard(
-                    connection, dropped, actor=change.actor, note=command.note
+                locked = await dead_letters.lock_dead_letters(
+                    connection, commands.tenant, command.ids
                 )
-        results = discard_results(command.ids, held)
-        _tell(change, command.note, results)
-        return DeadLetterResponse(results=results)
+                open_ids = [id_ for id_, dead_letter in locked.items() if dead_letter.is_open]
+                await dead_letters.discard(
+                    connection, open_ids, actor=commands.actor, note=command.note
+                )
+        return _response(commands, command.note, discard_results(command.ids, locked))
 
-    async def _edit(self, change: AcceptedCommands, command: DeadLetterEdit) -> DeadLetterResponse:
+    async def _edit(
+        self, commands: AcceptedCommands, command: DeadLetterEdit
+    ) -> DeadLetterResponse:
         with translate_db_errors():
             async with self._pool.acquire() as connection, connection.transaction():
-                results = await edit_dead_letter(connection, change, command)
-        _tell(change, command.note, results)
-        return DeadLetterResponse(results=results)
+                results = await edit_dead_letter(connection, commands, command)
+        return _response(commands, command.note, results)
 
     async def _import(
-        self, change: AcceptedCommands, command: DeadLetterImport
+        self, commands: AcceptedCommands, command: DeadLetterImport
     ) -> DeadLetterResponse | ErrorResponse:
         try:
             with translate_db_errors():
                 async with self._pool.acquire() as connection:
-                    results = await import_dead_letters(connection, change, command)
+                    results = await import_dead_letters(connection, commands, command)
         except Rejected as error:
             return error_response(error)
-        _tell(change, command.note, results)
-        return DeadLetterResponse(results=results)
+        return _response(commands, command.note, results)
 
-    async def _change_groups(
-        self, change: AcceptedCommands, command: GroupCommand
+    async def _update_groups(
+        self, commands: AcceptedCommands, command: GroupCommand
     ) -> DeadLetterResponse:
-        state, until = _decided(command)
+        state, until = _requested_state(command)
         with translate_db_errors():
             async with self._pool.acquire() as connection:
-                changed = await groups.update_groups(
-                    connection, change.tenant, command.groups,
-                    actor=change.actor, note=command.note, state=state, until=until,
-                )  # fmt: skip
-        results = group_results(command.groups, changed, state)
-        _tell(change, command.note, results)
-        return DeadLetterResponse(results=results)
+                updated = await groups.update_groups(
+                    connection,
+                    commands.tenant,
+                    command.groups,
+                    actor=commands.actor,
+                    note=command.note,
+                    state=state,
+                    until=until,
+                )
+        return _response(commands, command.note, group_results(command.groups, updated, state))
 
 
-def _decided(command: GroupCommand) -> tuple[GroupState | None, datetime | None]:
-    """The state that the groups come into, and until when; None leaves theirs."""
+def _parse_command(verb: str, body: Json) -> InspectorCommand:
+    if verb not in DEAD_LETTER_COMMANDS:
+        names = ", ".join(DEAD_LETTER_COMMANDS)
+        reason = f"The command must be one of {names}, not {quoted(verb)}."
+        raise InvalidInput(reason, code="unknown_command")
+    command = parse(DEAD_LETTER_COMMANDS[verb], body)
+    assert isinstance(command, InspectorCommand)  # noqa: S101  # for the type checker
+    return command
+
+
+def _requested_state(command: GroupCommand) -> tuple[GroupState | None, datetime | None]:
+    """Return the new state of the groups and the end of a mute. None keeps the present state."""
     match command:
         case GroupMute(until=until):
             return GroupState.MUTED, until
@@ -171,20 +200,13 @@ def _decided(command: GroupCommand) -> tuple[GroupState | None, datetime | None]
             return None, None
 
 
-def _command(verb: str, body: Json) -> CommandBase:
-    if verb not in DEAD_LETTER_COMMANDS:
-        raise InvalidInput(f"{quoted(verb)} is no command to the desk", code="unknown_command")
-    return parse(DEAD_LETTER_COMMANDS[verb], body)
-
-
-def _tell(change: AcceptedCommands, note: str | None, results: Results) -> Counter[str]:
-    counts = Counter(results.values())
+def _response(commands: AcceptedCommands, note: str | None, results: Results) -> DeadLetterResponse:
     log.info(
-        "desk command",
-        verb=change.verb,
-        tenant=change.tenant,
-        actor=change.actor,
+        "dead letter command applied",
+        verb=commands.verb,
+        tenant=commands.tenant,
+        actor=commands.actor,
         note=note,
         results=results,
     )
-    return counts
+    return DeadLetterResponse(results=results)

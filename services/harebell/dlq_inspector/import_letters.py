@@ -1,4 +1,4 @@
-"""Letters that were shown somewhere, kept here again: by the same rules as those that arrive."""
+"""Imports: the storage of exported dead letters by the rules of incoming dead letters."""
 
 import asyncpg
 
@@ -13,26 +13,34 @@ from harebell.dlq_inspector.store import dead_letters
 
 
 async def import_dead_letters(
-    connection: asyncpg.Connection, change: AcceptedCommands, command: DeadLetterImport
+    connection: asyncpg.Connection, commands: AcceptedCommands, command: DeadLetterImport
 ) -> Results:
-    """All or none. Raises `Rejected` for what is no letter of the tenant."""
-    letters = [_read(told, place, change.tenant) for place, told in enumerate(command.dead_letters)]
-    kept = {letter.id for letter in await dead_letters.insert_dead_letters(connection, letters)}
+    """Store all dead letters of the command, or none. Return the result for each id.
+
+    Raise `Rejected` for an invalid dead letter or for one of another tenant.
+    """
+    imported = [
+        _parse(exported, index, commands.tenant)
+        for index, exported in enumerate(command.dead_letters)
+    ]
+    new = await dead_letters.insert_dead_letters(connection, imported)
+    new_ids = {dead_letter.id for dead_letter in new}
     return {
-        str(letter.id): (
-            ResultStatus.IMPORTED if letter.id in kept else ResultStatus.ALREADY_PRESENT
+        str(dead_letter.id): (
+            ResultStatus.IMPORTED if dead_letter.id in new_ids else ResultStatus.ALREADY_PRESENT
         ).value
-        for letter in letters
+        for dead_letter in imported
     }
 
 
-def _read(told: ExportedDeadLetter, place: int, tenant: str) -> DeadLetter:
+def _parse(exported: ExportedDeadLetter, index: int, tenant: str) -> DeadLetter:
+    field = f"dead_letters[{index}]"
     try:
-        letter = import_dead_letter(told)
+        dead_letter = import_dead_letter(exported)
     except InvalidInput as error:
-        error.field = f"dead_letters[{place}].{error.field or 'payload'}"
+        error.field = f"{field}.{error.field or 'payload'}"
         raise
-    if letter.tenant != tenant:
-        reason = f"is a letter of {letter.tenant}"
-        raise NotAllowed(reason, field=f"dead_letters[{place}]", code="foreign_tenant")
-    return letter
+    if dead_letter.tenant != tenant:
+        reason = f"The dead letter must belong to the tenant {tenant}, not {dead_letter.tenant}."
+        raise NotAllowed(reason, field=field, code="foreign_tenant")
+    return dead_letter

@@ -1,4 +1,4 @@
-"""Keeping: every message of the dead-letter queue becomes rows, and is acknowledged after them."""
+"""Ingestion: each message of the queue `harebell.dead` is stored before its acknowledgement."""
 
 import asyncio
 from collections import Counter
@@ -22,62 +22,57 @@ from harebell.messaging.acknowledge import DONE, Delivery, Outcome
 from harebell.runtime.clock import Clock
 from harebell.storage.engine import translate_db_errors
 
-COUNT_EVERY: Final = 15.0  # seconds
+OPEN_COUNT_INTERVAL: Final = 15.0  # seconds
 
 log = structlog.get_logger()
 
 
-async def run_open_count(pool: asyncpg.Pool) -> None:
-    """Of the letters that wait for a person, whoever kept or closed them. Until cancelled."""
-    for kind in DeadLetterKind:
-        metrics.DEAD_LETTERS.labels(kind.value)  # a rate is blind to the first of a new series
-    while True:
-        try:
-            with translate_db_errors():
-                metrics.DEAD_LETTERS_OPEN.set(await dead_letters.count_open(pool))
-        except Transient as error:
-            log.warning("dead letters not counted", reason=error.reason)
-        await asyncio.sleep(COUNT_EVERY)
-
-
 class Ingester:
-    """Refuses nothing: a dead letter of a dead letter would come back here for ever."""
+    """The handler of dead-lettered messages.
 
-    def __init__(self, pool: asyncpg.Pool, clock: Clock) -> None:
+    The handler rejects no message, because the dead letter of a dead letter would return forever.
+    """
+
+    def __init__(self, *, pool: asyncpg.Pool, clock: Clock) -> None:
         self._pool = pool
         self._clock = clock
 
     async def ingest(self, deliveries: Sequence[Delivery]) -> Sequence[Outcome]:
+        """Store the dead letters of the deliveries in one transaction.
+
+        Raise `DatabaseUnavailable` while the database is unavailable.
+        Store a message raw if PostgreSQL rejects its dead letters.
+        """
         now = self._clock.now()
-        arrivals = [_arrival(delivery) for delivery in deliveries]
+        messages = [_incoming(delivery) for delivery in deliveries]
         try:
-            await self._write(
-                letter for arrival in arrivals for letter in dead_letters_of(arrival, now)
+            await self._insert(
+                dead_letter for each in messages for dead_letter in dead_letters_of(each, now)
             )
         except asyncpg.PostgresError as error:
-            if len(arrivals) > 1:
-                raise  # they come again one by one
-            log.warning("dead letter kept as it is", error=str(error))
-            await self._write_plainly(raw_dead_letter(arrivals[0], now))
+            if len(messages) > 1:
+                raise  # the worker then handles each delivery alone
+            log.warning("dead letter stored raw", error=str(error))
+            await self._insert_raw(raw_dead_letter(messages[0], now))
         return [DONE] * len(deliveries)
 
-    async def _write_plainly(self, letter: DeadLetter) -> None:
-        """Raises `DatabaseUnavailable` whatever is wrong: held, it is not forwarded to itself."""
+    async def _insert_raw(self, dead_letter: DeadLetter) -> None:
         try:
-            await self._write([letter])
+            await self._insert([dead_letter])
         except asyncpg.PostgresError as error:
-            raise DatabaseUnavailable(f"cannot keep a dead letter: {error}") from error
+            # any other error would dead-letter the message to the queue that it came from
+            raise DatabaseUnavailable(f"The database rejects a dead letter: {error}") from error
 
-    async def _write(self, written: Iterable[DeadLetter]) -> None:
+    async def _insert(self, incoming: Iterable[DeadLetter]) -> None:
         with translate_db_errors():
             async with self._pool.acquire() as connection:
-                kept = await dead_letters.insert_dead_letters(connection, written)
-        for kind, number in Counter(letter.kind for letter in kept).items():
-            metrics.DEAD_LETTERS.labels(kind.value).inc(number)
-            log.info("dead letters kept", kind=kind.value, number=number)
+                new = await dead_letters.insert_dead_letters(connection, incoming)
+        for kind, count in Counter(dead_letter.kind for dead_letter in new).items():
+            metrics.DEAD_LETTERS.labels(kind.value).inc(count)
+            log.info("dead letters stored", kind=kind.value, count=count)
 
 
-def _arrival(delivery: Delivery) -> IncomingDeadLetter:
+def _incoming(delivery: Delivery) -> IncomingDeadLetter:
     return IncomingDeadLetter(
         body=delivery.body,
         type=delivery.message.type,
@@ -85,3 +80,16 @@ def _arrival(delivery: Delivery) -> IncomingDeadLetter:
         message_id=delivery.message_id,
         headers=delivery.message.headers or {},
     )
+
+
+async def run_open_count(pool: asyncpg.Pool) -> None:
+    """Set the metric of open dead letters regularly until the task is cancelled."""
+    for kind in DeadLetterKind:
+        metrics.DEAD_LETTERS.labels(kind.value)  # a rate ignores the first value of a new series
+    while True:
+        try:
+            with translate_db_errors():
+                metrics.DEAD_LETTERS_OPEN.set(await dead_letters.count_open(pool))
+        except Transient as error:
+            log.warning("open dead letter count failed", reason=error.reason)
+        await asyncio.sleep(OPEN_COUNT_INTERVAL)

@@ -1,4 +1,4 @@
-"""What the desk does by itself now and then: groups for letters of older releases, retention."""
+"""Maintenance: the retention of dead letters, replay jobs and failure groups."""
 
 import asyncio
 from typing import Final
@@ -12,35 +12,37 @@ from harebell.dlq_inspector.store import retention
 from harebell.runtime.settings import DlqInspectorSettings
 from harebell.storage.engine import translate_db_errors
 
-EVERY: Final = 60.0  # seconds
-MAX_BATCHES: Final = 200  # of one kind at a time: 100,000 letters a minute
+MAINTENANCE_INTERVAL: Final = 60.0  # seconds
+MAX_BATCHES: Final = 200  # of each rule at a time, which is 100,000 dead letters per minute
+AGE: Final = "age"
+SIZE: Final = "size"
 
 log = structlog.get_logger()
 
 
 async def run_maintenance(pool: asyncpg.Pool, settings: DlqInspectorSettings) -> None:
-    """Until cancelled."""
-    for why in ("age", "size"):
-        metrics.DEAD_LETTERS_DELETED.labels(why)  # a rate is blind to the first of a new series
+    """Apply the retention regularly until the task is cancelled."""
+    for reason in (AGE, SIZE):
+        metrics.DEAD_LETTERS_DELETED.labels(reason)  # a rate ignores the first value of a series
     while True:
         try:
             await apply_retention(pool, settings)
         except Transient as error:
-            log.warning("the desk is not put right", reason=error.reason)
-        await asyncio.sleep(EVERY)
+            log.warning("dead letter maintenance failed", reason=error.reason)
+        await asyncio.sleep(MAINTENANCE_INTERVAL)
 
 
 async def apply_retention(pool: asyncpg.Pool, settings: DlqInspectorSettings) -> None:
-    """The same, of what is too old or too much."""
-    keep, most = settings.dead_letter_retention, settings.dead_letter_max_count
+    """Delete the old and the surplus dead letters, then ended replay jobs and empty groups."""
+    max_age, max_count = settings.dead_letter_retention, settings.dead_letter_max_count
     with translate_db_errors():
         async with pool.acquire() as connection:
             for _ in range(MAX_BATCHES):
-                old = await retention.delete_old(connection, keep)
-                beyond = await retention.delete_beyond(connection, most)
-                if not old + beyond:
+                old = await retention.delete_old(connection, max_age)
+                surplus = await retention.delete_surplus(connection, max_count)
+                if not old + surplus:
                     break
-                metrics.DEAD_LETTERS_DELETED.labels("age").inc(old)
-                metrics.DEAD_LETTERS_DELETED.labels("size").inc(beyond)
-                log.warning("dead letters deleted", too_old=old, too_many=beyond)
-            await retention.delete_records(connection, keep)
+                metrics.DEAD_LETTERS_DELETED.labels(AGE).inc(old)
+                metrics.DEAD_LETTERS_DELETED.labels(SIZE).inc(surplus)
+                log.warning("dead letters deleted", old=old, surplus=surplus)
+            await retention.delete_ended_jobs_and_empty_groups(connection, max_age)

@@ -1,51 +1,62 @@
-"""Questions to the desk: a page of letters, or one letter whole."""
+"""Queries about dead letters, failure groups and replay jobs, and their responses."""
+
+from typing import TypeAlias, assert_never
 
 import asyncpg
 
 from harebell.contract.commands import MAX_ITEM
 from harebell.contract.errors import InvalidInput
 from harebell.contract.json_codec import decode
-from harebell.contract.message import parse, quoted
+from harebell.contract.message import Message, parse, quoted
 from harebell.contract.queries import (
     DEAD_LETTER_QUERIES,
     DeadLetterGet,
     DeadLetterList,
     GroupList,
-    Query,
     ReplayJobGet,
     ReplayJobItems,
     ReplayJobList,
 )
-from harebell.contract.responses import One, Page
 from harebell.dlq_inspector.store import groups, queries
 from harebell.storage.engine import translate_db_errors
 
+InspectorQuery: TypeAlias = (
+    DeadLetterList | DeadLetterGet | GroupList | ReplayJobList | ReplayJobGet | ReplayJobItems
+)
 
-async def answer_query(pool: asyncpg.Pool, tenant: str, verb: str, body: bytes) -> Page | One:
-    """Raises `Rejected` for whoever asked, `DatabaseUnavailable` for us."""
-    asked = _query(verb, body)
+
+async def answer_query(pool: asyncpg.Pool, *, tenant: str, verb: str, body: bytes) -> Message:
+    """Return the response to a query.
+
+    Raise `Rejected` for an invalid query, or `DatabaseUnavailable`.
+    """
+    query = _parse_query(verb, body)
     with translate_db_errors():
         async with pool.acquire() as connection:
-            match asked:
+            match query:
                 case DeadLetterList():
-                    return await queries.dead_letter_page(connection, tenant, asked)
-                case GroupList():
-                    return await groups.group_page(connection, tenant, asked)
+                    return await queries.dead_letter_page(connection, tenant, query)
                 case DeadLetterGet():
-                    return One(item=await queries.dead_letter(connection, tenant, asked.id))
+                    return await queries.dead_letter(connection, tenant, query)
+                case GroupList():
+                    return await groups.group_page(connection, tenant, query)
                 case ReplayJobList():
-                    return await queries.replay_job_page(connection, tenant, asked)
+                    return await queries.replay_job_page(connection, tenant, query)
                 case ReplayJobGet():
-                    return One(item=await queries.replay_job(connection, tenant, asked.id))
+                    return await queries.replay_job(connection, tenant, query)
                 case ReplayJobItems():
-                    return await queries.items(connection, tenant, asked)
+                    return await queries.replay_item_page(connection, tenant, query)
                 case _:
-                    raise TypeError(f"{verb} is nobody's")
+                    assert_never(query)
 
 
-def _query(verb: str, body: bytes) -> Query:
+def _parse_query(verb: str, body: bytes) -> InspectorQuery:
     if len(body) > MAX_ITEM:
-        raise InvalidInput(f"the message has {len(body)} bytes, over {MAX_ITEM}", code="too_large")
+        reason = f"The message must have at most {MAX_ITEM} bytes, not {len(body)}."
+        raise InvalidInput(reason, code="too_large")
     if verb not in DEAD_LETTER_QUERIES:
-        raise InvalidInput(f"there is no query {quoted(verb)}", code="unknown_query")
-    return parse(DEAD_LETTER_QUERIES[verb], decode(body))
+        reason = f"The query must be one of {', '.join(DEAD_LETTER_QUERIES)}, not {quoted(verb)}."
+        raise InvalidInput(reason, code="unknown_query")
+    query = parse(DEAD_LETTER_QUERIES[verb], decode(body))
+    assert isinstance(query, InspectorQuery)  # noqa: S101  # for the type checker
+    return query

@@ -1,4 +1,4 @@
-"""The one rule of replaying: a new series of the same run, once, or the letter stays open."""
+"""Replays: the next execution of dead runs, at most once for each dead letter."""
 
 from collections.abc import Iterable
 from dataclasses import dataclass
@@ -12,32 +12,34 @@ from harebell.dlq_inspector.model.results import replay_results
 from harebell.dlq_inspector.store import dead_letters
 from harebell.storage.runs.tickets import rebuild_tickets
 
-Results: TypeAlias = dict[str, str]  # of each letter that is named
+Results: TypeAlias = dict[str, str]  # the result for each id of a command
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(frozen=True, slots=True, kw_only=True)
 class ReplayRequest:
-    """Whose letters, and who wants them replayed."""
+    """The tenant of the dead letters, and the person who replays them."""
 
     tenant: str
     actor: str | None
     note: str | None
-    pool: str | None = None  # in place of that of their runs
+    pool: str | None = None  # replaces the pool of the runs
 
 
 async def start_replays(
-    connection: asyncpg.Connection, order: ReplayRequest, ids: Iterable[UUID]
+    connection: asyncpg.Connection, request: ReplayRequest, ids: Iterable[UUID]
 ) -> tuple[Results, list[Ticket]]:
-    """What becomes of each letter, and the tickets to publish before that is committed.
+    """Return the result for each dead letter, and the tickets to publish before the commit.
 
-    A run replayed before that has not started gets its ticket again: an earlier command's commit
-    may have been seen by nobody.
+    A replayed run that no executor has claimed gets its ticket again.
+    The commit of an earlier command may have been too late for the first ticket.
     """
-    named = list(ids)
-    held = await dead_letters.lock_dead_letters(connection, order.tenant, named)
-    chosen = [letter for letter in held.values() if letter.is_replayable]
-    begun = await dead_letters.stage_replays(connection, order.tenant, chosen, pool=order.pool)
-    await dead_letters.record_replays(connection, begun, actor=order.actor, note=order.note)
-    due = [letter.run for letter in held.values() if letter.id in begun or letter.unstarted]
-    tickets = await rebuild_tickets(connection, [run for run in due if run is not None])
-    return replay_results(named, held, begun), tickets
+    requested = list(ids)
+    locked = await dead_letters.lock_dead_letters(connection, request.tenant, requested)
+    replayable = [each for each in locked.values() if each.is_replayable]
+    staged = await dead_letters.stage_replays(
+        connection, request.tenant, replayable, pool=request.pool
+    )
+    await dead_letters.record_replays(connection, staged, actor=request.actor, note=request.note)
+    to_publish = [each for each in locked.values() if each.id in staged or each.is_unstarted]
+    runs = [each.run for each in to_publish if each.run is not None]
+    return replay_results(requested, locked, staged), await rebuild_tickets(connection, runs)

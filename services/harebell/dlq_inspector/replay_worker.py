@@ -1,7 +1,8 @@
-"""Replays of many: starts and steers them, and carries each on, a small transaction at a time."""
+"""The replay worker: the start, the changes of state and the batches of replay jobs."""
 
 import asyncio
-from collections import Counter
+from collections.abc import Mapping
+from contextlib import suppress
 from dataclasses import replace
 from typing import Final
 from uuid import UUID
@@ -32,13 +33,12 @@ from harebell.runtime.clock import Clock
 from harebell.storage.engine import translate_db_errors
 from harebell.storage.publishing_transaction import PublishingTransaction, publishing_transaction
 
-POLL_INTERVAL: Final = 5.0  # seconds; another inspector may have been told of a replay, and died
-MAX_JOBS_PER_POLL: Final = (
-    10  # replays that are looked at in turn, so that none waits for another's end
-)
-SHORTEST: Final = 0.01  # seconds between looks
-HELD: Final = 1.0  # seconds until a passing fault is tried again
-DONE: Final = {
+# Another dlq_inspector may have stopped after it accepted a replay job, so every process polls.
+POLL_INTERVAL: Final = 5.0  # seconds
+MIN_POLL_INTERVAL: Final = 0.01  # seconds
+RETRY_PAUSE: Final = 1.0  # seconds after a transient error
+MAX_JOBS_PER_POLL: Final = 10  # one step of each job, so no job waits for the end of another job
+STATUSES: Final[Mapping[str, str]] = {
     "dlq.replay_job.pause": "paused",
     "dlq.replay_job.resume": "resumed",
     "dlq.replay_job.abort": "aborted",
@@ -48,134 +48,140 @@ log = structlog.get_logger()
 
 
 class ReplayWorker:
-    """The set of a replay is frozen when it starts; the rows say how far it is, whoever works."""
+    """The worker that replays the fixed set of each replay job in small transactions.
 
-    def __init__(self, pool: asyncpg.Pool, publisher: Publisher, clock: Clock) -> None:
+    The rows contain the progress of a job, so any dlq_inspector can continue the job.
+    """
+
+    def __init__(self, *, pool: asyncpg.Pool, publisher: Publisher, clock: Clock) -> None:
         self._pool = pool
         self._publisher = publisher
         self._clock = clock
-        self._told = asyncio.Event()
+        self._changed = asyncio.Event()
 
     async def start(
-        self, change: AcceptedCommands, item: AcceptedCommand, command: ReplayJobStart
+        self, commands: AcceptedCommands, item: AcceptedCommand, command: ReplayJobStart
     ) -> ReplayJobResponse | ErrorResponse:
+        """Create a replay job, or count its dead letters for a dry run."""
         if command.dry_run:
             with translate_db_errors():
                 async with self._pool.acquire() as connection:
-                    total = await replay_jobs.count(connection, change.tenant, command)
+                    total = await replay_jobs.count_selected(connection, commands.tenant, command)
             return ReplayJobResponse(status="previewed", total=total)
         try:
-            job = await self._open(change, item, command)
+            job = await self._create(commands, item, command)
         except NotFound as error:
             return error_response(error)
-        self._told.set()
-        log.info("replay started", job=str(job.id), actor=change.actor, letters=job.total)
+        self._changed.set()
+        log.info("replay job started", id=str(job.id), actor=commands.actor, total=job.total)
         return ReplayJobResponse(id=job.id, status="started", state=job.state, total=job.total)
 
-    async def _open(
-        self, change: AcceptedCommands, item: AcceptedCommand, command: ReplayJobStart
+    async def _create(
+        self, commands: AcceptedCommands, item: AcceptedCommand, command: ReplayJobStart
     ) -> ReplayJob:
-        """The same command again finds what it opened: intake lets none in without a request id."""
-        index = None if change.single else item.index
-        id_ = replay_job_id(change.tenant, item.request_id or "", index)
+        # a repeated command has the same request id, which intake requires, and finds the job
+        index = None if commands.single else item.index
+        id_ = replay_job_id(commands.tenant, item.request_id or "", index)
         with translate_db_errors():
             async with self._pool.acquire() as connection, connection.transaction():
                 await replay_jobs.create_replay_job(
-                    connection, change.tenant, id_, command, change.actor
+                    connection, command, id_=id_, tenant=commands.tenant, actor=commands.actor
                 )
-                job = await replay_jobs.lock(connection, change.tenant, id_)
+                job = await replay_jobs.lock(connection, commands.tenant, id_)
         if job is None:
-            raise NotFound(f"there is no replay {id_}")
+            raise NotFound(f"The tenant has no replay job {id_}.")
         return job
 
     async def change_state(
-        self, change: AcceptedCommands, command: ReplayJobCommand
+        self, commands: AcceptedCommands, command: ReplayJobCommand
     ) -> ReplayJobResponse | ErrorResponse:
-        """Pause it, resume it, or abort it."""
+        """Pause, resume or abort a replay job."""
         with translate_db_errors():
             async with self._pool.acquire() as connection, connection.transaction():
-                job = await replay_jobs.lock(connection, change.tenant, command.id)
+                job = await replay_jobs.lock(connection, commands.tenant, command.id)
                 if job is None:
-                    return error_response(NotFound(f"there is no replay {command.id}", field="job"))
-                state = next_state(change.verb, job.state)
+                    reason = f"The tenant has no replay job {command.id}."
+                    return error_response(NotFound(reason, field="id"))
+                state = next_state(commands.verb, job.state)
                 if state is not None:
-                    await replay_jobs.change(connection, job.id, state, actor=change.actor)
-        self._told.set()
-        status = "unchanged" if state is None else DONE[change.verb]
-        log.info("replay steered", job=str(job.id), actor=change.actor, status=status)
+                    await replay_jobs.change_state(connection, job.id, state, actor=commands.actor)
+        self._changed.set()
+        status = "unchanged" if state is None else STATUSES[commands.verb]
+        log.info("replay job changed", id=str(job.id), actor=commands.actor, status=status)
         return ReplayJobResponse(
             id=job.id, status=status, state=state or job.state, total=job.total
         )
 
     async def run(self) -> None:
-        """Until cancelled."""
+        """Advance the due replay jobs until the task is cancelled."""
         while True:
             try:
-                wait = await self._look()
+                pause = await self._advance_due_jobs()
             except Transient as error:
-                log.warning("replays are held", reason=error.reason)
-                wait = HELD
-            try:
-                async with asyncio.timeout(wait):
-                    await self._told.wait()
-            except TimeoutError:
-                pass
-            self._told.clear()
+                log.warning("replay job poll failed", reason=error.reason)
+                pause = RETRY_PAUSE
+            with suppress(TimeoutError):
+                async with asyncio.timeout(pause):
+                    await self._changed.wait()
+            self._changed.clear()
 
-    async def _look(self) -> float:
-        """A step of each that is due; seconds until the next is."""
+    async def _advance_due_jobs(self) -> float:
+        """Execute one step of each due job. Return the seconds until the next job is due."""
         with translate_db_errors():
             async with self._pool.acquire() as connection:
-                due = await replay_jobs.due(connection, MAX_JOBS_PER_POLL)
+                due = await replay_jobs.find_due(connection, MAX_JOBS_PER_POLL)
         for id_ in due:
-            await self._carry_on(id_)
+            await self._advance(id_)
         with translate_db_errors():
             async with self._pool.acquire() as connection:
-                at = await replay_jobs.next_due(connection)
-        wait = POLL_INTERVAL if at is None else (at - self._clock.now()).total_seconds()
-        return min(max(wait, SHORTEST), POLL_INTERVAL)
+                at = await replay_jobs.next_check_time(connection)
+        pause = POLL_INTERVAL if at is None else (at - self._clock.now()).total_seconds()
+        return min(max(pause, MIN_POLL_INTERVAL), POLL_INTERVAL)
 
-    async def _carry_on(self, id_: UUID) -> None:
-        """One that cannot go on is halted, and stops no other. Raises `Transient`."""
+    async def _advance(self, id_: UUID) -> None:
+        """Execute one step of the job. Pause the job after an error that is not transient.
+
+        Raise `Transient` otherwise, with the job unchanged.
+        """
         try:
             async with publishing_transaction(
                 self._pool, self._publisher, self._clock
-            ) as authority:
-                job = await replay_jobs.lock_due(authority.connection, id_)
+            ) as transaction:
+                job = await replay_jobs.lock_due(transaction.connection, id_)
                 if job is not None:
-                    await _step(authority, job)
+                    await _execute_step(transaction, job)
             await failpoint.reach("dlq_inspector.replay_committed")
         except (asyncpg.PostgresError, Rejected, ValueError) as error:
-            log.exception("a replay is halted", job=str(id_))
+            log.exception("replay job paused", id=str(id_))
             with translate_db_errors():
                 async with self._pool.acquire() as connection:
                     await replay_jobs.pause_with_reason(connection, id_, str(error))
 
 
-async def _step(authority: PublishingTransaction, job: ReplayJob) -> None:
-    """Its letters, their runs, its counts and the tickets stand or fall together."""
-    succeeded, failed = await replay_jobs.count_outcomes(authority.connection, job)
+async def _execute_step(transaction: PublishingTransaction, job: ReplayJob) -> None:
+    succeeded, failed = await replay_jobs.count_outcomes(transaction.connection, job)
     job = replace(job, succeeded=job.succeeded + succeeded, failed=job.failed + failed)
-    step = next_step(job, authority.now())
+    step = next_step(job, transaction.now())
     match step:
         case Finish():
-            await replay_jobs.finish(authority.connection, job, step)
-            log.info("replay finished", job=str(job.id), state=step.state, reason=step.reason)
+            await replay_jobs.finish(transaction.connection, job, step)
+            log.info("replay job finished", id=str(job.id), state=step.state, reason=step.reason)
         case TakeBatch():
-            await _take(authority, job, step)
+            await _replay_batch(transaction, job, step)
 
 
-async def _take(authority: PublishingTransaction, job: ReplayJob, step: TakeBatch) -> None:
-    connection = authority.connection
-    order = ReplayRequest(job.tenant, job.actor, job.note, job.pool)
-    results, tickets = await start_replays(
-        connection, order, await replay_jobs.take(connection, job, step.number)
-    )
-    replayed = Counter(results.values())[ResultStatus.REPLAYED]
+async def _replay_batch(
+    transaction: PublishingTransaction, job: ReplayJob, step: TakeBatch
+) -> None:
+    connection = transaction.connection
+    request = ReplayRequest(tenant=job.tenant, actor=job.actor, note=job.note, pool=job.pool)
+    ids = await replay_jobs.take(connection, job, step.count)
+    results, tickets = await start_replays(connection, request, ids)
+    replayed = list(results.values()).count(ResultStatus.REPLAYED)
     await replay_jobs.record_results(connection, job, results)
     taken = replace(job, taken=job.taken + len(results), replayed=job.replayed + replayed)
     await replay_jobs.save(connection, taken, step)
     await failpoint.reach("dlq_inspector.replay_taken")
-    await authority.publish(map(TicketHeader.of, tickets))
+    await transaction.publish(map(TicketHeader.of, tickets))
     await failpoint.reach("dlq_inspector.replay_published")
     metrics.REPLAYED_RUNS.inc(replayed)

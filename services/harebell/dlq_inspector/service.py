@@ -1,10 +1,11 @@
-"""The inspector as a process: letters are kept, commands worked through, alerts told."""
+"""The process of the dlq_inspector: its consumers, its background loops and its replies."""
 
 import asyncio
 from collections.abc import Sequence
 from functools import partial
 from typing import Final
 
+import asyncpg
 from pydantic import TypeAdapter
 
 from harebell.bootstrap.process import run_until
@@ -15,101 +16,138 @@ from harebell.contract.errors import InvalidInput, Rejected
 from harebell.contract.json_codec import decode_model, encode, encode_all
 from harebell.contract.message import Message, quoted
 from harebell.contract.responses import error_response
-from harebell.dlq_inspector import queries
 from harebell.dlq_inspector.alert_monitor import AlertMonitor
 from harebell.dlq_inspector.commands import DeadLetterCommandHandler
 from harebell.dlq_inspector.ingest import Ingester, run_open_count
 from harebell.dlq_inspector.maintenance import run_maintenance
+from harebell.dlq_inspector.queries import answer_query
 from harebell.dlq_inspector.replay_worker import ReplayWorker
 from harebell.dlq_inspector.webhook import Webhook
 from harebell.messaging.acknowledge import DONE, BatchHandler, Delivery, Outcome
 from harebell.messaging.consumer import Consumer, OrderedWorker
+from harebell.messaging.publisher import Publisher
 from harebell.messaging.replies import can_reply_to, reply, send_reply
 from harebell.messaging.topology.bus import ALERT, DEAD_LETTERS, DLQ
 from harebell.runtime.settings import DlqInspectorSettings
 
 ROLE: Final = "dlq_inspector"
-KEPT_AT_ONCE: Final = 100  # messages of one transaction; each may be as large as the broker lets it
-LINGER: Final = 0.02  # seconds in which more dead letters join a batch
+MAX_INGEST_BATCH: Final = 100  # messages of one transaction; the broker bounds their sizes
+GATHER_TIME: Final = 0.02  # seconds in which further messages may join a batch
 REQUEST_PREFETCH: Final = 20
 
-_CHANGE: Final = TypeAdapter(AcceptedCommands)
+_ACCEPTED_COMMANDS: Final = TypeAdapter(AcceptedCommands)
 
 
 async def serve(settings: DlqInspectorSettings, stop: asyncio.Event) -> None:
-    async with open_service(settings, ROLE, stop) as parts:
-        keeper = Ingester(parts.pool, parts.clock)
-        foreman = ReplayWorker(parts.pool, parts.publisher, parts.clock)
-        reception = RequestHandler(parts, foreman)
+    async with open_service(settings, ROLE, stop) as context:
+        pool, publisher = context.pool, context.publisher
+        ingester = Ingester(pool=pool, clock=context.clock)
+        replay_worker = ReplayWorker(pool=pool, publisher=publisher, clock=context.clock)
+        command_handler = DeadLetterCommandHandler(
+            pool=pool, publisher=publisher, clock=context.clock, replay_worker=replay_worker
+        )
+        requests = RequestHandler(pool=pool, publisher=publisher, command_handler=command_handler)
+        monitor = AlertMonitor(pool=pool, publisher=publisher, settings=settings)
         consumers = [
-            _consumer(parts, DEAD_LETTERS.name, keeper.ingest, limit=KEPT_AT_ONCE, linger=LINGER),
-            # one at a time: a command that is held is tried again without those around it
-            _consumer(parts, DLQ.name, reception.serve, limit=1, linger=0),
-            *_webhook(parts, settings),
+            _ingest_consumer(context, ingester),
+            _single_consumer(context, DLQ.name, requests.handle),
+            *_webhook_consumers(context, settings),
         ]
         await run_until(
             stop,
             consuming=[consumer.run(stop) for consumer in consumers],
             background=[
-                *(parts.run(), run_open_count(parts.pool), foreman.run()),
-                run_maintenance(parts.pool, settings),
-                AlertMonitor(parts.pool, parts.publisher, settings).run(),
+                context.run(),
+                run_open_count(pool),
+                replay_worker.run(),
+                run_maintenance(pool, settings),
+                monitor.run(),
             ],
         )
 
 
-def _consumer(
-    parts: ServiceContext, queue: str, handle: BatchHandler, *, limit: int, linger: float
-) -> Consumer:
-    worker = partial(OrderedWorker, handle, parts.acknowledger, limit=limit, gather_time=linger)
-    consumer = Consumer(queue, parts.connect, worker, prefetch=max(limit * 2, REQUEST_PREFETCH))
-    parts.health.check(queue, lambda: consumer.is_consuming)
-    return consumer
+def _ingest_consumer(context: ServiceContext, ingester: Ingester) -> Consumer:
+    worker = partial(
+        OrderedWorker,
+        ingester.ingest,
+        context.acknowledger,
+        limit=MAX_INGEST_BATCH,
+        gather_time=GATHER_TIME,
+    )
+    return _consumer(context, DEAD_LETTERS.name, worker, prefetch=2 * MAX_INGEST_BATCH)
 
 
-def _webhook(parts: ServiceContext, settings: DlqInspectorSettings) -> list[Consumer]:
-    """Of alerts, where there is one to post them to."""
+def _webhook_consumers(context: ServiceContext, settings: DlqInspectorSettings) -> list[Consumer]:
     if settings.alert_webhook_url is None:
         return []
     webhook = Webhook(settings.alert_webhook_url.get_secret_value())
-    return [_consumer(parts, ALERT.name, webhook.post, limit=1, linger=0)]
+    return [_single_consumer(context, ALERT.name, webhook.post)]
+
+
+def _single_consumer(context: ServiceContext, queue: str, handle: BatchHandler) -> Consumer:
+    # one delivery per batch, because a retried command must not repeat the commands next to it
+    worker = partial(OrderedWorker, handle, context.acknowledger, limit=1, gather_time=0)
+    return _consumer(context, queue, worker, prefetch=REQUEST_PREFETCH)
+
+
+def _consumer(
+    context: ServiceContext, queue: str, make_worker: partial[OrderedWorker], *, prefetch: int
+) -> Consumer:
+    consumer = Consumer(queue, context.connect, make_worker, prefetch=prefetch)
+    context.health.check(queue, lambda: consumer.is_consuming)
+    return consumer
 
 
 class RequestHandler:
-    """Where commands and questions come in, and answers go out."""
+    """The handler of the queue `harebell.dlq`, which contains accepted commands and queries."""
 
-    def __init__(self, parts: ServiceContext, foreman: ReplayWorker) -> None:
-        self._pool = parts.pool
-        self._desk = DeadLetterCommandHandler(parts.pool, parts.publisher, parts.clock, foreman)
-        self._publisher = parts.publisher
+    def __init__(
+        self,
+        *,
+        pool: asyncpg.Pool,
+        publisher: Publisher,
+        command_handler: DeadLetterCommandHandler,
+    ) -> None:
+        self._pool = pool
+        self._publisher = publisher
+        self._command_handler = command_handler
 
-    async def serve(self, deliveries: Sequence[Delivery]) -> Sequence[Outcome]:
+    async def handle(self, deliveries: Sequence[Delivery]) -> Sequence[Outcome]:
+        """Apply each command and answer each query, in order."""
         for delivery in deliveries:
             match delivery.message.exchange:
                 case amqp_names.CHANGES:
-                    await self._command(decode_model(_CHANGE, delivery.trusted_body))
+                    await self._apply(decode_model(_ACCEPTED_COMMANDS, delivery.trusted_body))
                 case amqp_names.QUERIES:
-                    await self._question(delivery)
+                    await self._answer(delivery)
                 case exchange:
-                    raise InvalidInput(f"nothing comes here from {quoted(exchange)}")
+                    raise InvalidInput(
+                        f"The exchange must be {amqp_names.CHANGES} or {amqp_names.QUERIES}, "
+                        f"not {quoted(exchange)}."
+                    )
         return [DONE] * len(deliveries)
 
-    async def _command(self, change: AcceptedCommands) -> None:
-        said = await self._desk.apply(change)
-        body = encode(said[0]) if change.single else encode_all(said)
-        await self._answer(change.reply_to, change.correlation_id, body)
+    async def _apply(self, commands: AcceptedCommands) -> None:
+        responses = await self._command_handler.apply(commands)
+        body = encode(responses[0]) if commands.single else encode_all(responses)
+        await self._send_reply(commands.reply_to, commands.correlation_id, body)
 
-    async def _question(self, delivery: Delivery) -> None:
+    async def _answer(self, delivery: Delivery) -> None:
         tenant, verb = amqp_names.split_key(delivery.routing_key)
-        said: Message
+        response: Message
         try:
-            said = await queries.answer_query(self._pool, tenant, verb, delivery.trusted_body)
+            response = await answer_query(
+                self._pool, tenant=tenant, verb=verb, body=delivery.trusted_body
+            )
         except Rejected as error:
-            said = error_response(error)
-        asked = delivery.message
-        await self._answer(asked.reply_to, asked.correlation_id, encode(said))
+            response = error_response(error)
+        message = delivery.message
+        await self._send_reply(message.reply_to, message.correlation_id, encode(response))
 
-    async def _answer(self, reply_to: str | None, correlation_id: str | None, body: bytes) -> None:
+    async def _send_reply(
+        self, reply_to: str | None, correlation_id: str | None, body: bytes
+    ) -> None:
         if reply_to is not None and can_reply_to(reply_to):
-            outgoing = reply(reply_to, correlation_id, body, message_id=f"{correlation_id}/response")
+            message_id = f"{correlation_id}/response"
+            outgoing = reply(reply_to, correlation_id, body, message_id=message_id)
             await send_reply(self._publisher, outgoing)

@@ -1,4 +1,4 @@
-"""The webhook: alerts from their queue to a chat, a few tries each, in the way of nothing else."""
+"""The webhook: the delivery of alerts from the queue `harebell.alerts` to a chat."""
 
 import asyncio
 from collections.abc import Sequence
@@ -18,88 +18,95 @@ from harebell.dlq_inspector.model.alerts import SPIKE, STALLED, headline
 from harebell.messaging.acknowledge import DONE, Delivery, Outcome
 from harebell.runtime.clock import monotonic
 
-POST_TIMEOUT: Final = 5.0  # seconds, of one try
-PAUSES: Final = (1.0, 4.0)  # seconds before another try; after the last, the alert is given up
+POST_TIMEOUT: Final = 5.0  # seconds of one try
+RETRY_PAUSES: Final = (1.0, 4.0)  # seconds before the second and the third try, which is the last
 DELIVERED: Final = "delivered"
 FAILED: Final = "failed"
+MAX_REMEMBERED: Final = 1_000  # alerts of other publishers
 
-OURS: Final = {message_type(verb) for verb in (SPIKE, STALLED)}  # told seldom enough
-MOST_REMEMBERED: Final = 1_000  # alerts of others
-
+_OWN_TYPES: Final = {message_type(verb) for verb in (SPIKE, STALLED)}
 _EVENTS: Final = TypeAdapter(list[Event])
 _HEADERS: Final = {"Content-Type": JSON, "User-Agent": "Harebell"}
-_TAKEN: Final = range(200, 300)
+_SUCCESSFUL: Final = range(200, 300)
 
 log = structlog.get_logger()
 
 
 class WebhookBody(Message):
-    """The body: `text` where incoming webhooks of chats look for it, and the whole event."""
+    """The body of a post: the field `text` that chats show, and the whole event."""
 
     text: str
     event: Event
 
 
 class RecentlySent:
-    """What others told and was posted within the hour: they tell it each time that they see it."""
+    """The alerts of other publishers that the webhook delivered within the last hour.
+
+    Other publishers repeat an alert as often as they detect its condition.
+    The dlq_inspectors publish their own alerts once an hour, so these alerts are not remembered.
+    """
 
     def __init__(self) -> None:
-        self._posted: dict[tuple[str, str, str], float] = {}
+        self._sent_at: dict[tuple[str, str, str], float] = {}
 
-    def has(self, told: Event, now: float) -> bool:
-        at = self._posted.get(_what(told))
-        return at is not None and now - at < REPEAT_AFTER.total_seconds()
+    def contains(self, event: Event, now: float) -> bool:
+        sent_at = self._sent_at.get(_alert_key(event))
+        return sent_at is not None and now - sent_at < REPEAT_AFTER.total_seconds()
 
-    def note(self, told: Event, now: float) -> None:
-        if told.type not in OURS:
-            self._posted.pop(_what(told), None)
-            self._posted[_what(told)] = now
-        if len(self._posted) > MOST_REMEMBERED:
-            del self._posted[next(iter(self._posted))]
+    def add(self, event: Event, now: float) -> None:
+        """Remember the alert, and drop the oldest one above `MAX_REMEMBERED`."""
+        if event.type not in _OWN_TYPES:
+            self._sent_at.pop(_alert_key(event), None)
+            self._sent_at[_alert_key(event)] = now
+        if len(self._sent_at) > MAX_REMEMBERED:
+            del self._sent_at[next(iter(self._sent_at))]
 
 
-def _what(told: Event) -> tuple[str, str, str]:
-    return told.source, told.type, told.subject
+def _alert_key(event: Event) -> tuple[str, str, str]:
+    return event.source, event.type, event.subject
 
 
 class Webhook:
-    """The address is the operator's own, so no rule for targets holds here; it is never logged."""
+    """The handler that posts alerts to one address, which may contain a secret and is not logged.
+
+    The operator chooses the address, so the rules for the addresses of targets do not apply.
+    """
 
     def __init__(self, url: str) -> None:
         self._url = url
-        self._lately = RecentlySent()
+        self._recently_sent = RecentlySent()
         for result in (DELIVERED, FAILED):
-            metrics.ALERTS_POSTED.labels(result)  # a rate is blind to the first of a new series
+            metrics.ALERTS_POSTED.labels(result)  # a rate ignores the first value of a new series
 
     async def post(self, deliveries: Sequence[Delivery]) -> Sequence[Outcome]:
-        """The others wait in the queue meanwhile, an hour at most."""
+        """Post each alert in order. Other alerts wait in the queue, which keeps them an hour."""
         for delivery in deliveries:
-            for told in decode_model(_EVENTS, delivery.trusted_body):
-                if not self._lately.has(told, monotonic()):
-                    await self._tell(told)
+            for event in decode_model(_EVENTS, delivery.trusted_body):
+                if not self._recently_sent.contains(event, monotonic()):
+                    await self._post_with_retries(event)
         return [DONE] * len(deliveries)
 
-    async def _tell(self, told: Event) -> None:
-        body = encode(WebhookBody(text=headline(told), event=told))
-        for pause in (*PAUSES, None):
-            fault = await self._post(body)
-            if fault is None:
+    async def _post_with_retries(self, event: Event) -> None:
+        body = encode(WebhookBody(text=headline(event), event=event))
+        for pause in (*RETRY_PAUSES, None):
+            failure = await self._post_once(body)
+            if failure is None:
                 metrics.ALERTS_POSTED.labels(DELIVERED).inc()
-                self._lately.note(told, monotonic())
+                self._recently_sent.add(event, monotonic())
                 return
-            log.warning("alert not posted", alert=told.id, reason=fault)
+            log.warning("alert post failed", alert=event.id, reason=failure)
             if pause is not None:
                 await asyncio.sleep(pause)
         metrics.ALERTS_POSTED.labels(FAILED).inc()
 
-    async def _post(self, body: bytes) -> str | None:
-        """What failed, without the address; None: it was taken."""
+    async def _post_once(self, body: bytes) -> str | None:
+        """Return None after a successful post, or the failure without the address."""
         timeout = aiohttp.ClientTimeout(total=POST_TIMEOUT)
         try:
             async with (
                 aiohttp.ClientSession(timeout=timeout, headers=_HEADERS) as session,
-                session.post(self._url, data=body, allow_redirects=False) as answer,
+                session.post(self._url, data=body, allow_redirects=False) as response,
             ):
-                return None if answer.status in _TAKEN else f"status {answer.status}"
+                return None if response.status in _SUCCESSFUL else f"status {response.status}"
         except (aiohttp.ClientError, TimeoutError, OSError) as error:
             return type(error).__name__

@@ -1,1 +1,17 @@
-"""What the services share: the rules that more than one needs, and the plumbing. No service."""
+"""Pure rules that more than one package uses: no I/O, no clock, no randomness.
+
+* run_states           states, reasons and transitions of runs and schedules
+* cron                 cron expressions in their time zones
+* recurrence           the next scheduled time of a version
+* validation           checks of `when` beyond its shape
+* default_schedule     the timing of schedules without `when`
+* planner              the runs to stage
+* versions             versions and the time in which each is in force
+* preview              the next runs of a schedule, with notes
+* overlap              the policy for runs of one schedule at the same time
+* rate_limit           reservations and starts under a rate limit
+* retry                the next step after a failed attempt
+* reason_text          the text of each reason
+* url_policy           the addresses that HTTP targets may reach
+* page_cursor          the position of a page in a list
+"""

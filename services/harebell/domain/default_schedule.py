@@ -1,4 +1,4 @@
-"""What tenants get where they say nothing: the default timing of schedules."""
+"""The default `when` of schedules, for all tenants or per tenant."""
 
 from collections.abc import Mapping
 from dataclasses import dataclass, field
@@ -20,30 +20,33 @@ _WHEN: Final[TypeAdapter[When]] = TypeAdapter(When)
 
 @dataclass(frozen=True, slots=True)
 class DefaultWhen:
-    """Of schedules that are put without `when`."""
+    """The `when` of schedules that a user puts without one."""
 
-    of_others: When = field(default_factory=lambda: _WHEN.validate_python(EVERY_FIVE_MINUTES))
+    default: When = field(default_factory=lambda: _WHEN.validate_python(EVERY_FIVE_MINUTES))
     by_tenant: Mapping[str, When] = field(default_factory=dict)
 
-    def of(self, tenant: str) -> When:
-        return self.by_tenant.get(tenant, self.of_others)
+    def for_tenant(self, tenant: str) -> When:
+        return self.by_tenant.get(tenant, self.default)
 
     @classmethod
     def parse(cls, text: object) -> "DefaultWhen":
-        """JSON: one `when` for all, or an object of tenants and theirs. Raises `ValueError`."""
+        """Parse JSON: one `when` for all tenants, or an object with a `when` per tenant.
+
+        Raise `ValueError`.
+        """
         if isinstance(text, cls):
             return text
         try:
-            return cls._read(decode(str(text).encode()))
+            return cls._parse_json(decode(str(text).encode()))
         except Rejected as error:
-            where = f"{error.field}: " if error.field else ""
-            raise ValueError(where + error.reason) from None
+            prefix = f"{error.field}: " if error.field else ""
+            raise ValueError(prefix + error.reason) from None
 
     @classmethod
-    def _read(cls, value: Any) -> "DefaultWhen":  # noqa: ANN401  # decoded JSON
+    def _parse_json(cls, value: Any) -> "DefaultWhen":  # noqa: ANN401  # decoded JSON
         if isinstance(value, dict) and all(isinstance(each, dict) for each in value.values()):
             return cls(by_tenant={tenant: _when(each) for tenant, each in value.items()})
-        return cls(of_others=_when(value))
+        return cls(default=_when(value))
 
 
 def _when(value: object) -> When:
@@ -51,5 +54,6 @@ def _when(value: object) -> When:
         when = _WHEN.validate_python(value)
     except ValidationError as error:
         raise to_invalid_input(error.errors(include_url=False)[0]) from None
-    check_when(when, None, now=EARLIEST)  # an instant that has passed is refused at the door
+    # Intake rejects a past time when a schedule uses the default.
+    check_when(when, None, now=EARLIEST)
     return when

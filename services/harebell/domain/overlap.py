@@ -1,4 +1,4 @@
-"""Overlap: which run of a schedule has the turn, and what becomes of the others. Pure."""
+"""The overlap policy: which run of a schedule executes, and what the other runs do. Pure."""
 
 from collections.abc import Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass
@@ -8,14 +8,17 @@ from typing import Final, TypeAlias, assert_never
 from harebell.contract.policy import Overlap
 from harebell.domain.run_states import Reason, RunState
 
-MAX_WAITING: Final = 100  # runs of one schedule that wait for its turn; more are skipped
+MAX_WAITING: Final = 100  # waiting runs of one schedule; further runs are skipped
 
 _IDLE: Final = frozenset({RunState.STAGED, RunState.RETRYING})
 
 
 @dataclass(frozen=True, slots=True)
 class OverlapSlot:
-    """An open run that takes turns. `holds`: it was given the turn; `waits`: it was told to."""
+    """An open run of a schedule that restricts overlap.
+
+    `is_running` is true for the run with the overlap slot, and `is_waiting` for a run that waits.
+    """
 
     scheduled_for: datetime
     state: RunState
@@ -24,30 +27,36 @@ class OverlapSlot:
 
     @property
     def is_busy(self) -> bool:
-        """It runs, or nobody knows whether it still does."""
+        """True if the run executes, or if its outcome is unknown."""
         return self.state not in _IDLE
 
     @property
-    def has_begun(self) -> bool:
-        """It keeps the turn between its attempts, and when its executor gave it back."""
+    def has_started(self) -> bool:
+        """True if the run keeps the slot, also between attempts and after a return."""
         return self.is_running or self.state is not RunState.STAGED
 
     @property
     def rank(self) -> tuple[bool, bool, datetime]:
-        """Whose turn it is: the lowest one's. A total order, so that no two wait for each other."""
-        return not self.is_busy, not self.has_begun, self.scheduled_for
+        """The order of the runs: the lowest rank has the slot.
+
+        The order is total, so that no two runs wait for each other.
+        """
+        return not self.is_busy, not self.has_started, self.scheduled_for
 
 
 @dataclass(frozen=True, slots=True)
 class Proceed:
-    """It has the turn. `replaced`: runs that will not be, in its favour."""
+    """The decision to execute the run, and to cancel the `replaced` runs."""
 
     replaced: tuple[datetime, ...] = ()
 
 
 @dataclass(frozen=True, slots=True)
 class Wait:
-    """Whoever ends the run before it wakes it. `stopped`: runs that are asked to make way."""
+    """The decision to wait until the end of another run wakes this run.
+
+    `replaced` runs are cancelled, and `stopped` runs receive a stop request.
+    """
 
     replaced: tuple[datetime, ...] = ()
     stopped: tuple[datetime, ...] = ()
@@ -55,7 +64,7 @@ class Wait:
 
 @dataclass(frozen=True, slots=True)
 class SkipRun:
-    """It will not be."""
+    """The decision to skip the run."""
 
     reason: Reason
 
@@ -63,9 +72,9 @@ class SkipRun:
 Decision: TypeAlias = Proceed | Wait | SkipRun
 
 
-def decide(policy: Overlap, standing: Collection[OverlapSlot], candidate: OverlapSlot) -> Decision:
-    """What becomes of a run whose instant has come, among those of its schedule that stand."""
-    others = [turn for turn in standing if turn.scheduled_for != candidate.scheduled_for]
+def decide(policy: Overlap, open_runs: Collection[OverlapSlot], candidate: OverlapSlot) -> Decision:
+    """Return the decision about a due run among the open runs of its schedule."""
+    others = [each for each in open_runs if each.scheduled_for != candidate.scheduled_for]
     is_first = all(candidate.rank < other.rank for other in others)
     match policy:
         case Overlap.ALLOW:
@@ -73,75 +82,76 @@ def decide(policy: Overlap, standing: Collection[OverlapSlot], candidate: Overla
         case Overlap.SKIP:
             if is_first:
                 return Proceed()
-            return Wait() if candidate.has_begun else SkipRun(Reason.OVERLAP)
+            return Wait() if candidate.has_started else SkipRun(Reason.OVERLAP)
         case Overlap.QUEUE:
             if is_first:
                 return Proceed()
-            return Wait() if _has_room(others, candidate) else SkipRun(Reason.OVERLAP)
+            return Wait() if _can_wait(others, candidate) else SkipRun(Reason.OVERLAP)
         case Overlap.REPLACE:
             return _replace(others, candidate)
         case _:
             assert_never(policy)
 
 
-def _has_room(others: Sequence[OverlapSlot], candidate: OverlapSlot) -> bool:
-    if candidate.has_begun or candidate.is_waiting:
+def _can_wait(others: Sequence[OverlapSlot], candidate: OverlapSlot) -> bool:
+    if candidate.has_started or candidate.is_waiting:
         return True
     return sum(other.is_waiting for other in others) < MAX_WAITING
 
 
 def _replace(others: Sequence[OverlapSlot], candidate: OverlapSlot) -> Decision:
-    """The newest goes on. What is on hold stays where a person will look for it."""
+    """Prefer the newest run. An unresolved run stays, because a person must resolve it."""
     if any(other.scheduled_for > candidate.scheduled_for for other in others):
         return SkipRun(Reason.REPLACED)
     replaced = tuple(other.scheduled_for for other in others if not other.is_busy)
-    running = tuple(o.scheduled_for for o in others if o.state is RunState.RUNNING)
+    running = tuple(other.scheduled_for for other in others if other.state is RunState.RUNNING)
     if any(other.is_busy for other in others):
         return Wait(replaced, running)
     return Proceed(replaced)
 
 
 def decide_all(
-    standing: Iterable[OverlapSlot], candidates: Sequence[tuple[Overlap, OverlapSlot]]
+    open_runs: Iterable[OverlapSlot], candidates: Sequence[tuple[Overlap, OverlapSlot]]
 ) -> dict[datetime, Decision]:
-    """Several runs of one schedule that come together, one after the other.
+    """Decide several due runs of one schedule, in the order of their scheduled times.
 
-    In the order of their instants; where the newest replaces the others, it goes first.
+    With the policy `replace`, the newest run comes first.
     """
-    now = {turn.scheduled_for: turn for turn in standing}
+    current = {each.scheduled_for: each for each in open_runs}
     newest_first = any(policy is Overlap.REPLACE for policy, _ in candidates)
     ordered = sorted(candidates, key=lambda each: each[1].scheduled_for, reverse=newest_first)
-    decided: dict[datetime, Decision] = {}
+    decisions: dict[datetime, Decision] = {}
     for policy, candidate in ordered:
-        decision = decide(policy, now.values(), candidate)
-        decided[candidate.scheduled_for] = decision
-        now = _after(now, candidate, decision)
-    return decided
+        decision = decide(policy, current.values(), candidate)
+        decisions[candidate.scheduled_for] = decision
+        current = _apply(current, candidate, decision)
+    return decisions
 
 
-def _after(
-    standing: Mapping[datetime, OverlapSlot], candidate: OverlapSlot, decision: Decision
+def _apply(
+    open_runs: Mapping[datetime, OverlapSlot], candidate: OverlapSlot, decision: Decision
 ) -> dict[datetime, OverlapSlot]:
-    left = {moment: turn for moment, turn in standing.items() if moment != candidate.scheduled_for}
+    """Return the open runs after a decision."""
+    others = {at: each for at, each in open_runs.items() if at != candidate.scheduled_for}
     match decision:
         case SkipRun():
-            return left
+            return others
         case Proceed(replaced):
             changed = OverlapSlot(candidate.scheduled_for, RunState.RUNNING, is_running=True)
         case Wait(replaced):
             changed = OverlapSlot(
                 candidate.scheduled_for, candidate.state, candidate.is_running, is_waiting=True
             )
-    left = {moment: turn for moment, turn in left.items() if moment not in replaced}
-    return {**left, changed.scheduled_for: changed}
+    others = {at: each for at, each in others.items() if at not in replaced}
+    return {**others, changed.scheduled_for: changed}
 
 
-def next_waiting(policy: Overlap, standing: Collection[OverlapSlot]) -> datetime | None:
-    """Who is to be woken, now that a run has ended or failed."""
-    if not standing or any(turn.is_busy for turn in standing):
+def next_waiting(policy: Overlap, open_runs: Collection[OverlapSlot]) -> datetime | None:
+    """Return the run to wake after another run has ended or failed, or None."""
+    if not open_runs or any(each.is_busy for each in open_runs):
         return None
     if policy is Overlap.REPLACE:
-        following_ = max(standing, key=lambda turn: turn.scheduled_for)
+        candidate = max(open_runs, key=lambda each: each.scheduled_for)
     else:
-        following_ = min(standing, key=lambda turn: turn.rank)
-    return following_.scheduled_for if following_.is_waiting else None
+        candidate = min(open_runs, key=lambda each: each.rank)
+    return candidate.scheduled_for if candidate.is_waiting else None

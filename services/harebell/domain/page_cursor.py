@@ -1,4 +1,4 @@
-"""Where a page of a list ends and the next one goes on: opaque to users, checked on return."""
+"""The cursor of a page: opaque for users, and checked when it returns."""
 
 from dataclasses import dataclass
 from datetime import datetime
@@ -9,7 +9,7 @@ from harebell.contract.errors import InvalidInput
 
 @dataclass(frozen=True, slots=True)
 class PageCursor:
-    """The last row of a page, by its instant and, among those of one instant, by its id."""
+    """The last row of a page, by its time and its id."""
 
     at: datetime
     id: UUID
@@ -19,11 +19,13 @@ class PageCursor:
 
     @classmethod
     def parse(cls, text: str) -> "PageCursor":
+        """Return the cursor of a text. Raise `InvalidInput` for another text."""
         at, _, id_ = text.partition("/")
         try:
             cursor = cls(datetime.fromisoformat(at), UUID(id_))
         except ValueError:
             cursor = None
         if cursor is None or cursor.at.tzinfo is None:
-            raise InvalidInput("is not the `next` of a page", field="after", code="invalid_cursor")
+            reason = "The cursor must be the value `next` of the previous page."
+            raise InvalidInput(reason, field="after", code="invalid_cursor")
         return cursor

@@ -1,16 +1,17 @@
-"""What a schedule will do, for people: its next instants, each with what there is to say of it.
+"""The next runs of a schedule with notes, for people.
 
-The instants are those that `occurrences.plan` will yield; a property test holds the two together.
+A property test compares the runs with those of `planner.plan`.
 """
 
 from collections.abc import Collection, Iterator, Sequence
 from dataclasses import dataclass
 from datetime import datetime, timedelta
 from enum import StrEnum
-from typing import Any, Final
+from typing import Final
 
 from harebell.contract.ids import RunKey
-from harebell.contract.types import duration_text, instant_text
+from harebell.contract.types import duration_text
+from harebell.contract.views import UpcomingRunNote, UpcomingRunView
 from harebell.domain.cron.dst_notes import DstNote, MovedTime, RepeatedTime, dst_note
 from harebell.domain.planner import due_time
 from harebell.domain.recurrence import (
@@ -23,11 +24,11 @@ from harebell.domain.recurrence import (
 )
 from harebell.domain.versions import VersionWindow
 
-_WALL: Final = "%Y-%m-%d %H:%M:%S"
+_LOCAL_FORMAT: Final = "%Y-%m-%d %H:%M:%S"
 
 
 class NoteKind(StrEnum):
-    """What a note is about."""
+    """The subjects of notes."""
 
     DST_GAP = "dst_gap"
     DST_OVERLAP = "dst_overlap"
@@ -38,13 +39,15 @@ class NoteKind(StrEnum):
 
 @dataclass(frozen=True, slots=True)
 class PreviewNote:
+    """A remark about one upcoming run."""
+
     about: NoteKind
-    words: str
+    text: str
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(frozen=True, slots=True, kw_only=True)
 class UpcomingRun:
-    """An instant, in UTC and as the schedule's zone shows it. `due_at` has the jitter."""
+    """A scheduled time, in UTC and in the time zone of the schedule. `due_at` includes jitter."""
 
     at: datetime
     local: datetime
@@ -55,76 +58,85 @@ class UpcomingRun:
     def is_skipped(self) -> bool:
         return any(note.about is NoteKind.SKIPPED for note in self.notes)
 
-    def view(self) -> dict[str, Any]:
-        """As users see it, from the service and from the command line alike."""
-        return {
-            "at": instant_text(self.at),
-            "local": self.local.isoformat(),
-            "due_at": instant_text(self.due_at),
-            "notes": [{"about": note.about.value, "text": note.words} for note in self.notes],
-        }
+    def to_view(self) -> UpcomingRunView:
+        """Return the form that the service and the command line show."""
+        return UpcomingRunView(
+            at=self.at,
+            local=self.local.isoformat(),
+            due_at=self.due_at,
+            notes=[UpcomingRunNote(about=note.about.value, text=note.text) for note in self.notes],
+        )
 
 
 def upcoming_runs(
-    editions: Sequence[VersionWindow],
+    windows: Sequence[VersionWindow],
     *,
     after: datetime,
     count: int,
-    skips: Collection[datetime] = (),
+    skipped_times: Collection[datetime] = (),
 ) -> list[UpcomingRun]:
-    """The next `count` instants of editions that follow each other, skipped ones among them.
+    """Return the next `count` scheduled times of consecutive versions, with skipped times.
 
-    Of the same times, the one goes on counting where the one before it ends.
+    A version with the same anchor continues the count of the previous version.
     """
-    found: list[UpcomingRun] = []
-    before: VersionWindow | None = None
-    for edition in editions:
-        following = edition.following(before)
-        mine = following.instants(after, count - len(found), skips)
-        before = following.having_run(mine, skips)
-        found += [describe_run(following, instant, skips) for instant in mine]
-    return found
+    runs: list[UpcomingRun] = []
+    previous: VersionWindow | None = None
+    for each in windows:
+        window = each.continuing(previous)
+        times = window.next_times(after, count - len(runs), skipped_times)
+        previous = window.with_dispatched(times, skipped_times)
+        runs += [describe_run(window, time, skipped_times) for time in times]
+    return runs
 
 
 def describe_run(
-    edition: VersionWindow, instant: datetime, skips: Collection[datetime] = ()
+    window: VersionWindow, time: datetime, skipped_times: Collection[datetime] = ()
 ) -> UpcomingRun:
-    terms = edition.terms
-    due_at = due_time(terms, RunKey(instant, edition.schedule_id))
-    notes = tuple(_notes(edition, instant, skips))
-    return UpcomingRun(instant, instant.astimezone(edition.zone), due_at, notes)
+    """Return one scheduled time of a version with its notes."""
+    return UpcomingRun(
+        at=time,
+        local=time.astimezone(window.timezone),
+        due_at=due_time(window.policy, RunKey(time, window.schedule_id)),
+        notes=tuple(_notes(window, time, skipped_times)),
+    )
 
 
 def _notes(
-    edition: VersionWindow, instant: datetime, skips: Collection[datetime]
+    window: VersionWindow, time: datetime, skipped_times: Collection[datetime]
 ) -> Iterator[PreviewNote]:
-    terms = edition.terms
-    if instant in skips:
-        yield PreviewNote(NoteKind.SKIPPED, "taken out by a person: there will be no run")
-    for each in _remarks(edition.table, instant):
-        yield _clock_note(each)
-    if terms.when.jitter is not None and terms.when.jitter > timedelta(0):
-        yield PreviewNote(NoteKind.JITTER, f"starts up to {duration_text(terms.when.jitter)} later")
-    if isinstance(edition.table, AfterCompletion):
-        yield PreviewNote(NoteKind.SEQUENTIAL, "moves with the end of the run before")
-    elif is_sequential(terms):
-        yield PreviewNote(NoteKind.SEQUENTIAL, "only if no run before it has succeeded")
+    if time in skipped_times:
+        yield PreviewNote(NoteKind.SKIPPED, "A person skipped this time, so no run starts.")
+    for each in _dst_notes(window.recurrence, time):
+        yield _note_of_clock_change(each)
+    jitter = window.policy.when.jitter
+    if jitter is not None and jitter > timedelta(0):
+        text = f"The jitter delays the start by at most {duration_text(jitter)}."
+        yield PreviewNote(NoteKind.JITTER, text)
+    if isinstance(window.recurrence, AfterCompletion):
+        text = "The end of the previous run moves this time."
+        yield PreviewNote(NoteKind.SEQUENTIAL, text)
+    elif is_sequential(window.policy):
+        text = "The run starts only if no earlier run has succeeded."
+        yield PreviewNote(NoteKind.SEQUENTIAL, text)
 
 
-def _remarks(table: Recurrence, instant: datetime) -> Iterator[DstNote]:
-    if isinstance(table, AnyOfRecurrence):
-        for member in table.members:
-            if member.next_after(instant - RESOLUTION) == instant:
-                yield from _remarks(member, instant)
-    elif isinstance(table, CronRecurrence) and (found := dst_note(table.cron, instant)) is not None:
-        yield found
+def _dst_notes(recurrence: Recurrence, time: datetime) -> Iterator[DstNote]:
+    if isinstance(recurrence, AnyOfRecurrence):
+        for member in recurrence.members:
+            if member.next_after(time - RESOLUTION) == time:
+                yield from _dst_notes(member, time)
+    elif isinstance(recurrence, CronRecurrence):
+        note = dst_note(recurrence.cron, time)
+        if note is not None:
+            yield note
 
 
-def _clock_note(found: DstNote) -> PreviewNote:
-    match found:
-        case MovedTime(wall):
-            return PreviewNote(NoteKind.DST_GAP, f"moved, as the clocks skip {wall:{_WALL}}")
-        case RepeatedTime(wall, which, both):
-            also = "; it runs both times" if both else ""
-            words = f"the clocks show {wall:{_WALL}} twice: this is the {which}{also}"
-            return PreviewNote(NoteKind.DST_OVERLAP, words)
+def _note_of_clock_change(note: DstNote) -> PreviewNote:
+    match note:
+        case MovedTime(local):
+            text = f"The clocks skip {local:{_LOCAL_FORMAT}}, so the run moves to the next time."
+            return PreviewNote(NoteKind.DST_GAP, text)
+        case RepeatedTime(local, which, both):
+            runs = "Both occasions have a run." if both else "Only this occasion has a run."
+            text = f"The clocks show {local:{_LOCAL_FORMAT}} twice. This run is the {which}. {runs}"
+            return PreviewNote(NoteKind.DST_OVERLAP, text)

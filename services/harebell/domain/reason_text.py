@@ -1,6 +1,6 @@
-"""Why a run did not happen, in words: the one text for every code of the ledger.
+"""The text of each reason and schedule state, for people.
 
-The same table stands in docs/architecture/preview-and-why.md.
+docs/architecture/preview-and-why.md contains the same codes.
 """
 
 from typing import Final
@@ -8,30 +8,30 @@ from typing import Final
 from harebell.domain.run_states import Reason, ScheduleState
 
 REASON_TEXT: Final[dict[Reason, str]] = {
-    Reason.SUPERSEDED: "a new version of the schedule does not have this instant",
-    Reason.PAUSED: "the schedule was paused",
-    Reason.CANCELLED: "the run, or its schedule, was cancelled",
-    Reason.MISSED: "it was missed, and the catch-up policy does not make up for it",
-    Reason.EXPIRED: "it had not started by the time that expires_after allows",
-    Reason.UNKNOWN_OUTCOME: "it started and was never heard of again; on_unknown says what then",
-    Reason.MANUAL: "a person took it out",
-    Reason.OVERLAP: "another run of the schedule was not over",
-    Reason.WAITING_FOR_OVERLAP: "it waits its turn behind another run of the schedule",
-    Reason.RATE_LIMITED: "its limit allows no more starts for now; it waits, its attempt unused",
-    Reason.REPLACED: "a newer run of the schedule took its place",
+    Reason.SUPERSEDED: "A new version of the schedule does not contain this scheduled time.",
+    Reason.PAUSED: "The schedule was paused.",
+    Reason.CANCELLED: "The run or its schedule was cancelled.",
+    Reason.MISSED: "The scheduled time was missed, and the catch-up policy stages no run for it.",
+    Reason.EXPIRED: "The run had not started within the time of `expires_after`.",
+    Reason.UNKNOWN_OUTCOME: "The run started and its outcome is unknown. `on_unknown` decides.",
+    Reason.MANUAL: "A person removed this scheduled time.",
+    Reason.OVERLAP: "Another run of the schedule was unfinished.",
+    Reason.WAITING_FOR_OVERLAP: "The run waits until another run of the schedule has ended.",
+    Reason.RATE_LIMITED: "The rate limit allows no further start now. The run waits.",
+    Reason.REPLACED: "A newer run of the schedule replaced this run.",
 }
 
-# Of an instant that nothing is on record of: how its schedule stands.
+# The text for a scheduled time without a row: it depends on the state of the schedule.
 SCHEDULE_STATE_TEXT: Final[dict[ScheduleState, str]] = {
-    ScheduleState.ACTIVE: "the schedule is active",
-    ScheduleState.PAUSED: "the schedule is paused; once resumed, catch-up decides what it missed",
-    ScheduleState.BLOCKED: "the schedule is held until a person resolves its held run",
-    ScheduleState.COMPLETED: "the schedule has no run left to make",
-    ScheduleState.CANCELLED: "the schedule is cancelled",
-    ScheduleState.ERRORED: "the schedule is parked: its next instant cannot be computed",
+    ScheduleState.ACTIVE: "The schedule is active.",
+    ScheduleState.PAUSED: "The schedule is paused. After the resume, the catch-up policy decides.",
+    ScheduleState.BLOCKED: "The schedule is blocked until a person resolves its unresolved run.",
+    ScheduleState.COMPLETED: "The schedule has no further run.",
+    ScheduleState.CANCELLED: "The schedule is cancelled.",
+    ScheduleState.ERRORED: "The schedule is errored, because its next time cannot be computed.",
 }
 
 
 def reason_text(code: str | None) -> str | None:
-    """None for a code that is not of the list: a failure's own, which has a message."""
+    """Return the text of a reason, or None for an error code, which has its own message."""
     return REASON_TEXT[Reason(code)] if code in set(Reason) else None

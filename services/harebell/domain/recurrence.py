@@ -1,4 +1,4 @@
-"""When a schedule is due: its rule as a table of instants, asked one after the other. Pure."""
+"""The recurrence of a version: the next scheduled time after a given time. Pure."""
 
 from dataclasses import dataclass
 from datetime import UTC, date, datetime, time, timedelta
@@ -13,81 +13,88 @@ from harebell.contract.when import After, AnyOf, At, CronRule, Every, Now, Recur
 from harebell.domain.cron import Cron
 from harebell.domain.cron.timezones import load_timezone
 
-RESOLUTION: Final = timedelta(milliseconds=1)  # the resolution of instants
+RESOLUTION: Final = timedelta(milliseconds=1)  # of scheduled times
 
 
 @dataclass(frozen=True, slots=True)
 class Once:
+    """A recurrence with exactly one scheduled time."""
+
     at: datetime
 
-    def next_after(self, moment: datetime) -> datetime | None:
-        return self.at if moment < self.at else None
+    def next_after(self, after: datetime) -> datetime | None:
+        return self.at if after < self.at else None
 
 
 @dataclass(frozen=True, slots=True)
 class FixedInterval:
-    """anchor + k * every: reckoned from the anchor each time, so it cannot drift."""
+    """The times anchor + k * every. The anchor is the base of each time, so no drift occurs."""
 
     anchor: datetime
     every: timedelta
     end: datetime | None
 
-    def next_after(self, moment: datetime) -> datetime | None:
-        k = max(0, (moment - self.anchor) // self.every + 1)
+    def next_after(self, after: datetime) -> datetime | None:
+        k = max(0, (after - self.anchor) // self.every + 1)
         return _until(self.anchor + k * self.every, self.end)
 
 
 @dataclass(frozen=True, slots=True)
 class CronRecurrence:
+    """The times of a cron expression between inclusive bounds."""
+
     cron: Cron
     start: datetime | None
     end: datetime | None
 
-    def next_after(self, moment: datetime) -> datetime | None:
+    def next_after(self, after: datetime) -> datetime | None:
         if self.start is not None:
-            moment = max(moment, self.start - RESOLUTION)
-        return _until(self.cron.next_after(moment), self.end)
+            after = max(after, self.start - RESOLUTION)
+        return _until(self.cron.next_after(after), self.end)
 
 
 @dataclass(frozen=True, slots=True)
 class AfterCompletion:
-    """So long after the run before has ended: the cursor says when that is."""
+    """A fixed time after the end of the previous run. The cursor contains that time."""
 
     first: datetime
     end: datetime | None
 
-    def next_after(self, moment: datetime) -> datetime | None:
-        return _until(max(self.first, moment + RESOLUTION), self.end)
+    def next_after(self, after: datetime) -> datetime | None:
+        return _until(max(self.first, after + RESOLUTION), self.end)
 
 
 @dataclass(frozen=True, slots=True)
 class AnyOfRecurrence:
-    """Every instant of any member, once."""
+    """The times of all members, each once."""
 
     members: tuple["Recurrence", ...]
     start: datetime | None
     end: datetime | None
 
-    def next_after(self, moment: datetime) -> datetime | None:
+    def next_after(self, after: datetime) -> datetime | None:
         if self.start is not None:
-            moment = max(moment, self.start - RESOLUTION)
-        instants = (member.next_after(moment) for member in self.members)
-        return _until(min((t for t in instants if t is not None), default=None), self.end)
+            after = max(after, self.start - RESOLUTION)
+        times = (member.next_after(after) for member in self.members)
+        return _until(min((time for time in times if time is not None), default=None), self.end)
 
 
 Recurrence: TypeAlias = Once | FixedInterval | CronRecurrence | AfterCompletion | AnyOfRecurrence
 
 
-def _until(instant: datetime | None, end: datetime | None) -> datetime | None:
-    return None if instant is None or (end is not None and instant > end) else instant
+def _until(time: datetime | None, end: datetime | None) -> datetime | None:
+    return None if time is None or (end is not None and time > end) else time
 
 
-def recurrence_of(terms: SchedulingPolicy, schedule_id: UUID, accepted_at: datetime) -> Recurrence:
-    """Relative times are reckoned from acceptance. Raises `InvalidCron`, `UnknownTimezone`."""
-    return _table(terms.when, schedule_id, accepted_at)
+def recurrence_of(policy: SchedulingPolicy, schedule_id: UUID, accepted_at: datetime) -> Recurrence:
+    """Return the recurrence of a policy. The base of relative times is `accepted_at`.
+
+    Raise `InvalidCron` or `UnknownTimezone`.
+    """
+    return _recurrence_of_when(policy.when, schedule_id, accepted_at)
 
 
-def _table(when: When, schedule_id: UUID, accepted_at: datetime) -> Recurrence:
+def _recurrence_of_when(when: When, schedule_id: UUID, accepted_at: datetime) -> Recurrence:
     match when:
         case Now():
             return Once(accepted_at)
@@ -98,8 +105,8 @@ def _table(when: When, schedule_id: UUID, accepted_at: datetime) -> Recurrence:
         case Every(every=every) as rule:
             start, end = bounds(rule)
             first = start or truncate_ms(accepted_at + every)
-            after_end = rule.from_ == "completion"
-            return AfterCompletion(first, end) if after_end else FixedInterval(first, every, end)
+            is_after_end = rule.from_ == "completion"
+            return AfterCompletion(first, end) if is_after_end else FixedInterval(first, every, end)
         case CronRule() as rule:
             cron = Cron.parse(
                 rule.cron,
@@ -110,24 +117,24 @@ def _table(when: When, schedule_id: UUID, accepted_at: datetime) -> Recurrence:
             )
             return CronRecurrence(cron, *bounds(rule))
         case AnyOf(any_of=rules) as rule:
-            members = (_table(each, schedule_id, accepted_at) for each in rules)
+            members = (_recurrence_of_when(each, schedule_id, accepted_at) for each in rules)
             return AnyOfRecurrence(tuple(members), *bounds(rule))
         case _:
             assert_never(when)
 
 
-def is_sequential(terms: SchedulingPolicy) -> bool:
-    """Whether a run is only planned when the one before has ended."""
-    when = terms.when
+def is_sequential(policy: SchedulingPolicy) -> bool:
+    """Return whether the ticker plans a run only after the previous run has ended."""
+    when = policy.when
     if isinstance(when, Every) and when.from_ == "completion":
         return True
     return isinstance(when, Recurring) and when.until is not None
 
 
 def bounds(rule: Recurring) -> tuple[datetime | None, datetime | None]:
-    """Inclusive. A day means that day in the rule's zone, the end day included.
+    """Return the inclusive bounds. A date is that day in the time zone, with the end day.
 
-    Raises `UnknownTimezone`.
+    Raise `UnknownTimezone`.
     """
     zone = load_timezone(rule.timezone)
     start, end = rule.start, rule.end
@@ -142,20 +149,20 @@ def _midnight(day: date, zone: ZoneInfo) -> datetime:
     return datetime.combine(day, time(), zone).astimezone(UTC)
 
 
-def initial_cursor(table: Recurrence, accepted_at: datetime) -> datetime:
-    """What lies before acceptance is not owed, but for the one instant of a one-shot."""
-    if isinstance(table, Once):
-        return min(table.at, accepted_at) - RESOLUTION
+def initial_cursor(recurrence: Recurrence, accepted_at: datetime) -> datetime:
+    """Return the cursor of a new version. Only a one-shot may have a time before acceptance."""
+    if isinstance(recurrence, Once):
+        return min(recurrence.at, accepted_at) - RESOLUTION
     return accepted_at - RESOLUTION
 
 
-def next_times(table: Recurrence, cursor: datetime, count: int) -> list[datetime]:
-    """The next few instants, as an acknowledgement tells them."""
+def next_times(recurrence: Recurrence, cursor: datetime, count: int) -> list[datetime]:
+    """Return at most `count` times after the cursor."""
 
-    def following() -> datetime | None:
+    def next_time() -> datetime | None:
         nonlocal cursor
-        instant = table.next_after(cursor)
-        cursor = instant or cursor
-        return instant
+        time = recurrence.next_after(cursor)
+        cursor = time or cursor
+        return time
 
-    return list(islice(iter(following, None), count))
+    return list(islice(iter(next_time, None), count))

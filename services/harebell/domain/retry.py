@@ -1,4 +1,4 @@
-"""What becomes of a run whose attempt failed: the one rule, for executors and sweeps alike."""
+"""The retry rule: the next step after a failed attempt, for the executor and the rescuer."""
 
 from dataclasses import dataclass
 from datetime import datetime, timedelta
@@ -7,17 +7,20 @@ from typing import Final, TypeAlias
 from harebell.contract.policy import Backoff, Jitter, RetryPolicy
 from harebell.contract.types import ceil_ms
 
-MAX_EXPONENT: Final = 64  # factor ** 64 overflows nothing that a float can hold (100 ** 64 = 1e128)
-MAX_ERROR: Final = 1024  # characters of a failure's message that are kept
+MAX_EXPONENT: Final = 64  # 100 ** 64 is 1e128, which a float can represent
+MAX_ERROR_LENGTH: Final = 1024  # characters of a stored failure message
 
 ATTEMPTS_EXHAUSTED: Final = "attempts_exhausted"
 LEASE_EXPIRED: Final = "lease_expired"
-EXPIRED: Final = "expired"  # its time had passed when it was to begin
+EXPIRED: Final = "expired"
 
 
 @dataclass(frozen=True, slots=True)
 class Failure:
-    """One failed attempt. `immediate`: nothing that a wait would spare, so no backoff."""
+    """One failed attempt.
+
+    `immediate` is true for a failure that a wait cannot avoid, so the retry has no backoff.
+    """
 
     code: str
     message: str
@@ -29,17 +32,21 @@ class Failure:
 
 @dataclass(frozen=True, slots=True)
 class Retry:
+    """The decision to start the next attempt at a given time."""
+
     at: datetime
 
 
 @dataclass(frozen=True, slots=True)
 class Dead:
+    """The decision to dead-letter the run."""
+
     reason: str
 
 
 @dataclass(frozen=True, slots=True)
 class Expired:
-    """It was found too late to begin, or the next attempt would be too late to be of use."""
+    """The decision to expire the run, because its next attempt would be too late."""
 
 
 Decision: TypeAlias = Retry | Dead | Expired
@@ -49,38 +56,41 @@ def decide(
     policy: RetryPolicy,
     attempt: int,
     failure: Failure,
-    now: datetime,
     *,
-    dice: float,
+    now: datetime,
+    random_fraction: float,
     expires_at: datetime | None = None,
 ) -> Decision:
-    """`attempt` counts from 1 within its series; `dice` in [0, 1) is drawn by the shell."""
+    """Return the next step after a failed attempt.
+
+    `attempt` counts from 1 within one replay number. `random_fraction` in [0, 1) sets the jitter.
+    """
     if failure.code == EXPIRED:
         return Expired()
     if not failure.retryable:
         return Dead(failure.code)
     if attempt >= policy.max_attempts:
         return Dead(ATTEMPTS_EXHAUSTED)
-    wait = _wait(policy.backoff, attempt, failure, dice)
+    wait = backoff_wait(policy.backoff, attempt, random_fraction)
+    wait = max(wait, failure.retry_after or timedelta(0))
     at = now if failure.immediate else ceil_ms(now + wait)
     if expires_at is not None and at >= expires_at:
         return Expired()
     return Retry(at)
 
 
-def _wait(backoff: Backoff, attempt: int, failure: Failure, dice: float) -> timedelta:
-    return max(backoff_wait(backoff, attempt, dice), failure.retry_after or timedelta(0))
+def backoff_wait(backoff: Backoff, attempt: int, random_fraction: float) -> timedelta:
+    """Return base * factor ** (attempt - 1), at most cap, with jitter.
 
-
-def backoff_wait(backoff: Backoff, attempt: int, dice: float) -> timedelta:
-    """Base * factor^(attempt-1), at most cap, then jitter; the cap bounds the float first."""
+    MAX_EXPONENT bounds the power before the multiplication, so that no float overflows.
+    """
     base, cap = backoff.base.total_seconds(), backoff.cap.total_seconds()
     full = min(base * backoff.factor ** min(attempt - 1, MAX_EXPONENT), cap)
     match backoff.jitter:
         case Jitter.NONE:
             share = 1.0
         case Jitter.EQUAL:
-            share = 0.5 + dice / 2
+            share = 0.5 + random_fraction / 2
         case Jitter.FULL:
-            share = dice
+            share = random_fraction
     return timedelta(seconds=full * share)

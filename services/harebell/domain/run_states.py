@@ -1,4 +1,7 @@
-"""The model of the ledger: states of a run, who may move it where, and why. SQL is held to it."""
+"""The model of the ledger: states, reasons and transitions of runs.
+
+`tests/contract` compares the SQL of storage with this model.
+"""
 
 from dataclasses import dataclass
 from datetime import datetime, timedelta
@@ -8,57 +11,61 @@ from typing import Final, NamedTuple
 from harebell.contract.ids import RunKey
 from harebell.domain.retry import Dead, Decision, Expired, Retry
 
-RETENTION: Final = timedelta(days=30)  # no run is older
+RETENTION: Final = timedelta(days=30)  # of a run
 
 
 class RunState(StrEnum):
+    """The states of a run."""
+
     STAGED = "staged"
     RUNNING = "running"
     RETRYING = "retrying"
     SUCCEEDED = "succeeded"
     DEAD = "dead"
-    UNRESOLVED = "unresolved"  # started, never heard of again: a person must say what became of it
+    UNRESOLVED = "unresolved"  # the outcome is unknown until a person resolves the run
     CANCELLED = "cancelled"
     EXPIRED = "expired"
     SKIPPED = "skipped"
 
 
 class ScheduleState(StrEnum):
+    """The states of a schedule."""
+
     ACTIVE = "active"
     PAUSED = "paused"
-    BLOCKED = "blocked"  # until a held run is resolved
+    BLOCKED = "blocked"  # until a person resolves an unresolved run
     COMPLETED = "completed"
     CANCELLED = "cancelled"
     ERRORED = "errored"
 
 
 class Reason(StrEnum):
-    """Why a run is not simply owed: the closed list."""
+    """The reasons for a run that does not simply execute."""
 
-    SUPERSEDED = "superseded"  # a new version does not owe this instant
+    SUPERSEDED = "superseded"  # a new version does not contain this scheduled time
     PAUSED = "paused"
     CANCELLED = "cancelled"
-    MISSED = "missed"  # missed, and the policy says not to make up for it
+    MISSED = "missed"  # the catch-up policy stages no run
     EXPIRED = "expired"
-    UNKNOWN_OUTCOME = "unknown_outcome"  # started, never heard of again; on_unknown: skip, hold
-    MANUAL = "manual"  # a person took this instant out, or resolved the run so
-    OVERLAP = "overlap"  # another run of its schedule was not over
-    WAITING_FOR_OVERLAP = "waiting_for_overlap"  # for its turn behind another run of its schedule
-    RATE_LIMITED = "rate_limited"  # put off: its limit allows no more starts for now
-    REPLACED = "replaced"  # by a newer run of its schedule
+    UNKNOWN_OUTCOME = "unknown_outcome"  # `on_unknown` is skip or block
+    MANUAL = "manual"  # a person skipped the time or resolved the run
+    OVERLAP = "overlap"  # another run of the schedule was unfinished
+    WAITING_FOR_OVERLAP = "waiting_for_overlap"  # until another run of the schedule has ended
+    RATE_LIMITED = "rate_limited"  # the rate limit allows no start now
+    REPLACED = "replaced"  # by a newer run of the schedule
 
 
 class Actor(StrEnum):
-    """Who moves a run."""
+    """The parts of Harebell that change the state of a run."""
 
     TICKER = "ticker"
     CLAIM = "claim"  # executor
-    COMPLETE = "complete"  # executor, fenced by its token
-    RETURN = "return"  # executor, fenced; graceful stop
-    RECOVER = "recover"  # ticker, when the lease has lapsed
+    COMPLETE = "complete"  # executor, with its fencing token
+    RETURN = "return"  # executor, with its fencing token, at a stop
+    RECOVER = "recover"  # ticker, after the lease has expired
     REPLAY = "replay"  # dlq_inspector
-    OVERLAP = "overlap"  # whoever decides, under its lock, about a schedule that takes turns
-    RATE_LIMIT = "rate_limit"  # executor, which puts off what may not start yet
+    OVERLAP = "overlap"  # any service that holds the lock of a schedule that restricts overlap
+    RATE_LIMIT = "rate_limit"  # executor, for a run that must not start yet
 
 
 OPEN: Final = frozenset({RunState.STAGED, RunState.RUNNING, RunState.RETRYING})
@@ -70,13 +77,10 @@ TRANSITIONS: Final[dict[tuple[RunState, RunState], frozenset[Actor]]] = {
     (_S.STAGED, _S.CANCELLED): frozenset({Actor.TICKER, Actor.OVERLAP}),
     (_S.STAGED, _S.EXPIRED): frozenset({Actor.TICKER}),
     (_S.STAGED, _S.SKIPPED): frozenset({Actor.TICKER, Actor.OVERLAP}),
-    (_S.STAGED, _S.STAGED): frozenset(
-        {Actor.TICKER, Actor.OVERLAP, Actor.RATE_LIMIT}  # takes a new version; is woken; is put off
-    ),
+    # A staged run moves to a new version, wakes up after a wait, or is delayed by a rate limit.
+    (_S.STAGED, _S.STAGED): frozenset({Actor.TICKER, Actor.OVERLAP, Actor.RATE_LIMIT}),
     (_S.RETRYING, _S.RUNNING): frozenset({Actor.CLAIM}),
-    (_S.RETRYING, _S.RETRYING): frozenset(
-        {Actor.OVERLAP, Actor.RATE_LIMIT}
-    ),  # is woken; is put off
+    (_S.RETRYING, _S.RETRYING): frozenset({Actor.OVERLAP, Actor.RATE_LIMIT}),
     (_S.RETRYING, _S.CANCELLED): frozenset({Actor.TICKER, Actor.OVERLAP}),
     (_S.RETRYING, _S.EXPIRED): frozenset({Actor.TICKER}),
     **{
@@ -88,29 +92,29 @@ TRANSITIONS: Final[dict[tuple[RunState, RunState], frozenset[Actor]]] = {
     (_S.RUNNING, _S.RETRYING): frozenset(
         {Actor.COMPLETE, Actor.RECOVER, Actor.RETURN, Actor.RATE_LIMIT}
     ),
-    (_S.CANCELLED, _S.STAGED): frozenset({Actor.TICKER}),  # owed again, never attempted
-    (_S.CANCELLED, _S.SKIPPED): frozenset({Actor.TICKER}),  # owed again, and then not made up for
-    (_S.DEAD, _S.STAGED): frozenset({Actor.REPLAY}),  # a replay: a new series
+    (_S.CANCELLED, _S.STAGED): frozenset({Actor.TICKER}),  # required again, never attempted
+    (_S.CANCELLED, _S.SKIPPED): frozenset({Actor.TICKER}),  # required again, then missed
+    (_S.DEAD, _S.STAGED): frozenset({Actor.REPLAY}),  # with the next replay number
     **{
         (_S.UNRESOLVED, to): frozenset({Actor.TICKER})  # resolved by a person
         for to in (_S.STAGED, _S.SUCCEEDED, _S.SKIPPED)
     },
 }
 
-# One instant of one schedule is one run, whatever the version: these may be owed again.
+# A later version may require the run of a scheduled time again after these reasons.
 RESTAGEABLE: Final = frozenset({Reason.SUPERSEDED, Reason.PAUSED, Reason.CANCELLED})
 
-# For these also what has started is asked to stop, and is not tried again.
+# For these reasons, a running attempt receives a stop request and has no retry.
 STOPPING_REASONS: Final = frozenset({Reason.REPLACED, Reason.CANCELLED})
 
 
 def unstaged_state(reason: Reason) -> RunState:
-    """The state of a row that is withdrawn before it began."""
+    """Return the state of a run that is unstaged before its first attempt."""
     return RunState.SKIPPED if reason is Reason.MANUAL else RunState.CANCELLED
 
 
 def is_allowed(actor: Actor, before: RunState, after: RunState) -> bool:
-    """Every transition adds one to `seq`, which never goes backward."""
+    """Return whether the model allows a transition. Each transition increases `seq` by 1."""
     return actor in TRANSITIONS.get((before, after), frozenset())
 
 
@@ -156,13 +160,13 @@ class SkippedRange:
     reason: Reason
 
 
-# outcomes of an attempt
+# The outcomes of an attempt.
 SUCCEEDED: Final = "succeeded"
 FAILED: Final = "failed"
 
 
 class RunEnd(NamedTuple):
-    """Of a run; or of so many, that one row stands for."""
+    """The end of a run, or of `runs` runs that one row represents."""
 
     state: RunState
     reason: str | None
@@ -170,9 +174,10 @@ class RunEnd(NamedTuple):
 
 
 class AttemptCompletion(NamedTuple):
-    """`outcome` is the attempt's, `state` the run's. `staged_at` None of a retry: it rests.
+    """The outcome of an attempt and the next state of its run, as a tuple (decision 19).
 
-    `healthy`: whether whoever was called did its part; None: the attempt tells nothing of it.
+    `staged_at` is None for a retry that waits in PostgreSQL. `healthy` is the state of the
+    downstream, or None if the attempt does not show it.
     """
 
     key: RunKey
@@ -197,19 +202,19 @@ class AttemptCompletion(NamedTuple):
         return (self.finished_at - self.started_at).total_seconds() * 1000
 
     def stopped(self, reason: str) -> "AttemptCompletion":
-        """As the last of its run: what was to be tried again has been asked to stop meanwhile."""
+        """Return the completion without a retry, after a stop request."""
         cancelled = self._replace(state=RunState.CANCELLED, reason=reason)
         return cancelled._replace(next_attempt_at=None, staged_at=None)
 
     @property
     def end(self) -> RunEnd | None:
-        """Of the run; None when another attempt follows."""
+        """The end of the run, or None if another attempt follows."""
         return None if self.next_attempt_at is not None else RunEnd(self.state, self.reason)
 
 
-def state_after(decided: Decision) -> tuple[RunState, str | None, datetime | None]:
-    """The run's state after a failed attempt, the reason, and when it is tried again."""
-    match decided:
+def state_after(decision: Decision) -> tuple[RunState, str | None, datetime | None]:
+    """Return the state of a run after a failed attempt, its reason, and the time of the retry."""
+    match decision:
         case Retry(at):
             return RunState.RETRYING, None, at
         case Dead(reason):

@@ -1,7 +1,8 @@
-"""Which IP addresses an http target may reach: judged at intake where literal, at connect always.
+"""The addresses that HTTP targets may reach.
 
-Hosts are read with yarl, the parser that aiohttp connects by: a check that reads a URL otherwise
-than the connection does checks some other host.
+Intake checks literal addresses, and the executor checks every address when it connects. The URL
+parser is yarl, which aiohttp uses for its connections. A check with another parser could check
+another host.
 """
 
 import re
@@ -16,7 +17,7 @@ from harebell.contract.errors import InvalidInput, PrivateAddress
 Address: TypeAlias = IPv4Address | IPv6Address
 Network: TypeAlias = IPv4Network | IPv6Network
 
-# IANA's special-purpose registries, spelled out: what `ipaddress` calls global moves with Python.
+# The special-purpose registries of IANA. `ipaddress.is_global` differs between Python versions.
 _SPECIAL_V4: Final = tuple(
     map(
         IPv4Network,
@@ -33,7 +34,7 @@ _SPECIAL_V6: Final = tuple(
     map(IPv6Network, ("2001::/23", "2001:db8::/32", "2002::/16", "3fff::/20"))
 )
 _LOW_32_BITS: Final = 0xFFFF_FFFF
-_EMBEDDING_V4: Final = (  # and by how many bits the IPv4 address is shifted
+_EMBEDDING_V4: Final = (  # each network with the position of the IPv4 address, in bits
     (IPv6Network("::ffff:0:0/96"), 0),  # IPv4-mapped
     (IPv6Network("64:ff9b::/96"), 0),  # NAT64
     (IPv6Network("2002::/16"), 80),  # 6to4
@@ -46,36 +47,39 @@ _MAX_OCTET: Final = 255
 
 
 def is_allowed_address(address: Address, networks: Sequence[Network]) -> bool:
-    """Global unicast is; anything else only inside one of `networks`."""
-    judged = _embedded(address) or address
-    if any(form in network for form in (address, judged) for network in networks):
+    """Return whether the address is public, or within one of the allowed networks."""
+    effective = _embedded(address) or address
+    if any(form in network for form in (address, effective) for network in networks):
         return True
-    if isinstance(judged, IPv4Address):
-        return not any(judged in special for special in _SPECIAL_V4)
-    return judged in _UNICAST_V6 and not any(judged in special for special in _SPECIAL_V6)
+    if isinstance(effective, IPv4Address):
+        return not any(effective in special for special in _SPECIAL_V4)
+    is_special = any(effective in special for special in _SPECIAL_V6)
+    return effective in _UNICAST_V6 and not is_special
 
 
 def literal_address(url: str | URL) -> Address | None:
-    """The host of `url` if it is an address in any spelling that a resolver takes for one."""
+    """Return the host of a URL if it is an address, in any spelling that a resolver accepts."""
     return _literal(_host(url))
 
 
 def check_url(url: str | URL, networks: Sequence[Network]) -> None:
-    """Raises `PrivateAddress` for a literal that is not allowed, `Malformed` for no URL at all.
+    """Check the literal address of a URL. The executor checks the addresses of names later.
 
-    Other names are judged at connect, by what they resolve to.
+    Raise `PrivateAddress` for an address that is not allowed, and `InvalidInput` for a bad URL.
     """
     host = _host(url)
     address = _literal(host)
     if address is not None and not is_allowed_address(address, networks):
-        raise PrivateAddress(f"{address} is not a public address", field="url")
+        reason = f"The address must be public or in an allowed network, not {address}."
+        raise PrivateAddress(reason, field="url")
     is_local = host == "localhost" or host.endswith(".localhost")
     if is_local and not any(is_allowed_address(loopback, networks) for loopback in _LOOPBACK):
-        raise PrivateAddress(f"{host} is this machine, not a public address", field="url")
+        reason = f"The host must be public or in an allowed network, not {host}."
+        raise PrivateAddress(reason, field="url")
 
 
 def _embedded(address: Address) -> IPv4Address | None:
-    """The IPv4 address at which packets to this IPv6 address end."""
+    """Return the IPv4 address that an IPv6 address contains, or None."""
     for network, shift in _EMBEDDING_V4:
         if address in network:
             return IPv4Address(int(address) >> shift & _LOW_32_BITS)
@@ -86,21 +90,27 @@ def _host(url: str | URL) -> str:
     try:
         host = URL(url).host
     except ValueError as error:
-        raise InvalidInput(str(error), field="url", code="invalid_url") from None
+        raise InvalidInput(
+            f"The URL must be valid: {error}.", field="url", code="invalid_url"
+        ) from None
     if not host:
-        raise InvalidInput("has no host", field="url", code="invalid_url")
+        raise InvalidInput("The URL must have a host.", field="url", code="invalid_url")
     return host.rstrip(".").lower()
 
 
 def _literal(host: str) -> Address | None:
-    """Raises `Malformed` where one reader would see an address and another a name."""
+    """Return the address of a literal host, or None for a name.
+
+    Raise `InvalidInput` for a host that some parsers read as an address and others as a name.
+    """
     if ":" in host:
-        return _ipv6(host.partition("%")[0])  # a zone says by which link, not to which address
+        return _ipv6(host.partition("%")[0])  # a zone index names a network interface
     if not _NUMBER.fullmatch(host.rpartition(".")[2]):
-        return None  # no top-level domain is a number
+        return None  # a top-level domain is never a number
     address = _ipv4(host.split("."))
     if address is None:
-        raise InvalidInput(f"{host} is not an IPv4 address", field="url", code="invalid_url")
+        reason = f"The host must be a name or an IPv4 address, not {host}."
+        raise InvalidInput(reason, field="url", code="invalid_url")
     return address
 
 
@@ -108,12 +118,12 @@ def _ipv6(text: str) -> IPv6Address:
     try:
         return IPv6Address(text)
     except ValueError:
-        reason = f"{text} is not an IPv6 address"
+        reason = f"The host must be an IPv6 address, not {text}."
         raise InvalidInput(reason, field="url", code="invalid_url") from None
 
 
 def _ipv4(parts: Sequence[str]) -> IPv4Address | None:
-    """As inet_aton(3): one to four numbers, the last one filling the bytes that are left."""
+    """Parse like inet_aton(3): one to four numbers, of which the last fills the remaining bytes."""
     numbers = [_number(part) for part in parts]
     if None in numbers or len(numbers) > _MAX_PARTS:
         return None
@@ -132,4 +142,4 @@ def _number(text: str) -> int | None:
     try:
         return int(text, 8 if text.startswith("0") else 10)
     except ValueError:
-        return None  # an 8 or 9 behind a leading zero
+        return None  # an octal number with the digit 8 or 9

@@ -1,4 +1,4 @@
-"""Whether a rule of `when` makes sense beyond its shape: known zones, real expressions, bounds."""
+"""Checks of `when` beyond its shape: time zones, cron expressions, bounds and past times."""
 
 from collections.abc import Iterator
 from contextlib import contextmanager
@@ -13,15 +13,14 @@ from harebell.domain.cron import Cron
 from harebell.domain.cron.timezones import load_timezone
 from harebell.domain.recurrence import bounds
 
-MAX_PAST_START: Final = timedelta(
-    hours=1
-)  # that `at` may lie before acceptance: slow senders, clocks
+# Of `at` before the acceptance, for slow senders and for clocks that are wrong.
+MAX_PAST_START: Final = timedelta(hours=1)
 
 
 def check_when(
     when: WhenRule, schedule_id: UUID | None, *, now: datetime, field: str = "when"
 ) -> None:
-    """Raises `Rejected` that names where in `field`, which is where the rule was written."""
+    """Raise `Rejected` with the path of the fault below `field`."""
     if isinstance(when, At):
         _check_past(when, now, field)
     if isinstance(when, Recurring):
@@ -29,13 +28,13 @@ def check_when(
     if isinstance(when, CronRule):
         _check_cron(when, schedule_id, field)
     if isinstance(when, AnyOf):
-        for place, rule in enumerate(when.any_of):
-            check_when(rule, schedule_id, now=now, field=f"{field}.any_of[{place}]")
+        for index, rule in enumerate(when.any_of):
+            check_when(rule, schedule_id, now=now, field=f"{field}.any_of[{index}]")
 
 
 @contextmanager
 def naming_field(field: str) -> Iterator[None]:
-    """Names the field in what is raised: a rule knows its text, not where it was written."""
+    """Set the field of an error, because the check of a value does not know its field."""
     try:
         yield
     except Rejected as error:
@@ -44,18 +43,21 @@ def naming_field(field: str) -> Iterator[None]:
 
 
 @contextmanager
-def prefixing_field(place: str) -> Iterator[None]:
-    """Puts the field of what is raised into the place where all of it was written."""
+def prefixing_field(prefix: str) -> Iterator[None]:
+    """Put `prefix` before the field of an error."""
     try:
         yield
     except Rejected as error:
-        error.field = f"{place}.{error.field}" if error.field else place
+        error.field = f"{prefix}.{error.field}" if error.field else prefix
         raise
 
 
 def _check_past(rule: At, now: datetime, field: str) -> None:
     if now - rule.at > MAX_PAST_START:
-        reason = f"is over {duration_text(MAX_PAST_START)} past; now it is {instant_text(now)}"
+        reason = (
+            f"The time must be at most {duration_text(MAX_PAST_START)} before the current time "
+            f"{instant_text(now)}, not {instant_text(rule.at)}."
+        )
         raise InvalidInput(reason, field=f"{field}.at", code="too_late")
 
 
@@ -64,7 +66,8 @@ def _check_recurring(rule: Recurring, field: str) -> None:
         load_timezone(rule.timezone)
     start, end = bounds(rule)
     if start is not None and end is not None and start > end:
-        raise InvalidInput("lies before start", field=f"{field}.end", code="invalid_bounds")
+        reason = f"The end must be later than the start {instant_text(start)}."
+        raise InvalidInput(reason, field=f"{field}.end", code="invalid_bounds")
 
 
 def _check_cron(rule: CronRule, schedule_id: UUID | None, field: str) -> None:

@@ -1,4 +1,4 @@
-"""TODO: describe this module."""
+"""Versions: the time in which a version of a schedule is in force, and its scheduled times."""
 
 from collections.abc import Collection, Iterator, Sequence
 from dataclasses import dataclass, replace
@@ -15,100 +15,131 @@ from harebell.domain.planner import remaining_runs
 from harebell.domain.recurrence import (
     RESOLUTION,
     AfterCompletion,
-    Once,
     Recurrence,
+    initial_cursor,
     recurrence_of,
 )
 
 
-@dataclass(frozen=True)
+@dataclass(frozen=True, kw_only=True)
 class VersionWindow:
-    """A version, and the stretch of time it is in force: up to `until`, which is the next one's."""
+    """A version of a schedule, the time in which it is in force, and its planned part.
+
+    The ticker has decided about the scheduled times after `planned_from` and up to `planned_until`.
+    `is_active` is false for a version that was never in force.
+    """
 
     schedule_id: UUID
-    terms: SchedulingPolicy
-    since: datetime
-    until: datetime | None = None
+    policy: SchedulingPolicy
+    since: datetime  # the effective time
+    until: datetime | None = None  # the effective time of the next version, exclusive
     number: int = 1
-    anchor: datetime | None = None  # relative times are reckoned from here; None: from `since`
+    is_active: bool = True
+    anchor: datetime | None = None  # relative times count from here, or else from `since`
     dispatched: int = 0  # runs that count towards `times`
-    counted_to: datetime = EARLIEST  # instants up to here are among them, or will not run
+    planned_from: datetime | None = None  # exclusive, or else the start of the recurrence
+    planned_until: datetime = EARLIEST  # inclusive
 
     @cached_property
-    def table(self) -> Recurrence:
-        return recurrence_of(self.terms, self.schedule_id, self.reckoned_from)
+    def recurrence(self) -> Recurrence:
+        """Return the recurrence. Raise `InvalidCron` or `UnknownTimezone`."""
+        return recurrence_of(self.policy, self.schedule_id, self.anchor_time)
+
+    @cached_property
+    def start(self) -> datetime:
+        """Return the time after which the scheduled times of the version begin."""
+        return self.planned_from or initial_cursor(self.recurrence, self.since)
 
     @property
-    def reckoned_from(self) -> datetime:
+    def anchor_time(self) -> datetime:
         return self.anchor or self.since
 
     @property
-    def zone(self) -> ZoneInfo:
-        when = self.terms.when
+    def timezone(self) -> ZoneInfo:
+        when = self.policy.when
         return ZoneInfo(when.timezone if isinstance(when, Recurring) else "UTC")
 
-    def next_after(self, moment: datetime) -> datetime | None:
-        """The first instant that this version owes after `moment`."""
-        found = self.table.next_after(max(moment, self._beginning))
-        ended = found is not None and self.until is not None and found >= self.until
-        return None if ended else found
+    def next_after(self, time: datetime) -> datetime | None:
+        """Return the first scheduled time after `time` at which the version is in force."""
+        found = self.recurrence.next_after(max(time, self.start))
+        has_ended = found is not None and self.until is not None and found >= self.until
+        return None if has_ended else found
 
-    def last_time_until(self, moment: datetime) -> datetime | None:
-        """The last instant up to `moment`, by halving: there is no way to ask backward."""
-        low, high = self._beginning, moment
-        if isinstance(self.table, AfterCompletion) or not self._has_one(low, high):
+    def last_time_until(self, time: datetime) -> datetime | None:
+        """Return the last scheduled time up to `time`.
+
+        A binary search finds the time, because a recurrence only searches forward.
+        """
+        low, high = self.start, time
+        if isinstance(self.recurrence, AfterCompletion) or not self._has_time(low, high):
             return None
         while high - low > RESOLUTION:
             middle = low + (high - low) // 2
-            low, high = (middle, high) if self._has_one(middle, moment) else (low, middle)
+            low, high = (middle, high) if self._has_time(middle, time) else (low, middle)
         return self.next_after(low)
 
-    def following(self, before: "VersionWindow | None") -> "VersionWindow":
-        if before is None or before.reckoned_from != self.reckoned_from:
+    def includes(self, time: datetime) -> bool:
+        """Return whether `time` is a scheduled time at which the version is in force."""
+        return self.next_after(time - RESOLUTION) == time
+
+    def recurs_at(self, time: datetime) -> bool:
+        """Return whether the recurrence contains `time`, in force or not."""
+        return self.recurrence.next_after(time - RESOLUTION) == time
+
+    def decided_times(self, since: datetime, until: datetime) -> Iterator[datetime]:
+        """Yield the scheduled times from `since` up to, without, `until` that are decided.
+
+        A recurrence from completion yields nothing, because the end of a run sets the next time.
+        """
+        if isinstance(self.recurrence, AfterCompletion):
+            return
+        time = self.next_after(since - RESOLUTION)
+        while time is not None and time <= self.planned_until and time < until:
+            yield time
+            time = self.next_after(time)
+
+    def continuing(self, previous: "VersionWindow | None") -> "VersionWindow":
+        """Return the window with the dispatched runs of a previous version with the same anchor."""
+        if previous is None or previous.anchor_time != self.anchor_time:
             return self
-        return replace(self, dispatched=max(before.dispatched, self.dispatched))
+        return replace(self, dispatched=max(previous.dispatched, self.dispatched))
 
-    def having_run(
-        self, instants: Sequence[datetime], skips: Collection[datetime]
+    def with_dispatched(
+        self, times: Sequence[datetime], skipped_times: Collection[datetime]
     ) -> "VersionWindow":
-        counted = sum(each > self.counted_to and each not in skips for each in instants)
-        return replace(self, dispatched=self.dispatched + counted)
+        """Return the window after the dispatch of the runs of `times`."""
+        added = sum(each > self.planned_until and each not in skipped_times for each in times)
+        return replace(self, dispatched=self.dispatched + added)
 
-    def instants(
-        self, after: datetime, count: int, skips: Collection[datetime] = ()
+    def next_times(
+        self, after: datetime, count: int, skipped_times: Collection[datetime] = ()
     ) -> list[datetime]:
-        """The next `count` instants, skipped ones among them; `times` counts only the others."""
-        return list(islice(_instants(self, after, skips), count))
+        """Return the next `count` scheduled times, including skipped times.
 
-    def includes(self, instant: datetime) -> bool:
-        return self.next_after(instant - RESOLUTION) == instant
+        Skipped times do not count towards `times`.
+        """
+        return list(islice(_times_after(self, after, skipped_times), count))
 
-    def _has_one(self, after: datetime, until: datetime) -> bool:
+    def _has_time(self, after: datetime, until: datetime) -> bool:
         found = self.next_after(after)
         return found is not None and found <= until
 
-    @property
-    def _beginning(self) -> datetime:
-        """An instant of a one-shot may lie before its acceptance."""
-        at = self.table.at if isinstance(self.table, Once) else self.since
-        return min(at, self.since) - RESOLUTION
 
-
-def _instants(
-    edition: VersionWindow, after: datetime, skips: Collection[datetime]
+def _times_after(
+    window: VersionWindow, after: datetime, skipped_times: Collection[datetime]
 ) -> Iterator[datetime]:
-    left = remaining_runs(edition.terms, edition.dispatched)
-    instant = edition.next_after(after)
-    while instant is not None and (left != 0 or instant <= edition.counted_to):
-        if left is not None and instant > edition.counted_to and instant not in skips:
-            left -= 1
-        yield instant
-        instant = edition.next_after(_behind(edition, instant))
+    remaining = remaining_runs(window.policy, window.dispatched)
+    time = window.next_after(after)
+    while time is not None and (remaining != 0 or time <= window.planned_until):
+        if remaining is not None and time > window.planned_until and time not in skipped_times:
+            remaining -= 1
+        yield time
+        time = window.next_after(_cursor_after(window, time))
 
 
-def _behind(edition: VersionWindow, instant: datetime) -> datetime:
-    """From completion: as if the run took no time."""
-    when = edition.terms.when
-    if isinstance(when, Every) and isinstance(edition.table, AfterCompletion):
-        return instant + when.every - RESOLUTION
-    return instant
+def _cursor_after(window: VersionWindow, time: datetime) -> datetime:
+    """Return the cursor after a run, which takes no time if the recurrence is from completion."""
+    when = window.policy.when
+    if isinstance(when, Every) and isinstance(window.recurrence, AfterCompletion):
+        return time + when.every - RESOLUTION
+    return time

@@ -1,1 +1,12 @@
-"""Consumes work, claims it in the ledger, starts it on its instant, records what came of it."""
+"""The executor claims runs, starts each one at its due time and records the outcome.
+
+* service     the wiring of the executor and its shutdown
+* pipeline    the steps of one lane, in the order of a run
+* claiming    claims of rows and overlap slots
+* running     leases, starts, stop requests and rate limits
+* targets     calls of HTTP, AMQP and task targets
+* completer   records of attempts, next steps and events
+* model       claimed runs as pure values and rules
+* tasks       the programming interface for task authors
+* metrics     metrics of this service
+"""

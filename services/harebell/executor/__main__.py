@@ -1,4 +1,4 @@
-"""`python -m harebell.executor`."""
+"""The entry point of the executor: `python -m harebell.executor`."""
 
 import os
 

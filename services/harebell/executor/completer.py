@@ -1,4 +1,4 @@
-"""Settling: what came of attempts goes on the record in small batches, and then is told."""
+"""The completer, which records the outcomes of attempts in batches and publishes their events."""
 
 import asyncio
 import random
@@ -16,6 +16,7 @@ from harebell.domain.run_states import AttemptCompletion, RunState
 from harebell.executor import metrics
 from harebell.executor.model.claimed_run import ClaimedRun
 from harebell.executor.model.completion import completion_of, decide_next
+from harebell.executor.running.claimed_runs import ClaimedRuns
 from harebell.executor.running.start_guard import StartGuard
 from harebell.executor.targets.attempt import AttemptOutcome, Success
 from harebell.messaging.event_publisher import OutgoingEvent, publish_events
@@ -29,207 +30,231 @@ from harebell.storage.publishing_transaction import publishing_transaction
 from harebell.storage.run_completion import complete_and_publish
 from harebell.storage.runs import completion
 
-MAX_ROWS: Final = 500  # of one statement
-GATHER_TIME: Final = 0.040  # seconds for more to end before a batch goes
-COMPLETION_STREAMS: Final = (
-    2  # settle connections at once: one alone bounds the drain of a stampede
-)
-TELL_EVERY: Final = 0.05  # seconds between messages of facts
+MAX_ROWS: Final = 500  # of a statement
+GATHER_TIME: Final = 0.040  # seconds in which more attempts may join a batch
+# Connections that record successes. With one connection, many simultaneous runs complete slowly.
+COMPLETION_STREAMS: Final = 2
+EVENT_INTERVAL: Final = 0.05  # seconds between two publications of events
 
 CompletedAttempt: TypeAlias = tuple[ClaimedRun, AttemptCompletion]
+CompletionQueue: TypeAlias = asyncio.Queue[CompletedAttempt]
 
 log = structlog.get_logger()
 
 
-@dataclass(slots=True)
+@dataclass(slots=True, kw_only=True)
 class Completer:
-    """`freed` is told of every run that is no longer this executor's."""
+    """The queues of completed attempts, and the loops that record them.
+
+    The number of claimed runs bounds each queue.
+    """
 
     pool: asyncpg.Pool
     publisher: Publisher
     clock: Clock
-    freed: Callable[[Sequence[ClaimedRun]], None]
-    lulls: StartGuard = field(default_factory=StartGuard)
-    _succeeded: asyncio.Queue[CompletedAttempt] = field(
-        default_factory=asyncio.Queue
-    )  # bounded by claims
-    _failed: asyncio.Queue[CompletedAttempt] = field(default_factory=asyncio.Queue)
-    _in_turn: asyncio.Queue[CompletedAttempt] = field(default_factory=asyncio.Queue)
+    claimed_runs: ClaimedRuns
+    start_guard: StartGuard
+    _successes: CompletionQueue = field(default_factory=asyncio.Queue)
+    _failures: CompletionQueue = field(default_factory=asyncio.Queue)
+    _overlap_restricted: CompletionQueue = field(default_factory=asyncio.Queue)
     _gathering: asyncio.Lock = field(default_factory=asyncio.Lock)  # two would halve each batch
-    _facts: list[OutgoingEvent] = field(default_factory=list)
+    _events: list[OutgoingEvent] = field(default_factory=list)
 
     def complete(self, run: ClaimedRun, outcome: AttemptOutcome) -> None:
-        """Effect first, then the record, then the event. What comes next is decided once."""
-        now = self.clock.now()
-        decided = decide_next(run, outcome, now, dice=_dice())
-        self._queue(run, outcome).put_nowait((run, completion_of(run, outcome, decided, now)))
+        """Decide the next step after an attempt and queue its record.
 
-    def _queue(self, run: ClaimedRun, outcome: AttemptOutcome) -> asyncio.Queue[CompletedAttempt]:
-        if run.ticket.restricts_overlap:  # whatever it came to, the next may have to be published
-            return self._in_turn
-        return self._succeeded if isinstance(outcome, Success) else self._failed
+        The record follows the call of the target, and the event follows the record.
+        """
+        now = self.clock.now()
+        decision = decide_next(run, outcome, now, random_fraction=_random_fraction())
+        self._queue_for(run, outcome).put_nowait(
+            (run, completion_of(run, outcome, decision, now=now))
+        )
 
     async def run(self) -> None:
-        """Until cancelled."""
+        """Record and publish completed attempts until the task is cancelled."""
         async with asyncio.TaskGroup() as group:
             for _ in range(COMPLETION_STREAMS):
-                group.create_task(self._settle_successes())
-            for queue in (self._failed, self._in_turn):
-                group.create_task(self._settle_publishing(queue))
-            group.create_task(self._tell())
+                group.create_task(self._record_successes())
+            for queue in (self._failures, self._overlap_restricted):
+                group.create_task(self._record_and_publish(queue))
+            group.create_task(self._publish_events())
 
     async def flush(self) -> None:
-        """Returns when everything handed in so far is on the record and told."""
-        await self._succeeded.join()
-        await self._failed.join()
-        await self._in_turn.join()
-        facts, self._facts = self._facts, []
-        await publish_events(self.publisher, facts)
+        """Wait until all attempts in the queues are recorded, and publish their events."""
+        await self._successes.join()
+        await self._failures.join()
+        await self._overlap_restricted.join()
+        events, self._events = self._events, []
+        await publish_events(self.publisher, events)
 
-    async def _settle_successes(self) -> None:
-        """Publishes nothing, so that settling never waits for the broker."""
+    def _queue_for(self, run: ClaimedRun, outcome: AttemptOutcome) -> CompletionQueue:
+        if run.ticket.restricts_overlap:  # any outcome may release a waiting run, with a new ticket
+            return self._overlap_restricted
+        return self._successes if isinstance(outcome, Success) else self._failures
+
+    async def _record_successes(self) -> None:
+        """Record attempts without a new ticket, so that no record waits for RabbitMQ."""
         while True:
             async with self._gathering:
-                batch = await self._gather(self._succeeded)
-            await self._apart(batch, self._succeed)
-            _done(self._succeeded, len(batch))
+                batch = await self._gather(self._successes)
+            await self._isolate_errors(batch, self._record_success_batch)
+            _mark_done(self._successes, len(batch))
 
-    async def _succeed(self, batch: Sequence[CompletedAttempt]) -> None:
+    async def _record_success_batch(self, batch: Sequence[CompletedAttempt]) -> None:
         await failpoint.reach("executor.before_complete")
-        recorded = await self._record([ended for _, ended in batch])
+        recorded = await self._record([each for _, each in batch])
         self._conclude(batch, recorded)
 
-    async def _apart(
-        self,
-        batch: Sequence[CompletedAttempt],
-        settle: Callable[[Sequence[CompletedAttempt]], Awaitable[None]],
-    ) -> None:
-        """A batch that the database refuses is settled one by one: one run spoils no other's.
-
-        What it refuses alone is let go: its lease lapses, and the retry rule ends it.
-        """
-        try:
-            return await settle(batch)
-        except Transient:
-            raise
-        except Exception:
-            log.exception("settle refused", runs=len(batch))
-        if len(batch) == 1:
-            return self.freed([run for run, _ in batch])
-        for each in batch:
-            await self._apart([each], settle)
-        return None
-
     async def _record(self, batch: Sequence[AttemptCompletion]) -> set[RunKey]:
-        """Tried until the database has said what stands; the keys that are on the record."""
+        """Record a batch, with retries while the database is unavailable.
+
+        Return the recorded keys, including those of an earlier try without a response.
+        """
         tries = 0
         while True:
             try:
                 with translate_db_errors():
                     moved = set(await completion.complete(self.pool, batch))
-                    return moved | await self._standing(batch, moved) if tries else moved
+                    return moved | await self._find_recorded(batch, moved) if tries else moved
             except DatabaseUnavailable as error:
-                log.warning("settle held", runs=len(batch), reason=error.reason)
+                log.warning("completion delayed", runs=len(batch), reason=error.reason)
                 await asyncio.sleep(backoff_delay(tries))
                 tries += 1
 
-    async def _standing(
+    async def _find_recorded(
         self, batch: Sequence[AttemptCompletion], moved: set[RunKey]
     ) -> set[RunKey]:
-        """What an earlier try has put on the record without our knowing."""
+        """Return the keys that an earlier try has recorded although its response was lost."""
         missing = [each for each in batch if each.key not in moved]
         return await completion.find_recorded(self.pool, missing) if missing else set()
 
-    async def _settle_publishing(self, queue: asyncio.Queue[CompletedAttempt]) -> None:
+    async def _record_and_publish(self, queue: CompletionQueue) -> None:
+        """Record the attempts of a queue and publish the tickets of the next steps."""
         tries = 0
         while True:
             batch = await self._gather(queue)
-            parts = _resting(batch) if tries else [batch]
-            held = [each for part in parts for each in await self._publish(part, again=tries > 0)]
-            tries = tries + 1 if held else 0
-            if held:  # not on the record: they wait, still leased
+            parts = _split_for_retry(batch) if tries else [batch]
+            unrecorded = [
+                each
+                for part in parts
+                for each in await self._try_to_publish(part, is_retry=tries > 0)
+            ]
+            tries = tries + 1 if unrecorded else 0
+            if unrecorded:  # the lease keeper renews the leases of these runs until then
                 await asyncio.sleep(backoff_delay(tries))
-            for each in held:
+            for each in unrecorded:
                 queue.put_nowait(each)
-            _done(queue, len(batch))
+            _mark_done(queue, len(batch))
 
-    async def _publish(
-        self, batch: Sequence[CompletedAttempt], *, again: bool
+    async def _try_to_publish(
+        self, batch: Sequence[CompletedAttempt], *, is_retry: bool
     ) -> Sequence[CompletedAttempt]:
-        """The next step is published, confirmed, and then committed. What must be tried again."""
+        """Record and publish a batch. Return the attempts that need another try."""
         try:
-            await self._apart(batch, partial(self._commit, again=again))
+            await self._isolate_errors(batch, partial(self._commit, is_retry=is_retry))
         except Transient as error:
-            log.warning("settles held", runs=len(batch), error=error.code)
+            log.warning("completion delayed", runs=len(batch), error=error.code)
             return batch
         return ()
 
-    async def _commit(self, batch: Sequence[CompletedAttempt], *, again: bool) -> None:
-        moved = await self._end(batch, waking=not again)
+    async def _commit(self, batch: Sequence[CompletedAttempt], *, is_retry: bool) -> None:
+        moved = await self._complete_and_publish(batch, wakes_next=not is_retry)
         recorded = set(moved)
-        if again:
+        if is_retry:
             with translate_db_errors():
-                recorded |= await self._standing([each for _, each in batch], recorded)
+                recorded |= await self._find_recorded([each for _, each in batch], recorded)
         self._conclude([(run, moved.get(each.key, each)) for run, each in batch], recorded)
 
-    async def _end(
-        self, batch: Sequence[CompletedAttempt], *, waking: bool
+    async def _complete_and_publish(
+        self, batch: Sequence[CompletedAttempt], *, wakes_next: bool
     ) -> dict[RunKey, AttemptCompletion]:
-        async with publishing_transaction(self.pool, self.publisher, self.clock) as authority:
-            of = [(run.ticket, each) for run, each in batch]
-            moved = await complete_and_publish(authority, of, wakes_next=waking)
+        """Publish the tickets, wait for the confirms and commit the records."""
+        async with publishing_transaction(self.pool, self.publisher, self.clock) as transaction:
+            completed = [(run.ticket, each) for run, each in batch]
+            moved = await complete_and_publish(transaction, completed, wakes_next=wakes_next)
             await failpoint.reach("executor.before_failure_commit")
         return moved
 
-    def _conclude(self, ended: Sequence[CompletedAttempt], recorded: set[RunKey]) -> None:
-        metrics.SQL_ROWS.labels("complete").observe(len(ended))
-        for run, each in ended:
+    async def _isolate_errors(
+        self,
+        batch: Sequence[CompletedAttempt],
+        record: Callable[[Sequence[CompletedAttempt]], Awaitable[None]],
+    ) -> None:
+        """Record a batch, and each attempt alone if the database rejects the batch.
+
+        The executor gives up the claim of an attempt that the database rejects alone. Its lease
+        then expires, and the rescuer applies the retry policy.
+        """
+        try:
+            return await record(batch)
+        except Transient:
+            raise
+        except Exception:
+            log.exception("completion rejected", runs=len(batch))
+        if len(batch) == 1:
+            return self.claimed_runs.remove([run for run, _ in batch])
+        for each in batch:
+            await self._isolate_errors([each], record)
+        return None
+
+    def _conclude(self, batch: Sequence[CompletedAttempt], recorded: set[RunKey]) -> None:
+        """Queue the events of the recorded attempts and remove all runs of the batch."""
+        metrics.SQL_ROWS.labels("complete").observe(len(batch))
+        for run, each in batch:
             if each.key not in recorded:
                 metrics.FENCED_COMPLETIONS.inc()
-                log.warning("late settle refused", run=str(each.key), token=run.token)
+                log.warning("completion fenced", run=str(each.key), token=run.token)
                 continue
-            self._facts.append(run_event(run.ticket, each, run.attempt))
+            self._events.append(run_event(run.ticket, each, run.attempt))
             if each.error_code is not None:
                 log.info(
-                    "attempt failed", run=str(each.key), attempt=run.attempt,
-                    error=each.error_code, next=each.state,
-                )  # fmt: skip
-        self.freed([run for run, _ in ended])
+                    "attempt failed",
+                    run=str(each.key),
+                    attempt=run.attempt,
+                    error=each.error_code,
+                    next=each.state,
+                )
+        self.claimed_runs.remove([run for run, _ in batch])
 
-    async def _gather(self, queue: asyncio.Queue[CompletedAttempt]) -> list[CompletedAttempt]:
-        """What is there, and what ends within a moment: a statement costs as much as ten rows."""
+    async def _gather(self, queue: CompletionQueue) -> list[CompletedAttempt]:
+        """Return the attempts that complete within GATHER_TIME.
+
+        A statement costs as much as ten of its rows.
+        """
         batch = [await queue.get()]
         if queue.qsize() < MAX_ROWS - 1:
             await asyncio.sleep(GATHER_TIME)
-        await self.lulls.wait_until_clear()
+        await self.start_guard.wait_until_clear()
         while len(batch) < MAX_ROWS and not queue.empty():
             batch.append(queue.get_nowait())
         return batch
 
-    async def _tell(self) -> None:
+    async def _publish_events(self) -> None:
         while True:
-            await asyncio.sleep(TELL_EVERY)
-            await self.lulls.wait_until_clear()
-            if self._facts:
-                facts, self._facts = self._facts, []
-                await publish_events(self.publisher, facts)
+            await asyncio.sleep(EVENT_INTERVAL)
+            await self.start_guard.wait_until_clear()
+            if self._events:
+                events, self._events = self._events, []
+                await publish_events(self.publisher, events)
 
 
-def _resting(batch: Sequence[CompletedAttempt]) -> list[list[CompletedAttempt]]:
-    """After a try that failed, apart: what needs no broker any more, and the dead, which do.
+def _split_for_retry(batch: Sequence[CompletedAttempt]) -> list[list[CompletedAttempt]]:
+    """Split a batch whose first try failed into dead runs, which need RabbitMQ, and the others.
 
-    Retries rest in the ledger until a ticker stages them; so do runs that wait for their turn.
+    The others publish nothing. Retries stay cold until a ticker stages them, as do runs that wait
+    for their overlap slot.
     """
-    resting = [(run, each._replace(staged_at=None)) for run, each in batch]
-    dead = [each for each in resting if each[1].state is RunState.DEAD]
-    others = [each for each in resting if each[1].state is not RunState.DEAD]
+    cold = [(run, each._replace(staged_at=None)) for run, each in batch]
+    dead = [each for each in cold if each[1].state is RunState.DEAD]
+    others = [each for each in cold if each[1].state is not RunState.DEAD]
     return [part for part in (others, dead) if part]
 
 
-def _dice() -> float:
-    return random.random()  # noqa: S311  # spread, not secrecy
+def _random_fraction() -> float:
+    return random.random()  # noqa: S311  # the jitter of retries is no secret
 
 
-def _done(queue: asyncio.Queue[CompletedAttempt], count: int) -> None:
+def _mark_done(queue: CompletionQueue, count: int) -> None:
     for _ in range(count):
         queue.task_done()

@@ -1,7 +1,7 @@
-"""What a task's author needs: the context of a call, two ways to fail, and two tasks to try.
+"""The programming interface for task authors: the context of a call, two errors, two examples.
 
-A task is a callable registered under the entry point group `harebell.tasks`. It takes `(args)` or
-`(args, context)` and is plain (run in a thread) or async (run on the event loop).
+A task is a callable in the entry point group `harebell.tasks`. Its parameters are `(args)` or
+`(args, context)`. A synchronous task runs in a thread, and an async task runs on the event loop.
 """
 
 import asyncio
@@ -10,32 +10,37 @@ from typing import Any, NamedTuple
 
 
 class Permanent(Exception):
-    """Raised by a task that would fail again: it is not retried."""
+    """The error of a task that would fail again, so that the run is not retried."""
 
 
 class RetryLater(Exception):
-    """Raised by a task that asks not to be tried again before `after` has passed."""
+    """The error of a task that must not be retried before `after` has passed."""
 
-    def __init__(self, after: timedelta, reason: str = "asked to be tried later") -> None:
+    def __init__(
+        self, after: timedelta, reason: str = "The task requested a later attempt."
+    ) -> None:
         super().__init__(reason)
         self.after = after
 
 
 class TaskContext(NamedTuple):
-    """Which run this is. `run_id` stays the same over retries, `fencing_token` only grows."""
+    """The run of a call. `run_id` stays the same over retries, and `fencing_token` only grows.
+
+    The class is a tuple because each call creates one (decision 19).
+    """
 
     run_id: str
     attempt: int
     fencing_token: int
     scheduled_for: datetime
-    deadline: float  # on time.monotonic(), in seconds; then the attempt has timed out
+    deadline: float  # of `time.monotonic()`, in seconds; then the attempt has timed out
 
 
 def echo(args: dict[str, Any]) -> dict[str, Any]:
-    """Return the arguments."""
+    """Return the arguments of the task."""
     return args
 
 
 async def sleep(args: dict[str, Any]) -> None:
-    """Wait for `seconds`."""
+    """Sleep for `seconds`, an argument of the task."""
     await asyncio.sleep(float(args["seconds"]))

@@ -1,1 +1,8 @@
-"""Consumes commands and queries: the only door. Publishes changes, answers; writes nothing."""
+"""Intake receives, checks and answers the commands and queries of users.
+
+Intake writes no table: other services apply the commands, and PostgreSQL answers the queries.
+
+* service      wiring of both consumers
+* commands     checks of commands, and the messages that intake publishes
+* queries      responses to queries
+"""

@@ -1,4 +1,4 @@
-"""`python -m harebell.intake`."""
+"""`python -m harebell.intake`: run intake until SIGTERM."""
 
 import os
 

@@ -103,7 +103,9 @@ class Acknowledger:
             case Abandoned():
                 return
             case DeadLettered(reason, error):
-                log.warning("message dead-lettered", queue=delivery.queue, reason=reason, error=error)
+                log.warning(
+                    "message dead-lettered", queue=delivery.queue, reason=reason, error=error
+                )
                 await self._publisher.publish(self._dead_letter(delivery, reason, error))
             case _:
                 assert_never(outcome)
@@ -137,7 +139,9 @@ def _error_with_size(error: str | None, size: int) -> str | None:
 def _scalar_headers(headers: Any) -> dict[str, Any]:  # noqa: ANN401  # the library's table type
     """Return scalar values unchanged and other values as text, without the broker's `x-*`."""
     return {
-        name: value if isinstance(value, str | int | float | bool) else str(value)[:MAX_ERROR_LENGTH]
+        name: value
+        if isinstance(value, str | int | float | bool)
+        else str(value)[:MAX_ERROR_LENGTH]
         for name, value in (headers or {}).items()
         if not name.startswith("x-")
     }
@@ -156,7 +160,9 @@ async def handle_with_retries(handle: Handler, delivery: Delivery) -> Outcome:
         except Rejected as error:
             return DeadLettered(error.code, error.reason[:MAX_ERROR_LENGTH])
         except Transient as error:
-            log.info("delivery delayed", queue=delivery.queue, error=error.code, reason=error.reason)
+            log.info(
+                "delivery delayed", queue=delivery.queue, error=error.code, reason=error.reason
+            )
         except Exception as error:  # an escaped error would stop the consumer
             log.exception("handler failed", queue=delivery.queue)
             unexpected_failures += 1

@@ -9,7 +9,11 @@ import aio_pika
 from aio_pika.abc import AbstractChannel, AbstractConnection
 from aiormq.exceptions import ChannelAccessRefused, ChannelClosed
 
-from harebell.client.connection import BROKER_REPLY_TIMEOUT, open_probe_channel, translate_amqp_errors
+from harebell.client.connection import (
+    BROKER_REPLY_TIMEOUT,
+    open_probe_channel,
+    translate_amqp_errors,
+)
 from harebell.messaging.topology.declarations import Exchange, Queue, Topology
 
 Probe: TypeAlias = Callable[[AbstractChannel, Exchange | Queue], Awaitable[None]]

@@ -1,7 +1,7 @@
 """Patch of pamqp: properties that are not UTF-8 are decoded with replacement characters.
 
 A short string of AMQP is a byte string for the broker.
-pamqp 3 decodes short strings strictly, and the error closes the connection.
+pamqp decodes short strings strictly, and the error closes the connection.
 The broker then delivers the message again, so one such message stops its queue.
 Each delivery also brings the other prefetched messages closer to their delivery limit.
 Decision 8 gives the condition for the removal of this patch.

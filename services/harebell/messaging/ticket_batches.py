@@ -1,4 +1,4 @@
-"""A ticket as routing sees it, and which tickets may travel in one message. Pure."""
+"""Ticket headers, and the rules for the tickets in one message. Pure."""
 
 from collections.abc import Iterable, Iterator
 from datetime import datetime, timedelta
@@ -19,17 +19,21 @@ from harebell.contract.json_codec import decode_trusted, encode
 from harebell.contract.ticket import Ticket, claim_at_due_time_of_json
 from harebell.contract.types import PoolName, parse_instant
 
-MAX_TICKETS: Final = 200  # of one bundle on its way to due
-MAX_BYTES: Final = 256 * 1024  # of one bundle, unless a single ticket is larger
-MAX_SPAN: Final = timedelta(milliseconds=250)  # between the due times of one bundle
+MAX_TICKETS: Final = 200  # in one batch on its way to the dispatcher
+MAX_BYTES: Final = 256 * 1024  # of one batch, except a batch of one larger ticket
+MAX_SPAN: Final = timedelta(milliseconds=250)  # between the due times of one batch
 
-# Many tickets say few instants and pools; to check one again costs as much as all the rest.
-_instant: Final = lru_cache(4096)(parse_instant)
-_pool: Final = lru_cache(256)(TypeAdapter(PoolName).validate_python)
+# Many tickets have the same times and pools. The check of such a value costs as much as the rest of
+# the parsing, and the caches avoid repeated checks.
+_parse_instant: Final = lru_cache(4096)(parse_instant)
+_parse_pool: Final = lru_cache(256)(TypeAdapter(PoolName).validate_python)
 
 
 class TicketHeader(NamedTuple):
-    """The few facts that routing needs; the ticket itself stays as it came."""
+    """The fields of a ticket that routing reads, and the unchanged ticket as `raw`.
+
+    The class is a tuple because each run creates several (decision 19).
+    """
 
     key: RunKey
     seq: int
@@ -39,10 +43,8 @@ class TicketHeader(NamedTuple):
     priority: int
     raw: bytes
     tenant: str = UNKNOWN_DOWNSTREAM
-    downstream: str = (
-        UNKNOWN_DOWNSTREAM  # whom its target calls: what gates of the dispatcher go by
-    )
-    claim_at_due_time: bool = False  # not before
+    downstream: str = UNKNOWN_DOWNSTREAM  # the gates of the dispatcher read it
+    claim_at_due_time: bool = False  # an executor claims the run at its due time, never earlier
 
     @classmethod
     def of(cls, ticket: Ticket) -> "TicketHeader":
@@ -65,59 +67,67 @@ class TicketHeader(NamedTuple):
 
     @property
     def identity(self) -> tuple[RunKey, int]:
-        """Two tickets with the same one are the same ticket, delivered twice."""
+        """Return the run key and the `seq`, which a repeated delivery of a ticket shares."""
         return self.key, self.seq
 
     @property
     def queue(self) -> str:
-        """The routing key of its work: a pool and a lane."""
+        """Return the routing key of the work queue for the pool and the lane."""
         return work_key(self.pool, self.lane)
 
 
 def parse_ticket_headers(body: bytes) -> list[TicketHeader]:
-    """Checks the fields that routing reads, no other; raises `Malformed`."""
+    """Parse and check only the fields that routing reads.
+
+    Raise `InvalidInput` with the index of the first invalid ticket.
+    """
     tickets = decode_trusted(body)
     if not isinstance(tickets, list):
-        raise InvalidInput("a bundle is an array of tickets", code="not_a_batch")
-    return [_routed(ticket, place) for place, ticket in enumerate(tickets)]
+        reason = f"A ticket batch must be a JSON array, not {type(tickets).__name__}."
+        raise InvalidInput(reason, code="not_a_batch")
+    return [_parse_header(ticket, index) for index, ticket in enumerate(tickets)]
 
 
-def _routed(ticket: Any, place: int) -> TicketHeader:  # noqa: ANN401  # decoded JSON
+def _parse_header(ticket: Any, index: int) -> TicketHeader:  # noqa: ANN401  # decoded JSON
     try:
-        work = ticket.get("run_spec", {})
+        run_spec = ticket.get("run_spec", {})
         return TicketHeader(
-            key=RunKey(_instant(ticket["scheduled_for"]), UUID(ticket["schedule_id"])),
+            key=RunKey(_parse_instant(ticket["scheduled_for"]), UUID(ticket["schedule_id"])),
             seq=_integer(ticket["seq"]),
-            due_at=_instant(ticket["due_at"]),
-            pool=_pool(ticket["pool"]),
+            due_at=_parse_instant(ticket["due_at"]),
+            pool=_parse_pool(ticket["pool"]),
             lane=Lane(ticket["lane"]),
             priority=_integer(ticket["priority"]),
             raw=orjson.dumps(ticket),
-            tenant=str(work.get("tenant", UNKNOWN_DOWNSTREAM)),
-            downstream=downstream_of_json(work.get("target")),
+            tenant=str(run_spec.get("tenant", UNKNOWN_DOWNSTREAM)),
+            downstream=downstream_of_json(run_spec.get("target")),
             claim_at_due_time=claim_at_due_time_of_json(ticket),
         )
     except KeyError as error:
-        raise InvalidInput("is required", field=f"[{place}].{error.args[0]}") from None
+        field = f"[{index}].{error.args[0]}"
+        raise InvalidInput("The field is required.", field=field) from None
     except (AttributeError, TypeError, ValueError) as error:
-        raise InvalidInput(f"not a ticket: {error}", field=f"[{place}]") from None
+        raise InvalidInput(f"The ticket is invalid: {error}", field=f"[{index}]") from None
 
 
-def _integer(value: Any) -> int:  # noqa: ANN401
+def _integer(value: Any) -> int:  # noqa: ANN401  # decoded JSON
     if type(value) is not int:
-        raise TypeError(f"{value!r:.40} is not an integer")
+        raise TypeError(f"The value must be an integer, not {value!r:.40}.")
     return value
 
 
 def split_by_time(tickets: Iterable[TicketHeader], now: datetime) -> Iterator[list[TicketHeader]]:
-    """What may wait together: what is due within MAX_SPAN. All that is overdue is due now."""
+    """Yield batches of tickets whose due times differ by at most `MAX_SPAN`.
 
-    def due(ticket: TicketHeader) -> datetime:
+    The function takes `now` as the due time of every overdue ticket.
+    """
+
+    def effective_due_at(ticket: TicketHeader) -> datetime:
         return max(ticket.due_at, now)
 
     span: list[TicketHeader] = []
-    for ticket in sorted(tickets, key=due):  # stable: what is due together keeps its order
-        if span and due(ticket) - due(span[0]) > MAX_SPAN:
+    for ticket in sorted(tickets, key=effective_due_at):  # stable: equal times keep their order
+        if span and effective_due_at(ticket) - effective_due_at(span[0]) > MAX_SPAN:
             yield from split_by_size(span, MAX_TICKETS)
             span = []
         span.append(ticket)
@@ -125,21 +135,21 @@ def split_by_time(tickets: Iterable[TicketHeader], now: datetime) -> Iterator[li
 
 
 def split_by_queue(tickets: Iterable[TicketHeader], limit: int) -> Iterator[list[TicketHeader]]:
-    """What may be worked on together: one pool and lane, the most urgent first."""
+    """Yield batches of up to `limit` tickets of one pool and lane, the highest priority first."""
     ordered = sorted(tickets, key=lambda ticket: (ticket.queue, -ticket.priority))
     for _, queue in groupby(ordered, key=attrgetter("queue")):
         yield from split_by_size(queue, limit)
 
 
 def split_by_size(tickets: Iterable[TicketHeader], limit: int) -> Iterator[list[TicketHeader]]:
-    """In order, at most `limit` tickets and MAX_BYTES at a time."""
-    part: list[TicketHeader] = []
+    """Yield batches in the given order with up to `limit` tickets and `MAX_BYTES` each."""
+    batch: list[TicketHeader] = []
     size = 0
     for ticket in tickets:
-        if part and (len(part) == limit or size + len(ticket.raw) + 1 > MAX_BYTES):
-            yield part
-            part, size = [], 0
-        part.append(ticket)
-        size += len(ticket.raw) + 1  # and its comma
-    if part:
-        yield part
+        if batch and (len(batch) == limit or size + len(ticket.raw) + 1 > MAX_BYTES):
+            yield batch
+            batch, size = [], 0
+        batch.append(ticket)
+        size += len(ticket.raw) + 1  # the comma
+    if batch:
+        yield batch

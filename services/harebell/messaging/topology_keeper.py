@@ -1,9 +1,9 @@
-"""The topology kept whole: at each connection, when a publish misses a part, and now and then."""
+"""Declaration of the topology at each connection, after a loss and at regular intervals."""
 
 import asyncio
 from collections.abc import Awaitable, Callable
 from contextlib import suppress
-from dataclasses import dataclass, field
+from dataclasses import KW_ONLY, dataclass, field
 from typing import Final, TypeAlias
 
 import structlog
@@ -15,13 +15,13 @@ from harebell.messaging.declare import declare, find_missing
 from harebell.messaging.topology.declarations import Topology
 from harebell.runtime.clock import monotonic
 
-MIN_DECLARE_INTERVAL: Final = 2.0  # seconds; connections that open together declare once
-# A queue that is made anew within about 30 ms of its deletion keeps the consumers of the old one,
-# and shows them none of its messages: those must have been cancelled before.
+# Connections that open together declare the topology once.
+MIN_DECLARE_INTERVAL: Final = 2.0  # seconds
+# A queue that is declared again within about 30 ms of its deletion keeps its old consumers and
+# delivers no message to them. The broker must cancel these consumers before the declaration.
 CONSUMER_CANCEL_TIME: Final = 1.0  # seconds
-REDECLARE_INTERVAL: Final = (
-    30.0  # seconds; a binding behind a dead-lettering exchange is missed by nobody
-)
+# No publisher notices the loss of a binding of a dead letter exchange.
+REDECLARE_INTERVAL: Final = 30.0  # seconds
 
 Connect: TypeAlias = Callable[[], Awaitable[AbstractConnection]]
 
@@ -30,49 +30,64 @@ log = structlog.get_logger()
 
 @dataclass(slots=True)
 class TopologyKeeper:
-    """Of what one service needs. Unless it `declares`, it only looks, when it connects."""
+    """The keeper of the topology of one service.
+
+    A keeper without `declares` only checks at each connection that the topology exists.
+    """
 
     topology: Topology
+    _: KW_ONLY
     declares: bool
-    _missed: asyncio.Event = field(default_factory=asyncio.Event)
+    _broken: asyncio.Event = field(default_factory=asyncio.Event)
     _declaring: asyncio.Lock = field(default_factory=asyncio.Lock)
     _declared_at: float = float("-inf")
 
     @property
     def is_broken(self) -> bool:
-        """Whether a part of it was missed, and it has not been declared again since."""
-        return self._missed.is_set()
+        """Return whether a publish missed a part of the topology since its last declaration."""
+        return self._broken.is_set()
 
     async def ensure(self, connection: AbstractConnection) -> None:
-        """Raises `BrokerUnavailable`, and `Malformed` where it may only look."""
+        """Declare or check the topology, at most once in `MIN_DECLARE_INTERVAL`.
+
+        Raise `BrokerUnavailable`, or `InvalidInput` if a check finds a missing part.
+        """
         async with self._declaring:
             if monotonic() - self._declared_at > MIN_DECLARE_INTERVAL:
-                await self._declare(connection)
+                await self._declare_or_check(connection)
                 self._declared_at = monotonic()
 
     def on_unroutable(self, exchange: str, routing_key: str, error: Unroutable) -> None:
-        """What nobody has bound is nobody's fault: of some events, of pools that are not there."""
+        """Mark the topology as broken if it should have routed the message.
+
+        Events without a consumer and pools without an executor are no loss.
+        """
         if error.code == Unroutable.code:
-            is_ours = self.topology.carries(exchange, routing_key)
+            is_loss = self.topology.carries(exchange, routing_key)
         else:
-            is_ours = any(each.name == exchange for each in self.topology.exchanges)
-        if is_ours and not self.is_broken:
+            is_loss = any(each.name == exchange for each in self.topology.exchanges)
+        if is_loss and not self.is_broken:
             log.warning("topology broken", exchange=exchange, key=routing_key, reason=error.reason)
-            self._missed.set()
+            self._broken.set()
 
     async def run(self, connect: Connect) -> None:
-        """Until cancelled; `connect` is to ensure what it connects to."""
+        """Declare the topology after each loss and each interval until the task is cancelled.
+
+        `connect` must call `ensure` with its new connection.
+        A keeper without `declares` returns at once.
+        """
         while self.declares:
             with suppress(TimeoutError):
-                await asyncio.wait_for(self._missed.wait(), REDECLARE_INTERVAL)
+                await asyncio.wait_for(self._broken.wait(), REDECLARE_INTERVAL)
             await asyncio.sleep(CONSUMER_CANCEL_TIME)
-            self._missed.clear()
-            with suppress(Transient), translate_amqp_errors("not declared again"):
+            self._broken.clear()
+            with suppress(Transient), translate_amqp_errors("The topology cannot be declared"):
                 await close(await connect())
-            await asyncio.sleep(MIN_DECLARE_INTERVAL)  # so often at most, whatever is missed
+            await asyncio.sleep(MIN_DECLARE_INTERVAL)  # a repeated loss must not cause a busy loop
 
-    async def _declare(self, connection: AbstractConnection) -> None:
+    async def _declare_or_check(self, connection: AbstractConnection) -> None:
         if self.declares:
             await declare(connection, self.topology)
-        elif problems := await find_missing(connection, self.topology):
-            raise InvalidInput("; ".join(problems), field="HAREBELL_TOPOLOGY_MODE", code="topology")
+        elif errors := await find_missing(connection, self.topology):
+            reason = f"The broker must have the complete topology, but: {'; '.join(errors)}"
+            raise InvalidInput(reason, field="HAREBELL_TOPOLOGY_MODE", code="topology")

@@ -38,14 +38,20 @@ def unstaged_run_events(
     withdrawn = {key: why for key, why in book.cancelled_runs.items() if key not in settled}
     for key, reason in withdrawn.items():
         tenant = book.schedules[key.schedule_id].version.tenant
-        yield run_event_without_attempt(tenant, key, unstaged_state(reason), reason, now)
+        yield run_event_without_attempt(
+            tenant, key, state=unstaged_state(reason), reason=reason, finished_at=now
+        )
     for extra, reason in book.dropped_manual_runs:
         key = RunKey(extra.scheduled_for, extra.version.schedule_id)
-        yield run_event_without_attempt(extra.version.tenant, key, RunState.SKIPPED, reason, now)
+        yield run_event_without_attempt(
+            extra.version.tenant, key, state=RunState.SKIPPED, reason=reason, finished_at=now
+        )
     for key, state in book.resolved_runs.items():
         if state is not RunState.STAGED:
             tenant = book.schedules[key.schedule_id].version.tenant
-            yield run_event_without_attempt(tenant, key, state, Reason.MANUAL, now)
+            yield run_event_without_attempt(
+                tenant, key, state=state, reason=Reason.MANUAL, finished_at=now
+            )
 
 
 def planning_events(saved: SaveResult, now: datetime) -> Iterator[OutgoingEvent]:
@@ -55,7 +61,12 @@ def planning_events(saved: SaveResult, now: datetime) -> Iterator[OutgoingEvent]
         for skip in made.skipped:
             tenant, key, reason = skip.placement.tenant, skip.key, skip.reason
             yield run_event_without_attempt(
-                tenant, key, RunState.SKIPPED, reason, now, runs=skip.count
+                tenant,
+                key,
+                state=RunState.SKIPPED,
+                reason=reason,
+                finished_at=now,
+                runs=skip.count,
             )
         entry = standing.get(made.previous.id, made.record)
         if entry.state is not made.previous.state:

@@ -34,7 +34,9 @@ from harebell.ticker.store.save import SaveResult, save_unit_of_work
 from harebell.ticker.store.versions import VersionCache
 
 POLL_INTERVAL: Final = 1.0  # seconds between looks at schedules that wait for the end of a run
-IDLE_POLL_INTERVAL: Final = 5.0  # likewise, while none is known to wait: another ticker may know of one
+IDLE_POLL_INTERVAL: Final = (
+    5.0  # likewise, while none is known to wait: another ticker may know of one
+)
 MAX_SCHEDULES: Final = 500  # schedules of one transaction
 
 _EVENTS: Final = list_adapter(Event)

@@ -43,11 +43,21 @@ async def serve(settings: TickerSettings, stop: asyncio.Event) -> None:
         changes = CommandApplier(*own, versions, settings.horizon, wake, reviewer.observe)
         sweeper = Rescuer(*own, presence, reviewer.request)
         worker = partial(
-            OrderedWorker, changes.handle, parts.acknowledger, limit=COMMAND_PREFETCH, gather_time=GATHER_TIME
+            OrderedWorker,
+            changes.handle,
+            parts.acknowledger,
+            limit=COMMAND_PREFETCH,
+            gather_time=GATHER_TIME,
         )
-        consumer = Consumer(TICKER.name, parts.connect, worker, prefetch=COMMAND_PREFETCH, needs_idle_check=False)
+        consumer = Consumer(
+            TICKER.name, parts.connect, worker, prefetch=COMMAND_PREFETCH, needs_idle_check=False
+        )
         hints = partial(
-            OrderedWorker, reviewer.on_outcomes, parts.acknowledger, limit=COMMAND_PREFETCH, gather_time=GATHER_TIME
+            OrderedWorker,
+            reviewer.on_outcomes,
+            parts.acknowledger,
+            limit=COMMAND_PREFETCH,
+            gather_time=GATHER_TIME,
         )
         outcomes = Consumer(OUTCOMES.name, parts.connect, hints, prefetch=COMMAND_PREFETCH)
         breakers = BreakerRecorder(*own)

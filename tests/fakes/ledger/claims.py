@@ -19,7 +19,7 @@ from harebell.storage.runs.completion import _AS_ENDED, _END, _HEED, _STORY
 
 ATTEMPTS = "attempts"
 
-Moments = Sequence[datetime]
+Times = Sequence[datetime]
 Schedules = Sequence[UUID]
 Tokens = Sequence[int]
 
@@ -27,14 +27,14 @@ Tokens = Sequence[int]
 @answers(_CLAIM)
 def claim(
     tx: Transaction,
-    moments: Moments,
+    moments: Times,
     schedules: Schedules,
     seqs: Tokens,
     versions: Sequence[int],
     overrides: Sequence[str | None],
     leases: Sequence[float],
     holder: str,
-    due: Moments,
+    due: Times,
 ) -> Iterator[Record]:
     wanted = numbered(moments, schedules, seqs, versions, overrides, leases, due)
     for k, key, seq, version, override, lease, due_at in wanted:
@@ -55,7 +55,7 @@ def claim(
 
 
 @answers(_FOUND)
-def found(tx: Transaction, moments: Moments, schedules: Schedules) -> Iterator[Record]:
+def found(tx: Transaction, moments: Times, schedules: Schedules) -> Iterator[Record]:
     for k, key in numbered(moments, schedules):
         if (run := run_of(tx, key)) is not None:
             yield {
@@ -71,13 +71,13 @@ _TOLD = ("seq", "state", "attempt", "lease_holder", "version")
 @answers(_RENEW_LEASES)
 def renew(
     tx: Transaction,
-    moments: Moments,
+    moments: Times,
     schedules: Schedules,
     tokens: Tokens,
     started: Sequence[datetime | None],
 ) -> Iterator[Record]:
     for k, key, token, started_at in numbered(moments, schedules, tokens, started):
-        run = held(tx, key, token)
+        run = fenced_run(tx, key, token)
         if run is not None and tx.try_lock("runs", key):
             until = tx.now + timedelta(seconds=run.lease_seconds or 0)
             amend(tx, run, lease_until=until, started_at=started_at)
@@ -86,10 +86,10 @@ def renew(
 
 @answers(_DROP)
 def drop(
-    tx: Transaction, moments: Moments, schedules: Schedules, tokens: Tokens
+    tx: Transaction, moments: Times, schedules: Schedules, tokens: Tokens
 ) -> Iterator[Record]:
     for k, key, token in numbered(moments, schedules, tokens):
-        run = held(tx, key, token)
+        run = fenced_run(tx, key, token)
         if run is None or run.stop_reason is None:
             continue
         move(
@@ -102,10 +102,10 @@ def drop(
 
 @answers(_RELEASE)
 def release(
-    tx: Transaction, moments: Moments, schedules: Schedules, tokens: Tokens
+    tx: Transaction, moments: Times, schedules: Schedules, tokens: Tokens
 ) -> Iterator[Record]:
     for k, key, token in numbered(moments, schedules, tokens):
-        run = held(tx, key, token)
+        run = fenced_run(tx, key, token)
         if run is None or run.stop_reason is not None:
             continue
         again = run.attempt > 1
@@ -118,7 +118,7 @@ def release(
             yield {"k": k, "seq": released.seq}
 
 
-def held(tx: Transaction, key: RunKey, token: int) -> Run | None:
+def fenced_run(tx: Transaction, key: RunKey, token: int) -> Run | None:
     """The run, while this token fences it."""
     run = run_of(tx, key)
     fenced = run is not None and run.state is RunState.RUNNING and run.seq == token
@@ -126,9 +126,9 @@ def held(tx: Transaction, key: RunKey, token: int) -> Run | None:
 
 
 @answers(_END)
-def end(tx: Transaction, moments: Moments, schedules: Schedules, *columns: Any) -> Iterator[Record]:
+def end(tx: Transaction, moments: Times, schedules: Schedules, *columns: Any) -> Iterator[Record]:
     for k, key, token, *told in numbered(moments, schedules, *columns):
-        run = held(tx, key, token)
+        run = fenced_run(tx, key, token)
         ended = None if run is None else _ended(tx, run, key, *told)
         if ended is not None:
             yield {"k": k, "seq": ended.seq}
@@ -179,10 +179,10 @@ _ATTEMPT = (
 
 @answers(_HEED)
 def heed(
-    tx: Transaction, moments: Moments, schedules: Schedules, tokens: Tokens
+    tx: Transaction, moments: Times, schedules: Schedules, tokens: Tokens
 ) -> Iterator[Record]:
     for k, key, token in numbered(moments, schedules, tokens):
-        run = held(tx, key, token)
+        run = fenced_run(tx, key, token)
         if run is not None:
             tx.lock("runs", key)
             yield {"k": k, "stop": run.stop_reason}
@@ -191,9 +191,9 @@ def heed(
 @answers(_AS_ENDED)
 def as_ended(
     tx: Transaction,
-    moments: Moments,
+    moments: Times,
     schedules: Schedules,
-    finished: Moments,
+    finished: Times,
     outcomes: Sequence[str],
 ) -> Iterator[Record]:
     for k, key, finished_at, outcome in numbered(moments, schedules, finished, outcomes):

@@ -8,7 +8,7 @@ from typing import Any
 from uuid import UUID
 
 import asyncpg
-from tests.fakes.ledger.claims import Moments, Schedules
+from tests.fakes.ledger.claims import Times, Schedules
 from tests.fakes.ledger.pool import Record, answers
 from tests.fakes.ledger.runs import Run, move, numbered, run_of
 from tests.fakes.ledger.schedules import STATES
@@ -16,19 +16,11 @@ from tests.fakes.ledger.store import Transaction
 
 from harebell.contract.ids import RunKey
 from harebell.dlq_inspector.model.results import DeadLetterState
-from harebell.dlq_inspector.store.dead_letters import (
-    _BEGIN_SERIES,
-    _DROP,
-    _KEEP,
-    _LOCK,
-    _LOCK_SCHEDULES,
-    _RECORD,
-    _REOPEN,
-)
-from harebell.dlq_inspector.store.groups import _NOTE
+from harebell.dlq_inspector.store import groups
+from harebell.dlq_inspector.store.dead_letters import STATEMENTS
 from harebell.domain.run_states import Actor, RunState
 
-LETTERS = "dead_letters"
+DEAD_LETTERS = "dead_letters"
 REPLAYS = "replays"
 _GROUPS = "failure_groups"
 
@@ -42,35 +34,35 @@ _KEPT = (
 )
 
 
-@answers(_KEEP)
+@answers(STATEMENTS.insert_dead_letters)
 def keep(tx: Transaction, *columns: Sequence[Any]) -> Iterator[Record]:
     for values in zip(*columns, strict=True):
         letter = dict(zip(_LETTER, values, strict=True))
-        tx.lock(LETTERS, letter["id"])
-        if tx.get(LETTERS, letter["id"]) is None:
-            tx.put(LETTERS, letter["id"], letter | {"state": DeadLetterState.OPEN, "target": None})
+        tx.lock(DEAD_LETTERS, letter["id"])
+        if tx.get(DEAD_LETTERS, letter["id"]) is None:
+            tx.put(DEAD_LETTERS, letter["id"], letter | {"state": DeadLetterState.OPEN, "target": None})
             yield {"id": letter["id"]}
 
 
-@answers(_NOTE)
-def note(tx: Transaction, groups: Sequence[UUID], *_: Any) -> None:
-    for group in groups:
+@answers(groups.STATEMENTS.record_failures)
+def note(tx: Transaction, ids: Sequence[UUID], *_: Any) -> None:
+    for group in ids:
         tx.lock(_GROUPS, group)
 
 
-@answers(_LOCK)
+@answers(STATEMENTS.lock_dead_letters)
 def lock(tx: Transaction, tenant: str, letters: Sequence[UUID]) -> Iterator[Record]:
     for id_ in sorted(set(letters)):
-        letter = tx.get(LETTERS, id_)
+        letter = tx.get(DEAD_LETTERS, id_)
         if letter is None or letter["tenant"] != tenant:
             continue
-        tx.lock(LETTERS, id_)
+        tx.lock(DEAD_LETTERS, id_)
         run = _run_of(tx, letter)
         names = ("id", "kind", "state", "scheduled_for", "schedule_id", "replay_number", "target")
         told = {name: letter[name] for name in names}
         yield told | {
             "override": None if run is None else run.override,
-            "unstarted": run is not None and _is_unstarted(run, letter["replay_number"]),
+            "is_unstarted": run is not None and _is_unstarted(run, letter["replay_number"]),
         }
 
 
@@ -83,33 +75,33 @@ def _is_unstarted(run: Run, replay_number: int) -> bool:
     return (run.state, run.attempt, run.replay_number) == (RunState.STAGED, 0, replay_number + 1)
 
 
-@answers(_RECORD)
+@answers(STATEMENTS.record_replays)
 def record(tx: Transaction, letters: Sequence[UUID], actor: str | None, said: str | None) -> None:
     for id_ in letters:
-        letter = tx.get(LETTERS, id_)
+        letter = tx.get(DEAD_LETTERS, id_)
         if tx.get(REPLAYS, id_) is not None:
             raise asyncpg.UniqueViolationError(f"{id_} has been replayed")
-        tx.put(LETTERS, id_, letter | {"state": DeadLetterState.REPLAYED})
+        tx.put(DEAD_LETTERS, id_, letter | {"state": DeadLetterState.REPLAYED})
         replay = {"replay_number": letter["replay_number"] + 1, "actor": actor, "note": said}
         tx.put(REPLAYS, id_, replay | {"replayed_at": tx.now})
 
 
-@answers(_DROP)
+@answers(STATEMENTS.discard)
 def drop(tx: Transaction, letters: Sequence[UUID], actor: str | None, said: str | None) -> None:
     dropped = {"discarded_at": tx.now, "discarded_by": actor, "discard_note": said}
     for id_ in letters:
-        tx.put(LETTERS, id_, tx.get(LETTERS, id_) | {"state": DeadLetterState.DISCARDED} | dropped)
+        tx.put(DEAD_LETTERS, id_, tx.get(DEAD_LETTERS, id_) | {"state": DeadLetterState.DISCARDED} | dropped)
 
 
-@answers(_LOCK_SCHEDULES)
+@answers(STATEMENTS.lock_schedules)
 def lock_schedules(tx: Transaction, schedules: Schedules) -> None:
     for schedule in sorted(schedules):
         if tx.get(STATES, schedule) is not None:
             tx.lock(STATES, schedule)
 
 
-@answers(_BEGIN_SERIES)
-def begin_series(
+@answers(STATEMENTS.stage_replays)
+def stage_replays(
     tx: Transaction, tenant: str, letters: Sequence[UUID], *columns: Any
 ) -> Iterator[Record]:
     moments, schedules, replay_number, pool, overrides = columns
@@ -133,8 +125,8 @@ def begin_series(
         yield {"id": letters[place - 1]}
 
 
-@answers(_REOPEN)
-def reopen(tx: Transaction, schedules: Schedules, moments: Moments) -> None:
+@answers(STATEMENTS.reopen_runs)
+def reopen(tx: Transaction, schedules: Schedules, moments: Times) -> None:
     for _, key in numbered(moments, schedules):
         state = tx.get(STATES, key.schedule_id)
         if state is not None and key.scheduled_for not in state["open_runs"]:

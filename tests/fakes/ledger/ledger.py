@@ -35,6 +35,6 @@ def open_ledger(now: Callable[[], datetime] = _wall_clock) -> Pool:
     return Pool(Store(now))
 
 
-def reach(store: Store, port: Port, owner: object) -> Pool:
+def open_client(store: Store, port: Port, owner: object) -> Pool:
     """As one client of several has it; what it has begun falls with it."""
     return Pool(store, port, owner)

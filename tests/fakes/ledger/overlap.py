@@ -4,7 +4,7 @@ from collections.abc import Iterator, Sequence
 from datetime import timedelta
 from uuid import UUID
 
-from tests.fakes.ledger.claims import Moments, Schedules
+from tests.fakes.ledger.claims import Times, Schedules
 from tests.fakes.ledger.pool import Record, answers
 from tests.fakes.ledger.recovery import key_of
 from tests.fakes.ledger.runs import RUNS, Run, all_runs, amend, move, numbered, run_of
@@ -25,7 +25,7 @@ from harebell.storage.runs.overlap import (
     _WAKE,
 )
 
-TURNS = "overlap_slots"
+OVERLAP_SLOTS = "overlap_slots"
 _ADVISORY = "advisory locks"
 _STANDS = OPEN | {RunState.UNRESOLVED}
 
@@ -43,11 +43,11 @@ def try_lock(tx: Transaction, keys: Sequence[int]) -> Iterator[Record]:
 
 @answers(_STANDING)
 def standing(
-    tx: Transaction, schedules: Sequence[UUID], moments: Moments, named: Schedules
+    tx: Transaction, schedules: Sequence[UUID], moments: Times, named: Schedules
 ) -> Iterator[Record]:
-    taken = {turn["key"] for turn in tx.rows(TURNS) if turn["key"].schedule_id in schedules}
+    taken = {turn["key"] for turn in tx.rows(OVERLAP_SLOTS) if turn["key"].schedule_id in schedules}
     for key in sorted(taken | set(map(RunKey, moments, named))):
-        run, turn = run_of(tx, key), tx.get(TURNS, key)
+        run, turn = run_of(tx, key), tx.get(OVERLAP_SLOTS, key)
         if run is None or not (run.state in _STANDS and _may_go_on(tx, run)):
             continue
         names = ("state", "reason", "seq", "version", "lease_holder", "override")
@@ -59,7 +59,7 @@ def standing(
 
 @answers(_LOCKED)
 def standing_locked(
-    tx: Transaction, schedules: Sequence[UUID], moments: Moments, named: Schedules
+    tx: Transaction, schedules: Sequence[UUID], moments: Times, named: Schedules
 ) -> list[Record]:
     found = list(standing(tx, schedules, moments, named) or ())
     for record in found:
@@ -68,41 +68,41 @@ def standing_locked(
 
 
 def _may_go_on(tx: Transaction, run: Run) -> bool:
-    return not (run.waits and run.has_expired(tx.now))
+    return not (run.is_waiting and run.has_expired(tx.now))
 
 
 @answers(_TAKE)
-def take(tx: Transaction, moments: Moments, schedules: Schedules, roles: Sequence[str]) -> None:
+def take(tx: Transaction, moments: Times, schedules: Schedules, roles: Sequence[str]) -> None:
     for _, key, role in numbered(moments, schedules, roles):
-        tx.put(TURNS, key, {"key": key, "role": role})
+        tx.put(OVERLAP_SLOTS, key, {"key": key, "role": role})
 
 
 @answers(_HOLD_BACK)
-def hold_back(tx: Transaction, moments: Moments, schedules: Schedules) -> None:
+def hold_back(tx: Transaction, moments: Times, schedules: Schedules) -> None:
     for _, key in numbered(moments, schedules):
         run = run_of(tx, key)
-        if run is not None and run.waits:
+        if run is not None and run.is_waiting:
             amend(tx, run, reason=Reason.WAITING_FOR_OVERLAP)
 
 
 @answers(_GIVE_UP)
 def give_up(
     tx: Transaction,
-    moments: Moments,
+    moments: Times,
     schedules: Schedules,
     states: Sequence[str],
     reasons: Sequence[str],
 ) -> None:
     for _, key, state, reason in numbered(moments, schedules, states, reasons):
         run = run_of(tx, key)
-        if run is not None and run.waits:
+        if run is not None and run.is_waiting:
             ended = {"finished_at": tx.now, "next_attempt_at": None}
             move(tx, Actor.OVERLAP, run, RunState(state), reason=reason, outcome=state, **ended)
 
 
 @answers(_WAKE)
 def wake(
-    tx: Transaction, moments: Moments, schedules: Schedules, seconds: float
+    tx: Transaction, moments: Times, schedules: Schedules, seconds: float
 ) -> Iterator[Record]:
     before = tx.now - timedelta(seconds=seconds)
     for _, key in numbered(moments, schedules):
@@ -116,22 +116,22 @@ def wake(
 
 @answers(_FORGET)
 def forget(tx: Transaction, schedules: Sequence[UUID]) -> None:
-    for turn in list(tx.rows(TURNS)):
+    for turn in list(tx.rows(OVERLAP_SLOTS)):
         key = turn["key"]
         run = run_of(tx, key)
         if key.schedule_id in schedules and (run is None or run.state not in _STANDS):
-            tx.put(TURNS, key, None)
+            tx.put(OVERLAP_SLOTS, key, None)
 
 
 @answers(_STUCK)
 def stuck(tx: Transaction, limit: int, after: float) -> list[Record]:
-    schedules = dict.fromkeys(turn["key"].schedule_id for turn in tx.rows(TURNS))
+    schedules = dict.fromkeys(turn["key"].schedule_id for turn in tx.rows(OVERLAP_SLOTS))
     found = [schedule for schedule in schedules if _is_stuck(tx, schedule, after)]
     return [{"schedule_id": schedule} for schedule in found[:limit]]
 
 
 def _is_stuck(tx: Transaction, schedule: UUID, after: float) -> bool:
-    taken = {turn["key"] for turn in tx.rows(TURNS) if turn["key"].schedule_id == schedule}
+    taken = {turn["key"] for turn in tx.rows(OVERLAP_SLOTS) if turn["key"].schedule_id == schedule}
     runs = [run for run in all_runs(tx) if run.key in taken]
     if len(runs) < len(taken) or any(run.state not in _STANDS for run in runs):
         return True

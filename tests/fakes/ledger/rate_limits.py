@@ -3,7 +3,7 @@
 from collections.abc import Iterator, Sequence
 from datetime import datetime
 
-from tests.fakes.ledger.claims import Moments, Schedules, Tokens
+from tests.fakes.ledger.claims import Times, Schedules, Tokens
 from tests.fakes.ledger.pool import Record, answers
 from tests.fakes.ledger.runs import RUNS, move, numbered, run_of
 from tests.fakes.ledger.store import Transaction
@@ -11,15 +11,15 @@ from tests.fakes.ledger.store import Transaction
 from harebell.domain.run_states import Actor, Reason, RunState
 from harebell.storage.runs.rate_limits import _DUE, _FORGET, _KEEP, _OPEN, _PUT_OFF
 
-LIMITS = "rate_limits"
+RATE_LIMITS = "rate_limits"
 _NEW = {"reservations": (), "starts": (), "expires_at": None}
 
 
 @answers(_DUE)
-def due(tx: Transaction, moments: Moments, schedules: Schedules, seqs: Tokens) -> Iterator[Record]:
+def due(tx: Transaction, moments: Times, schedules: Schedules, seqs: Tokens) -> Iterator[Record]:
     for k, key, seq in numbered(moments, schedules, seqs):
         run = run_of(tx, key)
-        if run is not None and run.waits and run.seq == seq:
+        if run is not None and run.is_waiting and run.seq == seq:
             tx.lock(RUNS, key)
             yield {"k": k}
 
@@ -27,33 +27,33 @@ def due(tx: Transaction, moments: Moments, schedules: Schedules, seqs: Tokens) -
 @answers(_OPEN)
 def open_accounts(tx: Transaction, accounts: Sequence[str]) -> Iterator[Record]:
     for account in sorted(accounts):
-        row = tx.get(LIMITS, account) or _NEW | {"key": account}
-        tx.put(LIMITS, account, row)
+        row = tx.get(RATE_LIMITS, account) or _NEW | {"key": account}
+        tx.put(RATE_LIMITS, account, row)
         yield row | {"now": tx.store.now()}
 
 
 @answers(_KEEP)
 def keep(
-    tx: Transaction, account: str, places: Moments, starts: Moments, over_at: datetime | None
+    tx: Transaction, account: str, places: Times, starts: Times, over_at: datetime | None
 ) -> None:
     kept = {"reservations": tuple(places), "starts": tuple(starts), "expires_at": over_at}
-    tx.put(LIMITS, account, kept | {"key": account})
+    tx.put(RATE_LIMITS, account, kept | {"key": account})
 
 
 @answers(_FORGET)
 def forget(tx: Transaction) -> None:
-    for row in list(tx.rows(LIMITS)):
+    for row in list(tx.rows(RATE_LIMITS)):
         if row["expires_at"] is not None and row["expires_at"] < tx.now:
-            tx.put(LIMITS, row["key"], None)
+            tx.put(RATE_LIMITS, row["key"], None)
 
 
 @answers(_PUT_OFF)
 def put_off(
     tx: Transaction,
-    moments: Moments,
+    moments: Times,
     schedules: Schedules,
     seqs: Tokens,
-    ats: Moments,
+    ats: Times,
     rest: Sequence[bool],
 ) -> Iterator[Record]:
     for k, key, seq, at, rests in numbered(moments, schedules, seqs, ats, rest):

@@ -4,7 +4,7 @@ from collections import defaultdict
 from collections.abc import Iterator, Sequence
 from datetime import datetime, timedelta
 
-from tests.fakes.ledger.claims import Moments, Schedules
+from tests.fakes.ledger.claims import Times, Schedules
 from tests.fakes.ledger.pool import Record, answers
 from tests.fakes.ledger.runs import Run, all_runs, amend, move, numbered, run_of
 from tests.fakes.ledger.store import Transaction
@@ -27,7 +27,7 @@ def lost(
     for run in all_runs(tx):
         at = run.next_attempt_at or run.due_at
         is_waiting = run.reason == Reason.WAITING_FOR_OVERLAP and not run.has_expired(tx.now)
-        if run.waits and not is_waiting and _is_lost(run, at, tx.now, ahead, after, longest):
+        if run.is_waiting and not is_waiting and _is_lost(run, at, tx.now, ahead, after, longest):
             may_wait = run.staged_at is not None and at > tx.now - timedelta(seconds=anyway)
             told = {"pool": run.pool, "lane": run.lane, "may_wait": may_wait}
             found.append((at, key_of(run) | told))
@@ -46,10 +46,10 @@ def _is_lost(
 
 
 @answers(_EXPIRE)
-def expire(tx: Transaction, moments: Moments, schedules: Schedules) -> Iterator[Record]:
+def expire(tx: Transaction, moments: Times, schedules: Schedules) -> Iterator[Record]:
     for _, key in numbered(moments, schedules):
         run = run_of(tx, key)
-        if run is None or not (run.waits and run.has_expired(tx.now)):
+        if run is None or not (run.is_waiting and run.has_expired(tx.now)):
             continue
         move(
             tx, Actor.TICKER, run, RunState.EXPIRED,
@@ -60,10 +60,10 @@ def expire(tx: Transaction, moments: Moments, schedules: Schedules) -> Iterator[
 
 
 @answers(_STAGE_AGAIN)
-def stage_again(tx: Transaction, moments: Moments, schedules: Schedules) -> Iterator[Record]:
+def stage_again(tx: Transaction, moments: Times, schedules: Schedules) -> Iterator[Record]:
     for _, key in numbered(moments, schedules):
         run = run_of(tx, key)
-        if run is not None and run.waits:
+        if run is not None and run.is_waiting:
             yield key_of(amend(tx, run, staged_at=tx.now))
 
 

@@ -51,7 +51,7 @@ class Run:
         return RunKey(self.scheduled_for, self.schedule_id)
 
     @property
-    def waits(self) -> bool:
+    def is_waiting(self) -> bool:
         """For someone to claim it."""
         return self.state in (RunState.STAGED, RunState.RETRYING)
 
@@ -60,7 +60,7 @@ class Run:
         return self.next_attempt_at or self.due_at
 
     @property
-    def is_revivable(self) -> bool:
+    def is_restageable(self) -> bool:
         withdrawn = self.state is RunState.CANCELLED and self.reason in RESTAGEABLE
         return withdrawn and self.attempt == 0
 

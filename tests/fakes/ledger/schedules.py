@@ -7,7 +7,7 @@ from uuid import UUID
 
 import asyncpg
 import orjson
-from tests.fakes.ledger.claims import Moments, Schedules
+from tests.fakes.ledger.claims import Times, Schedules
 from tests.fakes.ledger.pool import Record, answers
 from tests.fakes.ledger.recovery import key_of
 from tests.fakes.ledger.runs import RUNS, Run, numbered, run_of, unnested
@@ -31,7 +31,7 @@ from harebell.ticker.store.versions import _FATES, _INSERT, _SCHEDULES, _TAKE_OV
 
 STATES = "schedule_state"
 VERSIONS = "schedule_versions"
-COMMANDS = "commands"
+COMMAND_RESULTS = "commands"
 NEXT_AT = "SELECT min(next_at) FROM schedule_state"
 
 _STATE = (
@@ -90,7 +90,7 @@ def awaiting(tx: Transaction, limit: int) -> list[Record]:
 
 
 @answers(_OPEN_RUNS)
-def open_runs(tx: Transaction, moments: Moments, schedules: Schedules) -> Iterator[Record]:
+def open_runs(tx: Transaction, moments: Times, schedules: Schedules) -> Iterator[Record]:
     names = (
         *("state", "attempt", "seq", "due_at", "version", "lease_holder", "origin"),
         *("finished_at", "started_at", "replay_number"),
@@ -106,7 +106,7 @@ def _stop(run: Run) -> Record:
 
 
 @answers(_STILL_OPEN)
-def still_open(tx: Transaction, moments: Moments, schedules: Schedules) -> Iterator[Record]:
+def still_open(tx: Transaction, moments: Times, schedules: Schedules) -> Iterator[Record]:
     for _, key in numbered(moments, schedules):
         run = run_of(tx, key)
         if run is not None and run.finished_at is None:
@@ -114,7 +114,7 @@ def still_open(tx: Transaction, moments: Moments, schedules: Schedules) -> Itera
 
 
 @answers(_COUNTED)
-def counted(tx: Transaction, moments: Moments, schedules: Schedules) -> Iterator[Record]:
+def counted(tx: Transaction, moments: Times, schedules: Schedules) -> Iterator[Record]:
     for _, key in numbered(moments, schedules):
         run = run_of(tx, key)
         withdrawn = run is not None and run.state is RunState.CANCELLED and run.attempt == 0
@@ -123,10 +123,10 @@ def counted(tx: Transaction, moments: Moments, schedules: Schedules) -> Iterator
 
 
 @answers(_TAKEN_BACK)
-def taken_back(tx: Transaction, moments: Moments, schedules: Schedules) -> Iterator[Record]:
+def taken_back(tx: Transaction, moments: Times, schedules: Schedules) -> Iterator[Record]:
     for _, key in numbered(moments, schedules):
         run = run_of(tx, key)
-        if run is None or not run.is_revivable or run.reason != Reason.PAUSED:
+        if run is None or not run.is_restageable or run.reason != Reason.PAUSED:
             continue
         if run.origin is None and run.replay_number == 0:
             yield key_of(run)
@@ -167,7 +167,7 @@ def nothing(_: Transaction, *__: Any) -> None:
 @answers(_ANSWERED)
 def answered(tx: Transaction, *columns: Sequence[Any]) -> Iterator[Record]:
     for tenant, request, item in unnested(*columns):
-        if (answer := tx.get(COMMANDS, (tenant, request, item))) is not None:
+        if (answer := tx.get(COMMAND_RESULTS, (tenant, request, item))) is not None:
             named = {"tenant": tenant, "request_id": request, "item_index": item}
             yield named | {"response": answer}
 
@@ -175,13 +175,13 @@ def answered(tx: Transaction, *columns: Sequence[Any]) -> Iterator[Record]:
 @answers(_RECORD)
 def record(tx: Transaction, *columns: Sequence[Any]) -> None:
     for tenant, request, item, answer in unnested(*columns):
-        if tx.get(COMMANDS, (tenant, request, item)) is not None:
+        if tx.get(COMMAND_RESULTS, (tenant, request, item)) is not None:
             raise asyncpg.UniqueViolationError(f"{request} has been answered")
-        tx.put(COMMANDS, (tenant, request, item), answer)
+        tx.put(COMMAND_RESULTS, (tenant, request, item), answer)
 
 
 @answers(_ROWS)
-def ticket_rows(tx: Transaction, moments: Moments, schedules: Schedules) -> Iterator[Record]:
+def ticket_rows(tx: Transaction, moments: Times, schedules: Schedules) -> Iterator[Record]:
     names = (
         *("expires_at", "seq", "version", "replay_number", "pool", "lane"),
         *("priority", "override", "reason"),

@@ -5,7 +5,7 @@ from datetime import datetime
 from typing import Any
 from uuid import UUID
 
-from tests.fakes.ledger.claims import Moments, Schedules
+from tests.fakes.ledger.claims import Times, Schedules
 from tests.fakes.ledger.pool import Record, answers
 from tests.fakes.ledger.runs import RUNS, Run, amend, move, numbered, run_of
 from tests.fakes.ledger.store import Transaction
@@ -16,7 +16,7 @@ from harebell.storage.runs.staging import _CANCEL, _RENEW, _REQUEST_STOP, _RESOL
 
 @answers(_STAGE)
 def stage(
-    tx: Transaction, moments: Moments, schedules: Schedules, *columns: Any
+    tx: Transaction, moments: Times, schedules: Schedules, *columns: Any
 ) -> Iterator[Record]:
     for _, key, *told in numbered(moments, schedules, *columns):
         tenant, version, seq, pool, lane, priority, origin, due_at, expires_at, override = told
@@ -30,7 +30,7 @@ def stage(
                 seq=seq, state=RunState.STAGED, origin=origin, override=override, **placed,
             )  # fmt: skip
             tx.put(RUNS, key, after)
-        elif before.is_revivable:
+        elif before.is_restageable:
             after = move(
                 tx, Actor.TICKER, before, RunState.STAGED, **placed,
                 reason=None, outcome=None, finished_at=None, stop_requested_at=None,
@@ -44,7 +44,7 @@ def stage(
 
 
 @answers(_SKIP)
-def skip(tx: Transaction, moments: Moments, schedules: Schedules, *columns: Any) -> None:
+def skip(tx: Transaction, moments: Times, schedules: Schedules, *columns: Any) -> None:
     for _, key, *told in numbered(moments, schedules, *columns):
         tenant, version, pool, lane, priority, reason, until, count = told
         ended = {"reason": reason, "outcome": RunState.SKIPPED, "finished_at": tx.now}
@@ -57,21 +57,21 @@ def skip(tx: Transaction, moments: Moments, schedules: Schedules, *columns: Any)
                 due_at=key.scheduled_for, **ended,
             )  # fmt: skip
             tx.put(RUNS, key, skipped)
-        elif before.is_revivable:
+        elif before.is_restageable:
             move(tx, Actor.TICKER, before, RunState.SKIPPED, **ended)
 
 
 @answers(_CANCEL)
 def cancel(
     tx: Transaction,
-    moments: Moments,
+    moments: Times,
     schedules: Schedules,
     reasons: Sequence[str],
     states: Sequence[str],
 ) -> None:
     for _, key, reason, state in numbered(moments, schedules, reasons, states):
         run = run_of(tx, key)
-        if run is not None and run.waits:
+        if run is not None and run.is_waiting:
             ended = {"finished_at": tx.now, "next_attempt_at": None}
             move(tx, Actor.TICKER, run, RunState(state), reason=reason, outcome=state, **ended)
 
@@ -79,7 +79,7 @@ def cancel(
 @answers(_RENEW)
 def take_version(
     tx: Transaction,
-    moments: Moments,
+    moments: Times,
     schedules: Schedules,
     versions: Sequence[int],
     pools: Sequence[str],
@@ -100,7 +100,7 @@ def take_version(
 
 
 @answers(_RESOLVE)
-def resolve(tx: Transaction, moments: Moments, schedules: Schedules, states: Sequence[str]) -> None:
+def resolve(tx: Transaction, moments: Times, schedules: Schedules, states: Sequence[str]) -> None:
     for _, key, state in numbered(moments, schedules, states):
         run = run_of(tx, key)
         if run is None or run.state is not RunState.UNRESOLVED:
@@ -122,7 +122,7 @@ def resolve(tx: Transaction, moments: Moments, schedules: Schedules, states: Seq
 @answers(_REQUEST_STOP)
 def request_stop(
     tx: Transaction,
-    moments: Moments,
+    moments: Times,
     schedules: Sequence[UUID],
     reasons: Sequence[str | None],
 ) -> None:

@@ -27,13 +27,13 @@ class Store:
 
     def __init__(self, now: Callable[[], datetime], watch: Watch = lambda _: None) -> None:
         self.now = now
-        self.watch = watch
+        self.on_commit = watch
         self.started_at = now()
         self.tables: defaultdict[str, dict[Any, Any]] = defaultdict(dict)
         self.locks: dict[Place, Transaction] = {}
         self.open: dict[Transaction, None] = {}  # in order of their beginnings
 
-    def hang_up(self, owner: object) -> None:
+    def disconnect(self, owner: object) -> None:
         """A client is gone: what it had not committed never was."""
         for transaction in [each for each in self.open if each.owner is owner]:
             transaction.abort()
@@ -96,7 +96,7 @@ class Transaction:
 
     def commit(self) -> None:
         self.use()
-        self.store.watch(self)
+        self.store.on_commit(self)
         for (table, key), row in self.written.items():
             if row is None:
                 self.store.tables[table].pop(key, None)

@@ -39,7 +39,7 @@ STORED: dict[str, object] = {
 }
 REFUSED: dict[str, object] = {
     "ok": False,
-    "error": {"code": "invalid_cron", "field": "when.cron", "reason": "minute 75 is over 59"},
+    "error": {"code": "invalid_cron", "field": "when.cron", "reason": "The minute must be from 0 to 59, not 75."},
 }
 
 
@@ -108,7 +108,7 @@ async def test_a_refusal_is_raised_with_its_field_and_reason(
 ) -> None:
     intake.answer = lambda _: REFUSED
 
-    with pytest.raises(CommandRejected, match="minute 75 is over 59") as caught:
+    with pytest.raises(CommandRejected, match="The minute must be from 0 to 59, not 75.") as caught:
         await harebell.put(SCHEDULE)
 
     assert (caught.value.code, caught.value.field) == ("invalid_cron", "when.cron")

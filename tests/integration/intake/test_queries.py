@@ -140,7 +140,7 @@ async def test_a_run_that_waits_says_by_which_route_and_why(intake: Street) -> N
     shown = {row["run_id"]: row for row in (await intake.ask("run.list", {}))["items"]}
 
     assert shown[str(waits)]["route"] == "hot"
-    assert shown[str(waits)]["tier_reason"] == "it waits in harebell.delay.57082"
+    assert shown[str(waits)]["tier_reason"] == "The run waits in harebell.delay.57082."
     assert shown[str(rests)]["route"] == "cold"
     assert shown[str(ended)]["route"] is None
 

@@ -37,14 +37,14 @@ def instants(found: Coverage, kind: FindingKind) -> list[datetime | None]:
 def test_what_is_owed_is_what_is_recorded(ticking: Audited) -> None:
     found = ticking.examine()
 
-    assert (found.owed, found.recorded, found.findings) == (3, 3, ())
+    assert (found.expected, found.recorded, found.findings) == (3, 3, ())
 
 
 @pytest.mark.requirement("S76")
 def test_an_instant_behind_the_cursor_without_a_row_is_lost(ticking: Audited) -> None:
     found = ticking.examine(*without(ticking, after(20)))
 
-    assert (found.owed, found.recorded) == (3, 2)
+    assert (found.expected, found.recorded) == (3, 2)
     assert instants(found, FindingKind.MISSING) == [after(20)]
 
 
@@ -55,7 +55,7 @@ def test_what_the_ticker_has_not_decided_yet_is_not_lost() -> None:
 
     found = ticking.examine()
 
-    assert (found.owed, found.findings) == (5, ())  # those of the first horizon
+    assert (found.expected, found.findings) == (5, ())  # those of the first horizon
 
 
 def test_what_a_pause_leaves_open_is_not_lost_and_what_catch_up_leaves_out_is_covered(
@@ -67,9 +67,9 @@ def test_what_a_pause_leaves_open_is_not_lost_and_what_catch_up_leaves_out_is_co
     ticking.ask("schedule.resume")
     resumed = ticking.examine()
 
-    assert (paused.owed, paused.findings) == (3, ())
+    assert (paused.expected, paused.findings) == (3, ())
     assert resumed.findings == ()
-    assert resumed.owed == resumed.recorded == 18
+    assert resumed.expected == resumed.recorded == 18
     assert [run.range_count for run in ticking.runs if run.range_until is not None] == [11]
 
 
@@ -175,7 +175,7 @@ def test_a_cancelled_schedule_that_is_put_again_owes_nothing_of_the_gap(ticking:
     found = ticking.examine()
 
     assert found.findings == ()
-    assert found.owed == 5  # three of the first life
+    assert found.expected == 5  # three of the first life
 
 
 def test_what_follows_a_completion_is_owed_by_no_timetable() -> None:
@@ -186,12 +186,12 @@ def test_what_follows_a_completion_is_owed_by_no_timetable() -> None:
 
     found = ticking.examine()
 
-    assert (found.owed, found.findings) == (0, ())
+    assert (found.expected, found.findings) == (0, ())
 
 
 def test_a_window_ends_before_its_until(ticking: Audited) -> None:
     ticking.now = after(40)
 
-    assert ticking.examine().owed == 2
+    assert ticking.examine().expected == 2
     assert kinds(ticking.examine(*without(ticking, after(20)))) == [FindingKind.MISSING]
     assert ticking.window().until - ticking.window().since > seconds(60)

@@ -27,4 +27,4 @@ def test_all_findings_are_counted_and_some_are_told() -> None:
 
 def test_silence_alone_is_not_clean() -> None:
     assert Report(NINE, after(60)).is_clean
-    assert not Report(NINE, after(60), silences=[MissedHeartbeat("ticker", NINE)]).is_clean
+    assert not Report(NINE, after(60), missed_heartbeats=[MissedHeartbeat("ticker", NINE)]).is_clean

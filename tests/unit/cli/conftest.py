@@ -1,4 +1,4 @@
-"""The command line against a Harebell that answers as the test says."""
+"""The command line against a fake broker whose responses the test chooses."""
 
 from collections.abc import AsyncIterator, Callable
 from contextlib import asynccontextmanager
@@ -17,26 +17,29 @@ from harebell.client import BrokerUnavailable, Client
 NOW = datetime(2026, 11, 20, 14, tzinfo=UTC)
 
 
-@dataclass
-class Asked:
+@dataclass(kw_only=True)
+class Request:
+    """One command or query that the command line sent."""
+
     exchange: str
     tenant: str
     verb: str
     body: Any
 
 
-@dataclass
-class FakeHarebell:
-    """Takes the place of the broker and all behind it: bodies in, bodies out."""
+@dataclass(kw_only=True)
+class FakeBroker:
+    """The transport of a client that records each request and returns the chosen response."""
 
-    answer: Callable[[Asked], Any] = lambda _: {"ok": True, "items": []}
-    asked: list[Asked] = field(default_factory=list)
-    connected_to: list[tuple[str, float]] = field(default_factory=list)
+    respond: Callable[[Request], Any] = lambda _: {"ok": True, "items": []}
+    requests: list[Request] = field(default_factory=list)
+    connections: list[tuple[str, float]] = field(default_factory=list)
     is_up: bool = True
 
     async def request(self, exchange: str, tenant: str, verb: str, body: bytes) -> bytes:
-        self.asked.append(Asked(exchange, tenant, verb, orjson.loads(body)))
-        return orjson.dumps(self.answer(self.asked[-1]))
+        request = Request(exchange=exchange, tenant=tenant, verb=verb, body=orjson.loads(body))
+        self.requests.append(request)
+        return orjson.dumps(self.respond(request))
 
     @asynccontextmanager
     async def connect(
@@ -44,36 +47,38 @@ class FakeHarebell:
         url: str,
         *,
         tenant: str,
-        timeout: float,  # noqa: ASYNC109  # the link's name for it
+        timeout: float,  # noqa: ASYNC109  # the name in the protocol `Connect`
         name: str,
     ) -> AsyncIterator[Client]:
         assert name == "harebell-cli"
-        self.connected_to.append((url, timeout))
+        self.connections.append((url, timeout))
         if not self.is_up:
-            raise BrokerUnavailable("cannot connect: refused")
+            raise BrokerUnavailable("The broker refused the connection.")
         yield Client(self, tenant=tenant)
 
 
 @dataclass
 class CommandLine:
-    harebell: FakeHarebell
+    """The command line with the fake broker, at a fixed time."""
 
-    def __call__(self, *words: str, stdin: str = "", **environment: str) -> Result:
-        """`HAREBELL_AMQP_URL` is set unless it is given as empty."""
+    broker: FakeBroker
+
+    def __call__(self, *arguments: str, stdin: str = "", **environment: str) -> Result:
+        """Run a command. The default environment contains the URL of a broker."""
         return CliRunner().invoke(
             app,
-            [*words],
+            [*arguments],
             input=stdin,
             env={"HAREBELL_AMQP_URL": "amqp://broker.example", **environment},
-            obj=ProcessContext(connect=self.harebell.connect, now=lambda: NOW),
+            obj=ProcessContext(connect=self.broker.connect, now=lambda: NOW),
         )
 
 
 @pytest.fixture
-def harebell() -> FakeHarebell:
-    return FakeHarebell()
+def broker() -> FakeBroker:
+    return FakeBroker()
 
 
 @pytest.fixture
-def cli(harebell: FakeHarebell) -> CommandLine:
-    return CommandLine(harebell)
+def cli(broker: FakeBroker) -> CommandLine:
+    return CommandLine(broker)

@@ -1,104 +1,124 @@
+"""`harebell dlq list`, `get`, `discard` and `edit`, and `dlq replay` by id."""
+
 import json
-from typing import TYPE_CHECKING
+from typing import Any
 
 import pytest
-
-if TYPE_CHECKING:
-    from tests.unit.cli.conftest import CommandLine, FakeHarebell
-
-ONE = "6f0a7c0e-3d2b-5b53-9c1e-4d7a0f2b8e11"
-TWO = "6f0a7c0e-3d2b-5b53-9c1e-4d7a0f2b8e12"
+from tests.unit.cli.conftest import CommandLine, FakeBroker, Request
+from tests.unit.cli.rows import ID, OTHER_ID, attempt_row, dead_letter_row
 
 
 @pytest.mark.parametrize(
     ("results", "code"),
     [
-        ({ONE: "replayed", TWO: "replayed"}, 0),
-        ({ONE: "replayed", TWO: "not_replayable"}, 4),
-        ({ONE: "replayed", TWO: "not_found"}, 4),
-        ({ONE: "not_replayable", TWO: "not_found"}, 1),
-        ({ONE: "not_found", TWO: "not_found"}, 3),
+        ({ID: "replayed", OTHER_ID: "replayed"}, 0),
+        ({ID: "replayed", OTHER_ID: "not_replayable"}, 4),
+        ({ID: "replayed", OTHER_ID: "not_found"}, 4),
+        ({ID: "not_replayable", OTHER_ID: "not_found"}, 1),
+        ({ID: "not_found", OTHER_ID: "not_found"}, 3),
     ],
 )
-def test_the_exit_code_says_how_many_were_replayed(
-    cli: "CommandLine", harebell: "FakeHarebell", results: dict[str, str], code: int
+def test_dlq_replay_exits_with_the_code_of_its_results(
+    cli: CommandLine, broker: FakeBroker, results: dict[str, str], code: int
 ) -> None:
-    harebell.answer = lambda _: {"ok": True, "results": results}
+    broker.respond = lambda _: {"ok": True, "results": results}
 
-    result = cli("dlq", "replay", ONE, TWO, "--note", "fixed", "-o", "json")
+    result = cli("dlq", "replay", ID, OTHER_ID, "--note", "fixed", "-o", "json")
 
     assert result.exit_code == code
     assert {row["id"]: row["status"] for row in json.loads(result.stdout)} == results
-    assert harebell.asked[0].body == {"ids": [ONE, TWO], "note": "fixed"}
+    assert broker.requests[0].body == {"ids": [ID, OTHER_ID], "note": "fixed"}
 
 
 @pytest.mark.parametrize(
-    "words", [[], [ONE, "--all"], [ONE, "--key", "hello"], ["no-uuid"], ["--all", "--rate", "5/x"]]
+    "arguments",
+    [[], [ID, "--all"], [ID, "--key", "hello"], ["no-uuid"], ["--all", "--rate", "5/x"]],
 )
-def test_a_replay_of_what_is_not_named_well_is_wrong_usage(
-    cli: "CommandLine", harebell: "FakeHarebell", words: list[str]
+def test_dlq_replay_sends_nothing_when_the_selection_or_the_rate_is_invalid(
+    cli: CommandLine, broker: FakeBroker, arguments: list[str]
 ) -> None:
-    assert cli("dlq", "replay", *words).exit_code == 2
-    assert harebell.asked == []
+    assert cli("dlq", "replay", *arguments).exit_code == 2
+    assert broker.requests == []
 
 
 @pytest.mark.requirement("S111")
-def test_a_list_can_be_of_those_that_are_asked_for(
-    cli: "CommandLine", harebell: "FakeHarebell"
-) -> None:
-    chosen = ("--group", ONE, "--tag", "reports", "--error", "http_503", "--older-than", "2h")
+def test_dlq_list_sends_every_filter(cli: CommandLine, broker: FakeBroker) -> None:
+    filters = ("--group", ID, "--tag", "reports", "--error", "http_503", "--until", "2h")
 
-    cli("dlq", "list", *chosen, "--newer-than", "1d", "--replayed", "--state", "all")
+    cli("dlq", "list", *filters, "--since", "1d", "--replayed", "--state", "all")
 
-    assert harebell.asked[0].body == {
+    assert broker.requests[0].body == {
         "limit": 50,
         "state": "all",
-        "group": ONE,
+        "group": ID,
         "tag": "reports",
         "error": "http_503",
-        "before": "2026-11-20T12:00:00Z",
+        "until": "2026-11-20T12:00:00Z",
         "since": "2026-11-19T14:00:00Z",
         "replayed": True,
     }
 
 
-def test_a_drop_says_what_became_of_each(cli: "CommandLine", harebell: "FakeHarebell") -> None:
-    harebell.answer = lambda _: {"ok": True, "results": {ONE: "dropped"}}
+@pytest.mark.parametrize("verb", ["discard", "drop"])
+def test_dlq_discard_prints_the_result_of_each_dead_letter(
+    cli: CommandLine, broker: FakeBroker, verb: str
+) -> None:
+    broker.respond = lambda _: {"ok": True, "results": {ID: "discarded"}}
 
-    result = cli("dlq", "drop", ONE)
+    result = cli("dlq", verb, ID)
 
     assert result.exit_code == 0
-    assert result.stdout.split() == ["id", "status", ONE, "dropped"]
+    assert result.stdout.split() == ["id", "status", ID, "discarded"]
+    assert broker.requests[0].verb == "dlq.discard"
 
 
 @pytest.mark.requirement("S111")
-def test_a_dead_letter_is_shown_as_a_person_reads_it(
-    cli: "CommandLine", harebell: "FakeHarebell"
+@pytest.mark.parametrize("verb", ["get", "show"])
+def test_dlq_get_prints_the_attempts_as_a_table_and_the_payload_as_json(
+    cli: CommandLine, broker: FakeBroker, verb: str
 ) -> None:
-    attempt = {"number": 1, "outcome": "failed", "http_status": 503, "error": "busy"}
-    story = {"target": {"task": {"name": "report"}}, "attempts": [attempt]}
-    letter = {"id": ONE, "attempts": 1, "error": "busy", "payload": story, "body": None}
-    harebell.answer = lambda _: {"ok": True, "item": letter}
+    attempt = attempt_row(http_status=503, error="busy", finished_at=None)
+    payload = {"target": {"task": {"name": "report"}}, "attempts": [attempt]}
+    row = dead_letter_row(error="busy", payload=payload)
+    broker.respond = lambda _: {"ok": True, **row}
 
-    shown, whole = cli("dlq", "show", ONE), cli("dlq", "show", ONE, "-o", "json")
+    table, whole = cli("dlq", verb, ID), cli("dlq", verb, ID, "-o", "json")
 
-    table = shown.stdout.split("\nattempts\n")[1].splitlines()
-    assert table[0].split()[:2] == ["replay_number", "number"]
-    assert table[1].split() == ["-", "1", "-", "-", "-", "failed", "503", "-", "busy"]
-    assert '"name": "report"' in shown.stdout
-    assert json.loads(whole.stdout) == letter
-    assert harebell.asked[0].verb == "dlq.get"
+    header, cells = table.stdout.split("\nattempts\n")[1].splitlines()
+    assert header.split()[:3] == ["replay", "number", "number"]
+    assert cells.split() == ["0", "1", "-", "-", "-", "failed", "503", "-", "busy"]
+    assert '"name": "report"' in table.stdout
+    assert row.items() <= json.loads(whole.stdout).items()
+    assert broker.requests[0].verb == "dlq.get"
 
 
 @pytest.mark.requirement("S111")
-def test_the_body_of_a_message_is_shown_as_text(
-    cli: "CommandLine", harebell: "FakeHarebell"
+def test_dlq_get_prints_the_body_of_a_message_as_text(cli: CommandLine, broker: FakeBroker) -> None:
+    payload = {"queue": "harebell.intake", "routing_key": "acme.schedule.put", "size": 9}
+    row = dead_letter_row(kind="message", payload=payload, body="eyJhIjog/30=")
+    broker.respond = lambda _: {"ok": True, **row}
+
+    output = cli("dlq", "get", ID).stdout
+
+    assert '{"a": \\xff}' in output
+    assert "acme.schedule.put" in output
+
+
+@pytest.mark.requirement("S112")
+def test_dlq_edit_sends_the_whole_target_with_the_assignments(
+    cli: CommandLine, broker: FakeBroker
 ) -> None:
-    story = {"queue": "harebell.intake", "routing_key": "acme.schedule.put", "size": 9}
-    letter = {"id": ONE, "attempts": 0, "payload": story, "body": "eyJhIjog/30="}
-    harebell.answer = lambda _: {"ok": True, "item": letter}
+    target = {"http": {"url": "https://acme.example/", "json": {"n": 1}}}
 
-    shown = cli("dlq", "show", ONE).stdout
+    def respond(request: Request) -> dict[str, Any]:
+        if request.verb == "dlq.edit":
+            return {"ok": True, "results": {OTHER_ID: "edited"}}
+        return {"ok": True, **dead_letter_row(payload={"target": target})}
 
-    assert '{"a": \\xff}' in shown
-    assert "acme.schedule.put" in shown
+    broker.respond = respond
+
+    result = cli("dlq", "edit", ID, "--set", "http.json.n=2", "--note", "one more")
+
+    assert (result.exit_code, result.stdout.split()[2:]) == (0, [OTHER_ID, "edited"])
+    http = broker.requests[-1].body["target"]["http"]
+    assert (http["url"], http["json"]) == ("https://acme.example/", {"n": 2})

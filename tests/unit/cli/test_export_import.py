@@ -1,88 +1,66 @@
-"""TODO: describe this module."""
+"""`harebell dlq export`, `import` and `watch`."""
 
 import json
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import pytest
+from tests.unit.cli.conftest import CommandLine, FakeBroker, Request
+from tests.unit.cli.rows import ID, OTHER_ID, dead_letter_row
 
-from harebell.cli.dlq.export_import import MAX_PORTION, portions
+from harebell.cli.dlq.export_import import MAX_BATCH_SIZE, batches
 
-if TYPE_CHECKING:
-    from tests.unit.cli.conftest import Asked, CommandLine, FakeHarebell
-
-ONE = "6f0a7c0e-3d2b-5b53-9c1e-4d7a0f2b8e11"
-TWO = "6f0a7c0e-3d2b-5b53-9c1e-4d7a0f2b8e12"
-STORY = {"target": {"http": {"url": "https://acme.example/", "json": {"n": 1}}}}
+PAYLOAD = {"target": {"http": {"url": "https://acme.example/", "json": {"n": None}}}}
 
 
-def letter(id_: str) -> dict[str, Any]:
-    return {"id": id_, "kind": "run", "payload": STORY, "body": None, "state": "open"}
-
-
-def desk(asked: "Asked") -> dict[str, Any]:
-    match asked.verb:
+def respond(request: Request) -> dict[str, Any]:
+    match request.verb:
         case "dlq.list":
-            return {"ok": True, "items": [letter(ONE), letter(TWO)]}
+            return {"ok": True, "items": [dead_letter_row(), dead_letter_row(id=OTHER_ID)]}
         case "dlq.get":
-            return {"ok": True, "item": letter(asked.body["id"])}
-        case "dlq.edit":
-            return {"ok": True, "results": {TWO: "edited"}}
+            return {"ok": True, **dead_letter_row(id=request.body["id"], payload=PAYLOAD)}
         case _:
-            return {"ok": True, "results": dict.fromkeys([ONE, TWO], "imported")}
+            return {"ok": True, "results": dict.fromkeys([ID, OTHER_ID], "imported")}
 
 
-def test_what_is_exported_can_be_imported(cli: "CommandLine", harebell: "FakeHarebell") -> None:
-    harebell.answer = desk
+def test_dlq_import_accepts_the_lines_of_dlq_export(cli: CommandLine, broker: FakeBroker) -> None:
+    broker.respond = respond
 
     exported = cli("dlq", "export", "--tag", "reports")
     imported = cli("dlq", "import", "-", stdin=exported.stdout)
 
     lines = [json.loads(line) for line in exported.stdout.splitlines()]
-    assert (exported.exit_code, lines) == (0, [letter(ONE), letter(TWO)])
-    assert (imported.exit_code, imported.stderr) == (
-        0,
-        "harebell: 2 imported or present, 0 not\n",
+    assert exported.exit_code == 0
+    assert [(line["id"], line["payload"]) for line in lines] == [(ID, PAYLOAD), (OTHER_ID, PAYLOAD)]
+    assert imported.exit_code == 0
+    assert imported.stderr == (
+        "harebell: 2 dead letters are imported or already present, 0 are not imported.\n"
     )
-    told = {"kind": "run", "payload": STORY}
-    assert harebell.asked[-1].body == {"letters": [told, told]}
+    sent = {"kind": "run", "payload": PAYLOAD}
+    assert broker.requests[-1].body == {"dead_letters": [sent, sent]}
 
 
 @pytest.mark.parametrize("line", ["[]", "no json", '{"kind": "rung", "payload": {}}'])
-def test_a_line_that_is_no_letter_is_wrong_usage_or_not_imported(
-    cli: "CommandLine", harebell: "FakeHarebell", line: str
+def test_dlq_import_sends_nothing_when_a_line_is_not_a_dead_letter(
+    cli: CommandLine, broker: FakeBroker, line: str
 ) -> None:
     assert cli("dlq", "import", "-", stdin=line).exit_code in {1, 2}
-    assert harebell.asked == []
+    assert broker.requests == []
 
 
-def test_letters_are_sent_as_many_together_as_one_command_holds() -> None:
-    small, large = {"payload": "x" * 1_000}, {"payload": "x" * MAX_PORTION}
+def test_batch_contains_the_dead_letters_that_fit_in_one_command() -> None:
+    small, large = {"payload": "x" * 1_000}, {"payload": "x" * MAX_BATCH_SIZE}
 
-    sent = [len(portion) for portion in portions([small, small, large, small])]
+    sizes = [len(batch) for batch in batches([small, small, large, small])]
 
-    assert sent == [2, 1, 1]
+    assert sizes == [2, 1, 1]
 
 
 @pytest.mark.requirement("ASK-21")
-def test_letters_are_told_as_they_come_and_once(
-    cli: "CommandLine", harebell: "FakeHarebell"
-) -> None:
-    looks = iter([[letter(ONE)], [letter(TWO), letter(ONE)], [letter(TWO), letter(ONE)]])
-    harebell.answer = lambda _: {"ok": True, "items": next(looks)}
+def test_dlq_watch_prints_each_new_dead_letter_once(cli: CommandLine, broker: FakeBroker) -> None:
+    old, new = dead_letter_row(), dead_letter_row(id=OTHER_ID)
+    pages = iter([[old], [new, old], [new, old]])
+    broker.respond = lambda _: {"ok": True, "items": next(pages)}
 
-    result = cli("dlq", "watch", "--every", "0.1", "--looks", "3", "-o", "json")
+    result = cli("dlq", "watch", "--every", "0.1", "--max-polls", "3", "-o", "json")
 
-    assert json.loads(result.stdout) == [letter(TWO)]
-
-
-@pytest.mark.requirement("S112")
-def test_an_edit_sends_the_whole_target_with_what_was_set(
-    cli: "CommandLine", harebell: "FakeHarebell"
-) -> None:
-    harebell.answer = desk
-
-    result = cli("dlq", "edit", ONE, "--set", "http.json.n=2", "--note", "one more")
-
-    assert (result.exit_code, result.stdout.split()[2:]) == (0, [TWO, "edited"])
-    http = harebell.asked[-1].body["target"]["http"]
-    assert (http["url"], http["json"]) == ("https://acme.example/", {"n": 2})
+    assert [row["id"] for row in json.loads(result.stdout)] == [OTHER_ID]

@@ -1,69 +1,66 @@
-"""TODO: describe this module."""
+"""`harebell dlq groups`."""
 
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import pytest
-
-if TYPE_CHECKING:
-    from tests.unit.cli.conftest import Asked, CommandLine, FakeHarebell
-
-GROUP = "6f0a7c0e-3d2b-5b53-9c1e-4d7a0f2b8e11"
-OTHER = "6f0a7c0e-3d2b-5b53-9c1e-4d7a0f2b8e12"
+from tests.unit.cli.conftest import CommandLine, FakeBroker, Request
+from tests.unit.cli.rows import ID, OTHER_ID, group_row
 
 
 @pytest.mark.requirement("ASK-25")
-def test_groups_are_listed_with_what_they_are(cli: "CommandLine", harebell: "FakeHarebell") -> None:
-    line = {"id": GROUP, "open": 7, "trend": "rising", "message": "<n> Service Unavailable"}
-    harebell.answer = lambda _: {"ok": True, "items": [line]}
+def test_dlq_groups_list_prints_each_group(cli: CommandLine, broker: FakeBroker) -> None:
+    row = group_row()
+    broker.respond = lambda _: {"ok": True, "items": [row]}
 
-    result = cli("dlq", "groups", "--state", "all")
+    result = cli("dlq", "groups", "list", "--state", "all")
 
-    assert all(str(value) in result.stdout for value in line.values())
-    assert harebell.asked[0].body == {"state": "all", "limit": 50}
+    shown = ("id", "open", "trend", "message")
+    assert all(str(row[name]) in result.stdout for name in shown)
+    assert broker.requests[0].body == {"state": "all", "limit": 50}
 
 
-def test_no_group_is_nothing_matched(cli: "CommandLine") -> None:
-    assert cli("dlq", "groups").exit_code == 3
+def test_dlq_groups_list_exits_with_no_match_when_no_group_exists(cli: CommandLine) -> None:
+    assert cli("dlq", "groups", "list").exit_code == 3
 
 
 @pytest.mark.requirement("ASK-25")
 @pytest.mark.parametrize(
-    ("words", "sent", "status"),
+    ("arguments", "sent", "status"),
     [
-        (["note", GROUP, "their fault"], ("dlq.group.note", {"note": "their fault"}), "noted"),
+        (["note", ID, "wrong URL"], ("dlq.group.note", {"note": "wrong URL"}), "noted"),
         (
-            ["mute", GROUP, "--until", "2h", "--note", "tomorrow"],
+            ["mute", ID, "--until", "2h", "--note", "tomorrow"],
             ("dlq.group.mute", {"note": "tomorrow", "until": "2026-11-20T16:00:00Z"}),
             "muted",
         ),
-        (["archive", GROUP], ("dlq.group.archive", {}), "archived"),
-        (["reopen", GROUP], ("dlq.group.reopen", {}), "open"),
+        (["archive", ID], ("dlq.group.archive", {}), "archived"),
+        (["reopen", ID], ("dlq.group.reopen", {}), "open"),
     ],
 )
-def test_what_is_decided_of_a_group_is_sent_and_told(
-    cli: "CommandLine",
-    harebell: "FakeHarebell",
-    words: list[str],
+def test_dlq_groups_command_sends_its_fields_and_prints_the_result(
+    cli: CommandLine,
+    broker: FakeBroker,
+    arguments: list[str],
     sent: tuple[str, dict[str, Any]],
     status: str,
 ) -> None:
-    harebell.answer = lambda _: {"ok": True, "results": {GROUP: status}}
+    broker.respond = lambda _: {"ok": True, "results": {ID: status}}
 
-    result = cli("dlq", *words)
+    result = cli("dlq", "groups", *arguments)
 
-    assert (result.exit_code, result.stdout.split()[2:]) == (0, [GROUP, status])
-    verb, body = sent
-    [asked] = harebell.asked
-    assert (asked.verb, asked.body) == (verb, {"groups": [GROUP], **body})
+    assert (result.exit_code, result.stdout.split()[2:]) == (0, [ID, status])
+    verb, fields = sent
+    [request] = broker.requests
+    assert (request.verb, request.body) == (verb, {"groups": [ID], **fields})
 
 
-def test_groups_that_are_not_there_make_it_partly_done(
-    cli: "CommandLine", harebell: "FakeHarebell"
+def test_dlq_groups_archive_is_partial_when_a_group_does_not_exist(
+    cli: CommandLine, broker: FakeBroker
 ) -> None:
-    def answer(asked: "Asked") -> dict[str, Any]:
-        first, second = asked.body["groups"]
+    def respond(request: Request) -> dict[str, Any]:
+        first, second = request.body["groups"]
         return {"ok": True, "results": {first: "archived", second: "not_found"}}
 
-    harebell.answer = answer
+    broker.respond = respond
 
-    assert cli("dlq", "archive", GROUP, OTHER).exit_code == 4
+    assert cli("dlq", "groups", "archive", ID, OTHER_ID).exit_code == 4

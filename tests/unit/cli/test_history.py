@@ -1,62 +1,63 @@
-"""Versions: listed, compared, gone back to."""
+"""`harebell schedule history`, `diff` and `rollback`."""
 
 import json
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import pytest
+from tests.unit.cli.conftest import CommandLine, FakeBroker, Request
+from tests.unit.cli.rows import ID, TASK, version_row
 
-if TYPE_CHECKING:
-    from tests.unit.cli.conftest import Asked, CommandLine, FakeHarebell
-
-ID = "6f0a7c0e-3d2b-5b53-9c1e-4d7a0f2b8e11"
-TASK = {"task": {"name": "acme.report"}}
 STORED = {"ok": True, "id": ID, "version": 3, "status": "updated", "state": "active"}
 
 
 def version(number: int, cron: str) -> dict[str, Any]:
     definition = {"key": "daily", "when": {"cron": cron}, "target": TASK}
-    fate = {"in_force": number == 2, "status": "active", "actor": "ann"}
-    return {"version": number, "definition": definition, **fate}
+    return version_row(number, definition=definition, in_force=number == 2)
 
 
 @pytest.fixture(autouse=True)
-def two_versions(harebell: "FakeHarebell") -> None:
+def two_versions(broker: FakeBroker) -> None:
     versions = [version(2, "0 10 * * *"), version(1, "0 9 * * *")]
 
-    def answer(asked: "Asked") -> Any:
-        if asked.verb == "schedule.versions":
-            return {"ok": True, "item": {"key": "daily", "versions": versions}}
+    def respond(request: Request) -> Any:
+        if request.verb == "schedule.versions":
+            return {"ok": True, "id": ID, "key": "daily", "versions": versions}
         return STORED
 
-    harebell.answer = answer
+    broker.respond = respond
 
 
-def test_versions_are_listed_newest_first(cli: "CommandLine") -> None:
+def test_schedule_history_prints_the_newest_version_first(cli: CommandLine) -> None:
     result = cli("schedule", "history", "daily", "-o", "json")
 
     assert [each["version"] for each in json.loads(result.stdout)] == [2, 1]
 
 
-def test_versions_are_compared_field_by_field(cli: "CommandLine") -> None:
+def test_schedule_diff_prints_each_different_field(cli: CommandLine) -> None:
     result = cli("schedule", "diff", "daily", "1", "2", "-o", "json")
 
-    [found] = json.loads(result.stdout)
-    assert (found["field"], found["before"], found["after"]) == (
+    [difference] = json.loads(result.stdout)
+    assert (difference["field"], difference["before"], difference["after"]) == (
         "when.cron",
         "0 9 * * *",
         "0 10 * * *",
     )
-    assert cli("schedule", "diff", "daily", "1", "1").exit_code == 3
-    assert cli("schedule", "diff", "daily", "1", "7").exit_code == 3
 
 
-def test_going_back_is_a_new_version_upon_the_one_in_force(
-    cli: "CommandLine", harebell: "FakeHarebell"
+@pytest.mark.parametrize("version", ["1", "7"])
+def test_schedule_diff_exits_with_no_match_when_versions_are_equal_or_missing(
+    cli: CommandLine, version: str
+) -> None:
+    assert cli("schedule", "diff", "daily", "1", version).exit_code == 3
+
+
+def test_schedule_rollback_puts_the_old_definition_after_the_version_in_force(
+    cli: CommandLine, broker: FakeBroker
 ) -> None:
     result = cli("schedule", "rollback", "daily", "1")
 
     assert result.exit_code == 0
-    body = harebell.asked[-1].body
-    assert (harebell.asked[-1].verb, body["expected_version"]) == ("schedule.put", 2)
+    body = broker.requests[-1].body
+    assert (broker.requests[-1].verb, body["expected_version"]) == ("schedule.put", 2)
     assert body["when"] == {"cron": "0 9 * * *"}
-    assert body["note"] == "as version 1 was"
+    assert body["note"] == "rollback to version 1"

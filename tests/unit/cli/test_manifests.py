@@ -1,56 +1,54 @@
-"""`apply` and `export`: files are what is, for one owner and no other."""
+"""`harebell apply` and `harebell export`."""
 
 import json
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import pytest
 import yaml
+from tests.unit.cli.conftest import CommandLine, FakeBroker, Request
+from tests.unit.cli.rows import ID, TASK, schedule_row
 
 from harebell.contract.schedule import Definition
 
-if TYPE_CHECKING:
-    from tests.unit.cli.conftest import Asked, CommandLine, FakeHarebell
-
-ID = "6f0a7c0e-3d2b-5b53-9c1e-4d7a0f2b8e11"
-TARGET = {"task": {"name": "acme.report"}}
-HOURLY = {"key": "hourly", "when": {"cron": "0 * * * *"}, "target": TARGET}
-DAILY = {"key": "daily", "when": {"cron": "0 9 * * *", "start": "2026-01-01"}, "target": TARGET}
-STORED = {"ok": True, "id": ID, "version": 1, "status": "created", "state": "active"}
+HOURLY = {"key": "hourly", "when": {"cron": "0 * * * *"}, "target": TASK}
+DAILY = {"key": "daily", "when": {"cron": "0 9 * * *", "start": "2026-01-01"}, "target": TASK}
+RESPONSE = {"ok": True, "id": ID, "version": 1, "status": "created", "state": "active"}
 
 
-class Shelf:
-    """Schedules by key, as `schedule.get` and `schedule.list` show them."""
+class StoredSchedules:
+    """The responses of a Harebell with these schedules."""
 
-    def __init__(self, *stored: dict[str, Any]) -> None:
-        self.stored = {each["key"]: each for each in stored}
+    def __init__(self, *schedules: dict[str, Any]) -> None:
+        self._schedules = {each["key"]: each for each in schedules}
 
-    def __call__(self, asked: "Asked") -> Any:
-        match asked.verb:
+    def __call__(self, request: Request) -> Any:
+        match request.verb:
             case "schedule.get":
-                found = self.stored.get(asked.body["key"])
-                error = {"code": "not_found", "reason": "there is no such schedule"}
-                return {"ok": True, "item": found} if found else {"ok": False, "error": error}
+                schedule = self._schedules.get(request.body["key"])
+                if schedule is not None:
+                    return {"ok": True, **schedule}
+                error = {"code": "not_found", "reason": "The schedule does not exist."}
+                return {"ok": False, "error": error}
             case "schedule.list":
-                owner = asked.body.get("owner")
-                rows = [row for row in self.stored.values() if owner in (None, row["owner"])]
+                owner = request.body.get("owner")
+                rows = [row for row in self._schedules.values() if owner in (None, row["owner"])]
                 return {"ok": True, "items": rows}
             case _:
-                return STORED
+                return RESPONSE
 
 
-def kept(body: dict[str, Any], owner: str = "sales", **given: Any) -> dict[str, Any]:
+def stored(body: dict[str, Any], owner: str = "sales", **fields: Any) -> dict[str, Any]:
     model = Definition.model_validate({**body, "owner": owner})
     definition = model.model_dump(mode="json", by_alias=True, exclude_none=True)
-    row = {"key": body["key"], "owner": owner, "version": 4, "state": "active", **given}
-    return row | {"definition": definition}
+    return schedule_row(key=body["key"], owner=owner, version=4, definition=definition, **fields)
 
 
-def changes(harebell: "FakeHarebell") -> list[tuple[str, str, Any]]:
+def commands_of(broker: FakeBroker) -> list[tuple[str, str, Any]]:
     return [
-        (asked.verb, asked.body["key"], asked.body.get("expected_version"))
-        for asked in harebell.asked
-        if asked.exchange == "harebell.commands"
+        (request.verb, request.body["key"], request.body.get("expected_version"))
+        for request in broker.requests
+        if request.exchange == "harebell.commands"
     ]
 
 
@@ -63,69 +61,66 @@ def folder(tmp_path: Path) -> Path:
 
 
 @pytest.mark.requirement("ASK-15")
-def test_what_is_missing_is_made_and_what_differs_is_updated(
-    cli: "CommandLine", harebell: "FakeHarebell", folder: Path
+def test_apply_creates_missing_schedules_and_updates_different_schedules(
+    cli: CommandLine, broker: FakeBroker, folder: Path
 ) -> None:
-    """Ask 15."""
-    harebell.answer = Shelf(kept({**DAILY, "priority": 9}))
+    broker.respond = StoredSchedules(stored({**DAILY, "priority": 9}))
 
     result = cli("apply", "-f", str(folder), "--owner", "sales", "-o", "json")
 
     assert result.exit_code == 0, result.stderr
-    assert sorted(changes(harebell)) == [
+    assert sorted(commands_of(broker)) == [
         ("schedule.put", "daily", 4),
         ("schedule.put", "hourly", None),
     ]
     rows = {row["key"]: row for row in json.loads(result.stdout)}
-    assert rows["daily"]["changes"][0]["words"] == "priority: 9 -> (none)"
+    assert rows["daily"]["changes"][0]["text"] == "priority: 9 -> (none)"
 
 
 @pytest.mark.requirement("ASK-15")
-def test_a_dry_run_shows_the_differences_and_changes_nothing(
-    cli: "CommandLine", harebell: "FakeHarebell", folder: Path
+def test_apply_dry_run_prints_the_differences_and_changes_nothing(
+    cli: CommandLine, broker: FakeBroker, folder: Path
 ) -> None:
-    harebell.answer = Shelf(kept(DAILY), kept({**HOURLY, "key": "old"}))
+    broker.respond = StoredSchedules(stored(DAILY), stored({**HOURLY, "key": "old"}))
 
-    result = cli(
-        "apply", "-f", str(folder), "--owner", "sales", "--prune", "--dry-run", "-o", "json"
-    )
+    options = ("--owner", "sales", "--prune", "--dry-run", "-o", "json")
+    result = cli("apply", "-f", str(folder), *options)
 
     assert result.exit_code == 0
     actions = {row["key"]: row["action"] for row in json.loads(result.stdout)}
     assert actions == {"daily": "keep", "hourly": "create", "old": "cancel"}
-    assert changes(harebell) == []
+    assert commands_of(broker) == []
 
 
 @pytest.mark.requirement("ASK-15")
-def test_pruning_touches_no_schedule_of_another_owner(
-    cli: "CommandLine", harebell: "FakeHarebell", folder: Path
+def test_apply_prune_cancels_no_schedule_of_another_owner(
+    cli: CommandLine, broker: FakeBroker, folder: Path
 ) -> None:
-    """Ask 15."""
-    harebell.answer = Shelf(
-        kept(DAILY),
-        kept(HOURLY),
-        kept({**HOURLY, "key": "old"}),
-        kept({**HOURLY, "key": "gone"}, state="cancelled"),
-        kept({**HOURLY, "key": "theirs"}, owner="finance"),
+    broker.respond = StoredSchedules(
+        stored(DAILY),
+        stored(HOURLY),
+        stored({**HOURLY, "key": "old"}),
+        stored({**HOURLY, "key": "ended"}, state="cancelled"),
+        stored({**HOURLY, "key": "foreign"}, owner="finance"),
     )
 
     result = cli("apply", "-f", str(folder), "--owner", "sales", "--prune")
 
     assert result.exit_code == 0
-    assert changes(harebell) == [("schedule.cancel", "old", None)]
+    assert commands_of(broker) == [("schedule.cancel", "old", None)]
 
 
 @pytest.mark.requirement("ASK-16")
-def test_a_key_that_is_another_owners_stops_all_of_it(
-    cli: "CommandLine", harebell: "FakeHarebell", folder: Path
+def test_apply_changes_nothing_when_a_key_belongs_to_another_owner(
+    cli: CommandLine, broker: FakeBroker, folder: Path
 ) -> None:
-    harebell.answer = Shelf(kept(DAILY, owner="finance"))
+    broker.respond = StoredSchedules(stored(DAILY, owner="finance"))
 
     result = cli("apply", "-f", str(folder), "--owner", "sales")
 
     assert result.exit_code == 2
-    assert "'daily' belongs to 'finance'" in result.stderr
-    assert changes(harebell) == []
+    assert "'daily' must be 'sales', not 'finance'" in result.stderr
+    assert commands_of(broker) == []
 
 
 @pytest.mark.parametrize(
@@ -133,61 +128,70 @@ def test_a_key_that_is_another_owners_stops_all_of_it(
     [
         [{**DAILY, "owner": "finance"}],
         [DAILY, DAILY],
-        [{"when": {"now": True}, "target": TARGET}],
+        [{"when": {"now": True}, "target": TASK}],
         [{**DAILY, "colour": "blue"}],
         [{**DAILY, "expected_version": "any"}],
     ],
 )
-def test_files_that_cannot_be_this_owners_are_wrong_usage(
-    cli: "CommandLine", harebell: "FakeHarebell", items: list[Any]
+def test_apply_sends_nothing_when_the_files_are_invalid_for_the_owner(
+    cli: CommandLine, broker: FakeBroker, items: list[Any]
 ) -> None:
     result = cli("apply", "-f", "-", "--owner", "sales", stdin=json.dumps(items))
 
     assert result.exit_code == 2
-    assert harebell.asked == []
+    assert broker.requests == []
 
 
-def test_what_was_cancelled_comes_back_upon_its_version(
-    cli: "CommandLine", harebell: "FakeHarebell"
+def test_apply_creates_a_cancelled_schedule_after_its_version(
+    cli: CommandLine, broker: FakeBroker
 ) -> None:
-    harebell.answer = Shelf(kept(DAILY, state="cancelled"))
+    broker.respond = StoredSchedules(stored(DAILY, state="cancelled"))
 
     cli("apply", "-f", "-", "--owner", "sales", stdin=json.dumps(DAILY))
 
-    assert changes(harebell) == [("schedule.put", "daily", 4)]
+    assert commands_of(broker) == [("schedule.put", "daily", 4)]
 
 
-def test_a_timing_left_to_the_tenant_is_no_difference(
-    cli: "CommandLine", harebell: "FakeHarebell"
+def test_apply_keeps_a_schedule_whose_file_omits_when(cli: CommandLine, broker: FakeBroker) -> None:
+    broker.respond = StoredSchedules(stored({**DAILY, "when": {"every": "5m"}}))
+    without_when = {name: value for name, value in DAILY.items() if name != "when"}
+
+    cli("apply", "-f", "-", "--owner", "sales", stdin=json.dumps(without_when))
+
+    assert commands_of(broker) == []
+
+
+@pytest.mark.parametrize("output_format", ["table", "json"])
+def test_apply_of_an_export_changes_nothing(
+    cli: CommandLine, broker: FakeBroker, output_format: str
 ) -> None:
-    harebell.answer = Shelf(kept({**DAILY, "when": {"every": "5m"}}))
-    timeless = {name: value for name, value in DAILY.items() if name != "when"}
-
-    cli("apply", "-f", "-", "--owner", "sales", stdin=json.dumps(timeless))
-
-    assert changes(harebell) == []
-
-
-@pytest.mark.parametrize("form", ["table", "json"])
-def test_what_is_exported_is_applied_without_a_difference(
-    cli: "CommandLine", harebell: "FakeHarebell", form: str
-) -> None:
-    harebell.answer = Shelf(
-        kept(DAILY),
-        kept({**HOURLY, "tags": ["on"]}),
-        kept({**HOURLY, "key": "x"}, state="cancelled"),
+    broker.respond = StoredSchedules(
+        stored(DAILY),
+        stored({**HOURLY, "tags": ["on"]}),
+        stored({**HOURLY, "key": "x"}, state="cancelled"),
     )
 
-    exported = cli("export", "--owner", "sales", "-o", form)
+    exported = cli("export", "--owner", "sales", "-o", output_format)
     result = cli("apply", "-f", "-", "--owner", "sales", "-o", "json", stdin=exported.stdout)
 
     assert exported.exit_code == 0
     assert [row["action"] for row in json.loads(result.stdout)] == ["keep", "keep"]
-    assert changes(harebell) == []
+    assert commands_of(broker) == []
 
 
-def test_a_folder_that_is_not_there_is_wrong_usage(cli: "CommandLine") -> None:
-    result = cli("apply", "-f", "nowhere", "--owner", "sales")
+def test_export_counts_the_schedules_without_a_key(cli: CommandLine, broker: FakeBroker) -> None:
+    row = schedule_row(owner="sales")
+    del row["key"]
+    broker.respond = lambda _: {"ok": True, "items": [row]}
+
+    result = cli("export")
+
+    assert result.exit_code == 3
+    assert "1 schedules" in result.stderr
+
+
+def test_apply_is_wrong_usage_when_the_folder_does_not_exist(cli: CommandLine) -> None:
+    result = cli("apply", "-f", "missing", "--owner", "sales")
 
     assert result.exit_code == 2
-    assert "nowhere" in result.stderr
+    assert "missing" in result.stderr

@@ -1,91 +1,95 @@
+"""The global options, the environment variables, and the exit codes of wrong usage."""
+
 import os
 import subprocess
 import sys
-from typing import TYPE_CHECKING
 
 import pytest
+from tests.unit.cli.conftest import CommandLine, FakeBroker
 
 from harebell.contract import __version__
 
-if TYPE_CHECKING:
-    from tests.unit.cli.conftest import CommandLine, FakeHarebell
-
 
 @pytest.mark.parametrize(
-    "words",
+    "arguments",
     [
         ["--tenant", "acme", "--timeout", "3", "schedule", "list"],
         ["schedule", "list", "--tenant", "acme", "--timeout", "3"],
         ["--tenant", "other", "--timeout", "3", "schedule", "list", "--tenant", "acme"],
     ],
 )
-def test_common_options_stand_before_or_behind_the_command(
-    cli: "CommandLine", harebell: "FakeHarebell", words: list[str]
+def test_global_option_may_precede_or_follow_the_command(
+    cli: CommandLine, broker: FakeBroker, arguments: list[str]
 ) -> None:
-    cli(*words)
+    cli(*arguments)
 
-    assert harebell.asked[0].tenant == "acme"
-    assert harebell.connected_to == [("amqp://broker.example", 3.0)]
+    assert broker.requests[0].tenant == "acme"
+    assert broker.connections == [("amqp://broker.example", 3.0)]
 
 
-def test_every_option_has_an_environment_variable(
-    cli: "CommandLine", harebell: "FakeHarebell"
-) -> None:
+def test_global_option_reads_its_variable(cli: CommandLine, broker: FakeBroker) -> None:
     result = cli(
         "run",
         "list",
+        HAREBELL_AMQP_URL="amqp://other.example",
         HAREBELL_TENANT="acme",
+        HAREBELL_TIMEOUT="7",
         HAREBELL_OUTPUT="json",
-        HAREBELL_RUN_LIST_LIMIT="7",
     )
 
     assert result.stdout == "[]\n"
-    assert (harebell.asked[0].tenant, harebell.asked[0].body) == ("acme", {"limit": 7})
+    assert broker.requests[0].tenant == "acme"
+    assert broker.connections == [("amqp://other.example", 7.0)]
 
 
-def test_a_flag_is_before_its_environment_variable(
-    cli: "CommandLine", harebell: "FakeHarebell"
+@pytest.mark.parametrize(
+    "arguments", [["--tenant", "acme", "run", "list"], ["run", "list", "--tenant", "acme"]]
+)
+def test_global_option_overrides_its_variable(
+    cli: CommandLine, broker: FakeBroker, arguments: list[str]
 ) -> None:
-    cli("run", "list", "--tenant", "acme", HAREBELL_TENANT="other")
+    cli(*arguments, HAREBELL_TENANT="other")
 
-    assert harebell.asked[0].tenant == "acme"
+    assert broker.requests[0].tenant == "acme"
 
 
-def test_without_a_broker_the_variable_is_named(cli: "CommandLine") -> None:
+def test_command_names_the_variable_when_the_broker_url_is_missing(cli: CommandLine) -> None:
     result = cli("run", "list", HAREBELL_AMQP_URL="")
 
     assert result.exit_code == 2
     assert "HAREBELL_AMQP_URL" in result.stderr
 
 
-def test_a_broker_that_is_away_is_one_line(cli: "CommandLine", harebell: "FakeHarebell") -> None:
-    harebell.is_up = False
+def test_unreachable_broker_is_one_line(cli: CommandLine, broker: FakeBroker) -> None:
+    broker.is_up = False
 
     result = cli("run", "list")
 
     assert result.exit_code == 1
-    assert result.stderr == "harebell: cannot connect: refused (broker_unavailable)\n"
+    assert result.stderr == "harebell: The broker refused the connection. (broker_unavailable)\n"
 
 
 @pytest.mark.parametrize(
-    "words",
+    "arguments",
     [["no-such"], ["run", "list", "--limit", "0"], ["run", "list", "-o", "xml"], ["run", "get"]],
 )
-def test_wrong_usage_is_exit_code_2(cli: "CommandLine", words: list[str]) -> None:
-    result = cli(*words)
+def test_wrong_usage_exits_with_2_and_prints_no_result(
+    cli: CommandLine, arguments: list[str]
+) -> None:
+    result = cli(*arguments)
 
     assert result.exit_code == 2
     assert result.stdout == ""
 
 
-def test_the_version_is_printed(cli: "CommandLine") -> None:
+def test_version_is_printed(cli: CommandLine) -> None:
     assert cli("--version", HAREBELL_VERSION="latest").stdout == f"harebell {__version__}\n"
 
 
-def test_the_process_says_one_line_and_no_traceback() -> None:
+def test_process_prints_one_line_without_a_traceback_or_a_password() -> None:
     environment = os.environ | {"HAREBELL_AMQP_URL": "amqp://guest:secret@127.0.0.1:1"}
 
-    done = subprocess.run(  # the command is ours
+    completed = subprocess.run(  # the command is a constant
         [sys.executable, "-m", "harebell.cli", "run", "list"],
         env=environment,
         capture_output=True,
@@ -93,6 +97,6 @@ def test_the_process_says_one_line_and_no_traceback() -> None:
         check=False,
     )
 
-    assert (done.returncode, done.stdout) == (1, "")
-    assert len(done.stderr.splitlines()) == 1
-    assert "secret" not in done.stderr
+    assert (completed.returncode, completed.stdout) == (1, "")
+    assert len(completed.stderr.splitlines()) == 1
+    assert "secret" not in completed.stderr

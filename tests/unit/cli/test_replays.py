@@ -1,41 +1,35 @@
+"""`harebell dlq replay` as a replay job, and `harebell dlq replays`."""
+
 import json
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import pytest
+from tests.unit.cli.conftest import CommandLine, FakeBroker, Request
+from tests.unit.cli.rows import ID, JOB_ID, replay_job_row
 
-from harebell.cli.arguments.values import per_second
+from harebell.cli.arguments.values import rate_per_second
 from harebell.cli.dlq import output
 from harebell.contract.errors import InvalidInput
 
-if TYPE_CHECKING:
-    from tests.unit.cli.conftest import Asked, CommandLine, FakeHarebell
-
-ONE = "6f0a7c0e-3d2b-5b53-9c1e-4d7a0f2b8e11"
-JOB = "6f0a7c0e-3d2b-5b53-9c1e-4d7a0f2b8e13"
-STARTED = {"ok": True, "job": JOB, "status": "started", "state": "running", "total": 7}
-
-
-def progress(state: str, **counts: int) -> dict[str, Any]:
-    zero = dict.fromkeys(("taken", "succeeded", "failed", "refused"), 0)
-    return {"id": JOB, "state": state, "total": 7, **zero, **counts}
+STARTED = {"ok": True, "id": JOB_ID, "status": "started", "state": "running", "total": 7}
 
 
 @pytest.mark.requirement("ASK-2")
-def test_a_replay_of_many_is_asked_for_with_all_its_safeguards(
-    cli: "CommandLine", harebell: "FakeHarebell"
+def test_dlq_replay_with_a_filter_starts_a_replay_job_with_its_options(
+    cli: CommandLine, broker: FakeBroker
 ) -> None:
-    harebell.answer = lambda _: STARTED
-    careful = ("--canary", "3", "--rate", "30/m", "--abort-on-failure-ratio", "0.2")
+    broker.respond = lambda _: STARTED
+    options = ("--canary", "3", "--rate", "30/m", "--abort-on-failure-ratio", "0.2")
+    filters = ("--group", ID, "--until", "2h")
 
-    which = ("--group", ONE, "--older-than", "2h")
-    result = cli("dlq", "replay", *which, *careful, "--pool", "slow", "--request-id", "r-1")
+    result = cli("dlq", "replay", *filters, *options, "--pool", "slow", "--request-id", "r-1")
 
-    assert (result.exit_code, JOB in result.stdout) == (0, True)
-    [asked] = harebell.asked
-    assert (asked.verb, asked.body) == (
+    assert (result.exit_code, JOB_ID in result.stdout) == (0, True)
+    [request] = broker.requests
+    assert (request.verb, request.body) == (
         "dlq.replay_job.start",
         {
-            "select": {"group": ONE, "before": "2026-11-20T12:00:00Z", "all": False},
+            "select": {"group": ID, "until": "2026-11-20T12:00:00Z", "all": False},
             "canary": 3,
             "rate": 0.5,
             "abort_on_failure_ratio": 0.2,
@@ -47,63 +41,64 @@ def test_a_replay_of_many_is_asked_for_with_all_its_safeguards(
 
 
 @pytest.mark.requirement("S112")
-def test_all_that_are_open_are_replayed(cli: "CommandLine", harebell: "FakeHarebell") -> None:
-    harebell.answer = lambda _: STARTED
+def test_dlq_replay_with_all_selects_every_open_dead_letter(
+    cli: CommandLine, broker: FakeBroker
+) -> None:
+    broker.respond = lambda _: STARTED
 
     assert cli("dlq", "replay", "--all").exit_code == 0
-    assert harebell.asked[0].body["select"] == {"all": True}
-    assert harebell.asked[0].body["request_id"].startswith("replay-")
+    assert broker.requests[0].body["select"] == {"all": True}
+    assert broker.requests[0].body["request_id"].startswith("replay-")
 
 
 @pytest.mark.requirement("ASK-2")
-def test_letters_by_name_with_a_safeguard_are_a_replay_of_many(
-    cli: "CommandLine", harebell: "FakeHarebell"
+@pytest.mark.parametrize("option", [("--rate", "1"), ("--abort-on-failure-ratio", "0")])
+def test_dlq_replay_by_id_starts_a_replay_job_when_it_has_an_option_of_replay_jobs(
+    cli: CommandLine, broker: FakeBroker, option: tuple[str, str]
 ) -> None:
-    harebell.answer = lambda _: STARTED
+    broker.respond = lambda _: STARTED
 
-    cli("dlq", "replay", ONE, "--rate", "1")
+    cli("dlq", "replay", ID, *option)
 
-    assert (harebell.asked[0].verb, harebell.asked[0].body["ids"]) == (
-        "dlq.replay_job.start",
-        [ONE],
-    )
+    assert broker.requests[0].verb == "dlq.replay_job.start"
+    assert broker.requests[0].body["ids"] == [ID]
 
 
 @pytest.mark.requirement("ASK-2")
-def test_a_dry_run_that_finds_none_is_nothing_matched(
-    cli: "CommandLine", harebell: "FakeHarebell"
+def test_dlq_replay_dry_run_exits_with_no_match_when_no_dead_letter_matches(
+    cli: CommandLine, broker: FakeBroker
 ) -> None:
-    harebell.answer = lambda _: {"ok": True, "status": "previewed", "total": 0}
+    broker.respond = lambda _: {"ok": True, "status": "previewed", "total": 0}
 
     assert cli("dlq", "replay", "--all", "--dry-run").exit_code == 3
-    assert harebell.asked[0].body["dry_run"] is True
+    assert broker.requests[0].body["dry_run"] is True
 
 
 @pytest.mark.requirement("ASK-2")
 @pytest.mark.parametrize(
     ("last", "code"),
     [
-        (progress("done", succeeded=7), 0),
-        (progress("done", succeeded=6, failed=1), 4),
-        (progress("aborted", failed=1), 1),
+        (replay_job_row("done", succeeded=7), 0),
+        (replay_job_row("done", succeeded=6, failed=1), 4),
+        (replay_job_row("aborted", failed=1), 1),
     ],
 )
-def test_a_replay_is_followed_to_its_end(
-    cli: "CommandLine",
-    harebell: "FakeHarebell",
+def test_dlq_replay_follow_prints_the_replay_job_after_its_end(
+    cli: CommandLine,
+    broker: FakeBroker,
     monkeypatch: pytest.MonkeyPatch,
     last: dict[str, Any],
     code: int,
 ) -> None:
-    monkeypatch.setattr(output, "EVERY", 0)
-    views = iter([progress("running"), progress("running", taken=3, succeeded=2), last])
+    monkeypatch.setattr(output, "POLL_INTERVAL", 0)
+    jobs = iter([replay_job_row("running"), replay_job_row("running", taken=3, succeeded=2), last])
 
-    def answer(asked: "Asked") -> dict[str, Any]:
-        return (
-            STARTED if asked.verb == "dlq.replay_job.start" else {"ok": True, "item": next(views)}
-        )
+    def respond(request: Request) -> dict[str, Any]:
+        if request.verb == "dlq.replay_job.start":
+            return STARTED
+        return {"ok": True, **next(jobs)}
 
-    harebell.answer = answer
+    broker.respond = respond
 
     result = cli("dlq", "replay", "--all", "--follow", "-o", "json")
 
@@ -111,36 +106,54 @@ def test_a_replay_is_followed_to_its_end(
 
 
 @pytest.mark.requirement("ASK-2")
-def test_a_job_is_shown_with_what_became_of_each(
-    cli: "CommandLine", harebell: "FakeHarebell"
+def test_dlq_replays_get_prints_the_outcome_of_each_dead_letter(
+    cli: CommandLine, broker: FakeBroker
 ) -> None:
-    item = {"place": 1, "id": ONE, "status": "replayed", "outcome": "succeeded"}
+    item = {"position": 1, "id": ID, "status": "replayed", "outcome": "succeeded"}
 
-    def answer(asked: "Asked") -> dict[str, Any]:
-        if asked.verb == "dlq.replay_job.items":
+    def respond(request: Request) -> dict[str, Any]:
+        if request.verb == "dlq.replay_job.items":
             return {"ok": True, "items": [item]}
-        return {"ok": True, "item": progress("done", succeeded=7)}
+        return {"ok": True, **replay_job_row("done", succeeded=7)}
 
-    harebell.answer = answer
+    broker.respond = respond
 
-    result = cli("dlq", "job", JOB, "--items")
+    result = cli("dlq", "replays", "get", JOB_ID, "--items")
 
-    assert result.stdout.split()[-4:] == ["1", ONE, "replayed", "succeeded"]
+    assert result.exit_code == 0
+    assert result.stdout.split()[-4:] == ["1", ID, "replayed", "succeeded"]
+
+
+@pytest.mark.requirement("ASK-2")
+def test_dlq_replays_list_prints_each_replay_job(cli: CommandLine, broker: FakeBroker) -> None:
+    broker.respond = lambda _: {"ok": True, "items": [replay_job_row("running")]}
+
+    result = cli("dlq", "replays", "list", "--limit", "3")
+
+    assert (result.exit_code, JOB_ID in result.stdout) == (0, True)
+    assert broker.requests[0].body == {"limit": 3}
 
 
 @pytest.mark.requirement("ASK-2")
 @pytest.mark.parametrize("verb", ["pause", "resume", "abort"])
-def test_a_replay_is_steered(cli: "CommandLine", harebell: "FakeHarebell", verb: str) -> None:
-    harebell.answer = lambda _: {**STARTED, "status": "unchanged"}
+def test_dlq_replays_command_fails_when_it_changes_nothing(
+    cli: CommandLine, broker: FakeBroker, verb: str
+) -> None:
+    broker.respond = lambda _: {**STARTED, "status": "unchanged"}
 
-    assert cli("dlq", verb, JOB, "--note", "why").exit_code == 1
-    [asked] = harebell.asked
-    assert (asked.verb, asked.body) == (f"dlq.{verb}", {"job": JOB, "note": "why"})
+    assert cli("dlq", "replays", verb, JOB_ID, "--note", "why").exit_code == 1
+    [request] = broker.requests
+    assert request.verb == f"dlq.replay_job.{verb}"
+    assert request.body == {"id": JOB_ID, "note": "why"}
 
 
-def test_a_rate_is_of_a_second_a_minute_or_an_hour() -> None:
-    assert [per_second(text) for text in (None, "5", "5/s", "30/m", "3600/h")] == [
-        *(None, 5.0, 5.0, 0.5, 1.0)
-    ]
+@pytest.mark.parametrize(
+    ("text", "rate"), [(None, None), ("5", 5.0), ("5/s", 5.0), ("30/m", 0.5), ("3600/h", 1.0)]
+)
+def test_rate_is_per_second_minute_or_hour(text: str | None, rate: float | None) -> None:
+    assert rate_per_second(text) == rate
+
+
+def test_rate_names_its_form_when_it_is_invalid() -> None:
     with pytest.raises(InvalidInput, match="5/s"):
-        per_second("fast")
+        rate_per_second("fast")

@@ -1,71 +1,88 @@
-"""`harebell topology definitions`: a file for RabbitMQ, made without one."""
+"""`harebell topology definitions`, which needs no broker."""
 
 import base64
 import hashlib
 import json
 from typing import Any
 
+import pytest
 from tests.unit.cli.conftest import CommandLine
 
 from harebell.messaging.topology.bus import SYSTEM
 
 
-def of_user(made: dict[str, Any], part: str, name: str) -> dict[str, Any]:
+def entry_of_user(definitions: dict[str, Any], part: str, user: str) -> dict[str, Any]:
     field = "name" if part == "users" else "user"
-    (found,) = (each for each in made[part] if each[field] == name)
-    return dict(found)
+    (entry,) = (each for each in definitions[part] if each[field] == user)
+    return dict(entry)
 
 
-def test_everything_that_services_would_declare_is_in_it(cli: CommandLine) -> None:
-    made = json.loads(cli("topology", "definitions").stdout)
+def test_definitions_contain_everything_that_services_declare(cli: CommandLine) -> None:
+    definitions = json.loads(cli("topology", "definitions").stdout)
 
-    assert {each["name"] for each in made["exchanges"]} == {each.name for each in SYSTEM.exchanges}
-    arguments = {each["name"]: each["arguments"] for each in made["queues"]}
+    exchanges = {each["name"] for each in definitions["exchanges"]}
+    assert exchanges == {each.name for each in SYSTEM.exchanges}
+    arguments = {each["name"]: each["arguments"] for each in definitions["queues"]}
     assert arguments == {each.name: each.arguments() for each in SYSTEM.queues}
-    assert len(made["bindings"]) == len(SYSTEM.bindings)
+    assert len(definitions["bindings"]) == len(SYSTEM.bindings)
 
 
-def test_another_pool_brings_its_lanes_and_another_host_its_name(cli: CommandLine) -> None:
-    made = json.loads(cli("topology", "definitions", "--pool", "gpu", "--vhost", "prod").stdout)
+def test_definitions_contain_the_work_queues_of_a_pool_and_the_virtual_host(
+    cli: CommandLine,
+) -> None:
+    result = cli("topology", "definitions", "--pool", "gpu", "--vhost", "prod")
 
-    work = {each["name"] for each in made["queues"] if "gpu" in each["name"]}
+    definitions = json.loads(result.stdout)
+    work = {each["name"] for each in definitions["queues"] if "gpu" in each["name"]}
     assert work == {f"harebell.work.gpu.{lane}" for lane in ("high", "normal", "low")}
-    assert {each["vhost"] for each in made["queues"]} == {"prod"}
+    assert {each["vhost"] for each in definitions["queues"]} == {"prod"}
 
 
-def test_nobody_can_log_in_without_a_password(cli: CommandLine) -> None:
-    made = json.loads(cli("topology", "definitions").stdout)
+def test_definitions_permit_no_login_without_a_password(cli: CommandLine) -> None:
+    definitions = json.loads(cli("topology", "definitions").stdout)
 
-    assert {each["password_hash"] for each in made["users"]} == {""}
-
-
-def test_passwords_are_kept_as_the_brokers_salted_hashes(cli: CommandLine) -> None:
-    given = json.dumps({"harebell_ticker": "tick"})
-
-    told = cli("topology", "definitions", "--passwords", "-", stdin=given).stdout
-
-    kept = base64.b64decode(of_user(json.loads(told), "users", "harebell_ticker")["password_hash"])
-    assert kept[4:] == hashlib.sha256(kept[:4] + b"tick").digest()
-    assert '"tick"' not in told
+    assert {each["password_hash"] for each in definitions["users"]} == {""}
 
 
-def test_a_tenants_user_is_fenced_in_by_its_name(cli: CommandLine) -> None:
-    made = json.loads(cli("topology", "definitions", "--for-tenant", "acme").stdout)
+def test_definitions_contain_passwords_as_salted_hashes(cli: CommandLine) -> None:
+    passwords = json.dumps({"harebell_ticker": "tick"})
 
-    assert of_user(made, "permissions", "acme")["configure"] == r"^(acme\..*)$"
-    fenced = {each["exchange"]: each["write"] or each["read"] for each in made["topic_permissions"]}
-    assert fenced == dict.fromkeys(
+    output = cli("topology", "definitions", "--passwords", "-", stdin=passwords).stdout
+
+    user = entry_of_user(json.loads(output), "users", "harebell_ticker")
+    stored = base64.b64decode(user["password_hash"])
+    assert stored[4:] == hashlib.sha256(stored[:4] + b"tick").digest()
+    assert '"tick"' not in output
+
+
+def test_definitions_limit_the_user_of_a_tenant_to_its_name(cli: CommandLine) -> None:
+    definitions = json.loads(cli("topology", "definitions", "--for-tenant", "acme").stdout)
+
+    permission = entry_of_user(definitions, "permissions", "acme")
+    assert permission["configure"] == r"^(acme\..*)$"
+    topics = {
+        each["exchange"]: each["write"] or each["read"]
+        for each in definitions["topic_permissions"]
+        if each["user"] == "acme"
+    }
+    assert topics == dict.fromkeys(
         ("harebell.commands", "harebell.queries", "harebell.events"), r"^acme\..*"
     )
 
 
-def test_what_cannot_be_is_refused_with_its_name(cli: CommandLine) -> None:
-    for words, stdin, complaint in (
+@pytest.mark.parametrize(
+    ("arguments", "stdin", "part"),
+    [
         (("--pool", "No Pool"), "", "pools[0]: "),
-        (("--for-tenant", "harebell"), "", "tenants[0]: harebell is the name of"),
-        (("--passwords", "-"), '{"nobody": "x"}', "there is no user 'nobody'"),
+        (("--for-tenant", "harebell"), "", "tenants[0]: "),
+        (("--passwords", "-"), '{"stranger": "x"}', "'stranger'"),
         (("--passwords", "-"), "{", "not_json"),
-    ):
-        told = cli("topology", "definitions", *words, stdin=stdin)
-        assert (told.exit_code, told.stdout) == (2, "")
-        assert complaint in told.stderr
+    ],
+)
+def test_definitions_name_the_invalid_option(
+    cli: CommandLine, arguments: tuple[str, str], stdin: str, part: str
+) -> None:
+    result = cli("topology", "definitions", *arguments, stdin=stdin)
+
+    assert (result.exit_code, result.stdout) == (2, "")
+    assert part in result.stderr

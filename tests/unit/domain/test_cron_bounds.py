@@ -174,4 +174,4 @@ def test_a_name_that_is_no_zone_everywhere_is_refused(zone: str) -> None:
     with pytest.raises(UnknownTimezone) as refusal:
         Cron.parse("0 0 * * *", zone)
 
-    assert len(refusal.value.zone) <= 64
+    assert len(refusal.value.name) <= 64

@@ -91,8 +91,8 @@ def test_what_comes_a_little_too_soon_waits_for_its_moment() -> None:
 def test_an_account_is_over_when_nothing_in_it_counts_any_more() -> None:
     tally, _ = admit(RateLimitState(), ONE_AN_HOUR, NINE)
 
-    assert RateLimitState().over_at(ONE_AN_HOUR) is None
-    assert tally.over_at(ONE_AN_HOUR) == NINE + padded_window(ONE_AN_HOUR)
+    assert RateLimitState().expires_at(ONE_AN_HOUR) is None
+    assert tally.expires_at(ONE_AN_HOUR) == NINE + padded_window(ONE_AN_HOUR)
 
 
 @pytest.mark.requirement("S70")

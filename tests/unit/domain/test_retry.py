@@ -31,7 +31,7 @@ FAILED = Failure("http_error", "HTTP 500")
 @pytest.mark.requirement("S104")
 @pytest.mark.parametrize(("attempt", "wait"), [(1, 1), (2, 2), (3, 4), (4, 8), (5, 16)])
 def test_waits_double_from_one_second(attempt: int, wait: int) -> None:
-    assert decide(POLICY, attempt, FAILED, NINE, dice=0.5) == Retry(after(wait))
+    assert decide(POLICY, attempt, FAILED, now=NINE, random_fraction=0.5) == Retry(after(wait))
 
 
 @pytest.mark.requirement("S104")
@@ -78,7 +78,9 @@ def test_a_thousand_that_fail_at_once_are_tried_again_all_over_the_span(
     dice = random.Random(7)  # noqa: S311  # spread, not secrecy
     policy = RetryPolicy(max_attempts=6, backoff=Backoff(jitter=jitter))
 
-    decided = [decide(policy, 4, FAILED, NINE, dice=dice.random()) for _ in range(1_000)]
+    decided = [
+        decide(policy, 4, FAILED, now=NINE, random_fraction=dice.random()) for _ in range(1_000)
+    ]
 
     waits = [(each.at - NINE).total_seconds() for each in decided if isinstance(each, Retry)]
     tenths = Counter(min(9, int((wait - least) / (8 - least) * 10)) for wait in waits)
@@ -97,13 +99,13 @@ def test_what_the_target_asks_for_wins_when_it_is_longer(
     failure = Failure("http_error", "HTTP 503", retry_after=retry_after)
     expected = timedelta(hours=wait) if retry_after == timedelta(hours=3) else seconds(wait)
 
-    assert decide(POLICY, 3, failure, NINE, dice=0) == Retry(NINE + expected)
+    assert decide(POLICY, 3, failure, now=NINE, random_fraction=0) == Retry(NINE + expected)
 
 
 @pytest.mark.requirement("S106")
 @pytest.mark.parametrize(("attempt", "expected"), [(5, Retry), (6, Dead), (7, Dead)])
 def test_there_is_never_an_attempt_beyond_the_last(attempt: int, expected: type[Decision]) -> None:
-    decided = decide(POLICY, attempt, FAILED, NINE, dice=0)
+    decided = decide(POLICY, attempt, FAILED, now=NINE, random_fraction=0)
 
     assert type(decided) is expected
     assert decided == Dead(ATTEMPTS_EXHAUSTED) or isinstance(decided, Retry)
@@ -111,19 +113,21 @@ def test_there_is_never_an_attempt_beyond_the_last(attempt: int, expected: type[
 
 @pytest.mark.requirement("S106")
 def test_one_attempt_means_no_retry() -> None:
-    assert decide(RetryPolicy(max_attempts=1), 1, FAILED, NINE, dice=0) == Dead(ATTEMPTS_EXHAUSTED)
+    assert decide(RetryPolicy(max_attempts=1), 1, FAILED, now=NINE, random_fraction=0) == Dead(
+        ATTEMPTS_EXHAUSTED
+    )
 
 
 def test_what_can_never_succeed_is_dead_at_once_by_its_own_code() -> None:
     failure = Failure("http_status", "HTTP 404", retryable=False)
 
-    assert decide(POLICY, 1, failure, NINE, dice=0) == Dead("http_status")
+    assert decide(POLICY, 1, failure, now=NINE, random_fraction=0) == Dead("http_status")
 
 
 def test_what_a_wait_would_not_spare_is_tried_again_at_once() -> None:
     failure = Failure("lease_expired", "gone", immediate=True, retry_after=seconds(60))
 
-    assert decide(POLICY, 1, failure, NINE, dice=0.9) == Retry(NINE)
+    assert decide(POLICY, 1, failure, now=NINE, random_fraction=0.9) == Retry(NINE)
 
 
 @pytest.mark.parametrize(
@@ -132,7 +136,10 @@ def test_what_a_wait_would_not_spare_is_tried_again_at_once() -> None:
 def test_a_retry_that_would_come_too_late_to_be_of_use_is_not_made(
     expires: float, expected: Decision
 ) -> None:
-    assert decide(POLICY, 3, FAILED, NINE, dice=0, expires_at=after(expires)) == expected
+    assert (
+        decide(POLICY, 3, FAILED, now=NINE, random_fraction=0, expires_at=after(expires))
+        == expected
+    )
 
 
 @pytest.mark.requirement("ASK-1")
@@ -142,12 +149,14 @@ def test_what_was_found_too_late_to_begin_has_expired_and_is_no_dead_letter(
 ) -> None:
     failure = Failure(EXPIRED, "its time has passed", retryable=False)
 
-    assert decide(POLICY, attempt, failure, NINE, dice=0, expires_at=NINE) == Expired()
+    assert (
+        decide(POLICY, attempt, failure, now=NINE, random_fraction=0, expires_at=NINE) == Expired()
+    )
 
 
 @pytest.mark.requirement("S106")
 def test_what_has_used_up_its_attempts_is_dead_though_it_has_expired_too() -> None:
-    decided = decide(POLICY, 6, FAILED, NINE, dice=0, expires_at=after(-60))
+    decided = decide(POLICY, 6, FAILED, now=NINE, random_fraction=0, expires_at=after(-60))
 
     assert decided == Dead(ATTEMPTS_EXHAUSTED)
 
@@ -169,7 +178,7 @@ def test_a_wait_is_not_shortened_on_its_way_in_a_ticket() -> None:
     """Tickets say milliseconds."""
     now = NINE.replace(microsecond=123_456)
 
-    decided = decide(POLICY, 1, FAILED, now, dice=0.5)
+    decided = decide(POLICY, 1, FAILED, now=now, random_fraction=0.5)
 
     assert isinstance(decided, Retry)
     assert parse_instant(instant_text(decided.at)) - now >= timedelta(seconds=1)

@@ -16,7 +16,7 @@ OPEN = {"downstream": "http:acme.example"}
 
 
 def submitted(body: Any, key: str = "harebell.breaker.open") -> CheckResult:
-    return check(IncomingRequest(key, orjson.dumps(body)), accepted_at=NOW)
+    return check(IncomingRequest(routing_key=key, body=orjson.dumps(body)), accepted_at=NOW)
 
 
 @pytest.mark.requirement("S113")
@@ -24,7 +24,7 @@ def test_an_order_goes_to_whoever_keeps_breakers() -> None:
     checked = submitted({**OPEN, "until": "2026-11-20T16:00:00Z", "note": "a roof"})
 
     assert checked.rejections == ()
-    assert accepted_commands_message(checked.change, name="m-1").routing_key == "breaker"
+    assert accepted_commands_message(checked.accepted, message_id="m-1").routing_key == "breaker"
 
 
 @pytest.mark.requirement("S113")
@@ -32,8 +32,8 @@ def test_an_order_goes_to_whoever_keeps_breakers() -> None:
 def test_a_tenant_cannot_force_what_others_share(verb: str) -> None:
     (rejected,) = submitted(OPEN, f"acme.{verb}").rejections
 
-    assert rejected.refusal.error.code == "not_a_tenants"
-    assert f"harebell.{verb}" in rejected.refusal.error.reason
+    assert rejected.response.error.code == "not_a_tenants"
+    assert f"harebell.{verb}" in rejected.response.error.reason
 
 
 @pytest.mark.parametrize(
@@ -53,7 +53,7 @@ def test_a_tenant_cannot_force_what_others_share(verb: str) -> None:
 def test_an_order_that_cannot_be_meant_is_refused(body: Any, code: str) -> None:
     (rejected,) = submitted(body).rejections
 
-    assert rejected.refusal.error.code == code
+    assert rejected.response.error.code == code
 
 
 @pytest.mark.requirement("S113")

@@ -24,10 +24,12 @@ KEYED = {**KEYLESS, "key": "hello"}
 def accepted(
     body: Any, routing_key: str = "acme.schedule.put", message_id: str | None = None
 ) -> AcceptedCommands:
-    submission = IncomingRequest(routing_key, orjson.dumps(body), message_id=message_id)
+    submission = IncomingRequest(
+        routing_key=routing_key, body=orjson.dumps(body), message_id=message_id
+    )
     checked = check(submission, accepted_at=NOW)
     assert checked.rejections == ()
-    return checked.change
+    return checked.accepted
 
 
 def test_the_tenant_and_the_key_name_a_schedule() -> None:
@@ -90,10 +92,10 @@ def test_a_request_is_recognised_by_its_body_else_by_its_message_else_not() -> N
 def test_the_actor_and_the_way_back_are_those_of_the_message() -> None:
     body = orjson.dumps(KEYED)
     submission = IncomingRequest(
-        "acme.schedule.put", body, reply_to="answers", correlation_id="c-1", user_id="ann"
+        routing_key="acme.schedule.put", body=body, reply_to="answers", correlation_id="c-1", user_id="ann"
     )
 
-    change = check(submission, accepted_at=NOW).change
+    change = check(submission, accepted_at=NOW).accepted
 
     assert (change.actor, change.reply_to, change.correlation_id) == ("ann", "answers", "c-1")
     assert change.accepted_at == NOW
@@ -113,15 +115,15 @@ def test_no_default_is_written_out_and_null_stays_a_payload() -> None:
 
 
 def test_whoever_has_no_tenant_is_nobody() -> None:
-    checked = check(IncomingRequest("A.schedule.put", b"{}"), accepted_at=NOW)
+    checked = check(IncomingRequest(routing_key="A.schedule.put", body=b"{}"), accepted_at=NOW)
 
-    assert checked.change.tenant == UNKNOWN_TENANT
-    assert checked.is_refused
+    assert checked.accepted.tenant == UNKNOWN_TENANT
+    assert checked.is_rejected
 
 
 def test_the_events_of_refusals_know_the_key_where_there_was_one() -> None:
     body = orjson.dumps([{"key": "a"}, {"key": 7}, 7, {"key": "x" * 1000}])
-    checked = check(IncomingRequest("acme.schedule.put", body), accepted_at=NOW)
+    checked = check(IncomingRequest(routing_key="acme.schedule.put", body=body), accepted_at=NOW)
 
     assert [rejection.key for rejection in checked.rejections] == ["a", None, None, None]
 
@@ -133,14 +135,14 @@ def test_a_schedule_without_a_timing_gets_its_tenants_default() -> None:
 
     found = {
         tenant: check(
-            IncomingRequest(f"{tenant}.schedule.put", orjson.dumps(keyed)),
+            IncomingRequest(routing_key=f"{tenant}.schedule.put", body=orjson.dumps(keyed)),
             accepted_at=NOW,
-            rules=rules,
+            policy=rules,
         )
         for tenant in ("acme", "globex")
     }
 
-    whens = {tenant: each.change.items[0].body["when"]["every"] for tenant, each in found.items()}
+    whens = {tenant: each.accepted.items[0].body["when"]["every"] for tenant, each in found.items()}
     assert whens == {"acme": "1h", "globex": "5m"}
 
 
@@ -162,12 +164,14 @@ def test_a_command_to_many_names_none_and_is_called_by_its_request(
 
 def test_in_an_array_each_command_to_many_has_a_request_of_its_own() -> None:
     body = [{"select": {"tag": "a"}}, {"select": {"tag": "b"}, "request_id": "r-2"}]
-    submission = IncomingRequest("acme.schedule.pause", orjson.dumps(body), message_id="m-1")
+    submission = IncomingRequest(
+        routing_key="acme.schedule.pause", body=orjson.dumps(body), message_id="m-1"
+    )
 
     checked = check(submission, accepted_at=NOW)
 
-    assert [each.refusal.error.field for each in checked.rejections] == ["[0].request_id"]
-    assert checked.change.items[1].request_id == "r-2"
+    assert [each.response.error.field for each in checked.rejections] == ["[0].request_id"]
+    assert checked.accepted.items[1].request_id == "r-2"
 
 
 @pytest.mark.parametrize(

@@ -18,9 +18,11 @@ UNKNOWN = IntakePolicy()
 
 def fault(verb: str, body: dict[str, Any], rules: IntakePolicy) -> ErrorDetail | None:
     """The one of its only item."""
-    submission = IncomingRequest(f"acme.schedule.{verb}", orjson.dumps({"key": "hello", **body}))
-    checked = check(submission, accepted_at=NOW, rules=rules)
-    return checked.rejections[0].refusal.error if checked.rejections else None
+    submission = IncomingRequest(
+        routing_key=f"acme.schedule.{verb}", body=orjson.dumps({"key": "hello", **body})
+    )
+    checked = check(submission, accepted_at=NOW, policy=rules)
+    return checked.rejections[0].response.error if checked.rejections else None
 
 
 def task(name: str) -> dict[str, Any]:

@@ -148,7 +148,7 @@ def test_an_instant_of_a_schedule_that_follows_its_runs_is_only_on_record() -> N
 
 
 def test_before_the_first_instant_there_is_none_to_tell_of() -> None:
-    fresh = ScheduleHistory.of_terms(story().windows[0].terms, ID, now=NOW)
+    fresh = ScheduleHistory.of_terms(story().windows[0].policy, ID, now=NOW)
 
     assert fresh.last_until(NOW) is None
     assert explain(fresh, None, None, now=NOW).behind == NOON + HOUR

@@ -21,7 +21,7 @@ _UNTRIGGERED: Final = frozenset({Reason.PAUSED, Reason.CANCELLED})
 class Coverage:
     """How many instants of the window were owed, how many of them are on record."""
 
-    owed: int
+    expected: int
     recorded: int
     findings: tuple[Finding, ...]
 

@@ -16,7 +16,7 @@ MOST: Final = 100  # findings that are told, unless told otherwise
 class MissedHeartbeat:
     """`who` has left undone what was due at `since`."""
 
-    who: str
+    component: str
     since: datetime
 
 
@@ -33,11 +33,11 @@ class Report:
     recorded: int = 0
     counts: Counter[FindingKind] = field(default_factory=Counter)
     findings: list[Finding] = field(default_factory=list)
-    silences: list[MissedHeartbeat] = field(default_factory=list)
+    missed_heartbeats: list[MissedHeartbeat] = field(default_factory=list)
 
     @property
     def is_clean(self) -> bool:
-        return not self.counts and not self.silences
+        return not self.counts and not self.missed_heartbeats
 
     @property
     def omitted(self) -> int:
@@ -50,6 +50,6 @@ class Report:
                 self.findings.append(finding)
 
     def cover(self, covered: Coverage) -> None:
-        self.expected += covered.owed
+        self.expected += covered.expected
         self.recorded += covered.recorded
         self.find(covered.findings)

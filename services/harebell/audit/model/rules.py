@@ -30,7 +30,7 @@ def check_runs(
         found += find_stuck(schedule, run, window)
         found += impossible(schedule, run)
         found += disagreeing(schedule, run)
-    return Coverage(covered.owed, covered.recorded, tuple(found))
+    return Coverage(covered.expected, covered.recorded, tuple(found))
 
 
 def _orphaned(schedule: Schedule, orphans: Iterable[datetime]) -> Iterator[Finding]:

@@ -1,76 +1,97 @@
-"""`harebell dlq`: the desk where a person works at what Harebell gave up."""
+"""`harebell dlq list`, `get` and `discard`."""
 
-from typing import Annotated, Final
+from dataclasses import dataclass
+from typing import Annotated, Final, TypeAlias
 
 import typer
 
 from harebell.cli.dlq.filters import (
-    NewerThan,
-    OfError,
-    OfGroup,
-    OfKey,
-    OfTag,
-    OlderThan,
-    Replayed,
+    DEFAULT_STATE,
+    DeadLetterFilterOptions,
+    DeadLetterStateName,
     dead_letter_filter,
 )
-from harebell.cli.dlq.output import print_results, render_dead_letter
+from harebell.cli.dlq.output import COLUMNS, print_results, render_dead_letter
 from harebell.cli.framework.command import command
 from harebell.cli.framework.exit_codes import ExitCode, exit_code_of_many
-from harebell.cli.framework.options import LIMIT, Limit, Note
+from harebell.cli.framework.options import DEFAULT_LIMIT, Limit, Note
 from harebell.cli.framework.output import Format
 from harebell.cli.framework.session import Session
 
-app = typer.Typer(help="List, show, replay and drop dead letters.", no_args_is_help=True)
+app = typer.Typer(help="List, print, edit, replay and discard dead letters.", no_args_is_help=True)
 
-ROW: Final = ("id", "key", "run_id", "reason", "error_code", "attempts", "dead_at", "state")
-ATTEMPT: Final = (
-    *("replay_number", "number", "started_at", "finished_at", "lease_holder"),
-    *("outcome", "http_status", "error_code", "error"),
+ATTEMPT_COLUMNS: Final = (
+    "replay_number",
+    "number",
+    "started_at",
+    "finished_at",
+    "lease_holder",
+    "outcome",
+    "http_status",
+    "error_code",
+    "error",
 )
-HISTORY: Final = ("replay_number", "at", "actor", "note", "run_state")
+REPLAY_COLUMNS: Final = ("replay_number", "at", "actor", "note", "run_state")
 
-LetterId = Annotated[str, typer.Argument(metavar="ID", help="As `dlq list` shows it.")]
-LetterIds = Annotated[list[str], typer.Argument(metavar="ID", help="As `dlq list` shows them.")]
-DeskState = Annotated[
-    str, typer.Option("--state", help="open, replayed, resolved, dropped, edited or all.")
+DeadLetterId: TypeAlias = Annotated[
+    str, typer.Argument(metavar="ID", help="Name the dead letter (id, as `dlq list` prints it).")
 ]
 
 
+@dataclass(frozen=True, slots=True, kw_only=True)
+class DeadLetterListOptions(DeadLetterFilterOptions):
+    """The options of `dlq list`."""
+
+    state: DeadLetterStateName = DEFAULT_STATE
+    limit: Limit = DEFAULT_LIMIT
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class DeadLetterGetOptions:
+    """The options of `dlq get`."""
+
+    id: DeadLetterId
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class DiscardOptions:
+    """The options of `dlq discard`."""
+
+    ids: Annotated[
+        list[str],
+        typer.Argument(metavar="ID", help="Name the dead letters (ids)."),
+    ]
+    note: Note = None
+
+
 @command(app, "list")
-async def list_dead_letters(
-    session: Session,
-    *,
-    state: DeskState = "open",
-    group: OfGroup = None,
-    key: OfKey = None,
-    tag: OfTag = None,
-    error: OfError = None,
-    older_than: OlderThan = None,
-    newer_than: NewerThan = None,
-    replayed: Replayed = None,
-    limit: Limit = LIMIT,
-) -> ExitCode:
-    """List dead letters, newest first."""
-    only = dead_letter_filter(session, group, key, tag, error, older_than, newer_than, replayed)
-    async with session.harebell() as harebell:
-        rows = [row async for row in harebell.dead_letters(state=state, limit=limit, **only)]
-    session.output.rows(rows, ROW)
+async def list_dead_letters(session: Session, options: DeadLetterListOptions) -> ExitCode:
+    """List the dead letters that match all filters, newest first."""
+    fields = dead_letter_filter(options, session.now())
+    async with session.connect() as client:
+        dead_letters = client.dead_letters(state=options.state, limit=options.limit, **fields)
+        rows = [row async for row in dead_letters]
+    session.output.print_rows(rows, COLUMNS)
     return exit_code_of_many(done=len(rows))
 
 
-@command(app, "show")
-async def show(session: Session, letter: LetterId) -> ExitCode:
-    """Show one as a person reads it; with -o json, all there is."""
-    async with session.harebell() as harebell:
-        whole = await harebell.dead_letter(letter)
-    told = whole if session.options.output is Format.JSON else render_dead_letter(whole)
-    session.output.record(told, attempts=ATTEMPT, replay_history=HISTORY)
+@command(app, "get", alias="show")
+async def get(session: Session, options: DeadLetterGetOptions) -> ExitCode:
+    """Print one dead letter with its attempts and replays. JSON output has every field."""
+    async with session.connect() as client:
+        dead_letter = await client.dead_letter(options.id)
+    is_json = session.options.output is Format.JSON
+    session.output.print_record(
+        dead_letter if is_json else render_dead_letter(dead_letter),
+        attempts=ATTEMPT_COLUMNS,
+        replay_history=REPLAY_COLUMNS,
+    )
     return ExitCode.DONE
 
 
-@command(app, "drop")
-async def drop(session: Session, letters: LetterIds, note: Note = None) -> ExitCode:
-    """Take each off the desk; the record stays."""
-    async with session.harebell() as harebell:
-        return print_results(session, await harebell.discard(letters, note=note))
+@command(app, "discard", alias="drop")
+async def discard(session: Session, options: DiscardOptions) -> ExitCode:
+    """Discard dead letters without a replay. Their records remain until the retention ends."""
+    async with session.connect() as client:
+        response = await client.discard(options.ids, note=options.note)
+    return print_results(session, response)

@@ -1,150 +1,128 @@
-"""`harebell dlq export, import, watch`: dead letters as JSON lines, and as they come."""
+"""`harebell dlq export` and `import`: dead letters as JSON lines."""
 
 import asyncio
 import sys
-from collections import OrderedDict
 from collections.abc import AsyncIterator, Iterable, Iterator
+from dataclasses import dataclass
 from typing import Annotated, Any, Final
 
 import orjson
 import typer
 
-from harebell.cli.dlq.dead_letters import ROW, DeskState
 from harebell.cli.dlq.filters import (
-    NewerThan,
-    OfError,
-    OfGroup,
-    OfKey,
-    OfTag,
-    OlderThan,
-    Replayed,
+    DEFAULT_STATE,
+    DeadLetterFilterOptions,
+    DeadLetterStateName,
     dead_letter_filter,
 )
-from harebell.cli.dlq.output import DONE
+from harebell.cli.dlq.output import DONE_RESULTS
 from harebell.cli.framework.command import command
 from harebell.cli.framework.exit_codes import ExitCode, exit_code_of_many
 from harebell.cli.framework.options import Note
+from harebell.cli.framework.output import error_line_of
 from harebell.cli.framework.session import Session
 from harebell.client import Client, View
 from harebell.client.requests import DeadLetterFields
 from harebell.contract.errors import InvalidInput, Rejected
 from harebell.contract.json_codec import decode
 
-app = typer.Typer()  # joins that of `dead_letters`
+app = typer.Typer()
 
-AT_ONCE: Final = 20  # letters that are asked for together
-MAX_PORTION: Final = 64 * 1024  # bytes of letters in one command; a larger one goes alone
-LOOKED_AT: Final = 500  # letters of one look
-REMEMBERED: Final = 5_000  # letters that have been told
-KEPT_OF: Final = ("kind", "payload", "body")
+MAX_CONCURRENT_QUERIES: Final = 20
+MAX_BATCH_SIZE: Final = 64 * 1024  # bytes of one command; a larger dead letter has its own command
+IMPORTED_FIELDS: Final = ("kind", "payload", "body")
 
-Lines = Annotated[
-    typer.FileBinaryRead, typer.Argument(metavar="FILE|-", help="As `dlq export` writes it.")
-]
-Every = Annotated[float, typer.Option("--every", min=0.1, help="Seconds between looks.")]
-Looks = Annotated[int | None, typer.Option("--looks", min=1, help="So many, then end; else ^C.")]
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ExportOptions(DeadLetterFilterOptions):
+    """The options of `dlq export`."""
+
+    state: DeadLetterStateName = DEFAULT_STATE
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ImportOptions:
+    """The options of `dlq import`."""
+
+    file: Annotated[
+        typer.FileBinaryRead,
+        typer.Argument(
+            metavar="FILE|-", help="Read this file (JSON lines, as `dlq export` writes)."
+        ),
+    ]
+    note: Note = None
 
 
 @command(app, "export")
-async def export(
-    session: Session,
-    *,
-    state: DeskState = "open",
-    group: OfGroup = None,
-    key: OfKey = None,
-    tag: OfTag = None,
-    error: OfError = None,
-    older_than: OlderThan = None,
-    newer_than: NewerThan = None,
-    replayed: Replayed = None,
-) -> ExitCode:
-    """Write dead letters whole, one JSON object a line."""
-    only = dead_letter_filter(session, group, key, tag, error, older_than, newer_than, replayed)
+async def export(session: Session, options: ExportOptions) -> ExitCode:
+    """Write whole dead letters to stdout, one JSON object on each line."""
+    fields = dead_letter_filter(options, session.now())
     written = 0
-    async with session.harebell() as harebell:
-        async for letter in _whole(harebell, state, only):
-            sys.stdout.write(orjson.dumps(letter).decode() + "\n")
+    async with session.connect() as client:
+        async for dead_letter in _whole_dead_letters(client, options.state, fields):
+            sys.stdout.write(orjson.dumps(dead_letter).decode() + "\n")
             written += 1
     return exit_code_of_many(done=written)
 
 
-async def _whole(harebell: Client, state: str, only: DeadLetterFields) -> AsyncIterator[View]:
-    portion: list[str] = []
-    async for row in harebell.dead_letters(state=state, **only):
-        portion.append(row["id"])
-        if len(portion) == AT_ONCE:
-            for letter in await asyncio.gather(*map(harebell.dead_letter, portion)):
-                yield letter
-            portion = []
-    for letter in await asyncio.gather(*map(harebell.dead_letter, portion)):
-        yield letter
-
-
 @command(app, "import")
-async def import_(session: Session, lines: Lines, note: Note = None) -> ExitCode:
-    """Keep exported letters; those that are kept already stay as they are."""
+async def import_(session: Session, options: ImportOptions) -> ExitCode:
+    """Import exported dead letters. Dead letters that already exist remain unchanged."""
     done = failed = 0
-    async with session.harebell() as harebell:
-        for portion in portions(_letters(lines)):
+    async with session.connect() as client:
+        for batch in batches(_importable(options.file)):
             try:
-                answer = await harebell.import_dead_letters(portion, note=note)
+                response = await client.import_dead_letters(batch, note=options.note)
             except Rejected as error:
-                session.output.say(f"harebell: {len(portion)} not imported: {error.reason}")
-                failed += len(portion)
+                session.output.print_message(
+                    f"{len(batch)} dead letters are not imported: {error_line_of(error)}"
+                )
+                failed += len(batch)
                 continue
-            done += sum(status in DONE for status in answer.results.values())
-    session.output.say(f"harebell: {done} imported or present, {failed} not")
+            done += sum(status in DONE_RESULTS for status in response.results.values())
+    session.output.print_message(
+        f"{done} dead letters are imported or already present, {failed} are not imported."
+    )
     return exit_code_of_many(done=done, failed=failed)
 
 
-def _letters(lines: Iterable[bytes]) -> Iterator[dict[str, Any]]:
-    """Only what a letter is kept from. Raises `Malformed`."""
+def batches(dead_letters: Iterable[dict[str, Any]]) -> Iterator[list[dict[str, Any]]]:
+    """Yield the dead letters in batches that fit in one command."""
+    batch: list[dict[str, Any]] = []
+    batch_size = 0
+    for dead_letter in dead_letters:
+        size = len(orjson.dumps(dead_letter))
+        if batch and batch_size + size > MAX_BATCH_SIZE:
+            yield batch
+            batch, batch_size = [], 0
+        batch.append(dead_letter)
+        batch_size += size
+    if batch:
+        yield batch
+
+
+async def _whole_dead_letters(
+    client: Client, state: str, fields: DeadLetterFields
+) -> AsyncIterator[View]:
+    """Yield the dead letters of a filter with all fields. Query several at the same time."""
+    ids: list[str] = []
+    async for row in client.dead_letters(state=state, **fields):
+        ids.append(row["id"])
+        if len(ids) == MAX_CONCURRENT_QUERIES:
+            for dead_letter in await asyncio.gather(*map(client.dead_letter, ids)):
+                yield dead_letter
+            ids = []
+    for dead_letter in await asyncio.gather(*map(client.dead_letter, ids)):
+        yield dead_letter
+
+
+def _importable(lines: Iterable[bytes]) -> Iterator[dict[str, Any]]:
+    """Yield the fields that an import needs. Raises `InvalidInput`."""
     for number, line in enumerate(lines, 1):
-        letter = decode(line)
-        if not isinstance(letter, dict):
-            raise InvalidInput(f"line {number} is no letter", code="not_a_letter")
-        yield {name: letter.get(name) for name in KEPT_OF}
-
-
-def portions(letters: Iterable[dict[str, Any]]) -> Iterator[list[dict[str, Any]]]:
-    """As many together as one command may hold."""
-    portion: list[dict[str, Any]] = []
-    size = 0
-    for letter in letters:
-        length = len(orjson.dumps(letter))
-        if portion and size + length > MAX_PORTION:
-            yield portion
-            portion, size = [], 0
-        portion.append(letter)
-        size += length
-    if portion:
-        yield portion
-
-
-@command(app, "watch")
-async def watch(
-    session: Session,
-    *,
-    group: OfGroup = None,
-    key: OfKey = None,
-    tag: OfTag = None,
-    every: Every = 2.0,
-    looks: Looks = None,
-) -> ExitCode:
-    """Print dead letters as they come, until ^C."""
-    only = dead_letter_filter(session, group, key, tag, None, None, None, None)
-    told: OrderedDict[str, None] = OrderedDict()
-    looked = 0
-    async with session.harebell() as harebell:
-        while looks is None or looked < looks:
-            if looked:
-                await asyncio.sleep(every)
-            rows = [row async for row in harebell.dead_letters(limit=LOOKED_AT, **only)]
-            fresh = [row for row in reversed(rows) if row["id"] not in told]
-            told |= OrderedDict.fromkeys(row["id"] for row in fresh)
-            while len(told) > REMEMBERED:
-                told.popitem(last=False)
-            if looked and fresh:
-                session.output.rows(fresh, ROW)
-            looked += 1
-    return ExitCode.DONE
+        dead_letter = decode(line)
+        if not isinstance(dead_letter, dict):
+            reason = (
+                f"Each line must be the JSON object of a dead letter, but line {number} is not."
+            )
+            raise InvalidInput(reason, code="not_a_dead_letter")
+        yield {name: dead_letter.get(name) for name in IMPORTED_FIELDS}

@@ -1,4 +1,4 @@
-"""What became of each letter, or group, that a command to the desk named."""
+"""The output of dead letter commands: results, dead letters, and the progress of a replay job."""
 
 import asyncio
 import base64
@@ -8,16 +8,35 @@ from typing import Any, Final
 from uuid import UUID
 
 from rich.console import Console
-from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeElapsedColumn
+from rich.progress import (
+    BarColumn,
+    MofNCompleteColumn,
+    Progress,
+    TaskID,
+    TextColumn,
+    TimeElapsedColumn,
+)
 
 from harebell.cli.framework.exit_codes import ExitCode, exit_code_of_many
 from harebell.cli.framework.session import Session
-from harebell.client import Client, DeadLetterResponse
+from harebell.client import Client, DeadLetterResponse, ReplayJobResponse
 
-DONE: Final = (
+COLUMNS: Final = (
+    "id",
+    "key",
+    "run_id",
+    "reason",
+    "error_code",
+    "attempts",
+    "dead_at",
+    "state",
+)
+RESULT_COLUMNS: Final = ("id", "status")
+# The results of a command that did what the user requested.
+DONE_RESULTS: Final = (
     "replayed",
     "discarded",
-    "superseded",
+    "edited",
     "imported",
     "already_present",
     "noted",
@@ -25,74 +44,93 @@ DONE: Final = (
     "archived",
     "open",
 )
-MISSING: Final = "not_found"
+NOT_FOUND: Final = "not_found"
+UNCHANGED: Final = "unchanged"
+POLL_INTERVAL: Final = 0.5  # seconds between two queries for the progress of a replay job
+FINISHED_STATES: Final = ("done", "aborted")
+ABORTED: Final = "aborted"
+COUNTS: Final = "[green]{task.fields[succeeded]} succeeded[/] [red]{task.fields[failed]} failed[/]"
+MAX_BODY_SHOWN: Final = 2_000  # characters of the body of a message
+RAW_FIELDS: Final = ("payload", "body", "headers")
+PAYLOAD_FIELDS: Final = ("target", "version", "type", "routing_key", "size", "headers")
 
 
-def print_results(session: Session, answer: DeadLetterResponse) -> ExitCode:
-    rows = [{"id": id_, "status": status} for id_, status in answer.results.items()]
-    session.output.rows(rows, ("id", "status"))
-    statuses = list(answer.results.values())
-    done = sum(status in DONE for status in statuses)
-    missing = statuses.count(MISSING)
+def print_results(session: Session, response: DeadLetterResponse) -> ExitCode:
+    """Print the result of each dead letter or failure group, and return the exit code."""
+    rows = [{"id": id_, "status": status} for id_, status in response.results.items()]
+    session.output.print_rows(rows, RESULT_COLUMNS)
+    statuses = list(response.results.values())
+    done = sum(status in DONE_RESULTS for status in statuses)
+    missing = statuses.count(NOT_FOUND)
     return exit_code_of_many(done=done, missing=missing, failed=len(statuses) - done - missing)
 
 
-EVERY: Final = 0.5  # seconds between looks
-OVER: Final = ("done", "aborted")
-COUNTS: Final = "[green]{task.fields[succeeded]} well[/] [red]{task.fields[failed]} failed[/]"
+async def print_replay_job(
+    session: Session, client: Client, response: ReplayJobResponse, *, follow: bool = False
+) -> ExitCode:
+    """Print the response of a replay job command, or follow the replay job to its end."""
+    if follow and response.id is not None:
+        job = await follow_replay_job(client, response.id)
+        session.output.print_record(job)
+        return exit_code_of_replay_job(job)
+    session.output.print_record(response.model_dump(mode="json", exclude_none=True))
+    if response.status == UNCHANGED:
+        return ExitCode.FAILED
+    return exit_code_of_many(done=response.total)
 
 
-async def follow_replay_job(harebell: Client, job: UUID | str) -> dict[str, Any]:
-    """Until it is over, however long that takes; ^C ends the watching, not the replay."""
-    with _bar() as bar:
+async def follow_replay_job(client: Client, id_: UUID | str) -> dict[str, Any]:
+    """Return the replay job after its end. Show a progress bar on a terminal until then.
+
+    An interrupt ends the command but not the replay job.
+    """
+    with _progress_bar() as bar:
         task = bar.add_task("replay", total=None, succeeded=0, failed=0)
-        while (shown := await harebell.replay_job(job))["state"] not in OVER:
-            _draw(bar, task, shown)
-            await asyncio.sleep(EVERY)
-        _draw(bar, task, shown)
+        while (job := await client.replay_job(id_))["state"] not in FINISHED_STATES:
+            _update(bar, task, job)
+            await asyncio.sleep(POLL_INTERVAL)
+        _update(bar, task, job)
+    return job
+
+
+def exit_code_of_replay_job(job: Mapping[str, Any]) -> ExitCode:
+    """Return the exit code of a replay job: 1 if it was aborted, 4 if some runs failed."""
+    if job["state"] == ABORTED:
+        return ExitCode.FAILED
+    return ExitCode.PARTIAL if job["failed"] or job["rejected"] else ExitCode.DONE
+
+
+def render_dead_letter(dead_letter: Mapping[str, Any]) -> dict[str, Any]:
+    """Return a dead letter for people: the attempts of a run, or the body of a message as text."""
+    payload = dead_letter["payload"]
+    shown = {name: value for name, value in dead_letter.items() if name not in RAW_FIELDS}
+    shown |= {name: payload[name] for name in PAYLOAD_FIELDS if name in payload}
+    if "attempts" in payload:
+        shown["attempts"] = payload["attempts"]
+    if dead_letter.get("body") is not None:
+        text = base64.b64decode(dead_letter["body"]).decode(errors="backslashreplace")
+        shown["body"] = text[:MAX_BODY_SHOWN]
     return shown
 
 
-def exit_code_of_replay_job(shown: dict[str, Any]) -> ExitCode:
-    if shown["state"] == "aborted":
-        return ExitCode.FAILED
-    return ExitCode.PARTIAL if shown["failed"] or shown["rejected"] else ExitCode.DONE
-
-
-def _bar() -> Progress:
+def _progress_bar() -> Progress:
     return Progress(
-        *(TextColumn("{task.description}"), BarColumn(), MofNCompleteColumn()),
-        *(TextColumn(COUNTS), TimeElapsedColumn()),
+        TextColumn("{task.description}"),
+        BarColumn(),
+        MofNCompleteColumn(),
+        TextColumn(COUNTS),
+        TimeElapsedColumn(),
         console=Console(file=sys.stderr),
         disable=not sys.stderr.isatty(),
     )
 
 
-def _draw(bar: Progress, task: Any, shown: dict[str, Any]) -> None:  # noqa: ANN401  # rich's id
-    over = shown["rejected"] + shown["succeeded"] + shown["failed"]
+def _update(bar: Progress, task: TaskID, job: Mapping[str, Any]) -> None:
     bar.update(
         task,
-        description=shown["state"],
-        total=shown["total"],
-        completed=over,
-        succeeded=shown["succeeded"],
-        failed=shown["failed"],
+        description=job["state"],
+        total=job["total"],
+        completed=job["rejected"] + job["succeeded"] + job["failed"],
+        succeeded=job["succeeded"],
+        failed=job["failed"],
     )
-
-
-MAX_BODY: Final = 2_000  # characters of a message's body
-TOLD_APART: Final = ("payload", "body", "headers")
-OF_STORY: Final = ("target", "version", "type", "routing_key", "size", "headers")
-
-
-def render_dead_letter(letter: Mapping[str, Any]) -> dict[str, Any]:
-    """`attempts` are the tries themselves, of a run; `body` is text, of a message."""
-    story = letter["payload"]
-    told = {name: value for name, value in letter.items() if name not in TOLD_APART}
-    told |= {name: story[name] for name in OF_STORY if name in story}
-    if "attempts" in story:
-        told["attempts"] = story["attempts"]
-    if letter.get("body") is not None:
-        text = base64.b64decode(letter["body"]).decode(errors="backslashreplace")
-        told["body"] = text[:MAX_BODY]
-    return told

@@ -55,7 +55,9 @@ def _callback(action: Action, global_options: Collection[str]) -> Callable[..., 
     overrides = [each for each in overrides if each.name in global_options]
 
     def callback(context: typer.Context, **values: Any) -> None:  # noqa: ANN401  # typer's values
-        session = Session.create(context.obj, {each.name: values.pop(each.name) for each in overrides})
+        session = Session.create(
+            context.obj, {each.name: values.pop(each.name) for each in overrides}
+        )
         arguments = {} if options_type is None else {"options": options_type(**values)}
         raise typer.Exit(_run(session, action, arguments))
 
@@ -100,9 +102,8 @@ def _override(parameter: inspect.Parameter) -> inspect.Parameter:
     The option has no default and no variable, because either would replace a value that precedes
     the name of the command.
     """
-    value_type, option = get_args(parameter.annotation)
-    option = copy.copy(option)
-    assert isinstance(option, OptionInfo)
+    value_type, root_option = get_args(parameter.annotation)
+    option: OptionInfo = copy.copy(root_option)
     option.envvar = None
     return _parameter(parameter.name, Annotated[value_type | None, option], None)
 

@@ -39,6 +39,7 @@ Timeout: TypeAlias = Annotated[
         "--timeout",
         min=MIN_TIMEOUT,
         max=MAX_TIMEOUT,
+        metavar="SECONDS",
         envvar="HAREBELL_TIMEOUT",
         show_envvar=False,
         help="Wait this long for each response (seconds).",
@@ -70,7 +71,7 @@ class GlobalOptions:
 
 
 Limit: TypeAlias = Annotated[
-    int, typer.Option("--limit", min=1, help="Print at most this number of rows.")
+    int, typer.Option("--limit", min=1, metavar="N", help="Print at most this number of rows.")
 ]
 State: TypeAlias = Annotated[
     str | None, typer.Option("--state", metavar="STATE", help="Filter by this state.")

@@ -2,7 +2,7 @@
 
 from collections.abc import Callable, Mapping
 from contextlib import AbstractAsyncContextManager
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 from datetime import datetime
 from typing import Any, Final, Protocol, Self
 
@@ -28,7 +28,7 @@ class ProcessContext:
 
     connect: Connect
     now: Callable[[], datetime]
-    options: GlobalOptions = GlobalOptions()
+    options: GlobalOptions = field(default_factory=GlobalOptions)
 
 
 @dataclass(frozen=True, slots=True)

@@ -1,1 +1,6 @@
-"""TODO: list the modules of this package."""
+"""The commands for schedules in files.
+
+* export    `harebell export`: schedules as YAML or JSON
+* plan      the steps that make the schedules of one owner equal to the files
+* apply     `harebell apply`: the execution of a plan
+"""

@@ -1,135 +1,119 @@
-"""`harebell apply` and `harebell export`: the schedules of one owner, as files say."""
+"""`harebell apply`: the schedules of one owner become equal to files."""
 
 import asyncio
 import sys
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping
+from dataclasses import dataclass
 from typing import Annotated, Any, Final
 
 import typer
-import yaml
 
 from harebell.cli.arguments.documents import read_documents
 from harebell.cli.framework.exit_codes import ExitCode, exit_code_of_many
-from harebell.cli.framework.output import Format, error_line_of
+from harebell.cli.framework.options import DryRun
+from harebell.cli.framework.output import error_line_of
 from harebell.cli.framework.session import Session
+from harebell.cli.manifests.export import MAX_CONCURRENT_REQUESTS, fetch_schedules
 from harebell.cli.manifests.plan import (
     ManifestAction,
     ManifestStep,
     desired_schedules,
     plan_cancel,
     plan_put,
-    without_defaults,
 )
-from harebell.cli.schedule.manage import DryRun
-from harebell.client import Client, CommandRejected
-from harebell.contract.errors import HarebellError, NotFound, Rejected
+from harebell.client import Client
+from harebell.contract.errors import HarebellError, Rejected
 
-ROW: Final = ("action", "key", "done", "changes")
-AT_ONCE: Final = 20  # questions under way
-GONE: Final = ("cancelled", "completed")
-
-Place = Annotated[
-    str, typer.Option("--file", "-f", metavar="FILE|DIR|-", help="YAML or JSON; - is stdin.")
-]
-Owner = Annotated[str, typer.Option("--owner", help="Whose: no other's are touched.")]
-OwnerFilter = Annotated[str | None, typer.Option("--owner", help="Only those of this owner.")]
-TagFilter = Annotated[str | None, typer.Option("--tag", help="Only those with this tag.")]
-Prune = Annotated[
-    bool, typer.Option("--prune", help="Cancel the owner's schedules that are not there.")
-]
+COLUMNS: Final = ("action", "key", "done", "changes")
+CANCEL_NOTE: Final = "not in the applied files"
 
 
-async def apply(
-    session: Session,
-    *,
-    file: Place,
-    owner: Owner,
-    dry_run: DryRun = False,  # a flag
-    prune: Prune = False,  # a flag
-) -> ExitCode:
-    """Make the schedules of one owner as files say; --dry-run shows the differences only."""
-    desired = desired_schedules(read_documents(file, sys.stdin.buffer), owner)
-    async with session.harebell() as harebell:
-        steps = await _planned(harebell, desired, owner, prune=prune)
-        asked = asyncio.Semaphore(AT_ONCE)
-        faults = await asyncio.gather(
-            *(_take(harebell, step, asked, dry_run=dry_run) for step in steps)
-        )
-    rows = [_row(step, fault, dry_run=dry_run) for step, fault in zip(steps, faults, strict=True)]
-    session.output.rows(rows, ROW)
-    for step, fault in zip(steps, faults, strict=True):
-        if fault is not None:
-            session.output.say(f"{error_line_of(fault)}: {step.key}")
-    failed = sum(fault is not None for fault in faults)
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ApplyOptions:
+    """The options of `apply`."""
+
+    file: Annotated[
+        str,
+        typer.Option(
+            "--file",
+            "-f",
+            metavar="FILE|DIR|-",
+            help="Read this file or all files of this folder (YAML or JSON, - for standard input).",
+        ),
+    ]
+    owner: Annotated[
+        str,
+        typer.Option(
+            "--owner",
+            metavar="OWNER",
+            help="Change only the schedules of this owner.",
+        ),
+    ]
+    dry_run: DryRun = False
+    prune: Annotated[
+        bool,
+        typer.Option(
+            "--prune", help="Cancel the schedules of the owner that the files do not contain."
+        ),
+    ] = False
+
+
+async def apply(session: Session, options: ApplyOptions) -> ExitCode:
+    """Make the schedules of one owner equal to files. Print every step with its differences."""
+    desired = desired_schedules(read_documents(options.file, sys.stdin.buffer), options.owner)
+    async with session.connect() as client:
+        steps = await _plan(client, desired, options)
+        errors: list[HarebellError | None] = [None] * len(steps)
+        if not options.dry_run:
+            limit = asyncio.Semaphore(MAX_CONCURRENT_REQUESTS)
+            errors = await asyncio.gather(*(_execute(client, step, limit) for step in steps))
+    results = list(zip(steps, errors, strict=True))
+    rows = [_row(step, error, dry_run=options.dry_run) for step, error in results]
+    session.output.print_rows(rows, COLUMNS)
+    for step, error in results:
+        if error is not None:
+            session.output.print_message(f"{step.key}: {error_line_of(error)}")
+    failed = sum(error is not None for error in errors)
     return exit_code_of_many(done=len(steps) - failed, failed=failed)
 
 
-async def export(session: Session, *, owner: OwnerFilter = None, tag: TagFilter = None) -> ExitCode:
-    """Write schedules as `apply` reads them: YAML, or JSON with -o json."""
-    async with session.harebell() as harebell:
-        rows = [row async for row in harebell.schedules(owner=owner, tag=tag)]
-        keyed = [row["key"] for row in rows if row["key"] and row["state"] not in GONE]
-        shown = await _shown(harebell, sorted(keyed))
-    left = sum(row["key"] is None and row["state"] not in GONE for row in rows)
-    if left:
-        session.output.say(f"harebell: left out, as they have no key: {left}")
-    definitions = [
-        without_defaults(each["definition"]) for each in shown.values() if each is not None
-    ]
-    if session.options.output is Format.JSON:
-        session.output.rows(definitions, ())
-    elif definitions:
-        typer.echo(yaml.safe_dump_all(definitions, sort_keys=False, allow_unicode=True), nl=False)
-    return exit_code_of_many(done=len(definitions))
-
-
-async def _planned(
-    harebell: Client, desired: Mapping[str, Mapping[str, Any]], owner: str, *, prune: bool
+async def _plan(
+    client: Client, desired: Mapping[str, Mapping[str, Any]], options: ApplyOptions
 ) -> list[ManifestStep]:
-    """All of it is compared before any of it is done."""
-    stored = await _shown(harebell, list(desired))
-    steps = [plan_put(desired[key], stored[key], owner) for key in desired]
-    if prune:
-        others = [row async for row in harebell.schedules(owner=owner)]
-        found = (plan_cancel(row) for row in others if row["key"] not in desired)
-        steps += [step for step in found if step is not None]
+    """Return every step. Compare all schedules before any step changes one."""
+    stored = await fetch_schedules(client, list(desired))
+    steps = [plan_put(desired[key], stored[key], options.owner) for key in desired]
+    if options.prune:
+        owned = [row async for row in client.schedules(owner=options.owner)]
+        cancels = (plan_cancel(row) for row in owned if row["key"] not in desired)
+        steps += [step for step in cancels if step is not None]
     return steps
 
 
-async def _shown(harebell: Client, keys: Sequence[str]) -> dict[str, dict[str, Any] | None]:
-    asked = asyncio.Semaphore(AT_ONCE)
-
-    async def one(key: str) -> dict[str, Any] | None:
-        async with asked:
-            try:
-                return await harebell.schedule(key=key)
-            except CommandRejected as error:
-                if error.code == NotFound.code:
-                    return None
-                raise
-
-    return dict(zip(keys, await asyncio.gather(*map(one, keys)), strict=True))
-
-
-async def _take(
-    harebell: Client, step: ManifestStep, asked: asyncio.Semaphore, *, dry_run: bool
+async def _execute(
+    client: Client, step: ManifestStep, limit: asyncio.Semaphore
 ) -> HarebellError | None:
-    """What stood against it, if anything did: the others go on."""
-    if dry_run or step.action is ManifestAction.KEEP:
+    """Execute a step. Return its error, so that the other steps continue."""
+    if step.action is ManifestAction.KEEP:
         return None
-    async with asked:
+    async with limit:
         try:
             if step.action is ManifestAction.CANCEL:
-                await harebell.cancel(key=step.key, note="not in the files applied")
+                await client.cancel(key=step.key, note=CANCEL_NOTE)
             elif step.expected_version is None:
-                await harebell.put(step.body)
+                await client.put(step.body)
             else:
-                await harebell.put({**step.body, "expected_version": step.expected_version})
+                await client.put({**step.body, "expected_version": step.expected_version})
         except Rejected as error:
             return error
     return None
 
 
-def _row(step: ManifestStep, fault: HarebellError | None, *, dry_run: bool) -> dict[str, Any]:
-    done = not dry_run and fault is None and step.action is not ManifestAction.KEEP
-    return {"action": step.action, "key": step.key, "done": done, "changes": list(step.changes)}
+def _row(step: ManifestStep, error: HarebellError | None, *, dry_run: bool) -> dict[str, Any]:
+    is_done = not dry_run and error is None and step.action is not ManifestAction.KEEP
+    return {
+        "action": step.action,
+        "key": step.key,
+        "done": is_done,
+        "changes": list(step.changes),
+    }

@@ -1,4 +1,4 @@
-"""What to do so that the schedules of one owner are as files say: the plan of `apply`. Pure."""
+"""The plan of `harebell apply`: the steps that make stored schedules equal to the files."""
 
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
@@ -13,23 +13,29 @@ from harebell.contract.schedule import Definition
 
 FIELDS: Final = {field.alias or name for name, field in Definition.model_fields.items()}
 CANCELLED: Final = "cancelled"
-# Of a schedule that leaves its timing to its tenant's default, which only Harebell knows.
+# A schedule may omit `when`, because its tenant has a default that only the services know.
 ANY_WHEN: Final = {"now": True}
+MAX_VALUE_SHOWN: Final = 200  # characters of one value in the text of a difference
 
-
-Difference: TypeAlias = dict[str, Any]  # field, before, after; and the same in words
+# The field, its values before and after the change, and the text of the difference.
+Difference: TypeAlias = dict[str, Any]
 
 
 class ManifestAction(StrEnum):
+    """The change that a step makes."""
+
     CREATE = "create"
     UPDATE = "update"
     CANCEL = "cancel"
     KEEP = "keep"
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(frozen=True, slots=True, kw_only=True)
 class ManifestStep:
-    """`expected_version`: what it was planned on; None of what is not there."""
+    """One step of a plan: the change of one schedule.
+
+    `expected_version` is the stored version that the plan compared, or None without a schedule.
+    """
 
     action: ManifestAction
     key: str
@@ -39,83 +45,102 @@ class ManifestStep:
 
 
 def desired_schedules(items: Iterable[Mapping[str, Any]], owner: str) -> dict[str, dict[str, Any]]:
-    """By key, in order. Raises `Malformed` for what could not be this owner's, once."""
-    found: dict[str, dict[str, Any]] = {}
-    for place, item in enumerate(items):
-        field = f"[{place}]"
+    """Return the schedules of the files by key, in their order.
+
+    Raises `InvalidInput` for a schedule without a key, with the key of another schedule, with
+    another owner or with an unknown field.
+    """
+    desired: dict[str, dict[str, Any]] = {}
+    for index, item in enumerate(items):
+        field = f"[{index}]"
         key = item.get("key")
         if not isinstance(key, str):
-            raise InvalidInput("needs a key, to be recognised", field=field, code="no_key")
-        if key in found:
-            raise InvalidInput(f"{key!r} is there twice", field=field, code="twice")
+            reason = "The schedule must have a key, which identifies it in the next apply."
+            raise InvalidInput(reason, field=field, code="no_key")
+        if key in desired:
+            reason = f"The key must be unique in the files, but {key!r} occurs twice."
+            raise InvalidInput(reason, field=field, code="duplicate_key")
         if item.get("owner", owner) != owner:
-            reason = f"{key!r} is of {item['owner']!r}, not of {owner!r}"
+            reason = f"The owner of {key!r} must be {owner!r}, not {item['owner']!r}."
             raise InvalidInput(reason, field=f"{field}.owner", code="foreign_owner")
         if unknown := set(item) - FIELDS:
-            reason = f"{key!r}: there is no such field"
+            reason = f"The schedule {key!r} has a field that does not exist."
             raise InvalidInput(reason, field=f"{field}.{min(unknown)}", code="unknown_field")
-        found[key] = {**item, "owner": owner}
-    return found
+        desired[key] = {**item, "owner": owner}
+    return desired
 
 
 def plan_put(
     desired: Mapping[str, Any], stored: Mapping[str, Any] | None, owner: str
 ) -> ManifestStep:
-    """`stored`: as `schedule.get` shows it. Raises `Malformed` for what is another owner's."""
+    """Return the step that makes the stored schedule equal to the desired schedule.
+
+    Raises `InvalidInput` if the stored schedule belongs to another owner.
+    """
     key = desired["key"]
     if stored is None:
-        return ManifestStep(
-            ManifestAction.CREATE, key, desired, diff_definitions({}, without_defaults(desired))
-        )
+        changes = diff_definitions({}, without_defaults(desired))
+        return ManifestStep(action=ManifestAction.CREATE, key=key, body=desired, changes=changes)
     if stored["owner"] != owner:
-        reason = f"{key!r} belongs to {stored['owner'] or 'nobody'!r}"
+        found = repr(stored["owner"]) if stored["owner"] else "none"
+        reason = f"The owner of the stored schedule {key!r} must be {owner!r}, not {found}."
         raise InvalidInput(reason, field="owner", code="foreign_owner")
-    now = stored["definition"]
-    version = stored["version"]
+    definition = stored["definition"]
     changes = diff_definitions(
-        without_defaults(now), without_defaults({"when": now["when"], **desired})
+        without_defaults(definition), without_defaults({"when": definition["when"], **desired})
     )
     if stored["state"] == CANCELLED:
-        return ManifestStep(ManifestAction.CREATE, key, desired, changes, version)
-    if changes:
-        return ManifestStep(ManifestAction.UPDATE, key, desired, changes, version)
-    return ManifestStep(ManifestAction.KEEP, key, desired)
+        action = ManifestAction.CREATE
+    elif changes:
+        action = ManifestAction.UPDATE
+    else:
+        return ManifestStep(action=ManifestAction.KEEP, key=key, body=desired)
+    return ManifestStep(
+        action=action,
+        key=key,
+        body=desired,
+        changes=changes,
+        expected_version=stored["version"],
+    )
 
 
 def plan_cancel(stored: Mapping[str, Any]) -> ManifestStep | None:
-    """Of what no file has: it goes, unless it has gone already."""
+    """Return the step that cancels a schedule that no file contains.
+
+    Return None for a schedule that is already cancelled or has no key.
+    """
     if stored["state"] == CANCELLED or stored["key"] is None:
         return None
-    return ManifestStep(ManifestAction.CANCEL, stored["key"], {})
+    return ManifestStep(action=ManifestAction.CANCEL, key=stored["key"], body={})
 
 
 def without_defaults(definition: Mapping[str, Any]) -> dict[str, Any]:
-    """Without what says only a default, so that two ways to write the same are the same."""
+    """Return a definition without explicit defaults, so that equal schedules compare as equal."""
     model = parse(Definition, {"when": ANY_WHEN, **definition})
     fields = model.model_dump(mode="json", by_alias=True, exclude_defaults=True)
     return {name: fields[name] for name in fields if name != "when" or "when" in definition}
 
 
-MAX_SHOWN: Final = 200  # characters of one value in words
-
-
 def diff_definitions(before: Mapping[str, Any], after: Mapping[str, Any]) -> list[Difference]:
-    return list(_within(before, after, ""))
+    """Return the differences of two definitions, field by field."""
+    return list(_differences(before, after, ""))
 
 
-def _within(before: Mapping[str, Any], after: Mapping[str, Any], path: str) -> Iterator[Difference]:
+def _differences(
+    before: Mapping[str, Any], after: Mapping[str, Any], path: str
+) -> Iterator[Difference]:
     for name in dict.fromkeys([*before, *after]):
         field = f"{path}.{name}" if path else name
         old, new = before.get(name), after.get(name)
         if isinstance(old, Mapping) and isinstance(new, Mapping):
-            yield from _within(old, new, field)
+            yield from _differences(old, new, field)
         elif old != new or (name in before) != (name in after):
-            words = f"{field}: {_shown(name, before)} -> {_shown(name, after)}"
-            yield {"field": field, "before": old, "after": new, "text": words}
+            text = f"{field}: {_value_text(name, before)} -> {_value_text(name, after)}"
+            yield {"field": field, "before": old, "after": new, "text": text}
 
 
-def _shown(name: str, fields: Mapping[str, Any]) -> str:
+def _value_text(name: str, fields: Mapping[str, Any]) -> str:
     if name not in fields:
         return "(none)"
     text = orjson.dumps(fields[name]).decode()
-    return text if len(text) <= MAX_SHOWN else f"{text[:MAX_SHOWN]}..."
+    return text if len(text) <= MAX_VALUE_SHOWN else f"{text[:MAX_VALUE_SHOWN]}..."

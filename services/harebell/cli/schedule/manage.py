@@ -78,9 +78,7 @@ class PatchOptions(ScheduleRefOptions):
     ] = None
     file: Annotated[
         typer.FileBinaryRead | None,
-        typer.Option(
-            "--file", "-f", metavar="FILE|-", help="Read the changes (JSON merge patch)."
-        ),
+        typer.Option("--file", "-f", metavar="FILE|-", help="Read the changes (JSON merge patch)."),
     ] = None
     expected_version: ExpectedVersion = None
     effective_at: Annotated[
@@ -227,9 +225,7 @@ async def skip(session: Session, options: SkipOptions) -> ExitCode:
     ref = options.ref
     at = future_time(options.at, now=session.now(), field="at")
     async with session.connect() as client:
-        response = await client.skip(
-            at, **ref, note=options.note, request_id=options.request_id
-        )
+        response = await client.skip(at, **ref, note=options.note, request_id=options.request_id)
     return print_schedule(session.output, response)
 
 

@@ -32,9 +32,7 @@ NO_ID: Final = UUID(int=0)  # the id of a schedule without a key
 ANY_TARGET: Final = {"task": {"name": "preview"}}  # a preview executes nothing
 ACTIVE: Final = "active"
 
-_DEFINITION_FIELDS: Final = {
-    field.alias or name for name, field in Definition.model_fields.items()
-}
+_DEFINITION_FIELDS: Final = {field.alias or name for name, field in Definition.model_fields.items()}
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -63,7 +61,11 @@ class PreviewOptions(ScheduleRefOptions):
     count: Annotated[
         int,
         typer.Option(
-            "--count", min=1, max=MAX_PREVIEW, help="Print this number of scheduled times."
+            "--count",
+            min=1,
+            max=MAX_PREVIEW,
+            metavar="N",
+            help="Print this number of scheduled times.",
         ),
     ] = DEFAULT_COUNT
     after: Annotated[
@@ -131,9 +133,7 @@ def _single(document: object) -> dict[str, Any]:
     return document
 
 
-def _compute(
-    schedule: Mapping[str, Any], tenant: str, wanted: _Range
-) -> list[dict[str, Any]]:
+def _compute(schedule: Mapping[str, Any], tenant: str, wanted: _Range) -> list[dict[str, Any]]:
     """Return the scheduled times of a definition. Raises `InvalidInput`."""
     fields = {"target": ANY_TARGET, **schedule}
     known = {name: fields[name] for name in fields if name in _DEFINITION_FIELDS}
@@ -143,9 +143,9 @@ def _compute(
         check_when(definition.when, id_, now=wanted.now)
     except Rejected as error:
         raise _as_invalid_input(error) from error
-    window = VersionWindow(id_, definition, min(wanted.after, wanted.now))
+    window = VersionWindow(schedule_id=id_, policy=definition, since=min(wanted.after, wanted.now))
     runs = upcoming_runs([window], after=wanted.after, count=wanted.count)
-    return [each.view() for each in runs]
+    return [each.to_view().model_dump(mode="json") for each in runs]
 
 
 def _as_invalid_input(error: Rejected) -> InvalidInput:

@@ -179,7 +179,7 @@ def _is_valid_time(value: object) -> TypeGuard[datetime]:
 
 
 def import_dead_letter(exported: ExportedDeadLetter) -> DeadLetter:
-    """Return the dead letter to store again. Raise `InvalidInput` for an invalid payload or body."""
+    """Return the dead letter to store. Raise `InvalidInput` for an invalid payload or body."""
     payload = sanitize_json(exported.payload)
     if DeadLetterKind(exported.kind) is DeadLetterKind.RUN:
         return _of_dead_run(parse(DeadRun, payload), payload)

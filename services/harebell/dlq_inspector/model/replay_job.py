@@ -61,7 +61,7 @@ class ReplayJob:
 
     @property
     def is_in_canary(self) -> bool:
-        """Whether the job has taken no dead letter after its canary."""
+        """Return whether the job has taken no dead letter after its canary."""
         return self.canary is not None and self.taken <= self.canary
 
     @property

@@ -63,7 +63,9 @@ class LockedDeadLetter:
         if self.target is None:
             return self.override
         others = {} if self.override is None else decode_trusted(self.override.encode())
-        return orjson.dumps({**others, OVERRIDE_TARGET: decode_trusted(self.target.encode())}).decode()
+        return orjson.dumps(
+            {**others, OVERRIDE_TARGET: decode_trusted(self.target.encode())}
+        ).decode()
 
     @property
     def is_open(self) -> bool:
@@ -71,7 +73,7 @@ class LockedDeadLetter:
 
     @property
     def is_replayable(self) -> bool:
-        """Whether the dead letter allows a replay. The row of the run decides afterwards."""
+        """Return whether the dead letter allows a replay. The row of the run decides afterwards."""
         return self.is_open and self.kind is DeadLetterKind.RUN
 
 

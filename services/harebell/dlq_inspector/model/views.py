@@ -121,7 +121,9 @@ def _dead_letter_fields(row: Row) -> dict[str, Any]:
     }
 
 
-def _decision(at: datetime | None, actor: str | None, note: str | None) -> DeadLetterDecision | None:
+def _decision(
+    at: datetime | None, actor: str | None, note: str | None
+) -> DeadLetterDecision | None:
     return None if at is None else DeadLetterDecision(at=at, actor=actor, note=note)
 
 

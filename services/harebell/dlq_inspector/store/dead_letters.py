@@ -1,48 +1,79 @@
-"""The desk's SQL: keeping letters, and moving them and their runs."""
+"""Dead letters: their insertion, their lock, and the statements that change them and their runs."""
 
 from collections.abc import Iterable, Sequence
-from typing import Final
+from dataclasses import dataclass
+from typing import Any, Final
 from uuid import UUID
 
 import asyncpg
 import orjson
+from sqlalchemy import Select, func, literal_column, select
 
 from harebell.contract.ids import RunKey
 from harebell.dlq_inspector.model.dead_letter import DeadLetter, DeadLetterKind
 from harebell.dlq_inspector.model.results import DeadLetterState, LockedDeadLetter
 from harebell.dlq_inspector.store import groups
+from harebell.storage.engine import compile_statement
+from harebell.storage.tables import dead_letters
 
-_KEEP: Final = """
+MAX_COUNTED: Final = 10_000  # open dead letters of the metric; a larger number is as alarming
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class DeadLetterStatements:
+    """The SQL texts of this module, which the in-memory ledger of the tests also answers."""
+
+    insert_dead_letters: str
+    lock_dead_letters: str
+    lock_schedules: str
+    stage_replays: str
+    reopen_runs: str
+    record_replays: str
+    discard: str
+    insert_edited_copy: str
+    supersede: str
+
+
+STATEMENTS: Final = DeadLetterStatements(
+    insert_dead_letters="""
 INSERT INTO dead_letters (id, tenant, kind, reason, error_code, error, dead_at, payload, body,
     scheduled_for, schedule_id, replay_number, key, attempts, root_id, group_id, state)
-SELECT letter.*, 'open'
+SELECT dead_letter.*, 'open'
 FROM unnest($1::uuid[], $2::text[], $3::text[], $4::text[], $5::text[], $6::text[],
     $7::timestamptz[], $8::jsonb[], $9::bytea[], $10::timestamptz[], $11::uuid[], $12::integer[],
-    $13::text[], $14::integer[], $15::uuid[], $16::uuid[]) AS letter
+    $13::text[], $14::integer[], $15::uuid[], $16::uuid[]) AS dead_letter
 ON CONFLICT (id) DO NOTHING
 RETURNING id
-"""
-_LOCK: Final = """
-SELECT letter.id, letter.kind, letter.state, letter.scheduled_for, letter.schedule_id,
-    letter.replay_number, letter.target::text AS target, run.override::text AS override, coalesce(
-        run.state = 'staged' AND run.attempt = 0 AND run.replay_number = letter.replay_number + 1, false
-    ) AS unstarted
-FROM dead_letters AS letter
-LEFT JOIN runs AS run
-    ON run.scheduled_for = letter.scheduled_for AND run.schedule_id = letter.schedule_id
-WHERE letter.id = ANY($2::uuid[]) AND letter.tenant = $1
-ORDER BY letter.id
-FOR UPDATE OF letter
-"""
-# A person asks for it now: what expired, or was asked to stop, in an earlier series is over.
-_BEGIN_SERIES: Final = """
-WITH owed AS (
-    SELECT letter.id, letter.override, run.scheduled_for, run.schedule_id
+""",
+    lock_dead_letters="""
+SELECT dead_letter.id, dead_letter.kind, dead_letter.state, dead_letter.scheduled_for,
+    dead_letter.schedule_id, dead_letter.replay_number, dead_letter.target::text AS target,
+    run.override::text AS override, coalesce(
+        run.state = 'staged' AND run.attempt = 0
+        AND run.replay_number = dead_letter.replay_number + 1, false
+    ) AS is_unstarted
+FROM dead_letters AS dead_letter
+LEFT JOIN runs AS run ON run.scheduled_for = dead_letter.scheduled_for
+    AND run.schedule_id = dead_letter.schedule_id
+WHERE dead_letter.id = ANY($2::uuid[]) AND dead_letter.tenant = $1
+ORDER BY dead_letter.id
+FOR UPDATE OF dead_letter
+""",
+    # A ticker locks the state of a schedule before the runs, so the reverse order could deadlock.
+    lock_schedules="""
+SELECT schedule_id FROM schedule_state WHERE schedule_id = ANY($1::uuid[])
+ORDER BY schedule_id FOR UPDATE
+""",
+    # A person requests the replay now, so an expiry or a stop request of the past must not end it.
+    stage_replays="""
+WITH dead_run AS (
+    SELECT dead_letter.id, dead_letter.override, run.scheduled_for, run.schedule_id
     FROM unnest($2::uuid[], $3::timestamptz[], $4::uuid[], $5::integer[], $7::text[])
-        AS letter (id, scheduled_for, schedule_id, replay_number, override)
-    JOIN runs AS run
-        ON run.scheduled_for = letter.scheduled_for AND run.schedule_id = letter.schedule_id
-    WHERE run.state = 'dead' AND run.replay_number = letter.replay_number AND run.tenant = $1
+        AS dead_letter (id, scheduled_for, schedule_id, replay_number, override)
+    JOIN runs AS run ON run.scheduled_for = dead_letter.scheduled_for
+        AND run.schedule_id = dead_letter.schedule_id
+    WHERE run.state = 'dead' AND run.replay_number = dead_letter.replay_number
+        AND run.tenant = $1
     ORDER BY run.scheduled_for, run.schedule_id
     FOR UPDATE OF run
 )
@@ -50,98 +81,97 @@ UPDATE runs AS run
 SET state = 'staged', seq = run.seq + 1, replay_number = run.replay_number + 1, attempt = 0,
     reason = NULL, outcome = NULL, expires_at = NULL, next_attempt_at = now(),
     lease_holder = NULL, lease_until = NULL, lease_seconds = NULL, stop_requested_at = NULL,
-    pool = coalesce($6, run.pool), override = owed.override::json,
+    pool = coalesce($6, run.pool), override = dead_run.override::json,
     started_at = NULL, finished_at = NULL, staged_at = now()
-FROM owed
-WHERE run.scheduled_for = owed.scheduled_for AND run.schedule_id = owed.schedule_id
-RETURNING owed.id
-"""
-_RECORD: Final = """
+FROM dead_run
+WHERE run.scheduled_for = dead_run.scheduled_for AND run.schedule_id = dead_run.schedule_id
+RETURNING dead_run.id
+""",
+    # Without its time among the open runs, a cancelled schedule would not cancel the replayed run.
+    reopen_runs="""
+UPDATE schedule_state AS state
+SET open_runs = state.open_runs || ARRAY(
+    SELECT open_run FROM unnest(staged.times) AS open_run
+    WHERE open_run <> ALL (state.open_runs)
+)
+FROM (
+    SELECT schedule_id, array_agg(scheduled_for) AS times
+    FROM unnest($1::uuid[], $2::timestamptz[]) AS run (schedule_id, scheduled_for)
+    GROUP BY schedule_id
+) AS staged
+WHERE state.schedule_id = staged.schedule_id
+""",
+    record_replays="""
 WITH replayed AS (
-    UPDATE dead_letters SET state = 'replayed' WHERE id = ANY($1::uuid[]) RETURNING id, replay_number
+    UPDATE dead_letters SET state = 'replayed' WHERE id = ANY($1::uuid[])
+    RETURNING id, replay_number
 )
 INSERT INTO replays (dead_letter_id, replay_number, actor, note, replayed_at)
 SELECT id, replay_number + 1, $2, $3, now() FROM replayed
-"""
-COUNTED: Final = 10_000  # open letters; more are as alarming
-_COUNT_OPEN: Final = f"""  # noqa: S608  # constants only
-WITH away AS (SELECT id FROM failure_groups WHERE {groups.SHOWN_STATE} <> 'open')
-SELECT count(*) FROM (
-    SELECT FROM dead_letters WHERE state = 'open'
-        AND (group_id IS NULL OR group_id NOT IN (SELECT id FROM away))
-    LIMIT $1
-) AS open
-"""
-_DROP: Final = """
-UPDATE dead_letters SET state = 'discarded', discarded_at = now(), discarded_by = $2, discard_note = $3
+""",
+    discard="""
+UPDATE dead_letters
+SET state = 'discarded', discarded_at = now(), discarded_by = $2, discard_note = $3
 WHERE id = ANY($1::uuid[])
-"""
-# Before their runs, as a ticker locks them.
-_LOCK_SCHEDULES: Final = """
-SELECT schedule_id FROM schedule_state WHERE schedule_id = ANY($1::uuid[])
-ORDER BY schedule_id FOR UPDATE
-"""
-# Whoever cancels the schedule finds them there.
-_REOPEN: Final = """
-UPDATE schedule_state AS state
-SET open_runs = state.open_runs || ARRAY(
-    SELECT instant FROM unnest(begun.instants) AS instant WHERE instant <> ALL (state.open_runs)
+""",
+    # The copy has the new target in its payload. The payload of the original does not change.
+    insert_edited_copy="""
+INSERT INTO dead_letters (id, tenant, kind, schedule_id, scheduled_for, replay_number, key, reason,
+    error_code, error, attempts, dead_at, state, payload, root_id, group_id,
+    target, edited_from, edited_at, edited_by, edit_note)
+SELECT $2, tenant, kind, schedule_id, scheduled_for, replay_number, key, reason,
+    error_code, error, attempts, dead_at, 'open', jsonb_set(payload, '{target}', $3::text::jsonb),
+    root_id, group_id, $3::text::json, id, now(), $4, $5
+FROM dead_letters WHERE id = $1
+""",
+    supersede="UPDATE dead_letters SET state = 'superseded' WHERE id = $1",
 )
-FROM (
-    SELECT schedule_id, array_agg(scheduled_for) AS instants
-    FROM unnest($1::uuid[], $2::timestamptz[]) AS run (schedule_id, scheduled_for)
-    GROUP BY schedule_id
-) AS begun
-WHERE state.schedule_id = begun.schedule_id
-"""
 
 
 async def insert_dead_letters(
-    connection: asyncpg.Connection, letters: Iterable[DeadLetter]
+    connection: asyncpg.Connection, incoming: Iterable[DeadLetter]
 ) -> list[DeadLetter]:
-    """Those that were new."""
-    # in order of their ids, or two inspectors with the same letters could wait for each other
-    by_id = {letter.id: letter for letter in sorted(letters, key=lambda letter: letter.id)}
+    """Insert the dead letters and record their failure groups. Return those that were new."""
+    # in the order of ids, or two dlq_inspectors with the same dead letters could deadlock
+    by_id = {each.id: each for each in sorted(incoming, key=lambda each: each.id)}
     columns = map(list, zip(*map(_row, by_id.values()), strict=True))
     async with connection.transaction():
-        rows = await connection.fetch(_KEEP, *columns)
-        kept = [by_id[row["id"]] for row in rows]
-        await groups.record_failures(
-            connection, [(letter.fingerprint, letter.dead_at) for letter in kept]
-        )
-    return kept
+        rows = await connection.fetch(STATEMENTS.insert_dead_letters, *columns)
+        new = [by_id[row["id"]] for row in rows]
+        await groups.record_failures(connection, [(each.fingerprint, each.dead_at) for each in new])
+    return new
 
 
-def _row(letter: DeadLetter) -> tuple[object, ...]:
+def _row(dead_letter: DeadLetter) -> tuple[object, ...]:
     return (
-        letter.id,
-        letter.tenant,
-        letter.kind.value,
-        letter.reason,
-        letter.error_code,
-        letter.error,
-        letter.dead_at,
-        orjson.dumps(letter.payload).decode(),
-        letter.body,
-        letter.run and letter.run.scheduled_for,
-        letter.run and letter.run.schedule_id,
-        letter.replay_number,
-        letter.key,
-        letter.attempts,
-        letter.root_id,
-        letter.fingerprint.group,
+        dead_letter.id,
+        dead_letter.tenant,
+        dead_letter.kind.value,
+        dead_letter.reason,
+        dead_letter.error_code,
+        dead_letter.error,
+        dead_letter.dead_at,
+        orjson.dumps(dead_letter.payload).decode(),
+        dead_letter.body,
+        dead_letter.run and dead_letter.run.scheduled_for,
+        dead_letter.run and dead_letter.run.schedule_id,
+        dead_letter.replay_number,
+        dead_letter.key,
+        dead_letter.attempts,
+        dead_letter.root_id,
+        dead_letter.fingerprint.group_id,
     )
 
 
 async def lock_dead_letters(
     connection: asyncpg.Connection, tenant: str, ids: Iterable[UUID]
 ) -> dict[UUID, LockedDeadLetter]:
-    """Those of them that are the tenant's, for nobody else to move in this transaction."""
-    rows = await connection.fetch(_LOCK, tenant, list(ids))
-    return {row["id"]: _held(row) for row in rows}
+    """Lock the dead letters of the tenant until the end of the transaction. Omit other ids."""
+    rows = await connection.fetch(STATEMENTS.lock_dead_letters, tenant, list(ids))
+    return {row["id"]: _locked(row) for row in rows}
 
 
-def _held(row: asyncpg.Record) -> LockedDeadLetter:
+def _locked(row: asyncpg.Record) -> LockedDeadLetter:
     is_run = row["schedule_id"] is not None
     return LockedDeadLetter(
         id=row["id"],
@@ -149,7 +179,7 @@ def _held(row: asyncpg.Record) -> LockedDeadLetter:
         state=DeadLetterState(row["state"]),
         run=RunKey(row["scheduled_for"], row["schedule_id"]) if is_run else None,
         replay_number=row["replay_number"],
-        unstarted=row["unstarted"],
+        is_unstarted=row["is_unstarted"],
         target=row["target"],
         override=row["override"],
     )
@@ -158,47 +188,81 @@ def _held(row: asyncpg.Record) -> LockedDeadLetter:
 async def stage_replays(
     connection: asyncpg.Connection,
     tenant: str,
-    letters: Sequence[LockedDeadLetter],
+    locked: Sequence[LockedDeadLetter],
     *,
     pool: str | None = None,
 ) -> frozenset[UUID]:
-    """Stage the dead run of each again; the letters whose run was dead in their series.
+    """Stage each dead run with its next replay number. Return the dead letters of the staged runs.
 
-    `pool`: in place of the run's own.
+    A run that is no longer dead, or that has a later replay number, stays unchanged.
+    `pool` replaces the pool of the runs.
     """
-    runs = {letter.id: letter.run for letter in letters if letter.run is not None}
-    await connection.execute(_LOCK_SCHEDULES, [run.schedule_id for run in runs.values()])
+    runs = {each.id: each.run for each in locked if each.run is not None}
+    await connection.execute(STATEMENTS.lock_schedules, [run.schedule_id for run in runs.values()])
     rows = await connection.fetch(
-        _BEGIN_SERIES,
+        STATEMENTS.stage_replays,
         tenant,
-        [letter.id for letter in letters],
-        [letter.run and letter.run.scheduled_for for letter in letters],
-        [letter.run and letter.run.schedule_id for letter in letters],
-        [letter.replay_number for letter in letters],
+        [each.id for each in locked],
+        [each.run and each.run.scheduled_for for each in locked],
+        [each.run and each.run.schedule_id for each in locked],
+        [each.replay_number for each in locked],
         pool,
-        [letter.next_override for letter in letters],
+        [each.next_override for each in locked],
     )
-    begun = frozenset(row["id"] for row in rows)
-    open_runs = [run for id_, run in runs.items() if id_ in begun]
+    staged = frozenset(row["id"] for row in rows)
+    open_runs = [run for id_, run in runs.items() if id_ in staged]
     await connection.execute(
-        _REOPEN, [run.schedule_id for run in open_runs], [run.scheduled_for for run in open_runs]
+        STATEMENTS.reopen_runs,
+        [run.schedule_id for run in open_runs],
+        [run.scheduled_for for run in open_runs],
     )
-    return begun
+    return staged
 
 
 async def record_replays(
     connection: asyncpg.Connection, ids: Iterable[UUID], *, actor: str | None, note: str | None
 ) -> None:
-    await connection.execute(_RECORD, list(ids), actor, note)
+    """Move the dead letters to `replayed` and record who replayed them."""
+    await connection.execute(STATEMENTS.record_replays, list(ids), actor, note)
 
 
 async def discard(
     connection: asyncpg.Connection, ids: Iterable[UUID], *, actor: str | None, note: str | None
 ) -> None:
-    await connection.execute(_DROP, list(ids), actor, note)
+    """Move the dead letters to `discarded` and record who discarded them."""
+    await connection.execute(STATEMENTS.discard, list(ids), actor, note)
 
 
-async def count_open(pool: asyncpg.Pool) -> int:
-    """At most `COUNTED`; those of groups that are muted or archived wait for nobody."""
-    number: int = await pool.fetchval(_COUNT_OPEN, COUNTED)
-    return number
+async def insert_edited_copy(
+    connection: asyncpg.Connection,
+    original: UUID,
+    copy: UUID,
+    *,
+    target: str,
+    actor: str | None,
+    note: str | None,
+) -> None:
+    """Insert an open copy with another target (JSON) and move the original to `superseded`."""
+    await connection.execute(STATEMENTS.insert_edited_copy, original, copy, target, actor, note)
+    await connection.execute(STATEMENTS.supersede, original)
+
+
+async def count_open(connection: asyncpg.Connection | asyncpg.Pool) -> int:
+    """Count the open dead letters outside hidden groups, up to `MAX_COUNTED`."""
+    text, parameters = compile_statement(_open_count())
+    count: int = await connection.fetchval(text, *parameters)
+    return count
+
+
+def _open_count() -> Select[Any]:
+    counted = (
+        select(literal_column("1"))
+        .select_from(dead_letters)
+        .where(
+            dead_letters.c.state == DeadLetterState.OPEN,
+            dead_letters.c.group_id.not_in(groups.hidden_groups()),
+        )
+        .limit(MAX_COUNTED)
+        .subquery("counted")
+    )
+    return select(func.count()).select_from(counted)

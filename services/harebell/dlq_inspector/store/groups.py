@@ -1,25 +1,37 @@
-"""Groups of the same failure: their SQL, what is told of them, what a person decides of them."""
+"""Failure groups: their counts, their list and the changes that people make."""
 
 from collections.abc import Iterable, Sequence
+from dataclasses import dataclass
 from datetime import datetime
-from typing import Final
+from typing import Any, Final
 from uuid import UUID
 
 import asyncpg
+from sqlalchemy import ColumnElement, Select, and_, case, func, select, true
 
 from harebell.contract.dead_letter import TREND_PERIOD, GroupState
-from harebell.contract.json_codec import decode_trusted
 from harebell.contract.queries import GroupList
 from harebell.contract.responses import Page
-from harebell.dlq_inspector.model.fingerprint import Fingerprint, fingerprint
-from harebell.dlq_inspector.model.views import FIRST_PAGE, Row, group_filter, shown_group
-from harebell.domain.page_cursor import PageCursor
+from harebell.contract.views import FailureGroupView
+from harebell.dlq_inspector.model.fingerprint import Fingerprint
+from harebell.dlq_inspector.model.results import DeadLetterState
+from harebell.dlq_inspector.model.views import failure_group_view, parse_group_filter
+from harebell.dlq_inspector.store.queries import follows_cursor, next_cursor
+from harebell.storage.engine import fetch_page
+from harebell.storage.tables import dead_letters, failure_groups
 
-SHOWN_STATE: Final = """
-    (CASE WHEN state = 'muted' AND muted_until <= now() THEN 'open' ELSE state END)
-"""
-# A failure after it was archived takes a group out again; one from before that comes late does not.
-_NOTE: Final = """
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class GroupStatements:
+    """The SQL texts of this module, which the in-memory ledger of the tests also answers."""
+
+    record_failures: str
+    update_groups: str
+
+
+STATEMENTS: Final = GroupStatements(
+    # A failure after the archiving reopens a group. A late report of an earlier failure does not.
+    record_failures="""
 INSERT INTO failure_groups AS known
     (id, tenant, target, error_code, message, first_at, last_at, state)
 SELECT failed.*, 'open'
@@ -30,25 +42,8 @@ ON CONFLICT (id) DO UPDATE SET
     last_at = greatest(known.last_at, EXCLUDED.last_at),
     state = CASE WHEN known.state = 'archived' AND EXCLUDED.last_at > known.changed_at THEN 'open'
         ELSE known.state END
-"""
-_PAGE: Final = f"""
-SELECT known.*, {SHOWN_STATE} AS shown_state, counted.*
-FROM failure_groups AS known
-CROSS JOIN LATERAL (
-    SELECT count(*) AS dead_letters, count(*) FILTER (WHERE state = 'open') AS open,
-        count(*) FILTER (WHERE dead_at > now() - $6::interval) AS last_hour,
-        count(*) FILTER (
-            WHERE dead_at > now() - 2 * $6::interval AND dead_at <= now() - $6::interval
-        ) AS hour_before
-    FROM dead_letters WHERE group_id = known.id
-) AS counted
-WHERE known.tenant = $1 AND known.last_at <= $3 AND (known.last_at < $3 OR known.id > $4)
-    AND ($2::text IS NULL OR {SHOWN_STATE} = $2) AND ($2 IS DISTINCT FROM 'open' OR open > 0)
-ORDER BY known.last_at DESC, known.id
-LIMIT $5
-"""  # noqa: S608  # constants
-
-_CHANGE: Final = """
+""",
+    update_groups="""
 UPDATE failure_groups SET note = coalesce($3, note), state = coalesce($4, state),
     muted_until = CASE WHEN $4::text IS NULL THEN muted_until ELSE $5 END,
     changed_at = now(), changed_by = $6
@@ -56,37 +51,83 @@ WHERE tenant = $1 AND id IN (
     SELECT id FROM failure_groups WHERE id = ANY($2::uuid[]) ORDER BY id FOR UPDATE
 )
 RETURNING id
-"""
+""",
+)
+
+_is_mute_over: Final = and_(
+    failure_groups.c.state == GroupState.MUTED, failure_groups.c.muted_until <= func.now()
+)
+_shown_state: Final[ColumnElement[str]] = case(
+    (_is_mute_over, GroupState.OPEN.value), else_=failure_groups.c.state
+)
 
 
 async def record_failures(
     connection: asyncpg.Connection, failures: Iterable[tuple[Fingerprint, datetime]]
 ) -> None:
-    """That these have happened; in order of the groups, as all lock them."""
+    """Create or update the group of each failure, in the order in which every caller locks."""
     times: dict[UUID, tuple[Fingerprint, list[datetime]]] = {}
     for failed, at in failures:
-        times.setdefault(failed.group, (failed, []))[1].append(at)
+        times.setdefault(failed.group_id, (failed, []))[1].append(at)
     rows = [
-        (id_, of.tenant, of.target, of.error_code, of.message, min(at), max(at))
-        for id_, (of, at) in sorted(times.items())
+        (id_, group.tenant, group.target, group.error_code, group.message, min(at), max(at))
+        for id_, (group, at) in sorted(times.items())
     ]
     if rows:
-        await connection.execute(_NOTE, *map(list, zip(*rows, strict=True)))
+        await connection.execute(STATEMENTS.record_failures, *map(list, zip(*rows, strict=True)))
 
 
-async def group_page(connection: asyncpg.Connection, tenant: str, asked: GroupList) -> Page:
-    """The latest failure first. Raises `Malformed` for a state or a cursor that is none."""
-    wanted = group_filter(asked.state)
-    after = PageCursor.parse(asked.after) if asked.after else FIRST_PAGE
-    rows = await connection.fetch(
-        *(_PAGE, tenant, wanted, after.at, after.id, asked.limit + 1, TREND_PERIOD)
+async def group_page(
+    connection: asyncpg.Connection, tenant: str, query: GroupList
+) -> Page[FailureGroupView]:
+    """Return a page, the latest failure first.
+
+    Raise `InvalidInput` for an unknown state or cursor.
+    """
+    rows, more = await fetch_page(connection, _group_list(tenant, query), query.limit)
+    return Page[FailureGroupView](
+        items=[failure_group_view(row) for row in rows],
+        next=next_cursor(rows[-1], "last_at") if more else None,
     )
-    shown = rows[: asked.limit]
-    more = len(rows) > len(shown)
-    return Page(
-        items=[shown_group(row) for row in shown],
-        next=str(PageCursor(shown[-1]["last_at"], shown[-1]["id"])) if more else None,
+
+
+def _group_list(tenant: str, query: GroupList) -> Select[Any]:
+    state = parse_group_filter(query.state)
+    died_at = dead_letters.c.dead_at
+    last_hour = died_at > func.now() - TREND_PERIOD
+    hour_before = and_(
+        died_at > func.now() - 2 * TREND_PERIOD, died_at <= func.now() - TREND_PERIOD
     )
+    is_open = dead_letters.c.state == DeadLetterState.OPEN
+    counts = (
+        select(
+            func.count().label("dead_letters"),
+            func.count().filter(is_open).label("open"),
+            func.count().filter(last_hour).label("last_hour"),
+            func.count().filter(hour_before).label("hour_before"),
+        )
+        .where(dead_letters.c.group_id == failure_groups.c.id)
+        .lateral("counts")
+    )
+    statement = (
+        select(failure_groups, _shown_state.label("shown_state"), counts)
+        .join_from(failure_groups, counts, true())
+        .where(
+            failure_groups.c.tenant == tenant,
+            follows_cursor(query.after, failure_groups.c.last_at, failure_groups.c.id),
+        )
+        .order_by(failure_groups.c.last_at.desc(), failure_groups.c.id)
+    )
+    if state is not None:
+        statement = statement.where(_shown_state == state.value)
+    if state is GroupState.OPEN:
+        statement = statement.where(counts.c.open > 0)
+    return statement
+
+
+def hidden_groups() -> Select[tuple[UUID]]:
+    """Return the ids of the muted and archived groups, whose dead letters cause no alert."""
+    return select(failure_groups.c.id).where(_shown_state != GroupState.OPEN.value)
 
 
 async def update_groups(
@@ -99,6 +140,8 @@ async def update_groups(
     state: GroupState | None = None,
     until: datetime | None = None,
 ) -> frozenset[UUID]:
-    """Those of them that are the tenant's; None leaves a note, or a state, as it is."""
-    rows = await connection.fetch(_CHANGE, tenant, list(ids), note, state, until, actor)
+    """Return the updated groups of the tenant. None keeps the present note or state."""
+    rows = await connection.fetch(
+        STATEMENTS.update_groups, tenant, list(ids), note, state, until, actor
+    )
     return frozenset(row["id"] for row in rows)

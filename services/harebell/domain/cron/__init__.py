@@ -1,6 +1,12 @@
-"""When a cron expression runs in its time zone: the only place that knows.
+"""Cron expressions: the scheduled times of an expression in its time zone.
 
-`dialect` checks the text, `calendar` matches local times, `search` makes instants of them.
+* parser         expressions in the dialect of Harebell, checked and converted to numbers
+* fields         the fields of an expression, with names, ranges, steps and hashed values
+* expression     `Cron`, a checked expression in a time zone
+* timezones      time zones by name, and their clock changes
+* next_time      the next scheduled time, across gaps and overlaps of local time
+* matcher        matching local times, by croniter
+* dst_notes      notes about clock changes for a preview
 """
 
 from harebell.domain.cron.expression import Cron

@@ -1,4 +1,4 @@
-"""What the clocks did to an instant of a cron rule, for people: moved, or one of two passes."""
+"""Notes about the effect of a clock change on a scheduled time, for a preview."""
 
 from dataclasses import dataclass
 from datetime import UTC, datetime, timedelta
@@ -13,7 +13,7 @@ _SECOND: Final = timedelta(seconds=1)
 
 
 class RepeatedPass(StrEnum):
-    """Which showing of a local time that the clocks show twice."""
+    """The first or the second occasion of a local time that occurs twice."""
 
     FIRST = "first"
     SECOND = "second"
@@ -21,16 +21,16 @@ class RepeatedPass(StrEnum):
 
 @dataclass(frozen=True, slots=True)
 class MovedTime:
-    """The rule names `wall`, which the clocks skip: it runs when they have been set on."""
+    """A local time within a gap. The run has the first time after the gap."""
 
-    wall: datetime
+    local: datetime
 
 
 @dataclass(frozen=True, slots=True)
 class RepeatedTime:
-    """The clocks show `wall` twice. `both`: it runs in the other pass too."""
+    """A local time that occurs twice. `both` is true if each occasion has a run."""
 
-    wall: datetime
+    local: datetime
     which: RepeatedPass
     both: bool
 
@@ -38,23 +38,25 @@ class RepeatedTime:
 DstNote: TypeAlias = MovedTime | RepeatedTime
 
 
-def dst_note(cron: Cron, instant: datetime) -> DstNote | None:
-    """Of an instant that the rule yields."""
-    here = instant.astimezone(cron.zone)
-    wall = here.replace(tzinfo=None, fold=0)
-    seam = clock_change_at(wall, cron.zone)
-    if seam is not None and not seam.is_gap:
-        which = RepeatedPass.SECOND if here.fold else RepeatedPass.FIRST
-        return RepeatedTime(wall, which, both=cron.dst.on_overlap(seam) is DstOverlap.BOTH)
-    gap = _gap_before(cron, instant)
+def dst_note(cron: Cron, time: datetime) -> DstNote | None:
+    """Return the note about a scheduled time of `cron`, or None without a clock change."""
+    zoned = time.astimezone(cron.zone)
+    local = zoned.replace(tzinfo=None, fold=0)
+    change = clock_change_at(local, cron.zone)
+    if change is not None and not change.is_gap:
+        which = RepeatedPass.SECOND if zoned.fold else RepeatedPass.FIRST
+        return RepeatedTime(local, which, both=cron.dst.on_overlap(change) is DstOverlap.BOTH)
+    gap = _gap_before(cron, time)
     if gap is None or cron.dst.on_gap(gap) is DstGap.SKIP:
         return None
-    skipped = cron.calendar.next_after(gap.start - _SECOND)
+    skipped = cron.matcher.next_after(gap.start - _SECOND)
     return MovedTime(skipped) if skipped is not None and skipped < gap.end else None
 
 
-def _gap_before(cron: Cron, instant: datetime) -> ClockChange | None:
-    """The gap that ends at the instant."""
-    earlier = (instant - _SECOND).astimezone(cron.zone).utcoffset() or timedelta(0)
-    later = instant.astimezone(cron.zone).utcoffset() or timedelta(0)
-    return ClockChange(instant.astimezone(UTC), earlier, later) if later > earlier else None
+def _gap_before(cron: Cron, time: datetime) -> ClockChange | None:
+    """Return the gap that ends at `time`."""
+    earlier = (time - _SECOND).astimezone(cron.zone).utcoffset() or timedelta(0)
+    later = time.astimezone(cron.zone).utcoffset() or timedelta(0)
+    if later <= earlier:
+        return None
+    return ClockChange(at=time.astimezone(UTC), before=earlier, after=later)

@@ -1,4 +1,4 @@
-"""`Cron`: the parsed rule that the rest of Harebell holds, and what it remembers of its answers."""
+"""`Cron`: a checked cron expression in a time zone, with a cache of its last result."""
 
 from dataclasses import dataclass
 from datetime import UTC, datetime
@@ -14,18 +14,18 @@ from harebell.domain.cron.next_time import DstRule, next_time_after
 from harebell.domain.cron.parser import parse
 from harebell.domain.cron.timezones import load_timezone
 
-INTERVAL_MEMO: Final = 16_384  # rules
-# "Never" is judged from a fixed day: a rule is refused or taken for what it is, not for when.
-_JUDGED_FROM: Final = datetime(2026, 1, 1, tzinfo=UTC)
+MAX_CACHED: Final = 16_384  # expressions
+# A fixed time, so that the same expression is accepted or rejected on every day.
+_CHECKED_FROM: Final = datetime(2026, 1, 1, tzinfo=UTC)
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(frozen=True, slots=True, kw_only=True)
 class Cron:
-    """A cron expression in a time zone. Holding one means it has been checked."""
+    """A cron expression in a time zone. An instance is always valid."""
 
     expression: str
     zone: ZoneInfo
-    calendar: CronMatcher
+    matcher: CronMatcher
     dst: DstRule
 
     @classmethod
@@ -38,50 +38,53 @@ class Cron:
         dst_gap: DstGap | None = None,
         dst_overlap: DstOverlap | None = None,
     ) -> Self:
-        """Raise InvalidCron or UnknownTimezone. `hash_id` (of the schedule) decides `H`."""
-        reading = parse(expression, hash_id)
+        """Return the checked expression. `hash_id` is the schedule id that decides `H`.
+
+        Raise `InvalidCron` or `UnknownTimezone`.
+        """
+        parsed = parse(expression, hash_id)
         cron = cls(
-            expression,
-            load_timezone(zone),
-            CronMatcher(reading.text),
-            DstRule(reading.fixed, dst_gap, dst_overlap),
+            expression=expression,
+            zone=load_timezone(zone),
+            matcher=CronMatcher(parsed.text),
+            dst=DstRule(parsed.is_fixed_time, dst_gap, dst_overlap),
         )
-        if not _ever_runs(cron.calendar, cron.zone, cron.dst):
-            raise InvalidCron(expression, "never runs: no date matches")
+        if not _has_any_time(cron.matcher, cron.zone, cron.dst):
+            raise InvalidCron(expression, "The expression must match a date, and no date matches.")
         return cron
 
-    def next_after(self, moment: datetime) -> datetime | None:
-        """Return the first instant strictly after `moment`, in UTC; None if there is none."""
-        if moment.tzinfo is None:
-            raise ValueError("a moment without an offset is not an instant")
-        known = _known(self.calendar, self.zone, self.dst)
-        return known.next_after(moment.astimezone(UTC), self)
+    def next_after(self, after: datetime) -> datetime | None:
+        """Return the first scheduled time after `after` in UTC, or None if no time follows."""
+        if after.tzinfo is None:
+            raise ValueError("The argument `after` must have a UTC offset.")
+        cached = _cached_result(self.matcher, self.zone, self.dst)
+        return cached.next_after(after.astimezone(UTC), self)
 
 
-class _Known:
-    """The last answer, which is right for every moment in [since, answer)."""
+class _CachedResult:
+    """The last result, which is correct for every argument in [since, result)."""
 
     __slots__ = ("_interval",)
 
     def __init__(self) -> None:
         self._interval: tuple[datetime, datetime | None] | None = None
 
-    def next_after(self, moment: datetime, cron: Cron) -> datetime | None:
-        # Read and replaced whole, so that threads see one interval or the other.
+    def next_after(self, after: datetime, cron: Cron) -> datetime | None:
+        # One assignment replaces the interval, so concurrent threads never see half of one.
         if self._interval is not None:
-            since, answer = self._interval
-            if since <= moment and (answer is None or moment < answer):
-                return answer
-        answer = next_time_after(moment, cron.zone, cron.dst, cron.calendar)
-        self._interval = moment, answer
-        return answer
+            since, result = self._interval
+            if since <= after and (result is None or after < result):
+                return result
+        result = next_time_after(after, cron.zone, rule=cron.dst, matcher=cron.matcher)
+        self._interval = after, result
+        return result
 
 
-@lru_cache(maxsize=INTERVAL_MEMO)
-def _known(_calendar: CronMatcher, _zone: ZoneInfo, _dst: DstRule) -> _Known:
-    return _Known()
+@lru_cache(maxsize=MAX_CACHED)
+def _cached_result(_matcher: CronMatcher, _zone: ZoneInfo, _dst: DstRule) -> _CachedResult:
+    return _CachedResult()
 
 
-@lru_cache(maxsize=INTERVAL_MEMO)
-def _ever_runs(calendar: CronMatcher, zone: ZoneInfo, dst: DstRule) -> bool:
-    return next_time_after(_JUDGED_FROM, zone, dst, calendar) is not None
+@lru_cache(maxsize=MAX_CACHED)
+def _has_any_time(matcher: CronMatcher, zone: ZoneInfo, dst: DstRule) -> bool:
+    return next_time_after(_CHECKED_FROM, zone, rule=dst, matcher=matcher) is not None

@@ -1,4 +1,4 @@
-"""The two day fields: last days, nearest weekdays, nth weekdays, and how the fields combine."""
+"""The fields of a cron expression: tokens, names, ranges, steps, hashed values and day rules."""
 
 import re
 from collections.abc import Iterator, Mapping
@@ -13,14 +13,17 @@ from harebell.contract.errors import InvalidCron
 
 @dataclass(frozen=True, slots=True)
 class Token:
+    """A part of an expression. `at` is the number of characters before the part."""
+
     text: str
-    at: int  # characters from the start of the expression
+    at: int
     expression: str
 
-    def fault(self, reason: str) -> InvalidCron:
+    def error(self, reason: str) -> InvalidCron:
+        """Return the error about this part, with its position."""
         return InvalidCron(self.expression, reason, position=self.at)
 
-    def cut(self, start: int, end: int | None = None) -> "Token":
+    def slice(self, start: int, end: int | None = None) -> "Token":
         return Token(self.text[start:end], self.at + start, self.expression)
 
     def split(self, separator: str) -> Iterator["Token"]:
@@ -29,209 +32,237 @@ class Token:
             yield Token(text, self.at + start, self.expression)
             start += len(text) + len(separator)
 
-    def divide(self, separator: str) -> tuple["Token", "Token | None"]:
-        """Split at the first separator; the second half is None if there is no separator."""
+    def partition(self, separator: str) -> tuple["Token", "Token | None"]:
+        """Split at the first separator. The second part is None without a separator."""
         at = self.text.find(separator)
         if at < 0:
             return self, None
-        return self.cut(0, at), self.cut(at + len(separator))
+        return self.slice(0, at), self.slice(at + len(separator))
 
 
 def _numbered(names: str, first: int) -> Mapping[str, int]:
     return MappingProxyType({name: n for n, name in enumerate(names.split(), first)})
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(frozen=True, slots=True, kw_only=True)
 class Field:
-    """`high` is the last value that can be written, `last` the last that `*` and `H` count to."""
+    """One field of an expression.
+
+    `high` is the largest value that may be written. `last` is the largest value of `*` and of `H`,
+    if it differs. `hash_high` is the largest value of `H`, if it differs from both.
+    """
 
     name: str
     low: int
     high: int
     names: Mapping[str, int] = field(default_factory=dict)
-    last: int = -1
-    hash_high: int = -1
+    last: int | None = None
+    hash_high: int | None = None
 
     @property
     def all(self) -> range:
-        return range(self.low, (self.high if self.last < 0 else self.last) + 1)
+        return range(self.low, (self.high if self.last is None else self.last) + 1)
 
     @property
     def hashed(self) -> range:
-        return self.all if self.hash_high < 0 else range(self.low, self.hash_high + 1)
+        return self.all if self.hash_high is None else range(self.low, self.hash_high + 1)
 
 
-SECOND: Final = Field("second", 0, 59)
-MINUTE: Final = Field("minute", 0, 59)
-HOUR: Final = Field("hour", 0, 23)
-# `H` stops at the 28th so that a monthly schedule runs in every month.
-DAY: Final = Field("day of month", 1, 31, hash_high=28)
+SECOND: Final = Field(name="second", low=0, high=59)
+MINUTE: Final = Field(name="minute", low=0, high=59)
+HOUR: Final = Field(name="hour", low=0, high=23)
+# `H` ends at 28, so that a monthly schedule runs in every month.
+DAY: Final = Field(name="day of month", low=1, high=31, hash_high=28)
 MONTH: Final = Field(
-    "month", 1, 12, _numbered("JAN FEB MAR APR MAY JUN JUL AUG SEP OCT NOV DEC", 1)
+    name="month",
+    low=1,
+    high=12,
+    names=_numbered("JAN FEB MAR APR MAY JUN JUL AUG SEP OCT NOV DEC", 1),
 )
-WEEKDAY: Final = Field("day of week", 0, 7, _numbered("SUN MON TUE WED THU FRI SAT", 0), last=6)
+WEEKDAY: Final = Field(
+    name="day of week",
+    low=0,
+    high=7,
+    names=_numbered("SUN MON TUE WED THU FRI SAT", 0),
+    last=6,
+)
 
-_DAYS_A_WEEK: Final = 7
-_WEEKS_IN_MONTH: Final = 5  # a month has at most five of one weekday
+_DAYS_PER_WEEK: Final = 7
+_MAX_NTH: Final = 5  # a month has at most five days of one weekday
 _NEAREST: Final = re.compile(r"\d+W")
-_UNSUPPORTED: Final = re.compile(r"LW|L-\d+|W\d+")
-_LAST_BEHIND: Final = re.compile(r"\w+L")  # as Quartz writes it
+_UNSUPPORTED_DAY: Final = re.compile(r"LW|L-\d+|W\d+")
+_QUARTZ_LAST: Final = re.compile(r"\w+L")
 
 
 @dataclass(frozen=True, slots=True)
 class DayField:
-    """A day field as the calendar wants it; `picky` is an item that cannot be joined by "or"."""
+    """A converted day field.
+
+    `exclusive` is an item that cannot be combined with the other day field.
+    """
 
     text: str
-    restricted: bool
-    picky: Token | None = None
+    is_restricted: bool
+    exclusive: Token | None = None
 
 
-def day_of_month(written: Token, schedule_id: UUID) -> DayField:
-    if written.text == "?":
-        return DayField("*", restricted=False)
-    items = list(written.split(","))
+def day_of_month(token: Token, schedule_id: UUID) -> DayField:
+    """Convert the day of month. Raise `InvalidCron`."""
+    if token.text == "?":
+        return DayField("*", is_restricted=False)
+    items = list(token.split(","))
     for item in items:
-        if _UNSUPPORTED.fullmatch(item.text):
-            raise item.fault(f"{item.text} is not supported: L is the last day, 15W a weekday near")
+        if _UNSUPPORTED_DAY.fullmatch(item.text):
+            raise item.error(
+                f"The day of month must be a number, L (the last day) or a form like 15W "
+                f"(the nearest weekday), not {item.text!r}."
+            )
         if _NEAREST.fullmatch(item.text):
-            return _nearest_weekday(item, alone=len(items) == 1)
+            return _nearest_weekday(item, is_alone=len(items) == 1)
     last = ["L"] if any(item.text == "L" for item in items) else []
     plain = [item for item in items if item.text != "L"]
-    return _listed(plain, DAY, schedule_id, last)
+    return _day_list(plain, DAY, schedule_id, last=last)
 
 
-def day_of_week(written: Token, schedule_id: UUID) -> DayField:
-    if written.text == "?":
-        return DayField("*", restricted=False)
-    items = list(written.split(","))
+def day_of_week(token: Token, schedule_id: UUID) -> DayField:
+    """Convert the day of week. Raise `InvalidCron`."""
+    if token.text == "?":
+        return DayField("*", is_restricted=False)
+    items = list(token.split(","))
     for item in items:
-        if _LAST_BEHIND.fullmatch(item.text):
-            raise item.fault(f"{item.text} is not supported: the last Friday is written L5")
-    picky = [item for item in items if "#" in item.text or item.text.startswith("L")]
-    if not picky:
-        return _listed(items, WEEKDAY, schedule_id, [])
-    if len(picky) < len(items):
-        raise picky[0].fault(f"{picky[0].text} cannot stand in a list with plain weekdays")
-    return DayField(",".join(map(_nth_weekday, items)), restricted=True, picky=picky[0])
+        if _QUARTZ_LAST.fullmatch(item.text):
+            raise item.error(f"The last Friday must be written as L5, not as {item.text!r}.")
+    exclusive = [item for item in items if "#" in item.text or item.text.startswith("L")]
+    if not exclusive:
+        return _day_list(items, WEEKDAY, schedule_id, last=[])
+    if len(exclusive) < len(items):
+        raise exclusive[0].error(
+            f"The item {exclusive[0].text!r} must not be in a list with plain days of the week."
+        )
+    text = ",".join(map(_nth_weekday, items))
+    return DayField(text, is_restricted=True, exclusive=exclusive[0])
 
 
 def combine(month_day: DayField, week_day: DayField) -> tuple[str, str]:
-    """Check that "or" can join the two, as it does when both are restricted."""
-    picky = month_day.picky or week_day.picky
-    if picky is not None and month_day.restricted and week_day.restricted:
-        raise picky.fault(f"{picky.text} needs the other day field to be *")
+    """Return both day fields. A date matches if one of two restricted fields matches.
+
+    Raise `InvalidCron` for an exclusive item next to a restricted field.
+    """
+    exclusive = month_day.exclusive or week_day.exclusive
+    if exclusive is not None and month_day.is_restricted and week_day.is_restricted:
+        raise exclusive.error(f"The item {exclusive.text!r} requires * in the other day field.")
     return month_day.text, week_day.text
 
 
-def _listed(items: list[Token], of: Field, schedule_id: UUID, last: list[str]) -> DayField:
+def _day_list(items: list[Token], of: Field, schedule_id: UUID, *, last: list[str]) -> DayField:
     if any(item.text in ("*", "*/1") for item in items):
-        return DayField("*", restricted=False)
+        return DayField("*", is_restricted=False)
     numbers: set[int] = set()
     for item in items:
         numbers |= values(item, of, schedule_id)
     if of is WEEKDAY:
-        numbers = {number % _DAYS_A_WEEK for number in numbers}
-    return DayField(",".join([*map(str, sorted(numbers)), *last]), restricted=True)
+        numbers = {number % _DAYS_PER_WEEK for number in numbers}
+    return DayField(",".join([*map(str, sorted(numbers)), *last]), is_restricted=True)
 
 
-def _nearest_weekday(item: Token, *, alone: bool) -> DayField:
-    if not alone:
-        raise item.fault(f"{item.text} cannot stand in a list")
-    day = value(item.cut(0, -1), DAY)
-    return DayField(f"{day}W", restricted=True, picky=item)
+def _nearest_weekday(item: Token, *, is_alone: bool) -> DayField:
+    if not is_alone:
+        raise item.error(f"The item {item.text!r} must not be in a list.")
+    day = value(item.slice(0, -1), DAY)
+    return DayField(f"{day}W", is_restricted=True, exclusive=item)
 
 
 def _nth_weekday(item: Token) -> str:
-    """`5#2` is the second Friday, `L5` the last."""
+    """Convert `5#2` (the second Friday) or `L5` (the last Friday)."""
     if item.text.startswith("L"):
         if item.text == "L":
-            raise item.fault("L in the day of week needs a day: L5 is the last Friday")
-        return f"L{value(item.cut(1), WEEKDAY) % _DAYS_A_WEEK}"
-    day, nth = item.divide("#")
-    if nth is None or not nth.text.isdigit() or not 1 <= int(nth.text) <= _WEEKS_IN_MONTH:
-        raise (nth or item).fault(f"after # comes a number from 1 to {_WEEKS_IN_MONTH}")
-    return f"{value(day, WEEKDAY) % _DAYS_A_WEEK}#{int(nth.text)}"
+            raise item.error("L in the day of week requires a day, such as L5 for the last Friday.")
+        return f"L{value(item.slice(1), WEEKDAY) % _DAYS_PER_WEEK}"
+    day, nth = item.partition("#")
+    if nth is None or not nth.text.isdigit() or not 1 <= int(nth.text) <= _MAX_NTH:
+        found = "" if nth is None else nth.text
+        raise (nth or item).error(
+            f"The part after # must be a number from 1 to {_MAX_NTH}, not {found!r}."
+        )
+    return f"{value(day, WEEKDAY) % _DAYS_PER_WEEK}#{int(nth.text)}"
 
 
 def values(item: Token, of: Field, schedule_id: UUID) -> set[int]:
-    """Return the numbers that one item of a list stands for."""
-    base, slash = item.divide("/")
-    step = None if slash is None else _step(slash, of)
+    """Return the numbers of one item of a list: `*`, `a`, `a-b`, `/n` or `H`."""
+    base, step_token = item.partition("/")
+    step = None if step_token is None else _step(step_token, of)
     if base.text == "*":
         return set(of.all[::step])
     if base.text.startswith("H"):
-        return _hashed(base, of, step, schedule_id)
-    first, last = base.divide("-")
+        return _hashed(base, of, step, schedule_id=schedule_id)
+    first, last = base.partition("-")
     if last is not None:
         return set(_range(first, last, of)[::step])
-    if slash is not None:
-        raise base.fault(f"a step needs * or a range before it, not {base.text or 'nothing'}")
+    if step_token is not None:
+        raise base.error(f"A step must follow * or a range, not {base.text!r}.")
     return {value(base, of)}
 
 
-def value(written: Token, of: Field) -> int:
-    named = of.names.get(written.text)
+def value(token: Token, of: Field) -> int:
+    """Return the number of a value. Raise `InvalidCron` outside the range of the field."""
+    named = of.names.get(token.text)
     if named is not None:
         return named
-    number = _number(written, of)
-    if number < of.low:
-        raise written.fault(f"{of.name} {number} is under {of.low}")
-    if number > of.high:
-        raise written.fault(f"{of.name} {number} is over {of.high}")
+    number = _number(token, of)
+    if not of.low <= number <= of.high:
+        raise token.error(f"The {of.name} must be from {of.low} to {of.high}, not {number}.")
     return number
 
 
-def _number(written: Token, of: Field) -> int:
-    if not written.text:
-        raise written.fault(f"a {of.name} is missing here")
-    if written.text.isdigit():
-        return int(written.text)
-    if written.text.startswith("R"):
-        raise written.fault("R would draw other times at every look; H draws once for ever")
-    raise written.fault(f"{written.text} is not a {of.name}")
+def _number(token: Token, of: Field) -> int:
+    if token.text.isdigit():
+        return int(token.text)
+    if not token.text:
+        raise token.error(f"The {of.name} must not be empty.")
+    if token.text.startswith("R"):
+        raise token.error("A random value must be written as H, which never changes, not as R.")
+    expected = "a number or a name" if of.names else "a number"
+    raise token.error(f"The {of.name} must be {expected}, not {token.text!r}.")
 
 
 def _range(first: Token, last: Token, of: Field) -> range:
     start, end = value(first, of), value(last, of)
     if start <= end:
         return range(start, end + 1)
-    hint = "; as the end of a range Sunday is 7" if of is WEEKDAY and end == 0 else ""
-    raise first.fault(f"the range {first.text}-{last.text} is reversed{hint}")
+    hint = " At the end of a range, Sunday is 7." if of is WEEKDAY and end == 0 else ""
+    raise first.error(f"The range {first.text}-{last.text} must not be reversed.{hint}")
 
 
-def _step(written: Token, of: Field) -> int:
-    step = _number(written, of)
-    if step == 0:
-        raise written.fault("a step of 0 never moves")
-    if step > len(of.all):
-        raise written.fault(f"a step of {step} is longer than the {of.name} field ({len(of.all)})")
+def _step(token: Token, of: Field) -> int:
+    step = _number(token, of)
+    if not 1 <= step <= len(of.all):
+        raise token.error(f"The step of the {of.name} must be from 1 to {len(of.all)}, not {step}.")
     return step
 
 
-def _hashed(base: Token, of: Field, step: int | None, schedule_id: UUID) -> set[int]:
-    among = of.hashed if base.text == "H" else _hash_range(base, of)
+def _hashed(base: Token, of: Field, step: int | None, *, schedule_id: UUID) -> set[int]:
+    allowed = of.hashed if base.text == "H" else _hash_range(base, of)
     if step is None:
-        return {among[hashed_value(schedule_id, of.name, len(among))]}
-    start = hashed_value(schedule_id, of.name, min(step, len(among)))
-    return set(among[start::step])
+        return {allowed[hashed_value(schedule_id, of.name, len(allowed))]}
+    start = hashed_value(schedule_id, of.name, min(step, len(allowed)))
+    return set(allowed[start::step])
 
 
 def _hash_range(base: Token, of: Field) -> range:
     opening, closing = base.text[1:2], base.text[-1:]
     if opening != "(" or closing != ")":
-        raise base.fault(f"{base.text} is not H, H(a-b), H/n or H(a-b)/n")
-    first, last = base.cut(2, -1).divide("-")
+        raise base.error(f"The form must be H, H(a-b), H/n or H(a-b)/n, not {base.text!r}.")
+    first, last = base.slice(2, -1).partition("-")
     if last is None:
-        raise first.fault("H takes a range: H(a-b)")
+        raise first.error("The part in parentheses must be a range, such as H(0-29).")
     return _range(first, last, of)
 
 
-# Eight bytes against at most 60 values: no value is favoured measurably.
-_DRAWN_BYTES: Final = 8
+# Eight bytes against at most 60 values favour no value measurably.
+_HASH_BYTES: Final = 8
 
 
 def hashed_value(schedule_id: UUID, field: str, size: int) -> int:
-    """Return a number in [0, size). The fields of one schedule are drawn independently."""
+    """Return a number in [0, size) that depends on the schedule id and the field only."""
     digest = sha256(schedule_id.bytes + field.encode()).digest()
-    return int.from_bytes(digest[:_DRAWN_BYTES]) % size
+    return int.from_bytes(digest[:_HASH_BYTES]) % size

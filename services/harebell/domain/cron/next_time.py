@@ -1,4 +1,4 @@
-"""What a schedule does with local times that the clocks skip or show twice."""
+"""The next scheduled time of a cron expression, across gaps and overlaps of local time."""
 
 from collections.abc import Iterator
 from dataclasses import dataclass
@@ -7,100 +7,114 @@ from typing import Final, Protocol
 from zoneinfo import ZoneInfo
 
 from harebell.contract.when import DstGap, DstOverlap
-from harebell.domain.cron.timezones import ClockChange, clock_change_at, instant_of, offset_of
+from harebell.domain.cron.timezones import (
+    ClockChange,
+    clock_change_at,
+    offset_of,
+    to_utc,
+)
 
-# From here on Debian's cron takes a change for a correction of the clock, not for summer time.
-CORRECTION: Final = timedelta(hours=3)
+# Debian's cron treats a change of this length as a correction of the clock, not as daylight saving.
+MIN_CORRECTION: Final = timedelta(hours=3)
+MAX_SEARCH_STEPS: Final = 8  # calls of the matcher in one search
+EARLIEST: Final = datetime(1900, 1, 1, tzinfo=UTC)
+LATEST: Final = datetime(9900, 1, 1, tzinfo=UTC)  # the matcher searches some decades further
+_PASSES: Final = 2  # of a repeated hour
+_SECOND: Final = timedelta(seconds=1)
 
 
 @dataclass(frozen=True, slots=True)
 class DstRule:
-    """None is the rule of Debian's cron, which treats fixed times and wildcards differently."""
+    """The rule for gaps and overlaps. None selects the rule of Debian's cron.
 
-    fixed: bool
+    Debian's cron distinguishes fixed times from expressions with `*` in the minute or the hour.
+    """
+
+    is_fixed_time: bool
     gap: DstGap | None = None
     overlap: DstOverlap | None = None
 
-    def on_gap(self, seam: ClockChange) -> DstGap:
+    def on_gap(self, change: ClockChange) -> DstGap:
         if self.gap is not None:
             return self.gap
-        return DstGap.NEXT if self._catches_up(seam) else DstGap.SKIP
+        return DstGap.NEXT if self._runs_once(change) else DstGap.SKIP
 
-    def on_overlap(self, seam: ClockChange) -> DstOverlap:
+    def on_overlap(self, change: ClockChange) -> DstOverlap:
         if self.overlap is not None:
             return self.overlap
-        return DstOverlap.FIRST if self._catches_up(seam) else DstOverlap.BOTH
+        return DstOverlap.FIRST if self._runs_once(change) else DstOverlap.BOTH
 
-    def _catches_up(self, seam: ClockChange) -> bool:
-        return self.fixed and seam.length < CORRECTION
-
-
-MAX_SEARCH_STEPS: Final = 8  # questions to the calendar in one search
-_PASSES: Final = 2  # of a repeated stretch
-EARLIEST: Final = datetime(1900, 1, 1, tzinfo=UTC)
-LATEST: Final = datetime(9900, 1, 1, tzinfo=UTC)  # the calendar looks some decades further
-_SECOND: Final = timedelta(seconds=1)
+    def _runs_once(self, change: ClockChange) -> bool:
+        return self.is_fixed_time and change.length < MIN_CORRECTION
 
 
 class LocalTimeMatcher(Protocol):
-    def next_after(self, wall: datetime) -> datetime | None: ...
+    """The source of matching local times."""
+
+    def next_after(self, local: datetime) -> datetime | None: ...
 
 
 def next_time_after(
-    moment: datetime, zone: ZoneInfo, rule: DstRule, calendar: LocalTimeMatcher
+    after: datetime, zone: ZoneInfo, *, rule: DstRule, matcher: LocalTimeMatcher
 ) -> datetime | None:
-    """Return the first instant strictly after; None if the bounded search finds none."""
-    moment = max(moment, EARLIEST)
-    if moment >= LATEST:
+    """Return the first scheduled time after `after`, or None if the bounded search finds none."""
+    after = max(after, EARLIEST)
+    if after >= LATEST:
         return None
-    here = moment.astimezone(zone)
-    wall = here.replace(tzinfo=None, microsecond=0, fold=0)
-    seam = clock_change_at(wall, zone)
-    if seam is not None:
-        for after, fold in _passes_left(wall, here.fold, seam, rule.on_overlap(seam)):
-            found = calendar.next_after(after)
-            if found is not None and found < seam.end:
-                instant = instant_of(found, offset_of(found, zone, fold=fold))
-                # Always so with two passes, but a zone may change twice within an hour.
-                if instant > moment:
-                    return instant
-        wall = seam.end - _SECOND
-    return _land(moment, wall, zone, rule, calendar)
+    zoned = after.astimezone(zone)
+    local = zoned.replace(tzinfo=None, microsecond=0, fold=0)
+    change = clock_change_at(local, zone)
+    if change is not None:
+        starts = _search_starts(local, zoned.fold, change=change, choice=rule.on_overlap(change))
+        for start, fold in starts:
+            found = matcher.next_after(start)
+            if found is not None and found < change.end:
+                time = to_utc(found, offset_of(found, zone, fold=fold))
+                # Two passes always give a later time, but a zone may change twice within an hour.
+                if time > after:
+                    return time
+        local = change.end - _SECOND
+    return _search(local, zone, after=after, rule=rule, matcher=matcher)
 
 
-def _passes_left(
-    wall: datetime, fold: int, seam: ClockChange, choice: DstOverlap
+def _search_starts(
+    local: datetime, fold: int, *, change: ClockChange, choice: DstOverlap
 ) -> Iterator[tuple[datetime, int]]:
-    """Yield where to look on in each pass of the repeated stretch that we stand in."""
+    """Yield the start of the search in each remaining pass of a repeated hour."""
     if fold == 0 and choice is not DstOverlap.SECOND:
-        yield wall, 0
+        yield local, 0
     if choice is not DstOverlap.FIRST:
-        yield (wall if fold == 1 else seam.start - _SECOND), 1
+        yield (local if fold == 1 else change.start - _SECOND), 1
 
 
-def _land(
-    moment: datetime, wall: datetime, zone: ZoneInfo, rule: DstRule, calendar: LocalTimeMatcher
+def _search(
+    local: datetime,
+    zone: ZoneInfo,
+    *,
+    after: datetime,
+    rule: DstRule,
+    matcher: LocalTimeMatcher,
 ) -> datetime | None:
-    """Follow local times after `wall` until one of them is an instant that counts."""
+    """Convert matches after `local` to UTC until one of them is later than `after`."""
     for _ in range(MAX_SEARCH_STEPS - _PASSES):
-        found = calendar.next_after(wall)
+        found = matcher.next_after(local)
         if found is None:
             return None
-        seam = clock_change_at(found, zone)
-        instant = _instant(found, zone, rule, seam)
-        if instant is not None and instant > moment:
-            return instant
-        # All of a skipped stretch is passed at once, or seconds in a gap would take for ever.
-        wall = seam.end - _SECOND if seam is not None and seam.is_gap else found
+        change = clock_change_at(found, zone)
+        time = _to_scheduled_time(found, zone, rule=rule, change=change)
+        if time is not None and time > after:
+            return time
+        # One step crosses a whole gap, so that an expression with seconds stays within the bound.
+        local = change.end - _SECOND if change is not None and change.is_gap else found
     return None
 
 
-def _instant(
-    wall: datetime, zone: ZoneInfo, rule: DstRule, seam: ClockChange | None
+def _to_scheduled_time(
+    local: datetime, zone: ZoneInfo, *, rule: DstRule, change: ClockChange | None
 ) -> datetime | None:
-    if seam is None:
-        return instant_of(wall, offset_of(wall, zone, fold=0))
-    if seam.is_gap:
-        return seam.instant if rule.on_gap(seam) is DstGap.NEXT else None
-    second = rule.on_overlap(seam) is DstOverlap.SECOND
-    return instant_of(wall, seam.after if second else seam.before)
+    if change is None:
+        return to_utc(local, offset_of(local, zone, fold=0))
+    if change.is_gap:
+        return change.at if rule.on_gap(change) is DstGap.NEXT else None
+    is_second = rule.on_overlap(change) is DstOverlap.SECOND
+    return to_utc(local, change.after if is_second else change.before)

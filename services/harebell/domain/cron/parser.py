@@ -1,7 +1,7 @@
-"""Our cron dialect: text that anybody may have sent in, checked and put in plain numbers.
+"""The dialect of cron expressions: an expression is checked and converted to plain numbers.
 
-Everything is decided here, before the calendar sees it: what we accept is our table in
-docs/architecture/cron.md and never what the calendar's library happens to let through.
+The tables of docs/architecture/cron.md define the dialect. The parser decides about every detail
+before croniter sees the expression, so the dialect never depends on croniter.
 """
 
 import re
@@ -25,7 +25,7 @@ from harebell.domain.cron.fields import (
     values,
 )
 
-READ_MEMO: Final = 8_192  # expressions
+MAX_CACHED: Final = 8_192  # expressions
 _NIL: Final = UUID(int=0)
 _FIVE, _SIX = 5, 6  # fields
 _BLANKS: Final = " \t"
@@ -46,29 +46,36 @@ _NICKNAMES: Final = {
 
 @dataclass(frozen=True, slots=True)
 class ParsedCron:
-    """`text`: minute, hour, day, month, weekday and perhaps second, in numbers and lists."""
+    """A converted expression.
+
+    `text` contains minute, hour, day, month, weekday and optionally second, as numbers and lists.
+    `is_fixed_time` is true if neither the minute nor the hour begins with `*`, see `DstRule`.
+    """
 
     text: str
-    fixed: bool  # neither the minute nor the hour begins with `*`: the DST rule asks
+    is_fixed_time: bool
 
 
 def parse(expression: str, hash_id: UUID | None) -> ParsedCron:
-    """Without an id `H` is drawn for the nil UUID, so that a preview is possible."""
+    """Return the converted expression. Raise `InvalidCron`.
+
+    Without an id, the nil UUID decides `H`, so that a preview is possible.
+    """
     if len(expression) > MAX_CRON:
-        # The text is cut too: an error travels into answers and logs.
-        reason = f"longer than {MAX_CRON} characters"
+        # Errors appear in responses and logs, so the error contains a truncated expression.
+        reason = f"The expression must have at most {MAX_CRON} characters, not {len(expression)}."
         raise InvalidCron(expression[:MAX_CRON], reason, position=MAX_CRON)
     if _HASH.search(expression.upper()):
-        return _read(expression, hash_id or _NIL)
-    return _read_plain(expression)
+        return _convert(expression, hash_id or _NIL)
+    return _convert_without_hash(expression)
 
 
-@lru_cache(maxsize=READ_MEMO)
-def _read_plain(expression: str) -> ParsedCron:
-    return _read(expression, _NIL)
+@lru_cache(maxsize=MAX_CACHED)
+def _convert_without_hash(expression: str) -> ParsedCron:
+    return _convert(expression, _NIL)
 
 
-def _read(expression: str, schedule_id: UUID) -> ParsedCron:
+def _convert(expression: str, schedule_id: UUID) -> ParsedCron:
     words = _words(expression)
     seconds = [words.pop(0)] if len(words) == _SIX else []
     minute, hour, day, month, weekday = words
@@ -81,41 +88,47 @@ def _read(expression: str, schedule_id: UUID) -> ParsedCron:
         days[1],
         *(_column(second, SECOND, schedule_id) for second in seconds),
     ]
-    wild = minute.text.startswith("*") or hour.text.startswith("*")
-    return ParsedCron(" ".join(columns), fixed=not wild)
+    has_wildcard = minute.text.startswith("*") or hour.text.startswith("*")
+    return ParsedCron(" ".join(columns), is_fixed_time=not has_wildcard)
 
 
 def _words(expression: str) -> list[Token]:
-    alien = _FORBIDDEN.search(expression)
-    if alien is not None:
-        reason = f"{alien.group()!a} is not a printable ASCII character"
-        raise InvalidCron(expression, reason, position=alien.start())
+    forbidden = _FORBIDDEN.search(expression)
+    if forbidden is not None:
+        reason = (
+            f"The expression must be printable ASCII and must not contain {forbidden.group()!a}."
+        )
+        raise InvalidCron(expression, reason, position=forbidden.start())
     start = len(expression) - len(expression.lstrip(_BLANKS))
     whole = Token(expression.strip(_BLANKS), start, expression)
     if whole.text.startswith("@"):
         return _words(_nickname(whole))
     if _ZONE_PREFIX.match(whole.text):
-        raise whole.fault("the time zone is a field of its own, not part of the expression")
+        raise whole.error("The time zone must be in the field `timezone`, not in the expression.")
     upper = expression.upper()
     words = [Token(w.group(), w.start(), expression) for w in _WORD.finditer(upper)]
     if len(words) not in (_FIVE, _SIX):
         extra = words[_SIX] if len(words) > _SIX else Token("", len(expression), expression)
-        raise extra.fault(f"has {len(words)} fields; five, or six with seconds first, are needed")
+        raise extra.error(
+            f"The expression must have five fields, or six with seconds first, not {len(words)}."
+        )
     return words
 
 
-def _nickname(written: Token) -> str:
-    if written.text == "@reboot":
-        raise written.fault("@reboot has no time: there is no boot that a schedule could follow")
-    if written.text not in _NICKNAMES:
-        raise written.fault(f"not one of {', '.join(_NICKNAMES)}")
-    return _NICKNAMES[written.text]
+def _nickname(token: Token) -> str:
+    if token.text == "@reboot":
+        raise token.error("The nickname @reboot has no scheduled time.")
+    if token.text not in _NICKNAMES:
+        raise token.error(
+            f"The nickname must be one of {', '.join(_NICKNAMES)}, not {token.text!r}."
+        )
+    return _NICKNAMES[token.text]
 
 
-def _column(written: Token, of: Field, schedule_id: UUID) -> str:
+def _column(token: Token, of: Field, schedule_id: UUID) -> str:
     numbers: set[int] = set()
-    for item in written.split(","):
+    for item in token.split(","):
         if item.text == "?":
-            raise item.fault(f"? can stand only in the day fields, not in the {of.name}")
+            raise item.error(f"The character ? is for the day fields only, not for the {of.name}.")
         numbers |= values(item, of, schedule_id)
     return "*" if len(numbers) == len(of.all) else ",".join(map(str, sorted(numbers)))

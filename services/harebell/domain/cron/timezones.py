@@ -1,4 +1,4 @@
-"""Time zones by name, and their seams: where the clocks skip local times or show them twice."""
+"""Time zones by name, and their clock changes, where local times are missing or occur twice."""
 
 from dataclasses import dataclass
 from datetime import UTC, datetime, timedelta
@@ -7,29 +7,34 @@ from zoneinfo import ZoneInfo, ZoneInfoNotFoundError
 
 from harebell.contract.errors import UnknownTimezone
 
-MAX_ZONE_NAME: Final = 64  # characters; the longest name in use has 32
+MAX_ZONE_NAME: Final = 64  # characters; the longest existing name has 32
 _SECOND: Final = timedelta(seconds=1)
-# On disk beside the zones, but what they mean differs from host to host, or counts leap seconds.
+# The database contains these files, but their meaning differs between hosts.
 _NOT_ZONES: Final = frozenset({"localtime", "posixrules", "Factory"})
+# The zones in `right/` count leap seconds.
 _NOT_FOLDERS: Final = ("posix/", "right/")
 
 
 def load_timezone(name: str) -> ZoneInfo:
+    """Return the time zone of an IANA name. Raise `UnknownTimezone`."""
     if len(name) > MAX_ZONE_NAME or name in _NOT_ZONES or name.startswith(_NOT_FOLDERS):
         raise UnknownTimezone(name[:MAX_ZONE_NAME])
     try:
         return ZoneInfo(name)
     except (ZoneInfoNotFoundError, ValueError, OSError) as error:
-        # ValueError: `../x`, or a file that is no zone; OSError: a folder, such as `Europe`.
+        # ValueError: `../x`, or a file with other content. OSError: a folder, such as `Europe`.
         raise UnknownTimezone(name) from error
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(frozen=True, slots=True, kw_only=True)
 class ClockChange:
-    """Local times in [start, end) do not exist (a gap), or exist twice (an overlap)."""
+    """A change of the UTC offset at `at` (UTC), from `before` to `after`.
 
-    instant: datetime  # when the offset changes, UTC
-    before: timedelta  # the offset until then
+    Local times in [start, end) do not exist (a gap) or occur twice (an overlap).
+    """
+
+    at: datetime
+    before: timedelta
     after: timedelta
 
     @property
@@ -42,39 +47,41 @@ class ClockChange:
 
     @property
     def start(self) -> datetime:
-        return _local(self.instant, min(self.before, self.after))
+        return _to_local(self.at, min(self.before, self.after))
 
     @property
     def end(self) -> datetime:
-        return _local(self.instant, max(self.before, self.after))
+        return _to_local(self.at, max(self.before, self.after))
 
 
-def clock_change_at(wall: datetime, zone: ZoneInfo) -> ClockChange | None:
-    """Return the seam that a local time lies in, if it does."""
-    before, after = offset_of(wall, zone, fold=0), offset_of(wall, zone, fold=1)
+def clock_change_at(local: datetime, zone: ZoneInfo) -> ClockChange | None:
+    """Return the clock change that affects a local time, or None."""
+    before, after = offset_of(local, zone, fold=0), offset_of(local, zone, fold=1)
     if before == after:
         return None
-    # The change lies between the two instants that this local time could mean.
-    early = instant_of(wall, max(before, after))
-    seconds = abs(after - before) // _SECOND
-    low, high = 0, seconds
+    # The change is between the two UTC times that this local time can have.
+    earliest = to_utc(local, max(before, after))
+    low, high = 0, abs(after - before) // _SECOND
     while high - low > 1:
         middle = (low + high) // 2
-        if (early + middle * _SECOND).astimezone(zone).utcoffset() == after:
+        if (earliest + middle * _SECOND).astimezone(zone).utcoffset() == after:
             high = middle
         else:
             low = middle
-    return ClockChange(early + high * _SECOND, before, after)
+    return ClockChange(at=earliest + high * _SECOND, before=before, after=after)
 
 
-def offset_of(wall: datetime, zone: ZoneInfo, *, fold: int) -> timedelta:
-    """Return the offset; in a gap fold 0 is the one before it, in an overlap that of the first."""
-    return wall.replace(tzinfo=zone, fold=fold).utcoffset() or timedelta(0)
+def offset_of(local: datetime, zone: ZoneInfo, *, fold: int) -> timedelta:
+    """Return the UTC offset of a local time.
+
+    With fold 0, a time in a gap has the offset before the gap, and a repeated time has the first.
+    """
+    return local.replace(tzinfo=zone, fold=fold).utcoffset() or timedelta(0)
 
 
-def instant_of(wall: datetime, offset: timedelta) -> datetime:
-    return (wall - offset).replace(tzinfo=UTC)
+def to_utc(local: datetime, offset: timedelta) -> datetime:
+    return (local - offset).replace(tzinfo=UTC)
 
 
-def _local(instant: datetime, offset: timedelta) -> datetime:
-    return (instant + offset).replace(tzinfo=None)
+def _to_local(time: datetime, offset: timedelta) -> datetime:
+    return (time + offset).replace(tzinfo=None)

@@ -1,4 +1,4 @@
-"""Claims of which nobody knows whether they were committed: of the copies of a ticket, one runs."""
+"""Claims in doubt, of which the executor accepts each run only once."""
 
 from collections.abc import Iterable
 from dataclasses import dataclass, field
@@ -6,34 +6,35 @@ from typing import Final
 
 from harebell.storage.runs.claims import ClaimKey
 
-MAX_DOUBTFUL: Final = 10_000  # claims that are remembered, the latest
+MAX_IN_DOUBT: Final = 10_000  # the latest claims
 
 
 @dataclass(slots=True)
 class InDoubtClaims:
-    """Only what is in doubt may be found to be mine, and once.
+    """The claims whose statement failed, so that their commit is unknown.
 
-    Any other run that is mine runs already, or has run and could not be recorded. Answers come in
-    any order: a claim that succeeded may be told after another copy has found, and run, its run.
+    A later ticket may find that such a claim succeeded. A claim that was never in doubt has already
+    given its run to this executor, so the run must not start again. Responses arrive in any order.
+    A claim may therefore succeed after another ticket has recovered its run.
     """
 
-    _open: dict[ClaimKey, bool] = field(default_factory=dict)  # False: its run has been taken
+    _is_open: dict[ClaimKey, bool] = field(default_factory=dict)  # False: the run was accepted
 
-    def add(self, wanted: Iterable[ClaimKey]) -> None:
-        for each in wanted:
-            self._open.setdefault(each, True)
-        for oldest in list(self._open)[:-MAX_DOUBTFUL]:
-            del self._open[oldest]
+    def add(self, claims: Iterable[ClaimKey]) -> None:
+        for each in claims:
+            self._is_open.setdefault(each, True)
+        for oldest in list(self._is_open)[:-MAX_IN_DOUBT]:
+            del self._is_open[oldest]
 
-    def accept_claim(self, each: ClaimKey) -> bool:
-        """Whether a run may be taken whose claim has succeeded."""
-        if not self._open:  # nearly always: then nothing needs to be hashed
+    def accept_claim(self, claim: ClaimKey) -> bool:
+        """Return whether the executor may start the run of a successful claim."""
+        if not self._is_open:  # the usual case, without a hash of the claim
             return True
-        return each not in self._open or self.accept_recovered(each)
+        return claim not in self._is_open or self.accept_recovered(claim)
 
-    def accept_recovered(self, each: ClaimKey) -> bool:
-        """Whether a run may be taken that is found to be mine."""
-        may = self._open.get(each, False)
-        if may:
-            self._open[each] = False
-        return may
+    def accept_recovered(self, claim: ClaimKey) -> bool:
+        """Return whether the executor may start a run that it turns out to own."""
+        is_open = self._is_open.get(claim, False)
+        if is_open:
+            self._is_open[claim] = False
+        return is_open

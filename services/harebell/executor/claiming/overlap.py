@@ -1,11 +1,10 @@
-"""Claiming by turns: what is due of schedules that do not run over themselves."""
+"""The claim with overlap slots: claims of the schedules that restrict overlapping runs."""
 
 import asyncio
 from collections import defaultdict
 from collections.abc import Awaitable, Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from datetime import datetime
-from typing import TypeAlias
 from uuid import UUID
 
 import asyncpg
@@ -15,6 +14,7 @@ from harebell.contract.ids import RunKey
 from harebell.contract.ticket import Ticket
 from harebell.domain.overlap import OverlapSlot, Proceed, SkipRun, Wait, decide_all
 from harebell.domain.run_states import Reason, RunState
+from harebell.executor.claiming.claimer import ClaimResult, TicketsByKey
 from harebell.messaging.event_publisher import OutgoingEvent, publish_events
 from harebell.messaging.publisher import Publisher
 from harebell.messaging.run_events import run_event_without_attempt, stop_request_message
@@ -23,26 +23,27 @@ from harebell.runtime.clock import Clock, monotonic
 from harebell.storage.runs import claims, overlap, staging
 from harebell.storage.runs.overlap import OpenRunRow, Role
 
-Wanted: TypeAlias = Mapping[claims.ClaimKey, Ticket]
-
 log = structlog.get_logger()
 
 
 async def claim_each_at_due_time(
     tickets: Iterable[Ticket], clock: Clock, claim: Callable[[list[Ticket]], Awaitable[bool]]
 ) -> bool:
-    """Each held unclaimed until its instant: only then is it known what it would run over."""
+    """Call `claim` for each ticket at its due time. Return whether all calls returned True.
 
-    async def on_its_instant(ticket: Ticket) -> bool:
+    The other unfinished runs of a schedule, and its earlier starts, are known only at that time.
+    """
+
+    async def claim_at_due_time(ticket: Ticket) -> bool:
         await asyncio.sleep(max(0, clock.to_monotonic(ticket.due_at) - monotonic()))
         return await claim([ticket])
 
-    return all(await asyncio.gather(*map(on_its_instant, tickets)))
+    return all(await asyncio.gather(*map(claim_at_due_time, tickets)))
 
 
-@dataclass(slots=True)
+@dataclass(slots=True, kw_only=True)
 class OverlapPlan:
-    """What has been decided of a batch."""
+    """The decisions about the tickets of one statement."""
 
     claimed: list[claims.ClaimKey] = field(default_factory=list)
     waiting: list[claims.ClaimKey] = field(default_factory=list)
@@ -50,40 +51,41 @@ class OverlapPlan:
     roles: dict[RunKey, Role] = field(default_factory=dict)
     ends: dict[RunKey, tuple[RunState, Reason]] = field(default_factory=dict)
     stops: dict[RunKey, OpenRunRow] = field(default_factory=dict)
-    told: dict[RunKey, Ticket] = field(default_factory=dict)  # a ticket of the schedule of each end
+    end_tickets: dict[RunKey, Ticket] = field(default_factory=dict)  # of the same schedule
 
     @property
     def decided(self) -> frozenset[claims.ClaimKey]:
+        """Return the keys that wait or are skipped, so that their tickets are done."""
         return frozenset([*self.waiting, *self.skipped])
 
 
-@dataclass(slots=True)
+@dataclass(slots=True, kw_only=True)
 class OverlapClaimer:
-    """One transaction a batch: locks, what stands, the pure rule, what it says."""
+    """The claim strategy for runs with an overlap policy, in one transaction."""
 
     pool: asyncpg.Pool
     publisher: Publisher
     clock: Clock
     holder: str
-    _telling: set[asyncio.Task[None]] = field(default_factory=set)
+    _publishing: set[asyncio.Task[None]] = field(default_factory=set)
 
-    async def claim(
-        self, wanted: Wanted
-    ) -> tuple[dict[RunKey, claims.Claim], frozenset[claims.ClaimKey]]:
-        """What became mine; and what waits or is skipped, so that its ticket is done with."""
+    async def claim(self, tickets: TicketsByKey) -> ClaimResult:
         async with self.pool.acquire() as connection, connection.transaction():
-            mine, plan = await claim_with_overlap(connection, wanted, self.holder)
+            claimed, plan = await claim_with_overlap(connection, tickets, self.holder)
             await failpoint.reach("executor.before_overlap_commit")
-        if plan.stops or plan.ends:  # apart: what was claimed is not to wait for the broker
-            task = asyncio.create_task(self._tell(plan))
-            self._telling.add(task)
-            task.add_done_callback(self._telling.discard)
+        if plan.stops or plan.ends:  # in a task, because the claimed runs do not wait for RabbitMQ
+            task = asyncio.create_task(self._publish(plan))
+            self._publishing.add(task)
+            task.add_done_callback(self._publishing.discard)
         if plan.waiting or plan.ends:
-            log.info("not claimed", waiting=len(plan.waiting), given_up=len(plan.ends))
-        return mine, plan.decided
+            log.info("runs not claimed", waiting=len(plan.waiting), ended=len(plan.ends))
+        return claimed, plan.decided
 
-    async def _tell(self, plan: OverlapPlan) -> None:
-        """After the commit: facts, and orders that the next renewal would bring too."""
+    async def _publish(self, plan: OverlapPlan) -> None:
+        """Publish stop requests and events after the commit.
+
+        The next lease renewal also returns a lost stop request.
+        """
         now = self.clock.now()
         holders = [(run.lease_holder, key) for key, run in plan.stops.items() if run.lease_holder]
         await self.publisher.publish_each(
@@ -92,80 +94,95 @@ class OverlapClaimer:
         await publish_events(
             self.publisher,
             [
-                _fact(plan.told[key], key, state, reason, now)
-                for key, (state, reason) in plan.ends.items()
+                _event(plan.end_tickets[key], key, end=end, now=now)
+                for key, end in plan.ends.items()
             ],
         )
 
 
-def _fact(
-    ticket: Ticket, key: RunKey, state: RunState, reason: Reason, now: datetime
+def _event(
+    ticket: Ticket, key: RunKey, *, end: tuple[RunState, Reason], now: datetime
 ) -> OutgoingEvent:
-    """`ticket`: of any run of its schedule."""
-    work = ticket.run_spec
-    return run_event_without_attempt(work.tenant, key, state, reason, now, schedule_key=work.key)
+    """Return the event of a run that ends without an attempt. The ticket is of its schedule."""
+    state, reason = end
+    run_spec = ticket.run_spec
+    return run_event_without_attempt(
+        run_spec.tenant,
+        key,
+        state=state,
+        reason=reason,
+        finished_at=now,
+        schedule_key=run_spec.key,
+    )
 
 
 async def claim_with_overlap(
-    connection: asyncpg.Connection, wanted: Wanted, holder: str
+    connection: asyncpg.Connection, tickets: TicketsByKey, holder: str
 ) -> tuple[dict[RunKey, claims.Claim], OverlapPlan]:
-    """Within the caller's transaction."""
-    await overlap.lock(connection, {each.key.schedule_id for each in wanted})
-    found = await overlap.lock_open_run_rows(connection, {each.key for each in wanted})
+    """Lock the open runs, apply the overlap policies and write the decisions.
+
+    The caller commits the transaction.
+    """
+    await overlap.lock(connection, {key.key.schedule_id for key in tickets})
+    open_runs = await overlap.lock_open_run_rows(connection, {key.key for key in tickets})
     plan = OverlapPlan()
-    for schedule, candidates in _candidates(wanted, found).items():
-        _decide(plan, found[schedule], candidates, wanted)
-    mine = await claims.claim(connection, plan.claimed, holder) if plan.claimed else {}
-    await overlap.mark_waiting(connection, [each.key for each in plan.waiting])
+    for schedule, candidates in _candidates(tickets, open_runs).items():
+        _decide(plan, open_runs[schedule], candidates=candidates, tickets=tickets)
+    claimed = await claims.claim(connection, plan.claimed, holder) if plan.claimed else {}
+    await overlap.mark_waiting(connection, [key.key for key in plan.waiting])
     await overlap.finish_without_attempt(connection, plan.ends)
     await staging.request_stop(connection, dict.fromkeys(plan.stops, Reason.REPLACED))
     await overlap.save_slots(connection, plan.roles)
-    return mine, plan
+    return claimed, plan
 
 
 def _candidates(
-    wanted: Wanted, found: Mapping[UUID, Sequence[OpenRunRow]]
+    tickets: TicketsByKey, open_runs: Mapping[UUID, Sequence[OpenRunRow]]
 ) -> dict[UUID, dict[claims.ClaimKey, OverlapSlot]]:
-    """Those that their rows would let be claimed, if there were no turns."""
-    runs = {run.key: run for of_schedule in found.values() for run in of_schedule}
-    chosen: dict[UUID, dict[claims.ClaimKey, OverlapSlot]] = defaultdict(dict)
-    for each in wanted:
-        run = runs.get(each.key)
-        if run is not None and run.can_be_claimed_by(each):
-            chosen[each.key.schedule_id][each] = run.slot
-    return chosen
+    """Return the keys whose rows permit a claim, apart from the overlap policy, by schedule."""
+    rows = {row.key: row for of_schedule in open_runs.values() for row in of_schedule}
+    candidates: dict[UUID, dict[claims.ClaimKey, OverlapSlot]] = defaultdict(dict)
+    for key in tickets:
+        row = rows.get(key.key)
+        if row is not None and row.can_be_claimed_by(key):
+            candidates[key.key.schedule_id][key] = row.slot
+    return candidates
 
 
 def _decide(
     plan: OverlapPlan,
-    found: Sequence[OpenRunRow],
+    open_runs: Sequence[OpenRunRow],
+    *,
     candidates: Mapping[claims.ClaimKey, OverlapSlot],
-    wanted: Wanted,
+    tickets: TicketsByKey,
 ) -> None:
-    runs = {run.key.scheduled_for: run for run in found}
-    standing = [run.slot for run in found if run.role is not None]
-    decided = decide_all(standing, [(wanted[each].overlap, t) for each, t in candidates.items()])
-    for each, turn in candidates.items():
-        match decided[each.key.scheduled_for]:
+    """Add the decisions about the candidates of one schedule to the plan."""
+    rows = {row.key.scheduled_for: row for row in open_runs}
+    slots = [row.slot for row in open_runs if row.role is not None]
+    decisions = decide_all(
+        slots, [(tickets[key].overlap, slot) for key, slot in candidates.items()]
+    )
+    for key, slot in candidates.items():
+        match decisions[key.key.scheduled_for]:
             case Proceed(replaced):
-                plan.claimed.append(each)
-                plan.roles[each.key] = Role.RUNNING
-                ends = _replaced(runs, replaced)
+                plan.claimed.append(key)
+                plan.roles[key.key] = Role.RUNNING
+                ends = _replaced_ends(rows, replaced)
             case Wait(replaced, stopped):
-                plan.waiting.append(each)
-                plan.roles[each.key] = Role.RUNNING if turn.is_running else Role.WAITING
-                ends = _replaced(runs, replaced)
-                asked = (runs[moment] for moment in stopped)
-                plan.stops |= {run.key: run for run in asked if run.reason != Reason.REPLACED}
+                plan.waiting.append(key)
+                plan.roles[key.key] = Role.RUNNING if slot.is_running else Role.WAITING
+                ends = _replaced_ends(rows, replaced)
+                to_stop = (rows[scheduled_for] for scheduled_for in stopped)
+                plan.stops |= {row.key: row for row in to_stop if row.reason != Reason.REPLACED}
             case SkipRun(reason):
-                plan.skipped.append(each)
+                plan.skipped.append(key)
                 state = RunState.SKIPPED if reason is Reason.OVERLAP else RunState.CANCELLED
-                ends = {each.key: (state, reason)}
+                ends = {key.key: (state, reason)}
         plan.ends |= ends
-        plan.told |= dict.fromkeys(ends, wanted[each])
+        plan.end_tickets |= dict.fromkeys(ends, tickets[key])
 
 
-def _replaced(
-    runs: Mapping[datetime, OpenRunRow], moments: Iterable[datetime]
+def _replaced_ends(
+    rows: Mapping[datetime, OpenRunRow], replaced: Iterable[datetime]
 ) -> dict[RunKey, tuple[RunState, Reason]]:
-    return {runs[moment].key: (RunState.CANCELLED, Reason.REPLACED) for moment in moments}
+    return {rows[time].key: (RunState.CANCELLED, Reason.REPLACED) for time in replaced}

@@ -38,6 +38,10 @@ class ClaimedRun:
     def lease_ends(self) -> float:
         return self.renewed_at + self.lease
 
+    def start(self, now: datetime) -> None:
+        """Record the start of the attempt."""
+        self.started_at = now
+
     def is_fresh(self, time: float) -> bool:
         """Return whether the run may start at `time` without a renewal of its lease."""
         return time - self.renewed_at <= min(FRESH_LEASE_AGE, self.lease / 2)

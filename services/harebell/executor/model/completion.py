@@ -23,8 +23,8 @@ def decide_next(
         ticket.run_spec.retry,
         run.attempt,
         outcome,
-        now,
-        dice=random_fraction,
+        now=now,
+        random_fraction=random_fraction,
         expires_at=ticket.expires_at,
     )
 
@@ -49,7 +49,7 @@ def completion_of(
     state, reason, retry_at = (
         (RunState.SUCCEEDED, None, None) if decision is None else state_after(decision)
     )
-    is_cold = retry_at is None or route(retry_at, now, reach=LONGEST_DELAY).tier is Tier.COLD
+    is_cold = retry_at is None or route(retry_at, now, horizon=LONGEST_DELAY).tier is Tier.COLD
     failure = None if isinstance(outcome, Success) else outcome
     return AttemptCompletion(
         run.key,

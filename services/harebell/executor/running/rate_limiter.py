@@ -1,4 +1,7 @@
-"""Limits: whether a run may start now is asked of the ledger, which answers one after another."""
+"""The rate limiter: reservations before a claim, and admissions before a start.
+
+PostgreSQL counts the reservations and starts of all executors (decision 15).
+"""
 
 import asyncio
 from collections.abc import Callable, Sequence
@@ -24,6 +27,7 @@ from harebell.domain.rate_limit import (
 )
 from harebell.executor import metrics
 from harebell.executor.model.claimed_run import ClaimedRun
+from harebell.executor.running.claimed_runs import ClaimedRuns
 from harebell.messaging.publisher import Publisher
 from harebell.messaging.ticket_batches import TicketHeader
 from harebell.messaging.topology.delay_queues import LONGEST_DELAY, Tier, route
@@ -33,128 +37,145 @@ from harebell.runtime.retries import backoff_delay
 from harebell.storage.publishing_transaction import PublishingTransaction, publishing_transaction
 from harebell.storage.runs import rate_limits
 
-# A start whose answer was slow to come is counted anew, so that it is counted when it is. Where
-# every answer is slow, it starts all the same.
-MAX_COUNTS: Final = 3
+# A start after a slow response is counted again, so that its count has the time of the start. If
+# every response is slow, the run starts after this number of admissions.
+MAX_ADMISSIONS: Final = 3
 
 Rule: TypeAlias = Callable[
     [RateLimitState, RateLimit, datetime], tuple[RateLimitState, RateLimitDecision]
 ]
-Asked: TypeAlias = tuple[Ticket, int]  # with the seq that its row must say
+RateLimitRequest: TypeAlias = tuple[Ticket, int]  # with the expected sequence number of its row
 
 log = structlog.get_logger()
 
 
-@dataclass(slots=True)
+@dataclass(slots=True, kw_only=True)
 class RateLimiter:
-    """Of all lanes of an executor. `freed` is told of every run that is no longer its own."""
+    """The rate limiter of all lanes of an executor."""
 
     pool: asyncpg.Pool
     publisher: Publisher
     clock: Clock
-    freed: Callable[[Sequence[ClaimedRun]], None]
-    _placing: MicroBatcher[Ticket, RateLimitDecision] = field(init=False)
-    _starting: MicroBatcher[ClaimedRun, RateLimitDecision] = field(init=False)
+    claimed_runs: ClaimedRuns
+    _reservations: MicroBatcher[Ticket, RateLimitDecision] = field(init=False)
+    _admissions: MicroBatcher[ClaimedRun, RateLimitDecision] = field(init=False)
 
     def __post_init__(self) -> None:
-        self._placing = MicroBatcher(self._place)
-        self._starting = MicroBatcher(self._start)
+        self._reservations = MicroBatcher(self._reserve_batch)
+        self._admissions = MicroBatcher(self._admit_batch)
 
     async def run(self) -> None:
-        """Until cancelled."""
-        await asyncio.gather(self._placing.run(), self._starting.run())
+        """Decide about reservations and admissions until the task is cancelled."""
+        await asyncio.gather(self._reservations.run(), self._admissions.run())
 
     async def reserve(self, ticket: Ticket) -> bool:
-        """Of a run that is due. False: it has been put off, and comes again."""
-        return ticket.run_spec.rate_limit is None or (await self._placing.submit(ticket)).is_allowed
+        """Return whether a due ticket may be claimed now.
+
+        Otherwise the run has a reservation, and a new ticket arrives at that time.
+        """
+        if ticket.run_spec.rate_limit is None:
+            return True
+        return (await self._reservations.submit(ticket)).is_allowed
 
     async def admit(self, run: ClaimedRun) -> bool:
-        """False: it has been put off, and is no longer ours. Its lease bounds how long this asks.
+        """Return whether a claimed run may start now, and count its start.
 
-        While the ledger is away nothing is counted, so nothing starts.
+        Otherwise the run has a reservation and is no longer claimed. While the database is
+        unavailable, no run with a rate limit starts. The wait ends with the lease of the run.
         """
-        limit, tries = run.ticket.run_spec.rate_limit, 0
-        while limit is not None and monotonic() < run.lease_ends and tries < MAX_COUNTS:
+        rate_limit, tries = run.ticket.run_spec.rate_limit, 0
+        while rate_limit is not None and monotonic() < run.lease_ends and tries < MAX_ADMISSIONS:
             try:
-                told = await self._starting.submit(run)
+                decision = await self._admissions.submit(run)
             except Transient as error:
-                log.warning("not counted", run=str(run.key), error=error.code)
+                log.warning("admission failed", run=str(run.key), error=error.code)
                 await asyncio.sleep(backoff_delay(tries))
                 continue
-            if not told.is_allowed:
-                self.freed([run])
+            if not decision.is_allowed:
+                self.claimed_runs.remove([run])
                 return False
-            moment = self.clock.to_monotonic(told.at)
-            await asyncio.sleep(max(0.0, moment - monotonic()))
-            if monotonic() - moment <= start_slack(limit).total_seconds():
+            start_at = self.clock.to_monotonic(decision.at)
+            await asyncio.sleep(max(0.0, start_at - monotonic()))
+            if monotonic() - start_at <= start_slack(rate_limit).total_seconds():
                 break
             tries += 1
         return True
 
-    async def _place(self, tickets: Sequence[Ticket]) -> list[RateLimitDecision]:
-        """What is not to be claimed any more goes on, to be told so by the claim."""
-        asked = {(ticket.run_key, ticket.seq): ticket for ticket in tickets}
-        async with publishing_transaction(self.pool, self.publisher, self.clock) as authority:
-            due = await rate_limits.lock_claimable(authority.connection, list(asked))
-            counted = [(asked[key, seq], seq) for key, seq in due]
-            told = await _told(authority, counted, reserve)
-        goes_on = RateLimitDecision(self.clock.now(), is_allowed=True)
-        return [told.get((ticket.run_key, ticket.seq), goes_on) for ticket in tickets]
+    async def _reserve_batch(self, tickets: Sequence[Ticket]) -> list[RateLimitDecision]:
+        """Return a decision for each ticket.
 
-    async def _start(self, runs: Sequence[ClaimedRun]) -> list[RateLimitDecision]:
-        asked = [(run.ticket, run.token) for run in runs]
-        async with publishing_transaction(self.pool, self.publisher, self.clock) as authority:
-            told = await _told(authority, asked, admit)
-        return [told[run.key, run.token] for run in runs]
+        A ticket that cannot be claimed any more is allowed, because its claim then rejects it.
+        """
+        by_identity = {(ticket.run_key, ticket.seq): ticket for ticket in tickets}
+        async with publishing_transaction(self.pool, self.publisher, self.clock) as transaction:
+            claimable = await rate_limits.lock_claimable(transaction.connection, list(by_identity))
+            requests = [(by_identity[key, seq], seq) for key, seq in claimable]
+            decisions = await _decide_and_publish(transaction, requests, reserve)
+        allowed = RateLimitDecision(self.clock.now(), is_allowed=True)
+        return [decisions.get((ticket.run_key, ticket.seq), allowed) for ticket in tickets]
+
+    async def _admit_batch(self, runs: Sequence[ClaimedRun]) -> list[RateLimitDecision]:
+        requests = [(run.ticket, run.token) for run in runs]
+        async with publishing_transaction(self.pool, self.publisher, self.clock) as transaction:
+            decisions = await _decide_and_publish(transaction, requests, admit)
+        return [decisions[run.key, run.token] for run in runs]
 
 
-async def _told(
-    authority: PublishingTransaction, asked: Sequence[Asked], rule: Rule
+async def _decide_and_publish(
+    transaction: PublishingTransaction, requests: Sequence[RateLimitRequest], rule: Rule
 ) -> dict[tuple[RunKey, int], RateLimitDecision]:
-    """By the rule; what is put off is on the record and published, as the caller's last step."""
-    told = await _counted(authority.connection, asked, rule)
-    off = [
-        (
-            ticket,
-            rate_limits.DelayedRun(ticket.run_key, seq, each.at, _rests(each.at, authority.now())),
-        )
-        for (ticket, seq), each in zip(asked, told, strict=True)
-        if not each.is_allowed
+    """Apply the rule, store the delayed runs and publish their new tickets.
+
+    The publication is the last step of the transaction.
+    """
+    decisions = await _decide(transaction.connection, requests, rule)
+    delayed = [
+        (ticket, _delayed_run(ticket, seq, decision.at, now=transaction.now()))
+        for (ticket, seq), decision in zip(requests, decisions, strict=True)
+        if not decision.is_allowed
     ]
-    if off:
-        moved = await rate_limits.delay_runs(authority.connection, [run for _, run in off])
+    if delayed:
+        moved = await rate_limits.delay_runs(transaction.connection, [run for _, run in delayed])
         metrics.RATE_LIMITED_RUNS.inc(len(moved))
-        going = [(t, run) for t, run in off if run.key in moved and not run.is_cold]
-        await authority.publish(TicketHeader.of(_again(t, run, moved[run.key])) for t, run in going)
-    return {(t.run_key, seq): each for (t, seq), each in zip(asked, told, strict=True)}
+        staged = [(t, run) for t, run in delayed if run.key in moved and not run.is_cold]
+        await transaction.publish(
+            TicketHeader.of(_new_ticket(ticket, run, moved[run.key])) for ticket, run in staged
+        )
+    return {
+        (ticket.run_key, seq): decision
+        for (ticket, seq), decision in zip(requests, decisions, strict=True)
+    }
 
 
-async def _counted(
-    connection: asyncpg.Connection, asked: Sequence[Asked], rule: Rule
+async def _decide(
+    connection: asyncpg.Connection, requests: Sequence[RateLimitRequest], rule: Rule
 ) -> list[RateLimitDecision]:
-    """In their order; all of an account at one moment."""
-    bound = [
-        (rate_limit_key(t, limit), limit)
-        for t, _ in asked
-        if (limit := t.run_spec.rate_limit) is not None
+    """Apply the rule to the requests in their order. Requests of one key have the same time."""
+    limits = [
+        (rate_limit_key(ticket, rate_limit), rate_limit)
+        for ticket, _ in requests
+        if (rate_limit := ticket.run_spec.rate_limit) is not None
     ]
-    opened = await rate_limits.lock_rate_limits(connection, {account for account, _ in bound})
-    tallies = {account: tally for account, (tally, _) in opened.items()}
-    told = []
-    for account, limit in bound:
-        tallies[account], answer = rule(tallies[account], limit, opened[account][1])
-        told.append(answer)
-    over_at = {account: tallies[account].over_at(limit) for account, limit in bound}
+    locked = await rate_limits.lock_rate_limits(connection, {key for key, _ in limits})
+    states = {key: state for key, (state, _) in locked.items()}
+    decisions = []
+    for key, rate_limit in limits:
+        states[key], decision = rule(states[key], rate_limit, locked[key][1])
+        decisions.append(decision)
+    expires_at = {key: states[key].expires_at(rate_limit) for key, rate_limit in limits}
     await rate_limits.save_rate_limits(
-        connection, {each: (tallies[each], at) for each, at in over_at.items()}
+        connection, {key: (states[key], at) for key, at in expires_at.items()}
     )
-    return told
+    return decisions
 
 
-def _rests(at: datetime, now: datetime) -> bool:
-    return route(at, now, horizon=LONGEST_DELAY).tier is Tier.COLD
+def _delayed_run(
+    ticket: Ticket, seq: int, at: datetime, *, now: datetime
+) -> rate_limits.DelayedRun:
+    is_cold = route(at, now, horizon=LONGEST_DELAY).tier is Tier.COLD
+    return rate_limits.DelayedRun(key=ticket.run_key, seq=seq, next_attempt_at=at, is_cold=is_cold)
 
 
-def _again(ticket: Ticket, off: rate_limits.DelayedRun, seq: int) -> Ticket:
-    told = {"seq": seq, "due_at": ceil_ms(off.next_attempt_at), "placed": True}
-    return ticket.model_copy(update=told)
+def _new_ticket(ticket: Ticket, delayed: rate_limits.DelayedRun, seq: int) -> Ticket:
+    changes = {"seq": seq, "due_at": ceil_ms(delayed.next_attempt_at), "reserved": True}
+    return ticket.model_copy(update=changes)

@@ -192,12 +192,14 @@ class LaneStarter:
         An attempt without a stop reason is cancelled only at shutdown, and its lease then expires.
         """
         reason = self._stop_reasons.pop(run, None)
-        if task.cancelled():
+        try:
+            task.result()
+        except asyncio.CancelledError:
             if reason is not None:
                 self.completer.complete(run, Stopped(reason))
-        elif (error := task.exception()) is not None:
-            # A renewed lease would keep the run from recovery forever.
-            log.error("attempt abandoned", run=str(run.key), exc_info=error)
+        except Exception:
+            log.exception("attempt abandoned", run=str(run.key))
+            # With further renewals of its lease, the rescuer could never recover the run.
             self.claimed_runs.remove([run])
 
     async def _sleep(self, seconds: float | None, timer: Timer) -> None:

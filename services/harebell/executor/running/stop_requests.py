@@ -56,9 +56,7 @@ class StopRequestHandler:
         """
         held = {claims.Claim(run.key, run.token, run.attempt): run.ticket for run in runs}
         try:
-            async with publishing_transaction(
-                self.pool, self.publisher, self.clock
-            ) as transaction:
+            async with publishing_transaction(self.pool, self.publisher, self.clock) as transaction:
                 cancelled = await cancel_unstarted_and_publish(transaction, held)
         except BaseException:
             for run in runs:  # the commit is in doubt, so each run needs a renewal before its start
@@ -76,5 +74,10 @@ class StopRequestHandler:
 def _event(run: ClaimedRun, reason: str, now: datetime) -> OutgoingEvent:
     run_spec = run.ticket.run_spec
     return run_event_without_attempt(
-        run_spec.tenant, run.key, RunState.CANCELLED, Reason(reason), now, name=run_spec.key
+        run_spec.tenant,
+        run.key,
+        state=RunState.CANCELLED,
+        reason=Reason(reason),
+        finished_at=now,
+        schedule_key=run_spec.key,
     )

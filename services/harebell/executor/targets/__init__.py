@@ -1,1 +1,10 @@
-"""Targets: what a run does. An HTTP call, an AMQP message or a Python task, once per attempt."""
+"""The calls of targets: one HTTP request, one AMQP message or one Python task per attempt.
+
+* call            one call of a target within its timeout, with an outcome in every case
+* attempt         the context and the outcome of an attempt
+* http            the HTTP target
+* http_request    rules for the request and its redirects
+* http_response   rules for the response and for failed connections
+* amqp            the AMQP target
+* task            the task target
+"""

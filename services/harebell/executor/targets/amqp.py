@@ -1,8 +1,9 @@
-"""The amqp target: a message to an exchange of another service, confirmed and mandatory.
+"""The AMQP target: one confirmed and mandatory message to an exchange of another service.
 
-The broker answers a missing or forbidden exchange by closing the channel, and whatever else is on
-its way there is lost with it, often with the whole connection. So a route is first tried alone, on
-a link that carries nothing else; only one that has worked shares a link, until it fails.
+RabbitMQ closes the channel after a publish to a missing or forbidden exchange. All unconfirmed
+messages of that channel are lost, and often those of the whole connection. The first message of a
+route therefore uses a probe connection, which carries no other message. Later messages share one
+connection until one of them fails.
 """
 
 import asyncio
@@ -23,17 +24,17 @@ from harebell.contract.errors import (
 )
 from harebell.contract.target import AmqpMessage
 from harebell.domain.retry import Failure
-from harebell.executor.targets.attempt import AttemptContext, Outcome, Success, excerpt
+from harebell.executor.targets.attempt import AttemptContext, Success, TargetOutcome, excerpt
 
-SCOUTS: Final = 4  # links for messages that travel alone
-ALONE_AT_MOST: Final = 5.0  # seconds that one of them may hold its link
-MAX_KNOWN: Final = 10_000  # routes that have worked; the oldest is forgotten first
+PROBE_CONNECTIONS: Final = 4
+MAX_PROBE_SECONDS: Final = 5.0  # for which one message may occupy a probe connection
+MAX_VERIFIED_ROUTES: Final = 10_000  # the oldest route is dropped first
 
-Route: TypeAlias = tuple[str, str]  # exchange, and routing key: permissions may depend on both
+AmqpRoute: TypeAlias = tuple[str, str]  # exchange and routing key; permissions depend on both
 
 
-class Publish(Protocol):
-    """Returns once the broker has confirmed; else raises, as `Link.publish` does."""
+class PublishFunction(Protocol):
+    """A function that returns after the confirm of RabbitMQ, such as `Connection.publish`."""
 
     async def __call__(
         self,
@@ -41,63 +42,76 @@ class Publish(Protocol):
         routing_key: str,
         message: Message,
         *,
-        timeout: float,  # noqa: ASYNC109  # the link's name for it
+        timeout: float,  # noqa: ASYNC109  # the parameter of `Connection.publish`
     ) -> None: ...
 
 
 class AmqpTargets:
-    """`shared` and each of `scouts` have a link of their own."""
+    """The connections for AMQP targets: `shared`, and one for each of `probes`."""
 
-    def __init__(self, shared: Publish, scouts: Iterable[Publish]) -> None:
+    def __init__(self, shared: PublishFunction, probes: Iterable[PublishFunction]) -> None:
         self._shared = shared
-        self._scouts: asyncio.LifoQueue[Publish] = asyncio.LifoQueue()
-        for scout in scouts:
-            self._scouts.put_nowait(scout)
-        self._known: dict[Route, None] = {}
+        self._probes: asyncio.LifoQueue[PublishFunction] = asyncio.LifoQueue()
+        for probe in probes:
+            self._probes.put_nowait(probe)
+        self._verified: dict[AmqpRoute, None] = {}
 
-    async def call(self, message: AmqpMessage, attempt: AttemptContext, seconds: float) -> Outcome:
-        """A missing queue or exchange is retried: its service may be on its way up."""
+    async def call(
+        self, message: AmqpMessage, attempt: AttemptContext, seconds: float
+    ) -> TargetOutcome:
+        """Publish the message within `seconds`.
+
+        A missing queue or exchange is retryable, because its service may declare it later.
+        """
         route = (message.exchange, message.routing_key)
-        publish = self._together if route in self._known else self._alone
+        publish = self._publish_shared if route in self._verified else self._publish_probe
         try:
             await publish(route, _envelope(message, attempt), seconds)
         except HarebellError as error:
-            self._known.pop(route, None)
-            return Failure(error.code, excerpt(error.reason), not isinstance(error, Rejected))
-        self._known[route] = None
-        if len(self._known) > MAX_KNOWN:
-            del self._known[next(iter(self._known))]
+            self._verified.pop(route, None)
+            return Failure(
+                error.code, excerpt(error.reason), retryable=not isinstance(error, Rejected)
+            )
+        self._verified[route] = None
+        if len(self._verified) > MAX_VERIFIED_ROUTES:
+            del self._verified[next(iter(self._verified))]
         return Success()
 
-    async def _alone(self, route: Route, message: Message, seconds: float) -> None:
-        scout = await self._scouts.get()
+    async def _publish_probe(self, route: AmqpRoute, message: Message, seconds: float) -> None:
+        probe = await self._probes.get()
         try:
-            await scout(*route, message, timeout=min(seconds, ALONE_AT_MOST))
+            await probe(*route, message, timeout=min(seconds, MAX_PROBE_SECONDS))
         finally:
-            self._scouts.put_nowait(scout)
+            self._probes.put_nowait(probe)
 
-    async def _together(self, route: Route, message: Message, seconds: float) -> None:
-        """A closed channel may be a neighbour's doing: its reason is no verdict on this message."""
+    async def _publish_shared(self, route: AmqpRoute, message: Message, seconds: float) -> None:
+        """Publish on the shared connection. Report a closed channel as `BrokerUnavailable`.
+
+        Another message may have caused that close, so its reason does not count for this message.
+        """
         try:
             await self._shared(*route, message, timeout=seconds)
         except (NotAllowed, Unroutable) as error:
-            if error.code == Unroutable.code:  # returned: this very message
+            if error.code == Unroutable.code:  # RabbitMQ returned this message
                 raise
-            raise BrokerUnavailable(f"not confirmed: {error.reason}") from error
+            reason = f"RabbitMQ did not confirm the message: {error.reason}"
+            raise BrokerUnavailable(reason) from error
 
 
 @asynccontextmanager
 async def open_amqp(
     url: str, *, name: str, properties: Mapping[str, str]
 ) -> AsyncIterator[AmqpTargets]:
-    """The links are opened when they are used."""
-    links = [Connection(url, name=name, properties=properties) for _ in range(1 + SCOUTS)]
-    shared, *scouts = (link.publish for link in links)
+    """Yield the AMQP targets. Each connection opens at its first use."""
+    connections = [
+        Connection(url, name=name, properties=properties) for _ in range(1 + PROBE_CONNECTIONS)
+    ]
+    shared, *probes = (connection.publish for connection in connections)
     try:
-        yield AmqpTargets(shared, scouts)
+        yield AmqpTargets(shared, probes)
     finally:
-        for link in links:
-            await link.close()
+        for connection in connections:
+            await connection.close()
 
 
 def _envelope(message: AmqpMessage, attempt: AttemptContext) -> Message:

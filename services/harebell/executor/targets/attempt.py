@@ -1,4 +1,4 @@
-"""What a target is told about the attempt that calls it."""
+"""The context of an attempt, which its target receives, and the outcome of the attempt."""
 
 from dataclasses import dataclass
 from typing import Any, Final, NamedTuple, TypeAlias
@@ -17,16 +17,18 @@ from harebell.contract.ticket import Ticket
 from harebell.contract.types import instant_text
 from harebell.domain.retry import Failure
 
+MAX_EXCERPT: Final = 1024  # bytes of UTF-8
+
 
 class AttemptContext(NamedTuple):
-    """`number` counts from 1; `token` is the fencing token, which only grows over a run's life."""
+    """One attempt of a run. `number` counts from 1, and `token` is the fencing token."""
 
     ticket: Ticket
     number: int
     token: int
 
     def headers(self) -> dict[str, str]:
-        """The same on HTTP requests and AMQP messages."""
+        """Return the headers that HTTP requests and AMQP messages carry."""
         run_id = self.ticket.run_id
         return {
             RUN_ID: run_id,
@@ -38,11 +40,8 @@ class AttemptContext(NamedTuple):
         }
 
 
-MAX_EXCERPT: Final = 1024  # bytes of UTF-8
-
-
 class Success(NamedTuple):
-    """`status` is HTTP's; `result` is an excerpt."""
+    """A successful attempt, with the HTTP status and an excerpt of the result."""
 
     status: int | None = None
     result: str | None = None
@@ -50,32 +49,39 @@ class Success(NamedTuple):
 
 @dataclass(frozen=True, slots=True)
 class Stopped:
-    """It was asked to stop, and has been cancelled in the midst of its work."""
+    """An attempt that a stop request has cancelled."""
 
     reason: str
 
 
-Outcome: TypeAlias = Success | Failure  # what a target may come to
-AttemptOutcome: TypeAlias = Outcome | Stopped  # what an attempt may
+TargetOutcome: TypeAlias = Success | Failure
+AttemptOutcome: TypeAlias = TargetOutcome | Stopped
 
 
 def excerpt(text: str) -> str:
-    """The beginning of `text`, as PostgreSQL can store it: no NUL, no lone surrogate."""
-    kept = text[:MAX_EXCERPT].replace("\x00", "\ufffd").encode(errors="replace")
-    return kept[:MAX_EXCERPT].decode(errors="ignore")
+    """Return the beginning of the text in a form that PostgreSQL can store.
+
+    The result contains no NUL and no lone surrogate, and at most MAX_EXCERPT bytes.
+    """
+    beginning = text[:MAX_EXCERPT].replace("\x00", "\ufffd").encode(errors="replace")
+    return beginning[:MAX_EXCERPT].decode(errors="ignore")
 
 
-def json_excerpt(value: Any) -> str | None:  # noqa: ANN401  # whatever a task returned
-    """As JSON text; None for None. Never raises: the work is done, whatever it returned."""
+def json_excerpt(value: Any) -> str | None:  # noqa: ANN401  # a task may return any object
+    """Return an excerpt of the value as JSON, or None for None.
+
+    Never raises, because the task has succeeded. A value that is not JSON becomes the name of its
+    type.
+    """
     if value is None:
         return None
     try:
         text = orjson.dumps(value, default=str, option=orjson.OPT_NON_STR_KEYS).decode()
-    except TypeError:  # integers beyond 64 bits, lone surrogates, nesting without end
+    except TypeError:  # integers above 64 bits, lone surrogates, endless nesting
         text = f"<{type(value).__name__}>"
     return excerpt(text)
 
 
 def error_text(error: BaseException) -> str:
-    """`KeyError: 'seconds'`, cut to an excerpt."""
+    """Return an excerpt such as `KeyError: 'seconds'`."""
     return excerpt(f"{type(error).__name__}: {error}")

@@ -1,4 +1,4 @@
-"""One attempt, whatever its target: the only place that knows the three kinds and the timeout."""
+"""One call of a target: the only code that knows the three kinds of targets and the timeout."""
 
 import asyncio
 from collections.abc import Coroutine
@@ -10,7 +10,7 @@ import structlog
 from harebell.contract.target import AmqpTarget, HttpTarget, Target, TaskTarget
 from harebell.domain.retry import Failure
 from harebell.executor.targets.amqp import AmqpTargets
-from harebell.executor.targets.attempt import AttemptContext, Outcome, error_text
+from harebell.executor.targets.attempt import AttemptContext, TargetOutcome, error_text
 from harebell.executor.targets.http import HttpTargets
 from harebell.executor.targets.task import TaskTargets
 
@@ -19,7 +19,7 @@ log = structlog.get_logger()
 
 @dataclass(frozen=True, slots=True)
 class Targets:
-    """What an executor calls targets with; opened at start, closed at stop."""
+    """The clients of the three kinds of targets."""
 
     http: HttpTargets
     amqp: AmqpTargets
@@ -27,26 +27,25 @@ class Targets:
 
 
 async def call_target(
-    target: Target,
-    attempt: AttemptContext,
-    timeout: float,  # noqa: ASYNC109  # the link's name for it
-    targets: Targets,
-) -> Outcome:
-    """Call the target once, for at most `timeout` seconds; raises nothing but CancelledError."""
+    target: Target, attempt: AttemptContext, targets: Targets, *, seconds: float
+) -> TargetOutcome:
+    """Call the target once, for at most `seconds`.
+
+    Raises only `CancelledError`. Each other error is a failed attempt, so that the run ends.
+    """
     try:
-        async with asyncio.timeout(timeout):
-            return await _call(target, attempt, timeout, targets)
+        async with asyncio.timeout(seconds):
+            return await _call(targets, target, attempt, seconds=seconds)
     except TimeoutError:
-        return Failure("timeout", f"not finished within {timeout:g} s")
-    except Exception as error:  # judged where deliveries are handled
-        # Ours, not the target's; but a run must end in an outcome, or its slot is lost.
-        log.exception("target raised", run=attempt.ticket.run_id)
+        return Failure("timeout", f"The attempt did not end within {seconds:g} s.")
+    except Exception as error:  # a defect of the executor, not of the target
+        log.exception("target call failed", run=attempt.ticket.run_id)
         return Failure("target_error", error_text(error))
 
 
 def _call(
-    target: Target, attempt: AttemptContext, seconds: float, targets: Targets
-) -> Coroutine[Any, Any, Outcome]:
+    targets: Targets, target: Target, attempt: AttemptContext, *, seconds: float
+) -> Coroutine[Any, Any, TargetOutcome]:
     match target:
         case HttpTarget():
             return targets.http.call(target.http, attempt)

@@ -1,4 +1,4 @@
-"""The http target: one request per attempt, to public addresses only, its answer read in bounds."""
+"""The HTTP target: one request per attempt, to permitted addresses, with a bounded response."""
 
 import asyncio
 import socket
@@ -30,27 +30,30 @@ from harebell.domain.url_policy import Network, check_url, is_allowed_address
 from harebell.executor.targets.attempt import (
     MAX_EXCERPT,
     AttemptContext,
-    Outcome,
+    TargetOutcome,
     error_text,
     excerpt,
 )
-from harebell.executor.targets.http_request import HttpRequest, redirected, request_of
+from harebell.executor.targets.http_request import HttpRequest, redirect_of, request_of
 from harebell.executor.targets.http_response import failure_of, outcome_of
 
 MAX_CONNECTIONS: Final = 128
 MAX_REDIRECTS: Final = 5
-MAX_READ: Final = 64 * 1024  # bytes of a response's body, then the connection is closed
-DNS_KEPT: Final = 10  # seconds that a name's checked addresses are used again
-NO_TIMEOUT: Final = ClientTimeout(total=None)  # `perform` has the attempt's
-EXPLANATION_WAIT: Final = 1.0  # seconds for the body of an answer whose status is the outcome
+MAX_BODY_BYTES: Final = 64 * 1024  # of a response; then the connection is closed
+DNS_CACHE_SECONDS: Final = 10  # for which the checked addresses of a name are used again
+NO_TIMEOUT: Final = ClientTimeout(total=None)  # `call_target` applies the timeout of the attempt
+ERROR_BODY_TIMEOUT: Final = 1.0  # seconds for the body of a failed response
 
 
 class ConnectionLost(Exception):
-    """The connection ended before the answer. Whether the call arrived is unknown."""
+    """A connection that ended before the response. The request may have arrived."""
 
 
 class HttpTargets:
-    """Used as a context manager. `networks` are the ones allowed besides public addresses."""
+    """The HTTP client, as a context manager.
+
+    `networks` are the private networks that HTTP targets may reach.
+    """
 
     def __init__(
         self,
@@ -69,13 +72,13 @@ class HttpTargets:
             connector=TCPConnector(
                 resolver=CheckedResolver(self._resolver or ThreadedResolver(), self._networks),
                 limit=self._connections,
-                force_close=True,  # a kept connection may just be closing, which costs an attempt
-                ttl_dns_cache=DNS_KEPT,
+                force_close=True,  # the server may just close a kept connection; an attempt is lost
+                ttl_dns_cache=DNS_CACHE_SECONDS,
             ),
             auto_decompress=False,
-            skip_auto_headers=("Content-Type",),  # no body, no type
+            skip_auto_headers=("Content-Type",),  # a request without a body has no content type
             cookie_jar=DummyCookieJar(),
-            middlewares=(_send_once,),
+            middlewares=(_prevent_resend,),
             timeout=NO_TIMEOUT,
             trust_env=False,
         )
@@ -89,7 +92,8 @@ class HttpTargets:
     ) -> None:
         await self._session.close()
 
-    async def call(self, call: HttpCall, attempt: AttemptContext) -> Outcome:
+    async def call(self, call: HttpCall, attempt: AttemptContext) -> TargetOutcome:
+        """Send the request and return the outcome of its response or of its error."""
         try:
             return await self._exchange(request_of(call, attempt), follow=call.follow_redirects)
         except Rejected as error:
@@ -98,10 +102,10 @@ class HttpTargets:
             return Failure("connection_lost", excerpt(str(error)))
         except ClientError as error:
             return failure_of(error)
-        except ValueError as error:  # as aiohttp refuses what it cannot write on the wire
+        except ValueError as error:  # aiohttp cannot write the request
             return Failure("invalid_request", error_text(error), retryable=False)
 
-    async def _exchange(self, request: HttpRequest, *, follow: bool) -> Outcome:
+    async def _exchange(self, request: HttpRequest, *, follow: bool) -> TargetOutcome:
         for _ in range(1 + MAX_REDIRECTS):
             check_url(request.url, self._networks)
             async with self._session.request(
@@ -112,18 +116,21 @@ class HttpTargets:
                 allow_redirects=False,
             ) as response:
                 location = response.headers.get("Location") if follow else None
-                following = redirected(request, response.status, location)
-                if following is None:
-                    return outcome_of(response.status, response.headers, await _told(response))
-            request = following
-        return Failure("too_many_redirects", f"over {MAX_REDIRECTS}", retryable=False)
+                next_request = redirect_of(request, response.status, location)
+                if next_request is None:
+                    return outcome_of(
+                        response.status, response.headers, await _body_excerpt(response)
+                    )
+            request = next_request
+        reason = f"The target sent more than {MAX_REDIRECTS} redirects."
+        return Failure("too_many_redirects", reason, retryable=False)
 
 
-async def _send_once(request: ClientRequest, handler: ClientHandlerType) -> ClientResponse:
-    """Keeps aiohttp from sending a GET, PUT or DELETE again by itself when the connection ends.
+async def _prevent_resend(request: ClientRequest, handler: ClientHandlerType) -> ClientResponse:
+    """Raise `ConnectionLost` where aiohttp would send the request again.
 
-    It does so for `ClientOSError` and `ServerDisconnectedError`: an attempt on the record would
-    be two calls to the target.
+    aiohttp repeats a GET, PUT or DELETE after `ClientOSError` and `ServerDisconnectedError`. One
+    recorded attempt would then be two calls of the target.
     """
     try:
         return await handler(request)
@@ -133,32 +140,38 @@ async def _send_once(request: ClientRequest, handler: ClientHandlerType) -> Clie
         raise ConnectionLost(error_text(error)) from error
 
 
-async def _told(response: ClientResponse) -> str | None:
-    """A success is one when it has ended; a failure's body only explains it."""
+async def _body_excerpt(response: ClientResponse) -> str | None:
+    """Return the excerpt of the body.
+
+    A successful attempt includes the whole body. The body of a failed response is only an
+    explanation, so it has ERROR_BODY_TIMEOUT.
+    """
     if response.ok:
-        return await _body(response)
+        return await _read_excerpt(response)
     try:
-        async with asyncio.timeout(EXPLANATION_WAIT):
-            return await _body(response)
+        async with asyncio.timeout(ERROR_BODY_TIMEOUT):
+            return await _read_excerpt(response)
     except (TimeoutError, ClientError):
         return None
 
 
-async def _body(response: ClientResponse) -> str | None:
-    """The beginning of the body as text; None if there is none, or it is compressed."""
-    kept = bytearray()
+async def _read_excerpt(response: ClientResponse) -> str | None:
+    """Return the beginning of the body as text, or None if it is empty or compressed."""
+    beginning = bytearray()
     read = 0
     async for chunk in response.content.iter_any():
         read += len(chunk)
-        kept += chunk[: MAX_EXCERPT - len(kept)]
-        if read >= MAX_READ:
+        beginning += chunk[: MAX_EXCERPT - len(beginning)]
+        if read >= MAX_BODY_BYTES:
             break
-    if not kept or "Content-Encoding" in response.headers:
+    if not beginning or "Content-Encoding" in response.headers:
         return None
-    return excerpt(kept.decode(errors="replace"))
+    return excerpt(beginning.decode(errors="replace"))
 
 
 class CheckedResolver(AbstractResolver):
+    """A resolver that permits only public addresses and the allowed networks."""
+
     def __init__(self, inner: AbstractResolver, networks: Sequence[Network]) -> None:
         self._inner = inner
         self._networks = networks
@@ -166,15 +179,16 @@ class CheckedResolver(AbstractResolver):
     async def resolve(
         self, host: str, port: int = 0, family: socket.AddressFamily = socket.AF_UNSPEC
     ) -> list[ResolveResult]:
-        """Raises `PrivateAddress` if any address is refused: one that is not would be luck.
+        """Resolve the host. Raise `PrivateAddress` if any of its addresses is not permitted.
 
-        The address stays unsaid, or a schedule could be used to read our internal DNS.
+        The error does not contain the address, because a schedule could read the internal DNS.
         """
         results = await self._inner.resolve(host, port, family)
         if not all(
             is_allowed_address(ip_address(result["host"]), self._networks) for result in results
         ):
-            raise PrivateAddress(f"{host} is not at a public address", field="url")
+            reason = f"The host {host} must have only public or allowed addresses."
+            raise PrivateAddress(reason, field="url")
         return results
 
     async def close(self) -> None:

@@ -1,4 +1,4 @@
-"""The HTTP request of an attempt, and the one that a redirect makes of it. Pure rules."""
+"""Pure rules for the HTTP request of an attempt and for the request after a redirect."""
 
 from dataclasses import dataclass
 from http import HTTPStatus
@@ -23,56 +23,73 @@ _REDIRECTS: Final = {
     HTTPStatus.TEMPORARY_REDIRECT,
     HTTPStatus.PERMANENT_REDIRECT,
 }
-_OF_THE_BODY: Final = {"content-type", "content-encoding", "content-language"}
-# Of the user's headers, those that hold no secret. An unknown one may: X-Api-Key, X-Token, ...
-_FOR_ANYONE: Final = {"accept", "accept-encoding", "accept-language", "user-agent"} | _OF_THE_BODY
+_BODY_HEADERS: Final = {"content-type", "content-encoding", "content-language"}
+# The headers of the user that contain no secret. Any other header may, such as X-Api-Key.
+_PUBLIC_HEADERS: Final = {"accept", "accept-encoding", "accept-language", "user-agent"}
+_CROSS_ORIGIN_HEADERS: Final = _PUBLIC_HEADERS | _BODY_HEADERS
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(frozen=True, slots=True, kw_only=True)
 class HttpRequest:
-    """`own` are Harebell's headers: they go to every hop, and win over the user's."""
+    """One HTTP request. The Harebell headers of the attempt override the headers of the user."""
 
     method: str
     url: URL
     headers: CIMultiDict[str]
-    own: dict[str, str]
+    attempt_headers: dict[str, str]
     body: bytes | None
 
     def all_headers(self) -> CIMultiDict[str]:
         merged = self.headers.copy()
-        merged.update(self.own)
+        merged.update(self.attempt_headers)
         return merged
 
 
 def request_of(call: HttpCall, attempt: AttemptContext) -> HttpRequest:
-    """Raises `Malformed` when the URL cannot be read."""
+    """Return the request of an attempt. Raises `InvalidInput` for an invalid URL."""
     headers = CIMultiDict(call.headers)
     headers.setdefault("User-Agent", USER_AGENT)
-    headers.setdefault("Accept-Encoding", "identity")  # an excerpt is read, never unpacked
+    headers.setdefault("Accept-Encoding", "identity")  # the excerpt is never decompressed
     if (content_type := call.content_type()) is not None:
         headers.setdefault("Content-Type", content_type)
-    return HttpRequest(call.method, _url(call.url), headers, attempt.headers(), call.body())
+    return HttpRequest(
+        method=call.method,
+        url=_parse_url(call.url),
+        headers=headers,
+        attempt_headers=attempt.headers(),
+        body=call.body(),
+    )
 
 
-def redirected(request: HttpRequest, status: int, location: str | None) -> HttpRequest | None:
-    """The next request, or None where the answer is no redirect. Raises `Malformed`.
+def redirect_of(request: HttpRequest, status: int, location: str | None) -> HttpRequest | None:
+    """Return the next request, or None if the response is no redirect.
 
-    As browsers do: 303 is fetched with GET, as is a POST after 301 or 302; 307 and 308 keep all.
+    As in browsers, the next request is a GET after 303, and after a POST with 301 or 302. Statuses
+    307 and 308 keep method and body. Another origin receives no header that may contain a secret.
+
+    Raises `InvalidInput` for an invalid location.
     """
     if status not in _REDIRECTS or location is None:
         return None
-    url = _url(str(location), request.url)
-    headers = request.headers
+    url = _parse_url(str(location), request.url)
+    headers, method, body = request.headers, request.method, request.body
     if _origin(url) != _origin(request.url):
         url = url.with_user(None)
-        headers = _without(headers, set(map(str.lower, headers)) - _FOR_ANYONE)
-    if not _becomes_get(request.method, status):
-        return HttpRequest(request.method, url, headers, request.own, request.body)
-    return HttpRequest("GET", url, _without(headers, _OF_THE_BODY), request.own, None)
+        headers = _without(headers, set(map(str.lower, headers)) - _CROSS_ORIGIN_HEADERS)
+    if _becomes_get(request.method, status):
+        headers, method, body = _without(headers, _BODY_HEADERS), "GET", None
+    return HttpRequest(
+        method=method,
+        url=url,
+        headers=headers,
+        attempt_headers=request.attempt_headers,
+        body=body,
+    )
 
 
 def _origin(url: URL) -> tuple[str, str | None, int | None]:
-    return url.scheme, url.host, url.port  # `URL.origin` tells :443 from none
+    """Return scheme, host and port. `URL.origin` distinguishes a default port from no port."""
+    return url.scheme, url.host, url.port
 
 
 def _becomes_get(method: str, status: int) -> bool:
@@ -87,13 +104,18 @@ def _without(headers: CIMultiDict[str], names: set[str]) -> CIMultiDict[str]:
     )
 
 
-def _url(text: str, base: URL | None = None) -> URL:
-    """An address is written as it was judged: what `0x7f.1` means is not left to the socket."""
+def _parse_url(text: str, base: URL | None = None) -> URL:
+    """Return the URL with a literal IPv4 address in its usual form.
+
+    The socket then connects to the address that the URL policy has checked, also for `0x7f.1`.
+    """
     try:
         url = URL(text) if base is None else base.join(URL(text))
         if url.scheme not in {"http", "https"}:
-            raise InvalidInput("is not http or https", field="url", code="invalid_url")
+            reason = f"The scheme of the URL must be http or https, not {url.scheme!r}."
+            raise InvalidInput(reason, field="url", code="invalid_url")
         address = literal_address(url)
         return url.with_host(str(address)) if isinstance(address, IPv4Address) else url
     except ValueError as error:
-        raise InvalidInput(str(error), field="url", code="invalid_url") from None
+        reason = f"The URL must be valid: {error}."
+        raise InvalidInput(reason, field="url", code="invalid_url") from None

@@ -1,4 +1,4 @@
-"""What an HTTP call came to, by its status or by the error that ended it. Pure rules."""
+"""Pure rules for the outcome of an HTTP response and of a failed HTTP request."""
 
 import re
 from collections.abc import Mapping
@@ -17,10 +17,10 @@ from aiohttp import (
 )
 
 from harebell.domain.retry import Failure
-from harebell.executor.targets.attempt import Outcome, Success, error_text, excerpt
+from harebell.executor.targets.attempt import Success, TargetOutcome, error_text, excerpt
 
 MAX_RETRY_AFTER: Final = timedelta(hours=1)
-_RETRIED: Final = {
+_RETRYABLE: Final = {
     HTTPStatus.REQUEST_TIMEOUT,
     HTTPStatus.TOO_EARLY,
     HTTPStatus.TOO_MANY_REQUESTS,
@@ -29,11 +29,14 @@ _SECONDS: Final = re.compile(r"[0-9]{1,9}")
 _TOO_MANY_SECONDS: Final = re.compile(r"[0-9]{10,}")  # timedelta would overflow
 
 
-def outcome_of(status: int, headers: Mapping[str, str], body: str | None) -> Outcome:
-    """`body` is the excerpt of it. 408, 425, 429 and 5xx are retried; what else fails is dead."""
+def outcome_of(status: int, headers: Mapping[str, str], body: str | None) -> TargetOutcome:
+    """Return the outcome of a response with the excerpt `body`.
+
+    A status of 2xx is a success. Statuses 408, 425, 429 and 5xx are retryable failures.
+    """
     if HTTPStatus.OK <= status < HTTPStatus.MULTIPLE_CHOICES:
         return Success(status, body)
-    retryable = status in _RETRIED or status >= HTTPStatus.INTERNAL_SERVER_ERROR
+    retryable = status in _RETRYABLE or status >= HTTPStatus.INTERNAL_SERVER_ERROR
     return Failure(
         f"http_{status}",
         excerpt(f"HTTP {status}: {body}" if body else f"HTTP {status}"),
@@ -44,10 +47,10 @@ def outcome_of(status: int, headers: Mapping[str, str], body: str | None) -> Out
 
 
 def retry_after(headers: Mapping[str, str]) -> timedelta | None:
-    """Seconds or an HTTP date, at most an hour.
+    """Return the wait of the header `Retry-After`, which contains seconds or a date.
 
-    A date is reckoned from the response's own `Date`, so that the server's clock need not be ours;
-    what is malformed, past or without a `Date` is as good as absent.
+    The wait is at most MAX_RETRY_AFTER. A date counts from the header `Date`, so the clock of the
+    server does not matter. Return None for an invalid value, a past date or a missing `Date`.
     """
     value = headers.get("Retry-After", "").strip()
     if _SECONDS.fullmatch(value):
@@ -62,11 +65,11 @@ def retry_after(headers: Mapping[str, str]) -> timedelta | None:
 
 
 def failure_of(error: ClientError) -> Failure:
-    """A connection that failed is tried again; a request that cannot be made is not."""
-    return Failure(_code(error), error_text(error), retryable=not isinstance(error, InvalidURL))
+    """Return the failure of a request without a response, retryable unless the URL is invalid."""
+    return Failure(_code_of(error), error_text(error), retryable=not isinstance(error, InvalidURL))
 
 
-def _code(error: ClientError) -> str:
+def _code_of(error: ClientError) -> str:
     match error:
         case InvalidURL():
             return "invalid_url"

@@ -1,4 +1,4 @@
-"""Which tasks there are: found by entry point, loaded once, known by name."""
+"""The task target: Python tasks from entry points, which the executor loads once at its start."""
 
 import asyncio
 import inspect
@@ -16,8 +16,8 @@ from harebell.contract.types import MAX_DURATION
 from harebell.domain.retry import Failure
 from harebell.executor.targets.attempt import (
     AttemptContext,
-    Outcome,
     Success,
+    TargetOutcome,
     error_text,
     excerpt,
     json_excerpt,
@@ -25,14 +25,15 @@ from harebell.executor.targets.attempt import (
 from harebell.executor.tasks import Permanent, RetryLater, TaskContext
 from harebell.runtime.clock import monotonic
 
-GROUP: Final = "harebell.tasks"
+ENTRY_POINT_GROUP: Final = "harebell.tasks"
+MAX_THREADS: Final = 64  # simultaneous synchronous tasks by default; the wait of others counts
 
 log = structlog.get_logger()
 
 
 @dataclass(frozen=True, slots=True)
 class LoadedTask:
-    """A task that can be called."""
+    """A task that the executor can call."""
 
     function: Callable[..., Any]
     is_async: bool
@@ -41,7 +42,7 @@ class LoadedTask:
 
 @dataclass(frozen=True, slots=True)
 class BrokenTask:
-    """A task that is registered but cannot be called: it fails alone, the executor starts."""
+    """A registered task that the executor cannot call. Only the runs of this task fail."""
 
     reason: str
 
@@ -50,8 +51,8 @@ Task: TypeAlias = LoadedTask | BrokenTask
 
 
 def installed_tasks() -> dict[str, Task]:
-    """What the distributions of this environment register."""
-    points = entry_points(group=GROUP)
+    """Load the tasks of the installed distributions, by name."""
+    points = entry_points(group=ENTRY_POINT_GROUP)
     counts = Counter(point.name for point in points)
     tasks = {point.name: _load(point, counts[point.name]) for point in points}
     for name, task in tasks.items():
@@ -61,54 +62,55 @@ def installed_tasks() -> dict[str, Task]:
 
 
 def tasks_of(functions: Mapping[str, Callable[..., Any]]) -> dict[str, Task]:
-    """The same from callables at hand."""
+    """Return tasks of the given functions."""
     return {name: _task_of(function) for name, function in functions.items()}
+
+
+def _load(point: EntryPoint, count: int) -> Task:
+    if count > 1:
+        return BrokenTask(f"The task must have one distribution, not {count}.")
+    try:
+        return _task_of(point.load())
+    except Exception as error:  # noqa: BLE001  # the import of a task may raise any error
+        return BrokenTask(error_text(error))
 
 
 def _task_of(function: object) -> Task:
     if not callable(function):
-        return BrokenTask(f"{type(function).__name__} is not callable")
+        return BrokenTask(f"The task must be callable, not {type(function).__name__}.")
     return LoadedTask(function, inspect.iscoroutinefunction(function), _takes_context(function))
 
 
-def _load(point: EntryPoint, times: int) -> Task:
-    if times > 1:
-        return BrokenTask(f"{times} distributions register this name")
-    try:
-        return _task_of(point.load())
-    except Exception as error:  # noqa: BLE001  # judged where deliveries are handled
-        return BrokenTask(error_text(error))
-
-
 def _takes_context(function: Callable[..., Any]) -> bool:
-    """Whether there is a second positional parameter without a default."""
+    """Return whether the function has a second positional parameter without a default."""
     try:
         parameters = inspect.signature(function).parameters.values()
     except ValueError:  # some builtins have no signature
         return False
-    needed = [
+    required = [
         parameter
         for parameter in parameters
         if parameter.kind in (parameter.POSITIONAL_ONLY, parameter.POSITIONAL_OR_KEYWORD)
         and parameter.default is parameter.empty
     ]
-    return len(needed) > 1
-
-
-MAX_THREADS: Final = 64  # plain tasks at a time, by default; more of them wait, on their own time
+    return len(required) > 1
 
 
 class TaskTargets:
-    """A plain task that outlives its timeout keeps its thread: a thread cannot be stopped."""
+    """The tasks of an executor, and the threads of the synchronous tasks.
+
+    A thread cannot be stopped. A synchronous task therefore keeps its thread after its timeout.
+    """
 
     def __init__(self, tasks: Mapping[str, Task], *, threads: int = MAX_THREADS) -> None:
         self._tasks = tasks
         self._pool = ThreadPoolExecutor(threads, thread_name_prefix="harebell-task")
 
-    async def call(self, call: TaskCall, attempt: AttemptContext, seconds: float) -> Outcome:
+    async def call(self, call: TaskCall, attempt: AttemptContext, seconds: float) -> TargetOutcome:
+        """Call the task and return its outcome. `seconds` sets the deadline in the context."""
         match self._tasks.get(call.name):
             case None:
-                reason = f"this executor has no task {call.name!r}"
+                reason = f"The executor must have the task, but it has no {call.name!r}."
                 return Failure("unknown_task", excerpt(reason), retryable=False)
             case BrokenTask(reason):
                 return Failure("task_not_loaded", reason)
@@ -117,37 +119,37 @@ class TaskTargets:
                 return await self._outcome(task, [call.args, *context])
 
     def close(self) -> None:
-        """What has not begun never will; what runs is not waited for."""
+        """Cancel the waiting tasks. Do not wait for the running ones."""
         self._pool.shutdown(wait=False, cancel_futures=True)
 
-    async def _outcome(self, task: LoadedTask, given: list[Any]) -> Outcome:
+    async def _outcome(self, task: LoadedTask, arguments: list[Any]) -> TargetOutcome:
         try:
-            return Success(result=json_excerpt(await self._result(task, given)))
+            return Success(result=json_excerpt(await self._result(task, arguments)))
         except asyncio.CancelledError as error:
             if (current := asyncio.current_task()) is not None and current.cancelling():
                 raise
-            return Failure("task_failed", error_text(error))  # the task's own doing
+            return Failure("task_failed", error_text(error))  # the task itself raised the error
         except Permanent as error:
             return Failure("task_failed", error_text(error), retryable=False)
         except RetryLater as error:
-            wait = min(error.after, MAX_DURATION)  # a date that far can still be reckoned
+            wait = min(error.after, MAX_DURATION)  # a later time may overflow
             return Failure("retry_later", excerpt(str(error)), retry_after=wait)
-        except (Exception, SystemExit) as error:  # noqa: BLE001  # anything a task may do
+        except (Exception, SystemExit) as error:  # noqa: BLE001  # a task may raise any error
             return Failure("task_failed", error_text(error))
 
-    async def _result(self, task: LoadedTask, given: list[Any]) -> Any:  # noqa: ANN401
+    async def _result(self, task: LoadedTask, arguments: list[Any]) -> Any:  # noqa: ANN401  # of any task
         if task.is_async:
-            return await task.function(*given)
+            return await task.function(*arguments)
         loop = asyncio.get_running_loop()
-        result = await loop.run_in_executor(self._pool, _run, task.function, given)
-        # a plain wrapper around an async function has only made the coroutine
+        result = await loop.run_in_executor(self._pool, _run, task.function, arguments)
+        # A synchronous wrapper of an async function has only returned the coroutine.
         return await result if inspect.isawaitable(result) else result
 
 
-def _run(function: Callable[..., Any], given: list[Any]) -> Any:  # noqa: ANN401
+def _run(function: Callable[..., Any], arguments: list[Any]) -> Any:  # noqa: ANN401  # of any task
     try:
-        return function(*given)
-    except StopIteration as error:  # a future refuses it, and would never be done
+        return function(*arguments)
+    except StopIteration as error:  # a future rejects this error and would never be done
         raise RuntimeError("StopIteration") from error
 
 

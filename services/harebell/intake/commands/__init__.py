@@ -1,1 +1,9 @@
-"""TODO: list the modules of this package."""
+"""The path of a command through intake: parsed, checked, and published for its service.
+
+* handler          batches of deliveries in, outcomes out
+* check            one message in, its checked items and rejections out (pure)
+* request_ids      the request id and the schedule id of a command (pure)
+* rules            rules of each command besides its types (pure)
+* definition       rules of definitions and patches besides their types (pure)
+* publish          the messages that intake publishes
+"""

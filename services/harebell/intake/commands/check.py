@@ -1,4 +1,4 @@
-"""The rules of the door: a message as it came in, a change of checked commands or refusals out."""
+"""The check of a command message: one message in, its checked items and rejections out (pure)."""
 
 from collections.abc import Sequence
 from dataclasses import dataclass
@@ -22,22 +22,22 @@ from harebell.intake.commands.request_ids import CommandPosition, request_id_of,
 from harebell.intake.commands.rules import IntakePolicy, check_command, with_defaults
 
 NOT_JSON: Final = "not_json"
-UNKNOWN_TENANT: Final = "_unknown"  # whose routing key names no tenant; none can be called that
-MAX_KEY_SHOWN: Final = 256  # characters of a refused item's key that others are told
+UNKNOWN_TENANT: Final = "_unknown"  # no tenant can use this name
+MAX_KEY_SHOWN: Final = 256  # characters of the key of a rejected item that its event contains
 
 DEFAULT_POLICY: Final = IntakePolicy()
 
 _TENANT: Final[TypeAdapter[str]] = TypeAdapter(Tenant)
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(frozen=True, slots=True, kw_only=True)
 class IncomingRequest:
-    """What came: the bytes, and those properties of the message that mean something."""
+    """The body of a command or query message, and the properties that intake reads."""
 
     routing_key: str
     body: bytes
     message_id: str | None = None
-    reply_to: str | None = None  # where an answer may go
+    reply_to: str | None = None  # null if the message needs no response
     correlation_id: str | None = None
     user_id: str | None = None  # verified by the broker
     type: str | None = None
@@ -45,73 +45,87 @@ class IncomingRequest:
 
 @dataclass(frozen=True, slots=True)
 class RejectedItem:
-    """A refused item, for those who watch: its key, if it was seen to have one."""
+    """A rejected item, its key if the item had one, and its error response."""
 
     index: int
     key: str | None
-    refusal: ErrorResponse
+    response: ErrorResponse
 
 
 @dataclass(frozen=True, slots=True)
 class CheckResult:
-    """A message as a whole that is refused is a change with one refusal for its only item."""
+    """The checked items of one message, and its rejected items.
 
-    change: AcceptedCommands
+    A message that is rejected as a whole has one item, which is rejected.
+    """
+
+    accepted: AcceptedCommands
     rejections: tuple[RejectedItem, ...]
 
     @property
-    def is_refused(self) -> bool:
-        """Nothing is left to pass on."""
-        return len(self.rejections) == len(self.change.items)
+    def is_rejected(self) -> bool:
+        """Return whether no item is left to pass on."""
+        return len(self.rejections) == len(self.accepted.items)
 
     @property
-    def unreadable(self) -> ErrorDetail | None:
-        """Why it is no JSON at all: nobody may be waiting for the answer, so a person must see."""
-        faults = (rejection.refusal.error for rejection in self.rejections)
-        return next((fault for fault in faults if fault.code == NOT_JSON), None)
+    def not_json_error(self) -> ErrorDetail | None:
+        """Return the error of a body that is not JSON.
+
+        Such a message becomes a dead letter, because its body names no sender.
+        """
+        errors = (rejection.response.error for rejection in self.rejections)
+        return next((error for error in errors if error.code == NOT_JSON), None)
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(frozen=True, slots=True, kw_only=True)
 class _Envelope:
-    """What all items of one message share."""
+    """The properties that all items of one message share."""
 
     tenant: str
     model: type[CommandBase]
     message_id: str | None
     single: bool
     accepted_at: datetime
-    rules: IntakePolicy
+    policy: IntakePolicy
 
 
 def check(
-    submission: IncomingRequest, *, accepted_at: datetime, rules: IntakePolicy = DEFAULT_POLICY
+    request: IncomingRequest, *, accepted_at: datetime, policy: IntakePolicy = DEFAULT_POLICY
 ) -> CheckResult:
-    tenant, verb = parse_routing_key(submission.routing_key)
+    """Return the checked items and the rejections of a command message."""
+    tenant, verb = parse_routing_key(request.routing_key)
     single, values = True, [None]
     try:
         model = _model(tenant, verb)
-        check_version(submission.type)
-        message_id = _message_id(submission.message_id)
-        single, values = _values(submission.body)
-        envelope = _Envelope(tenant, model, message_id, single, accepted_at, rules)
+        check_version(request.type)
+        message_id = _check_message_id(request.message_id)
+        single, values = _values(request.body)
+        envelope = _Envelope(
+            tenant=tenant,
+            model=model,
+            message_id=message_id,
+            single=single,
+            accepted_at=accepted_at,
+            policy=policy,
+        )
         items = [_item(value, index, envelope) for index, value in enumerate(values)]
     except Rejected as error:
         items = [AcceptedCommand(index=0, rejection=error_response(error))]
-    change = AcceptedCommands(
+    accepted = AcceptedCommands(
         tenant=tenant,
         verb=verb,
-        actor=submission.user_id,
+        actor=request.user_id,
         accepted_at=accepted_at,
-        reply_to=submission.reply_to,
-        correlation_id=submission.correlation_id,
+        reply_to=request.reply_to,
+        correlation_id=request.correlation_id,
         single=single,
         items=items,
     )
-    return CheckResult(change, _rejections(items, values))
+    return CheckResult(accepted, _rejections(items, values))
 
 
 def parse_routing_key(routing_key: str) -> tuple[str, str]:
-    """The tenant that a routing key proves, `NOBODY` if it is none, and the verb."""
+    """Return the tenant and the verb. An invalid tenant becomes `UNKNOWN_TENANT`."""
     tenant, verb = split_key(routing_key)
     try:
         return _TENANT.validate_python(tenant), verb
@@ -120,61 +134,64 @@ def parse_routing_key(routing_key: str) -> tuple[str, str]:
 
 
 def check_tenant(tenant: str) -> None:
+    """Raise `InvalidInput` for the tenant of an invalid routing key."""
     if tenant == UNKNOWN_TENANT:
-        reason = "the routing key must begin with a tenant, as default.schedule.put does"
+        reason = "The routing key must begin with a valid tenant, such as default.schedule.put."
         raise InvalidInput(reason, code="invalid_tenant")
+
+
+def check_operations(tenant: str, verb: str) -> None:
+    """Raise `NotAllowed` unless the tenant is the operations tenant."""
+    if tenant != OPERATIONS_TENANT:
+        expected, found = message_key(OPERATIONS_TENANT, verb), message_key(tenant, verb)
+        reason = f"The routing key must be {expected}, not {found}, because all tenants share this."
+        raise NotAllowed(reason, code="not_a_tenants")
 
 
 def _model(tenant: str, verb: str) -> type[CommandBase]:
     check_tenant(tenant)
     if verb not in COMMANDS:
-        reason = f"there is no command {quoted(verb)}; there are {', '.join(COMMANDS)}"
+        reason = f"The command must be one of {', '.join(COMMANDS)}, not {quoted(verb)}."
         raise InvalidInput(reason, code="unknown_command")
     if verb in BREAKER_COMMANDS:
         check_operations(tenant, verb)
     return COMMANDS[verb]
 
 
-def check_operations(tenant: str, verb: str) -> None:
-    """What concerns every tenant's runs is for those who may speak for none."""
-    if tenant != OPERATIONS_TENANT:
-        reason = f"is no tenant's: the routing key is {message_key(OPERATIONS_TENANT, verb)}"
-        raise NotAllowed(reason, code="not_a_tenants")
-
-
-def _message_id(message_id: str | None) -> str | None:
+def _check_message_id(message_id: str | None) -> str | None:
     if message_id and "\x00" in message_id:
-        reason = "contains a NUL character, which cannot be stored"
+        reason = "The message id must not contain a NUL character, which PostgreSQL cannot store."
         raise InvalidInput(reason, field="message_id", code="nul_character")
     return message_id or None
 
 
 def _values(body: bytes) -> tuple[bool, list[Json]]:
-    """The items, and whether there is one that is no array's."""
+    """Return whether the body is a single value, and the items of the body."""
     if len(body) > MAX_BODY:
-        reason = f"the message has {len(body)} bytes, over {MAX_BODY}"
+        reason = f"The message must have at most {MAX_BODY} bytes, not {len(body)}."
         raise InvalidInput(reason, code="too_large")
     value = decode(body)
     if not isinstance(value, list):
         return True, [value]
     if not value:
-        raise InvalidInput("the array is empty", code="no_items")
+        reason = "The array must contain at least one command, and the array is empty."
+        raise InvalidInput(reason, code="no_items")
     if len(value) > MAX_ITEMS:
-        reason = f"the array has {len(value)} items, over {MAX_ITEMS}"
+        reason = f"The array must contain at most {MAX_ITEMS} commands, not {len(value)}."
         raise InvalidInput(reason, code="too_many_items")
     return False, value
 
 
 def _item(value: Json, index: int, envelope: _Envelope) -> AcceptedCommand:
-    place = None if envelope.single else index
-    origin = CommandPosition(envelope.tenant, envelope.message_id, place)
+    array_index = None if envelope.single else index
+    position = CommandPosition(envelope.tenant, envelope.message_id, array_index)
     try:
-        command = with_defaults(_command(value, envelope), envelope.tenant, envelope.rules)
-        request_id = request_id_of(command, origin)
-        schedule = schedule_id_of(command, request_id, origin)
-        check_command(command, schedule, envelope.rules, accepted_at=envelope.accepted_at)
+        command = with_defaults(_command(value, envelope), envelope.tenant, envelope.policy)
+        request_id = request_id_of(command, position)
+        schedule = schedule_id_of(command, request_id, position)
+        check_command(command, schedule, envelope.policy, accepted_at=envelope.accepted_at)
     except Rejected as error:
-        within = "" if place is None else f"[{place}]"
+        within = "" if array_index is None else f"[{array_index}]"
         return AcceptedCommand(index=index, rejection=error_response(error, within=within))
     body = command.model_dump(mode="json", by_alias=True, exclude_unset=True, exclude_none=True)
     return AcceptedCommand(index=index, request_id=request_id, schedule_id=schedule, body=body)
@@ -182,12 +199,15 @@ def _item(value: Json, index: int, envelope: _Envelope) -> AcceptedCommand:
 
 def _command(value: Json, envelope: _Envelope) -> CommandBase:
     if not isinstance(value, dict):
-        raise InvalidInput(f"must be an object; got {quoted(value)}")
+        raise InvalidInput(f"The command must be an object, not {quoted(value)}.")
     command = parse(envelope.model, value)
-    if len(orjson.dumps(value)) > MAX_ITEM:
-        raise InvalidInput(f"has over {MAX_ITEM} bytes", code="too_large")
+    if (size := len(orjson.dumps(value))) > MAX_ITEM:
+        reason = f"The command must have at most {MAX_ITEM} bytes, not {size}."
+        raise InvalidInput(reason, code="too_large")
     if command.tenant not in (None, envelope.tenant):
-        reason = f"the routing key says {envelope.tenant}"
+        reason = (
+            f"The tenant must be {envelope.tenant} as in the routing key, not {command.tenant}."
+        )
         raise NotAllowed(reason, field="tenant", code="foreign_tenant")
     return command
 

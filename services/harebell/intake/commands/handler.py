@@ -1,14 +1,13 @@
-"""TODO: describe this module."""
+"""The handler of `harebell.intake`: a batch of messages is checked, published, acknowledged."""
 
 import asyncio
 from collections.abc import Sequence
 from datetime import datetime
 
+import structlog
+
 from harebell.contract.commands import COMMANDS
-from harebell.intake.commands.check import (
-    CheckResult,
-    check,
-)
+from harebell.intake.commands.check import CheckResult, IncomingRequest, check
 from harebell.intake.commands.publish import (
     accepted_commands_message,
     message_id_of,
@@ -16,79 +15,108 @@ from harebell.intake.commands.publish import (
     rejection_reply,
 )
 from harebell.intake.commands.rules import IntakePolicy
-from harebell.intake.service import _submission, log
 from harebell.messaging.acknowledge import DONE, DeadLettered, Delivery, Outcome
 from harebell.messaging.event_publisher import publish_events
 from harebell.messaging.publisher import Publisher
-from harebell.messaging.replies import send_reply
+from harebell.messaging.replies import can_reply_to, send_reply
 from harebell.runtime import failpoint
 from harebell.runtime import metrics as runtime_metrics
 from harebell.runtime.clock import Clock
 
+log = structlog.get_logger()
+
 
 class CommandHandler:
-    """Handles `harebell.intake`: whatever comes is passed on or refused, in its order."""
+    """The handler that passes commands on or rejects them, in the order of their arrival."""
 
-    def __init__(self, publisher: Publisher, clock: Clock, rules: IntakePolicy) -> None:
+    def __init__(self, publisher: Publisher, clock: Clock, policy: IntakePolicy) -> None:
         self._publisher = publisher
         self._clock = clock
-        self._rules = rules
+        self._policy = policy
         self._accepted_at: datetime | None = None
 
     async def handle(self, deliveries: Sequence[Delivery]) -> Sequence[Outcome]:
-        """Confirmed before it is acknowledged: a crash in between passes a message on twice."""
-        accepted_at = self._accept()
+        """Check and publish a batch, and return the outcome of each delivery.
+
+        A crash before the acknowledgement publishes the messages twice.
+        The receivers recognise a repeated request by its id.
+        """
+        accepted_at = self._next_accepted_at()
         messages: list[tuple[str, CheckResult]] = []
         for delivery in deliveries:
-            submission = _submission(delivery)
-            checked = check(submission, accepted_at=accepted_at, rules=self._rules)
-            messages.append((message_id_of(submission), checked))
-            await asyncio.sleep(0)  # five hundred items take a while: others have their turn
+            request = read_request(delivery)
+            result = check(request, accepted_at=accepted_at, policy=self._policy)
+            messages.append((message_id_of(request), result))
+            await asyncio.sleep(0)  # 500 items take long, and other tasks must run in between
         await failpoint.reach("intake.before_publish")
         await self._publisher.publish_all(
-            accepted_commands_message(checked.change, name=name)
-            for name, checked in messages
-            if not checked.is_refused
+            accepted_commands_message(result.accepted, message_id=message_id)
+            for message_id, result in messages
+            if not result.is_rejected
         )
         await failpoint.reach("intake.after_publish")
-        await self._tell_of_refusals(messages)
-        for _, checked in messages:
-            _record(checked)
-        return [_outcome(checked) for _, checked in messages]
+        await self._publish_rejections(messages)
+        for _, result in messages:
+            _record(result)
+        return [_outcome(result) for _, result in messages]
 
-    async def _tell_of_refusals(self, messages: Sequence[tuple[str, CheckResult]]) -> None:
-        answers = (rejection_reply(checked, name=name) for name, checked in messages)
-        told = [send_reply(self._publisher, message) for message in answers if message is not None]
-        await asyncio.gather(*told)
-        await publish_events(
-            self._publisher,
-            (fact for name, checked in messages for fact in rejection_events(checked, name=name)),
-        )
+    def _next_accepted_at(self) -> datetime:
+        """Return the time of the clock, but never a time before the previous one.
 
-    def _accept(self) -> datetime:
-        """Never earlier than before, though the clock is set again: later changes are newer."""
+        The ticker rejects commands that are older than the commands that it has applied.
+        """
         now = self._clock.now()
         self._accepted_at = now if self._accepted_at is None else max(now, self._accepted_at)
         return self._accepted_at
 
+    async def _publish_rejections(self, messages: Sequence[tuple[str, CheckResult]]) -> None:
+        replies = [rejection_reply(result, message_id=id_) for id_, result in messages]
+        await asyncio.gather(
+            *(send_reply(self._publisher, reply) for reply in replies if reply is not None)
+        )
+        await publish_events(
+            self._publisher,
+            (
+                event
+                for message_id, result in messages
+                for event in rejection_events(result, message_id=message_id)
+            ),
+        )
 
-def _outcome(checked: CheckResult) -> Outcome:
-    fault = checked.unreadable
-    return DONE if fault is None else DeadLettered(fault.code, fault.reason)
+
+def read_request(delivery: Delivery) -> IncomingRequest:
+    """Return the body and the properties that intake reads from a delivery."""
+    message = delivery.message
+    return IncomingRequest(
+        routing_key=delivery.routing_key,
+        body=delivery.body,
+        message_id=delivery.message_id,
+        reply_to=message.reply_to if can_reply_to(message.reply_to) else None,
+        correlation_id=message.correlation_id,
+        user_id=message.user_id,
+        type=message.type,
+    )
 
 
-def _record(checked: CheckResult) -> None:
-    change, refused = checked.change, len(checked.rejections)
-    verb = change.verb if change.verb in COMMANDS else "unknown"  # a label must be one of few
-    runtime_metrics.COMMANDS.labels(verb, "accepted").inc(len(change.items) - refused)
-    runtime_metrics.COMMANDS.labels(verb, "rejected").inc(refused)
-    if refused:
-        first = checked.rejections[0].refusal.error
+def _outcome(result: CheckResult) -> Outcome:
+    error = result.not_json_error
+    return DONE if error is None else DeadLettered(error.code, error.reason)
+
+
+def _record(result: CheckResult) -> None:
+    """Count the items of a message, and log its first rejection."""
+    accepted, rejected = result.accepted, len(result.rejections)
+    # A label must not take its values from users, because Prometheus stores each value.
+    verb = accepted.verb if accepted.verb in COMMANDS else "unknown"
+    runtime_metrics.COMMANDS.labels(verb, "accepted").inc(len(accepted.items) - rejected)
+    runtime_metrics.COMMANDS.labels(verb, "rejected").inc(rejected)
+    if rejected:
+        first = result.rejections[0].response.error
         log.info(
-            "commands refused",
-            tenant=change.tenant,
-            verb=change.verb,
-            refused=refused,
+            "commands rejected",
+            tenant=accepted.tenant,
+            verb=accepted.verb,
+            rejected=rejected,
             error=first.code,
             field=first.field,
         )

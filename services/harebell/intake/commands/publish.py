@@ -1,4 +1,4 @@
-"""What the door lets out: changes, its own answers, and the facts of what it refused."""
+"""The messages that intake publishes: accepted commands, and replies and events of rejections."""
 
 from collections.abc import Iterator
 from hashlib import sha256
@@ -22,58 +22,70 @@ from harebell.messaging.publisher import OutgoingMessage
 from harebell.messaging.replies import reply
 
 REJECTED: Final = "schedule.rejected"
-DIGEST: Final = 32  # hexadecimal digits
+DIGEST_LENGTH: Final = 32  # hexadecimal digits
 
 
-def message_id_of(submission: IncomingRequest) -> str:
-    """Its message id, or one derived from it: what is published twice is seen to be the same."""
-    return submission.message_id or _digest(submission.routing_key.encode(), submission.body)
+def message_id_of(request: IncomingRequest) -> str:
+    """Return the message id, or an id that is the same for each repeat of the message."""
+    return request.message_id or _digest(request.routing_key.encode(), request.body)
 
 
-def accepted_commands_message(change: AcceptedCommands, *, name: str) -> OutgoingMessage:
+def accepted_commands_message(commands: AcceptedCommands, *, message_id: str) -> OutgoingMessage:
+    """Return the message for the service that applies the commands."""
     return OutgoingMessage(
         exchange=CHANGES,
-        routing_key=_place_of(change.verb),
-        body=encode(change),
-        type=message_type("change"),
-        message_id=name,
-        correlation_id=change.correlation_id,
+        routing_key=_changes_key(commands.verb),
+        body=encode(commands),
+        type=message_type("accepted_commands"),
+        message_id=message_id,
+        correlation_id=commands.correlation_id,
     )
 
 
-def _place_of(verb: str) -> str:
+def rejection_reply(result: CheckResult, *, message_id: str) -> OutgoingMessage | None:
+    """Return the reply to a message whose items are all rejected, or None without `reply_to`.
+
+    The service that applies the other items also responds to the rejected items.
+    """
+    accepted = result.accepted
+    if accepted.reply_to is None or not result.is_rejected:
+        return None
+    responses = [rejection.response for rejection in result.rejections]
+    body = encode(responses[0]) if accepted.single else encode_all(responses)
+    return reply(accepted.reply_to, accepted.correlation_id, body, message_id=message_id)
+
+
+def rejection_events(result: CheckResult, *, message_id: str) -> Iterator[OutgoingEvent]:
+    """Yield one event for each rejected item, with ids that a repeat of the message repeats."""
+    digest = _digest(message_id.encode())  # a message id may be too long for an id with a suffix
+    for rejection in result.rejections:
+        yield _rejection_event(result.accepted, rejection, f"{digest}/{rejection.index}")
+
+
+def _changes_key(verb: str) -> str:
     if verb in BREAKER_COMMANDS:
         return CHANGES_BREAKER
     return CHANGES_DLQ if verb in DEAD_LETTER_COMMANDS else CHANGES_SCHEDULE
 
 
-def rejection_reply(checked: CheckResult, *, name: str) -> OutgoingMessage | None:
-    """Intake's own answer, when nothing is left to pass on and somebody asked for one."""
-    change = checked.change
-    if change.reply_to is None or not checked.is_refused:
-        return None
-    answers = [rejection.refusal for rejection in checked.rejections]
-    body = encode(answers[0]) if change.single else encode_all(answers)
-    return reply(change.reply_to, change.correlation_id, body, message_id=name)
-
-
-def rejection_events(checked: CheckResult, *, name: str) -> Iterator[OutgoingEvent]:
-    identity = _digest(name.encode())  # a message id may be too long to make others from it
-    for rejection in checked.rejections:
-        yield _rejected(checked.change, rejection, f"{identity}/{rejection.index}")
-
-
-def _rejected(change: AcceptedCommands, rejection: RejectedItem, identity: str) -> OutgoingEvent:
-    fact = ScheduleEventData(
+def _rejection_event(
+    accepted: AcceptedCommands, rejection: RejectedItem, event_id: str
+) -> OutgoingEvent:
+    data = ScheduleEventData(
         key=rejection.key,
-        actor=change.actor,
-        error=rejection.refusal.error.model_dump(mode="json", exclude_none=True),
+        actor=accepted.actor,
+        error=rejection.response.error.model_dump(mode="json", exclude_none=True),
     )
-    subject = rejection.key or change.verb
-    at = change.accepted_at
-    told = make_event(change.tenant, REJECTED, fact, id_=identity, subject=subject, at=at)
-    return OutgoingEvent(change.tenant, REJECTED, told)
+    event = make_event(
+        accepted.tenant,
+        REJECTED,
+        data,
+        id_=event_id,
+        subject=rejection.key or accepted.verb,
+        at=accepted.accepted_at,
+    )
+    return OutgoingEvent(accepted.tenant, REJECTED, event)
 
 
 def _digest(*parts: bytes) -> str:
-    return sha256(b"\0".join(parts)).hexdigest()[:DIGEST]
+    return sha256(b"\0".join(parts)).hexdigest()[:DIGEST_LENGTH]

@@ -47,7 +47,7 @@ from harebell.intake.queries.views import (
     version_view,
 )
 from harebell.intake.queries.why import explain, explanation_view, preview_view
-from harebell.intake.service import _submission
+from harebell.intake.commands.handler import read_request as _submission
 from harebell.messaging.acknowledge import DONE, DeadLettered, Delivery, Outcome
 from harebell.messaging.publisher import Publisher
 from harebell.messaging.replies import reply, send_reply
@@ -60,7 +60,7 @@ async def answer_query(
     question: Question,
     *,
     now: datetime,
-    may_call: TargetPolicy,
+    target_policy: TargetPolicy,
 ) -> One | Page:
     """Raises `NotFound`: also for what is another tenant's."""
     told: One | Page
@@ -79,7 +79,7 @@ async def answer_query(
         case Versions():
             told = await _versions(store, tenant, question)
         case Preview():
-            told = await _preview(store, tenant, question, now, may_call)
+            told = await _preview(store, tenant, question, now, target_policy)
         case WhyNot():
             told = await _why(store, tenant, question, now)
         case Breakers():
@@ -116,7 +116,7 @@ async def _preview(
         story = await _story(store, tenant, asked.of)
     else:
         with prefixing_field("definition"):
-            check_definition(asked.of, asked.schedule_id, accepted_at=now, may_call=may_call)
+            check_definition(asked.of, asked.schedule_id, accepted_at=now, target_policy=may_call)
         story = ScheduleHistory.of_terms(asked.of, asked.schedule_id, now=now)
     return One(item=preview_view(story, asked.after or now, asked.count))
 
@@ -139,7 +139,7 @@ async def _story(store: IntakeStore, tenant: str, asked: StoredSchedule) -> Sche
 
 
 async def _stored(store: IntakeStore, tenant: str, asked: StoredSchedule) -> Row:
-    row = await store.schedule(tenant, asked.id)
+    row = await store.get_schedule(tenant, asked.id)
     if row is None:
         raise NotFound("there is no such schedule", field=asked.field)
     return row
@@ -198,4 +198,4 @@ class QueryHandler:
         check_version(submission.type)
         now = self._clock.now()
         question = parse_query(tenant, verb, submission.body, now=now)
-        return await answer_query(self._store, tenant, question, now=now, may_call=self._may_call)
+        return await answer_query(self._store, tenant, question, now=now, target_policy=self._may_call)

@@ -58,7 +58,7 @@ class ScheduleHistory:
             paused_until=None,
             awaiting=None,
             skips=frozenset(),
-            windows=(VersionWindow(schedule_id, terms, now),),
+            windows=(VersionWindow(schedule_id=schedule_id, policy=terms, since=now),),
         )
 
     def in_force(self, at: datetime) -> VersionWindow | None:
@@ -69,7 +69,7 @@ class ScheduleHistory:
     def last_until(self, now: datetime) -> datetime | None:
         """The last instant up to now of any version; of one that is awaited, that."""
         for edition in reversed(self.windows):
-            if edition.since <= now and isinstance(edition.table, AfterCompletion):
+            if edition.since <= now and isinstance(edition.recurrence, AfterCompletion):
                 return self.awaiting or self.planned_until
             if (found := edition.last_time_until(now)) is not None:
                 return found
@@ -90,7 +90,7 @@ def _editions(schedule: Row, versions: Sequence[Row]) -> tuple[VersionWindow, ..
     for place, following in enumerate(editions[1:]):
         editions[place] = replace(editions[place], until=following.since)
     return tuple(
-        replace(each, dispatched=schedule["dispatched"], counted_to=schedule["planned_until"])
+        replace(each, dispatched=schedule["dispatched"], planned_until=schedule["planned_until"])
         if each.number == schedule["version"]
         else each
         for each in editions
@@ -100,9 +100,9 @@ def _editions(schedule: Row, versions: Sequence[Row]) -> tuple[VersionWindow, ..
 def _edition(schedule_id: UUID, row: Row) -> VersionWindow:
     definition = parse(Definition, row["definition"])
     return VersionWindow(
-        schedule_id,
-        definition,
-        row["effective_at"],
+        schedule_id=schedule_id,
+        policy=definition,
+        since=row["effective_at"],
         number=row["version"],
         anchor=row["anchor_at"],
     )

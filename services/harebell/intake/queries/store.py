@@ -91,7 +91,7 @@ class IntakeStore:
     def __init__(self, engine: AsyncEngine) -> None:
         self._engine = engine
 
-    async def schedule(self, tenant: str, id_: UUID) -> Row | None:
+    async def get_schedule(self, tenant: str, id_: UUID) -> Row | None:
         """With the definition of its version."""
         version_of = and_(
             schedule_versions.c.schedule_id == schedules.c.id,

@@ -45,11 +45,11 @@ class Explanation:
 
 def preview_view(story: ScheduleHistory, after: datetime, count: int) -> View:
     """`state` says whether those instants will run as things stand."""
-    found = upcoming_runs(story.editions_after(after), after=after, count=count, skips=story.skips)
+    found = upcoming_runs(story.editions_after(after), after=after, count=count, skipped_times=story.skips)
     return {
         **_named(story),
         "paused_until": _text(story.paused_until),
-        "instants": [each.view() for each in found],
+        "instants": [each.to_view().model_dump(mode="json") for each in found],
     }
 
 
@@ -97,7 +97,7 @@ def explain(
         return Explanation(
             at, Verdict.BEFORE_CREATION, "the schedule did not exist yet", behind=_first(story, at)
         )
-    if isinstance(edition.table, AfterCompletion):
+    if isinstance(edition.recurrence, AfterCompletion):
         text = "each run comes so long after the end of the one before; none has this instant"
         return Explanation(at, Verdict.NOT_DUE, text, edition=edition, before=story.awaiting)
     if not edition.includes(at):
@@ -162,7 +162,7 @@ def _to_come(story: ScheduleHistory, edition: VersionWindow, at: datetime) -> Ex
         text = "the runs before it use up `times`"
         return _will_not(at, edition, ScheduleState.COMPLETED, text)
     found = describe_run(edition, at)
-    notes = tuple(note.words for note in found.notes)
+    notes = tuple(note.text for note in found.notes)
     text = f"it is planned, due at {instant_text(found.due_at)}"
     return Explanation(at, Verdict.WILL_RUN, text, edition=edition, notes=notes)
 
@@ -197,10 +197,10 @@ def _standing(story: ScheduleHistory) -> str:
 
 def _within_times(story: ScheduleHistory, edition: VersionWindow, at: datetime) -> bool:
     """Whether `times` leaves a run for it; further away than we count, we say yes."""
-    if getattr(edition.terms.when, "times", None) is None:
+    if getattr(edition.policy.when, "times", None) is None:
         return True
     counted = upcoming_runs(
-        [edition], after=story.planned_until, count=MAX_COUNTED, skips=story.skips
+        [edition], after=story.planned_until, count=MAX_COUNTED, skipped_times=story.skips
     )
     return len(counted) == MAX_COUNTED or any(each.at == at for each in counted)
 

@@ -1,24 +1,33 @@
-"""The whole bus as one value. Read this first: who publishes what where is all here.
+"""The exchanges, queues and bindings of Harebell, as one value.
 
-| exchange          | carries                                | ends in                          |
-|-------------------|----------------------------------------|----------------------------------|
-| harebell.commands | <tenant>.schedule.put, ...             | harebell.intake                  |
-| harebell.queries  | <tenant>.schedule.get, ...; dlq        | harebell.queries, harebell.dlq   |
-| harebell.changes  | checked commands                       | harebell.ticker, harebell.dlq,   |
-|                   |                                        | harebell.breakers                |
-| harebell.delay    | tickets that wait, by tier             | harebell.delay.<ms>, then due    |
-| harebell.due      | tickets that are due, or nearly        | harebell.dispatcher              |
-| harebell.work     | tickets by <pool>.<lane>               | harebell.work.<pool>.<lane>      |
-| harebell.control  | to one instance                        | an exclusive queue of each       |
-|                   | to all dispatchers: how breakers stand | likewise                         |
-|                   | ticker.breaker: what is asked of them  | harebell.breakers                |
-| harebell.events   | <tenant>.run.*, <tenant>.schedule.*    | anyone's; harebell.events.recent |
-|                   | <tenant>.run.dead                      | harebell.ticker.outcomes         |
-|                   | alerts: <tenant>.dlq.grown, ...        | harebell.alerts                  |
-|                   | <tenant>.breaker.*                     | harebell.breakers                |
-|                   | outcomes of attempts, breaker.*        | an exclusive queue of each       |
-|                   |                                        | dispatcher                       |
-| harebell.dead     | dead letters, rejects                  | harebell.dead, a copy in .recent |
+The table lists each exchange, the routing keys of its messages and the queues that receive them.
+An exclusive queue belongs to the connection of one instance and is not part of this value.
+
+| exchange          | messages by routing key                   | queue                         |
+|-------------------|-------------------------------------------|-------------------------------|
+| harebell.commands | <tenant>.schedule.put, ...: commands      | harebell.intake               |
+| harebell.queries  | <tenant>.dlq.*: dead letter queries       | harebell.dlq                  |
+|                   | <tenant>.schedule.get, ...: other queries | harebell.queries              |
+| harebell.changes  | schedule: accepted schedule commands      | harebell.ticker               |
+|                   | dlq: accepted dead letter commands        | harebell.dlq                  |
+|                   | breaker: accepted breaker commands        | harebell.breakers             |
+| harebell.delay    | <ms>: tickets that wait                   | harebell.delay.<ms>, then due |
+| harebell.due      | run: tickets for the dispatcher           | harebell.dispatcher           |
+| harebell.work     | <pool>.<lane>: tickets for executors      | harebell.work.<pool>.<lane>   |
+| harebell.control  | executor.<instance>: stop requests        | exclusive, of the executor    |
+|                   | dispatcher.breaker: breaker snapshots     | exclusive, of each dispatcher |
+|                   | ticker.breaker: snapshot requests         | harebell.breakers             |
+| harebell.events   | <tenant>.run.succeeded, ...: run events   | exclusive, of each dispatcher |
+|                   | <tenant>.run.dead: events of dead runs    | harebell.ticker.outcomes      |
+|                   | <tenant>.schedule.*: schedule events      | harebell.events.recent        |
+|                   | <tenant>.breaker.*: breaker events        | harebell.breakers             |
+|                   |                                           | harebell.events.recent        |
+|                   |                                           | exclusive, of each dispatcher |
+|                   | <tenant>.dlq.spike, ...: `ALERT_EVENTS`   | harebell.alerts               |
+| harebell.dead     | run.<tenant>: dead runs                   | harebell.dead                 |
+|                   | message.<queue>: rejected messages        | harebell.dead.recent          |
+
+Users bind their own queues to harebell.events.
 """
 
 from typing import Final
@@ -51,8 +60,8 @@ from harebell.messaging.topology.declarations import (
 )
 from harebell.messaging.topology.delay_queues import delay_topology
 
-RECENT_LENGTH: Final = 1_000  # messages kept for people to look at; the oldest go first
-ALERT_TTL_MS: Final = 3_600_000  # an alert that nobody has fetched for an hour is history
+RECENT_LENGTH: Final = 1_000  # messages, of which the broker drops the oldest
+ALERT_TTL_MS: Final = 3_600_000  # an alert is of no use after an hour
 
 INTAKE: Final = Queue("harebell.intake", dead_letter_exchange=DEAD, single_active_consumer=True)
 TICKER: Final = Queue("harebell.ticker", dead_letter_exchange=DEAD, single_active_consumer=True)
@@ -65,15 +74,14 @@ DEAD_LETTERS: Final = Queue("harebell.dead", delivery_limit=UNLIMITED)
 
 
 def _recent(name: str) -> Queue:
-    """Copies for people, who may look at one as often as they like."""
+    """Return a queue of copies that people may read and return any number of times."""
     return Queue(name, delivery_limit=UNLIMITED, max_length=RECENT_LENGTH)
 
 
 DEAD_RECENT: Final = _recent("harebell.dead.recent")
 EVENTS_RECENT: Final = _recent("harebell.events.recent")
 
-
-# Fetched by the inspector where it is told a webhook; else they lapse.
+# The dlq_inspector consumes alerts if it has a webhook. Otherwise the alerts expire.
 ALERT: Final = Queue(
     "harebell.alerts",
     ttl_ms=ALERT_TTL_MS,
@@ -87,7 +95,7 @@ def work_queue(pool: str, lane: Lane) -> Queue:
 
 
 def work_topology(pool: str) -> Topology:
-    """The lanes of one pool; its executors declare them."""
+    """Return the work queues of one pool, which the executors of the pool declare."""
     queues = tuple(work_queue(pool, lane) for lane in Lane)
     bindings = tuple(
         Binding(WORK, work_key(pool, lane), work_queue(pool, lane).name) for lane in Lane
@@ -100,7 +108,11 @@ def executor_control_key(instance: str) -> str:
 
 
 def executor_control_queue(instance: str) -> str:
-    """Exclusive to an executor's connection: while it exists, that executor is alive."""
+    """Return the name of the exclusive queue of an executor.
+
+    The queue exists while the connection of the executor exists, so it shows that the executor is
+    alive.
+    """
     return f"{CONTROL}.{executor_control_key(instance)}"
 
 
@@ -110,7 +122,7 @@ ALL_BREAKER_EVENTS: Final = "*.breaker.*"
 
 
 def dispatcher_control_queue(instance: str) -> str:
-    """Exclusive to a dispatcher's connection: what it hears of attempts and of breakers."""
+    """Return the name of the exclusive queue of a dispatcher, for run events and breakers."""
     return f"{CONTROL}.dispatcher.{instance}"
 
 
@@ -124,8 +136,17 @@ SYSTEM: Final = (
             *(Exchange(name, ExchangeKind.TOPIC) for name in _TOPIC),
         ),
         queues=(
-            *(INTAKE, TICKER, OUTCOMES, BREAKERS, QUERY, DLQ, DISPATCHER),
-            *(DEAD_LETTERS, DEAD_RECENT, EVENTS_RECENT, ALERT),
+            INTAKE,
+            TICKER,
+            OUTCOMES,
+            BREAKERS,
+            QUERY,
+            DLQ,
+            DISPATCHER,
+            DEAD_LETTERS,
+            DEAD_RECENT,
+            EVENTS_RECENT,
+            ALERT,
         ),
         bindings=(
             Binding(COMMANDS, "#", INTAKE.name),

@@ -1,36 +1,41 @@
-"""Exchanges, queues and bindings as values: what is declared, and what it means."""
+"""Types of exchanges, queues, bindings and topologies. Pure."""
 
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import KW_ONLY, dataclass
 from enum import StrEnum
 from typing import Final
 
-DELIVERY_LIMIT: Final = 50  # deliveries of one message; a restart of its consumer costs one
-# Deliveries. -1 means so only since RabbitMQ 4: to 3.10 the first delivery is one too many, and
-# a message that comes back is dropped.
-UNLIMITED: Final = 2**31 - 1
+# Each loss of a consumer costs its unacknowledged messages one delivery.
+DELIVERY_LIMIT: Final = 50  # deliveries of one message
+# The value -1 means "unlimited" only since RabbitMQ 4. Up to 3.10 it drops a returned message.
+UNLIMITED: Final = 2**31 - 1  # deliveries
 
 
 class ExchangeKind(StrEnum):
+    """The type of an exchange."""
+
     DIRECT = "direct"
     TOPIC = "topic"
 
 
 @dataclass(frozen=True, slots=True)
 class Exchange:
+    """A durable direct or topic exchange."""
+
     name: str
     kind: ExchangeKind
 
 
 @dataclass(frozen=True, slots=True)
 class Queue:
-    """Durable. What correctness needs is an argument here; what operators tune is a policy.
+    """A durable quorum queue. `arguments` are necessary for correctness, policies are for tuning.
 
-    Quorum, copies for people too: a queue of any other type is gone with its node, and then nobody
-    can declare the topology, nor publish to what is bound to it.
+    A queue of another type disappears with its node.
+    Then no service can declare the topology or publish to the bindings of the queue.
     """
 
     name: str
+    _: KW_ONLY
     dead_letter_exchange: str | None = None
     ttl_ms: int | None = None
     delivery_limit: int | None = DELIVERY_LIMIT
@@ -38,13 +43,13 @@ class Queue:
     max_length: int | None = None
 
     def arguments(self) -> dict[str, str | int | bool]:
-        """The `x-` arguments of the declaration."""
+        """Return the `x-` arguments of the declaration."""
         arguments: dict[str, str | int | bool] = {"x-queue-type": "quorum"}
         if self.delivery_limit is not None:
             arguments["x-delivery-limit"] = self.delivery_limit
         if self.dead_letter_exchange is not None:
             arguments["x-dead-letter-exchange"] = self.dead_letter_exchange
-            # any other way of dead-lettering loses confirmed messages with a killed broker
+            # The other strategy loses confirmed messages when a broker is killed.
             arguments["x-dead-letter-strategy"] = "at-least-once"
             arguments["x-overflow"] = "reject-publish"
         if self.ttl_ms is not None:
@@ -58,6 +63,8 @@ class Queue:
 
 @dataclass(frozen=True, slots=True)
 class Binding:
+    """A binding of a queue to an exchange."""
+
     exchange: str
     routing_key: str
     queue: str
@@ -65,7 +72,10 @@ class Binding:
 
 @dataclass(frozen=True, slots=True)
 class Topology:
-    """`a + b` is both. The order of queues is the order of declaring: targets before tiers."""
+    """Exchanges, queues and bindings. The sum of two topologies contains both.
+
+    Queues are declared in their order, so a delay queue follows the queues that it forwards to.
+    """
 
     exchanges: tuple[Exchange, ...] = ()
     queues: tuple[Queue, ...] = ()
@@ -79,7 +89,7 @@ class Topology:
         )
 
     def carries(self, exchange: str, routing_key: str) -> bool:
-        """Whether one of its bindings takes it to a queue."""
+        """Return whether a binding routes the message to a queue."""
         return any(
             binding.exchange == exchange and matches(binding.routing_key, routing_key)
             for binding in self.bindings
@@ -87,7 +97,10 @@ class Topology:
 
 
 def matches(pattern: str, routing_key: str) -> bool:
-    """As topic exchanges do; what has no wildcard matches itself, as in direct ones."""
+    """Return whether a topic exchange routes the key by the pattern.
+
+    A pattern without wildcards matches only itself, as in a direct exchange.
+    """
     return _matches(pattern.split("."), routing_key.split("."))
 
 

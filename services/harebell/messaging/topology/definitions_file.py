@@ -1,4 +1,4 @@
-"""The bus as a definitions file that RabbitMQ imports: topology, users, permissions, policies."""
+"""The definitions file that RabbitMQ imports: topology, users, permissions and policies. Pure."""
 
 import base64
 import hashlib
@@ -24,11 +24,11 @@ from harebell.messaging.topology.permissions import (
     watchdog_user,
 )
 
-SALT_BYTES: Final = 4  # RabbitMQ's own
+SALT_BYTES: Final = 4  # the length that RabbitMQ requires
 HASHING: Final = "rabbit_password_hashing_sha256"
-NO_PASSWORD: Final = ""  # nobody can log in until `rabbitmqctl change_password`
+NO_PASSWORD: Final = ""  # RabbitMQ refuses the login until `rabbitmqctl change_password`
 
-MAX_QUEUED_COMMANDS: Final = 100_000  # messages; beyond, publishers are refused
+MAX_QUEUED_COMMANDS: Final = 100_000  # messages in one queue
 MAX_QUEUED_BATCHES: Final = 1_000_000  # messages of up to 200 tickets in one queue
 
 _COMMANDS: Final = any_of(re.escape(INTAKE.name), re.escape(QUERY.name))
@@ -39,23 +39,23 @@ _TICKETS: Final = any_of(
 SaltSource: TypeAlias = Callable[[int], bytes]
 
 
-def _other(tenant: str) -> str:
-    """A tenant's user may have queues of its own name: ours must not be among them."""
+def _check_tenant(tenant: str) -> str:
+    """Reject the tenant whose user could declare the queues of Harebell."""
     if tenant == APP_ID:
-        raise invalid("reserved_name", f"{APP_ID} is the name of what is Harebell's own")
+        raise invalid("reserved_name", f"The tenant must not have the reserved name {APP_ID!r}.")
     return tenant
 
 
-OtherTenant = Annotated[Tenant, AfterValidator(_other)]
+UserTenant = Annotated[Tenant, AfterValidator(_check_tenant)]
 
 
 class InstallationOptions(StrictMessage):
-    """What differs between installations."""
+    """The options in which installations differ."""
 
     vhost: Annotated[str, Field(min_length=1, max_length=128)] = "/"
-    pools: tuple[PoolName, ...] = ()  # beside the default one
-    tenants: tuple[OtherTenant, ...] = ()  # that get a user
-    passwords: Mapping[str, SecretStr] = {}  # by user; without one there is no login
+    pools: tuple[PoolName, ...] = ()  # in addition to the default pool
+    tenants: tuple[UserTenant, ...] = ()  # with a RabbitMQ user each
+    passwords: Mapping[str, SecretStr] = {}  # by user name; a user without a password cannot log in
 
     @property
     def users(self) -> tuple[User, ...]:
@@ -64,13 +64,17 @@ class InstallationOptions(StrictMessage):
 
     @model_validator(mode="after")
     def _users_exist(self) -> Self:
-        if strangers := set(self.passwords) - {user.name for user in self.users}:
-            raise invalid("unknown_user", f"there is no user {min(strangers)!r} to have a password")
+        if unknown := set(self.passwords) - {user.name for user in self.users}:
+            raise invalid("unknown_user", f"The password is for the unknown user {min(unknown)!r}.")
         return self
 
 
 def definitions_file(options: InstallationOptions, salt: SaltSource) -> dict[str, Any]:
-    """As JSON. The same value that services declare, so `HAREBELL_TOPOLOGY=check` agrees."""
+    """Return the content of the definitions file.
+
+    The file contains the topology that services declare, so `HAREBELL_TOPOLOGY_MODE=check`
+    accepts a broker that imported the file.
+    """
     topology = SYSTEM
     for pool in dict.fromkeys(options.pools):
         if pool != DEFAULT_POOL:
@@ -85,22 +89,22 @@ def definitions_file(options: InstallationOptions, salt: SaltSource) -> dict[str
         "queues": [_queue(queue, vhost) for queue in topology.queues],
         "bindings": _bindings(topology, vhost),
         "policies": [
-            _policy("harebell-commands", _COMMANDS, MAX_QUEUED_COMMANDS, vhost),
-            _policy("harebell-tickets", _TICKETS, MAX_QUEUED_BATCHES, vhost),
+            _policy(vhost, "harebell-commands", _COMMANDS, max_length=MAX_QUEUED_COMMANDS),
+            _policy(vhost, "harebell-tickets", _TICKETS, max_length=MAX_QUEUED_BATCHES),
         ],
     }
 
 
 def password_hash(password: str, salt: bytes) -> str:
-    """As RabbitMQ keeps it: base64 of the salt and the digest of salt and password."""
+    """Return the hash that RabbitMQ stores: base64 of the salt and the salted digest."""
     return base64.b64encode(salt + hashlib.sha256(salt + password.encode()).digest()).decode()
 
 
 def _user(user: User, password: SecretStr | None, salt: SaltSource) -> dict[str, Any]:
-    known = "" if password is None else password.get_secret_value()
+    secret = "" if password is None else password.get_secret_value()
     return {
         "name": user.name,
-        "password_hash": password_hash(known, salt(SALT_BYTES)) if known else NO_PASSWORD,
+        "password_hash": password_hash(secret, salt(SALT_BYTES)) if secret else NO_PASSWORD,
         "hashing_algorithm": HASHING,
         "tags": list(user.tags),
     }
@@ -118,13 +122,13 @@ def _permission(user: User, vhost: str) -> dict[str, Any]:
 
 def _topic_permissions(users: Iterable[User], vhost: str) -> Iterable[dict[str, Any]]:
     for user in users:
-        for topics in user.topics:
+        for permission in user.topics:
             yield {
                 "user": user.name,
                 "vhost": vhost,
-                "exchange": topics.exchange,
-                "write": topics.write,
-                "read": topics.read,
+                "exchange": permission.exchange,
+                "write": permission.write,
+                "read": permission.read,
             }
 
 
@@ -164,13 +168,13 @@ def _bindings(topology: Topology, vhost: str) -> list[dict[str, Any]]:
     ]
 
 
-def _policy(name: str, pattern: str, length: int, vhost: str) -> dict[str, Any]:
-    """A bound on what waits. What is over it is refused, never dropped: the publisher holds it."""
+def _policy(vhost: str, name: str, pattern: str, *, max_length: int) -> dict[str, Any]:
+    """Return a policy that rejects, and never drops, the messages over the length."""
     return {
         "name": name,
         "vhost": vhost,
         "pattern": pattern,
         "apply-to": "queues",
         "priority": 0,
-        "definition": {"max-length": length, "overflow": "reject-publish"},
+        "definition": {"max-length": max_length, "overflow": "reject-publish"},
     }

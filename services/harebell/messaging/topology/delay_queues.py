@@ -1,4 +1,4 @@
-"""How a wait is made on the bus: permanent queues whose uniform TTLs grow by a quarter octave."""
+"""Delay queues: permanent queues whose TTLs grow by the fourth root of two. Pure."""
 
 from bisect import bisect_right
 from dataclasses import dataclass
@@ -10,60 +10,70 @@ from harebell.contract.amqp_names import DELAY, DUE
 from harebell.messaging.topology.declarations import UNLIMITED, Binding, Queue, Topology
 
 SHORTEST_MS: Final = 1_500
-LONGEST_MS: Final = 900_000  # what waits longer rests in PostgreSQL
-STEPS_PER_OCTAVE: Final = 4
-LONGEST_LEAD: Final = timedelta(seconds=2)  # before due, that a bundle may leave for its executor
-MARGIN: Final = LONGEST_LEAD + timedelta(milliseconds=150)  # 250 bundles leave a tier within 60 ms
+LONGEST_MS: Final = 900_000  # runs that wait longer stay in PostgreSQL
+STEPS_PER_DOUBLING: Final = 4
+LONGEST_LEAD: Final = timedelta(seconds=2)
+MARGIN: Final = LONGEST_LEAD + timedelta(milliseconds=150)  # 250 batches expire within 60 ms
 LONGEST_DELAY: Final = timedelta(milliseconds=LONGEST_MS) + MARGIN
 
 
-def _tiers() -> tuple[int, ...]:
-    steps = (round(SHORTEST_MS * 2 ** (n / STEPS_PER_OCTAVE)) for n in range(64))
+def _delay_ttls_ms() -> tuple[int, ...]:
+    steps = (round(SHORTEST_MS * 2 ** (n / STEPS_PER_DOUBLING)) for n in range(64))
     return (*(ms for ms in steps if ms < LONGEST_MS), LONGEST_MS)
 
 
-DELAY_TTLS_MS: Final = _tiers()  # milliseconds, ascending
-REQUEUE_TTL_MS: Final = min(
-    DELAY_TTLS_MS, key=lambda ms: abs(ms - 5_000)
-)  # of what is looked at again and again
+DELAY_TTLS_MS: Final = _delay_ttls_ms()  # ascending
+# A deferred ticket passes through this delay queue again and again.
+REQUEUE_TTL_MS: Final = min(DELAY_TTLS_MS, key=lambda ms: abs(ms - 5_000))
 
 
 def ttl_for(wait: timedelta) -> int | None:
-    """The longest tier that lets a message out at least MARGIN early; None: straight to due."""
+    """Return the longest TTL in milliseconds that ends at least `MARGIN` before the wait ends.
+
+    Return None if every TTL is too long. The message then goes to the dispatcher at once.
+    """
     ms = (wait - MARGIN) / timedelta(milliseconds=1)
-    place = bisect_right(DELAY_TTLS_MS, ms)
-    return DELAY_TTLS_MS[place - 1] if place else None
+    count = bisect_right(DELAY_TTLS_MS, ms)
+    return DELAY_TTLS_MS[count - 1] if count else None
 
 
 class Tier(StrEnum):
-    """Where a run waits for its time."""
+    """The place where a run waits for its due time."""
 
-    IMMEDIATE = "immediate"  # at the dispatcher: no tier is so short
-    HOT = "hot"  # in a delay tier
-    COLD = "cold"  # in PostgreSQL
+    IMMEDIATE = "immediate"  # the dispatcher
+    HOT = "hot"  # a delay queue
+    COLD = "cold"  # PostgreSQL
 
 
 @dataclass(frozen=True, slots=True)
 class DelayRoute:
-    """`tier` in milliseconds, of what waits in one."""
+    """The tier of a waiting run and the reason. `ttl_ms` is set for a delay queue."""
 
     tier: Tier
     reason: str
     ttl_ms: int | None = None
 
 
-COLD_ROUTE: Final = DelayRoute(Tier.COLD, "it rests in PostgreSQL until its time is near")
+COLD_ROUTE: Final = DelayRoute(
+    Tier.COLD, "The run is due after the horizon and waits in PostgreSQL."
+)
 
 
 def route(due_at: datetime, now: datetime, *, horizon: timedelta | None = None) -> DelayRoute:
-    """`reach`: what is due later rests; None: it is handed to the broker in any case."""
+    """Return the route of a run that is due at `due_at`.
+
+    A run that is due after the horizon waits in PostgreSQL, but never without a horizon.
+    """
     wait = due_at - now
     if horizon is not None and wait > horizon:
         return COLD_ROUTE
-    if tier := ttl_for(wait):
-        return DelayRoute(Tier.HOT, f"it waits in {delay_queue_name(tier)}", tier)
-    sooner = "it is due sooner than the shortest delay tier lets anything out"
-    return DelayRoute(Tier.IMMEDIATE, sooner if wait > timedelta(0) else "it is overdue")
+    if ttl_ms := ttl_for(wait):
+        return DelayRoute(Tier.HOT, f"The run waits in {delay_queue_name(ttl_ms)}.", ttl_ms)
+    if wait > timedelta(0):
+        reason = "The run is due sooner than the shortest delay queue releases a ticket."
+    else:
+        reason = "The run is overdue."
+    return DelayRoute(Tier.IMMEDIATE, reason)
 
 
 def delay_queue_name(ms: int) -> str:
@@ -75,7 +85,11 @@ def delay_queue_key(ms: int) -> str:
 
 
 def delay_topology() -> Topology:
-    """Never `x-expires`, never a message's own `expiration`: both lose or hold up messages."""
+    """Return the delay queues and their bindings.
+
+    The argument `x-expires` would delete queues with their messages.
+    The property `expiration` of a message would delay the messages behind it.
+    """
     queues = tuple(
         Queue(delay_queue_name(ms), dead_letter_exchange=DUE, ttl_ms=ms, delivery_limit=UNLIMITED)
         for ms in DELAY_TTLS_MS

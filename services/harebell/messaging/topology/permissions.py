@@ -1,8 +1,8 @@
-"""Who may do what on the bus: the only place of it, for users of services, people and tenants."""
+"""RabbitMQ users and their permissions: services, the watchdog, people and tenants. Pure."""
 
 import re
 from collections.abc import Iterable
-from dataclasses import dataclass
+from dataclasses import KW_ONLY, dataclass
 from typing import Final
 
 from harebell.contract import amqp_names
@@ -22,17 +22,17 @@ from harebell.messaging.topology.bus import (
     executor_control_queue,
 )
 
-NOTHING: Final = ""  # as RabbitMQ has it: matches no name
-DEFAULT_EXCHANGE: Final = "amq.default"  # what permissions call the exchange without a name
+NOTHING: Final = ""  # RabbitMQ: a pattern that matches no name
+DEFAULT_EXCHANGE: Final = "amq.default"  # the name of the default exchange in permissions
 ANY_EXECUTOR_QUEUE: Final = executor_control_queue("")
 ANY_DISPATCHER_QUEUE: Final = dispatcher_control_queue("")
 ANY_WORK_QUEUE: Final = f"{amqp_names.WORK}."
-OTHER_EXCHANGES: Final = r"(?!harebell\.|amq\.).+"  # exchanges of others: what AMQP targets name
+OTHER_EXCHANGES: Final = r"(?!harebell\.|amq\.).+"  # the exchanges that AMQP targets name
 
 
 @dataclass(frozen=True, slots=True)
 class TopicPermission:
-    """On one topic exchange: patterns of routing keys."""
+    """Patterns of the routing keys that a user may write to and read from a topic exchange."""
 
     exchange: str
     write: str
@@ -41,9 +41,10 @@ class TopicPermission:
 
 @dataclass(frozen=True, slots=True)
 class User:
-    """Patterns are regular expressions over names of exchanges and queues."""
+    """A RabbitMQ user. The patterns are regular expressions for names of exchanges and queues."""
 
     name: str
+    _: KW_ONLY
     configure: str = NOTHING
     write: str = NOTHING
     read: str = NOTHING
@@ -52,12 +53,14 @@ class User:
 
 
 def service_users() -> tuple[User, ...]:
-    """One for each service. None may declare anything but a queue of its own instance.
+    """Return one user for each service.
 
-    Whoever answers may publish to the default exchange, which is where answers go.
+    A service may declare only the exclusive queue of its instance.
+    A service that sends replies may publish to the default exchange.
     """
-    due = (amqp_names.DELAY, amqp_names.DUE)
-    own, listening = starting_with(ANY_EXECUTOR_QUEUE), starting_with(ANY_DISPATCHER_QUEUE)
+    ticket_exchanges = (amqp_names.DELAY, amqp_names.DUE)
+    executor_queue = starting_with(ANY_EXECUTOR_QUEUE)
+    dispatcher_queue = starting_with(ANY_DISPATCHER_QUEUE)
     return (
         _service(
             "intake",
@@ -67,47 +70,62 @@ def service_users() -> tuple[User, ...]:
         _service(
             "ticker",
             consumes=(TICKER.name, OUTCOMES.name, BREAKERS.name),
-            publishes=(*due, amqp_names.CONTROL, amqp_names.EVENTS, DEFAULT_EXCHANGE),
-            sees=(own, starting_with(ANY_WORK_QUEUE), re.escape(DISPATCHER.name)),
+            publishes=(
+                *ticket_exchanges,
+                amqp_names.CONTROL,
+                amqp_names.EVENTS,
+                DEFAULT_EXCHANGE,
+            ),
+            inspects=(executor_queue, starting_with(ANY_WORK_QUEUE), re.escape(DISPATCHER.name)),
         ),
         User(
             "harebell_dispatcher",
-            configure=any_of(listening),
+            configure=any_of(dispatcher_queue),
             write=any_of(
-                *map(
-                    re.escape,
-                    (*due, amqp_names.WORK, amqp_names.CONTROL, amqp_names.EVENTS, amqp_names.DEAD),
-                ),
-                listening,
+                *map(re.escape, ticket_exchanges),
+                re.escape(amqp_names.WORK),
+                re.escape(amqp_names.CONTROL),
+                re.escape(amqp_names.EVENTS),
+                re.escape(amqp_names.DEAD),
+                dispatcher_queue,
             ),
             read=any_of(
-                *map(re.escape, (DISPATCHER.name, amqp_names.CONTROL, amqp_names.EVENTS)), listening
+                re.escape(DISPATCHER.name),
+                re.escape(amqp_names.CONTROL),
+                re.escape(amqp_names.EVENTS),
+                dispatcher_queue,
             ),
         ),
         User(
             "harebell_executor",
-            configure=any_of(own),
+            configure=any_of(executor_queue),
             write=any_of(
-                *map(re.escape, (*due, amqp_names.EVENTS, amqp_names.DEAD)), own, OTHER_EXCHANGES
+                *map(re.escape, ticket_exchanges),
+                re.escape(amqp_names.EVENTS),
+                re.escape(amqp_names.DEAD),
+                executor_queue,
+                OTHER_EXCHANGES,
             ),
-            read=any_of(re.escape(amqp_names.CONTROL), own, starting_with(ANY_WORK_QUEUE)),
+            read=any_of(
+                re.escape(amqp_names.CONTROL), executor_queue, starting_with(ANY_WORK_QUEUE)
+            ),
         ),
         _service(
             "dlq_inspector",
             consumes=(DEAD_LETTERS.name, DLQ.name, ALERT.name),
-            publishes=(*due, amqp_names.EVENTS, DEFAULT_EXCHANGE),
+            publishes=(*ticket_exchanges, amqp_names.EVENTS, DEFAULT_EXCHANGE),
         ),
     )
 
 
 def watchdog_user() -> User:
-    """Of `harebell audit --watch`, which only tells who is silent."""
-    tells = TopicPermission(amqp_names.EVENTS, write=r"^[^.]+\.liveness\.missed$", read=NOTHING)
-    return User("harebell_watchdog", write=any_of(re.escape(amqp_names.EVENTS)), topics=(tells,))
+    """Return the user of `harebell audit --watch`, which publishes only `liveness.missed`."""
+    events = TopicPermission(amqp_names.EVENTS, write=r"^[^.]+\.liveness\.missed$", read=NOTHING)
+    return User("harebell_watchdog", write=any_of(re.escape(amqp_names.EVENTS)), topics=(events,))
 
 
 def human_users() -> tuple[User, ...]:
-    """Who opens the management UI: to look, or to publish a command and read what came of it."""
+    """Return the users of the management UI: one for monitoring and one for commands."""
     return (
         User("harebell_monitor", tags=("monitoring",)),
         User(
@@ -120,32 +138,40 @@ def human_users() -> tuple[User, ...]:
 
 
 def tenant_user(tenant: str) -> User:
-    """A tenant's services: its own commands, queries and events, and queues of its own name."""
-    own = starting_with(f"{tenant}.")
-    asks = (amqp_names.COMMANDS, amqp_names.QUERIES)
+    """Return the user for the services of a tenant.
+
+    The user may publish commands and queries of the tenant, read events of the tenant and declare
+    queues whose names begin with the tenant.
+    """
+    tenant_names = starting_with(f"{tenant}.")
+    request_exchanges = (amqp_names.COMMANDS, amqp_names.QUERIES)
     return User(
         tenant,
-        configure=any_of(own),
-        write=any_of(*map(re.escape, asks), own),
-        read=any_of(re.escape(amqp_names.EVENTS), own),
+        configure=any_of(tenant_names),
+        write=any_of(*map(re.escape, request_exchanges), tenant_names),
+        read=any_of(re.escape(amqp_names.EVENTS), tenant_names),
         topics=(
-            *(TopicPermission(exchange, write=f"^{own}", read=NOTHING) for exchange in asks),
-            TopicPermission(amqp_names.EVENTS, write=NOTHING, read=f"^{own}"),
+            *(
+                TopicPermission(exchange, write=f"^{tenant_names}", read=NOTHING)
+                for exchange in request_exchanges
+            ),
+            TopicPermission(amqp_names.EVENTS, write=NOTHING, read=f"^{tenant_names}"),
         ),
     )
 
 
 def _service(
-    role: str, *, consumes: Iterable[str], publishes: Iterable[str], sees: Iterable[str] = ()
+    role: str, *, consumes: Iterable[str], publishes: Iterable[str], inspects: Iterable[str] = ()
 ) -> User:
-    """Whatever consumes may reject what it can never understand.
+    """Return the user of a service, which may also publish dead letters.
 
-    `sees`: queues that it asks about. RabbitMQ 4 tells only those who have some right to a queue;
-    to write to one, without reading from any exchange, is the least.
+    `inspects` names the queues that the service declares passively.
+    RabbitMQ 4 answers only users with a permission for the queue.
+    The permission to write to a queue is the smallest one.
     """
     return User(
         f"harebell_{role}",
-        write=any_of(*map(re.escape, (*publishes, amqp_names.DEAD)), *sees),
+        write=any_of(*map(re.escape, (*publishes, amqp_names.DEAD)), *inspects),
         read=any_of(*map(re.escape, consumes)),
     )
 
@@ -155,5 +181,5 @@ def starting_with(name: str) -> str:
 
 
 def any_of(*patterns: str) -> str:
-    """The whole of a name must match: a pattern without anchors matches anywhere in it."""
+    """Return a pattern with anchors, because RabbitMQ searches a pattern without anchors."""
     return f"^({'|'.join(patterns)})$"

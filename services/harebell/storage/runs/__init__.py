@@ -1,8 +1,18 @@
-"""The ledger in SQL: one conditional statement per transition, held to `kernel.ledger`'s model.
+"""The SQL of the ledger, with one conditional statement for each transition.
 
-Every statement takes arrays, locks its rows in key order (its arrays are sorted and the plan is a
-nested loop over them), adds one to `seq`, and tells what it moved. Conditions stand inside CASE:
-a new day's partition has no statistics, and a planner that believes them scans it once a row.
+`tests/contract` compares each statement with the model in `domain/run_states.py`.
+Every statement takes arrays, adds 1 to `seq` of each moved run and returns the moved runs.
+The arrays are sorted and the query plan is a nested loop, so rows are locked in key order.
+The conditions are inside `CASE`, because the partition of a new day has no statistics.
+A planner that trusts these statistics scans the partition once for each row.
+
+* staging       new, skipped, unstaged and moved runs, and stop requests
+* tickets       tickets from the rows of runs
+* claims        claims, lease renewals and the return of claimed runs
+* overlap       overlap slots and waiting runs
+* rate_limits   rate limits and delayed runs
+* completion    outcomes of attempts
+* recovery      lost tickets, overdue runs and expired leases
 """
 
 from collections.abc import Iterable
@@ -16,7 +26,7 @@ T = TypeVar("T")
 
 
 class Keyed(Protocol):
-    """What is about one run."""
+    """A value with the key of one run."""
 
     @property
     def key(self) -> RunKey: ...
@@ -25,25 +35,28 @@ class Keyed(Protocol):
 K = TypeVar("K", bound=Keyed)
 
 
-def in_key_order(several: Iterable[K]) -> list[K]:
-    """By key, as every statement locks. Ids are compared as numbers: in a crowd that is quicker."""
-    return sorted(several, key=_place)
+def in_key_order(items: Iterable[K]) -> list[K]:
+    """Sort the items by key, in the order in which every statement locks its rows.
+
+    The comparison of ids as integers is faster than the comparison of UUID objects.
+    """
+    return sorted(items, key=_sort_key)
 
 
-def _place(one: Keyed) -> tuple[datetime, int]:
-    return one.key.scheduled_for, one.key.schedule_id.int
+def _sort_key(item: Keyed) -> tuple[datetime, int]:
+    return item.key.scheduled_for, item.key.schedule_id.int
 
 
 def key_arrays(keys: Iterable[RunKey]) -> tuple[list[datetime], list[UUID]]:
-    """Run keys as array parameters, in the order given."""
+    """Return two array parameters of a statement, in the order of the keys."""
     ordered = list(keys)
     return [key.scheduled_for for key in ordered], [key.schedule_id for key in ordered]
 
 
 def nullable_array(values: Iterable[T | None]) -> list[T | None]:
-    """As an array parameter of an `unnest` of several, which fills short ones up with nulls.
+    """Return an array parameter for an `unnest` of several arrays.
 
-    So of nothing but nulls it is empty: the driver spends more on each value than we do.
+    An array that contains only nulls becomes empty, and `unnest` fills it with nulls (decision 19).
     """
     listed = list(values)
     return [] if listed.count(None) == len(listed) else listed

@@ -1,4 +1,4 @@
-"""What an executor does to the ledger before a run ends: claim, renew, drop, release."""
+"""Claims of runs: the SQL that gives, renews and ends the lease of an executor."""
 
 from collections.abc import Sequence
 from dataclasses import dataclass, field
@@ -13,9 +13,22 @@ from harebell.domain.recurrence import RESOLUTION
 from harebell.domain.run_states import RunState
 from harebell.storage.runs import in_key_order, key_arrays, nullable_array
 
-# Tickets of a transaction that failed may say the same seq, and an earlier time than the row. A
-# ticket tells milliseconds, and a row whose time has come may start by whatever ticket of its seq.
-_CLAIM: Final = """
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ClaimStatements:
+    """The SQL texts of this module, which the in-memory ledger of the tests also answers."""
+
+    claim: str
+    find: str
+    renew: str
+    cancel_unstarted: str
+    return_unstarted: str
+
+
+STATEMENTS: Final = ClaimStatements(
+    # A ticket of a failed transaction can have the `seq` of the row and an earlier time. Times of
+    # tickets have milliseconds. A due row accepts any ticket with its `seq`.
+    claim="""
 UPDATE runs r SET state = 'running', seq = r.seq + 1, attempt = r.attempt + 1,
                   lease_holder = $7, lease_until = now() + make_interval(secs => t.lease),
                   lease_seconds = t.lease, started_at = NULL, next_attempt_at = NULL,
@@ -31,15 +44,15 @@ WHERE r.scheduled_for = t.scheduled_for AND r.schedule_id = t.schedule_id
                 <= greatest(t.due_at + interval '1 millisecond', now())
            THEN true ELSE false END
 RETURNING t.k, r.seq, r.attempt
-"""
-_FOUND: Final = """
+""",
+    find="""
 SELECT t.k, r.seq, r.state, r.attempt, r.lease_holder, r.version,
-       coalesce(r.expires_at <= now(), false) AS expired
+       coalesce(r.expires_at <= now(), false) AS is_expired
 FROM unnest($1::timestamptz[], $2::uuid[]) WITH ORDINALITY AS t(scheduled_for, schedule_id, k)
 JOIN runs r ON r.scheduled_for = t.scheduled_for AND r.schedule_id = t.schedule_id
-"""
-_RENEW: Final = """
-WITH held AS (
+""",
+    renew="""
+WITH claimed AS (
     SELECT t.k, t.started_at, r.scheduled_for, r.schedule_id
     FROM unnest($1::timestamptz[], $2::uuid[], $3::int[], $4::timestamptz[])
          WITH ORDINALITY AS t(scheduled_for, schedule_id, token, started_at, k)
@@ -48,13 +61,14 @@ WITH held AS (
     FOR UPDATE OF r SKIP LOCKED
 )
 UPDATE runs r SET lease_until = now() + make_interval(secs => r.lease_seconds),
-                  started_at = held.started_at
-FROM held
-WHERE r.scheduled_for = held.scheduled_for AND r.schedule_id = held.schedule_id
-RETURNING held.k,
-          CASE WHEN r.stop_requested_at IS NOT NULL THEN coalesce(r.reason, 'cancelled') END AS stop
-"""
-_DROP: Final = """
+                  started_at = claimed.started_at
+FROM claimed
+WHERE r.scheduled_for = claimed.scheduled_for AND r.schedule_id = claimed.schedule_id
+RETURNING claimed.k,
+          CASE WHEN r.stop_requested_at IS NOT NULL
+               THEN coalesce(r.reason, 'cancelled') END AS stop_reason
+""",
+    cancel_unstarted="""
 UPDATE runs r SET state = 'cancelled', seq = r.seq + 1, attempt = r.attempt - 1,
                   outcome = 'cancelled', reason = coalesce(r.reason, 'cancelled'),
                   finished_at = now(), lease_until = NULL, lease_holder = NULL
@@ -64,8 +78,8 @@ WHERE r.scheduled_for = t.scheduled_for AND r.schedule_id = t.schedule_id
   AND CASE WHEN r.state = 'running' AND r.seq = t.token AND r.stop_requested_at IS NOT NULL
            THEN true ELSE false END
 RETURNING t.k
-"""
-_RELEASE: Final = """
+""",
+    return_unstarted="""
 UPDATE runs r SET state = CASE WHEN r.attempt > 1 THEN 'retrying' ELSE 'staged' END,
                   seq = r.seq + 1, attempt = r.attempt - 1, lease_until = NULL,
                   lease_holder = NULL, staged_at = now(), started_at = NULL,
@@ -76,33 +90,39 @@ WHERE r.scheduled_for = t.scheduled_for AND r.schedule_id = t.schedule_id
   AND CASE WHEN r.state = 'running' AND r.seq = t.token AND r.stop_requested_at IS NULL
            THEN true ELSE false END
 RETURNING t.k, r.seq
-"""
+""",
+)
 
 
-@dataclass(slots=True, unsafe_hash=True)  # frozen in all but name: that takes twice the time
+@dataclass(slots=True, unsafe_hash=True, kw_only=True)  # `frozen` would double the creation time
 class ClaimKey:
-    """What a ticket says its row will say. `lease` in seconds; `due_at`: when it would start."""
+    """The values of a ticket that its row must have for a claim.
+
+    `lease` is the length of the lease in seconds, and `due_at` is the time of the ticket.
+    Two tickets that differ only in `due_at` are equal, because only one of them can claim the run.
+    """
 
     key: RunKey
     seq: int
     version: int
     override: str | None
     lease: float
-    due_at: datetime = field(compare=False)  # of copies that differ in it, one may claim
+    due_at: datetime = field(compare=False)
 
     def is_in_time_for(self, not_before: datetime | None) -> bool:
-        """As the claim itself compares."""
+        """Return whether the claim statement accepts the time of the ticket."""
         return not_before is None or not_before <= self.due_at + RESOLUTION
 
     def matches(self, claim: "Claim | None") -> TypeGuard["Claim"]:
-        """Whether it is this ticket that claimed its run, and not another one of the same run."""
+        """Return whether this ticket claimed the run, and not another ticket of the run."""
         return claim is not None and claim.token == self.seq + 1
 
 
 class Claim(NamedTuple):
-    """A claimed run. `token` is the sequence number that fences renewals and the completion.
+    """A claimed run. `token` is the fencing token of its renewals and its completion.
 
     `started_at` is None until the attempt starts.
+    The class is a tuple because each run creates several (decision 19).
     """
 
     key: RunKey
@@ -114,10 +134,13 @@ class Claim(NamedTuple):
 async def claim(
     connection: asyncpg.Connection | asyncpg.Pool, keys: Sequence[ClaimKey], holder: str
 ) -> dict[RunKey, Claim]:
-    """What became mine; a stale, cancelled, replaced or expired run is simply not in it."""
+    """Return the claims that succeeded, by run key.
+
+    Omit a run that is cancelled, expired or newer than its ticket.
+    """
     ordered = in_key_order(keys)
     rows = await connection.fetch(
-        _CLAIM,
+        STATEMENTS.claim,
         *key_arrays(each.key for each in ordered),
         [each.seq for each in ordered],
         [each.version for each in ordered],
@@ -131,67 +154,73 @@ async def claim(
 
 
 class ClaimRejection(Enum):
-    """Why a claim did not hold."""
+    """The reason of a claim that did not succeed."""
 
-    NOT_VISIBLE_YET = auto()  # the ticket has outrun its commit: there may be more to come
-    STALE = auto()  # the row has gone on; or it will never start
+    NOT_VISIBLE_YET = auto()  # the transaction that published the ticket may still commit
+    STALE = auto()  # no later claim with this ticket can succeed
 
 
 async def explain_rejection(
     pool: asyncpg.Pool, rejected: Sequence[ClaimKey], holder: str
 ) -> dict[ClaimKey, ClaimRejection | Claim]:
-    """Reads refused claims back: one whose commit was unknown may be mine after all."""
-    rows = await pool.fetch(_FOUND, *key_arrays(each.key for each in rejected))
+    """Return the claim or the reason for each rejected claim.
+
+    A claim whose commit was in doubt may have succeeded.
+    """
+    rows = await pool.fetch(STATEMENTS.find, *key_arrays(each.key for each in rejected))
     found = {rejected[row["k"] - 1].key: row for row in rows}
-    return {each: _explained(each, found.get(each.key), holder) for each in rejected}
+    return {each: _explain(each, found.get(each.key), holder) for each in rejected}
 
 
-def _explained(wanted: ClaimKey, row: asyncpg.Record | None, holder: str) -> ClaimRejection | Claim:
-    if row is None or wanted.seq > row["seq"]:
+def _explain(rejected: ClaimKey, row: asyncpg.Record | None, holder: str) -> ClaimRejection | Claim:
+    if row is None or rejected.seq > row["seq"]:
         return ClaimRejection.NOT_VISIBLE_YET
-    running = row["state"] == RunState.RUNNING
-    if running and row["lease_holder"] == holder and row["seq"] == wanted.seq + 1:
-        return Claim(wanted.key, row["seq"], row["attempt"])
-    if row["seq"] != wanted.seq:
+    is_running = row["state"] == RunState.RUNNING
+    if is_running and row["lease_holder"] == holder and row["seq"] == rejected.seq + 1:
+        return Claim(rejected.key, row["seq"], row["attempt"])
+    if row["seq"] != rejected.seq:
         return ClaimRejection.STALE
-    # a row that can be claimed has been committed since the claim looked
-    waits = row["state"] in (RunState.STAGED, RunState.RETRYING) and not row["expired"]
+    # A claimable row was committed after the claim statement read the table.
+    is_waiting = row["state"] in (RunState.STAGED, RunState.RETRYING) and not row["is_expired"]
     return (
         ClaimRejection.NOT_VISIBLE_YET
-        if running or (waits and row["version"] == wanted.version)
+        if is_running or (is_waiting and row["version"] == rejected.version)
         else ClaimRejection.STALE
     )
 
 
-async def renew(pool: asyncpg.Pool, held: Sequence[Claim]) -> dict[RunKey, str | None]:
-    """What is still mine, and why it is asked to stop; rows that are locked are passed over."""
-    ordered = in_key_order(held)
-    started = nullable_array(each.started_at for each in ordered)
-    rows = await pool.fetch(_RENEW, *_tokens(ordered), started)
-    return {ordered[row["k"] - 1].key: row["stop"] for row in rows}
+async def renew(pool: asyncpg.Pool, claims: Sequence[Claim]) -> dict[RunKey, str | None]:
+    """Renew the leases and return the reason of the stop request of each run, or None.
+
+    Omit a run that another executor or the ticker has taken, and skip a locked row.
+    """
+    ordered = in_key_order(claims)
+    started_at = nullable_array(each.started_at for each in ordered)
+    rows = await pool.fetch(STATEMENTS.renew, *_token_arrays(ordered), started_at)
+    return {ordered[row["k"] - 1].key: row["stop_reason"] for row in rows}
 
 
 async def cancel_unstarted(
-    connection: asyncpg.Connection | asyncpg.Pool, held: Sequence[Claim]
+    connection: asyncpg.Connection | asyncpg.Pool, claims: Sequence[Claim]
 ) -> set[RunKey]:
-    """Runs that were asked to stop and have not started: as if never attempted."""
-    ordered = in_key_order(held)
-    rows = await connection.fetch(_DROP, *_tokens(ordered))
+    """Cancel the claimed runs with a stop request, as if no attempt had been made."""
+    ordered = in_key_order(claims)
+    rows = await connection.fetch(STATEMENTS.cancel_unstarted, *_token_arrays(ordered))
     return {ordered[row["k"] - 1].key for row in rows}
 
 
 async def return_unstarted(
-    connection: asyncpg.Connection, held: Sequence[Claim]
+    connection: asyncpg.Connection, claims: Sequence[Claim]
 ) -> dict[RunKey, int]:
-    """Runs that have not started go back, the attempt unused; their new seq.
+    """Make the runs claimable again, as if no attempt had been made, and return their new `seq`.
 
-    Not those that were asked to stop: their leases lapse, and the sweep cancels them.
+    A run with a stop request stays claimed until its lease expires and the rescuer cancels it.
     """
-    ordered = in_key_order(held)
-    rows = await connection.fetch(_RELEASE, *_tokens(ordered))
+    ordered = in_key_order(claims)
+    rows = await connection.fetch(STATEMENTS.return_unstarted, *_token_arrays(ordered))
     return {ordered[row["k"] - 1].key: row["seq"] for row in rows}
 
 
-def _tokens(held: Sequence[Claim]) -> tuple[list[datetime], list[object], list[int]]:
-    moments, schedules = key_arrays(each.key for each in held)
-    return moments, list(schedules), [each.token for each in held]
+def _token_arrays(claims: Sequence[Claim]) -> tuple[list[datetime], list[object], list[int]]:
+    times, schedules = key_arrays(each.key for each in claims)
+    return times, list(schedules), [each.token for each in claims]

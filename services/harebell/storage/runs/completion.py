@@ -1,6 +1,7 @@
-"""How an attempt ends in the ledger: the run's row and the attempt's, in one fenced statement."""
+"""Completion of attempts: the row of the run and the row of the attempt in one fenced statement."""
 
 from collections.abc import Sequence
+from dataclasses import dataclass
 from typing import Final
 
 import asyncpg
@@ -10,9 +11,21 @@ from harebell.contract.ids import RunKey
 from harebell.domain.run_states import AttemptCompletion
 from harebell.storage.runs import in_key_order, key_arrays, nullable_array
 
-# RETURNING reads the arrays, so that the attempt's row needs no second join with them. What has
-# ended keeps when it was staged: whether it began late, or was made up for, shows in that alone.
-_END: Final = """
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class CompletionStatements:
+    """The SQL texts of this module, which the in-memory ledger of the tests also answers."""
+
+    complete: str
+    find_stop_requests: str
+    find_recorded: str
+    attempt_history: str
+
+
+STATEMENTS: Final = CompletionStatements(
+    # RETURNING contains the arrays, so that the insert needs no second join with them. A finished
+    # run keeps `staged_at`, because only this column shows a late or caught-up run.
+    complete="""
 WITH moved AS (
     UPDATE runs r SET state = t.state, reason = t.reason, outcome = t.outcome, seq = r.seq + 1,
                       started_at = t.started_at, lease_until = NULL,
@@ -30,46 +43,53 @@ WITH moved AS (
     WHERE r.scheduled_for = t.scheduled_for AND r.schedule_id = t.schedule_id
       AND CASE WHEN r.state = 'running' AND r.seq = t.token THEN true ELSE false END
     RETURNING t.*, r.replay_number, r.attempt, r.lease_holder, r.seq
-), kept AS (
-    INSERT INTO attempts (scheduled_for, schedule_id, replay_number, number, lease_holder, started_at,
-                          finished_at, outcome, error_code, error, http_status, duration_ms,
-                          result)
-    SELECT scheduled_for, schedule_id, replay_number, attempt, lease_holder, started_at, finished_at,
-           outcome, error_code, error, http_status, duration_ms, result
+), recorded AS (
+    INSERT INTO attempts (scheduled_for, schedule_id, replay_number, number, lease_holder,
+                          started_at, finished_at, outcome, error_code, error, http_status,
+                          duration_ms, result)
+    SELECT scheduled_for, schedule_id, replay_number, attempt, lease_holder,
+           started_at, finished_at, outcome, error_code, error, http_status,
+           duration_ms, result
     FROM moved
 )
 SELECT k, seq FROM moved
-"""
-_HEED: Final = """
-SELECT t.k, CASE WHEN r.stop_requested_at IS NOT NULL THEN coalesce(r.reason, 'cancelled') END
-            AS stop
+""",
+    find_stop_requests="""
+SELECT t.k, CASE WHEN r.stop_requested_at IS NOT NULL
+                 THEN coalesce(r.reason, 'cancelled') END AS stop_reason
 FROM unnest($1::timestamptz[], $2::uuid[], $3::int[])
      WITH ORDINALITY AS t(scheduled_for, schedule_id, token, k)
 JOIN runs r ON r.scheduled_for = t.scheduled_for AND r.schedule_id = t.schedule_id
 WHERE CASE WHEN r.state = 'running' AND r.seq = t.token THEN true ELSE false END
 ORDER BY r.scheduled_for, r.schedule_id FOR UPDATE OF r
-"""
-_STORY: Final = """
-SELECT replay_number, number, lease_holder, started_at, finished_at, outcome, error_code, error, http_status
-FROM attempts WHERE scheduled_for = $1 AND schedule_id = $2 ORDER BY replay_number, number LIMIT 1000
-"""
-# The run may have gone on since; its attempt stays as it ended, to the microsecond.
-_AS_ENDED: Final = """
+""",
+    # The run may have had later transitions, but its attempt keeps the exact time of its end.
+    find_recorded="""
 SELECT t.k
 FROM unnest($1::timestamptz[], $2::uuid[], $3::timestamptz[], $4::text[])
      WITH ORDINALITY AS t(scheduled_for, schedule_id, finished_at, outcome, k)
 JOIN attempts a ON a.scheduled_for = t.scheduled_for AND a.schedule_id = t.schedule_id
 WHERE CASE WHEN a.finished_at = t.finished_at AND a.outcome = t.outcome THEN true ELSE false END
-"""
+""",
+    attempt_history="""
+SELECT replay_number, number, lease_holder, started_at, finished_at, outcome, error_code, error,
+       http_status
+FROM attempts WHERE scheduled_for = $1 AND schedule_id = $2
+ORDER BY replay_number, number LIMIT 1000
+""",
+)
 
 
 async def complete(
-    connection: asyncpg.Connection | asyncpg.Pool, endings: Sequence[AttemptCompletion]
+    connection: asyncpg.Connection | asyncpg.Pool, completions: Sequence[AttemptCompletion]
 ) -> dict[RunKey, int]:
-    """The new seq of every run that was still its holder's; the rest had been taken away."""
-    ordered = in_key_order(endings)
+    """Record the attempts and return the new `seq` of their runs.
+
+    Omit a run whose fencing token is no longer valid.
+    """
+    ordered = in_key_order(completions)
     rows = await connection.fetch(
-        _END,
+        STATEMENTS.complete,
         *key_arrays(each.key for each in ordered),
         [each.token for each in ordered],
         [each.state.value for each in ordered],
@@ -89,27 +109,37 @@ async def complete(
 
 
 async def find_stop_requests(
-    connection: asyncpg.Connection, endings: Sequence[AttemptCompletion]
+    connection: asyncpg.Connection, completions: Sequence[AttemptCompletion]
 ) -> dict[RunKey, str]:
-    """Why, of those that are still their holder's; they are locked, for nobody to ask it now."""
-    ordered = in_key_order(endings)
+    """Return the reason of the stop request by run, for the runs whose token is still valid.
+
+    Lock the rows, so that no further stop request arrives before the completion.
+    """
+    ordered = in_key_order(completions)
+    keys = key_arrays(each.key for each in ordered)
     tokens = [each.token for each in ordered]
-    rows = await connection.fetch(_HEED, *key_arrays(each.key for each in ordered), tokens)
-    return {ordered[row["k"] - 1].key: row["stop"] for row in rows if row["stop"] is not None}
+    rows = await connection.fetch(STATEMENTS.find_stop_requests, *keys, tokens)
+    return {
+        ordered[row["k"] - 1].key: row["stop_reason"]
+        for row in rows
+        if row["stop_reason"] is not None
+    }
 
 
-async def find_recorded(pool: asyncpg.Pool, endings: Sequence[AttemptCompletion]) -> set[RunKey]:
-    """Which of these are on the record already: for when a commit's result was unknown."""
+async def find_recorded(
+    pool: asyncpg.Pool, completions: Sequence[AttemptCompletion]
+) -> set[RunKey]:
+    """Return the runs whose completion is recorded, after a commit in doubt."""
     rows = await pool.fetch(
-        _AS_ENDED,
-        *key_arrays(each.key for each in endings),
-        [each.finished_at for each in endings],
-        [each.outcome for each in endings],
+        STATEMENTS.find_recorded,
+        *key_arrays(each.key for each in completions),
+        [each.finished_at for each in completions],
+        [each.outcome for each in completions],
     )
-    return {endings[row["k"] - 1].key for row in rows}
+    return {completions[row["k"] - 1].key for row in rows}
 
 
 async def attempt_history(connection: asyncpg.Connection, key: RunKey) -> list[AttemptRecord]:
-    """Every attempt of a run so far, in order."""
-    rows = await connection.fetch(_STORY, key.scheduled_for, key.schedule_id)
+    """Return the attempts of a run in their order."""
+    rows = await connection.fetch(STATEMENTS.attempt_history, key.scheduled_for, key.schedule_id)
     return [AttemptRecord.model_validate(dict(row)) for row in rows]

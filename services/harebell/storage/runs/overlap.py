@@ -1,7 +1,8 @@
-"""Turns in SQL: which runs of a schedule stand, told to wait, given up, woken.
+"""Overlap slots: the open runs of a schedule, and which of them execute, wait or end.
 
-All but `stuck` is for a caller that holds the schedule's lock; it falls with the transaction. A
-turn only says where to look: one whose run is not open is void, so a lost delete holds up nothing.
+The caller of every function except `find_stalled` has the advisory lock of the schedule.
+The lock ends with the transaction.
+The rows of `overlap_slots` are only hints: a row whose run is not open has no effect.
 """
 
 from collections import defaultdict
@@ -20,15 +21,11 @@ from harebell.domain.run_states import Reason, RunState
 from harebell.storage.runs import key_arrays
 from harebell.storage.runs.claims import ClaimKey
 
-MAX_SCHEDULES: Final = 500  # schedules of one look
-WAKE_AFTER: Final = 5.0  # seconds since its last ticket before a stuck run is woken once more
+MAX_SCHEDULES: Final = 500  # in one search for stalled schedules
+WAKE_AFTER: Final = 5.0  # seconds after its last ticket until a stalled run is woken again
 
-_LOCK: Final = "SELECT pg_advisory_xact_lock(key) FROM unnest($1::bigint[]) AS key"
-_TRY_LOCK: Final = """
-SELECT key FROM unnest($1::bigint[]) AS key WHERE pg_try_advisory_xact_lock(key)
-"""
-# A run past its time goes nowhere: a sweep ends it.
-_STANDING: Final = """
+# The rescuer ends an expired run, so the run neither executes nor waits.
+_OPEN_RUN_ROWS: Final = """
 SELECT r.scheduled_for, r.schedule_id, r.state, r.reason, r.seq, r.version, r.lease_holder,
        r.override::text AS override, t.role,
        nullif(greatest(coalesce(r.next_attempt_at, r.due_at), now()), now()) AS not_before
@@ -43,19 +40,43 @@ WHERE CASE WHEN r.state IN ('running', 'unresolved') THEN true
            THEN r.expires_at IS NULL OR r.expires_at > now()
            ELSE false END
 """
-_LOCKED: Final = _STANDING + "ORDER BY r.scheduled_for, r.schedule_id FOR UPDATE OF r"
-_TAKE: Final = """
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class OverlapStatements:
+    """The SQL texts of this module, which the in-memory ledger of the tests also answers."""
+
+    lock: str
+    try_lock: str
+    open_run_rows: str
+    lock_open_run_rows: str
+    save_slots: str
+    mark_waiting: str
+    finish_without_attempt: str
+    wake: str
+    delete_stale_slots: str
+    find_stalled: str
+
+
+STATEMENTS: Final = OverlapStatements(
+    lock="SELECT pg_advisory_xact_lock(key) FROM unnest($1::bigint[]) AS key",
+    try_lock="""
+SELECT key FROM unnest($1::bigint[]) AS key WHERE pg_try_advisory_xact_lock(key)
+""",
+    open_run_rows=_OPEN_RUN_ROWS,
+    lock_open_run_rows=_OPEN_RUN_ROWS + "ORDER BY r.scheduled_for, r.schedule_id FOR UPDATE OF r",
+    save_slots="""
 INSERT INTO overlap_slots (scheduled_for, schedule_id, role, since)
 SELECT t.*, now() FROM unnest($1::timestamptz[], $2::uuid[], $3::text[]) AS t
 ON CONFLICT (schedule_id, scheduled_for) DO UPDATE SET role = excluded.role, since = now()
-"""
-_HOLD_BACK: Final = """
+""",
+    mark_waiting="""
 UPDATE runs r SET reason = 'waiting_for_overlap'
 FROM unnest($1::timestamptz[], $2::uuid[]) AS t(scheduled_for, schedule_id)
 WHERE r.scheduled_for = t.scheduled_for AND r.schedule_id = t.schedule_id
   AND CASE WHEN r.state IN ('staged', 'retrying') THEN true ELSE false END
-"""
-_GIVE_UP: Final = """
+""",
+    finish_without_attempt="""
 UPDATE runs r SET state = t.state, reason = t.reason, outcome = t.state, seq = r.seq + 1,
                   finished_at = now(), next_attempt_at = NULL
 FROM unnest($1::timestamptz[], $2::uuid[], $3::text[], $4::text[])
@@ -63,10 +84,10 @@ FROM unnest($1::timestamptz[], $2::uuid[], $3::text[], $4::text[])
 WHERE r.scheduled_for = t.scheduled_for AND r.schedule_id = t.schedule_id
   AND CASE WHEN r.state = 'staged' OR (r.state = 'retrying' AND t.state = 'cancelled')
            THEN true ELSE false END
-"""
-# A row that someone else has locked is passed over: a sweep wakes it, and nobody waits crosswise.
-_WAKE: Final = """
-WITH mine AS (
+""",
+    # The rescuer wakes a row that another transaction has locked. A wait could cause a deadlock.
+    wake="""
+WITH waiting AS (
     SELECT r.scheduled_for, r.schedule_id
     FROM unnest($1::timestamptz[], $2::uuid[]) AS t(scheduled_for, schedule_id)
     JOIN runs r ON r.scheduled_for = t.scheduled_for AND r.schedule_id = t.schedule_id
@@ -76,17 +97,19 @@ WITH mine AS (
     FOR UPDATE OF r SKIP LOCKED
 )
 UPDATE runs r SET seq = r.seq + 1, staged_at = now()
-FROM mine WHERE r.scheduled_for = mine.scheduled_for AND r.schedule_id = mine.schedule_id
+FROM waiting
+WHERE r.scheduled_for = waiting.scheduled_for AND r.schedule_id = waiting.schedule_id
 RETURNING r.scheduled_for, r.schedule_id
-"""
-_FORGET: Final = """
+""",
+    delete_stale_slots="""
 DELETE FROM overlap_slots t WHERE t.schedule_id = ANY($1) AND NOT EXISTS (
     SELECT FROM runs r
     WHERE r.scheduled_for = t.scheduled_for AND r.schedule_id = t.schedule_id
-      AND CASE WHEN r.state IN ('staged', 'running', 'retrying', 'unresolved') THEN true ELSE false END
+      AND CASE WHEN r.state IN ('staged', 'running', 'retrying', 'unresolved')
+               THEN true ELSE false END
 )
-"""
-_STUCK: Final = """
+""",
+    find_stalled="""
 SELECT t.schedule_id FROM overlap_slots t
 LEFT JOIN runs r ON r.scheduled_for = t.scheduled_for AND r.schedule_id = t.schedule_id
 GROUP BY t.schedule_id
@@ -95,129 +118,148 @@ HAVING bool_or(coalesce(r.state, '') NOT IN ('staged', 'running', 'retrying', 'u
                 AND (r.staged_at IS NULL OR r.staged_at < now() - make_interval(secs => $2)))
         AND NOT bool_or(r.state IN ('running', 'unresolved')))
 LIMIT $1
-"""
+""",
+)
 
 
 class Role(StrEnum):
+    """The role of a run in the overlap slot of its schedule."""
+
     RUNNING = "running"
     WAITING = "waiting"
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(frozen=True, slots=True, kw_only=True)
 class OpenRunRow:
-    """An open run of a schedule that takes turns, as its row says."""
+    """The row of an open run of a schedule that restricts overlap."""
 
     key: RunKey
     slot: OverlapSlot
-    role: Role | None  # None: only its ticket tells of it
+    role: Role | None  # None: the run has no row in `overlap_slots`
     seq: int
     version: int
     override: str | None
     lease_holder: str | None
     reason: str | None
-    not_before: datetime | None  # None: its time has come
+    not_before: datetime | None  # None: the run is due
 
-    def can_be_claimed_by(self, wanted: ClaimKey) -> bool:
-        """If there were no turns."""
-        mine = (wanted.seq, wanted.version, wanted.override)
-        is_mine = not self.slot.is_busy and mine == (self.seq, self.version, self.override)
-        return is_mine and wanted.is_in_time_for(self.not_before)
+    def can_be_claimed_by(self, ticket: ClaimKey) -> bool:
+        """Return whether the ticket could claim the run without the overlap policy."""
+        values = (ticket.seq, ticket.version, ticket.override)
+        is_current = values == (self.seq, self.version, self.override)
+        return is_current and not self.slot.is_busy and ticket.is_in_time_for(self.not_before)
 
 
 async def lock(connection: asyncpg.Connection, schedules: Iterable[UUID]) -> None:
-    """Waits for whoever else decides about them; in one order, so that no two wait crosswise."""
-    if keys := sorted(set(map(_lock_of, schedules))):
-        await connection.execute(_LOCK, keys)
+    """Lock the schedules in one order, so that no two transactions wait for each other."""
+    if keys := sorted(set(map(_lock_key, schedules))):
+        await connection.execute(STATEMENTS.lock, keys)
 
 
 async def try_lock(connection: asyncpg.Connection, schedules: Iterable[UUID]) -> set[UUID]:
-    """Those that nobody else decides about just now."""
-    wanted = {schedule: _lock_of(schedule) for schedule in schedules}
-    rows = await connection.fetch(_TRY_LOCK, sorted(set(wanted.values())))
-    mine = {row["key"] for row in rows}
-    return {schedule for schedule, key in wanted.items() if key in mine}
+    """Lock the schedules that no other transaction has locked, and return them."""
+    keys = {schedule: _lock_key(schedule) for schedule in schedules}
+    rows = await connection.fetch(STATEMENTS.try_lock, sorted(set(keys.values())))
+    locked = {row["key"] for row in rows}
+    return {schedule for schedule, key in keys.items() if key in locked}
 
 
-def _lock_of(schedule: UUID) -> int:
-    """Two schedules that share a lock wait for each other and are none the worse."""
+def _lock_key(schedule: UUID) -> int:
+    """Return the key of the advisory lock. Two schedules may share a key without harm."""
     return int.from_bytes(schedule.bytes[:8], signed=True)
 
 
 async def open_run_rows(
     connection: asyncpg.Connection, schedules: Collection[UUID]
 ) -> dict[UUID, list[OpenRunRow]]:
-    return _by_schedule(await connection.fetch(_STANDING, list(schedules), [], []))
+    """Return the open runs with a row in `overlap_slots`, by schedule."""
+    rows = await connection.fetch(STATEMENTS.open_run_rows, list(schedules), [], [])
+    return _by_schedule(rows)
 
 
 async def lock_open_run_rows(
     connection: asyncpg.Connection, keys: Collection[RunKey]
 ) -> dict[UUID, list[OpenRunRow]]:
-    """With these runs among them; all rows locked, in key order."""
+    """Lock and return the open runs of the schedules of `keys`, including the runs of `keys`.
+
+    The statement locks the rows in key order.
+    """
     schedules = list({key.schedule_id for key in keys})
-    return _by_schedule(await connection.fetch(_LOCKED, schedules, *key_arrays(sorted(keys))))
+    arrays = key_arrays(sorted(keys))
+    return _by_schedule(await connection.fetch(STATEMENTS.lock_open_run_rows, schedules, *arrays))
 
 
 def _by_schedule(rows: Sequence[asyncpg.Record]) -> dict[UUID, list[OpenRunRow]]:
     found: dict[UUID, list[OpenRunRow]] = defaultdict(list)
     for row in rows:
-        found[row["schedule_id"]].append(_standing(row))
+        found[row["schedule_id"]].append(_open_run_row(row))
     return found
 
 
-def _standing(row: asyncpg.Record) -> OpenRunRow:
-    turn = OverlapSlot(
+def _open_run_row(row: asyncpg.Record) -> OpenRunRow:
+    slot = OverlapSlot(
         row["scheduled_for"],
         RunState(row["state"]),
         is_running=row["role"] == Role.RUNNING,
         is_waiting=row["reason"] == Reason.WAITING_FOR_OVERLAP,
     )
-    key = RunKey(row["scheduled_for"], row["schedule_id"])
-    names = ("seq", "version", "override", "lease_holder", "reason", "not_before")
-    role = None if row["role"] is None else Role(row["role"])
-    return OpenRunRow(key, turn, role, **{name: row[name] for name in names})
+    return OpenRunRow(
+        key=RunKey(row["scheduled_for"], row["schedule_id"]),
+        slot=slot,
+        role=None if row["role"] is None else Role(row["role"]),
+        seq=row["seq"],
+        version=row["version"],
+        override=row["override"],
+        lease_holder=row["lease_holder"],
+        reason=row["reason"],
+        not_before=row["not_before"],
+    )
 
 
 async def save_slots(connection: asyncpg.Connection, roles: Mapping[RunKey, Role]) -> None:
     if roles:
         ordered = sorted(roles)
-        await connection.execute(_TAKE, *key_arrays(ordered), [roles[key].value for key in ordered])
+        values = [roles[key].value for key in ordered]
+        await connection.execute(STATEMENTS.save_slots, *key_arrays(ordered), values)
 
 
 async def mark_waiting(connection: asyncpg.Connection, keys: Collection[RunKey]) -> None:
-    """The rows stay as they are, told to wait for their turn."""
+    """Record that the runs wait for the overlap slot. Their state and `seq` do not change."""
     if keys:
-        await connection.execute(_HOLD_BACK, *key_arrays(sorted(keys)))
+        await connection.execute(STATEMENTS.mark_waiting, *key_arrays(sorted(keys)))
 
 
 async def finish_without_attempt(
     connection: asyncpg.Connection, ends: Mapping[RunKey, tuple[RunState, Reason]]
 ) -> None:
-    """Rows that the caller holds locked and knows to be staged or retrying."""
+    """Skip or cancel runs whose rows the caller has locked in the state `staged` or `retrying`."""
     if ends:
         ordered = sorted(ends)
         states, reasons = zip(*(ends[key] for key in ordered), strict=True)
-        await connection.execute(_GIVE_UP, *key_arrays(ordered), states, reasons)
+        arrays = key_arrays(ordered)
+        await connection.execute(STATEMENTS.finish_without_attempt, *arrays, states, reasons)
 
 
 async def wake(
     connection: asyncpg.Connection, keys: Collection[RunKey], *, min_ticket_age: float = 0
 ) -> list[RunKey]:
-    """Those that may be claimed by a new ticket: their rows say so, and the old one is stale.
+    """Increase the `seq` of waiting runs and return the runs that need a new ticket.
 
-    `unless_within`: so many seconds since their last ticket.
+    Skip a locked row, and a run whose last ticket is younger than `min_ticket_age` seconds.
+    The new `seq` makes older tickets stale.
     """
     if not keys:
         return []
-    rows = await connection.fetch(_WAKE, *key_arrays(sorted(keys)), min_ticket_age)
+    rows = await connection.fetch(STATEMENTS.wake, *key_arrays(sorted(keys)), min_ticket_age)
     return [RunKey(row["scheduled_for"], row["schedule_id"]) for row in rows]
 
 
 async def delete_stale_slots(connection: asyncpg.Connection, schedules: Collection[UUID]) -> None:
-    """Turns whose runs are not open."""
-    await connection.execute(_FORGET, list(schedules))
+    """Delete the overlap slots of runs that are not open."""
+    await connection.execute(STATEMENTS.delete_stale_slots, list(schedules))
 
 
 async def find_stalled(pool: asyncpg.Pool) -> list[UUID]:
-    """Schedules with void turns, or with runs that wait though nothing may run."""
-    rows = await pool.fetch(_STUCK, MAX_SCHEDULES, WAKE_AFTER)
+    """Return schedules with stale slots, or with waiting runs although no run executes."""
+    rows = await pool.fetch(STATEMENTS.find_stalled, MAX_SCHEDULES, WAKE_AFTER)
     return [row["schedule_id"] for row in rows]

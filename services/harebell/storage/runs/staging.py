@@ -1,6 +1,7 @@
-"""What a ticker does to the ledger: runs come to be, are cancelled, take a new version."""
+"""Staging in the ledger: new runs, skipped ranges, unstaged runs and changes of staged runs."""
 
 from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
 from typing import Final
 
 import asyncpg
@@ -16,9 +17,22 @@ from harebell.domain.run_states import (
 )
 from harebell.storage.runs import in_key_order, key_arrays, nullable_array
 
-# One instant of one schedule is one run: what was only withdrawn may be owed again, and
-# may then be skipped. A range whose first instant had such a row would else go unrecorded.
-_STAGE: Final = """
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class StagingStatements:
+    """The SQL texts of this module, which the in-memory ledger of the tests also answers."""
+
+    stage: str
+    skip: str
+    cancel: str
+    move_to_version: str
+    request_stop: str
+    resolve: str
+
+
+STATEMENTS: Final = StagingStatements(
+    # One scheduled time of one schedule is one run, so an unstaged row is staged again.
+    stage="""
 INSERT INTO runs AS r (scheduled_for, schedule_id, tenant, version, seq, pool, lane, priority,
                        origin, due_at, expires_at, override, state, staged_at)
 SELECT t.*, 'staged', now()
@@ -32,8 +46,10 @@ ON CONFLICT (scheduled_for, schedule_id) DO UPDATE SET
     finished_at = NULL, stop_requested_at = NULL
 WHERE r.state = 'cancelled' AND r.attempt = 0 AND r.reason IN ('superseded', 'paused', 'cancelled')
 RETURNING scheduled_for, schedule_id, seq
-"""
-_SKIP: Final = """
+""",
+    # The first time of a range can have an unstaged row. Without the update, the range would have
+    # no record.
+    skip="""
 INSERT INTO runs AS r (scheduled_for, schedule_id, tenant, version, seq, pool, lane, priority,
                        state, reason, due_at, finished_at, outcome, range_until, range_count)
 SELECT t.scheduled_for, t.schedule_id, t.tenant, t.version, 1, t.pool, t.lane, t.priority,
@@ -47,16 +63,16 @@ ON CONFLICT (scheduled_for, schedule_id) DO UPDATE SET
     outcome = 'skipped', finished_at = excluded.finished_at,
     range_until = excluded.range_until, range_count = excluded.range_count
 WHERE r.state = 'cancelled' AND r.attempt = 0 AND r.reason IN ('superseded', 'paused', 'cancelled')
-"""
-_CANCEL: Final = """
+""",
+    cancel="""
 UPDATE runs r SET state = t.state, reason = t.reason, seq = r.seq + 1, outcome = t.state,
                   finished_at = now(), next_attempt_at = NULL
 FROM unnest($1::timestamptz[], $2::uuid[], $3::text[], $4::text[])
      AS t(scheduled_for, schedule_id, reason, state)
 WHERE r.scheduled_for = t.scheduled_for AND r.schedule_id = t.schedule_id
   AND CASE WHEN r.state IN ('staged', 'retrying') THEN true ELSE false END
-"""
-_RENEW: Final = """
+""",
+    move_to_version="""
 UPDATE runs r SET version = t.version, seq = r.seq + 1, pool = t.pool, lane = t.lane,
                   priority = t.priority, staged_at = now(),
                   expires_at = CASE WHEN r.origin = 'backfill' THEN NULL ELSE t.expires_at END
@@ -65,11 +81,18 @@ FROM unnest($1::timestamptz[], $2::uuid[], $3::int[], $4::text[], $5::text[], $6
      AS t(scheduled_for, schedule_id, version, pool, lane, priority, expires_at)
 WHERE r.scheduled_for = t.scheduled_for AND r.schedule_id = t.schedule_id
   AND CASE WHEN r.state = 'staged' AND r.attempt = 0 THEN true ELSE false END
-"""
-_RESOLVE: Final = """
+""",
+    request_stop="""
+UPDATE runs r SET stop_requested_at = CASE WHEN t.reason IS NULL THEN NULL ELSE now() END,
+                  reason = t.reason
+FROM unnest($1::timestamptz[], $2::uuid[], $3::text[]) AS t(scheduled_for, schedule_id, reason)
+WHERE r.scheduled_for = t.scheduled_for AND r.schedule_id = t.schedule_id
+  AND CASE WHEN r.state = 'running' THEN true ELSE false END
+""",
+    resolve="""
 UPDATE runs r SET state = t.state, seq = r.seq + 1, outcome = nullif(t.state, 'staged'),
                   reason = CASE WHEN t.state = 'staged' THEN NULL ELSE 'manual' END,
-                  replay_number = CASE WHEN t.state = 'staged' THEN r.replay_number + 1 ELSE r.replay_number END,
+                  replay_number = r.replay_number + CASE WHEN t.state = 'staged' THEN 1 ELSE 0 END,
                   attempt = CASE WHEN t.state = 'staged' THEN 0 ELSE r.attempt END,
                   finished_at = CASE WHEN t.state = 'staged' THEN NULL ELSE r.finished_at END,
                   next_attempt_at = CASE WHEN t.state = 'staged' THEN now() END,
@@ -78,26 +101,23 @@ UPDATE runs r SET state = t.state, seq = r.seq + 1, outcome = nullif(t.state, 's
 FROM unnest($1::timestamptz[], $2::uuid[], $3::text[]) AS t(scheduled_for, schedule_id, state)
 WHERE r.scheduled_for = t.scheduled_for AND r.schedule_id = t.schedule_id
   AND CASE WHEN r.state = 'unresolved' THEN true ELSE false END
-"""
-_REQUEST_STOP: Final = """
-UPDATE runs r SET stop_requested_at = CASE WHEN t.reason IS NULL THEN NULL ELSE now() END,
-                  reason = t.reason
-FROM unnest($1::timestamptz[], $2::uuid[], $3::text[]) AS t(scheduled_for, schedule_id, reason)
-WHERE r.scheduled_for = t.scheduled_for AND r.schedule_id = t.schedule_id
-  AND CASE WHEN r.state = 'running' THEN true ELSE false END
-"""
+""",
+)
 
 
 async def stage(connection: asyncpg.Connection, runs: Sequence[NewRun]) -> dict[RunKey, int]:
-    """The seq of every run that came to be, or came back; what was there already is left out."""
+    """Insert the runs, stage unstaged runs again, and return the `seq` of each staged run.
+
+    Omit a run whose row exists in another state.
+    """
     ordered = in_key_order(runs)
     rows = await connection.fetch(
-        _STAGE,
+        STATEMENTS.stage,
         *key_arrays(run.key for run in ordered),
         [run.placement.tenant for run in ordered],
         [run.placement.version for run in ordered],
         [1] * len(ordered),
-        *_places([run.placement for run in ordered]),
+        *_placement_arrays([run.placement for run in ordered]),
         nullable_array(run.origin for run in ordered),
         [run.due_at for run in ordered],
         nullable_array(run.expires_at for run in ordered),
@@ -107,15 +127,16 @@ async def stage(connection: asyncpg.Connection, runs: Sequence[NewRun]) -> dict[
 
 
 async def skip(connection: asyncpg.Connection, ranges: Sequence[SkippedRange]) -> None:
+    """Insert one row for each range, unless its first scheduled time has a run."""
     if not ranges:
         return
     ordered = in_key_order(ranges)
     await connection.execute(
-        _SKIP,
+        STATEMENTS.skip,
         *key_arrays(each.key for each in ordered),
         [each.placement.tenant for each in ordered],
         [each.placement.version for each in ordered],
-        *_places([each.placement for each in ordered]),
+        *_placement_arrays([each.placement for each in ordered]),
         [each.reason.value for each in ordered],
         [each.until for each in ordered],
         [each.count for each in ordered],
@@ -123,23 +144,23 @@ async def skip(connection: asyncpg.Connection, ranges: Sequence[SkippedRange]) -
 
 
 async def cancel(connection: asyncpg.Connection, reasons: Mapping[RunKey, Reason]) -> None:
-    """Rows that the caller holds locked and knows to be staged or retrying."""
+    """Unstage runs whose rows the caller has locked in the state `staged` or `retrying`."""
     if reasons:
         ordered = sorted(reasons)
         texts = [reasons[key].value for key in ordered]
         states = [unstaged_state(reasons[key]).value for key in ordered]
-        await connection.execute(_CANCEL, *key_arrays(ordered), texts, states)
+        await connection.execute(STATEMENTS.cancel, *key_arrays(ordered), texts, states)
 
 
 async def move_to_version(connection: asyncpg.Connection, runs: Sequence[NewRun]) -> None:
-    """Staged runs take another version and expire as it says; their tickets must be made again."""
+    """Move staged runs to another version with its expiry. The caller rebuilds their tickets."""
     if runs:
         ordered = in_key_order(runs)
         await connection.execute(
-            _RENEW,
+            STATEMENTS.move_to_version,
             *key_arrays(run.key for run in ordered),
             [run.placement.version for run in ordered],
-            *_places([run.placement for run in ordered]),
+            *_placement_arrays([run.placement for run in ordered]),
             nullable_array(run.expires_at for run in ordered),
         )
 
@@ -147,23 +168,32 @@ async def move_to_version(connection: asyncpg.Connection, runs: Sequence[NewRun]
 async def request_stop(
     connection: asyncpg.Connection, reasons: Mapping[RunKey, Reason | None]
 ) -> None:
-    """Executors learn of it at the next renewal, if not sooner. None takes a request back."""
+    """Request the executors to stop running runs, or withdraw the request with the reason None.
+
+    An executor finds the request at its next lease renewal at the latest.
+    """
     if reasons:
         ordered = sorted(reasons)
-        await connection.execute(_REQUEST_STOP, *key_arrays(ordered), [reasons[k] for k in ordered])
-
-
-def _places(places: Sequence[Placement]) -> tuple[list[str], list[str], list[int]]:
-    return (
-        [place.pool for place in places],
-        [place.lane for place in places],
-        [place.priority for place in places],
-    )
+        values = [reasons[key] for key in ordered]
+        await connection.execute(STATEMENTS.request_stop, *key_arrays(ordered), values)
 
 
 async def resolve(connection: asyncpg.Connection, states: Mapping[RunKey, RunState]) -> None:
-    """Held rows become what a person said; `staged` is a new series, whose ticket must be made."""
+    """Move unresolved runs to the states that a person chose.
+
+    The state `staged` increases the replay number, and the caller rebuilds the ticket.
+    """
     if states:
         ordered = sorted(states)
         texts = [states[key].value for key in ordered]
-        await connection.execute(_RESOLVE, *key_arrays(ordered), texts)
+        await connection.execute(STATEMENTS.resolve, *key_arrays(ordered), texts)
+
+
+def _placement_arrays(
+    placements: Sequence[Placement],
+) -> tuple[list[str], list[str], list[int]]:
+    return (
+        [placement.pool for placement in placements],
+        [placement.lane for placement in placements],
+        [placement.priority for placement in placements],
+    )

@@ -1,6 +1,7 @@
-"""The one home of making a ticket again: from its row in the ledger and its version's work."""
+"""Tickets from the database: the row of a run and the run spec of its version."""
 
 from collections.abc import Sequence
+from dataclasses import dataclass
 from typing import Final
 
 import asyncpg
@@ -11,27 +12,40 @@ from harebell.contract.json_codec import decode_trusted
 from harebell.contract.ticket import RunSpec, Ticket
 from harebell.domain.run_states import Reason
 
-_ROWS: Final = """
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class TicketStatements:
+    """The SQL texts of this module, which the in-memory ledger of the tests also answers."""
+
+    rebuild: str
+
+
+STATEMENTS: Final = TicketStatements(
+    rebuild="""
 SELECT run.scheduled_for, run.schedule_id, coalesce(run.next_attempt_at, run.due_at) AS due_at,
     run.expires_at, run.seq, run.version, run.replay_number, run.pool, run.lane, run.priority,
-    run.override, run.reason, written.run_spec
+    run.override, run.reason, version.run_spec
 FROM unnest($1::timestamptz[], $2::uuid[]) WITH ORDINALITY
-    AS wanted (scheduled_for, schedule_id, place)
+    AS requested (scheduled_for, schedule_id, k)
 JOIN runs AS run
-    ON run.scheduled_for = wanted.scheduled_for AND run.schedule_id = wanted.schedule_id
-JOIN schedule_versions AS written
-    ON written.schedule_id = run.schedule_id AND written.version = run.version
-ORDER BY wanted.place
-"""
+    ON run.scheduled_for = requested.scheduled_for AND run.schedule_id = requested.schedule_id
+JOIN schedule_versions AS version
+    ON version.schedule_id = run.schedule_id AND version.version = run.version
+ORDER BY requested.k
+""",
+)
 
 
 async def rebuild_tickets(connection: asyncpg.Connection, keys: Sequence[RunKey]) -> list[Ticket]:
-    """In the order of `keys`, each with the `seq` of its row now; a key without a row has none.
+    """Return the tickets with the present `seq` of their rows, in the order of the keys.
 
-    Whatever the row's state is: whoever asks has locked the rows that it means to publish.
+    Omit a key without a row.
+    The function reads rows in every state, because the caller has locked the rows to publish.
     """
+    if not keys:
+        return []
     rows = await connection.fetch(
-        _ROWS, [key.scheduled_for for key in keys], [key.schedule_id for key in keys]
+        STATEMENTS.rebuild, [key.scheduled_for for key in keys], [key.schedule_id for key in keys]
     )
     return [_ticket(row) for row in rows]
 

@@ -1,1 +1,12 @@
-"""TODO: list the modules of this package."""
+"""The application of accepted commands, from a batch of deliveries to replies and events.
+
+* apply                 the transaction of a batch, in the order of its steps
+* batch                 deliveries as batches of commands
+* handlers              the handler of each command
+* put_patch             `schedule.put` and `schedule.patch`
+* pause_resume_cancel   `schedule.pause`, `schedule.resume` and `schedule.cancel`
+* manual_runs           `schedule.trigger`, `schedule.backfill`, `schedule.skip` and run commands
+* bulk                  one command to many schedules
+* responses             the response of a schedule command
+* events                stop requests, replies and events after the commit
+"""

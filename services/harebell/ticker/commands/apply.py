@@ -1,65 +1,65 @@
-"""Applying changes: many in one transaction, answered from the record after the commit."""
+"""The application of commands: one publishing transaction for each batch, in one sequence."""
 
 import asyncio
 from collections import Counter
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from datetime import datetime, timedelta
-from itertools import chain
 from typing import Final
 from uuid import UUID
 
 import asyncpg
 import structlog
 
-from harebell.contract.commands import (
-    MAX_BULK_SCHEDULES,
-    BulkCommand,
-    RunCancel,
-    RunResolve,
-    ScheduleSkip,
-    ScheduleTrigger,
-)
+from harebell.contract.commands import MAX_BULK_SCHEDULES, BulkCommand
 from harebell.contract.errors import InvalidInput, NotFound, Rejected
-from harebell.contract.ids import RunKey
 from harebell.contract.responses import BulkResponse
-from harebell.contract.types import truncate_ms
-from harebell.domain.recurrence import RESOLUTION
 from harebell.messaging.acknowledge import Delivery, Outcome
 from harebell.messaging.publisher import Publisher
-from harebell.messaging.replies import can_reply_to, reply, send_reply
+from harebell.messaging.ticket_batches import TicketHeader
 from harebell.runtime import failpoint
 from harebell.runtime import metrics as runtime_metrics
 from harebell.runtime.clock import Clock
 from harebell.storage.publishing_transaction import publishing_transaction
+from harebell.storage.runs.tickets import rebuild_tickets
 from harebell.ticker import metrics
-from harebell.ticker.commands.batch import BatchItem, CommandBatch, read_batches, response_body
-from harebell.ticker.commands.bulk import apply_bulk, is_bulk
+from harebell.ticker.commands.batch import BatchItem, CommandBatch, read_batches
+from harebell.ticker.commands.bulk import apply_bulk
 from harebell.ticker.commands.events import publish_batch_events
 from harebell.ticker.commands.handlers import CommandContext, Response, apply_command
+from harebell.ticker.model.planning import plan_unit
 from harebell.ticker.model.unit_of_work import ScheduleRecord, UnitOfWork
-from harebell.ticker.store import command_results, schedules
-from harebell.ticker.store.save import SaveResult, save_unit_of_work
+from harebell.ticker.store.command_results import (
+    CommandKey,
+    load_bulk_operation,
+    load_responses,
+    record_bulk_operation,
+    record_responses,
+)
+from harebell.ticker.store.save import SaveResult, save_planning_steps, save_unit_of_work
+from harebell.ticker.store.schedules import find_schedules, load_unit_of_work
 from harebell.ticker.store.versions import VersionCache
 
-TRIGGER_INSTANTS: Final = 20  # milliseconds in which another run of a schedule may stand already
+APPLIED: Final = "applied"
+REPEATED: Final = "repeated"
+REJECTED: Final = "rejected"
 
 log = structlog.get_logger()
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(frozen=True, slots=True, kw_only=True)
 class AppliedBatch:
-    """A batch that has been committed, and is still to be told."""
+    """A committed batch whose replies and events are not published yet."""
 
     batch: CommandBatch
-    book: UnitOfWork
+    unit: UnitOfWork
     saved: SaveResult
-    at: datetime
+    applied_at: datetime
 
 
-@dataclass(slots=True)
+@dataclass(slots=True, kw_only=True)
 class CommandApplier:
-    """The handler of `harebell.ticker`, which one ticker at a time consumes, in order."""
+    """The handler of `harebell.ticker`, which one ticker at a time consumes in order."""
 
     pool: asyncpg.Pool
     publisher: Publisher
@@ -70,184 +70,164 @@ class CommandApplier:
     on_saved: Callable[[Sequence[ScheduleRecord]], None]
 
     async def handle(self, deliveries: Sequence[Delivery]) -> Sequence[Outcome]:
-        """While the database writes a batch, the next one is read and the one before it told."""
+        """Apply the deliveries in batches and return one outcome for each delivery.
+
+        While the database writes a batch, the ticker parses the next batch.
+        During the same time, the ticker publishes the events of the previous batch.
+        """
         outcomes: list[Outcome] = []
-        reading = read_batches(deliveries)
-        batch, applied = await anext(reading, None), None
+        batches = read_batches(deliveries)
+        batch, applied = await anext(batches, None), None
         while batch is not None or applied is not None:
             outcomes += [] if batch is None else batch.outcomes
-            writing = asyncio.ensure_future(self._apply(batch))
-            following = asyncio.ensure_future(anext(reading, None))
-            telling = asyncio.ensure_future(self._tell(applied))
-            # all three to their end: what fails is handled again, beside nothing of its first time
-            await asyncio.gather(writing, following, telling, return_exceptions=True)
-            applied, batch = writing.result(), following.result()
-            telling.result()
+            applying = asyncio.ensure_future(self.apply_batch(batch))
+            reading = asyncio.ensure_future(anext(batches, None))
+            publishing = asyncio.ensure_future(self._publish(applied))
+            # After an error all deliveries are handled again. No task may still run then.
+            await asyncio.gather(applying, reading, publishing, return_exceptions=True)
+            applied, batch = applying.result(), reading.result()
+            publishing.result()
         return outcomes
 
-    async def _apply(self, batch: CommandBatch | None) -> AppliedBatch | None:
-        if batch is None or not batch.changes:
+    async def apply_batch(self, batch: CommandBatch | None) -> AppliedBatch | None:
+        """Apply a batch in one transaction and publish its tickets before the commit.
+
+        Cancelled and moved runs are written before new runs, because both can have the same key.
+        """
+        if batch is None or not batch.messages:
             return None
-        items = batch.items
-        async with publishing_transaction(self.pool, self.publisher, self.clock) as authority:
-            book, saved = await self._write(authority.connection, items)
-            await authority.publish(saved.tickets)
+        async with publishing_transaction(self.pool, self.publisher, self.clock) as transaction:
+            connection = transaction.connection
+            repeated = await load_responses(connection, batch.keys)
+            unit = await self._load(connection, batch.without(repeated))
+            now = self.clock.now()
+            decide_batch(unit, batch, repeated, now=now)
+            steps = plan_unit(unit, now=now, until=now + self.horizon)
+            await save_unit_of_work(connection, unit)
+            saved = await save_planning_steps(connection, steps, now=now)
+            moved = await rebuild_tickets(connection, unit.moved_runs)
+            await record_responses(connection, batch.responses)
+            await _record_bulk_operations(connection, batch)
+            tickets = [*saved.tickets, *map(TicketHeader.of, moved)]
+            await transaction.publish(tickets)
             await failpoint.reach("ticker.change_before_commit")
         await failpoint.reach("ticker.change_after_commit")
-        now = self.clock.now()
-        self.versions.add(version for version, _ in book.new_versions)
+        applied_at = self.clock.now()
+        self.versions.add(version for version, _ in unit.new_versions)
         self.wake.set()
         self.on_saved(saved.records)
-        metrics.RUNS_STAGED.inc(len(saved.tickets))
-        _count(batch, now)
-        log.info("changes applied", commands=len(items), staged=len(saved.tickets))
-        return AppliedBatch(batch, book, saved, now)
+        metrics.RUNS_STAGED.inc(len(tickets))
+        _count_commands(batch, applied_at)
+        log.info("commands applied", commands=len(batch.items), staged=len(tickets))
+        return AppliedBatch(batch=batch, unit=unit, saved=saved, applied_at=applied_at)
 
-    async def _tell(self, applied: AppliedBatch | None) -> None:
-        if applied is None:
-            return
-        await self._answer(applied.batch)
-        await publish_batch_events(
-            self.publisher, applied.batch.items, applied.book, applied.saved, applied.at
-        )
-
-    async def _write(
-        self, connection: asyncpg.Connection, items: Sequence[BatchItem]
-    ) -> tuple[UnitOfWork, SaveResult]:
-        keys = [key for item in items if (key := item.key) is not None]
-        answers = await command_results.load_responses(connection, keys)
-        before = set(answers)
-        fresh = [item for item in items if item.key not in before]
-        selected = {id(item): await self._selected(connection, item) for item in fresh}
-        book = await self._load(connection, fresh, chain.from_iterable(selected.values()))
-        now = self.clock.now()
+    async def _load(self, connection: asyncpg.Connection, items: Sequence[BatchItem]) -> UnitOfWork:
+        """Load the schedules of the commands, their open runs and the runs that commands name."""
         for item in items:
-            _decide(book, item, answers, selected.get(id(item), []), now)
-        saved = await save_unit_of_work(connection, book, now, now + self.horizon)
-        new = {key: text for key, text in answers.items() if key not in before}
-        await command_results.record_responses(connection, new)
-        await self._keep_receipts(connection, fresh)
-        return book, saved
-
-    async def _selected(self, connection: asyncpg.Connection, item: BatchItem) -> list[UUID]:
-        """The schedules of a command to many; it is refused when there are too many."""
-        command = None if item.context is None else item.context.command
-        if item.context is None or not isinstance(command, BulkCommand):
-            return []
-        tenant = item.context.tenant
-        found: list[UUID] | None = []
-        if command.bulk_operation_id is not None:
-            found = await command_results.load_bulk_operation(
-                connection, tenant, command.bulk_operation_id
-            )
-            if found is None:
-                item.reject(NotFound("there is no such bulk operation", field="bulk_operation_id"))
-        elif command.select is not None:
-            found = await schedules.find_schedules(
-                connection, tenant, command.select, MAX_BULK_SCHEDULES + 1
-            )
-            if len(found) > MAX_BULK_SCHEDULES:
-                reason = f"matches more than {MAX_BULK_SCHEDULES} schedules"
-                item.reject(InvalidInput(reason, field="select", code="too_many"))
-        return found or []
-
-    async def _keep_receipts(
-        self, connection: asyncpg.Connection, items: Sequence[BatchItem]
-    ) -> None:
-        for item in items:
-            told = item.response
-            if isinstance(told, BulkResponse) and told.changed:
-                tenant, verb = item.change.tenant, item.change.verb
-                await command_results.record_bulk_operation(
-                    connection, tenant, told.bulk_operation_id, told.changed, verb
-                )
-
-    async def _load(
-        self, connection: asyncpg.Connection, items: Sequence[BatchItem], selected: Iterable[UUID]
-    ) -> UnitOfWork:
-        """What the commands are about; the runs that they name, and may name by their time."""
-        asked = [item.context for item in items if item.context is not None]
-        schedule_ids = [each.schedule_id for each in asked if each.schedule_id is not None]
-        named = [
-            RunKey(moment, each.schedule_id)
-            for each in asked
-            if each.schedule_id is not None
-            for moment in _moments(each)
-        ]
-        return await schedules.load_unit_of_work(
-            connection, self.versions, [*schedule_ids, *selected], named
+            item.schedule_ids = await _find_bulk_schedules(connection, item)
+        contexts = [item.context for item in items if item.context is not None]
+        named = [each.schedule_id for each in contexts if each.schedule_id is not None]
+        selected = [schedule_id for item in items for schedule_id in item.schedule_ids]
+        return await load_unit_of_work(
+            connection,
+            self.versions,
+            [*named, *selected],
+            named_runs=[key for each in contexts for key in each.named_runs],
         )
 
-    async def _answer(self, batch: CommandBatch) -> None:
-        replies = [
-            reply(
-                change.reply_to,
-                change.correlation_id,
-                response_body(change, items),
-                message_id=f"{change.correlation_id}/response",
+    async def _publish(self, applied: AppliedBatch | None) -> None:
+        if applied is not None:
+            await publish_batch_events(
+                self.publisher,
+                applied.batch,
+                applied.unit,
+                saved=applied.saved,
+                now=applied.applied_at,
             )
-            for change, items in batch.changes
-            if change.reply_to is not None and can_reply_to(change.reply_to)
-        ]
-        await asyncio.gather(*(send_reply(self.publisher, each) for each in replies))
 
 
-def _count(batch: CommandBatch, now: datetime) -> None:
-    """What was refused, or is a repeat, has no effect that could be late."""
-    for change, items in batch.changes:
-        took = max(0.0, (now - change.accepted_at).total_seconds())
-        latency = metrics.CHANGE_LATENCY.labels(change.verb)
-        results = Counter(
-            "repeated" if item.response is None else "applied" if item.response.ok else "rejected"
-            for item in items
-        )
-        for result, count in results.items():
-            runtime_metrics.COMMANDS.labels(change.verb, result).inc(count)
-        for _ in range(results["ok"]):
-            latency.observe(took)
+async def _find_bulk_schedules(connection: asyncpg.Connection, item: BatchItem) -> Sequence[UUID]:
+    """Return the schedules of a bulk operation. Reject the item if there are too many."""
+    command = None if item.context is None else item.context.command
+    if item.context is None or not isinstance(command, BulkCommand):
+        return ()
+    tenant = item.context.tenant
+    if command.bulk_operation_id is not None:
+        changed = await load_bulk_operation(connection, tenant, command.bulk_operation_id)
+        if changed is None:
+            reason = f"No bulk operation has the id {command.bulk_operation_id!r}."
+            item.reject(NotFound(reason, field="bulk_operation_id"))
+        return changed or ()
+    if command.select is None:
+        return ()
+    limit = MAX_BULK_SCHEDULES + 1
+    found = await find_schedules(connection, tenant, command.select, limit=limit)
+    if len(found) == limit:
+        reason = f"The filter must match at most {MAX_BULK_SCHEDULES} schedules, not more."
+        item.reject(InvalidInput(reason, field="select", code="too_many"))
+    return found
 
 
-def _moments(asked: CommandContext) -> list[datetime]:
-    match asked.command:
-        case RunCancel(run_id=run_id) | RunResolve(run_id=run_id):
-            return [RunKey.parse(run_id).scheduled_for]
-        case ScheduleSkip(at=at):
-            return [at]
-        case ScheduleTrigger():  # where its run may come to be
-            return [
-                truncate_ms(asked.accepted_at) + n * RESOLUTION for n in range(TRIGGER_INSTANTS)
-            ]
-        case _:
-            return []
-
-
-def _decide(
-    book: UnitOfWork,
-    item: BatchItem,
-    answers: dict[command_results.CommandKey, bytes],
-    selected: Sequence[UUID],
-    now: datetime,
+def decide_batch(
+    unit: UnitOfWork, batch: CommandBatch, repeated: Mapping[CommandKey, bytes], *, now: datetime
 ) -> None:
-    """A repeat gets the first one's answer and changes nothing."""
-    if item.key is not None and item.key in answers:
-        item.response, item.response_body = None, answers[item.key]
-        return
-    if item.context is not None and item.response is None:
-        try:
-            asked = item.context._replace(applied_at=now)
-            item.set_response(_applied(book, item, asked, selected))
-        except Rejected as error:
-            item.reject(error)
-    if item.key is not None:
-        answers[item.key] = item.response_body
+    """Apply each command to the unit and set its response.
+
+    A repeated command changes nothing and gets the first response.
+    """
+    responses = dict(repeated)
+    for item in batch.items:
+        if item.key is not None and item.key in responses:
+            item.set_repeated(responses[item.key])
+            continue
+        if item.context is not None and item.response is None:
+            try:
+                item.set_response(_apply(unit, item, item.context._replace(applied_at=now)))
+            except Rejected as error:
+                item.reject(error)
+        if item.key is not None:
+            responses[item.key] = item.response_body
 
 
-def _applied(
-    book: UnitOfWork, item: BatchItem, asked: CommandContext, selected: Sequence[UUID]
-) -> Response:
-    if not is_bulk(asked.command):
-        return apply_command(book, asked)
-    receipt = item.source.request_id
-    if receipt is None:
-        raise InvalidInput("a command to many needs one", field="request_id", code="missing_field")
-    return apply_bulk(book, asked, selected, receipt)
+def _apply(unit: UnitOfWork, item: BatchItem, context: CommandContext) -> Response:
+    if not context.command.is_bulk:
+        return apply_command(unit, context)
+    request_id = item.accepted.request_id
+    if request_id is None:
+        raise InvalidInput(
+            "A bulk operation must have a request id, because this id identifies the operation.",
+            field="request_id",
+            code="missing_field",
+        )
+    return apply_bulk(unit, context, item.schedule_ids, bulk_operation_id=request_id)
+
+
+async def _record_bulk_operations(connection: asyncpg.Connection, batch: CommandBatch) -> None:
+    for item in batch.items:
+        response = item.response
+        if isinstance(response, BulkResponse) and response.changed:
+            await record_bulk_operation(
+                connection,
+                item.message.tenant,
+                response.bulk_operation_id,
+                changed=response.changed,
+                verb=item.message.verb,
+            )
+
+
+def _count_commands(batch: CommandBatch, now: datetime) -> None:
+    """Count the commands by result, and observe the latency of the applied commands only."""
+    for message, items in batch.messages:
+        seconds = max(0.0, (now - message.accepted_at).total_seconds())
+        results = Counter(_result_of(item) for item in items)
+        for result, count in results.items():
+            runtime_metrics.COMMANDS.labels(message.verb, result).inc(count)
+        latency = metrics.CHANGE_LATENCY.labels(message.verb)
+        for _ in range(results[APPLIED]):
+            latency.observe(seconds)
+
+
+def _result_of(item: BatchItem) -> str:
+    if item.response is None:
+        return REPEATED
+    return APPLIED if item.response.ok else REJECTED

@@ -1,9 +1,10 @@
-"""Deliveries as batches of commands, each on its way from asked to answered."""
+"""Batches of commands: deliveries of `harebell.changes`, parsed for one transaction."""
 
 import asyncio
-from collections.abc import AsyncIterator, Sequence
+from collections.abc import AsyncIterator, Collection, Sequence
 from dataclasses import dataclass, field
 from typing import Final
+from uuid import UUID
 
 from pydantic import TypeAdapter
 
@@ -15,107 +16,147 @@ from harebell.contract.json_codec import decode_model, encode
 from harebell.contract.message import parse
 from harebell.contract.responses import ErrorResponse, error_response
 from harebell.messaging.acknowledge import DONE, DeadLettered, Delivery, Outcome
-from harebell.ticker.commands.bulk import is_bulk
 from harebell.ticker.commands.handlers import CommandContext, Response
 from harebell.ticker.store.command_results import CommandKey
 
-MAX_COMMANDS: Final = 500  # applied in one transaction
-PARSE_CHUNK: Final = 32  # commands read before a transaction that waits for the database goes on
+MAX_COMMANDS: Final = 500  # in one transaction
+PARSE_CHUNK: Final = 32  # commands parsed before the loop returns to a waiting transaction
 
-_CHANGE: Final = TypeAdapter(AcceptedCommands)
+_ACCEPTED_COMMANDS: Final = TypeAdapter(AcceptedCommands)
 
 
-@dataclass(slots=True)
+@dataclass(slots=True, kw_only=True)
 class BatchItem:
-    """One command: refused before it came here, or asked; in the end answered."""
+    """One command with its response.
 
-    change: AcceptedCommands
-    source: AcceptedCommand
+    An item has a response from the start if intake or the parser rejected the command.
+    A repeated command has no response, but the body of the first response.
+    """
+
+    message: AcceptedCommands
+    accepted: AcceptedCommand
     context: CommandContext | None = None
-    response: Response | ErrorResponse | None = None  # None: a repeat, answered from the record
+    schedule_ids: Sequence[UUID] = ()  # of a bulk operation
+    response: Response | ErrorResponse | None = None
     response_body: bytes = b""
 
     @property
     def key(self) -> CommandKey | None:
-        request = self.source.request_id
-        return None if request is None else (self.change.tenant, request, self.source.index)
+        request_id = self.accepted.request_id
+        return (
+            None if request_id is None else (self.message.tenant, request_id, self.accepted.index)
+        )
 
-    def set_response(self, told: Response | ErrorResponse) -> None:
-        self.response = told
-        self.response_body = encode(told)
+    def set_response(self, response: Response | ErrorResponse) -> None:
+        self.response = response
+        self.response_body = encode(response)
+
+    def set_repeated(self, body: bytes) -> None:
+        self.response = None
+        self.response_body = body
 
     def reject(self, error: Rejected) -> None:
-        self.set_response(
-            error_response(error, within="" if self.change.single else f"[{self.source.index}]")
-        )
+        within = "" if self.message.single else f"[{self.accepted.index}]"
+        self.set_response(error_response(error, within=within))
 
 
 @dataclass(slots=True)
 class CommandBatch:
-    """What one transaction applies; one outcome a delivery."""
+    """The commands of one transaction, by message, and one outcome for each delivery."""
 
     outcomes: list[Outcome] = field(default_factory=list)
-    changes: list[tuple[AcceptedCommands, list[BatchItem]]] = field(default_factory=list)
+    messages: list[tuple[AcceptedCommands, list[BatchItem]]] = field(default_factory=list)
 
     @property
     def items(self) -> list[BatchItem]:
-        return [item for _, items in self.changes for item in items]
+        return [item for _, items in self.messages for item in items]
+
+    @property
+    def keys(self) -> list[CommandKey]:
+        return [key for item in self.items if (key := item.key) is not None]
+
+    @property
+    def responses(self) -> dict[CommandKey, bytes]:
+        """Return the response of each command that is not a repeat, by its key."""
+        return {
+            key: item.response_body
+            for item in self.items
+            if item.response is not None and (key := item.key) is not None
+        }
+
+    def without(self, repeated: Collection[CommandKey]) -> list[BatchItem]:
+        return [item for item in self.items if item.key not in repeated]
 
 
 async def read_batches(deliveries: Sequence[Delivery]) -> AsyncIterator[CommandBatch]:
-    """In order; a delivery that is not a change becomes a dead letter and stops nothing."""
+    """Yield batches in the order of the deliveries.
+
+    A delivery that is not a message of accepted commands becomes a dead letter.
+    """
     batch, size = CommandBatch(), 0
     for delivery in deliveries:
         try:
-            change = decode_model(_CHANGE, delivery.trusted_body)
+            message = decode_model(_ACCEPTED_COMMANDS, delivery.trusted_body)
         except InvalidInput as error:
             batch.outcomes.append(DeadLettered(error.code, error.reason))
             continue
-        if size and size + len(change.items) > MAX_COMMANDS:
+        if size and size + len(message.items) > MAX_COMMANDS:
             yield batch
             batch, size = CommandBatch(), 0
-        batch.changes.append((change, await _items(change)))
+        batch.messages.append((message, await _items(message)))
         batch.outcomes.append(DONE)
-        size += len(change.items)
+        size += len(message.items)
     yield batch
 
 
-async def _items(change: AcceptedCommands) -> list[BatchItem]:
+async def _items(message: AcceptedCommands) -> list[BatchItem]:
     items: list[BatchItem] = []
-    for source in change.items:
-        items.append(_item(change, source))
+    for accepted in message.items:
+        items.append(_item(message, accepted))
         if len(items) % PARSE_CHUNK == 0:
             await asyncio.sleep(0)
     return items
 
 
-def _item(change: AcceptedCommands, source: AcceptedCommand) -> BatchItem:
-    item = BatchItem(change, source)
-    if source.rejection is not None:
-        item.set_response(source.rejection)
+def _item(message: AcceptedCommands, accepted: AcceptedCommand) -> BatchItem:
+    item = BatchItem(message=message, accepted=accepted)
+    if accepted.rejection is not None:
+        item.set_response(accepted.rejection)
         return item
     try:
-        item.context = _asked(change, source)
+        item.context = _context(message, accepted)
     except Rejected as error:
         item.reject(error)
     return item
 
 
-def _asked(change: AcceptedCommands, source: AcceptedCommand) -> CommandContext:
-    model = SCHEDULE_COMMANDS.get(change.verb)
+def _context(message: AcceptedCommands, accepted: AcceptedCommand) -> CommandContext:
+    model = SCHEDULE_COMMANDS.get(message.verb)
     if model is None:
-        raise Rejected(f"{change.verb!r} is not a schedule's", code="unknown_command")
-    command = parse(model, source.body)
-    schedule = source.schedule_id
+        raise Rejected(
+            f"The command must be a schedule or run command, not {message.verb!r}.",
+            code="unknown_command",
+        )
+    command = parse(model, accepted.body)
+    schedule_id = accepted.schedule_id
     if isinstance(command, RunCancel | RunResolve):
-        schedule = RunKey.parse(command.run_id).schedule_id
-    if schedule is None and not is_bulk(command):
-        raise InvalidInput("is missing from the change", field="schedule_id")
-    return CommandContext(change.tenant, command, schedule, change.accepted_at, change.actor)
+        schedule_id = RunKey.parse(command.run_id).schedule_id
+    if schedule_id is None and not command.is_bulk:
+        raise InvalidInput(
+            "The accepted command must have a schedule id, because it is no bulk operation.",
+            field="schedule_id",
+        )
+    return CommandContext(
+        tenant=message.tenant,
+        command=command,
+        schedule_id=schedule_id,
+        accepted_at=message.accepted_at,
+        actor=message.actor,
+    )
 
 
-def response_body(change: AcceptedCommands, items: Sequence[BatchItem]) -> bytes:
-    """Object in, object out; array in, array out."""
-    if change.single:
+def response_body(message: AcceptedCommands, items: Sequence[BatchItem]) -> bytes:
+    """Return the body of the reply: an object for a single command, and an array otherwise."""
+    if message.single:
         return items[0].response_body
     return b"[" + b",".join(item.response_body for item in items) + b"]"

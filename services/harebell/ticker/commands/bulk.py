@@ -1,16 +1,10 @@
-"""One command to many schedules, and the receipt by which the same ones can be named again."""
+"""Bulk operations: one command that pauses, resumes or cancels many schedules."""
 
 from collections.abc import Callable, Sequence
 from typing import Final, TypeAlias
 from uuid import UUID
 
-from harebell.contract.command_base import CommandBase
-from harebell.contract.commands import (
-    BulkCommand,
-    ScheduleCancel,
-    SchedulePause,
-    ScheduleResume,
-)
+from harebell.contract.commands import ScheduleCancel, SchedulePause, ScheduleResume
 from harebell.contract.errors import Rejected
 from harebell.contract.responses import BulkResponse, ScheduleResponse
 from harebell.domain.run_states import ScheduleState
@@ -18,51 +12,57 @@ from harebell.ticker.commands.pause_resume_cancel import cancel, pause, resume
 from harebell.ticker.model.request import CommandContext, find_schedule
 from harebell.ticker.model.unit_of_work import ScheduleRecord, UnitOfWork
 
-Verb: TypeAlias = Callable[[UnitOfWork, CommandContext, ScheduleRecord], ScheduleResponse]
+ScheduleHandler: TypeAlias = Callable[
+    [UnitOfWork, CommandContext, ScheduleRecord], ScheduleResponse
+]
 
-BULK_HANDLERS: Final[dict[type, Verb]] = {
+BULK_HANDLERS: Final[dict[type, ScheduleHandler]] = {
     SchedulePause: pause,
     ScheduleResume: resume,
     ScheduleCancel: cancel,
 }
 
 
-def is_bulk(command: CommandBase) -> bool:
-    return isinstance(command, BulkCommand) and (
-        command.select is not None or command.bulk_operation_id is not None
-    )
-
-
 def apply_bulk(
-    book: UnitOfWork, asked: CommandContext, schedules: Sequence[UUID], receipt: str
+    unit: UnitOfWork,
+    context: CommandContext,
+    schedules: Sequence[UUID],
+    *,
+    bulk_operation_id: str,
 ) -> BulkResponse:
-    """Each that the command changes is in the receipt; what it could not change is told why."""
-    verb = BULK_HANDLERS[type(asked.command)]
+    """Apply the command to each schedule.
+
+    The response contains the changed schedules, and the reason for each rejected schedule.
+    """
+    handler = BULK_HANDLERS[type(context.command)]
     changed: list[UUID] = []
     in_flight: list[str] = []
-    refused: dict[str, str] = {}
-    for id_ in schedules:
-        one = asked._replace(schedule_id=id_)
+    rejected: dict[str, str] = {}
+    for schedule_id in schedules:
+        of_schedule = context._replace(schedule_id=schedule_id)
         try:
-            entry = find_schedule(book, one)
-            if _is_so_already(entry, asked):
+            record = find_schedule(unit, of_schedule)
+            if _needs_no_change(record, context):
                 continue
-            told = verb(book, one, entry)
+            response = handler(unit, of_schedule, record)
         except Rejected as error:
-            refused[str(id_)] = error.reason
+            rejected[str(schedule_id)] = error.reason
         else:
-            changed.append(id_)
-            in_flight += told.in_flight
+            changed.append(schedule_id)
+            in_flight += response.in_flight
     return BulkResponse(
-        bulk_operation_id=receipt, changed=changed, rejected=refused, in_flight=in_flight
+        bulk_operation_id=bulk_operation_id,
+        changed=changed,
+        rejected=rejected,
+        in_flight=in_flight,
     )
 
 
-def _is_so_already(entry: ScheduleRecord, asked: CommandContext) -> bool:
-    match asked.command:
+def _needs_no_change(record: ScheduleRecord, context: CommandContext) -> bool:
+    match context.command:
         case SchedulePause():
-            return entry.state is ScheduleState.PAUSED
+            return record.state is ScheduleState.PAUSED
         case ScheduleCancel():
-            return entry.state is ScheduleState.CANCELLED
+            return record.state is ScheduleState.CANCELLED
         case _:
-            return entry.visible_state(asked.accepted_at) is ScheduleState.ACTIVE
+            return record.visible_state(context.accepted_at) is ScheduleState.ACTIVE

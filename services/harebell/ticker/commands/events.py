@@ -1,5 +1,6 @@
-"""TODO: describe this module."""
+"""The replies and events of a batch, which the ticker publishes after the commit."""
 
+import asyncio
 from collections.abc import Iterator, Sequence
 from datetime import datetime
 from typing import Final
@@ -9,43 +10,68 @@ from harebell.contract.responses import ScheduleResponse
 from harebell.contract.types import instant_text
 from harebell.messaging.event_publisher import OutgoingEvent, publish_events
 from harebell.messaging.publisher import Publisher
-from harebell.ticker.commands.batch import BatchItem
+from harebell.messaging.replies import can_reply_to, reply, send_reply
+from harebell.ticker.commands.batch import BatchItem, CommandBatch, response_body
 from harebell.ticker.events import planning_events, stop_request_messages, unstaged_run_events
 from harebell.ticker.model.unit_of_work import UnitOfWork
 from harebell.ticker.store.save import SaveResult
 
-STATUSES_WITHOUT_EVENT: Final = ("unchanged", "previewed")  # nothing has happened
+STATUSES_WITHOUT_EVENT: Final = ("unchanged", "previewed")
 
 
 async def publish_batch_events(
     publisher: Publisher,
-    items: Sequence[BatchItem],
-    book: UnitOfWork,
+    batch: CommandBatch,
+    unit: UnitOfWork,
+    *,
     saved: SaveResult,
     now: datetime,
 ) -> None:
-    await publisher.publish_each(stop_request_messages(book))
-    progress = planning_events(saved, now)
-    await publish_events(
-        publisher, [*_schedule_facts(items, now), *unstaged_run_events(book, saved, now), *progress]
-    )
+    """Send the replies of the batch, then publish its stop requests and its events.
+
+    Raise `BrokerUnavailable` if a reply cannot be sent.
+    """
+    await _send_replies(publisher, batch)
+    await publisher.publish_each(stop_request_messages(unit))
+    events = [
+        *_schedule_events(batch.items, now),
+        *unstaged_run_events(unit, saved, now),
+        *planning_events(saved, now),
+    ]
+    await publish_events(publisher, events)
 
 
-def _schedule_facts(items: Sequence[BatchItem], now: datetime) -> Iterator[OutgoingEvent]:
+async def _send_replies(publisher: Publisher, batch: CommandBatch) -> None:
+    replies = [
+        reply(
+            message.reply_to,
+            message.correlation_id,
+            response_body(message, items),
+            name=f"{message.correlation_id}/response",
+        )
+        for message, items in batch.messages
+        if message.reply_to is not None and can_reply_to(message.reply_to)
+    ]
+    await asyncio.gather(*(send_reply(publisher, each) for each in replies))
+
+
+def _schedule_events(items: Sequence[BatchItem], now: datetime) -> Iterator[OutgoingEvent]:
     for item in items:
-        told = item.response
-        if not isinstance(told, ScheduleResponse) or told.status in STATUSES_WITHOUT_EVENT:
+        response = item.response
+        if not isinstance(response, ScheduleResponse):
             continue
-        verb = f"schedule.{told.status}"
-        fact = {  # as `ScheduleFact` reads it
-            "schedule_id": told.id,
-            "key": told.key,
-            "version": told.version,
-            "state": told.state,
-            "actor": item.change.actor,
-            "next_at": instant_text(told.next_at[0]) if told.next_at else None,
+        if response.status in STATUSES_WITHOUT_EVENT:
+            continue
+        verb = f"schedule.{response.status}"
+        data = {  # the fields of `ScheduleEventData`
+            "schedule_id": response.id,
+            "key": response.key,
+            "version": response.version,
+            "state": response.state,
+            "actor": item.message.actor,
+            "next_at": instant_text(response.next_at[0]) if response.next_at else None,
         }
-        id_ = f"{told.id}/{item.change.accepted_at.isoformat()}/{item.source.index}"
-        tenant = item.change.tenant
-        made = make_event(tenant, verb, fact, id_=id_, subject=told.key or str(told.id), at=now)
-        yield OutgoingEvent(tenant, verb, made)
+        id_ = f"{response.id}/{item.message.accepted_at.isoformat()}/{item.accepted.index}"
+        tenant, subject = item.message.tenant, response.key or str(response.id)
+        event = make_event(tenant, verb, data, id_=id_, subject=subject, at=now)
+        yield OutgoingEvent(tenant, verb, event)

@@ -1,4 +1,4 @@
-"""What a command does to the book: the rules, one module a kind. Pure."""
+"""The handler of each command, which changes the unit of work and returns the response."""
 
 from collections.abc import Callable
 from typing import Final, TypeAlias
@@ -25,7 +25,7 @@ __all__ = ["CommandContext", "Response", "apply_command"]
 
 Response: TypeAlias = ScheduleResponse | RunResponse | BulkResponse
 
-_VERBS: Final[
+_HANDLERS: Final[
     dict[type, Callable[[UnitOfWork, CommandContext, ScheduleRecord], ScheduleResponse]]
 ] = {
     **BULK_HANDLERS,
@@ -35,18 +35,22 @@ _VERBS: Final[
 }
 
 
-def apply_command(book: UnitOfWork, asked: CommandContext) -> ScheduleResponse | RunResponse:
-    """Change the book; raises `Rejected` and leaves it as it was when the command cannot be."""
-    match asked.command:
+def apply_command(unit: UnitOfWork, context: CommandContext) -> ScheduleResponse | RunResponse:
+    """Apply one command to the unit of work. Raise `Rejected` and change nothing on an error."""
+    match context.command:
         case SchedulePut() as command:
-            return put(book, asked, command)
+            return put(unit, context, command)
         case SchedulePatch() as command:
-            return patch(book, asked, command)
+            return patch(unit, context, command)
         case RunCancel() as command:
-            return cancel_run(book, asked, command)
+            return cancel_run(unit, context, command)
         case RunResolve() as command:
-            return resolve_run(book, asked, command)
+            return resolve_run(unit, context, command)
         case ScheduleCommand() as command:
-            return _VERBS[type(command)](book, asked, find_schedule(book, asked))
+            return _HANDLERS[type(command)](unit, context, find_schedule(unit, context))
         case command:
-            raise Rejected(f"{type(command).__name__} is not a ticker's", code="unknown_command")
+            name = type(command).__name__
+            raise Rejected(
+                f"The command must be a schedule or run command, not {name}.",
+                code="unknown_command",
+            )

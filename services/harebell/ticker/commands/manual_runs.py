@@ -1,4 +1,4 @@
-"""Single instants: runs beside the timetable, runs taken out of it, runs cancelled or resolved."""
+"""The handlers for single runs: trigger, backfill, skip, cancel and resolve."""
 
 from datetime import datetime
 from itertools import takewhile
@@ -15,7 +15,7 @@ from harebell.contract.commands import (
 from harebell.contract.errors import Conflict, InvalidInput, NotFound
 from harebell.contract.ids import RunKey
 from harebell.contract.responses import RunResponse, ScheduleResponse
-from harebell.contract.types import truncate_ms
+from harebell.contract.types import instant_text, truncate_ms
 from harebell.domain.recurrence import RESOLUTION, next_times
 from harebell.domain.run_states import Reason, RunState, ScheduleState
 from harebell.ticker.commands.responses import schedule_response
@@ -28,137 +28,164 @@ from harebell.ticker.model.unit_of_work import (
     UnitOfWork,
 )
 
-MAX_SKIPS: Final = 100  # instants of one schedule that are taken out ahead of time
+MAX_SKIPPED_TIMES: Final = 100  # future times of one schedule
 
 
-def trigger(book: UnitOfWork, asked: CommandContext, entry: ScheduleRecord) -> ScheduleResponse:
-    """One run at acceptance; where that instant is taken, at the next free one."""
-    if entry.state is ScheduleState.CANCELLED:
-        raise Conflict("is cancelled", code="not_active")
-    overlap = asked.command.overlap if isinstance(asked.command, ScheduleTrigger) else None
-    instant = truncate_ms(asked.accepted_at)
-    while instant in entry.open_runs or RunKey(instant, entry.id) in book.ended_runs:
-        instant += RESOLUTION
-    extra = ManualRun(entry.version, instant, ManualRunOrigin.TRIGGER, overlap)
-    changed = _with(book, asked, entry, [extra])
-    told = schedule_response(changed, "triggered", asked.accepted_at)
-    return told.model_copy(update={"run_id": str(RunKey(instant, entry.id))})
-
-
-def backfill(book: UnitOfWork, asked: CommandContext, entry: ScheduleRecord) -> ScheduleResponse:
-    """Runs that the timetable had; those that are on record already stay as they are."""
-    command = asked.command
-    assert isinstance(command, ScheduleBackfill)  # noqa: S101  # by its verb
-    table = entry.version.recurrence
-    had = next_times(table, command.from_ - RESOLUTION, command.max + 1)
-    instants = list(takewhile(lambda instant: instant <= command.to, had))
-    if len(instants) > command.max:
-        raise InvalidInput(f"more than {command.max} runs", field="max", code="too_many")
-    if instants and instants[-1] > asked.accepted_at:
-        raise InvalidInput("lies in the future", field="to")
-    runs = [str(RunKey(instant, entry.id)) for instant in instants]
-    if command.dry_run:
-        return schedule_response(entry, "previewed", asked.accepted_at).model_copy(
-            update={"runs": runs}
-        )
-    extras = [ManualRun(entry.version, instant, ManualRunOrigin.BACKFILL) for instant in instants]
-    changed = _with(book, asked, entry, extras)
-    return schedule_response(changed, "backfilled", asked.accepted_at).model_copy(
-        update={"runs": runs}
+def trigger(unit: UnitOfWork, context: CommandContext, record: ScheduleRecord) -> ScheduleResponse:
+    """Stage one run at the time of acceptance, or at the next millisecond without a run."""
+    if record.state is ScheduleState.CANCELLED:
+        raise Conflict("The schedule must not be cancelled.", code="not_active")
+    overlap = context.command.overlap if isinstance(context.command, ScheduleTrigger) else None
+    time = truncate_ms(context.accepted_at)
+    while time in record.open_runs or RunKey(time, record.id) in unit.ended_runs:
+        time += RESOLUTION
+    run = ManualRun(
+        version=record.version,
+        scheduled_for=time,
+        origin=ManualRunOrigin.TRIGGER,
+        overlap=overlap,
     )
+    changed = _add_manual_runs(unit, context, record, runs=[run])
+    response = schedule_response(changed, "triggered", context.accepted_at)
+    return response.model_copy(update={"run_id": str(run.key)})
 
 
-def _with(
-    book: UnitOfWork, asked: CommandContext, entry: ScheduleRecord, extras: list[ManualRun]
+def backfill(unit: UnitOfWork, context: CommandContext, record: ScheduleRecord) -> ScheduleResponse:
+    """Stage a run for each past time of the recurrence. A run that exists stays unchanged."""
+    command = context.command
+    assert isinstance(command, ScheduleBackfill)  # noqa: S101  # the handler of this command
+    first = command.from_ - RESOLUTION
+    times = next_times(record.version.recurrence, first, command.max + 1)
+    times = list(takewhile(lambda time: time <= command.to, times))
+    if len(times) > command.max:
+        raise InvalidInput(
+            f"The range must contain at most {command.max} runs, but it contains more.",
+            field="max",
+            code="too_many",
+        )
+    if times and times[-1] > context.accepted_at:
+        raise InvalidInput(
+            f"The range must be in the past, but it contains {instant_text(times[-1])}.",
+            field="to",
+        )
+    runs = [
+        ManualRun(version=record.version, scheduled_for=time, origin=ManualRunOrigin.BACKFILL)
+        for time in times
+    ]
+    run_ids = [str(run.key) for run in runs]
+    status = "previewed" if command.dry_run else "backfilled"
+    if not command.dry_run:
+        record = _add_manual_runs(unit, context, record, runs=runs)
+    response = schedule_response(record, status, context.accepted_at)
+    return response.model_copy(update={"runs": run_ids})
+
+
+def _add_manual_runs(
+    unit: UnitOfWork, context: CommandContext, record: ScheduleRecord, *, runs: list[ManualRun]
 ) -> ScheduleRecord:
-    """The schedule with runs that its timetable does not owe; they do not count as dispatched."""
-    book.manual_runs += extras
-    instants = dict.fromkeys([*entry.open_runs, *(extra.scheduled_for for extra in extras)])
-    return book.update(entry._replace(open_runs=tuple(instants), changed_at=asked.accepted_at))
+    """Add runs to the open runs. Manual runs do not count as dispatched."""
+    unit.manual_runs += runs
+    times = dict.fromkeys([*record.open_runs, *(run.scheduled_for for run in runs)])
+    return unit.update(record._replace(open_runs=tuple(times), changed_at=context.accepted_at))
 
 
-def skip(book: UnitOfWork, asked: CommandContext, entry: ScheduleRecord) -> ScheduleResponse:
-    """The run of one instant will not be; if it is staged, it is taken back."""
-    command = asked.command
-    assert isinstance(command, ScheduleSkip)  # noqa: S101  # by its verb
+def skip(unit: UnitOfWork, context: CommandContext, record: ScheduleRecord) -> ScheduleResponse:
+    """Skip the run of one scheduled time, and unstage this run if it is staged."""
+    command = context.command
+    assert isinstance(command, ScheduleSkip)  # noqa: S101  # the handler of this command
     at = command.at
-    if not entry.version_at(at).includes(at):
-        raise InvalidInput("is not an instant of its timetable", field="at", code="not_due")
-    run = book.open_runs.get(RunKey(at, entry.id))
+    if not record.version_at(at).includes(at):
+        raise InvalidInput(
+            f"The time must be a scheduled time of the schedule, not {instant_text(at)}.",
+            field="at",
+            code="not_due",
+        )
+    run = unit.open_runs.get(RunKey(at, record.id))
     if run is not None and run.is_unattempted:
-        book.cancel(run, Reason.MANUAL)
-        changed = _without(entry, at)
-        if at > entry.planned_until:  # staged ahead for a change, and planned again at its time
-            changed = changed._replace(skips=_noted(entry, at, asked.accepted_at))
+        unit.cancel(run, Reason.MANUAL)
+        changed = _without_open_run(record, at)
+        if at > record.planned_until:
+            # The run was staged early, and the activation of its version plans the time again.
+            changed = changed._replace(skipped_times=_skip_time(record, at, context.accepted_at))
         elif run.is_from_recurrence:
-            changed = _with_room(changed._replace(dispatched=max(0, entry.dispatched - 1)))
-    elif at <= entry.planned_until:
-        raise Conflict("has been handed over already", field="at", code="too_late")
+            changed = changed._replace(dispatched=max(0, record.dispatched - 1))
+            changed = _with_room_in_times(changed)
+    elif at <= record.planned_until:
+        raise Conflict(
+            "The run must not have an attempt and must not have ended.",
+            field="at",
+            code="too_late",
+        )
     else:
-        changed = entry._replace(skips=_noted(entry, at, asked.accepted_at))
-    written = book.update(changed._replace(changed_at=asked.accepted_at))
-    return schedule_response(written, "skipped", asked.accepted_at)
+        changed = record._replace(skipped_times=_skip_time(record, at, context.accepted_at))
+    updated = unit.update(changed._replace(changed_at=context.accepted_at))
+    return schedule_response(updated, "skipped", context.accepted_at)
 
 
-def _without(entry: ScheduleRecord, gone: datetime) -> ScheduleRecord:
-    """A run that its schedule waits for stays until that has been reviewed: it decides."""
-    left = (moment for moment in entry.open_runs if moment != gone or moment == entry.awaited_run)
-    return entry._replace(open_runs=tuple(left))
+def _without_open_run(record: ScheduleRecord, removed: datetime) -> ScheduleRecord:
+    """Remove a run, except the awaited run, which the reconciler must still find."""
+    remaining = (time for time in record.open_runs if time != removed or time == record.awaited_run)
+    return record._replace(open_runs=tuple(remaining))
 
 
-def _with_room(entry: ScheduleRecord) -> ScheduleRecord:
-    """All of `times` had been handed over: there is one more to come for what was taken back."""
-    if entry.state is not ScheduleState.COMPLETED:
-        return entry
-    return continue_planning(entry) if entry.next_time else entry
+def _with_room_in_times(record: ScheduleRecord) -> ScheduleRecord:
+    """Continue a schedule that had staged all of `times`, because one run was cancelled."""
+    if record.state is not ScheduleState.COMPLETED:
+        return record
+    return continue_planning(record) if record.next_time else record
 
 
-def _noted(entry: ScheduleRecord, at: datetime, now: datetime) -> tuple[datetime, ...]:
-    coming = {moment for moment in entry.skipped_times if moment > now} | {at}
-    if len(coming) > MAX_SKIPS:
-        raise Conflict(f"more than {MAX_SKIPS} instants are taken out", field="at")
-    return tuple(sorted(coming))
+def _skip_time(record: ScheduleRecord, at: datetime, now: datetime) -> tuple[datetime, ...]:
+    future = {time for time in record.skipped_times if time > now} | {at}
+    if len(future) > MAX_SKIPPED_TIMES:
+        raise Conflict(
+            f"A schedule must have at most {MAX_SKIPPED_TIMES} skipped times.", field="at"
+        )
+    return tuple(sorted(future))
 
 
-def cancel_run(book: UnitOfWork, asked: CommandContext, command: RunCancel) -> RunResponse:
+def cancel_run(unit: UnitOfWork, context: CommandContext, command: RunCancel) -> RunResponse:
+    """Cancel an open run, or request a stop of a claimed run."""
     key = RunKey.parse(command.run_id)
-    entry = find_schedule(book, asked)
-    run = book.open_runs.get(key)
+    record = find_schedule(unit, context)
+    run = unit.open_runs.get(key)
     if run is None:
-        raise NotFound("there is no such open run", field="run_id")
+        raise NotFound(f"No open run has the id {command.run_id}.", field="run_id")
     if run.state is RunState.RUNNING:
-        book.request_stop([run], Reason.CANCELLED)
+        unit.request_stop([run], Reason.CANCELLED)
         return RunResponse(run_id=command.run_id, status="in_flight", state=run.state)
-    book.cancel(run, Reason.CANCELLED)
-    left = _without(entry, key.scheduled_for)
-    if key.scheduled_for > asked.accepted_at:  # nor when a change has its instant planned again
-        left = left._replace(skips=_noted(entry, key.scheduled_for, asked.accepted_at))
-    book.update(left)
+    unit.cancel(run, Reason.CANCELLED)
+    changed = _without_open_run(record, key.scheduled_for)
+    if key.scheduled_for > context.accepted_at:
+        # A new version with the same time would otherwise stage the run again.
+        skipped = _skip_time(record, key.scheduled_for, context.accepted_at)
+        changed = changed._replace(skipped_times=skipped)
+    unit.update(changed)
     return RunResponse(run_id=command.run_id, status="cancelled", state=RunState.CANCELLED)
 
 
-_RESOLVED: Final = {
+_RESOLVED_STATES: Final = {
     Resolution.SUCCEEDED: RunState.SUCCEEDED,
     Resolution.SKIPPED: RunState.SKIPPED,
     Resolution.RETRY: RunState.STAGED,
 }
 
 
-def resolve_run(book: UnitOfWork, asked: CommandContext, command: RunResolve) -> RunResponse:
-    """A person says what became of a held run; its schedule goes on if no other is held."""
+def resolve_run(unit: UnitOfWork, context: CommandContext, command: RunResolve) -> RunResponse:
+    """Resolve an unresolved run. The last one of a blocked schedule also ends the block."""
     key = RunKey.parse(command.run_id)
-    entry = find_schedule(book, asked)
-    if (row := book.ended_runs.get(key)) is None or row.state is not RunState.UNRESOLVED:
-        raise NotFound("there is no such held run", field="run_id")
-    state = book.resolved_runs[key] = _RESOLVED[command.as_]
-    del book.ended_runs[key]
-    others = [
-        each
-        for each, ended in book.ended_runs.items()
-        if each.schedule_id == entry.id and ended.state is RunState.UNRESOLVED
-    ]
-    changed = entry._replace(changed_at=asked.accepted_at)
-    if entry.state is ScheduleState.BLOCKED and not others:
+    record = find_schedule(unit, context)
+    run = unit.ended_runs.get(key)
+    if run is None or run.state is not RunState.UNRESOLVED:
+        raise NotFound(f"No unresolved run has the id {command.run_id}.", field="run_id")
+    state = unit.resolved_runs[key] = _RESOLVED_STATES[command.as_]
+    del unit.ended_runs[key]
+    has_unresolved = any(
+        other.schedule_id == record.id and run.state is RunState.UNRESOLVED
+        for other, run in unit.ended_runs.items()
+    )
+    changed = record._replace(changed_at=context.accepted_at)
+    if record.state is ScheduleState.BLOCKED and not has_unresolved:
         changed = resume_planning(changed)
-    book.update(changed)
+    unit.update(changed)
     return RunResponse(run_id=command.run_id, status="resolved", state=state)

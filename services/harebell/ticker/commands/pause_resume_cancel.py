@@ -1,4 +1,4 @@
-"""Pausing, resuming, cancelling."""
+"""The handlers that pause, resume and cancel a schedule."""
 
 from harebell.contract.commands import ScheduleCommand, SchedulePause
 from harebell.contract.errors import Conflict
@@ -12,57 +12,61 @@ from harebell.ticker.model.unit_of_work import LockedRun, ScheduleRecord, UnitOf
 from harebell.ticker.model.version import VersionStatus
 
 
-def pause(book: UnitOfWork, asked: CommandContext, entry: ScheduleRecord) -> ScheduleResponse:
-    is_over = entry.state is ScheduleState.COMPLETED and not book.open_runs_of(entry)
-    if is_over or entry.state is ScheduleState.CANCELLED:
-        raise Conflict(f"is {entry.state}", code="not_active")
-    until = asked.command.until if isinstance(asked.command, SchedulePause) else None
-    claimed = book.claimed_runs(entry)
-    book.request_stop(claimed, Reason.PAUSED)
-    withdrawn = book.unstage(book.drop_manual_runs(entry, Reason.PAUSED), Reason.PAUSED)
-    paused = withdrawn._replace(paused_until=until)
-    return _halt(book, asked, paused, ScheduleState.PAUSED, claimed)
+def pause(unit: UnitOfWork, context: CommandContext, record: ScheduleRecord) -> ScheduleResponse:
+    """Unstage the unattempted runs and request a stop of the claimed runs."""
+    is_over = record.state is ScheduleState.COMPLETED and not unit.open_runs_of(record)
+    if is_over or record.state is ScheduleState.CANCELLED:
+        raise Conflict(f"The schedule must not be {record.state}.", code="not_active")
+    until = context.command.until if isinstance(context.command, SchedulePause) else None
+    claimed = unit.claimed_runs(record)
+    unit.request_stop(claimed, Reason.PAUSED)
+    unstaged = unit.unstage(unit.drop_manual_runs(record, Reason.PAUSED), Reason.PAUSED)
+    paused = unstaged._replace(state=ScheduleState.PAUSED, paused_until=until)
+    return _stop(unit, context, paused, claimed=claimed)
 
 
-def cancel(book: UnitOfWork, asked: CommandContext, entry: ScheduleRecord) -> ScheduleResponse:
-    """For good: also what waits for a retry, and the change that waits for its time."""
-    claimed = book.claimed_runs(entry)
-    book.request_stop(claimed, Reason.CANCELLED)
-    kept = book.drop_manual_runs(entry, Reason.CANCELLED)
-    withdrawn = book.unstage(kept, Reason.CANCELLED, begun=True)
-    if entry.pending is not None:
-        book.version_statuses[entry.id, entry.pending.number] = (
+def cancel(unit: UnitOfWork, context: CommandContext, record: ScheduleRecord) -> ScheduleResponse:
+    """Cancel every open run, including runs between attempts, and the pending version."""
+    claimed = unit.claimed_runs(record)
+    unit.request_stop(claimed, Reason.CANCELLED)
+    remaining = unit.drop_manual_runs(record, Reason.CANCELLED)
+    unstaged = unit.unstage(remaining, Reason.CANCELLED, include_retrying=True)
+    if record.pending is not None:
+        unit.version_statuses[record.id, record.pending.number] = (
             VersionStatus.SUPERSEDED,
             "the schedule was cancelled",
         )
-    cancelled = withdrawn._replace(pending=None, paused_until=None, awaited_run=None)
-    return _halt(book, asked, cancelled, ScheduleState.CANCELLED, claimed)
+    cancelled = unstaged._replace(
+        state=ScheduleState.CANCELLED, pending=None, paused_until=None, awaited_run=None
+    )
+    return _stop(unit, context, cancelled, claimed=claimed)
 
 
-def _halt(
-    book: UnitOfWork,
-    asked: CommandContext,
-    entry: ScheduleRecord,
-    state: ScheduleState,
+def _stop(
+    unit: UnitOfWork,
+    context: CommandContext,
+    record: ScheduleRecord,
+    *,
     claimed: list[LockedRun],
 ) -> ScheduleResponse:
-    note = asked.command.note if isinstance(asked.command, ScheduleCommand) else None
-    halted = entry._replace(
-        state=state,
-        next_at=entry.paused_until,
-        changed_at=asked.accepted_at,
-        reason=note,
+    note = context.command.note if isinstance(context.command, ScheduleCommand) else None
+    stopped = record._replace(
+        next_at=record.paused_until, changed_at=context.accepted_at, reason=note
     )
-    return schedule_response(book.update(halted), state.value, asked.accepted_at, claimed)
+    return schedule_response(
+        unit.update(stopped), stopped.state.value, context.accepted_at, in_flight=claimed
+    )
 
 
-def resume(book: UnitOfWork, asked: CommandContext, entry: ScheduleRecord) -> ScheduleResponse:
-    """From where planning stood: the catch-up policy decides about the gap."""
-    if entry.visible_state(asked.accepted_at) is ScheduleState.ACTIVE:
-        return schedule_response(entry, "resumed", asked.accepted_at)
-    if entry.state not in (ScheduleState.PAUSED, ScheduleState.ERRORED):
-        raise Conflict(f"is {entry.state}", code="not_paused")
-    resumed = resume_planning(entry._replace(changed_at=asked.accepted_at))
-    book.request_stop(book.claimed_runs(entry), None)
-    cursor = max(entry.planned_until, asked.accepted_at - MISSED_AFTER)
-    return schedule_response(book.update(resumed), "resumed", cursor)
+def resume(unit: UnitOfWork, context: CommandContext, record: ScheduleRecord) -> ScheduleResponse:
+    """Continue from the planning cursor. The catch-up policy decides about missed times."""
+    if record.visible_state(context.accepted_at) is ScheduleState.ACTIVE:
+        return schedule_response(record, "resumed", context.accepted_at)
+    if record.state not in (ScheduleState.PAUSED, ScheduleState.ERRORED):
+        raise Conflict(
+            f"The schedule must be paused or errored, not {record.state}.", code="not_paused"
+        )
+    resumed = resume_planning(record._replace(changed_at=context.accepted_at))
+    unit.request_stop(unit.claimed_runs(record), None)
+    cursor = max(record.planned_until, context.accepted_at - MISSED_AFTER)
+    return schedule_response(unit.update(resumed), "resumed", cursor)

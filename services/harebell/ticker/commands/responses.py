@@ -1,4 +1,4 @@
-"""What a command to a schedule is answered: how it stands, and when it runs next."""
+"""The response of a schedule command: the state of the schedule and its next runs."""
 
 from collections.abc import Sequence
 from datetime import datetime
@@ -9,52 +9,59 @@ from harebell.domain.run_states import ScheduleState
 from harebell.domain.versions import VersionWindow
 from harebell.ticker.model.unit_of_work import LockedRun, ScheduleRecord
 
-SHOWN_TIMES: Final = 3  # next instants that an answer tells
+SHOWN_TIMES: Final = 3  # next times in a response
 
 
 def schedule_response(
-    entry: ScheduleRecord, status: str, cursor: datetime, in_flight: Sequence[LockedRun] = ()
+    record: ScheduleRecord,
+    status: str,
+    cursor: datetime,
+    *,
+    in_flight: Sequence[LockedRun] = (),
 ) -> ScheduleResponse:
+    """Return the response with the next times after `cursor`."""
     return ScheduleResponse(
-        id=entry.id,
-        key=entry.version.policy.key,
-        version=entry.version.number,
+        id=record.id,
+        key=record.version.policy.key,
+        version=record.version.number,
         status=status,
-        state=entry.visible_state(cursor),
-        next_at=_next(entry, cursor),
+        state=record.visible_state(cursor),
+        next_at=_next_times(record, cursor),
         in_flight=[str(run.key) for run in in_flight],
-        pending_version=entry.pending.number if entry.pending else None,
-        effective_at=entry.pending.effective_at if entry.pending else None,
+        pending_version=record.pending.number if record.pending else None,
+        effective_at=record.pending.effective_at if record.pending else None,
     )
 
 
-def _next(entry: ScheduleRecord, cursor: datetime) -> list[datetime]:
-    """What has been handed over and is to come, and what is still to be planned."""
-    if entry.state in (ScheduleState.PAUSED, ScheduleState.BLOCKED, ScheduleState.ERRORED):
+def _next_times(record: ScheduleRecord, cursor: datetime) -> list[datetime]:
+    """Return the times of the staged runs and of the runs that are not planned yet."""
+    if record.state in (ScheduleState.PAUSED, ScheduleState.BLOCKED, ScheduleState.ERRORED):
         return []
-    instants = {run for run in entry.open_runs if run > cursor}
-    instants |= _planned(entry, cursor).difference(entry.skipped_times)
-    return sorted(instants)[:SHOWN_TIMES]
+    times = {time for time in record.open_runs if time > cursor}
+    times |= _unplanned_times(record, cursor).difference(record.skipped_times)
+    return sorted(times)[:SHOWN_TIMES]
 
 
-def _planned(entry: ScheduleRecord, cursor: datetime) -> set[datetime]:
-    """By the version in force, and by the one that waits. Behind an awaited run: nobody knows."""
-    count, skips = SHOWN_TIMES + len(entry.skipped_times), entry.skipped_times
-    version, pending = entry.version, entry.pending
-    found: list[datetime] = []
+def _unplanned_times(record: ScheduleRecord, cursor: datetime) -> set[datetime]:
+    """Return the next times of the version in force and of the pending version.
+
+    The times after an awaited run are unknown.
+    """
+    count, skipped = SHOWN_TIMES + len(record.skipped_times), record.skipped_times
+    version, pending = record.version, record.pending
+    times: list[datetime] = []
     in_force = VersionWindow(
-        entry.id,
+        record.id,
         version.policy,
-        min(version.since, entry.planned_until),
-        until=entry.pending_at,
+        min(version.since, record.planned_until),
+        until=record.pending_at,
         anchor=version.anchor,
-        dispatched=entry.dispatched,
+        dispatched=record.dispatched,
     )
-    if entry.state is ScheduleState.ACTIVE and entry.awaited_run is None:
-        after = max(cursor, entry.planned_until)
-        found = in_force.instants(after, count, skips)
+    if record.state is ScheduleState.ACTIVE and record.awaited_run is None:
+        times = in_force.instants(max(cursor, record.planned_until), count, skipped)
     if pending is not None:
-        later = VersionWindow(entry.id, pending.policy, pending.since, anchor=pending.anchor)
-        later = later.following(in_force.having_run(found, skips))
-        found += later.instants(cursor, count, skips)
-    return set(found)
+        window = VersionWindow(record.id, pending.policy, pending.since, anchor=pending.anchor)
+        window = window.following(in_force.having_run(times, skipped))
+        times += window.instants(cursor, count, skipped)
+    return set(times)

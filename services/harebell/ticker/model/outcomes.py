@@ -1,4 +1,4 @@
-"""What ended runs mean for their schedule: what it waited for, failures in a row, holds. Pure."""
+"""The effect of ended runs on their schedule: awaited runs, failures in a row and blocks."""
 
 from datetime import datetime
 from typing import Final
@@ -9,87 +9,98 @@ from harebell.contract.when import Every, Recurring
 from harebell.domain.recurrence import RESOLUTION, AfterCompletion
 from harebell.domain.run_states import Reason, RunState, ScheduleState
 from harebell.ticker.model.planning_cursor import continue_planning
-from harebell.ticker.model.unit_of_work import Ended, ScheduleRecord, UnitOfWork
+from harebell.ticker.model.unit_of_work import LockedRun, ScheduleRecord, UnitOfWork
 
-UNRESOLVED: Final = "a run started and was not heard of again"
+UNRESOLVED_RUN_REASON: Final = "a run started and its outcome is unknown"
 
 
-def apply_outcomes(book: UnitOfWork, entry: ScheduleRecord) -> None:
-    """From the rows alone, each ended run once: it leaves the open ones here."""
-    keys = [RunKey(moment, entry.id) for moment in sorted(entry.open_runs)]
-    ended = {key: book.ended_runs[key] for key in keys if key in book.ended_runs}
-    over = {key for key, row in ended.items() if row.state is not RunState.UNRESOLVED}
-    leaving = {key for key in over if not _is_yet_to_count(entry, key.scheduled_for)}
-    changed = entry._replace(
-        failures=_failures(entry.consecutive_failures, [ended[key] for key in sorted(leaving)]),
-        open_runs=tuple(m for m in entry.open_runs if RunKey(m, entry.id) not in leaving),
+def apply_outcomes(unit: UnitOfWork, record: ScheduleRecord) -> None:
+    """Apply each ended run once, by its row alone, and remove it from the open runs."""
+    keys = [RunKey(time, record.id) for time in sorted(record.open_runs)]
+    ended = {key: unit.ended_runs[key] for key in keys if key in unit.ended_runs}
+    resolved = {key for key, run in ended.items() if run.state is not RunState.UNRESOLVED}
+    removed = {key for key in resolved if not _counts_later(record, key.scheduled_for)}
+    changed = record._replace(
+        consecutive_failures=_consecutive_failures(
+            record.consecutive_failures, [ended[key] for key in sorted(removed)]
+        ),
+        open_runs=tuple(t for t in record.open_runs if RunKey(t, record.id) not in removed),
     )
-    if entry.awaited_run is not None and (key := RunKey(entry.awaited_run, entry.id)) in over:
-        changed = _concluded(changed, key.scheduled_for, ended[key])
+    if record.awaited_run is not None:
+        key = RunKey(record.awaited_run, record.id)
+        if key in resolved:
+            changed = _after_awaited_run(changed, ended[key])
     if changed.state is ScheduleState.ACTIVE or changed.state is ScheduleState.COMPLETED:
-        changed = _stopped(book, changed, is_held=len(over) < len(ended))
-    if changed != entry:
-        book.update(changed)
+        changed = _block_or_pause(unit, changed, has_unresolved=len(resolved) < len(ended))
+    if changed != record:
+        unit.update(changed)
 
 
-def _is_yet_to_count(entry: ScheduleRecord, run: datetime) -> bool:
-    """Planning went back before it for a pause or a hold, and meets it when that is over."""
-    is_resting = entry.state in (ScheduleState.PAUSED, ScheduleState.BLOCKED)
-    return is_resting and run > entry.planned_until
+def _counts_later(record: ScheduleRecord, run: datetime) -> bool:
+    """Return whether a pause or a block moved the cursor before the run.
+
+    Planning then reaches the run after the pause and counts it.
+    """
+    is_stopped = record.state in (ScheduleState.PAUSED, ScheduleState.BLOCKED)
+    return is_stopped and run > record.planned_until
 
 
-def _failures(before: int, ended: list[Ended]) -> int:
-    """Consecutive dead runs, by the order of their instants; only a success ends the row."""
+def _consecutive_failures(before: int, ended: list[LockedRun]) -> int:
+    """Count the dead runs since the last success, in the order of their scheduled times."""
     failures = before
-    for row in ended:
-        if row.state is RunState.DEAD:
+    for run in ended:
+        if run.state is RunState.DEAD:
             failures += 1
-        elif row.state is RunState.SUCCEEDED:
+        elif run.state is RunState.SUCCEEDED:
             failures = 0
     return failures
 
 
-def _concluded(entry: ScheduleRecord, run: datetime, row: Ended) -> ScheduleRecord:
-    """The awaited run has ended: what comes next, or that nothing does."""
-    when = entry.version.policy.when
-    if isinstance(when, Recurring) and when.until and row.state is RunState.SUCCEEDED:
-        return _achieved(entry, run)
-    entry = entry._replace(awaited_run=None)
-    table = entry.version.recurrence
-    if isinstance(table, AfterCompletion) and isinstance(when, Every):
-        rest = truncate_ms(row.finished_at + when.every) - RESOLUTION
-        entry = entry._replace(planned_until=max(entry.planned_until, rest))
-    return entry if _halted(entry) else continue_planning(entry)
+def _after_awaited_run(record: ScheduleRecord, run: LockedRun) -> ScheduleRecord:
+    """Return the schedule with its next time, or completed after the success that ends it."""
+    when = record.version.policy.when
+    if isinstance(when, Recurring) and when.until and run.state is RunState.SUCCEEDED:
+        return _complete(record, run.key.scheduled_for)
+    record = record._replace(awaited_run=None)
+    is_after_completion = isinstance(record.version.recurrence, AfterCompletion)
+    if is_after_completion and isinstance(when, Every) and run.finished_at is not None:
+        cursor = truncate_ms(run.finished_at + when.every) - RESOLUTION
+        record = record._replace(planned_until=max(record.planned_until, cursor))
+    return record if _is_stopped(record) else continue_planning(record)
 
 
-def _achieved(entry: ScheduleRecord, run: datetime) -> ScheduleRecord:
-    """Its goal is reached: what is paused has nothing left to go on with either.
+def _complete(record: ScheduleRecord, run: datetime) -> ScheduleRecord:
+    """Complete the schedule after the success that `until` requires.
 
-    But for a change that waits, or a run that is held: then the run is awaited until that is over,
-    so that the schedule does not go on by the version whose goal is reached.
+    A paused schedule without a pending version has nothing left to plan either.
+    A stopped schedule with a pending version, or with an unresolved run, keeps the awaited run.
+    The schedule therefore does not continue with the version that has reached its success.
     """
-    paused_for_nothing = entry.state is ScheduleState.PAUSED and entry.pending is None
-    if not _halted(entry) or paused_for_nothing:
-        over = entry._replace(state=ScheduleState.COMPLETED, paused_until=None)
-        return over._replace(next_at=entry.pending_at, awaited_run=None)
-    if entry.state is ScheduleState.CANCELLED:
-        return entry._replace(awaited_run=None)
-    return entry._replace(open_runs=tuple(sorted({*entry.open_runs, run})))
+    is_paused_without_version = record.state is ScheduleState.PAUSED and record.pending is None
+    if not _is_stopped(record) or is_paused_without_version:
+        completed = record._replace(state=ScheduleState.COMPLETED, paused_until=None)
+        return completed._replace(next_at=record.pending_at, awaited_run=None)
+    if record.state is ScheduleState.CANCELLED:
+        return record._replace(awaited_run=None)
+    return record._replace(open_runs=tuple(sorted({*record.open_runs, run})))
 
 
-def _halted(entry: ScheduleRecord) -> bool:
-    return entry.state not in (ScheduleState.ACTIVE, ScheduleState.COMPLETED)
+def _is_stopped(record: ScheduleRecord) -> bool:
+    return record.state not in (ScheduleState.ACTIVE, ScheduleState.COMPLETED)
 
 
-def _stopped(book: UnitOfWork, entry: ScheduleRecord, *, is_held: bool) -> ScheduleRecord:
-    """Held by a run of unknown outcome, or paused by failures in a row."""
-    limit = entry.version.policy.pause_after_failures
-    if is_held:
-        state, reason = ScheduleState.BLOCKED, UNRESOLVED
-    elif limit is not None and entry.consecutive_failures >= limit:
-        state, reason = ScheduleState.PAUSED, f"{entry.consecutive_failures} runs failed in a row"
+def _block_or_pause(
+    unit: UnitOfWork, record: ScheduleRecord, *, has_unresolved: bool
+) -> ScheduleRecord:
+    """Block the schedule for an unresolved run, or pause it after failures in a row."""
+    limit = record.version.policy.pause_after_failures
+    if has_unresolved:
+        state, reason = ScheduleState.BLOCKED, UNRESOLVED_RUN_REASON
+    elif limit is not None and record.consecutive_failures >= limit:
+        state = ScheduleState.PAUSED
+        reason = f"{record.consecutive_failures} runs failed in a row"
     else:
-        return entry
-    book.request_stop(book.claimed_runs(entry), Reason.PAUSED)
-    withdrawn = book.unstage(entry, Reason.PAUSED)
-    return withdrawn._replace(state=state, reason=reason, next_at=None)
+        return record
+    unit.request_stop(unit.claimed_runs(record), Reason.PAUSED)
+    unstaged = unit.unstage(record, Reason.PAUSED)
+    return unstaged._replace(state=state, reason=reason, next_at=None)

@@ -1,4 +1,4 @@
-"""What schedules owe up to the horizon, each instant by the version in force at it. Pure."""
+"""The planning of schedules up to the horizon, each time by the version in force at that time."""
 
 from collections.abc import Collection, Iterable
 from dataclasses import dataclass, field, replace
@@ -9,290 +9,324 @@ from uuid import UUID
 from harebell.contract.errors import Rejected
 from harebell.contract.ids import RunKey
 from harebell.contract.policy import OnUnknown
-from harebell.domain.planner import MISSED_AFTER, PlanningResult, Skipped, plan
+from harebell.domain.planner import MISSED_AFTER, PlanningResult, plan
 from harebell.domain.recurrence import RESOLUTION, initial_cursor, is_sequential
 from harebell.domain.run_states import NewRun, ScheduleState, SkippedRange
 from harebell.ticker.model.planning_cursor import continue_planning, resume_planning
-from harebell.ticker.model.run_rows import placement_of
-from harebell.ticker.model.unit_of_work import ScheduleRecord
+from harebell.ticker.model.run_rows import manual_run_row, placement_of
+from harebell.ticker.model.unit_of_work import ScheduleRecord, UnitOfWork
 from harebell.ticker.model.version import Version, VersionHandover, VersionStatus
 
-RECURRENCE_ERRORS: Final = (Rejected, ArithmeticError, ValueError)  # what a timetable may raise
+RECURRENCE_ERRORS: Final = (Rejected, ArithmeticError, ValueError)  # that a recurrence may raise
 
-PROBABLY_FINISHED_AFTER: Final = timedelta(seconds=15)  # then an open run is looked up: has it ended?
+PROBABLY_FINISHED_AFTER: Final = timedelta(seconds=15)  # then the ticker looks up an open run
 
 
-@dataclass(slots=True)  # one of each schedule of a pass: to freeze it takes twice the time
+@dataclass(slots=True, kw_only=True)  # not frozen: a pass creates one for each schedule (19)
 class PlanningStep:
-    """A schedule whose planning went on; `entry` counts nothing of `owed` and `met` yet.
+    """One planned schedule, with the rows to write.
 
-    `ahead` is owed by the version that waits, and counted when that has commenced.
+    `record` does not count the runs of `to_stage` and `already_staged` yet.
+    The runs of `to_stage_early` belong to the pending version, and its activation counts them.
     """
 
     previous: ScheduleRecord
     record: ScheduleRecord
     to_stage: list[NewRun] = field(default_factory=list)
     to_stage_early: list[NewRun] = field(default_factory=list)
-    already_staged: list[RunKey] = field(
-        default_factory=list
-    )  # passed over, though there was a run
+    manual_runs: Collection[NewRun] = ()
+    already_staged: list[RunKey] = field(default_factory=list)
     skipped: list[SkippedRange] = field(default_factory=list)
-    versions: list[Version] = field(default_factory=list)  # that these runs are of
-    version_statuses: dict[tuple[UUID, int], tuple[VersionStatus, str | None]] = field(default_factory=dict)
+    versions: list[Version] = field(default_factory=list)  # of the runs to stage
+    version_statuses: dict[tuple[UUID, int], tuple[VersionStatus, str | None]] = field(
+        default_factory=dict
+    )
     handover: VersionHandover | None = None
 
     def combine(self, later: "PlanningStep") -> "PlanningStep":
+        """Return one step from the previous record of this step to the record of `later`."""
         return PlanningStep(
-            self.previous,
-            later.record,
-            self.to_stage + later.to_stage,
-            self.to_stage_early + later.to_stage_early,
-            self.already_staged + later.already_staged,
-            self.skipped + later.skipped,
-            self.versions + later.versions,
-            self.version_statuses | later.version_statuses,
-            later.handover or self.handover,
+            previous=self.previous,
+            record=later.record,
+            to_stage=self.to_stage + later.to_stage,
+            to_stage_early=self.to_stage_early + later.to_stage_early,
+            already_staged=self.already_staged + later.already_staged,
+            skipped=self.skipped + later.skipped,
+            versions=self.versions + later.versions,
+            version_statuses=self.version_statuses | later.version_statuses,
+            handover=later.handover or self.handover,
         )
 
 
-def plan_schedule(entry: ScheduleRecord, now: datetime, until: datetime) -> PlanningStep:
-    """Hand over what is owed up to `until`, each instant by the version in force at it."""
-    if entry.state is ScheduleState.PAUSED and entry.paused_until is not None:
-        if now < entry.paused_until:  # to be looked at again when that has come
-            return PlanningStep(entry, _looked_at(entry, entry.paused_until, until - now))
-        entry = resume_planning(entry)
-    pending = entry.pending
+def plan_unit(unit: UnitOfWork, *, now: datetime, until: datetime) -> list[PlanningStep]:
+    """Plan every changed schedule up to `until`, and add the manual runs of the batch."""
+    changed = [unit.schedules[id_] for id_ in sorted(unit.changed_ids, key=int)]
+    steps = [plan_if_due(record, now, until) for record in changed]
+    if unit.manual_runs:
+        by_id = {step.previous.id: step for step in steps}
+        for run in unit.manual_runs:
+            step = by_id[run.version.schedule_id]
+            step.manual_runs = [*step.manual_runs, manual_run_row(run)]
+            step.versions.append(run.version)
+    return steps
+
+
+def plan_if_due(record: ScheduleRecord, now: datetime, until: datetime) -> PlanningStep:
+    """Plan the schedule if its next time is within the horizon."""
+    if record.next_at is None or record.next_at > until:
+        return PlanningStep(previous=record, record=record)
+    return plan_schedule(record, now, until)
+
+
+def plan_schedule(record: ScheduleRecord, now: datetime, until: datetime) -> PlanningStep:
+    """Return the runs to stage up to `until`, each by the version in force at its time."""
+    if record.state is ScheduleState.PAUSED and record.paused_until is not None:
+        if now < record.paused_until:  # the stager has looked ahead by the horizon
+            postponed = _postpone(record, record.paused_until, until - now)
+            return PlanningStep(previous=record, record=postponed)
+        record = resume_planning(record)
+    pending = record.pending
     if pending is None or pending.since > until:
-        return _plan_window(entry, now, until)
-    handed_over = _plan_window(entry, now, pending.since - RESOLUTION)
-    next_at = handed_over.record.next_at
+        return _plan_window(record, now, until)
+    step = _plan_window(record, now, pending.since - RESOLUTION)
+    next_at = step.record.next_at
     if next_at is not None and next_at < pending.since:
-        return handed_over  # there was more than a pass may take
+        return step  # one pass has reached its bound before the pending version
     if now < pending.since:
-        return _plan_pending_version(handed_over, pending, now, until)
-    return handed_over.combine(_activate_pending_version(handed_over, pending, now, until))
+        return _plan_pending_version(step, pending, now=now, until=until)
+    return step.combine(_activate_pending_version(step, pending, now=now, until=until))
+
+
+def _postpone(record: ScheduleRecord, at: datetime, horizon: timedelta) -> ScheduleRecord:
+    """Return the schedule with the next pass at `at`, although passes look ahead."""
+    return record._replace(next_at=at + horizon)
+
+
+def _plan_window(
+    record: ScheduleRecord, now: datetime, until: datetime, *, uncounted: int = 0
+) -> PlanningStep:
+    """Plan by the version in force. A recurrence that raises an error makes the schedule errored.
+
+    A completed or cancelled schedule requires no run and waits for its pending version.
+    """
+    version = record.version
+    if record.awaited_run is not None or record.state is not ScheduleState.ACTIVE:
+        waiting = record._replace(next_at=record.pending_at)
+        return PlanningStep(previous=record, record=waiting)
+    try:
+        result = plan(
+            version.recurrence,
+            version.policy,
+            record.id,
+            placement=placement_of(version),
+            cursor=record.planned_until,
+            dispatched=record.dispatched + uncounted,
+            now=now,
+            until=until,
+            skipped_times=record.skipped_times,
+            open_runs=record.open_runs,
+        )
+    except RECURRENCE_ERRORS as error:
+        errored = record._replace(
+            state=ScheduleState.ERRORED, next_at=record.pending_at, reason=str(error)
+        )
+        return PlanningStep(previous=record, record=errored)
+    return PlanningStep(
+        previous=record,
+        record=_planned(record, result, now),
+        to_stage=list(result.runs),
+        already_staged=[RunKey(time, record.id) for time in result.already_staged],
+        skipped=[
+            each
+            for each in (_without_open_runs(skipped, record) for skipped in result.skipped)
+            if each.count
+        ],
+        versions=[version],
+    )
+
+
+def _planned(record: ScheduleRecord, result: PlanningResult, now: datetime) -> ScheduleRecord:
+    """Return the schedule after a pass. A sequential schedule waits for the end of its run."""
+    cursor = result.planned_until
+    skipped_times = tuple(time for time in record.skipped_times if time > min(cursor, now))
+    awaited, next_at, state = record.awaited_run, record.pending_at, record.state
+    if result.runs and is_sequential(record.version.policy):
+        awaited = result.runs[0].scheduled_for
+    else:
+        next_at = min(filter(None, [result.next_at, next_at]), default=None)
+        state = state if next_at else ScheduleState.COMPLETED
+    return record._replace(
+        planned_until=cursor,
+        skipped_times=skipped_times,
+        awaited_run=awaited,
+        next_at=next_at,
+        state=state,
+    )
+
+
+def _without_open_runs(skipped: SkippedRange, record: ScheduleRecord) -> SkippedRange:
+    """Return the range from its first time without a run, because this time is its key."""
+    while skipped.count and skipped.key.scheduled_for in record.open_runs:
+        time = record.version.recurrence.next_after(skipped.key.scheduled_for) or skipped.until
+        skipped = replace(skipped, key=RunKey(time, record.id), count=skipped.count - 1)
+    return skipped
 
 
 def _plan_pending_version(
-    handed_over: PlanningStep, pending: Version, now: datetime, until: datetime
+    step: PlanningStep, pending: Version, *, now: datetime, until: datetime
 ) -> PlanningStep:
-    """Its first runs are staged in time, but a pause or another change finds the old in force.
+    """Stage the first runs of the pending version early, while the old version stays in force.
 
-    When its time has come they are planned once more, and counted: they are there already.
+    The activation plans these runs once more and counts them, because they exist then.
     """
-    entry = _looked_at(handed_over.record, pending.since, until - now)
+    record = _postpone(step.record, pending.since, until - now)
     try:
-        ahead = _plan_window(
-            _in_force(entry, pending), now, until, _uncounted_runs(handed_over, pending)
+        early = _plan_window(
+            _with_version_in_force(record, pending),
+            now,
+            until,
+            uncounted=_uncounted_runs(step, pending),
         )
-    except RECURRENCE_ERRORS:  # its time may yet bring what it lacks
-        return replace(handed_over, record=entry)
-    coming = ahead.record.next_at  # up to the horizon: more than a pass may take, the rest can wait
-    if coming is not None and until < coming < pending.since + (until - now):
-        entry = entry._replace(next_at=coming)
+    except RECURRENCE_ERRORS:  # the activation tries again and reports the error
+        return replace(step, record=record)
+    next_at = early.record.next_at  # within the horizon if one pass has reached its bound
+    if next_at is not None and until < next_at < pending.since + (until - now):
+        record = record._replace(next_at=next_at)
     return replace(
-        handed_over,
-        record=entry,
-        to_stage_early=ahead.to_stage,
-        versions=handed_over.versions + ahead.versions,
+        step,
+        record=record,
+        to_stage_early=early.to_stage,
+        versions=step.versions + early.versions,
     )
-
-
-def _looked_at(entry: ScheduleRecord, at: datetime, horizon: timedelta) -> ScheduleRecord:
-    """Schedules are looked at ahead of what they owe; this one not before that time."""
-    return entry._replace(next_at=at + horizon)
-
-
-def plan_if_due(entry: ScheduleRecord, now: datetime, until: datetime) -> PlanningStep:
-    if entry.next_at is None or entry.next_at > until:
-        return PlanningStep(entry, entry)
-    return plan_schedule(entry, now, until)
 
 
 def _activate_pending_version(
-    handed_over: PlanningStep, pending: Version, now: datetime, until: datetime
+    step: PlanningStep, pending: Version, *, now: datetime, until: datetime
 ) -> PlanningStep:
-    """The pending version's time has come; one that cannot be computed leaves the old in force."""
-    entry = handed_over.record
-    key = (entry.id, pending.number)
+    """Activate the pending version, or keep the old version if the new one raises an error."""
+    record = step.record
+    key = (record.id, pending.number)
     try:
-        new = _in_force(entry, pending)
+        activated = _with_version_in_force(record, pending)
     except RECURRENCE_ERRORS as error:
-        old = entry._replace(pending=None)
-        awaited = (
-            old.awaited_run if old.awaited_run in old.open_runs else None
-        )  # it may be withdrawn
-        going = old._replace(awaited_run=awaited, next_at=None if awaited else old.next_time)
-        return PlanningStep(entry, going, version_statuses={key: (VersionStatus.FAILED, str(error))})
-    late = now - pending.since
-    reason = f"{late} late" if late > MISSED_AFTER else None
-    takeover = VersionHandover(
-        entry.id, entry.version.number, entry.planned_until, pending.number, new.planned_until
+        old = record._replace(pending=None)
+        # An awaited run that was cancelled would block the schedule permanently.
+        awaited = old.awaited_run if old.awaited_run in old.open_runs else None
+        return PlanningStep(
+            previous=record,
+            record=old._replace(awaited_run=awaited, next_at=None if awaited else old.next_time),
+            version_statuses={key: (VersionStatus.FAILED, str(error))},
+        )
+    delay = now - pending.since
+    reason = f"{delay} late" if delay > MISSED_AFTER else None
+    activation = PlanningStep(
+        previous=record,
+        record=activated,
+        version_statuses={key: (VersionStatus.ACTIVE, reason)},
+        handover=VersionHandover(
+            schedule_id=record.id,
+            from_version=record.version.number,
+            planned_until=record.planned_until,
+            to_version=pending.number,
+            planned_from=activated.planned_until,
+        ),
     )
-    fates = {key: (VersionStatus.ACTIVE, reason)}
-    commenced = PlanningStep(entry, new, version_statuses=fates, handover=takeover)
-    promised = _uncounted_runs(handed_over, pending)
-    return commenced.combine(_plan_window(new, now, until, promised))
+    uncounted = _uncounted_runs(step, pending)
+    return activation.combine(_plan_window(activated, now, until, uncounted=uncounted))
 
 
-def _in_force(old: ScheduleRecord, pending: Version) -> ScheduleRecord:
-    """As the schedule is from that version's time on; the same times are counted on."""
-    same_times = pending.anchor == old.version.anchor
+def _with_version_in_force(record: ScheduleRecord, pending: Version) -> ScheduleRecord:
+    """Return the schedule from the effective time on. The same times keep their count."""
+    has_same_times = pending.anchor == record.version.anchor
     cursor = initial_cursor(pending.recurrence, pending.since)
-    return old._replace(
+    return record._replace(
         version=pending,
         pending=None,
         state=ScheduleState.ACTIVE,
-        planned_until=max(cursor, old.planned_until) if same_times else cursor,
-        dispatched=old.dispatched if same_times else 0,
+        planned_until=max(cursor, record.planned_until) if has_same_times else cursor,
+        dispatched=record.dispatched if has_same_times else 0,
         awaited_run=None,
     )
 
 
-def _uncounted_runs(handed_over: PlanningStep, pending: Version) -> int:
-    """Runs of the version before that count towards the `times` of both, not yet counted."""
-    same_times = pending.anchor == handed_over.record.version.anchor
-    return len(handed_over.to_stage) + len(handed_over.already_staged) if same_times else 0
+def _uncounted_runs(step: PlanningStep, pending: Version) -> int:
+    """Return the number of runs of this step that count towards `times` of both versions."""
+    has_same_times = pending.anchor == step.record.version.anchor
+    return len(step.to_stage) + len(step.already_staged) if has_same_times else 0
 
 
-def _plan_window(
-    entry: ScheduleRecord, now: datetime, until: datetime, promised: int = 0
-) -> PlanningStep:
-    """By the version in force. A schedule that cannot be computed is parked.
+def probably_finished(record: ScheduleRecord, now: datetime) -> list[RunKey]:
+    """Return the open runs that have probably ended because of their age.
 
-    One that is over or cancelled owes nothing; it is looked at for the version that waits.
+    The reconciler removes the runs of a schedule that needs outcomes.
+    A paused schedule keeps its runs, because planning counts them after the pause.
     """
-    version = entry.version
-    if entry.awaited_run is not None or entry.state is not ScheduleState.ACTIVE:
-        return PlanningStep(entry, entry._replace(next_at=entry.pending_at))
-    try:
-        made = plan(
-            version.recurrence,
-            version.policy,
-            entry.id,
-            cursor=entry.planned_until,
-            dispatched=entry.dispatched + promised,
-            now=now,
-            until=until,
-            skips=entry.skipped_times,
-            handed_over=entry.open_runs,
-        )
-    except RECURRENCE_ERRORS as error:
-        waiting = entry._replace(next_at=entry.pending_at, reason=str(error))
-        parked = waiting._replace(state=ScheduleState.ERRORED)
-        return PlanningStep(entry, parked)
-    return _handed_over(entry, made, _planned(entry, made, now))
-
-
-def _handed_over(
-    entry: ScheduleRecord, made: PlanningResult, standing: ScheduleRecord
-) -> PlanningStep:
-    place = placement_of(entry.version)
-    return PlanningStep(
-        entry,
-        standing,
-        to_stage=[
-            NewRun(RunKey(run.scheduled_for, entry.id), place, run.due_at, run.expires_at)
-            for run in made.runs
-        ],
-        already_staged=[RunKey(moment, entry.id) for moment in made.already_staged],
-        skipped=[
-            SkippedRange(RunKey(each.first, entry.id), place, each.last, each.count, each.reason)
-            for each in (_without_row(skipped, entry) for skipped in made.skipped)
-            if each.count
-        ],
-        versions=[entry.version],
-    )
-
-
-def _without_row(skipped: Skipped, entry: ScheduleRecord) -> Skipped:
-    """From its first instant on that has no run: the row of the range is that of its first."""
-    while skipped.count and skipped.first in entry.open_runs:
-        following = entry.version.recurrence.next_after(skipped.first) or skipped.last
-        skipped = replace(skipped, first=following, count=skipped.count - 1)
-    return skipped
-
-
-def _planned(entry: ScheduleRecord, made: PlanningResult, now: datetime) -> ScheduleRecord:
-    """A sequential schedule waits for the end of its run before it looks further."""
-    cursor = made.planned_until
-    skips = tuple(moment for moment in entry.skipped_times if moment > min(cursor, now))
-    awaiting, next_at, state = entry.awaited_run, entry.pending_at, entry.state
-    if made.runs and is_sequential(entry.version.policy):
-        awaiting = made.runs[0].scheduled_for
-    else:
-        next_at = min(filter(None, [made.next_at, next_at]), default=None)
-        state = state if next_at else ScheduleState.COMPLETED
-    return entry._replace(
-        planned_until=cursor, skips=skips, awaited_run=awaiting, next_at=next_at, state=state
-    )
-
-
-def probably_finished(entry: ScheduleRecord, now: datetime) -> list[RunKey]:
-    """Open runs so old that they have probably ended; a watched schedule's are reviewed.
-
-    Not those of a pause: they tell what is counted already when planning goes on from before them.
-    """
-    if needs_outcomes(entry) or entry.state is ScheduleState.PAUSED:
+    if needs_outcomes(record) or record.state is ScheduleState.PAUSED:
         return []
     old = now - PROBABLY_FINISHED_AFTER
-    return [RunKey(moment, entry.id) for moment in entry.open_runs if moment < old]
+    return [RunKey(time, record.id) for time in record.open_runs if time < old]
 
 
-def needs_outcomes(entry: ScheduleRecord) -> bool:
-    """Whether what becomes of its runs decides about the schedule."""
-    terms = entry.version.policy
+def needs_outcomes(record: ScheduleRecord) -> bool:
+    """Return whether the outcomes of its runs change the schedule."""
+    policy = record.version.policy
     return (
-        is_sequential(terms)
-        or terms.pause_after_failures is not None
-        or terms.on_unknown is OnUnknown.BLOCK
+        is_sequential(policy)
+        or policy.pause_after_failures is not None
+        or policy.on_unknown is OnUnknown.BLOCK
     )
 
 
-def schedules_to_reconcile(entries: Iterable[ScheduleRecord], now: datetime) -> list[UUID]:
-    """Watched schedules with runs so old that they have probably ended."""
+def schedules_to_reconcile(records: Iterable[ScheduleRecord], now: datetime) -> list[UUID]:
+    """Return the schedules that need outcomes and have a run that has probably ended."""
     old = now - PROBABLY_FINISHED_AFTER
-    return [e.id for e in entries if needs_outcomes(e) and any(run < old for run in e.open_runs)]
+    return [
+        each.id
+        for each in records
+        if needs_outcomes(each) and any(time < old for time in each.open_runs)
+    ]
 
 
-def not_newly_staged(made: PlanningStep, staged: Collection[RunKey]) -> list[RunKey]:
-    """Of the runs that may count, those that this pass did not bring about."""
-    return [*(run.key for run in made.to_stage if run.key not in staged), *made.already_staged]
+def not_newly_staged(step: PlanningStep, staged: Collection[RunKey]) -> list[RunKey]:
+    """Return the runs that may count and that this pass has not inserted."""
+    return [*(run.key for run in step.to_stage if run.key not in staged), *step.already_staged]
 
 
 def with_staged_runs(
-    made: PlanningStep,
+    step: PlanningStep,
     staged: Collection[RunKey],
     ended: Collection[RunKey],
-    there: Collection[RunKey] = (),
+    *,
+    existing: Collection[RunKey] = (),
 ) -> ScheduleRecord:
-    """Count what was staged, and what was `there` already; forget what has ended."""
-    entry = made.record
-    kept = [m for m in entry.open_runs if not (ended and RunKey(m, entry.id) in ended)]
-    mine = [
-        run.key.scheduled_for for run in (*made.to_stage, *made.to_stage_early) if run.key in staged
+    """Count the staged and the `existing` runs, and remove the ended runs."""
+    record = step.record
+    remaining = [t for t in record.open_runs if not (ended and RunKey(t, record.id) in ended)]
+    new = [
+        run.key.scheduled_for for run in (*step.to_stage, *step.to_stage_early) if run.key in staged
     ]
-    owed = [*(run.key for run in made.to_stage), *made.already_staged]
-    counted = [key for key in owed if _counts(made, key, staged, there)]
-    awaited = [] if entry.awaited_run is None else [entry.awaited_run]  # it may have ended already
-    standing = entry._replace(
-        dispatched=entry.dispatched + len(counted),
-        open_runs=tuple(dict.fromkeys([*kept, *mine, *awaited])),
+    required = [*(run.key for run in step.to_stage), *step.already_staged]
+    counted = [key for key in required if _counts(step, key, staged=staged, existing=existing)]
+    awaited = [] if record.awaited_run is None else [record.awaited_run]  # it may have ended
+    updated = record._replace(
+        dispatched=record.dispatched + len(counted),
+        open_runs=tuple(dict.fromkeys([*remaining, *new, *awaited])),
     )
-    return standing if len(counted) == len(owed) else _going_on(standing)
+    if len(counted) < len(required) and updated.state is ScheduleState.COMPLETED:
+        # Runs that were counted earlier took the place of new ones: `times` allows more.
+        return continue_planning(updated)
+    return updated
 
 
 def _counts(
-    made: PlanningStep, key: RunKey, staged: Collection[RunKey], there: Collection[RunKey]
+    step: PlanningStep, key: RunKey, *, staged: Collection[RunKey], existing: Collection[RunKey]
 ) -> bool:
-    """Once: what is no longer open has been counted, but not what was staged ahead."""
-    before, version = made.previous.version, made.record.version
-    if version is before or key.scheduled_for < version.since:
-        known = key in there and key.scheduled_for in made.previous.open_runs
-        return version.anchor == before.anchor and (key in staged or known)
-    return key in staged or key in there
+    """Return whether a run counts now.
 
-
-def _going_on(entry: ScheduleRecord) -> ScheduleRecord:
-    """Instants whose runs were counted long ago took up room: `times` may leave more to plan."""
-    return continue_planning(entry) if entry.state is ScheduleState.COMPLETED else entry
+    A run that is no longer open was counted earlier, except a run that was staged early.
+    """
+    old, version = step.previous.version, step.record.version
+    if version is old or key.scheduled_for < version.since:
+        is_known = key in existing and key.scheduled_for in step.previous.open_runs
+        return version.anchor == old.anchor and (key in staged or is_known)
+    return key in staged or key in existing

@@ -1,28 +1,33 @@
-"""TODO: describe this module."""
+"""The planning cursor of a schedule after a pause, a block or a change."""
 
 from harebell.domain.run_states import ScheduleState
 from harebell.ticker.model.unit_of_work import ScheduleRecord
 
 
-def resume_planning(entry: ScheduleRecord) -> ScheduleRecord:
-    """As it goes on after a pause or a hold; failures are counted afresh.
+def resume_planning(record: ScheduleRecord) -> ScheduleRecord:
+    """Return the active schedule after a pause or a block, with no consecutive failures.
 
-    What a version before owed and a pause took back is owed again: no timetable brings it.
+    A pause unstaged runs of an earlier version, and the recurrence does not return these runs.
+    `to_restage` contains their times.
     """
     past = (
-        run for run in entry.open_runs if run <= entry.planned_until and run != entry.awaited_run
+        time
+        for time in record.open_runs
+        if time <= record.planned_until and time != record.awaited_run
     )
-    mine = (run for run in past if entry.version_at(run) is entry.version)
-    again = tuple(run for run in mine if not entry.version.includes(run))
-    return continue_planning(entry)._replace(paused_until=None, failures=0, to_restage=again)
+    of_version = (time for time in past if record.version_at(time) is record.version)
+    to_restage = tuple(time for time in of_version if not record.version.includes(time))
+    return continue_planning(record)._replace(
+        paused_until=None, consecutive_failures=0, to_restage=to_restage
+    )
 
 
-def continue_planning(entry: ScheduleRecord) -> ScheduleRecord:
-    """Active from where planning stands, unless nothing is left to come."""
-    awaited = entry.awaited_run if entry.awaited_run in entry.open_runs else None
-    instants = [None if awaited else entry.next_time, entry.pending_at]
-    next_at = min(filter(None, instants), default=None)
-    return entry._replace(
+def continue_planning(record: ScheduleRecord) -> ScheduleRecord:
+    """Return the schedule active from its cursor on, or completed if nothing is left to plan."""
+    awaited = record.awaited_run if record.awaited_run in record.open_runs else None
+    times = [None if awaited else record.next_time, record.pending_at]
+    next_at = min(filter(None, times), default=None)
+    return record._replace(
         state=ScheduleState.ACTIVE if next_at or awaited else ScheduleState.COMPLETED,
         next_at=next_at,
         awaited_run=awaited,

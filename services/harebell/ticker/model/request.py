@@ -1,34 +1,63 @@
-"""A checked command on its way into the book, and the schedule that it is about."""
+"""A command with its context, the runs that it names, and the schedule that it changes."""
 
 from datetime import datetime
-from typing import NamedTuple
+from typing import Final, NamedTuple
 from uuid import UUID
 
 from harebell.contract.command_base import CommandBase
+from harebell.contract.commands import RunCancel, RunResolve, ScheduleSkip, ScheduleTrigger
 from harebell.contract.errors import Conflict, NotFound
+from harebell.contract.ids import RunKey
+from harebell.contract.types import truncate_ms
+from harebell.domain.recurrence import RESOLUTION
 from harebell.ticker.model.unit_of_work import ScheduleRecord, UnitOfWork
+
+MAX_TRIGGER_TIMES: Final = 20  # milliseconds that may already have a run when a trigger comes
 
 
 class CommandContext(NamedTuple):
-    """One command, and who asked when. `schedule_id` None: it selects schedules."""
+    """One command with its tenant, schedule, actor and times.
+
+    A tuple, because the ticker copies it for each command (decision 20).
+    """
 
     tenant: str
     command: CommandBase
-    schedule_id: UUID | None
+    schedule_id: UUID | None  # None: a bulk operation
     accepted_at: datetime
     actor: str | None
-    applied_at: datetime | None = None  # when a ticker came to it; None: at once
+    applied_at: datetime | None = None  # None: at once
+
+    @property
+    def named_runs(self) -> list[RunKey]:
+        """Return the keys of the runs that the command names or may create."""
+        if self.schedule_id is None:
+            return []
+        match self.command:
+            case RunCancel(run_id=run_id) | RunResolve(run_id=run_id):
+                times = [RunKey.parse(run_id).scheduled_for]
+            case ScheduleSkip(at=at):
+                times = [at]
+            case ScheduleTrigger():
+                first = truncate_ms(self.accepted_at)
+                times = [first + n * RESOLUTION for n in range(MAX_TRIGGER_TIMES)]
+            case _:
+                return []
+        return [RunKey(time, self.schedule_id) for time in times]
 
 
-def find_schedule(book: UnitOfWork, asked: CommandContext) -> ScheduleRecord:
-    """Raises `NotFound`, and `Conflict` for what has been overtaken."""
-    entry = None if asked.schedule_id is None else book.schedules.get(asked.schedule_id)
-    if entry is None or entry.version.tenant != asked.tenant:
-        raise NotFound("there is no such schedule")
-    reject_stale(entry, asked)
-    return entry
+def find_schedule(unit: UnitOfWork, context: CommandContext) -> ScheduleRecord:
+    """Return the schedule of the command. Raise `NotFound`, or `Conflict` after a later change."""
+    record = None if context.schedule_id is None else unit.schedules.get(context.schedule_id)
+    if record is None or record.version.tenant != context.tenant:
+        raise NotFound("The schedule does not exist.")
+    reject_stale(record, context)
+    return record
 
 
-def reject_stale(entry: ScheduleRecord, asked: CommandContext) -> None:
-    if asked.accepted_at < entry.changed_at:
-        raise Conflict("a later change has been applied already", code="stale")
+def reject_stale(record: ScheduleRecord, context: CommandContext) -> None:
+    """Raise `Conflict` if a change that was accepted later is already applied."""
+    if context.accepted_at < record.changed_at:
+        raise Conflict(
+            "The command must be newer than the last applied change of the schedule.", code="stale"
+        )

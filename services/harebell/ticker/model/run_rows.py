@@ -1,4 +1,4 @@
-"""What is owed as rows of the ledger, and the tickets that announce them. Pure."""
+"""The rows of runs to write to the ledger, and the tickets of these runs."""
 
 from collections.abc import Collection, Iterable, Mapping
 from datetime import datetime
@@ -8,69 +8,76 @@ import orjson
 from harebell.contract.amqp_names import Lane, lane_of
 from harebell.contract.ids import RunKey
 from harebell.contract.types import instant_text
-from harebell.domain.planner import catch_up, new_run
+from harebell.domain.planner import catch_up, expiry_time, new_run
 from harebell.domain.run_states import NewRun, Placement, Reason, SkippedRange
 from harebell.messaging.ticket_batches import TicketHeader
 from harebell.ticker.model.unit_of_work import ManualRun, ManualRunOrigin, ScheduleRecord
 from harebell.ticker.model.version import Version
 
 
-def manual_run_row(extra: ManualRun) -> NewRun:
-    """One run beside the timetable: due at once, whatever the jitter."""
-    version = extra.version
-    run = new_run(version.policy, version.schedule_id, extra.scheduled_for)
-    key = RunKey(extra.scheduled_for, version.schedule_id)
-    override = None if extra.overlap is None else f'{{"overlap":"{extra.overlap}"}}'
-    late = None if extra.origin is ManualRunOrigin.BACKFILL else run.expires_at
-    return NewRun(key, placement_of(version), extra.scheduled_for, late, extra.origin, override)
+def placement_of(version: Version) -> Placement:
+    policy = version.policy
+    lane = lane_of(policy.priority)
+    return Placement(version.tenant, version.number, policy.pool, lane, policy.priority)
 
 
-def moved_run_row(key: RunKey, version: Version) -> NewRun:
-    """A run that takes this version. When it is due stays as it was."""
-    run = new_run(version.policy, version.schedule_id, key.scheduled_for)
-    return NewRun(key, placement_of(version), run.due_at, run.expires_at)
+def manual_run_row(run: ManualRun) -> NewRun:
+    """Return the row of a manual run, which is due at once without jitter.
 
-
-def dropped_run_row(extra: ManualRun, reason: Reason) -> SkippedRange:
-    """A run that was cancelled in the transaction that would have made it."""
-    key = RunKey(extra.scheduled_for, extra.version.schedule_id)
-    return SkippedRange(key, placement_of(extra.version), extra.scheduled_for, 1, reason)
-
-
-def restage(
-    entry: ScheduleRecord, taken_back: Collection[RunKey], now: datetime
-) -> tuple[list[NewRun], list[SkippedRange]]:
-    """Of what a pause took back that no timetable brings again."""
-    version, place = entry.version, placement_of(entry.version)
-    moments = [moment for moment in entry.to_restage if RunKey(moment, entry.id) in taken_back]
-    runs, skips = catch_up(version.policy, entry.id, moments, now)
-    return (
-        [NewRun(RunKey(r.scheduled_for, entry.id), place, r.due_at, r.expires_at) for r in runs],
-        [SkippedRange(RunKey(s.first, entry.id), place, s.last, s.count, s.reason) for s in skips],
+    A run of a backfill does not expire, because its scheduled time is in the past.
+    """
+    version, is_backfill = run.version, run.origin is ManualRunOrigin.BACKFILL
+    return NewRun(
+        run.key,
+        placement_of(version),
+        run.scheduled_for,
+        None if is_backfill else expiry_time(version.policy, run.key),
+        run.origin,
+        None if run.overlap is None else f'{{"overlap":"{run.overlap}"}}',
     )
 
 
-def placement_of(version: Version) -> Placement:
-    terms = version.policy
-    lane = lane_of(terms.priority)
-    return Placement(version.tenant, version.number, terms.pool, lane, terms.priority)
+def moved_run_row(key: RunKey, version: Version) -> NewRun:
+    """Return the row of a run that moves to `version`. The ledger keeps its due time."""
+    return new_run(version.policy, key, placement_of(version))
+
+
+def dropped_run_row(run: ManualRun, reason: Reason) -> SkippedRange:
+    """Return the row of a manual run that the batch of its creation also cancelled."""
+    return SkippedRange(
+        key=run.key,
+        placement=placement_of(run.version),
+        until=run.scheduled_for,
+        count=1,
+        reason=reason,
+    )
+
+
+def restage(
+    record: ScheduleRecord, unstaged: Collection[RunKey], now: datetime
+) -> tuple[list[NewRun], list[SkippedRange]]:
+    """Apply the catch-up policy to runs that a pause unstaged and no recurrence returns."""
+    version = record.version
+    times = [time for time in record.to_restage if RunKey(time, record.id) in unstaged]
+    placement = placement_of(version)
+    return catch_up(version.policy, record.id, times, placement=placement, now=now)
 
 
 def ticket_headers(
-    staged: Mapping[RunKey, int], owed: Iterable[NewRun], versions: Iterable[Version]
+    staged: Mapping[RunKey, int], runs: Iterable[NewRun], versions: Iterable[Version]
 ) -> list[TicketHeader]:
-    """The tickets of what was staged, by the seq that each row has."""
+    """Return the tickets of the staged runs. `staged` contains the `seq` of each new row."""
     by_number = {(version.schedule_id, version.number): version for version in versions}
     return [
         _ticket(run, staged[run.key], by_number[run.key.schedule_id, run.placement.version])
-        for run in owed
+        for run in runs
         if run.key in staged
     ]
 
 
 def _ticket(run: NewRun, seq: int, version: Version) -> TicketHeader:
-    """As `contract.ticket.Ticket` reads it; the work travels as it is stored."""
-    place = run.placement
+    """Return a ticket with the fields of `contract.ticket.Ticket` and the stored run spec."""
+    placement = run.placement
     raw = orjson.dumps(
         {
             "schedule_id": str(run.key.schedule_id),
@@ -78,10 +85,10 @@ def _ticket(run: NewRun, seq: int, version: Version) -> TicketHeader:
             "due_at": instant_text(run.due_at),
             "expires_at": run.expires_at and instant_text(run.expires_at),
             "seq": seq,
-            "version": place.version,
-            "pool": place.pool,
-            "lane": place.lane,
-            "priority": place.priority,
+            "version": placement.version,
+            "pool": placement.pool,
+            "lane": placement.lane,
+            "priority": placement.priority,
             "override": run.override and orjson.Fragment(run.override),
             "run_spec": orjson.Fragment(version.run_spec),
         }
@@ -90,9 +97,9 @@ def _ticket(run: NewRun, seq: int, version: Version) -> TicketHeader:
         key=run.key,
         seq=seq,
         due_at=run.due_at,
-        pool=place.pool,
-        lane=Lane(place.lane),
-        priority=place.priority,
+        pool=placement.pool,
+        lane=Lane(placement.lane),
+        priority=placement.priority,
         raw=raw,
-        tenant=place.tenant,
+        tenant=placement.tenant,
     )

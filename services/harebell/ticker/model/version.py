@@ -1,4 +1,4 @@
-"""One version of a schedule, and what became of it: values. Pure."""
+"""One version of a schedule, its status and its handover to the next version."""
 
 from dataclasses import dataclass
 from datetime import datetime
@@ -13,26 +13,26 @@ from harebell.contract.ticket import RunSpec
 from harebell.domain.recurrence import RESOLUTION, Recurrence, recurrence_of
 
 
-@dataclass(frozen=True)
+@dataclass(frozen=True, kw_only=True)
 class Version:
     """One immutable version of a schedule."""
 
     schedule_id: UUID
     number: int
     tenant: str
-    policy: SchedulingPolicy  # all that planning reads
-    definition_json: str  # JSON of the definition without its defaults, as it is stored
-    run_spec: str  # JSON of `Work`, as its tickets carry it
+    policy: SchedulingPolicy  # every field of the definition that planning reads
+    definition_json: str  # without defaults, as stored
+    run_spec: str  # JSON, as stored and as the tickets contain it
     accepted_at: datetime
     effective_at: datetime | None = None  # None: at once
-    actor: str | None = None  # who made it
+    actor: str | None = None
     note: str | None = None
-    anchor_at: datetime | None = None  # None: from `since` on
+    anchor_at: datetime | None = None  # None: `since`
 
     @classmethod
     def create(
         cls,
-        id_: UUID,
+        schedule_id: UUID,
         number: int,
         *,
         tenant: str,
@@ -42,10 +42,20 @@ class Version:
         actor: str | None = None,
         note: str | None = None,
     ) -> "Version":
-        told = definition.to_json()
-        work = orjson.dumps(RunSpec.from_definition(tenant, told)).decode()
-        text = canonical_json(told)
-        return cls(id_, number, tenant, definition, text, work, at, effective_at, actor, note)
+        """Return the version of `definition` that was accepted at `at`."""
+        as_json = definition.to_json()
+        return cls(
+            schedule_id=schedule_id,
+            number=number,
+            tenant=tenant,
+            policy=definition,
+            definition_json=canonical_json(as_json),
+            run_spec=orjson.dumps(RunSpec.from_definition(tenant, as_json)).decode(),
+            accepted_at=at,
+            effective_at=effective_at,
+            actor=actor,
+            note=note,
+        )
 
     @cached_property
     def definition(self) -> Definition:
@@ -55,40 +65,48 @@ class Version:
 
     @cached_property
     def recurrence(self) -> Recurrence:
-        """Raises what `occurrences.timetable` does."""
+        """Return the recurrence. Raise `InvalidCron` or `UnknownTimezone` as `recurrence_of`."""
         return recurrence_of(self.policy, self.schedule_id, self.anchor)
 
     @property
     def since(self) -> datetime:
-        """From when on it owes anything."""
+        """Return the time from which the version requires runs."""
         return self.effective_at or self.accepted_at
 
     @property
     def anchor(self) -> datetime:
-        """That relative times are reckoned from: a change of other things does not shift them."""
+        """Return the time from which relative times count.
+
+        A change of another field keeps the anchor and therefore shifts no run.
+        """
         return self.anchor_at or self.since
 
-    def includes(self, instant: datetime) -> bool:
-        """Whether the instant is one of its timetable's."""
-        return self.recurrence.next_after(instant - RESOLUTION) == instant
+    def includes(self, time: datetime) -> bool:
+        """Return whether the recurrence contains the time."""
+        return self.recurrence.next_after(time - RESOLUTION) == time
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(frozen=True, slots=True, kw_only=True)
 class VersionHandover:
-    """A version comes into force after another: which instants are whose to decide, for audits."""
+    """The change from one version in force to the next, with the times that each one decided.
+
+    The old version decided every time up to `planned_until`.
+    The new version decides every time after `planned_from`.
+    The audit reads both.
+    """
 
     schedule_id: UUID
     from_version: int
-    planned_until: datetime  # every instant up to here was decided by the version before
+    planned_until: datetime
     to_version: int
-    planned_from: datetime  # what comes after this is decided by the new one
+    planned_from: datetime
 
 
 class VersionStatus(StrEnum):
-    """What became of a version: what users asked for, and whether they got it."""
+    """The status of a version, as users see it."""
 
     PENDING = "pending"
     ACTIVE = "active"
-    SUPERSEDED = "superseded"  # another change came before it
-    FAILED = "failed"  # it could not be computed when its time came
-    MISSED = "missed"  # its time had passed when a ticker came to it
+    SUPERSEDED = "superseded"  # another change replaced it before its effective time
+    FAILED = "failed"  # not computable at its effective time
+    MISSED = "missed"  # the effective time had passed before a ticker applied the change

@@ -15,7 +15,9 @@ from harebell.messaging.topology.bus import DISPATCHER, executor_control_queue, 
 from harebell.runtime.clock import monotonic
 from harebell.runtime.settings import ServiceSettings
 
-MIN_CONNECTION_AGE: Final = 2.0  # seconds; a younger connection of ours may be from the same broken moment
+MIN_CONNECTION_AGE: Final = (
+    2.0  # seconds; a younger connection of ours may be from the same broken moment
+)
 
 
 @dataclass(slots=True)

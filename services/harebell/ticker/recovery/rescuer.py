@@ -166,7 +166,13 @@ def _fact(ticket: Ticket, attempt: int, now: datetime) -> OutgoingEvent:
     """Of a run that has expired, after so many attempts."""
     work, key, state = ticket.run_spec, ticket.run_key, RunState.EXPIRED
     return run_event_without_attempt(
-        *(work.tenant, key, state, Reason.EXPIRED, now), attempt=attempt, schedule_key=work.key
+        work.tenant,
+        key,
+        state=state,
+        reason=Reason.EXPIRED,
+        finished_at=now,
+        attempt=attempt,
+        schedule_key=work.key,
     )
 
 
@@ -206,6 +212,11 @@ def _becomes(
             pass
     expires_at = ticket.expires_at
     decided = decide(
-        ticket.run_spec.retry, row.attempt, failure, now, dice=0, expires_at=expires_at
+        ticket.run_spec.retry,
+        row.attempt,
+        failure,
+        now=now,
+        random_fraction=0,
+        expires_at=expires_at,
     )
     return state_after(decided)

@@ -1,1 +1,8 @@
-"""TODO: list the modules of this package."""
+"""The SQL of the ticker. Each module names its statements in a constant `STATEMENTS`.
+
+* command_results   the stored responses and the bulk operations
+* schedules         loading schedules with their locked runs, and writing their states
+* versions          immutable versions with their cache
+* save              writing a unit of work and its planning steps
+* breakers          the recorded and forced states of breakers
+"""

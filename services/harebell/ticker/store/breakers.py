@@ -1,5 +1,9 @@
-"""The SQL of circuit breakers: two registers a row, of which the later word stands."""
+"""The SQL of breakers. The state that dispatchers report and the forced state are independent.
 
+For each of them, the later write decides.
+"""
+
+from dataclasses import dataclass
 from datetime import datetime, timedelta
 from typing import Any, Final
 
@@ -13,75 +17,102 @@ from harebell.contract.breakers import (
     BreakerState,
 )
 
-CLOSED_RETENTION: Final = timedelta(hours=1)  # since it closed, and since the last order
+CLOSED_RETENTION: Final = timedelta(hours=1)  # since the close and since the last command
 
-_FOUND: Final = """
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class BreakerStatements:
+    """The statements of this module."""
+
+    record_state: str
+    force: str
+    count_other_forced: str
+    expire_forced: str
+    delete_forgotten: str
+    load_snapshot: str
+
+
+STATEMENTS: Final = BreakerStatements(
+    record_state="""
 INSERT INTO breakers AS known (downstream, state, since, failed, attempts)
 VALUES ($1, $2, $3, $4, $5)
 ON CONFLICT (downstream) DO UPDATE
 SET state = excluded.state, since = excluded.since,
     failed = excluded.failed, attempts = excluded.attempts
 WHERE known.since IS NULL OR known.since < excluded.since
-"""
-_FORCED: Final = """
+""",
+    force="""
 INSERT INTO breakers AS known (downstream, forced, forced_at, forced_until, note, actor)
 VALUES ($1, $2, $3, $4, $5, $6)
 ON CONFLICT (downstream) DO UPDATE
 SET forced = excluded.forced, forced_at = excluded.forced_at,
     forced_until = excluded.forced_until, note = excluded.note, actor = excluded.actor
 WHERE known.forced_at IS NULL OR known.forced_at <= excluded.forced_at
-"""
-_COUNT: Final = "SELECT count(*) FROM breakers WHERE forced IS NOT NULL AND downstream <> $1"
-_LAPSE: Final = """
+""",
+    count_other_forced=(
+        "SELECT count(*) FROM breakers WHERE forced IS NOT NULL AND downstream <> $1"
+    ),
+    expire_forced="""
 UPDATE breakers SET forced = NULL, forced_at = forced_until, forced_until = NULL
 WHERE forced_until <= now() RETURNING downstream, forced_at, note, actor
-"""
-_FORGET: Final = """
+""",
+    delete_forgotten="""
 DELETE FROM breakers
 WHERE state = 'closed' AND forced IS NULL
   AND greatest(since, forced_at) < now() - $1::interval
-"""
-_STANDING: Final = """
+""",
+    load_snapshot="""
 SELECT downstream, state, since, failed, attempts, forced, forced_until FROM breakers
 ORDER BY forced IS NULL, since DESC NULLS LAST LIMIT $1
-"""
+""",
+)
 
 
-async def record_state(connection: asyncpg.Pool, fact: BreakerEventData) -> None:
-    values = (fact.downstream, fact.state, fact.since, fact.failed, fact.attempts)
-    await connection.execute(_FOUND, *values)
+async def record_state(pool: asyncpg.Pool, reported: BreakerEventData) -> None:
+    """Store the state that a dispatcher reported, unless a later state is stored."""
+    await pool.execute(
+        STATEMENTS.record_state,
+        reported.downstream,
+        reported.state,
+        reported.since,
+        reported.failed,
+        reported.attempts,
+    )
 
 
 async def force(
-    connection: asyncpg.Pool,
+    pool: asyncpg.Pool,
     downstream: str,
     forced: BreakerState | None,
-    at: datetime,
     *,
+    at: datetime,
     until: datetime | None,
     note: str | None,
     actor: str | None,
 ) -> bool:
-    """False: a later order has been followed already."""
-    done: str = await connection.execute(_FORCED, downstream, forced, at, until, note, actor)
+    """Store a forced state, or reset it with None. Return False after a later command."""
+    done: str = await pool.execute(STATEMENTS.force, downstream, forced, at, until, note, actor)
     return not done.endswith(" 0")
 
 
-async def count_other_forced(connection: asyncpg.Pool, downstream: str) -> int:
-    counted: int = await connection.fetchval(_COUNT, downstream)
-    return counted
+async def count_other_forced(pool: asyncpg.Pool, downstream: str) -> int:
+    """Return the number of forced breakers of other downstreams."""
+    count: int = await pool.fetchval(STATEMENTS.count_other_forced, downstream)
+    return count
 
 
-async def expire_forced(connection: asyncpg.Pool) -> list[Any]:
-    """Those that cease to be forced, each told to one ticker only."""
-    rows: list[Any] = await connection.fetch(_LAPSE)
+async def expire_forced(pool: asyncpg.Pool) -> list[Any]:
+    """Reset the forced states whose time has passed. Each row is returned to one ticker only."""
+    rows: list[Any] = await pool.fetch(STATEMENTS.expire_forced)
     return rows
 
 
-async def delete_forgotten(connection: asyncpg.Pool) -> None:
-    await connection.execute(_FORGET, CLOSED_RETENTION)
+async def delete_forgotten(pool: asyncpg.Pool) -> None:
+    """Delete breakers that have been closed and not forced for `CLOSED_RETENTION`."""
+    await pool.execute(STATEMENTS.delete_forgotten, CLOSED_RETENTION)
 
 
-async def load_snapshot(connection: asyncpg.Pool, as_of: datetime) -> BreakerSnapshot:
-    rows = await connection.fetch(_STANDING, MAX_SNAPSHOT_BREAKERS)
+async def load_snapshot(pool: asyncpg.Pool, as_of: datetime) -> BreakerSnapshot:
+    """Return at most `MAX_SNAPSHOT_BREAKERS` breakers, the forced breakers first."""
+    rows = await pool.fetch(STATEMENTS.load_snapshot, MAX_SNAPSHOT_BREAKERS)
     return BreakerSnapshot(as_of=as_of, breakers=[BreakerSnapshotEntry(**row) for row in rows])

@@ -1,35 +1,52 @@
-"""TODO: describe this module."""
+"""Command results: the stored responses of commands, and the schedules of bulk operations."""
 
 from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
 from typing import Final, TypeAlias
 from uuid import UUID
 
 import asyncpg
 
-CommandKey: TypeAlias = tuple[str, str, int]  # tenant, request id, place in its message
-_KEEP_RECEIPT: Final = """
-INSERT INTO bulk_operations (tenant, id, schedule_ids, verb, created_at)
-VALUES ($1, $2, $3, $4, now())
-"""
-_RECEIPT: Final = "SELECT schedule_ids FROM bulk_operations WHERE tenant = $1 AND id = $2"
-_ANSWERED: Final = """
+CommandKey: TypeAlias = tuple[str, str, int]  # tenant, request id, index in the message
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class CommandResultStatements:
+    """The statements of this module."""
+
+    load_responses: str
+    record_responses: str
+    load_bulk_operation: str
+    record_bulk_operation: str
+
+
+STATEMENTS: Final = CommandResultStatements(
+    load_responses="""
 SELECT c.tenant, c.request_id, c.item_index, c.response
 FROM unnest($1::text[], $2::text[], $3::int[]) AS t(tenant, request_id, item_index)
 JOIN command_results c USING (tenant, request_id, item_index)
-"""
-_RECORD: Final = """
+""",
+    # A conflict fails the transaction, because another ticker has just applied the command.
+    record_responses="""
 INSERT INTO command_results (tenant, request_id, item_index, response, created_at)
 SELECT t.*, now() FROM unnest($1::text[], $2::text[], $3::int[], $4::json[]) AS t
-"""  # a conflict fails the transaction: another ticker has just applied that command
+""",
+    load_bulk_operation="SELECT schedule_ids FROM bulk_operations WHERE tenant = $1 AND id = $2",
+    record_bulk_operation="""
+INSERT INTO bulk_operations (tenant, id, schedule_ids, verb, created_at)
+VALUES ($1, $2, $3, $4, now())
+""",
+)
 
 
 async def load_responses(
     connection: asyncpg.Connection, commands: Sequence[CommandKey]
 ) -> dict[CommandKey, bytes]:
-    """What repeated commands were answered the first time, as JSON."""
+    """Return the first response of each repeated command, as JSON."""
     if not commands:
         return {}
-    rows = await connection.fetch(_ANSWERED, *map(list, zip(*commands, strict=True)))
+    columns = map(list, zip(*commands, strict=True))
+    rows = await connection.fetch(STATEMENTS.load_responses, *columns)
     return {
         (row["tenant"], row["request_id"], row["item_index"]): row["response"].encode()
         for row in rows
@@ -37,23 +54,34 @@ async def load_responses(
 
 
 async def record_responses(
-    connection: asyncpg.Connection, answers: Mapping[CommandKey, bytes]
+    connection: asyncpg.Connection, responses: Mapping[CommandKey, bytes]
 ) -> None:
-    if answers:
-        tenants, requests, items = map(list, zip(*answers, strict=True))
-        texts = [answer.decode() for answer in answers.values()]
-        await connection.execute(_RECORD, tenants, requests, items, texts)
+    """Store the responses. Raise `UniqueViolationError` if a command has a response already."""
+    if responses:
+        tenants, request_ids, indexes = map(list, zip(*responses, strict=True))
+        bodies = [response.decode() for response in responses.values()]
+        await connection.execute(STATEMENTS.record_responses, tenants, request_ids, indexes, bodies)
 
 
 async def load_bulk_operation(
-    connection: asyncpg.Connection, tenant: str, name: str
+    connection: asyncpg.Connection, tenant: str, bulk_operation_id: str
 ) -> list[UUID] | None:
-    """Which schedules a selecting command changed; None: there is no such receipt."""
-    found: list[UUID] | None = await connection.fetchval(_RECEIPT, tenant, name)
+    """Return the schedules that a bulk operation changed, or None if it does not exist."""
+    found: list[UUID] | None = await connection.fetchval(
+        STATEMENTS.load_bulk_operation, tenant, bulk_operation_id
+    )
     return found
 
 
 async def record_bulk_operation(
-    connection: asyncpg.Connection, tenant: str, name: str, changed: Sequence[UUID], verb: str
+    connection: asyncpg.Connection,
+    tenant: str,
+    bulk_operation_id: str,
+    *,
+    changed: Sequence[UUID],
+    verb: str,
 ) -> None:
-    await connection.execute(_KEEP_RECEIPT, tenant, name, changed, verb)
+    """Store the schedules that a bulk operation changed."""
+    await connection.execute(
+        STATEMENTS.record_bulk_operation, tenant, bulk_operation_id, changed, verb
+    )

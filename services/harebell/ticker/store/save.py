@@ -1,4 +1,4 @@
-"""Writing a book back, and with it what has come to be due within the horizon."""
+"""Writing a unit of work, and then the planning steps with their new runs."""
 
 from collections.abc import Sequence
 from dataclasses import dataclass
@@ -7,19 +7,17 @@ from datetime import datetime
 import asyncpg
 
 from harebell.contract.ids import RunKey
-from harebell.domain.run_states import NewRun, RunState, SkippedRange
+from harebell.domain.run_states import NewRun, SkippedRange
 from harebell.messaging.ticket_batches import TicketHeader
 from harebell.storage.runs import staging
-from harebell.storage.runs.tickets import rebuild_tickets
 from harebell.ticker.model import planning, run_rows
 from harebell.ticker.model.unit_of_work import ScheduleRecord, UnitOfWork
-from harebell.ticker.model.version import Version
 from harebell.ticker.store import schedules, versions
 
 
 @dataclass(frozen=True, slots=True)
 class SaveResult:
-    """What a transaction is to publish before it commits, and what changed by itself in it."""
+    """The tickets to publish before the commit, and the saved planning steps and schedules."""
 
     tickets: list[TicketHeader]
     steps: Sequence[planning.PlanningStep]
@@ -27,81 +25,71 @@ class SaveResult:
 
     @property
     def decided_keys(self) -> set[RunKey]:
-        """Runs that it handed over or skipped, though they may have been withdrawn in it first."""
-        skipped = {skip.key for made in self.steps for skip in made.skipped}
+        """Return the runs that planning staged or skipped after the batch unstaged them."""
+        skipped = {each.key for step in self.steps for each in step.skipped}
         return skipped | {ticket.key for ticket in self.tickets}
 
 
-async def save_unit_of_work(
-    connection: asyncpg.Connection, book: UnitOfWork, now: datetime, until: datetime
-) -> SaveResult:
-    await versions.save_versions(connection, book.new_versions)
-    await versions.record_handovers(connection, book.handovers)
-    await versions.save_active_versions(connection, book.versions_in_force)
-    await staging.cancel(connection, book.cancelled_runs)
-    await staging.request_stop(connection, book.stop_requests)
-    await staging.move_to_version(
-        connection, [run_rows.moved_run_row(*each) for each in book.moved_to_version.items()]
-    )
-    await staging.resolve(connection, book.resolved_runs)
-    await staging.skip(connection, [run_rows.dropped_run_row(*each) for each in book.dropped_manual_runs])
-    await versions.update_statuses(connection, book.version_statuses)
-    touched = [book.schedules[id_] for id_ in sorted(book.changed_ids, key=int)]
-    advances = [planning.plan_if_due(entry, now, until) for entry in touched]
-    extra = [run_rows.manual_run_row(each) for each in book.manual_runs]
-    of = [each.version for each in book.manual_runs]
-    saved = await save_planning_steps(connection, advances, now, extra=extra, of=of)
-    retried = (key for key, state in book.resolved_runs.items() if state is RunState.STAGED)
-    again = sorted({*book.moved_to_version, *retried})
-    tickets = await rebuild_tickets(connection, again) if again else []
-    return SaveResult(
-        saved.tickets + [TicketHeader.of(ticket) for ticket in tickets], advances, saved.records
-    )
+async def save_unit_of_work(connection: asyncpg.Connection, unit: UnitOfWork) -> None:
+    """Write the versions and the changed runs of the unit."""
+    await versions.save_versions(connection, unit.new_versions)
+    await versions.record_handovers(connection, unit.handovers)
+    await versions.save_active_versions(connection, unit.versions_in_force)
+    await staging.cancel(connection, unit.cancelled_runs)
+    await staging.request_stop(connection, unit.stop_requests)
+    moved = [run_rows.moved_run_row(*each) for each in unit.moved_to_version.items()]
+    await staging.move_to_version(connection, moved)
+    await staging.resolve(connection, unit.resolved_runs)
+    dropped = [run_rows.dropped_run_row(*each) for each in unit.dropped_manual_runs]
+    await staging.skip(connection, dropped)
+    await versions.update_statuses(connection, unit.version_statuses)
 
 
 async def save_planning_steps(
-    connection: asyncpg.Connection,
-    advances: Sequence[planning.PlanningStep],
-    now: datetime,
-    *,
-    extra: Sequence[NewRun] = (),
-    of: Sequence[Version] = (),
+    connection: asyncpg.Connection, steps: Sequence[planning.PlanningStep], *, now: datetime
 ) -> SaveResult:
-    """Insert what is owed and what is not; the schedules as they stand then, and the tickets.
-
-    `extra`: runs that no timetable owes, of schedules that have noted them already.
-    """
-    again, not_again = await _owed_again(connection, [each.previous for each in advances], now)
-    owed = [
-        *(run for each in advances for run in (*each.to_stage, *each.to_stage_early)),
-        *again,
-        *extra,
+    """Stage the runs of the steps, write the skipped ranges and write the schedule states."""
+    restaged, not_restaged = await _restage(connection, [each.previous for each in steps], now)
+    runs = [
+        *(run for each in steps for run in (*each.to_stage, *each.to_stage_early)),
+        *restaged,
+        *(run for each in steps for run in each.manual_runs),
     ]
-    skips = [skip for each in advances for skip in each.skipped]
-    await staging.skip(connection, [*skips, *not_again])
-    staged = await staging.stage(connection, owed) if owed else {}
-    doubtful = [key for each in advances for key in planning.probably_finished(each.record, now)]
-    ended = set(doubtful) - await schedules.find_open(connection, doubtful)
-    unstaged = [key for each in advances for key in planning.not_newly_staged(each, staged)]
-    there = await schedules.find_counted(connection, unstaged)
-    standing = [planning.with_staged_runs(each, staged, ended, there) for each in advances]
-    commenced = [e.record.version for e in advances if e.record.version is not e.previous.version]
-    await versions.save_active_versions(connection, commenced)
-    fates = {key: fate for each in advances for key, fate in each.version_statuses.items()}
-    await versions.update_statuses(connection, fates)
-    takeovers = [each.handover for each in advances if each.handover is not None]
-    await versions.record_handovers(connection, takeovers)
-    await schedules.save_states(connection, standing)
-    in_force = (each.previous.version for each in advances)
-    known = [*in_force, *(version for each in advances for version in each.versions), *of]
-    return SaveResult(run_rows.ticket_headers(staged, owed, known), advances, standing)
+    skipped = [skipped for each in steps for skipped in each.skipped]
+    await staging.skip(connection, [*skipped, *not_restaged])
+    staged = await staging.stage(connection, runs) if runs else {}
+    old = [key for each in steps for key in planning.probably_finished(each.record, now)]
+    ended = set(old) - await schedules.find_open(connection, old)
+    not_staged = [key for each in steps for key in planning.not_newly_staged(each, staged)]
+    existing = await schedules.find_counted(connection, not_staged)
+    records = [planning.with_staged_runs(each, staged, ended, existing=existing) for each in steps]
+    await _save_activations(connection, steps)
+    await schedules.save_states(connection, records)
+    in_force = (each.previous.version for each in steps)
+    known = [*in_force, *(version for each in steps for version in each.versions)]
+    return SaveResult(run_rows.ticket_headers(staged, runs, known), steps, records)
 
 
-async def _owed_again(
-    connection: asyncpg.Connection, entries: Sequence[ScheduleRecord], now: datetime
+async def _restage(
+    connection: asyncpg.Connection, records: Sequence[ScheduleRecord], now: datetime
 ) -> tuple[list[NewRun], list[SkippedRange]]:
-    """Of schedules that have just been resumed; hardly ever any."""
-    noted = [RunKey(moment, entry.id) for entry in entries for moment in entry.to_restage]
-    taken_back = await schedules.find_unstaged_by_pause(connection, noted)
-    made = [run_rows.restage(entry, taken_back, now) for entry in entries if entry.to_restage]
-    return [run for runs, _ in made for run in runs], [skip for _, ss in made for skip in ss]
+    """Return the runs to stage again after a pause. Few schedules have such runs."""
+    keys = [RunKey(time, record.id) for record in records for time in record.to_restage]
+    unstaged = await schedules.find_unstaged_by_pause(connection, keys)
+    results = [run_rows.restage(each, unstaged, now) for each in records if each.to_restage]
+    runs = [run for runs, _ in results for run in runs]
+    return runs, [skipped for _, ranges in results for skipped in ranges]
+
+
+async def _save_activations(
+    connection: asyncpg.Connection, steps: Sequence[planning.PlanningStep]
+) -> None:
+    """Write the pending versions that became active or failed."""
+    activated = [
+        each.record.version for each in steps if each.record.version is not each.previous.version
+    ]
+    await versions.save_active_versions(connection, activated)
+    statuses = {key: value for each in steps for key, value in each.version_statuses.items()}
+    await versions.update_statuses(connection, statuses)
+    handovers = [each.handover for each in steps if each.handover is not None]
+    await versions.record_handovers(connection, handovers)

@@ -1,6 +1,7 @@
-"""The ticker's SQL for schedules: loading a book under locks, writing it back."""
+"""The SQL of schedules: loading them with their locked runs, and writing their states."""
 
 from collections.abc import Iterable, Sequence
+from dataclasses import dataclass
 from datetime import datetime
 from typing import Final
 from uuid import UUID
@@ -12,100 +13,180 @@ from harebell.contract.ids import RunKey
 from harebell.contract.types import EARLIEST
 from harebell.domain.run_states import RunState, ScheduleState
 from harebell.storage.runs import key_arrays, nullable_array
-from harebell.ticker.model.unit_of_work import Ended, LockedRun, ScheduleRecord, UnitOfWork
+from harebell.ticker.model.unit_of_work import LockedRun, ScheduleRecord, UnitOfWork
 from harebell.ticker.store.versions import VersionCache
 
-_ENTRY: Final = """
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ScheduleStatements:
+    """The statements of this module."""
+
+    load_schedules: str
+    load_due: str
+    lock_runs: str
+    find_open: str
+    find_counted: str
+    find_unstaged_by_pause: str
+    find_schedules: str
+    find_awaiting: str
+    save_states: str
+    mark_next_errored: str
+
+
+_COLUMNS: Final = """
 SELECT s.schedule_id, s.version, s.state, s.reason, s.next_at, s.planned_until, s.changed_at,
-       s.dispatched, s.open_runs, s.awaited_run, s.consecutive_failures, s.paused_until, s.pending_version,
-       s.pending_at, s.skipped_times
+       s.dispatched, s.open_runs, s.awaited_run, s.consecutive_failures, s.paused_until,
+       s.pending_version, s.pending_at, s.skipped_times
 """
-_NUMBERED: Final = (
-    ", (SELECT max(v.version) FROM schedule_versions v "  # also of what came to nothing
-)
-_ENTRIES: Final = (
-    _ENTRY + _NUMBERED + "WHERE v.schedule_id = s.schedule_id) AS last_number "
-    "FROM schedule_state s WHERE s.schedule_id = ANY($1) ORDER BY s.schedule_id FOR UPDATE"
-)
-_DUE: Final = (
-    _ENTRY + ", s.version AS last_number "  # who plans makes no version
-    "FROM schedule_state s WHERE s.next_at > $3 AND s.next_at <= $1 "
-    "ORDER BY s.next_at LIMIT $2 FOR UPDATE SKIP LOCKED"
-)
-_PARK_NEXT: Final = """
-UPDATE schedule_state SET state = 'errored', next_at = NULL, reason = $2
-WHERE schedule_id = (SELECT schedule_id FROM schedule_state WHERE next_at <= $1
-                     ORDER BY next_at LIMIT 1 FOR UPDATE SKIP LOCKED)
-RETURNING schedule_id
+# The last number includes versions that never became active.
+_LAST_NUMBER: Final = """, (SELECT max(v.version) FROM schedule_versions v
+    WHERE v.schedule_id = s.schedule_id) AS last_number
 """
-_OPEN_RUNS: Final = """
+_RUNS_OF_KEYS: Final = """
+FROM unnest($1::timestamptz[], $2::uuid[]) AS t(scheduled_for, schedule_id)
+JOIN runs r ON r.scheduled_for = t.scheduled_for AND r.schedule_id = t.schedule_id
+"""
+_KEYS: Final = "SELECT r.scheduled_for, r.schedule_id" + _RUNS_OF_KEYS
+
+STATEMENTS: Final = ScheduleStatements(
+    load_schedules=_COLUMNS
+    + _LAST_NUMBER
+    + """FROM schedule_state s WHERE s.schedule_id = ANY($1) ORDER BY s.schedule_id FOR UPDATE
+""",
+    # A staging pass creates no version and needs no other number.
+    load_due=_COLUMNS
+    + """, s.version AS last_number
+FROM schedule_state s WHERE s.next_at > $3 AND s.next_at <= $1
+ORDER BY s.next_at LIMIT $2 FOR UPDATE SKIP LOCKED
+""",
+    lock_runs="""
 SELECT r.scheduled_for, r.schedule_id, r.state, r.attempt, r.seq, r.due_at, r.version,
        r.lease_holder, r.origin, r.finished_at, r.started_at, r.replay_number,
-       CASE WHEN r.stop_requested_at IS NOT NULL THEN coalesce(r.reason, 'cancelled') END AS stop
-FROM unnest($1::timestamptz[], $2::uuid[]) AS t(scheduled_for, schedule_id)
-JOIN runs r ON r.scheduled_for = t.scheduled_for AND r.schedule_id = t.schedule_id
-ORDER BY r.scheduled_for, r.schedule_id FOR UPDATE OF r
+       CASE WHEN r.stop_requested_at IS NOT NULL
+            THEN coalesce(r.reason, 'cancelled') END AS stop_reason
 """
-_STILL_OPEN: Final = """
-SELECT r.scheduled_for, r.schedule_id
-FROM unnest($1::timestamptz[], $2::uuid[]) AS t(scheduled_for, schedule_id)
-JOIN runs r ON r.scheduled_for = t.scheduled_for AND r.schedule_id = t.schedule_id
-WHERE CASE WHEN r.finished_at IS NULL THEN true ELSE false END
-"""
-_COUNTED: Final = """
-SELECT r.scheduled_for, r.schedule_id
-FROM unnest($1::timestamptz[], $2::uuid[]) AS t(scheduled_for, schedule_id)
-JOIN runs r ON r.scheduled_for = t.scheduled_for AND r.schedule_id = t.schedule_id
-WHERE CASE WHEN r.origin IS NULL AND NOT (r.state = 'cancelled' AND r.attempt = 0)
+    + _RUNS_OF_KEYS
+    + "ORDER BY r.scheduled_for, r.schedule_id FOR UPDATE OF r",
+    find_open=_KEYS
+    + """WHERE CASE WHEN r.finished_at IS NULL THEN true ELSE false END
+""",
+    find_counted=_KEYS
+    + """WHERE CASE WHEN r.origin IS NULL AND NOT (r.state = 'cancelled' AND r.attempt = 0)
            THEN true ELSE false END
-"""
-_TAKEN_BACK: Final = """
-SELECT r.scheduled_for, r.schedule_id
-FROM unnest($1::timestamptz[], $2::uuid[]) AS t(scheduled_for, schedule_id)
-JOIN runs r ON r.scheduled_for = t.scheduled_for AND r.schedule_id = t.schedule_id
-WHERE CASE WHEN r.state = 'cancelled' AND r.attempt = 0 AND r.reason = 'paused'
+""",
+    find_unstaged_by_pause=_KEYS
+    + """WHERE CASE WHEN r.state = 'cancelled' AND r.attempt = 0 AND r.reason = 'paused'
             AND r.origin IS NULL AND r.replay_number = 0
            THEN true ELSE false END
-"""
-_SELECT: Final = """
+""",
+    find_schedules="""
 SELECT s.id FROM schedules s JOIN schedule_state t ON t.schedule_id = s.id
 WHERE s.tenant = $1 AND ($2::text IS NULL OR s.tags @> ARRAY[$2])
   AND ($3::text IS NULL OR s.owner = $3) AND ($4::text IS NULL OR s.name = $4)
   AND ($5::text IS NULL OR t.state = $5)
 ORDER BY s.id LIMIT $6
-"""
-_AWAITING: Final = """
+""",
+    find_awaiting="""
 SELECT schedule_id FROM schedule_state WHERE awaited_run IS NOT NULL AND state = 'active'
 ORDER BY schedule_id LIMIT $1
-"""
-_STATES: Final = """
+""",
+    save_states="""
 INSERT INTO schedule_state (schedule_id, version, state, reason, next_at, planned_until,
-                            changed_at, dispatched, open_runs, awaited_run, consecutive_failures, paused_until,
-                            pending_version, pending_at, skipped_times)
-SELECT t.id, t.version, t.state, t.reason, t.next_at, t.planned_until, t.changed_at, t.dispatched,
-       string_to_array(t.open_runs, ' ')::timestamptz[], t.awaited_run, t.consecutive_failures, t.paused_until,
-       t.pending_version, t.pending_at, string_to_array(t.skipped_times, ' ')::timestamptz[]
+                            changed_at, dispatched, open_runs, awaited_run,
+                            consecutive_failures, paused_until, pending_version, pending_at,
+                            skipped_times)
+SELECT t.id, t.version, t.state, t.reason, t.next_at, t.planned_until, t.changed_at,
+       t.dispatched, string_to_array(t.open_runs, ' ')::timestamptz[], t.awaited_run,
+       t.consecutive_failures, t.paused_until, t.pending_version, t.pending_at,
+       string_to_array(t.skipped_times, ' ')::timestamptz[]
 FROM unnest($1::uuid[], $2::int[], $3::text[], $4::text[], $5::timestamptz[],
             $6::timestamptz[], $7::timestamptz[], $8::int[], $9::text[], $10::timestamptz[],
             $11::int[], $12::timestamptz[], $13::int[], $14::timestamptz[], $15::text[])
      AS t(id, version, state, reason, next_at, planned_until, changed_at, dispatched, open_runs,
-          awaited_run, consecutive_failures, paused_until, pending_version, pending_at, skipped_times)
+          awaited_run, consecutive_failures, paused_until, pending_version, pending_at,
+          skipped_times)
 ON CONFLICT (schedule_id) DO UPDATE SET
     version = excluded.version, state = excluded.state, reason = excluded.reason,
     next_at = excluded.next_at, planned_until = excluded.planned_until,
     changed_at = excluded.changed_at, dispatched = excluded.dispatched,
-    open_runs = excluded.open_runs, awaited_run = excluded.awaited_run, consecutive_failures = excluded.consecutive_failures,
+    open_runs = excluded.open_runs, awaited_run = excluded.awaited_run,
+    consecutive_failures = excluded.consecutive_failures,
     paused_until = excluded.paused_until, pending_version = excluded.pending_version,
     pending_at = excluded.pending_at, skipped_times = excluded.skipped_times
-"""
+""",
+    mark_next_errored="""
+UPDATE schedule_state SET state = 'errored', next_at = NULL, reason = $2
+WHERE schedule_id = (SELECT schedule_id FROM schedule_state WHERE next_at <= $1
+                     ORDER BY next_at LIMIT 1 FOR UPDATE SKIP LOCKED)
+RETURNING schedule_id
+""",
+)
 
 
-async def _entries(
+async def find_schedules(
+    connection: asyncpg.Connection, tenant: str, filter_: ScheduleFilter, *, limit: int
+) -> list[UUID]:
+    """Return the schedules that match the filter. The caller has begun a transaction.
+
+    A generic plan reads every schedule, so the database plans this statement for its filter.
+    """
+    await connection.execute("SET LOCAL plan_cache_mode = force_custom_plan")
+    rows = await connection.fetch(
+        STATEMENTS.find_schedules,
+        tenant,
+        filter_.tag,
+        filter_.owner,
+        filter_.name,
+        filter_.state,
+        limit,
+    )
+    await connection.execute("SET LOCAL plan_cache_mode = force_generic_plan")
+    return [row["id"] for row in rows]
+
+
+async def load_unit_of_work(
+    connection: asyncpg.Connection,
+    versions: VersionCache,
+    schedule_ids: Iterable[UUID],
+    *,
+    named_runs: Iterable[RunKey] = (),
+) -> UnitOfWork:
+    """Lock the schedules, their open runs and the named runs in key order, and load them."""
+    ordered = sorted(set(schedule_ids), key=int)
+    rows = await connection.fetch(STATEMENTS.load_schedules, ordered)
+    records = await _records(connection, versions, rows)
+    keys = {RunKey(time, record.id) for record in records for time in record.open_runs}
+    unit = UnitOfWork(schedules={record.id: record for record in records})
+    arrays = key_arrays(sorted(keys | set(named_runs)))
+    for row in await connection.fetch(STATEMENTS.lock_runs, *arrays):
+        run = _locked_run(row)
+        runs = unit.open_runs if run.finished_at is None else unit.ended_runs
+        runs[run.key] = run
+    return unit
+
+
+async def load_due(
+    connection: asyncpg.Connection,
+    versions: VersionCache,
+    until: datetime,
+    *,
+    limit: int,
+    after: datetime = EARLIEST,
+) -> list[ScheduleRecord]:
+    """Lock and load the schedules with a next time in (after, until].
+
+    The statement skips schedules that another ticker has locked.
+    """
+    rows = await connection.fetch(STATEMENTS.load_due, until, limit, after)
+    return await _records(connection, versions, rows)
+
+
+async def _records(
     connection: asyncpg.Connection, versions: VersionCache, rows: Sequence[asyncpg.Record]
 ) -> list[ScheduleRecord]:
-    wanted = [(row["schedule_id"], row["version"]) for row in rows]
+    in_force = [(row["schedule_id"], row["version"]) for row in rows]
     pending = [(r["schedule_id"], r["pending_version"]) for r in rows if r["pending_version"]]
-    known = await versions.load(connection, wanted + pending)
+    known = await versions.load(connection, in_force + pending)
     return [
         ScheduleRecord(
             known[key],
@@ -123,129 +204,100 @@ async def _entries(
             skipped_times=tuple(row["skipped_times"]),
             last_number=row["last_number"],
         )
-        for key, row in zip(wanted, rows, strict=True)
+        for key, row in zip(in_force, rows, strict=True)
     ]
 
 
-async def load_due(
-    connection: asyncpg.Connection,
-    versions: VersionCache,
-    until: datetime,
-    limit: int,
-    *,
-    after: datetime = EARLIEST,
-) -> list[ScheduleRecord]:
-    """Schedules that owe something in (after, until], locked; another ticker's are passed over."""
-    rows = await connection.fetch(_DUE, until, limit, after)
-    return await _entries(connection, versions, rows)
-
-
-async def mark_next_errored(pool: asyncpg.Pool, until: datetime, reason: str) -> UUID | None:
-    """The schedule that owes the next run, unread: that it cannot be read may be its fault."""
-    parked: UUID | None = await pool.fetchval(_PARK_NEXT, until, reason)
-    return parked
-
-
-async def load_unit_of_work(
-    connection: asyncpg.Connection,
-    versions: VersionCache,
-    schedules: Iterable[UUID],
-    named_runs: Iterable[RunKey],
-) -> UnitOfWork:
-    """The schedules and all their open runs, locked in key order."""
-    rows = await connection.fetch(_ENTRIES, sorted(set(schedules), key=int))
-    entries = await _entries(connection, versions, rows)
-    keys = {RunKey(moment, entry.id) for entry in entries for moment in entry.open_runs}
-    book = UnitOfWork(schedules={entry.id: entry for entry in entries})
-    for row in await connection.fetch(_OPEN_RUNS, *key_arrays(sorted(keys | set(named_runs)))):
-        key = RunKey(row["scheduled_for"], row["schedule_id"])
-        if row["finished_at"] is None:
-            book.open_runs[key] = _open_run(key, row)
-        else:
-            book.ended_runs[key] = Ended(RunState(row["state"]), row["finished_at"])
-    return book
-
-
-def _open_run(key: RunKey, row: asyncpg.Record) -> LockedRun:
+def _locked_run(row: asyncpg.Record) -> LockedRun:
     return LockedRun(
-        key,
-        RunState(row["state"]),
-        row["attempt"],
-        row["seq"],
-        row["due_at"],
-        row["version"],
-        row["lease_holder"],
+        key=RunKey(row["scheduled_for"], row["schedule_id"]),
+        state=RunState(row["state"]),
+        attempt=row["attempt"],
+        seq=row["seq"],
+        due_at=row["due_at"],
+        version=row["version"],
+        lease_holder=row["lease_holder"],
         is_from_recurrence=row["origin"] is None and row["replay_number"] == 0,
-        is_replayed=row["replay_number"] > 0,
         has_started=row["started_at"] is not None,
-        stop_reason=row["stop"],
+        stop_reason=row["stop_reason"],
+        is_replayed=row["replay_number"] > 0,
+        finished_at=row["finished_at"],
     )
 
 
 async def find_open(connection: asyncpg.Connection, keys: Sequence[RunKey]) -> set[RunKey]:
-    return await _those(connection, _STILL_OPEN, keys)
+    """Return the runs that have not ended."""
+    return await _find_keys(connection, STATEMENTS.find_open, keys)
 
 
 async def find_counted(connection: asyncpg.Connection, keys: Sequence[RunKey]) -> set[RunKey]:
-    """Those that their timetable owed and that were not withdrawn before they began."""
-    return await _those(connection, _COUNTED, keys)
+    """Return the runs of the recurrence that were not cancelled before their first attempt."""
+    return await _find_keys(connection, STATEMENTS.find_counted, keys)
 
 
 async def find_unstaged_by_pause(
     connection: asyncpg.Connection, keys: Sequence[RunKey]
 ) -> set[RunKey]:
-    """Those that their timetable owed and that a pause withdrew before they began."""
-    return await _those(connection, _TAKEN_BACK, keys)
+    """Return the runs of the recurrence that a pause cancelled before their first attempt."""
+    return await _find_keys(connection, STATEMENTS.find_unstaged_by_pause, keys)
 
 
-async def _those(connection: asyncpg.Connection, which: str, keys: Sequence[RunKey]) -> set[RunKey]:
+async def _find_keys(
+    connection: asyncpg.Connection, statement: str, keys: Sequence[RunKey]
+) -> set[RunKey]:
     if not keys:
         return set()
-    rows = await connection.fetch(which, *key_arrays(sorted(keys)))
+    rows = await connection.fetch(statement, *key_arrays(sorted(keys)))
     return {RunKey(row["scheduled_for"], row["schedule_id"]) for row in rows}
 
 
-async def save_states(connection: asyncpg.Connection, entries: Iterable[ScheduleRecord]) -> None:
-    """In key order. An array of arrays cannot be ragged: arrays travel as text."""
-    ordered = sorted(entries, key=lambda entry: entry.id.int)
+async def save_states(connection: asyncpg.Connection, records: Iterable[ScheduleRecord]) -> None:
+    """Write the schedule states in key order.
+
+    An array of arrays must be rectangular, so the inner arrays are text.
+    """
+    ordered = sorted(records, key=lambda record: record.id.int)
     if not ordered:
         return
     await connection.execute(
-        _STATES,
-        [entry.id for entry in ordered],
-        [entry.version.number for entry in ordered],
-        [entry.state.value for entry in ordered],
-        nullable_array(entry.reason for entry in ordered),
-        nullable_array(entry.next_at for entry in ordered),
-        [entry.planned_until for entry in ordered],
-        [entry.changed_at for entry in ordered],
-        [entry.dispatched for entry in ordered],
-        [_instants(entry.open_runs) for entry in ordered],
-        nullable_array(entry.awaited_run for entry in ordered),
-        [entry.consecutive_failures for entry in ordered],
-        nullable_array(entry.paused_until for entry in ordered),
-        nullable_array(entry.pending.number if entry.pending else None for entry in ordered),
-        nullable_array(entry.pending.effective_at if entry.pending else None for entry in ordered),
-        [_instants(entry.skipped_times) for entry in ordered],
+        STATEMENTS.save_states,
+        [record.id for record in ordered],
+        [record.version.number for record in ordered],
+        [record.state.value for record in ordered],
+        nullable_array(record.reason for record in ordered),
+        nullable_array(record.next_at for record in ordered),
+        [record.planned_until for record in ordered],
+        [record.changed_at for record in ordered],
+        [record.dispatched for record in ordered],
+        [_times_text(record.open_runs) for record in ordered],
+        nullable_array(record.awaited_run for record in ordered),
+        [record.consecutive_failures for record in ordered],
+        nullable_array(record.paused_until for record in ordered),
+        nullable_array(record.pending.number if record.pending else None for record in ordered),
+        nullable_array(
+            record.pending.effective_at if record.pending else None for record in ordered
+        ),
+        [_times_text(record.skipped_times) for record in ordered],
     )
 
 
-def _instants(moments: Iterable[datetime]) -> str:
-    return " ".join(moment.isoformat() for moment in moments)
-
-
-async def find_schedules(
-    connection: asyncpg.Connection, tenant: str, selector: ScheduleFilter, limit: int
-) -> list[UUID]:
-    """In a transaction. Planned for what is asked: a plan for any selector reads every schedule."""
-    await connection.execute("SET LOCAL plan_cache_mode = force_custom_plan")
-    rows = await connection.fetch(
-        _SELECT, tenant, selector.tag, selector.owner, selector.name, selector.state, limit
-    )
-    await connection.execute("SET LOCAL plan_cache_mode = force_generic_plan")
-    return [row["id"] for row in rows]
+def _times_text(times: Iterable[datetime]) -> str:
+    return " ".join(time.isoformat() for time in times)
 
 
 async def find_awaiting(pool: asyncpg.Pool, limit: int) -> list[UUID]:
-    """Schedules that wait for the end of a run; what is halted is looked at when it goes on."""
-    return [row["schedule_id"] for row in await pool.fetch(_AWAITING, limit)]
+    """Return active schedules that wait for the end of a run.
+
+    A stopped schedule is not among them, because it is planned when it continues.
+    """
+    rows = await pool.fetch(STATEMENTS.find_awaiting, limit)
+    return [row["schedule_id"] for row in rows]
+
+
+async def mark_next_errored(pool: asyncpg.Pool, until: datetime, reason: str) -> UUID | None:
+    """Mark the schedule with the earliest next time as errored, without reading its version.
+
+    The version may be the cause of the error.
+    """
+    schedule_id: UUID | None = await pool.fetchval(STATEMENTS.mark_next_errored, until, reason)
+    return schedule_id

@@ -1,7 +1,8 @@
-"""Immutable versions, read once: a cache before `schedule_versions`, and writing new ones."""
+"""The SQL of versions, and a cache of the immutable versions that the ticker has read."""
 
 from collections import OrderedDict
 from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass
 from typing import Final
 from uuid import UUID
 
@@ -13,21 +14,34 @@ from harebell.contract.when import Recurring
 from harebell.storage.runs import nullable_array
 from harebell.ticker.model.version import Version, VersionHandover, VersionStatus
 
-_VERSIONS: Final = """
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class VersionStatements:
+    """The statements of this module."""
+
+    load: str
+    save_versions: str
+    save_active_versions: str
+    update_statuses: str
+    record_handovers: str
+
+
+STATEMENTS: Final = VersionStatements(
+    load="""
 SELECT v.schedule_id, v.version, v.run_spec->>'tenant' AS tenant, v.definition, v.run_spec,
        v.accepted_at, v.effective_at, v.anchor_at
 FROM unnest($1::uuid[], $2::int[]) AS t(schedule_id, version)
 JOIN schedule_versions v USING (schedule_id, version)
-"""
-_INSERT: Final = """
-INSERT INTO schedule_versions (schedule_id, version, definition, run_spec, fingerprint, accepted_at,
-                               effective_at, anchor_at, status, actor, note)
+""",
+    save_versions="""
+INSERT INTO schedule_versions (schedule_id, version, definition, run_spec, fingerprint,
+                               accepted_at, effective_at, anchor_at, status, actor, note)
 SELECT t.* FROM unnest($1::uuid[], $2::int[], $3::json[], $4::json[], $5::text[],
                        $6::timestamptz[], $7::timestamptz[], $8::timestamptz[], $9::text[],
                        $10::text[], $11::text[])
      AS t
-"""
-_SCHEDULES: Final = """
+""",
+    save_active_versions="""
 INSERT INTO schedules (id, tenant, key, name, owner, class, priority, pool, tags, metadata,
                        version, created_at, updated_at, actor)
 SELECT t.id, t.tenant, d->>'key', d->>'name', d->>'owner', t.class, t.priority, t.pool,
@@ -41,66 +55,70 @@ ON CONFLICT (id) DO UPDATE SET
     priority = excluded.priority, pool = excluded.pool, tags = excluded.tags,
     metadata = excluded.metadata, version = excluded.version,
     updated_at = excluded.updated_at, actor = excluded.actor
-"""
-_FATES: Final = """
+""",
+    update_statuses="""
 UPDATE schedule_versions v SET status = t.status, status_reason = t.reason
 FROM unnest($1::uuid[], $2::int[], $3::text[], $4::text[]) AS t(id, version, status, reason)
 WHERE v.schedule_id = t.id AND v.version = t.version
-"""
-_TAKE_OVER: Final = """
+""",
+    record_handovers="""
 UPDATE schedule_versions v SET planned_from = coalesce(t.planned_from, v.planned_from),
                                planned_until = coalesce(t.planned_until, v.planned_until)
 FROM unnest($1::uuid[], $2::int[], $3::timestamptz[], $4::timestamptz[])
      AS t(id, version, planned_from, planned_until)
 WHERE v.schedule_id = t.id AND v.version = t.version
-"""
+""",
+)
 
 
 class VersionCache:
-    """Immutable versions by (schedule, number), read once; bounded, oldest reading out first.
+    """A bounded cache of versions by schedule and number. The oldest entry leaves first.
 
-    Only of what recurs: a one-shot is planned once, and a crowd of them would push the others out.
+    The cache omits one-shot schedules, which the ticker plans only once.
+    Large numbers of them would remove the other versions.
     """
 
     MAX_VERSIONS: Final = 20_000
-    MAX_CHARACTERS: Final = 32 * 1024 * 1024  # characters: their payloads, twice, are more in memory
+    MAX_CHARACTERS: Final = 32 * 1024 * 1024  # parsed versions need about twice this memory
 
     def __init__(self) -> None:
-        self._known: OrderedDict[tuple[UUID, int], Version] = OrderedDict()
-        self._text = 0  # characters
+        self._versions: OrderedDict[tuple[UUID, int], Version] = OrderedDict()
+        self._characters = 0
 
     def __len__(self) -> int:
-        return len(self._known)
+        return len(self._versions)
 
     def add(self, versions: Iterable[Version]) -> None:
+        """Add the recurring versions, and remove the oldest versions beyond the bounds."""
         for version in versions:
             if not isinstance(version.policy.when, Recurring):
                 continue
             key = version.schedule_id, version.number
-            if (before := self._known.pop(key, None)) is not None:
-                self._text -= _length(before)
-            self._known[key] = version
-            self._text += _length(version)
-        while len(self._known) > self.MAX_VERSIONS or self._text > self.MAX_CHARACTERS:
-            _, oldest = self._known.popitem(last=False)  # a dict looks ever longer for its first
-            self._text -= _length(oldest)
+            if (before := self._versions.pop(key, None)) is not None:
+                self._characters -= _length(before)
+            self._versions[key] = version
+            self._characters += _length(version)
+        while len(self._versions) > self.MAX_VERSIONS or self._characters > self.MAX_CHARACTERS:
+            _, oldest = self._versions.popitem(last=False)  # a dict finds its first entry slowly
+            self._characters -= _length(oldest)
 
     async def load(
-        self, connection: asyncpg.Connection, wanted: Sequence[tuple[UUID, int]]
+        self, connection: asyncpg.Connection, keys: Sequence[tuple[UUID, int]]
     ) -> Mapping[tuple[UUID, int], Version]:
-        found = {key: self._known[key] for key in wanted if key in self._known}
-        missing = [key for key in wanted if key not in found]
+        """Return the versions by key, and read those that are not in the cache."""
+        found = {key: self._versions[key] for key in keys if key in self._versions}
+        missing = [key for key in keys if key not in found]
         if missing:
             ids, numbers = zip(*missing, strict=True)
-            rows = await connection.fetch(_VERSIONS, ids, numbers)
-            read = {(row["schedule_id"], row["version"]): _version(row) for row in rows}
-            self.add(read.values())
-            found |= read
+            rows = await connection.fetch(STATEMENTS.load, ids, numbers)
+            loaded = {(row["schedule_id"], row["version"]): _version(row) for row in rows}
+            self.add(loaded.values())
+            found |= loaded
         return found
 
 
-class _Read(SchedulingPolicy):
-    """Of a definition that was checked when it was stored: the rest waits until it is wanted."""
+class _StoredPolicy(SchedulingPolicy):
+    """The policy of a stored definition, which was checked before. Other fields are ignored."""
 
     model_config = ConfigDict(extra="ignore")
 
@@ -111,84 +129,88 @@ def _length(version: Version) -> int:
 
 def _version(row: asyncpg.Record) -> Version:
     return Version(
-        row["schedule_id"],
-        row["version"],
-        row["tenant"],
-        _Read.model_validate_json(row["definition"]),
-        row["definition"],
-        row["run_spec"],
-        row["accepted_at"],
-        row["effective_at"],
+        schedule_id=row["schedule_id"],
+        number=row["version"],
+        tenant=row["tenant"],
+        policy=_StoredPolicy.model_validate_json(row["definition"]),
+        definition_json=row["definition"],
+        run_spec=row["run_spec"],
+        accepted_at=row["accepted_at"],
+        effective_at=row["effective_at"],
         anchor_at=row["anchor_at"],
     )
 
 
 async def save_versions(
-    connection: asyncpg.Connection, made: Sequence[tuple[Version, VersionStatus]]
+    connection: asyncpg.Connection, new_versions: Sequence[tuple[Version, VersionStatus]]
 ) -> None:
-    if not made:
+    """Insert new versions. Raise `UniqueViolationError` if a number exists already."""
+    if not new_versions:
         return
-    versions = [version for version, _ in made]
+    versions = [version for version, _ in new_versions]
     await connection.execute(
-        _INSERT,
-        [v.schedule_id for v in versions],
-        [v.number for v in versions],
-        [v.definition_json for v in versions],
-        [v.run_spec for v in versions],
-        [fingerprint_of(v.definition_json) for v in versions],
-        [v.accepted_at for v in versions],
-        [v.since for v in versions],
-        nullable_array(v.anchor_at for v in versions),
-        [fate.value for _, fate in made],
-        nullable_array(v.actor for v in versions),
-        nullable_array(v.note for v in versions),
+        STATEMENTS.save_versions,
+        [each.schedule_id for each in versions],
+        [each.number for each in versions],
+        [each.definition_json for each in versions],
+        [each.run_spec for each in versions],
+        [fingerprint_of(each.definition_json) for each in versions],
+        [each.accepted_at for each in versions],
+        [each.since for each in versions],
+        nullable_array(each.anchor_at for each in versions),
+        [status.value for _, status in new_versions],
+        nullable_array(each.actor for each in versions),
+        nullable_array(each.note for each in versions),
     )
 
 
 async def save_active_versions(connection: asyncpg.Connection, versions: Iterable[Version]) -> None:
-    """What users see of schedules is the version in force; one row a schedule."""
-    latest = list({version.schedule_id: version for version in versions}.values())
+    """Write the versions in force to `schedules`, which has one row for each schedule."""
+    latest = list({each.schedule_id: each for each in versions}.values())
     if latest:
         await connection.execute(
-            _SCHEDULES,
-            [v.schedule_id for v in latest],
-            [v.tenant for v in latest],
-            [v.definition_json for v in latest],
-            [v.definition.class_.value for v in latest],
-            [v.policy.priority for v in latest],
-            [v.policy.pool for v in latest],
-            [v.number for v in latest],
-            [v.accepted_at for v in latest],
-            nullable_array(v.actor for v in latest),
+            STATEMENTS.save_active_versions,
+            [each.schedule_id for each in latest],
+            [each.tenant for each in latest],
+            [each.definition_json for each in latest],
+            [each.definition.class_.value for each in latest],
+            [each.policy.priority for each in latest],
+            [each.policy.pool for each in latest],
+            [each.number for each in latest],
+            [each.accepted_at for each in latest],
+            nullable_array(each.actor for each in latest),
         )
 
 
 async def update_statuses(
     connection: asyncpg.Connection,
-    fates: Mapping[tuple[UUID, int], tuple[VersionStatus, str | None]],
+    statuses: Mapping[tuple[UUID, int], tuple[VersionStatus, str | None]],
 ) -> None:
-    """What became of versions that were to take effect later."""
-    if fates:
+    """Write the status and its reason of each version."""
+    if statuses:
         await connection.execute(
-            _FATES,
-            [schedule for schedule, _ in fates],
-            [number for _, number in fates],
-            [fate.value for fate, _ in fates.values()],
-            nullable_array(reason for _, reason in fates.values()),
+            STATEMENTS.update_statuses,
+            [schedule_id for schedule_id, _ in statuses],
+            [number for _, number in statuses],
+            [status.value for status, _ in statuses.values()],
+            nullable_array(reason for _, reason in statuses.values()),
         )
 
 
 async def record_handovers(
-    connection: asyncpg.Connection, takeovers: Sequence[VersionHandover]
+    connection: asyncpg.Connection, handovers: Sequence[VersionHandover]
 ) -> None:
-    """A version may take over and be taken over in one batch: both are one row to write."""
-    begun = {(each.schedule_id, each.to_version): each.planned_from for each in takeovers}
-    over = {(each.schedule_id, each.from_version): each.planned_until for each in takeovers}
-    if keys := sorted(begun.keys() | over.keys()):
+    """Write the times that each version decided.
+
+    A version may be the new and the old one of two handovers, which are written to one row.
+    """
+    planned_from = {(each.schedule_id, each.to_version): each.planned_from for each in handovers}
+    until = {(each.schedule_id, each.from_version): each.planned_until for each in handovers}
+    if keys := sorted(planned_from.keys() | until.keys()):
         await connection.execute(
-            _TAKE_OVER,
-            [schedule for schedule, _ in keys],
+            STATEMENTS.record_handovers,
+            [schedule_id for schedule_id, _ in keys],
             [number for _, number in keys],
-            nullable_array(begun.get(key) for key in keys),
-            nullable_array(over.get(key) for key in keys),
+            nullable_array(planned_from.get(key) for key in keys),
+            nullable_array(until.get(key) for key in keys),
         )

@@ -1,0 +1,65 @@
+"""`harebell export`: stored schedules in the form that `harebell apply` reads."""
+
+import asyncio
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import Any, Final
+
+import typer
+import yaml
+
+from harebell.cli.framework.exit_codes import ExitCode, exit_code_of_many
+from harebell.cli.framework.output import Format
+from harebell.cli.framework.session import Session
+from harebell.cli.manifests.plan import without_defaults
+from harebell.cli.schedule.filters import Owner, Tag
+from harebell.client import Client, CommandRejected
+from harebell.contract.errors import NotFound
+
+MAX_CONCURRENT_REQUESTS: Final = 20
+ENDED_STATES: Final = ("cancelled", "completed")
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ScheduleExportOptions:
+    """The options of `export`."""
+
+    owner: Owner = None
+    tag: Tag = None
+
+
+async def export(session: Session, options: ScheduleExportOptions) -> ExitCode:
+    """Write schedules in the form that `apply` reads (YAML, or JSON with -o json)."""
+    async with session.connect() as client:
+        rows = [row async for row in client.schedules(owner=options.owner, tag=options.tag)]
+        rows = [row for row in rows if row["state"] not in ENDED_STATES]
+        keys = sorted(row["key"] for row in rows if row["key"])
+        stored = await fetch_schedules(client, keys)
+    if without_key := sum(row["key"] is None for row in rows):
+        session.output.print_message(
+            f"The export omits {without_key} schedules, because they have no key."
+        )
+    definitions = [
+        without_defaults(each["definition"]) for each in stored.values() if each is not None
+    ]
+    if session.options.output is Format.JSON:
+        session.output.print_rows(definitions, ())
+    elif definitions:
+        typer.echo(yaml.safe_dump_all(definitions, sort_keys=False, allow_unicode=True), nl=False)
+    return exit_code_of_many(done=len(definitions))
+
+
+async def fetch_schedules(client: Client, keys: Sequence[str]) -> dict[str, dict[str, Any] | None]:
+    """Return the schedule of each key, or None for a key without a schedule."""
+    limit = asyncio.Semaphore(MAX_CONCURRENT_REQUESTS)
+
+    async def fetch(key: str) -> dict[str, Any] | None:
+        async with limit:
+            try:
+                return await client.schedule(key=key)
+            except CommandRejected as error:
+                if error.code == NotFound.code:
+                    return None
+                raise
+
+    return dict(zip(keys, await asyncio.gather(*map(fetch, keys)), strict=True))
