@@ -160,13 +160,13 @@ async def test_a_mixed_life_audits_clean_and_each_damage_is_found(
 
     for told in (living, still):
         assert (told.exit_code, told.said) == (0, "")
-        assert (told.report["findings"], told.report["silences"]) == ([], [])
-        assert told.report["owed"] == told.report["recorded"] > RUNS
+        assert (told.report["findings"], told.report["missed_heartbeats"]) == ([], [])
+        assert told.report["expected"] == told.report["recorded"] > RUNS
     assert spoiled.exit_code == 1
     for key, (_, kind) in DAMAGE.items():
         assert kind in spoiled.kinds(key), key
     assert {each["key"] for each in spoiled.report["findings"]} == DAMAGE.keys()
-    assert [each["who"] for each in spoiled.report["silences"]] == ["ticker"]
+    assert [each["component"] for each in spoiled.report["missed_heartbeats"]] == ["ticker"]
 
 
 async def test_an_audit_can_be_of_one_tenant_or_one_schedule(own_stack: Stack) -> None:

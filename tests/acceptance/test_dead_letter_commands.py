@@ -16,7 +16,7 @@ ONCE: Final = {"max_attempts": 1}
 MAILS: Final = {"task": {"name": "acme.mail", "args": {}}}  # which no executor has
 HOOKS: Final = 4  # runs that die of the hook, and one of the mail
 TAG: Final = "till"
-OLD: Final = "--older-than 1h"
+OLD: Final = "--until 1h"
 
 
 @pytest.fixture
@@ -63,7 +63,7 @@ class Desk:
         return listed
 
     async def group(self, error: str) -> str:
-        [found] = [each for each in await self.type("groups") if each["error_code"] == error]
+        [found] = [each for each in await self.type("groups list") if each["error_code"] == error]
         return str(found["id"])
 
     async def until_open(self, number: int) -> None:
@@ -74,7 +74,7 @@ class Desk:
 
     async def until_job(self, job: str, **wanted: Any) -> dict[str, Any]:
         async def there() -> dict[str, Any] | None:
-            told: dict[str, Any] = await self.type(f"job {job}")
+            told: dict[str, Any] = await self.type(f"replays get {job}")
             return told if wanted.items() <= told.items() else None
 
         found = await until(there, what=f"{job} with {wanted}")
@@ -85,12 +85,12 @@ class Desk:
 @pytest.mark.requirement("S112")
 async def test_list_takes_filters_and_show_tells_all(desk: Desk) -> None:
     hooks, mails = await desk.letters("--error http_503"), await desk.letters("--key mail")
-    shown = await desk.type(f"show {mails[0]['id']}")
+    shown = await desk.type(f"get {mails[0]['id']}")
 
     assert [len(each) for each in (hooks, mails)] == [HOOKS, 1]
     assert len(await desk.letters(f"--tag {TAG}")) == HOOKS
     assert len(await desk.letters(f"--group {hooks[0]['group']}")) == HOOKS
-    assert len(await desk.letters("--newer-than 1h --limit 2")) == 2
+    assert len(await desk.letters("--since 1h --limit 2")) == 2
     assert await desk.letters(OLD) == await desk.letters("--replayed") == []
     assert (shown["key"], shown["error_code"], shown["attempts"]) == ("mail", "unknown_task", 1)
     assert shown["payload"]["target"] == MAILS
@@ -100,17 +100,17 @@ async def test_list_takes_filters_and_show_tells_all(desk: Desk) -> None:
 async def test_groups_are_noted_muted_archived_and_reopened(desk: Desk) -> None:
     hook, mail = await desk.group("http_503"), await desk.group("unknown_task")
 
-    await desk.type(f'note {hook} "their certificate"')
-    await desk.type(f"mute {hook} --until 1h")
-    await desk.type(f"archive {mail}")
-    away = await desk.type("groups")
-    every = {each["id"]: each for each in await desk.type("groups --state all")}
-    await desk.type(f"reopen {hook} {mail}")
+    await desk.type(f'groups note {hook} "their certificate"')
+    await desk.type(f"groups mute {hook} --until 1h")
+    await desk.type(f"groups archive {mail}")
+    away = await desk.type("groups list")
+    every = {each["id"]: each for each in await desk.type("groups list --state all")}
+    await desk.type(f"groups reopen {hook} {mail}")
 
     assert away == []
     assert (every[hook]["state"], every[hook]["note"]) == ("muted", "their certificate")
     assert (every[hook]["open"], every[mail]["state"]) == (HOOKS, "archived")
-    assert {each["id"] for each in await desk.type("groups")} == {hook, mail}
+    assert {each["id"] for each in await desk.type("groups list")} == {hook, mail}
 
 
 @pytest.mark.requirement("S112")
@@ -120,18 +120,18 @@ async def test_letters_are_exported_dropped_and_imported(desk: Desk, tmp_path: P
     file.write_text("\n".join(lines))
     [mail] = await desk.letters("--key mail")
 
-    await desk.type(f"drop {mail['id']} --note obsolete")
+    await desk.type(f"discard {mail['id']} --note obsolete")
     again = await desk.say(f"import {file}")
 
     assert {orjson.loads(line)["key"] for line in lines} == {f"hook-{n}" for n in range(HOOKS)}
-    assert [each["id"] for each in await desk.letters("--state dropped")] == [mail["id"]]
-    assert f"{HOOKS} imported or present, 0 not" in again
+    assert [each["id"] for each in await desk.letters("--state discarded")] == [mail["id"]]
+    assert f"{HOOKS} dead letters are imported or already present, 0 are not imported" in again
     assert len(await desk.letters()) == HOOKS
 
 
 @pytest.mark.requirement("S112")
 async def test_watch_tells_letters_as_they_come(desk: Desk) -> None:
-    watching = asyncio.create_task(desk.say("watch --every 0.5 --looks 20"))
+    watching = asyncio.create_task(desk.say("watch --every 0.5 --max-polls 20"))
     await asyncio.sleep(1)
     await desk.tenant.put("late", {"now": True}, MAILS, retry=ONCE)
 
@@ -142,22 +142,22 @@ async def test_watch_tells_letters_as_they_come(desk: Desk) -> None:
 async def test_a_replay_is_paused_resumed_and_aborted_and_keeps_a_record(desk: Desk) -> None:
     desk.target.fix("hook")
     started = await desk.type("replay --error http_503 --rate 30/m --note mended")
-    job = started["job"]
+    job = started["id"]
 
-    await desk.type(f"pause {job}")
+    await desk.type(f"replays pause {job}")
     paused = await desk.until_job(job, state="paused")
-    await desk.type(f"resume {job}")
+    await desk.type(f"replays resume {job}")
     await desk.until_job(job, state="running")
-    await desk.type(f"abort {job}")
+    await desk.type(f"replays abort {job}")
     aborted = await desk.until_job(job, state="aborted")
-    items = (await desk.type(f"job {job} --items"))["items"]
+    items = (await desk.type(f"replays get {job} --items"))["items"]
 
     assert (started["total"], paused["note"]) == (HOOKS, "mended")
-    assert [each["id"] for each in await desk.type("jobs")] == [job]
+    assert [each["id"] for each in await desk.type("replays list")] == [job]
     assert len(items) == HOOKS
     waiting = [each for each in items if each["status"] == "waiting"]
-    assert len(waiting) == aborted["waiting"]
-    assert len(await desk.letters("--error http_503")) == aborted["waiting"]
+    assert len(waiting) == aborted["remaining"]
+    assert len(await desk.letters("--error http_503")) == aborted["remaining"]
 
 
 @pytest.mark.requirement("S112")
@@ -165,7 +165,7 @@ async def test_a_dry_run_changes_nothing_and_a_replay_may_go_to_another_pool(
     desk: Desk,
 ) -> None:
     dry = await desk.type("replay --all --dry-run")
-    jobs = await desk.type("jobs")
+    jobs = await desk.type("replays list")
     [mail] = await desk.letters("--key mail")
 
     await desk.type(f"replay {mail['id']} --pool mailers")

@@ -36,25 +36,25 @@ async def test_an_hour_at_the_desk(tenant: Tenant, whole_target: Target, tmp_pat
     )
     await much_dies(tenant, whole_target)
 
-    said = await terminal.type("harebell dlq groups")
+    said = await terminal.type("harebell dlq groups list")
     group = root_id(said, "http_503")
     said = await terminal.type(f"harebell dlq list --group {group} --limit 5")
     letter = root_id(said, "http_503")
     groups = terminal.picture("desk-groups", pictures)
-    await terminal.type(f"harebell dlq show {letter}")
+    await terminal.type(f"harebell dlq get {letter}")
     shown = terminal.picture("desk-letter", pictures)
 
-    await terminal.type(f'harebell dlq note {group} "their certificate, ticket 4715"')
+    await terminal.type(f'harebell dlq groups note {group} "their certificate, ticket 4715"')
     await terminal.type(f"harebell dlq replay --group {group} --dry-run")
     whole_target.fix("till")
     how = "--canary 3 --rate 50/s --abort-on-failure-ratio 0.2 --note mended --follow"
     said = await terminal.type(f"harebell dlq replay --group {group} {how}")
     assert "done" in said
-    said = await terminal.type("harebell dlq groups")
+    said = await terminal.type("harebell dlq groups list")
     assert group not in said
     replayed = terminal.picture("desk-replay", pictures)
 
-    assert f"{PROMPT}harebell dlq groups" in words(groups)
+    assert f"{PROMPT}harebell dlq groups list" in words(groups)
     assert group in words(groups)
     assert letter in words(shown)
     assert "their certificate" in words(replayed)

@@ -356,7 +356,7 @@ def setting_variables() -> frozenset[str]:
         f"HAREBELL_{each.target.id.upper()}"
         for module in source_modules()
         for node in module.find(ast.ClassDef)
-        if any("Settings" in ast.unparse(base) for base in node.bases)
+        if node.name.endswith("Settings")
         for each in node.body
         if isinstance(each, ast.AnnAssign) and isinstance(each.target, ast.Name)
         if not each.target.id.startswith(("_", "model_"))

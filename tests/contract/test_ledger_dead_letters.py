@@ -75,12 +75,12 @@ async def test_a_letter_is_held_as_it_stands_and_for_its_tenant_alone(ledger: as
     found = await held(ledger, letter)
 
     assert found == LockedDeadLetter(
-        letter.id,
-        DeadLetterKind.RUN,
-        DeadLetterState.OPEN,
-        letter.run,
-        1,
-        unstarted=False,
+        id=letter.id,
+        kind=DeadLetterKind.RUN,
+        state=DeadLetterState.OPEN,
+        run=letter.run,
+        replay_number=0,
+        is_unstarted=False,
         override=None,
     )
     assert await held(ledger, letter, "another") is None
@@ -98,7 +98,7 @@ async def test_a_replay_begins_a_series_and_takes_the_letter_off_the_desk_once(
     assert (row["state"], row["replay_number"], row["attempt"]) == (RunState.STAGED, 1, 0)
     found = await held(ledger, letter)
     assert found is not None
-    assert (found.state, found.unstarted) == (DeadLetterState.REPLAYED, True)
+    assert (found.state, found.is_unstarted) == (DeadLetterState.REPLAYED, True)
     assert not await replay(ledger, letter)
     assert (await row_of(ledger, letter.run))["seq"] == row["seq"]
 
@@ -115,7 +115,7 @@ async def test_a_replay_that_has_started_is_no_longer_unstarted(ledger: asyncpg.
 
     found = await held(ledger, letter)
     assert found is not None
-    assert not found.unstarted
+    assert not found.is_unstarted
 
 
 async def test_a_letter_that_is_dropped_is_off_the_desk(ledger: asyncpg.Pool) -> None:

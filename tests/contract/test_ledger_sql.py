@@ -104,12 +104,12 @@ async def skip(ledger: asyncpg.Connection, keys: Keys) -> None:
 async def replay(ledger: asyncpg.Connection, keys: Keys) -> object:
     letters = [
         Letter(
-            uuid5(key.schedule_id, "letter"),
-            DeadLetterKind.RUN,
-            DeadLetterState.OPEN,
-            key,
-            1,
-            unstarted=False,
+            id=uuid5(key.schedule_id, "letter"),
+            kind=DeadLetterKind.RUN,
+            state=DeadLetterState.OPEN,
+            run=key,
+            replay_number=1,
+            is_unstarted=False,
         )
         for key in keys
     ]

@@ -1,4 +1,4 @@
-"""Attempts for tests that call targets: of one ticket, whose times mean nothing."""
+"""Attempts for tests that call targets. All have one ticket, whose times and target do not matter."""
 
 from datetime import UTC, datetime
 from typing import Final
@@ -14,7 +14,7 @@ NINE: Final = datetime(2026, 11, 20, 9, tzinfo=UTC)
 
 
 def attempt(number: int = 1, token: int = 2) -> AttemptContext:
-    """Targets are called with what they are to do; the ticket's own target is not looked at."""
+    """Return an attempt. The test passes the target of the call apart from the attempt."""
     ticket = Ticket(
         schedule_id=SCHEDULE,
         scheduled_for=NINE,

@@ -1,16 +1,21 @@
-"""A lane of an executor without servers: its runs call one task that tests hold by the hand."""
+"""A lane of an executor without servers, whose runs call one task that the test controls."""
 
 import asyncio
-from collections.abc import AsyncIterator
+from collections.abc import AsyncIterator, Iterable, Sized
 from contextlib import asynccontextmanager
 from dataclasses import dataclass, field
 from datetime import datetime, timedelta
-from typing import Any
+from typing import Any, cast
 
 from tests.fakes.tickets import NINE, ticket
 
 from harebell.contract.amqp_names import Lane
+from harebell.executor.completer import Completer
 from harebell.executor.model.claimed_run import ClaimedRun
+from harebell.executor.pipeline import LanePipeline
+from harebell.executor.running.claimed_runs import ClaimedRuns
+from harebell.executor.running.leases import LeaseKeeper
+from harebell.executor.running.start_guard import StartGuard
 from harebell.executor.running.starter import LaneStarter
 from harebell.executor.running.target_bulkhead import TargetBulkhead
 from harebell.executor.targets.amqp import AmqpTargets
@@ -20,101 +25,144 @@ from harebell.executor.targets.http import HttpTargets
 from harebell.executor.targets.task import LoadedTask, TaskTargets
 from harebell.runtime.clock import Clock, monotonic
 
-PATIENCE = 10  # seconds
+TIMEOUT = 10  # seconds
 LEASE = 15.0
-ECHO, OTHER = "harebell.echo", "other.echo"  # one task by two names: two targets
+ECHO, OTHER = "harebell.echo", "other.echo"  # one task with two names, as two targets
 
 
 @dataclass
-class Work:
-    """The one task that runs call; it says when, and ends when it is told to."""
+class ControlledTask:
+    """The task that all runs call. It records each start and ends after `released` is set."""
 
     clock: Clock
     started: list[tuple[int, datetime]] = field(default_factory=list)
-    at_once: int = 0
-    most_at_once: int = 0
-    go_on: asyncio.Event = field(default_factory=asyncio.Event)
+    running: int = 0
+    max_running: int = 0
+    released: asyncio.Event = field(default_factory=asyncio.Event)
     changed: asyncio.Event = field(default_factory=asyncio.Event)
 
     async def echo(self, args: dict[str, Any]) -> None:
         self.started.append((len(args["filling"]), self.clock.now()))
-        self.at_once += 1
-        self.most_at_once = max(self.most_at_once, self.at_once)
+        self.running += 1
+        self.max_running = max(self.max_running, self.running)
         self.changed.set()
-        await self.go_on.wait()
-        self.at_once -= 1
+        await self.released.wait()
+        self.running -= 1
 
     @property
     def numbers(self) -> list[int]:
         return [number for number, _ in self.started]
 
 
-@dataclass
-class Stage:
-    """A lane, and what around it would be the ledger."""
+class RecordingCompleter(Completer):
+    """A completer that keeps the outcomes instead of recording them in a database."""
 
-    clock: Clock
-    work: Work
-    slots: int
-    share: float = 1.0
-    settled: list[tuple[ClaimedRun, AttemptOutcome]] = field(default_factory=list)
-    abandoned: list[ClaimedRun] = field(default_factory=list)
-    refusals: int = 0  # renewals that the ledger refuses, before it grants one
-    renewals: int = 0
-    runner: LaneStarter = field(init=False)
+    def __init__(self, changed: asyncio.Event) -> None:
+        self.completed: list[tuple[ClaimedRun, AttemptOutcome]] = []
+        self.changed = changed
 
-    def __post_init__(self) -> None:
-        tasks = TaskTargets(
-            {
-                name: LoadedTask(self.work.echo, is_async=True, takes_context=False)
-                for name in (ECHO, OTHER)
-            },
-            threads=1,
-        )
-        self.runner = LaneStarter(
-            *(
-                Lane.NORMAL,
-                self.slots,
-                TargetBulkhead(self.slots, self.share),
-                self.clock,
-                Targets(NoHttp(), NoAmqp(), tasks),
-                LEASE,
-            ),
-            renew=self.renew,
-            settle=self.settle,
-            abandon=self.abandon,
-            lets_start=self.lets_start,
-        )
+    def complete(self, run: ClaimedRun, outcome: AttemptOutcome) -> None:
+        self.completed.append((run, outcome))
+        self.changed.set()
 
-    @classmethod
-    async def make(cls, slots: int, share: float = 1.0) -> "Stage":
-        began = monotonic()
 
-        async def read() -> datetime:
-            return NINE + timedelta(seconds=monotonic() - began)
+class RecordingClaimedRuns(ClaimedRuns):
+    """A registry that keeps the removed runs. Only a run that does not start is removed here."""
 
-        clock = Clock(read)
-        await clock.refresh()
-        return cls(clock, Work(clock), slots, share)
+    def __init__(self, changed: asyncio.Event) -> None:
+        super().__init__()
+        self.removed: list[ClaimedRun] = []
+        self.changed = changed
 
-    async def renew(self, run: ClaimedRun) -> bool:
+    def remove(self, runs: Iterable[ClaimedRun]) -> None:
+        self.removed.extend(runs)
+        self.changed.set()
+
+
+class FakeLeaseKeeper(LeaseKeeper):
+    """A lease keeper that rejects the first `rejections` renewals and grants the others."""
+
+    def __init__(self, changed: asyncio.Event) -> None:
+        self.rejections = 0
+        self.error: Exception | None = None
+        self.renewals = 0
+        self.changed = changed
+
+    async def try_renew_before_start(self, run: ClaimedRun) -> bool:
         self.renewals += 1
-        self.work.changed.set()
-        if self.renewals <= self.refusals:
+        self.changed.set()
+        if self.error is not None:
+            raise self.error
+        if self.renewals <= self.rejections:
             return False
         run.renewed_at = monotonic()
         return True
 
-    async def lets_start(self, _: ClaimedRun) -> bool:
-        return True
 
-    def settle(self, run: ClaimedRun, outcome: AttemptOutcome) -> None:
-        self.settled.append((run, outcome))
-        self.work.changed.set()
+@dataclass(kw_only=True)
+class LaneHarness:
+    """The starter and the pipeline of one lane, with fakes in place of the database."""
 
-    def abandon(self, run: ClaimedRun) -> None:
-        self.abandoned.append(run)
-        self.work.changed.set()
+    clock: Clock
+    task: ControlledTask
+    slots: int
+    max_share: float = 1.0
+    completer: RecordingCompleter = field(init=False)
+    claimed_runs: RecordingClaimedRuns = field(init=False)
+    leases: FakeLeaseKeeper = field(init=False)
+    starter: LaneStarter = field(init=False)
+    pipeline: LanePipeline = field(init=False)
+
+    def __post_init__(self) -> None:
+        self.completer = RecordingCompleter(self.task.changed)
+        self.claimed_runs = RecordingClaimedRuns(self.task.changed)
+        self.leases = FakeLeaseKeeper(self.task.changed)
+        tasks = TaskTargets(
+            {
+                name: LoadedTask(self.task.echo, is_async=True, takes_context=False)
+                for name in (ECHO, OTHER)
+            },
+            threads=1,
+        )
+        self.starter = LaneStarter(
+            lane=Lane.NORMAL,
+            slots=self.slots,
+            steady_seconds=LEASE,
+            bulkhead=TargetBulkhead(slots=self.slots, max_share=self.max_share),
+            clock=self.clock,
+            completer=self.completer,
+            claimed_runs=self.claimed_runs,
+            start_guard=StartGuard(),
+        )
+        unused = cast("Any", None)
+        self.pipeline = LanePipeline(
+            lane=Lane.NORMAL,
+            claimers=unused,
+            starter=self.starter,
+            leases=self.leases,
+            rate_limiter=unused,
+            targets=Targets(NoHttp(), NoAmqp(), tasks),
+            completer=self.completer,
+            claimed_runs=self.claimed_runs,
+            start_guard=self.starter.start_guard,
+            publisher=unused,
+            clock=self.clock,
+        )
+
+    @classmethod
+    async def create(cls, slots: int, max_share: float = 1.0) -> "LaneHarness":
+        started_at = monotonic()
+
+        async def read() -> datetime:
+            return NINE + timedelta(seconds=monotonic() - started_at)
+
+        clock = Clock(read)
+        await clock.refresh()
+        return cls(clock=clock, task=ControlledTask(clock), slots=slots, max_share=max_share)
+
+    @property
+    def completed(self) -> list[tuple[ClaimedRun, AttemptOutcome]]:
+        return self.completer.completed
 
     def claimed(
         self,
@@ -122,42 +170,50 @@ class Stage:
         due_in: float = 0.0,
         *,
         priority: int = 5,
-        leased: float = LEASE,
-        waited: float = 0.0,
+        lease: float = LEASE,
+        lease_age: float = 0.0,
         expires_in: float | None = None,
         task: str = ECHO,
     ) -> ClaimedRun:
-        """`waited`: seconds since its claim; `number` is what its task is told."""
+        """Return a claimed run. The task receives `number`. Times are in seconds."""
         due_at = self.clock.now() + timedelta(seconds=due_in)
-        of = ticket(number, due_at, priority=priority, filling=number, task=task)
+        of_run = ticket(number, due_at, priority=priority, filling=number, task=task)
         if expires_in is not None:
             expires_at = self.clock.now() + timedelta(seconds=expires_in)
-            of = of.model_copy(update={"expires_at": expires_at})
-        return ClaimedRun(of, 2, 1, leased, monotonic() - waited)
+            of_run = of_run.model_copy(update={"expires_at": expires_at})
+        return ClaimedRun(
+            ticket=of_run, token=2, attempt=1, lease=lease, renewed_at=monotonic() - lease_age
+        )
 
-    async def until(self, count: int, of: list[Any]) -> None:
-        async with asyncio.timeout(PATIENCE):
-            while len(of) < count:
-                self.work.changed.clear()
-                await self.work.changed.wait()
+    async def wait_for(self, count: int, items: Sized) -> None:
+        """Wait until `items` has `count` elements."""
+        async with asyncio.timeout(TIMEOUT):
+            while len(items) < count:
+                self.task.changed.clear()
+                await self.task.changed.wait()
 
     @asynccontextmanager
     async def running(self) -> AsyncIterator[None]:
-        loop = asyncio.create_task(self.runner.run())
+        """Run the lane during the block."""
+        loop = asyncio.create_task(self.starter.run(self.pipeline.run_attempt))
         try:
             yield
         finally:
-            self.work.go_on.set()
-            await self.runner.drain(PATIENCE)
+            self.task.released.set()
+            await self.pipeline.drain(TIMEOUT)
             loop.cancel()
             await asyncio.gather(loop, return_exceptions=True)
 
 
 class NoHttp(HttpTargets):
+    """An HTTP client that no test calls."""
+
     def __init__(self) -> None:
         super().__init__(())
 
 
 class NoAmqp(AmqpTargets):
+    """An AMQP client that no test calls."""
+
     def __init__(self) -> None:
         pass

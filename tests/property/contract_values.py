@@ -1,4 +1,4 @@
-"""Values of the contract for property tests: JSON as it can be stored, instants, definitions."""
+"""Generators of contract values: JSON that PostgreSQL can store, instants and definitions."""
 
 import base64
 from datetime import UTC, datetime, timedelta
@@ -12,7 +12,7 @@ from harebell.contract.types import EARLIEST, LATEST, MAX_DURATION, duration_tex
 SMALLEST: Final = -(2**63)
 LARGEST: Final = 2**64 - 1
 
-# As JSON and PostgreSQL can hold it: no surrogates, no NUL.
+# JSON contains no lone surrogates, and PostgreSQL stores no NUL character.
 texts = st.text(st.characters(exclude_categories=["Cs"], exclude_characters="\x00"), max_size=20)
 names = st.text(st.characters(categories=["L", "N"]), min_size=1, max_size=20)
 numbers = st.integers(SMALLEST, LARGEST)
@@ -64,15 +64,15 @@ whens = st.one_of(
 
 @st.composite
 def definitions(draw: st.DrawFn) -> dict[str, Any]:
-    """As a user might write one: what is not drawn is left out."""
+    """Return a definition in JSON with some of its optional fields."""
     optional = {
         "key": names,
         "name": names,
         "priority": st.integers(1, 10),
         "timeout": seconds.map(duration_text),
         "expires_after": durations.map(duration_text),
-        "retry": st.integers(1, 1000).map(lambda most: {"max_attempts": most}),
-        "limit": st.builds(
+        "retry": st.integers(1, 1000).map(lambda count: {"max_attempts": count}),
+        "rate_limit": st.builds(
             lambda per, starts: {"per": per, "starts": starts, "within": "1m"},
             st.sampled_from(["schedule", "target"]),
             st.integers(1, 1000),

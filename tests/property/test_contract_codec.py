@@ -1,4 +1,4 @@
-"""Decoding: whatever JSON can say exactly is accepted, integers beyond 64 bits nowhere."""
+"""Decoding: any JSON is accepted except integers of more than 64 bits."""
 
 import json
 from contextlib import suppress
@@ -18,47 +18,45 @@ too_long = st.integers(LARGEST + 1, 10**40) | st.integers(-(10**40), SMALLEST - 
 
 @st.composite
 def holders(draw: st.DrawFn, planted: st.SearchStrategy[int]) -> Any:
-    """Some JSON with one planted value somewhere in it."""
+    """Return JSON that contains one planted value."""
     value: Any = draw(planted)
     for _ in range(draw(st.integers(0, 4))):
-        beside = draw(st.lists(json_values, max_size=2))
+        others = draw(st.lists(json_values, max_size=2))
         if draw(st.booleans()):
-            value = [*beside, value]
+            value = [*others, value]
         else:
-            value = {**{f"k{place}": item for place, item in enumerate(beside)}, "n": value}
+            value = {**{f"k{index}": item for index, item in enumerate(others)}, "n": value}
     return value
 
 
 @given(json_values)
-def test_what_was_written_is_read(value: Any) -> None:
+def test_decode_returns_the_encoded_value(value: Any) -> None:
     assert json_codec.decode(orjson.dumps(value)) == value
 
 
 @given(holders(st.sampled_from([SMALLEST, LARGEST, 10**18, 10**19, -(10**18)])))
-def test_integers_of_64_bits_are_read_exactly_wherever_they_stand(value: Any) -> None:
+def test_decode_keeps_integers_of_64_bits_exactly(value: Any) -> None:
     assert json_codec.decode(json.dumps(value).encode()) == value
 
 
 @given(holders(too_long))
-def test_integers_beyond_64_bits_are_refused_wherever_they_stand(value: Any) -> None:
-    with pytest.raises(InvalidInput) as refused:
+def test_decode_rejects_integers_of_more_than_64_bits(value: Any) -> None:
+    with pytest.raises(InvalidInput) as caught:
         json_codec.decode(json.dumps(value).encode())
 
-    assert refused.value.code == "integer_too_long"
+    assert caught.value.code == "integer_too_long"
 
 
 @given(st.integers(20, 60), texts)
-def test_long_digits_in_strings_fractions_and_exponents_are_no_integers(
-    digits: int, text: str
-) -> None:
-    written = "7" * digits
-    value = [written + text, float(f"0.{written}")]
-    body = json.dumps([written + text]).encode()[:-1] + f", 0.{written}]".encode()
+def test_decode_accepts_long_digits_in_strings_and_fractions(digits: int, text: str) -> None:
+    number = "7" * digits
+    value = [number + text, float(f"0.{number}")]
+    body = json.dumps([number + text]).encode()[:-1] + f", 0.{number}]".encode()
 
     assert json_codec.decode(body) == value
 
 
 @given(st.binary(max_size=40))
-def test_bytes_are_json_or_malformed_and_nothing_else(body: bytes) -> None:
+def test_decode_raises_only_invalid_input(body: bytes) -> None:
     with suppress(InvalidInput):
         json_codec.decode(body)

@@ -1,4 +1,4 @@
-"""Messages keep what they carry, from one service's bytes to the next one's values."""
+"""Messages keep their content through encoding and decoding."""
 
 import base64
 from typing import Any, Final
@@ -31,7 +31,7 @@ DEFAULTS: Final[dict[str, Any]] = {
         "backoff": {"base": "1s", "factor": 2, "cap": "5m", "jitter": "full"},
     },
     "overlap": "allow",
-    "limit": None,
+    "rate_limit": None,
     "catch_up": {"mode": "one", "window": "1h", "max": 100},
     "on_unknown": "retry",
     "tags": [],
@@ -40,71 +40,71 @@ DEFAULTS: Final[dict[str, Any]] = {
 
 
 @given(st.lists(tickets, max_size=3))
-def test_a_bundle_is_the_same_on_the_other_side(written: list[dict[str, Any]]) -> None:
-    bundle = [parse(Ticket, ticket) for ticket in written]
+def test_ticket_batch_is_the_same_after_decoding(items: list[dict[str, Any]]) -> None:
+    batch = [parse(Ticket, item) for item in items]
 
-    assert json_codec.decode_model(TICKET_BATCH, json_codec.encode_all(bundle)) == bundle
-    assert [
-        parse(Ticket, item) for item in json_codec.decode(json_codec.encode_all(bundle))
-    ] == bundle
+    body = json_codec.encode_all(batch)
+
+    assert json_codec.decode_model(TICKET_BATCH, body) == batch
+    assert [parse(Ticket, item) for item in json_codec.decode(body)] == batch
 
 
 @pytest.mark.requirement("S16")
 @given(json_values)
-def test_a_json_payload_comes_back_equal(value: Any) -> None:
+def test_json_payload_is_equal_after_decoding(value: Any) -> None:
     call = parse(HttpCall, {"url": URL, "json": value})
 
-    again = parse(HttpCall, json_codec.decode(json_codec.encode(call)))
+    decoded = parse(HttpCall, json_codec.decode(json_codec.encode(call)))
 
-    assert orjson.loads(again.body() or b"") == value
-    assert again.body() == call.body()
+    assert orjson.loads(decoded.body() or b"") == value
+    assert decoded.body() == call.body()
 
 
 @pytest.mark.requirement("S16")
 @given(texts)
-def test_a_text_payload_comes_back_byte_for_byte(text: str) -> None:
+def test_text_payload_has_the_same_bytes_after_decoding(text: str) -> None:
     call = parse(HttpCall, {"url": URL, "text": text})
 
-    again = parse(HttpCall, json_codec.decode(json_codec.encode(call)))
+    decoded = parse(HttpCall, json_codec.decode(json_codec.encode(call)))
 
-    assert again.body() == text.encode()
+    assert decoded.body() == text.encode()
 
 
 @pytest.mark.requirement("S16")
 @given(st.binary(max_size=256))
-def test_a_binary_payload_comes_back_byte_for_byte(data: bytes) -> None:
+def test_binary_payload_has_the_same_bytes_after_decoding(data: bytes) -> None:
     call = parse(HttpCall, {"url": URL, "base64": base64.b64encode(data).decode()})
 
-    again = parse(HttpCall, json_codec.decode(json_codec.encode(call)))
+    decoded = parse(HttpCall, json_codec.decode(json_codec.encode(call)))
 
-    assert again.body() == data
+    assert decoded.body() == data
 
 
 @given(definitions())
-def test_a_definition_is_the_same_when_it_has_been_stored(written: dict[str, Any]) -> None:
-    definition = parse(Definition, written)
+def test_definition_is_the_same_after_decoding(fields: dict[str, Any]) -> None:
+    definition = parse(Definition, fields)
 
-    again = parse(Definition, json_codec.decode(json_codec.encode(definition)))
+    decoded = parse(Definition, json_codec.decode(json_codec.encode(definition)))
 
-    assert again == definition
-    assert again.fingerprint() == definition.fingerprint()
+    assert decoded == definition
+    assert decoded.fingerprint() == definition.fingerprint()
 
 
 @given(definitions(), st.sets(st.sampled_from(sorted(DEFAULTS))))
-def test_a_default_that_is_written_out_counts_as_left_out(
-    written: dict[str, Any], shown: set[str]
+def test_fingerprint_is_the_same_with_stated_defaults(
+    fields: dict[str, Any], stated: set[str]
 ) -> None:
-    longer = {**{name: DEFAULTS[name] for name in shown}, **written}
+    longer = {**{name: DEFAULTS[name] for name in stated}, **fields}
 
-    assert parse(Definition, longer).fingerprint() == parse(Definition, written).fingerprint()
+    assert parse(Definition, longer).fingerprint() == parse(Definition, fields).fingerprint()
 
 
 @given(definitions(), targets)
-def test_another_target_has_another_fingerprint(
-    written: dict[str, Any], other: dict[str, Any]
+def test_fingerprint_differs_for_another_target(
+    fields: dict[str, Any], other: dict[str, Any]
 ) -> None:
-    first = parse(Definition, written)
-    second = parse(Definition, {**written, "target": other})
+    first = parse(Definition, fields)
+    second = parse(Definition, {**fields, "target": other})
 
     same = canonical(first.target) == canonical(second.target)
     assert (first.fingerprint() == second.fingerprint()) is same
@@ -115,23 +115,27 @@ def canonical(target: Target) -> bytes:
 
 
 @given(definitions())
-def test_work_says_what_its_definition_says(written: dict[str, Any]) -> None:
-    definition = parse(Definition, written)
+def test_run_spec_has_the_fields_of_its_definition(fields: dict[str, Any]) -> None:
+    definition = parse(Definition, fields)
 
-    work = parse(RunSpec, RunSpec.from_definition("acme", definition.to_json()))
+    run_spec = parse(RunSpec, RunSpec.from_definition("acme", definition.to_json()))
 
-    assert (work.tenant, work.key, work.target) == ("acme", definition.key, definition.target)
-    assert (work.timeout, work.retry) == (definition.timeout, definition.retry)
-    assert (work.class_, work.on_unknown) == (definition.class_, definition.on_unknown)
-    assert (work.overlap or Overlap.ALLOW, work.rate_limit) == (
+    assert (run_spec.tenant, run_spec.key, run_spec.target) == (
+        "acme",
+        definition.key,
+        definition.target,
+    )
+    assert (run_spec.timeout, run_spec.retry) == (definition.timeout, definition.retry)
+    assert (run_spec.class_, run_spec.on_unknown) == (definition.class_, definition.on_unknown)
+    assert (run_spec.overlap or Overlap.ALLOW, run_spec.rate_limit) == (
         definition.overlap,
         definition.rate_limit,
     )
 
 
 @given(definitions())
-def test_a_definition_is_stored_and_shown_as_what_it_is(written: dict[str, Any]) -> None:
-    definition = parse(Definition, written)
+def test_stored_json_and_full_json_are_the_same_definition(fields: dict[str, Any]) -> None:
+    definition = parse(Definition, fields)
 
     assert parse(Definition, definition.to_json()) == definition
     assert parse(Definition, definition.to_full_json()) == definition

@@ -1,4 +1,4 @@
-"""Instants, durations and ids say the same when they have been written down and read again."""
+"""Instants, durations and ids are the same after they were written and parsed."""
 
 from datetime import datetime, timedelta, timezone
 from uuid import UUID
@@ -23,14 +23,12 @@ run_keys = st.builds(RunKey, instants, st.uuids())
 
 
 @given(durations)
-def test_a_duration_comes_back(duration: timedelta) -> None:
+def test_duration_is_the_same_after_parsing(duration: timedelta) -> None:
     assert parse_duration(duration_text(duration)) == duration
 
 
 @given(st.integers(0, 999), st.integers(0, 23), st.integers(0, 59), st.integers(0, 59_999))
-def test_a_duration_is_the_same_in_either_notation(
-    days: int, hours: int, minutes: int, ms: int
-) -> None:
+def test_duration_is_the_same_in_both_forms(days: int, hours: int, minutes: int, ms: int) -> None:
     whole, rest = divmod(ms, 1000)
     iso = f"P{days}DT{hours}H{minutes}M{whole}.{rest:03d}S"
 
@@ -41,23 +39,23 @@ def test_a_duration_is_the_same_in_either_notation(
 
 
 @given(instants)
-def test_an_instant_comes_back(moment: datetime) -> None:
-    assert parse_instant(instant_text(moment)) == moment
-    assert parse_bound(instant_text(moment)) == moment
+def test_instant_is_the_same_after_parsing(time: datetime) -> None:
+    assert parse_instant(instant_text(time)) == time
+    assert parse_bound(instant_text(time)) == time
 
 
 @given(instants, offsets)
-def test_an_instant_is_the_same_with_any_offset(moment: datetime, offset: timezone) -> None:
-    assert parse_instant(moment.astimezone(offset).isoformat()) == moment
+def test_instant_is_the_same_with_any_offset(time: datetime, offset: timezone) -> None:
+    assert parse_instant(time.astimezone(offset).isoformat()) == time
 
 
 @given(st.dates(datetime(1970, 1, 1).date(), datetime(2199, 12, 31).date()))  # noqa: DTZ001
-def test_a_day_stays_a_day(day: object) -> None:
+def test_bound_keeps_a_day(day: object) -> None:
     assert parse_bound(str(day)) == day
 
 
 @given(run_keys)
-def test_a_run_id_comes_back(key: RunKey) -> None:
+def test_run_id_is_the_same_after_parsing(key: RunKey) -> None:
     assert RunKey.parse(str(key)) == key
 
 
@@ -65,22 +63,22 @@ def test_a_run_id_comes_back(key: RunKey) -> None:
 def test_runs_of_one_schedule_sort_by_time_by_key_and_by_id(
     keys: list[RunKey], schedule: UUID
 ) -> None:
-    mine = [RunKey(key.scheduled_for, schedule) for key in keys]
+    of_schedule = [RunKey(key.scheduled_for, schedule) for key in keys]
 
-    assert [str(key) for key in sorted(mine)] == sorted(map(str, mine))
+    assert [str(key) for key in sorted(of_schedule)] == sorted(map(str, of_schedule))
     assert [key.scheduled_for for key in sorted(keys)] == sorted(key.scheduled_for for key in keys)
 
 
 @given(instants, offsets, st.uuids())
-def test_a_run_has_one_id_whatever_the_offset(
-    moment: datetime, offset: timezone, schedule: UUID
+def test_run_id_is_the_same_with_any_offset(
+    time: datetime, offset: timezone, schedule: UUID
 ) -> None:
-    assert run_id(schedule, moment.astimezone(offset)) == run_id(schedule, moment)
+    assert run_id(schedule, time.astimezone(offset)) == run_id(schedule, time)
 
 
 @given(texts)
-def test_whatever_is_no_run_id_is_refused(text: str) -> None:
-    with pytest.raises(InvalidInput) as refused:
+def test_run_key_rejects_other_texts(text: str) -> None:
+    with pytest.raises(InvalidInput) as caught:
         RunKey.parse(text)
 
-    assert refused.value.code == "invalid_run_id"
+    assert caught.value.code == "invalid_run_id"

@@ -26,9 +26,10 @@ from harebell.intake.commands import check as door
 from harebell.messaging.publisher import OutgoingMessage
 from harebell.messaging.ticket_batches import TicketHeader
 from harebell.storage.publishing_transaction import PublishingTransaction
-from harebell.storage.runs.claims import _CLAIM, ClaimKey
-from harebell.storage.runs.recovery import _LOST
-from harebell.storage.runs.staging import _CANCEL
+from harebell.storage.runs.claims import STATEMENTS as CLAIM_STATEMENTS
+from harebell.storage.runs.claims import ClaimKey
+from harebell.storage.runs.recovery import STATEMENTS as RECOVERY_STATEMENTS
+from harebell.storage.runs.staging import STATEMENTS as STAGING_STATEMENTS
 from harebell.ticker.commands import put_patch
 from harebell.ticker.commands.handlers import CommandContext
 from harebell.ticker.model.unit_of_work import ScheduleRecord, UnitOfWork
@@ -52,8 +53,8 @@ def _claim_whatever_seq(
 
 
 def claim_ignores_seq() -> AbstractContextManager[object]:
-    taken = patch.object(ClaimKey, "is_met_by", lambda _, claim: claim is not None)
-    return _both(taken, patch.dict(pool.ANSWERS, {_CLAIM: _claim_whatever_seq}))
+    taken = patch.object(ClaimKey, "matches", lambda _, claim: claim is not None)
+    return _both(taken, patch.dict(pool.ANSWERS, {CLAIM_STATEMENTS.claim: _claim_whatever_seq}))
 
 
 def settle_without_fencing() -> AbstractContextManager[object]:
@@ -61,7 +62,7 @@ def settle_without_fencing() -> AbstractContextManager[object]:
         run = run_of(tx, key)
         return run if run is not None and run.state is RunState.RUNNING else None
 
-    return patch.object(claims, "held", held)
+    return patch.object(claims, "fenced_run", held)
 
 
 def commit_before_publish() -> AbstractContextManager[object]:
@@ -83,7 +84,7 @@ def commit_before_publish() -> AbstractContextManager[object]:
 
 
 def sweep_lapses_early() -> AbstractContextManager[object]:
-    return patch.object(recovery, "_has_lapsed", lambda *_: True)
+    return patch.object(recovery, "has_expired_lease", lambda *_: True)
 
 
 def start_on_any_lease() -> AbstractContextManager[object]:
@@ -99,11 +100,11 @@ def one_attempt_too_many() -> AbstractContextManager[object]:
 
 
 def what_is_lost_stays_lost() -> AbstractContextManager[object]:
-    return patch.dict(pool.ANSWERS, {_LOST: lambda *_: []})
+    return patch.dict(pool.ANSWERS, {RECOVERY_STATEMENTS.find_lost_tickets: lambda *_: []})
 
 
 def cancel_leaves_runs() -> AbstractContextManager[object]:
-    return patch.dict(pool.ANSWERS, {_CANCEL: lambda *_: None})
+    return patch.dict(pool.ANSWERS, {STAGING_STATEMENTS.cancel: lambda *_: None})
 
 
 def what_is_staged_beyond_a_change_stays() -> AbstractContextManager[object]:
@@ -115,7 +116,7 @@ def what_is_staged_beyond_a_change_stays() -> AbstractContextManager[object]:
         is_for_later = reason is Reason.SUPERSEDED and "since" in more
         return entry if is_for_later else withdraw(book, entry, reason, **more)
 
-    return patch.object(UnitOfWork, "withdraw", all_but_superseded)
+    return patch.object(UnitOfWork, "unstage", all_but_superseded)
 
 
 def a_change_comes_at_once() -> AbstractContextManager[object]:

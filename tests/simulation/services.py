@@ -18,9 +18,11 @@ from harebell.bootstrap.process import run_until
 from harebell.bootstrap.service_context import ServiceContext
 from harebell.dispatcher.service import PREFETCH as DISPATCHED
 from harebell.dispatcher.service import Dispatcher
+from harebell.dlq_inspector.commands import DeadLetterCommandHandler
 from harebell.dlq_inspector.ingest import Ingester
 from harebell.dlq_inspector.replay_worker import ReplayWorker
-from harebell.dlq_inspector.service import KEPT_AT_ONCE, LINGER, REQUEST_PREFETCH, RequestHandler
+from harebell.dlq_inspector.service import GATHER_TIME as INGEST_GATHER_TIME
+from harebell.dlq_inspector.service import MAX_INGEST_BATCH, REQUEST_PREFETCH, RequestHandler
 from harebell.executor.service import Executor
 from harebell.executor.targets.call import Targets
 from harebell.executor.targets.task import LoadedTask, TaskTargets
@@ -168,7 +170,7 @@ def executor(effect: Any) -> Main:
     @service("executor")
     async def serve(_: Ports, parts: SimulatedParts) -> None:
         targets = Targets(NoHttp(), NoAmqp(), TaskTargets({TASK: task}, threads=1))
-        await Executor.of(EXECUTORS, parts, targets).run()
+        await Executor.create(EXECUTORS, parts, targets).run()
 
     return serve
 
@@ -176,14 +178,26 @@ def executor(effect: Any) -> Main:
 @service("dlq_inspector")
 async def desk(ports: Ports, parts: SimulatedParts) -> None:
     """As `harebell.dlq_inspector.service.serve` has it; replays of many and housekeeping apart."""
-    keeper = Ingester(parts.pool, parts.clock)
-    foreman = ReplayWorker(parts.pool, parts.publisher, parts.clock)
-    reception = RequestHandler(parts, foreman)
-    kept = partial(OrderedWorker, keeper.ingest, parts.acknowledger, limit=KEPT_AT_ONCE, gather_time=LINGER)
-    served = partial(OrderedWorker, reception.serve, parts.acknowledger, limit=1, gather_time=0)
+    pool, publisher, clock = parts.pool, parts.publisher, parts.clock
+    ingester = Ingester(pool=pool, clock=clock)
+    command_handler = DeadLetterCommandHandler(
+        pool=pool,
+        publisher=publisher,
+        clock=clock,
+        replay_worker=ReplayWorker(pool=pool, publisher=publisher, clock=clock),
+    )
+    requests = RequestHandler(pool=pool, publisher=publisher, command_handler=command_handler)
+    stored = partial(
+        OrderedWorker,
+        ingester.ingest,
+        parts.acknowledger,
+        limit=MAX_INGEST_BATCH,
+        gather_time=INGEST_GATHER_TIME,
+    )
+    handled = partial(OrderedWorker, requests.handle, parts.acknowledger, limit=1, gather_time=0)
     consumers = [
-        Consumer(DEAD_LETTERS.name, parts.connect, kept, prefetch=2 * KEPT_AT_ONCE),
-        Consumer(DLQ.name, parts.connect, served, prefetch=REQUEST_PREFETCH),
+        Consumer(DEAD_LETTERS.name, parts.connect, stored, prefetch=2 * MAX_INGEST_BATCH),
+        Consumer(DLQ.name, parts.connect, handled, prefetch=REQUEST_PREFETCH),
     ]
     await run_until(
         ports.stop,

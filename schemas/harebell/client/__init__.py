@@ -9,7 +9,6 @@
 * connection     connections, confirms and timeouts
 """
 
-from harebell.client.base import View
 from harebell.client.client import Client
 from harebell.contract.commands import SchedulePut
 from harebell.contract.errors import (
@@ -29,22 +28,53 @@ from harebell.contract.responses import (
     RunResponse,
     ScheduleResponse,
 )
+from harebell.contract.views import (
+    AttemptView,
+    BreakerView,
+    DeadLetterDetail,
+    DeadLetterView,
+    ExplanationView,
+    FailureGroupView,
+    PreviewView,
+    ReplayItemView,
+    ReplayJobDetail,
+    ReplayJobView,
+    RunDetail,
+    RunView,
+    ScheduleDetail,
+    ScheduleView,
+    VersionView,
+)
 
 __all__ = [
+    "AttemptView",
+    "BreakerView",
     "BrokerUnavailable",
     "BulkResponse",
     "Client",
     "CommandRejected",
+    "DeadLetterDetail",
     "DeadLetterResponse",
+    "DeadLetterView",
     "ErrorResponse",
+    "ExplanationView",
+    "FailureGroupView",
     "HarebellError",
     "InvalidInput",
     "NotAllowed",
+    "PreviewView",
+    "ReplayItemView",
+    "ReplayJobDetail",
     "ReplayJobResponse",
+    "ReplayJobView",
     "ResponseTimeout",
+    "RunDetail",
     "RunResponse",
+    "RunView",
+    "ScheduleDetail",
     "SchedulePut",
     "ScheduleResponse",
+    "ScheduleView",
     "Unroutable",
-    "View",
+    "VersionView",
 ]

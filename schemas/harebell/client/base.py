@@ -1,7 +1,7 @@
 """The base of the client: one request, one checked response, and lists page by page."""
 
 from collections.abc import AsyncIterator, Mapping
-from typing import Any, Final, TypeAlias, TypeVar
+from typing import Any, Final, TypeVar
 
 from harebell.client.rpc import Transport
 from harebell.contract.amqp_names import COMMANDS, QUERIES
@@ -14,8 +14,6 @@ from harebell.contract.queries import QUERIES as QUERY_MODELS
 from harebell.contract.responses import QUERY_RESPONSES, ErrorResponse
 
 DEFAULT_TENANT: Final = "default"
-
-View: TypeAlias = dict[str, Any]
 
 M = TypeVar("M", bound=Message)
 
@@ -41,15 +39,11 @@ class ClientBase:
 
     async def _query(
         self, verb: str, fields: Mapping[str, object], *, tenant: str | None = None
-    ) -> Any:  # noqa: ANN401  # the type that `QUERY_RESPONSES` names
-        """Send a checked query and return its response."""
+    ) -> Any:  # noqa: ANN401  # the type depends on the query
+        """Send a checked query and return its response, of the type in `QUERY_RESPONSES`."""
         body = encode(parse(QUERY_MODELS[verb], fields))
         reply = await self._request(QUERIES, verb, body, tenant=tenant)
         return parse_response(QUERY_RESPONSES[verb], reply)
-
-    async def _view(self, verb: str, fields: Mapping[str, object]) -> View:
-        view: View = (await self._query(verb, fields)).model_dump(mode="json", by_alias=True)
-        return view
 
     async def _rows(
         self, verb: str, fields: Mapping[str, object], limit: int | None
@@ -61,7 +55,7 @@ class ClientBase:
             size = MAX_PAGE if left is None else min(left, MAX_PAGE)
             page = await self._query(verb, {**fields, "limit": size, "after": after})
             for item in page.items:
-                yield item.model_dump(mode="json", by_alias=True)
+                yield item
             if page.next is None:
                 return
             after = page.next

@@ -5,18 +5,20 @@ A breaker belongs to no tenant, so the login needs permission for the operations
 
 from datetime import datetime
 
-from harebell.client.base import ClientBase, View
+from harebell.client.base import ClientBase
 from harebell.contract.amqp_names import OPERATIONS_TENANT
 from harebell.contract.breakers import BreakerResponse
+from harebell.contract.responses import Page
+from harebell.contract.views import BreakerView
 
 
 class BreakerMethods(ClientBase):
     """The methods for breakers of downstreams such as `http:acme.example` or `task:acme.report`."""
 
-    async def breakers(self) -> list[View]:
+    async def breakers(self) -> list[BreakerView]:
         """Return the breakers that are not closed, are forced, or closed within the last hour."""
-        page = await self._query("breaker.list", {}, tenant=OPERATIONS_TENANT)
-        return [each.model_dump(mode="json", by_alias=True) for each in page.items]
+        page: Page[BreakerView] = await self._query("breaker.list", {}, tenant=OPERATIONS_TENANT)
+        return page.items
 
     async def open_breaker(
         self, downstream: str, *, until: datetime | str | None = None, note: str | None = None

@@ -16,7 +16,7 @@ from contextlib import asynccontextmanager
 from datetime import datetime
 from typing import Any, Final, Self, Unpack
 
-from harebell.client.base import DEFAULT_TENANT, View, parse_response, parse_responses
+from harebell.client.base import DEFAULT_TENANT, parse_response, parse_responses
 from harebell.client.breakers import BreakerMethods
 from harebell.client.connection import Connection, parse_amqp_urls
 from harebell.client.dead_letters import DeadLetterMethods
@@ -35,6 +35,16 @@ from harebell.contract.amqp_names import COMMANDS
 from harebell.contract.commands import Resolution
 from harebell.contract.policy import Overlap
 from harebell.contract.responses import BulkResponse, ErrorResponse, RunResponse, ScheduleResponse
+from harebell.contract.views import (
+    ExplanationView,
+    PreviewView,
+    RunDetail,
+    RunView,
+    ScheduleDetail,
+    ScheduleView,
+    VersionListView,
+    VersionView,
+)
 
 DEFAULT_TIMEOUT: Final = 10.0  # seconds, from the call to its response
 
@@ -201,20 +211,21 @@ class Client(DeadLetterMethods, BreakerMethods):
         fields = {"run_id": run_id, "as": as_, "note": note, "request_id": request_id}
         return await self._command(RunResponse, "run.resolve", fields)
 
-    async def schedule(self, **reference: Unpack[ScheduleRef]) -> View:
+    async def schedule(self, **reference: Unpack[ScheduleRef]) -> ScheduleDetail:
         """Return one schedule with its definition."""
-        return await self._view("schedule.get", reference)
+        schedule: ScheduleDetail = await self._query("schedule.get", reference)
+        return schedule
 
     def schedules(
         self, *, limit: int | None = None, **fields: Unpack[ScheduleListFields]
-    ) -> AsyncIterator[View]:
+    ) -> AsyncIterator[ScheduleView]:
         """Yield the schedules that match, the newest first, all of them or the first `limit`."""
         return self._rows("schedule.list", fields, limit)
 
-    async def versions(self, **reference: Unpack[ScheduleRef]) -> list[View]:
+    async def versions(self, **reference: Unpack[ScheduleRef]) -> list[VersionView]:
         """Return the versions of a schedule, the newest first."""
-        versions: list[View] = (await self._view("schedule.versions", reference))["versions"]
-        return versions
+        found: VersionListView = await self._query("schedule.versions", reference)
+        return found.versions
 
     async def preview(
         self,
@@ -223,25 +234,28 @@ class Client(DeadLetterMethods, BreakerMethods):
         count: int | None = None,
         after: datetime | str | None = None,
         **reference: Unpack[ScheduleRef],
-    ) -> View:
+    ) -> PreviewView:
         """Return the next scheduled times of a schedule or of a definition that is not stored."""
         fields: dict[str, Any] = {**reference, "definition": definition, "after": after}
         if count is not None:
             fields["count"] = count
-        return await self._view("schedule.preview", fields)
+        preview: PreviewView = await self._query("schedule.preview", fields)
+        return preview
 
     async def why(
         self, *, at: datetime | str | None = None, **reference: Unpack[ScheduleRef]
-    ) -> View:
+    ) -> ExplanationView:
         """Return the reason why a run did or did not start. `at` defaults to the last time."""
-        return await self._view("schedule.why", {**reference, "at": at})
+        explanation: ExplanationView = await self._query("schedule.why", {**reference, "at": at})
+        return explanation
 
-    async def run(self, run_id: str) -> View:
+    async def run(self, run_id: str) -> RunDetail:
         """Return one run with its attempts."""
-        return await self._view("run.get", {"run_id": run_id})
+        run: RunDetail = await self._query("run.get", {"run_id": run_id})
+        return run
 
     def runs(
         self, *, limit: int | None = None, **fields: Unpack[RunListFields]
-    ) -> AsyncIterator[View]:
+    ) -> AsyncIterator[RunView]:
         """Yield the runs that match, the newest first, all of them or the first `limit`."""
         return self._rows("run.list", fields, limit)

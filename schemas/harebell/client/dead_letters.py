@@ -5,28 +5,37 @@ from datetime import datetime
 from typing import Any, Unpack
 from uuid import UUID
 
-from harebell.client.base import ClientBase, View
+from harebell.client.base import ClientBase
 from harebell.client.requests import DeadLetterListFields, ReplayJobOptions
 from harebell.contract.commands import MAX_DEAD_LETTER_IDS
 from harebell.contract.responses import DeadLetterResponse, ReplayJobResponse
+from harebell.contract.views import (
+    DeadLetterDetail,
+    DeadLetterView,
+    FailureGroupView,
+    ReplayItemView,
+    ReplayJobDetail,
+    ReplayJobView,
+)
 
 
 class DeadLetterMethods(ClientBase):
     """The methods for dead letters, failure groups and replay jobs."""
 
-    async def dead_letter(self, id: UUID | str) -> View:  # noqa: A002  # the name of the field
+    async def dead_letter(self, id: UUID | str) -> DeadLetterDetail:  # noqa: A002  # the name of the field
         """Return one dead letter with its payload and its replays."""
-        return await self._view("dlq.get", {"id": id})
+        dead_letter: DeadLetterDetail = await self._query("dlq.get", {"id": id})
+        return dead_letter
 
     def dead_letters(
         self, *, limit: int | None = None, **fields: Unpack[DeadLetterListFields]
-    ) -> AsyncIterator[View]:
+    ) -> AsyncIterator[DeadLetterView]:
         """Yield dead letters, the newest first, all of them or the first `limit`."""
         return self._rows("dlq.list", fields, limit)
 
     def failure_groups(
         self, *, state: str = "open", limit: int | None = None
-    ) -> AsyncIterator[View]:
+    ) -> AsyncIterator[FailureGroupView]:
         """Yield failure groups, the latest failure first.
 
         `state` is open (with open dead letters), muted, archived or all.
@@ -92,17 +101,18 @@ class DeadLetterMethods(ClientBase):
         """Abort a replay job permanently. Dead letters that it has not replayed remain open."""
         return await self._change_replay_job("dlq.replay_job.abort", job_id, note)
 
-    async def replay_job(self, job_id: UUID | str) -> View:
+    async def replay_job(self, job_id: UUID | str) -> ReplayJobDetail:
         """Return one replay job with its progress."""
-        return await self._view("dlq.replay_job.get", {"id": job_id})
+        job: ReplayJobDetail = await self._query("dlq.replay_job.get", {"id": job_id})
+        return job
 
-    def replay_jobs(self, *, limit: int | None = None) -> AsyncIterator[View]:
+    def replay_jobs(self, *, limit: int | None = None) -> AsyncIterator[ReplayJobView]:
         """Yield replay jobs, the newest first."""
         return self._rows("dlq.replay_job.list", {}, limit)
 
     def replay_job_items(
         self, job_id: UUID | str, *, limit: int | None = None
-    ) -> AsyncIterator[View]:
+    ) -> AsyncIterator[ReplayItemView]:
         """Yield the dead letters of a replay job in its order, with their results."""
         return self._rows("dlq.replay_job.items", {"id": job_id}, limit)
 

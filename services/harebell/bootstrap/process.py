@@ -45,7 +45,7 @@ def run_service(
     async def main() -> None:
         loop = asyncio.get_running_loop()
         if sys.version_info >= (3, 12):
-            loop.set_task_factory(_eager_task)
+            loop.set_task_factory(create_eager_task)
         stop = asyncio.Event()
         for name in (signal.SIGTERM, signal.SIGINT):
             loop.add_signal_handler(name, stop.set)
@@ -58,7 +58,7 @@ def run_service(
         sys.exit(1)
 
 
-def _eager_task(
+def create_eager_task(
     loop: asyncio.AbstractEventLoop,
     coro: Coroutine[Any, Any, T],
     *,

@@ -5,23 +5,22 @@ from typing import Final
 from prometheus_client import Counter, Gauge
 
 LATE_TICKETS: Final = Counter(
-    "harebell_late_tickets_total", "Tickets, counted when one arrives after its release time."
+    "harebell_late_tickets_total",
+    "Tickets that arrived after their release time, counted when the dispatcher releases them.",
 )
 NO_SUCH_POOL_TICKETS: Final = Counter(
     "harebell_no_such_pool_tickets_total",
-    "Tickets, counted when one is deferred because no work queue of its pool exists.",
+    "Tickets returned by the broker because no executor has declared their pool.",
 )
 QUEUED_TICKETS: Final = Gauge(
-    "harebell_queued_tickets", "Tickets that the dispatcher keeps until their lead."
+    "harebell_queued_tickets", "Tickets that this dispatcher has received and not yet published."
 )
 DEFERRED_TICKETS: Final = Gauge(
-    "harebell_deferred_tickets", "Tickets that a gate of the dispatcher defers.", ["gate"]
+    "harebell_deferred_tickets", "Tickets that a gate of this dispatcher has deferred.", ["gate"]
 )
-BREAKERS: Final = Gauge(
-    "harebell_breakers", "Breakers that are not closed, by their state.", ["state"]
-)
+BREAKERS: Final = Gauge("harebell_breakers", "Downstreams whose breaker is not closed.", ["state"])
 BREAKER_OPEN: Final = Gauge(
     "harebell_breaker_open",
-    "Value 1 for each open breaker, for a limited number of downstreams.",
+    "Downstream whose breaker is not closed, shown as 1 for at most 100 downstreams.",
     ["downstream"],
 )

@@ -5,27 +5,31 @@ from typing import Final
 from prometheus_client import Counter, Gauge
 
 DEAD_LETTERS: Final = Counter(
-    "harebell_dead_letters_total", "Dead letters, counted when one is stored.", ["kind"]
+    "harebell_dead_letters_total",
+    "Dead letters, counted when the dlq_inspector stores them.",
+    ["kind"],
 )
 DEAD_LETTERS_DELETED: Final = Counter(
     "harebell_dead_letters_deleted_total",
-    "Dead letters, counted when maintenance deletes one because of its age or the maximum count.",
+    "Dead letters that the retention deleted, counted after each batch.",
     ["reason"],
 )
 REPLAYED_RUNS: Final = Counter(
-    "harebell_replayed_runs_total", "Runs, counted when a replay stages one."
+    "harebell_replayed_runs_total",
+    "Runs that the dlq_inspector replayed, counted after the commit.",
 )
 ALERTS: Final = Counter(
-    "harebell_alerts_total", "Alert events, counted when one is published.", ["alert"]
+    "harebell_alerts_total", "Alerts that the dlq_inspector published as events.", ["alert"]
 )
 ALERTS_POSTED: Final = Counter(
     "harebell_alerts_posted_total",
-    "Alerts, counted when the webhook accepts one or the last try fails.",
+    "Alerts for the webhook, counted after the delivery or after the last failed try.",
     ["result"],
 )
 DEAD_LETTERS_OPEN: Final = Gauge(
-    "harebell_dead_letters_open", "Dead letters in the state open, of all tenants."
+    "harebell_dead_letters_open",
+    "Dead letters that are open, without those of muted and archived groups.",
 )
 REPLAY_JOBS_STALLED: Final = Gauge(
-    "harebell_replay_jobs_stalled", "Replay jobs that make no progress and that no user paused."
+    "harebell_replay_jobs_stalled", "Replay jobs without progress that no person has paused."
 )

@@ -13,21 +13,23 @@ LATENESS_BUCKETS: Final = (
 ROW_BUCKETS: Final = (1, 2, 5, 10, 20, 50, 100, 200, 500, 1000)
 
 ORPHAN_TICKETS: Final = Counter(
-    "harebell_orphan_tickets_total", "Tickets, counted when no row of the run becomes visible."
+    "harebell_orphan_tickets_total",
+    "Tickets without a visible row after two seconds, counted when the executor drops them.",
 )
 STALE_TICKETS: Final = Counter(
-    "harebell_stale_tickets_total", "Tickets, counted when the row of the run rejects the claim."
+    "harebell_stale_tickets_total",
+    "Tickets that the row of their run rejected, counted at the claim.",
 )
 FENCED_COMPLETIONS: Final = Counter(
     "harebell_fenced_completions_total",
-    "Completions, counted when the fencing token of one is older than the row.",
+    "Completions that the fencing token rejected, counted at the write.",
 )
 RATE_LIMITED_RUNS: Final = Counter(
-    "harebell_rate_limited_runs_total", "Runs, counted when a rate limit delays a start."
+    "harebell_rate_limited_runs_total", "Runs that a rate limit delayed, counted at each delay."
 )
 TARGET_SATURATED_TICKETS: Final = Counter(
     "harebell_target_saturated_tickets_total",
-    "Tickets, counted when one is requeued because its target uses its share of the slots.",
+    "Tickets requeued because their target used its maximum share of the slots.",
 )
 START_LATENESS: Final = Histogram(
     "harebell_start_lateness_seconds",
@@ -37,12 +39,14 @@ START_LATENESS: Final = Histogram(
 )
 SQL_ROWS: Final = Histogram(
     "harebell_sql_rows",
-    "Rows of each SQL statement, observed when the statement is sent.",
+    "Rows of one SQL statement, observed after each statement.",
     ["statement"],
     buckets=ROW_BUCKETS,
 )
-SLOTS: Final = Gauge("harebell_slots", "Attempts that may run at the same time.", ["lane"])
-ATTEMPTS_IN_FLIGHT: Final = Gauge("harebell_attempts_in_flight", "Attempts that run now.", ["lane"])
+SLOTS: Final = Gauge("harebell_slots", "Slots of this executor for concurrent attempts.", ["lane"])
+ATTEMPTS_IN_FLIGHT: Final = Gauge(
+    "harebell_attempts_in_flight", "Attempts that run in this executor.", ["lane"]
+)
 CLAIMED_RUNS: Final = Gauge(
     "harebell_claimed_runs", "Runs that this executor has claimed and not completed."
 )

@@ -12,13 +12,15 @@ DURATION_BUCKETS: Final = (
     *(10, 30, 60, 300, 3600),
 )
 
-RUNS: Final = Counter("harebell_runs_total", "Runs, counted when a run ends.", ["state", "reason"])
+RUNS: Final = Counter(
+    "harebell_runs_total", "Runs that ended, counted after the commit.", ["state", "reason"]
+)
 ATTEMPTS: Final = Counter(
-    "harebell_attempts_total", "Attempts, counted when an attempt ends.", ["outcome"]
+    "harebell_attempts_total", "Attempts that ended, counted after the commit.", ["outcome"]
 )
 ATTEMPT_DURATION: Final = Histogram(
     "harebell_attempt_duration_seconds",
-    "Duration of each attempt [s], observed when the attempt ends.",
+    "Duration of each attempt [s], observed after the commit of its end.",
     ["outcome"],
     buckets=DURATION_BUCKETS,
 )

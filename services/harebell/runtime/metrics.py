@@ -9,13 +9,15 @@ from prometheus_client import Counter, Gauge, Info
 
 from harebell.contract import __version__
 
-BUILD_INFO: Final = Info("harebell_build", "Version of Harebell that this process runs.")
+BUILD_INFO: Final = Info("harebell_build", "Version of Harebell that this service runs.")
 BUILD_INFO.info({"version": __version__})
 READY: Final = Gauge(
-    "harebell_ready", "State of each readiness check: 1 if it passes, 0 if it fails.", ["check"]
+    "harebell_ready",
+    "Readiness of one connection or consumer, 1 if it is ready and 0 if not.",
+    ["check"],
 )
 COMMANDS: Final = Counter(
     "harebell_commands_total",
-    "Commands, counted when a service accepts, applies, repeats or rejects one.",
+    "Commands, counted when intake checks them and when the ticker applies them.",
     ["verb", "result"],
 )

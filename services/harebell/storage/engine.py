@@ -1,4 +1,4 @@
-"""Connections: pools whose settings keep a frozen client from holding anything up for long."""
+"""Connections to PostgreSQL: pools with timeouts, error translation and cold reads."""
 
 from collections.abc import AsyncIterator, Iterator, Mapping
 from contextlib import asynccontextmanager, contextmanager
@@ -19,17 +19,19 @@ from harebell.runtime.settings import PoolBounds
 from harebell.storage import metrics
 
 CONNECT_TIMEOUT: Final = 5.0  # seconds
-COMMAND_TIMEOUT: Final = 12.0  # seconds; above statement_timeout, for a connection gone silent
-MAX_QUERIES_PER_CONNECTION: Final = 50_000  # statements of a connection before it is replaced
-MAX_IDLE_TIME: Final = 300.0  # seconds without use until a connection beyond the least is closed
+# The client waits longer than `statement_timeout`, because only a silent connection needs this end.
+COMMAND_TIMEOUT: Final = 12.0  # seconds
+MAX_QUERIES_PER_CONNECTION: Final = 50_000  # before the pool replaces a connection
+MAX_IDLE_TIME: Final = 300.0  # seconds until the pool closes a connection over its minimum
 
-# Plans: a new day's partition has no statistics, and a custom plan over months of partitions
-# costs more than the statement. Timeouts: what a frozen service holds falls by itself.
+# The partition of a new day has no statistics, so the planner would choose a bad join. A custom plan
+# over months of partitions costs more than its statement.
 HOT_PATH_SETTINGS: Final = {
     "plan_cache_mode": "force_generic_plan",
     "enable_hashjoin": "off",
     "enable_mergejoin": "off",
 }
+# A frozen service loses its locks after these times.
 TIMEOUT_SETTINGS: Final = {
     "idle_in_transaction_session_timeout": "10s",
     "lock_timeout": "3s",
@@ -40,16 +42,18 @@ TIMEOUT_SETTINGS: Final = {
 
 _ASYNCPG_DIALECT: Final = asyncpg_dialect.dialect()
 
-_PASSING: Final = (
+DATABASE_TIME: Final = "SELECT clock_timestamp()"
+
+_TRANSIENT_ERRORS: Final = (
     asyncpg.PostgresConnectionError,
     asyncpg.InterfaceError,
-    asyncpg.InternalClientError,  # the driver met a connection in the middle of its end
+    asyncpg.InternalClientError,  # asyncpg raises it for a connection that is being closed
     asyncpg.OperatorInterventionError,
     asyncpg.InsufficientResourcesError,
     asyncpg.TransactionRollbackError,  # deadlocks and serialization failures
     asyncpg.LockNotAvailableError,
     asyncpg.IdleInTransactionSessionTimeoutError,
-    asyncpg.InvalidCachedStatementError,  # a migration changed a table since it was prepared
+    asyncpg.InvalidCachedStatementError,  # a migration has changed a table of the statement
     OSError,
     TimeoutError,
     PoolTimeoutError,
@@ -58,30 +62,30 @@ _PASSING: Final = (
 
 @contextmanager
 def translate_db_errors() -> Iterator[None]:
-    """Raises `DatabaseUnavailable` for whatever may be over at the next try."""
+    """Raise `DatabaseUnavailable` for every error that a retry may avoid."""
     try:
         yield
-    except _PASSING as error:
+    except _TRANSIENT_ERRORS as error:
         raise DatabaseUnavailable(str(error) or type(error).__name__) from error
-    except DBAPIError as error:  # SQLAlchemy's wrapping of the driver's
+    except DBAPIError as error:  # SQLAlchemy wraps the error of asyncpg
         cause = error.orig and error.orig.__cause__
-        if not isinstance(cause, _PASSING):
+        if not isinstance(cause, _TRANSIENT_ERRORS):
             raise
         raise DatabaseUnavailable(str(cause) or type(cause).__name__) from error
 
 
 def plain_url(url: str) -> str:
-    """`postgresql+asyncpg://` and `postgres://` as the driver takes it."""
+    """Return the URL with the scheme that asyncpg accepts."""
     parts = urlsplit(url)
     return urlunsplit(parts._replace(scheme="postgresql"))
 
 
-class _Pool(asyncpg.Pool):  # type: ignore[misc]  # the driver ships no types
-    """The driver's waits for a free connection for ever; this one raises `TimeoutError`."""
+class _Pool(asyncpg.Pool):  # type: ignore[misc]  # asyncpg has no types
+    """A pool that raises `TimeoutError` instead of an endless wait for a free connection."""
 
-    __slots__ = ("_patience",)
+    __slots__ = ("_acquire_timeout",)
 
-    def __init__(self, url: str, bounds: PoolBounds, **settings: Any) -> None:  # noqa: ANN401
+    def __init__(self, url: str, bounds: PoolBounds, **settings: Any) -> None:  # noqa: ANN401  # settings of asyncpg
         super().__init__(
             url,
             min_size=bounds.min_size,
@@ -93,19 +97,19 @@ class _Pool(asyncpg.Pool):  # type: ignore[misc]  # the driver ships no types
             record_class=asyncpg.Record,
             **settings,
         )
-        self._patience = bounds.acquire_timeout
+        self._acquire_timeout = bounds.acquire_timeout
 
-    def acquire(self, *, timeout: float | None = None) -> Any:  # noqa: ANN401  # as the driver's
-        return super().acquire(timeout=self._patience if timeout is None else timeout)
+    def acquire(self, *, timeout: float | None = None) -> Any:  # noqa: ANN401  # the type of asyncpg
+        return super().acquire(timeout=self._acquire_timeout if timeout is None else timeout)
 
 
 @asynccontextmanager
 async def open_pool(
     url: str, *, name: str, hot: bool = True, bounds: PoolBounds | None = None
 ) -> AsyncIterator[asyncpg.Pool]:
-    """Connections beyond the least are made when they are needed.
+    """Open a pool, which opens connections over its minimum when a statement needs one.
 
-    Raises `DatabaseUnavailable` if the least cannot be made, and never if that is none.
+    Raise `DatabaseUnavailable` if the minimum cannot be opened, and never if the minimum is 0.
     """
     settings = {**TIMEOUT_SETTINGS, **(HOT_PATH_SETTINGS if hot else {}), "application_name": name}
     pool = _Pool(
@@ -114,8 +118,8 @@ async def open_pool(
         timeout=CONNECT_TIMEOUT,
         command_timeout=COMMAND_TIMEOUT,
         server_settings=settings,
-        reset=_keep,
-        init=_watch,
+        reset=_skip_reset,
+        init=_measure_statements,
     )
     with translate_db_errors():
         await pool
@@ -125,19 +129,19 @@ async def open_pool(
         pool.terminate()
 
 
-async def _keep(_: asyncpg.Connection) -> None:
-    """Nothing to undo: no session of ours holds anything beyond its transaction.
+async def _skip_reset(_: asyncpg.Connection) -> None:
+    """Replace the reset of asyncpg, which sends four statements for each released connection.
 
-    By default the driver sends four statements more whenever a connection goes back to the pool.
+    No transaction of Harebell leaves state in its session.
     """
 
 
-async def _watch(connection: asyncpg.Connection) -> None:
+async def _measure_statements(connection: asyncpg.Connection) -> None:
     connection.add_query_logger(lambda query: metrics.DATABASE_STATEMENT.observe(query.elapsed))
 
 
 def open_engine(url: str, *, name: str, bounds: PoolBounds | None = None) -> AsyncEngine:
-    """For what is not hot: SQLAlchemy Core over the tables of `tables.py`."""
+    """Return an engine for cold reads with SQLAlchemy Core (decision 1)."""
     bounds = bounds or PoolBounds()
     return create_async_engine(
         plain_url(url).replace("postgresql://", "postgresql+asyncpg://", 1),
@@ -186,6 +190,6 @@ async def fetch_page(
 
 async def database_time(pool: asyncpg.Pool) -> datetime:
     with translate_db_errors():
-        told: Any = await pool.fetchval("SELECT clock_timestamp()")
-    assert isinstance(told, datetime)  # noqa: S101  # for the type checker
-    return told
+        now: Any = await pool.fetchval(DATABASE_TIME)
+    assert isinstance(now, datetime)  # noqa: S101  # for the type checker
+    return now

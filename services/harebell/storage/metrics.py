@@ -8,11 +8,11 @@ STATEMENT_BUCKETS: Final = (0.001, 0.005, 0.025, 0.1, 0.5, 1, 5, 10)
 
 REPUBLISHED_TICKETS: Final = Counter(
     "harebell_republished_tickets_total",
-    "Tickets published again because the result of their commit was unknown or late.",
+    "Tickets published again because their commit was slow or in doubt.",
     ["reason"],
 )
 DATABASE_STATEMENT: Final = Histogram(
     "harebell_database_statement_seconds",
-    "Duration of each SQL statement with its round trip [s], observed when the result arrives.",
+    "Duration of each SQL statement with its round trip [s], observed after each statement.",
     buckets=STATEMENT_BUCKETS,
 )

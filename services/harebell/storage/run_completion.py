@@ -22,7 +22,10 @@ CompletedRun: TypeAlias = tuple[Ticket, AttemptCompletion]
 
 
 async def complete_and_publish(
-    transaction: PublishingTransaction, completed: Sequence[CompletedRun], *, wakes_next: bool = True
+    transaction: PublishingTransaction,
+    completed: Sequence[CompletedRun],
+    *,
+    wakes_next: bool = True,
 ) -> dict[RunKey, AttemptCompletion]:
     """As the last step of the caller's transaction; of those still theirs to end, the record.
 
@@ -71,7 +74,9 @@ async def cancel_unstarted_and_publish(
 ) -> set[RunKey]:
     """Likewise of runs that were asked to stop before they started."""
     connection = transaction.connection
-    policies = {each.schedule_id: each.overlap for each in claimed.values() if each.restricts_overlap}
+    policies = {
+        each.schedule_id: each.overlap for each in claimed.values() if each.restricts_overlap
+    }
     await overlap.lock(connection, policies)
     dropped = await claims.cancel_unstarted(connection, list(claimed))
     await transaction.publish(await wake_next(connection, policies, transaction.now()))

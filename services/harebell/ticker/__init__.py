@@ -1,1 +1,15 @@
-"""Consumes checked changes, owns schedules, stages what is due, sweeps up what got lost."""
+"""The ticker applies commands, owns the schedules, stages their runs and recovers lost runs.
+
+* service       the loops and consumers of one process
+* commands      the application of accepted commands
+* model         the pure rules: versions, units of work, planning
+* store         the SQL of schedules, versions, command results and breakers
+* stager        the passes that stage runs within the horizon
+* events        events and stop requests after a commit
+* reconciler    schedules whose next step depends on the outcomes of their runs
+* recovery      lost tickets, expired leases, stalled overlap slots
+* breakers      the recorded and forced states of breakers
+* backlog       metrics of due runs that have not started
+* maintenance   partitions, retention, changes of the time zone database
+* metrics       the metrics of the ticker
+"""

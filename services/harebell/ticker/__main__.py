@@ -1,4 +1,4 @@
-"""`python -m harebell.ticker`."""
+"""The command `python -m harebell.ticker`."""
 
 import os
 

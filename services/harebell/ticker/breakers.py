@@ -1,4 +1,4 @@
-"""Circuit breakers on record: what dispatchers found, what people force; told to dispatchers."""
+"""The recorder of breakers: reported and forced states, and snapshots for the dispatchers."""
 
 import asyncio
 from collections.abc import Sequence
@@ -38,150 +38,169 @@ from harebell.runtime.clock import Clock
 from harebell.storage.engine import translate_db_errors
 from harebell.ticker.store import breakers as store
 
-BROADCAST_INTERVAL: Final = 30.0  # seconds between words to dispatchers when nothing has happened
+BROADCAST_INTERVAL: Final = 30.0  # seconds between snapshots without a change
 
 FORCED_EVENT: Final = "breaker.forced"
 RESET_EVENT: Final = "breaker.reset"
 
-_CHANGE: Final = TypeAdapter(AcceptedCommands)
+_ACCEPTED_COMMANDS: Final = TypeAdapter(AcceptedCommands)
 _EVENTS: Final = list_adapter(Event)
 
-Answer: TypeAlias = BreakerResponse | ErrorResponse
+BreakerResult: TypeAlias = BreakerResponse | ErrorResponse
 
 log = structlog.get_logger()
 
 
-@dataclass(slots=True)
+@dataclass(slots=True, kw_only=True)
 class BreakerRecorder:
-    """The handler of `harebell.breakers`, which one ticker at a time consumes; all tell."""
+    """The handler of `harebell.breakers`, which one ticker at a time consumes.
+
+    Every ticker broadcasts snapshots.
+    """
 
     pool: asyncpg.Pool
     publisher: Publisher
     clock: Clock
-    _asked: asyncio.Event = field(default_factory=asyncio.Event)
+    _broadcast_requested: asyncio.Event = field(default_factory=asyncio.Event)
 
     async def handle(self, deliveries: Sequence[Delivery]) -> Sequence[Outcome]:
+        """Apply commands, record reported states and broadcast a snapshot on request."""
         for delivery in deliveries:
             match delivery.message.exchange:
                 case amqp_names.CHANGES:
-                    await self._command(decode_model(_CHANGE, delivery.trusted_body))
+                    message = decode_model(_ACCEPTED_COMMANDS, delivery.trusted_body)
+                    await self._apply_commands(message)
                 case amqp_names.EVENTS:
-                    await self._found(delivery)
-                case _:  # a dispatcher asks: the word to all is the answer
-                    self._asked.set()
+                    await self._record_events(delivery)
+                case _:  # a snapshot request: the broadcast answers every dispatcher
+                    self._broadcast_requested.set()
         return [DONE] * len(deliveries)
 
     async def run(self) -> None:
-        """Until cancelled. What was lost on its way to dispatchers is told again."""
+        """Broadcast snapshots until the task is cancelled, because a message may be lost."""
         while True:
             try:
-                await self._lapse()
+                await self._expire_forced()
                 await self.broadcast()
             except Transient as error:
-                log.warning("breakers not told", error=error.code, reason=error.reason)
+                log.warning("breaker broadcast failed", error=error.code, reason=error.reason)
             try:
-                await asyncio.wait_for(self._asked.wait(), BROADCAST_INTERVAL)
+                await asyncio.wait_for(self._broadcast_requested.wait(), BROADCAST_INTERVAL)
             except TimeoutError:
                 continue
 
     async def broadcast(self) -> None:
-        """To every dispatcher, how all breakers stand. Nobody need be there to hear it."""
-        self._asked.clear()
+        """Publish a snapshot to every dispatcher. No dispatcher needs to be connected."""
+        self._broadcast_requested.clear()
         with translate_db_errors():
-            standing = await store.load_snapshot(self.pool, self.clock.now())
-        word = OutgoingMessage(
+            snapshot = await store.load_snapshot(self.pool, self.clock.now())
+        message = OutgoingMessage(
             exchange=amqp_names.CONTROL,
             routing_key=BREAKER_SNAPSHOT_KEY,
-            body=encode(standing),
+            body=encode(snapshot),
             type=amqp_names.message_type("breaker.snapshot"),
-            message_id=f"breakers/{standing.as_of.isoformat()}",
+            message_id=f"breakers/{snapshot.as_of.isoformat()}",
         )
-        await self.publisher.publish_each([word])
+        await self.publisher.publish_each([message])
 
-    async def _found(self, delivery: Delivery) -> None:
-        """By a dispatcher; all of them have heard of it as this one has."""
+    async def _record_events(self, delivery: Delivery) -> None:
+        """Record the states that a dispatcher reported. Every dispatcher received the event too."""
         _, verb = split_key(delivery.routing_key)
         if EVENT_DATA.get(verb) is not BreakerEventData:
             return
         with translate_db_errors():
-            for each in decode_model(_EVENTS, delivery.trusted_body):
-                await store.record_state(self.pool, parse(BreakerEventData, each.data))
+            for event in decode_model(_EVENTS, delivery.trusted_body):
+                await store.record_state(self.pool, parse(BreakerEventData, event.data))
 
-    async def _command(self, change: AcceptedCommands) -> None:
-        said = [await self._item(change, item) for item in change.items]
-        self._asked.set()
-        if change.reply_to is None or not can_reply_to(change.reply_to):
+    async def _apply_commands(self, message: AcceptedCommands) -> None:
+        results = [await self._apply_item(message, item) for item in message.items]
+        self._broadcast_requested.set()
+        if message.reply_to is None or not can_reply_to(message.reply_to):
             return
-        body = encode(said[0]) if change.single else encode_all(said)
-        name = f"{change.correlation_id}/response"
+        body = encode(results[0]) if message.single else encode_all(results)
         await send_reply(
-            self.publisher, reply(change.reply_to, change.correlation_id, body, message_id=name)
+            self.publisher,
+            reply(
+                message.reply_to,
+                message.correlation_id,
+                body,
+                message_id=f"{message.correlation_id}/response",
+            ),
         )
 
-    async def _item(self, change: AcceptedCommands, item: AcceptedCommand) -> Answer:
+    async def _apply_item(self, message: AcceptedCommands, item: AcceptedCommand) -> BreakerResult:
         if item.rejection is not None:
             return item.rejection
         try:
-            command = _command(change.verb, item)
-            return await self._force(change, item, command)
+            return await self._force(message, item, _parse_command(message.verb, item))
         except Rejected as error:
-            return error_response(error, within="" if change.single else f"[{item.index}]")
+            return error_response(error, within="" if message.single else f"[{item.index}]")
 
     async def _force(
-        self, change: AcceptedCommands, item: AcceptedCommand, command: BreakerCommand
-    ) -> Answer:
-        forced, until = _wanted(command)
-        at = change.accepted_at
+        self, message: AcceptedCommands, item: AcceptedCommand, command: BreakerCommand
+    ) -> BreakerResponse:
+        forced, until = _forced_state(command)
+        at, downstream = message.accepted_at, command.downstream
         with translate_db_errors():
-            if (
-                forced
-                and await store.count_other_forced(self.pool, command.downstream)
-                >= MAX_SNAPSHOT_BREAKERS
-            ):
-                raise InvalidInput(
-                    f"over {MAX_SNAPSHOT_BREAKERS} breakers are forced", code="too_many"
-                )
-            is_new = await store.force(
-                self.pool, command.downstream, forced, at,
-                until=until, note=command.note, actor=change.actor,
-            )  # fmt: skip
-        if not is_new:
-            return BreakerResponse(downstream=command.downstream, status="unchanged", until=until)
-        fact = BreakerForcedEventData(
-            downstream=command.downstream,
+            if forced is not None:
+                await self._check_forced_count(downstream)
+            is_stored = await store.force(
+                self.pool,
+                downstream,
+                forced,
+                at=at,
+                until=until,
+                note=command.note,
+                actor=message.actor,
+            )
+        if not is_stored:
+            return BreakerResponse(downstream=downstream, status="unchanged", until=until)
+        data = BreakerForcedEventData(
+            downstream=downstream,
             forced=forced,
             since=at,
             until=until,
             note=command.note,
-            actor=change.actor,
+            actor=message.actor,
         )
-        log.info("breaker ordered", downstream=fact.downstream, forced=forced, index=item.index)
-        await publish_events(self.publisher, [_told(fact, at)])
+        log.info("breaker forced", downstream=downstream, forced=forced, index=item.index)
+        await publish_events(self.publisher, [_to_event(data, at)])
         status = "automatic" if forced is None else f"forced_{forced}"
-        return BreakerResponse(downstream=command.downstream, status=status, until=until)
+        return BreakerResponse(downstream=downstream, status=status, until=until)
 
-    async def _lapse(self) -> None:
+    async def _check_forced_count(self, downstream: str) -> None:
+        others = await store.count_other_forced(self.pool, downstream)
+        if others >= MAX_SNAPSHOT_BREAKERS:
+            raise InvalidInput(
+                f"At most {MAX_SNAPSHOT_BREAKERS} breakers may be forced, "
+                f"but {others} others are forced.",
+                code="too_many",
+            )
+
+    async def _expire_forced(self) -> None:
         with translate_db_errors():
-            lapsed = await store.expire_forced(self.pool)
+            expired = await store.expire_forced(self.pool)
             await store.delete_forgotten(self.pool)
-        facts = [
+        data = [
             BreakerForcedEventData(
                 downstream=row["downstream"], since=row["forced_at"], note=row["note"]
             )
-            for row in lapsed
+            for row in expired
         ]
-        await publish_events(self.publisher, [_told(fact, fact.since) for fact in facts])
+        await publish_events(self.publisher, [_to_event(each, each.since) for each in data])
 
 
-def _command(verb: str, item: AcceptedCommand) -> BreakerCommand:
+def _parse_command(verb: str, item: AcceptedCommand) -> BreakerCommand:
     model = BREAKER_COMMANDS.get(verb)
     command = None if model is None else parse(model, item.body)
     if not isinstance(command, BreakerCommand):
-        raise Rejected(f"{verb!r} is not a breaker's", code="unknown_command")
+        raise Rejected(
+            f"The command must be a breaker command, not {verb!r}.", code="unknown_command"
+        )
     return command
 
 
-def _wanted(command: BreakerCommand) -> tuple[BreakerState | None, datetime | None]:
+def _forced_state(command: BreakerCommand) -> tuple[BreakerState | None, datetime | None]:
     match command:
         case BreakerOpen(until=until):
             return BreakerState.OPEN, until
@@ -191,10 +210,9 @@ def _wanted(command: BreakerCommand) -> tuple[BreakerState | None, datetime | No
             return None, None
 
 
-def _told(fact: BreakerForcedEventData, at: datetime) -> OutgoingEvent:
-    verb = RESET_EVENT if fact.forced is None else FORCED_EVENT
-    id_ = f"{fact.downstream}/{at.isoformat()}"
-    told = make_event(
-        amqp_names.OPERATIONS_TENANT, verb, fact, id_=id_, subject=fact.downstream, at=at
-    )
-    return OutgoingEvent(amqp_names.OPERATIONS_TENANT, verb, told)
+def _to_event(data: BreakerForcedEventData, at: datetime) -> OutgoingEvent:
+    verb = RESET_EVENT if data.forced is None else FORCED_EVENT
+    id_ = f"{data.downstream}/{at.isoformat()}"
+    tenant = amqp_names.OPERATIONS_TENANT
+    event = make_event(tenant, verb, data, id_=id_, subject=data.downstream, at=at)
+    return OutgoingEvent(tenant, verb, event)

@@ -1,10 +1,8 @@
-"""What a ticker says after a commit: facts about schedules and runs, and orders to stop."""
+"""The events about schedules and runs, and the stop requests, after a commit of the ticker."""
 
 from collections.abc import Iterator
 from datetime import datetime
 from typing import Final
-
-import structlog
 
 from harebell.contract.events import make_event
 from harebell.contract.ids import RunKey
@@ -16,85 +14,88 @@ from harebell.ticker import metrics
 from harebell.ticker.model.unit_of_work import ScheduleRecord, UnitOfWork
 from harebell.ticker.store.save import SaveResult
 
-ACTIVATE: Final = "activate"  # of a change that was put off until its time
+ACTIVATE: Final = "activate"  # the label of a change that waited for its effective time
 
-log = structlog.get_logger()
+# The other states have the event `schedule.<state>`.
+_STATE_EVENTS: Final = {ScheduleState.ACTIVE: "schedule.resumed"}
 
 
-def stop_request_messages(book: UnitOfWork) -> list[OutgoingMessage]:
-    """To each executor that holds a run which should not start; it would learn of it anyway."""
+def stop_request_messages(unit: UnitOfWork) -> list[OutgoingMessage]:
+    """Return one message for each executor with a run to stop.
+
+    The message is faster than the next lease renewal, which also returns the stop requests.
+    """
     by_holder: dict[str, list[RunKey]] = {}
-    for key, reason in book.stop_requests.items():
-        run = book.open_runs.get(key)
+    for key, reason in unit.stop_requests.items():
+        run = unit.open_runs.get(key)
         if reason is not None and run is not None and run.lease_holder is not None:
             by_holder.setdefault(run.lease_holder, []).append(key)
     return [stop_request_message(holder, keys) for holder, keys in by_holder.items()]
 
 
 def unstaged_run_events(
-    book: UnitOfWork, saved: SaveResult, now: datetime
+    unit: UnitOfWork, saved: SaveResult, now: datetime
 ) -> Iterator[OutgoingEvent]:
-    settled = saved.decided_keys
-    withdrawn = {key: why for key, why in book.cancelled_runs.items() if key not in settled}
-    for key, reason in withdrawn.items():
-        tenant = book.schedules[key.schedule_id].version.tenant
+    """Yield the events of the runs that the batch cancelled, dropped or resolved."""
+    decided = saved.decided_keys
+    for key, reason in unit.cancelled_runs.items():
+        if key not in decided:
+            tenant = unit.schedules[key.schedule_id].version.tenant
+            yield run_event_without_attempt(
+                tenant, key, state=unstaged_state(reason), reason=reason, finished_at=now
+            )
+    for run, reason in unit.dropped_manual_runs:
         yield run_event_without_attempt(
-            tenant, key, state=unstaged_state(reason), reason=reason, finished_at=now
+            run.version.tenant,
+            run.key,
+            state=RunState.SKIPPED,
+            reason=reason,
+            finished_at=now,
         )
-    for extra, reason in book.dropped_manual_runs:
-        key = RunKey(extra.scheduled_for, extra.version.schedule_id)
-        yield run_event_without_attempt(
-            extra.version.tenant, key, state=RunState.SKIPPED, reason=reason, finished_at=now
-        )
-    for key, state in book.resolved_runs.items():
+    for key, state in unit.resolved_runs.items():
         if state is not RunState.STAGED:
-            tenant = book.schedules[key.schedule_id].version.tenant
+            tenant = unit.schedules[key.schedule_id].version.tenant
             yield run_event_without_attempt(
                 tenant, key, state=state, reason=Reason.MANUAL, finished_at=now
             )
 
 
 def planning_events(saved: SaveResult, now: datetime) -> Iterator[OutgoingEvent]:
-    """What happened to schedules by themselves: instants passed over, a state come to."""
-    standing = {entry.id: entry for entry in saved.records}
-    for made in saved.steps:
-        for skip in made.skipped:
-            tenant, key, reason = skip.placement.tenant, skip.key, skip.reason
+    """Yield the events of skipped ranges, new schedule states and activated versions."""
+    records = {record.id: record for record in saved.records}
+    for step in saved.steps:
+        for skipped in step.skipped:
             yield run_event_without_attempt(
-                tenant,
-                key,
+                skipped.placement.tenant,
+                skipped.key,
                 state=RunState.SKIPPED,
-                reason=reason,
+                reason=skipped.reason,
                 finished_at=now,
-                runs=skip.count,
+                runs=skipped.count,
             )
-        entry = standing.get(made.previous.id, made.record)
-        if entry.state is not made.previous.state:
-            yield schedule_state_event(entry, now)
-        if entry.version is not made.previous.version:
-            took = (now - entry.version.since).total_seconds()
-            metrics.CHANGE_LATENCY.labels(ACTIVATE).observe(max(0.0, took))
-            yield schedule_state_event(entry, now, verb="schedule.updated")
-
-
-_VERBS: Final = {ScheduleState.ACTIVE: "schedule.resumed"}
+        record = records.get(step.previous.id, step.record)
+        if record.state is not step.previous.state:
+            yield schedule_state_event(record, now)
+        if record.version is not step.previous.version:
+            seconds = (now - record.version.since).total_seconds()
+            metrics.CHANGE_LATENCY.labels(ACTIVATE).observe(max(0.0, seconds))
+            yield schedule_state_event(record, now, verb="schedule.updated")
 
 
 def schedule_state_event(
-    entry: ScheduleRecord, now: datetime, *, verb: str | None = None
+    record: ScheduleRecord, now: datetime, *, verb: str | None = None
 ) -> OutgoingEvent:
-    """Of a schedule that came to a state without being told to."""
-    verb = verb or _VERBS.get(entry.state, f"schedule.{entry.state}")
-    key, tenant = entry.version.policy.key, entry.version.tenant
-    fact = {  # as `ScheduleFact` reads it
-        "schedule_id": entry.id,
+    """Return the event of a schedule that changed without a command."""
+    verb = verb or _STATE_EVENTS.get(record.state, f"schedule.{record.state}")
+    key, tenant = record.version.policy.key, record.version.tenant
+    data = {  # the fields of `ScheduleEventData`
+        "schedule_id": record.id,
         "key": key,
-        "version": entry.version.number,
-        "state": entry.state,
-        "note": entry.reason,
-        "next_at": entry.next_at,
+        "version": record.version.number,
+        "state": record.state,
+        "note": record.reason,
+        "next_at": record.next_at,
     }
-    id_ = f"{entry.id}/{now.isoformat()}"
-    return OutgoingEvent(
-        tenant, verb, make_event(tenant, verb, fact, id_=id_, subject=key or str(entry.id), at=now)
-    )
+    id_, subject = f"{record.id}/{now.isoformat()}", key or str(record.id)
+    event = make_event(tenant, verb, data, id_=id_, subject=subject, at=now)
+    return OutgoingEvent(tenant, verb, event)

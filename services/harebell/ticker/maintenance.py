@@ -1,4 +1,4 @@
-"""Which release of the zone data next instants were computed by; another one computes them anew."""
+"""Hourly maintenance of the database, and changes of the time zone database."""
 
 import asyncio
 from datetime import timedelta
@@ -12,46 +12,52 @@ from harebell.storage.engine import translate_db_errors
 from harebell.storage.migrate import ENSURE
 from harebell.storage.runs import rate_limits
 
-HOUSEKEEPING_EVERY: Final = 3600.0  # seconds
-FIRST_HOUSEKEEPING: Final = 10.0  # seconds after the start
-COMMAND_RESULT_RETENTION: Final = timedelta(hours=24)  # for repeats of a command
+MAINTENANCE_INTERVAL: Final = 3600.0  # seconds
+FIRST_MAINTENANCE_DELAY: Final = 10.0  # seconds after the start
+COMMAND_RESULT_RETENTION: Final = timedelta(hours=24)
 
-_FORGET: Final = "DELETE FROM command_results WHERE created_at < now() - $1::interval"
-
-
-async def run_maintenance(pool: asyncpg.Pool) -> None:
-    """Partitions ahead of time; answers and limits that nobody will ask for. Until cancelled."""
-    await asyncio.sleep(FIRST_HOUSEKEEPING)
-    while True:
-        try:
-            with translate_db_errors():
-                await pool.execute(ENSURE)
-                await pool.execute(_FORGET, COMMAND_RESULT_RETENTION)
-                await rate_limits.delete_expired(pool)
-        except Transient as error:
-            log.warning("housekeeping failed", reason=error.reason)
-        await asyncio.sleep(HOUSEKEEPING_EVERY)
-
-
-_NOTE: Final = """
+_DELETE_COMMAND_RESULTS: Final = (
+    "DELETE FROM command_results WHERE created_at < now() - $1::interval"
+)
+_RECORD_TZDATA_VERSION: Final = """
 INSERT INTO tzdata_version AS z (id, version, since) VALUES (1, $1, now())
 ON CONFLICT (id) DO UPDATE SET version = excluded.version, since = excluded.since
 WHERE z.version <> excluded.version
 RETURNING xmax <> 0 AS changed
 """
-# What has not been handed over yet is looked at again at once, from where planning stands.
-_PLAN_AGAIN: Final = """
+# The next pass computes the next times again from the planning cursors.
+_PLAN_ALL_AGAIN: Final = """
 UPDATE schedule_state SET next_at = least(next_at, now())
 WHERE state = 'active' AND next_at IS NOT NULL
 """
 log = structlog.get_logger()
 
 
-async def record_tzdata_version(pool: asyncpg.Pool, release: str) -> None:
-    """Raises `DatabaseUnavailable`."""
+async def record_tzdata_version(pool: asyncpg.Pool, version: str) -> None:
+    """Record the version of the time zone database, and plan all schedules after a change.
+
+    Raise `DatabaseUnavailable` if PostgreSQL does not respond.
+    """
     with translate_db_errors():
         async with pool.acquire() as connection, connection.transaction():
-            changed = await connection.fetchval(_NOTE, release)
-            if changed:
-                told = await connection.execute(_PLAN_AGAIN)
-                log.warning("zone data changed", release=release, schedules=told)
+            has_changed = await connection.fetchval(_RECORD_TZDATA_VERSION, version)
+            if has_changed:
+                result = await connection.execute(_PLAN_ALL_AGAIN)
+                log.warning("time zone database changed", version=version, schedules=result)
+
+
+async def run_maintenance(pool: asyncpg.Pool) -> None:
+    """Create partitions and delete expired rows until the task is cancelled.
+
+    The rows are command results and rate limits.
+    """
+    await asyncio.sleep(FIRST_MAINTENANCE_DELAY)
+    while True:
+        try:
+            with translate_db_errors():
+                await pool.execute(ENSURE)
+                await pool.execute(_DELETE_COMMAND_RESULTS, COMMAND_RESULT_RETENTION)
+                await rate_limits.delete_expired(pool)
+        except Transient as error:
+            log.warning("maintenance failed", error=error.code, reason=error.reason)
+        await asyncio.sleep(MAINTENANCE_INTERVAL)

@@ -5,18 +5,34 @@ from typing import Final
 from prometheus_client import Counter, Gauge, Histogram
 
 LATENCY_BUCKETS: Final = (
-    *(0.001, 0.0025, 0.005, 0.01, 0.025, 0.05, 0.1, 0.25, 0.5),
-    *(1, 2, 5, 15, 60, 300),
+    0.001,
+    0.0025,
+    0.005,
+    0.01,
+    0.025,
+    0.05,
+    0.1,
+    0.25,
+    0.5,
+    1,
+    2,
+    5,
+    15,
+    60,
+    300,
 )
 
 RUNS_STAGED: Final = Counter(
-    "harebell_runs_staged_total", "Runs, counted when the ticker commits their tickets."
+    "harebell_runs_staged_total",
+    "Runs whose tickets the ticker published, counted after the commit.",
 )
 STAGING_PASSES: Final = Counter(
-    "harebell_staging_passes_total", "Staging passes, counted when a pass ends.", ["end"]
+    "harebell_staging_passes_total", "Staging passes, counted after the commit.", ["end"]
 )
 RECOVERED_RUNS: Final = Counter(
-    "harebell_recovered_runs_total", "Runs, counted when the rescuer recovers one.", ["reason"]
+    "harebell_recovered_runs_total",
+    "Runs that the rescuer recovered, counted after the commit.",
+    ["reason"],
 )
 CHANGE_LATENCY: Final = Histogram(
     "harebell_change_latency_seconds",
@@ -29,13 +45,14 @@ DUE_BACKLOG: Final = Gauge(
 )
 OLDEST_DUE_AGE: Final = Gauge(
     "harebell_oldest_due_age_seconds",
-    "Time since the due time of the oldest run that has not started [s].",
+    "Time since the oldest run of the backlog was due [s].",
     ["pool", "lane"],
 )
 OVERDUE_SCHEDULES: Final = Gauge(
-    "harebell_overdue_schedules", "Schedules whose next run is due and is not staged."
+    "harebell_overdue_schedules",
+    "Schedules whose next scheduled time has passed and is not staged.",
 )
 LAST_STAGING_PASS: Final = Gauge(
     "harebell_last_staging_pass_timestamp_seconds",
-    "Unix time of the last staging pass of this ticker [s].",
+    "Unix time of the last successful staging pass of this ticker [s].",
 )

@@ -1,7 +1,7 @@
-"""Reviews: schedules whose next step depends on what became of their runs."""
+"""The reconciler: schedules whose next step depends on the outcomes of their runs."""
 
 import asyncio
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from datetime import timedelta
 from typing import Final
@@ -30,23 +30,21 @@ from harebell.ticker.model import planning
 from harebell.ticker.model.outcomes import apply_outcomes
 from harebell.ticker.model.unit_of_work import ScheduleRecord, UnitOfWork
 from harebell.ticker.store import schedules
-from harebell.ticker.store.save import SaveResult, save_unit_of_work
+from harebell.ticker.store.save import SaveResult, save_planning_steps, save_unit_of_work
 from harebell.ticker.store.versions import VersionCache
 
-POLL_INTERVAL: Final = 1.0  # seconds between looks at schedules that wait for the end of a run
-IDLE_POLL_INTERVAL: Final = (
-    5.0  # likewise, while none is known to wait: another ticker may know of one
-)
-MAX_SCHEDULES: Final = 500  # schedules of one transaction
+POLL_INTERVAL: Final = 1.0  # seconds, while a schedule waits for the end of a run
+IDLE_POLL_INTERVAL: Final = 5.0  # seconds: another ticker may know a schedule that waits
+MAX_SCHEDULES: Final = 500  # in one transaction
 
 _EVENTS: Final = list_adapter(Event)
 
 log = structlog.get_logger()
 
 
-@dataclass(slots=True)
+@dataclass(slots=True, kw_only=True)
 class Reconciler:
-    """One ticker's reviews. Any number may run: each locks its schedules and reads the rows."""
+    """The reconciler of one ticker. Any number may run, because each locks its schedules."""
 
     pool: asyncpg.Pool
     publisher: Publisher
@@ -54,94 +52,100 @@ class Reconciler:
     versions: VersionCache
     horizon: timedelta
     wake: asyncio.Event
-    _awaited: bool = True  # some schedule may wait for the end of a run
-    _asked: set[UUID] = field(default_factory=set)  # bounded by the schedules that are watched
+    _has_awaiting: bool = True  # a schedule may wait for the end of a run
+    _requested: set[UUID] = field(default_factory=set)  # at most the schedules with outcomes
 
-    def request(self, schedules: Iterable[UUID]) -> None:
-        """Of schedules that nothing waits for, but whose runs decide about them."""
-        self._asked.update(schedules)
+    def request(self, schedule_ids: Iterable[UUID]) -> None:
+        """Request a reconciliation of schedules whose runs have probably ended."""
+        self._requested.update(schedule_ids)
 
-    def observe(self, standing: Sequence[ScheduleRecord]) -> None:
-        """Of schedules that a transaction has moved on: who waits, and what should be looked at."""
-        self._awaited = self._awaited or any(entry.awaited_run for entry in standing)
-        self.request(planning.schedules_to_reconcile(standing, self.clock.now()))
+    def observe(self, records: Sequence[ScheduleRecord]) -> None:
+        """Note the schedules of a transaction that wait for a run or have old open runs."""
+        self._has_awaiting = self._has_awaiting or any(each.awaited_run for each in records)
+        self.request(planning.schedules_to_reconcile(records, self.clock.now()))
 
-    async def on_outcomes(self, deliveries: Sequence[Delivery]) -> Sequence[Outcome]:
-        """Events are hints: they say which schedules to look at, the rows say the rest."""
+    async def handle_outcomes(self, deliveries: Sequence[Delivery]) -> Sequence[Outcome]:
+        """Request a reconciliation of the schedules of run events.
+
+        Events may be lost or late. Only the rows of the runs decide.
+        """
         for delivery in deliveries:
-            self.request(fact.schedule_id for fact in _facts(delivery.trusted_body))
+            events = decode_model(_EVENTS, delivery.trusted_body)
+            self.request(parse(RunEventData, event.data).schedule_id for event in events)
         return [DONE] * len(deliveries)
 
     async def run(self) -> None:
-        """Until cancelled."""
-        looked_at = float("-inf")
+        """Reconcile the requested and the waiting schedules until the task is cancelled."""
+        last_pass = float("-inf")
         while True:
             await asyncio.sleep(POLL_INTERVAL)
-            if not (self._asked or self._awaited or monotonic() - looked_at >= IDLE_POLL_INTERVAL):
+            is_idle = not self._requested and not self._has_awaiting
+            if is_idle and monotonic() - last_pass < IDLE_POLL_INTERVAL:
                 continue
-            looked_at = monotonic()
-            asked, self._asked = self._asked, set()
+            last_pass = monotonic()
+            requested, self._requested = self._requested, set()
             try:
-                await self._review(asked)
+                await self._reconcile_all(requested)
             except Transient as error:
-                self._asked |= asked
-                log.warning("review failed", error=error.code, reason=error.reason)
+                self._requested |= requested
+                log.warning("reconciliation failed", error=error.code, reason=error.reason)
 
-    async def _review(self, asked: set[UUID]) -> None:
-        self._awaited = False
+    async def _reconcile_all(self, requested: set[UUID]) -> None:
+        self._has_awaiting = False
         with translate_db_errors():
-            waiting = await schedules.find_awaiting(self.pool, MAX_SCHEDULES)
-        self._awaited = self._awaited or bool(waiting)  # or noted meanwhile
-        chosen = sorted({*waiting, *asked})
+            awaiting = await schedules.find_awaiting(self.pool, MAX_SCHEDULES)
+        self._has_awaiting = self._has_awaiting or bool(awaiting)  # `observe` may have set it
+        chosen = sorted({*awaiting, *requested})
         for start in range(0, len(chosen), MAX_SCHEDULES):
-            await self._apart(chosen[start : start + MAX_SCHEDULES])
+            await self._reconcile_or_split(chosen[start : start + MAX_SCHEDULES])
 
-    async def _apart(self, schedules: list[UUID]) -> None:
-        """One schedule that cannot be reviewed holds up no other, and ends no ticker."""
+    async def _reconcile_or_split(self, schedule_ids: list[UUID]) -> None:
+        """Reconcile the schedules together, or one by one after an error.
+
+        A schedule that raises an error delays no other schedule and does not end the ticker.
+        """
         try:
-            await self._some(schedules)
+            await self._reconcile(schedule_ids)
         except Transient:
             raise
         except Exception:
-            log.exception("not reviewed", schedules=len(schedules))
-            if len(schedules) > 1:
-                for each in schedules:
-                    await self._apart([each])
+            log.exception("schedules not reconciled", schedules=len(schedule_ids))
+            if len(schedule_ids) > 1:
+                for each in schedule_ids:
+                    await self._reconcile_or_split([each])
 
-    async def _some(self, schedule_ids: list[UUID]) -> None:
-        async with publishing_transaction(self.pool, self.publisher, self.clock) as authority:
-            book = await schedules.load_unit_of_work(
-                authority.connection, self.versions, schedule_ids, []
-            )
-            before = dict(book.schedules)
-            for entry in before.values():
-                if planning.needs_outcomes(entry):
-                    apply_outcomes(book, entry)
-            if not book.changed_ids:
+    async def _reconcile(self, schedule_ids: list[UUID]) -> None:
+        async with publishing_transaction(self.pool, self.publisher, self.clock) as transaction:
+            connection = transaction.connection
+            unit = await schedules.load_unit_of_work(connection, self.versions, schedule_ids)
+            before = dict(unit.schedules)
+            for record in before.values():
+                if planning.needs_outcomes(record):
+                    apply_outcomes(unit, record)
+            if not unit.changed_ids:
                 return
             now = self.clock.now()
-            saved = await save_unit_of_work(authority.connection, book, now, now + self.horizon)
-            await authority.publish(saved.tickets)
+            steps = planning.plan_unit(unit, now=now, until=now + self.horizon)
+            await save_unit_of_work(connection, unit)
+            saved = await save_planning_steps(connection, steps, now=now)
+            await transaction.publish(saved.tickets)
         self.wake.set()
-        await self._tell(book, saved, before)
+        await self._publish_events(unit, saved, before)
 
-    async def _tell(
-        self, book: UnitOfWork, saved: SaveResult, before: dict[UUID, ScheduleRecord]
+    async def _publish_events(
+        self, unit: UnitOfWork, saved: SaveResult, before: Mapping[UUID, ScheduleRecord]
     ) -> None:
         now = self.clock.now()
-        await self.publisher.publish_each(stop_request_messages(book))
+        await self.publisher.publish_each(stop_request_messages(unit))
         changed = [
-            schedule_state_event(book.schedules[id_], now)
-            for id_ in book.changed_ids
-            if book.schedules[id_].state is not before[id_].state
+            schedule_state_event(unit.schedules[id_], now)
+            for id_ in unit.changed_ids
+            if unit.schedules[id_].state is not before[id_].state
         ]
-        log.info("reviewed", schedules=len(book.changed_ids), changed=len(changed))
-        progress = planning_events(saved, now)
-        await publish_events(
-            self.publisher, [*changed, *unstaged_run_events(book, saved, now), *progress]
-        )
-
-
-def _facts(body: bytes) -> list[RunEventData]:
-    """Raises `Malformed` for what is no batch of events about runs."""
-    return [parse(RunEventData, event.data) for event in decode_model(_EVENTS, body)]
+        log.info("schedules reconciled", schedules=len(unit.changed_ids), changed=len(changed))
+        events = [
+            *changed,
+            *unstaged_run_events(unit, saved, now),
+            *planning_events(saved, now),
+        ]
+        await publish_events(self.publisher, events)

@@ -1,4 +1,4 @@
-"""The ticker's shell: staging, changes, sweeps and housekeeping, side by side."""
+"""The ticker process: consumers of commands and events, and the loops beside them."""
 
 import asyncio
 from functools import partial
@@ -23,66 +23,97 @@ from harebell.ticker.recovery.rescuer import Rescuer
 from harebell.ticker.stager import Stager
 from harebell.ticker.store.versions import VersionCache
 
-COMMAND_PREFETCH: Final = 500  # changes that wait to be applied
-GATHER_TIME: Final = 0.005  # seconds for more changes to come into a transaction
-BREAKERS_PREFETCH: Final = 20  # commands and facts, taken one at a time
+COMMAND_PREFETCH: Final = 500  # unacknowledged messages of accepted commands
+GATHER_TIME: Final = 0.005  # seconds to wait for further commands of a transaction
+BREAKERS_PREFETCH: Final = 20  # commands and events, handled one at a time
 
 log = structlog.get_logger()
 
 
 async def serve(settings: TickerSettings, stop: asyncio.Event) -> None:
-    async with open_service(settings, "ticker", stop) as parts:
+    """Run the ticker until `stop` is set."""
+    async with open_service(settings, "ticker", stop) as context:
+        pool, publisher, clock = context.pool, context.publisher, context.clock
         versions, wake = VersionCache(), asyncio.Event()
-        presence = ExecutorLiveness(settings)
-        own = (parts.pool, parts.publisher, parts.clock)
-        reviewer = Reconciler(*own, versions, settings.horizon, wake)
-        stager = Stager(
-            *(*own, versions, settings.horizon, settings.staging_batch),
-            *(settings.min_poll_interval.total_seconds(), wake, reviewer.observe),
+        liveness = ExecutorLiveness(settings)
+        reconciler = Reconciler(
+            pool=pool,
+            publisher=publisher,
+            clock=clock,
+            versions=versions,
+            horizon=settings.horizon,
+            wake=wake,
         )
-        changes = CommandApplier(*own, versions, settings.horizon, wake, reviewer.observe)
-        sweeper = Rescuer(*own, presence, reviewer.request)
+        stager = Stager(
+            pool=pool,
+            publisher=publisher,
+            clock=clock,
+            versions=versions,
+            horizon=settings.horizon,
+            batch=settings.staging_batch,
+            min_poll_interval=settings.min_poll_interval.total_seconds(),
+            wake=wake,
+            on_saved=reconciler.observe,
+        )
+        applier = CommandApplier(
+            pool=pool,
+            publisher=publisher,
+            clock=clock,
+            versions=versions,
+            horizon=settings.horizon,
+            wake=wake,
+            on_saved=reconciler.observe,
+        )
+        rescuer = Rescuer(
+            pool=pool,
+            publisher=publisher,
+            clock=clock,
+            liveness=liveness,
+            request_reconciliation=reconciler.request,
+        )
+        recorder = BreakerRecorder(pool=pool, publisher=publisher, clock=clock)
         worker = partial(
             OrderedWorker,
-            changes.handle,
-            parts.acknowledger,
+            acknowledger=context.acknowledger,
             limit=COMMAND_PREFETCH,
             gather_time=GATHER_TIME,
         )
-        consumer = Consumer(
-            TICKER.name, parts.connect, worker, prefetch=COMMAND_PREFETCH, needs_idle_check=False
+        commands = Consumer(
+            TICKER.name,
+            context.connect,
+            partial(worker, applier.handle),
+            prefetch=COMMAND_PREFETCH,
+            needs_idle_check=False,
         )
-        hints = partial(
-            OrderedWorker,
-            reviewer.on_outcomes,
-            parts.acknowledger,
-            limit=COMMAND_PREFETCH,
-            gather_time=GATHER_TIME,
+        outcomes = Consumer(
+            OUTCOMES.name,
+            context.connect,
+            partial(worker, reconciler.handle_outcomes),
+            prefetch=COMMAND_PREFETCH,
         )
-        outcomes = Consumer(OUTCOMES.name, parts.connect, hints, prefetch=COMMAND_PREFETCH)
-        breakers = BreakerRecorder(*own)
-        orders = partial(OrderedWorker, breakers.handle, parts.acknowledger, limit=1, gather_time=0)
-        ordered = Consumer(
-            BREAKERS.name, parts.connect, orders, prefetch=BREAKERS_PREFETCH, needs_idle_check=False
+        breakers = Consumer(
+            BREAKERS.name,
+            context.connect,
+            partial(worker, recorder.handle, limit=1, gather_time=0),
+            prefetch=BREAKERS_PREFETCH,
+            needs_idle_check=False,
         )
-        await retry_until_available(
-            stop, lambda: record_tzdata_version(parts.pool, tzdata_version())
-        )
-        parts.health.check("changes", lambda: consumer.is_consuming)
+        await retry_until_available(stop, lambda: record_tzdata_version(pool, tzdata_version()))
+        context.health.check(TICKER.name, lambda: commands.is_consuming)
         try:
             await run_until(
                 stop,
-                consuming=[consumer.run(stop), outcomes.run(stop), ordered.run(stop)],
+                consuming=[commands.run(stop), outcomes.run(stop), breakers.run(stop)],
                 background=[
-                    parts.run(),
+                    context.run(),
                     stager.run(),
-                    reviewer.run(),
-                    sweeper.run_lease_recovery(),
-                    sweeper.run_ticket_recovery(),
-                    BacklogMetrics(parts.pool).run(),
-                    breakers.run(),
-                    run_maintenance(parts.pool),
+                    reconciler.run(),
+                    rescuer.run_lease_recovery(),
+                    rescuer.run_ticket_recovery(),
+                    BacklogMetrics(pool).run(),
+                    recorder.run(),
+                    run_maintenance(pool),
                 ],
             )
         finally:
-            await presence.close()
+            await liveness.close()

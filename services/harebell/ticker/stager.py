@@ -1,4 +1,4 @@
-"""Staging: rows and tickets in one transaction, published before it commits."""
+"""The stager: passes that stage the runs within the horizon and publish their tickets."""
 
 import asyncio
 from collections.abc import Callable, Sequence
@@ -24,31 +24,37 @@ from harebell.ticker.store import schedules
 from harebell.ticker.store.save import SaveResult, save_planning_steps
 from harebell.ticker.store.versions import VersionCache
 
-MAX_POLL_INTERVAL: Final = 15.0  # seconds between passes, whatever is known to come
-PLANNING_BUDGET: Final = 0.5  # seconds of planning in one pass: nothing else goes on meanwhile
-FAILURE_PAUSE: Final = 0.25  # seconds after a pass that failed
+MAX_POLL_INTERVAL: Final = 15.0  # seconds between passes
+PLANNING_BUDGET: Final = 0.5  # seconds of planning in one pass, which block the event loop
+FAILURE_PAUSE: Final = 0.25  # seconds after a failed pass
+
+NEXT_TIME: Final = "SELECT min(next_at) FROM schedule_state"
 
 log = structlog.get_logger()
 
 
 @dataclass(frozen=True, slots=True)
 class StagingPass:
-    """What a pass did. `full`: it took all that it may take; `left`: its budget was spent."""
+    """The result of a pass, which is full if it has reached the limit of schedules.
+
+    `unplanned` counts the loaded schedules that the planning budget did not reach.
+    """
 
     saved: SaveResult
-    full: bool
-    left: int
+    is_full: bool
+    unplanned: int
 
     @property
     def end(self) -> str:
-        return "over_budget" if self.left else "full" if self.full else "drained"
+        return "over_budget" if self.unplanned else "full" if self.is_full else "drained"
 
 
-@dataclass(slots=True)
+@dataclass(slots=True, kw_only=True)
 class Stager:
-    """One ticker's passes over what is due within the horizon. Any number may run at once.
+    """The staging passes of one ticker. Any number may run at once.
 
-    `gap`: seconds at least between passes that are not full, for few runs each is dear.
+    The stager waits `min_poll_interval` seconds after a pass that is not full.
+    Passes with few runs would cost too much otherwise.
     """
 
     pool: asyncpg.Pool
@@ -61,10 +67,13 @@ class Stager:
     wake: asyncio.Event
     on_saved: Callable[[Sequence[ScheduleRecord]], None]
     budget: float = PLANNING_BUDGET
-    limit: int = 1  # of the next pass; grows back to `batch`
+    limit: int = 1  # of the next pass, which doubles up to `batch`
 
     async def run(self) -> None:
-        """Until cancelled. A pass that fails is repeated in halves, then one row at a time."""
+        """Repeat passes until the task is cancelled.
+
+        After an error the next pass has half the limit, down to one schedule.
+        """
         while True:
             self.wake.clear()
             try:
@@ -77,52 +86,54 @@ class Stager:
                 log.warning("staging failed", error=error.code, reason=error.reason)
                 self.limit = 1
                 await asyncio.sleep(FAILURE_PAUSE)
-            except Exception as error:  # judged where deliveries are handled
+            except Exception as error:  # any schedule may raise any error
                 log.exception("staging failed", limit=self.limit)
-                await self._smaller(error)
+                await self._reduce_limit(error)
 
     async def stage_once(self, limit: int) -> bool:
-        """True when there may be more to stage at once."""
+        """Stage the runs of at most `limit` schedules. Return whether more may be due."""
         now = self.clock.now()
-        async with publishing_transaction(self.pool, self.publisher, self.clock) as authority:
-            made = await self._stage(authority.connection, now, limit)
-            await authority.publish(made.saved.tickets)
+        async with publishing_transaction(self.pool, self.publisher, self.clock) as transaction:
+            result = await self._stage(transaction.connection, now, limit)
+            await transaction.publish(result.saved.tickets)
             await failpoint.reach("ticker.before_commit")
         await failpoint.reach("ticker.after_commit")
-        self._report(made)
-        self.on_saved(made.saved.records)
-        await publish_events(self.publisher, planning_events(made.saved, self.clock.now()))
-        return made.full or made.left > 0
+        self._report(result)
+        self.on_saved(result.saved.records)
+        await publish_events(self.publisher, planning_events(result.saved, self.clock.now()))
+        return result.is_full or result.unplanned > 0
 
     async def _stage(
         self, connection: asyncpg.Connection, now: datetime, limit: int
     ) -> StagingPass:
-        """Overdue work takes at most half of a batch, so that it makes nothing else late."""
+        """Plan and save the due schedules.
+
+        Overdue schedules use at most half of the limit, so that they delay no other schedule.
+        """
         half = max(1, limit // 2)
         until = now + self.horizon
-        due = await schedules.load_due(connection, self.versions, now, half)
-        full = len(due) == half
-        if room := limit - len(due):
-            due += await schedules.load_due(connection, self.versions, until, room, after=now)
-        full = full or len(due) >= limit
-        advances = within_budget(due, now, until, self.budget)
-        saved = await save_planning_steps(connection, advances, now)
-        return StagingPass(saved, full, left=len(due) - len(advances))
+        due = await schedules.load_due(connection, self.versions, now, limit=half)
+        is_full = len(due) == half
+        if rest := limit - len(due):
+            due += await schedules.load_due(connection, self.versions, until, limit=rest, after=now)
+        is_full = is_full or len(due) >= limit
+        steps = plan_within_budget(due, now, until, budget=self.budget)
+        saved = await save_planning_steps(connection, steps, now=now)
+        return StagingPass(saved, is_full, unplanned=len(due) - len(steps))
 
-    def _report(self, made: StagingPass) -> None:
-        runs = len(made.saved.tickets)
-        metrics.STAGING_PASSES.labels(made.end).inc()
+    def _report(self, result: StagingPass) -> None:
+        runs = len(result.saved.tickets)
+        metrics.STAGING_PASSES.labels(result.end).inc()
         if runs:
             metrics.RUNS_STAGED.inc(runs)
-            log.info("staged", runs=runs, end=made.end)
-        if made.left:
-            log.warning("pass over its budget", seconds=self.budget, left=made.left)
+            log.info("runs staged", runs=runs, end=result.end)
+        if result.unplanned:
+            log.warning("planning budget exceeded", seconds=self.budget, unplanned=result.unplanned)
 
     async def _sleep(self) -> None:
+        """Wait until the next schedule is due or a command wakes the stager."""
         with translate_db_errors():
-            next_at: datetime | None = await self.pool.fetchval(
-                "SELECT min(next_at) FROM schedule_state"
-            )
+            next_at: datetime | None = await self.pool.fetchval(NEXT_TIME)
         wait = MAX_POLL_INTERVAL
         if next_at is not None:
             due_in = (next_at - self.horizon - self.clock.now()).total_seconds()
@@ -132,8 +143,8 @@ class Stager:
         except TimeoutError:
             return
 
-    async def _smaller(self, error: Exception) -> None:
-        """Halve the batch; what fails alone is parked with its reason."""
+    async def _reduce_limit(self, error: Exception) -> None:
+        """Halve the limit, or mark a schedule that fails alone as errored."""
         if self.limit > 1:
             self.limit //= 2
             return
@@ -141,22 +152,22 @@ class Stager:
         until = self.clock.now() + self.horizon
         try:
             with translate_db_errors():
-                parked = await schedules.mark_next_errored(self.pool, until, reason)
-        except Transient as fault:
-            log.warning("not parked", error=fault.code, reason=fault.reason)
+                schedule_id = await schedules.mark_next_errored(self.pool, until, reason)
+        except Transient as failure:
+            log.warning("schedule not marked as errored", error=failure.code, reason=failure.reason)
             await asyncio.sleep(FAILURE_PAUSE)
         else:
-            log.error("parked", schedule=str(parked), reason=reason)
+            log.error("schedule marked as errored", schedule=str(schedule_id), reason=reason)
 
 
-def within_budget(
-    due: Sequence[ScheduleRecord], now: datetime, until: datetime, budget: float
+def plan_within_budget(
+    due: Sequence[ScheduleRecord], now: datetime, until: datetime, *, budget: float
 ) -> list[planning.PlanningStep]:
-    """At least one, and no more once the budget is spent: the rest stays due."""
+    """Plan at least one schedule, and stop after `budget` seconds. The others stay due."""
     began = monotonic()
-    advances: list[planning.PlanningStep] = []
-    for entry in due:
-        if advances and monotonic() - began > budget:
+    steps: list[planning.PlanningStep] = []
+    for record in due:
+        if steps and monotonic() - began > budget:
             break
-        advances.append(planning.plan_schedule(entry, now, until))
-    return advances
+        steps.append(planning.plan_schedule(record, now, until))
+    return steps

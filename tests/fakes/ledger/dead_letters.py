@@ -1,6 +1,6 @@
-"""What the desk of dead letters asks of the ledger in memory: letters kept, replayed, dropped.
+"""The statements of `dlq_inspector/store/dead_letters.py` in memory.
 
-Groups of failures are only locked: what is told of them, only people read.
+Failure groups are only locked, because no rule of the ledger reads them.
 """
 
 from collections.abc import Iterator, Sequence
@@ -8,7 +8,7 @@ from typing import Any
 from uuid import UUID
 
 import asyncpg
-from tests.fakes.ledger.claims import Times, Schedules
+from tests.fakes.ledger.claims import Schedules, Times
 from tests.fakes.ledger.pool import Record, answers
 from tests.fakes.ledger.runs import Run, move, numbered, run_of
 from tests.fakes.ledger.schedules import STATES
@@ -24,51 +24,84 @@ DEAD_LETTERS = "dead_letters"
 REPLAYS = "replays"
 _GROUPS = "failure_groups"
 
-_LETTER = (
-    *("id", "tenant", "kind", "reason", "error_code", "error", "dead_at", "payload", "body"),
-    *("scheduled_for", "schedule_id", "replay_number", "key", "attempts", "root_id", "group_id"),
+_COLUMNS = (
+    "id",
+    "tenant",
+    "kind",
+    "reason",
+    "error_code",
+    "error",
+    "dead_at",
+    "payload",
+    "body",
+    "scheduled_for",
+    "schedule_id",
+    "replay_number",
+    "key",
+    "attempts",
+    "root_id",
+    "group_id",
 )
-_KEPT = (
-    *("scheduled_for", "schedule_id", "tenant", "version", "seq", "pool", "lane", "priority"),
-    *("due_at", "origin", "override", "state"),
+_LOCKED_COLUMNS = (
+    "id",
+    "kind",
+    "state",
+    "scheduled_for",
+    "schedule_id",
+    "replay_number",
+    "target",
+)
+# A replay keeps these columns of a dead run.
+_KEPT_COLUMNS = (
+    "scheduled_for",
+    "schedule_id",
+    "tenant",
+    "version",
+    "seq",
+    "pool",
+    "lane",
+    "priority",
+    "due_at",
+    "origin",
+    "override",
+    "state",
 )
 
 
 @answers(STATEMENTS.insert_dead_letters)
-def keep(tx: Transaction, *columns: Sequence[Any]) -> Iterator[Record]:
+def insert_dead_letters(tx: Transaction, *columns: Sequence[Any]) -> Iterator[Record]:
     for values in zip(*columns, strict=True):
-        letter = dict(zip(_LETTER, values, strict=True))
-        tx.lock(DEAD_LETTERS, letter["id"])
-        if tx.get(DEAD_LETTERS, letter["id"]) is None:
-            tx.put(DEAD_LETTERS, letter["id"], letter | {"state": DeadLetterState.OPEN, "target": None})
-            yield {"id": letter["id"]}
+        row = dict(zip(_COLUMNS, values, strict=True))
+        tx.lock(DEAD_LETTERS, row["id"])
+        if tx.get(DEAD_LETTERS, row["id"]) is None:
+            tx.put(DEAD_LETTERS, row["id"], row | {"state": DeadLetterState.OPEN, "target": None})
+            yield {"id": row["id"]}
 
 
 @answers(groups.STATEMENTS.record_failures)
-def note(tx: Transaction, ids: Sequence[UUID], *_: Any) -> None:
-    for group in ids:
+def record_failures(tx: Transaction, group_ids: Sequence[UUID], *_: Any) -> None:
+    for group in group_ids:
         tx.lock(_GROUPS, group)
 
 
 @answers(STATEMENTS.lock_dead_letters)
-def lock(tx: Transaction, tenant: str, letters: Sequence[UUID]) -> Iterator[Record]:
-    for id_ in sorted(set(letters)):
-        letter = tx.get(DEAD_LETTERS, id_)
-        if letter is None or letter["tenant"] != tenant:
+def lock_dead_letters(tx: Transaction, tenant: str, ids: Sequence[UUID]) -> Iterator[Record]:
+    for id_ in sorted(set(ids)):
+        row = tx.get(DEAD_LETTERS, id_)
+        if row is None or row["tenant"] != tenant:
             continue
         tx.lock(DEAD_LETTERS, id_)
-        run = _run_of(tx, letter)
-        names = ("id", "kind", "state", "scheduled_for", "schedule_id", "replay_number", "target")
-        told = {name: letter[name] for name in names}
-        yield told | {
+        run = _run_of(tx, row)
+        yield {name: row[name] for name in _LOCKED_COLUMNS} | {
             "override": None if run is None else run.override,
-            "is_unstarted": run is not None and _is_unstarted(run, letter["replay_number"]),
+            "is_unstarted": run is not None and _is_unstarted(run, row["replay_number"]),
         }
 
 
-def _run_of(tx: Transaction, letter: Record) -> Run | None:
-    is_run = letter["schedule_id"] is not None
-    return run_of(tx, RunKey(letter["scheduled_for"], letter["schedule_id"])) if is_run else None
+def _run_of(tx: Transaction, row: Record) -> Run | None:
+    if row["schedule_id"] is None:
+        return None
+    return run_of(tx, RunKey(row["scheduled_for"], row["schedule_id"]))
 
 
 def _is_unstarted(run: Run, replay_number: int) -> bool:
@@ -76,21 +109,24 @@ def _is_unstarted(run: Run, replay_number: int) -> bool:
 
 
 @answers(STATEMENTS.record_replays)
-def record(tx: Transaction, letters: Sequence[UUID], actor: str | None, said: str | None) -> None:
-    for id_ in letters:
-        letter = tx.get(DEAD_LETTERS, id_)
+def record_replays(
+    tx: Transaction, ids: Sequence[UUID], actor: str | None, note: str | None
+) -> None:
+    for id_ in ids:
+        row = tx.get(DEAD_LETTERS, id_)
         if tx.get(REPLAYS, id_) is not None:
-            raise asyncpg.UniqueViolationError(f"{id_} has been replayed")
-        tx.put(DEAD_LETTERS, id_, letter | {"state": DeadLetterState.REPLAYED})
-        replay = {"replay_number": letter["replay_number"] + 1, "actor": actor, "note": said}
+            raise asyncpg.UniqueViolationError(f"The replay of the dead letter {id_} exists.")
+        tx.put(DEAD_LETTERS, id_, row | {"state": DeadLetterState.REPLAYED})
+        replay = {"replay_number": row["replay_number"] + 1, "actor": actor, "note": note}
         tx.put(REPLAYS, id_, replay | {"replayed_at": tx.now})
 
 
 @answers(STATEMENTS.discard)
-def drop(tx: Transaction, letters: Sequence[UUID], actor: str | None, said: str | None) -> None:
-    dropped = {"discarded_at": tx.now, "discarded_by": actor, "discard_note": said}
-    for id_ in letters:
-        tx.put(DEAD_LETTERS, id_, tx.get(DEAD_LETTERS, id_) | {"state": DeadLetterState.DISCARDED} | dropped)
+def discard(tx: Transaction, ids: Sequence[UUID], actor: str | None, note: str | None) -> None:
+    discarded = {"discarded_at": tx.now, "discarded_by": actor, "discard_note": note}
+    for id_ in ids:
+        row = tx.get(DEAD_LETTERS, id_)
+        tx.put(DEAD_LETTERS, id_, row | {"state": DeadLetterState.DISCARDED} | discarded)
 
 
 @answers(STATEMENTS.lock_schedules)
@@ -102,33 +138,33 @@ def lock_schedules(tx: Transaction, schedules: Schedules) -> None:
 
 @answers(STATEMENTS.stage_replays)
 def stage_replays(
-    tx: Transaction, tenant: str, letters: Sequence[UUID], *columns: Any
+    tx: Transaction, tenant: str, ids: Sequence[UUID], *columns: Any
 ) -> Iterator[Record]:
-    moments, schedules, replay_number, pool, overrides = columns
-    for place, key, number in numbered(moments, schedules, replay_number):
+    times, schedules, replay_numbers, pool, overrides = columns
+    for k, key, number in numbered(times, schedules, replay_numbers):
         run = run_of(tx, key)
-        if run is None or (run.state, run.replay_number, run.tenant) != (
-            RunState.DEAD,
-            number,
-            tenant,
-        ):
+        required = (RunState.DEAD, number, tenant)
+        if run is None or (run.state, run.replay_number, run.tenant) != required:
             continue
-        fresh = Run(**{name: getattr(run, name) for name in _KEPT})
-        staged: dict[str, Any] = {
-            "replay_number": number + 1,
-            "next_attempt_at": tx.now,
-            "staged_at": tx.now,
-        }
-        staged["override"] = overrides[place - 1]
-        moved = staged if pool is None else {**staged, "pool": pool}
-        move(tx, Actor.REPLAY, fresh, RunState.STAGED, **moved)
-        yield {"id": letters[place - 1]}
+        cleared = Run(**{name: getattr(run, name) for name in _KEPT_COLUMNS})
+        move(
+            tx,
+            Actor.REPLAY,
+            cleared,
+            RunState.STAGED,
+            replay_number=number + 1,
+            next_attempt_at=tx.now,
+            staged_at=tx.now,
+            override=overrides[k - 1],
+            pool=pool or run.pool,
+        )
+        yield {"id": ids[k - 1]}
 
 
 @answers(STATEMENTS.reopen_runs)
-def reopen(tx: Transaction, schedules: Schedules, moments: Times) -> None:
-    for _, key in numbered(moments, schedules):
+def reopen_runs(tx: Transaction, schedules: Schedules, times: Times) -> None:
+    for _, key in numbered(times, schedules):
         state = tx.get(STATES, key.schedule_id)
         if state is not None and key.scheduled_for not in state["open_runs"]:
-            opened = [*state["open_runs"], key.scheduled_for]
-            tx.put(STATES, key.schedule_id, state | {"open_runs": opened})
+            open_runs = [*state["open_runs"], key.scheduled_for]
+            tx.put(STATES, key.schedule_id, state | {"open_runs": open_runs})

@@ -1,4 +1,4 @@
-"""The ledger in memory, whole. Only tests reach it: no setting names it, no service imports it."""
+"""The in-memory ledger. No service imports it, and no setting selects it."""
 
 from collections.abc import Callable
 from datetime import UTC, datetime
@@ -15,15 +15,8 @@ from tests.fakes.ledger import (
 from tests.fakes.ledger.pool import Pool, Port
 from tests.fakes.ledger.store import Store
 
-ANSWERING = (
-    claims,
-    dead_letters,
-    rate_limits,
-    schedules,
-    staging,
-    recovery,
-    overlap,
-)  # imported, they have registered
+# The import of each module registers its answers.
+ANSWERING = (claims, dead_letters, overlap, rate_limits, recovery, schedules, staging)
 
 
 def _wall_clock() -> datetime:
@@ -31,10 +24,10 @@ def _wall_clock() -> datetime:
 
 
 def open_ledger(now: Callable[[], datetime] = _wall_clock) -> Pool:
-    """Empty."""
+    """Return the pool of an empty ledger."""
     return Pool(Store(now))
 
 
 def open_client(store: Store, port: Port, owner: object) -> Pool:
-    """As one client of several has it; what it has begun falls with it."""
+    """Return the pool of one of several clients. A crash of `owner` aborts its transactions."""
     return Pool(store, port, owner)

@@ -1,4 +1,4 @@
-"""A pool of the driver's shape that answers the ledger's very statements from memory."""
+"""A pool like that of asyncpg, which answers the statements of the ledger from memory."""
 
 import asyncio
 from collections.abc import AsyncIterator, Callable, Coroutine, Iterable, Sequence
@@ -8,7 +8,7 @@ from typing import Any, Final, TypeAlias
 import asyncpg
 from tests.fakes.ledger.store import Blocked, Store, Transaction
 
-LOCK_TIMEOUT: Final = 3.0  # seconds, as in kernel/db/engine.py
+LOCK_TIMEOUT: Final = 3.0  # seconds, the same as in `storage/engine.py`
 
 Record: TypeAlias = dict[str, Any]
 Answer: TypeAlias = Callable[..., Iterable[Record] | None]
@@ -17,8 +17,11 @@ ANSWERS: dict[str, Answer] = {}
 
 
 def answers(statement: str) -> Callable[[Answer], Answer]:
-    """Registers what a statement does to a transaction. The port is the statement's text: so the
-    functions of `kernel/db` run as they are, and one that is changed is missed at once."""
+    """Register the effect of a statement on a transaction.
+
+    The pool identifies a statement by its text, so the functions of `storage/runs` run unchanged.
+    A changed text that no answer has raises `KeyError`.
+    """
 
     def register(answer: Answer) -> Answer:
         ANSWERS[statement] = answer
@@ -27,17 +30,17 @@ def answers(statement: str) -> Callable[[Answer], Answer]:
     return register
 
 
-# Between a client and the database: where a simulation delays, breaks and crashes.
+# A simulation delays and breaks the calls between a client and the database.
 Effect: TypeAlias = Callable[[], Coroutine[Any, Any, Any]]
 Port: TypeAlias = Callable[[str, Effect], Coroutine[Any, Any, Any]]
 
 
-async def _directly(_: str, effect: Effect) -> Any:
+async def _call(_: str, effect: Effect) -> Any:
     return await effect()
 
 
 class _Statements:
-    """What pools and connections share."""
+    """The methods that a pool and a connection share."""
 
     async def _run(self, statement: str, args: Sequence[Any]) -> list[Record]:
         raise NotImplementedError
@@ -62,6 +65,8 @@ class _Statements:
 
 
 class Connection(_Statements):
+    """A connection whose statements run in the open transaction or each in its own."""
+
     def __init__(self, store: Store, port: Port, owner: object) -> None:
         self._store = store
         self._port = port
@@ -69,9 +74,9 @@ class Connection(_Statements):
         self._transaction: Transaction | None = None
 
     async def _run(self, statement: str, args: Sequence[Any]) -> list[Record]:
-        within = self._transaction
+        current = self._transaction
 
-        async def alone() -> list[Record]:
+        async def run_alone() -> list[Record]:
             transaction = Transaction(self._store, self._owner)
             try:
                 found = await _answer(transaction, statement, args)
@@ -80,12 +85,12 @@ class Connection(_Statements):
                 transaction.abort()
             return found
 
-        if within is None:
-            return list(await self._port(statement, alone))
+        if current is None:
+            return list(await self._port(statement, run_alone))
         try:
-            return list(await self._port(statement, lambda: _answer(within, statement, args)))
+            return list(await self._port(statement, lambda: _answer(current, statement, args)))
         except asyncpg.PostgresConnectionError:
-            within.abort()  # it falls with its connection
+            current.abort()  # PostgreSQL aborts the transaction of a lost connection
             raise
 
     @asynccontextmanager
@@ -104,9 +109,9 @@ class Connection(_Statements):
 
 
 class Pool(_Statements):
-    """`owner`: whose transactions fall together when it crashes."""
+    """A pool of connections. A crash of `owner` aborts the transactions of the owner."""
 
-    def __init__(self, store: Store, port: Port = _directly, owner: object = None) -> None:
+    def __init__(self, store: Store, port: Port = _call, owner: object = None) -> None:
         self.store = store
         self._port = port
         self._owner = owner
@@ -123,7 +128,7 @@ class Pool(_Statements):
 
 
 async def _answer(transaction: Transaction, statement: str, args: Sequence[Any]) -> list[Record]:
-    """All of a statement at one moment; where it meets a lock it waits, and looks again."""
+    """Run the whole statement at one time. Start again after each wait for a row lock."""
     while True:
         transaction.use()
         written = dict(transaction.written)
@@ -131,14 +136,14 @@ async def _answer(transaction: Transaction, statement: str, args: Sequence[Any])
             return list(ANSWERS[statement](transaction, *args) or ())
         except Blocked as blocked:
             transaction.written = written
-            await _wait(blocked.by)
+            await _wait_for(blocked.by)
 
 
-async def _wait(holder: Transaction) -> None:
+async def _wait_for(holder: Transaction) -> None:
     try:
-        await holder.over(LOCK_TIMEOUT)
+        await holder.wait_for_end(LOCK_TIMEOUT)
     except TimeoutError:
-        if not holder.is_forgotten:
+        if not holder.is_abandoned:
             raise asyncpg.LockNotAvailableError("canceling statement due to lock timeout") from None
         holder.abort()
     await asyncio.sleep(0)

@@ -1,126 +1,147 @@
-"""What a sweep asks of the ledger in memory."""
+"""The statements of `storage/runs/recovery.py` in memory, and the clock of the database."""
 
 from collections import defaultdict
 from collections.abc import Iterator, Sequence
 from datetime import datetime, timedelta
 
-from tests.fakes.ledger.claims import Times, Schedules
+from tests.fakes.ledger.claims import Schedules, Times
 from tests.fakes.ledger.pool import Record, answers
-from tests.fakes.ledger.runs import Run, all_runs, amend, move, numbered, run_of
+from tests.fakes.ledger.runs import (
+    RUNS,
+    Run,
+    all_runs,
+    amend,
+    key_columns,
+    move,
+    numbered,
+    run_of,
+)
 from tests.fakes.ledger.store import Transaction
 
 from harebell.domain.run_states import Actor, Reason, RunState
-from harebell.storage.runs.recovery import _EXPIRE, _HOLDERS, _LAPSED, _LOST, _STAGE_AGAIN
+from harebell.storage.engine import DATABASE_TIME
+from harebell.storage.runs.recovery import STATEMENTS
 
-UP_FOR = "SELECT extract(epoch FROM now() - pg_postmaster_start_time())::float8"
-
-
-def key_of(run: Run) -> Record:
-    return {"scheduled_for": run.scheduled_for, "schedule_id": run.schedule_id}
+_LEASE_COLUMNS = ("seq", "attempt", "lease_holder", "started_at", "reason")
 
 
-@answers(_LOST)
-def lost(
-    tx: Transaction, ahead: float, after: float, anyway: float, longest: float, limit: int
+@answers(STATEMENTS.find_lost_tickets)
+def find_lost_tickets(
+    tx: Transaction,
+    retry_lead: float,
+    lost_after: float,
+    lost_in_any_case_after: float,
+    max_interval: float,
+    limit: int,
 ) -> list[Record]:
     found: list[tuple[datetime, Record]] = []
+    queued_since = tx.now - timedelta(seconds=lost_in_any_case_after)
     for run in all_runs(tx):
-        at = run.next_attempt_at or run.due_at
-        is_waiting = run.reason == Reason.WAITING_FOR_OVERLAP and not run.has_expired(tx.now)
-        if run.is_waiting and not is_waiting and _is_lost(run, at, tx.now, ahead, after, longest):
-            may_wait = run.staged_at is not None and at > tx.now - timedelta(seconds=anyway)
-            told = {"pool": run.pool, "lane": run.lane, "may_wait": may_wait}
-            found.append((at, key_of(run) | told))
+        at = run.next_due
+        has_slot = run.reason != Reason.WAITING_FOR_OVERLAP or run.has_expired(tx.now)
+        is_lost = run.is_waiting and has_slot
+        if is_lost and _is_overdue(
+            run, tx.now, retry_lead=retry_lead, lost_after=lost_after, max_interval=max_interval
+        ):
+            can_be_queued = run.staged_at is not None and at > queued_since
+            place = {"pool": run.pool, "lane": run.lane, "can_be_queued": can_be_queued}
+            found.append((at, key_columns(run) | place))
     return [record for _, record in sorted(found, key=lambda each: each[0])[:limit]]
 
 
-def _is_lost(
-    run: Run, at: datetime, now: datetime, ahead: float, after: float, longest: float
+def _is_overdue(
+    run: Run, now: datetime, *, retry_lead: float, lost_after: float, max_interval: float
 ) -> bool:
-    if run.due_at >= now + timedelta(seconds=ahead):
+    at = run.next_due
+    if run.due_at >= now + timedelta(seconds=retry_lead):
         return False
     if run.staged_at is None:
-        return at < now + timedelta(seconds=ahead)
-    doubled = min(run.staged_at - at, timedelta(seconds=longest))
-    return at < now - timedelta(seconds=after) and now - run.staged_at >= doubled
+        return at < now + timedelta(seconds=retry_lead)
+    interval = min(run.staged_at - at, timedelta(seconds=max_interval))
+    return at < now - timedelta(seconds=lost_after) and now - run.staged_at >= interval
 
 
-@answers(_EXPIRE)
-def expire(tx: Transaction, moments: Times, schedules: Schedules) -> Iterator[Record]:
-    for _, key in numbered(moments, schedules):
+@answers(STATEMENTS.expire_overdue)
+def expire_overdue(tx: Transaction, times: Times, schedules: Schedules) -> Iterator[Record]:
+    for _, key in numbered(times, schedules):
         run = run_of(tx, key)
         if run is None or not (run.is_waiting and run.has_expired(tx.now)):
             continue
         move(
-            tx, Actor.TICKER, run, RunState.EXPIRED,
-            reason=Reason.EXPIRED, outcome=RunState.EXPIRED, finished_at=tx.now,
+            tx,
+            Actor.TICKER,
+            run,
+            RunState.EXPIRED,
+            reason=Reason.EXPIRED,
+            outcome=RunState.EXPIRED,
+            finished_at=tx.now,
             next_attempt_at=None,
-        )  # fmt: skip
-        yield key_of(run) | {"attempt": run.attempt}
+        )
+        yield key_columns(run) | {"attempt": run.attempt}
 
 
-@answers(_STAGE_AGAIN)
-def stage_again(tx: Transaction, moments: Times, schedules: Schedules) -> Iterator[Record]:
-    for _, key in numbered(moments, schedules):
+@answers(STATEMENTS.mark_restaged)
+def mark_restaged(tx: Transaction, times: Times, schedules: Schedules) -> Iterator[Record]:
+    for _, key in numbered(times, schedules):
         run = run_of(tx, key)
         if run is not None and run.is_waiting:
-            yield key_of(amend(tx, run, staged_at=tx.now))
+            yield key_columns(amend(tx, run, staged_at=tx.now))
 
 
-@answers(_HOLDERS)
-def holders(tx: Transaction, silent: float, ahead: float) -> Iterator[Record]:
-    held: dict[str, list[Run]] = defaultdict(list)
-    for run in _running(tx, ahead):
-        held[run.lease_holder or ""].append(run)
-    for holder, runs in held.items():
+@answers(STATEMENTS.find_lease_holders)
+def find_lease_holders(tx: Transaction, silent_after: float, retry_lead: float) -> Iterator[Record]:
+    runs_by_holder: dict[str, list[Run]] = defaultdict(list)
+    for run in _running(tx, retry_lead):
+        runs_by_holder[run.lease_holder or ""].append(run)
+    for holder, runs in runs_by_holder.items():
         yield {
             "lease_holder": holder,
-            "has_lapsed": any(_has_lapsed(run, tx.now) for run in runs),
-            "is_silent": any(_is_silent(run, tx.now, silent) for run in runs),
+            "has_expired": any(has_expired_lease(run, tx.now) for run in runs),
+            "is_silent": any(_is_silent(run, tx.now, silent_after) for run in runs),
         }
 
 
-@answers(_LAPSED)
-def lapsed(
+@answers(STATEMENTS.lock_expired_leases)
+def lock_expired_leases(
     tx: Transaction,
-    gone: Sequence[str],
+    dead_holders: Sequence[str],
     by_time: bool,
-    silent: float,
+    silent_after: float,
     limit: int,
-    ahead: float,  # noqa: FBT001  # positional as in the statement
+    retry_lead: float,  # noqa: FBT001  # the parameters of the statement are positional
 ) -> Iterator[Record]:
-    told = 0
-    for run in _running(tx, ahead):
-        by_absence = run.lease_holder in gone and _is_silent(run, tx.now, silent)
-        is_over = (by_time and _has_lapsed(run, tx.now)) or by_absence
-        if is_over and told < limit and tx.try_lock("runs", run.key):
-            told += 1
-            names = ("seq", "attempt", "lease_holder", "started_at", "reason")
-            said = {name: getattr(run, name) for name in names}
-            yield key_of(run) | said | {"stop": run.stop_requested_at is not None}
+    count = 0
+    for run in _running(tx, retry_lead):
+        is_dead = run.lease_holder in dead_holders and _is_silent(run, tx.now, silent_after)
+        is_lost = (by_time and has_expired_lease(run, tx.now)) or is_dead
+        if is_lost and count < limit and tx.try_lock(RUNS, run.key):
+            count += 1
+            columns = {name: getattr(run, name) for name in _LEASE_COLUMNS}
+            has_stop_request = run.stop_requested_at is not None
+            yield key_columns(run) | columns | {"has_stop_request": has_stop_request}
 
 
-@answers("SELECT clock_timestamp()")
-def clock(tx: Transaction) -> list[Record]:
+@answers(DATABASE_TIME)
+def database_time(tx: Transaction) -> list[Record]:
     return [{"now": tx.store.now()}]
 
 
-@answers(UP_FOR)
-def up_for(tx: Transaction) -> Iterator[Record]:
+@answers(STATEMENTS.database_uptime)
+def database_uptime(tx: Transaction) -> Iterator[Record]:
     yield {"seconds": (tx.now - tx.store.started_at).total_seconds()}
 
 
-def _running(tx: Transaction, ahead: float) -> list[Run]:
-    until = tx.now + timedelta(seconds=ahead)
+def _running(tx: Transaction, retry_lead: float) -> list[Run]:
+    until = tx.now + timedelta(seconds=retry_lead)
     return [run for run in all_runs(tx) if run.state is RunState.RUNNING and run.due_at < until]
 
 
-def _has_lapsed(run: Run, now: datetime) -> bool:
+def has_expired_lease(run: Run, now: datetime) -> bool:
     return run.lease_until is not None and run.lease_until < now
 
 
-def _is_silent(run: Run, now: datetime, silent: float) -> bool:
+def _is_silent(run: Run, now: datetime, silent_after: float) -> bool:
     if run.lease_until is None:
         return False
     renewed_at = run.lease_until - timedelta(seconds=run.lease_seconds or 0)
-    return renewed_at < now - timedelta(seconds=silent)
+    return renewed_at < now - timedelta(seconds=silent_after)

@@ -1,4 +1,4 @@
-"""Rows of runs and attempts in memory, and the one way to move a run: as the model has it."""
+"""Rows of runs in memory, and the only function that moves a run between states."""
 
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, replace
@@ -16,7 +16,7 @@ RUNS = "runs"
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Run:
-    """A row of `runs`, column by column."""
+    """A row of `runs`, with one field for each column."""
 
     scheduled_for: datetime
     schedule_id: UUID
@@ -52,7 +52,7 @@ class Run:
 
     @property
     def is_waiting(self) -> bool:
-        """For someone to claim it."""
+        """Return whether the run waits for a claim."""
         return self.state in (RunState.STAGED, RunState.RETRYING)
 
     @property
@@ -61,8 +61,8 @@ class Run:
 
     @property
     def is_restageable(self) -> bool:
-        withdrawn = self.state is RunState.CANCELLED and self.reason in RESTAGEABLE
-        return withdrawn and self.attempt == 0
+        is_unstaged = self.state is RunState.CANCELLED and self.reason in RESTAGEABLE
+        return is_unstaged and self.attempt == 0
 
     @property
     def stop_reason(self) -> str | None:
@@ -72,19 +72,23 @@ class Run:
         return self.expires_at is not None and self.expires_at <= now
 
 
+def key_columns(run: Run) -> dict[str, Any]:
+    return {"scheduled_for": run.scheduled_for, "schedule_id": run.schedule_id}
+
+
 def unnested(*columns: Sequence[Any]) -> Iterator[tuple[Any, ...]]:
-    """As `unnest` of several: what is empty is filled up with nulls."""
+    """Yield the rows of an `unnest` of several arrays. An empty array is filled with nulls."""
     longest = max(map(len, columns))
     return zip(*(each or [None] * longest for each in columns), strict=True)
 
 
 def numbered(
-    moments: Sequence[datetime], schedules: Sequence[UUID], *columns: Sequence[Any]
+    times: Sequence[datetime], schedules: Sequence[UUID], *columns: Sequence[Any]
 ) -> Iterator[tuple[Any, ...]]:
-    """As `unnest ... WITH ORDINALITY`: the place from 1 on, the key, the rest."""
-    keys = map(RunKey, moments, schedules)
-    for place, (key, *rest) in enumerate(unnested(list(keys), *columns), 1):
-        yield place, key, *rest
+    """Yield the rows of `unnest ... WITH ORDINALITY`: the number from 1, the key, the rest."""
+    keys = map(RunKey, times, schedules)
+    for number, (key, *rest) in enumerate(unnested(list(keys), *columns), 1):
+        yield number, key, *rest
 
 
 def run_of(transaction: Transaction, key: RunKey) -> Run | None:
@@ -97,7 +101,7 @@ def all_runs(transaction: Transaction) -> list[Run]:
 
 
 def amend(transaction: Transaction, run: Run, **changes: Any) -> Run:
-    """What is no transition: `seq` stays."""
+    """Change the row without a transition, so `seq` stays the same."""
     after = replace(run, **changes)
     transaction.put(RUNS, run.key, after)
     return after
@@ -106,7 +110,7 @@ def amend(transaction: Transaction, run: Run, **changes: Any) -> Run:
 def move(
     transaction: Transaction, actor: Actor, run: Run, to: RunState, **changes: Any
 ) -> Run | None:
-    """None when the model does not let this actor."""
+    """Move the run to the state, or return None if the model forbids the transition."""
     if not is_allowed(actor, run.state, to):
         return None
     return amend(transaction, run, state=to, seq=run.seq + 1, **changes)

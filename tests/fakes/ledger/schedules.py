@@ -1,4 +1,4 @@
-"""What a ticker asks of schedules and their versions, in memory."""
+"""The statements of `ticker/store` and `storage/runs/tickets.py` in memory."""
 
 from collections.abc import Iterator, Sequence
 from datetime import datetime
@@ -7,55 +7,89 @@ from uuid import UUID
 
 import asyncpg
 import orjson
-from tests.fakes.ledger.claims import Times, Schedules
+from tests.fakes.ledger.claims import Schedules, Times
 from tests.fakes.ledger.pool import Record, answers
-from tests.fakes.ledger.recovery import key_of
-from tests.fakes.ledger.runs import RUNS, Run, numbered, run_of, unnested
+from tests.fakes.ledger.runs import RUNS, key_columns, numbered, run_of, unnested
 from tests.fakes.ledger.store import Transaction
 
 from harebell.contract.ids import RunKey
 from harebell.domain.run_states import Reason, RunState, ScheduleState
-from harebell.storage.runs.tickets import _ROWS
-from harebell.ticker.store.command_results import _ANSWERED, _RECORD
-from harebell.ticker.store.schedules import (
-    _AWAITING,
-    _COUNTED,
-    _DUE,
-    _ENTRIES,
-    _OPEN_RUNS,
-    _STATES,
-    _STILL_OPEN,
-    _TAKEN_BACK,
-)
-from harebell.ticker.store.versions import _FATES, _INSERT, _SCHEDULES, _TAKE_OVER, _VERSIONS
+from harebell.storage.runs import tickets
+from harebell.ticker.store import command_results, versions
+from harebell.ticker.store.schedules import STATEMENTS
 
 STATES = "schedule_state"
 VERSIONS = "schedule_versions"
-COMMAND_RESULTS = "commands"
+COMMAND_RESULTS = "command_results"
 NEXT_AT = "SELECT min(next_at) FROM schedule_state"
 
-_STATE = (
-    *("schedule_id", "version", "state", "reason", "next_at", "planned_until", "changed_at"),
-    *("dispatched", "open_runs", "awaited_run", "consecutive_failures", "paused_until"),
-    *("pending_version", "pending_at", "skipped_times"),
+_STATE_COLUMNS = (
+    "schedule_id",
+    "version",
+    "state",
+    "reason",
+    "next_at",
+    "planned_until",
+    "changed_at",
+    "dispatched",
+    "open_runs",
+    "awaited_run",
+    "consecutive_failures",
+    "paused_until",
+    "pending_version",
+    "pending_at",
+    "skipped_times",
 )
-_VERSION = (
-    *("schedule_id", "version", "definition", "run_spec", "fingerprint", "accepted_at"),
-    *("effective_at", "anchor_at", "status", "actor", "note"),
+_VERSION_COLUMNS = (
+    "schedule_id",
+    "version",
+    "definition",
+    "run_spec",
+    "fingerprint",
+    "accepted_at",
+    "effective_at",
+    "anchor_at",
+    "status",
+    "actor",
+    "note",
+)
+_LOCKED_RUN_COLUMNS = (
+    "state",
+    "attempt",
+    "seq",
+    "due_at",
+    "version",
+    "lease_holder",
+    "origin",
+    "finished_at",
+    "started_at",
+    "replay_number",
+    "stop_reason",
+)
+_TICKET_COLUMNS = (
+    "expires_at",
+    "seq",
+    "version",
+    "replay_number",
+    "pool",
+    "lane",
+    "priority",
+    "override",
+    "reason",
 )
 
 
-@answers(_STATES)
+@answers(STATEMENTS.save_states)
 def save_states(tx: Transaction, *columns: Sequence[Any]) -> None:
     for values in unnested(*columns):
-        state = dict(zip(_STATE, values, strict=True))
+        state = dict(zip(_STATE_COLUMNS, values, strict=True))
         for name in ("open_runs", "skipped_times"):
             state[name] = [datetime.fromisoformat(text) for text in state[name].split()]
         tx.put(STATES, state["schedule_id"], state)
 
 
-@answers(_ENTRIES)
-def entries(tx: Transaction, schedules: Sequence[UUID]) -> Iterator[Record]:
+@answers(STATEMENTS.load_schedules)
+def load_schedules(tx: Transaction, schedules: Sequence[UUID]) -> Iterator[Record]:
     for schedule in schedules:
         if tx.get(STATES, schedule) is not None:
             tx.lock(STATES, schedule)
@@ -63,133 +97,124 @@ def entries(tx: Transaction, schedules: Sequence[UUID]) -> Iterator[Record]:
             yield tx.get(STATES, schedule) | {"last_number": max(numbers)}
 
 
-@answers(_DUE)
-def due(tx: Transaction, until: datetime, limit: int, after: datetime) -> Iterator[Record]:
-    ready = [s for s in tx.rows(STATES) if s["next_at"] and after < s["next_at"] <= until]
-    told = 0
-    for state in sorted(ready, key=lambda each: each["next_at"]):
-        if told < limit and tx.try_lock(STATES, state["schedule_id"]):
-            told += 1
+@answers(STATEMENTS.load_due)
+def load_due(tx: Transaction, until: datetime, limit: int, after: datetime) -> Iterator[Record]:
+    due = [s for s in tx.rows(STATES) if s["next_at"] and after < s["next_at"] <= until]
+    count = 0
+    for state in sorted(due, key=lambda each: each["next_at"]):
+        if count < limit and tx.try_lock(STATES, state["schedule_id"]):
+            count += 1
             yield state | {"last_number": state["version"]}
 
 
 @answers(NEXT_AT)
 def next_at(tx: Transaction) -> list[Record]:
-    moments = [state["next_at"] for state in tx.rows(STATES) if state["next_at"]]
-    return [{"min": min(moments, default=None)}]
+    times = [state["next_at"] for state in tx.rows(STATES) if state["next_at"]]
+    return [{"min": min(times, default=None)}]
 
 
-@answers(_AWAITING)
-def awaiting(tx: Transaction, limit: int) -> list[Record]:
-    waiting = [
+@answers(STATEMENTS.find_awaiting)
+def find_awaiting(tx: Transaction, limit: int) -> list[Record]:
+    awaiting = [
         {"schedule_id": state["schedule_id"]}
         for state in tx.rows(STATES)
         if state["awaited_run"] is not None and state["state"] == ScheduleState.ACTIVE
     ]
-    return sorted(waiting, key=lambda each: str(each["schedule_id"]))[:limit]
+    return sorted(awaiting, key=lambda each: str(each["schedule_id"]))[:limit]
 
 
-@answers(_OPEN_RUNS)
-def open_runs(tx: Transaction, moments: Times, schedules: Schedules) -> Iterator[Record]:
-    names = (
-        *("state", "attempt", "seq", "due_at", "version", "lease_holder", "origin"),
-        *("finished_at", "started_at", "replay_number"),
-    )
-    for _, key in numbered(moments, schedules):
+@answers(STATEMENTS.lock_runs)
+def lock_runs(tx: Transaction, times: Times, schedules: Schedules) -> Iterator[Record]:
+    for _, key in numbered(times, schedules):
         if (run := run_of(tx, key)) is not None:
             tx.lock(RUNS, key)
-            yield key_of(run) | {name: getattr(run, name) for name in names} | _stop(run)
+            yield key_columns(run) | {name: getattr(run, name) for name in _LOCKED_RUN_COLUMNS}
 
 
-def _stop(run: Run) -> Record:
-    return {"stop": run.stop_reason}
-
-
-@answers(_STILL_OPEN)
-def still_open(tx: Transaction, moments: Times, schedules: Schedules) -> Iterator[Record]:
-    for _, key in numbered(moments, schedules):
+@answers(STATEMENTS.find_open)
+def find_open(tx: Transaction, times: Times, schedules: Schedules) -> Iterator[Record]:
+    for _, key in numbered(times, schedules):
         run = run_of(tx, key)
         if run is not None and run.finished_at is None:
-            yield key_of(run)
+            yield key_columns(run)
 
 
-@answers(_COUNTED)
-def counted(tx: Transaction, moments: Times, schedules: Schedules) -> Iterator[Record]:
-    for _, key in numbered(moments, schedules):
+@answers(STATEMENTS.find_counted)
+def find_counted(tx: Transaction, times: Times, schedules: Schedules) -> Iterator[Record]:
+    for _, key in numbered(times, schedules):
         run = run_of(tx, key)
-        withdrawn = run is not None and run.state is RunState.CANCELLED and run.attempt == 0
-        if run is not None and run.origin is None and not withdrawn:
-            yield key_of(run)
+        is_unstaged = run is not None and run.state is RunState.CANCELLED and run.attempt == 0
+        if run is not None and run.origin is None and not is_unstaged:
+            yield key_columns(run)
 
 
-@answers(_TAKEN_BACK)
-def taken_back(tx: Transaction, moments: Times, schedules: Schedules) -> Iterator[Record]:
-    for _, key in numbered(moments, schedules):
+@answers(STATEMENTS.find_unstaged_by_pause)
+def find_unstaged_by_pause(tx: Transaction, times: Times, schedules: Schedules) -> Iterator[Record]:
+    for _, key in numbered(times, schedules):
         run = run_of(tx, key)
         if run is None or not run.is_restageable or run.reason != Reason.PAUSED:
             continue
         if run.origin is None and run.replay_number == 0:
-            yield key_of(run)
+            yield key_columns(run)
 
 
-@answers(_INSERT)
+@answers(versions.STATEMENTS.save_versions)
 def save_versions(tx: Transaction, *columns: Sequence[Any]) -> None:
     for values in unnested(*columns):
-        version = dict(zip(_VERSION, values, strict=True))
-        place = (version["schedule_id"], version["version"])
-        if tx.get(VERSIONS, place) is not None:
-            raise asyncpg.UniqueViolationError(f"version {place} is there")
-        tx.put(VERSIONS, place, version)
+        version = dict(zip(_VERSION_COLUMNS, values, strict=True))
+        version_id = (version["schedule_id"], version["version"])
+        if tx.get(VERSIONS, version_id) is not None:
+            raise asyncpg.UniqueViolationError(f"The version {version_id} exists.")
+        tx.put(VERSIONS, version_id, version)
 
 
-@answers(_VERSIONS)
-def versions(
+@answers(versions.STATEMENTS.load)
+def load_versions(
     tx: Transaction, schedules: Sequence[UUID], numbers: Sequence[int]
 ) -> Iterator[Record]:
-    for place in zip(schedules, numbers, strict=True):
-        if (version := tx.get(VERSIONS, place)) is not None:
+    for version_id in zip(schedules, numbers, strict=True):
+        if (version := tx.get(VERSIONS, version_id)) is not None:
             yield version | {"tenant": orjson.loads(version["run_spec"])["tenant"]}
 
 
-@answers(_FATES)
-def fates(tx: Transaction, *columns: Sequence[Any]) -> None:
-    for schedule, number, fate, reason in unnested(*columns):
+@answers(versions.STATEMENTS.update_statuses)
+def update_statuses(tx: Transaction, *columns: Sequence[Any]) -> None:
+    for schedule, number, status, reason in unnested(*columns):
         version = tx.get(VERSIONS, (schedule, number))
-        tx.put(VERSIONS, (schedule, number), version | {"status": fate, "status_reason": reason})
+        changed = version | {"status": status, "status_reason": reason}
+        tx.put(VERSIONS, (schedule, number), changed)
 
 
-@answers(_TAKE_OVER)
-@answers(_SCHEDULES)
-def nothing(_: Transaction, *__: Any) -> None:
-    """What only users and audits read."""
+@answers(versions.STATEMENTS.record_handovers)
+@answers(versions.STATEMENTS.save_active_versions)
+def ignore(_: Transaction, *__: Any) -> None:
+    """Ignore the columns that only queries and audits read."""
 
 
-@answers(_ANSWERED)
-def answered(tx: Transaction, *columns: Sequence[Any]) -> Iterator[Record]:
-    for tenant, request, item in unnested(*columns):
-        if (answer := tx.get(COMMAND_RESULTS, (tenant, request, item))) is not None:
-            named = {"tenant": tenant, "request_id": request, "item_index": item}
-            yield named | {"response": answer}
+@answers(command_results.STATEMENTS.load_responses)
+def load_responses(tx: Transaction, *columns: Sequence[Any]) -> Iterator[Record]:
+    for tenant, request_id, item_index in unnested(*columns):
+        response = tx.get(COMMAND_RESULTS, (tenant, request_id, item_index))
+        if response is not None:
+            key = {"tenant": tenant, "request_id": request_id, "item_index": item_index}
+            yield key | {"response": response}
 
 
-@answers(_RECORD)
-def record(tx: Transaction, *columns: Sequence[Any]) -> None:
-    for tenant, request, item, answer in unnested(*columns):
-        if tx.get(COMMAND_RESULTS, (tenant, request, item)) is not None:
-            raise asyncpg.UniqueViolationError(f"{request} has been answered")
-        tx.put(COMMAND_RESULTS, (tenant, request, item), answer)
+@answers(command_results.STATEMENTS.record_responses)
+def record_responses(tx: Transaction, *columns: Sequence[Any]) -> None:
+    for tenant, request_id, item_index, response in unnested(*columns):
+        key = (tenant, request_id, item_index)
+        if tx.get(COMMAND_RESULTS, key) is not None:
+            raise asyncpg.UniqueViolationError(f"The response of {request_id} exists.")
+        tx.put(COMMAND_RESULTS, key, response)
 
 
-@answers(_ROWS)
-def ticket_rows(tx: Transaction, moments: Times, schedules: Schedules) -> Iterator[Record]:
-    names = (
-        *("expires_at", "seq", "version", "replay_number", "pool", "lane"),
-        *("priority", "override", "reason"),
-    )
-    for key in map(RunKey, moments, schedules):
+@answers(tickets.STATEMENTS.rebuild)
+def rebuild_tickets(tx: Transaction, times: Times, schedules: Schedules) -> Iterator[Record]:
+    for key in map(RunKey, times, schedules):
         run = run_of(tx, key)
-        written = None if run is None else tx.get(VERSIONS, (run.schedule_id, run.version))
-        if run is not None and written is not None:
-            told = {name: getattr(run, name) for name in names}
-            due_at = run.next_attempt_at or run.due_at
-            yield key_of(run) | told | {"due_at": due_at, "run_spec": written["run_spec"]}
+        version = None if run is None else tx.get(VERSIONS, (run.schedule_id, run.version))
+        if run is not None and version is not None:
+            columns = {name: getattr(run, name) for name in _TICKET_COLUMNS}
+            due = {"due_at": run.next_due, "run_spec": version["run_spec"]}
+            yield key_columns(run) | columns | due

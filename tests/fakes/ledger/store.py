@@ -1,4 +1,4 @@
-"""Tables in memory with PostgreSQL's rules: uncommitted rows unseen, written rows locked."""
+"""Tables in memory with the rules of PostgreSQL: READ COMMITTED and row locks."""
 
 import asyncio
 from collections import defaultdict
@@ -8,14 +8,15 @@ from typing import Any, Final, TypeAlias
 
 import asyncpg
 
-IDLE: Final = timedelta(seconds=10)  # of a transaction before it falls, as in kernel/db/engine.py
+# The same time as `idle_in_transaction_session_timeout` in `storage/engine.py`.
+IDLE_TIMEOUT: Final = timedelta(seconds=10)
 
-Place: TypeAlias = tuple[str, Hashable]  # a table and a primary key
-Watch: TypeAlias = Callable[["Transaction"], None]  # told of every commit, just before it
+RowId: TypeAlias = tuple[str, Hashable]  # a table and a primary key
+OnCommit: TypeAlias = Callable[["Transaction"], None]  # called before each commit
 
 
 class Blocked(Exception):
-    """What a statement would lock, another transaction has locked."""
+    """The error of a statement that needs a row lock of another transaction."""
 
     def __init__(self, by: "Transaction") -> None:
         super().__init__()
@@ -23,42 +24,44 @@ class Blocked(Exception):
 
 
 class Store:
-    """What is committed, and who has what locked. `now` is the database's clock."""
+    """The committed rows and the row locks. `now` is the clock of the database."""
 
-    def __init__(self, now: Callable[[], datetime], watch: Watch = lambda _: None) -> None:
+    def __init__(self, now: Callable[[], datetime], on_commit: OnCommit = lambda _: None) -> None:
         self.now = now
-        self.on_commit = watch
+        self.on_commit = on_commit
         self.started_at = now()
         self.tables: defaultdict[str, dict[Any, Any]] = defaultdict(dict)
-        self.locks: dict[Place, Transaction] = {}
-        self.open: dict[Transaction, None] = {}  # in order of their beginnings
+        self.locks: dict[RowId, Transaction] = {}
+        self.open: dict[Transaction, None] = {}  # in the order of their starts
 
     def disconnect(self, owner: object) -> None:
-        """A client is gone: what it had not committed never was."""
+        """Abort the open transactions of a client that has crashed."""
         for transaction in [each for each in self.open if each.owner is owner]:
             transaction.abort()
 
 
 class Transaction:
-    """Reads see what is committed and what it wrote itself (READ COMMITTED)."""
+    """A transaction that reads committed rows and its own writes."""
 
     def __init__(self, store: Store, owner: object) -> None:
         self.store = store
         self.owner = owner
         self.now = self.used_at = store.now()
-        self.written: dict[Place, Any] = {}  # None: deleted
+        self.written: dict[RowId, Any] = {}  # None: deleted
         self.is_over = False
-        self._locked: list[Place] = []
-        self._waiting: list[asyncio.Future[None]] = []
+        self._locked: list[RowId] = []
+        self._waiters: list[asyncio.Future[None]] = []
         store.open[self] = None
 
     def get(self, table: str, key: Hashable) -> Any:
-        """None when there is no such row."""
-        place = (table, key)
-        return self.written[place] if place in self.written else self.store.tables[table].get(key)
+        """Return the row, or None if the table has no such row."""
+        row_id = (table, key)
+        if row_id in self.written:
+            return self.written[row_id]
+        return self.store.tables[table].get(key)
 
     def rows(self, table: str) -> Iterator[Any]:
-        written = {key: row for (of, key), row in self.written.items() if of == table}
+        written = {key: row for (name, key), row in self.written.items() if name == table}
         for key, committed in self.store.tables[table].items():
             row = written.pop(key, committed) if written else committed
             if row is not None:
@@ -70,7 +73,10 @@ class Transaction:
         self.written[table, key] = row
 
     def lock(self, table: str, key: Hashable) -> None:
-        """Until its end. Raises `Blocked`: the statement is begun anew when the other is over."""
+        """Lock the row until the transaction ends.
+
+        Raise `Blocked`, after which the statement starts again when the other transaction ends.
+        """
         if not self.try_lock(table, key):
             raise Blocked(self.store.locks[table, key])
 
@@ -82,17 +88,17 @@ class Transaction:
         return holder is None or holder is self
 
     def use(self) -> None:
-        """Raises when it has fallen by itself, or with its connection."""
+        """Raise if the transaction has been idle for too long or its client has crashed."""
         now = self.store.now()
-        if not self.is_over and now - self.used_at > IDLE:
+        if not self.is_over and now - self.used_at > IDLE_TIMEOUT:
             self.abort()
         if self.is_over:
-            raise asyncpg.ConnectionDoesNotExistError("the transaction is gone")
+            raise asyncpg.ConnectionDoesNotExistError("The transaction has ended.")
         self.used_at = now
 
     @property
-    def is_forgotten(self) -> bool:
-        return self.store.now() - self.used_at > IDLE
+    def is_abandoned(self) -> bool:
+        return self.store.now() - self.used_at > IDLE_TIMEOUT
 
     def commit(self) -> None:
         self.use()
@@ -111,14 +117,14 @@ class Transaction:
     def _end(self) -> None:
         self.is_over = True
         del self.store.open[self]
-        for place in self._locked:
-            del self.store.locks[place]
-        for waiter in self._waiting:
+        for row_id in self._locked:
+            del self.store.locks[row_id]
+        for waiter in self._waiters:
             if not waiter.done():
                 waiter.set_result(None)
 
-    async def over(self, seconds: float) -> None:
-        """Raises `TimeoutError` when it is not over by then."""
+    async def wait_for_end(self, seconds: float) -> None:
+        """Raise `TimeoutError` if the transaction does not end in time."""
         waiter = asyncio.get_running_loop().create_future()
-        self._waiting.append(waiter)
+        self._waiters.append(waiter)
         await asyncio.wait_for(waiter, seconds)

@@ -1,4 +1,4 @@
-"""An inspector on real servers, in an office of its own."""
+"""Fixtures: an environment on real servers, with and without a running dlq_inspector."""
 
 import asyncio
 from collections.abc import AsyncIterator
@@ -7,7 +7,7 @@ import aio_pika
 import asyncpg
 import pytest
 from aio_pika.abc import AbstractIncomingMessage
-from tests.integration.dlq_inspector.environment import Office
+from tests.integration.dlq_inspector.environment import DlqEnvironment
 from tests.rig.servers import as_role
 
 from harebell.client import Client
@@ -18,7 +18,7 @@ from harebell.runtime.settings import DlqInspectorSettings
 
 
 @pytest.fixture
-async def office(amqp_url: str, database_url: str) -> AsyncIterator[Office]:
+async def environment(amqp_url: str, database_url: str) -> AsyncIterator[DlqEnvironment]:
     settings = DlqInspectorSettings.load(
         {
             "HAREBELL_AMQP_URL": amqp_url,
@@ -26,7 +26,7 @@ async def office(amqp_url: str, database_url: str) -> AsyncIterator[Office]:
             "HAREBELL_INSTANCE_ID": "inspector-1",
         }
     )
-    answers: asyncio.Queue[AbstractIncomingMessage] = asyncio.Queue()
+    responses: asyncio.Queue[AbstractIncomingMessage] = asyncio.Queue()
     database = await asyncpg.connect(database_url)
     async with (
         await aio_pika.connect(amqp_url) as connection,
@@ -35,14 +35,22 @@ async def office(amqp_url: str, database_url: str) -> AsyncIterator[Office]:
         await declare(connection, SYSTEM)
         channel = await connection.channel()
         replies = await channel.declare_queue(exclusive=True)
-        await replies.consume(answers.put, no_ack=True)
-        yield Office(settings, database, connection, channel, acme, answers, replies.name)
+        await replies.consume(responses.put, no_ack=True)
+        yield DlqEnvironment(
+            settings=settings,
+            database=database,
+            connection=connection,
+            channel=channel,
+            acme=acme,
+            responses=responses,
+            reply_to=replies.name,
+        )
     failpoint.arm(None)
     await database.close()
 
 
 @pytest.fixture
-async def inspected(office: Office) -> AsyncIterator[Office]:
-    """With an inspector at work."""
-    async with office.inspector():
-        yield office
+async def dlq(environment: DlqEnvironment) -> AsyncIterator[DlqEnvironment]:
+    """Yield the environment with a running dlq_inspector."""
+    async with environment.running_inspector():
+        yield environment

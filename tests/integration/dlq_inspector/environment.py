@@ -1,4 +1,4 @@
-"""The hands of a test at the desk: they let runs die, write commands and read answers."""
+"""The environment of a test: it creates dead runs, sends commands and receives responses."""
 
 import asyncio
 import os
@@ -31,80 +31,84 @@ from harebell.storage.engine import open_pool
 SCHEDULE = UUID("5f0c1a52-7d4f-5c1b-9d80-0d3c1c3f7a11")
 NINE = datetime.now(UTC).replace(hour=9, minute=0, second=0, microsecond=0)
 TARGET = {"http": {"url": "https://acme.example/report"}}
-PATIENCE = 20  # seconds
+TIMEOUT = 20  # seconds
 
-_SCHEDULED = """
+_INSERT_VERSION = """
 INSERT INTO schedule_versions
     (schedule_id, version, definition, run_spec, fingerprint, accepted_at, effective_at)
 VALUES ($1, 1, '{}', $2, '', now(), now()) ON CONFLICT DO NOTHING
 """
-_DEAD = """
-INSERT INTO runs (scheduled_for, schedule_id, tenant, version, seq, replay_number, pool, lane, priority,
-    state, reason, due_at, expires_at, attempt, started_at, finished_at, outcome, stop_requested_at)
-VALUES ($1, $2, $3, 1, 7, $4, 'default', 'normal', 5, 'dead', 'attempts_exhausted', $1, $1, 2,
+_INSERT_DEAD_RUN = """
+INSERT INTO runs (scheduled_for, schedule_id, tenant, version, seq, replay_number, pool, lane,
+    priority, state, reason, due_at, expires_at, attempt, started_at, finished_at, outcome,
+    stop_requested_at)
+VALUES ($1, $2, $3, 1, 7, 0, 'default', 'normal', 5, 'dead', 'attempts_exhausted', $1, $1, 2,
     now(), now(), 'failed', now())
+"""
+_SET_RUN_STATE = """
+UPDATE runs SET state = $3, seq = seq + 1 WHERE scheduled_for = $1 AND schedule_id = $2
 """
 
 
-@dataclass
-class Office:
-    """What a test does around the inspector.."""
+@dataclass(kw_only=True)
+class DlqEnvironment:
+    """The servers, a client of the tenant `acme` and a queue for responses."""
 
     settings: DlqInspectorSettings
-    database: asyncpg.Connection  # as the owner
+    database: asyncpg.Connection  # with the role of the owner
     connection: AbstractConnection
     channel: AbstractChannel
     acme: Client
-    answers: "asyncio.Queue[AbstractIncomingMessage]"
+    responses: "asyncio.Queue[AbstractIncomingMessage]"
     reply_to: str
 
-    def environment(self) -> dict[str, str]:
-        """Of an inspector in a process of its own."""
+    def process_variables(self) -> dict[str, str]:
+        """Return the environment variables of a dlq_inspector in another process."""
         return {
             "HAREBELL_AMQP_URL": self.settings.amqp_url.get_secret_value(),
             "HAREBELL_DATABASE_URL": self.settings.database_url.get_secret_value(),
             "HAREBELL_INSTANCE_ID": "inspector-2",
-            "PYTHONPATH": os.pathsep.join(sys.path),  # of this tree, installed or not
+            "PYTHONPATH": os.pathsep.join(sys.path),  # this tree, even if it is not installed
         }
 
     @asynccontextmanager
-    async def inspector(self) -> AsyncIterator[asyncio.Event]:
+    async def running_inspector(self) -> AsyncIterator[asyncio.Event]:
+        """Run a dlq_inspector in this process, and yield the event that stops it."""
         stop = asyncio.Event()
-        async with asyncio.timeout(PATIENCE), asyncio.TaskGroup() as tasks:
+        async with asyncio.timeout(TIMEOUT), asyncio.TaskGroup() as tasks:
             tasks.create_task(serve(self.settings, stop))
             yield stop
             stop.set()
 
-    def pool(self) -> AbstractAsyncContextManager[asyncpg.Pool]:
-        """As the inspector opens it."""
+    def open_pool(self) -> AbstractAsyncContextManager[asyncpg.Pool]:
+        """Open a pool with the service role and the settings of the dlq_inspector."""
         url = self.settings.database_url.get_secret_value()
-        return open_pool(url, name="desk", bounds=PoolBounds())
+        return open_pool(url, name="test", bounds=PoolBounds())
 
-    async def run_dies(
-        self, number: int = 0, *, tenant: str = "acme", replay_number: int = 0, **facts: Any
+    async def add_dead_run(
+        self, number: int = 0, *, tenant: str = "acme", replay_number: int = 0, **fields: Any
     ) -> DeadRun:
-        """A run in the ledger, dead, and its letter on the way to the desk; `facts` are of it."""
+        """Insert a dead run and publish its dead letter. `fields` replace those of the letter."""
         key = RunKey(NINE + timedelta(seconds=number), uuid5(SCHEDULE, tenant))
-        work = orjson.dumps({"tenant": tenant, "key": "report", "target": TARGET}).decode()
-        await self.database.execute(_SCHEDULED, key.schedule_id, work)
+        run_spec = orjson.dumps({"tenant": tenant, "key": "report", "target": TARGET}).decode()
+        await self.database.execute(_INSERT_VERSION, key.schedule_id, run_spec)
         if replay_number == 0:
             await self.database.execute(
-                _DEAD, key.scheduled_for, key.schedule_id, tenant, replay_number
+                _INSERT_DEAD_RUN, key.scheduled_for, key.schedule_id, tenant
             )
         else:
-            await self.run_becomes("dead", key)
+            await self.set_run_state("dead", key)
         dead = dead_run(key, tenant=tenant, replay_number=replay_number)
         dead = dead.model_copy(
-            update={name: fact for name, fact in facts.items() if fact is not None}
+            update={name: value for name, value in fields.items() if value is not None}
         )
         await self.publish(amqp_names.DEAD, f"run.{tenant}", encode_all([dead]), "run.dead")
         return dead
 
-    async def run_becomes(self, state: str, key: RunKey) -> None:
-        change = "UPDATE runs SET state = $3, seq = seq + 1 WHERE (scheduled_for, schedule_id) = "
-        await self.database.execute(change + "($1, $2)", key.scheduled_for, key.schedule_id, state)
+    async def set_run_state(self, state: str, key: RunKey) -> None:
+        await self.database.execute(_SET_RUN_STATE, key.scheduled_for, key.schedule_id, state)
 
-    async def run(self, dead: DeadRun) -> asyncpg.Record:
+    async def run_row(self, dead: DeadRun) -> asyncpg.Record:
         find = "SELECT * FROM runs WHERE scheduled_for = $1 AND schedule_id = $2"
         return await self.database.fetchrow(find, dead.scheduled_for, dead.schedule_id)
 
@@ -116,15 +120,16 @@ class Office:
         target = await self.channel.get_exchange(exchange, ensure=False)
         await target.publish(message, key)
 
-    async def command(self, verb: str, *ids: UUID, tenant: str = "acme") -> None:
-        """As intake passes it on."""
+    async def send_command(self, verb: str, *ids: UUID, tenant: str = "acme") -> None:
+        """Publish a command with ids and a note, as intake publishes an accepted command."""
         body = {"ids": [str(id_) for id_ in ids], "note": "after the fix"}
-        await self.change(verb, AcceptedCommand(index=0, body=body), tenant=tenant)
+        await self.send_items(verb, AcceptedCommand(index=0, body=body), tenant=tenant)
 
-    async def change(
+    async def send_items(
         self, verb: str, *items: AcceptedCommand, tenant: str = "acme", single: bool = True
     ) -> None:
-        change = AcceptedCommands(
+        """Publish accepted commands as one message."""
+        commands = AcceptedCommands(
             tenant=tenant,
             verb=verb,
             actor="ann",
@@ -135,49 +140,52 @@ class Office:
             items=list(items),
         )
         await self.publish(
-            amqp_names.CHANGES, amqp_names.CHANGES_DLQ, encode(change), "accepted_commands"
+            amqp_names.CHANGES, amqp_names.CHANGES_DLQ, encode(commands), "accepted_commands"
         )
 
-    async def answer(self) -> Any:
-        async with asyncio.timeout(PATIENCE):
-            message = await self.answers.get()
+    async def next_response(self) -> Any:
+        async with asyncio.timeout(TIMEOUT):
+            message = await self.responses.get()
         assert message.correlation_id == "c-1"
         return orjson.loads(message.body)
 
-    async def results(self) -> dict[UUID, str]:
-        return {UUID(id_): status for id_, status in (await self.answer())["results"].items()}
+    async def next_results(self) -> dict[UUID, str]:
+        response = await self.next_response()
+        return {UUID(id_): status for id_, status in response["results"].items()}
 
-    async def kept(self, number: int, harebell: Client | None = None) -> list[dict[str, Any]]:
-        """All that is kept, once there is that much."""
-        letters = (harebell or self.acme).dead_letters
-        async with asyncio.timeout(PATIENCE):
-            while len(rows := [row async for row in letters(state="all")]) < number:
+    async def wait_for_dead_letters(
+        self, number: int, client: Client | None = None
+    ) -> list[dict[str, Any]]:
+        """Return all dead letters of the client's tenant when there are `number` of them."""
+        list_ = (client or self.acme).dead_letters
+        async with asyncio.timeout(TIMEOUT):
+            while len(rows := [row async for row in list_(state="all")]) < number:
                 continue
         return rows
 
-    async def tickets(self, number: int) -> list[dict[str, Any]]:
-        """The next ones that come to the dispatcher."""
+    async def next_tickets(self, number: int) -> list[dict[str, Any]]:
+        """Return the next tickets in the queue of the dispatcher."""
         queue = await self.channel.get_queue(DISPATCHER.name, ensure=False)
         found: list[dict[str, Any]] = []
-        async with asyncio.timeout(PATIENCE):
+        async with asyncio.timeout(TIMEOUT):
             while len(found) < number:
                 message = await queue.get(fail=False, no_ack=True)
                 found += orjson.loads(message.body) if message is not None else []
         return found
 
-    async def is_consumed(self, queue: str) -> None:
-        """Returns when it is declared, bound, and has its consumer."""
-        async with asyncio.timeout(PATIENCE):
-            while (found := await self._look(queue)) is None or not found.consumer_count:
+    async def wait_until_consumed(self, queue: str) -> None:
+        """Wait until the queue exists and has a consumer."""
+        async with asyncio.timeout(TIMEOUT):
+            while (found := await self._inspect(queue)) is None or not found.consumer_count:
                 continue
 
-    async def is_empty(self, queue: str) -> None:
-        """Returns when it is: all that came has been handed to a consumer."""
-        async with asyncio.timeout(PATIENCE):
-            while (found := await self._look(queue)) is None or found.message_count:
+    async def wait_until_empty(self, queue: str) -> None:
+        """Wait until the broker has delivered every message of the queue."""
+        async with asyncio.timeout(TIMEOUT):
+            while (found := await self._inspect(queue)) is None or found.message_count:
                 continue
 
-    async def _look(self, queue: str) -> Queue.DeclareOk | None:
+    async def _inspect(self, queue: str) -> Queue.DeclareOk | None:
         async with self.connection.channel() as channel:
             try:
                 found = await channel.declare_queue(queue, passive=True)
@@ -201,8 +209,10 @@ def dead_run(key: RunKey, *, tenant: str = "acme", replay_number: int = 0) -> De
         dead_at=key.scheduled_for + timedelta(minutes=replay_number),
         target=TARGET,
         attempts=[
-            AttemptRecord(replay_number=replay_number, number=n, finished_at=NINE, outcome="failed")
-            for n in (1, 2)
+            AttemptRecord(
+                replay_number=replay_number, number=number, finished_at=NINE, outcome="failed"
+            )
+            for number in (1, 2)
         ],
     )
 

@@ -5,7 +5,7 @@ from uuid import UUID
 
 import orjson
 import pytest
-from tests.integration.dlq_inspector.environment import TARGET, Office, dead_letter_id
+from tests.integration.dlq_inspector.environment import TARGET, DlqEnvironment, dead_letter_id
 
 from harebell.contract.accepted_commands import AcceptedCommand
 from harebell.contract.ids import RunKey
@@ -13,66 +13,66 @@ from harebell.contract.ids import RunKey
 MOVED = {"http": {"url": "https://acme.example/v2", "json": {"day": None, "n": 1.5}}}
 
 
-async def edit(office: Office, letter: UUID, target: Any) -> dict[UUID, str]:
+async def edit(environment: DlqEnvironment, letter: UUID, target: Any) -> dict[UUID, str]:
     body = {"id": str(letter), "target": target, "note": "they have moved"}
-    await office.change("dlq.edit", AcceptedCommand(index=0, body=body))
-    return await office.results()
+    await environment.send_items("dlq.edit", AcceptedCommand(index=0, body=body))
+    return await environment.next_results()
 
 
 @pytest.mark.requirement("S112")
 async def test_an_edited_copy_calls_what_was_written_and_tells_of_its_original(
-    inspected: Office,
+    dlq: DlqEnvironment,
 ) -> None:
-    dead = await inspected.run_dies()
-    await inspected.kept(1)
+    dead = await dlq.add_dead_run()
+    await dlq.wait_for_dead_letters(1)
 
-    [(copy, status)] = (await edit(inspected, dead_letter_id(dead), MOVED)).items()
-    assert await edit(inspected, dead_letter_id(dead), MOVED) == {copy: status} == {copy: "edited"}
-    await inspected.command("dlq.replay", copy, dead_letter_id(dead))
+    [(copy, status)] = (await edit(dlq, dead_letter_id(dead), MOVED)).items()
+    assert await edit(dlq, dead_letter_id(dead), MOVED) == {copy: status} == {copy: "edited"}
+    await dlq.send_command("dlq.replay", copy, dead_letter_id(dead))
 
-    assert await inspected.results() == {copy: "replayed", dead_letter_id(dead): "not_replayable"}
-    [ticket] = await inspected.tickets(1)
+    assert await dlq.next_results() == {copy: "replayed", dead_letter_id(dead): "not_replayable"}
+    [ticket] = await dlq.next_tickets(1)
     http = ticket["run_spec"]["target"]["http"]
     assert (http["url"], http["json"]) == ("https://acme.example/v2", {"day": None, "n": 1.5})
     # executors claim by this text, as they write it
-    row = await inspected.run(dead)
+    row = await dlq.run_row(dead)
     assert row["override"] == orjson.dumps(ticket["override"]).decode()
-    whole = await inspected.acme.dead_letter(copy)
+    whole = await dlq.acme.dead_letter(copy)
     assert (whole["edited_from"], whole["state"]) == (str(dead_letter_id(dead)), "replayed")
     assert (whole["edited"]["actor"], whole["edited"]["note"]) == ("ann", "they have moved")
     assert whole["payload"]["target"]["http"]["url"] == "https://acme.example/v2"
-    original = await inspected.acme.dead_letter(dead_letter_id(dead))
+    original = await dlq.acme.dead_letter(dead_letter_id(dead))
     assert (original["state"], original["payload"]["target"]) == ("edited", TARGET)
 
 
-async def test_what_is_no_open_letter_of_a_run_is_not_edited(inspected: Office) -> None:
-    dead = await inspected.run_dies()
-    await inspected.kept(1)
-    await inspected.command("dlq.discard", dead_letter_id(dead))
-    await inspected.answer()
+async def test_what_is_no_open_letter_of_a_run_is_not_edited(dlq: DlqEnvironment) -> None:
+    dead = await dlq.add_dead_run()
+    await dlq.wait_for_dead_letters(1)
+    await dlq.send_command("dlq.discard", dead_letter_id(dead))
+    await dlq.next_response()
 
-    assert await edit(inspected, dead_letter_id(dead), MOVED) == {
+    assert await edit(dlq, dead_letter_id(dead), MOVED) == {
         dead_letter_id(dead): "not_editable"
     }
-    assert await edit(inspected, UUID(int=1), MOVED) == {UUID(int=1): "not_found"}
+    assert await edit(dlq, UUID(int=1), MOVED) == {UUID(int=1): "not_found"}
 
 
 async def test_a_run_that_was_edited_and_dies_again_keeps_what_was_written(
-    inspected: Office,
+    dlq: DlqEnvironment,
 ) -> None:
-    dead = await inspected.run_dies()
-    await inspected.kept(1)
-    [copy] = await edit(inspected, dead_letter_id(dead), MOVED)
-    await inspected.command("dlq.replay", copy)
-    await inspected.answer()
-    again = await inspected.run_dies(replay_number=1)
-    await inspected.kept(3)
+    dead = await dlq.add_dead_run()
+    await dlq.wait_for_dead_letters(1)
+    [copy] = await edit(dlq, dead_letter_id(dead), MOVED)
+    await dlq.send_command("dlq.replay", copy)
+    await dlq.next_response()
+    again = await dlq.add_dead_run(replay_number=1)
+    await dlq.wait_for_dead_letters(3)
 
-    await inspected.command("dlq.replay", dead_letter_id(again))
-    await inspected.answer()
+    await dlq.send_command("dlq.replay", dead_letter_id(again))
+    await dlq.next_response()
 
-    tickets = await inspected.tickets(2)
+    tickets = await dlq.next_tickets(2)
     urls = {ticket["run_spec"]["target"]["http"]["url"] for ticket in tickets}
     assert urls == {"https://acme.example/v2"}
-    assert (await inspected.run(again))["replay_number"] == 3
+    assert (await dlq.run_row(again))["replay_number"] == 3
     assert RunKey.parse(dead.run_id) == RunKey.parse(again.run_id)

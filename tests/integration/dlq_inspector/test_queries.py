@@ -6,7 +6,7 @@ import pytest
 from tests.integration.dlq_inspector.environment import (
     NINE,
     SCHEDULE,
-    Office,
+    DlqEnvironment,
     dead_letter_id,
     dead_run,
 )
@@ -22,7 +22,7 @@ SECOND = timedelta(seconds=1)
 
 
 @pytest.mark.requirement("S111", "ASK-21")
-async def test_a_thousand_letters_page_through_newest_first(inspected: Office) -> None:
+async def test_a_thousand_letters_page_through_newest_first(dlq: DlqEnvironment) -> None:
     # by twos of the same instant: the cursor must tell them apart
     runs = [
         dead_run(RunKey(NINE + n // 2 * SECOND, SCHEDULE), replay_number=n % 2) for n in range(MANY)
@@ -30,9 +30,9 @@ async def test_a_thousand_letters_page_through_newest_first(inspected: Office) -
     runs = [run.model_copy(update={"dead_at": run.scheduled_for}) for run in runs]
     for start in range(0, MANY, 100):
         body = encode_all(runs[start : start + 100])
-        await inspected.publish(amqp_names.DEAD, "run.acme", body, "run.dead")
+        await dlq.publish(amqp_names.DEAD, "run.acme", body, "run.dead")
 
-    rows = await inspected.kept(MANY)
+    rows = await dlq.wait_for_dead_letters(MANY)
 
     assert {row["id"] for row in rows} == {str(dead_letter_id(run)) for run in runs}
     assert len(rows) == MANY
@@ -41,12 +41,12 @@ async def test_a_thousand_letters_page_through_newest_first(inspected: Office) -
     assert [at for at, _ in places] == sorted((at for at, _ in places), reverse=True)
 
 
-async def test_another_tenant_sees_nothing(inspected: Office) -> None:
-    dead = await inspected.run_dies()
-    await inspected.kept(1)
+async def test_another_tenant_sees_nothing(dlq: DlqEnvironment) -> None:
+    dead = await dlq.add_dead_run()
+    await dlq.wait_for_dead_letters(1)
 
     for tenant in ("other", "default"):
-        url = inspected.settings.amqp_url.get_secret_value()
+        url = dlq.settings.amqp_url.get_secret_value()
         async with Client.connect(url, tenant=tenant) as other:
             assert [row async for row in other.dead_letters(state="all")] == []
             with pytest.raises(CommandRejected) as refused:
@@ -55,14 +55,14 @@ async def test_another_tenant_sees_nothing(inspected: Office) -> None:
 
 
 @pytest.mark.requirement("S111")
-async def test_a_list_is_of_one_state_and_one_schedule(inspected: Office) -> None:
-    opened, dropped = await inspected.run_dies(1), await inspected.run_dies(2)
-    await inspected.kept(2)
-    await inspected.command("dlq.discard", dead_letter_id(dropped))
-    await inspected.answer()
+async def test_a_list_is_of_one_state_and_one_schedule(dlq: DlqEnvironment) -> None:
+    opened, dropped = await dlq.add_dead_run(1), await dlq.add_dead_run(2)
+    await dlq.wait_for_dead_letters(2)
+    await dlq.send_command("dlq.discard", dead_letter_id(dropped))
+    await dlq.next_response()
 
     async def ids(state: str = "open", key: str | None = None) -> list[str]:
-        letters = inspected.acme.dead_letters(state=state, key=key)
+        letters = dlq.acme.dead_letters(state=state, key=key)
         return [row["id"] async for row in letters]
 
     assert await ids() == [str(dead_letter_id(opened))]
@@ -73,21 +73,21 @@ async def test_a_list_is_of_one_state_and_one_schedule(inspected: Office) -> Non
     assert await ids(key="other") == []
 
 
-async def test_a_bad_question_is_refused_with_its_field(inspected: Office) -> None:
+async def test_a_bad_question_is_refused_with_its_field(dlq: DlqEnvironment) -> None:
     with pytest.raises(CommandRejected) as refused:
-        [row async for row in inspected.acme.dead_letters(state="opened")]
+        [row async for row in dlq.acme.dead_letters(state="opened")]
 
     assert (refused.value.code, refused.value.field) == ("invalid_state", "state")
 
 
-async def test_a_question_that_nobody_knows_is_answered(inspected: Office) -> None:
-    await inspected.publish(
+async def test_a_question_that_nobody_knows_is_answered(dlq: DlqEnvironment) -> None:
+    await dlq.publish(
         amqp_names.QUERIES,
         "acme.dlq.count",
         b"{}",
         "dlq.count",
-        reply_to=inspected.reply_to,
+        reply_to=dlq.reply_to,
         correlation_id="c-1",
     )
 
-    assert (await inspected.answer())["error"]["code"] == "unknown_query"
+    assert (await dlq.next_response())["error"]["code"] == "unknown_query"

@@ -8,7 +8,7 @@ from typing import Final
 from uuid import UUID
 
 import pytest
-from tests.integration.dlq_inspector.environment import PATIENCE, Office
+from tests.integration.dlq_inspector.environment import TIMEOUT, DlqEnvironment
 from tests.integration.dlq_inspector.test_replay_jobs import ALL, order, start, until
 
 from harebell.dlq_inspector.model.replay_job import BATCH
@@ -31,18 +31,18 @@ GROUP BY 1, 2, 3, 4, letter.id
 
 @pytest.mark.requirement("ASK-2")
 async def test_an_inspector_killed_at_every_step_replays_each_exactly_once(
-    office: Office,
+    environment: DlqEnvironment,
 ) -> None:
     for number in range(MANY):
-        await office.run_dies(number)
-    async with office.inspector():
-        await office.kept(MANY)
-        job = await paused(office)
+        await environment.add_dead_run(number)
+    async with environment.running_inspector():
+        await environment.wait_for_dead_letters(MANY)
+        job = await paused(environment)
 
     for step in STEPS:
-        await office.database.execute("UPDATE replay_jobs SET state = 'running', due_at = now()")
-        await killed_at(office, f"dlq_inspector.{step}")
-        standing = await standings(office)
+        await environment.database.execute("UPDATE replay_jobs SET state = 'running', due_at = now()")
+        await killed_at(environment, f"dlq_inspector.{step}")
+        standing = await standings(environment)
         # each is replayed, with all that belongs to it, or it is open as if nothing had been
         assert set(standing) <= {
             (2, "replayed", "staged", "replayed", 1),
@@ -50,33 +50,33 @@ async def test_an_inspector_killed_at_every_step_replays_each_exactly_once(
         }
         assert sum(standing.values()) == MANY
 
-    async with office.inspector():
-        await until(office, job, taken=MANY, replayed=MANY)
-        await office.database.execute("UPDATE runs SET state = 'succeeded'")
-        await until(office, job, state="done", succeeded=MANY, failed=0)
-    assert await standings(office) == {(2, "replayed", "succeeded", "replayed", 1): MANY}
+    async with environment.running_inspector():
+        await until(environment, job, taken=MANY, replayed=MANY)
+        await environment.database.execute("UPDATE runs SET state = 'succeeded'")
+        await until(environment, job, state="done", succeeded=MANY, failed=0)
+    assert await standings(environment) == {(2, "replayed", "succeeded", "replayed", 1): MANY}
 
 
-async def paused(office: Office) -> UUID:
+async def paused(environment: DlqEnvironment) -> UUID:
     """Paused when it has hardly begun."""
-    job = await start(office, select=ALL, rate=0.001)
-    await order(office, "pause", job=str(job))
-    await office.database.execute("UPDATE replay_jobs SET rate = NULL")
+    job = await start(environment, select=ALL, rate=0.001)
+    await order(environment, "pause", job=str(job))
+    await environment.database.execute("UPDATE replay_jobs SET rate = NULL")
     return job
 
 
-async def killed_at(office: Office, failpoint: str) -> None:
+async def killed_at(environment: DlqEnvironment, failpoint: str) -> None:
     process = await asyncio.create_subprocess_exec(
         *(sys.executable, "-m", "harebell.dlq_inspector"),
-        env={**office.environment(), "HAREBELL_FAILPOINT": f"{failpoint}:kill"},
+        env={**environment.process_variables(), "HAREBELL_FAILPOINT": f"{failpoint}:kill"},
     )
     try:
-        async with asyncio.timeout(PATIENCE):
+        async with asyncio.timeout(TIMEOUT):
             assert await process.wait() == -signal.SIGKILL
     finally:
         if process.returncode is None:
             process.kill()
 
 
-async def standings(office: Office) -> Counter[tuple[object, ...]]:
-    return Counter(tuple(row) for row in await office.database.fetch(_STANDING))
+async def standings(environment: DlqEnvironment) -> Counter[tuple[object, ...]]:
+    return Counter(tuple(row) for row in await environment.database.fetch(_STANDING))

@@ -4,7 +4,7 @@ from datetime import UTC, datetime, timedelta
 from typing import Final
 
 import pytest
-from tests.integration.dlq_inspector.environment import Office, dead_letter_id
+from tests.integration.dlq_inspector.environment import DlqEnvironment, dead_letter_id
 
 from harebell.contract.accepted_commands import AcceptedCommand
 from harebell.dlq_inspector.maintenance import apply_retention
@@ -15,40 +15,40 @@ DAY: Final = timedelta(days=1)
 
 @pytest.mark.requirement("ASK-21")
 async def test_what_is_older_than_it_is_kept_goes_with_all_that_belongs_to_it(
-    inspected: Office,
+    dlq: DlqEnvironment,
 ) -> None:
     now = datetime.now(UTC)
-    old = await inspected.run_dies(1, error="long ago", dead_at=now - 89 * DAY)
-    young = await inspected.run_dies(2, error="just now", dead_at=now)
-    await inspected.kept(2)
+    old = await dlq.add_dead_run(1, error="long ago", dead_at=now - 89 * DAY)
+    young = await dlq.add_dead_run(2, error="just now", dead_at=now)
+    await dlq.wait_for_dead_letters(2)
     item = AcceptedCommand(index=0, request_id="r-1", body={"ids": [str(dead_letter_id(old))]})
-    await inspected.change("dlq.replay_job.start", item)
-    await inspected.answer()
-    while not await inspected.database.fetchval("SELECT taken FROM replay_jobs"):
+    await dlq.send_items("dlq.replay_job.start", item)
+    await dlq.next_response()
+    while not await dlq.database.fetchval("SELECT taken FROM replay_jobs"):
         continue
-    await inspected.database.execute(
+    await dlq.database.execute(
         """UPDATE replay_jobs SET state = 'done', due_at = NULL,
            finished_at = now() - interval '91 days'"""
     )
     for aged in ("dead_letters SET dead_at = dead_at", "failure_groups SET last_at = last_at"):
-        await inspected.database.execute(f"UPDATE {aged} - interval '2 days'")
+        await dlq.database.execute(f"UPDATE {aged} - interval '2 days'")
 
-    async with inspected.pool() as pool:
-        await apply_retention(pool, inspected.settings)
+    async with dlq.open_pool() as pool:
+        await apply_retention(pool, dlq.settings)
 
-    assert [row["id"] for row in await inspected.kept(1)] == [str(dead_letter_id(young))]
-    groups = [group async for group in inspected.acme.failure_groups(state="all")]
+    assert [row["id"] for row in await dlq.wait_for_dead_letters(1)] == [str(dead_letter_id(young))]
+    groups = [group async for group in dlq.acme.failure_groups(state="all")]
     assert [group["message"] for group in groups] == ["just now"]
     for table in ("replays", "replay_jobs", "replay_items"):
-        assert await inspected.database.fetchval(f"SELECT count(*) FROM {table}") == 0  # noqa: S608
+        assert await dlq.database.fetchval(f"SELECT count(*) FROM {table}") == 0  # noqa: S608
 
 
-async def test_of_too_many_letters_the_oldest_go(inspected: Office) -> None:
-    dead = [await inspected.run_dies(number) for number in range(5)]
-    await inspected.kept(5)
+async def test_of_too_many_letters_the_oldest_go(dlq: DlqEnvironment) -> None:
+    dead = [await dlq.add_dead_run(number) for number in range(5)]
+    await dlq.wait_for_dead_letters(5)
 
-    assert await retention.delete_beyond(inspected.database, 3) == 2
-    assert await retention.delete_beyond(inspected.database, 3) == 0
+    assert await retention.delete_beyond(dlq.database, 3) == 2
+    assert await retention.delete_beyond(dlq.database, 3) == 0
 
-    left = {row["id"] for row in await inspected.kept(3)}
+    left = {row["id"] for row in await dlq.wait_for_dead_letters(3)}
     assert left == {str(dead_letter_id(each)) for each in dead[2:]}

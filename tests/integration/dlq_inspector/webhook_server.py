@@ -1,4 +1,4 @@
-"""A chat's incoming webhook: what is posted to it, and how it answers."""
+"""An incoming webhook of a chat that records each post and returns given statuses."""
 
 import asyncio
 from collections.abc import AsyncIterator, Iterable
@@ -12,30 +12,30 @@ from harebell.dev.ports import LOOPBACK
 
 
 @dataclass
-class Chat:
-    """`statuses`: of the next answers; after them, all is well."""
+class WebhookServer:
+    """The server. `statuses` are those of the next responses, and later responses have 200."""
 
     url: str
     statuses: list[int] = field(default_factory=list)
     posted: "asyncio.Queue[dict[str, Any]]" = field(default_factory=asyncio.Queue)
 
-    async def take(self, request: web.Request) -> web.Response:
+    async def handle(self, request: web.Request) -> web.Response:
         self.posted.put_nowait(await request.json())
         return web.Response(status=self.statuses.pop(0) if self.statuses else 200)
 
 
 @asynccontextmanager
-async def chat(statuses: Iterable[int] = ()) -> AsyncIterator[Chat]:
-    opened = Chat("", [*statuses])
+async def webhook_server(statuses: Iterable[int] = ()) -> AsyncIterator[WebhookServer]:
+    server = WebhookServer("", [*statuses])
     app = web.Application()
-    app.router.add_post("/hooks/secret", opened.take)
+    app.router.add_post("/hooks/secret", server.handle)
     runner = web.AppRunner(app)
     await runner.setup()
     try:
         site = web.TCPSite(runner, LOOPBACK, 0)
         await site.start()
         host, port = runner.addresses[0][:2]
-        opened.url = f"http://{host}:{port}/hooks/secret"
-        yield opened
+        server.url = f"http://{host}:{port}/hooks/secret"
+        yield server
     finally:
         await runner.cleanup()

@@ -71,7 +71,13 @@ def test_unreachable_broker_is_one_line(cli: CommandLine, broker: FakeBroker) ->
 
 @pytest.mark.parametrize(
     "arguments",
-    [["no-such"], ["run", "list", "--limit", "0"], ["run", "list", "-o", "xml"], ["run", "get"]],
+    [
+        ["no-such"],
+        ["run", "list", "--limit", "0"],
+        ["run", "list", "-o", "xml"],
+        ["run", "get"],
+        ["dev", "status", "--amqp-url", "amqp://broker.example"],
+    ],
 )
 def test_wrong_usage_exits_with_2_and_prints_no_result(
     cli: CommandLine, arguments: list[str]

@@ -1,4 +1,4 @@
-"""Whom a target calls, as breakers and limits know it."""
+"""The names of downstreams, which breakers and rate limits use."""
 
 from typing import Any
 
@@ -33,7 +33,7 @@ TARGET: TypeAdapter[Target] = TypeAdapter(Target)
         ({"task": {"name": "acme.report"}}, "task:acme.report"),
     ],
 )
-def test_one_name_for_all_that_goes_to_one_place(target: Any, expected: str) -> None:
+def test_downstream_is_the_same_for_all_targets_of_one_system(target: Any, expected: str) -> None:
     assert downstream_of(TARGET.validate_python(target)) == expected
     assert downstream_of_json(target) == expected
 
@@ -41,9 +41,9 @@ def test_one_name_for_all_that_goes_to_one_place(target: Any, expected: str) -> 
 @pytest.mark.parametrize(
     "target", [None, 7, {}, [], {"fax": {"number": 1}}, {"http": {}}, {"http": 1}, {"a": 1, "b": 2}]
 )
-def test_a_target_of_a_later_version_is_nobody_known(target: Any) -> None:
+def test_downstream_of_an_unknown_target_is_unknown(target: Any) -> None:
     assert downstream_of_json(target) == UNKNOWN_DOWNSTREAM
 
 
-def test_a_name_is_no_longer_than_a_line() -> None:
+def test_downstream_is_truncated_to_its_maximum_length() -> None:
     assert len(downstream_of_json({"http": {"url": "http://" + "a" * 2000}})) == MAX_DOWNSTREAM

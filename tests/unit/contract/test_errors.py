@@ -1,4 +1,4 @@
-"""The tree of errors: its branches decide, its codes are stable, its docstring draws all of it."""
+"""The tree of errors: its branches, its codes and its docstring."""
 
 import inspect
 from collections import Counter
@@ -24,11 +24,11 @@ TREE: Final = {
 }
 
 
-def test_the_docstring_draws_every_error() -> None:
+def test_docstring_contains_every_error() -> None:
     assert {name for name in TREE if name not in (errors.__doc__ or "")} == set()
 
 
-def test_every_error_is_on_one_branch_and_has_a_code_of_its_own() -> None:
+def test_each_error_is_on_one_branch_and_has_a_unique_code() -> None:
     leaves = [kind for kind in TREE.values() if kind is not HarebellError]
 
     assert all(issubclass(kind, Rejected) != issubclass(kind, Transient) for kind in leaves)
@@ -46,16 +46,16 @@ def test_every_error_is_on_one_branch_and_has_a_code_of_its_own() -> None:
         (InvalidCron("75 * * * *", "no", position=0), "[1]", "[1]", 0),
     ],
 )
-def test_a_refusal_says_where(
+def test_error_response_contains_the_field_and_the_position(
     error: HarebellError, within: str, field: str | None, position: int | None
 ) -> None:
-    fault = error_response(error, within=within).error
+    detail = error_response(error, within=within).error
 
-    assert (fault.code, fault.reason) == (error.code, "no")
-    assert (fault.field, fault.position) == (field, position)
+    assert (detail.code, detail.reason) == (error.code, "no")
+    assert (detail.field, detail.position) == (field, position)
 
 
-def test_an_error_can_be_narrower_than_its_class() -> None:
+def test_error_can_have_a_narrower_code_than_its_class() -> None:
     assert InvalidInput("no", code="not_json").code == "not_json"
     assert UnknownTimezone("Mars").code == "unknown_timezone"
     assert "Mars" in UnknownTimezone("Mars").reason

@@ -1,4 +1,4 @@
-"""Ids are derived, and these never change: rows, tickets and targets' records are named by them."""
+"""Derived ids. They never change, because rows, tickets and records of targets contain them."""
 
 from datetime import UTC, datetime
 from typing import Final
@@ -30,7 +30,7 @@ PINNED: Final = [
 ]
 
 
-def test_ids_are_what_they_were() -> None:
+def test_ids_never_change() -> None:
     assert [
         str(SCHEDULE),
         str(schedule_id_of_request("acme", "ops-1", None)),
@@ -41,7 +41,7 @@ def test_ids_are_what_they_were() -> None:
     ] == PINNED
 
 
-def test_a_key_and_a_request_of_the_same_name_are_two_schedules() -> None:
+def test_schedule_ids_differ_by_tenant_key_request_and_index() -> None:
     ids = {
         schedule_id("acme", "a"),
         schedule_id("globex", "a"),
@@ -53,7 +53,7 @@ def test_a_key_and_a_request_of_the_same_name_are_two_schedules() -> None:
     assert len(ids) == 5
 
 
-def test_messages_without_an_id_are_told_apart_by_their_bodies() -> None:
+def test_dead_messages_without_a_message_id_have_ids_of_their_bodies() -> None:
     first, second = (dead_message_id("harebell.intake", None, body) for body in (b"{", b"["))
 
     assert first != second
@@ -74,19 +74,19 @@ def test_messages_without_an_id_are_told_apart_by_their_bodies() -> None:
         f"{RUN}\n",
     ],
 )
-def test_a_run_has_one_spelling(text: str) -> None:
-    with pytest.raises(InvalidInput, match="is not a run id"):
+def test_run_key_rejects_another_form_of_a_run_id(text: str) -> None:
+    with pytest.raises(InvalidInput, match="must have the form"):
         RunKey.parse(text)
 
 
-def test_runs_of_both_of_an_hour_that_comes_twice_have_names_of_their_own() -> None:
+def test_run_ids_differ_in_a_repeated_hour() -> None:
     first = datetime(2026, 11, 1, 1, 30, tzinfo=ZoneInfo("America/New_York"))
-    names = [run_id(SCHEDULE, each) for each in (first, first.replace(fold=1))]
+    ids = [run_id(SCHEDULE, each) for each in (first, first.replace(fold=1))]
 
-    assert names == [f"{SCHEDULE}@20261101T053000000Z", f"{SCHEDULE}@20261101T063000000Z"]
+    assert ids == [f"{SCHEDULE}@20261101T053000000Z", f"{SCHEDULE}@20261101T063000000Z"]
 
 
-def test_runs_sort_by_time_first() -> None:
+def test_run_keys_sort_by_time_first() -> None:
     low, high = UUID(int=1), UUID(int=2)
     early, late = (datetime(2026, 11, day, tzinfo=UTC) for day in (20, 21))
 

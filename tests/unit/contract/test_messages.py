@@ -1,4 +1,4 @@
-"""Messages: what is strict, what a refusal names, and what events are made of."""
+"""Messages: strict and lenient models, the errors of invalid fields, bodies and events."""
 
 from datetime import UTC, datetime
 from typing import Any, Final
@@ -6,14 +6,18 @@ from typing import Any, Final
 import pytest
 from pydantic import ValidationError
 
-from harebell.contract.commands import SchedulePut
+from harebell.contract.commands import BulkCommand, SchedulePause, SchedulePut
 from harebell.contract.control import StopRequest
 from harebell.contract.errors import InvalidInput
 from harebell.contract.events import EVENT_DATA, ScheduleEventData, make_event
 from harebell.contract.message import MAX_INPUT_SHOWN, field_path, parse, quoted
+from harebell.contract.queries import RunList, SchedulePreview
 from harebell.contract.target import AmqpMessage, HttpCall
 
 HOOK: Final = "https://acme.example/hook"
+TASK: Final = {"task": {"name": "acme.report"}}
+PUT: Final[dict[str, Any]] = {"key": "a", "when": {"now": True}, "target": TASK}
+ID: Final = "6f0a7c0e-3d2b-5b53-9c1e-4d7a0f2b8e11"
 
 
 @pytest.mark.parametrize(
@@ -25,20 +29,97 @@ HOOK: Final = "https://acme.example/hook"
         ((0, "key"), "[0].key"),
     ],
 )
-def test_a_field_is_named_as_a_user_would_write_it(loc: tuple[int | str, ...], path: str) -> None:
+def test_field_path_has_the_form_that_users_write(loc: tuple[int | str, ...], path: str) -> None:
     assert field_path(loc) == path
 
 
 @pytest.mark.parametrize("value", ["x" * 10_000, [["x" * 100] * 100] * 100, b"x" * 10_000])
-def test_what_was_refused_is_shown_in_a_few_words(value: object) -> None:
+def test_quoted_is_short_for_a_long_value(value: object) -> None:
     assert len(quoted(value)) <= MAX_INPUT_SHOWN + len("...")
 
 
-def test_a_message_does_not_change() -> None:
+@pytest.mark.parametrize(
+    ("fields", "field", "reason"),
+    [
+        ({"priority": 11}, "priority", "The value must be less than or equal to 10, not 11."),
+        ({"tags": "one"}, "tags", "The value must be a valid list, not 'one'."),
+        ({"colour": "blue"}, "colour", "The field 'colour' is unknown."),
+        ({"target": None}, "target", "The value must be an object, not None."),
+        ({"metadata": 7}, "metadata", "The value must be an object, not 7."),
+        ({"pool": "A b"}, "pool", "The string must match pattern"),
+        (
+            {"tags": ["x"] * 33},
+            "tags",
+            "The list must have at most 32 items after validation, not 33.",
+        ),
+        (
+            {"overlap": "never"},
+            "overlap",
+            "The value must be 'allow', 'skip', 'queue' or 'replace', not 'never'.",
+        ),
+    ],
+)
+def test_error_of_a_field_is_a_sentence(fields: dict[str, Any], field: str, reason: str) -> None:
+    with pytest.raises(InvalidInput) as caught:
+        parse(SchedulePut, PUT | fields)
+
+    assert caught.value.field == field
+    assert caught.value.reason.startswith(reason)
+    assert caught.value.reason.endswith(".")
+
+
+@pytest.mark.parametrize(
+    "given", [{}, {"key": "a", "id": ID}, {"key": "a", "select": {"tag": "x"}}]
+)
+def test_command_rejects_another_number_of_references(given: dict[str, Any]) -> None:
+    with pytest.raises(InvalidInput) as caught:
+        parse(SchedulePause, given)
+
+    found = ", ".join(given) or "none of them"
+    assert caught.value.code == "invalid_reference"
+    assert caught.value.reason == (
+        f"The message must have exactly one of key, id, select, bulk_operation_id, but has {found}."
+    )
+
+
+def test_preview_rejects_a_key_next_to_a_definition() -> None:
+    with pytest.raises(InvalidInput, match="exactly one of key, id, definition"):
+        parse(SchedulePreview, {"key": "a", "definition": {"when": {"now": True}, "target": TASK}})
+
+
+@pytest.mark.parametrize(
+    ("fields", "is_bulk"),
+    [
+        ({"key": "a"}, False),
+        ({"id": ID}, False),
+        ({"select": {"tag": "x"}}, True),
+        ({"bulk_operation_id": "r-1"}, True),
+    ],
+)
+def test_command_is_bulk_with_a_filter_or_a_bulk_operation(
+    fields: dict[str, Any], *, is_bulk: bool
+) -> None:
+    command = parse(BulkCommand, fields)
+
+    assert command.is_bulk is is_bulk
+
+
+def test_put_is_not_bulk() -> None:
+    assert not parse(SchedulePut, PUT).is_bulk
+
+
+def test_run_list_accepts_a_time_with_an_offset_only() -> None:
+    with pytest.raises(InvalidInput) as caught:
+        parse(RunList, {"until": "2026-11-20T14:00:00"})
+
+    assert (caught.value.code, caught.value.field) == ("naive_instant", "until")
+
+
+def test_message_is_frozen() -> None:
     stop = StopRequest(run_id="a")
 
     with pytest.raises(ValidationError):
-        stop.run_id = "b"  # type: ignore[misc]  # that it is refused is the point
+        stop.run_id = "b"  # type: ignore[misc]  # the test expects the error
 
 
 @pytest.mark.parametrize(
@@ -52,7 +133,7 @@ def test_a_message_does_not_change() -> None:
         ({"base64": "AP8="}, b"\x00\xff", "application/octet-stream"),
     ],
 )
-def test_a_payload_is_sent_as_it_was_given(
+def test_payload_has_the_bytes_and_the_content_type_of_its_body(
     body: dict[str, Any], sent: bytes | None, content_type: str | None
 ) -> None:
     call = parse(HttpCall, {"url": HOOK, **body})
@@ -62,35 +143,33 @@ def test_a_payload_is_sent_as_it_was_given(
 
 
 @pytest.mark.parametrize("body", [{"json": None, "text": ""}, {"text": "a", "base64": ""}])
-def test_a_payload_is_one_body_at_most(body: dict[str, Any]) -> None:
-    with pytest.raises(InvalidInput, match="at most one") as refused:
+def test_payload_rejects_two_bodies(body: dict[str, Any]) -> None:
+    with pytest.raises(InvalidInput, match="at most one") as caught:
         parse(HttpCall, {"url": HOOK, **body})
 
-    assert refused.value.code == "invalid_payload"
+    assert caught.value.code == "invalid_payload"
 
 
 @pytest.mark.parametrize("name", ["Harebell-Run-Id", "idempotency-key", "HOST", "Content-Length"])
-def test_headers_that_are_ours_or_the_connections_cannot_be_set(name: str) -> None:
+def test_reserved_header_is_rejected(name: str) -> None:
     for model, call in ((HttpCall, {"url": HOOK}), (AmqpMessage, {"exchange": "acme.jobs"})):
-        with pytest.raises(InvalidInput) as refused:
+        with pytest.raises(InvalidInput) as caught:
             parse(model, {**call, "headers": {name: "x"}})
 
-        assert (refused.value.code, refused.value.field) == ("reserved_header", "headers")
+        assert (caught.value.code, caught.value.field) == ("reserved_header", "headers")
 
 
-def test_headers_of_the_broker_are_left_out() -> None:
+def test_header_that_the_broker_sets_is_removed() -> None:
     message = parse(AmqpMessage, {"exchange": "acme.jobs", "headers": {"x-death": "1", "a": 2}})
 
     assert message.headers == {"a": 2}
 
 
-def test_an_event_repeated_has_the_same_id_and_leaves_nulls_out() -> None:
+def test_repeated_event_has_the_same_id_and_no_nulls() -> None:
     at = datetime(2026, 11, 20, 14, tzinfo=UTC)
+    data = ScheduleEventData(key="a")
     first, second = (
-        make_event(
-            "acme", "schedule.paused", ScheduleEventData(key="a"), id_="f", subject="a", at=at
-        )
-        for _ in range(2)
+        make_event("acme", "schedule.paused", data, id_="f", subject="a", at=at) for _ in range(2)
     )
 
     assert first == second
@@ -102,17 +181,19 @@ def test_an_event_repeated_has_the_same_id_and_leaves_nulls_out() -> None:
     assert first["data"] == {"key": "a"}
 
 
-def test_facts_are_told_in_the_past_tense() -> None:
-    told = {verb.partition(".")[2] for verb in EVENT_DATA} - {"dead", "grown", "held", "retrying"}
+def test_event_names_are_in_the_past_tense() -> None:
+    # These names are the names of states and alerts.
+    exceptions = {"dead", "retrying", "spike", "reset"}
+    names = {verb.partition(".")[2] for verb in EVENT_DATA} - exceptions
 
-    assert [word for word in told if not word.endswith("ed")] == []
+    assert [name for name in names if not name.endswith("ed")] == []
 
 
-def test_two_kinds_at_once_are_one_error() -> None:
-    with pytest.raises(InvalidInput) as refused:
-        parse(
-            SchedulePut, {"when": {"now": True, "after": "5s"}, "target": {"task": {"name": "t"}}}
-        )
+def test_two_kinds_of_when_are_one_error() -> None:
+    when = {"now": True, "after": "5s"}
 
-    assert (refused.value.code, refused.value.field) == ("invalid_when", "when")
-    assert "found now, after" in refused.value.reason
+    with pytest.raises(InvalidInput) as caught:
+        parse(SchedulePut, {"when": when, "target": TASK})
+
+    assert (caught.value.code, caught.value.field) == ("invalid_when", "when")
+    assert "but has now, after." in caught.value.reason

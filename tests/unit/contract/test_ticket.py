@@ -1,4 +1,4 @@
-"""What a ticket tells before anybody has checked it."""
+"""The properties of a ticket, checked and unchecked."""
 
 from datetime import timedelta
 from typing import Any
@@ -15,7 +15,7 @@ LIMIT = RateLimit(per="target", starts=50, within=timedelta(seconds=1))
 
 
 @pytest.mark.parametrize(
-    ("work", "own", "expected"),
+    ("run_spec", "fields", "expected"),
     [
         ({}, {}, False),
         ({"overlap": Overlap.ALLOW}, {}, False),
@@ -23,23 +23,24 @@ LIMIT = RateLimit(per="target", starts=50, within=timedelta(seconds=1))
         ({"overlap": Overlap.SKIP}, {"override": {"overlap": "allow"}}, False),
         ({"overlap": Overlap.QUEUE}, {"override": {"target": {}}}, True),
         ({}, {"override": {"overlap": "replace"}}, True),
-        ({"limit": LIMIT}, {}, True),
-        ({"limit": LIMIT}, {"reserved": True}, False),
-        ({"limit": LIMIT, "overlap": Overlap.SKIP}, {"reserved": True}, True),
+        ({"rate_limit": LIMIT}, {}, True),
+        ({"rate_limit": LIMIT}, {"reserved": True}, False),
+        ({"rate_limit": LIMIT, "overlap": Overlap.SKIP}, {"reserved": True}, True),
     ],
 )
-def test_what_takes_turns_or_has_a_limit_is_claimed_on_its_instant(
-    work: dict[str, Any], own: dict[str, Any], *, expected: bool
+def test_ticket_with_an_overlap_policy_or_a_rate_limit_is_claimed_at_its_due_time(
+    run_spec: dict[str, Any], fields: dict[str, Any], *, expected: bool
 ) -> None:
     plain = ticket()
-    one = plain.model_copy(update={"run_spec": plain.run_spec.model_copy(update=work), **own})
+    changed = plain.run_spec.model_copy(update=run_spec)
+    given = plain.model_copy(update={"run_spec": changed, **fields})
 
-    assert one.claim_at_due_time is expected
-    assert claim_at_due_time_of_json(orjson.loads(encode(one))) is expected
+    assert given.claim_at_due_time is expected
+    assert claim_at_due_time_of_json(orjson.loads(encode(given))) is expected
 
 
 @pytest.mark.parametrize(
-    "rubbish", [None, 7, [], {}, {"run_spec": 3}, {"run_spec": {}, "override": "x"}]
+    "invalid", [None, 7, [], {}, {"run_spec": 3}, {"run_spec": {}, "override": "x"}]
 )
-def test_of_rubbish_nothing_is_expected(rubbish: Any) -> None:
-    assert claim_at_due_time_of_json(rubbish) is False
+def test_invalid_ticket_is_not_claimed_at_its_due_time(invalid: Any) -> None:
+    assert claim_at_due_time_of_json(invalid) is False

@@ -1,4 +1,4 @@
-"""Instants and durations as people write them: what is read how, and what is refused why."""
+"""Instants, durations, bounds and JSON: the accepted forms and the errors of other forms."""
 
 from datetime import UTC, date, datetime, timedelta
 from typing import Annotated, Any
@@ -9,24 +9,25 @@ from pydantic import TypeAdapter, ValidationError
 
 from harebell.contract.message import to_invalid_input
 from harebell.contract.types import (
-    MAX_REMEMBERED,
+    MAX_CACHED_INSTANT,
     AttemptTimeout,
     Bound,
     CheckedJson,
     Duration,
     Instant,
     Interval,
-    _remembered_instant,
+    cached_instant,
     duration_text,
     instant_text,
 )
 
 
-def refused(kind: Any, value: object) -> tuple[str, str]:
+def error_of(kind: Any, value: object) -> tuple[str, str]:
+    """Return the code and the reason of the error."""
     with pytest.raises(ValidationError) as error:
         TypeAdapter(Annotated[kind, "scalar"]).validate_python(value)
-    found = to_invalid_input(error.value.errors()[0])
-    return found.code, found.reason
+    invalid = to_invalid_input(error.value.errors()[0])
+    return invalid.code, invalid.reason
 
 
 @pytest.mark.parametrize(
@@ -44,7 +45,7 @@ def refused(kind: Any, value: object) -> tuple[str, str]:
         ("P1DT1S", 86_401),
     ],
 )
-def test_a_duration_is_read(text: str, seconds: float) -> None:
+def test_duration_has_a_short_form_and_an_iso_form(text: str, seconds: float) -> None:
     assert TypeAdapter(Duration).validate_python(text) == timedelta(seconds=seconds)
 
 
@@ -69,22 +70,22 @@ def test_a_duration_is_read(text: str, seconds: float) -> None:
         True,
     ],
 )
-def test_what_is_no_duration_is_refused(value: object) -> None:
-    assert refused(Duration, value)[0] == "invalid_duration"
+def test_duration_rejects_other_values(value: object) -> None:
+    assert error_of(Duration, value)[0] == "invalid_duration"
 
 
 @pytest.mark.parametrize(
     ("kind", "text", "reason"),
     [
-        (Duration, "3661d", "longer than 3660 days"),
-        (Duration, "999999999999d", "longer than 3660 days"),
+        (Duration, "3661d", "at most 3660 days"),
+        (Duration, "999999999999d", "at most 3660 days"),
         (Interval, "999ms", "from 1s to 3660d"),
         (AttemptTimeout, "0s", "from 1ms to 1h"),
         (AttemptTimeout, "61m", "from 1ms to 1h"),
     ],
 )
-def test_a_duration_has_bounds(kind: Any, text: str, reason: str) -> None:
-    code, found = refused(kind, text)
+def test_duration_rejects_a_value_outside_its_range(kind: Any, text: str, reason: str) -> None:
+    code, found = error_of(kind, text)
 
     assert code == "invalid_duration"
     assert reason in found
@@ -102,7 +103,7 @@ def test_a_duration_has_bounds(kind: Any, text: str, reason: str) -> None:
         (86_400, "1d"),
     ],
 )
-def test_a_duration_is_written_in_the_largest_unit_that_is_exact(seconds: float, text: str) -> None:
+def test_duration_text_uses_the_largest_exact_unit(seconds: float, text: str) -> None:
     assert duration_text(timedelta(seconds=seconds)) == text
 
 
@@ -120,50 +121,50 @@ def test_a_duration_is_written_in_the_largest_unit_that_is_exact(seconds: float,
         (None, "invalid_instant"),
     ],
 )
-def test_what_is_no_instant_is_refused(value: object, code: str) -> None:
-    assert refused(Instant, value)[0] == code
+def test_instant_rejects_other_values(value: object, code: str) -> None:
+    assert error_of(Instant, value)[0] == code
 
 
-def test_an_instant_is_cut_to_milliseconds_in_utc() -> None:
-    read = TypeAdapter(Instant).validate_python("2026-12-25T09:00:00.123999+01:00")
+def test_instant_is_truncated_to_milliseconds_in_utc() -> None:
+    instant = TypeAdapter(Instant).validate_python("2026-12-25T09:00:00.123999+01:00")
 
-    assert read == datetime(2026, 12, 25, 8, 0, 0, 123_000, tzinfo=UTC)
-    assert instant_text(read) == "2026-12-25T08:00:00.123Z"
+    assert instant == datetime(2026, 12, 25, 8, 0, 0, 123_000, tzinfo=UTC)
+    assert instant_text(instant) == "2026-12-25T08:00:00.123Z"
 
 
-def test_both_of_an_hour_that_comes_twice_are_written_as_what_they_are() -> None:
+def test_instant_text_differs_in_a_repeated_hour() -> None:
     first = datetime(2026, 11, 1, 1, 30, tzinfo=ZoneInfo("America/New_York"))
     both = [first, first.replace(fold=1)]
 
     assert [instant_text(each) for each in both] == ["2026-11-01T05:30:00Z", "2026-11-01T06:30:00Z"]
 
 
-def test_an_instant_with_any_number_of_digits_is_read_and_not_kept_in_memory() -> None:
-    remembered = _remembered_instant.cache_info().currsize
-    text = f"2026-12-25T09:00:00.123{'9' * MAX_REMEMBERED}Z"
+def test_instant_with_many_digits_is_accepted_and_not_cached() -> None:
+    cached = cached_instant.cache_info().currsize
+    text = f"2026-12-25T09:00:00.123{'9' * MAX_CACHED_INSTANT}Z"
 
     assert TypeAdapter(Instant).validate_python(text).microsecond == 123_000
-    assert _remembered_instant.cache_info().currsize == remembered
+    assert cached_instant.cache_info().currsize == cached
 
 
-def test_a_bound_may_be_a_day() -> None:
+def test_bound_accepts_an_instant_and_a_day() -> None:
     bounds = TypeAdapter(Bound)
 
     assert bounds.validate_python("2026-12-25") == date(2026, 12, 25)
     assert bounds.validate_python("2026-12-25T00:00:00Z") == datetime(2026, 12, 25, tzinfo=UTC)
-    assert refused(Bound, "2026-02-30")[0] == "invalid_instant"
-    assert refused(Bound, "2200-01-01")[0] == "invalid_instant"
+    assert error_of(Bound, "2026-02-30")[0] == "invalid_instant"
+    assert error_of(Bound, "2200-01-01")[0] == "invalid_instant"
 
 
 def nested(levels: int) -> Any:
     return [nested(levels - 1)] if levels else 0
 
 
-def test_json_may_be_as_deep_as_its_bound() -> None:
+def test_json_accepts_its_maximum_depth() -> None:
     assert TypeAdapter(CheckedJson).validate_python(nested(32)) == nested(32)
-    assert refused(CheckedJson, nested(33))[0] == "too_deep"
+    assert error_of(CheckedJson, nested(33))[0] == "too_deep"
 
 
 @pytest.mark.parametrize("value", ["a\0", {"\0": 1}, [{"a": ["\0"]}]])
-def test_json_that_cannot_be_stored_is_refused(value: object) -> None:
-    assert refused(CheckedJson, value)[0] == "nul_character"
+def test_json_rejects_a_nul_character(value: object) -> None:
+    assert error_of(CheckedJson, value)[0] == "nul_character"

@@ -51,7 +51,7 @@ def test_where_nothing_was_started_it_says_so_and_creates_nothing(
 
     assert result.exit_code == code
     assert result.stdout == ""
-    assert result.stderr.startswith("harebell: no")
+    assert result.stderr.startswith("harebell: No")
     assert not (tmp_path / "none").exists()
 
 

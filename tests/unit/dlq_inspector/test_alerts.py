@@ -1,4 +1,4 @@
-"""An alert says in one line what is wrong, where and since when."""
+"""The text of an alert states in complete sentences what is wrong, where and since when."""
 
 from datetime import UTC, datetime
 from uuid import UUID
@@ -13,48 +13,64 @@ TWO = datetime(2026, 11, 20, 14, tzinfo=UTC)
 ID = UUID("0b6f3cde-6c1f-5f7a-8a49-3c1a4a1f7d12")
 
 
-def growth(group: UUID | None) -> Event:
-    grown = DeadLetterSpike(
+def spike(group: UUID | None) -> Event:
+    alert = DeadLetterSpike(
         tenant="acme",
-        letters=11,
+        dead_letters=11,
         since=TWO.replace(microsecond=123_000),
         group=group,
         target="http POST https://acme.example",
         error_code="http_503",
     )
-    return parse(Event, grown.event(TWO))
+    return parse(Event, alert.event(TWO))
 
 
 @pytest.mark.requirement("S117")
-def test_dead_letters_that_grow_are_told_with_what_most_of_them_are() -> None:
-    assert headline(growth(ID)) == (
-        "acme: 11 new dead letters since 2026-11-20T14:00:00Z, "
-        "most of them http_503 at http POST https://acme.example"
+def test_spike_shows_the_largest_group_if_one_is_known() -> None:
+    assert headline(spike(ID)) == (
+        "The tenant acme has 11 new dead letters since 2026-11-20T14:00:00Z. "
+        "Most dead letters have the error http_503 at http POST https://acme.example."
     )
-    assert headline(growth(None)) == "acme: 11 new dead letters since 2026-11-20T14:00:00Z"
+    assert headline(spike(None)) == (
+        "The tenant acme has 11 new dead letters since 2026-11-20T14:00:00Z."
+    )
 
 
 @pytest.mark.requirement("S117")
-def test_a_replay_that_paused_by_itself_is_told_with_the_reason() -> None:
-    stall = StalledReplayJob(
+def test_spike_has_the_dead_letters_as_its_subject() -> None:
+    event = spike(ID)
+
+    assert (event.subject, event.id) == (
+        "dead_letters",
+        "dead_letters/2026-11-20T14:00:00Z/dlq.spike",
+    )
+
+
+@pytest.mark.requirement("S117")
+def test_stalled_replay_job_shows_the_reason_of_its_pause() -> None:
+    alert = StalledReplayJob(
         tenant="acme",
-        job=ID,
+        replay_job_id=ID,
         state="paused",
         reason="version 2 cannot be read",
         since=TWO,
-        waiting=40,
-        undecided=0,
+        remaining=40,
+        unfinished=0,
     )
 
-    assert headline(parse(Event, stall.event(TWO))) == (
-        f"acme: replay {ID} is paused and has not moved since 2026-11-20T14:00:00Z; "
-        "40 letters wait, 0 runs have not ended: version 2 cannot be read"
+    assert headline(parse(Event, alert.event(TWO))) == (
+        f"The replay job {ID} of the tenant acme is paused without progress "
+        "since 2026-11-20T14:00:00Z. "
+        "The job has 40 remaining dead letters and 0 unfinished runs. "
+        "The reason of the pause: version 2 cannot be read"
     )
 
 
 @pytest.mark.requirement("S117")
-def test_what_has_no_words_of_its_own_is_told_by_its_type() -> None:
-    fact = LivenessEventData(component="ticker", since=TWO)
-    silence = make_event("acme", "liveness.missed", fact, id_="x", subject="ticker", at=TWO)
+def test_headline_shows_the_type_of_an_event_without_text() -> None:
+    data = LivenessEventData(component="ticker", since=TWO)
+    event = make_event("acme", "liveness.missed", data, id_="x", subject="ticker", at=TWO)
 
-    assert headline(parse(Event, silence)) == "/harebell/acme: harebell.watch.missed.v1 ticker"
+    assert headline(parse(Event, event)) == (
+        "The event harebell.liveness.missed.v1 of /harebell/acme reports ticker."
+    )

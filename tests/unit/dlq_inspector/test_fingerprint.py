@@ -1,6 +1,7 @@
-"""Failures are the same when they differ only in what differs each time."""
+"""Failures have one fingerprint if they differ only in values that vary between failures."""
 
 import string
+from typing import Any
 from uuid import UUID
 
 import pytest
@@ -8,14 +9,18 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from harebell.dlq_inspector.model.fingerprint import (
-    MAX_MESSAGE,
+    MAX_MESSAGE_LENGTH,
     fingerprint,
-    named_target,
-    normal_message,
+    normalise_message,
+    target_name,
 )
 
 ANY_TEXT = st.text(alphabet=st.characters(codec="utf-8"), max_size=2_000)
 HOOK = {"target": {"http": {"url": "https://acme.example/report/17", "method": "GET"}}}
+
+
+def group_of(tenant: str, payload: dict[str, Any], error_code: str, error: str) -> UUID:
+    return fingerprint(tenant, payload, error_code=error_code, error=error).group_id
 
 
 @pytest.mark.requirement("ASK-25")
@@ -33,24 +38,23 @@ HOOK = {"target": {"http": {"url": "https://acme.example/report/17", "method": "
         ("deadbeef is no number, accept effaced", "deadbeef is no number, accept effaced"),
     ],
 )
-def test_what_differs_from_failure_to_failure_is_taken_out(message: str, normal: str) -> None:
-    assert normal_message(message) == normal
+def test_normalise_message_replaces_the_varying_parts(message: str, normal: str) -> None:
+    assert normalise_message(message) == normal
 
 
 @given(ANY_TEXT)
-def test_any_error_has_a_normal_message_of_bounded_length_and_without_digits(text: str) -> None:
-    normal = normal_message(text)
+def test_normalised_message_is_bounded_and_has_no_digits(text: str) -> None:
+    normal = normalise_message(text)
 
-    assert len(normal) <= MAX_MESSAGE
+    assert len(normal) <= MAX_MESSAGE_LENGTH
     assert "://" in normal or not set(string.digits) & set(normal)
 
 
 @pytest.mark.requirement("ASK-25")
 @given(st.integers(min_value=0), st.integers(min_value=0))
-def test_failures_that_differ_in_a_number_are_of_one_group(one: int, other: int) -> None:
+def test_failures_have_one_group_if_they_differ_in_a_number(one: int, other: int) -> None:
     groups = {
-        fingerprint("acme", HOOK, "http_503", f"order {number} was refused").group
-        for number in (one, other)
+        group_of("acme", HOOK, "http_503", f"order {number} was refused") for number in (one, other)
     }
 
     assert len(groups) == 1
@@ -65,13 +69,10 @@ def test_failures_that_differ_in_a_number_are_of_one_group(one: int, other: int)
         ("acme", HOOK, "http_503", "reset"),
     ],
 )
-def test_another_tenant_target_code_or_message_is_another_group(
+def test_failures_have_two_groups_if_tenant_target_code_or_message_differs(
     other: tuple[str, dict[str, object], str, str],
 ) -> None:
-    groups: set[UUID] = {
-        fingerprint("acme", HOOK, "http_503", "refused").group,
-        fingerprint(*other).group,
-    }
+    groups = {group_of("acme", HOOK, "http_503", "refused"), group_of(*other)}
 
     assert len(groups) == 2
 
@@ -81,17 +82,19 @@ def test_another_tenant_target_code_or_message_is_another_group(
     [
         ({"http": {"url": "https://acme.example:8443/a?b"}}, "http POST https://acme.example"),
         ({"http": {"url": "https://[bad", "method": "GET"}}, "http GET <url>"),
-        ({"amqp": {"exchange": "jobs", "routing_key": "report.17"}}, "amqp jobs report.<n>"),
-        ({"amqp": {"exchange": "jobs"}}, "amqp jobs"),
+        ({"amqp": {"exchange": "acme", "routing_key": "report.17"}}, "amqp acme report.<n>"),
+        ({"amqp": {"exchange": "acme"}}, "amqp acme"),
         ({"task": {"name": "acme.report", "args": {"n": 17}}}, "task acme.report"),
         ({"of a later version": 1}, "target of a later version"),
     ],
 )
-def test_a_target_is_called_by_what_does_not_differ(target: dict[str, object], name: str) -> None:
-    assert named_target(target) == name
+def test_target_name_omits_the_varying_parts(target: dict[str, object], name: str) -> None:
+    assert target_name(target) == name
 
 
-def test_a_message_is_told_by_the_queue_that_it_died_in() -> None:
-    assert fingerprint("acme", {"queue": "harebell.intake"}, "not_json", None).target == (
-        "queue harebell.intake"
-    )
+def test_fingerprint_of_a_message_has_its_queue_as_the_target() -> None:
+    payload = {"queue": "harebell.intake"}
+
+    found = fingerprint("acme", payload, error_code="not_json", error=None)
+
+    assert found.target == "queue harebell.intake"

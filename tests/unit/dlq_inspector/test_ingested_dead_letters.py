@@ -1,4 +1,4 @@
-"""What arrives becomes letters: ours by their words, anything else as it is."""
+"""Messages of the queue `harebell.dead` become dead letters, whatever they contain."""
 
 import base64
 import json
@@ -16,7 +16,7 @@ from harebell.contract.dead_letter import AttemptRecord, DeadMessage, DeadRun
 from harebell.contract.ids import dead_run_id, run_id
 from harebell.contract.json_codec import encode_all
 from harebell.dlq_inspector.model.dead_letter import (
-    MAX_KEPT,
+    MAX_STORED_BODY,
     DeadLetterKind,
     IncomingDeadLetter,
     dead_letters_of,
@@ -60,76 +60,80 @@ def dead_message(*, queue: str = "harebell.intake", key: str = "acme.schedule.pu
     )
 
 
-def arrival(
+def incoming(
     body: bytes, type_: str | None = None, headers: Mapping[str, Any] | None = None, key: str = ""
 ) -> IncomingDeadLetter:
-    return IncomingDeadLetter(body, type_, key, "m-1", headers or {})
+    return IncomingDeadLetter(
+        body=body, type=type_, routing_key=key, message_id="m-1", headers=headers or {}
+    )
 
 
-def test_a_dead_run_is_kept_under_an_id_of_its_run_and_series() -> None:
-    [letter] = dead_letters_of(arrival(encode_all([dead_run()]), RUN_DEAD), NOW)
+def test_dead_run_has_an_id_of_its_run_and_replay_number() -> None:
+    [dead_letter] = dead_letters_of(incoming(encode_all([dead_run()]), RUN_DEAD), NOW)
 
-    assert letter.kind is DeadLetterKind.RUN
-    assert letter.id == dead_run_id(run_id(SCHEDULE, NOW), 1)
-    assert (letter.tenant, letter.key, letter.attempts) == ("acme", "report", 1)
-    assert letter.payload["target"] == {"http": {"url": "https://acme.example/"}}
-    assert letter.root_id is None
-
-
-def test_a_run_that_died_again_is_linked_to_its_first_letter() -> None:
-    [letter] = dead_letters_of(arrival(encode_all([dead_run(replay_number=3)]), RUN_DEAD), NOW)
-
-    assert letter.id == dead_run_id(run_id(SCHEDULE, NOW), 3)
-    assert letter.root_id == dead_run_id(run_id(SCHEDULE, NOW), 1)
+    assert dead_letter.kind is DeadLetterKind.RUN
+    assert dead_letter.id == dead_run_id(run_id(SCHEDULE, NOW), 0)
+    assert (dead_letter.tenant, dead_letter.key, dead_letter.attempts) == ("acme", "report", 1)
+    assert dead_letter.payload["target"] == {"http": {"url": "https://acme.example/"}}
+    assert dead_letter.root_id is None
 
 
-def test_a_nul_in_a_story_does_not_keep_it_from_being_stored() -> None:
-    [letter] = dead_letters_of(arrival(encode_all([dead_run(error="a\0b")]), RUN_DEAD), NOW)
+def test_dead_run_has_a_root_id_after_a_replay() -> None:
+    [dead_letter] = dead_letters_of(
+        incoming(encode_all([dead_run(replay_number=3)]), RUN_DEAD), NOW
+    )
 
-    assert letter.kind is DeadLetterKind.RUN
-    assert letter.error == "a\ufffdb"
-    assert b"\\u0000" not in orjson.dumps(letter.payload)
+    assert dead_letter.id == dead_run_id(run_id(SCHEDULE, NOW), 3)
+    assert dead_letter.root_id == dead_run_id(run_id(SCHEDULE, NOW), 0)
 
 
-def test_a_lone_surrogate_is_no_json_and_is_kept_as_it_is() -> None:
+def test_dead_run_is_storable_if_its_error_contains_nul() -> None:
+    [dead_letter] = dead_letters_of(incoming(encode_all([dead_run(error="a\0b")]), RUN_DEAD), NOW)
+
+    assert dead_letter.kind is DeadLetterKind.RUN
+    assert dead_letter.error == "a\ufffdb"
+    assert b"\\u0000" not in orjson.dumps(dead_letter.payload)
+
+
+def test_message_with_a_lone_surrogate_becomes_a_raw_dead_letter() -> None:
     body = encode_all([dead_run()]).replace(b"503", b"\\ud800")
 
-    [letter] = dead_letters_of(arrival(body, RUN_DEAD), NOW)
+    [dead_letter] = dead_letters_of(incoming(body, RUN_DEAD), NOW)
 
-    assert (letter.kind, letter.body) == (DeadLetterKind.MESSAGE, body)
+    assert (dead_letter.kind, dead_letter.body) == (DeadLetterKind.MESSAGE, body)
 
 
 @pytest.mark.parametrize("replay_number", [-1, 2**31])
-def test_a_dead_run_that_is_none_is_kept_as_a_message(replay_number: int) -> None:
-    [letter] = dead_letters_of(
-        arrival(encode_all([dead_run(replay_number=replay_number)]), RUN_DEAD), NOW
+def test_dead_run_becomes_a_message_if_its_replay_number_is_invalid(replay_number: int) -> None:
+    [dead_letter] = dead_letters_of(
+        incoming(encode_all([dead_run(replay_number=replay_number)]), RUN_DEAD), NOW
     )
 
-    assert letter.kind is DeadLetterKind.MESSAGE
-    assert letter.reason == "unreadable"
+    assert dead_letter.kind is DeadLetterKind.MESSAGE
+    assert dead_letter.reason == "unreadable"
 
 
-def test_one_bad_item_spoils_no_other() -> None:
+def test_invalid_item_does_not_affect_the_other_items() -> None:
     good = orjson.loads(encode_all([dead_run()]))
 
     good_one, bad_one = dead_letters_of(
-        arrival(orjson.dumps([*good, {"run_id": 7}]), RUN_DEAD), NOW
+        incoming(orjson.dumps([*good, {"run_id": 7}]), RUN_DEAD), NOW
     )
 
     assert good_one.kind is DeadLetterKind.RUN
     assert (bad_one.kind, bad_one.body) == (DeadLetterKind.MESSAGE, b'{"run_id":7}')
 
 
-def test_a_dead_message_keeps_its_bytes_and_belongs_to_its_publisher() -> None:
-    [letter] = dead_letters_of(arrival(encode_all([dead_message()]), MESSAGE_DEAD), NOW)
+def test_dead_message_has_its_body_and_the_tenant_of_its_publisher() -> None:
+    [dead_letter] = dead_letters_of(incoming(encode_all([dead_message()]), MESSAGE_DEAD), NOW)
 
-    assert (letter.kind, letter.tenant, letter.body) == (
+    assert (dead_letter.kind, dead_letter.tenant, dead_letter.body) == (
         DeadLetterKind.MESSAGE,
         "acme",
         b"\x00rubbish",
     )
-    assert (letter.reason, letter.error) == ("not_json", "not JSON")
-    assert letter.payload["headers"] == {"colour": "red"}
+    assert (dead_letter.reason, dead_letter.error) == ("not_json", "not JSON")
+    assert dead_letter.payload["headers"] == {"colour": "red"}
 
 
 @pytest.mark.parametrize(
@@ -140,44 +144,48 @@ def test_a_dead_message_keeps_its_bytes_and_belongs_to_its_publisher() -> None:
         ("harebell.intake", "acme", "default"),
         ("harebell.dlq", "dlq", "default"),
         ("harebell.dlq", "acme.dlq.list", "acme"),
-        ("harebell.work.acme.normal", "acme.normal", "default"),  # a pool is no tenant
+        ("harebell.work.acme.normal", "acme.normal", "default"),  # `acme` is the name of a pool
     ],
 )
-def test_a_message_goes_to_the_desk_of_its_tenant_or_of_default(
+def test_dead_message_has_the_tenant_of_its_routing_key_or_the_fallback(
     queue: str, key: str, tenant: str
 ) -> None:
     dead = dead_message(queue=queue, key=key)
 
-    [letter] = dead_letters_of(arrival(encode_all([dead]), MESSAGE_DEAD), NOW)
+    [dead_letter] = dead_letters_of(incoming(encode_all([dead]), MESSAGE_DEAD), NOW)
 
-    assert letter.tenant == tenant
+    assert dead_letter.tenant == tenant
 
 
-def test_what_the_broker_dead_lettered_tells_where_and_why() -> None:
+def test_message_that_the_broker_dead_lettered_has_its_queue_and_reason() -> None:
     died = {"queue": "harebell.intake", "reason": "delivery_limit", "count": 1, "time": NOW}
     headers = {"x-death": [died, {"queue": "older", "reason": "expired"}], "raw": b"\xff"}
 
-    [letter] = dead_letters_of(arrival(b"{", None, headers, "acme.schedule.put"), NOW)
+    [dead_letter] = dead_letters_of(incoming(b"{", None, headers, "acme.schedule.put"), NOW)
 
-    assert (letter.reason, letter.tenant, letter.body) == ("delivery_limit", "acme", b"{")
-    assert letter.payload["queue"] == "harebell.intake"
-    assert letter.payload["headers"]["raw"] == "\\xff"
-    assert letter.payload["headers"]["x-death"][0]["time"] == "2026-11-21T12:00:00Z"
-
-
-def test_a_long_body_keeps_its_beginning_and_says_how_long_it_was() -> None:
-    [letter] = dead_letters_of(arrival(b"x" * (MAX_KEPT + 1)), NOW)
-
-    assert letter.body == b"x" * MAX_KEPT
-    assert letter.payload["size"] == MAX_KEPT + 1
+    assert (dead_letter.reason, dead_letter.tenant, dead_letter.body) == (
+        "delivery_limit",
+        "acme",
+        b"{",
+    )
+    assert dead_letter.payload["queue"] == "harebell.intake"
+    assert dead_letter.payload["headers"]["raw"] == "\\xff"
+    assert dead_letter.payload["headers"]["x-death"][0]["time"] == "2026-11-21T12:00:00Z"
 
 
-def test_the_same_message_twice_has_the_same_id() -> None:
-    [first] = dead_letters_of(arrival(b"rubbish"), NOW)
-    [again] = dead_letters_of(arrival(b"rubbish"), NOW)
-    [other] = dead_letters_of(arrival(b"other"), NOW)
+def test_long_body_is_truncated_and_its_size_is_stored() -> None:
+    [dead_letter] = dead_letters_of(incoming(b"x" * (MAX_STORED_BODY + 1)), NOW)
 
-    assert first.id == again.id != other.id
+    assert dead_letter.body == b"x" * MAX_STORED_BODY
+    assert dead_letter.payload["size"] == MAX_STORED_BODY + 1
+
+
+def test_dead_letter_has_the_same_id_when_the_message_is_repeated() -> None:
+    [first] = dead_letters_of(incoming(b"rubbish"), NOW)
+    [second] = dead_letters_of(incoming(b"rubbish"), NOW)
+    [other] = dead_letters_of(incoming(b"other"), NOW)
+
+    assert first.id == second.id != other.id
 
 
 values = st.recursive(
@@ -194,11 +202,13 @@ values = st.recursive(
 )
 names = st.sampled_from(["queue", "reason", "time", "count"])
 deaths = st.fixed_dictionaries({"x-death": st.lists(st.dictionaries(names, values))})
-ours = st.sampled_from([dead_run().model_dump(mode="json"), dead_message().model_dump(mode="json")])
-broken = st.builds(lambda item, name, value: {**item, name: value}, ours, st.text(), values) | (
+valid = st.sampled_from(
+    [dead_run().model_dump(mode="json"), dead_message().model_dump(mode="json")]
+)
+broken = st.builds(lambda item, name, value: {**item, name: value}, valid, st.text(), values) | (
     st.builds(
-        lambda item, place, value: {**item, sorted(item)[place % len(item)]: value},
-        ours,
+        lambda item, index, value: {**item, sorted(item)[index % len(item)]: value},
+        valid,
         st.integers(min_value=0),
         values,
     )
@@ -214,23 +224,28 @@ bodies = st.binary() | st.lists(broken | values, max_size=3).map(
     headers=st.dictionaries(st.text(), values) | deaths,
     key=st.text(),
 )
-def test_anything_at_all_becomes_letters_that_can_be_stored(
+def test_every_message_becomes_storable_dead_letters(
     body: bytes, type_: str | None, headers: dict[str, Any], key: str
 ) -> None:
-    kept = dead_letters_of(arrival(body, type_, headers, key), NOW)
+    dead_letters = dead_letters_of(incoming(body, type_, headers, key), NOW)
 
-    assert kept
-    for letter in kept:
-        story = orjson.dumps(letter.payload)
-        assert b"\\u0000" not in story
-        for told in (letter.tenant, letter.reason, letter.error, letter.error_code, letter.key):
-            assert b"\0" not in (told or "").encode()
+    assert dead_letters
+    for dead_letter in dead_letters:
+        assert b"\\u0000" not in orjson.dumps(dead_letter.payload)
+        for text in (
+            dead_letter.tenant,
+            dead_letter.reason,
+            dead_letter.error,
+            dead_letter.error_code,
+            dead_letter.key,
+        ):
+            assert b"\0" not in (text or "").encode()
 
 
 @pytest.mark.parametrize("depth", [100, 500, 5_000])
-def test_what_is_nested_without_end_is_kept(depth: int) -> None:
+def test_deeply_nested_item_becomes_a_dead_letter(depth: int) -> None:
     deep = b"[" * depth + b"]" * depth
     body = encode_all([dead_run()]).replace(b'"https://acme.example/"', deep)
 
     for type_ in (RUN_DEAD, MESSAGE_DEAD):
-        assert dead_letters_of(arrival(body, type_), NOW)
+        assert dead_letters_of(incoming(body, type_), NOW)

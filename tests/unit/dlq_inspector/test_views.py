@@ -1,4 +1,4 @@
-"""The cursor of a page, and the states that a list can be asked for."""
+"""The cursor of a page, and the state filter of a list of dead letters."""
 
 from datetime import UTC, datetime, timedelta, timezone
 from uuid import UUID
@@ -21,7 +21,7 @@ from harebell.domain.page_cursor import PageCursor
     ),
     id_=st.uuids(),
 )
-def test_a_cursor_reads_back_as_it_was_written(dead_at: datetime, id_: UUID) -> None:
+def test_page_cursor_parses_its_own_text(dead_at: datetime, id_: UUID) -> None:
     cursor = PageCursor(dead_at, id_)
 
     assert PageCursor.parse(str(cursor)) == cursor
@@ -30,20 +30,21 @@ def test_a_cursor_reads_back_as_it_was_written(dead_at: datetime, id_: UUID) -> 
 @pytest.mark.parametrize(
     "text", ["", "x", "/", "2026-11-21T12:00:00/" + "0" * 32, "2026-11-21T12:00:00Z/x"]
 )
-def test_what_is_no_cursor_is_refused_with_its_field(text: str) -> None:
-    with pytest.raises(InvalidInput) as refused:
+def test_page_cursor_names_its_field_if_the_text_is_invalid(text: str) -> None:
+    with pytest.raises(InvalidInput) as raised:
         PageCursor.parse(text)
 
-    assert (refused.value.field, refused.value.code) == ("after", "invalid_cursor")
+    assert (raised.value.field, raised.value.code) == ("after", "invalid_cursor")
 
 
-def test_every_state_that_can_be_asked_for_is_searched_somewhere() -> None:
+def test_every_state_filter_has_stored_states() -> None:
     assert set(STORED) == set(DeadLetterStateFilter)
 
 
-def test_a_state_that_is_none_is_refused_with_those_that_are() -> None:
-    with pytest.raises(InvalidInput) as refused:
+def test_state_filter_lists_the_states_if_the_state_is_unknown() -> None:
+    with pytest.raises(InvalidInput) as raised:
         DeadLetterStateFilter.parse("opened")
 
-    assert refused.value.field == "state"
-    assert "open, replayed, resolved, dropped, edited, all" in refused.value.reason
+    assert raised.value.field == "state"
+    states = "open, replayed, resolved, discarded, superseded, all"
+    assert raised.value.reason == f"The state must be one of {states}, not 'opened'."

@@ -1,4 +1,4 @@
-"""What an attempt says of whom it called: breakers go by it."""
+"""Unit tests of the health of a downstream, which an attempt reports to the breakers."""
 
 import pytest
 
@@ -16,7 +16,7 @@ from harebell.executor.targets.http_response import outcome_of
         *((status, False) for status in (408, 425, 429, 500, 502, 503)),
     ],
 )
-def test_who_refuses_what_was_asked_is_well_and_who_asks_to_come_again_is_not(
+def test_downstream_is_unhealthy_only_when_its_status_is_retryable(
     status: int, *, healthy: bool
 ) -> None:
     outcome = outcome_of(status, {}, None)
@@ -25,13 +25,16 @@ def test_who_refuses_what_was_asked_is_well_and_who_asks_to_come_again_is_not(
 
 
 @pytest.mark.requirement("S113")
-def test_who_cannot_be_reached_or_does_not_answer_is_not_well() -> None:
-    assert is_healthy(Failure("connect_failed", "refused")) is False
-    assert is_healthy(Failure("timeout", "not finished within 30 s")) is False
+def test_downstream_is_unhealthy_when_it_does_not_answer() -> None:
+    assert is_healthy(Failure("connect_failed", "The connection failed.")) is False
+    assert is_healthy(Failure("timeout", "The attempt did not end within 30 s.")) is False
 
 
 @pytest.mark.requirement("S113")
-def test_what_was_never_sent_says_nothing_of_anybody() -> None:
-    assert is_healthy(Failure(EXPIRED, "its time has passed", retryable=False)) is None
-    assert is_healthy(Failure("forbidden_address", "is private", retryable=False)) is None
+def test_health_is_unknown_when_no_request_was_sent() -> None:
+    expired = Failure(EXPIRED, "The expiry time of the run has passed.", retryable=False)
+    private = Failure("private_address", "The address is private.", retryable=False)
+
+    assert is_healthy(expired) is None
+    assert is_healthy(private) is None
     assert is_healthy(Success()) is True

@@ -1,41 +1,49 @@
-"""What takes a turn of the loop waits for starts that are about to be due, and never for long."""
+"""Unit tests of the start guard: blocking work waits for imminent starts, and never for long."""
 
 import asyncio
 from collections.abc import Callable, Coroutine
 from typing import Any
 
 import pytest
-from tests.fakes.lane import OTHER, Stage
+from tests.fakes.lane import OTHER, LaneHarness
 
 from harebell.executor.model.start_queue import BATCHED_START_THRESHOLD
+from harebell.executor.running import start_guard
 from harebell.executor.running.start_guard import MAX_BLOCK, MAX_WAITERS, START_GRACE, StartGuard
-from harebell.executor.running.starter import LATE
+from harebell.executor.running.starter import LATE_AFTER
 from harebell.runtime.clock import monotonic
 
-A_WHILE = 0.2  # seconds, in which everything here is over
+LATER = 0.2  # seconds, longer than each test
 
 
-def is_lull(lull: Coroutine[Any, Any, None]) -> bool:
-    """Whether it is one at once, without so much as a turn of the loop."""
+def is_clear(wait: Coroutine[Any, Any, None]) -> bool:
+    """Return whether the wait ends at once, without an iteration of the loop."""
     try:
-        lull.send(None)
+        wait.send(None)
     except StopIteration:
         return True
-    lull.close()
+    wait.close()
     return False
 
 
-def at(seconds: float) -> Callable[[], float]:
-    moment = monotonic() + seconds
-    return lambda: moment
+def start_in(seconds: float) -> Callable[[], float]:
+    time = monotonic() + seconds
+    return lambda: time
+
+
+def guard_of(*next_starts: Callable[[], float | None]) -> StartGuard:
+    guard = StartGuard()
+    for next_start in next_starts:
+        guard.watch(next_start)
+    return guard
 
 
 @pytest.fixture
 def now(monkeypatch: pytest.MonkeyPatch) -> float:
-    """For ever, however slow the machine is."""
-    moment = monotonic()
-    monkeypatch.setattr("harebell.executor.lulls.monotonic", lambda: moment)
-    return moment
+    """Stop the clock of the guard, because the machine may be slow."""
+    time = monotonic()
+    monkeypatch.setattr(start_guard, "monotonic", lambda: time)
+    return time
 
 
 @pytest.mark.requirement("S68")
@@ -49,94 +57,93 @@ def now(monkeypatch: pytest.MonkeyPatch) -> float:
         (2 * MAX_BLOCK, False),
     ],
 )
-async def test_what_is_due_within_a_turn_is_waited_for_until_it_has_begun(
+async def test_guard_waits_only_for_a_start_that_is_imminent(
     now: float, seconds: float, *, waits: bool
 ) -> None:
-    lulls = StartGuard([lambda: now + seconds, lambda: None])
+    guard = guard_of(lambda: now + seconds, lambda: None)
 
-    assert is_lull(lulls.wait_until_clear()) is not waits
-
-
-@pytest.mark.requirement("S68")
-async def test_what_takes_a_turn_is_done_when_all_that_is_due_within_one_has_begun() -> None:
-    first, second = at(MAX_BLOCK / 4), at(MAX_BLOCK / 2)
-    lulls = StartGuard([first, second, at(A_WHILE)])
-
-    await lulls.wait_until_clear()
-
-    assert second() < monotonic() < second() + A_WHILE / 2
+    assert is_clear(guard.wait_until_clear()) is not waits
 
 
 @pytest.mark.requirement("S68")
-async def test_those_that_waited_together_do_not_make_late_what_is_due_after() -> None:
-    """The second of them looks again when the first has had its turn."""
-    moments = [monotonic() + MAX_BLOCK / 2]
-    lulls = StartGuard([lambda: moments[-1]])
-    done: list[float] = []
+async def test_guard_waits_until_all_imminent_runs_have_started() -> None:
+    first, second = start_in(MAX_BLOCK / 4), start_in(MAX_BLOCK / 2)
+    guard = guard_of(first, second, start_in(LATER))
+
+    await guard.wait_until_clear()
+
+    assert second() < monotonic() < second() + LATER / 2
+
+
+@pytest.mark.requirement("S68")
+async def test_second_waiting_step_checks_the_starts_again_after_the_first_step() -> None:
+    starts = [monotonic() + MAX_BLOCK / 2]
+    guard = guard_of(lambda: starts[-1])
+    finished: list[float] = []
 
     async def step() -> None:
-        await lulls.wait_until_clear()
-        done.append(monotonic())
-        moments.append(monotonic() + MAX_BLOCK / 2)
+        await guard.wait_until_clear()
+        finished.append(monotonic())
+        starts.append(monotonic() + MAX_BLOCK / 2)
 
     await asyncio.gather(step(), step())
 
-    assert done[1] > moments[1]
+    assert finished[1] > starts[1]
 
 
-async def test_of_many_that_wait_for_a_lull_the_rest_go_on(now: float) -> None:
-    lulls = StartGuard([lambda: now])
-    waiting = [asyncio.ensure_future(lulls.wait_until_clear()) for _ in range(MAX_WAITERS)]
+async def test_step_does_not_wait_when_the_maximum_number_of_steps_waits(now: float) -> None:
+    guard = guard_of(lambda: now)
+    waiting = [asyncio.ensure_future(guard.wait_until_clear()) for _ in range(MAX_WAITERS)]
     await asyncio.sleep(0)
 
-    assert is_lull(lulls.wait_until_clear())
+    assert is_clear(guard.wait_until_clear())
     await asyncio.gather(*waiting)
 
 
-async def test_who_is_cancelled_while_it_waits_leaves_the_lull_to_others(now: float) -> None:
-    lulls = StartGuard([lambda: now])
+async def test_cancelled_steps_do_not_count_as_waiting_steps(now: float) -> None:
+    guard = guard_of(lambda: now)
     for _ in range(2 * MAX_WAITERS):
-        given_up = asyncio.ensure_future(lulls.wait_until_clear())
+        step = asyncio.ensure_future(guard.wait_until_clear())
         await asyncio.sleep(0)
-        given_up.cancel()
-        await asyncio.gather(given_up, return_exceptions=True)
+        step.cancel()
+        await asyncio.gather(step, return_exceptions=True)
 
-    assert not is_lull(lulls.wait_until_clear())
+    assert not is_clear(guard.wait_until_clear())
 
 
-async def test_others_keep_the_loop_free_for_what_a_lane_starts_next_but_not_for_a_crowd() -> None:
-    stage = await Stage.make(2)
-    due = stage.claimed(1, A_WHILE)
-    stage.runner.add([due])
+async def test_next_start_of_a_lane_is_its_first_due_time_unless_many_runs_wait() -> None:
+    lane = await LaneHarness.create(2)
+    due = lane.claimed(1, LATER)
+    lane.starter.add([due])
 
-    assert stage.runner.next_start() == stage.clock.to_monotonic(due.ticket.due_at)
+    assert lane.starter.next_start() == lane.clock.to_monotonic(due.ticket.due_at)
 
-    stage.runner.add(
-        [stage.claimed(number, A_WHILE) for number in range(2, BATCHED_START_THRESHOLD + 1)]
+    lane.starter.add(
+        [lane.claimed(number, LATER) for number in range(2, BATCHED_START_THRESHOLD + 1)]
     )
-    assert stage.runner.next_start() is None
+    assert lane.starter.next_start() is None
 
 
-async def test_nothing_is_kept_free_for_a_lane_without_a_slot() -> None:
-    stage = await Stage.make(1)
+async def test_lane_without_a_free_slot_has_no_next_start() -> None:
+    lane = await LaneHarness.create(1)
 
-    async with stage.running():
-        stage.runner.add([stage.claimed(1), stage.claimed(2, A_WHILE)])
-        await stage.until(1, stage.work.started)
-        assert stage.runner.next_start() is None
+    async with lane.running():
+        lane.starter.add([lane.claimed(1), lane.claimed(2, LATER)])
+        await lane.wait_for(1, lane.task.started)
+        assert lane.starter.next_start() is None
 
 
 @pytest.mark.requirement("S68")
-async def test_a_backlog_starts_after_what_another_lane_has_due_within_a_turn() -> None:
-    stage = await Stage.make(2)
-    due = at(MAX_BLOCK)
-    stage.runner.lulls.next_starts.append(due)
-    stage.work.go_on.set()
-    late = stage.claimed(1, -2 * LATE, task=OTHER)
+async def test_late_run_starts_after_the_imminent_start_of_another_lane() -> None:
+    lane = await LaneHarness.create(2)
+    due = start_in(MAX_BLOCK)
+    lane.starter.start_guard.watch(due)
+    lane.task.released.set()
+    late = lane.claimed(1, -2 * LATE_AFTER, task=OTHER)
 
-    async with stage.running():
-        stage.runner.add([late])
-        await stage.until(1, stage.settled)
+    async with lane.running():
+        lane.starter.add([late])
+        await lane.wait_for(1, lane.completed)
 
     assert late.started_at is not None
-    assert stage.clock.to_monotonic(late.started_at) > due()
+    assert lane.clock.to_monotonic(late.started_at) > due()

@@ -1,4 +1,4 @@
-"""Claimed runs start on their instant, as many at once as there are slots, only while leased."""
+"""Unit tests of the start of claimed runs: at the due time, within the slots and the lease."""
 
 import asyncio
 import sys
@@ -7,307 +7,346 @@ from datetime import datetime, timedelta
 
 import pytest
 import uvloop
-from tests.fakes.lane import OTHER, Stage
+from tests.fakes.lane import OTHER, LaneHarness
 
-from harebell.bootstrap.process import _eager_task
+from harebell.bootstrap.process import create_eager_task
 from harebell.domain.retry import EXPIRED, Failure
+from harebell.executor.model.claimed_run import ClaimedRun
 from harebell.executor.model.start_queue import BATCHED_START_THRESHOLD, StartQueue
-from harebell.executor.model.throughput import FEWEST, MAX_LATE, MAX_UNSTARTED
-from harebell.executor.running.starter import AT_A_TIME, LATE
+from harebell.executor.model.throughput import (
+    MAX_UNSTARTED,
+    MAX_UNSTARTED_WHEN_LATE,
+    MIN_SAMPLES,
+)
+from harebell.executor.running.starter import LATE_AFTER, MAX_STARTS_PER_ITERATION
 from harebell.executor.targets.attempt import Success
 from harebell.runtime.clock import monotonic
 
-PATIENCE = 5.0  # seconds
+TIMEOUT = 5.0  # seconds
 
 
 @pytest.fixture
-async def stage() -> Stage:
-    """Two slots."""
-    return await Stage.make(2)
+async def lane() -> LaneHarness:
+    """Return a lane with two slots."""
+    return await LaneHarness.create(2)
+
+
+def completed_by_number(lane: LaneHarness) -> dict[int, ClaimedRun]:
+    runs = [run for run, _ in lane.completed]
+    return {len(run.ticket.run_spec.target.task.args["filling"]): run for run in runs}  # type: ignore[union-attr]  # every target here is a task
 
 
 @pytest.mark.requirement("S02")
-async def test_no_run_starts_before_its_instant(stage: Stage) -> None:
-    stage.work.go_on.set()
-    waits = [stage.claimed(number, 0.02 * number) for number in range(1, 9)]
+async def test_run_never_starts_before_its_due_time(lane: LaneHarness) -> None:
+    lane.task.released.set()
+    runs = [lane.claimed(number, 0.02 * number) for number in range(1, 9)]
 
-    async with stage.running():
-        stage.runner.add(waits)
-        await stage.until(8, stage.settled)
+    async with lane.running():
+        lane.starter.add(runs)
+        await lane.wait_for(8, lane.completed)
 
-    due = {len(run.ticket.run_spec.target.task.args["filling"]): run for run, _ in stage.settled}  # type: ignore[union-attr]
-    assert all(at >= due[number].ticket.due_at for number, at in stage.work.started)
-    assert sorted(stage.work.numbers) == list(range(1, 9))
-
-
-@pytest.mark.requirement("S67")
-async def test_never_more_run_at_once_than_there_are_slots(stage: Stage) -> None:
-    async with stage.running():
-        stage.runner.add([stage.claimed(number) for number in range(1, 7)])
-        await stage.until(2, stage.work.started)
-        stage.work.go_on.set()
-        await stage.until(6, stage.settled)
-
-    assert stage.work.most_at_once == 2
-    assert all(isinstance(outcome, Success) for _, outcome in stage.settled)
+    by_number = completed_by_number(lane)
+    assert all(at >= by_number[number].ticket.due_at for number, at in lane.task.started)
+    assert sorted(lane.task.numbers) == list(range(1, 9))
 
 
 @pytest.mark.requirement("S67")
-async def test_a_run_that_is_claimed_anew_while_its_old_attempt_runs_takes_a_slot_of_its_own(
-    stage: Stage,
+async def test_lane_never_runs_more_attempts_than_slots(lane: LaneHarness) -> None:
+    async with lane.running():
+        lane.starter.add([lane.claimed(number) for number in range(1, 7)])
+        await lane.wait_for(2, lane.task.started)
+        lane.task.released.set()
+        await lane.wait_for(6, lane.completed)
+
+    assert lane.task.max_running == 2
+    assert all(isinstance(outcome, Success) for _, outcome in lane.completed)
+
+
+@pytest.mark.requirement("S67")
+async def test_second_claim_of_a_run_uses_its_own_slot_while_the_first_attempt_runs(
+    lane: LaneHarness,
 ) -> None:
-    lost = stage.claimed(1)
-    anew = replace(lost, token=lost.token + 2, attempt=2)
+    first = lane.claimed(1)
+    second = replace(first, token=first.token + 2, attempt=2)
 
-    async with stage.running():
-        stage.runner.add([lost, anew, stage.claimed(2)])
-        await stage.until(2, stage.work.started)
-        held = dict(stage.runner.running)
-        stage.work.go_on.set()
-        await stage.until(3, stage.settled)
+    async with lane.running():
+        lane.starter.add([first, second, lane.claimed(2)])
+        await lane.wait_for(2, lane.task.started)
+        running = dict(lane.starter.running)
+        lane.task.released.set()
+        await lane.wait_for(3, lane.completed)
 
-    assert set(held) == {lost, anew}
-    assert (stage.work.most_at_once, stage.work.numbers) == (2, [1, 1, 2])
-    assert stage.runner.running == {}
+    assert set(running) == {first, second}
+    assert (lane.task.max_running, lane.task.numbers) == (2, [1, 1, 2])
+    assert lane.starter.running == {}
 
 
-async def test_few_of_a_lane_start_in_one_turn_of_the_loop() -> None:
-    stage = await Stage.make(100)
-    turns = []
+async def test_lane_starts_few_runs_in_one_iteration_of_the_loop() -> None:
+    lane = await LaneHarness.create(100)
+    starts = []
 
-    async with stage.running():
-        stage.runner.add([stage.claimed(number) for number in range(1, 41)])
-        async with asyncio.timeout(PATIENCE):
-            while (before := len(stage.work.started)) < 40:
+    async with lane.running():
+        lane.starter.add([lane.claimed(number) for number in range(1, 41)])
+        async with asyncio.timeout(TIMEOUT):
+            while (before := len(lane.task.started)) < 40:
                 await asyncio.sleep(0)
-                turns.append(len(stage.work.started) - before)
-        stage.work.go_on.set()
-        await stage.until(40, stage.settled)
+                starts.append(len(lane.task.started) - before)
+        lane.task.released.set()
+        await lane.wait_for(40, lane.completed)
 
-    assert max(turns) == AT_A_TIME
+    assert max(starts) == MAX_STARTS_PER_ITERATION
 
 
-async def test_of_many_that_wait_none_starts_early_and_each_within_a_few_milliseconds() -> None:
-    stage = await Stage.make(BATCHED_START_THRESHOLD * 2)
-    stage.work.go_on.set()
-    waits = [
-        stage.claimed(number, 0.05 + 0.0003 * number)
-        for number in range(1, BATCHED_START_THRESHOLD * 2 + 1)
-    ]
+async def test_many_waiting_runs_start_within_milliseconds_and_never_early() -> None:
+    count = BATCHED_START_THRESHOLD * 2
+    lane = await LaneHarness.create(count)
+    lane.task.released.set()
+    runs = [lane.claimed(number, 0.05 + 0.0003 * number) for number in range(1, count + 1)]
 
-    async with stage.running():
-        stage.runner.add(waits)
-        await stage.until(BATCHED_START_THRESHOLD * 2, stage.settled)
+    async with lane.running():
+        lane.starter.add(runs)
+        await lane.wait_for(count, lane.completed)
 
-    due = {len(run.ticket.run_spec.target.task.args["filling"]): run for run, _ in stage.settled}  # type: ignore[union-attr]
-    late = [at - due[number].ticket.due_at for number, at in stage.work.started]
-    assert all(each >= timedelta(0) for each in late)
-    assert sorted(late)[BATCHED_START_THRESHOLD] < timedelta(
-        seconds=0.1
-    )  # the median, on a machine that is busy
+    by_number = completed_by_number(lane)
+    lateness = sorted(at - by_number[number].ticket.due_at for number, at in lane.task.started)
+    assert lateness[0] >= timedelta(0)
+    median = lateness[BATCHED_START_THRESHOLD]
+    assert median < timedelta(seconds=0.1)  # on a busy machine
 
 
 @pytest.mark.skipif(sys.version_info < (3, 12), reason="has no eager tasks")
-async def test_what_stood_aside_starts_though_attempts_end_at_once() -> None:
-    asyncio.get_running_loop().set_task_factory(_eager_task)
-    stage = await Stage.make(4, share=0.75)
+async def test_deferred_runs_start_when_eager_attempts_end_at_once() -> None:
+    asyncio.get_running_loop().set_task_factory(create_eager_task)
+    lane = await LaneHarness.create(4, max_share=0.75)
 
-    async with stage.running():
-        stage.runner.add([stage.claimed(number) for number in range(1, 41)])
-        await stage.until(3, stage.work.started)
-        stage.work.go_on.set()  # from now on they end in the turn in which they start
-        await stage.until(40, stage.settled)
+    async with lane.running():
+        lane.starter.add([lane.claimed(number) for number in range(1, 41)])
+        await lane.wait_for(3, lane.task.started)
+        lane.task.released.set()  # from now on each attempt ends in `create_task`
+        await lane.wait_for(40, lane.completed)
 
-    assert stage.runner.heap.deferred_counts() == {}
+    assert lane.starter.queue.deferred_counts() == {}
 
 
-class Looking(StartQueue):
-    """Counts how often somebody asks it what is next."""
+class CountingStartQueue(StartQueue):
+    """A start queue that counts the calls of `next_due`."""
 
-    looks = 0
+    calls = 0
 
     def next_due(self) -> datetime | None:
-        self.looks += 1
+        self.calls += 1
         return super().next_due()
 
 
-def test_of_many_that_wait_few_turns_of_the_loop_ask_for_the_next() -> None:
-    """On the services' own loop, whose timers have whole milliseconds."""
-    runs = BATCHED_START_THRESHOLD * 2  # to start while more than a few others wait
+def test_lane_wakes_seldom_when_many_runs_wait() -> None:
+    """Run on uvloop, the loop of the services, which has timers of whole milliseconds."""
+    count = BATCHED_START_THRESHOLD * 2  # starts, while at least as many other runs wait
+    spacing = 0.0004  # seconds, which is shorter than a timer
 
-    async def looks() -> int:
-        stage = await Stage.make(runs * 2)
-        stage.runner.heap = heap = Looking()
-        stage.work.go_on.set()
-        apart = 0.0004  # seconds: sooner than a timer
-        async with stage.running():
-            stage.runner.add([stage.claimed(n, 0.1 + apart * n) for n in range(runs * 2)])
-            await stage.until(runs, stage.work.started)
-            return heap.looks
+    async def count_calls() -> int:
+        lane = await LaneHarness.create(count * 2)
+        lane.starter.queue = queue = CountingStartQueue()
+        lane.task.released.set()
+        async with lane.running():
+            lane.starter.add([lane.claimed(n, 0.1 + spacing * n) for n in range(count * 2)])
+            await lane.wait_for(count, lane.task.started)
+            return queue.calls
 
-    assert runs < uvloop.run(looks()) < 5 * runs
+    assert count < uvloop.run(count_calls()) < 5 * count
 
 
-async def test_a_target_that_hangs_has_its_share_of_the_slots_and_the_rest_go_on() -> None:
-    stage = await Stage.make(4, share=0.75)
-    hung = [stage.claimed(number) for number in range(1, 41)]
-    quick = [stage.claimed(number, 0.01, task=OTHER) for number in range(41, 44)]
+async def test_hanging_target_uses_its_share_of_the_slots_and_other_targets_continue() -> None:
+    lane = await LaneHarness.create(4, max_share=0.75)
+    hanging = [lane.claimed(number) for number in range(1, 41)]
+    quick = [lane.claimed(number, 0.01, task=OTHER) for number in range(41, 44)]
 
-    async with stage.running():
-        stage.runner.add(hung)
-        await stage.until(3, stage.work.started)
-        async with asyncio.timeout(PATIENCE):
-            while not (crowded := stage.runner.saturated_targets()):  # noqa: ASYNC110  # nothing tells
+    async with lane.running():
+        lane.starter.add(hanging)
+        await lane.wait_for(3, lane.task.started)
+        async with asyncio.timeout(TIMEOUT):
+            while not (saturated := lane.starter.saturated_targets()):  # noqa: ASYNC110  # no event
                 await asyncio.sleep(0)
-        stage.runner.add(quick)
-        await stage.until(4, stage.work.started)
-        stage.work.go_on.set()
-        await stage.until(43, stage.settled)
+        lane.starter.add(quick)
+        await lane.wait_for(4, lane.task.started)
+        lane.task.released.set()
+        await lane.wait_for(43, lane.completed)
 
-    assert stage.work.numbers[:4] == [1, 2, 3, 41]
-    assert crowded == {"task:harebell.echo"}
-    assert stage.runner.capacity() > 0
-    assert sorted(stage.work.numbers) == list(range(1, 44))
-    assert stage.runner.saturated_targets() == frozenset()
+    assert lane.task.numbers[:4] == [1, 2, 3, 41]
+    assert saturated == {"task:harebell.echo"}
+    assert lane.starter.capacity() > 0
+    assert sorted(lane.task.numbers) == list(range(1, 44))
+    assert lane.starter.saturated_targets() == frozenset()
 
 
 @pytest.mark.requirement("S21")
-async def test_of_what_is_due_the_most_urgent_takes_the_slot() -> None:
-    stage = await Stage.make(1)
-    stage.work.go_on.set()
-    due_at = stage.claimed(1).ticket.due_at
-    runs = [stage.claimed(number, priority=number) for number in (4, 6, 5, 7)]
+async def test_free_slot_goes_to_the_due_run_with_the_highest_priority() -> None:
+    lane = await LaneHarness.create(1)
+    lane.task.released.set()
+    due_at = lane.claimed(1).ticket.due_at
+    runs = [lane.claimed(number, priority=number) for number in (4, 6, 5, 7)]
     for run in runs:
         run.ticket = run.ticket.model_copy(update={"due_at": due_at})
 
-    async with stage.running():
-        stage.runner.add(runs)
-        await stage.until(4, stage.settled)
+    async with lane.running():
+        lane.starter.add(runs)
+        await lane.wait_for(4, lane.completed)
 
-    assert stage.work.numbers == [7, 6, 5, 4]
+    assert lane.task.numbers == [7, 6, 5, 4]
 
 
-async def test_a_later_run_does_not_hold_up_an_earlier_one_that_comes_after_it(
-    stage: Stage,
+async def test_later_run_does_not_delay_an_earlier_run_that_is_claimed_after_it(
+    lane: LaneHarness,
 ) -> None:
-    stage.work.go_on.set()
+    lane.task.released.set()
 
-    async with stage.running():
-        stage.runner.add([stage.claimed(1, 60)])
-        stage.runner.add([stage.claimed(2, 0.01)])
-        await stage.until(1, stage.settled)
-        stage.runner.heap.pop()
+    async with lane.running():
+        lane.starter.add([lane.claimed(1, 60)])
+        lane.starter.add([lane.claimed(2, 0.01)])
+        await lane.wait_for(1, lane.completed)
+        lane.starter.queue.pop()
 
-    assert stage.work.numbers == [2]
+    assert lane.task.numbers == [2]
 
 
 @pytest.mark.requirement("S89", "S92", "ASK-14")
-async def test_after_the_end_of_its_lease_a_run_is_not_started(stage: Stage) -> None:
-    stage.refusals = 1000
+async def test_run_never_starts_after_the_end_of_its_lease(lane: LaneHarness) -> None:
+    lane.leases.rejections = 1000
 
-    async with stage.running():
-        stage.runner.add([stage.claimed(1, leased=1, waited=1.01)])
-        await stage.until(1, stage.abandoned)
+    async with lane.running():
+        lane.starter.add([lane.claimed(1, lease=1, lease_age=1.01)])
+        await lane.wait_for(1, lane.claimed_runs.removed)
 
-    assert (stage.work.started, stage.settled) == ([], [])
-
-
-@pytest.mark.requirement("S92")
-async def test_a_run_that_has_waited_is_renewed_before_it_starts(stage: Stage) -> None:
-    stage.work.go_on.set()
-
-    async with stage.running():
-        stage.runner.add([stage.claimed(1, waited=3), stage.claimed(2)])
-        await stage.until(2, stage.settled)
-
-    assert stage.renewals == 1
+    assert (lane.task.started, lane.completed) == ([], [])
 
 
 @pytest.mark.requirement("S92")
-async def test_a_run_whose_renewal_is_refused_waits_for_its_lease_and_never_starts(
-    stage: Stage,
+async def test_run_with_an_old_lease_is_renewed_before_its_start(lane: LaneHarness) -> None:
+    lane.task.released.set()
+
+    async with lane.running():
+        lane.starter.add([lane.claimed(1, lease_age=3), lane.claimed(2)])
+        await lane.wait_for(2, lane.completed)
+
+    assert lane.leases.renewals == 1
+
+
+@pytest.mark.requirement("S92")
+async def test_run_never_starts_when_each_renewal_is_rejected_until_its_lease_ends(
+    lane: LaneHarness,
 ) -> None:
-    stage.refusals = 1000
+    lane.leases.rejections = 1000
 
-    async with stage.running():
-        stage.runner.add([stage.claimed(1, leased=3.2, waited=3)])
-        await stage.until(1, stage.abandoned)
+    async with lane.running():
+        lane.starter.add([lane.claimed(1, lease=3.2, lease_age=3)])
+        await lane.wait_for(1, lane.claimed_runs.removed)
 
-    assert stage.renewals > 1
-    assert stage.work.started == []
-
-
-async def test_a_row_that_was_only_locked_is_renewed_a_little_later(stage: Stage) -> None:
-    stage.work.go_on.set()
-    stage.refusals = 2
-
-    async with stage.running():
-        stage.runner.add([stage.claimed(1, waited=3)])
-        await stage.until(1, stage.settled)
-
-    assert (stage.renewals, stage.work.numbers) == (3, [1])
+    assert lane.leases.renewals > 1
+    assert lane.task.started == []
 
 
-async def test_a_run_that_has_expired_is_not_started_and_never_tried_again(stage: Stage) -> None:
-    async with stage.running():
-        stage.runner.add([stage.claimed(1, expires_in=0)])
-        await stage.until(1, stage.settled)
+async def test_run_starts_after_a_later_renewal_when_its_row_was_only_locked(
+    lane: LaneHarness,
+) -> None:
+    lane.task.released.set()
+    lane.leases.rejections = 2
 
-    ((_, outcome),) = stage.settled
-    assert stage.work.started == []
+    async with lane.running():
+        lane.starter.add([lane.claimed(1, lease_age=3)])
+        await lane.wait_for(1, lane.completed)
+
+    assert (lane.leases.renewals, lane.task.numbers) == (3, [1])
+
+
+async def test_expired_run_does_not_start_and_is_not_retried(lane: LaneHarness) -> None:
+    async with lane.running():
+        lane.starter.add([lane.claimed(1, expires_in=0)])
+        await lane.wait_for(1, lane.completed)
+
+    ((_, outcome),) = lane.completed
+    assert lane.task.started == []
     assert isinstance(outcome, Failure)
     assert (outcome.code, outcome.retryable) == (EXPIRED, False)
 
 
+@pytest.mark.parametrize("is_eager", [False, True])
+async def test_claim_is_removed_when_an_attempt_raises_an_unexpected_error(
+    lane: LaneHarness, *, is_eager: bool
+) -> None:
+    if is_eager and sys.version_info >= (3, 12):
+        asyncio.get_running_loop().set_task_factory(create_eager_task)
+    run = lane.claimed(1, lease_age=3)
+    lane.leases.error = ZeroDivisionError()
+
+    async with lane.running():
+        lane.starter.add([run])
+        await lane.wait_for(1, lane.claimed_runs.removed)
+
+    assert lane.claimed_runs.removed == [run]
+    assert (lane.task.started, lane.completed, lane.starter.running) == ([], [], {})
+
+
 @pytest.mark.requirement("S56")
-async def test_nothing_starts_until_the_clock_is_steady(stage: Stage) -> None:
-    stage.clock.stepped_at = monotonic()
+async def test_no_run_starts_until_the_clock_is_steady(lane: LaneHarness) -> None:
+    lane.clock.stepped_at = monotonic()
 
-    async with stage.running():
-        stage.runner.add([stage.claimed(1)])
-        stage.runner.add([stage.claimed(2)])
-        await asyncio.wait([asyncio.create_task(stage.work.changed.wait())], timeout=0.1)
+    async with lane.running():
+        lane.starter.add([lane.claimed(1)])
+        lane.starter.add([lane.claimed(2)])
+        await asyncio.wait([asyncio.create_task(lane.task.changed.wait())], timeout=0.1)
 
-    assert stage.work.started == []
+    assert lane.task.started == []
 
 
 @pytest.mark.requirement("S73")
-async def test_told_to_close_it_starts_nothing_more_and_ends_what_runs(stage: Stage) -> None:
-    async with stage.running():
-        stage.runner.add([stage.claimed(1), stage.claimed(2), stage.claimed(3)])
-        await stage.until(2, stage.work.started)
-        stage.runner.closing = True
-        stage.work.go_on.set()
-        await stage.until(2, stage.settled)
+async def test_closed_lane_starts_nothing_more_and_finishes_the_running_attempts(
+    lane: LaneHarness,
+) -> None:
+    async with lane.running():
+        lane.starter.add([lane.claimed(1), lane.claimed(2), lane.claimed(3)])
+        await lane.wait_for(2, lane.task.started)
+        lane.starter.close()
+        lane.task.released.set()
+        await lane.wait_for(2, lane.completed)
 
-    assert sorted(stage.work.numbers) == [1, 2]
-    assert len(stage.runner.heap.waiting()) == 1
-
-
-async def test_what_does_not_end_within_the_grace_is_given_up(stage: Stage) -> None:
-    async with stage.running():
-        stage.runner.add([stage.claimed(1)])
-        await stage.until(1, stage.work.started)
-        await stage.runner.drain(0.01)
-
-    assert (stage.settled, stage.runner.running) == ([], {})
+    assert sorted(lane.task.numbers) == [1, 2]
+    assert len(lane.starter.queue.waiting()) == 1
 
 
-async def test_a_backlog_starts_before_more_is_claimed(stage: Stage) -> None:
-    for _ in range(FEWEST):
-        stage.runner._pace.record(0.0)  # noqa: SLF001  # as quick attempts would
-    quick = stage.runner.capacity()
+async def test_drain_cancels_attempts_that_do_not_end_in_time(lane: LaneHarness) -> None:
+    async with lane.running():
+        lane.starter.add([lane.claimed(1)])
+        await lane.wait_for(1, lane.task.started)
+        await lane.pipeline.drain(0.01)
 
-    stage.runner.add([stage.claimed(1, -2 * LATE)])
-
-    assert (quick, stage.runner.capacity()) == (MAX_UNSTARTED, MAX_LATE - 1)
+    assert (lane.completed, lane.starter.running) == ([], {})
 
 
-async def test_room_is_what_slots_and_what_waits_for_them_leave(stage: Stage) -> None:
-    told: list[None] = []
-    stage.runner.capacity_changed = lambda: told.append(None)
-    empty = stage.runner.capacity()
+async def test_capacity_is_low_while_a_run_is_late(lane: LaneHarness) -> None:
+    for _ in range(MIN_SAMPLES):
+        lane.starter._throughput.record(0.0)  # noqa: SLF001  # as quick attempts do
+    before = lane.starter.capacity()
 
-    stage.runner.add([stage.claimed(number, 60) for number in (1, 2, 3)])
+    lane.starter.add([lane.claimed(1, -2 * LATE_AFTER)])
 
-    assert (empty, stage.runner.capacity(), told) == (2, 0, [])
+    capacities = (before, lane.starter.capacity())
+    assert capacities == (MAX_UNSTARTED, MAX_UNSTARTED_WHEN_LATE - 1)
+
+
+async def test_waiting_runs_reduce_the_capacity(lane: LaneHarness) -> None:
+    before = lane.starter.capacity()
+
+    lane.starter.add([lane.claimed(number, 60) for number in (1, 2, 3)])
+
+    assert (before, lane.starter.capacity()) == (2, 0)
+    assert not lane.starter.capacity_changed.is_set()
+
+
+async def test_removed_runs_increase_the_capacity(lane: LaneHarness) -> None:
+    runs = [lane.claimed(number, 60) for number in (1, 2, 3)]
+    lane.starter.add(runs)
+
+    removed = lane.starter.remove_unstarted({run.key for run in runs})
+
+    assert removed == runs
+    assert lane.starter.capacity() == 2
+    assert lane.starter.capacity_changed.is_set()

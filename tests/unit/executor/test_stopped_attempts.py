@@ -1,77 +1,40 @@
-"""An attempt that is asked to stop in the midst of its work ends as cancelled, with the reason."""
+"""Unit tests of attempts that a stop request cancels."""
 
 import asyncio
 from datetime import timedelta
-from typing import Any, cast
 
 import pytest
+from tests.fakes.lane import LaneHarness
 from tests.fakes.tickets import NINE, ticket
 
-from harebell.contract.amqp_names import Lane
 from harebell.domain.run_states import Reason, RunState
 from harebell.executor.model.claimed_run import ClaimedRun
 from harebell.executor.model.completion import completion_of
-from harebell.executor.running.starter import LaneStarter
-from harebell.executor.running.target_bulkhead import TargetBulkhead
-from harebell.executor.targets.attempt import AttemptOutcome, Stopped
-from harebell.executor.targets.call import Targets
-from harebell.runtime.clock import Clock, monotonic
-
-
-class Endless:
-    """A target that is called and does not return."""
-
-    def __init__(self) -> None:
-        self.called = asyncio.Event()
-
-    async def call(self, *_: object) -> Any:
-        self.called.set()
-        await asyncio.Event().wait()
-
-
-async def lane_of(task: Endless, settled: list[tuple[ClaimedRun, AttemptOutcome]]) -> LaneStarter:
-    async def nine() -> Any:
-        return NINE + timedelta(seconds=1)
-
-    async def renew(_: ClaimedRun) -> bool:
-        return True
-
-    clock = Clock(nine)
-    await clock.refresh()
-    nothing = cast("Any", None)
-    targets = Targets(nothing, nothing, cast("Any", task))
-    return LaneStarter(
-        *(Lane.NORMAL, 1, TargetBulkhead(1, 1), clock, targets, 0, renew),
-        lambda run, outcome: settled.append((run, outcome)),
-        lambda _: None,
-        renew,
-    )
+from harebell.executor.targets.attempt import Stopped
 
 
 @pytest.mark.parametrize("reason", [Reason.CANCELLED, Reason.REPLACED])
-async def test_it_ends_cancelled_and_its_slot_is_free(reason: Reason) -> None:
-    task, settled = Endless(), list[tuple[ClaimedRun, AttemptOutcome]]()
-    lane = await lane_of(task, settled)
-    run = ClaimedRun(ticket(), token=2, attempt=1, lease=15, renewed_at=monotonic())
-    loop = asyncio.create_task(lane.run())
-    lane.add([run])
-    await task.called.wait()
-    (attempt,) = lane.running.values()
+async def test_stopped_attempt_is_completed_once_and_its_slot_is_free(reason: Reason) -> None:
+    lane = await LaneHarness.create(1)
+    run = lane.claimed(1)
 
-    lane.stop(run.key, reason)
-    lane.stop(run.key, reason)  # the next renewal says it again
-    await asyncio.wait([attempt])
+    async with lane.running():
+        lane.starter.add([run])
+        await lane.wait_for(1, lane.task.started)
+        (attempt,) = lane.starter.running.values()
+        lane.starter.stop(run.key, reason)
+        lane.starter.stop(run.key, reason)  # as the next renewal does
+        await asyncio.wait([attempt])
 
-    assert settled == [(run, Stopped(reason))]
-    assert lane.running == {}
-    loop.cancel()
+        assert lane.completed == [(run, Stopped(reason))]
+        assert lane.starter.running == {}
 
 
-def test_on_the_record_it_is_an_attempt_that_was_cancelled() -> None:
-    run = ClaimedRun(ticket(), token=2, attempt=1, lease=15, renewed_at=0, started_at=NINE)
+def test_completion_of_a_stopped_attempt_is_cancelled_with_the_reason() -> None:
+    run = ClaimedRun(ticket=ticket(), token=2, attempt=1, lease=15, renewed_at=0, started_at=NINE)
 
-    ended = completion_of(run, Stopped(Reason.REPLACED), None, NINE + timedelta(seconds=3))
+    completion = completion_of(run, Stopped(Reason.REPLACED), None, now=NINE + timedelta(seconds=3))
 
-    assert (ended.state, ended.outcome) == (RunState.CANCELLED, "cancelled")
-    assert (ended.reason, ended.duration_ms) == ("replaced", 3000)
-    assert ended.next_attempt_at is None
+    assert (completion.state, completion.outcome) == (RunState.CANCELLED, "cancelled")
+    assert (completion.reason, completion.duration_ms) == ("replaced", 3000)
+    assert completion.next_attempt_at is None

@@ -41,7 +41,7 @@ async def edit(session: Session, options: EditOptions) -> ExitCode:
     """Replace a dead letter by a copy with another target, and print the id of the copy."""
     async with session.connect() as client:
         dead_letter = await client.dead_letter(options.id)
-        current: dict[str, Any] = dead_letter["payload"].get("target", {})
+        current: dict[str, Any] = dead_letter.payload.get("target", {})
         target = apply_assignments(
             options.assignments or [], options.file, base=None if options.file else current
         )

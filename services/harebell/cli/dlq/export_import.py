@@ -5,6 +5,7 @@ import sys
 from collections.abc import AsyncIterator, Iterable, Iterator
 from dataclasses import dataclass
 from typing import Annotated, Any, Final
+from uuid import UUID
 
 import orjson
 import typer
@@ -19,9 +20,9 @@ from harebell.cli.dlq.output import DONE_RESULTS
 from harebell.cli.framework.command import command
 from harebell.cli.framework.exit_codes import ExitCode, exit_code_of_many
 from harebell.cli.framework.options import Note
-from harebell.cli.framework.output import error_line_of
+from harebell.cli.framework.output import error_line_of, to_json
 from harebell.cli.framework.session import Session
-from harebell.client import Client, View
+from harebell.client import Client, DeadLetterDetail
 from harebell.client.requests import DeadLetterFields
 from harebell.contract.errors import InvalidInput, Rejected
 from harebell.contract.json_codec import decode
@@ -60,7 +61,7 @@ async def export(session: Session, options: ExportOptions) -> ExitCode:
     written = 0
     async with session.connect() as client:
         async for dead_letter in _whole_dead_letters(client, options.state, fields):
-            sys.stdout.write(orjson.dumps(dead_letter).decode() + "\n")
+            sys.stdout.write(orjson.dumps(to_json(dead_letter)).decode() + "\n")
             written += 1
     return exit_code_of_many(done=written)
 
@@ -103,11 +104,11 @@ def batches(dead_letters: Iterable[dict[str, Any]]) -> Iterator[list[dict[str, A
 
 async def _whole_dead_letters(
     client: Client, state: str, fields: DeadLetterFields
-) -> AsyncIterator[View]:
+) -> AsyncIterator[DeadLetterDetail]:
     """Yield the dead letters of a filter with all fields. Query several at the same time."""
-    ids: list[str] = []
+    ids: list[UUID] = []
     async for row in client.dead_letters(state=state, **fields):
-        ids.append(row["id"])
+        ids.append(row.id)
         if len(ids) == MAX_CONCURRENT_QUERIES:
             for dead_letter in await asyncio.gather(*map(client.dead_letter, ids)):
                 yield dead_letter

@@ -3,7 +3,6 @@
 import asyncio
 import base64
 import sys
-from collections.abc import Mapping
 from typing import Any, Final
 from uuid import UUID
 
@@ -19,7 +18,13 @@ from rich.progress import (
 
 from harebell.cli.framework.exit_codes import ExitCode, exit_code_of_many
 from harebell.cli.framework.session import Session
-from harebell.client import Client, DeadLetterResponse, ReplayJobResponse
+from harebell.client import (
+    Client,
+    DeadLetterDetail,
+    DeadLetterResponse,
+    ReplayJobDetail,
+    ReplayJobResponse,
+)
 
 COLUMNS: Final = (
     "id",
@@ -51,7 +56,7 @@ FINISHED_STATES: Final = ("done", "aborted")
 ABORTED: Final = "aborted"
 COUNTS: Final = "[green]{task.fields[succeeded]} succeeded[/] [red]{task.fields[failed]} failed[/]"
 MAX_BODY_SHOWN: Final = 2_000  # characters of the body of a message
-RAW_FIELDS: Final = ("payload", "body", "headers")
+RAW_FIELDS: Final = {"payload", "body", "headers"}
 PAYLOAD_FIELDS: Final = ("target", "version", "type", "routing_key", "size", "headers")
 
 
@@ -79,36 +84,36 @@ async def print_replay_job(
     return exit_code_of_many(done=response.total)
 
 
-async def follow_replay_job(client: Client, id_: UUID | str) -> dict[str, Any]:
+async def follow_replay_job(client: Client, id_: UUID | str) -> ReplayJobDetail:
     """Return the replay job after its end. Show a progress bar on a terminal until then.
 
     An interrupt ends the command but not the replay job.
     """
     with _progress_bar() as bar:
         task = bar.add_task("replay", total=None, succeeded=0, failed=0)
-        while (job := await client.replay_job(id_))["state"] not in FINISHED_STATES:
+        while (job := await client.replay_job(id_)).state not in FINISHED_STATES:
             _update(bar, task, job)
             await asyncio.sleep(POLL_INTERVAL)
         _update(bar, task, job)
     return job
 
 
-def exit_code_of_replay_job(job: Mapping[str, Any]) -> ExitCode:
+def exit_code_of_replay_job(job: ReplayJobDetail) -> ExitCode:
     """Return the exit code of a replay job: 1 if it was aborted, 4 if some runs failed."""
-    if job["state"] == ABORTED:
+    if job.state == ABORTED:
         return ExitCode.FAILED
-    return ExitCode.PARTIAL if job["failed"] or job["rejected"] else ExitCode.DONE
+    return ExitCode.PARTIAL if job.failed or job.rejected else ExitCode.DONE
 
 
-def render_dead_letter(dead_letter: Mapping[str, Any]) -> dict[str, Any]:
+def render_dead_letter(dead_letter: DeadLetterDetail) -> dict[str, Any]:
     """Return a dead letter for people: the attempts of a run, or the body of a message as text."""
-    payload = dead_letter["payload"]
-    shown = {name: value for name, value in dead_letter.items() if name not in RAW_FIELDS}
+    payload = dead_letter.payload
+    shown = dead_letter.model_dump(mode="json", exclude=RAW_FIELDS)
     shown |= {name: payload[name] for name in PAYLOAD_FIELDS if name in payload}
     if "attempts" in payload:
         shown["attempts"] = payload["attempts"]
-    if dead_letter.get("body") is not None:
-        text = base64.b64decode(dead_letter["body"]).decode(errors="backslashreplace")
+    if dead_letter.body is not None:
+        text = base64.b64decode(dead_letter.body).decode(errors="backslashreplace")
         shown["body"] = text[:MAX_BODY_SHOWN]
     return shown
 
@@ -125,12 +130,12 @@ def _progress_bar() -> Progress:
     )
 
 
-def _update(bar: Progress, task: TaskID, job: Mapping[str, Any]) -> None:
+def _update(bar: Progress, task: TaskID, job: ReplayJobDetail) -> None:
     bar.update(
         task,
-        description=job["state"],
-        total=job["total"],
-        completed=job["rejected"] + job["succeeded"] + job["failed"],
-        succeeded=job["succeeded"],
-        failed=job["failed"],
+        description=job.state,
+        total=job.total,
+        completed=job.rejected + job.succeeded + job.failed,
+        succeeded=job.succeeded,
+        failed=job.failed,
     )

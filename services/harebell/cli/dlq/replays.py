@@ -13,6 +13,7 @@ from harebell.cli.dlq.output import (
 from harebell.cli.framework.command import command
 from harebell.cli.framework.exit_codes import ExitCode, exit_code_of_many
 from harebell.cli.framework.options import DEFAULT_LIMIT, Limit, Note
+from harebell.cli.framework.output import to_json
 from harebell.cli.framework.session import Session
 
 app = typer.Typer(help="List, print, pause, resume and abort replay jobs.", no_args_is_help=True)
@@ -93,9 +94,10 @@ async def get(session: Session, options: ReplayJobGetOptions) -> ExitCode:
             job = await follow_replay_job(client, options.id)
         else:
             job = await client.replay_job(options.id)
-        record = dict(job)
+        record = to_json(job)
         if options.items:
-            record["items"] = [item async for item in client.replay_job_items(options.id)]
+            items = client.replay_job_items(options.id)
+            record["items"] = [to_json(item) async for item in items]
     session.output.print_record(record, items=ITEM_COLUMNS)
     return exit_code_of_replay_job(job)
 

@@ -3,7 +3,8 @@
 import asyncio
 from collections import OrderedDict
 from dataclasses import dataclass
-from typing import Annotated, Any, Final
+from typing import Annotated, Final
+from uuid import UUID
 
 import typer
 
@@ -12,7 +13,7 @@ from harebell.cli.dlq.output import COLUMNS
 from harebell.cli.framework.command import command
 from harebell.cli.framework.exit_codes import ExitCode
 from harebell.cli.framework.session import Session
-from harebell.client import Client
+from harebell.client import Client, DeadLetterView
 from harebell.client.requests import DeadLetterFields
 
 app = typer.Typer()
@@ -49,7 +50,7 @@ class WatchOptions(DeadLetterScopeOptions):
 async def watch(session: Session, options: WatchOptions) -> ExitCode:
     """Print new dead letters as they arrive, until Ctrl-C."""
     fields = scope_fields(options)
-    seen: OrderedDict[str, None] = OrderedDict()
+    seen: OrderedDict[UUID, None] = OrderedDict()
     polls = 0
     async with session.connect() as client:
         while options.max_polls is None or polls < options.max_polls:
@@ -64,12 +65,12 @@ async def watch(session: Session, options: WatchOptions) -> ExitCode:
 
 
 async def _unseen(
-    client: Client, fields: DeadLetterFields, seen: OrderedDict[str, None]
-) -> list[dict[str, Any]]:
+    client: Client, fields: DeadLetterFields, seen: OrderedDict[UUID, None]
+) -> list[DeadLetterView]:
     """Return the dead letters that are not in `seen`, oldest first, and add them to `seen`."""
     rows = [row async for row in client.dead_letters(limit=MAX_ROWS_PER_POLL, **fields)]
-    unseen = [row for row in reversed(rows) if row["id"] not in seen]
-    seen |= OrderedDict.fromkeys(row["id"] for row in unseen)
+    unseen = [row for row in reversed(rows) if row.id not in seen]
+    seen |= OrderedDict.fromkeys(row.id for row in unseen)
     while len(seen) > MAX_REMEMBERED:
         seen.popitem(last=False)
     return unseen

@@ -81,7 +81,9 @@ class Output:
 
 def to_json(row: Row) -> dict[str, Any]:
     """Return the JSON value of a row."""
-    return row.model_dump(mode="json", by_alias=True) if isinstance(row, Message) else dict(row)
+    if isinstance(row, Message):
+        return row.model_dump(mode="json", by_alias=True, exclude={OK_FIELD})
+    return dict(row)
 
 
 def error_line(field: str | None, reason: str, code: str) -> str:

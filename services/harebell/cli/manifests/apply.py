@@ -85,7 +85,7 @@ async def _plan(
     steps = [plan_put(desired[key], stored[key], options.owner) for key in desired]
     if options.prune:
         owned = [row async for row in client.schedules(owner=options.owner)]
-        cancels = (plan_cancel(row) for row in owned if row["key"] not in desired)
+        cancels = (plan_cancel(row) for row in owned if row.key not in desired)
         steps += [step for step in cancels if step is not None]
     return steps
 

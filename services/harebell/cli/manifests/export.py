@@ -3,7 +3,7 @@
 import asyncio
 from collections.abc import Sequence
 from dataclasses import dataclass
-from typing import Any, Final
+from typing import Final
 
 import typer
 import yaml
@@ -13,7 +13,7 @@ from harebell.cli.framework.output import Format
 from harebell.cli.framework.session import Session
 from harebell.cli.manifests.plan import without_defaults
 from harebell.cli.schedule.filters import Owner, Tag
-from harebell.client import Client, CommandRejected
+from harebell.client import Client, CommandRejected, ScheduleDetail
 from harebell.contract.errors import NotFound
 
 MAX_CONCURRENT_REQUESTS: Final = 20
@@ -32,15 +32,15 @@ async def export(session: Session, options: ScheduleExportOptions) -> ExitCode:
     """Write schedules in the form that `apply` reads (YAML, or JSON with -o json)."""
     async with session.connect() as client:
         rows = [row async for row in client.schedules(owner=options.owner, tag=options.tag)]
-        rows = [row for row in rows if row["state"] not in ENDED_STATES]
-        keys = sorted(row["key"] for row in rows if row["key"])
+        rows = [row for row in rows if row.state not in ENDED_STATES]
+        keys = sorted(row.key for row in rows if row.key)
         stored = await fetch_schedules(client, keys)
-    if without_key := sum(row["key"] is None for row in rows):
+    if without_key := sum(row.key is None for row in rows):
         session.output.print_message(
             f"The export omits {without_key} schedules, because they have no key."
         )
     definitions = [
-        without_defaults(each["definition"]) for each in stored.values() if each is not None
+        without_defaults(each.definition) for each in stored.values() if each is not None
     ]
     if session.options.output is Format.JSON:
         session.output.print_rows(definitions, ())
@@ -49,11 +49,11 @@ async def export(session: Session, options: ScheduleExportOptions) -> ExitCode:
     return exit_code_of_many(done=len(definitions))
 
 
-async def fetch_schedules(client: Client, keys: Sequence[str]) -> dict[str, dict[str, Any] | None]:
+async def fetch_schedules(client: Client, keys: Sequence[str]) -> dict[str, ScheduleDetail | None]:
     """Return the schedule of each key, or None for a key without a schedule."""
     limit = asyncio.Semaphore(MAX_CONCURRENT_REQUESTS)
 
-    async def fetch(key: str) -> dict[str, Any] | None:
+    async def fetch(key: str) -> ScheduleDetail | None:
         async with limit:
             try:
                 return await client.schedule(key=key)

@@ -7,6 +7,7 @@ from typing import Any, Final, TypeAlias
 
 import orjson
 
+from harebell.client import ScheduleDetail, ScheduleView
 from harebell.contract.errors import InvalidInput
 from harebell.contract.message import parse
 from harebell.contract.schedule import Definition
@@ -70,9 +71,7 @@ def desired_schedules(items: Iterable[Mapping[str, Any]], owner: str) -> dict[st
     return desired
 
 
-def plan_put(
-    desired: Mapping[str, Any], stored: Mapping[str, Any] | None, owner: str
-) -> ManifestStep:
+def plan_put(desired: Mapping[str, Any], stored: ScheduleDetail | None, owner: str) -> ManifestStep:
     """Return the step that makes the stored schedule equal to the desired schedule.
 
     Raises `InvalidInput` if the stored schedule belongs to another owner.
@@ -81,15 +80,15 @@ def plan_put(
     if stored is None:
         changes = diff_definitions({}, without_defaults(desired))
         return ManifestStep(action=ManifestAction.CREATE, key=key, body=desired, changes=changes)
-    if stored["owner"] != owner:
-        found = repr(stored["owner"]) if stored["owner"] else "none"
+    if stored.owner != owner:
+        found = repr(stored.owner) if stored.owner else "none"
         reason = f"The owner of the stored schedule {key!r} must be {owner!r}, not {found}."
         raise InvalidInput(reason, field="owner", code="foreign_owner")
-    definition = stored["definition"]
+    definition = stored.definition
     changes = diff_definitions(
         without_defaults(definition), without_defaults({"when": definition["when"], **desired})
     )
-    if stored["state"] == CANCELLED:
+    if stored.state == CANCELLED:
         action = ManifestAction.CREATE
     elif changes:
         action = ManifestAction.UPDATE
@@ -100,18 +99,18 @@ def plan_put(
         key=key,
         body=desired,
         changes=changes,
-        expected_version=stored["version"],
+        expected_version=stored.version,
     )
 
 
-def plan_cancel(stored: Mapping[str, Any]) -> ManifestStep | None:
+def plan_cancel(stored: ScheduleView) -> ManifestStep | None:
     """Return the step that cancels a schedule that no file contains.
 
     Return None for a schedule that is already cancelled or has no key.
     """
-    if stored["state"] == CANCELLED or stored["key"] is None:
+    if stored.state == CANCELLED or stored.key is None:
         return None
-    return ManifestStep(action=ManifestAction.CANCEL, key=stored["key"], body={})
+    return ManifestStep(action=ManifestAction.CANCEL, key=stored.key, body={})
 
 
 def without_defaults(definition: Mapping[str, Any]) -> dict[str, Any]:

@@ -1,7 +1,7 @@
 """`harebell schedule history`, `diff` and `rollback`: the versions of a schedule."""
 
 from dataclasses import dataclass
-from typing import Annotated, Any, Final, TypeAlias
+from typing import Annotated, Final, TypeAlias
 
 import typer
 
@@ -12,7 +12,7 @@ from harebell.cli.framework.options import Note, RequestId
 from harebell.cli.framework.session import Session
 from harebell.cli.manifests.plan import diff_definitions
 from harebell.cli.schedule.manage import print_schedule
-from harebell.client import Client
+from harebell.client import Client, VersionView
 from harebell.contract.errors import InvalidInput, NotFound
 
 app = typer.Typer()
@@ -79,7 +79,7 @@ async def diff(session: Session, options: DiffOptions) -> ExitCode:
     async with session.connect() as client:
         versions = await _versions(client, options.schedule)
     before, after = _version(versions, options.before), _version(versions, options.after)
-    rows = diff_definitions(before["definition"], after["definition"])
+    rows = diff_definitions(before.definition, after.definition)
     session.output.print_rows(rows, DIFFERENCE_COLUMNS)
     return exit_code_of_many(done=len(rows))
 
@@ -89,12 +89,12 @@ async def rollback(session: Session, options: RollbackOptions) -> ExitCode:
     """Create a new version with the definition of an older version."""
     async with session.connect() as client:
         versions = await _versions(client, options.schedule)
-        definition = _version(versions, options.version)["definition"]
+        definition = _version(versions, options.version).definition
         if "key" not in definition:
             reason = "The schedule must have a key, because the rollback puts it again."
             raise InvalidInput(reason, code="no_key")
         fields = {
-            "expected_version": next(n for n, each in versions.items() if each["in_force"]),
+            "expected_version": next(n for n, each in versions.items() if each.in_force),
             "note": options.note or f"rollback to version {options.version}",
         }
         if options.request_id is not None:
@@ -102,12 +102,12 @@ async def rollback(session: Session, options: RollbackOptions) -> ExitCode:
         return print_schedule(session.output, await client.put({**definition, **fields}))
 
 
-async def _versions(client: Client, schedule: str) -> dict[int, dict[str, Any]]:
+async def _versions(client: Client, schedule: str) -> dict[int, VersionView]:
     versions = await client.versions(**schedule_ref(schedule))
-    return {each["version"]: each for each in versions}
+    return {each.version: each for each in versions}
 
 
-def _version(versions: dict[int, dict[str, Any]], number: int) -> dict[str, Any]:
+def _version(versions: dict[int, VersionView], number: int) -> VersionView:
     if number not in versions:
         raise NotFound(f"The schedule has versions 1 to {max(versions)}, not {number}.")
     return versions[number]

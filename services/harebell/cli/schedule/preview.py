@@ -19,6 +19,7 @@ from harebell.contract.ids import schedule_id
 from harebell.contract.message import parse
 from harebell.contract.queries import MAX_PREVIEW
 from harebell.contract.schedule import Definition
+from harebell.contract.views import UpcomingRunView
 from harebell.domain.preview import upcoming_runs
 from harebell.domain.validation import check_when
 from harebell.domain.versions import VersionWindow
@@ -96,7 +97,7 @@ async def preview(session: Session, options: PreviewOptions) -> ExitCode:
     now = session.now()
     after = now if options.after is None else past_time(options.after, now=now, field="after")
     wanted = _Range(after=after, count=options.count, now=now)
-    times: Sequence[Mapping[str, Any]]
+    times: Sequence[UpcomingRunView]
     if options.file is not None:
         schedule = _single(read_document(options.file))
         times = _compute(schedule, session.options.tenant, wanted)
@@ -111,15 +112,14 @@ async def preview(session: Session, options: PreviewOptions) -> ExitCode:
 
 async def _query(
     session: Session, options: PreviewOptions, after: datetime
-) -> Sequence[Mapping[str, Any]]:
+) -> Sequence[UpcomingRunView]:
     """Return the next scheduled times of a stored schedule."""
     ref = options.ref
     async with session.connect() as client:
         view = await client.preview(**ref, count=options.count, after=after)
-    if view["state"] != ACTIVE:
-        session.output.print_message(f"The schedule is {view['state']}.")
-    times: Sequence[Mapping[str, Any]] = view["instants"]
-    return times
+    if view.state != ACTIVE:
+        session.output.print_message(f"The schedule is {view.state}.")
+    return view.instants
 
 
 def _is_expression(text: str) -> bool:
@@ -133,7 +133,7 @@ def _single(document: object) -> dict[str, Any]:
     return document
 
 
-def _compute(schedule: Mapping[str, Any], tenant: str, wanted: _Range) -> list[dict[str, Any]]:
+def _compute(schedule: Mapping[str, Any], tenant: str, wanted: _Range) -> list[UpcomingRunView]:
     """Return the scheduled times of a definition. Raises `InvalidInput`."""
     fields = {"target": ANY_TARGET, **schedule}
     known = {name: fields[name] for name in fields if name in _DEFINITION_FIELDS}
@@ -145,7 +145,7 @@ def _compute(schedule: Mapping[str, Any], tenant: str, wanted: _Range) -> list[d
         raise _as_invalid_input(error) from error
     window = VersionWindow(schedule_id=id_, policy=definition, since=min(wanted.after, wanted.now))
     runs = upcoming_runs([window], after=wanted.after, count=wanted.count)
-    return [each.to_view().model_dump(mode="json") for each in runs]
+    return [each.to_view() for each in runs]
 
 
 def _as_invalid_input(error: Rejected) -> InvalidInput:

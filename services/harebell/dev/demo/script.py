@@ -130,7 +130,7 @@ class DemoScript:
         deadline = monotonic() + LETTER_S
         while monotonic() < deadline:
             async for letter in self._harebell.dead_letters(key=self._dying):
-                return str(letter["id"])
+                return str(letter.id)
             await asyncio.sleep(LOOK_S)
         return None
 

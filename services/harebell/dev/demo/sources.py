@@ -57,7 +57,7 @@ class LedgerReader:
         return {run: await self._tried(run) for run in await self.runs()}
 
     async def _tried(self, run: LedgerRun) -> int:
-        return len((await self._harebell.run(run.run_id))["attempts"])
+        return len((await self._harebell.run(run.run_id)).attempts)
 
     async def _runs_of(self, key: str) -> list[LedgerRun]:
         return [LedgerRun.of(view) async for view in self._harebell.runs(key=key)]

@@ -8,7 +8,7 @@ from datetime import datetime
 from http import HTTPStatus
 from math import ceil
 
-from harebell.client import View
+from harebell.client import RunView
 from harebell.dev.demo.schedules import DemoSchedule, ExpectedEnd, expected_runs
 from harebell.domain.run_states import ENDED, RunState
 
@@ -27,17 +27,16 @@ class LedgerRun:
     state: RunState
 
     @classmethod
-    def of(cls, view: View) -> "LedgerRun":
-        started_at = view["started_at"]
+    def of(cls, view: RunView) -> "LedgerRun":
         return cls(
-            run_id=view["run_id"],
-            key=view["key"],
-            due_at=datetime.fromisoformat(view["due_at"]),
-            started_at=None if started_at is None else datetime.fromisoformat(started_at),
-            late_ms=view["late_ms"],
-            attempt=view["attempt"],
-            replay_number=view["replay_number"],
-            state=RunState(view["state"]),
+            run_id=view.run_id,
+            key=view.key or "",
+            due_at=view.due_at,
+            started_at=view.started_at,
+            late_ms=view.late_ms,
+            attempt=view.attempt,
+            replay_number=view.replay_number,
+            state=RunState(view.state),
         )
 
     @property

@@ -33,7 +33,7 @@ class IntakePolicy:
 def with_defaults(command: CommandBase, tenant: str, policy: IntakePolicy) -> CommandBase:
     """Return the command. A `schedule.put` without `when` gets the default of its tenant."""
     if isinstance(command, SchedulePut) and command.when is None:
-        return command.model_copy(update={"when": policy.default_when.of(tenant)})
+        return command.model_copy(update={"when": policy.default_when.for_tenant(tenant)})
     return command
 
 

@@ -1,15 +1,35 @@
-"""Questions into answers: rows of the store as users see them, page by page."""
+"""The handler of `harebell.queries`: each query becomes one response, from PostgreSQL."""
 
-from collections.abc import Callable, Sequence
-from datetime import datetime
-from typing import assert_never
+from datetime import datetime, timedelta
+from typing import Final, assert_never
+from uuid import UUID
 
 from harebell.contract.amqp_names import check_version
 from harebell.contract.errors import NotFound, Rejected
-from harebell.contract.ids import RunKey
+from harebell.contract.ids import RunKey, schedule_id
 from harebell.contract.json_codec import encode
-from harebell.contract.message import Message
-from harebell.contract.responses import One, Page, error_response
+from harebell.contract.message import Message, quoted
+from harebell.contract.queries import (
+    BreakerList,
+    RunGet,
+    RunList,
+    ScheduleGet,
+    ScheduleList,
+    SchedulePreview,
+    ScheduleRefQuery,
+    ScheduleVersions,
+    ScheduleWhy,
+)
+from harebell.contract.responses import Page, error_response
+from harebell.contract.views import (
+    BreakerView,
+    ExplanationView,
+    PreviewView,
+    RunDetail,
+    RunView,
+    ScheduleView,
+    VersionListView,
+)
 from harebell.domain.page_cursor import PageCursor
 from harebell.domain.validation import prefixing_field
 from harebell.intake.commands.check import (
@@ -19,183 +39,194 @@ from harebell.intake.commands.check import (
     parse_routing_key,
 )
 from harebell.intake.commands.definition import TargetPolicy, check_definition
-from harebell.intake.commands.publish import (
-    message_id_of,
-)
-from harebell.intake.queries.parse import (
-    Breakers,
-    OneRun,
-    Preview,
-    Question,
-    Runs,
-    Schedules,
-    StoredSchedule,
-    Versions,
-    WhyNot,
-    parse_query,
-)
+from harebell.intake.commands.handler import read_request
+from harebell.intake.commands.publish import message_id_of
+from harebell.intake.queries.parse import IntakeQuery, parse_query
 from harebell.intake.queries.schedule_history import ScheduleHistory
 from harebell.intake.queries.store import IntakeStore
 from harebell.intake.queries.views import (
     Row,
-    View,
-    attempt_view,
     breaker_view,
-    definition_view,
+    run_detail,
     run_view,
+    schedule_detail,
     schedule_view,
-    version_view,
+    version_list_view,
 )
 from harebell.intake.queries.why import explain, explanation_view, preview_view
-from harebell.intake.commands.handler import read_request as _submission
 from harebell.messaging.acknowledge import DONE, DeadLettered, Delivery, Outcome
 from harebell.messaging.publisher import Publisher
 from harebell.messaging.replies import reply, send_reply
 from harebell.runtime.clock import Clock
 
-
-async def answer_query(
-    store: IntakeStore,
-    tenant: str,
-    question: Question,
-    *,
-    now: datetime,
-    target_policy: TargetPolicy,
-) -> One | Page:
-    """Raises `NotFound`: also for what is another tenant's."""
-    told: One | Page
-    match question:
-        case StoredSchedule():
-            told = await _schedule(store, tenant, question, now)
-        case OneRun():
-            told = await _run(store, tenant, question)
-        case Schedules():
-            rows = await store.schedules(tenant, question)
-            views = [schedule_view(row, now=now) for row in rows]
-            told = _page(rows, views, question.limit, _created)
-        case Runs():
-            rows = await store.runs(tenant, question)
-            told = _page(rows, [run_view(row) for row in rows], question.limit, _scheduled)
-        case Versions():
-            told = await _versions(store, tenant, question)
-        case Preview():
-            told = await _preview(store, tenant, question, now, target_policy)
-        case WhyNot():
-            told = await _why(store, tenant, question, now)
-        case Breakers():
-            told = Page(items=[breaker_view(row) for row in await store.breakers()])
-        case _:
-            assert_never(question)
-    return told
-
-
-async def _schedule(store: IntakeStore, tenant: str, asked: StoredSchedule, now: datetime) -> One:
-    row = await _stored(store, tenant, asked)
-    return One(item=schedule_view(row, now=now) | {"definition": definition_view(row)})
-
-
-async def _run(store: IntakeStore, tenant: str, asked: OneRun) -> One:
-    row = await store.run(tenant, asked.key)
-    if row is None:
-        raise NotFound("there is no such run", field="run_id")
-    attempts = await store.attempts(asked.key)
-    return One(item=run_view(row) | {"attempts": [attempt_view(each) for each in attempts]})
-
-
-async def _versions(store: IntakeStore, tenant: str, asked: Versions) -> One:
-    row = await _stored(store, tenant, asked.of)
-    versions = await store.versions(row["id"])
-    views = [version_view(each, in_force=row["version"]) for each in versions]
-    return One(item={"id": str(row["id"]), "key": row["key"], "versions": views})
-
-
-async def _preview(
-    store: IntakeStore, tenant: str, asked: Preview, now: datetime, may_call: TargetPolicy
-) -> One:
-    if isinstance(asked.of, StoredSchedule):
-        story = await _story(store, tenant, asked.of)
-    else:
-        with prefixing_field("definition"):
-            check_definition(asked.of, asked.schedule_id, accepted_at=now, target_policy=may_call)
-        story = ScheduleHistory.of_terms(asked.of, asked.schedule_id, now=now)
-    return One(item=preview_view(story, asked.after or now, asked.count))
-
-
-async def _why(store: IntakeStore, tenant: str, asked: WhyNot, now: datetime) -> One:
-    story = await _story(store, tenant, asked.of)
-    at = asked.at or story.last_until(now)
-    row = None if at is None else await store.run_of(tenant, story.id, at)
-    attempts = (
-        []
-        if row is None
-        else await store.attempts(RunKey(row["scheduled_for"], row["schedule_id"]))
-    )
-    return One(item=explanation_view(story, explain(story, at, row, now=now), row, attempts))
-
-
-async def _story(store: IntakeStore, tenant: str, asked: StoredSchedule) -> ScheduleHistory:
-    row = await _stored(store, tenant, asked)
-    return ScheduleHistory.of(row, await store.versions(asked.id))
-
-
-async def _stored(store: IntakeStore, tenant: str, asked: StoredSchedule) -> Row:
-    row = await store.get_schedule(tenant, asked.id)
-    if row is None:
-        raise NotFound("there is no such schedule", field=asked.field)
-    return row
-
-
-def _created(row: Row) -> PageCursor:
-    return PageCursor(row["created_at"], row["id"])
-
-
-def _scheduled(row: Row) -> PageCursor:
-    return PageCursor(row["scheduled_for"], row["schedule_id"])
-
-
-def _page(
-    rows: Sequence[Row],
-    views: Sequence[View],
-    limit: int,
-    place: Callable[[Row], PageCursor],
-) -> Page:
-    """The store reads one row more than was asked for, which tells that there are more."""
-    has_more = len(rows) > limit
-    return Page(items=list(views[:limit]), next=str(place(rows[limit - 1])) if has_more else None)
+RUN_LIST_PERIOD: Final = timedelta(hours=24)  # of `run.list` without `since`
+NO_SCHEDULE_ID: Final = UUID(int=0)  # stands for the id of a definition without a key
 
 
 class QueryHandler:
-    """Handles `harebell.queries`, from the database."""
+    """The handler that answers queries concurrently and publishes their replies."""
 
     def __init__(
-        self, publisher: Publisher, clock: Clock, store: IntakeStore, may_call: TargetPolicy
+        self, *, publisher: Publisher, clock: Clock, store: IntakeStore, target_policy: TargetPolicy
     ) -> None:
         self._publisher = publisher
         self._clock = clock
         self._store = store
-        self._may_call = may_call
+        self._target_policy = target_policy
 
     async def handle(self, delivery: Delivery) -> Outcome:
-        submission = _submission(delivery)
+        """Send the response of one query.
+
+        A query without `reply_to` has no reply. A body that is not JSON becomes a dead letter.
+        """
+        request = read_request(delivery)
         outcome: Outcome = DONE
         try:
-            told = await self._answer(submission)
+            response = await self._response(request)
         except Rejected as error:
-            told = error_response(error)
+            response = error_response(error)
             if error.code == NOT_JSON:
                 outcome = DeadLettered(error.code, error.reason)
-        if submission.reply_to is not None:
-            name = message_id_of(submission)
-            body = encode(told)
-            message = reply(submission.reply_to, submission.correlation_id, body, message_id=name)
-            await send_reply(self._publisher, message)
+        if request.reply_to is not None:
+            outgoing = reply(
+                request.reply_to,
+                request.correlation_id,
+                encode(response),
+                message_id=message_id_of(request),
+            )
+            await send_reply(self._publisher, outgoing)
         return outcome
 
-    async def _answer(self, submission: IncomingRequest) -> Message:
-        """Raises `Rejected`."""
-        tenant, verb = parse_routing_key(submission.routing_key)
+    async def _response(self, request: IncomingRequest) -> Message:
+        """Return the response. Raise `Rejected` for an invalid query."""
+        tenant, verb = parse_routing_key(request.routing_key)
         check_tenant(tenant)
-        check_version(submission.type)
+        check_version(request.type)
+        query = parse_query(tenant, verb, request.body)
         now = self._clock.now()
-        question = parse_query(tenant, verb, submission.body, now=now)
-        return await answer_query(self._store, tenant, question, now=now, target_policy=self._may_call)
+        return await answer_query(
+            self._store, tenant, query, now=now, target_policy=self._target_policy
+        )
+
+
+async def answer_query(
+    store: IntakeStore,
+    tenant: str,
+    query: IntakeQuery,
+    *,
+    now: datetime,
+    target_policy: TargetPolicy,
+) -> Message:
+    """Return the response to a query, of the type in `QUERY_RESPONSES`.
+
+    Raise `NotFound` for a schedule or run that does not exist or belongs to another tenant.
+    """
+    response: Message
+    match query:
+        case ScheduleGet():
+            response = schedule_detail(await _schedule(store, tenant, query), now=now)
+        case ScheduleList():
+            response = await _schedule_page(store, tenant, query, now=now)
+        case ScheduleVersions():
+            response = await _versions(store, tenant, query)
+        case SchedulePreview():
+            response = await _preview(store, tenant, query, now=now, target_policy=target_policy)
+        case ScheduleWhy():
+            response = await _explanation(store, tenant, query, now=now)
+        case RunGet():
+            response = await _run(store, tenant, query)
+        case RunList():
+            response = await _run_page(store, tenant, query, now=now)
+        case BreakerList():
+            rows = await store.list_breakers()
+            response = Page[BreakerView](items=[breaker_view(row) for row in rows])
+        case _:
+            assert_never(query)
+    return response
+
+
+async def _schedule_page(
+    store: IntakeStore, tenant: str, query: ScheduleList, *, now: datetime
+) -> Page[ScheduleView]:
+    rows, has_more = await store.list_schedules(tenant, query)
+    cursor = PageCursor(rows[-1]["created_at"], rows[-1]["id"]) if has_more else None
+    return Page[ScheduleView](
+        items=[schedule_view(row, now=now) for row in rows],
+        next=None if cursor is None else str(cursor),
+    )
+
+
+async def _versions(store: IntakeStore, tenant: str, query: ScheduleVersions) -> VersionListView:
+    schedule = await _schedule(store, tenant, query)
+    return version_list_view(schedule, await store.list_versions(schedule["id"]))
+
+
+async def _preview(
+    store: IntakeStore,
+    tenant: str,
+    query: SchedulePreview,
+    *,
+    now: datetime,
+    target_policy: TargetPolicy,
+) -> PreviewView:
+    definition = query.definition
+    if definition is None:
+        history = await _history(store, tenant, ScheduleGet(key=query.key, id=query.id))
+    else:
+        key = definition.key
+        id_ = NO_SCHEDULE_ID if key is None else schedule_id(tenant, key)
+        with prefixing_field("definition"):
+            check_definition(definition, id_, accepted_at=now, target_policy=target_policy)
+        history = ScheduleHistory.from_policy(definition, id_, now=now)
+    return preview_view(history, query.after or now, query.count)
+
+
+async def _explanation(
+    store: IntakeStore, tenant: str, query: ScheduleWhy, *, now: datetime
+) -> ExplanationView:
+    history = await _history(store, tenant, query)
+    at = query.at or history.last_time_until(now)
+    row = None if at is None else await store.find_run(tenant, history.id, at)
+    attempts: list[Row] = []
+    if row is not None:
+        attempts = await store.list_attempts(RunKey(row["scheduled_for"], row["schedule_id"]))
+    explanation = explain(history, at, row, now=now)
+    return explanation_view(history, explanation, row, attempts=attempts)
+
+
+async def _run(store: IntakeStore, tenant: str, query: RunGet) -> RunDetail:
+    key = RunKey.parse(query.run_id)
+    row = await store.get_run(tenant, key)
+    if row is None:
+        reason = f"The run must be a run of this tenant, not {quoted(query.run_id)}."
+        raise NotFound(reason, field="run_id")
+    return run_detail(row, await store.list_attempts(key))
+
+
+async def _run_page(
+    store: IntakeStore, tenant: str, query: RunList, *, now: datetime
+) -> Page[RunView]:
+    since = query.since or (query.until or now) - RUN_LIST_PERIOD
+    id_ = query.id if query.key is None else schedule_id(tenant, query.key)
+    rows, has_more = await store.list_runs(tenant, query, since=since, id_=id_)
+    cursor = PageCursor(rows[-1]["scheduled_for"], rows[-1]["schedule_id"]) if has_more else None
+    return Page[RunView](
+        items=[run_view(row) for row in rows],
+        next=None if cursor is None else str(cursor),
+    )
+
+
+async def _history(store: IntakeStore, tenant: str, query: ScheduleRefQuery) -> ScheduleHistory:
+    schedule = await _schedule(store, tenant, query)
+    return ScheduleHistory.from_rows(schedule, await store.list_versions(schedule["id"]))
+
+
+async def _schedule(store: IntakeStore, tenant: str, query: ScheduleRefQuery) -> Row:
+    field, id_ = "id", query.id
+    if query.key is not None:
+        field, id_ = "key", schedule_id(tenant, query.key)
+    row = None if id_ is None else await store.get_schedule(tenant, id_)
+    if row is None:
+        reason = f"The schedule must exist in this tenant, but no schedule has this {field}."
+        raise NotFound(reason, field=field)
+    return row

@@ -1,8 +1,9 @@
-"""A schedule as its rows tell it: how it stands, and which version is in force when. Pure."""
+"""The history of a schedule: its state and the windows of its versions, from their rows (pure)."""
 
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from datetime import datetime
+from typing import Final
 from uuid import UUID
 
 from harebell.contract.message import parse
@@ -12,96 +13,99 @@ from harebell.domain.run_states import ScheduleState
 from harebell.domain.versions import VersionWindow
 from harebell.intake.queries.views import Row
 
-IN_FORCE: frozenset[str] = frozenset({"active", "pending"})
+_STATUSES_IN_FORCE: Final = frozenset({"active", "pending"})
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(frozen=True, slots=True, kw_only=True)
 class ScheduleHistory:
-    """`editions` are the versions that were, are or will be in force, oldest first."""
+    """A schedule and the versions that were, are or will be in force, the oldest first."""
 
     id: UUID
     key: str | None
     state: ScheduleState
-    note: str | None
+    reason: str | None  # of the state
     planned_until: datetime
     paused_until: datetime | None
-    awaiting: datetime | None
-    skips: frozenset[datetime]
+    awaited_run: datetime | None
+    skipped_times: frozenset[datetime]
     windows: tuple[VersionWindow, ...]
 
     @classmethod
-    def of(cls, schedule: Row, versions: Sequence[Row]) -> "ScheduleHistory":
-        """`schedule` is a row of the store's; `versions` are the newest of its rows."""
+    def from_rows(cls, schedule: Row, versions: Sequence[Row]) -> "ScheduleHistory":
+        """Return the history of a row of `IntakeStore.get_schedule` and its newest versions."""
         return cls(
             id=schedule["id"],
             key=schedule["key"],
             state=ScheduleState(schedule["state"]),
-            note=schedule["reason"],
+            reason=schedule["reason"],
             planned_until=schedule["planned_until"],
             paused_until=schedule["paused_until"],
-            awaiting=schedule["awaited_run"],
-            skips=frozenset(schedule["skipped_times"]),
-            windows=_editions(schedule, versions),
+            awaited_run=schedule["awaited_run"],
+            skipped_times=frozenset(schedule["skipped_times"]),
+            windows=_windows(schedule, versions),
         )
 
     @classmethod
-    def of_terms(
-        cls, terms: SchedulingPolicy, schedule_id: UUID, *, now: datetime
+    def from_policy(
+        cls, policy: SchedulingPolicy, schedule_id: UUID, *, now: datetime
     ) -> "ScheduleHistory":
-        """Of a schedule that is not stored yet, as if it were put now."""
+        """Return the history of a schedule that is not stored, as if a user put it now."""
         return cls(
             id=schedule_id,
-            key=terms.key,
+            key=policy.key,
             state=ScheduleState.ACTIVE,
-            note=None,
+            reason=None,
             planned_until=now,
             paused_until=None,
-            awaiting=None,
-            skips=frozenset(),
-            windows=(VersionWindow(schedule_id=schedule_id, policy=terms, since=now),),
+            awaited_run=None,
+            skipped_times=frozenset(),
+            windows=(VersionWindow(schedule_id=schedule_id, policy=policy, since=now),),
         )
 
-    def in_force(self, at: datetime) -> VersionWindow | None:
-        """The version whose timetable counts for an instant; None before the first."""
-        begun = [each for each in self.windows if each.since <= at or each.includes(at)]
-        return begun[-1] if begun else None
+    def window_at(self, time: datetime) -> VersionWindow | None:
+        """Return the version that decides about a time, or None before the first version."""
+        started = [each for each in self.windows if each.since <= time or each.includes(time)]
+        return started[-1] if started else None
 
-    def last_until(self, now: datetime) -> datetime | None:
-        """The last instant up to now of any version; of one that is awaited, that."""
-        for edition in reversed(self.windows):
-            if edition.since <= now and isinstance(edition.recurrence, AfterCompletion):
-                return self.awaiting or self.planned_until
-            if (found := edition.last_time_until(now)) is not None:
+    def last_time_until(self, now: datetime) -> datetime | None:
+        """Return the last scheduled time up to `now` in any version.
+
+        A recurrence from completion has its awaited run, or else the end of its planning.
+        """
+        for window in reversed(self.windows):
+            if window.since <= now and isinstance(window.recurrence, AfterCompletion):
+                return self.awaited_run or self.planned_until
+            if (found := window.last_time_until(now)) is not None:
                 return found
         return None
 
-    def editions_after(self, moment: datetime) -> list[VersionWindow]:
-        """Those that may yet owe something behind it."""
-        left = [each for each in self.windows if each.until is None or each.until > moment]
-        is_over = self.state in (ScheduleState.COMPLETED, ScheduleState.CANCELLED)
-        return [each for each in left if each.since > moment] if is_over else left
+    def windows_after(self, time: datetime) -> list[VersionWindow]:
+        """Return the versions that may have a run after `time`."""
+        later = [each for each in self.windows if each.until is None or each.until > time]
+        has_ended = self.state in (ScheduleState.COMPLETED, ScheduleState.CANCELLED)
+        return [each for each in later if each.since > time] if has_ended else later
 
 
-def _editions(schedule: Row, versions: Sequence[Row]) -> tuple[VersionWindow, ...]:
+def _windows(schedule: Row, versions: Sequence[Row]) -> tuple[VersionWindow, ...]:
     rows = sorted(
-        (row for row in versions if row["status"] in IN_FORCE), key=lambda row: row["version"]
+        (row for row in versions if row["status"] in _STATUSES_IN_FORCE),
+        key=lambda row: row["version"],
     )
-    editions = [_edition(schedule["id"], row) for row in rows]
-    for place, following in enumerate(editions[1:]):
-        editions[place] = replace(editions[place], until=following.since)
+    windows = [_window(schedule["id"], row) for row in rows]
+    for index, next_window in enumerate(windows[1:]):
+        windows[index] = replace(windows[index], until=next_window.since)
     return tuple(
         replace(each, dispatched=schedule["dispatched"], planned_until=schedule["planned_until"])
         if each.number == schedule["version"]
         else each
-        for each in editions
+        for each in windows
     )
 
 
-def _edition(schedule_id: UUID, row: Row) -> VersionWindow:
-    definition = parse(Definition, row["definition"])
+def _window(schedule_id: UUID, row: Row) -> VersionWindow:
     return VersionWindow(
         schedule_id=schedule_id,
-        policy=definition,
+        policy=parse(Definition, row["definition"]),
         since=row["effective_at"],
         number=row["version"],
         anchor=row["anchor_at"],

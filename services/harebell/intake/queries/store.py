@@ -1,22 +1,24 @@
-"""The door's SQL: questions about one tenant's schedules and runs. It only reads."""
+"""The SQL of the queries: bounded, read-only statements about the rows of one tenant."""
 
+from collections.abc import AsyncIterator
+from contextlib import asynccontextmanager
 from datetime import datetime, timedelta
-from typing import Any, Final
+from typing import Any, Final, TypeAlias
 from uuid import UUID
 
 import asyncpg
 from sqlalchemy import ColumnElement, Select, and_, any_, case, func, literal, select, text, tuple_
 from sqlalchemy.exc import DBAPIError
-from sqlalchemy.ext.asyncio import AsyncEngine
+from sqlalchemy.ext.asyncio import AsyncConnection, AsyncEngine
 
 from harebell.contract.breakers import MAX_SNAPSHOT_BREAKERS
 from harebell.contract.errors import Rejected
 from harebell.contract.ids import RunKey
+from harebell.contract.queries import ListQuery, RunList, ScheduleList
 from harebell.domain.page_cursor import PageCursor
 from harebell.domain.run_states import RETENTION, ScheduleState
-from harebell.intake.queries.parse import Runs, Schedules
 from harebell.intake.queries.views import Row
-from harebell.storage.engine import translate_db_errors
+from harebell.storage.engine import fetch_page, fetch_rows, translate_db_errors
 from harebell.storage.tables import (
     attempts,
     breakers,
@@ -26,116 +28,137 @@ from harebell.storage.tables import (
     schedules,
 )
 
-MAX_STATEMENT_TIME: Final = timedelta(seconds=5)  # of one statement; clients give up after 10 s
-MAX_ATTEMPTS: Final = 500  # of one run that are shown, the latest
-MAX_VERSIONS: Final = 100  # of one schedule that are shown, the latest
+MAX_STATEMENT_TIME: Final = timedelta(seconds=5)  # the client waits 10 s for a response
+MAX_ATTEMPTS: Final = 500  # of one run in a response, the latest
+MAX_VERSIONS: Final = 100  # of one schedule in a response, the latest
 
-_BOUND: Final = text(
+RowPage: TypeAlias = tuple[list[Row], bool]  # the rows, and whether more rows follow
+
+_SET_TIMEOUT: Final = text(
     f"SET LOCAL statement_timeout = {MAX_STATEMENT_TIME // timedelta(milliseconds=1)}"
 )
 
-_state_of = schedule_state.c.schedule_id == schedules.c.id
-# Stored as completed when its last run is handed over; it is when no instant is to come.
-_comes = func.now() < any_(schedule_state.c.open_runs)
+# The ticker stores `completed` when it stages the last run, which may still be in the future.
+_has_future_run = func.now() < any_(schedule_state.c.open_runs)
 _state = case(
-    (and_(schedule_state.c.state == ScheduleState.COMPLETED, _comes), ScheduleState.ACTIVE.value),
+    (
+        and_(schedule_state.c.state == ScheduleState.COMPLETED, _has_future_run),
+        ScheduleState.ACTIVE.value,
+    ),
     else_=schedule_state.c.state,
 )
-
-
-def _is_in(state: ScheduleState) -> ColumnElement[bool]:
-    """What is neither active nor completed has an index; its condition must be seen to hold."""
-    if state in (ScheduleState.ACTIVE, ScheduleState.COMPLETED):
-        return _state == state.value
-    return schedule_state.c.state == literal(state.value, literal_execute=True)
-
-
+_STATE_COLUMNS: Final = (
+    "reason",
+    "next_at",
+    "open_runs",
+    "planned_until",
+    "dispatched",
+    "awaited_run",
+    "paused_until",
+    "pending_version",
+    "pending_at",
+    "consecutive_failures",
+    "skipped_times",
+)
 _SCHEDULES: Final = select(
     schedules,
     _state.label("state"),
-    *(
-        schedule_state.c[name]
-        for name in (
-            *("reason", "next_at", "open_runs", "planned_until", "dispatched", "awaited_run"),
-            *("paused_until", "pending_version", "pending_at", "failures", "skipped_times"),
-        )
-    ),
-).join(schedule_state, _state_of)
+    *(schedule_state.c[name] for name in _STATE_COLUMNS),
+).join(schedule_state, schedule_state.c.schedule_id == schedules.c.id)
 
-# The first attempt says how late a run began; it has a row of its own once it has ended.
+# The lateness of a run is that of its first attempt, which has a row after its end.
 _first = attempts.alias("first")
-_first_of = and_(
+_first_of_run = and_(
     _first.c.scheduled_for == runs.c.scheduled_for,
     _first.c.schedule_id == runs.c.schedule_id,
     _first.c.replay_number == runs.c.replay_number,
     _first.c.number == 1,
 )
 _first_started_at = case(
-    (runs.c.replay_number > 0, None),  # a replay is as late as the person who asked for it
+    (runs.c.replay_number > 0, None),  # a person decides when a replay starts
     (runs.c.attempt == 1, runs.c.started_at),
     else_=_first.c.started_at,
 ).label("first_started_at")
 _RUNS: Final = (
     select(runs, schedules.c.key, _first_started_at)
     .outerjoin(schedules, schedules.c.id == runs.c.schedule_id)
-    .outerjoin(_first, _first_of)
+    .outerjoin(_first, _first_of_run)
 )
 
 
 class IntakeStore:
-    """Raises `DatabaseUnavailable`, or `Rejected` where a question costs too much.
+    """The tables that queries read. A row of another tenant does not exist.
 
-    Another tenant's row is no row.
+    Each method raises `DatabaseUnavailable`, or `Rejected` after `MAX_STATEMENT_TIME`.
     """
 
     def __init__(self, engine: AsyncEngine) -> None:
         self._engine = engine
 
+    @asynccontextmanager
+    async def connect(self) -> AsyncIterator[AsyncConnection | asyncpg.Connection]:
+        """Open a transaction whose statements have a time limit."""
+        with translate_db_errors():
+            try:
+                async with self._engine.begin() as connection:
+                    await connection.execute(_SET_TIMEOUT)
+                    yield connection
+            except DBAPIError as error:
+                if isinstance(error.orig and error.orig.__cause__, asyncpg.QueryCanceledError):
+                    seconds = MAX_STATEMENT_TIME.total_seconds()
+                    reason = f"The query must take at most {seconds:g} s. Use narrower filters."
+                    raise Rejected(reason, code="too_slow") from error
+                raise
+
     async def get_schedule(self, tenant: str, id_: UUID) -> Row | None:
-        """With the definition of its version."""
-        version_of = and_(
+        """Return a schedule with its state and the definition of its version."""
+        is_current = and_(
             schedule_versions.c.schedule_id == schedules.c.id,
             schedule_versions.c.version == schedules.c.version,
         )
         statement = (
             _SCHEDULES.add_columns(schedule_versions.c.definition)
-            .join(schedule_versions, version_of)
+            .join(schedule_versions, is_current)
             .where(schedules.c.tenant == tenant, schedules.c.id == id_)
         )
-        return next(iter(await self._rows(statement)), None)
+        return await self._first_row(statement)
 
-    async def schedules(self, tenant: str, asked: Schedules) -> list[Row]:
-        """One more than asked for shows that there are more."""
-        wanted = [schedules.c.tenant == tenant]
-        if asked.tag is not None:
-            wanted.append(schedules.c.tags.contains([asked.tag]))
-        if asked.owner is not None:
-            wanted.append(schedules.c.owner == asked.owner)
-        if asked.name is not None:
-            wanted.append(schedules.c.name == asked.name)
-        if asked.state is not None:
-            wanted.append(_is_in(asked.state))
-        place = (schedules.c.created_at, schedules.c.id)
-        return await self._page(_SCHEDULES.where(*wanted), place, asked.after, asked.limit)
+    async def list_schedules(self, tenant: str, query: ScheduleList) -> RowPage:
+        """Return schedules with their states, the newest first."""
+        conditions = [schedules.c.tenant == tenant]
+        if query.tag is not None:
+            conditions.append(schedules.c.tags.contains([query.tag]))
+        if query.owner is not None:
+            conditions.append(schedules.c.owner == query.owner)
+        if query.name is not None:
+            conditions.append(schedules.c.name == query.name)
+        if query.state is not None:
+            conditions.append(_has_state(ScheduleState(query.state)))
+        columns = (schedules.c.created_at, schedules.c.id)
+        return await self._page(_SCHEDULES.where(*conditions), columns, query)
 
-    async def versions(self, id_: UUID) -> list[Row]:
-        """Newest first. Versions have no tenant: ask for the schedule first."""
+    async def list_versions(self, id_: UUID) -> list[Row]:
+        """Return the latest versions of a schedule, the newest first.
+
+        Versions have no column for the tenant, so the caller checks the schedule first.
+        """
+        columns = (column for column in schedule_versions.c if column.name != "run_spec")
         statement = (
-            select(*(column for column in schedule_versions.c if column.name != "run_spec"))
+            select(*columns)
             .where(schedule_versions.c.schedule_id == id_)
             .order_by(schedule_versions.c.version.desc())
             .limit(MAX_VERSIONS)
         )
         return await self._rows(statement)
 
-    async def breakers(self) -> list[Row]:
-        """Those forced first; no tenant's."""
+    async def list_breakers(self) -> list[Row]:
+        """Return the breakers, the forced ones first. Breakers belong to no tenant."""
         order = (breakers.c.forced.is_(None), breakers.c.state.desc(), breakers.c.downstream)
         return await self._rows(select(breakers).order_by(*order).limit(MAX_SNAPSHOT_BREAKERS))
 
-    async def run_of(self, tenant: str, id_: UUID, at: datetime) -> Row | None:
-        """The run of an instant, or the row that stands for a range with it."""
-        exact = await self.run(tenant, RunKey(at, id_))
+    async def find_run(self, tenant: str, id_: UUID, at: datetime) -> Row | None:
+        """Return the run of a scheduled time, or the row of a range that contains the time."""
+        exact = await self.get_run(tenant, RunKey(at, id_))
         if exact is not None:
             return exact
         statement = (
@@ -148,18 +171,21 @@ class IntakeStore:
             .order_by(runs.c.scheduled_for.desc())
             .limit(1)
         )
-        return next(iter(await self._rows(statement)), None)
+        return await self._first_row(statement)
 
-    async def run(self, tenant: str, key: RunKey) -> Row | None:
+    async def get_run(self, tenant: str, key: RunKey) -> Row | None:
         statement = _RUNS.where(
             runs.c.tenant == tenant,
             runs.c.scheduled_for == key.scheduled_for,
             runs.c.schedule_id == key.schedule_id,
         )
-        return next(iter(await self._rows(statement)), None)
+        return await self._first_row(statement)
 
-    async def attempts(self, key: RunKey) -> list[Row]:
-        """In their order. Attempts have no tenant: ask for the run first."""
+    async def list_attempts(self, key: RunKey) -> list[Row]:
+        """Return the latest attempts of a run in their order.
+
+        Attempts have no column for the tenant, so the caller checks the run first.
+        """
         statement = (
             select(attempts)
             .where(
@@ -171,47 +197,63 @@ class IntakeStore:
         )
         return (await self._rows(statement))[::-1]
 
-    async def runs(self, tenant: str, asked: Runs) -> list[Row]:
-        """One more than asked for shows that there are more."""
-        wanted = [runs.c.tenant == tenant, runs.c.scheduled_for >= asked.since]
-        if asked.schedule_id is not None:
-            wanted.append(runs.c.schedule_id == asked.schedule_id)
-        if asked.until is not None:
-            wanted.append(runs.c.scheduled_for <= asked.until)
-        if asked.tag is not None:
-            wanted.append(schedules.c.tags.contains([asked.tag]))
-        if asked.state is not None:
-            wanted.append(runs.c.state == asked.state.value)
-        if asked.outcome is not None:
-            wanted.append(runs.c.outcome == asked.outcome)
-        if asked.reason is not None:
-            wanted.append(runs.c.reason == asked.reason)
-        place = (runs.c.scheduled_for, runs.c.schedule_id)
-        return await self._page(_RUNS.where(*wanted), place, asked.after, asked.limit)
+    async def list_runs(
+        self, tenant: str, query: RunList, *, since: datetime, id_: UUID | None
+    ) -> RowPage:
+        """Return runs from `since` on, of one schedule or of all, the newest first.
+
+        `since` bounds the partitions that the statement reads.
+        """
+        conditions = [runs.c.tenant == tenant, runs.c.scheduled_for >= since]
+        if id_ is not None:
+            conditions.append(runs.c.schedule_id == id_)
+        if query.until is not None:
+            conditions.append(runs.c.scheduled_for < query.until)
+        if query.tag is not None:
+            conditions.append(schedules.c.tags.contains([query.tag]))
+        if query.state is not None:
+            conditions.append(runs.c.state == query.state)
+        if query.outcome is not None:
+            conditions.append(runs.c.outcome == query.outcome)
+        if query.reason is not None:
+            conditions.append(runs.c.reason == query.reason)
+        columns = (runs.c.scheduled_for, runs.c.schedule_id)
+        return await self._page(_RUNS.where(*conditions), columns, query)
 
     async def _page(
         self,
         statement: Select[Any],
-        place: tuple[ColumnElement[Any], ColumnElement[Any]],
-        after: PageCursor | None,
-        limit: int,
-    ) -> list[Row]:
-        """Newest first, along an index: a page costs the same however far it lies behind."""
-        if after is not None:
-            # the first bound is implied by the second, but only it prunes partitions
+        columns: tuple[ColumnElement[Any], ColumnElement[Any]],
+        query: ListQuery,
+    ) -> RowPage:
+        """Return one page, the newest rows first.
+
+        The statement follows an index on `columns`, so a late page costs as much as the first.
+        """
+        if query.after is not None:
+            cursor = PageCursor.parse(query.after)
+            # The second condition implies the first, but only the first prunes partitions.
             statement = statement.where(
-                place[0] <= after.at, tuple_(*place) < tuple_(after.at, after.id)
+                columns[0] <= cursor.at, tuple_(*columns) < tuple_(cursor.at, cursor.id)
             )
-        ordered = statement.order_by(*(column.desc() for column in place)).limit(limit + 1)
-        return await self._rows(ordered)
+        ordered = statement.order_by(*(column.desc() for column in columns))
+        async with self.connect() as connection:
+            return await fetch_page(connection, ordered, query.limit)
 
     async def _rows(self, statement: Select[Any]) -> list[Row]:
-        with translate_db_errors():
-            try:
-                async with self._engine.begin() as connection:
-                    await connection.execute(_BOUND)
-                    return [row._asdict() for row in await connection.execute(statement)]
-            except DBAPIError as error:
-                if isinstance(error.orig and error.orig.__cause__, asyncpg.QueryCanceledError):
-                    raise Rejected("took too long; ask for less", code="too_slow") from error
-                raise
+        async with self.connect() as connection:
+            return await fetch_rows(connection, statement)
+
+    async def _first_row(self, statement: Select[Any]) -> Row | None:
+        return next(iter(await self._rows(statement)), None)
+
+
+def _has_state(state: ScheduleState) -> ColumnElement[bool]:
+    """Return the condition of a state.
+
+    A partial index contains the schedules that are neither active nor completed.
+    PostgreSQL uses the index only if the statement contains the state as a literal.
+    """
+    if state in (ScheduleState.ACTIVE, ScheduleState.COMPLETED):
+        return _state == state.value
+    return schedule_state.c.state == literal(state.value, literal_execute=True)

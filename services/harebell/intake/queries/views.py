@@ -1,6 +1,6 @@
-"""Rows as users see them: schedules, runs and attempts in answers. Fields may only be added."""
+"""The views of rows, as users see schedules, versions, runs, attempts and breakers (pure)."""
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from datetime import datetime
 from typing import Any, Final, TypeAlias
 
@@ -8,124 +8,110 @@ from harebell.contract.errors import InvalidInput
 from harebell.contract.ids import run_id
 from harebell.contract.message import parse
 from harebell.contract.schedule import Definition
-from harebell.contract.types import instant_text
+from harebell.contract.views import (
+    AttemptView,
+    BreakerView,
+    RunDetail,
+    RunView,
+    ScheduleDetail,
+    ScheduleView,
+    VersionListView,
+    VersionView,
+)
 from harebell.domain.run_states import RunState, ScheduleState
 from harebell.messaging.topology.delay_queues import COLD_ROUTE, DelayRoute, route
 
 Row: TypeAlias = Mapping[str, Any]
-View: TypeAlias = dict[str, Any]
 
-WAITING: Final = (RunState.STAGED, RunState.RETRYING)
-_SCHEDULE: Final = (
-    *("id", "key", "name", "owner", "tenant", "class", "priority", "pool"),
-    *("state", "reason", "version", "next_at", "tags", "created_at", "updated_at"),
-    *("paused_until", "pending_version", "pending_at", "failures", "skipped_times"),
-)
-_VERSION: Final = (
-    *("version", "accepted_at", "effective_at", "status", "status_reason"),
-    *("actor", "note"),
-)
-_RUN: Final = (
-    *("run_id", "schedule_id", "key", "scheduled_for", "due_at", "state", "reason"),
-    *(
-        "attempt",
-        "replay_number",
-        "started_at",
-        "finished_at",
-        "late_ms",
-        "outcome",
-        "next_attempt_at",
-    ),
-    *("expires_at", "pool", "lane", "version", "origin", "range_until", "range_count"),
-    *("tier", "tier_reason"),
-)
-_ATTEMPT: Final = (
-    *("replay_number", "number", "lease_holder", "started_at", "finished_at", "duration_ms"),
-    *("outcome", "error_code", "error", "http_status", "result"),
-)
-
-_BREAKER: Final = (
-    *("downstream", "acts", "state", "since", "failed", "attempts"),
-    *("forced", "forced_at", "forced_until", "note", "actor"),
-)
+_WAITING: Final = (RunState.STAGED, RunState.RETRYING)
 
 
-def breaker_view(row: Row) -> View:
-    """`acts`: what it is forced to be, or else what dispatchers found."""
-    return _view(row, _BREAKER, acts=row["forced"] or row["state"])
+def schedule_view(row: Row, *, now: datetime) -> ScheduleView:
+    """Return the view of a row of `schedules` with its `schedule_state`."""
+    return ScheduleView.model_validate({**row, "next_at": _next_run(row, now)})
 
 
-def schedule_view(row: Row, *, now: datetime) -> View:
-    """Of `schedules` with its `schedule_state`."""
-    return _view(row, _SCHEDULE, next_at=_next_run(row, now))
+def schedule_detail(row: Row, *, now: datetime) -> ScheduleDetail:
+    """Return the view of such a row with the definition of its version."""
+    fields = {**row, "next_at": _next_run(row, now), "definition": _definition_json(row)}
+    return ScheduleDetail.model_validate(fields)
 
 
-def run_view(row: Row) -> View:
-    """Of `runs` with the key of its schedule, and `first_started_at` of its first attempt."""
-    waits = _route(row)
-    return _view(
-        row,
-        _RUN,
-        route=waits and waits.tier,
-        tier_reason=waits and waits.reason,
-        run_id=run_id(row["schedule_id"], row["scheduled_for"]),
-        late_ms=_late_ms(row["due_at"], row["first_started_at"]),
-    )
+def version_list_view(schedule: Row, versions: Sequence[Row]) -> VersionListView:
+    """Return the view of a schedule with its versions, in the order of `versions`."""
+    views = [_version_view(row, in_force=schedule["version"]) for row in versions]
+    return VersionListView(id=schedule["id"], key=schedule["key"], versions=views)
 
 
-def version_view(row: Row, *, in_force: int) -> View:
-    return _view(row, _VERSION) | {
+def run_view(row: Row) -> RunView:
+    """Return the view of a row of `runs` with `key` and `first_started_at`."""
+    return RunView.model_validate(_run_fields(row))
+
+
+def run_detail(row: Row, attempts: Sequence[Row]) -> RunDetail:
+    """Return the view of a run with its attempts, in the order of `attempts`."""
+    views = [attempt_view(each) for each in attempts]
+    return RunDetail.model_validate({**_run_fields(row), "attempts": views})
+
+
+def attempt_view(row: Row) -> AttemptView:
+    return AttemptView.model_validate({**row})
+
+
+def breaker_view(row: Row) -> BreakerView:
+    """Return the view of a breaker. A forced state is in effect before the detected state."""
+    return BreakerView.model_validate({**row, "acts": row["forced"] or row["state"]})
+
+
+def _version_view(row: Row, *, in_force: int) -> VersionView:
+    fields = {
+        **row,
         "in_force": row["version"] == in_force,
-        "definition": definition_view(row),
+        "definition": _definition_json(row),
     }
+    return VersionView.model_validate(fields)
 
 
-def definition_view(row: Row) -> View:
-    """With the defaults, which are not stored; one that nobody understands is shown as it is."""
-    stored: View = row["definition"]
+def _definition_json(row: Row) -> dict[str, Any]:
+    """Return the definition with its defaults, which PostgreSQL does not store.
+
+    A definition that this release cannot read is shown as stored.
+    """
+    stored: dict[str, Any] = row["definition"]
     try:
         return parse(Definition, stored).to_full_json()
     except InvalidInput:
         return stored
 
 
-def attempt_view(row: Row) -> View:
-    return _view(row, _ATTEMPT)
-
-
-def _view(row: Row, names: tuple[str, ...], **derived: object) -> View:
-    values = {**row, **derived}
-    return {name: _shown(values[name]) for name in names}
-
-
-def _shown(value: object) -> object:
-    match value:
-        case datetime():
-            return instant_text(value)
-        case list():
-            return [_shown(each) for each in value]
-        case None | bool() | int() | float():
-            return value
-        case _:
-            return str(value)
-
-
 def _next_run(row: Row, now: datetime) -> datetime | None:
-    """What has been handed over, or else the instant where planning goes on.
+    """Return the first open run in the future, or else the next scheduled time to plan.
 
-    The ticker looks again at `next_at` also for the end of a pause and for a change that waits.
+    The column `next_at` is not always a scheduled time.
+    The ticker also reads a schedule for the end of a pause and for a pending version.
     """
-    instants = [instant for instant in row["open_runs"] if instant > now]
+    times = [time for time in row["open_runs"] if time > now]
     next_at, pending_at = row["next_at"], row["pending_at"]
-    is_instant = next_at is not None and (pending_at is None or next_at < pending_at)
-    if is_instant and row["state"] == ScheduleState.ACTIVE:
-        instants.append(next_at)
-    return min(instants, default=None)
+    is_scheduled = next_at is not None and (pending_at is None or next_at < pending_at)
+    if is_scheduled and row["state"] == ScheduleState.ACTIVE:
+        times.append(next_at)
+    return min(times, default=None)
 
 
-def _route(row: Row) -> DelayRoute | None:
-    """Of a run that waits for its time: as it was decided when its ticket was published last."""
-    if row["state"] not in WAITING:
+def _run_fields(row: Row) -> dict[str, Any]:
+    delay = _delay_route(row)
+    return {
+        **row,
+        "run_id": run_id(row["schedule_id"], row["scheduled_for"]),
+        "late_ms": _late_ms(row["due_at"], row["first_started_at"]),
+        "tier": delay and delay.tier.value,
+        "tier_reason": delay and delay.reason,
+    }
+
+
+def _delay_route(row: Row) -> DelayRoute | None:
+    """Return the route of a waiting run, as decided at the last publish of its ticket."""
+    if row["state"] not in _WAITING:
         return None
     at, staged_at = row["next_attempt_at"] or row["due_at"], row["staged_at"]
     return COLD_ROUTE if staged_at is None else route(at, staged_at)

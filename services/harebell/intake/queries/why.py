@@ -1,4 +1,4 @@
-"""Previews and whys as users see them. Fields may only be added."""
+"""The explanation of a scheduled time, the preview of the next ones, and their views (pure)."""
 
 from collections.abc import Sequence
 from dataclasses import dataclass
@@ -6,210 +6,245 @@ from datetime import datetime
 from enum import StrEnum
 from typing import Final
 
+from harebell.contract.message import quoted
 from harebell.contract.types import instant_text
+from harebell.contract.views import ExplanationView, PreviewView
+from harebell.contract.when import Recurring
 from harebell.domain.preview import describe_run, upcoming_runs
 from harebell.domain.reason_text import REASON_TEXT, SCHEDULE_STATE_TEXT, reason_text
 from harebell.domain.recurrence import AfterCompletion
 from harebell.domain.run_states import RETENTION, Reason, RunState, ScheduleState
 from harebell.domain.versions import VersionWindow
 from harebell.intake.queries.schedule_history import ScheduleHistory
-from harebell.intake.queries.views import Row, View, attempt_view, run_view
+from harebell.intake.queries.views import Row, attempt_view, run_view
+
+MAX_COUNTED_TIMES: Final = 1_000  # scheduled times that `explain` counts towards `times`
 
 
 class Verdict(StrEnum):
-    """The closed list of what there is to say of an instant."""
+    """The closed set of results of an explanation."""
 
-    RAN = "ran"  # it has begun, whatever came of it
+    RAN = "ran"  # an attempt has started, whatever its outcome
     WILL_RUN = "will_run"
     DID_NOT_RUN = "did_not_run"
     WILL_NOT_RUN = "will_not_run"
-    NOT_PLANNED_YET = "not_planned_yet"  # it was due, and no ticker has come to it
-    NOT_DUE = "not_due"  # the timetable has no such instant
-    BEFORE_CREATION = "before_creation"  # the schedule did not exist
+    NOT_PLANNED_YET = "not_planned_yet"  # the run was due, and no ticker has planned it
+    NOT_DUE = "not_due"  # the recurrence does not contain the time
+    BEFORE_CREATION = "before_creation"
     NO_RECORD = "no_record"
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(frozen=True, slots=True, kw_only=True)
 class Explanation:
-    """`code` is a reason of the ledger, or the state of the schedule."""
+    """The verdict about one scheduled time.
+
+    `reason` is a run reason, an error code or the state of the schedule.
+    `before` and `after` are the neighbours of a time that the recurrence does not contain.
+    """
 
     at: datetime | None
     verdict: Verdict
-    words: str
-    code: str | None = None
-    edition: VersionWindow | None = None
+    text: str
+    reason: str | None = None
+    window: VersionWindow | None = None
     notes: tuple[str, ...] = ()
     before: datetime | None = None
-    behind: datetime | None = None
+    after: datetime | None = None
 
 
-def preview_view(story: ScheduleHistory, after: datetime, count: int) -> View:
-    """`state` says whether those instants will run as things stand."""
-    found = upcoming_runs(story.editions_after(after), after=after, count=count, skipped_times=story.skips)
-    return {
-        **_named(story),
-        "paused_until": _text(story.paused_until),
-        "instants": [each.to_view().model_dump(mode="json") for each in found],
-    }
+def preview_view(history: ScheduleHistory, after: datetime, count: int) -> PreviewView:
+    """Return the next `count` scheduled times, whether or not the schedule is active."""
+    runs = upcoming_runs(
+        history.windows_after(after), after=after, count=count, skipped_times=history.skipped_times
+    )
+    return PreviewView(
+        id=history.id,
+        key=history.key,
+        state=history.state.value,
+        paused_until=history.paused_until,
+        instants=[each.to_view() for each in runs],
+    )
 
 
 def explanation_view(
-    story: ScheduleHistory, why: Explanation, row: Row | None, attempts: Sequence[Row]
-) -> View:
-    return {
-        **_named(story),
-        "at": _text(why.at),
-        "verdict": why.verdict,
-        "reason": why.code,
-        "text": why.words,
-        "notes": list(why.notes),
-        "version": None if why.edition is None else why.edition.number,
-        "before": _text(why.before),
-        "after": _text(why.behind),
-        "run": None if row is None else run_view(row),
-        "attempts": [attempt_view(each) for each in attempts],
-    }
-
-
-def _named(story: ScheduleHistory) -> View:
-    return {"id": str(story.id), "key": story.key, "state": story.state}
-
-
-def _text(moment: datetime | None) -> str | None:
-    return None if moment is None else instant_text(moment)
-
-
-MAX_COUNTED: Final = 1_000  # instants up to the one asked about, where `times` bounds them
+    history: ScheduleHistory, explanation: Explanation, row: Row | None, *, attempts: Sequence[Row]
+) -> ExplanationView:
+    """Return the view of an explanation, with the run of `row` and its attempts."""
+    window = explanation.window
+    return ExplanationView(
+        id=history.id,
+        key=history.key,
+        state=history.state.value,
+        at=explanation.at,
+        verdict=explanation.verdict.value,
+        reason=explanation.reason,
+        text=explanation.text,
+        notes=list(explanation.notes),
+        version=None if window is None else window.number,
+        before=explanation.before,
+        after=explanation.after,
+        run=None if row is None else run_view(row),
+        attempts=[attempt_view(each) for each in attempts],
+    )
 
 
 def explain(
-    story: ScheduleHistory, at: datetime | None, row: Row | None, *, now: datetime
+    history: ScheduleHistory, at: datetime | None, row: Row | None, *, now: datetime
 ) -> Explanation:
-    """`row` is the run of that instant, or the one that stands for a range with it."""
+    """Return why a run of the time `at` did or did not start.
+
+    `row` is the run of that time, or the row of a range of skipped times that contains it.
+    """
     if at is None:
-        return Explanation(
-            None, Verdict.NOT_DUE, "no instant has come yet", behind=_first(story, now)
-        )
+        text = "The schedule has no scheduled time up to now."
+        first = _first_after(history, now)
+        return Explanation(at=None, verdict=Verdict.NOT_DUE, text=text, after=first)
     if row is not None:
-        return _recorded(story, at, row, now)
-    edition = story.in_force(at)
-    if edition is None:
+        return _explain_row(history, at, row, now=now)
+    window = history.window_at(at)
+    if window is None:
+        text = "The schedule did not exist at that time."
+        first = _first_after(history, at)
+        return Explanation(at=at, verdict=Verdict.BEFORE_CREATION, text=text, after=first)
+    if isinstance(window.recurrence, AfterCompletion):
         return Explanation(
-            at, Verdict.BEFORE_CREATION, "the schedule did not exist yet", behind=_first(story, at)
+            at=at,
+            verdict=Verdict.NOT_DUE,
+            text="The end of each run sets the next scheduled time, and no run has this time.",
+            window=window,
+            before=history.awaited_run,
         )
-    if isinstance(edition.recurrence, AfterCompletion):
-        text = "each run comes so long after the end of the one before; none has this instant"
-        return Explanation(at, Verdict.NOT_DUE, text, edition=edition, before=story.awaiting)
-    if not edition.includes(at):
-        return _not_due(edition, at)
-    return _to_come(story, edition, at) if at > now else _past(story, edition, at, now)
+    if not window.includes(at):
+        return _explain_not_due(window, at)
+    is_past = at <= now
+    return (
+        _explain_past(history, window, at, now=now)
+        if is_past
+        else _explain_future(history, window, at)
+    )
 
 
-def _recorded(story: ScheduleHistory, at: datetime, row: Row, now: datetime) -> Explanation:
-    state, reason = RunState(row["state"]), row["reason"]
-    edition = next((each for each in story.windows if each.number == row["version"]), None)
+def _explain_row(history: ScheduleHistory, at: datetime, row: Row, *, now: datetime) -> Explanation:
+    state, reason, attempt = RunState(row["state"]), row["reason"], row["attempt"]
+    verdict = Verdict.RAN
     match state:
         case RunState.STAGED:
-            late = "; it is late" if row["due_at"] < now else ""
-            text = (
-                reason_text(reason)
-                or f"it is handed over, due at {instant_text(row['due_at'])}{late}"
-            )
-            return Explanation(at, Verdict.WILL_RUN, text, reason, edition)
+            verdict = Verdict.WILL_RUN
+            late = " The run is late." if row["due_at"] < now else ""
+            text = f"The run is staged and due at {instant_text(row['due_at'])}.{late}"
+            text = reason_text(reason) or text
         case RunState.CANCELLED | RunState.EXPIRED | RunState.SKIPPED:
-            text = reason_text(reason) or f"it is {state}"
-            return Explanation(at, Verdict.DID_NOT_RUN, text + _range(row), reason, edition)
+            verdict = Verdict.DID_NOT_RUN
+            text = (reason_text(reason) or f"The run is {state}.") + _range_text(row)
         case RunState.DEAD:
-            text = f"it failed for good at attempt {row['attempt']} and is a dead letter"
+            text = f"The run failed permanently at attempt {attempt} and has a dead letter."
         case RunState.UNRESOLVED:
-            text = f"{REASON_TEXT[Reason.UNKNOWN_OUTCOME]}: a person must resolve it"
+            text = f"{REASON_TEXT[Reason.UNKNOWN_OUTCOME]} A person must resolve the run."
         case RunState.SUCCEEDED:
-            text = f"it succeeded at attempt {row['attempt']}"
+            text = f"The run succeeded at attempt {attempt}."
         case RunState.RETRYING:
-            text = f"attempt {row['attempt']} failed; the next is at {_next_attempt(row)}"
+            text = f"Attempt {attempt} failed, and the next attempt starts {_next_attempt(row)}."
         case RunState.RUNNING:
-            text = f"attempt {row['attempt']} is under way"
-    return Explanation(at, Verdict.RAN, text, reason, edition)
+            text = f"Attempt {attempt} is running."
+    window = next((each for each in history.windows if each.number == row["version"]), None)
+    return Explanation(at=at, verdict=verdict, text=text, reason=reason, window=window)
 
 
-def _range(row: Row) -> str:
+def _range_text(row: Row) -> str:
     if row["range_until"] is None or row["range_count"] in (None, 1):
         return ""
     first, last = instant_text(row["scheduled_for"]), instant_text(row["range_until"])
-    return f"; so with {row['range_count']} instants from {first} to {last}"
-
-
-def _not_due(edition: VersionWindow, at: datetime) -> Explanation:
-    return Explanation(
-        at,
-        Verdict.NOT_DUE,
-        f"version {edition.number}, in force then, has no such instant",
-        edition=edition,
-        before=edition.last_time_until(at),
-        behind=edition.next_after(at),
-    )
-
-
-def _to_come(story: ScheduleHistory, edition: VersionWindow, at: datetime) -> Explanation:
-    if at in story.skips:
-        return _will_not(at, edition, Reason.MANUAL, REASON_TEXT[Reason.MANUAL])
-    paused_past = story.state is ScheduleState.PAUSED and (
-        story.paused_until is not None and story.paused_until <= at
-    )
-    if story.state is not ScheduleState.ACTIVE and not paused_past:
-        return _will_not(at, edition, story.state, _standing(story))
-    if not _within_times(story, edition, at):
-        text = "the runs before it use up `times`"
-        return _will_not(at, edition, ScheduleState.COMPLETED, text)
-    found = describe_run(edition, at)
-    notes = tuple(note.text for note in found.notes)
-    text = f"it is planned, due at {instant_text(found.due_at)}"
-    return Explanation(at, Verdict.WILL_RUN, text, edition=edition, notes=notes)
-
-
-def _will_not(
-    at: datetime, edition: VersionWindow, code: Reason | ScheduleState, text: str
-) -> Explanation:
-    return Explanation(at, Verdict.WILL_NOT_RUN, text, code, edition)
-
-
-def _past(
-    story: ScheduleHistory, edition: VersionWindow, at: datetime, now: datetime
-) -> Explanation:
-    if now - at > RETENTION:
-        text = f"older than {RETENTION.days} days, which is as far as the record goes"
-        return Explanation(at, Verdict.NO_RECORD, text, edition=edition)
-    if at in story.skips:
-        return Explanation(
-            at, Verdict.DID_NOT_RUN, REASON_TEXT[Reason.MANUAL], Reason.MANUAL, edition
-        )
-    if story.state is not ScheduleState.ACTIVE:
-        return Explanation(at, Verdict.DID_NOT_RUN, _standing(story), story.state, edition)
-    if at > story.planned_until:
-        text = "it was due, and no ticker has come to it yet"
-        return Explanation(at, Verdict.NOT_PLANNED_YET, text, edition=edition)
-    return Explanation(at, Verdict.NO_RECORD, "nothing is on record of it", edition=edition)
-
-
-def _standing(story: ScheduleHistory) -> str:
-    return SCHEDULE_STATE_TEXT[story.state] + (f" ({story.note})" if story.note else "")
-
-
-def _within_times(story: ScheduleHistory, edition: VersionWindow, at: datetime) -> bool:
-    """Whether `times` leaves a run for it; further away than we count, we say yes."""
-    if getattr(edition.policy.when, "times", None) is None:
-        return True
-    counted = upcoming_runs(
-        [edition], after=story.planned_until, count=MAX_COUNTED, skipped_times=story.skips
-    )
-    return len(counted) == MAX_COUNTED or any(each.at == at for each in counted)
-
-
-def _first(story: ScheduleHistory, after: datetime) -> datetime | None:
-    found = upcoming_runs(story.windows, after=after, count=1)
-    return found[0].at if found else None
+    return f" The reason applies to {row['range_count']} scheduled times from {first} to {last}."
 
 
 def _next_attempt(row: Row) -> str:
     at = row["next_attempt_at"]
-    return "once" if at is None else instant_text(at)
+    return "at once" if at is None else f"at {instant_text(at)}"
+
+
+def _explain_not_due(window: VersionWindow, at: datetime) -> Explanation:
+    return Explanation(
+        at=at,
+        verdict=Verdict.NOT_DUE,
+        text=f"Version {window.number} is in force at that time and does not contain the time.",
+        window=window,
+        before=window.last_time_until(at),
+        after=window.next_after(at),
+    )
+
+
+def _explain_future(history: ScheduleHistory, window: VersionWindow, at: datetime) -> Explanation:
+    if at in history.skipped_times:
+        return _will_not_run(window, at, Reason.MANUAL, text=REASON_TEXT[Reason.MANUAL])
+    is_resumed_before = history.state is ScheduleState.PAUSED and (
+        history.paused_until is not None and history.paused_until <= at
+    )
+    if history.state is not ScheduleState.ACTIVE and not is_resumed_before:
+        return _will_not_run(window, at, history.state, text=_state_text(history))
+    if not _is_within_times(history, window, at):
+        text = "Earlier runs reach the limit `times` before this scheduled time."
+        return _will_not_run(window, at, ScheduleState.COMPLETED, text=text)
+    run = describe_run(window, at)
+    return Explanation(
+        at=at,
+        verdict=Verdict.WILL_RUN,
+        text=f"The run is planned and due at {instant_text(run.due_at)}.",
+        window=window,
+        notes=tuple(note.text for note in run.notes),
+    )
+
+
+def _will_not_run(
+    window: VersionWindow, at: datetime, reason: Reason | ScheduleState, *, text: str
+) -> Explanation:
+    return Explanation(at=at, verdict=Verdict.WILL_NOT_RUN, text=text, reason=reason, window=window)
+
+
+def _explain_past(
+    history: ScheduleHistory, window: VersionWindow, at: datetime, *, now: datetime
+) -> Explanation:
+    verdict, reason = Verdict.NO_RECORD, None
+    if now - at > RETENTION:
+        text = f"The ledger keeps runs for {RETENTION.days} days, and the time is older."
+    elif at in history.skipped_times:
+        verdict, reason = Verdict.DID_NOT_RUN, Reason.MANUAL.value
+        text = REASON_TEXT[Reason.MANUAL]
+    elif history.state is not ScheduleState.ACTIVE:
+        verdict, reason = Verdict.DID_NOT_RUN, history.state.value
+        text = _state_text(history)
+    elif at > history.planned_until:
+        verdict = Verdict.NOT_PLANNED_YET
+        text = "The run was due, and no ticker has planned it yet."
+    else:
+        text = "The ledger has no row for this scheduled time."
+    return Explanation(at=at, verdict=verdict, text=text, reason=reason, window=window)
+
+
+def _state_text(history: ScheduleHistory) -> str:
+    """Return the text of the state, with the note of its author or the error."""
+    text = SCHEDULE_STATE_TEXT[history.state]
+    if history.reason is None:
+        return text
+    return f"{text} The recorded reason is {quoted(history.reason)}."
+
+
+def _is_within_times(history: ScheduleHistory, window: VersionWindow, at: datetime) -> bool:
+    """Return whether `times` leaves a run for a time.
+
+    Return True for a time after the next `MAX_COUNTED_TIMES` ones.
+    """
+    when = window.policy.when
+    if not isinstance(when, Recurring) or when.times is None:
+        return True
+    counted = upcoming_runs(
+        [window],
+        after=history.planned_until,
+        count=MAX_COUNTED_TIMES,
+        skipped_times=history.skipped_times,
+    )
+    return len(counted) == MAX_COUNTED_TIMES or any(each.at == at for each in counted)
+
+
+def _first_after(history: ScheduleHistory, after: datetime) -> datetime | None:
+    runs = upcoming_runs(history.windows, after=after, count=1)
+    return runs[0].at if runs else None

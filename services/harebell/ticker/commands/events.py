@@ -47,7 +47,7 @@ async def _send_replies(publisher: Publisher, batch: CommandBatch) -> None:
             message.reply_to,
             message.correlation_id,
             response_body(message, items),
-            name=f"{message.correlation_id}/response",
+            message_id=f"{message.correlation_id}/response",
         )
         for message, items in batch.messages
         if message.reply_to is not None and can_reply_to(message.reply_to)

@@ -1,1 +1,6 @@
-"""TODO: list the modules of this package."""
+"""Recovery of runs whose ticket is lost, whose lease has expired or whose overlap slot stalled.
+
+* executor_liveness   queues of executors, as the broker reports them
+* rescuer             the loops that recover lost tickets and expired leases
+* stalled_overlaps    waiting runs that no ended run has woken
+"""

@@ -1,7 +1,7 @@
-"""What the broker knows of executors: whether one is connected, whether its lane has work."""
+"""The liveness of executors and the load of their lanes, from passive queue declarations."""
 
 import asyncio
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from typing import Final
 
 from aio_pika.abc import AbstractConnection
@@ -15,33 +15,37 @@ from harebell.messaging.topology.bus import DISPATCHER, executor_control_queue, 
 from harebell.runtime.clock import monotonic
 from harebell.runtime.settings import ServiceSettings
 
-MIN_CONNECTION_AGE: Final = (
-    2.0  # seconds; a younger connection of ours may be from the same broken moment
-)
+# The failure that opened a younger connection may also have closed the executor's connection.
+MIN_CONNECTION_AGE: Final = 2.0  # seconds
 
 
 @dataclass(slots=True)
 class ExecutorLiveness:
-    """Passive declarations on a connection of its own; a refused one closes its channel."""
+    """A connection for passive declarations, because a failed one closes its channel."""
 
     settings: ServiceSettings
     _connection: AbstractConnection | None = None
-    _since: float = field(default=0.0)
+    _opened_at: float = 0.0
 
-    async def is_gone(self, holder: str) -> bool:
-        """Whether an executor's exclusive queue went with its connection. In doubt, it did not."""
+    async def is_gone(self, executor: str) -> bool:
+        """Return whether the exclusive queue of the executor has gone with its connection.
+
+        Return False if the broker is not reachable.
+        """
         try:
-            return (
-                await self._messages(executor_control_queue(holder)) is None and self._is_settled()
-            )
+            count = await self._message_count(executor_control_queue(executor))
         except BrokerUnavailable:
             return False
+        return count is None and monotonic() - self._opened_at > MIN_CONNECTION_AGE
 
     async def is_queue_empty(self, pool: str, lane: str) -> bool:
-        """Whether no work waits for a lane, nor on its way there; in doubt, it does."""
+        """Return whether neither the work queue of the lane nor the dispatcher has a ticket.
+
+        Return False if the broker is not reachable.
+        """
         try:
-            waiting = await self._messages(work_queue(pool, Lane(lane)).name)
-            return waiting == 0 and await self._messages(DISPATCHER.name) == 0
+            count = await self._message_count(work_queue(pool, Lane(lane)).name)
+            return count == 0 and await self._message_count(DISPATCHER.name) == 0
         except BrokerUnavailable:
             return False
 
@@ -50,12 +54,12 @@ class ExecutorLiveness:
         if connection is not None:
             await close(connection)
 
-    def _is_settled(self) -> bool:
-        return monotonic() - self._since > MIN_CONNECTION_AGE
+    async def _message_count(self, queue: str) -> int | None:
+        """Return the number of messages, or None if the queue does not exist.
 
-    async def _messages(self, queue: str) -> int | None:
-        """None when there is no such queue; at least 1 when it is another's own."""
-        with translate_amqp_errors("cannot look"):
+        Return at least 1 for an exclusive queue of another connection.
+        """
+        with translate_amqp_errors("The state of the queue cannot be read"):
             try:
                 async with (
                     asyncio.timeout(BROKER_REPLY_TIMEOUT),
@@ -73,8 +77,8 @@ class ExecutorLiveness:
             await self.close()
             self._connection = await connect(
                 self.settings.amqp_url.get_secret_value(),
-                name=f"{self.settings.instance_id} looks",
+                name=f"{self.settings.instance_id} checks executors",
                 properties=connection_properties("ticker", self.settings.instance_id),
             )
-            self._since = monotonic()
+            self._opened_at = monotonic()
         return self._connection

@@ -1,4 +1,4 @@
-"""Sweeps: what got lost is published again, what rests is staged, what lapsed goes on."""
+"""The rescuer: loops that recover lost tickets, resting retries and expired leases."""
 
 import asyncio
 from collections.abc import Callable, Iterable, Sequence
@@ -32,164 +32,165 @@ from harebell.ticker.recovery.executor_liveness import ExecutorLiveness
 from harebell.ticker.recovery.stalled_overlaps import wake_stalled, without_locked_schedules
 
 LEASE_CHECK_INTERVAL: Final = 1.0  # seconds
-# While nobody held anything: whoever claims right after a look is suspect only SILENT later.
-IDLE_CHECK_INTERVAL: Final = recovery.SILENT_AFTER + LEASE_CHECK_INTERVAL  # seconds
+# A claim after an idle check becomes suspect only after SILENT, so this check is early enough.
+IDLE_CHECK_INTERVAL: Final = recovery.SILENT + LEASE_CHECK_INTERVAL  # seconds, without leases
 TICKET_CHECK_INTERVAL: Final = 5.0  # seconds
-MAX_LEASE: Final = 15.0  # seconds of unbroken service before the first lease is ended
-MIN_UPTIME_FOR_LIVENESS: Final = (
-    5.0  # seconds of unbroken service before a silent holder can be taken for gone
-)
-FREEZE_THRESHOLD: Final = 3.0  # seconds that a pass may be late before it counts as a freeze
+MAX_LEASE: Final = 15.0  # seconds of uninterrupted service before the first lease expires
+MIN_UPTIME_FOR_LIVENESS: Final = 5.0  # seconds of uninterrupted service before a holder is gone
+FREEZE_THRESHOLD: Final = 3.0  # seconds of delay after which a check means a frozen process
 
 log = structlog.get_logger()
 
 
-@dataclass(slots=True)
+@dataclass(slots=True, kw_only=True)
 class Rescuer:
-    """One ticker's sweeps. Any number may run: rows that another has locked are passed over."""
+    """The recovery of one ticker. Any number may run, because each skips locked rows."""
 
     pool: asyncpg.Pool
     publisher: Publisher
     clock: Clock
     liveness: ExecutorLiveness
     request_reconciliation: Callable[[Iterable[UUID]], None]
-    _unbroken_since: float = field(default_factory=monotonic)
-
-    async def run_lease_recovery(self) -> None:
-        """Until cancelled. An outage is not a crash: after one, leases get their full time."""
-        wait = LEASE_CHECK_INTERVAL
-        while True:
-            asked = monotonic()
-            await asyncio.sleep(wait)
-            if monotonic() - asked > wait + FREEZE_THRESHOLD:
-                self._unbroken_since = monotonic()
-            try:
-                wait = LEASE_CHECK_INTERVAL if await self._lapse() else IDLE_CHECK_INTERVAL
-            except Transient as error:
-                self._unbroken_since = monotonic()
-                wait = LEASE_CHECK_INTERVAL
-                log.warning("lease sweep failed", error=error.code, reason=error.reason)
+    _uninterrupted_since: float = field(default_factory=monotonic)
 
     async def run_ticket_recovery(self) -> None:
-        """Until cancelled."""
+        """Recover lost tickets and stalled overlap slots until the task is cancelled."""
         while True:
             await asyncio.sleep(TICKET_CHECK_INTERVAL)
             try:
-                await self._recover()
+                await self._recover_lost_tickets()
                 await wake_stalled(self.pool, self.publisher, self.clock)
             except Transient as error:
-                log.warning("sweep failed", error=error.code, reason=error.reason)
+                log.warning("ticket recovery failed", error=error.code, reason=error.reason)
 
-    async def _recover(self) -> None:
+    async def _recover_lost_tickets(self) -> None:
         if not self.clock.steady_for(MAX_LEASE):
             return
         with translate_db_errors():
             found = await recovery.find_lost_tickets(self.pool)
-        queues = {(row.pool, row.lane) for row in found if row.can_be_queued}
+        queues = {(each.pool, each.lane) for each in found if each.can_be_queued}
         empty = {queue for queue in queues if await self.liveness.is_queue_empty(*queue)}
-        wanted = [row for row in found if not row.can_be_queued or (row.pool, row.lane) in empty]
-        if wanted:
-            await self._publish_again([row.key for row in wanted])
+        lost = [e.key for e in found if not e.can_be_queued or (e.pool, e.lane) in empty]
+        if lost:
+            await self._republish(lost)
 
-    async def _publish_again(self, keys: Sequence[RunKey]) -> None:
-        """The seq stays: whichever of its tickets comes first claims the run."""
-        async with publishing_transaction(self.pool, self.publisher, self.clock) as authority:
-            expired = await recovery.expire_overdue(authority.connection, keys)
-            over = await rebuild_tickets(authority.connection, list(expired))
-            staged = await recovery.mark_restaged(authority.connection, keys)
-            again = await rebuild_tickets(authority.connection, sorted(staged))
-            await authority.publish(map(TicketHeader.of, again))
+    async def _republish(self, keys: Sequence[RunKey]) -> None:
+        """Publish the tickets again with the same `seq`: the first ticket claims the run."""
+        async with publishing_transaction(self.pool, self.publisher, self.clock) as transaction:
+            connection = transaction.connection
+            attempts = await recovery.expire_overdue(connection, keys)
+            expired = await rebuild_tickets(connection, list(attempts))
+            restaged = await recovery.mark_restaged(connection, keys)
+            tickets = await rebuild_tickets(connection, sorted(restaged))
+            await transaction.publish(map(TicketHeader.of, tickets))
         now = self.clock.now()
-        await publish_events(
-            self.publisher, [_fact(each, expired[each.run_key], now) for each in over]
-        )
-        for why, count in (("published", len(again)), ("expired", len(expired))):
+        events = [_expiry_event(each, attempts[each.run_key], now) for each in expired]
+        await publish_events(self.publisher, events)
+        for reason, count in (("republished", len(tickets)), ("expired", len(attempts))):
             if count:
-                metrics.RECOVERED_RUNS.labels(why).inc(count)
-                log.info("swept", why=why, runs=count)
+                metrics.RECOVERED_RUNS.labels(reason).inc(count)
+                log.info("runs recovered", reason=reason, runs=count)
 
-    async def _lapse(self) -> bool:
-        """False when nobody holds anything."""
+    async def run_lease_recovery(self) -> None:
+        """Complete the attempts of expired leases until the task is cancelled.
+
+        An outage is no crash of an executor: after an outage, each lease gets its full time.
+        """
+        interval = LEASE_CHECK_INTERVAL
+        while True:
+            slept_at = monotonic()
+            await asyncio.sleep(interval)
+            if monotonic() - slept_at > interval + FREEZE_THRESHOLD:
+                self._uninterrupted_since = monotonic()
+            try:
+                has_leases = await self._recover_expired_leases()
+            except Transient as error:
+                self._uninterrupted_since = monotonic()
+                has_leases = True
+                log.warning("lease recovery failed", error=error.code, reason=error.reason)
+            interval = LEASE_CHECK_INTERVAL if has_leases else IDLE_CHECK_INTERVAL
+
+    async def _recover_expired_leases(self) -> bool:
+        """Return False if no executor holds a lease."""
         if not self.clock.steady_for(MAX_LEASE):
             return True
         with translate_db_errors():
             holders = await recovery.find_lease_holders(self.pool)
-        unbroken = monotonic() - self._unbroken_since
-        gone = await self._gone(holders) if unbroken > MIN_UPTIME_FOR_LIVENESS else []
-        if gone or any(each.has_expired for each in holders):
-            await self._end_lapsed(gone, unbroken)
+        uptime = monotonic() - self._uninterrupted_since
+        gone = await self._find_gone(holders) if uptime > MIN_UPTIME_FOR_LIVENESS else []
+        if gone or any(holder.has_expired for holder in holders):
+            await self._complete_expired(gone, uptime)
         return bool(holders)
 
-    async def _gone(self, holders: Sequence[recovery.LeaseHolder]) -> list[str]:
-        """Silent ones, whose presence queue is gone with their connection."""
-        silent = [each.name for each in holders if each.is_silent]
+    async def _find_gone(self, holders: Sequence[recovery.LeaseHolder]) -> list[str]:
+        """Return the silent holders whose control queue has gone with its connection."""
+        silent = [holder.name for holder in holders if holder.is_silent]
         return [name for name in silent if await self.liveness.is_gone(name)]
 
-    async def _end_lapsed(self, gone: Sequence[str], unbroken: float) -> None:
-        facts: list[OutgoingEvent] = []
-        async with publishing_transaction(self.pool, self.publisher, self.clock) as authority:
-            served = min(unbroken, await recovery.database_uptime(authority.connection))
-            by_time = served > MAX_LEASE
-            if lapsed := await recovery.lock_expired_leases(
-                authority.connection, gone, by_time=by_time
-            ):
-                facts = await self._end(authority, lapsed)
+    async def _complete_expired(self, gone: Sequence[str], uptime: float) -> None:
+        events: list[OutgoingEvent] = []
+        async with publishing_transaction(self.pool, self.publisher, self.clock) as transaction:
+            database_uptime = await recovery.database_uptime(transaction.connection)
+            expired = await recovery.lock_expired_leases(
+                transaction.connection, gone, by_time=min(uptime, database_uptime) > MAX_LEASE
+            )
+            if expired:
+                events = await self._complete(transaction, expired)
                 await failpoint.reach("ticker.recovery_before_commit")
-        if facts:
-            metrics.RECOVERED_RUNS.labels(LEASE_EXPIRED).inc(len(facts))
-            log.warning("leases lease_expired", runs=len(facts), gone=gone)
-            self.request_reconciliation({row.key.schedule_id for row in lapsed})
-            await publish_events(self.publisher, facts)
+        if events:
+            metrics.RECOVERED_RUNS.labels(LEASE_EXPIRED).inc(len(events))
+            log.warning("expired leases recovered", runs=len(events), gone=gone)
+            self.request_reconciliation({each.key.schedule_id for each in expired})
+            await publish_events(self.publisher, events)
 
-    async def _end(
-        self, authority: PublishingTransaction, lapsed: Sequence[recovery.ExpiredLease]
+    async def _complete(
+        self, transaction: PublishingTransaction, expired: Sequence[recovery.ExpiredLease]
     ) -> list[OutgoingEvent]:
-        """Each by the retry rule and its schedule's `on_unknown`."""
-        connection = authority.connection
-        found = await rebuild_tickets(connection, [row.key for row in lapsed])
+        """Complete each attempt by the retry rule and `on_unknown`, and return the events."""
+        connection = transaction.connection
+        found = await rebuild_tickets(connection, [each.key for each in expired])
         tickets = await without_locked_schedules(connection, found)
-        rows = {row.key: row for row in lapsed}
+        leases = {each.key: each for each in expired}
         now = self.clock.now()
-        ended = [
-            (ticket, completion_of_lost_run(rows[ticket.run_key], ticket, now))
+        completed = [
+            (ticket, completion_of_lost_run(leases[ticket.run_key], ticket, now))
             for ticket in tickets
         ]
-        moved = await complete_and_publish(authority, ended)
+        recorded = await complete_and_publish(transaction, completed)
         return [
-            run_event(ticket, each, rows[each.key].attempt)
-            for ticket, each in ended
-            if each.key in moved
+            run_event(ticket, completion, leases[completion.key].attempt)
+            for ticket, completion in completed
+            if completion.key in recorded
         ]
 
 
-def _fact(ticket: Ticket, attempt: int, now: datetime) -> OutgoingEvent:
-    """Of a run that has expired, after so many attempts."""
-    work, key, state = ticket.run_spec, ticket.run_key, RunState.EXPIRED
+def _expiry_event(ticket: Ticket, attempt: int, now: datetime) -> OutgoingEvent:
     return run_event_without_attempt(
-        work.tenant,
-        key,
-        state=state,
+        ticket.run_spec.tenant,
+        ticket.run_key,
+        state=RunState.EXPIRED,
         reason=Reason.EXPIRED,
         finished_at=now,
         attempt=attempt,
-        schedule_key=work.key,
+        schedule_key=ticket.run_spec.key,
     )
 
 
 def completion_of_lost_run(
-    row: recovery.ExpiredLease, ticket: Ticket, now: datetime
+    lease: recovery.ExpiredLease, ticket: Ticket, now: datetime
 ) -> AttemptCompletion:
-    """What becomes of a run that started and was not heard of again. Pure."""
-    message = f"{row.holder} was not heard of again"
-    failure = Failure(LEASE_EXPIRED, message, immediate=True)
-    state, reason, at = _becomes(row, ticket, failure, now)
+    """Return the completion of an attempt whose executor stopped renewing its lease."""
+    failure = Failure(
+        LEASE_EXPIRED, f"The executor {lease.holder} stopped renewing its lease.", immediate=True
+    )
+    state, reason, at = _state_after(failure, lease, ticket, now=now)
     return AttemptCompletion(
-        row.key,
-        row.token,
-        state,
-        LEASE_EXPIRED,
-        row.started_at,
-        now,
+        key=lease.key,
+        token=lease.token,
+        state=state,
+        outcome=LEASE_EXPIRED,
+        started_at=lease.started_at,
+        finished_at=now,
         reason=reason,
         next_attempt_at=at,
         staged_at=at,
@@ -198,25 +199,23 @@ def completion_of_lost_run(
     )
 
 
-def _becomes(
-    row: recovery.ExpiredLease, ticket: Ticket, failure: Failure, now: datetime
+def _state_after(
+    failure: Failure, lease: recovery.ExpiredLease, ticket: Ticket, *, now: datetime
 ) -> tuple[RunState, str | None, datetime | None]:
-    if row.stop_reason is not None:
-        return RunState.CANCELLED, row.stop_reason, None
+    if lease.stop_reason is not None:
+        return RunState.CANCELLED, lease.stop_reason, None
     match ticket.run_spec.on_unknown:
         case OnUnknown.SKIP:
             return RunState.SKIPPED, Reason.UNKNOWN_OUTCOME, None
         case OnUnknown.BLOCK:
             return RunState.UNRESOLVED, Reason.UNKNOWN_OUTCOME, None
         case OnUnknown.RETRY:
-            pass
-    expires_at = ticket.expires_at
-    decided = decide(
-        ticket.run_spec.retry,
-        row.attempt,
-        failure,
-        now=now,
-        random_fraction=0,
-        expires_at=expires_at,
-    )
-    return state_after(decided)
+            decision = decide(
+                ticket.run_spec.retry,
+                lease.attempt,
+                failure,
+                now=now,
+                random_fraction=0,
+                expires_at=ticket.expires_at,
+            )
+            return state_after(decision)

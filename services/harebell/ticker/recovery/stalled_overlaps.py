@@ -1,4 +1,4 @@
-"""Runs that wait for a turn that nobody passes on: the run before them ended unseen."""
+"""Stalled overlap slots: waiting runs whose earlier run has ended without waking them."""
 
 from collections.abc import Iterable, Sequence
 from uuid import UUID
@@ -23,41 +23,45 @@ log = structlog.get_logger()
 async def without_locked_schedules(
     connection: asyncpg.Connection, tickets: Sequence[Ticket]
 ) -> list[Ticket]:
-    """Without those of schedules that somebody else decides about: the next pass has them.
+    """Lock the schedules of the tickets and omit those that another transaction has locked.
 
-    A sweep holds their rows already. To wait for a lock that others take first would be a deadlock.
+    The next pass finds the omitted tickets.
+    The caller has locked the rows of the runs, so waiting for another lock could deadlock.
     """
-    disputed = {ticket.schedule_id for ticket in tickets if ticket.restricts_overlap}
-    mine = await overlap.try_lock(connection, disputed) if disputed else disputed
-    return [t for t in tickets if not t.restricts_overlap or t.schedule_id in mine]
+    restricted = {ticket.schedule_id for ticket in tickets if ticket.restricts_overlap}
+    locked = await overlap.try_lock(connection, restricted) if restricted else restricted
+    return [t for t in tickets if not t.restricts_overlap or t.schedule_id in locked]
 
 
 async def wake_stalled(pool: asyncpg.Pool, publisher: Publisher, clock: Clock) -> None:
-    """Raises `Transient`: what was not published is found again."""
+    """Publish new tickets of stalled runs. Raise `Transient`, and find the runs again later."""
     with translate_db_errors():
-        if not (stuck := await overlap.find_stalled(pool)):
+        if not (stalled := await overlap.find_stalled(pool)):
             return
-    async with publishing_transaction(pool, publisher, clock) as authority:
-        connection = authority.connection
-        mine = await overlap.try_lock(connection, stuck)
-        policies = await _policies(connection, mine)
+    async with publishing_transaction(pool, publisher, clock) as transaction:
+        connection = transaction.connection
+        locked = await overlap.try_lock(connection, stalled)
+        policies = await _policies(connection, locked)
         now = clock.now()
         woken = await wake_next(connection, policies, now, min_ticket_age=overlap.WAKE_AFTER)
-        await authority.publish(woken)
+        await transaction.publish(woken)
     if woken:
         metrics.RECOVERED_RUNS.labels("woken").inc(len(woken))
-        log.info("swept", why="woken", runs=len(woken))
+        log.info("stalled runs woken", runs=len(woken))
 
 
 async def _policies(
     connection: asyncpg.Connection, schedules: Iterable[UUID]
 ) -> dict[UUID, Overlap]:
-    """As the newest run that waits has it; where none waits there are only turns to forget."""
+    """Return the overlap policy of the newest waiting run of each schedule.
+
+    A schedule without a waiting run has only stale slots, so its policy has no effect.
+    """
     policies = dict.fromkeys(schedules, Overlap.QUEUE)
-    standing = await overlap.open_run_rows(connection, policies)
+    rows = await overlap.open_run_rows(connection, policies)
     newest = [
         max(run.key for run in runs if run.slot.is_waiting)
-        for runs in standing.values()
+        for runs in rows.values()
         if any(run.slot.is_waiting for run in runs)
     ]
     tickets = await rebuild_tickets(connection, sorted(newest))
