@@ -63,7 +63,10 @@ def walk(node: dict[str, Any]) -> Iterator[dict[str, Any]]:
 
 
 def wanted() -> list[claims.ClaimKey]:
-    return [claims.ClaimKey(key, 1, 1, None, 15.0, NEW_DAY) for key in KEYS]
+    return [
+        claims.ClaimKey(key=key, seq=1, version=1, override=None, lease=15.0, due_at=NEW_DAY)
+        for key in KEYS
+    ]
 
 
 def held() -> list[claims.Claim]:

@@ -63,9 +63,14 @@ class Executor:
 
     async def claim(self, *runs: RunKey, seq: int = SEQ) -> OverlapPlan:
         wanted = {
-            claims.ClaimKey(run, seq, VERSION, None, LEASE, run.scheduled_for): ticket(
-                run, self.policy, seq
-            )
+            claims.ClaimKey(
+                key=run,
+                seq=seq,
+                version=VERSION,
+                override=None,
+                lease=LEASE,
+                due_at=run.scheduled_for,
+            ): ticket(run, self.policy, seq)
             for run in runs
         }
         async with self.ledger.acquire() as connection, connection.transaction():

@@ -35,7 +35,7 @@ MINE, ANOTHER = "executor-2", "executor-3"
 def wanted(
     key: RunKey, *, seq: int = SEQ, version: int = VERSION, due_at: datetime = NOW
 ) -> ClaimKey:
-    return ClaimKey(key, seq, version, None, LEASE, due_at)
+    return ClaimKey(key=key, seq=seq, version=version, override=None, lease=LEASE, due_at=due_at)
 
 
 @pytest.mark.requirement("S80", "S93")

@@ -109,7 +109,9 @@ async def test_a_replay_that_has_started_is_no_longer_unstarted(ledger: asyncpg.
     assert letter.run is not None
 
     seq = (await row_of(ledger, letter.run))["seq"]
-    wanted = claims.ClaimKey(letter.run, seq, VERSION, None, LEASE, LATER)
+    wanted = claims.ClaimKey(
+        key=letter.run, seq=seq, version=VERSION, override=None, lease=LEASE, due_at=LATER
+    )
 
     assert await claims.claim(ledger, [wanted], HOLDER)
 

@@ -121,7 +121,14 @@ async def test_every_attempt_of_a_run_is_in_its_story(ledger: asyncpg.Pool) -> N
     await put(ledger, [row])
     seq = SEQ
     for _ in range(3):
-        wanted = claims.ClaimKey(row.key, seq, 3, None, 15, NOW + timedelta(seconds=5))
+        wanted = claims.ClaimKey(
+            key=row.key,
+            seq=seq,
+            version=3,
+            override=None,
+            lease=15,
+            due_at=NOW + timedelta(seconds=5),
+        )
         won = await claims.claim(ledger, [wanted], "executor-1")
         token = won[row.key].token
         failed: AttemptCompletion = ending(row.key, RunState.RETRYING, token=token)

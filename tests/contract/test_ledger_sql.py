@@ -62,7 +62,10 @@ def held(keys: Keys) -> list[claims.Claim]:
 
 
 async def claim(ledger: asyncpg.Pool, keys: Keys) -> object:
-    wanted = [claims.ClaimKey(key, SEQ, VERSION, None, LEASE, NOW) for key in keys]
+    wanted = [
+        claims.ClaimKey(key=key, seq=SEQ, version=VERSION, override=None, lease=LEASE, due_at=NOW)
+        for key in keys
+    ]
     return await claims.claim(ledger, wanted, "executor-2")
 
 
@@ -118,7 +121,8 @@ async def replay(ledger: asyncpg.Connection, keys: Keys) -> object:
 
 async def put_off(ledger: asyncpg.Connection, keys: Keys) -> object:
     return await rate_limits.delay_runs(
-        ledger, [rate_limits.DelayedRun(k, SEQ, NOW, is_cold=False) for k in keys]
+        ledger,
+        [rate_limits.DelayedRun(key=k, seq=SEQ, next_attempt_at=NOW, is_cold=False) for k in keys],
     )
 
 

@@ -71,7 +71,11 @@ async def test_a_ticket_that_is_earlier_than_its_row_takes_no_turn(ledger: async
     """Of a transaction that failed: `claims` tells more."""
     run, early = key(3600), key(0).scheduled_for
     await stage(ledger, [run])
-    wanted = {claims.ClaimKey(run, SEQ, VERSION, None, LEASE, early): ticket(run, REPLACE)}
+    wanted = {
+        claims.ClaimKey(
+            key=run, seq=SEQ, version=VERSION, override=None, lease=LEASE, due_at=early
+        ): ticket(run, REPLACE)
+    }
 
     async with ledger.acquire() as connection, connection.transaction():
         mine, plan = await claim_with_overlap(connection, wanted, HOLDER)

@@ -1,4 +1,4 @@
-"""Attempts for tests that call targets. All have one ticket, whose times and target do not matter."""
+"""Attempts for tests that call targets. All have one ticket, whose values do not matter."""
 
 from datetime import UTC, datetime
 from typing import Final

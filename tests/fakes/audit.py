@@ -6,7 +6,7 @@ from datetime import datetime, timedelta
 from typing import Any
 
 from tests.fakes.schedules import ID
-from tests.fakes.ticker import TENANT, Row, Ticking
+from tests.fakes.ticker import TENANT, Row, FakeTicker
 
 from harebell.audit.model.coverage import Coverage
 from harebell.audit.model.records import (
@@ -31,7 +31,7 @@ PATIENT = timedelta(days=365)  # for rules that are not about delays
 
 
 @dataclass
-class Audited(Ticking):
+class Audited(FakeTicker):
     versions: dict[int, Version] = field(default_factory=dict)
     takeovers: list[VersionHandover] = field(default_factory=list)
     ranges: dict[datetime, SkippedRange] = field(default_factory=dict)
@@ -54,7 +54,7 @@ class Audited(Ticking):
 
     @property
     def schedule(self) -> Schedule:
-        entry = self.kept
+        entry = self.record
         return Schedule(
             ID,
             TENANT,
@@ -75,20 +75,20 @@ class Audited(Ticking):
         over = {each.from_version: each.planned_until for each in self.takeovers}
         for number, version in self.versions.items():
             after = begun.get(number) or initial_cursor(version.recurrence, version.since)
-            to = over.get(number, self.kept.planned_until)
-            commenced = self.fates[number][0] is VersionStatus.ACTIVE
+            to = over.get(number, self.record.planned_until)
+            commenced = self.version_statuses[number][0] is VersionStatus.ACTIVE
             table, since = version.recurrence, version.since
             yield Span(number, version.definition, table, since, after, to, commenced)
 
     @property
     def runs(self) -> list[Run]:
         runs = [self._run(key, row) for key, row in self.rows.items()]
-        known = {run.at for run in runs}
+        known = {run.scheduled_for for run in runs}
         skipped = {at: self._skipped(at, reason, at, 1) for at, reason in self.beside.items()}
         for at, each in self.ranges.items():
             skipped[at] = self._skipped(at, each.reason, each.until, each.count)
         left = [run for at, run in skipped.items() if at not in known]
-        return sorted((*runs, *left), key=lambda run: run.at)
+        return sorted((*runs, *left), key=lambda run: run.scheduled_for)
 
     def _run(self, key: RunKey, row: Row) -> Run:
         is_running = row.state is RunState.RUNNING
@@ -136,7 +136,7 @@ class Audited(Ticking):
 def a_run(at: datetime, **columns: Any) -> Run:
     """A staged row of version 1, but for what is said."""
     run = Run(
-        at=at,
+        scheduled_for=at,
         tenant=TENANT,
         version=1,
         origin=None,

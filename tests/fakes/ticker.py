@@ -50,33 +50,33 @@ class Row:
 
 
 @dataclass
-class Ticking:
+class FakeTicker:
     """One schedule, its ledger, and what tickers and executors do to them."""
 
     now: datetime
-    entry: ScheduleRecord | None = None
+    stored_record: ScheduleRecord | None = None
     rows: dict[RunKey, Row] = field(default_factory=dict)
-    skipped: dict[datetime, int] = field(default_factory=dict)
-    fates: dict[int, tuple[VersionStatus, str | None]] = field(default_factory=dict)
+    skipped_counts: dict[datetime, int] = field(default_factory=dict)
+    version_statuses: dict[int, tuple[VersionStatus, str | None]] = field(default_factory=dict)
 
     # what users ask for
 
     def put(self, when: dict[str, Any], **more: Any) -> ScheduleResponse | RunResponse:
-        return self.ask("schedule.put", key="k", when=when, **{"target": TASK, **more})
+        return self.send("schedule.put", key="k", when=when, **{"target": TASK, **more})
 
-    def ask(self, verb: str, **body: Any) -> ScheduleResponse | RunResponse:
-        return self.ask_all((verb, body))[0]
+    def send(self, verb: str, **body: Any) -> ScheduleResponse | RunResponse:
+        return self.send_all((verb, body))[0]
 
-    def ask_all(
+    def send_all(
         self, *commands: tuple[str, dict[str, Any]]
     ) -> list[ScheduleResponse | RunResponse]:
         """In one transaction."""
-        book = self.book()
-        answers = [apply_command(book, self.asked(verb, body)) for verb, body in commands]
+        book = self.load_unit()
+        answers = [apply_command(book, self.context_of(verb, body)) for verb, body in commands]
         self.save(book)
         return answers
 
-    def asked(self, verb: str, body: dict[str, Any]) -> CommandContext:
+    def context_of(self, verb: str, body: dict[str, Any]) -> CommandContext:
         command = SCHEDULE_COMMANDS[verb].model_validate(
             body if verb == "schedule.put" or "run_id" in body else {"key": "k", **body}
         )
@@ -87,16 +87,16 @@ class Ticking:
 
     # what a ticker does
 
-    def book(self) -> UnitOfWork:
-        if self.entry is None:
+    def load_unit(self) -> UnitOfWork:
+        if self.stored_record is None:
             return UnitOfWork()
         book = UnitOfWork(
-            schedules={ID: self.entry._replace(last_number=max(self.fates, default=0))}
+            schedules={ID: self.stored_record._replace(last_number=max(self.version_statuses, default=0))}
         )
         for key, row in self.rows.items():
             if not row.is_open:
                 book.ended_runs[key] = Ended(row.state, row.finished_at or self.now)
-            elif key.scheduled_for in self.entry.open_runs:
+            elif key.scheduled_for in self.stored_record.open_runs:
                 book.open_runs[key] = self._open_run(key, row)
         return book
 
@@ -116,7 +116,7 @@ class Ticking:
         for key, state in book.resolved_runs.items():
             self.rows[key].state = state
         for version, fate in book.new_versions:
-            self.fates[version.number] = (fate, None)
+            self.version_statuses[version.number] = (fate, None)
         self._settle(book.version_statuses)
         for key, why in book.stop_requests.items():
             self.rows[key].reason = why
@@ -125,7 +125,7 @@ class Ticking:
             assert row.state is RunState.STAGED
             self.rows[key] = replace(row, version=version.number, seq=row.seq + 1)
         for extra, _ in book.dropped_manual_runs:
-            self.skipped[extra.scheduled_for] = 1
+            self.skipped_counts[extra.scheduled_for] = 1
         beside = [run_rows.manual_run_row(extra) for extra in book.manual_runs]
         assert len(self.stage(beside, counts=False)) == len(beside)
         for id_ in book.changed_ids:
@@ -135,20 +135,20 @@ class Ticking:
     def horizon(self) -> datetime:
         return self.now + HORIZON
 
-    def look(self) -> "Ticking":
-        while self.entry and self.entry.next_at and self.entry.next_at <= self.horizon:
-            self._advance(planning.plan_schedule(self.entry, self.now, self.horizon))
+    def stage_all(self) -> "FakeTicker":
+        while self.stored_record and self.stored_record.next_at and self.stored_record.next_at <= self.horizon:
+            self._advance(planning.plan_schedule(self.stored_record, self.now, self.horizon))
         return self
 
-    def review(self) -> "Ticking":
+    def reconcile(self) -> "FakeTicker":
         """As a ticker does that has heard of an outcome."""
-        book = self.book()
-        apply_outcomes(book, self.kept)
+        book = self.load_unit()
+        apply_outcomes(book, self.record)
         self.save(book)
         return self
 
     def _settle(self, fates: Mapping[tuple[UUID, int], tuple[VersionStatus, str | None]]) -> None:
-        self.fates |= {number: fate for (_, number), fate in fates.items()}
+        self.version_statuses |= {number: fate for (_, number), fate in fates.items()}
 
     def _advance(self, made: planning.PlanningStep) -> None:
         self._settle(made.version_statuses)
@@ -157,13 +157,13 @@ class Ticking:
             row = self.rows.get(each.key)
             if row is None or row.is_revivable:
                 self.rows.pop(each.key, None)
-                self.skipped[each.key.scheduled_for] = each.count
+                self.skipped_counts[each.key.scheduled_for] = each.count
         staged = self.stage([*made.to_stage, *made.to_stage_early, *again], counts=True)
         doubtful = planning.probably_finished(made.record, self.now)
         ended = {key for key in doubtful if key not in self.rows or not self.rows[key].is_open}
         unstaged = planning.not_newly_staged(made, staged)
         there = {key for key in unstaged if self.rows[key].is_counted}
-        self.entry = planning.with_staged_runs(made, staged, ended, there)
+        self.stored_record = planning.with_staged_runs(made, staged, ended, there)
 
     def _taken_back(self) -> set[RunKey]:
         return {
@@ -194,7 +194,7 @@ class Ticking:
         row.state, row.attempt, row.started = RunState.RUNNING, row.attempt + 1, started
         row.seq += 1
 
-    def drop(self, moment: datetime) -> None:
+    def cancel_unstarted(self, moment: datetime) -> None:
         """Asked to stop before it started: as if never attempted."""
         row = self._row(moment)
         assert row.state is RunState.RUNNING
@@ -202,7 +202,7 @@ class Ticking:
         row.attempt -= 1
         self._move(RunKey(moment, ID), RunState.CANCELLED, row.reason)
 
-    def end(self, moment: datetime, state: RunState = RunState.SUCCEEDED) -> None:
+    def complete(self, moment: datetime, state: RunState = RunState.SUCCEEDED) -> None:
         assert self._row(moment).state is RunState.RUNNING
         self._move(RunKey(moment, ID), state, None)
 
@@ -211,9 +211,9 @@ class Ticking:
         for key, row in list(self.rows.items()):
             if row.state is RunState.STAGED and row.due_at <= self.now:
                 self.claim(key.scheduled_for, started=True)
-                self.end(key.scheduled_for)
+                self.complete(key.scheduled_for)
 
-    def wait(self, seconds: float) -> "Ticking":
+    def wait(self, seconds: float) -> "FakeTicker":
         self.now += timedelta(seconds=seconds)
         return self
 
@@ -228,14 +228,14 @@ class Ticking:
         row.state, row.reason, row.finished_at = state, reason, self.now
         row.seq += 1
 
-    def having(self, *states: RunState) -> list[datetime]:
+    def times_in(self, *states: RunState) -> list[datetime]:
         return sorted(key.scheduled_for for key, row in self.rows.items() if row.state in states)
 
     @property
-    def staged(self) -> list[datetime]:
-        return self.having(RunState.STAGED)
+    def staged_times(self) -> list[datetime]:
+        return self.times_in(RunState.STAGED)
 
     @property
-    def kept(self) -> ScheduleRecord:
-        assert self.entry is not None
-        return self.entry
+    def record(self) -> ScheduleRecord:
+        assert self.stored_record is not None
+        return self.stored_record

@@ -40,7 +40,7 @@ def change(ticking: Audited, step: Step, when: dict[str, Any]) -> None:
         do(ticking, step, when)
         return
     try:
-        ticking.ask(more[verb][0], **more[verb][1])
+        ticking.send(more[verb][0], **more[verb][1])
     except Rejected:
         return
 
@@ -82,18 +82,18 @@ def test_any_row_that_is_taken_out_is_found_lost(
     end_claimed(ticking, drop=False)
     schedule, window, runs = ticking.schedule, ticking.window(), ticking.runs
     ranges = [run for run in runs if run.range_until is not None and run.range_count != 1]
-    owed = {instant for span in schedule.spans for instant in span.decided(window)}
+    owed = {instant for span in schedule.windows for instant in span.decided(window)}
     alone = [
         run
         for run in runs
-        if run.at in owed
+        if run.scheduled_for in owed
         and run.state != RunState.CANCELLED
-        and not any(other.at < run.at <= other.range_until for other in ranges if other.range_until)
+        and not any(other.scheduled_for < run.scheduled_for <= other.range_until for other in ranges if other.range_until)
     ]
     assume(alone)
     gone = data.draw(st.sampled_from(alone))
 
     found = ticking.examine(*(run for run in runs if run is not gone))
 
-    assert (FindingKind.MISSING, gone.at) in [(each.kind, each.at) for each in found.findings]
+    assert (FindingKind.MISSING, gone.scheduled_for) in [(each.kind, each.at) for each in found.findings]
     assert found.recorded < found.expected

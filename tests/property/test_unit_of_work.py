@@ -7,7 +7,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 from tests.fakes.schedules import ID
-from tests.fakes.ticker import Ticking
+from tests.fakes.ticker import FakeTicker
 from tests.fakes.tickets import NINE, after
 
 from harebell.contract.errors import Rejected
@@ -31,26 +31,26 @@ def steps_of(*verbs: str) -> st.SearchStrategy[list[Step]]:
 steps = steps_of(*VERBS)
 
 
-def do(ticking: Ticking, step: Step, when: dict[str, Any], mode: str = "all") -> None:
+def do(ticking: FakeTicker, step: Step, when: dict[str, Any], mode: str = "all") -> None:
     """One thing that happens; what is refused changes nothing."""
     verb, number = step
     changed: dict[str, Any] = {"expected_version": "any", "catch_up": {"mode": mode}}
     doing: dict[str, Callable[[], object]] = {
         "wait": lambda: ticking.wait(number),
-        "look": ticking.look,
+        "look": ticking.stage_all,
         "run": ticking.run_due,
         "claim": lambda: claim_next(ticking, started=bool(number % 2)),
         "end": lambda: end_claimed(ticking, drop=bool(number % 2)),
         "put": lambda: ticking.put(when, **changed, target=TARGETS[number % 2]),
         "away": lambda: ticking.put(OTHERS, **changed),
-        "pause": lambda: ticking.ask("schedule.pause"),
-        "resume": lambda: ticking.ask("schedule.resume"),
+        "pause": lambda: ticking.send("schedule.pause"),
+        "resume": lambda: ticking.send("schedule.resume"),
         "sleep": lambda: ticking.wait(10 * number),
-        "skip": lambda: ticking.ask("schedule.skip", at=after(20 * number)),
-        "nap": lambda: ticking.ask(
+        "skip": lambda: ticking.send("schedule.skip", at=after(20 * number)),
+        "nap": lambda: ticking.send(
             "schedule.pause", until=ticking.now + 3 * (after(number) - NINE)
         ),
-        "trigger": lambda: ticking.ask("schedule.trigger"),
+        "trigger": lambda: ticking.send("schedule.trigger"),
         "later": lambda: ticking.put(
             when,
             **changed,
@@ -58,27 +58,27 @@ def do(ticking: Ticking, step: Step, when: dict[str, Any], mode: str = "all") ->
             effective_at=ticking.now + 3 * (after(number) - NINE),
         ),
     }
-    before = ticking.entry, dict(ticking.rows)
+    before = ticking.stored_record, dict(ticking.rows)
     try:
         doing[verb]()
     except Rejected:
-        assert (ticking.entry, ticking.rows) == before
+        assert (ticking.stored_record, ticking.rows) == before
 
 
-def claim_next(ticking: Ticking, *, started: bool) -> None:
+def claim_next(ticking: FakeTicker, *, started: bool) -> None:
     """As executors do: a little early."""
-    if ticking.staged and ticking.staged[0] <= ticking.now + (after(2) - NINE):
-        ticking.claim(ticking.staged[0], started=started)
+    if ticking.staged_times and ticking.staged_times[0] <= ticking.now + (after(2) - NINE):
+        ticking.claim(ticking.staged_times[0], started=started)
 
 
-def end_claimed(ticking: Ticking, *, drop: bool) -> None:
+def end_claimed(ticking: FakeTicker, *, drop: bool) -> None:
     """Those that were asked to stop and have not started end as if untouched."""
-    for moment in ticking.having(RunState.RUNNING):
+    for moment in ticking.times_in(RunState.RUNNING):
         row = ticking.rows[RunKey(moment, ID)]
         if drop and row.reason is not None and not row.started:
-            ticking.drop(moment)
+            ticking.cancel_unstarted(moment)
         else:
-            ticking.end(moment)
+            ticking.complete(moment)
 
 
 @settings(max_examples=100, deadline=None)
@@ -87,7 +87,7 @@ def test_pausing_and_resuming_lose_nothing_and_double_nothing(
     steps: list[Step], jitter: str | None
 ) -> None:
     when = {**EVERY, **({"jitter": jitter} if jitter else {})}
-    ticking = Ticking(NINE)
+    ticking = FakeTicker(NINE)
     ticking.put(when, catch_up={"mode": "all"})
 
     for step in steps:
@@ -97,12 +97,12 @@ def test_pausing_and_resuming_lose_nothing_and_double_nothing(
     do(ticking, ("resume", 0), when)
     end_claimed(ticking, drop=False)
     for _ in range(30):
-        ticking.look().run_due()
+        ticking.stage_all().run_due()
         ticking.wait(5)
 
     owed = [after(20 * k) for k in range(200) if after(20 * k) <= last]
-    assert [m for m in ticking.having(RunState.SUCCEEDED) if m <= last] == owed
-    assert ticking.having(RunState.CANCELLED) == []
+    assert [m for m in ticking.times_in(RunState.SUCCEEDED) if m <= last] == owed
+    assert ticking.times_in(RunState.CANCELLED) == []
 
 
 @pytest.mark.requirement("S06")
@@ -118,7 +118,7 @@ def test_times_is_kept_whatever_is_paused_and_resumed(
     steps: list[Step], times: int, mode: str
 ) -> None:
     when = {**EVERY, "times": times}
-    ticking = Ticking(NINE)
+    ticking = FakeTicker(NINE)
     ticking.put(when, catch_up={"mode": mode})
 
     for step in steps:
@@ -126,12 +126,12 @@ def test_times_is_kept_whatever_is_paused_and_resumed(
     do(ticking, ("resume", 0), when, mode)
     end_claimed(ticking, drop=False)
     for _ in range(120):
-        ticking.look().run_due()
+        ticking.stage_all().run_due()
         ticking.wait(5)
 
     ran = [row for row in ticking.rows.values() if row.state is RunState.SUCCEEDED and row.counts]
     assert len(ran) == times
-    assert ticking.kept.state is ScheduleState.COMPLETED
+    assert ticking.record.state is ScheduleState.COMPLETED
 
 
 @pytest.mark.requirement("S27")
@@ -139,34 +139,34 @@ def test_times_is_kept_whatever_is_paused_and_resumed(
 @given(steps=steps, jitter=st.sampled_from([None, "15s"]))
 def test_an_update_of_the_target_alone_loses_nothing(steps: list[Step], jitter: str | None) -> None:
     when = {**EVERY, **({"jitter": jitter} if jitter else {})}
-    ticking = Ticking(NINE)
+    ticking = FakeTicker(NINE)
     ticking.put(when)
 
     for step in steps:
         if step[0] not in ("away", "pause"):
             do(ticking, step, when)
-            ticking.look()
+            ticking.stage_all()
     last = ticking.now
     end_claimed(ticking, drop=False)
     for _ in range(30):
-        ticking.look().run_due()
+        ticking.stage_all().run_due()
         ticking.wait(5)
 
     owed = {after(20 * k) for k in range(200) if after(20 * k) <= last}
-    assert owed <= set(ticking.having(RunState.SUCCEEDED))
-    assert ticking.having(RunState.CANCELLED) == []
+    assert owed <= set(ticking.times_in(RunState.SUCCEEDED))
+    assert ticking.times_in(RunState.CANCELLED) == []
 
 
 @settings(max_examples=100, deadline=None)
 @given(steps=steps)
 def test_a_change_leaves_the_books_consistent(steps: list[Step]) -> None:
-    ticking = Ticking(NINE)
+    ticking = FakeTicker(NINE)
     ticking.put(EVERY)
 
     for step in steps:
         do(ticking, step, EVERY)
-        kept = ticking.kept
-        planned_open = {m for m in ticking.having(*OPEN) if m not in kept.open_runs}
+        kept = ticking.record
+        planned_open = {m for m in ticking.times_in(*OPEN) if m not in kept.open_runs}
 
         assert planned_open == set()  # an open run that its schedule forgot could not be cancelled
         assert (kept.next_at is None) == (kept.state is not ScheduleState.ACTIVE)
@@ -175,12 +175,12 @@ def test_a_change_leaves_the_books_consistent(steps: list[Step]) -> None:
 
 @pytest.mark.requirement("ASK-18")
 def test_an_answer_tells_what_will_run() -> None:
-    ticking = Ticking(after(-1))
+    ticking = FakeTicker(after(-1))
 
     answer = ticking.put(EVERY)
 
     assert isinstance(answer, ScheduleResponse)
-    assert ticking.staged[:3] == answer.next_at
+    assert ticking.staged_times[:3] == answer.next_at
 
 
 @pytest.mark.requirement("S26", "ASK-18")
@@ -190,7 +190,7 @@ def test_an_answer_tells_what_will_run() -> None:
     when=st.sampled_from([EVERY, {"every": "20s"}, {"cron": "* * * * *"}, {"after": "90s"}]),
 )
 def test_so_many_identical_puts_have_one_effect(waits: list[int], when: dict[str, Any]) -> None:
-    once, often = Ticking(NINE), Ticking(NINE)
+    once, often = FakeTicker(NINE), FakeTicker(NINE)
     once.put(when)
     often.put(when)
 
@@ -200,6 +200,6 @@ def test_so_many_identical_puts_have_one_effect(waits: list[int], when: dict[str
         assert (again.status, again.version) == ("unchanged", 1)
         once.wait(seconds)
         for ticking in (once, often):
-            ticking.look().run_due()
+            ticking.stage_all().run_due()
 
-    assert (often.entry, often.rows, often.fates) == (once.entry, once.rows, once.fates)
+    assert (often.stored_record, often.rows, often.version_statuses) == (once.stored_record, once.rows, once.version_statuses)

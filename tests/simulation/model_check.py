@@ -8,7 +8,7 @@ from random import Random
 from typing import Any, Final
 
 from tests.fakes.schedules import HORIZON
-from tests.fakes.ticker import Ticking
+from tests.fakes.ticker import FakeTicker
 from tests.simulation.expected_runs import END, duration, zone_of
 
 from harebell.domain.run_states import NewRun, RunState, SkippedRange
@@ -19,7 +19,7 @@ PASSES: Final = timedelta(seconds=15)  # between two looks of a ticker that is w
 
 
 @dataclass
-class Lived(Ticking):
+class Lived(FakeTicker):
     """What tickers do; executors end every run at once."""
 
     runs: list[NewRun] = field(default_factory=list)

@@ -29,18 +29,18 @@ def live(schedule: dict[str, Any], tickers: Tickers, model: Model) -> Lived:
     assert isinstance(answer, ScheduleResponse)
     announced = model.instants[: schedule["when"].get("times", 3)][:3]
     assert [at for at in answer.next_at if at <= END] == announced
-    lived.look()
+    lived.stage_all()
     model.look(START)
     for now in tickers.looks(model, START):
         lived.now = now
-        lived.look()
+        lived.stage_all()
         model.look(now)
         assert_same_future(lived, model)
     return lived
 
 
 def assert_same_future(lived: Lived, model: Model) -> None:
-    next_at, state = lived.kept.next_at, lived.kept.state
+    next_at, state = lived.record.next_at, lived.record.state
     if model.following is None:
         assert next_at is None or next_at > END
     else:
@@ -101,7 +101,7 @@ def test_an_outage_of_thousands_of_instants_is_one_outage(mode: str) -> None:
 
     for now in (START, START + 6_999 * SECOND):
         lived.now = now
-        lived.look()
+        lived.stage_all()
         model.look(now)
 
     assert_same_past(lived, model)

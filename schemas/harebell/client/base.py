@@ -84,7 +84,7 @@ def parse_responses(model: type[M], body: bytes, *, expected: int) -> list[M | E
     if _is_error(value):
         raise _rejection(parse(ErrorResponse, value))
     if not isinstance(value, list) or len(value) != expected:
-        found = f"{len(value)} responses" if isinstance(value, list) else "one response"
+        found = len(value) if isinstance(value, list) else "a single object"
         raise InvalidInput(f"The reply must contain {expected} responses, not {found}.")
     return [parse(ErrorResponse, item) if _is_error(item) else parse(model, item) for item in value]
 

@@ -1,1 +1,10 @@
-"""Compares what was owed with what was recorded, from the tables alone."""
+"""The audit compares the runs that schedules required with the runs in the ledger.
+
+The audit reads only the tables and needs neither a service nor a broker.
+
+* audit        one audit: batches of schedules, and their runs in time slices
+* store        the read-only connection and the statements
+* model        the rules (pure)
+* liveness     missed heartbeats of tickers and pools
+* watchdog     repeated audits with pings and events
+"""

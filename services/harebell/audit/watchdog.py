@@ -1,4 +1,4 @@
-"""Who is silent, told on the bus to whoever listens there: a hint, as all events are."""
+"""The watchdog: repeated audits, whose results are pings and events of missed heartbeats."""
 
 import asyncio
 from collections.abc import AsyncIterator, Callable, Iterable
@@ -8,7 +8,7 @@ from typing import Final
 
 import aiohttp
 
-from harebell.audit.audit import EVERYTHING, Scope, run_audit
+from harebell.audit.audit import ALL_SCHEDULES, Scope, run_audit
 from harebell.audit.model.records import LATE_AFTER
 from harebell.audit.model.report import MissedHeartbeat, Report
 from harebell.audit.store import connect_read_only
@@ -19,106 +19,120 @@ from harebell.contract.types import instant_text
 from harebell.messaging.event_publisher import OutgoingEvent, event_messages
 from harebell.messaging.publisher import Publisher
 
-VERB: Final = "liveness.missed"
-NAME: Final = "harebell-watch"
-
-
-def fact_of(tenant: str, silence: MissedHeartbeat, now: datetime) -> OutgoingEvent:
-    """Told again while it lasts, under the same id."""
-    since = instant_text(silence.since)
-    fact = LivenessEventData(component=silence.component, since=silence.since)
-    id_ = f"{silence.component}/{since}"
-    return OutgoingEvent(
-        tenant, VERB, make_event(tenant, VERB, fact, id_=id_, subject=silence.component, at=now)
-    )
-
-
-async def publish_missed_heartbeats(
-    amqp_url: str, tenant: str, silences: Iterable[MissedHeartbeat], now: datetime
-) -> list[str]:
-    """What could not be told; that nobody listens is no failure."""
-    messages = event_messages(fact_of(tenant, each, now) for each in silences)
-    link = Connection(amqp_url, name=NAME, properties={"service": NAME})
-    try:
-        await link.open()
-        failures = await Publisher(link).publish_each(messages)
-    except HarebellError as error:
-        failures = [error]
-    finally:
-        await link.close()
-    missed = [each for each in failures if each is not None and not isinstance(each, Unroutable)]
-    return [f"not told on the bus: {failure}" for failure in missed]
-
-
+EVENT: Final = "liveness.missed"
+CLIENT_NAME: Final = "harebell-watchdog"
 PING_TIMEOUT: Final = 10.0  # seconds
-FAIL: Final = "/fail"  # behind the URL of the ping, as healthchecks.io and its kin have it
-MAX_TOLD: Final = 1_000  # characters of what a ping says
+FAILURE_SUFFIX: Final = "/fail"  # of the ping URL, as healthchecks.io expects it
+MAX_PING_LENGTH: Final = 1_000  # characters
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(frozen=True, slots=True, kw_only=True)
 class Watchdog:
-    """What to audit, how often, and whom to tell. It needs no service, and the broker only to tell.
+    """A loop of audits of the last `period`, which needs neither a service nor a broker.
 
-    `amqp_url`: where events of silence go, as the tenant's; None: nowhere.
+    The watchdog posts each result to `ping_url`.
+    With `amqp_url`, the watchdog also publishes each missed heartbeat as an event of `tenant`.
     """
 
     database_url: str
     tenant: str
-    back: timedelta  # so far the audit looks
-    every: timedelta
+    period: timedelta
+    interval: timedelta
     ping_url: str | None = None
     amqp_url: str | None = None
-    scope: Scope = EVERYTHING
+    scope: Scope = ALL_SCHEDULES
     late_after: timedelta = LATE_AFTER
 
     async def lines(self, now: Callable[[], datetime]) -> AsyncIterator[str]:
-        """What was found, and what could not be told, for ever."""
+        """Yield the result of each audit and each failed notification, without end."""
         while True:
-            told = await self._look(now())
-            yield summary(told)
-            for failure in [*await self._ping(told), *await self._announce(told, now())]:
+            result = await self._audit(now())
+            yield summary(result)
+            failures = [*await self._ping(result), *await self._publish(result, now())]
+            for failure in failures:
                 yield failure
-            await asyncio.sleep(self.every.total_seconds())
+            await asyncio.sleep(self.interval.total_seconds())
 
-    async def _look(self, now: datetime) -> Report | HarebellError:
-        """An audit that could not be made is no good news either."""
+    async def _audit(self, now: datetime) -> Report | HarebellError:
+        """Return the report, or the error that prevented the audit."""
         try:
             async with connect_read_only(self.database_url) as connection:
                 return await run_audit(
-                    connection, now - self.back, scope=self.scope, late_after=self.late_after
+                    connection, now - self.period, scope=self.scope, late_after=self.late_after
                 )
         except HarebellError as error:
             return error
 
-    async def _ping(self, told: Report | HarebellError) -> list[str]:
-        """What failed; whoever waits for the ping will miss it."""
+    async def _ping(self, result: Report | HarebellError) -> list[str]:
+        """Post the result, and return the failure. The monitor notices a missing ping."""
         if self.ping_url is None:
             return []
-        is_well = isinstance(told, Report) and told.is_clean
-        url = self.ping_url.rstrip("/") + ("" if is_well else FAIL)
+        is_clean = isinstance(result, Report) and result.is_clean
+        url = self.ping_url.rstrip("/") + ("" if is_clean else FAILURE_SUFFIX)
         timeout = aiohttp.ClientTimeout(total=PING_TIMEOUT)
         try:
             async with (
                 aiohttp.ClientSession(timeout=timeout) as session,
-                session.post(url, data=summary(told)[:MAX_TOLD]) as answer,
+                session.post(url, data=summary(result)[:MAX_PING_LENGTH]) as response,
             ):
-                answer.raise_for_status()
+                response.raise_for_status()
         except (aiohttp.ClientError, TimeoutError) as error:
-            return [f"not told at {url}: {str(error) or type(error).__name__}"]
+            return [f"The ping to {url} failed: {str(error) or type(error).__name__}"]
         return []
 
-    async def _announce(self, told: Report | HarebellError, now: datetime) -> list[str]:
-        if self.amqp_url is None or not isinstance(told, Report) or not told.missed_heartbeats:
+    async def _publish(self, result: Report | HarebellError, now: datetime) -> list[str]:
+        if self.amqp_url is None or not isinstance(result, Report):
             return []
-        return await publish_missed_heartbeats(self.amqp_url, self.tenant, told.missed_heartbeats, now)
+        if not result.missed_heartbeats:
+            return []
+        return await publish_missed_heartbeats(
+            self.amqp_url, self.tenant, result.missed_heartbeats, now=now
+        )
 
 
-def summary(told: Report | HarebellError) -> str:
-    """One line."""
-    if not isinstance(told, Report):
-        return f"not audited: {told.reason} ({told.code})"
-    found = [f"{kind} {count}" for kind, count in sorted(told.counts.items())]
-    silent = [f"{each.component} is silent since {each.since}" for each in told.missed_heartbeats]
-    return (
-        f"owed {told.expected}, recorded {told.recorded}: {', '.join(found + silent) or 'all well'}"
+async def publish_missed_heartbeats(
+    amqp_url: str, tenant: str, heartbeats: Iterable[MissedHeartbeat], *, now: datetime
+) -> list[str]:
+    """Publish one event for each missed heartbeat, and return the failures.
+
+    An event that no queue receives is not a failure.
+    """
+    messages = event_messages(_to_event(tenant, each, now) for each in heartbeats)
+    connection = Connection(amqp_url, name=CLIENT_NAME, properties={"service": CLIENT_NAME})
+    failures: list[BaseException | None]
+    try:
+        await connection.open()
+        failures = list(await Publisher(connection).publish_each(messages))
+    except HarebellError as error:
+        failures = [error]
+    finally:
+        await connection.close()
+    errors = [each for each in failures if each is not None and not isinstance(each, Unroutable)]
+    return [f"The event was not published: {error}" for error in errors]
+
+
+def _to_event(tenant: str, heartbeat: MissedHeartbeat, now: datetime) -> OutgoingEvent:
+    """Return the event, whose id is the same while the component misses its heartbeat."""
+    component, since = heartbeat.component, heartbeat.since
+    event = make_event(
+        tenant,
+        EVENT,
+        LivenessEventData(component=component, since=since),
+        id_=f"{component}/{instant_text(since)}",
+        subject=component,
+        at=now,
     )
+    return OutgoingEvent(tenant, EVENT, event)
+
+
+def summary(result: Report | HarebellError) -> str:
+    """Return the result of an audit as one line."""
+    if not isinstance(result, Report):
+        return f"The audit failed with the error {result.code}: {result.reason}"
+    text = f"The ledger records {result.recorded} of {result.expected} required runs."
+    if result.counts:
+        counts = ", ".join(f"{count} {kind}" for kind, count in sorted(result.counts.items()))
+        text += f" The audit found {counts}."
+    for each in result.missed_heartbeats:
+        text += f" The component {each.component} has not worked since {instant_text(each.since)}."
+    return text if not result.is_clean else f"{text} The audit found no fault."

@@ -114,8 +114,8 @@ async def audit(session: Session, options: AuditOptions) -> ExitCode:
         watched = watchdog.Watchdog(
             database_url=url,
             tenant=tenant,
-            back=duration(options.since, field="since"),
-            every=duration(options.every, field="every"),
+            period=duration(options.since, field="since"),
+            interval=duration(options.every, field="every"),
             ping_url=options.ping_url,
             amqp_url=session.options.amqp_url,
             scope=scope,

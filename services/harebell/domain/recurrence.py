@@ -156,6 +156,11 @@ def initial_cursor(recurrence: Recurrence, accepted_at: datetime) -> datetime:
     return accepted_at - RESOLUTION
 
 
+def recurs_at(recurrence: Recurrence, time: datetime) -> bool:
+    """Return whether the recurrence contains `time`."""
+    return recurrence.next_after(time - RESOLUTION) == time
+
+
 def next_times(recurrence: Recurrence, cursor: datetime, count: int) -> list[datetime]:
     """Return at most `count` times after the cursor."""
 

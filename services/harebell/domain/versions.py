@@ -18,6 +18,7 @@ from harebell.domain.recurrence import (
     Recurrence,
     initial_cursor,
     recurrence_of,
+    recurs_at,
 )
 
 
@@ -84,7 +85,7 @@ class VersionWindow:
 
     def recurs_at(self, time: datetime) -> bool:
         """Return whether the recurrence contains `time`, in force or not."""
-        return self.recurrence.next_after(time - RESOLUTION) == time
+        return recurs_at(self.recurrence, time)
 
     def decided_times(self, since: datetime, until: datetime) -> Iterator[datetime]:
         """Yield the scheduled times from `since` up to, without, `until` that are decided.

@@ -1,1 +1,11 @@
-"""PostgreSQL, for services: connections, the tables, the ledger's SQL, migrations."""
+"""Storage in PostgreSQL: connections, tables, the SQL of the ledger and migrations.
+
+* migrations               the migrations of the schema
+* migrate                  the upgrade of a database and the logins of the service roles
+* tables                   the tables, for cold reads
+* engine                   pools, engines, error translation and pages
+* runs                     the SQL of runs, attempts, overlap slots and rate limits
+* publishing_transaction   transactions that publish tickets before they commit
+* run_completion           completions with their retries, dead letters and woken runs
+* metrics                  metrics of statements and republished tickets
+"""

@@ -24,8 +24,8 @@ COMMAND_TIMEOUT: Final = 12.0  # seconds
 MAX_QUERIES_PER_CONNECTION: Final = 50_000  # before the pool replaces a connection
 MAX_IDLE_TIME: Final = 300.0  # seconds until the pool closes a connection over its minimum
 
-# The partition of a new day has no statistics, so the planner would choose a bad join. A custom plan
-# over months of partitions costs more than its statement.
+# The partition of a new day has no statistics, so the planner would choose a bad join. A custom
+# plan over months of partitions costs more than its statement.
 HOT_PATH_SETTINGS: Final = {
     "plan_cache_mode": "force_generic_plan",
     "enable_hashjoin": "off",

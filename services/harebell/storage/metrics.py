@@ -13,6 +13,6 @@ REPUBLISHED_TICKETS: Final = Counter(
 )
 DATABASE_STATEMENT: Final = Histogram(
     "harebell_database_statement_seconds",
-    "Duration of each SQL statement with its round trip [s], observed after each statement.",
+    "Duration of each SQL statement with its round trip [s], observed when the result arrives.",
     buckets=STATEMENT_BUCKETS,
 )

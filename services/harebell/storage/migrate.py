@@ -1,4 +1,4 @@
-"""Brings a database to the schema of this version, and lets the services' roles log in."""
+"""Migration of a database to the present schema, and the logins of the service roles."""
 
 import asyncio
 from pathlib import Path
@@ -21,19 +21,27 @@ ROLES: Final = (
     "harebell_dlq_inspector",
     "harebell_auditor",
 )
-LOCK_TIMEOUT: Final = "500ms"  # so long others may wait for their turn behind a migration's
-MAX_TRIES: Final = 120  # of a migration that was not given its lock in time
-RETRY_PAUSE: Final = 1.0  # seconds between two tries
-_LOCK: Final = 4_711_001  # two migrations of one database wait for each other
-_LOCKED: Final = "55P03"
+DAYS_BACK: Final = RETENTION.days
+DAYS_AHEAD: Final = 8
+ENSURE_PARTITIONS: Final = (
+    f"SELECT harebell_ensure_partitions(current_date - {DAYS_BACK}, current_date + {DAYS_AHEAD})"
+)
+# Other statements wait behind a migration that waits for its lock, so its wait must be short.
+LOCK_TIMEOUT: Final = "500ms"
+MAX_TRIES: Final = 120  # of a migration that does not get its lock in time
+RETRY_PAUSE: Final = 1.0  # seconds
+
+_MIGRATION_LOCK: Final = 4_711_001  # the advisory lock that one migration of a database has
+_LOCK_NOT_AVAILABLE: Final = "55P03"  # SQLSTATE
 _DIRECTORY: Final = Path(__file__).parent / "migrations"
 
 
 async def migrate(database_url: str, *, role_password: str | None = None, to: str = "head") -> None:
-    """To the newest schema, as the database's owner. Idempotent; several may run at once.
+    """Migrate to the schema `to` as the owner of the database. A repeated call changes nothing.
 
-    Services may go on meanwhile. Each migration is a transaction: one that is killed, or not given
-    a lock in time, has done nothing.
+    Several migrations of one database may run at once, and services may use the database.
+    Each migration is a transaction, so a killed migration has no effect.
+    Raise `DBAPIError` if a migration does not get its lock in `MAX_TRIES` tries.
     """
     engine = create_async_engine(
         plain_url(database_url).replace("://", "+asyncpg://", 1),
@@ -41,32 +49,36 @@ async def migrate(database_url: str, *, role_password: str | None = None, to: st
     )
     try:
         async with engine.connect() as connection:
-            await _be_alone(connection)
-            await _patiently(connection, to)
+            await _wait_for_other_migrations(connection)
+            await _upgrade_with_retries(connection, to)
             if role_password is not None:
-                await _let_in(connection, role_password)
+                await _allow_logins(connection, role_password)
             await connection.commit()
     finally:
         await engine.dispose()
 
 
-async def _be_alone(connection: AsyncConnection) -> None:
-    """Looks again and again: to wait in a statement would hold up an index made concurrently."""
-    asked = text("SELECT pg_try_advisory_lock(:lock)")
-    while not (await connection.execute(asked, {"lock": _LOCK})).scalar():
+async def _wait_for_other_migrations(connection: AsyncConnection) -> None:
+    """Poll the advisory lock.
+
+    A statement that waits for the lock has a snapshot, and CREATE INDEX CONCURRENTLY waits for
+    every older snapshot.
+    """
+    statement = text("SELECT pg_try_advisory_lock(:lock)")
+    while not (await connection.execute(statement, {"lock": _MIGRATION_LOCK})).scalar():
         await connection.commit()
         await asyncio.sleep(RETRY_PAUSE)
     await connection.commit()
 
 
-async def _patiently(connection: AsyncConnection, to: str) -> None:
-    for left in reversed(range(MAX_TRIES)):
+async def _upgrade_with_retries(connection: AsyncConnection, to: str) -> None:
+    for tries_left in reversed(range(MAX_TRIES)):
         try:
             await connection.run_sync(_upgrade, to)
-            await connection.execute(text(ENSURE))
+            await connection.execute(text(ENSURE_PARTITIONS))
             return await connection.commit()
         except DBAPIError as error:
-            if not left or getattr(error.orig, "sqlstate", None) != _LOCKED:
+            if not tries_left or getattr(error.orig, "sqlstate", None) != _LOCK_NOT_AVAILABLE:
                 raise
         await connection.rollback()
         await asyncio.sleep(RETRY_PAUSE)
@@ -80,14 +92,7 @@ def _upgrade(connection: Connection, to: str) -> None:
     command.upgrade(config, to)
 
 
-async def _let_in(connection: AsyncConnection, password: str) -> None:
+async def _allow_logins(connection: AsyncConnection, password: str) -> None:
     quoted = password.replace("'", "''")
     for role in ROLES:
         await connection.execute(text(f"ALTER ROLE {role} LOGIN PASSWORD '{quoted}'"))
-
-
-DAYS_BACK: Final = RETENTION.days
-DAYS_AHEAD: Final = 8
-ENSURE: Final = (
-    f"SELECT harebell_ensure_partitions(current_date - {DAYS_BACK}, current_date + {DAYS_AHEAD})"
-)

@@ -1,6 +1,7 @@
-"""Authorising work: published, confirmed, as the last step of a transaction, which then commits.
+"""Transactions that publish their tickets, wait for the confirms and then commit.
 
-A crash in between leaves tickets that no row honours, never a row without its ticket.
+A crash before the commit leaves tickets without a row, which claim nothing.
+No crash leaves a row without its ticket.
 """
 
 from collections.abc import AsyncIterator, Iterable, Sequence
@@ -19,14 +20,15 @@ from harebell.runtime.clock import Clock, monotonic
 from harebell.storage import metrics
 from harebell.storage.engine import translate_db_errors
 
-SLOW_COMMIT: Final = 1.0  # seconds since the tickets went out; after two they count as phantoms
+# An executor drops a ticket whose row is invisible for two seconds.
+SLOW_COMMIT: Final = 1.0  # seconds after the first publish
 
 log = structlog.get_logger()
 
 
-@dataclass(slots=True)
+@dataclass(slots=True, kw_only=True)
 class PublishingTransaction:
-    """A transaction under way, and the tickets that it has sent ahead of its commit."""
+    """An open transaction and the tickets that it has published before its commit."""
 
     connection: asyncpg.Connection
     publisher: Publisher
@@ -40,23 +42,26 @@ class PublishingTransaction:
     async def publish(
         self, tickets: Iterable[TicketHeader], messages: Sequence[OutgoingMessage] = ()
     ) -> None:
-        """To be the last step before the commit. Raises what `publish_all` does."""
-        sent = list(tickets)
+        """Publish the tickets and further messages, as the last step before the commit.
+
+        Raise the errors of `Publisher.publish_all`.
+        """
+        headers = list(tickets)
         if self._published_at is None:
             self._published_at = monotonic()
-        self._tickets += sent
-        await self.publisher.publish_all([*to_delay_queues(sent, self.now()), *messages])
+        self._tickets += headers
+        await self.publisher.publish_all([*to_delay_queues(headers, self.now()), *messages])
 
     @property
     def is_slow(self) -> bool:
         return self._published_at is not None and monotonic() - self._published_at > SLOW_COMMIT
 
     async def republish(self, reason: str) -> None:
-        """A hint like any ticket: what cannot be published now, a sweep finds."""
+        """Publish the tickets again and ignore failures, because the rescuer finds lost tickets."""
         if not self._tickets:
             return
         metrics.REPUBLISHED_TICKETS.labels(reason).inc(len(self._tickets))
-        log.warning("published again", commit=reason, runs=len(self._tickets))
+        log.warning("tickets republished", reason=reason, tickets=len(self._tickets))
         await self.publisher.publish_each(to_delay_queues(self._tickets, self.now()))
 
 
@@ -64,14 +69,16 @@ class PublishingTransaction:
 async def publishing_transaction(
     pool: asyncpg.Pool, publisher: Publisher, clock: Clock
 ) -> AsyncIterator[PublishingTransaction]:
-    """A transaction that publishes. Raises `DatabaseUnavailable` for what may pass.
+    """Open a transaction, commit it at the end and republish the tickets of a bad commit.
 
-    Executors drop a ticket whose row they do not find for two seconds. So when the commit was slow,
-    or nobody knows whether there was one, the tickets are published again.
+    A commit is bad if it takes more than `SLOW_COMMIT` seconds or if its result is unknown.
+    Raise `DatabaseUnavailable` for every database error that a retry may avoid.
     """
     with translate_db_errors():
         async with pool.acquire() as connection:
-            transaction = PublishingTransaction(connection, publisher, clock)
+            transaction = PublishingTransaction(
+                connection=connection, publisher=publisher, clock=clock
+            )
             is_committing = False
             try:
                 async with connection.transaction():

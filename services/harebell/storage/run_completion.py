@@ -1,4 +1,4 @@
-"""The next step after attempts that did not succeed: on the record and published, in one go."""
+"""Completion of attempts with everything that follows: retries, dead letters and woken runs."""
 
 from collections.abc import Mapping, Sequence
 from datetime import datetime
@@ -27,60 +27,67 @@ async def complete_and_publish(
     *,
     wakes_next: bool = True,
 ) -> dict[RunKey, AttemptCompletion]:
-    """As the last step of the caller's transaction; of those still theirs to end, the record.
+    """Record the completions, publish what follows and return the recorded completions.
 
-    With `waking`, those that wait for the turn of what has ended are published too.
+    The call is the last step before the commit.
+    Retries and dead letters follow, and with `wakes_next` also the runs that waited for the slot.
+    Omit a completion whose fencing token is no longer valid.
     """
     connection = transaction.connection
     policies = {
         ticket.schedule_id: ticket.overlap for ticket, _ in completed if ticket.restricts_overlap
     }
     await overlap.lock(connection, policies)
-    completed = await _heeding(connection, completed)
-    moved = await completion.complete(connection, [ending for _, ending in completed])
-    mine = [(ticket, ending) for ticket, ending in completed if ending.key in moved]
+    completed = await _apply_stop_requests(connection, completed)
+    seqs = await completion.complete(connection, [each for _, each in completed])
+    recorded = [(ticket, each) for ticket, each in completed if each.key in seqs]
     retries = [
-        TicketHeader.of(_again(ticket, ending, moved[ending.key]))
-        for ticket, ending in mine
-        if ending.staged_at is not None
+        TicketHeader.of(_retry_ticket(ticket, each, seqs[each.key]))
+        for ticket, each in recorded
+        if each.staged_at is not None
     ]
     woken = await wake_next(connection, policies, transaction.now()) if wakes_next else []
-    letters = [
-        dead_letter_of_run(ticket, ending, await completion.attempt_history(connection, ending.key))
-        for ticket, ending in mine
-        if ending.state is RunState.DEAD
+    dead_letters = [
+        dead_letter_of_run(ticket, each, await completion.attempt_history(connection, each.key))
+        for ticket, each in recorded
+        if each.state is RunState.DEAD
     ]
-    await transaction.publish([*retries, *woken], letters)
-    return {ending.key: ending for _, ending in mine}
+    await transaction.publish([*retries, *woken], dead_letters)
+    return {each.key: each for _, each in recorded}
 
 
-async def _heeding(
-    connection: asyncpg.Connection, ended: Sequence[CompletedRun]
+async def _apply_stop_requests(
+    connection: asyncpg.Connection, completed: Sequence[CompletedRun]
 ) -> Sequence[CompletedRun]:
-    """Orders to stop that their executors have not heard of: no attempt follows a cancel."""
-    if all(ending.state is not RunState.RETRYING for _, ending in ended):
-        return ended
-    asked = await completion.find_stop_requests(connection, [ending for _, ending in ended])
-    return [(ticket, _heeded(ending, asked.get(ending.key))) for ticket, ending in ended]
+    """Cancel retries with a stop request that the executor has not received."""
+    if all(each.state is not RunState.RETRYING for _, each in completed):
+        return completed
+    reasons = await completion.find_stop_requests(connection, [each for _, each in completed])
+    return [(ticket, _stopped(each, reasons.get(each.key))) for ticket, each in completed]
 
 
-def _heeded(ending: AttemptCompletion, reason: str | None) -> AttemptCompletion:
-    is_stopped = ending.state is RunState.RETRYING and reason in STOPPING_REASONS
-    return ending.stopped(str(reason)) if is_stopped else ending
+def _stopped(completed: AttemptCompletion, reason: str | None) -> AttemptCompletion:
+    is_stopped = completed.state is RunState.RETRYING and reason in STOPPING_REASONS
+    return completed.stopped(str(reason)) if is_stopped else completed
 
 
 async def cancel_unstarted_and_publish(
     transaction: PublishingTransaction, claimed: Mapping[claims.Claim, Ticket]
 ) -> set[RunKey]:
-    """Likewise of runs that were asked to stop before they started."""
+    """Cancel claimed runs with a stop request and publish the runs that waited for the slot.
+
+    The call is the last step before the commit.
+    """
     connection = transaction.connection
     policies = {
-        each.schedule_id: each.overlap for each in claimed.values() if each.restricts_overlap
+        ticket.schedule_id: ticket.overlap
+        for ticket in claimed.values()
+        if ticket.restricts_overlap
     }
     await overlap.lock(connection, policies)
-    dropped = await claims.cancel_unstarted(connection, list(claimed))
+    cancelled = await claims.cancel_unstarted(connection, list(claimed))
     await transaction.publish(await wake_next(connection, policies, transaction.now()))
-    return dropped
+    return cancelled
 
 
 async def wake_next(
@@ -90,24 +97,26 @@ async def wake_next(
     *,
     min_ticket_age: float = 0,
 ) -> list[TicketHeader]:
-    """New tickets for those whose turn it is now. The caller holds the locks, and publishes.
+    """Wake the next waiting run of each schedule and return its new ticket.
 
-    They are due now, so that to have waited does not count as lateness. `unless_within`: so many
-    seconds since their last ticket.
+    The caller has the lock of each schedule and publishes the tickets.
+    A ticket is due now, so that the wait does not count as lateness.
+    Skip a run whose last ticket is younger than `min_ticket_age` seconds.
     """
     if not policies:
         return []
     await overlap.delete_stale_slots(connection, policies)
+    rows = await overlap.open_run_rows(connection, policies)
     chosen = {
-        RunKey(moment, schedule)
-        for schedule, runs in (await overlap.open_run_rows(connection, policies)).items()
-        if (moment := next_waiting(policies[schedule], [run.slot for run in runs])) is not None
+        RunKey(time, schedule)
+        for schedule, runs in rows.items()
+        if (time := next_waiting(policies[schedule], [run.slot for run in runs])) is not None
     }
     woken = await overlap.wake(connection, chosen, min_ticket_age=min_ticket_age)
     tickets = await rebuild_tickets(connection, sorted(woken))
     return [TicketHeader.of(ticket.model_copy(update={"due_at": now})) for ticket in tickets]
 
 
-def _again(ticket: Ticket, ending: AttemptCompletion, seq: int) -> Ticket:
-    again = {"seq": seq, "due_at": ending.next_attempt_at, "placed": None}
-    return ticket.model_copy(update=again)
+def _retry_ticket(ticket: Ticket, completed: AttemptCompletion, seq: int) -> Ticket:
+    changes = {"seq": seq, "due_at": completed.next_attempt_at, "reserved": None}
+    return ticket.model_copy(update=changes)

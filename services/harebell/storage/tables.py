@@ -1,4 +1,4 @@
-"""The tables as SQLAlchemy sees them: the schema that migrations build, for queries."""
+"""The tables of the migrations as SQLAlchemy Core values, for cold reads."""
 
 from sqlalchemy import (
     Column,
@@ -17,7 +17,7 @@ from sqlalchemy.dialects.postgresql import ARRAY, JSON, JSONB
 metadata = MetaData()
 _instant = DateTime(timezone=True)
 
-schedules = Table(  # what users define; seldom written, so it may have many indexes
+schedules = Table(  # rarely written, which permits several indexes
     "schedules",
     metadata,
     Column("id", Uuid, primary_key=True),
@@ -36,52 +36,50 @@ schedules = Table(  # what users define; seldom written, so it may have many ind
     Column("actor", Text),
 )
 
-schedule_versions = Table(  # immutable: a ticket can be made again from it alone
+schedule_versions = Table(  # immutable, so that a ticket can be rebuilt from its version
     "schedule_versions",
     metadata,
     Column("schedule_id", Uuid, primary_key=True),
     Column("version", Integer, primary_key=True),
-    Column("definition", JSON, nullable=False),  # as submitted, without defaults
-    Column("run_spec", JSON, nullable=False),  # what its tickets carry
+    Column("definition", JSON, nullable=False),  # of the command, without defaults
+    Column("run_spec", JSON, nullable=False),  # the content of its tickets
     Column("fingerprint", Text, nullable=False),
     Column("accepted_at", _instant, nullable=False),
     Column("effective_at", _instant, nullable=False),
-    Column("anchor_at", _instant),  # that relative times are reckoned from; null: effective_at
-    Column(
-        "status", Text, nullable=False, server_default="active"
-    ),  # pending, commenced, skipped, rejected, missed
+    Column("anchor_at", _instant),  # the origin of relative times; null: effective_at
+    # pending, active, superseded, failed, missed
+    Column("status", Text, nullable=False, server_default="active"),
     Column("status_reason", Text),
     Column("actor", Text),
     Column("note", Text),
-    Column("planned_from", _instant),  # where it took over; null: it began with its own time
-    Column("planned_until", _instant),  # up to there it had decided when another took over
+    Column("planned_from", _instant),  # the start of its times; null: effective_at
+    Column("planned_until", _instant),  # its last planned time when another version replaced it
 )
 
-schedule_state = Table(  # narrow; written on every run
+schedule_state = Table(  # narrow, because each run writes it
     "schedule_state",
     metadata,
     Column("schedule_id", Uuid, primary_key=True),
     Column("version", Integer, nullable=False),
     Column("state", Text, nullable=False),
-    Column("reason", Text),  # of parked, or the note of who paused or cancelled it
-    Column("next_at", _instant),  # when a ticker must look again; null: never by itself
-    Column("changed_at", _instant, nullable=False),  # acceptance of the last change applied
-    Column("planned_until", _instant, nullable=False),  # every instant up to here has been decided
-    Column("dispatched", Integer, nullable=False),  # runs that count towards `times`
-    Column("open_runs", ARRAY(_instant), nullable=False),  # handed over, not known to have ended
-    Column("awaited_run", _instant),  # the run whose end decides what comes next
+    Column("reason", Text),  # of the state errored, or the note of a pause or cancel
+    Column("next_at", _instant),  # the next planning; null: after a command or an outcome only
+    Column("changed_at", _instant, nullable=False),  # acceptance of the last applied command
     Column(
-        "consecutive_failures", Integer, nullable=False, server_default="0"
-    ),  # consecutive runs, up to the last that was seen
+        "planned_until", _instant, nullable=False
+    ),  # all scheduled times up to this one are planned
+    Column("dispatched", Integer, nullable=False),  # runs that count for `times`
+    Column("open_runs", ARRAY(_instant), nullable=False),  # staged and not known to have ended
+    Column("awaited_run", _instant),  # planning continues after the end of this run
+    Column("consecutive_failures", Integer, nullable=False, server_default="0"),
     Column("paused_until", _instant),
     Column("pending_version", Integer),
-    Column("pending_at", _instant),  # when the pending version commences
-    Column(
-        "skipped_times", ARRAY(_instant), nullable=False, server_default="{}"
-    ),  # instants taken out by a person
+    Column("pending_at", _instant),  # the effective time of the pending version
+    # the scheduled times that a person has skipped
+    Column("skipped_times", ARRAY(_instant), nullable=False, server_default="{}"),
 )
 
-bulk_operations = Table(  # which schedules a selecting command changed, so that it can be undone
+bulk_operations = Table(  # the schedules of a bulk pause, so that one resume can undo it
     "bulk_operations",
     metadata,
     Column("tenant", Text, primary_key=True),
@@ -91,7 +89,7 @@ bulk_operations = Table(  # which schedules a selecting command changed, so that
     Column("created_at", _instant, nullable=False),
 )
 
-tzdata_version = Table(  # by which release of the zone data next instants were computed; one row
+tzdata_version = Table(  # the time zone data of the planned times; one row
     "tzdata_version",
     metadata,
     Column("id", Integer, primary_key=True),
@@ -99,7 +97,7 @@ tzdata_version = Table(  # by which release of the zone data next instants were 
     Column("since", _instant, nullable=False),
 )
 
-command_results = Table(  # what was answered, so that a repeat gets the first answer
+command_results = Table(  # the responses, which repeated commands receive again
     "command_results",
     metadata,
     Column("tenant", Text, primary_key=True),
@@ -109,7 +107,7 @@ command_results = Table(  # what was answered, so that a repeat gets the first a
     Column("created_at", _instant, nullable=False),
 )
 
-runs = Table(  # the ledger: what was owed, and what became of it; partitioned by day
+runs = Table(  # the ledger, partitioned by day
     "runs",
     metadata,
     Column("scheduled_for", _instant, primary_key=True),
@@ -122,7 +120,7 @@ runs = Table(  # the ledger: what was owed, and what became of it; partitioned b
     Column("pool", Text, nullable=False),
     Column("lane", Text, nullable=False),
     Column("priority", SmallInteger, nullable=False),
-    Column("origin", Text),  # null: its timetable; trigger
+    Column("origin", Text),  # trigger or backfill; null: the recurrence
     Column("state", Text, nullable=False),
     Column("reason", Text),
     Column("due_at", _instant, nullable=False),
@@ -131,35 +129,35 @@ runs = Table(  # the ledger: what was owed, and what became of it; partitioned b
     Column("next_attempt_at", _instant),
     Column("lease_holder", Text),
     Column("lease_until", _instant),
-    Column("lease_seconds", Double),  # how long each renewal holds
+    Column("lease_seconds", Double),  # the length of the lease after each renewal
     Column("stop_requested_at", _instant),
     Column("staged_at", _instant),
     Column("started_at", _instant),
     Column("finished_at", _instant),
     Column("outcome", Text),
-    Column("range_until", _instant),  # of a row that stands for several skipped instants
+    Column("range_until", _instant),  # the last scheduled time of a skipped range
     Column("range_count", Integer),
 )
 
-overlap_slots = Table(  # a hint of where to look: an open run of a schedule that takes turns
+overlap_slots = Table(  # open runs of schedules that restrict overlap, as hints
     "overlap_slots",
     metadata,
     Column("schedule_id", Uuid, primary_key=True),
     Column("scheduled_for", _instant, primary_key=True),
-    Column("role", Text, nullable=False),  # holder, waiting
+    Column("role", Text, nullable=False),  # running, waiting
     Column("since", _instant, nullable=False),
 )
 
-rate_limits = Table(  # what has been counted of starts
+rate_limits = Table(  # the counted starts and the reservations of each key
     "rate_limits",
     metadata,
     Column("key", Text, primary_key=True),
     Column("reservations", ARRAY(_instant), nullable=False, server_default="{}"),
     Column("starts", ARRAY(_instant), nullable=False, server_default="{}"),
-    Column("expires_at", _instant),  # when it says nothing any more
+    Column("expires_at", _instant),  # the state has no effect after this time
 )
 
-attempts = Table(  # append-only; one row a try
+attempts = Table(  # append-only
     "attempts",
     metadata,
     Column("scheduled_for", _instant, primary_key=True),
@@ -192,22 +190,22 @@ dead_letters = Table(
     Column("error", Text),
     Column("attempts", Integer, nullable=False),
     Column("dead_at", _instant, nullable=False),
-    Column("state", Text, nullable=False),  # open, replayed, dropped, edited
-    Column("payload", JSONB, nullable=False),  # the whole DeadRun or DeadMessage, but for the body
+    Column("state", Text, nullable=False),  # open, replayed, discarded, superseded
+    Column("payload", JSONB, nullable=False),  # the DeadRun or the DeadMessage, without the body
     Column("body", LargeBinary),  # of a message
-    Column("root_id", Uuid),  # the dead letter of the run's first series
+    Column("root_id", Uuid),  # the dead letter of replay number 0
     Column("discarded_at", _instant),
     Column("discarded_by", Text),
     Column("discard_note", Text),
-    Column("target", JSON),  # of an edited copy: what its run calls in place of its version's
-    Column("edited_from", Uuid),  # the letter that it is a copy of
+    Column("target", JSON),  # of an edited copy, instead of the target of the version
+    Column("edited_from", Uuid),  # the dead letter that was copied
     Column("edited_at", _instant),
     Column("edited_by", Text),
     Column("edit_note", Text),
     Column("group_id", Uuid, nullable=False),
 )
 
-failure_groups = Table(  # failures that are the same but for what differs each time
+failure_groups = Table(
     "failure_groups",
     metadata,
     Column("id", Uuid, primary_key=True),  # derived from the next four
@@ -228,38 +226,42 @@ replays = Table(
     "replays",
     metadata,
     Column("dead_letter_id", Uuid, primary_key=True),
-    Column("replay_number", Integer, nullable=False),  # the one it began
+    Column("replay_number", Integer, nullable=False),  # of the replayed run
     Column("actor", Text),
     Column("note", Text),
     Column("replayed_at", _instant, nullable=False),
 )
 
-replay_jobs = Table(  # a frozen set of letters that the inspector replays little by little
+replay_jobs = Table(
     "replay_jobs",
     metadata,
     Column("id", Uuid, primary_key=True),
     Column("tenant", Text, nullable=False),
     Column("state", Text, nullable=False),  # running, paused, done, aborted
-    Column("reason", Text),  # of aborted, or of a pause that nobody asked for
+    Column("reason", Text),  # of the state aborted or of an automatic pause
     Column("request", JSONB, nullable=False),  # the command
     Column("actor", Text),
     Column("note", Text),
     Column("canary", Integer),
-    Column("rate", Double),  # replays a second
+    Column("rate", Double),  # replays in a second
     Column("abort_on_failure_ratio", Double),
     Column("pool", Text),
     Column("total", Integer, nullable=False),
-    Column("taken", Integer, nullable=False, server_default="0"),  # of the items, in their order
+    Column(
+        "taken", Integer, nullable=False, server_default="0"
+    ),  # the number of items that the job has processed
     Column("replayed", Integer, nullable=False, server_default="0"),
     Column("succeeded", Integer, nullable=False, server_default="0"),
     Column("failed", Integer, nullable=False, server_default="0"),
-    Column("next_allowed_at", _instant, nullable=False),  # from when on the rate allows the next
-    Column("next_check_at", _instant),  # when an inspector must look again; null: never by itself
+    Column(
+        "next_allowed_at", _instant, nullable=False
+    ),  # the rate allows no replay before this time
+    Column("next_check_at", _instant),  # null: after a command only
     Column("created_at", _instant, nullable=False),
     Column("changed_at", _instant),
     Column("changed_by", Text),
     Column("finished_at", _instant),
-    Column("progressed_at", _instant),  # when it last took letters, or saw runs of it end
+    Column("progressed_at", _instant),  # the last replay or the last end of a run
 )
 
 replay_items = Table(
@@ -268,11 +270,11 @@ replay_items = Table(
     Column("job_id", Uuid, primary_key=True),
     Column("position", Integer, primary_key=True),  # from 1
     Column("dead_letter_id", Uuid, nullable=False),
-    Column("status", Text, nullable=False, server_default="waiting"),  # or what became of it
-    Column("outcome", Text),  # of a replayed run, when it has ended
+    Column("status", Text, nullable=False, server_default="waiting"),  # or the result of the replay
+    Column("outcome", Text),  # of a replayed and ended run
 )
 
-alerts = Table(  # what people were told of, so that they are not told each time somebody looks
+alerts = Table(  # published alerts, so that no check publishes them again
     "alerts",
     metadata,
     Column("tenant", Text, primary_key=True),
@@ -281,15 +283,17 @@ alerts = Table(  # what people were told of, so that they are not told each time
     Column("notified_at", _instant, nullable=False),
 )
 
-breakers = Table(  # of whom targets call: few rows, those that are not simply closed
+breakers = Table(  # the downstreams whose breaker is open, half open or forced
     "breakers",
     metadata,
     Column("downstream", Text, primary_key=True),
-    Column("state", Text, nullable=False, server_default="closed"),  # as dispatchers found
-    Column("since", _instant),  # null: they have found nothing yet
+    Column(
+        "state", Text, nullable=False, server_default="closed"
+    ),  # the state that dispatchers measured
+    Column("since", _instant),  # null: no dispatcher has reported a state
     Column("failed", Integer, nullable=False, server_default="0"),
     Column("attempts", Integer, nullable=False, server_default="0"),
-    Column("forced", Text),  # open or closed, by a person
+    Column("forced", Text),  # open or closed, set by a person
     Column("forced_at", _instant),
     Column("forced_until", _instant),
     Column("note", Text),

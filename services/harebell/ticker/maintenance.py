@@ -9,7 +9,7 @@ import structlog
 
 from harebell.contract.errors import Transient
 from harebell.storage.engine import translate_db_errors
-from harebell.storage.migrate import ENSURE
+from harebell.storage.migrate import ENSURE_PARTITIONS
 from harebell.storage.runs import rate_limits
 
 MAINTENANCE_INTERVAL: Final = 3600.0  # seconds
@@ -55,7 +55,7 @@ async def run_maintenance(pool: asyncpg.Pool) -> None:
     while True:
         try:
             with translate_db_errors():
-                await pool.execute(ENSURE)
+                await pool.execute(ENSURE_PARTITIONS)
                 await pool.execute(_DELETE_COMMAND_RESULTS, COMMAND_RESULT_RETENTION)
                 await rate_limits.delete_expired(pool)
         except Transient as error:

@@ -108,7 +108,7 @@ def lock_expired_leases(
     by_time: bool,
     silent_after: float,
     limit: int,
-    retry_lead: float,  # noqa: FBT001  # the parameters of the statement are positional
+    retry_lead: float,
 ) -> Iterator[Record]:
     count = 0
     for run in _running(tx, retry_lead):

@@ -1,4 +1,4 @@
-"""What a service says of itself while something that it needs is away."""
+"""The health endpoints of a service during an outage."""
 
 import asyncio
 from pathlib import Path
@@ -19,7 +19,7 @@ NOTICED = MAX_CLOCK_AGE + 15.0  # seconds
 
 
 @pytest.mark.requirement("S91")
-async def test_a_service_whose_database_is_gone_lives_is_not_ready_and_says_why(
+async def test_service_without_its_database_is_live_and_not_ready(
     amqp_url: str, database_url: str, tmp_path: Path
 ) -> None:
     port = choose(["health"], seed=str(tmp_path), remembered={})["health"]

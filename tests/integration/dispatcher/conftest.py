@@ -110,7 +110,13 @@ class Station:
         """Past the tiers."""
         kind = amqp_names.message_type("ticket.batch")
         await self.publisher.publish(
-            OutgoingMessage(amqp_names.DUE, amqp_names.DUE_KEY, body, kind, "by hand")
+            OutgoingMessage(
+                exchange=amqp_names.DUE,
+                routing_key=amqp_names.DUE_KEY,
+                body=body,
+                type=kind,
+                message_id="by hand",
+            )
         )
 
     async def declare_pool(self, pool: str) -> None:

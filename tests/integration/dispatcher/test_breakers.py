@@ -66,7 +66,11 @@ async def say(station: Station, **fields: Any) -> None:
 async def publish(station: Station, exchange: str, key: str, body: bytes, kind: str) -> None:
     await station.publisher.publish(
         OutgoingMessage(
-            exchange, key, body, amqp_names.message_type(kind), f"{kind}/{station.clock.now()}"
+            exchange=exchange,
+            routing_key=key,
+            body=body,
+            type=amqp_names.message_type(kind),
+            message_id=f"{kind}/{station.clock.now()}",
         )
     )
 

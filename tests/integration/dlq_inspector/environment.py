@@ -23,6 +23,7 @@ from harebell.contract.accepted_commands import AcceptedCommand, AcceptedCommand
 from harebell.contract.dead_letter import AttemptRecord, DeadRun
 from harebell.contract.ids import RunKey, dead_run_id
 from harebell.contract.json_codec import encode, encode_all
+from harebell.contract.views import DeadLetterView
 from harebell.dlq_inspector.service import serve
 from harebell.messaging.topology.bus import DISPATCHER
 from harebell.runtime.settings import DlqInspectorSettings, PoolBounds
@@ -155,7 +156,7 @@ class DlqEnvironment:
 
     async def wait_for_dead_letters(
         self, number: int, client: Client | None = None
-    ) -> list[dict[str, Any]]:
+    ) -> list[DeadLetterView]:
         """Return all dead letters of the client's tenant when there are `number` of them."""
         list_ = (client or self.acme).dead_letters
         async with asyncio.timeout(TIMEOUT):

@@ -1,4 +1,4 @@
-"""A dead letter that was edited: its copy calls what a person wrote, and is linked to it."""
+"""The edited copy of a dead letter calls the new target and refers to its original."""
 
 from typing import Any
 from uuid import UUID
@@ -13,16 +13,14 @@ from harebell.contract.ids import RunKey
 MOVED = {"http": {"url": "https://acme.example/v2", "json": {"day": None, "n": 1.5}}}
 
 
-async def edit(environment: DlqEnvironment, letter: UUID, target: Any) -> dict[UUID, str]:
-    body = {"id": str(letter), "target": target, "note": "they have moved"}
+async def edit(environment: DlqEnvironment, id_: UUID, target: Any) -> dict[UUID, str]:
+    body = {"id": str(id_), "target": target, "note": "they have moved"}
     await environment.send_items("dlq.edit", AcceptedCommand(index=0, body=body))
     return await environment.next_results()
 
 
 @pytest.mark.requirement("S112")
-async def test_an_edited_copy_calls_what_was_written_and_tells_of_its_original(
-    dlq: DlqEnvironment,
-) -> None:
+async def test_edited_copy_calls_the_new_target_and_names_its_original(dlq: DlqEnvironment) -> None:
     dead = await dlq.add_dead_run()
     await dlq.wait_for_dead_letters(1)
 
@@ -34,45 +32,42 @@ async def test_an_edited_copy_calls_what_was_written_and_tells_of_its_original(
     [ticket] = await dlq.next_tickets(1)
     http = ticket["run_spec"]["target"]["http"]
     assert (http["url"], http["json"]) == ("https://acme.example/v2", {"day": None, "n": 1.5})
-    # executors claim by this text, as they write it
+    # executors compare this text with the text that they write
     row = await dlq.run_row(dead)
     assert row["override"] == orjson.dumps(ticket["override"]).decode()
-    whole = await dlq.acme.dead_letter(copy)
-    assert (whole["edited_from"], whole["state"]) == (str(dead_letter_id(dead)), "replayed")
-    assert (whole["edited"]["actor"], whole["edited"]["note"]) == ("ann", "they have moved")
-    assert whole["payload"]["target"]["http"]["url"] == "https://acme.example/v2"
+    detail = await dlq.acme.dead_letter(copy)
+    assert (detail.edited_from, detail.state) == (dead_letter_id(dead), "replayed")
+    assert detail.edited is not None
+    assert (detail.edited.actor, detail.edited.note) == ("ann", "they have moved")
+    assert detail.payload["target"]["http"]["url"] == "https://acme.example/v2"
     original = await dlq.acme.dead_letter(dead_letter_id(dead))
-    assert (original["state"], original["payload"]["target"]) == ("edited", TARGET)
+    assert (original.state, original.payload["target"]) == ("superseded", TARGET)
 
 
-async def test_what_is_no_open_letter_of_a_run_is_not_edited(dlq: DlqEnvironment) -> None:
+async def test_discarded_dead_letter_is_not_editable(dlq: DlqEnvironment) -> None:
     dead = await dlq.add_dead_run()
     await dlq.wait_for_dead_letters(1)
     await dlq.send_command("dlq.discard", dead_letter_id(dead))
     await dlq.next_response()
 
-    assert await edit(dlq, dead_letter_id(dead), MOVED) == {
-        dead_letter_id(dead): "not_editable"
-    }
+    assert await edit(dlq, dead_letter_id(dead), MOVED) == {dead_letter_id(dead): "not_editable"}
     assert await edit(dlq, UUID(int=1), MOVED) == {UUID(int=1): "not_found"}
 
 
-async def test_a_run_that_was_edited_and_dies_again_keeps_what_was_written(
-    dlq: DlqEnvironment,
-) -> None:
+async def test_edited_run_has_the_new_target_after_another_death(dlq: DlqEnvironment) -> None:
     dead = await dlq.add_dead_run()
     await dlq.wait_for_dead_letters(1)
     [copy] = await edit(dlq, dead_letter_id(dead), MOVED)
     await dlq.send_command("dlq.replay", copy)
     await dlq.next_response()
-    again = await dlq.add_dead_run(replay_number=1)
+    second_death = await dlq.add_dead_run(replay_number=1)
     await dlq.wait_for_dead_letters(3)
 
-    await dlq.send_command("dlq.replay", dead_letter_id(again))
+    await dlq.send_command("dlq.replay", dead_letter_id(second_death))
     await dlq.next_response()
 
     tickets = await dlq.next_tickets(2)
     urls = {ticket["run_spec"]["target"]["http"]["url"] for ticket in tickets}
     assert urls == {"https://acme.example/v2"}
-    assert (await dlq.run_row(again))["replay_number"] == 3
-    assert RunKey.parse(dead.run_id) == RunKey.parse(again.run_id)
+    assert (await dlq.run_row(second_death))["replay_number"] == 2
+    assert RunKey.parse(dead.run_id) == RunKey.parse(second_death.run_id)

@@ -1,4 +1,4 @@
-"""What was shown of a letter is enough to keep it again, here or elsewhere."""
+"""An exported dead letter is complete, so an import restores it."""
 
 from typing import Any
 
@@ -12,57 +12,53 @@ from harebell.contract.accepted_commands import AcceptedCommand
 _CLEAR = "TRUNCATE dead_letters, failure_groups"
 
 
-async def bring(environment: DlqEnvironment, *letters: Any, tenant: str = "acme") -> Any:
-    told = [{name: letter[name] for name in ("kind", "payload", "body")} for letter in letters]
-    item = AcceptedCommand(index=0, body={"letters": told})
+async def import_details(environment: DlqEnvironment, *details: Any, tenant: str = "acme") -> Any:
+    exported = [each.model_dump(include={"kind", "payload", "body"}) for each in details]
+    item = AcceptedCommand(index=0, body={"dead_letters": exported})
     await environment.send_items("dlq.import", item, tenant=tenant)
     return await environment.next_response()
 
 
 @pytest.mark.requirement("S109")
-async def test_a_dead_run_that_was_exported_is_the_same_when_it_is_imported(
-    dlq: DlqEnvironment,
-) -> None:
+async def test_dead_run_is_unchanged_after_its_export_and_import(dlq: DlqEnvironment) -> None:
     dead = await dlq.add_dead_run()
     await dlq.wait_for_dead_letters(1)
-    told = await dlq.acme.dead_letter(dead_letter_id(dead))
+    detail = await dlq.acme.dead_letter(dead_letter_id(dead))
     await dlq.database.execute(_CLEAR)
 
-    first, second = await bring(dlq, told), await bring(dlq, told)
+    first, second = await import_details(dlq, detail), await import_details(dlq, detail)
 
     assert first["results"] == {str(dead_letter_id(dead)): "imported"}
-    assert second["results"] == {str(dead_letter_id(dead)): "present"}
-    assert await dlq.acme.dead_letter(dead_letter_id(dead)) == told
+    assert second["results"] == {str(dead_letter_id(dead)): "already_present"}
+    assert await dlq.acme.dead_letter(dead_letter_id(dead)) == detail
     assert len([group async for group in dlq.acme.failure_groups()]) == 1
 
 
 @pytest.mark.requirement("S109")
-async def test_a_message_that_was_exported_is_the_same_when_it_is_imported(
-    dlq: DlqEnvironment,
-) -> None:
+async def test_dead_message_is_unchanged_after_its_export_and_import(dlq: DlqEnvironment) -> None:
     await dlq.publish(amqp_names.DEAD, "x", b"\x00rubbish", None, headers={"colour": "red"})
-    async with Client.connect(dlq.settings.amqp_url.get_secret_value()) as default:
-        [line] = await dlq.wait_for_dead_letters(1, default)
-        told = await default.dead_letter(line["id"])
+    async with Client.connect(dlq.settings.amqp_url.get_secret_value()) as fallback:
+        [line] = await dlq.wait_for_dead_letters(1, fallback)
+        detail = await fallback.dead_letter(line.id)
         await dlq.database.execute(_CLEAR)
 
-        await bring(dlq, told, tenant="default")
+        await import_details(dlq, detail, tenant="default")
 
-        assert await default.dead_letter(line["id"]) == told
+        assert await fallback.dead_letter(line.id) == detail
 
 
-async def test_a_letter_of_another_tenant_or_none_at_all_is_not_imported(
+async def test_import_rejects_an_invalid_dead_letter_and_one_of_another_tenant(
     dlq: DlqEnvironment,
 ) -> None:
     dead = await dlq.add_dead_run()
     await dlq.wait_for_dead_letters(1)
-    told = await dlq.acme.dead_letter(dead_letter_id(dead))
+    detail = await dlq.acme.dead_letter(dead_letter_id(dead))
 
-    foreign = await bring(dlq, told, tenant="other")
-    rubbish = await bring(dlq, told, {"kind": "run", "payload": {}, "body": None})
+    foreign = await import_details(dlq, detail, tenant="other")
+    invalid = await import_details(dlq, detail, {"kind": "run", "payload": {}, "body": None})
 
     assert (foreign["error"]["code"], foreign["error"]["field"]) == (
         "foreign_tenant",
-        "letters[0]",
+        "dead_letters[0]",
     )
-    assert rubbish["error"]["field"].startswith("letters[1].")
+    assert invalid["error"]["field"].startswith("dead_letters[1].")

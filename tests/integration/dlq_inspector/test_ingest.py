@@ -1,4 +1,4 @@
-"""Whatever reaches `harebell.dead` is kept, once, and nothing is left behind in the queue."""
+"""The dlq_inspector stores each message of `harebell.dead` once and acknowledges it."""
 
 import asyncio
 import base64
@@ -8,9 +8,9 @@ import aio_pika
 import pytest
 from tests.integration.dlq_inspector.environment import (
     NINE,
-    TIMEOUT,
     SCHEDULE,
     TARGET,
+    TIMEOUT,
     DlqEnvironment,
     dead_letter_id,
     dead_run,
@@ -23,15 +23,17 @@ from harebell.contract.ids import RunKey, failure_group_id
 from harebell.contract.json_codec import encode_all
 from harebell.messaging.topology.bus import DEAD_LETTERS, DLQ, INTAKE
 
-DEATHS: Final = 22  # RabbitMQ 4 lets a message come back 20 times where nothing else is said
+DEATHS: Final = 22  # RabbitMQ 4 returns a message 20 times by default
 
 
 @pytest.mark.requirement("S109")
-async def test_a_dead_run_is_listed_and_shown_with_its_story(dlq: DlqEnvironment) -> None:
+async def test_dead_run_has_a_line_in_the_list_and_a_detail_with_its_payload(
+    dlq: DlqEnvironment,
+) -> None:
     dead = await dlq.add_dead_run()
 
     [line] = await dlq.wait_for_dead_letters(1)
-    whole = await dlq.acme.dead_letter(line["id"])
+    detail = await dlq.acme.dead_letter(line.id)
 
     assert line == {
         "id": str(dead_letter_id(dead)),
@@ -43,22 +45,22 @@ async def test_a_dead_run_is_listed_and_shown_with_its_story(dlq: DlqEnvironment
         "error_code": "http_503",
         "error": "503 Service Unavailable",
         "attempts": 2,
-        "dead_at": f"{NINE:%Y-%m-%dT}09:01:00Z",
+        "dead_at": f"{NINE:%Y-%m-%dT}09:00:00Z",
         "state": "open",
         "replays": 0,
         "run_state": "dead",
         "group": str(
             failure_group_id(
-                *("acme", "http POST https://acme.example", "http_503"), "<n> Service Unavailable"
+                "acme", "http POST https://acme.example", "http_503", "<n> Service Unavailable"
             )
         ),
     }
-    assert whole["payload"]["target"] == TARGET
-    assert [attempt["number"] for attempt in whole["payload"]["attempts"]] == [1, 2]
-    assert (whole["replay_history"], whole["root_id"]) == ([], None)
+    assert detail.payload["target"] == TARGET
+    assert [attempt["number"] for attempt in detail.payload["attempts"]] == [1, 2]
+    assert (detail.replay_history, detail.root_id) == ([], None)
 
 
-async def test_what_comes_twice_is_kept_once(dlq: DlqEnvironment) -> None:
+async def test_dead_letter_is_stored_once_when_its_message_is_repeated(dlq: DlqEnvironment) -> None:
     dead = dead_run(RunKey(NINE, SCHEDULE))
     for _ in range(3):
         await dlq.publish(amqp_names.DEAD, "run.acme", encode_all([dead, dead]), "run.dead")
@@ -69,27 +71,27 @@ async def test_what_comes_twice_is_kept_once(dlq: DlqEnvironment) -> None:
 
 
 @pytest.mark.requirement("S110")
-async def test_rubbish_is_kept_as_it_is_and_stops_nothing(dlq: DlqEnvironment) -> None:
-    rubbish = b"\x00\xff not json"
+async def test_unreadable_message_is_stored_raw_and_delays_no_other(dlq: DlqEnvironment) -> None:
+    unreadable = b"\x00\xff not json"
 
-    await dlq.publish(amqp_names.DEAD, "whatever", rubbish, None, headers={"colour": "red\0"})
-    await dlq.publish(amqp_names.DEAD, "run.acme", rubbish, "run.dead", message_id="m\0")
+    await dlq.publish(amqp_names.DEAD, "whatever", unreadable, None, headers={"colour": "red\0"})
+    await dlq.publish(amqp_names.DEAD, "run.acme", unreadable, "run.dead", message_id="m\0")
     await dlq.add_dead_run()
 
     await dlq.wait_for_dead_letters(1)
-    async with Client.connect(dlq.settings.amqp_url.get_secret_value()) as default:
-        lines = await dlq.wait_for_dead_letters(2, default)
-        whole = await default.dead_letter(lines[0]["id"])
-    assert {line["kind"] for line in lines} == {"message"}
-    assert base64.b64decode(whole["body"]) == rubbish
+    async with Client.connect(dlq.settings.amqp_url.get_secret_value()) as fallback:
+        lines = await dlq.wait_for_dead_letters(2, fallback)
+        detail = await fallback.dead_letter(lines[0].id)
+    assert {line.kind for line in lines} == {"message"}
+    assert base64.b64decode(detail.body) == unreadable
     await dlq.wait_until_empty(DEAD_LETTERS.name)
 
 
-async def test_what_the_broker_dead_letters_says_where_it_died(dlq: DlqEnvironment) -> None:
+async def test_message_that_the_broker_dead_letters_has_its_queue(dlq: DlqEnvironment) -> None:
     source = await dlq.channel.declare_queue(
-        "harebell.intake.trial",
+        "harebell.intake.test",
         exclusive=True,
-        arguments={"x-dead-letter-exchange": amqp_names.DEAD},
+        arguments={"x-dead-dead_letter-exchange": amqp_names.DEAD},
     )
     await dlq.publish("", source.name, b"poison", None, headers={"colour": "red"})
     async with asyncio.timeout(TIMEOUT):
@@ -98,15 +100,15 @@ async def test_what_the_broker_dead_letters_says_where_it_died(dlq: DlqEnvironme
 
     await message.reject()
 
-    async with Client.connect(dlq.settings.amqp_url.get_secret_value()) as default:
-        [line] = await dlq.wait_for_dead_letters(1, default)
-        whole = await default.dead_letter(line["id"])
-    assert (line["reason"], whole["queue"]) == ("rejected", source.name)
-    assert whole["headers"]["colour"] == "red"
-    assert base64.b64decode(whole["body"]) == b"poison"
+    async with Client.connect(dlq.settings.amqp_url.get_secret_value()) as fallback:
+        [line] = await dlq.wait_for_dead_letters(1, fallback)
+        detail = await fallback.dead_letter(line.id)
+    assert (line.reason, detail.queue) == ("rejected", source.name)
+    assert detail.headers["colour"] == "red"
+    assert base64.b64decode(detail.body) == b"poison"
 
 
-async def test_a_poisoned_command_is_shown_to_the_tenant_that_sent_it(dlq: DlqEnvironment) -> None:
+async def test_dead_command_belongs_to_the_tenant_of_its_publisher(dlq: DlqEnvironment) -> None:
     dead = DeadMessage(
         queue=INTAKE.name,
         routing_key="acme.schedule.put",
@@ -118,29 +120,29 @@ async def test_a_poisoned_command_is_shown_to_the_tenant_that_sent_it(dlq: DlqEn
     await dlq.publish(amqp_names.DEAD, "message.x", encode_all([dead]), "message.dead")
 
     [line] = await dlq.wait_for_dead_letters(1)
-    whole = await dlq.acme.dead_letter(line["id"])
+    detail = await dlq.acme.dead_letter(line.id)
 
-    assert (line["kind"], line["reason"], line["run_id"]) == ("message", "not_json", None)
-    assert (whole["queue"], whole["headers"]) == (INTAKE.name, {"colour": "red"})
-    assert base64.b64decode(whole["body"]) == b"{"
+    assert (line.kind, line.reason, line.run_id) == ("message", "not_json", None)
+    assert (detail.queue, detail.headers) == (INTAKE.name, {"colour": "red"})
+    assert base64.b64decode(detail.body) == b"{"
 
 
-async def test_a_command_that_nobody_can_read_becomes_a_letter_and_stops_nothing(
+async def test_unreadable_command_becomes_a_dead_letter_and_delays_no_other(
     dlq: DlqEnvironment,
 ) -> None:
     await dlq.publish(amqp_names.CHANGES, amqp_names.CHANGES_DLQ, b"{", "accepted_commands")
     dead = await dlq.add_dead_run()
 
-    async with Client.connect(dlq.settings.amqp_url.get_secret_value()) as default:
-        [line] = await dlq.wait_for_dead_letters(1, default)
-        whole = await default.dead_letter(line["id"])
-    assert (whole["queue"], base64.b64decode(whole["body"])) == (DLQ.name, b"{")
+    async with Client.connect(dlq.settings.amqp_url.get_secret_value()) as fallback:
+        [line] = await dlq.wait_for_dead_letters(1, fallback)
+        detail = await fallback.dead_letter(line.id)
+    assert (detail.queue, base64.b64decode(detail.body)) == (DLQ.name, b"{")
     await dlq.wait_for_dead_letters(1)
     await dlq.send_command("dlq.discard", dead_letter_id(dead))
-    assert await dlq.next_results() == {dead_letter_id(dead): "dropped"}
+    assert await dlq.next_results() == {dead_letter_id(dead): "discarded"}
 
 
-async def test_a_queue_that_was_deleted_is_declared_and_consumed_again(dlq: DlqEnvironment) -> None:
+async def test_deleted_queue_is_declared_and_consumed_again(dlq: DlqEnvironment) -> None:
     await dlq.add_dead_run()
     await dlq.wait_for_dead_letters(1)
 
@@ -153,20 +155,20 @@ async def test_a_queue_that_was_deleted_is_declared_and_consumed_again(dlq: DlqE
 
 @pytest.mark.requirement("S109")
 @pytest.mark.broker_version
-async def test_a_letter_that_came_back_from_inspectors_that_died_is_kept(
+async def test_dead_letter_is_stored_after_22_deliveries_to_killed_processes(
     environment: DlqEnvironment,
 ) -> None:
     dead = await environment.add_dead_run()
     for _ in range(DEATHS):
-        await delivered_to_the_doomed(environment)
+        await deliver_without_acknowledgement(environment)
 
     async with environment.running_inspector():
-        [letter] = await environment.wait_for_dead_letters(1)
+        [dead_letter] = await environment.wait_for_dead_letters(1)
 
-    assert letter["id"] == str(dead_letter_id(dead))
+    assert dead_letter.id == dead_letter_id(dead)
 
 
-async def delivered_to_the_doomed(environment: DlqEnvironment) -> None:
+async def deliver_without_acknowledgement(environment: DlqEnvironment) -> None:
     async with (
         await aio_pika.connect(environment.settings.amqp_url.get_secret_value()) as connection,
         asyncio.timeout(TIMEOUT),

@@ -1,6 +1,7 @@
-"""The desk's lists: whole, in order, and of one tenant."""
+"""The lists are complete, ordered and limited to one tenant."""
 
 from datetime import timedelta
+from uuid import UUID
 
 import pytest
 from tests.integration.dlq_inspector.environment import (
@@ -22,8 +23,10 @@ SECOND = timedelta(seconds=1)
 
 
 @pytest.mark.requirement("S111", "ASK-21")
-async def test_a_thousand_letters_page_through_newest_first(dlq: DlqEnvironment) -> None:
-    # by twos of the same instant: the cursor must tell them apart
+async def test_list_returns_each_of_1000_dead_letters_once_the_newest_first(
+    dlq: DlqEnvironment,
+) -> None:
+    # pairs of dead letters have the same time, so the cursor must distinguish them by id
     runs = [
         dead_run(RunKey(NINE + n // 2 * SECOND, SCHEDULE), replay_number=n % 2) for n in range(MANY)
     ]
@@ -34,14 +37,14 @@ async def test_a_thousand_letters_page_through_newest_first(dlq: DlqEnvironment)
 
     rows = await dlq.wait_for_dead_letters(MANY)
 
-    assert {row["id"] for row in rows} == {str(dead_letter_id(run)) for run in runs}
+    assert {row.id for row in rows} == {dead_letter_id(run) for run in runs}
     assert len(rows) == MANY
-    places = [(row["dead_at"], row["id"]) for row in rows]
-    assert sorted(places, key=lambda place: place[1]) != places
-    assert [at for at, _ in places] == sorted((at for at, _ in places), reverse=True)
+    positions = [(row.dead_at, row.id) for row in rows]
+    assert sorted(positions, key=lambda position: position[1]) != positions
+    assert [at for at, _ in positions] == sorted((at for at, _ in positions), reverse=True)
 
 
-async def test_another_tenant_sees_nothing(dlq: DlqEnvironment) -> None:
+async def test_list_and_detail_hide_the_dead_letters_of_another_tenant(dlq: DlqEnvironment) -> None:
     dead = await dlq.add_dead_run()
     await dlq.wait_for_dead_letters(1)
 
@@ -49,38 +52,38 @@ async def test_another_tenant_sees_nothing(dlq: DlqEnvironment) -> None:
         url = dlq.settings.amqp_url.get_secret_value()
         async with Client.connect(url, tenant=tenant) as other:
             assert [row async for row in other.dead_letters(state="all")] == []
-            with pytest.raises(CommandRejected) as refused:
+            with pytest.raises(CommandRejected) as raised:
                 await other.dead_letter(dead_letter_id(dead))
-        assert refused.value.code == "not_found"
+        assert raised.value.code == "not_found"
 
 
 @pytest.mark.requirement("S111")
-async def test_a_list_is_of_one_state_and_one_schedule(dlq: DlqEnvironment) -> None:
-    opened, dropped = await dlq.add_dead_run(1), await dlq.add_dead_run(2)
+async def test_list_filters_by_state_and_key(dlq: DlqEnvironment) -> None:
+    opened, discarded = await dlq.add_dead_run(1), await dlq.add_dead_run(2)
     await dlq.wait_for_dead_letters(2)
-    await dlq.send_command("dlq.discard", dead_letter_id(dropped))
+    await dlq.send_command("dlq.discard", dead_letter_id(discarded))
     await dlq.next_response()
 
-    async def ids(state: str = "open", key: str | None = None) -> list[str]:
-        letters = dlq.acme.dead_letters(state=state, key=key)
-        return [row["id"] async for row in letters]
+    async def ids(state: str = "open", key: str | None = None) -> list[UUID]:
+        rows = dlq.acme.dead_letters(state=state, key=key)
+        return [row.id async for row in rows]
 
-    assert await ids() == [str(dead_letter_id(opened))]
-    assert await ids(state="dropped") == [str(dead_letter_id(dropped))]
+    assert await ids() == [dead_letter_id(opened)]
+    assert await ids(state="discarded") == [dead_letter_id(discarded)]
     assert await ids(state="replayed") == await ids(state="resolved") == []
-    assert await ids(state="all") == [str(dead_letter_id(dropped)), str(dead_letter_id(opened))]
-    assert await ids(key="report") == [str(dead_letter_id(opened))]
+    assert await ids(state="all") == [dead_letter_id(discarded), dead_letter_id(opened)]
+    assert await ids(key="report") == [dead_letter_id(opened)]
     assert await ids(key="other") == []
 
 
-async def test_a_bad_question_is_refused_with_its_field(dlq: DlqEnvironment) -> None:
-    with pytest.raises(CommandRejected) as refused:
+async def test_list_names_the_field_of_an_unknown_state(dlq: DlqEnvironment) -> None:
+    with pytest.raises(CommandRejected) as raised:
         [row async for row in dlq.acme.dead_letters(state="opened")]
 
-    assert (refused.value.code, refused.value.field) == ("invalid_state", "state")
+    assert (raised.value.code, raised.value.field) == ("invalid_state", "state")
 
 
-async def test_a_question_that_nobody_knows_is_answered(dlq: DlqEnvironment) -> None:
+async def test_unknown_query_gets_an_error_response(dlq: DlqEnvironment) -> None:
     await dlq.publish(
         amqp_names.QUERIES,
         "acme.dlq.count",

@@ -1,4 +1,4 @@
-"""A letter is replayed exactly once, or is still on the desk, whatever comes in between."""
+"""A dead letter is replayed exactly once or remains open, after any failure in between."""
 
 import asyncio
 import os
@@ -8,7 +8,12 @@ from datetime import timedelta
 from typing import Final
 
 import pytest
-from tests.integration.dlq_inspector.environment import TIMEOUT, SCHEDULE, DlqEnvironment, dead_letter_id
+from tests.integration.dlq_inspector.environment import (
+    SCHEDULE,
+    TIMEOUT,
+    DlqEnvironment,
+    dead_letter_id,
+)
 
 from harebell.client import Client
 from harebell.contract import amqp_names
@@ -23,7 +28,7 @@ BEFORE_COMMIT = "dlq_inspector.before_commit"
 
 
 @pytest.mark.requirement("ASK-3")
-async def test_a_replay_is_a_new_series_of_the_same_run(dlq: DlqEnvironment) -> None:
+async def test_replay_stages_the_same_run_with_the_next_replay_number(dlq: DlqEnvironment) -> None:
     dead = await dlq.add_dead_run()
     await dlq.wait_for_dead_letters(1)
 
@@ -33,12 +38,12 @@ async def test_a_replay_is_a_new_series_of_the_same_run(dlq: DlqEnvironment) -> 
     run = await dlq.run_row(dead)
     assert (run["state"], run["seq"], run["replay_number"], run["attempt"]) == ("staged", 8, 1, 0)
     assert (run["reason"], run["finished_at"], run["due_at"]) == (None, None, dead.scheduled_for)
-    # it had expired, and had been asked to stop: a person asks for it now
+    # the dead run had an expiry and a stop request, which the new request of a person cancels
     assert (run["expires_at"], run["stop_requested_at"]) == (None, None)
 
 
 @pytest.mark.requirement("ASK-3")
-async def test_its_ticket_is_made_again_from_the_ledger_and_goes_to_due(dlq: DlqEnvironment) -> None:
+async def test_replay_publishes_a_ticket_rebuilt_from_the_ledger(dlq: DlqEnvironment) -> None:
     dead = await dlq.add_dead_run()
     await dlq.wait_for_dead_letters(1)
 
@@ -51,7 +56,7 @@ async def test_its_ticket_is_made_again_from_the_ledger_and_goes_to_due(dlq: Dlq
 
 
 @pytest.mark.requirement("S33")
-async def test_a_replayed_run_is_an_open_run_of_its_schedule_again(dlq: DlqEnvironment) -> None:
+async def test_replayed_run_is_an_open_run_of_its_schedule(dlq: DlqEnvironment) -> None:
     dead = await dlq.add_dead_run()
     await dlq.database.execute(
         """INSERT INTO schedule_state (schedule_id, version, state, changed_at, planned_until,
@@ -71,22 +76,23 @@ async def test_a_replayed_run_is_an_open_run_of_its_schedule_again(dlq: DlqEnvir
     assert open_runs == [dead.scheduled_for - HOUR, dead.scheduled_for]
 
 
-async def test_who_dropped_a_letter_and_why_is_kept_with_it(dlq: DlqEnvironment) -> None:
+async def test_discarded_dead_letter_has_the_actor_and_the_note(dlq: DlqEnvironment) -> None:
     dead = await dlq.add_dead_run()
     await dlq.wait_for_dead_letters(1)
 
     await dlq.send_command("dlq.discard", dead_letter_id(dead))
     await dlq.next_response()
 
-    dropped = (await dlq.acme.dead_letter(dead_letter_id(dead)))["dropped"]
-    assert (dropped["actor"], dropped["note"], bool(dropped["at"])) == (
+    discarded = (await dlq.acme.dead_letter(dead_letter_id(dead))).discarded
+    assert discarded is not None
+    assert (discarded.actor, discarded.note, bool(discarded.at)) == (
         "ann",
         "after the fix",
         True,
     )
 
 
-async def test_a_command_that_comes_twice_replays_once(dlq: DlqEnvironment) -> None:
+async def test_replay_happens_once_when_the_command_is_repeated(dlq: DlqEnvironment) -> None:
     dead = await dlq.add_dead_run()
     await dlq.wait_for_dead_letters(1)
 
@@ -96,41 +102,41 @@ async def test_a_command_that_comes_twice_replays_once(dlq: DlqEnvironment) -> N
     assert await dlq.next_results() == {dead_letter_id(dead): "replayed"}
     assert await dlq.next_results() == {dead_letter_id(dead): "already_replayed"}
     assert (await dlq.run_row(dead))["replay_number"] == 1
-    whole = await dlq.acme.dead_letter(dead_letter_id(dead))
-    [replay] = whole["replay_history"]
-    assert (replay["replay_number"], replay["actor"], replay["note"]) == (1, "ann", "after the fix")
-    assert (whole["state"], whole["run_state"], whole["replays"]) == ("replayed", "staged", 1)
-    # told again, because it has not started: the same ticket, claimed once
+    detail = await dlq.acme.dead_letter(dead_letter_id(dead))
+    [replay] = detail.replay_history
+    assert (replay.replay_number, replay.actor, replay.note) == (1, "ann", "after the fix")
+    assert (detail.state, detail.run_state, detail.replays) == ("replayed", "staged", 1)
+    # the run has not started, so the repeat publishes the same ticket, which allows one claim
     assert {ticket["seq"] for ticket in await dlq.next_tickets(2)} == {8}
 
 
 @pytest.mark.requirement("S112")
-async def test_a_replay_that_succeeds_is_resolved_and_one_that_dies_again_is_linked(
+async def test_dead_letter_is_resolved_after_success_and_linked_after_another_death(
     dlq: DlqEnvironment,
 ) -> None:
-    lucky, unlucky = await dlq.add_dead_run(1), await dlq.add_dead_run(2)
+    succeeding, dying = await dlq.add_dead_run(1), await dlq.add_dead_run(2)
     await dlq.wait_for_dead_letters(2)
-    await dlq.send_command("dlq.replay", dead_letter_id(lucky), dead_letter_id(unlucky))
+    await dlq.send_command("dlq.replay", dead_letter_id(succeeding), dead_letter_id(dying))
     await dlq.next_response()
 
-    await dlq.set_run_state("succeeded", RunKey.parse(lucky.run_id))
-    again = await dlq.add_dead_run(2, replay_number=1)
+    await dlq.set_run_state("succeeded", RunKey.parse(succeeding.run_id))
+    second_death = await dlq.add_dead_run(2, replay_number=1)
     await dlq.wait_for_dead_letters(3)
 
-    states = {letter["id"]: letter["state"] for letter in await dlq.wait_for_dead_letters(3)}
+    states = {row.id: row.state for row in await dlq.wait_for_dead_letters(3)}
     assert states == {
-        str(dead_letter_id(lucky)): "resolved",
-        str(dead_letter_id(unlucky)): "replayed",
-        str(dead_letter_id(again)): "open",
+        dead_letter_id(succeeding): "resolved",
+        dead_letter_id(dying): "replayed",
+        dead_letter_id(second_death): "open",
     }
-    whole = await dlq.acme.dead_letter(dead_letter_id(again))
-    assert (whole["root_id"], whole["replays"]) == (str(dead_letter_id(unlucky)), 1)
-    assert [replay["run_state"] for replay in whole["replay_history"]] == ["dead"]
-    await dlq.send_command("dlq.replay", dead_letter_id(again))
-    assert await dlq.next_results() == {dead_letter_id(again): "replayed"}
+    detail = await dlq.acme.dead_letter(dead_letter_id(second_death))
+    assert (detail.root_id, detail.replays) == (dead_letter_id(dying), 1)
+    assert [replay.run_state for replay in detail.replay_history] == ["dead"]
+    await dlq.send_command("dlq.replay", dead_letter_id(second_death))
+    assert await dlq.next_results() == {dead_letter_id(second_death): "replayed"}
 
 
-async def test_a_dropped_letter_leaves_the_desk_and_stays_on_record(dlq: DlqEnvironment) -> None:
+async def test_discarded_dead_letter_is_not_open_and_not_replayable(dlq: DlqEnvironment) -> None:
     dead = await dlq.add_dead_run()
     await dlq.wait_for_dead_letters(1)
 
@@ -138,13 +144,13 @@ async def test_a_dropped_letter_leaves_the_desk_and_stays_on_record(dlq: DlqEnvi
         await dlq.send_command(verb, dead_letter_id(dead))
 
     statuses = [(await dlq.next_results())[dead_letter_id(dead)] for _ in range(3)]
-    assert statuses == ["dropped", "dropped", "not_replayable"]
+    assert statuses == ["discarded", "discarded", "not_replayable"]
     assert [row async for row in dlq.acme.dead_letters()] == []
-    assert (await dlq.acme.dead_letter(dead_letter_id(dead)))["state"] == "dropped"
+    assert (await dlq.acme.dead_letter(dead_letter_id(dead))).state == "discarded"
     assert (await dlq.run_row(dead))["state"] == "dead"
 
 
-async def test_a_letter_of_another_tenant_is_not_found(dlq: DlqEnvironment) -> None:
+async def test_dead_letter_of_another_tenant_is_not_found(dlq: DlqEnvironment) -> None:
     dead = await dlq.add_dead_run()
     await dlq.wait_for_dead_letters(1)
 
@@ -156,31 +162,29 @@ async def test_a_letter_of_another_tenant_is_not_found(dlq: DlqEnvironment) -> N
     assert (await dlq.run_row(dead))["state"] == "dead"
 
 
-async def test_neither_a_message_nor_a_run_that_is_not_dead_can_be_replayed(
-    dlq: DlqEnvironment,
-) -> None:
+async def test_message_and_run_that_is_not_dead_are_not_replayable(dlq: DlqEnvironment) -> None:
     dead = await dlq.add_dead_run()
     await dlq.set_run_state("succeeded", RunKey.parse(dead.run_id))
-    await dlq.publish(amqp_names.DEAD, "x", b"rubbish", None)
-    async with Client.connect(dlq.settings.amqp_url.get_secret_value()) as default:
-        [message] = await dlq.wait_for_dead_letters(1, default)
+    await dlq.publish(amqp_names.DEAD, "x", b"unreadable", None)
+    async with Client.connect(dlq.settings.amqp_url.get_secret_value()) as fallback:
+        [message] = await dlq.wait_for_dead_letters(1, fallback)
         await dlq.wait_for_dead_letters(1)
 
     await dlq.send_command("dlq.replay", dead_letter_id(dead))
-    await dlq.send_command("dlq.replay", message["id"], tenant="default")
+    await dlq.send_command("dlq.replay", message.id, tenant="default")
 
     assert [*(await dlq.next_results()).values()] == ["not_replayable"]
     assert [*(await dlq.next_results()).values()] == ["not_replayable"]
 
 
-async def test_every_item_of_an_array_is_answered_in_its_place(dlq: DlqEnvironment) -> None:
+async def test_items_of_an_array_get_responses_in_order(dlq: DlqEnvironment) -> None:
     dead = await dlq.add_dead_run()
     await dlq.wait_for_dead_letters(1)
-    refused = ErrorResponse(error=ErrorDetail(code="foreign_tenant", reason="no"))
+    error = ErrorDetail(code="foreign_tenant", reason="The tenant must be acme, not other.")
 
     await dlq.send_items(
         "dlq.replay",
-        AcceptedCommand(index=0, rejection=refused),
+        AcceptedCommand(index=0, rejection=ErrorResponse(error=error)),
         AcceptedCommand(index=1, body={"ids": [str(dead_letter_id(dead))]}),
         AcceptedCommand(index=2, body={"ids": "all"}),
         single=False,
@@ -192,14 +196,14 @@ async def test_every_item_of_an_array_is_answered_in_its_place(dlq: DlqEnvironme
     assert third["error"]["field"] == "[2].ids"
 
 
-async def test_a_fault_before_the_commit_replays_once_in_the_end(dlq: DlqEnvironment) -> None:
+async def test_replay_happens_once_after_a_failure_before_the_commit(dlq: DlqEnvironment) -> None:
     dead = await dlq.add_dead_run()
     await dlq.wait_for_dead_letters(1)
 
     failpoint.arm(failpoint.Failpoint(BEFORE_COMMIT, "raise"))
     await dlq.send_command("dlq.replay", dead_letter_id(dead))
     await dlq.next_tickets(1)
-    assert (await dlq.run_row(dead))["state"] == "dead"  # a ticket without authority
+    assert (await dlq.run_row(dead))["state"] == "dead"  # the first ticket has no committed row
     failpoint.arm(None)
 
     assert await dlq.next_results() == {dead_letter_id(dead): "replayed"}
@@ -207,7 +211,7 @@ async def test_a_fault_before_the_commit_replays_once_in_the_end(dlq: DlqEnviron
     assert (run["seq"], run["replay_number"]) == (8, 1)
 
 
-async def test_an_inspector_killed_before_the_commit_leaves_the_letter_on_the_desk(
+async def test_dead_letter_remains_open_if_the_process_is_killed_before_the_commit(
     environment: DlqEnvironment,
 ) -> None:
     dead = await environment.add_dead_run()
@@ -216,7 +220,9 @@ async def test_an_inspector_killed_before_the_commit_leaves_the_letter_on_the_de
     await environment.send_command("dlq.replay", dead_letter_id(dead))
 
     process = await asyncio.create_subprocess_exec(
-        *(sys.executable, "-m", "harebell.dlq_inspector"),
+        sys.executable,
+        "-m",
+        "harebell.dlq_inspector",
         env={**environment.process_variables(), "HAREBELL_FAILPOINT": f"{BEFORE_COMMIT}:kill"},
     )
     async with asyncio.timeout(TIMEOUT):
@@ -228,24 +234,24 @@ async def test_an_inspector_killed_before_the_commit_leaves_the_letter_on_the_de
         assert (await environment.run_row(dead))["replay_number"] == 1
 
 
-async def test_what_cannot_be_published_is_not_replayed_until_it_can(dlq: DlqEnvironment) -> None:
+async def test_replay_waits_until_its_ticket_can_be_published(dlq: DlqEnvironment) -> None:
     dead = await dlq.add_dead_run()
     await dlq.wait_for_dead_letters(1)
     dispatcher = await dlq.channel.get_queue(DISPATCHER.name, ensure=False)
     await dispatcher.unbind(amqp_names.DUE, "#")
 
     await dlq.send_command("dlq.replay", dead_letter_id(dead))
-    await dlq.wait_until_empty(DLQ.name)  # the inspector has it in hand
+    await dlq.wait_until_empty(DLQ.name)  # the dlq_inspector has received the command
     assert (await dlq.run_row(dead))["state"] == "dead"
     await dispatcher.bind(amqp_names.DUE, "#")
 
     assert await dlq.next_results() == {dead_letter_id(dead): "replayed"}
 
 
-async def test_the_service_stops_on_sigterm_with_nothing_undone(environment: DlqEnvironment) -> None:
+async def test_process_exits_without_an_error_after_sigterm(environment: DlqEnvironment) -> None:
     dead = await environment.add_dead_run()
     process = await asyncio.create_subprocess_exec(
-        *(sys.executable, "-m", "harebell.dlq_inspector"), env=environment.process_variables()
+        sys.executable, "-m", "harebell.dlq_inspector", env=environment.process_variables()
     )
     await environment.wait_for_dead_letters(1)
     await environment.send_command("dlq.replay", dead_letter_id(dead))

@@ -1,4 +1,4 @@
-"""An inspector that is killed at any step of a replay: each once, or still on the desk."""
+"""Replay jobs replay each dead letter exactly once, although processes are killed."""
 
 import asyncio
 import signal
@@ -9,65 +9,76 @@ from uuid import UUID
 
 import pytest
 from tests.integration.dlq_inspector.environment import TIMEOUT, DlqEnvironment
-from tests.integration.dlq_inspector.test_replay_jobs import ALL, order, start, until
+from tests.integration.dlq_inspector.test_replay_jobs import ALL, send, start_job, wait_for_job
 
-from harebell.dlq_inspector.model.replay_job import BATCH
+from harebell.dlq_inspector.model.replay_job import MAX_BATCH
 
-MANY: Final = 2 * BATCH
-STEPS: Final = (  # a kill at each, of the first batch and of the second
-    *("replay_taken", "replay_published", "replay_committed"),
-    *("replay_published", "replay_taken"),
+DEAD_RUNS: Final = 2 * MAX_BATCH
+STEPS: Final = (  # the first three in the first batch, the others in the second
+    "replay_taken",
+    "replay_published",
+    "replay_committed",
+    "replay_published",
+    "replay_taken",
 )
-_STANDING = """
-SELECT run.replay_number, letter.state, run.state AS run_state, item.status, count(replays) AS replays
-FROM dead_letters AS letter
+_COUNT_STATES = """
+SELECT run.replay_number, dead_letter.state, run.state AS run_state, item.status,
+    count(replays) AS replays
+FROM dead_letters AS dead_letter
 JOIN runs AS run
-    ON run.scheduled_for = letter.scheduled_for AND run.schedule_id = letter.schedule_id
-JOIN replay_items AS item ON item.dead_letter_id = letter.id
-LEFT JOIN replays ON replays.dead_letter_id = letter.id
-GROUP BY 1, 2, 3, 4, letter.id
+    ON run.scheduled_for = dead_letter.scheduled_for
+    AND run.schedule_id = dead_letter.schedule_id
+JOIN replay_items AS item ON item.dead_letter_id = dead_letter.id
+LEFT JOIN replays ON replays.dead_letter_id = dead_letter.id
+GROUP BY 1, 2, 3, 4, dead_letter.id
 """
 
 
 @pytest.mark.requirement("ASK-2")
-async def test_an_inspector_killed_at_every_step_replays_each_exactly_once(
+async def test_job_replays_each_dead_letter_once_after_kills_at_every_step(
     environment: DlqEnvironment,
 ) -> None:
-    for number in range(MANY):
+    for number in range(DEAD_RUNS):
         await environment.add_dead_run(number)
     async with environment.running_inspector():
-        await environment.wait_for_dead_letters(MANY)
-        job = await paused(environment)
+        await environment.wait_for_dead_letters(DEAD_RUNS)
+        job = await start_paused_job(environment)
 
     for step in STEPS:
-        await environment.database.execute("UPDATE replay_jobs SET state = 'running', due_at = now()")
-        await killed_at(environment, f"dlq_inspector.{step}")
-        standing = await standings(environment)
-        # each is replayed, with all that belongs to it, or it is open as if nothing had been
-        assert set(standing) <= {
-            (2, "replayed", "staged", "replayed", 1),
-            (1, "open", "dead", "waiting", 0),
+        await environment.database.execute(
+            "UPDATE replay_jobs SET state = 'running', next_check_at = now()"
+        )
+        await run_until_killed(environment, f"dlq_inspector.{step}")
+        states = await count_states(environment)
+        # every row of a dead letter has changed, or none has
+        assert set(states) <= {
+            (1, "replayed", "staged", "replayed", 1),
+            (0, "open", "dead", "waiting", 0),
         }
-        assert sum(standing.values()) == MANY
+        assert sum(states.values()) == DEAD_RUNS
 
     async with environment.running_inspector():
-        await until(environment, job, taken=MANY, replayed=MANY)
+        await wait_for_job(environment, job, taken=DEAD_RUNS, replayed=DEAD_RUNS)
         await environment.database.execute("UPDATE runs SET state = 'succeeded'")
-        await until(environment, job, state="done", succeeded=MANY, failed=0)
-    assert await standings(environment) == {(2, "replayed", "succeeded", "replayed", 1): MANY}
+        await wait_for_job(environment, job, state="done", succeeded=DEAD_RUNS, failed=0)
+    assert await count_states(environment) == {
+        (1, "replayed", "succeeded", "replayed", 1): DEAD_RUNS
+    }
 
 
-async def paused(environment: DlqEnvironment) -> UUID:
-    """Paused when it has hardly begun."""
-    job = await start(environment, select=ALL, rate=0.001)
-    await order(environment, "pause", job=str(job))
+async def start_paused_job(environment: DlqEnvironment) -> UUID:
+    """Start a job and pause it before its second dead letter."""
+    job = await start_job(environment, select=ALL, rate=0.001)
+    await send(environment, "pause", id=str(job))
     await environment.database.execute("UPDATE replay_jobs SET rate = NULL")
     return job
 
 
-async def killed_at(environment: DlqEnvironment, failpoint: str) -> None:
+async def run_until_killed(environment: DlqEnvironment, failpoint: str) -> None:
     process = await asyncio.create_subprocess_exec(
-        *(sys.executable, "-m", "harebell.dlq_inspector"),
+        sys.executable,
+        "-m",
+        "harebell.dlq_inspector",
         env={**environment.process_variables(), "HAREBELL_FAILPOINT": f"{failpoint}:kill"},
     )
     try:
@@ -78,5 +89,5 @@ async def killed_at(environment: DlqEnvironment, failpoint: str) -> None:
             process.kill()
 
 
-async def standings(environment: DlqEnvironment) -> Counter[tuple[object, ...]]:
-    return Counter(tuple(row) for row in await environment.database.fetch(_STANDING))
+async def count_states(environment: DlqEnvironment) -> Counter[tuple[object, ...]]:
+    return Counter(tuple(row) for row in await environment.database.fetch(_COUNT_STATES))

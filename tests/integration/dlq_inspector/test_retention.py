@@ -1,4 +1,4 @@
-"""What the desk keeps is bounded by age and by number; the oldest go first."""
+"""Maintenance deletes dead letters above the age or the number, the oldest first."""
 
 from datetime import UTC, datetime, timedelta
 from typing import Final
@@ -14,7 +14,7 @@ DAY: Final = timedelta(days=1)
 
 
 @pytest.mark.requirement("ASK-21")
-async def test_what_is_older_than_it_is_kept_goes_with_all_that_belongs_to_it(
+async def test_old_dead_letter_is_deleted_with_every_row_that_refers_to_it(
     dlq: DlqEnvironment,
 ) -> None:
     now = datetime.now(UTC)
@@ -27,28 +27,31 @@ async def test_what_is_older_than_it_is_kept_goes_with_all_that_belongs_to_it(
     while not await dlq.database.fetchval("SELECT taken FROM replay_jobs"):
         continue
     await dlq.database.execute(
-        """UPDATE replay_jobs SET state = 'done', due_at = NULL,
+        """UPDATE replay_jobs SET state = 'done', next_check_at = NULL,
            finished_at = now() - interval '91 days'"""
     )
-    for aged in ("dead_letters SET dead_at = dead_at", "failure_groups SET last_at = last_at"):
-        await dlq.database.execute(f"UPDATE {aged} - interval '2 days'")
+    for assignment in (
+        "dead_letters SET dead_at = dead_at",
+        "failure_groups SET last_at = last_at",
+    ):
+        await dlq.database.execute(f"UPDATE {assignment} - interval '2 days'")
 
     async with dlq.open_pool() as pool:
         await apply_retention(pool, dlq.settings)
 
-    assert [row["id"] for row in await dlq.wait_for_dead_letters(1)] == [str(dead_letter_id(young))]
+    assert [row.id for row in await dlq.wait_for_dead_letters(1)] == [dead_letter_id(young)]
     groups = [group async for group in dlq.acme.failure_groups(state="all")]
-    assert [group["message"] for group in groups] == ["just now"]
+    assert [group.message for group in groups] == ["just now"]
     for table in ("replays", "replay_jobs", "replay_items"):
         assert await dlq.database.fetchval(f"SELECT count(*) FROM {table}") == 0  # noqa: S608
 
 
-async def test_of_too_many_letters_the_oldest_go(dlq: DlqEnvironment) -> None:
+async def test_surplus_dead_letters_are_deleted_the_oldest_first(dlq: DlqEnvironment) -> None:
     dead = [await dlq.add_dead_run(number) for number in range(5)]
     await dlq.wait_for_dead_letters(5)
 
-    assert await retention.delete_beyond(dlq.database, 3) == 2
-    assert await retention.delete_beyond(dlq.database, 3) == 0
+    assert await retention.delete_surplus(dlq.database, 3) == 2
+    assert await retention.delete_surplus(dlq.database, 3) == 0
 
-    left = {row["id"] for row in await dlq.wait_for_dead_letters(3)}
-    assert left == {str(dead_letter_id(each)) for each in dead[2:]}
+    left = {row.id for row in await dlq.wait_for_dead_letters(3)}
+    assert left == {dead_letter_id(each) for each in dead[2:]}

@@ -23,25 +23,25 @@ WITHIN = 20.0  # seconds
 LEASE = 15.0
 
 
-class Ear(Publisher):
+class RecordingPublisher(Publisher):
     """Hears what is published, instead of a broker.
 
     `meanwhile`: what happens when it is about to be, which is just before a commit.
     """
 
     def __init__(self) -> None:
-        self.heard: list[OutgoingMessage] = []
-        self.meanwhile: Callable[[], Awaitable[Any]] | None = None
+        self.published: list[OutgoingMessage] = []
+        self.before_publish: Callable[[], Awaitable[Any]] | None = None
 
     async def publish_all(
         self, messages: Iterable[OutgoingMessage], *, within: float = PUBLISH_TIMEOUT
     ) -> None:
-        if self.meanwhile is not None:
-            await self.meanwhile()
+        if self.before_publish is not None:
+            await self.before_publish()
         await super().publish_all(messages, within=within)
 
     async def publish(self, outgoing: OutgoingMessage, *, within: float = 0) -> None:  # noqa: ARG002
-        self.heard.append(outgoing)
+        self.published.append(outgoing)
 
 
 _END_THOSE_OPEN = """
@@ -51,7 +51,7 @@ WHERE datname = current_database() AND state = 'idle in transaction'
 
 
 @dataclass
-class Books:
+class FaultyPool:
     """`lost_answers`: statements whose result is lost on its way back, though they are done.
 
     `lost_commits`: transactions likewise.
@@ -59,8 +59,8 @@ class Books:
 
     pool: asyncpg.Pool
     clock: Clock
-    ear: Ear = field(default_factory=Ear)
-    lost_answers: int = 0
+    publisher: RecordingPublisher = field(default_factory=RecordingPublisher)
+    lost_responses: int = 0
     lost_commits: int = 0
     statements: int = 0
 
@@ -68,8 +68,8 @@ class Books:
         """As the pool's."""
         rows = await self.pool.fetch(query, *args)
         self.statements += 1
-        if self.lost_answers:
-            self.lost_answers -= 1
+        if self.lost_responses:
+            self.lost_responses -= 1
             raise asyncpg.ConnectionDoesNotExistError("lost on the way back")
         return rows
 
@@ -103,25 +103,25 @@ class Books:
         async with self.pool.acquire() as connection:
             await staging.stage(connection, owed)
 
-    async def row(self, of: Ticket) -> asyncpg.Record:
+    async def fetch_row(self, of: Ticket) -> asyncpg.Record:
         query = "SELECT * FROM runs WHERE scheduled_for = $1 AND schedule_id = $2"
         return await self.pool.fetchrow(query, of.scheduled_for, of.schedule_id)
 
-    async def change(self, of: Ticket, setting: str) -> None:
+    async def update_row(self, of: Ticket, setting: str) -> None:
         query = f"UPDATE runs SET {setting} WHERE scheduled_for = $1 AND schedule_id = $2"  # noqa: S608
         await self.pool.execute(query, of.scheduled_for, of.schedule_id)
 
 
 @asynccontextmanager
-async def open_books(database_url: str) -> AsyncIterator[Books]:
+async def open_faulty_pool(database_url: str) -> AsyncIterator[FaultyPool]:
     async with open_pool(database_url, name="test") as pool:
         clock = Clock(lambda: database_time(pool))
         await clock.refresh()
-        yield Books(pool, clock)
+        yield FaultyPool(pool, clock)
 
 
 @asynccontextmanager
-async def going_on(loop: Any) -> AsyncIterator[None]:
+async def running(loop: Any) -> AsyncIterator[None]:
     """Until the block ends."""
     task = asyncio.create_task(loop)
     try:
@@ -132,10 +132,10 @@ async def going_on(loop: Any) -> AsyncIterator[None]:
         await asyncio.gather(task, return_exceptions=True)
 
 
-class Lane:
+class ClaimingLane:
     """What a claimer claims for: room, and what is held there."""
 
-    def __init__(self, books: Books, holder: str = "executor-1") -> None:
+    def __init__(self, books: FaultyPool, holder: str = "executor-1") -> None:
         self.held: list[ClaimedRun] = []
         self.slots = 1_000_000
         self.claimer = Claimer(

@@ -6,7 +6,7 @@ from datetime import timedelta
 from typing import Any
 
 import pytest
-from tests.integration.executor.environment import Books, Lane, going_on, open_books
+from tests.integration.executor.environment import FaultyPool, ClaimingLane, running, open_faulty_pool
 
 from harebell.contract.errors import DatabaseUnavailable
 from harebell.domain.run_states import RunState
@@ -18,66 +18,66 @@ pytestmark = pytest.mark.postgres
 
 
 @pytest.fixture
-async def books(database_url: str) -> AsyncIterator[Books]:
-    async with open_books(database_url) as opened:
+async def books(database_url: str) -> AsyncIterator[FaultyPool]:
+    async with open_faulty_pool(database_url) as opened:
         yield opened
 
 
 @pytest.fixture
-def lane(books: Books) -> Lane:
-    return Lane(books)
+def lane(books: FaultyPool) -> ClaimingLane:
+    return ClaimingLane(books)
 
 
 @pytest.mark.requirement("S80")
-async def test_a_bundle_is_claimed_whole_in_one_statement(books: Books, lane: Lane) -> None:
+async def test_a_bundle_is_claimed_whole_in_one_statement(books: FaultyPool, lane: ClaimingLane) -> None:
     tickets = books.tickets(200)
     await books.stage(tickets)
 
-    async with going_on(lane.claimer.run()):
+    async with running(lane.claimer.run()):
         claimed = await lane.claimer.claim(tickets)
 
     assert claimed
     assert lane.numbers == sorted((each.run_id, 2, 1) for each in tickets)
     assert books.statements == 1
-    row = await books.row(tickets[0])
+    row = await books.fetch_row(tickets[0])
     assert (row["state"], row["lease_holder"], row["seq"]) == (RunState.RUNNING, "executor-1", 2)
 
 
 @pytest.mark.requirement("S86")
-async def test_a_bundle_that_comes_again_claims_nothing_twice(books: Books, lane: Lane) -> None:
+async def test_a_bundle_that_comes_again_claims_nothing_twice(books: FaultyPool, lane: ClaimingLane) -> None:
     tickets = books.tickets(5)
     await books.stage(tickets)
 
-    async with going_on(lane.claimer.run()):
+    async with running(lane.claimer.run()):
         await lane.claimer.claim(tickets)
         await lane.claimer.claim(tickets)
         await asyncio.gather(*(lane.claimer.claim(tickets) for _ in range(5)))
 
     assert len(lane.held) == 5
-    assert (await books.row(tickets[0]))["seq"] == 2
+    assert (await books.fetch_row(tickets[0]))["seq"] == 2
 
 
 @pytest.mark.requirement("S86")
 async def test_of_copies_that_differ_in_their_time_the_latest_claims(
-    books: Books, lane: Lane
+    books: FaultyPool, lane: ClaimingLane
 ) -> None:
     (ticket,) = books.tickets(1)
     await books.stage([ticket])
     early = ticket.model_copy(update={"due_at": ticket.due_at - timedelta(hours=1)})
 
-    async with going_on(lane.claimer.run()):
+    async with running(lane.claimer.run()):
         await lane.claimer.claim([early, ticket, early])
 
     assert [run.ticket.due_at for run in lane.held] == [ticket.due_at]
 
 
 @pytest.mark.requirement("S80")
-async def test_of_two_executors_each_run_has_one(books: Books, lane: Lane) -> None:
-    other = Lane(books, "executor-2")
+async def test_of_two_executors_each_run_has_one(books: FaultyPool, lane: ClaimingLane) -> None:
+    other = ClaimingLane(books, "executor-2")
     tickets = books.tickets(50)
     await books.stage(tickets)
 
-    async with going_on(lane.claimer.run()), going_on(other.claimer.run()):
+    async with running(lane.claimer.run()), running(other.claimer.run()):
         await asyncio.gather(
             *(
                 each.claimer.claim(tickets[n : n + 10])
@@ -91,12 +91,12 @@ async def test_of_two_executors_each_run_has_one(books: Books, lane: Lane) -> No
 
 @pytest.mark.requirement("S49")
 async def test_a_ticket_that_outruns_its_commit_is_claimed_when_that_has_come(
-    books: Books, lane: Lane
+    books: FaultyPool, lane: ClaimingLane
 ) -> None:
     tickets = books.tickets(3)
     await books.stage(tickets[:1])
 
-    async with going_on(lane.claimer.run()):
+    async with running(lane.claimer.run()):
         claim = asyncio.create_task(lane.claimer.claim(tickets))
         while books.statements < 4:  # noqa: ASYNC110  # it looks again and again
             await asyncio.sleep(0.01)
@@ -108,14 +108,14 @@ async def test_a_ticket_that_outruns_its_commit_is_claimed_when_that_has_come(
 
 @pytest.mark.requirement("S49", "S89")
 async def test_a_phantom_is_let_go_after_a_while_and_holds_up_nobody(
-    books: Books, lane: Lane
+    books: FaultyPool, lane: ClaimingLane
 ) -> None:
     (phantom, real) = books.tickets(2)
     await books.stage([real])
     before = executor_metrics.ORPHAN_TICKETS._value.get()  # the library offers no other way  # noqa: SLF001  # the library has no public reader
     began = monotonic()
 
-    async with going_on(lane.claimer.run()):
+    async with running(lane.claimer.run()):
         chased = asyncio.create_task(lane.claimer.claim([phantom]))
         await asyncio.sleep(0)
         await lane.claimer.claim([real])
@@ -140,14 +140,14 @@ async def test_a_phantom_is_let_go_after_a_while_and_holds_up_nobody(
     ],
 )
 async def test_what_was_cancelled_replaced_or_finished_is_not_claimed_and_not_waited_for(
-    books: Books, lane: Lane, setting: str
+    books: FaultyPool, lane: ClaimingLane, setting: str
 ) -> None:
     (ticket,) = books.tickets(1)
     await books.stage([ticket])
-    await books.change(ticket, setting)
+    await books.update_row(ticket, setting)
     began = monotonic()
 
-    async with going_on(lane.claimer.run()):
+    async with running(lane.claimer.run()):
         claimed = await lane.claimer.claim([ticket])
 
     assert claimed
@@ -157,14 +157,14 @@ async def test_what_was_cancelled_replaced_or_finished_is_not_claimed_and_not_wa
 
 @pytest.mark.requirement("S14")
 async def test_of_two_tickets_of_one_run_the_one_that_the_row_says_claims_it(
-    books: Books, lane: Lane
+    books: FaultyPool, lane: ClaimingLane
 ) -> None:
     (old,) = books.tickets(1)
     await books.stage([old])
-    await books.change(old, "seq = 3")
+    await books.update_row(old, "seq = 3")
     new = old.model_copy(update={"seq": 3})
 
-    async with going_on(lane.claimer.run()):
+    async with running(lane.claimer.run()):
         for bundle in ([new, old], [old, new]):
             await lane.claimer.claim(bundle)
 
@@ -172,12 +172,12 @@ async def test_of_two_tickets_of_one_run_the_one_that_the_row_says_claims_it(
 
 
 @pytest.mark.requirement("S91")
-async def test_a_claim_whose_answer_was_lost_is_found_to_be_mine(books: Books, lane: Lane) -> None:
+async def test_a_claim_whose_answer_was_lost_is_found_to_be_mine(books: FaultyPool, lane: ClaimingLane) -> None:
     tickets = books.tickets(3)
     await books.stage(tickets)
-    books.lost_answers = 1
+    books.lost_responses = 1
 
-    async with going_on(lane.claimer.run()):
+    async with running(lane.claimer.run()):
         with pytest.raises(DatabaseUnavailable):
             await lane.claimer.claim(tickets)
         await lane.claimer.claim(tickets)
@@ -187,12 +187,12 @@ async def test_a_claim_whose_answer_was_lost_is_found_to_be_mine(books: Books, l
 
 
 @pytest.mark.requirement("S67")
-async def test_no_more_is_claimed_than_there_is_room_for(books: Books, lane: Lane) -> None:
+async def test_no_more_is_claimed_than_there_is_room_for(books: FaultyPool, lane: ClaimingLane) -> None:
     tickets = books.tickets(30)
     await books.stage(tickets)
     lane.slots = 15
 
-    async with going_on(lane.claimer.run()):
+    async with running(lane.claimer.run()):
         bundles = [
             asyncio.create_task(lane.claimer.claim(tickets[n : n + 10])) for n in (0, 10, 20)
         ]
@@ -207,11 +207,11 @@ async def test_no_more_is_claimed_than_there_is_room_for(books: Books, lane: Lan
 
 
 @pytest.mark.requirement("S110")
-async def test_an_empty_bundle_ends_nothing(books: Books, lane: Lane) -> None:
+async def test_an_empty_bundle_ends_nothing(books: FaultyPool, lane: ClaimingLane) -> None:
     tickets = books.tickets(1)
     await books.stage(tickets)
 
-    async with going_on(lane.claimer.run()):
+    async with running(lane.claimer.run()):
         nothing = await lane.claimer.claim([])
         await lane.claimer.claim(tickets)
 
@@ -221,24 +221,24 @@ async def test_an_empty_bundle_ends_nothing(books: Books, lane: Lane) -> None:
 
 @pytest.mark.requirement("S110")
 async def test_a_bundle_larger_than_a_statement_should_be_is_claimed_all_the_same(
-    books: Books, lane: Lane
+    books: FaultyPool, lane: ClaimingLane
 ) -> None:
     tickets = books.tickets(MAX_ROWS + 1)
     await books.stage(tickets)
 
-    async with going_on(lane.claimer.run()):
+    async with running(lane.claimer.run()):
         await lane.claimer.claim(tickets)
 
     assert len(lane.held) == MAX_ROWS + 1
 
 
 @pytest.mark.requirement("S73")
-async def test_closed_it_claims_nothing_more_and_says_so(books: Books, lane: Lane) -> None:
+async def test_closed_it_claims_nothing_more_and_says_so(books: FaultyPool, lane: ClaimingLane) -> None:
     tickets = books.tickets(2)
     await books.stage(tickets)
     lane.slots = 0
 
-    async with going_on(lane.claimer.run()):
+    async with running(lane.claimer.run()):
         waits = asyncio.create_task(lane.claimer.claim(tickets[:1]))
         await asyncio.sleep(0)
         lane.claimer.close()
@@ -248,7 +248,7 @@ async def test_closed_it_claims_nothing_more_and_says_so(books: Books, lane: Lan
     assert lane.held == []
 
 
-class FarBooks(Books):
+class FarBooks(FaultyPool):
     """Answers are on their way for longer than it takes until the next look."""
 
     async def fetch(self, query: str, *args: Any) -> Any:
@@ -258,13 +258,13 @@ class FarBooks(Books):
 
 
 async def test_a_copy_of_a_ticket_that_comes_while_its_claim_is_on_the_way_back_claims_nothing(
-    books: Books,
+    books: FaultyPool,
 ) -> None:
     far = FarBooks(books.pool, books.clock)
-    lane, tickets = Lane(far), books.tickets(20)
+    lane, tickets = ClaimingLane(far), books.tickets(20)
     running = "SELECT count(*) FROM runs WHERE state = 'running'"
 
-    async with going_on(lane.claimer.run()):
+    async with running(lane.claimer.run()):
         first = asyncio.create_task(lane.claimer.claim(tickets))
         await asyncio.sleep(VISIBILITY_TIMEOUT / 4)  # ahead of its rows, it is chased
         await books.stage(tickets)
@@ -278,13 +278,13 @@ async def test_a_copy_of_a_ticket_that_comes_while_its_claim_is_on_the_way_back_
 
 
 async def test_a_ticket_that_comes_again_of_a_run_that_was_let_go_does_not_run_it_again(
-    books: Books, lane: Lane
+    books: FaultyPool, lane: ClaimingLane
 ) -> None:
     """Its end could not be recorded: its lease lapses, and the next attempt has a new token."""
     tickets = books.tickets(3)
     await books.stage(tickets)
 
-    async with going_on(lane.claimer.run()):
+    async with running(lane.claimer.run()):
         await lane.claimer.claim(tickets)
         lane.held.clear()
         again = await lane.claimer.claim(tickets)

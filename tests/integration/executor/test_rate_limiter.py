@@ -6,7 +6,7 @@ from datetime import timedelta
 
 import orjson
 import pytest
-from tests.integration.executor.environment import LEASE, Books, going_on, open_books
+from tests.integration.executor.environment import LEASE, FaultyPool, running, open_faulty_pool
 
 from harebell.contract.policy import RateLimit, RateLimitScope
 from harebell.contract.ticket import Ticket
@@ -25,13 +25,13 @@ TWO_A_DAY = RateLimit(per=RateLimitScope.TARGET, starts=2, within=timedelta(days
 class Door:
     """Executors that ask one ledger whether their runs may come and start."""
 
-    def __init__(self, books: Books) -> None:
+    def __init__(self, books: FaultyPool) -> None:
         self.books = books
         self.freed: list[ClaimedRun] = []
         self.limiters = [self._limiter() for _ in range(2)]
 
     def _limiter(self) -> RateLimiter:
-        return RateLimiter(self.books.pool, self.books.ear, self.books.clock, self.freed.extend)
+        return RateLimiter(self.books.pool, self.books.publisher, self.books.clock, self.freed.extend)
 
     async def tickets(
         self, count: int, limit: RateLimit = THREE, *, first: int = 0
@@ -46,7 +46,14 @@ class Door:
 
     async def claimed(self, tickets: Sequence[Ticket]) -> list[ClaimedRun]:
         wanted = [
-            ClaimKey(each.run_key, each.seq, each.version, None, LEASE, each.due_at)
+            ClaimKey(
+                key=each.run_key,
+                seq=each.seq,
+                version=each.version,
+                override=None,
+                lease=LEASE,
+                due_at=each.due_at,
+            )
             for each in tickets
         ]
         mine = await claims.claim(self.books.pool, wanted, "executor-1")
@@ -65,17 +72,17 @@ class Door:
 
     def again(self) -> list[Ticket]:
         """What has been published to come again."""
-        bodies = [each.body for each in self.books.ear.heard]
+        bodies = [each.body for each in self.books.publisher.published]
         return [Ticket.model_validate(each) for body in bodies for each in orjson.loads(body)]
 
 
 @pytest.fixture
 async def door(database_url: str) -> AsyncIterator[Door]:
-    async with open_books(database_url) as books:
+    async with open_faulty_pool(database_url) as books:
         await books.pool.execute("DELETE FROM limits")
         door = Door(books)
         first, second = door.limiters
-        async with going_on(first.run()), going_on(second.run()):
+        async with running(first.run()), running(second.run()):
             yield door
 
 
@@ -89,7 +96,7 @@ async def test_however_many_executors_ask_only_so_many_start(door: Door) -> None
     assert sum(answers) == 3
     assert {run.key for run in door.freed} == {run.key for run in refused}
     for run in refused:
-        row = await door.books.row(run.ticket)
+        row = await door.books.fetch_row(run.ticket)
         assert (row["state"], row["attempt"], row["reason"]) == ("staged", 0, "limited")
         assert (row["seq"], row["lease_holder"]) == (run.token + 1, None)
 
@@ -101,7 +108,7 @@ async def test_what_is_put_off_comes_again_as_its_row_says(door: Door) -> None:
     answers = await door.come(tickets)
     (again,) = door.again()
 
-    row = await door.books.row(again)
+    row = await door.books.fetch_row(again)
     assert sum(answers) == 3
     assert (again.seq, again.reserved) == (row["seq"], True)
     assert timedelta(0) <= again.due_at - row["next_attempt_at"] < timedelta(milliseconds=1)
@@ -116,8 +123,8 @@ async def test_what_is_put_off_for_long_rests_in_the_ledger(door: Door) -> None:
     answers = await door.come(tickets)
 
     (rests,) = (t for t, comes in zip(tickets, answers, strict=True) if not comes)
-    row = await door.books.row(rests)
-    assert door.books.ear.heard == []
+    row = await door.books.fetch_row(rests)
+    assert door.books.publisher.published == []
     assert row["staged_at"] is None
     assert row["next_attempt_at"] > rests.due_at + timedelta(days=1)
 
@@ -135,12 +142,12 @@ async def test_a_ticket_that_would_not_be_claimed_takes_nobodys_place(door: Door
 async def test_a_run_that_was_asked_to_stop_is_left_to_its_lease(door: Door) -> None:
     runs = await door.claimed(await door.tickets(4))
     for run in runs:
-        await door.books.change(run.ticket, "stop_requested_at = now()")
+        await door.books.update_row(run.ticket, "stop_requested_at = now()")
 
     answers = await door.start(runs)
 
     assert sum(answers) == 3
-    states = {(await door.books.row(run.ticket))["state"] for run in runs}
+    states = {(await door.books.fetch_row(run.ticket))["state"] for run in runs}
     assert states == {"running"}
     assert door.again() == []
 

@@ -5,7 +5,7 @@ from collections.abc import AsyncIterator
 from dataclasses import dataclass, field
 
 import pytest
-from tests.integration.executor.environment import Books, Lane, going_on, open_books
+from tests.integration.executor.environment import FaultyPool, ClaimingLane, running, open_faulty_pool
 
 from harebell.executor.completer import GATHER_TIME, TELL_EVERY, Completer
 from harebell.executor.model.claimed_run import ClaimedRun
@@ -20,8 +20,8 @@ A_WHILE = 2 * max(GATHER_TIME, TELL_EVERY, LOOK_EVERY)  # seconds, in which each
 
 
 @pytest.fixture
-async def books(database_url: str) -> AsyncIterator[Books]:
-    async with open_books(database_url) as opened:
+async def books(database_url: str) -> AsyncIterator[FaultyPool]:
+    async with open_faulty_pool(database_url) as opened:
         yield opened
 
 
@@ -43,13 +43,13 @@ async def lulls() -> Awaited:
 
 
 @pytest.mark.requirement("S68")
-async def test_bundles_are_claimed_in_a_lull(books: Books, lulls: Awaited) -> None:
-    lane = Lane(books)
+async def test_bundles_are_claimed_in_a_lull(books: FaultyPool, lulls: Awaited) -> None:
+    lane = ClaimingLane(books)
     lane.claimer.lulls = lulls
     tickets = books.tickets(3)
     await books.stage(tickets)
 
-    async with going_on(lane.claimer.run()):
+    async with running(lane.claimer.run()):
         claiming = asyncio.ensure_future(lane.claimer.claim(tickets))
         await lulls.asked.wait()
         await asyncio.sleep(A_WHILE)
@@ -60,11 +60,11 @@ async def test_bundles_are_claimed_in_a_lull(books: Books, lulls: Awaited) -> No
     assert len(lane.held) == len(tickets)
 
 
-async def claimed(books: Books) -> ClaimedRun:
-    lane = Lane(books)
+async def claimed(books: FaultyPool) -> ClaimedRun:
+    lane = ClaimingLane(books)
     tickets = books.tickets(1)
     await books.stage(tickets)
-    async with going_on(lane.claimer.run()):
+    async with running(lane.claimer.run()):
         await lane.claimer.claim(tickets)
     books.statements = 0
     return lane.held[0]
@@ -72,30 +72,30 @@ async def claimed(books: Books) -> ClaimedRun:
 
 @pytest.mark.requirement("S68")
 async def test_what_has_ended_goes_on_the_record_and_is_told_in_a_lull(
-    books: Books, lulls: Awaited
+    books: FaultyPool, lulls: Awaited
 ) -> None:
-    settler = Completer(books, books.ear, books.clock, lambda _: None, lulls)
+    settler = Completer(books, books.publisher, books.clock, lambda _: None, lulls)
     run = await claimed(books)
 
-    async with going_on(settler.run()):
+    async with running(settler.run()):
         settler.complete(run, Success(200, "ok"))
         await lulls.asked.wait()
         await asyncio.sleep(A_WHILE)
-        assert (books.statements, books.ear.heard) == (0, [])
+        assert (books.statements, books.publisher.published) == (0, [])
         lulls.come.set()
         await settler.flush()
 
-    assert (books.statements, len(books.ear.heard)) == (1, 1)
+    assert (books.statements, len(books.publisher.published)) == (1, 1)
 
 
 @pytest.mark.requirement("S68")
-async def test_leases_are_renewed_in_a_lull(books: Books, lulls: Awaited) -> None:
+async def test_leases_are_renewed_in_a_lull(books: FaultyPool, lulls: Awaited) -> None:
     leases = LeaseKeeper(books, lulls)
     run = await claimed(books)
     run.renewed_at = old = monotonic() - RENEW_AFTER
     leases.add([run])
 
-    async with going_on(leases.run()):
+    async with running(leases.run()):
         await lulls.asked.wait()
         await asyncio.sleep(A_WHILE)
         assert books.statements == 0

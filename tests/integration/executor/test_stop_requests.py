@@ -4,7 +4,7 @@ from collections.abc import AsyncIterator
 
 import pytest
 from tests.fakes.lane import Stage
-from tests.integration.executor.environment import LEASE, Books, open_books
+from tests.integration.executor.environment import LEASE, FaultyPool, open_faulty_pool
 
 from harebell.contract.errors import DatabaseUnavailable
 from harebell.domain.run_states import Reason, RunState
@@ -19,17 +19,19 @@ from harebell.storage.runs import claims
 class Floor:
     """One lane, whose claimed runs wait, and whoever follows orders to stop."""
 
-    def __init__(self, books: Books, runner: LaneStarter) -> None:
+    def __init__(self, books: FaultyPool, runner: LaneStarter) -> None:
         self.books = books
         self.runner = runner
         self.leases = LeaseKeeper(books)  # it looks like a pool
-        self.stopping = StopRequestHandler(books, books.ear, books.clock, self.leases, [runner])
+        self.stopping = StopRequestHandler(books, books.publisher, books.clock, self.leases, [runner])
         self.leases.stop = self.stopping.apply
 
     async def claimed(self) -> ClaimedRun:
         (of,) = tickets = self.books.tickets(1)
         await self.books.stage(tickets)
-        wanted = claims.ClaimKey(of.run_key, 1, 1, None, LEASE, of.due_at)
+        wanted = claims.ClaimKey(
+            key=of.run_key, seq=1, version=1, override=None, lease=LEASE, due_at=of.due_at
+        )
         mine = await claims.claim(self.books.pool, [wanted], "executor-1")
         claim = mine[of.run_key]
         run = ClaimedRun(of, claim.token, claim.attempt, LEASE, monotonic())
@@ -39,13 +41,13 @@ class Floor:
 
     async def ask_to_stop(self, run: ClaimedRun) -> None:
         setting = f"stop_requested_at = now(), reason = '{Reason.CANCELLED}'"
-        await self.books.change(run.ticket, setting)
+        await self.books.update_row(run.ticket, setting)
 
 
 @pytest.fixture
 async def floor(database_url: str) -> AsyncIterator[Floor]:
     stage = await Stage.make(2)
-    async with open_books(database_url) as books:
+    async with open_faulty_pool(database_url) as books:
         yield Floor(books, stage.runner)
 
 
@@ -55,23 +57,23 @@ async def test_what_was_asked_to_stop_is_dropped_by_the_next_renewal(floor: Floo
 
     await floor.leases.renew([run])
 
-    assert (await floor.books.row(run.ticket))["state"] == RunState.CANCELLED
+    assert (await floor.books.fetch_row(run.ticket))["state"] == RunState.CANCELLED
     assert (len(floor.runner.heap), floor.leases.held) == (0, {})
 
 
 async def test_a_drop_that_failed_is_tried_again(floor: Floor) -> None:
     run = await floor.claimed()
     await floor.ask_to_stop(run)
-    floor.books.ear.meanwhile = floor.books.lose_transactions
+    floor.books.publisher.before_publish = floor.books.lose_transactions
 
     with pytest.raises(DatabaseUnavailable):
         await floor.leases.renew([run])
     waiting = floor.runner.heap.waiting()
-    floor.books.ear.meanwhile = None
+    floor.books.publisher.before_publish = None
     await floor.leases.renew([run])
 
     assert waiting == [run]
-    assert (await floor.books.row(run.ticket))["state"] == RunState.CANCELLED
+    assert (await floor.books.fetch_row(run.ticket))["state"] == RunState.CANCELLED
     assert (len(floor.runner.heap), floor.leases.held) == (0, {})
 
 
@@ -84,9 +86,9 @@ async def test_what_may_have_been_dropped_does_not_start_without_a_renewal(floor
     with pytest.raises(DatabaseUnavailable):
         await floor.leases.renew([run])
 
-    assert (await floor.books.row(run.ticket))["state"] == RunState.CANCELLED
+    assert (await floor.books.fetch_row(run.ticket))["state"] == RunState.CANCELLED
     assert floor.runner.heap.waiting() == [run]
     assert not run.is_fresh(monotonic())
     assert not await floor.leases.renew_before_start(run)
-    floor.books.lost_answers = 1
+    floor.books.lost_responses = 1
     assert not await floor.leases.renew_before_start(run)

@@ -45,7 +45,10 @@ class Inbox:
 
     async def put(self, *bodies: str) -> None:
         await self.publisher.publish_all(
-            OutgoingMessage("", QUEUE, body.encode(), "test", body) for body in bodies
+            OutgoingMessage(
+                exchange="", routing_key=QUEUE, body=body.encode(), type="test", message_id=body
+            )
+            for body in bodies
         )
 
     async def take(self, count: int) -> AsyncIterator[str]:

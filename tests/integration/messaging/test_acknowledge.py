@@ -82,7 +82,9 @@ async def test_a_message_that_breaks_its_handler_is_a_dead_letter_and_the_rest_f
 
     assert (body_of(dead), dead.queue, dead.reason) == ("poison", "inbox", "internal_error")
     assert "KeyError" in (dead.error or "")
-    assert MAX_UNEXPECTED_FAILURES <= handler.tries.count("poison") <= MAX_UNEXPECTED_FAILURES + 1  # once more in its batch
+    assert (
+        MAX_UNEXPECTED_FAILURES <= handler.tries.count("poison") <= MAX_UNEXPECTED_FAILURES + 1
+    )  # once more in its batch
     assert await inbox.ready() == 0
 
 
@@ -112,7 +114,11 @@ async def test_of_a_body_too_large_for_a_letter_the_beginning_is_kept_and_its_si
     inbox: Inbox, handler: Handler
 ) -> None:
     body = "unwanted".ljust(MAX_BODY_BYTES + 1)
-    await inbox.publisher.publish(OutgoingMessage("", QUEUE, body.encode(), "test", "large"))
+    await inbox.publisher.publish(
+        OutgoingMessage(
+            exchange="", routing_key=QUEUE, body=body.encode(), type="test", message_id="large"
+        )
+    )
 
     async with inbox.consumed_by(handler.concurrent):
         dead = await inbox.dead()

@@ -20,9 +20,20 @@ from harebell.messaging.publisher import MAX_UNCONFIRMED, OutgoingMessage, Publi
 
 pytestmark = [pytest.mark.broker, pytest.mark.broker_version]
 
-GOOD = OutgoingMessage("", QUEUE, b"{}", "harebell.test.v1", "m-1", headers={"n": 1})
-BROKEN = OutgoingMessage("no.such.exchange", "x", b"{}", "test", "m-2")
-NOWHERE = OutgoingMessage("harebell.changes", "nobody", b"{}", "test", "m-3")
+GOOD = OutgoingMessage(
+    exchange="",
+    routing_key=QUEUE,
+    body=b"{}",
+    type="harebell.test.v1",
+    message_id="m-1",
+    headers={"n": 1},
+)
+BROKEN = OutgoingMessage(
+    exchange="no.such.exchange", routing_key="x", body=b"{}", type="test", message_id="m-2"
+)
+NOWHERE = OutgoingMessage(
+    exchange="harebell.changes", routing_key="nobody", body=b"{}", type="test", message_id="m-3"
+)
 
 
 @pytest.fixture

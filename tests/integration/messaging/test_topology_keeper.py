@@ -16,7 +16,13 @@ from harebell.runtime.settings import ServiceSettings
 
 pytestmark = [pytest.mark.broker, pytest.mark.postgres]
 
-TICKET = OutgoingMessage(WORK, "default.normal", b"[]", "harebell.test.v1", "m-1")
+TICKET = OutgoingMessage(
+    exchange=WORK,
+    routing_key="default.normal",
+    body=b"[]",
+    type="harebell.test.v1",
+    message_id="m-1",
+)
 
 
 @pytest.fixture

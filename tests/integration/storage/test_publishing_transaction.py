@@ -5,7 +5,7 @@ from collections.abc import AsyncIterator, Sequence
 
 import pytest
 from tests.fakes.tickets import routed
-from tests.integration.executor.environment import Books, open_books
+from tests.integration.executor.environment import FaultyPool, open_faulty_pool
 
 from harebell.contract.errors import BrokerUnavailable, DatabaseUnavailable
 from harebell.messaging.publisher import OutgoingMessage
@@ -29,19 +29,19 @@ COMMITTING = "SELECT pid FROM pg_stat_activity WHERE query LIKE 'COMMIT%' AND st
 
 
 @pytest.fixture
-async def books(database_url: str) -> AsyncIterator[Books]:
-    async with open_books(database_url) as opened:
+async def books(database_url: str) -> AsyncIterator[FaultyPool]:
+    async with open_faulty_pool(database_url) as opened:
         await opened.pool.execute(SLOW_TABLE)
         yield opened
 
 
-async def authorise(books: Books, seconds: float) -> None:
-    async with publishing_transaction(books.pool, books.ear, books.clock) as authority:
+async def authorise(books: FaultyPool, seconds: float) -> None:
+    async with publishing_transaction(books.pool, books.publisher, books.clock) as authority:
         await authority.connection.execute("INSERT INTO slow VALUES ($1)", seconds)
         await authority.publish([routed()])
 
 
-async def written(books: Books) -> int:
+async def written(books: FaultyPool) -> int:
     count: int = await books.pool.fetchval("SELECT count(*) FROM slow")
     return count
 
@@ -50,24 +50,24 @@ def bodies(messages: Sequence[OutgoingMessage]) -> set[bytes]:
     return {message.body for message in messages}
 
 
-async def test_a_quick_commit_is_followed_by_nothing(books: Books) -> None:
+async def test_a_quick_commit_is_followed_by_nothing(books: FaultyPool) -> None:
     await authorise(books, 0)
 
-    assert len(books.ear.heard) == 1
+    assert len(books.publisher.published) == 1
     assert await written(books) == 1
 
 
 async def test_tickets_that_have_waited_long_for_their_commit_are_published_again(
-    books: Books,
+    books: FaultyPool,
 ) -> None:
     await authorise(books, SLOW_COMMIT + 0.2)
 
-    assert len(books.ear.heard) == 2
-    assert len(bodies(books.ear.heard)) == 1
+    assert len(books.publisher.published) == 2
+    assert len(bodies(books.publisher.published)) == 1
     assert await written(books) == 1
 
 
-async def test_so_they_are_when_nobody_knows_whether_it_was_committed(books: Books) -> None:
+async def test_so_they_are_when_nobody_knows_whether_it_was_committed(books: FaultyPool) -> None:
     authorised = asyncio.create_task(authorise(books, 5))
 
     async with asyncio.timeout(10):
@@ -77,17 +77,17 @@ async def test_so_they_are_when_nobody_knows_whether_it_was_committed(books: Boo
 
     with pytest.raises(DatabaseUnavailable):
         await authorised
-    assert len(books.ear.heard) == 2
-    assert len(bodies(books.ear.heard)) == 1
+    assert len(books.publisher.published) == 2
+    assert len(bodies(books.publisher.published)) == 1
 
 
 async def test_what_cannot_be_published_is_not_committed(
-    books: Books, monkeypatch: pytest.MonkeyPatch
+    books: FaultyPool, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     async def away(*_: object, **__: object) -> None:
         raise BrokerUnavailable("away")
 
-    monkeypatch.setattr(books.ear, "publish", away)
+    monkeypatch.setattr(books.publisher, "publish", away)
 
     with pytest.raises(BrokerUnavailable):
         await authorise(books, 0)
@@ -95,7 +95,7 @@ async def test_what_cannot_be_published_is_not_committed(
 
 
 async def test_what_is_published_again_in_vain_is_left_to_the_sweep(
-    books: Books, monkeypatch: pytest.MonkeyPatch
+    books: FaultyPool, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     said: list[OutgoingMessage] = []
 
@@ -104,16 +104,16 @@ async def test_what_is_published_again_in_vain_is_left_to_the_sweep(
         if len(said) > 1:
             raise BrokerUnavailable("away")
 
-    monkeypatch.setattr(books.ear, "publish", once)
+    monkeypatch.setattr(books.publisher, "publish", once)
 
     await authorise(books, SLOW_COMMIT + 0.2)
 
     assert (len(said), await written(books)) == (2, 1)
 
 
-async def test_a_transaction_that_publishes_nothing_is_only_a_transaction(books: Books) -> None:
+async def test_a_transaction_that_publishes_nothing_is_only_a_transaction(books: FaultyPool) -> None:
     authority: PublishingTransaction
-    async with publishing_transaction(books.pool, books.ear, books.clock) as authority:
+    async with publishing_transaction(books.pool, books.publisher, books.clock) as authority:
         await authority.connection.execute("INSERT INTO slow VALUES (0)")
 
-    assert (books.ear.heard, await written(books)) == ([], 1)
+    assert (books.publisher.published, await written(books)) == ([], 1)

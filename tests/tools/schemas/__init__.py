@@ -1,5 +1,10 @@
-"""The contract as others read it: JSON Schemas and an AsyncAPI document, made from the code.
+"""The generator of the JSON Schemas and of the AsyncAPI document, from the code.
 
-Read in this order: `messages` (what there is), `jsonschema` (one schema for each), `channels` and
-`operations` (its way on the bus), `asyncapi` (the whole), `documents` (the files).
+* messages     every message, with its exchange and its responses
+* jsonschema   one JSON Schema for each message
+* channels     the exchanges with their queues and messages
+* operations   the requests of users and the steps between services
+* asyncapi     the AsyncAPI document
+* documents    the files
+* __main__     the command that writes the files
 """

@@ -1,4 +1,4 @@
-"""`python -m harebell.dev.schemas` writes the documents into `schemas/`, beside the contract."""
+"""The command `python -m tests.tools.schemas`, which writes the documents into `schemas/`."""
 
 import sys
 from pathlib import Path

@@ -1,26 +1,26 @@
-"""The published documents as files: what each holds, and writing them all."""
+"""The files of the documents: their content and their form."""
 
 from collections.abc import Mapping
 from pathlib import Path
 from typing import Any, Final
 
 import orjson
-import yaml  # a development dependency: nothing that runs in production imports this package
+import yaml
 from tests.tools.schemas.asyncapi import SCHEMAS, document
 from tests.tools.schemas.jsonschema import schema_of
 from tests.tools.schemas.messages import MESSAGES
 
 ASYNCAPI: Final = "asyncapi.yaml"
 GENERATED: Final = (
-    "# Written by `python -m harebell.dev.schemas`; a test fails when it is out of date.\n"
+    "# Written by `python -m tests.tools.schemas`. A test compares it with the code.\n"
 )
 WIDTH: Final = 100
 
 
 class _Dumper(yaml.SafeDumper):
-    """Text of several lines as a block; no anchors, so that a diff shows what changed."""
+    """A dumper without anchors, because a diff must show each change where it is."""
 
-    def ignore_aliases(self, data: Any) -> bool:  # yaml's
+    def ignore_aliases(self, data: Any) -> bool:  # of the base class
         del data
         return True
 
@@ -34,22 +34,22 @@ _Dumper.add_representer(str, _text)
 
 
 def documents() -> Mapping[str, Any]:
-    """By their paths."""
+    """Return the documents by path."""
     schemas = {f"{SCHEMAS}/{message.file}": schema_of(message) for message in MESSAGES}
     return {ASYNCAPI: document(), **schemas}
 
 
 def write(folder: Path) -> None:
-    """Replaces all of them, and removes schemas of messages that are no more."""
-    made = documents()
+    """Write every document, and delete the schemas of messages that no longer exist."""
+    generated = documents()
     (folder / SCHEMAS).mkdir(exist_ok=True)
-    for stale in {*(folder / SCHEMAS).glob("*.json")} - {folder / path for path in made}:
+    for stale in {*(folder / SCHEMAS).glob("*.json")} - {folder / path for path in generated}:
         stale.unlink()
-    for path, value in made.items():
-        (folder / path).write_text(_written(path, value), encoding="utf-8")
+    for path, value in generated.items():
+        (folder / path).write_text(_file_text(path, value), encoding="utf-8")
 
 
-def _written(path: str, value: Any) -> str:  # JSON
+def _file_text(path: str, value: Any) -> str:
     if path == ASYNCAPI:
         text: str = yaml.dump(
             value, Dumper=_Dumper, sort_keys=False, width=WIDTH, default_flow_style=None

@@ -1,11 +1,11 @@
-"""A JSON Schema (2020-12) for each message: what one item of a body may be."""
+"""A JSON Schema (2020-12) of one item of each message."""
 
 from datetime import timedelta
 from typing import Any, Final
 
 from pydantic.json_schema import GenerateJsonSchema, JsonSchemaValue
 from pydantic_core.core_schema import WithDefaultSchema
-from tests.tools.schemas.messages import VERSION, Described
+from tests.tools.schemas.messages import VERSION, MessageSpec
 
 from harebell.contract.message import Message
 from harebell.contract.types import duration_text
@@ -13,10 +13,10 @@ from harebell.contract.types import duration_text
 DIALECT: Final = GenerateJsonSchema.schema_dialect
 
 
-class _Plain(GenerateJsonSchema):
-    """Says no more than the model: no titles that repeat names, no default that is null."""
+class _ShortSchema(GenerateJsonSchema):
+    """A generator without titles that repeat names and without defaults that are null."""
 
-    def field_title_should_be_set(self, schema: Any) -> bool:  # pydantic's
+    def field_title_should_be_set(self, schema: Any) -> bool:  # of the base class
         del schema
         return False
 
@@ -26,8 +26,8 @@ class _Plain(GenerateJsonSchema):
             del described["default"]
         return described
 
-    def encode_default(self, dft: Any) -> Any:  # pydantic's
-        """As a user would write it."""
+    def encode_default(self, dft: Any) -> Any:  # of the base class
+        """Return the default in the form that users write."""
         match dft:
             case timedelta():
                 return duration_text(dft)
@@ -37,12 +37,13 @@ class _Plain(GenerateJsonSchema):
                 return super().encode_default(dft)
 
 
-def schema_of(message: Described) -> JsonSchemaValue:
-    """What is accepted of it today; what we send is a part of that."""
-    schema = message.model.model_json_schema(schema_generator=_Plain)
+def schema_of(message: MessageSpec) -> JsonSchemaValue:
+    """Return the schema of the values that the model accepts."""
+    schema = message.model.model_json_schema(schema_generator=_ShortSchema)
     named = {"title": message.name, "version": VERSION}
     return {"$schema": DIALECT, "$id": identifier(message), **schema, **named}
 
 
-def identifier(message: Described) -> str:
+def identifier(message: MessageSpec) -> str:
+    """Return the URN of a schema."""
     return f"urn:harebell:{message.name}:v{VERSION}"

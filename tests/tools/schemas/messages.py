@@ -1,4 +1,4 @@
-"""Every message of the contract with its way on the bus: what the published documents describe."""
+"""Every message of the contract with its exchange, its routing keys and its responses."""
 
 from collections.abc import Iterator
 from dataclasses import dataclass
@@ -32,13 +32,12 @@ from harebell.contract.control import StopRequest
 from harebell.contract.dead_letter import DeadMessage, DeadRun
 from harebell.contract.events import EVENT_DATA, Event
 from harebell.contract.message import Message
-from harebell.contract.queries import QUERIES, BreakerList, ListQuery
+from harebell.contract.queries import QUERIES
 from harebell.contract.responses import (
+    QUERY_RESPONSES,
     BulkResponse,
     DeadLetterResponse,
     ErrorResponse,
-    One,
-    Page,
     ReplayJobResponse,
     RunResponse,
     ScheduleResponse,
@@ -55,7 +54,7 @@ TENANT: Final = "{tenant}"
 
 
 class Shape(StrEnum):
-    """What a body holds."""
+    """The forms of a body: one item, an array of items, or either."""
 
     ONE = "one"
     ONE_OR_MANY = "one or many"
@@ -64,127 +63,169 @@ class Shape(StrEnum):
 
 @dataclass(frozen=True, slots=True)
 class Route:
-    """`key` has a placeholder where it depends on the message: `{tenant}.schedule.put`."""
+    """An exchange and a routing key, with placeholders such as `{tenant}.schedule.put`."""
 
     exchange: str
     key: str
 
 
-@dataclass(frozen=True, slots=True)
-class Described:
-    """`name` is unique; `type` is the AMQP property, which answers and tickets share."""
+@dataclass(frozen=True, slots=True, kw_only=True)
+class MessageSpec:
+    """One message of the documents. `name` is unique, and several messages may share a `type`."""
 
     name: str
     model: type[Message]
     type: str
     shape: Shape
     routes: tuple[Route, ...] = ()
-    answers: tuple[str, ...] = ()  # names of what may come back
+    responses: tuple[str, ...] = ()  # the names of the possible responses to a request
     content_type: str = amqp_names.JSON
 
     @property
     def file(self) -> str:
+        """Return the name of the schema file."""
         return f"{self.name}.v{VERSION}.json"
 
 
-ANSWERS: Final[dict[type[Message], str]] = {
+RESPONSE_TYPE: Final = message_type("response")
+COMMAND_RESPONSES: Final[dict[type[Message], str]] = {
     ScheduleResponse: "response.schedule",
     BulkResponse: "response.bulk",
     RunResponse: "response.run",
     DeadLetterResponse: "response.dead_letters",
     ReplayJobResponse: "response.replay_job",
     BreakerResponse: "response.breaker",
-    Page: "response.page",
-    One: "response.one",
     ErrorResponse: "response.error",
 }
 
 
-def _answered_by(model: type[Message]) -> tuple[str, ...]:
-    if issubclass(model, DeadLetterCommand | GroupCommand | DeadLetterEdit | DeadLetterImport):
-        answers: tuple[type[Message], ...] = (DeadLetterResponse,)
-    elif issubclass(model, ReplayJobStart | ReplayJobCommand):
-        answers = (ReplayJobResponse,)
-    elif issubclass(model, BreakerCommand):
-        answers = (BreakerResponse,)
-    elif issubclass(model, RunCancel | RunResolve):
-        answers = (RunResponse,)
-    elif issubclass(model, BulkCommand):
-        answers = (ScheduleResponse, BulkResponse)
-    elif model in COMMANDS.values():
-        answers = (ScheduleResponse,)
-    else:
-        answers = (Page if issubclass(model, ListQuery | BreakerList) else One,)
-    return *(ANSWERS[answer] for answer in answers), ANSWERS[ErrorResponse]
+def _responses_to(verb: str) -> tuple[str, ...]:
+    if verb in QUERIES:
+        return _query_response(verb), COMMAND_RESPONSES[ErrorResponse]
+    models = (*_command_responses(COMMANDS[verb]), ErrorResponse)
+    return tuple(COMMAND_RESPONSES[model] for model in models)
 
 
-def _requests() -> Iterator[Described]:
+def _query_response(verb: str) -> str:
+    return f"response.{verb}"
+
+
+def _command_responses(command: type[Message]) -> tuple[type[Message], ...]:
+    responses: tuple[type[Message], ...] = (ScheduleResponse,)
+    if issubclass(command, DeadLetterCommand | GroupCommand | DeadLetterEdit | DeadLetterImport):
+        responses = (DeadLetterResponse,)
+    elif issubclass(command, ReplayJobStart | ReplayJobCommand):
+        responses = (ReplayJobResponse,)
+    elif issubclass(command, BreakerCommand):
+        responses = (BreakerResponse,)
+    elif issubclass(command, RunCancel | RunResolve):
+        responses = (RunResponse,)
+    elif issubclass(command, BulkCommand):
+        responses = (ScheduleResponse, BulkResponse)
+    return responses
+
+
+def _requests() -> Iterator[MessageSpec]:
     for exchange, models, shape in (
         (amqp_names.COMMANDS, COMMANDS, Shape.ONE_OR_MANY),
         (amqp_names.QUERIES, QUERIES, Shape.ONE),
     ):
         for verb, model in models.items():
-            routes = (Route(exchange, message_key(TENANT, verb)),)
-            yield Described(verb, model, message_type(verb), shape, routes, _answered_by(model))
+            yield MessageSpec(
+                name=verb,
+                model=model,
+                type=message_type(verb),
+                shape=shape,
+                routes=(Route(exchange, message_key(TENANT, verb)),),
+                responses=_responses_to(verb),
+            )
 
 
-def _answers() -> Iterator[Described]:
-    for model, name in ANSWERS.items():
-        yield Described(name, model, message_type("response"), Shape.ONE_OR_MANY)
+def _responses() -> Iterator[MessageSpec]:
+    for model, name in COMMAND_RESPONSES.items():
+        yield MessageSpec(name=name, model=model, type=RESPONSE_TYPE, shape=Shape.ONE_OR_MANY)
+    for verb, model in QUERY_RESPONSES.items():
+        name = _query_response(verb)
+        yield MessageSpec(name=name, model=model, type=RESPONSE_TYPE, shape=Shape.ONE)
 
 
-def _events() -> Iterator[Described]:
-    for verb, fact in EVENT_DATA.items():
+def _events() -> Iterator[MessageSpec]:
+    for verb, data in EVENT_DATA.items():
         type_ = message_type(verb)
         name = f"event.{verb}"
-        model = create_model(name, __base__=Event, **_narrowed(type_, fact))
-        model.__doc__ = f"`{verb}`: {Event.__doc__}"
-        routes = (Route(amqp_names.EVENTS, message_key(TENANT, verb)),)
-        yield Described(name, model, type_, Shape.MANY, routes, content_type=amqp_names.CLOUDEVENTS)
+        model = create_model(name, __base__=Event, **_event_fields(type_, data))
+        model.__doc__ = f"The event `{verb}`. {Event.__doc__}"
+        yield MessageSpec(
+            name=name,
+            model=model,
+            type=type_,
+            shape=Shape.MANY,
+            routes=(Route(amqp_names.EVENTS, message_key(TENANT, verb)),),
+            content_type=amqp_names.CLOUDEVENTS,
+        )
 
 
-def _narrowed(type_: str, fact: type[Message]) -> dict[str, Any]:
-    return {"type": (Literal[type_], ...), "data": (fact, ...)}
+def _event_fields(type_: str, data: type[Message]) -> dict[str, Any]:
+    return {"type": (Literal[type_], ...), "data": (data, ...)}
 
 
-_CHANGES: Final = (
-    Route(amqp_names.CHANGES, amqp_names.CHANGES_SCHEDULE),
-    Route(amqp_names.CHANGES, amqp_names.CHANGES_DLQ),
-    Route(amqp_names.CHANGES, amqp_names.CHANGES_BREAKER),
-)
-_TICKETS: Final = (
-    Route(amqp_names.DELAY, "{tier}"),
-    Route(amqp_names.DUE, amqp_names.DUE_KEY),
-    Route(amqp_names.WORK, "{pool}.{lane}"),
-)
-_STOPS: Final = (Route(amqp_names.CONTROL, executor_control_key("{instance}")),)
+def _internal() -> Iterator[MessageSpec]:
+    """Yield the messages between services."""
+    control = amqp_names.CONTROL
+    yield MessageSpec(
+        name="accepted_commands",
+        model=AcceptedCommands,
+        type=message_type("accepted_commands"),
+        shape=Shape.ONE,
+        routes=(
+            Route(amqp_names.CHANGES, amqp_names.CHANGES_SCHEDULE),
+            Route(amqp_names.CHANGES, amqp_names.CHANGES_DLQ),
+            Route(amqp_names.CHANGES, amqp_names.CHANGES_BREAKER),
+        ),
+    )
+    yield MessageSpec(
+        name="ticket",
+        model=Ticket,
+        type=message_type("ticket.batch"),
+        shape=Shape.MANY,
+        routes=(
+            Route(amqp_names.DELAY, "{ttl}"),
+            Route(amqp_names.DUE, amqp_names.DUE_KEY),
+            Route(amqp_names.WORK, "{pool}.{lane}"),
+        ),
+    )
+    yield MessageSpec(
+        name="run.stop",
+        model=StopRequest,
+        type=message_type("run.stop"),
+        shape=Shape.MANY,
+        routes=(Route(control, executor_control_key("{instance}")),),
+    )
+    yield MessageSpec(
+        name="breaker.snapshot",
+        model=BreakerSnapshot,
+        type=message_type("breaker.snapshot"),
+        shape=Shape.ONE,
+        routes=(Route(control, BREAKER_SNAPSHOT_KEY),),
+    )
+    yield MessageSpec(
+        name="breaker.snapshot_request",
+        model=BreakerSnapshotRequest,
+        type=message_type("breaker.snapshot_request"),
+        shape=Shape.ONE,
+        routes=(Route(control, BREAKER_SNAPSHOT_REQUEST_KEY),),
+    )
+    for kind, model, key in (
+        ("run", DeadRun, "run.{tenant}"),
+        ("message", DeadMessage, "message.{queue}"),
+    ):
+        yield MessageSpec(
+            name=f"dead.{kind}",
+            model=model,
+            type=message_type(f"{kind}.dead"),
+            shape=Shape.MANY,
+            routes=(Route(amqp_names.DEAD, key),),
+        )
 
-_STANDING: Final = (Route(amqp_names.CONTROL, BREAKER_SNAPSHOT_KEY),)
-_ASKING: Final = (Route(amqp_names.CONTROL, BREAKER_SNAPSHOT_REQUEST_KEY),)
 
-
-def _dead(kind: str, model: type[Message], key: str) -> Described:
-    routes = (Route(amqp_names.DEAD, key),)
-    return Described(f"dead.{kind}", model, message_type(f"{kind}.dead"), Shape.MANY, routes)
-
-
-MESSAGES: Final = (
-    *_requests(),
-    *_answers(),
-    *_events(),
-    Described("change", AcceptedCommands, message_type("change"), Shape.ONE, _CHANGES),
-    Described("ticket", Ticket, message_type("ticket.batch"), Shape.MANY, _TICKETS),
-    Described("run.stop", StopRequest, message_type("run.stop"), Shape.MANY, _STOPS),
-    Described(
-        "breaker.snapshot", BreakerSnapshot, message_type("breaker.snapshot"), Shape.ONE, _STANDING
-    ),
-    Described(
-        "breaker.snapshot_request",
-        BreakerSnapshotRequest,
-        message_type("breaker.snapshot_request"),
-        Shape.ONE,
-        _ASKING,
-    ),
-    _dead("run", DeadRun, "run.{tenant}"),
-    _dead("message", DeadMessage, "message.{queue}"),
-)
+MESSAGES: Final = (*_requests(), *_responses(), *_events(), *_internal())

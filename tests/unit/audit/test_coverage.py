@@ -20,13 +20,13 @@ def ticking() -> Audited:
     """Put at nine; now it is a minute later: 0, 20 and 40 s have run."""
     ticking = Audited(NINE)
     ticking.put(EVERY)
-    ticking.look().wait(59)
+    ticking.stage_all().wait(59)
     ticking.run_due()
     return ticking
 
 
 def without(ticking: Audited, at: datetime) -> list[Run]:
-    return [run for run in ticking.runs if run.at != at]
+    return [run for run in ticking.runs if run.scheduled_for != at]
 
 
 def instants(found: Coverage, kind: FindingKind) -> list[datetime | None]:
@@ -61,10 +61,10 @@ def test_what_the_ticker_has_not_decided_yet_is_not_lost() -> None:
 def test_what_a_pause_leaves_open_is_not_lost_and_what_catch_up_leaves_out_is_covered(
     ticking: Audited,
 ) -> None:
-    ticking.ask("schedule.pause")
+    ticking.send("schedule.pause")
     ticking.wait(300)
     paused = ticking.examine()
-    ticking.ask("schedule.resume")
+    ticking.send("schedule.resume")
     resumed = ticking.examine()
 
     assert (paused.expected, paused.findings) == (3, ())
@@ -74,9 +74,9 @@ def test_what_a_pause_leaves_open_is_not_lost_and_what_catch_up_leaves_out_is_co
 
 
 def test_a_range_that_is_gone_is_all_of_its_instants_lost(ticking: Audited) -> None:
-    ticking.ask("schedule.pause")
+    ticking.send("schedule.pause")
     ticking.wait(300)
-    ticking.ask("schedule.resume")
+    ticking.send("schedule.resume")
     whole = [run for run in ticking.runs if run.range_until is None]
 
     assert len(instants(ticking.examine(*whole), FindingKind.MISSING)) == 11
@@ -104,10 +104,10 @@ def test_what_a_version_of_other_times_took_over_and_withdrew_is_on_record(
 ) -> None:
     ticking.wait(2)  # a minute and a second: the run of 60 s waits for an executor
     ticking.put({"every": "1h", "start": "2026-11-20T09:59:00Z"}, expected_version="any")
-    ticking.ask("schedule.pause")
+    ticking.send("schedule.pause")
     ticking.wait(1)
 
-    (row,) = (run for run in ticking.runs if run.at == after(60))
+    (row,) = (run for run in ticking.runs if run.scheduled_for == after(60))
 
     assert (row.state, row.reason, row.version) == (RunState.CANCELLED, Reason.PAUSED, 2)
     assert ticking.examine().findings == ()
@@ -143,22 +143,22 @@ def test_what_was_asked_for_is_not_invented(ticking: Audited, origin: str) -> No
 
 
 def test_a_trigger_that_was_paused_at_once_is_not_invented(ticking: Audited) -> None:
-    ticking.ask_all(("schedule.trigger", {}), ("schedule.pause", {}))
+    ticking.send_all(("schedule.trigger", {}), ("schedule.pause", {}))
     ticking.wait(1)
 
-    assert after(59) in [run.at for run in ticking.runs]
+    assert after(59) in [run.scheduled_for for run in ticking.runs]
     assert ticking.examine().findings == ()
 
 
 def test_every_version_answers_for_the_instants_it_decided(ticking: Audited) -> None:
     ticking.put({"every": "30s", "start": "2026-11-20T09:00:05Z"}, expected_version="any")
     ticking.wait(61)
-    ticking.look().run_due()
+    ticking.stage_all().run_due()
     runs = ticking.runs
 
     clean = ticking.examine()
-    of_the_old = ticking.examine(*(run for run in runs if run.at != after(40)))
-    of_the_new = ticking.examine(*(run for run in runs if run.at != after(65)))
+    of_the_old = ticking.examine(*(run for run in runs if run.scheduled_for != after(40)))
+    of_the_new = ticking.examine(*(run for run in runs if run.scheduled_for != after(65)))
 
     assert clean.findings == ()
     assert instants(of_the_old, FindingKind.MISSING) == [after(40)]
@@ -166,11 +166,11 @@ def test_every_version_answers_for_the_instants_it_decided(ticking: Audited) -> 
 
 
 def test_a_cancelled_schedule_that_is_put_again_owes_nothing_of_the_gap(ticking: Audited) -> None:
-    ticking.ask("schedule.cancel")
+    ticking.send("schedule.cancel")
     ticking.wait(3600)
     ticking.put(EVERY, expected_version="any", priority=9)
     ticking.wait(30)
-    ticking.look().run_due()
+    ticking.stage_all().run_due()
 
     found = ticking.examine()
 
@@ -181,7 +181,7 @@ def test_a_cancelled_schedule_that_is_put_again_owes_nothing_of_the_gap(ticking:
 def test_what_follows_a_completion_is_owed_by_no_timetable() -> None:
     ticking = Audited(NINE)
     ticking.put({"every": "20s", "from": "completion"})
-    ticking.look().wait(300)
+    ticking.stage_all().wait(300)
     ticking.run_due()
 
     found = ticking.examine()

@@ -8,7 +8,7 @@ from tests.fakes.audit import Audited, a_run
 from tests.fakes.schedules import seconds
 from tests.fakes.tickets import NINE, after
 
-from harebell.audit.model.lateness import find_late, find_stuck, stuck_schedule
+from harebell.audit.model.lateness import find_late, find_stuck, find_stuck_schedule
 from harebell.audit.model.records import Attempt, Run, Window
 from harebell.domain.run_states import RunState
 
@@ -95,10 +95,10 @@ def test_what_ought_to_have_gone_on_is_stuck(columns: dict[str, Any], *, is_stuc
 
 def test_a_schedule_that_no_ticker_looks_at_is_stuck() -> None:
     ticking = scheduled()
-    assert ticking.kept.next_at is not None
+    assert ticking.record.next_at is not None
 
-    in_time = Window(NINE, NOW, ticking.kept.next_at + seconds(60))
-    too_late = Window(NINE, NOW, ticking.kept.next_at + seconds(61))
+    in_time = Window(NINE, NOW, ticking.record.next_at + seconds(60))
+    too_late = Window(NINE, NOW, ticking.record.next_at + seconds(61))
 
-    assert list(stuck_schedule(ticking.schedule, in_time)) == []
-    assert len(list(stuck_schedule(ticking.schedule, too_late))) == 1
+    assert list(find_stuck_schedule(ticking.schedule, in_time)) == []
+    assert len(list(find_stuck_schedule(ticking.schedule, too_late))) == 1

@@ -17,7 +17,7 @@ def lost(at: datetime) -> Finding:
 def test_all_findings_are_counted_and_some_are_told() -> None:
     report = Report(NINE, after(60), limit=2)
 
-    report.cover(Coverage(5, 2, tuple(lost(after(n)) for n in range(3))))
+    report.add_coverage(Coverage(5, 2, tuple(lost(after(n)) for n in range(3))))
 
     assert (report.expected, report.recorded) == (5, 2)
     assert report.counts == {FindingKind.MISSING: 3}

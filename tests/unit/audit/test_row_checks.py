@@ -9,7 +9,7 @@ from tests.fakes.audit import Audited, a_run
 from tests.fakes.tickets import NINE, after
 
 from harebell.audit.model.records import Attempt
-from harebell.audit.model.row_checks import impossible, impossible_schedule
+from harebell.audit.model.row_checks import find_invalid, find_invalid_schedule
 from harebell.domain.run_states import RunState
 
 EVERY = {"every": "20s", "start": "2026-11-20T09:00:00Z"}
@@ -57,7 +57,7 @@ def ticking() -> Audited:
 @pytest.mark.requirement("S40")
 @pytest.mark.parametrize("columns", [STAGED, RUNNING, SUCCEEDED, SKIPPED, RETRYING])
 def test_what_the_ledger_writes_is_possible(ticking: Audited, columns: dict[str, Any]) -> None:
-    assert list(impossible(ticking.schedule, a_run(NINE, **columns))) == []
+    assert list(find_invalid(ticking.schedule, a_run(NINE, **columns))) == []
 
 
 @pytest.mark.requirement("S40")
@@ -93,18 +93,18 @@ def test_a_combination_that_cannot_be_is_found(
 ) -> None:
     run = replace(a_run(NINE, **columns), **damage)
 
-    assert any(word in each.text for each in impossible(ticking.schedule, run))
+    assert any(word in each.text for each in find_invalid(ticking.schedule, run))
 
 
 def test_clocks_may_be_a_little_apart(ticking: Audited) -> None:
     early = {**SUCCEEDED, "started_at": NINE - timedelta(milliseconds=20), "finished_at": NINE}
 
-    assert list(impossible(ticking.schedule, a_run(NINE, **early))) == []
+    assert list(find_invalid(ticking.schedule, a_run(NINE, **early))) == []
 
 
 def test_an_active_schedule_that_nobody_will_look_at_is_found(ticking: Audited) -> None:
     asleep = replace(ticking.schedule, next_at=None)
 
-    assert len(list(impossible_schedule(asleep))) == 1
-    assert list(impossible_schedule(ticking.schedule)) == []
-    assert list(impossible_schedule(replace(asleep, awaiting=NINE))) == []
+    assert len(list(find_invalid_schedule(asleep))) == 1
+    assert list(find_invalid_schedule(ticking.schedule)) == []
+    assert list(find_invalid_schedule(replace(asleep, awaiting=NINE))) == []

@@ -9,12 +9,12 @@ from tests.fakes.tickets import NINE, after
 
 from harebell.audit.model.records import Attempt, FindingKind, Run
 from harebell.audit.model.state_checks import (
-    NOT_BEGUN,
-    UNSUCCESSFUL,
-    disagreeing,
-    disagreeing_schedule,
-    doubled,
-    rebuilt,
+    STATES_WITHOUT_ATTEMPT,
+    STATES_WITHOUT_SUCCESS,
+    find_inconsistent,
+    find_inconsistent_schedule,
+    find_duplicated,
+    possible_states,
 )
 from harebell.domain.retry import ATTEMPTS_EXHAUSTED
 from harebell.domain.run_states import Reason, RunState, ScheduleState
@@ -62,13 +62,13 @@ def run_after(*outcomes: str, running: bool = False, reason: str | None = None) 
     ],
 )
 def test_the_state_follows_from_attempts_and_reason(run: Run, state: RunState) -> None:
-    assert state in rebuilt(run)
+    assert state in possible_states(run)
 
 
 @pytest.mark.requirement("S90")
 def test_every_reason_and_every_state_can_be_rebuilt() -> None:
-    known = NOT_BEGUN.keys() | UNSUCCESSFUL.keys()
-    states = set().union(*NOT_BEGUN.values(), *UNSUCCESSFUL.values())
+    known = STATES_WITHOUT_ATTEMPT.keys() | STATES_WITHOUT_SUCCESS.keys()
+    states = set().union(*STATES_WITHOUT_ATTEMPT.values(), *STATES_WITHOUT_SUCCESS.values())
 
     assert known == {None, *Reason}
     assert states | {RunState.RUNNING, RunState.SUCCEEDED, RunState.DEAD} == set(RunState)
@@ -94,7 +94,7 @@ def test_every_reason_and_every_state_can_be_rebuilt() -> None:
 def test_a_state_that_its_record_does_not_lead_to_is_found(
     ticking: Audited, run: Run, words: str
 ) -> None:
-    assert any(words in each.text for each in disagreeing(ticking.schedule, run))
+    assert any(words in each.text for each in find_inconsistent(ticking.schedule, run))
 
 
 @pytest.mark.requirement("S90")
@@ -109,39 +109,39 @@ def test_a_replayed_run_is_judged_by_its_series(ticking: Audited) -> None:
         outcome="succeeded",
     )
 
-    assert list(disagreeing(ticking.schedule, again)) == []
-    assert list(doubled(ticking.schedule, again)) == []
+    assert list(find_inconsistent(ticking.schedule, again)) == []
+    assert list(find_duplicated(ticking.schedule, again)) == []
 
 
 @pytest.mark.parametrize("outcomes", [("succeeded", "succeeded"), ("succeeded", "failed")])
 def test_a_run_that_goes_on_after_its_success_is_doubled(
     ticking: Audited, outcomes: tuple[str, ...]
 ) -> None:
-    (found,) = doubled(ticking.schedule, run_after(*outcomes))
+    (found,) = find_duplicated(ticking.schedule, run_after(*outcomes))
 
     assert found.kind is FindingKind.DUPLICATED
 
 
 def test_a_schedule_as_planned_agrees(ticking: Audited) -> None:
-    assert list(disagreeing_schedule(ticking.schedule)) == []
+    assert list(find_inconsistent_schedule(ticking.schedule)) == []
 
 
 def test_a_schedule_that_would_sleep_past_its_instant_is_found(ticking: Audited) -> None:
-    assert ticking.kept.next_at is not None
-    asleep = replace(ticking.schedule, next_at=ticking.kept.next_at + timedelta(hours=1))
+    assert ticking.record.next_at is not None
+    asleep = replace(ticking.schedule, next_at=ticking.record.next_at + timedelta(hours=1))
 
-    assert "is not looked at before" in next(disagreeing_schedule(asleep)).text
+    assert "is not looked at before" in next(find_inconsistent_schedule(asleep)).text
 
 
 def test_one_with_times_left_is_found_though_a_change_waits_and_one_without_is_not() -> None:
     ticking = Audited(NINE)
     ticking.put({**EVERY, "times": 7})
-    ticking.ask("schedule.patch", set={"priority": 9}, effective_at=after(7200))
+    ticking.send("schedule.patch", set={"priority": 9}, effective_at=after(7200))
     asleep = replace(ticking.schedule, next_at=NINE + timedelta(hours=1))
 
     assert asleep.dispatched < 7
-    assert "is not looked at before" in next(disagreeing_schedule(asleep)).text
-    assert list(disagreeing_schedule(replace(asleep, dispatched=7))) == []
+    assert "is not looked at before" in next(find_inconsistent_schedule(asleep)).text
+    assert list(find_inconsistent_schedule(replace(asleep, dispatched=7))) == []
 
 
 def test_a_version_that_is_not_the_newest_in_force_is_found(ticking: Audited) -> None:
@@ -153,20 +153,20 @@ def test_a_version_that_is_not_the_newest_in_force_is_found(ticking: Audited) ->
         replace(well, shown=1),
         replace(well, version=3),
     ):
-        assert "version 2 is in force" in next(disagreeing_schedule(damaged)).text
+        assert "version 2 is in force" in next(find_inconsistent_schedule(damaged)).text
 
 
 def test_a_completed_schedule_that_still_owes_is_found(ticking: Audited) -> None:
     over = replace(ticking.schedule, state=ScheduleState.COMPLETED, next_at=None)
 
-    assert "it is completed" in next(disagreeing_schedule(over)).text
+    assert "it is completed" in next(find_inconsistent_schedule(over)).text
 
 
 def test_so_many_times_may_be_over_before_the_timetable_is() -> None:
     ticking = Audited(NINE)
     ticking.put({**EVERY, "times": 2})
-    ticking.look()
+    ticking.stage_all()
 
-    assert ticking.kept.state is ScheduleState.COMPLETED
-    assert list(disagreeing_schedule(ticking.schedule)) == []
-    assert after(20) in ticking.staged
+    assert ticking.record.state is ScheduleState.COMPLETED
+    assert list(find_inconsistent_schedule(ticking.schedule)) == []
+    assert after(20) in ticking.staged_times

@@ -1,11 +1,11 @@
-"""How a service lives, as far as it needs no servers."""
+"""The order of the start and the stop of a service."""
 
 import asyncio
 
 from harebell.bootstrap.process import run_until
 
 
-async def test_what_is_stopped_before_it_was_ready_begins_nothing() -> None:
+async def test_service_stopped_before_readiness_starts_nothing() -> None:
     begun: list[str] = []
 
     async def begin(name: str) -> None:
@@ -18,7 +18,7 @@ async def test_what_is_stopped_before_it_was_ready_begins_nothing() -> None:
     assert begun == []
 
 
-async def test_consumers_end_after_a_stop_and_loops_with_them() -> None:
+async def test_consumers_end_before_background_loops_after_a_stop() -> None:
     ended: list[str] = []
     stop = asyncio.Event()
 

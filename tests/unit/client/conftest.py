@@ -1,4 +1,4 @@
-"""The client over a courier that answers as the test says."""
+"""A transport that records each request and returns the response of the test."""
 
 from collections.abc import Callable
 from dataclasses import dataclass, field
@@ -9,16 +9,18 @@ import pytest
 
 
 @dataclass
-class FakeCourier:
-    answer: Callable[[Any], Any] = lambda _: {"ok": True, "items": []}
-    asked: list[tuple[str, Any]] = field(default_factory=list)
+class FakeTransport:
+    """A transport without a broker. `respond` returns the response to a body."""
+
+    respond: Callable[[Any], Any] = lambda _: {"ok": True, "items": []}
+    requests: list[tuple[str, Any]] = field(default_factory=list)
 
     async def request(self, exchange: str, tenant: str, verb: str, body: bytes) -> bytes:
-        question = orjson.loads(body)
-        self.asked.append((f"{exchange} {tenant}.{verb}", question))
-        return orjson.dumps(self.answer(question))
+        content = orjson.loads(body)
+        self.requests.append((f"{exchange} {tenant}.{verb}", content))
+        return orjson.dumps(self.respond(content))
 
 
 @pytest.fixture
-def courier() -> FakeCourier:
-    return FakeCourier()
+def transport() -> FakeTransport:
+    return FakeTransport()

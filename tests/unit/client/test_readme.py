@@ -1,4 +1,4 @@
-"""What the client's README shows is what the contract takes."""
+"""The examples in the README of the client agree with the contract."""
 
 import json
 import re
@@ -14,7 +14,7 @@ from harebell.contract.responses import ErrorResponse, ScheduleResponse
 README = Path(__file__).parents[3] / "schemas" / "README.md"
 BLOCKS = re.findall(r"```json\n(.*?)```", README.read_text(), re.DOTALL)
 BODIES = re.findall(r"-r default\.schedule\.put .*?-b '(.*?)'", README.read_text(), re.DOTALL)
-SHOWN = [
+EXAMPLES = [
     item
     for block in [*BLOCKS, *BODIES]
     for value in [json.loads(block)]
@@ -22,17 +22,17 @@ SHOWN = [
 ]
 
 
-@pytest.mark.parametrize("item", [item for item in SHOWN if "ok" not in item])
-def test_every_schedule_shown_is_valid(item: dict[str, Any]) -> None:
+@pytest.mark.parametrize("item", [item for item in EXAMPLES if "ok" not in item])
+def test_example_of_a_schedule_is_valid(item: dict[str, Any]) -> None:
     parse(SchedulePut, item)
 
 
-@pytest.mark.parametrize("item", [item for item in SHOWN if "ok" in item])
-def test_every_answer_shown_is_one(item: dict[str, Any]) -> None:
-    answer = parse(ScheduleResponse if item["ok"] else ErrorResponse, item)
+@pytest.mark.parametrize("item", [item for item in EXAMPLES if "ok" in item])
+def test_example_of_a_response_is_valid(item: dict[str, Any]) -> None:
+    response = parse(ScheduleResponse if item["ok"] else ErrorResponse, item)
 
-    assert answer.model_dump(mode="json", exclude_none=True) == item
+    assert response.model_dump(mode="json", exclude_none=True) == item
 
 
-def test_there_are_examples() -> None:
-    assert len(SHOWN) == 6
+def test_readme_has_examples() -> None:
+    assert len(EXAMPLES) == 6

@@ -18,17 +18,17 @@ def first_column(heading: str) -> list[str]:
 
 @pytest.mark.requirement("S04")
 @pytest.mark.parametrize("expression", first_column("What we accept"))
-def test_what_the_page_says_we_accept_we_accept(expression: str) -> None:
+def test_parser_accepts_each_accepted_expression_of_the_page(expression: str) -> None:
     assert Cron.parse(expression).expression == expression
 
 
 @pytest.mark.requirement("S12")
 @pytest.mark.parametrize("expression", first_column("What we refuse"))
-def test_what_the_page_says_we_refuse_we_refuse(expression: str) -> None:
+def test_parser_rejects_each_rejected_expression_of_the_page(expression: str) -> None:
     with pytest.raises(InvalidCron):
         Cron.parse(expression)
 
 
-def test_the_page_has_both_tables() -> None:
+def test_page_contains_both_tables() -> None:
     assert len(first_column("What we accept")) > 15
     assert len(first_column("What we refuse")) > 15

@@ -1,4 +1,4 @@
-"""What runs, and when, in the nights that the clocks change."""
+"""Scheduled times around clock changes."""
 
 from dataclasses import replace
 from datetime import UTC, datetime, timedelta
@@ -74,7 +74,7 @@ def at(text: str) -> datetime:
         ("30 2 * * *", LIBREVILLE, "2026-03-29 00:00", "2026-03-30 00:00", ["01:30"]),
     ],
 )  # fmt: skip
-def test_by_default_the_rule_is_that_of_debians_cron(
+def test_default_dst_rule_equals_debian_cron(
     expression: str, zone: str, after: str, until: str, expected: list[str]
 ) -> None:
     assert runs(Cron.parse(expression, zone), after, until) == expected
@@ -93,7 +93,7 @@ def test_by_default_the_rule_is_that_of_debians_cron(
         ("10 */1 * * *", SKIP, ["00:10", "01:10"]),
     ],
 )
-def test_dst_gap_chooses_what_becomes_of_a_skipped_time(
+def test_dst_gap_selects_the_time_after_a_gap(
     expression: str, gap: DstGap, expected: list[str]
 ) -> None:
     cron = Cron.parse(expression, BERLIN, dst_gap=gap)
@@ -114,7 +114,7 @@ def test_dst_gap_chooses_what_becomes_of_a_skipped_time(
         ("0 3 * * *", SECOND, ["02:00"]),
     ],
 )
-def test_dst_overlap_chooses_the_pass_of_a_repeated_time(
+def test_dst_overlap_selects_the_pass_of_a_repeated_time(
     expression: str, overlap: DstOverlap, expected: list[str]
 ) -> None:
     cron = Cron.parse(expression, BERLIN, dst_overlap=overlap)
@@ -125,7 +125,7 @@ def test_dst_overlap_chooses_the_pass_of_a_repeated_time(
 @pytest.mark.requirement("S08")
 @pytest.mark.parametrize("overlap", [None, *DstOverlap])
 @pytest.mark.parametrize("moment", ["00:00", "00:30", "00:59:59.9", "01:00", "01:30", "01:59:59.9"])
-def test_the_next_run_is_later_from_anywhere_in_a_repeated_hour(
+def test_next_time_is_later_within_a_repeated_hour(
     moment: str, overlap: DstOverlap | None
 ) -> None:
     cron = Cron.parse("0,30 2 * * *", BERLIN, dst_overlap=overlap)
@@ -138,7 +138,7 @@ def test_the_next_run_is_later_from_anywhere_in_a_repeated_hour(
 
 
 @pytest.mark.requirement("S08")
-def test_in_the_second_pass_a_rule_of_the_first_goes_on_after_it() -> None:
+def test_rule_first_continues_after_the_second_pass() -> None:
     everything = Cron.parse("* * * * * *", BERLIN, dst_overlap=FIRST)
 
     assert everything.next_after(at("2026-10-25 01:00:01")) == at("2026-10-25 02:00")
@@ -147,7 +147,7 @@ def test_in_the_second_pass_a_rule_of_the_first_goes_on_after_it() -> None:
 @pytest.mark.requirement("S08")
 @pytest.mark.parametrize("gap", [None, *DstGap])
 @pytest.mark.parametrize("overlap", [None, *DstOverlap])
-def test_the_next_run_is_later_in_a_zone_that_changes_twice_within_the_hour(
+def test_next_time_is_later_when_a_zone_changes_twice_within_an_hour(
     gap: DstGap | None, overlap: DstOverlap | None
 ) -> None:
     for offsets in ((2, 1, 0), (0, 1, 2), (2, 1, 2), (1, 2, 1), (2, 0, 1), (0, 2, 1)):
@@ -173,7 +173,7 @@ def changing_twice(offsets: tuple[int, int, int], *changes: datetime) -> ZoneInf
 
 
 @pytest.mark.requirement("S08")
-def test_a_time_that_only_skipped_hours_have_never_runs() -> None:
+def test_expression_with_only_skipped_times_is_rejected() -> None:
     kept = Cron.parse("30 2 * MAR L7", BERLIN)
 
     assert runs(kept, "2026-03-29 00:00", "2026-03-29 12:00") == ["01:00"]

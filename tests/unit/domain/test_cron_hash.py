@@ -26,7 +26,7 @@ def of_one_day(expression: str, schedule_id: UUID) -> list[datetime]:
 
 
 @pytest.mark.requirement("S13", "ASK-13")
-def test_ten_thousand_schedules_fill_every_minute_within_30_percent_of_even() -> None:
+def test_hashed_minutes_of_ten_thousand_schedules_are_even_within_30_percent() -> None:
     minutes = Counter(first("H * * * *", schedule_id).minute for schedule_id in IDS)
 
     even = len(IDS) / 60
@@ -36,14 +36,14 @@ def test_ten_thousand_schedules_fill_every_minute_within_30_percent_of_even() ->
 
 
 @pytest.mark.requirement("S13")
-def test_hour_and_minute_are_drawn_independently() -> None:
+def test_hashed_hour_and_minute_are_independent() -> None:
     slots = {(at.hour, at.minute) for at in (first("H H * * *", one) for one in IDS)}
 
     assert len(slots) > 1_400
 
 
 @pytest.mark.requirement("S13")
-def test_a_step_keeps_its_distance_from_a_start_of_the_schedules_own() -> None:
+def test_hashed_step_starts_at_a_value_of_the_schedule() -> None:
     starts = set()
     for schedule_id in IDS[:200]:
         minutes = [at.minute for at in of_one_day("H/15 6 * * *", schedule_id)]
@@ -54,14 +54,14 @@ def test_a_step_keeps_its_distance_from_a_start_of_the_schedules_own() -> None:
 
 
 @pytest.mark.requirement("S13")
-def test_a_range_is_filled_and_kept() -> None:
+def test_hashed_range_uses_every_value_and_no_other() -> None:
     hours = {first("0 H(9-16) * * *", schedule_id).hour for schedule_id in IDS[:500]}
 
     assert hours == set(range(9, 17))
 
 
 @pytest.mark.requirement("S13")
-def test_a_step_in_a_range_stays_in_the_range() -> None:
+def test_hashed_step_stays_within_its_range() -> None:
     for schedule_id in IDS[:100]:
         minutes = [at.minute for at in of_one_day("H(10-40)/10 6 * * *", schedule_id)]
 
@@ -70,7 +70,7 @@ def test_a_step_in_a_range_stays_in_the_range() -> None:
 
 
 @pytest.mark.requirement("S13")
-def test_a_monthly_schedule_runs_in_every_month() -> None:
+def test_hashed_day_exists_in_every_month() -> None:
     days = {first("0 0 H * *", schedule_id).day for schedule_id in IDS[:1_000]}
 
     assert days == set(range(1, 29))
@@ -81,14 +81,14 @@ def test_a_monthly_schedule_runs_in_every_month() -> None:
     ("expression", "unit", "size"),
     [("H 0 0 * * *", "second", 60), ("0 0 1 H *", "month", 12), ("0 0 * * H", "day", 7)],
 )
-def test_every_field_can_be_hashed(expression: str, unit: str, size: int) -> None:
+def test_every_field_accepts_a_hash(expression: str, unit: str, size: int) -> None:
     drawn = {getattr(first(expression, schedule_id), unit) for schedule_id in IDS[:500]}
 
     assert len(drawn) == size
 
 
 @pytest.mark.requirement("S13")
-def test_the_time_of_a_schedule_never_changes() -> None:
+def test_hashed_time_of_a_schedule_is_constant() -> None:
     # Written down, because a stored schedule must not move with an upgrade.
     schedule_id = UUID("6ba7b810-9dad-11d1-80b4-00c04fd430c8")
 
@@ -97,5 +97,5 @@ def test_the_time_of_a_schedule_never_changes() -> None:
 
 
 @pytest.mark.requirement("S13")
-def test_a_preview_without_an_id_is_that_of_the_nil_id() -> None:
+def test_hash_without_an_id_uses_the_nil_id() -> None:
     assert first("H H * * *", None) == first("H H * * *", UUID(int=0))

@@ -1,4 +1,4 @@
-"""What we take for a cron expression, and what we refuse, where and why."""
+"""The dialect of cron expressions: accepted forms and errors."""
 
 from datetime import UTC, datetime
 from itertools import pairwise
@@ -172,13 +172,13 @@ def runs(expression: str, n: int = 40) -> list[datetime]:
 
 @pytest.mark.requirement("S04")
 @pytest.mark.parametrize(("written", "plain"), SAME)
-def test_one_rule_can_be_written_in_many_ways(written: str, plain: str) -> None:
+def test_equivalent_expressions_have_the_same_times(written: str, plain: str) -> None:
     assert runs(written) == runs(plain)
 
 
 @pytest.mark.requirement("S12")
 @pytest.mark.parametrize(("expression", "position", "reason"), REFUSED)
-def test_a_refusal_says_where_and_why(expression: str, position: int | None, reason: str) -> None:
+def test_error_contains_position_and_reason(expression: str, position: int | None, reason: str) -> None:
     with pytest.raises(InvalidCron) as refusal:
         Cron.parse(expression)
 
@@ -199,19 +199,19 @@ def test_a_refusal_says_where_and_why(expression: str, position: int | None, rea
         ("0 0 0 * 1 3", "2027-01-06 00:00:00"),
     ],
 )
-def test_with_six_fields_seconds_are_first(expression: str, first: str) -> None:
+def test_first_of_six_fields_is_the_second(expression: str, first: str) -> None:
     assert runs(expression, 1) == [datetime.fromisoformat(first).replace(tzinfo=UTC)]
 
 
 @pytest.mark.requirement("S04")
-def test_seconds_count() -> None:
+def test_seconds_field_is_respected() -> None:
     steps = {later - earlier for earlier, later in pairwise(runs("*/10 * * * * *"))}
 
     assert [step.total_seconds() for step in steps] == [10]
 
 
 @pytest.mark.requirement("S04", "ASK-24")
-def test_both_day_fields_restricted_mean_either() -> None:
+def test_two_restricted_day_fields_match_either_day() -> None:
     days = runs("0 0 13 * FRI", 60)
 
     assert all(day.day == 13 or day.isoweekday() == 5 for day in days)
@@ -219,7 +219,7 @@ def test_both_day_fields_restricted_mean_either() -> None:
 
 
 @pytest.mark.requirement("S04")
-def test_a_step_over_a_day_field_restricts_it_as_the_manual_says() -> None:
+def test_step_in_a_day_field_restricts_the_field() -> None:
     days = runs("0 0 */2 * MON", 60)
 
     assert any(day.day % 2 == 0 for day in days)
@@ -227,7 +227,7 @@ def test_a_step_over_a_day_field_restricts_it_as_the_manual_says() -> None:
 
 
 @pytest.mark.requirement("S04")
-def test_a_cron_says_what_was_written() -> None:
+def test_cron_keeps_its_expression() -> None:
     cron = Cron.parse("0 9 * * MON-FRI", "Europe/Berlin")
 
     assert cron.expression == "0 9 * * MON-FRI"

@@ -42,12 +42,12 @@ def retrying(minute: int) -> OverlapSlot:
     return OverlapSlot(at(minute), RunState.RETRYING, is_running=True)
 
 
-def given_back(minute: int) -> OverlapSlot:
-    """By an executor that stopped before it had started it."""
+def returned(minute: int) -> OverlapSlot:
+    """Return the slot of a run that a stopping executor returned before its start."""
     return OverlapSlot(at(minute), RunState.STAGED, is_running=True)
 
 
-def held(minute: int) -> OverlapSlot:
+def unresolved(minute: int) -> OverlapSlot:
     return OverlapSlot(at(minute), RunState.UNRESOLVED, is_running=True)
 
 
@@ -59,17 +59,17 @@ TABLE: Final[list[tuple[Overlap, list[OverlapSlot], OverlapSlot, Decision]]] = [
     # skip: not while another runs, or will run again
     (SKIP, [running(4)], staged(5), OVERLAP),
     (SKIP, [retrying(4)], staged(5), OVERLAP),
-    (SKIP, [held(4)], staged(5), OVERLAP),
-    (SKIP, [given_back(4)], staged(5), OVERLAP),
+    (SKIP, [unresolved(4)], staged(5), OVERLAP),
+    (SKIP, [returned(4)], staged(5), OVERLAP),
     (SKIP, [running(6)], staged(5), OVERLAP),
     (SKIP, [retrying(5)], retrying(5), Proceed()),
-    (SKIP, [given_back(5)], given_back(5), Proceed()),
+    (SKIP, [returned(5)], returned(5), Proceed()),
     (SKIP, [waiting(4), waiting(5)], waiting(4), Proceed()),
     # queue: one after the other, in order
     (QUEUE, [running(4)], staged(5), Wait()),
     (QUEUE, [retrying(4)], staged(5), Wait()),
-    (QUEUE, [held(4)], staged(5), Wait()),
-    (QUEUE, [given_back(4)], staged(5), Wait()),
+    (QUEUE, [unresolved(4)], staged(5), Wait()),
+    (QUEUE, [returned(4)], staged(5), Wait()),
     (QUEUE, [waiting(4)], staged(5), Wait()),
     (QUEUE, [waiting(6)], staged(5), Proceed()),
     (QUEUE, [waiting(5), waiting(6)], waiting(5), Proceed()),
@@ -79,11 +79,11 @@ TABLE: Final[list[tuple[Overlap, list[OverlapSlot], OverlapSlot, Decision]]] = [
     # replace: the newest; what runs is asked to stop, what does not run will not be
     (REPLACE, [running(4)], staged(5), Wait(stopped=(at(4),))),
     (REPLACE, [retrying(4)], staged(5), Proceed(replaced=(at(4),))),
-    (REPLACE, [given_back(4)], staged(5), Proceed(replaced=(at(4),))),
+    (REPLACE, [returned(4)], staged(5), Proceed(replaced=(at(4),))),
     (REPLACE, [waiting(3), running(2)], staged(5), Wait((at(3),), (at(2),))),
     (REPLACE, [waiting(5), running(2)], waiting(5), Wait((), (at(2),))),
     (REPLACE, [waiting(5)], waiting(5), Proceed()),
-    (REPLACE, [held(4)], staged(5), Wait()),
+    (REPLACE, [unresolved(4)], staged(5), Wait()),
     (REPLACE, [running(6)], staged(5), REPLACED),
     (REPLACE, [waiting(6), running(4)], retrying(5), REPLACED),
 ]
@@ -91,14 +91,14 @@ TABLE: Final[list[tuple[Overlap, list[OverlapSlot], OverlapSlot, Decision]]] = [
 
 @pytest.mark.requirement("S50")
 @pytest.mark.parametrize(("policy", "standing", "candidate", "expected"), TABLE)
-def test_what_becomes_of_a_run_that_would_run_over_another(
+def test_decide_returns_the_decision_of_each_policy(
     policy: Overlap, standing: list[OverlapSlot], candidate: OverlapSlot, expected: Decision
 ) -> None:
     assert decide(policy, standing, candidate) == expected
 
 
 @pytest.mark.requirement("S50")
-def test_so_many_wait_and_no_more() -> None:
+def test_queue_skips_a_run_when_the_maximum_waits() -> None:
     full = [running(0), *(waiting(minute) for minute in range(1, MAX_WAITING + 1))]
 
     assert decide(QUEUE, full, staged(500)) == OVERLAP
@@ -116,7 +116,7 @@ def test_so_many_wait_and_no_more() -> None:
         (REPLACE, {1: REPLACED, 2: REPLACED, 3: Proceed()}),
     ],
 )
-def test_of_several_that_come_together_one_runs(
+def test_decide_all_lets_one_of_several_runs_proceed(
     policy: Overlap, expected: dict[int, Decision]
 ) -> None:
     together = [(policy, staged(minute)) for minute in (2, 3, 1)]
@@ -132,7 +132,7 @@ def test_of_several_that_come_together_one_runs(
         (QUEUE, [waiting(6), waiting(5)], 5),
         (QUEUE, [retrying(4), waiting(5)], None),
         (QUEUE, [running(4), waiting(5)], None),
-        (QUEUE, [held(4), waiting(5)], None),
+        (QUEUE, [unresolved(4), waiting(5)], None),
         (SKIP, [waiting(6), waiting(5)], 5),
         (REPLACE, [waiting(5)], 5),
         (REPLACE, [retrying(4), waiting(5)], 5),
@@ -140,7 +140,7 @@ def test_of_several_that_come_together_one_runs(
         (REPLACE, [retrying(4)], None),
     ],
 )
-def test_who_is_woken_when_a_run_has_ended(
+def test_next_waiting_returns_the_run_to_wake(
     policy: Overlap, standing: list[OverlapSlot], expected: int | None
 ) -> None:
     assert next_waiting(policy, standing) == (None if expected is None else at(expected))

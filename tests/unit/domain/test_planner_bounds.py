@@ -1,4 +1,4 @@
-"""How far a schedule is planned, and when it is complete: `times`, passes, jitter and expiry."""
+"""The bounds of a planning pass: times, end, expiry and jitter."""
 
 from datetime import timedelta
 from typing import Any
@@ -14,7 +14,7 @@ from harebell.domain.run_states import Reason
 
 @pytest.mark.requirement("S06")
 @pytest.mark.parametrize("when", [{"every": "10s"}, {"cron": "*/10 * * * * *"}])
-def test_exactly_so_many_runs_and_then_the_schedule_is_complete(when: dict[str, Any]) -> None:
+def test_plan_returns_exactly_the_runs_that_times_allows(when: dict[str, Any]) -> None:
     planning = FakePlanning(definition({**when, "times": 3}))
 
     planning.plan_until_horizon(NINE, until=after(3600))
@@ -24,7 +24,7 @@ def test_exactly_so_many_runs_and_then_the_schedule_is_complete(when: dict[str, 
 
 
 @pytest.mark.requirement("S06")
-def test_the_last_run_completes_a_schedule_though_no_more_time_is_looked_at() -> None:
+def test_plan_completes_a_schedule_with_its_last_run() -> None:
     planning = FakePlanning(definition({"every": "10s", "times": 2}))
 
     planning.plan_until_horizon(NINE, until=after(20))
@@ -33,7 +33,7 @@ def test_the_last_run_completes_a_schedule_though_no_more_time_is_looked_at() ->
 
 
 @pytest.mark.requirement("S06")
-def test_times_and_end_whichever_comes_first() -> None:
+def test_plan_ends_at_the_earlier_of_times_and_end() -> None:
     planning = FakePlanning(definition({"every": "10s", "times": 9, "end": "2026-11-20T09:00:30Z"}))
 
     planning.plan_until_horizon(NINE, until=after(3600))
@@ -42,7 +42,7 @@ def test_times_and_end_whichever_comes_first() -> None:
 
 
 @pytest.mark.requirement("S06")
-def test_instants_that_catch_up_skips_do_not_count_as_times() -> None:
+def test_missed_times_do_not_count_towards_times() -> None:
     planning = FakePlanning(definition({"every": "10s", "times": 3}, catch_up={"mode": "none"}))
 
     planning.plan_until_horizon(after(1000))
@@ -52,7 +52,7 @@ def test_instants_that_catch_up_skips_do_not_count_as_times() -> None:
 
 
 @pytest.mark.requirement("S06")
-def test_instants_found_expired_do_not_count_as_times() -> None:
+def test_expired_times_do_not_count_towards_times() -> None:
     planning = FakePlanning(definition({"every": "10s", "times": 3}, expires_after="5s"))
 
     planning.plan_until_horizon(after(55))
@@ -62,7 +62,7 @@ def test_instants_found_expired_do_not_count_as_times() -> None:
 
 
 @pytest.mark.requirement("S53")
-def test_a_pass_is_bounded_and_the_next_goes_on_where_it_stopped() -> None:
+def test_pass_is_bounded_and_the_next_pass_continues() -> None:
     planning = FakePlanning(definition({"every": "1s"}))
 
     planning.run_pass(NINE, after(250))
@@ -73,7 +73,7 @@ def test_a_pass_is_bounded_and_the_next_goes_on_where_it_stopped() -> None:
     assert planning.times == [after(k) for k in range(1, 251)]
 
 
-def test_a_pass_that_finds_nothing_owed_changes_nothing() -> None:
+def test_pass_without_a_required_run_changes_nothing() -> None:
     planning = FakePlanning(definition({"every": "1h"}))
     cursor, next_at = planning.planned_until, planning.next_at
 
@@ -82,7 +82,7 @@ def test_a_pass_that_finds_nothing_owed_changes_nothing() -> None:
     assert (planning.runs, planning.planned_until, planning.next_at) == ([], cursor, next_at)
 
 
-def test_jitter_delays_the_start_and_never_the_key() -> None:
+def test_jitter_delays_the_due_time_and_keeps_the_key() -> None:
     plain = FakePlanning(definition({"every": "10s"})).plan_until_horizon(NINE)
     jittered = FakePlanning(definition({"every": "10s", "jitter": "30s"})).plan_until_horizon(NINE)
 
@@ -92,7 +92,7 @@ def test_jitter_delays_the_start_and_never_the_key() -> None:
     assert len(set(delays)) > 1
 
 
-def test_jitter_is_the_same_whoever_asks_and_differs_from_schedule_to_schedule() -> None:
+def test_jitter_is_constant_per_run_and_differs_between_schedules() -> None:
     jittered = definition({"every": "10s", "jitter": "1h"})
 
     ones = {due_time(jittered, RunKey(NINE, ID)) for _ in range(3)}
@@ -102,18 +102,18 @@ def test_jitter_is_the_same_whoever_asks_and_differs_from_schedule_to_schedule()
     assert others not in ones
 
 
-def test_without_jitter_a_run_is_due_at_its_instant() -> None:
+def test_run_without_jitter_is_due_at_its_scheduled_time() -> None:
     assert due_time(definition({"now": True}), RunKey(NINE, ID)) == NINE
 
 
-def test_a_run_expires_so_long_after_its_instant_not_after_its_start() -> None:
+def test_expiry_counts_from_the_scheduled_time() -> None:
     policies = definition({"now": True, "jitter": "20s"}, expires_after="30s")
 
     assert expiry_time(policies, RunKey(NINE, ID)) == after(30)
 
 
 @pytest.mark.parametrize(("late", "runs"), [(29.999, 1), (30, 0), (31, 0)])
-def test_a_one_shot_that_is_found_expired_is_skipped_with_its_reason(
+def test_expired_one_shot_is_skipped_with_its_reason(
     late: float, runs: int
 ) -> None:
     planning = FakePlanning(definition({"now": True}, expires_after="30s"))

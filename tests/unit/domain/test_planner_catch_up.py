@@ -1,4 +1,4 @@
-"""What becomes of instants that were found over a minute late."""
+"""The catch-up policy after an outage."""
 
 from datetime import datetime, timedelta
 from typing import Any
@@ -33,7 +33,7 @@ def minutes(*numbers: int) -> list[datetime]:
         pytest.param({"mode": "one", "window": "2m"}, minutes(8, 9, 10, 11), 7, id="just in"),
     ],
 )
-def test_after_an_outage_the_policy_decides_about_what_was_missed(
+def test_catch_up_policy_decides_missed_times_after_an_outage(
     policy: dict[str, Any], runs: list[datetime], skipped: int
 ) -> None:
     planning = FakePlanning(definition(MINUTELY, catch_up=policy))
@@ -44,7 +44,7 @@ def test_after_an_outage_the_policy_decides_about_what_was_missed(
     assert planning.skipped_count == skipped
 
 
-def test_what_is_skipped_is_one_range_with_its_count_and_reason() -> None:
+def test_skipped_times_form_one_range_with_count_and_reason() -> None:
     planning = FakePlanning(definition(MINUTELY))
 
     planning.plan_until_horizon(OUTAGE)
@@ -54,7 +54,7 @@ def test_what_is_skipped_is_one_range_with_its_count_and_reason() -> None:
 
 
 @pytest.mark.parametrize(("beyond", "runs"), [(timedelta(0), 1), (timedelta(milliseconds=1), 0)])
-def test_an_instant_is_missed_only_when_found_over_a_minute_late(
+def test_time_is_missed_only_after_more_than_a_minute(
     beyond: timedelta, runs: int
 ) -> None:
     policy = {"mode": "none"}
@@ -69,7 +69,7 @@ def test_an_instant_is_missed_only_when_found_over_a_minute_late(
 @pytest.mark.requirement("S55")
 @pytest.mark.parametrize(("mode", "made_up"), [("none", 0), ("one", 1), ("all", 100)])
 @pytest.mark.parametrize("missed", [MAX_STEPS - 1, MAX_STEPS, MAX_STEPS + 1, 3 * MAX_STEPS + 50])
-def test_an_outage_of_any_length_is_decided_pass_by_pass(
+def test_long_outage_is_decided_in_several_passes(
     mode: str, made_up: int, missed: int
 ) -> None:
     policy = {"mode": mode, "window": "24h"}
@@ -84,7 +84,7 @@ def test_an_outage_of_any_length_is_decided_pass_by_pass(
     assert len(planning.times) == made_up + 60
 
 
-def test_catching_up_ends_with_the_schedule() -> None:
+def test_catch_up_ends_at_the_end_of_the_schedule() -> None:
     policy = {"mode": "one"}
     planning = FakePlanning(
         definition({"every": "1m", "end": "2026-11-20T09:05:00Z"}, catch_up=policy)
@@ -98,7 +98,7 @@ def test_catching_up_ends_with_the_schedule() -> None:
 
 
 @pytest.mark.requirement("S06")
-def test_of_what_is_made_up_only_as_many_run_as_times_allows() -> None:
+def test_catch_up_stages_at_most_the_remaining_times() -> None:
     policy = {"mode": "all"}
     planning = FakePlanning(definition({"every": "1m", "times": 2}, catch_up=policy))
 
@@ -109,7 +109,7 @@ def test_of_what_is_made_up_only_as_many_run_as_times_allows() -> None:
 
 
 @pytest.mark.parametrize("mode", ["none", "one", "all"])
-def test_after_an_end_there_is_one_run_however_late_nobody_looks(mode: str) -> None:
+def test_recurrence_from_completion_has_one_run_after_a_long_wait(mode: str) -> None:
     gentle = definition({"every": "1s", "from": "completion"}, catch_up={"mode": mode})
     planning = FakePlanning(gentle)
 
@@ -118,7 +118,7 @@ def test_after_an_end_there_is_one_run_however_late_nobody_looks(mode: str) -> N
     assert (planning.times, planning.skipped) == ([NINE + seconds(1)], [])
 
 
-def test_after_an_end_what_has_expired_is_one_run_and_the_next_is_due_now() -> None:
+def test_recurrence_from_completion_expires_one_run_and_stages_the_next() -> None:
     gentle = definition({"every": "1s", "from": "completion"}, expires_after="30s")
     planning, late = FakePlanning(gentle), NINE + seconds(7 * 3600)
 

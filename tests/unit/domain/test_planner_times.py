@@ -1,4 +1,4 @@
-"""Which instants a schedule owes, by the kind of its `when`."""
+"""The scheduled times of each kind of `when`."""
 
 from datetime import UTC, datetime, timedelta
 from typing import Any
@@ -28,7 +28,7 @@ def stamp(text: str) -> datetime:
         pytest.param({"after": "0s"}, NINE, id="after nothing"),
     ],
 )
-def test_a_one_shot_owes_one_instant_and_then_is_over(
+def test_one_shot_has_one_time_and_then_completes(
     when: dict[str, Any], expected: datetime
 ) -> None:
     planning = FakePlanning(definition(when))
@@ -42,7 +42,7 @@ def test_a_one_shot_owes_one_instant_and_then_is_over(
 @pytest.mark.requirement("S02", "S38")
 @pytest.mark.parametrize("when", [{"now": True}, {"at": "2026-11-20T09:00:00Z"}, {"after": "5s"}])
 @pytest.mark.parametrize("catch_up", ["none", "one", "all"])
-def test_a_one_shot_runs_however_late_it_is_found(when: dict[str, Any], catch_up: str) -> None:
+def test_late_one_shot_still_runs(when: dict[str, Any], catch_up: str) -> None:
     planning = FakePlanning(definition(when, catch_up={"mode": catch_up}))
 
     planning.plan_until_horizon(NINE + timedelta(days=400))
@@ -52,7 +52,7 @@ def test_a_one_shot_runs_however_late_it_is_found(when: dict[str, Any], catch_up
 
 
 @pytest.mark.requirement("S02")
-def test_a_one_shot_is_not_handed_over_before_the_horizon_reaches_it() -> None:
+def test_one_shot_is_not_staged_before_the_horizon() -> None:
     planning = FakePlanning(definition({"after": "1h"}))
 
     planning.plan_until_horizon(NINE)
@@ -88,7 +88,7 @@ def test_a_one_shot_is_not_handed_over_before_the_horizon_reaches_it() -> None:
         ),
     ],
 )
-def test_a_recurring_schedule_owes_from_its_acceptance_on(
+def test_recurring_schedule_starts_at_its_acceptance(
     when: dict[str, Any], first: datetime, second: datetime
 ) -> None:
     planning = FakePlanning(definition(when))
@@ -99,7 +99,7 @@ def test_a_recurring_schedule_owes_from_its_acceptance_on(
 
 
 @pytest.mark.requirement("S05")
-def test_ten_thousand_runs_of_an_interval_do_not_drift() -> None:
+def test_interval_does_not_drift_over_ten_thousand_runs() -> None:
     planning = FakePlanning(definition({"every": "1.7s"}))
 
     planning.plan_until_horizon(NINE, until=NINE + 10_000 * seconds(1.7))
@@ -134,7 +134,7 @@ def test_ten_thousand_runs_of_an_interval_do_not_drift() -> None:
         ),
     ],
 )
-def test_bounds_are_inclusive_and_days_are_days_of_the_zone(
+def test_bounds_are_inclusive_and_dates_use_the_time_zone(
     kind: dict[str, Any], bounds: dict[str, Any], first: str, last: str
 ) -> None:
     planning = FakePlanning(definition(kind | bounds))
@@ -147,7 +147,7 @@ def test_bounds_are_inclusive_and_days_are_days_of_the_zone(
 
 
 @pytest.mark.requirement("S07")
-def test_an_end_between_two_instants_keeps_the_earlier_one() -> None:
+def test_end_between_two_times_keeps_the_earlier_time() -> None:
     planning = FakePlanning(definition({"every": "10s", "end": "2026-11-20T09:00:29.999Z"}))
 
     planning.plan_until_horizon(NINE)
@@ -157,7 +157,7 @@ def test_an_end_between_two_instants_keeps_the_earlier_one() -> None:
 
 
 @pytest.mark.requirement("S07")
-def test_a_schedule_whose_end_has_passed_owes_nothing() -> None:
+def test_schedule_after_its_end_has_no_time() -> None:
     planning = FakePlanning(definition({"every": "10s", "end": "2026-11-19"}))
 
     assert planning.next_at is None
@@ -166,7 +166,7 @@ def test_a_schedule_whose_end_has_passed_owes_nothing() -> None:
 @pytest.mark.requirement("S08")
 @pytest.mark.parametrize("kind", [{"every": "1h"}, {"cron": "0 * * * *"}])
 @pytest.mark.parametrize("zone", ["Mars/Olympus", "localtime", "../etc/passwd", "Europe"])
-def test_an_unknown_zone_is_refused_whatever_the_kind(kind: dict[str, Any], zone: str) -> None:
+def test_unknown_time_zone_is_rejected_in_each_kind(kind: dict[str, Any], zone: str) -> None:
     wrong = definition({**kind, "timezone": zone})
 
     with pytest.raises(UnknownTimezone):
@@ -174,14 +174,14 @@ def test_an_unknown_zone_is_refused_whatever_the_kind(kind: dict[str, Any], zone
 
 
 @pytest.mark.requirement("S04")
-def test_a_cron_expression_that_cannot_be_read_is_refused() -> None:
+def test_invalid_cron_expression_is_rejected() -> None:
     wrong = definition({"cron": "61 * * * *"})
 
     with pytest.raises(InvalidCron):
         recurrence_of(wrong, ID, NINE)
 
 
-def test_a_preview_tells_the_next_few_instants_and_ends_with_the_timetable() -> None:
+def test_next_times_end_with_the_recurrence() -> None:
     table = recurrence_of(definition({"every": "10s", "end": "2026-11-20T09:00:20Z"}), ID, NINE)
 
     assert next_times(table, NINE, 1) == [after(10)]

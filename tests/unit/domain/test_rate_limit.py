@@ -1,4 +1,4 @@
-"""What a limit counts together, and when it says nothing any more."""
+"""The rate limit rule: reservations, starts and keys."""
 
 from datetime import timedelta
 from typing import Any
@@ -33,7 +33,7 @@ def calling(url: str, tenant: str = "acme") -> Ticket:
 
 
 @pytest.mark.requirement("S70")
-def test_a_limit_of_the_target_is_one_for_all_that_call_the_same_host() -> None:
+def test_limit_per_target_counts_all_runs_of_one_host() -> None:
     one, other = calling("https://acme.example/a"), calling("https://acme.example/b?c")
 
     assert rate_limit_key(one, FIFTY) == rate_limit_key(other, FIFTY)
@@ -41,7 +41,7 @@ def test_a_limit_of_the_target_is_one_for_all_that_call_the_same_host() -> None:
 
 
 @pytest.mark.requirement("S70")
-def test_tenants_and_limits_of_other_numbers_count_for_themselves() -> None:
+def test_tenants_and_different_limits_have_different_keys() -> None:
     mine = calling("https://acme.example/a")
     theirs = calling("https://acme.example/a", tenant="other")
     fewer = FIFTY.model_copy(update={"starts": 49})
@@ -59,14 +59,14 @@ def test_tenants_and_limits_of_other_numbers_count_for_themselves() -> None:
 
 
 @pytest.mark.requirement("S70")
-def test_a_limit_of_the_schedule_is_its_own() -> None:
+def test_limit_per_schedule_counts_one_schedule() -> None:
     one, other = ticket(1), ticket(2)
 
     assert rate_limit_key(one, ONE_AN_HOUR) != rate_limit_key(other, ONE_AN_HOUR)
 
 
 @pytest.mark.requirement("S70")
-def test_what_comes_too_soon_is_told_when_there_is_room() -> None:
+def test_reserve_returns_the_next_free_time() -> None:
     tally, first = admit(RateLimitState(), ONE_AN_HOUR, NINE)
     tally, second = admit(tally, ONE_AN_HOUR, NINE + timedelta(minutes=1))
     tally, third = reserve(tally, ONE_AN_HOUR, NINE + timedelta(minutes=2))
@@ -78,7 +78,7 @@ def test_what_comes_too_soon_is_told_when_there_is_room() -> None:
 
 
 @pytest.mark.requirement("S70")
-def test_what_comes_a_little_too_soon_waits_for_its_moment() -> None:
+def test_admit_allows_a_start_within_the_slack() -> None:
     tally, _ = admit(RateLimitState(), ONE_AN_HOUR, NINE)
     soon = NINE + padded_window(ONE_AN_HOUR)
 
@@ -88,7 +88,7 @@ def test_what_comes_a_little_too_soon_waits_for_its_moment() -> None:
     assert tally.starts == (soon,)
 
 
-def test_an_account_is_over_when_nothing_in_it_counts_any_more() -> None:
+def test_state_expires_after_its_last_window() -> None:
     tally, _ = admit(RateLimitState(), ONE_AN_HOUR, NINE)
 
     assert RateLimitState().expires_at(ONE_AN_HOUR) is None
@@ -108,7 +108,7 @@ def test_an_account_is_over_when_nothing_in_it_counts_any_more() -> None:
         ({"per": "target", "starts": 1, "within": "1s", "burst": 2}, "rate_limit.burst"),
     ],
 )
-def test_a_limit_that_cannot_be_is_refused_by_its_field(limit: dict[str, Any], field: str) -> None:
+def test_invalid_rate_limit_is_rejected_with_its_field(limit: dict[str, Any], field: str) -> None:
     body = {"when": {"every": "1m"}, "target": {"task": {"name": "echo"}}, "rate_limit": limit}
 
     with pytest.raises(InvalidInput) as refused:

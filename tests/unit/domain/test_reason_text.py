@@ -15,7 +15,7 @@ ROWS = {line.split("`")[1] for line in PAGE.read_text().splitlines() if line.sta
 
 @pytest.mark.requirement("ASK-1")
 @pytest.mark.parametrize("reason", Reason)
-def test_every_reason_has_words_and_stands_in_the_documents(reason: Reason) -> None:
+def test_each_reason_has_a_text_and_a_row_in_the_page(reason: Reason) -> None:
     """Ask 1."""
     assert reason_text(reason)
     assert (reason, REASON_TEXT[reason]) == (reason, reason_text(reason.value))
@@ -23,16 +23,16 @@ def test_every_reason_has_words_and_stands_in_the_documents(reason: Reason) -> N
 
 
 @pytest.mark.parametrize("state", ScheduleState)
-def test_every_state_has_words(state: ScheduleState) -> None:
+def test_each_schedule_state_has_a_text_and_a_row_in_the_page(state: ScheduleState) -> None:
     assert SCHEDULE_STATE_TEXT[state]
     assert state.value in ROWS
 
 
 @pytest.mark.parametrize("each", [*Verdict, *NoteKind])
-def test_every_verdict_and_note_stands_in_the_documents(each: str) -> None:
+def test_each_verdict_and_note_has_a_row_in_the_page(each: str) -> None:
     assert each in ROWS
 
 
-def test_a_failures_own_code_is_not_of_the_list() -> None:
+def test_error_code_has_no_reason_text() -> None:
     assert reason_text("http_503") is None
     assert reason_text(None) is None

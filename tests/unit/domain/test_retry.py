@@ -1,4 +1,4 @@
-"""What becomes of a run whose attempt failed."""
+"""The retry rule: backoff, jitter and the end of retries."""
 
 import random
 from collections import Counter
@@ -30,7 +30,7 @@ FAILED = Failure("http_error", "HTTP 500")
 
 @pytest.mark.requirement("S104")
 @pytest.mark.parametrize(("attempt", "wait"), [(1, 1), (2, 2), (3, 4), (4, 8), (5, 16)])
-def test_waits_double_from_one_second(attempt: int, wait: int) -> None:
+def test_default_backoff_doubles_from_one_second(attempt: int, wait: int) -> None:
     assert decide(POLICY, attempt, FAILED, now=NINE, random_fraction=0.5) == Retry(after(wait))
 
 
@@ -39,7 +39,7 @@ def test_waits_double_from_one_second(attempt: int, wait: int) -> None:
     ("base", "factor", "attempt", "wait"),
     [("10s", 1, 50, 10), ("2s", 3, 3, 18), ("500ms", 2, 1, 0.5), ("0s", 2, 9, 0)],
 )
-def test_base_and_factor_can_be_set(base: str, factor: float, attempt: int, wait: float) -> None:
+def test_backoff_uses_base_and_factor(base: str, factor: float, attempt: int, wait: float) -> None:
     backoff = Backoff.model_validate({"base": base, "factor": factor, "jitter": "none"})
 
     assert backoff_wait(backoff, attempt, 0.9) == seconds(wait)
@@ -48,7 +48,7 @@ def test_base_and_factor_can_be_set(base: str, factor: float, attempt: int, wait
 @pytest.mark.requirement("S104")
 @pytest.mark.parametrize("attempt", [10, 47, 1000, 10**9])
 @pytest.mark.parametrize("factor", [2, 100])
-def test_a_wait_is_capped_however_far_the_factor_would_go(attempt: int, factor: int) -> None:
+def test_backoff_is_at_most_the_cap(attempt: int, factor: int) -> None:
     backoff = Backoff(base=timedelta(days=3660), factor=factor, cap=seconds(7), jitter=Jitter.NONE)
 
     assert backoff_wait(backoff, attempt, 0) == seconds(7)
@@ -66,13 +66,13 @@ def test_a_wait_is_capped_however_far_the_factor_would_go(attempt: int, factor: 
         (Jitter.FULL, 0.5, 4),
     ],
 )
-def test_jitter_spreads_a_wait(jitter: Jitter, dice: float, wait: float) -> None:
+def test_jitter_changes_a_wait(jitter: Jitter, dice: float, wait: float) -> None:
     assert backoff_wait(Backoff(jitter=jitter), 4, dice) == seconds(wait)
 
 
 @pytest.mark.requirement("S105")
 @pytest.mark.parametrize(("jitter", "least"), [(Jitter.EQUAL, 4.0), (Jitter.FULL, 0.0)])
-def test_a_thousand_that_fail_at_once_are_tried_again_all_over_the_span(
+def test_full_jitter_spreads_a_thousand_retries_over_the_whole_wait(
     jitter: Jitter, least: float
 ) -> None:
     dice = random.Random(7)  # noqa: S311  # spread, not secrecy
@@ -93,7 +93,7 @@ def test_a_thousand_that_fail_at_once_are_tried_again_all_over_the_span(
     ("retry_after", "wait"),
     [(None, 4), (seconds(1), 4), (seconds(60), 60), (timedelta(hours=3), 3)],
 )
-def test_what_the_target_asks_for_wins_when_it_is_longer(
+def test_retry_after_applies_when_it_is_longer_than_the_backoff(
     retry_after: timedelta | None, wait: int
 ) -> None:
     failure = Failure("http_error", "HTTP 503", retry_after=retry_after)
@@ -104,7 +104,7 @@ def test_what_the_target_asks_for_wins_when_it_is_longer(
 
 @pytest.mark.requirement("S106")
 @pytest.mark.parametrize(("attempt", "expected"), [(5, Retry), (6, Dead), (7, Dead)])
-def test_there_is_never_an_attempt_beyond_the_last(attempt: int, expected: type[Decision]) -> None:
+def test_decide_returns_dead_after_the_last_attempt(attempt: int, expected: type[Decision]) -> None:
     decided = decide(POLICY, attempt, FAILED, now=NINE, random_fraction=0)
 
     assert type(decided) is expected
@@ -112,19 +112,19 @@ def test_there_is_never_an_attempt_beyond_the_last(attempt: int, expected: type[
 
 
 @pytest.mark.requirement("S106")
-def test_one_attempt_means_no_retry() -> None:
+def test_decide_returns_dead_when_one_attempt_is_allowed() -> None:
     assert decide(RetryPolicy(max_attempts=1), 1, FAILED, now=NINE, random_fraction=0) == Dead(
         ATTEMPTS_EXHAUSTED
     )
 
 
-def test_what_can_never_succeed_is_dead_at_once_by_its_own_code() -> None:
+def test_decide_returns_dead_with_the_code_of_a_failure_that_is_not_retryable() -> None:
     failure = Failure("http_status", "HTTP 404", retryable=False)
 
     assert decide(POLICY, 1, failure, now=NINE, random_fraction=0) == Dead("http_status")
 
 
-def test_what_a_wait_would_not_spare_is_tried_again_at_once() -> None:
+def test_decide_retries_an_immediate_failure_without_backoff() -> None:
     failure = Failure("lease_expired", "gone", immediate=True, retry_after=seconds(60))
 
     assert decide(POLICY, 1, failure, now=NINE, random_fraction=0.9) == Retry(NINE)
@@ -133,7 +133,7 @@ def test_what_a_wait_would_not_spare_is_tried_again_at_once() -> None:
 @pytest.mark.parametrize(
     ("expires", "expected"), [(3.999, Expired()), (4, Expired()), (4.001, Retry(after(4)))]
 )
-def test_a_retry_that_would_come_too_late_to_be_of_use_is_not_made(
+def test_decide_returns_expired_when_the_retry_is_after_expiry(
     expires: float, expected: Decision
 ) -> None:
     assert (
@@ -144,7 +144,7 @@ def test_a_retry_that_would_come_too_late_to_be_of_use_is_not_made(
 
 @pytest.mark.requirement("ASK-1")
 @pytest.mark.parametrize("attempt", [1, POLICY.max_attempts])
-def test_what_was_found_too_late_to_begin_has_expired_and_is_no_dead_letter(
+def test_decide_returns_expired_for_a_start_after_expiry(
     attempt: int,
 ) -> None:
     failure = Failure(EXPIRED, "its time has passed", retryable=False)
@@ -155,7 +155,7 @@ def test_what_was_found_too_late_to_begin_has_expired_and_is_no_dead_letter(
 
 
 @pytest.mark.requirement("S106")
-def test_what_has_used_up_its_attempts_is_dead_though_it_has_expired_too() -> None:
+def test_decide_prefers_dead_to_expired_after_the_last_attempt() -> None:
     decided = decide(POLICY, 6, FAILED, now=NINE, random_fraction=0, expires_at=after(-60))
 
     assert decided == Dead(ATTEMPTS_EXHAUSTED)
@@ -169,12 +169,12 @@ def test_what_has_used_up_its_attempts_is_dead_though_it_has_expired_too() -> No
         (Expired(), (RunState.EXPIRED, Reason.EXPIRED, None)),
     ],
 )
-def test_each_decision_is_a_state_of_the_run(decided: Decision, expected: object) -> None:
+def test_state_after_returns_a_state_for_each_decision(decided: Decision, expected: object) -> None:
     assert state_after(decided) == expected
 
 
 @pytest.mark.requirement("S105")
-def test_a_wait_is_not_shortened_on_its_way_in_a_ticket() -> None:
+def test_retry_time_keeps_its_precision_in_a_ticket() -> None:
     """Tickets say milliseconds."""
     now = NINE.replace(microsecond=123_456)
 

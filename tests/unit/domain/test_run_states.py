@@ -1,4 +1,4 @@
-"""The model of the ledger: what the SQL is held to must make sense by itself."""
+"""The transition table of runs."""
 
 from datetime import UTC, datetime, timedelta
 from typing import Final
@@ -35,21 +35,21 @@ def reached(start: RunState) -> set[RunState]:
 
 
 @pytest.mark.requirement("S40")
-def test_every_state_is_open_or_ended() -> None:
+def test_each_state_is_either_open_or_ended() -> None:
     assert set(RunState) == OPEN | ENDED
     assert not OPEN & ENDED
 
 
-def test_a_staged_run_can_come_to_every_end() -> None:
+def test_staged_run_can_reach_every_end() -> None:
     assert reached(RunState.STAGED) >= ENDED
 
 
 @pytest.mark.parametrize("state", sorted(OPEN))
-def test_whatever_is_open_can_end(state: RunState) -> None:
+def test_each_open_state_can_end(state: RunState) -> None:
     assert {after for before, after in TRANSITIONS if before is state} & ENDED
 
 
-def test_only_a_claim_makes_a_run_run() -> None:
+def test_only_a_claim_leads_to_running() -> None:
     actors = {
         who for (_, after), by in TRANSITIONS.items() if after is RunState.RUNNING for who in by
     }
@@ -57,7 +57,7 @@ def test_only_a_claim_makes_a_run_run() -> None:
     assert actors == {Actor.CLAIM}
 
 
-def test_a_running_run_is_its_holders_or_the_sweeps() -> None:
+def test_only_the_lease_holder_or_the_recovery_changes_a_running_run() -> None:
     actors = {
         who for (before, _), by in TRANSITIONS.items() if before is RunState.RUNNING for who in by
     }
@@ -65,14 +65,14 @@ def test_a_running_run_is_its_holders_or_the_sweeps() -> None:
     assert actors == {Actor.COMPLETE, Actor.RETURN, Actor.RECOVER, Actor.RATE_LIMIT}
 
 
-def test_what_has_ended_is_not_opened_again_by_an_executor() -> None:
+def test_executor_never_reopens_an_ended_run() -> None:
     back = [by for (before, _), by in TRANSITIONS.items() if before in ENDED]
 
     assert not frozenset().union(*back) & {Actor.CLAIM, Actor.COMPLETE, Actor.RETURN}
     assert {after for before, after in TRANSITIONS if before in ENDED} & OPEN == {RunState.STAGED}
 
 
-def test_success_is_final() -> None:
+def test_succeeded_run_has_no_transition() -> None:
     assert reached(RunState.SUCCEEDED) == set()
 
 
@@ -80,7 +80,7 @@ def test_success_is_final() -> None:
     ("actor", "before", "after", "allowed"),
     [
         (Actor.CLAIM, RunState.STAGED, RunState.RUNNING, True),
-        (Actor.CLAIM, RunState.RUNNING, RunState.RUNNING, False),  # a lapsed row is the sweep's
+        (Actor.CLAIM, RunState.RUNNING, RunState.RUNNING, False),  # an expired lease is for the recovery
         (Actor.COMPLETE, RunState.STAGED, RunState.SUCCEEDED, False),
         (Actor.RETURN, RunState.RUNNING, RunState.RETRYING, True),
         (Actor.TICKER, RunState.RUNNING, RunState.CANCELLED, False),
@@ -88,11 +88,11 @@ def test_success_is_final() -> None:
         (Actor.TICKER, RunState.DEAD, RunState.STAGED, False),
     ],
 )
-def test_who_may_do_what(actor: Actor, before: RunState, after: RunState, *, allowed: bool) -> None:
+def test_is_allowed_returns_the_permission_of_each_actor(actor: Actor, before: RunState, after: RunState, *, allowed: bool) -> None:
     assert is_allowed(actor, before, after) is allowed
 
 
-def test_what_gave_way_or_was_taken_out_is_not_owed_again() -> None:
+def test_replaced_or_skipped_run_is_not_restageable() -> None:
     assert not RESTAGEABLE & {Reason.REPLACED, Reason.MANUAL, Reason.OVERLAP, Reason.MISSED}
 
 
@@ -104,14 +104,14 @@ def test_what_gave_way_or_was_taken_out_is_not_owed_again() -> None:
         (Expired(), (RunState.EXPIRED, Reason.EXPIRED, None)),
     ],
 )
-def test_a_decision_becomes_a_state_its_reason_and_the_next_time(
+def test_state_after_returns_state_reason_and_retry_time(
     decided: Decision, expected: tuple[RunState, str | None, datetime | None]
 ) -> None:
     assert state_after(decided) == expected
 
 
 @pytest.mark.parametrize(("started", "expected"), [(NINE, 1500.0), (None, None)])
-def test_an_attempt_lasted_from_its_start(started: datetime | None, expected: float | None) -> None:
+def test_duration_counts_from_the_start_of_the_attempt(started: datetime | None, expected: float | None) -> None:
     ended = NINE + timedelta(seconds=1.5)
 
     ending = AttemptCompletion(KEY, 2, RunState.DEAD, "failed", started, ended)

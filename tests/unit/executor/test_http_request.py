@@ -1,4 +1,4 @@
-"""The request of an attempt: whose headers it has, and what a redirect makes of it."""
+"""Unit tests of the HTTP request of an attempt, and of the request after a redirect."""
 
 import pytest
 from tests.fakes.attempts import attempt
@@ -6,7 +6,7 @@ from tests.fakes.attempts import attempt
 from harebell.contract.errors import InvalidInput
 from harebell.contract.message import parse
 from harebell.contract.target import HttpCall
-from harebell.executor.targets.http_request import USER_AGENT, HttpRequest, redirected, request_of
+from harebell.executor.targets.http_request import USER_AGENT, HttpRequest, redirect_of, request_of
 
 SECRETS = {"Authorization": "Bearer x", "Cookie": "a=b", "X-Api-Key": "x"}
 
@@ -17,7 +17,7 @@ def request(
     return request_of(parse(HttpCall, {"method": method, "url": url, **fields}), attempt())
 
 
-def test_the_headers_that_are_not_given() -> None:
+def test_request_has_default_headers() -> None:
     headers = request(json={}).all_headers()
 
     assert headers["User-Agent"] == USER_AGENT
@@ -26,7 +26,7 @@ def test_the_headers_that_are_not_given() -> None:
     assert headers["Idempotency-Key"] == attempt().ticket.run_id
 
 
-def test_those_that_are_given_stand() -> None:
+def test_headers_of_the_user_replace_the_defaults() -> None:
     given = {"user-agent": "acme", "CONTENT-TYPE": "application/problem+json"}
 
     headers = request(json={}, headers=given).all_headers()
@@ -35,22 +35,22 @@ def test_those_that_are_given_stand() -> None:
     assert headers.getall("Content-Type") == ["application/problem+json"]
 
 
-def test_no_body_has_no_type() -> None:
+def test_request_without_a_body_has_no_content_type() -> None:
     assert "Content-Type" not in request().all_headers()
 
 
 @pytest.mark.parametrize("host", ["0x7f.1", "2130706433", "①②⑦.1", "127.0.0.1."])
-def test_an_address_is_requested_as_it_is_judged(host: str) -> None:
+def test_request_has_the_usual_form_of_a_literal_address(host: str) -> None:
     assert request(url=f"http://{host}:81/x").url.raw_host == "127.0.0.1"
 
 
 @pytest.mark.parametrize("status", [200, 300, 304, 305, 306, 404])
-def test_other_answers_lead_nowhere(status: int) -> None:
-    assert redirected(request(), status, "/to") is None
+def test_redirect_does_not_happen_for_other_statuses(status: int) -> None:
+    assert redirect_of(request(), status, "/to") is None
 
 
-def test_nor_does_a_redirect_without_a_location() -> None:
-    assert redirected(request(), 302, None) is None
+def test_redirect_does_not_happen_without_a_location() -> None:
+    assert redirect_of(request(), 302, None) is None
 
 
 @pytest.mark.parametrize(
@@ -61,43 +61,45 @@ def test_nor_does_a_redirect_without_a_location() -> None:
         *[(307, "POST", "POST"), (308, "POST", "POST"), (301, "GET", "GET")],
     ],
 )
-def test_the_method_of_the_next_hop(status: int, method: str, expected: str) -> None:
-    following = redirected(request(method, json={"a": 1}), status, "/to")
+def test_redirect_keeps_or_replaces_the_method_by_its_status(
+    status: int, method: str, expected: str
+) -> None:
+    next_request = redirect_of(request(method, json={"a": 1}), status, "/to")
 
-    assert following is not None
-    assert following.method == expected
+    assert next_request is not None
+    assert next_request.method == expected
     has_changed = method != expected
-    assert (following.body is None) == has_changed
-    assert ("Content-Type" not in following.headers) == has_changed
+    assert (next_request.body is None) == has_changed
+    assert ("Content-Type" not in next_request.headers) == has_changed
 
 
 @pytest.mark.parametrize("location", ["/to", "to", "https://a.example:443/to", "//a.example/to"])
-def test_the_same_origin_gets_all_headers(location: str) -> None:
-    following = redirected(request(headers=SECRETS), 307, location)
+def test_redirect_to_the_same_origin_keeps_all_headers(location: str) -> None:
+    next_request = redirect_of(request(headers=SECRETS), 307, location)
 
-    assert following is not None
-    assert str(following.url) == "https://a.example/to"
-    assert following.headers.items() >= SECRETS.items()
+    assert next_request is not None
+    assert str(next_request.url) == "https://a.example/to"
+    assert next_request.headers.items() >= SECRETS.items()
 
 
 @pytest.mark.parametrize(
     "location",
     ["http://a.example/to", "https://a.example:8443/to", "//b.example/to", "https://u:p@c.example"],
 )
-def test_another_origin_gets_no_secrets(location: str) -> None:
+def test_redirect_to_another_origin_removes_secrets(location: str) -> None:
     given = {**SECRETS, "Accept": "text/plain"}
 
-    following = redirected(request(url="https://me:x@a.example/", headers=given), 307, location)
+    next_request = redirect_of(request(url="https://me:x@a.example/", headers=given), 307, location)
 
-    assert following is not None
-    assert not SECRETS.keys() & following.headers.keys()
-    assert following.headers["Accept"] == "text/plain"
-    assert following.all_headers()["Harebell-Attempt"] == "1"
-    assert following.url.user is None
-    assert following.url.password is None
+    assert next_request is not None
+    assert not SECRETS.keys() & next_request.headers.keys()
+    assert next_request.headers["Accept"] == "text/plain"
+    assert next_request.all_headers()["Harebell-Attempt"] == "1"
+    assert next_request.url.user is None
+    assert next_request.url.password is None
 
 
 @pytest.mark.parametrize("location", ["file:///etc/passwd", "ftp://a.example/", "http://[::1"])
-def test_a_redirect_leads_to_http_or_nowhere(location: str) -> None:
+def test_redirect_is_invalid_when_the_scheme_is_not_http(location: str) -> None:
     with pytest.raises(InvalidInput):
-        redirected(request(), 302, location)
+        redirect_of(request(), 302, location)

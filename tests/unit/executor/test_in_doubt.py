@@ -1,54 +1,63 @@
-"""Claims whose outcome was not told: whoever asks again finds the run, and only one runs it."""
+"""Unit tests of claims in doubt: a later ticket recovers a run, and the run starts only once."""
 
 from uuid import UUID
 
 from tests.fakes.tickets import NINE
 
 from harebell.contract.ids import RunKey
-from harebell.executor.claiming.in_doubt import MAX_DOUBTFUL, InDoubtClaims
+from harebell.executor.claiming.in_doubt import MAX_IN_DOUBT, InDoubtClaims
 from harebell.storage.runs.claims import ClaimKey
 
 
-def wanted(number: int = 1) -> ClaimKey:
-    return ClaimKey(RunKey(NINE, UUID(int=number)), 1, 1, None, 15.0, NINE)
+def claim(number: int = 1) -> ClaimKey:
+    return ClaimKey(
+        key=RunKey(NINE, UUID(int=number)),
+        seq=1,
+        version=1,
+        override=None,
+        lease=15.0,
+        due_at=NINE,
+    )
 
 
-def test_without_a_doubt_what_is_claimed_runs_and_what_is_found_to_be_mine_runs_already() -> None:
-    told = InDoubtClaims()
+def test_claim_is_accepted_and_not_recovered_when_it_was_never_in_doubt() -> None:
+    in_doubt = InDoubtClaims()
 
-    assert told.accept_claim(wanted())
-    assert not told.accept_recovered(wanted())
-
-
-def test_a_claim_that_was_not_answered_is_found_once() -> None:
-    told = InDoubtClaims()
-    told.add([wanted()])
-
-    assert [told.accept_recovered(wanted()) for _ in range(3)] == [True, False, False]
+    assert in_doubt.accept_claim(claim())
+    assert not in_doubt.accept_recovered(claim())
 
 
-def test_a_run_that_a_later_copy_has_claimed_is_not_found_again() -> None:
-    told = InDoubtClaims()
-    told.add([wanted()])
+def test_claim_in_doubt_is_recovered_once() -> None:
+    in_doubt = InDoubtClaims()
+    in_doubt.add([claim()])
 
-    assert told.accept_claim(wanted())
-    assert not told.accept_recovered(wanted())
+    recovered = [in_doubt.accept_recovered(claim()) for _ in range(3)]
 
-
-def test_a_claim_that_is_told_late_does_not_run_what_another_copy_has_found() -> None:
-    told = InDoubtClaims()
-    told.add([wanted()])
-    found = told.accept_recovered(wanted())
-    told.add([wanted()])  # and one more copy is not answered
-
-    assert found
-    assert not told.accept_claim(wanted())
-    assert not told.accept_recovered(wanted())
+    assert recovered == [True, False, False]
 
 
-def test_so_many_are_remembered_the_latest() -> None:
-    told = InDoubtClaims()
-    told.add(map(wanted, range(MAX_DOUBTFUL + 1)))
+def test_claim_in_doubt_is_not_recovered_after_a_later_ticket_has_claimed_its_run() -> None:
+    in_doubt = InDoubtClaims()
+    in_doubt.add([claim()])
 
-    assert not told.accept_recovered(wanted(0))
-    assert told.accept_recovered(wanted(MAX_DOUBTFUL))
+    assert in_doubt.accept_claim(claim())
+    assert not in_doubt.accept_recovered(claim())
+
+
+def test_late_response_of_a_claim_is_not_accepted_after_the_recovery_of_its_run() -> None:
+    in_doubt = InDoubtClaims()
+    in_doubt.add([claim()])
+    recovered = in_doubt.accept_recovered(claim())
+    in_doubt.add([claim()])  # another claim of the run has no response
+
+    assert recovered
+    assert not in_doubt.accept_claim(claim())
+    assert not in_doubt.accept_recovered(claim())
+
+
+def test_oldest_claim_is_dropped_above_the_maximum() -> None:
+    in_doubt = InDoubtClaims()
+    in_doubt.add(map(claim, range(MAX_IN_DOUBT + 1)))
+
+    assert not in_doubt.accept_recovered(claim(0))
+    assert in_doubt.accept_recovered(claim(MAX_IN_DOUBT))

@@ -1,4 +1,4 @@
-"""What one target may have of a lane, and what becomes of the rest of its work."""
+"""Unit tests of the target bulkhead: the share of one target, and the requeue of its tickets."""
 
 from datetime import timedelta
 
@@ -6,7 +6,7 @@ import pytest
 
 from harebell.executor.model.throughput import MAX_UNSTARTED
 from harebell.executor.running.target_bulkhead import (
-    MAX_KNOWN,
+    MAX_IDLE_TARGETS,
     MAX_REQUEUE,
     TargetBulkhead,
     requeue_ttl,
@@ -16,68 +16,69 @@ from harebell.messaging.topology.delay_queues import REQUEUE_TTL_MS
 SLOW, QUICK = "http:slow.example", "http:quick.example"
 
 
-def busy(
-    shares: TargetBulkhead, downstream: str, *, seconds: float | None = None
-) -> TargetBulkhead:
-    """It has all it may have, and if told so, has had it for long."""
-    for _ in range(shares.most):
-        shares.began(downstream)
+def fill(bulkhead: TargetBulkhead, downstream: str, *, seconds: float | None = None) -> None:
+    """Use all slots of the target, after many attempts of `seconds`."""
+    for _ in range(bulkhead.max_running):
+        bulkhead.start(downstream)
     for _ in range(1_000 if seconds else 0):
-        shares.began(downstream)
-        shares.ended(downstream, seconds or 0)
-    return shares
+        bulkhead.start(downstream)
+        bulkhead.finish(downstream, seconds or 0)
 
 
 @pytest.mark.parametrize(
-    ("slots", "share", "most"), [(40, 0.75, 30), (10, 0.75, 7), (1, 0.75, 1), (40, 1, 40)]
+    ("slots", "max_share", "max_running"),
+    [(40, 0.75, 30), (10, 0.75, 7), (1, 0.75, 1), (40, 1, 40)],
 )
-def test_no_target_has_more_than_its_share_of_the_slots(
-    slots: int, share: float, most: int
+def test_target_has_no_capacity_after_it_uses_its_share_of_the_slots(
+    slots: int, max_share: float, max_running: int
 ) -> None:
-    shares = busy(TargetBulkhead(slots, share), SLOW)
+    bulkhead = TargetBulkhead(slots=slots, max_share=max_share)
 
-    assert shares.most == most
-    assert not shares.has_capacity(SLOW)
-    assert shares.has_capacity(QUICK)
+    fill(bulkhead, SLOW)
 
-
-def test_a_slot_that_is_free_again_may_be_had_again() -> None:
-    shares = busy(TargetBulkhead(4, 0.5), SLOW)
-
-    shares.ended(SLOW, 1.0)
-
-    assert shares.has_capacity(SLOW)
+    assert bulkhead.max_running == max_running
+    assert not bulkhead.has_capacity(SLOW)
+    assert bulkhead.has_capacity(QUICK)
 
 
-def test_a_quick_target_is_known_to_be_quick_though_it_has_been_idle() -> None:
-    shares = TargetBulkhead(40, 0.75)
+def test_target_has_capacity_after_the_end_of_an_attempt() -> None:
+    bulkhead = TargetBulkhead(slots=4, max_share=0.5)
+    fill(bulkhead, SLOW)
+
+    bulkhead.finish(SLOW, 1.0)
+
+    assert bulkhead.has_capacity(SLOW)
+
+
+def test_throughput_of_a_target_is_remembered_while_the_target_is_idle() -> None:
+    bulkhead = TargetBulkhead(slots=40, max_share=0.75)
     for _ in range(1_000):
-        shares.began(QUICK)
-        shares.ended(QUICK, 0.001)
+        bulkhead.start(QUICK)
+        bulkhead.finish(QUICK, 0.001)
 
-    busy(shares, QUICK)
+    fill(bulkhead, QUICK)
 
-    assert shares.saturated({QUICK: MAX_UNSTARTED // 2}) == frozenset()
-
-
-def test_a_new_target_is_taken_to_be_as_quick_as_the_lane() -> None:
-    shares = TargetBulkhead(40, 0.75)
-    for _ in range(shares.most):
-        shares.began(QUICK, usual=0.001)
-
-    assert shares.saturated({QUICK: MAX_UNSTARTED // 2}) == frozenset()
+    assert bulkhead.saturated({QUICK: MAX_UNSTARTED // 2}) == frozenset()
 
 
-def test_of_targets_that_are_idle_so_many_are_remembered() -> None:
-    shares = TargetBulkhead(2, 1)
-    shares.began(SLOW)
-    for number in range(MAX_KNOWN + 10):
-        shares.began(f"http:{number}.example")
-        shares.ended(f"http:{number}.example", 0.001)
+def test_new_target_has_the_throughput_of_its_lane() -> None:
+    bulkhead = TargetBulkhead(slots=40, max_share=0.75)
+    for _ in range(bulkhead.max_running):
+        bulkhead.start(QUICK, expected_seconds=0.001)
 
-    shares.ended(SLOW, 1.0)
+    assert bulkhead.saturated({QUICK: MAX_UNSTARTED // 2}) == frozenset()
 
-    assert len(shares) == MAX_KNOWN + shares.slots
+
+def test_bulkhead_remembers_a_limited_number_of_idle_targets() -> None:
+    bulkhead = TargetBulkhead(slots=2, max_share=1)
+    bulkhead.start(SLOW)
+    for number in range(MAX_IDLE_TARGETS + 10):
+        bulkhead.start(f"http:{number}.example")
+        bulkhead.finish(f"http:{number}.example", 0.001)
+
+    bulkhead.finish(SLOW, 1.0)
+
+    assert len(bulkhead) == MAX_IDLE_TARGETS + bulkhead.slots
 
 
 @pytest.mark.parametrize(
@@ -89,21 +90,22 @@ def test_of_targets_that_are_idle_so_many_are_remembered() -> None:
         (1e-9, MAX_UNSTARTED),
     ],
 )
-def test_a_target_is_crowded_once_enough_stands_aside_to_use_its_share_until_more_comes(
+def test_target_is_saturated_when_enough_runs_are_deferred_until_requeued_tickets_return(
     seconds: float, enough: float
 ) -> None:
-    shares = busy(TargetBulkhead(40, 0.75), SLOW, seconds=seconds)
+    bulkhead = TargetBulkhead(slots=40, max_share=0.75)
+    fill(bulkhead, SLOW, seconds=seconds)
 
-    assert shares.saturated({SLOW: int(enough * 0.99)}) == frozenset()
-    assert shares.saturated({SLOW: int(enough * 1.01) + 1, QUICK: 10_000}) == {SLOW}
+    assert bulkhead.saturated({SLOW: int(enough * 0.99)}) == frozenset()
+    assert bulkhead.saturated({SLOW: int(enough * 1.01) + 1, QUICK: 10_000}) == {SLOW}
 
 
-@pytest.mark.parametrize("late", [timedelta(0), timedelta(seconds=20), timedelta(hours=9)])
-@pytest.mark.parametrize("dice", [0.0, 0.5, 0.999])
-def test_who_waits_for_a_crowded_target_goes_round_no_longer_than_it_is_late(
-    late: timedelta, dice: float
+@pytest.mark.parametrize("lateness", [timedelta(0), timedelta(seconds=20), timedelta(hours=9)])
+@pytest.mark.parametrize("random_fraction", [0.0, 0.5, 0.999])
+def test_ticket_of_a_saturated_target_is_requeued_for_at_most_its_lateness(
+    lateness: timedelta, random_fraction: float
 ) -> None:
-    waits = timedelta(milliseconds=requeue_ttl(late, dice))
+    ttl = timedelta(milliseconds=requeue_ttl(lateness, random_fraction))
 
-    assert timedelta(milliseconds=REQUEUE_TTL_MS) <= waits
-    assert waits <= max(min(late, MAX_REQUEUE), timedelta(milliseconds=REQUEUE_TTL_MS))
+    assert timedelta(milliseconds=REQUEUE_TTL_MS) <= ttl
+    assert ttl <= max(min(lateness, MAX_REQUEUE), timedelta(milliseconds=REQUEUE_TTL_MS))

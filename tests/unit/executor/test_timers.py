@@ -1,4 +1,4 @@
-"""An alarm wakes whoever set it, once, however often it was set."""
+"""Unit tests of both kinds of timers: a timer calls back once for its latest setting."""
 
 import asyncio
 import os
@@ -7,83 +7,85 @@ from typing import Final
 
 import pytest
 
-from harebell.executor.model.start_queue import GRAIN
+from harebell.executor.model.start_queue import TIMER_RESOLUTION
 from harebell.executor.running.timers import LoopTimer, TimerFactory, best_timer, loop_timer
 
 SOON: Final = 0.01  # seconds
 LATER: Final = 0.05
 NEVER: Final = 600.0
-PATIENCE: Final = 10.0
+TIMEOUT: Final = 10.0
 
 
-class Bell:
+class Callback:
+    """A callback of a timer, which counts its calls."""
+
     def __init__(self) -> None:
-        self.rung = 0
-        self._rings = asyncio.Event()
+        self.calls = 0
+        self._called = asyncio.Event()
 
-    def ring(self) -> None:
-        self.rung += 1
-        self._rings.set()
+    def __call__(self) -> None:
+        self.calls += 1
+        self._called.set()
 
-    async def heard(self) -> None:
-        await asyncio.wait_for(self._rings.wait(), PATIENCE)
-        self._rings.clear()
+    async def wait(self) -> None:
+        await asyncio.wait_for(self._called.wait(), TIMEOUT)
+        self._called.clear()
 
 
 @pytest.fixture(params=[loop_timer, best_timer])
-def alarms(request: pytest.FixtureRequest) -> TimerFactory:
-    made: TimerFactory = request.param
-    return made
+def timers(request: pytest.FixtureRequest) -> TimerFactory:
+    factory: TimerFactory = request.param
+    return factory
 
 
 @pytest.mark.requirement("S02")
-async def test_it_rings_once_when_its_time_has_passed_each_time_it_is_set(
-    alarms: TimerFactory,
-) -> None:
-    bell = Bell()
-    times = (SOON, 0, LATER, 1e-9)
-    with alarms(bell.ring) as alarm:
-        for seconds in times:
-            began = time.monotonic()
-            alarm.set(seconds)
-            await bell.heard()
-            assert time.monotonic() - began >= seconds - GRAIN
+async def test_timer_calls_back_once_after_each_setting(timers: TimerFactory) -> None:
+    callback = Callback()
+    settings = (SOON, 0, LATER, 1e-9)
+    with timers(callback) as timer:
+        for seconds in settings:
+            set_at = time.monotonic()
+            timer.set(seconds)
+            await callback.wait()
+            assert time.monotonic() - set_at >= seconds - TIMER_RESOLUTION
         await asyncio.sleep(SOON)
 
-    assert bell.rung == len(times)
+    assert callback.calls == len(settings)
 
 
-async def test_to_set_or_to_clear_it_is_to_forget_what_it_was_set_to(alarms: TimerFactory) -> None:
-    bell = Bell()
-    with alarms(bell.ring) as alarm:
-        alarm.set(SOON)
-        alarm.set(NEVER)
+async def test_timer_does_not_call_back_for_a_replaced_or_cleared_setting(
+    timers: TimerFactory,
+) -> None:
+    callback = Callback()
+    with timers(callback) as timer:
+        timer.set(SOON)
+        timer.set(NEVER)
         await asyncio.sleep(LATER)
-        alarm.set(SOON)
-        alarm.clear()
+        timer.set(SOON)
+        timer.clear()
         await asyncio.sleep(LATER)
-        alarm.set(SOON)
+        timer.set(SOON)
 
     await asyncio.sleep(LATER)
-    assert bell.rung == 0
+    assert callback.calls == 0
 
 
-async def test_set_anew_just_when_it_has_ended_it_does_not_ring_for_what_it_was(
-    alarms: TimerFactory,
+async def test_timer_does_not_call_back_when_it_is_set_again_just_after_its_expiry(
+    timers: TimerFactory,
 ) -> None:
-    bell = Bell()
-    with alarms(bell.ring) as alarm:
-        alarm.set(GRAIN)
-        time.sleep(SOON)  # noqa: ASYNC251  # so that the loop finds both at once
-        asyncio.get_running_loop().call_soon(alarm.set, NEVER)
+    callback = Callback()
+    with timers(callback) as timer:
+        timer.set(TIMER_RESOLUTION)
+        time.sleep(SOON)  # noqa: ASYNC251  # so that the loop finds both events in one iteration
+        asyncio.get_running_loop().call_soon(timer.set, NEVER)
         await asyncio.sleep(LATER)
 
-    assert bell.rung == 0
+    assert callback.calls == 0
 
 
-async def test_where_python_knows_no_timers_of_the_system_those_of_the_loop_do(
+async def test_best_timer_is_a_loop_timer_when_python_has_no_timerfd(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     monkeypatch.delattr(os, "timerfd_create", raising=False)
-    with best_timer(Bell().ring) as alarm:
-        assert isinstance(alarm, LoopTimer)
+    with best_timer(Callback()) as timer:
+        assert isinstance(timer, LoopTimer)

@@ -8,7 +8,9 @@ from harebell.contract.errors import BrokerUnavailable, NotAllowed, Unroutable
 from harebell.messaging.publisher import OutgoingMessage, Publisher
 from harebell.messaging.replies import reply, send_reply
 
-MESSAGE = OutgoingMessage("harebell.delay", "1500", b"[]", type="t", message_id="m")
+MESSAGE = OutgoingMessage(
+    exchange="harebell.delay", routing_key="1500", body=b"[]", type="t", message_id="m"
+)
 ANSWER = reply("somebody", "c", b"{}", message_id="m")
 
 

@@ -37,7 +37,7 @@ class Database:
 
 @pytest.mark.requirement("S56")
 @pytest.mark.parametrize(("there", "back"), [(0, 0), (0.02, 0), (0, 0.02), (0.01, 0.01)])
-async def test_the_clock_is_never_ahead_of_the_databases(there: float, back: float) -> None:
+async def test_clock_is_never_ahead_of_the_database(there: float, back: float) -> None:
     database = Database(there=there, back=back)
     clock = Clock(database.read)
 
@@ -48,7 +48,7 @@ async def test_the_clock_is_never_ahead_of_the_databases(there: float, back: flo
     assert database.time() - told < seconds(there + back + 0.05)
 
 
-async def test_the_quickest_of_the_readings_is_believed() -> None:
+async def test_refresh_uses_the_reading_with_the_shortest_round_trip() -> None:
     database = Database()
     database.trips = [(0, 0.03), (0, 0.03), (0, 0), (0, 0.03), (0, 0.03)]
     clock = Clock(database.read)
@@ -58,7 +58,7 @@ async def test_the_quickest_of_the_readings_is_believed() -> None:
     assert database.time() - clock.now() < seconds(0.02)
 
 
-async def test_moments_and_instants_are_two_names_of_the_same() -> None:
+async def test_monotonic_and_database_times_convert_both_ways() -> None:
     clock = Clock(Database().read)
     await clock.refresh()
     in_a_minute = clock.now() + seconds(60)
@@ -71,7 +71,7 @@ async def test_moments_and_instants_are_two_names_of_the_same() -> None:
 
 @pytest.mark.requirement("S56")
 @pytest.mark.parametrize("step", [MAX_DRIFT + 0.5, -MAX_DRIFT - 0.5, 86400])
-async def test_a_step_of_the_databases_clock_is_seen_and_followed(step: float) -> None:
+async def test_clock_follows_a_step_of_the_database_clock(step: float) -> None:
     database = Database()
     clock = Clock(database.read)
     await clock.refresh()
@@ -87,7 +87,7 @@ async def test_a_step_of_the_databases_clock_is_seen_and_followed(step: float) -
 
 
 @pytest.mark.parametrize("drift", [0.0, MAX_DRIFT - 0.5, -MAX_DRIFT + 0.5])
-async def test_a_small_correction_is_no_step(drift: float) -> None:
+async def test_small_drift_is_not_a_step(drift: float) -> None:
     database = Database()
     clock = Clock(database.read)
     await clock.refresh()
@@ -99,7 +99,7 @@ async def test_a_small_correction_is_no_step(drift: float) -> None:
 
 
 @pytest.mark.requirement("S91")
-async def test_while_the_database_is_away_the_clock_goes_on_by_its_last_reading() -> None:
+async def test_clock_continues_from_its_last_reading_during_an_outage() -> None:
     database = Database()
     clock = Clock(database.read)
     await clock.refresh()
@@ -113,7 +113,7 @@ async def test_while_the_database_is_away_the_clock_goes_on_by_its_last_reading(
     assert clock.steady_for(15)
 
 
-async def test_a_clock_that_was_never_set_tells_nothing() -> None:
+async def test_clock_without_a_reading_raises() -> None:
     clock = Clock(Database().read)
 
     with pytest.raises(RuntimeError):

@@ -28,23 +28,23 @@ def _disarmed() -> Iterator[None]:
         (f"{STEP}:sleep=0.25", Failpoint(STEP, "sleep", 0.25)),
     ],
 )
-def test_a_failpoint_is_a_step_and_an_action(text: str, expected: Failpoint) -> None:
+def test_failpoint_has_a_name_and_an_action(text: str, expected: Failpoint) -> None:
     assert Failpoint.parse(text) == expected
 
 
 @pytest.mark.parametrize("text", ["", STEP, f"{STEP}:", ":kill", f"{STEP}:burn", f"{STEP}:sleep=x"])
-def test_a_malformed_failpoint_stops_the_start_with_its_name(text: str) -> None:
+def test_malformed_failpoint_is_rejected_with_its_setting(text: str) -> None:
     with pytest.raises(InvalidInput) as refused:
         Failpoint.parse(text)
 
     assert refused.value.field == "HAREBELL_FAILPOINT"
 
 
-async def test_nothing_happens_where_nothing_is_armed() -> None:
+async def test_failpoint_without_arming_has_no_effect() -> None:
     await failpoint.reach(STEP)
 
 
-async def test_only_the_named_step_is_broken() -> None:
+async def test_only_the_armed_failpoint_acts() -> None:
     failpoint.arm(Failpoint.parse(f"{STEP}:raise"))
 
     await failpoint.reach("ticker.after_commit")
@@ -54,7 +54,7 @@ async def test_only_the_named_step_is_broken() -> None:
     assert isinstance(injected.value, Transient)
 
 
-async def test_a_step_can_be_delayed() -> None:
+async def test_failpoint_sleeps() -> None:
     failpoint.arm(Failpoint.parse(f"{STEP}:sleep=0.02"))
     before = monotonic()
 

@@ -1,4 +1,4 @@
-"""What a service can be told, and what it refuses to be told."""
+"""The settings of services: values, files and errors."""
 
 from ipaddress import ip_network
 from pathlib import Path
@@ -21,7 +21,7 @@ URLS = {
 }
 
 
-def test_what_is_not_told_has_its_default() -> None:
+def test_unset_settings_have_defaults() -> None:
     settings = TickerSettings.load(URLS)
 
     assert settings.amqp_url.get_secret_value() == URLS["HAREBELL_AMQP_URL"]
@@ -30,7 +30,7 @@ def test_what_is_not_told_has_its_default() -> None:
 
 
 @pytest.mark.requirement("S44")
-def test_the_gap_between_looks_is_a_setting_with_bounds() -> None:
+def test_min_poll_interval_has_bounds() -> None:
     gap = "HAREBELL_MIN_POLL_INTERVAL"
 
     assert TickerSettings.load(URLS).min_poll_interval.total_seconds() == 0.25
@@ -41,7 +41,7 @@ def test_the_gap_between_looks_is_a_setting_with_bounds() -> None:
         assert failed.value.field == gap
 
 
-def test_other_peoples_variables_and_those_of_other_services_are_let_be() -> None:
+def test_variables_of_other_programs_are_ignored() -> None:
     others = {"PATH": "/bin", "PREFIX_HAREBELL_X": "1", "HAREBELL_TENANT": "acme"}
 
     settings = DispatcherSettings.load(URLS | others | {"HAREBELL_SLOTS_HIGH": "3"})
@@ -52,7 +52,7 @@ def test_other_peoples_variables_and_those_of_other_services_are_let_be() -> Non
 @pytest.mark.parametrize(
     "variable", ["HAREBELL_HORIZN", "HAREBELL_", "HAREBELL_AMQP", "HAREBELL_AMQP_URL_FILES"]
 )
-def test_a_variable_that_is_no_setting_stops_the_start_with_its_name(variable: str) -> None:
+def test_unknown_variable_is_rejected_with_its_name(variable: str) -> None:
     with pytest.raises(InvalidInput) as refused:
         TickerSettings.load(URLS | {variable: "1"})
 
@@ -75,7 +75,7 @@ def test_a_variable_that_is_no_setting_stops_the_start_with_its_name(variable: s
         (ExecutorSettings, "HAREBELL_ALLOWED_NETWORKS", "10.1.2.3/16"),
     ],
 )
-def test_a_malformed_value_stops_the_start_with_its_name(
+def test_malformed_value_is_rejected_with_its_variable(
     settings: type[ServiceSettings], variable: str, value: str
 ) -> None:
     with pytest.raises(InvalidInput) as refused:
@@ -89,7 +89,7 @@ def test_a_malformed_value_stops_the_start_with_its_name(
     ("variable", "value"),
     [("MAX", "0"), ("MAX", "201"), ("MIN", "-1"), ("MIN", "9"), ("TIMEOUT", "0s")],
 )
-def test_a_pool_without_room_or_with_a_floor_above_its_ceiling_stops_the_start(
+def test_invalid_pool_bounds_are_rejected(
     variable: str, value: str
 ) -> None:
     name = f"HAREBELL_DATABASE_POOL_{variable}"
@@ -101,7 +101,7 @@ def test_a_pool_without_room_or_with_a_floor_above_its_ceiling_stops_the_start(
 
 
 @pytest.mark.requirement("S57")
-def test_the_bounds_of_the_pool_are_told() -> None:
+def test_pool_bounds_come_from_settings() -> None:
     told = {"MIN": "2", "MAX": "3", "TIMEOUT": "5s"}
 
     settings = TickerSettings.load(
@@ -123,7 +123,7 @@ def test_the_bounds_of_the_pool_are_told() -> None:
         ),
     ],
 )
-def test_the_lease_of_critical_runs_must_be_the_shorter_one(
+def test_lease_of_critical_runs_must_be_shorter(
     told: dict[str, str], says: str
 ) -> None:
     with pytest.raises(InvalidInput, match=says) as refused:
@@ -133,7 +133,7 @@ def test_the_lease_of_critical_runs_must_be_the_shorter_one(
 
 
 @pytest.mark.requirement("S94")
-def test_both_leases_are_settings() -> None:
+def test_both_leases_come_from_settings() -> None:
     told = {"HAREBELL_LEASE": "20s", "HAREBELL_LEASE_CRITICAL": "2s"}
 
     settings = ExecutorSettings.load(URLS | told)
@@ -142,7 +142,7 @@ def test_both_leases_are_settings() -> None:
 
 
 @pytest.mark.parametrize("variable", list(URLS))
-def test_what_is_required_and_missing_is_named(variable: str) -> None:
+def test_missing_required_setting_is_rejected_with_its_name(variable: str) -> None:
     told = {name: value for name, value in URLS.items() if name != variable}
 
     with pytest.raises(InvalidInput) as refused:
@@ -151,7 +151,7 @@ def test_what_is_required_and_missing_is_named(variable: str) -> None:
     assert refused.value.field == variable
 
 
-def test_a_value_may_lie_in_a_file(tmp_path: Path) -> None:
+def test_value_comes_from_a_file(tmp_path: Path) -> None:
     secret = tmp_path / "amqp_url"
     secret.write_text("amqp://guest:from-file@localhost/\n")
     told = {"HAREBELL_AMQP_URL_FILE": str(secret)}
@@ -161,7 +161,7 @@ def test_a_value_may_lie_in_a_file(tmp_path: Path) -> None:
     assert settings.amqp_url.get_secret_value() == "amqp://guest:from-file@localhost/"
 
 
-def test_a_file_that_cannot_be_read_stops_the_start_with_the_variables_name(tmp_path: Path) -> None:
+def test_unreadable_file_is_rejected_with_its_variable(tmp_path: Path) -> None:
     told = URLS | {"HAREBELL_INSTANCE_ID_FILE": str(tmp_path / "missing")}
 
     with pytest.raises(InvalidInput) as refused:
@@ -170,7 +170,7 @@ def test_a_file_that_cannot_be_read_stops_the_start_with_the_variables_name(tmp_
     assert refused.value.field == "HAREBELL_INSTANCE_ID_FILE"
 
 
-def test_only_what_is_handed_in_is_read(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_load_ignores_the_process_environment(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("HAREBELL_HORIZON", "1h")
 
     assert TickerSettings.load(URLS).horizon.total_seconds() == 84
@@ -184,7 +184,7 @@ def test_only_what_is_handed_in_is_read(monkeypatch: pytest.MonkeyPatch) -> None
         (" 127.0.0.0/8, ::1/128 ,", (ip_network("127.0.0.0/8"), ip_network("::1/128"))),
     ],
 )
-def test_networks_are_a_list_with_commas(text: str, expected: tuple[object, ...]) -> None:
+def test_networks_are_separated_by_commas(text: str, expected: tuple[object, ...]) -> None:
     settings = ExecutorSettings.load(URLS | {"HAREBELL_ALLOWED_NETWORKS": text})
 
     assert settings.allowed_networks == expected
@@ -192,14 +192,14 @@ def test_networks_are_a_list_with_commas(text: str, expected: tuple[object, ...]
 
 @pytest.mark.requirement("S15")
 @pytest.mark.parametrize("text", ["acme.mail,acme.report", " acme.report\n acme.mail,\n"])
-def test_known_tasks_are_a_list_with_commas_or_on_lines(text: str) -> None:
+def test_known_tasks_are_separated_by_commas_or_lines(text: str) -> None:
     told = IntakeSettings.load(URLS | {"HAREBELL_KNOWN_TASKS": text})
 
     assert told.known_tasks == frozenset({"acme.mail", "acme.report"})
     assert IntakeSettings.load(URLS).known_tasks is None
 
 
-def test_secrets_do_not_show() -> None:
+def test_repr_hides_secrets() -> None:
     settings = TickerSettings.load(URLS)
 
     assert "secret" not in f"{settings!r} {settings}"

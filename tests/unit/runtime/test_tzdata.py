@@ -1,4 +1,4 @@
-"""Which release of the zone data is in use."""
+"""The version of the time zone database."""
 
 from pathlib import Path
 
@@ -13,7 +13,7 @@ def folder(path: Path, **files: str) -> str:
     return str(path)
 
 
-def test_the_release_is_read_from_where_zoneinfo_looks_first(tmp_path: Path) -> None:
+def test_version_comes_from_the_first_folder_of_zoneinfo(tmp_path: Path) -> None:
     stated = folder(tmp_path / "stated", **{"+VERSION": "2026c\n"})
     compiled = folder(tmp_path / "compiled", **{"tzdata.zi": "# version 2025b\n# ddeps\n"})
 
@@ -21,7 +21,7 @@ def test_the_release_is_read_from_where_zoneinfo_looks_first(tmp_path: Path) -> 
     assert tzdata_version([compiled, stated]) == "2025b"
 
 
-def test_folders_that_are_missing_or_empty_are_passed_over(tmp_path: Path) -> None:
+def test_missing_and_empty_folders_are_ignored(tmp_path: Path) -> None:
     (tmp_path / "empty").mkdir()
     stated = folder(tmp_path / "stated", **{"+VERSION": "2026c"})
 
@@ -30,16 +30,16 @@ def test_folders_that_are_missing_or_empty_are_passed_over(tmp_path: Path) -> No
     assert found == "2026c"
 
 
-def test_data_that_does_not_say_its_release_is_unknown_not_another_release(tmp_path: Path) -> None:
+def test_folder_without_a_version_is_unknown(tmp_path: Path) -> None:
     silent = folder(tmp_path / "silent", **{"tzdata.zi": "no heading"})
     stated = folder(tmp_path / "stated", **{"+VERSION": "2026c"})
 
     assert tzdata_version([silent, stated]) == UNKNOWN
 
 
-def test_without_a_folder_it_is_the_release_of_the_package() -> None:
+def test_version_of_the_package_applies_without_a_folder() -> None:
     assert tzdata_version([]).startswith("20")
 
 
-def test_this_host_knows_its_release() -> None:
+def test_this_host_has_a_known_version() -> None:
     assert tzdata_version()

@@ -5,7 +5,7 @@ from uuid import UUID
 
 import pytest
 from tests.fakes.schedules import HORIZON
-from tests.fakes.ticker import Ticking
+from tests.fakes.ticker import FakeTicker
 from tests.fakes.tickets import NINE
 
 from harebell.ticker.model.unit_of_work import ScheduleRecord
@@ -17,9 +17,9 @@ SPENT = -1.0  # seconds: before it has begun
 
 def entries(count: int) -> list[ScheduleRecord]:
     """All due within the horizon."""
-    ticking = Ticking(NINE)
+    ticking = FakeTicker(NINE)
     ticking.put({"at": "2026-11-20T10:00:00Z"})
-    kept = ticking.kept
+    kept = ticking.record
     return [
         kept._replace(version=replace(kept.version, schedule_id=UUID(int=number)))
         for number in range(count)

@@ -7,7 +7,7 @@ import pytest
 from hypothesis import assume, given, settings
 from hypothesis import strategies as st
 from tests.fakes.schedules import HORIZON, ID
-from tests.fakes.ticker import Ticking
+from tests.fakes.ticker import FakeTicker
 from tests.fakes.tickets import NINE, after
 
 from harebell.contract.ids import RunKey
@@ -25,22 +25,22 @@ RULES = [
 ]
 
 
-def later(seconds: float = 200, when: dict[str, Any] | None = None) -> Ticking:
+def later(seconds: float = 200, when: dict[str, Any] | None = None) -> FakeTicker:
     """Another timetable from then on; each pass is on time."""
-    ticking = Ticking(NINE)
+    ticking = FakeTicker(NINE)
     ticking.put(EVERY)
     ticking.put(when or QUICK, effective_at=after(seconds), expected_version="any", priority=9)
     return ticking
 
 
-def carry_on(ticking: Ticking, until: float) -> Ticking:
+def carry_on(ticking: FakeTicker, until: float) -> FakeTicker:
     while ticking.now < after(until):
         ticking.run_due()
-        ticking.wait(1).look()
+        ticking.wait(1).stage_all()
     return ticking
 
 
-def version_of(ticking: Ticking, seconds: float) -> int:
+def version_of(ticking: FakeTicker, seconds: float) -> int:
     return ticking.rows[RunKey(after(seconds), ID)].version
 
 
@@ -48,9 +48,9 @@ def version_of(ticking: Ticking, seconds: float) -> int:
 def test_runs_at_the_time_of_a_change_and_behind_it_are_staged_before_it() -> None:
     ticking = carry_on(later(), 150)
 
-    assert ticking.staged == [after(k) for k in (150, 180, 200, 220)]
+    assert ticking.staged_times == [after(k) for k in (150, 180, 200, 220)]
     assert [version_of(ticking, k) for k in (180, 200, 220)] == [1, 2, 2]
-    assert (ticking.kept.version.number, ticking.fates[2][0]) == (1, VersionStatus.PENDING)
+    assert (ticking.record.version.number, ticking.version_statuses[2][0]) == (1, VersionStatus.PENDING)
 
 
 @pytest.mark.requirement("S28")
@@ -64,8 +64,8 @@ def test_every_run_of_a_change_is_staged_a_horizon_ahead(when: dict[str, Any], a
 
     while ticking.now < after(300):
         ticking.run_due()
-        ticking.wait(1).look()
-        for moment in ticking.staged:
+        ticking.wait(1).stage_all()
+        for moment in ticking.staged_times:
             seen.setdefault(moment, ticking.now)
 
     first = [moment for moment in seen if moment >= NINE + timedelta(milliseconds=at)][:50]
@@ -77,9 +77,9 @@ def test_every_run_of_a_change_is_staged_a_horizon_ahead(when: dict[str, Any], a
 def test_what_was_staged_ahead_counts_towards_the_times_of_the_new_version() -> None:
     ticking = carry_on(later(when={**QUICK, "times": 3}), 400)
 
-    ran = [moment for moment in ticking.having(RunState.SUCCEEDED) if moment >= after(200)]
+    ran = [moment for moment in ticking.times_in(RunState.SUCCEEDED) if moment >= after(200)]
     assert ran == [after(200), after(220), after(240)]
-    assert ticking.kept.state is ScheduleState.COMPLETED
+    assert ticking.record.state is ScheduleState.COMPLETED
 
 
 @pytest.mark.requirement("S28")
@@ -89,9 +89,9 @@ def test_what_is_called_off_takes_its_runs_back_and_the_old_timetable_goes_on() 
     ticking.put(EVERY, expected_version="any")
     carry_on(ticking, 281)
 
-    ran = [moment for moment in ticking.having(RunState.SUCCEEDED) if moment > after(150)]
+    ran = [moment for moment in ticking.times_in(RunState.SUCCEEDED) if moment > after(150)]
     assert ran == [after(k) for k in (180, 210, 240, 270)]
-    assert ticking.fates[2] == (VersionStatus.SUPERSEDED, "overtaken by version 3")
+    assert ticking.version_statuses[2] == (VersionStatus.SUPERSEDED, "overtaken by version 3")
 
 
 @pytest.mark.requirement("S28")
@@ -101,7 +101,7 @@ def test_what_is_put_off_takes_its_runs_back_and_the_old_timetable_fills_the_gap
     ticking.put(QUICK, effective_at=after(220), expected_version="any", priority=8)
     carry_on(ticking, 241)
 
-    ran = [moment for moment in ticking.having(RunState.SUCCEEDED) if moment > after(150)]
+    ran = [moment for moment in ticking.times_in(RunState.SUCCEEDED) if moment > after(150)]
     assert ran == [after(k) for k in (180, 210, 220, 240)]
     assert [version_of(ticking, k) for k in (180, 210, 220)] == [1, 1, 3]
 
@@ -111,20 +111,20 @@ def test_what_is_put_off_takes_its_runs_back_and_the_old_timetable_fills_the_gap
 def test_a_pause_and_a_cancellation_take_back_what_is_staged_ahead(verb: str) -> None:
     ticking = carry_on(later(), 150)
 
-    ticking.ask(verb)
+    ticking.send(verb)
 
-    assert ticking.staged == []
+    assert ticking.staged_times == []
 
 
 @pytest.mark.requirement("S28")
 def test_resumed_before_a_change_its_runs_are_staged_ahead_again() -> None:
     ticking = carry_on(later(), 150)
 
-    ticking.ask("schedule.pause")
-    ticking.wait(5).ask("schedule.resume")
+    ticking.send("schedule.pause")
+    ticking.wait(5).send("schedule.resume")
     carry_on(ticking, 261)
 
-    ran = [moment for moment in ticking.having(RunState.SUCCEEDED) if moment > after(140)]
+    ran = [moment for moment in ticking.times_in(RunState.SUCCEEDED) if moment > after(140)]
     assert ran == [after(k) for k in (150, 180, 200, 220, 240, 260)]
 
 
@@ -141,19 +141,19 @@ def test_what_a_pause_took_back_of_a_change_is_that_changes_alone(
     instead: dict[str, Any], ran: dict[int, int]
 ) -> None:
     """`instead`: what takes its place in the pause."""
-    ticking = Ticking(NINE)
+    ticking = FakeTicker(NINE)
     ticking.put({"at": "2026-11-20T09:00:50Z"})
     ticking.put(QUICK, effective_at=after(15), expected_version="any")
-    ahead = list(ticking.staged)
+    ahead = list(ticking.staged_times)
 
-    ticking.wait(5).ask("schedule.pause")
+    ticking.wait(5).send("schedule.pause")
     if instead:
         ticking.put(**instead, expected_version="any")
-    ticking.wait(5).ask("schedule.resume")
+    ticking.wait(5).send("schedule.resume")
     carry_on(ticking, 61)
 
     assert ahead == [after(20), after(40), after(60), after(80)]
-    succeeded = ticking.having(RunState.SUCCEEDED)
+    succeeded = ticking.times_in(RunState.SUCCEEDED)
     assert succeeded == [after(second) for second in ran]
     assert {second: version_of(ticking, second) for second in ran} == ran
 
@@ -161,34 +161,34 @@ def test_what_a_pause_took_back_of_a_change_is_that_changes_alone(
 def test_one_run_of_a_change_is_taken_out_before_its_time() -> None:
     ticking = carry_on(later(when={**QUICK, "times": 2}), 150)
 
-    ticking.ask("schedule.skip", at=after(200))
+    ticking.send("schedule.skip", at=after(200))
     carry_on(ticking, 400)
 
-    ran = [moment for moment in ticking.having(RunState.SUCCEEDED) if moment >= after(200)]
+    ran = [moment for moment in ticking.times_in(RunState.SUCCEEDED) if moment >= after(200)]
     assert ran == [after(220), after(240)]
 
 
 @pytest.mark.requirement("S07")
 def test_a_completed_schedule_is_active_again_when_its_change_takes_effect() -> None:
-    ticking = Ticking(NINE)
+    ticking = FakeTicker(NINE)
     ticking.put({"now": True})
     ticking.put(QUICK, effective_at=after(50), expected_version="any")
-    ahead = list(ticking.staged)
+    ahead = list(ticking.staged_times)
 
     carry_on(ticking, 81)
 
     assert ahead == [NINE, after(60), after(80)]
-    assert ticking.kept.state is ScheduleState.ACTIVE
-    assert ticking.having(RunState.SUCCEEDED) == ahead
+    assert ticking.record.state is ScheduleState.ACTIVE
+    assert ticking.times_in(RunState.SUCCEEDED) == ahead
 
 
 def test_a_run_that_has_ended_before_anybody_knew_of_the_change_is_still_concluded() -> None:
     ticking = later(when={"every": "20s", "from": "completion", "start": "2026-11-20T09:03:20Z"})
     carry_on(ticking, 199).wait(1)
     ticking.claim(after(200), started=True)
-    ticking.end(after(200))
+    ticking.complete(after(200))
 
-    ticking.review().look()
-    ticking.review()
+    ticking.reconcile().stage_all()
+    ticking.reconcile()
 
-    assert ticking.staged == [after(220)]
+    assert ticking.staged_times == [after(220)]

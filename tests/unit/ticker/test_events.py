@@ -3,7 +3,7 @@
 from datetime import UTC, datetime, timedelta
 
 from tests.fakes.schedules import ID
-from tests.fakes.ticker import Ticking
+from tests.fakes.ticker import FakeTicker
 
 from harebell.contract.amqp_names import Lane
 from harebell.contract.ids import RunKey
@@ -20,10 +20,10 @@ FIRST, SECOND = (RunKey(NOW + timedelta(minutes=n), ID) for n in (1, 2))
 
 
 def entry() -> ScheduleRecord:
-    ticking = Ticking(NOW)
+    ticking = FakeTicker(NOW)
     ticking.put({"every": "1m"})
-    assert ticking.entry is not None
-    return ticking.entry
+    assert ticking.stored_record is not None
+    return ticking.stored_record
 
 
 def saved(*advances: planning.PlanningStep, again: RunKey | None = None) -> SaveResult:

@@ -17,7 +17,14 @@ STARTED = after(-20)
 
 
 def row(of: Ticket, *, attempt: int = 1, stop_reason: str | None = None) -> ExpiredLease:
-    return ExpiredLease(of.run_key, 7, attempt, "executor-1", STARTED, stop_reason)
+    return ExpiredLease(
+        key=of.run_key,
+        token=7,
+        attempt=attempt,
+        holder="executor-1",
+        started_at=STARTED,
+        stop_reason=stop_reason,
+    )
 
 
 def running(expires_at: datetime | None = None, **work: Any) -> Ticket:

@@ -4,7 +4,7 @@ from typing import Any
 
 import pytest
 from tests.fakes.schedules import ID, TASK
-from tests.fakes.ticker import Ticking
+from tests.fakes.ticker import FakeTicker
 from tests.fakes.tickets import NINE, after
 
 from harebell.contract.errors import Conflict, InvalidInput, NotFound
@@ -17,15 +17,15 @@ EVERY = {"every": "30s", "start": "2026-11-20T09:00:00Z"}
 
 
 @pytest.fixture
-def ticking() -> Ticking:
+def ticking() -> FakeTicker:
     """Runs staged at nine, and every half minute."""
-    ticking = Ticking(NINE)
+    ticking = FakeTicker(NINE)
     ticking.put(EVERY, tags=["a"], metadata={"x": 1, "y": 2}, retry={"max_attempts": 3})
     return ticking
 
 
-def patched(ticking: Ticking, change: dict[str, Any], **more: Any) -> ScheduleResponse:
-    answer = ticking.ask("schedule.patch", set=change, **more)
+def patched(ticking: FakeTicker, change: dict[str, Any], **more: Any) -> ScheduleResponse:
+    answer = ticking.send("schedule.patch", set=change, **more)
     assert isinstance(answer, ScheduleResponse)
     return answer
 
@@ -50,31 +50,31 @@ def test_a_merge_patch_merges_objects_removes_nulls_and_replaces_the_rest(
 
 
 @pytest.mark.requirement("S27")
-def test_a_patch_changes_what_it_names_and_nothing_else(ticking: Ticking) -> None:
+def test_a_patch_changes_what_it_names_and_nothing_else(ticking: FakeTicker) -> None:
     answer = patched(ticking.wait(1), {"priority": 9, "metadata": {"y": None, "z": 3}})
 
-    made = ticking.kept.version.definition
+    made = ticking.record.version.definition
     assert (answer.status, answer.version) == ("updated", 2)
     assert (made.priority, made.metadata, made.tags) == (9, {"x": 1, "z": 3}, ["a"])
     assert made.retry.max_attempts == 3
 
 
 @pytest.mark.requirement("S27")
-def test_null_takes_a_field_back_to_its_default(ticking: Ticking) -> None:
+def test_null_takes_a_field_back_to_its_default(ticking: FakeTicker) -> None:
     patched(ticking.wait(1), {"retry": None, "tags": None})
 
-    made = ticking.kept.version.definition
+    made = ticking.record.version.definition
     assert (made.retry.max_attempts, made.tags) == (5, [])
 
 
 @pytest.mark.requirement("S27")
-def test_a_patch_that_changes_nothing_makes_no_version(ticking: Ticking) -> None:
-    before = ticking.entry
+def test_a_patch_that_changes_nothing_makes_no_version(ticking: FakeTicker) -> None:
+    before = ticking.stored_record
 
     answer = patched(ticking.wait(1), {"tags": ["a"]})
 
     assert (answer.status, answer.version) == ("unchanged", 1)
-    assert ticking.entry == before
+    assert ticking.stored_record == before
 
 
 @pytest.mark.requirement("S23")
@@ -91,20 +91,20 @@ def test_a_patch_that_changes_nothing_makes_no_version(ticking: Ticking) -> None
     ],
 )
 def test_a_patch_that_makes_no_schedule_is_refused_and_names_the_field(
-    ticking: Ticking, change: dict[str, Any], field: str, code: str | None
+    ticking: FakeTicker, change: dict[str, Any], field: str, code: str | None
 ) -> None:
-    before = ticking.entry
+    before = ticking.stored_record
 
     with pytest.raises(InvalidInput) as refused:
         patched(ticking, change)
 
     assert refused.value.field == field
     assert code in (None, refused.value.code)
-    assert ticking.entry == before
+    assert ticking.stored_record == before
 
 
 @pytest.mark.requirement("S27")
-def test_a_patch_may_say_which_version_it_means(ticking: Ticking) -> None:
+def test_a_patch_may_say_which_version_it_means(ticking: FakeTicker) -> None:
     assert patched(ticking.wait(1), {"priority": 6}, expected_version=1).version == 2
 
     with pytest.raises(Conflict) as refused:
@@ -115,75 +115,75 @@ def test_a_patch_may_say_which_version_it_means(ticking: Ticking) -> None:
 
 def test_what_is_not_there_cannot_be_patched() -> None:
     with pytest.raises(NotFound):
-        patched(Ticking(NINE), {"priority": 6})
+        patched(FakeTicker(NINE), {"priority": 6})
 
 
 @pytest.mark.requirement("S05")
 @pytest.mark.parametrize("when", [{"every": "30s"}, {"any_of": [{"every": "30s"}]}])
 def test_a_patch_of_another_field_does_not_shift_the_rhythm(when: dict[str, Any]) -> None:
-    ticking = Ticking(NINE)
+    ticking = FakeTicker(NINE)
     ticking.put(when)
 
     for step in range(1, 40):
         ticking.wait(7)
         ticking.run_due()
         patched(ticking, {"priority": 1 + step % 10})
-        ticking.look()
+        ticking.stage_all()
 
-    ran = ticking.having(RunState.SUCCEEDED)
+    ran = ticking.times_in(RunState.SUCCEEDED)
     assert ran == [after(30 * k) for k in range(1, 10)]
 
 
 @pytest.mark.requirement("S05")
 def test_a_patch_of_the_rhythm_itself_is_reckoned_from_its_acceptance() -> None:
-    ticking = Ticking(NINE)
+    ticking = FakeTicker(NINE)
     ticking.put({"every": "30s"})
 
     patched(ticking.wait(7), {"when": {"every": "20s"}})
 
-    assert ticking.staged == [after(27), after(47), after(67), after(87)]
+    assert ticking.staged_times == [after(27), after(47), after(67), after(87)]
 
 
 @pytest.mark.requirement("S03")
 def test_a_patch_of_another_field_does_not_put_off_a_delay() -> None:
-    ticking = Ticking(NINE)
+    ticking = FakeTicker(NINE)
     ticking.put({"after": "60s"})
 
     patched(ticking.wait(20), {"priority": 9})
 
-    assert ticking.staged == [after(60)]
+    assert ticking.staged_times == [after(60)]
     assert ticking.rows[RunKey(after(60), ID)].version == 2
 
 
 @pytest.mark.requirement("S06")
 def test_a_patch_of_another_field_does_not_run_a_finished_schedule_again() -> None:
-    ticking = Ticking(NINE)
+    ticking = FakeTicker(NINE)
     ticking.put({**EVERY, "times": 2})
     for _ in range(5):
         ticking.run_due()
-        ticking.wait(20).look()
+        ticking.wait(20).stage_all()
 
     patched(ticking, {"priority": 9})
-    ticking.wait(600).look()
+    ticking.wait(600).stage_all()
 
-    assert ticking.having(RunState.SUCCEEDED) == [NINE, after(30)]
-    assert (ticking.staged, ticking.kept.state) == ([], ScheduleState.COMPLETED)
+    assert ticking.times_in(RunState.SUCCEEDED) == [NINE, after(30)]
+    assert (ticking.staged_times, ticking.record.state) == ([], ScheduleState.COMPLETED)
 
 
 @pytest.mark.requirement("S18")
-def test_a_version_keeps_who_made_it_and_why(ticking: Ticking) -> None:
+def test_a_version_keeps_who_made_it_and_why(ticking: FakeTicker) -> None:
     patched(ticking.wait(1), {"target": TASK, "priority": 9}, note="more urgent")
 
-    version = ticking.kept.version
+    version = ticking.record.version
     assert (version.actor, version.note, version.accepted_at) == ("tester", "more urgent", after(1))
 
 
 def test_another_kind_of_when_names_only_the_old_ones_key() -> None:
-    ticking = Ticking(NINE)
+    ticking = FakeTicker(NINE)
     ticking.put({"every": "1h", "from": "schedule", "timezone": "UTC"})
 
-    ticking.ask(
+    ticking.send(
         "schedule.patch", key="k", set={"when": {"every": None, "at": "2027-01-01T00:00:00Z"}}
     )
 
-    assert ticking.kept.version.definition.to_json()["when"] == {"at": "2027-01-01T00:00:00Z"}
+    assert ticking.record.version.definition.to_json()["when"] == {"at": "2027-01-01T00:00:00Z"}

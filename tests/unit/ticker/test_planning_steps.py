@@ -2,7 +2,7 @@
 
 import pytest
 from tests.fakes.schedules import HORIZON, ID, definition
-from tests.fakes.ticker import TENANT, Ticking
+from tests.fakes.ticker import TENANT, FakeTicker
 from tests.fakes.tickets import NINE, after
 
 from harebell.domain.planner import MAX_RUNS
@@ -16,10 +16,10 @@ EVERY = {"every": "30s", "start": "2026-11-20T09:00:00Z"}
 
 @pytest.mark.requirement("S40")
 def test_what_is_paused_held_cancelled_or_over_owes_nothing() -> None:
-    ticking = Ticking(NINE)
+    ticking = FakeTicker(NINE)
     ticking.put(EVERY)
     for state in set(ScheduleState) - {ScheduleState.ACTIVE}:
-        stopped = ticking.kept._replace(state=state, next_at=after(90))
+        stopped = ticking.record._replace(state=state, next_at=after(90))
 
         made = planning.plan_schedule(stopped, after(300), after(384))
 
@@ -29,12 +29,12 @@ def test_what_is_paused_held_cancelled_or_over_owes_nothing() -> None:
 
 @pytest.mark.requirement("S45")
 def test_what_lies_beyond_the_horizon_is_not_looked_at() -> None:
-    ticking = Ticking(NINE)
+    ticking = FakeTicker(NINE)
     ticking.put({"every": "1h", "start": "2026-11-20T10:00:00Z"})
 
-    made = planning.plan_if_due(ticking.kept, NINE, NINE + HORIZON)
+    made = planning.plan_if_due(ticking.record, NINE, NINE + HORIZON)
 
-    assert (made.to_stage, made.record) == ([], ticking.kept)
+    assert (made.to_stage, made.record) == ([], ticking.record)
 
 
 @pytest.mark.requirement("S53")
@@ -54,16 +54,16 @@ def test_a_pass_takes_so_many_runs_of_one_schedule_and_the_next_pass_goes_on() -
 
 @pytest.mark.requirement("S28")
 def test_a_change_behind_more_than_one_pass_waits_for_the_last_of_them() -> None:
-    ticking = Ticking(NINE)
+    ticking = FakeTicker(NINE)
     ticking.put({"every": "1s", "start": "2026-11-20T09:00:00Z"}, catch_up={"mode": "all"})
     ticking.run_due()
-    ticking.ask("schedule.patch", set={"priority": 9}, effective_at=after(400))
+    ticking.send("schedule.patch", set={"priority": 9}, effective_at=after(400))
 
-    ticking.wait(450).look()
+    ticking.wait(450).stage_all()
 
     versions = {row.version for k, row in ticking.rows.items() if k.scheduled_for < after(400)}
     assert versions == {1}
-    assert ticking.fates[2][0] is VersionStatus.ACTIVE
+    assert ticking.version_statuses[2][0] is VersionStatus.ACTIVE
     assert {
         row.version for key, row in ticking.rows.items() if key.scheduled_for >= after(400)
     } == {2}
@@ -84,54 +84,54 @@ def test_a_schedule_that_cannot_be_computed_is_parked_with_the_reason() -> None:
 @pytest.mark.requirement("S29")
 @pytest.mark.parametrize("late", [61, 600])
 def test_a_change_that_commences_late_says_how_late(late: float) -> None:
-    ticking = Ticking(NINE)
+    ticking = FakeTicker(NINE)
     ticking.put(EVERY)
-    ticking.ask("schedule.patch", set={"priority": 9}, effective_at=after(100))
+    ticking.send("schedule.patch", set={"priority": 9}, effective_at=after(100))
 
-    ticking.wait(100 + late).look()
+    ticking.wait(100 + late).stage_all()
 
-    fate, reason = ticking.fates[2]
+    fate, reason = ticking.version_statuses[2]
     assert fate is VersionStatus.ACTIVE
     assert reason is not None
     assert "late" in reason
 
 
 def test_one_instant_of_two_rules_is_one_run() -> None:
-    ticking = Ticking(NINE)
+    ticking = FakeTicker(NINE)
     start = "2026-11-20T09:00:00Z"
     rules = [{"every": "20s", "start": start}, {"every": "30s", "start": start}, {"at": start}]
     ticking.put({"any_of": rules})
 
     ticking.run_due()
-    ticking.wait(60).look().run_due()
+    ticking.wait(60).stage_all().run_due()
 
-    assert ticking.having(RunState.SUCCEEDED) == [after(k) for k in (0, 20, 30, 40, 60)]
+    assert ticking.times_in(RunState.SUCCEEDED) == [after(k) for k in (0, 20, 30, 40, 60)]
 
 
 @pytest.mark.requirement("S28")
 def test_a_short_pause_before_a_change_loses_no_instant_of_the_old_version() -> None:
-    ticking = Ticking(NINE)
+    ticking = FakeTicker(NINE)
     ticking.put(EVERY)
     ticking.run_due()
     ticking.put({"every": "20s"}, effective_at=after(70), expected_version="any")
 
-    ticking.wait(5).ask("schedule.pause")
-    ticking.wait(5).ask("schedule.resume")
+    ticking.wait(5).send("schedule.pause")
+    ticking.wait(5).send("schedule.resume")
     for _ in range(12):
-        ticking.wait(10).look().run_due()
+        ticking.wait(10).stage_all().run_due()
 
-    assert ticking.having(RunState.SUCCEEDED) == [after(k) for k in (0, 30, 60, 90, 110, 130)]
+    assert ticking.times_in(RunState.SUCCEEDED) == [after(k) for k in (0, 30, 60, 90, 110, 130)]
 
 
 @pytest.mark.requirement("S30")
 def test_a_change_is_in_force_from_its_time_on_and_not_from_when_it_is_planned() -> None:
-    ticking = Ticking(NINE)
+    ticking = FakeTicker(NINE)
     ticking.put(EVERY)
-    ticking.ask("schedule.patch", set={"priority": 9}, effective_at=after(20))
+    ticking.send("schedule.patch", set={"priority": 9}, effective_at=after(20))
     seen = []
 
     for _ in range(4):
-        seen.append((ticking.kept.version.number, ticking.fates[2][0]))
-        ticking.wait(10).look()
+        seen.append((ticking.record.version.number, ticking.version_statuses[2][0]))
+        ticking.wait(10).stage_all()
 
     assert seen == [*2 * [(1, VersionStatus.PENDING)], *2 * [(2, VersionStatus.ACTIVE)]]

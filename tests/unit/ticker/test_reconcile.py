@@ -5,7 +5,7 @@ from typing import Any
 
 import pytest
 from tests.fakes.schedules import ID
-from tests.fakes.ticker import Ticking
+from tests.fakes.ticker import FakeTicker
 from tests.fakes.tickets import NINE, after
 
 from harebell.contract.ids import RunKey
@@ -16,18 +16,18 @@ COMPLETION = {**EVERY, "from": "completion"}
 SUCCESS = {**EVERY, "until": "success"}
 
 
-def ticking_with(when: dict[str, Any], **policies: Any) -> Ticking:
-    ticking = Ticking(NINE)
+def ticking_with(when: dict[str, Any], **policies: Any) -> FakeTicker:
+    ticking = FakeTicker(NINE)
     ticking.put(when, **policies)
     return ticking
 
 
-def run(ticking: Ticking, moment: datetime, seconds: float, state: RunState) -> None:
+def run(ticking: FakeTicker, moment: datetime, seconds: float, state: RunState) -> None:
     """It takes so long and ends so; a ticker hears of it."""
     ticking.claim(moment, started=True)
-    ticking.wait(seconds).look()
-    ticking.end(moment, state)
-    ticking.review()
+    ticking.wait(seconds).stage_all()
+    ticking.complete(moment, state)
+    ticking.reconcile()
 
 
 @pytest.mark.parametrize("when", [COMPLETION, SUCCESS])
@@ -35,9 +35,9 @@ def test_only_one_run_is_staged_and_the_next_waits_for_its_end(when: dict[str, A
     ticking = ticking_with(when)
 
     ticking.claim(NINE, started=True)
-    ticking.wait(3600).look().review()
+    ticking.wait(3600).stage_all().reconcile()
 
-    assert ticking.kept.awaited_run == NINE
+    assert ticking.record.awaited_run == NINE
     assert sorted(key.scheduled_for for key in ticking.rows) == [NINE]
 
 
@@ -50,7 +50,7 @@ def test_from_completion_the_next_run_is_so_long_after_the_end_however_it_ended(
 
     run(ticking, NINE, 7, state)
 
-    assert (ticking.staged, ticking.kept.awaited_run) == ([after(37)], after(37))
+    assert (ticking.staged_times, ticking.record.awaited_run) == ([after(37)], after(37))
 
 
 def test_from_completion_a_long_run_misses_nothing() -> None:
@@ -58,18 +58,18 @@ def test_from_completion_a_long_run_misses_nothing() -> None:
 
     run(ticking, NINE, 3600, RunState.SUCCEEDED)
 
-    assert ticking.staged == [after(3630)]
-    assert ticking.skipped == {}
+    assert ticking.staged_times == [after(3630)]
+    assert ticking.skipped_counts == {}
 
 
 def test_from_completion_the_end_counts_and_not_when_it_was_heard_of() -> None:
     ticking = ticking_with(COMPLETION)
     ticking.claim(NINE, started=True)
-    ticking.end(NINE)
+    ticking.complete(NINE)
 
-    ticking.wait(20).review()
+    ticking.wait(20).reconcile()
 
-    assert ticking.staged == [after(30)]
+    assert ticking.staged_times == [after(30)]
 
 
 @pytest.mark.requirement("S06")
@@ -79,8 +79,8 @@ def test_from_completion_times_ends_it() -> None:
     run(ticking, NINE, 5, RunState.SUCCEEDED)
     run(ticking.wait(30), after(35), 5, RunState.SUCCEEDED)
 
-    assert ticking.kept.state is ScheduleState.COMPLETED
-    assert (ticking.staged, ticking.kept.next_at) == ([], None)
+    assert ticking.record.state is ScheduleState.COMPLETED
+    assert (ticking.staged_times, ticking.record.next_at) == ([], None)
 
 
 @pytest.mark.requirement("S07")
@@ -89,18 +89,18 @@ def test_from_completion_nothing_comes_after_the_end() -> None:
 
     run(ticking, NINE, 11, RunState.SUCCEEDED)
 
-    assert (ticking.staged, ticking.kept.state) == ([], ScheduleState.COMPLETED)
+    assert (ticking.staged_times, ticking.record.state) == ([], ScheduleState.COMPLETED)
 
 
 def test_until_success_the_first_success_is_the_last_run() -> None:
     ticking = ticking_with(SUCCESS)
     run(ticking, NINE, 5, RunState.DEAD)
-    again = list(ticking.staged)
+    again = list(ticking.staged_times)
 
     run(ticking.wait(25), after(30), 5, RunState.SUCCEEDED)
 
     assert again == [after(30)]
-    assert (ticking.staged, ticking.kept.state) == ([], ScheduleState.COMPLETED)
+    assert (ticking.staged_times, ticking.record.state) == ([], ScheduleState.COMPLETED)
 
 
 def test_until_success_keeps_to_the_timetable_and_passes_over_what_a_run_took() -> None:
@@ -108,22 +108,22 @@ def test_until_success_keeps_to_the_timetable_and_passes_over_what_a_run_took() 
 
     run(ticking, NINE, 100, RunState.DEAD)
 
-    assert ticking.staged[0] == after(60)
-    assert ticking.skipped == {after(30): 1}
+    assert ticking.staged_times[0] == after(60)
+    assert ticking.skipped_counts == {after(30): 1}
 
 
 @pytest.mark.parametrize("verb", ["schedule.pause", "schedule.cancel"])
 def test_a_success_while_halted_is_not_forgotten(verb: str) -> None:
     ticking = ticking_with(SUCCESS)
     ticking.claim(NINE, started=True)
-    ticking.wait(1).ask(verb)
+    ticking.wait(1).send(verb)
 
-    ticking.end(NINE)
-    ticking.review()
+    ticking.complete(NINE)
+    ticking.reconcile()
 
     cancelled = verb == "schedule.cancel"
     expected = ScheduleState.CANCELLED if cancelled else ScheduleState.COMPLETED
-    assert (ticking.kept.state, ticking.kept.next_at) == (expected, None)
+    assert (ticking.record.state, ticking.record.next_at) == (expected, None)
 
 
 @pytest.mark.requirement("S06")
@@ -133,20 +133,20 @@ def test_a_success_in_a_pause_that_holds_a_change_back_ends_the_version_it_was_o
 ) -> None:
     ticking = ticking_with(SUCCESS)
     ticking.claim(NINE, started=True)
-    ticking.ask("schedule.patch", set={"priority": 9}, effective_at=after(change_at))
-    ticking.wait(1).ask("schedule.pause")
-    ticking.end(NINE)
-    ticking.review()
-    paused = ticking.kept.state
+    ticking.send("schedule.patch", set={"priority": 9}, effective_at=after(change_at))
+    ticking.wait(1).send("schedule.pause")
+    ticking.complete(NINE)
+    ticking.reconcile()
+    paused = ticking.record.state
 
-    ticking.wait(100).ask("schedule.resume")
-    ticking.review()
+    ticking.wait(100).send("schedule.resume")
+    ticking.reconcile()
     for _ in range(40):
-        ticking.wait(10).look().run_due()
-        ticking.review()
+        ticking.wait(10).stage_all().run_due()
+        ticking.reconcile()
 
     assert paused is ScheduleState.PAUSED
-    ran = ticking.having(RunState.SUCCEEDED)
+    ran = ticking.times_in(RunState.SUCCEEDED)
     assert (ran[0], len(ran)) == (NINE, 2)
     assert min(ran[1:]) >= after(change_at)
 
@@ -155,52 +155,52 @@ def test_a_success_in_a_pause_that_holds_a_change_back_ends_the_version_it_was_o
 def test_a_success_while_another_run_is_held_completes_the_schedule_once_that_is_resolved() -> None:
     ticking = ticking_with(SUCCESS, on_unknown="hold")
     ticking.claim(NINE, started=True)
-    ticking.wait(1).ask("schedule.trigger")
+    ticking.wait(1).send("schedule.trigger")
     ticking.claim(after(1), started=True)
-    ticking.end(after(1), RunState.UNRESOLVED)
-    ticking.review()
+    ticking.complete(after(1), RunState.UNRESOLVED)
+    ticking.reconcile()
 
-    ticking.end(NINE)
-    ticking.review()
-    held = ticking.kept.state
-    ticking.wait(100).ask("run.resolve", run_id=str(RunKey(after(1), ID)), **{"as": "succeeded"})
-    ticking.review()
+    ticking.complete(NINE)
+    ticking.reconcile()
+    held = ticking.record.state
+    ticking.wait(100).send("run.resolve", run_id=str(RunKey(after(1), ID)), **{"as": "succeeded"})
+    ticking.reconcile()
 
-    assert (held, ticking.kept.state) == (ScheduleState.BLOCKED, ScheduleState.COMPLETED)
-    assert ticking.staged == []
+    assert (held, ticking.record.state) == (ScheduleState.BLOCKED, ScheduleState.COMPLETED)
+    assert ticking.staged_times == []
 
 
 def test_a_run_that_ends_while_its_schedule_is_paused_starts_nothing_and_resume_goes_on() -> None:
     ticking = ticking_with(COMPLETION)
     ticking.claim(NINE, started=True)
-    ticking.wait(1).ask("schedule.pause")
-    ticking.wait(9).end(NINE)
-    ticking.review()
-    paused = (ticking.kept.state, ticking.staged)
+    ticking.wait(1).send("schedule.pause")
+    ticking.wait(9).complete(NINE)
+    ticking.reconcile()
+    paused = (ticking.record.state, ticking.staged_times)
 
-    ticking.wait(1).ask("schedule.resume")
+    ticking.wait(1).send("schedule.resume")
 
     assert paused == (ScheduleState.PAUSED, [])
-    assert ticking.staged == [after(40)]
+    assert ticking.staged_times == [after(40)]
 
 
-def fail(ticking: Ticking, times: int, *, first: int = 0) -> None:
+def fail(ticking: FakeTicker, times: int, *, first: int = 0) -> None:
     for k in range(first, first + times):
         run(ticking, after(30 * k), 1, RunState.DEAD)
-        ticking.wait(29).look()
+        ticking.wait(29).stage_all()
 
 
 def test_so_many_failures_in_a_row_pause_the_schedule_and_say_so() -> None:
     ticking = ticking_with(EVERY, pause_after_failures=3)
 
     fail(ticking, 2)
-    before = ticking.kept.state
+    before = ticking.record.state
     fail(ticking, 1, first=2)
 
     assert before is ScheduleState.ACTIVE
-    assert ticking.kept.state is ScheduleState.PAUSED
-    assert ticking.kept.reason == "3 runs failed in a row"
-    assert (ticking.staged, ticking.kept.next_at) == ([], None)
+    assert ticking.record.state is ScheduleState.PAUSED
+    assert ticking.record.reason == "3 runs failed in a row"
+    assert (ticking.staged_times, ticking.record.next_at) == ([], None)
     assert ticking.rows[RunKey(after(90), ID)].reason is Reason.PAUSED
 
 
@@ -208,39 +208,39 @@ def test_a_success_ends_the_row_and_what_is_no_outcome_does_not() -> None:
     ticking = ticking_with(EVERY, pause_after_failures=3)
     fail(ticking, 2)
     run(ticking, after(60), 1, RunState.EXPIRED)
-    still = ticking.kept.consecutive_failures
+    still = ticking.record.consecutive_failures
     run(ticking.wait(29), after(90), 1, RunState.SUCCEEDED)
 
-    assert (still, ticking.kept.consecutive_failures) == (2, 0)
+    assert (still, ticking.record.consecutive_failures) == (2, 0)
 
 
 def test_resumed_failures_are_counted_afresh() -> None:
     ticking = ticking_with(EVERY, pause_after_failures=2)
     fail(ticking, 2)
 
-    ticking.ask("schedule.resume")
+    ticking.send("schedule.resume")
     fail(ticking, 1, first=2)
-    one_more = ticking.kept.state
+    one_more = ticking.record.state
     fail(ticking, 1, first=3)
 
-    assert (one_more, ticking.kept.state) == (ScheduleState.ACTIVE, ScheduleState.PAUSED)
+    assert (one_more, ticking.record.state) == (ScheduleState.ACTIVE, ScheduleState.PAUSED)
 
 
 def test_heard_of_twice_an_end_counts_once() -> None:
     ticking = ticking_with(EVERY, pause_after_failures=2)
     run(ticking, NINE, 1, RunState.DEAD)
 
-    ticking.review().review()
+    ticking.reconcile().reconcile()
 
-    assert (ticking.kept.consecutive_failures, ticking.kept.state) == (1, ScheduleState.ACTIVE)
+    assert (ticking.record.consecutive_failures, ticking.record.state) == (1, ScheduleState.ACTIVE)
 
 
 def test_ends_are_counted_in_the_order_of_their_instants_and_not_as_they_came() -> None:
     ticking = ticking_with(EVERY, pause_after_failures=2)
     ticking.claim(NINE, started=True)
     ticking.claim(after(30), started=True)
-    ticking.end(after(30), RunState.DEAD)
-    ticking.end(NINE, RunState.SUCCEEDED)
-    ticking.review()
+    ticking.complete(after(30), RunState.DEAD)
+    ticking.complete(NINE, RunState.SUCCEEDED)
+    ticking.reconcile()
 
-    assert ticking.kept.consecutive_failures == 1
+    assert ticking.record.consecutive_failures == 1

@@ -30,7 +30,7 @@ class _Ranges:
     """Rows that stand for several instants: whether one of them lies over an instant."""
 
     def __init__(self, runs: Iterable[Run]) -> None:
-        ranges = sorted((run.at, run.range_until) for run in runs if run.range_until is not None)
+        ranges = sorted((run.scheduled_for, run.range_until) for run in runs if run.range_until is not None)
         self._first = [first for first, _ in ranges]
         self._last = list(accumulate((last for _, last in ranges), max))
 
@@ -39,17 +39,17 @@ class _Ranges:
         return place > 0 and instant <= self._last[place - 1]
 
 
-def coverage(schedule: Schedule, runs: Sequence[Run], window: Window) -> Coverage:
+def check_coverage(schedule: Schedule, runs: Sequence[Run], window: Window) -> Coverage:
     """`runs`: of the window, and ranges from before it that reach into it."""
-    by_instant = {run.at: run for run in runs}
+    by_instant = {run.scheduled_for: run for run in runs}
     ranges = _Ranges(runs)
-    decided = {instant for span in schedule.spans for instant in span.decided(window)}
+    decided = {instant for span in schedule.windows for instant in span.decided(window)}
     lost = [
         schedule.finding(FindingKind.MISSING, why, instant)
         for instant in sorted(decided)
         if not ranges.cover(instant) and (why := _missing(schedule, by_instant.get(instant)))
     ]
-    strays = [run for run in runs if run.at not in decided]
+    strays = [run for run in runs if run.scheduled_for not in decided]
     return Coverage(len(decided), len(decided) - len(lost), (*lost, *_invented(schedule, strays)))
 
 
@@ -59,8 +59,8 @@ def _missing(schedule: Schedule, run: Run | None) -> str | None:
         return "it was owed, and nothing is on record of it"
     if run.state != RunState.CANCELLED or run.attempt > 0 or run.reason not in _OWED_AGAIN:
         return None
-    span = schedule.in_force(run.finished_at or run.at)
-    if span is None or not span.has(run.at):
+    span = schedule.version_at(run.finished_at or run.scheduled_for)
+    if span is None or not span.has(run.scheduled_for):
         return None
     return f"it was withdrawn ({run.reason}), is owed again, and was not staged again"
 
@@ -71,6 +71,6 @@ def _invented(schedule: Schedule, runs: Iterable[Run]) -> Iterator[Finding]:
         was_asked_for = run.origin is not None or (
             run.state == RunState.SKIPPED and run.reason in _UNTRIGGERED
         )
-        if not was_asked_for and not any(span.owes(run.at) for span in schedule.spans):
+        if not was_asked_for and not any(span.owes(run.scheduled_for) for span in schedule.windows):
             words = "a run of the timetable, at an instant that no version of it has"
-            yield schedule.finding(FindingKind.UNEXPECTED, words, run.at)
+            yield schedule.finding(FindingKind.UNEXPECTED, words, run.scheduled_for)

@@ -106,7 +106,7 @@ class Attempt:
 class Run:
     """A row of `runs`, its columns as they are, with its attempts in order."""
 
-    at: datetime
+    scheduled_for: datetime
     tenant: str
     version: int
     origin: str | None
@@ -145,21 +145,21 @@ class Schedule:
     id: UUID
     tenant: str
     key: str | None
-    shown: int
+    shown_version: int
     version: int
     state: ScheduleState
     planned_until: datetime
     dispatched: int
     next_at: datetime | None
-    awaiting: datetime | None
+    awaited_run: datetime | None
     pending_at: datetime | None
-    spans: tuple[Span, ...]
+    windows: tuple[Span, ...]
 
-    def span(self, number: int) -> Span | None:
-        return next((span for span in self.spans if span.number == number), None)
+    def window_of(self, number: int) -> Span | None:
+        return next((span for span in self.windows if span.number == number), None)
 
-    def in_force(self, at: datetime) -> Span | None:
-        begun = (span for span in self.spans if span.commenced and span.since <= at)
+    def version_at(self, at: datetime) -> Span | None:
+        begun = (span for span in self.windows if span.commenced and span.since <= at)
         return max(begun, key=lambda span: span.number, default=None)
 
     def finding(self, kind: FindingKind, words: str, at: datetime | None = None) -> Finding:

@@ -9,7 +9,7 @@ from typing import Final
 from harebell.audit.model.coverage import Coverage
 from harebell.audit.model.records import Finding, FindingKind
 
-MOST: Final = 100  # findings that are told, unless told otherwise
+MAX_FINDINGS: Final = 100  # findings that are told, unless told otherwise
 
 
 @dataclass(frozen=True, slots=True)
@@ -26,7 +26,7 @@ class Report:
 
     since: datetime
     until: datetime
-    limit: int = MOST
+    limit: int = MAX_FINDINGS
     schedules: int = 0
     runs: int = 0
     expected: int = 0
@@ -43,13 +43,13 @@ class Report:
     def omitted(self) -> int:
         return self.counts.total() - len(self.findings)
 
-    def find(self, findings: Iterable[Finding]) -> None:
+    def add_findings(self, findings: Iterable[Finding]) -> None:
         for finding in findings:
             self.counts[finding.kind] += 1
             if len(self.findings) < self.limit:
                 self.findings.append(finding)
 
-    def cover(self, covered: Coverage) -> None:
+    def add_coverage(self, covered: Coverage) -> None:
         self.expected += covered.expected
         self.recorded += covered.recorded
-        self.find(covered.findings)
+        self.add_findings(covered.findings)

@@ -19,7 +19,7 @@ _RESTING: Final = frozenset({RunState.STAGED, RunState.RETRYING})
 def _has_half_a_range(run: Run) -> bool:
     if run.range_until is None or run.range_count is None:
         return (run.range_until is None) is not (run.range_count is None)
-    return run.state != RunState.SKIPPED or run.range_until < run.at or run.range_count < 1
+    return run.state != RunState.SKIPPED or run.range_until < run.scheduled_for or run.range_count < 1
 
 
 def _ended_before_it_began(run: Run) -> bool:
@@ -49,26 +49,26 @@ _IMPOSSIBLE: Final[tuple[tuple[str, Callable[[Run], bool]], ...]] = (
     ("it ended before it began", _ended_before_it_began),
     ("it began before it was due",
      lambda run: run.started_at is not None and run.started_at < run.due_at - CLOCKS),
-    ("it was due before its instant", lambda run: run.due_at < run.at),
+    ("it was due before its instant", lambda run: run.due_at < run.scheduled_for),
     ("seq, replay_number and attempt count up from 1, 0 and 0",
      lambda run: run.seq < 1 or run.replay_number < 0 or run.attempt < 0),
     ("only what was skipped stands for a range, with its end and its count", _has_half_a_range),
 )  # fmt: skip
 
 
-def impossible(schedule: Schedule, run: Run) -> Iterator[Finding]:
+def find_invalid(schedule: Schedule, run: Run) -> Iterator[Finding]:
     words = [words for words, is_so in _IMPOSSIBLE if is_so(run)]
-    span = schedule.span(run.version)
+    span = schedule.window_of(run.version)
     if span is None:
         words.append(f"its version {run.version} has never been in force")
     elif run.attempt > span.definition.retry.max_attempts:
         words.append(f"attempt {run.attempt} of {span.definition.retry.max_attempts}")
     if run.tenant != schedule.tenant:
         words.append(f"its tenant is {run.tenant}")
-    return (schedule.finding(FindingKind.INVALID, each, run.at) for each in words)
+    return (schedule.finding(FindingKind.INVALID, each, run.scheduled_for) for each in words)
 
 
-def impossible_schedule(schedule: Schedule) -> Iterator[Finding]:
-    is_asleep = schedule.next_at is None and schedule.awaiting is None
+def find_invalid_schedule(schedule: Schedule) -> Iterator[Finding]:
+    is_asleep = schedule.next_at is None and schedule.awaited_run is None
     if schedule.state is ScheduleState.ACTIVE and is_asleep:
         yield schedule.finding(FindingKind.INVALID, "it is active, and nobody will look at it")

@@ -16,6 +16,7 @@ from rich.text import Text
 
 from harebell.contract.errors import HarebellError
 from harebell.contract.message import Message
+from harebell.contract.views import ViewResponse
 
 # Characters of a line. A terminal wraps a long line, but a folded id cannot be copied.
 WIDTH: Final = 1000
@@ -80,10 +81,11 @@ class Output:
 
 
 def to_json(row: Row) -> dict[str, Any]:
-    """Return the JSON value of a row."""
-    if isinstance(row, Message):
-        return row.model_dump(mode="json", by_alias=True, exclude={OK_FIELD})
-    return dict(row)
+    """Return the JSON value of a row. A view has no field `ok`, which is always true."""
+    if not isinstance(row, Message):
+        return dict(row)
+    exclude = {OK_FIELD} if isinstance(row, ViewResponse) else None
+    return row.model_dump(mode="json", by_alias=True, exclude=exclude)
 
 
 def error_line(field: str | None, reason: str, code: str) -> str:

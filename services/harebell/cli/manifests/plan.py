@@ -7,10 +7,10 @@ from typing import Any, Final, TypeAlias
 
 import orjson
 
-from harebell.client import ScheduleDetail, ScheduleView
 from harebell.contract.errors import InvalidInput
 from harebell.contract.message import parse
 from harebell.contract.schedule import Definition
+from harebell.contract.views import ScheduleDetail, ScheduleView
 
 FIELDS: Final = {field.alias or name for name, field in Definition.model_fields.items()}
 CANCELLED: Final = "cancelled"

@@ -1,19 +1,21 @@
-"""Indexes on tables that are in use: made while others write, and whole or not at all."""
+"""Indexes for migrations of tables that services write."""
 
 from collections.abc import Mapping
 from types import ModuleType
 
+from alembic.operations import Operations
 
-def index_concurrently(op: ModuleType, indexes: Mapping[str, str]) -> None:
-    """By name: what follows `ON`. `op` is Alembic's, in a migration.
 
-    Each waits for the transactions that are under way, however long that takes, and nobody waits
-    for it. One that was broken off is left invalid: it is dropped and made again. So the migration
-    must do nothing else: what it has done before is committed.
+def index_concurrently(op: ModuleType | Operations, indexes: Mapping[str, str]) -> None:
+    """Create each index, given by name and the text after `ON`, while services write its table.
+
+    An index waits for the present transactions without limit and delays no other statement.
+    A broken creation leaves an invalid index, which a repeated call drops and creates again.
+    The migration must do nothing else, because this function commits all earlier statements.
     """
     with op.get_context().autocommit_block():
         op.execute("SET lock_timeout = 0")
-        for name, what in indexes.items():
+        for name, definition in indexes.items():
             op.execute(f"DROP INDEX CONCURRENTLY IF EXISTS {name}")
-            op.execute(f"CREATE INDEX CONCURRENTLY {name} ON {what}")
+            op.execute(f"CREATE INDEX CONCURRENTLY {name} ON {definition}")
         op.execute("RESET lock_timeout")

@@ -1,4 +1,4 @@
-"""Alembic's entry: runs on the connection that `migrate.py` hands it."""
+"""The Alembic environment, which runs on the connection of `migrate.py`."""
 
 from alembic import context
 

@@ -16,7 +16,7 @@ from harebell.contract.errors import Conflict, InvalidInput, NotFound
 from harebell.contract.ids import RunKey
 from harebell.contract.responses import RunResponse, ScheduleResponse
 from harebell.contract.types import instant_text, truncate_ms
-from harebell.domain.recurrence import RESOLUTION, next_times
+from harebell.domain.recurrence import RESOLUTION, next_times, recurs_at
 from harebell.domain.run_states import Reason, RunState, ScheduleState
 from harebell.ticker.commands.responses import schedule_response
 from harebell.ticker.model.planning_cursor import continue_planning, resume_planning
@@ -94,7 +94,7 @@ def skip(unit: UnitOfWork, context: CommandContext, record: ScheduleRecord) -> S
     command = context.command
     assert isinstance(command, ScheduleSkip)  # noqa: S101  # the handler of this command
     at = command.at
-    if not record.version_at(at).includes(at):
+    if not recurs_at(record.version_at(at).recurrence, at):
         raise InvalidInput(
             f"The time must be a scheduled time of the schedule, not {instant_text(at)}.",
             field="at",

@@ -11,7 +11,7 @@ from harebell.contract.responses import ScheduleResponse
 from harebell.contract.schedule import Definition
 from harebell.contract.types import instant_text
 from harebell.contract.when import Recurring
-from harebell.domain.recurrence import RESOLUTION, Once, initial_cursor
+from harebell.domain.recurrence import RESOLUTION, Once, initial_cursor, recurs_at
 from harebell.domain.run_states import Reason, ScheduleState
 from harebell.ticker.commands.responses import schedule_response
 from harebell.ticker.model.planning_cursor import continue_planning
@@ -302,4 +302,4 @@ def _is_stopped(record: ScheduleRecord) -> bool:
 def _moves_to(version: Version, run: LockedRun, at: datetime) -> bool:
     """Return whether a run is overdue, or waits for its jitter at a time of the new version."""
     time = run.key.scheduled_for
-    return run.due_at <= at or (time <= at and version.includes(time))
+    return run.due_at <= at or (time <= at and recurs_at(version.recurrence, time))

@@ -51,17 +51,22 @@ def _unplanned_times(record: ScheduleRecord, cursor: datetime) -> set[datetime]:
     version, pending = record.version, record.pending
     times: list[datetime] = []
     in_force = VersionWindow(
-        record.id,
-        version.policy,
-        min(version.since, record.planned_until),
+        schedule_id=record.id,
+        policy=version.policy,
+        since=min(version.since, record.planned_until),
         until=record.pending_at,
         anchor=version.anchor,
         dispatched=record.dispatched,
     )
     if record.state is ScheduleState.ACTIVE and record.awaited_run is None:
-        times = in_force.instants(max(cursor, record.planned_until), count, skipped)
+        times = in_force.next_times(max(cursor, record.planned_until), count, skipped)
     if pending is not None:
-        window = VersionWindow(record.id, pending.policy, pending.since, anchor=pending.anchor)
-        window = window.following(in_force.having_run(times, skipped))
-        times += window.instants(cursor, count, skipped)
+        window = VersionWindow(
+            schedule_id=record.id,
+            policy=pending.policy,
+            since=pending.since,
+            anchor=pending.anchor,
+        )
+        window = window.continuing(in_force.with_dispatched(times, skipped))
+        times += window.next_times(cursor, count, skipped)
     return set(times)

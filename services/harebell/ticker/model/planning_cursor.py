@@ -1,5 +1,6 @@
 """The planning cursor of a schedule after a pause, a block or a change."""
 
+from harebell.domain.recurrence import recurs_at
 from harebell.domain.run_states import ScheduleState
 from harebell.ticker.model.unit_of_work import ScheduleRecord
 
@@ -16,7 +17,9 @@ def resume_planning(record: ScheduleRecord) -> ScheduleRecord:
         if time <= record.planned_until and time != record.awaited_run
     )
     of_version = (time for time in past if record.version_at(time) is record.version)
-    to_restage = tuple(time for time in of_version if not record.version.includes(time))
+    to_restage = tuple(
+        time for time in of_version if not recurs_at(record.version.recurrence, time)
+    )
     return continue_planning(record)._replace(
         paused_until=None, consecutive_failures=0, to_restage=to_restage
     )

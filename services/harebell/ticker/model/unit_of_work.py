@@ -10,7 +10,7 @@ from harebell.contract.ids import RunKey
 from harebell.contract.policy import Overlap
 from harebell.contract.types import EARLIEST
 from harebell.domain.planner import remaining_runs
-from harebell.domain.recurrence import RESOLUTION
+from harebell.domain.recurrence import RESOLUTION, recurs_at
 from harebell.domain.run_states import Reason, RunState, ScheduleState
 from harebell.ticker.model.version import Version, VersionHandover, VersionStatus
 
@@ -226,10 +226,10 @@ class UnitOfWork:
         version, to_plan = record.version, (*unstaged, *stopping)
         planned = {run.key.scheduled_for for run in to_plan if run.is_from_recurrence}
         early = {run.key.scheduled_for for run in to_plan if run.version > version.number}
-        returning = {time for time in planned if version.includes(time)}
+        returning = {time for time in planned if recurs_at(version.recurrence, time)}
         planned_until = min([record.planned_until, *(time - RESOLUTION for time in returning)])
         after_cursor = [t for t in record.open_runs if planned_until < t <= record.planned_until]
-        undecided = [time for time in after_cursor if version.includes(time)]
+        undecided = [time for time in after_cursor if recurs_at(version.recurrence, time)]
         removed = {run.key.scheduled_for for run in unstaged}
         if reason is Reason.PAUSED:
             # No recurrence returns these times. The resume restages them from `open_runs`.

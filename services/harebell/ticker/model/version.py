@@ -10,7 +10,7 @@ import orjson
 
 from harebell.contract.schedule import Definition, SchedulingPolicy, canonical_json
 from harebell.contract.ticket import RunSpec
-from harebell.domain.recurrence import RESOLUTION, Recurrence, recurrence_of
+from harebell.domain.recurrence import Recurrence, recurrence_of
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -80,10 +80,6 @@ class Version:
         A change of another field keeps the anchor and therefore shifts no run.
         """
         return self.anchor_at or self.since
-
-    def includes(self, time: datetime) -> bool:
-        """Return whether the recurrence contains the time."""
-        return self.recurrence.next_after(time - RESOLUTION) == time
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -1,0 +1,135 @@
+"""Unit tests of the wait of a claimer for requests and for the capacity of its lane."""
+
+import asyncio
+from collections.abc import AsyncIterator
+from contextlib import asynccontextmanager
+from typing import Any, cast
+
+import pytest
+from tests.fakes.lane import LEASE, LaneHarness
+
+from harebell.contract.ticket import Ticket
+from harebell.executor.claiming.claimer import Claimer, ClaimResult, TicketsByKey
+from harebell.storage.runs.claims import Claim
+
+TIMEOUT = 5.0  # seconds
+
+
+class GrantingStrategy:
+    """A claim strategy that claims each run."""
+
+    async def claim(self, tickets: TicketsByKey) -> ClaimResult:
+        return {key.key: Claim(key.key, key.seq + 1, 1) for key in tickets}, frozenset()
+
+
+@pytest.fixture
+async def lane() -> LaneHarness:
+    """Return a lane with two slots and no loop that starts runs."""
+    return await LaneHarness.create(2)
+
+
+def claimer_of(lane: LaneHarness) -> Claimer:
+    return Claimer(
+        pool=cast("Any", None),
+        clock=lane.clock,
+        holder="executor-1",
+        strategy=GrantingStrategy(),
+        lease=lambda _: LEASE,
+        starter=lane.starter,
+        claimed_runs=lane.claimed_runs,
+        start_guard=lane.starter.start_guard,
+    )
+
+
+@asynccontextmanager
+async def running(*claimers: Claimer) -> AsyncIterator[None]:
+    loops = [asyncio.create_task(claimer.run()) for claimer in claimers]
+    try:
+        async with asyncio.timeout(TIMEOUT):
+            yield
+    finally:
+        for loop in loops:
+            loop.cancel()
+        await asyncio.gather(*loops, return_exceptions=True)
+
+
+def tickets(lane: LaneHarness, *numbers: int) -> list[Ticket]:
+    return [lane.claimed(number).ticket for number in numbers]
+
+
+def calls_of_capacity(lane: LaneHarness, monkeypatch: pytest.MonkeyPatch) -> list[int]:
+    """Return a list that grows with each call of `LaneStarter.capacity`."""
+    calls: list[int] = []
+    capacity = type(lane.starter).capacity
+
+    def counted(starter: Any) -> int:
+        calls.append(capacity(starter))
+        return calls[-1]
+
+    monkeypatch.setattr(type(lane.starter), "capacity", counted)
+    return calls
+
+
+async def test_claimer_does_not_wake_when_the_capacity_changes_and_nothing_waits(
+    lane: LaneHarness, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    calls = calls_of_capacity(lane, monkeypatch)
+
+    async with running(claimer_of(lane)):
+        for _ in range(3):
+            lane.starter.capacity_changed.set()
+            await asyncio.sleep(0.01)
+
+    assert calls == []
+
+
+async def test_both_claimers_continue_when_the_capacity_of_their_lane_changes(
+    lane: LaneHarness,
+) -> None:
+    first, second = claimer_of(lane), claimer_of(lane)
+    waiting = [lane.claimed(number, 60) for number in (1, 2)]
+    lane.starter.add(waiting)
+
+    async with running(first, second):
+        requests = [
+            asyncio.create_task(first.claim(tickets(lane, 3))),
+            asyncio.create_task(second.claim(tickets(lane, 4))),
+        ]
+        unfinished = (await asyncio.wait(requests, timeout=0.05))[1]
+        lane.starter.remove_unstarted({run.key for run in waiting})
+        results = await asyncio.gather(*requests)
+
+    assert unfinished == set(requests)
+    assert results == [True, True]
+    assert len(lane.starter.queue) == 2
+
+
+async def test_new_request_claims_the_capacity_that_faster_attempts_have_added(
+    lane: LaneHarness,
+) -> None:
+    claimer = claimer_of(lane)
+    lane.starter.add([lane.claimed(number, 60) for number in (1, 2)])
+
+    async with running(claimer):
+        first = asyncio.create_task(claimer.claim(tickets(lane, 3)))
+        await asyncio.wait([first], timeout=0.05)
+        for _ in range(100):
+            lane.starter._throughput.record(0.001)  # noqa: SLF001  # as quick attempts do
+        claimed = await claimer.claim(tickets(lane, 4))
+
+    assert claimed
+    assert await first
+
+
+async def test_closed_claimer_finishes_its_requests_without_a_claim(lane: LaneHarness) -> None:
+    claimer = claimer_of(lane)
+    lane.starter.add([lane.claimed(number, 60) for number in (1, 2)])
+
+    async with running(claimer):
+        request = asyncio.create_task(claimer.claim(tickets(lane, 3)))
+        await asyncio.sleep(0)
+        claimer.close()
+        results = [await request, await claimer.claim(tickets(lane, 4))]
+
+    assert results == [False, False]
+    assert len(lane.starter.queue) == 2

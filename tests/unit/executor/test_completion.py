@@ -1,0 +1,142 @@
+"""Unit tests of the completion of an attempt: the next step, the record and the health."""
+
+from datetime import timedelta
+
+import pytest
+from tests.fakes.tickets import NINE, after, ticket
+
+from harebell.contract.policy import RetryPolicy
+from harebell.domain.retry import (
+    ATTEMPTS_EXHAUSTED,
+    EXPIRED,
+    Dead,
+    Decision,
+    Expired,
+    Failure,
+    Retry,
+)
+from harebell.domain.run_states import RunState
+from harebell.executor.model.claimed_run import ClaimedRun
+from harebell.executor.model.completion import completion_of, decide_next, is_healthy
+from harebell.executor.targets.attempt import Success, TargetOutcome
+from harebell.executor.targets.http_response import outcome_of
+from harebell.messaging.topology.delay_queues import LONGEST_DELAY
+
+FAILED = Failure("http_error", "HTTP 500", http_status=500)
+
+
+def claimed(attempt: int = 1) -> ClaimedRun:
+    return ClaimedRun(
+        ticket=ticket(), token=2, attempt=attempt, lease=15.0, renewed_at=100.0, started_at=NINE
+    )
+
+
+@pytest.mark.parametrize(
+    ("outcome", "attempt", "expected"),
+    [
+        (Success(200, "ok"), 5, type(None)),
+        (FAILED, 1, Retry),
+        (FAILED, 5, Dead),
+        (Failure("http_status", "HTTP 404", retryable=False), 1, Dead),
+    ],
+)
+def test_decide_next_depends_on_the_outcome_and_the_attempt(
+    outcome: TargetOutcome, attempt: int, expected: type
+) -> None:
+    decision = decide_next(claimed(attempt), outcome, NINE, random_fraction=0.5)
+
+    assert type(decision) is expected
+
+
+@pytest.mark.requirement("S106")
+def test_decide_next_counts_the_attempt_of_the_claim() -> None:
+    run = claimed(attempt=3)
+    run_spec = run.ticket.run_spec.model_copy(update={"retry": RetryPolicy(max_attempts=3)})
+    run.ticket = run.ticket.model_copy(update={"run_spec": run_spec})
+
+    decision = decide_next(run, FAILED, NINE, random_fraction=0)
+
+    assert decision == Dead(ATTEMPTS_EXHAUSTED)
+
+
+@pytest.mark.requirement("S19", "S72")
+def test_completion_of_a_success_has_status_result_and_duration() -> None:
+    completion = completion_of(claimed(), Success(204, "done"), None, now=after(2))
+
+    assert (completion.state, completion.outcome) == (RunState.SUCCEEDED, "succeeded")
+    assert (completion.http_status, completion.result) == (204, "done")
+    assert (completion.reason, completion.duration_ms) == (None, 2000)
+    assert (completion.token, completion.next_attempt_at, completion.staged_at) == (2, None, None)
+
+
+@pytest.mark.requirement("S34")
+@pytest.mark.parametrize(
+    ("decision", "state", "reason"),
+    [
+        (Retry(after(8)), RunState.RETRYING, None),
+        (Dead(ATTEMPTS_EXHAUSTED), RunState.DEAD, ATTEMPTS_EXHAUSTED),
+        (Expired(), RunState.EXPIRED, "expired"),
+    ],
+)
+def test_completion_of_a_failure_has_its_error_for_each_decision(
+    decision: Decision, state: RunState, reason: str | None
+) -> None:
+    completion = completion_of(claimed(), FAILED, decision, now=NINE)
+
+    assert (completion.state, completion.reason) == (state, reason)
+    assert (completion.outcome, completion.error_code) == ("failed", "http_error")
+    assert (completion.error, completion.http_status) == ("HTTP 500", 500)
+    assert completion.next_attempt_at == (after(8) if state is RunState.RETRYING else None)
+
+
+@pytest.mark.parametrize(
+    ("wait", "staged"),
+    [
+        (timedelta(0), True),
+        (LONGEST_DELAY, True),
+        (LONGEST_DELAY + timedelta(milliseconds=1), False),
+    ],
+)
+def test_completion_stages_a_retry_only_within_the_longest_delay(
+    wait: timedelta, *, staged: bool
+) -> None:
+    completion = completion_of(claimed(), FAILED, Retry(NINE + wait), now=NINE)
+
+    assert (completion.staged_at is not None) is staged
+    assert completion.next_attempt_at == NINE + wait
+
+
+@pytest.mark.requirement("S113")
+@pytest.mark.parametrize(
+    ("status", "healthy"),
+    [
+        *((status, True) for status in (200, 204, 301, 400, 401, 404, 422)),
+        *((status, False) for status in (408, 425, 429, 500, 502, 503)),
+    ],
+)
+def test_downstream_is_unhealthy_only_when_its_status_is_retryable(
+    status: int, *, healthy: bool
+) -> None:
+    outcome = outcome_of(status, {}, None)
+
+    assert is_healthy(outcome) is healthy
+
+
+@pytest.mark.requirement("S113")
+def test_downstream_is_unhealthy_when_it_does_not_answer() -> None:
+    assert is_healthy(Failure("connect_failed", "The connection failed.")) is False
+    assert is_healthy(Failure("timeout", "The attempt did not end within 30 s.")) is False
+
+
+@pytest.mark.requirement("S113")
+def test_health_is_unknown_when_no_request_was_sent() -> None:
+    expired = Failure(EXPIRED, "The expiry time of the run has passed.", retryable=False)
+    private = Failure("private_address", "The address is private.", retryable=False)
+
+    assert is_healthy(expired) is None
+    assert is_healthy(private) is None
+
+
+@pytest.mark.requirement("S113")
+def test_downstream_is_healthy_after_a_success_without_a_status() -> None:
+    assert is_healthy(Success()) is True

@@ -1,0 +1,104 @@
+"""Unit tests of the start queue: the order of claimed runs, and deferred runs."""
+
+from datetime import datetime
+
+import pytest
+from tests.fakes.tickets import NINE, after, ticket
+
+from harebell.executor.model.claimed_run import ClaimedRun
+from harebell.executor.model.start_queue import (
+    BATCHED_START_THRESHOLD,
+    MAX_MIN_SLEEP,
+    TIMER_RESOLUTION,
+    StartQueue,
+    min_sleep,
+)
+
+
+def claimed(
+    number: int = 0, due_at: datetime = NINE, *, priority: int = 5, seq: int = 1
+) -> ClaimedRun:
+    of_run = ticket(number, due_at, priority=priority, seq=seq)
+    return ClaimedRun(ticket=of_run, token=seq + 1, attempt=1, lease=15.0, renewed_at=100.0)
+
+
+def pop_all(queue: StartQueue) -> list[ClaimedRun]:
+    return [queue.pop() for _ in range(len(queue))]
+
+
+@pytest.mark.requirement("S43")
+def test_queue_returns_runs_by_due_time_and_then_by_priority() -> None:
+    late, low = claimed(1, after(1), priority=10), claimed(2, priority=1)
+    first, second, high = claimed(3), claimed(4), claimed(5, priority=9)
+    queue = StartQueue()
+    for run in (late, low, first, second, high):
+        queue.push(run)
+
+    assert pop_all(queue) == [high, first, second, low, late]
+
+
+@pytest.mark.requirement("S47")
+def test_next_due_is_the_earliest_due_time() -> None:
+    queue = StartQueue()
+    empty = queue.next_due()
+    queue.push(claimed(1, after(2)))
+    queue.push(claimed(2, after(1)))
+
+    assert (empty, queue.next_due()) == (None, after(1))
+
+
+@pytest.mark.requirement("S33")
+def test_removed_runs_never_leave_the_queue() -> None:
+    runs = [claimed(number, after(number)) for number in range(4)]
+    queue = StartQueue()
+    for run in runs:
+        queue.push(run)
+
+    removed = queue.remove({runs[0].key, runs[2].key, claimed(99).key})
+
+    assert removed == [runs[0], runs[2]]
+    assert queue.waiting() == [runs[1], runs[3]]
+    assert (len(queue), queue.next_due()) == (2, after(1))
+
+
+@pytest.mark.requirement("S14")
+def test_run_has_its_new_ticket_when_it_is_claimed_again_after_its_removal() -> None:
+    old, new = claimed(1, priority=5), claimed(1, priority=9, seq=3)
+    queue = StartQueue()
+    queue.push(old)
+
+    queue.remove({old.key})
+    queue.push(new)
+
+    assert pop_all(queue) == [new]
+
+
+def test_deferred_runs_delay_no_other_run_and_resume_in_order() -> None:
+    first, second, other = (claimed(number, after(number)) for number in range(3))
+    queue = StartQueue()
+    for run in (second, first):
+        queue.defer(run)
+    queue.push(other)
+
+    assert (len(queue), queue.next_due()) == (1, other.ticket.due_at)
+    assert queue.deferred_counts() == {first.downstream: 2}
+    queue.resume(first.downstream)
+    assert queue.pop() == first
+    assert set(queue.waiting()) == {second, other}
+    assert queue.remove({second.key}) == [second]
+    queue.resume(first.downstream)
+    assert queue.deferred_counts() == {}
+
+
+def test_min_sleep_grows_with_the_number_of_waiting_runs_up_to_its_limit() -> None:
+    sleeps = [
+        min_sleep(waiting)
+        for waiting in (
+            BATCHED_START_THRESHOLD - 1,
+            BATCHED_START_THRESHOLD,
+            3 * BATCHED_START_THRESHOLD,
+            1_000 * BATCHED_START_THRESHOLD,
+        )
+    ]
+
+    assert sleeps == [0, TIMER_RESOLUTION, 3 * TIMER_RESOLUTION, MAX_MIN_SLEEP]
