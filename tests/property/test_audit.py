@@ -88,12 +88,18 @@ def test_any_row_that_is_taken_out_is_found_lost(
         for run in runs
         if run.scheduled_for in owed
         and run.state != RunState.CANCELLED
-        and not any(other.scheduled_for < run.scheduled_for <= other.range_until for other in ranges if other.range_until)
+        and not any(
+            other.scheduled_for < run.scheduled_for <= other.range_until
+            for other in ranges
+            if other.range_until
+        )
     ]
     assume(alone)
     gone = data.draw(st.sampled_from(alone))
 
     found = ticking.examine(*(run for run in runs if run is not gone))
 
-    assert (FindingKind.MISSING, gone.scheduled_for) in [(each.kind, each.at) for each in found.findings]
+    assert (FindingKind.MISSING, gone.scheduled_for) in [
+        (each.kind, each.at) for each in found.findings
+    ]
     assert found.recorded < found.expected

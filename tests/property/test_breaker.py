@@ -98,7 +98,11 @@ def test_once_its_downstream_is_well_it_closes(
 def test_transitions_have_instants_of_their_own_in_order(
     rule: BreakerConfig, taken: list[tuple[str, int]]
 ) -> None:
-    breaker, now, seen = Breaker(config=rule), NINE, [(BreakerState.CLOSED, Breaker(config=rule).since)]
+    breaker, now, seen = (
+        Breaker(config=rule),
+        NINE,
+        [(BreakerState.CLOSED, Breaker(config=rule).since)],
+    )
     for what, wait in taken:
         now += timedelta(milliseconds=wait)
         if what == "ask":

@@ -1,6 +1,7 @@
-"""Our answers against an independent model of Debian cron's loop, written from cron(8).
+"""Cron expressions compared with an independent model of the loop of Debian cron.
 
-The model walks through the minutes and knows nothing of seams, intervals or croniter.
+The model follows cron(8). It steps through the minutes and uses no clock changes, no cached
+intervals and no croniter.
 """
 
 from collections import Counter
@@ -24,12 +25,12 @@ DAY: Final = timedelta(days=1)
 CORRECTION: Final = timedelta(hours=3)
 TWO_YEARS: Final = (datetime(2026, 11, 1, tzinfo=UTC), datetime(2028, 11, 1, tzinfo=UTC))
 LINES_A_NIGHT: Final = 3
-Ticks = tuple[tuple[datetime, datetime], ...]  # instants, with the local time of each
+Ticks = tuple[tuple[datetime, datetime], ...]  # UTC times, each with its local time
 
 
 @dataclass(frozen=True)
 class Line:
-    """The five fields of a crontab line as sets."""
+    """The five fields of a crontab line, as sets of numbers."""
 
     minute: frozenset[int]
     hour: frozenset[int]
@@ -69,7 +70,7 @@ def numbers(field: str, low: int, high: int) -> frozenset[int]:
 
 
 def debian(line: Line, ticks: Ticks, tick: timedelta = MINUTE) -> list[datetime]:
-    """Run the loop: `virtual` is the time that all jobs have run for."""
+    """Run the loop of cron. `virtual` is the time up to which all lines have run."""
     virtual, found = ticks[0][1] - tick, []
     for instant, local in ticks:
         jump = local - virtual - tick
@@ -88,7 +89,7 @@ def debian(line: Line, ticks: Ticks, tick: timedelta = MINUTE) -> list[datetime]
 
 
 def chosen(line: Line, ticks: Ticks, gap: DstGap, overlap: DstOverlap) -> list[datetime]:
-    """What an explicit choice means: count how often each local time is shown."""
+    """Return the times under an explicit rule, by counting how often each local time occurs."""
     shown, so_far, found = Counter(local for _, local in ticks), Counter[datetime](), []
     previous = ticks[0][1] - MINUTE
     for instant, local in ticks:
@@ -122,8 +123,8 @@ def night(zone: ZoneInfo, around: datetime) -> Ticks:
     return walked(zone, around - timedelta(hours=4), around + timedelta(hours=5))
 
 
-def seams(zone: ZoneInfo) -> Iterator[datetime]:
-    """Yield the hours in which the offset changes; no zone changes twice in one day."""
+def changes(zone: ZoneInfo) -> Iterator[datetime]:
+    """Yield the hours in which the offset changes. No time zone changes twice in one day."""
     start, end = TWO_YEARS
     days = [start + n * DAY for n in range((end - start) // DAY + 1)]
     for day, following in pairwise(days):
@@ -134,9 +135,9 @@ def seams(zone: ZoneInfo) -> Iterator[datetime]:
 
 
 @lru_cache(maxsize=1)
-def all_seams() -> tuple[tuple[ZoneInfo, datetime], ...]:
+def all_changes() -> tuple[tuple[ZoneInfo, datetime], ...]:
     zones = [ZoneInfo(name) for name in sorted(available_timezones())]
-    return tuple((zone, seam) for zone in zones for seam in seams(zone))
+    return tuple((zone, change) for zone in zones for change in changes(zone))
 
 
 NIGHTLY: Final = (
@@ -148,23 +149,23 @@ NIGHTLY: Final = (
 
 
 @pytest.mark.requirement("S04", "ASK-8")
-def test_every_clock_change_of_two_years_in_every_zone_goes_as_debians_cron_does() -> None:
+def test_clock_changes_of_two_years_in_every_zone_match_debian_cron() -> None:
     lines = cycle(NIGHTLY)
 
     wrong = [
-        (text, zone.key, seam)
-        for zone, seam in all_seams()
+        (text, zone.key, change)
+        for zone, change in all_changes()
         for text in islice(lines, LINES_A_NIGHT)
-        if ours(Cron.parse(text, zone.key), night(zone, seam))
-        != debian(Line.read(text), night(zone, seam))
+        if ours(Cron.parse(text, zone.key), night(zone, change))
+        != debian(Line.read(text), night(zone, change))
     ]
 
-    assert len(all_seams()) > 500
+    assert len(all_changes()) > 500
     assert wrong == []
 
 
 @pytest.mark.requirement("S04")
-def test_ten_years_are_what_debians_cron_would_have_run() -> None:
+def test_ten_years_match_debian_cron() -> None:
     start, end, half_hour = datetime(2020, 1, 1, tzinfo=UTC), datetime(2030, 1, 1, tzinfo=UTC), 30
     tick = timedelta(minutes=half_hour)
     texts = ("30 2 * * *", "0 */12 * * *", "30 1 1,15 * 0", "0 3 29 2 *", "0,30 2 */5 3-4,10-11 *")
@@ -197,16 +198,16 @@ LINES = st.builds(
     st.sampled_from(["*", "*", "1-31", "*/2", "1-20"]),
     st.sampled_from(["*", "*", "0", "0,6", "1-5"]),
 )
-SEAMS = st.deferred(lambda: st.sampled_from(all_seams()))
+CHANGES = st.deferred(lambda: st.sampled_from(all_changes()))
 
 
 @pytest.mark.requirement("S04")
 @settings(max_examples=400, deadline=None)
-@given(text=LINES, seam=SEAMS)
-def test_any_line_in_any_such_night_goes_as_debians_cron_does(
-    text: str, seam: tuple[ZoneInfo, datetime]
+@given(text=LINES, change=CHANGES)
+def test_any_expression_matches_debian_cron_around_a_clock_change(
+    text: str, change: tuple[ZoneInfo, datetime]
 ) -> None:
-    zone, around = seam
+    zone, around = change
     ticks = night(zone, around)
 
     assert ours(Cron.parse(text, zone.key), ticks) == debian(Line.read(text), ticks)
@@ -214,11 +215,11 @@ def test_any_line_in_any_such_night_goes_as_debians_cron_does(
 
 @pytest.mark.requirement("S08")
 @settings(max_examples=400, deadline=None)
-@given(text=LINES, seam=SEAMS, gap=st.sampled_from(DstGap), overlap=st.sampled_from(DstOverlap))
-def test_an_explicit_choice_means_what_it_says(
-    text: str, seam: tuple[ZoneInfo, datetime], gap: DstGap, overlap: DstOverlap
+@given(text=LINES, change=CHANGES, gap=st.sampled_from(DstGap), overlap=st.sampled_from(DstOverlap))
+def test_explicit_dst_rule_is_applied(
+    text: str, change: tuple[ZoneInfo, datetime], gap: DstGap, overlap: DstOverlap
 ) -> None:
-    zone, around = seam
+    zone, around = change
     ticks = night(zone, around)
     cron = Cron.parse(text, zone.key, dst_gap=gap, dst_overlap=overlap)
 

@@ -1,4 +1,4 @@
-"""What holds for every rule, zone and moment: later, the same on every look, few questions."""
+"""The results of each expression: later than the argument, constant, and with few matcher calls."""
 
 from datetime import UTC, datetime, timedelta
 from itertools import pairwise
@@ -42,7 +42,7 @@ MOMENTS = st.datetimes(
 
 
 class Counting:
-    """A calendar that counts how often it is asked."""
+    """A matcher that counts its calls."""
 
     def __init__(self, calendar: CronMatcher) -> None:
         self.matcher = calendar
@@ -54,7 +54,7 @@ class Counting:
 
 
 def near_a_change(cron: Cron, moment: datetime) -> datetime:
-    """Go on to just before the next change of the offset within a year and a half, if any."""
+    """Return a time shortly before the next clock change within 18 months, or the argument."""
     low, high = moment, moment
     for _ in range(80):
         low, high = high, high + timedelta(days=7)
@@ -72,7 +72,7 @@ def near_a_change(cron: Cron, moment: datetime) -> datetime:
 @pytest.mark.requirement("S12")
 @settings(max_examples=400, deadline=None)
 @given(cron=CRONS, moment=MOMENTS, hours=st.floats(-3, 3))
-def test_the_next_run_is_later_and_found_with_few_questions(
+def test_next_time_is_later_and_needs_few_matcher_calls(
     cron: Cron, moment: datetime, hours: float
 ) -> None:
     counting = Counting(cron.matcher)
@@ -87,9 +87,7 @@ def test_the_next_run_is_later_and_found_with_few_questions(
 @pytest.mark.requirement("S04")
 @settings(max_examples=200, deadline=None)
 @given(cron=CRONS, moment=MOMENTS, steps=st.lists(st.floats(0, 30), min_size=3, max_size=12))
-def test_when_and_how_often_we_look_does_not_change_what_runs(
-    cron: Cron, moment: datetime, steps: list[float]
-) -> None:
+def test_times_do_not_depend_on_the_calls(cron: Cron, moment: datetime, steps: list[float]) -> None:
     start = near_a_change(cron, moment) - timedelta(minutes=90)
     looks = [start + timedelta(minutes=15 * step) for step in steps]
 
@@ -103,7 +101,7 @@ def test_when_and_how_often_we_look_does_not_change_what_runs(
 @pytest.mark.requirement("S04")
 @settings(max_examples=100, deadline=None)
 @given(cron=CRONS, moment=MOMENTS)
-def test_between_two_runs_there_is_no_other(cron: Cron, moment: datetime) -> None:
+def test_no_time_is_between_two_consecutive_times(cron: Cron, moment: datetime) -> None:
     runs = [near_a_change(cron, moment) - timedelta(hours=1)]
     for _ in range(6):
         following = next_time_after(runs[-1], cron.zone, rule=cron.dst, matcher=cron.matcher)

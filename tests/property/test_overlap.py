@@ -1,4 +1,4 @@
-"""Taking turns, whatever happens in whatever order: one at a time, nobody forgotten."""
+"""The overlap policy under any order of events: one run executes at a time, and none is lost."""
 
 from dataclasses import dataclass, field, replace
 from datetime import UTC, datetime, timedelta
@@ -19,7 +19,7 @@ RUNS: Final = 8
 
 @dataclass
 class World:
-    """One schedule's runs, and tickets that come, come twice, or get lost."""
+    """The runs of one schedule, with tickets that arrive, arrive twice or are lost."""
 
     policy: Overlap
     standing: dict[datetime, OverlapSlot] = field(default_factory=dict)
@@ -27,7 +27,7 @@ class World:
     gone: set[datetime] = field(default_factory=set)
 
     def come(self, moments: list[datetime]) -> None:
-        """Tickets of runs that may be claimed."""
+        """Return the tickets of the runs that may be claimed."""
         wanted = [self.candidate(m) for m in dict.fromkeys(moments) if self.may_come(m)]
         decided = decide_all(self.standing.values(), [(self.policy, turn) for turn in wanted])
         for turn in wanted:
@@ -59,7 +59,7 @@ class World:
         return [moment for moment, turn in self.standing.items() if turn.is_busy]
 
     def stop_running(self, state: RunState) -> None:
-        """It ends, waits for a retry, or is given back."""
+        """End a run, schedule its retry, or return it."""
         for moment in self.running():
             if state is RunState.SUCCEEDED:
                 self.end(moment)
@@ -94,13 +94,13 @@ def play(world: World, steps: list[list[datetime] | RunState | str]) -> None:
 
 @pytest.mark.requirement("S50")
 @given(policy=st.sampled_from(TURNS), steps=st.lists(STEPS, max_size=40))
-def test_there_are_never_two_at_once_and_in_the_end_nobody_waits(
+def test_at_most_one_run_executes_and_no_run_waits_forever(
     policy: Overlap, steps: list[list[datetime] | RunState | str]
 ) -> None:
     world = World(policy)
     play(world, steps)
 
-    for _ in range(3 * RUNS):  # what begun comes again by itself; what waits is woken
+    for _ in range(3 * RUNS):  # started runs return, and waiting runs wake up
         world.stop_running(RunState.SUCCEEDED)
         if not world.wake():
             world.come([moment for moment, turn in world.standing.items() if turn.has_started])
@@ -110,7 +110,7 @@ def test_there_are_never_two_at_once_and_in_the_end_nobody_waits(
 
 @pytest.mark.requirement("S50")
 @given(comes=st.lists(MOMENTS, min_size=1, max_size=20))
-def test_queued_runs_that_wait_start_in_the_order_of_their_instants(comes: list[datetime]) -> None:
+def test_queued_runs_start_in_the_order_of_their_scheduled_times(comes: list[datetime]) -> None:
     world = World(Overlap.QUEUE)
     for moment in comes:
         world.come([moment])
@@ -126,7 +126,7 @@ def test_queued_runs_that_wait_start_in_the_order_of_their_instants(comes: list[
 
 @pytest.mark.requirement("S50")
 @given(comes=st.lists(MOMENTS, min_size=1, max_size=20))
-def test_of_runs_that_replace_each_other_the_newest_is_the_last_to_start(
+def test_newest_of_replaced_runs_starts_last(
     comes: list[datetime],
 ) -> None:
     world = World(Overlap.REPLACE)

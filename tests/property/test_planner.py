@@ -1,4 +1,4 @@
-"""How often and when we look changes nothing; an outage is its policy applied to what it missed."""
+"""The planner under any sequence of passes, and after any outage."""
 
 from datetime import datetime, timedelta
 from itertools import pairwise
@@ -15,8 +15,8 @@ from harebell.contract.types import duration_text, instant_text
 from harebell.domain.planner import MISSED_AFTER
 from harebell.domain.recurrence import next_times
 
-SPAN = 1800.0  # seconds that are looked at
-LONGEST_GAP = 120.0  # seconds between looks, so that nothing is found missed
+SPAN = 1800.0  # seconds that the test plans
+LONGEST_GAP = 120.0  # seconds between passes, so that no time is missed
 FEW = settings(max_examples=60, deadline=None)
 
 offsets = st.integers(-900, 2000).map(after)
@@ -46,7 +46,7 @@ gaps = st.lists(st.floats(0.001, LONGEST_GAP), max_size=40)
 
 
 def looks(spaces: list[float]) -> list[datetime]:
-    """From acceptance to the end of the span, never too far apart."""
+    """Return the times of the passes, from the acceptance to the end of the span."""
     moments, at = [NINE], 0.0
     for space in [*spaces, *[LONGEST_GAP] * int(SPAN / LONGEST_GAP)]:
         at += space
@@ -59,7 +59,7 @@ def looks(spaces: list[float]) -> list[datetime]:
 @pytest.mark.requirement("ASK-23")
 @FEW
 @given(when=whens, spaces=gaps)
-def test_how_often_we_look_does_not_change_what_runs(
+def test_runs_do_not_depend_on_the_number_of_passes(
     when: dict[str, Any], spaces: list[float]
 ) -> None:
     once = FakePlanning(definition(when)).plan_until_horizon(NINE, until=after(SPAN) + HORIZON)
@@ -74,7 +74,7 @@ def test_how_often_we_look_does_not_change_what_runs(
 
 @FEW
 @given(when=whens, spaces=gaps, horizons=st.lists(st.floats(0, 300), min_size=60, max_size=60))
-def test_how_far_ahead_we_look_does_not_change_what_runs(
+def test_runs_do_not_depend_on_the_horizon(
     when: dict[str, Any], spaces: list[float], horizons: list[float]
 ) -> None:
     once = FakePlanning(definition(when)).plan_until_horizon(NINE, until=after(SPAN))
@@ -96,21 +96,21 @@ policies = st.fixed_dictionaries(
 )
 
 
-def model(policy: Definition, owed: list[datetime], now: datetime) -> list[datetime]:
-    """Of instants owed in order, those that run, found all at once."""
+def model(policy: Definition, required: list[datetime], now: datetime) -> list[datetime]:
+    """Return the runs of an outage that one pass decides."""
     catch_up = policy.catch_up
-    missed = [moment for moment in owed if now - moment > MISSED_AFTER]
+    missed = [moment for moment in required if now - moment > MISSED_AFTER]
     keep = {"none": 0, "one": 1, "all": catch_up.max}[catch_up.mode]
     latest = missed[::-1][:keep][::-1]
     made_up = [moment for moment in latest if now - moment <= catch_up.window]
     times = getattr(policy.when, "times", None)
-    return [*made_up, *owed[len(missed) :]][:times]
+    return [*made_up, *required[len(missed) :]][:times]
 
 
 @pytest.mark.requirement("S76", "ASK-6")
 @FEW
 @given(when=recurring, policy=policies, outage=st.integers(0, 3500))
-def test_an_outage_is_the_policy_applied_to_what_was_missed(
+def test_catch_up_after_an_outage_matches_the_model(
     when: dict[str, Any], policy: dict[str, Any], outage: int
 ) -> None:
     planning = FakePlanning(definition(when, catch_up=policy))
@@ -137,7 +137,7 @@ def test_an_outage_is_the_policy_applied_to_what_was_missed(
     expires=st.integers(1, 900),
     looks_at=st.lists(st.integers(0, 3500), min_size=1, max_size=6),
 )
-def test_whenever_we_look_each_instant_is_decided_once_and_times_is_kept(
+def test_each_time_is_decided_once_and_times_is_respected(
     when: dict[str, Any], policy: dict[str, Any], expires: int, looks_at: list[int]
 ) -> None:
     planning = FakePlanning(definition(when, catch_up=policy, expires_after=f"{expires}s"))
@@ -159,9 +159,9 @@ def test_whenever_we_look_each_instant_is_decided_once_and_times_is_kept(
         assert len([m for m in owed if m <= planning.planned_until]) == (
             len(planning.runs) + planning.skipped_count
         )
-    assert planning.next_at is not None or not _owes_more(planning, when)
+    assert planning.next_at is not None or not _has_more(planning, when)
 
 
-def _owes_more(planning: FakePlanning, when: dict[str, Any]) -> bool:
+def _has_more(planning: FakePlanning, when: dict[str, Any]) -> bool:
     left = when.get("times", len(planning.runs) + 1) - len(planning.runs)
     return left > 0 and planning.recurrence.next_after(planning.planned_until) is not None

@@ -1,4 +1,4 @@
-"""What is previewed is what is planned, and the last instant is found without asking backward."""
+"""The preview compared with the planner, and the search for the last scheduled time."""
 
 from datetime import UTC, datetime, timedelta
 from typing import Any
@@ -35,7 +35,7 @@ whens = st.builds(lambda rule, more: {**rule, **more}, rules, recurring) | st.bu
 
 @pytest.mark.requirement("ASK-19")
 @given(when=whens, accepted=moments, taken_out=st.sets(st.integers(0, COUNT - 1), max_size=3))
-def test_what_is_previewed_is_what_is_planned(
+def test_preview_matches_the_planner(
     when: dict[str, Any], accepted: datetime, taken_out: set[int]
 ) -> None:
     edition = VersionWindow(schedule_id=ID, policy=definition(when), since=accepted)
@@ -62,7 +62,7 @@ def test_what_is_previewed_is_what_is_planned(
 
 
 @given(when=whens, accepted=moments, after=st.timedeltas(timedelta(0), timedelta(days=40)))
-def test_the_last_instant_has_none_behind_it(
+def test_last_time_until_has_no_later_time(
     when: dict[str, Any], accepted: datetime, after: timedelta
 ) -> None:
     edition = VersionWindow(schedule_id=ID, policy=definition(when), since=accepted)

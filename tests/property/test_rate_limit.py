@@ -1,4 +1,4 @@
-"""No span holds more starts than its limit allows, however runs come, and each of them starts."""
+"""The rate limit under any arrivals: no window has too many starts, and each run starts."""
 
 from collections.abc import Sequence
 from datetime import UTC, datetime, timedelta
@@ -12,7 +12,7 @@ from harebell.domain.rate_limit import RateLimitState, admit, padded_window, res
 
 NINE = datetime(2026, 11, 20, 9, tzinfo=UTC)
 MS = timedelta(milliseconds=1)
-PATIENCE = 1_000  # looks
+MAX_TRIES = 1_000
 
 limits = st.builds(
     lambda starts, ms: RateLimit(per=RateLimitScope.TARGET, starts=starts, within=ms * MS),
@@ -28,7 +28,7 @@ def most_within(span: timedelta, moments: Sequence[datetime]) -> int:
 
 @pytest.mark.requirement("S70")
 @given(limits, waits)
-def test_no_span_holds_more_starts_than_its_limit(limit: RateLimit, gaps: list[int]) -> None:
+def test_no_window_contains_more_starts_than_its_limit(limit: RateLimit, gaps: list[int]) -> None:
     tally, now, started = RateLimitState(), NINE, []
     for gap in gaps:
         now += gap * MS
@@ -40,10 +40,10 @@ def test_no_span_holds_more_starts_than_its_limit(limit: RateLimit, gaps: list[i
 
 @pytest.mark.requirement("S70")
 @given(limits, waits, st.lists(st.integers(0, 5_000), min_size=40, max_size=40))
-def test_whoever_comes_when_told_to_or_later_starts(
+def test_run_starts_at_its_reservation_or_later(
     limit: RateLimit, gaps: list[int], late: list[int]
 ) -> None:
-    """`late`: how much later than they were told they come, the first time."""
+    """`late` is the delay of each run after its first reservation."""
     tally, now = RateLimitState(), NINE
     told: list[tuple[datetime, int]] = []
     for number, gap in enumerate(gaps):
@@ -52,7 +52,7 @@ def test_whoever_comes_when_told_to_or_later_starts(
         told.append((answer.at + late[number] * MS, number))
 
     started: list[datetime] = []
-    for _ in range(PATIENCE):
+    for _ in range(MAX_TRIES):
         if not told:
             break
         now, number = told.pop(told.index(min(told)))
@@ -68,16 +68,14 @@ def test_whoever_comes_when_told_to_or_later_starts(
 
 @pytest.mark.requirement("S70")
 @given(limits, st.integers(1, 40))
-def test_runs_of_one_instant_go_as_fast_as_their_limit_and_in_the_order_they_were_told(
-    limit: RateLimit, runs: int
-) -> None:
+def test_simultaneous_runs_start_at_the_limit_in_order(limit: RateLimit, runs: int) -> None:
     tally, told = RateLimitState(), []
     for _ in range(runs):
         tally, answer = reserve(tally, limit, NINE)
         told.append(answer.at)
     refused = 0
     for number, at in enumerate(told):
-        late = number * 7 % 90 * MS  # jitter within the slack puts nobody off
+        late = number * 7 % 90 * MS  # a delay within the slack moves no run
         tally, answer = admit(tally, limit, at + late)
         refused += not answer.is_allowed
 
@@ -87,8 +85,8 @@ def test_runs_of_one_instant_go_as_fast_as_their_limit_and_in_the_order_they_wer
 
 @pytest.mark.requirement("S70")
 @given(limits)
-def test_starts_that_are_late_within_the_slack_keep_the_limit(limit: RateLimit) -> None:
-    """The worst: the last of a span late, the first of the next as counted."""
+def test_late_starts_within_the_slack_keep_the_limit(limit: RateLimit) -> None:
+    """Delay the last start of a window and start the first of the next one in time."""
     tally, counted = RateLimitState(), []
     now = NINE
     for _ in range(3 * limit.starts):

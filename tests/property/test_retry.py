@@ -1,4 +1,4 @@
-"""Waits between attempts stay within what the policy promises; tiers within their margin."""
+"""The bounds of the waits between attempts."""
 
 from datetime import timedelta
 
@@ -23,7 +23,7 @@ attempts = st.integers(1, 1000)
 @pytest.mark.requirement("S105")
 @SHORT
 @given(base=waits, factor=factors, cap=waits, attempt=attempts, random_fraction=fractions)
-def test_equal_lies_between_half_and_whole_and_full_between_none_and_whole(
+def test_jitter_modes_are_within_their_bounds(
     base: timedelta, factor: float, cap: timedelta, attempt: int, random_fraction: float
 ) -> None:
     whole, equal, full = (
@@ -40,7 +40,7 @@ def test_equal_lies_between_half_and_whole_and_full_between_none_and_whole(
 @pytest.mark.requirement("S104")
 @SHORT
 @given(base=waits, factor=factors, cap=waits, attempt=attempts, random_fraction=fractions)
-def test_a_later_attempt_never_waits_less(
+def test_later_attempt_waits_at_least_as_long(
     base: timedelta, factor: float, cap: timedelta, attempt: int, random_fraction: float
 ) -> None:
     backoff = Backoff(base=base, factor=factor, cap=cap, jitter=Jitter.EQUAL)
@@ -60,7 +60,7 @@ def test_a_later_attempt_never_waits_less(
     retry_after=st.none() | waits,
     expires=st.none() | st.timedeltas(timedelta(0), timedelta(days=7)),
 )
-def test_a_retry_is_never_early_never_beyond_the_last_never_after_expiry(
+def test_retry_respects_retry_after_max_attempts_and_expiry(
     max_attempts: int,
     attempt: int,
     random_fraction: float,

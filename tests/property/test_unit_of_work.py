@@ -202,4 +202,8 @@ def test_so_many_identical_puts_have_one_effect(waits: list[int], when: dict[str
         for ticking in (once, often):
             ticking.stage_all().run_due()
 
-    assert (often.stored_record, often.rows, often.version_statuses) == (once.stored_record, once.rows, once.version_statuses)
+    assert (often.stored_record, often.rows, often.version_statuses) == (
+        once.stored_record,
+        once.rows,
+        once.version_statuses,
+    )

@@ -78,9 +78,7 @@ async def run_audit(
             days = duration_text(RETENTION)
             reason = f"The start must be at most {days} in the past, not {instant_text(since)}."
             raise InvalidInput(reason, field="since", code="too_early")
-        window = Window(
-            since=since, until=min(until or now, now), now=now, late_after=late_after
-        )
+        window = Window(since=since, until=min(until or now, now), now=now, late_after=late_after)
         report = Report(since=window.since, until=window.until, limit=limit)
         after: UUID | None = _LOWEST_ID
         while after is not None:

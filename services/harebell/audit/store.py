@@ -33,7 +33,8 @@ WHERE s.id > $1 AND ($2::text IS NULL OR s.tenant = $2)
 ORDER BY s.id LIMIT $4
 """
 _VERSIONS: Final = """
-SELECT schedule_id, version, definition, effective_at, anchor_at, status, planned_from, planned_until
+SELECT schedule_id, version, definition, effective_at, anchor_at, status, planned_from,
+       planned_until
 FROM schedule_versions WHERE schedule_id = ANY($1)
 ORDER BY schedule_id, version
 """

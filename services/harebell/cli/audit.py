@@ -83,8 +83,8 @@ class AuditOptions:
         typer.Option(
             "--ping-url",
             metavar="URL",
-            help="Send a POST to this URL after each audit with --watch, "
-            "and to the same URL with /fail after a finding.",
+            help="Send a POST to this URL after each clean audit with --watch, "
+            "and to URL/fail after any other audit.",
         ),
     ] = None
     database_url: Annotated[

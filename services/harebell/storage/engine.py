@@ -40,7 +40,7 @@ TIMEOUT_SETTINGS: Final = {
     "timezone": "UTC",
 }
 
-_ASYNCPG_DIALECT: Final = asyncpg_dialect.dialect()
+_ASYNCPG_DIALECT: Final = asyncpg_dialect.dialect()  # type: ignore[no-untyped-call]  # SQLAlchemy has no type for it
 
 DATABASE_TIME: Final = "SELECT clock_timestamp()"
 

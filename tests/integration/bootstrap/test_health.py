@@ -7,7 +7,7 @@ import aiohttp
 import pytest
 from tests.acceptance.stack import until
 from tests.rig.servers import as_role
-from tests.rig.tcp_line import Line
+from tests.rig.tcp_proxy import TcpProxy
 
 from harebell.bootstrap.service_context import MAX_CLOCK_AGE, open_service
 from harebell.dev.ports import choose
@@ -34,7 +34,7 @@ async def test_service_without_its_database_is_live_and_not_ready(
         status, said = await get("readyz")
         return said if status == 503 else None
 
-    async with Line.to(as_role(database_url, "dispatcher")) as line:
+    async with TcpProxy.open(as_role(database_url, "dispatcher")) as line:
         settings = ServiceSettings.load(
             {
                 "HAREBELL_AMQP_URL": amqp_url,

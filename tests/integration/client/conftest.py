@@ -8,7 +8,7 @@ import aio_pika
 import orjson
 import pytest
 from aio_pika.abc import AbstractIncomingMessage
-from tests.rig.tcp_line import Line
+from tests.rig.tcp_proxy import TcpProxy
 
 from harebell.contract.amqp_names import COMMANDS, QUERIES
 
@@ -62,6 +62,6 @@ async def intake(amqp_url: str) -> AsyncIterator[Intake]:
 
 
 @pytest.fixture
-async def line(amqp_url: str) -> AsyncIterator[Line]:
-    async with Line.to(amqp_url) as line:
+async def line(amqp_url: str) -> AsyncIterator[TcpProxy]:
+    async with TcpProxy.open(amqp_url) as line:
         yield line

@@ -16,7 +16,7 @@ from harebell.contract.errors import InvalidInput
 
 if TYPE_CHECKING:
     from tests.integration.client.conftest import Intake
-    from tests.rig.tcp_line import Line
+    from tests.rig.tcp_proxy import TcpProxy
 
 pytestmark = pytest.mark.broker
 
@@ -31,7 +31,7 @@ CANCELLED: dict[str, object] = {
 
 
 async def test_a_question_whose_connection_was_lost_is_asked_again_under_the_same_id(
-    line: "Line", intake: "Intake"
+    line: "TcpProxy", intake: "Intake"
 ) -> None:
     def lose_the_first(_: AbstractIncomingMessage) -> dict[str, object] | None:
         if len(intake.received) > 1:
@@ -50,7 +50,7 @@ async def test_a_question_whose_connection_was_lost_is_asked_again_under_the_sam
 
 
 async def test_a_connection_lost_between_calls_is_opened_again(
-    line: "Line", intake: "Intake"
+    line: "TcpProxy", intake: "Intake"
 ) -> None:
     intake.answer = lambda _: CANCELLED
     async with Client.connect(line.url, tenant=TENANT, timeout=5.0) as harebell:
@@ -62,7 +62,7 @@ async def test_a_connection_lost_between_calls_is_opened_again(
     assert len(answers) == 10
 
 
-async def test_a_broker_that_stays_away_is_an_error_in_time(line: "Line") -> None:
+async def test_a_broker_that_stays_away_is_an_error_in_time(line: "TcpProxy") -> None:
     async with Client.connect(line.url, tenant=TENANT, timeout=0.5) as harebell:
         await line.close()
 
@@ -71,7 +71,7 @@ async def test_a_broker_that_stays_away_is_an_error_in_time(line: "Line") -> Non
                 await harebell.cancel(key="hello")
 
 
-async def test_nobody_there_is_an_error_at_once(line: "Line") -> None:
+async def test_nobody_there_is_an_error_at_once(line: "TcpProxy") -> None:
     await line.close()
 
     with pytest.raises(BrokerUnavailable):
@@ -120,7 +120,7 @@ async def test_what_is_no_amqp_url_is_said_to_be_none(url: str) -> None:
 
 
 async def test_of_several_nodes_one_that_lives_is_found_and_found_again(
-    line: "Line", intake: "Intake", amqp_url: str
+    line: "TcpProxy", intake: "Intake", amqp_url: str
 ) -> None:
     intake.answer = lambda _: CANCELLED
     nobody = str(URL(line.url).with_port(1))
@@ -136,7 +136,7 @@ async def test_of_several_nodes_one_that_lives_is_found_and_found_again(
             assert answer.status == "cancelled"
 
 
-async def test_when_no_node_answers_the_reason_is_told(line: "Line") -> None:
+async def test_when_no_node_answers_the_reason_is_told(line: "TcpProxy") -> None:
     nobody = str(URL(line.url).with_port(1))
     with pytest.raises(BrokerUnavailable, match="cannot connect"):
         async with Client.connect(f"{nobody},{nobody}", tenant=TENANT):

@@ -35,7 +35,7 @@ async def test_dead_run_has_a_line_in_the_list_and_a_detail_with_its_payload(
     [line] = await dlq.wait_for_dead_letters(1)
     detail = await dlq.acme.dead_letter(line.id)
 
-    assert line == {
+    assert line.model_dump(mode="json") == {
         "id": str(dead_letter_id(dead)),
         "kind": "run",
         "run_id": dead.run_id,

@@ -1,4 +1,4 @@
-"""The proxy does to a link what it is told, against a server that says everything back."""
+"""Tests of the TCP proxy, as a process and in the test process, against an echo server."""
 
 import asyncio
 import time
@@ -7,9 +7,10 @@ from contextlib import asynccontextmanager
 
 import pytest
 from tests.chaos.links import BROKER, DATABASE, Links
+from tests.rig.tcp_proxy import TcpProxy
 
-SHORT = 0.3  # seconds in which nothing may come
-LONG = 5.0  # seconds in which it must
+SHORT = 0.3  # seconds without data
+LONG = 5.0  # seconds within which the data must arrive
 WORD = b"harebell"
 
 Ends = tuple[asyncio.StreamReader, asyncio.StreamWriter]
@@ -27,97 +28,129 @@ async def echo(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> No
 
 
 @asynccontextmanager
-async def link() -> AsyncIterator[Links]:
-    """Of a service called `one`; both of its servers are the same echo."""
+async def echo_server() -> AsyncIterator[str]:
     server = await asyncio.start_server(echo, "127.0.0.1", 0)
-    url = f"amqp://guest:guest@127.0.0.1:{server.sockets[0].getsockname()[1]}"
     async with server:
+        yield f"amqp://guest:guest@127.0.0.1:{server.sockets[0].getsockname()[1]}"
+
+
+@asynccontextmanager
+async def open_links() -> AsyncIterator[Links]:
+    """Open the links of the service `one`, whose servers are the same echo server."""
+    async with echo_server() as url:
         with Links.open(["one"], {BROKER: url, DATABASE: url}) as links:
             yield links
 
 
 @asynccontextmanager
-async def opened(links: Links, server: str = BROKER) -> AsyncIterator[Ends]:
-    ends = await asyncio.open_connection("127.0.0.1", links.ports[f"one/{server}"])
+async def connected(links: Links, server: str = BROKER) -> AsyncIterator[Ends]:
+    async with connected_to(links.ports[f"one/{server}"]) as ends:
+        yield ends
+
+
+@asynccontextmanager
+async def connected_to(port: int) -> AsyncIterator[Ends]:
+    ends = await asyncio.open_connection("127.0.0.1", port)
     try:
         yield ends
     finally:
         ends[1].transport.abort()
 
 
-async def said_back(ends: Ends, word: bytes = WORD, within: float = LONG) -> float:
-    """Seconds until the whole word was back."""
-    began = time.monotonic()
+async def echo_time(ends: Ends, word: bytes = WORD, within: float = LONG) -> float:
+    """Return the seconds until the whole word has returned."""
+    started_at = time.monotonic()
     ends[1].write(word)
     async with asyncio.timeout(within):
         assert await ends[0].readexactly(len(word)) == word
-    return time.monotonic() - began
+    return time.monotonic() - started_at
 
 
-async def test_a_link_that_is_as_it_should_be_carries_everything() -> None:
-    async with link() as links, opened(links) as ends:
-        await said_back(ends, WORD * 1_000)
+async def test_proxy_carries_all_data_in_its_normal_condition() -> None:
+    async with open_links() as links, connected(links) as ends:
+        await echo_time(ends, WORD * 1_000)
 
 
-async def test_a_url_leads_through_the_link() -> None:
-    async with link() as links:
+async def test_url_through_a_link_has_the_port_of_the_proxy() -> None:
+    async with open_links() as links:
         through = links.through("amqp://me:secret@127.0.0.1:1/host", "one", BROKER)
 
         assert through == f"amqp://me:secret@127.0.0.1:{links.ports['one/broker']}/host"
 
 
-async def test_cut_every_connection_is_reset_and_every_new_one_until_it_heals() -> None:
-    async with link() as links, opened(links) as old, opened(links, DATABASE) as other:
-        await said_back(old)
+async def test_proxy_resets_present_and_new_connections_while_it_is_cut() -> None:
+    async with open_links() as links, connected(links) as old, connected(links, DATABASE) as other:
+        await echo_time(old)
 
         links.set("one", BROKER, cut=True)
         with pytest.raises(ConnectionResetError):
             await old[0].readexactly(1)
         with pytest.raises((OSError, asyncio.IncompleteReadError)):
-            async with opened(links) as refused:
-                await said_back(refused)
-        await said_back(other)
+            async with connected(links) as refused:
+                await echo_time(refused)
+        await echo_time(other)
         links.set("one", BROKER)
 
-        async with opened(links) as new:
-            await said_back(new)
+        async with connected(links) as new:
+            await echo_time(new)
 
 
 @pytest.mark.parametrize("direction", ["up", "down"])
-async def test_held_nothing_passes_and_nothing_is_lost(direction: str) -> None:
-    async with link() as links, opened(links) as ends:
-        await said_back(ends)
+async def test_proxy_holds_a_direction_without_a_loss(direction: str) -> None:
+    async with open_links() as links, connected(links) as ends:
+        await echo_time(ends)
 
         links.set("one", BROKER, **{direction: {"held": True}})
         with pytest.raises(TimeoutError):
-            await said_back(ends, within=SHORT)
+            await echo_time(ends, within=SHORT)
         links.set("one", BROKER)
 
         async with asyncio.timeout(LONG):
             assert await ends[0].readexactly(len(WORD)) == WORD
 
 
-async def test_held_a_new_connection_waits() -> None:
-    async with link() as links:
+async def test_new_connection_waits_while_the_proxy_is_on_hold() -> None:
+    async with open_links() as links:
         links.set("one", BROKER, up={"held": True})
-        async with opened(links) as ends:
+        async with connected(links) as ends:
             with pytest.raises(TimeoutError):
-                await said_back(ends, within=SHORT)
+                await echo_time(ends, within=SHORT)
             links.set("one", BROKER)
 
             async with asyncio.timeout(LONG):
                 assert await ends[0].readexactly(len(WORD)) == WORD
 
 
-async def test_delayed_each_direction_takes_its_time() -> None:
-    async with link() as links, opened(links) as ends:
+async def test_proxy_delays_each_direction() -> None:
+    async with open_links() as links, connected(links) as ends:
         links.set("one", BROKER, up={"delay": 0.2}, down={"delay": 0.1})
 
-        assert await said_back(ends) >= 0.3
+        assert await echo_time(ends) >= 0.3
 
 
-async def test_slow_so_many_bytes_take_their_time() -> None:
-    async with link() as links, opened(links) as ends:
+async def test_proxy_limits_the_rate_of_a_direction() -> None:
+    async with open_links() as links, connected(links) as ends:
         links.set("one", BROKER, down={"rate": 1000})
 
-        assert await said_back(ends, b"x" * 500) >= 0.4
+        assert await echo_time(ends, b"x" * 500) >= 0.4
+
+
+async def test_proxy_cuts_and_silences_only_the_present_connections() -> None:
+    async with echo_server() as url, TcpProxy.open(url) as proxy:
+        port = int(proxy.url.rpartition(":")[2])
+        async with connected_to(port) as first, connected_to(port) as second:
+            await echo_time(first)
+            await echo_time(second)
+
+            proxy.silence()
+            with pytest.raises(TimeoutError):
+                await echo_time(first, within=SHORT)
+            async with connected_to(port) as third:
+                await echo_time(third)
+                proxy.cut()
+                with pytest.raises(ConnectionResetError):
+                    await third[0].readexactly(1)
+            async with connected_to(port) as fourth:
+                await echo_time(fourth)
+
+    assert proxy.url.startswith("amqp://guest:guest@127.0.0.1:")

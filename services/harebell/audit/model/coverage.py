@@ -1,4 +1,4 @@
-"""Every owed instant has its row or lies in a range, and every row has an instant. Pure."""
+"""The coverage of required times: each has its row or is in a range, and each row has a time."""
 
 from bisect import bisect_right
 from collections.abc import Iterable, Iterator, Sequence
@@ -10,16 +10,16 @@ from typing import Final
 from harebell.audit.model.records import Finding, FindingKind, Run, Schedule, Window
 from harebell.domain.run_states import Reason, RunState
 
-# Withdrawn with the cursor set back before it: once that has passed it again, it was owed again.
-# `cancelled` is not among them: a person may have cancelled the one run.
-_OWED_AGAIN: Final = frozenset({Reason.SUPERSEDED, Reason.PAUSED})
-# A skipped run with such a reason was asked for by a person, and its schedule stopped just then.
-_UNTRIGGERED: Final = frozenset({Reason.PAUSED, Reason.CANCELLED})
+# The ticker unstages these runs and moves the planning cursor back. It stages a run again when
+# the cursor passes the run. A person may cancel one run, so `cancelled` is not in the set.
+_RESTAGED_REASONS: Final = frozenset({Reason.SUPERSEDED, Reason.PAUSED})
+# The ticker skips a manual run for these reasons if its schedule stopped in the same batch.
+_MANUAL_SKIP_REASONS: Final = frozenset({Reason.PAUSED, Reason.CANCELLED})
 
 
 @dataclass(frozen=True, slots=True)
 class Coverage:
-    """How many instants of the window were owed, how many of them are on record."""
+    """The required times of a window, the recorded ones among them, and the findings."""
 
     expected: int
     recorded: int
@@ -27,50 +27,64 @@ class Coverage:
 
 
 class _Ranges:
-    """Rows that stand for several instants: whether one of them lies over an instant."""
+    """The rows that record several skipped times."""
 
     def __init__(self, runs: Iterable[Run]) -> None:
-        ranges = sorted((run.scheduled_for, run.range_until) for run in runs if run.range_until is not None)
+        ranges = sorted(
+            (run.scheduled_for, run.range_until) for run in runs if run.range_until is not None
+        )
         self._first = [first for first, _ in ranges]
         self._last = list(accumulate((last for _, last in ranges), max))
 
-    def cover(self, instant: datetime) -> bool:
-        place = bisect_right(self._first, instant)
-        return place > 0 and instant <= self._last[place - 1]
+    def cover(self, time: datetime) -> bool:
+        index = bisect_right(self._first, time)
+        return index > 0 and time <= self._last[index - 1]
 
 
 def check_coverage(schedule: Schedule, runs: Sequence[Run], window: Window) -> Coverage:
-    """`runs`: of the window, and ranges from before it that reach into it."""
-    by_instant = {run.scheduled_for: run for run in runs}
+    """Return the coverage of a window.
+
+    `runs` are the rows of the window, and the ranges before the window that reach into it.
+    """
+    runs_by_time = {run.scheduled_for: run for run in runs}
     ranges = _Ranges(runs)
-    decided = {instant for span in schedule.windows for instant in span.decided(window)}
-    lost = [
-        schedule.finding(FindingKind.MISSING, why, instant)
-        for instant in sorted(decided)
-        if not ranges.cover(instant) and (why := _missing(schedule, by_instant.get(instant)))
+    required = {
+        time for each in schedule.windows for time in each.decided_times(window.since, window.until)
+    }
+    missing = [
+        schedule.finding(FindingKind.MISSING, text, time)
+        for time in sorted(required)
+        if not ranges.cover(time) and (text := _missing(schedule, runs_by_time.get(time)))
     ]
-    strays = [run for run in runs if run.scheduled_for not in decided]
-    return Coverage(len(decided), len(decided) - len(lost), (*lost, *_invented(schedule, strays)))
+    others = [run for run in runs if run.scheduled_for not in required]
+    findings = (*missing, *_unexpected(schedule, others))
+    return Coverage(len(required), len(required) - len(missing), findings)
 
 
 def _missing(schedule: Schedule, run: Run | None) -> str | None:
-    """What is withdrawn is owed again only if the version in force then has its instant."""
+    """Return why the run of a required time is missing, or None.
+
+    An unstaged run is required again if the version in force at that time contains its time.
+    """
     if run is None:
-        return "it was owed, and nothing is on record of it"
-    if run.state != RunState.CANCELLED or run.attempt > 0 or run.reason not in _OWED_AGAIN:
+        return "The run was required, and no row or range records it."
+    if run.state != RunState.CANCELLED or run.attempt > 0 or run.reason not in _RESTAGED_REASONS:
         return None
-    span = schedule.version_at(run.finished_at or run.scheduled_for)
-    if span is None or not span.has(run.scheduled_for):
+    version = schedule.version_at(run.finished_at or run.scheduled_for)
+    if version is None or not version.recurs_at(run.scheduled_for):
         return None
-    return f"it was withdrawn ({run.reason}), is owed again, and was not staged again"
+    return f"The run was unstaged ({run.reason}) and is required again, but was not staged again."
 
 
-def _invented(schedule: Schedule, runs: Iterable[Run]) -> Iterator[Finding]:
-    """What was handed over stays what it is when a new version comes: any version will do."""
+def _unexpected(schedule: Schedule, runs: Iterable[Run]) -> Iterator[Finding]:
+    """Yield the runs of the recurrence at times that no version contains.
+
+    A staged run keeps its time when a new version comes into force, so any version may contain it.
+    """
     for run in runs:
-        was_asked_for = run.origin is not None or (
-            run.state == RunState.SKIPPED and run.reason in _UNTRIGGERED
+        is_manual = run.origin is not None or (
+            run.state == RunState.SKIPPED and run.reason in _MANUAL_SKIP_REASONS
         )
-        if not was_asked_for and not any(span.owes(run.scheduled_for) for span in schedule.windows):
-            words = "a run of the timetable, at an instant that no version of it has"
-            yield schedule.finding(FindingKind.UNEXPECTED, words, run.scheduled_for)
+        if not is_manual and not any(each.includes(run.scheduled_for) for each in schedule.windows):
+            text = "The run has no origin, and no version of the schedule contains its time."
+            yield schedule.finding(FindingKind.UNEXPECTED, text, run.scheduled_for)

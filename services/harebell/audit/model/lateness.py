@@ -1,65 +1,76 @@
-"""What began later than it may, and what ought to have gone on by now. Pure."""
+"""The lateness of runs: runs that started late, and runs and schedules that are stuck."""
 
 from collections.abc import Iterator
 from datetime import datetime
+from typing import Final
 
-from harebell.audit.model.records import Finding, FindingKind, Run, Schedule, Span, Window
+from harebell.audit.model.records import Finding, FindingKind, Run, Schedule, Window
 from harebell.contract.policy import CatchUpMode, Overlap
 from harebell.domain.recurrence import Once
 from harebell.domain.run_states import Reason, RunState
+from harebell.domain.versions import VersionWindow
 
-BACKFILL = "backfill"
+_BACKFILL: Final = "backfill"
 
 
 def find_late(schedule: Schedule, run: Run, window: Window) -> Iterator[Finding]:
-    """By its first attempt. What waits for a turn or a limit may, and what is backfilled is old."""
-    span, began = schedule.window_of(run.version), _began(run)
-    if span is None or began is None or run.origin == BACKFILL:
+    """Yield a finding if the first attempt started late.
+
+    A run may wait for an overlap slot or a rate limit, and a backfill stages past runs.
+    """
+    version, definition = schedule.window_of(run.version), schedule.definition_of(run.version)
+    started_at = _first_start(run)
+    if version is None or definition is None or started_at is None or run.origin == _BACKFILL:
         return
-    if span.definition.overlap is not Overlap.ALLOW or span.definition.rate_limit is not None:
+    if definition.overlap is not Overlap.ALLOW or definition.rate_limit is not None:
         return
-    delay = began - _expected(span, run, began)
+    delay = started_at - _expected_start(version, run, started_at)
     if delay > window.late_after:
-        yield schedule.finding(FindingKind.LATE, f"it began {delay} late", run.scheduled_for)
+        text = f"The first attempt started {delay} late."
+        yield schedule.finding(FindingKind.LATE, text, run.scheduled_for)
 
 
-def _began(run: Run) -> datetime | None:
+def find_stuck(schedule: Schedule, run: Run, window: Window) -> Iterator[Finding]:
+    """Yield a finding if a run is open and no service acted in time.
+
+    A run that waits for an overlap slot is not stuck.
+    """
+    bound = window.late_before
+    if run.state == RunState.RUNNING and run.lease_until is not None and run.lease_until < bound:
+        text = f"The lease of {run.lease_holder} expired at {run.lease_until}."
+        yield schedule.finding(FindingKind.STUCK, text, run.scheduled_for)
+    if run.state not in (RunState.STAGED, RunState.RETRYING):
+        return
+    expected = run.next_attempt_at or run.due_at
+    if run.expires_at is not None and run.expires_at < bound:
+        text = f"The run is {run.state}, but it expired at {run.expires_at}."
+        yield schedule.finding(FindingKind.STUCK, text, run.scheduled_for)
+    elif expected < bound and run.reason != Reason.WAITING_FOR_OVERLAP:
+        text = f"The run is {run.state} and has been due since {expected}."
+        yield schedule.finding(FindingKind.STUCK, text, run.scheduled_for)
+
+
+def find_stuck_schedule(schedule: Schedule, window: Window) -> Iterator[Finding]:
+    """Yield a finding if no ticker has read the schedule in time."""
+    if schedule.next_at is not None and schedule.next_at < window.late_before:
+        text = f"The schedule has been due since {schedule.next_at}, and no ticker has read it."
+        yield schedule.finding(FindingKind.STUCK, text)
+
+
+def _first_start(run: Run) -> datetime | None:
     if run.attempts:
         return run.attempts[0].started_at
     return run.started_at if run.state == RunState.RUNNING else None
 
 
-def _expected(span: Span, run: Run, began: datetime) -> datetime:
-    """What its policy makes up for may begin when it is staged, after a pause or an outage.
+def _expected_start(version: VersionWindow, run: Run, started_at: datetime) -> datetime:
+    """Return the time at which the first attempt should start.
 
-    A retry is staged later than the first attempt began, and says nothing of that one.
+    The catch-up policy stages a missed run after a pause or an outage.
+    Such a run starts when it is staged.
+    A retry is staged after the start of the first attempt, so its delay is negative.
     """
-    mode = span.definition.catch_up.mode
-    if mode is CatchUpMode.NONE and not isinstance(span.table, Once):
+    mode = version.policy.catch_up.mode
+    if mode is CatchUpMode.NONE and not isinstance(version.recurrence, Once):
         return run.due_at
-    return max(run.due_at, run.staged_at or began)
-
-
-def find_stuck(schedule: Schedule, run: Run, window: Window) -> Iterator[Finding]:
-    """By the bound of lateness; what waits for its turn is in nobody's way."""
-    over = window.late_before
-    if run.state == RunState.RUNNING and run.lease_until is not None and run.lease_until < over:
-        words = f"the lease of {run.lease_holder} ran out at {run.lease_until}"
-        yield schedule.finding(FindingKind.STUCK, words, run.scheduled_for)
-    if run.state not in (RunState.STAGED, RunState.RETRYING):
-        return
-    expected = run.next_attempt_at or run.due_at
-    if run.expires_at is not None and run.expires_at < over:
-        yield schedule.finding(
-            FindingKind.STUCK, f"it is open and expired at {run.expires_at}", run.scheduled_for
-        )
-    elif expected < over and run.reason != Reason.WAITING_FOR_OVERLAP:
-        yield schedule.finding(
-            FindingKind.STUCK, f"it is {run.state} and due since {expected}", run.scheduled_for
-        )
-
-
-def find_stuck_schedule(schedule: Schedule, window: Window) -> Iterator[Finding]:
-    if schedule.next_at is not None and schedule.next_at < window.late_before:
-        words = f"it was to be looked at by {schedule.next_at}, and no ticker has"
-        yield schedule.finding(FindingKind.STUCK, words)
+    return max(run.due_at, run.staged_at or started_at)

@@ -1,6 +1,6 @@
-"""What an audit may find, and what it tells of it."""
+"""The records of an audit: its window, the schedules and runs that it reads, and its findings."""
 
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable
 from dataclasses import dataclass, replace
 from datetime import datetime, timedelta
 from enum import StrEnum
@@ -8,24 +8,28 @@ from typing import Final
 from uuid import UUID
 
 from harebell.contract.schedule import Definition
-from harebell.domain.recurrence import RESOLUTION, AfterCompletion, Recurrence
 from harebell.domain.run_states import ScheduleState
+from harebell.domain.versions import VersionWindow
+
+LATE_AFTER: Final = timedelta(seconds=60)  # the default bound for late and stuck runs
 
 
 class FindingKind(StrEnum):
-    MISSING = "missing"  # an instant was owed and decided, and nothing is on record of it
-    UNEXPECTED = "unexpected"  # a run of the timetable at an instant that it never had
-    DUPLICATED = "duplicated"  # a run that succeeded more than once, or went on after it had
-    LATE = "late"  # it began later than it may
-    STUCK = "stuck"  # it ought to have gone on by now
-    INVALID = "invalid"  # columns that contradict each other
-    INCONSISTENT = "inconsistent"  # its state is not the one that its record leads to
-    UNREADABLE = "unreadable"  # it could not be audited
+    """The kinds of findings."""
+
+    MISSING = "missing"  # the ticker decided about a required time, and no row records it
+    UNEXPECTED = "unexpected"  # a run of the recurrence at a time that no version contains
+    DUPLICATED = "duplicated"  # more than one success, or an attempt after a success
+    LATE = "late"
+    STUCK = "stuck"  # no service acted in time
+    INVALID = "invalid"  # the columns of a row contradict each other
+    INCONSISTENT = "inconsistent"  # the state does not follow from the attempts and the reason
+    UNREADABLE = "unreadable"  # the audit cannot read the schedule
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(frozen=True, slots=True, kw_only=True)
 class Finding:
-    """`at`: the instant of the run; None: it is about the schedule."""
+    """One fault. `at` is the scheduled time of its run, or None for a fault of the schedule."""
 
     kind: FindingKind
     tenant: str
@@ -35,12 +39,9 @@ class Finding:
     text: str
 
 
-LATE_AFTER: Final = timedelta(seconds=60)  # unless told otherwise
-
-
-@dataclass(frozen=True, slots=True)
+@dataclass(frozen=True, slots=True, kw_only=True)
 class Window:
-    """Instants from `since` up to, but without, `until`; what is open is judged by `now`."""
+    """The audited scheduled times: from `since` up to, without, `until`."""
 
     since: datetime
     until: datetime
@@ -49,62 +50,23 @@ class Window:
 
     @property
     def late_before(self) -> datetime:
-        """What was due before this is late or stuck."""
+        """Return the time before which an open run must not be due."""
         return self.now - self.late_after
 
 
-@dataclass(frozen=True, slots=True)
-class Span:
-    """A version, and the instants that it decided: (after, to]. None, if it never was in force."""
-
-    number: int
-    definition: Definition
-    table: Recurrence
-    since: datetime  # in force
-    after: datetime
-    to: datetime
-    commenced: bool = True
-
-    def decided(self, window: Window) -> Iterator[datetime]:
-        """Its instants within the window. What follows the end of a run is known only then."""
-        if isinstance(self.table, AfterCompletion):
-            return
-        instant = self.table.next_after(max(self.after, window.since - RESOLUTION))
-        while instant is not None and instant <= self.to and instant < window.until:
-            yield instant
-            instant = self.table.next_after(instant)
-
-    def has(self, instant: datetime) -> bool:
-        """Whether it is one of its timetable's, whoever is to decide it."""
-        return self.table.next_after(instant - RESOLUTION) == instant
-
-    def owes(self, instant: datetime) -> bool:
-        return self.after < instant and self.has(instant)
-
-
-def without_overlaps(spans: Iterable[Span]) -> tuple[Span, ...]:
-    """A later version may take over a run and withdraw it: then it is the earlier one's no more."""
-    cut: list[Span] = []
-    for span in sorted(spans, key=lambda each: each.number, reverse=True):
-        if not span.commenced:
-            cut.append(replace(span, to=span.after))
-            continue
-        later = (each.to for each in cut if each.commenced)
-        cut.append(replace(span, to=min([span.to, *later])))
-    return tuple(reversed(cut))
-
-
-@dataclass(frozen=True, slots=True)
+@dataclass(frozen=True, slots=True, kw_only=True)
 class Attempt:
+    """A row of `attempts`."""
+
     replay_number: int
     number: int
     outcome: str
     started_at: datetime | None
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(frozen=True, slots=True, kw_only=True)
 class Run:
-    """A row of `runs`, its columns as they are, with its attempts in order."""
+    """A row of `runs` with its attempts in their order."""
 
     scheduled_for: datetime
     tenant: str
@@ -128,19 +90,22 @@ class Run:
     range_count: int | None
     attempts: tuple[Attempt, ...] = ()
 
-    def reaches(self, at: datetime) -> bool:
-        """Whether it stands for instants from then on."""
-        return self.range_until is not None and self.range_until >= at
+    def reaches(self, time: datetime) -> bool:
+        """Return whether the row is a range that ends at `time` or later."""
+        return self.range_until is not None and self.range_until >= time
 
     @property
     def current_attempts(self) -> tuple[Attempt, ...]:
-        """Of the series that it is in; an earlier one is over."""
+        """Return the attempts with the replay number of the run."""
         return tuple(each for each in self.attempts if each.replay_number == self.replay_number)
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(frozen=True, slots=True, kw_only=True)
 class Schedule:
-    """`shown`: the version that users are shown. `spans`: in the order of their versions."""
+    """A schedule with the windows of its versions, in the order of their numbers.
+
+    `shown_version` is the version in `schedules`, and `version` is the one in `schedule_state`.
+    """
 
     id: UUID
     tenant: str
@@ -153,14 +118,44 @@ class Schedule:
     next_at: datetime | None
     awaited_run: datetime | None
     pending_at: datetime | None
-    windows: tuple[Span, ...]
+    windows: tuple[VersionWindow, ...]
 
-    def window_of(self, number: int) -> Span | None:
-        return next((span for span in self.windows if span.number == number), None)
+    def window_of(self, number: int) -> VersionWindow | None:
+        return next((window for window in self.windows if window.number == number), None)
 
-    def version_at(self, at: datetime) -> Span | None:
-        begun = (span for span in self.windows if span.commenced and span.since <= at)
-        return max(begun, key=lambda span: span.number, default=None)
+    def definition_of(self, number: int) -> Definition | None:
+        """Return the definition of a version, or None for a version that cannot be computed."""
+        window = self.window_of(number)
+        policy = None if window is None else window.policy
+        return policy if isinstance(policy, Definition) else None
 
-    def finding(self, kind: FindingKind, words: str, at: datetime | None = None) -> Finding:
-        return Finding(kind, self.tenant, self.id, self.key, at, words)
+    def version_at(self, time: datetime) -> VersionWindow | None:
+        """Return the version in force at a time."""
+        started = (each for each in self.windows if each.is_active and each.since <= time)
+        return max(started, key=lambda window: window.number, default=None)
+
+    def finding(self, kind: FindingKind, text: str, at: datetime | None = None) -> Finding:
+        """Return a finding about the schedule, or about its run of the time `at`."""
+        return Finding(
+            kind=kind, tenant=self.tenant, schedule_id=self.id, key=self.key, at=at, text=text
+        )
+
+
+def without_overlaps(windows: Iterable[VersionWindow]) -> tuple[VersionWindow, ...]:
+    """Return the windows with the times about which each version alone has decided.
+
+    A later version may take over a run of an earlier version and unstage the run.
+    The later version then decides about the time of that run.
+    """
+    results: list[VersionWindow] = []
+    last_planned: list[datetime] = []  # of the later active versions
+    for window in sorted(windows, key=lambda each: each.number, reverse=True):
+        if window.is_active:
+            planned_until = min([window.planned_until, *last_planned])
+            last_planned.append(planned_until)
+        else:
+            planned_until = window.start
+        # A copy computes its recurrence again, so an unchanged window is not copied.
+        is_same = planned_until == window.planned_until
+        results.append(window if is_same else replace(window, planned_until=planned_until))
+    return tuple(reversed(results))

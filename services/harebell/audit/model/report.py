@@ -1,4 +1,4 @@
-"""What an audit looked at and what it found: counted whole, told up to a bound."""
+"""The report of an audit: all findings are counted, and a limited number is kept."""
 
 from collections import Counter
 from collections.abc import Iterable
@@ -9,20 +9,23 @@ from typing import Final
 from harebell.audit.model.coverage import Coverage
 from harebell.audit.model.records import Finding, FindingKind
 
-MAX_FINDINGS: Final = 100  # findings that are told, unless told otherwise
+MAX_FINDINGS: Final = 100  # in a report, by default
 
 
 @dataclass(frozen=True, slots=True)
 class MissedHeartbeat:
-    """`who` has left undone what was due at `since`."""
+    """A component that has not done the work that was due at `since`."""
 
-    component: str
+    component: str  # "ticker" or "pool default"
     since: datetime
 
 
-@dataclass(slots=True)
+@dataclass(slots=True, kw_only=True)
 class Report:
-    """`owed`: instants of timetables that were decided; `recorded`: those on record."""
+    """The counts and the findings of an audit.
+
+    `expected` counts the required scheduled times, and `recorded` those with a row or a range.
+    """
 
     since: datetime
     until: datetime
@@ -41,6 +44,7 @@ class Report:
 
     @property
     def omitted(self) -> int:
+        """Return the number of findings beyond the limit."""
         return self.counts.total() - len(self.findings)
 
     def add_findings(self, findings: Iterable[Finding]) -> None:
@@ -49,7 +53,7 @@ class Report:
             if len(self.findings) < self.limit:
                 self.findings.append(finding)
 
-    def add_coverage(self, covered: Coverage) -> None:
-        self.expected += covered.expected
-        self.recorded += covered.recorded
-        self.add_findings(covered.findings)
+    def add_coverage(self, coverage: Coverage) -> None:
+        self.expected += coverage.expected
+        self.recorded += coverage.recorded
+        self.add_findings(coverage.findings)
