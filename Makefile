@@ -7,49 +7,67 @@ BROKER :=
 NEWEST := 4.3
 export YES BROKER
 
+PYTEST := $(BIN)/python -m pytest
+
 # Run a command and print its output only after a failure.
-quietly = said=$$($(1) 2>&1) || { printf '%s\n' "$$said"; exit 1; }
+quietly = output=$$($(1) 2>&1) || { printf '%s\n' "$$output"; exit 1; }
 
 # A RabbitMQ version that is not installed runs in a separate Debian tree.
 tree = needed=$$($(BIN)/python -m tests.rig.broker_versions) && \
 	sh tests/rig/debian_root.sh $$needed
 
-.PHONY: help demo test selection chaos bench check down
+.PHONY: help demo unit test test-all selection chaos bench check down
 .NOTPARALLEL:
 
 help:
-	@echo "make demo    set up, start everything on this machine and watch it work"
-	@echo "make test    set up, check, and run the whole suite"
-	@echo "make test BROKER=4.3   the same on another release of RabbitMQ: 4.0, 4.3"
-	@echo "make selection BROKER=4.3   only the tests that depend most on the release"
-	@echo "make chaos   break a stack of its own in every way and judge it: SEEDS=n ROWS=6,10b OUTAGE=5s"
-	@echo "make bench   measure what a run costs and how late it starts: ONLY=stampede,http FULL=1 OUT=file;"
-	@echo "             PEERS=1 measures Celery and BullMQ in turn with it"
-	@echo "make check   lint, format, types, import rules: silent when all is well"
-	@echo "make down    stop what demo left running"
+	@echo "make demo       Set up this machine, start every service and run a demonstration."
+	@echo "make unit       Run every test that needs no server."
+	@echo "make test       Set up, check the code and run every test except the long tests."
+	@echo "                BROKER=4.0 or BROKER=4.3 selects another version of RabbitMQ."
+	@echo "make test-all   Run the long tests, then a selection on the newest version of RabbitMQ."
+	@echo "make selection  Run the tests that depend most on the version of RabbitMQ: BROKER=4.3."
+	@echo "make chaos      Inject every fault into a separate stack and check every run:"
+	@echo "                SEEDS=n ROWS=6,10b OUTAGE=5s"
+	@echo "make bench      Measure the cost of a run and the lateness of its start:"
+	@echo "                ONLY=stampede,http FULL=1 OUT=file"
+	@echo "                PEERS=1 also measures Celery and BullMQ, one after the other."
+	@echo "make check      Check lint, format, types and imports. Print only the failures."
+	@echo "make down       Stop the processes that make demo has started."
 
 demo:
 	@$(SET_UP) servers
 	@$(BIN)/python -m harebell.dev.demo
 
+unit:
+	@$(SET_UP) tests
+	@$(PYTEST) -n 2 --dist worksteal -m "not server and not chaos and not long"
+
+# Stacks that start at the same time disturb the measurements of their tests: three workers, not four.
 test:
 	@$(SET_UP) tests
 	@$(call tree)
 	@$(MAKE) --no-print-directory check
-	@$(BIN)/python -m pytest -n 2 --ignore tests/acceptance --ignore tests/chaos
-	@$(BIN)/python -m pytest -n 3 --dist loadfile tests/acceptance tests/chaos -m "not chaos"
+	@$(MAKE) --no-print-directory unit
+	@$(PYTEST) -n 3 --dist worksteal -m "server and not chaos and not long" --ignore tests/acceptance
+	@$(PYTEST) -n 3 --dist loadfile -m "server and not chaos and not long" tests/acceptance
+
+# CI runs these tests after `make test`.
+test-all:
+	@$(SET_UP) tests
+	@$(call tree)
+	@$(PYTEST) -n 2 --dist loadfile -m "long and not chaos"
 	@[ -n "$(BROKER)" ] || [ "$$(id -u)" != 0 ] || \
 		$(MAKE) --no-print-directory selection BROKER=$(NEWEST)
 
 selection:
 	@$(SET_UP) tests
 	@$(call tree)
-	@$(BIN)/python -m pytest -m broker_version
+	@$(PYTEST) -m broker_version
 
 SEEDS := 1
 chaos:
 	@$(SET_UP) servers
-	@[ -n "$(ROWS)$(SOAK)" ] || $(BIN)/python -m pytest -m chaos
+	@[ -n "$(ROWS)$(SOAK)" ] || $(PYTEST) -m chaos
 	@$(BIN)/python -m tests.chaos --seeds $(SEEDS) $(if $(SEED),--seed $(SEED)) \
 		$(if $(ROWS),--rows $(ROWS)) $(if $(OUTAGE),--outage $(OUTAGE)) $(if $(OUT),--out $(OUT)) \
 		$(if $(SOAK),--soak $(SOAK)) $(if $(EVERY),--every $(EVERY))

@@ -1,68 +1,72 @@
-"""A ticker without servers: books are loaded, changed and written back on a ledger in memory."""
+"""A ticker without servers: its rules and its store functions on the in-memory ledger."""
 
-from collections.abc import Iterable, Mapping
-from dataclasses import dataclass, field, replace
+from collections.abc import AsyncIterator, Coroutine, Sequence
+from contextlib import asynccontextmanager
+from dataclasses import dataclass, field
 from datetime import datetime, timedelta
-from typing import Any
-from uuid import UUID
+from typing import Any, Final, TypeVar
 
+from tests.fakes.ledger.ledger import open_ledger
+from tests.fakes.ledger.pool import Pool
+from tests.fakes.ledger.runs import RUNS, Run, amend, move
+from tests.fakes.ledger.schedules import STATES, VERSIONS
+from tests.fakes.ledger.store import Transaction
 from tests.fakes.schedules import HORIZON, ID, TASK
 
 from harebell.contract.commands import SCHEDULE_COMMANDS, RunCancel, RunResolve
 from harebell.contract.ids import RunKey
 from harebell.contract.responses import RunResponse, ScheduleResponse
-from harebell.domain.run_states import OPEN, RESTAGEABLE, NewRun, Reason, RunState, unstaged_state
+from harebell.contract.schedule import Definition, canonical_json
+from harebell.domain.run_states import OPEN, Actor, RunState
 from harebell.ticker.commands.handlers import CommandContext, apply_command
-from harebell.ticker.model import planning, run_rows
 from harebell.ticker.model.outcomes import apply_outcomes
-from harebell.ticker.model.unit_of_work import Ended, LockedRun, ScheduleRecord, UnitOfWork
+from harebell.ticker.model.planning import PlanningStep, plan_schedule, plan_unit
+from harebell.ticker.model.unit_of_work import ScheduleRecord, UnitOfWork
 from harebell.ticker.model.version import VersionStatus
+from harebell.ticker.store.save import save_planning_steps, save_unit_of_work
+from harebell.ticker.store.schedules import load_due, load_unit_of_work, save_states
+from harebell.ticker.store.versions import VersionCache
 
-TENANT = "default"
+TENANT: Final = "default"
+EXECUTOR: Final = "executor-1"
+
+T = TypeVar("T")
 
 
-@dataclass
-class Row:
-    """A run, as the ledger has it."""
-
-    version: int
-    due_at: datetime
-    counts: bool
-    seq: int = 1
-    state: RunState = RunState.STAGED
-    reason: Reason | None = None
-    attempt: int = 0
-    started: bool = False
-    again: bool = False  # a later series
-    finished_at: datetime | None = None
-
-    @property
-    def is_open(self) -> bool:
-        return self.state in OPEN
-
-    @property
-    def is_counted(self) -> bool:
-        return self.counts and not (self.state is RunState.CANCELLED and self.attempt == 0)
-
-    @property
-    def is_revivable(self) -> bool:
-        return self.state is RunState.CANCELLED and self.reason in RESTAGEABLE and self.attempt == 0
+def finish(coroutine: Coroutine[Any, Any, T]) -> T:
+    """Return the result of a coroutine that never waits, because the ledger is in memory."""
+    try:
+        coroutine.send(None)
+    except StopIteration as stopped:
+        result: T = stopped.value
+        return result
+    raise AssertionError("The coroutine must end without a wait.")
 
 
 @dataclass
 class FakeTicker:
-    """One schedule, its ledger, and what tickers and executors do to them."""
+    """One schedule with its ledger, and the actions of users, tickers and executors."""
 
     now: datetime
-    stored_record: ScheduleRecord | None = None
-    rows: dict[RunKey, Row] = field(default_factory=dict)
-    skipped_counts: dict[datetime, int] = field(default_factory=dict)
-    version_statuses: dict[int, tuple[VersionStatus, str | None]] = field(default_factory=dict)
+    ledger: Pool = field(init=False, repr=False)
+    versions: VersionCache = field(init=False, repr=False)
 
-    # what users ask for
+    def __post_init__(self) -> None:
+        self.ledger = open_ledger(lambda: self.now)
+        self.versions = VersionCache()
 
-    def put(self, when: dict[str, Any], **more: Any) -> ScheduleResponse | RunResponse:
-        return self.send("schedule.put", key="k", when=when, **{"target": TASK, **more})
+    @property
+    def horizon(self) -> datetime:
+        return self.now + HORIZON
+
+    def wait(self, seconds: float) -> "FakeTicker":
+        self.now += timedelta(seconds=seconds)
+        return self
+
+    # The actions of users
+
+    def put(self, when: dict[str, Any], **fields: Any) -> ScheduleResponse | RunResponse:
+        return self.send("schedule.put", key="k", when=when, **{"target": TASK, **fields})
 
     def send(self, verb: str, **body: Any) -> ScheduleResponse | RunResponse:
         return self.send_all((verb, body))[0]
@@ -70,166 +74,145 @@ class FakeTicker:
     def send_all(
         self, *commands: tuple[str, dict[str, Any]]
     ) -> list[ScheduleResponse | RunResponse]:
-        """In one transaction."""
-        book = self.load_unit()
-        answers = [apply_command(book, self.context_of(verb, body)) for verb, body in commands]
-        self.save(book)
-        return answers
+        """Apply the commands in one transaction."""
+        contexts = [self.context_of(verb, body) for verb, body in commands]
+
+        async def apply() -> list[ScheduleResponse | RunResponse]:
+            async with self._transaction() as connection:
+                unit = await self._load(connection, contexts)
+                responses = [apply_command(unit, context) for context in contexts]
+                steps = await self._write(connection, unit)
+            self.on_saved(steps)
+            return responses
+
+        return finish(apply())
 
     def context_of(self, verb: str, body: dict[str, Any]) -> CommandContext:
         command = SCHEDULE_COMMANDS[verb].model_validate(
             body if verb == "schedule.put" or "run_id" in body else {"key": "k", **body}
         )
-        schedule = ID
+        schedule_id = ID
         if isinstance(command, RunCancel | RunResolve):
-            schedule = RunKey.parse(command.run_id).schedule_id
-        return CommandContext(TENANT, command, schedule, self.now, "tester")
+            schedule_id = RunKey.parse(command.run_id).schedule_id
+        return CommandContext(TENANT, command, schedule_id, self.now, "tester")
 
-    # what a ticker does
+    # The actions of tickers
 
-    def load_unit(self) -> UnitOfWork:
-        if self.stored_record is None:
-            return UnitOfWork()
-        book = UnitOfWork(
-            schedules={ID: self.stored_record._replace(last_number=max(self.version_statuses, default=0))}
-        )
-        for key, row in self.rows.items():
-            if not row.is_open:
-                book.ended_runs[key] = Ended(row.state, row.finished_at or self.now)
-            elif key.scheduled_for in self.stored_record.open_runs:
-                book.open_runs[key] = self._open_run(key, row)
-        return book
+    def load_unit(self, *contexts: CommandContext) -> UnitOfWork:
+        """Load the schedule, its open runs and the runs that the commands name."""
 
-    def _open_run(self, key: RunKey, row: Row) -> LockedRun:
-        holder = "executor-1" if row.state is RunState.RUNNING else None
-        return LockedRun(
-            *(key, row.state, row.attempt, row.seq, row.due_at, row.version, holder),
-            is_from_recurrence=row.counts and not row.again,
-            is_replayed=row.again,
-            has_started=row.started,
-            stop_reason=row.reason if holder else None,
-        )
+        async def load() -> UnitOfWork:
+            async with self._transaction() as connection:
+                return await self._load(connection, contexts)
 
-    def save(self, book: UnitOfWork) -> None:
-        for key, reason in book.cancelled_runs.items():
-            self._move(key, unstaged_state(reason), reason)
-        for key, state in book.resolved_runs.items():
-            self.rows[key].state = state
-        for version, fate in book.new_versions:
-            self.version_statuses[version.number] = (fate, None)
-        self._settle(book.version_statuses)
-        for key, why in book.stop_requests.items():
-            self.rows[key].reason = why
-        for key, version in book.moved_to_version.items():
-            row = self.rows[key]
-            assert row.state is RunState.STAGED
-            self.rows[key] = replace(row, version=version.number, seq=row.seq + 1)
-        for extra, _ in book.dropped_manual_runs:
-            self.skipped_counts[extra.scheduled_for] = 1
-        beside = [run_rows.manual_run_row(extra) for extra in book.manual_runs]
-        assert len(self.stage(beside, counts=False)) == len(beside)
-        for id_ in book.changed_ids:
-            self._advance(planning.plan_if_due(book.schedules[id_], self.now, self.horizon))
+        return finish(load())
 
-    @property
-    def horizon(self) -> datetime:
-        return self.now + HORIZON
+    def save(self, unit: UnitOfWork) -> None:
+        """Write the unit of work and plan the changed schedules."""
+
+        async def save() -> None:
+            async with self._transaction() as connection:
+                steps = await self._write(connection, unit)
+            self.on_saved(steps)
+
+        finish(save())
 
     def stage_all(self) -> "FakeTicker":
-        while self.stored_record and self.stored_record.next_at and self.stored_record.next_at <= self.horizon:
-            self._advance(planning.plan_schedule(self.stored_record, self.now, self.horizon))
+        """Repeat staging passes until no run up to the horizon is left."""
+        while (next_at := self._next_at) is not None and next_at <= self.horizon:
+            finish(self._stage_once())
         return self
+
+    async def _stage_once(self) -> None:
+        async with self._transaction() as connection:
+            due = await load_due(connection, self.versions, self.horizon, limit=1)
+            steps = [plan_schedule(record, self.now, self.horizon) for record in due]
+            await save_planning_steps(connection, steps, now=self.now)
+        self.on_saved(steps)
 
     def reconcile(self) -> "FakeTicker":
-        """As a ticker does that has heard of an outcome."""
-        book = self.load_unit()
-        apply_outcomes(book, self.record)
-        self.save(book)
+        """Apply the outcomes of ended runs."""
+
+        async def reconcile() -> None:
+            async with self._transaction() as connection:
+                unit = await self._load(connection)
+                apply_outcomes(unit, unit.schedules[ID])
+                steps = await self._write(connection, unit)
+            self.on_saved(steps)
+
+        finish(reconcile())
         return self
 
-    def _settle(self, fates: Mapping[tuple[UUID, int], tuple[VersionStatus, str | None]]) -> None:
-        self.version_statuses |= {number: fate for (_, number), fate in fates.items()}
+    def on_saved(self, steps: Sequence[PlanningStep]) -> None:
+        """Receive the planning steps after each commit, for subclasses."""
 
-    def _advance(self, made: planning.PlanningStep) -> None:
-        self._settle(made.version_statuses)
-        again, not_again = run_rows.restage(made.previous, self._taken_back(), self.now)
-        for each in (*made.skipped, *not_again):
-            row = self.rows.get(each.key)
-            if row is None or row.is_revivable:
-                self.rows.pop(each.key, None)
-                self.skipped_counts[each.key.scheduled_for] = each.count
-        staged = self.stage([*made.to_stage, *made.to_stage_early, *again], counts=True)
-        doubtful = planning.probably_finished(made.record, self.now)
-        ended = {key for key in doubtful if key not in self.rows or not self.rows[key].is_open}
-        unstaged = planning.not_newly_staged(made, staged)
-        there = {key for key in unstaged if self.rows[key].is_counted}
-        self.stored_record = planning.with_staged_runs(made, staged, ended, there)
+    async def _load(self, connection: Any, contexts: Sequence[CommandContext] = ()) -> UnitOfWork:
+        named = [each.schedule_id for each in contexts if each.schedule_id is not None]
+        runs = [key for each in contexts for key in each.named_runs]
+        return await load_unit_of_work(connection, self.versions, [ID, *named], named_runs=runs)
 
-    def _taken_back(self) -> set[RunKey]:
-        return {
-            key
-            for key, row in self.rows.items()
-            if row.is_revivable and row.reason is Reason.PAUSED and row.counts
-        }
+    async def _write(self, connection: Any, unit: UnitOfWork) -> list[PlanningStep]:
+        steps = plan_unit(unit, now=self.now, until=self.horizon)
+        await save_unit_of_work(connection, unit)
+        await save_planning_steps(connection, steps, now=self.now)
+        return steps
 
-    def stage(self, owed: Iterable[NewRun], *, counts: bool) -> set[RunKey]:
-        """As the ledger's statement: a new row, or one that may be owed again."""
-        staged = set()
-        for run in owed:
-            row = self.rows.get(run.key)
-            if row is None:
-                self.rows[run.key] = Row(run.placement.version, run.due_at, counts)
-            elif row.is_revivable:
-                self.rows[run.key] = Row(run.placement.version, run.due_at, counts, row.seq + 1)
-            else:
-                continue
-            staged.add(run.key)
-        return staged
+    @asynccontextmanager
+    async def _transaction(self) -> AsyncIterator[Any]:
+        async with self.ledger.acquire() as connection, connection.transaction():
+            yield connection
 
-    # what executors do
+    # The actions of executors
 
-    def claim(self, moment: datetime, *, started: bool = False) -> None:
-        row = self._row(moment)
-        assert row.state in (RunState.STAGED, RunState.RETRYING)
-        row.state, row.attempt, row.started = RunState.RUNNING, row.attempt + 1, started
-        row.seq += 1
+    def claim(self, time: datetime, *, started: bool = False) -> None:
+        run = self._run(time)
+        assert run.is_waiting
+        started_at = self.now if started else None
+        self._move(
+            run,
+            RunState.RUNNING,
+            Actor.CLAIM,
+            attempt=run.attempt + 1,
+            lease_holder=EXECUTOR,
+            started_at=started_at,
+        )
 
-    def cancel_unstarted(self, moment: datetime) -> None:
-        """Asked to stop before it started: as if never attempted."""
-        row = self._row(moment)
-        assert row.state is RunState.RUNNING
-        assert row.reason is not None
-        row.attempt -= 1
-        self._move(RunKey(moment, ID), RunState.CANCELLED, row.reason)
+    def cancel_unstarted(self, time: datetime) -> None:
+        """End a run with a stop request before its start, as if it had no attempt."""
+        run = self._run(time)
+        assert run.stop_reason is not None
+        cancelled = {"attempt": run.attempt - 1, "finished_at": self.now, "lease_holder": None}
+        self._move(run, RunState.CANCELLED, Actor.COMPLETE, **cancelled)
 
-    def complete(self, moment: datetime, state: RunState = RunState.SUCCEEDED) -> None:
-        assert self._row(moment).state is RunState.RUNNING
-        self._move(RunKey(moment, ID), state, None)
+    def complete(self, time: datetime, state: RunState = RunState.SUCCEEDED) -> None:
+        actor = Actor.RECOVER if state is RunState.UNRESOLVED else Actor.COMPLETE
+        finished_at = None if state in OPEN else self.now
+        cleared = dict.fromkeys(("reason", "stop_requested_at", "lease_holder"))
+        self._move(self._run(time), state, actor, finished_at=finished_at, **cleared)
 
     def run_due(self) -> None:
-        """All that is staged and due runs at once."""
-        for key, row in list(self.rows.items()):
-            if row.state is RunState.STAGED and row.due_at <= self.now:
+        """Run every staged run that is due, without a duration."""
+        for key, run in self.rows.items():
+            if run.state is RunState.STAGED and run.due_at <= self.now:
                 self.claim(key.scheduled_for, started=True)
                 self.complete(key.scheduled_for)
 
-    def wait(self, seconds: float) -> "FakeTicker":
-        self.now += timedelta(seconds=seconds)
-        return self
+    # The content of the tables
 
-    # what became of it
+    @property
+    def rows(self) -> dict[RunKey, Run]:
+        """Return the rows of runs, without the rows of skipped ranges."""
+        rows = self._table(RUNS)
+        return {key: run for key, run in rows.items() if run.range_count is None}
 
-    def _row(self, moment: datetime) -> Row:
-        return self.rows[RunKey(moment, ID)]
-
-    def _move(self, key: RunKey, state: RunState, reason: Reason | None) -> None:
-        row = self.rows[key]
-        assert row.is_open
-        row.state, row.reason, row.finished_at = state, reason, self.now
-        row.seq += 1
+    @property
+    def skipped_counts(self) -> dict[datetime, int]:
+        """Return the number of skipped times by the first time of each range."""
+        ranges = (run for run in self._table(RUNS).values() if run.range_count is not None)
+        return {run.scheduled_for: run.range_count for run in ranges}
 
     def times_in(self, *states: RunState) -> list[datetime]:
-        return sorted(key.scheduled_for for key, row in self.rows.items() if row.state in states)
+        return sorted(key.scheduled_for for key, run in self.rows.items() if run.state in states)
 
     @property
     def staged_times(self) -> list[datetime]:
@@ -237,5 +220,58 @@ class FakeTicker:
 
     @property
     def record(self) -> ScheduleRecord:
-        assert self.stored_record is not None
-        return self.stored_record
+        record = self.stored_record
+        assert record is not None
+        return record
+
+    @property
+    def stored_record(self) -> ScheduleRecord | None:
+        return self.load_unit().schedules.get(ID)
+
+    @property
+    def version_statuses(self) -> dict[int, tuple[VersionStatus, str | None]]:
+        return {
+            version["version"]: (VersionStatus(version["status"]), version.get("status_reason"))
+            for version in self._table(VERSIONS).values()
+        }
+
+    def store_record(self, record: ScheduleRecord) -> None:
+        """Replace the state of the schedule."""
+
+        async def save() -> None:
+            async with self._transaction() as connection:
+                await save_states(connection, [record])
+
+        finish(save())
+
+    def store_definition(self, number: int, definition: Definition) -> None:
+        """Replace the definition of a version, although versions are immutable."""
+        transaction = Transaction(self.ledger.store, self)
+        version = transaction.get(VERSIONS, (ID, number))
+        text = canonical_json(definition.to_json())
+        transaction.put(VERSIONS, (ID, number), version | {"definition": text})
+        transaction.commit()
+        self.versions = VersionCache()
+
+    def change_row(self, time: datetime, **columns: Any) -> None:
+        """Change columns of a run without a transition."""
+        transaction = Transaction(self.ledger.store, self)
+        amend(transaction, self._run(time), **columns)
+        transaction.commit()
+
+    def _run(self, time: datetime) -> Run:
+        return self.rows[RunKey(time, ID)]
+
+    def _move(self, run: Run, state: RunState, actor: Actor, **columns: Any) -> None:
+        transaction = Transaction(self.ledger.store, self)
+        assert move(transaction, actor, run, state, **columns) is not None
+        transaction.commit()
+
+    @property
+    def _next_at(self) -> datetime | None:
+        state = self._table(STATES).get(ID)
+        next_at: datetime | None = None if state is None else state["next_at"]
+        return next_at
+
+    def _table(self, name: str) -> dict[Any, Any]:
+        return self.ledger.store.tables[name]

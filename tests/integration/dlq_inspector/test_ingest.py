@@ -91,7 +91,7 @@ async def test_message_that_the_broker_dead_letters_has_its_queue(dlq: DlqEnviro
     source = await dlq.channel.declare_queue(
         "harebell.intake.test",
         exclusive=True,
-        arguments={"x-dead-dead_letter-exchange": amqp_names.DEAD},
+        arguments={"x-dead-letter-exchange": amqp_names.DEAD},
     )
     await dlq.publish("", source.name, b"poison", None, headers={"colour": "red"})
     async with asyncio.timeout(TIMEOUT):

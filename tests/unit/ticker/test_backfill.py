@@ -96,6 +96,8 @@ def test_what_is_made_up_for_does_not_count_towards_times() -> None:
 def test_what_is_made_up_for_never_expires_on_its_way(ticking: FakeTicker) -> None:
     ticking.send("schedule.patch", set={"expires_after": "10s"})
     book = ticking.load_unit()
-    apply_command(book, ticking.context_of("schedule.backfill", {"from": after(0), "to": after(30)}))
+    apply_command(
+        book, ticking.context_of("schedule.backfill", {"from": after(0), "to": after(30)})
+    )
 
     assert [manual_run_row(extra).expires_at for extra in book.manual_runs] == [None, None]

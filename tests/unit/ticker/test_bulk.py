@@ -45,7 +45,17 @@ def book() -> UnitOfWork:
     book = UnitOfWork(schedules={id_: entry(id_, s) for id_, s in zip(IDS, states, strict=True)})
     key = RunKey(NINE, IDS[2])
     book.schedules[IDS[2]] = book.schedules[IDS[2]]._replace(open_runs=(NINE,))
-    run = LockedRun(key, RunState.RUNNING, 1, 2, NINE, 1, "executor-1", is_from_recurrence=True, has_started=True)
+    run = LockedRun(
+        key,
+        RunState.RUNNING,
+        1,
+        2,
+        NINE,
+        1,
+        "executor-1",
+        is_from_recurrence=True,
+        has_started=True,
+    )
     book.open_runs[key] = run
     return book
 

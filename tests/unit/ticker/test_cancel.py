@@ -49,7 +49,7 @@ def test_a_run_in_flight_is_told_and_named(ticking: FakeTicker) -> None:
 
     assert isinstance(answer, ScheduleResponse)
     assert answer.in_flight == [run_id(0)]
-    assert ticking.rows[RunKey(NINE, ID)].reason is Reason.CANCELLED
+    assert ticking.rows[RunKey(NINE, ID)].reason == Reason.CANCELLED
 
 
 @pytest.mark.requirement("S33")
@@ -233,7 +233,7 @@ def test_a_run_that_was_claimed_is_asked_to_stop(ticking: FakeTicker) -> None:
 
     assert isinstance(answer, RunResponse)
     assert (answer.status, answer.state) == ("in_flight", "running")
-    assert ticking.rows[RunKey(NINE, ID)].reason is Reason.CANCELLED
+    assert ticking.rows[RunKey(NINE, ID)].reason == Reason.CANCELLED
 
 
 @pytest.mark.requirement("S33")

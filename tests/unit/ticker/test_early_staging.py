@@ -50,7 +50,10 @@ def test_runs_at_the_time_of_a_change_and_behind_it_are_staged_before_it() -> No
 
     assert ticking.staged_times == [after(k) for k in (150, 180, 200, 220)]
     assert [version_of(ticking, k) for k in (180, 200, 220)] == [1, 2, 2]
-    assert (ticking.record.version.number, ticking.version_statuses[2][0]) == (1, VersionStatus.PENDING)
+    assert (ticking.record.version.number, ticking.version_statuses[2][0]) == (
+        1,
+        VersionStatus.PENDING,
+    )
 
 
 @pytest.mark.requirement("S28")

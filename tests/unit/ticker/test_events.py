@@ -56,7 +56,9 @@ def test_a_held_run_that_a_person_resolved_has_ended_and_one_to_be_tried_again_h
 def test_a_row_that_stands_for_many_instants_counts_each() -> None:
     standing = entry()
     place = placement_of(standing.version)
-    missed = SkippedRange(key=FIRST, placement=place, until=NOW + timedelta(hours=9), count=540, reason=Reason.MISSED)
+    missed = SkippedRange(
+        key=FIRST, placement=place, until=NOW + timedelta(hours=9), count=540, reason=Reason.MISSED
+    )
 
     (fact,) = planning_events(
         saved(planning.PlanningStep(standing, standing, skipped=[missed])), NOW

@@ -177,7 +177,9 @@ def test_a_change_whose_time_has_passed_is_refused_and_all_stays(ticking: FakeTi
 def test_a_refused_change_leaves_the_one_that_waits_as_it_was(ticking: FakeTicker) -> None:
     later(ticking.wait(10), 600, when=QUICK)
     book = ticking.load_unit()
-    too_late = ticking.context_of("schedule.patch", {"set": {"priority": 9}, "effective_at": after(5)})
+    too_late = ticking.context_of(
+        "schedule.patch", {"set": {"priority": 9}, "effective_at": after(5)}
+    )
 
     with pytest.raises(Conflict):
         apply_command(book, too_late)
@@ -247,7 +249,7 @@ def test_a_change_for_later_does_not_prevent_a_pause_from_ending(ticking: FakeTi
 @pytest.mark.requirement("S101")
 def test_a_change_for_later_does_not_end_a_hold() -> None:
     ticking = FakeTicker(NINE)
-    ticking.put(EVERY, on_unknown="hold")
+    ticking.put(EVERY, on_unknown="block")
     ticking.claim(NINE, started=True)
     ticking.complete(NINE, RunState.UNRESOLVED)
     ticking.reconcile()

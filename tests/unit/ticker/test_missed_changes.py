@@ -45,7 +45,9 @@ def test_a_change_that_no_ticker_came_to_in_time_is_missed_and_the_old_goes_on(
     ticking: FakeTicker,
 ) -> None:
     ticking.wait(10).send("schedule.patch", set={"priority": 8}, effective_at=after(300))
-    asked = ticking.context_of("schedule.patch", {"set": {"when": QUICK}, "effective_at": after(60)})
+    asked = ticking.context_of(
+        "schedule.patch", {"set": {"when": QUICK}, "effective_at": after(60)}
+    )
     ticking.run_due()
     ticking.wait(55).stage_all()
     ticking.run_due()
@@ -68,7 +70,9 @@ def test_a_change_behind_one_that_came_to_nothing_has_a_number_of_its_own(
     ticking: FakeTicker, how: str
 ) -> None:
     if how == "missed":
-        asked = ticking.context_of("schedule.patch", {"set": {"priority": 8}, "effective_at": after(1)})
+        asked = ticking.context_of(
+            "schedule.patch", {"set": {"priority": 8}, "effective_at": after(1)}
+        )
         book = ticking.wait(2).load_unit()
         apply_command(book, asked._replace(applied_at=ticking.now))
         ticking.save(book)

@@ -74,7 +74,10 @@ def test_every_instant_of_a_pause_is_on_the_record(ticking: FakeTicker) -> None:
     ticking.wait(300).send("schedule.resume")
 
     ranges = {
-        moment for first, n in ticking.skipped_counts.items() for moment in [first] for _ in range(n)
+        moment
+        for first, n in ticking.skipped_counts.items()
+        for moment in [first]
+        for _ in range(n)
     }
     assert NINE not in ranges
     assert sum(ticking.skipped_counts.values()) + len(ticking.staged_times) + 1 == 13
@@ -87,7 +90,7 @@ def test_a_claimed_run_is_asked_to_stop_and_named(ticking: FakeTicker) -> None:
 
     assert isinstance(answer, ScheduleResponse)
     assert answer.in_flight == [str(RunKey(NINE, ID))]
-    assert ticking.rows[RunKey(NINE, ID)].reason is Reason.PAUSED
+    assert ticking.rows[RunKey(NINE, ID)].reason == Reason.PAUSED
     assert ticking.times_in(RunState.RUNNING) == [NINE]
 
 
@@ -125,8 +128,8 @@ def test_resume_takes_back_what_the_pause_asked_for_and_nothing_else(
     paused = ticking.rows[RunKey(after(30), ID)].reason
     ticking.wait(1).send("schedule.resume")
 
-    assert paused is Reason.PAUSED
-    assert ticking.rows[RunKey(NINE, ID)].reason is reason
+    assert paused == Reason.PAUSED
+    assert ticking.rows[RunKey(NINE, ID)].reason == reason
     assert ticking.rows[RunKey(after(30), ID)].reason is None
 
 

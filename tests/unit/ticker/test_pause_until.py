@@ -135,7 +135,7 @@ def test_a_resumed_schedule_waits_for_the_run_that_it_waited_for() -> None:
 @pytest.mark.requirement("S101")
 def test_a_held_schedule_is_not_resumed_but_resolved() -> None:
     ticking = FakeTicker(NINE)
-    ticking.put(EVERY, on_unknown="hold")
+    ticking.put(EVERY, on_unknown="block")
     ticking.claim(NINE, started=True)
     ticking.complete(NINE, RunState.UNRESOLVED)
     ticking.reconcile()

@@ -237,4 +237,4 @@ def test_a_trigger_that_was_withdrawn_is_one_skipped_instant() -> None:
     skip = dropped_run_row(extra, Reason.PAUSED)
 
     assert (skip.key, skip.until, skip.count) == (RunKey(NINE, ID), NINE, 1)
-    assert skip.reason is Reason.PAUSED
+    assert skip.reason == Reason.PAUSED

@@ -153,7 +153,7 @@ def test_a_success_in_a_pause_that_holds_a_change_back_ends_the_version_it_was_o
 
 @pytest.mark.requirement("S06")
 def test_a_success_while_another_run_is_held_completes_the_schedule_once_that_is_resolved() -> None:
-    ticking = ticking_with(SUCCESS, on_unknown="hold")
+    ticking = ticking_with(SUCCESS, on_unknown="block")
     ticking.claim(NINE, started=True)
     ticking.wait(1).send("schedule.trigger")
     ticking.claim(after(1), started=True)
@@ -201,7 +201,7 @@ def test_so_many_failures_in_a_row_pause_the_schedule_and_say_so() -> None:
     assert ticking.record.state is ScheduleState.PAUSED
     assert ticking.record.reason == "3 runs failed in a row"
     assert (ticking.staged_times, ticking.record.next_at) == ([], None)
-    assert ticking.rows[RunKey(after(90), ID)].reason is Reason.PAUSED
+    assert ticking.rows[RunKey(after(90), ID)].reason == Reason.PAUSED
 
 
 def test_a_success_ends_the_row_and_what_is_no_outcome_does_not() -> None:

@@ -23,7 +23,7 @@ OTHER = UUID("a2a3e7d0-5b0c-5a5e-9b56-0f6a9c0f4a11")
 def ticking() -> FakeTicker:
     """Held since the run of nine was lost."""
     ticking = FakeTicker(NINE)
-    ticking.put(EVERY, on_unknown="hold")
+    ticking.put(EVERY, on_unknown="block")
     lose(ticking)
     return ticking
 
@@ -72,7 +72,7 @@ def test_resolved_the_run_is_what_the_person_says_and_the_schedule_goes_on(
 @pytest.mark.requirement("S101")
 def test_the_catch_up_policy_decides_about_what_the_hold_missed() -> None:
     ticking = FakeTicker(NINE)
-    ticking.put(EVERY, on_unknown="hold", catch_up={"mode": "one"})
+    ticking.put(EVERY, on_unknown="block", catch_up={"mode": "one"})
     lose(ticking)
 
     resolve(ticking.wait(300), "skipped")
@@ -84,7 +84,7 @@ def test_the_catch_up_policy_decides_about_what_the_hold_missed() -> None:
 @pytest.mark.requirement("S101")
 def test_with_two_held_runs_the_schedule_goes_on_when_both_are_resolved() -> None:
     ticking = FakeTicker(NINE)
-    ticking.put(EVERY, on_unknown="hold")
+    ticking.put(EVERY, on_unknown="block")
     ticking.claim(NINE, started=True)
     ticking.wait(30).claim(after(30), started=True)
     ticking.complete(NINE, RunState.UNRESOLVED)
@@ -138,7 +138,7 @@ def test_resolving_does_not_end_a_pause_or_a_cancellation(ticking: FakeTicker) -
 def test_a_schedule_that_waits_for_the_held_run_goes_on_from_how_it_was_resolved() -> None:
     ticking = FakeTicker(NINE)
     rule = {"every": "30s", "start": "2026-11-20T09:00:00Z", "until": "success"}
-    ticking.put(rule, on_unknown="hold", target=TASK)
+    ticking.put(rule, on_unknown="block", target=TASK)
     lose(ticking)
 
     resolve(ticking.wait(5), "succeeded")
@@ -151,7 +151,7 @@ def test_a_schedule_that_waits_for_the_held_run_goes_on_from_how_it_was_resolved
 @pytest.mark.requirement("S06")
 def test_what_ran_while_its_schedule_was_held_counts_towards_times_when_it_goes_on() -> None:
     ticking = FakeTicker(NINE)
-    ticking.put({**EVERY, "times": 2}, on_unknown="hold")
+    ticking.put({**EVERY, "times": 2}, on_unknown="block")
     ticking.claim(after(30))  # held by its executor, and not begun, when the first is lost
     lose(ticking)
     ticking.complete(after(30))
