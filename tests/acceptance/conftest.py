@@ -1,4 +1,4 @@
-"""One running stack for the whole suite; every test is a tenant of its own."""
+"""Fixtures of the acceptance tests: stacks, targets, and a separate tenant for each test."""
 
 import asyncio
 import re
@@ -7,14 +7,14 @@ from dataclasses import replace
 from zlib import crc32
 
 import pytest
-from tests.acceptance.clusters import PAIRS, Clustered
+from tests.acceptance.cluster_stack import PAIRS, ClusterStack
 from tests.acceptance.faults import Pool
-from tests.acceptance.record import Target
-from tests.acceptance.schedule_load import Crowd
+from tests.acceptance.recording_target import Target
+from tests.acceptance.schedule_load import ScheduleLoad
 from tests.acceptance.stack import Stack, Tenant
 from tests.rig.servers import Servers
 
-from harebell.dev.plan import Counts
+from harebell.dev.plan import ServiceCounts
 
 LAST_LINES = 15  # of each service's log that a failed test's report shows
 
@@ -23,16 +23,16 @@ LAST_LINES = 15  # of each service's log that a failed test's report shows
 def pytest_runtest_makereport(
     item: pytest.Item,
 ) -> Generator[None, pytest.TestReport, pytest.TestReport]:
-    """A failure shows what the services said last, and what waits in a cluster's queues."""
+    """Add the last log lines of each service and the queues of a cluster to a failure report."""
     report = yield
     if report.when == "call" and report.failed:
         used = getattr(item, "funcargs", {}).values()
         stacks = {id(stack): stack for stack in map(_stack, used) if stack is not None}
         for stack in stacks.values():
-            report.sections += stack.last_said(LAST_LINES)
+            report.sections += stack.log_tails(LAST_LINES)
         for clustered in used:
-            if isinstance(clustered, Clustered):
-                report.sections.append(("queues", clustered.told_queues()))
+            if isinstance(clustered, ClusterStack):
+                report.sections.append(("queues", clustered.queue_report()))
     return report
 
 
@@ -49,13 +49,16 @@ def whole_target(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Target]:
 
 @pytest.fixture
 def target(whole_target: Target, name_of_test: str) -> Target:
-    """This test's part of it."""
+    """Return the target with a separate folder of paths for this test."""
     return replace(whole_target, folder=f"{name_of_test}/")
 
 
 @pytest.fixture(scope="session")
 def running_stack(servers: Servers, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Stack]:
-    """Two of everything that there may be several of. Nobody kills anything in it."""
+    """Yield a shared stack with two instances of each service that can have two.
+
+    No test stops or kills a service of this stack.
+    """
     with Stack.open(servers, tmp_path_factory.mktemp("stack")) as stack:
         stack.start(PAIRS)
         yield stack
@@ -63,31 +66,31 @@ def running_stack(servers: Servers, tmp_path_factory: pytest.TempPathFactory) ->
 
 @pytest.fixture
 def own_stack(servers: Servers, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Stack]:
-    """Of one test, which may do what it wants to it; nothing runs in it yet."""
+    """Yield a stack for one test, without a running service."""
     with Stack.open(servers, tmp_path_factory.mktemp("own")) as stack:
         yield stack
 
 
 @pytest.fixture(scope="session")
 def faulty_stack(servers: Servers, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Stack]:
-    """One of each service but executors, which tests start in pools of their own.
+    """Yield a shared stack without executors, which each test starts in a separate pool.
 
-    What a test kills in it, it starts again.
+    A test that kills a service of this stack starts the service again.
     """
     with Stack.open(servers, tmp_path_factory.mktemp("faulty")) as stack:
-        stack.start(Counts(executors=0))
+        stack.start(ServiceCounts(executors=0))
         yield stack
 
 
 @pytest.fixture(scope="session")
-def crowd(
+def schedule_load(
     servers: Servers, whole_target: Target, tmp_path_factory: pytest.TempPathFactory
-) -> Iterator[Crowd]:
-    """One of each service, and a million schedules."""
-    with Stack.open(servers, tmp_path_factory.mktemp("crowd")) as stack:
-        crowd = Crowd(stack, replace(whole_target, folder="crowd/"))
-        asyncio.run(crowd.gather())
-        yield crowd
+) -> Iterator[ScheduleLoad]:
+    """Yield the load of a million schedules on a stack with one instance of each service."""
+    with Stack.open(servers, tmp_path_factory.mktemp("schedule-load")) as stack:
+        opened = ScheduleLoad(stack, replace(whole_target, folder="schedule-load/"))
+        asyncio.run(opened.create())
+        yield opened
 
 
 @pytest.fixture
@@ -113,7 +116,7 @@ def pool(faulty_stack: Stack, name_of_test: str) -> Iterator[Pool]:
 
 @pytest.fixture
 def name_of_test(request: pytest.FixtureRequest) -> str:
-    """As a tenant may be called; no two are the same, even when they are cut."""
+    """Return a unique name for the test that is valid as a tenant."""
     name = request.node.name
     words = re.sub("[^a-z0-9]+", "-", name.removeprefix("test_").lower())
     return f"{crc32(name.encode()):08x}-{words}"[:60].strip("-")

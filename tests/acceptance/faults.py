@@ -1,4 +1,4 @@
-"""What the tests of faults share: a pool of one's own, processes to hit, and the verdict."""
+"""Tools of the fault tests: a separate pool, failures of processes, and the final assertion."""
 
 import asyncio
 import re
@@ -11,26 +11,29 @@ from dataclasses import dataclass, field
 from typing import Any
 
 import asyncpg
-from tests.acceptance.record import Call, Target
-from tests.acceptance.stack import PATIENCE, Stack, Tenant, until
+from tests.acceptance.recording_target import Call, Target
+from tests.acceptance.stack import WAIT_TIMEOUT, Stack, Tenant, until
 
-from harebell.dev.local_services import Member
-from harebell.dev.plan import Counts, ServiceKind, name_of
+from harebell.dev.local_services import StartedService
+from harebell.dev.plan import ServiceCounts, ServiceKind, name_of
 from harebell.dev.processes import is_ready
 
-SHORT = {"HAREBELL_LEASE": "4s", "HAREBELL_LEASE_CRITICAL": "3s"}
+SHORT_LEASES = {"HAREBELL_LEASE": "4s", "HAREBELL_LEASE_CRITICAL": "3s"}
 SAMPLE = r"^{}(?:{{[^}}]*}})? (\S+)$"
 
 
-async def start(stack: Stack, kind: ServiceKind, number: int = 1, **environment: str) -> Member:
-    """Ready when it returns; the test's own connections stay alive meanwhile."""
+async def start(stack: Stack, kind: ServiceKind, number: int = 1, **environment: str) -> StartedService:
+    """Start an instance and wait until it is ready, in a thread so that connections stay alive."""
     return await asyncio.to_thread(lambda: stack.start_one(kind, number, ready=True, **environment))
 
 
-async def start_doomed(
+async def start_with_kill(
     stack: Stack, kind: ServiceKind, number: int, failpoint: str, **environment: str
 ) -> str:
-    """Its name. It kills itself where `failpoint` says, perhaps before it is ready."""
+    """Start an instance that kills itself at `failpoint`, and return its name.
+
+    The instance may end before it is ready.
+    """
     environment |= {"HAREBELL_FAILPOINT": f"{failpoint}:kill"}
     await asyncio.to_thread(lambda: stack.start_one(kind, number, ready=False, **environment))
     return name_of(kind, number)
@@ -49,16 +52,16 @@ def send(stack: Stack, name: str, number: signal.Signals) -> None:
     process.send(number)
 
 
-async def count_of(member: Member, metric: str) -> float:
-    """What a service says on `/metrics`, over all labels."""
+async def count_of(member: StartedService, metric: str) -> float:
+    """Return the value of a metric of one service, summed over all labels."""
     url = f"http://127.0.0.1:{member.port}/metrics"
-    with await asyncio.to_thread(urllib.request.urlopen, url, timeout=5) as answer:
-        text = answer.read().decode()
+    with await asyncio.to_thread(urllib.request.urlopen, url, timeout=5) as response:
+        text = response.read().decode()
     return sum(map(float, re.findall(SAMPLE.format(metric), text, re.MULTILINE)))
 
 
 async def until_called(
-    target: Target, path: str, times: int = 1, *, within: float = PATIENCE
+    target: Target, path: str, times: int = 1, *, within: float = WAIT_TIMEOUT
 ) -> list[Call]:
     async def called() -> list[Call] | None:
         calls = target.calls(path)
@@ -69,8 +72,8 @@ async def until_called(
     return calls
 
 
-async def until_ready(stack: Stack, counts: Counts, *, within: float) -> float:
-    """Seconds until every service that was started says that it is ready."""
+async def until_ready(stack: Stack, counts: ServiceCounts, *, within: float) -> float:
+    """Wait until every started service is ready and return the seconds."""
     began = time.monotonic()
     ports = [stack.services.plan(*member).port for member in counts.members()]
 
@@ -82,31 +85,31 @@ async def until_ready(stack: Stack, counts: Counts, *, within: float) -> float:
 
 
 def holder_of(run: asyncpg.Record) -> str:
-    """The name of the executor: a holder is made of it and of something that changes."""
+    """Return the name of the executor from a lease holder, which ends with a variable part."""
     name: str = run["lease_holder"].rpartition("-")[0]
     return name
 
 
-def assert_each_once(calls: Iterable[Call], runs: Iterable[asyncpg.Record], owed: int) -> None:
-    """Nothing lost, nothing doubled, nothing early; the ledger and the target agree."""
+def assert_each_once(calls: Iterable[Call], runs: Iterable[asyncpg.Record], expected: int) -> None:
+    """Assert one succeeded run and one call for each expected run, and no early call."""
     calls, runs = list(calls), list(runs)
-    ended = Counter((run["state"], run["attempt"]) for run in runs)
-    assert ended == Counter({("succeeded", 1): owed})
-    doubled = {run: times for run, times in Counter(c.run_id for c in calls).items() if times > 1}
-    assert not doubled
-    assert len(calls) == owed
+    ends = Counter((run["state"], run["attempt"]) for run in runs)
+    assert ends == Counter({("succeeded", 1): expected})
+    repeated = {run: times for run, times in Counter(c.run_id for c in calls).items() if times > 1}
+    assert not repeated
+    assert len(calls) == expected
     assert min(call.late for call in calls) >= 0
 
 
 @dataclass
 class Pool:
-    """Executors of one test's own; the name is theirs and the schedules'."""
+    """A pool of executors for one test. The schedules of the test name this pool."""
 
     name: str
     stack: Stack
-    members: dict[int, Member] = field(default_factory=dict)
+    members: dict[int, StartedService] = field(default_factory=dict)
 
-    async def start(self, number: int = 1, **environment: str) -> Member:
+    async def start(self, number: int = 1, **environment: str) -> StartedService:
         member = await start(
             self.stack, ServiceKind.EXECUTOR, number, HAREBELL_POOL=self.name, **environment
         )
@@ -128,7 +131,10 @@ async def put_spread(
     prefix: str = "one",
     **more: Any,
 ) -> list[str]:
-    """One-shots at even distances, `first` seconds from now on; the ids of their schedules."""
+    """Put one-shot schedules at even distances and return their ids.
+
+    The first run is due in `first` seconds and the last run `over` seconds later.
+    """
     schedules = [
         {
             "key": f"{prefix}-{number}",
@@ -138,5 +144,5 @@ async def put_spread(
         }
         for number in range(runs)
     ]
-    answers = await tenant.harebell.put_many(schedules)
-    return [str(answer.id) for answer in answers if answer.ok]
+    responses = await tenant.harebell.put_many(schedules)
+    return [str(response.id) for response in responses if response.ok]

@@ -1,15 +1,16 @@
-"""Where pictures for the documents go: kept with them only when asked, so tests change no file.
+"""The folder for the pictures of the documents.
 
-`PICTURES=1 .venv/bin/python -m pytest tests/acceptance/test_management_ui.py` makes them anew.
+Tests write pictures to a temporary folder and change no file of the repository by default.
+`PICTURES=1 .venv/bin/python -m pytest tests/acceptance/test_management_ui.py` updates them.
 """
 
 import os
 from pathlib import Path
 from typing import Final
 
-KEPT: Final = Path(__file__).parents[2] / "docs" / "operations" / "images"
-LARGEST: Final = 150_000  # bytes; they are in the repository
+IMAGES: Final = Path(__file__).parents[2] / "docs" / "operations" / "images"
+MAX_IMAGE_SIZE: Final = 150_000  # bytes, because the pictures are in the repository
 
 
-def folder(otherwise: Path) -> Path:
-    return KEPT if os.environ.get("PICTURES") else otherwise
+def picture_folder(temporary: Path) -> Path:
+    return IMAGES if os.environ.get("PICTURES") else temporary

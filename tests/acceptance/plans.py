@@ -1,4 +1,4 @@
-"""The ledger's hot statements, and the plans that the database makes for them."""
+"""The frequent statements of the services, and the query plans of PostgreSQL for them."""
 
 from collections.abc import Awaitable, Callable, Iterator
 from dataclasses import dataclass, field
@@ -24,27 +24,27 @@ REPLACED = (RunState.CANCELLED, Reason.REPLACED)
 
 @dataclass
 class Explainer:
-    """Stands where a pool or a connection would; keeps the plans of what it is given to do."""
+    """A fake pool or connection that plans each statement and does not execute the statement."""
 
     connection: asyncpg.Connection
     nodes: list[dict[str, Any]] = field(default_factory=list)
     cost: float = 0.0
 
-    async def fetch(self, statement: str, *given: object) -> list[Any]:
-        """Prepared as the driver would, and as generic as the settings make it."""
-        await self.connection.execute(f"PREPARE asked AS {statement}")
-        nothing = f"({', '.join(['NULL'] * len(given))})" if given else ""
-        told = await self.connection.fetchval(f"EXPLAIN (FORMAT JSON) EXECUTE asked{nothing}")
-        await self.connection.execute("DEALLOCATE asked")
-        plan = orjson.loads(told)[0]["Plan"]
+    async def fetch(self, statement: str, *arguments: object) -> list[Any]:
+        """Plan a prepared statement, like the driver, with the generic plan of the settings."""
+        await self.connection.execute(f"PREPARE planned AS {statement}")
+        parameters = f"({', '.join(['NULL'] * len(arguments))})" if arguments else ""
+        plan_text = await self.connection.fetchval(f"EXPLAIN (FORMAT JSON) EXECUTE planned{parameters}")
+        await self.connection.execute("DEALLOCATE planned")
+        plan = orjson.loads(plan_text)[0]["Plan"]
         self.nodes += walk(plan)
         self.cost += plan["Total Cost"]
         return []
 
     execute = fetch
 
-    async def fetchval(self, statement: str, *given: object) -> None:
-        await self.fetch(statement, *given)
+    async def fetchval(self, statement: str, *arguments: object) -> None:
+        await self.fetch(statement, *arguments)
 
     @property
     def kinds(self) -> set[str]:
@@ -52,7 +52,7 @@ class Explainer:
 
     @property
     def scanned(self) -> set[str]:
-        """Tables that are read from end to end."""
+        """Return the tables that the plans read completely."""
         return {n["Relation Name"] for n in self.nodes if n["Node Type"] == "Seq Scan"}
 
 
@@ -62,55 +62,55 @@ def walk(node: dict[str, Any]) -> Iterator[dict[str, Any]]:
         yield from walk(child)
 
 
-def wanted() -> list[claims.ClaimKey]:
+def claim_keys() -> list[claims.ClaimKey]:
     return [
         claims.ClaimKey(key=key, seq=1, version=1, override=None, lease=15.0, due_at=NEW_DAY)
         for key in KEYS
     ]
 
 
-def held() -> list[claims.Claim]:
+def claims_of_keys() -> list[claims.Claim]:
     return [claims.Claim(key, 1, 1, NEW_DAY) for key in KEYS]
 
 
-def endings_of(state: RunState) -> list[AttemptCompletion]:
+def completions_to(state: RunState) -> list[AttemptCompletion]:
     return [AttemptCompletion(key, 1, state, SUCCEEDED, NEW_DAY, NEW_DAY) for key in KEYS]
 
 
 class NoVersions:
-    async def of(self, *_: object) -> dict[object, object]:
+    async def load(self, *_: object) -> dict[object, object]:
         return {}
 
 
 Statement = Callable[[Any], Awaitable[object]]
 STATEMENTS: dict[str, Statement] = {
-    "claim": lambda at: claims.claim(at, wanted(), "executor-1"),
-    "explain a refused claim": lambda at: claims.explain_rejection(at, wanted(), "executor-1"),
-    "renew": lambda at: claims.renew(at, held()),
-    "drop": lambda at: claims.cancel_unstarted(at, held()),
-    "release": lambda at: claims.return_unstarted(at, held()),
-    "settle": lambda at: completion.complete(at, endings_of(RunState.SUCCEEDED)),
-    "read a settle back": lambda at: completion.find_recorded(at, endings_of(RunState.SUCCEEDED)),
-    "cancel": lambda at: staging.cancel(at, dict.fromkeys(KEYS, Reason.CANCELLED)),
-    "ask to stop": lambda at: staging.request_stop(at, dict.fromkeys(KEYS, Reason.CANCELLED)),
-    "sweep of lost tickets": recovery.find_lost_tickets,
-    "expire": lambda at: recovery.expire_overdue(at, KEYS),
-    "stage again": lambda at: recovery.mark_restaged(at, KEYS),
-    "holders": recovery.find_lease_holders,
-    "sweep of lease_expired leases": lambda at: recovery.lock_expired_leases(
-        at, ["executor-1"], by_time=True
+    "claim": lambda connection: claims.claim(connection, claim_keys(), "executor-1"),
+    "explain a rejected claim": lambda connection: claims.explain_rejection(connection, claim_keys(), "executor-1"),
+    "renew": lambda connection: claims.renew(connection, claims_of_keys()),
+    "cancel unstarted": lambda connection: claims.cancel_unstarted(connection, claims_of_keys()),
+    "return unstarted": lambda connection: claims.return_unstarted(connection, claims_of_keys()),
+    "complete": lambda connection: completion.complete(connection, completions_to(RunState.SUCCEEDED)),
+    "find recorded": lambda connection: completion.find_recorded(connection, completions_to(RunState.SUCCEEDED)),
+    "cancel": lambda connection: staging.cancel(connection, dict.fromkeys(KEYS, Reason.CANCELLED)),
+    "request stop": lambda connection: staging.request_stop(connection, dict.fromkeys(KEYS, Reason.CANCELLED)),
+    "find lost tickets": recovery.find_lost_tickets,
+    "expire": lambda connection: recovery.expire_overdue(connection, KEYS),
+    "mark restaged": lambda connection: recovery.mark_restaged(connection, KEYS),
+    "find lease holders": recovery.find_lease_holders,
+    "lock expired leases": lambda connection: recovery.lock_expired_leases(
+        connection, ["executor-1"], by_time=True
     ),
-    "what stands": lambda at: overlap.open_run_rows(at, SCHEDULES),
-    "what stands, locked": lambda at: overlap.lock_open_run_rows(at, KEYS),
-    "take overlap_slots": lambda at: overlap.save_slots(
-        at, dict.fromkeys(KEYS, overlap.Role.RUNNING)
+    "open runs": lambda connection: overlap.open_run_rows(connection, SCHEDULES),
+    "lock open runs": lambda connection: overlap.lock_open_run_rows(connection, KEYS),
+    "save overlap slots": lambda connection: overlap.save_slots(
+        connection, dict.fromkeys(KEYS, overlap.Role.RUNNING)
     ),
-    "hold back": lambda at: overlap.mark_waiting(at, KEYS),
-    "give up": lambda at: overlap.finish_without_attempt(at, dict.fromkeys(KEYS, REPLACED)),
-    "wake": lambda at: overlap.wake(at, KEYS),
-    "forget overlap_slots": lambda at: overlap.delete_stale_slots(at, SCHEDULES),
-    "stuck schedules": overlap.find_stalled,
+    "mark waiting": lambda connection: overlap.mark_waiting(connection, KEYS),
+    "finish without attempt": lambda connection: overlap.finish_without_attempt(connection, dict.fromkeys(KEYS, REPLACED)),
+    "wake": lambda connection: overlap.wake(connection, KEYS),
+    "delete stale overlap slots": lambda connection: overlap.delete_stale_slots(connection, SCHEDULES),
+    "find stalled schedules": overlap.find_stalled,
     "backlog": backlog.count_due_runs,
     "overdue schedules": backlog.count_overdue_schedules,
-    "what is due": lambda at: schedules.load_due(at, cast("Any", NoVersions()), NEW_DAY, 1_000),
+    "load due schedules": lambda connection: schedules.load_due(connection, cast("Any", NoVersions()), NEW_DAY, 1_000),
 }

@@ -1,4 +1,4 @@
-"""A stack with a million schedules, and what a wave of runs costs its ticker."""
+"""A stack with a million schedules, and the cost of a wave of due runs for its ticker."""
 
 import asyncio
 from collections.abc import AsyncIterator
@@ -9,21 +9,21 @@ from pathlib import Path
 from typing import Final
 from uuid import UUID
 
-from tests.acceptance.bulk import Copier, Spread
-from tests.acceptance.record import Target
-from tests.acceptance.stack import Stack, Tenant, instant, until
+from tests.acceptance.bulk import ScheduleCopier, Spread
+from tests.acceptance.recording_target import Target
+from tests.acceptance.stack import Stack, Tenant, time_in, until
 
-TENANT: Final = "crowd"
+TENANT: Final = "schedule-load"
 FEW: Final = 1_000  # schedules
 MANY: Final = 1_000_000
-WAVE: Final = 200  # schedules that are due soon
-SOON: Final = timedelta(seconds=30)
-APART: Final = timedelta(milliseconds=100)
-A_YEAR: Final = 365 * 86_400.0  # seconds
+WAVE_SIZE: Final = 200  # schedules that are due soon
+FIRST_DUE: Final = timedelta(seconds=30)
+SPACING: Final = timedelta(milliseconds=100)
+YEAR: Final = 365 * 86_400.0  # seconds
 
-_OFF: Final = "ALTER TABLE {} SET (autovacuum_enabled = off)"
+_WITHOUT_AUTOVACUUM: Final = "ALTER TABLE {} SET (autovacuum_enabled = off)"
 _STAGED: Final = "SELECT count(*) FROM runs WHERE schedule_id = ANY($1)"
-_TOUCHED: Final = """
+_BLOCKS_READ: Final = """
 SELECT sum(shared_blks_hit + shared_blks_read)::int FROM pg_stat_statements
 WHERE dbid = (SELECT oid FROM pg_database WHERE datname = current_database())
   AND userid = (SELECT oid FROM pg_roles WHERE rolname = 'harebell_ticker')
@@ -32,7 +32,7 @@ WHERE dbid = (SELECT oid FROM pg_database WHERE datname = current_database())
 
 @dataclass(frozen=True)
 class Process:
-    """What a process takes, as the kernel counts it."""
+    """The memory and the threads of a process, as the kernel counts them."""
 
     memory: int  # bytes in RAM
     threads: int
@@ -40,13 +40,16 @@ class Process:
     @classmethod
     def of(cls, pid: int) -> "Process":
         lines = Path(f"/proc/{pid}/status").read_text().splitlines()
-        told = dict(line.split(":", 1) for line in lines)
-        return cls(int(told["VmRSS"].split()[0]) * 1024, int(told["Threads"]))
+        fields = dict(line.split(":", 1) for line in lines)
+        return cls(int(fields["VmRSS"].split()[0]) * 1024, int(fields["Threads"]))
 
 
 @dataclass(frozen=True)
 class Wave:
-    """Schedules that come due one after the other. `blocks`: read by the ticker to stage them."""
+    """Schedules that become due one after the other.
+
+    `blocks` is the number of database blocks that the ticker read to stage them.
+    """
 
     due: dict[UUID, datetime]
     ticker: Process
@@ -54,60 +57,66 @@ class Wave:
 
 
 @dataclass
-class Crowd:
-    """Statistics stay as they were before the load: plans must hold without them."""
+class ScheduleLoad:
+    """A stack with many schedules.
+
+    The tables keep the statistics of empty tables, because the plans must not depend on them.
+    """
 
     stack: Stack
     target: Target
-    few: Wave | None = None  # before there were many
+    initial_wave: Wave | None = None  # of the stack with FEW schedules
 
     @asynccontextmanager
     async def tenant(self) -> AsyncIterator[Tenant]:
         async with self.stack.tenant(TENANT) as tenant:
             yield tenant
 
-    async def gather(self, count: int = MANY) -> None:
-        """Returns when all runs, with a wave behind it from when there were few."""
+    async def create(self, count: int = MANY) -> None:
+        """Start the stack with FEW schedules, run one wave, then insert the other schedules."""
         await asyncio.to_thread(self.stack.start)
         async with self.tenant() as tenant:
             for table in ("schedules", "schedule_versions", "schedule_state"):
-                await tenant.ledger.execute(_OFF.format(table))
+                await tenant.ledger.execute(_WITHOUT_AUTOVACUUM.format(table))
             await tenant.ledger.execute("CREATE EXTENSION IF NOT EXISTS pg_stat_statements")
             model = await self.model(tenant, "far")
-            await model.multiply(range(FEW))
-            self.few = await self.wave(tenant, FEW)
+            await model.create_copies(range(FEW))
+            self.initial_wave = await self.wave(tenant, FEW)
             await asyncio.to_thread(self.stack.stop)
             async with model.unindexed():
-                await model.multiply(range(FEW + WAVE, count))
+                await model.create_copies(range(FEW + WAVE_SIZE, count))
         await asyncio.to_thread(self.stack.start)
 
-    async def model(self, tenant: Tenant, key: str) -> Copier:
-        when = {"at": instant(A_YEAR).isoformat()}
+    async def model(self, tenant: Tenant, key: str) -> ScheduleCopier:
+        when = {"at": time_in(YEAR).isoformat()}
         await tenant.put(key, when, self.target.http(TENANT), tags=["model"])
-        return Copier(tenant.ledger, TENANT, key)
+        return ScheduleCopier(tenant.ledger, TENANT, key)
 
     async def wave(self, tenant: Tenant, first: int) -> Wave:
-        """Returns when all of it is staged and nothing of it is due."""
-        before = await tenant.ledger.fetchval(_TOUCHED)
+        """Insert the schedules of a wave and wait until the ticker has staged them.
+
+        None of the runs is due before this method returns.
+        """
+        before = await tenant.ledger.fetchval(_BLOCKS_READ)
         model = await self.model(tenant, f"wave-{first}")
-        numbers = range(first, first + WAVE)
-        spread = Spread(SOON, APART, first=first)
-        await model.multiply(numbers, spread)
-        await self.model(tenant, f"after-{first}")  # a change: the ticker looks again
+        numbers = range(first, first + WAVE_SIZE)
+        spread = Spread(FIRST_DUE, SPACING, first=first)
+        await model.create_copies(numbers, spread)
+        await self.model(tenant, f"after-{first}")  # a command wakes the ticker
         accepted_at = await model.accepted_at()
         due = {model.id_of(number): spread.due(number, accepted_at) for number in numbers}
 
         async def is_staged() -> bool:
             staged: int = await tenant.ledger.fetchval(_STAGED, list(due))
-            return staged >= WAVE
+            return staged >= WAVE_SIZE
 
         await until(is_staged, what="the wave")
-        blocks = await tenant.ledger.fetchval(_TOUCHED) - before
+        blocks = await tenant.ledger.fetchval(_BLOCKS_READ) - before
         return Wave(due, self.ticker(), blocks)
 
-    async def in_tiers(self) -> dict[str, int]:
-        """Messages by tier: none until the broker has counted, which takes some seconds."""
-        return await asyncio.to_thread(self.stack.waiting_in_tiers)
+    async def delay_queue_depths(self) -> dict[str, int]:
+        """Return the messages in each delay queue. The broker needs some seconds to count them."""
+        return await asyncio.to_thread(self.stack.delay_queue_depths)
 
     def ticker(self) -> Process:
         process = self.stack.services.process("ticker-1")

@@ -1,4 +1,4 @@
-"""What the services of a stack say on `/metrics`, added up over them."""
+"""The metrics of a stack, summed over its services."""
 
 import asyncio
 import urllib.request
@@ -9,7 +9,7 @@ from dataclasses import dataclass
 from prometheus_client.parser import text_string_to_metric_families
 from tests.acceptance.stack import Stack
 
-from harebell.dev.plan import Counts, ServiceKind
+from harebell.dev.plan import ServiceCounts, ServiceKind
 
 Sample = tuple[str, frozenset[tuple[str, str]]]
 
@@ -19,8 +19,8 @@ class Scrape:
     values: Counter[Sample]
 
     @classmethod
-    async def of(cls, stack: Stack, counts: Counts) -> "Scrape":
-        """Every service once; a counter's value here is all that they counted together."""
+    async def collect(cls, stack: Stack, counts: ServiceCounts) -> "Scrape":
+        """Read the metrics of each service once and sum their values."""
         ports = [stack.services.plan(kind, number).port for kind, number in counts.members()]
         texts = await asyncio.gather(*(asyncio.to_thread(_read, port) for port in ports))
         values: Counter[Sample] = Counter()
@@ -29,40 +29,42 @@ class Scrape:
         return cls(values)
 
     @classmethod
-    async def of_one(cls, stack: Stack, kind: ServiceKind, number: int) -> "Scrape":
+    async def collect_one(cls, stack: Stack, kind: ServiceKind, number: int) -> "Scrape":
         port = stack.services.plan(kind, number).port
         return cls(Counter(dict(_samples(await asyncio.to_thread(_read, port)))))
 
     def __sub__(self, before: "Scrape") -> "Scrape":
-        """What was counted since."""
+        """Return the differences to an earlier scrape."""
         left = Counter(self.values)
         left.subtract(before.values)
         return Scrape(left)
 
     def total(self, name: str, **labels: str) -> float:
-        """Over all series that have these labels."""
+        """Return the sum of all series with these labels."""
         wanted = set(labels.items())
         return sum(
-            value for (of, have), value in self.values.items() if of == name and wanted <= have
+            value
+            for (metric, found), value in self.values.items()
+            if metric == name and wanted <= found
         )
 
     def by(self, name: str, *labels: str) -> dict[tuple[str, ...], float]:
-        """What is not zero, by the values of these labels."""
+        """Return the sums that are not zero, by the values of these labels."""
         found: Counter[tuple[str, ...]] = Counter()
-        for (of, have), value in self.values.items():
-            if of == name:
-                found[tuple(dict(have)[label] for label in labels)] += value
+        for (metric, pairs), value in self.values.items():
+            if metric == name:
+                found[tuple(dict(pairs)[label] for label in labels)] += value
         return {key: value for key, value in found.items() if value}
 
     def share_within(self, histogram: str, seconds: float, **labels: str) -> float:
-        """Of what a histogram saw: from 0 to 1. `seconds` is one of its bounds."""
+        """Return the share of the observations within `seconds`, which must be a bucket bound."""
         within = self.total(f"{histogram}_bucket", le=str(float(seconds)), **labels)
         return within / self.total(f"{histogram}_count", **labels)
 
 
 def _read(port: int) -> str:
-    with urllib.request.urlopen(f"http://127.0.0.1:{port}/metrics", timeout=10) as answer:
-        text: str = answer.read().decode()
+    with urllib.request.urlopen(f"http://127.0.0.1:{port}/metrics", timeout=10) as response:
+        text: str = response.read().decode()
     return text
 
 

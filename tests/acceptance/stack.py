@@ -1,6 +1,7 @@
-"""A running stack for tests, on a virtual host and a database of its own, and what is done to it.
+"""A running stack for tests, with a separate virtual host and a separate database.
 
-`Stack` is plain: it starts, kills and stops services. `Tenant` is what one test does through it.
+`Stack` starts, stops and kills services.
+`Tenant` sends the commands of one test and reads the ledger.
 """
 
 import asyncio
@@ -20,39 +21,39 @@ from tests.rig.servers import Servers, as_role
 
 from harebell.client import Client
 from harebell.contract.ids import RunKey
-from harebell.dev.local_services import LocalServices, Member
-from harebell.dev.plan import Counts, ServiceKind
+from harebell.dev.local_services import LocalServices, StartedService
+from harebell.dev.plan import ServiceCounts, ServiceKind
 
-PATIENCE = 30.0  # seconds; for what takes a moment on an idle machine
-LOOK = 0.05  # seconds between two looks at what tells nothing by itself
-TIERS = "harebell.delay."
+WAIT_TIMEOUT = 30.0  # seconds, for a condition that an idle machine reaches within a second
+POLL_INTERVAL = 0.05  # seconds between two checks of a condition
+DELAY_QUEUE_PREFIX = "harebell.delay."
 
 T = TypeVar("T")
 
 
 async def until(
-    condition: Callable[[], Awaitable[T]], *, within: float = PATIENCE, what: str = "it"
+    condition: Callable[[], Awaitable[T]], *, within: float = WAIT_TIMEOUT, what: str = "it"
 ) -> T:
-    """The first answer that counts as true."""
-    answer = await condition()
+    """Return the first true result of `condition`, or raise after `within` seconds."""
+    result = await condition()
     try:
         async with asyncio.timeout(within):
-            while not answer:
-                await asyncio.sleep(LOOK)
-                answer = await condition()
+            while not result:
+                await asyncio.sleep(POLL_INTERVAL)
+                result = await condition()
     except TimeoutError:
-        raise AssertionError(f"{what} did not come about within {within:g} s: {answer}") from None
-    return answer
+        raise AssertionError(f"{what} did not occur within {within:g} s: {result}") from None
+    return result
 
 
 def now() -> datetime:
     return datetime.now(UTC)
 
 
-def instant(seconds: float) -> datetime:
-    """So far from now, in whole milliseconds, as instants of runs are."""
-    moment = now() + timedelta(seconds=seconds)
-    return moment.replace(microsecond=moment.microsecond // 1000 * 1000)
+def time_in(seconds: float) -> datetime:
+    """Return the time in `seconds` from now, cut to milliseconds like each scheduled time."""
+    time = now() + timedelta(seconds=seconds)
+    return time.replace(microsecond=time.microsecond // 1000 * 1000)
 
 
 @dataclass
@@ -65,11 +66,11 @@ class Stack:
     @classmethod
     @contextmanager
     def open(cls, servers: Servers, root: Path, vhost: str | None = None) -> Iterator["Stack"]:
-        """Nothing runs yet. For fixtures that are not async."""
+        """Yield a stack without a running service, for fixtures that are not async."""
         with servers.virtual_host(vhost) as amqp_url:
             database_url = asyncio.run(servers.make_database())
             services = LocalServices(
-                root, amqp_url=amqp_url, database_url=database_url, caller=_environment()
+                root, amqp_url=amqp_url, database_url=database_url, environ=_environment()
             )
             try:
                 yield cls(servers, amqp_url, database_url, services)
@@ -77,60 +78,64 @@ class Stack:
                 services.stop()
                 asyncio.run(servers.drop_database(database_url))
 
-    def start(self, counts: Counts | None = None, **environment: str) -> list[Member]:
-        """One of each, or as many as `counts` says; returns when all are ready."""
-        members = (counts or Counts()).members()
+    def start(self, counts: ServiceCounts | None = None, **environment: str) -> list[StartedService]:
+        """Start one instance of each service or the numbers in `counts`, and wait until all are ready."""
+        members = (counts or ServiceCounts()).members()
         started = [
             self.start_one(kind, number, ready=False, **environment) for kind, number in members
         ]
         plans = [self.services.plan(kind, number) for kind, number in members]
         living = [self.services.process(member.name) for member in started]
-        self.services.crew.await_ready(
-            plans, hopeless=lambda: any(each is None or not each.alive for each in living)
+        self.services.processes.await_ready(
+            plans, cannot_get_ready=lambda: any(each is None or not each.is_running for each in living)
         )
         return started
 
     def start_one(
         self, kind: ServiceKind, number: int = 1, *, ready: bool = True, **environment: str
-    ) -> Member:
-        """`environment` has the last word: `HAREBELL_HORIZON="10s"`.
+    ) -> StartedService:
+        """Start one instance. `environment` replaces the defaults: `HAREBELL_HORIZON="10s"`.
 
-        Tests share one target: what fails in one of them must hold back no other's runs.
+        Breakers are off by default, because tests share a target and a failure in one test
+        would defer the runs of the others.
         """
-        mine = {
+        variables = {
             "HAREBELL_DATABASE_URL": as_role(self.database_url, kind),
             "HAREBELL_BREAKER_MODE": "manual",
         } | environment
-        return self.services.start(kind, number, environment=mine, ready=ready)
+        return self.services.start(kind, number, environment=variables, ready=ready)
 
     def kill(self, name: str) -> None:
-        """Outright (-9): `kill("executor-1")`."""
+        """Kill an instance with SIGKILL: `kill("executor-1")`."""
         self.services.kill(name)
 
     def stop(self, *names: str) -> None:
-        """In good order; all when none is named."""
+        """Stop the named instances with SIGTERM, or all instances without a name."""
         self.services.stop(*names)
 
     def log_of(self, name: str) -> str:
         return (self.services.root / "logs" / f"{name}.log").read_text()
 
-    def last_said(self, lines: int) -> Iterator[tuple[str, str]]:
-        """Of each service that ever ran: its name, and the end of what it logged."""
+    def log_tails(self, lines: int) -> Iterator[tuple[str, str]]:
+        """Yield the name and the last log lines of each service that has run."""
         for file in sorted((self.services.root / "logs").glob("*.log")):
             yield file.stem, "\n".join(file.read_text().splitlines()[-lines:])
 
-    def waiting_in_tiers(self) -> dict[str, int]:
-        """Messages by tier, as the management API has them: some seconds old."""
+    def delay_queue_depths(self) -> dict[str, int]:
+        """Return the number of messages in each delay queue with messages.
+
+        The numbers of the management API are some seconds old.
+        """
         host = quote(urlsplit(self.amqp_url).path.removeprefix("/") or "/", safe="")
         queues = self.servers.management("GET", f"queues/{host}")
         counts = {queue["name"]: queue.get("messages", 0) for queue in queues}
-        return {name: count for name, count in counts.items() if count and name.startswith(TIERS)}
+        return {name: count for name, count in counts.items() if count and name.startswith(DELAY_QUEUE_PREFIX)}
 
     @asynccontextmanager
     async def tenant(self, name: str) -> AsyncIterator["Tenant"]:
         ledger = await asyncpg.connect(self.database_url)
         try:
-            async with Client.connect(self.amqp_url, tenant=name, timeout=PATIENCE) as harebell:
+            async with Client.connect(self.amqp_url, tenant=name, timeout=WAIT_TIMEOUT) as harebell:
                 yield Tenant(name, self, harebell, ledger)
         finally:
             await ledger.close()
@@ -138,7 +143,7 @@ class Stack:
 
 @dataclass
 class Tenant:
-    """A user of a running stack, and a reader of the ledger. Every test has one of its own."""
+    """A user of a running stack and a reader of the ledger, separate for each test."""
 
     name: str
     stack: Stack
@@ -146,7 +151,7 @@ class Tenant:
     ledger: asyncpg.Connection  # as the database's owner
 
     async def runs(self, state: str | None = None) -> list[asyncpg.Record]:
-        """The rows of this tenant, in the order of their instants."""
+        """Return the rows of this tenant, in the order of their scheduled times."""
         rows: list[asyncpg.Record] = await self.ledger.fetch(
             "SELECT * FROM runs WHERE tenant = $1 AND state = coalesce($2, state) "
             "ORDER BY scheduled_for, schedule_id",
@@ -176,9 +181,9 @@ class Tenant:
         return rows
 
     async def until_runs(
-        self, count: int, state: str | None = None, *, within: float = PATIENCE
+        self, count: int, state: str | None = None, *, within: float = WAIT_TIMEOUT
     ) -> list[asyncpg.Record]:
-        """This tenant's rows, once so many are in that state."""
+        """Return the rows of this tenant in that state after their number reaches `count`."""
 
         async def enough() -> bool:
             return len(await self.runs(state)) >= count
@@ -190,23 +195,23 @@ class Tenant:
         return await self.runs(state)
 
     async def states(self) -> dict[tuple[str, int, int], int]:
-        """How many runs are in each state, of which sequence number and attempt."""
+        """Return the number of runs for each state, sequence number and attempt."""
         return Counter((run["state"], run["seq"], run["attempt"]) for run in await self.runs())
 
     async def put(
         self, key: str, when: Mapping[str, Any], target: Mapping[str, Any], **more: Any
     ) -> str:
-        """The id of the schedule; `more`: any other field of it."""
-        answer = await self.harebell.put({"key": key, "when": when, "target": target, **more})
-        return str(answer.id)
+        """Put a schedule and return its id. `more` contains other fields of the schedule."""
+        response = await self.harebell.put({"key": key, "when": when, "target": target, **more})
+        return str(response.id)
 
 
 def run_id(schedule_id: str, scheduled_for: datetime) -> str:
-    """As Harebell names it, written by hand: `<schedule id>@20261120T140000000Z`."""
+    """Return the documented id of a run, without Harebell: `<schedule id>@20261120T140000000Z`."""
     return f"{schedule_id}@{scheduled_for:%Y%m%dT%H%M%S}{scheduled_for.microsecond // 1000:03d}Z"
 
 
 def _environment() -> dict[str, str]:
-    """The caller's, without what it says about another stack; a bare checkout's paths."""
-    mine = {name: text for name, text in os.environ.items() if not name.startswith("HAREBELL_")}
-    return mine | {"PYTHONPATH": os.pathsep.join(sys.path)}
+    """Return the environment without the variables of another stack, with the import paths."""
+    variables = {name: text for name, text in os.environ.items() if not name.startswith("HAREBELL_")}
+    return variables | {"PYTHONPATH": os.pathsep.join(sys.path)}

@@ -1,4 +1,4 @@
-"""Tasks that tests have executors run."""
+"""Tasks that executors run for the tests."""
 
 import os
 import signal

@@ -9,7 +9,7 @@ from itertools import cycle, islice
 
 import pytest
 from tests.acceptance.faults import start
-from tests.acceptance.stack import PATIENCE, Stack, Tenant
+from tests.acceptance.stack import WAIT_TIMEOUT, Stack, Tenant
 
 from harebell.dev.plan import ServiceKind, name_of
 
@@ -106,7 +106,7 @@ async def kill_in_turn(
         tenant.stack.kill(name_of(kind, number))
         told.missing |= told.acknowledged - await stored(tenant)
         returning[victim] = asyncio.create_task(start(tenant.stack, kind, number))
-        async with asyncio.timeout(PATIENCE):
+        async with asyncio.timeout(WAIT_TIMEOUT):
             await asyncio.gather(*putting)
     told.took = time.monotonic() - began
     await asyncio.gather(*returning.values())
@@ -115,5 +115,5 @@ async def kill_in_turn(
 
 async def put(tenant: Tenant, key: str, told: Told) -> None:
     hook = {"http": {"method": "POST", "url": "http://127.0.0.1:1/never"}}
-    answer = await tenant.harebell.put({"key": key, "when": LATER, "target": hook})
-    told.acknowledged.add(str(answer.id))
+    response = await tenant.harebell.put({"key": key, "when": LATER, "target": hook})
+    told.acknowledged.add(str(response.id))

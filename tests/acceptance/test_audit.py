@@ -10,11 +10,11 @@ from typing import Any
 
 import asyncpg
 import pytest
-from tests.acceptance.record import Target
-from tests.acceptance.stack import Stack, Tenant, instant, now
+from tests.acceptance.recording_target import Target
+from tests.acceptance.stack import Stack, Tenant, time_in, now
 from tests.rig.servers import as_role
 
-from harebell.dev.plan import Counts
+from harebell.dev.plan import ServiceCounts
 
 pytestmark = [pytest.mark.broker, pytest.mark.postgres]
 
@@ -27,7 +27,7 @@ RUNS = 100  # of all schedules at least, before anything is judged
 @dataclass(frozen=True)
 class Told:
     exit_code: int
-    said: str
+    output: str
     report: dict[str, Any]
 
     def kinds(self, key: str) -> set[str]:
@@ -63,7 +63,7 @@ async def put_all(tenant: Tenant, target: Target) -> None:
     await tenant.put("jittered", {"cron": "* * * * * *", "jitter": "2s"}, ECHO)
     await tenant.put("counted", {**SECONDLY, "times": 4}, ECHO)
     await tenant.put("gentle", {**SECONDLY, "from": "completion"}, ECHO)
-    await tenant.put("once", {"at": instant(3).isoformat()}, ECHO)
+    await tenant.put("once", {"at": time_in(3).isoformat()}, ECHO)
     quick = {"max_attempts": 2, "backoff": {"base": "200ms", "jitter": "none"}}
     await tenant.put("failing", SECONDLY, target.http("audit", broken="audit"), retry=quick)
     await tenant.put("overlap_slots", SECONDLY, target.http("audit", sleep=1.5), overlap="skip")
@@ -77,13 +77,13 @@ async def change_all(tenant: Tenant) -> None:
     harebell = tenant.harebell
     await harebell.pause(key="paused")
     await harebell.cancel(key="cancelled")
-    await harebell.patch({"when": {"every": "2s"}}, key="later", effective_at=instant(4))
+    await harebell.patch({"when": {"every": "2s"}}, key="later", effective_at=time_in(4))
     await harebell.patch({"when": {"every": "3s"}}, key="moved")
     await harebell.patch({"priority": 9}, key="patched")
     await harebell.trigger(key="triggered")
     await harebell.backfill(now() - timedelta(hours=1), now(), key="backfilled")
     upcoming = await harebell.preview(key="skipping", count=5)
-    await harebell.skip(upcoming["instants"][4]["at"], key="skipping")
+    await harebell.skip(upcoming.instants[4].at, key="skipping")
 
 
 async def change_back(tenant: Tenant) -> None:
@@ -147,7 +147,7 @@ async def spoil(ledger: asyncpg.Connection) -> None:
 async def test_a_mixed_life_audits_clean_and_each_damage_is_found(
     own_stack: Stack, target: Target
 ) -> None:
-    await asyncio.to_thread(own_stack.start, Counts(tickers=2))
+    await asyncio.to_thread(own_stack.start, ServiceCounts(tickers=2))
     async with own_stack.tenant("mixed") as tenant:
         await live(tenant, target)
 
@@ -159,7 +159,7 @@ async def test_a_mixed_life_audits_clean_and_each_damage_is_found(
         spoiled = await audit(own_stack, "--all-tenants")
 
     for told in (living, still):
-        assert (told.exit_code, told.said) == (0, "")
+        assert (told.exit_code, told.output) == (0, "")
         assert (told.report["findings"], told.report["missed_heartbeats"]) == ([], [])
         assert told.report["expected"] == told.report["recorded"] > RUNS
     assert spoiled.exit_code == 1
@@ -198,11 +198,11 @@ async def test_wrong_usage_names_the_option(own_stack: Stack, words: list[str], 
     told = await audit(own_stack, *words)
 
     assert told.exit_code == 2
-    assert told.said.startswith(f"harebell: {named}: ")
+    assert told.output.startswith(f"harebell: {named}: ")
 
 
 async def test_without_a_database_the_variable_is_named(own_stack: Stack) -> None:
     told = await audit(own_stack, "--database-url", "")
 
     assert told.exit_code == 2
-    assert "HAREBELL_DATABASE_URL" in told.said
+    assert "HAREBELL_DATABASE_URL" in told.output

@@ -9,9 +9,9 @@ from threading import Thread
 from typing import Any
 
 import pytest
-from tests.acceptance.stack import PATIENCE, Stack, until
+from tests.acceptance.stack import WAIT_TIMEOUT, Stack, until
 from tests.acceptance.test_audit import audit_command, environment
-from tests.acceptance.wire import Wire
+from tests.acceptance.amqp_client import AmqpClient
 
 from harebell.client.connection import connect
 from harebell.messaging.declare import declare
@@ -58,8 +58,8 @@ async def test_the_watch_pings_while_all_is_well_and_fails_when_the_ticker_is_si
 ) -> None:
     """No service runs: the tables alone tell, and whoever listens on the bus hears of it."""
     await declared(own_stack.amqp_url)
-    async with Wire.open(own_stack.amqp_url, "ops") as wire, own_stack.tenant("silent") as tenant:
-        heard = await wire.events("liveness.missed")
+    async with AmqpClient.open(own_stack.amqp_url, "ops") as amqp, own_stack.tenant("silent") as tenant:
+        heard = await amqp.events("liveness.missed")
         with pings() as (url, came):
             words = ["--all-tenants", "--watch", "--every", "500ms", "--ping-url", url]
             watch = await asyncio.create_subprocess_exec(
@@ -74,7 +74,7 @@ async def test_the_watch_pings_while_all_is_well_and_fails_when_the_ticker_is_si
             well = await until(lambda: has("/ping"), what="a ping")
             await tenant.ledger.execute(OVERDUE)
             silent = await until(lambda: has("/ping/fail"), what="a ping that says no")
-            async with asyncio.timeout(PATIENCE):
+            async with asyncio.timeout(WAIT_TIMEOUT):
                 event = await heard.get()
                 watch.send_signal(signal.SIGTERM)  # ^C is ignored where a shell runs us behind it
                 await watch.communicate()

@@ -6,15 +6,15 @@ from statistics import median
 
 import pytest
 from tests.acceptance.faults import count_of, until_called
-from tests.acceptance.record import Target
+from tests.acceptance.recording_target import Target
 from tests.acceptance.schedule_load import Process
-from tests.acceptance.stack import PATIENCE, Stack, Tenant, instant
+from tests.acceptance.stack import WAIT_TIMEOUT, Stack, Tenant, time_in
 
-from harebell.dev.plan import Counts, name_of
+from harebell.dev.plan import ServiceCounts, name_of
 
 pytestmark = [pytest.mark.broker, pytest.mark.postgres]
 
-COUNTS = Counts()
+COUNTS = ServiceCounts()
 BACKLOG = 3_000  # runs, due at one instant
 FILLING = "x" * 16 * 1024  # of each: 48 MiB of tickets in all, several times that once read
 PART = 50  # schedules of one message
@@ -41,13 +41,13 @@ async def put_backlog(tenant: Tenant, target: Target, due: dict[str, str]) -> No
     hook = target.http("slow", sleep=1)
     hook["http"]["json"] = {"filling": FILLING}
     for first in range(0, BACKLOG, PART):
-        answers = await tenant.harebell.put_many(
+        responses = await tenant.harebell.put_many(
             [
                 {"key": f"slow-{number}", "when": due, "target": hook}
                 for number in range(first, first + PART)
             ]
         )
-        assert all(answer.ok for answer in answers)
+        assert all(response.ok for response in responses)
 
 
 async def test_a_backlog_of_a_slow_target_makes_no_service_large_and_no_other_run_late(
@@ -58,16 +58,16 @@ async def test_a_backlog_of_a_slow_target_makes_no_service_large_and_no_other_ru
     (executor,) = (member for member in members if member.name == "executor-1")
     async with stack.tenant("slow") as tenant:
         before = memory(stack)
-        await put_backlog(tenant, target, {"at": instant(-1).isoformat()})
-        await until_called(target, "slow", 4, within=2 * PATIENCE)
-        due = instant(3)
+        await put_backlog(tenant, target, {"at": time_in(-1).isoformat()})
+        await until_called(target, "slow", 4, within=2 * WAIT_TIMEOUT)
+        due = time_in(3)
         quick = [
             {"key": f"quick-{n}", "when": {"at": due.isoformat()}, "target": hook, "priority": 9}
             for n, hook in enumerate([target.http("quick")] * QUICK)
         ]
-        assert all(answer.ok for answer in await tenant.harebell.put_many(quick))
-        calls = await until_called(target, "quick", QUICK, within=2 * PATIENCE)
-        await until_called(target, "slow", 30, within=2 * PATIENCE)
+        assert all(response.ok for response in await tenant.harebell.put_many(quick))
+        calls = await until_called(target, "quick", QUICK, within=2 * WAIT_TIMEOUT)
+        await until_called(target, "slow", 30, within=2 * WAIT_TIMEOUT)
 
         grown = {name: now - before[name] for name, now in memory(stack).items()}
         record_property("grown", {name: f"{by / 2**20:.0f} MiB" for name, by in grown.items()})

@@ -6,7 +6,7 @@ from typing import Any
 import orjson
 import pytest
 from tests.acceptance.stack import Tenant, now
-from tests.acceptance.wire import Wire
+from tests.acceptance.amqp_client import AmqpClient
 
 pytestmark = [pytest.mark.broker, pytest.mark.postgres]
 
@@ -78,12 +78,12 @@ async def traces(tenant: Tenant) -> int:
 async def test_bad_input_is_answered_with_code_field_and_reason_and_leaves_no_row(
     body: bytes, code: str, field: str | None, tenant: Tenant
 ) -> None:
-    async with Wire.open(tenant.stack.amqp_url, tenant.name) as wire:
-        answer = await wire.ask("schedule.put", body)
+    async with AmqpClient.open(tenant.stack.amqp_url, tenant.name) as amqp:
+        response = await amqp.ask("schedule.put", body)
 
-    assert answer["ok"] is False
-    assert (answer["error"]["code"], answer["error"].get("field")) == (code, field)
-    assert answer["error"]["reason"]
+    assert response["ok"] is False
+    assert (response["error"]["code"], response["error"].get("field")) == (code, field)
+    assert response["error"]["reason"]
     assert await traces(tenant) == 0
 
 
@@ -93,11 +93,11 @@ async def test_in_an_array_the_bad_are_refused_by_their_places_and_the_good_are_
     first, last = put(key="first"), put(key="last")
     body = b"[" + b",".join([first, put(when={}), last, put(colour="blue")]) + b"]"
 
-    async with Wire.open(tenant.stack.amqp_url, tenant.name) as wire:
-        answers = await wire.ask("schedule.put", body)
+    async with AmqpClient.open(tenant.stack.amqp_url, tenant.name) as amqp:
+        responses = await amqp.ask("schedule.put", body)
 
-    assert [answer["ok"] for answer in answers] == [True, False, True, False]
-    fields = [answer["error"]["field"] for answer in answers if not answer["ok"]]
+    assert [response["ok"] for response in responses] == [True, False, True, False]
+    fields = [response["error"]["field"] for response in responses if not response["ok"]]
     assert fields == ["[1].when", "[3].colour"]
-    stored = {view["key"] async for view in tenant.harebell.schedules()}
+    stored = {view.key async for view in tenant.harebell.schedules()}
     assert stored == {"first", "last"}

@@ -5,11 +5,11 @@ from datetime import datetime, timedelta
 
 import asyncpg
 import pytest
-from tests.acceptance.bulk import Copier, Spread, once
+from tests.acceptance.bulk import ScheduleCopier, Spread, one_shot
 from tests.acceptance.faults import count_of
-from tests.acceptance.stack import Stack, instant, until
+from tests.acceptance.stack import Stack, time_in, until
 
-from harebell.dev.plan import Counts, ServiceKind, name_of
+from harebell.dev.plan import ServiceCounts, ServiceKind, name_of
 
 pytestmark = [pytest.mark.broker, pytest.mark.postgres, pytest.mark.chaos]
 
@@ -33,16 +33,16 @@ SELECT count(*) AS runs, count(DISTINCT tenant) AS customers FROM runs GROUP BY 
 async def test_two_tickers_share_a_hundred_thousand_due_schedules_whoevers_they_are(
     own_stack: Stack, record_property: Callable[[str, object], None]
 ) -> None:
-    own_stack.start(Counts(), **HORIZON)
+    own_stack.start(ServiceCounts(), **HORIZON)
     customers = [f"customer-{number}" for number in range(CUSTOMERS)]
     for customer in customers:
         await put_model(own_stack, customer)
     own_stack.stop(name_of(ServiceKind.TICKER, 1))
     ledger = await asyncpg.connect(own_stack.database_url)
     try:
-        first = instant(AHEAD).replace(microsecond=0)
+        first = time_in(AHEAD).replace(microsecond=0)
         for customer in customers:
-            await load(Copier(ledger, customer, "model", once, paused=None), first)
+            await load(ScheduleCopier(ledger, customer, "model", one_shot, paused=None), first)
         tickers = [
             own_stack.start_one(ServiceKind.TICKER, number, ready=False, **HORIZON)
             for number in (1, 2)
@@ -67,10 +67,10 @@ async def test_two_tickers_share_a_hundred_thousand_due_schedules_whoevers_they_
 async def put_model(stack: Stack, customer: str) -> None:
     async with stack.tenant(customer) as tenant:
         task = {"task": {"name": "harebell.echo"}}
-        await tenant.put("model", {"at": instant(NEVER).isoformat()}, task)
+        await tenant.put("model", {"at": time_in(NEVER).isoformat()}, task)
 
 
-async def load(copier: Copier, first: datetime) -> None:
+async def load(copier: ScheduleCopier, first: datetime) -> None:
     accepted_at = await copier.accepted_at()
     soonest = first - accepted_at.replace(microsecond=0)
-    await copier.multiply(range(EACH), Spread(soonest, APART, first=0))
+    await copier.create_copies(range(EACH), Spread(soonest, APART, first=0))

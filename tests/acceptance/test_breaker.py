@@ -11,18 +11,18 @@ import aio_pika
 import orjson
 import pytest
 from aio_pika.abc import AbstractIncomingMessage
-from tests.acceptance.record import Target
+from tests.acceptance.recording_target import Target
 from tests.acceptance.scrape import Scrape
 from tests.acceptance.stack import Stack, Tenant, now, until
 from tests.rig.servers import Servers
 
 from harebell.contract.amqp_names import EVENTS
 from harebell.contract.downstream import downstream_of_json
-from harebell.dev.plan import Counts, name_of
+from harebell.dev.plan import ServiceCounts, name_of
 
 pytestmark = [pytest.mark.broker, pytest.mark.postgres]
 
-COUNTS = Counts(dispatchers=2)
+COUNTS = ServiceCounts(dispatchers=2)
 REST = 3.0  # seconds
 PROBES = 1  # of each dispatcher, in each rest
 ATTEMPTS = 5  # that open it, when half of them fail
@@ -85,7 +85,7 @@ async def listening(stack: Stack) -> AsyncIterator[Ear]:
 async def acts(tenant: Tenant, name: str) -> str | None:
     """What the breaker does, as `harebell breaker list` has it."""
     listed = await tenant.harebell.breakers()
-    return next((each["acts"] for each in listed if each["downstream"] == name), None)
+    return next((each.acts for each in listed if each.downstream == name), None)
 
 
 async def until_acts(tenant: Tenant, name: str, wanted: str | None) -> None:
@@ -97,8 +97,8 @@ async def until_acts(tenant: Tenant, name: str, wanted: str | None) -> None:
 
 async def until_held(stack: Stack, count: int) -> None:
     async def so() -> bool:
-        said = await Scrape.of(stack, COUNTS)
-        return said.total("harebell_deferred_tickets", gate="breaker") >= count
+        output = await Scrape.collect(stack, COUNTS)
+        return output.total("harebell_deferred_tickets", gate="breaker") >= count
 
     await until(so, within=LONG, what=f"{count} tickets are held")
 
@@ -162,18 +162,18 @@ async def test_under_maintenance_nothing_is_called_though_every_service_is_start
 
         await asyncio.to_thread(restart, stack)
         await until_held(stack, 10)
-        (shown,) = [b for b in await tenant.harebell.breakers() if b["downstream"] == name]
+        (shown,) = [b for b in await tenant.harebell.breakers() if b.downstream == name]
         (expired,) = await tenant.until_runs(1, "expired", within=2 * LONG)
         called = neighbour.calls("roof")
         released = await tenant.harebell.reset_breaker(name)
         runs = await tenant.until_runs(10, "succeeded", within=LONG)
 
     assert (forced.status, released.status) == ("forced_open", "automatic")
-    assert (shown["acts"], shown["forced"], shown["note"]) == ("open", "open", "a new roof")
+    assert (shown.acts, shown.forced, shown.note) == ("open", "open", "a new roof")
     assert called == []
     assert (str(expired["schedule_id"]), expired["attempt"]) == (late, 0)
     assert [run["attempt"] for run in runs] == [1] * 10
-    assert ear.verbs(name) == ["forced", "released"]
+    assert ear.verbs(name) == ["forced", "reset"]
 
 
 def restart(stack: Stack) -> None:

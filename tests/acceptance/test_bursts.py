@@ -14,7 +14,7 @@ from tests.benchmarks import tasks
 from tests.benchmarks.rig import HOLDS, Rig, Wave, late
 from tests.benchmarks.starts import Starts
 
-from harebell.dev.plan import Counts
+from harebell.dev.plan import ServiceCounts
 
 pytestmark = [pytest.mark.broker, pytest.mark.postgres, pytest.mark.chaos]
 
@@ -46,7 +46,7 @@ def most(tmp_path: Path) -> Path:
 def rig(tmp_path: Path, most: Path) -> Iterator[Rig]:
     slots = {"HAREBELL_SLOTS_NORMAL": str(SLOTS), "HAREBELL_MAX_TARGET_SHARE": "1"}
     with Rig.open(tmp_path, **slots, **{tasks.MOST: str(most)}) as opened:
-        opened.counts = Counts(executors=EXECUTORS)
+        opened.counts = ServiceCounts(executors=EXECUTORS)
         opened.start()
         yield opened
 

@@ -7,11 +7,11 @@ from typing import Any
 
 import pytest
 from tests.acceptance.faults import count_of, until_called
-from tests.acceptance.record import Target
-from tests.acceptance.stack import Tenant, instant, now, until
+from tests.acceptance.recording_target import Target
+from tests.acceptance.stack import Tenant, time_in, now, until
 
 from harebell.client import CommandRejected
-from harebell.dev.local_services import Member
+from harebell.dev.local_services import StartedService
 from harebell.dev.plan import ServiceKind
 
 pytestmark = [pytest.mark.broker, pytest.mark.postgres]
@@ -45,10 +45,10 @@ async def test_a_patched_field_is_in_every_later_run_and_the_rhythm_stays(
     await tenant.put("rhythm", {"every": "1s", "times": 5}, target.http("before"))
     first = (await until_called(target, "before"))[0].scheduled_for
 
-    answer = await tenant.harebell.patch({"target": target.http("after")}, key="rhythm")
+    response = await tenant.harebell.patch({"target": target.http("after")}, key="rhythm")
     await tenant.until_runs(5, "succeeded")
 
-    assert (answer.status, answer.version) == ("updated", 2)
+    assert (response.status, response.version) == ("updated", 2)
     both = sorted(called(target, "before") + called(target, "after"))
     assert both == [first + k * SECOND for k in range(5)]
     assert called(target, "after") == both[-len(called(target, "after")) :]
@@ -65,28 +65,28 @@ async def test_a_patch_that_makes_no_schedule_names_the_field_and_changes_nothin
         await tenant.harebell.patch({"retry": {"max_attempts": 0}}, key="rhythm")
 
     assert refused.value.field == "set.retry.max_attempts"
-    assert (await tenant.harebell.schedule(key="rhythm"))["version"] == 1
+    assert (await tenant.harebell.schedule(key="rhythm")).version == 1
 
 
 @pytest.mark.requirement("S28", "S30")
 async def test_a_change_for_later_takes_effect_at_its_time_and_its_fate_is_told(
     tenant: Tenant, target: Target, record_property: Callable[[str, object], None]
 ) -> None:
-    start = instant(2)
+    start = time_in(2)
     at = start + 3 * SECOND
     await tenant.put("switching", seconds_of(start, 6), target.http("old"))
 
-    answer = await tenant.harebell.patch(
+    response = await tenant.harebell.patch(
         {"target": target.http("new")}, key="switching", effective_at=at
     )
-    before = {v["version"]: v for v in await tenant.harebell.versions(key="switching")}
+    before = {v.version: v for v in await tenant.harebell.versions(key="switching")}
     await tenant.until_runs(7, "succeeded")
-    after = {v["version"]: v for v in await tenant.harebell.versions(key="switching")}
+    after = {v.version: v for v in await tenant.harebell.versions(key="switching")}
 
-    assert (answer.status, answer.version, answer.pending_version) == ("deferred", 1, 2)
-    assert answer.effective_at == at
-    assert (before[1]["in_force"], before[2]["in_force"]) == (True, False)
-    assert (before[2]["status"], after[2]["status"], after[2]["in_force"]) == (
+    assert (response.status, response.version, response.pending_version) == ("change_scheduled", 1, 2)
+    assert response.effective_at == at
+    assert (before[1].in_force, before[2].in_force) == (True, False)
+    assert (before[2].status, after[2].status, after[2].in_force) == (
         *("pending", "active", True),
     )
     assert called(target, "old") == [start + k * SECOND for k in range(3)]
@@ -101,35 +101,35 @@ async def test_a_change_that_is_overtaken_or_too_late_says_so_and_the_old_goes_o
     tenant: Tenant, target: Target
 ) -> None:
     await tenant.put("steady", {"every": "1h"}, target.http("never"))
-    later = instant(3600)
+    later = time_in(3600)
     await tenant.harebell.patch({"priority": 9}, key="steady", effective_at=later)
 
     with pytest.raises(CommandRejected) as refused:
-        await tenant.harebell.patch({"priority": 8}, key="steady", effective_at=instant(-5))
-    answer = await tenant.harebell.patch({"priority": 7}, key="steady")
-    fates = {v["version"]: v for v in await tenant.harebell.versions(key="steady")}
+        await tenant.harebell.patch({"priority": 8}, key="steady", effective_at=time_in(-5))
+    response = await tenant.harebell.patch({"priority": 7}, key="steady")
+    fates = {v.version: v for v in await tenant.harebell.versions(key="steady")}
 
     assert (refused.value.code, refused.value.field) == ("not_in_future", "effective_at")
-    assert answer.version == 3
-    assert (fates[2]["status"], fates[2]["status_reason"]) == ("skipped", "overtaken by version 3")
-    assert [fates[number]["status"] for number in (1, 3)] == ["active", "active"]
+    assert response.version == 3
+    assert (fates[2].status, fates[2].status_reason) == ("superseded", "overtaken by version 3")
+    assert [fates[number].status for number in (1, 3)] == ["active", "active"]
 
 
 @pytest.mark.requirement("S14", "ASK-10")
 async def test_a_pause_with_an_end_is_over_by_itself(tenant: Tenant, target: Target) -> None:
-    start = instant(2)
+    start = time_in(2)
     await tenant.put("pausing", seconds_of(start, 9), target.http("pausing"))
     await until_called(target, "pausing")
 
-    end = instant(3)
-    answer = await tenant.harebell.pause(key="pausing", until=end, note="a short break")
+    end = time_in(3)
+    response = await tenant.harebell.pause(key="pausing", until=end, note="a short break")
     await reach(end - SECOND / 2)
     in_between = await tenant.harebell.schedule(key="pausing")
     calls = target.calls("pausing")
     await tenant.until_runs(10, "succeeded")
 
-    assert (answer.state, in_between["state"]) == ("paused", "paused")
-    assert in_between["reason"] == "a short break"
+    assert (response.state, in_between.state) == ("paused", "paused")
+    assert in_between.reason == "a short break"
     assert called(target, "pausing") == [start + k * SECOND for k in range(10)]
     assert len(calls) < 4, "it ran in its pause"
 
@@ -138,14 +138,14 @@ async def test_a_pause_with_an_end_is_over_by_itself(tenant: Tenant, target: Tar
 async def test_an_instant_that_is_taken_out_never_runs_and_the_others_do(
     tenant: Tenant, target: Target
 ) -> None:
-    start = instant(3)
+    start = time_in(3)
     out = start + 2 * SECOND
     await tenant.put("skipping", seconds_of(start, 4), target.http("skipping"))
 
-    answer = await tenant.harebell.skip(out, key="skipping", note="stocktaking")
+    response = await tenant.harebell.skip(out, key="skipping", note="stocktaking")
     await tenant.until_runs(4, "succeeded")
 
-    assert answer.status == "skipped"
+    assert response.status == "skipped"
     assert called(target, "skipping") == [start + k * SECOND for k in (0, 1, 3, 4)]
     (row,) = await tenant.runs("skipped")
     assert (row["scheduled_for"], row["reason"]) == (out, "requested")
@@ -154,7 +154,7 @@ async def test_an_instant_that_is_taken_out_never_runs_and_the_others_do(
 async def test_a_backfill_is_shown_first_and_then_runs_each_instant_once(
     tenant: Tenant, target: Target
 ) -> None:
-    start = instant(-600).replace(microsecond=0)
+    start = time_in(-600).replace(microsecond=0)
     when = {"every": "60s", "start": start.isoformat()}
     await tenant.put("past", when, target.http("past"), catch_up={"mode": "none"})
     span = (start, start + 120 * SECOND)
@@ -185,10 +185,10 @@ async def test_a_run_that_waits_for_its_retry_can_be_cancelled(
     (retrying,) = await tenant.until_runs(1, "retrying")
     run = target.calls("waiting")[0].run_id
 
-    answer = await tenant.harebell.cancel_run(run, note="no longer needed")
+    response = await tenant.harebell.cancel_run(run, note="no longer needed")
 
     assert retrying["next_attempt_at"] > now() + timedelta(minutes=50)
-    assert (answer.status, answer.state) == ("cancelled", "cancelled")
+    assert (response.status, response.state) == ("cancelled", "cancelled")
     row = await tenant.run(run)
     assert (row["state"], row["reason"], row["attempt"]) == ("cancelled", "cancelled", 1)
 
@@ -213,14 +213,14 @@ async def test_what_a_selector_paused_is_resumed_by_its_receipt_and_nothing_else
 
 
 async def states_of(tenant: Tenant) -> dict[str, str]:
-    return {each["key"]: each["state"] async for each in tenant.harebell.schedules()}
+    return {each.key: each.state async for each in tenant.harebell.schedules()}
 
 
 @pytest.mark.requirement("S31", "S114")
 async def test_how_long_a_change_took_is_measured(tenant: Tenant, target: Target) -> None:
     async def observed() -> float:
         plans = [tenant.stack.services.plan(ServiceKind.TICKER, number) for number in (1, 2)]
-        members = [Member(plan.name, 0, plan.port) for plan in plans]
+        members = [StartedService(plan.name, 0, plan.port) for plan in plans]
         return sum([await count_of(member, LATENCY) for member in members])
 
     before = await observed()

@@ -8,7 +8,7 @@ import venv
 from pathlib import Path
 
 import pytest
-from tests.acceptance.record import Target
+from tests.acceptance.recording_target import Target
 from tests.acceptance.stack import Tenant
 
 pytestmark = [pytest.mark.broker, pytest.mark.postgres]

@@ -7,8 +7,8 @@ from contextlib import AsyncExitStack
 from typing import Any
 
 import pytest
-from tests.acceptance.record import Target
-from tests.acceptance.stack import PATIENCE, Tenant
+from tests.acceptance.recording_target import Target
+from tests.acceptance.stack import WAIT_TIMEOUT, Tenant
 
 from harebell.client import Client
 from harebell.contract.errors import CommandRejected
@@ -26,7 +26,7 @@ async def clients(tenant: Tenant) -> AsyncIterator[list[Client]]:
         yield await asyncio.gather(
             *(
                 opened.enter_async_context(
-                    Client.connect(tenant.stack.amqp_url, tenant=tenant.name, timeout=PATIENCE)
+                    Client.connect(tenant.stack.amqp_url, tenant=tenant.name, timeout=WAIT_TIMEOUT)
                 )
                 for _ in range(CLIENTS)
             )
@@ -41,10 +41,10 @@ async def put_at_once(
     told = await asyncio.gather(
         *(client.put(schedule) for client, schedule in pairs), return_exceptions=True
     )
-    answers = [each for each in told if isinstance(each, ScheduleResponse)]
+    responses = [each for each in told if isinstance(each, ScheduleResponse)]
     refusals = [each for each in told if isinstance(each, CommandRejected)]
-    assert len(answers) + len(refusals) == CLIENTS, told
-    return answers, refusals
+    assert len(responses) + len(refusals) == CLIENTS, told
+    return responses, refusals
 
 
 @pytest.mark.requirement("S26")
@@ -53,14 +53,14 @@ async def test_a_hundred_equal_submits_at_once_are_one_schedule_with_one_id_and_
 ) -> None:
     schedule = {"key": "same", "when": SOON, "target": target.http("hundred")}
 
-    answers, refusals = await put_at_once(clients, [schedule] * CLIENTS)
+    responses, refusals = await put_at_once(clients, [schedule] * CLIENTS)
     await tenant.until_runs(1, "succeeded")
     late = await tenant.harebell.put(schedule)
 
     assert not refusals
-    assert Counter(answer.status for answer in answers) == {"created": 1, "unchanged": CLIENTS - 1}
-    assert {answer.id for answer in answers} == {late.id}
-    assert len({tuple(answer.next_at) for answer in answers}) == 1
+    assert Counter(response.status for response in responses) == {"created": 1, "unchanged": CLIENTS - 1}
+    assert {response.id for response in responses} == {late.id}
+    assert len({tuple(response.next_at) for response in responses}) == 1
     assert len([view async for view in tenant.harebell.schedules()]) == 1
     assert len(await tenant.runs()) == len(target.calls("hundred")) == 1
 
@@ -72,12 +72,12 @@ async def test_of_two_bodies_under_one_key_the_first_is_kept_and_the_other_is_a_
     paths = ("this", "that")
     bodies = [{"key": "split", "when": SOON, "target": target.http(path)} for path in paths]
 
-    answers, refusals = await put_at_once(clients, bodies * (CLIENTS // len(bodies)))
+    responses, refusals = await put_at_once(clients, bodies * (CLIENTS // len(bodies)))
     await tenant.until_runs(1, "succeeded")
 
     half = CLIENTS // 2
-    assert Counter(answer.status for answer in answers) == {"created": 1, "unchanged": half - 1}
-    assert len({answer.id for answer in answers}) == 1
+    assert Counter(response.status for response in responses) == {"created": 1, "unchanged": half - 1}
+    assert len({response.id for response in responses}) == 1
     assert Counter((each.code, each.field) for each in refusals) == {("conflict", "key"): half}
     assert len(await tenant.runs()) == 1
     assert sorted(len(target.calls(path)) for path in paths) == [0, 1]

@@ -6,8 +6,8 @@ from datetime import datetime
 
 import pytest
 from tests.acceptance import counters
-from tests.acceptance.stack import PATIENCE, Tenant, instant, now
-from tests.acceptance.wire import Wire
+from tests.acceptance.stack import WAIT_TIMEOUT, Tenant, time_in, now
+from tests.acceptance.amqp_client import AmqpClient
 from tests.rig.servers import Servers
 
 pytestmark = [pytest.mark.broker, pytest.mark.postgres]
@@ -23,10 +23,10 @@ STATEMENTS = 0.1
 ROWS = 50  # of one statement that stages, claims or settles
 
 
-async def run_all_at_once(tenant: Tenant, wire: Wire, name: str, ahead: float) -> datetime:
+async def run_all_at_once(tenant: Tenant, amqp: AmqpClient, name: str, ahead: float) -> datetime:
     """Staged, run, settled and told; the instant at which they were due."""
-    told = await wire.events("run.succeeded")
-    due_at = instant(ahead)
+    told = await amqp.events("run.succeeded")
+    due_at = time_in(ahead)
     schedules = [
         {
             "key": f"{name}-{number}",
@@ -37,7 +37,7 @@ async def run_all_at_once(tenant: Tenant, wire: Wire, name: str, ahead: float) -
     ]
     for start in range(0, RUNS, PORTION):
         await tenant.harebell.put_many(schedules[start : start + PORTION])
-    async with asyncio.timeout((due_at - now()).total_seconds() + PATIENCE):
+    async with asyncio.timeout((due_at - now()).total_seconds() + WAIT_TIMEOUT):
         for _ in range(RUNS):
             await told.get()
     return due_at
@@ -69,14 +69,14 @@ async def test_two_thousand_runs_of_one_instant_cost_few_messages_and_fewer_stat
         pytest.skip("counts what a private broker and a private database count")
     await counters.prepare(tenant)
 
-    async with Wire.open(tenant.stack.amqp_url, tenant.name) as wire:
+    async with AmqpClient.open(tenant.stack.amqp_url, tenant.name) as amqp:
         # a connection's first use of an array makes the driver look its type up
-        await run_all_at_once(tenant, wire, "warm-up", 1)
+        await run_all_at_once(tenant, amqp, "warm-up", 1)
         began_at, before = now(), await counters.read(tenant)
-        written = await counters.of_runs(tenant)
-        due_at = await run_all_at_once(tenant, wire, "counted", AHEAD)
+        written = await counters.run_statements(tenant)
+        due_at = await run_all_at_once(tenant, amqp, "counted", AHEAD)
         spent = await counters.read(tenant) - before
-        per_statement = since(written, await counters.of_runs(tenant))
+        per_statement = since(written, await counters.run_statements(tenant))
         took = (now() - began_at).total_seconds()
         idle = took * await idle_statements(tenant)
 

@@ -6,7 +6,7 @@ from typing import Any, Final
 
 import orjson
 import pytest
-from tests.acceptance.record import Target
+from tests.acceptance.recording_target import Target
 from tests.acceptance.stack import Tenant, until
 from tests.acceptance.terminal import Terminal
 
@@ -52,13 +52,13 @@ class Desk:
         )
 
     async def type(self, command: str) -> Any:
-        said = await self._terminal.type(f"harebell dlq {command} -o json")
-        return orjson.loads(said)
+        output = await self._terminal.type(f"harebell dlq {command} -o json")
+        return orjson.loads(output)
 
     async def say(self, command: str) -> str:
         return await self._terminal.type(f"harebell dlq {command}")
 
-    async def letters(self, options: str = "") -> list[dict[str, Any]]:
+    async def dead_letters(self, options: str = "") -> list[dict[str, Any]]:
         listed: list[dict[str, Any]] = await self.type(f"list {options}")
         return listed
 
@@ -68,7 +68,7 @@ class Desk:
 
     async def until_open(self, number: int) -> None:
         async def there() -> bool:
-            return len(await self.letters()) == number
+            return len(await self.dead_letters()) == number
 
         await until(there, what=f"{number} letters")
 
@@ -84,14 +84,14 @@ class Desk:
 
 @pytest.mark.requirement("S112")
 async def test_list_takes_filters_and_show_tells_all(desk: Desk) -> None:
-    hooks, mails = await desk.letters("--error http_503"), await desk.letters("--key mail")
+    hooks, mails = await desk.dead_letters("--error http_503"), await desk.dead_letters("--key mail")
     shown = await desk.type(f"get {mails[0]['id']}")
 
     assert [len(each) for each in (hooks, mails)] == [HOOKS, 1]
-    assert len(await desk.letters(f"--tag {TAG}")) == HOOKS
-    assert len(await desk.letters(f"--group {hooks[0]['group']}")) == HOOKS
-    assert len(await desk.letters("--since 1h --limit 2")) == 2
-    assert await desk.letters(OLD) == await desk.letters("--replayed") == []
+    assert len(await desk.dead_letters(f"--tag {TAG}")) == HOOKS
+    assert len(await desk.dead_letters(f"--group {hooks[0]['group']}")) == HOOKS
+    assert len(await desk.dead_letters("--since 1h --limit 2")) == 2
+    assert await desk.dead_letters(OLD) == await desk.dead_letters("--replayed") == []
     assert (shown["key"], shown["error_code"], shown["attempts"]) == ("mail", "unknown_task", 1)
     assert shown["payload"]["target"] == MAILS
 
@@ -118,15 +118,15 @@ async def test_letters_are_exported_dropped_and_imported(desk: Desk, tmp_path: P
     lines = (await desk.say("export --error http_503")).splitlines()
     file = tmp_path / "letters.jsonl"
     file.write_text("\n".join(lines))
-    [mail] = await desk.letters("--key mail")
+    [mail] = await desk.dead_letters("--key mail")
 
     await desk.type(f"discard {mail['id']} --note obsolete")
     again = await desk.say(f"import {file}")
 
     assert {orjson.loads(line)["key"] for line in lines} == {f"hook-{n}" for n in range(HOOKS)}
-    assert [each["id"] for each in await desk.letters("--state discarded")] == [mail["id"]]
+    assert [each["id"] for each in await desk.dead_letters("--state discarded")] == [mail["id"]]
     assert f"{HOOKS} dead letters are imported or already present, 0 are not imported" in again
-    assert len(await desk.letters()) == HOOKS
+    assert len(await desk.dead_letters()) == HOOKS
 
 
 @pytest.mark.requirement("S112")
@@ -157,7 +157,7 @@ async def test_a_replay_is_paused_resumed_and_aborted_and_keeps_a_record(desk: D
     assert len(items) == HOOKS
     waiting = [each for each in items if each["status"] == "waiting"]
     assert len(waiting) == aborted["remaining"]
-    assert len(await desk.letters("--error http_503")) == aborted["remaining"]
+    assert len(await desk.dead_letters("--error http_503")) == aborted["remaining"]
 
 
 @pytest.mark.requirement("S112")
@@ -166,7 +166,7 @@ async def test_a_dry_run_changes_nothing_and_a_replay_may_go_to_another_pool(
 ) -> None:
     dry = await desk.type("replay --all --dry-run")
     jobs = await desk.type("replays list")
-    [mail] = await desk.letters("--key mail")
+    [mail] = await desk.dead_letters("--key mail")
 
     await desk.type(f"replay {mail['id']} --pool mailers")
 

@@ -4,14 +4,15 @@ import asyncio
 import random
 from collections import Counter
 from collections.abc import AsyncIterator
-from typing import Any, Final
+from typing import Final
 from uuid import UUID
 
 import pytest
-from tests.acceptance.record import Target
+from tests.acceptance.recording_target import Target
 from tests.acceptance.stack import Stack, Tenant, until
 
-from harebell.dev.plan import Counts, ServiceKind
+from harebell.client import ReplayJobDetail
+from harebell.dev.plan import ServiceCounts, ServiceKind
 
 pytestmark = [pytest.mark.broker, pytest.mark.postgres]
 
@@ -46,7 +47,7 @@ ON_THE_DESK: Final = ("open", "waiting", 1, 0)
 
 @pytest.fixture
 async def many(own_stack: Stack, name_of_test: str) -> AsyncIterator[Tenant]:
-    own_stack.start(Counts())
+    own_stack.start(ServiceCounts())
     async with own_stack.tenant(name_of_test) as tenant:
         yield tenant
 
@@ -57,7 +58,7 @@ async def test_killed_at_every_step_of_a_thousand_each_is_replayed_once(
 ) -> None:
     await all_die(many, target)
     target.fix("all")
-    answer = await many.harebell.start_replay_job(select={"all": True}, rate=RATE, request_id="r-1")
+    response = await many.harebell.start_replay_job(select={"all": True}, rate=RATE, request_id="r-1")
     many.stack.kill(INSPECTOR)
 
     for step in STEPS:
@@ -67,9 +68,9 @@ async def test_killed_at_every_step_of_a_thousand_each_is_replayed_once(
         await killed_at_random(many.stack)
         await each_is_replayed_once_or_on_the_desk(many)
     many.stack.start_one(ServiceKind.DLQ_INSPECTOR)
-    done = await over(many, answer.id)
+    done = await over(many, response.id)
 
-    assert (answer.total, done["succeeded"], done["failed"]) == (MANY, MANY, 0)
+    assert (response.total, done.succeeded, done.failed) == (MANY, MANY, 0)
     assert await standings(many) == {REPLAYED: MANY}
     well = Counter(call.run_id for call in target.calls("again") if call.ok)
     assert (len(well), set(well.values())) == (MANY, {1})
@@ -104,7 +105,7 @@ async def killed_at_random(stack: Stack) -> None:
 
 async def gone(stack: Stack) -> bool:
     process = stack.services.process(INSPECTOR)
-    return process is None or not process.alive
+    return process is None or not process.is_running
 
 
 async def each_is_replayed_once_or_on_the_desk(many: Tenant) -> None:
@@ -117,10 +118,10 @@ async def standings(many: Tenant) -> Counter[tuple[object, ...]]:
     return Counter(tuple(row) for row in await many.ledger.fetch(_STANDING, many.name))
 
 
-async def over(many: Tenant, job: UUID | None) -> dict[str, Any]:
-    async def done() -> dict[str, Any] | None:
+async def over(many: Tenant, job: UUID | None) -> ReplayJobDetail:
+    async def done() -> ReplayJobDetail | None:
         shown = await many.harebell.replay_job(job or "")
-        return shown if shown["state"] == "done" else None
+        return shown if shown.state == "done" else None
 
     found = await until(done, within=OVER, what="the end of the replay")
     assert found is not None

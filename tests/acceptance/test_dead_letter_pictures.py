@@ -7,8 +7,8 @@ from pathlib import Path
 from typing import Any, Final
 
 import pytest
-from tests.acceptance.pictures import folder
-from tests.acceptance.record import Target
+from tests.acceptance.pictures import picture_folder
+from tests.acceptance.recording_target import Target
 from tests.acceptance.stack import Stack, Tenant, until
 from tests.acceptance.terminal import PROMPT, Terminal
 
@@ -30,33 +30,33 @@ async def tenant(running_stack: Stack) -> AsyncIterator[Tenant]:
 
 @pytest.mark.requirement("S111", "S112")
 async def test_an_hour_at_the_desk(tenant: Tenant, whole_target: Target, tmp_path: Path) -> None:
-    pictures = folder(tmp_path)
+    pictures = picture_folder(tmp_path)
     terminal = Terminal(
         {"HAREBELL_AMQP_URL": tenant.stack.amqp_url, "HAREBELL_TENANT": tenant.name}
     )
     await much_dies(tenant, whole_target)
 
-    said = await terminal.type("harebell dlq groups list")
-    group = root_id(said, "http_503")
-    said = await terminal.type(f"harebell dlq list --group {group} --limit 5")
-    letter = root_id(said, "http_503")
+    output = await terminal.type("harebell dlq groups list")
+    group = root_id(output, "http_503")
+    output = await terminal.type(f"harebell dlq list --group {group} --limit 5")
+    dead_letter = root_id(output, "http_503")
     groups = terminal.picture("desk-groups", pictures)
-    await terminal.type(f"harebell dlq get {letter}")
+    await terminal.type(f"harebell dlq get {dead_letter}")
     shown = terminal.picture("desk-letter", pictures)
 
     await terminal.type(f'harebell dlq groups note {group} "their certificate, ticket 4715"')
     await terminal.type(f"harebell dlq replay --group {group} --dry-run")
     whole_target.fix("till")
     how = "--canary 3 --rate 50/s --abort-on-failure-ratio 0.2 --note mended --follow"
-    said = await terminal.type(f"harebell dlq replay --group {group} {how}")
-    assert "done" in said
-    said = await terminal.type("harebell dlq groups list")
-    assert group not in said
+    output = await terminal.type(f"harebell dlq replay --group {group} {how}")
+    assert "done" in output
+    output = await terminal.type("harebell dlq groups list")
+    assert group not in output
     replayed = terminal.picture("desk-replay", pictures)
 
     assert f"{PROMPT}harebell dlq groups list" in words(groups)
     assert group in words(groups)
-    assert letter in words(shown)
+    assert dead_letter in words(shown)
     assert "their certificate" in words(replayed)
     assert len(await tenant.runs("succeeded")) == INVOICES
 
@@ -75,15 +75,15 @@ async def much_dies(tenant: Tenant, target: Target) -> None:
     )
 
     async def dead() -> bool:
-        letters = [each async for each in tenant.harebell.dead_letters()]
-        return len(letters) == INVOICES + MAILS
+        dead_letters = [each async for each in tenant.harebell.dead_letters()]
+        return len(dead_letters) == INVOICES + MAILS
 
     await until(dead, what="dead letters")
 
 
-def root_id(said: str, about: str) -> str:
+def root_id(output: str, about: str) -> str:
     """In the first line about that."""
-    line = next(line for line in said.splitlines() if about in line)
+    line = next(line for line in output.splitlines() if about in line)
     found = UUID.search(line)
     assert found is not None, line
     return found[0]

@@ -14,7 +14,7 @@ from harebell.dev.stack import Stack
 
 DEMO_S = 180.0  # with starting everything; about 30 s on an idle machine
 VERDICT = re.compile(
-    r"owed (\d+), ran (\d+), cancelled (\d+), lost (\d+), doubled (\d+), early (\d+), "
+    r"expected (\d+), ran (\d+), cancelled (\d+), missing (\d+), duplicated (\d+), early (\d+), "
     r"lateness p50/p99 [\d.]+/[\d.]+ ms: good"
 )
 
@@ -46,8 +46,8 @@ def test_the_demo_ends_with_a_good_verdict_and_leaves_only_the_stack(root: Path)
     assert done.returncode == 0, done.stdout + done.stderr
     verdict = VERDICT.search(done.stdout)
     assert verdict is not None, done.stdout
-    owed, ran, cancelled, *wrong = map(int, verdict.groups())
-    assert (owed, ran + cancelled, cancelled, wrong) == (18, owed, 1, [0, 0, 0])
+    expected, ran, cancelled, *wrong = map(int, verdict.groups())
+    assert (expected, ran + cancelled, cancelled, wrong) == (18, expected, 1, [0, 0, 0])
     assert good_calls(root) == ran
     assert "dlq replay" in done.stdout
     assert command_lines(done.stdout) == 12
@@ -63,8 +63,8 @@ def good_calls(root: Path) -> int:
     return len({call["run_id"] for call in map(json.loads, lines) if call["status"] == 200})
 
 
-def command_lines(said: str) -> int:
-    return sum(line.startswith("$ amqp-publish ") for line in said.splitlines())
+def command_lines(output: str) -> int:
+    return sum(line.startswith("$ amqp-publish ") for line in output.splitlines())
 
 
 def target_runs(root: Path) -> bool:

@@ -6,8 +6,8 @@ from statistics import median
 
 import pytest
 from tests.acceptance.faults import Pool, assert_each_once
-from tests.acceptance.record import Target
-from tests.acceptance.stack import PATIENCE, Stack, Tenant, instant
+from tests.acceptance.recording_target import Target
+from tests.acceptance.stack import WAIT_TIMEOUT, Stack, Tenant, time_in
 
 pytestmark = [pytest.mark.broker, pytest.mark.postgres]
 
@@ -20,8 +20,8 @@ Record = Callable[[str, object], None]
 
 async def put(tenant: Tenant, count: int, when: dict[str, str], **more: object) -> None:
     schedules = [{"key": f"one-{n}", "when": when, **more} for n in range(count)]
-    answers = await tenant.harebell.put_many(schedules)
-    assert all(answer.ok for answer in answers)
+    responses = await tenant.harebell.put_many(schedules)
+    assert all(response.ok for response in responses)
 
 
 @pytest.mark.requirement("ASK-12")
@@ -29,13 +29,13 @@ async def test_of_two_tenants_in_one_stampede_the_small_one_does_not_wait_behind
     faulty_stack: Stack, faulty_tenant: Tenant, pool: Pool, target: Target, record_property: Record
 ) -> None:
     await pool.start(1, **SLOTS, HAREBELL_TARGET_SHARE="1")
-    crowd, due = faulty_tenant, {"at": instant(5).isoformat()}
+    crowd, due = faulty_tenant, {"at": time_in(5).isoformat()}
     async with faulty_stack.tenant(f"{crowd.name[:50]}-few") as few:
         await put(crowd, CROWD, due, target=target.http("crowd", sleep=0.1), pool=pool.name)
         await put(few, FEW, due, target=target.http("few", sleep=0.1), pool=pool.name)
 
-        await few.until_runs(FEW, "succeeded", within=2 * PATIENCE)
-        await crowd.until_runs(CROWD, "succeeded", within=2 * PATIENCE)
+        await few.until_runs(FEW, "succeeded", within=2 * WAIT_TIMEOUT)
+        await crowd.until_runs(CROWD, "succeeded", within=2 * WAIT_TIMEOUT)
 
     late = {of: [call.late for call in target.calls(of)] for of in ("crowd", "few")}
     record_property("late", ", ".join(f"{of} {median(it):.2f} s" for of, it in late.items()))
@@ -49,17 +49,17 @@ async def test_a_target_that_is_slow_does_not_hold_up_a_quick_one_in_the_same_la
 ) -> None:
     """Those of the slow one came first, and would fill every slot for 15 seconds."""
     await pool.start(1, **SLOTS)
-    due = {"at": instant(5).isoformat()}
+    due = {"at": time_in(5).isoformat()}
     with Target.open(tmp_path / "quick.jsonl") as quick:
         hooks = [target.http("slow", sleep=2)] * SLOW + [quick.http("quick")] * QUICK
         schedules = [
             {"key": f"one-{n}", "when": due, "target": hook, "pool": pool.name}
             for n, hook in enumerate(hooks)
         ]
-        answers = await faulty_tenant.harebell.put_many(schedules)
-        assert all(answer.ok for answer in answers)
+        responses = await faulty_tenant.harebell.put_many(schedules)
+        assert all(response.ok for response in responses)
 
-        runs = await faulty_tenant.until_runs(SLOW + QUICK, "succeeded", within=3 * PATIENCE)
+        runs = await faulty_tenant.until_runs(SLOW + QUICK, "succeeded", within=3 * WAIT_TIMEOUT)
 
         slow, fast = target.calls("slow"), quick.calls("quick")
     record_property("late", f"quick {max(c.late for c in fast):.2f} s, slow {slow[-1].late:.2f} s")

@@ -6,18 +6,18 @@ from collections.abc import Callable
 
 import pytest
 from tests.acceptance.faults import (
-    SHORT,
+    SHORT_LEASES,
     Pool,
     assert_each_once,
     count_of,
     holder_of,
     put_spread,
     send,
-    start_doomed,
+    start_with_kill,
     until_called,
     until_dead,
 )
-from tests.acceptance.record import Target
+from tests.acceptance.recording_target import Target
 from tests.acceptance.stack import Tenant, now, until
 
 from harebell.dev.plan import ServiceKind
@@ -63,7 +63,7 @@ async def test_a_killed_executors_run_is_finished_by_another_as_attempt_two(
 async def test_an_executor_frozen_past_its_lease_settles_in_vain(
     faulty_tenant: Tenant, pool: Pool, target: Target
 ) -> None:
-    members = [await pool.start(number, **SHORT) for number in (1, 2)]
+    members = [await pool.start(number, **SHORT_LEASES) for number in (1, 2)]
     hook = target.http("frozen", sleep=3)
     await faulty_tenant.put("slow", {"now": True}, hook, pool=pool.name)
     await until_called(target, "frozen")
@@ -92,13 +92,13 @@ async def test_an_executor_frozen_past_its_lease_settles_in_vain(
 async def test_an_executor_killed_between_effect_and_record_costs_a_second_attempt_known_by_its_key(
     faulty_tenant: Tenant, pool: Pool, target: Target
 ) -> None:
-    doomed = await start_doomed(
+    victim = await start_with_kill(
         pool.stack, ServiceKind.EXECUTOR, 1, "executor.before_complete", HAREBELL_POOL=pool.name
     )
     hook = target.http("unrecorded")
     await faulty_tenant.put("effect", {"now": True}, hook, pool=pool.name)
 
-    await until_dead(pool.stack, doomed)
+    await until_dead(pool.stack, victim)
     await pool.start(2)
     (run,) = await faulty_tenant.until_runs(1, "succeeded")
 
@@ -118,7 +118,7 @@ async def test_an_executor_told_to_stop_under_load_uses_up_no_attempt_and_loses_
     leaving = await pool.start(1, HAREBELL_SLOTS_NORMAL="4")
     await pool.start(2, HAREBELL_SLOTS_NORMAL="40")
     hook = target.http("stopped", sleep=0.7)
-    owed = await put_spread(faulty_tenant, hook, RUNS, first=1, over=4, pool=pool.name)
+    expected = await put_spread(faulty_tenant, hook, RUNS, first=1, over=4, pool=pool.name)
     await until_called(target, "stopped", RUNS // 3)
 
     notified_at = now()
@@ -127,7 +127,7 @@ async def test_an_executor_told_to_stop_under_load_uses_up_no_attempt_and_loses_
     runs = await faulty_tenant.until_runs(RUNS, "succeeded")
 
     record_property("stopped", f"{took:.2f} s after SIGTERM")
-    assert len(set(owed)) == RUNS
+    assert len(set(expected)) == RUNS
     assert_each_once(target.calls("stopped"), runs, RUNS)
     assert took < 5, "it was killed, or it waited for more than its calls"
     assert {holder_of(run) for run in runs} == {leaving.name, "executor-2"}

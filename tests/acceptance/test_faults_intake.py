@@ -4,7 +4,7 @@ import asyncio
 
 import pytest
 from tests.acceptance.faults import Pool, assert_each_once, count_of, put_spread, start
-from tests.acceptance.record import Target
+from tests.acceptance.recording_target import Target
 from tests.acceptance.stack import Tenant, until
 
 from harebell.client import Client
@@ -22,12 +22,12 @@ async def test_what_intake_took_in_before_it_was_killed_runs_once(
     await pool.start()
     hook = target.http("answered")
 
-    owed = await put_spread(faulty_tenant, hook, RUNS, first=2, over=2, pool=pool.name)
+    expected = await put_spread(faulty_tenant, hook, RUNS, first=2, over=2, pool=pool.name)
     pool.stack.kill("intake-1")
     runs = await faulty_tenant.until_runs(RUNS, "succeeded")
     await start(pool.stack, ServiceKind.INTAKE)
 
-    assert len(set(owed)) == RUNS
+    assert len(set(expected)) == RUNS
     assert_each_once(target.calls("answered"), runs, RUNS)
 
 
@@ -39,17 +39,17 @@ async def test_commands_sent_while_intake_is_killed_are_answered_once_it_is_back
 
     async def put(harebell: Client, number: int) -> str:
         await asyncio.sleep(number * 0.02)  # so that some are under way when it dies
-        answer = await harebell.put({"key": f"k-{number}", "when": {"after": "3s"}, **hook})
-        return str(answer.id)
+        response = await harebell.put({"key": f"k-{number}", "when": {"after": "3s"}, **hook})
+        return str(response.id)
 
     putting = [asyncio.create_task(put(faulty_tenant.harebell, n)) for n in range(RUNS)]
     await until(lambda: _any_done(putting))
     pool.stack.kill("intake-1")
     await start(pool.stack, ServiceKind.INTAKE)
-    owed = await asyncio.gather(*putting)
+    expected = await asyncio.gather(*putting)
     runs = await faulty_tenant.until_runs(RUNS, "succeeded")
 
-    assert {str(run["schedule_id"]) for run in runs} == set(owed)
+    assert {str(run["schedule_id"]) for run in runs} == set(expected)
     assert_each_once(target.calls("asked"), runs, RUNS)
 
 
@@ -57,15 +57,15 @@ async def test_tickets_in_the_hands_of_a_killed_dispatcher_are_released_by_anoth
     faulty_tenant: Tenant, pool: Pool, target: Target
 ) -> None:
     await pool.start()
-    doomed = await start(pool.stack, ServiceKind.DISPATCHER, 2)
+    victim = await start(pool.stack, ServiceKind.DISPATCHER, 2)
     hook = target.http("held")
     await put_spread(faulty_tenant, hook, RUNS, first=3, over=5, pool=pool.name)
 
     async def held() -> bool:
-        return await count_of(doomed, "harebell_queued_tickets") > 0
+        return await count_of(victim, "harebell_queued_tickets") > 0
 
     await until(held, what="a ticket held by dispatcher-2")
-    pool.stack.kill(doomed.name)
+    pool.stack.kill(victim.name)
     runs = await faulty_tenant.until_runs(RUNS, "succeeded")
 
     assert_each_once(target.calls("held"), runs, RUNS)

@@ -7,11 +7,11 @@ from collections.abc import Callable, Iterator
 
 import pytest
 from tests.acceptance.faults import assert_each_once, put_spread, until_called, until_ready
-from tests.acceptance.record import Target
+from tests.acceptance.recording_target import Target
 from tests.acceptance.stack import Stack, now, until
 from tests.rig.servers import Servers, private_servers
 
-from harebell.dev.plan import Counts
+from harebell.dev.plan import ServiceCounts
 from harebell.dev.servers import PrivateServers
 
 pytestmark = [pytest.mark.broker, pytest.mark.postgres, pytest.mark.broker_version]
@@ -20,7 +20,7 @@ WAITING = 500  # runs in the tiers of a broker that is killed
 HEALING = 15.0  # seconds from an open port until every service consumes again
 BACKLOG = 30.0  # seconds from then until nothing is owed
 LOAD = 400
-PAIRS = Counts(tickers=2, dispatchers=2, executors=2)
+PAIRS = ServiceCounts(tickers=2, dispatchers=2, executors=2)
 
 
 @pytest.fixture(scope="module")
@@ -52,11 +52,11 @@ async def test_500_runs_that_wait_in_tiers_outlive_a_killed_broker_and_run_once_
     broker = servers_of(stack).broker
     async with stack.tenant("killed-broker") as tenant:
         hook = target.http("outlived")
-        owed = await put_spread(tenant, hook, WAITING, first=22, over=8)
+        expected = await put_spread(tenant, hook, WAITING, first=22, over=8)
         staged = await tenant.runs("staged")
 
         async def seen() -> dict[str, int]:
-            return await asyncio.to_thread(stack.waiting_in_tiers)
+            return await asyncio.to_thread(stack.delay_queue_depths)
 
         waited = await until(seen, what="messages in the tiers")
         await asyncio.to_thread(broker.kill)
@@ -67,7 +67,7 @@ async def test_500_runs_that_wait_in_tiers_outlive_a_killed_broker_and_run_once_
     late = sorted(call.late for call in target.calls("outlived"))
     record_property("healed", f"{healed:.2f} s after the port opened")
     record_property("lateness", f"p50 {late[WAITING // 2]:.3f} s, worst {late[-1]:.3f} s")
-    assert len(set(owed)) == len(staged) == WAITING
+    assert len(set(expected)) == len(staged) == WAITING
     assert waited
     assert_each_once(target.calls("outlived"), runs, WAITING)
 
@@ -80,7 +80,7 @@ async def test_a_database_that_restarts_under_load_loses_and_doubles_nothing(
     path = f"restarted-{how}"
     async with stack.tenant(path) as tenant:
         hook = target.http(path, sleep=0.1)
-        owed = await put_spread(tenant, hook, LOAD, first=1, over=8)
+        expected = await put_spread(tenant, hook, LOAD, first=1, over=8)
         await until_called(target, path, LOAD // 4)
 
     left_at = now()
@@ -95,7 +95,7 @@ async def test_a_database_that_restarts_under_load_loses_and_doubles_nothing(
     done = max(call.started_at for call in target.calls(path)) - back_at
     record_property("away", f"{away:.2f} s; the last run began {done.total_seconds():.2f} s later")
     record_property("lateness", f"p50 {late[LOAD // 2]:.3f} s, worst {late[-1]:.3f} s")
-    assert len(set(owed)) == LOAD
+    assert len(set(expected)) == LOAD
     assert_each_once(target.calls(path), runs, LOAD)
 
 
@@ -107,7 +107,7 @@ def restart_database(servers: PrivateServers, how: str) -> None:
         process = daemon.process
         assert process is not None
         process.send(signal.SIGQUIT)
-        while process.alive:
+        while process.is_running:
             time.sleep(0.02)
     database.stop()
     database.start()

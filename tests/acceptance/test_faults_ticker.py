@@ -11,11 +11,11 @@ from tests.acceptance.faults import (
     assert_each_once,
     put_spread,
     start,
-    start_doomed,
+    start_with_kill,
     until_dead,
 )
-from tests.acceptance.record import Target
-from tests.acceptance.stack import Tenant, instant, now, until
+from tests.acceptance.recording_target import Target
+from tests.acceptance.stack import Tenant, time_in, now, until
 
 from harebell.dev.plan import ServiceKind
 
@@ -35,14 +35,14 @@ async def test_a_ticker_killed_between_publishing_runs_and_their_commit_doubles_
     await pool.start()
     stack.stop(TICKER)
     short = await start(stack, ServiceKind.TICKER, 2, HAREBELL_HORIZON="2s")
-    start_at = instant(10)
+    start_at = time_in(10)
     when = {"every": "1s", "start": start_at.isoformat(), "times": TIMES}
     await faulty_tenant.put("published", when, target.http("published"), pool=pool.name)
     stack.kill(short.name)
     resting = await faulty_tenant.runs()
 
-    doomed = await start_doomed(stack, ServiceKind.TICKER, 3, "ticker.before_commit")
-    await until_dead(stack, doomed)
+    victim = await start_with_kill(stack, ServiceKind.TICKER, 3, "ticker.before_commit")
+    await until_dead(stack, victim)
     rolled_back = await faulty_tenant.runs()
     await start(stack, ServiceKind.TICKER)
     runs = await faulty_tenant.until_runs(TIMES, "succeeded")
@@ -58,18 +58,18 @@ async def test_a_ticker_killed_before_the_commit_of_a_change_applies_it_once_and
     stack = pool.stack
     await pool.start()
     stack.stop(TICKER)
-    doomed = await start_doomed(stack, ServiceKind.TICKER, 2, "ticker.change_before_commit")
+    victim = await start_with_kill(stack, ServiceKind.TICKER, 2, "ticker.change_before_commit")
     putting = asyncio.create_task(
         put_spread(faulty_tenant, target.http("changed"), 20, first=4, over=2, pool=pool.name)
     )
 
-    await until_dead(stack, doomed)
+    await until_dead(stack, victim)
     await start(stack, ServiceKind.TICKER)
-    owed = await putting
+    expected = await putting
     runs = await faulty_tenant.until_runs(20, "succeeded")
 
-    assert len(set(owed)) == 20
-    assert Counter(str(run["schedule_id"]) for run in runs) == Counter(owed)
+    assert len(set(expected)) == 20
+    assert Counter(str(run["schedule_id"]) for run in runs) == Counter(expected)
     assert_each_once(target.calls("changed"), runs, 20)
 
 
@@ -79,7 +79,7 @@ async def test_a_schedule_that_cannot_even_be_read_is_parked_and_stops_no_other(
 ) -> None:
     stack, ledger = pool.stack, faulty_tenant.ledger
     await pool.start()
-    when = {"every": "1h", "start": instant(3600).isoformat()}
+    when = {"every": "1h", "start": time_in(3600).isoformat()}
     broken = await faulty_tenant.put("broken", when, target.http("broken"), pool=pool.name)
     stack.stop(TICKER)
     await ledger.execute(

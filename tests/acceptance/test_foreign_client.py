@@ -9,8 +9,8 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from tests.acceptance.record import Target
-from tests.acceptance.stack import PATIENCE, Tenant
+from tests.acceptance.recording_target import Target
+from tests.acceptance.stack import WAIT_TIMEOUT, Tenant
 
 README = Path(__file__).parents[2] / "README.md"
 EXAMPLE = re.compile(
@@ -43,7 +43,7 @@ async def shell(command: str, amqp_url: str) -> str:
         stdout=asyncio.subprocess.PIPE,
         stderr=asyncio.subprocess.PIPE,
     )
-    async with asyncio.timeout(PATIENCE):
+    async with asyncio.timeout(WAIT_TIMEOUT):
         out, err = await process.communicate()
     assert process.returncode == 0, err.decode()
     return out.decode()
@@ -61,18 +61,18 @@ async def test_a_schedule_published_by_amqp_tools_calls_its_target_and_is_in_the
     await shell('amqp-declare-queue --url "$HAREBELL_AMQP_URL" --queue mine', url)
 
     await shell(f"{mine} --reply-to mine", url)
-    answer: dict[str, Any] = json.loads(
+    response: dict[str, Any] = json.loads(
         await shell('amqp-consume --url "$HAREBELL_AMQP_URL" --queue mine --count 1 cat', url)
     )
     (run,) = await tenant.until_runs(1, "succeeded")
 
     assert body in command
-    assert (answer["ok"], answer["status"], answer["key"]) == (True, "created", "hello-1")
+    assert (response["ok"], response["status"], response["key"]) == (True, "created", "hello-1")
     (call,) = target.calls("hello")
-    assert answer["next_at"] == [call.scheduled_for.isoformat(timespec="milliseconds")[:-6] + "Z"]
-    assert (str(run["schedule_id"]), run["scheduled_for"]) == (answer["id"], call.scheduled_for)
+    assert response["next_at"] == [call.scheduled_for.isoformat(timespec="milliseconds")[:-6] + "Z"]
+    assert (str(run["schedule_id"]), run["scheduled_for"]) == (response["id"], call.scheduled_for)
     assert call.late >= 0
     (attempt,) = await tenant.attempts(call.run_id)
     assert (attempt["outcome"], attempt["http_status"]) == ("succeeded", 200)
     shown = await tenant.harebell.run(call.run_id)
-    assert (shown["key"], shown["state"], shown["attempt"]) == ("hello-1", "succeeded", 1)
+    assert (shown.key, shown.state, shown.attempt) == ("hello-1", "succeeded", 1)

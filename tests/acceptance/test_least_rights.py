@@ -2,23 +2,22 @@
 
 import asyncio
 import json
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator
 from functools import partial
-from typing import Any
 from urllib.parse import quote, urlsplit
 
 import aio_pika
 import pytest
 from aiormq.exceptions import ChannelAccessRefused
 from pydantic import SecretStr
-from tests.acceptance.large_table import Production
-from tests.acceptance.record import Target
+from tests.acceptance.production import Production
+from tests.acceptance.recording_target import Target
 from tests.acceptance.stack import Tenant, now, until
 from tests.rig.servers import Servers
 
 from harebell.audit.model.report import MissedHeartbeat
 from harebell.audit.watchdog import publish_missed_heartbeats
-from harebell.client import Client, NotAllowed
+from harebell.client import Client, DeadLetterView, NotAllowed
 from harebell.contract.amqp_names import DEAD, EVENTS, QUERIES, WORK, Lane
 from harebell.messaging.declare import find_differences
 from harebell.messaging.topology.bus import EVENTS_RECENT, SYSTEM
@@ -82,14 +81,14 @@ async def test_with_their_own_users_services_run_retry_bury_replay_and_cancel(
         await until(partial(_called, target, "rights-slow"))
         await harebell.cancel(key="slow")
         await acme.until_runs(1, "cancelled")
-        letters = await until(lambda: _open(harebell))
+        dead_letters = await until(lambda: _open(harebell))
         target.fix("rights")
-        await harebell.replay([letter["id"] for letter in letters])
+        await harebell.replay([dead_letter.id for dead_letter in dead_letters])
 
         succeeded = await acme.until_runs(3, "succeeded")
 
     assert [row["replay_number"] for row in succeeded if row["attempt"] == 1].count(1) == 1
-    assert len(letters) == 1
+    assert len(dead_letters) == 1
 
 
 async def test_a_message_for_an_exchange_of_the_tenants_own_arrives(
@@ -189,8 +188,8 @@ async def test_a_watch_may_tell_who_is_silent_and_nothing_else(production: Produ
     assert json.loads(heard.body)[0]["subject"] == "ticker"
 
 
-async def _open(harebell: Client) -> list[Mapping[str, Any]]:
-    return [letter async for letter in harebell.dead_letters(state="open")]
+async def _open(harebell: Client) -> list[DeadLetterView]:
+    return [dead_letter async for dead_letter in harebell.dead_letters(state="open")]
 
 
 async def _called(target: Target, path: str) -> bool:

@@ -8,8 +8,8 @@ from typing import Any
 
 import pytest
 from tests.acceptance.faults import Pool, put_spread, until_called
-from tests.acceptance.record import Call, Target
-from tests.acceptance.stack import PATIENCE, Tenant, instant
+from tests.acceptance.recording_target import Call, Target
+from tests.acceptance.stack import WAIT_TIMEOUT, Tenant, time_in
 
 pytestmark = [pytest.mark.broker, pytest.mark.postgres]
 
@@ -43,7 +43,7 @@ async def test_an_immediate_run_starts_within_2_s_while_40_runs_start_each_secon
         return await tenant.put(f"at-once-{number}", {"now": True}, hook)
 
     ids = await asyncio.gather(*(put(number) for number in range(count)))
-    await tenant.until_runs(2 * count, "succeeded", within=2 * PATIENCE)
+    await tenant.until_runs(2 * count, "succeeded", within=2 * WAIT_TIMEOUT)
 
     calls = target.calls("at-once")
     waits = sorted(call.late for call in calls)  # its instant is its acceptance
@@ -55,7 +55,7 @@ async def test_an_immediate_run_starts_within_2_s_while_40_runs_start_each_secon
 
 async def put_backlog(tenant: Tenant, target: Target, pool: Pool) -> None:
     """All due at one instant, in an order that favours no lane."""
-    when = {"at": instant(3).isoformat()}
+    when = {"at": time_in(3).isoformat()}
     schedules: list[dict[str, Any]] = [
         {
             "key": f"{lane}-{number}",
@@ -67,8 +67,8 @@ async def put_backlog(tenant: Tenant, target: Target, pool: Pool) -> None:
         for number in range(BACKLOG)
         for lane, priority in PRIORITIES.items()
     ]
-    answers = await tenant.harebell.put_many(schedules)
-    assert all(answer.ok for answer in answers)
+    responses = await tenant.harebell.put_many(schedules)
+    assert all(response.ok for response in responses)
 
 
 def wait_of(calls: Sequence[Call]) -> float:
@@ -83,7 +83,7 @@ async def test_with_a_backlog_in_every_lane_high_waits_a_fifth_of_low_which_goes
     await pool.start(1, **slots, HAREBELL_TARGET_SHARE="1")
     await put_backlog(faulty_tenant, target, pool)
 
-    await faulty_tenant.until_runs(3 * BACKLOG, "succeeded", within=2 * PATIENCE)
+    await faulty_tenant.until_runs(3 * BACKLOG, "succeeded", within=2 * WAIT_TIMEOUT)
 
     calls = {lane: target.calls(f"backlog-{lane}") for lane in PRIORITIES}
     waits = {lane: wait_of(of_lane) for lane, of_lane in calls.items()}
@@ -101,7 +101,7 @@ async def put_high(tenant: Tenant, target: Target, pool: Pool, name: str) -> lis
     """How late each was, once all have been called."""
     more: dict[str, Any] = {"prefix": name, "priority": 9, "pool": pool.name}
     await put_spread(tenant, target.http(name), HIGH, first=4, over=4, **more)
-    return [call.late for call in await until_called(target, name, HIGH, within=2 * PATIENCE)]
+    return [call.late for call in await until_called(target, name, HIGH, within=2 * WAIT_TIMEOUT)]
 
 
 @pytest.mark.requirement("S68")
@@ -110,12 +110,12 @@ async def test_a_flood_of_low_work_leaves_the_lateness_of_high_work_as_it_was(
 ) -> None:
     await pool.start(1)
     calm = await put_high(faulty_tenant, target, pool, "calm")
-    flood = {"when": {"at": instant(3).isoformat()}, "priority": 2, "pool": pool.name}
+    flood = {"when": {"at": time_in(3).isoformat()}, "priority": 2, "pool": pool.name}
     hook = target.http("flood", sleep=0.3)
-    answers = await faulty_tenant.harebell.put_many(
+    responses = await faulty_tenant.harebell.put_many(
         [{"key": f"low-{number}", "target": hook, **flood} for number in range(FLOOD)]
     )
-    assert all(answer.ok for answer in answers)
+    assert all(response.ok for response in responses)
 
     busy = await put_high(faulty_tenant, target, pool, "busy")
 
@@ -123,7 +123,7 @@ async def test_a_flood_of_low_work_leaves_the_lateness_of_high_work_as_it_was(
     record_property("late", f"calm {median(calm):.4f} s, in the flood {median(busy):.4f} s")
     assert 0 < low < FLOOD  # it was there all the time
     assert median(busy) < 2 * median(calm) + SLACK
-    await faulty_tenant.until_runs(FLOOD + 2 * HIGH, "succeeded", within=2 * PATIENCE)
+    await faulty_tenant.until_runs(FLOOD + 2 * HIGH, "succeeded", within=2 * WAIT_TIMEOUT)
 
 
 @pytest.mark.requirement("S52")
@@ -136,8 +136,8 @@ async def test_of_500_calls_of_which_50_fail_exactly_those_50_have_not_succeeded
         {"key": key, "when": {"after": "2s"}, "target": hooks[ill], "retry": {"max_attempts": 1}}
         for key, ill in fails.items()
     ]
-    answers = await tenant.harebell.put_many(schedules)
-    ids = {str(answer.id): fails[str(answer.key)] for answer in answers if answer.ok}
+    responses = await tenant.harebell.put_many(schedules)
+    ids = {str(response.id): fails[str(response.key)] for response in responses if response.ok}
 
     dead = await tenant.until_runs(FAILING, "dead")
     succeeded = await tenant.until_runs(OWED - FAILING, "succeeded")

@@ -9,10 +9,10 @@ from typing import Any, Final
 
 import pytest
 from playwright.async_api import expect
-from tests.acceptance.console import PATIENCE, Console
-from tests.acceptance.large_table import Production
-from tests.acceptance.pictures import folder
-from tests.acceptance.record import Target
+from tests.acceptance.management_ui import WAIT_TIMEOUT_MS, ManagementUi
+from tests.acceptance.production import Production
+from tests.acceptance.pictures import picture_folder
+from tests.acceptance.recording_target import Target
 from tests.acceptance.stack import Tenant, until
 from tests.rig.servers import Servers
 
@@ -35,11 +35,11 @@ class Tour:
     servers: Servers
     pictures: Path
 
-    def console(self, user: str) -> AbstractAsyncContextManager[Console]:
+    def ui(self, user: str) -> AbstractAsyncContextManager[ManagementUi]:
         private = self.servers.private
         assert private is not None
         url = private.broker.management_url
-        return Console.open(url, user=user, vhost=VHOST, pictures=self.pictures)
+        return ManagementUi.open(url, user=user, vhost=VHOST, pictures=self.pictures)
 
     def depth(self, queue: str) -> int:
         """Messages, as the management API has them: some seconds old."""
@@ -53,7 +53,7 @@ def tour(servers: Servers, tmp_path_factory: pytest.TempPathFactory) -> Iterator
     with Production.open(servers, root, vhost=VHOST, pools=[SLOW]) as production:
         production.start()
         servers.management("PUT", "cluster-name", {"name": "harebell"})
-        yield Tour(production, servers, folder(root / "pictures"))
+        yield Tour(production, servers, picture_folder(root / "pictures"))
 
 
 @pytest.fixture
@@ -66,7 +66,7 @@ async def default(tour: Tour) -> AsyncIterator[Tenant]:
 @pytest.fixture
 def target(whole_target: Target) -> Target:
     """With addresses that are short enough for a picture."""
-    return replace(whole_target, folder="tour/")
+    return replace(whole_target, picture_folder="tour/")
 
 
 def backlog(target: Target) -> list[dict[str, Any]]:
@@ -89,36 +89,36 @@ async def test_work_waits_in_lanes_whose_depth_an_operator_sees(
 ) -> None:
     items = backlog(target)
     await default.harebell.put_many(items)
-    async with tour.console("harebell_monitor") as console:
-        await console.queues("harebell.work")
-        rows = {lane: console.row(f"harebell.work.{SLOW}.{lane}") for lane in BACKLOG}
+    async with tour.ui("harebell_monitor") as ui:
+        await ui.queues("harebell.work")
+        rows = {lane: ui.row(f"harebell.work.{SLOW}.{lane}") for lane in BACKLOG}
         for row in rows.values():
-            await expect(row).to_have_count(1, timeout=PATIENCE)
-            await expect(row.locator("td.r").first).not_to_have_text("0", timeout=PATIENCE)
-            await console.shows(row, "harebell-tickets")
-        await console.picture("lanes")
+            await expect(row).to_have_count(1, timeout=WAIT_TIMEOUT_MS)
+            await expect(row.locator("td.r").first).not_to_have_text("0", timeout=WAIT_TIMEOUT_MS)
+            await ui.shows(row, "harebell-tickets")
+        await ui.picture("lanes")
 
         tour.production.start(ServiceKind.EXECUTOR, number=2, pool=SLOW)
         for row in rows.values():
-            await expect(row.locator("td.r").first).to_have_text("0", timeout=PATIENCE)
+            await expect(row.locator("td.r").first).to_have_text("0", timeout=WAIT_TIMEOUT_MS)
 
     await default.until_runs(len(items), "succeeded")
 
 
 @pytest.mark.requirement("S75")
 async def test_connections_say_whose_they_are(tour: Tour) -> None:
-    async with tour.console("harebell_monitor") as console:
-        await console.connections()
+    async with tour.ui("harebell_monitor") as ui:
+        await ui.connections()
         for kind in ServiceKind:
             for does in ("consumes", "publishes"):
-                row = console.row(f"{kind}-1 {does}").first
-                await console.shows(row, f"harebell_{kind}")
-        await console.picture("connections", height=640)
+                row = ui.row(f"{kind}-1 {does}").first
+                await ui.shows(row, f"harebell_{kind}")
+        await ui.picture("connections", height=640)
 
-        await console.row("ticker-1 publishes").locator("a").first.click()
-        client = await console.unfold("Client properties")
+        await ui.row("ticker-1 publishes").locator("a").first.click()
+        client = await ui.unfold("Client properties")
         for told in ("product Harebell", "service ticker", "instance ticker-1"):
-            await expect(client.get_by_role("row", name=told)).to_be_visible(timeout=PATIENCE)
+            await expect(client.get_by_role("row", name=told)).to_be_visible(timeout=WAIT_TIMEOUT_MS)
 
 
 @pytest.mark.requirement("S75")
@@ -129,17 +129,17 @@ async def test_a_schedule_pasted_into_the_form_is_accepted_and_runs(
         return bool(target.calls("hello"))
 
     schedule = {"key": "hello-1", "when": {"after": "5s"}, "target": target.http("hello")}
-    async with tour.console("harebell_operator") as console:
-        await console.exchange("harebell.commands")
-        await console.publish("default.schedule.put", json.dumps(schedule))
-        await console.picture("publish", at=await console.unfold("Publish message"), height=560)
-        await console.send()
-        await console.shows(await console.notice(), "Message published.")
+    async with tour.ui("harebell_operator") as ui:
+        await ui.exchange("harebell.commands")
+        await ui.publish("default.schedule.put", json.dumps(schedule))
+        await ui.picture("publish", at=await ui.unfold("Publish message"), height=560)
+        await ui.send()
+        await ui.shows(await ui.notice(), "Message published.")
 
         await until(called, what="a call")
-        await console.queue("harebell.events.recent")
-        shown = await console.get_messages(1_000)
-        await console.shows(shown, "harebell.schedule.created.v1")
+        await ui.queue("harebell.events.recent")
+        shown = await ui.get_messages(1_000)
+        await ui.shows(shown, "harebell.schedule.created.v1")
 
     assert [call.ok for call in target.calls("hello")] == [True]
 
@@ -149,22 +149,22 @@ async def test_why_a_pasted_schedule_was_refused_is_read_in_the_recent_events(
     tour: Tour, target: Target
 ) -> None:
     wrong = {"key": "hello-2", "when": {"cron": "75 9 * * *"}, "target": target.http("hello")}
-    async with tour.console("harebell_operator") as console:
-        await console.exchange("harebell.commands")
-        await console.publish("default.schedule.put", json.dumps(wrong))
-        await console.send()
-        await console.notice()
-        await console.close_notice()
+    async with tour.ui("harebell_operator") as ui:
+        await ui.exchange("harebell.commands")
+        await ui.publish("default.schedule.put", json.dumps(wrong))
+        await ui.send()
+        await ui.notice()
+        await ui.close_notice()
 
-        await console.queue("harebell.events.recent")
+        await ui.queue("harebell.events.recent")
         for _ in range(LOOKS):
-            shown = await console.get_messages(1_000)
+            shown = await ui.get_messages(1_000)
             if "schedule.rejected" in await shown.inner_text():
                 break
         refused = shown.locator("div.box", has_text="schedule.rejected").last
         for told in ("invalid_cron", "when.cron", "minute 75 is over 59", "hello-2"):
-            await console.shows(refused, told)
-        await console.picture("refused", at=refused, height=560)
+            await ui.shows(refused, told)
+        await ui.picture("refused", at=refused, height=560)
 
 
 @pytest.mark.requirement("S111")
@@ -175,13 +175,13 @@ async def test_dead_letters_are_looked_at_25_times_without_harm(
         hook = target.http("broken", broken="till")
         await default.put(f"dies-{number}", {"now": True}, hook, retry=ONCE)
     before = await standing(tour, default)
-    async with tour.console("harebell_operator") as console:
-        await console.queue("harebell.dead.recent")
+    async with tour.ui("harebell_operator") as ui:
+        await ui.queue("harebell.dead.recent")
         for _ in range(LOOKS):
-            shown = await console.get_messages(1_000)
-            await expect(shown.locator("div.box")).to_have_count(DEAD, timeout=PATIENCE)
-            await console.shows(shown, "harebell-run-id")
-        await console.picture("dead", at=shown)
+            shown = await ui.get_messages(1_000)
+            await expect(shown.locator("div.box")).to_have_count(DEAD, timeout=WAIT_TIMEOUT_MS)
+            await ui.shows(shown, "harebell-run-id")
+        await ui.picture("dead", at=shown)
 
     assert await standing(tour, default) == before
 
@@ -193,25 +193,25 @@ async def standing(tour: Tour, default: Tenant) -> tuple[object, ...]:
         depth = tour.depth("harebell.dead.recent")
         return depth == DEAD and len(await default.runs("dead")) == DEAD
 
-    await until(there, within=PATIENCE / 1000, what="dead letters")
-    letters = [row["id"] async for row in default.harebell.dead_letters()]
-    assert len(letters) == DEAD
+    await until(there, within=WAIT_TIMEOUT_MS / 1000, what="dead letters")
+    dead_letters = [row.id async for row in default.harebell.dead_letters()]
+    assert len(dead_letters) == DEAD
     runs = [(run["state"], run["seq"], run["attempt"]) for run in await default.runs()]
-    return letters, runs, tour.depth("harebell.dead")
+    return dead_letters, runs, tour.depth("harebell.dead")
 
 
 @pytest.mark.requirement("S75")
 async def test_who_monitors_sees_all_and_changes_nothing(tour: Tour) -> None:
     before = tour.depth("harebell.dead.recent")
-    async with tour.console("harebell_monitor") as console:
-        await console.exchange("harebell.commands")
-        await console.publish("default.schedule.put", "{}")
-        await console.send()
-        await console.shows(await console.notice(), "refused")
+    async with tour.ui("harebell_monitor") as ui:
+        await ui.exchange("harebell.commands")
+        await ui.publish("default.schedule.put", "{}")
+        await ui.send()
+        await ui.shows(await ui.notice(), "refused")
 
-        await console.queue("harebell.dead.recent")
-        await console.unfold("Get messages")
-        await console.page.click("input[value='Get Message(s)']")
-        await console.shows(await console.notice(), "refused")
+        await ui.queue("harebell.dead.recent")
+        await ui.unfold("Get messages")
+        await ui.page.click("input[value='Get Message(s)']")
+        await ui.shows(await ui.notice(), "refused")
 
     assert tour.depth("harebell.dead.recent") == before

@@ -5,18 +5,18 @@ from datetime import timedelta
 from typing import Any
 
 import pytest
-from tests.acceptance.clusters import PAIRS
-from tests.acceptance.faults import SHORT, start
-from tests.acceptance.record import Target
+from tests.acceptance.cluster_stack import PAIRS
+from tests.acceptance.faults import SHORT_LEASES, start
+from tests.acceptance.recording_target import Target
 from tests.acceptance.scrape import Scrape
-from tests.acceptance.stack import Stack, Tenant, instant, until
+from tests.acceptance.stack import Stack, Tenant, time_in, until
 from tests.rig.servers import Servers
 
-from harebell.dev.plan import Counts, ServiceKind
+from harebell.dev.plan import ServiceCounts, ServiceKind
 
 pytestmark = [pytest.mark.broker, pytest.mark.postgres]
 
-ONE_OF_EACH = Counts()  # for what every ticker shows alike
+ONE_OF_EACH = ServiceCounts()  # for what every ticker shows alike
 RUNS = "harebell_runs_total"
 LATENESS = "harebell_start_lateness_seconds"
 CROWD = 200
@@ -66,18 +66,18 @@ async def until_all_ended(tenant: Tenant) -> None:
 
 async def until_counted(tenant: Tenant, before: Scrape) -> Scrape:
     """What was counted since, once the ends of runs are what the ledger has."""
-    owed = await ends(tenant)
+    expected = await ends(tenant)
     latest = before
 
     async def same() -> bool:
         nonlocal latest
-        latest = await Scrape.of(tenant.stack, PAIRS) - before
-        return latest.by(RUNS, "outcome", "reason") == owed
+        latest = await Scrape.collect(tenant.stack, PAIRS) - before
+        return latest.by(RUNS, "outcome", "reason") == expected
 
     try:
         await until(same)
     except AssertionError:
-        assert latest.by(RUNS, "outcome", "reason") == owed
+        assert latest.by(RUNS, "outcome", "reason") == expected
     return latest
 
 
@@ -89,7 +89,7 @@ def tries(attempts: int, base: str = "100ms") -> dict[str, Any]:
 async def test_a_scrape_after_a_known_load_is_what_the_ledger_says(
     counted: Tenant, target: Target
 ) -> None:
-    before = await Scrape.of(counted.stack, PAIRS)
+    before = await Scrape.collect(counted.stack, PAIRS)
     soon = {"after": "1s"}
     for number in range(20):
         await counted.put(f"well-{number}", soon, target.http("well", sleep=0.1))
@@ -119,18 +119,18 @@ async def test_a_scrape_after_a_known_load_is_what_the_ledger_says(
     assert seen.by("harebell_commands_total", "verb", "result")["schedule.put", "ok"] == 25
     assert seen.by("harebell_change_latency_seconds_count", "verb") == {("schedule.put",): 25}
 
-    async def letters() -> bool:
-        scrape = await Scrape.of(counted.stack, ONE_OF_EACH)
+    async def dead_letters() -> bool:
+        scrape = await Scrape.collect(counted.stack, ONE_OF_EACH)
         return scrape.total("harebell_dead_letters_open") == 3
 
-    await until(letters, what="three open dead letters")
-    kept = await Scrape.of(counted.stack, PAIRS) - before
+    await until(dead_letters, what="three open dead letters")
+    kept = await Scrape.collect(counted.stack, PAIRS) - before
     assert kept.by("harebell_dead_letters_total", "kind") == {("run",): 3}
 
 
 async def withdraw_in_every_way(tenant: Tenant) -> None:
     """Three runs that are handed over and have not begun, each time."""
-    start = instant(25)
+    start = time_in(25)
     later = {"every": "1s", "start": start.isoformat(), "times": 3}
     for key in ("cancelled", "paused", "moved", "taken-out"):
         await tenant.put(key, later, SLOWLY)
@@ -144,8 +144,8 @@ async def withdraw_in_every_way(tenant: Tenant) -> None:
 
 @pytest.mark.requirement("ASK-1")
 async def test_every_run_that_did_not_run_is_counted_by_its_reason(counted: Tenant) -> None:
-    before = await Scrape.of(counted.stack, PAIRS)
-    past = {"every": "1s", "start": instant(-3600).isoformat()}
+    before = await Scrape.collect(counted.stack, PAIRS)
+    past = {"every": "1s", "start": time_in(-3600).isoformat()}
     missed = await counted.put("missed", past, SLOWLY, catch_up={"mode": "none"})
     await counted.ledger.execute(_UNSEEN, missed)
     every_second = {"every": "1s", "times": 4}
@@ -176,10 +176,10 @@ async def test_runs_that_die_with_their_executor_or_are_dropped_by_it_are_counte
     counted: Tenant,
 ) -> None:
     """One slot: the first run has it, the second is claimed and waits, so it can be dropped."""
-    before = await Scrape.of(counted.stack, PAIRS)
+    before = await Scrape.collect(counted.stack, PAIRS)
     pool = {"pool": "doomed", "on_unknown": "skip"}
-    doomed = SHORT | {"HAREBELL_POOL": "doomed", "HAREBELL_SLOTS_NORMAL": "1"}
-    executor = await start(counted.stack, ServiceKind.EXECUTOR, 4, **doomed)
+    victim = SHORT_LEASES | {"HAREBELL_POOL": "doomed", "HAREBELL_SLOTS_NORMAL": "1"}
+    executor = await start(counted.stack, ServiceKind.EXECUTOR, 4, **victim)
     await counted.put("holds-the-slot", {"now": True}, SLOWLY_ENOUGH, **pool)
     await counted.until_runs(1, "running")
     await counted.put("dropped", {"now": True}, SLOWLY_ENOUGH, **pool)
@@ -189,7 +189,7 @@ async def test_runs_that_die_with_their_executor_or_are_dropped_by_it_are_counte
     await counted.until_runs(1, "cancelled")
 
     async def dropped() -> bool:
-        alone = await Scrape.of_one(counted.stack, ServiceKind.EXECUTOR, 4)
+        alone = await Scrape.collect_one(counted.stack, ServiceKind.EXECUTOR, 4)
         return alone.by(RUNS, "outcome", "reason") == {("cancelled", "cancelled"): 1}
 
     await until(dropped, what="the count of the one that was dropped")
@@ -197,11 +197,11 @@ async def test_runs_that_die_with_their_executor_or_are_dropped_by_it_are_counte
     await counted.until_runs(1, "skipped", within=60)
 
     async def lapsed() -> bool:
-        seen = await Scrape.of(counted.stack, PAIRS) - before
+        seen = await Scrape.collect(counted.stack, PAIRS) - before
         return seen.by(RUNS, "outcome", "reason") == {("skipped", "unknown_outcome"): 1}
 
     await until(lapsed, what="the count of the one that lease_expired")
-    seen = await Scrape.of(counted.stack, PAIRS) - before
+    seen = await Scrape.collect(counted.stack, PAIRS) - before
     assert seen.by("harebell_attempts_total", "outcome") == {("lease_expired",): 1}
 
 
@@ -210,8 +210,8 @@ async def test_the_lateness_that_is_published_is_the_ledgers_and_hides_nothing_f
     counted: Tenant, target: Target
 ) -> None:
     """More at one instant than there are slots, so that some are late by more than a second."""
-    before = await Scrape.of(counted.stack, PAIRS)
-    at = {"at": instant(4).isoformat()}
+    before = await Scrape.collect(counted.stack, PAIRS)
+    at = {"at": time_in(4).isoformat()}
     hook = target.http("crowd", sleep=0.8)
     await counted.harebell.put_many(
         [{"key": f"one-{n}", "when": at, "target": hook} for n in range(CROWD)]
@@ -219,7 +219,7 @@ async def test_the_lateness_that_is_published_is_the_ledgers_and_hides_nothing_f
     await counted.until_runs(CROWD, "succeeded")
     await until_counted(counted, before)
 
-    seen = await Scrape.of(counted.stack, PAIRS) - before
+    seen = await Scrape.collect(counted.stack, PAIRS) - before
     late = [call.late for call in target.calls("crowd")]
     assert seen.total(f"{LATENESS}_count") == len(late) == CROWD
     assert max(late) > 1
@@ -243,14 +243,14 @@ async def test_the_backlog_of_each_lane_grows_without_executors_and_goes_with_th
         await counted.put(f"plain-{number}", {"now": True}, target.http("scaled"), pool=pool)
 
     async def backlog() -> dict[tuple[str, ...], float]:
-        scrape = await Scrape.of(counted.stack, ONE_OF_EACH)
+        scrape = await Scrape.collect(counted.stack, ONE_OF_EACH)
         return scrape.by("harebell_due_backlog_runs", "pool", "lane")
 
     async def grown() -> bool:
         return await backlog() == {(pool, "high"): 7, (pool, "normal"): 5}
 
     await until(grown, what="the backlog of both lanes")
-    scrape = await Scrape.of(counted.stack, ONE_OF_EACH)
+    scrape = await Scrape.collect(counted.stack, ONE_OF_EACH)
     assert scrape.total("harebell_oldest_due_age_seconds", pool=pool, lane="high") > 0
     await start(counted.stack, ServiceKind.EXECUTOR, 3, HAREBELL_POOL=pool)
     await counted.until_runs(12, "succeeded", within=60)
@@ -259,5 +259,5 @@ async def test_the_backlog_of_each_lane_grows_without_executors_and_goes_with_th
         return await backlog() == {}
 
     await until(gone, what="the end of the backlog")
-    slots = await Scrape.of(counted.stack, Counts(executors=3))
+    slots = await Scrape.collect(counted.stack, ServiceCounts(executors=3))
     assert slots.by("harebell_slots", "lane") == {("high",): 180, ("normal",): 120, ("low",): 30}

@@ -9,8 +9,8 @@ from datetime import timedelta
 from typing import Final
 
 import pytest
-from tests.acceptance.clusters import PAIRS
-from tests.acceptance.record import Target
+from tests.acceptance.cluster_stack import PAIRS
+from tests.acceptance.recording_target import Target
 from tests.acceptance.scrape import Scrape
 from tests.acceptance.stack import Tenant, now, until
 
@@ -41,7 +41,7 @@ async def change_in_every_way(tenant: Tenant, target: Target, key: str) -> None:
 async def test_at_a_hundred_changes_a_second_99_in_100_work_within_two_seconds(
     tenant: Tenant, target: Target
 ) -> None:
-    before = await Scrape.of(tenant.stack, PAIRS)
+    before = await Scrape.collect(tenant.stack, PAIRS)
     chains = []
     for number in range(CHAINS):
         chain = change_in_every_way(tenant, target, f"changed-{number}")
@@ -49,7 +49,7 @@ async def test_at_a_hundred_changes_a_second_99_in_100_work_within_two_seconds(
         await asyncio.sleep(6 / LOAD)
     await asyncio.gather(*chains)
 
-    seen = await Scrape.of(tenant.stack, PAIRS) - before
+    seen = await Scrape.collect(tenant.stack, PAIRS) - before
     shares = {bound: seen.share_within(LATENCY, bound) for bound in BOUNDS}
     log.info("share of changes that worked within so many seconds: %s", shares)
     verbs = ("put", "patch", "pause", "resume", "trigger", "cancel")
@@ -62,13 +62,13 @@ async def test_at_a_hundred_changes_a_second_99_in_100_work_within_two_seconds(
 async def test_a_change_that_was_put_off_is_measured_from_its_time(
     tenant: Tenant, target: Target
 ) -> None:
-    before = await Scrape.of(tenant.stack, PAIRS)
+    before = await Scrape.collect(tenant.stack, PAIRS)
     await tenant.put("later", HOURLY, target.http("never"))
     at = now() + timedelta(seconds=3)
     await tenant.harebell.patch({"priority": 7}, key="later", effective_at=at)
 
     async def commenced() -> Scrape | None:
-        seen = await Scrape.of(tenant.stack, PAIRS) - before
+        seen = await Scrape.collect(tenant.stack, PAIRS) - before
         return seen if seen.total(f"{LATENCY}_count", verb="commence") else None
 
     seen = await until(commenced, what="the change")

@@ -6,13 +6,13 @@ from dataclasses import dataclass
 from typing import Any
 
 import pytest
-from tests.acceptance.faults import SHORT, Pool, count_of, holder_of, until_called
-from tests.acceptance.record import Call, Target
-from tests.acceptance.stack import PATIENCE, Tenant, now, until
+from tests.acceptance.faults import SHORT_LEASES, Pool, count_of, holder_of, until_called
+from tests.acceptance.recording_target import Call, Target
+from tests.acceptance.stack import WAIT_TIMEOUT, Tenant, now, until
 from tests.chaos.links import BROKER, DATABASE, SERVERS, Links
 from tests.rig.servers import as_role
 
-from harebell.dev.local_services import Member
+from harebell.dev.local_services import StartedService
 from harebell.dev.plan import ServiceKind, name_of
 
 pytestmark = [pytest.mark.broker, pytest.mark.postgres, pytest.mark.chaos]
@@ -36,12 +36,12 @@ class Lonely:
     links: Links
     name: str = name_of(ServiceKind.EXECUTOR, CUT_OFF)
 
-    async def start(self) -> Member:
+    async def start(self) -> StartedService:
         stack = self.pool.stack
         database_url = as_role(stack.database_url, ServiceKind.EXECUTOR)
         return await self.pool.start(
             CUT_OFF,
-            **SHORT,
+            **SHORT_LEASES,
             HAREBELL_AMQP_URL=self.links.through(stack.amqp_url, self.name, BROKER),
             HAREBELL_DATABASE_URL=self.links.through(database_url, self.name, DATABASE),
         )
@@ -81,7 +81,7 @@ async def test_runs_of_an_executor_that_is_cut_off_are_finished_by_another_with_
 
     cut_at = now()
     lonely.set(**CUTS[cut])
-    await pool.start(OTHER, **SHORT)
+    await pool.start(OTHER, **SHORT_LEASES)
     second = (await until_called(target, "cut", 2 * RUNS))[RUNS:]
     lonely.set()
     runs = await faulty_tenant.until_runs(RUNS, "succeeded")
@@ -89,7 +89,7 @@ async def test_runs_of_an_executor_that_is_cut_off_are_finished_by_another_with_
     async def has_settled_in_vain() -> bool:
         return await count_of(cut_off, "harebell_fenced_completions_total") == RUNS
 
-    await until(has_settled_in_vain, within=2 * PATIENCE, what="late settles")
+    await until(has_settled_in_vain, within=2 * WAIT_TIMEOUT, what="late settles")
     took = (max(call.started_at for call in second) - cut_at).total_seconds()
     record_property("reassigned", f"{took:.1f} s after the cut")
     assert took < REASSIGNED

@@ -8,11 +8,11 @@ from typing import Any, TypeAlias
 
 import pytest
 from tests.acceptance.faults import Pool, count_of, until_called
-from tests.acceptance.record import Target
-from tests.acceptance.stack import PATIENCE, Stack, Tenant, instant, run_id
-from tests.acceptance.wire import Wire
+from tests.acceptance.recording_target import Target
+from tests.acceptance.stack import WAIT_TIMEOUT, Stack, Tenant, time_in, run_id
+from tests.acceptance.amqp_client import AmqpClient
 
-from harebell.dev.local_services import Member
+from harebell.dev.local_services import StartedService
 from harebell.dev.plan import ServiceKind
 
 pytestmark = [pytest.mark.broker, pytest.mark.postgres]
@@ -28,20 +28,20 @@ Told: TypeAlias = "asyncio.Queue[dict[str, Any]]"
 @pytest.fixture
 async def told(tenant: Tenant) -> AsyncIterator[Told]:
     """Facts about runs of this test's tenant."""
-    async with Wire.open(tenant.stack.amqp_url, tenant.name) as wire:
-        yield await wire.events("run.*")
+    async with AmqpClient.open(tenant.stack.amqp_url, tenant.name) as amqp:
+        yield await amqp.events("run.*")
 
 
 async def counted(stack: Stack, state: str, reason: str) -> float:
     """By both tickers."""
     metric = re.escape(f'harebell_runs_total{{outcome="{state}",reason="{reason}"}}')
     plans = [stack.services.plan(ServiceKind.TICKER, number) for number in (1, 2)]
-    return sum([await count_of(Member(plan.name, 0, plan.port), metric) for plan in plans])
+    return sum([await count_of(StartedService(plan.name, 0, plan.port), metric) for plan in plans])
 
 
 async def put_once(tenant: Tenant, **more: Any) -> tuple[str, datetime]:
     """A schedule with one run, which is staged: its id, and the run's instant."""
-    due_at = instant(SOON)
+    due_at = time_in(SOON)
     when = {"at": due_at.isoformat()}
     id_ = await tenant.put(KEY, when, TARGET, **more)
     await tenant.until_runs(1, "staged")
@@ -86,7 +86,7 @@ async def is_expired(tenant: Tenant) -> str:
 
 async def is_missed(tenant: Tenant) -> str:
     """No ticker has come to it for some hours; half an hour away from now in any case."""
-    last = (instant(0) - HOUR / 2).replace(second=0, microsecond=0)
+    last = (time_in(0) - HOUR / 2).replace(second=0, microsecond=0)
     first = last - 3 * HOUR
     when = {"cron": f"{last.minute} * * * *"}
     id_ = await tenant.put(KEY, when, TARGET, catch_up={"mode": "none"})
@@ -118,7 +118,7 @@ async def test_a_run_that_does_not_run_is_a_row_an_event_and_a_count(
     before = await counted(tenant.stack, state, reason)
 
     run = await happens(tenant)
-    async with asyncio.timeout(PATIENCE):
+    async with asyncio.timeout(WAIT_TIMEOUT):
         event = await told.get()
 
     row, data = await tenant.run(run), event["data"]
@@ -136,7 +136,7 @@ async def test_instants_that_were_missed_in_a_row_are_one_row_with_their_count(
     tenant: Tenant, told: Told
 ) -> None:
     run = await is_missed(tenant)
-    async with asyncio.timeout(PATIENCE):
+    async with asyncio.timeout(WAIT_TIMEOUT):
         event = await told.get()
 
     rows = await tenant.runs("skipped")
@@ -150,17 +150,17 @@ async def test_a_run_whose_time_passes_while_it_waits_for_a_slot_expires_and_is_
     faulty_tenant: Tenant, pool: Pool, target: Target
 ) -> None:
     await pool.start(HAREBELL_SLOTS_NORMAL="1")
-    async with Wire.open(pool.stack.amqp_url, faulty_tenant.name) as wire:
-        told = await wire.events("run.expired")
+    async with AmqpClient.open(pool.stack.amqp_url, faulty_tenant.name) as amqp:
+        told = await amqp.events("run.expired")
         hook = target.http("one-slot", sleep=4)
         await faulty_tenant.put("long", {"now": True}, hook, pool=pool.name)
         await until_called(target, "one-slot")
         await faulty_tenant.put("late", {"now": True}, hook, pool=pool.name, expires_after="1s")
-        async with asyncio.timeout(PATIENCE):
+        async with asyncio.timeout(WAIT_TIMEOUT):
             event = await told.get()
 
     (row,) = await faulty_tenant.runs("expired")
-    letters = [each async for each in faulty_tenant.harebell.dead_letters(state="all")]
+    dead_letters = [each async for each in faulty_tenant.harebell.dead_letters(state="all")]
     assert event["data"]["run_id"] == run_id(str(row["schedule_id"]), row["scheduled_for"])
     assert (event["data"]["reason"], row["reason"]) == ("expired", "expired")
-    assert (len(target.calls("one-slot")), letters) == (1, [])
+    assert (len(target.calls("one-slot")), dead_letters) == (1, [])

@@ -3,8 +3,8 @@
 from datetime import timedelta, timezone
 
 import pytest
-from tests.acceptance.record import Target
-from tests.acceptance.stack import Tenant, instant, until
+from tests.acceptance.recording_target import Target
+from tests.acceptance.stack import Tenant, time_in, until
 
 pytestmark = [pytest.mark.broker, pytest.mark.postgres]
 
@@ -15,7 +15,7 @@ ELSEWHERE = timezone(timedelta(hours=5, minutes=45))
 async def test_an_instant_with_an_offset_is_run_once_never_before_it_and_completes(
     tenant: Tenant, target: Target
 ) -> None:
-    at = instant(2)
+    at = time_in(2)
     schedule = {
         "key": "once",
         "when": {"at": at.astimezone(ELSEWHERE).isoformat()},
@@ -27,7 +27,7 @@ async def test_an_instant_with_an_offset_is_run_once_never_before_it_and_complet
 
     async def is_completed() -> bool:
         view = await tenant.harebell.schedule(key="once")
-        return bool(view["state"] == "completed")
+        return bool(view.state == "completed")
 
     await until(is_completed, what="a completed schedule")
     again = await tenant.harebell.put(schedule)

@@ -6,12 +6,12 @@ from urllib.parse import quote, urlsplit
 
 import pytest
 from tests.acceptance.faults import assert_each_once, put_spread, until_called
-from tests.acceptance.record import Target
+from tests.acceptance.recording_target import Target
 from tests.acceptance.stack import Stack, now, until
 from tests.rig.servers import Servers
 
 from harebell.client.connection import connect
-from harebell.dev.plan import Counts
+from harebell.dev.plan import ServiceCounts
 from harebell.messaging.declare import find_differences
 from harebell.messaging.topology.bus import DISPATCHER, SYSTEM, TICKER
 from harebell.messaging.topology.delay_queues import DELAY_TTLS_MS
@@ -49,7 +49,7 @@ BREAKS = {  # what of the management API is deleted; {} stands for the virtual h
 @pytest.fixture(scope="module")
 def broken_stack(servers: Servers, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Stack]:
     with Stack.open(servers, tmp_path_factory.mktemp("broken")) as stack:
-        stack.start(Counts(executors=2))
+        stack.start(ServiceCounts(executors=2))
         yield stack
 
 

@@ -7,14 +7,14 @@ from itertools import pairwise
 import asyncpg
 import pytest
 from tests.acceptance.faults import (
-    SHORT,
+    SHORT_LEASES,
     Pool,
     holder_of,
-    start_doomed,
+    start_with_kill,
     until_called,
     until_dead,
 )
-from tests.acceptance.record import Target
+from tests.acceptance.recording_target import Target
 from tests.acceptance.stack import Tenant, until
 
 from harebell.contract.ids import RunKey
@@ -105,10 +105,10 @@ async def test_a_running_run_that_is_cancelled_stops(tenant: Tenant) -> None:
 
     await until(has_started, what="the start, as a renewal tells it")
     name = str(RunKey(running["scheduled_for"], running["schedule_id"]))
-    answer = await tenant.harebell.cancel_run(name)
+    response = await tenant.harebell.cancel_run(name)
     (run,) = await tenant.until_runs(1, "cancelled", within=5)
 
-    assert answer.status == "in_flight"
+    assert response.status == "in_flight"
     assert (run["reason"], run["attempt"]) == ("cancelled", 1)
     assert [row["outcome"] for row in await tenant.attempts(name)] == ["cancelled"]
 
@@ -118,7 +118,7 @@ async def test_queue_goes_on_when_its_executor_is_killed(
     faulty_tenant: Tenant, pool: Pool, target: Target
 ) -> None:
     for number in (1, 2):
-        await pool.start(number, **SHORT)
+        await pool.start(number, **SHORT_LEASES)
     hook = target.http("queued", sleep=1.2)
     when = {"every": "1s", "times": 4}
     await faulty_tenant.put("slow", when, hook, pool=pool.name, overlap="queue")
@@ -140,7 +140,7 @@ async def test_queue_goes_on_when_its_executor_is_killed(
 async def test_an_executor_that_dies_while_it_decides_has_decided_nothing(
     faulty_tenant: Tenant, pool: Pool
 ) -> None:
-    doomed = await start_doomed(
+    victim = await start_with_kill(
         pool.stack,
         ServiceKind.EXECUTOR,
         1,
@@ -151,7 +151,7 @@ async def test_an_executor_that_dies_while_it_decides_has_decided_nothing(
     when = {"every": "1s", "times": 2}
     await faulty_tenant.put("short", when, task, pool=pool.name, overlap="queue")
 
-    await until_dead(pool.stack, doomed)
+    await until_dead(pool.stack, victim)
     await pool.start(2)
     runs = await all_ended(faulty_tenant, 2)
 

@@ -8,8 +8,8 @@ from typing import Any
 import pytest
 from tests.acceptance import tasks
 from tests.acceptance.faults import Pool, put_spread
-from tests.acceptance.record import Target
-from tests.acceptance.stack import PATIENCE, Tenant, now, until
+from tests.acceptance.recording_target import Target
+from tests.acceptance.stack import WAIT_TIMEOUT, Tenant, now, until
 from tests.rig.task_plugins import install
 
 pytestmark = [pytest.mark.broker, pytest.mark.postgres]
@@ -40,7 +40,7 @@ async def test_a_run_that_kills_its_executors_is_a_dead_letter_and_the_rest_of_i
     task = {"task": {"name": next(iter(POISON))}}
     put_at = now()
     poison = await faulty_tenant.put("poison", {"now": True}, task, pool=pool.name, retry=retry)
-    (dead,) = await faulty_tenant.until_runs(1, "dead", within=2 * PATIENCE)
+    (dead,) = await faulty_tenant.until_runs(1, "dead", within=2 * WAIT_TIMEOUT)
     record_property("dead", f"{(now() - put_at).total_seconds():.1f} s after it was put")
     others = await faulty_tenant.until_runs(OTHERS, "succeeded")
 
@@ -52,10 +52,10 @@ async def test_a_run_that_kills_its_executors_is_a_dead_letter_and_the_rest_of_i
     assert len(calls) == len(others) == OTHERS
     assert max(calls.values()) <= EXECUTORS
 
-    async def letter() -> list[str]:
-        return [each["run_id"] async for each in faulty_tenant.harebell.dead_letters()]
+    async def dead_letter() -> list[str | None]:
+        return [each.run_id async for each in faulty_tenant.harebell.dead_letters()]
 
-    assert len(await until(letter, what="the dead letter")) == 1
+    assert len(await until(dead_letter, what="the dead letter")) == 1
 
 
 def dead_members(pool: Pool) -> int:

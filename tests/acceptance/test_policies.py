@@ -7,8 +7,10 @@ from typing import Any
 
 import pytest
 from tests.acceptance.faults import until_called
-from tests.acceptance.record import Call, Target
-from tests.acceptance.stack import Tenant, instant, until
+from tests.acceptance.recording_target import Call, Target
+from tests.acceptance.stack import Tenant, time_in, until
+
+from harebell.client import ScheduleDetail
 
 pytestmark = [pytest.mark.broker, pytest.mark.postgres]
 
@@ -17,10 +19,10 @@ TICK = timedelta(milliseconds=1)  # instants are of whole milliseconds
 ONCE = {"max_attempts": 1}
 
 
-async def until_state(tenant: Tenant, key: str, state: str) -> dict[str, Any]:
-    async def so() -> dict[str, Any] | None:
+async def until_state(tenant: Tenant, key: str, state: str) -> ScheduleDetail:
+    async def so() -> ScheduleDetail | None:
         shown = await tenant.harebell.schedule(key=key)
-        return shown if shown["state"] == state else None
+        return shown if shown.state == state else None
 
     shown = await until(so, what=f"{key} being {state}")
     assert shown is not None
@@ -66,7 +68,7 @@ async def test_until_success_it_is_tried_at_every_instant_until_one_succeeds(
 async def test_any_of_two_rhythms_an_instant_of_both_is_one_run(
     tenant: Tenant, target: Target
 ) -> None:
-    start = instant(3)
+    start = time_in(3)
     rules = [{"every": every, "start": start.isoformat()} for every in ("2s", "3s")]
     when = {"any_of": rules, "end": (start + 6 * SECOND).isoformat()}
     await tenant.put("both", when, target.http("both"))
@@ -91,5 +93,5 @@ async def test_so_many_failures_in_a_row_pause_the_schedule_until_someone_resume
     await tenant.until_runs(1, "succeeded")
     await tenant.harebell.cancel(key="failing")
 
-    assert "failed in a row" in shown["reason"]
+    assert "failed in a row" in shown.reason
     assert len(dead) >= 2

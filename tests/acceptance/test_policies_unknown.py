@@ -2,7 +2,7 @@
 
 import pytest
 from tests.acceptance.faults import Pool, holder_of, until_called
-from tests.acceptance.record import Target
+from tests.acceptance.recording_target import Target
 from tests.acceptance.stack import Tenant, until
 
 pytestmark = [pytest.mark.broker, pytest.mark.postgres]
@@ -26,12 +26,12 @@ async def held(faulty_tenant: Tenant, pool: Pool, target: Target) -> dict[str, s
     pool.stack.kill(holder_of(running[0]))
     await faulty_tenant.until_runs(len(KINDS), "held")
     await pool.start(2)
-    return {kind: str(answer.run_id) for kind, answer in triggered.items()}
+    return {kind: str(response.run_id) for kind, response in triggered.items()}
 
 
 async def until_state(tenant: Tenant, key: str, state: str) -> None:
     async def so() -> bool:
-        return bool((await tenant.harebell.schedule(key=key))["state"] == state)
+        return bool((await tenant.harebell.schedule(key=key)).state == state)
 
     await until(so, what=f"schedule {key} being {state}")
 
@@ -47,17 +47,17 @@ async def until_ended(tenant: Tenant, run_id: str, state: str) -> None:
 async def test_a_run_of_unknown_outcome_holds_its_schedule_until_it_is_resolved_as_it_was(
     faulty_tenant: Tenant, target: Target, held: dict[str, str]
 ) -> None:
-    listed = [run["run_id"] async for run in faulty_tenant.harebell.runs(state="held")]
+    listed = [run.run_id async for run in faulty_tenant.harebell.runs(state="held")]
     for kind in KINDS:
         await until_state(faulty_tenant, kind, "held")
 
-    answers = {
+    responses = {
         kind: await faulty_tenant.harebell.resolve_run(run, kind, note="asked the bank")
         for kind, run in held.items()
     }
 
     assert sorted(listed) == sorted(held.values())
-    assert {answer.status for answer in answers.values()} == {"resolved"}
+    assert {response.status for response in responses.values()} == {"resolved"}
     for kind, run in held.items():
         await until_ended(faulty_tenant, run, KINDS[kind])
         await until_state(faulty_tenant, kind, "active")

@@ -6,8 +6,8 @@ from collections import Counter
 from datetime import timedelta
 
 import pytest
-from tests.acceptance.record import Target
-from tests.acceptance.stack import LOOK, Stack, Tenant, instant
+from tests.acceptance.recording_target import Target
+from tests.acceptance.stack import POLL_INTERVAL, Stack, Tenant, time_in
 
 pytestmark = [pytest.mark.broker, pytest.mark.postgres]
 
@@ -22,12 +22,12 @@ PORTION = 500  # schedules of one message
 async def watch_tiers(stack: Stack, seen: Counter[str]) -> None:
     """Until cancelled: the most messages that were in each."""
     while True:
-        seen |= Counter(await asyncio.to_thread(stack.waiting_in_tiers))
-        await asyncio.sleep(LOOK)
+        seen |= Counter(await asyncio.to_thread(stack.delay_queue_depths))
+        await asyncio.sleep(POLL_INTERVAL)
 
 
 async def put_all(tenant: Tenant, target: Target, path: str) -> list[str]:
-    first = instant(AHEAD)
+    first = time_in(AHEAD)
     schedules = [
         {
             "key": f"one-{number}",
@@ -38,8 +38,8 @@ async def put_all(tenant: Tenant, target: Target, path: str) -> list[str]:
     ]
     ids: list[str] = []
     for start in range(0, RUNS, PORTION):
-        answers = await tenant.harebell.put_many(schedules[start : start + PORTION])
-        ids += [str(answer.id) for answer in answers if answer.ok]
+        responses = await tenant.harebell.put_many(schedules[start : start + PORTION])
+        ids += [str(response.id) for response in responses if response.ok]
     return ids
 
 

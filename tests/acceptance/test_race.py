@@ -11,8 +11,8 @@ from typing import Any
 
 import asyncpg
 import pytest
-from tests.acceptance.record import Call, Target
-from tests.acceptance.stack import Tenant, instant, now, run_id, until
+from tests.acceptance.recording_target import Call, Target
+from tests.acceptance.stack import Tenant, time_in, now, run_id, until
 
 from harebell.contract.errors import CommandRejected
 
@@ -159,10 +159,10 @@ class Finish:
         at, called = self.replaced_at, {call.scheduled_for for call in self.calls}
         if at is None:
             return
-        owed = {*(t for t in self.race.old if t <= at), *(t for t in self.race.new if t >= at)}
+        expected = {*(t for t in self.race.old if t <= at), *(t for t in self.race.new if t >= at)}
         if self.race.change is Change.RETARGET or not self.race.is_rhythm:
-            owed |= set(self.race.new)
-        if missing := owed - called:
+            expected |= set(self.race.new)
+        if missing := expected - called:
             yield f"accepted at {at}, {sorted(map(str, missing))} never ran"
         if not called <= {*self.race.old, *self.race.new}:
             yield "an instant ran that nobody owed"
@@ -193,22 +193,22 @@ async def change(race: Race, tenant: Tenant, target: Target) -> Told:
     try:
         match race.change:
             case Change.CANCEL:
-                answer = await harebell.cancel(key=race.key)
+                response = await harebell.cancel(key=race.key)
             case Change.PAUSE:
-                answer = await harebell.pause(key=race.key)
+                response = await harebell.pause(key=race.key)
             case Change.RETARGET | Change.MOVE:
                 body = race.body("new", target) | {"expected_version": "any"}
-                answer = await harebell.put(body)
+                response = await harebell.put(body)
     except CommandRejected as refused:
         return Told(now(), frozenset(), refused.code)
-    return Told(now(), frozenset(answer.in_flight))
+    return Told(now(), frozenset(response.in_flight))
 
 
 async def run_all(races: Sequence[Race], tenant: Tenant, target: Target) -> list[Finish]:
     ids: list[str] = []
     for first in range(0, len(races), PORTION):
         bodies = [race.body("old", target) for race in races[first : first + PORTION]]
-        ids += [str(answer.id) for answer in await tenant.harebell.put_many(bodies) if answer.ok]
+        ids += [str(response.id) for response in await tenant.harebell.put_many(bodies) if response.ok]
     assert now() < races[0].changed_at - SECOND, "too slow to race"
     told = await asyncio.gather(*(change(race, tenant, target) for race in races))
 
@@ -245,7 +245,7 @@ async def finishes(
 async def test_changed_around_its_instant_a_run_is_of_one_version_which_the_answer_names(
     tenant: Tenant, target: Target
 ) -> None:
-    first = instant(AHEAD)
+    first = time_in(AHEAD)
     races = [Race(number, first + number // AT_ONCE * SPACING) for number in range(RACES)]
 
     finished = await run_all(races, tenant, target)

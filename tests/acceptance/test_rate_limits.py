@@ -7,8 +7,8 @@ from datetime import timedelta
 from statistics import median
 
 import pytest
-from tests.acceptance.record import Call, Target
-from tests.acceptance.stack import PATIENCE, Tenant, instant
+from tests.acceptance.recording_target import Call, Target
+from tests.acceptance.stack import WAIT_TIMEOUT, Tenant, time_in
 
 pytestmark = [pytest.mark.broker, pytest.mark.postgres]
 
@@ -30,7 +30,7 @@ async def test_no_ten_seconds_hold_more_starts_than_the_limit_and_no_other_run_w
     tenant: Tenant, target: Target, record_property: Record
 ) -> None:
     """Two tickers, two dispatchers, two executors; all runs are due at one instant."""
-    due = {"at": instant(4).isoformat()}
+    due = {"at": time_in(4).isoformat()}
     limited = [
         {"key": f"limited-{n}", "when": due, "limit": LIMIT, "target": target.http("limited")}
         for n in range(SCHEDULES * EACH)
@@ -38,10 +38,10 @@ async def test_no_ten_seconds_hold_more_starts_than_the_limit_and_no_other_run_w
     others = [
         {"key": f"other-{n}", "when": due, "target": target.http("other")} for n in range(SCHEDULES)
     ]
-    answers = await tenant.harebell.put_many([*limited, *others])
-    assert all(answer.ok for answer in answers)
+    responses = await tenant.harebell.put_many([*limited, *others])
+    assert all(response.ok for response in responses)
 
-    runs = await tenant.until_runs(len(answers), "succeeded", within=3 * PATIENCE)
+    runs = await tenant.until_runs(len(responses), "succeeded", within=3 * WAIT_TIMEOUT)
 
     calls, free = target.calls("limited"), target.calls("other")
     last = max(call.started_at for call in free)
@@ -49,7 +49,7 @@ async def test_no_ten_seconds_hold_more_starts_than_the_limit_and_no_other_run_w
     record_property("most in 10 s", most_within(WINDOW, calls))
     record_property("late", f"the others {median(call.late for call in free):.2f} s")
     assert most_within(WINDOW, calls) <= STARTS * WINDOW.total_seconds()
-    assert Counter(run["attempt"] for run in runs) == {1: len(answers)}
+    assert Counter(run["attempt"] for run in runs) == {1: len(responses)}
     assert len(calls) == len({call.run_id for call in calls}) == len(limited)
     assert min(call.late for call in calls) >= 0
     assert held_up < len(calls) / 2  # the others did not wait behind them
@@ -65,7 +65,7 @@ async def test_retries_count_as_starts(tenant: Tenant, target: Target) -> None:
         *(tenant.harebell.trigger(key="hourly", request_id=f"once-{n}") for n in range(12))
     )
 
-    runs = await tenant.until_runs(12, "succeeded", within=3 * PATIENCE)
+    runs = await tenant.until_runs(12, "succeeded", within=3 * WAIT_TIMEOUT)
 
     calls = target.calls("again")
     assert len(calls) == 3 * len(runs)

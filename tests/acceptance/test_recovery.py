@@ -6,8 +6,8 @@ from collections.abc import Callable
 from datetime import datetime
 
 import pytest
-from tests.acceptance.faults import SHORT, Pool, holder_of, put_spread, send, until_called
-from tests.acceptance.record import Target
+from tests.acceptance.faults import SHORT_LEASES, Pool, holder_of, put_spread, send, until_called
+from tests.acceptance.recording_target import Target
 from tests.acceptance.stack import Tenant, now
 
 pytestmark = [pytest.mark.broker, pytest.mark.postgres]
@@ -106,7 +106,7 @@ async def test_a_run_that_lasts_ten_leases_runs_once_while_its_executor_lives(
     faulty_tenant: Tenant, pool: Pool, target: Target
 ) -> None:
     for number in (1, 2):
-        await pool.start(number, **SHORT)
+        await pool.start(number, **SHORT_LEASES)
     hook = target.http("ten-leases", sleep=TEN_LEASES)
     options = {"class": "critical", "timeout": f"{LONG}s", "pool": pool.name}
     await faulty_tenant.put("long", {"now": True}, hook, **options)

@@ -5,8 +5,10 @@ from itertools import pairwise
 from typing import Any
 
 import pytest
-from tests.acceptance.record import Target
+from tests.acceptance.recording_target import Target
 from tests.acceptance.stack import Tenant, until
+
+from harebell.client import DeadLetterView
 
 pytestmark = [pytest.mark.broker, pytest.mark.postgres, pytest.mark.broker_version]
 
@@ -22,8 +24,8 @@ def retry(attempts: int, base: str) -> dict[str, Any]:
     }
 
 
-async def letters(tenant: Tenant, state: str) -> list[dict[str, Any]]:
-    return [letter async for letter in tenant.harebell.dead_letters(state=state)]
+async def dead_letters(tenant: Tenant, state: str) -> list[DeadLetterView]:
+    return [dead_letter async for dead_letter in tenant.harebell.dead_letters(state=state)]
 
 
 @pytest.mark.requirement("S103", "S104", "S108")
@@ -51,7 +53,7 @@ async def test_two_failures_and_a_success_are_three_attempts_as_far_apart_as_the
     for waited, asked in zip(waits, (1.5, 3.0), strict=True):
         assert asked <= waited <= asked + TOLERANCE
     assert [call.token for call in calls] == sorted({call.token for call in calls})
-    assert await letters(tenant, "all") == []
+    assert await dead_letters(tenant, "all") == []
 
 
 @pytest.mark.requirement("S52", "S109", "S112")
@@ -61,27 +63,27 @@ async def test_a_run_that_always_fails_is_one_dead_letter_and_succeeds_when_repl
     hook = target.http("broken", broken="the-till")
     await tenant.put("till", {"now": True}, hook, retry=retry(3, "100ms"))
     (dead,) = await tenant.until_runs(1, "dead")
-    (letter,) = await until(lambda: letters(tenant, "open"))
-    story = (await tenant.harebell.dead_letter(letter["id"]))["payload"]
+    (dead_letter,) = await until(lambda: dead_letters(tenant, "open"))
+    story = (await tenant.harebell.dead_letter(dead_letter.id)).payload
 
     target.fix("the-till")
-    replayed = await tenant.harebell.replay([letter["id"]], note="the till is fixed")
+    replayed = await tenant.harebell.replay([dead_letter.id], note="the till is fixed")
     (run,) = await tenant.until_runs(1, "succeeded")
 
     assert (dead["attempt"], dead["reason"], dead["replay_number"]) == (3, "attempts_exhausted", 0)
-    assert (letter["attempts"], letter["run_state"]) == (3, "dead")
+    assert (dead_letter.attempts, dead_letter.run_state) == (3, "dead")
     assert [attempt["http_status"] for attempt in story["attempts"]] == [503] * 3
-    assert replayed.results == {letter["id"]: "replayed"}
+    assert replayed.results == {str(dead_letter.id): "replayed"}
     calls = target.calls("broken")
-    assert {call.run_id for call in calls} == {letter["run_id"]}
+    assert {call.run_id for call in calls} == {dead_letter.run_id}
     assert [call.ok for call in calls] == [False, False, False, True]
     assert (run["replay_number"], run["scheduled_for"]) == (1, dead["scheduled_for"])
-    assert await letters(tenant, "open") == []
-    (settled,) = await letters(tenant, "all")
-    assert (settled["id"], settled["run_state"]) == (letter["id"], "succeeded")
-    shown = await tenant.harebell.run(letter["run_id"])
-    told = [(row["replay_number"], row["number"], row["outcome"]) for row in shown["attempts"]]
-    assert told == [(1, 1, "failed"), (1, 2, "failed"), (1, 3, "failed"), (2, 1, "succeeded")]
+    assert await dead_letters(tenant, "open") == []
+    (settled,) = await dead_letters(tenant, "all")
+    assert (settled.id, settled.run_state) == (dead_letter.id, "succeeded")
+    shown = await tenant.harebell.run(dead_letter.run_id)
+    told = [(row.replay_number, row.number, row.outcome) for row in shown.attempts]
+    assert told == [(0, 1, "failed"), (0, 2, "failed"), (0, 3, "failed"), (1, 1, "succeeded")]
 
 
 @pytest.mark.requirement("S15")
@@ -91,9 +93,9 @@ async def test_a_task_that_no_executor_has_is_a_dead_letter_at_once_with_the_rea
     await tenant.put("typo", {"now": True}, {"task": {"name": "acme.reprot"}}, retry=retry(5, "1s"))
 
     (dead,) = await tenant.until_runs(1, "dead")
-    (letter,) = await until(lambda: letters(tenant, "open"))
+    (dead_letter,) = await until(lambda: dead_letters(tenant, "open"))
 
     assert (dead["attempt"], dead["reason"]) == (1, "unknown_task")
-    (attempt,) = (await tenant.harebell.dead_letter(letter["id"]))["payload"]["attempts"]
+    (attempt,) = (await tenant.harebell.dead_letter(dead_letter.id)).payload["attempts"]
     assert attempt["error_code"] == "unknown_task"
     assert "acme.reprot" in attempt["error"]

@@ -7,16 +7,16 @@ from itertools import count
 
 import pytest
 from tests.acceptance.faults import assert_each_once, put_spread, start, until_called
-from tests.acceptance.record import Target
+from tests.acceptance.recording_target import Target
 from tests.acceptance.stack import Stack, Tenant, now, until
 from tests.rig.servers import Servers
 
-from harebell.dev.plan import Counts, ServiceKind, name_of
-from harebell.dev.processes import GRACE_S
+from harebell.dev.plan import ServiceCounts, ServiceKind, name_of
+from harebell.dev.processes import STOP_TIMEOUT
 
 pytestmark = [pytest.mark.broker, pytest.mark.postgres]
 
-PAIRS = Counts(tickers=2, dispatchers=2, executors=2)
+PAIRS = ServiceCounts(tickers=2, dispatchers=2, executors=2)
 HORIZON = "5s"  # so that tickers stage all the while, not only at the beginning
 STAGED = 150  # runs that are owed before anything is stopped, over so many seconds:
 OVER = 15.0
@@ -72,7 +72,7 @@ async def restart(stack: Stack, kind: ServiceKind, number: int = 1) -> float:
     notified_at = now()
     await asyncio.to_thread(stack.stop, name)
     took = (now() - notified_at).total_seconds()
-    assert took < GRACE_S
+    assert took < STOP_TIMEOUT
     await start(stack, kind, number, HAREBELL_HORIZON=HORIZON)
     return took
 
@@ -98,16 +98,16 @@ class Load:
     async def end(self) -> float:
         """Seconds that the latest run was late; each has run once, and each letter is there."""
         self._over.set()
-        owed = STAGED + await self._asking
-        succeeded = await self._tenant.until_runs(owed, "succeeded", within=OVER + 30)
+        expected = STAGED + await self._asking
+        succeeded = await self._tenant.until_runs(expected, "succeeded", within=OVER + 30)
         calls = self._target.calls(self._tenant.name)
-        assert_each_once(calls, succeeded, owed)
+        assert_each_once(calls, succeeded, expected)
         dead = await self._tenant.until_runs(FAILING, "dead")
         assert Counter(run["attempt"] for run in dead) == {1: FAILING}
         await until(self._all_letters, what=f"{FAILING} dead letters")
         failed = Counter(call.run_id for call in self._target.calls(self._failing))
         assert set(failed.values()) == {1}
-        assert len(await self._tenant.runs()) == owed + FAILING
+        assert len(await self._tenant.runs()) == expected + FAILING
         return max(call.late for call in calls)
 
     async def _ask(self) -> int:
@@ -120,5 +120,5 @@ class Load:
         raise AssertionError
 
     async def _all_letters(self) -> bool:
-        letters = [letter["run_id"] async for letter in self._tenant.harebell.dead_letters()]
-        return len(letters) == len(set(letters)) == FAILING
+        dead_letters = [dead_letter.run_id async for dead_letter in self._tenant.harebell.dead_letters()]
+        return len(dead_letters) == len(set(dead_letters)) == FAILING

@@ -8,11 +8,11 @@ from itertools import pairwise
 import asyncpg
 import pytest
 from tests.acceptance.faults import until_called
-from tests.acceptance.record import Call, Target
-from tests.acceptance.stack import Stack, Tenant, instant, now
+from tests.acceptance.recording_target import Call, Target
+from tests.acceptance.stack import Stack, Tenant, time_in, now
 from tests.rig.servers import Servers, private_servers
 
-from harebell.dev.plan import Counts, name_of
+from harebell.dev.plan import ServiceCounts, name_of
 
 pytestmark = [pytest.mark.broker, pytest.mark.postgres, pytest.mark.chaos]
 
@@ -22,7 +22,7 @@ EVERY = 10  # seconds between the runs of a schedule
 SETTLED = 2.0  # seconds after the database went: what was claimed by then may still start
 BACKLOG = 60.0  # seconds after it came back, until nothing is owed
 HORIZON = "5s"  # so that what comes due meanwhile is not staged yet
-PAIRS = Counts(tickers=2, dispatchers=2, executors=2)
+PAIRS = ServiceCounts(tickers=2, dispatchers=2, executors=2)
 MODES = ("none", "one", "all")
 
 
@@ -44,7 +44,7 @@ async def test_a_long_outage_of_the_database_crashes_nothing_and_catch_up_is_as_
     stack: Stack, target: Target, record_property: Callable[[str, object], None]
 ) -> None:
     before = living(stack)
-    end = instant(AWAY + 60)
+    end = time_in(AWAY + 60)
     async with stack.tenant("away") as tenant:
         for mode in MODES:
             await put(tenant, target, mode, end)
@@ -74,7 +74,7 @@ def living(stack: Stack) -> dict[str, int | None]:
 
 
 async def put(tenant: Tenant, target: Target, mode: str, end: datetime) -> None:
-    when = {"every": f"{EVERY}s", "start": instant(1).isoformat(), "end": end.isoformat()}
+    when = {"every": f"{EVERY}s", "start": time_in(1).isoformat(), "end": end.isoformat()}
     await tenant.put(mode, when, target.http(mode), catch_up={"mode": mode})
 
 
@@ -99,7 +99,7 @@ async def until_decided(tenant: Tenant, mode: str, end: datetime) -> list[asyncp
     schedule = await tenant.harebell.schedule(key=mode)
     async with asyncio.timeout(BACKLOG):
         while True:
-            runs = [r for r in await tenant.runs() if str(r["schedule_id"]) == schedule["id"]]
+            runs = [r for r in await tenant.runs() if str(r["schedule_id"]) == str(schedule.id)]
             if covered(runs) >= end - timedelta(seconds=EVERY) and not [
                 run for run in runs if run["finished_at"] is None
             ]:

@@ -4,7 +4,7 @@ from collections.abc import Callable
 
 import pytest
 from tests.acceptance.faults import until_called
-from tests.acceptance.record import Target
+from tests.acceptance.recording_target import Target
 from tests.acceptance.stack import Stack, Tenant, now, until
 from tests.contract.golden_rows import rebuild, rows
 
@@ -40,25 +40,25 @@ async def test_a_ledger_of_v1_is_served_from_where_it_was_left(
 
 async def read_all(tenant: Tenant) -> None:
     harebell = tenant.harebell
-    schedules = {each["key"]: each async for each in harebell.schedules()}
+    schedules = {each.key: each async for each in harebell.schedules()}
     assert len(schedules) == SCHEDULES
-    assert "parked" not in {each["state"] for each in schedules.values()}
-    assert [each["version"] for each in await harebell.versions(key="queues")] == [2, 1]
+    assert "errored" not in {each.state for each in schedules.values()}
+    assert [each.version for each in await harebell.versions(key="queues")] == [2, 1]
     for key in schedules:
-        assert (await harebell.schedule(key=key))["key"] == key
-        assert await harebell.why(key=key)
+        assert (await harebell.schedule(key=key)).key == key
+        assert (await harebell.why(key=key)).key == key
     async for run in harebell.runs():
-        assert (await harebell.run(run["run_id"]))["run_id"] == run["run_id"]
+        assert (await harebell.run(run.run_id)).run_id == run.run_id
 
 
 async def replay_the_dead(tenant: Tenant, target: Target) -> None:
     ids = await tenant.ledger.fetch("SELECT id FROM dead_letters WHERE tenant = $1", tenant.name)
     shown = [await tenant.harebell.dead_letter(row["id"]) for row in ids]
-    letters = {letter["key"]: letter for letter in shown}
-    assert letters["replayed"]["state"] == "resolved"  # its run has succeeded since
-    assert letters["dies"]["state"] == "open"
+    dead_letters = {dead_letter.key: dead_letter for dead_letter in shown}
+    assert dead_letters["replayed"].state == "resolved"  # its run has succeeded since
+    assert dead_letters["dies"].state == "open"
     target.fix("x")
-    await tenant.harebell.replay([letters["dies"]["id"]])
+    await tenant.harebell.replay([dead_letters["dies"].id])
     (call,) = await until_called(target, "dies")
-    assert call.run_id == letters["dies"]["run_id"]
+    assert call.run_id == dead_letters["dies"].run_id
     await tenant.harebell.resume(key="paused")

@@ -3,7 +3,7 @@
 import aio_pika
 import pytest
 from tests.acceptance.stack import Tenant, until
-from tests.acceptance.wire import COMMANDS, Wire
+from tests.acceptance.amqp_client import COMMANDS, AmqpClient
 
 from harebell.contract.amqp_names import CHANGES, DELAY, DUE, EVENTS, QUERIES, WORK
 from harebell.messaging.topology.bus import SYSTEM
@@ -29,11 +29,11 @@ SELECT reason, error, payload->>'queue' AS queue FROM dead_letters WHERE payload
 async def test_what_is_asked_in_a_later_version_is_refused_in_the_answer(
     exchange: str, verb: str, tenant: Tenant
 ) -> None:
-    async with Wire.open(tenant.stack.amqp_url, tenant.name) as wire:
-        answer = await wire.ask(verb, b"{}", exchange=exchange, type_=f"harebell.{verb}.v9")
+    async with AmqpClient.open(tenant.stack.amqp_url, tenant.name) as amqp:
+        response = await amqp.ask(verb, b"{}", exchange=exchange, type_=f"harebell.{verb}.v9")
 
-    assert (answer["ok"], answer["error"]["code"]) == (False, UNKNOWN)
-    assert f"harebell.{verb}.v9" in answer["error"]["reason"]
+    assert (response["ok"], response["error"]["code"]) == (False, UNKNOWN)
+    assert f"harebell.{verb}.v9" in response["error"]["reason"]
 
 
 @pytest.mark.parametrize(
@@ -52,14 +52,14 @@ async def test_what_a_service_says_in_a_later_version_is_parked_once_with_the_re
     exchange: str, key: str, verb: str, queue: str, tenant: Tenant
 ) -> None:
     name, type_ = f"{tenant.name}-{key}", f"harebell.{verb}.v9"
-    async with Wire.open(tenant.stack.amqp_url, tenant.name) as wire:
+    async with AmqpClient.open(tenant.stack.amqp_url, tenant.name) as amqp:
         message = aio_pika.Message(b"[]", message_id=name, type=type_)
-        there = await wire.channel.get_exchange(exchange, ensure=False)
+        there = await amqp.channel.get_exchange(exchange, ensure=False)
         await there.publish(message, key)
-        letters = await until(lambda: tenant.ledger.fetch(_LETTERS, name), what="the letter")
-        left = await wire.channel.declare_queue(queue, passive=True)
+        dead_letters = await until(lambda: tenant.ledger.fetch(_LETTERS, name), what="the letter")
+        left = await amqp.channel.declare_queue(queue, passive=True)
 
     assert SYSTEM.carries(exchange, key)
-    assert [(row["reason"], row["queue"]) for row in letters] == [(UNKNOWN, queue)]
-    assert type_ in letters[0]["error"]
+    assert [(row["reason"], row["queue"]) for row in dead_letters] == [(UNKNOWN, queue)]
+    assert type_ in dead_letters[0]["error"]
     assert left.declaration_result.message_count == 0

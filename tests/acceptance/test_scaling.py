@@ -7,11 +7,11 @@ from itertools import count
 
 import pytest
 from tests.acceptance.faults import assert_each_once, holder_of, put_spread, until_called
-from tests.acceptance.record import Target
+from tests.acceptance.recording_target import Target
 from tests.acceptance.stack import Stack, Tenant, now, until
 
-from harebell.dev.plan import Counts, ServiceKind, name_of
-from harebell.dev.processes import GRACE_S
+from harebell.dev.plan import ServiceCounts, ServiceKind, name_of
+from harebell.dev.processes import STOP_TIMEOUT
 
 pytestmark = [pytest.mark.broker, pytest.mark.postgres]
 
@@ -34,10 +34,10 @@ _HOLDERS = "SELECT count(DISTINCT lease_holder) FROM runs WHERE tenant = $1"
 async def test_from_one_to_four_and_back_under_load_loses_and_doubles_nothing(
     own_stack: Stack, target: Target, record_property: Callable[[str, object], None]
 ) -> None:
-    own_stack.start(Counts(), **SHORT)
+    own_stack.start(ServiceCounts(), **SHORT)
     async with own_stack.tenant("scaling") as tenant:
         hook = target.http("scaling", sleep=0.3)
-        owed = await put_spread(tenant, hook, RUNS, first=2, over=OVER)
+        expected = await put_spread(tenant, hook, RUNS, first=2, over=OVER)
         await until_called(target, "scaling", RUNS // 20)
 
         grown_in = await asyncio.to_thread(grow, own_stack)
@@ -52,11 +52,11 @@ async def test_from_one_to_four_and_back_under_load_loses_and_doubles_nothing(
     record_property("grown", f"in {grown_in:.1f} s, after {grown_at} runs")
     record_property("shrunk", f"in {shrunk_in:.1f} s, after {shrunk_at} runs")
     record_property("runs", f"worst {max(call.late for call in calls):.2f} s late; by {worked}")
-    assert len(set(owed)) == RUNS
+    assert len(set(expected)) == RUNS
     assert_each_once(calls, runs, RUNS)
     assert shrunk_at < RUNS, "nothing was left to do for those that stayed"
     assert len(worked) == 4
-    assert shrunk_in < GRACE_S, "some had to be killed"
+    assert shrunk_in < STOP_TIMEOUT, "some had to be killed"
 
 
 def grow(stack: Stack) -> float:
@@ -67,7 +67,7 @@ def grow(stack: Stack) -> float:
         for kind in SCALED
         for number in (2, 3, 4)
     ]
-    stack.services.crew.await_ready(
+    stack.services.processes.await_ready(
         [stack.services.plan(kind, number) for kind in SCALED for number in (2, 3, 4)]
     )
     assert len({member.pid for member in started}) == len(started)
@@ -86,7 +86,7 @@ def shrink(stack: Stack) -> float:
 async def test_from_one_executor_to_twenty_and_back_mid_run_loses_and_doubles_nothing(
     own_stack: Stack, target: Target, record_property: Callable[[str, object], None]
 ) -> None:
-    own_stack.start(Counts(), **FEW_SLOTS)
+    own_stack.start(ServiceCounts(), **FEW_SLOTS)
     over = asyncio.Event()
     async with own_stack.tenant("twenty") as tenant:
         hook = target.http("twenty", sleep=0.3)
@@ -103,16 +103,16 @@ async def test_from_one_executor_to_twenty_and_back_mid_run_loses_and_doubles_no
         shrunk_in = await asyncio.to_thread(shrink_to_one, own_stack)
         shrunk_at = len(target.calls("twenty"))
         over.set()
-        owed = await putting
-        runs = await tenant.until_runs(owed, "succeeded", within=WAVE_S + 60)
+        expected = await putting
+        runs = await tenant.until_runs(expected, "succeeded", within=WAVE_S + 60)
 
     calls = target.calls("twenty")
     record_property("grown", f"to {MANY} in {grown_in:.1f} s")
-    record_property("shrunk", f"to 1 in {shrunk_in:.1f} s, after {shrunk_at} runs of {owed}")
+    record_property("shrunk", f"to 1 in {shrunk_in:.1f} s, after {shrunk_at} runs of {expected}")
     record_property("late", f"{max(call.late for call in calls):.2f} s at worst")
-    assert_each_once(calls, runs, owed)
+    assert_each_once(calls, runs, expected)
     assert len({holder_of(run) for run in runs}) == MANY
-    assert shrunk_at < owed, "nothing was left to do for the one that stayed"
+    assert shrunk_at < expected, "nothing was left to do for the one that stayed"
 
 
 async def put_until(over: asyncio.Event, tenant: Tenant, hook: dict[str, object]) -> int:
@@ -133,7 +133,7 @@ def grow_to_many(stack: Stack) -> float:
         few = range(start, min(start + FEW, MANY + 1))
         for number in few:
             stack.start_one(ServiceKind.EXECUTOR, number, ready=False, **FEW_SLOTS)
-        stack.services.crew.await_ready([stack.services.plan(ServiceKind.EXECUTOR, n) for n in few])
+        stack.services.processes.await_ready([stack.services.plan(ServiceKind.EXECUTOR, n) for n in few])
     return (now() - began).total_seconds()
 
 
@@ -144,5 +144,5 @@ def shrink_to_one(stack: Stack) -> float:
         few = range(start, min(start + FEW, MANY))
         notified_at = now()
         stack.stop(*(name_of(ServiceKind.EXECUTOR, number) for number in few))
-        assert (now() - notified_at).total_seconds() < GRACE_S, "some had to be killed"
+        assert (now() - notified_at).total_seconds() < STOP_TIMEOUT, "some had to be killed"
     return (now() - began).total_seconds()

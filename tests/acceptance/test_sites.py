@@ -5,8 +5,8 @@ from collections.abc import Iterator
 
 import pytest
 from tests.acceptance.faults import Pool, assert_each_once, holder_of, put_spread, until_called
-from tests.acceptance.record import Target
-from tests.acceptance.stack import PATIENCE, Tenant
+from tests.acceptance.recording_target import Target
+from tests.acceptance.stack import WAIT_TIMEOUT, Tenant
 
 pytestmark = [pytest.mark.broker, pytest.mark.postgres]
 
@@ -39,10 +39,10 @@ async def test_runs_stay_in_their_place_and_a_drained_places_runs_wait_for_a_spa
 
     await asyncio.to_thread(here.stack.stop, leaving.name)
     drained_at = len(target.calls("here"))
-    await until_called(target, "there", RUNS, within=2 * PATIENCE)
+    await until_called(target, "there", RUNS, within=2 * WAIT_TIMEOUT)
     waiting = len(target.calls("here"))
     spare = await here.start(3)
-    runs = await faulty_tenant.until_runs(2 * RUNS, "succeeded", within=2 * PATIENCE)
+    runs = await faulty_tenant.until_runs(2 * RUNS, "succeeded", within=2 * WAIT_TIMEOUT)
 
     assert BEGUN <= drained_at == waiting < RUNS
     for name, place, executors in (

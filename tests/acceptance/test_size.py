@@ -13,8 +13,8 @@ import aio_pika
 import orjson
 import pytest
 from aio_pika.abc import AbstractIncomingMessage
-from tests.acceptance.record import Call
-from tests.acceptance.schedule_load import MANY, WAVE, Crowd, Wave
+from tests.acceptance.recording_target import Call
+from tests.acceptance.schedule_load import MANY, WAVE_SIZE, ScheduleLoad, Wave
 from tests.acceptance.stack import run_id, until
 
 from harebell.contract.amqp_names import DELAY
@@ -28,7 +28,7 @@ GROWTH = 50_000_000  # bytes
 THREADS = 8  # that a pool may have started meanwhile
 TALLER = 3  # times the blocks: an index over more rows has more levels
 LATE = 10.0  # seconds; the machine may be busy
-PATIENCE = 120.0  # seconds
+WAIT_TIMEOUT = 120.0  # seconds
 
 _SCANS = """
 SELECT sum(seq_scan)::int FROM pg_stat_user_tables
@@ -52,22 +52,22 @@ class Seen:
 
 
 @pytest.fixture(scope="module")
-def seen(crowd: Crowd) -> Seen:
-    return asyncio.run(watch(crowd))
+def seen(schedule_load: ScheduleLoad) -> Seen:
+    return asyncio.run(watch(schedule_load))
 
 
-async def watch(crowd: Crowd) -> Seen:
-    async with crowd.tenant() as tenant, copies(tenant.stack.amqp_url) as tickets:
-        wave = await crowd.wave(tenant, MANY)
+async def watch(schedule_load: ScheduleLoad) -> Seen:
+    async with schedule_load.tenant() as tenant, copies(tenant.stack.amqp_url) as tickets:
+        wave = await schedule_load.wave(tenant, MANY)
         before = await tenant.ledger.fetchval(_SCANS)
-        messages = await until(crowd.in_tiers, what="the broker's numbers")
+        messages = await until(schedule_load.delay_queue_depths, what="the broker's numbers")
         wanted = run_ids(wave)
 
         async def have_run() -> list[Call] | None:
-            calls = [call for call in crowd.target.calls("crowd") if call.run_id in wanted]
-            return calls if len(calls) >= WAVE and all(call.ok for call in calls) else None
+            calls = [call for call in schedule_load.target.calls("crowd") if call.run_id in wanted]
+            return calls if len(calls) >= WAVE_SIZE and all(call.ok for call in calls) else None
 
-        calls = await until(have_run, within=PATIENCE, what="the wave's calls")
+        calls = await until(have_run, within=WAIT_TIMEOUT, what="the wave's calls")
         scans = await tenant.ledger.fetchval(_SCANS) - before
     assert calls is not None
     assert messages is not None
@@ -96,8 +96,8 @@ def run_ids(wave: Wave) -> set[str]:
 
 
 @pytest.mark.requirement("S11")
-async def test_a_million_timetables_are_stored_and_no_two_are_alike(crowd: Crowd) -> None:
-    async with crowd.tenant() as tenant:
+async def test_a_million_timetables_are_stored_and_no_two_are_alike(schedule_load: ScheduleLoad) -> None:
+    async with schedule_load.tenant() as tenant:
         row = await tenant.ledger.fetchrow(_TIMETABLES)
 
     assert row is not None
@@ -106,14 +106,14 @@ async def test_a_million_timetables_are_stored_and_no_two_are_alike(crowd: Crowd
 
 
 @pytest.mark.requirement("S11")
-async def test_stored_schedules_are_due_when_their_timetables_say(crowd: Crowd) -> None:
+async def test_stored_schedules_are_due_when_their_timetables_say(schedule_load: ScheduleLoad) -> None:
     """A copied row is as good as a put one."""
-    async with crowd.tenant() as tenant:
+    async with schedule_load.tenant() as tenant:
         for number in (10, 11, 12):  # a calendar, an instant, an interval
             key = f"bulk-{number}"
             stored = await tenant.harebell.schedule(key=key)
             told = await tenant.harebell.preview(key=key, count=1)
-            assert told["instants"][0]["at"] == stored["next_at"]
+            assert told.instants[0].at == stored.next_at
 
 
 @pytest.mark.requirement("S11", "S122")
@@ -125,14 +125,14 @@ def test_those_that_are_due_among_a_million_run_once_each_and_on_time(seen: Seen
 
 @pytest.mark.requirement("S11", "S46")
 def test_a_ticker_takes_no_memory_and_no_thread_for_what_is_stored(
-    crowd: Crowd, seen: Seen
+    schedule_load: ScheduleLoad, seen: Seen
 ) -> None:
-    assert crowd.few is not None
-    few, many = crowd.few.ticker, seen.wave.ticker
-    log.info("with few %s, with many %s", few, many)
+    assert schedule_load.initial_wave is not None
+    initial_wave, many = schedule_load.initial_wave.ticker, seen.wave.ticker
+    log.info("with few %s, with many %s", initial_wave, many)
 
-    assert many.memory - few.memory < GROWTH
-    assert many.threads <= few.threads + THREADS
+    assert many.memory - initial_wave.memory < GROWTH
+    assert many.threads <= initial_wave.threads + THREADS
 
 
 @pytest.mark.requirement("S36")
@@ -144,7 +144,7 @@ def test_the_broker_holds_what_is_due_within_the_horizon_and_nothing_else(seen: 
     log.info("%d tickets in %d messages", len(seen.tickets), sum(seen.messages.values()))
 
     assert told == run_ids(seen.wave)
-    assert 0 < sum(seen.messages.values()) <= WAVE
+    assert 0 < sum(seen.messages.values()) <= WAVE_SIZE
 
 
 @pytest.mark.requirement("S41")
@@ -153,8 +153,8 @@ def test_no_service_reads_a_table_of_schedules_from_end_to_end(seen: Seen) -> No
 
 
 @pytest.mark.requirement("S122")
-def test_staging_reads_as_much_as_is_due_and_not_as_is_stored(crowd: Crowd, seen: Seen) -> None:
-    assert crowd.few is not None
-    log.info("blocks: with few %d, with many %d", crowd.few.blocks, seen.wave.blocks)
+def test_staging_reads_as_much_as_is_due_and_not_as_is_stored(schedule_load: ScheduleLoad, seen: Seen) -> None:
+    assert schedule_load.initial_wave is not None
+    log.info("blocks: with few %d, with many %d", schedule_load.initial_wave.blocks, seen.wave.blocks)
 
-    assert seen.wave.blocks <= crowd.few.blocks * TALLER
+    assert seen.wave.blocks <= schedule_load.initial_wave.blocks * TALLER

@@ -12,7 +12,7 @@ import orjson
 import pytest
 from sqlalchemy.dialects import postgresql
 from tests.acceptance.plans import STATEMENTS, Explainer, Statement
-from tests.acceptance.schedule_load import MANY, TENANT, Crowd
+from tests.acceptance.schedule_load import MANY, TENANT, ScheduleLoad
 
 from harebell.domain.run_states import RunState, ScheduleState
 from harebell.intake.queries.parse import Runs, Schedules
@@ -59,10 +59,10 @@ WHERE tablename IN ('schedules', 'schedule_versions', 'schedule_state', 'runs')
 
 
 @asynccontextmanager
-async def connected(crowd: Crowd) -> AsyncIterator[asyncpg.Connection]:
+async def connected(schedule_load: ScheduleLoad) -> AsyncIterator[asyncpg.Connection]:
     """As the ticker is, with an hour's backlog and a day's runs; whatever is done is undone."""
     async with (
-        open_pool(crowd.stack.database_url, name="test") as pool,
+        open_pool(schedule_load.stack.database_url, name="test") as pool,
         pool.acquire(timeout=60) as connection,
     ):
         transaction = connection.transaction()
@@ -143,9 +143,9 @@ FORBIDDING = {"schedules_key"}  # two schedules of one key
 
 @pytest.mark.requirement("S17", "S41")
 @pytest.mark.parametrize("analysed", [False, True], ids=["never analysed", "analysed"])
-async def test_nothing_hot_and_no_list_reads_all_schedules(crowd: Crowd, *, analysed: bool) -> None:
+async def test_nothing_hot_and_no_list_reads_all_schedules(schedule_load: ScheduleLoad, *, analysed: bool) -> None:
     scanned = {}
-    async with connected(crowd) as connection:
+    async with connected(schedule_load) as connection:
         if analysed:
             await connection.execute(_ANALYSE, timeout=120)
         for name, statement in (HOT | LISTS).items():
@@ -158,9 +158,9 @@ async def test_nothing_hot_and_no_list_reads_all_schedules(crowd: Crowd, *, anal
 
 
 @pytest.mark.requirement("S41")
-async def test_a_batch_of_what_is_due_reads_little_with_an_hour_behind(crowd: Crowd) -> None:
+async def test_a_batch_of_what_is_due_reads_little_with_an_hour_behind(schedule_load: ScheduleLoad) -> None:
     """Blocks, for milliseconds tell how busy the machine is; `make bench ONLY=stored` has those."""
-    async with connected(crowd) as connection:
+    async with connected(schedule_load) as connection:
         told = orjson.loads(await connection.fetchval(_DUE))[0]
 
     blocks = told["Plan"]["Shared Hit Blocks"] + told["Plan"]["Shared Read Blocks"]
@@ -170,27 +170,27 @@ async def test_a_batch_of_what_is_due_reads_little_with_an_hour_behind(crowd: Cr
 
 
 @pytest.mark.requirement("S17")
-async def test_a_tag_is_found_by_its_index_and_listed_page_by_page(crowd: Crowd) -> None:
-    async with connected(crowd) as connection:
+async def test_a_tag_is_found_by_its_index_and_listed_page_by_page(schedule_load: ScheduleLoad) -> None:
+    async with connected(schedule_load) as connection:
         await connection.execute(_ANALYSE, timeout=120)
         explainer = Explainer(connection)
         await LISTS["schedules by tag"](explainer)
         used = {node.get("Index Name") for node in explainer.nodes}
-    async with crowd.tenant() as tenant:
+    async with schedule_load.tenant() as tenant:
         tagged = await tenant.ledger.fetch(_TAGGED, "team-7")
         listed = [row async for row in tenant.harebell.schedules(tag="team-7")]
 
     assert "schedules_tags" in used
-    assert {row["id"] for row in listed} == {str(row["id"]) for row in tagged}
+    assert {str(row.id) for row in listed} == {str(row["id"]) for row in tagged}
     assert len(listed) == len(tagged) >= MANY // 1_000
-    created = [row["created_at"] for row in listed]
+    created = [row.created_at for row in listed]
     assert created == sorted(created, reverse=True)
 
 
 @pytest.mark.requirement("S42")
-async def test_every_index_has_a_query_that_is_worse_without_it(crowd: Crowd) -> None:
+async def test_every_index_has_a_query_that_is_worse_without_it(schedule_load: ScheduleLoad) -> None:
     idle = {}
-    async with connected(crowd) as connection:
+    async with connected(schedule_load) as connection:
         await connection.execute(_ANALYSE, timeout=120)
         tables = {row["indexname"]: row["tablename"] for row in await connection.fetch(_INDEXES)}
         for name, statement in BY_INDEX.items():

@@ -9,10 +9,10 @@ from typing import Any
 
 import pytest
 from tests.acceptance.faults import assert_each_once, put_spread
-from tests.acceptance.record import Call, Target
-from tests.acceptance.skew import HostClock
-from tests.acceptance.stack import PATIENCE, Stack, Tenant, now, until
-from tests.acceptance.wire import Wire
+from tests.acceptance.recording_target import Call, Target
+from tests.acceptance.host_clock import HostClock
+from tests.acceptance.stack import WAIT_TIMEOUT, Stack, Tenant, now, until
+from tests.acceptance.amqp_client import AmqpClient
 from tests.rig.servers import Servers
 
 from harebell.dev.plan import ServiceKind, name_of
@@ -80,13 +80,13 @@ def believed_offset(stack: Stack, name: str) -> float:
     return datetime.fromisoformat(last["timestamp"]).timestamp() - written
 
 
-async def times_told(facts: "asyncio.Queue[dict[str, Any]]", count: int) -> list[float]:
+async def times_told(events: "asyncio.Queue[dict[str, Any]]", count: int) -> list[float]:
     """Seconds by which the times of events differ from when they are heard."""
     off = []
-    async with asyncio.timeout(PATIENCE + OVER):
+    async with asyncio.timeout(WAIT_TIMEOUT + OVER):
         for _ in range(count):
-            fact = await facts.get()
-            off.append(abs((now() - datetime.fromisoformat(fact["time"])).total_seconds()))
+            event = await events.get()
+            off.append(abs((now() - datetime.fromisoformat(event["time"])).total_seconds()))
     return off
 
 
@@ -108,13 +108,13 @@ def assert_punctual(calls: Iterable[Call]) -> float:
 
 async def run_some(tenant: Tenant, target: Target, path: str) -> list[float]:
     """How far the times told of them were off, in seconds."""
-    async with Wire.open(tenant.stack.amqp_url, tenant.name) as wire:
-        facts = await wire.events("run.succeeded")
-        hearing = asyncio.create_task(times_told(facts, RUNS))
-        owed = await put_spread(tenant, target.http(path), RUNS, first=AHEAD, over=OVER)
-        runs = await tenant.until_runs(RUNS, "succeeded", within=PATIENCE + OVER)
+    async with AmqpClient.open(tenant.stack.amqp_url, tenant.name) as amqp:
+        events = await amqp.events("run.succeeded")
+        hearing = asyncio.create_task(times_told(events, RUNS))
+        expected = await put_spread(tenant, target.http(path), RUNS, first=AHEAD, over=OVER)
+        runs = await tenant.until_runs(RUNS, "succeeded", within=WAIT_TIMEOUT + OVER)
         off = await hearing
-    assert len(set(owed)) == RUNS
+    assert len(set(expected)) == RUNS
     assert_each_once(target.calls(path), runs, RUNS)
     return off
 

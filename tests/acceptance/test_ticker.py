@@ -8,18 +8,18 @@ from typing import Any
 import pytest
 from tests.acceptance import counters
 from tests.acceptance.faults import assert_each_once, count_of, put_spread, start
-from tests.acceptance.record import Target
-from tests.acceptance.stack import Stack, Tenant, instant, now
+from tests.acceptance.recording_target import Target
+from tests.acceptance.stack import Stack, Tenant, time_in, now
 from tests.rig.servers import Servers
 
-from harebell.dev.plan import Counts, ServiceKind
+from harebell.dev.plan import ServiceCounts, ServiceKind
 
 pytestmark = [pytest.mark.broker, pytest.mark.postgres]
 
 TICKER = "ticker-1"
 FAR = {"every": "1h"}
 SECONDS = 20.0  # that an idle ticker is watched for
-LOOK = 15.0  # seconds between looks of a ticker that has nothing to stage
+POLL_INTERVAL = 15.0  # seconds between looks of a ticker that has nothing to stage
 BEGIN = timedelta(seconds=5)  # after a ticker is ready: what is overdue has started by then
 PHANTOM_AFTER = 3.0  # seconds that a commit takes: longer than executors believe in its tickets
 
@@ -46,9 +46,9 @@ async def test_an_idle_ticker_asks_little_however_many_schedules_there_are_and_w
         far = [{"key": f"far-{n}", "when": FAR, "target": target.http("far")} for n in range(300)]
         await tenant.harebell.put_many(far)
         await counters.prepare(tenant)
-        before = await counters.of_tickers(tenant)
+        before = await counters.ticker_statements(tenant)
         await asyncio.sleep(SECONDS)
-        asked = await counters.of_tickers(tenant) - before
+        asked = await counters.ticker_statements(tenant) - before
         await tenant.put("soon", {"after": "2s"}, target.http("soon"))
         (run,) = await tenant.until_runs(1, "succeeded")
 
@@ -61,7 +61,7 @@ async def test_an_idle_ticker_asks_little_however_many_schedules_there_are_and_w
         if count > SECONDS / 2 and "clock_timestamp" not in query  # five at once, every 5 s
     ]
     assert each_second == []
-    assert looks <= 2 * (SECONDS / LOOK + 1)
+    assert looks <= 2 * (SECONDS / POLL_INTERVAL + 1)
     assert asked.total() / SECONDS < 4
     assert run["started_at"] - run["due_at"] < timedelta(seconds=1)
 
@@ -70,7 +70,7 @@ async def test_an_idle_ticker_asks_little_however_many_schedules_there_are_and_w
 async def test_a_full_pass_is_followed_by_the_next_and_reported(
     own_stack: Stack, target: Target
 ) -> None:
-    await asyncio.to_thread(own_stack.start, Counts(tickers=0))
+    await asyncio.to_thread(own_stack.start, ServiceCounts(tickers=0))
     short = await start(own_stack, ServiceKind.TICKER, HAREBELL_HORIZON="2s")
     async with own_stack.tenant("bounded") as tenant:
         await put_spread(tenant, target.http("bounded"), 100, first=20, over=1)
@@ -91,12 +91,12 @@ async def test_a_full_pass_is_followed_by_the_next_and_reported(
 async def test_overdue_runs_start_within_5_s_of_readiness_ahead_of_what_is_due_later(
     own_stack: Stack, target: Target, record_property: Callable[[str, object], None]
 ) -> None:
-    await asyncio.to_thread(own_stack.start, Counts(tickers=0))
+    await asyncio.to_thread(own_stack.start, ServiceCounts(tickers=0))
     short = await start(own_stack, ServiceKind.TICKER, HAREBELL_HORIZON="2s")
     async with own_stack.tenant("overdue") as tenant:
         missed = await put_hourly(tenant, target.http("overdue"))
         later = await put_spread(tenant, target.http("later"), 1, first=30, over=1)
-        overdue = {missed, *await put_all_at(tenant, target.http("overdue"), 40, instant(8))}
+        overdue = {missed, *await put_all_at(tenant, target.http("overdue"), 40, time_in(8))}
         own_stack.kill(short.name)
         await set_back(tenant, missed, hours=4)
         await asyncio.sleep(9)

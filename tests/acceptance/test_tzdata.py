@@ -9,7 +9,7 @@ import pytest
 from tests.acceptance.stack import Stack, until
 from tests.rig.servers import Servers
 
-from harebell.dev.plan import Counts, ServiceKind
+from harebell.dev.plan import ServiceCounts, ServiceKind
 
 ZONE = "Europe/London"
 SYSTEM = Path("/usr/share/zoneinfo")
@@ -34,7 +34,7 @@ async def test_changed_zone_data_move_what_is_not_handed_over_yet(
 ) -> None:
     before = zones(tmp_path / "before", "2026a", as_in="Europe/London")
     after = zones(tmp_path / "after", "2026b", as_in="Europe/Berlin")
-    alone.start(Counts(executors=1), PYTHONTZPATH=before)
+    alone.start(ServiceCounts(executors=1), PYTHONTZPATH=before)
     async with alone.tenant("travellers") as tenant:
         when = {"cron": "0 12 1 1 *", "timezone": ZONE}
         schedule = await tenant.put("noon", when, {"task": {"name": "harebell.echo"}})

@@ -4,8 +4,8 @@ import asyncio
 from datetime import datetime, timedelta
 
 import pytest
-from tests.acceptance.record import Target
-from tests.acceptance.stack import Tenant, instant, now
+from tests.acceptance.recording_target import Target
+from tests.acceptance.stack import Tenant, time_in, now
 
 pytestmark = [pytest.mark.broker, pytest.mark.postgres]
 
@@ -32,30 +32,30 @@ async def one_after(tenant: Tenant, target: Target, due_at: datetime) -> None:
 async def test_withdrawn_a_second_before_its_instant_a_staged_run_never_runs_and_its_row_says_why(
     verb: str, tenant: Tenant, target: Target
 ) -> None:
-    due_at = instant(5)
+    due_at = time_in(5)
     await tenant.put("withdrawn", at(due_at), target.http(verb))
     (staged,) = await tenant.runs("staged")
 
     await reach(due_at - SECOND)
     order = tenant.harebell.cancel if verb == "cancel" else tenant.harebell.pause
-    answer = await order(key="withdrawn", note="not today")
+    response = await order(key="withdrawn", note="not today")
     await one_after(tenant, target, due_at)
 
     assert staged["staged_at"] < due_at - 2 * SECOND
-    assert answer.in_flight == []
+    assert response.in_flight == []
     assert target.calls(verb) == []
     row, _ = await tenant.runs()
     reason = {"cancel": "cancelled", "pause": "paused"}[verb]
     assert (row["scheduled_for"], row["state"], row["reason"]) == (due_at, "cancelled", reason)
     assert (row["attempt"], row["started_at"]) == (0, None)
     shown = await tenant.harebell.schedule(key="withdrawn")
-    assert (shown["state"], shown["reason"]) == (reason, "not today")
+    assert (shown.state, shown.reason) == (reason, "not today")
 
 
 async def test_a_pause_that_ends_before_the_instant_changes_nothing(
     tenant: Tenant, target: Target
 ) -> None:
-    due_at = instant(5)
+    due_at = time_in(5)
     await tenant.put("paused", at(due_at), target.http("resumed"))
 
     await reach(due_at - 2 * SECOND)
@@ -72,7 +72,7 @@ async def test_a_pause_that_ends_before_the_instant_changes_nothing(
 async def test_a_short_pause_in_the_midst_of_many_instants_loses_none_of_them(
     tenant: Tenant, target: Target
 ) -> None:
-    start = instant(3)
+    start = time_in(3)
     when = {"every": "1s", "start": start.isoformat(), "times": 6}
     await tenant.put("ticking", when, target.http("ticking"))
 
@@ -90,7 +90,7 @@ async def test_a_short_pause_in_the_midst_of_many_instants_loses_none_of_them(
 async def test_a_one_shot_that_is_replaced_and_put_back_runs_once_as_it_stands_at_last(
     tenant: Tenant, target: Target
 ) -> None:
-    due_at = instant(4)
+    due_at = time_in(4)
     await tenant.put("order", at(due_at), target.http("first"))
 
     await tenant.put("order", at(due_at), target.http("other"), expected_version="any")
@@ -107,7 +107,7 @@ async def test_a_one_shot_that_is_replaced_and_put_back_runs_once_as_it_stands_a
 async def test_a_rhythm_that_is_replaced_and_put_back_keeps_all_its_instants(
     tenant: Tenant, target: Target
 ) -> None:
-    start = instant(3)
+    start = time_in(3)
     bounds = {"start": start.isoformat(), "end": (start + 5 * SECOND).isoformat()}
     quick, slow = {"every": "1s", **bounds}, {"every": "1h", **bounds}
     await tenant.put("rhythm", quick, target.http("rhythm"))

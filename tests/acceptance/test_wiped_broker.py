@@ -4,9 +4,9 @@ import asyncio
 from collections.abc import Callable, Iterator
 
 import pytest
-from tests.acceptance.clusters import PAIRS, READY
+from tests.acceptance.cluster_stack import PAIRS, READY_TIMEOUT
 from tests.acceptance.faults import assert_each_once, put_spread, until_ready
-from tests.acceptance.record import Target
+from tests.acceptance.recording_target import Target
 from tests.acceptance.stack import Stack
 from tests.rig.servers import Servers, private_servers
 
@@ -53,10 +53,10 @@ async def test_runs_that_waited_in_a_wiped_broker_run_once_each(
     record_property: Callable[[str, object], None],
 ) -> None:
     async with stack.tenant("wiped") as tenant:
-        owed = await put_spread(tenant, target.http("wiped"), RUNS, first=FIRST, over=OVER)
+        expected = await put_spread(tenant, target.http("wiped"), RUNS, first=FIRST, over=OVER)
         staged = await tenant.until_runs(RUNS, "staged", within=FIRST)
         await asyncio.to_thread(wipe, private.broker)
-        ready = await until_ready(stack, PAIRS, within=READY)
+        ready = await until_ready(stack, PAIRS, within=READY_TIMEOUT)
         runs = await tenant.until_runs(RUNS, "succeeded", within=OVER + LOST_IN_ANY_CASE_AFTER + TICKET_CHECK_INTERVAL)
         after = await tenant.put("after", {"now": True}, target.http("after"))
         await tenant.until_runs(RUNS + 1, "succeeded")
@@ -64,7 +64,7 @@ async def test_runs_that_waited_in_a_wiped_broker_run_once_each(
     late = sorted(call.late for call in target.calls("wiped"))
     record_property("ready", f"{ready:.2f} s after the port opened")
     record_property("lateness", f"p50 {late[RUNS // 2]:.3f} s, worst {late[-1]:.3f} s")
-    assert len(set(owed)) == len(staged) == RUNS
+    assert len(set(expected)) == len(staged) == RUNS
     assert_each_once(target.calls("wiped"), runs, RUNS)
     assert LOST_AFTER < late[-1] < LOST_IN_ANY_CASE_AFTER + 2 * TICKET_CHECK_INTERVAL
     assert [call.schedule_id for call in target.calls("after")] == [after]

@@ -21,7 +21,7 @@ from aio_pika.abc import AbstractConnection
 from tests.integration.dlq_inspector.environment import SCHEDULE, TARGET, dead_run
 from tests.rig.servers import Servers, as_role
 
-from harebell.client import Client, View
+from harebell.client import Client
 from harebell.contract import amqp_names
 from harebell.contract.dead_letter import DeadRun
 from harebell.contract.ids import RunKey
@@ -50,7 +50,7 @@ FROM unnest($2::timestamptz[]) AS at
 _END: Final = "UPDATE runs SET state = 'succeeded', finished_at = now() WHERE state = 'staged'"
 
 
-def letters() -> list[DeadRun]:
+def dead_letters() -> list[DeadRun]:
     key = [RunKey(START + timedelta(seconds=n), uuid5(SCHEDULE, "acme")) for n in range(LETTERS)]
     failures = ("refused " + chr(97 + n % FAILURES % 26) * (1 + n % FAILURES // 26)
                 for n in range(LETTERS))  # fmt: skip
@@ -85,7 +85,7 @@ async def measure(url: str, database_url: str) -> dict[str, float]:
 
 async def kept(connection: AbstractConnection, database: asyncpg.Connection) -> float:
     """From the first message to the last row; the runs are there before."""
-    dead = letters()
+    dead = dead_letters()
     work = orjson.dumps({"tenant": "acme", "key": "report", "target": TARGET}).decode()
     await database.execute(_VERSION, dead[0].schedule_id, work)
     await database.execute(_RUNS, dead[0].schedule_id, [each.scheduled_for for each in dead])
@@ -101,7 +101,7 @@ async def kept(connection: AbstractConnection, database: asyncpg.Connection) -> 
     return perf_counter() - began
 
 
-async def listed(rows: AsyncIterator[View], number: int) -> float:
+async def listed(rows: AsyncIterator[object], number: int) -> float:
     began = perf_counter()
     assert len([row async for row in rows]) == number
     return perf_counter() - began
@@ -109,12 +109,12 @@ async def listed(rows: AsyncIterator[View], number: int) -> float:
 
 async def replayed(acme: Client, database: asyncpg.Connection) -> dict[str, float]:
     began = perf_counter()
-    answer = await acme.start_replay_job(select={"all": True}, request_id="all")
-    assert answer.id is not None
+    response = await acme.start_replay_job(select={"all": True}, request_id="all")
+    assert response.id is not None
     frozen = perf_counter() - began
-    while (job := await acme.replay_job(answer.id))["state"] == "running":
+    while (job := await acme.replay_job(response.id)).state == "running":
         await database.execute(_END)
-    assert (job["state"], job["succeeded"]) == ("done", LETTERS)
+    assert (job.state, job.succeeded) == ("done", LETTERS)
     return {"frozen_s": frozen, "replayed_s": perf_counter() - began}
 
 

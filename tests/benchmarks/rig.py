@@ -10,16 +10,16 @@ from itertools import count
 from pathlib import Path
 from typing import Any, Final, TypeAlias
 
-from tests.acceptance.bulk import Copier, Spread, once
-from tests.acceptance.stack import Stack, Tenant, instant, until
+from tests.acceptance.bulk import ScheduleCopier, Spread, one_shot
+from tests.acceptance.stack import Stack, Tenant, time_in, until
 from tests.benchmarks import tasks
 from tests.benchmarks.figures import lateness
 from tests.benchmarks.machine import Spent
-from tests.benchmarks.starts import PATIENCE, Starts, taken
+from tests.benchmarks.starts import DRAIN_TIMEOUT, Starts, taken
 from tests.rig.servers import Servers
 from tests.rig.task_plugins import install
 
-from harebell.dev.plan import Counts, ServiceKind
+from harebell.dev.plan import ServiceCounts, ServiceKind
 
 HORIZON: Final = "5.8s"  # just above a tier; the product's own makes every sample wait for it
 BEHIND: Final = 2.0  # seconds from the beginning of loading to staging, which is part of the sample
@@ -74,7 +74,7 @@ class Rig:
     starts: Path
     settings: dict[str, str]
     horizon: float  # seconds
-    counts: Counts = field(default_factory=Counts)
+    counts: ServiceCounts = field(default_factory=ServiceCounts)
     _names: Iterator[int] = field(default_factory=count)
 
     @classmethod
@@ -116,7 +116,7 @@ class Rig:
         ahead: float | None = None,
         later: float = 0,
         rate: float | None = None,
-        when: When = once,
+        when: When = one_shot,
         target: Mapping[str, Any] = TASK,
         **more: Any,  # any other field of a schedule
     ) -> Wave:
@@ -124,16 +124,16 @@ class Rig:
 
         The first `ahead` seconds from now, or so long that all are there before staging begins.
         """
-        await tenant.put("model", {"at": instant(NEVER).isoformat()}, target, **more)
-        copier = Copier(tenant.ledger, tenant.name, "model", when, paused=None)
+        await tenant.put("model", {"at": time_in(NEVER).isoformat()}, target, **more)
+        copier = ScheduleCopier(tenant.ledger, tenant.name, "model", when, paused=None)
         accepted_at = await copier.accepted_at()
         step = timedelta(0) if rate is None else timedelta(seconds=1 / rate)
         seconds = later + (self.horizon + BEHIND + number / LOADED if ahead is None else ahead)
         first = datetime.now(UTC).replace(microsecond=0) + timedelta(seconds=seconds)
         soonest = first - accepted_at.replace(microsecond=0)
         spread = Spread(soonest, step, first=0)
-        await copier.multiply(range(number), spread)
-        await tenant.put("look", {"at": instant(NEVER).isoformat()}, target)  # wakes the ticker
+        await copier.create_copies(range(number), spread)
+        await tenant.put("look", {"at": time_in(NEVER).isoformat()}, target)  # wakes the ticker
         return Wave(tenant, number, first, spread.due(number - 1, accepted_at))
 
     def spent(self) -> Spent:
@@ -145,13 +145,13 @@ class Rig:
         private = self.stack.servers.private
         assert private is not None, "the CPU of servers that others use tells nothing"
         pids = {"broker": _pid(private.broker), "database": _pid(private.database)}
-        living = self.stack.services.crew.processes()
+        living = self.stack.services.processes.processes()
         return pids | {name: process.pid for name, process in sorted(living.items())}
 
     async def until(self, moment: datetime) -> None:
         await asyncio.sleep((moment - datetime.now(UTC)).total_seconds())
 
-    async def drained(self, wave: Wave, *, within: float = PATIENCE) -> float:
+    async def drained(self, wave: Wave, *, within: float = DRAIN_TIMEOUT) -> float:
         """When everything that was due was on the record, in seconds since 1970."""
 
         async def is_drained() -> bool:

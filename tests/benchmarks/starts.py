@@ -7,7 +7,7 @@ from typing import Final
 
 from tests.acceptance.stack import until
 
-PATIENCE: Final = 120.0  # seconds for a backlog to drain
+DRAIN_TIMEOUT: Final = 120.0  # seconds for a backlog to drain
 
 Starts = list[tuple[float, float]]  # due, started: seconds since 1970
 
@@ -19,7 +19,7 @@ async def taken(folder: Path, number: int) -> Starts:
         found = read(folder)
         return found if len(found) >= number else None
 
-    found = await until(all_of_them, within=PATIENCE, what=f"{number} starts")
+    found = await until(all_of_them, within=DRAIN_TIMEOUT, what=f"{number} starts")
     assert found is not None
     forget(folder)
     return sorted(found, key=lambda each: each[1])

@@ -6,7 +6,7 @@ from datetime import timedelta
 from itertools import pairwise
 from typing import Final
 
-from tests.acceptance.record import Call
+from tests.acceptance.recording_target import Call
 from tests.chaos.history import Course, Row
 from tests.chaos.result import Kind
 

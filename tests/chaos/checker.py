@@ -10,7 +10,7 @@ from dataclasses import replace
 from datetime import datetime, timedelta
 from typing import Final
 
-from tests.acceptance.record import Call
+from tests.acceptance.recording_target import Call
 from tests.acceptance.stack import run_id
 from tests.chaos.attempts import judge_attempts, repeats
 from tests.chaos.expected_runs import halts, owed

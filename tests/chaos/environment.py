@@ -8,19 +8,19 @@ from pathlib import Path
 from random import Random
 from typing import Final
 
-from tests.acceptance.clusters import Clustered
-from tests.acceptance.record import Target
+from tests.acceptance.cluster_stack import ClusterStack
+from tests.acceptance.recording_target import Target
 from tests.acceptance.stack import Stack, until
 from tests.chaos.links import BROKER, DATABASE, Links
 from tests.chaos.result import Finding
 from tests.chaos.result import Kind as Wrong
 from tests.rig.servers import as_role
 
-from harebell.dev.plan import Counts, ServiceKind, name_of
+from harebell.dev.plan import ServiceCounts, ServiceKind, name_of
 from harebell.dev.processes import is_ready
 from harebell.dev.servers import PrivateServers
 
-COUNTS: Final = Counts(tickers=2, dispatchers=2, executors=2)
+COUNTS: Final = ServiceCounts(tickers=2, dispatchers=2, executors=2)
 MEMBERS: Final = COUNTS.members()
 NAMES: Final = [name_of(*member) for member in MEMBERS]
 READY: Final = 60.0  # seconds until a whole stack must be ready again
@@ -40,7 +40,7 @@ class Scene:
     tenant: str = ""  # whose schedules this wave's are; also the path of their targets
     notes: dict[str, float] = field(default_factory=dict)
     findings: list[Finding] = field(default_factory=list)  # of a fault that is a judge itself
-    clustered: Clustered | None = None  # three nodes of RabbitMQ, instead of one
+    clustered: ClusterStack | None = None  # three nodes of RabbitMQ, instead of one
 
     @property
     def servers(self) -> PrivateServers:
@@ -48,7 +48,7 @@ class Scene:
         return self.stack.servers.private
 
     @property
-    def cluster(self) -> Clustered:
+    def cluster(self) -> ClusterStack:
         assert self.clustered is not None
         return self.clustered
 

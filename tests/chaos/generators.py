@@ -6,7 +6,7 @@ from datetime import datetime, timedelta
 from random import Random
 from typing import Any, Final
 
-from tests.acceptance.record import Target
+from tests.acceptance.recording_target import Target
 from tests.chaos.history import Verb
 
 Json = dict[str, Any]

@@ -7,7 +7,7 @@ from enum import StrEnum
 from typing import Any, Final
 from urllib.parse import parse_qs, urlsplit
 
-from tests.acceptance.record import Call
+from tests.acceptance.recording_target import Call
 
 UNITS: Final = {
     "ms": timedelta(milliseconds=1),

@@ -11,8 +11,8 @@ from pathlib import Path
 from random import Random
 from typing import Any, Final
 
-from tests.acceptance.clusters import Clustered
-from tests.acceptance.record import Target
+from tests.acceptance.cluster_stack import ClusterStack
+from tests.acceptance.recording_target import Target
 from tests.acceptance.stack import Stack
 from tests.chaos.environment import NAMES, Scene
 from tests.chaos.faults import Fault
@@ -133,7 +133,7 @@ def clustered(servers: Servers, root: Path, outage: float) -> Iterator[Scene]:
     root.mkdir(parents=True, exist_ok=True)
     with (
         Target.open(root / "calls.jsonl") as target,
-        Clustered.open(servers, root, counts=None) as opened,
+        ClusterStack.open(servers, root, counts=None) as opened,
         Links.open(NAMES, {DATABASE: servers.database_url}) as links,
     ):
         dice = Random(0)  # noqa: S311  # set by each wave

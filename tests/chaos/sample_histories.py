@@ -6,7 +6,7 @@ from datetime import UTC, datetime, timedelta
 from typing import Any, Final
 from uuid import UUID
 
-from tests.acceptance.record import Call
+from tests.acceptance.recording_target import Call
 from tests.acceptance.stack import run_id
 from tests.chaos.checker import judge
 from tests.chaos.history import History, Operation, Outage, Verb

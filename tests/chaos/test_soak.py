@@ -4,7 +4,7 @@ from collections import Counter
 from pathlib import Path
 from random import Random
 
-from tests.acceptance.record import Target
+from tests.acceptance.recording_target import Target
 from tests.chaos.faults import chosen
 from tests.chaos.generators import Drawing
 from tests.chaos.history import Verb

@@ -1,6 +1,6 @@
-"""The ledgers that rules are tried on: a database for the suite, empty for each test; and memory.
+"""The two ledgers of the contract tests: PostgreSQL, emptied after each test, and memory.
 
-A test that asks for `ledger` is held against both.
+A test with the fixture `ledger` runs with both.
 """
 
 import asyncio
@@ -15,10 +15,10 @@ from tests.rig.servers import Servers
 from harebell.runtime.settings import PoolBounds
 from harebell.storage.engine import open_pool
 
-CONNECTIONS = 50  # as many as there are claimants at once
+CONNECTIONS = 50  # the maximum of concurrent claims in a test
 IN_MEMORY = "memory"
 POSTGRESQL = "postgresql"
-ANSWERING = memory_rows  # imported, it has registered
+ANSWERING = memory_rows  # the import registers its answers
 
 
 @pytest.fixture(
@@ -37,7 +37,7 @@ def ledger_url(request: pytest.FixtureRequest) -> Iterator[str]:
 
 @pytest.fixture
 async def ledger(ledger_url: str) -> AsyncIterator[asyncpg.Pool]:
-    """Reached as hot paths reach it."""
+    """Yield a pool with the settings of the hot paths."""
     if ledger_url == IN_MEMORY:
         yield open_ledger()
         return
@@ -48,4 +48,4 @@ async def ledger(ledger_url: str) -> AsyncIterator[asyncpg.Pool]:
         await pool.execute("DELETE FROM runs")
         await pool.execute("DELETE FROM attempts")
         await pool.execute("DELETE FROM overlap_slots")
-        await pool.execute("DELETE FROM limits")
+        await pool.execute("DELETE FROM rate_limits")

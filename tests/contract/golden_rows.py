@@ -1,4 +1,4 @@
-"""A ledger as the first version left it, brought to the newest schema."""
+"""The ledger of version 1, in a database with the newest schema."""
 
 from datetime import date
 from pathlib import Path
@@ -11,23 +11,23 @@ from tests.rig.servers import ROLE_PASSWORD, Servers
 from harebell.storage.migrate import migrate
 
 ROWS: Final = Path(__file__).with_name("ledger_v1.sql")
-REVISION: Final = "0002"
+REVISION: Final = "0001"
 DAY: Final = date(2026, 11, 21)  # of its runs
-_PORT: Final = "127.0.0.1:33433"  # of the target that they know
-_SHORTER: Final = {"runs?sleep=60": "runs", "retries?fail=1": "retries"}
+_ADDRESS: Final = "127.0.0.1:33433"  # of the target of its runs
+_SIMPLE_PATHS: Final = {"runs?sleep=60": "runs", "retries?fail=1": "retries"}
 
 
 def rows(port: int | None = None) -> str:
-    """As they were; or such that they are well served by a target that has this port now."""
+    """Return the rows as SQL. With a port, the runs call a target that succeeds at that port."""
     text = ROWS.read_text()
-    changes = {} if port is None else _SHORTER | {_PORT: f"127.0.0.1:{port}"}
+    changes = {} if port is None else _SIMPLE_PATHS | {_ADDRESS: f"127.0.0.1:{port}"}
     for old, new in changes.items():
         text = text.replace(old, new)
     return text
 
 
 async def rebuild(servers: Servers, url: str, statements: str) -> None:
-    """The database of that URL, made anew with those rows in it."""
+    """Create the database of the URL again, with the rows of `statements`."""
     await servers.drop_database(url)
     owner = await asyncpg.connect(servers.database_url)
     try:
@@ -35,10 +35,10 @@ async def rebuild(servers: Servers, url: str, statements: str) -> None:
     finally:
         await owner.close()
     await migrate(url, to=REVISION)
-    ledger = await asyncpg.connect(url)
+    connection = await asyncpg.connect(url)
     try:
-        await ledger.execute("SELECT harebell_ensure_partitions($1, $1)", DAY)
-        await ledger.execute(statements)
+        await connection.execute("SELECT harebell_ensure_partitions($1, $1)", DAY)
+        await connection.execute(statements)
     finally:
-        await ledger.close()
+        await connection.close()
     await migrate(url, role_password=ROLE_PASSWORD)

@@ -1,4 +1,4 @@
-"""What the contract tests themselves ask of a ledger, answered from memory: rows put and read."""
+"""The statements of the contract tests in memory."""
 
 from collections.abc import Iterator
 from dataclasses import asdict
@@ -6,9 +6,8 @@ from datetime import datetime, timedelta
 from typing import Any
 from uuid import UUID
 
-from tests.contract.ledger_rows import PUT, ROW, SEQS
-from tests.contract.overlap_claimers import TURNS as TURNS_OF
-from tests.contract.overlap_claimers import WRITE_VERSION
+from tests.contract.ledger_rows import FIND_RUN, FIND_SEQS, PUT_RUN
+from tests.contract.overlap_claimers import FIND_SLOTS, INSERT_VERSION
 from tests.fakes.ledger.claims import ATTEMPTS
 from tests.fakes.ledger.overlap import OVERLAP_SLOTS
 from tests.fakes.ledger.pool import Record, answers
@@ -19,32 +18,49 @@ from tests.fakes.ledger.store import Transaction
 from harebell.contract.ids import RunKey
 from harebell.domain.run_states import RunState
 
-_PUT_AS = (
-    *("scheduled_for", "schedule_id", "version", "seq", "state", "reason", "attempt"),
-    *("expires_at", "stop_requested_at", "lease_holder", "lease_seconds", "lease_until"),
-    *("next_attempt_at", "finished_at", "outcome"),
+_INSERTED_COLUMNS = (
+    "scheduled_for",
+    "schedule_id",
+    "version",
+    "seq",
+    "state",
+    "reason",
+    "attempt",
+    "expires_at",
+    "stop_requested_at",
+    "lease_holder",
+    "lease_seconds",
+    "lease_until",
+    "next_attempt_at",
+    "finished_at",
+    "outcome",
 )
 
 
-@answers(PUT)
-def put(tx: Transaction, *values: Any) -> None:
-    told = dict(zip(_PUT_AS, values, strict=True))
-    told["state"] = RunState(told["state"])
+@answers(PUT_RUN)
+def insert_run(tx: Transaction, *values: Any) -> None:
+    columns = dict(zip(_INSERTED_COLUMNS, values, strict=True))
+    columns["state"] = RunState(columns["state"])
     run = Run(
-        tenant="acme", pool="default", lane="normal", priority=5, due_at=told["scheduled_for"],
-        staged_at=tx.now, **told,
-    )  # fmt: skip
+        tenant="acme",
+        pool="default",
+        lane="normal",
+        priority=5,
+        due_at=columns["scheduled_for"],
+        staged_at=tx.now,
+        **columns,
+    )
     tx.put(RUNS, run.key, run)
 
 
-@answers(SEQS)
-def seqs(tx: Transaction) -> list[Record]:
+@answers(FIND_SEQS)
+def find_seqs(tx: Transaction) -> list[Record]:
     return [asdict(run) for run in all_runs(tx)]
 
 
-@answers(ROW)
-def row(tx: Transaction, moment: datetime, schedule: UUID) -> Iterator[Record]:
-    if (run := run_of(tx, RunKey(moment, schedule))) is not None:
+@answers(FIND_RUN)
+def find_run(tx: Transaction, time: datetime, schedule: UUID) -> Iterator[Record]:
+    if (run := run_of(tx, RunKey(time, schedule))) is not None:
         yield asdict(run)
 
 
@@ -54,47 +70,49 @@ def now(tx: Transaction) -> list[Record]:
 
 
 @answers("SELECT FROM runs WHERE schedule_id = $1 FOR UPDATE")
-def lock(tx: Transaction, schedule: UUID) -> None:
+def lock_runs(tx: Transaction, schedule: UUID) -> None:
     for run in all_runs(tx):
         if run.schedule_id == schedule:
             tx.lock(RUNS, run.key)
 
 
 @answers("SELECT schedule_id, reason FROM runs WHERE stop_requested_at IS NOT NULL")
-def asked_to_stop(tx: Transaction) -> list[Record]:
+def find_stop_requests(tx: Transaction) -> list[Record]:
     return [asdict(run) for run in all_runs(tx) if run.stop_requested_at is not None]
 
 
 @answers("SELECT schedule_id FROM runs WHERE finished_at IS NULL")
-def unfinished(tx: Transaction) -> list[Record]:
+def find_unfinished(tx: Transaction) -> list[Record]:
     return [asdict(run) for run in all_runs(tx) if run.finished_at is None]
 
 
 @answers("SELECT count(*) FROM attempts")
-def attempts(tx: Transaction) -> list[Record]:
+def count_attempts(tx: Transaction) -> list[Record]:
     return [{"count": len(list(tx.rows(ATTEMPTS)))}]
 
 
 @answers("SELECT duration_ms FROM attempts")
-def durations(tx: Transaction) -> list[Record]:
-    return [{"duration_ms": kept["duration_ms"]} for kept in tx.rows(ATTEMPTS)]
+def find_durations(tx: Transaction) -> list[Record]:
+    return [{"duration_ms": attempt["duration_ms"]} for attempt in tx.rows(ATTEMPTS)]
 
 
-@answers(WRITE_VERSION)
-def write_version(tx: Transaction, schedule: UUID, number: int, work: str, at: datetime) -> None:
-    tx.put(VERSIONS, (schedule, number), {"run_spec": work, "accepted_at": at})
+@answers(INSERT_VERSION)
+def insert_version(
+    tx: Transaction, schedule: UUID, number: int, run_spec: str, at: datetime
+) -> None:
+    tx.put(VERSIONS, (schedule, number), {"run_spec": run_spec, "accepted_at": at})
 
 
-@answers(TURNS_OF)
-def turns_of(tx: Transaction, schedule: UUID) -> list[Record]:
-    taken = [turn for turn in tx.rows(OVERLAP_SLOTS) if turn["key"].schedule_id == schedule]
-    return [{"scheduled_for": t["key"].scheduled_for, "role": t["role"]} for t in taken]
+@answers(FIND_SLOTS)
+def find_slots(tx: Transaction, schedule: UUID) -> list[Record]:
+    slots = [slot for slot in tx.rows(OVERLAP_SLOTS) if slot["key"].schedule_id == schedule]
+    return [{"scheduled_for": s["key"].scheduled_for, "role": s["role"]} for s in slots]
 
 
 @answers("UPDATE runs SET state = 'cancelled', finished_at = now() WHERE scheduled_for = $1")
-def cancel(tx: Transaction, moment: datetime) -> None:
+def cancel(tx: Transaction, time: datetime) -> None:
     for run in all_runs(tx):
-        if run.scheduled_for == moment:
+        if run.scheduled_for == time:
             amend(tx, run, state=RunState.CANCELLED, finished_at=tx.now)
 
 
@@ -105,9 +123,9 @@ def end_all(tx: Transaction) -> None:
 
 
 @answers("UPDATE runs SET state = 'staged', seq = $1, finished_at = NULL WHERE scheduled_for = $2")
-def stage_as(tx: Transaction, seq: int, moment: datetime) -> None:
+def stage_as(tx: Transaction, seq: int, time: datetime) -> None:
     for run in all_runs(tx):
-        if run.scheduled_for == moment:
+        if run.scheduled_for == time:
             amend(tx, run, state=RunState.STAGED, finished_at=None, seq=seq)
 
 

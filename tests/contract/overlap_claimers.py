@@ -1,13 +1,23 @@
-"""What takes turns on a real ledger, as executors do: runs, their tickets, claims and ends."""
+"""An executor of runs that restrict overlap: their rows, tickets, claims and completions."""
 
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field
-from datetime import timedelta
+from datetime import datetime, timedelta
 from typing import Any, Final
 from uuid import UUID, uuid5
 
 import asyncpg
-from tests.contract.ledger_rows import HOLDER, LEASE, NOW, SEQ, VERSION, Row, ending, put_as, row_of
+from tests.contract.ledger_rows import (
+    HOLDER,
+    LEASE,
+    NOW,
+    SEQ,
+    VERSION,
+    Row,
+    completion_of,
+    insert_rows_as,
+    row_of,
+)
 
 from harebell.contract.amqp_names import Lane
 from harebell.contract.ids import RunKey
@@ -20,8 +30,8 @@ from harebell.storage.run_completion import wake_next
 from harebell.storage.runs import claims, completion, overlap
 
 SPACE: Final = UUID("1c1f6a8e-0b7c-5a0a-8d8e-5a52f3c0b9d1")
-TURNS: Final = "SELECT * FROM overlap_slots WHERE schedule_id = $1"
-WRITE_VERSION: Final = """
+FIND_SLOTS: Final = "SELECT * FROM overlap_slots WHERE schedule_id = $1"
+INSERT_VERSION: Final = """
 INSERT INTO schedule_versions (schedule_id, version, definition, run_spec, fingerprint, accepted_at,
                                effective_at, status)
 VALUES ($1, $2, '{}', $3, '', $4, $4, 'active') ON CONFLICT DO NOTHING
@@ -54,62 +64,67 @@ def ticket(run: RunKey, policy: Overlap, seq: int = SEQ) -> Ticket:
 
 @dataclass
 class Executor:
-    """What claims, ends and passes on, as executors do; nothing is published."""
+    """An executor that claims and completes runs and wakes the next ones, without messages."""
 
     ledger: asyncpg.Pool
     policy: Overlap
     holder: str = HOLDER
     tokens: dict[RunKey, int] = field(default_factory=dict)
 
-    async def claim(self, *runs: RunKey, seq: int = SEQ) -> OverlapPlan:
-        wanted = {
+    async def claim(
+        self, *runs: RunKey, seq: int = SEQ, due_at: datetime | None = None
+    ) -> OverlapPlan:
+        """Claim the runs with tickets that are due at `due_at` or at their scheduled time."""
+        tickets = {
             claims.ClaimKey(
                 key=run,
                 seq=seq,
                 version=VERSION,
                 override=None,
                 lease=LEASE,
-                due_at=run.scheduled_for,
+                due_at=due_at or run.scheduled_for,
             ): ticket(run, self.policy, seq)
             for run in runs
         }
         async with self.ledger.acquire() as connection, connection.transaction():
-            mine, plan = await claim_with_overlap(connection, wanted, self.holder)
-        self.tokens |= {run: claim.token for run, claim in mine.items()}
+            claimed, plan = await claim_with_overlap(connection, tickets, self.holder)
+        self.tokens |= {run: claim.token for run, claim in claimed.items()}
         return plan
 
-    async def end(self, run: RunKey, state: RunState = RunState.SUCCEEDED) -> list[RunKey]:
-        """Who is woken."""
+    async def complete(self, run: RunKey, state: RunState = RunState.SUCCEEDED) -> list[RunKey]:
+        """Complete the run and return the woken runs."""
         policies = {run.schedule_id: self.policy}
         async with self.ledger.acquire() as connection, connection.transaction():
             await overlap.lock(connection, policies)
             moved = await completion.complete(
-                connection, [ending(run, state, token=self.tokens.pop(run))]
+                connection, [completion_of(run, state, token=self.tokens.pop(run))]
             )
             assert set(moved) == {run}
             woken = await wake_next(connection, policies, NOW)
         return [each.key for each in woken]
 
 
-async def stage(ledger: asyncpg.Pool, runs: Iterable[RunKey], row: Row | None = None) -> None:
+async def insert_runs(ledger: asyncpg.Pool, runs: Iterable[RunKey], row: Row | None = None) -> None:
     runs = list(runs)
-    await put_as(ledger, dict.fromkeys(runs, row or Row(STAGED)))
-    await write_versions(ledger, {run.schedule_id for run in runs})
+    await insert_rows_as(ledger, dict.fromkeys(runs, row or Row(STAGED)))
+    await insert_versions(ledger, {run.schedule_id for run in runs})
 
 
-async def write_versions(ledger: asyncpg.Pool, schedules: Iterable[UUID]) -> None:
-    """From which the tickets of woken runs are made."""
-    work = ticket(key(0), QUEUE).run_spec.model_dump_json(by_alias=True, exclude_none=True)
+async def insert_versions(ledger: asyncpg.Pool, schedules: Iterable[UUID]) -> None:
+    """Insert the versions from which the tickets of woken runs are rebuilt."""
+    run_spec = ticket(key(0), QUEUE).run_spec.model_dump_json(by_alias=True, exclude_none=True)
     await ledger.executemany(
-        WRITE_VERSION, [(schedule, VERSION, work, NOW) for schedule in schedules]
+        INSERT_VERSION, [(schedule, VERSION, run_spec, NOW) for schedule in schedules]
     )
 
 
-async def said(ledger: asyncpg.Pool, runs: Iterable[RunKey]) -> list[tuple[str, str | None]]:
+async def states_and_reasons(
+    ledger: asyncpg.Pool, runs: Iterable[RunKey]
+) -> list[tuple[str, str | None]]:
     rows = [await row_of(ledger, run) for run in runs]
     return [(row["state"], row["reason"]) for row in rows]
 
 
-async def turns_of(ledger: asyncpg.Pool, schedule: UUID) -> Mapping[Any, str]:
-    rows = await ledger.fetch(TURNS, schedule)
+async def slot_roles(ledger: asyncpg.Pool, schedule: UUID) -> Mapping[Any, str]:
+    rows = await ledger.fetch(FIND_SLOTS, schedule)
     return {row["scheduled_for"]: row["role"] for row in rows}

@@ -1,4 +1,4 @@
-"""Rows as v1 wrote them are understood as long as there is a v1."""
+"""The present code reads the rows that the services of version 1 wrote."""
 
 from collections.abc import AsyncIterator
 
@@ -14,6 +14,17 @@ from harebell.storage.runs.tickets import rebuild_tickets
 pytestmark = pytest.mark.postgres
 
 VERSIONS = 24
+STATES = {
+    "staged",
+    "running",
+    "retrying",
+    "dead",
+    "unresolved",
+    "cancelled",
+    "skipped",
+    "expired",
+    "succeeded",
+}
 
 
 @pytest.fixture
@@ -25,7 +36,7 @@ async def rows(servers: Servers, database_url: str) -> AsyncIterator[asyncpg.Con
 
 
 @pytest.mark.requirement("S35")
-async def test_every_run_of_v1_has_its_ticket_from_the_tables_alone(
+async def test_ticket_of_each_run_of_v1_is_rebuilt_from_the_tables(
     rows: asyncpg.Connection,
 ) -> None:
     runs = await rows.fetch("SELECT * FROM runs ORDER BY scheduled_for, schedule_id")
@@ -33,16 +44,13 @@ async def test_every_run_of_v1_has_its_ticket_from_the_tables_alone(
 
     tickets = await rebuild_tickets(rows, keys)
 
-    assert {run["state"] for run in runs} == {
-        *("staged", "running", "retrying", "dead", "held"),
-        *("cancelled", "skipped", "expired", "succeeded"),
-    }
+    assert {run["state"] for run in runs} == STATES
     assert [(ticket.run_key, ticket.seq, ticket.lane) for ticket in tickets] == [
         (key, run["seq"], run["lane"]) for key, run in zip(keys, runs, strict=True)
     ]
 
 
-async def test_every_definition_of_v1_is_one_still_and_put_again_is_unchanged(
+async def test_definition_of_each_version_of_v1_has_the_same_fingerprint(
     rows: asyncpg.Connection,
 ) -> None:
     found = await rows.fetch("SELECT definition, fingerprint FROM schedule_versions")

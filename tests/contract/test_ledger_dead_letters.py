@@ -1,10 +1,19 @@
-"""The desk's statements: a letter is kept once, replayed once or dropped, by its tenant alone."""
+"""Dead letters: inserted once, and replayed once or discarded by their tenant only."""
 
 from datetime import timedelta
 from uuid import NAMESPACE_URL, uuid5
 
 import asyncpg
-from tests.contract.ledger_rows import HOLDER, LEASE, NOW, PLACE, VERSION, Row, put_as, row_of
+from tests.contract.ledger_rows import (
+    HOLDER,
+    LEASE,
+    NOW,
+    PLACEMENT,
+    VERSION,
+    Row,
+    insert_rows_as,
+    row_of,
+)
 
 from harebell.contract.ids import RunKey, dead_run_id
 from harebell.dlq_inspector.model.dead_letter import DeadLetter, DeadLetterKind
@@ -13,7 +22,7 @@ from harebell.dlq_inspector.store import dead_letters
 from harebell.domain.run_states import RunState
 from harebell.storage.runs import claims
 
-TENANT = PLACE.tenant
+TENANT = PLACEMENT.tenant
 DEAD = Row(RunState.DEAD, 5, "attempts_exhausted")
 LATER = NOW + timedelta(hours=1)
 
@@ -22,8 +31,8 @@ def key_of(name: str) -> RunKey:
     return RunKey(NOW, uuid5(NAMESPACE_URL, name))
 
 
-def letter_of(key: RunKey) -> DeadLetter:
-    """Of its first series."""
+def dead_letter_of(key: RunKey) -> DeadLetter:
+    """Return the dead letter of replay number 0."""
     return DeadLetter(
         id=dead_run_id(str(key), 0), tenant=TENANT, kind=DeadLetterKind.RUN,
         reason="attempts_exhausted",
@@ -32,16 +41,16 @@ def letter_of(key: RunKey) -> DeadLetter:
     )  # fmt: skip
 
 
-async def kept(ledger: asyncpg.Pool, name: str) -> DeadLetter:
-    """Of a run that is dead."""
+async def inserted(ledger: asyncpg.Pool, name: str) -> DeadLetter:
+    """Insert a dead run and its dead letter."""
     key = key_of(name)
-    await put_as(ledger, {key: DEAD})
+    await insert_rows_as(ledger, {key: DEAD})
     async with ledger.acquire() as connection:
-        await dead_letters.insert_dead_letters(connection, [letter_of(key)])
-    return letter_of(key)
+        await dead_letters.insert_dead_letters(connection, [dead_letter_of(key)])
+    return dead_letter_of(key)
 
 
-async def held(
+async def locked(
     ledger: asyncpg.Pool, letter: DeadLetter, tenant: str = TENANT
 ) -> LockedDeadLetter | None:
     async with ledger.acquire() as connection, connection.transaction():
@@ -51,16 +60,18 @@ async def held(
 
 
 async def replay(ledger: asyncpg.Pool, letter: DeadLetter) -> bool:
-    """Whether a series has begun."""
+    """Replay the dead letter and return whether the run is staged."""
     async with ledger.acquire() as connection, connection.transaction():
         found = await dead_letters.lock_dead_letters(connection, TENANT, [letter.id])
-        begun = await dead_letters.stage_replays(connection, TENANT, list(found.values()))
-        await dead_letters.record_replays(connection, begun, actor="ada", note="again")
-    return letter.id in begun
+        staged = await dead_letters.stage_replays(connection, TENANT, list(found.values()))
+        await dead_letters.record_replays(connection, staged, actor="ada", note="again")
+    return letter.id in staged
 
 
-async def test_a_letter_that_comes_twice_is_kept_once(ledger: asyncpg.Pool) -> None:
-    first, second = letter_of(key_of("twice")), letter_of(key_of("once"))
+async def test_insert_dead_letters_inserts_a_repeated_dead_letter_once(
+    ledger: asyncpg.Pool,
+) -> None:
+    first, second = dead_letter_of(key_of("twice")), dead_letter_of(key_of("once"))
 
     async with ledger.acquire() as connection:
         assert await dead_letters.insert_dead_letters(connection, [first]) == [first]
@@ -69,10 +80,12 @@ async def test_a_letter_that_comes_twice_is_kept_once(ledger: asyncpg.Pool) -> N
         ]
 
 
-async def test_a_letter_is_held_as_it_stands_and_for_its_tenant_alone(ledger: asyncpg.Pool) -> None:
-    letter = await kept(ledger, "held")
+async def test_lock_dead_letters_returns_a_dead_letter_to_its_tenant_only(
+    ledger: asyncpg.Pool,
+) -> None:
+    letter = await inserted(ledger, "locked")
 
-    found = await held(ledger, letter)
+    found = await locked(ledger, letter)
 
     assert found == LockedDeadLetter(
         id=letter.id,
@@ -83,28 +96,28 @@ async def test_a_letter_is_held_as_it_stands_and_for_its_tenant_alone(ledger: as
         is_unstarted=False,
         override=None,
     )
-    assert await held(ledger, letter, "another") is None
+    assert await locked(ledger, letter, "another") is None
 
 
-async def test_a_replay_begins_a_series_and_takes_the_letter_off_the_desk_once(
+async def test_replay_stages_the_run_once_with_the_next_replay_number(
     ledger: asyncpg.Pool,
 ) -> None:
-    letter = await kept(ledger, "replayed")
+    letter = await inserted(ledger, "replayed")
     assert letter.run is not None
 
     assert await replay(ledger, letter)
 
     row = await row_of(ledger, letter.run)
     assert (row["state"], row["replay_number"], row["attempt"]) == (RunState.STAGED, 1, 0)
-    found = await held(ledger, letter)
+    found = await locked(ledger, letter)
     assert found is not None
     assert (found.state, found.is_unstarted) == (DeadLetterState.REPLAYED, True)
     assert not await replay(ledger, letter)
     assert (await row_of(ledger, letter.run))["seq"] == row["seq"]
 
 
-async def test_a_replay_that_has_started_is_no_longer_unstarted(ledger: asyncpg.Pool) -> None:
-    letter = await kept(ledger, "started")
+async def test_replay_is_no_longer_unstarted_after_a_claim(ledger: asyncpg.Pool) -> None:
+    letter = await inserted(ledger, "started")
     await replay(ledger, letter)
     assert letter.run is not None
 
@@ -115,18 +128,18 @@ async def test_a_replay_that_has_started_is_no_longer_unstarted(ledger: asyncpg.
 
     assert await claims.claim(ledger, [wanted], HOLDER)
 
-    found = await held(ledger, letter)
+    found = await locked(ledger, letter)
     assert found is not None
     assert not found.is_unstarted
 
 
-async def test_a_letter_that_is_dropped_is_off_the_desk(ledger: asyncpg.Pool) -> None:
-    letter = await kept(ledger, "dropped")
+async def test_discarded_dead_letter_is_not_replayable(ledger: asyncpg.Pool) -> None:
+    letter = await inserted(ledger, "discarded")
 
     async with ledger.acquire() as connection, connection.transaction():
         await dead_letters.lock_dead_letters(connection, TENANT, [letter.id])
-        await dead_letters.discard(connection, [letter.id], actor="ada", note="of no use")
+        await dead_letters.discard(connection, [letter.id], actor="ada", note="useless")
 
-    found = await held(ledger, letter)
+    found = await locked(ledger, letter)
     assert found is not None
     assert (found.state, found.is_replayable) == (DeadLetterState.DISCARDED, False)

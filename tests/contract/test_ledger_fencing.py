@@ -1,4 +1,4 @@
-"""Fencing: whoever no longer holds a run cannot renew, release, drop or settle it."""
+"""Fencing: an executor with an old token cannot renew, return, cancel or complete a run."""
 
 import asyncio
 from collections.abc import Awaitable, Callable, Sequence
@@ -6,92 +6,97 @@ from datetime import timedelta
 
 import asyncpg
 import pytest
-from tests.contract.ledger_rows import NOW, SEQ, Row, ending, put, seqs
+from tests.contract.ledger_rows import NOW, SEQ, Row, completion_of, insert_rows, states_and_seqs
 
 from harebell.domain.retry import LEASE_EXPIRED
 from harebell.domain.run_states import AttemptCompletion, RunState
 from harebell.storage.runs import claims, completion
 
-ROW = Row(RunState.RUNNING, 1, "cancelled", asked_to_stop=True)  # may be dropped, too
-HOLDERS: dict[str, Callable[[asyncpg.Pool, Sequence[claims.Claim]], Awaitable[object]]] = {
+ROW = Row(RunState.RUNNING, 1, "cancelled", has_stop_request=True)
+FENCED: dict[str, Callable[[asyncpg.Pool, Sequence[claims.Claim]], Awaitable[object]]] = {
     "renew": claims.renew,
-    "drop": claims.cancel_unstarted,
-    "release": claims.return_unstarted,
+    "cancel": claims.cancel_unstarted,
+    "return": claims.return_unstarted,
 }
 
 
 @pytest.mark.parametrize("token", [SEQ - 1, SEQ + 1])
-@pytest.mark.parametrize("name", HOLDERS)
-async def test_a_wrong_token_holds_nothing(ledger: asyncpg.Pool, name: str, token: int) -> None:
-    await put(ledger, [ROW])
+@pytest.mark.parametrize("name", FENCED)
+async def test_fenced_statement_changes_nothing_with_a_wrong_token(
+    ledger: asyncpg.Pool, name: str, token: int
+) -> None:
+    await insert_rows(ledger, [ROW])
 
-    assert not await HOLDERS[name](ledger, [claims.Claim(ROW.key, token, 1)])
-    assert await seqs(ledger) == {ROW.key: (RunState.RUNNING, SEQ)}
+    assert not await FENCED[name](ledger, [claims.Claim(ROW.key, token, 1)])
+    assert await states_and_seqs(ledger) == {ROW.key: (RunState.RUNNING, SEQ)}
 
 
 @pytest.mark.requirement("S92", "ASK-14")
 @pytest.mark.parametrize("token", [SEQ - 1, SEQ + 1])
-async def test_a_wrong_token_settles_nothing_and_leaves_no_attempt(
+async def test_complete_records_no_attempt_with_a_wrong_token(
     ledger: asyncpg.Pool, token: int
 ) -> None:
-    await put(ledger, [ROW])
+    await insert_rows(ledger, [ROW])
 
     assert (
-        await completion.complete(ledger, [ending(ROW.key, RunState.SUCCEEDED, token=token)]) == {}
+        await completion.complete(ledger, [completion_of(ROW.key, RunState.SUCCEEDED, token=token)])
+        == {}
     )
-    assert await seqs(ledger) == {ROW.key: (RunState.RUNNING, SEQ)}
+    assert await states_and_seqs(ledger) == {ROW.key: (RunState.RUNNING, SEQ)}
     assert await ledger.fetchval("SELECT count(*) FROM attempts") == 0
 
 
 @pytest.mark.requirement("S52")
-async def test_of_many_endings_only_those_still_held_stand(ledger: asyncpg.Pool) -> None:
-    mine, taken = Row(RunState.RUNNING, 1), Row(RunState.RUNNING, 2)
-    await put(ledger, [mine, taken])
+async def test_complete_records_only_the_runs_with_a_valid_token(ledger: asyncpg.Pool) -> None:
+    valid, expired = Row(RunState.RUNNING, 1), Row(RunState.RUNNING, 2)
+    await insert_rows(ledger, [valid, expired])
 
-    stood = await completion.complete(
+    moved = await completion.complete(
         ledger,
         [
-            ending(taken.key, RunState.SUCCEEDED, token=SEQ - 1),
-            ending(mine.key, RunState.SUCCEEDED),
+            completion_of(expired.key, RunState.SUCCEEDED, token=SEQ - 1),
+            completion_of(valid.key, RunState.SUCCEEDED),
         ],
     )
 
-    assert stood == {mine.key: SEQ + 1}
+    assert moved == {valid.key: SEQ + 1}
 
 
-async def test_a_holder_and_the_sweep_settle_a_run_once_between_them(ledger: asyncpg.Pool) -> None:
-    await put(ledger, [ROW])
-    swept = ending(ROW.key, RunState.RETRYING)._replace(outcome=LEASE_EXPIRED)
+async def test_executor_and_rescuer_complete_a_run_once(ledger: asyncpg.Pool) -> None:
+    await insert_rows(ledger, [ROW])
+    recovered = completion_of(ROW.key, RunState.RETRYING)._replace(outcome=LEASE_EXPIRED)
 
-    stood = await asyncio.gather(
+    results = await asyncio.gather(
         *(
             completion.complete(ledger, [each])
-            for each in (ending(ROW.key, RunState.SUCCEEDED), swept) * 5
+            for each in (completion_of(ROW.key, RunState.SUCCEEDED), recovered) * 5
         )
     )
 
-    assert [moved for moved in stood if moved] == [{ROW.key: SEQ + 1}]
+    assert [moved for moved in results if moved] == [{ROW.key: SEQ + 1}]
     assert await ledger.fetchval("SELECT count(*) FROM attempts") == 1
 
 
-async def test_an_ending_whose_answer_was_lost_is_found_on_the_record(
+async def test_find_recorded_returns_the_completion_whose_response_was_lost(
     ledger: asyncpg.Pool,
 ) -> None:
     ended, open_ = Row(RunState.RUNNING, 1), Row(RunState.RUNNING, 2)
-    await put(ledger, [ended, open_])
-    both = [ending(row.key, RunState.SUCCEEDED) for row in (ended, open_)]
+    await insert_rows(ledger, [ended, open_])
+    both = [completion_of(row.key, RunState.SUCCEEDED) for row in (ended, open_)]
     await completion.complete(ledger, both[:1])
 
     assert await completion.find_recorded(ledger, both) == {ended.key}
-    assert await completion.find_recorded(ledger, [ending(ended.key, RunState.DEAD)]) == set()
+    assert (
+        await completion.find_recorded(ledger, [completion_of(ended.key, RunState.DEAD)]) == set()
+    )
 
 
 @pytest.mark.parametrize("state", [RunState.SUCCEEDED, RunState.RETRYING, RunState.DEAD])
-async def test_an_ending_leaves_the_attempt_as_it_was(
+async def test_complete_records_the_attempt_with_its_values(
     ledger: asyncpg.Pool, state: RunState
 ) -> None:
-    await put(ledger, [ROW])
-    ended = ending(ROW.key, state)
+    await insert_rows(ledger, [ROW])
+    ended = completion_of(ROW.key, state)
 
     await completion.complete(ledger, [ended])
 
@@ -103,25 +108,26 @@ async def test_an_ending_leaves_the_attempt_as_it_was(
     assert await ledger.fetchval("SELECT duration_ms FROM attempts") == ended.duration_ms
 
 
-async def test_only_a_run_that_is_tried_again_stays_open(ledger: asyncpg.Pool) -> None:
-    again, over = Row(RunState.RUNNING, 1), Row(RunState.RUNNING, 2)
-    await put(ledger, [again, over])
+async def test_only_a_retry_stays_unfinished(ledger: asyncpg.Pool) -> None:
+    retry, ended = Row(RunState.RUNNING, 1), Row(RunState.RUNNING, 2)
+    await insert_rows(ledger, [retry, ended])
 
     await completion.complete(
-        ledger, [ending(again.key, RunState.RETRYING), ending(over.key, RunState.DEAD)]
+        ledger,
+        [completion_of(retry.key, RunState.RETRYING), completion_of(ended.key, RunState.DEAD)],
     )
 
     rows = await ledger.fetch("SELECT schedule_id FROM runs WHERE finished_at IS NULL")
-    assert [row["schedule_id"] for row in rows] == [again.key.schedule_id]
+    assert [row["schedule_id"] for row in rows] == [retry.key.schedule_id]
 
 
 @pytest.mark.requirement("S34", "S108")
-async def test_every_attempt_of_a_run_is_in_its_story(ledger: asyncpg.Pool) -> None:
+async def test_attempt_history_contains_every_attempt(ledger: asyncpg.Pool) -> None:
     row = Row(RunState.STAGED)
-    await put(ledger, [row])
+    await insert_rows(ledger, [row])
     seq = SEQ
     for _ in range(3):
-        wanted = claims.ClaimKey(
+        ticket = claims.ClaimKey(
             key=row.key,
             seq=seq,
             version=3,
@@ -129,27 +135,29 @@ async def test_every_attempt_of_a_run_is_in_its_story(ledger: asyncpg.Pool) -> N
             lease=15,
             due_at=NOW + timedelta(seconds=5),
         )
-        won = await claims.claim(ledger, [wanted], "executor-1")
+        won = await claims.claim(ledger, [ticket], "executor-1")
         token = won[row.key].token
-        failed: AttemptCompletion = ending(row.key, RunState.RETRYING, token=token)
+        failed: AttemptCompletion = completion_of(row.key, RunState.RETRYING, token=token)
         seq = (await completion.complete(ledger, [failed]))[row.key]
 
     async with ledger.acquire() as connection:
-        story = await completion.attempt_history(connection, row.key)
+        history = await completion.attempt_history(connection, row.key)
 
-    assert [attempt.number for attempt in story] == [1, 2, 3]
+    assert [attempt.number for attempt in history] == [1, 2, 3]
     assert seq == SEQ + 6
 
 
-async def test_whoever_settles_hears_why_a_run_was_asked_to_stop(ledger: asyncpg.Pool) -> None:
-    asked, goes_on = ROW, Row(RunState.RUNNING, 1)
-    taken = Row(RunState.RUNNING, 2, "cancelled", asked_to_stop=True)
-    await put(ledger, [asked, goes_on, taken])
-    tried = [ending(row.key, RunState.RETRYING) for row in (asked, goes_on)]
+async def test_find_stop_requests_returns_the_reasons_of_runs_with_a_valid_token(
+    ledger: asyncpg.Pool,
+) -> None:
+    stopped, running = ROW, Row(RunState.RUNNING, 1)
+    expired = Row(RunState.RUNNING, 2, "cancelled", has_stop_request=True)
+    await insert_rows(ledger, [stopped, running, expired])
+    retries = [completion_of(row.key, RunState.RETRYING) for row in (stopped, running)]
 
     async with ledger.acquire() as connection, connection.transaction():
-        heard = await completion.find_stop_requests(
-            connection, [*tried, ending(taken.key, RunState.RETRYING, token=SEQ - 1)]
+        reasons = await completion.find_stop_requests(
+            connection, [*retries, completion_of(expired.key, RunState.RETRYING, token=SEQ - 1)]
         )
 
-    assert heard == {asked.key: "cancelled"}
+    assert reasons == {stopped.key: "cancelled"}

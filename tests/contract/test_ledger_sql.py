@@ -1,4 +1,4 @@
-"""The ledger's SQL is held to its model: each statement moves just the rows that its actor may."""
+"""Each SQL statement of the ledger makes exactly the transitions that the model permits."""
 
 from collections.abc import Awaitable, Callable, Sequence
 from dataclasses import dataclass
@@ -11,22 +11,21 @@ from tests.contract.ledger_rows import (
     HOLDER,
     LEASE,
     NOW,
-    PLACE,
+    PLACEMENT,
     ROWS,
     SEQ,
     VERSION,
     Row,
-    ending,
-    owed,
-    put,
-    seqs,
+    completion_of,
+    insert_rows,
+    new_run,
+    states_and_seqs,
 )
 
 from harebell.contract.ids import RunKey
 from harebell.dlq_inspector.model.dead_letter import DeadLetterKind
-from harebell.dlq_inspector.model.results import DeadLetterState
-from harebell.dlq_inspector.model.results import LockedDeadLetter as Letter
-from harebell.dlq_inspector.store import dead_letters as desk
+from harebell.dlq_inspector.model.results import DeadLetterState, LockedDeadLetter
+from harebell.dlq_inspector.store import dead_letters
 from harebell.domain.run_states import (
     OPEN,
     RESTAGEABLE,
@@ -45,7 +44,10 @@ _S = RunState
 
 @dataclass(frozen=True, slots=True)
 class Statement:
-    """`to` is where it would take a row, by its own conditions; the model has the other say."""
+    """A statement, its actor, and the state that its own conditions give a row.
+
+    The model may forbid the transition.
+    """
 
     name: str
     actor: Actor
@@ -57,77 +59,77 @@ class Statement:
         return after if after is not None and is_allowed(self.actor, row.state, after) else None
 
 
-def held(keys: Keys) -> list[claims.Claim]:
+def claims_of(keys: Keys) -> list[claims.Claim]:
     return [claims.Claim(key, SEQ, 1) for key in keys]
 
 
 async def claim(ledger: asyncpg.Pool, keys: Keys) -> object:
-    wanted = [
+    tickets = [
         claims.ClaimKey(key=key, seq=SEQ, version=VERSION, override=None, lease=LEASE, due_at=NOW)
         for key in keys
     ]
-    return await claims.claim(ledger, wanted, "executor-2")
+    return await claims.claim(ledger, tickets, "executor-2")
 
 
-async def drop(ledger: asyncpg.Pool, keys: Keys) -> object:
-    return await claims.cancel_unstarted(ledger, held(keys))
+async def cancel_unstarted(ledger: asyncpg.Pool, keys: Keys) -> object:
+    return await claims.cancel_unstarted(ledger, claims_of(keys))
 
 
-async def release(ledger: asyncpg.Connection, keys: Keys) -> object:
-    return await claims.return_unstarted(ledger, held(keys))
+async def return_unstarted(ledger: asyncpg.Connection, keys: Keys) -> object:
+    return await claims.return_unstarted(ledger, claims_of(keys))
 
 
 async def cancel(ledger: asyncpg.Connection, keys: Keys) -> None:
     await staging.cancel(ledger, dict.fromkeys(keys, Reason.SUPERSEDED))
 
 
-async def take_out(ledger: asyncpg.Connection, keys: Keys) -> None:
-    untouched = {row.key for row in ROWS if row.state is RunState.STAGED}
-    await staging.cancel(ledger, {key: Reason.MANUAL for key in keys if key in untouched})
+async def skip_by_person(ledger: asyncpg.Connection, keys: Keys) -> None:
+    unattempted = {row.key for row in ROWS if row.state is RunState.STAGED}
+    await staging.cancel(ledger, {key: Reason.MANUAL for key in keys if key in unattempted})
 
 
-async def take_version(ledger: asyncpg.Connection, keys: Keys) -> None:
-    await staging.move_to_version(ledger, [owed(key) for key in keys])
+async def move_to_version(ledger: asyncpg.Connection, keys: Keys) -> None:
+    await staging.move_to_version(ledger, [new_run(key) for key in keys])
 
 
 async def stage(ledger: asyncpg.Connection, keys: Keys) -> object:
-    return await staging.stage(ledger, [owed(key) for key in keys])
+    return await staging.stage(ledger, [new_run(key) for key in keys])
 
 
 async def skip(ledger: asyncpg.Connection, keys: Keys) -> None:
     await staging.skip(
         ledger,
         [
-            SkippedRange(key=key, placement=PLACE, until=NOW, count=1, reason=Reason.PAUSED)
+            SkippedRange(key=key, placement=PLACEMENT, until=NOW, count=1, reason=Reason.PAUSED)
             for key in keys
         ],
     )
 
 
 async def replay(ledger: asyncpg.Connection, keys: Keys) -> object:
-    letters = [
-        Letter(
-            id=uuid5(key.schedule_id, "letter"),
+    locked = [
+        LockedDeadLetter(
+            id=uuid5(key.schedule_id, "dead letter"),
             kind=DeadLetterKind.RUN,
             state=DeadLetterState.OPEN,
             run=key,
-            replay_number=1,
+            replay_number=0,
             is_unstarted=False,
         )
         for key in keys
     ]
-    return await desk.stage_replays(ledger, PLACE.tenant, letters)
+    return await dead_letters.stage_replays(ledger, PLACEMENT.tenant, locked)
 
 
-async def put_off(ledger: asyncpg.Connection, keys: Keys) -> object:
+async def delay_runs(ledger: asyncpg.Connection, keys: Keys) -> object:
     return await rate_limits.delay_runs(
         ledger,
         [rate_limits.DelayedRun(key=k, seq=SEQ, next_attempt_at=NOW, is_cold=False) for k in keys],
     )
 
 
-def put_off_to(row: Row) -> RunState | None:
-    if row.asked_to_stop or row.state not in OPEN:
+def state_after_delay(row: Row) -> RunState | None:
+    if row.has_stop_request or row.state not in OPEN:
         return None
     if row.state is _S.RUNNING:
         return _S.STAGED if row.attempt == 1 else _S.RETRYING
@@ -150,50 +152,60 @@ def resolve(state: RunState) -> Statement:
     )
 
 
-def give_up(state: RunState) -> Statement:
+def finish_without_attempt(state: RunState) -> Statement:
     async def run(ledger: asyncpg.Connection, keys: Keys) -> None:
         await overlap.finish_without_attempt(ledger, dict.fromkeys(keys, (state, Reason.OVERLAP)))
 
-    return Statement(f"give up as {state}", Actor.OVERLAP, run, lambda _: state)
+    return Statement(f"finish as {state}", Actor.OVERLAP, run, lambda _: state)
 
 
-def settle(state: RunState) -> Statement:
+def complete(state: RunState) -> Statement:
     async def run(ledger: asyncpg.Connection, keys: Keys) -> object:
-        return await completion.complete(ledger, [ending(key, state) for key in keys])
+        return await completion.complete(ledger, [completion_of(key, state) for key in keys])
 
-    return Statement(f"settle as {state}", Actor.COMPLETE, run, lambda _: state)
+    return Statement(f"complete as {state}", Actor.COMPLETE, run, lambda _: state)
 
 
-def sweep(state: RunState) -> Statement:
+def recover(state: RunState) -> Statement:
     async def run(ledger: asyncpg.Connection, keys: Keys) -> object:
         found = await recovery.lock_expired_leases(ledger, [], by_time=True)
         assert {each.key for each in found} <= set(keys)
-        return await completion.complete(ledger, [ending(each.key, state) for each in found])
+        return await completion.complete(ledger, [completion_of(each.key, state) for each in found])
 
     return Statement(
-        f"sweep as {state}", Actor.RECOVER, run, lambda row: state if row.lapsed else None
+        f"recover as {state}",
+        Actor.RECOVER,
+        run,
+        lambda row: state if row.has_expired_lease else None,
     )
 
 
 STATEMENTS: Final = [
-    Statement("claim", Actor.CLAIM, claim, lambda row: None if row.expired else _S.RUNNING),
-    *(settle(after) for before, after in TRANSITIONS if is_allowed(Actor.COMPLETE, before, after)),
-    *(sweep(after) for before, after in TRANSITIONS if is_allowed(Actor.RECOVER, before, after)),
+    Statement("claim", Actor.CLAIM, claim, lambda row: None if row.is_expired else _S.RUNNING),
+    *(
+        complete(after)
+        for before, after in TRANSITIONS
+        if is_allowed(Actor.COMPLETE, before, after)
+    ),
+    *(recover(after) for before, after in TRANSITIONS if is_allowed(Actor.RECOVER, before, after)),
     Statement(
-        "drop", Actor.COMPLETE, drop, lambda row: _S.CANCELLED if row.asked_to_stop else None
+        "cancel unstarted",
+        Actor.COMPLETE,
+        cancel_unstarted,
+        lambda row: _S.CANCELLED if row.has_stop_request else None,
     ),
     Statement(
-        "release",
+        "return unstarted",
         Actor.RETURN,
-        release,
-        lambda row: None if row.asked_to_stop else _S.STAGED if row.attempt < 2 else _S.RETRYING,
+        return_unstarted,
+        lambda row: None if row.has_stop_request else _S.STAGED if row.attempt < 2 else _S.RETRYING,
     ),
-    Statement("put off", Actor.RATE_LIMIT, put_off, put_off_to),
+    Statement("delay", Actor.RATE_LIMIT, delay_runs, state_after_delay),
     Statement("cancel", Actor.TICKER, cancel, lambda _: _S.CANCELLED),
     Statement(
-        "take out",
+        "skip by a person",
         Actor.TICKER,
-        take_out,
+        skip_by_person,
         lambda row: _S.SKIPPED if row.state is _S.STAGED else None,
     ),
     *(resolve(state) for state in (_S.STAGED, _S.SUCCEEDED, _S.SKIPPED)),
@@ -201,12 +213,12 @@ STATEMENTS: Final = [
         "expire",
         Actor.TICKER,
         recovery.expire_overdue,
-        lambda row: _S.EXPIRED if row.expired else None,
+        lambda row: _S.EXPIRED if row.is_expired else None,
     ),
     Statement(
-        "take a version",
+        "move to version",
         Actor.TICKER,
-        take_version,
+        move_to_version,
         lambda row: _S.STAGED if row.state is _S.STAGED else None,
     ),
     Statement(
@@ -231,15 +243,15 @@ STATEMENTS: Final = [
         wake,
         lambda row: row.state if row.reason == Reason.WAITING_FOR_OVERLAP else None,
     ),
-    give_up(_S.SKIPPED),
-    give_up(_S.CANCELLED),
+    finish_without_attempt(_S.SKIPPED),
+    finish_without_attempt(_S.CANCELLED),
     Statement("replay", Actor.REPLAY, replay, lambda _: _S.STAGED),
 ]
-BIRTHS: Final = {"stage", "skip"}  # where there is no row they make one
+INSERTING: Final = {"stage", "skip"}  # these statements insert a missing row
 
 
 @pytest.mark.requirement("S40")
-def test_every_transition_of_the_model_has_its_statement() -> None:
+def test_every_transition_of_the_model_has_a_statement() -> None:
     moved = {
         (statement.actor, row.state, after)
         for statement in STATEMENTS
@@ -247,8 +259,8 @@ def test_every_transition_of_the_model_has_its_statement() -> None:
         if (after := statement.moves(row)) is not None
     }
 
-    owned = {(actor, *pair) for pair, actors in TRANSITIONS.items() for actor in actors}
-    assert moved == owned
+    permitted = {(actor, *pair) for pair, actors in TRANSITIONS.items() for actor in actors}
+    assert moved == permitted
 
 
 def test_every_state_has_rows() -> None:
@@ -256,42 +268,42 @@ def test_every_state_has_rows() -> None:
 
 
 @pytest.mark.parametrize("statement", STATEMENTS, ids=lambda statement: statement.name)
-async def test_a_statement_moves_just_what_its_actor_may_and_adds_one_to_seq(
+async def test_statement_makes_only_permitted_transitions_and_increases_the_seq(
     ledger: asyncpg.Pool, statement: Statement
 ) -> None:
-    await put(ledger, ROWS)
+    await insert_rows(ledger, ROWS)
 
     await statement.run(ledger, [row.key for row in ROWS])
 
-    found = await seqs(ledger)
+    found = await states_and_seqs(ledger)
     for row in ROWS:
         after = statement.moves(row)
         expected = (row.state, SEQ) if after is None else (after, SEQ + 1)
         assert found[row.key] == expected, row
 
 
-async def test_no_row_is_an_answer(ledger: asyncpg.Pool) -> None:
+async def test_statement_without_rows_returns_nothing(ledger: asyncpg.Pool) -> None:
     keys = [row.key for row in ROWS]
     found = [
         await statement.run(ledger, keys)
         for statement in STATEMENTS
-        if statement.name not in BIRTHS
+        if statement.name not in INSERTING
     ]
 
     assert not any(found)
-    assert await seqs(ledger) == {}
+    assert await states_and_seqs(ledger) == {}
 
 
 @pytest.mark.requirement("S85")
-async def test_a_holder_that_is_gone_loses_leases_that_it_left_unrenewed(
+async def test_lock_expired_leases_returns_only_the_silent_leases_of_dead_holders(
     ledger: asyncpg.Pool,
 ) -> None:
-    rows = [Row(_S.RUNNING, 1, lapsed=True), Row(_S.RUNNING, 1), Row(_S.STAGED)]
-    await put(ledger, rows)
+    rows = [Row(_S.RUNNING, 1, has_expired_lease=True), Row(_S.RUNNING, 1), Row(_S.STAGED)]
+    await insert_rows(ledger, rows)
 
     async with ledger.acquire() as connection, connection.transaction():
-        by_absence = await recovery.lock_expired_leases(connection, [HOLDER], by_time=False)
-        of_nobody = await recovery.lock_expired_leases(connection, [], by_time=False)
+        of_dead_holder = await recovery.lock_expired_leases(connection, [HOLDER], by_time=False)
+        of_no_holder = await recovery.lock_expired_leases(connection, [], by_time=False)
 
-    assert [each.key for each in by_absence] == [rows[0].key]
-    assert of_nobody == []
+    assert [each.key for each in of_dead_holder] == [rows[0].key]
+    assert of_no_holder == []

@@ -1,21 +1,30 @@
-"""Taking turns on a real ledger: one at a time, nobody forgotten or waiting crosswise."""
+"""Overlap slots: one run of a schedule executes, no run is lost and no transaction deadlocks."""
 
 import asyncio
 from collections import Counter
 
 import asyncpg
 import pytest
-from tests.contract.ledger_rows import HOLDER, LEASE, SEQ, VERSION, row_of, seqs
+from tests.contract.ledger_rows import (
+    HOLDER,
+    LEASE,
+    NOW,
+    RETRY_WAIT,
+    SEQ,
+    VERSION,
+    row_of,
+    states_and_seqs,
+)
 from tests.contract.overlap_claimers import (
     QUEUE,
     REPLACE,
     SKIP,
     Executor,
+    insert_runs,
     key,
-    said,
-    stage,
+    slot_roles,
+    states_and_reasons,
     ticket,
-    turns_of,
 )
 
 from harebell.contract.policy import Overlap
@@ -25,20 +34,20 @@ from harebell.storage.runs import claims
 
 
 @pytest.mark.requirement("S50")
-async def test_of_runs_that_skip_the_one_that_finds_another_running_is_on_record(
+async def test_run_is_skipped_when_another_run_executes(
     ledger: asyncpg.Pool,
 ) -> None:
     first, second, third = runs = [key(number) for number in range(3)]
-    await stage(ledger, runs)
+    await insert_runs(ledger, runs)
     executor = Executor(ledger, SKIP)
 
     await executor.claim(first)
     plan = await executor.claim(second)
-    await executor.end(first)
+    await executor.complete(first)
     await executor.claim(third)
 
     assert plan.ends == {second: (RunState.SKIPPED, Reason.OVERLAP)}
-    assert await said(ledger, runs) == [
+    assert await states_and_reasons(ledger, runs) == [
         ("succeeded", None),
         ("skipped", "overlap"),
         ("running", None),
@@ -47,156 +56,162 @@ async def test_of_runs_that_skip_the_one_that_finds_another_running_is_on_record
 
 
 @pytest.mark.requirement("S50")
-async def test_queued_runs_go_one_after_the_other_in_order(ledger: asyncpg.Pool) -> None:
+async def test_queued_runs_execute_one_after_the_other_in_order(ledger: asyncpg.Pool) -> None:
     runs = [key(number) for number in range(4)]
-    await stage(ledger, runs)
+    await insert_runs(ledger, runs)
     executor = Executor(ledger, QUEUE)
 
     await executor.claim(runs[0])
     await executor.claim(runs[3], runs[1])
     await executor.claim(runs[2])
-    went = [runs[0]]
-    while woken := await executor.end(went[-1]):
+    executed = [runs[0]]
+    while woken := await executor.complete(executed[-1]):
         (following,) = woken
         await executor.claim(following, seq=SEQ + 1)
         assert (await row_of(ledger, following))["state"] == "running"
-        went.append(following)
+        executed.append(following)
 
-    assert went == runs
-    assert await turns_of(ledger, runs[0].schedule_id) == {}
+    assert executed == runs
+    assert await slot_roles(ledger, runs[0].schedule_id) == {}
 
 
 @pytest.mark.requirement("S50")
-async def test_a_ticket_that_is_earlier_than_its_row_takes_no_turn(ledger: asyncpg.Pool) -> None:
-    """Of a transaction that failed: `claims` tells more."""
+async def test_ticket_that_is_earlier_than_its_row_takes_no_slot(ledger: asyncpg.Pool) -> None:
+    """A failed transaction publishes such a ticket."""
     run, early = key(3600), key(0).scheduled_for
-    await stage(ledger, [run])
-    wanted = {
+    await insert_runs(ledger, [run])
+    tickets = {
         claims.ClaimKey(
             key=run, seq=SEQ, version=VERSION, override=None, lease=LEASE, due_at=early
         ): ticket(run, REPLACE)
     }
 
     async with ledger.acquire() as connection, connection.transaction():
-        mine, plan = await claim_with_overlap(connection, wanted, HOLDER)
+        claimed, plan = await claim_with_overlap(connection, tickets, HOLDER)
 
-    assert (mine, plan.roles, plan.decided) == ({}, {}, frozenset())
+    assert (claimed, plan.roles, plan.decided) == ({}, {}, frozenset())
 
 
 @pytest.mark.requirement("S50")
-async def test_a_woken_runs_old_ticket_is_stale(ledger: asyncpg.Pool) -> None:
+async def test_old_ticket_of_a_woken_run_is_stale(ledger: asyncpg.Pool) -> None:
     first, second = runs = [key(0), key(1)]
-    await stage(ledger, runs)
+    await insert_runs(ledger, runs)
     executor = Executor(ledger, QUEUE)
     await executor.claim(*runs)
-    assert await executor.end(first) == [second]
+    assert await executor.complete(first) == [second]
 
     plan = await executor.claim(second)
 
     assert (plan.claimed, plan.waiting) == ([], [])
-    assert await said(ledger, [second]) == [("staged", "waiting")]
+    assert await states_and_reasons(ledger, [second]) == [("staged", "waiting_for_overlap")]
 
 
 @pytest.mark.requirement("S50")
-async def test_a_retry_keeps_the_turn(ledger: asyncpg.Pool) -> None:
+async def test_retry_keeps_the_slot(ledger: asyncpg.Pool) -> None:
     first, _ = runs = [key(0), key(1)]
-    await stage(ledger, runs)
+    await insert_runs(ledger, runs)
     executor = Executor(ledger, QUEUE)
     await executor.claim(*runs)
 
-    assert await executor.end(first, RunState.RETRYING) == []
-    await executor.claim(first, seq=SEQ + 2)
+    assert await executor.complete(first, RunState.RETRYING) == []
+    await executor.claim(first, seq=SEQ + 2, due_at=NOW + RETRY_WAIT)
 
-    assert await said(ledger, runs) == [("running", None), ("staged", "waiting")]
+    assert await states_and_reasons(ledger, runs) == [
+        ("running", None),
+        ("staged", "waiting_for_overlap"),
+    ]
 
 
 @pytest.mark.requirement("S50")
-async def test_the_newest_replaces_those_that_wait_and_asks_the_running_one_to_stop(
+async def test_newest_run_replaces_waiting_runs_and_requests_the_stop_of_the_running_one(
     ledger: asyncpg.Pool,
 ) -> None:
     first, second, third = runs = [key(number) for number in range(3)]
-    await stage(ledger, runs)
+    await insert_runs(ledger, runs)
     executor = Executor(ledger, REPLACE)
     await executor.claim(first)
 
-    asked = await executor.claim(second)
-    again = await executor.claim(third)
+    first_plan = await executor.claim(second)
+    second_plan = await executor.claim(third)
 
-    assert {run: standing.lease_holder for run, standing in asked.stops.items()} == {first: HOLDER}
-    assert again.stops == {}, "it has been asked already"
-    assert await said(ledger, runs) == [
+    assert {run: row.lease_holder for run, row in first_plan.stops.items()} == {first: HOLDER}
+    assert second_plan.stops == {}  # the stop is requested already
+    assert await states_and_reasons(ledger, runs) == [
         ("running", "replaced"),
         ("cancelled", "replaced"),
-        ("staged", "waiting"),
+        ("staged", "waiting_for_overlap"),
     ]
     assert (await row_of(ledger, first))["stop_requested_at"] is not None
-    assert await executor.end(first, RunState.CANCELLED) == [third]
+    assert await executor.complete(first, RunState.CANCELLED) == [third]
 
 
 @pytest.mark.requirement("S50")
-async def test_what_has_ended_unseen_holds_up_nobody(ledger: asyncpg.Pool) -> None:
-    gone, waits = key(0), key(1)
-    await stage(ledger, [gone, waits])
+async def test_ended_run_with_a_slot_delays_no_other_run(ledger: asyncpg.Pool) -> None:
+    ended, waiting = key(0), key(1)
+    await insert_runs(ledger, [ended, waiting])
     executor = Executor(ledger, SKIP)
-    await executor.claim(gone)
+    await executor.claim(ended)
     await ledger.execute("UPDATE runs SET state = 'dead', finished_at = now(), seq = seq + 1")
     await ledger.execute(
         "UPDATE runs SET state = 'staged', seq = $1, finished_at = NULL WHERE scheduled_for = $2",
         SEQ,
-        waits.scheduled_for,
+        waiting.scheduled_for,
     )
 
-    await executor.claim(waits)
+    await executor.claim(waiting)
 
-    assert await said(ledger, [waits]) == [("running", None)]
+    assert await states_and_reasons(ledger, [waiting]) == [("running", None)]
 
 
 @pytest.mark.requirement("S50")
 @pytest.mark.parametrize("policy", [SKIP, QUEUE, REPLACE])
-async def test_many_executors_at_once_never_run_two_of_a_schedule_and_never_deadlock(
+async def test_concurrent_executors_run_one_run_of_a_schedule_without_a_deadlock(
     ledger: asyncpg.Pool, policy: Overlap
 ) -> None:
-    """Bundles of several schedules, in any order: forty claims at once, then what ends wakes."""
+    """Forty concurrent claims of batches with several schedules, each in another order."""
     runs = [[key(number, schedule) for schedule in range(6)] for number in range(20)]
-    await stage(ledger, [run for bundle in runs for run in bundle])
+    await insert_runs(ledger, [run for batch in runs for run in batch])
     executors = [Executor(ledger, policy, f"executor-{number}") for number in range(20)]
-    bundles = [bundle[:: 1 if number % 2 else -1] for number, bundle in enumerate(runs)]
+    batches = [batch[:: 1 if number % 2 else -1] for number, batch in enumerate(runs)]
 
-    for _ in range(2):  # every bundle comes twice
+    for _ in range(2):  # every batch is delivered twice
         await asyncio.gather(
-            *(each.claim(*bundle) for each, bundle in zip(executors, bundles, strict=True))
+            *(each.claim(*batch) for each, batch in zip(executors, batches, strict=True))
         )
 
-    assert await most_running(ledger) == 1
+    assert await max_running(ledger) == 1
     woken = await asyncio.gather(
-        *(each.end(run) for each in executors for run in list(each.tokens))
+        *(each.complete(run) for each in executors for run in list(each.tokens))
     )
     expected = {SKIP: 0, QUEUE: 6, REPLACE: 6}[policy]
     assert sum(map(len, woken)) == expected
-    became = Counter(await said(ledger, [run for bundle in runs for run in bundle]))
-    assert became.total() == 120
+    results = Counter(await states_and_reasons(ledger, [run for batch in runs for run in batch]))
+    assert results.total() == 120
     if policy is QUEUE:
-        assert became == {("staged", "waiting"): 114, ("succeeded", None): 6}
+        assert results == {("staged", "waiting_for_overlap"): 114, ("succeeded", None): 6}
 
 
-async def most_running(ledger: asyncpg.Pool) -> int:
-    states = await seqs(ledger)
+async def max_running(ledger: asyncpg.Pool) -> int:
+    states = await states_and_seqs(ledger)
     running = [run.schedule_id for run, (state, _) in states.items() if state is RunState.RUNNING]
     return max(Counter(running).values())
 
 
 @pytest.mark.requirement("S50")
-async def test_what_its_executor_gave_back_keeps_the_turn(ledger: asyncpg.Pool) -> None:
+async def test_returned_run_keeps_the_slot(ledger: asyncpg.Pool) -> None:
     first, second = runs = [key(0), key(1)]
-    await stage(ledger, runs)
+    await insert_runs(ledger, runs)
     executor = Executor(ledger, QUEUE)
     await executor.claim(first)
     async with ledger.acquire() as connection:
-        released = await claims.return_unstarted(
+        returned = await claims.return_unstarted(
             connection, [claims.Claim(first, executor.tokens[first], 1)]
         )
 
     await executor.claim(second)
-    await executor.claim(first, seq=released[first])
+    await executor.claim(first, seq=returned[first])
 
-    assert await said(ledger, runs) == [("running", None), ("staged", "waiting")]
+    assert await states_and_reasons(ledger, runs) == [
+        ("running", None),
+        ("staged", "waiting_for_overlap"),
+    ]

@@ -1,15 +1,15 @@
-"""Bundles: what is rubbish is refused for its first fault, before anyone has to wait for it."""
+"""The parsing of a ticket batch ends at its first invalid item."""
 
 import pytest
 from pydantic import ValidationError
 
 from harebell.contract.ticket import TICKET_BATCH
 
-ITEMS = 250_000  # a megabyte; an executor that reads it for seconds lets its leases lapse
+ITEMS = 250_000  # a megabyte, whose complete check would take seconds and expire leases
 
 
-def test_of_a_megabyte_of_rubbish_one_fault_is_told() -> None:
-    with pytest.raises(ValidationError) as refused:
+def test_invalid_batch_of_a_megabyte_has_one_error() -> None:
+    with pytest.raises(ValidationError) as rejected:
         TICKET_BATCH.validate_json(b"[" + b'"x",' * ITEMS + b'"x"]')
 
-    assert refused.value.error_count() == 1
+    assert rejected.value.error_count() == 1

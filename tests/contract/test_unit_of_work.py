@@ -2,7 +2,7 @@
 
 import asyncpg
 import pytest
-from tests.contract.ledger_rows import ROWS, Row, put
+from tests.contract.ledger_rows import ROWS, Row, insert_rows
 from tests.fakes.schedules import ID, definition
 from tests.fakes.tickets import NINE
 
@@ -19,7 +19,7 @@ pytestmark = pytest.mark.postgres
 async def test_runs_that_were_withdrawn_before_they_began_do_not_count(
     ledger: asyncpg.Pool,
 ) -> None:
-    await put(ledger, ROWS)
+    await insert_rows(ledger, ROWS)
     unbegun = {row.key for row in ROWS if row.state is RunState.CANCELLED and row.attempt == 0}
 
     async with ledger.acquire() as connection:
@@ -33,7 +33,7 @@ async def test_runs_that_were_withdrawn_before_they_began_do_not_count(
 async def test_a_pause_took_back_what_it_cancelled_before_it_began(
     ledger: asyncpg.Pool,
 ) -> None:
-    await put(ledger, ROWS)
+    await insert_rows(ledger, ROWS)
 
     async with ledger.acquire() as connection:
         found = await schedules.find_unstaged_by_pause(connection, [row.key for row in ROWS])

@@ -1,12 +1,14 @@
-"""The in-memory ticker as an audit finds it in the tables: versions, spans, rows of runs."""
+"""A fake ticker whose ledger an audit reads."""
 
-from collections.abc import Iterator
-from dataclasses import dataclass, field, replace
+from dataclasses import fields, replace
 from datetime import datetime, timedelta
-from typing import Any
+from typing import Any, Final
 
+from tests.fakes.ledger.runs import RUNS
+from tests.fakes.ledger.runs import Run as LedgerRun
+from tests.fakes.ledger.schedules import STATES, VERSIONS
 from tests.fakes.schedules import ID
-from tests.fakes.ticker import TENANT, Row, FakeTicker
+from tests.fakes.ticker import EXECUTOR, TENANT, FakeTicker
 
 from harebell.audit.model.coverage import Coverage
 from harebell.audit.model.records import (
@@ -15,128 +17,87 @@ from harebell.audit.model.records import (
     FindingKind,
     Run,
     Schedule,
-    Span,
     Window,
-    without_overlaps,
+    read_schedule,
 )
 from harebell.audit.model.rules import check_runs, check_schedule
-from harebell.contract.ids import RunKey
-from harebell.domain.recurrence import initial_cursor
-from harebell.domain.run_states import ENDED, FAILED, SUCCEEDED, Reason, RunState, SkippedRange
-from harebell.ticker.model import planning
-from harebell.ticker.model.unit_of_work import UnitOfWork
-from harebell.ticker.model.version import Version, VersionHandover, VersionStatus
+from harebell.domain.run_states import ENDED, FAILED, SUCCEEDED, RunState
 
-PATIENT = timedelta(days=365)  # for rules that are not about delays
+NEVER_LATE: Final = timedelta(days=365)  # for rules that do not check the lateness
+_COLUMNS: Final = tuple(each.name for each in fields(Run) if each.name != "attempts")
 
 
-@dataclass
-class Audited(FakeTicker):
-    versions: dict[int, Version] = field(default_factory=dict)
-    takeovers: list[VersionHandover] = field(default_factory=list)
-    ranges: dict[datetime, SkippedRange] = field(default_factory=dict)
-    beside: dict[datetime, Reason] = field(default_factory=dict)  # triggered, and stopped at once
-
-    def save(self, book: UnitOfWork) -> None:
-        self.versions |= {version.number: version for version, _ in book.new_versions}
-        self.takeovers += book.handovers
-        super().save(book)
-        for extra, reason in book.dropped_manual_runs:
-            self.beside[extra.scheduled_for] = reason
-
-    def _advance(self, made: planning.PlanningStep) -> None:
-        for each in made.skipped:
-            row = self.rows.get(each.key)
-            if row is None or row.is_revivable:
-                self.ranges[each.key.scheduled_for] = each
-        self.takeovers += [made.handover] if made.handover else []
-        super()._advance(made)
+class AuditedTicker(FakeTicker):
+    """A fake ticker with the schedule and the runs as the audit reads them."""
 
     @property
     def schedule(self) -> Schedule:
-        entry = self.record
-        return Schedule(
-            ID,
-            TENANT,
-            "k",
-            entry.version.number,
-            entry.version.number,
-            entry.state,
-            entry.planned_until,
-            entry.dispatched,
-            entry.next_at,
-            entry.awaited_run,
-            entry.pending.since if entry.pending else None,
-            without_overlaps(self._spans()),
-        )
-
-    def _spans(self) -> Iterator[Span]:
-        begun = {each.to_version: each.planned_from for each in self.takeovers}
-        over = {each.from_version: each.planned_until for each in self.takeovers}
-        for number, version in self.versions.items():
-            after = begun.get(number) or initial_cursor(version.recurrence, version.since)
-            to = over.get(number, self.record.planned_until)
-            commenced = self.version_statuses[number][0] is VersionStatus.ACTIVE
-            table, since = version.recurrence, version.since
-            yield Span(number, version.definition, table, since, after, to, commenced)
+        tables = self.ledger.store.tables
+        state = tables[STATES][ID]
+        row = state | {
+            "id": ID,
+            "tenant": TENANT,
+            "key": "k",
+            "shown_version": state["version"],
+        }
+        handover = {"planned_from": None, "planned_until": None}
+        versions = [handover | version for _, version in sorted(tables[VERSIONS].items())]
+        schedule = read_schedule(row, versions)
+        assert isinstance(schedule, Schedule)
+        return schedule
 
     @property
     def runs(self) -> list[Run]:
-        runs = [self._run(key, row) for key, row in self.rows.items()]
-        known = {run.scheduled_for for run in runs}
-        skipped = {at: self._skipped(at, reason, at, 1) for at, reason in self.beside.items()}
-        for at, each in self.ranges.items():
-            skipped[at] = self._skipped(at, each.reason, each.until, each.count)
-        left = [run for at, run in skipped.items() if at not in known]
-        return sorted((*runs, *left), key=lambda run: run.scheduled_for)
+        """The rows of the ledger with their attempts, in the order of their scheduled times."""
+        rows = sorted(self.ledger.store.tables[RUNS].items())
+        return [_audited_run(row, self.now) for _, row in rows]
 
-    def _run(self, key: RunKey, row: Row) -> Run:
-        is_running = row.state is RunState.RUNNING
-        outcome = SUCCEEDED if row.state is RunState.SUCCEEDED else FAILED
-        tried = range(1, row.attempt + 1 - is_running)
-        return a_run(
-            key.scheduled_for,
-            version=row.version,
-            origin=None if row.counts else "trigger",
-            state=row.state,
-            reason=row.reason,
-            outcome=row.state if row.state in ENDED else None,
-            seq=row.seq,
-            attempt=row.attempt,
-            due_at=row.due_at,
-            lease_holder="executor-1" if is_running else None,
-            lease_until=self.now if is_running else None,
-            finished_at=(row.finished_at or self.now) if row.state in ENDED else None,
-            attempts=tuple(Attempt(1, number, outcome, row.due_at) for number in tried),
+    def window(self, *, late_after: timedelta = NEVER_LATE) -> Window:
+        """The last day."""
+        return Window(
+            since=self.now - timedelta(days=1),
+            until=self.now,
+            now=self.now,
+            late_after=late_after,
         )
 
-    def _skipped(self, at: datetime, reason: Reason, until: datetime, count: int) -> Run:
-        return a_run(
-            at,
-            state=RunState.SKIPPED,
-            reason=reason,
-            outcome=RunState.SKIPPED,
-            finished_at=self.now,
-            range_until=until,
-            range_count=count,
-        )
-
-    def window(self, *, late_after: timedelta = PATIENT) -> Window:
-        return Window(self.now - timedelta(days=1), self.now, self.now, late_after)
-
-    def examine(self, *runs: Run, late_after: timedelta = PATIENT) -> Coverage:
-        """These rows; else those that there are."""
+    def check(self, *runs: Run, late_after: timedelta = NEVER_LATE) -> Coverage:
+        """The coverage of these runs, or else of all runs."""
         window = self.window(late_after=late_after)
-        return check_runs(self.schedule, runs or self.runs, [], window)
+        return check_runs(self.schedule, runs or self.runs, [], window=window)
 
     def findings(self) -> list[Finding]:
-        return [*check_schedule(self.schedule, self.window()), *self.examine().findings]
+        """All findings about the schedule and its runs."""
+        return [*check_schedule(self.schedule, self.window()), *self.check().findings]
 
 
-def a_run(at: datetime, **columns: Any) -> Run:
-    """A staged row of version 1, but for what is said."""
+def _audited_run(row: LedgerRun, now: datetime) -> Run:
+    """Add the columns and attempts that the fake ticker does not write."""
+    is_running = row.state is RunState.RUNNING
+    outcome = SUCCEEDED if row.state is RunState.SUCCEEDED else FAILED
+    completed = range(1, row.attempt + 1 - is_running)
+    changes = {
+        "outcome": row.state if row.state in ENDED else None,
+        "lease_holder": EXECUTOR if is_running else None,
+        "lease_until": now if is_running else None,
+        "started_at": None,
+        "attempts": tuple(attempt_row(number, outcome, row.due_at) for number in completed),
+    }
+    return Run(**{name: getattr(row, name) for name in _COLUMNS} | changes)
+
+
+def attempt_row(
+    number: int, outcome: str, started_at: datetime, *, replay_number: int = 0
+) -> Attempt:
+    return Attempt(
+        replay_number=replay_number, number=number, outcome=outcome, started_at=started_at
+    )
+
+
+def run_row(time: datetime, **columns: Any) -> Run:
+    """A staged run of version 1, with other values for the given columns."""
     run = Run(
-        scheduled_for=at,
+        scheduled_for=time,
         tenant=TENANT,
         version=1,
         origin=None,
@@ -146,12 +107,12 @@ def a_run(at: datetime, **columns: Any) -> Run:
         seq=1,
         replay_number=0,
         attempt=0,
-        due_at=at,
+        due_at=time,
         expires_at=None,
         next_attempt_at=None,
         lease_holder=None,
         lease_until=None,
-        staged_at=at,
+        staged_at=time,
         started_at=None,
         finished_at=None,
         range_until=None,
@@ -160,5 +121,5 @@ def a_run(at: datetime, **columns: Any) -> Run:
     return replace(run, **columns)
 
 
-def kinds(found: Coverage) -> list[FindingKind]:
-    return [finding.kind for finding in found.findings]
+def finding_kinds(coverage: Coverage) -> list[FindingKind]:
+    return [finding.kind for finding in coverage.findings]

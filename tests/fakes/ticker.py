@@ -235,6 +235,10 @@ class FakeTicker:
             for version in self._table(VERSIONS).values()
         }
 
+    def version_row(self, number: int) -> dict[str, Any]:
+        row: dict[str, Any] = self._table(VERSIONS)[ID, number]
+        return row
+
     def store_record(self, record: ScheduleRecord) -> None:
         """Replace the state of the schedule."""
 
@@ -260,7 +264,8 @@ class FakeTicker:
         transaction.commit()
 
     def _run(self, time: datetime) -> Run:
-        return self.rows[RunKey(time, ID)]
+        run: Run = self._table(RUNS)[RunKey(time, ID)]
+        return run
 
     def _move(self, run: Run, state: RunState, actor: Actor, **columns: Any) -> None:
         transaction = Transaction(self.ledger.store, self)

@@ -1,4 +1,4 @@
-"""Whatever is thrown at the door: it never breaks, and what it lets in comes out as it went in."""
+"""Intake rejects invalid messages without a failure, and passes on valid items unchanged."""
 
 from datetime import UTC, datetime
 from typing import Any
@@ -47,7 +47,7 @@ puts = st.fixed_dictionaries(
     },
 )
 verbs = st.sampled_from([*COMMANDS, "schedule.explode", ""])
-twisted = puts.flatmap(
+changed_puts = puts.flatmap(
     lambda put: st.builds(
         lambda name, value: {**put, name: value},
         st.sampled_from([*SchedulePut.model_fields, "class", "colour"]),
@@ -57,38 +57,37 @@ twisted = puts.flatmap(
 
 
 @given(body=st.binary(max_size=64), routing_key=st.text(max_size=40))
-def test_bytes_are_refused_and_never_break_it(body: bytes, routing_key: str) -> None:
-    checked = check(IncomingRequest(routing_key=routing_key, body=body), accepted_at=NOW)
+def test_check_rejects_arbitrary_bytes(body: bytes, routing_key: str) -> None:
+    result = check(IncomingRequest(routing_key=routing_key, body=body), accepted_at=NOW)
 
-    assert checked.is_rejected
+    assert result.is_rejected
 
 
-@given(items=st.lists(json | twisted, min_size=1, max_size=5), verb=verbs)
-def test_every_item_is_either_taken_or_refused(items: list[Any], verb: str) -> None:
+@given(items=st.lists(json | changed_puts, min_size=1, max_size=5), verb=verbs)
+def test_check_accepts_or_rejects_each_item(items: list[Any], verb: str) -> None:
     body = orjson.dumps(items)
     request = IncomingRequest(routing_key=f"acme.{verb}", body=body, message_id="m")
-    change = check(request, accepted_at=NOW).accepted
 
-    if not change.single:
-        assert [item.index for item in change.items] == list(range(len(items)))
-    for item in change.items:
+    commands = check(request, accepted_at=NOW).accepted
+
+    if not commands.single:
+        assert [item.index for item in commands.items] == list(range(len(items)))
+    for item in commands.items:
         assert (item.rejection is None) == (item.body is not None)
         assert item.rejection is None or item.rejection.error.reason
 
 
 @given(put=puts)
-def test_what_is_let_in_is_what_was_sent(put: dict[str, Any]) -> None:
+def test_accepted_put_equals_the_sent_put(put: dict[str, Any]) -> None:
     request = IncomingRequest(routing_key="acme.schedule.put", body=orjson.dumps(put))
-    checked = check(request, accepted_at=NOW)
-    if checked.is_rejected:  # NUL somewhere in a payload
-        assert checked.rejections[0].response.error.code == "nul_character"
+    result = check(request, accepted_at=NOW)
+    if result.is_rejected:  # a payload contains a NUL character
+        assert result.rejections[0].response.error.code == "nul_character"
         return
 
-    received = AcceptedCommands.model_validate_json(encode(checked.accepted))
+    received = AcceptedCommands.model_validate_json(encode(result.accepted))
 
-    sent, arrived = (
-        SchedulePut.model_validate(put),
-        SchedulePut.model_validate(received.items[0].body),
-    )
+    sent = SchedulePut.model_validate(put)
+    arrived = SchedulePut.model_validate(received.items[0].body)
     assert arrived == sent
     assert arrived.fingerprint() == sent.fingerprint()

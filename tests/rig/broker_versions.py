@@ -1,21 +1,20 @@
-"""Which RabbitMQ a private broker is: the installed one, or another release in a Debian tree."""
+"""The RabbitMQ of a private broker: the installed version, or another version in a Debian tree."""
 
 import os
-import shutil
 from collections.abc import Mapping
 from dataclasses import dataclass
+from functools import partial
 from pathlib import Path
 from typing import Final
 
 from harebell.dev.errors import NotInstalled
+from harebell.dev.rabbitmq import DEBIAN_SCRIPT, ServerCommand, installed_server
 
 INSTALLED: Final = Path("/")
-SUITES: Final = {"4.0": "trixie", "4.3": "sid"}  # of Debian, that have these releases
+SUITES: Final = {"4.0": "trixie", "4.3": "sid"}  # Debian suites by RabbitMQ version
 LIBRARY: Final = "usr/lib/rabbitmq"
-# Debian's inner script: the one on PATH switches to the system's own user and data.
-SCRIPT: Final = f"{LIBRARY}/bin/rabbitmq-server"
 
-# The mounts are seen by this process and its children alone, and are gone with them.
+# Only this process and its children see the mounts, which end with them.
 ENTER: Final = """\
 set -e
 mkdir -p "$1$2"
@@ -28,62 +27,56 @@ exec chroot "$1" "$3"
 
 @dataclass(frozen=True, slots=True)
 class Installation:
-    """A RabbitMQ below `root`: the machine's own, or a tree that is entered by chroot."""
+    """A RabbitMQ below `root`: that of this machine, or that of a Debian tree."""
 
     root: Path
 
     @property
     def version(self) -> str | None:
-        """None when there is none."""
+        """The full version, or None without RabbitMQ."""
         found = sorted(self.root.glob(f"{LIBRARY}/lib/rabbitmq_server-*"))
         return found[-1].name.partition("-")[2] if found else None
 
-    def command(self, directory: Path) -> list[str]:
-        """Becomes the node; it finds `directory` under the same name inside and outside."""
-        script = f"/{SCRIPT}"
-        if self.root == INSTALLED:
-            return [script if Path(script).exists() else shutil.which("rabbitmq-server") or script]
-        return [
-            *("unshare", "--mount", "sh", "-c", ENTER),
-            *("enter", str(self.root), str(directory), script),
-        ]
+    def has_version(self, version: str) -> bool:
+        return self.version is not None and f"{self.version}.".startswith(f"{version}.")
 
 
-def installation(release: str | None, environ: Mapping[str, str]) -> Installation:
-    """The installed one, if it is of that release or none is asked for; else the tree of it.
+def server_command(version: str | None, environ: Mapping[str, str]) -> ServerCommand:
+    """Return the command of a version, or of the installed version for None.
 
-    Raises `NotInstalled`.
+    Raise `NotInstalled` if no tree contains the version.
     """
-    installed = Installation(INSTALLED)
-    if release is None or _is(installed, release):
-        if installed.version is None and shutil.which("rabbitmq-server") is None:
-            raise NotInstalled("rabbitmq-server", "HAREBELL_AMQP_URL")
-        return installed
-    other = Installation(tree_of(release, environ))
-    if not _is(other, release):
-        raise NotInstalled(f"rabbitmq-server {release}", "HAREBELL_AMQP_URL")
-    return other
+    if version is None or Installation(INSTALLED).has_version(version):
+        return installed_server
+    tree = Installation(tree_of(version, environ))
+    if not tree.has_version(version):
+        raise NotInstalled(f"rabbitmq-server {version}", "HAREBELL_AMQP_URL")
+    return partial(_command_in_tree, tree.root)
 
 
-def tree_of(release: str, environ: Mapping[str, str]) -> Path:
-    """Where the tree of a release is kept, built or not: in the user's cache."""
+def _command_in_tree(root: Path, directory: Path) -> list[str]:
+    """Return a command that enters the tree, in which `directory` has the same path."""
+    return [
+        *("unshare", "--mount", "sh", "-c", ENTER),
+        *("enter", str(root), str(directory), str(DEBIAN_SCRIPT)),
+    ]
+
+
+def tree_of(version: str, environ: Mapping[str, str]) -> Path:
+    """Return the path of the tree of a version, below the cache folder of the user."""
     cache = environ.get("XDG_CACHE_HOME") or Path(environ.get("HOME", "/root")) / ".cache"
-    return Path(cache) / "harebell" / f"rabbitmq-{release}"
-
-
-def _is(found: Installation, release: str) -> bool:
-    return found.version is not None and f"{found.version}.".startswith(f"{release}.")
+    return Path(cache) / "harebell" / f"rabbitmq-{version}"
 
 
 def main() -> None:
-    """Print the suite and the place of a tree that BROKER needs; nothing when it needs none."""
-    release = os.environ.get("BROKER")
-    if not release or _is(Installation(INSTALLED), release):
+    """Print the suite and the path of the tree that BROKER needs, or nothing."""
+    version = os.environ.get("BROKER")
+    if not version or Installation(INSTALLED).has_version(version):
         return
-    if release not in SUITES:
+    if version not in SUITES:
         known = ", ".join(SUITES)
-        raise SystemExit(f"harebell: BROKER={release}: known are {known} and what is installed")
-    print(SUITES[release], tree_of(release, os.environ))  # noqa: T201  # read by the Makefile
+        raise SystemExit(f"BROKER must be the installed version or one of {known}, not {version}.")
+    print(SUITES[version], tree_of(version, os.environ))  # noqa: T201  # read by the Makefile
 
 
 if __name__ == "__main__":

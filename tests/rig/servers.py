@@ -1,8 +1,10 @@
-"""The servers that tests run on: private ones, or those that the environment names."""
+"""The servers of the tests: private servers, or the servers that the environment names."""
 
 import base64
 import json
 import os
+import shutil
+import tempfile
 import urllib.request
 from collections.abc import Iterator
 from contextlib import contextmanager
@@ -13,6 +15,7 @@ from typing import Any
 from urllib.parse import urlsplit
 
 import asyncpg
+from tests.rig.broker_versions import server_command
 
 from harebell.dev.rabbitmq import Broker
 from harebell.dev.servers import PrivateServers
@@ -20,16 +23,36 @@ from harebell.storage.migrate import migrate
 
 ROLE_PASSWORD = "for-tests"  # noqa: S105  # of a throwaway database
 TEMPLATE = "harebell_template"
+SHARED_MEMORY = Path("/dev/shm")  # noqa: S108  # each session makes a directory with a random name
+MIN_FREE_MEMORY = 4 * 1024**3  # bytes
 _numbers = count(1)
 
 
+@contextmanager
+def server_directory(disk_directory: Path) -> Iterator[Path]:
+    """Yield an empty directory in shared memory, or `disk_directory` if memory is scarce.
+
+    PostgreSQL creates 400 files for each database, which takes up to a second on an ext4 disk.
+    A killed process loses nothing that it has written to either directory.
+    """
+    if not SHARED_MEMORY.is_dir() or shutil.disk_usage(SHARED_MEMORY).free < MIN_FREE_MEMORY:
+        yield disk_directory
+        return
+    with tempfile.TemporaryDirectory(dir=SHARED_MEMORY, prefix="harebell-") as directory:
+        root = Path(directory)
+        root.chmod(0o755)  # PostgreSQL runs as another user when the tests run as root
+        yield root
+
+
 def private_servers(root: Path) -> PrivateServers:
-    """Of the release that `make test BROKER=4.3` names."""
-    return PrivateServers(root, release=os.environ.get("BROKER") or None)
+    """Return private servers, with the RabbitMQ version of `make test BROKER=4.3`."""
+    return PrivateServers(
+        root, broker_command=server_command(os.environ.get("BROKER") or None, os.environ)
+    )
 
 
 def manage(broker: Broker, method: str, path: str, body: Any = None) -> Any:
-    """A call to the management API of a node."""
+    """Call the management API of a node and return its JSON response."""
     parts = urlsplit(broker.amqp_url)
     token = base64.b64encode(f"{parts.username}:{parts.password}".encode()).decode()
     request = urllib.request.Request(  # noqa: S310  # loopback
@@ -45,7 +68,10 @@ def manage(broker: Broker, method: str, path: str, body: Any = None) -> Any:
 
 @dataclass(frozen=True)
 class Servers:
-    """`private` is None when the servers were given by URL: nothing may be killed then."""
+    """The servers of one session.
+
+    `private` is None if the environment names the servers, which tests must not kill.
+    """
 
     amqp_url: str
     database_url: str
@@ -66,32 +92,32 @@ class Servers:
             private.discard()
 
     def management(self, method: str, path: str, body: Any = None) -> Any:
-        """A call to the management API of the private broker."""
+        """Call the management API of the private broker and return its JSON response."""
         assert self.private is not None
         return manage(self.private.broker, method, path, body)
 
     @contextmanager
     def virtual_host(self, name: str | None = None) -> Iterator[str]:
-        """The URL of an empty virtual host; of a given broker, what was given."""
+        """Yield the URL of an empty virtual host, or the URL of a broker that is not private."""
         if self.private is None:
             yield self.amqp_url
             return
         name = name or f"test-{next(_numbers)}"
         user = urlsplit(self.amqp_url).username
-        everything = {"configure": ".*", "write": ".*", "read": ".*"}
+        all_permissions = {"configure": ".*", "write": ".*", "read": ".*"}
         self.management("PUT", f"vhosts/{name}", {})
-        self.management("PUT", f"permissions/{name}/{user}", everything)
+        self.management("PUT", f"permissions/{name}/{user}", all_permissions)
         try:
             yield f"{self.amqp_url.rstrip('/')}/{name}"
         finally:
             self.management("DELETE", f"vhosts/{name}")
 
     async def make_database(self) -> str:
-        """The URL of a fresh database of the newest schema, as its owner."""
+        """Return the URL of a fresh, migrated database with its owner as the user."""
         connection = await asyncpg.connect(self.database_url)
         try:
-            known = "SELECT 1 FROM pg_database WHERE datname = $1"
-            if not await connection.fetchval(known, TEMPLATE):
+            exists = "SELECT 1 FROM pg_database WHERE datname = $1"
+            if not await connection.fetchval(exists, TEMPLATE):
                 await connection.execute(f"CREATE DATABASE {TEMPLATE}")
                 await migrate(self._at(TEMPLATE), role_password=ROLE_PASSWORD)
             name = f"test_{os.getpid()}_{next(_numbers)}"
@@ -113,14 +139,17 @@ class Servers:
 
 
 def as_role(database_url: str, service: str) -> str:
-    """The same database, logged in as a service's role."""
+    """Return the URL of the same database with the role of a service as the user."""
     parts = urlsplit(database_url)
-    place = f"{parts.hostname}:{parts.port or 5432}"
-    return parts._replace(netloc=f"harebell_{service}:{ROLE_PASSWORD}@{place}").geturl()
+    address = f"{parts.hostname}:{parts.port or 5432}"
+    return parts._replace(netloc=f"harebell_{service}:{ROLE_PASSWORD}@{address}").geturl()
 
 
 async def refuse_connections(owner: asyncpg.Connection) -> None:
-    """As when there are too many: new ones of services are refused, old ones are ended."""
+    """Refuse new connections of services and end their open connections.
+
+    PostgreSQL refuses them with the error that it also returns for too many connections.
+    """
     (name,) = await owner.fetchrow("SELECT current_database()")
     await owner.execute(f"ALTER DATABASE {name} CONNECTION LIMIT 0")
     await owner.execute(

@@ -205,7 +205,7 @@ class Presence:
     async def is_gone(self, holder: str) -> bool:
         return await self._look(lambda: executor_control_queue(holder) not in self._broker.queues)
 
-    async def is_empty(self, pool: str, lane: str) -> bool:
+    async def is_queue_empty(self, pool: str, lane: str) -> bool:
         name = work_queue(pool, Lane(lane)).name
         return await self._look(lambda: not self._broker.queues[name].ready)
 

@@ -1,7 +1,7 @@
 """A schedule's life twice: by the ticker's rules on a ledger in memory, and by a model of them."""
 
 from bisect import bisect_right
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field
 from datetime import datetime, timedelta
 from random import Random
@@ -11,8 +11,8 @@ from tests.fakes.schedules import HORIZON
 from tests.fakes.ticker import FakeTicker
 from tests.simulation.expected_runs import END, duration, zone_of
 
-from harebell.domain.run_states import NewRun, RunState, SkippedRange
-from harebell.ticker.model import planning
+from harebell.domain.run_states import NewRun, SkippedRange
+from harebell.ticker.model.planning import PlanningStep
 
 LATE: Final = timedelta(seconds=60)  # from then on, catch-up decides
 PASSES: Final = timedelta(seconds=15)  # between two looks of a ticker that is well
@@ -25,13 +25,13 @@ class Lived(FakeTicker):
     runs: list[NewRun] = field(default_factory=list)
     unrun: list[SkippedRange] = field(default_factory=list)
 
-    def _advance(self, made: planning.PlanningStep) -> None:
-        assert not {run.key for run in made.to_stage} & self.rows.keys(), "owed twice"
-        super()._advance(made)
-        self.runs += made.to_stage
-        self.unrun += made.skipped
-        for run in made.to_stage:
-            self.rows[run.key].state = RunState.SUCCEEDED
+    def on_saved(self, steps: Sequence[PlanningStep]) -> None:
+        for step in steps:
+            self.runs += step.to_stage
+            self.unrun += step.skipped
+            for run in step.to_stage:
+                self.claim(run.scheduled_for, started=True)
+                self.complete(run.scheduled_for)
 
 
 @dataclass
@@ -62,7 +62,7 @@ class Model:
         is_once = bool(self.when.keys() & {"now", "at", "after"})
         missed = [] if is_once else [at for at in found if now - at > LATE]
         made_up = self._made_up(missed, now)
-        self.unrun |= dict.fromkeys(missed[: len(missed) - len(made_up)], "catch_up")
+        self.unrun |= dict.fromkeys(missed[: len(missed) - len(made_up)], "missed")
         self.decided += len(missed) - len(made_up)
         for at in [*made_up, *found[len(missed) :]]:
             if self.following is None:

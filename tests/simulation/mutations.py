@@ -20,7 +20,7 @@ from harebell.dlq_inspector.model.results import LockedDeadLetter
 from harebell.dlq_inspector.store.dead_letters import STATEMENTS as DEAD_LETTER_STATEMENTS
 from harebell.domain.retry import Decision, decide
 from harebell.domain.run_states import Reason, RunState
-from harebell.executor.model import claimed_run
+from harebell.executor.model import completion
 from harebell.executor.model.claimed_run import ClaimedRun
 from harebell.intake.commands import check as door
 from harebell.messaging.publisher import OutgoingMessage
@@ -96,7 +96,7 @@ def one_attempt_too_many() -> AbstractContextManager[object]:
     def again(policy: Any, attempt: int, *args: Any, **more: Any) -> Decision:
         return decide(policy, attempt - 1, *args, **more)
 
-    return patch.object(claimed_run, "decide", again)
+    return patch.object(completion, "decide", again)
 
 
 def what_is_lost_stays_lost() -> AbstractContextManager[object]:
@@ -121,11 +121,11 @@ def what_is_staged_beyond_a_change_stays() -> AbstractContextManager[object]:
 
 def a_change_comes_at_once() -> AbstractContextManager[object]:
     def at_once(
-        book: UnitOfWork, asked: CommandContext, entry: ScheduleRecord, version: Version
+        unit: UnitOfWork, context: CommandContext, record: ScheduleRecord, *, version: Version
     ) -> ScheduleResponse:
-        return put_patch._replace(book, asked, entry, version)
+        return put_patch._replace_version(unit, context, record, version=version)
 
-    return patch.object(put_patch, "_postpone", at_once)
+    return patch.object(put_patch, "_set_pending_version", at_once)
 
 
 def a_command_has_no_name() -> AbstractContextManager[object]:

@@ -49,7 +49,7 @@ from harebell.storage.engine import database_time
 from harebell.ticker.commands.apply import CommandApplier
 from harebell.ticker.reconciler import Reconciler
 from harebell.ticker.recovery.rescuer import Rescuer
-from harebell.ticker.service import GATHER_TIME, COMMAND_PREFETCH
+from harebell.ticker.service import COMMAND_PREFETCH, GATHER_TIME
 from harebell.ticker.stager import Stager
 from harebell.ticker.store.versions import VersionCache
 
@@ -83,9 +83,17 @@ class Ports:
         publisher = Publisher(cast("Any", self.link), upkeep.on_unroutable)
         settings = EXECUTORS if role == "executor" else TICKERS
         return SimulatedParts(
-            role, settings, upkeep, self.stop, Health(), pool, clock, cast("Any", self.link),
-            publisher, Acknowledger(publisher, clock),
-        )  # fmt: skip
+            role=role,
+            settings=settings,
+            stop=self.stop,
+            health=Health(),
+            pool=pool,
+            clock=clock,
+            topology_keeper=upkeep,
+            connection=cast("Any", self.link),
+            publisher=publisher,
+            acknowledger=Acknowledger(publisher, clock),
+        )
 
 
 Serve: TypeAlias = Callable[[Ports, SimulatedParts], Coroutine[Any, Any, None]]
@@ -112,7 +120,9 @@ async def intake(ports: Ports, parts: SimulatedParts) -> None:
     """As `harebell.intake.service.serve` has it; queries apart."""
     door = CommandHandler(parts.publisher, parts.clock, IntakePolicy())
     worker = partial(OrderedWorker, door.handle, parts.acknowledger, limit=CHECKED, gather_time=0)
-    consumer = Consumer(INTAKE.name, parts.connect, worker, prefetch=2 * CHECKED, needs_idle_check=False)
+    consumer = Consumer(
+        INTAKE.name, parts.connect, worker, prefetch=2 * CHECKED, needs_idle_check=False
+    )
     await run_until(ports.stop, consuming=[consumer.run(ports.stop)], background=[parts.run()])
 
 
@@ -120,19 +130,59 @@ async def intake(ports: Ports, parts: SimulatedParts) -> None:
 async def ticker(ports: Ports, parts: SimulatedParts) -> None:
     """As `harebell.ticker.service.serve` has it; housekeeping apart."""
     versions, wake = VersionCache(), asyncio.Event()
-    own = (parts.pool, parts.publisher, parts.clock)
-    reviewer = Reconciler(*own, versions, TICKERS.horizon, wake)
-    gap = TICKERS.min_poll_interval.total_seconds()
-    batch = TICKERS.staging_batch
-    stager = Stager(*own, versions, TICKERS.horizon, batch, gap, wake, reviewer.observe)
-    changes = CommandApplier(*own, versions, TICKERS.horizon, wake, reviewer.observe)
-    presence = cast("Any", Presence(ports.broker, ports.process))
-    sweeper = Rescuer(*own, presence, reviewer.request)
-    work = partial(OrderedWorker, changes.handle, parts.acknowledger, limit=COMMAND_PREFETCH, gather_time=GATHER_TIME)
-    hints = partial(
-        OrderedWorker, reviewer.on_outcomes, parts.acknowledger, limit=COMMAND_PREFETCH, gather_time=GATHER_TIME
+    reviewer = Reconciler(
+        pool=parts.pool,
+        publisher=parts.publisher,
+        clock=parts.clock,
+        versions=versions,
+        horizon=TICKERS.horizon,
+        wake=wake,
     )
-    consumer = Consumer(TICKER.name, parts.connect, work, prefetch=COMMAND_PREFETCH, needs_idle_check=False)
+    stager = Stager(
+        pool=parts.pool,
+        publisher=parts.publisher,
+        clock=parts.clock,
+        versions=versions,
+        horizon=TICKERS.horizon,
+        batch=TICKERS.staging_batch,
+        min_poll_interval=TICKERS.min_poll_interval.total_seconds(),
+        wake=wake,
+        on_saved=reviewer.observe,
+    )
+    changes = CommandApplier(
+        pool=parts.pool,
+        publisher=parts.publisher,
+        clock=parts.clock,
+        versions=versions,
+        horizon=TICKERS.horizon,
+        wake=wake,
+        on_saved=reviewer.observe,
+    )
+    presence = cast("Any", Presence(ports.broker, ports.process))
+    sweeper = Rescuer(
+        pool=parts.pool,
+        publisher=parts.publisher,
+        clock=parts.clock,
+        liveness=presence,
+        request_reconciliation=reviewer.request,
+    )
+    work = partial(
+        OrderedWorker,
+        changes.handle,
+        parts.acknowledger,
+        limit=COMMAND_PREFETCH,
+        gather_time=GATHER_TIME,
+    )
+    hints = partial(
+        OrderedWorker,
+        reviewer.handle_outcomes,
+        parts.acknowledger,
+        limit=COMMAND_PREFETCH,
+        gather_time=GATHER_TIME,
+    )
+    consumer = Consumer(
+        TICKER.name, parts.connect, work, prefetch=COMMAND_PREFETCH, needs_idle_check=False
+    )
     outcomes = Consumer(OUTCOMES.name, parts.connect, hints, prefetch=COMMAND_PREFETCH)
     await run_until(
         ports.stop,

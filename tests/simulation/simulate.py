@@ -67,8 +67,8 @@ def _chance(seed: int) -> Generator[None]:
     with (
         patch.object(secrets, "token_hex", lambda length: tokens.randbytes(length).hex()),
         patch.object(completer, "EVENT_INTERVAL", EVENT_INTERVAL),
-        patch.object(dispatching, "BEAT", BEAT),
-        patch.object(clock, "SAMPLES", READINGS),
+        patch.object(dispatching, "RELEASE_INTERVAL", BEAT),
+        patch.object(clock, "SAMPLES_PER_REFRESH", READINGS),
     ):
         yield
 

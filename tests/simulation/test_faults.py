@@ -14,22 +14,24 @@ ROOT = Path(__file__).parents[2]
 WORLDS = 60
 WITHIN = 600  # seconds, on a machine that is busy with much else
 
-# What gives each broken rule away, and in how many worlds at most.
+# Each broken rule: the number of worlds to search, the text of the fault, and the seed of a world
+# with the fault. The test tries this seed first, because the search needs up to hundreds of worlds.
+# A code change can make a seed stale, and then only the search finds the fault.
 FOUND = {
-    "claim_ignores_seq": (80, "started"),
-    "commit_before_publish": (5, "no ticket published"),
-    "cancel_leaves_runs": (20, ": of version"),
-    "one_attempt_too_many": (20, "attempt"),
-    "settle_without_fencing": (1_000, "started"),
-    "start_on_any_lease": (150, "started"),
-    "sweep_lapses_early": (200, "started"),
-    "what_is_lost_stays_lost": (10, "not at rest"),
-    "what_is_staged_beyond_a_change_stays": (60, ": of version"),
-    "a_change_comes_at_once": (80, ": of version"),
-    "a_command_has_no_name": (80, "not what was triggered"),
-    "what_dies_is_not_kept": (10, "has no letter"),
-    "a_letter_is_replayed_again": (2_000, "a message died"),
-    "a_replayed_letter_stays": (10, "its letter stayed"),
+    "claim_ignores_seq": (80, "started", 7),
+    "commit_before_publish": (5, "no ticket published", 0),
+    "cancel_leaves_runs": (20, ": of version", 1),
+    "one_attempt_too_many": (20, "attempt", 0),
+    "settle_without_fencing": (1_000, "started", 939),
+    "start_on_any_lease": (150, "started", 126),
+    "sweep_lapses_early": (200, "started", 20),
+    "what_is_lost_stays_lost": (10, "not at rest", 1),
+    "what_is_staged_beyond_a_change_stays": (60, ": of version", 1),
+    "a_change_comes_at_once": (80, ": of version", 1),
+    "a_command_has_no_name": (80, "not what was triggered", 2),
+    "what_dies_is_not_kept": (10, "has no letter", 0),
+    "a_letter_is_replayed_again": (2_000, "a message died", 385),
+    "a_replayed_letter_stays": (10, "its letter stayed", 0),
 }
 
 
@@ -61,9 +63,12 @@ def test_a_seed_is_the_same_world_in_every_process() -> None:
 
 @pytest.mark.parametrize("rule", FOUND)
 def test_a_rule_that_is_broken_is_found_out(rule: str) -> None:
-    worlds, sign = FOUND[rule]
+    worlds, sign, seed = FOUND[rule]
+    assert seed < worlds
 
-    code, said = simulated("--broken", rule, "--seeds", str(worlds))
+    code, said = simulated("--broken", rule, "--seed", str(seed))
+    if code == 0 or sign not in said.splitlines()[-2]:
+        code, said = simulated("--broken", rule, "--seeds", str(worlds))
 
     assert code == 1, said
     assert sign in said.splitlines()[-2]

@@ -120,7 +120,17 @@ def held(run: LockedRun) -> LockedRun:
 
 def opened(run: NewRun) -> LockedRun:
     state = RunState.STAGED
-    return LockedRun(run.key, state, 0, 1, run.due_at, 1, None, is_from_recurrence=True, has_started=False)
+    return LockedRun(
+        key=run.key,
+        state=state,
+        attempt=0,
+        seq=1,
+        due_at=run.due_at,
+        version=1,
+        lease_holder=None,
+        is_from_recurrence=True,
+        has_started=False,
+    )
 
 
 def effect(book: UnitOfWork, now: int) -> dict[str, Any]:

@@ -131,7 +131,7 @@ class Users:
             "timeout": "20s",
             "retry": {"max_attempts": dice.randint(1, 4), "backoff": backoff},
             "overlap": dice.choice(["allow", "allow", "skip", "queue", "replace"]),
-            "on_unknown": dice.choice(["retry", "retry", "skip", "hold"]),
+            "on_unknown": dice.choice(["retry", "retry", "skip", "block"]),
             "class": dice.choice(["normal", "critical"]),
             "catch_up": {"mode": "all"},
             "priority": dice.randint(1, 10),

@@ -73,7 +73,7 @@ def decode_model(adapter: TypeAdapter[T], body: bytes) -> T:
 def _reject_long_integers(body: bytes) -> None:
     def integer(digits: str) -> int:
         if len(digits) > _MAX_DIGITS or not _SMALLEST <= int(digits) < _LARGEST:
-            reason = f"An integer must have at most 64 bits, not the value {digits[:40]}."
+            reason = f"The integer {digits[:40]} has more than 64 bits."
             raise InvalidInput(reason, code="integer_too_long")
         return 0
 

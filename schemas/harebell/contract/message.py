@@ -98,13 +98,17 @@ def to_invalid_input(error: ErrorDetails) -> InvalidInput:
         case "model_type" | "dict_type":
             reason = f"The value must be an object, not {quoted(error['input'])}."
             return InvalidInput(reason, field=field)
+        case "uuid_parsing" | "uuid_type":
+            return InvalidInput(
+                f"The value must be a UUID, not {quoted(error['input'])}.", field=field
+            )
         case _:
             return InvalidInput(_sentence(error["msg"], error["input"]), field=field)
 
 
 def _sentence(message: str, found: object) -> str:
     """Return `Input should be a valid string` as `The value must be a valid string, not 7.`."""
-    subject, should, expected = message.partition(" should ")
+    subject, should, expected = message.replace(" after validation", "").partition(" should ")
     if not should:
         return f"{message}. The value is {quoted(found)}."
     subject = "value" if subject == "Input" else subject.lower()

@@ -1,9 +1,7 @@
 """Responses: the JSON result of each item of a command and of each query."""
 
-from typing import Any, Final, Generic, Literal, TypeVar
+from typing import Final, Generic, Literal, TypeVar
 from uuid import UUID
-
-from pydantic import SerializerFunctionWrapHandler, model_serializer
 
 from harebell.contract.errors import HarebellError, InvalidCron
 from harebell.contract.message import Message, empty_default
@@ -117,18 +115,6 @@ class Page(Message, Generic[V]):
     ok: Literal[True] = True
     items: list[V]
     next: str | None = None
-
-
-class One(Message):
-    """The fields of one view next to `ok`."""
-
-    ok: Literal[True] = True
-    item: Any
-
-    @model_serializer(mode="wrap")
-    def _flatten(self, write: SerializerFunctionWrapHandler) -> dict[str, Any]:
-        fields = write(self)
-        return {"ok": True, **fields["item"]}
 
 
 # The response type of each query. A query about one item returns its view with `ok`.

@@ -176,8 +176,8 @@ class AmqpMessage(Payload):
     @classmethod
     def _check_exchange(cls, exchange: str) -> str:
         if exchange.startswith(("harebell.", "amq.")):
-            expected = "must not begin with harebell. or amq."
-            reason = f"The name of the exchange {expected}, as {quoted(exchange)} does."
+            prefixes = "its name begins with `harebell.` or `amq.`"
+            reason = f"The exchange {quoted(exchange)} is reserved, because {prefixes}."
             raise invalid("reserved_exchange", reason)
         return exchange
 

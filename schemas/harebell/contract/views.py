@@ -108,7 +108,7 @@ class PreviewView(ViewResponse):
 
 
 class RunView(Message):
-    """One run. `range_count` is the number of skipped times for which the row stands."""
+    """One run. `range_count` is the number of skipped times that it represents."""
 
     run_id: RunId
     schedule_id: UUID

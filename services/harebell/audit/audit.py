@@ -1,6 +1,6 @@
 """One audit: batches of schedules in one snapshot each, and their runs in slices of time."""
 
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, replace
 from datetime import datetime, timedelta
 from typing import Final
@@ -12,38 +12,20 @@ from harebell.audit import store
 from harebell.audit.liveness import find_missed_heartbeats
 from harebell.audit.model.records import (
     LATE_AFTER,
-    Finding,
-    FindingKind,
     Schedule,
     Window,
-    without_overlaps,
+    read_schedule,
 )
 from harebell.audit.model.report import MAX_FINDINGS, Report
 from harebell.audit.model.rules import check_runs, check_schedule
-from harebell.contract.errors import InvalidInput, Rejected
-from harebell.contract.schedule import Definition
-from harebell.contract.types import EARLIEST, duration_text, instant_text
-from harebell.domain.run_states import RETENTION, ScheduleState
-from harebell.domain.versions import VersionWindow
+from harebell.contract.errors import InvalidInput
+from harebell.contract.types import duration_text, instant_text
+from harebell.domain.run_states import RETENTION
 from harebell.storage.engine import translate_db_errors
 
 # A statement finds runs by their time, so each batch also passes the runs of other schedules.
 BATCH: Final = 500  # schedules in one snapshot
 TIME_SLICE: Final = timedelta(minutes=30)  # of the runs that are in memory together
-_ACTIVE: Final = "active"
-_RECURRENCE_ERRORS: Final = (Rejected, ArithmeticError, ValueError)
-_SCHEDULE_COLUMNS: Final = (
-    "id",
-    "tenant",
-    "key",
-    "shown_version",
-    "version",
-    "planned_until",
-    "dispatched",
-    "next_at",
-    "awaited_run",
-    "pending_at",
-)
 _LOWEST_ID: Final = UUID(int=0)
 
 
@@ -101,7 +83,7 @@ async def _audit_batch(
     versions = await store.load_versions(connection, ids)
     schedules: dict[UUID, Schedule] = {}
     for row in rows:
-        schedule = _read_schedule(row, versions.get(row["id"], []))
+        schedule = read_schedule(row, versions.get(row["id"], []))
         if isinstance(schedule, Schedule):
             schedules[schedule.id] = schedule
             report.add_findings(check_schedule(schedule, window))
@@ -139,58 +121,3 @@ def _time_slices(window: Window) -> Iterator[Window]:
         until = min(since + TIME_SLICE, window.until)
         yield replace(window, since=since, until=until)
         since = until
-
-
-def _read_schedule(row: asyncpg.Record, versions: Sequence[asyncpg.Record]) -> Schedule | Finding:
-    """Return the schedule, or the finding that the audit cannot read the schedule."""
-    if row["state"] is None:
-        return _unreadable(row, "The schedule has no state row.")
-    try:
-        windows = without_overlaps(
-            window for each in versions if (window := _version_window(row, each)) is not None
-        )
-        state = ScheduleState(row["state"])
-    except _RECURRENCE_ERRORS as error:
-        return _unreadable(row, f"The schedule cannot be computed, because of this error: {error}")
-    columns = {name: row[name] for name in _SCHEDULE_COLUMNS}
-    return Schedule(state=state, windows=windows, **columns)
-
-
-def _unreadable(row: asyncpg.Record, text: str) -> Finding:
-    return Finding(
-        kind=FindingKind.UNREADABLE,
-        tenant=row["tenant"],
-        schedule_id=row["id"],
-        key=row["key"],
-        at=None,
-        text=text,
-    )
-
-
-def _version_window(row: asyncpg.Record, version: asyncpg.Record) -> VersionWindow | None:
-    """Return the window of a version, or None for a failed version.
-
-    The version in force has decided up to the planning cursor.
-    An earlier version has decided up to the handover to the next version.
-    """
-    number, is_active = version["version"], version["status"] == _ACTIVE
-    is_in_force = number == row["version"]
-    planned_until = row["planned_until"] if is_in_force else version["planned_until"]
-    try:
-        window = VersionWindow(
-            schedule_id=row["id"],
-            policy=Definition.model_validate_json(version["definition"]),
-            since=version["effective_at"],
-            number=number,
-            is_active=is_active,
-            anchor=version["anchor_at"],
-            planned_from=version["planned_from"],
-            planned_until=planned_until or EARLIEST,
-        )
-        _ = window.recurrence  # an invalid recurrence raises here, within the try statement
-        start = window.start
-    except _RECURRENCE_ERRORS:
-        if is_active:
-            raise
-        return None
-    return window if planned_until is not None else replace(window, planned_until=start)

@@ -14,8 +14,8 @@ from harebell.cli.framework.exit_codes import ExitCode
 from harebell.cli.framework.output import printable
 from harebell.cli.framework.session import Session
 from harebell.dev.errors import StackError
-from harebell.dev.logs import Follower, all_of, tail
-from harebell.dev.plan import Counts
+from harebell.dev.logs import LogFollower, log_files, tail
+from harebell.dev.plan import ServiceCounts
 from harebell.dev.stack import DEFAULT_ROOT, Stack
 from harebell.dev.status import StackHealth, StackStatus
 
@@ -126,11 +126,11 @@ class LogsOptions:
 @command(app, "start", global_options=OUTPUT_ONLY)
 def start(session: Session, options: StartOptions) -> ExitCode:
     """Start the servers and the services, and return when all are ready."""
-    counts = Counts(
+    counts = ServiceCounts(
         tickers=options.tickers, dispatchers=options.dispatchers, executors=options.executors
     )
     with _stack_errors(session):
-        status = Stack(options.root, say=session.output.print_message).start(
+        status = Stack(options.root, print_message=session.output.print_message).start(
             counts, restart=options.restart
         )
     _print_status(session, status)
@@ -141,7 +141,7 @@ def start(session: Session, options: StartOptions) -> ExitCode:
 def stop(session: Session, options: StopOptions) -> ExitCode:
     """Stop every process of the stack and keep its data."""
     with _stack_errors(session):
-        is_stopped = Stack(options.root, say=session.output.print_message).stop(wipe=options.wipe)
+        is_stopped = Stack(options.root, print_message=session.output.print_message).stop(wipe=options.wipe)
     session.output.print_message(
         "The stack is stopped." if is_stopped else "No process of the stack was running."
     )
@@ -163,7 +163,7 @@ def print_status(session: Session, options: StatusOptions) -> ExitCode:
 @command(app, "logs", global_options=())
 def print_logs(session: Session, options: LogsOptions) -> ExitCode:
     """Print the last lines of the logs of services and servers."""
-    known = all_of(options.root)
+    known = log_files(options.root)
     logs = [log for log in known if options.service in (None, log.stem)]
     if not logs:
         names = ", ".join(log.stem for log in known) or "none"
@@ -179,10 +179,10 @@ def print_logs(session: Session, options: LogsOptions) -> ExitCode:
 
 
 def _follow(logs: list[Path], *, is_only: bool) -> None:
-    follower = Follower(logs)
+    follower = LogFollower(logs)
     try:
         while True:
-            for name, line in follower.news():
+            for name, line in follower.new_lines():
                 _print_line(name, line, is_only=is_only)
             sleep(POLL_INTERVAL)
     except KeyboardInterrupt:

@@ -1,4 +1,4 @@
-"""Single services on given servers, by hand: what tests start, kill and start again."""
+"""Single services on given servers, which tests start, kill and start again."""
 
 import os
 from collections.abc import Mapping
@@ -8,21 +8,21 @@ from threading import Lock
 
 from harebell.dev.plan import (
     Command,
-    Counts,
     PlannedService,
+    ServiceCounts,
     ServiceKind,
-    environment_for,
     module_command,
     name_of,
+    service_environment,
 )
-from harebell.dev.ports import choose
+from harebell.dev.ports import choose_ports
 from harebell.dev.processes import ServiceProcesses
 from harebell.dev.spawn import Process
 
 
 @dataclass(frozen=True, slots=True)
-class Member:
-    """A service that was started."""
+class StartedService:
+    """A started service process."""
 
     name: str
     pid: int
@@ -30,9 +30,9 @@ class Member:
 
 
 class LocalServices:
-    """Services by kind and number; nobody restarts them here but the caller.
+    """Services by kind and number, without a supervisor.
 
-    A service keeps its health port for as long as this object lives.
+    A service keeps its health port during the lifetime of this object.
     """
 
     def __init__(
@@ -42,31 +42,31 @@ class LocalServices:
         amqp_url: str,
         database_url: str,
         command: Command = module_command,
-        caller: Mapping[str, str] | None = None,
+        environ: Mapping[str, str] | None = None,
         ports: Mapping[str, int] | None = None,
     ) -> None:
         self.root = root.absolute()
-        self.crew = ServiceProcesses(self.root)
+        self.processes = ServiceProcesses(self.root)
         self._amqp_url = amqp_url
         self._database_url = database_url
         self._command = command
-        self._caller = os.environ if caller is None else caller
+        self._environ = os.environ if environ is None else environ
         self._ports = dict(ports or {})
-        self._choosing = Lock()  # of ports: tests start several at once, from threads
+        self._port_lock = Lock()  # tests start several services from threads
 
     def plan(
         self, kind: ServiceKind, number: int = 1, *, environment: Mapping[str, str] | None = None
     ) -> PlannedService:
-        """The service as it would be started; `environment` has the last word."""
+        """Return the plan of a service. `environment` replaces every other value."""
         name = name_of(kind, number)
         port = self._port_of(name)
-        settings = environment_for(
+        settings = service_environment(
             kind,
             number,
             port=port,
             amqp_url=self._amqp_url,
             database_url=self._database_url,
-            caller=self._caller,
+            environ=self._environ,
         )
         return PlannedService(
             name=name,
@@ -82,39 +82,43 @@ class LocalServices:
         *,
         environment: Mapping[str, str] | None = None,
         ready: bool = True,
-    ) -> Member:
-        """Start one and, unless told otherwise, return when it is ready."""
+    ) -> StartedService:
+        """Start one service and, with `ready`, wait until it is ready."""
         service = self.plan(kind, number, environment=environment)
-        process = self.crew.start(service)
+        process = self.processes.start(service)
         if ready:
-            self.crew.await_ready([service], hopeless=lambda: not process.alive)
-        return Member(service.name, process.pid, service.port)
+            self.processes.await_ready([service], cannot_get_ready=lambda: not process.is_running)
+        return StartedService(service.name, process.pid, service.port)
 
     def start_all(
-        self, counts: Counts | None = None, *, environment: Mapping[str, str] | None = None
-    ) -> list[Member]:
-        """Start one of each kind, or as many as `counts` says; return when all are ready."""
-        members = (counts or Counts()).members()
+        self, counts: ServiceCounts | None = None, *, environment: Mapping[str, str] | None = None
+    ) -> list[StartedService]:
+        """Start the services of `counts` (default: one of each) and wait until all are ready."""
+        members = (counts or ServiceCounts()).members()
         services = [self.plan(kind, number, environment=environment) for kind, number in members]
-        started = [(service, self.crew.start(service)) for service in services]
-        self.crew.await_ready(
-            services, hopeless=lambda: not all(process.alive for _, process in started)
+        started = [(service, self.processes.start(service)) for service in services]
+        self.processes.await_ready(
+            services, cannot_get_ready=lambda: not all(process.is_running for _, process in started)
         )
-        return [Member(service.name, process.pid, service.port) for service, process in started]
+        return [
+            StartedService(service.name, process.pid, service.port) for service, process in started
+        ]
 
     def process(self, name: str) -> Process | None:
-        return self.crew.process(name)
+        return self.processes.process(name)
 
     def kill(self, name: str) -> None:
-        """Kill one outright (-9)."""
-        self.crew.kill(name)
+        """Kill one service with SIGKILL."""
+        self.processes.kill(name)
 
     def stop(self, *names: str) -> None:
-        """Stop these, or all when none is named: SIGTERM, then -9 after the grace."""
-        self.crew.stop(names or None)
+        """Stop the named services, or all: SIGTERM, then SIGKILL after STOP_TIMEOUT."""
+        self.processes.stop(names or None)
 
     def _port_of(self, name: str) -> int:
-        with self._choosing:
-            if name not in self._ports or self.process(name) is None:  # a living one holds its port
-                self._ports |= choose([name], seed=str(self.root), remembered=self._ports)
+        with self._port_lock:
+            if (
+                name not in self._ports or self.process(name) is None
+            ):  # a running service uses its port
+                self._ports |= choose_ports([name], seed=str(self.root), remembered=self._ports)
             return self._ports[name]

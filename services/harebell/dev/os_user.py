@@ -1,36 +1,43 @@
-"""The system account that PostgreSQL runs as when we are root, and what that account can reach."""
+"""The system user of PostgreSQL when the caller is root, and the folders it can enter."""
 
 import os
 import pwd
 from pathlib import Path
 
-from harebell.dev.spawn import Account, run
+from harebell.dev.spawn import OsUser, run
 
-PREFERRED = "postgres"  # made by Debian's package
-OWN = "harebell"
-ADD_OWN = ["useradd", "--system", "--no-create-home", "--shell", "/usr/sbin/nologin", OWN]
+DEBIAN_USER = "postgres"  # created by the Debian package
+HAREBELL_USER = "harebell"
+ADD_USER = [
+    "useradd",
+    "--system",
+    "--no-create-home",
+    "--shell",
+    "/usr/sbin/nologin",
+    HAREBELL_USER,
+]
 ENVIRONMENT = {"PATH": "/usr/sbin:/usr/bin:/sbin:/bin"}
 
 
-def unprivileged() -> Account | None:
-    """An account for a server that refuses root; None when we are not root and need none."""
+def unprivileged_user() -> OsUser | None:
+    """Return an user for PostgreSQL, which rejects root. Return None if the caller is not root."""
     if os.geteuid() != 0:
         return None
-    found = _find(PREFERRED) or _find(OWN)
-    if found is None:
-        run(ADD_OWN, environment=ENVIRONMENT)
-        found = _find(OWN)
-    return found
+    user = _find(DEBIAN_USER) or _find(HAREBELL_USER)
+    if user is None:
+        run(ADD_USER, environment=ENVIRONMENT)
+        user = _find(HAREBELL_USER)
+    return user
 
 
-def can_reach(account: Account | None, directory: Path) -> bool:
-    """Whether the account may enter the directory: asked of the kernel, which knows about ACLs."""
-    return run(["test", "-x", str(directory)], environment=ENVIRONMENT, account=account) == 0
+def can_reach(user: OsUser | None, directory: Path) -> bool:
+    """Return whether the user can enter the folder. The kernel decides, because of ACLs."""
+    return run(["test", "-x", str(directory)], environment=ENVIRONMENT, user=user) == 0
 
 
-def _find(name: str) -> Account | None:
+def _find(name: str) -> OsUser | None:
     try:
         entry = pwd.getpwnam(name)
     except KeyError:
         return None
-    return Account(entry.pw_uid, entry.pw_gid)
+    return OsUser(entry.pw_uid, entry.pw_gid)

@@ -1,4 +1,4 @@
-"""One background process by name: started, found again through its pid file, stopped, killed."""
+"""A background process with a name and a pid file, which any later command finds again."""
 
 import signal
 from collections.abc import Callable, Mapping, Sequence
@@ -10,21 +10,23 @@ from pydantic import BaseModel, ConfigDict, ValidationError
 from harebell.dev import state
 from harebell.dev.errors import StartFailed
 from harebell.dev.logs import rotate, tail
-from harebell.dev.spawn import Account, Process, kill, start_process, stop_processes, tree
+from harebell.dev.spawn import OsUser, Process, kill, start_process, stop_processes, tree
 
-LOOK_S = 0.05  # between two looks at a process that is to get ready
+POLL_INTERVAL = 0.05  # seconds between two readiness checks
 TAIL_LINES = 20
 
 
 class PidFile(BaseModel):
+    """The content of a pid file."""
+
     model_config = ConfigDict(frozen=True)
 
     pid: int
-    born: str
+    start_id: str
 
 
 class BackgroundProcess:
-    """`name` is also the name of its pid file, in `root/run/<folder>`, and of its log."""
+    """A process with the pid file `root/run/<folder>/<name>.json` and the log `<name>.log`."""
 
     def __init__(self, name: str, root: Path, *, folder: str = "servers") -> None:
         self.name = name
@@ -33,17 +35,17 @@ class BackgroundProcess:
 
     @property
     def process(self) -> Process | None:
-        """The living process; what a crash or a reboot left in the pid file is nobody."""
+        """The running process, or None if the pid file is missing or older than the process."""
         try:
             known = PidFile.model_validate_json(self._pid_file.read_bytes())
         except (FileNotFoundError, ValidationError):
             return None
-        process = Process(known.pid, known.born)
-        return process if process.alive else None
+        process = Process(known.pid, known.start_id)
+        return process if process.is_running else None
 
     @property
-    def ended(self) -> bool:
-        """Whether it was started, and ended without being told to."""
+    def has_ended(self) -> bool:
+        """True if the process was started and ended without a stop."""
         return self._pid_file.exists() and self.process is None
 
     def start(
@@ -52,42 +54,44 @@ class BackgroundProcess:
         *,
         environment: Mapping[str, str],
         directory: Path,
-        account: Account | None = None,
+        user: OsUser | None = None,
     ) -> Process:
         self.log.parent.mkdir(parents=True, exist_ok=True)
         rotate(self.log)
         process = start_process(
-            command, log=self.log, environment=environment, directory=directory, account=account
+            command, log=self.log, environment=environment, directory=directory, user=user
         )
-        record = PidFile(pid=process.pid, born=process.born).model_dump_json()
+        record = PidFile(pid=process.pid, start_id=process.start_id).model_dump_json()
         state.write(self._pid_file, record)
         return process
 
     def await_ready(self, ready: Callable[[], bool], *, limit: float) -> None:
-        """Return when `ready` says so; raise, with the log's end, when the process ends first."""
+        """Wait until `ready` returns true. Raise `StartFailed` at the limit or at the end."""
         deadline = monotonic() + limit
         while not ready():
             if self.process is None:
-                raise StartFailed(self.name, "ended while starting", tail(self.log, TAIL_LINES))
+                raise StartFailed(
+                    self.name, "The process ended during its start.", tail(self.log, TAIL_LINES)
+                )
             if monotonic() > deadline:
-                reason = f"was not ready within {limit:.0f} s"
+                reason = f"The process was not ready within {limit:.0f} s."
                 raise StartFailed(self.name, reason, tail(self.log, TAIL_LINES))
-            sleep(LOOK_S)
+            sleep(POLL_INTERVAL)
 
-    def stop(self, *, grace: float, polite: signal.Signals = signal.SIGTERM) -> None:
-        """Ask it to end, wait `grace` seconds, kill what is left."""
+    def stop(self, *, grace: float, stop_signal: signal.Signals = signal.SIGTERM) -> None:
+        """Send the signal, wait `grace` seconds, then kill the process."""
         process = self.process
         if process is not None:
-            stop_processes([process], grace=grace, polite=polite)
-        self.forget()
+            stop_processes([process], grace=grace, stop_signal=stop_signal)
+        self.remove_pid_file()
 
     def kill(self) -> None:
-        """Kill it and its descendants outright (-9), as a power cut would."""
+        """Kill the process and its descendants with SIGKILL, as a power cut does."""
         process = self.process
         if process is not None:
             kill(tree(process))
-        self.forget()
+        self.remove_pid_file()
 
-    def forget(self) -> None:
-        """Drop the pid file of a process that has ended."""
+    def remove_pid_file(self) -> None:
+        """Delete the pid file of an ended process."""
         self._pid_file.unlink(missing_ok=True)

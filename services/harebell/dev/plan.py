@@ -1,4 +1,4 @@
-"""What is to run and with which settings: pure values, written down for the supervisor."""
+"""The plan of the stack: the services to run and their settings, as pure values."""
 
 import sys
 from collections.abc import Callable, Mapping
@@ -21,7 +21,7 @@ class ServiceKind(StrEnum):
 
 Command = Callable[[ServiceKind], tuple[str, ...]]
 
-# What a developer wants unless they say otherwise: targets of their own, logs a program can read.
+# Local targets are allowed, and logs are JSON, unless the caller sets other values.
 DEFAULTS = {
     "HAREBELL_ALLOWED_NETWORKS": "127.0.0.0/8,::1/128",
     "HAREBELL_LOG_FORMAT": "json",
@@ -29,26 +29,26 @@ DEFAULTS = {
 
 
 @dataclass(frozen=True, slots=True)
-class Counts:
-    """How many of each; there is one intake and one dlq_inspector."""
+class ServiceCounts:
+    """The number of processes of each service. Intake and dlq_inspector have one each."""
 
     tickers: int = 1
     dispatchers: int = 1
     executors: int = 1
 
     def members(self) -> list[tuple[ServiceKind, int]]:
-        many = {
+        counts = {
             ServiceKind.INTAKE: 1,
             ServiceKind.TICKER: self.tickers,
             ServiceKind.DISPATCHER: self.dispatchers,
             ServiceKind.EXECUTOR: self.executors,
             ServiceKind.DLQ_INSPECTOR: 1,
         }
-        return [(kind, number) for kind, count in many.items() for number in range(1, count + 1)]
+        return [(kind, number) for kind, count in counts.items() for number in range(1, count + 1)]
 
 
 class PlannedService(BaseModel):
-    """One service process, ready to be started."""
+    """One service process with its command and environment."""
 
     model_config = ConfigDict(frozen=True)
 
@@ -59,7 +59,7 @@ class PlannedService(BaseModel):
 
 
 class StackPlan(BaseModel):
-    """The whole stack as it was last started."""
+    """The plan of the last start of the stack."""
 
     model_config = ConfigDict(frozen=True)
 
@@ -78,27 +78,30 @@ def name_of(kind: ServiceKind, number: int) -> str:
     return f"{kind}-{number}"
 
 
-def environment_for(
+def service_environment(
     kind: ServiceKind,
     number: int,
     *,
     port: int,
     amqp_url: str,
     database_url: str,
-    caller: Mapping[str, str],
+    environ: Mapping[str, str],
 ) -> dict[str, str]:
-    """The caller's environment, our defaults under it and what only we can know over it."""
+    """Return the environment of a service.
+
+    The environment of the caller replaces the defaults, and the addresses replace both.
+    """
     known = {
         "HAREBELL_AMQP_URL": amqp_url,
         "HAREBELL_DATABASE_URL": role_url(database_url, kind),
         "HAREBELL_HTTP_PORT": str(port),
         "HAREBELL_INSTANCE_ID": name_of(kind, number),
     }
-    return DEFAULTS | dict(caller) | known
+    return DEFAULTS | dict(environ) | known
 
 
 def role_url(database_url: str, kind: ServiceKind) -> str:
-    """The same database as the service's own role; the roles share the owner's password."""
+    """Return the database URL with the role of a service and the password of the owner."""
     parts = urlsplit(database_url)
     login, _, address = parts.netloc.rpartition("@")
     _, colon, password = login.partition(":")

@@ -1,4 +1,4 @@
-"""Loopback ports: free when chosen, kept for the next start, the same for the same directory."""
+"""Free loopback ports, which stay the same for the same folder."""
 
 import hashlib
 import socket
@@ -8,13 +8,13 @@ from harebell.dev.errors import NoFreePort
 
 LOOPBACK = "127.0.0.1"
 
-# Below Linux's ephemeral range (32768 and up), where any outgoing connection may sit on a port.
+# Below the ephemeral range of Linux (from 32768), which outgoing connections use.
 FIRST_PORT = 20_000
 LAST_PORT = 29_999
 
 
 def is_free(port: int) -> bool:
-    """Whether a server could listen here; connections in TIME_WAIT do not hinder one."""
+    """Return whether a server can listen on the port. Connections in TIME_WAIT do not matter."""
     with socket.socket(socket.AF_INET, socket.SOCK_STREAM) as probe:
         probe.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
         try:
@@ -24,30 +24,30 @@ def is_free(port: int) -> bool:
     return True
 
 
-def choose(
+def choose_ports(
     names: Iterable[str],
     *,
     seed: str,
     remembered: Mapping[str, int],
     free: Callable[[int], bool] = is_free,
 ) -> dict[str, int]:
-    """Give every name its remembered port while that is free, else a free one nobody remembers.
+    """Return a port for each name: its remembered port if that is free, or another free port.
 
-    The search begins at a place that depends on `seed`, so that two checkouts seldom meet.
+    The start of the search depends on `seed`, so that two checkouts rarely use the same ports.
     """
-    untouched = (port for port in _from(seed) if port not in remembered.values())
+    candidates = (port for port in _from(seed) if port not in remembered.values())
     chosen: dict[str, int] = {}
     for name in names:
-        known = remembered.get(name)
-        if known is not None and free(known):
-            chosen[name] = known
+        port = remembered.get(name)
+        if port is not None and free(port):
+            chosen[name] = port
         else:
-            chosen[name] = _first_free(untouched, free)
+            chosen[name] = _first_free(candidates, free)
     return chosen
 
 
 def _from(seed: str) -> Iterator[int]:
-    """Every port of the range once, from the seed's place on and round."""
+    """Return every port of the range once, in an order that depends on the seed."""
     count = LAST_PORT - FIRST_PORT + 1
     start = int.from_bytes(hashlib.sha256(seed.encode()).digest()[:4], "big")
     return (FIRST_PORT + (start + step) % count for step in range(count))

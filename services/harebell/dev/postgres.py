@@ -1,4 +1,4 @@
-"""A private PostgreSQL cluster on loopback, durable as in production."""
+"""A private PostgreSQL cluster on loopback, with the durability of production."""
 
 import shutil
 import signal
@@ -8,19 +8,19 @@ from pathlib import Path
 from harebell.dev import state
 from harebell.dev.errors import NotInstalled, StartFailed
 from harebell.dev.logs import tail
-from harebell.dev.os_user import unprivileged
+from harebell.dev.os_user import unprivileged_user
 from harebell.dev.pid_file import TAIL_LINES, BackgroundProcess
 from harebell.dev.ports import LOOPBACK
-from harebell.dev.spawn import Account, run
+from harebell.dev.spawn import OsUser, run
 
 USER = "harebell"
 DATABASE = "harebell"
-START_S = 60.0  # includes recovery after a kill
-STOP_S = 20.0
-VERSIONS = Path("/usr/lib/postgresql")  # Debian keeps each major version's programs in <n>/bin
+START_TIMEOUT = 60.0  # seconds, including the recovery after a kill
+STOP_TIMEOUT = 20.0
+VERSIONS = Path("/usr/lib/postgresql")  # Debian installs the programs of major version n in n/bin
 STATISTICS = "pg_stat_statements"
 
-OURS = "harebell.conf"  # initdb's own settings fit the machine and stay; these come after them
+CONFIGURATION_FILE = "harebell.conf"  # included after the settings of initdb, which fit the machine
 CONFIGURATION = """\
 listen_addresses = '{host}'
 port = {port}
@@ -39,7 +39,7 @@ shared_preload_libraries = '{preload}'
 
 
 class Database:
-    """A PostgreSQL cluster of our own. Its data is made in `directory` on the first start."""
+    """A private PostgreSQL cluster. The first start creates its data in `directory`."""
 
     def __init__(self, root: Path, directory: Path, *, port: int, password: str) -> None:
         self.directory = directory
@@ -50,7 +50,7 @@ class Database:
 
     @property
     def database_url(self) -> str:
-        """As the cluster's superuser."""
+        """The URL with the superuser of the cluster."""
         return f"postgresql://{USER}:{self.password}@{LOOPBACK}:{self.port}/{DATABASE}"
 
     @property
@@ -62,77 +62,85 @@ class Database:
         return self._server.process is not None
 
     def start(self) -> None:
-        """Return when it accepts connections."""
+        """Start the server and wait until it accepts connections."""
         if not self.running:
-            programs, account = _programs(), unprivileged()
+            programs, user = _programs(), unprivileged_user()
             if not self._data.exists():
-                self._create(programs, account)
+                self._create(programs, user)
             self._configure(self._data, programs)
             self._server.start(
                 [str(programs / "postgres"), "-D", str(self._data)],
                 environment=_ENVIRONMENT,
                 directory=self._data,
-                account=account,
+                user=user,
             )
-        self._server.await_ready(self._accepts, limit=START_S)
+        self._server.await_ready(self._is_ready, limit=START_TIMEOUT)
 
     def stop(self) -> None:
-        self._server.stop(grace=STOP_S, polite=signal.SIGINT)  # "fast": does not wait for clients
+        self._server.stop(
+            grace=STOP_TIMEOUT, stop_signal=signal.SIGINT
+        )  # fast shutdown, which does not wait for clients
 
     def kill(self) -> None:
-        """Kill it and its backends outright (-9)."""
+        """Kill the server and its backends with SIGKILL."""
         self._server.kill()
 
     def discard(self) -> None:
-        """Kill it and delete its data."""
+        """Kill the server and delete its data."""
         self.kill()
         shutil.rmtree(self.directory, ignore_errors=True)
 
-    def _create(self, programs: Path, account: Account | None) -> None:
-        """Make the cluster beside its place and move it there whole: a crash leaves no half."""
+    def _create(self, programs: Path, user: OsUser | None) -> None:
+        """Create the cluster in a temporary folder and rename it.
+
+        A crash leaves no incomplete cluster.
+        """
         self.directory.mkdir(parents=True, exist_ok=True)
-        with tempfile.TemporaryDirectory(dir=self.directory) as workshop:
-            if account is not None:
-                shutil.chown(workshop, account.uid, account.gid)
-            draft = Path(workshop) / "data"
-            secret = Path(workshop) / "password"
+        with tempfile.TemporaryDirectory(dir=self.directory) as temporary:
+            if user is not None:
+                shutil.chown(temporary, user.uid, user.gid)
+            new_data = Path(temporary) / "data"
+            secret = Path(temporary) / "password"
             state.write(secret, self.password)
-            if account is not None:
-                shutil.chown(secret, account.uid, account.gid)
-            self._run(_initdb(programs, draft, secret), account)
-            with (draft / "postgresql.conf").open("a", encoding="utf-8") as chosen_by_initdb:
-                chosen_by_initdb.write(f"include = '{OURS}'\n")
-            self._configure(draft, programs)
-            single = [str(programs / "postgres"), "--single", "-D", str(draft)]
-            self._run([*single, "postgres"], account, f"CREATE DATABASE {DATABASE}\n")
+            if user is not None:
+                shutil.chown(secret, user.uid, user.gid)
+            self._run(_initdb(programs, new_data, secret), user)
+            with (new_data / "postgresql.conf").open("a", encoding="utf-8") as configuration:
+                configuration.write(f"include = '{CONFIGURATION_FILE}'\n")
+            self._configure(new_data, programs)
+            single = [str(programs / "postgres"), "--single", "-D", str(new_data)]
+            self._run([*single, "postgres"], user, f"CREATE DATABASE {DATABASE}\n")
             if _has_statistics(programs):
-                self._run([*single, DATABASE], account, f"CREATE EXTENSION {STATISTICS}\n")
-            draft.rename(self._data)
+                self._run([*single, DATABASE], user, f"CREATE EXTENSION {STATISTICS}\n")
+            new_data.rename(self._data)
 
     def _configure(self, data: Path, programs: Path) -> None:
         preload = STATISTICS if _has_statistics(programs) else ""
         settings = CONFIGURATION.format(host=LOOPBACK, port=self.port, preload=preload)
-        path = data / OURS
+        path = data / CONFIGURATION_FILE
         path.write_text(settings, encoding="utf-8")
-        path.chmod(0o644)  # the account that runs the server reads it, whatever our umask
+        path.chmod(0o644)  # the user of the server must read the file under any umask
 
-    def _run(self, command: list[str], account: Account | None, sql: str = "") -> None:
+    def _run(self, command: list[str], user: OsUser | None, sql: str = "") -> None:
         log = self._server.log
         log.parent.mkdir(parents=True, exist_ok=True)
-        if run(command, environment=_ENVIRONMENT, account=account, given=sql, log=log) != 0:
-            reason = f"could not be set up ({Path(command[0]).name} failed)"
+        if run(command, environment=_ENVIRONMENT, user=user, input_text=sql, log=log) != 0:
+            reason = f"The cluster must be created, but {Path(command[0]).name} failed."
             raise StartFailed("postgres", reason, tail(log, TAIL_LINES))
 
-    def _accepts(self) -> bool:
+    def _is_ready(self) -> bool:
         command = [str(_programs() / "pg_isready"), "-q", "-h", LOOPBACK, "-p", str(self.port)]
         return run(command, environment=_ENVIRONMENT) == 0
 
 
-_ENVIRONMENT = {"PATH": "/usr/bin:/bin", "LC_ALL": "C.UTF-8"}  # no PG* of the caller's
+_ENVIRONMENT = {
+    "PATH": "/usr/bin:/bin",
+    "LC_ALL": "C.UTF-8",
+}  # without the PG* variables of the caller
 
 
 def _programs() -> Path:
-    """The newest version's programs."""
+    """Return the folder of the newest version."""
     found = [path.parent for path in VERSIONS.glob("*/bin/initdb")]
     if found:
         return max(found, key=lambda path: int(path.parent.name))
@@ -151,7 +159,7 @@ def _initdb(programs: Path, data: Path, password: Path) -> list[str]:
         "--auth=scram-sha-256",
         "--encoding=UTF8",
         "--locale=C.UTF-8",
-        "--no-sync",  # saves a second; what is written from now on is synced as usual
+        "--no-sync",  # saves a second; later writes are synced
     ]
 
 

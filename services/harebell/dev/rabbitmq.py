@@ -1,23 +1,52 @@
-"""The Erlang port mapper, by which the nodes of one machine find each other: one of our own."""
+"""A private RabbitMQ node, alone or in a cluster, with every listener on loopback."""
 
 import os
 import shutil
 import socket
+from collections.abc import Callable
 from dataclasses import dataclass
 from pathlib import Path
-
-from tests.rig.broker_versions import installation
+from typing import TypeAlias
 
 from harebell.dev import state
+from harebell.dev.errors import NotInstalled
 from harebell.dev.pid_file import BackgroundProcess
 from harebell.dev.ports import LOOPBACK, is_free
 
-EPMD_START_S = 10.0
-EPMD_STOP_S = 2.0
+# The command that becomes the node with its data in a given folder.
+ServerCommand: TypeAlias = Callable[[Path], list[str]]
+
+# The script of Debian. The script on PATH switches to the user and the data of the system.
+DEBIAN_SCRIPT = Path("/usr/lib/rabbitmq/bin/rabbitmq-server")
+USER = "harebell"
+START_TIMEOUT = 90.0  # seconds, including the recovery of many quorum queues after a kill
+STOP_TIMEOUT = 30.0
+PROBE_TIMEOUT = 1.0
+DEAD_LETTER_RETRY_MS = 10_000
+MAX_MESSAGE = 16 * 1024 * 1024  # bytes, the default of RabbitMQ 4; the default of 3.10 is 128 MiB
+PLUGINS = "[rabbitmq_management,rabbitmq_prometheus].\n"
+
+CONFIGURATION = """\
+listeners.tcp.default = {host}:{ports.amqp}
+management.tcp.ip = {host}
+management.tcp.port = {ports.management}
+prometheus.tcp.ip = {host}
+prometheus.tcp.port = {ports.prometheus}
+default_user = {user}
+default_pass = {password}
+max_message_size = {largest}
+"""
+CLUSTER_CONFIGURATION = """\
+cluster_formation.peer_discovery_backend = classic_config
+cluster_partition_handling = pause_minority
+"""
+NODE_NAME = "harebell@localhost"
+EPMD_START_TIMEOUT = 10.0  # seconds
+EPMD_STOP_TIMEOUT = 2.0
 
 
 class Epmd:
-    """Known by its pid file: the nodes of a cluster hold one each, and all are the same."""
+    """A private Erlang port mapper. All nodes of a cluster use the same one."""
 
     def __init__(self, root: Path, port: int) -> None:
         self.port = port
@@ -32,49 +61,26 @@ class Epmd:
         if not self.running:
             self._directory.mkdir(parents=True, exist_ok=True)
             command = ["epmd", "-port", str(self.port), "-address", LOOPBACK]
-            self.daemon.start(command, environment=clean(), directory=self._directory)
-        self.daemon.await_ready(lambda: not is_free(self.port), limit=EPMD_START_S)
+            self.daemon.start(command, environment=erlang_environment(), directory=self._directory)
+        self.daemon.await_ready(lambda: not is_free(self.port), limit=EPMD_START_TIMEOUT)
 
     def stop(self) -> None:
-        self.daemon.stop(grace=EPMD_STOP_S)
+        self.daemon.stop(grace=EPMD_STOP_TIMEOUT)
 
     def kill(self) -> None:
         self.daemon.kill()
 
 
-def clean() -> dict[str, str]:
-    """The environment of Erlang's programs: no RABBITMQ_*, ERL_* or HOME of the caller's."""
+def erlang_environment() -> dict[str, str]:
+    """Return an environment without the RABBITMQ_*, ERL_* and HOME variables of the caller."""
     path = os.environ.get("PATH", os.defpath)
     return {"PATH": f"{path}:/usr/sbin:/sbin", "LANG": "C.UTF-8"}
 
 
-USER = "harebell"
-START_S = 90.0  # a node that recovers many quorum queues after a kill takes longer than a new one
-STOP_S = 30.0
-ANSWER_S = 1.0
-DEAD_LETTER_RETRY_MS = 10_000
-MAX_MESSAGE = 16 * 1024 * 1024  # bytes, as RabbitMQ 4 has it; 3.10 would take 128 MiB
-PLUGINS = "[rabbitmq_management,rabbitmq_prometheus].\n"
-
-CONFIGURATION = """\
-listeners.tcp.default = {host}:{ports.amqp}
-management.tcp.ip = {host}
-management.tcp.port = {ports.management}
-prometheus.tcp.ip = {host}
-prometheus.tcp.port = {ports.prometheus}
-default_user = {user}
-default_pass = {password}
-max_message_size = {largest}
-"""
-CLUSTERED = """\
-cluster_formation.peer_discovery_backend = classic_config
-cluster_partition_handling = pause_minority
-"""
-ALONE = "harebell@localhost"
-
-
 @dataclass(frozen=True, slots=True)
 class BrokerPorts:
+    """The loopback ports of one node."""
+
     amqp: int
     management: int
     prometheus: int
@@ -83,8 +89,8 @@ class BrokerPorts:
 
 
 @dataclass(frozen=True, slots=True)
-class Membership:
-    """What makes a node one of a cluster. `nodes` are all of them; the cookie lets them in."""
+class ClusterMembership:
+    """The place of a node in a cluster. `nodes` contains all nodes, which share the cookie."""
 
     node: str
     nodes: tuple[str, ...]
@@ -96,11 +102,24 @@ class Membership:
             f"cluster_formation.classic_config.nodes.{number} = {node}\n"
             for number, node in enumerate(self.nodes, 1)
         )
-        return CLUSTERED + peers
+        return CLUSTER_CONFIGURATION + peers
+
+
+def installed_server(_directory: Path) -> list[str]:
+    """Return the command of the installed RabbitMQ. Raise `NotInstalled`."""
+    if DEBIAN_SCRIPT.exists():
+        return [str(DEBIAN_SCRIPT)]
+    script = shutil.which("rabbitmq-server")
+    if script is None:
+        raise NotInstalled("rabbitmq-server", "HAREBELL_AMQP_URL")
+    return [script]
 
 
 class Broker:
-    """A RabbitMQ node of our own. Its ports and user are fixed here, so clients may come back."""
+    """A private RabbitMQ node with fixed ports and a fixed user.
+
+    `command` returns the command of the node: the installed RabbitMQ, or another version in tests.
+    """
 
     def __init__(
         self,
@@ -108,12 +127,12 @@ class Broker:
         *,
         ports: BrokerPorts,
         password: str,
-        release: str | None = None,
-        member: Membership | None = None,
+        command: ServerCommand = installed_server,
+        member: ClusterMembership | None = None,
     ) -> None:
         self.ports = ports
         self.password = password
-        self._release = release
+        self._command = command
         self._directory = root / "rabbitmq"
         self._node = BackgroundProcess("rabbitmq", root)
         self._member = member
@@ -121,12 +140,12 @@ class Broker:
 
     @property
     def amqp_url(self) -> str:
-        """Without a path, which every client reads as the virtual host `/`."""
+        """The URL without a path, which selects the virtual host `/`."""
         return f"amqp://{USER}:{self.password}@{LOOPBACK}:{self.ports.amqp}"
 
     @property
     def management_url(self) -> str:
-        """The management UI and API; the login is the one of `amqp_url`."""
+        """The URL of the management UI and API, with the login of `amqp_url`."""
         return f"http://{LOOPBACK}:{self.ports.management}"
 
     @property
@@ -135,8 +154,8 @@ class Broker:
 
     @property
     def name(self) -> str:
-        """Among Erlang's nodes; epmd knows it by that."""
-        return self._member.node if self._member else ALONE
+        """The name of the Erlang node."""
+        return self._member.node if self._member else NODE_NAME
 
     @property
     def daemons(self) -> tuple[BackgroundProcess, ...]:
@@ -151,37 +170,38 @@ class Broker:
         return self._epmd.running
 
     def start(self) -> None:
-        """Return when AMQP and the management API answer; the node's data is kept from last time.
+        """Start the node and wait until it accepts AMQP connections.
 
-        RabbitMQ opens its AMQP listener last, when all plugins have started.
+        RabbitMQ opens its AMQP listener after the start of all plugins.
         """
         self._epmd.start()
         if not self.running:
             environment = self._prepare()
-            command = installation(self._release, os.environ).command(self._directory)
-            self._node.start(command, environment=environment, directory=self._directory)
-        self._node.await_ready(self._answers, limit=START_S)
+            self._node.start(
+                self._command(self._directory), environment=environment, directory=self._directory
+            )
+        self._node.await_ready(self._is_ready, limit=START_TIMEOUT)
 
     def stop(self) -> None:
-        """A cluster's epmd is left to the other nodes."""
-        self._node.stop(grace=STOP_S)
+        """Stop the node. The port mapper of a cluster continues for the other nodes."""
+        self._node.stop(grace=STOP_TIMEOUT)
         if self._member is None:
             self._epmd.stop()
 
     def kill(self) -> None:
-        """Kill the node outright (-9) and leave epmd, as when the broker alone crashes."""
+        """Kill the node with SIGKILL and keep the port mapper."""
         self._node.kill()
 
     def discard(self) -> None:
-        """Kill all of it and delete its data; a cluster's epmd is left to the other nodes."""
+        """Kill the node and delete its data. Keep the port mapper of a cluster."""
         self._node.kill()
         if self._member is None:
             self._epmd.kill()
         shutil.rmtree(self._directory, ignore_errors=True)
 
     def _prepare(self) -> dict[str, str]:
-        """Write the configuration and return the environment that names it."""
-        home = self._directory / "home"  # the cookie's place
+        """Write the configuration and return the environment of the node."""
+        home = self._directory / "home"  # contains the cookie
         home.mkdir(parents=True, exist_ok=True)
         configuration = self._directory / "rabbitmq.conf"
         plugins = self._directory / "enabled_plugins"
@@ -191,13 +211,14 @@ class Broker:
             cookie = home / ".erlang.cookie"
             state.write(cookie, self._member.cookie)
         return (
-            clean()
+            erlang_environment()
             | {
                 "HOME": str(home),
-                "detached": "1",  # the script becomes the node: one process to signal, not two
+                # The script becomes the node, so that one process receives signals.
+                "detached": "1",
                 "ERL_EPMD_ADDRESS": LOOPBACK,
                 "ERL_EPMD_PORT": str(self.ports.epmd),
-                "RABBITMQ_CONF_ENV_FILE": "/dev/null",  # the system node's settings are not ours
+                "RABBITMQ_CONF_ENV_FILE": "/dev/null",  # without the settings of the system node
                 "RABBITMQ_CONFIG_FILE": str(configuration),
                 "RABBITMQ_DIST_PORT": str(self.ports.distribution),
                 "RABBITMQ_ENABLED_PLUGINS_FILE": str(plugins),
@@ -208,26 +229,26 @@ class Broker:
                 "RABBITMQ_PID_FILE": str(self._directory / "pid"),
                 "RABBITMQ_SERVER_ADDITIONAL_ERL_ARGS": (
                     "-kernel inet_dist_use_interface {" + LOOPBACK.replace(".", ",") + "}"
-                    # what expired while the broker was down is tried again soon, not in 3 minutes
+                    # After an outage, expired messages are dead-lettered within 10 s, not 180 s.
                     f" -rabbit dead_letter_worker_publisher_confirm_timeout {DEAD_LETTER_RETRY_MS}"
                 ),
             }
         )
 
     def _configuration(self) -> str:
-        own = CONFIGURATION.format(
+        configuration = CONFIGURATION.format(
             host=LOOPBACK,
             ports=self.ports,
             user=USER,
             password=self.password,
             largest=MAX_MESSAGE,
         )
-        return own + (self._member.configuration() if self._member else "")
+        return configuration + (self._member.configuration() if self._member else "")
 
-    def _answers(self) -> bool:
-        """Whether an AMQP greeting gets one back: `Connection.Start`, a method frame (type 1)."""
+    def _is_ready(self) -> bool:
+        """Return whether the node responds to an AMQP header with a method frame (type 1)."""
         try:
-            with socket.create_connection((LOOPBACK, self.ports.amqp), ANSWER_S) as client:
+            with socket.create_connection((LOOPBACK, self.ports.amqp), PROBE_TIMEOUT) as client:
                 client.sendall(b"AMQP\x00\x00\x09\x01")
                 return client.recv(1) == b"\x01"
         except OSError:

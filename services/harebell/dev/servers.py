@@ -1,4 +1,4 @@
-"""The private RabbitMQ and PostgreSQL together, under one directory: what tests start and kill."""
+"""A private RabbitMQ and a private PostgreSQL in one folder."""
 
 import hashlib
 from collections.abc import Callable, Iterable, Sequence
@@ -6,11 +6,11 @@ from concurrent.futures import ThreadPoolExecutor
 from dataclasses import fields
 from pathlib import Path
 
-from harebell.dev.os_user import can_reach, unprivileged
+from harebell.dev.os_user import can_reach, unprivileged_user
 from harebell.dev.pid_file import BackgroundProcess
-from harebell.dev.ports import choose
+from harebell.dev.ports import choose_ports
 from harebell.dev.postgres import Database
-from harebell.dev.rabbitmq import Broker, BrokerPorts
+from harebell.dev.rabbitmq import Broker, BrokerPorts, ServerCommand, installed_server
 from harebell.dev.state import State, load_state, save_state
 
 BROKER_PORTS = [field.name for field in fields(BrokerPorts)]
@@ -18,23 +18,23 @@ EPMD_PORT = "epmd"
 DATABASE_PORT = "postgres"
 PORTS = [*BROKER_PORTS, DATABASE_PORT]
 
-# Where the database goes when the account it runs as cannot enter the stack's own directory.
-ELSEWHERE = Path("/var/lib")
+# The parent of the database folder if the user of PostgreSQL cannot enter the stack folder.
+FALLBACK_DIRECTORY = Path("/var/lib")
 
 
 class PrivateServers:
-    """A broker and a database of our own. They outlive this object; a second one finds them again.
+    """A private broker and a private database, which a later object for the same folder finds.
 
-    `start` and `stop` may be called in any state. Data is kept until `discard`. `release` is the
-    broker's, as in `dev/releases.py`; without one it is the installed one.
+    `start` and `stop` work in any state. The data remains until `discard`. `broker_command` returns
+    the command of the broker, see `Broker`.
     """
 
-    def __init__(self, root: Path, *, release: str | None = None) -> None:
+    def __init__(self, root: Path, *, broker_command: ServerCommand = installed_server) -> None:
         self.root = root.absolute()
-        self._release = release
-        remembered = load_state(self.root)
-        missing = [name for name in PORTS if name not in remembered.ports]
-        self._build(self._with_ports(remembered, missing))
+        self._broker_command = broker_command
+        saved = load_state(self.root)
+        missing = [name for name in PORTS if name not in saved.ports]
+        self._build(self._with_ports(saved, missing))
 
     @property
     def amqp_url(self) -> str:
@@ -53,47 +53,47 @@ class PrivateServers:
         return (*self.broker.daemons, *self.database.daemons)
 
     def start(self, *, broker: bool = True, database: bool = True) -> None:
-        """Start what is wanted and not running yet; return when it answers."""
-        self._settle(place_database=database)
-        wanted: list[Callable[[], None]] = []
+        """Start the selected servers and wait until they are ready."""
+        self._prepare(select_directory=database)
+        steps: list[Callable[[], None]] = []
         if broker:
-            wanted.append(self.broker.start)
+            steps.append(self.broker.start)
         if database:
-            wanted.append(self.database.start)
-        together(wanted)
+            steps.append(self.database.start)
+        run_concurrently(steps)
 
     def stop(self) -> None:
-        """Stop both in good order; no process is left, the data is."""
-        together([self.broker.stop, self.database.stop])
+        """Stop both servers and keep their data."""
+        run_concurrently([self.broker.stop, self.database.stop])
 
     def discard(self) -> None:
-        """Kill both and delete their data: the quick way out for tests."""
-        together([self.broker.discard, self.database.discard])
+        """Kill both servers and delete their data."""
+        run_concurrently([self.broker.discard, self.database.discard])
 
-    def _build(self, remembered: State) -> None:
-        self._state = remembered
-        ports = remembered.ports
+    def _build(self, saved: State) -> None:
+        self._state = saved
+        ports = saved.ports
         self.broker = Broker(
             self.root,
             ports=BrokerPorts(**{name: ports[name] for name in BROKER_PORTS}),
-            password=remembered.password,
-            release=self._release,
+            password=saved.password,
+            command=self._broker_command,
         )
         self.database = Database(
             self.root,
-            remembered.database_directory or self.root / "postgres",
+            saved.database_directory or self.root / "postgres",
             port=ports[DATABASE_PORT],
-            password=remembered.password,
+            password=saved.password,
         )
 
-    def _with_ports(self, remembered: State, names: Iterable[str]) -> State:
-        chosen = choose(names, seed=str(self.root), remembered=remembered.ports)
-        return remembered.model_copy(update={"ports": remembered.ports | chosen})
+    def _with_ports(self, saved: State, names: Iterable[str]) -> State:
+        chosen = choose_ports(names, seed=str(self.root), remembered=saved.ports)
+        return saved.model_copy(update={"ports": saved.ports | chosen})
 
-    def _settle(self, *, place_database: bool) -> None:
-        """Decide anew, and remember, what may have changed since: taken ports, a reachable place.
+    def _prepare(self, *, select_directory: bool) -> None:
+        """Replace ports that are in use, select the database folder, and save the state.
 
-        What runs keeps its ports: they are taken by itself.
+        A running server keeps its ports.
         """
         idle = set(PORTS)
         if self.broker.running:
@@ -102,33 +102,35 @@ class PrivateServers:
             idle -= {EPMD_PORT}
         if self.database.running:
             idle -= {DATABASE_PORT}
-        settled = self._with_ports(self._state, [name for name in PORTS if name in idle])
-        if place_database and settled.database_directory is None:
-            place = _database_place(self.root)
-            settled = settled.model_copy(update={"database_directory": place})
-        save_state(self.root, settled)
-        self._build(settled)
+        state = self._with_ports(self._state, [name for name in PORTS if name in idle])
+        if select_directory and state.database_directory is None:
+            directory = _database_directory(self.root)
+            state = state.model_copy(update={"database_directory": directory})
+        save_state(self.root, state)
+        self._build(state)
 
 
-def _database_place(root: Path) -> Path:
-    """Under the stack's directory, unless the account that PostgreSQL runs as cannot go there."""
-    account = unprivileged()
+def _database_directory(root: Path) -> Path:
+    """Return a folder that the user of PostgreSQL can enter, in the stack folder if possible."""
+    user = unprivileged_user()
     home = root / "postgres"
-    _make_open(home)
-    if not can_reach(account, home):
+    _create_accessible(home)
+    if not can_reach(user, home):
         home.rmdir()
-        home = ELSEWHERE / f"harebell-{hashlib.sha256(str(root).encode()).hexdigest()[:12]}"
-        _make_open(home)
+        home = (
+            FALLBACK_DIRECTORY / f"harebell-{hashlib.sha256(str(root).encode()).hexdigest()[:12]}"
+        )
+        _create_accessible(home)
     return home
 
 
-def _make_open(directory: Path) -> None:
+def _create_accessible(directory: Path) -> None:
     directory.mkdir(parents=True, exist_ok=True)
-    directory.chmod(0o755)  # whatever the umask
+    directory.chmod(0o755)  # under any umask
 
 
-def together(steps: Sequence[Callable[[], None]]) -> None:
-    """Do all at once, to the end, then raise what the first failed one raised."""
+def run_concurrently(steps: Sequence[Callable[[], None]]) -> None:
+    """Run all steps in threads, wait for all, then raise the first error."""
     with ThreadPoolExecutor(max_workers=max(len(steps), 1)) as pool:
         for done in [pool.submit(step) for step in steps]:
             done.result()

@@ -1,4 +1,4 @@
-"""Processes that outlive the command which started them: the only place that spawns or signals."""
+"""Processes that continue after the command that started them, and signals to them."""
 
 import os
 import signal
@@ -9,16 +9,16 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import TypedDict
 
-LOOK_S = 0.05  # between two looks at a process that is to end
-DYING_S = 10.0  # what the kernel may take to bury a killed process
+POLL_INTERVAL = 0.05  # seconds between two checks of an ending process
+KILL_TIMEOUT = 10.0  # seconds until the kernel has removed a killed process
 
-# Children of this very process, so that a dead one is reaped when it is asked about.
+# The children of this process. A check of an ended child reaps it.
 _children: dict[int, subprocess.Popen[bytes]] = {}
 
 
 @dataclass(frozen=True, slots=True)
-class Account:
-    """A system account to run a command as; only root may choose one."""
+class OsUser:
+    """A system user for a command, which only root can select."""
 
     uid: int
     gid: int
@@ -26,20 +26,20 @@ class Account:
 
 @dataclass(frozen=True, slots=True)
 class Process:
-    """A pid and when it was born: a later process with the same pid is another one."""
+    """A pid with the start of its process, because the kernel uses pids again."""
 
     pid: int
-    born: str
+    start_id: str
 
     @property
-    def alive(self) -> bool:
+    def is_running(self) -> bool:
         child = _children.get(self.pid)
         if child is not None and child.poll() is not None:
             del _children[self.pid]
         return identify(self.pid) == self
 
     def send(self, number: signal.Signals) -> None:
-        if not self.alive:
+        if not self.is_running:
             return
         try:
             os.kill(self.pid, number)
@@ -53,11 +53,11 @@ def start_process(
     log: Path,
     environment: Mapping[str, str],
     directory: Path,
-    account: Account | None = None,
+    user: OsUser | None = None,
 ) -> Process:
-    """Start a command in a session of its own, its output appended to `log`."""
+    """Start a command in a new session and append its output to `log`."""
     with log.open("ab") as output:
-        child = subprocess.Popen(  # noqa: S603 (the command is ours)
+        child = subprocess.Popen(  # noqa: S603  # fixed command
             command,
             stdin=subprocess.DEVNULL,
             stdout=output,
@@ -65,47 +65,47 @@ def start_process(
             env=dict(environment),
             cwd=directory,
             start_new_session=True,
-            **_as(account),
+            **_credentials(user),
         )
     _children[child.pid] = child
-    return Process(child.pid, _born(_stat(child.pid)))
+    return Process(child.pid, _start_id(_stat(child.pid)))
 
 
 def run(
     command: Sequence[str],
     *,
     environment: Mapping[str, str],
-    account: Account | None = None,
-    given: str = "",
+    user: OsUser | None = None,
+    input_text: str = "",
     log: Path | None = None,
 ) -> int:
-    """Run a short command to its end and return its exit code."""
+    """Run a command and return its exit code."""
     with (log or Path(os.devnull)).open("ab") as output:
-        done = subprocess.run(  # noqa: S603  # the command is ours
+        completed = subprocess.run(  # noqa: S603  # fixed command
             command,
-            input=given.encode(),
+            input=input_text.encode(),
             stdout=output,
             stderr=subprocess.STDOUT,
             env=dict(environment),
             cwd="/",
             check=False,
-            **_as(account),
+            **_credentials(user),
         )
-    return done.returncode
+    return completed.returncode
 
 
 def identify(pid: int) -> Process | None:
-    """The living process with this pid; a zombie is not one."""
+    """Return the running process with this pid, or None for a zombie or an unused pid."""
     try:
         fields = _stat(pid)
     except (FileNotFoundError, ProcessLookupError):
         return None
-    return None if fields[_STATE] in "ZX" else Process(pid, _born(fields))
+    return None if fields[_STATE] in "ZX" else Process(pid, _start_id(fields))
 
 
 def tree(root: Process) -> list[Process]:
-    """The process and all its descendants, parents first."""
-    if not root.alive:
+    """Return the process and its descendants, parents first."""
+    if not root.is_running:
         return []
     children: dict[int, list[int]] = {}
     for pid in _pids():
@@ -123,28 +123,28 @@ def tree(root: Process) -> list[Process]:
     return found
 
 
-def stop_processes(roots: Iterable[Process], *, grace: float, polite: signal.Signals) -> None:
-    """Signal all at once, give them `grace` seconds together, then kill what is left of them."""
-    living = [root for root in roots if root.alive]
-    families = [process for root in living for process in tree(root)]
-    for root in living:
-        root.send(polite)
-    _await_end(living, grace)
-    kill(families)
+def stop_processes(roots: Iterable[Process], *, grace: float, stop_signal: signal.Signals) -> None:
+    """Send the signal to all, wait `grace` seconds in total, then kill the remaining processes."""
+    running = [root for root in roots if root.is_running]
+    processes_and_descendants = [process for root in running for process in tree(root)]
+    for root in running:
+        root.send(stop_signal)
+    _await_end(running, grace)
+    kill(processes_and_descendants)
 
 
 def kill(processes: Iterable[Process]) -> None:
-    """Kill outright (-9) and return when they are gone."""
-    doomed = [process for process in processes if process.alive]
-    for process in doomed:
+    """Send SIGKILL and wait until the processes have ended."""
+    remaining = [process for process in processes if process.is_running]
+    for process in remaining:
         process.send(signal.SIGKILL)
-    _await_end(doomed, DYING_S)
+    _await_end(remaining, KILL_TIMEOUT)
 
 
 def _await_end(processes: Sequence[Process], limit: float) -> None:
     deadline = time.monotonic() + limit
-    while any(process.alive for process in processes) and time.monotonic() < deadline:
-        time.sleep(LOOK_S)
+    while any(process.is_running for process in processes) and time.monotonic() < deadline:
+        time.sleep(POLL_INTERVAL)
 
 
 class _Credentials(TypedDict, total=False):
@@ -153,24 +153,24 @@ class _Credentials(TypedDict, total=False):
     extra_groups: list[int]
 
 
-def _as(account: Account | None) -> _Credentials:
-    if account is None:
+def _credentials(user: OsUser | None) -> _Credentials:
+    if user is None:
         return {}
-    return {"user": account.uid, "group": account.gid, "extra_groups": []}
+    return {"user": user.uid, "group": user.gid, "extra_groups": []}
 
 
-# Places in /proc/<pid>/stat after the command name (proc(5) counts from the pid, as field 1).
+# Positions in /proc/<pid>/stat after the command name (proc(5) counts the pid as field 1).
 _STATE, _PARENT, _START = 0, 1, 19
 
 
 def _stat(pid: int) -> list[str]:
     text = Path(f"/proc/{pid}/stat").read_text(encoding="utf-8", errors="replace")
-    return text.rpartition(")")[2].split()  # the name may hold spaces and parentheses
+    return text.rpartition(")")[2].split()  # the name may contain spaces and parentheses
 
 
-def _born(fields: Sequence[str]) -> str:
+def _start_id(fields: Sequence[str]) -> str:
     boot = Path("/proc/sys/kernel/random/boot_id").read_text(encoding="ascii").strip()
-    return f"{boot}/{fields[_START]}"  # clock ticks since that boot
+    return f"{boot}/{fields[_START]}"  # clock ticks since the boot
 
 
 def _pids() -> list[int]:

@@ -1,4 +1,4 @@
-"""Bringing a database to the newest schema, with logins for the services' roles."""
+"""The local stack in one folder: servers, schema, services and their supervisor."""
 
 import asyncio
 import fcntl
@@ -14,7 +14,7 @@ from harebell.dev.errors import NotReady, StartFailed
 from harebell.dev.local_services import LocalServices
 from harebell.dev.logs import tail
 from harebell.dev.pid_file import TAIL_LINES, BackgroundProcess
-from harebell.dev.plan import Command, Counts, StackPlan, module_command
+from harebell.dev.plan import Command, ServiceCounts, StackPlan, module_command
 from harebell.dev.processes import ServiceProcesses, is_ready
 from harebell.dev.servers import PrivateServers
 from harebell.dev.spawn import Process
@@ -23,113 +23,118 @@ from harebell.dev.status import ProcessReport, ServerReport, StackStatus
 
 
 def migrate(database_url: str) -> None:
-    """Blocks, so from a coroutine call it in a thread. The roles get the password of the URL."""
-    # Imported only when used: alembic is slow to load, and `status` and `logs` do without it.
-    from harebell.storage.migrate import migrate as to_newest  # noqa: PLC0415
+    """Migrate the database. The service roles get the password of the URL.
 
-    asyncio.run(to_newest(database_url, role_password=urlsplit(database_url).password))
+    The call blocks, so a coroutine calls it in a thread.
+    """
+    # alembic loads slowly, and `status` and `logs` do not need it.
+    from harebell.storage.migrate import migrate as migrate_database  # noqa: PLC0415
+
+    asyncio.run(migrate_database(database_url, role_password=urlsplit(database_url).password))
 
 
 DEFAULT_ROOT = Path(".harebell")
-STOP_S = 20.0  # the supervisor gives its services 10 s, then kills them
+STOP_TIMEOUT = 20.0  # seconds; the supervisor kills its services after 10 s
 AMQP_SETTING = "HAREBELL_AMQP_URL"
 DATABASE_SETTING = "HAREBELL_DATABASE_URL"
 LOCK_FILE = "lock"
-OURS = ("logs", "run", PLAN_FILE, STATE_FILE, LOCK_FILE)
+STACK_FILES = ("logs", "run", PLAN_FILE, STATE_FILE, LOCK_FILE)
 
 
 class Stack:
-    """`start`, `stop` and `status` may be called by any process, in any state, in any order.
+    """The local stack. Any process may call `start`, `stop` and `status` in any state.
 
-    `say` is told what a person should know and the result does not show.
+    `print_message` receives messages for the user that the result does not contain.
     """
 
     def __init__(
         self,
         root: Path = DEFAULT_ROOT,
         *,
-        say: Callable[[str], None] = lambda _: None,
-        caller: Mapping[str, str] | None = None,
+        print_message: Callable[[str], None] = lambda _: None,
+        environ: Mapping[str, str] | None = None,
         command: Command = module_command,
         prepare: Callable[[str], None] = migrate,
     ) -> None:
         self.root = root.absolute()
-        self.crew = ServiceProcesses(self.root)
+        self.processes = ServiceProcesses(self.root)
         self._supervisor = BackgroundProcess("supervisor", self.root)
-        self._say = say
-        self._caller = os.environ if caller is None else caller
+        self._print = print_message
+        self._environ = os.environ if environ is None else environ
         self._command = command
         self._prepare = prepare
 
-    def start(self, counts: Counts | None = None, *, restart: bool = True) -> StackStatus:
-        """Start what is not running and return when every service is ready.
+    def start(self, counts: ServiceCounts | None = None, *, restart: bool = True) -> StackStatus:
+        """Start what is not running, and wait until every service is ready.
 
-        A stack that already runs keeps its numbers; a server that it lost is started again.
+        A running stack keeps its service counts. A lost server is started again.
         """
         self.root.mkdir(parents=True, exist_ok=True)
-        with self._alone():
+        with self._locked():
             servers = self._start_servers()
             plan = load_plan(self.root)
-            if plan is not None and self._runs(plan, servers):
-                self._say(f"already running: {', '.join(each.name for each in plan.services)}")
+            if plan is not None and self._is_supervised(plan, servers):
+                self._print(
+                    f"These services run already: {', '.join(each.name for each in plan.services)}."
+                )
             else:
-                self._clear_up()
-                plan = self._plan(servers, counts or Counts(), restart=restart)
+                self._stop_leftovers()
+                plan = self._plan(servers, counts or ServiceCounts(), restart=restart)
                 self._prepare(plan.database_url)
                 self._supervise(plan)
             self._await_ready(plan)
             return self._report(plan, servers)
 
     def stop(self, *, wipe: bool = False) -> bool:
-        """Leave no process; keep the data, or delete it. False: there was nothing to stop."""
+        """Stop every process and, with `wipe`, delete the data. Return whether a process ran."""
         if not self.root.exists():
             return False
-        with self._alone():
+        with self._locked():
             servers = PrivateServers(self.root)
             daemons = (self._supervisor, *servers.daemons)
-            running = any(each.process for each in daemons) or bool(self.crew.processes())
-            self._supervisor.stop(grace=STOP_S)
-            self.crew.stop()
+            running = any(each.process for each in daemons) or bool(self.processes.processes())
+            self._supervisor.stop(grace=STOP_TIMEOUT)
+            self.processes.stop()
             servers.stop()
             if wipe:
                 servers.discard()
-                self._forget()
+                self._delete_files()
         return running
 
     def status(self) -> StackStatus | None:
-        """How everything is now; None when nothing was ever started here."""
+        """Return the status, or None if the folder contains no stack."""
         plan = load_plan(self.root)
         return None if plan is None else self._report(plan, PrivateServers(self.root))
 
     def _start_servers(self) -> PrivateServers:
-        """Start those that were not given to us."""
+        """Start the servers for which the environ sets no URL."""
         servers = PrivateServers(self.root)
-        ours = not self._caller.get(DATABASE_SETTING)
-        servers.start(broker=not self._caller.get(AMQP_SETTING), database=ours)
-        place = servers.database.directory
-        if ours and not place.is_relative_to(self.root):
-            self._say(f"PostgreSQL runs as another account; its data is in {place}")
+        is_private = not self._environ.get(DATABASE_SETTING)
+        servers.start(broker=not self._environ.get(AMQP_SETTING), database=is_private)
+        directory = servers.database.directory
+        if is_private and not directory.is_relative_to(self.root):
+            self._print(f"PostgreSQL runs as another user, and its data is in {directory}.")
         return servers
 
     def _urls(self, servers: PrivateServers) -> tuple[str, str]:
         return (
-            self._caller.get(AMQP_SETTING) or servers.amqp_url,
-            self._caller.get(DATABASE_SETTING) or servers.database_url,
+            self._environ.get(AMQP_SETTING) or servers.amqp_url,
+            self._environ.get(DATABASE_SETTING) or servers.database_url,
         )
 
-    def _runs(self, plan: StackPlan, servers: PrivateServers) -> bool:
-        """Whether this plan is supervised, and on the servers of now."""
-        supervised = self._supervisor.process is not None
-        return supervised and (plan.amqp_url, plan.database_url) == self._urls(servers)
+    def _is_supervised(self, plan: StackPlan, servers: PrivateServers) -> bool:
+        """Return whether the plan runs on the current servers."""
+        has_supervisor = self._supervisor.process is not None
+        return has_supervisor and (plan.amqp_url, plan.database_url) == self._urls(servers)
 
-    def _clear_up(self) -> None:
-        """Stop services that a crash, or a stack on other servers, has left."""
-        self._supervisor.stop(grace=STOP_S)
-        left = self.crew.stop()
+    def _stop_leftovers(self) -> None:
+        """Stop the services of a crashed stack, or of a stack on other servers."""
+        self._supervisor.stop(grace=STOP_TIMEOUT)
+        left = self.processes.stop()
         if left:
-            self._say(f"stopped what was left running: {', '.join(left)}")
+            self._print(f"These services of an earlier stack were stopped: {', '.join(left)}.")
 
-    def _plan(self, servers: PrivateServers, counts: Counts, *, restart: bool) -> StackPlan:
+    def _plan(self, servers: PrivateServers, counts: ServiceCounts, *, restart: bool) -> StackPlan:
         amqp_url, database_url = self._urls(servers)
         before = load_plan(self.root)
         services = LocalServices(
@@ -137,7 +142,7 @@ class Stack:
             amqp_url=amqp_url,
             database_url=database_url,
             command=self._command,
-            caller=self._caller,
+            environ=self._environ,
             ports={each.name: each.port for each in before.services} if before else {},
         )
         return StackPlan(
@@ -152,21 +157,25 @@ class Stack:
         save_plan(self.root, plan)
         self._supervisor.start(
             [sys.executable, "-m", "harebell.dev.supervisor", "--root", str(self.root)],
-            environment=self._caller,
+            environment=self._environ,
             directory=self.root,
         )
 
     def _await_ready(self, plan: StackPlan) -> None:
         try:
-            self.crew.await_ready(plan.services, hopeless=lambda: self._given_up(plan))
+            self.processes.await_ready(
+                plan.services, cannot_get_ready=lambda: self._cannot_get_ready(plan)
+            )
         except NotReady:
             if self._supervisor.process is None:
                 log = tail(self._supervisor.log, TAIL_LINES)
-                raise StartFailed(self._supervisor.name, "ended", log) from None
+                raise StartFailed(
+                    self._supervisor.name, "The supervisor ended during the start.", log
+                ) from None
             raise
 
-    def _given_up(self, plan: StackPlan) -> bool:
-        ended = any(self.crew.ended(service.name) for service in plan.services)
+    def _cannot_get_ready(self, plan: StackPlan) -> bool:
+        ended = any(self.processes.has_ended(service.name) for service in plan.services)
         return self._supervisor.process is None or (ended and not plan.restart)
 
     def _report(self, plan: StackPlan, servers: PrivateServers) -> StackStatus:
@@ -175,7 +184,7 @@ class Stack:
             daemons += servers.broker.daemons
         if plan.database_url == servers.database_url:
             daemons += servers.database.daemons
-        living = self.crew.processes()
+        living = self.processes.processes()
         planned = {service.name: service.port for service in plan.services}
         return StackStatus(
             amqp_url=plan.amqp_url,
@@ -192,9 +201,9 @@ class Stack:
             ),
         )
 
-    def _forget(self) -> None:
-        """Delete our own files, and the directory if nobody else put something there."""
-        for name in OURS:
+    def _delete_files(self) -> None:
+        """Delete the files of the stack, and the folder if it is empty then."""
+        for name in STACK_FILES:
             path = self.root / name
             if path.is_dir():
                 shutil.rmtree(path)
@@ -204,8 +213,8 @@ class Stack:
             self.root.rmdir()
 
     @contextmanager
-    def _alone(self) -> Iterator[None]:
-        """One start or stop at a time; the second waits, and then finds what the first left."""
+    def _locked(self) -> Iterator[None]:
+        """Let one start or stop run at a time."""
         with (self.root / LOCK_FILE).open("w") as lock:
             fcntl.flock(lock, fcntl.LOCK_EX)
             yield

@@ -1,4 +1,4 @@
-"""Writing the stack's own small files: whole or not at all, and for the owner's eyes only."""
+"""The files of the stack: written atomically, and readable only by their owner."""
 
 import os
 import secrets
@@ -10,13 +10,14 @@ from pydantic import BaseModel, ConfigDict, ValidationError
 from harebell.dev.errors import StateUnreadable
 from harebell.dev.plan import StackPlan
 
-OWNER_ONLY = 0o600  # they hold passwords
+FILE_MODE = 0o600  # the files contain passwords
 
 
 def write(path: Path, text: str) -> None:
+    """Replace a file atomically."""
     path.parent.mkdir(parents=True, exist_ok=True)
     draft = path.with_name(f"{path.name}.{os.getpid()}.new")
-    draft.touch(mode=OWNER_ONLY)
+    draft.touch(mode=FILE_MODE)
     draft.write_text(text, encoding="utf-8")
     draft.replace(path)
 
@@ -25,11 +26,11 @@ STATE_FILE = "stack.json"
 PLAN_FILE = "plan.json"
 PASSWORD_BYTES = 12
 
-Known = TypeVar("Known", bound=BaseModel)
+M = TypeVar("M", bound=BaseModel)
 
 
 class State(BaseModel):
-    """Of the private servers: where they listen, how to log in, where the database's files are."""
+    """The password, the ports and the database folder of the private servers."""
 
     model_config = ConfigDict(frozen=True, extra="forbid")
 
@@ -39,7 +40,7 @@ class State(BaseModel):
 
 
 def load_state(root: Path) -> State:
-    """The state as it was left, or a new one with a password of its own."""
+    """Return the saved state, or a new state with a random password."""
     known = _load(root / STATE_FILE, State)
     return known or State(password=secrets.token_hex(PASSWORD_BYTES))
 
@@ -49,7 +50,7 @@ def save_state(root: Path, state: State) -> None:
 
 
 def load_plan(root: Path) -> StackPlan | None:
-    """What was last started, running or not."""
+    """Return the plan of the last start, or None."""
     return _load(root / PLAN_FILE, StackPlan)
 
 
@@ -57,7 +58,7 @@ def save_plan(root: Path, plan: StackPlan) -> None:
     write(root / PLAN_FILE, plan.model_dump_json(indent=2))
 
 
-def _load(path: Path, model: type[Known]) -> Known | None:
+def _load(path: Path, model: type[M]) -> M | None:
     try:
         return model.model_validate_json(path.read_bytes())
     except FileNotFoundError:

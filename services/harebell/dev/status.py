@@ -1,4 +1,4 @@
-"""What the stack says of itself: the shape of `-o json`, and how well it is as one word."""
+"""The status of the stack: the JSON of `harebell dev status` and its summary."""
 
 from enum import StrEnum
 
@@ -6,13 +6,15 @@ from pydantic import BaseModel, ConfigDict
 
 
 class StackHealth(StrEnum):
+    """The summary of all processes."""
+
     RUNNING = "running"
     PARTLY = "partly"
     STOPPED = "stopped"
 
 
 class ServerReport(BaseModel):
-    """A server of ours, or the supervisor."""
+    """A private server, or the supervisor."""
 
     model_config = ConfigDict(frozen=True)
 
@@ -21,7 +23,7 @@ class ServerReport(BaseModel):
 
 
 class ProcessReport(BaseModel):
-    """A service; `port` answers `/livez`, `/readyz` and `/metrics`."""
+    """A service. `port` serves `/livez`, `/readyz` and `/metrics`."""
 
     model_config = ConfigDict(frozen=True)
 
@@ -32,6 +34,8 @@ class ProcessReport(BaseModel):
 
 
 class StackStatus(BaseModel):
+    """The status of every process."""
+
     model_config = ConfigDict(frozen=True)
 
     amqp_url: str
@@ -42,9 +46,9 @@ class StackStatus(BaseModel):
 
     @property
     def health(self) -> StackHealth:
-        """Servers that were given to us are not in the list, so they do not count."""
+        """The summary. Servers of the caller are not in the list and do not count."""
         pids = [process.pid for process in self.processes] + [each.pid for each in self.servers]
         if not any(pids):
             return StackHealth.STOPPED
-        well = all(pids) and all(process.ready for process in self.processes)
-        return StackHealth.RUNNING if well else StackHealth.PARTLY
+        is_ready = all(pids) and all(process.ready for process in self.processes)
+        return StackHealth.RUNNING if is_ready else StackHealth.PARTLY

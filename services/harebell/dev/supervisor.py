@@ -1,6 +1,6 @@
-"""The background process that keeps the planned services running, as a service manager would.
+"""The supervisor: a background process that restarts the planned services.
 
-`python -m harebell.dev.supervisor --root DIR`: reads the plan written there; SIGTERM stops all.
+`python -m harebell.dev.supervisor --root DIR` reads the plan in DIR. SIGTERM stops all services.
 """
 
 import argparse
@@ -15,30 +15,36 @@ from harebell.dev.plan import StackPlan
 from harebell.dev.processes import ServiceProcesses
 from harebell.dev.state import load_plan
 
-LOOK_S = 0.2
-BREATH_S = 1.0  # between two starts of one service, so that a crash loop leaves the machine usable
+POLL_INTERVAL = 0.2  # seconds
+RESTART_DELAY = (
+    1.0  # seconds between two starts of one service, which bounds the cost of a crash loop
+)
 
 log = structlog.get_logger()
 
 
-def supervise(plan: StackPlan, crew: ServiceProcesses, stopping: Event) -> None:
-    """Start everything; start again what died, if so planned; stop everything when told."""
+def supervise(plan: StackPlan, processes: ServiceProcesses, stopping: Event) -> None:
+    """Start all services, restart ended services, and stop all when `stopping` is set."""
     started: dict[str, float] = {}
     while True:
         for service in plan.services:
             last = started.get(service.name)
-            if last is None or _due(plan, crew, service.name, since=monotonic() - last):
-                process = crew.start(service)
+            if last is None or _needs_restart(
+                plan, processes, service.name, since=monotonic() - last
+            ):
+                process = processes.start(service)
                 started[service.name] = monotonic()
-                phrase = "service started" if last is None else "service started again"
+                phrase = "service started" if last is None else "service restarted"
                 log.info(phrase, service=service.name, pid=process.pid)
-        if stopping.wait(LOOK_S):
+        if stopping.wait(POLL_INTERVAL):
             break
-    log.info("services stopped", services=crew.stop())
+    log.info("services stopped", services=processes.stop())
 
 
-def _due(plan: StackPlan, crew: ServiceProcesses, name: str, *, since: float) -> bool:
-    return plan.restart and since >= BREATH_S and crew.process(name) is None
+def _needs_restart(
+    plan: StackPlan, processes: ServiceProcesses, name: str, *, since: float
+) -> bool:
+    return plan.restart and since >= RESTART_DELAY and processes.process(name) is None
 
 
 def main() -> None:
@@ -55,7 +61,7 @@ def main() -> None:
     signal.signal(signal.SIGTERM, lambda *_: stopping.set())
     plan = load_plan(root)
     if plan is None:
-        parser.error(f"nothing is planned in {root}")
+        parser.error(f"The folder {root} must contain the plan of a stack.")
     supervise(plan, ServiceProcesses(root), stopping)
 
 

@@ -4,7 +4,7 @@ import asyncio
 from collections.abc import Mapping
 from contextlib import suppress
 from dataclasses import replace
-from typing import Final
+from typing import Final, assert_never
 from uuid import UUID
 
 import asyncpg
@@ -148,8 +148,8 @@ class ReplayWorker:
                 self._pool, self._publisher, self._clock
             ) as transaction:
                 job = await replay_jobs.lock_due(transaction.connection, id_)
-                if job is not None:
-                    await _execute_step(transaction, job)
+                replayed = 0 if job is None else await _execute_step(transaction, job)
+            metrics.REPLAYED_RUNS.inc(replayed)
             await failpoint.reach("dlq_inspector.replay_committed")
         except (asyncpg.PostgresError, Rejected, ValueError) as error:
             log.exception("replay job paused", id=str(id_))
@@ -158,7 +158,8 @@ class ReplayWorker:
                     await replay_jobs.pause_with_reason(connection, id_, str(error))
 
 
-async def _execute_step(transaction: PublishingTransaction, job: ReplayJob) -> None:
+async def _execute_step(transaction: PublishingTransaction, job: ReplayJob) -> int:
+    """Execute the next step of the job. Return the number of replayed runs."""
     succeeded, failed = await replay_jobs.count_outcomes(transaction.connection, job)
     job = replace(job, succeeded=job.succeeded + succeeded, failed=job.failed + failed)
     step = next_step(job, transaction.now())
@@ -166,13 +167,14 @@ async def _execute_step(transaction: PublishingTransaction, job: ReplayJob) -> N
         case Finish():
             await replay_jobs.finish(transaction.connection, job, step)
             log.info("replay job finished", id=str(job.id), state=step.state, reason=step.reason)
+            return 0
         case TakeBatch():
-            await _replay_batch(transaction, job, step)
+            return await _replay_batch(transaction, job, step)
+        case _:
+            assert_never(step)
 
 
-async def _replay_batch(
-    transaction: PublishingTransaction, job: ReplayJob, step: TakeBatch
-) -> None:
+async def _replay_batch(transaction: PublishingTransaction, job: ReplayJob, step: TakeBatch) -> int:
     connection = transaction.connection
     request = ReplayRequest(tenant=job.tenant, actor=job.actor, note=job.note, pool=job.pool)
     ids = await replay_jobs.take(connection, job, step.count)
@@ -184,4 +186,4 @@ async def _replay_batch(
     await failpoint.reach("dlq_inspector.replay_taken")
     await transaction.publish(map(TicketHeader.of, tickets))
     await failpoint.reach("dlq_inspector.replay_published")
-    metrics.REPLAYED_RUNS.inc(replayed)
+    return replayed

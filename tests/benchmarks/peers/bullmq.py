@@ -10,7 +10,7 @@ from tests.benchmarks.peers.peer import Peer, Programs, installed
 from tests.benchmarks.rig import Rig
 
 from harebell.dev.pid_file import BackgroundProcess
-from harebell.dev.ports import LOOPBACK, choose, is_free
+from harebell.dev.ports import LOOPBACK, choose_ports, is_free
 
 START_S: Final = 30.0
 WORKERS: Final = os.cpu_count() or 1  # processes
@@ -38,7 +38,7 @@ def opened(folder: Path, _: Rig) -> Iterator[Peer]:
 @contextmanager
 def redis(folder: Path) -> Iterator[tuple[str, int]]:
     """Its URL and its process."""
-    port = choose(["redis"], seed=str(folder), remembered={})["redis"]
+    port = choose_ports(["redis"], seed=str(folder), remembered={})["redis"]
     settings = [word for name, value in SETTINGS.items() for word in (f"--{name}", value)]
     daemon = BackgroundProcess("redis", folder)
     process = daemon.start(

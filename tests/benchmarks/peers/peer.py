@@ -13,7 +13,7 @@ from typing import IO, Any, Final
 import orjson
 from tests.benchmarks import tasks
 from tests.benchmarks.machine import Spent
-from tests.benchmarks.starts import PATIENCE, forget, read
+from tests.benchmarks.starts import DRAIN_TIMEOUT, forget, read
 
 from harebell.dev.pid_file import BackgroundProcess
 
@@ -42,13 +42,13 @@ class Sender:
         """Due at `first`, in seconds since 1970, and every `step` seconds; 0: when it is sent."""
         _of(self.process.stdin).write(f"{number} {first!r} {step!r}\n")
         _of(self.process.stdin).flush()
-        self.answer()
+        self.response()
 
-    def answer(self) -> Any:  # JSON
+    def response(self) -> Any:  # JSON
         stdout = _of(self.process.stdout)
-        ready, _, _ = select([stdout], [], [], PATIENCE)
+        ready, _, _ = select([stdout], [], [], DRAIN_TIMEOUT)
         line = stdout.readline() if ready else ""
-        assert line, f"{self.process.args!r} has ended, or took longer than {PATIENCE:g} s"
+        assert line, f"{self.process.args!r} has ended, or took longer than {DRAIN_TIMEOUT:g} s"
         return orjson.loads(line)
 
 
@@ -81,14 +81,14 @@ class Peer:
                 pids[each.name] = process.pid
             sender = stack.enter_context(_sender(programs.sender, environment, folder))
             pids["producer"] = sender.process.pid
-            peer = cls(name, starts, sender, pids, versions=sender.answer())
+            peer = cls(name, starts, sender, pids, versions=sender.response())
             peer.warm(workers)
             yield peer
 
     def warm(self, workers: Sequence[BackgroundProcess]) -> None:
         self.sender.send(WARM)
         for each in workers:
-            each.await_ready(lambda: len(read(self.starts)) >= WARM, limit=PATIENCE)
+            each.await_ready(lambda: len(read(self.starts)) >= WARM, limit=DRAIN_TIMEOUT)
         forget(self.starts)
 
     def spent(self) -> Spent:

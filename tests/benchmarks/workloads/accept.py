@@ -5,7 +5,7 @@ import time
 from collections.abc import Iterator
 from typing import Any, Final
 
-from tests.acceptance.stack import Tenant, instant
+from tests.acceptance.stack import Tenant, time_in
 from tests.benchmarks.figures import Report
 from tests.benchmarks.rig import NEVER, TASK, Rig, Scale, Wave, late
 
@@ -20,7 +20,7 @@ async def accept(rig: Rig, report: Report, scale: Scale) -> None:
     for _ in range(scale.times):
         async with rig.tenant() as tenant:
             before, began = rig.spent(), time.time()
-            await put_all(tenant, ACCEPTED, {"at": instant(NEVER).isoformat()})
+            await put_all(tenant, ACCEPTED, {"at": time_in(NEVER).isoformat()})
             took, spent = time.time() - began, rig.spent() - before
             figures = {"per_s": round(ACCEPTED / took), "cpu_us_per_schedule": spent.per(ACCEPTED)}
             report.add("accept", n=ACCEPTED, **figures)
@@ -32,7 +32,7 @@ async def immediate(rig: Rig, report: Report, scale: Scale) -> None:
         async with rig.tenant() as tenant:
             before, began = rig.spent(), time.time()
             await put_all(tenant, IMMEDIATE, {"now": True})
-            moment = instant(0)
+            moment = time_in(0)
             wave = Wave(tenant, IMMEDIATE, moment, moment)
             took = await rig.drained(wave) - began
             spent = rig.spent() - before
@@ -51,8 +51,8 @@ async def put_all(tenant: Tenant, number: int, when: dict[str, Any]) -> None:
 
     async def put(portion: list[dict[str, Any]]) -> None:
         async with free:
-            answers = await tenant.harebell.put_many(portion)
-        assert all(answer.ok for answer in answers)
+            responses = await tenant.harebell.put_many(portion)
+        assert all(response.ok for response in responses)
 
     await asyncio.gather(*map(put, portions(number, when)))
 

@@ -7,8 +7,8 @@ from typing import Any, Final
 
 import asyncpg
 import orjson
-from tests.acceptance.record import Target
-from tests.acceptance.schedule_load import Crowd
+from tests.acceptance.recording_target import Target
+from tests.acceptance.schedule_load import ScheduleLoad
 from tests.acceptance.stack import Tenant, until
 from tests.benchmarks.figures import Report
 from tests.benchmarks.rig import Rig, Scale
@@ -38,30 +38,30 @@ async def stored(rig: Rig, report: Report, scale: Scale) -> None:
     """To be the last: the tables stay full."""
     await asyncio.to_thread(rig.stop)
     with Target.open(rig.starts / "calls.jsonl") as target:
-        await measure(Crowd(rig.stack, target), report, 10 * MILLION if scale.full else MILLION)
+        await measure(ScheduleLoad(rig.stack, target), report, 10 * MILLION if scale.full else MILLION)
 
 
-async def measure(crowd: Crowd, report: Report, count: int) -> None:
+async def measure(schedule_load: ScheduleLoad, report: Report, count: int) -> None:
     began = asyncio.get_running_loop().time()
-    await crowd.gather(count)
+    await schedule_load.create(count)
     took = asyncio.get_running_loop().time() - began
-    assert crowd.few is not None  # gathered
-    async with crowd.tenant() as tenant:
+    assert schedule_load.initial_wave is not None  # gathered
+    async with schedule_load.tenant() as tenant:
         await tenant.ledger.execute("ANALYZE schedules, schedule_versions, schedule_state")
         sizes = {
             row["relname"]: {"rows": row["rows"] >> 20, "indexes": row["indexes"] >> 20}
             for row in await tenant.ledger.fetch(_SIZES)
         }
-        wave = await crowd.wave(tenant, count)
-        waiting = await until(crowd.in_tiers, what="the broker's numbers")
+        wave = await schedule_load.wave(tenant, count)
+        waiting = await until(schedule_load.delay_queue_depths, what="the broker's numbers")
         report.add(
             "stored",
             stored=count,
             loaded_s=round(took),
             staged=len(wave.due),
-            blocks_with_few=crowd.few.blocks,
+            blocks_with_few=schedule_load.initial_wave.blocks,
             blocks=wave.blocks,
-            ticker_mb_with_few=crowd.few.ticker.memory >> 20,
+            ticker_mb_with_few=schedule_load.initial_wave.ticker.memory >> 20,
             ticker_mb=wave.ticker.memory >> 20,
             messages_waiting=sum(waiting.values()),
             mb=sizes,

@@ -79,7 +79,7 @@ async def _judge_job(scene: Scene, tenant: Tenant, job: str) -> None:
     await _judge(scene, tenant)
 
     async def is_done() -> bool:
-        return bool((await tenant.harebell.replay_job(job))["state"] == "done")
+        return bool((await tenant.harebell.replay_job(job)).state == "done")
 
     await until(is_done, what="the end of the job")
 
@@ -94,7 +94,7 @@ async def _dead(scene: Scene, tenant: Tenant) -> list[str]:
     await tenant.harebell.put_many(bodies)
 
     async def listed() -> list[str] | None:
-        letters = [each["id"] async for each in tenant.harebell.dead_letters()]
+        letters = [str(each.id) async for each in tenant.harebell.dead_letters()]
         return letters if len(letters) == DEAD else None
 
     ids = await until(listed, within=60, what="the dead letters")

@@ -6,7 +6,7 @@ from collections.abc import AsyncIterator, Collection
 from contextlib import AbstractAsyncContextManager
 from typing import Any, Final
 
-from tests.acceptance.record import Call
+from tests.acceptance.recording_target import Call
 from tests.acceptance.stack import Tenant
 from tests.chaos.attempts import CLOCKS
 from tests.chaos.environment import Scene

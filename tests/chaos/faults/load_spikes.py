@@ -6,8 +6,8 @@ from collections.abc import AsyncIterator, Collection
 from datetime import datetime, timedelta
 from typing import Any, Final
 
-from tests.acceptance.record import Call
-from tests.acceptance.stack import Tenant, instant, now, run_id, until
+from tests.acceptance.recording_target import Call
+from tests.acceptance.stack import Tenant, time_in, now, run_id, until
 from tests.acceptance.test_race import AHEAD, AT_ONCE, SPACING, Race, run_all
 from tests.chaos.environment import Scene
 from tests.chaos.faults.registry import fault
@@ -36,7 +36,7 @@ FROM schedules AS d WHERE d.id = s.schedule_id AND d.tenant = $1
 async def herd(scene: Scene) -> AsyncIterator[None]:
     path = f"{scene.tenant}-herd"
     async with scene.stack.tenant(path) as tenant:
-        due = instant(MUSTER)
+        due = time_in(MUSTER)
         moments = [due + timedelta(milliseconds=1000 * k // HERD) for k in range(HERD)]
         bodies = [_once(f"one-{k}", moment, scene, path) for k, moment in enumerate(moments)]
         ids: list[str] = []
@@ -53,7 +53,7 @@ async def herd(scene: Scene) -> AsyncIterator[None]:
 async def backlog(scene: Scene) -> AsyncIterator[None]:
     """As if no ticker had looked for an hour: what has been decided of it is forgotten."""
     path = f"{scene.tenant}-backlog"
-    start = instant(-BACKLOG.total_seconds())
+    start = time_in(-BACKLOG.total_seconds())
     async with scene.stack.tenant(path) as tenant:
         when = {"every": f"{PACE.seconds}s", "start": start.isoformat()}
         when["end"] = (now() + PACE).isoformat()
@@ -77,7 +77,7 @@ async def backlog(scene: Scene) -> AsyncIterator[None]:
 @fault("33", "cancelled, paused or changed at the instant of due", alone=True)
 async def races(scene: Scene) -> AsyncIterator[None]:
     async with scene.stack.tenant(f"{scene.tenant}-race") as tenant:
-        first = instant(AHEAD)
+        first = time_in(AHEAD)
         drawn = [Race(number, first + number // AT_ONCE * SPACING) for number in range(RACES)]
         racing = asyncio.create_task(run_all(drawn, tenant, scene.target))
         yield

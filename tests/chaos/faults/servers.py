@@ -94,7 +94,7 @@ def _quit(scene: Scene) -> None:
     process = daemon.process
     assert process is not None
     process.send(signal.SIGQUIT)
-    while process.alive:
+    while process.is_running:
         time.sleep(0.02)
     scene.servers.database.stop()
 

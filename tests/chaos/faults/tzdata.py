@@ -5,7 +5,7 @@ from collections.abc import AsyncIterator
 from datetime import timedelta
 from typing import Final
 
-from tests.acceptance.stack import Tenant, instant, now
+from tests.acceptance.stack import Tenant, time_in, now
 from tests.acceptance.test_tzdata import ZONE, zones
 from tests.chaos.environment import Scene
 from tests.chaos.faults.registry import fault
@@ -23,7 +23,7 @@ async def zone_data(scene: Scene) -> AsyncIterator[None]:
     """A run of tomorrow's that is due in a moment by the new data: it is owed once, then."""
     folder = scene.stack.services.root / scene.tenant
     changed = await asyncio.to_thread(zones, folder, "2099a", as_in="Europe/Berlin")
-    due = instant(SOON).replace(microsecond=0)
+    due = time_in(SOON).replace(microsecond=0)
     clock = (due + AHEAD).strftime("%-S %-M %-H * * *")
     async with scene.stack.tenant(f"{scene.tenant}-zone") as tenant:
         when = {"cron": clock, "timezone": ZONE, "times": 1}

@@ -186,9 +186,17 @@ def update_statuses(tx: Transaction, *columns: Sequence[Any]) -> None:
 
 
 @answers(versions.STATEMENTS.record_handovers)
+def record_handovers(tx: Transaction, *columns: Sequence[Any]) -> None:
+    for schedule, number, planned_from, planned_until in unnested(*columns):
+        version = tx.get(VERSIONS, (schedule, number))
+        handover = {"planned_from": planned_from, "planned_until": planned_until}
+        decided = {name: time for name, time in handover.items() if time is not None}
+        tx.put(VERSIONS, (schedule, number), version | decided)
+
+
 @answers(versions.STATEMENTS.save_active_versions)
 def ignore(_: Transaction, *__: Any) -> None:
-    """Ignore the columns that only queries and audits read."""
+    """Ignore the columns that only queries read."""
 
 
 @answers(command_results.STATEMENTS.load_responses)

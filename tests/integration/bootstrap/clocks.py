@@ -3,5 +3,5 @@
 from datetime import UTC, datetime
 
 
-async def told() -> datetime:
+async def fixed_time() -> datetime:
     return datetime(2026, 1, 1, tzinfo=UTC)

@@ -10,7 +10,7 @@ from tests.rig.servers import as_role
 from tests.rig.tcp_proxy import TcpProxy
 
 from harebell.bootstrap.service_context import MAX_CLOCK_AGE, open_service
-from harebell.dev.ports import choose
+from harebell.dev.ports import choose_ports
 from harebell.runtime.settings import ServiceSettings
 
 pytestmark = [pytest.mark.broker, pytest.mark.postgres]
@@ -22,7 +22,7 @@ NOTICED = MAX_CLOCK_AGE + 15.0  # seconds
 async def test_service_without_its_database_is_live_and_not_ready(
     amqp_url: str, database_url: str, tmp_path: Path
 ) -> None:
-    port = choose(["health"], seed=str(tmp_path), remembered={})["health"]
+    port = choose_ports(["health"], seed=str(tmp_path), remembered={})["health"]
     stop = asyncio.Event()
 
     async def get(path: str) -> tuple[int, str]:

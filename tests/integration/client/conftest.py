@@ -1,4 +1,4 @@
-"""The client's counterpart: an intake that answers as the test says, and a line that can be cut."""
+"""The counterpart of the client: an intake with the responses of the test, and a TCP proxy."""
 
 import asyncio
 from collections.abc import AsyncIterator, Callable
@@ -13,19 +13,20 @@ from tests.rig.tcp_proxy import TcpProxy
 from harebell.contract.amqp_names import COMMANDS, QUERIES
 
 TENANT = "client-tests"
-Said: TypeAlias = dict[str, object] | list[dict[str, object]] | None
+ResponseBody: TypeAlias = dict[str, object] | list[dict[str, object]] | None
 
 
-class Intake:
-    """Answers each message by `answer(body)`; None is silence."""
+class FakeIntake:
+    """A consumer that sends the response that `respond` returns, or none for None."""
 
     def __init__(self) -> None:
         self.received: list[AbstractIncomingMessage] = []
-        self.answer: Callable[[AbstractIncomingMessage], Said] = lambda _: None
+        self.respond: Callable[[AbstractIncomingMessage], ResponseBody] = lambda _: None
         self._exchange: aio_pika.abc.AbstractExchange | None = None
         self._arrived = asyncio.Condition()
 
-    async def has_received(self, number: int) -> None:
+    async def wait_for(self, number: int) -> None:
+        """Wait until the given number of messages has arrived."""
         async with self._arrived:
             await self._arrived.wait_for(lambda: len(self.received) >= number)
 
@@ -39,29 +40,29 @@ class Intake:
             await queue.bind(exchange, f"{TENANT}.#")
         await queue.consume(self._on_message, no_ack=True)
 
-    async def reply(self, message: AbstractIncomingMessage, said: Said) -> None:
+    async def reply(self, message: AbstractIncomingMessage, body: ResponseBody) -> None:
         assert self._exchange is not None
-        answer = aio_pika.Message(orjson.dumps(said), correlation_id=message.correlation_id)
-        await self._exchange.publish(answer, message.reply_to or "", mandatory=False)
+        reply = aio_pika.Message(orjson.dumps(body), correlation_id=message.correlation_id)
+        await self._exchange.publish(reply, message.reply_to or "", mandatory=False)
 
     async def _on_message(self, message: AbstractIncomingMessage) -> None:
         async with self._arrived:
             self.received.append(message)
             self._arrived.notify_all()
-        said = self.answer(message)
-        if said is not None:
-            await self.reply(message, said)
+        body = self.respond(message)
+        if body is not None:
+            await self.reply(message, body)
 
 
 @pytest.fixture
-async def intake(amqp_url: str) -> AsyncIterator[Intake]:
+async def intake(amqp_url: str) -> AsyncIterator[FakeIntake]:
     async with await aio_pika.connect(amqp_url) as connection:
-        intake = Intake()
+        intake = FakeIntake()
         await intake.open(await connection.channel())
         yield intake
 
 
 @pytest.fixture
-async def line(amqp_url: str) -> AsyncIterator[TcpProxy]:
-    async with TcpProxy.open(amqp_url) as line:
-        yield line
+async def proxy(amqp_url: str) -> AsyncIterator[TcpProxy]:
+    async with TcpProxy.open(amqp_url) as proxy:
+        yield proxy

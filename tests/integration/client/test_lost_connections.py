@@ -1,4 +1,4 @@
-"""The client when the broker, or the line to it, goes away."""
+"""The client while the broker, or the connection to it, is not available."""
 
 import asyncio
 from typing import TYPE_CHECKING
@@ -15,7 +15,7 @@ from harebell.client.rpc import RpcChannel
 from harebell.contract.errors import InvalidInput
 
 if TYPE_CHECKING:
-    from tests.integration.client.conftest import Intake
+    from tests.integration.client.conftest import FakeIntake
     from tests.rig.tcp_proxy import TcpProxy
 
 pytestmark = pytest.mark.broker
@@ -30,67 +30,67 @@ CANCELLED: dict[str, object] = {
 }
 
 
-async def test_a_question_whose_connection_was_lost_is_asked_again_under_the_same_id(
-    line: "TcpProxy", intake: "Intake"
+async def test_request_is_repeated_with_the_same_id_after_a_lost_connection(
+    proxy: "TcpProxy", intake: "FakeIntake"
 ) -> None:
-    def lose_the_first(_: AbstractIncomingMessage) -> dict[str, object] | None:
+    def cut_first(_: AbstractIncomingMessage) -> dict[str, object] | None:
         if len(intake.received) > 1:
             return CANCELLED
-        line.cut()
+        proxy.cut()
         return None
 
-    intake.answer = lose_the_first
+    intake.respond = cut_first
 
-    async with Client.connect(line.url, tenant=TENANT, timeout=5.0) as harebell:
-        answer = await harebell.cancel(key="hello")
+    async with Client.connect(proxy.url, tenant=TENANT, timeout=5.0) as client:
+        response = await client.cancel(key="hello")
 
-    assert answer.status == "cancelled"
+    assert response.status == "cancelled"
     first, second = intake.received
     assert first.message_id == second.message_id
 
 
-async def test_a_connection_lost_between_calls_is_opened_again(
-    line: "TcpProxy", intake: "Intake"
+async def test_connection_is_opened_again_after_a_loss_between_calls(
+    proxy: "TcpProxy", intake: "FakeIntake"
 ) -> None:
-    intake.answer = lambda _: CANCELLED
-    async with Client.connect(line.url, tenant=TENANT, timeout=5.0) as harebell:
-        await harebell.cancel(key="one")
-        line.cut()
+    intake.respond = lambda _: CANCELLED
+    async with Client.connect(proxy.url, tenant=TENANT, timeout=5.0) as client:
+        await client.cancel(key="one")
+        proxy.cut()
 
-        answers = await asyncio.gather(*(harebell.cancel(key=f"{n}") for n in range(10)))
+        responses = await asyncio.gather(*(client.cancel(key=f"{n}") for n in range(10)))
 
-    assert len(answers) == 10
+    assert len(responses) == 10
 
 
-async def test_a_broker_that_stays_away_is_an_error_in_time(line: "TcpProxy") -> None:
-    async with Client.connect(line.url, tenant=TENANT, timeout=0.5) as harebell:
-        await line.close()
+async def test_request_fails_within_its_timeout_without_a_broker(proxy: "TcpProxy") -> None:
+    async with Client.connect(proxy.url, tenant=TENANT, timeout=0.5) as client:
+        await proxy.close()
 
         async with asyncio.timeout(2):
             with pytest.raises(BrokerUnavailable):
-                await harebell.cancel(key="hello")
+                await client.cancel(key="hello")
 
 
-async def test_nobody_there_is_an_error_at_once(line: "TcpProxy") -> None:
-    await line.close()
+async def test_connect_fails_at_once_without_a_broker(proxy: "TcpProxy") -> None:
+    await proxy.close()
 
     with pytest.raises(BrokerUnavailable):
-        async with Client.connect(line.url):
+        async with Client.connect(proxy.url):
             pass
 
 
-async def test_an_exchange_that_is_not_there_is_unroutable(amqp_url: str) -> None:
-    link = Connection(amqp_url, name="test", properties={})
-    correspondence = RpcChannel(link, timeout=5.0, login=None)
+async def test_request_to_a_missing_exchange_is_unroutable(amqp_url: str) -> None:
+    connection = Connection(amqp_url, name="test", properties={})
+    channel = RpcChannel(connection, timeout=5.0, user=None)
 
     with pytest.raises(Unroutable):
-        await correspondence.request("client-tests.no-such-exchange", TENANT, "schedule.get", b"{}")
-    await link.close()
+        await channel.request("client-tests.no-such-exchange", TENANT, "schedule.get", b"{}")
+    await connection.close()
 
 
-async def test_what_a_broker_refuses_is_published_on_another_channel(amqp_url: str) -> None:
-    link = Connection(amqp_url, name="test", properties={})
-    first = await link.channel()
+async def test_channel_is_replaced_after_the_broker_rejected_a_message(amqp_url: str) -> None:
+    connection = Connection(amqp_url, name="test", properties={})
+    first = await connection.channel()
     arguments: FieldTable = {"x-max-length": 0, "x-overflow": "reject-publish"}
     operator = Connection(amqp_url, name="operator", properties={})
     full = await (await operator.channel()).declare_queue("full", arguments=arguments)
@@ -100,44 +100,45 @@ async def test_what_a_broker_refuses_is_published_on_another_channel(amqp_url: s
     for _ in range(3):
         await asyncio.sleep(CHANNEL_REPLACE_PAUSE)
         with pytest.raises(BrokerUnavailable, match="a queue is full"):
-            await link.publish("amq.fanout", "", Message(b"[]"))
-        channels.append(await link.channel())
+            await connection.publish("amq.fanout", "", Message(b"[]"))
+        channels.append(await connection.channel())
     await full.delete()
     with pytest.raises(Unroutable):
-        await link.publish("amq.fanout", "", Message(b"[]"))
+        await connection.publish("amq.fanout", "", Message(b"[]"))
     await operator.close()
-    await link.close()
+    await connection.close()
 
     assert len({first, *channels}) == 1 + len(channels)
     assert first.is_closed
 
 
 @pytest.mark.parametrize("url", ["", "nonsense", "http://localhost", "amqp://", "amqp://[::1"])
-async def test_what_is_no_amqp_url_is_said_to_be_none(url: str) -> None:
-    with pytest.raises(InvalidInput, match="is not like amqp://"):
+async def test_connect_rejects_a_text_that_is_no_amqp_url(url: str) -> None:
+    with pytest.raises(InvalidInput, match="must have the form amqp://"):
         async with Client.connect(url):
             pass
 
 
-async def test_of_several_nodes_one_that_lives_is_found_and_found_again(
-    line: "TcpProxy", intake: "Intake", amqp_url: str
+async def test_client_uses_an_available_node_and_finds_another_one_after_its_loss(
+    proxy: "TcpProxy", intake: "FakeIntake", amqp_url: str
 ) -> None:
-    intake.answer = lambda _: CANCELLED
-    nobody = str(URL(line.url).with_port(1))
-    async with Client.connect(f"{nobody},{line.url}", tenant=TENANT, timeout=5.0) as harebell:
-        await harebell.cancel(key="one")
+    intake.respond = lambda _: CANCELLED
+    unavailable = str(URL(proxy.url).with_port(1))
+    async with Client.connect(f"{unavailable},{proxy.url}", tenant=TENANT, timeout=5.0) as client:
+        await client.cancel(key="one")
 
-    for _ in range(5):  # in an order of chance
-        nodes = f"{line.url},{amqp_url}"
-        async with Client.connect(nodes, tenant=TENANT, timeout=5.0) as harebell:
-            await harebell.cancel(key="two")
-            await line.close()
-            answer = await harebell.cancel(key="three")
-            assert answer.status == "cancelled"
+    for _ in range(5):  # the order of the nodes is random
+        nodes = f"{proxy.url},{amqp_url}"
+        async with Client.connect(nodes, tenant=TENANT, timeout=5.0) as client:
+            await client.cancel(key="two")
+            await proxy.close()
+            response = await client.cancel(key="three")
+            assert response.status == "cancelled"
 
 
-async def test_when_no_node_answers_the_reason_is_told(line: "TcpProxy") -> None:
-    nobody = str(URL(line.url).with_port(1))
+async def test_connect_reports_the_reason_without_an_available_node(proxy: "TcpProxy") -> None:
+    unavailable = str(URL(proxy.url).with_port(1))
+
     with pytest.raises(BrokerUnavailable, match="cannot connect"):
-        async with Client.connect(f"{nobody},{nobody}", tenant=TENANT):
+        async with Client.connect(f"{unavailable},{unavailable}", tenant=TENANT):
             pass

@@ -1,4 +1,4 @@
-"""Questions over a real broker: what is on the wire, and that each gets its own answer."""
+"""Requests over a real broker: their messages, and the response to each."""
 
 import asyncio
 from collections.abc import AsyncIterator
@@ -20,7 +20,7 @@ from harebell.client import (
 )
 
 if TYPE_CHECKING:
-    from tests.integration.client.conftest import Intake
+    from tests.integration.client.conftest import FakeIntake
 
 pytestmark = pytest.mark.broker
 
@@ -37,34 +37,49 @@ STORED: dict[str, object] = {
     "next_at": ["2026-11-20T14:00:00Z"],
     "in_flight": [],
 }
-REFUSED: dict[str, object] = {
+VIEW: dict[str, object] = {
+    "id": ID,
+    "tenant": TENANT,
+    "class": "normal",
+    "priority": 5,
+    "pool": "default",
+    "state": "active",
+    "version": 1,
+    "created_at": "2026-11-20T14:00:00Z",
+    "updated_at": "2026-11-20T14:00:00Z",
+}
+REJECTED: dict[str, object] = {
     "ok": False,
-    "error": {"code": "invalid_cron", "field": "when.cron", "reason": "The minute must be from 0 to 59, not 75."},
+    "error": {
+        "code": "invalid_cron",
+        "field": "when.cron",
+        "reason": "The minute must be from 0 to 59, not 75.",
+    },
 }
 
 
 @pytest.fixture
-async def harebell(amqp_url: str) -> AsyncIterator[Client]:
-    async with Client.connect(amqp_url, tenant=TENANT, timeout=5.0) as harebell:
-        yield harebell
+async def client(amqp_url: str) -> AsyncIterator[Client]:
+    async with Client.connect(amqp_url, tenant=TENANT, timeout=5.0) as client:
+        yield client
 
 
-async def test_a_put_is_answered_with_what_was_stored(harebell: Client, intake: "Intake") -> None:
-    intake.answer = lambda _: STORED
+async def test_put_returns_the_stored_schedule(client: Client, intake: "FakeIntake") -> None:
+    intake.respond = lambda _: STORED
 
-    answer = await harebell.put(SCHEDULE)
+    response = await client.put(SCHEDULE)
 
-    assert answer.status == "created"
-    assert answer.next_at == [datetime(2026, 11, 20, 14, tzinfo=UTC)]
+    assert response.status == "created"
+    assert response.next_at == [datetime(2026, 11, 20, 14, tzinfo=UTC)]
     assert orjson.loads(intake.received[0].body) == SCHEDULE
 
 
-async def test_a_command_has_the_properties_that_the_contract_names(
-    harebell: Client, intake: "Intake", amqp_url: str
+async def test_command_has_the_properties_of_the_contract(
+    client: Client, intake: "FakeIntake", amqp_url: str
 ) -> None:
-    intake.answer = lambda _: STORED
+    intake.respond = lambda _: STORED
 
-    await harebell.put(SCHEDULE)
+    await client.put(SCHEDULE)
 
     message = intake.received[0]
     assert (message.exchange, message.routing_key) == (
@@ -79,13 +94,13 @@ async def test_a_command_has_the_properties_that_the_contract_names(
     assert message.user_id == URL(amqp_url).user
 
 
-async def test_two_calls_are_two_messages_even_with_one_request_id(
-    harebell: Client, intake: "Intake"
+async def test_two_calls_with_one_request_id_are_two_messages(
+    client: Client, intake: "FakeIntake"
 ) -> None:
-    intake.answer = lambda _: STORED
+    intake.respond = lambda _: STORED
 
-    await harebell.trigger(key="hello", request_id="ops-4711")
-    await harebell.trigger(key="hello", request_id="ops-4711")
+    await client.trigger(key="hello", request_id="ops-4711")
+    await client.trigger(key="hello", request_id="ops-4711")
 
     first, second = intake.received
     assert first.message_id != second.message_id
@@ -93,57 +108,61 @@ async def test_two_calls_are_two_messages_even_with_one_request_id(
     assert first.body == second.body
 
 
-async def test_an_array_is_answered_item_by_item(harebell: Client, intake: "Intake") -> None:
-    intake.answer = lambda _: [STORED, REFUSED]
+async def test_put_many_returns_a_response_for_each_item(
+    client: Client, intake: "FakeIntake"
+) -> None:
+    intake.respond = lambda _: [STORED, REJECTED]
 
-    stored, refused = await harebell.put_many([SCHEDULE, {"when": {"cron": "75 * * * *"}}])
+    stored, rejected = await client.put_many([SCHEDULE, {"when": {"cron": "75 * * * *"}}])
 
     assert isinstance(stored, ScheduleResponse)
-    assert isinstance(refused, ErrorResponse)
-    assert refused.error.field == "when.cron"
+    assert isinstance(rejected, ErrorResponse)
+    assert rejected.error.field == "when.cron"
 
 
-async def test_a_refusal_is_raised_with_its_field_and_reason(
-    harebell: Client, intake: "Intake"
+async def test_error_response_is_raised_with_its_field_and_reason(
+    client: Client, intake: "FakeIntake"
 ) -> None:
-    intake.answer = lambda _: REFUSED
+    intake.respond = lambda _: REJECTED
 
-    with pytest.raises(CommandRejected, match="The minute must be from 0 to 59, not 75.") as caught:
-        await harebell.put(SCHEDULE)
+    with pytest.raises(CommandRejected, match="not 75") as caught:
+        await client.put(SCHEDULE)
 
     assert (caught.value.code, caught.value.field) == ("invalid_cron", "when.cron")
 
 
-async def test_answers_in_another_order_reach_those_who_asked(
-    harebell: Client, intake: "Intake"
+async def test_each_call_returns_its_own_response_in_any_order(
+    client: Client, intake: "FakeIntake"
 ) -> None:
-    asking = [asyncio.create_task(harebell.pause(key=f"key-{n}")) for n in range(20)]
-    await intake.has_received(len(asking))
+    calls = [asyncio.create_task(client.pause(key=f"key-{n}")) for n in range(20)]
+    await intake.wait_for(len(calls))
 
     for message in reversed(intake.received):
         await intake.reply(message, STORED | {"key": orjson.loads(message.body)["key"]})
 
-    answers = await asyncio.gather(*asking)
-    assert [answer.key for answer in answers] == [f"key-{n}" for n in range(20)]
+    responses = await asyncio.gather(*calls)
+    assert [response.key for response in responses] == [f"key-{n}" for n in range(20)]
 
 
-async def test_silence_is_a_timeout(amqp_url: str, intake: "Intake") -> None:
-    async with Client.connect(amqp_url, tenant=TENANT, timeout=0.3) as harebell:
+async def test_request_without_a_response_raises_response_timeout(
+    amqp_url: str, intake: "FakeIntake"
+) -> None:
+    async with Client.connect(amqp_url, tenant=TENANT, timeout=0.3) as client:
         with pytest.raises(ResponseTimeout):
-            await harebell.cancel(id=ID)
+            await client.cancel(id=ID)
 
     assert len(intake.received) == 1
 
 
-async def test_lists_are_read_page_by_page(harebell: Client, intake: "Intake") -> None:
+async def test_list_is_read_page_by_page(client: Client, intake: "FakeIntake") -> None:
     def page(message: AbstractIncomingMessage) -> dict[str, object]:
         after = int(orjson.loads(message.body).get("after", "0"))
         following = str(after + 1) if after < 2 else None
-        return {"ok": True, "items": [{"key": f"key-{after}"}], "next": following}
+        return {"ok": True, "items": [VIEW | {"key": f"key-{after}"}], "next": following}
 
-    intake.answer = page
+    intake.respond = page
 
-    keys = [view["key"] async for view in harebell.schedules(tag="reports")]
+    keys = [view.key async for view in client.schedules(tag="reports")]
 
     assert keys == ["key-0", "key-1", "key-2"]
     assert all(message.exchange == "harebell.queries" for message in intake.received)

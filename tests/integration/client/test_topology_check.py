@@ -1,4 +1,4 @@
-"""`harebell topology check` against a real broker."""
+"""The command `harebell topology check` with a real broker."""
 
 import json
 import sys
@@ -16,37 +16,44 @@ pytestmark = pytest.mark.broker
 
 
 async def check(amqp_url: str) -> tuple[int | None, list[str], str]:
-    """Exit code, problems, and what was said."""
+    """Return the exit code, the problems and the messages of the command."""
     process = await create_subprocess_exec(
-        *(sys.executable, "-m", "harebell.cli", "topology", "check", "-o", "json"),
+        sys.executable,
+        "-m",
+        "harebell.cli",
+        "topology",
+        "check",
+        "-o",
+        "json",
         env=environ | {"HAREBELL_AMQP_URL": amqp_url},
         stdout=PIPE,
         stderr=PIPE,
     )
-    printed, said = await process.communicate()
-    return process.returncode, [row["problem"] for row in json.loads(printed)], said.decode()
+    output, messages = await process.communicate()
+    problems = [row["problem"] for row in json.loads(output)]
+    return process.returncode, problems, messages.decode()
 
 
-async def test_a_declared_topology_has_no_problem(amqp_url: str) -> None:
+async def test_check_finds_no_problem_in_a_declared_topology(amqp_url: str) -> None:
     async with await aio_pika.connect(amqp_url) as connection:
         await declare(connection, SYSTEM)
 
-    code, problems, said = await check(amqp_url)
+    code, problems, messages = await check(amqp_url)
 
     assert (code, problems) == (0, [])
-    assert "has every exchange and queue" in said
+    assert "has every exchange and queue" in messages
 
 
-async def test_what_is_missing_or_differs_is_named(amqp_url: str) -> None:
+async def test_check_names_a_queue_that_differs(amqp_url: str) -> None:
     async with await aio_pika.connect(amqp_url) as connection:
         await declare(connection, SYSTEM)
         channel = await connection.channel()
         await channel.queue_delete(INTAKE.name)
         await channel.declare_queue(INTAKE.name, durable=True)
 
-    code, problems, said = await check(amqp_url)
+    code, problems, messages = await check(amqp_url)
 
     assert code == 1
     [problem] = problems
     assert problem.startswith(f"{INTAKE.name}: ")
-    assert "problems: 1" in said
+    assert "problems: 1" in messages

@@ -1,4 +1,4 @@
-"""Stands in for a service: says what it is called, and is ready on the port it was given."""
+"""A replacement of a service, which prints its name and is ready on its port."""
 
 import os
 from http import HTTPStatus

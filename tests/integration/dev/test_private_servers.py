@@ -1,4 +1,4 @@
-"""The private servers answer, survive being killed, and leave nothing behind."""
+"""The private servers: readiness, recovery after a kill, and cleanup."""
 
 import base64
 import json
@@ -14,7 +14,7 @@ from urllib.parse import urlsplit
 import aio_pika
 import asyncpg
 import pytest
-from tests.rig.broker_versions import installation
+from tests.rig.broker_versions import INSTALLED, Installation
 from tests.rig.servers import private_servers
 
 from harebell.dev.rabbitmq import MAX_MESSAGE
@@ -43,7 +43,7 @@ async def database(servers: PrivateServers) -> AsyncIterator[asyncpg.Connection]
 
 
 @pytest.mark.requirement("S62")
-async def test_a_confirmed_message_outlives_the_killed_broker(servers: PrivateServers) -> None:
+async def test_confirmed_message_survives_a_killed_broker(servers: PrivateServers) -> None:
     async with await aio_pika.connect(servers.amqp_url) as connection:
         await (await connection.channel()).declare_queue("kept", durable=True)
     # a message is on disk when it is confirmed; of a new queue 3.10 may forget the last moments
@@ -63,7 +63,7 @@ async def test_a_confirmed_message_outlives_the_killed_broker(servers: PrivateSe
     assert received.body == b"[1]"
 
 
-async def test_a_message_that_is_too_large_for_any_service_is_refused_by_the_broker(
+async def test_broker_rejects_a_message_above_the_maximum_size(
     servers: PrivateServers,
 ) -> None:
     async with await aio_pika.connect(servers.amqp_url) as connection:
@@ -76,7 +76,7 @@ async def test_a_message_that_is_too_large_for_any_service_is_refused_by_the_bro
             await channel.default_exchange.publish(over, "large")
 
 
-def test_the_management_api_takes_the_login_of_the_amqp_url(servers: PrivateServers) -> None:
+def test_management_api_accepts_the_login_of_the_amqp_url(servers: PrivateServers) -> None:
     login = urlsplit(servers.amqp_url)
     token = base64.b64encode(f"{login.username}:{login.password}".encode()).decode()
     connection = HTTPConnection(urlsplit(servers.management_url).netloc, timeout=5)
@@ -89,9 +89,9 @@ def test_the_management_api_takes_the_login_of_the_amqp_url(servers: PrivateServ
     assert "administrator" in answer["tags"]
 
 
-def test_the_broker_is_of_the_release_that_was_asked_for(servers: PrivateServers) -> None:
-    """Tests of another release that run on this one would pass for nothing."""
-    release = os.environ.get("BROKER") or installation(None, os.environ).version
+def test_broker_has_the_requested_version(servers: PrivateServers) -> None:
+    """Fail when the tests run on another version than the requested one."""
+    release = os.environ.get("BROKER") or Installation(INSTALLED).version
     with socket.create_connection(("127.0.0.1", servers.broker.ports.amqp), 5) as client:
         client.sendall(b"AMQP\x00\x00\x09\x01")
         greeting = client.recv(4096)
@@ -100,7 +100,7 @@ def test_the_broker_is_of_the_release_that_was_asked_for(servers: PrivateServers
     assert re.search(rb"versionS\0\0\0.(%b)" % re.escape(str(release)).encode(), greeting)
 
 
-async def test_the_database_is_durable_and_counts_statements(
+async def test_database_is_durable_and_counts_statements(
     database: asyncpg.Connection,
 ) -> None:
     settings = {
@@ -113,7 +113,7 @@ async def test_the_database_is_durable_and_counts_statements(
     assert counted > 0
 
 
-async def test_committed_rows_outlive_the_killed_database(servers: PrivateServers) -> None:
+async def test_committed_rows_survive_a_killed_database(servers: PrivateServers) -> None:
     connection = await asyncpg.connect(servers.database_url)
     await connection.execute("CREATE TABLE kept AS SELECT 42 AS answer")
     servers.database.kill()
@@ -127,7 +127,7 @@ async def test_committed_rows_outlive_the_killed_database(servers: PrivateServer
     assert answer == 42
 
 
-def test_every_listener_is_on_loopback(servers: PrivateServers) -> None:
+def test_each_listener_is_on_loopback(servers: PrivateServers) -> None:
     daemons = (*servers.broker.daemons, *servers.database.daemons)
     pids = {daemon.process.pid for daemon in daemons if daemon.process}
 
@@ -135,7 +135,7 @@ def test_every_listener_is_on_loopback(servers: PrivateServers) -> None:
     assert {address for pid in pids for address in _listening(pid)} <= {"0100007F", _LOOPBACK_6}
 
 
-def test_another_object_finds_the_running_servers_again(servers: PrivateServers) -> None:
+def test_other_object_finds_the_running_servers(servers: PrivateServers) -> None:
     before = [daemon.process for daemon in servers.broker.daemons]
 
     again = private_servers(servers.root)
@@ -145,7 +145,7 @@ def test_another_object_finds_the_running_servers_again(servers: PrivateServers)
     assert again.amqp_url == servers.amqp_url
 
 
-def test_stopping_leaves_no_process_and_keeps_the_data(servers: PrivateServers) -> None:
+def test_stop_ends_every_process_and_keeps_the_data(servers: PrivateServers) -> None:
     daemons = (*servers.broker.daemons, *servers.database.daemons)
     families = [process for d in daemons if d.process for process in tree(d.process)]
     place = servers.database.directory
@@ -153,7 +153,7 @@ def test_stopping_leaves_no_process_and_keeps_the_data(servers: PrivateServers) 
     servers.stop()
 
     assert len(families) > len(daemons)
-    assert [process for process in families if process.alive] == []
+    assert [process for process in families if process.is_running] == []
     assert (place / "data" / "PG_VERSION").exists()
 
 
@@ -162,7 +162,7 @@ _LISTENING = "0A"
 
 
 def _listening(pid: int) -> set[str]:
-    """The addresses, as the kernel writes them, of the listening sockets of one process."""
+    """Return the addresses of the listening sockets of a process, in the form of the kernel."""
     held = {str(link.readlink()) for link in Path(f"/proc/{pid}/fd").iterdir()}
     found = set()
     for table in ("tcp", "tcp6"):

@@ -1,4 +1,4 @@
-"""Tests start, kill and start again single services by hand, with settings of their own."""
+"""Single services with their own settings."""
 
 import sys
 from collections.abc import Iterator
@@ -30,7 +30,7 @@ def services(tmp_path: Path) -> Iterator[LocalServices]:
     services.stop()
 
 
-def test_a_killed_service_comes_back_on_its_port_when_started_again(
+def test_killed_service_starts_again_on_its_port(
     services: LocalServices,
 ) -> None:
     first = services.start(ServiceKind.EXECUTOR, 2)
@@ -44,7 +44,7 @@ def test_a_killed_service_comes_back_on_its_port_when_started_again(
     assert second.pid != first.pid
 
 
-def test_looking_at_the_plan_of_a_living_service_does_not_move_its_port(
+def test_plan_of_a_running_service_keeps_its_port(
     services: LocalServices,
 ) -> None:
     started = services.start(ServiceKind.EXECUTOR)
@@ -52,7 +52,7 @@ def test_looking_at_the_plan_of_a_living_service_does_not_move_its_port(
     assert services.plan(ServiceKind.EXECUTOR).port == started.port
 
 
-def test_settings_of_one_service_do_not_reach_another(services: LocalServices) -> None:
+def test_environment_of_one_service_does_not_affect_another(services: LocalServices) -> None:
     services.start(ServiceKind.EXECUTOR, environment={"HAREBELL_FAILPOINT": "executor.claimed"})
 
     with pytest.raises(NotReady, match="failpoint None"):
@@ -61,13 +61,13 @@ def test_settings_of_one_service_do_not_reach_another(services: LocalServices) -
         services.start(ServiceKind.TICKER, environment={"HAREBELL_FAILPOINT": "ticker.published"})
 
 
-def test_several_started_at_once_do_not_share_a_port(services: LocalServices) -> None:
+def test_concurrently_started_services_have_different_ports(services: LocalServices) -> None:
     ports = {services.plan(kind).port for kind in ServiceKind}
 
     assert len(ports) == len(ServiceKind)
 
 
-def test_services_that_are_planned_at_once_have_a_port_each(services: LocalServices) -> None:
+def test_concurrently_planned_services_have_different_ports(services: LocalServices) -> None:
     def port_of(number: int) -> int:
         return services.plan(ServiceKind.EXECUTOR, number).port
 

@@ -1,7 +1,4 @@
-"""The stack starts, restarts, reports and stops its processes; stand-ins take the services' place.
-
-The servers are given by URL here, so that none is started: they have tests of their own.
-"""
+"""The stack starts, restarts, reports and stops its processes, which are replacements of services."""
 
 import os
 import signal
@@ -14,14 +11,14 @@ from time import monotonic, sleep
 import pytest
 
 from harebell.dev.errors import NotReady
-from harebell.dev.plan import Counts, ServiceKind
+from harebell.dev.plan import ServiceCounts, ServiceKind
 from harebell.dev.spawn import Process, identify, tree
 from harebell.dev.stack import Stack
 from harebell.dev.status import StackHealth, StackStatus
 
 STAND_IN = Path(__file__).with_name("stand_in.py")
 RESTART_S = 2.0
-GIVEN = {
+SERVERS = {
     "HAREBELL_AMQP_URL": "amqp://nobody:x@127.0.0.1:1",
     "HAREBELL_DATABASE_URL": "postgresql://nobody:x@127.0.0.1:1/nothing",
 }
@@ -33,20 +30,20 @@ def stand_in(_: ServiceKind) -> tuple[str, ...]:
 
 @dataclass
 class Local:
-    """A stack of stand-ins, with what it said and what it prepared."""
+    """A stack of replacement services, with its messages and prepared databases."""
 
     root: Path
     command: Callable[[ServiceKind], tuple[str, ...]] = stand_in
-    said: list[str] = field(default_factory=list)
+    messages: list[str] = field(default_factory=list)
     prepared: list[str] = field(default_factory=list)
 
     @property
     def stack(self) -> Stack:
-        """Always a new one: each command line is a new process."""
+        """Return a new stack object, because each command is a new process."""
         return Stack(
             self.root,
-            say=self.said.append,
-            caller=dict(os.environ) | GIVEN,
+            print_message=self.messages.append,
+            environ=dict(os.environ) | SERVERS,
             command=self.command,
             prepare=self.prepared.append,
         )
@@ -60,10 +57,10 @@ def local(tmp_path: Path) -> Iterator[Local]:
 
 
 def processes_of(report: StackStatus) -> list[Process]:
-    """All of them, and their descendants."""
+    """Return all processes of the stack with their descendants."""
     pids = [each.pid for each in report.processes] + [each.pid for each in report.servers]
-    living = [process for pid in pids if pid and (process := identify(pid))]
-    return [member for process in living for member in tree(process)]
+    running = [process for pid in pids if pid and (process := identify(pid))]
+    return [member for process in running for member in tree(process)]
 
 
 def pid_of(report: StackStatus | None, name: str) -> int | None:
@@ -79,8 +76,8 @@ def until(happened: Callable[[], bool], *, limit: float) -> bool:
 
 
 @pytest.mark.requirement("S74")
-def test_it_starts_as_many_as_asked_for_and_returns_when_all_are_ready(local: Local) -> None:
-    report = local.stack.start(Counts(tickers=2, executors=3))
+def test_start_runs_the_requested_counts_until_ready(local: Local) -> None:
+    report = local.stack.start(ServiceCounts(tickers=2, executors=3))
 
     assert [process.name for process in report.processes] == [
         "intake-1",
@@ -94,19 +91,21 @@ def test_it_starts_as_many_as_asked_for_and_returns_when_all_are_ready(local: Lo
     ]
     assert all(process.ready for process in report.processes)
     assert report.health is StackHealth.RUNNING
-    assert local.prepared == [GIVEN["HAREBELL_DATABASE_URL"]]
+    assert local.prepared == [SERVERS["HAREBELL_DATABASE_URL"]]
 
 
-def test_started_twice_it_says_so_and_changes_nothing(local: Local) -> None:
+def test_second_start_reports_it_and_changes_nothing(local: Local) -> None:
     first = local.stack.start()
 
-    second = local.stack.start(Counts(executors=2))
+    second = local.stack.start(ServiceCounts(executors=2))
 
     assert second == first
-    assert any(said.startswith("already running: intake-1") for said in local.said)
+    assert any(
+        message.startswith("These services run already: intake-1") for message in local.messages
+    )
 
 
-def test_a_service_that_dies_is_started_again_within_two_seconds(local: Local) -> None:
+def test_ended_service_restarts_within_two_seconds(local: Local) -> None:
     before = pid_of(local.stack.start(), "ticker-1")
     assert before is not None
 
@@ -118,7 +117,7 @@ def test_a_service_that_dies_is_started_again_within_two_seconds(local: Local) -
     assert until(again, limit=RESTART_S)
 
 
-def test_without_restart_the_dead_stay_dead_and_are_shown(local: Local) -> None:
+def test_ended_service_stays_ended_without_restart(local: Local) -> None:
     before = pid_of(local.stack.start(restart=False), "ticker-1")
     assert before is not None
 
@@ -132,18 +131,18 @@ def test_without_restart_the_dead_stay_dead_and_are_shown(local: Local) -> None:
 
 
 @pytest.mark.requirement("S74")
-def test_stopping_leaves_no_process(local: Local) -> None:
+def test_stop_ends_every_process(local: Local) -> None:
     running = processes_of(local.stack.start())
 
     stopped = local.stack.stop()
 
     assert stopped
     assert len(running) > 5
-    assert [process for process in running if process.alive] == []
+    assert [process for process in running if process.is_running] == []
     assert local.stack.stop() is False
 
 
-def test_what_a_crash_left_running_is_named_and_stopped(local: Local) -> None:
+def test_start_stops_services_of_a_crashed_stack(local: Local) -> None:
     report = local.stack.start()
     old = processes_of(report)
     supervisor = next(each.pid for each in report.servers if each.name == "supervisor")
@@ -154,11 +153,11 @@ def test_what_a_crash_left_running_is_named_and_stopped(local: Local) -> None:
     again = local.stack.start()
 
     assert again.health is StackHealth.RUNNING
-    assert [process for process in old if process.alive] == []
-    assert any("left running" in said and "ticker-1" in said for said in local.said)
+    assert [process for process in old if process.is_running] == []
+    assert any("earlier stack" in message and "ticker-1" in message for message in local.messages)
 
 
-def test_a_service_that_cannot_start_is_named_with_the_end_of_its_log(local: Local) -> None:
+def test_failed_service_is_named_with_the_end_of_its_log(local: Local) -> None:
     def broken(kind: ServiceKind) -> tuple[str, ...]:
         message = "print('no such setting: HAREBELL_WRONG'); raise SystemExit(2)"
         return (sys.executable, "-c", message) if kind is ServiceKind.TICKER else stand_in(kind)
@@ -171,7 +170,7 @@ def test_a_service_that_cannot_start_is_named_with_the_end_of_its_log(local: Loc
     assert "ticker-1" in caught.value.names
 
 
-def test_wiping_deletes_all_of_ours_and_nothing_else(local: Local) -> None:
+def test_wipe_deletes_only_files_of_the_stack(local: Local) -> None:
     local.stack.start()
     (local.root / "mine.txt").write_text("not the stack's")
 

@@ -62,7 +62,7 @@ async def test_import_rejects_an_invalid_dead_letter_and_one_of_another_tenant(
     detail = await dlq.acme.dead_letter(dead_letter_id(dead))
 
     foreign = await import_dead_letters(dlq, export(detail), tenant="other")
-    empty = {"kind": "run", "payload": {}, "body": None}
+    empty: dict[str, Any] = {"kind": "run", "payload": {}, "body": None}
     invalid = await import_dead_letters(dlq, export(detail), empty)
 
     assert (foreign["error"]["code"], foreign["error"]["field"]) == (

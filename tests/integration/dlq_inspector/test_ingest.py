@@ -21,9 +21,15 @@ from harebell.contract import amqp_names
 from harebell.contract.dead_letter import DeadMessage
 from harebell.contract.ids import RunKey, failure_group_id
 from harebell.contract.json_codec import encode_all
+from harebell.contract.views import DeadLetterDetail
 from harebell.messaging.topology.bus import DEAD_LETTERS, DLQ, INTAKE
 
 DEATHS: Final = 22  # RabbitMQ 4 returns a message 20 times by default
+
+
+def body_of(detail: DeadLetterDetail) -> bytes:
+    assert detail.body is not None
+    return base64.b64decode(detail.body)
 
 
 @pytest.mark.requirement("S109")
@@ -83,7 +89,7 @@ async def test_unreadable_message_is_stored_raw_and_delays_no_other(dlq: DlqEnvi
         lines = await dlq.wait_for_dead_letters(2, fallback)
         detail = await fallback.dead_letter(lines[0].id)
     assert {line.kind for line in lines} == {"message"}
-    assert base64.b64decode(detail.body) == unreadable
+    assert body_of(detail) == unreadable
     await dlq.wait_until_empty(DEAD_LETTERS.name)
 
 
@@ -104,8 +110,9 @@ async def test_message_that_the_broker_dead_letters_has_its_queue(dlq: DlqEnviro
         [line] = await dlq.wait_for_dead_letters(1, fallback)
         detail = await fallback.dead_letter(line.id)
     assert (line.reason, detail.queue) == ("rejected", source.name)
+    assert detail.headers is not None
     assert detail.headers["colour"] == "red"
-    assert base64.b64decode(detail.body) == b"poison"
+    assert body_of(detail) == b"poison"
 
 
 async def test_dead_command_belongs_to_the_tenant_of_its_publisher(dlq: DlqEnvironment) -> None:
@@ -124,7 +131,7 @@ async def test_dead_command_belongs_to_the_tenant_of_its_publisher(dlq: DlqEnvir
 
     assert (line.kind, line.reason, line.run_id) == ("message", "not_json", None)
     assert (detail.queue, detail.headers) == (INTAKE.name, {"colour": "red"})
-    assert base64.b64decode(detail.body) == b"{"
+    assert body_of(detail) == b"{"
 
 
 async def test_unreadable_command_becomes_a_dead_letter_and_delays_no_other(
@@ -136,7 +143,7 @@ async def test_unreadable_command_becomes_a_dead_letter_and_delays_no_other(
     async with Client.connect(dlq.settings.amqp_url.get_secret_value()) as fallback:
         [line] = await dlq.wait_for_dead_letters(1, fallback)
         detail = await fallback.dead_letter(line.id)
-    assert (detail.queue, base64.b64decode(detail.body)) == (DLQ.name, b"{")
+    assert (detail.queue, body_of(detail)) == (DLQ.name, b"{")
     await dlq.wait_for_dead_letters(1)
     await dlq.send_command("dlq.discard", dead_letter_id(dead))
     assert await dlq.next_results() == {dead_letter_id(dead): "discarded"}

@@ -1,4 +1,4 @@
-"""A real ledger for executors' parts: runs staged by hand, faults by order, messages kept."""
+"""A PostgreSQL database for the parts of an executor, with faults on request and no RabbitMQ."""
 
 import asyncio
 from collections.abc import AsyncIterator, Awaitable, Callable, Iterable, Sequence
@@ -12,21 +12,24 @@ from tests.fakes.tickets import ticket
 from harebell.client.connection import PUBLISH_TIMEOUT
 from harebell.contract.ticket import Ticket
 from harebell.domain.run_states import NewRun, Placement
-from harebell.executor.claiming.claimer import Claimer
+from harebell.executor.claiming.claimer import Claimer, DirectClaim
 from harebell.executor.model.claimed_run import ClaimedRun
+from harebell.executor.running.claimed_runs import ClaimedRuns
+from harebell.executor.running.start_guard import StartGuard
+from harebell.executor.running.starter import LaneStarter
 from harebell.messaging.publisher import OutgoingMessage, Publisher
-from harebell.runtime.clock import Clock
+from harebell.runtime.clock import Clock, monotonic
 from harebell.storage.engine import database_time, open_pool
-from harebell.storage.runs import staging
+from harebell.storage.runs import claims, staging
 
-WITHIN = 20.0  # seconds
+TIMEOUT = 20.0  # seconds
 LEASE = 15.0
 
 
 class RecordingPublisher(Publisher):
-    """Hears what is published, instead of a broker.
+    """A publisher that keeps its messages.
 
-    `meanwhile`: what happens when it is about to be, which is just before a commit.
+    `before_publish` runs before each publication, which is the last step before a commit.
     """
 
     def __init__(self) -> None:
@@ -40,21 +43,25 @@ class RecordingPublisher(Publisher):
             await self.before_publish()
         await super().publish_all(messages, within=within)
 
-    async def publish(self, outgoing: OutgoingMessage, *, within: float = 0) -> None:  # noqa: ARG002
+    async def publish(self, outgoing: OutgoingMessage, *, within: float = 0) -> None:  # noqa: ARG002  # as in the base class
         self.published.append(outgoing)
 
+    def count(self, exchange: str) -> int:
+        """Return the number of messages to an exchange."""
+        return sum(message.exchange == exchange for message in self.published)
 
-_END_THOSE_OPEN = """
+
+_TERMINATE_OPEN_TRANSACTIONS = """
 SELECT pg_terminate_backend(pid) FROM pg_stat_activity
 WHERE datname = current_database() AND state = 'idle in transaction'
 """
 
 
-@dataclass
+@dataclass(kw_only=True)
 class FaultyPool:
-    """`lost_answers`: statements whose result is lost on its way back, though they are done.
+    """A connection pool whose next statements or transactions lose their responses.
 
-    `lost_commits`: transactions likewise.
+    The database has executed them, as after a lost connection.
     """
 
     pool: asyncpg.Pool
@@ -65,51 +72,76 @@ class FaultyPool:
     statements: int = 0
 
     async def fetch(self, query: str, *args: Any) -> Any:
-        """As the pool's."""
         rows = await self.pool.fetch(query, *args)
         self.statements += 1
         if self.lost_responses:
             self.lost_responses -= 1
-            raise asyncpg.ConnectionDoesNotExistError("lost on the way back")
+            raise asyncpg.ConnectionDoesNotExistError("The response was lost.")
         return rows
 
     @asynccontextmanager
     async def acquire(self) -> AsyncIterator[Any]:
-        """As the pool's."""
         async with self.pool.acquire() as connection:
             yield connection
         if self.lost_commits:
             self.lost_commits -= 1
-            raise asyncpg.ConnectionDoesNotExistError("lost on the way back")
+            raise asyncpg.ConnectionDoesNotExistError("The response was lost.")
 
-    async def lose_transactions(self) -> None:
-        """All that are open now end here, and what they did is undone."""
-        await self.pool.execute(_END_THOSE_OPEN)
+    async def terminate_transactions(self) -> None:
+        """End the connections of all open transactions, which rolls them back."""
+        await self.pool.execute(_TERMINATE_OPEN_TRANSACTIONS)
 
     def tickets(self, count: int, *, first: int = 0) -> list[Ticket]:
-        """Due now; each a run of its own."""
+        """Return due tickets of different runs."""
         now = self.clock.now().replace(microsecond=0)
         return [ticket(number, now) for number in range(first, first + count)]
 
     async def stage(self, tickets: Sequence[Ticket]) -> None:
-        owed = [
+        """Insert the rows of the tickets."""
+        runs = [
             NewRun(
                 each.run_key,
                 Placement("default", each.version, each.pool, each.lane, each.priority),
-                *(each.due_at, each.expires_at),
+                each.due_at,
+                each.expires_at,
             )
             for each in tickets
         ]
         async with self.pool.acquire() as connection:
-            await staging.stage(connection, owed)
+            await staging.stage(connection, runs)
 
-    async def fetch_row(self, of: Ticket) -> asyncpg.Record:
+    async def claim(self, tickets: Sequence[Ticket]) -> list[ClaimedRun]:
+        """Claim the rows of the tickets for `executor-1`, without a claimer."""
+        keys = [
+            claims.ClaimKey(
+                key=each.run_key,
+                seq=each.seq,
+                version=each.version,
+                override=None,
+                lease=LEASE,
+                due_at=each.due_at,
+            )
+            for each in tickets
+        ]
+        claimed = await claims.claim(self.pool, keys, "executor-1")
+        return [
+            ClaimedRun(
+                ticket=each,
+                token=claimed[each.run_key].token,
+                attempt=claimed[each.run_key].attempt,
+                lease=LEASE,
+                renewed_at=monotonic(),
+            )
+            for each in tickets
+        ]
+
+    async def fetch_row(self, ticket: Ticket) -> asyncpg.Record:
         query = "SELECT * FROM runs WHERE scheduled_for = $1 AND schedule_id = $2"
-        return await self.pool.fetchrow(query, of.scheduled_for, of.schedule_id)
+        return await self.pool.fetchrow(query, ticket.scheduled_for, ticket.schedule_id)
 
-    async def update_row(self, of: Ticket, setting: str) -> None:
-        query = f"UPDATE runs SET {setting} WHERE scheduled_for = $1 AND schedule_id = $2"  # noqa: S608
-        await self.pool.execute(query, of.scheduled_for, of.schedule_id)
+    async def update_row(self, ticket: Ticket, setting: str) -> None:
+        query = f"UPDATE runs SET {setting} WHERE scheduled_for = $1 AND schedule_id = $2"  # noqa: S608  # the test wrote the setting
+        await self.pool.execute(query, ticket.scheduled_for, ticket.schedule_id)
 
 
 @asynccontextmanager
@@ -117,40 +149,60 @@ async def open_faulty_pool(database_url: str) -> AsyncIterator[FaultyPool]:
     async with open_pool(database_url, name="test") as pool:
         clock = Clock(lambda: database_time(pool))
         await clock.refresh()
-        yield FaultyPool(pool, clock)
+        yield FaultyPool(pool=pool, clock=clock)
 
 
 @asynccontextmanager
 async def running(loop: Any) -> AsyncIterator[None]:
-    """Until the block ends."""
+    """Run a loop in a task until the block ends."""
     task = asyncio.create_task(loop)
     try:
-        async with asyncio.timeout(WITHIN):
+        async with asyncio.timeout(TIMEOUT):
             yield
     finally:
         task.cancel()
         await asyncio.gather(task, return_exceptions=True)
 
 
-class ClaimingLane:
-    """What a claimer claims for: room, and what is held there."""
+class CollectingStarter(LaneStarter):
+    """A starter that collects the claimed runs and never starts them."""
 
-    def __init__(self, books: FaultyPool, holder: str = "executor-1") -> None:
-        self.held: list[ClaimedRun] = []
-        self.slots = 1_000_000
+    def __init__(self) -> None:
+        self.runs: list[ClaimedRun] = []
+        self.limit = 1_000_000
+        self.capacity_changed = asyncio.Event()
+
+    def capacity(self) -> int:
+        return self.limit - len(self.runs)
+
+    def add(self, runs: Iterable[ClaimedRun]) -> None:
+        self.runs.extend(runs)
+
+
+class ClaimingLane:
+    """A claimer of one executor, and the runs that it has claimed."""
+
+    def __init__(
+        self, ledger: FaultyPool, holder: str = "executor-1", *, guard: StartGuard | None = None
+    ) -> None:
+        self.starter = CollectingStarter()
+        self.claimed_runs = ClaimedRuns()
         self.claimer = Claimer(
-            books,  # it looks like a pool
-            books.clock,
-            holder,
-            lambda _: LEASE,
-            lambda: self.slots - len(self.held),
-            self.held.extend,
-            self.holds,
+            pool=ledger,
+            clock=ledger.clock,
+            holder=holder,
+            strategy=DirectClaim(ledger, holder),
+            lease=lambda _: LEASE,
+            starter=self.starter,
+            claimed_runs=self.claimed_runs,
+            start_guard=guard or StartGuard(),
         )
 
-    def holds(self, ticket: Ticket) -> bool:
-        return any(run.key == ticket.run_key and run.token > ticket.seq for run in self.held)
+    @property
+    def runs(self) -> list[ClaimedRun]:
+        return self.starter.runs
 
     @property
-    def numbers(self) -> list[tuple[str, int, int]]:
-        return sorted((str(run.key), run.token, run.attempt) for run in self.held)
+    def claims(self) -> list[tuple[str, int, int]]:
+        """Return the run id, the fencing token and the attempt of each run, sorted."""
+        return sorted((str(run.key), run.token, run.attempt) for run in self.runs)

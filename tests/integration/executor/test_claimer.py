@@ -1,4 +1,4 @@
-"""Whole bundles are claimed, each run once, and no message can hold up or end a lane."""
+"""Integration tests of claims: each run is claimed once, and no ticket blocks the lane."""
 
 import asyncio
 from collections.abc import AsyncIterator
@@ -6,76 +6,91 @@ from datetime import timedelta
 from typing import Any
 
 import pytest
-from tests.integration.executor.environment import FaultyPool, ClaimingLane, running, open_faulty_pool
+from tests.integration.executor.environment import (
+    ClaimingLane,
+    FaultyPool,
+    open_faulty_pool,
+    running,
+)
 
 from harebell.contract.errors import DatabaseUnavailable
 from harebell.domain.run_states import RunState
-from harebell.executor import metrics as executor_metrics
-from harebell.executor.claiming.claimer import LOOK_AGAIN, MAX_ROWS, VISIBILITY_TIMEOUT
+from harebell.executor import metrics
+from harebell.executor.claiming.claimer import (
+    MAX_ROWS,
+    VISIBILITY_CHECK_INTERVAL,
+    VISIBILITY_TIMEOUT,
+)
 from harebell.runtime.clock import monotonic
 
 pytestmark = pytest.mark.postgres
 
 
 @pytest.fixture
-async def books(database_url: str) -> AsyncIterator[FaultyPool]:
+async def ledger(database_url: str) -> AsyncIterator[FaultyPool]:
     async with open_faulty_pool(database_url) as opened:
         yield opened
 
 
 @pytest.fixture
-def lane(books: FaultyPool) -> ClaimingLane:
-    return ClaimingLane(books)
+def lane(ledger: FaultyPool) -> ClaimingLane:
+    return ClaimingLane(ledger)
 
 
 @pytest.mark.requirement("S80")
-async def test_a_bundle_is_claimed_whole_in_one_statement(books: FaultyPool, lane: ClaimingLane) -> None:
-    tickets = books.tickets(200)
-    await books.stage(tickets)
+async def test_work_batch_is_claimed_in_one_statement(
+    ledger: FaultyPool, lane: ClaimingLane
+) -> None:
+    tickets = ledger.tickets(200)
+    await ledger.stage(tickets)
 
     async with running(lane.claimer.run()):
         claimed = await lane.claimer.claim(tickets)
 
     assert claimed
-    assert lane.numbers == sorted((each.run_id, 2, 1) for each in tickets)
-    assert books.statements == 1
-    row = await books.fetch_row(tickets[0])
+    assert lane.claims == sorted((each.run_id, 2, 1) for each in tickets)
+    assert ledger.statements == 1
+    row = await ledger.fetch_row(tickets[0])
     assert (row["state"], row["lease_holder"], row["seq"]) == (RunState.RUNNING, "executor-1", 2)
 
 
 @pytest.mark.requirement("S86")
-async def test_a_bundle_that_comes_again_claims_nothing_twice(books: FaultyPool, lane: ClaimingLane) -> None:
-    tickets = books.tickets(5)
-    await books.stage(tickets)
+async def test_repeated_work_batch_claims_each_run_once(
+    ledger: FaultyPool, lane: ClaimingLane
+) -> None:
+    tickets = ledger.tickets(5)
+    await ledger.stage(tickets)
 
     async with running(lane.claimer.run()):
         await lane.claimer.claim(tickets)
         await lane.claimer.claim(tickets)
         await asyncio.gather(*(lane.claimer.claim(tickets) for _ in range(5)))
 
-    assert len(lane.held) == 5
-    assert (await books.fetch_row(tickets[0]))["seq"] == 2
+    assert len(lane.runs) == 5
+    assert (await ledger.fetch_row(tickets[0]))["seq"] == 2
 
 
 @pytest.mark.requirement("S86")
-async def test_of_copies_that_differ_in_their_time_the_latest_claims(
-    books: FaultyPool, lane: ClaimingLane
+async def test_latest_of_two_tickets_with_different_due_times_claims_the_run(
+    ledger: FaultyPool, lane: ClaimingLane
 ) -> None:
-    (ticket,) = books.tickets(1)
-    await books.stage([ticket])
+    (ticket,) = ledger.tickets(1)
+    await ledger.stage([ticket])
     early = ticket.model_copy(update={"due_at": ticket.due_at - timedelta(hours=1)})
 
     async with running(lane.claimer.run()):
         await lane.claimer.claim([early, ticket, early])
 
-    assert [run.ticket.due_at for run in lane.held] == [ticket.due_at]
+    assert [run.ticket.due_at for run in lane.runs] == [ticket.due_at]
 
 
 @pytest.mark.requirement("S80")
-async def test_of_two_executors_each_run_has_one(books: FaultyPool, lane: ClaimingLane) -> None:
-    other = ClaimingLane(books, "executor-2")
-    tickets = books.tickets(50)
-    await books.stage(tickets)
+async def test_each_run_is_claimed_by_one_of_two_executors(
+    ledger: FaultyPool, lane: ClaimingLane
+) -> None:
+    other = ClaimingLane(ledger, "executor-2")
+    tickets = ledger.tickets(50)
+    await ledger.stage(tickets)
 
     async with running(lane.claimer.run()), running(other.claimer.run()):
         await asyncio.gather(
@@ -86,46 +101,46 @@ async def test_of_two_executors_each_run_has_one(books: FaultyPool, lane: Claimi
             )
         )
 
-    assert sorted(lane.numbers + other.numbers) == sorted((t.run_id, 2, 1) for t in tickets)
+    assert sorted(lane.claims + other.claims) == sorted((t.run_id, 2, 1) for t in tickets)
 
 
 @pytest.mark.requirement("S49")
-async def test_a_ticket_that_outruns_its_commit_is_claimed_when_that_has_come(
-    books: FaultyPool, lane: ClaimingLane
+async def test_ticket_is_claimed_after_the_commit_of_its_row(
+    ledger: FaultyPool, lane: ClaimingLane
 ) -> None:
-    tickets = books.tickets(3)
-    await books.stage(tickets[:1])
+    tickets = ledger.tickets(3)
+    await ledger.stage(tickets[:1])
 
     async with running(lane.claimer.run()):
         claim = asyncio.create_task(lane.claimer.claim(tickets))
-        while books.statements < 4:  # noqa: ASYNC110  # it looks again and again
+        while ledger.statements < 4:  # noqa: ASYNC110  # until the claimer has tried several times
             await asyncio.sleep(0.01)
-        await books.stage(tickets[1:])
+        await ledger.stage(tickets[1:])
         await claim
 
-    assert len(lane.held) == 3
+    assert len(lane.runs) == 3
 
 
 @pytest.mark.requirement("S49", "S89")
-async def test_a_phantom_is_let_go_after_a_while_and_holds_up_nobody(
-    books: FaultyPool, lane: ClaimingLane
+async def test_orphan_ticket_is_dropped_after_the_timeout_and_delays_no_other_ticket(
+    ledger: FaultyPool, lane: ClaimingLane
 ) -> None:
-    (phantom, real) = books.tickets(2)
-    await books.stage([real])
-    before = executor_metrics.ORPHAN_TICKETS._value.get()  # the library offers no other way  # noqa: SLF001  # the library has no public reader
-    began = monotonic()
+    (orphan, real) = ledger.tickets(2)
+    await ledger.stage([real])
+    before = metrics.ORPHAN_TICKETS._value.get()  # noqa: SLF001  # the library has no public reader
+    started_at = monotonic()
 
     async with running(lane.claimer.run()):
-        chased = asyncio.create_task(lane.claimer.claim([phantom]))
+        claim = asyncio.create_task(lane.claimer.claim([orphan]))
         await asyncio.sleep(0)
         await lane.claimer.claim([real])
-        meanwhile = monotonic() - began
-        await chased
+        seconds_of_real = monotonic() - started_at
+        await claim
 
-    assert meanwhile < VISIBILITY_TIMEOUT / 2
-    assert monotonic() - began >= VISIBILITY_TIMEOUT
-    assert [run.key for run in lane.held] == [real.run_key]
-    assert executor_metrics.ORPHAN_TICKETS._value.get() == before + 1  # noqa: SLF001  # the library has no public reader
+    assert seconds_of_real < VISIBILITY_TIMEOUT / 2
+    assert monotonic() - started_at >= VISIBILITY_TIMEOUT
+    assert [run.key for run in lane.runs] == [real.run_key]
+    assert metrics.ORPHAN_TICKETS._value.get() == before + 1  # noqa: SLF001  # the library has no public reader
 
 
 @pytest.mark.requirement("S33", "ASK-4")
@@ -139,154 +154,161 @@ async def test_a_phantom_is_let_go_after_a_while_and_holds_up_nobody(
         "expires_at = now()",
     ],
 )
-async def test_what_was_cancelled_replaced_or_finished_is_not_claimed_and_not_waited_for(
-    books: FaultyPool, lane: ClaimingLane, setting: str
+async def test_stale_ticket_is_dropped_at_once(
+    ledger: FaultyPool, lane: ClaimingLane, setting: str
 ) -> None:
-    (ticket,) = books.tickets(1)
-    await books.stage([ticket])
-    await books.update_row(ticket, setting)
-    began = monotonic()
+    (ticket,) = ledger.tickets(1)
+    await ledger.stage([ticket])
+    await ledger.update_row(ticket, setting)
+    started_at = monotonic()
 
     async with running(lane.claimer.run()):
         claimed = await lane.claimer.claim([ticket])
 
     assert claimed
-    assert lane.held == []
-    assert monotonic() - began < VISIBILITY_TIMEOUT
+    assert lane.runs == []
+    assert monotonic() - started_at < VISIBILITY_TIMEOUT
 
 
 @pytest.mark.requirement("S14")
-async def test_of_two_tickets_of_one_run_the_one_that_the_row_says_claims_it(
-    books: FaultyPool, lane: ClaimingLane
+async def test_run_with_two_tickets_is_claimed_by_the_ticket_that_matches_its_row(
+    ledger: FaultyPool, lane: ClaimingLane
 ) -> None:
-    (old,) = books.tickets(1)
-    await books.stage([old])
-    await books.update_row(old, "seq = 3")
+    (old,) = ledger.tickets(1)
+    await ledger.stage([old])
+    await ledger.update_row(old, "seq = 3")
     new = old.model_copy(update={"seq": 3})
 
     async with running(lane.claimer.run()):
-        for bundle in ([new, old], [old, new]):
-            await lane.claimer.claim(bundle)
+        for batch in ([new, old], [old, new]):
+            await lane.claimer.claim(batch)
 
-    assert lane.numbers == [(old.run_id, 4, 1)]
+    assert lane.claims == [(old.run_id, 4, 1)]
 
 
 @pytest.mark.requirement("S91")
-async def test_a_claim_whose_answer_was_lost_is_found_to_be_mine(books: FaultyPool, lane: ClaimingLane) -> None:
-    tickets = books.tickets(3)
-    await books.stage(tickets)
-    books.lost_responses = 1
+async def test_repeated_ticket_recovers_a_claim_whose_response_was_lost(
+    ledger: FaultyPool, lane: ClaimingLane
+) -> None:
+    tickets = ledger.tickets(3)
+    await ledger.stage(tickets)
+    ledger.lost_responses = 1
 
     async with running(lane.claimer.run()):
         with pytest.raises(DatabaseUnavailable):
             await lane.claimer.claim(tickets)
         await lane.claimer.claim(tickets)
 
-    assert lane.numbers == sorted((each.run_id, 2, 1) for each in tickets)
-    assert not any(run.is_fresh(monotonic()) for run in lane.held)  # renewed before they start
+    assert lane.claims == sorted((each.run_id, 2, 1) for each in tickets)
+    assert not any(run.is_fresh(monotonic()) for run in lane.runs)  # each needs a renewal
 
 
 @pytest.mark.requirement("S67")
-async def test_no_more_is_claimed_than_there_is_room_for(books: FaultyPool, lane: ClaimingLane) -> None:
-    tickets = books.tickets(30)
-    await books.stage(tickets)
-    lane.slots = 15
+async def test_claimer_stops_at_the_capacity_of_the_lane_and_continues_when_it_changes(
+    ledger: FaultyPool, lane: ClaimingLane
+) -> None:
+    tickets = ledger.tickets(30)
+    await ledger.stage(tickets)
+    lane.starter.limit = 15
 
     async with running(lane.claimer.run()):
-        bundles = [
+        batches = [
             asyncio.create_task(lane.claimer.claim(tickets[n : n + 10])) for n in (0, 10, 20)
         ]
-        await asyncio.wait(bundles, timeout=0.3)
-        first = len(lane.held)
-        lane.slots = 100
-        lane.claimer.nudge()
-        await asyncio.gather(*bundles)
+        await asyncio.wait(batches, timeout=0.3)
+        first = len(lane.runs)
+        lane.starter.limit = 100
+        lane.starter.capacity_changed.set()
+        await asyncio.gather(*batches)
 
-    assert first == 20  # whole bundles: the second began while there was room
-    assert len(lane.held) == 30
+    assert first == 20  # whole batches; the second began below the limit
+    assert len(lane.runs) == 30
 
 
 @pytest.mark.requirement("S110")
-async def test_an_empty_bundle_ends_nothing(books: FaultyPool, lane: ClaimingLane) -> None:
-    tickets = books.tickets(1)
-    await books.stage(tickets)
+async def test_empty_work_batch_is_acknowledged(ledger: FaultyPool, lane: ClaimingLane) -> None:
+    tickets = ledger.tickets(1)
+    await ledger.stage(tickets)
 
     async with running(lane.claimer.run()):
-        nothing = await lane.claimer.claim([])
+        claimed = await lane.claimer.claim([])
         await lane.claimer.claim(tickets)
 
-    assert nothing
-    assert len(lane.held) == 1
+    assert claimed
+    assert len(lane.runs) == 1
 
 
 @pytest.mark.requirement("S110")
-async def test_a_bundle_larger_than_a_statement_should_be_is_claimed_all_the_same(
-    books: FaultyPool, lane: ClaimingLane
+async def test_work_batch_above_the_row_limit_of_a_statement_is_claimed(
+    ledger: FaultyPool, lane: ClaimingLane
 ) -> None:
-    tickets = books.tickets(MAX_ROWS + 1)
-    await books.stage(tickets)
+    tickets = ledger.tickets(MAX_ROWS + 1)
+    await ledger.stage(tickets)
 
     async with running(lane.claimer.run()):
         await lane.claimer.claim(tickets)
 
-    assert len(lane.held) == MAX_ROWS + 1
+    assert len(lane.runs) == MAX_ROWS + 1
 
 
 @pytest.mark.requirement("S73")
-async def test_closed_it_claims_nothing_more_and_says_so(books: FaultyPool, lane: ClaimingLane) -> None:
-    tickets = books.tickets(2)
-    await books.stage(tickets)
-    lane.slots = 0
+async def test_closed_claimer_claims_nothing_more_and_returns_false(
+    ledger: FaultyPool, lane: ClaimingLane
+) -> None:
+    tickets = ledger.tickets(2)
+    await ledger.stage(tickets)
+    lane.starter.limit = 0
 
     async with running(lane.claimer.run()):
-        waits = asyncio.create_task(lane.claimer.claim(tickets[:1]))
+        waiting = asyncio.create_task(lane.claimer.claim(tickets[:1]))
         await asyncio.sleep(0)
         lane.claimer.close()
-        told = [await waits, await lane.claimer.claim(tickets[1:])]
+        results = [await waiting, await lane.claimer.claim(tickets[1:])]
 
-    assert told == [False, False]
-    assert lane.held == []
+    assert results == [False, False]
+    assert lane.runs == []
 
 
-class FarBooks(FaultyPool):
-    """Answers are on their way for longer than it takes until the next look."""
+class SlowPool(FaultyPool):
+    """A pool whose responses take longer than the next check of an invisible row."""
 
     async def fetch(self, query: str, *args: Any) -> Any:
         rows = await super().fetch(query, *args)
-        await asyncio.sleep(2 * LOOK_AGAIN)
+        await asyncio.sleep(2 * VISIBILITY_CHECK_INTERVAL)
         return rows
 
 
-async def test_a_copy_of_a_ticket_that_comes_while_its_claim_is_on_the_way_back_claims_nothing(
-    books: FaultyPool,
+async def test_copy_of_a_ticket_claims_nothing_while_the_response_of_the_first_claim_is_late(
+    ledger: FaultyPool,
 ) -> None:
-    far = FarBooks(books.pool, books.clock)
-    lane, tickets = ClaimingLane(far), books.tickets(20)
-    running = "SELECT count(*) FROM runs WHERE state = 'running'"
+    slow = SlowPool(pool=ledger.pool, clock=ledger.clock)
+    lane, tickets = ClaimingLane(slow), ledger.tickets(20)
+    count_running = "SELECT count(*) FROM runs WHERE state = 'running'"
 
     async with running(lane.claimer.run()):
         first = asyncio.create_task(lane.claimer.claim(tickets))
-        await asyncio.sleep(VISIBILITY_TIMEOUT / 4)  # ahead of its rows, it is chased
-        await books.stage(tickets)
+        await asyncio.sleep(VISIBILITY_TIMEOUT / 4)  # the claimer retries the invisible rows
+        await ledger.stage(tickets)
         async with asyncio.timeout(VISIBILITY_TIMEOUT):
-            while await books.pool.fetchval(running) < len(tickets):
+            while await ledger.pool.fetchval(count_running) < len(tickets):
                 continue
         second = await lane.claimer.claim(tickets)
 
     assert (await first, second) == (True, True)
-    assert lane.numbers == sorted((ticket.run_id, 2, 1) for ticket in tickets)
+    assert lane.claims == sorted((ticket.run_id, 2, 1) for ticket in tickets)
 
 
-async def test_a_ticket_that_comes_again_of_a_run_that_was_let_go_does_not_run_it_again(
-    books: FaultyPool, lane: ClaimingLane
+async def test_repeated_ticket_does_not_claim_a_run_again_after_its_claim_was_given_up(
+    ledger: FaultyPool, lane: ClaimingLane
 ) -> None:
-    """Its end could not be recorded: its lease lapses, and the next attempt has a new token."""
-    tickets = books.tickets(3)
-    await books.stage(tickets)
+    """The completion of the run was rejected. Its lease expires, and a later ticket retries it."""
+    tickets = ledger.tickets(3)
+    await ledger.stage(tickets)
 
     async with running(lane.claimer.run()):
         await lane.claimer.claim(tickets)
-        lane.held.clear()
-        again = await lane.claimer.claim(tickets)
+        lane.claimed_runs.remove(lane.runs)
+        lane.runs.clear()
+        repeated = await lane.claimer.claim(tickets)
 
-    assert (again, lane.numbers) == (True, [])
+    assert (repeated, lane.claims) == (True, [])

@@ -1,26 +1,28 @@
-"""What came of attempts goes on the record once, by whoever still holds the run."""
+"""Integration tests of completions and renewals, which only the owner of a run can write."""
 
 import asyncio
-from collections.abc import AsyncIterator, Sequence
+from collections.abc import AsyncIterator, Mapping, Sequence
 from datetime import timedelta
 from math import inf
 
 import orjson
 import pytest
-from tests.integration.executor.environment import LEASE, FaultyPool, running, open_faulty_pool
+from tests.integration.executor.environment import FaultyPool, open_faulty_pool, running
 
+from harebell.contract.ids import RunKey
 from harebell.contract.policy import Backoff, Jitter, RetryPolicy
-from harebell.contract.ticket import Ticket
 from harebell.domain.retry import Failure
 from harebell.domain.run_states import RunState
-from harebell.executor import metrics as executor_metrics
+from harebell.executor import metrics
 from harebell.executor.completer import Completer
 from harebell.executor.model.claimed_run import ClaimedRun
+from harebell.executor.running.claimed_runs import ClaimedRuns
 from harebell.executor.running.leases import LeaseKeeper
+from harebell.executor.running.start_guard import StartGuard
+from harebell.executor.running.stop_requests import StopRequestHandler
 from harebell.executor.targets.attempt import Success
 from harebell.messaging.topology.delay_queues import LONGEST_DELAY
 from harebell.runtime.clock import monotonic
-from harebell.storage.runs import claims
 
 pytestmark = pytest.mark.postgres
 
@@ -28,250 +30,292 @@ FAILED = Failure("http_error", "HTTP 500", http_status=500)
 
 
 @pytest.fixture
-async def books(database_url: str) -> AsyncIterator[FaultyPool]:
+async def ledger(database_url: str) -> AsyncIterator[FaultyPool]:
     async with open_faulty_pool(database_url) as opened:
         yield opened
 
 
-class Desk:
-    """A settler, and who is told of what is no longer held."""
+class RecordingStopRequests(StopRequestHandler):
+    """A stop request handler that keeps the stop requests."""
 
-    def __init__(self, books: FaultyPool) -> None:
-        self.books = books
-        self.leases = LeaseKeeper(books)  # it looks like a pool
-        self.settler = Completer(books, books.publisher, books.clock, self.leases.remove)
+    def __init__(self) -> None:
+        self.applied: list[Mapping[RunKey, str]] = []
+
+    async def apply(self, reasons: Mapping[RunKey, str]) -> None:
+        self.applied.append(reasons)
+
+
+class CompletionHarness:
+    """A completer and a lease keeper with one registry of claimed runs."""
+
+    def __init__(self, ledger: FaultyPool) -> None:
+        self.ledger = ledger
+        self.claimed_runs = ClaimedRuns()
+        self.stop_requests = RecordingStopRequests()
+        start_guard = StartGuard()
+        self.leases = LeaseKeeper(
+            pool=ledger,
+            claimed_runs=self.claimed_runs,
+            start_guard=start_guard,
+            stop_requests=self.stop_requests,
+        )
+        self.completer = Completer(
+            pool=ledger,
+            publisher=ledger.publisher,
+            clock=ledger.clock,
+            claimed_runs=self.claimed_runs,
+            start_guard=start_guard,
+        )
 
     async def claimed(self, count: int, *, policy: RetryPolicy | None = None) -> list[ClaimedRun]:
-        tickets = self.books.tickets(count)
-        await self.books.stage(tickets)
-        wanted = [
-            claims.ClaimKey(
-                key=each.run_key, seq=1, version=1, override=None, lease=LEASE, due_at=each.due_at
-            )
-            for each in tickets
-        ]
-        mine = await claims.claim(self.books.pool, wanted, "executor-1")
-        runs = [self._claimed(each, mine[each.run_key], policy) for each in tickets]
-        self.leases.add(runs)
+        """Stage and claim runs whose attempts have started."""
+        tickets = self.ledger.tickets(count)
+        await self.ledger.stage(tickets)
+        runs = await self.ledger.claim(tickets)
+        for run in runs:
+            changes = {} if policy is None else {"retry": policy}
+            run_spec = run.ticket.run_spec.model_copy(update=changes)
+            run.ticket = run.ticket.model_copy(update={"run_spec": run_spec})
+            run.start(self.ledger.clock.now())
+        self.claimed_runs.add(runs)
         return runs
 
-    def _claimed(self, of: Ticket, claim: claims.Claim, policy: RetryPolicy | None) -> ClaimedRun:
-        work = of.run_spec.model_copy(update={} if policy is None else {"retry": policy})
-        known = of.model_copy(update={"run_spec": work})
-        now = self.books.clock.now()
-        return ClaimedRun(known, claim.token, claim.attempt, LEASE, monotonic(), now)
-
     async def states(self, runs: Sequence[ClaimedRun]) -> list[str]:
-        return [(await self.books.fetch_row(run.ticket))["state"] for run in runs]
+        return [(await self.ledger.fetch_row(run.ticket))["state"] for run in runs]
 
-    def told(self) -> list[str]:
-        """The run of each fact."""
-        bodies = [each.body for each in self.books.publisher.published if each.exchange == "harebell.events"]
-        return sorted(fact["data"]["run_id"] for body in bodies for fact in orjson.loads(body))
+    def run_ids_of_events(self) -> list[str]:
+        published = self.ledger.publisher.published
+        bodies = [each.body for each in published if each.exchange == "harebell.events"]
+        return sorted(event["data"]["run_id"] for body in bodies for event in orjson.loads(body))
 
-    def heard(self, exchange: str) -> int:
-        return sum(message.exchange == exchange for message in self.books.publisher.published)
+    def ticket_messages(self) -> int:
+        publisher = self.ledger.publisher
+        return publisher.count("harebell.delay") + publisher.count("harebell.due")
 
 
 @pytest.fixture
-def desk(books: FaultyPool) -> Desk:
-    return Desk(books)
+def harness(ledger: FaultyPool) -> CompletionHarness:
+    return CompletionHarness(ledger)
 
 
-def late_settles() -> float:
-    value: float = executor_metrics.FENCED_COMPLETIONS._value.get()  # no other way to read it  # noqa: SLF001  # the library has no public reader
+def fenced_completions() -> float:
+    value: float = metrics.FENCED_COMPLETIONS._value.get()  # noqa: SLF001  # the library has no public reader
     return value
 
 
 @pytest.mark.requirement("S72")
-async def test_successes_are_on_the_record_and_told_when_flushed(desk: Desk) -> None:
-    runs = await desk.claimed(20)
+async def test_successes_are_recorded_and_their_events_published_in_batches(
+    harness: CompletionHarness,
+) -> None:
+    runs = await harness.claimed(20)
 
-    async with running(desk.settler.run()):
+    async with running(harness.completer.run()):
         for run in runs:
-            desk.settler.complete(run, Success(200, "ok"))
-        await desk.settler.flush()
+            harness.completer.complete(run, Success(200, "ok"))
+        await harness.completer.flush()
 
-    assert set(await desk.states(runs)) == {RunState.SUCCEEDED}
-    assert desk.books.statements <= 4  # batches, not runs
-    assert desk.heard("harebell.events") >= 1
-    assert desk.leases.held == {}
+    assert set(await harness.states(runs)) == {RunState.SUCCEEDED}
+    assert harness.ledger.statements <= 4
+    assert harness.ledger.publisher.count("harebell.events") >= 1
+    assert len(harness.claimed_runs) == 0
 
 
 @pytest.mark.requirement("S92")
-async def test_a_late_settle_is_refused_and_counted(desk: Desk) -> None:
-    (late, mine) = await desk.claimed(2)
-    await desk.books.update_row(late.ticket, "seq = seq + 2, attempt = 2")
-    before = late_settles()
+async def test_completion_is_fenced_and_counted_when_another_executor_owns_the_run(
+    harness: CompletionHarness,
+) -> None:
+    (lost, owned) = await harness.claimed(2)
+    await harness.ledger.update_row(lost.ticket, "seq = seq + 2, attempt = 2")
+    before = fenced_completions()
 
-    async with running(desk.settler.run()):
-        for run in (late, mine):
-            desk.settler.complete(run, Success())
-        await desk.settler.flush()
+    async with running(harness.completer.run()):
+        for run in (lost, owned):
+            harness.completer.complete(run, Success())
+        await harness.completer.flush()
 
-    assert await desk.states([late, mine]) == [RunState.RUNNING, RunState.SUCCEEDED]
-    assert late_settles() == before + 1
-    assert desk.leases.held == {}
+    assert await harness.states([lost, owned]) == [RunState.RUNNING, RunState.SUCCEEDED]
+    assert fenced_completions() == before + 1
+    assert len(harness.claimed_runs) == 0
 
 
 @pytest.mark.requirement("S92")
-async def test_a_late_failure_publishes_no_retry(desk: Desk) -> None:
-    (late,) = await desk.claimed(1)
-    await desk.books.update_row(late.ticket, "seq = seq + 2, attempt = 2")
+async def test_fenced_failure_publishes_no_retry(harness: CompletionHarness) -> None:
+    (lost,) = await harness.claimed(1)
+    await harness.ledger.update_row(lost.ticket, "seq = seq + 2, attempt = 2")
 
-    async with running(desk.settler.run()):
-        desk.settler.complete(late, FAILED)
-        await desk.settler.flush()
+    async with running(harness.completer.run()):
+        harness.completer.complete(lost, FAILED)
+        await harness.completer.flush()
 
-    assert desk.books.publisher.published == []
-    assert await desk.states([late]) == [RunState.RUNNING]
+    assert harness.ledger.publisher.published == []
+    assert await harness.states([lost]) == [RunState.RUNNING]
 
 
 @pytest.mark.requirement("S91")
-async def test_a_settle_whose_answer_was_lost_is_read_back(desk: Desk) -> None:
-    runs = await desk.claimed(3)
-    desk.books.lost_responses = 1
-    before = late_settles()
+async def test_completion_is_found_by_the_next_try_when_its_response_is_lost(
+    harness: CompletionHarness,
+) -> None:
+    runs = await harness.claimed(3)
+    harness.ledger.lost_responses = 1
+    before = fenced_completions()
 
-    async with running(desk.settler.run()):
+    async with running(harness.completer.run()):
         for run in runs:
-            desk.settler.complete(run, Success())
-        await desk.settler.flush()
+            harness.completer.complete(run, Success())
+        await harness.completer.flush()
 
-    assert set(await desk.states(runs)) == {RunState.SUCCEEDED}
-    assert late_settles() == before
-    assert [(await desk.books.fetch_row(run.ticket))["seq"] for run in runs] == [3, 3, 3]
+    assert set(await harness.states(runs)) == {RunState.SUCCEEDED}
+    assert fenced_completions() == before
+    assert [(await harness.ledger.fetch_row(run.ticket))["seq"] for run in runs] == [3, 3, 3]
 
 
 @pytest.mark.requirement("S91")
-@pytest.mark.parametrize("meanwhile", ["seq = seq", "seq = seq + 1, state = 'running'"])
-async def test_a_failure_whose_commit_was_unknown_is_found_on_the_record(
-    desk: Desk, meanwhile: str
+@pytest.mark.parametrize("later_update", ["seq = seq", "seq = seq + 1, state = 'running'"])
+async def test_failure_is_found_by_the_next_try_when_its_commit_was_in_doubt(
+    harness: CompletionHarness, later_update: str
 ) -> None:
     backoff = Backoff(base=timedelta(seconds=1), jitter=Jitter.NONE)
-    runs = await desk.claimed(2, policy=RetryPolicy(backoff=backoff))
-    desk.books.lost_commits = 1
-    before = late_settles()
+    runs = await harness.claimed(2, policy=RetryPolicy(backoff=backoff))
+    harness.ledger.lost_commits = 1
+    before = fenced_completions()
 
-    async with running(desk.settler.run()):
+    async with running(harness.completer.run()):
         for run in runs:
-            desk.settler.complete(run, FAILED)
-        while desk.books.lost_commits:  # noqa: ASYNC110  # it is settled, and nobody knows
+            harness.completer.complete(run, FAILED)
+        while harness.ledger.lost_commits:  # noqa: ASYNC110  # a lost commit has no event
             await asyncio.sleep(0)
-        await desk.books.update_row(runs[0].ticket, meanwhile)  # its retry may be claimed already
-        await desk.settler.flush()
+        await harness.ledger.update_row(runs[0].ticket, later_update)  # its retry may have begun
+        await harness.completer.flush()
 
-    rows = [await desk.books.fetch_row(run.ticket) for run in runs]
-    assert late_settles() == before
+    rows = [await harness.ledger.fetch_row(run.ticket) for run in runs]
+    assert fenced_completions() == before
     assert rows[1]["seq"] == runs[1].token + 1
-    assert desk.heard("harebell.delay") + desk.heard("harebell.due") == 1  # both in one bundle
-    assert desk.told() == sorted(run.ticket.run_id for run in runs)
-    assert desk.leases.held == {}
+    assert harness.ticket_messages() == 1  # both tickets in one batch
+    assert harness.run_ids_of_events() == sorted(run.ticket.run_id for run in runs)
+    assert len(harness.claimed_runs) == 0
 
 
 @pytest.mark.requirement("S103")
 @pytest.mark.parametrize(
-    ("base", "resting"),
+    ("base", "is_cold"),
     [(timedelta(seconds=1), False), (LONGEST_DELAY + timedelta(minutes=1), True)],
 )
-async def test_a_retry_within_reach_is_published_and_a_later_one_rests(
-    desk: Desk, base: timedelta, *, resting: bool
+async def test_retry_is_published_only_within_the_longest_delay(
+    harness: CompletionHarness, base: timedelta, *, is_cold: bool
 ) -> None:
     backoff = Backoff(base=base, cap=timedelta(hours=1), jitter=Jitter.NONE)
-    (run,) = await desk.claimed(1, policy=RetryPolicy(backoff=backoff))
+    (run,) = await harness.claimed(1, policy=RetryPolicy(backoff=backoff))
 
-    async with running(desk.settler.run()):
-        desk.settler.complete(run, FAILED)
-        await desk.settler.flush()
+    async with running(harness.completer.run()):
+        harness.completer.complete(run, FAILED)
+        await harness.completer.flush()
 
-    row = await desk.books.fetch_row(run.ticket)
+    row = await harness.ledger.fetch_row(run.ticket)
     assert (row["state"], row["finished_at"]) == (RunState.RETRYING, None)
-    assert (row["staged_at"] is None) is resting
-    assert desk.heard("harebell.delay") + desk.heard("harebell.due") == (0 if resting else 1)
+    assert (row["staged_at"] is None) is is_cold
+    assert harness.ticket_messages() == (0 if is_cold else 1)
 
 
 @pytest.mark.requirement("S109")
-async def test_the_last_failure_is_a_dead_letter_with_its_story(desk: Desk) -> None:
-    (run,) = await desk.claimed(1, policy=RetryPolicy(max_attempts=1))
+async def test_last_failure_publishes_a_dead_letter_with_its_attempts(
+    harness: CompletionHarness,
+) -> None:
+    (run,) = await harness.claimed(1, policy=RetryPolicy(max_attempts=1))
 
-    async with running(desk.settler.run()):
-        desk.settler.complete(run, FAILED)
-        await desk.settler.flush()
+    async with running(harness.completer.run()):
+        harness.completer.complete(run, FAILED)
+        await harness.completer.flush()
 
-    assert await desk.states([run]) == [RunState.DEAD]
-    (letter,) = [each for each in desk.books.publisher.published if each.exchange == "harebell.dead"]
-    assert b'"http_status":500' in letter.body
+    published = harness.ledger.publisher.published
+    assert await harness.states([run]) == [RunState.DEAD]
+    (dead_letter,) = [each for each in published if each.exchange == "harebell.dead"]
+    assert b'"http_status":500' in dead_letter.body
 
 
 @pytest.mark.requirement("S83")
-async def test_a_renewal_keeps_what_is_held_and_tells_what_is_not(desk: Desk) -> None:
-    (mine, lost) = await desk.claimed(2)
-    await desk.books.update_row(lost.ticket, "seq = seq + 1")
-    for run in (mine, lost):
+async def test_renewal_extends_only_the_leases_of_owned_runs(harness: CompletionHarness) -> None:
+    (owned, lost) = await harness.claimed(2)
+    await harness.ledger.update_row(lost.ticket, "seq = seq + 1")
+    for run in (owned, lost):
         run.renewed_at -= 10
 
-    kept = [await desk.leases.renew_before_start(run) for run in (mine, lost)]
+    renewed = [await harness.leases.try_renew_before_start(run) for run in (owned, lost)]
 
-    assert kept == [True, False]
-    assert mine.is_fresh(monotonic())
+    assert renewed == [True, False]
+    assert owned.is_fresh(monotonic())
     assert not lost.is_fresh(monotonic())
 
 
-async def test_many_that_ask_before_they_start_share_two_statements(desk: Desk) -> None:
-    runs = await desk.claimed(100)
-    for run in runs:
-        run.renewed_at -= 10
-    before = desk.books.statements
-
-    kept = await asyncio.gather(*(desk.leases.renew_before_start(run) for run in runs))
-
-    assert all(kept)
-    assert all(run.is_fresh(monotonic()) for run in runs)
-    assert desk.books.statements - before == 2  # the first asks alone, the others meanwhile
-
-
-@pytest.mark.requirement("S91")
-async def test_many_that_ask_in_vain_hear_of_it_together(desk: Desk) -> None:
-    runs = await desk.claimed(100)
-    for run in runs:
-        run.renewed_at -= 10
-    desk.leases.present_since = monotonic() - 60
-    desk.books.lost_responses = 2
-    before = desk.books.statements
-
-    allowed = await asyncio.gather(*(desk.leases.renew_before_start(run) for run in runs))
-
-    assert all(allowed)
-    assert desk.books.statements - before == 2
-
-
-@pytest.mark.requirement("S91")
-@pytest.mark.parametrize("seconds", [60.0, 5.0, -inf])
-async def test_when_the_ledger_cannot_be_asked_the_lease_decides_of_whom_nobody_took_for_dead(
-    desk: Desk, seconds: float
+async def test_simultaneous_renewals_before_starts_share_two_statements(
+    harness: CompletionHarness,
 ) -> None:
-    """`seconds`: for how long its sign of life has been there."""
-    (run,) = await desk.claimed(1)
+    runs = await harness.claimed(100)
+    for run in runs:
+        run.renewed_at -= 10
+    before = harness.ledger.statements
+
+    renewed = await asyncio.gather(*map(harness.leases.try_renew_before_start, runs))
+
+    assert all(renewed)
+    assert all(run.is_fresh(monotonic()) for run in runs)
+    # The first call renews alone, and the others share the next statement.
+    assert harness.ledger.statements - before == 2
+
+
+@pytest.mark.requirement("S91")
+async def test_simultaneous_renewals_share_the_result_when_the_database_does_not_answer(
+    harness: CompletionHarness,
+) -> None:
+    runs = await harness.claimed(100)
+    for run in runs:
+        run.renewed_at -= 10
+    harness.leases.alive_since = monotonic() - 60
+    harness.ledger.lost_responses = 2
+    before = harness.ledger.statements
+
+    may_start = await asyncio.gather(*map(harness.leases.try_renew_before_start, runs))
+
+    assert all(may_start)
+    assert harness.ledger.statements - before == 2
+
+
+@pytest.mark.requirement("S91")
+@pytest.mark.parametrize("alive_for", [60.0, 5.0, -inf])
+async def test_run_may_start_without_a_renewal_only_if_no_ticker_can_have_recovered_it(
+    harness: CompletionHarness, alive_for: float
+) -> None:
+    (run,) = await harness.claimed(1)
     run.renewed_at -= 10
-    desk.leases.present_since = monotonic() - seconds
-    desk.books.lost_responses = 1
+    harness.leases.alive_since = monotonic() - alive_for
+    harness.ledger.lost_responses = 1
 
-    allowed = await desk.leases.renew_before_start(run)
+    may_start = await harness.leases.try_renew_before_start(run)
 
-    assert allowed is (seconds > 10)
+    assert may_start is (alive_for > 10)
     assert not run.is_fresh(monotonic())
 
 
+@pytest.mark.requirement("S92")
+async def test_renewal_before_a_start_is_repeated_until_the_lease_ends(
+    harness: CompletionHarness,
+) -> None:
+    (lost,) = await harness.claimed(1)
+    await harness.ledger.update_row(lost.ticket, "seq = seq + 1")
+    lost.renewed_at -= lost.lease - 0.2
+    before = harness.ledger.statements
+
+    may_start = await harness.leases.renew_before_start(lost)
+
+    assert not may_start
+    assert monotonic() >= lost.lease_ends
+    assert harness.ledger.statements - before > 1
+
+
 @pytest.mark.requirement("S33")
-async def test_a_renewal_tells_of_runs_that_were_asked_to_stop(desk: Desk) -> None:
-    (run, other) = await desk.claimed(2)
-    await desk.books.update_row(run.ticket, "stop_requested_at = now(), reason = 'paused'")
-    told: list[object] = []
+async def test_renewal_applies_the_stop_requests_of_the_rows(harness: CompletionHarness) -> None:
+    (run, other) = await harness.claimed(2)
+    await harness.ledger.update_row(run.ticket, "stop_requested_at = now(), reason = 'paused'")
 
-    async def stop(keys: object) -> None:
-        told.append(keys)
+    await harness.leases.renew([run, other])
 
-    desk.leases.stop = stop
-    await desk.leases.renew([run, other])
-
-    assert told == [{run.key: "paused"}]
+    assert harness.stop_requests.applied == [{run.key: "paused"}]

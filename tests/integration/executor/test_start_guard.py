@@ -1,104 +1,130 @@
-"""Claims, settles, facts and renewals are made in a lull: between two starts of whatever lane."""
+"""Integration tests of the start guard in claims, completions, event publications and renewals."""
 
 import asyncio
 from collections.abc import AsyncIterator
-from dataclasses import dataclass, field
 
 import pytest
-from tests.integration.executor.environment import FaultyPool, ClaimingLane, running, open_faulty_pool
+from tests.integration.executor.environment import (
+    ClaimingLane,
+    FaultyPool,
+    open_faulty_pool,
+    running,
+)
 
-from harebell.executor.completer import GATHER_TIME, TELL_EVERY, Completer
+from harebell.executor.completer import EVENT_INTERVAL, GATHER_TIME, Completer
 from harebell.executor.model.claimed_run import ClaimedRun
-from harebell.executor.running.leases import LOOK_EVERY, RENEW_AFTER, LeaseKeeper
+from harebell.executor.running.claimed_runs import ClaimedRuns
+from harebell.executor.running.leases import RENEW_AFTER, RENEWAL_INTERVAL, LeaseKeeper
 from harebell.executor.running.start_guard import StartGuard
+from harebell.executor.running.stop_requests import StopRequestHandler
 from harebell.executor.targets.attempt import Success
 from harebell.runtime.clock import monotonic
 
 pytestmark = pytest.mark.postgres
 
-A_WHILE = 2 * max(GATHER_TIME, TELL_EVERY, LOOK_EVERY)  # seconds, in which each would have begun
+# Seconds in which each step would have begun without the guard.
+LONG_ENOUGH = 2 * max(GATHER_TIME, EVENT_INTERVAL, RENEWAL_INTERVAL)
 
 
 @pytest.fixture
-async def books(database_url: str) -> AsyncIterator[FaultyPool]:
+async def ledger(database_url: str) -> AsyncIterator[FaultyPool]:
     async with open_faulty_pool(database_url) as opened:
         yield opened
 
 
-@dataclass(slots=True)
-class Awaited(StartGuard):
-    """No lull comes before the test lets it."""
+class ClosedGuard(StartGuard):
+    """A start guard that lets no step pass until the test opens it."""
 
-    asked: asyncio.Event = field(default_factory=asyncio.Event)
-    come: asyncio.Event = field(default_factory=asyncio.Event)
+    def __init__(self) -> None:
+        super().__init__()
+        self.reached = asyncio.Event()
+        self.opened = asyncio.Event()
 
-    async def lull(self) -> None:
-        self.asked.set()
-        await self.come.wait()
+    async def wait_until_clear(self) -> None:
+        self.reached.set()
+        await self.opened.wait()
 
 
 @pytest.fixture
-async def lulls() -> Awaited:
-    return Awaited()
+async def guard() -> ClosedGuard:
+    return ClosedGuard()
+
+
+async def claim_one(ledger: FaultyPool) -> ClaimedRun:
+    tickets = ledger.tickets(1)
+    await ledger.stage(tickets)
+    (run,) = await ledger.claim(tickets)
+    return run
 
 
 @pytest.mark.requirement("S68")
-async def test_bundles_are_claimed_in_a_lull(books: FaultyPool, lulls: Awaited) -> None:
-    lane = ClaimingLane(books)
-    lane.claimer.lulls = lulls
-    tickets = books.tickets(3)
-    await books.stage(tickets)
+async def test_claimer_waits_for_the_guard_before_a_claim(
+    ledger: FaultyPool, guard: ClosedGuard
+) -> None:
+    lane = ClaimingLane(ledger, guard=guard)
+    tickets = ledger.tickets(3)
+    await ledger.stage(tickets)
 
     async with running(lane.claimer.run()):
         claiming = asyncio.ensure_future(lane.claimer.claim(tickets))
-        await lulls.asked.wait()
-        await asyncio.sleep(A_WHILE)
-        assert books.statements == 0
-        lulls.come.set()
+        await guard.reached.wait()
+        await asyncio.sleep(LONG_ENOUGH)
+        assert ledger.statements == 0
+        guard.opened.set()
         assert await claiming
 
-    assert len(lane.held) == len(tickets)
-
-
-async def claimed(books: FaultyPool) -> ClaimedRun:
-    lane = ClaimingLane(books)
-    tickets = books.tickets(1)
-    await books.stage(tickets)
-    async with running(lane.claimer.run()):
-        await lane.claimer.claim(tickets)
-    books.statements = 0
-    return lane.held[0]
+    assert len(lane.runs) == len(tickets)
 
 
 @pytest.mark.requirement("S68")
-async def test_what_has_ended_goes_on_the_record_and_is_told_in_a_lull(
-    books: FaultyPool, lulls: Awaited
+async def test_completer_waits_for_the_guard_before_a_record_and_its_event(
+    ledger: FaultyPool, guard: ClosedGuard
 ) -> None:
-    settler = Completer(books, books.publisher, books.clock, lambda _: None, lulls)
-    run = await claimed(books)
+    completer = Completer(
+        pool=ledger,
+        publisher=ledger.publisher,
+        clock=ledger.clock,
+        claimed_runs=ClaimedRuns(),
+        start_guard=guard,
+    )
+    run = await claim_one(ledger)
 
-    async with running(settler.run()):
-        settler.complete(run, Success(200, "ok"))
-        await lulls.asked.wait()
-        await asyncio.sleep(A_WHILE)
-        assert (books.statements, books.publisher.published) == (0, [])
-        lulls.come.set()
-        await settler.flush()
+    async with running(completer.run()):
+        completer.complete(run, Success(200, "ok"))
+        await guard.reached.wait()
+        await asyncio.sleep(LONG_ENOUGH)
+        assert (ledger.statements, ledger.publisher.published) == (0, [])
+        guard.opened.set()
+        await completer.flush()
 
-    assert (books.statements, len(books.publisher.published)) == (1, 1)
+    assert (ledger.statements, len(ledger.publisher.published)) == (1, 1)
 
 
 @pytest.mark.requirement("S68")
-async def test_leases_are_renewed_in_a_lull(books: FaultyPool, lulls: Awaited) -> None:
-    leases = LeaseKeeper(books, lulls)
-    run = await claimed(books)
+async def test_lease_keeper_waits_for_the_guard_before_a_renewal(
+    ledger: FaultyPool, guard: ClosedGuard
+) -> None:
+    claimed_runs = ClaimedRuns()
+    leases = LeaseKeeper(
+        pool=ledger,
+        claimed_runs=claimed_runs,
+        start_guard=guard,
+        stop_requests=StopRequestHandler(
+            pool=ledger,
+            publisher=ledger.publisher,
+            clock=ledger.clock,
+            claimed_runs=claimed_runs,
+            starters=[],
+        ),
+    )
+    run = await claim_one(ledger)
     run.renewed_at = old = monotonic() - RENEW_AFTER
-    leases.add([run])
+    claimed_runs.add([run])
 
     async with running(leases.run()):
-        await lulls.asked.wait()
-        await asyncio.sleep(A_WHILE)
-        assert books.statements == 0
-        lulls.come.set()
-        while run.renewed_at == old:  # noqa: ASYNC110  # the ledger has answered
+        await guard.reached.wait()
+        await asyncio.sleep(LONG_ENOUGH)
+        assert ledger.statements == 0
+        guard.opened.set()
+        while run.renewed_at == old:  # noqa: ASYNC110  # a renewal has no event
             await asyncio.sleep(0)

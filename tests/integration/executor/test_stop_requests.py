@@ -1,94 +1,111 @@
-"""What was asked to stop before it started is dropped, and is nobody's work afterwards."""
+"""Integration tests of stop requests for claimed runs that have not started."""
 
 from collections.abc import AsyncIterator
 
 import pytest
-from tests.fakes.lane import Stage
-from tests.integration.executor.environment import LEASE, FaultyPool, open_faulty_pool
+from tests.fakes.lane import LaneHarness
+from tests.integration.executor.environment import FaultyPool, open_faulty_pool
 
 from harebell.contract.errors import DatabaseUnavailable
 from harebell.domain.run_states import Reason, RunState
 from harebell.executor.model.claimed_run import ClaimedRun
+from harebell.executor.running.claimed_runs import ClaimedRuns
 from harebell.executor.running.leases import LeaseKeeper
+from harebell.executor.running.start_guard import StartGuard
 from harebell.executor.running.starter import LaneStarter
 from harebell.executor.running.stop_requests import StopRequestHandler
 from harebell.runtime.clock import monotonic
-from harebell.storage.runs import claims
 
 
-class Floor:
-    """One lane, whose claimed runs wait, and whoever follows orders to stop."""
+class StopHarness:
+    """One lane whose claimed runs do not start, and the renewals that find stop requests."""
 
-    def __init__(self, books: FaultyPool, runner: LaneStarter) -> None:
-        self.books = books
-        self.runner = runner
-        self.leases = LeaseKeeper(books)  # it looks like a pool
-        self.stopping = StopRequestHandler(books, books.publisher, books.clock, self.leases, [runner])
-        self.leases.stop = self.stopping.apply
+    def __init__(self, ledger: FaultyPool, starter: LaneStarter) -> None:
+        self.ledger = ledger
+        self.starter = starter
+        self.claimed_runs = ClaimedRuns()
+        stop_requests = StopRequestHandler(
+            pool=ledger,
+            publisher=ledger.publisher,
+            clock=ledger.clock,
+            claimed_runs=self.claimed_runs,
+            starters=[starter],
+        )
+        self.leases = LeaseKeeper(
+            pool=ledger,
+            claimed_runs=self.claimed_runs,
+            start_guard=StartGuard(),
+            stop_requests=stop_requests,
+        )
 
     async def claimed(self) -> ClaimedRun:
-        (of,) = tickets = self.books.tickets(1)
-        await self.books.stage(tickets)
-        wanted = claims.ClaimKey(
-            key=of.run_key, seq=1, version=1, override=None, lease=LEASE, due_at=of.due_at
-        )
-        mine = await claims.claim(self.books.pool, [wanted], "executor-1")
-        claim = mine[of.run_key]
-        run = ClaimedRun(of, claim.token, claim.attempt, LEASE, monotonic())
-        self.leases.add([run])
-        self.runner.add([run])
+        tickets = self.ledger.tickets(1)
+        await self.ledger.stage(tickets)
+        (run,) = await self.ledger.claim(tickets)
+        self.claimed_runs.add([run])
+        self.starter.add([run])
         return run
 
-    async def ask_to_stop(self, run: ClaimedRun) -> None:
+    async def request_stop(self, run: ClaimedRun) -> None:
         setting = f"stop_requested_at = now(), reason = '{Reason.CANCELLED}'"
-        await self.books.update_row(run.ticket, setting)
+        await self.ledger.update_row(run.ticket, setting)
+
+    async def state(self, run: ClaimedRun) -> str:
+        state: str = (await self.ledger.fetch_row(run.ticket))["state"]
+        return state
 
 
 @pytest.fixture
-async def floor(database_url: str) -> AsyncIterator[Floor]:
-    stage = await Stage.make(2)
-    async with open_faulty_pool(database_url) as books:
-        yield Floor(books, stage.runner)
+async def harness(database_url: str) -> AsyncIterator[StopHarness]:
+    lane = await LaneHarness.create(2)
+    async with open_faulty_pool(database_url) as ledger:
+        yield StopHarness(ledger, lane.starter)
 
 
-async def test_what_was_asked_to_stop_is_dropped_by_the_next_renewal(floor: Floor) -> None:
-    run = await floor.claimed()
-    await floor.ask_to_stop(run)
+async def test_unstarted_run_is_cancelled_by_the_renewal_after_its_stop_request(
+    harness: StopHarness,
+) -> None:
+    run = await harness.claimed()
+    await harness.request_stop(run)
 
-    await floor.leases.renew([run])
+    await harness.leases.renew([run])
 
-    assert (await floor.books.fetch_row(run.ticket))["state"] == RunState.CANCELLED
-    assert (len(floor.runner.heap), floor.leases.held) == (0, {})
+    assert await harness.state(run) == RunState.CANCELLED
+    assert (len(harness.starter.queue), len(harness.claimed_runs)) == (0, 0)
 
 
-async def test_a_drop_that_failed_is_tried_again(floor: Floor) -> None:
-    run = await floor.claimed()
-    await floor.ask_to_stop(run)
-    floor.books.publisher.before_publish = floor.books.lose_transactions
+async def test_cancellation_is_repeated_by_the_next_renewal_when_it_fails(
+    harness: StopHarness,
+) -> None:
+    run = await harness.claimed()
+    await harness.request_stop(run)
+    harness.ledger.publisher.before_publish = harness.ledger.terminate_transactions
 
     with pytest.raises(DatabaseUnavailable):
-        await floor.leases.renew([run])
-    waiting = floor.runner.heap.waiting()
-    floor.books.publisher.before_publish = None
-    await floor.leases.renew([run])
+        await harness.leases.renew([run])
+    waiting = harness.starter.queue.waiting()
+    harness.ledger.publisher.before_publish = None
+    await harness.leases.renew([run])
 
     assert waiting == [run]
-    assert (await floor.books.fetch_row(run.ticket))["state"] == RunState.CANCELLED
-    assert (len(floor.runner.heap), floor.leases.held) == (0, {})
+    assert await harness.state(run) == RunState.CANCELLED
+    assert (len(harness.starter.queue), len(harness.claimed_runs)) == (0, 0)
 
 
-async def test_what_may_have_been_dropped_does_not_start_without_a_renewal(floor: Floor) -> None:
-    run = await floor.claimed()
-    floor.leases.present_since = monotonic() - 60
-    await floor.ask_to_stop(run)
-    floor.books.lost_commits = 1
+async def test_run_needs_a_renewal_before_its_start_when_its_cancellation_is_in_doubt(
+    harness: StopHarness,
+) -> None:
+    run = await harness.claimed()
+    harness.leases.alive_since = monotonic() - 60
+    await harness.request_stop(run)
+    harness.ledger.lost_commits = 1
 
     with pytest.raises(DatabaseUnavailable):
-        await floor.leases.renew([run])
+        await harness.leases.renew([run])
 
-    assert (await floor.books.fetch_row(run.ticket))["state"] == RunState.CANCELLED
-    assert floor.runner.heap.waiting() == [run]
+    assert await harness.state(run) == RunState.CANCELLED
+    assert harness.starter.queue.waiting() == [run]
     assert not run.is_fresh(monotonic())
-    assert not await floor.leases.renew_before_start(run)
-    floor.books.lost_responses = 1
-    assert not await floor.leases.renew_before_start(run)
+    assert not await harness.leases.try_renew_before_start(run)
+    harness.ledger.lost_responses = 1
+    assert not await harness.leases.try_renew_before_start(run)

@@ -1,4 +1,4 @@
-"""One queue with a consumer on it, and hands to publish to it and to break its connection."""
+"""A queue with a consumer, whose connection a test can break."""
 
 import asyncio
 import base64
@@ -8,8 +8,8 @@ from dataclasses import dataclass, field
 
 import orjson
 from aio_pika.abc import AbstractChannel, AbstractConnection
-from tests.integration.bootstrap.clocks import told
-from tests.rig.tcp_line import Line
+from tests.integration.bootstrap.clocks import fixed_time
+from tests.rig.tcp_proxy import TcpProxy
 
 from harebell.client.connection import Connection, connect
 from harebell.contract.dead_letter import DeadMessage
@@ -22,18 +22,20 @@ from harebell.runtime.clock import Clock
 
 QUEUE = "inbox"
 WITHIN = 30.0  # seconds
-LOOK = 0.05  # seconds between looks at a queue
 
 
-@dataclass
+@dataclass(kw_only=True)
 class Inbox:
-    """`line` is what the consumer's connection goes through."""
+    """A queue, and the parts that publish to it and consume from it.
 
-    line: Line
+    The connection of the consumer passes through `proxy`.
+    """
+
+    proxy: TcpProxy
     connection: AbstractConnection
     channel: AbstractChannel
     publisher: Publisher
-    settler: Acknowledger
+    acknowledger: Acknowledger
     sessions: int = 0
     changed: asyncio.Event = field(default_factory=asyncio.Event)
 
@@ -52,7 +54,7 @@ class Inbox:
         )
 
     async def take(self, count: int) -> AsyncIterator[str]:
-        """Straight from the queue."""
+        """Yield the bodies of messages without a consumer."""
         queue = await self.channel.get_queue(QUEUE)
         for _ in range(count):
             message = await queue.get(no_ack=True)
@@ -63,8 +65,10 @@ class Inbox:
     async def consumed_by(
         self, worker: Callable[[Acknowledger], Worker], *, prefetch: int = 100
     ) -> AsyncIterator[Consumer]:
-        """Stopped, and seen to end, when the block does."""
-        consumer = Consumer(QUEUE, self._connect, lambda: worker(self.settler), prefetch=prefetch)
+        """Run a consumer, and stop it at the end of the block."""
+        consumer = Consumer(
+            QUEUE, self._connect, lambda: worker(self.acknowledger), prefetch=prefetch
+        )
         stop = asyncio.Event()
         async with asyncio.timeout(WITHIN), asyncio.TaskGroup() as tasks:
             tasks.create_task(consumer.run(stop))
@@ -74,11 +78,11 @@ class Inbox:
     async def _connect(self) -> AbstractConnection:
         self.sessions += 1
         self.changed.set()
-        return await connect(self.line.url, name="consumes", properties={})
+        return await connect(self.proxy.url, name="consumes", properties={})
 
-    async def until(self, is_so: Callable[[], bool]) -> None:
-        """`changed` is to be set whenever it may have come to be so."""
-        while not is_so():
+    async def until(self, is_true: Callable[[], bool]) -> None:
+        """Wait for the condition. A test sets `changed` after each change of its values."""
+        while not is_true():
             self.changed.clear()
             await self.changed.wait()
 
@@ -88,9 +92,9 @@ class Inbox:
 
     async def dead(self) -> DeadMessage:
         queue = await self.channel.get_queue(DEAD_LETTERS.name)
-        async with asyncio.timeout(WITHIN), queue.iterator(no_ack=True) as letters:
-            async for letter in letters:
-                (dead,) = orjson.loads(letter.body)
+        async with asyncio.timeout(WITHIN), queue.iterator(no_ack=True) as messages:
+            async for message in messages:
+                (dead,) = orjson.loads(message.body)
                 return DeadMessage.model_validate(dead)
         raise AssertionError
 
@@ -100,17 +104,23 @@ def body_of(dead: DeadMessage) -> str:
 
 
 @asynccontextmanager
-async def open_inbox(amqp_url: str, kind: type[Line] = Line) -> AsyncIterator[Inbox]:
-    clock = Clock(told)
+async def open_inbox(amqp_url: str, kind: type[TcpProxy] = TcpProxy) -> AsyncIterator[Inbox]:
+    clock = Clock(fixed_time)
     await clock.refresh()
-    link = Connection(amqp_url, name="test publishes", properties={})
-    async with kind.to(amqp_url) as line:
+    publishing = Connection(amqp_url, name="test publishes", properties={})
+    async with kind.open(amqp_url) as proxy:
         connection = await connect(amqp_url, name="test", properties={})
         async with connection:
             channel = await connection.channel()
-            publisher = Publisher(link)
-            inbox = Inbox(line, connection, channel, publisher, Acknowledger(publisher, clock))
+            publisher = Publisher(publishing)
+            inbox = Inbox(
+                proxy=proxy,
+                connection=connection,
+                channel=channel,
+                publisher=publisher,
+                acknowledger=Acknowledger(publisher, clock),
+            )
             await inbox.declare_all()
             await inbox.declare()
             yield inbox
-        await link.close()
+        await publishing.close()

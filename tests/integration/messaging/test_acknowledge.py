@@ -1,4 +1,4 @@
-"""What becomes of deliveries: handled, held, or sent to the dead letters; nothing is lost."""
+"""Each delivery is handled, retried or dead-lettered, and no message is lost."""
 
 import asyncio
 from collections.abc import AsyncIterator, Sequence
@@ -24,38 +24,38 @@ from harebell.messaging.publisher import OutgoingMessage
 pytestmark = [pytest.mark.broker, pytest.mark.broker_version]
 
 
-class Handler:
-    """Takes every body but those that a test names."""
+class RecordingHandler:
+    """A handler whose outcome depends on the first word of a body."""
 
     def __init__(self, inbox: Inbox) -> None:
         self.inbox = inbox
         self.tries: list[str] = []
         self.done: list[str] = []
-        self.is_away = False
+        self.is_unavailable = False
 
     async def one(self, delivery: Delivery) -> Outcome:
         body = delivery.body.decode()
         self.tries.append(body)
         self.inbox.changed.set()
-        if body.startswith("poison"):
+        if body.startswith("failing"):
             raise KeyError(body)
         if body.startswith("malformed"):
-            raise InvalidInput("is not of this world", code="not_json")
+            raise InvalidInput("The body must be valid.", code="not_json")
         if body.startswith("unwanted"):
-            return DeadLettered("unwanted", "by this test")
-        if body.startswith("later") and self.is_away:
-            raise DatabaseUnavailable("away")
+            return DeadLettered("unwanted", "The test rejects the body.")
+        if body.startswith("later") and self.is_unavailable:
+            raise DatabaseUnavailable("The test has no database.")
         self.done.append(body)
         return DONE
 
     async def many(self, deliveries: Sequence[Delivery]) -> Sequence[Outcome]:
         return [await self.one(delivery) for delivery in deliveries]
 
-    def concurrent(self, settler: Acknowledger) -> Worker:
-        return ConcurrentWorker(self.one, settler)
+    def concurrent(self, acknowledger: Acknowledger) -> Worker:
+        return ConcurrentWorker(self.one, acknowledger)
 
-    def ordered(self, settler: Acknowledger) -> Worker:
-        return OrderedWorker(self.many, settler, limit=10, gather_time=0.05)
+    def ordered(self, acknowledger: Acknowledger) -> Worker:
+        return OrderedWorker(self.many, acknowledger, limit=10, gather_time=0.05)
 
 
 @pytest.fixture
@@ -65,26 +65,26 @@ async def inbox(amqp_url: str) -> AsyncIterator[Inbox]:
 
 
 @pytest.fixture
-def handler(inbox: Inbox) -> Handler:
-    return Handler(inbox)
+def handler(inbox: Inbox) -> RecordingHandler:
+    return RecordingHandler(inbox)
 
 
 @pytest.mark.requirement("S110")
-@pytest.mark.parametrize("way", ["concurrent", "ordered"])
-async def test_a_message_that_breaks_its_handler_is_a_dead_letter_and_the_rest_flows(
-    inbox: Inbox, handler: Handler, way: str
+@pytest.mark.parametrize("worker", ["concurrent", "ordered"])
+async def test_message_is_dead_lettered_when_its_handler_fails_repeatedly(
+    inbox: Inbox, handler: RecordingHandler, worker: str
 ) -> None:
-    await inbox.put("a", "poison", "b", "c")
+    await inbox.put("a", "failing", "b", "c")
 
-    async with inbox.consumed_by(getattr(handler, way)):
+    async with inbox.consumed_by(getattr(handler, worker)):
         dead = await inbox.dead()
         await inbox.until(lambda: {"a", "b", "c"} <= set(handler.done))
 
-    assert (body_of(dead), dead.queue, dead.reason) == ("poison", "inbox", "internal_error")
+    assert (body_of(dead), dead.queue, dead.reason) == ("failing", "inbox", "internal_error")
     assert "KeyError" in (dead.error or "")
     assert (
-        MAX_UNEXPECTED_FAILURES <= handler.tries.count("poison") <= MAX_UNEXPECTED_FAILURES + 1
-    )  # once more in its batch
+        MAX_UNEXPECTED_FAILURES <= handler.tries.count("failing") <= MAX_UNEXPECTED_FAILURES + 1
+    )  # the batch is one more try
     assert await inbox.ready() == 0
 
 
@@ -92,12 +92,12 @@ async def test_a_message_that_breaks_its_handler_is_a_dead_letter_and_the_rest_f
 @pytest.mark.parametrize(
     ("body", "reason", "error"),
     [
-        ("malformed", "not_json", "is not of this world"),
-        ("unwanted", "unwanted", "by this test"),
+        ("malformed", "not_json", "The body must be valid."),
+        ("unwanted", "unwanted", "The test rejects the body."),
     ],
 )
-async def test_what_can_never_succeed_is_a_dead_letter_at_the_first_try(
-    inbox: Inbox, handler: Handler, body: str, reason: str, error: str
+async def test_message_is_dead_lettered_at_once_when_it_cannot_succeed(
+    inbox: Inbox, handler: RecordingHandler, body: str, reason: str, error: str
 ) -> None:
     await inbox.put(body)
 
@@ -110,8 +110,8 @@ async def test_what_can_never_succeed_is_a_dead_letter_at_the_first_try(
 
 
 @pytest.mark.requirement("S110")
-async def test_of_a_body_too_large_for_a_letter_the_beginning_is_kept_and_its_size_told(
-    inbox: Inbox, handler: Handler
+async def test_dead_letter_contains_the_start_and_the_size_of_a_body_that_is_too_large(
+    inbox: Inbox, handler: RecordingHandler
 ) -> None:
     body = "unwanted".ljust(MAX_BODY_BYTES + 1)
     await inbox.publisher.publish(
@@ -124,44 +124,49 @@ async def test_of_a_body_too_large_for_a_letter_the_beginning_is_kept_and_its_si
         dead = await inbox.dead()
 
     assert body_of(dead) == body[:MAX_BODY_BYTES]
-    assert dead.error == f"by this test (cut: the body has {len(body)} bytes)"
+    assert dead.error == (
+        f"The test rejects the body. The body has {len(body)} bytes, "
+        f"and the dead letter has the first {MAX_BODY_BYTES}."
+    )
     assert await inbox.ready() == 0
 
 
 @pytest.mark.requirement("S91")
-async def test_a_delivery_is_held_while_what_it_needs_is_away(
-    inbox: Inbox, handler: Handler
+async def test_delivery_is_retried_without_a_new_session_while_the_database_is_unavailable(
+    inbox: Inbox, handler: RecordingHandler
 ) -> None:
-    handler.is_away = True
+    handler.is_unavailable = True
     await inbox.put("later", "a")
 
     async with inbox.consumed_by(handler.concurrent):
         await inbox.until(lambda: handler.tries.count("later") > 2)
         before = list(handler.done)
-        handler.is_away = False
+        handler.is_unavailable = False
         await inbox.until(lambda: "later" in handler.done)
 
     assert before == ["a"]
-    assert inbox.sessions == 1  # held, not sent back and forth
+    assert inbox.sessions == 1
     assert await inbox.ready() == 0
 
 
 @pytest.mark.requirement("S91")
-async def test_held_in_order_nothing_overtakes(inbox: Inbox, handler: Handler) -> None:
-    handler.is_away = True
+async def test_ordered_worker_keeps_the_order_during_retries(
+    inbox: Inbox, handler: RecordingHandler
+) -> None:
+    handler.is_unavailable = True
     await inbox.put("later 1", "later 2", "later 3")
 
     async with inbox.consumed_by(handler.ordered):
         await inbox.until(lambda: len(handler.tries) > 3)
-        handler.is_away = False
+        handler.is_unavailable = False
         await inbox.until(lambda: len(handler.done) == 3)
 
     assert handler.done == ["later 1", "later 2", "later 3"]
 
 
 @pytest.mark.requirement("S73")
-async def test_what_was_not_handled_before_the_stop_comes_again(
-    inbox: Inbox, handler: Handler
+async def test_abandoned_delivery_is_delivered_again_after_the_stop(
+    inbox: Inbox, handler: RecordingHandler
 ) -> None:
     abandoned = asyncio.Event()
 
@@ -170,7 +175,7 @@ async def test_what_was_not_handled_before_the_stop_comes_again(
         return ABANDONED
 
     await inbox.put("a")
-    async with inbox.consumed_by(lambda settler: ConcurrentWorker(abandon, settler)):
+    async with inbox.consumed_by(lambda acknowledger: ConcurrentWorker(abandon, acknowledger)):
         await abandoned.wait()
     async with inbox.consumed_by(handler.concurrent):
         await inbox.until(lambda: handler.done == ["a"])
@@ -179,15 +184,15 @@ async def test_what_was_not_handled_before_the_stop_comes_again(
 
 
 @pytest.mark.requirement("S110")
-async def test_a_dead_letter_is_forwarded_before_its_message_is_acknowledged(
-    inbox: Inbox, handler: Handler
+async def test_dead_letter_is_published_before_its_message_is_acknowledged(
+    inbox: Inbox, handler: RecordingHandler
 ) -> None:
     await inbox.channel.exchange_delete(DEAD)
     await inbox.put("malformed")
 
     async with inbox.consumed_by(handler.concurrent):
         await inbox.until(lambda: handler.tries == ["malformed"])
-        inbox.line.cut()
+        inbox.proxy.cut()
         await inbox.until(lambda: len(handler.tries) > 1)
         await inbox.declare_all()
         dead = await inbox.dead()

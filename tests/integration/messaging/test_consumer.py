@@ -1,11 +1,11 @@
-"""A consumer outlives its connections: nothing is lost, and order is kept."""
+"""A consumer reconnects after each loss, loses no message and keeps the order."""
 
 import asyncio
 from collections.abc import AsyncIterator, Sequence
 
 import pytest
 from tests.integration.messaging.inbox import QUEUE, Inbox, open_inbox
-from tests.rig.tcp_line import DeafLine
+from tests.rig.tcp_proxy import AmqpProxy
 
 from harebell.messaging.acknowledge import DONE, Delivery, Outcome
 from harebell.messaging.consumer import ConcurrentWorker, OrderedWorker
@@ -22,14 +22,14 @@ async def inbox(amqp_url: str) -> AsyncIterator[Inbox]:
 
 
 class Recorder:
-    """Handles in order; can be made to stand still at one body."""
+    """A handler that records the bodies and waits at the body `halt_at`."""
 
     def __init__(self, inbox: Inbox, *, halt_at: str | None = None) -> None:
         self.inbox = inbox
         self.halt_at = halt_at
         self.seen: list[str] = []
         self.batches: list[int] = []
-        self.go_on = asyncio.Event()
+        self.resume = asyncio.Event()
 
     async def many(self, deliveries: Sequence[Delivery]) -> Sequence[Outcome]:
         self.batches.append(len(deliveries))
@@ -45,24 +45,26 @@ class Recorder:
         self.seen.append(body)
         self.inbox.changed.set()
         if body == self.halt_at:
-            await self.go_on.wait()
+            await self.resume.wait()
 
     @property
     def firsts(self) -> list[str]:
         return list(dict.fromkeys(self.seen))
 
 
-async def test_a_lost_connection_is_followed_by_another_and_order_is_kept(inbox: Inbox) -> None:
+async def test_consumer_reconnects_and_keeps_the_order_when_its_connection_is_lost(
+    inbox: Inbox,
+) -> None:
     recorder = Recorder(inbox, halt_at="020")
     await inbox.put(*MANY)
 
     async with inbox.consumed_by(
-        lambda settler: OrderedWorker(recorder.many, settler, limit=7, gather_time=0)
+        lambda acknowledger: OrderedWorker(recorder.many, acknowledger, limit=7, gather_time=0)
     ):
         await inbox.until(lambda: "020" in recorder.seen)
-        inbox.line.cut()
+        inbox.proxy.cut()
         await inbox.until(lambda: recorder.seen.count("020") == 2)
-        recorder.go_on.set()
+        recorder.resume.set()
         await inbox.until(lambda: recorder.seen[-1] == MANY[-1])
 
     assert inbox.sessions == 2
@@ -72,26 +74,28 @@ async def test_a_lost_connection_is_followed_by_another_and_order_is_kept(inbox:
     assert await inbox.ready() == 0
 
 
-async def test_what_was_in_hand_when_the_connection_went_comes_again(inbox: Inbox) -> None:
+async def test_unacknowledged_messages_are_delivered_again_when_the_connection_is_lost(
+    inbox: Inbox,
+) -> None:
     recorder = Recorder(inbox, halt_at="001")
     await inbox.put(*MANY[:3])
 
-    async with inbox.consumed_by(lambda settler: ConcurrentWorker(recorder.one, settler)):
+    async with inbox.consumed_by(lambda acknowledger: ConcurrentWorker(recorder.one, acknowledger)):
         await inbox.until(lambda: len(recorder.seen) == 3)
-        inbox.line.cut()
+        inbox.proxy.cut()
         await inbox.until(lambda: recorder.seen.count("001") == 2)
-        recorder.go_on.set()
+        recorder.resume.set()
 
     assert set(recorder.seen) == set(MANY[:3])
     assert await inbox.ready() == 0
 
 
-async def test_a_batch_is_what_is_at_hand_up_to_its_limit(inbox: Inbox) -> None:
+async def test_batch_contains_the_available_deliveries_up_to_its_limit(inbox: Inbox) -> None:
     recorder = Recorder(inbox)
     await inbox.put(*MANY)
 
     async with inbox.consumed_by(
-        lambda settler: OrderedWorker(recorder.many, settler, limit=25, gather_time=0.2)
+        lambda acknowledger: OrderedWorker(recorder.many, acknowledger, limit=25, gather_time=0.2)
     ):
         await inbox.until(lambda: len(recorder.seen) == len(MANY))
 
@@ -99,43 +103,45 @@ async def test_a_batch_is_what_is_at_hand_up_to_its_limit(inbox: Inbox) -> None:
     assert max(recorder.batches) == 25
 
 
-async def test_no_more_is_taken_than_prefetch_allows(inbox: Inbox) -> None:
+async def test_consumer_receives_at_most_the_prefetch(inbox: Inbox) -> None:
     recorder = Recorder(inbox, halt_at="000")
     await inbox.put(*MANY[:10])
 
     async with inbox.consumed_by(
-        lambda settler: OrderedWorker(recorder.many, settler, limit=100, gather_time=0), prefetch=4
+        lambda acknowledger: OrderedWorker(recorder.many, acknowledger, limit=100, gather_time=0),
+        prefetch=4,
     ):
         await inbox.until(lambda: recorder.seen == ["000"])
         left = await inbox.ready()
-        recorder.go_on.set()
+        recorder.resume.set()
         await inbox.until(lambda: len(recorder.seen) == 10)
 
     assert left == 6
 
 
 @pytest.mark.requirement("S73")
-async def test_a_stop_ends_what_was_delivered_and_leaves_the_rest(inbox: Inbox) -> None:
+async def test_stop_finishes_the_delivered_messages_and_leaves_the_others(inbox: Inbox) -> None:
     recorder = Recorder(inbox, halt_at="000")
     await inbox.put(*MANY[:10])
 
     async with inbox.consumed_by(
-        lambda settler: OrderedWorker(recorder.many, settler, limit=100, gather_time=0), prefetch=4
+        lambda acknowledger: OrderedWorker(recorder.many, acknowledger, limit=100, gather_time=0),
+        prefetch=4,
     ):
         await inbox.until(lambda: recorder.seen == ["000"])
-        asyncio.get_running_loop().call_later(0.1, recorder.go_on.set)
+        asyncio.get_running_loop().call_later(0.1, recorder.resume.set)
 
     assert recorder.seen[:4] == MANY[:4]
     assert await inbox.ready() == 10 - len(recorder.seen)
 
 
-async def test_a_deleted_queue_ends_the_session_and_its_like_is_consumed_again(
+async def test_consumer_opens_a_new_session_when_its_queue_is_deleted(
     inbox: Inbox,
 ) -> None:
     recorder = Recorder(inbox)
 
     async with inbox.consumed_by(
-        lambda settler: OrderedWorker(recorder.many, settler, limit=9, gather_time=0)
+        lambda acknowledger: OrderedWorker(recorder.many, acknowledger, limit=9, gather_time=0)
     ) as consumer:
         await inbox.put("a")
         await inbox.until(lambda: recorder.seen == ["a"])
@@ -151,35 +157,35 @@ async def test_a_deleted_queue_ends_the_session_and_its_like_is_consumed_again(
     assert inbox.sessions > 1
 
 
-async def test_messages_that_wait_while_an_idle_consumer_is_shown_none_come_in_its_next_session(
+async def test_idle_consumer_opens_a_new_session_when_the_broker_delivers_no_ready_message(
     amqp_url: str,
 ) -> None:
-    """The broker takes two for delivered, which never came, and there is no room for the third."""
-    async with open_inbox(amqp_url, DeafLine) as inbox:
-        line = inbox.line
-        assert isinstance(line, DeafLine)
-        line.withholds = True
+    """The broker counts two dropped deliveries, so the prefetch permits no third delivery."""
+    async with open_inbox(amqp_url, AmqpProxy) as inbox:
+        proxy = inbox.proxy
+        assert isinstance(proxy, AmqpProxy)
+        proxy.drops_deliveries = True
         recorder = Recorder(inbox)
         await inbox.put(*MANY[:3])
 
         async with inbox.consumed_by(
-            lambda settler: ConcurrentWorker(recorder.one, settler), prefetch=2
+            lambda acknowledger: ConcurrentWorker(recorder.one, acknowledger), prefetch=2
         ):
             await inbox.until(lambda: inbox.sessions == 2)
-            line.withholds = False
+            proxy.drops_deliveries = False
             await inbox.until(lambda: len(recorder.firsts) == 3)
 
         assert sorted(recorder.firsts) == MANY[:3]
         assert await inbox.ready() == 0
 
 
-async def test_a_consumer_of_a_queue_that_was_made_anew_at_once_goes_on_with_it(
+async def test_consumer_continues_when_its_queue_is_deleted_and_declared_at_once(
     inbox: Inbox,
 ) -> None:
-    """Within some milliseconds the broker tells its consumers nothing, nor shows them anything."""
+    """The broker then neither cancels the consumers nor delivers messages to them."""
     recorder = Recorder(inbox)
     async with inbox.consumed_by(
-        lambda settler: ConcurrentWorker(recorder.one, settler), prefetch=2
+        lambda acknowledger: ConcurrentWorker(recorder.one, acknowledger), prefetch=2
     ):
         await inbox.put(MANY[0])
         await inbox.until(lambda: bool(recorder.seen))

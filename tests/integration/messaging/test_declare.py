@@ -1,4 +1,4 @@
-"""The topology's value and a real broker agree."""
+"""The topology value and a broker agree."""
 
 import pytest
 
@@ -9,7 +9,7 @@ from harebell.messaging.topology.bus import SYSTEM
 pytestmark = [pytest.mark.broker, pytest.mark.broker_version]
 
 
-async def test_what_was_declared_is_found_sound_and_may_be_declared_again(amqp_url: str) -> None:
+async def test_broker_has_no_difference_after_repeated_declarations(amqp_url: str) -> None:
     connection = await connect(amqp_url, name="test", properties={})
     async with connection:
         before = await find_differences(connection, SYSTEM)

@@ -1,10 +1,10 @@
-"""What others publish may be encoded as badly as AMQP allows."""
+"""Properties of messages may have any encoding that AMQP permits."""
 
 import asyncio
 import subprocess
 
 import pytest
-from tests.integration.bootstrap.clocks import told
+from tests.integration.bootstrap.clocks import fixed_time
 
 from harebell.client.connection import Connection, connect
 from harebell.messaging.acknowledge import DONE, Acknowledger, Delivery, Outcome
@@ -17,7 +17,7 @@ pytestmark = pytest.mark.broker
 WITHIN = 20.0  # seconds
 
 
-async def test_a_property_that_is_not_utf8_stops_no_queue(amqp_url: str) -> None:
+async def test_consumer_handles_a_message_whose_property_is_not_utf8(amqp_url: str) -> None:
     connection = await connect(amqp_url, name="test", properties={})
     channel = await connection.channel()
     await channel.declare_queue("inbox", durable=True)
@@ -32,18 +32,18 @@ async def test_a_property_that_is_not_utf8_stops_no_queue(amqp_url: str) -> None
             stop.set()
         return DONE
 
-    link = Connection(amqp_url, name="test", properties={})
-    settler = Acknowledger(Publisher(link), Clock(told))
+    publishing = Connection(amqp_url, name="test", properties={})
+    acknowledger = Acknowledger(Publisher(publishing), Clock(fixed_time))
     consumer = Consumer(
         "inbox",
         lambda: connect(amqp_url, name="consumes", properties={}),
-        lambda: ConcurrentWorker(handle, settler),
+        lambda: ConcurrentWorker(handle, acknowledger),
         prefetch=10,
     )
     await asyncio.wait_for(consumer.run(stop), WITHIN)
     left = await channel.declare_queue("inbox", passive=True)
     await connection.close()
-    await link.close()
+    await publishing.close()
 
     assert [delivery.body for delivery in handled] == [b"hello", b"hello"]
     assert left.declaration_result.message_count == 0
@@ -51,6 +51,6 @@ async def test_a_property_that_is_not_utf8_stops_no_queue(amqp_url: str) -> None
 
 def _publish(amqp_url: str, content_type: bytes) -> None:
     command = ["amqp-publish", "--url", amqp_url, "--routing-key", "inbox", "--body", "hello"]
-    subprocess.run(  # noqa: S603  # our own words
+    subprocess.run(  # noqa: S603  # constant arguments
         [*command, "--content-type", content_type], check=True, timeout=WITHIN
     )

@@ -1,4 +1,4 @@
-"""Published means confirmed: anything else is an error that says what it was."""
+"""A publish returns after the confirm, and every other result is an error with its reason."""
 
 import asyncio
 from collections.abc import AsyncIterator
@@ -9,7 +9,7 @@ from datetime import UTC, datetime
 import orjson
 import pytest
 from tests.integration.messaging.inbox import QUEUE, WITHIN, Inbox, open_inbox
-from tests.rig.tcp_line import Line
+from tests.rig.tcp_proxy import TcpProxy
 
 from harebell.client.connection import Connection
 from harebell.contract.amqp_names import EVENTS
@@ -43,15 +43,15 @@ async def inbox(amqp_url: str) -> AsyncIterator[Inbox]:
 
 
 @pytest.fixture
-async def through(inbox: Inbox) -> AsyncIterator[Publisher]:
-    """Through the line that a test may break."""
-    link = Connection(inbox.line.url, name="test", properties={})
-    yield Publisher(link)
-    await link.close()
+async def broken_publisher(inbox: Inbox) -> AsyncIterator[Publisher]:
+    """Yield a publisher whose connection a test can break."""
+    connection = Connection(inbox.proxy.url, name="test", properties={})
+    yield Publisher(connection)
+    await connection.close()
 
 
 @pytest.mark.requirement("S62")
-async def test_what_is_published_is_persistent_and_says_what_it_is(inbox: Inbox) -> None:
+async def test_published_message_is_persistent_and_has_its_properties(inbox: Inbox) -> None:
     await inbox.publisher.publish(GOOD)
 
     queue = await inbox.channel.get_queue(QUEUE)
@@ -63,7 +63,7 @@ async def test_what_is_published_is_persistent_and_says_what_it_is(inbox: Inbox)
     assert message.headers["n"] == 1
 
 
-async def test_what_no_queue_takes_is_an_error(inbox: Inbox) -> None:
+async def test_publish_raises_when_no_queue_takes_the_message(inbox: Inbox) -> None:
     with pytest.raises(Unroutable) as failed:
         await inbox.publisher.publish(NOWHERE)
 
@@ -71,7 +71,7 @@ async def test_what_no_queue_takes_is_an_error(inbox: Inbox) -> None:
     assert "nobody" in failed.value.reason
 
 
-async def test_what_goes_to_no_exchange_is_an_error_and_the_next_publish_succeeds(
+async def test_publish_raises_when_the_exchange_is_missing_and_the_next_publish_succeeds(
     inbox: Inbox,
 ) -> None:
     with pytest.raises(Unroutable) as failed:
@@ -82,14 +82,14 @@ async def test_what_goes_to_no_exchange_is_an_error_and_the_next_publish_succeed
     assert await inbox.ready() == 1
 
 
-async def test_of_many_each_is_told_apart(inbox: Inbox) -> None:
+async def test_publish_each_returns_the_result_of_each_message(inbox: Inbox) -> None:
     results = await inbox.publisher.publish_each([GOOD, NOWHERE, replace(GOOD, message_id="m-4")])
 
     assert [type(result) for result in results] == [type(None), Unroutable, type(None)]
     assert await inbox.ready() == 2
 
 
-async def test_facts_that_cannot_be_written_down_are_let_go_and_the_next_are_told(
+async def test_publish_events_drops_an_event_that_json_cannot_encode(
     inbox: Inbox,
 ) -> None:
     queue = await inbox.channel.declare_queue(exclusive=True)
@@ -97,21 +97,23 @@ async def test_facts_that_cannot_be_written_down_are_let_go_and_the_next_are_tol
     at = datetime(2026, 11, 20, 14, tzinfo=UTC)
 
     for data in ({"key": 2**70}, {"key": "a"}):
-        told = make_event("acme", "schedule.paused", data, id_="x", subject="a", at=at)
-        await publish_events(inbox.publisher, [OutgoingEvent("acme", "schedule.paused", told)])
+        event = make_event("acme", "schedule.paused", data, id_="x", subject="a", at=at)
+        await publish_events(inbox.publisher, [OutgoingEvent("acme", "schedule.paused", event)])
 
     message = await queue.get(timeout=WITHIN)
     assert [each["data"] for each in orjson.loads(message.body)] == [{"key": "a"}]
 
 
-async def test_the_first_failure_of_many_is_raised_when_all_are_through(inbox: Inbox) -> None:
+async def test_publish_all_raises_the_first_error_after_the_last_result(inbox: Inbox) -> None:
     with pytest.raises(Unroutable):
         await inbox.publisher.publish_all([NOWHERE, *[GOOD] * 20])
 
     assert await inbox.ready() == 20
 
 
-async def test_as_many_as_may_be_in_flight_go_out_in_order(inbox: Inbox) -> None:
+async def test_publish_all_keeps_the_order_up_to_the_maximum_of_unconfirmed_messages(
+    inbox: Inbox,
+) -> None:
     bodies = [f"{number:03}" for number in range(MAX_UNCONFIRMED)]
 
     await inbox.put(*bodies)
@@ -119,7 +121,9 @@ async def test_as_many_as_may_be_in_flight_go_out_in_order(inbox: Inbox) -> None
     assert [body async for body in inbox.take(MAX_UNCONFIRMED)] == bodies
 
 
-async def test_more_than_may_be_in_flight_are_all_published(inbox: Inbox) -> None:
+async def test_publish_all_publishes_more_than_the_maximum_of_unconfirmed_messages(
+    inbox: Inbox,
+) -> None:
     bodies = [f"{number:03}" for number in range(MAX_UNCONFIRMED + 100)]
 
     await inbox.put(*bodies)
@@ -127,46 +131,48 @@ async def test_more_than_may_be_in_flight_are_all_published(inbox: Inbox) -> Non
     assert sorted([body async for body in inbox.take(len(bodies))]) == bodies
 
 
-async def test_a_publish_over_a_lost_connection_goes_out_over_another(
-    inbox: Inbox, through: Publisher
+async def test_publish_uses_a_new_connection_after_a_loss(
+    inbox: Inbox, broken_publisher: Publisher
 ) -> None:
-    await through.publish(GOOD)
+    await broken_publisher.publish(GOOD)
 
-    inbox.line.cut()
+    inbox.proxy.cut()
     with suppress(BrokerUnavailable):
-        await through.publish(GOOD)  # the cut may be noticed only by this one
-    await through.publish(GOOD)
+        await broken_publisher.publish(GOOD)  # this publish may be the first that notices the loss
+    await broken_publisher.publish(GOOD)
 
     assert await inbox.ready() >= 2
 
 
-async def test_a_broker_that_does_not_confirm_hangs_nobody(
-    inbox: Inbox, through: Publisher
+async def test_publish_raises_in_time_when_the_broker_does_not_confirm(
+    inbox: Inbox, broken_publisher: Publisher
 ) -> None:
-    await through.publish(GOOD)
-    inbox.line.silence()
+    await broken_publisher.publish(GOOD)
+    inbox.proxy.silence()
 
     async with asyncio.timeout(WITHIN):
         with pytest.raises(BrokerUnavailable):
-            await through.publish(GOOD, within=0.2)
+            await broken_publisher.publish(GOOD, within=0.2)
 
 
-async def test_a_broker_that_is_away_hangs_nobody(amqp_url: str) -> None:
-    async with Line.to(amqp_url) as line:
-        url = line.url
-    link = Connection(url, name="test", properties={})
-
-    with pytest.raises(BrokerUnavailable):
-        await Publisher(link).publish(GOOD, within=2)
-
-    await link.close()
-
-
-async def test_a_link_that_was_closed_is_closed_for_good(inbox: Inbox, through: Publisher) -> None:
-    await through.publish(GOOD)
-    link = Connection(inbox.line.url, name="test", properties={})
-    await link.open()
-    await link.close()
+async def test_publish_raises_in_time_when_the_broker_is_unavailable(amqp_url: str) -> None:
+    async with TcpProxy.open(amqp_url) as proxy:
+        url = proxy.url
+    connection = Connection(url, name="test", properties={})
 
     with pytest.raises(BrokerUnavailable):
-        await Publisher(link).publish(GOOD)
+        await Publisher(connection).publish(GOOD, within=2)
+
+    await connection.close()
+
+
+async def test_publish_raises_when_its_connection_is_closed(
+    inbox: Inbox, broken_publisher: Publisher
+) -> None:
+    await broken_publisher.publish(GOOD)
+    connection = Connection(inbox.proxy.url, name="test", properties={})
+    await connection.open()
+    await connection.close()
+
+    with pytest.raises(BrokerUnavailable):
+        await Publisher(connection).publish(GOOD)

@@ -1,12 +1,12 @@
-"""Links that fall silent at an awkward moment are lost links, whatever the library makes of it."""
+"""A connection that becomes silent is a lost connection in every phase of its life."""
 
 import asyncio
 
 import pytest
 from aio_pika import Message
 from aio_pika.abc import AbstractConnection
-from tests.integration.bootstrap.clocks import told
-from tests.rig.tcp_line import DeafLine, Line
+from tests.integration.bootstrap.clocks import fixed_time
+from tests.rig.tcp_proxy import AmqpProxy, TcpProxy
 
 from harebell.client.connection import CHANNEL_REPLACE_PAUSE, Connection, close, connect
 from harebell.contract.errors import BrokerUnavailable, Unroutable
@@ -20,15 +20,15 @@ from harebell.runtime.clock import Clock
 pytestmark = [pytest.mark.broker, pytest.mark.broker_version]
 
 WITHIN = 30.0  # seconds
-QUICK = "?heartbeat=1"
-PATIENT = "?heartbeat=600"  # so that silence is noticed only by what waits for an answer
+SHORT_HEARTBEAT = "?heartbeat=1"
+LONG_HEARTBEAT = "?heartbeat=600"  # only a missing response shows the silence
 
 
-async def open_through(line: Line) -> AbstractConnection:
-    return await connect(line.url + QUICK, name="test", properties={})
+async def open_through(proxy: TcpProxy) -> AbstractConnection:
+    return await connect(proxy.url + SHORT_HEARTBEAT, name="test", properties={})
 
 
-async def test_a_consumer_whose_session_falls_silent_while_it_opens_goes_on_with_another(
+async def test_consumer_opens_another_session_when_the_first_becomes_silent_at_its_start(
     amqp_url: str,
 ) -> None:
     handled = asyncio.Event()
@@ -38,38 +38,40 @@ async def test_a_consumer_whose_session_falls_silent_while_it_opens_goes_on_with
         handled.set()
         return DONE
 
-    async with Line.to(amqp_url) as line:
+    async with TcpProxy.open(amqp_url) as proxy:
 
         async def opened() -> AbstractConnection:
             nonlocal tries
             tries += 1
-            connection = await open_through(line)
+            connection = await open_through(proxy)
             if tries == 1:
-                line.silence()
+                proxy.silence()
             return connection
 
-        link = Connection(amqp_url, name="test", properties={})
-        channel = await link.channel()
+        connection = Connection(amqp_url, name="test", properties={})
+        channel = await connection.channel()
         await channel.declare_queue("inbox", durable=True)
         await channel.default_exchange.publish(Message(b"hello"), "inbox")
-        settler = Acknowledger(Publisher(link), Clock(told))
-        consumer = Consumer("inbox", opened, lambda: ConcurrentWorker(handle, settler), prefetch=10)
+        acknowledger = Acknowledger(Publisher(connection), Clock(fixed_time))
+        consumer = Consumer(
+            "inbox", opened, lambda: ConcurrentWorker(handle, acknowledger), prefetch=10
+        )
         stop = asyncio.Event()
         consuming = asyncio.create_task(consumer.run(stop))
         await asyncio.wait_for(handled.wait(), WITHIN)
         stop.set()
         await asyncio.wait_for(consuming, WITHIN)
-        await link.close()
+        await connection.close()
 
     assert tries == 2
 
 
-async def test_declaring_over_a_link_that_falls_silent_is_a_broker_that_is_away(
+async def test_declare_raises_when_the_connection_becomes_silent(
     amqp_url: str,
 ) -> None:
-    async with Line.to(amqp_url) as line:
-        connection = await open_through(line)
-        line.silence()
+    async with TcpProxy.open(amqp_url) as proxy:
+        connection = await open_through(proxy)
+        proxy.silence()
 
         with pytest.raises(BrokerUnavailable):
             await asyncio.wait_for(declare(connection, SYSTEM), WITHIN)
@@ -77,89 +79,91 @@ async def test_declaring_over_a_link_that_falls_silent_is_a_broker_that_is_away(
         await connection.close()
 
 
-async def test_opening_a_link_that_falls_silent_is_a_broker_that_is_away(amqp_url: str) -> None:
-    async with Line.to(amqp_url) as line:
-        link = Connection(line.url + QUICK, name="test", properties={})
-        await (await link.channel()).close()
-        line.silence()
-
-        with pytest.raises(BrokerUnavailable):
-            await asyncio.wait_for(link.open(), WITHIN)
-        await asyncio.wait_for(link.open(), WITHIN)
-
-        assert link.is_open
-        await link.close()
-
-
-async def test_a_link_whose_channel_gets_no_answer_opens_another_in_time(amqp_url: str) -> None:
-    async with Line.to(amqp_url) as line:
-        link = Connection(line.url + PATIENT, name="test", properties={})
-        await (await link.channel()).close()
-        line.silence()
-
-        with pytest.raises(BrokerUnavailable):
-            await asyncio.wait_for(link.open(), WITHIN)
-        await asyncio.wait_for(link.open(), WITHIN)
-
-        assert link.is_open
-        await asyncio.wait_for(link.close(), WITHIN)
-
-
-async def test_a_link_that_nobody_answers_any_more_is_closed_in_time(amqp_url: str) -> None:
-    async with Line.to(amqp_url) as line:
-        link = Connection(line.url + PATIENT, name="test", properties={})
-        await link.open()
-        line.silence()
-
-        await asyncio.wait_for(link.close(), WITHIN)
-
-        assert not link.is_open
-
-
-async def test_a_broker_that_no_longer_answers_is_asked_about_its_topology_for_a_while(
+async def test_open_raises_when_the_connection_becomes_silent_and_then_succeeds(
     amqp_url: str,
 ) -> None:
-    for ask in (declare, find_missing):
-        async with Line.to(amqp_url) as line:
-            connection = await connect(line.url + PATIENT, name="test", properties={})
-            line.silence()
+    async with TcpProxy.open(amqp_url) as proxy:
+        connection = Connection(proxy.url + SHORT_HEARTBEAT, name="test", properties={})
+        await (await connection.channel()).close()
+        proxy.silence()
+
+        with pytest.raises(BrokerUnavailable):
+            await asyncio.wait_for(connection.open(), WITHIN)
+        await asyncio.wait_for(connection.open(), WITHIN)
+
+        assert connection.is_open
+        await connection.close()
+
+
+async def test_open_replaces_a_channel_without_a_response_in_time(amqp_url: str) -> None:
+    async with TcpProxy.open(amqp_url) as proxy:
+        connection = Connection(proxy.url + LONG_HEARTBEAT, name="test", properties={})
+        await (await connection.channel()).close()
+        proxy.silence()
+
+        with pytest.raises(BrokerUnavailable):
+            await asyncio.wait_for(connection.open(), WITHIN)
+        await asyncio.wait_for(connection.open(), WITHIN)
+
+        assert connection.is_open
+        await asyncio.wait_for(connection.close(), WITHIN)
+
+
+async def test_silent_connection_is_closed_in_time(amqp_url: str) -> None:
+    async with TcpProxy.open(amqp_url) as proxy:
+        connection = Connection(proxy.url + LONG_HEARTBEAT, name="test", properties={})
+        await connection.open()
+        proxy.silence()
+
+        await asyncio.wait_for(connection.close(), WITHIN)
+
+        assert not connection.is_open
+
+
+async def test_topology_functions_raise_in_time_when_the_broker_becomes_silent(
+    amqp_url: str,
+) -> None:
+    for request in (declare, find_missing):
+        async with TcpProxy.open(amqp_url) as proxy:
+            connection = await connect(proxy.url + LONG_HEARTBEAT, name="test", properties={})
+            proxy.silence()
 
             with pytest.raises(BrokerUnavailable):
-                await asyncio.wait_for(ask(connection, SYSTEM), WITHIN)
+                await asyncio.wait_for(request(connection, SYSTEM), WITHIN)
 
             await asyncio.wait_for(close(connection), WITHIN)
 
 
-async def test_a_link_whose_opening_was_given_up_before_its_connection_was_lost_opens_again(
+async def test_open_succeeds_after_a_cancelled_open_and_a_loss(
     amqp_url: str,
 ) -> None:
-    async with Line.to(amqp_url) as line:
-        link = Connection(line.url + PATIENT, name="test", properties={})
-        await (await link.channel()).close()
-        line.silence()
+    async with TcpProxy.open(amqp_url) as proxy:
+        connection = Connection(proxy.url + LONG_HEARTBEAT, name="test", properties={})
+        await (await connection.channel()).close()
+        proxy.silence()
         with pytest.raises(TimeoutError):
-            await asyncio.wait_for(link.open(), 0.5)
-        line.cut()
+            await asyncio.wait_for(connection.open(), 0.5)
+        proxy.cut()
 
-        await asyncio.wait_for(link.open(), WITHIN)
+        await asyncio.wait_for(connection.open(), WITHIN)
 
-        assert link.is_open
-        await link.close()
+        assert connection.is_open
+        await connection.close()
 
 
-async def test_a_link_leaves_a_channel_that_the_broker_never_closes(amqp_url: str) -> None:
-    """As those are that wait for a queue's leader which is gone for good."""
-    async with DeafLine.to(amqp_url) as line:
-        link = Connection(line.url + PATIENT, name="test", properties={})
+async def test_connection_replaces_a_channel_that_the_broker_never_closes(amqp_url: str) -> None:
+    """The broker keeps such a channel open while a queue permanently lacks its leader."""
+    async with AmqpProxy.open(amqp_url) as proxy:
+        connection = Connection(proxy.url + LONG_HEARTBEAT, name="test", properties={})
         for number in (1, 2):
-            await link.open()
-            line.deaf.add(number)
+            await connection.open()
+            proxy.ignored_channels.add(number)
             await asyncio.sleep(CHANNEL_REPLACE_PAUSE)
             with pytest.raises(BrokerUnavailable):
-                await link.publish("amq.direct", "nowhere", Message(b""), timeout=0.3)
+                await connection.publish("amq.direct", "nowhere", Message(b""), timeout=0.3)
 
-        await asyncio.wait_for(link.open(), WITHIN)
-        with pytest.raises(Unroutable):  # so it was confirmed
-            await link.publish("amq.direct", "nowhere", Message(b""))
+        await asyncio.wait_for(connection.open(), WITHIN)
+        with pytest.raises(Unroutable):  # the broker has answered
+            await connection.publish("amq.direct", "nowhere", Message(b""))
 
-        await link.close()
+        await connection.close()

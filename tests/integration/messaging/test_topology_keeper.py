@@ -1,4 +1,4 @@
-"""What an operator deletes under a running service is declared again."""
+"""A running service declares deleted context of the topology again."""
 
 import asyncio
 from collections.abc import AsyncIterator
@@ -26,7 +26,7 @@ TICKET = OutgoingMessage(
 
 
 @pytest.fixture
-async def parts(amqp_url: str, database_url: str) -> AsyncIterator[ServiceContext]:
+async def context(amqp_url: str, database_url: str) -> AsyncIterator[ServiceContext]:
     urls = {"AMQP_URL": amqp_url, "DATABASE_URL": as_role(database_url, "dispatcher")}
     settings = ServiceSettings.load({f"HAREBELL_{name}": url for name, url in urls.items()})
     async with open_service(settings, "dispatcher", asyncio.Event()) as opened:
@@ -36,21 +36,21 @@ async def parts(amqp_url: str, database_url: str) -> AsyncIterator[ServiceContex
         await asyncio.gather(keeping, return_exceptions=True)
 
 
-async def test_an_exchange_that_is_deleted_is_there_again_when_a_message_has_missed_it(
-    parts: ServiceContext, amqp_url: str
+async def test_deleted_exchange_is_declared_again_after_an_unroutable_message(
+    context: ServiceContext, amqp_url: str
 ) -> None:
-    await parts.publisher.publish(TICKET)
+    await context.publisher.publish(TICKET)
 
     async with await aio_pika.connect(amqp_url) as connection:
         await (await connection.channel()).exchange_delete(WORK)
     with pytest.raises(Unroutable):
-        await parts.publisher.publish(TICKET)
+        await context.publisher.publish(TICKET)
 
     async def is_routed() -> bool:
         try:
-            await parts.publisher.publish(TICKET)
+            await context.publisher.publish(TICKET)
         except Unroutable:
             return False
         return True
 
-    await until(is_routed, what="the exchange that was deleted")
+    await until(is_routed, what="the deleted exchange")

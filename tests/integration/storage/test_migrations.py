@@ -1,4 +1,4 @@
-"""Migrations may be killed, repeated, run beside services: nothing is half done, nobody waits."""
+"""Migrations may be killed, repeated and run beside services: each one is atomic and fast."""
 
 import asyncio
 import os
@@ -12,23 +12,29 @@ from urllib.parse import urlsplit
 
 import asyncpg
 import pytest
+from alembic.migration import MigrationContext
+from alembic.operations import Operations
+from sqlalchemy import Connection
+from sqlalchemy.ext.asyncio import create_async_engine
 from tests.acceptance.stack import until
 from tests.rig.servers import Servers
 
-from harebell.storage import migrate as migrating
+from harebell.storage import migrate as migrate_module
 from harebell.storage.migrate import migrate
+from harebell.storage.migrations.concurrent_index import index_concurrently
 from harebell.storage.tables import metadata
 
 pytestmark = pytest.mark.postgres
 
-VERSIONS = sorted((Path(migrating.__file__).parent / "migrations" / "versions").glob("0*.py"))
-REVISIONS = [file.name[:4] for file in VERSIONS]
-MANY = 200_000  # runs, and as many schedules
-LONGEST = 1.0  # seconds that any statement of a service may wait for a lock
-UNHURRIED = 0.01  # seconds between two statements of a writer
+DIRECTORY = Path(migrate_module.__file__).parent / "migrations" / "versions"
+MIGRATIONS = sorted(DIRECTORY.glob("0*.py"))
+REVISIONS = [file.name[:4] for file in MIGRATIONS]
+ROWS = 200_000  # runs, and schedules
+MAX_WAIT = 1.0  # seconds that a statement of a service may wait for a lock
+WRITE_INTERVAL = 0.01  # seconds between two statements of a writer
 
 _COLUMNS = """
-SELECT table_name, column_name FROM information_schema.columns
+SELECT table_name, column_name, is_nullable = 'YES' FROM information_schema.columns
 WHERE table_schema = 'public' AND table_name <> 'alembic_version' AND table_name !~ '_[0-9]{8}$'
 """
 _INDEXES = """
@@ -38,14 +44,25 @@ _GRANTS = """
 SELECT grantee, table_name, privilege_type FROM information_schema.role_table_grants
 WHERE grantee LIKE 'harebell_%' AND table_name !~ '_[0-9]{8}$'
 """
-_NOTES = """
+_PARTITIONS = """
+SELECT inhrelid::regclass::text FROM pg_inherits
+WHERE inhparent IN ('runs'::regclass, 'attempts'::regclass)
+"""
+_VERSION_TABLE = """
 CREATE TABLE IF NOT EXISTS alembic_version
     (version_num varchar(32) CONSTRAINT alembic_version_pkc PRIMARY KEY)
 """
-_INVALID = "SELECT indexrelid::regclass::text FROM pg_index WHERE NOT indisvalid"
-_WAITS = """
+_INVALID_INDEXES = "SELECT indexrelid::regclass::text FROM pg_index WHERE NOT indisvalid"
+_IS_WAITING = """
 SELECT count(*) > 0 FROM pg_stat_activity
 WHERE datname = current_database() AND wait_event_type = 'Lock'
+"""
+_TERMINATE_WAITING = """
+SELECT pg_terminate_backend(pid) FROM pg_stat_activity
+WHERE datname = current_database() AND wait_event_type = 'Lock'
+"""
+_LAST_PARTITION = """
+SELECT max(inhrelid::regclass::text) FROM pg_inherits WHERE inhparent = 'runs'::regclass
 """
 _FILL = """
 INSERT INTO schedules (id, tenant, name, class, priority, pool, tags, metadata, version,
@@ -74,7 +91,7 @@ _WRITES = (
 
 @pytest.fixture
 async def bare_url(servers: Servers) -> AsyncIterator[str]:
-    """Of an empty database: nothing has been migrated."""
+    """Yield the URL of an empty database without a migration."""
     name = f"bare_{os.getpid()}_{time.monotonic_ns()}"
     url = urlsplit(servers.database_url)._replace(path=f"/{name}").geturl()
     owner = await asyncpg.connect(servers.database_url)
@@ -87,7 +104,7 @@ async def bare_url(servers: Servers) -> AsyncIterator[str]:
 
 
 @asynccontextmanager
-async def asking(url: str) -> AsyncIterator[asyncpg.Connection]:
+async def connected(url: str) -> AsyncIterator[asyncpg.Connection]:
     connection = await asyncpg.connect(url)
     try:
         yield connection
@@ -96,10 +113,12 @@ async def asking(url: str) -> AsyncIterator[asyncpg.Connection]:
 
 
 @asynccontextmanager
-async def migration_of(url: str) -> AsyncIterator[None]:
-    """In a process of its own, which is killed outright."""
+async def migration_process(url: str) -> AsyncIterator[None]:
+    """Run a migration in its own process, and kill the process at the end of the block."""
     process = await asyncio.create_subprocess_exec(
-        *(sys.executable, "-m", "harebell.kernel.db"),
+        sys.executable,
+        "-m",
+        "harebell.storage",
         env={"PYTHONPATH": os.pathsep.join(sys.path), "HAREBELL_DATABASE_URL": url},
     )
     try:
@@ -109,121 +128,151 @@ async def migration_of(url: str) -> AsyncIterator[None]:
         await process.wait()
 
 
-async def schema(url: str) -> list[set[tuple[str, ...]]]:
-    async with asking(url) as owner:
-        assert await owner.fetch(_INVALID) == []
+async def schema(url: str) -> list[set[tuple[object, ...]]]:
+    async with connected(url) as owner:
+        assert await owner.fetch(_INVALID_INDEXES) == []
         return [
             {tuple(row) for row in await owner.fetch(query)}
-            for query in (_COLUMNS, _INDEXES, _GRANTS)
+            for query in (_COLUMNS, _INDEXES, _GRANTS, _PARTITIONS)
         ]
 
 
+async def create_index(url: str, name: str, definition: str) -> None:
+    """Create the index as a migration does."""
+    engine = create_async_engine(url.replace("://", "+asyncpg://", 1))
+
+    def create(connection: Connection) -> None:
+        context = MigrationContext.configure(connection, opts={"transaction_per_migration": True})
+        with context.begin_transaction(_per_migration=True), Operations.context(context) as op:
+            index_concurrently(op, {name: definition})
+
+    try:
+        async with engine.connect() as connection:
+            await connection.run_sync(create)
+    finally:
+        await engine.dispose()
+
+
 @pytest.mark.requirement("S40")
-async def test_all_migrations_together_make_the_tables_that_the_code_knows(
-    bare_url: str,
-) -> None:
+async def test_migration_creates_the_tables_of_the_code(bare_url: str) -> None:
     await migrate(bare_url)
 
-    columns, _, _ = await schema(bare_url)
+    columns, _, _, _ = await schema(bare_url)
     assert columns == {
-        (table.name, column.name) for table in metadata.tables.values() for column in table.columns
+        (table.name, column.name, column.nullable)
+        for table in metadata.tables.values()
+        for column in table.columns
     }
 
 
+async def test_repeated_migration_changes_nothing(bare_url: str) -> None:
+    await migrate(bare_url)
+    before = await schema(bare_url)
+
+    await migrate(bare_url)
+
+    assert await schema(bare_url) == before
+
+
 @pytest.mark.parametrize("revision", REVISIONS)
-async def test_a_migration_that_is_killed_has_done_nothing_and_is_done_whole_the_next_time(
+async def test_killed_migration_has_no_effect_and_the_next_one_is_complete(
     revision: str, bare_url: str, database_url: str
 ) -> None:
-    """At its very end, when all that is left is to note that it was done."""
+    """The kill is at the end, when the migration waits to record its revision."""
     if revision != REVISIONS[0]:
         await migrate(bare_url, to=REVISIONS[REVISIONS.index(revision) - 1])
-    async with asking(bare_url) as owner, asking(bare_url) as other:
-        await owner.execute(_NOTES)
+    async with connected(bare_url) as owner, connected(bare_url) as other:
+        await owner.execute(_VERSION_TABLE)
         await other.execute("BEGIN")
         await other.execute("LOCK TABLE alembic_version IN EXCLUSIVE MODE")
-        async with migration_of(bare_url):
-            await until(lambda: owner.fetchval(_WAITS), what="the end of the migration")
+        async with migration_process(bare_url):
+            await until(lambda: owner.fetchval(_IS_WAITING), what="the end of the migration")
         await other.execute("ROLLBACK")
-        noted = await owner.fetch("SELECT version_num FROM alembic_version")
+        recorded = await owner.fetch("SELECT version_num FROM alembic_version")
 
-    assert revision not in {row["version_num"] for row in noted}
+    assert revision not in {row["version_num"] for row in recorded}
     await migrate(bare_url)
     assert await schema(bare_url) == await schema(database_url)
 
 
-async def test_an_index_whose_making_was_broken_off_is_made_again(
-    bare_url: str, database_url: str
-) -> None:
-    await migrate(bare_url, to="0003")
-    async with asking(bare_url) as owner, asking(bare_url) as old:
-        await old.execute("BEGIN ISOLATION LEVEL REPEATABLE READ")
-        await old.execute("UPDATE schedules SET name = name")  # others wait for its end
-        migration = asyncio.create_task(migrate(bare_url))
-        await until(lambda: owner.fetchval(_WAITS), what="an index that waits")
-        await owner.execute(
-            "SELECT pg_terminate_backend(pid) FROM pg_stat_activity "
-            "WHERE datname = current_database() AND wait_event_type = 'Lock'"
-        )
-        (broken,) = await asyncio.gather(migration, return_exceptions=True)
-        await old.execute("ROLLBACK")
-        left = await owner.fetch(_INVALID)
-
-    assert isinstance(broken, Exception)
-    assert [row[0] for row in left] == ["schedules_name"]
-    await migrate(bare_url)
-    assert await schema(bare_url) == await schema(database_url)
-
-
-async def test_two_migrations_at_once_wait_for_each_other(bare_url: str, database_url: str) -> None:
+async def test_concurrent_migrations_wait_for_each_other(bare_url: str, database_url: str) -> None:
     await asyncio.gather(migrate(bare_url), migrate(bare_url))
 
     assert await schema(bare_url) == await schema(database_url)
 
 
-async def test_no_service_waits_for_a_migration_of_200_000_schedules_and_runs(
+async def test_concurrent_index_is_created_again_when_its_creation_is_interrupted(
+    database_url: str,
+) -> None:
+    index = "schedules_of_pool", "schedules (pool)"
+    async with connected(database_url) as owner, connected(database_url) as old:
+        await old.execute("BEGIN ISOLATION LEVEL REPEATABLE READ")
+        await old.execute("UPDATE schedules SET name = name")  # the index waits for its end
+        creation = asyncio.create_task(create_index(database_url, *index))
+        await until(lambda: owner.fetchval(_IS_WAITING), what="an index that waits")
+        await owner.execute(_TERMINATE_WAITING)
+        (error,) = await asyncio.gather(creation, return_exceptions=True)
+        await old.execute("ROLLBACK")
+        invalid = await owner.fetch(_INVALID_INDEXES)
+
+    assert isinstance(error, Exception)
+    assert [row[0] for row in invalid] == ["schedules_of_pool"]
+    await create_index(database_url, *index)
+    _, indexes, _, _ = await schema(database_url)
+    assert any("schedules_of_pool" in str(definition) for (definition,) in indexes)
+
+
+async def test_service_does_not_wait_for_a_migration_of_200_000_schedules_and_runs(
     bare_url: str, record_property: Callable[[str, object], None]
 ) -> None:
-    """From the first schema to the newest; whoever waits for a lock for a second fails."""
-    await migrate(bare_url, to=REVISIONS[0])
-    async with asking(bare_url) as owner:
-        for statement in _FILL.replace("$1", str(MANY)).split(";"):
-            await owner.execute(statement)
-    over = asyncio.Event()
-    writers = [asyncio.create_task(write(bare_url, each, over)) for each in _WRITES]
-    began = time.monotonic()
+    """A migration creates a partition and an index. A wait of a second for a lock fails."""
     await migrate(bare_url)
-    record_property("migrated", f"{MANY} schedules and runs in {time.monotonic() - began:.2f} s")
-    over.set()
+    async with connected(bare_url) as owner:
+        for statement in _FILL.replace("$1", str(ROWS)).split(";"):
+            await owner.execute(statement)
+        last_partition = await owner.fetchval(_LAST_PARTITION)
+        await owner.execute(f"DROP TABLE {last_partition}")
+    stop = asyncio.Event()
+    writers = [asyncio.create_task(write(bare_url, each, stop)) for each in _WRITES]
+    started_at = time.monotonic()
+    await migrate(bare_url)
+    await create_index(bare_url, "schedules_of_pool", "schedules (pool)")
+    seconds = time.monotonic() - started_at
+    record_property("migrated", f"{ROWS} schedules and runs in {seconds:.2f} s")
+    stop.set()
 
     for statement, longest in zip(_WRITES, await asyncio.gather(*writers), strict=True):
-        record_property(" ".join(statement.split()[:3]), f"{longest:.3f} s at the longest")
+        record_property(" ".join(statement.split()[:3]), f"{longest:.3f} s at most")
+    _, _, _, partitions = await schema(bare_url)
+    assert (last_partition,) in partitions
 
 
-async def write(url: str, statement: str, over: asyncio.Event) -> float:
-    """Until it is over, with a service's patience; the seconds that the longest has taken."""
+async def write(url: str, statement: str, stop: asyncio.Event) -> float:
+    """Repeat the statement until `stop` is set, and return the longest duration in seconds."""
     longest, number = 0.0, 0
-    async with asking(url) as connection:
-        await connection.execute(f"SET lock_timeout = '{LONGEST}s'")
-        while not over.is_set():
-            number = number % MANY + 1
+    async with connected(url) as connection:
+        await connection.execute(f"SET lock_timeout = '{MAX_WAIT}s'")
+        while not stop.is_set():
+            number = number % ROWS + 1
             (key,) = await connection.fetchrow("SELECT md5($1::int::text)::uuid", number)
-            began = time.monotonic()
+            started_at = time.monotonic()
             await connection.execute(statement, key)
-            longest = max(longest, time.monotonic() - began)
-            await asyncio.sleep(UNHURRIED)
+            longest = max(longest, time.monotonic() - started_at)
+            await asyncio.sleep(WRITE_INTERVAL)
     return longest
 
 
-@pytest.mark.parametrize("file", VERSIONS[1:], ids=lambda file: file.stem)
-def test_indexes_on_tables_that_are_in_use_are_made_beside_their_writers(file: Path) -> None:
-    """And by a migration that does nothing else: it cannot be taken back."""
-    script = file.read_text()
-    new = set(re.findall(r"CREATE TABLE (\w+)", script))
+def test_later_migration_creates_the_indexes_of_existing_tables_concurrently() -> None:
+    """A migration with such an index does nothing else, because the index commits every step."""
+    for file in MIGRATIONS[1:]:
+        script = file.read_text()
+        new_tables = set(re.findall(r"CREATE TABLE (\w+)", script))
+        indexed = set(re.findall(r"CREATE (?:UNIQUE )?INDEX \w+ ON (\w+)", script))
 
-    assert set(re.findall(r"CREATE (?:UNIQUE )?INDEX \w+ ON (\w+)", script)) <= new
-    assert "index_concurrently" not in script or script.count("op.execute") == 1  # to go back
+        assert indexed <= new_tables
+        assert "index_concurrently" not in script or script.count("op.execute") == 1
 
 
-@pytest.mark.parametrize("file", VERSIONS, ids=lambda file: file.stem)
-def test_a_migration_is_written_out_and_does_not_change_with_the_code(file: Path) -> None:
+@pytest.mark.parametrize("file", MIGRATIONS, ids=lambda file: file.stem)
+def test_migration_does_not_change_with_the_code(file: Path) -> None:
     assert "metadata.create_all" not in file.read_text()

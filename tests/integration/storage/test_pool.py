@@ -1,4 +1,4 @@
-"""The pool of connections: its floor, its ceiling, and how long one waits under it."""
+"""The pool of connections: its minimum, its maximum and the wait for a free connection."""
 
 import asyncio
 
@@ -14,39 +14,42 @@ from harebell.storage.engine import open_pool, translate_db_errors
 
 pytestmark = [pytest.mark.broker, pytest.mark.postgres]
 
-PATIENCE = 0.3  # seconds
-AT_ONCE = 100
+ACQUIRE_TIMEOUT = 0.3  # seconds
+CONCURRENT_STATEMENTS = 100
 NAME = "pooled"
 
-_OURS = "SELECT pid FROM pg_stat_activity WHERE application_name = $1"
+_CONNECTIONS = "SELECT pid FROM pg_stat_activity WHERE application_name = $1"
 
 
 @pytest.mark.requirement("S57")
-async def test_who_finds_no_free_connection_waits_for_its_turn(database_url: str) -> None:
+async def test_statement_waits_when_no_connection_is_free(database_url: str) -> None:
     async with open_pool(database_url, name=NAME, bounds=PoolBounds(max_size=2)) as pool:
-        asked = (pool.fetchval("SELECT $1::int FROM pg_sleep(0.01)", n) for n in range(AT_ONCE))
-        answers = await asyncio.gather(*asked)
-        connections = await pool.fetch(_OURS, NAME)
+        statements = (
+            pool.fetchval("SELECT $1::int FROM pg_sleep(0.01)", n)
+            for n in range(CONCURRENT_STATEMENTS)
+        )
+        results = await asyncio.gather(*statements)
+        connections = await pool.fetch(_CONNECTIONS, NAME)
 
-    assert answers == list(range(AT_ONCE))
+    assert results == list(range(CONCURRENT_STATEMENTS))
     assert len(connections) == 2
 
 
 @pytest.mark.requirement("S57")
-async def test_who_waits_too_long_finds_the_database_away_and_the_pool_whole(
+async def test_statement_raises_when_it_waits_too_long_and_the_pool_stays_usable(
     database_url: str,
 ) -> None:
-    bounds = PoolBounds(max_size=1, acquire_timeout=PATIENCE)
+    bounds = PoolBounds(max_size=1, acquire_timeout=ACQUIRE_TIMEOUT)
     async with open_pool(database_url, name=NAME, bounds=bounds) as pool:
         async with pool.acquire():
             with pytest.raises(DatabaseUnavailable), translate_db_errors():
                 await pool.fetchval("SELECT 1")
-        answer = await pool.fetchval("SELECT 1")
+        result = await pool.fetchval("SELECT 1")
 
-    assert answer == 1
+    assert result == 1
 
 
-async def test_a_table_that_a_migration_changes_between_two_reads_is_read_at_the_next_try(
+async def test_statement_succeeds_at_its_second_try_when_a_migration_changes_its_table(
     database_url: str,
 ) -> None:
     owner = await asyncpg.connect(database_url)
@@ -70,28 +73,28 @@ async def test_a_table_that_a_migration_changes_between_two_reads_is_read_at_the
 
 
 @pytest.mark.requirement("S57")
-async def test_so_many_connections_as_are_kept_open_are_made_again_when_they_are_lost(
+async def test_pool_opens_its_minimum_of_connections_again_after_a_loss(
     database_url: str,
 ) -> None:
     owner = await asyncpg.connect(database_url)
     bounds = PoolBounds(min_size=2)
 
-    async def others(than: frozenset[int] = frozenset()) -> frozenset[int] | None:
-        pids = frozenset(row["pid"] for row in await owner.fetch(_OURS, NAME))
-        return pids if len(pids) == bounds.min_size and not pids & than else None
+    async def open_connections(besides: frozenset[int] = frozenset()) -> frozenset[int] | None:
+        pids = frozenset(row["pid"] for row in await owner.fetch(_CONNECTIONS, NAME))
+        return pids if len(pids) == bounds.min_size and not pids & besides else None
 
     async with open_pool(as_role(database_url, "ticker"), name=NAME, bounds=bounds):
-        first = await until(others, what="the connections kept open")
+        first = await until(open_connections, what="the minimum of connections")
         assert first is not None
         await owner.execute("SELECT pg_terminate_backend(p) FROM unnest($1::int[]) AS p", first)
-        second = await until(lambda: others(first), what="other connections")
+        second = await until(lambda: open_connections(first), what="new connections")
     await owner.close()
 
     assert second
 
 
 @pytest.mark.requirement("S57")
-async def test_a_service_that_keeps_connections_open_waits_for_its_database(
+async def test_service_with_a_minimum_of_connections_waits_for_its_database(
     amqp_url: str, database_url: str
 ) -> None:
     owner = await asyncpg.connect(database_url)
@@ -105,20 +108,20 @@ async def test_a_service_that_keeps_connections_open_waits_for_its_database(
     )
 
     async def start(stop: asyncio.Event) -> int:
-        async with open_service(settings, "dispatcher", stop) as parts:
-            size: int = parts.pool.get_size()
+        async with open_service(settings, "dispatcher", stop) as context:
+            size: int = context.pool.get_size()
             return size
 
     await refuse_connections(owner)
-    given_up = asyncio.Event()
-    starting, in_vain = (asyncio.create_task(start(stop)) for stop in (asyncio.Event(), given_up))
-    await asyncio.sleep(PATIENCE)
+    stop = asyncio.Event()
+    starting, stopping = (asyncio.create_task(start(each)) for each in (asyncio.Event(), stop))
+    await asyncio.sleep(ACQUIRE_TIMEOUT)
     was_waiting = not starting.done()
-    given_up.set()
-    without = await in_vain
+    stop.set()
+    stopped_size = await stopping
     await accept_connections(owner)
     size = await starting
     await owner.close()
 
     assert was_waiting
-    assert (without, size) == (0, 2)
+    assert (stopped_size, size) == (0, 2)

@@ -1,4 +1,4 @@
-"""A commit that tickets may have outrun is followed by the same tickets once more."""
+"""A slow or unknown commit makes a transaction publish its tickets again."""
 
 import asyncio
 from collections.abc import AsyncIterator, Sequence
@@ -17,32 +17,34 @@ from harebell.storage.publishing_transaction import (
 
 pytestmark = pytest.mark.postgres
 
-# Its rows are what a commit waits for: so many seconds each.
+# The commit waits for the seconds in each row.
 SLOW_TABLE = """
 CREATE TABLE slow (seconds float8);
-CREATE FUNCTION dawdle() RETURNS trigger LANGUAGE plpgsql AS
+CREATE FUNCTION delay_commit() RETURNS trigger LANGUAGE plpgsql AS
     $$ BEGIN PERFORM pg_sleep(new.seconds); RETURN NULL; END $$;
-CREATE CONSTRAINT TRIGGER dawdle AFTER INSERT ON slow DEFERRABLE INITIALLY DEFERRED
-    FOR EACH ROW EXECUTE FUNCTION dawdle();
+CREATE CONSTRAINT TRIGGER delay_commit AFTER INSERT ON slow DEFERRABLE INITIALLY DEFERRED
+    FOR EACH ROW EXECUTE FUNCTION delay_commit();
 """
 COMMITTING = "SELECT pid FROM pg_stat_activity WHERE query LIKE 'COMMIT%' AND state = 'active'"
 
 
 @pytest.fixture
-async def books(database_url: str) -> AsyncIterator[FaultyPool]:
+async def faulty_pool(database_url: str) -> AsyncIterator[FaultyPool]:
     async with open_faulty_pool(database_url) as opened:
         await opened.pool.execute(SLOW_TABLE)
         yield opened
 
 
-async def authorise(books: FaultyPool, seconds: float) -> None:
-    async with publishing_transaction(books.pool, books.publisher, books.clock) as authority:
-        await authority.connection.execute("INSERT INTO slow VALUES ($1)", seconds)
-        await authority.publish([routed()])
+async def insert_and_publish(faulty_pool: FaultyPool, seconds: float) -> None:
+    async with publishing_transaction(
+        faulty_pool.pool, faulty_pool.publisher, faulty_pool.clock
+    ) as transaction:
+        await transaction.connection.execute("INSERT INTO slow VALUES ($1)", seconds)
+        await transaction.publish([routed()])
 
 
-async def written(books: FaultyPool) -> int:
-    count: int = await books.pool.fetchval("SELECT count(*) FROM slow")
+async def row_count(faulty_pool: FaultyPool) -> int:
+    count: int = await faulty_pool.pool.fetchval("SELECT count(*) FROM slow")
     return count
 
 
@@ -50,70 +52,74 @@ def bodies(messages: Sequence[OutgoingMessage]) -> set[bytes]:
     return {message.body for message in messages}
 
 
-async def test_a_quick_commit_is_followed_by_nothing(books: FaultyPool) -> None:
-    await authorise(books, 0)
+async def test_quick_commit_republishes_nothing(faulty_pool: FaultyPool) -> None:
+    await insert_and_publish(faulty_pool, 0)
 
-    assert len(books.publisher.published) == 1
-    assert await written(books) == 1
+    assert len(faulty_pool.publisher.published) == 1
+    assert await row_count(faulty_pool) == 1
 
 
-async def test_tickets_that_have_waited_long_for_their_commit_are_published_again(
-    books: FaultyPool,
+async def test_slow_commit_republishes_the_tickets(
+    faulty_pool: FaultyPool,
 ) -> None:
-    await authorise(books, SLOW_COMMIT + 0.2)
+    await insert_and_publish(faulty_pool, SLOW_COMMIT + 0.2)
 
-    assert len(books.publisher.published) == 2
-    assert len(bodies(books.publisher.published)) == 1
-    assert await written(books) == 1
+    assert len(faulty_pool.publisher.published) == 2
+    assert len(bodies(faulty_pool.publisher.published)) == 1
+    assert await row_count(faulty_pool) == 1
 
 
-async def test_so_they_are_when_nobody_knows_whether_it_was_committed(books: FaultyPool) -> None:
-    authorised = asyncio.create_task(authorise(books, 5))
+async def test_commit_with_an_unknown_result_republishes_the_tickets(
+    faulty_pool: FaultyPool,
+) -> None:
+    committing = asyncio.create_task(insert_and_publish(faulty_pool, 5))
 
     async with asyncio.timeout(10):
-        while (pid := await books.pool.fetchval(COMMITTING)) is None:
+        while (pid := await faulty_pool.pool.fetchval(COMMITTING)) is None:
             continue
-    await books.pool.execute("SELECT pg_terminate_backend($1)", pid)
+    await faulty_pool.pool.execute("SELECT pg_terminate_backend($1)", pid)
 
     with pytest.raises(DatabaseUnavailable):
-        await authorised
-    assert len(books.publisher.published) == 2
-    assert len(bodies(books.publisher.published)) == 1
+        await committing
+    assert len(faulty_pool.publisher.published) == 2
+    assert len(bodies(faulty_pool.publisher.published)) == 1
 
 
-async def test_what_cannot_be_published_is_not_committed(
-    books: FaultyPool, monkeypatch: pytest.MonkeyPatch
+async def test_transaction_is_rolled_back_when_its_tickets_cannot_be_published(
+    faulty_pool: FaultyPool, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    async def away(*_: object, **__: object) -> None:
-        raise BrokerUnavailable("away")
+    async def fail(*_: object, **__: object) -> None:
+        raise BrokerUnavailable("The broker is gone.")
 
-    monkeypatch.setattr(books.publisher, "publish", away)
+    monkeypatch.setattr(faulty_pool.publisher, "publish", fail)
 
     with pytest.raises(BrokerUnavailable):
-        await authorise(books, 0)
-    assert await written(books) == 0
+        await insert_and_publish(faulty_pool, 0)
+    assert await row_count(faulty_pool) == 0
 
 
-async def test_what_is_published_again_in_vain_is_left_to_the_sweep(
-    books: FaultyPool, monkeypatch: pytest.MonkeyPatch
+async def test_failed_republication_is_ignored_after_a_slow_commit(
+    faulty_pool: FaultyPool, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    said: list[OutgoingMessage] = []
+    published: list[OutgoingMessage] = []
 
-    async def once(outgoing: OutgoingMessage, *, within: float = 0) -> None:  # noqa: ARG001
-        said.append(outgoing)
-        if len(said) > 1:
-            raise BrokerUnavailable("away")
+    async def publish_once(outgoing: OutgoingMessage, *, within: float = 0) -> None:  # noqa: ARG001  # the fake has no timeout
+        published.append(outgoing)
+        if len(published) > 1:
+            raise BrokerUnavailable("The broker is gone.")
 
-    monkeypatch.setattr(books.publisher, "publish", once)
+    monkeypatch.setattr(faulty_pool.publisher, "publish", publish_once)
 
-    await authorise(books, SLOW_COMMIT + 0.2)
+    await insert_and_publish(faulty_pool, SLOW_COMMIT + 0.2)
 
-    assert (len(said), await written(books)) == (2, 1)
+    assert (len(published), await row_count(faulty_pool)) == (2, 1)
 
 
-async def test_a_transaction_that_publishes_nothing_is_only_a_transaction(books: FaultyPool) -> None:
-    authority: PublishingTransaction
-    async with publishing_transaction(books.pool, books.publisher, books.clock) as authority:
-        await authority.connection.execute("INSERT INTO slow VALUES (0)")
+async def test_transaction_without_tickets_only_commits(faulty_pool: FaultyPool) -> None:
+    transaction: PublishingTransaction
+    async with publishing_transaction(
+        faulty_pool.pool, faulty_pool.publisher, faulty_pool.clock
+    ) as transaction:
+        await transaction.connection.execute("INSERT INTO slow VALUES (0)")
 
-    assert (books.publisher.published, await written(books)) == ([], 1)
+    assert (faulty_pool.publisher.published, await row_count(faulty_pool)) == ([], 1)

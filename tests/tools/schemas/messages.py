@@ -102,7 +102,7 @@ COMMAND_RESPONSES: Final[dict[type[Message], str]] = {
 def _responses_to(verb: str) -> tuple[str, ...]:
     if verb in QUERIES:
         return _query_response(verb), COMMAND_RESPONSES[ErrorResponse]
-    models = (*_command_responses(COMMANDS[verb]), ErrorResponse)
+    models: tuple[type[Message], ...] = (*_command_responses(COMMANDS[verb]), ErrorResponse)
     return tuple(COMMAND_RESPONSES[model] for model in models)
 
 

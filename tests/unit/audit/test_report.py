@@ -1,4 +1,4 @@
-"""A report counts all and tells some."""
+"""Tests of the report, which counts all findings and keeps some."""
 
 from datetime import datetime
 from uuid import UUID
@@ -10,21 +10,36 @@ from harebell.audit.model.records import Finding, FindingKind
 from harebell.audit.model.report import MissedHeartbeat, Report
 
 
-def lost(at: datetime) -> Finding:
-    return Finding(FindingKind.MISSING, "acme", UUID(int=1), "k", at, "lost")
+def missing(at: datetime) -> Finding:
+    return Finding(
+        kind=FindingKind.MISSING,
+        tenant="acme",
+        schedule_id=UUID(int=1),
+        key="k",
+        at=at,
+        text="missing",
+    )
 
 
-def test_all_findings_are_counted_and_some_are_told() -> None:
-    report = Report(NINE, after(60), limit=2)
-
-    report.add_coverage(Coverage(5, 2, tuple(lost(after(n)) for n in range(3))))
-
-    assert (report.expected, report.recorded) == (5, 2)
-    assert report.counts == {FindingKind.MISSING: 3}
-    assert (len(report.findings), report.omitted) == (2, 1)
-    assert not report.is_clean
+def report(**fields: int) -> Report:
+    return Report(since=NINE, until=after(60), **fields)
 
 
-def test_silence_alone_is_not_clean() -> None:
-    assert Report(NINE, after(60)).is_clean
-    assert not Report(NINE, after(60), missed_heartbeats=[MissedHeartbeat("ticker", NINE)]).is_clean
+def test_report_counts_all_findings_and_keeps_the_first_ones() -> None:
+    result = report(limit=2)
+
+    result.add_coverage(Coverage(5, 2, tuple(missing(after(n)) for n in range(3))))
+
+    assert (result.expected, result.recorded) == (5, 2)
+    assert result.counts == {FindingKind.MISSING: 3}
+    assert (len(result.findings), result.omitted) == (2, 1)
+    assert not result.is_clean
+
+
+def test_report_is_not_clean_when_a_heartbeat_is_missed() -> None:
+    result = report()
+    assert result.is_clean
+
+    result.missed_heartbeats.append(MissedHeartbeat("ticker", NINE))
+
+    assert not result.is_clean

@@ -1,14 +1,13 @@
-"""Columns that contradict each other: each is made here, and found."""
+"""Tests of rows whose columns contradict each other: one damaged row for each check."""
 
 from dataclasses import replace
 from datetime import timedelta
 from typing import Any
 
 import pytest
-from tests.fakes.audit import Audited, a_run
+from tests.fakes.audit import AuditedTicker, attempt_row, run_row
 from tests.fakes.tickets import NINE, after
 
-from harebell.audit.model.records import Attempt
 from harebell.audit.model.row_checks import find_invalid, find_invalid_schedule
 from harebell.domain.run_states import RunState
 
@@ -28,11 +27,11 @@ SUCCEEDED: dict[str, Any] = {
     "started_at": NINE,
     "finished_at": after(1),
     "seq": 3,
-    "attempts": (Attempt(1, 1, "succeeded", NINE),),
+    "attempts": (attempt_row(1, "succeeded", NINE),),
 }
 SKIPPED: dict[str, Any] = {
     "state": RunState.SKIPPED,
-    "reason": "catch_up",
+    "reason": "missed",
     "outcome": "skipped",
     "finished_at": after(1),
     "range_until": after(40),
@@ -48,63 +47,67 @@ RETRYING: dict[str, Any] = {
 
 
 @pytest.fixture
-def ticking() -> Audited:
-    ticking = Audited(NINE)
-    ticking.put(EVERY, retry={"max_attempts": 3})
-    return ticking
+def ticker() -> AuditedTicker:
+    ticker = AuditedTicker(NINE)
+    ticker.put(EVERY, retry={"max_attempts": 3})
+    return ticker
 
 
 @pytest.mark.requirement("S40")
 @pytest.mark.parametrize("columns", [STAGED, RUNNING, SUCCEEDED, SKIPPED, RETRYING])
-def test_what_the_ledger_writes_is_possible(ticking: Audited, columns: dict[str, Any]) -> None:
-    assert list(find_invalid(ticking.schedule, a_run(NINE, **columns))) == []
+def test_row_is_valid_when_the_ledger_writes_it(
+    ticker: AuditedTicker, columns: dict[str, Any]
+) -> None:
+    assert list(find_invalid(ticker.schedule, run_row(NINE, **columns))) == []
 
 
 @pytest.mark.requirement("S40")
 @pytest.mark.parametrize(
-    ("columns", "damage", "word"),
+    ("columns", "damage", "text"),
     [
-        (STAGED, {"state": "lost"}, "none of the model's"),
-        (STAGED, {"finished_at": NINE}, "whether it is over"),
-        (SUCCEEDED, {"finished_at": None}, "whether it is over"),
+        (STAGED, {"state": "lost"}, "not a run state"),
+        (STAGED, {"finished_at": NINE}, "disagree whether the run has ended"),
+        (SUCCEEDED, {"finished_at": None}, "disagree whether the run has ended"),
         (SUCCEEDED, {"outcome": None}, "without an outcome"),
         (STAGED, {"lease_until": NINE}, "has a lease"),
         (RUNNING, {"lease_until": None}, "has a lease"),
         (RUNNING, {"lease_holder": None}, "has a lease"),
-        (RUNNING, {"attempt": 0}, "without an attempt"),
-        (STAGED, {"attempt": 1}, "with an attempt"),
-        (RETRYING, {"next_attempt_at": None}, "not for any time"),
+        (RUNNING, {"attempt": 0}, "requires an attempt"),
+        (STAGED, {"attempt": 1}, "staged and has an attempt"),
+        (RETRYING, {"next_attempt_at": None}, "no time for the next attempt"),
         (RUNNING, {"next_attempt_at": NINE}, "does not wait"),
-        (SUCCEEDED, {"started_at": after(9)}, "ended before it began"),
-        (SUCCEEDED, {"due_at": after(30)}, "began before it was due"),
-        (STAGED, {"due_at": after(-1)}, "due before its instant"),
-        (STAGED, {"seq": 0}, "count up"),
-        (STAGED, {"replay_number": 0}, "count up"),
+        (SUCCEEDED, {"started_at": after(9)}, "ended before it started"),
+        (SUCCEEDED, {"due_at": after(30)}, "started before it was due"),
+        (STAGED, {"due_at": after(-1)}, "due before its scheduled time"),
+        (STAGED, {"seq": 0}, "counter"),
+        (STAGED, {"replay_number": -1}, "counter"),
         (SKIPPED, {"range_count": None}, "range"),
         (SKIPPED, {"range_until": after(-20)}, "range"),
         (SUCCEEDED, {"range_until": NINE, "range_count": 1}, "range"),
         (STAGED, {"version": 7}, "never been in force"),
-        (RUNNING, {"attempt": 4}, "attempt 4 of 3"),
-        (STAGED, {"tenant": "other"}, "its tenant is other"),
+        (RUNNING, {"attempt": 4}, "allows 3 attempts"),
+        (STAGED, {"tenant": "other"}, "tenant of the run is other"),
     ],
 )
-def test_a_combination_that_cannot_be_is_found(
-    ticking: Audited, columns: dict[str, Any], damage: dict[str, Any], word: str
+def test_row_is_invalid_when_two_columns_contradict_each_other(
+    ticker: AuditedTicker, columns: dict[str, Any], damage: dict[str, Any], text: str
 ) -> None:
-    run = replace(a_run(NINE, **columns), **damage)
+    run = replace(run_row(NINE, **columns), **damage)
 
-    assert any(word in each.text for each in find_invalid(ticking.schedule, run))
+    assert any(text in each.text for each in find_invalid(ticker.schedule, run))
 
 
-def test_clocks_may_be_a_little_apart(ticking: Audited) -> None:
+def test_row_is_valid_when_the_clocks_of_two_processes_differ_slightly(
+    ticker: AuditedTicker,
+) -> None:
     early = {**SUCCEEDED, "started_at": NINE - timedelta(milliseconds=20), "finished_at": NINE}
 
-    assert list(find_invalid(ticking.schedule, a_run(NINE, **early))) == []
+    assert list(find_invalid(ticker.schedule, run_row(NINE, **early))) == []
 
 
-def test_an_active_schedule_that_nobody_will_look_at_is_found(ticking: Audited) -> None:
-    asleep = replace(ticking.schedule, next_at=None)
+def test_active_schedule_is_invalid_when_no_ticker_will_read_it(ticker: AuditedTicker) -> None:
+    ignored = replace(ticker.schedule, next_at=None)
 
-    assert len(list(find_invalid_schedule(asleep))) == 1
-    assert list(find_invalid_schedule(ticking.schedule)) == []
-    assert list(find_invalid_schedule(replace(asleep, awaiting=NINE))) == []
+    assert len(list(find_invalid_schedule(ignored))) == 1
+    assert list(find_invalid_schedule(ticker.schedule)) == []
+    assert list(find_invalid_schedule(replace(ignored, awaited_run=NINE))) == []

@@ -50,7 +50,7 @@ def test_quoted_is_short_for_a_long_value(value: object) -> None:
         (
             {"tags": ["x"] * 33},
             "tags",
-            "The list must have at most 32 items after validation, not 33.",
+            "The list must have at most 32 items, not 33.",
         ),
         (
             {"overlap": "never"},

@@ -1,4 +1,4 @@
-"""`harebell dev` where nothing runs: exit codes, and what goes to which stream."""
+"""`harebell dev` without a running stack: exit codes and output."""
 
 import json
 from datetime import UTC, datetime
@@ -44,7 +44,7 @@ def started_once(tmp_path: Path) -> Path:
     ("arguments", "code"),
     [("status", ExitCode.NO_MATCH), ("stop", ExitCode.DONE), ("logs", ExitCode.NO_MATCH)],
 )
-def test_where_nothing_was_started_it_says_so_and_creates_nothing(
+def test_commands_without_a_stack_report_it_and_create_nothing(
     tmp_path: Path, arguments: str, code: ExitCode
 ) -> None:
     result = dev(tmp_path / "none", arguments)
@@ -55,7 +55,7 @@ def test_where_nothing_was_started_it_says_so_and_creates_nothing(
     assert not (tmp_path / "none").exists()
 
 
-def test_the_status_of_a_stopped_stack_names_its_processes_as_json(started_once: Path) -> None:
+def test_status_of_a_stopped_stack_lists_its_processes_as_json(started_once: Path) -> None:
     result = dev(started_once, "status", "-o", "json")
 
     assert result.exit_code == ExitCode.NO_MATCH
@@ -68,7 +68,7 @@ def test_the_status_of_a_stopped_stack_names_its_processes_as_json(started_once:
     }
 
 
-def test_logs_are_printed_by_name_or_all_with_their_names(tmp_path: Path) -> None:
+def test_logs_prints_one_log_or_all_with_their_names(tmp_path: Path) -> None:
     (tmp_path / "logs").mkdir()
     (tmp_path / "logs" / "ticker-1.log").write_text("a\nb\n")
     (tmp_path / "logs" / "rabbitmq.log").write_text("c\n")
@@ -78,7 +78,7 @@ def test_logs_are_printed_by_name_or_all_with_their_names(tmp_path: Path) -> Non
     assert "rabbitmq, ticker-1" in dev(tmp_path, "logs", "tocker").stderr
 
 
-def test_a_damaged_state_is_one_line_and_a_failure(tmp_path: Path) -> None:
+def test_damaged_state_is_reported_in_one_line(tmp_path: Path) -> None:
     (tmp_path / "plan.json").write_text("{")
 
     result = dev(tmp_path, "status")
@@ -97,7 +97,9 @@ def test_a_damaged_state_is_one_line_and_a_failure(tmp_path: Path) -> None:
         (DEAD, None, StackHealth.STOPPED),
     ],
 )
-def test_health(process: ProcessReport, server: int | None, health: StackHealth) -> None:
+def test_health_summarises_the_processes(
+    process: ProcessReport, server: int | None, health: StackHealth
+) -> None:
     report = StackStatus(
         amqp_url="amqp://given",
         database_url="postgresql://given",

@@ -1,4 +1,4 @@
-"""The set-up takes the newest Python that works; the interpreters here are scripts of ours."""
+"""The set-up script selects the newest working Python. The interpreters here are scripts."""
 
 import os
 import subprocess
@@ -13,7 +13,7 @@ NAMES = ["python3.14", "python3.13", "python3.12", "python3.11", "python3"]
 
 
 def interpreter(path: Path, answer: str) -> None:
-    """One that prints this when it is asked what it is; none of the machine's shines through."""
+    """Create an interpreter that prints a fixed text."""
     path.parent.mkdir(parents=True, exist_ok=True)
     path.write_text(f"#!/bin/sh\n{answer}\n")
     path.chmod(0o755)
@@ -42,7 +42,7 @@ def found(machine: Path, **environment: str) -> str:
     return done.stdout.strip()
 
 
-def test_the_newest_that_can_make_an_environment_is_taken(machine: Path) -> None:
+def test_newest_working_python_is_selected(machine: Path) -> None:
     interpreter(machine / "bin" / "python3.12", "echo 3.12.1 /a/python3.12")
     interpreter(machine / "bin" / "python3.13", "exit 0  # too old, or no release")
     interpreter(machine / "bin" / "python3", "echo 3.11.9 /a/python3")
@@ -50,7 +50,7 @@ def test_the_newest_that_can_make_an_environment_is_taken(machine: Path) -> None
     assert found(machine) == "/a/python3.12"
 
 
-def test_versions_are_compared_as_numbers_and_pyenv_counts(machine: Path) -> None:
+def test_versions_are_compared_as_numbers_including_pyenv(machine: Path) -> None:
     interpreter(machine / "bin" / "python3.13", "echo 3.13.9 /a/python3.13")
     pyenv = machine / ".pyenv" / "versions" / "3.13.10" / "bin" / "python3"
     interpreter(pyenv, "echo 3.13.10 /pyenv/python3")
@@ -58,7 +58,7 @@ def test_versions_are_compared_as_numbers_and_pyenv_counts(machine: Path) -> Non
     assert found(machine) == "/pyenv/python3"
 
 
-def test_who_names_one_gets_that_or_none(machine: Path) -> None:
+def test_named_python_is_selected_or_none(machine: Path) -> None:
     interpreter(machine / "bin" / "python3.12", "echo 3.12.1 /a/python3.12")
     interpreter(machine / "bin" / "python3.13", "echo 3.13.9 /a/python3.13")
 
@@ -66,5 +66,5 @@ def test_who_names_one_gets_that_or_none(machine: Path) -> None:
     assert found(machine, PYTHON="python3.10") == ""
 
 
-def test_nothing_is_printed_when_there_is_none(machine: Path) -> None:
+def test_output_is_empty_without_a_python(machine: Path) -> None:
     assert found(machine) == ""

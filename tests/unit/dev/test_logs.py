@@ -1,8 +1,8 @@
-"""The ends of logs, and what is written to them later."""
+"""The last lines of logs, and lines that processes append later."""
 
 from pathlib import Path
 
-from harebell.dev.logs import Follower, rotate, tail
+from harebell.dev.logs import LogFollower, rotate, tail
 
 
 def append(log: Path, text: str) -> None:
@@ -10,7 +10,7 @@ def append(log: Path, text: str) -> None:
         written.write(text)
 
 
-def test_the_tail_is_the_last_lines_and_nothing_for_no_log(tmp_path: Path) -> None:
+def test_tail_returns_the_last_lines_or_nothing(tmp_path: Path) -> None:
     log = tmp_path / "one.log"
     missing = tail(log, 2)
     log.write_text("a\nb\nc\n")
@@ -19,34 +19,34 @@ def test_the_tail_is_the_last_lines_and_nothing_for_no_log(tmp_path: Path) -> No
     assert tail(log, 2) == "b\nc"
 
 
-def test_following_shows_what_is_new_line_by_whole_line(tmp_path: Path) -> None:
+def test_follower_yields_complete_new_lines(tmp_path: Path) -> None:
     log = tmp_path / "one.log"
     log.write_text("old\n")
-    follower = Follower([log])
+    follower = LogFollower([log])
 
     append(log, "new\nhal")
-    first = list(follower.news())
+    first = list(follower.new_lines())
     append(log, "f\n")
-    second = list(follower.news())
+    second = list(follower.new_lines())
 
     assert first == [("one", "new")]
     assert second == [("one", "half")]
 
 
-def test_a_log_that_was_put_aside_is_followed_from_its_new_beginning(tmp_path: Path) -> None:
+def test_follower_starts_again_after_a_rotation(tmp_path: Path) -> None:
     log = tmp_path / "one.log"
     log.write_text("a long old line\n")
-    follower = Follower([log])
+    follower = LogFollower([log])
 
     log.unlink()
-    gone = list(follower.news())
+    gone = list(follower.new_lines())
     log.write_text("fresh\n")
 
     assert gone == []
-    assert list(follower.news()) == [("one", "fresh")]
+    assert list(follower.new_lines()) == [("one", "fresh")]
 
 
-def test_an_overgrown_log_is_put_aside_and_one_old_one_is_kept(tmp_path: Path) -> None:
+def test_rotate_keeps_one_old_log(tmp_path: Path) -> None:
     log = tmp_path / "one.log"
     for text in ("first", "second"):
         log.write_text(text)

@@ -1,4 +1,4 @@
-"""A process is known by its pid and its birth, so that a stale pid file never names a stranger."""
+"""A pid file identifies a process by its pid and its start."""
 
 import os
 import sys
@@ -27,13 +27,15 @@ def start(daemon: BackgroundProcess, command: list[str]) -> Process:
     return daemon.start(command, environment=os.environ, directory=Path("/"))
 
 
-def test_another_object_finds_the_process_again(daemon: BackgroundProcess, tmp_path: Path) -> None:
+def test_pid_file_identifies_the_process_for_another_object(
+    daemon: BackgroundProcess, tmp_path: Path
+) -> None:
     process = start(daemon, SLEEP)
 
     assert BackgroundProcess("one", tmp_path).process == process
 
 
-def test_a_stranger_with_the_same_pid_is_not_ours(
+def test_other_process_with_the_same_pid_is_ignored(
     daemon: BackgroundProcess, tmp_path: Path
 ) -> None:
     file = tmp_path / "run" / "servers" / "one.json"
@@ -45,26 +47,26 @@ def test_a_stranger_with_the_same_pid_is_not_ours(
     assert identify(os.getpid()) is not None
 
 
-def test_it_is_killed_when_it_does_not_end_in_time(daemon: BackgroundProcess) -> None:
+def test_stop_kills_a_process_after_the_grace_time(daemon: BackgroundProcess) -> None:
     process = start(daemon, STUBBORN)
     daemon.await_ready(lambda: daemon.log.read_text() != "", limit=10)
 
     daemon.stop(grace=0.2)
 
-    assert not process.alive
+    assert not process.is_running
 
 
-def test_its_descendants_go_with_it(daemon: BackgroundProcess) -> None:
+def test_kill_ends_the_descendants(daemon: BackgroundProcess) -> None:
     process = start(daemon, PARENT)
     daemon.await_ready(lambda: len(tree(process)) > 1, limit=10)
     family = tree(process)
 
     daemon.stop(grace=5)
 
-    assert [each for each in family if each.alive] == []
+    assert [each for each in family if each.is_running] == []
 
 
-def test_one_that_ends_while_starting_shows_the_end_of_its_log(daemon: BackgroundProcess) -> None:
+def test_failed_start_contains_the_end_of_the_log(daemon: BackgroundProcess) -> None:
     start(daemon, ["/bin/sh", "-c", "echo no room; exit 1"])
 
     with pytest.raises(StartFailed, match="no room"):

@@ -1,48 +1,50 @@
-"""Ports are free, stay the same, and are never given twice."""
+"""Free ports, which stay the same and are never assigned twice."""
 
 import socket
 
 import pytest
 
 from harebell.dev.errors import NoFreePort
-from harebell.dev.ports import FIRST_PORT, LAST_PORT, choose, is_free
+from harebell.dev.ports import FIRST_PORT, LAST_PORT, choose_ports, is_free
 
 
-def test_a_remembered_port_is_kept_while_it_is_free() -> None:
-    chosen = choose(["amqp"], seed="here", remembered={"amqp": 20_123}, free=lambda _: True)
+def test_free_remembered_port_is_kept() -> None:
+    chosen = choose_ports(["amqp"], seed="here", remembered={"amqp": 20_123}, free=lambda _: True)
 
     assert chosen == {"amqp": 20_123}
 
 
-def test_a_taken_port_is_chosen_again() -> None:
-    chosen = choose(["amqp"], seed="here", remembered={"amqp": 20_123}, free=lambda p: p != 20_123)
+def test_used_port_is_replaced() -> None:
+    chosen = choose_ports(
+        ["amqp"], seed="here", remembered={"amqp": 20_123}, free=lambda p: p != 20_123
+    )
 
     assert FIRST_PORT <= chosen["amqp"] <= LAST_PORT
     assert chosen["amqp"] != 20_123
 
 
-def test_no_port_is_given_twice() -> None:
+def test_each_name_has_another_port() -> None:
     names = [f"name-{number}" for number in range(500)]
 
-    chosen = choose(names, seed="here", remembered={"other": 20_123}, free=lambda _: True)
+    chosen = choose_ports(names, seed="here", remembered={"other": 20_123}, free=lambda _: True)
 
     assert len({*chosen.values(), 20_123}) == len(names) + 1
 
 
-def test_the_same_directory_gets_the_same_ports_and_another_one_others() -> None:
+def test_ports_depend_on_the_folder() -> None:
     def chosen(seed: str) -> dict[str, int]:
-        return choose(["amqp"], seed=seed, remembered={}, free=lambda _: True)
+        return choose_ports(["amqp"], seed=seed, remembered={}, free=lambda _: True)
 
     assert chosen("/a") == chosen("/a")
     assert chosen("/a") != chosen("/b")
 
 
-def test_the_search_ends_when_every_port_is_taken() -> None:
+def test_search_ends_when_every_port_is_in_use() -> None:
     with pytest.raises(NoFreePort):
-        choose(["amqp"], seed="here", remembered={}, free=lambda _: False)
+        choose_ports(["amqp"], seed="here", remembered={}, free=lambda _: False)
 
 
-def test_a_port_that_somebody_listens_on_is_not_free() -> None:
+def test_listening_port_is_not_free() -> None:
     with socket.create_server(("127.0.0.1", 0)) as server:
         port = server.getsockname()[1]
 

@@ -1,4 +1,4 @@
-"""What is remembered comes back, only its owner can read it, and damage is named."""
+"""The files of the stack: content, permissions and damage."""
 
 from pathlib import Path
 
@@ -8,12 +8,12 @@ from harebell.dev.errors import StateUnreadable
 from harebell.dev.state import STATE_FILE, load_plan, load_state, save_state
 
 
-def test_a_new_directory_gets_a_password_of_its_own(tmp_path: Path) -> None:
+def test_new_folder_has_a_random_password(tmp_path: Path) -> None:
     assert load_state(tmp_path).password != load_state(tmp_path).password
     assert load_plan(tmp_path) is None
 
 
-def test_what_was_saved_comes_back_and_is_private(tmp_path: Path) -> None:
+def test_saved_state_is_loaded_and_private(tmp_path: Path) -> None:
     state = load_state(tmp_path).model_copy(update={"ports": {"amqp": 20_001}})
 
     save_state(tmp_path, state)
@@ -26,7 +26,7 @@ def test_what_was_saved_comes_back_and_is_private(tmp_path: Path) -> None:
 @pytest.mark.parametrize(
     "text", ["", "{", '{"ports": {}}', '{"password": "x", "ports": {"a": "b"}}']
 )
-def test_a_damaged_file_is_named(tmp_path: Path, text: str) -> None:
+def test_damaged_file_is_named_in_the_error(tmp_path: Path, text: str) -> None:
     (tmp_path / STATE_FILE).write_text(text)
 
     with pytest.raises(StateUnreadable, match=STATE_FILE):

@@ -1,4 +1,4 @@
-"""Commands about breakers at the door: under one name, to downstreams that there may be."""
+"""Tests of breaker commands in intake: only the operations tenant, only valid downstreams."""
 
 from datetime import UTC, datetime
 from typing import Any
@@ -15,22 +15,24 @@ NOW = datetime(2026, 11, 20, 14, tzinfo=UTC)
 OPEN = {"downstream": "http:acme.example"}
 
 
-def submitted(body: Any, key: str = "harebell.breaker.open") -> CheckResult:
-    return check(IncomingRequest(routing_key=key, body=orjson.dumps(body)), accepted_at=NOW)
+def checked(body: Any, routing_key: str = "harebell.breaker.open") -> CheckResult:
+    request = IncomingRequest(routing_key=routing_key, body=orjson.dumps(body))
+    return check(request, accepted_at=NOW)
 
 
 @pytest.mark.requirement("S113")
-def test_an_order_goes_to_whoever_keeps_breakers() -> None:
-    checked = submitted({**OPEN, "until": "2026-11-20T16:00:00Z", "note": "a roof"})
+def test_breaker_command_is_published_for_the_ticker_that_records_breakers() -> None:
+    result = checked({**OPEN, "until": "2026-11-20T16:00:00Z", "note": "maintenance"})
 
-    assert checked.rejections == ()
-    assert accepted_commands_message(checked.accepted, message_id="m-1").routing_key == "breaker"
+    assert result.rejections == ()
+    message = accepted_commands_message(result.accepted, message_id="m-1")
+    assert message.routing_key == "breaker"
 
 
 @pytest.mark.requirement("S113")
 @pytest.mark.parametrize("verb", ["breaker.open", "breaker.close", "breaker.reset"])
-def test_a_tenant_cannot_force_what_others_share(verb: str) -> None:
-    (rejected,) = submitted(OPEN, f"acme.{verb}").rejections
+def test_breaker_command_is_rejected_when_a_tenant_publishes_it(verb: str) -> None:
+    (rejected,) = checked(OPEN, f"acme.{verb}").rejections
 
     assert rejected.response.error.code == "not_a_tenants"
     assert f"harebell.{verb}" in rejected.response.error.reason
@@ -50,13 +52,13 @@ def test_a_tenant_cannot_force_what_others_share(verb: str) -> None:
         ({**OPEN, "for": "2h"}, "unknown_field"),
     ],
 )
-def test_an_order_that_cannot_be_meant_is_refused(body: Any, code: str) -> None:
-    (rejected,) = submitted(body).rejections
+def test_breaker_command_is_rejected_when_a_field_is_invalid(body: Any, code: str) -> None:
+    (rejected,) = checked(body).rejections
 
     assert rejected.response.error.code == code
 
 
 @pytest.mark.requirement("S113")
-def test_a_tenant_is_not_told_whom_others_call() -> None:
+def test_breaker_list_is_rejected_when_a_tenant_requests_it() -> None:
     with pytest.raises(NotAllowed):
-        parse_query("acme", "breaker.list", b"{}", now=NOW)
+        parse_query("acme", "breaker.list", b"{}")

@@ -1,4 +1,4 @@
-"""A task that no executor has is refused at the door, if the door has been told which there are."""
+"""Tests of task names in intake, with and without the setting of the known tasks."""
 
 from datetime import UTC, datetime
 from typing import Any
@@ -16,13 +16,13 @@ KNOWN = IntakePolicy(TargetPolicy(tasks=frozenset({"acme.report", "acme.mail"}))
 UNKNOWN = IntakePolicy()
 
 
-def fault(verb: str, body: dict[str, Any], rules: IntakePolicy) -> ErrorDetail | None:
-    """The one of its only item."""
-    submission = IncomingRequest(
+def error_of(verb: str, body: dict[str, Any], policy: IntakePolicy) -> ErrorDetail | None:
+    """The error of a command, or None if intake accepts it."""
+    request = IncomingRequest(
         routing_key=f"acme.schedule.{verb}", body=orjson.dumps({"key": "hello", **body})
     )
-    checked = check(submission, accepted_at=NOW, policy=rules)
-    return checked.rejections[0].response.error if checked.rejections else None
+    result = check(request, accepted_at=NOW, policy=policy)
+    return result.rejections[0].response.error if result.rejections else None
 
 
 def task(name: str) -> dict[str, Any]:
@@ -37,19 +37,19 @@ def task(name: str) -> dict[str, Any]:
         ("patch", {"set": task("acme.reprot")}, "set.target.task.name"),
     ],
 )
-def test_a_task_that_is_not_among_those_known_is_refused(
+def test_command_is_rejected_when_its_task_is_not_known(
     verb: str, body: dict[str, Any], field: str
 ) -> None:
-    found = fault(verb, body, KNOWN)
+    error = error_of(verb, body, KNOWN)
 
-    assert found is not None
-    assert (found.code, found.field) == ("unknown_task", field)
-    assert "acme.reprot" in found.reason
+    assert error is not None
+    assert (error.code, error.field) == ("unknown_task", field)
+    assert "acme.reprot" in error.reason
 
 
 @pytest.mark.requirement("S15")
 @pytest.mark.parametrize(
-    ("verb", "body", "rules"),
+    ("verb", "body", "policy"),
     [
         ("put", {"when": {"now": True}, **task("acme.mail")}, KNOWN),
         (
@@ -63,7 +63,7 @@ def test_a_task_that_is_not_among_those_known_is_refused(
         ("patch", {"set": {"target": {"task": {"args": {"day": "monday"}}}}}, KNOWN),
     ],
 )
-def test_whatever_else_is_put_or_patched_passes(
-    verb: str, body: dict[str, Any], rules: IntakePolicy
+def test_command_is_accepted_when_it_names_no_unknown_task(
+    verb: str, body: dict[str, Any], policy: IntakePolicy
 ) -> None:
-    assert fault(verb, body, rules) is None
+    assert error_of(verb, body, policy) is None

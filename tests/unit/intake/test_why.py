@@ -1,4 +1,4 @@
-"""What became of an instant, or what will: one answer for every instant of a schedule."""
+"""Tests of the explanation of a scheduled time: one verdict for each time of a schedule."""
 
 from datetime import UTC, datetime, timedelta
 from typing import Any
@@ -7,6 +7,7 @@ from uuid import UUID
 import pytest
 
 from harebell.contract.ids import schedule_id
+from harebell.domain.reason_text import REASON_TEXT
 from harebell.domain.run_states import Reason, RunState, ScheduleState
 from harebell.intake.queries.schedule_history import ScheduleHistory
 from harebell.intake.queries.why import Explanation, Verdict, explain
@@ -18,36 +19,58 @@ CREATED = NOON - timedelta(days=60)
 ID: UUID = schedule_id("acme", "hourly")
 TASK = {"task": {"name": "harebell.echo"}}
 HOURLY = {"cron": "0 * * * *"}
+THREE_TIMES = {**HOURLY, "times": 3}
 
 
 def version(when: dict[str, Any], number: int = 1, since: datetime = CREATED) -> dict[str, Any]:
-    definition = {"when": when, "target": TASK}
     return {
-        "version": number, "definition": definition, "effective_at": since, "status": "active",
+        "version": number,
+        "definition": {"when": when, "target": TASK},
+        "effective_at": since,
+        "status": "active",
         "anchor_at": None,
-    }  # fmt: skip
+    }
 
 
-def story(
-    when: dict[str, Any] | None = None, *others: dict[str, Any], **given: Any
+def history(
+    when: dict[str, Any] | None = None, *later_versions: dict[str, Any], **columns: Any
 ) -> ScheduleHistory:
     schedule = {
-        "id": ID, "key": "hourly", "version": 1 + len(others), "state": "active", "reason": None,
-        "planned_until": NOON, "paused_until": None, "awaited_run": None, "skipped_times": [], "open_runs": [],
-        "dispatched": 0, **given,
-    }  # fmt: skip
-    return ScheduleHistory.of(schedule, [version(when or HOURLY), *others])
+        "id": ID,
+        "key": "hourly",
+        "version": 1 + len(later_versions),
+        "state": "active",
+        "reason": None,
+        "planned_until": NOON,
+        "paused_until": None,
+        "awaited_run": None,
+        "skipped_times": [],
+        "open_runs": [],
+        "dispatched": 0,
+        **columns,
+    }
+    return ScheduleHistory.from_rows(schedule, [version(when or HOURLY), *later_versions])
 
 
-def run(at: datetime, state: RunState, **given: Any) -> dict[str, Any]:
+def run(at: datetime, state: RunState, **columns: Any) -> dict[str, Any]:
     return {
-        "scheduled_for": at, "state": state, "reason": None, "version": 1, "attempt": 1,
-        "due_at": at, "next_attempt_at": None, "range_until": None, "range_count": None, **given,
-    }  # fmt: skip
+        "scheduled_for": at,
+        "state": state,
+        "reason": None,
+        "version": 1,
+        "attempt": 1,
+        "due_at": at,
+        "next_attempt_at": None,
+        "range_until": None,
+        "range_count": None,
+        **columns,
+    }
 
 
-def told(at: datetime | None, row: dict[str, Any] | None = None, **given: Any) -> Explanation:
-    return explain(story(**given), at, row, now=NOW)
+def explained(
+    at: datetime | None, row: dict[str, Any] | None = None, **columns: Any
+) -> Explanation:
+    return explain(history(**columns), at, row, now=NOW)
 
 
 @pytest.mark.requirement("ASK-1")
@@ -65,96 +88,107 @@ def told(at: datetime | None, row: dict[str, Any] | None = None, **given: Any) -
         (RunState.SKIPPED, Verdict.DID_NOT_RUN),
     ],
 )
-def test_what_is_on_record_decides_first(state: RunState, verdict: Verdict) -> None:
-    found = told(NOON, run(NOON, state))
+def test_row_of_the_ledger_decides_first(state: RunState, verdict: Verdict) -> None:
+    explanation = explained(NOON, run(NOON, state))
 
-    assert found.verdict is verdict
-    assert found.words
+    assert explanation.verdict is verdict
+    assert explanation.text.endswith(".")
 
 
 @pytest.mark.requirement("ASK-1")
 @pytest.mark.parametrize("reason", Reason)
-def test_every_reason_on_record_is_told_in_words(reason: Reason) -> None:
-    found = told(NOON, run(NOON, RunState.SKIPPED, reason=reason.value))
+def test_explanation_has_the_text_of_each_reason(reason: Reason) -> None:
+    explanation = explained(NOON, run(NOON, RunState.SKIPPED, reason=reason.value))
 
-    assert (found.verdict, found.code) == (Verdict.DID_NOT_RUN, reason)
-    assert reason not in found.words.split()[:1]
+    assert (explanation.verdict, explanation.reason) == (Verdict.DID_NOT_RUN, reason)
+    assert explanation.text == REASON_TEXT[reason]
 
 
-def test_a_row_that_stands_for_many_says_for_which() -> None:
+def test_explanation_of_a_range_names_its_scheduled_times() -> None:
     first, last = NOON - 5 * HOUR, NOON - HOUR
-    row = run(first, RunState.SKIPPED, reason="catch_up", range_until=last, range_count=5)
+    row = run(first, RunState.SKIPPED, reason="missed", range_until=last, range_count=5)
 
-    found = told(NOON - 3 * HOUR, row)
+    explanation = explained(NOON - 3 * HOUR, row)
 
-    assert "5 instants from 2026-11-20T07:00:00Z to 2026-11-20T11:00:00Z" in found.words
-
-
-def test_an_instant_that_is_not_of_the_timetable_has_neighbours() -> None:
-    found = told(NOW)
-
-    assert found.verdict is Verdict.NOT_DUE
-    assert (found.before, found.behind) == (NOON, NOON + HOUR)
+    expected = "5 scheduled times from 2026-11-20T07:00:00Z to 2026-11-20T11:00:00Z"
+    assert expected in explanation.text
 
 
-def test_the_version_in_force_then_is_the_one_that_counts() -> None:
-    newer = version({"cron": "30 * * * *"}, 2, NOON - 2 * HOUR)
+def test_time_outside_the_recurrence_has_its_neighbours() -> None:
+    explanation = explained(NOW)
 
-    old, new = (explain(story(HOURLY, newer), at, None, now=NOW) for at in (NOON - 3 * HOUR, NOON))
+    assert explanation.verdict is Verdict.NOT_DUE
+    assert (explanation.before, explanation.after) == (NOON, NOON + HOUR)
 
-    assert (old.verdict, old.edition and old.edition.number) == (Verdict.NO_RECORD, 1)
-    assert (new.verdict, new.edition and new.edition.number) == (Verdict.NOT_DUE, 2)
+
+def test_version_in_force_at_the_time_decides() -> None:
+    schedule = history(HOURLY, version({"cron": "30 * * * *"}, 2, NOON - 2 * HOUR))
+
+    old = explain(schedule, NOON - 3 * HOUR, None, now=NOW)
+    new = explain(schedule, NOON, None, now=NOW)
+
+    assert (old.verdict, old.window and old.window.number) == (Verdict.NO_RECORD, 1)
+    assert (new.verdict, new.window and new.window.number) == (Verdict.NOT_DUE, 2)
 
 
 @pytest.mark.parametrize(
-    ("at", "given", "verdict", "code"),
+    ("at", "columns", "verdict", "reason"),
     [
         (NOON + HOUR, {}, Verdict.WILL_RUN, None),
         (NOON + HOUR, {"skipped_times": [NOON + HOUR]}, Verdict.WILL_NOT_RUN, Reason.MANUAL),
         (NOON + HOUR, {"state": "paused"}, Verdict.WILL_NOT_RUN, ScheduleState.PAUSED),
         (NOON + HOUR, {"state": "paused", "paused_until": NOON + HOUR}, Verdict.WILL_RUN, None),
-        (NOON + HOUR, {"state": "held"}, Verdict.WILL_NOT_RUN, ScheduleState.BLOCKED),
+        (NOON + HOUR, {"state": "blocked"}, Verdict.WILL_NOT_RUN, ScheduleState.BLOCKED),
         (NOON + HOUR, {"state": "cancelled"}, Verdict.WILL_NOT_RUN, ScheduleState.CANCELLED),
-        (NOON + HOUR, {"state": "parked"}, Verdict.WILL_NOT_RUN, ScheduleState.ERRORED),
-        (NOON + 2 * HOUR, {"when": {**HOURLY, "times": 3}, "dispatched": 2}, Verdict.WILL_NOT_RUN,
-         ScheduleState.COMPLETED),
-        (NOON + HOUR, {"when": {**HOURLY, "times": 3}, "dispatched": 2}, Verdict.WILL_RUN, None),
+        (NOON + HOUR, {"state": "errored"}, Verdict.WILL_NOT_RUN, ScheduleState.ERRORED),
+        (
+            NOON + 2 * HOUR,
+            {"when": THREE_TIMES, "dispatched": 2},
+            Verdict.WILL_NOT_RUN,
+            ScheduleState.COMPLETED,
+        ),
+        (NOON + HOUR, {"when": THREE_TIMES, "dispatched": 2}, Verdict.WILL_RUN, None),
         (NOON, {}, Verdict.NO_RECORD, None),
         (NOON, {"planned_until": NOON - HOUR}, Verdict.NOT_PLANNED_YET, None),
-        (NOON, {"planned_until": NOON - HOUR, "state": "paused"}, Verdict.DID_NOT_RUN,
-         ScheduleState.PAUSED),
+        (
+            NOON,
+            {"planned_until": NOON - HOUR, "state": "paused"},
+            Verdict.DID_NOT_RUN,
+            ScheduleState.PAUSED,
+        ),
         (NOON, {"skipped_times": [NOON]}, Verdict.DID_NOT_RUN, Reason.MANUAL),
         (NOON - timedelta(days=31), {}, Verdict.NO_RECORD, None),
         (CREATED - HOUR, {}, Verdict.BEFORE_CREATION, None),
     ],
-)  # fmt: skip
-def test_without_a_record_the_timetable_and_the_state_say(
-    at: datetime, given: dict[str, Any], verdict: Verdict, code: str | None
+)
+def test_recurrence_and_state_decide_when_the_ledger_has_no_row(
+    at: datetime, columns: dict[str, Any], verdict: Verdict, reason: str | None
 ) -> None:
-    found = told(at, **given)
+    explanation = explained(at, **columns)
 
-    assert (found.verdict, found.code) == (verdict, code)
-
-
-def test_the_note_of_who_paused_it_is_told() -> None:
-    assert "(migration)" in told(NOON + HOUR, state="paused", reason="migration").words
+    assert (explanation.verdict, explanation.reason) == (verdict, reason)
 
 
-def test_an_instant_of_a_schedule_that_follows_its_runs_is_only_on_record() -> None:
+def test_explanation_contains_the_note_of_the_pause() -> None:
+    assert "migration" in explained(NOON + HOUR, state="paused", reason="migration").text
+
+
+def test_time_of_a_recurrence_from_completion_is_not_due_without_a_row() -> None:
     when = {"every": "1h", "from": "completion"}
 
-    assert told(NOON, when=when).verdict is Verdict.NOT_DUE
-    assert story(when, awaiting=NOON).last_until(NOW) == NOON
+    assert explained(NOON, when=when).verdict is Verdict.NOT_DUE
+    assert history(when, awaited_run=NOON).last_time_until(NOW) == NOON
 
 
-def test_before_the_first_instant_there_is_none_to_tell_of() -> None:
-    fresh = ScheduleHistory.of_terms(story().windows[0].policy, ID, now=NOW)
+def test_new_schedule_has_no_last_time_and_a_first_time() -> None:
+    policy = history().windows[0].policy
+    new = ScheduleHistory.from_policy(policy, ID, now=NOW)
 
-    assert fresh.last_until(NOW) is None
-    assert explain(fresh, None, None, now=NOW).behind == NOON + HOUR
+    assert new.last_time_until(NOW) is None
+    assert explain(new, None, None, now=NOW).after == NOON + HOUR
 
 
-def test_the_last_instant_may_be_of_a_version_that_is_no_longer_in_force() -> None:
+def test_last_time_may_belong_to_an_earlier_version() -> None:
     newer = version({"cron": "0 0 1 1 *"}, 2, NOON + HOUR / 4)
 
-    assert story(HOURLY, newer).last_until(NOW) == NOON
+    assert history(HOURLY, newer).last_time_until(NOW) == NOON

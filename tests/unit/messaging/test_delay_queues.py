@@ -1,4 +1,4 @@
-"""Which tier a message waits in: one hop for the horizon, and out before its margin."""
+"""The route of a waiting run: one delay queue for the horizon, and a release before the margin."""
 
 from datetime import timedelta
 from itertools import pairwise
@@ -24,17 +24,17 @@ MS = timedelta(milliseconds=1)
 
 
 def walk(wait: timedelta) -> tuple[timedelta, int]:
-    """Tier by tier until none fits: what is left then, and the hops."""
+    """Return the rest of the wait after all delay queues, and the number of delay queues."""
     hops = 0
-    while (tier := ttl_for(wait)) is not None:
-        wait -= tier * MS
+    while (ttl_ms := ttl_for(wait)) is not None:
+        wait -= ttl_ms * MS
         hops += 1
     return wait, hops
 
 
 @pytest.mark.requirement("S37")
 @pytest.mark.parametrize(
-    ("wait", "tier"),
+    ("wait", "ttl_ms"),
     [
         (timedelta(days=-1), None),
         (timedelta(0), None),
@@ -46,46 +46,48 @@ def walk(wait: timedelta) -> tuple[timedelta, int]:
         (timedelta(days=365), LONGEST_MS),
     ],
 )
-def test_the_longest_tier_that_still_leaves_the_margin(wait: timedelta, tier: int | None) -> None:
-    assert ttl_for(wait) == tier
+def test_ttl_for_is_the_longest_ttl_that_leaves_the_margin(
+    wait: timedelta, ttl_ms: int | None
+) -> None:
+    assert ttl_for(wait) == ttl_ms
 
 
 @pytest.mark.requirement("S37")
 @pytest.mark.parametrize(
-    ("wait", "way", "tier", "reason"),
+    ("wait", "tier", "ttl_ms", "reason"),
     [
-        (-MS, Tier.IMMEDIATE, None, "it is overdue"),
-        (timedelta(0), Tier.IMMEDIATE, None, "it is overdue"),
-        (MS, Tier.IMMEDIATE, None, "it is due sooner than the shortest delay tier lets"),
-        (MARGIN + SHORTEST_MS * MS - MS, Tier.IMMEDIATE, None, "it is due sooner than"),
-        (MARGIN + SHORTEST_MS * MS, Tier.HOT, SHORTEST_MS, "it waits in harebell.delay.1500"),
-        (HORIZON, Tier.HOT, 80_726, "it waits in harebell.delay.80726"),
-        (HORIZON + MS, Tier.COLD, None, "it rests in PostgreSQL"),
+        (-MS, Tier.IMMEDIATE, None, "The run is overdue."),
+        (timedelta(0), Tier.IMMEDIATE, None, "The run is overdue."),
+        (MS, Tier.IMMEDIATE, None, "The run is due sooner than the shortest delay queue"),
+        (MARGIN + SHORTEST_MS * MS - MS, Tier.IMMEDIATE, None, "The run is due sooner than"),
+        (MARGIN + SHORTEST_MS * MS, Tier.HOT, SHORTEST_MS, "The run waits in harebell.delay.1500."),
+        (HORIZON, Tier.HOT, 80_726, "The run waits in harebell.delay.80726."),
+        (HORIZON + MS, Tier.COLD, None, "The run is due after the horizon"),
     ],
 )
-def test_three_routes_by_how_far_away_it_is_and_the_horizon(
-    wait: timedelta, way: Tier, tier: int | None, reason: str
+def test_route_depends_on_the_wait_and_the_horizon(
+    wait: timedelta, tier: Tier, ttl_ms: int | None, reason: str
 ) -> None:
     chosen = route(NINE + wait, NINE, horizon=HORIZON)
 
-    assert (chosen.tier, chosen.ttl_ms) == (way, tier)
+    assert (chosen.tier, chosen.ttl_ms) == (tier, ttl_ms)
     assert chosen.reason.startswith(reason)
 
 
 @pytest.mark.requirement("S37")
-def test_what_is_handed_over_in_any_case_waits_in_the_longest_tier_first() -> None:
+def test_route_without_a_horizon_begins_with_the_longest_ttl() -> None:
     assert route(NINE + 2 * LONGEST_DELAY, NINE).ttl_ms == LONGEST_MS
 
 
 @pytest.mark.requirement("S36")
-def test_the_horizon_lies_just_above_a_tier_so_most_runs_wait_once() -> None:
+def test_horizon_is_just_above_a_ttl_so_that_most_runs_wait_once() -> None:
     left, hops = walk(HORIZON)
 
     assert hops == 1
     assert MARGIN <= left < MARGIN + SHORTEST_MS * MS
 
 
-def test_tiers_grow_by_a_quarter_octave() -> None:
+def test_ttls_grow_by_the_fourth_root_of_two() -> None:
     steps = [longer / shorter for shorter, longer in pairwise(DELAY_TTLS_MS)]
 
     assert all(1 < step <= 1.191 for step in steps)
@@ -95,7 +97,7 @@ def test_tiers_grow_by_a_quarter_octave() -> None:
 @pytest.mark.requirement("S03", "ASK-5")
 @settings(max_examples=100)
 @given(wait=st.timedeltas(timedelta(0), timedelta(hours=2)))
-def test_no_walk_through_the_tiers_comes_out_past_its_margin(wait: timedelta) -> None:
+def test_delay_queues_release_a_ticket_before_its_margin(wait: timedelta) -> None:
     left, hops = walk(wait)
 
     assert left >= min(wait, MARGIN)

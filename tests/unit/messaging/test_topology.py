@@ -1,4 +1,4 @@
-"""What the topology says of a message: whether one of its queues takes it."""
+"""The topology states whether one of its queues takes a message."""
 
 import pytest
 
@@ -11,7 +11,7 @@ NO_EXCHANGE = "no_exchange"
 
 
 @pytest.mark.parametrize(
-    ("pattern", "key", "taken"),
+    ("pattern", "key", "is_match"),
     [
         ("1500", "1500", True),
         ("1500", "1501", False),
@@ -29,29 +29,27 @@ NO_EXCHANGE = "no_exchange"
         ("*", "a.b", False),
     ],
 )
-def test_a_pattern_takes_what_a_topic_exchange_would_give_it(
-    pattern: str, key: str, *, taken: bool
-) -> None:
-    assert matches(pattern, key) is taken
+def test_pattern_matches_as_in_a_topic_exchange(pattern: str, key: str, *, is_match: bool) -> None:
+    assert matches(pattern, key) is is_match
 
 
 @pytest.mark.parametrize(
-    ("exchange", "key", "code", "missed"),
+    ("exchange", "key", "code", "is_broken"),
     [
         ("harebell.delay", "1500", Unroutable.code, True),
         ("harebell.work", "default.normal", Unroutable.code, True),
-        ("harebell.work", "nobodys.normal", Unroutable.code, False),
+        ("harebell.work", "unused.normal", Unroutable.code, False),
         ("harebell.events", "acme.run.succeeded", Unroutable.code, False),
         ("harebell.events", "acme.run.succeeded", NO_EXCHANGE, True),
-        ("", "somebodys-answers", Unroutable.code, False),
+        ("", "a-reply-queue", Unroutable.code, False),
         ("acme.jobs", "report", NO_EXCHANGE, False),
     ],
 )
-def test_only_what_the_topology_promises_is_missed(
-    exchange: str, key: str, code: str, *, missed: bool
+def test_topology_is_broken_only_when_it_should_have_routed_the_message(
+    exchange: str, key: str, code: str, *, is_broken: bool
 ) -> None:
-    upkeep = TopologyKeeper(SYSTEM, declares=True)
+    keeper = TopologyKeeper(SYSTEM, declares=True)
 
-    upkeep.on_unroutable(exchange, key, Unroutable("returned", code=code))
+    keeper.on_unroutable(exchange, key, Unroutable("The broker returned the message.", code=code))
 
-    assert upkeep.is_broken is missed
+    assert keeper.is_broken is is_broken

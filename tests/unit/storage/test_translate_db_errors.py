@@ -1,4 +1,4 @@
-"""Which of the database's faults may be over at the next try."""
+"""Database errors that a retry may avoid become `DatabaseUnavailable`."""
 
 import asyncpg
 import pytest
@@ -7,7 +7,7 @@ from sqlalchemy.exc import DBAPIError
 from harebell.contract.errors import DatabaseUnavailable
 from harebell.storage.engine import translate_db_errors
 
-PASSING = [
+TRANSIENT = [
     asyncpg.ConnectionDoesNotExistError("connection was closed in the middle of operation"),
     asyncpg.CannotConnectNowError("the database system is starting up"),
     asyncpg.AdminShutdownError("terminating connection due to administrator command"),
@@ -18,16 +18,16 @@ PASSING = [
     asyncpg.TooManyConnectionsError("sorry, too many clients already"),
     asyncpg.InterfaceError("connection is closed"),
     asyncpg.InvalidCachedStatementError("cached statement plan is invalid"),
-    # a connection that is being ended, met in the middle of its end
+    # asyncpg raises this error for a connection that is being closed
     asyncpg.InternalClientError("cannot switch to state 12; another operation is in progress"),
     ConnectionResetError(104, "Connection reset by peer"),
     TimeoutError(),
 ]
-LASTING = [
+PERMANENT = [
     asyncpg.UndefinedColumnError("column does not exist"),
     asyncpg.InsufficientPrivilegeError("permission denied"),
     asyncpg.CharacterNotInRepertoireError("invalid byte sequence"),
-    ValueError("ours"),
+    ValueError("an error of Harebell"),
 ]
 
 
@@ -35,25 +35,27 @@ def name(error: Exception) -> str:
     return type(error).__name__
 
 
-@pytest.mark.parametrize("error", PASSING, ids=name)
-def test_a_fault_that_may_pass_is_a_database_that_is_away(error: Exception) -> None:
-    with pytest.raises(DatabaseUnavailable) as told, translate_db_errors():
+@pytest.mark.parametrize("error", TRANSIENT, ids=name)
+def test_transient_error_becomes_database_unavailable(error: Exception) -> None:
+    with pytest.raises(DatabaseUnavailable) as caught, translate_db_errors():
         raise error
 
-    assert told.value.__cause__ is error
-    assert told.value.reason
+    assert caught.value.__cause__ is error
+    assert caught.value.reason
 
 
-@pytest.mark.parametrize("error", PASSING, ids=name)
-def test_so_it_is_in_the_wrapping_of_the_slower_driver(error: Exception) -> None:
-    wrapper = Exception("the dialect's")
+@pytest.mark.parametrize("error", TRANSIENT, ids=name)
+def test_transient_error_in_the_wrapper_of_sqlalchemy_becomes_database_unavailable(
+    error: Exception,
+) -> None:
+    wrapper = Exception("the wrapper of the dialect")
     wrapper.__cause__ = error
 
     with pytest.raises(DatabaseUnavailable), translate_db_errors():
         raise DBAPIError("SELECT 1", (), wrapper)
 
 
-@pytest.mark.parametrize("error", LASTING, ids=name)
-def test_a_fault_that_would_come_again_stays_what_it_is(error: Exception) -> None:
+@pytest.mark.parametrize("error", PERMANENT, ids=name)
+def test_permanent_error_is_not_translated(error: Exception) -> None:
     with pytest.raises(type(error)), translate_db_errors():
         raise error

@@ -1,4 +1,4 @@
-"""Backfill: runs that a timetable had, made up for by hand; what is on record stays as it is."""
+"""Backfill: manual runs for past times of a recurrence."""
 
 import pytest
 from tests.fakes.schedules import ID
@@ -13,91 +13,92 @@ from harebell.ticker.commands.handlers import apply_command
 from harebell.ticker.model.run_rows import manual_run_row
 
 EVERY = {"every": "30s", "start": "2026-11-20T09:00:00Z"}
-MODES = {"catch_up": {"mode": "none"}}
+NO_CATCH_UP = {"catch_up": {"mode": "none"}}
 
 
 @pytest.fixture
-def ticking() -> FakeTicker:
-    """Created ten minutes after its timetable began: what lies before was never owed."""
-    ticking = FakeTicker(after(600))
-    ticking.put(EVERY, **MODES)
-    return ticking
+def ticker() -> FakeTicker:
+    """Return a schedule that was created ten minutes after the start of its recurrence."""
+    ticker = FakeTicker(after(600))
+    ticker.put(EVERY, **NO_CATCH_UP)
+    return ticker
 
 
-def backfill(ticking: FakeTicker, first: float, last: float, **more: object) -> ScheduleResponse:
-    fields = {"from": after(first), "to": after(last), **more}
-    answer = ticking.send("schedule.backfill", **fields)
-    assert isinstance(answer, ScheduleResponse)
-    return answer
+def backfill(ticker: FakeTicker, first: float, last: float, **options: object) -> ScheduleResponse:
+    fields = {"from": after(first), "to": after(last), **options}
+    response = ticker.send("schedule.backfill", **fields)
+    assert isinstance(response, ScheduleResponse)
+    return response
 
 
 def run_ids(*seconds: float) -> list[str]:
     return [str(RunKey(after(each), ID)) for each in seconds]
 
 
-def test_both_ends_belong_to_it(ticking: FakeTicker) -> None:
-    answer = backfill(ticking, 30, 120)
+def test_backfill_includes_both_ends_of_the_range(ticker: FakeTicker) -> None:
+    response = backfill(ticker, 30, 120)
 
-    assert (answer.status, answer.runs) == ("backfilled", run_ids(30, 60, 90, 120))
-    assert ticking.staged_times[:4] == [after(30), after(60), after(90), after(120)]
+    assert (response.status, response.runs) == ("backfilled", run_ids(30, 60, 90, 120))
+    assert ticker.staged_times[:4] == [after(30), after(60), after(90), after(120)]
 
 
 @pytest.mark.requirement("S78")
-def test_a_run_made_up_for_is_the_run_of_its_instant(ticking: FakeTicker) -> None:
-    backfill(ticking, 25, 35)
+def test_backfill_stages_a_manual_run_with_the_scheduled_time(ticker: FakeTicker) -> None:
+    backfill(ticker, 25, 35)
 
-    row = ticking.rows[RunKey(after(30), ID)]
-    assert (row.counts, row.version, row.due_at) == (False, 1, after(30))
-
-
-def test_shown_first_it_changes_nothing(ticking: FakeTicker) -> None:
-    before = (ticking.stored_record, dict(ticking.rows))
-
-    answer = backfill(ticking, 0, 90, dry_run=True)
-
-    assert (answer.status, answer.runs) == ("previewed", run_ids(0, 30, 60, 90))
-    assert (ticking.stored_record, ticking.rows) == before
+    row = ticker.rows[RunKey(after(30), ID)]
+    assert (row.origin, row.version, row.due_at) == ("backfill", 1, after(30))
 
 
-def test_more_runs_than_the_bound_are_refused_and_none_is_made(ticking: FakeTicker) -> None:
-    with pytest.raises(InvalidInput) as refused:
-        backfill(ticking, 0, 120, max=4)
+def test_dry_run_of_a_backfill_changes_nothing(ticker: FakeTicker) -> None:
+    before = (ticker.stored_record, dict(ticker.rows))
 
-    assert (refused.value.code, refused.value.field) == ("too_many", "max")
-    assert ticking.staged_times[0] >= after(600)
-    assert backfill(ticking, 0, 120, max=5).runs == run_ids(0, 30, 60, 90, 120)
+    response = backfill(ticker, 0, 90, dry_run=True)
 
-
-def test_what_is_still_to_come_is_refused(ticking: FakeTicker) -> None:
-    with pytest.raises(InvalidInput) as refused:
-        backfill(ticking, 570, 630)
-
-    assert refused.value.field == "to"
+    assert (response.status, response.runs) == ("previewed", run_ids(0, 30, 60, 90))
+    assert (ticker.stored_record, ticker.rows) == before
 
 
-def test_where_the_timetable_has_nothing_nothing_is_made(ticking: FakeTicker) -> None:
-    assert backfill(ticking, 31, 59).runs == []
+def test_backfill_rejects_more_runs_than_max_and_stages_none(ticker: FakeTicker) -> None:
+    with pytest.raises(InvalidInput) as error:
+        backfill(ticker, 0, 120, max=4)
+
+    assert (error.value.code, error.value.field) == ("too_many", "max")
+    assert ticker.staged_times[0] >= after(600)
+    assert backfill(ticker, 0, 120, max=5).runs == run_ids(0, 30, 60, 90, 120)
 
 
-def test_what_is_made_up_for_does_not_count_towards_times() -> None:
-    ticking = FakeTicker(after(600))
-    ticking.put({**EVERY, "times": 2})
+def test_backfill_rejects_a_range_that_contains_future_times(ticker: FakeTicker) -> None:
+    with pytest.raises(InvalidInput) as error:
+        backfill(ticker, 570, 630)
 
-    backfill(ticking, 0, 60)
+    assert error.value.field == "to"
+
+
+def test_backfill_of_a_range_without_times_stages_nothing(ticker: FakeTicker) -> None:
+    assert backfill(ticker, 31, 59).runs == []
+
+
+def test_backfilled_runs_do_not_count_towards_times() -> None:
+    ticker = FakeTicker(after(600))
+    ticker.put({**EVERY, "times": 2})
+
+    backfill(ticker, 0, 60)
     for _ in range(20):
-        ticking.run_due()
-        ticking.wait(10).stage_all()
+        ticker.run_due()
+        ticker.wait(10).stage_all()
 
-    ran = ticking.times_in(RunState.SUCCEEDED)
+    ran = ticker.times_in(RunState.SUCCEEDED)
     assert ran == [NINE, after(30), after(60), after(600), after(630)]
-    assert ticking.record.state is ScheduleState.COMPLETED
+    assert ticker.record.state is ScheduleState.COMPLETED
 
 
-def test_what_is_made_up_for_never_expires_on_its_way(ticking: FakeTicker) -> None:
-    ticking.send("schedule.patch", set={"expires_after": "10s"})
-    book = ticking.load_unit()
-    apply_command(
-        book, ticking.context_of("schedule.backfill", {"from": after(0), "to": after(30)})
-    )
+def test_backfilled_runs_do_not_expire(ticker: FakeTicker) -> None:
+    ticker.send("schedule.patch", set={"expires_after": "10s"})
+    unit = ticker.load_unit()
+    apply_command(unit, ticker.context_of("schedule.backfill", {"from": after(0), "to": after(30)}))
 
-    assert [manual_run_row(extra).expires_at for extra in book.manual_runs] == [None, None]
+    assert [manual_run_row(manual_run).expires_at for manual_run in unit.manual_runs] == [
+        None,
+        None,
+    ]

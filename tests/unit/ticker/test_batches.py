@@ -1,4 +1,4 @@
-"""Deliveries become batches of commands: in order, in portions, and a bad one stops no other."""
+"""Batches of commands from deliveries, in order and in chunks."""
 
 import asyncio
 from typing import Any
@@ -23,7 +23,7 @@ from harebell.ticker.store.save import SaveResult
 
 
 def delivery(body: bytes) -> Delivery:
-    properties = Basic.Properties(message_type=message_type("change"))
+    properties = Basic.Properties(message_type=message_type("accepted_commands"))
     delivered = DeliveredMessage(
         delivery=Basic.Deliver("tag", 1, exchange="", routing_key="harebell.ticker"),
         header=ContentHeader(properties=properties),
@@ -38,28 +38,28 @@ def put(number: int) -> AcceptedCommand:
     return AcceptedCommand(index=number, request_id="one", schedule_id=UUID(int=number), body=body)
 
 
-def change(number: int) -> Delivery:
-    items = [put(each) for each in range(number)]
-    made = AcceptedCommands(
+def commands(count: int) -> Delivery:
+    items = [put(each) for each in range(count)]
+    message = AcceptedCommands(
         tenant="acme", verb="schedule.put", accepted_at=NINE, single=False, items=items
     )
-    return delivery(encode(made))
+    return delivery(encode(message))
 
 
 async def read(*deliveries: Delivery) -> list[CommandBatch]:
     return [batch async for batch in read_batches(deliveries)]
 
 
-async def test_changes_are_together_up_to_so_many_commands() -> None:
-    most = MAX_COMMANDS // 2
+async def test_batch_contains_messages_up_to_the_command_limit() -> None:
+    half = MAX_COMMANDS // 2
 
-    first, second = await read(change(most), change(most), change(1))
+    first, second = await read(commands(half), commands(half), commands(1))
 
-    assert [len(batch.items) for batch in (first, second)] == [2 * most, 1]
+    assert [len(batch.items) for batch in (first, second)] == [2 * half, 1]
 
 
-async def test_what_is_no_change_is_a_dead_letter_in_its_place() -> None:
-    (batch,) = await read(change(1), delivery(b"{}"), change(1))
+async def test_invalid_message_becomes_a_dead_letter_at_its_position() -> None:
+    (batch,) = await read(commands(1), delivery(b"{}"), commands(1))
 
     before, dead, after = batch.outcomes
     assert (before, after) == (DONE, DONE)
@@ -67,49 +67,57 @@ async def test_what_is_no_change_is_a_dead_letter_in_its_place() -> None:
     assert len(batch.items) == 2
 
 
-class Traced(CommandApplier):
-    """Notes what it does; to write takes a while, and the first batch cannot be told."""
+class SlowApplier(CommandApplier):
+    """An applier that records its steps. Each write takes a while, and each publish fails."""
 
     def __init__(self) -> None:
-        self.done: list[str] = []
+        self.steps: list[str] = []
 
-    async def _apply(self, batch: CommandBatch | None) -> AppliedBatch | None:
-        if batch is None or not batch.changes:
+    async def apply_batch(self, batch: CommandBatch | None) -> AppliedBatch | None:
+        if batch is None or not batch.messages:
             return None
-        number = len(self.done)
-        self.done.append(f"writes {number}")
+        number = len(self.steps)
+        self.steps.append(f"write {number} begins")
         await asyncio.sleep(0.05)
-        self.done.append(f"has written {number}")
-        return AppliedBatch(batch, UnitOfWork(), SaveResult([], [], []), NINE)
+        self.steps.append(f"write {number} ends")
+        return AppliedBatch(
+            batch=batch, unit=UnitOfWork(), saved=SaveResult([], [], []), applied_at=NINE
+        )
 
-    async def _tell(self, applied: AppliedBatch | None) -> None:
+    async def _publish(self, applied: AppliedBatch | None) -> None:
         if applied is not None:
-            self.done.append("tells")
-            raise BrokerUnavailable("it is away")
+            self.steps.append("publish fails")
+            raise BrokerUnavailable("The broker is not connected.")
 
 
-async def test_when_a_batch_cannot_be_told_nothing_goes_on_behind_what_is_tried_again() -> None:
-    changes = Traced()
+async def test_handle_waits_for_every_task_when_the_events_of_a_batch_fail() -> None:
+    applier = SlowApplier()
     before = asyncio.all_tasks()
 
     with pytest.raises(BrokerUnavailable):
-        await changes.handle([change(MAX_COMMANDS) for _ in range(3)])
+        await applier.handle([commands(MAX_COMMANDS) for _ in range(3)])
 
-    assert changes.done == ["writes 0", "has written 0", "writes 2", "tells", "has written 2"]
+    assert applier.steps == [
+        "write 0 begins",
+        "write 0 ends",
+        "write 2 begins",
+        "publish fails",
+        "write 2 ends",
+    ]
     assert asyncio.all_tasks() == before
 
 
-async def test_while_many_commands_are_read_others_have_their_turns() -> None:
-    turns = 0
+async def test_parser_of_many_commands_lets_other_tasks_run() -> None:
+    iterations = 0
 
-    async def others() -> None:
-        nonlocal turns
+    async def count_iterations() -> None:
+        nonlocal iterations
         while True:
-            turns += 1
+            iterations += 1
             await asyncio.sleep(0)
 
-    task = asyncio.create_task(others())
-    await read(change(MAX_COMMANDS))
+    task = asyncio.create_task(count_iterations())
+    await read(commands(MAX_COMMANDS))
     task.cancel()
 
-    assert turns >= MAX_COMMANDS // PARSE_CHUNK
+    assert iterations >= MAX_COMMANDS // PARSE_CHUNK

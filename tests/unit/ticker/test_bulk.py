@@ -1,4 +1,4 @@
-"""One command to many schedules: what is changed, what is told, and the way back by receipt."""
+"""Bulk operations: the changed and rejected schedules, and a resume by the operation id."""
 
 from dataclasses import replace
 from uuid import UUID
@@ -18,17 +18,17 @@ from harebell.contract.commands import (
 from harebell.contract.ids import RunKey
 from harebell.contract.responses import BulkResponse
 from harebell.domain.run_states import RunState, ScheduleState
-from harebell.ticker.commands.bulk import apply_bulk, is_bulk
+from harebell.ticker.commands.bulk import apply_bulk
 from harebell.ticker.commands.handlers import CommandContext
 from harebell.ticker.model.unit_of_work import LockedRun, ScheduleRecord, UnitOfWork
 from harebell.ticker.model.version import Version
 
 ALL = ScheduleFilter(tag="a")
 IDS = [UUID(int=number) for number in range(5)]
-RECEIPT = "before-the-upgrade"
+OPERATION = "before-the-upgrade"
 
 
-def entry(id_: UUID, state: ScheduleState = ScheduleState.ACTIVE) -> ScheduleRecord:
+def schedule(id_: UUID, state: ScheduleState = ScheduleState.ACTIVE) -> ScheduleRecord:
     version = Version.create(
         id_, 1, tenant=TENANT, definition=definition({"every": "30s"}), at=NINE
     )
@@ -36,130 +36,138 @@ def entry(id_: UUID, state: ScheduleState = ScheduleState.ACTIVE) -> ScheduleRec
 
 
 @pytest.fixture
-def book() -> UnitOfWork:
-    """One of each kind: active, paused by someone else, active and running, cancelled, held."""
+def unit() -> UnitOfWork:
+    """Return schedules that are active, paused, active and running, cancelled, and blocked."""
     states = [
-        *(ScheduleState.ACTIVE, ScheduleState.PAUSED, ScheduleState.ACTIVE),
-        *(ScheduleState.CANCELLED, ScheduleState.BLOCKED),
+        ScheduleState.ACTIVE,
+        ScheduleState.PAUSED,
+        ScheduleState.ACTIVE,
+        ScheduleState.CANCELLED,
+        ScheduleState.BLOCKED,
     ]
-    book = UnitOfWork(schedules={id_: entry(id_, s) for id_, s in zip(IDS, states, strict=True)})
+    unit = UnitOfWork(schedules={id_: schedule(id_, s) for id_, s in zip(IDS, states, strict=True)})
     key = RunKey(NINE, IDS[2])
-    book.schedules[IDS[2]] = book.schedules[IDS[2]]._replace(open_runs=(NINE,))
+    unit.schedules[IDS[2]] = unit.schedules[IDS[2]]._replace(open_runs=(NINE,))
     run = LockedRun(
-        key,
-        RunState.RUNNING,
-        1,
-        2,
-        NINE,
-        1,
-        "executor-1",
+        key=key,
+        state=RunState.RUNNING,
+        attempt=1,
+        seq=2,
+        due_at=NINE,
+        version=1,
+        lease_holder="executor-1",
         is_from_recurrence=True,
         has_started=True,
     )
-    book.open_runs[key] = run
-    return book
+    unit.open_runs[key] = run
+    return unit
 
 
-def ask(book: UnitOfWork, command: CommandBase, ids: list[UUID], at: float = 1) -> BulkResponse:
+def apply(unit: UnitOfWork, command: CommandBase, ids: list[UUID], at: float = 1) -> BulkResponse:
     return apply_bulk(
-        book, CommandContext(TENANT, command, None, after(at), "tester"), ids, RECEIPT
+        unit,
+        CommandContext(TENANT, command, None, after(at), "tester"),
+        ids,
+        bulk_operation_id=OPERATION,
     )
 
 
-def states(book: UnitOfWork) -> list[ScheduleState]:
-    return [book.schedules[id_].state for id_ in IDS]
+def states(unit: UnitOfWork) -> list[ScheduleState]:
+    return [unit.schedules[id_].state for id_ in IDS]
 
 
-def test_the_receipt_names_only_what_the_command_changed(book: UnitOfWork) -> None:
-    answer = ask(book, SchedulePause(select=ALL), IDS)
+def test_response_contains_only_the_changed_schedules(unit: UnitOfWork) -> None:
+    response = apply(unit, SchedulePause(select=ALL), IDS)
 
-    assert (answer.bulk_operation_id, answer.changed) == (RECEIPT, [IDS[0], IDS[2], IDS[4]])
-    assert states(book)[:3] == [ScheduleState.PAUSED] * 3
-
-
-def test_what_could_not_be_changed_is_told_with_the_reason(book: UnitOfWork) -> None:
-    answer = ask(book, SchedulePause(select=ALL), IDS)
-
-    assert answer.rejected == {str(IDS[3]): "is cancelled"}
-    assert book.schedules[IDS[3]].state is ScheduleState.CANCELLED
+    assert (response.bulk_operation_id, response.changed) == (OPERATION, [IDS[0], IDS[2], IDS[4]])
+    assert states(unit)[:3] == [ScheduleState.PAUSED] * 3
 
 
-def test_runs_in_flight_of_all_of_them_are_named(book: UnitOfWork) -> None:
-    answer = ask(book, SchedulePause(select=ALL), IDS)
+def test_response_contains_the_reason_of_each_rejected_schedule(unit: UnitOfWork) -> None:
+    response = apply(unit, SchedulePause(select=ALL), IDS)
 
-    assert answer.in_flight == [str(RunKey(NINE, IDS[2]))]
+    assert response.rejected == {str(IDS[3]): "The schedule must not be cancelled."}
+    assert unit.schedules[IDS[3]].state is ScheduleState.CANCELLED
+
+
+def test_response_contains_the_claimed_runs_of_all_schedules(unit: UnitOfWork) -> None:
+    response = apply(unit, SchedulePause(select=ALL), IDS)
+
+    assert response.in_flight == [str(RunKey(NINE, IDS[2]))]
 
 
 @pytest.mark.requirement("ASK-22")
-def test_resumed_by_receipt_exactly_what_was_paused_goes_on(book: UnitOfWork) -> None:
-    paused = ask(book, SchedulePause(select=ALL), IDS[:4])
+def test_resume_by_bulk_operation_resumes_exactly_the_paused_schedules(unit: UnitOfWork) -> None:
+    paused = apply(unit, SchedulePause(select=ALL), IDS[:4])
 
-    answer = ask(book, ScheduleResume(bulk_operation_id=RECEIPT), paused.changed, at=2)
+    response = apply(unit, ScheduleResume(bulk_operation_id=OPERATION), paused.changed, at=2)
 
-    assert answer.changed == [IDS[0], IDS[2]]
-    assert states(book)[:4] == [
-        *(ScheduleState.ACTIVE, ScheduleState.PAUSED),
-        *(ScheduleState.ACTIVE, ScheduleState.CANCELLED),
+    assert response.changed == [IDS[0], IDS[2]]
+    assert states(unit)[:4] == [
+        ScheduleState.ACTIVE,
+        ScheduleState.PAUSED,
+        ScheduleState.ACTIVE,
+        ScheduleState.CANCELLED,
     ]
 
 
-def test_what_someone_resumed_meanwhile_is_left_as_it_is(book: UnitOfWork) -> None:
-    paused = ask(book, SchedulePause(select=ALL), IDS[:3])
-    ask(book, ScheduleResume(select=ALL), [IDS[0]], at=2)
-    before = book.schedules[IDS[0]]
+def test_schedule_that_another_command_resumed_stays_unchanged(unit: UnitOfWork) -> None:
+    paused = apply(unit, SchedulePause(select=ALL), IDS[:3])
+    apply(unit, ScheduleResume(select=ALL), [IDS[0]], at=2)
+    before = unit.schedules[IDS[0]]
 
-    answer = ask(book, ScheduleResume(bulk_operation_id=RECEIPT), paused.changed, at=3)
+    response = apply(unit, ScheduleResume(bulk_operation_id=OPERATION), paused.changed, at=3)
 
-    assert answer.changed == [IDS[2]]
-    assert book.schedules[IDS[0]] is before
-
-
-def test_one_refusal_stops_no_other(book: UnitOfWork) -> None:
-    answer = ask(book, ScheduleResume(select=ALL), IDS)
-
-    assert answer.changed == [IDS[1]]
-    assert sorted(answer.rejected) == sorted(map(str, IDS[3:]))
+    assert response.changed == [IDS[2]]
+    assert unit.schedules[IDS[0]] is before
 
 
-def test_cancelling_twice_changes_nothing_the_second_time(book: UnitOfWork) -> None:
-    first = ask(book, ScheduleCancel(select=ALL), IDS)
+def test_one_rejected_schedule_prevents_no_other_change(unit: UnitOfWork) -> None:
+    response = apply(unit, ScheduleResume(select=ALL), IDS)
 
-    second = ask(book, ScheduleCancel(select=ALL), IDS, at=2)
+    assert response.changed == [IDS[1]]
+    assert sorted(response.rejected) == sorted(map(str, IDS[3:]))
+
+
+def test_second_bulk_cancel_changes_nothing(unit: UnitOfWork) -> None:
+    first = apply(unit, ScheduleCancel(select=ALL), IDS)
+
+    second = apply(unit, ScheduleCancel(select=ALL), IDS, at=2)
 
     assert first.changed == [IDS[0], IDS[1], IDS[2], IDS[4]]
     assert (second.changed, second.rejected) == ([], {})
 
 
 @pytest.mark.requirement("S18")
-def test_what_belongs_to_another_tenant_is_not_touched(book: UnitOfWork) -> None:
-    mine = book.schedules[IDS[0]]
-    foreign = mine._replace(version=replace(mine.version, tenant="another"))
-    book.schedules[IDS[0]] = foreign
+def test_schedule_of_another_tenant_is_rejected(unit: UnitOfWork) -> None:
+    own = unit.schedules[IDS[0]]
+    foreign = own._replace(version=replace(own.version, tenant="another"))
+    unit.schedules[IDS[0]] = foreign
 
-    answer = ask(book, SchedulePause(select=ALL), [IDS[0]])
+    response = apply(unit, SchedulePause(select=ALL), [IDS[0]])
 
-    assert (answer.changed, list(answer.rejected)) == ([], [str(IDS[0])])
-    assert book.schedules[IDS[0]] is foreign
+    assert (response.changed, list(response.rejected)) == ([], [str(IDS[0])])
+    assert unit.schedules[IDS[0]] is foreign
 
 
-def test_what_was_changed_later_already_is_left_alone(book: UnitOfWork) -> None:
-    book.schedules[IDS[0]] = book.schedules[IDS[0]]._replace(changed_at=after(10))
+def test_schedule_with_a_later_change_is_rejected(unit: UnitOfWork) -> None:
+    unit.schedules[IDS[0]] = unit.schedules[IDS[0]]._replace(changed_at=after(10))
 
-    answer = ask(book, SchedulePause(select=ALL), [IDS[0]])
+    response = apply(unit, SchedulePause(select=ALL), [IDS[0]])
 
-    assert (answer.changed, list(answer.rejected)) == ([], [str(IDS[0])])
+    assert (response.changed, list(response.rejected)) == ([], [str(IDS[0])])
 
 
 @pytest.mark.parametrize(
-    ("command", "selects"),
+    ("command", "is_bulk"),
     [
         (SchedulePause(select=ALL), True),
-        (ScheduleResume(bulk_operation_id=RECEIPT), True),
+        (ScheduleResume(bulk_operation_id=OPERATION), True),
         (SchedulePause(key="a"), False),
         (ScheduleCancel(id=IDS[1]), False),
     ],
 )
-def test_a_command_selects_when_it_names_no_single_schedule(
-    command: CommandBase, *, selects: bool
+def test_command_is_bulk_when_it_contains_a_filter_or_a_bulk_operation_id(
+    command: CommandBase, *, is_bulk: bool
 ) -> None:
-    assert is_bulk(command) is selects
+    assert command.is_bulk is is_bulk

@@ -1,4 +1,4 @@
-"""Cancelling schedules and runs, and triggering runs beside the timetable."""
+"""The cancellation of schedules and runs, and triggers."""
 
 import pytest
 from tests.fakes.schedules import ID, TASK
@@ -13,15 +13,15 @@ from harebell.domain.run_states import Reason, RunState, ScheduleState
 from harebell.ticker.commands.handlers import CommandContext, apply_command
 
 EVERY = {"every": "30s", "start": "2026-11-20T09:00:00Z"}
-TICK = 0.001
+MILLISECOND = 0.001
 
 
 @pytest.fixture
-def ticking() -> FakeTicker:
-    """Runs staged at nine, and every half minute."""
-    ticking = FakeTicker(NINE)
-    ticking.put(EVERY)
-    return ticking
+def ticker() -> FakeTicker:
+    """Return a schedule with staged runs at nine and every half minute."""
+    ticker = FakeTicker(NINE)
+    ticker.put(EVERY)
+    return ticker
 
 
 def run_id(seconds: float) -> str:
@@ -29,273 +29,269 @@ def run_id(seconds: float) -> str:
 
 
 @pytest.mark.requirement("S33")
-def test_cancelled_nothing_that_has_not_started_ever_starts(ticking: FakeTicker) -> None:
-    ticking.claim(NINE)
-    ticking.complete(NINE, RunState.RETRYING)
+def test_cancel_ends_every_run_that_has_not_started(ticker: FakeTicker) -> None:
+    ticker.claim(NINE)
+    ticker.complete(NINE, RunState.RETRYING)
 
-    answer = ticking.wait(1).send("schedule.cancel")
-    ticking.wait(600).stage_all()
+    response = ticker.wait(1).send("schedule.cancel")
+    ticker.wait(600).stage_all()
 
-    assert (answer.state, ticking.record.next_at) == ("cancelled", None)
-    assert ticking.times_in(RunState.CANCELLED) == [NINE, after(30), after(60)]
-    assert {row.reason for row in ticking.rows.values()} == {Reason.CANCELLED}
-
-
-@pytest.mark.requirement("S33")
-def test_a_run_in_flight_is_told_and_named(ticking: FakeTicker) -> None:
-    ticking.claim(NINE, started=True)
-
-    answer = ticking.send("schedule.cancel")
-
-    assert isinstance(answer, ScheduleResponse)
-    assert answer.in_flight == [run_id(0)]
-    assert ticking.rows[RunKey(NINE, ID)].reason == Reason.CANCELLED
+    assert (response.state, ticker.record.next_at) == ("cancelled", None)
+    assert ticker.times_in(RunState.CANCELLED) == [NINE, after(30), after(60)]
+    assert {row.reason for row in ticker.rows.values()} == {Reason.CANCELLED}
 
 
 @pytest.mark.requirement("S33")
-def test_put_and_cancel_without_waiting_is_cancelled() -> None:
-    ticking = FakeTicker(NINE)
+def test_cancel_requests_a_stop_of_claimed_runs_and_returns_their_ids(ticker: FakeTicker) -> None:
+    ticker.claim(NINE, started=True)
 
-    ticking.send_all(
+    response = ticker.send("schedule.cancel")
+
+    assert isinstance(response, ScheduleResponse)
+    assert response.in_flight == [run_id(0)]
+    assert ticker.rows[RunKey(NINE, ID)].reason == Reason.CANCELLED
+
+
+@pytest.mark.requirement("S33")
+def test_cancel_applies_to_a_put_in_the_same_batch() -> None:
+    ticker = FakeTicker(NINE)
+
+    ticker.send_all(
         ("schedule.put", {"key": "k", "when": EVERY, "target": TASK}), ("schedule.cancel", {})
     )
 
-    assert (ticking.record.state, ticking.staged_times) == (ScheduleState.CANCELLED, [])
+    assert (ticker.record.state, ticker.staged_times) == (ScheduleState.CANCELLED, [])
 
 
 @pytest.mark.requirement("S33")
-def test_an_overdue_run_that_a_put_renewed_is_cancelled_by_the_cancel_behind_it(
-    ticking: FakeTicker,
+def test_cancel_ends_an_overdue_run_that_a_put_of_the_same_batch_moved(
+    ticker: FakeTicker,
 ) -> None:
     put = {"key": "k", "when": {"every": "1h"}, "target": TASK, "expected_version": "any"}
 
-    ticking.wait(10).send_all(("schedule.put", put), ("schedule.cancel", {}))
+    ticker.wait(10).send_all(("schedule.put", put), ("schedule.cancel", {}))
 
-    assert ticking.staged_times == []
+    assert ticker.staged_times == []
 
 
 @pytest.mark.parametrize(("verb", "state"), [("cancel", "cancelled"), ("pause", "paused")])
-def test_a_trigger_that_is_withdrawn_before_it_was_made_never_runs_and_is_on_the_record(
-    ticking: FakeTicker, verb: str, state: str
+def test_trigger_is_recorded_as_skipped_when_the_same_batch_cancels_it(
+    ticker: FakeTicker, verb: str, state: str
 ) -> None:
-    ticking.run_due()
+    ticker.run_due()
 
-    ticking.wait(10).send_all(("schedule.trigger", {}), (f"schedule.{verb}", {}))
+    ticker.wait(10).send_all(("schedule.trigger", {}), (f"schedule.{verb}", {}))
 
-    assert (ticking.staged_times, ticking.record.state) == ([], state)
-    assert ticking.skipped_counts == {after(10): 1}
+    assert (ticker.staged_times, ticker.record.state) == ([], state)
+    assert ticker.skipped_counts == {after(10): 1}
 
 
 @pytest.mark.requirement("S33")
 @pytest.mark.parametrize("verb", ["pause", "cancel"])
-def test_a_replayed_run_that_has_not_started_is_withdrawn_by_a_cancellation_alone(
-    ticking: FakeTicker, verb: str
+def test_staged_replay_is_cancelled_by_a_cancel_and_not_by_a_pause(
+    ticker: FakeTicker, verb: str
 ) -> None:
-    ticking.run_due()
-    planned_until = ticking.record.planned_until
-    row = ticking.rows[RunKey(NINE, ID)]
-    row.state, row.attempt, row.again = RunState.STAGED, 0, True
+    ticker.run_due()
+    planned_until = ticker.record.planned_until
+    ticker.change_row(NINE, state=RunState.STAGED, attempt=0, replay_number=1, finished_at=None)
 
-    ticking.wait(1).send(f"schedule.{verb}")
+    ticker.wait(1).send(f"schedule.{verb}")
 
-    assert (row.state is RunState.CANCELLED) is (verb == "cancel")
-    assert ticking.record.planned_until >= planned_until - 2 * (after(30) - NINE)
+    state = ticker.rows[RunKey(NINE, ID)].state
+    assert (state is RunState.CANCELLED) is (verb == "cancel")
+    assert ticker.record.planned_until >= planned_until - 2 * (after(30) - NINE)
 
 
-def test_cancelling_twice_is_cancelling_once(ticking: FakeTicker) -> None:
-    ticking.send("schedule.cancel")
+def test_second_cancel_changes_nothing(ticker: FakeTicker) -> None:
+    ticker.send("schedule.cancel")
 
-    answer = ticking.wait(1).send("schedule.cancel")
+    response = ticker.wait(1).send("schedule.cancel")
 
-    assert answer.state == "cancelled"
+    assert response.state == "cancelled"
 
 
 @pytest.mark.requirement("S18")
 @pytest.mark.parametrize("verb", ["pause", "resume", "cancel", "trigger"])
 @pytest.mark.parametrize("tenant", ["default", "other"])
-def test_what_is_not_there_and_what_is_anothers_look_the_same(
-    verb: str, tenant: str, ticking: FakeTicker
+def test_command_finds_no_schedule_when_it_does_not_exist_or_has_another_tenant(
+    verb: str, tenant: str, ticker: FakeTicker
 ) -> None:
     empty = tenant == "default"
-    book = FakeTicker(NINE).load_unit() if empty else ticking.load_unit()
-    before = FakeTicker(NINE).load_unit() if empty else ticking.load_unit()
-    asked = ticking.context_of(f"schedule.{verb}", {})
+    unit = FakeTicker(NINE).load_unit() if empty else ticker.load_unit()
+    before = FakeTicker(NINE).load_unit() if empty else ticker.load_unit()
+    context = ticker.context_of(f"schedule.{verb}", {})
 
-    with pytest.raises(NotFound) as refused:
-        apply_command(book, CommandContext(tenant, asked.command, ID, NINE, None))
+    with pytest.raises(NotFound) as error:
+        apply_command(unit, CommandContext(tenant, context.command, ID, NINE, None))
 
-    assert refused.value.reason == "there is no such schedule"
-    assert book == before
+    assert error.value.reason == "The schedule does not exist."
+    assert unit == before
 
 
-def test_a_command_of_another_service_is_refused(ticking: FakeTicker) -> None:
+def test_command_of_another_service_is_rejected(ticker: FakeTicker) -> None:
     command = DeadLetterDiscard.model_validate({"ids": [ID]})
 
-    with pytest.raises(Rejected) as refused:
-        apply_command(ticking.load_unit(), CommandContext("default", command, ID, NINE, None))
+    with pytest.raises(Rejected) as error:
+        apply_command(ticker.load_unit(), CommandContext("default", command, ID, NINE, None))
 
-    assert refused.value.code == "unknown_command"
+    assert error.value.code == "unknown_command"
 
 
 @pytest.mark.requirement("S01")
-def test_a_trigger_is_one_run_at_acceptance_beside_the_timetable(ticking: FakeTicker) -> None:
-    ticking.run_due()
+def test_trigger_stages_one_manual_run_at_the_time_of_acceptance(ticker: FakeTicker) -> None:
+    ticker.run_due()
 
-    answer = ticking.wait(10).send("schedule.trigger")
+    response = ticker.wait(10).send("schedule.trigger")
 
-    assert isinstance(answer, ScheduleResponse)
-    assert (answer.status, answer.run_id) == ("triggered", run_id(10))
-    assert ticking.staged_times == [after(10), after(30), after(60), after(90)]
-
-
-def test_a_trigger_whose_instant_is_taken_gets_the_next_free_one(ticking: FakeTicker) -> None:
-    answers = [ticking.send("schedule.trigger") for _ in range(2)]
-    ticking.run_due()
-    answers.append(ticking.send("schedule.trigger"))
-
-    told = [answer.run_id for answer in answers if isinstance(answer, ScheduleResponse)]
-    assert told == [run_id(TICK), run_id(2 * TICK), run_id(3 * TICK)]
+    assert isinstance(response, ScheduleResponse)
+    assert (response.status, response.run_id) == ("triggered", run_id(10))
+    assert ticker.staged_times == [after(10), after(30), after(60), after(90)]
 
 
-def test_triggers_of_one_transaction_are_runs_of_their_own(ticking: FakeTicker) -> None:
-    ticking.send_all(*[("schedule.trigger", {})] * 3)
+def test_trigger_uses_the_next_millisecond_without_a_run(ticker: FakeTicker) -> None:
+    responses = [ticker.send("schedule.trigger") for _ in range(2)]
+    ticker.run_due()
+    responses.append(ticker.send("schedule.trigger"))
 
-    assert ticking.staged_times[:4] == [NINE, after(TICK), after(2 * TICK), after(3 * TICK)]
+    run_ids = [each.run_id for each in responses if isinstance(each, ScheduleResponse)]
+    assert run_ids == [run_id(k * MILLISECOND) for k in (1, 2, 3)]
+
+
+def test_triggers_of_one_batch_are_separate_runs(ticker: FakeTicker) -> None:
+    ticker.send_all(*[("schedule.trigger", {})] * 3)
+
+    assert ticker.staged_times[:4] == [after(k * MILLISECOND) for k in range(4)]
 
 
 @pytest.mark.parametrize("verb", ["pause", "cancel"])
-def test_what_is_paused_can_be_triggered_and_what_is_cancelled_cannot(
-    ticking: FakeTicker, verb: str
+def test_trigger_is_rejected_for_a_cancelled_schedule_and_accepted_for_a_paused_one(
+    ticker: FakeTicker, verb: str
 ) -> None:
-    ticking.send(f"schedule.{verb}")
-    ticking.wait(1)
+    ticker.send(f"schedule.{verb}")
+    ticker.wait(1)
 
     if verb == "cancel":
-        with pytest.raises(Conflict) as refused:
-            ticking.send("schedule.trigger")
-        assert refused.value.code == "not_active"
+        with pytest.raises(Conflict) as error:
+            ticker.send("schedule.trigger")
+        assert error.value.code == "not_active"
     else:
-        ticking.send("schedule.trigger")
-        assert ticking.staged_times == [after(1)]
+        ticker.send("schedule.trigger")
+        assert ticker.staged_times == [after(1)]
 
 
 @pytest.mark.requirement("S06")
-def test_a_triggered_run_does_not_count_as_one_of_times() -> None:
-    ticking = FakeTicker(NINE)
-    ticking.put({**EVERY, "times": 2})
-    ticking.run_due()
+def test_triggered_run_does_not_count_towards_times() -> None:
+    ticker = FakeTicker(NINE)
+    ticker.put({**EVERY, "times": 2})
+    ticker.run_due()
 
-    ticking.wait(10).send("schedule.trigger")
-    ticking.wait(1).send("schedule.pause")
-    ticking.wait(1).send("schedule.resume")
+    ticker.wait(10).send("schedule.trigger")
+    ticker.wait(1).send("schedule.pause")
+    ticker.wait(1).send("schedule.resume")
     for _ in range(20):
-        ticking.wait(10).stage_all().run_due()
+        ticker.wait(10).stage_all().run_due()
 
-    assert ticking.times_in(RunState.SUCCEEDED) == [NINE, after(30)]
-    assert ticking.times_in(RunState.CANCELLED) == [after(10)]
-
-
-@pytest.mark.requirement("S33")
-def test_a_run_is_cancelled_alone(ticking: FakeTicker) -> None:
-    answer = ticking.send("run.cancel", run_id=run_id(30))
-
-    assert isinstance(answer, RunResponse)
-    assert (answer.status, answer.state) == ("cancelled", "cancelled")
-    assert ticking.staged_times == [NINE, after(60)]
-    assert after(30) not in ticking.record.open_runs
+    assert ticker.times_in(RunState.SUCCEEDED) == [NINE, after(30)]
+    assert ticker.times_in(RunState.CANCELLED) == [after(10)]
 
 
 @pytest.mark.requirement("S33")
-def test_a_run_that_was_cancelled_alone_does_not_come_back(ticking: FakeTicker) -> None:
-    ticking.send("run.cancel", run_id=run_id(30))
+def test_run_cancel_ends_one_run_only(ticker: FakeTicker) -> None:
+    response = ticker.send("run.cancel", run_id=run_id(30))
 
-    ticking.send_all(("schedule.pause", {}), ("schedule.resume", {}))
+    assert isinstance(response, RunResponse)
+    assert (response.status, response.state) == ("cancelled", "cancelled")
+    assert ticker.staged_times == [NINE, after(60)]
+    assert after(30) not in ticker.record.open_runs
 
-    assert ticking.staged_times == [NINE, after(60)]
+
+@pytest.mark.requirement("S33")
+def test_cancelled_run_is_not_staged_again_after_a_resume(ticker: FakeTicker) -> None:
+    ticker.send("run.cancel", run_id=run_id(30))
+
+    ticker.send_all(("schedule.pause", {}), ("schedule.resume", {}))
+
+    assert ticker.staged_times == [NINE, after(60)]
 
 
 @pytest.mark.requirement("S33", "S107")
-def test_a_run_that_waits_for_a_retry_is_cancelled(ticking: FakeTicker) -> None:
-    ticking.claim(NINE)
-    ticking.complete(NINE, RunState.RETRYING)
+def test_run_cancel_ends_a_run_between_attempts(ticker: FakeTicker) -> None:
+    ticker.claim(NINE)
+    ticker.complete(NINE, RunState.RETRYING)
 
-    answer = ticking.send("run.cancel", run_id=run_id(0))
+    response = ticker.send("run.cancel", run_id=run_id(0))
 
-    assert answer.state == "cancelled"
-    assert ticking.times_in(RunState.RETRYING) == []
+    assert response.state == "cancelled"
+    assert ticker.times_in(RunState.RETRYING) == []
 
 
 @pytest.mark.requirement("S33")
-def test_a_run_that_was_claimed_is_asked_to_stop(ticking: FakeTicker) -> None:
-    ticking.claim(NINE)
+def test_run_cancel_requests_a_stop_of_a_claimed_run(ticker: FakeTicker) -> None:
+    ticker.claim(NINE)
 
-    answer = ticking.send("run.cancel", run_id=run_id(0))
+    response = ticker.send("run.cancel", run_id=run_id(0))
 
-    assert isinstance(answer, RunResponse)
-    assert (answer.status, answer.state) == ("in_flight", "running")
-    assert ticking.rows[RunKey(NINE, ID)].reason == Reason.CANCELLED
+    assert isinstance(response, RunResponse)
+    assert (response.status, response.state) == ("in_flight", "running")
+    assert ticker.rows[RunKey(NINE, ID)].reason == Reason.CANCELLED
 
 
 @pytest.mark.requirement("S33")
 @pytest.mark.parametrize("seconds", [0, 31, 3600])
-def test_a_run_that_has_ended_or_never_was_cannot_be_cancelled(
-    ticking: FakeTicker, seconds: int
+def test_run_cancel_is_rejected_for_an_ended_or_unknown_run(
+    ticker: FakeTicker, seconds: int
 ) -> None:
-    ticking.run_due()
-    before = ticking.load_unit()
+    ticker.run_due()
+    before = ticker.load_unit()
 
-    with pytest.raises(NotFound) as refused:
-        ticking.send("run.cancel", run_id=run_id(seconds))
+    with pytest.raises(NotFound) as error:
+        ticker.send("run.cancel", run_id=run_id(seconds))
 
-    assert refused.value.field == "run_id"
-    assert ticking.load_unit() == before
+    assert error.value.field == "run_id"
+    assert ticker.load_unit() == before
 
 
 @pytest.mark.requirement("S33")
-def test_what_is_no_run_id_is_refused(ticking: FakeTicker) -> None:
-    command = ticking.context_of("run.cancel", {"run_id": run_id(0)})
-    wrong = command.command.model_copy(update={"run_id": "yesterday's"})
+def test_run_cancel_rejects_an_invalid_run_id(ticker: FakeTicker) -> None:
+    context = ticker.context_of("run.cancel", {"run_id": run_id(0)})
+    invalid = context.command.model_copy(update={"run_id": "yesterday"})
 
     with pytest.raises(InvalidInput):
-        apply_command(ticking.load_unit(), CommandContext("default", wrong, ID, NINE, None))
+        apply_command(ticker.load_unit(), CommandContext("default", invalid, ID, NINE, None))
 
 
-def test_resuming_what_cannot_be_computed_leaves_the_book_as_it_was(ticking: FakeTicker) -> None:
-    ticking.claim(NINE)
-    entry = ticking.record
-    broken = entry.version.definition.model_copy(
-        update={"when": entry.version.definition.when.model_copy(update={"timezone": "Mars/X"})}
-    )
-    parked = type(entry.version).create(ID, 1, tenant="default", definition=broken, at=NINE)
-    ticking.stored_record = type(entry)(
-        parked, ScheduleState.ERRORED, entry.planned_until, NINE, open_runs=entry.open_runs
-    )
-    book = ticking.load_unit()
+def test_resume_changes_nothing_when_the_recurrence_raises_an_error(ticker: FakeTicker) -> None:
+    ticker.claim(NINE)
+    record = ticker.record
+    when = record.version.definition.when.model_copy(update={"timezone": "Mars/X"})
+    ticker.store_definition(1, record.version.definition.model_copy(update={"when": when}))
+    ticker.store_record(record._replace(state=ScheduleState.ERRORED, next_at=None))
+    unit = ticker.load_unit()
 
     with pytest.raises(Rejected):
-        apply_command(book, ticking.context_of("schedule.resume", {}))
+        apply_command(unit, ticker.context_of("schedule.resume", {}))
 
-    assert book == ticking.load_unit()
-
-
-def test_what_a_cancel_withdrew_runs_again_once_a_put_revives_the_schedule() -> None:
-    ticking = FakeTicker(NINE)
-    ticking.put({"every": "30s", "start": "2026-11-20T09:00:00Z"})
-    ticking.wait(5).send("schedule.cancel")
-
-    ticking.wait(5).put({"every": "30s", "start": "2026-11-20T09:00:00Z"}, expected_version="any")
-
-    assert after(30) in ticking.staged_times
-    assert after(60) in ticking.staged_times
+    assert unit == ticker.load_unit()
 
 
-def test_a_run_cancelled_by_itself_stays_so_when_its_schedule_is_planned_again() -> None:
-    ticking = FakeTicker(NINE)
-    ticking.put({"every": "30s", "start": "2026-11-20T09:00:00Z"})
-    ticking.wait(5).send("run.cancel", run_id=run_id(30))
+def test_put_on_a_cancelled_schedule_stages_its_runs_again() -> None:
+    ticker = FakeTicker(NINE)
+    ticker.put({"every": "30s", "start": "2026-11-20T09:00:00Z"})
+    ticker.wait(5).send("schedule.cancel")
 
-    ticking.send("schedule.pause")
-    ticking.wait(5).send("schedule.resume")
+    ticker.wait(5).put({"every": "30s", "start": "2026-11-20T09:00:00Z"}, expected_version="any")
 
-    assert after(30) not in ticking.staged_times
-    assert after(60) in ticking.staged_times
+    assert after(30) in ticker.staged_times
+    assert after(60) in ticker.staged_times
+
+
+def test_cancelled_run_stays_cancelled_when_its_schedule_is_planned_again() -> None:
+    ticker = FakeTicker(NINE)
+    ticker.put({"every": "30s", "start": "2026-11-20T09:00:00Z"})
+    ticker.wait(5).send("run.cancel", run_id=run_id(30))
+
+    ticker.send("schedule.pause")
+    ticker.wait(5).send("schedule.resume")
+
+    assert after(30) not in ticker.staged_times
+    assert after(60) in ticker.staged_times

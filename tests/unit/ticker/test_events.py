@@ -1,4 +1,4 @@
-"""What is told of runs after a commit, which is also what is counted."""
+"""The events of runs after a commit, which the metrics count too."""
 
 from datetime import UTC, datetime, timedelta
 
@@ -19,49 +19,54 @@ NOW = datetime(2026, 11, 20, 14, tzinfo=UTC)
 FIRST, SECOND = (RunKey(NOW + timedelta(minutes=n), ID) for n in (1, 2))
 
 
-def entry() -> ScheduleRecord:
-    ticking = FakeTicker(NOW)
-    ticking.put({"every": "1m"})
-    assert ticking.stored_record is not None
-    return ticking.stored_record
+def record() -> ScheduleRecord:
+    ticker = FakeTicker(NOW)
+    ticker.put({"every": "1m"})
+    assert ticker.stored_record is not None
+    return ticker.stored_record
 
 
-def saved(*advances: planning.PlanningStep, again: RunKey | None = None) -> SaveResult:
+def saved(*steps: planning.PlanningStep, restaged: RunKey | None = None) -> SaveResult:
     tickets = (
-        [] if again is None else [TicketHeader(again, 3, NOW, "default", Lane.NORMAL, 5, b"{}")]
+        []
+        if restaged is None
+        else [TicketHeader(restaged, 3, NOW, "default", Lane.NORMAL, 5, b"{}")]
     )
-    return SaveResult(tickets, advances, [])
+    return SaveResult(tickets, steps, [])
 
 
-def test_what_is_withdrawn_and_owed_again_in_one_go_has_not_ended() -> None:
-    book = UnitOfWork(schedules={ID: entry()})
-    book.cancelled_runs = {FIRST: Reason.SUPERSEDED, SECOND: Reason.SUPERSEDED}
+def test_run_that_is_unstaged_and_staged_in_one_batch_has_no_event() -> None:
+    unit = UnitOfWork(schedules={ID: record()})
+    unit.cancelled_runs = {FIRST: Reason.SUPERSEDED, SECOND: Reason.SUPERSEDED}
 
-    (fact,) = unstaged_run_events(book, saved(again=FIRST), NOW)
+    (event,) = unstaged_run_events(unit, saved(restaged=FIRST), NOW)
 
-    assert fact.event["subject"] == str(SECOND)
-    assert fact.end == RunEnd(RunState.CANCELLED, Reason.SUPERSEDED)
-
-
-def test_a_held_run_that_a_person_resolved_has_ended_and_one_to_be_tried_again_has_not() -> None:
-    book = UnitOfWork(schedules={ID: entry()})
-    book.resolved_runs = {FIRST: RunState.SKIPPED, SECOND: RunState.STAGED}
-
-    (fact,) = unstaged_run_events(book, saved(), NOW)
-
-    assert fact.verb == "run.skipped"
-    assert fact.end == RunEnd(RunState.SKIPPED, Reason.MANUAL)
+    assert event.event["subject"] == str(SECOND)
+    assert event.end == RunEnd(RunState.CANCELLED, Reason.SUPERSEDED)
 
 
-def test_a_row_that_stands_for_many_instants_counts_each() -> None:
-    standing = entry()
-    place = placement_of(standing.version)
+def test_resolved_run_has_an_event_unless_it_is_retried() -> None:
+    unit = UnitOfWork(schedules={ID: record()})
+    unit.resolved_runs = {FIRST: RunState.SKIPPED, SECOND: RunState.STAGED}
+
+    (event,) = unstaged_run_events(unit, saved(), NOW)
+
+    assert event.verb == "run.skipped"
+    assert event.end == RunEnd(RunState.SKIPPED, Reason.MANUAL)
+
+
+def test_skipped_range_counts_each_of_its_times() -> None:
+    schedule = record()
+    placement = placement_of(schedule.version)
     missed = SkippedRange(
-        key=FIRST, placement=place, until=NOW + timedelta(hours=9), count=540, reason=Reason.MISSED
+        key=FIRST,
+        placement=placement,
+        until=NOW + timedelta(hours=9),
+        count=540,
+        reason=Reason.MISSED,
     )
+    step = planning.PlanningStep(previous=schedule, record=schedule, skipped=[missed])
 
-    (fact,) = planning_events(
-        saved(planning.PlanningStep(standing, standing, skipped=[missed])), NOW
-    )
+    (event,) = planning_events(saved(step), NOW)
 
-    assert fact.end == RunEnd(RunState.SKIPPED, Reason.MISSED, 540)
+    assert event.end == RunEnd(RunState.SKIPPED, Reason.MISSED, 540)

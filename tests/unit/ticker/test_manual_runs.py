@@ -1,4 +1,4 @@
-"""Single instants that a person takes out, makes up for, or says the end of."""
+"""Skipped times and single runs."""
 
 from datetime import datetime
 
@@ -11,153 +11,155 @@ from harebell.contract.errors import Conflict, InvalidInput
 from harebell.contract.ids import RunKey
 from harebell.contract.responses import ScheduleResponse
 from harebell.domain.run_states import Reason, RunState, ScheduleState
-from harebell.ticker.commands.manual_runs import MAX_SKIPS
+from harebell.ticker.commands.manual_runs import MAX_SKIPPED_TIMES
 
 EVERY = {"every": "30s", "start": "2026-11-20T09:00:00Z"}
 
 
 @pytest.fixture
-def ticking() -> FakeTicker:
-    """Runs staged at nine, and every half minute."""
-    ticking = FakeTicker(NINE)
-    ticking.put(EVERY)
-    return ticking
+def ticker() -> FakeTicker:
+    """Return a schedule with staged runs at nine and every half minute."""
+    ticker = FakeTicker(NINE)
+    ticker.put(EVERY)
+    return ticker
 
 
-def skip(ticking: FakeTicker, seconds: float) -> ScheduleResponse:
-    answer = ticking.send("schedule.skip", at=after(seconds))
-    assert isinstance(answer, ScheduleResponse)
-    return answer
+def skip(ticker: FakeTicker, seconds: float) -> ScheduleResponse:
+    response = ticker.send("schedule.skip", at=after(seconds))
+    assert isinstance(response, ScheduleResponse)
+    return response
 
 
-def carry_on(ticking: FakeTicker, until: float) -> list[datetime]:
-    while ticking.now < after(until):
-        ticking.run_due()
-        ticking.wait(10).stage_all()
-    ticking.run_due()
-    return ticking.times_in(RunState.SUCCEEDED)
+def run_until(ticker: FakeTicker, until: float) -> list[datetime]:
+    while ticker.now < after(until):
+        ticker.run_due()
+        ticker.wait(10).stage_all()
+    ticker.run_due()
+    return ticker.times_in(RunState.SUCCEEDED)
 
 
-def test_a_staged_run_that_is_taken_out_never_runs_and_says_why(ticking: FakeTicker) -> None:
-    answer = skip(ticking.wait(1), 30)
+def test_skip_of_a_staged_run_unstages_the_run_with_its_reason(ticker: FakeTicker) -> None:
+    response = skip(ticker.wait(1), 30)
 
-    row = ticking.rows[RunKey(after(30), ID)]
-    assert (answer.status, row.state, row.reason) == ("skipped", RunState.SKIPPED, Reason.MANUAL)
-    assert carry_on(ticking, 90) == [NINE, after(60), after(90)]
+    row = ticker.rows[RunKey(after(30), ID)]
+    assert (response.status, row.state, row.reason) == ("skipped", RunState.SKIPPED, Reason.MANUAL)
+    assert run_until(ticker, 90) == [NINE, after(60), after(90)]
 
 
 @pytest.mark.requirement("ASK-10")
-def test_an_instant_far_ahead_is_taken_out_when_it_comes(ticking: FakeTicker) -> None:
-    skip(ticking, 300)
-    noted = ticking.record.skipped_times
+def test_skip_of_a_distant_time_applies_when_the_time_is_planned(ticker: FakeTicker) -> None:
+    skip(ticker, 300)
+    stored = ticker.record.skipped_times
 
-    ran = carry_on(ticking, 330)
+    ran = run_until(ticker, 330)
 
-    assert noted == (after(300),)
+    assert stored == (after(300),)
     assert (after(270) in ran, after(300) in ran, after(330) in ran) == (True, False, True)
-    assert ticking.skipped_counts == {after(300): 1}
-    assert ticking.record.skipped_times == ()
+    assert ticker.skipped_counts == {after(300): 1}
+    assert ticker.record.skipped_times == ()
 
 
 @pytest.mark.requirement("S06")
-def test_what_is_taken_out_does_not_count_towards_times() -> None:
-    ticking = FakeTicker(NINE)
-    ticking.put({**EVERY, "times": 3})
+def test_skipped_time_does_not_count_towards_times() -> None:
+    ticker = FakeTicker(NINE)
+    ticker.put({**EVERY, "times": 3})
 
-    skip(ticking, 30)
-    skip(ticking, 90)
+    skip(ticker, 30)
+    skip(ticker, 90)
 
-    assert carry_on(ticking, 200) == [NINE, after(60), after(120)]
-    assert ticking.record.state is ScheduleState.COMPLETED
-
-
-def test_taking_out_the_same_instant_twice_is_taking_it_out_once(ticking: FakeTicker) -> None:
-    skip(ticking, 300)
-
-    assert skip(ticking, 300).status == "skipped"
-    assert ticking.record.skipped_times == (after(300),)
+    assert run_until(ticker, 200) == [NINE, after(60), after(120)]
+    assert ticker.record.state is ScheduleState.COMPLETED
 
 
-def test_what_is_no_instant_of_the_timetable_cannot_be_taken_out(ticking: FakeTicker) -> None:
-    with pytest.raises(InvalidInput) as refused:
-        skip(ticking, 31)
+def test_second_skip_of_the_same_time_changes_nothing(ticker: FakeTicker) -> None:
+    skip(ticker, 300)
 
-    assert (refused.value.code, refused.value.field) == ("not_due", "at")
+    assert skip(ticker, 300).status == "skipped"
+    assert ticker.record.skipped_times == (after(300),)
+
+
+def test_skip_rejects_a_time_that_the_recurrence_does_not_contain(ticker: FakeTicker) -> None:
+    with pytest.raises(InvalidInput) as error:
+        skip(ticker, 31)
+
+    assert (error.value.code, error.value.field) == ("not_due", "at")
 
 
 @pytest.mark.parametrize("state", [RunState.RUNNING, RunState.RETRYING, RunState.SUCCEEDED])
-def test_what_has_begun_cannot_be_taken_out(ticking: FakeTicker, state: RunState) -> None:
-    ticking.claim(NINE, started=True)
+def test_skip_rejects_the_time_of_a_run_with_an_attempt(
+    ticker: FakeTicker, state: RunState
+) -> None:
+    ticker.claim(NINE, started=True)
     if state is not RunState.RUNNING:
-        ticking.complete(NINE, state)
+        ticker.complete(NINE, state)
 
-    with pytest.raises(Conflict) as refused:
-        skip(ticking, 0)
+    with pytest.raises(Conflict) as error:
+        skip(ticker, 0)
 
-    assert refused.value.code == "too_late"
-
-
-def test_an_instant_that_was_passed_over_cannot_be_taken_out(ticking: FakeTicker) -> None:
-    ticking.wait(600).stage_all()
-
-    with pytest.raises(Conflict) as refused:
-        skip(ticking, 120)
-
-    assert refused.value.code == "too_late"
+    assert error.value.code == "too_late"
 
 
-def test_only_so_many_instants_are_taken_out_ahead_of_time(ticking: FakeTicker) -> None:
-    for k in range(MAX_SKIPS):
-        skip(ticking, 300 + 30 * k)
+def test_skip_rejects_a_missed_time(ticker: FakeTicker) -> None:
+    ticker.wait(600).stage_all()
+
+    with pytest.raises(Conflict) as error:
+        skip(ticker, 120)
+
+    assert error.value.code == "too_late"
+
+
+def test_skip_rejects_more_future_times_than_the_limit(ticker: FakeTicker) -> None:
+    for k in range(MAX_SKIPPED_TIMES):
+        skip(ticker, 300 + 30 * k)
 
     with pytest.raises(Conflict):
-        skip(ticking, 300 + 30 * MAX_SKIPS)
+        skip(ticker, 300 + 30 * MAX_SKIPPED_TIMES)
 
-    assert len(ticking.record.skipped_times) == MAX_SKIPS
-
-
-def test_what_was_taken_out_stays_out_through_a_pause_and_a_change(ticking: FakeTicker) -> None:
-    skip(ticking, 30)
-    skip(ticking, 300)
-
-    ticking.wait(1).send("schedule.pause")
-    ticking.wait(1).send("schedule.resume")
-    ticking.wait(1).send("schedule.patch", set={"priority": 9})
-
-    assert not {after(30), after(300)} & set(carry_on(ticking, 330))
+    assert len(ticker.record.skipped_times) == MAX_SKIPPED_TIMES
 
 
-def test_an_instant_of_a_paused_schedule_is_taken_out_too(ticking: FakeTicker) -> None:
-    ticking.run_due()
-    ticking.wait(1).send("schedule.pause")
+def test_skipped_time_stays_skipped_after_a_pause_and_a_change(ticker: FakeTicker) -> None:
+    skip(ticker, 30)
+    skip(ticker, 300)
 
-    skip(ticking, 30)
-    ticking.send("schedule.resume")
+    ticker.wait(1).send("schedule.pause")
+    ticker.wait(1).send("schedule.resume")
+    ticker.wait(1).send("schedule.patch", set={"priority": 9})
 
-    assert carry_on(ticking, 60) == [NINE, after(60)]
+    assert not {after(30), after(300)} & set(run_until(ticker, 330))
 
 
-def test_a_skipped_one_shot_is_completed() -> None:
-    ticking = FakeTicker(NINE)
-    ticking.put({"at": after(600).isoformat()})
+def test_skip_applies_to_a_paused_schedule(ticker: FakeTicker) -> None:
+    ticker.run_due()
+    ticker.wait(1).send("schedule.pause")
 
-    skip(ticking, 600)
+    skip(ticker, 30)
+    ticker.send("schedule.resume")
 
-    assert carry_on(ticking, 700) == []
-    assert ticking.record.state is ScheduleState.COMPLETED
+    assert run_until(ticker, 60) == [NINE, after(60)]
+
+
+def test_skip_of_a_one_shot_completes_the_schedule() -> None:
+    ticker = FakeTicker(NINE)
+    ticker.put({"at": after(600).isoformat()})
+
+    skip(ticker, 600)
+
+    assert run_until(ticker, 700) == []
+    assert ticker.record.state is ScheduleState.COMPLETED
 
 
 @pytest.mark.parametrize("verb", ["schedule.skip", "run.cancel"])
 @pytest.mark.parametrize("rule", [{"from": "completion"}, {"until": "success"}])
-def test_a_schedule_that_waited_for_a_run_that_is_taken_out_goes_on(
+def test_sequential_schedule_continues_after_its_awaited_run_is_cancelled(
     verb: str, rule: dict[str, str]
 ) -> None:
-    ticking = FakeTicker(NINE)
-    ticking.put({**EVERY, **rule})
+    ticker = FakeTicker(NINE)
+    ticker.put({**EVERY, **rule})
     body = {"run_id": str(RunKey(NINE, ID))} if verb == "run.cancel" else {"at": NINE}
 
-    ticking.wait(10).send(verb, **body)
-    ticking.reconcile()
+    ticker.wait(10).send(verb, **body)
+    ticker.reconcile()
 
-    assert ticking.record.awaited_run not in (None, NINE)
-    assert ticking.staged_times == [ticking.record.awaited_run]
+    assert ticker.record.awaited_run not in (None, NINE)
+    assert ticker.staged_times == [ticker.record.awaited_run]

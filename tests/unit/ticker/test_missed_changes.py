@@ -1,6 +1,4 @@
-"""Changes that came to nothing: missed, and what is changed behind them."""
-
-from dataclasses import replace
+"""Changes that are missed, and the numbers of later versions."""
 
 import pytest
 from tests.fakes.ticker import FakeTicker
@@ -16,75 +14,76 @@ QUICK = {"every": "20s"}
 
 
 @pytest.fixture
-def ticking() -> FakeTicker:
-    """Runs staged at nine, and every half minute."""
-    ticking = FakeTicker(NINE)
-    ticking.put(EVERY)
-    return ticking
+def ticker() -> FakeTicker:
+    """Return a schedule with staged runs at nine and every half minute."""
+    ticker = FakeTicker(NINE)
+    ticker.put(EVERY)
+    return ticker
 
 
-def carry_on(ticking: FakeTicker, until: float) -> None:
-    while ticking.now < after(until):
-        ticking.run_due()
-        ticking.wait(5).stage_all()
-    ticking.run_due()
+def run_until(ticker: FakeTicker, until: float) -> None:
+    while ticker.now < after(until):
+        ticker.run_due()
+        ticker.wait(5).stage_all()
+    ticker.run_due()
 
 
-def break_pending(ticking: FakeTicker) -> None:
-    """As if the zone had gone from the zone data meanwhile."""
-    assert ticking.record.pending is not None
-    terms = ticking.record.pending.policy
-    when = terms.when.model_copy(update={"timezone": "Nowhere/Gone"})
-    broken = terms.model_copy(update={"when": when})
-    pending = replace(ticking.record.pending, policy=broken)
-    ticking.stored_record = ticking.record._replace(pending=pending)
+def break_pending_version(ticker: FakeTicker) -> None:
+    """Give the pending version a time zone that the time zone database does not contain."""
+    assert ticker.record.pending is not None
+    definition = ticker.record.pending.definition
+    when = definition.when.model_copy(update={"timezone": "Nowhere/Gone"})
+    ticker.store_definition(2, definition.model_copy(update={"when": when}))
 
 
 @pytest.mark.requirement("S29")
-def test_a_change_that_no_ticker_came_to_in_time_is_missed_and_the_old_goes_on(
-    ticking: FakeTicker,
+def test_change_that_is_applied_after_its_effective_time_is_missed_and_the_old_version_continues(
+    ticker: FakeTicker,
 ) -> None:
-    ticking.wait(10).send("schedule.patch", set={"priority": 8}, effective_at=after(300))
-    asked = ticking.context_of(
+    ticker.wait(10).send("schedule.patch", set={"priority": 8}, effective_at=after(300))
+    context = ticker.context_of(
         "schedule.patch", {"set": {"when": QUICK}, "effective_at": after(60)}
     )
-    ticking.run_due()
-    ticking.wait(55).stage_all()
-    ticking.run_due()
-    book = ticking.load_unit()
+    ticker.run_due()
+    ticker.wait(55).stage_all()
+    ticker.run_due()
+    unit = ticker.load_unit()
 
-    answer = apply_command(book, asked._replace(applied_at=ticking.now))
-    ticking.save(book)
-    carry_on(ticking, 200)
+    response = apply_command(unit, context._replace(applied_at=ticker.now))
+    ticker.save(unit)
+    run_until(ticker, 200)
 
-    assert isinstance(answer, ScheduleResponse)
-    assert (answer.status, answer.version, answer.pending_version) == ("missed", 1, 2)
-    assert ticking.version_statuses[3] == (VersionStatus.MISSED, "came 0:00:05 after its time")
-    assert ticking.times_in(RunState.SUCCEEDED) == [after(30 * k) for k in range(7)]
-    assert ticking.version_statuses[2] == (VersionStatus.PENDING, None)
+    assert isinstance(response, ScheduleResponse)
+    assert (response.status, response.version, response.pending_version) == ("change_missed", 1, 2)
+    assert ticker.version_statuses[3] == (
+        VersionStatus.MISSED,
+        "applied 0:00:05 after its effective time",
+    )
+    assert ticker.times_in(RunState.SUCCEEDED) == [after(30 * k) for k in range(7)]
+    assert ticker.version_statuses[2] == (VersionStatus.PENDING, None)
 
 
 @pytest.mark.requirement("S30")
-@pytest.mark.parametrize("how", ["rejected", "cancelled", "missed"])
-def test_a_change_behind_one_that_came_to_nothing_has_a_number_of_its_own(
-    ticking: FakeTicker, how: str
+@pytest.mark.parametrize("end", ["failed", "cancelled", "missed"])
+def test_version_number_is_never_used_again_after_a_version_that_did_not_become_active(
+    ticker: FakeTicker, end: str
 ) -> None:
-    if how == "missed":
-        asked = ticking.context_of(
+    if end == "missed":
+        context = ticker.context_of(
             "schedule.patch", {"set": {"priority": 8}, "effective_at": after(1)}
         )
-        book = ticking.wait(2).load_unit()
-        apply_command(book, asked._replace(applied_at=ticking.now))
-        ticking.save(book)
+        unit = ticker.wait(2).load_unit()
+        apply_command(unit, context._replace(applied_at=ticker.now))
+        ticker.save(unit)
     else:
-        ticking.send("schedule.patch", set={"priority": 8}, effective_at=after(40))
-    if how == "cancelled":
-        ticking.wait(1).send("schedule.cancel")
-    if how == "rejected":
-        break_pending(ticking)
-        carry_on(ticking, 50)
+        ticker.send("schedule.patch", set={"priority": 8}, effective_at=after(40))
+    if end == "cancelled":
+        ticker.wait(1).send("schedule.cancel")
+    if end == "failed":
+        break_pending_version(ticker)
+        run_until(ticker, 50)
 
-    answer = ticking.wait(1).put(EVERY, expected_version="any", priority=3)
+    response = ticker.wait(1).put(EVERY, expected_version="any", priority=3)
 
-    assert isinstance(answer, ScheduleResponse)
-    assert (answer.version, list(ticking.version_statuses)) == (3, [1, 2, 3])
+    assert isinstance(response, ScheduleResponse)
+    assert (response.version, list(ticker.version_statuses)) == (3, [1, 2, 3])

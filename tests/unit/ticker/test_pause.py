@@ -1,4 +1,4 @@
-"""Pause and resume: nothing runs in between, nothing is lost, nothing is owed twice."""
+"""Pause and resume: no run during the pause, no lost run and no repeated run."""
 
 import pytest
 from tests.fakes.schedules import ID
@@ -14,239 +14,235 @@ EVERY = {"every": "30s", "start": "2026-11-20T09:00:00Z"}
 
 
 @pytest.fixture
-def ticking() -> FakeTicker:
-    """Runs staged at nine, and every half minute."""
-    ticking = FakeTicker(NINE)
-    ticking.put(EVERY)
-    return ticking
+def ticker() -> FakeTicker:
+    """Return a schedule with staged runs at nine and every half minute."""
+    ticker = FakeTicker(NINE)
+    ticker.put(EVERY)
+    return ticker
 
 
 @pytest.mark.requirement("S14")
-def test_paused_nothing_staged_is_left_and_nothing_more_is_made(ticking: FakeTicker) -> None:
-    answer = ticking.send("schedule.pause")
-    ticking.wait(300).stage_all()
+def test_pause_unstages_every_run_and_stages_no_other(ticker: FakeTicker) -> None:
+    response = ticker.send("schedule.pause")
+    ticker.wait(300).stage_all()
 
-    assert (answer.state, ticking.staged_times) == ("paused", [])
-    assert ticking.times_in(RunState.CANCELLED) == [NINE, after(30), after(60)]
-    assert {row.reason for row in ticking.rows.values()} == {Reason.PAUSED}
-
-
-@pytest.mark.requirement("S14")
-def test_pause_and_resume_within_the_horizon_lose_nothing(ticking: FakeTicker) -> None:
-    ticking.run_due()
-    ticking.wait(10).send("schedule.pause")
-
-    answer = ticking.wait(5).send("schedule.resume")
-
-    assert isinstance(answer, ScheduleResponse)
-    assert answer.next_at == [after(30), after(60), after(90)]
-    assert ticking.staged_times == [after(30), after(60), after(90)]
-    assert ticking.times_in(RunState.SUCCEEDED) == [NINE]
+    assert (response.state, ticker.staged_times) == ("paused", [])
+    assert ticker.times_in(RunState.CANCELLED) == [NINE, after(30), after(60)]
+    assert {row.reason for row in ticker.rows.values()} == {Reason.PAUSED}
 
 
 @pytest.mark.requirement("S14")
-def test_pause_and_resume_in_one_transaction_lose_nothing(ticking: FakeTicker) -> None:
-    ticking.wait(1).send_all(("schedule.pause", {}), ("schedule.resume", {}))
+def test_pause_and_resume_within_the_horizon_lose_no_run(ticker: FakeTicker) -> None:
+    ticker.run_due()
+    ticker.wait(10).send("schedule.pause")
 
-    assert ticking.staged_times == [NINE, after(30), after(60)]
+    response = ticker.wait(5).send("schedule.resume")
 
-
-@pytest.mark.requirement("S14")
-@pytest.mark.parametrize(("mode", "made_up"), [("none", 0), ("one", 1), ("all", 8)])
-def test_resumed_the_catch_up_policy_decides_about_the_gap(mode: str, made_up: int) -> None:
-    ticking = FakeTicker(NINE)
-    ticking.put(EVERY, catch_up={"mode": mode})
-    ticking.run_due()
-    ticking.wait(10).send("schedule.pause")
-
-    ticking.wait(300).send("schedule.resume")
-
-    missed = [moment for moment in ticking.staged_times if moment < after(250)]
-    assert missed == [after(240 - 30 * k) for k in range(made_up)][::-1]
-    assert sum(ticking.skipped_counts.values()) == 8 - made_up
+    assert isinstance(response, ScheduleResponse)
+    assert response.next_at == [after(30), after(60), after(90)]
+    assert ticker.staged_times == [after(30), after(60), after(90)]
+    assert ticker.times_in(RunState.SUCCEEDED) == [NINE]
 
 
 @pytest.mark.requirement("S14")
-def test_every_instant_of_a_pause_is_on_the_record(ticking: FakeTicker) -> None:
-    ticking.claim(NINE)
-    ticking.send("schedule.pause")
+def test_pause_and_resume_in_one_batch_lose_no_run(ticker: FakeTicker) -> None:
+    ticker.wait(1).send_all(("schedule.pause", {}), ("schedule.resume", {}))
 
-    ticking.wait(300).send("schedule.resume")
-
-    ranges = {
-        moment
-        for first, n in ticking.skipped_counts.items()
-        for moment in [first]
-        for _ in range(n)
-    }
-    assert NINE not in ranges
-    assert sum(ticking.skipped_counts.values()) + len(ticking.staged_times) + 1 == 13
+    assert ticker.staged_times == [NINE, after(30), after(60)]
 
 
-def test_a_claimed_run_is_asked_to_stop_and_named(ticking: FakeTicker) -> None:
-    ticking.claim(NINE)
+@pytest.mark.requirement("S14")
+@pytest.mark.parametrize(("mode", "caught_up"), [("none", 0), ("one", 1), ("all", 8)])
+def test_catch_up_policy_decides_about_the_times_of_a_pause(mode: str, caught_up: int) -> None:
+    ticker = FakeTicker(NINE)
+    ticker.put(EVERY, catch_up={"mode": mode})
+    ticker.run_due()
+    ticker.wait(10).send("schedule.pause")
 
-    answer = ticking.send("schedule.pause")
+    ticker.wait(300).send("schedule.resume")
 
-    assert isinstance(answer, ScheduleResponse)
-    assert answer.in_flight == [str(RunKey(NINE, ID))]
-    assert ticking.rows[RunKey(NINE, ID)].reason == Reason.PAUSED
-    assert ticking.times_in(RunState.RUNNING) == [NINE]
-
-
-def test_a_claimed_run_that_its_executor_dropped_is_owed_again(ticking: FakeTicker) -> None:
-    ticking.claim(NINE)
-    ticking.send("schedule.pause")
-    ticking.cancel_unstarted(NINE)
-
-    ticking.wait(5).send("schedule.resume")
-
-    assert ticking.staged_times == [NINE, after(30), after(60)]
+    missed = [time for time in ticker.staged_times if time < after(250)]
+    assert missed == [after(240 - 30 * k) for k in range(caught_up)][::-1]
+    assert sum(ticker.skipped_counts.values()) == 8 - caught_up
 
 
-def test_a_claimed_run_that_was_not_dropped_in_time_goes_on(ticking: FakeTicker) -> None:
-    ticking.claim(NINE)
-    ticking.send("schedule.pause")
+@pytest.mark.requirement("S14")
+def test_every_time_of_a_pause_is_recorded(ticker: FakeTicker) -> None:
+    ticker.claim(NINE)
+    ticker.send("schedule.pause")
 
-    ticking.wait(1).send("schedule.resume")
+    ticker.wait(300).send("schedule.resume")
 
-    row = ticking.rows[RunKey(NINE, ID)]
+    assert NINE not in ticker.skipped_counts
+    assert sum(ticker.skipped_counts.values()) + len(ticker.staged_times) + 1 == 13
+
+
+def test_pause_requests_a_stop_of_a_claimed_run_and_returns_its_id(ticker: FakeTicker) -> None:
+    ticker.claim(NINE)
+
+    response = ticker.send("schedule.pause")
+
+    assert isinstance(response, ScheduleResponse)
+    assert response.in_flight == [str(RunKey(NINE, ID))]
+    assert ticker.rows[RunKey(NINE, ID)].reason == Reason.PAUSED
+    assert ticker.times_in(RunState.RUNNING) == [NINE]
+
+
+def test_claimed_run_that_a_pause_cancelled_is_staged_again_after_the_resume(
+    ticker: FakeTicker,
+) -> None:
+    ticker.claim(NINE)
+    ticker.send("schedule.pause")
+    ticker.cancel_unstarted(NINE)
+
+    ticker.wait(5).send("schedule.resume")
+
+    assert ticker.staged_times == [NINE, after(30), after(60)]
+
+
+def test_claimed_run_continues_when_the_resume_precedes_its_stop(ticker: FakeTicker) -> None:
+    ticker.claim(NINE)
+    ticker.send("schedule.pause")
+
+    ticker.wait(1).send("schedule.resume")
+
+    row = ticker.rows[RunKey(NINE, ID)]
     assert (row.state, row.reason) == (RunState.RUNNING, None)
-    assert ticking.staged_times == [after(30), after(60)]
+    assert ticker.staged_times == [after(30), after(60)]
 
 
 @pytest.mark.requirement("S14")
 @pytest.mark.parametrize("reason", [Reason.REPLACED, Reason.CANCELLED])
-def test_resume_takes_back_what_the_pause_asked_for_and_nothing_else(
-    ticking: FakeTicker, reason: Reason
+def test_resume_withdraws_only_the_stop_requests_of_the_pause(
+    ticker: FakeTicker, reason: Reason
 ) -> None:
-    ticking.claim(NINE, started=True)
-    ticking.claim(after(30))
-    ticking.rows[RunKey(NINE, ID)].reason = reason
+    ticker.claim(NINE, started=True)
+    ticker.claim(after(30))
+    ticker.change_row(NINE, reason=reason, stop_requested_at=NINE)
 
-    ticking.send("schedule.pause")
-    paused = ticking.rows[RunKey(after(30), ID)].reason
-    ticking.wait(1).send("schedule.resume")
+    ticker.send("schedule.pause")
+    paused = ticker.rows[RunKey(after(30), ID)].reason
+    ticker.wait(1).send("schedule.resume")
 
     assert paused == Reason.PAUSED
-    assert ticking.rows[RunKey(NINE, ID)].reason == reason
-    assert ticking.rows[RunKey(after(30), ID)].reason is None
+    assert ticker.rows[RunKey(NINE, ID)].reason == reason
+    assert ticker.rows[RunKey(after(30), ID)].reason is None
 
 
 @pytest.mark.requirement("S06")
-@pytest.mark.parametrize("dropped", [True, False])
+@pytest.mark.parametrize("cancelled", [True, False])
 @pytest.mark.parametrize("times", [1, 2, 3])
-def test_times_counts_a_run_once_however_a_pause_met_it(times: int, *, dropped: bool) -> None:
-    ticking = FakeTicker(NINE)
-    ticking.put({**EVERY, "times": times})
-    ticking.claim(NINE)
-    ticking.send("schedule.pause")
-    if dropped:
-        ticking.cancel_unstarted(NINE)
+def test_times_counts_a_claimed_run_once_after_a_pause(times: int, *, cancelled: bool) -> None:
+    ticker = FakeTicker(NINE)
+    ticker.put({**EVERY, "times": times})
+    ticker.claim(NINE)
+    ticker.send("schedule.pause")
+    if cancelled:
+        ticker.cancel_unstarted(NINE)
     else:
-        ticking.complete(NINE)
+        ticker.complete(NINE)
 
-    ticking.wait(5).send("schedule.resume")
+    ticker.wait(5).send("schedule.resume")
     for _ in range(30):
-        ticking.run_due()
-        ticking.wait(10).stage_all()
+        ticker.run_due()
+        ticker.wait(10).stage_all()
 
-    assert ticking.times_in(RunState.SUCCEEDED) == [after(30 * k) for k in range(times)]
-    assert ticking.record.state is ScheduleState.COMPLETED
+    assert ticker.times_in(RunState.SUCCEEDED) == [after(30 * k) for k in range(times)]
+    assert ticker.record.state is ScheduleState.COMPLETED
 
 
 @pytest.mark.requirement("S06")
-@pytest.mark.parametrize("dropped", [True, False])
+@pytest.mark.parametrize("cancelled", [True, False])
 @pytest.mark.parametrize("mode", ["none", "one", "all"])
-def test_a_claimed_run_that_a_pause_met_too_late_for_catch_up_counts_if_it_runs(
-    mode: str, *, dropped: bool
+def test_claimed_run_that_is_missed_at_the_pause_counts_if_it_runs(
+    mode: str, *, cancelled: bool
 ) -> None:
-    ticking = FakeTicker(NINE)
-    ticking.put({**EVERY, "times": 3}, catch_up={"mode": mode})
-    ticking.claim(NINE)
-    ticking.wait(65).send("schedule.pause")
-    if dropped:
-        ticking.cancel_unstarted(NINE)
+    ticker = FakeTicker(NINE)
+    ticker.put({**EVERY, "times": 3}, catch_up={"mode": mode})
+    ticker.claim(NINE)
+    ticker.wait(65).send("schedule.pause")
+    if cancelled:
+        ticker.cancel_unstarted(NINE)
 
-    ticking.wait(5).send("schedule.resume")
-    if not dropped:
-        ticking.complete(NINE)
+    ticker.wait(5).send("schedule.resume")
+    if not cancelled:
+        ticker.complete(NINE)
     for _ in range(60):
-        ticking.stage_all().run_due()
-        ticking.wait(5)
+        ticker.stage_all().run_due()
+        ticker.wait(5)
 
-    assert len(ticking.times_in(RunState.SUCCEEDED)) == 3
-    assert (NINE in ticking.times_in(RunState.SUCCEEDED)) is (not dropped or mode != "none")
-    assert ticking.record.state is ScheduleState.COMPLETED
-
-
-def test_a_run_that_has_started_does_not_take_planning_back(ticking: FakeTicker) -> None:
-    ticking.claim(NINE, started=True)
-    ticking.wait(3600).stage_all().run_due()
-
-    ticking.send("schedule.pause")
-
-    assert ticking.record.planned_until > after(3500)
+    assert len(ticker.times_in(RunState.SUCCEEDED)) == 3
+    assert (NINE in ticker.times_in(RunState.SUCCEEDED)) is (not cancelled or mode != "none")
+    assert ticker.record.state is ScheduleState.COMPLETED
 
 
-def test_what_waits_for_a_retry_goes_on_through_a_pause(ticking: FakeTicker) -> None:
-    ticking.claim(NINE)
-    ticking.complete(NINE, RunState.RETRYING)
+def test_started_run_does_not_move_the_planning_cursor_back(ticker: FakeTicker) -> None:
+    ticker.claim(NINE, started=True)
+    ticker.wait(3600).stage_all().run_due()
 
-    ticking.wait(1).send("schedule.pause")
+    ticker.send("schedule.pause")
 
-    assert ticking.times_in(RunState.RETRYING) == [NINE]
+    assert ticker.record.planned_until > after(3500)
 
 
-def test_an_overdue_run_that_a_put_renewed_is_withdrawn_by_the_pause_behind_it(
-    ticking: FakeTicker,
+def test_run_between_attempts_continues_during_a_pause(ticker: FakeTicker) -> None:
+    ticker.claim(NINE)
+    ticker.complete(NINE, RunState.RETRYING)
+
+    ticker.wait(1).send("schedule.pause")
+
+    assert ticker.times_in(RunState.RETRYING) == [NINE]
+
+
+def test_pause_unstages_an_overdue_run_that_a_put_of_the_same_batch_moved(
+    ticker: FakeTicker,
 ) -> None:
     put = {"key": "k", "when": {"every": "1h"}, "target": {"task": {"name": "harebell.echo"}}}
 
-    ticking.wait(10).send_all(
+    ticker.wait(10).send_all(
         ("schedule.put", {**put, "expected_version": "any"}), ("schedule.pause", {})
     )
 
-    assert ticking.staged_times == []
+    assert ticker.staged_times == []
 
 
-def test_pausing_twice_is_pausing_once(ticking: FakeTicker) -> None:
-    ticking.send("schedule.pause")
+def test_second_pause_changes_only_the_note(ticker: FakeTicker) -> None:
+    ticker.send("schedule.pause")
 
-    answer = ticking.wait(1).send("schedule.pause", note="still")
+    response = ticker.wait(1).send("schedule.pause", note="still")
 
-    assert (answer.state, ticking.record.reason) == ("paused", "still")
-
-
-def test_resuming_what_is_active_changes_nothing(ticking: FakeTicker) -> None:
-    before = ticking.stored_record
-
-    answer = ticking.send("schedule.resume")
-
-    assert isinstance(answer, ScheduleResponse)
-    assert answer.status == "resumed"
-    assert ticking.stored_record == before
+    assert (response.state, ticker.record.reason) == ("paused", "still")
 
 
-def test_what_is_cancelled_can_be_neither_paused_nor_resumed(ticking: FakeTicker) -> None:
-    ticking.send("schedule.cancel")
-    before = ticking.load_unit()
+def test_resume_of_an_active_schedule_changes_nothing(ticker: FakeTicker) -> None:
+    before = ticker.stored_record
+
+    response = ticker.send("schedule.resume")
+
+    assert isinstance(response, ScheduleResponse)
+    assert response.status == "resumed"
+    assert ticker.stored_record == before
+
+
+def test_pause_and_resume_are_rejected_for_a_cancelled_schedule(ticker: FakeTicker) -> None:
+    ticker.send("schedule.cancel")
+    before = ticker.load_unit()
 
     for verb, code in (("schedule.pause", "not_active"), ("schedule.resume", "not_paused")):
-        with pytest.raises(Conflict) as refused:
-            ticking.send(verb)
-        assert refused.value.code == code
+        with pytest.raises(Conflict) as error:
+            ticker.send(verb)
+        assert error.value.code == code
 
-    assert ticking.load_unit() == before
+    assert ticker.load_unit() == before
 
 
-def test_resuming_past_the_last_instant_completes_the_schedule() -> None:
-    ticking = FakeTicker(NINE)
-    ticking.put({**EVERY, "end": "2026-11-20T09:01:00Z"}, catch_up={"mode": "none"})
-    ticking.run_due()
-    ticking.send("schedule.pause")
+def test_resume_after_the_last_time_completes_the_schedule() -> None:
+    ticker = FakeTicker(NINE)
+    ticker.put({**EVERY, "end": "2026-11-20T09:01:00Z"}, catch_up={"mode": "none"})
+    ticker.run_due()
+    ticker.send("schedule.pause")
 
-    ticking.wait(600).send("schedule.resume")
+    ticker.wait(600).send("schedule.resume")
 
-    assert ticking.record.state is ScheduleState.COMPLETED
-    assert ticking.staged_times == []
+    assert ticker.record.state is ScheduleState.COMPLETED
+    assert ticker.staged_times == []

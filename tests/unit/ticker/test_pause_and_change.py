@@ -1,4 +1,4 @@
-"""A pause takes back runs that no timetable owes any more: what of them is owed behind it."""
+"""Runs that a pause unstages and that no recurrence returns."""
 
 import pytest
 from tests.fakes.ticker import FakeTicker
@@ -10,50 +10,50 @@ EVERY = {"every": "30s", "start": "2026-11-20T09:00:00Z"}
 
 
 @pytest.mark.requirement("S14")
-@pytest.mark.parametrize(("mode", "made_up"), [("none", 0), ("one", 1), ("all", 2)])
-@pytest.mark.parametrize("by", ["resume", "itself"])
-def test_what_a_change_of_times_had_carried_over_is_owed_again_after_a_pause(
-    by: str, mode: str, made_up: int
+@pytest.mark.parametrize(("mode", "caught_up"), [("none", 0), ("one", 1), ("all", 2)])
+@pytest.mark.parametrize("end", ["resume", "time"])
+def test_run_of_an_old_recurrence_is_staged_again_after_a_pause(
+    end: str, mode: str, caught_up: int
 ) -> None:
-    """Overdue and not begun, of no timetable's any more: catch-up decides as about any other."""
-    ticking = FakeTicker(NINE)
-    ticking.put({**EVERY, "times": 2}, catch_up={"mode": mode})
-    ticking.stage_all().wait(40)
-    ticking.put({"every": "1h"}, catch_up={"mode": mode}, expected_version="any")
-    assert ticking.staged_times[:2] == [NINE, after(30)]
+    """The runs are overdue, have no attempt, and belong to an old recurrence."""
+    ticker = FakeTicker(NINE)
+    ticker.put({**EVERY, "times": 2}, catch_up={"mode": mode})
+    ticker.stage_all().wait(40)
+    ticker.put({"every": "1h"}, catch_up={"mode": mode}, expected_version="any")
+    assert ticker.staged_times[:2] == [NINE, after(30)]
 
-    ticking.wait(5).send("schedule.pause", **({} if by == "resume" else {"until": str(after(300))}))
-    assert ticking.staged_times == []
-    ticking.wait(300)
-    if by == "resume":
-        ticking.send("schedule.resume")
-    ticking.stage_all()
+    ticker.wait(5).send("schedule.pause", **({} if end == "resume" else {"until": str(after(300))}))
+    assert ticker.staged_times == []
+    ticker.wait(300)
+    if end == "resume":
+        ticker.send("schedule.resume")
+    ticker.stage_all()
 
-    overdue = [moment for moment in ticking.staged_times if moment <= after(30)]
-    assert overdue == [NINE, after(30)][2 - made_up :]
-    assert sum(ticking.skipped_counts.values()) == 2 - made_up
+    overdue = [time for time in ticker.staged_times if time <= after(30)]
+    assert overdue == [NINE, after(30)][2 - caught_up :]
+    assert sum(ticker.skipped_counts.values()) == 2 - caught_up
 
 
 @pytest.mark.requirement("S14")
-def test_what_a_change_of_times_had_carried_over_is_owed_again_after_a_short_pause() -> None:
-    ticking = FakeTicker(NINE)
-    ticking.put(EVERY, catch_up={"mode": "none"})
-    ticking.wait(10).put({"every": "1h"}, expected_version="any")
+def test_run_of_an_old_recurrence_is_staged_again_after_a_short_pause() -> None:
+    ticker = FakeTicker(NINE)
+    ticker.put(EVERY, catch_up={"mode": "none"})
+    ticker.wait(10).put({"every": "1h"}, expected_version="any")
 
-    ticking.wait(5).send("schedule.pause")
-    ticking.wait(5).send("schedule.resume")
-    ticking.run_due()
+    ticker.wait(5).send("schedule.pause")
+    ticker.wait(5).send("schedule.resume")
+    ticker.run_due()
 
-    assert ticking.times_in(RunState.SUCCEEDED) == [NINE]
+    assert ticker.times_in(RunState.SUCCEEDED) == [NINE]
 
 
-def test_a_run_that_a_user_had_asked_for_is_not_owed_again_after_a_pause() -> None:
-    ticking = FakeTicker(NINE)
-    ticking.put(EVERY)
-    ticking.run_due()
-    ticking.wait(1).send("schedule.trigger")
-    ticking.wait(1).send("schedule.pause")
+def test_triggered_run_is_not_staged_again_after_a_pause() -> None:
+    ticker = FakeTicker(NINE)
+    ticker.put(EVERY)
+    ticker.run_due()
+    ticker.wait(1).send("schedule.trigger")
+    ticker.wait(1).send("schedule.pause")
 
-    ticking.wait(1).send("schedule.resume")
+    ticker.wait(1).send("schedule.resume")
 
-    assert after(1) not in ticking.staged_times
+    assert after(1) not in ticker.staged_times

@@ -1,4 +1,4 @@
-"""What became of runs decides what comes next: after completion, until success, stops."""
+"""The effect of ended runs on their schedule."""
 
 from datetime import datetime
 from typing import Any
@@ -16,231 +16,231 @@ COMPLETION = {**EVERY, "from": "completion"}
 SUCCESS = {**EVERY, "until": "success"}
 
 
-def ticking_with(when: dict[str, Any], **policies: Any) -> FakeTicker:
-    ticking = FakeTicker(NINE)
-    ticking.put(when, **policies)
-    return ticking
+def ticker_with(when: dict[str, Any], **policies: Any) -> FakeTicker:
+    ticker = FakeTicker(NINE)
+    ticker.put(when, **policies)
+    return ticker
 
 
-def run(ticking: FakeTicker, moment: datetime, seconds: float, state: RunState) -> None:
-    """It takes so long and ends so; a ticker hears of it."""
-    ticking.claim(moment, started=True)
-    ticking.wait(seconds).stage_all()
-    ticking.complete(moment, state)
-    ticking.reconcile()
+def run(ticker: FakeTicker, time: datetime, seconds: float, state: RunState) -> None:
+    """Run for `seconds`, end in `state` and reconcile."""
+    ticker.claim(time, started=True)
+    ticker.wait(seconds).stage_all()
+    ticker.complete(time, state)
+    ticker.reconcile()
 
 
 @pytest.mark.parametrize("when", [COMPLETION, SUCCESS])
-def test_only_one_run_is_staged_and_the_next_waits_for_its_end(when: dict[str, Any]) -> None:
-    ticking = ticking_with(when)
+def test_sequential_schedule_stages_one_run_and_waits_for_its_end(when: dict[str, Any]) -> None:
+    ticker = ticker_with(when)
 
-    ticking.claim(NINE, started=True)
-    ticking.wait(3600).stage_all().reconcile()
+    ticker.claim(NINE, started=True)
+    ticker.wait(3600).stage_all().reconcile()
 
-    assert ticking.record.awaited_run == NINE
-    assert sorted(key.scheduled_for for key in ticking.rows) == [NINE]
+    assert ticker.record.awaited_run == NINE
+    assert sorted(key.scheduled_for for key in ticker.rows) == [NINE]
 
 
 @pytest.mark.requirement("ASK-17")
 @pytest.mark.parametrize("state", [RunState.SUCCEEDED, RunState.DEAD, RunState.EXPIRED])
-def test_from_completion_the_next_run_is_so_long_after_the_end_however_it_ended(
+def test_from_completion_counts_from_the_end_of_a_run_in_any_state(
     state: RunState,
 ) -> None:
-    ticking = ticking_with(COMPLETION)
+    ticker = ticker_with(COMPLETION)
 
-    run(ticking, NINE, 7, state)
+    run(ticker, NINE, 7, state)
 
-    assert (ticking.staged_times, ticking.record.awaited_run) == ([after(37)], after(37))
-
-
-def test_from_completion_a_long_run_misses_nothing() -> None:
-    ticking = ticking_with(COMPLETION)
-
-    run(ticking, NINE, 3600, RunState.SUCCEEDED)
-
-    assert ticking.staged_times == [after(3630)]
-    assert ticking.skipped_counts == {}
+    assert (ticker.staged_times, ticker.record.awaited_run) == ([after(37)], after(37))
 
 
-def test_from_completion_the_end_counts_and_not_when_it_was_heard_of() -> None:
-    ticking = ticking_with(COMPLETION)
-    ticking.claim(NINE, started=True)
-    ticking.complete(NINE)
+def test_from_completion_skips_no_time_after_a_long_run() -> None:
+    ticker = ticker_with(COMPLETION)
 
-    ticking.wait(20).reconcile()
+    run(ticker, NINE, 3600, RunState.SUCCEEDED)
 
-    assert ticking.staged_times == [after(30)]
+    assert ticker.staged_times == [after(3630)]
+    assert ticker.skipped_counts == {}
+
+
+def test_from_completion_counts_from_the_end_and_not_from_the_reconciliation() -> None:
+    ticker = ticker_with(COMPLETION)
+    ticker.claim(NINE, started=True)
+    ticker.complete(NINE)
+
+    ticker.wait(20).reconcile()
+
+    assert ticker.staged_times == [after(30)]
 
 
 @pytest.mark.requirement("S06")
-def test_from_completion_times_ends_it() -> None:
-    ticking = ticking_with({**COMPLETION, "times": 2})
+def test_from_completion_schedule_completes_after_times() -> None:
+    ticker = ticker_with({**COMPLETION, "times": 2})
 
-    run(ticking, NINE, 5, RunState.SUCCEEDED)
-    run(ticking.wait(30), after(35), 5, RunState.SUCCEEDED)
+    run(ticker, NINE, 5, RunState.SUCCEEDED)
+    run(ticker.wait(30), after(35), 5, RunState.SUCCEEDED)
 
-    assert ticking.record.state is ScheduleState.COMPLETED
-    assert (ticking.staged_times, ticking.record.next_at) == ([], None)
+    assert ticker.record.state is ScheduleState.COMPLETED
+    assert (ticker.staged_times, ticker.record.next_at) == ([], None)
 
 
 @pytest.mark.requirement("S07")
-def test_from_completion_nothing_comes_after_the_end() -> None:
-    ticking = ticking_with({**COMPLETION, "end": "2026-11-20T09:00:40Z"})
+def test_from_completion_schedule_completes_at_its_end() -> None:
+    ticker = ticker_with({**COMPLETION, "end": "2026-11-20T09:00:40Z"})
 
-    run(ticking, NINE, 11, RunState.SUCCEEDED)
+    run(ticker, NINE, 11, RunState.SUCCEEDED)
 
-    assert (ticking.staged_times, ticking.record.state) == ([], ScheduleState.COMPLETED)
-
-
-def test_until_success_the_first_success_is_the_last_run() -> None:
-    ticking = ticking_with(SUCCESS)
-    run(ticking, NINE, 5, RunState.DEAD)
-    again = list(ticking.staged_times)
-
-    run(ticking.wait(25), after(30), 5, RunState.SUCCEEDED)
-
-    assert again == [after(30)]
-    assert (ticking.staged_times, ticking.record.state) == ([], ScheduleState.COMPLETED)
+    assert (ticker.staged_times, ticker.record.state) == ([], ScheduleState.COMPLETED)
 
 
-def test_until_success_keeps_to_the_timetable_and_passes_over_what_a_run_took() -> None:
-    ticking = ticking_with(SUCCESS, catch_up={"mode": "none"})
+def test_until_success_schedule_completes_after_the_first_success() -> None:
+    ticker = ticker_with(SUCCESS)
+    run(ticker, NINE, 5, RunState.DEAD)
+    next_times = list(ticker.staged_times)
 
-    run(ticking, NINE, 100, RunState.DEAD)
+    run(ticker.wait(25), after(30), 5, RunState.SUCCEEDED)
 
-    assert ticking.staged_times[0] == after(60)
-    assert ticking.skipped_counts == {after(30): 1}
+    assert next_times == [after(30)]
+    assert (ticker.staged_times, ticker.record.state) == ([], ScheduleState.COMPLETED)
+
+
+def test_until_success_keeps_its_times_and_skips_the_times_during_a_run() -> None:
+    ticker = ticker_with(SUCCESS, catch_up={"mode": "none"})
+
+    run(ticker, NINE, 100, RunState.DEAD)
+
+    assert ticker.staged_times[0] == after(60)
+    assert ticker.skipped_counts == {after(30): 1}
 
 
 @pytest.mark.parametrize("verb", ["schedule.pause", "schedule.cancel"])
-def test_a_success_while_halted_is_not_forgotten(verb: str) -> None:
-    ticking = ticking_with(SUCCESS)
-    ticking.claim(NINE, started=True)
-    ticking.wait(1).send(verb)
+def test_success_during_a_pause_or_after_a_cancel_is_applied(verb: str) -> None:
+    ticker = ticker_with(SUCCESS)
+    ticker.claim(NINE, started=True)
+    ticker.wait(1).send(verb)
 
-    ticking.complete(NINE)
-    ticking.reconcile()
+    ticker.complete(NINE)
+    ticker.reconcile()
 
     cancelled = verb == "schedule.cancel"
     expected = ScheduleState.CANCELLED if cancelled else ScheduleState.COMPLETED
-    assert (ticking.record.state, ticking.record.next_at) == (expected, None)
+    assert (ticker.record.state, ticker.record.next_at) == (expected, None)
 
 
 @pytest.mark.requirement("S06")
 @pytest.mark.parametrize("change_at", [40, 400])
-def test_a_success_in_a_pause_that_holds_a_change_back_ends_the_version_it_was_of(
+def test_success_during_a_pause_ends_its_version_before_the_pending_version_is_active(
     change_at: float,
 ) -> None:
-    ticking = ticking_with(SUCCESS)
-    ticking.claim(NINE, started=True)
-    ticking.send("schedule.patch", set={"priority": 9}, effective_at=after(change_at))
-    ticking.wait(1).send("schedule.pause")
-    ticking.complete(NINE)
-    ticking.reconcile()
-    paused = ticking.record.state
+    ticker = ticker_with(SUCCESS)
+    ticker.claim(NINE, started=True)
+    ticker.send("schedule.patch", set={"priority": 9}, effective_at=after(change_at))
+    ticker.wait(1).send("schedule.pause")
+    ticker.complete(NINE)
+    ticker.reconcile()
+    paused = ticker.record.state
 
-    ticking.wait(100).send("schedule.resume")
-    ticking.reconcile()
+    ticker.wait(100).send("schedule.resume")
+    ticker.reconcile()
     for _ in range(40):
-        ticking.wait(10).stage_all().run_due()
-        ticking.reconcile()
+        ticker.wait(10).stage_all().run_due()
+        ticker.reconcile()
 
     assert paused is ScheduleState.PAUSED
-    ran = ticking.times_in(RunState.SUCCEEDED)
+    ran = ticker.times_in(RunState.SUCCEEDED)
     assert (ran[0], len(ran)) == (NINE, 2)
     assert min(ran[1:]) >= after(change_at)
 
 
 @pytest.mark.requirement("S06")
-def test_a_success_while_another_run_is_held_completes_the_schedule_once_that_is_resolved() -> None:
-    ticking = ticking_with(SUCCESS, on_unknown="block")
-    ticking.claim(NINE, started=True)
-    ticking.wait(1).send("schedule.trigger")
-    ticking.claim(after(1), started=True)
-    ticking.complete(after(1), RunState.UNRESOLVED)
-    ticking.reconcile()
+def test_success_completes_a_blocked_schedule_after_the_other_run_is_resolved() -> None:
+    ticker = ticker_with(SUCCESS, on_unknown="block")
+    ticker.claim(NINE, started=True)
+    ticker.wait(1).send("schedule.trigger")
+    ticker.claim(after(1), started=True)
+    ticker.complete(after(1), RunState.UNRESOLVED)
+    ticker.reconcile()
 
-    ticking.complete(NINE)
-    ticking.reconcile()
-    held = ticking.record.state
-    ticking.wait(100).send("run.resolve", run_id=str(RunKey(after(1), ID)), **{"as": "succeeded"})
-    ticking.reconcile()
+    ticker.complete(NINE)
+    ticker.reconcile()
+    blocked = ticker.record.state
+    ticker.wait(100).send("run.resolve", run_id=str(RunKey(after(1), ID)), **{"as": "succeeded"})
+    ticker.reconcile()
 
-    assert (held, ticking.record.state) == (ScheduleState.BLOCKED, ScheduleState.COMPLETED)
-    assert ticking.staged_times == []
+    assert (blocked, ticker.record.state) == (ScheduleState.BLOCKED, ScheduleState.COMPLETED)
+    assert ticker.staged_times == []
 
 
-def test_a_run_that_ends_while_its_schedule_is_paused_starts_nothing_and_resume_goes_on() -> None:
-    ticking = ticking_with(COMPLETION)
-    ticking.claim(NINE, started=True)
-    ticking.wait(1).send("schedule.pause")
-    ticking.wait(9).complete(NINE)
-    ticking.reconcile()
-    paused = (ticking.record.state, ticking.staged_times)
+def test_run_that_ends_during_a_pause_stages_the_next_run_after_the_resume() -> None:
+    ticker = ticker_with(COMPLETION)
+    ticker.claim(NINE, started=True)
+    ticker.wait(1).send("schedule.pause")
+    ticker.wait(9).complete(NINE)
+    ticker.reconcile()
+    paused = (ticker.record.state, ticker.staged_times)
 
-    ticking.wait(1).send("schedule.resume")
+    ticker.wait(1).send("schedule.resume")
 
     assert paused == (ScheduleState.PAUSED, [])
-    assert ticking.staged_times == [after(40)]
+    assert ticker.staged_times == [after(40)]
 
 
-def fail(ticking: FakeTicker, times: int, *, first: int = 0) -> None:
+def fail(ticker: FakeTicker, times: int, *, first: int = 0) -> None:
     for k in range(first, first + times):
-        run(ticking, after(30 * k), 1, RunState.DEAD)
-        ticking.wait(29).stage_all()
+        run(ticker, after(30 * k), 1, RunState.DEAD)
+        ticker.wait(29).stage_all()
 
 
-def test_so_many_failures_in_a_row_pause_the_schedule_and_say_so() -> None:
-    ticking = ticking_with(EVERY, pause_after_failures=3)
+def test_pause_after_failures_pauses_the_schedule_with_a_reason() -> None:
+    ticker = ticker_with(EVERY, pause_after_failures=3)
 
-    fail(ticking, 2)
-    before = ticking.record.state
-    fail(ticking, 1, first=2)
+    fail(ticker, 2)
+    before = ticker.record.state
+    fail(ticker, 1, first=2)
 
     assert before is ScheduleState.ACTIVE
-    assert ticking.record.state is ScheduleState.PAUSED
-    assert ticking.record.reason == "3 runs failed in a row"
-    assert (ticking.staged_times, ticking.record.next_at) == ([], None)
-    assert ticking.rows[RunKey(after(90), ID)].reason == Reason.PAUSED
+    assert ticker.record.state is ScheduleState.PAUSED
+    assert ticker.record.reason == "3 runs failed in a row"
+    assert (ticker.staged_times, ticker.record.next_at) == ([], None)
+    assert ticker.rows[RunKey(after(90), ID)].reason == Reason.PAUSED
 
 
-def test_a_success_ends_the_row_and_what_is_no_outcome_does_not() -> None:
-    ticking = ticking_with(EVERY, pause_after_failures=3)
-    fail(ticking, 2)
-    run(ticking, after(60), 1, RunState.EXPIRED)
-    still = ticking.record.consecutive_failures
-    run(ticking.wait(29), after(90), 1, RunState.SUCCEEDED)
+def test_only_a_success_resets_the_consecutive_failures() -> None:
+    ticker = ticker_with(EVERY, pause_after_failures=3)
+    fail(ticker, 2)
+    run(ticker, after(60), 1, RunState.EXPIRED)
+    unchanged = ticker.record.consecutive_failures
+    run(ticker.wait(29), after(90), 1, RunState.SUCCEEDED)
 
-    assert (still, ticking.record.consecutive_failures) == (2, 0)
-
-
-def test_resumed_failures_are_counted_afresh() -> None:
-    ticking = ticking_with(EVERY, pause_after_failures=2)
-    fail(ticking, 2)
-
-    ticking.send("schedule.resume")
-    fail(ticking, 1, first=2)
-    one_more = ticking.record.state
-    fail(ticking, 1, first=3)
-
-    assert (one_more, ticking.record.state) == (ScheduleState.ACTIVE, ScheduleState.PAUSED)
+    assert (unchanged, ticker.record.consecutive_failures) == (2, 0)
 
 
-def test_heard_of_twice_an_end_counts_once() -> None:
-    ticking = ticking_with(EVERY, pause_after_failures=2)
-    run(ticking, NINE, 1, RunState.DEAD)
+def test_resume_resets_the_consecutive_failures() -> None:
+    ticker = ticker_with(EVERY, pause_after_failures=2)
+    fail(ticker, 2)
 
-    ticking.reconcile().reconcile()
+    ticker.send("schedule.resume")
+    fail(ticker, 1, first=2)
+    one_more = ticker.record.state
+    fail(ticker, 1, first=3)
 
-    assert (ticking.record.consecutive_failures, ticking.record.state) == (1, ScheduleState.ACTIVE)
+    assert (one_more, ticker.record.state) == (ScheduleState.ACTIVE, ScheduleState.PAUSED)
 
 
-def test_ends_are_counted_in_the_order_of_their_instants_and_not_as_they_came() -> None:
-    ticking = ticking_with(EVERY, pause_after_failures=2)
-    ticking.claim(NINE, started=True)
-    ticking.claim(after(30), started=True)
-    ticking.complete(after(30), RunState.DEAD)
-    ticking.complete(NINE, RunState.SUCCEEDED)
-    ticking.reconcile()
+def test_ended_run_counts_once_after_two_reconciliations() -> None:
+    ticker = ticker_with(EVERY, pause_after_failures=2)
+    run(ticker, NINE, 1, RunState.DEAD)
 
-    assert ticking.record.consecutive_failures == 1
+    ticker.reconcile().reconcile()
+
+    assert (ticker.record.consecutive_failures, ticker.record.state) == (1, ScheduleState.ACTIVE)
+
+
+def test_failures_count_in_the_order_of_the_scheduled_times() -> None:
+    ticker = ticker_with(EVERY, pause_after_failures=2)
+    ticker.claim(NINE, started=True)
+    ticker.claim(after(30), started=True)
+    ticker.complete(after(30), RunState.DEAD)
+    ticker.complete(NINE, RunState.SUCCEEDED)
+    ticker.reconcile()
+
+    assert ticker.record.consecutive_failures == 1

@@ -1,5 +1,6 @@
-"""A run of unknown outcome: its schedule stops until a person says what became of it."""
+"""Unresolved runs, which block their schedule until a user resolves them."""
 
+from dataclasses import replace
 from uuid import UUID
 
 import pytest
@@ -13,40 +14,40 @@ from harebell.contract.ids import RunKey
 from harebell.contract.responses import RunResponse
 from harebell.domain.run_states import Reason, RunState, ScheduleState
 from harebell.ticker.commands.handlers import CommandContext, apply_command
-from harebell.ticker.model.unit_of_work import Ended, UnitOfWork
+from harebell.ticker.model.unit_of_work import UnitOfWork
 
 EVERY = {"every": "30s", "start": "2026-11-20T09:00:00Z"}
 OTHER = UUID("a2a3e7d0-5b0c-5a5e-9b56-0f6a9c0f4a11")
 
 
 @pytest.fixture
-def ticking() -> FakeTicker:
-    """Held since the run of nine was lost."""
-    ticking = FakeTicker(NINE)
-    ticking.put(EVERY, on_unknown="block")
-    lose(ticking)
-    return ticking
+def ticker() -> FakeTicker:
+    """Return a schedule that is blocked by the run of nine."""
+    ticker = FakeTicker(NINE)
+    ticker.put(EVERY, on_unknown="block")
+    lose(ticker)
+    return ticker
 
 
-def lose(ticking: FakeTicker, seconds: float = 0) -> None:
-    ticking.claim(after(seconds), started=True)
-    ticking.complete(after(seconds), RunState.UNRESOLVED)
-    ticking.reconcile()
+def lose(ticker: FakeTicker, seconds: float = 0) -> None:
+    ticker.claim(after(seconds), started=True)
+    ticker.complete(after(seconds), RunState.UNRESOLVED)
+    ticker.reconcile()
 
 
-def resolve(ticking: FakeTicker, as_: str, seconds: float = 0) -> RunResponse:
-    answer = ticking.send("run.resolve", run_id=str(RunKey(after(seconds), ID)), **{"as": as_})
-    assert isinstance(answer, RunResponse)
-    return answer
+def resolve(ticker: FakeTicker, as_: str, seconds: float = 0) -> RunResponse:
+    response = ticker.send("run.resolve", run_id=str(RunKey(after(seconds), ID)), **{"as": as_})
+    assert isinstance(response, RunResponse)
+    return response
 
 
 @pytest.mark.requirement("S101")
-def test_a_held_run_stops_its_schedule_and_takes_back_what_is_staged(ticking: FakeTicker) -> None:
-    assert (ticking.record.state, ticking.record.next_at) == (ScheduleState.BLOCKED, None)
-    assert ticking.record.reason
-    assert ticking.staged_times == []
-    assert {ticking.rows[RunKey(after(k), ID)].reason for k in (30, 60)} == {Reason.PAUSED}
-    assert ticking.wait(600).stage_all().staged_times == []
+def test_unresolved_run_blocks_its_schedule_and_unstages_its_runs(ticker: FakeTicker) -> None:
+    assert (ticker.record.state, ticker.record.next_at) == (ScheduleState.BLOCKED, None)
+    assert ticker.record.reason
+    assert ticker.staged_times == []
+    assert {ticker.rows[RunKey(after(k), ID)].reason for k in (30, 60)} == {Reason.PAUSED}
+    assert ticker.wait(600).stage_all().staged_times == []
 
 
 @pytest.mark.requirement("S101")
@@ -58,107 +59,108 @@ def test_a_held_run_stops_its_schedule_and_takes_back_what_is_staged(ticking: Fa
         ("retry", RunState.STAGED),
     ],
 )
-def test_resolved_the_run_is_what_the_person_says_and_the_schedule_goes_on(
-    ticking: FakeTicker, as_: str, state: RunState
+def test_resolve_sets_the_state_of_the_run_and_the_schedule_continues(
+    ticker: FakeTicker, as_: str, state: RunState
 ) -> None:
-    answer = resolve(ticking.wait(5), as_)
+    response = resolve(ticker.wait(5), as_)
 
-    assert (answer.status, answer.state) == ("resolved", state)
-    assert ticking.rows[RunKey(NINE, ID)].state is state
-    assert ticking.record.state is ScheduleState.ACTIVE
-    assert [moment for moment in ticking.staged_times if moment > NINE] == [after(30), after(60)]
-
-
-@pytest.mark.requirement("S101")
-def test_the_catch_up_policy_decides_about_what_the_hold_missed() -> None:
-    ticking = FakeTicker(NINE)
-    ticking.put(EVERY, on_unknown="block", catch_up={"mode": "one"})
-    lose(ticking)
-
-    resolve(ticking.wait(300), "skipped")
-
-    assert ticking.staged_times[0] == after(210)
-    assert sum(ticking.skipped_counts.values()) == 6
+    assert (response.status, response.state) == ("resolved", state)
+    assert ticker.rows[RunKey(NINE, ID)].state is state
+    assert ticker.record.state is ScheduleState.ACTIVE
+    assert [time for time in ticker.staged_times if time > NINE] == [after(30), after(60)]
 
 
 @pytest.mark.requirement("S101")
-def test_with_two_held_runs_the_schedule_goes_on_when_both_are_resolved() -> None:
-    ticking = FakeTicker(NINE)
-    ticking.put(EVERY, on_unknown="block")
-    ticking.claim(NINE, started=True)
-    ticking.wait(30).claim(after(30), started=True)
-    ticking.complete(NINE, RunState.UNRESOLVED)
-    ticking.complete(after(30), RunState.UNRESOLVED)
-    ticking.reconcile()
+def test_catch_up_policy_decides_about_the_times_of_a_block() -> None:
+    ticker = FakeTicker(NINE)
+    ticker.put(EVERY, on_unknown="block", catch_up={"mode": "one"})
+    lose(ticker)
 
-    resolve(ticking, "succeeded")
-    after_one = ticking.record.state
-    resolve(ticking, "succeeded", 30)
+    resolve(ticker.wait(300), "skipped")
 
-    assert (after_one, ticking.record.state) == (ScheduleState.BLOCKED, ScheduleState.ACTIVE)
+    assert ticker.staged_times[0] == after(210)
+    assert sum(ticker.skipped_counts.values()) == 6
 
 
 @pytest.mark.requirement("S101")
-def test_held_runs_of_other_schedules_in_the_same_batch_hold_up_nothing(
-    ticking: FakeTicker,
+def test_schedule_with_two_unresolved_runs_continues_after_both_are_resolved() -> None:
+    ticker = FakeTicker(NINE)
+    ticker.put(EVERY, on_unknown="block")
+    ticker.claim(NINE, started=True)
+    ticker.wait(30).claim(after(30), started=True)
+    ticker.complete(NINE, RunState.UNRESOLVED)
+    ticker.complete(after(30), RunState.UNRESOLVED)
+    ticker.reconcile()
+
+    resolve(ticker, "succeeded")
+    after_one = ticker.record.state
+    resolve(ticker, "succeeded", 30)
+
+    assert (after_one, ticker.record.state) == (ScheduleState.BLOCKED, ScheduleState.ACTIVE)
+
+
+@pytest.mark.requirement("S101")
+def test_unresolved_run_of_another_schedule_in_the_batch_blocks_nothing(
+    ticker: FakeTicker,
 ) -> None:
-    book = ticking.load_unit()
-    book.ended_runs[RunKey(NINE, OTHER)] = Ended(RunState.UNRESOLVED, NINE)
+    unit = ticker.load_unit()
+    (run,) = unit.ended_runs.values()
+    unit.ended_runs[RunKey(NINE, OTHER)] = replace(run, key=RunKey(NINE, OTHER))
     command = RunResolve(run_id=str(RunKey(NINE, ID)), as_=Resolution.SUCCEEDED)
 
-    apply_command(book, CommandContext(TENANT, command, ID, after(5), None))
+    apply_command(unit, CommandContext(TENANT, command, ID, after(5), None))
 
-    assert book.schedules[ID].state is ScheduleState.ACTIVE
+    assert unit.schedules[ID].state is ScheduleState.ACTIVE
 
 
-def test_only_a_held_run_is_resolved_and_only_once(ticking: FakeTicker) -> None:
-    resolve(ticking, "succeeded")
+def test_resolve_is_rejected_for_a_run_that_is_not_unresolved(ticker: FakeTicker) -> None:
+    resolve(ticker, "succeeded")
 
     for seconds in (0, 30, 3600):
-        with pytest.raises(NotFound) as refused:
-            resolve(ticking, "retry", seconds)
-        assert refused.value.field == "run_id"
+        with pytest.raises(NotFound) as error:
+            resolve(ticker, "retry", seconds)
+        assert error.value.field == "run_id"
 
 
-def test_a_run_of_a_schedule_that_is_not_there_is_not_found() -> None:
+def test_resolve_of_a_run_of_an_unknown_schedule_is_rejected() -> None:
     command = RunResolve(run_id=str(RunKey(NINE, OTHER)), as_=Resolution.RETRY)
 
     with pytest.raises(NotFound):
         apply_command(UnitOfWork(), CommandContext(TENANT, command, OTHER, NINE, None))
 
 
-def test_resolving_does_not_end_a_pause_or_a_cancellation(ticking: FakeTicker) -> None:
-    ticking.wait(1).send("schedule.cancel")
+def test_resolve_does_not_change_a_cancelled_schedule(ticker: FakeTicker) -> None:
+    ticker.wait(1).send("schedule.cancel")
 
-    resolve(ticking.wait(1), "succeeded")
+    resolve(ticker.wait(1), "succeeded")
 
-    assert ticking.record.state is ScheduleState.CANCELLED
+    assert ticker.record.state is ScheduleState.CANCELLED
 
 
-def test_a_schedule_that_waits_for_the_held_run_goes_on_from_how_it_was_resolved() -> None:
-    ticking = FakeTicker(NINE)
+def test_sequential_schedule_continues_from_the_state_of_the_resolved_run() -> None:
+    ticker = FakeTicker(NINE)
     rule = {"every": "30s", "start": "2026-11-20T09:00:00Z", "until": "success"}
-    ticking.put(rule, on_unknown="block", target=TASK)
-    lose(ticking)
+    ticker.put(rule, on_unknown="block", target=TASK)
+    lose(ticker)
 
-    resolve(ticking.wait(5), "succeeded")
-    ticking.reconcile()
+    resolve(ticker.wait(5), "succeeded")
+    ticker.reconcile()
 
-    assert ticking.record.state is ScheduleState.COMPLETED
-    assert ticking.staged_times == []
+    assert ticker.record.state is ScheduleState.COMPLETED
+    assert ticker.staged_times == []
 
 
 @pytest.mark.requirement("S06")
-def test_what_ran_while_its_schedule_was_held_counts_towards_times_when_it_goes_on() -> None:
-    ticking = FakeTicker(NINE)
-    ticking.put({**EVERY, "times": 2}, on_unknown="block")
-    ticking.claim(after(30))  # held by its executor, and not begun, when the first is lost
-    lose(ticking)
-    ticking.complete(after(30))
-    ticking.wait(5).reconcile()
+def test_run_that_ended_during_a_block_counts_towards_times() -> None:
+    ticker = FakeTicker(NINE)
+    ticker.put({**EVERY, "times": 2}, on_unknown="block")
+    ticker.claim(after(30))  # claimed and not started when the first run is lost
+    lose(ticker)
+    ticker.complete(after(30))
+    ticker.wait(5).reconcile()
 
-    resolve(ticking, "skipped")
+    resolve(ticker, "skipped")
 
-    assert ticking.wait(600).stage_all().staged_times == []
-    assert ticking.times_in(RunState.SUCCEEDED) == [after(30)]
-    assert ticking.reconcile().record.open_runs == ()
+    assert ticker.wait(600).stage_all().staged_times == []
+    assert ticker.times_in(RunState.SUCCEEDED) == [after(30)]
+    assert ticker.reconcile().record.open_runs == ()

@@ -1,4 +1,4 @@
-"""When a schedule runs next, as answers tell it: never an instant that will not run."""
+"""The next times in responses, which omit every time without a run."""
 
 from datetime import datetime
 from typing import Any
@@ -15,24 +15,24 @@ TWICE = {**EVERY, "times": 2}
 
 
 def put(when: dict[str, Any], **policies: Any) -> tuple[FakeTicker, list[datetime]]:
-    ticking = FakeTicker(NINE)
-    return ticking, told(ticking.put(when, **policies))
+    ticker = FakeTicker(NINE)
+    return ticker, next_times_of(ticker.put(when, **policies))
 
 
-def told(answer: object) -> list[datetime]:
-    assert isinstance(answer, ScheduleResponse)
-    return answer.next_at
+def next_times_of(response: object) -> list[datetime]:
+    assert isinstance(response, ScheduleResponse)
+    return response.next_at
 
 
 @pytest.mark.requirement("S06")
-def test_only_so_many_instants_are_announced_as_there_will_be_runs() -> None:
-    ticking, created = put(TWICE)
+def test_response_contains_only_the_times_that_times_still_allows() -> None:
+    ticker, created = put(TWICE)
 
-    patched = told(ticking.wait(1).send("schedule.patch", set={"priority": 9}))
-    ticking.send("schedule.pause")
-    resumed = told(ticking.wait(1).send("schedule.resume"))
-    ticking.run_due()
-    later = told(ticking.wait(31).send("schedule.patch", set={"priority": 8}))
+    patched = next_times_of(ticker.wait(1).send("schedule.patch", set={"priority": 9}))
+    ticker.send("schedule.pause")
+    resumed = next_times_of(ticker.wait(1).send("schedule.resume"))
+    ticker.run_due()
+    later = next_times_of(ticker.wait(31).send("schedule.patch", set={"priority": 8}))
 
     assert created == resumed == [NINE, after(30)]
     assert patched == [after(30)]
@@ -40,68 +40,74 @@ def test_only_so_many_instants_are_announced_as_there_will_be_runs() -> None:
 
 
 @pytest.mark.requirement("S06")
-def test_what_has_run_so_many_times_is_completed_and_stays_so_through_a_change() -> None:
-    ticking, _ = put(TWICE)
+def test_schedule_that_has_used_its_times_stays_completed_after_a_change() -> None:
+    ticker, _ = put(TWICE)
     for _ in range(10):
-        ticking.run_due()
-        ticking.wait(10).stage_all()
+        ticker.run_due()
+        ticker.wait(10).stage_all()
 
-    answer = ticking.send("schedule.patch", set={"priority": 9})
+    response = ticker.send("schedule.patch", set={"priority": 9})
 
-    assert (answer.state, told(answer)) == ("completed", [])
-    assert (ticking.record.state, ticking.record.next_at) == (ScheduleState.COMPLETED, None)
+    assert (response.state, next_times_of(response)) == ("completed", [])
+    assert (ticker.record.state, ticker.record.next_at) == (ScheduleState.COMPLETED, None)
 
 
 @pytest.mark.requirement("S06")
-def test_a_change_for_later_leaves_as_many_runs_as_there_were() -> None:
-    ticking, _ = put({**EVERY, "times": 3})
+def test_scheduled_change_keeps_the_remaining_number_of_runs() -> None:
+    ticker, _ = put({**EVERY, "times": 3})
 
-    deferred = ticking.wait(1).send("schedule.patch", set={"priority": 9}, effective_at=after(45))
+    scheduled = ticker.wait(1).send("schedule.patch", set={"priority": 9}, effective_at=after(45))
     for _ in range(20):
-        ticking.run_due()
-        ticking.wait(10).stage_all()
+        ticker.run_due()
+        ticker.wait(10).stage_all()
 
-    assert told(deferred) == [after(30), after(60)]
-    assert ticking.times_in(RunState.SUCCEEDED) == [NINE, after(30), after(60)]
+    assert next_times_of(scheduled) == [after(30), after(60)]
+    assert ticker.times_in(RunState.SUCCEEDED) == [NINE, after(30), after(60)]
 
 
 @pytest.mark.requirement("S28")
-def test_until_its_time_the_instants_are_of_the_old_version_and_then_of_the_new() -> None:
-    ticking, _ = put(EVERY)
+def test_response_contains_the_old_times_before_the_effective_time_and_the_new_ones_after_it() -> (
+    None
+):
+    ticker, _ = put(EVERY)
 
-    deferred = ticking.put({"every": "7s"}, effective_at=after(40), expected_version="any")
+    scheduled = ticker.put({"every": "7s"}, effective_at=after(40), expected_version="any")
 
-    assert told(deferred) == [after(30), after(47), after(54)]
+    assert next_times_of(scheduled) == [after(30), after(47), after(54)]
 
 
-def test_what_was_taken_out_is_not_announced() -> None:
-    ticking, _ = put(EVERY)
+def test_response_omits_skipped_times() -> None:
+    ticker, _ = put(EVERY)
 
-    answer = ticking.send("schedule.skip", at=after(120))
-    ticking.send("schedule.skip", at=after(30))
-    ticking.wait(1)
+    response = ticker.send("schedule.skip", at=after(120))
+    ticker.send("schedule.skip", at=after(30))
+    ticker.wait(1)
 
-    assert told(answer) == [after(30), after(60), after(90)]
-    assert told(ticking.wait(61).send("schedule.trigger")) == [after(90), after(150), after(180)]
+    assert next_times_of(response) == [after(30), after(60), after(90)]
+    assert next_times_of(ticker.wait(61).send("schedule.trigger")) == [
+        after(90),
+        after(150),
+        after(180),
+    ]
 
 
 @pytest.mark.parametrize("rule", [{"from": "completion"}, {"until": "success"}])
-def test_what_comes_after_a_run_that_is_awaited_nobody_knows(rule: dict[str, str]) -> None:
-    ticking, _ = put({**EVERY, **rule})
+def test_response_contains_no_time_after_an_awaited_run(rule: dict[str, str]) -> None:
+    ticker, _ = put({**EVERY, **rule})
 
-    assert told(ticking.wait(1).send("schedule.trigger")) == []
+    assert next_times_of(ticker.wait(1).send("schedule.trigger")) == []
 
 
-def test_what_a_resumed_schedule_has_missed_is_not_announced() -> None:
-    ticking, _ = put(EVERY, catch_up={"mode": "none"})
-    ticking.send("schedule.pause")
+def test_response_to_a_resume_omits_missed_times() -> None:
+    ticker, _ = put(EVERY, catch_up={"mode": "none"})
+    ticker.send("schedule.pause")
 
-    resumed = told(ticking.wait(300).send("schedule.resume"))
+    resumed = next_times_of(ticker.wait(300).send("schedule.resume"))
 
     assert resumed[0] >= after(240)
 
 
-def test_what_owes_nothing_from_the_start_is_completed() -> None:
-    ticking, created = put({**EVERY, "end": "2026-11-20T08:00:00Z", "start": None})
+def test_schedule_without_any_time_is_completed_at_once() -> None:
+    ticker, created = put({**EVERY, "end": "2026-11-20T08:00:00Z", "start": None})
 
-    assert (created, ticking.record.state) == ([], ScheduleState.COMPLETED)
+    assert (created, ticker.record.state) == ([], ScheduleState.COMPLETED)

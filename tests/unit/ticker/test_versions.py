@@ -1,4 +1,4 @@
-"""Versions that a ticker has read are remembered in bounded room."""
+"""The bounds of the version cache."""
 
 from uuid import UUID
 
@@ -18,7 +18,7 @@ def version(number: int, *, when: str = "every", filling: int = 0) -> Version:
     return Version.create(UUID(int=1), number, tenant="acme", definition=definition, at=NINE)
 
 
-def test_large_payloads_do_not_add_up() -> None:
+def test_cache_bounds_the_characters_of_its_versions() -> None:
     versions = VersionCache()
 
     versions.add(
@@ -28,7 +28,7 @@ def test_large_payloads_do_not_add_up() -> None:
     assert len(versions) <= VersionCache.MAX_CHARACTERS // LARGE
 
 
-def test_what_is_kept_again_takes_no_more_room() -> None:
+def test_version_that_is_added_again_needs_no_more_space() -> None:
     versions = VersionCache()
     others = 10
 
@@ -38,7 +38,7 @@ def test_what_is_kept_again_takes_no_more_room() -> None:
     assert len(versions) == others
 
 
-def test_only_what_recurs_is_remembered() -> None:
+def test_cache_contains_only_recurring_versions() -> None:
     versions = VersionCache()
 
     versions.add([version(1), version(2, when="after")])

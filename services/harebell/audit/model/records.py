@@ -1,17 +1,36 @@
 """The records of an audit: its window, the schedules and runs that it reads, and its findings."""
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from datetime import datetime, timedelta
 from enum import StrEnum
-from typing import Final
+from typing import Any, Final, TypeAlias
 from uuid import UUID
 
+from harebell.contract.errors import Rejected
 from harebell.contract.schedule import Definition
+from harebell.contract.types import EARLIEST
 from harebell.domain.run_states import ScheduleState
 from harebell.domain.versions import VersionWindow
 
 LATE_AFTER: Final = timedelta(seconds=60)  # the default bound for late and stuck runs
+
+_ACTIVE: Final = "active"
+_RECURRENCE_ERRORS: Final = (Rejected, ArithmeticError, ValueError)
+_SCHEDULE_COLUMNS: Final = (
+    "id",
+    "tenant",
+    "key",
+    "shown_version",
+    "version",
+    "planned_until",
+    "dispatched",
+    "next_at",
+    "awaited_run",
+    "pending_at",
+)
+
+Row: TypeAlias = Mapping[str, Any]
 
 
 class FindingKind(StrEnum):
@@ -141,6 +160,21 @@ class Schedule:
         )
 
 
+def read_schedule(row: Row, versions: Sequence[Row]) -> Schedule | Finding:
+    """Return the schedule of its rows, or the finding that its rows cannot be read."""
+    if row["state"] is None:
+        return _unreadable(row, "The schedule has no state row.")
+    try:
+        windows = without_overlaps(
+            window for each in versions if (window := _version_window(row, each)) is not None
+        )
+        state = ScheduleState(row["state"])
+    except _RECURRENCE_ERRORS as error:
+        return _unreadable(row, f"The schedule cannot be computed, because of this error: {error}")
+    columns = {name: row[name] for name in _SCHEDULE_COLUMNS}
+    return Schedule(state=state, windows=windows, **columns)
+
+
 def without_overlaps(windows: Iterable[VersionWindow]) -> tuple[VersionWindow, ...]:
     """Return the windows with the times about which each version alone has decided.
 
@@ -159,3 +193,43 @@ def without_overlaps(windows: Iterable[VersionWindow]) -> tuple[VersionWindow, .
         is_same = planned_until == window.planned_until
         results.append(window if is_same else replace(window, planned_until=planned_until))
     return tuple(reversed(results))
+
+
+def _unreadable(row: Row, text: str) -> Finding:
+    return Finding(
+        kind=FindingKind.UNREADABLE,
+        tenant=row["tenant"],
+        schedule_id=row["id"],
+        key=row["key"],
+        at=None,
+        text=text,
+    )
+
+
+def _version_window(row: Row, version: Row) -> VersionWindow | None:
+    """Return the window of a version, or None for a failed version.
+
+    The version in force has decided up to the planning cursor.
+    An earlier version has decided up to the handover to the next version.
+    """
+    number, is_active = version["version"], version["status"] == _ACTIVE
+    is_in_force = number == row["version"]
+    planned_until = row["planned_until"] if is_in_force else version["planned_until"]
+    try:
+        window = VersionWindow(
+            schedule_id=row["id"],
+            policy=Definition.model_validate_json(version["definition"]),
+            since=version["effective_at"],
+            number=number,
+            is_active=is_active,
+            anchor=version["anchor_at"],
+            planned_from=version["planned_from"],
+            planned_until=planned_until or EARLIEST,
+        )
+        _ = window.recurrence  # an invalid recurrence raises here, within the try statement
+        start = window.start
+    except _RECURRENCE_ERRORS:
+        if is_active:
+            raise
+        return None
+    return window if planned_until is not None else replace(window, planned_until=start)

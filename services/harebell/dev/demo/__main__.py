@@ -1,4 +1,4 @@
-"""`python -m harebell.dev.demo`: the stack, the show, the verdict; the exit code is the verdict."""
+"""`python -m harebell.dev.demo`: start the stack, run the demo, and exit with its verdict."""
 
 import argparse
 import asyncio
@@ -12,54 +12,56 @@ from rich.console import Console
 
 from harebell.contract.errors import HarebellError
 from harebell.dev.demo import commands
-from harebell.dev.demo.narration import Narration, farewell
-from harebell.dev.demo.schedules import STAMP
+from harebell.dev.demo.narration import Narration, print_next_steps
+from harebell.dev.demo.schedules import SUFFIX_FORMAT
 from harebell.dev.demo.script import play
 from harebell.dev.demo.sources import TargetProcess
 from harebell.dev.errors import StackError
 from harebell.dev.stack import DEFAULT_ROOT, Stack
 
-GOOD, BAD, INTERRUPTED = 0, 1, 130
+SUCCESS, FAILURE, INTERRUPTED = 0, 1, 130
 
 
 def main() -> int:
     parser = argparse.ArgumentParser(description=__doc__, prog="python -m harebell.dev.demo")
-    parser.add_argument("--root", type=Path, default=DEFAULT_ROOT, help="the stack's directory")
+    parser.add_argument(
+        "--root", type=Path, default=DEFAULT_ROOT, help="Use the stack in this folder."
+    )
     root: Path = parser.parse_args().root
-    programme = Narration(Console())
+    narration = Narration(Console())
     try:
-        return show(root, programme)
+        return run_demo(root, narration)
     except (StackError, HarebellError, TimeoutExpired, OSError) as error:
-        programme.say(f"The demo stops: {error}")
-        return BAD
+        narration.text(f"The demo ends: {error}")
+        return FAILURE
     except KeyboardInterrupt:
-        programme.say(f"Interrupted; the stack is left as it is, {stop_command(root)} stops it.")
+        narration.text(
+            f"The demo was interrupted. The stack runs on. {stop_command(root)} stops it."
+        )
         return INTERRUPTED
 
 
-def show(root: Path, programme: Narration) -> int:
-    commands.require()
-    programme.chapter("The stack")
-    programme.say(
-        "Starting RabbitMQ, PostgreSQL and the five services, where they do not run already."
-    )
-    begun = monotonic()
-    stack = Stack(root, say=programme.say)
-    report = stack.start()
-    programme.say(f"All are ready after {monotonic() - begun:.1f} s.")
-    suffix = f"{datetime.now(UTC):{STAMP}}"
+def run_demo(root: Path, narration: Narration) -> int:
+    commands.check_installed()
+    narration.heading("The stack")
+    narration.text("RabbitMQ, PostgreSQL and the five services start unless they run already.")
+    started_at = monotonic()
+    stack = Stack(root, print_message=narration.text)
+    status = stack.start()
+    narration.text(f"All are ready after {monotonic() - started_at:.1f} s.")
+    suffix = f"{datetime.now(UTC):{SUFFIX_FORMAT}}"
     with TargetProcess.open(stack.root / "logs" / f"demo-{suffix}") as target:
-        verdict = asyncio.run(play(report.amqp_url, target, suffix, programme))
-    programme.chapter("Verdict")
-    programme.say(f"{verdict}: {'good' if verdict.good else 'NOT GOOD'}")
-    farewell(programme, report, suffix, stop_command(root))
-    return GOOD if verdict.good else BAD
+        verdict = asyncio.run(play(status.amqp_url, target, suffix, narration))
+    narration.heading("Verdict")
+    narration.text(f"{verdict}: {'passed' if verdict.has_passed else 'FAILED'}")
+    print_next_steps(narration, status, suffix, stop_command(root))
+    return SUCCESS if verdict.has_passed else FAILURE
 
 
 def stop_command(root: Path) -> str:
     if root == DEFAULT_ROOT:
         return "make down"
-    return commands.shown("dev", "stop", "--root", str(root))
+    return commands.display_line("dev", "stop", "--root", str(root))
 
 
 if __name__ == "__main__":

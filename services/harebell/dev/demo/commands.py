@@ -1,4 +1,4 @@
-"""The demo's use of the `harebell` command: the real one, in a process of its own."""
+"""The programs of the demo: `amqp-publish` and the `harebell` command, in their own processes."""
 
 import asyncio
 import os
@@ -12,63 +12,65 @@ from pathlib import Path
 from harebell.contract.amqp_names import COMMANDS, JSON, message_key
 from harebell.dev.errors import StackError
 
-COMMAND_S = 30.0  # what one command may take, starting included
+COMMAND_TIMEOUT = 30.0  # seconds, including the start of the program
 PREFIX = "HAREBELL_"
 
 
-def shown(*arguments: str) -> str:
-    """As a person in this directory would type it."""
+def display_line(*arguments: str) -> str:
+    """Return the command as a user in this folder types it."""
     return shlex.join([os.path.relpath(_program()), *arguments])
 
 
 async def harebell(*arguments: str, amqp_url: str) -> str:
-    """What it printed; raises `DemoFailed` when its exit code is not 0."""
+    """Run the `harebell` command and return its output. Raise `DemoError` if it fails."""
     return await asyncio.to_thread(_run, [str(_program()), *arguments], amqp_url)
 
 
 def _program() -> Path:
-    """The one installed beside this Python."""
+    """Return the path of the command next to this Python."""
     return Path(sys.executable).with_name("harebell")
 
 
 def _run(command: Sequence[str], amqp_url: str) -> str:
-    # the caller's own settings of the command must not turn its tables into something else
-    kept = {name: value for name, value in os.environ.items() if not name.startswith(PREFIX)}
-    done = subprocess.run(  # noqa: S603  # the command is ours
+    # The variables of the caller must not change the output of the command.
+    environment = {name: value for name, value in os.environ.items() if not name.startswith(PREFIX)}
+    completed = subprocess.run(  # noqa: S603  # fixed command
         command,
-        env=kept | {f"{PREFIX}AMQP_URL": amqp_url},
+        env=environment | {f"{PREFIX}AMQP_URL": amqp_url},
         stdin=subprocess.DEVNULL,
         capture_output=True,
         text=True,
-        timeout=COMMAND_S,
+        timeout=COMMAND_TIMEOUT,
         check=False,
     )
-    if done.returncode:
-        raise DemoFailed(shlex.join(command), done.stderr.strip() or f"exit {done.returncode}")
-    return "\n".join(line.rstrip() for line in done.stdout.splitlines())
+    if completed.returncode:
+        raise DemoError(
+            shlex.join(command), completed.stderr.strip() or f"exit {completed.returncode}"
+        )
+    return "\n".join(line.rstrip() for line in completed.stdout.splitlines())
 
 
-class DemoFailed(StackError):
-    """A step did not work; `said` is what the program that did it wrote."""
+class DemoError(StackError):
+    """A failed step of the demo, with the error output of its program."""
 
-    def __init__(self, step: str, said: str = "") -> None:
-        super().__init__(f"{step}{f': {said}' if said else ''}")
+    def __init__(self, step: str, output: str = "") -> None:
+        super().__init__(f"{step} {output}".strip())
 
 
 TENANT = "default"
 PROGRAM = "amqp-publish"
-PUBLISH_S = 15.0  # what one publish may take
+PUBLISH_TIMEOUT = 15.0  # seconds
 URL = "HAREBELL_AMQP_URL"
 
 
-def require() -> None:
-    """Raises `DemoFailed` when the program is not on this machine."""
+def check_installed() -> None:
+    """Raise `DemoError` if `amqp-publish` is missing."""
     if shutil.which(PROGRAM) is None:
-        raise DemoFailed(f"{PROGRAM} is not installed: apt-get install amqp-tools")
+        raise DemoError(f"The program {PROGRAM} must be installed (apt-get install amqp-tools).")
 
 
 def command_line(verb: str, body: str) -> str:
-    """For a shell that has the broker's URL in its environment."""
+    """Return the command line for a shell with the URL of the broker in its environment."""
     return (
         f'{PROGRAM} --url="${URL}" -e {COMMANDS} -r {message_key(TENANT, verb)} -p -C {JSON} \\\n'
         f"  -b {shlex.quote(body)}"
@@ -76,15 +78,15 @@ def command_line(verb: str, body: str) -> str:
 
 
 def publish(line: str, *, amqp_url: str) -> None:
-    """Run the line as a person would, in a shell that knows nothing else."""
-    done = subprocess.run(  # noqa: S603  # the command is ours
+    """Run the command line in a shell with no other variables."""
+    completed = subprocess.run(  # noqa: S603  # fixed command
         ["/bin/sh", "-c", line],
         env={"PATH": os.environ.get("PATH", os.defpath), URL: amqp_url},
         stdin=subprocess.DEVNULL,
         capture_output=True,
         text=True,
-        timeout=PUBLISH_S,
+        timeout=PUBLISH_TIMEOUT,
         check=False,
     )
-    if done.returncode:
-        raise DemoFailed(f"{PROGRAM} failed", done.stderr.strip())
+    if completed.returncode:
+        raise DemoError(f"The program {PROGRAM} failed.", completed.stderr.strip())

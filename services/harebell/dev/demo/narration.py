@@ -1,4 +1,4 @@
-"""The words around the demo: chapters, sentences, commands, and what to do afterwards."""
+"""The output of the demo: headings, sentences, commands and the next steps."""
 
 import shlex
 from itertools import count
@@ -15,16 +15,16 @@ HELLO = (
 
 
 class Narration:
-    """Nothing is folded or marked up, so what is shown can be copied as it stands."""
+    """A printer without line folding and markup, so that a user can copy each line."""
 
     def __init__(self, console: Console) -> None:
         self.console = console
         self._numbers = count(1)
 
-    def chapter(self, title: str) -> None:
+    def heading(self, title: str) -> None:
         self._print(f"\n{next(self._numbers)}. {title}", "bold")
 
-    def say(self, text: str) -> None:
+    def text(self, text: str) -> None:
         self._print(text)
 
     def command(self, line: str) -> None:
@@ -37,21 +37,21 @@ class Narration:
         self.console.print(text, style=style, markup=False, highlight=False, soft_wrap=True)
 
 
-def farewell(programme: Narration, report: StackStatus, suffix: str, stop: str) -> None:
-    """Where to look and what to try, while the stack is up."""
-    programme.chapter("Yours")
-    programme.say(_management(report))
-    programme.say("Three commands to try:")
-    programme.command(f"export HAREBELL_AMQP_URL={shlex.quote(report.amqp_url)}")
-    programme.command(f"echo '{HELLO % suffix}' | {commands.shown('schedule', 'put', '-')}")
-    programme.command(commands.shown("run", "list", "--since", "10m"))
-    programme.command(commands.shown("dlq", "list", "--state", "all"))
-    programme.say(f"The stack is left up; {stop} stops it.")
+def print_next_steps(narration: Narration, status: StackStatus, suffix: str, stop: str) -> None:
+    """Print the address of the management UI and some commands to try."""
+    narration.heading("Next steps")
+    narration.text(_management(status))
+    narration.text("Try these commands:")
+    narration.command(f"export HAREBELL_AMQP_URL={shlex.quote(status.amqp_url)}")
+    narration.command(f"echo '{HELLO % suffix}' | {commands.display_line('schedule', 'put', '-')}")
+    narration.command(commands.display_line("run", "list", "--since", "10m"))
+    narration.command(commands.display_line("dlq", "list", "--state", "all"))
+    narration.text(f"The stack runs on. {stop} stops it.")
 
 
-def _management(report: StackStatus) -> str:
-    if report.management_url is None:
-        return "The management UI is that of the broker you gave."
-    login = urlsplit(report.amqp_url)
+def _management(status: StackStatus) -> str:
+    if status.management_url is None:
+        return "The management UI is that of your broker."
+    login = urlsplit(status.amqp_url)
     name, password = unquote(login.username or ""), unquote(login.password or "")
-    return f"The management UI: {report.management_url} (user {name}, password {password})"
+    return f"The management UI is {status.management_url} (user {name}, password {password})."

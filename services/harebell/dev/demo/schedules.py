@@ -1,4 +1,4 @@
-"""The schedules of the demo, as any service would write them; pure."""
+"""The schedules of the demo, in the form in which a service publishes them. Pure."""
 
 import json
 from collections.abc import Sequence
@@ -8,41 +8,41 @@ from enum import StrEnum
 from functools import partial
 from typing import Any, Final
 
-STAMP: Final = "%y%m%d-%H%M%S"  # of the suffix
+SUFFIX_FORMAT: Final = "%y%m%d-%H%M%S"  # of the suffix of each key
 
 
 class ExpectedEnd(StrEnum):
-    """What the audience is to see become of a schedule's runs."""
+    """The expected end of the runs of a schedule."""
 
     SUCCEEDS = "succeeds"
-    DIES = "dies"  # and succeeds when it is replayed
+    DIES = "dies"  # and succeeds after a replay
     CANCELLED = "cancelled"
 
 
 @dataclass(frozen=True, slots=True)
 class DemoSchedule:
-    """One schedule. `body` is the JSON as it is published, `owed` how many runs it asks for."""
+    """One schedule. `body` is the published JSON, and `expected` is the number of its runs."""
 
     key: str
     title: str
     body: str
-    owed: int
-    ending: ExpectedEnd
+    expected: int
+    expected_end: ExpectedEnd
 
 
-def scenes(target: str, suffix: str) -> list[DemoSchedule]:
-    """`target` is the web service's URL. The suffix, the demo's time, makes keys of its own."""
-    at = datetime.strptime(suffix, STAMP).replace(tzinfo=UTC) + timedelta(seconds=6)
-    make = partial(_scene, target, suffix)
+def demo_schedules(target: str, suffix: str) -> list[DemoSchedule]:
+    """Return the schedules. `target` is the URL of the web service. `suffix` makes keys unique."""
+    at = datetime.strptime(suffix, SUFFIX_FORMAT).replace(tzinfo=UTC) + timedelta(seconds=6)
+    make = partial(_demo_schedule, target, suffix)
     soon = {"after": "1s"}
     often = _retry(max_attempts=5, base="500ms")
     seldom = _retry(max_attempts=3, base="1s")
     return [
         make("now", "now", {"now": True}),
         make("later", "in 3 s", {"after": "3s"}),
-        make("at", "at an instant", {"at": at.isoformat()}),
+        make("at", "at a time", {"at": at.isoformat()}),
         make("every", "every 2 s, 3 times", {"every": "2s", "times": 3}),
-        # bounded, so that what is owed can be counted
+        # bounded, so that the number of runs is known
         make("cron", "cron */5, 3 times", {"cron": "*/5 * * * * *", "times": 3}),
         make(
             "any",
@@ -63,21 +63,21 @@ def scenes(target: str, suffix: str) -> list[DemoSchedule]:
     ]
 
 
-def expected_runs(cast: Sequence[DemoSchedule]) -> int:
-    return sum(scene.owed for scene in cast)
+def expected_runs(schedules: Sequence[DemoSchedule]) -> int:
+    return sum(schedule.expected for schedule in schedules)
 
 
-def the_one(cast: Sequence[DemoSchedule], ending: ExpectedEnd) -> DemoSchedule:
-    """The first that ends so."""
-    return next(scene for scene in cast if scene.ending is ending)
+def first_with_end(schedules: Sequence[DemoSchedule], ending: ExpectedEnd) -> DemoSchedule:
+    """Return the first schedule with this end."""
+    return next(schedule for schedule in schedules if schedule.expected_end is ending)
 
 
-def cancellation(scene: DemoSchedule) -> str:
-    """The body of the command that cancels it."""
-    return json.dumps({"key": scene.key, "note": "not needed after all"})
+def cancellation(schedule: DemoSchedule) -> str:
+    """Return the body of the command that cancels a schedule."""
+    return json.dumps({"key": schedule.key, "note": "no longer needed"})
 
 
-def _scene(
+def _demo_schedule(
     target: str,
     suffix: str,
     name: str,

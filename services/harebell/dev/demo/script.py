@@ -1,4 +1,4 @@
-"""What happens in the demo, in its order."""
+"""The steps of the demo, in order."""
 
 import asyncio
 import shlex
@@ -13,132 +13,141 @@ from harebell.dev.demo.schedules import (
     DemoSchedule,
     ExpectedEnd,
     cancellation,
+    demo_schedules,
     expected_runs,
-    scenes,
-    the_one,
+    first_with_end,
 )
-from harebell.dev.demo.sources import LOOK_S, LedgerReader, Runs, TargetProcess
+from harebell.dev.demo.sources import POLL_INTERVAL, LedgerReader, Runs, TargetProcess
 from harebell.dev.demo.table import RunTable
 from harebell.dev.demo.verdict import DemoVerdict, judge
 from harebell.domain.run_states import RunState
 from harebell.messaging.topology.bus import EVENTS_RECENT
 
-# Generous, for a machine that is busy with other things: the demo itself takes about 15 s.
-STORED_S: Final = 20.0  # until the ledger shows what was published
-DEAD_S: Final = 30.0  # until the broken target's run is given up
-LETTER_S: Final = 20.0  # until its dead letter lies on the desk
-ENDED_S: Final = 60.0  # until nothing is open any more
+# Long limits for a busy machine. The demo takes about 15 s.
+STORED_TIMEOUT: Final = 20.0  # until the ledger contains the published schedules
+DEAD_TIMEOUT: Final = 30.0  # until the run of the broken target is dead
+DEAD_LETTER_TIMEOUT: Final = 20.0  # until its dead dead_letter is stored
+END_TIMEOUT: Final = 60.0  # until no run is open
 
 
 async def play(
-    amqp_url: str, target: TargetProcess, suffix: str, programme: Narration
+    amqp_url: str, target: TargetProcess, suffix: str, narration: Narration
 ) -> DemoVerdict:
-    cast = scenes(target.url, suffix)
-    _introduce(target, programme)
-    async with Client.connect(amqp_url, name="harebell-demo") as harebell:
-        story = DemoScript(amqp_url, cast, programme, harebell, target)
-        for act in (story.publish, story.watch, story.work_the_desk, story.watch_the_rest):
-            if not await act():
-                break  # what comes next would wait in vain; the verdict says what is missing
-        return judge(cast, await story.record.attempts(), target.calls())
+    schedules = demo_schedules(target.url, suffix)
+    _introduce(target, narration)
+    async with Client.connect(amqp_url, name="harebell-demo") as client:
+        script = DemoScript(amqp_url, schedules, narration, client, target)
+        for step in (
+            script.publish,
+            script.watch,
+            script.replay_dead_letter,
+            script.watch_the_rest,
+        ):
+            if not await step():
+                break  # later steps need this one, and the verdict shows what is missing
+        return judge(schedules, await script.ledger.attempts(), target.calls())
 
 
-def _introduce(target: TargetProcess, programme: Narration) -> None:
-    programme.chapter("The target")
-    programme.say(f"A web service of its own (pid {target.pid}) listens on {target.url}:")
-    programme.say("/ok answers well, /flaky fails twice a run, /broken fails until it is fixed.")
-    programme.say(f"It writes down every call in {target.file}")
+def _introduce(target: TargetProcess, narration: Narration) -> None:
+    narration.heading("The target")
+    narration.text(f"A separate web service (pid {target.pid}) listens on {target.url}:")
+    narration.text("/ok succeeds, /flaky fails twice per run, /broken fails until it is repaired.")
+    narration.text(f"The web service records every call in {target.file}.")
 
 
 class DemoScript:
+    """The steps of the demo on a running stack."""
+
     def __init__(
         self,
         amqp_url: str,
-        cast: Sequence[DemoSchedule],
-        programme: Narration,
-        harebell: Client,
+        schedules: Sequence[DemoSchedule],
+        narration: Narration,
+        client: Client,
         target: TargetProcess,
     ) -> None:
-        self.record = LedgerReader(harebell, cast)
+        self.ledger = LedgerReader(client, schedules)
         self._amqp_url = amqp_url
-        self._cast = cast
-        self._programme = programme
-        self._harebell = harebell
+        self._schedules = schedules
+        self._narration = narration
+        self._client = client
         self._target = target
-        self._board = RunTable(programme.console, {scene.key: scene.title for scene in cast})
-        self._dying = the_one(cast, ExpectedEnd.DIES).key
+        self._table = RunTable(
+            narration.console, {schedule.key: schedule.title for schedule in schedules}
+        )
+        self._dying = first_with_end(schedules, ExpectedEnd.DIES).key
 
     async def publish(self) -> bool:
-        """Cancelling waits for the ledger, so that what is cancelled has been staged before."""
-        say = self._programme.say
-        self._programme.chapter("The schedules, published by a program that knows AMQP and JSON")
-        self._programme.command(f"export {commands.URL}={shlex.quote(self._amqp_url)}")
-        for scene in self._cast:
-            say(f"# {scene.title}")
-            self._publish_one("schedule.put", scene.body)
-        if not await self.record.follow(self._is_stored, limit=STORED_S):
-            say(f"After {STORED_S:.0f} s the ledger does not have all of it.")
-            say(f"Refusals are in the queue {EVENTS_RECENT.name}, which the management UI shows;")
-            say(f"what broke a service is shown by {commands.shown('dlq', 'list')}")
+        """Publish all schedules, then cancel one whose run is already staged."""
+        text = self._narration.text
+        self._narration.heading("The schedules, published with amqp-publish")
+        self._narration.command(f"export {commands.URL}={shlex.quote(self._amqp_url)}")
+        for schedule in self._schedules:
+            text(f"# {schedule.title}")
+            self._publish_one("schedule.put", schedule.body)
+        if not await self.ledger.follow(self._is_stored, limit=STORED_TIMEOUT):
+            text(f"After {STORED_TIMEOUT:.0f} s the ledger does not contain all schedules.")
+            text(f"The queue {EVENTS_RECENT.name} contains rejections.")
+            text(f"{commands.display_line('dlq', 'list')} shows unreadable messages.")
             return False
-        say("# the ledger has all their runs by now; one is cancelled in time")
+        text("# The ledger contains all runs. One schedule is cancelled in time.")
         self._publish_one(
-            "schedule.cancel", cancellation(the_one(self._cast, ExpectedEnd.CANCELLED))
+            "schedule.cancel", cancellation(first_with_end(self._schedules, ExpectedEnd.CANCELLED))
         )
         return True
 
     async def watch(self) -> bool:
-        """Until one run is given up."""
-        self._programme.chapter("The runs, as the ledger shows them")
-        return await self._show(self._has_died, limit=DEAD_S)
+        """Show the runs until the run of the broken target is dead."""
+        self._narration.heading("The runs, as the ledger shows them")
+        return await self._show(self._has_died, limit=DEAD_TIMEOUT)
 
-    async def work_the_desk(self) -> bool:
-        """As a person would: look, repair what was broken, replay."""
-        self._programme.chapter("The dead-letter desk")
-        letter = await self._letter()
-        if letter is None:
-            self._programme.say(f"There is no dead letter after {LETTER_S:.0f} s.")
+    async def replay_dead_letter(self) -> bool:
+        """List the dead dead_letter, repair the target and replay the run."""
+        self._narration.heading("The dead dead_letter")
+        dead_letter = await self._dead_letter()
+        if dead_letter is None:
+            self._narration.text(f"No dead dead_letter exists after {DEAD_LETTER_TIMEOUT:.0f} s.")
             return False
         await self._command("dlq", "list", "--key", self._dying)
         self._target.fix()
-        self._programme.say("# the target is fixed")
-        await self._command("dlq", "replay", letter, "--note", "the target is fixed")
+        self._narration.text("# The target is repaired.")
+        await self._command("dlq", "replay", dead_letter, "--note", "the target is repaired")
         return True
 
     async def watch_the_rest(self) -> bool:
-        self._programme.chapter("The runs again, to the last")
-        return await self._show(self._is_over, limit=ENDED_S)
+        self._narration.heading("The runs, until all have ended")
+        return await self._show(self._has_ended, limit=END_TIMEOUT)
 
     async def _show(self, until: Callable[[Runs], bool], *, limit: float) -> bool:
-        with self._board.showing() as show:
-            if await self.record.follow(until, limit=limit, show=show):
+        with self._table.live() as show:
+            if await self.ledger.follow(until, limit=limit, show=show):
                 return True
-        self._programme.say(f"It has not come further in {limit:.0f} s.")
+        self._narration.text(f"The runs made no further progress within {limit:.0f} s.")
         return False
 
     def _publish_one(self, verb: str, body: str) -> None:
         line = commands.command_line(verb, body)
-        self._programme.command(line)
+        self._narration.command(line)
         commands.publish(line, amqp_url=self._amqp_url)
 
     async def _command(self, *arguments: str) -> None:
-        self._programme.command(commands.shown(*arguments))
-        self._programme.output(await commands.harebell(*arguments, amqp_url=self._amqp_url))
+        self._narration.command(commands.display_line(*arguments))
+        self._narration.output(await commands.harebell(*arguments, amqp_url=self._amqp_url))
 
-    async def _letter(self) -> str | None:
-        """The dead letter's id, once it lies on the desk: a moment after the ledger says dead."""
-        deadline = monotonic() + LETTER_S
+    async def _dead_letter(self) -> str | None:
+        """Return the id of the dead dead_letter, which is stored shortly after the run is dead."""
+        deadline = monotonic() + DEAD_LETTER_TIMEOUT
         while monotonic() < deadline:
-            async for letter in self._harebell.dead_letters(key=self._dying):
-                return str(letter.id)
-            await asyncio.sleep(LOOK_S)
+            async for dead_letter in self._client.dead_letters(key=self._dying):
+                return str(dead_letter.id)
+            await asyncio.sleep(POLL_INTERVAL)
         return None
 
     def _is_stored(self, runs: Runs) -> bool:
-        return len(runs) >= expected_runs(self._cast)
+        return len(runs) >= expected_runs(self._schedules)
 
     def _has_died(self, runs: Runs) -> bool:
         return any(run.key == self._dying and run.state is RunState.DEAD for run in runs)
 
-    def _is_over(self, runs: Runs) -> bool:
+    def _has_ended(self, runs: Runs) -> bool:
         return self._is_stored(runs) and all(run.ended for run in runs)

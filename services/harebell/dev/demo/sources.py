@@ -1,4 +1,4 @@
-"""The ledger as the demo reads it: through the client's queries, like anyone's."""
+"""The two sources of the verdict: the ledger through the client, and the file of the target."""
 
 import asyncio
 import subprocess
@@ -11,23 +11,23 @@ from time import monotonic
 from typing import TypeAlias
 
 from harebell.client import Client
-from harebell.dev.demo.commands import DemoFailed
+from harebell.dev.demo.commands import DemoError
 from harebell.dev.demo.schedules import DemoSchedule
 from harebell.dev.demo.verdict import LedgerRun, TargetCall
 from harebell.dev.logs import tail
 
-LOOK_S = 0.3  # between two looks at the ledger
+POLL_INTERVAL = 0.3  # seconds between two queries of the ledger
 
 
 Runs: TypeAlias = Sequence[LedgerRun]
 
 
 class LedgerReader:
-    """What the ledger says of the demo's own schedules."""
+    """The runs of the demo in the ledger."""
 
-    def __init__(self, harebell: Client, cast: Sequence[DemoSchedule]) -> None:
+    def __init__(self, harebell: Client, schedules: Sequence[DemoSchedule]) -> None:
         self._harebell = harebell
-        self._cast = cast
+        self._schedules = schedules
 
     async def follow(
         self,
@@ -36,7 +36,7 @@ class LedgerReader:
         limit: float,
         show: Callable[[Runs], None] = lambda _: None,
     ) -> bool:
-        """Look again and again; False when `limit` seconds were not enough."""
+        """Query the runs until `until` returns true. Return False after `limit` seconds."""
         deadline = monotonic() + limit
         while True:
             runs = await self.runs()
@@ -45,18 +45,20 @@ class LedgerReader:
                 return True
             if monotonic() > deadline:
                 return False
-            await asyncio.sleep(LOOK_S)
+            await asyncio.sleep(POLL_INTERVAL)
 
     async def runs(self) -> list[LedgerRun]:
-        """Soonest due first."""
-        of_each = await asyncio.gather(*(self._runs_of(scene.key) for scene in self._cast))
-        return sorted((run for runs in of_each for run in runs), key=lambda run: run.due_at)
+        """Return all runs in the order of their due times."""
+        runs_of_each = await asyncio.gather(
+            *(self._runs_of(schedule.key) for schedule in self._schedules)
+        )
+        return sorted((run for runs in runs_of_each for run in runs), key=lambda run: run.due_at)
 
     async def attempts(self) -> dict[LedgerRun, int]:
-        """Every run, and how often it was tried in all its series."""
-        return {run: await self._tried(run) for run in await self.runs()}
+        """Return every run with the number of its attempts, including replays."""
+        return {run: await self._attempt_count(run) for run in await self.runs()}
 
-    async def _tried(self, run: LedgerRun) -> int:
+    async def _attempt_count(self, run: LedgerRun) -> int:
         return len((await self._harebell.run(run.run_id)).attempts)
 
     async def _runs_of(self, key: str) -> list[LedgerRun]:
@@ -64,14 +66,14 @@ class LedgerReader:
 
 
 TARGET = Path(__file__).with_name("target.py")
-ISOLATED = ("-I", "-S")  # it could not import Harebell if it wanted to
-END_S = 5.0  # what it may take to end once its input is closed
+ISOLATED = ("-I", "-S")  # without access to the modules of Harebell
+END_TIMEOUT = 5.0  # seconds after the end of its input
 TAIL_LINES = 20
 
 
 @dataclass(frozen=True, slots=True)
 class TargetProcess:
-    """`calls.jsonl` in its folder is all that the verdict believes about what was done."""
+    """The process of the target. The verdict uses only the file `calls.jsonl` in its folder."""
 
     folder: Path
     pid: int
@@ -80,24 +82,24 @@ class TargetProcess:
     @classmethod
     @contextmanager
     def open(cls, folder: Path) -> Iterator["TargetProcess"]:
-        """No process is left behind, however this one ends: closing its input ends it."""
+        """Run the target within the context. The target ends with its input."""
         folder.mkdir(parents=True)
         log = folder / "target.log"
         command = [sys.executable, *ISOLATED, str(TARGET), str(_calls(folder)), str(_fixed(folder))]
         with (
             log.open("wb") as errors,
-            subprocess.Popen(  # noqa: S603  # the command is ours
+            subprocess.Popen(  # noqa: S603  # fixed command
                 command,
                 stdin=subprocess.PIPE,
                 stdout=subprocess.PIPE,
                 stderr=errors,
-                start_new_session=True,  # a ^C is for the demo; the target ends after it
+                start_new_session=True,  # Ctrl-C ends the demo, and the demo ends the target
             ) as process,
         ):
             try:
                 yield cls(folder, process.pid, _port(process, log))
             finally:
-                _end(process)
+                _stop(process)
 
     @property
     def url(self) -> str:
@@ -108,11 +110,11 @@ class TargetProcess:
         return _calls(self.folder)
 
     def fix(self) -> None:
-        """From now on `/broken` answers well."""
+        """Let `/broken` succeed from now on."""
         _fixed(self.folder).touch()
 
     def calls(self) -> list[TargetCall]:
-        """In the order in which they came."""
+        """Return the calls in the order of their arrival."""
         with self.file.open(encoding="utf-8") as lines:
             return [TargetCall.parse(line) for line in lines]
 
@@ -128,14 +130,14 @@ def _fixed(folder: Path) -> Path:
 def _port(process: subprocess.Popen[bytes], log: Path) -> int:
     line = process.stdout.readline() if process.stdout else b""
     if not line:
-        raise DemoFailed("the target did not start", tail(log, TAIL_LINES))
+        raise DemoError("The target must start, but its process ended.", tail(log, TAIL_LINES))
     return int(line)
 
 
-def _end(process: subprocess.Popen[bytes]) -> None:
+def _stop(process: subprocess.Popen[bytes]) -> None:
     if process.stdin:
         process.stdin.close()
     try:
-        process.wait(END_S)
+        process.wait(END_TIMEOUT)
     except subprocess.TimeoutExpired:
         process.kill()

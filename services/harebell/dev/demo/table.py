@@ -1,4 +1,4 @@
-"""What the audience watches: a live row a run; without a terminal, a line for each change."""
+"""The table of runs: live on a terminal, otherwise one line for each change."""
 
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
@@ -25,17 +25,17 @@ COLOURS = {
 
 
 class RunTable:
-    """Remembers what it has told, so that a second showing tells only what is new."""
+    """The table. Without a terminal, the output contains only changed rows."""
 
     def __init__(self, console: Console, titles: Mapping[str, str]) -> None:
         self._console = console
         self._titles = titles
-        self._told: dict[str, list[str]] = {}
+        self._printed: dict[str, list[str]] = {}
 
     @contextmanager
-    def showing(self) -> Iterator[Callable[[Runs], None]]:
+    def live(self) -> Iterator[Callable[[Runs], None]]:
         if not self._console.is_terminal or self._console.is_dumb_terminal:
-            yield self._tell
+            yield self._print_changes
             return
         with Live(console=self._console, auto_refresh=False) as live:
             yield lambda runs: live.update(self._table(runs), refresh=True)
@@ -49,35 +49,35 @@ class RunTable:
             table.add_row(*cells, Text(state, style=COLOURS.get(run.state, "")))
         return table
 
-    def _tell(self, runs: Runs) -> None:
+    def _print_changes(self, runs: Runs) -> None:
         for run in runs:
             cells = self._cells(run)
-            if self._told.get(run.run_id) != cells:
-                self._told[run.run_id] = cells
+            if self._printed.get(run.run_id) != cells:
+                self._printed[run.run_id] = cells
                 name, *values = cells
                 pairs = zip(COLUMNS[1:], values, strict=True)
                 line = "  ".join(f"{column} {value}" for column, value in pairs)
                 self._console.print(f"{name:<18}  {line}", soft_wrap=True, highlight=False)
 
     def _cells(self, run: LedgerRun) -> list[str]:
-        again = ", replayed" if run.replay_number > 0 else ""
+        suffix = ", replayed" if run.replay_number > 0 else ""
         return [
             self._titles[run.key],
             _clock(run.due_at),
             NONE if (start := _first_start(run)) is None else _clock(start),
             NONE if run.late_ms is None else f"{run.late_ms:.0f} ms",
-            f"{run.attempt}{again}",
+            f"{run.attempt}{suffix}",
             run.state.value,
         ]
 
 
 def _first_start(run: LedgerRun) -> datetime | None:
-    """Of the first attempt, which `late` is about; of a replay, its own."""
+    """Return the start of the first attempt, or that of the latest attempt of a replay."""
     if run.late_ms is None:
         return run.started_at
     return run.due_at + timedelta(milliseconds=run.late_ms)
 
 
-def _clock(moment: datetime) -> str:
-    moment = moment.astimezone(UTC)
-    return f"{moment:%H:%M:%S}.{moment.microsecond // 1000:03d}"
+def _clock(time: datetime) -> str:
+    time = time.astimezone(UTC)
+    return f"{time:%H:%M:%S}.{time.microsecond // 1000:03d}"

@@ -1,9 +1,9 @@
-"""The demo's target: a web service with nothing of Harebell in it, which writes down every call.
+"""The target of the demo: a web service without Harebell, which records every call.
 
-`python target.py FILE FIXED` prints its port and serves until its standard input is closed, so it
-cannot outlive the demo. Every call appends one line of JSON to FILE. Its path says how it behaves:
+`python target.py FILE FIXED` prints its port and serves until the end of its standard input. Each
+call appends one line of JSON to FILE. The path selects the behaviour:
 
-* `/ok`        answers well
+* `/ok`        succeeds
 * `/flaky`     fails the first two attempts of each run
 * `/broken`    fails until the file FIXED appears
 """
@@ -21,6 +21,8 @@ FAILURES = 2  # attempts of a run that /flaky fails
 
 
 class Target(ThreadingHTTPServer):
+    """The server, with the file of calls and the path of the file FIXED."""
+
     daemon_threads = True
 
     def __init__(self, calls: Path, fixed: Path) -> None:
@@ -31,17 +33,19 @@ class Target(ThreadingHTTPServer):
     def status(self, path: str, attempt: int) -> HTTPStatus:
         match path:
             case "/ok":
-                well = True
+                is_success = True
             case "/flaky":
-                well = attempt > FAILURES
+                is_success = attempt > FAILURES
             case "/broken":
-                well = self.fixed.exists()
+                is_success = self.fixed.exists()
             case _:
                 return HTTPStatus.NOT_FOUND
-        return HTTPStatus.OK if well else HTTPStatus.SERVICE_UNAVAILABLE
+        return HTTPStatus.OK if is_success else HTTPStatus.SERVICE_UNAVAILABLE
 
 
 class Handler(BaseHTTPRequestHandler):
+    """The handler of one call."""
+
     protocol_version = "HTTP/1.1"
     disable_nagle_algorithm = True
     server: Target
@@ -60,14 +64,14 @@ class Handler(BaseHTTPRequestHandler):
             "token": int(self.headers.get("Harebell-Fencing-Token") or 0),
             "status": int(status),
         }
-        # one write a line: calls in parallel do not mix, and no line is cut by the end of us
+        # One write per line, so that concurrent calls do not mix and no line is incomplete.
         os.write(self.server.calls, json.dumps(line).encode() + b"\n")
         self.send_response(status)
         self.send_header("Content-Length", "0")
         self.end_headers()
 
     def log_message(self, format: str, *args: object) -> None:  # noqa: A002  # http.server's name
-        """The file is the only record."""
+        """Write no log, because the file records every call."""
 
 
 def main() -> None:

@@ -1,4 +1,4 @@
-"""What is known of the runs, from two sides: a row of the ledger, and a call the target got."""
+"""The verdict: the expected runs compared with the ledger and the calls of the target. Pure."""
 
 import json
 from collections import Counter
@@ -15,7 +15,7 @@ from harebell.domain.run_states import ENDED, RunState
 
 @dataclass(frozen=True, slots=True)
 class LedgerRun:
-    """As the ledger has it. `late_ms` is of the first start; a replay has none."""
+    """A run in the ledger. `late_ms` is the lateness of the first start, and None for a replay."""
 
     run_id: str
     key: str
@@ -46,11 +46,11 @@ class LedgerRun:
 
 @dataclass(frozen=True, slots=True)
 class TargetCall:
-    """As the target wrote it down."""
+    """A call in the file of the target."""
 
     run_id: str
     started_at: datetime
-    well: bool  # whether it was answered with 200
+    is_success: bool  # the target responded with 200
 
     @classmethod
     def parse(cls, line: str) -> "TargetCall":
@@ -58,71 +58,83 @@ class TargetCall:
         return cls(
             run_id=fields["run_id"],
             started_at=datetime.fromisoformat(fields["started_at"]),
-            well=fields["status"] == HTTPStatus.OK,
+            is_success=fields["status"] == HTTPStatus.OK,
         )
 
 
 @dataclass(frozen=True, slots=True)
 class DemoVerdict:
-    """`lost`: owed, neither done nor cancelled as asked. `doubled`: done, not owed (any more)."""
+    """The counts of the demo.
 
-    owed: int
+    A missing run was expected and neither executed nor cancelled on request. A duplicated run was
+    executed without being expected.
+    """
+
+    expected: int
     ran: int
     cancelled: int
-    lost: int
-    doubled: int
+    missing: int
+    duplicated: int
     early: int
-    lateness: Sequence[float]  # ms, of the first calls, least first
+    lateness: Sequence[float]  # of the first calls [ms], ascending
 
     @property
-    def good(self) -> bool:
-        return self.lost == self.doubled == self.early == 0
+    def has_passed(self) -> bool:
+        return self.missing == self.duplicated == self.early == 0
 
     def __str__(self) -> str:
-        counts = ("owed", "ran", "cancelled", "lost", "doubled", "early")
-        told = ", ".join(f"{name} {getattr(self, name)}" for name in counts)
+        counts = ("expected", "ran", "cancelled", "missing", "duplicated", "early")
+        text = ", ".join(f"{name} {getattr(self, name)}" for name in counts)
         p50, p99 = (percentile(self.lateness, share) for share in (0.5, 0.99))
-        return f"{told}, lateness p50/p99 {p50}/{p99} ms"
+        return f"{text}, lateness p50/p99 {p50}/{p99} ms"
 
 
 def judge(
-    cast: Sequence[DemoSchedule], attempts: Mapping[LedgerRun, int], calls: Sequence[TargetCall]
+    schedules: Sequence[DemoSchedule],
+    attempts: Mapping[LedgerRun, int],
+    calls: Sequence[TargetCall],
 ) -> DemoVerdict:
-    """`attempts` has every run of the ledger, and how often the ledger says it was tried."""
-    story = {run: [call for call in calls if call.run_id == run.run_id] for run in attempts}
-    ran = Counter(run.key for run, of_run in story.items() if _ran(run, of_run))
+    """Return the verdict. `attempts` contains every run of the ledger with its attempts."""
+    calls_of = {run: [call for call in calls if call.run_id == run.run_id] for run in attempts}
+    ran = Counter(run.key for run, run_calls in calls_of.items() if _ran(run, run_calls))
     cancelled = Counter(run.key for run in attempts if run.state is RunState.CANCELLED)
-    unwanted = {scene.key for scene in cast if scene.ending is ExpectedEnd.CANCELLED}
-    settled = ran + Counter({key: cancelled[key] for key in unwanted})
-    strangers = len(calls) - sum(map(len, story.values()))
-    surplus = sum(_surplus(of_run, attempts[run]) for run, of_run in story.items())
+    unwanted = {
+        schedule.key for schedule in schedules if schedule.expected_end is ExpectedEnd.CANCELLED
+    }
+    accounted = ran + Counter({key: cancelled[key] for key in unwanted})
+    unknown = len(calls) - sum(map(len, calls_of.values()))
+    surplus = sum(_surplus(run_calls, attempts[run]) for run, run_calls in calls_of.items())
     return DemoVerdict(
-        owed=expected_runs(cast),
+        expected=expected_runs(schedules),
         ran=ran.total(),
         cancelled=cancelled.total(),
-        lost=sum(max(0, each.owed - settled[each.key]) for each in cast),
-        doubled=strangers
+        missing=sum(max(0, each.expected - accounted[each.key]) for each in schedules),
+        duplicated=unknown
         + surplus
-        + sum(max(0, ran[each.key] - each.owed) for each in cast)
+        + sum(max(0, ran[each.key] - each.expected) for each in schedules)
         + sum(ran[key] for key in unwanted),
-        early=sum(_late_ms(run, call) < 0 for run, of_run in story.items() for call in of_run),
-        lateness=sorted(_late_ms(run, of_run[0]) for run, of_run in story.items() if of_run),
+        early=sum(
+            _late_ms(run, call) < 0 for run, run_calls in calls_of.items() for call in run_calls
+        ),
+        lateness=sorted(
+            _late_ms(run, run_calls[0]) for run, run_calls in calls_of.items() if run_calls
+        ),
     )
 
 
 def percentile(ordered: Sequence[float], share: float) -> str:
-    """The nearest rank; a dash of none."""
+    """Return the percentile by the nearest rank, or a dash without values."""
     return f"{ordered[ceil(share * len(ordered)) - 1]:.1f}" if ordered else "-"
 
 
 def _ran(run: LedgerRun, calls: Sequence[TargetCall]) -> bool:
-    """Both have to say so: the ledger, and the target that did it."""
-    return run.state is RunState.SUCCEEDED and any(call.well for call in calls)
+    """Return whether both the ledger and the target record a success."""
+    return run.state is RunState.SUCCEEDED and any(call.is_success for call in calls)
 
 
 def _surplus(calls: Sequence[TargetCall], attempts: int) -> int:
-    """Calls that no attempt stands for, or work done again after it was done."""
-    return max(len(calls) - attempts, sum(call.well for call in calls) - 1, 0)
+    """Return the calls without an attempt, or the successes after the first one."""
+    return max(len(calls) - attempts, sum(call.is_success for call in calls) - 1, 0)
 
 
 def _late_ms(run: LedgerRun, call: TargetCall) -> float:

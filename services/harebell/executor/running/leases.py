@@ -157,10 +157,10 @@ async def consume_control_queue(
     async def on_open() -> None:
         leases.alive_since = monotonic()
 
-    def on_loss() -> None:
+    def on_close() -> None:
         leases.alive_since = inf
 
     queue = ExclusiveQueue(
         executor_control_queue(holder), [(CONTROL, executor_control_key(holder))]
     )
-    await consume_exclusively(connect, queue, on_stop_requests, opened=on_open, lost=on_loss)
+    await consume_exclusively(connect, queue, on_stop_requests, on_open=on_open, on_close=on_close)

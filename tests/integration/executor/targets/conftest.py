@@ -1,20 +1,25 @@
-"""Servers to call, and the targets that call them."""
+"""Fixtures for tests of targets: servers to call, and the HTTP client."""
 
 import asyncio
 from collections.abc import AsyncIterator
 
 import pytest
 from aiohttp import web
-from tests.integration.executor.targets.servers import LOOPBACK, RawServer, Server, nothing
+from tests.integration.executor.targets.servers import (
+    LOOPBACK,
+    HttpServer,
+    RawServer,
+    empty_response,
+)
 
 from harebell.executor.targets.http import HttpTargets
 
 
 @pytest.fixture
-async def server() -> AsyncIterator[Server]:
+async def server() -> AsyncIterator[HttpServer]:
     app = web.Application()
     runner = web.AppRunner(app, shutdown_timeout=0.1)
-    opened = Server("", nothing)
+    opened = HttpServer("", empty_response)
     app.router.add_route("*", "/{rest:.*}", opened.handle)
     await runner.setup()
     site = web.TCPSite(runner, "127.0.0.1", 0)
@@ -28,15 +33,15 @@ async def server() -> AsyncIterator[Server]:
 @pytest.fixture
 async def raw_server() -> AsyncIterator[RawServer]:
     opened = RawServer()
-    listening = await asyncio.start_server(opened.handle, "127.0.0.1", 0)
-    opened.url = f"http://127.0.0.1:{listening.sockets[0].getsockname()[1]}"
-    async with listening:
+    listener = await asyncio.start_server(opened.handle, "127.0.0.1", 0)
+    opened.url = f"http://127.0.0.1:{listener.sockets[0].getsockname()[1]}"
+    async with listener:
         yield opened
-        listening.close()
+        listener.close()
 
 
 @pytest.fixture
 async def http() -> AsyncIterator[HttpTargets]:
-    """Loopback is allowed, as in the local stack."""
+    """Open an HTTP client that may reach the loopback network, as in the local stack."""
     async with HttpTargets(LOOPBACK) as targets:
         yield targets

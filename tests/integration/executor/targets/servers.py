@@ -1,4 +1,4 @@
-"""An HTTP server that answers as the test says, one that speaks in bytes, and names of our own."""
+"""Servers for tests of HTTP targets, and a resolver with a table of names."""
 
 import asyncio
 import socket
@@ -13,12 +13,14 @@ from aiohttp.abc import AbstractResolver, ResolveResult
 from multidict import CIMultiDict
 
 LOOPBACK = [ip_network("127.0.0.0/8"), ip_network("::1/128")]
-Talk: TypeAlias = Callable[[asyncio.StreamReader, asyncio.StreamWriter], Awaitable[None]]
-Answer: TypeAlias = Callable[[web.Request], Awaitable[web.StreamResponse]]
+Conversation: TypeAlias = Callable[[asyncio.StreamReader, asyncio.StreamWriter], Awaitable[None]]
+Respond: TypeAlias = Callable[[web.Request], Awaitable[web.StreamResponse]]
 
 
-@dataclass(frozen=True)
+@dataclass(frozen=True, kw_only=True)
 class Received:
+    """One request that a server has received."""
+
     method: str
     path: str
     headers: CIMultiDict[str]
@@ -26,54 +28,60 @@ class Received:
 
 
 @dataclass
-class Server:
-    """Keeps what it is asked; `answer` says what it says."""
+class HttpServer:
+    """An HTTP server that keeps its requests and responds with `respond`."""
 
     url: str
-    answer: Answer
+    respond: Respond
     received: list[Received] = field(default_factory=list)
 
     async def handle(self, request: web.Request) -> web.StreamResponse:
         body = await request.read()
-        headers = CIMultiDict(request.headers)
-        self.received.append(Received(request.method, request.path_qs, headers, body))
-        return await self.answer(request)
+        self.received.append(
+            Received(
+                method=request.method,
+                path=request.path_qs,
+                headers=CIMultiDict(request.headers),
+                body=body,
+            )
+        )
+        return await self.respond(request)
 
 
-async def nothing(_: web.Request) -> web.StreamResponse:
+async def empty_response(_: web.Request) -> web.StreamResponse:
     return web.Response()
 
 
 @dataclass
 class RawServer:
-    """Each connection is handled by `talk`; `calls` counts them."""
+    """A TCP server that handles each connection with `conversation` and counts the calls."""
 
     url: str = ""
     calls: int = 0
-    talk: Talk | None = None
+    conversation: Conversation | None = None
 
     async def handle(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
         self.calls += 1
-        assert self.talk is not None
+        assert self.conversation is not None
         with suppress(ConnectionError):
-            await self.talk(reader, writer)
+            await self.conversation(reader, writer)
             writer.close()
             await writer.wait_closed()
 
 
-class Names(AbstractResolver):
-    """Resolves from a table, and counts how often it was asked."""
+class TableResolver(AbstractResolver):
+    """A resolver with a table of names, which counts its calls."""
 
     def __init__(self, addresses: dict[str, list[str]]) -> None:
         self.addresses = addresses
-        self.asked = 0
+        self.calls = 0
 
     async def resolve(
         self, host: str, port: int = 0, family: socket.AddressFamily = socket.AF_UNSPEC
     ) -> list[ResolveResult]:
-        self.asked += 1
+        self.calls += 1
         if host not in self.addresses:
-            raise OSError(None, "no such name")
+            raise OSError(None, "The name must be in the table.")
         return [
             ResolveResult(hostname=host, host=address, port=port, family=family, proto=0, flags=0)
             for address in self.addresses[host]

@@ -1,40 +1,40 @@
-"""Private addresses are refused by every way that leads to one, on every hop."""
+"""Integration tests of private addresses, which the HTTP target rejects on every hop."""
 
 import pytest
 from aiohttp import web
 from tests.fakes.attempts import attempt
-from tests.integration.executor.targets.servers import LOOPBACK, Answer, Names, Server
+from tests.integration.executor.targets.servers import LOOPBACK, HttpServer, Respond, TableResolver
 from yarl import URL
 
 from harebell.contract.message import parse
 from harebell.contract.target import HttpCall
 from harebell.domain.retry import Failure
-from harebell.executor.targets.attempt import Outcome, Success
+from harebell.executor.targets.attempt import Success, TargetOutcome
 from harebell.executor.targets.http import MAX_REDIRECTS, HttpTargets
 
 SECRETS = {"Authorization": "Bearer x", "X-Api-Key": "x"}
 
 
-async def call(http: HttpTargets, url: str, **fields: object) -> Outcome:
+async def call(http: HttpTargets, url: str, **fields: object) -> TargetOutcome:
     return await http.call(parse(HttpCall, {"url": url, **fields}), attempt())
 
 
-def is_refused(outcome: Outcome) -> bool:
+def is_rejected(outcome: TargetOutcome) -> bool:
     return (
         isinstance(outcome, Failure) and outcome.code == "private_address" and not outcome.retryable
     )
 
 
-def redirects(*locations: str, status: int = 302) -> Answer:
-    """Answers with these in turn, then with 200."""
-    left = list(locations)
+def redirects(*locations: str, status: int = 302) -> Respond:
+    """Respond with these redirects one after another, and then with 200."""
+    remaining = list(locations)
 
-    async def answer(_: web.Request) -> web.StreamResponse:
-        if not left:
+    async def respond(_: web.Request) -> web.StreamResponse:
+        if not remaining:
             return web.Response(text="arrived")
-        return web.Response(status=status, headers={"Location": left.pop(0)})
+        return web.Response(status=status, headers={"Location": remaining.pop(0)})
 
-    return answer
+    return respond
 
 
 @pytest.mark.parametrize(
@@ -44,9 +44,9 @@ def redirects(*locations: str, status: int = 302) -> Answer:
         *("[::1]", "[::ffff:127.0.0.1]", "[::ffff:7f00:1]", "[64:ff9b::7f00:1]", "①②⑦.0.0.1"),
     ],
 )
-async def test_a_literal_is_refused(server: Server, host: str) -> None:
+async def test_private_literal_is_rejected(server: HttpServer, host: str) -> None:
     async with HttpTargets([]) as http:
-        assert is_refused(await call(http, f"http://{host}:{URL(server.url).port}/"))
+        assert is_rejected(await call(http, f"http://{host}:{URL(server.url).port}/"))
 
     assert server.received == []
 
@@ -58,46 +58,46 @@ async def test_a_literal_is_refused(server: Server, host: str) -> None:
         *(["1.1.1.1", "127.0.0.1"], ["127.0.0.1", "2606:4700::1111"]),
     ],
 )
-async def test_a_name_is_refused_by_any_of_its_addresses(
-    server: Server, addresses: list[str]
+async def test_name_is_rejected_when_one_of_its_addresses_is_private(
+    server: HttpServer, addresses: list[str]
 ) -> None:
-    names = Names({"hook.example": addresses})
+    names = TableResolver({"hook.example": addresses})
 
     async with HttpTargets([], resolver=names) as http:
         outcome = await call(http, f"http://hook.example:{URL(server.url).port}/")
 
-    assert is_refused(outcome)
+    assert is_rejected(outcome)
     assert not any(address in str(outcome) for address in addresses)
     assert server.received == []
 
 
-async def test_the_machines_own_name_service_is_judged_too(server: Server) -> None:
+async def test_result_of_the_system_resolver_is_checked(server: HttpServer) -> None:
     async with HttpTargets([]) as http:
         outcome = await call(http, f"http://localhost.:{URL(server.url).port}/")
 
-    assert is_refused(outcome)
+    assert is_rejected(outcome)
 
 
-async def test_a_name_is_reached_at_the_address_that_was_judged(server: Server) -> None:
-    names = Names({"hook.example": ["127.0.0.1"]})
+async def test_connection_uses_the_address_that_was_checked(server: HttpServer) -> None:
+    names = TableResolver({"hook.example": ["127.0.0.1"]})
 
     async with HttpTargets(LOOPBACK, resolver=names) as http:
         outcome = await call(http, f"http://hook.example:{URL(server.url).port}/")
 
     assert outcome == Success(200)
-    assert names.asked == 1
+    assert names.calls == 1
     assert server.received[0].headers["Host"].startswith("hook.example")
 
 
 @pytest.mark.parametrize("host", ["0x7f.1", "2130706433", "①②⑦.0.0.1", "127.0.0.1."])
-async def test_an_odd_spelling_of_an_allowed_address_works(
-    http: HttpTargets, server: Server, host: str
+async def test_unusual_spelling_of_an_allowed_address_is_accepted(
+    http: HttpTargets, server: HttpServer, host: str
 ) -> None:
     assert await call(http, f"http://{host}:{URL(server.url).port}/") == Success(200)
 
 
-async def test_redirects_are_not_followed_unless_asked(http: HttpTargets, server: Server) -> None:
-    server.answer = redirects("/to")
+async def test_redirect_is_not_followed_by_default(http: HttpTargets, server: HttpServer) -> None:
+    server.respond = redirects("/to")
 
     outcome = await call(http, server.url)
 
@@ -105,8 +105,8 @@ async def test_redirects_are_not_followed_unless_asked(http: HttpTargets, server
     assert len(server.received) == 1
 
 
-async def test_redirects_are_followed_when_asked(http: HttpTargets, server: Server) -> None:
-    server.answer = redirects("/a", "/b", status=307)
+async def test_redirects_are_followed_on_request(http: HttpTargets, server: HttpServer) -> None:
+    server.respond = redirects("/a", "/b", status=307)
 
     outcome = await call(http, server.url, json={"a": 1}, headers=SECRETS, follow_redirects=True)
 
@@ -116,10 +116,10 @@ async def test_redirects_are_followed_when_asked(http: HttpTargets, server: Serv
     assert all(received.headers["X-Api-Key"] == "x" for received in server.received)
 
 
-async def test_another_origin_is_not_told_the_secrets(server: Server) -> None:
+async def test_redirect_to_another_origin_sends_no_secrets(server: HttpServer) -> None:
     port = URL(server.url).port
-    server.answer = redirects(f"http://b.example:{port}/", status=308)
-    names = Names({"a.example": ["127.0.0.1"], "b.example": ["127.0.0.1"]})
+    server.respond = redirects(f"http://b.example:{port}/", status=308)
+    names = TableResolver({"a.example": ["127.0.0.1"], "b.example": ["127.0.0.1"]})
 
     async with HttpTargets(LOOPBACK, resolver=names) as http:
         url = f"http://a.example:{port}/"
@@ -139,28 +139,36 @@ async def test_another_origin_is_not_told_the_secrets(server: Server) -> None:
         *("http://0xA9FEA9FE/", "http://[::ffff:10.0.0.1]/", "//private.example/"),
     ],
 )
-async def test_a_redirect_to_a_private_address_is_refused(server: Server, location: str) -> None:
-    server.answer = redirects("/on", location)
-    names = Names({"private.example": ["10.0.0.1"]})
+async def test_redirect_to_a_private_address_is_rejected(server: HttpServer, location: str) -> None:
+    server.respond = redirects("/on", location)
+    names = TableResolver({"private.example": ["10.0.0.1"]})
 
     async with HttpTargets(LOOPBACK, resolver=names) as http:
         outcome = await call(http, server.url, follow_redirects=True)
 
-    assert is_refused(outcome)
+    assert is_rejected(outcome)
     assert len(server.received) == 2
 
 
-async def test_redirects_without_end_are_ended(http: HttpTargets, server: Server) -> None:
-    server.answer = redirects(*["/again"] * 100)
+async def test_attempt_fails_after_too_many_redirects(
+    http: HttpTargets, server: HttpServer
+) -> None:
+    server.respond = redirects(*["/again"] * 100)
 
     outcome = await call(http, server.url, follow_redirects=True)
 
-    assert outcome == Failure("too_many_redirects", f"over {MAX_REDIRECTS}", retryable=False)
+    assert outcome == Failure(
+        "too_many_redirects",
+        f"The target sent more than {MAX_REDIRECTS} redirects.",
+        retryable=False,
+    )
     assert len(server.received) == MAX_REDIRECTS + 1
 
 
-async def test_a_redirect_elsewhere_than_http_is_refused(http: HttpTargets, server: Server) -> None:
-    server.answer = redirects("file:///etc/passwd")
+async def test_redirect_is_rejected_when_its_scheme_is_not_http(
+    http: HttpTargets, server: HttpServer
+) -> None:
+    server.respond = redirects("file:///etc/passwd")
 
     outcome = await call(http, server.url, follow_redirects=True)
 

@@ -1,4 +1,4 @@
-"""The http target against a real server: what is sent, and what its answers come to."""
+"""Integration tests of HTTP requests and of the outcomes of their responses."""
 
 import base64
 import gzip
@@ -7,18 +7,18 @@ from datetime import timedelta
 import pytest
 from aiohttp import web
 from tests.fakes.attempts import attempt
-from tests.integration.executor.targets.servers import Server
+from tests.integration.executor.targets.servers import HttpServer
 
 from harebell.contract.message import parse
 from harebell.contract.target import HttpCall
 from harebell.domain.retry import Failure
-from harebell.executor.targets.attempt import MAX_EXCERPT, Outcome, Success
-from harebell.executor.targets.http import MAX_READ, HttpTargets
+from harebell.executor.targets.attempt import MAX_EXCERPT, Success, TargetOutcome
+from harebell.executor.targets.http import MAX_BODY_BYTES, HttpTargets
 
 EVERY_BYTE = bytes(range(256))
 
 
-async def call(http: HttpTargets, url: str, **fields: object) -> Outcome:
+async def call(http: HttpTargets, url: str, **fields: object) -> TargetOutcome:
     return await http.call(parse(HttpCall, {"url": url, **fields}), attempt())
 
 
@@ -42,9 +42,9 @@ async def call(http: HttpTargets, url: str, **fields: object) -> Outcome:
         ({}, b"", None),
     ],
 )
-async def test_a_body_arrives_byte_for_byte(
+async def test_body_arrives_unchanged(
     http: HttpTargets,
-    server: Server,
+    server: HttpServer,
     payload: dict[str, object],
     body: bytes,
     content_type: str | None,
@@ -59,7 +59,9 @@ async def test_a_body_arrives_byte_for_byte(
 
 @pytest.mark.requirement("S19")
 @pytest.mark.parametrize("method", ["GET", "POST", "PUT", "PATCH", "DELETE", "HEAD"])
-async def test_the_method_and_the_path(http: HttpTargets, server: Server, method: str) -> None:
+async def test_request_has_the_method_and_the_path_of_the_target(
+    http: HttpTargets, server: HttpServer, method: str
+) -> None:
     await call(http, f"{server.url}/a%2Fb?x=%20y&x=1#part", method=method)
 
     assert server.received[0].method == method
@@ -67,8 +69,8 @@ async def test_the_method_and_the_path(http: HttpTargets, server: Server, method
 
 
 @pytest.mark.requirement("S78")
-async def test_the_runs_headers_are_there_beside_the_users(
-    http: HttpTargets, server: Server
+async def test_request_has_the_headers_of_the_attempt_and_of_the_user(
+    http: HttpTargets, server: HttpServer
 ) -> None:
     await call(http, server.url, headers={"X-Region": "eu", "user-agent": "acme"})
 
@@ -78,8 +80,8 @@ async def test_the_runs_headers_are_there_beside_the_users(
     assert headers.getall("User-Agent") == ["acme"]
 
 
-async def test_what_the_contract_let_by_still_cannot_pose_as_ours(
-    http: HttpTargets, server: Server
+async def test_headers_of_the_attempt_override_forged_headers(
+    http: HttpTargets, server: HttpServer
 ) -> None:
     forged = HttpCall.model_construct(
         url=server.url, headers={"idempotency-key": "mine", "HAREBELL-RUN-ID": "mine"}
@@ -94,11 +96,13 @@ async def test_what_the_contract_let_by_still_cannot_pose_as_ours(
 
 @pytest.mark.requirement("S19")
 @pytest.mark.parametrize("status", [200, 204, 301, 400, 404, 408, 429, 500, 503])
-async def test_the_status_decides(http: HttpTargets, server: Server, status: int) -> None:
-    async def answer(_: web.Request) -> web.StreamResponse:
+async def test_outcome_depends_on_the_status(
+    http: HttpTargets, server: HttpServer, status: int
+) -> None:
+    async def respond(_: web.Request) -> web.StreamResponse:
         return web.Response(status=status, text=None if status == 204 else "because")
 
-    server.answer = answer
+    server.respond = respond
 
     outcome = await call(http, server.url)
 
@@ -110,11 +114,11 @@ async def test_the_status_decides(http: HttpTargets, server: Server, status: int
     )
 
 
-async def test_retry_after_is_heard(http: HttpTargets, server: Server) -> None:
-    async def answer(_: web.Request) -> web.StreamResponse:
+async def test_failure_has_the_wait_of_retry_after(http: HttpTargets, server: HttpServer) -> None:
+    async def respond(_: web.Request) -> web.StreamResponse:
         return web.Response(status=429, headers={"Retry-After": "7"})
 
-    server.answer = answer
+    server.respond = respond
 
     outcome = await call(http, server.url)
 
@@ -122,42 +126,44 @@ async def test_retry_after_is_heard(http: HttpTargets, server: Server) -> None:
     assert outcome.retry_after == timedelta(seconds=7)
 
 
-async def test_a_long_answer_is_cut(http: HttpTargets, server: Server) -> None:
+async def test_long_response_is_truncated(http: HttpTargets, server: HttpServer) -> None:
     written = 0
 
-    async def answer(request: web.Request) -> web.StreamResponse:
+    async def respond(request: web.Request) -> web.StreamResponse:
         nonlocal written
         response = web.StreamResponse()
         await response.prepare(request)
-        while written < 1000 * MAX_READ:
-            await response.write(b"x" * MAX_READ)
-            written += MAX_READ
+        while written < 1000 * MAX_BODY_BYTES:
+            await response.write(b"x" * MAX_BODY_BYTES)
+            written += MAX_BODY_BYTES
         return response
 
-    server.answer = answer
+    server.respond = respond
 
     assert await call(http, server.url) == Success(200, "x" * MAX_EXCERPT)
-    assert written < 1000 * MAX_READ
+    assert written < 1000 * MAX_BODY_BYTES
 
 
-async def test_a_compressed_answer_is_not_unpacked(http: HttpTargets, server: Server) -> None:
-    async def answer(_: web.Request) -> web.StreamResponse:
+async def test_compressed_response_is_not_decompressed(
+    http: HttpTargets, server: HttpServer
+) -> None:
+    async def respond(_: web.Request) -> web.StreamResponse:
         bomb = gzip.compress(bytes(8 * 1024 * 1024))
         return web.Response(body=bomb, headers={"Content-Encoding": "gzip"})
 
-    server.answer = answer
+    server.respond = respond
 
     assert await call(http, server.url) == Success(200)
     assert server.received[0].headers["Accept-Encoding"] == "identity"
 
 
-async def test_cookies_are_not_kept(http: HttpTargets, server: Server) -> None:
-    async def answer(_: web.Request) -> web.StreamResponse:
+async def test_cookies_are_not_sent_back(http: HttpTargets, server: HttpServer) -> None:
+    async def respond(_: web.Request) -> web.StreamResponse:
         response = web.Response()
         response.set_cookie("session", "1")
         return response
 
-    server.answer = answer
+    server.respond = respond
 
     await call(http, server.url)
     await call(http, server.url)
@@ -165,15 +171,17 @@ async def test_cookies_are_not_kept(http: HttpTargets, server: Server) -> None:
     assert all("Cookie" not in received.headers for received in server.received)
 
 
-async def test_proxies_of_the_environment_are_not_used(
-    http: HttpTargets, server: Server, monkeypatch: pytest.MonkeyPatch
+async def test_proxy_of_the_environment_is_not_used(
+    http: HttpTargets, server: HttpServer, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setenv("http_proxy", "http://127.0.0.1:9")
 
     assert await call(http, server.url) == Success(200)
 
 
-async def test_credentials_given_twice_cannot_be_sent(http: HttpTargets, server: Server) -> None:
+async def test_request_is_invalid_when_it_has_two_credentials(
+    http: HttpTargets, server: HttpServer
+) -> None:
     url = server.url.replace("//", "//me:secret@")
 
     outcome = await call(http, url, headers={"Authorization": "Bearer x"})

@@ -1,4 +1,4 @@
-"""Connections that fail, hang or end too soon: one attempt is one call, and ends in time."""
+"""Integration tests of failed connections: one attempt is one call and ends in time."""
 
 import asyncio
 import socket
@@ -7,13 +7,18 @@ from pathlib import Path
 
 import pytest
 from tests.fakes.attempts import attempt
-from tests.integration.executor.targets.servers import LOOPBACK, Names, RawServer, Talk
+from tests.integration.executor.targets.servers import (
+    LOOPBACK,
+    Conversation,
+    RawServer,
+    TableResolver,
+)
 
 from harebell.contract.message import parse
 from harebell.contract.target import HttpCall, HttpTarget
 from harebell.domain.retry import Failure
 from harebell.executor.targets.amqp import AmqpTargets
-from harebell.executor.targets.attempt import Outcome, Success
+from harebell.executor.targets.attempt import Success, TargetOutcome
 from harebell.executor.targets.call import Targets, call_target
 from harebell.executor.targets.http import HttpTargets
 from harebell.executor.targets.task import TaskTargets
@@ -23,63 +28,73 @@ SHORT = 0.3  # seconds
 LONG = 10.0
 
 
-async def call(http: HttpTargets, url: str, within: float = LONG, **fields: object) -> Outcome:
+async def call(
+    http: HttpTargets, url: str, seconds: float = LONG, **fields: object
+) -> TargetOutcome:
     async def unused(*_: object, **__: object) -> None:
         raise AssertionError
 
     targets = Targets(http, AmqpTargets(unused, []), TaskTargets({}))
     target = HttpTarget(http=parse(HttpCall, {"url": url, **fields}))
-    return await call_target(target, attempt(), within, targets)
+    return await call_target(target, attempt(), targets, seconds=seconds)
 
 
-def code_of(outcome: Outcome) -> str:
+def code_of(outcome: TargetOutcome) -> str:
     assert isinstance(outcome, Failure)
     assert outcome.retryable
     return outcome.code
 
 
-def says(*parts: bytes, pause: float = 0.0) -> Talk:
-    async def talk(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+def sends(*parts: bytes, pause: float = 0.0) -> Conversation:
+    async def conversation(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
         await reader.readuntil(b"\r\n\r\n")
         for part in parts:
             writer.write(part)
             await writer.drain()
             await asyncio.sleep(pause)
 
-    return talk
+    return conversation
 
 
 async def silence(reader: asyncio.StreamReader, _: asyncio.StreamWriter) -> None:
-    await reader.read()  # until the caller hangs up
+    await reader.read()  # until the client closes the connection
 
 
-async def test_no_answer_is_a_timeout(http: HttpTargets, raw_server: RawServer) -> None:
-    raw_server.talk = silence
+async def test_outcome_is_a_timeout_when_the_server_does_not_respond(
+    http: HttpTargets, raw_server: RawServer
+) -> None:
+    raw_server.conversation = silence
     started = monotonic()
 
     outcome = await call(http, raw_server.url, SHORT)
 
-    assert outcome == Failure("timeout", "not finished within 0.3 s")
+    assert outcome == Failure("timeout", "The attempt did not end within 0.3 s.")
     assert SHORT <= monotonic() - started < 2
 
 
-async def test_a_body_that_drips_is_a_timeout(http: HttpTargets, raw_server: RawServer) -> None:
+async def test_outcome_is_a_timeout_when_the_body_is_slow(
+    http: HttpTargets, raw_server: RawServer
+) -> None:
     head = b"HTTP/1.1 200 OK\r\nContent-Length: 1000\r\n\r\n"
-    raw_server.talk = says(head, *[b"x"] * 1000, pause=0.02)
+    raw_server.conversation = sends(head, *[b"x"] * 1000, pause=0.02)
 
     assert code_of(await call(http, raw_server.url, SHORT)) == "timeout"
 
 
 @pytest.mark.requirement("S84")
-async def test_headers_that_drip_are_a_timeout(http: HttpTargets, raw_server: RawServer) -> None:
-    raw_server.talk = says(b"HTTP/1.1 200 OK\r\n", *[b"A: b\r\n"] * 1000, pause=0.02)
+async def test_outcome_is_a_timeout_when_the_headers_are_slow(
+    http: HttpTargets, raw_server: RawServer
+) -> None:
+    raw_server.conversation = sends(b"HTTP/1.1 200 OK\r\n", *[b"A: b\r\n"] * 1000, pause=0.02)
 
     assert code_of(await call(http, raw_server.url, SHORT)) == "timeout"
 
 
-async def test_a_refusal_need_not_be_explained(http: HttpTargets, raw_server: RawServer) -> None:
+async def test_failed_response_has_no_excerpt_when_its_body_is_slow(
+    http: HttpTargets, raw_server: RawServer
+) -> None:
     head = b"HTTP/1.1 404 Not Found\r\nContent-Length: 1000\r\n\r\n"
-    raw_server.talk = says(head, *[b"x"] * 1000, pause=0.02)
+    raw_server.conversation = sends(head, *[b"x"] * 1000, pause=0.02)
 
     assert await call(http, raw_server.url) == Failure(
         "http_404", "HTTP 404", retryable=False, http_status=404
@@ -88,63 +103,66 @@ async def test_a_refusal_need_not_be_explained(http: HttpTargets, raw_server: Ra
 
 @pytest.mark.parametrize("method", ["GET", "PUT", "DELETE", "POST"])
 @pytest.mark.parametrize(
-    "said", [b"", b"HTTP/1.1 200 OK\r\nContent-Length: 9\r\n\r\nx", b"HTTP/1.1 200 OK\r\nContent-"]
+    "response",
+    [b"", b"HTTP/1.1 200 OK\r\nContent-Length: 9\r\n\r\nx", b"HTTP/1.1 200 OK\r\nContent-"],
 )
-async def test_a_lost_connection_is_one_failed_attempt_and_one_call(
-    http: HttpTargets, raw_server: RawServer, method: str, said: bytes
+async def test_attempt_makes_one_call_when_the_connection_is_lost(
+    http: HttpTargets, raw_server: RawServer, method: str, response: bytes
 ) -> None:
-    raw_server.talk = says(said)
+    raw_server.conversation = sends(response)
 
     assert code_of(await call(http, raw_server.url, method=method)) == "connection_lost"
     assert raw_server.calls == 1
 
 
-async def test_what_is_not_http_is_a_bad_response(http: HttpTargets, raw_server: RawServer) -> None:
-    raw_server.talk = says(b"SSH-2.0-OpenSSH_9.2\r\n\r\n")
+async def test_response_is_bad_when_it_is_not_http(
+    http: HttpTargets, raw_server: RawServer
+) -> None:
+    raw_server.conversation = sends(b"SSH-2.0-OpenSSH_9.2\r\n\r\n")
 
     assert code_of(await call(http, raw_server.url)) == "bad_response"
 
 
-async def test_nobody_listens(http: HttpTargets) -> None:
-    with socket.socket() as bound:  # but not listening
+async def test_connection_fails_when_no_server_listens(http: HttpTargets) -> None:
+    with socket.socket() as bound:  # without `listen`
         bound.bind(("127.0.0.1", 0))
         url = f"http://127.0.0.1:{bound.getsockname()[1]}"
 
         assert code_of(await call(http, url)) == "connect_failed"
 
 
-async def test_a_name_that_does_not_exist() -> None:
-    async with HttpTargets(LOOPBACK, resolver=Names({})) as http:
+async def test_resolution_fails_when_the_name_does_not_exist() -> None:
+    async with HttpTargets(LOOPBACK, resolver=TableResolver({})) as http:
         assert code_of(await call(http, "http://nowhere.example/")) == "dns_failed"
 
 
-async def test_a_certificate_that_nobody_signed(http: HttpTargets, raw_server: RawServer) -> None:
+async def test_tls_fails_when_the_certificate_is_self_signed(
+    http: HttpTargets, raw_server: RawServer
+) -> None:
     context = ssl.create_default_context(ssl.Purpose.CLIENT_AUTH)
     context.load_cert_chain(Path(__file__).parent / "self_signed.pem")
-    listening = await asyncio.start_server(raw_server.handle, "127.0.0.1", 0, ssl=context)
+    listener = await asyncio.start_server(raw_server.handle, "127.0.0.1", 0, ssl=context)
 
-    async with listening:
-        port = listening.sockets[0].getsockname()[1]
+    async with listener:
+        port = listener.sockets[0].getsockname()[1]
         outcome = await call(http, f"https://127.0.0.1:{port}")
 
     assert code_of(outcome) == "tls_failed"
     assert raw_server.calls == 0
 
 
-async def test_a_server_that_hangs_up_between_calls_costs_no_attempt(
+async def test_calls_succeed_when_the_server_closes_each_connection(
     http: HttpTargets, raw_server: RawServer
 ) -> None:
-    raw_server.talk = says(b"HTTP/1.1 200 OK\r\nContent-Length: 0\r\n\r\n")
+    raw_server.conversation = sends(b"HTTP/1.1 200 OK\r\nContent-Length: 0\r\n\r\n")
 
     outcomes = [await call(http, raw_server.url) for _ in range(20)]
 
     assert outcomes == [Success(200)] * 20
 
 
-async def test_a_call_that_is_cancelled_ends_there(
-    http: HttpTargets, raw_server: RawServer
-) -> None:
-    raw_server.talk = silence
+async def test_cancelled_call_raises(http: HttpTargets, raw_server: RawServer) -> None:
+    raw_server.conversation = silence
     running = asyncio.create_task(call(http, raw_server.url))
     await asyncio.sleep(0.05)
     running.cancel()

@@ -1,12 +1,13 @@
-"""A web service that writes down every call it gets: a process of its own, with no Harebell in it.
+"""A web service that records each call in a file: a separate process that imports no Harebell.
 
-`python target.py FILE` prints its port and serves until it is killed. Every call appends two lines
-of JSON to FILE, at its start and at its end. The query says how it is answered:
+`python target_process.py FILE` prints its port and serves until it is killed.
+Each call appends two lines of JSON to FILE, at its start and at its end.
+The query selects the response:
 
-* `sleep=1.5`      only after so many seconds
-* `fail=2`         the first two calls of each run fail
-* `broken=NAME`    all fail, until `/fixed/NAME` has been called
-* `status=500`     what failures are answered with; else 503
+* `sleep=1.5`      wait for 1.5 seconds
+* `fail=2`         fail the first two calls of each run
+* `broken=NAME`    fail each call until a call of `/fixed/NAME`
+* `status=500`     the status of a failure, 503 by default
 """
 
 import json
@@ -28,7 +29,7 @@ FIXED = "/fixed/"
 
 @dataclass
 class Memory:
-    """What all calls share. The file outlives the process, so a test may start it again."""
+    """State that all calls share. The file remains after the end of the process."""
 
     file: int
     fixed: set[str] = field(default_factory=set)
@@ -37,7 +38,7 @@ class Memory:
     _lock: Lock = field(default_factory=Lock)
 
     def call(self, run_id: str) -> tuple[str, int]:
-        """The name of this call, and which one of its run it is."""
+        """Return the name of this call and its number among the calls of the run."""
         with self._lock:
             self._calls_of[run_id] += 1
             return f"{os.getpid()}-{next(self._numbers)}", self._calls_of[run_id]
@@ -58,7 +59,7 @@ class Handler(BaseHTTPRequestHandler):
         if parts.path.startswith(FIXED):
             self.memory.fixed.add(parts.path.removeprefix(FIXED))
             return self._reply(HTTPStatus.OK)
-        asked = {key: values[-1] for key, values in parse_qs(parts.query).items()}
+        options = {key: values[-1] for key, values in parse_qs(parts.query).items()}
         run_id = self.headers.get("Harebell-Run-Id", "")
         name, number = self.memory.call(run_id)
         line = {
@@ -76,24 +77,24 @@ class Handler(BaseHTTPRequestHandler):
             "ok": None,
         }
         self.memory.write(line)
-        time.sleep(float(asked.get("sleep", 0)))
-        ok = self._is_well(asked, number)
+        time.sleep(float(options.get("sleep", 0)))
+        ok = self._succeeds(options, number)
         self.memory.write({**line, "finished_at": time.time(), "ok": ok})
-        return self._reply(HTTPStatus.OK if ok else int(asked.get("status", 503)))
+        return self._reply(HTTPStatus.OK if ok else int(options.get("status", 503)))
 
     def do_GET(self) -> None:
         self.do_POST()
 
-    def _is_well(self, asked: dict[str, str], number: int) -> bool:
-        broken = "broken" in asked and asked["broken"] not in self.memory.fixed
-        return not broken and number > int(asked.get("fail", 0))
+    def _succeeds(self, options: dict[str, str], number: int) -> bool:
+        broken = "broken" in options and options["broken"] not in self.memory.fixed
+        return not broken and number > int(options.get("fail", 0))
 
     def _reply(self, status: int) -> None:
         try:
             self.send_response(status)
             self.send_header("Content-Length", "0")
             self.end_headers()
-        except OSError:  # the caller is gone
+        except OSError:  # the caller was killed
             self.close_connection = True
 
     def log_message(self, *_: Any) -> None:
@@ -105,7 +106,7 @@ class Server(ThreadingHTTPServer):
     daemon_threads = True
 
     def handle_error(self, *_: Any) -> None:
-        """A caller that was killed is no error of ours."""
+        """Ignore the error: a killed caller is not an error of this server."""
 
 
 def main() -> None:

@@ -1,4 +1,4 @@
-"""A cluster under a stack of its own, for tests that break it: who leads, who is left, the load."""
+"""A cluster of three brokers with a stack, and a load, for tests that break the cluster."""
 
 import asyncio
 import os
@@ -10,26 +10,26 @@ from pathlib import Path
 from typing import Any
 
 from tests.acceptance.faults import put_spread, start, until_called, until_ready
-from tests.acceptance.record import Call, Target
+from tests.acceptance.recording_target import Call, Target
 from tests.acceptance.stack import Stack, Tenant, until
 from tests.rig.cluster import Cluster
 from tests.rig.servers import Servers, manage
 
-from harebell.dev.plan import Counts, ServiceKind
+from harebell.dev.plan import ServiceCounts, ServiceKind
 from harebell.dev.ports import LOOPBACK
 from harebell.dev.rabbitmq import Broker
 
-PAIRS = Counts(tickers=2, dispatchers=2, executors=2)
-GOES_ON = (os.environ.get("BROKER") or "").startswith("4.3")  # as a minority of a cluster
-LOAD = 160
-OVER = 8.0  # seconds
-READY = 30.0  # seconds from an open port until every service consumes again
-BACKLOG = 30.0  # seconds from then until nothing is owed
+PAIRS = ServiceCounts(tickers=2, dispatchers=2, executors=2)
+MINORITY_CONTINUES = (os.environ.get("BROKER") or "").startswith("4.3")  # RabbitMQ
+LOAD_SIZE = 160
+LOAD_DURATION = 8.0  # seconds
+READY_TIMEOUT = 30.0  # seconds from an open port until every service consumes again, on a busy machine
+BACKLOG_TIMEOUT = 30.0  # seconds from then until every run has ended
 
 
 @dataclass(frozen=True)
-class Clustered:
-    """A stack whose services know every node."""
+class ClusterStack:
+    """A stack whose services connect to every node of a cluster."""
 
     cluster: Cluster
     stack: Stack
@@ -37,9 +37,12 @@ class Clustered:
     @classmethod
     @contextmanager
     def open(
-        cls, servers: Servers, root: Path, counts: Counts | None = PAIRS
-    ) -> Iterator["Clustered"]:
-        """The database is that of `servers`; their broker is not used. None: nothing runs yet."""
+        cls, servers: Servers, root: Path, counts: ServiceCounts | None = PAIRS
+    ) -> Iterator["ClusterStack"]:
+        """Yield a stack on a new cluster and the database of `servers`.
+
+        No service runs if `counts` is None.
+        """
         cluster = Cluster(root / "cluster", release=os.environ.get("BROKER") or None)
         try:
             cluster.start()
@@ -52,17 +55,17 @@ class Clustered:
             cluster.discard()
 
     async def queues(self) -> list[dict[str, Any]]:
-        return await asyncio.to_thread(self.look)
+        return await asyncio.to_thread(self.fetch_queues)
 
-    def look(self) -> list[dict[str, Any]]:
-        """The durable ones, as the first node has them that answers; none when none does."""
+    def fetch_queues(self) -> list[dict[str, Any]]:
+        """Return the durable queues of the first node that responds, or no queue."""
         for node in self.cluster.nodes:
             with suppress(OSError):
                 return [queue for queue in manage(node, "GET", "queues") if queue["durable"]]
         return []
 
-    def told_queues(self) -> str:
-        """A line each: its name, what is ready and what unacknowledged, consumers, members."""
+    def queue_report(self) -> str:
+        """Return one line for each queue: name, messages, consumers, leader and members."""
         shown = (
             "name",
             "messages_ready",
@@ -71,20 +74,20 @@ class Clustered:
             "leader",
             "online",
         )
-        lines = (" ".join(str(queue.get(each)) for each in shown) for queue in self.look())
+        lines = (" ".join(str(queue.get(each)) for each in shown) for queue in self.fetch_queues())
         return "\n".join(lines)
 
     def _misses_a_member(self) -> bool:
-        """Asked of each node: what a list of queues says of idle ones may be of long ago."""
+        """Query each node, because the list of queues can be stale for idle queues."""
         try:
             for node in self.cluster.nodes:
                 manage(node, "GET", "health/checks/node-is-quorum-critical")
-        except OSError:  # some queue would be lost with this node, or it does not answer
+        except OSError:  # the node is critical for a queue, or the node does not respond
             return True
         return False
 
     async def by_leadership(self) -> list[Broker]:
-        """The nodes; the one that leads most queues comes first. All queues have all members."""
+        """Return the nodes, with the leader of most queues first, when all queues are complete."""
 
         async def whole() -> list[dict[str, Any]]:
             return [] if await asyncio.to_thread(self._misses_a_member) else await self.queues()
@@ -94,7 +97,7 @@ class Clustered:
 
     @asynccontextmanager
     async def without(self, *nodes: Broker) -> AsyncIterator[None]:
-        """They are killed (-9) together, and started together in the end."""
+        """Kill the nodes together with SIGKILL, and start them together after the block."""
         await asyncio.gather(*(asyncio.to_thread(node.kill) for node in nodes))
         try:
             yield
@@ -103,9 +106,9 @@ class Clustered:
 
     @asynccontextmanager
     async def split(self, node: Broker) -> AsyncIterator[None]:
-        """A node is cut off from the other two, and has paused, or is missed by them.
+        """Isolate a node from the other two for the block.
 
-        From RabbitMQ 4.3 on a minority goes on, and confirms nothing.
+        The node pauses before RabbitMQ 4.3. Since 4.3, a minority continues and confirms nothing.
         """
         await asyncio.to_thread(self.cluster.isolate, node)
         try:
@@ -115,7 +118,7 @@ class Clustered:
             await asyncio.to_thread(self.cluster.heal, node)
 
     async def _is_apart(self, node: Broker) -> bool:
-        if not GOES_ON:
+        if not MINORITY_CONTINUES:
             return await refuses(node)
         other = next(each for each in self.cluster.nodes if each is not node)
         seen = await asyncio.to_thread(manage, other, "GET", "nodes")
@@ -123,17 +126,17 @@ class Clustered:
 
     @asynccontextmanager
     async def one_sided(self, node: Broker, pool: str) -> AsyncIterator[str]:
-        """A pool whose only executor knows that node alone."""
-        its = {"HAREBELL_POOL": pool, "HAREBELL_AMQP_URL": node.amqp_url}
-        member = await start(self.stack, ServiceKind.EXECUTOR, PAIRS.executors + 1, **its)
+        """Yield a pool whose only executor connects to that node only."""
+        settings = {"HAREBELL_POOL": pool, "HAREBELL_AMQP_URL": node.amqp_url}
+        member = await start(self.stack, ServiceKind.EXECUTOR, PAIRS.executors + 1, **settings)
         try:
             yield pool
         finally:
             self.stack.kill(member.name)
 
     async def until_ready(self) -> float:
-        """Seconds."""
-        return await until_ready(self.stack, PAIRS, within=READY)
+        """Wait until every service is ready and return the seconds."""
+        return await until_ready(self.stack, PAIRS, within=READY_TIMEOUT)
 
 
 async def refuses(node: Broker) -> bool:
@@ -147,18 +150,18 @@ async def refuses(node: Broker) -> bool:
 
 @dataclass(frozen=True)
 class Load:
-    """One-shots at even distances, some of which have run when it is there."""
+    """One-shot schedules at even distances, of which a quarter has run when `put` returns."""
 
     path: str
     target: Target
-    owed: set[str]
+    expected: set[str]
 
     @classmethod
     async def put(cls, tenant: Tenant, target: Target, path: str) -> "Load":
         hook = target.http(path, sleep=0.1)
-        owed = await put_spread(tenant, hook, LOAD, first=1, over=OVER)
-        await until_called(target, path, LOAD // 4)
-        return cls(path, target, set(owed))
+        expected = await put_spread(tenant, hook, LOAD_SIZE, first=1, over=LOAD_DURATION)
+        await until_called(target, path, LOAD_SIZE // 4)
+        return cls(path, target, set(expected))
 
     @property
     def calls(self) -> list[Call]:
@@ -166,7 +169,7 @@ class Load:
 
     @property
     def late(self) -> list[float]:
-        """Seconds, the least first."""
+        """Return the lateness of each call in seconds, in ascending order."""
         return sorted(call.late for call in self.calls)
 
     @property

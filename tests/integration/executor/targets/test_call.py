@@ -1,4 +1,4 @@
-"""One attempt, whatever its target: in time, and always with an outcome."""
+"""Integration tests of one call of a target, which ends in time and with an outcome."""
 
 import asyncio
 import threading
@@ -8,7 +8,7 @@ from typing import Any
 import aio_pika
 import pytest
 from tests.fakes.attempts import attempt
-from tests.integration.executor.targets.servers import Server
+from tests.integration.executor.targets.servers import HttpServer
 
 from harebell.contract.target import (
     AmqpMessage,
@@ -32,7 +32,7 @@ SLEEP = TaskTarget(task=TaskCall(name="sleep", args={"seconds": LONG}))
 
 
 class Exchange:
-    """Confirms what it is told to, breaks on the rest."""
+    """An exchange that confirms each message, except messages to the exchange `broken`."""
 
     def __init__(self) -> None:
         self.published: list[tuple[str, str, bytes]] = []
@@ -43,10 +43,10 @@ class Exchange:
         routing_key: str,
         message: aio_pika.Message,
         *,
-        timeout: float,  # noqa: ARG002, ASYNC109  # as the link's
+        timeout: float,  # noqa: ARG002, ASYNC109  # as in `Connection.publish`
     ) -> None:
         if exchange == "broken":
-            raise ZeroDivisionError("of ours")
+            raise ZeroDivisionError("of the executor")
         self.published.append((exchange, routing_key, message.body))
 
 
@@ -73,13 +73,15 @@ async def targets(
     task.close()
 
 
-async def test_each_kind_of_target(targets: Targets, server: Server, exchange: Exchange) -> None:
+async def test_call_succeeds_for_each_kind_of_target(
+    targets: Targets, server: HttpServer, exchange: Exchange
+) -> None:
     http = HttpTarget(http=HttpCall(url=server.url))
     amqp = AmqpTarget(amqp=AmqpMessage(exchange="acme", routing_key="key", text="x"))
     task = TaskTarget(task=TaskCall(name="echo", args={"a": 1}))
 
     outcomes = [
-        await call_target(target, attempt(), LONG, targets) for target in (http, amqp, task)
+        await call_target(target, attempt(), targets, seconds=LONG) for target in (http, amqp, task)
     ]
 
     assert outcomes == [Success(200), Success(), Success(result='{"a":1}')]
@@ -87,34 +89,38 @@ async def test_each_kind_of_target(targets: Targets, server: Server, exchange: E
     assert exchange.published == [("acme", "key", b"x")]
 
 
-async def test_an_async_task_is_stopped_in_time(targets: Targets) -> None:
-    assert await call_target(SLEEP, attempt(), SHORT, targets) == Failure(
-        "timeout", "not finished within 0.1 s"
+async def test_async_task_is_cancelled_at_the_timeout(targets: Targets) -> None:
+    assert await call_target(SLEEP, attempt(), targets, seconds=SHORT) == Failure(
+        "timeout", "The attempt did not end within 0.1 s."
     )
 
 
-async def test_a_plain_task_is_not_waited_for(targets: Targets, gate: threading.Event) -> None:
+async def test_synchronous_task_keeps_its_thread_after_the_timeout(
+    targets: Targets, gate: threading.Event
+) -> None:
     target = TaskTarget(task=TaskCall(name="wait"))
 
-    first = await call_target(target, attempt(), SHORT, targets)
-    second = await call_target(target, attempt(), SHORT, targets)  # the one thread is taken
+    first = await call_target(target, attempt(), targets, seconds=SHORT)
+    second = await call_target(
+        target, attempt(), targets, seconds=SHORT
+    )  # the only thread is in use
     gate.set()
-    third = await call_target(target, attempt(), LONG, targets)
+    third = await call_target(target, attempt(), targets, seconds=LONG)
 
-    assert [first, second] == [Failure("timeout", "not finished within 0.1 s")] * 2
+    assert [first, second] == [Failure("timeout", "The attempt did not end within 0.1 s.")] * 2
     assert third == Success()
 
 
-async def test_a_fault_of_ours_is_an_outcome_too(targets: Targets) -> None:
+async def test_unexpected_error_is_a_failed_attempt(targets: Targets) -> None:
     target = AmqpTarget(amqp=AmqpMessage(exchange="broken"))
 
-    outcome = await call_target(target, attempt(), LONG, targets)
+    outcome = await call_target(target, attempt(), targets, seconds=LONG)
 
-    assert outcome == Failure("target_error", "ZeroDivisionError: of ours")
+    assert outcome == Failure("target_error", "ZeroDivisionError: of the executor")
 
 
-async def test_a_cancelled_attempt_has_none(targets: Targets) -> None:
-    running = asyncio.create_task(call_target(SLEEP, attempt(), LONG, targets))
+async def test_cancelled_attempt_has_no_outcome(targets: Targets) -> None:
+    running = asyncio.create_task(call_target(SLEEP, attempt(), targets, seconds=LONG))
     await asyncio.sleep(0)
     running.cancel()
 

@@ -1,4 +1,4 @@
-"""Arrays for statements: what is nothing but null is not sent."""
+"""Array parameters that contain only nulls are sent as empty arrays."""
 
 import pytest
 
@@ -14,7 +14,7 @@ from harebell.storage.runs import nullable_array
         ([0, ""], [0, ""]),
     ],
 )
-def test_of_nothing_but_nulls_a_column_is_empty(
+def test_nullable_array_is_empty_when_all_values_are_null(
     values: list[object | None], sent: list[object | None]
 ) -> None:
     assert nullable_array(iter(values)) == sent

@@ -15,10 +15,10 @@ from typing import Final
 import orjson
 from tests.acceptance import counters
 from tests.acceptance.faults import start
-from tests.acceptance.stack import Stack, Tenant, instant
+from tests.acceptance.stack import Stack, Tenant, time_in
 from tests.rig.servers import Servers
 
-from harebell.dev.plan import Counts, ServiceKind
+from harebell.dev.plan import ServiceCounts, ServiceKind
 
 SCHEDULES: Final = 200
 EVERY: Final = 10  # seconds between the runs of one: 20 runs a second of all, evenly
@@ -54,7 +54,7 @@ class Sums:
 
 async def sums(tenant: Tenant) -> Sums:
     pids = [row["pid"] for row in await tenant.ledger.fetch(_BACKENDS)]
-    return Sums((await counters.of_tickers(tenant)).total(), sum(map(_cpu_of, pids)))
+    return Sums((await counters.ticker_statements(tenant)).total(), sum(map(_cpu_of, pids)))
 
 
 def _cpu_of(pid: int) -> float:
@@ -93,7 +93,7 @@ async def put_schedules(tenant: Tenant) -> None:
                 "key": f"look-{number}",
                 "when": {
                     "every": f"{EVERY}s",
-                    "start": instant(EVERY * (1 + number / SCHEDULES)).isoformat(),
+                    "start": time_in(EVERY * (1 + number / SCHEDULES)).isoformat(),
                 },
                 "target": TARGET,
             }
@@ -109,7 +109,7 @@ def main() -> None:
             Servers.open(Path(root, "servers")) as servers,
             Stack.open(servers, Path(root, "stack")) as stack,
         ):
-            stack.start(Counts(), HAREBELL_HORIZON=LOOKS[0][0])
+            stack.start(ServiceCounts(), HAREBELL_HORIZON=LOOKS[0][0])
             asyncio.run(_each(stack))
 
 

@@ -1,4 +1,4 @@
-"""The recording target as tests see it: its address, its behaviour, and what it wrote down."""
+"""The client side of the recording target: its address, its behaviour and its recorded calls."""
 
 import json
 import subprocess
@@ -12,12 +12,12 @@ from pathlib import Path
 from typing import Any
 from urllib.parse import urlencode
 
-from tests.acceptance import target
+from tests.acceptance import target_process
 
 
 @dataclass(frozen=True)
 class Call:
-    """One request that the target got. `ok` None: it has not been answered yet, or never was."""
+    """One request to the target. `ok` is None for a request without a response."""
 
     run_id: str
     schedule_id: str
@@ -31,7 +31,7 @@ class Call:
     ok: bool | None
 
     @classmethod
-    def read(cls, line: dict[str, Any]) -> "Call":
+    def parse(cls, line: dict[str, Any]) -> "Call":
         finished = line["finished_at"]
         return cls(
             run_id=line["run_id"],
@@ -48,13 +48,13 @@ class Call:
 
     @property
     def late(self) -> float:
-        """Seconds; negative when it came early."""
+        """Return the lateness in seconds, which is negative for an early call."""
         return (self.started_at - self.scheduled_for).total_seconds()
 
 
 @dataclass(frozen=True)
 class Target:
-    """Tests that share it have a folder of paths each."""
+    """A running target. Each test that shares the target has a separate folder of paths."""
 
     file: Path
     port: int
@@ -63,38 +63,38 @@ class Target:
     @classmethod
     @contextmanager
     def open(cls, file: Path) -> Iterator["Target"]:
-        with start(file) as process:
+        with start_target(file) as process:
             assert process.stdout is not None
             yield cls(file, int(process.stdout.readline()))
 
     def url(self, path: str, **behaviour: object) -> str:
-        """`behaviour` as `target.py` explains it."""
+        """Return the URL of a path. `target_process.py` documents `behaviour`."""
         if "broken" in behaviour:
             behaviour["broken"] = f"{self.folder}{behaviour['broken']}"
         query = f"?{urlencode(behaviour)}" if behaviour else ""
         return f"http://127.0.0.1:{self.port}/{self.folder}{path}{query}"
 
     def http(self, path: str, **behaviour: object) -> dict[str, Any]:
-        """As a schedule's `target`."""
+        """Return the field `target` of a schedule that calls this path."""
         return {"http": {"method": "POST", "url": self.url(path, **behaviour), "json": {}}}
 
     def fix(self, name: str) -> None:
-        """What is `broken` by that name answers well from now on."""
+        """Let the calls with `broken=name` succeed from now on."""
         url = f"http://127.0.0.1:{self.port}/fixed/{self.folder}{name}"
         urllib.request.urlopen(url, timeout=10).close()
 
     def calls(self, path: str) -> list[Call]:
-        """Those to that path, in the order they came."""
-        place = f"/{self.folder}{path}"
-        lines = self.file.read_text().split("\n")[:-1]  # what is behind the last one is unfinished
-        mine = (json.loads(line) for line in lines if place in line)
-        latest = {line["call"]: line for line in mine if line["path"] == place}
-        return [Call.read(line) for line in latest.values()]
+        """Return the calls of that path, in the order of their arrival."""
+        full_path = f"/{self.folder}{path}"
+        lines = self.file.read_text().split("\n")[:-1]  # the target may still write the last line
+        parsed = (json.loads(line) for line in lines if full_path in line)
+        latest = {line["call"]: line for line in parsed if line["path"] == full_path}
+        return [Call.parse(line) for line in latest.values()]
 
 
 @contextmanager
-def start(file: Path) -> Iterator["subprocess.Popen[str]"]:
-    command = [sys.executable, "-I", str(target.__file__), str(file)]
+def start_target(file: Path) -> Iterator["subprocess.Popen[str]"]:
+    command = [sys.executable, "-I", str(target_process.__file__), str(file)]
     with subprocess.Popen(command, stdout=subprocess.PIPE, text=True) as process:  # noqa: S603  # ours
         try:
             yield process

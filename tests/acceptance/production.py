@@ -1,8 +1,9 @@
-"""The stack as it runs where operators own the broker, made from the definitions file."""
+"""A stack on a broker that operators prepared with the definitions file."""
 
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
+from functools import partial
 from pathlib import Path
 from typing import Final
 from urllib.parse import urlsplit
@@ -12,14 +13,15 @@ from tests.rig.servers import Servers
 
 from harebell.contract.schedule import DEFAULT_POOL
 from harebell.dev.plan import ServiceKind
+from harebell.dev.servers import run_concurrently
 from harebell.messaging.topology.definitions_file import InstallationOptions, definitions_file
 
-SECRET: Final = "for-tests"  # noqa: S105  # of a throwaway broker
+PASSWORD: Final = "for-tests"  # noqa: S105  # of a throwaway broker
 
 
 @dataclass
 class Production:
-    """Every service has its own user, and none declares anything of Harebell's."""
+    """A stack whose services have separate users and declare no part of the topology."""
 
     stack: Stack
 
@@ -34,18 +36,18 @@ class Production:
         tenants: Sequence[str] = (),
         pools: Sequence[str] = (),
     ) -> Iterator["Production"]:
-        """Nothing runs yet."""
+        """Yield a prepared broker without a running service."""
         with Stack.open(servers, root, vhost) as stack:
-            named = urlsplit(stack.amqp_url).path.removeprefix("/")
+            vhost_name = urlsplit(stack.amqp_url).path.removeprefix("/")
             users = [each.name for each in InstallationOptions(tenants=tuple(tenants)).users]
-            wanted = InstallationOptions(
-                vhost=named,
+            options = InstallationOptions(
+                vhost=vhost_name,
                 tenants=tuple(tenants),
                 pools=tuple(pools),
-                passwords=dict.fromkeys(users, SECRET),
+                passwords=dict.fromkeys(users, PASSWORD),
             )
             servers.management(
-                "POST", "definitions", definitions_file(wanted, lambda n: b"salt"[:n])
+                "POST", "definitions", definitions_file(options, lambda n: b"salt"[:n])
             )
             try:
                 yield cls(stack)
@@ -56,16 +58,22 @@ class Production:
 
     def url(self, user: str) -> str:
         parts = urlsplit(self.stack.amqp_url)
-        place = f"{user}:{SECRET}@{parts.hostname}:{parts.port}"
-        return parts._replace(netloc=place).geturl()
+        address = f"{user}:{PASSWORD}@{parts.hostname}:{parts.port}"
+        return parts._replace(netloc=address).geturl()
 
     def start(self, *kinds: ServiceKind, number: int = 1, pool: str = DEFAULT_POOL) -> None:
-        """One of each, or of those that are named; `pool`: of an executor."""
-        for kind in kinds or ServiceKind:
+        """Start one instance of each service or of each named service, all at the same time.
+
+        `pool` is the pool of an executor.
+        """
+
+        def start(kind: ServiceKind) -> None:
             self.stack.start_one(
                 kind,
                 number,
                 HAREBELL_AMQP_URL=self.url(f"harebell_{kind}"),
-                HAREBELL_TOPOLOGY="check",
+                HAREBELL_TOPOLOGY_MODE="check",
                 HAREBELL_POOL=pool,
             )
+
+        run_concurrently([partial(start, kind) for kind in kinds or ServiceKind])

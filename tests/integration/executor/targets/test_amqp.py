@@ -1,4 +1,4 @@
-"""The amqp target against a real broker: what arrives, and what does not."""
+"""Integration tests of the AMQP target with RabbitMQ."""
 
 import asyncio
 from collections.abc import AsyncIterator
@@ -13,19 +13,19 @@ from harebell.contract.message import parse
 from harebell.contract.target import AmqpMessage
 from harebell.domain.retry import Failure
 from harebell.executor.targets.amqp import AmqpTargets, open_amqp
-from harebell.executor.targets.attempt import Outcome, Success
+from harebell.executor.targets.attempt import Success, TargetOutcome
 
 pytestmark = pytest.mark.broker
 
 SECONDS = 5.0
 EXCHANGE = "acme.jobs"
-INTERNAL = "acme.internal"  # publishing to it is refused with 403
+INTERNAL = "acme.internal"  # RabbitMQ rejects a publish to it with 403
 FULL = "acme.full"
 
 
 @dataclass(frozen=True)
 class Acme:
-    """Another service: its exchanges, and the queue it reads."""
+    """Another service with its exchanges and a queue."""
 
     channel: AbstractChannel
     queue: AbstractQueue
@@ -43,11 +43,11 @@ async def acme(amqp_url: str) -> AsyncIterator[Acme]:
         internal = await channel.declare_exchange(INTERNAL, "fanout", internal=True)
         full = await channel.declare_exchange(FULL, "fanout", auto_delete=True)
         queue = await channel.declare_queue(exclusive=True)
-        none = await channel.declare_queue(
+        full_queue = await channel.declare_queue(
             exclusive=True, arguments={"x-max-length": 0, "x-overflow": "reject-publish"}
         )
         await queue.bind(jobs, "report.#")
-        await none.bind(full)
+        await full_queue.bind(full)
         yield Acme(channel, queue)
         await internal.delete()
 
@@ -58,13 +58,15 @@ async def amqp(amqp_url: str) -> AsyncIterator[AmqpTargets]:
         yield targets
 
 
-async def publish(amqp: AmqpTargets, **fields: object) -> Outcome:
+async def publish(amqp: AmqpTargets, **fields: object) -> TargetOutcome:
     message = parse(AmqpMessage, {"exchange": EXCHANGE, "routing_key": "report", **fields})
     return await amqp.call(message, attempt(), SECONDS)
 
 
 @pytest.mark.requirement("S20")
-async def test_a_message_arrives_with_the_runs_headers(acme: Acme, amqp: AmqpTargets) -> None:
+async def test_message_arrives_with_the_headers_of_the_attempt(
+    acme: Acme, amqp: AmqpTargets
+) -> None:
     headers = {"region": "eu", "n": 2**63 - 1, "ratio": 0.5, "dry": True, "x-death": "forged"}
 
     assert await publish(amqp, json={"a": [1]}, headers=headers) == Success()
@@ -82,7 +84,7 @@ async def test_a_message_arrives_with_the_runs_headers(acme: Acme, amqp: AmqpTar
     ("payload", "body"),
     [({}, b""), ({"text": "é\r\n"}, b"\xc3\xa9\r\n"), ({"base64": "AP8K"}, b"\x00\xff\n")],
 )
-async def test_a_body_arrives_byte_for_byte(
+async def test_body_arrives_unchanged(
     acme: Acme, amqp: AmqpTargets, payload: dict[str, object], body: bytes
 ) -> None:
     assert await publish(amqp, **payload) == Success()
@@ -101,7 +103,7 @@ async def test_a_body_arrives_byte_for_byte(
     ],
 )
 @pytest.mark.usefixtures("acme")
-async def test_what_does_not_arrive_is_a_failure(
+async def test_outcome_is_a_failure_when_the_message_does_not_arrive(
     amqp: AmqpTargets, exchange: str, expected: tuple[str, bool]
 ) -> None:
     for _ in range(2):
@@ -111,28 +113,28 @@ async def test_what_does_not_arrive_is_a_failure(
         assert (outcome.code, outcome.retryable) == expected
 
 
-async def test_a_refusal_does_not_stop_the_next_message(acme: Acme, amqp: AmqpTargets) -> None:
+async def test_next_message_arrives_after_a_rejected_message(acme: Acme, amqp: AmqpTargets) -> None:
     await publish(amqp, exchange="acme.nowhere")
 
     assert await publish(amqp, text="next") == Success()
     assert (await acme.next()).body == b"next"
 
 
-async def test_refused_routes_cost_their_neighbours_nothing(acme: Acme, amqp: AmqpTargets) -> None:
+async def test_rejected_messages_do_not_affect_other_routes(acme: Acme, amqp: AmqpTargets) -> None:
     exchanges = [EXCHANGE, INTERNAL, EXCHANGE, "acme.nowhere", EXCHANGE] * 40
     await publish(amqp)
 
     outcomes = await asyncio.gather(*(publish(amqp, exchange=name) for name in exchanges))
 
-    came_of = {
+    results = {
         name: {
             outcome.code if isinstance(outcome, Failure) else "success"
-            for tried, outcome in zip(exchanges, outcomes, strict=True)
-            if tried == name
+            for exchange, outcome in zip(exchanges, outcomes, strict=True)
+            if exchange == name
         }
         for name in exchanges
     }
-    assert came_of == {
+    assert results == {
         EXCHANGE: {"success"},
         INTERNAL: {"not_allowed"},
         "acme.nowhere": {"no_exchange"},
@@ -140,10 +142,10 @@ async def test_refused_routes_cost_their_neighbours_nothing(acme: Acme, amqp: Am
     assert (await acme.channel.declare_queue(acme.queue.name, passive=True)).declaration_result
 
 
-async def test_a_route_that_stops_working_travels_alone_again(
+async def test_route_uses_a_probe_connection_again_after_a_failure(
     acme: Acme, amqp: AmqpTargets
 ) -> None:
-    """On a shared channel the broker's reason may be about a neighbour, so it is not believed."""
+    """The close of a shared channel may have another cause, so its reason does not count."""
     gone = await acme.channel.declare_exchange("acme.gone", "fanout")
     await acme.queue.bind(gone)
     assert await publish(amqp, exchange="acme.gone") == Success()
@@ -155,7 +157,7 @@ async def test_a_route_that_stops_working_travels_alone_again(
     assert codes == ["broker_unavailable", "no_exchange"]
 
 
-async def test_a_broker_that_is_away_is_a_failure() -> None:
+async def test_outcome_is_retryable_when_rabbitmq_is_unavailable() -> None:
     async with open_amqp("amqp://127.0.0.1:9/", name="target tests", properties={}) as amqp:
         outcome = await publish(amqp)
 
