@@ -1,4 +1,4 @@
-"""What has been acknowledged is stored: doors and tickers killed outright right after a reply."""
+"""Acknowledged commands are stored: kills of intakes and tickers right after a reply."""
 
 import asyncio
 import os
@@ -13,15 +13,15 @@ from tests.acceptance.stack import WAIT_TIMEOUT, Stack, Tenant
 
 from harebell.dev.plan import ServiceKind, name_of
 
-pytestmark = [pytest.mark.broker, pytest.mark.postgres]
+pytestmark = [pytest.mark.broker, pytest.mark.postgres, pytest.mark.long]
 
 KILLS = 20
-AT_ONCE = 50  # commands sent before each
-MANY_KILLS = int(os.environ.get("KILLS", "100"))  # as many as one has time for: a start each
-FEW_AT_ONCE = 4
+COMMANDS_PER_KILL = 50  # sent before each kill
+MANY_KILLS = int(os.environ.get("KILLS", "100"))  # each kill includes a start
+FEW_COMMANDS_PER_KILL = 4
 LATER = {"after": "1h"}
 
-# The first of a kind works and the second stands by; killed, they change places.
+# The first instance of a kind works and the second waits. After a kill, they change roles.
 INTAKES = ((ServiceKind.INTAKE, 1), (ServiceKind.INTAKE, 2))
 VICTIMS = (
     (ServiceKind.INTAKE, 1),
@@ -35,7 +35,7 @@ _STORED = "SELECT id::text FROM schedules WHERE tenant = $1"
 
 @pytest.fixture
 async def pairs(own_stack: Stack, name_of_test: str) -> AsyncIterator[Tenant]:
-    """A tenant of two intakes and two tickers."""
+    """Yield a tenant on a stack with two intakes and two tickers."""
     for member in VICTIMS:
         await start(own_stack, *member)
     async with own_stack.tenant(name_of_test) as opened:
@@ -44,7 +44,7 @@ async def pairs(own_stack: Stack, name_of_test: str) -> AsyncIterator[Tenant]:
 
 @pytest.fixture
 async def intakes(own_stack: Stack, name_of_test: str) -> AsyncIterator[Tenant]:
-    """A tenant of two intakes and a ticker."""
+    """Yield a tenant on a stack with two intakes and one ticker."""
     for member in (*INTAKES, (ServiceKind.TICKER, 1)):
         await start(own_stack, *member)
     async with own_stack.tenant(name_of_test) as opened:
@@ -52,15 +52,15 @@ async def intakes(own_stack: Stack, name_of_test: str) -> AsyncIterator[Tenant]:
 
 
 @dataclass
-class Told:
-    """Ids of schedules: acknowledged, and of these not found in the ledger after a kill."""
+class KillResult:
+    """Ids of acknowledged schedules, and the ids that the ledger lacked after a kill."""
 
     acknowledged: set[str] = field(default_factory=set)
     missing: set[str] = field(default_factory=set)
     took: float = 0.0  # seconds
 
 
-async def stored(tenant: Tenant) -> set[str]:
+async def stored_ids(tenant: Tenant) -> set[str]:
     return {row["id"] for row in await tenant.ledger.fetch(_STORED, tenant.name)}
 
 
@@ -68,12 +68,12 @@ async def stored(tenant: Tenant) -> set[str]:
 async def test_a_thousand_acknowledged_commands_are_stored_whoever_is_killed_after_the_reply(
     pairs: Tenant, record_property: Callable[[str, object], None]
 ) -> None:
-    told = await kill_in_turn(pairs, VICTIMS, KILLS, AT_ONCE)
+    result = await kill_in_turn(pairs, VICTIMS, KILLS, COMMANDS_PER_KILL)
 
-    record_property("killed", f"{KILLS} times in {told.took:.0f} s")
-    assert not told.missing
-    assert len(told.acknowledged) == KILLS * AT_ONCE
-    assert await stored(pairs) == told.acknowledged
+    record_property("killed", f"{KILLS} times in {result.took:.0f} s")
+    assert not result.missing
+    assert len(result.acknowledged) == KILLS * COMMANDS_PER_KILL
+    assert await stored_ids(pairs) == result.acknowledged
 
 
 @pytest.mark.requirement("S25")
@@ -81,39 +81,39 @@ async def test_a_thousand_acknowledged_commands_are_stored_whoever_is_killed_aft
 async def test_whatever_an_intake_acknowledged_before_each_of_many_kills_is_stored(
     intakes: Tenant, record_property: Callable[[str, object], None]
 ) -> None:
-    told = await kill_in_turn(intakes, INTAKES, MANY_KILLS, FEW_AT_ONCE)
+    result = await kill_in_turn(intakes, INTAKES, MANY_KILLS, FEW_COMMANDS_PER_KILL)
 
-    record_property("killed", f"{MANY_KILLS} times in {told.took:.0f} s")
-    assert not told.missing
-    assert len(told.acknowledged) == MANY_KILLS * FEW_AT_ONCE
-    assert await stored(intakes) == told.acknowledged
+    record_property("killed", f"{MANY_KILLS} times in {result.took:.0f} s")
+    assert not result.missing
+    assert len(result.acknowledged) == MANY_KILLS * FEW_COMMANDS_PER_KILL
+    assert await stored_ids(intakes) == result.acknowledged
 
 
 async def kill_in_turn(
     tenant: Tenant, victims: Sequence[tuple[ServiceKind, int]], kills: int, at_once: int
-) -> Told:
-    """The first is killed after one reply, the next after two, and so on, up to all of them."""
-    told = Told()
+) -> KillResult:
+    """Kill the first victim after one reply, the next after two, and so on."""
+    result = KillResult()
     returning: dict[tuple[ServiceKind, int], asyncio.Task[object]] = {}
-    began = time.monotonic()
+    started_at = time.monotonic()
     for kill, victim in enumerate(islice(cycle(victims), kills)):
         kind, number = victim
         if (other := returning.pop((kind, 3 - number), None)) is not None:
-            await other  # stands by again
-        putting = [asyncio.create_task(put(tenant, f"{kill}-{n}", told)) for n in range(at_once)]
+            await other  # the other instance waits again
+        putting = [asyncio.create_task(put(tenant, f"{kill}-{n}", result)) for n in range(at_once)]
         for reply in islice(asyncio.as_completed(putting), kill % at_once + 1):
             await reply
         tenant.stack.kill(name_of(kind, number))
-        told.missing |= told.acknowledged - await stored(tenant)
+        result.missing |= result.acknowledged - await stored_ids(tenant)
         returning[victim] = asyncio.create_task(start(tenant.stack, kind, number))
         async with asyncio.timeout(WAIT_TIMEOUT):
             await asyncio.gather(*putting)
-    told.took = time.monotonic() - began
+    result.took = time.monotonic() - started_at
     await asyncio.gather(*returning.values())
-    return told
+    return result
 
 
-async def put(tenant: Tenant, key: str, told: Told) -> None:
+async def put(tenant: Tenant, key: str, result: KillResult) -> None:
     hook = {"http": {"method": "POST", "url": "http://127.0.0.1:1/never"}}
     response = await tenant.harebell.put({"key": key, "when": LATER, "target": hook})
-    told.acknowledged.add(str(response.id))
+    result.acknowledged.add(str(response.id))

@@ -1,4 +1,4 @@
-"""`harebell audit` on a stack that did a bit of everything, and on what was then spoiled."""
+"""The command `harebell audit` on a stack with a mixed load, and on a damaged ledger."""
 
 import asyncio
 import json
@@ -19,13 +19,13 @@ from harebell.dev.plan import ServiceCounts
 pytestmark = [pytest.mark.broker, pytest.mark.postgres]
 
 ECHO = {"task": {"name": "harebell.echo"}}
-SECONDLY = {"every": "1s"}
-HOURLY = {"every": "1h"}
-RUNS = 100  # of all schedules at least, before anything is judged
+EVERY_SECOND = {"every": "1s"}
+EVERY_HOUR = {"every": "1h"}
+RUNS = 100  # of all schedules before the first audit
 
 
 @dataclass(frozen=True)
-class Told:
+class AuditResult:
     exit_code: int
     output: str
     report: dict[str, Any]
@@ -34,42 +34,44 @@ class Told:
         return {each["kind"] for each in self.report["findings"] if each["key"] == key}
 
 
-def audit_command(*words: str) -> list[str]:
-    return [sys.executable, "-m", "harebell.cli", "audit", *words]
+def audit_command(*arguments: str) -> list[str]:
+    return [sys.executable, "-m", "harebell.cli", "audit", *arguments]
 
 
 def environment(stack: Stack) -> dict[str, str]:
-    """With the database alone, as who may only read it."""
-    mine = {name: text for name, text in os.environ.items() if not name.startswith("HAREBELL_")}
+    """Return an environment with the database only, and with the read-only role."""
+    variables = {
+        name: text for name, text in os.environ.items() if not name.startswith("HAREBELL_")
+    }
     paths = os.pathsep.join(sys.path)
     url = as_role(stack.database_url, "auditor")
-    return mine | {"PYTHONPATH": paths, "HAREBELL_DATABASE_URL": url}
+    return variables | {"PYTHONPATH": paths, "HAREBELL_DATABASE_URL": url}
 
 
-async def audit(stack: Stack, *words: str) -> Told:
+async def audit(stack: Stack, *arguments: str) -> AuditResult:
     process = await asyncio.create_subprocess_exec(
-        *audit_command("-o", "json", *words),
+        *audit_command("-o", "json", *arguments),
         env=environment(stack),
         stdout=asyncio.subprocess.PIPE,
         stderr=asyncio.subprocess.PIPE,
     )
     out, errors = await process.communicate()
     report = json.loads(out) if out else {}
-    return Told(process.returncode or 0, errors.decode(), report)
+    return AuditResult(process.returncode or 0, errors.decode(), report)
 
 
 async def put_all(tenant: Tenant, target: Target) -> None:
-    await tenant.put("steady", SECONDLY, ECHO)
+    await tenant.put("steady", EVERY_SECOND, ECHO)
     await tenant.put("jittered", {"cron": "* * * * * *", "jitter": "2s"}, ECHO)
-    await tenant.put("counted", {**SECONDLY, "times": 4}, ECHO)
-    await tenant.put("gentle", {**SECONDLY, "from": "completion"}, ECHO)
+    await tenant.put("counted", {**EVERY_SECOND, "times": 4}, ECHO)
+    await tenant.put("gentle", {**EVERY_SECOND, "from": "completion"}, ECHO)
     await tenant.put("once", {"at": time_in(3).isoformat()}, ECHO)
     quick = {"max_attempts": 2, "backoff": {"base": "200ms", "jitter": "none"}}
-    await tenant.put("failing", SECONDLY, target.http("audit", broken="audit"), retry=quick)
-    await tenant.put("overlap_slots", SECONDLY, target.http("audit", sleep=1.5), overlap="skip")
+    await tenant.put("failing", EVERY_SECOND, target.http("audit", broken="audit"), retry=quick)
+    await tenant.put("slow", EVERY_SECOND, target.http("audit", sleep=1.5), overlap="skip")
     for key in ("paused", "cancelled", "later", "moved", "patched", "skipping"):
-        await tenant.put(key, SECONDLY, ECHO, catch_up={"mode": "all"})
-    await tenant.put("triggered", HOURLY, ECHO)
+        await tenant.put(key, EVERY_SECOND, ECHO, catch_up={"mode": "all"})
+    await tenant.put("triggered", EVERY_HOUR, ECHO)
     await tenant.put("backfilled", {"cron": "*/10 * * * *"}, ECHO)
 
 
@@ -88,12 +90,12 @@ async def change_all(tenant: Tenant) -> None:
 
 async def change_back(tenant: Tenant) -> None:
     await tenant.harebell.resume(key="paused")
-    again = {"key": "cancelled", "when": SECONDLY, "target": ECHO, "expected_version": "any"}
+    again = {"key": "cancelled", "when": EVERY_SECOND, "target": ECHO, "expected_version": "any"}
     await tenant.harebell.put(again)
 
 
-async def live(tenant: Tenant, target: Target) -> None:
-    """Until enough has run; what is open then settles, or is no later than it may be."""
+async def run_load(tenant: Tenant, target: Target) -> None:
+    """Put and change schedules, and wait until the planned number of runs has succeeded."""
     await put_all(tenant, target)
     await asyncio.sleep(4)
     await change_all(tenant)
@@ -102,43 +104,44 @@ async def live(tenant: Tenant, target: Target) -> None:
     await tenant.until_runs(RUNS, "succeeded")
 
 
-SECOND_RUN = """
+_SECOND_RUN = """
 SELECT r.scheduled_for, r.schedule_id FROM runs r JOIN schedules s ON s.id = r.schedule_id
 WHERE s.key = $1 AND r.state = 'succeeded' ORDER BY r.scheduled_for LIMIT 1 OFFSET 1
 """
-LOST = "DELETE FROM runs WHERE scheduled_for = $1 AND schedule_id = $2"
-DOUBLED = """
+_DELETE_RUN = "DELETE FROM runs WHERE scheduled_for = $1 AND schedule_id = $2"
+_ADD_ATTEMPT = """
 INSERT INTO attempts (scheduled_for, schedule_id, replay_number, number, finished_at, outcome)
-VALUES ($1, $2, 1, 2, now(), 'succeeded')
+VALUES ($1, $2, 0, 2, now(), 'succeeded')
 """
-INVENTED = """
+_MOVE_RUN = """
 UPDATE runs SET origin = NULL, scheduled_for = scheduled_for + interval '1 s'
 WHERE scheduled_for = $1 AND schedule_id = $2
 """
-LATE = """
+_DELAY_ATTEMPT = """
 UPDATE attempts SET started_at = started_at + interval '2 min'
 WHERE scheduled_for = $1 AND schedule_id = $2
 """
-IMPOSSIBLE = "UPDATE runs SET finished_at = NULL WHERE scheduled_for = $1 AND schedule_id = $2"
-DISAGREES = "UPDATE runs SET state = 'dead' WHERE scheduled_for = $1 AND schedule_id = $2"
-STUCK = """
+_REMOVE_END = "UPDATE runs SET finished_at = NULL WHERE scheduled_for = $1 AND schedule_id = $2"
+_CHANGE_STATE = "UPDATE runs SET state = 'dead' WHERE scheduled_for = $1 AND schedule_id = $2"
+_SET_BACK = """
 UPDATE schedule_state SET next_at = now() - interval '5 min'
 WHERE $1::timestamptz IS NOT NULL AND schedule_id = $2
 """
-DAMAGE = {  # by the schedule that suffers it; and what is found then
-    "steady": (LOST, "lost"),
-    "jittered": (DOUBLED, "doubled"),
-    "backfilled": (INVENTED, "invented"),
-    "patched": (LATE, "late"),
-    "counted": (IMPOSSIBLE, "impossible"),
-    "moved": (DISAGREES, "disagrees"),
-    "later": (STUCK, "stuck"),
+# The statement that damages the runs of each schedule, and the kind of the finding.
+DAMAGE = {
+    "steady": (_DELETE_RUN, "missing"),
+    "jittered": (_ADD_ATTEMPT, "duplicated"),
+    "backfilled": (_MOVE_RUN, "unexpected"),
+    "patched": (_DELAY_ATTEMPT, "late"),
+    "counted": (_REMOVE_END, "invalid"),
+    "moved": (_CHANGE_STATE, "inconsistent"),
+    "later": (_SET_BACK, "stuck"),
 }
 
 
-async def spoil(ledger: asyncpg.Connection) -> None:
+async def damage_ledger(ledger: asyncpg.Connection) -> None:
     for key, (statement, _) in DAMAGE.items():
-        row = await ledger.fetchrow(SECOND_RUN, key)
+        row = await ledger.fetchrow(_SECOND_RUN, key)
         assert row is not None, f"{key} has no two runs that succeeded"
         await ledger.execute(statement, row["scheduled_for"], row["schedule_id"])
 
@@ -149,24 +152,24 @@ async def test_a_mixed_life_audits_clean_and_each_damage_is_found(
 ) -> None:
     await asyncio.to_thread(own_stack.start, ServiceCounts(tickers=2))
     async with own_stack.tenant("mixed") as tenant:
-        await live(tenant, target)
+        await run_load(tenant, target)
 
-        living = await audit(own_stack, "--all-tenants")
+        running_result = await audit(own_stack, "--all-tenants")
         await asyncio.to_thread(own_stack.stop)
-        still = await audit(own_stack, "--all-tenants")
+        stopped_result = await audit(own_stack, "--all-tenants")
 
-        await spoil(tenant.ledger)
-        spoiled = await audit(own_stack, "--all-tenants")
+        await damage_ledger(tenant.ledger)
+        damaged = await audit(own_stack, "--all-tenants")
 
-    for told in (living, still):
-        assert (told.exit_code, told.output) == (0, "")
-        assert (told.report["findings"], told.report["missed_heartbeats"]) == ([], [])
-        assert told.report["expected"] == told.report["recorded"] > RUNS
-    assert spoiled.exit_code == 1
+    for result in (running_result, stopped_result):
+        assert (result.exit_code, result.output) == (0, "")
+        assert (result.report["findings"], result.report["missed_heartbeats"]) == ([], [])
+        assert result.report["expected"] == result.report["recorded"] > RUNS
+    assert damaged.exit_code == 1
     for key, (_, kind) in DAMAGE.items():
-        assert kind in spoiled.kinds(key), key
-    assert {each["key"] for each in spoiled.report["findings"]} == DAMAGE.keys()
-    assert [each["component"] for each in spoiled.report["missed_heartbeats"]] == ["ticker"]
+        assert kind in damaged.kinds(key), key
+    assert {each["key"] for each in damaged.report["findings"]} == DAMAGE.keys()
+    assert [each["component"] for each in damaged.report["missed_heartbeats"]] == ["ticker"]
 
 
 async def test_an_audit_can_be_of_one_tenant_or_one_schedule(own_stack: Stack) -> None:
@@ -177,32 +180,32 @@ async def test_an_audit_can_be_of_one_tenant_or_one_schedule(own_stack: Stack) -
         await one.until_runs(1, "succeeded")
         await other.ledger.execute("DELETE FROM runs WHERE tenant = 'other'")
 
-        everybody = await audit(own_stack, "--all-tenants")
-        mine = await audit(own_stack, "--tenant", "one")
-        theirs = await audit(own_stack, "--tenant", "other", "--schedule", "k")
+        all_tenants = await audit(own_stack, "--all-tenants")
+        one_tenant = await audit(own_stack, "--tenant", "one")
+        one_schedule = await audit(own_stack, "--tenant", "other", "--schedule", "k")
 
-    assert (everybody.exit_code, everybody.report["schedules"]) == (1, 2)
-    assert (mine.exit_code, mine.report["schedules"]) == (0, 1)
-    assert (theirs.exit_code, theirs.kinds("k")) == (1, {"lost"})
+    assert (all_tenants.exit_code, all_tenants.report["schedules"]) == (1, 2)
+    assert (one_tenant.exit_code, one_tenant.report["schedules"]) == (0, 1)
+    assert (one_schedule.exit_code, one_schedule.kinds("k")) == (1, {"missing"})
 
 
 @pytest.mark.parametrize(
-    ("words", "named"),
+    ("arguments", "option"),
     [
         (["--since", "31d"], "since"),
         (["--since", "yesterday"], "since"),
         (["--late-after", "soon"], "late_after"),
     ],
 )
-async def test_wrong_usage_names_the_option(own_stack: Stack, words: list[str], named: str) -> None:
-    told = await audit(own_stack, *words)
+async def test_wrong_usage_names_the_option(own_stack: Stack, arguments: list[str], option: str) -> None:
+    result = await audit(own_stack, *arguments)
 
-    assert told.exit_code == 2
-    assert told.output.startswith(f"harebell: {named}: ")
+    assert result.exit_code == 2
+    assert result.output.startswith(f"harebell: {option}: ")
 
 
 async def test_without_a_database_the_variable_is_named(own_stack: Stack) -> None:
-    told = await audit(own_stack, "--database-url", "")
+    result = await audit(own_stack, "--database-url", "")
 
-    assert told.exit_code == 2
-    assert "HAREBELL_DATABASE_URL" in told.output
+    assert result.exit_code == 2
+    assert "HAREBELL_DATABASE_URL" in result.output

@@ -1,4 +1,4 @@
-"""Bad input, as another service would send it: an answer with field and reason, and no trace."""
+"""Invalid commands of a foreign client get a response with field and reason and store nothing."""
 
 from datetime import timedelta
 from typing import Any
@@ -12,14 +12,14 @@ pytestmark = [pytest.mark.broker, pytest.mark.postgres]
 
 HOOK = {"http": {"url": "https://acme.example/hook"}}
 GOOD: dict[str, Any] = {"key": "hello", "when": {"after": "1h"}, "target": HOOK}
-LONG_AGO = (now() - timedelta(hours=1, minutes=1)).isoformat()
+EXPIRED_TIME = (now() - timedelta(hours=1, minutes=1)).isoformat()
 
 
 def put(**fields: Any) -> bytes:
     return orjson.dumps({**GOOD, **fields})
 
 
-def posted(body: Any) -> bytes:
+def put_with_body(body: Any) -> bytes:
     return put(target={"http": {"url": "https://acme.example/hook", **body}})
 
 
@@ -41,12 +41,12 @@ BAD = {
         "when.timezone",
     ),
     "a bad cron": (put(when={"cron": "75 9 * * *"}), "invalid_cron", "when.cron"),
-    "a cron that never fires": (put(when={"cron": "0 0 30 2 *"}), "invalid_cron", "when.cron"),
+    "a cron without a time": (put(when={"cron": "0 0 30 2 *"}), "invalid_cron", "when.cron"),
     "two whens": (put(when={"now": True, "after": "5m"}), "invalid_when", "when"),
     "an unknown target": (put(target={"ftp": {}}), "invalid_target", "target"),
     "a body too large": (b" " * (1024 * 1024 + 1), "too_large", None),
-    "a payload too large": (posted({"text": "x" * 65_537}), "too_large", "target.http"),
-    "a payload too deep": (posted({"json": nested(33)}), "too_deep", "target.http.json"),
+    "a payload too large": (put_with_body({"text": "x" * 65_537}), "too_large", "target.http"),
+    "a payload too deep": (put_with_body({"json": nested(33)}), "too_deep", "target.http.json"),
     "a NUL": (put(metadata={"note": "a\0b"}), "nul_character", "metadata.note"),
     "a lone surrogate": (rb'{"key": "\ud800"}', "not_json", None),
     "an integer beyond 64 bits": (
@@ -55,7 +55,7 @@ BAD = {
         None,
     ),
     "another tenant": (put(tenant="globex"), "foreign_tenant", "tenant"),
-    "a time long past": (put(when={"at": LONG_AGO}), "too_late", "when.at"),
+    "a time long past": (put(when={"at": EXPIRED_TIME}), "too_late", "when.at"),
     "a private address": (
         put(target={"http": {"url": "http://10.0.0.7/"}}),
         "private_address",
@@ -64,7 +64,7 @@ BAD = {
 }
 
 
-async def traces(tenant: Tenant) -> int:
+async def stored_rows(tenant: Tenant) -> int:
     count: int = await tenant.ledger.fetchval(
         "SELECT (SELECT count(*) FROM schedules WHERE tenant = $1)"
         " + (SELECT count(*) FROM runs WHERE tenant = $1)",
@@ -79,12 +79,12 @@ async def test_bad_input_is_answered_with_code_field_and_reason_and_leaves_no_ro
     body: bytes, code: str, field: str | None, tenant: Tenant
 ) -> None:
     async with AmqpClient.open(tenant.stack.amqp_url, tenant.name) as amqp:
-        response = await amqp.ask("schedule.put", body)
+        response = await amqp.request("schedule.put", body)
 
     assert response["ok"] is False
     assert (response["error"]["code"], response["error"].get("field")) == (code, field)
     assert response["error"]["reason"]
-    assert await traces(tenant) == 0
+    assert await stored_rows(tenant) == 0
 
 
 async def test_in_an_array_the_bad_are_refused_by_their_places_and_the_good_are_stored(
@@ -94,7 +94,7 @@ async def test_in_an_array_the_bad_are_refused_by_their_places_and_the_good_are_
     body = b"[" + b",".join([first, put(when={}), last, put(colour="blue")]) + b"]"
 
     async with AmqpClient.open(tenant.stack.amqp_url, tenant.name) as amqp:
-        responses = await amqp.ask("schedule.put", body)
+        responses = await amqp.request("schedule.put", body)
 
     assert [response["ok"] for response in responses] == [True, False, True, False]
     fields = [response["error"]["field"] for response in responses if not response["ok"]]

@@ -1,4 +1,4 @@
-"""Who stages what: tickers beside each other take what is due, whoever's it is."""
+"""Two tickers share the due schedules of all tenants."""
 
 from collections.abc import Callable
 from datetime import datetime, timedelta
@@ -14,16 +14,16 @@ from harebell.dev.plan import ServiceCounts, ServiceKind, name_of
 pytestmark = [pytest.mark.broker, pytest.mark.postgres, pytest.mark.chaos]
 
 CUSTOMERS = 4
-EACH = 25_000  # schedules of a customer, APART; everybody's first is due at the same time
-APART = timedelta(milliseconds=2)
-AHEAD = 600.0  # seconds until then
-NEVER = 300 * 86_400.0  # seconds
-HORIZON = {"HAREBELL_HORIZON": "20m"}  # all of it is to be staged at once
-LEAST = 0.25  # of the whole, by either; they do not begin at one moment
-WHOLE = 100  # runs of a pass that can be expected to hold some of everybody's
-STAGED = 300.0  # seconds
+SCHEDULES_PER_CUSTOMER = 25_000  # at distances of SPACING; the first of each customer is due at the same time
+SPACING = timedelta(milliseconds=2)
+FIRST_DUE = 600.0  # seconds
+FAR_FUTURE = 300 * 86_400.0  # seconds
+HORIZON = {"HAREBELL_HORIZON": "20m"}  # covers every schedule
+MIN_SHARE = 0.25  # of all runs for each ticker, because they do not start at the same time
+MIN_PASS = 100  # runs in a pass that must include runs of every customer
+STAGING_TIMEOUT = 300.0  # seconds
 
-_STAGED = "SELECT count(*) FROM runs"
+_STAGED_RUNS = "SELECT count(*) FROM runs"
 _PASSES = """
 SELECT count(*) AS runs, count(DISTINCT tenant) AS customers FROM runs GROUP BY xmin::text
 """
@@ -40,7 +40,7 @@ async def test_two_tickers_share_a_hundred_thousand_due_schedules_whoevers_they_
     own_stack.stop(name_of(ServiceKind.TICKER, 1))
     ledger = await asyncpg.connect(own_stack.database_url)
     try:
-        first = time_in(AHEAD).replace(microsecond=0)
+        first = time_in(FIRST_DUE).replace(microsecond=0)
         for customer in customers:
             await load(ScheduleCopier(ledger, customer, "model", one_shot, paused=None), first)
         tickers = [
@@ -49,28 +49,28 @@ async def test_two_tickers_share_a_hundred_thousand_due_schedules_whoevers_they_
         ]
 
         async def all_staged() -> bool:
-            return bool(await ledger.fetchval(_STAGED) == CUSTOMERS * EACH)
+            return bool(await ledger.fetchval(_STAGED_RUNS) == CUSTOMERS * SCHEDULES_PER_CUSTOMER)
 
-        await until(all_staged, within=STAGED, what="the staging of all")
+        await until(all_staged, within=STAGING_TIMEOUT, what="the staging of all")
         passes = await ledger.fetch(_PASSES)
     finally:
         await ledger.close()
     staged = [await count_of(each, "harebell_runs_staged_total") for each in tickers]
 
     record_property("staged", " and ".join(f"{count:,.0f}" for count in staged))
-    assert sum(staged) == CUSTOMERS * EACH
-    assert min(staged) >= LEAST * CUSTOMERS * EACH
-    # each pass is one ticker's and has some of everybody's: so everybody's are staged by both
-    assert {row["customers"] for row in passes if row["runs"] >= WHOLE} == {CUSTOMERS}
+    assert sum(staged) == CUSTOMERS * SCHEDULES_PER_CUSTOMER
+    assert min(staged) >= MIN_SHARE * CUSTOMERS * SCHEDULES_PER_CUSTOMER
+    # each pass belongs to one ticker, so both tickers stage runs of every customer
+    assert {row["customers"] for row in passes if row["runs"] >= MIN_PASS} == {CUSTOMERS}
 
 
 async def put_model(stack: Stack, customer: str) -> None:
     async with stack.tenant(customer) as tenant:
         task = {"task": {"name": "harebell.echo"}}
-        await tenant.put("model", {"at": time_in(NEVER).isoformat()}, task)
+        await tenant.put("model", {"at": time_in(FAR_FUTURE).isoformat()}, task)
 
 
 async def load(copier: ScheduleCopier, first: datetime) -> None:
     accepted_at = await copier.accepted_at()
     soonest = first - accepted_at.replace(microsecond=0)
-    await copier.create_copies(range(EACH), Spread(soonest, APART, first=0))
+    await copier.create_copies(range(SCHEDULES_PER_CUSTOMER), Spread(soonest, SPACING, first=0))

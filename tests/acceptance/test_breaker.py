@@ -1,4 +1,4 @@
-"""Circuit breakers on a running stack: a target that is down, and one that is under maintenance."""
+"""Circuit breakers on a running stack: a failing target and a target under maintenance."""
 
 import asyncio
 from collections.abc import AsyncIterator, Iterator
@@ -23,15 +23,15 @@ from harebell.dev.plan import ServiceCounts, name_of
 pytestmark = [pytest.mark.broker, pytest.mark.postgres]
 
 COUNTS = ServiceCounts(dispatchers=2)
-REST = 3.0  # seconds
-PROBES = 1  # of each dispatcher, in each rest
-ATTEMPTS = 5  # that open it, when half of them fail
-LONG = 60.0  # seconds: held runs come round within half a minute
+OPEN_DURATION = 3.0  # seconds
+HALF_OPEN_CALLS = 1  # of each dispatcher, in each half-open period
+MIN_CALLS = 5  # a breaker opens when half of them fail
+LONG_TIMEOUT = 60.0  # seconds; a deferred ticket returns within half a minute
 SETTINGS = {
     "HAREBELL_BREAKER_MODE": "auto",
-    "HAREBELL_BREAKER_MIN_CALLS": str(ATTEMPTS),
-    "HAREBELL_BREAKER_OPEN_DURATION": f"{REST:g}s",
-    "HAREBELL_BREAKER_HALF_OPEN_CALLS": str(PROBES),
+    "HAREBELL_BREAKER_MIN_CALLS": str(MIN_CALLS),
+    "HAREBELL_BREAKER_OPEN_DURATION": f"{OPEN_DURATION:g}s",
+    "HAREBELL_BREAKER_HALF_OPEN_CALLS": str(HALF_OPEN_CALLS),
 }
 PERSISTENT = {
     "max_attempts": 1_000,
@@ -48,7 +48,7 @@ def stack(servers: Servers, tmp_path_factory: pytest.TempPathFactory) -> Iterato
 
 @pytest.fixture
 def neighbour(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Target]:
-    """Another host, as far as breakers know: it has a port of its own."""
+    """Yield a target with another port, which is another downstream."""
     with Target.open(tmp_path_factory.mktemp("neighbour") / "calls.jsonl") as opened:
         yield opened
 
@@ -58,49 +58,49 @@ def downstream(target: Target) -> str:
 
 
 @dataclass
-class Ear:
-    """What a service that binds to breakers' events is told."""
+class BreakerEvents:
+    """The events of breakers that one subscriber receives."""
 
-    told: list[dict[str, Any]] = field(default_factory=list)
+    received: list[dict[str, Any]] = field(default_factory=list)
 
-    async def hear(self, message: AbstractIncomingMessage) -> None:
+    async def receive(self, message: AbstractIncomingMessage) -> None:
         verb = (message.routing_key or "").removeprefix("harebell.breaker.")
-        self.told += [{"verb": verb, **each["data"]} for each in orjson.loads(message.body)]
+        self.received += [{"verb": verb, **each["data"]} for each in orjson.loads(message.body)]
 
     def verbs(self, name: str) -> list[str]:
-        return [each["verb"] for each in self.told if each["downstream"] == name]
+        return [each["verb"] for each in self.received if each["downstream"] == name]
 
 
 @asynccontextmanager
-async def listening(stack: Stack) -> AsyncIterator[Ear]:
-    ear = Ear()
+async def breaker_events(stack: Stack) -> AsyncIterator[BreakerEvents]:
+    events = BreakerEvents()
     async with await aio_pika.connect(stack.amqp_url) as connection:
         channel = await connection.channel()
         queue = await channel.declare_queue(exclusive=True)
         await queue.bind(EVENTS, "*.breaker.#")
-        await queue.consume(ear.hear, no_ack=True)
-        yield ear
+        await queue.consume(events.receive, no_ack=True)
+        yield events
 
 
-async def acts(tenant: Tenant, name: str) -> str | None:
-    """What the breaker does, as `harebell breaker list` has it."""
+async def breaker_action(tenant: Tenant, name: str) -> str | None:
+    """Return the present action of the breaker in `harebell breaker list`."""
     listed = await tenant.harebell.breakers()
-    return next((each.acts for each in listed if each.downstream == name), None)
+    return next((each.breaker_action for each in listed if each.downstream == name), None)
 
 
-async def until_acts(tenant: Tenant, name: str, wanted: str | None) -> None:
-    async def so() -> bool:
-        return await acts(tenant, name) == wanted
+async def until_action(tenant: Tenant, name: str, expected: str | None) -> None:
+    async def is_reached() -> bool:
+        return await breaker_action(tenant, name) == expected
 
-    await until(so, within=LONG, what=f"{name} is {wanted}")
+    await until(is_reached, within=LONG_TIMEOUT, what=f"the action {expected} of {name}")
 
 
-async def until_held(stack: Stack, count: int) -> None:
-    async def so() -> bool:
+async def until_deferred(stack: Stack, count: int) -> None:
+    async def is_reached() -> bool:
         output = await Scrape.collect(stack, COUNTS)
         return output.total("harebell_deferred_tickets", gate="breaker") >= count
 
-    await until(so, within=LONG, what=f"{count} tickets are held")
+    await until(is_reached, within=LONG_TIMEOUT, what=f"the deferral of {count} tickets")
 
 
 async def attempts(tenant: Tenant, key: str) -> int:
@@ -119,31 +119,31 @@ async def test_a_target_that_is_down_is_left_alone_and_probed_and_all_its_runs_a
 ) -> None:
     name = downstream(target)
     down = target.http("till", broken="the-till")
-    async with stack.tenant("down") as tenant, listening(stack) as ear:
-        for number in range(ATTEMPTS):
+    async with stack.tenant("down") as tenant, breaker_events(stack) as events:
+        for number in range(MIN_CALLS):
             await tenant.put(f"first-{number}", {"now": True}, down, retry=PERSISTENT)
-        await until_acts(tenant, name, "open")
+        await until_action(tenant, name, "open")
         opened_at = now()
         for number in range(20):
-            await tenant.put(f"held-{number}", {"now": True}, down, retry=PERSISTENT)
-        await until_held(stack, 20)
+            await tenant.put(f"deferred-{number}", {"now": True}, down, retry=PERSISTENT)
+        await until_deferred(stack, 20)
         for number in range(5):
             await tenant.put(f"other-{number}", {"now": True}, neighbour.http("well"))
         await tenant.until_runs(5, "succeeded")
-        spent = await attempts(tenant, "held-")
-        rests = (now() - opened_at).total_seconds() / REST + 1
+        used_attempts = await attempts(tenant, "deferred-")
+        periods = (now() - opened_at).total_seconds() / OPEN_DURATION + 1
 
         target.fix("the-till")
-        await tenant.until_runs(ATTEMPTS + 20 + 5, "succeeded", within=LONG)
-        await until_acts(tenant, name, "closed")
+        await tenant.until_runs(MIN_CALLS + 20 + 5, "succeeded", within=LONG_TIMEOUT)
+        await until_action(tenant, name, "closed")
 
-    assert spent <= rests * PROBES * COUNTS.dispatchers, "attempts were spent while it was open"
-    assert max(call.late for call in neighbour.calls("well")) < REST
-    assert [call.ok for call in target.calls("till")].count(True) == ATTEMPTS + 20
-    verbs = ear.verbs(name)
+    assert used_attempts <= periods * HALF_OPEN_CALLS * COUNTS.dispatchers, "an open breaker let attempts pass"
+    assert max(call.late for call in neighbour.calls("well")) < OPEN_DURATION
+    assert [call.ok for call in target.calls("till")].count(True) == MIN_CALLS + 20
+    verbs = events.verbs(name)
     assert verbs[0] == "opened"
     assert verbs.index("opened") < verbs.index("half_opened") < verbs.index("closed")
-    assert downstream(neighbour) not in {each["downstream"] for each in ear.told}
+    assert downstream(neighbour) not in {each["downstream"] for each in events.received}
 
 
 @pytest.mark.requirement("S113")
@@ -151,32 +151,32 @@ async def test_under_maintenance_nothing_is_called_though_every_service_is_start
     stack: Stack, neighbour: Target
 ) -> None:
     name = downstream(neighbour)
-    async with stack.tenant("maintenance") as tenant, listening(stack) as ear:
+    async with stack.tenant("maintenance") as tenant, breaker_events(stack) as events:
         forced = await tenant.harebell.open_breaker(
             name, until=now() + timedelta(hours=1), note="a new roof"
         )
         for number in range(10):
-            await tenant.put(f"held-{number}", {"now": True}, neighbour.http("roof"))
+            await tenant.put(f"deferred-{number}", {"now": True}, neighbour.http("roof"))
         late = await tenant.put("late", {"now": True}, neighbour.http("roof"), expires_after="1s")
-        await until_held(stack, 10)
+        await until_deferred(stack, 10)
 
         await asyncio.to_thread(restart, stack)
-        await until_held(stack, 10)
+        await until_deferred(stack, 10)
         (shown,) = [b for b in await tenant.harebell.breakers() if b.downstream == name]
-        (expired,) = await tenant.until_runs(1, "expired", within=2 * LONG)
+        (expired,) = await tenant.until_runs(1, "expired", within=2 * LONG_TIMEOUT)
         called = neighbour.calls("roof")
-        released = await tenant.harebell.reset_breaker(name)
-        runs = await tenant.until_runs(10, "succeeded", within=LONG)
+        reset = await tenant.harebell.reset_breaker(name)
+        runs = await tenant.until_runs(10, "succeeded", within=LONG_TIMEOUT)
 
-    assert (forced.status, released.status) == ("forced_open", "automatic")
+    assert (forced.status, reset.status) == ("forced_open", "automatic")
     assert (shown.acts, shown.forced, shown.note) == ("open", "open", "a new roof")
     assert called == []
     assert (str(expired["schedule_id"]), expired["attempt"]) == (late, 0)
     assert [run["attempt"] for run in runs] == [1] * 10
-    assert ear.verbs(name) == ["forced", "reset"]
+    assert events.verbs(name) == ["forced", "reset"]
 
 
 def restart(stack: Stack) -> None:
-    """All but the executor, in good order."""
+    """Stop all services with SIGTERM and start them again."""
     stack.stop(*(name_of(kind, number) for kind, number in COUNTS.members()))
     stack.start(COUNTS, **SETTINGS)

@@ -1,6 +1,6 @@
-"""Very many at once: a burst of a hundred times the usual load, and a hundred thousand at the hour.
+"""Many runs at once: a hundredfold burst, and a hundred thousand runs within one second.
 
-On servers and a stack of each test's own; tasks write down when they were started.
+Each test has separate servers and a separate stack. The tasks record their start times.
 """
 
 from bisect import bisect
@@ -11,7 +11,7 @@ from statistics import median
 import pytest
 from tests.acceptance.stack import Tenant
 from tests.benchmarks import tasks
-from tests.benchmarks.rig import HOLDS, Rig, Wave, late
+from tests.benchmarks.rig import HOLD_TASK, Rig, Wave, late
 from tests.benchmarks.starts import Starts
 
 from harebell.dev.plan import ServiceCounts
@@ -20,32 +20,32 @@ pytestmark = [pytest.mark.broker, pytest.mark.postgres, pytest.mark.chaos]
 
 USUAL = 10  # runs a second
 BURST = 100 * USUAL
-LONG = 60  # seconds of the burst
-AROUND = 20  # seconds of the usual load before and after it
-LOADING = 60.0  # seconds that are left for loading the burst, and for the usual load before it
+BURST_DURATION = 60  # seconds
+USUAL_DURATION = 20  # seconds of the usual load before and after the burst
+LOADING = 60.0  # seconds to load the burst and to run the usual load before the burst
 EXECUTORS = 2
-SLOTS = 8  # of each: with HELD, room for 800 runs a second, fewer than the burst brings
-DRAINED = 900.0  # seconds; nothing of it is promised of a machine that others use
+SLOTS = 8  # of each executor: with HOLD_TIME, 800 runs a second, fewer than the burst
+DRAIN_TIMEOUT = 900.0  # seconds; on a shared machine, Harebell promises no time
 
-CROWD = 100_000  # schedules that are due within one second
+SIMULTANEOUS = 100_000  # schedules that are due within one second
 PARTS = 10  # of that second
-LATE = 300_000.0  # ms, p99: likewise
+MAX_LATENESS_MS = 300_000.0  # p99; on a shared machine, Harebell promises no lateness
 
 Record = Callable[[str, object], None]
 
 
 @pytest.fixture
-def most(tmp_path: Path) -> Path:
-    """The folder where executors say how many ran at once."""
-    folder = tmp_path / "most"
+def concurrency_folder(tmp_path: Path) -> Path:
+    """Return the folder in which each executor records its maximum concurrency."""
+    folder = tmp_path / "concurrency"
     folder.mkdir()
     return folder
 
 
 @pytest.fixture
-def rig(tmp_path: Path, most: Path) -> Iterator[Rig]:
+def rig(tmp_path: Path, concurrency_folder: Path) -> Iterator[Rig]:
     slots = {"HAREBELL_SLOTS_NORMAL": str(SLOTS), "HAREBELL_MAX_TARGET_SHARE": "1"}
-    with Rig.open(tmp_path, **slots, **{tasks.MOST: str(most)}) as opened:
+    with Rig.open(tmp_path, **slots, **{tasks.CONCURRENCY_FOLDER: str(concurrency_folder)}) as opened:
         opened.counts = ServiceCounts(executors=EXECUTORS)
         opened.start()
         yield opened
@@ -60,30 +60,30 @@ def roomy_rig(tmp_path: Path) -> Iterator[Rig]:
 
 @pytest.mark.requirement("S63")
 async def test_a_hundredfold_burst_of_a_minute_drains_and_no_executor_runs_more_than_its_slots(
-    rig: Rig, most: Path, record_property: Record
+    rig: Rig, concurrency_folder: Path, record_property: Record
 ) -> None:
     async with rig.tenant() as before, rig.tenant() as burst, rig.tenant() as after:
-        many = await rig.load(burst, BURST * LONG, later=LOADING, rate=BURST, target=HOLDS)
-        few = await usual_load(rig, before)
-        drained_at = await drain(rig, many)
-        again = await usual_load(rig, after)
-        await drain(rig, again)
-        for wave in (few, many, again):
+        burst_wave = await rig.load(burst, BURST * BURST_DURATION, later=LOADING, rate=BURST, target=HOLD_TASK)
+        usual_wave = await usual_load(rig, before)
+        drained_at = await drain(rig, burst_wave)
+        second_usual_wave = await usual_load(rig, after)
+        await drain(rig, second_usual_wave)
+        for wave in (usual_wave, burst_wave, second_usual_wave):
             await rig.on_record(wave)
-    starts = await rig.started(BURST * LONG + 2 * USUAL * AROUND)
+    starts = await rig.started(BURST * BURST_DURATION + 2 * USUAL * USUAL_DURATION)
 
-    at_once = most_at_once(most)
-    parts = cut(starts, [many.first.timestamp(), again.first.timestamp()])
+    concurrency = max_concurrency(concurrency_folder)
+    parts = split_by_due_time(starts, [burst_wave.first.timestamp(), second_usual_wave.first.timestamp()])
     for name, part in zip(("before", "burst", "after"), parts, strict=True):
-        record_property(name, f"{len(part)} runs, late by {told(part)}")
-    drained_in = drained_at - many.last.timestamp()
+        record_property(name, f"{len(part)} runs, late by {lateness_text(part)}")
+    drained_in = drained_at - burst_wave.last.timestamp()
     record_property("drained", f"{drained_in:.1f} s after the last of it was due")
-    record_property("at once", f"{at_once} of {SLOTS}")
-    assert len({due for due, _ in parts[1]}) == len(parts[1]) == BURST * LONG
-    assert len(starts) == BURST * LONG + 2 * USUAL * AROUND
+    record_property("at once", f"{concurrency} of {SLOTS}")
+    assert len({due for due, _ in parts[1]}) == len(parts[1]) == BURST * BURST_DURATION
+    assert len(starts) == BURST * BURST_DURATION + 2 * USUAL * USUAL_DURATION
     assert min(started - due for due, started in starts) >= 0
-    assert len(at_once) == EXECUTORS
-    assert max(at_once) <= SLOTS
+    assert len(concurrency) == EXECUTORS
+    assert max(concurrency) <= SLOTS
 
 
 @pytest.mark.requirement("S64")
@@ -91,46 +91,46 @@ async def test_a_hundred_thousand_due_in_one_second_start_once_each_in_the_order
     roomy_rig: Rig, record_property: Record
 ) -> None:
     async with roomy_rig.tenant() as tenant:
-        wave = await roomy_rig.load(tenant, CROWD, ahead=LOADING, rate=CROWD)
+        wave = await roomy_rig.load(tenant, SIMULTANEOUS, ahead=LOADING, rate=SIMULTANEOUS)
         drained_at = await drain(roomy_rig, wave)
         await roomy_rig.on_record(wave)
-    starts = await roomy_rig.started(CROWD)
+    starts = await roomy_rig.started(SIMULTANEOUS)
 
     first = wave.first.timestamp()
-    parts = cut(sorted(starts), [first + part / PARTS for part in range(1, PARTS)])
+    parts = split_by_due_time(sorted(starts), [first + part / PARTS for part in range(1, PARTS)])
     medians = [median(started for _, started in part) - first for part in parts]
     p99 = late(starts)["p99"]
-    record_property("late", told(starts))
+    record_property("late", lateness_text(starts))
     record_property("drained", f"{drained_at - first:.1f} s after the first was due")
     record_property("started", ", ".join(f"{each:.1f}" for each in medians))
-    assert len(starts) == CROWD
+    assert len(starts) == SIMULTANEOUS
     assert min(started - due for due, started in starts) >= 0
     assert medians == sorted(medians)
-    assert p99 < LATE
+    assert p99 < MAX_LATENESS_MS
 
 
 async def usual_load(rig: Rig, tenant: Tenant) -> Wave:
-    return await rig.load(tenant, USUAL * AROUND, rate=USUAL, target=HOLDS)
+    return await rig.load(tenant, USUAL * USUAL_DURATION, rate=USUAL, target=HOLD_TASK)
 
 
 async def drain(rig: Rig, wave: Wave) -> float:
-    """When all of it was on the record, in seconds since 1970."""
+    """Wait until every run is recorded and return the time in seconds since 1970."""
     await rig.until(wave.last)
-    return await rig.drained(wave, within=DRAINED)
+    return await rig.drained(wave, within=DRAIN_TIMEOUT)
 
 
-def most_at_once(folder: Path) -> list[int]:
-    """Of each executor."""
+def max_concurrency(folder: Path) -> list[int]:
+    """Return the maximum concurrency of each executor."""
     return [int(file.read_text()) for file in folder.iterdir()]
 
 
-def cut(starts: Starts, moments: list[float]) -> list[Starts]:
-    """By when they were due; one part more than there are moments."""
-    parts: list[Starts] = [[] for _ in range(len(moments) + 1)]
+def split_by_due_time(starts: Starts, times: list[float]) -> list[Starts]:
+    """Split the starts by due time into one part more than there are `times`."""
+    parts: list[Starts] = [[] for _ in range(len(times) + 1)]
     for due, started in starts:
-        parts[bisect(moments, due)].append((due, started))
+        parts[bisect(times, due)].append((due, started))
     return parts
 
 
-def told(starts: Starts) -> str:
+def lateness_text(starts: Starts) -> str:
     return ", ".join(f"{name} {ms:,.0f} ms" for name, ms in late(starts).items())

@@ -1,4 +1,4 @@
-"""Changing what is stored while it runs: patches, changes for later, pauses that end, skips."""
+"""Changes of active schedules: patches, changes with an effective time, pauses and skips."""
 
 import asyncio
 from collections.abc import Callable
@@ -20,13 +20,13 @@ SECOND = timedelta(seconds=1)
 LATENCY = "harebell_change_latency_seconds_count"
 
 
-async def reach(moment: datetime) -> None:
-    """Nothing is waited for here but the time itself."""
-    await asyncio.sleep(max(0.0, (moment - now()).total_seconds()))
+async def sleep_until(time: datetime) -> None:
+    """Sleep until that time, because the test waits for no condition."""
+    await asyncio.sleep(max(0.0, (time - now()).total_seconds()))
 
 
-def seconds_of(start: datetime, end: int) -> dict[str, Any]:
-    """Every second from start on, so many after it as the last."""
+def every_second(start: datetime, end: int) -> dict[str, Any]:
+    """Return a `when` with one time each second from `start` to `end` seconds later."""
     return {
         "every": "1s",
         "start": start.isoformat(),
@@ -49,9 +49,9 @@ async def test_a_patched_field_is_in_every_later_run_and_the_rhythm_stays(
     await tenant.until_runs(5, "succeeded")
 
     assert (response.status, response.version) == ("updated", 2)
-    both = sorted(called(target, "before") + called(target, "after"))
-    assert both == [first + k * SECOND for k in range(5)]
-    assert called(target, "after") == both[-len(called(target, "after")) :]
+    all_times = sorted(called(target, "before") + called(target, "after"))
+    assert all_times == [first + k * SECOND for k in range(5)]
+    assert called(target, "after") == all_times[-len(called(target, "after")) :]
     assert called(target, "after")
 
 
@@ -61,10 +61,10 @@ async def test_a_patch_that_makes_no_schedule_names_the_field_and_changes_nothin
 ) -> None:
     await tenant.put("rhythm", {"every": "1h"}, target.http("never"))
 
-    with pytest.raises(CommandRejected) as refused:
+    with pytest.raises(CommandRejected) as rejected:
         await tenant.harebell.patch({"retry": {"max_attempts": 0}}, key="rhythm")
 
-    assert refused.value.field == "set.retry.max_attempts"
+    assert rejected.value.field == "set.retry.max_attempts"
     assert (await tenant.harebell.schedule(key="rhythm")).version == 1
 
 
@@ -74,7 +74,7 @@ async def test_a_change_for_later_takes_effect_at_its_time_and_its_fate_is_told(
 ) -> None:
     start = time_in(2)
     at = start + 3 * SECOND
-    await tenant.put("switching", seconds_of(start, 6), target.http("old"))
+    await tenant.put("switching", every_second(start, 6), target.http("old"))
 
     response = await tenant.harebell.patch(
         {"target": target.http("new")}, key="switching", effective_at=at
@@ -104,26 +104,26 @@ async def test_a_change_that_is_overtaken_or_too_late_says_so_and_the_old_goes_o
     later = time_in(3600)
     await tenant.harebell.patch({"priority": 9}, key="steady", effective_at=later)
 
-    with pytest.raises(CommandRejected) as refused:
+    with pytest.raises(CommandRejected) as rejected:
         await tenant.harebell.patch({"priority": 8}, key="steady", effective_at=time_in(-5))
     response = await tenant.harebell.patch({"priority": 7}, key="steady")
-    fates = {v.version: v for v in await tenant.harebell.versions(key="steady")}
+    versions = {v.version: v for v in await tenant.harebell.versions(key="steady")}
 
-    assert (refused.value.code, refused.value.field) == ("not_in_future", "effective_at")
+    assert (rejected.value.code, rejected.value.field) == ("not_in_future", "effective_at")
     assert response.version == 3
-    assert (fates[2].status, fates[2].status_reason) == ("superseded", "overtaken by version 3")
-    assert [fates[number].status for number in (1, 3)] == ["active", "active"]
+    assert (versions[2].status, versions[2].status_reason) == ("superseded", "overtaken by version 3")
+    assert [versions[number].status for number in (1, 3)] == ["active", "active"]
 
 
 @pytest.mark.requirement("S14", "ASK-10")
 async def test_a_pause_with_an_end_is_over_by_itself(tenant: Tenant, target: Target) -> None:
     start = time_in(2)
-    await tenant.put("pausing", seconds_of(start, 9), target.http("pausing"))
+    await tenant.put("pausing", every_second(start, 9), target.http("pausing"))
     await until_called(target, "pausing")
 
     end = time_in(3)
     response = await tenant.harebell.pause(key="pausing", until=end, note="a short break")
-    await reach(end - SECOND / 2)
+    await sleep_until(end - SECOND / 2)
     in_between = await tenant.harebell.schedule(key="pausing")
     calls = target.calls("pausing")
     await tenant.until_runs(10, "succeeded")
@@ -131,7 +131,7 @@ async def test_a_pause_with_an_end_is_over_by_itself(tenant: Tenant, target: Tar
     assert (response.state, in_between.state) == ("paused", "paused")
     assert in_between.reason == "a short break"
     assert called(target, "pausing") == [start + k * SECOND for k in range(10)]
-    assert len(calls) < 4, "it ran in its pause"
+    assert len(calls) < 4, "The schedule ran during its pause."
 
 
 @pytest.mark.requirement("ASK-10")
@@ -140,7 +140,7 @@ async def test_an_instant_that_is_taken_out_never_runs_and_the_others_do(
 ) -> None:
     start = time_in(3)
     out = start + 2 * SECOND
-    await tenant.put("skipping", seconds_of(start, 4), target.http("skipping"))
+    await tenant.put("skipping", every_second(start, 4), target.http("skipping"))
 
     response = await tenant.harebell.skip(out, key="skipping", note="stocktaking")
     await tenant.until_runs(4, "succeeded")
@@ -148,7 +148,7 @@ async def test_an_instant_that_is_taken_out_never_runs_and_the_others_do(
     assert response.status == "skipped"
     assert called(target, "skipping") == [start + k * SECOND for k in (0, 1, 3, 4)]
     (row,) = await tenant.runs("skipped")
-    assert (row["scheduled_for"], row["reason"]) == (out, "requested")
+    assert (row["scheduled_for"], row["reason"]) == (out, "manual")
 
 
 async def test_a_backfill_is_shown_first_and_then_runs_each_instant_once(
@@ -157,22 +157,22 @@ async def test_a_backfill_is_shown_first_and_then_runs_each_instant_once(
     start = time_in(-600).replace(microsecond=0)
     when = {"every": "60s", "start": start.isoformat()}
     await tenant.put("past", when, target.http("past"), catch_up={"mode": "none"})
-    span = (start, start + 120 * SECOND)
+    bounds = (start, start + 120 * SECOND)
 
-    shown = await tenant.harebell.backfill(*span, key="past", dry_run=True)
-    nothing = [run for run in await tenant.runs() if run["scheduled_for"] <= span[1]]
-    done = await tenant.harebell.backfill(*span, key="past")
+    shown = await tenant.harebell.backfill(*bounds, key="past", dry_run=True)
+    unshown = [run for run in await tenant.runs() if run["scheduled_for"] <= bounds[1]]
+    done = await tenant.harebell.backfill(*bounds, key="past")
     await tenant.until_runs(3, "succeeded")
-    await tenant.harebell.backfill(*span, key="past")
-    with pytest.raises(CommandRejected) as refused:
-        await tenant.harebell.backfill(*span, key="past", max_runs=2)
+    await tenant.harebell.backfill(*bounds, key="past")
+    with pytest.raises(CommandRejected) as rejected:
+        await tenant.harebell.backfill(*bounds, key="past", max_runs=2)
     await tenant.harebell.cancel(key="past")
 
-    assert (shown.status, done.status, nothing) == ("previewed", "backfilled", [])
+    assert (shown.status, done.status, unshown) == ("previewed", "backfilled", [])
     assert shown.runs == done.runs
     assert called(target, "past")[:3] == [start + 60 * k * SECOND for k in range(3)]
-    assert len([call for call in target.calls("past") if call.scheduled_for <= span[1]]) == 3
-    assert refused.value.code == "too_many"
+    assert len([call for call in target.calls("past") if call.scheduled_for <= bounds[1]]) == 3
+    assert rejected.value.code == "too_many"
 
 
 @pytest.mark.requirement("S107")
@@ -203,10 +203,10 @@ async def test_what_a_selector_paused_is_resumed_by_its_receipt_and_nothing_else
 
     paused = await tenant.harebell.pause_all({"tag": "x"}, request_id="upgrade")
     states = await states_of(tenant)
-    again = await tenant.harebell.pause_all({"tag": "x"}, request_id="upgrade")
+    repeated = await tenant.harebell.pause_all({"tag": "x"}, request_id="upgrade")
     resumed = await tenant.harebell.resume_all(request_id="upgraded", bulk_operation_id="upgrade")
 
-    assert (paused.bulk_operation_id, len(paused.changed), again) == ("upgrade", 2, paused)
+    assert (paused.bulk_operation_id, len(paused.changed), repeated) == ("upgrade", 2, paused)
     assert states == {"a": "paused", "b": "paused", "c": "active", "d": "paused"}
     assert sorted(resumed.changed) == sorted(paused.changed)
     assert await states_of(tenant) == {"a": "active", "b": "active", "c": "active", "d": "paused"}
@@ -218,15 +218,15 @@ async def states_of(tenant: Tenant) -> dict[str, str]:
 
 @pytest.mark.requirement("S31", "S114")
 async def test_how_long_a_change_took_is_measured(tenant: Tenant, target: Target) -> None:
-    async def observed() -> float:
+    async def observations() -> float:
         plans = [tenant.stack.services.plan(ServiceKind.TICKER, number) for number in (1, 2)]
         members = [StartedService(plan.name, 0, plan.port) for plan in plans]
         return sum([await count_of(member, LATENCY) for member in members])
 
-    before = await observed()
+    before = await observations()
     await tenant.put("measured", {"every": "1h"}, target.http("never"))
 
-    async def more() -> bool:
-        return await observed() > before
+    async def has_more() -> bool:
+        return await observations() > before
 
-    await until(more, what="an observation")
+    await until(has_more, what="an observation")

@@ -1,4 +1,4 @@
-"""One schedule's end starts another's run: outcome events and a trigger, as the documents say."""
+"""A chain of two schedules: an outcome event of the first triggers the second."""
 
 import pytest
 from tests.acceptance.recording_target import Target

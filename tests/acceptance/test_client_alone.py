@@ -1,4 +1,4 @@
-"""The light distribution in an environment of its own: it publishes, nothing heavy comes along."""
+"""The distribution `harebell-client` in a separate environment, without heavy dependencies."""
 
 import asyncio
 import os
@@ -17,14 +17,14 @@ SCHEMAS = Path(__file__).parents[2] / "schemas"
 HEAVY = {"sqlalchemy", "asyncpg", "alembic", "croniter", "aiohttp", "typer", "harebell"}
 PUBLISH = """
 import asyncio, sys
-from harebell.client import Harebell
+from harebell.client import Client
 
 async def main(url, tenant, hook):
-    async with Harebell.connect(url, tenant=tenant) as harebell:
-        answer = await harebell.put(
+    async with Client.connect(url, tenant=tenant) as harebell:
+        response = await harebell.put(
             {"key": "alone", "when": {"now": True}, "target": {"http": {"url": hook}}}
         )
-        print(answer.id)
+        print(response.id)
 
 asyncio.run(main(*sys.argv[1:]))
 """
@@ -32,7 +32,7 @@ asyncio.run(main(*sys.argv[1:]))
 
 @pytest.fixture(scope="module")
 def python(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """Of an environment with nothing but `harebell-client` in it."""
+    """Return the Python of an environment that contains only `harebell-client`."""
     home = tmp_path_factory.mktemp("alone")
     venv.create(home, with_pip=True, symlinks=True)
     python = home / "bin" / "python"
@@ -41,10 +41,10 @@ def python(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 
 def run(python: Path, *arguments: str) -> str:
-    """From nowhere near a checkout; what it printed."""
+    """Run outside the checkout and return the output."""
     clean = {name: text for name, text in os.environ.items() if not name.startswith("PYTHON")}
     command = [str(python), *arguments]
-    done = subprocess.run(  # noqa: S603  # the command is ours
+    done = subprocess.run(  # noqa: S603  # the test builds the command
         command, cwd="/", env=clean, capture_output=True, text=True, timeout=240, check=False
     )
     assert done.returncode == 0, done.stderr

@@ -1,4 +1,4 @@
-"""Three nodes of RabbitMQ as one: a node killed, a node cut off, most of them lost, under load."""
+"""A cluster of three RabbitMQ nodes under load: kills and splits of one node or of two."""
 
 import asyncio
 import time
@@ -18,16 +18,16 @@ from harebell.client import BrokerUnavailable, Client
 from harebell.storage.runs.recovery import LOST_AFTER
 from harebell.ticker.recovery.rescuer import TICKET_CHECK_INTERVAL
 
-pytestmark = [pytest.mark.broker, pytest.mark.postgres]
+pytestmark = [pytest.mark.broker, pytest.mark.postgres, pytest.mark.long]
 
-LONGEST_HOLD = 2.0  # seconds that an executor holds what it has claimed before it starts
-BRIEF = 3.0  # seconds of a split; more than it takes until a silent holder is suspect
-HELD = 4  # runs in hand when it comes
-ASIDE = 40  # runs whose only executor knows the one node that is cut off
+MAX_CLAIM_AHEAD = 2.0  # seconds between the claim and the start of a run
+SPLIT_DURATION = 3.0  # seconds, longer than the time after which the ticker suspects a silent lease holder
+CLAIMED_RUNS = 4  # runs in progress at the split
+MINORITY_RUNS = 40  # runs whose only executor connects to the isolated node
 TASK = {"task": {"name": "harebell.echo"}}
-LONGEST_PAUSE = 10.0  # seconds that the loss of one node may hold up runs
-SWEPT = LOST_AFTER + 2 * TICKET_CHECK_INTERVAL  # seconds; the few whose tickets the dead leader had in hand
-IN_HAND = 0.1  # of the load
+MAX_PAUSE = 10.0  # seconds that the loss of one node may delay runs
+RECOVERY_TIMEOUT = LOST_AFTER + 2 * TICKET_CHECK_INTERVAL  # seconds; the few whose tickets the dead leader had in hand
+MAX_LATE_SHARE = 0.1  # of the load may wait for the recovery of its tickets
 Record = Callable[[str, object], None]
 
 
@@ -35,9 +35,9 @@ Record = Callable[[str, object], None]
 def clustered(
     servers: Servers, tmp_path_factory: pytest.TempPathFactory, record_testsuite_property: Record
 ) -> Iterator[ClusterStack]:
-    began = time.monotonic()
+    started_at = time.monotonic()
     with ClusterStack.open(servers, tmp_path_factory.mktemp("clustered")) as opened:
-        record_testsuite_property("clustered", f"{time.monotonic() - began:.1f} s to start")
+        record_testsuite_property("clustered", f"{time.monotonic() - started_at:.1f} s to start")
         yield opened
 
 
@@ -51,14 +51,14 @@ async def test_every_quorum_queue_has_a_member_on_each_node(clustered: ClusterSt
 
 
 @pytest.mark.requirement("S62")
-@pytest.mark.parametrize("who", ["leader", pytest.param("follower", marks=pytest.mark.chaos)])
+@pytest.mark.parametrize("victim", ["leader", pytest.param("follower", marks=pytest.mark.chaos)])
 async def test_a_node_killed_under_load_loses_and_doubles_nothing(
-    who: str, clustered: ClusterStack, target: Target, record_property: Record
+    victim: str, clustered: ClusterStack, target: Target, record_property: Record
 ) -> None:
     ranked = await clustered.by_leadership()
-    node = ranked[0] if who == "leader" else ranked[-1]
-    async with clustered.stack.tenant(f"killed-{who}") as tenant:
-        load = await Load.put(tenant, target, f"killed-{who}")
+    node = ranked[0] if victim == "leader" else ranked[-1]
+    async with clustered.stack.tenant(f"killed-{victim}") as tenant:
+        load = await Load.put(tenant, target, f"killed-{victim}")
         async with clustered.without(node):
             ready = await clustered.until_ready()
             runs = await tenant.until_runs(LOAD_SIZE, "succeeded", within=LOAD_DURATION + BACKLOG_TIMEOUT)
@@ -67,27 +67,27 @@ async def test_a_node_killed_under_load_loses_and_doubles_nothing(
     record_property("lateness", load.lateness)
     assert len(load.expected) == LOAD_SIZE
     assert_each_once(load.calls, runs, LOAD_SIZE)
-    assert load.late[-1] < SWEPT
-    assert sum(late > LONGEST_PAUSE for late in load.late) < IN_HAND * LOAD_SIZE
+    assert load.late[-1] < RECOVERY_TIMEOUT
+    assert sum(late > MAX_PAUSE for late in load.late) < MAX_LATE_SHARE * LOAD_SIZE
 
 
 @pytest.mark.requirement("S97")
 async def test_a_brief_split_changes_no_owner(clustered: ClusterStack, target: Target) -> None:
-    """Who holds runs goes on with them: leases are the database's, not the broker's."""
+    """The lease holder keeps its runs, because leases are in the database and not in the broker."""
     node = (await clustered.by_leadership())[0]
     async with clustered.one_sided(node, "brief") as pool, clustered.stack.tenant("brief") as user:
-        hook = target.http("brief", sleep=BRIEF + 2)
+        hook = target.http("brief", sleep=SPLIT_DURATION + 2)
         await asyncio.gather(
-            *(user.put(f"long-{n}", {"now": True}, hook, pool=pool) for n in range(HELD))
+            *(user.put(f"long-{n}", {"now": True}, hook, pool=pool) for n in range(CLAIMED_RUNS))
         )
-        await until_called(target, "brief", HELD)
-        held = await user.runs("running")
+        await until_called(target, "brief", CLAIMED_RUNS)
+        claimed = await user.runs("running")
         async with clustered.split(node):
-            await asyncio.sleep(BRIEF)
-        runs = await user.until_runs(HELD, "succeeded")
+            await asyncio.sleep(SPLIT_DURATION)
+        runs = await user.until_runs(CLAIMED_RUNS, "succeeded")
 
-    assert len(held) == HELD
-    assert_each_once(target.calls("brief"), runs, HELD)
+    assert len(claimed) == CLAIMED_RUNS
+    assert_each_once(target.calls("brief"), runs, CLAIMED_RUNS)
 
 
 @pytest.mark.requirement("S100")
@@ -102,7 +102,7 @@ async def test_a_minority_confirms_nothing_and_claims_nothing_while_the_rest_goe
         clustered.stack.tenant("majority") as tenant,
     ):
         hook = target.http("aside")
-        aside = await put_spread(cut_off, hook, ASIDE, first=1, over=2 * LOAD_DURATION, pool=pool)
+        minority_ids = await put_spread(cut_off, hook, MINORITY_RUNS, first=1, over=2 * LOAD_DURATION, pool=pool)
         load = await Load.put(tenant, target, "majority")
         async with clustered.split(node):
             ready = await clustered.until_ready()
@@ -111,18 +111,18 @@ async def test_a_minority_confirms_nothing_and_claims_nothing_while_the_rest_goe
             runs = await tenant.until_runs(LOAD_SIZE, "succeeded", within=LOAD_DURATION + BACKLOG_TIMEOUT)
             waiting = await cut_off.runs("staged")
             healed_at = now()
-        late = await cut_off.until_runs(ASIDE, "succeeded", within=BACKLOG_TIMEOUT)
+        late = await cut_off.until_runs(MINORITY_RUNS, "succeeded", within=BACKLOG_TIMEOUT)
 
     calls = target.calls("aside")
-    done = max(call.started_at for call in calls) - healed_at
+    recovery = max(call.started_at for call in calls) - healed_at
     record_property("ready", f"{ready:.2f} s after the cut")
     record_property("lateness", load.lateness)
-    record_property("healed", f"{done.total_seconds():.2f} s to the last run")
-    assert len(aside) == ASIDE
+    record_property("healed", f"{recovery.total_seconds():.2f} s to the last run")
+    assert len(minority_ids) == MINORITY_RUNS
     assert waiting
     assert_each_once(load.calls, runs, LOAD_SIZE)
-    assert_each_once(calls, late, ASIDE)
-    claimed = cut_at + timedelta(seconds=LONGEST_HOLD)
+    assert_each_once(calls, late, MINORITY_RUNS)
+    claimed = cut_at + timedelta(seconds=MAX_CLAIM_AHEAD)
     assert not [call for call in calls if claimed < call.started_at < healed_at]
 
 
@@ -135,16 +135,16 @@ async def test_two_of_three_nodes_lost_hold_up_runs_and_lose_none(
         load = await Load.put(tenant, target, "most-lost")
         async with clustered.without(*lost):
             await assert_nothing_is_confirmed(clustered.cluster.amqp_url)
-            left = await asyncio.to_thread(lambda: len(load.calls))
+            called_before = await asyncio.to_thread(lambda: len(load.calls))
             await asyncio.sleep(LOAD_DURATION)
             waiting = await tenant.runs("staged")
-        back_at = now()
+        returned_at = now()
         runs = await tenant.until_runs(LOAD_SIZE, "succeeded", within=BACKLOG_TIMEOUT)
     await clustered.until_ready()
 
-    done = max(call.started_at for call in load.calls) - back_at
-    record_property("recovered", f"{done.total_seconds():.2f} s to the last run")
-    assert 0 < left < LOAD_SIZE
+    recovery = max(call.started_at for call in load.calls) - returned_at
+    record_property("recovered", f"{recovery.total_seconds():.2f} s to the last run")
+    assert 0 < called_before < LOAD_SIZE
     assert waiting
     assert_each_once(load.calls, runs, LOAD_SIZE)
 

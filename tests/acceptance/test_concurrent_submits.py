@@ -1,4 +1,4 @@
-"""A hundred clients, each on a connection of its own, that submit one key at the same moment."""
+"""A hundred clients with separate connections that put one key at the same time."""
 
 import asyncio
 from collections import Counter
@@ -36,15 +36,15 @@ async def clients(tenant: Tenant) -> AsyncIterator[list[Client]]:
 async def put_at_once(
     clients: Sequence[Client], schedules: Sequence[dict[str, Any]]
 ) -> tuple[list[ScheduleResponse], list[CommandRejected]]:
-    """The answers and the refusals."""
+    """Return the responses and the rejections."""
     pairs = zip(clients, schedules, strict=True)
-    told = await asyncio.gather(
+    results = await asyncio.gather(
         *(client.put(schedule) for client, schedule in pairs), return_exceptions=True
     )
-    responses = [each for each in told if isinstance(each, ScheduleResponse)]
-    refusals = [each for each in told if isinstance(each, CommandRejected)]
-    assert len(responses) + len(refusals) == CLIENTS, told
-    return responses, refusals
+    responses = [each for each in results if isinstance(each, ScheduleResponse)]
+    rejections = [each for each in results if isinstance(each, CommandRejected)]
+    assert len(responses) + len(rejections) == CLIENTS, results
+    return responses, rejections
 
 
 @pytest.mark.requirement("S26")
@@ -53,11 +53,11 @@ async def test_a_hundred_equal_submits_at_once_are_one_schedule_with_one_id_and_
 ) -> None:
     schedule = {"key": "same", "when": SOON, "target": target.http("hundred")}
 
-    responses, refusals = await put_at_once(clients, [schedule] * CLIENTS)
+    responses, rejections = await put_at_once(clients, [schedule] * CLIENTS)
     await tenant.until_runs(1, "succeeded")
     late = await tenant.harebell.put(schedule)
 
-    assert not refusals
+    assert not rejections
     assert Counter(response.status for response in responses) == {"created": 1, "unchanged": CLIENTS - 1}
     assert {response.id for response in responses} == {late.id}
     assert len({tuple(response.next_at) for response in responses}) == 1
@@ -72,12 +72,12 @@ async def test_of_two_bodies_under_one_key_the_first_is_kept_and_the_other_is_a_
     paths = ("this", "that")
     bodies = [{"key": "split", "when": SOON, "target": target.http(path)} for path in paths]
 
-    responses, refusals = await put_at_once(clients, bodies * (CLIENTS // len(bodies)))
+    responses, rejections = await put_at_once(clients, bodies * (CLIENTS // len(bodies)))
     await tenant.until_runs(1, "succeeded")
 
     half = CLIENTS // 2
     assert Counter(response.status for response in responses) == {"created": 1, "unchanged": half - 1}
     assert len({response.id for response in responses}) == 1
-    assert Counter((each.code, each.field) for each in refusals) == {("conflict", "key"): half}
+    assert Counter((each.code, each.field) for each in rejections) == {("conflict", "key"): half}
     assert len(await tenant.runs()) == 1
     assert sorted(len(target.calls(path)) for path in paths) == [0, 1]

@@ -1,4 +1,4 @@
-"""The desk on a stack: a group replayed with a canary, a letter edited, and executors that run."""
+"""Dead letters on a running stack: a replay job with a canary, and an edited dead letter."""
 
 from collections import Counter
 from typing import Final
@@ -12,28 +12,28 @@ from harebell.client import DeadLetterView, ReplayJobDetail
 
 pytestmark = [pytest.mark.broker, pytest.mark.postgres]
 
-MANY: Final = 30  # runs
+DEAD_RUNS: Final = 30  # runs
 CANARY: Final = 3
 ONCE: Final = {"max_attempts": 1}
 
 
 async def dead_letters(tenant: Tenant, number: int, state: str = "open") -> list[DeadLetterView]:
-    async def there() -> list[DeadLetterView] | None:
+    async def find() -> list[DeadLetterView] | None:
         rows = [row async for row in tenant.harebell.dead_letters(state=state)]
         return rows if len(rows) == number else None
 
-    found = await until(there)
+    found = await until(find)
     assert found is not None
     return found
 
 
-async def ended(tenant: Tenant, job: UUID | None) -> ReplayJobDetail:
-    async def over() -> ReplayJobDetail | None:
-        shown = await tenant.harebell.replay_job(job or "")
-        settled = shown.succeeded + shown.failed == shown.replayed
-        return shown if shown.state in {"done", "aborted"} and settled else None
+async def until_ended(tenant: Tenant, replay_job: UUID | None) -> ReplayJobDetail:
+    async def find() -> ReplayJobDetail | None:
+        shown = await tenant.harebell.replay_job(replay_job or "")
+        are_runs_ended = shown.succeeded + shown.failed == shown.replayed
+        return shown if shown.state in {"done", "aborted"} and are_runs_ended else None
 
-    found = await until(over)
+    found = await until(find)
     assert found is not None
     return found
 
@@ -46,28 +46,28 @@ async def test_a_canary_stops_a_replay_that_came_too_soon_and_after_the_fix_each
     await tenant.harebell.put_many(
         [
             {"key": f"till-{k}", "when": {"now": True}, "target": hook, "retry": ONCE}
-            for k in range(MANY)
+            for k in range(DEAD_RUNS)
         ]
     )
-    await dead_letters(tenant, MANY)
+    await dead_letters(tenant, DEAD_RUNS)
     [group] = [each async for each in tenant.harebell.failure_groups()]
     select = {"group": group.id}
     start = tenant.harebell.start_replay_job
 
-    early = await start(select=select, canary=CANARY, request_id="too-soon")
-    stopped = await ended(tenant, early.id)
-    again = await dead_letters(tenant, MANY)
+    first_job = await start(select=select, canary=CANARY, request_id="too-soon")
+    aborted = await until_ended(tenant, first_job.id)
+    returned = await dead_letters(tenant, DEAD_RUNS)
     target.fix("the-till")
-    late = await start(select=select, canary=CANARY, rate=100, request_id="mended")
-    done = await ended(tenant, late.id)
+    second_job = await start(select=select, canary=CANARY, rate=100, request_id="mended")
+    done = await until_ended(tenant, second_job.id)
 
-    assert (group.open, early.total, late.total) == (MANY, MANY, MANY)
-    assert (stopped.state, stopped.reason) == ("aborted", "canary_failed")
-    assert (stopped.failed, stopped.remaining) == (CANARY, MANY - CANARY)
-    assert sum(dead_letter.replays for dead_letter in again) == CANARY
-    assert (done.state, done.succeeded, done.failed) == ("done", MANY, 0)
-    well = Counter(call.run_id for call in target.calls("till") if call.ok)
-    assert (len(well), set(well.values())) == (MANY, {1})
+    assert (group.open, first_job.total, second_job.total) == (DEAD_RUNS, DEAD_RUNS, DEAD_RUNS)
+    assert (aborted.state, aborted.reason) == ("aborted", "canary_failed")
+    assert (aborted.failed, aborted.remaining) == (CANARY, DEAD_RUNS - CANARY)
+    assert sum(dead_letter.replays for dead_letter in returned) == CANARY
+    assert (done.state, done.succeeded, done.failed) == ("done", DEAD_RUNS, 0)
+    successful = Counter(call.run_id for call in target.calls("till") if call.ok)
+    assert (len(successful), set(successful.values())) == (DEAD_RUNS, {1})
     assert [dead_letter async for dead_letter in tenant.harebell.dead_letters()] == []
 
 
@@ -79,11 +79,11 @@ async def test_a_letter_whose_target_was_wrong_is_edited_and_runs_at_the_right_o
     [dead_letter] = await dead_letters(tenant, 1)
 
     edited = await tenant.harebell.edit(dead_letter.id, target.http("new"), note="they moved")
-    [copy] = edited.results
-    await tenant.harebell.replay([copy])
+    [new_id] = edited.results
+    await tenant.harebell.replay([new_id])
     await tenant.until_runs(1, "succeeded")
 
     [call] = target.calls("new")
     assert (call.run_id, call.ok) == (dead_letter.run_id, True)
-    assert (await tenant.harebell.dead_letter(copy)).state == "resolved"
+    assert (await tenant.harebell.dead_letter(new_id)).state == "resolved"
     assert (await tenant.harebell.dead_letter(dead_letter.id)).state == "superseded"

@@ -1,4 +1,4 @@
-"""`make demo` without a terminal, from nothing: it does the main job and says so truly."""
+"""The demonstration of `make demo` without a terminal, from the start to its verdict."""
 
 import json
 import os
@@ -12,16 +12,16 @@ import pytest
 
 from harebell.dev.stack import Stack
 
-DEMO_S = 180.0  # with starting everything; about 30 s on an idle machine
+DEMO_TIMEOUT = 180.0  # seconds, with the start of the stack; about 30 s on an idle machine
 VERDICT = re.compile(
     r"expected (\d+), ran (\d+), cancelled (\d+), missing (\d+), duplicated (\d+), early (\d+), "
     r"lateness p50/p99 [\d.]+/[\d.]+ ms: good"
 )
 
 
-GIVEN = "HAREBELL_AMQP_URL" in os.environ and "HAREBELL_DATABASE_URL" in os.environ
+HAS_GIVEN_SERVERS = "HAREBELL_AMQP_URL" in os.environ and "HAREBELL_DATABASE_URL" in os.environ
 pytestmark = pytest.mark.skipif(
-    GIVEN, reason="on a given broker it would share queues with the other tests' services"
+    HAS_GIVEN_SERVERS, reason="The demonstration would share queues with other services on a given broker."
 )
 
 
@@ -31,15 +31,16 @@ def root(tmp_path: Path) -> Iterator[Path]:
     Stack(tmp_path).stop()
 
 
+@pytest.mark.long
 def test_the_demo_ends_with_a_good_verdict_and_leaves_only_the_stack(root: Path) -> None:
-    own = {name: value for name, value in os.environ.items() if not name.startswith("HAREBELL_")}
+    variables = {name: value for name, value in os.environ.items() if not name.startswith("HAREBELL_")}
 
     done = subprocess.run(  # noqa: S603  # the command is ours
         [sys.executable, "-m", "harebell.dev.demo", "--root", str(root)],
-        env=own,
+        env=variables,
         capture_output=True,
         text=True,
-        timeout=DEMO_S,
+        timeout=DEMO_TIMEOUT,
         check=False,
     )
 
@@ -54,7 +55,7 @@ def test_the_demo_ends_with_a_good_verdict_and_leaves_only_the_stack(root: Path)
     report = Stack(root).status()
     assert report is not None
     assert all(process.ready for process in report.processes)
-    assert not target_runs(root)
+    assert not is_target_running(root)
 
 
 def good_calls(root: Path) -> int:
@@ -67,7 +68,7 @@ def command_lines(output: str) -> int:
     return sum(line.startswith("$ amqp-publish ") for line in output.splitlines())
 
 
-def target_runs(root: Path) -> bool:
+def is_target_running(root: Path) -> bool:
     commands = (Path(entry) / "cmdline" for entry in Path("/proc").glob("[0-9]*"))
     return any(str(root / "logs" / "demo-") in _text(command) for command in commands)
 

@@ -1,4 +1,4 @@
-"""Nobody waits behind a crowd: neither a tenant's, nor that of a target that is slow."""
+"""Fairness between a large and a small tenant, and between a slow and a quick target."""
 
 from collections.abc import Callable
 from pathlib import Path
@@ -11,8 +11,8 @@ from tests.acceptance.stack import WAIT_TIMEOUT, Stack, Tenant, time_in
 
 pytestmark = [pytest.mark.broker, pytest.mark.postgres]
 
-CROWD, FEW = 400, 20  # runs of two tenants, due at one instant
-SLOW, QUICK = 60, 40  # runs of two targets, due at one instant
+LARGE_LOAD, SMALL_LOAD = 400, 20  # runs of two tenants with one due time
+SLOW, QUICK = 60, 40  # runs of two targets with one due time
 SLOTS = {"HAREBELL_SLOTS_NORMAL": "8"}
 
 Record = Callable[[str, object], None]
@@ -28,18 +28,18 @@ async def put(tenant: Tenant, count: int, when: dict[str, str], **more: object) 
 async def test_of_two_tenants_in_one_stampede_the_small_one_does_not_wait_behind_the_crowd(
     faulty_stack: Stack, faulty_tenant: Tenant, pool: Pool, target: Target, record_property: Record
 ) -> None:
-    await pool.start(1, **SLOTS, HAREBELL_TARGET_SHARE="1")
-    crowd, due = faulty_tenant, {"at": time_in(5).isoformat()}
-    async with faulty_stack.tenant(f"{crowd.name[:50]}-few") as few:
-        await put(crowd, CROWD, due, target=target.http("crowd", sleep=0.1), pool=pool.name)
-        await put(few, FEW, due, target=target.http("few", sleep=0.1), pool=pool.name)
+    await pool.start(1, **SLOTS, HAREBELL_MAX_TARGET_SHARE="1")
+    large_tenant, due = faulty_tenant, {"at": time_in(5).isoformat()}
+    async with faulty_stack.tenant(f"{large_tenant.name[:50]}-few") as small_tenant:
+        await put(large_tenant, LARGE_LOAD, due, target=target.http("crowd", sleep=0.1), pool=pool.name)
+        await put(small_tenant, SMALL_LOAD, due, target=target.http("few", sleep=0.1), pool=pool.name)
 
-        await few.until_runs(FEW, "succeeded", within=2 * WAIT_TIMEOUT)
-        await crowd.until_runs(CROWD, "succeeded", within=2 * WAIT_TIMEOUT)
+        await small_tenant.until_runs(SMALL_LOAD, "succeeded", within=2 * WAIT_TIMEOUT)
+        await large_tenant.until_runs(LARGE_LOAD, "succeeded", within=2 * WAIT_TIMEOUT)
 
     late = {of: [call.late for call in target.calls(of)] for of in ("crowd", "few")}
     record_property("late", ", ".join(f"{of} {median(it):.2f} s" for of, it in late.items()))
-    assert len(late["few"]) == FEW
+    assert len(late["few"]) == SMALL_LOAD
     assert max(late["few"]) < median(late["crowd"])
 
 
@@ -47,7 +47,7 @@ async def test_of_two_tenants_in_one_stampede_the_small_one_does_not_wait_behind
 async def test_a_target_that_is_slow_does_not_hold_up_a_quick_one_in_the_same_lane(
     faulty_tenant: Tenant, pool: Pool, target: Target, tmp_path: Path, record_property: Record
 ) -> None:
-    """Those of the slow one came first, and would fill every slot for 15 seconds."""
+    """Put the runs of the slow target first, which would use every slot for 15 seconds."""
     await pool.start(1, **SLOTS)
     due = {"at": time_in(5).isoformat()}
     with Target.open(tmp_path / "quick.jsonl") as quick:

@@ -1,4 +1,4 @@
-"""Executors that are killed, frozen or told to stop in the midst of a call."""
+"""Executors that are killed, frozen or stopped during a call."""
 
 import asyncio
 import signal
@@ -25,7 +25,7 @@ from harebell.dev.plan import ServiceKind
 pytestmark = [pytest.mark.broker, pytest.mark.postgres]
 
 LEASE = 15.0  # seconds; the default
-GRACE = 2.0  # seconds beyond the lease
+MARGIN = 2.0  # seconds after the end of the lease
 RUNS = 120
 
 
@@ -50,7 +50,7 @@ async def test_a_killed_executors_run_is_finished_by_another_as_attempt_two(
 
     recovered = (second.started_at - killed_at).total_seconds()
     record_property("recovered", f"{recovered:.2f} s after the kill")
-    assert recovered < LEASE + GRACE
+    assert recovered < LEASE + MARGIN
     assert (first.attempt, second.attempt, run["attempt"]) == (1, 2, 2)
     assert second.token > first.token
     assert second.idempotency_key == first.idempotency_key == first.run_id
@@ -74,10 +74,10 @@ async def test_an_executor_frozen_past_its_lease_settles_in_vain(
     await until_called(target, "frozen", 2)
     send(pool.stack, frozen.name, signal.SIGCONT)
 
-    async def refused() -> bool:
+    async def is_fenced() -> bool:
         return await count_of(frozen, "harebell_fenced_completions_total") == 1
 
-    await until(refused, what="a refused settle")
+    await until(is_fenced, what="a fenced completion")
     (run,) = await faulty_tenant.until_runs(1, "succeeded")
 
     assert "late settle refused" in pool.stack.log_of(frozen.name)
@@ -115,19 +115,19 @@ async def test_an_executor_told_to_stop_under_load_uses_up_no_attempt_and_loses_
     target: Target,
     record_property: Callable[[str, object], None],
 ) -> None:
-    leaving = await pool.start(1, HAREBELL_SLOTS_NORMAL="4")
+    stopped = await pool.start(1, HAREBELL_SLOTS_NORMAL="4")
     await pool.start(2, HAREBELL_SLOTS_NORMAL="40")
     hook = target.http("stopped", sleep=0.7)
     expected = await put_spread(faulty_tenant, hook, RUNS, first=1, over=4, pool=pool.name)
     await until_called(target, "stopped", RUNS // 3)
 
     notified_at = now()
-    await asyncio.to_thread(pool.stack.stop, leaving.name)
-    took = (now() - notified_at).total_seconds()
+    await asyncio.to_thread(pool.stack.stop, stopped.name)
+    duration = (now() - notified_at).total_seconds()
     runs = await faulty_tenant.until_runs(RUNS, "succeeded")
 
-    record_property("stopped", f"{took:.2f} s after SIGTERM")
+    record_property("stopped", f"{duration:.2f} s after SIGTERM")
     assert len(set(expected)) == RUNS
     assert_each_once(target.calls("stopped"), runs, RUNS)
-    assert took < 5, "it was killed, or it waited for more than its calls"
-    assert {holder_of(run) for run in runs} == {leaving.name, "executor-2"}
+    assert duration < 5, "The executor was killed, or it waited longer than its calls."
+    assert {holder_of(run) for run in runs} == {stopped.name, "executor-2"}

@@ -1,4 +1,4 @@
-"""An intake that dies right after its answers, and a dispatcher that dies with tickets in hand."""
+"""Kills of an intake right after its responses, and of a dispatcher with queued tickets."""
 
 import asyncio
 
@@ -20,7 +20,7 @@ async def test_what_intake_took_in_before_it_was_killed_runs_once(
     faulty_tenant: Tenant, pool: Pool, target: Target
 ) -> None:
     await pool.start()
-    hook = target.http("answered")
+    hook = target.http("accepted")
 
     expected = await put_spread(faulty_tenant, hook, RUNS, first=2, over=2, pool=pool.name)
     pool.stack.kill("intake-1")
@@ -28,17 +28,17 @@ async def test_what_intake_took_in_before_it_was_killed_runs_once(
     await start(pool.stack, ServiceKind.INTAKE)
 
     assert len(set(expected)) == RUNS
-    assert_each_once(target.calls("answered"), runs, RUNS)
+    assert_each_once(target.calls("accepted"), runs, RUNS)
 
 
 async def test_commands_sent_while_intake_is_killed_are_answered_once_it_is_back(
     faulty_tenant: Tenant, pool: Pool, target: Target
 ) -> None:
     await pool.start()
-    hook = {"target": target.http("asked"), "pool": pool.name}
+    hook = {"target": target.http("sent"), "pool": pool.name}
 
     async def put(harebell: Client, number: int) -> str:
-        await asyncio.sleep(number * 0.02)  # so that some are under way when it dies
+        await asyncio.sleep(number * 0.02)  # so that some commands are in flight at the kill
         response = await harebell.put({"key": f"k-{number}", "when": {"after": "3s"}, **hook})
         return str(response.id)
 
@@ -50,7 +50,7 @@ async def test_commands_sent_while_intake_is_killed_are_answered_once_it_is_back
     runs = await faulty_tenant.until_runs(RUNS, "succeeded")
 
     assert {str(run["schedule_id"]) for run in runs} == set(expected)
-    assert_each_once(target.calls("asked"), runs, RUNS)
+    assert_each_once(target.calls("sent"), runs, RUNS)
 
 
 async def test_tickets_in_the_hands_of_a_killed_dispatcher_are_released_by_another(
@@ -58,18 +58,18 @@ async def test_tickets_in_the_hands_of_a_killed_dispatcher_are_released_by_anoth
 ) -> None:
     await pool.start()
     victim = await start(pool.stack, ServiceKind.DISPATCHER, 2)
-    hook = target.http("held")
+    hook = target.http("queued")
     await put_spread(faulty_tenant, hook, RUNS, first=3, over=5, pool=pool.name)
 
-    async def held() -> bool:
+    async def has_tickets() -> bool:
         return await count_of(victim, "harebell_queued_tickets") > 0
 
-    await until(held, what="a ticket held by dispatcher-2")
+    await until(has_tickets, what="a queued ticket of dispatcher-2")
     pool.stack.kill(victim.name)
     runs = await faulty_tenant.until_runs(RUNS, "succeeded")
 
-    assert_each_once(target.calls("held"), runs, RUNS)
-    assert max(call.late for call in target.calls("held")) < 2
+    assert_each_once(target.calls("queued"), runs, RUNS)
+    assert max(call.late for call in target.calls("queued")) < 2
 
 
 async def _any_done(tasks: "list[asyncio.Task[str]]") -> bool:

@@ -1,4 +1,4 @@
-"""The broker killed, the database restarted: on servers of this file's own, under load."""
+"""A kill of the broker and restarts of the database under load, on separate servers."""
 
 import asyncio
 import signal
@@ -16,9 +16,9 @@ from harebell.dev.servers import PrivateServers
 
 pytestmark = [pytest.mark.broker, pytest.mark.postgres, pytest.mark.broker_version]
 
-WAITING = 500  # runs in the tiers of a broker that is killed
-HEALING = 15.0  # seconds from an open port until every service consumes again
-BACKLOG = 30.0  # seconds from then until nothing is owed
+WAITING_RUNS = 500  # runs in the delay queues at the kill
+READY_TIMEOUT = 15.0  # seconds from an open port until every service consumes again
+BACKLOG_TIMEOUT = 30.0  # seconds from then until every run has ended
 LOAD = 400
 PAIRS = ServiceCounts(tickers=2, dispatchers=2, executors=2)
 
@@ -52,57 +52,57 @@ async def test_500_runs_that_wait_in_tiers_outlive_a_killed_broker_and_run_once_
     broker = servers_of(stack).broker
     async with stack.tenant("killed-broker") as tenant:
         hook = target.http("outlived")
-        expected = await put_spread(tenant, hook, WAITING, first=22, over=8)
+        expected = await put_spread(tenant, hook, WAITING_RUNS, first=22, over=8)
         staged = await tenant.runs("staged")
 
-        async def seen() -> dict[str, int]:
+        async def depths() -> dict[str, int]:
             return await asyncio.to_thread(stack.delay_queue_depths)
 
-        waited = await until(seen, what="messages in the tiers")
+        waited = await until(depths, what="messages in the delay queues")
         await asyncio.to_thread(broker.kill)
         await asyncio.to_thread(broker.start)
-        healed = await until_ready(stack, PAIRS, within=HEALING)
-        runs = await tenant.until_runs(WAITING, "succeeded", within=30 + BACKLOG)
+        recovery = await until_ready(stack, PAIRS, within=READY_TIMEOUT)
+        runs = await tenant.until_runs(WAITING_RUNS, "succeeded", within=30 + BACKLOG_TIMEOUT)
 
     late = sorted(call.late for call in target.calls("outlived"))
-    record_property("healed", f"{healed:.2f} s after the port opened")
-    record_property("lateness", f"p50 {late[WAITING // 2]:.3f} s, worst {late[-1]:.3f} s")
-    assert len(set(expected)) == len(staged) == WAITING
+    record_property("healed", f"{recovery:.2f} s after the port opened")
+    record_property("lateness", f"p50 {late[WAITING_RUNS // 2]:.3f} s, worst {late[-1]:.3f} s")
+    assert len(set(expected)) == len(staged) == WAITING_RUNS
     assert waited
-    assert_each_once(target.calls("outlived"), runs, WAITING)
+    assert_each_once(target.calls("outlived"), runs, WAITING_RUNS)
 
 
 @pytest.mark.requirement("S76", "S91")
-@pytest.mark.parametrize("how", ["fast", "immediate"])
+@pytest.mark.parametrize("mode", ["fast", "immediate"])
 async def test_a_database_that_restarts_under_load_loses_and_doubles_nothing(
-    how: str, stack: Stack, target: Target, record_property: Callable[[str, object], None]
+    mode: str, stack: Stack, target: Target, record_property: Callable[[str, object], None]
 ) -> None:
-    path = f"restarted-{how}"
+    path = f"restarted-{mode}"
     async with stack.tenant(path) as tenant:
         hook = target.http(path, sleep=0.1)
         expected = await put_spread(tenant, hook, LOAD, first=1, over=8)
         await until_called(target, path, LOAD // 4)
 
-    left_at = now()
-    await asyncio.to_thread(restart_database, servers_of(stack), how)
-    back_at = now()
-    await until_ready(stack, PAIRS, within=HEALING)
+    stopped_at = now()
+    await asyncio.to_thread(restart_database, servers_of(stack), mode)
+    returned_at = now()
+    await until_ready(stack, PAIRS, within=READY_TIMEOUT)
     async with stack.tenant(path) as tenant:
-        runs = await tenant.until_runs(LOAD, "succeeded", within=10 + BACKLOG)
+        runs = await tenant.until_runs(LOAD, "succeeded", within=10 + BACKLOG_TIMEOUT)
 
     late = sorted(call.late for call in target.calls(path))
-    away = (back_at - left_at).total_seconds()
-    done = max(call.started_at for call in target.calls(path)) - back_at
-    record_property("away", f"{away:.2f} s; the last run began {done.total_seconds():.2f} s later")
+    outage = (returned_at - stopped_at).total_seconds()
+    done = max(call.started_at for call in target.calls(path)) - returned_at
+    record_property("away", f"{outage:.2f} s; the last run began {done.total_seconds():.2f} s later")
     record_property("lateness", f"p50 {late[LOAD // 2]:.3f} s, worst {late[-1]:.3f} s")
     assert len(set(expected)) == LOAD
     assert_each_once(target.calls(path), runs, LOAD)
 
 
-def restart_database(servers: PrivateServers, how: str) -> None:
-    """`fast` ends sessions in order; `immediate` is a crash, and recovers from the log."""
+def restart_database(servers: PrivateServers, mode: str) -> None:
+    """Restart the database. `fast` ends the sessions first, and `immediate` is a crash."""
     database = servers.database
-    if how == "immediate":
+    if mode == "immediate":
         (daemon,) = database.daemons
         process = daemon.process
         assert process is not None

@@ -1,4 +1,4 @@
-"""Tickers that die between publishing and committing, and no ticker at all."""
+"""Tickers that die between the publish and the commit, and an outage of every ticker."""
 
 import asyncio
 from collections import Counter
@@ -24,7 +24,7 @@ pytestmark = [pytest.mark.broker, pytest.mark.postgres]
 TICKER = "ticker-1"
 TIMES = 5
 OUTAGE = 20.0  # seconds without any ticker
-SOON = 0.25  # seconds after its instant that a staged run may start
+MAX_LATENESS = 0.25  # seconds
 
 
 @pytest.mark.requirement("S39", "S49", "S88", "ASK-7")
@@ -34,12 +34,12 @@ async def test_a_ticker_killed_between_publishing_runs_and_their_commit_doubles_
     stack = pool.stack
     await pool.start()
     stack.stop(TICKER)
-    short = await start(stack, ServiceKind.TICKER, 2, HAREBELL_HORIZON="2s")
+    short_horizon_ticker = await start(stack, ServiceKind.TICKER, 2, HAREBELL_HORIZON="2s")
     start_at = time_in(10)
     when = {"every": "1s", "start": start_at.isoformat(), "times": TIMES}
     await faulty_tenant.put("published", when, target.http("published"), pool=pool.name)
-    stack.kill(short.name)
-    resting = await faulty_tenant.runs()
+    stack.kill(short_horizon_ticker.name)
+    unstaged = await faulty_tenant.runs()
 
     victim = await start_with_kill(stack, ServiceKind.TICKER, 3, "ticker.before_commit")
     await until_dead(stack, victim)
@@ -47,7 +47,7 @@ async def test_a_ticker_killed_between_publishing_runs_and_their_commit_doubles_
     await start(stack, ServiceKind.TICKER)
     runs = await faulty_tenant.until_runs(TIMES, "succeeded")
 
-    assert (resting, rolled_back) == ([], [])
+    assert (unstaged, rolled_back) == ([], [])
     assert_each_once(target.calls("published"), runs, TIMES)
 
 
@@ -88,20 +88,20 @@ async def test_a_schedule_that_cannot_even_be_read_is_parked_and_stops_no_other(
     await ledger.execute("UPDATE schedule_state SET next_at = now() WHERE schedule_id = $1", broken)
     ticker = await start(stack, ServiceKind.TICKER)
 
-    async def parked() -> asyncpg.Record | None:
+    async def find_errored() -> asyncpg.Record | None:
         return await ledger.fetchrow(
-            "SELECT reason FROM schedule_state WHERE schedule_id = $1 AND state = 'parked'", broken
+            "SELECT reason FROM schedule_state WHERE schedule_id = $1 AND state = 'errored'", broken
         )
 
-    state = await until(parked, what="the parking of what cannot be read")
+    state = await until(find_errored, what="the state errored of the broken schedule")
     await faulty_tenant.put("sound", {"now": True}, target.http("sound"), pool=pool.name)
     await faulty_tenant.until_runs(1, "succeeded")
 
     assert state is not None
     assert state["reason"].startswith("cannot be staged")
-    living = stack.services.process(TICKER)
-    assert living is not None
-    assert living.pid == ticker.pid
+    process = stack.services.process(TICKER)
+    assert process is not None
+    assert process.pid == ticker.pid
 
 
 @pytest.mark.requirement("S55", "S88")
@@ -128,4 +128,4 @@ async def test_without_any_ticker_for_20_s_staged_runs_start_on_their_instants(
     assert runs[-1]["started_at"] > died_at
     assert_each_once(target.calls("alone"), runs, 20)
     assert late[0] >= 0
-    assert late[-1] < SOON
+    assert late[-1] < MAX_LATENESS

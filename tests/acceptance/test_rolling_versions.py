@@ -30,7 +30,7 @@ async def test_what_is_asked_in_a_later_version_is_refused_in_the_answer(
     exchange: str, verb: str, tenant: Tenant
 ) -> None:
     async with AmqpClient.open(tenant.stack.amqp_url, tenant.name) as amqp:
-        response = await amqp.ask(verb, b"{}", exchange=exchange, type_=f"harebell.{verb}.v9")
+        response = await amqp.request(verb, b"{}", exchange=exchange, type_=f"harebell.{verb}.v9")
 
     assert (response["ok"], response["error"]["code"]) == (False, UNKNOWN)
     assert f"harebell.{verb}.v9" in response["error"]["reason"]

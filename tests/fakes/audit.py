@@ -67,7 +67,7 @@ class AuditedTicker(FakeTicker):
         return check_runs(self.schedule, runs or self.runs, [], window=window)
 
     def findings(self) -> list[Finding]:
-        """All findings about the schedule and its runs."""
+        """Return all findings about the schedule and its runs."""
         return [*check_schedule(self.schedule, self.window()), *self.check().findings]
 
 

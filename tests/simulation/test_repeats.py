@@ -140,7 +140,7 @@ def effect(book: UnitOfWork, now: int) -> dict[str, Any]:
     moment = NINE + now * TICK
     advances = [planning.plan_if_due(entry, moment, moment + HORIZON) for entry in entries.values()]
     owed = [(each.to_stage, each.skipped, each.version_statuses) for each in advances]
-    return found | {"entries": entries, "owed": owed}
+    return found | {"schedules": entries, "owed": owed}
 
 
 def assert_one_effect(command: Command, order: list[Command | None], **of: Any) -> list[Told]:

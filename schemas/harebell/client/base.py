@@ -64,7 +64,7 @@ class ClientBase:
     async def _request(
         self, exchange: str, verb: str, body: bytes, *, tenant: str | None = None
     ) -> bytes:
-        return await self._transport.request(exchange, tenant or self._tenant, verb, body)
+        return await self._transport.request(exchange, verb, body, tenant=tenant or self._tenant)
 
 
 def parse_response(model: type[M], body: bytes) -> M:

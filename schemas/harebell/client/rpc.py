@@ -28,7 +28,7 @@ TOKEN_BYTES: Final = 8  # random bytes that separate the message ids of connecti
 class Transport(Protocol):
     """A transport of request bodies to an exchange and of response bodies back."""
 
-    async def request(self, exchange: str, tenant: str, verb: str, body: bytes) -> bytes: ...
+    async def request(self, exchange: str, verb: str, body: bytes, *, tenant: str) -> bytes: ...
 
 
 @dataclass(slots=True, kw_only=True)
@@ -59,7 +59,7 @@ class RpcChannel:
         self._channel: AbstractChannel | None = None
         self._closed: asyncio.Future[None]  # done after the channel has closed
 
-    async def request(self, exchange: str, tenant: str, verb: str, body: bytes) -> bytes:
+    async def request(self, exchange: str, verb: str, body: bytes, *, tenant: str) -> bytes:
         """Return the body of the response.
 
         Raise `ResponseTimeout`, `BrokerUnavailable`, `Unroutable` or `NotAllowed`.

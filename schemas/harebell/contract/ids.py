@@ -82,7 +82,7 @@ def dead_message_id(queue: str, message_id: str | None, body: bytes) -> UUID:
     return uuid5(_DEAD_LETTER, f"{queue}/{message_id or ''}/{sha256(body).hexdigest()}")
 
 
-def failure_group_id(tenant: str, target: str, error_code: str, message: str) -> UUID:
+def failure_group_id(tenant: str, target: str, *, error_code: str, message: str) -> UUID:
     """Return the id of a failure group. `message` is the normalised error message."""
     return uuid5(_FAILURE_GROUP, f"{tenant}\n{target}\n{error_code}\n{message}")
 

@@ -84,7 +84,7 @@ async def test_request_to_a_missing_exchange_is_unroutable(amqp_url: str) -> Non
     channel = RpcChannel(connection, timeout=5.0, user=None)
 
     with pytest.raises(Unroutable):
-        await channel.request("client-tests.no-such-exchange", TENANT, "schedule.get", b"{}")
+        await channel.request("client-tests.no-such-exchange", "schedule.get", b"{}", tenant=TENANT)
     await connection.close()
 
 

@@ -1,4 +1,4 @@
-"""The stack starts, restarts, reports and stops its processes, which are replacements of services."""
+"""The stack starts, restarts, reports and stops its processes, which are replacements."""
 
 import os
 import signal

@@ -57,7 +57,10 @@ async def test_dead_run_has_a_line_in_the_list_and_a_detail_with_its_payload(
         "run_state": "dead",
         "group": str(
             failure_group_id(
-                "acme", "http POST https://acme.example", "http_503", "<n> Service Unavailable"
+                "acme",
+                "http POST https://acme.example",
+                error_code="http_503",
+                message="<n> Service Unavailable",
             )
         ),
     }

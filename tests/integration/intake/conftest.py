@@ -1,4 +1,4 @@
-"""An intake on real servers, and the hands that write to it and see what it lets out."""
+"""An intake on real servers, with its users and the services behind it."""
 
 import asyncio
 from collections.abc import AsyncIterator
@@ -20,19 +20,19 @@ from harebell.messaging.declare import declare
 from harebell.messaging.topology.bus import DEAD_LETTERS, DLQ, INTAKE, SYSTEM, TICKER
 from harebell.runtime.settings import IntakeSettings
 
-PATIENCE = 20  # seconds
+TIMEOUT = 20  # seconds
 
 
-@dataclass
-class Street:
-    """What lies before the door and behind it."""
+@dataclass(kw_only=True)
+class IntakeBus:
+    """The queues before and behind an intake, and its database."""
 
     settings: IntakeSettings
     channel: AbstractChannel
-    answers: AbstractQueue
+    responses: AbstractQueue
     events: AbstractQueue
     database: asyncpg.Connection  # as the owner
-    _arrived: dict[str, asyncio.Queue[bytes]] = field(default_factory=dict)
+    _received: dict[str, asyncio.Queue[bytes]] = field(default_factory=dict)
 
     async def send(
         self,
@@ -41,60 +41,61 @@ class Street:
         *,
         exchange: str = amqp_names.COMMANDS,
         tenant: str = "acme",
-        **given: Any,
+        **properties: Any,
     ) -> None:
-        """`body` as JSON, unless it is bytes."""
+        """Publish `body` as JSON, or unchanged if it is bytes."""
         content = body if isinstance(body, bytes) else orjson.dumps(body)
-        properties = {"reply_to": self.answers.name, "correlation_id": "c-1", **given}
+        properties = {"reply_to": self.responses.name, "correlation_id": "c-1", **properties}
         target = await self.channel.get_exchange(exchange, ensure=False)
         await target.publish(aio_pika.Message(content, **properties), f"{tenant}.{verb}")
 
-    async def ask(self, verb: str, body: Any, *, tenant: str = "acme") -> Any:
-        """The answer to a query."""
+    async def query(self, verb: str, body: Any, *, tenant: str = "acme") -> Any:
+        """Return the response to a query."""
         await self.send(verb, body, exchange=amqp_names.QUERIES, tenant=tenant)
-        return await self.answer()
+        return await self.next_response()
 
-    async def answer(self) -> Any:
-        return orjson.loads(await self._next(self.answers.name))
+    async def next_response(self) -> Any:
+        return orjson.loads(await self._next(self.responses.name))
 
-    def is_answered(self) -> bool:
-        """Whether an answer has come that nobody has looked at."""
-        return self.answers.name in self._arrived and not self._arrived[self.answers.name].empty()
+    def has_response(self) -> bool:
+        """Return whether a response has arrived that no test has read."""
+        received = self._received.get(self.responses.name)
+        return received is not None and not received.empty()
 
-    async def told(self) -> Any:
-        """The next batch of events."""
+    async def next_events(self) -> Any:
+        """Return the next batch of events."""
         return orjson.loads(await self._next(self.events.name))
 
-    async def change(self, queue: str = TICKER.name) -> AcceptedCommands:
+    async def next_commands(self, queue: str = TICKER.name) -> AcceptedCommands:
         return AcceptedCommands.model_validate_json(await self._next(queue))
 
-    async def dead(self) -> Any:
+    async def next_dead_letter(self) -> Any:
         return orjson.loads(await self._next(DEAD_LETTERS.name))[0]
 
-    async def waiting(self) -> dict[str, int]:
-        """Messages in the queues of ours that commands could come to, where there are any."""
+    async def message_counts(self) -> dict[str, int]:
+        """Return the number of messages by queue, for the queues that have messages."""
         counts: dict[str, int] = {}
         for queue in (INTAKE, TICKER, DLQ, DEAD_LETTERS):
-            found = await self.channel.declare_queue(queue.name, passive=True)
-            counts[queue.name] = found.declaration_result.message_count or 0
+            declared = await self.channel.declare_queue(queue.name, passive=True)
+            counts[queue.name] = declared.declaration_result.message_count or 0
         return {name: count for name, count in counts.items() if count}
 
     async def _next(self, name: str) -> bytes:
-        if name not in self._arrived:
-            arrived = self._arrived[name] = asyncio.Queue()
+        if name not in self._received:
+            received = self._received[name] = asyncio.Queue()
             queue = await self.channel.get_queue(name, ensure=False)
 
-            async def keep(message: AbstractIncomingMessage) -> None:
-                arrived.put_nowait(message.body)
+            async def receive(message: AbstractIncomingMessage) -> None:
+                received.put_nowait(message.body)
 
-            await queue.consume(keep, no_ack=True)
-        async with asyncio.timeout(PATIENCE):
-            return await self._arrived[name].get()
+            await queue.consume(receive, no_ack=True)
+        async with asyncio.timeout(TIMEOUT):
+            return await self._received[name].get()
 
 
 @pytest.fixture
-async def street(amqp_url: str, database_url: str) -> AsyncIterator[Street]:
-    """Before the intake is there: what is sent waits for it."""
+async def bus(amqp_url: str, database_url: str) -> AsyncIterator[IntakeBus]:
+    """The queues without an intake, in which messages wait."""
     settings = IntakeSettings.load(
         {
             "HAREBELL_AMQP_URL": amqp_url,
@@ -107,18 +108,24 @@ async def street(amqp_url: str, database_url: str) -> AsyncIterator[Street]:
     async with connection:
         await declare(connection, SYSTEM)
         channel = await connection.channel(publisher_confirms=True, on_return_raises=True)
-        answers = await channel.declare_queue(exclusive=True)
+        responses = await channel.declare_queue(exclusive=True)
         events = await channel.declare_queue(exclusive=True)
         await events.bind(amqp_names.EVENTS, "#")
-        yield Street(settings, channel, answers, events, database)
+        yield IntakeBus(
+            settings=settings,
+            channel=channel,
+            responses=responses,
+            events=events,
+            database=database,
+        )
     await database.close()
 
 
 @pytest.fixture
-async def intake(street: Street) -> AsyncIterator[Street]:
-    """With the intake at work; it stops on its own when asked to."""
+async def intake(bus: IntakeBus) -> AsyncIterator[IntakeBus]:
+    """The queues with a running intake, which stops after the test."""
     stop = asyncio.Event()
     async with asyncio.TaskGroup() as tasks:
-        tasks.create_task(serve(street.settings, stop))
-        yield street
+        tasks.create_task(serve(bus.settings, stop))
+        yield bus
         stop.set()

@@ -1,4 +1,4 @@
-"""Rows as the ticker and executors leave them, for queries to find."""
+"""Rows for queries, in the form in which the ticker and executors write them."""
 
 from datetime import datetime, timedelta
 from typing import Any
@@ -25,8 +25,8 @@ INSERT INTO schedule_state (schedule_id, version, state, next_at, changed_at, pl
 VALUES ($1, 1, $2, $3, $4, $6, 0, $5, $7)
 """
 _NEXT_VERSION = """
-INSERT INTO schedule_versions
-    (schedule_id, version, definition, run_spec, fingerprint, accepted_at, effective_at, status, actor)
+INSERT INTO schedule_versions (schedule_id, version, definition, run_spec, fingerprint,
+    accepted_at, effective_at, status, actor)
 VALUES ($1, $2, $3, '{}', '', $4, $5, $6, $7)
 """
 _RANGE = """
@@ -40,13 +40,13 @@ INSERT INTO runs (scheduled_for, schedule_id, tenant, version, seq, pool, lane, 
 VALUES ($1, $2, $3, 1, 1, 'default', 'normal', 5, $4, $1, $5, $6)
 """
 _ATTEMPT = """
-INSERT INTO attempts (scheduled_for, schedule_id, replay_number, number, lease_holder, started_at, finished_at,
-    outcome, error_code, http_status, duration_ms)
-VALUES ($1, $2, 1, $3, 'executor-1', $4, $4, 'failed', 'http_503', 503, 12.5)
+INSERT INTO attempts (scheduled_for, schedule_id, replay_number, number, lease_holder, started_at,
+    finished_at, outcome, error_code, http_status, duration_ms)
+VALUES ($1, $2, 0, $3, 'executor-1', $4, $4, 'failed', 'http_503', 503, 12.5)
 """
 
 
-async def keep_schedule(
+async def insert_schedule(
     database: asyncpg.Connection,
     tenant: str,
     key: str,
@@ -58,49 +58,57 @@ async def keep_schedule(
     open_runs: list[datetime] | None = None,
     definition: dict[str, Any] | None = None,
     planned_until: datetime | None = None,
-    skips: list[datetime] | None = None,
+    skipped_times: list[datetime] | None = None,
 ) -> UUID:
     id_ = schedule_id(tenant, key)
     definition = definition or {"key": key, "when": {"every": "1h"}}
     await database.execute(_SCHEDULE, id_, tenant, key, tags or [], created_at)
     await database.execute(_VERSION, id_, orjson.dumps(definition).decode(), created_at)
-    planned = planned_until or created_at
-    values = (id_, state, next_at, created_at, open_runs or [], planned, skips or [])
-    await database.execute(_STATE, *values)
+    await database.execute(
+        _STATE,
+        id_,
+        state,
+        next_at,
+        created_at,
+        open_runs or [],
+        planned_until or created_at,
+        skipped_times or [],
+    )
     return id_
 
 
-async def keep_version(  # noqa: PLR0917
+async def insert_version(
     database: asyncpg.Connection,
     tenant: str,
     definition: dict[str, Any],
+    *,
     number: int,
     accepted_at: datetime,
     effective_at: datetime,
-    fate: str,
+    status: str,
     actor: str,
 ) -> None:
     id_ = schedule_id(tenant, definition["key"])
     text = orjson.dumps(definition).decode()
-    values = (id_, number, text, accepted_at, effective_at, fate, actor)
-    await database.execute(_NEXT_VERSION, *values)
+    await database.execute(
+        _NEXT_VERSION, id_, number, text, accepted_at, effective_at, status, actor
+    )
 
 
-async def keep_range(
+async def insert_range(
     database: asyncpg.Connection,
     tenant: str,
     key: str,
+    *,
     first: datetime,
     last: datetime,
-    *,
     reason: str,
 ) -> None:
-    """One row for a stretch of skipped instants."""
-    id_ = schedule_id(tenant, key)
-    await database.execute(_RANGE, first, id_, tenant, last, reason)
+    """Insert the row of a range of skipped times."""
+    await database.execute(_RANGE, first, schedule_id(tenant, key), tenant, last, reason)
 
 
-async def keep_run(
+async def insert_run(
     database: asyncpg.Connection,
     tenant: str,
     key: str,
@@ -112,12 +120,11 @@ async def keep_run(
 ) -> RunKey:
     run = RunKey(scheduled_for, schedule_id(tenant, key))
     started_at = None if late is None else scheduled_for + late
-    values = (scheduled_for, run.schedule_id, tenant, state, attempt, started_at)
-    await database.execute(_RUN, *values)
+    await database.execute(_RUN, scheduled_for, run.schedule_id, tenant, state, attempt, started_at)
     return run
 
 
-async def keep_attempt(
+async def insert_attempt(
     database: asyncpg.Connection, run: RunKey, number: int, started_at: datetime
 ) -> None:
     await database.execute(_ATTEMPT, run.scheduled_for, run.schedule_id, number, started_at)

@@ -1,4 +1,4 @@
-"""What the door does while something it needs is away, or asked too much."""
+"""Tests of intake without a database, without a connection, and with an expensive query."""
 
 import asyncio
 from collections.abc import AsyncIterator
@@ -8,8 +8,8 @@ from urllib.parse import quote
 import asyncpg
 import pytest
 from aiormq.exceptions import PublishError
-from tests.integration.intake.conftest import PATIENCE, Street
-from tests.integration.intake.ledger import keep_run
+from tests.integration.intake.conftest import TIMEOUT, IntakeBus
+from tests.integration.intake.ledger import insert_run
 from tests.integration.intake.test_queries import HOUR, NOW
 from tests.rig.servers import Servers
 
@@ -19,11 +19,12 @@ from harebell.messaging.topology.bus import QUERY
 pytestmark = [pytest.mark.broker, pytest.mark.postgres]
 
 PAUSE = {"key": "daily"}
+CONNECTIONS = 3  # of intake: the publisher and two consumers
 
 
 @asynccontextmanager
-async def locked_out(database: asyncpg.Connection) -> AsyncIterator[None]:
-    """The intake's role has no connection and gets none."""
+async def without_database(database: asyncpg.Connection) -> AsyncIterator[None]:
+    """Close the connections of the role of intake, and reject new ones."""
     await database.execute("ALTER ROLE harebell_intake CONNECTION LIMIT 0")
     try:
         await database.execute(
@@ -35,75 +36,78 @@ async def locked_out(database: asyncpg.Connection) -> AsyncIterator[None]:
         await database.execute("ALTER ROLE harebell_intake CONNECTION LIMIT -1")
 
 
-async def test_without_a_database_commands_pass_and_queries_are_held(intake: Street) -> None:
-    await intake.ask("schedule.list", {})
+async def test_commands_pass_and_queries_wait_when_the_database_is_away(
+    intake: IntakeBus,
+) -> None:
+    await intake.query("schedule.list", {})
 
-    async with locked_out(intake.database):
+    async with without_database(intake.database):
         await intake.send("schedule.list", {}, exchange=amqp_names.QUERIES)
         await intake.send("schedule.pause", PAUSE)
-        change = await intake.change()
-        was_answered = intake.is_answered()
+        commands = await intake.next_commands()
+        had_response = intake.has_response()
 
-    answer = await intake.answer()
+    response = await intake.next_response()
 
-    assert change.verb == "schedule.pause"
-    assert not was_answered
-    assert answer["items"] == []
+    assert commands.verb == "schedule.pause"
+    assert not had_response
+    assert response["items"] == []
 
 
-async def test_a_question_that_costs_too_much_is_refused(intake: Street) -> None:
+async def test_query_is_rejected_when_its_statement_takes_too_long(intake: IntakeBus) -> None:
     for number in range(7):
-        await keep_run(intake.database, "acme", "daily", NOW - HOUR * number)
+        await insert_run(intake.database, "acme", "daily", NOW - HOUR * number)
     await intake.database.execute(
         "CREATE POLICY slow ON runs USING (pg_sleep(1) IS NOT NULL);"
         "ALTER TABLE runs ENABLE ROW LEVEL SECURITY"
     )
 
-    answer = await intake.ask("run.list", {})
+    response = await intake.query("run.list", {})
 
-    assert answer["error"]["code"] == "too_slow"
+    assert response["error"]["code"] == "too_slow"
 
 
-async def test_a_connection_that_is_closed_is_followed_by_another(
-    servers: Servers, intake: Street
+async def test_intake_opens_a_new_connection_when_the_broker_closes_one(
+    servers: Servers, intake: IntakeBus
 ) -> None:
     if servers.private is None:
         pytest.skip("closes connections through the management API of a private broker")
     await intake.send("schedule.pause", PAUSE)
-    await intake.change()
+    await intake.next_commands()
 
     for name in await _connections(servers, "harebell "):
         servers.management("DELETE", f"connections/{quote(name)}")
     await intake.send("schedule.resume", PAUSE)
 
-    assert (await intake.change()).verb == "schedule.resume"
+    assert (await intake.next_commands()).verb == "schedule.resume"
 
 
 async def _connections(servers: Servers, prefix: str) -> list[str]:
-    """Once the management API knows of all three, which takes seconds."""
-    async with asyncio.timeout(PATIENCE):
+    """Return the connections of intake. The management API lists them after some seconds."""
+    async with asyncio.timeout(TIMEOUT):
         while True:
             listed = await asyncio.to_thread(servers.management, "GET", "connections")
-            named = {each["name"]: each.get("user_provided_name", "") for each in listed}
-            found = [name for name, given in named.items() if given.startswith(prefix)]
-            if len(found) == 3:
-                return found
+            client_names = {each["name"]: each.get("user_provided_name", "") for each in listed}
+            names = [name for name, client in client_names.items() if client.startswith(prefix)]
+            if len(names) == CONNECTIONS:
+                return names
 
 
-async def test_a_queue_that_was_deleted_is_declared_again(intake: Street) -> None:
-    await intake.ask("schedule.list", {})
+async def test_intake_declares_a_deleted_queue_again(intake: IntakeBus) -> None:
+    await intake.query("schedule.list", {})
 
     await intake.channel.queue_delete(QUERY.name)
-    async with asyncio.timeout(PATIENCE):
-        while not await reaches(intake, "schedule.list"):
+    async with asyncio.timeout(TIMEOUT):
+        while not await is_routed(intake, "schedule.list"):
             continue
 
-    assert (await intake.answer())["ok"]
+    assert (await intake.next_response())["ok"]
 
 
-async def reaches(street: Street, query: str) -> bool:
+async def is_routed(bus: IntakeBus, query: str) -> bool:
+    """Send a query, and return whether the broker routed it to a queue."""
     try:
-        await street.send(query, {}, exchange=amqp_names.QUERIES)
-    except PublishError:  # returned: its queue is not there
+        await bus.send(query, {}, exchange=amqp_names.QUERIES)
+    except PublishError:
         return False
     return True

@@ -1,11 +1,11 @@
-"""Queries on real servers: each tenant sees its own, in bounded pages, newest first."""
+"""Tests of queries on real servers: each tenant reads its own rows, in pages, newest first."""
 
 from datetime import UTC, datetime, timedelta
 from typing import Any
 
 import pytest
-from tests.integration.intake.conftest import Street
-from tests.integration.intake.ledger import keep_attempt, keep_run, keep_schedule
+from tests.integration.intake.conftest import IntakeBus
+from tests.integration.intake.ledger import insert_attempt, insert_run, insert_schedule
 
 from harebell.contract import amqp_names
 from harebell.contract.types import instant_text, truncate_ms
@@ -16,165 +16,170 @@ NOW = truncate_ms(datetime.now(UTC))
 HOUR = timedelta(hours=1)
 
 
-async def pages(street: Street, verb: str, **asked: Any) -> list[list[dict[str, Any]]]:
-    found = []
+async def pages(bus: IntakeBus, verb: str, **query: Any) -> list[list[dict[str, Any]]]:
+    """Return the items of each page of a list."""
+    result = []
     after: dict[str, str] = {}
     while True:
-        page = await street.ask(verb, {**asked, **after})
-        found.append(page["items"])
+        page = await bus.query(verb, {**query, **after})
+        result.append(page["items"])
         if "next" not in page:
-            return found
+            return result
         after = {"after": page["next"]}
 
 
-async def test_a_schedule_is_shown_by_key_and_by_id_with_its_definition(intake: Street) -> None:
-    id_ = await keep_schedule(intake.database, "acme", "daily", created_at=NOW, tags=["sales"])
+async def test_schedule_is_returned_by_key_and_by_id_with_its_definition(
+    intake: IntakeBus,
+) -> None:
+    id_ = await insert_schedule(intake.database, "acme", "daily", created_at=NOW, tags=["sales"])
 
-    by_key = await intake.ask("schedule.get", {"key": "daily"})
-    by_id = await intake.ask("schedule.get", {"id": str(id_)})
+    by_key = await intake.query("schedule.get", {"key": "daily"})
+    by_id = await intake.query("schedule.get", {"id": str(id_)})
 
-    item = by_key["item"]
-    assert by_id["item"] == item
-    assert (item["id"], item["key"], item["tenant"]) == (str(id_), "daily", "acme")
-    assert (item["state"], item["version"], item["tags"]) == ("active", 1, ["sales"])
-    assert item["created_at"] == instant_text(NOW)
-    assert item["definition"] == {"key": "daily", "when": {"every": "1h"}}
+    assert by_id == by_key
+    assert by_key["ok"]
+    assert (by_key["id"], by_key["key"], by_key["tenant"]) == (str(id_), "daily", "acme")
+    assert (by_key["state"], by_key["version"], by_key["tags"]) == ("active", 1, ["sales"])
+    assert by_key["created_at"] == instant_text(NOW)
+    assert by_key["definition"] == {"key": "daily", "when": {"every": "1h"}}
 
 
-async def test_the_next_run_is_shown_though_it_is_in_the_broker_already(intake: Street) -> None:
-    handed_over = [NOW - HOUR, NOW + HOUR]
-    await keep_schedule(
+async def test_next_run_of_a_schedule_may_be_staged_already(intake: IntakeBus) -> None:
+    await insert_schedule(
         intake.database,
         "acme",
         "often",
         created_at=NOW,
         next_at=NOW + 2 * HOUR,
-        open_runs=handed_over,
+        open_runs=[NOW - HOUR, NOW + HOUR],
     )
 
-    answer = await intake.ask("schedule.get", {"key": "often"})
+    response = await intake.query("schedule.get", {"key": "often"})
 
-    assert answer["item"]["next_at"] == instant_text(NOW + HOUR)
+    assert response["next_at"] == instant_text(NOW + HOUR)
 
 
 @pytest.mark.requirement("S18", "ASK-16")
-async def test_what_belongs_to_another_tenant_is_not_found(intake: Street) -> None:
-    id_ = await keep_schedule(intake.database, "globex", "daily", created_at=NOW)
-    run = await keep_run(intake.database, "globex", "daily", NOW - HOUR)
+async def test_row_of_another_tenant_is_not_found(intake: IntakeBus) -> None:
+    id_ = await insert_schedule(intake.database, "globex", "daily", created_at=NOW)
+    run = await insert_run(intake.database, "globex", "daily", NOW - HOUR)
 
-    answers = [
-        await intake.ask("schedule.get", {"key": "daily"}),
-        await intake.ask("schedule.get", {"id": str(id_)}),
-        await intake.ask("run.get", {"run_id": str(run)}),
+    responses = [
+        await intake.query("schedule.get", {"key": "daily"}),
+        await intake.query("schedule.get", {"id": str(id_)}),
+        await intake.query("run.get", {"run_id": str(run)}),
     ]
-    listed = [
-        await intake.ask("schedule.list", {}),
-        await intake.ask("run.list", {}),
-        await intake.ask("run.list", {"id": str(id_)}),
+    lists = [
+        await intake.query("schedule.list", {}),
+        await intake.query("run.list", {}),
+        await intake.query("run.list", {"id": str(id_)}),
     ]
 
-    faults = [(answer["error"]["code"], answer["error"]["field"]) for answer in answers]
-    assert faults == [("not_found", "key"), ("not_found", "id"), ("not_found", "run_id")]
-    assert [page["items"] for page in listed] == [[], [], []]
+    errors = [(each["error"]["code"], each["error"]["field"]) for each in responses]
+    assert errors == [("not_found", "key"), ("not_found", "id"), ("not_found", "run_id")]
+    assert [page["items"] for page in lists] == [[], [], []]
 
 
-async def test_schedules_are_listed_newest_first_page_by_page(intake: Street) -> None:
+async def test_schedules_are_listed_newest_first_in_pages(intake: IntakeBus) -> None:
     for number in range(5):
-        made_at = NOW - HOUR * (number // 2)  # some at the same instant
-        await keep_schedule(intake.database, "acme", f"key-{number}", created_at=made_at)
+        created_at = NOW - HOUR * (number // 2)  # some at the same time
+        await insert_schedule(intake.database, "acme", f"key-{number}", created_at=created_at)
 
-    found = await pages(intake, "schedule.list", limit=2)
+    result = await pages(intake, "schedule.list", limit=2)
 
-    assert [len(page) for page in found] == [2, 2, 1]
-    rows = [row for page in found for row in page]
+    assert [len(page) for page in result] == [2, 2, 1]
+    rows = [row for page in result for row in page]
     assert {row["key"] for row in rows} == {f"key-{number}" for number in range(5)}
-    made = [row["created_at"] for row in rows]
-    assert made == sorted(made, reverse=True)
+    created = [row["created_at"] for row in rows]
+    assert created == sorted(created, reverse=True)
     assert "definition" not in rows[0]
 
 
 @pytest.mark.requirement("S17")
-async def test_schedules_are_found_by_tag_and_by_state(intake: Street) -> None:
+async def test_schedules_are_filtered_by_tag_and_by_state(intake: IntakeBus) -> None:
     for key, state, tags in (("a", "active", ["x"]), ("b", "paused", ["x"]), ("c", "active", [])):
-        await keep_schedule(intake.database, "acme", key, created_at=NOW, state=state, tags=tags)
+        await insert_schedule(intake.database, "acme", key, created_at=NOW, state=state, tags=tags)
 
-    tagged = await intake.ask("schedule.list", {"tag": "x"})
-    paused = await intake.ask("schedule.list", {"state": "paused"})
+    tagged = await intake.query("schedule.list", {"tag": "x"})
+    paused = await intake.query("schedule.list", {"state": "paused"})
+    active = await intake.query("schedule.list", {"state": "active"})
 
     assert {row["key"] for row in tagged["items"]} == {"a", "b"}
     assert [row["key"] for row in paused["items"]] == ["b"]
+    assert {row["key"] for row in active["items"]} == {"a", "c"}
 
 
 @pytest.mark.requirement("S32", "S34")
-async def test_a_run_is_shown_with_its_attempts_and_how_late_the_first_began(
-    intake: Street,
+async def test_run_is_returned_with_its_attempts_and_the_lateness_of_the_first(
+    intake: IntakeBus,
 ) -> None:
-    await keep_schedule(intake.database, "acme", "daily", created_at=NOW)
-    run = await keep_run(
+    await insert_schedule(intake.database, "acme", "daily", created_at=NOW)
+    run = await insert_run(
         intake.database, "acme", "daily", NOW - HOUR, state="retrying", attempt=2, late=HOUR / 2
     )
     for number in (1, 2):
-        started = run.scheduled_for + timedelta(milliseconds=1.5) * number**9
-        await keep_attempt(intake.database, run, number, started)
+        started_at = run.scheduled_for + timedelta(milliseconds=1.5) * number**9
+        await insert_attempt(intake.database, run, number, started_at)
 
-    item = (await intake.ask("run.get", {"run_id": str(run)}))["item"]
+    response = await intake.query("run.get", {"run_id": str(run)})
 
-    assert (item["run_id"], item["key"], item["state"]) == (str(run), "daily", "retrying")
-    assert item["late_ms"] == 1.5
-    assert [(each["number"], each["http_status"]) for each in item["attempts"]] == [
+    assert (response["run_id"], response["key"]) == (str(run), "daily")
+    assert (response["state"], response["late_ms"]) == ("retrying", 1.5)
+    assert [(each["number"], each["http_status"]) for each in response["attempts"]] == [
         (1, 503),
         (2, 503),
     ]
 
 
 @pytest.mark.requirement("S37")
-async def test_a_run_that_waits_says_by_which_route_and_why(intake: Street) -> None:
-    await keep_schedule(intake.database, "acme", "daily", created_at=NOW)
-    waits = await keep_run(intake.database, "acme", "daily", NOW, state="staged", attempt=0)
-    rests = await keep_run(intake.database, "acme", "daily", NOW - HOUR, state="retrying")
-    ended = await keep_run(intake.database, "acme", "daily", NOW - 2 * HOUR)
+async def test_waiting_run_has_its_tier_and_the_reason(intake: IntakeBus) -> None:
+    await insert_schedule(intake.database, "acme", "daily", created_at=NOW)
+    staged = await insert_run(intake.database, "acme", "daily", NOW, state="staged", attempt=0)
+    retrying = await insert_run(intake.database, "acme", "daily", NOW - HOUR, state="retrying")
+    ended = await insert_run(intake.database, "acme", "daily", NOW - 2 * HOUR)
     await intake.database.execute(
         "UPDATE runs SET staged_at = due_at - interval '1 minute' WHERE state = 'staged'"
     )
 
-    shown = {row["run_id"]: row for row in (await intake.ask("run.list", {}))["items"]}
+    page = await intake.query("run.list", {})
 
-    assert shown[str(waits)]["route"] == "hot"
-    assert shown[str(waits)]["tier_reason"] == "The run waits in harebell.delay.57082."
-    assert shown[str(rests)]["route"] == "cold"
-    assert shown[str(ended)]["route"] is None
+    rows = {row["run_id"]: row for row in page["items"]}
+    assert rows[str(staged)]["tier"] == "hot"
+    assert "harebell.delay.57082" in rows[str(staged)]["tier_reason"]
+    assert rows[str(retrying)]["tier"] == "cold"
+    assert "tier" not in rows[str(ended)]
 
 
-async def test_runs_are_listed_newest_first_page_by_page(intake: Street) -> None:
+async def test_runs_are_listed_newest_first_in_pages(intake: IntakeBus) -> None:
     expected = []
     for number in range(7):
-        instant = NOW - HOUR * number
-        run = await keep_run(intake.database, "acme", "daily", instant, late=timedelta(seconds=2))
+        time = NOW - HOUR * number
+        run = await insert_run(intake.database, "acme", "daily", time, late=timedelta(seconds=2))
         expected.append(str(run))
 
-    found = await pages(intake, "run.list", limit=3)
+    result = await pages(intake, "run.list", limit=3)
 
-    assert [len(page) for page in found] == [3, 3, 1]
-    assert [row["run_id"] for page in found for row in page] == expected
-    assert {row["late_ms"] for page in found for row in page} == {2000.0}
+    assert [len(page) for page in result] == [3, 3, 1]
+    assert [row["run_id"] for page in result for row in page] == expected
+    assert {row["late_ms"] for page in result for row in page} == {2000.0}
 
 
 @pytest.mark.requirement("S32")
-async def test_runs_are_found_by_schedule_by_state_and_since(intake: Street) -> None:
+async def test_runs_are_filtered_by_schedule_by_state_and_by_since(intake: IntakeBus) -> None:
     database = intake.database
-    recent = await keep_run(database, "acme", "daily", NOW - HOUR, state="dead")
-    earlier = await keep_run(database, "acme", "daily", NOW - 30 * HOUR)
-    other = await keep_run(database, "acme", "other", NOW - HOUR)
-    longer = instant_text(NOW - 40 * HOUR)
+    recent = await insert_run(database, "acme", "daily", NOW - HOUR, state="dead")
+    earlier = await insert_run(database, "acme", "daily", NOW - 30 * HOUR)
+    other = await insert_run(database, "acme", "other", NOW - HOUR)
+    since = instant_text(earlier.scheduled_for)  # inclusive
 
-    found = {
-        "all": await intake.ask("run.list", {}),
-        "dead": await intake.ask("run.list", {"state": "dead"}),
-        "daily": await intake.ask("run.list", {"key": "daily", "since": longer}),
-        "other": await intake.ask("run.list", {"id": str(other.schedule_id)}),
+    responses = {
+        "all": await intake.query("run.list", {}),
+        "dead": await intake.query("run.list", {"state": "dead"}),
+        "daily": await intake.query("run.list", {"key": "daily", "since": since}),
+        "other": await intake.query("run.list", {"id": str(other.schedule_id)}),
     }
 
-    runs = {name: {row["run_id"] for row in page["items"]} for name, page in found.items()}
+    runs = {name: {row["run_id"] for row in page["items"]} for name, page in responses.items()}
     assert runs == {
         "all": {str(recent), str(other)},
         "dead": {str(recent)},
@@ -193,33 +198,39 @@ async def test_runs_are_found_by_schedule_by_state_and_since(intake: Street) -> 
         ("run.get", {"run_id": "nonsense"}, "invalid_run_id", "run_id"),
         ("run.list", {"state": "sleeping"}, "invalid_state", "state"),
         ("run.list", {"since": "2026-01-01T00:00:00"}, "naive_instant", "since"),
-        ("run.list", {"key": "a", "id": "5f0c1a52-7d4f-5c1b-9d80-0d3c1c3f7a11"},
-         "invalid_reference", None),
+        (
+            "run.list",
+            {"key": "a", "id": "5f0c1a52-7d4f-5c1b-9d80-0d3c1c3f7a11"},
+            "invalid_reference",
+            None,
+        ),
         ("run.forget", {}, "unknown_query", None),
         ("run.list", [{}], "invalid", None),
     ],
-)  # fmt: skip
-async def test_a_bad_query_is_refused_with_field_and_reason(
-    intake: Street, verb: str, body: Any, code: str, field: str | None
+)
+async def test_invalid_query_is_rejected_with_field_and_reason(
+    intake: IntakeBus, verb: str, body: Any, code: str, field: str | None
 ) -> None:
-    answer = await intake.ask(verb, body)
+    response = await intake.query(verb, body)
 
-    assert answer["ok"] is False
-    assert (answer["error"]["code"], answer["error"].get("field")) == (code, field)
-    assert answer["error"]["reason"]
-
-
-async def test_a_query_that_is_not_json_is_answered_and_kept(intake: Street) -> None:
-    answer = await intake.ask("run.list", b"since yesterday")
-    dead = await intake.dead()
-
-    assert answer["error"]["code"] == dead["reason"] == "not_json"
+    assert response["ok"] is False
+    assert (response["error"]["code"], response["error"].get("field")) == (code, field)
+    assert response["error"]["reason"]
 
 
-async def test_a_question_without_anybody_to_answer_is_dropped(intake: Street) -> None:
+async def test_query_that_is_not_json_gets_a_response_and_becomes_a_dead_letter(
+    intake: IntakeBus,
+) -> None:
+    response = await intake.query("run.list", b"since yesterday")
+    dead_letter = await intake.next_dead_letter()
+
+    assert response["error"]["code"] == dead_letter["reason"] == "not_json"
+
+
+async def test_query_without_a_reply_queue_delays_no_other_query(intake: IntakeBus) -> None:
     await intake.send("schedule.list", {}, exchange=amqp_names.QUERIES, reply_to=None)
     await intake.send("schedule.list", {}, exchange=amqp_names.QUERIES, reply_to="gone")
 
-    answer = await intake.ask("schedule.list", {})
+    response = await intake.query("schedule.list", {})
 
-    assert answer == {"ok": True, "items": []}
+    assert response == {"ok": True, "items": []}

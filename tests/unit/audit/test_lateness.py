@@ -1,4 +1,4 @@
-"""Tests of late runs and of stuck runs and schedules, with one bound for both."""
+"""Tests of stuck runs and schedules and of runs that started late, with one bound for both."""
 
 from dataclasses import replace
 from typing import Any
@@ -41,7 +41,7 @@ def test_running_run_is_late_by_its_start() -> None:
     assert len(list(find_late(scheduled().schedule, run, WINDOW))) == 1
 
 
-def test_window_sets_the_bound_of_late_runs() -> None:
+def test_window_sets_the_bound_for_late_runs() -> None:
     window = replace(WINDOW, late_after=seconds(5))
 
     assert len(list(find_late(scheduled().schedule, started(6), window))) == 1

@@ -36,7 +36,7 @@ class FakeBroker:
     connections: list[tuple[str, float]] = field(default_factory=list)
     is_up: bool = True
 
-    async def request(self, exchange: str, tenant: str, verb: str, body: bytes) -> bytes:
+    async def request(self, exchange: str, verb: str, body: bytes, *, tenant: str) -> bytes:
         request = Request(exchange=exchange, tenant=tenant, verb=verb, body=orjson.loads(body))
         self.requests.append(request)
         return orjson.dumps(self.respond(request))

@@ -15,7 +15,7 @@ class FakeTransport:
     respond: Callable[[Any], Any] = lambda _: {"ok": True, "items": []}
     requests: list[tuple[str, Any]] = field(default_factory=list)
 
-    async def request(self, exchange: str, tenant: str, verb: str, body: bytes) -> bytes:
+    async def request(self, exchange: str, verb: str, body: bytes, *, tenant: str) -> bytes:
         content = orjson.loads(body)
         self.requests.append((f"{exchange} {tenant}.{verb}", content))
         return orjson.dumps(self.respond(content))

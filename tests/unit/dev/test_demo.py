@@ -47,7 +47,8 @@ def test_verdict_passes_when_exactly_the_expected_runs_executed() -> None:
 
     assert verdict.has_passed
     assert str(verdict) == (
-        "expected 3, ran 2, cancelled 1, missing 0, duplicated 0, early 0, lateness p50/p99 3.0/3.0 ms"
+        "expected 3, ran 2, cancelled 1, missing 0, duplicated 0, early 0, "
+        "lateness p50/p99 3.0/3.0 ms"
     )
 
 

@@ -37,7 +37,9 @@ class Fingerprint:
 
     @property
     def group_id(self) -> UUID:
-        return failure_group_id(self.tenant, self.target, self.error_code, self.message)
+        return failure_group_id(
+            self.tenant, self.target, error_code=self.error_code, message=self.message
+        )
 
 
 def fingerprint(
