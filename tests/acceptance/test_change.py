@@ -111,7 +111,7 @@ async def test_a_change_that_is_overtaken_or_too_late_says_so_and_the_old_goes_o
 
     assert (rejected.value.code, rejected.value.field) == ("not_in_future", "effective_at")
     assert response.version == 3
-    assert (versions[2].status, versions[2].status_reason) == ("superseded", "overtaken by version 3")
+    assert (versions[2].status, versions[2].status_reason) == ("superseded", "replaced by version 3")
     assert [versions[number].status for number in (1, 3)] == ["active", "active"]
 
 

@@ -181,7 +181,7 @@ async def test_a_watch_may_tell_who_is_silent_and_nothing_else(production: Produ
         ears = await channel.declare_queue(exclusive=True)
         await ears.bind(EVENTS, f"{ACME}.liveness.missed")
 
-        assert await publish_missed_heartbeats(url, ACME, [silence], now()) == []
+        assert await publish_missed_heartbeats(url, ACME, [silence], now=now()) == []
         heard = await until(lambda: ears.get(no_ack=True, fail=False))
 
     assert heard is not None

@@ -162,7 +162,7 @@ async def test_why_a_pasted_schedule_was_refused_is_read_in_the_recent_events(
             if "schedule.rejected" in await shown.inner_text():
                 break
         refused = shown.locator("div.box", has_text="schedule.rejected").last
-        for told in ("invalid_cron", "when.cron", "minute 75 is over 59", "hello-2"):
+        for told in ("invalid_cron", "when.cron", "from 0 to 59, not 75", "hello-2"):
             await ui.shows(refused, told)
         await ui.picture("refused", at=refused, height=560)
 

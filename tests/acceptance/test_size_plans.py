@@ -11,11 +11,12 @@ import asyncpg
 import orjson
 import pytest
 from sqlalchemy.dialects import postgresql
+from sqlalchemy.ext.asyncio import AsyncConnection
 from tests.acceptance.plans import STATEMENTS, Explainer, Statement
 from tests.acceptance.schedule_load import MANY, TENANT, ScheduleLoad
 
+from harebell.contract.queries import RunList, ScheduleList
 from harebell.domain.run_states import RunState, ScheduleState
-from harebell.intake.queries.parse import Runs, Schedules
 from harebell.intake.queries.store import IntakeStore
 from harebell.storage.engine import open_pool
 from harebell.ticker.store import schedules, versions
@@ -76,30 +77,45 @@ async def connected(schedule_load: ScheduleLoad) -> AsyncIterator[asyncpg.Connec
             await transaction.rollback()
 
 
-class Asked(IntakeStore):
-    """What the door would ask the database: explained, not run."""
+class NoRows:
+    """The result of a statement that was only explained."""
+
+    def mappings(self) -> list[Any]:
+        return []
+
+
+class ExplainingConnection(AsyncConnection):
+    """A connection that explains each statement instead of executing it."""
 
     def __init__(self, explainer: Explainer) -> None:
         self._explainer = explainer
 
-    async def _rows(self, statement: Any) -> list[Any]:
-        dialect = postgresql.dialect()  # type: ignore[no-untyped-call]
+    async def execute(self, statement: Any, *_: Any, **__: Any) -> Any:
+        dialect = postgresql.dialect()  # type: ignore[no-untyped-call]  # SQLAlchemy has no type
         text = statement.compile(dialect=dialect, compile_kwargs={"literal_binds": True})
-        return await self._explainer.fetch(str(text))
+        await self._explainer.fetch(str(text))
+        return NoRows()
 
 
-def schedule_lists(**only: Any) -> Statement:
-    nothing = dict.fromkeys(("tag", "owner", "name", "state", "after"))
-    asked = Schedules(**{**nothing, **only}, limit=100)
-    return lambda at: Asked(at).schedules(TENANT, asked)
+class ExplainedStore(IntakeStore):
+    """The statements of intake, explained instead of executed."""
+
+    def __init__(self, explainer: Explainer) -> None:
+        self._explainer = explainer
+
+    @asynccontextmanager
+    async def connect(self) -> AsyncIterator[AsyncConnection]:
+        yield ExplainingConnection(self._explainer)
 
 
-def runs(**only: Any) -> Statement:
-    nothing = dict.fromkeys(
-        ("schedule_id", "tag", "state", "outcome", "reason", "until", "after"),
-    )
-    asked = Runs(**{**nothing, **only}, since=NOW - timedelta(hours=24), limit=100)
-    return lambda at: Asked(at).runs(TENANT, asked)
+def schedule_lists(**filters: Any) -> Statement:
+    query = ScheduleList(**filters, limit=100)
+    return lambda at: ExplainedStore(at).list_schedules(TENANT, query)
+
+
+def runs(id_: UUID | None = None, **filters: Any) -> Statement:
+    query, since = RunList(**filters, limit=100), NOW - timedelta(hours=24)
+    return lambda at: ExplainedStore(at).list_runs(TENANT, query, since=since, id_=id_)
 
 
 SOMEONE = UUID(int=7)
@@ -114,7 +130,7 @@ LISTS: dict[str, Statement] = {
     "schedules by name": schedule_lists(name="name-7"),
     "schedules that are parked": schedule_lists(state=ScheduleState.ERRORED),
     "runs": runs(),
-    "runs of a schedule": runs(schedule_id=SOMEONE),
+    "runs of a schedule": runs(SOMEONE),
     "runs by state": runs(state=RunState.DEAD),
     "runs by outcome": runs(outcome="dead"),
     "runs by reason": runs(reason="missed"),
@@ -122,21 +138,21 @@ LISTS: dict[str, Statement] = {
 }
 # Each index of these tables, and what is asked by it.
 BY_INDEX: dict[str, Statement] = {
-    "schedules_pkey": lambda at: Asked(at).get_schedule(TENANT, SOMEONE),
+    "schedules_pkey": lambda at: ExplainedStore(at).get_schedule(TENANT, SOMEONE),
     "schedules_page": LISTS["schedules"],
     "schedules_tags": LISTS["schedules by tag"],
     "schedules_owner": LISTS["schedules by owner"],
     "schedules_name": LISTS["schedules by name"],
     "schedule_versions_pkey": lambda at: versions.VersionCache().load(at, [(SOMEONE, 1)]),
     "schedule_state_pkey": lambda at: schedules.load_unit_of_work(
-        at, versions.VersionCache(), [SOMEONE], []
+        at, versions.VersionCache(), [SOMEONE]
     ),
     "schedule_state_next": HOT["what is due"],
     "schedule_state_awaiting": HOT["what waits for an end"],
     "schedule_state_halted": LISTS["schedules that are parked"],
     "runs_pkey": HOT["claim"],
     "runs_open": HOT["sweep of lost tickets"],
-    "runs_ranges": lambda at: Asked(at).run_of(TENANT, SOMEONE, NOW),
+    "runs_ranges": lambda at: ExplainedStore(at).find_run(TENANT, SOMEONE, NOW),
 }
 FORBIDDING = {"schedules_key"}  # two schedules of one key
 

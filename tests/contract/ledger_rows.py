@@ -1,7 +1,7 @@
 """Rows of the ledger in every state, for the statements under test."""
 
 from collections.abc import Iterable, Mapping
-from dataclasses import dataclass
+from dataclasses import KW_ONLY, dataclass
 from datetime import UTC, datetime, timedelta
 from typing import Final
 from uuid import UUID, uuid5
@@ -47,6 +47,7 @@ class Row:
     state: RunState
     attempt: int = 0
     reason: str | None = None
+    _: KW_ONLY
     has_stop_request: bool = False
     is_expired: bool = False
     has_expired_lease: bool = False

@@ -1,7 +1,7 @@
 """An executor of runs that restrict overlap: their rows, tickets, claims and completions."""
 
 from collections.abc import Iterable, Mapping
-from dataclasses import dataclass, field
+from dataclasses import KW_ONLY, dataclass, field
 from datetime import datetime, timedelta
 from typing import Any, Final
 from uuid import UUID, uuid5
@@ -69,6 +69,7 @@ class Executor:
     ledger: asyncpg.Pool
     policy: Overlap
     holder: str = HOLDER
+    _: KW_ONLY
     tokens: dict[RunKey, int] = field(default_factory=dict)
 
     async def claim(

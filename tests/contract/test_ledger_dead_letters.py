@@ -34,11 +34,18 @@ def key_of(name: str) -> RunKey:
 def dead_letter_of(key: RunKey) -> DeadLetter:
     """Return the dead letter of replay number 0."""
     return DeadLetter(
-        id=dead_run_id(str(key), 0), tenant=TENANT, kind=DeadLetterKind.RUN,
+        id=dead_run_id(str(key), 0),
+        tenant=TENANT,
+        kind=DeadLetterKind.RUN,
         reason="attempts_exhausted",
-        error="no", dead_at=NOW, payload={"target": {"task": {"name": "acme.report"}}}, run=key,
-        replay_number=0, key="report", attempts=5,
-    )  # fmt: skip
+        error="no",
+        dead_at=NOW,
+        payload={"target": {"task": {"name": "acme.report"}}},
+        run=key,
+        replay_number=0,
+        key="report",
+        attempts=5,
+    )
 
 
 async def inserted(ledger: asyncpg.Pool, name: str) -> DeadLetter:

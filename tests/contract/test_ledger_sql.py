@@ -42,7 +42,7 @@ Keys = Sequence[RunKey]
 _S = RunState
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(frozen=True, slots=True, kw_only=True)
 class Statement:
     """A statement, its actor, and the state that its own conditions give a row.
 
@@ -145,10 +145,10 @@ def resolve(state: RunState) -> Statement:
         await staging.resolve(ledger, dict.fromkeys(keys, state))
 
     return Statement(
-        f"resolve as {state}",
-        Actor.TICKER,
-        run,
-        lambda row: state if row.state is _S.UNRESOLVED else None,
+        name=f"resolve as {state}",
+        actor=Actor.TICKER,
+        run=run,
+        to=lambda row: state if row.state is _S.UNRESOLVED else None,
     )
 
 
@@ -156,14 +156,14 @@ def finish_without_attempt(state: RunState) -> Statement:
     async def run(ledger: asyncpg.Connection, keys: Keys) -> None:
         await overlap.finish_without_attempt(ledger, dict.fromkeys(keys, (state, Reason.OVERLAP)))
 
-    return Statement(f"finish as {state}", Actor.OVERLAP, run, lambda _: state)
+    return Statement(name=f"finish as {state}", actor=Actor.OVERLAP, run=run, to=lambda _: state)
 
 
 def complete(state: RunState) -> Statement:
     async def run(ledger: asyncpg.Connection, keys: Keys) -> object:
         return await completion.complete(ledger, [completion_of(key, state) for key in keys])
 
-    return Statement(f"complete as {state}", Actor.COMPLETE, run, lambda _: state)
+    return Statement(name=f"complete as {state}", actor=Actor.COMPLETE, run=run, to=lambda _: state)
 
 
 def recover(state: RunState) -> Statement:
@@ -173,15 +173,20 @@ def recover(state: RunState) -> Statement:
         return await completion.complete(ledger, [completion_of(each.key, state) for each in found])
 
     return Statement(
-        f"recover as {state}",
-        Actor.RECOVER,
-        run,
-        lambda row: state if row.has_expired_lease else None,
+        name=f"recover as {state}",
+        actor=Actor.RECOVER,
+        run=run,
+        to=lambda row: state if row.has_expired_lease else None,
     )
 
 
 STATEMENTS: Final = [
-    Statement("claim", Actor.CLAIM, claim, lambda row: None if row.is_expired else _S.RUNNING),
+    Statement(
+        name="claim",
+        actor=Actor.CLAIM,
+        run=claim,
+        to=lambda row: None if row.is_expired else _S.RUNNING,
+    ),
     *(
         complete(after)
         for before, after in TRANSITIONS
@@ -189,63 +194,65 @@ STATEMENTS: Final = [
     ),
     *(recover(after) for before, after in TRANSITIONS if is_allowed(Actor.RECOVER, before, after)),
     Statement(
-        "cancel unstarted",
-        Actor.COMPLETE,
-        cancel_unstarted,
-        lambda row: _S.CANCELLED if row.has_stop_request else None,
+        name="cancel unstarted",
+        actor=Actor.COMPLETE,
+        run=cancel_unstarted,
+        to=lambda row: _S.CANCELLED if row.has_stop_request else None,
     ),
     Statement(
-        "return unstarted",
-        Actor.RETURN,
-        return_unstarted,
-        lambda row: None if row.has_stop_request else _S.STAGED if row.attempt < 2 else _S.RETRYING,
+        name="return unstarted",
+        actor=Actor.RETURN,
+        run=return_unstarted,
+        to=lambda row: (
+            None if row.has_stop_request else _S.STAGED if row.attempt < 2 else _S.RETRYING
+        ),
     ),
-    Statement("delay", Actor.RATE_LIMIT, delay_runs, state_after_delay),
-    Statement("cancel", Actor.TICKER, cancel, lambda _: _S.CANCELLED),
+    Statement(name="delay", actor=Actor.RATE_LIMIT, run=delay_runs, to=state_after_delay),
+    Statement(name="cancel", actor=Actor.TICKER, run=cancel, to=lambda _: _S.CANCELLED),
     Statement(
-        "skip by a person",
-        Actor.TICKER,
-        skip_by_person,
-        lambda row: _S.SKIPPED if row.state is _S.STAGED else None,
+        name="skip by a person",
+        actor=Actor.TICKER,
+        run=skip_by_person,
+        to=lambda row: _S.SKIPPED if row.state is _S.STAGED else None,
     ),
     *(resolve(state) for state in (_S.STAGED, _S.SUCCEEDED, _S.SKIPPED)),
     Statement(
-        "expire",
-        Actor.TICKER,
-        recovery.expire_overdue,
-        lambda row: _S.EXPIRED if row.is_expired else None,
+        name="expire",
+        actor=Actor.TICKER,
+        run=recovery.expire_overdue,
+        to=lambda row: _S.EXPIRED if row.is_expired else None,
     ),
     Statement(
-        "move to version",
-        Actor.TICKER,
-        move_to_version,
-        lambda row: _S.STAGED if row.state is _S.STAGED else None,
+        name="move to version",
+        actor=Actor.TICKER,
+        run=move_to_version,
+        to=lambda row: _S.STAGED if row.state is _S.STAGED else None,
     ),
     Statement(
-        "stage",
-        Actor.TICKER,
-        stage,
-        lambda row: (
+        name="stage",
+        actor=Actor.TICKER,
+        run=stage,
+        to=lambda row: (
             _S.STAGED
             if row.state is not _S.STAGED and not row.attempt and row.reason in RESTAGEABLE
             else None
         ),
     ),
     Statement(
-        "skip",
-        Actor.TICKER,
-        skip,
-        lambda row: _S.SKIPPED if not row.attempt and row.reason in RESTAGEABLE else None,
+        name="skip",
+        actor=Actor.TICKER,
+        run=skip,
+        to=lambda row: _S.SKIPPED if not row.attempt and row.reason in RESTAGEABLE else None,
     ),
     Statement(
-        "wake",
-        Actor.OVERLAP,
-        wake,
-        lambda row: row.state if row.reason == Reason.WAITING_FOR_OVERLAP else None,
+        name="wake",
+        actor=Actor.OVERLAP,
+        run=wake,
+        to=lambda row: row.state if row.reason == Reason.WAITING_FOR_OVERLAP else None,
     ),
     finish_without_attempt(_S.SKIPPED),
     finish_without_attempt(_S.CANCELLED),
-    Statement("replay", Actor.REPLAY, replay, lambda _: _S.STAGED),
+    Statement(name="replay", actor=Actor.REPLAY, run=replay, to=lambda _: _S.STAGED),
 ]
 INSERTING: Final = {"stage", "skip"}  # these statements insert a missing row
 

@@ -8,8 +8,21 @@ from harebell.domain.retry import LEASE_EXPIRED
 from harebell.domain.run_states import FAILED, SUCCEEDED, Reason, RunState
 
 DURATION_BUCKETS: Final = (
-    *(0.005, 0.01, 0.025, 0.05, 0.1, 0.25, 0.5, 1, 2.5, 5),
-    *(10, 30, 60, 300, 3600),
+    0.005,
+    0.01,
+    0.025,
+    0.05,
+    0.1,
+    0.25,
+    0.5,
+    1,
+    2.5,
+    5,
+    10,
+    30,
+    60,
+    300,
+    3600,
 )
 
 RUNS: Final = Counter(

@@ -172,8 +172,8 @@ class BreakerRecorder:
         others = await store.count_other_forced(self.pool, downstream)
         if others >= MAX_SNAPSHOT_BREAKERS:
             raise InvalidInput(
-                f"At most {MAX_SNAPSHOT_BREAKERS} breakers may be forced, "
-                f"but {others} others are forced.",
+                f"The number of other forced breakers must be below {MAX_SNAPSHOT_BREAKERS}, "
+                f"not {others}.",
                 code="too_many",
             )
 

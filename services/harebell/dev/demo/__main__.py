@@ -36,7 +36,7 @@ def main() -> int:
         return FAILURE
     except KeyboardInterrupt:
         narration.text(
-            f"The demo was interrupted. The stack runs on. {stop_command(root)} stops it."
+            f"The demo was interrupted. The stack keeps running. Stop it with {stop_command(root)}."
         )
         return INTERRUPTED
 

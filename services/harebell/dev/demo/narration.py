@@ -46,7 +46,7 @@ def print_next_steps(narration: Narration, status: StackStatus, suffix: str, sto
     narration.command(f"echo '{HELLO % suffix}' | {commands.display_line('schedule', 'put', '-')}")
     narration.command(commands.display_line("run", "list", "--since", "10m"))
     narration.command(commands.display_line("dlq", "list", "--state", "all"))
-    narration.text(f"The stack runs on. {stop} stops it.")
+    narration.text(f"The stack keeps running. Stop it with {stop}.")
 
 
 def _management(status: StackStatus) -> str:

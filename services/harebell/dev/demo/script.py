@@ -26,7 +26,7 @@ from harebell.messaging.topology.bus import EVENTS_RECENT
 # Long limits for a busy machine. The demo takes about 15 s.
 STORED_TIMEOUT: Final = 20.0  # until the ledger contains the published schedules
 DEAD_TIMEOUT: Final = 30.0  # until the run of the broken target is dead
-DEAD_LETTER_TIMEOUT: Final = 20.0  # until its dead dead_letter is stored
+DEAD_LETTER_TIMEOUT: Final = 20.0  # until its dead letter is stored
 END_TIMEOUT: Final = 60.0  # until no run is open
 
 
@@ -102,11 +102,11 @@ class DemoScript:
         return await self._show(self._has_died, limit=DEAD_TIMEOUT)
 
     async def replay_dead_letter(self) -> bool:
-        """List the dead dead_letter, repair the target and replay the run."""
-        self._narration.heading("The dead dead_letter")
+        """List the dead letter, repair the target and replay the run."""
+        self._narration.heading("The dead letter")
         dead_letter = await self._dead_letter()
         if dead_letter is None:
-            self._narration.text(f"No dead dead_letter exists after {DEAD_LETTER_TIMEOUT:.0f} s.")
+            self._narration.text(f"No dead letter exists after {DEAD_LETTER_TIMEOUT:.0f} s.")
             return False
         await self._command("dlq", "list", "--key", self._dying)
         self._target.fix()
@@ -135,7 +135,7 @@ class DemoScript:
         self._narration.output(await commands.harebell(*arguments, amqp_url=self._amqp_url))
 
     async def _dead_letter(self) -> str | None:
-        """Return the id of the dead dead_letter, which is stored shortly after the run is dead."""
+        """Return the id of the dead letter, which is stored shortly after the run is dead."""
         deadline = monotonic() + DEAD_LETTER_TIMEOUT
         while monotonic() < deadline:
             async for dead_letter in self._client.dead_letters(key=self._dying):

@@ -32,8 +32,8 @@ from harebell.ticker.recovery.executor_liveness import ExecutorLiveness
 from harebell.ticker.recovery.stalled_overlaps import wake_stalled, without_locked_schedules
 
 LEASE_CHECK_INTERVAL: Final = 1.0  # seconds
-# A claim after an idle check becomes suspect only after SILENT_AFTER, so this check is early enough.
-IDLE_CHECK_INTERVAL: Final = recovery.SILENT_AFTER + LEASE_CHECK_INTERVAL  # seconds, without leases
+# Seconds while no executor holds a lease. A later claim is not silent before the next check.
+IDLE_CHECK_INTERVAL: Final = recovery.SILENT_AFTER + LEASE_CHECK_INTERVAL
 TICKET_CHECK_INTERVAL: Final = 5.0  # seconds
 MAX_LEASE: Final = 15.0  # seconds of uninterrupted service before the first lease expires
 MIN_UPTIME_FOR_LIVENESS: Final = 5.0  # seconds of uninterrupted service before a holder is gone
