@@ -43,7 +43,7 @@ class ClusterStack:
 
         No service runs if `counts` is None.
         """
-        cluster = Cluster(root / "cluster", release=os.environ.get("BROKER") or None)
+        cluster = Cluster(root / "cluster", version=os.environ.get("BROKER") or None)
         try:
             cluster.start()
             given = replace(servers, amqp_url=cluster.amqp_url, private=None)

@@ -85,7 +85,7 @@ async def breaker_events(stack: Stack) -> AsyncIterator[BreakerEvents]:
 async def breaker_action(tenant: Tenant, name: str) -> str | None:
     """Return the present action of the breaker in `harebell breaker list`."""
     listed = await tenant.harebell.breakers()
-    return next((each.breaker_action for each in listed if each.downstream == name), None)
+    return next((each.acts for each in listed if each.downstream == name), None)
 
 
 async def until_action(tenant: Tenant, name: str, expected: str | None) -> None:

@@ -213,7 +213,7 @@ async def test_what_a_selector_paused_is_resumed_by_its_receipt_and_nothing_else
 
 
 async def states_of(tenant: Tenant) -> dict[str, str]:
-    return {each.key: each.state async for each in tenant.harebell.schedules()}
+    return {str(each.key): each.state async for each in tenant.harebell.schedules()}
 
 
 @pytest.mark.requirement("S31", "S114")

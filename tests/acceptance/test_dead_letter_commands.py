@@ -21,7 +21,7 @@ LONG_AGO: Final = "--until 1h"
 
 
 @pytest.fixture
-async def terminal(tenant: Tenant, target: Target) -> "Desk":
+async def terminal(tenant: Tenant, target: Target) -> "DeadLetterTerminal":
     """Return a terminal of a tenant with five dead letters in two failure groups."""
     hook = target.http("hook", broken="hook")
     await tenant.harebell.put_many(

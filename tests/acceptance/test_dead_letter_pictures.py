@@ -78,7 +78,7 @@ async def create_dead_letters(tenant: Tenant, target: Target) -> None:
         dead_letters = [each async for each in tenant.harebell.dead_letters()]
         return len(dead_letters) == INVOICES + MAILS
 
-    await until(dead, request_target="dead letters")
+    await until(dead, what="dead letters")
 
 
 def first_id(output: str, text: str) -> str:

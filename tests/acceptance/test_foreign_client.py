@@ -1,4 +1,4 @@
-"""A service that knows nothing of ours but AMQP, the JSON and the command that the README shows."""
+"""A client without Harebell code: the JSON and the command of the README, with amqp-tools."""
 
 import asyncio
 import json
@@ -17,22 +17,22 @@ EXAMPLE = re.compile(
     r"<!-- acceptance: plain-amqp -->\n```json\n(?P<body>.+?)\n```\n+```sh\n(?P<command>.+?)\n```",
     re.DOTALL,
 )
-# What a reader puts their own in place of.
-HOOK = "https://acme.example/hook"
-ADDRESS = "default.schedule.put"
+# The parts of the example that a reader replaces.
+README_URL = "https://acme.example/hook"
+README_KEY = "default.schedule.put"
 
 pytestmark = [
     pytest.mark.broker_version,
     pytest.mark.broker,
     pytest.mark.postgres,
-    pytest.mark.skipif(shutil.which("amqp-publish") is None, reason="amqp-tools are missing"),
+    pytest.mark.skipif(shutil.which("amqp-publish") is None, reason="The Debian package amqp-tools is missing."),
 ]
 
 
 def example() -> tuple[str, str]:
-    """The JSON, and the command that publishes it."""
+    """Return the JSON of the README and the command that publishes the JSON."""
     found = EXAMPLE.search(README.read_text())
-    assert found is not None, "the README shows no JSON and no command"
+    assert found is not None, "The README contains no example with the marker `acceptance: plain-amqp`."
     return found["body"], found["command"]
 
 
@@ -55,12 +55,12 @@ async def test_a_schedule_published_by_amqp_tools_calls_its_target_and_is_in_the
 ) -> None:
     url = tenant.stack.amqp_url
     body, command = example()
-    mine = command.replace(HOOK, target.url("hello")).replace(
-        ADDRESS, f"{tenant.name}.schedule.put"
+    command_of_test = command.replace(README_URL, target.url("hello")).replace(
+        README_KEY, f"{tenant.name}.schedule.put"
     )
     await shell('amqp-declare-queue --url "$HAREBELL_AMQP_URL" --queue mine', url)
 
-    await shell(f"{mine} --reply-to mine", url)
+    await shell(f"{command_of_test} --reply-to mine", url)
     response: dict[str, Any] = json.loads(
         await shell('amqp-consume --url "$HAREBELL_AMQP_URL" --queue mine --count 1 cat', url)
     )

@@ -1,4 +1,4 @@
-"""What each service's role may do in the database: its part, and nothing else."""
+"""The grants of each service role in the database, which must be the minimum."""
 
 import asyncpg
 import pytest
@@ -6,50 +6,50 @@ from tests.rig.servers import as_role
 
 pytestmark = pytest.mark.postgres
 
-READ, ADD, CHANGE, REMOVE = "SELECT", "INSERT", "UPDATE", "DELETE"
+SELECT, INSERT, UPDATE, DELETE = "SELECT", "INSERT", "UPDATE", "DELETE"
 SERVICES = ("intake", "ticker", "dispatcher", "executor", "dlq_inspector", "auditor")
 
-_GRANTED = """
+_GRANTS = """
 SELECT table_name, privilege_type FROM information_schema.role_table_grants
 WHERE grantee = $1 AND table_schema = 'public'
 """
-_FREEDOMS = """
+_ATTRIBUTES = """
 SELECT rolsuper, rolcreatedb, rolcreaterole, rolreplication, rolbypassrls,
        EXISTS (SELECT FROM pg_auth_members WHERE member = r.oid) AS is_member,
        has_schema_privilege(oid, 'public', 'CREATE') AS may_create
 FROM pg_roles r WHERE rolname = $1
 """
-_WRITES = {
+_WRITE_GRANTS = {
     "intake": {},
     "dispatcher": {},
     "auditor": {},
     "executor": {
-        "runs": {CHANGE},
-        "attempts": {ADD},
-        "overlap_slots": {ADD, CHANGE, REMOVE},
-        "limits": {ADD, CHANGE},
+        "runs": {UPDATE},
+        "attempts": {INSERT},
+        "overlap_slots": {INSERT, UPDATE, DELETE},
+        "rate_limits": {INSERT, UPDATE},
     },
     "dlq_inspector": {
-        "alerts": {ADD, CHANGE, REMOVE},
-        "runs": {CHANGE},
-        "dead_letters": {ADD, CHANGE, REMOVE},
-        "failure_groups": {ADD, CHANGE, REMOVE},
-        "replay_jobs": {ADD, CHANGE, REMOVE},
-        "replay_items": {ADD, CHANGE, REMOVE},
-        "replays": {ADD, CHANGE, REMOVE},
+        "alerts": {INSERT, UPDATE, DELETE},
+        "runs": {UPDATE},
+        "dead_letters": {INSERT, UPDATE, DELETE},
+        "failure_groups": {INSERT, UPDATE, DELETE},
+        "replay_jobs": {INSERT, UPDATE, DELETE},
+        "replay_items": {INSERT, UPDATE, DELETE},
+        "replays": {INSERT, UPDATE, DELETE},
     },
     "ticker": {
-        "schedules": {ADD, CHANGE},
-        "schedule_state": {ADD, CHANGE},
-        "schedule_versions": {ADD, CHANGE},
-        "commands": {ADD, REMOVE},
-        "bulk_operations": {ADD, REMOVE},
-        "tzdata_version": {ADD, CHANGE},
-        "runs": {ADD, CHANGE},
-        "attempts": {ADD},
-        "overlap_slots": {ADD, CHANGE, REMOVE},
-        "limits": {REMOVE},
-        "breakers": {ADD, CHANGE, REMOVE},
+        "schedules": {INSERT, UPDATE},
+        "schedule_state": {INSERT, UPDATE},
+        "schedule_versions": {INSERT, UPDATE},
+        "command_results": {INSERT, DELETE},
+        "bulk_operations": {INSERT, DELETE},
+        "tzdata_version": {INSERT, UPDATE},
+        "runs": {INSERT, UPDATE},
+        "attempts": {INSERT},
+        "overlap_slots": {INSERT, UPDATE, DELETE},
+        "rate_limits": {DELETE},
+        "breakers": {INSERT, UPDATE, DELETE},
     },
 }
 
@@ -77,28 +77,28 @@ async def test_a_services_role_writes_only_its_own_tables_and_is_nobody_special(
 ) -> None:
     connection = await asyncpg.connect(as_role(database_url, service))
     try:
-        granted = await connection.fetch(_GRANTED, f"harebell_{service}")
-        freedoms = await connection.fetchrow(_FREEDOMS, f"harebell_{service}")
+        grants = await connection.fetch(_GRANTS, f"harebell_{service}")
+        attributes = await connection.fetchrow(_ATTRIBUTES, f"harebell_{service}")
     finally:
         await connection.close()
 
     writes: dict[str, set[str]] = {}
-    for table, privilege in granted:
-        if privilege != READ:
+    for table, privilege in grants:
+        if privilege != SELECT:
             writes.setdefault(table, set()).add(privilege)
-    assert writes == _WRITES[service]
-    assert not any(freedoms.values())
+    assert writes == _WRITE_GRANTS[service]
+    assert not any(attributes.values())
 
 
 async def test_the_dispatchers_role_reads_nothing_but_the_time(database_url: str) -> None:
     connection = await asyncpg.connect(as_role(database_url, "dispatcher"))
     try:
-        told = await connection.fetchval("SELECT clock_timestamp()")
-        granted = await connection.fetch(_GRANTED, "harebell_dispatcher")
+        time = await connection.fetchval("SELECT clock_timestamp()")
+        grants = await connection.fetch(_GRANTS, "harebell_dispatcher")
         with pytest.raises(asyncpg.InsufficientPrivilegeError):
             await connection.fetch("SELECT * FROM runs")
     finally:
         await connection.close()
 
-    assert told is not None
-    assert granted == []
+    assert time is not None
+    assert grants == []

@@ -1,4 +1,4 @@
-"""A broker made from the definitions file: every service with its own user, and no more rights."""
+"""The definitions file: each service has a separate user with the minimum of permissions."""
 
 import asyncio
 import json
@@ -33,7 +33,7 @@ MAY_PUBLISH = {
     "harebell_dispatcher": {"delay", "due", "work", "control", "events", "dead"},
     "harebell_executor": {"delay", "due", "events", "dead"},
     "harebell_dlq_inspector": {"delay", "due", "events", "dead"},
-    "harebell_watchdog": set(),  # but for one event
+    "harebell_watchdog": set(),  # the user may publish only one event
     "harebell_monitor": set(),
     "harebell_operator": {"commands"},
     ACME: {"commands", "queries"},
@@ -57,9 +57,9 @@ async def test_what_is_imported_is_what_services_would_have_declared(
     found = servers.management("GET", f"bindings/{host}")
 
     bound = {(each["source"], each["routing_key"], each["destination"]) for each in found}
-    wanted = {(each.exchange, each.routing_key, each.queue) for each in SYSTEM.bindings}
+    required = {(each.exchange, each.routing_key, each.queue) for each in SYSTEM.bindings}
     assert problems == []
-    assert wanted <= bound
+    assert required <= bound
 
 
 async def test_with_their_own_users_services_run_retry_bury_replay_and_cancel(
@@ -102,13 +102,13 @@ async def test_a_message_for_an_exchange_of_the_tenants_own_arrives(
         exchange = await channel.declare_exchange("acme.orders", aio_pika.ExchangeType.TOPIC)
         inbox = await channel.declare_queue("acme.inbox", exclusive=True)
         await inbox.bind(exchange, "#")
-        told = await channel.declare_queue("acme.told", exclusive=True)
-        await told.bind(EVENTS, f"{ACME}.run.succeeded")
+        outcomes = await channel.declare_queue("acme.outcomes", exclusive=True)
+        await outcomes.bind(EVENTS, f"{ACME}.run.succeeded")
         amqp = {"exchange": "acme.orders", "routing_key": "new", "json": {"n": 1}}
         await harebell.put({"key": "order", "when": {"now": True}, "target": {"amqp": amqp}})
 
         order = await until(lambda: inbox.get(no_ack=True, fail=False))
-        event = await until(lambda: told.get(no_ack=True, fail=False))
+        event = await until(lambda: outcomes.get(no_ack=True, fail=False))
 
     assert order is not None
     assert json.loads(order.body) == {"n": 1}
@@ -143,17 +143,17 @@ async def test_a_ticker_sees_whether_executors_live_and_lanes_are_empty(
     production: Production,
 ) -> None:
     url, database = production.url("harebell_ticker"), production.stack.database_url
-    presence = ExecutorLiveness(
+    liveness = ExecutorLiveness(
         TickerSettings(amqp_url=SecretStr(url), database_url=SecretStr(database))
     )
     try:
-        await presence.is_gone("nobody")
+        await liveness.is_gone("executor-none")
         await asyncio.sleep(MIN_CONNECTION_AGE + 0.5)
 
-        assert await presence.is_gone("nobody")
-        assert await presence.is_queue_empty("default", Lane.LOW)
+        assert await liveness.is_gone("executor-none")
+        assert await liveness.is_queue_empty("default", Lane.LOW)
     finally:
-        await presence.close()
+        await liveness.close()
 
 
 @pytest.mark.requirement("ASK-16")
@@ -162,11 +162,11 @@ async def test_a_tenant_neither_writes_nor_hears_in_anothers_name(production: Pr
         with pytest.raises(NotAllowed):
             await harebell.cancel(key="good")
     async with await aio_pika.connect(production.url(OTHER)) as connection:
-        for heard in (f"{ACME}.#", "#"):
+        for received in (f"{ACME}.#", "#"):
             channel = await connection.channel()
-            queue = await channel.declare_queue(f"{OTHER}.ears", exclusive=True)
+            queue = await channel.declare_queue(f"{OTHER}.events", exclusive=True)
             with pytest.raises(ChannelAccessRefused):
-                await queue.bind(EVENTS, heard)
+                await queue.bind(EVENTS, received)
         for foreign in (EVENTS_RECENT.name, DEAD, QUERIES, f"{WORK}.default.normal"):
             channel = await connection.channel()
             with pytest.raises(ChannelAccessRefused):
@@ -174,18 +174,18 @@ async def test_a_tenant_neither_writes_nor_hears_in_anothers_name(production: Pr
 
 
 async def test_a_watch_may_tell_who_is_silent_and_nothing_else(production: Production) -> None:
-    silence = MissedHeartbeat("ticker", now())
+    missed_heartbeat = MissedHeartbeat("ticker", now())
     url = production.url("harebell_watchdog")
     async with await aio_pika.connect(production.stack.amqp_url) as connection:
         channel = await connection.channel()
-        ears = await channel.declare_queue(exclusive=True)
-        await ears.bind(EVENTS, f"{ACME}.liveness.missed")
+        watchdog_queue = await channel.declare_queue(exclusive=True)
+        await watchdog_queue.bind(EVENTS, f"{ACME}.liveness.missed")
 
-        assert await publish_missed_heartbeats(url, ACME, [silence], now=now()) == []
-        heard = await until(lambda: ears.get(no_ack=True, fail=False))
+        assert await publish_missed_heartbeats(url, ACME, [missed_heartbeat], now=now()) == []
+        received = await until(lambda: watchdog_queue.get(no_ack=True, fail=False))
 
-    assert heard is not None
-    assert json.loads(heard.body)[0]["subject"] == "ticker"
+    assert received is not None
+    assert json.loads(received.body)[0]["subject"] == "ticker"
 
 
 async def _open(harebell: Client) -> list[DeadLetterView]:
@@ -197,14 +197,14 @@ async def _called(target: Target, path: str) -> bool:
 
 
 async def _may_publish(url: str, exchange: str) -> bool:
-    """Unroutable counts: the broker has let it in."""
+    """Return whether the broker accepts a publish, which also counts without a bound queue."""
     async with await aio_pika.connect(url) as connection:
         channel = await connection.channel(publisher_confirms=True)
         message = aio_pika.Message(b"[]")
         target = await channel.get_exchange(exchange, ensure=False)
         try:
             async with asyncio.timeout(5):
-                await target.publish(message, f"{ACME}.run.nobody", mandatory=False)
+                await target.publish(message, f"{ACME}.run.none", mandatory=False)
         except ChannelAccessRefused:
             return False
     return True

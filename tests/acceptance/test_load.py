@@ -1,4 +1,4 @@
-"""What holds for many runs together: at once, by priority, and with a tenth of them failing."""
+"""Many runs together: immediate runs, priorities, a flood of low runs and failing calls."""
 
 import asyncio
 from collections import Counter
@@ -13,19 +13,19 @@ from tests.acceptance.stack import WAIT_TIMEOUT, Tenant, time_in
 
 pytestmark = [pytest.mark.broker, pytest.mark.postgres]
 
-A_SECOND = 20  # puts of runs at once, and as many runs of the timetable beside them
+RUNS_PER_SECOND = 20  # immediate runs, and as many scheduled runs
 SECONDS = 10
-SOON = 2.0  # seconds from acceptance to the start of an immediate run, p99
+MAX_START_DELAY = 2.0  # seconds from acceptance to the start of an immediate run, p99
 
-BACKLOG = 36  # runs of each lane, due at one instant
-SLOTS = {"HIGH": "12", "NORMAL": "8", "LOW": "2"}  # in the proportions that are the default
+BACKLOG = 36  # runs of each lane with one due time
+SLOTS = {"HIGH": "12", "NORMAL": "8", "LOW": "2"}  # in the default proportions
 PRIORITIES = {"high": 9, "normal": 5, "low": 2}
-FACTOR = 5  # so many times as long a low run waits as a high one, at least
+MIN_FACTOR = 5  # between the waits of a low run and of a high run
 
-FLOOD, HIGH = 400, 60  # runs: low ones of one instant, and high ones over some seconds
+FLOOD, HIGH = 400, 60  # low runs with one due time, and high runs over some seconds
 SLACK = 0.25  # seconds: of a median, on a machine that does other things
 
-OWED, FAILING = 500, 50
+TOTAL, FAILING = 500, 50
 
 Record = Callable[[str, object], None]
 
@@ -34,27 +34,27 @@ Record = Callable[[str, object], None]
 async def test_an_immediate_run_starts_within_2_s_while_40_runs_start_each_second(
     tenant: Tenant, target: Target, record_property: Record
 ) -> None:
-    count = A_SECOND * SECONDS
+    count = RUNS_PER_SECOND * SECONDS
     await put_spread(tenant, target.http("timetable"), count, first=2, over=SECONDS)
     hook = target.http("at-once")
 
     async def put(number: int) -> str:
-        await asyncio.sleep(2 + number / A_SECOND)
+        await asyncio.sleep(2 + number / RUNS_PER_SECOND)
         return await tenant.put(f"at-once-{number}", {"now": True}, hook)
 
     ids = await asyncio.gather(*(put(number) for number in range(count)))
     await tenant.until_runs(2 * count, "succeeded", within=2 * WAIT_TIMEOUT)
 
     calls = target.calls("at-once")
-    waits = sorted(call.late for call in calls)  # its instant is its acceptance
+    waits = sorted(call.late for call in calls)  # the scheduled time of an immediate run is its acceptance
     p50, p99 = waits[count // 2], waits[count * 99 // 100]
     record_property("waited", f"p50 {p50 * 1e3:.0f} ms, p99 {p99 * 1e3:.0f} ms")
     assert Counter(call.schedule_id for call in calls) == Counter(ids)
-    assert p99 < SOON
+    assert p99 < MAX_START_DELAY
 
 
 async def put_backlog(tenant: Tenant, target: Target, pool: Pool) -> None:
-    """All due at one instant, in an order that favours no lane."""
+    """Put runs with one due time, in an order that favours no lane."""
     when = {"at": time_in(3).isoformat()}
     schedules: list[dict[str, Any]] = [
         {
@@ -71,7 +71,7 @@ async def put_backlog(tenant: Tenant, target: Target, pool: Pool) -> None:
     assert all(response.ok for response in responses)
 
 
-def wait_of(calls: Sequence[Call]) -> float:
+def mean_wait(calls: Sequence[Call]) -> float:
     return mean(call.late for call in calls)
 
 
@@ -80,25 +80,25 @@ async def test_with_a_backlog_in_every_lane_high_waits_a_fifth_of_low_which_goes
     faulty_tenant: Tenant, pool: Pool, target: Target, record_property: Record
 ) -> None:
     slots = {f"HAREBELL_SLOTS_{lane}": slots for lane, slots in SLOTS.items()}
-    await pool.start(1, **slots, HAREBELL_TARGET_SHARE="1")
+    await pool.start(1, **slots, HAREBELL_MAX_TARGET_SHARE="1")
     await put_backlog(faulty_tenant, target, pool)
 
     await faulty_tenant.until_runs(3 * BACKLOG, "succeeded", within=2 * WAIT_TIMEOUT)
 
     calls = {lane: target.calls(f"backlog-{lane}") for lane in PRIORITIES}
-    waits = {lane: wait_of(of_lane) for lane, of_lane in calls.items()}
+    waits = {lane: mean_wait(of_lane) for lane, of_lane in calls.items()}
     record_property("waited", ", ".join(f"{lane} {wait:.2f} s" for lane, wait in waits.items()))
     last_high = max(call.started_at for call in calls["high"])
-    low_meanwhile = sum(call.started_at < last_high for call in calls["low"])
-    record_property("low meanwhile", f"{low_meanwhile} of {BACKLOG}")
+    low_calls = sum(call.started_at < last_high for call in calls["low"])
+    record_property("low runs before the last high run", f"{low_calls} of {BACKLOG}")
     assert waits["high"] < waits["normal"] < waits["low"]
-    assert waits["high"] * FACTOR < waits["low"]
-    assert low_meanwhile >= 2
+    assert waits["high"] * MIN_FACTOR < waits["low"]
+    assert low_calls >= 2
     assert {len(of_lane) for of_lane in calls.values()} == {BACKLOG}
 
 
 async def put_high(tenant: Tenant, target: Target, pool: Pool, name: str) -> list[float]:
-    """How late each was, once all have been called."""
+    """Put high runs, wait for all calls and return the lateness of each."""
     more: dict[str, Any] = {"prefix": name, "priority": 9, "pool": pool.name}
     await put_spread(tenant, target.http(name), HIGH, first=4, over=4, **more)
     return [call.late for call in await until_called(target, name, HIGH, within=2 * WAIT_TIMEOUT)]
@@ -109,7 +109,7 @@ async def test_a_flood_of_low_work_leaves_the_lateness_of_high_work_as_it_was(
     faulty_tenant: Tenant, pool: Pool, target: Target, record_property: Record
 ) -> None:
     await pool.start(1)
-    calm = await put_high(faulty_tenant, target, pool, "calm")
+    lateness_before = await put_high(faulty_tenant, target, pool, "calm")
     flood = {"when": {"at": time_in(3).isoformat()}, "priority": 2, "pool": pool.name}
     hook = target.http("flood", sleep=0.3)
     responses = await faulty_tenant.harebell.put_many(
@@ -117,12 +117,12 @@ async def test_a_flood_of_low_work_leaves_the_lateness_of_high_work_as_it_was(
     )
     assert all(response.ok for response in responses)
 
-    busy = await put_high(faulty_tenant, target, pool, "busy")
+    lateness_during = await put_high(faulty_tenant, target, pool, "busy")
 
     low = len(target.calls("flood"))
-    record_property("late", f"calm {median(calm):.4f} s, in the flood {median(busy):.4f} s")
-    assert 0 < low < FLOOD  # it was there all the time
-    assert median(busy) < 2 * median(calm) + SLACK
+    record_property("late", f"calm {median(lateness_before):.4f} s, in the flood {median(lateness_during):.4f} s")
+    assert 0 < low < FLOOD  # the flood lasted during all high runs
+    assert median(lateness_during) < 2 * median(lateness_before) + SLACK
     await faulty_tenant.until_runs(FLOOD + 2 * HIGH, "succeeded", within=2 * WAIT_TIMEOUT)
 
 
@@ -130,23 +130,23 @@ async def test_a_flood_of_low_work_leaves_the_lateness_of_high_work_as_it_was(
 async def test_of_500_calls_of_which_50_fail_exactly_those_50_have_not_succeeded(
     tenant: Tenant, target: Target
 ) -> None:
-    hooks = {False: target.http("well"), True: target.http("ill", fail=1)}
-    fails = {f"one-{number}": number % (OWED // FAILING) == 3 for number in range(OWED)}
+    targets = {False: target.http("well"), True: target.http("ill", fail=1)}
+    fails = {f"one-{number}": number % (TOTAL // FAILING) == 3 for number in range(TOTAL)}
     schedules = [
-        {"key": key, "when": {"after": "2s"}, "target": hooks[ill], "retry": {"max_attempts": 1}}
-        for key, ill in fails.items()
+        {"key": key, "when": {"after": "2s"}, "target": targets[fails], "retry": {"max_attempts": 1}}
+        for key, fails in fails.items()
     ]
     responses = await tenant.harebell.put_many(schedules)
     ids = {str(response.id): fails[str(response.key)] for response in responses if response.ok}
 
     dead = await tenant.until_runs(FAILING, "dead")
-    succeeded = await tenant.until_runs(OWED - FAILING, "succeeded")
+    succeeded = await tenant.until_runs(TOTAL - FAILING, "succeeded")
 
-    assert {str(run["schedule_id"]) for run in dead} == {id_ for id_, ill in ids.items() if ill}
+    assert {str(run["schedule_id"]) for run in dead} == {id_ for id_, fails in ids.items() if fails}
     assert {str(run["schedule_id"]) for run in succeeded} == {
-        id_ for id_, ill in ids.items() if not ill
+        id_ for id_, fails in ids.items() if not fails
     }
-    assert len(await tenant.runs()) == OWED
+    assert len(await tenant.runs()) == TOTAL
     assert {(run["attempt"], run["reason"]) for run in dead} == {(1, "attempts_exhausted")}
     assert [call.ok for call in target.calls("ill")] == [False] * FAILING
-    assert [call.ok for call in target.calls("well")] == [True] * (OWED - FAILING)
+    assert [call.ok for call in target.calls("well")] == [True] * (TOTAL - FAILING)

@@ -1,4 +1,4 @@
-"""RabbitMQ's own UI as the operator's console: the tour of docs/operations/management-ui.md."""
+"""The management UI of RabbitMQ for an operator, with the pictures of its guide."""
 
 import json
 from collections.abc import AsyncIterator, Iterator
@@ -18,15 +18,15 @@ from tests.rig.servers import Servers
 
 from harebell.dev.plan import ServiceKind
 
-pytestmark = [pytest.mark.broker, pytest.mark.postgres]
+pytestmark = [pytest.mark.broker, pytest.mark.postgres, pytest.mark.long]
 
 VHOST: Final = "harebell"
-SLOW: Final = "reports"  # a pool without executors, until a test starts one
+UNSERVED_POOL: Final = "reports"  # a pool without executors until a test starts one
 BACKLOG: Final = {"high": 40, "normal": 200, "low": 100}  # runs by lane
 PRIORITIES: Final = {"high": 9, "normal": 5, "low": 2}
-DEAD: Final = 6  # letters
-LOOKS: Final = 25  # RabbitMQ 4 would drop a message of a plain quorum queue at the twentieth
-ONCE: Final = {"max_attempts": 1}
+DEAD: Final = 6  # dead letters
+POLLS: Final = 25  # RabbitMQ 4 would drop a message of a plain quorum queue at the twentieth
+SINGLE_ATTEMPT: Final = {"max_attempts": 1}
 
 
 @dataclass(frozen=True)
@@ -42,7 +42,7 @@ class Tour:
         return ManagementUi.open(url, user=user, vhost=VHOST, pictures=self.pictures)
 
     def depth(self, queue: str) -> int:
-        """Messages, as the management API has them: some seconds old."""
+        """Return the messages of a queue, which the management API counts with some delay."""
         found = self.servers.management("GET", f"queues/{VHOST}/{queue}")
         return int(found.get("messages", 0))
 
@@ -50,7 +50,7 @@ class Tour:
 @pytest.fixture(scope="module")
 def tour(servers: Servers, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Tour]:
     root = tmp_path_factory.mktemp("tour")
-    with Production.open(servers, root, vhost=VHOST, pools=[SLOW]) as production:
+    with Production.open(servers, root, vhost=VHOST, pools=[UNSERVED_POOL]) as production:
         production.start()
         servers.management("PUT", "cluster-name", {"name": "harebell"})
         yield Tour(production, servers, picture_folder(root / "pictures"))
@@ -58,15 +58,15 @@ def tour(servers: Servers, tmp_path_factory: pytest.TempPathFactory) -> Iterator
 
 @pytest.fixture
 async def default(tour: Tour) -> AsyncIterator[Tenant]:
-    """The tenant of an installation that has only one."""
+    """Yield the tenant `default`, which an installation with one tenant uses."""
     async with tour.production.stack.tenant("default") as opened:
         yield opened
 
 
 @pytest.fixture
 def target(whole_target: Target) -> Target:
-    """With addresses that are short enough for a picture."""
-    return replace(whole_target, picture_folder="tour/")
+    """Return a target whose URLs are short enough for a picture."""
+    return replace(whole_target, folder="tour/")
 
 
 def backlog(target: Target) -> list[dict[str, Any]]:
@@ -74,7 +74,7 @@ def backlog(target: Target) -> list[dict[str, Any]]:
         {
             "key": f"report-{lane}-{number}",
             "when": {"now": True},
-            "pool": SLOW,
+            "pool": UNSERVED_POOL,
             "priority": PRIORITIES[lane],
             "target": target.http("report"),
         }
@@ -91,14 +91,14 @@ async def test_work_waits_in_lanes_whose_depth_an_operator_sees(
     await default.harebell.put_many(items)
     async with tour.ui("harebell_monitor") as ui:
         await ui.queues("harebell.work")
-        rows = {lane: ui.row(f"harebell.work.{SLOW}.{lane}") for lane in BACKLOG}
+        rows = {lane: ui.row(f"harebell.work.{UNSERVED_POOL}.{lane}") for lane in BACKLOG}
         for row in rows.values():
             await expect(row).to_have_count(1, timeout=WAIT_TIMEOUT_MS)
             await expect(row.locator("td.r").first).not_to_have_text("0", timeout=WAIT_TIMEOUT_MS)
             await ui.shows(row, "harebell-tickets")
         await ui.picture("lanes")
 
-        tour.production.start(ServiceKind.EXECUTOR, number=2, pool=SLOW)
+        tour.production.start(ServiceKind.EXECUTOR, number=2, pool=UNSERVED_POOL)
         for row in rows.values():
             await expect(row.locator("td.r").first).to_have_text("0", timeout=WAIT_TIMEOUT_MS)
 
@@ -110,15 +110,15 @@ async def test_connections_say_whose_they_are(tour: Tour) -> None:
     async with tour.ui("harebell_monitor") as ui:
         await ui.connections()
         for kind in ServiceKind:
-            for does in ("consumes", "publishes"):
-                row = ui.row(f"{kind}-1 {does}").first
+            for connection_role in ("consumes", "publishes"):
+                row = ui.row(f"{kind}-1 {connection_role}").first
                 await ui.shows(row, f"harebell_{kind}")
         await ui.picture("connections", height=640)
 
         await ui.row("ticker-1 publishes").locator("a").first.click()
         client = await ui.unfold("Client properties")
-        for told in ("product Harebell", "service ticker", "instance ticker-1"):
-            await expect(client.get_by_role("row", name=told)).to_be_visible(timeout=WAIT_TIMEOUT_MS)
+        for text in ("product Harebell", "service ticker", "instance ticker-1"):
+            await expect(client.get_by_role("row", name=text)).to_be_visible(timeout=WAIT_TIMEOUT_MS)
 
 
 @pytest.mark.requirement("S75")
@@ -148,23 +148,23 @@ async def test_a_schedule_pasted_into_the_form_is_accepted_and_runs(
 async def test_why_a_pasted_schedule_was_refused_is_read_in_the_recent_events(
     tour: Tour, target: Target
 ) -> None:
-    wrong = {"key": "hello-2", "when": {"cron": "75 9 * * *"}, "target": target.http("hello")}
+    invalid = {"key": "hello-2", "when": {"cron": "75 9 * * *"}, "target": target.http("hello")}
     async with tour.ui("harebell_operator") as ui:
         await ui.exchange("harebell.commands")
-        await ui.publish("default.schedule.put", json.dumps(wrong))
+        await ui.publish("default.schedule.put", json.dumps(invalid))
         await ui.send()
         await ui.notice()
         await ui.close_notice()
 
         await ui.queue("harebell.events.recent")
-        for _ in range(LOOKS):
+        for _ in range(POLLS):
             shown = await ui.get_messages(1_000)
             if "schedule.rejected" in await shown.inner_text():
                 break
-        refused = shown.locator("div.box", has_text="schedule.rejected").last
-        for told in ("invalid_cron", "when.cron", "from 0 to 59, not 75", "hello-2"):
-            await ui.shows(refused, told)
-        await ui.picture("refused", at=refused, height=560)
+        rejected = shown.locator("div.box", has_text="schedule.rejected").last
+        for text in ("invalid_cron", "when.cron", "from 0 to 59, not 75", "hello-2"):
+            await ui.shows(rejected, text)
+        await ui.picture("refused", at=rejected, height=560)
 
 
 @pytest.mark.requirement("S111")
@@ -173,27 +173,27 @@ async def test_dead_letters_are_looked_at_25_times_without_harm(
 ) -> None:
     for number in range(DEAD):
         hook = target.http("broken", broken="till")
-        await default.put(f"dies-{number}", {"now": True}, hook, retry=ONCE)
-    before = await standing(tour, default)
+        await default.put(f"dies-{number}", {"now": True}, hook, retry=SINGLE_ATTEMPT)
+    before = await dead_letter_state(tour, default)
     async with tour.ui("harebell_operator") as ui:
         await ui.queue("harebell.dead.recent")
-        for _ in range(LOOKS):
+        for _ in range(POLLS):
             shown = await ui.get_messages(1_000)
             await expect(shown.locator("div.box")).to_have_count(DEAD, timeout=WAIT_TIMEOUT_MS)
             await ui.shows(shown, "harebell-run-id")
         await ui.picture("dead", at=shown)
 
-    assert await standing(tour, default) == before
+    assert await dead_letter_state(tour, default) == before
 
 
-async def standing(tour: Tour, default: Tenant) -> tuple[object, ...]:
-    """All that looking could have changed, once all have died."""
+async def dead_letter_state(tour: Tour, default: Tenant) -> tuple[object, ...]:
+    """Wait for all dead letters and return everything that a query could change."""
 
-    async def there() -> bool:
+    async def are_dead() -> bool:
         depth = tour.depth("harebell.dead.recent")
         return depth == DEAD and len(await default.runs("dead")) == DEAD
 
-    await until(there, within=WAIT_TIMEOUT_MS / 1000, what="dead letters")
+    await until(are_dead, within=WAIT_TIMEOUT_MS / 1000, what="dead letters")
     dead_letters = [row.id async for row in default.harebell.dead_letters()]
     assert len(dead_letters) == DEAD
     runs = [(run["state"], run["seq"], run["attempt"]) for run in await default.runs()]

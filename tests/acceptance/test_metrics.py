@@ -1,5 +1,6 @@
-"""What the services say on `/metrics`, against what the ledger and the target say themselves."""
+"""The metrics of the services, compared with the ledger and with the target."""
 
+import asyncio
 from collections.abc import AsyncIterator, Iterator
 from datetime import timedelta
 from typing import Any
@@ -16,14 +17,14 @@ from harebell.dev.plan import ServiceCounts, ServiceKind
 
 pytestmark = [pytest.mark.broker, pytest.mark.postgres]
 
-ONE_OF_EACH = ServiceCounts()  # for what every ticker shows alike
+ONE_OF_EACH = ServiceCounts()  # for metrics that each ticker shows with the same value
 RUNS = "harebell_runs_total"
 LATENESS = "harebell_start_lateness_seconds"
-CROWD = 200
-SLOWLY_ENOUGH = {"task": {"name": "harebell.sleep", "args": {"seconds": 60}}}
-SLOWLY = {"task": {"name": "harebell.sleep", "args": {"seconds": 2.6}}}
+SIMULTANEOUS = 200
+SLEEP_60_S = {"task": {"name": "harebell.sleep", "args": {"seconds": 60}}}
+SLEEP_2_6_S = {"task": {"name": "harebell.sleep", "args": {"seconds": 2.6}}}
 
-_ENDS = """
+_RUN_COUNTS = """
 SELECT state, coalesce(reason, '') AS reason, sum(coalesce(range_count, 1))::int AS runs
 FROM runs WHERE tenant = $1 GROUP BY 1, 2
 """
@@ -31,8 +32,8 @@ _ATTEMPTS = """
 SELECT attempts.outcome, count(*) AS number, sum(duration_ms) / 1000 AS seconds
 FROM attempts JOIN runs USING (scheduled_for, schedule_id) WHERE tenant = $1 GROUP BY 1
 """
-# As if no ticker had looked for ten minutes.
-_UNSEEN = """
+# The ticker finds the schedule as if no pass had run for ten minutes.
+_SET_BACK = """
 UPDATE schedule_state SET planned_until = now() - interval '10 min', next_at = now(), dispatched = 0
 WHERE schedule_id = $1
 """
@@ -40,7 +41,7 @@ WHERE schedule_id = $1
 
 @pytest.fixture(scope="module")
 def counted_stack(servers: Servers, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Stack]:
-    """Whatever is counted in it, the tests here have done."""
+    """Yield a stack that only the tests of this module use, because they compare its counters."""
     with Stack.open(servers, tmp_path_factory.mktemp("counted")) as stack:
         stack.start(PAIRS)
         yield stack
@@ -52,8 +53,8 @@ async def counted(counted_stack: Stack, name_of_test: str) -> AsyncIterator[Tena
         yield opened
 
 
-async def ends(tenant: Tenant) -> dict[tuple[str, ...], float]:
-    rows = await tenant.ledger.fetch(_ENDS, tenant.name)
+async def run_counts(tenant: Tenant) -> dict[tuple[str, ...], float]:
+    rows = await tenant.ledger.fetch(_RUN_COUNTS, tenant.name)
     return {(row["state"], row["reason"]): row["runs"] for row in rows}
 
 
@@ -65,23 +66,23 @@ async def until_all_ended(tenant: Tenant) -> None:
 
 
 async def until_counted(tenant: Tenant, before: Scrape) -> Scrape:
-    """What was counted since, once the ends of runs are what the ledger has."""
-    expected = await ends(tenant)
+    """Wait until the run counters equal the ledger and return all differences to `before`."""
+    expected = await run_counts(tenant)
     latest = before
 
-    async def same() -> bool:
+    async def is_equal() -> bool:
         nonlocal latest
         latest = await Scrape.collect(tenant.stack, PAIRS) - before
         return latest.by(RUNS, "outcome", "reason") == expected
 
     try:
-        await until(same)
+        await until(is_equal)
     except AssertionError:
         assert latest.by(RUNS, "outcome", "reason") == expected
     return latest
 
 
-def tries(attempts: int, base: str = "100ms") -> dict[str, Any]:
+def retry_policy(attempts: int, base: str = "100ms") -> dict[str, Any]:
     return {"retry": {"max_attempts": attempts, "backoff": {"base": base, "jitter": "none"}}}
 
 
@@ -94,16 +95,16 @@ async def test_a_scrape_after_a_known_load_is_what_the_ledger_says(
     for number in range(20):
         await counted.put(f"well-{number}", soon, target.http("well", sleep=0.1))
     for number in range(3):
-        await counted.put(f"dead-{number}", soon, target.http("dead", fail=9), **tries(2))
-    await counted.put("flaky", soon, target.http("flaky", fail=1), **tries(3))
-    too_late = {"expires_after": "2s", **tries(3, "30s")}
+        await counted.put(f"dead-{number}", soon, target.http("dead", fail=9), **retry_policy(2))
+    await counted.put("flaky", soon, target.http("flaky", fail=1), **retry_policy(3))
+    too_late = {"expires_after": "20s", **retry_policy(3, "30s")}
     await counted.put("too-late", soon, target.http("too-late", fail=9), **too_late)
     await counted.until_runs(25)
     await until_all_ended(counted)
 
-    seen = await until_counted(counted, before)
+    counted_since = await until_counted(counted, before)
 
-    assert seen.by(RUNS, "outcome", "reason") == {
+    assert counted_since.by(RUNS, "outcome", "reason") == {
         ("succeeded", ""): 21,
         ("dead", "attempts_exhausted"): 3,
         ("expired", "expired"): 1,
@@ -111,60 +112,60 @@ async def test_a_scrape_after_a_known_load_is_what_the_ledger_says(
     attempts = await counted.ledger.fetch(_ATTEMPTS, counted.name)
     for name in ("harebell_attempts_total", "harebell_attempt_duration_seconds_count"):
         numbers = {(row["outcome"],): row["number"] for row in attempts}
-        assert seen.by(name, "outcome") == numbers == {("succeeded",): 21, ("failed",): 8}
-    took = seen.by("harebell_attempt_duration_seconds_sum", "outcome")
+        assert counted_since.by(name, "outcome") == numbers == {("succeeded",): 21, ("failed",): 8}
+    durations = counted_since.by("harebell_attempt_duration_seconds_sum", "outcome")
     for row in attempts:
-        assert took[row["outcome"],] == pytest.approx(row["seconds"], abs=0.001)
-    assert seen.total("harebell_start_lateness_seconds_count") == 21 + 8
-    assert seen.by("harebell_commands_total", "verb", "result")["schedule.put", "ok"] == 25
-    assert seen.by("harebell_change_latency_seconds_count", "verb") == {("schedule.put",): 25}
+        assert durations[row["outcome"],] == pytest.approx(row["seconds"], abs=0.001)
+    assert counted_since.total("harebell_start_lateness_seconds_count") == 21 + 8
+    assert counted_since.by("harebell_commands_total", "verb", "result")["schedule.put", "ok"] == 25
+    assert counted_since.by("harebell_change_latency_seconds_count", "verb") == {("schedule.put",): 25}
 
     async def dead_letters() -> bool:
         scrape = await Scrape.collect(counted.stack, ONE_OF_EACH)
         return scrape.total("harebell_dead_letters_open") == 3
 
     await until(dead_letters, what="three open dead letters")
-    kept = await Scrape.collect(counted.stack, PAIRS) - before
-    assert kept.by("harebell_dead_letters_total", "kind") == {("run",): 3}
+    dead_letter_counts = await Scrape.collect(counted.stack, PAIRS) - before
+    assert dead_letter_counts.by("harebell_dead_letters_total", "kind") == {("run",): 3}
 
 
-async def withdraw_in_every_way(tenant: Tenant) -> None:
-    """Three runs that are handed over and have not begun, each time."""
+async def unstage_in_every_way(tenant: Tenant) -> None:
+    """Unstage three staged runs of each of four schedules, in four ways."""
     start = time_in(25)
     later = {"every": "1s", "start": start.isoformat(), "times": 3}
-    for key in ("cancelled", "paused", "moved", "taken-out"):
-        await tenant.put(key, later, SLOWLY)
+    keys = ("cancelled", "paused", "moved", "skipped")
+    await asyncio.gather(*(tenant.put(key, later, SLEEP_2_6_S) for key in keys))
     await tenant.until_runs(12, "staged")
     await tenant.harebell.cancel(key="cancelled")
     await tenant.harebell.pause(key="paused")
     await tenant.harebell.patch({"when": {"every": "1h"}}, key="moved")
     for second in range(3):
-        await tenant.harebell.skip(start + timedelta(seconds=second), key="taken-out")
+        await tenant.harebell.skip(start + timedelta(seconds=second), key="skipped")
 
 
 @pytest.mark.requirement("ASK-1")
 async def test_every_run_that_did_not_run_is_counted_by_its_reason(counted: Tenant) -> None:
     before = await Scrape.collect(counted.stack, PAIRS)
     past = {"every": "1s", "start": time_in(-3600).isoformat()}
-    missed = await counted.put("missed", past, SLOWLY, catch_up={"mode": "none"})
-    await counted.ledger.execute(_UNSEEN, missed)
+    missed = await counted.put("missed", past, SLEEP_2_6_S, catch_up={"mode": "none"})
+    await counted.ledger.execute(_SET_BACK, missed)
     every_second = {"every": "1s", "times": 4}
-    await counted.put("skipped_times", every_second, SLOWLY, overlap="skip")
-    await counted.put("replaces", every_second, SLOWLY, overlap="replace")
-    await counted.put("waits", every_second, SLOWLY, overlap="queue", expires_after="1s")
-    await withdraw_in_every_way(counted)
+    await counted.put("skips", every_second, SLEEP_2_6_S, overlap="skip")
+    await counted.put("replaces", every_second, SLEEP_2_6_S, overlap="replace")
+    await counted.put("waits", every_second, SLEEP_2_6_S, overlap="queue", expires_after="1s")
+    await unstage_in_every_way(counted)
     await counted.until_runs(1, "expired", within=60)
     await counted.harebell.cancel(key="missed")
     await until_all_ended(counted)
 
-    seen = await until_counted(counted, before)
+    counted_since = await until_counted(counted, before)
 
-    not_run = seen.by(RUNS, "outcome", "reason")
-    assert not_run["skipped", "catch_up"] > 500, "each instant of the one row counts"
-    assert not_run["cancelled", "paused"] == not_run["skipped", "requested"] == 3
-    assert not_run["cancelled", "superseded"] == 2, "one instant is the new timing's too"
-    assert not_run["cancelled", "cancelled"] >= 3
-    assert set(not_run) >= {
+    unexecuted = counted_since.by(RUNS, "outcome", "reason")
+    assert unexecuted["skipped", "catch_up"] > 500, "Each scheduled time of the row counts."
+    assert unexecuted["cancelled", "paused"] == unexecuted["skipped", "requested"] == 3
+    assert unexecuted["cancelled", "superseded"] == 2, "The new version also has one of the three times."
+    assert unexecuted["cancelled", "cancelled"] >= 3
+    assert set(unexecuted) >= {
         ("skipped", "overlap"),
         ("cancelled", "replaced"),
         ("expired", "expired"),
@@ -175,60 +176,60 @@ async def test_every_run_that_did_not_run_is_counted_by_its_reason(counted: Tena
 async def test_runs_that_die_with_their_executor_or_are_dropped_by_it_are_counted(
     counted: Tenant,
 ) -> None:
-    """One slot: the first run has it, the second is claimed and waits, so it can be dropped."""
+    """The first run uses the only slot, so the second is claimed, waits and can be cancelled."""
     before = await Scrape.collect(counted.stack, PAIRS)
     pool = {"pool": "doomed", "on_unknown": "skip"}
     victim = SHORT_LEASES | {"HAREBELL_POOL": "doomed", "HAREBELL_SLOTS_NORMAL": "1"}
     executor = await start(counted.stack, ServiceKind.EXECUTOR, 4, **victim)
-    await counted.put("holds-the-slot", {"now": True}, SLOWLY_ENOUGH, **pool)
+    await counted.put("holds-the-slot", {"now": True}, SLEEP_60_S, **pool)
     await counted.until_runs(1, "running")
-    await counted.put("dropped", {"now": True}, SLOWLY_ENOUGH, **pool)
+    await counted.put("unstarted", {"now": True}, SLEEP_60_S, **pool)
     await counted.until_runs(2, "running")
 
-    await counted.harebell.cancel(key="dropped")
+    await counted.harebell.cancel(key="unstarted")
     await counted.until_runs(1, "cancelled")
 
     async def dropped() -> bool:
         alone = await Scrape.collect_one(counted.stack, ServiceKind.EXECUTOR, 4)
         return alone.by(RUNS, "outcome", "reason") == {("cancelled", "cancelled"): 1}
 
-    await until(dropped, what="the count of the one that was dropped")
+    await until(dropped, what="the count of the cancelled run")
     counted.stack.kill(executor.name)
     await counted.until_runs(1, "skipped", within=60)
 
-    async def lapsed() -> bool:
-        seen = await Scrape.collect(counted.stack, PAIRS) - before
-        return seen.by(RUNS, "outcome", "reason") == {("skipped", "unknown_outcome"): 1}
+    async def is_lease_expired() -> bool:
+        counted_since = await Scrape.collect(counted.stack, PAIRS) - before
+        return counted_since.by(RUNS, "outcome", "reason") == {("skipped", "unknown_outcome"): 1}
 
-    await until(lapsed, what="the count of the one that lease_expired")
-    seen = await Scrape.collect(counted.stack, PAIRS) - before
-    assert seen.by("harebell_attempts_total", "outcome") == {("lease_expired",): 1}
+    await until(is_lease_expired, what="the count of the run with an expired lease")
+    counted_since = await Scrape.collect(counted.stack, PAIRS) - before
+    assert counted_since.by("harebell_attempts_total", "outcome") == {("lease_expired",): 1}
 
 
 @pytest.mark.requirement("S65")
 async def test_the_lateness_that_is_published_is_the_ledgers_and_hides_nothing_from_the_target(
     counted: Tenant, target: Target
 ) -> None:
-    """More at one instant than there are slots, so that some are late by more than a second."""
+    """Put more runs with one due time than slots, so that some are late by more than a second."""
     before = await Scrape.collect(counted.stack, PAIRS)
     at = {"at": time_in(4).isoformat()}
-    hook = target.http("crowd", sleep=0.8)
+    hook = target.http("simultaneous", sleep=0.8)
     await counted.harebell.put_many(
-        [{"key": f"one-{n}", "when": at, "target": hook} for n in range(CROWD)]
+        [{"key": f"one-{n}", "when": at, "target": hook} for n in range(SIMULTANEOUS)]
     )
-    await counted.until_runs(CROWD, "succeeded")
+    await counted.until_runs(SIMULTANEOUS, "succeeded")
     await until_counted(counted, before)
 
-    seen = await Scrape.collect(counted.stack, PAIRS) - before
-    late = [call.late for call in target.calls("crowd")]
-    assert seen.total(f"{LATENESS}_count") == len(late) == CROWD
+    counted_since = await Scrape.collect(counted.stack, PAIRS) - before
+    late = [call.late for call in target.calls("simultaneous")]
+    assert counted_since.total(f"{LATENESS}_count") == len(late) == SIMULTANEOUS
     assert max(late) > 1
     runs = await counted.runs()
     started = [(run["started_at"] - run["due_at"]).total_seconds() for run in runs]
     for bound in (0.5, 1, 2, 5):
-        told = seen.total(f"{LATENESS}_bucket", le=f"{bound:.1f}")
-        assert told == sum(each <= bound for each in started)
-        assert told >= sum(each <= bound for each in late), "it starts before the target hears"
+        observed = counted_since.total(f"{LATENESS}_bucket", le=f"{bound:.1f}")
+        assert observed == sum(each <= bound for each in started)
+        assert observed >= sum(each <= bound for each in late), "An attempt starts before its call arrives."
 
 
 @pytest.mark.requirement("S69")
@@ -255,9 +256,9 @@ async def test_the_backlog_of_each_lane_grows_without_executors_and_goes_with_th
     await start(counted.stack, ServiceKind.EXECUTOR, 3, HAREBELL_POOL=pool)
     await counted.until_runs(12, "succeeded", within=60)
 
-    async def gone() -> bool:
+    async def is_empty() -> bool:
         return await backlog() == {}
 
-    await until(gone, what="the end of the backlog")
+    await until(is_empty, what="the end of the backlog")
     slots = await Scrape.collect(counted.stack, ServiceCounts(executors=3))
     assert slots.by("harebell_slots", "lane") == {("high",): 180, ("normal",): 120, ("low",): 30}

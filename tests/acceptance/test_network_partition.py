@@ -1,4 +1,4 @@
-"""An executor that lives and works, but reaches neither broker nor database."""
+"""A running executor without a connection to the broker and to the database."""
 
 from collections import Counter
 from collections.abc import Callable, Iterator
@@ -18,9 +18,9 @@ from harebell.dev.plan import ServiceKind, name_of
 pytestmark = [pytest.mark.broker, pytest.mark.postgres, pytest.mark.chaos]
 
 RUNS = 10
-HELD = 3.0  # seconds that a call takes; the lease is four
-LEASE = 4.0  # seconds: SHORT
-REASSIGNED = LEASE + 10.0  # seconds from the cut to the last second attempt
+CALL_DURATION = 3.0  # seconds, shorter than the lease
+LEASE_DURATION = 4.0  # seconds, of SHORT_LEASES
+REASSIGN_TIMEOUT = LEASE_DURATION + 10.0  # seconds from the cut to the last second attempt
 CUT_OFF, OTHER = 1, 2
 CUTS: dict[str, dict[str, Any]] = {
     "reset": {"cut": True},
@@ -29,8 +29,8 @@ CUTS: dict[str, dict[str, Any]] = {
 
 
 @dataclass(frozen=True)
-class Lonely:
-    """An executor of a pool that reaches its servers by way of links, until they are cut."""
+class IsolatedExecutor:
+    """An executor that connects to the servers through links, which a test can cut."""
 
     pool: Pool
     links: Links
@@ -46,17 +46,17 @@ class Lonely:
             HAREBELL_DATABASE_URL=self.links.through(database_url, self.name, DATABASE),
         )
 
-    def set(self, **condition: Any) -> None:
-        """Both links; nothing said: as they should be."""
+    def set_links(self, **condition: Any) -> None:
+        """Set the condition of both links, or restore them without an argument."""
         for server in SERVERS:
             self.links.set(self.name, server, **condition)
 
 
 @pytest.fixture
-def lonely(pool: Pool) -> Iterator[Lonely]:
+def isolated(pool: Pool) -> Iterator[IsolatedExecutor]:
     urls = {BROKER: pool.stack.amqp_url, DATABASE: pool.stack.database_url}
-    with Links.open([Lonely.name], urls) as links:
-        yield Lonely(pool, links)
+    with Links.open([IsolatedExecutor.name], urls) as links:
+        yield IsolatedExecutor(pool, links)
 
 
 @pytest.mark.requirement("S79", "S84")
@@ -64,13 +64,13 @@ def lonely(pool: Pool) -> Iterator[Lonely]:
 async def test_runs_of_an_executor_that_is_cut_off_are_finished_by_another_with_one_effect(
     cut: str,
     faulty_tenant: Tenant,
-    lonely: Lonely,
+    isolated: IsolatedExecutor,
     target: Target,
     record_property: Callable[[str, object], None],
 ) -> None:
-    pool = lonely.pool
-    cut_off = await lonely.start()
-    hook = target.http("cut", sleep=HELD)
+    pool = isolated.pool
+    cut_off = await isolated.start()
+    hook = target.http("cut", sleep=CALL_DURATION)
     await faulty_tenant.harebell.put_many(
         [
             {"key": f"run-{number}", "when": {"now": True}, "target": hook, "pool": pool.name}
@@ -80,27 +80,27 @@ async def test_runs_of_an_executor_that_is_cut_off_are_finished_by_another_with_
     await until_called(target, "cut", RUNS)
 
     cut_at = now()
-    lonely.set(**CUTS[cut])
+    isolated.set_links(**CUTS[cut])
     await pool.start(OTHER, **SHORT_LEASES)
     second = (await until_called(target, "cut", 2 * RUNS))[RUNS:]
-    lonely.set()
+    isolated.set_links()
     runs = await faulty_tenant.until_runs(RUNS, "succeeded")
 
-    async def has_settled_in_vain() -> bool:
+    async def is_fenced() -> bool:
         return await count_of(cut_off, "harebell_fenced_completions_total") == RUNS
 
-    await until(has_settled_in_vain, within=2 * WAIT_TIMEOUT, what="late settles")
-    took = (max(call.started_at for call in second) - cut_at).total_seconds()
-    record_property("reassigned", f"{took:.1f} s after the cut")
-    assert took < REASSIGNED
-    assert await faulty_tenant.runs() == runs, "a late settle counted"
+    await until(is_fenced, within=2 * WAIT_TIMEOUT, what="fenced completions")
+    duration = (max(call.started_at for call in second) - cut_at).total_seconds()
+    record_property("reassigned", f"{duration:.1f} s after the cut")
+    assert duration < REASSIGN_TIMEOUT
+    assert await faulty_tenant.runs() == runs, "A late completion changed a run."
     other = name_of(ServiceKind.EXECUTOR, OTHER)
     assert {(run["attempt"], holder_of(run)) for run in runs} == {(2, other)}
     assert_one_effect(target.calls("cut"))
 
 
 def assert_one_effect(calls: list[Call]) -> None:
-    """Of each run, where the key is honoured; and which of the two calls is the later is told."""
+    """Assert that each run has one idempotency key and that the second call has a higher token."""
     first, second = calls[:RUNS], calls[RUNS:]
     assert Counter(call.idempotency_key for call in calls) == {call.run_id: 2 for call in first}
     tokens = {call.run_id: call.token for call in first}

@@ -1,4 +1,4 @@
-"""What was owed and did not run: a row with its reason, an event that says the same, a count."""
+"""Required runs that do not execute: each has a row with its reason, an event and a count."""
 
 import asyncio
 import re
@@ -17,64 +17,64 @@ from harebell.dev.plan import ServiceKind
 
 pytestmark = [pytest.mark.broker, pytest.mark.postgres]
 
-SOON = 45.0  # seconds: within the horizon, so its run is staged, and after the test's end
+DUE_IN = 45.0  # seconds, within the horizon and after the end of the test
 HOUR = timedelta(hours=1)
 TARGET = {"task": {"name": "harebell.echo"}}
 KEY = "not-run"
 
-Told: TypeAlias = "asyncio.Queue[dict[str, Any]]"
+EventQueue: TypeAlias = "asyncio.Queue[dict[str, Any]]"
 
 
 @pytest.fixture
-async def told(tenant: Tenant) -> AsyncIterator[Told]:
-    """Facts about runs of this test's tenant."""
+async def events(tenant: Tenant) -> AsyncIterator[EventQueue]:
+    """Yield the queue of the run events of this tenant."""
     async with AmqpClient.open(tenant.stack.amqp_url, tenant.name) as amqp:
         yield await amqp.events("run.*")
 
 
 async def counted(stack: Stack, state: str, reason: str) -> float:
-    """By both tickers."""
+    """Return the count of both tickers."""
     metric = re.escape(f'harebell_runs_total{{outcome="{state}",reason="{reason}"}}')
     plans = [stack.services.plan(ServiceKind.TICKER, number) for number in (1, 2)]
     return sum([await count_of(StartedService(plan.name, 0, plan.port), metric) for plan in plans])
 
 
 async def put_once(tenant: Tenant, **more: Any) -> tuple[str, datetime]:
-    """A schedule with one run, which is staged: its id, and the run's instant."""
-    due_at = time_in(SOON)
+    """Put a schedule with one staged run and return its id and the scheduled time."""
+    due_at = time_in(DUE_IN)
     when = {"at": due_at.isoformat()}
     id_ = await tenant.put(KEY, when, TARGET, **more)
     await tenant.until_runs(1, "staged")
     return id_, due_at
 
 
-async def is_skipped(tenant: Tenant) -> str:
+async def skip(tenant: Tenant) -> str:
     id_, due_at = await put_once(tenant)
     await tenant.harebell.skip(due_at, key=KEY)
     return run_id(id_, due_at)
 
 
-async def is_cancelled(tenant: Tenant) -> str:
+async def cancel(tenant: Tenant) -> str:
     id_, due_at = await put_once(tenant)
     await tenant.harebell.cancel(key=KEY)
     return run_id(id_, due_at)
 
 
-async def is_paused(tenant: Tenant) -> str:
+async def pause(tenant: Tenant) -> str:
     id_, due_at = await put_once(tenant)
     await tenant.harebell.pause(key=KEY)
     return run_id(id_, due_at)
 
 
-async def is_superseded(tenant: Tenant) -> str:
+async def supersede(tenant: Tenant) -> str:
     id_, due_at = await put_once(tenant)
     later = {"at": (due_at + HOUR).isoformat()}
     await tenant.put(KEY, later, TARGET, expected_version="any")
     return run_id(id_, due_at)
 
 
-async def is_expired(tenant: Tenant) -> str:
-    """Its ticket got lost, and nobody looked before its time was over."""
+async def expire(tenant: Tenant) -> str:
+    """Let a run expire as if its ticket was lost and no recovery pass had found it."""
     id_, due_at = await put_once(tenant, expires_after="1s")
     await tenant.ledger.execute(
         "UPDATE runs SET due_at = now() - interval '2 minutes', staged_at = now() - interval '2 "
@@ -84,8 +84,11 @@ async def is_expired(tenant: Tenant) -> str:
     return run_id(id_, due_at)
 
 
-async def is_missed(tenant: Tenant) -> str:
-    """No ticker has come to it for some hours; half an hour away from now in any case."""
+async def miss(tenant: Tenant) -> str:
+    """Put an hourly schedule as if no ticker had run for some hours.
+
+    The scheduled times are half an hour from now, so that none becomes due during the test.
+    """
     last = (time_in(0) - HOUR / 2).replace(second=0, microsecond=0)
     first = last - 3 * HOUR
     when = {"cron": f"{last.minute} * * * *"}
@@ -100,26 +103,26 @@ async def is_missed(tenant: Tenant) -> str:
 
 
 KINDS: dict[str, tuple[Callable[[Tenant], Awaitable[str]], str, str]] = {
-    "skipped": (is_skipped, "skipped", "requested"),
-    "missed": (is_missed, "skipped", "catch_up"),
-    "expired": (is_expired, "expired", "expired"),
-    "superseded": (is_superseded, "cancelled", "superseded"),
-    "cancelled": (is_cancelled, "cancelled", "cancelled"),
-    "paused": (is_paused, "cancelled", "paused"),
+    "skipped": (skip, "skipped", "manual"),
+    "missed": (miss, "skipped", "missed"),
+    "expired": (expire, "expired", "expired"),
+    "superseded": (supersede, "cancelled", "superseded"),
+    "cancelled": (cancel, "cancelled", "cancelled"),
+    "paused": (pause, "cancelled", "paused"),
 }
 
 
 @pytest.mark.requirement("S76", "ASK-1")
 @pytest.mark.parametrize("kind", KINDS)
 async def test_a_run_that_does_not_run_is_a_row_an_event_and_a_count(
-    tenant: Tenant, told: Told, kind: str
+    tenant: Tenant, events: EventQueue, kind: str
 ) -> None:
-    happens, state, reason = KINDS[kind]
+    prevent, state, reason = KINDS[kind]
     before = await counted(tenant.stack, state, reason)
 
-    run = await happens(tenant)
+    run = await prevent(tenant)
     async with asyncio.timeout(WAIT_TIMEOUT):
-        event = await told.get()
+        event = await events.get()
 
     row, data = await tenant.run(run), event["data"]
     assert (row["state"], row["reason"]) == (state, reason)
@@ -133,11 +136,11 @@ async def test_a_run_that_does_not_run_is_a_row_an_event_and_a_count(
 
 @pytest.mark.requirement("S76")
 async def test_instants_that_were_missed_in_a_row_are_one_row_with_their_count(
-    tenant: Tenant, told: Told
+    tenant: Tenant, events: EventQueue
 ) -> None:
-    run = await is_missed(tenant)
+    run = await miss(tenant)
     async with asyncio.timeout(WAIT_TIMEOUT):
-        event = await told.get()
+        event = await events.get()
 
     rows = await tenant.runs("skipped")
     assert [row["range_count"] for row in rows] == [4]
@@ -151,13 +154,13 @@ async def test_a_run_whose_time_passes_while_it_waits_for_a_slot_expires_and_is_
 ) -> None:
     await pool.start(HAREBELL_SLOTS_NORMAL="1")
     async with AmqpClient.open(pool.stack.amqp_url, faulty_tenant.name) as amqp:
-        told = await amqp.events("run.expired")
+        events = await amqp.events("run.expired")
         hook = target.http("one-slot", sleep=4)
         await faulty_tenant.put("long", {"now": True}, hook, pool=pool.name)
         await until_called(target, "one-slot")
         await faulty_tenant.put("late", {"now": True}, hook, pool=pool.name, expires_after="1s")
         async with asyncio.timeout(WAIT_TIMEOUT):
-            event = await told.get()
+            event = await events.get()
 
     (row,) = await faulty_tenant.runs("expired")
     dead_letters = [each async for each in faulty_tenant.harebell.dead_letters(state="all")]

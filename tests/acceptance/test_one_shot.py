@@ -1,4 +1,4 @@
-"""A run at an instant: once, never before it, and then it is over."""
+"""A schedule for one time: one run, never before that time, and then the state completed."""
 
 from datetime import timedelta, timezone
 
@@ -8,7 +8,7 @@ from tests.acceptance.stack import Tenant, time_in, until
 
 pytestmark = [pytest.mark.broker, pytest.mark.postgres]
 
-ELSEWHERE = timezone(timedelta(hours=5, minutes=45))
+OTHER_TIMEZONE = timezone(timedelta(hours=5, minutes=45))
 
 
 @pytest.mark.requirement("S02")
@@ -18,7 +18,7 @@ async def test_an_instant_with_an_offset_is_run_once_never_before_it_and_complet
     at = time_in(2)
     schedule = {
         "key": "once",
-        "when": {"at": at.astimezone(ELSEWHERE).isoformat()},
+        "when": {"at": at.astimezone(OTHER_TIMEZONE).isoformat()},
         "target": target.http("once"),
     }
 
@@ -30,11 +30,11 @@ async def test_an_instant_with_an_offset_is_run_once_never_before_it_and_complet
         return bool(view.state == "completed")
 
     await until(is_completed, what="a completed schedule")
-    again = await tenant.harebell.put(schedule)
+    repeated = await tenant.harebell.put(schedule)
 
     (run,) = await tenant.runs()
     (call,) = target.calls("once")
     assert first.next_at == [at]
-    assert (again.id, again.next_at) == (first.id, [])
+    assert (repeated.id, repeated.next_at) == (first.id, [])
     assert run["scheduled_for"] == call.scheduled_for == at
     assert call.late >= 0

@@ -1,4 +1,4 @@
-"""Schedules whose runs take longer than the interval between them: skip, queue, replace."""
+"""Overlap policies of schedules whose runs take longer than the interval between them."""
 
 from collections.abc import Sequence
 from datetime import datetime, timedelta
@@ -22,12 +22,15 @@ from harebell.dev.plan import ServiceKind
 
 pytestmark = [pytest.mark.broker, pytest.mark.postgres, pytest.mark.broker_version]
 
-SLOWLY = {"task": {"name": "harebell.sleep", "args": {"seconds": 1.6}}}
+SLEEP_1_6_S = {"task": {"name": "harebell.sleep", "args": {"seconds": 1.6}}}
 EVERY_SECOND = {"every": "1s", "times": 5}
 
 
-async def spans(tenant: Tenant, runs: Sequence[asyncpg.Record]) -> list[tuple[datetime, datetime]]:
-    """When attempts ran, in order; but of one that died before it had told of its start."""
+async def attempt_spans(tenant: Tenant, runs: Sequence[asyncpg.Record]) -> list[tuple[datetime, datetime]]:
+    """Return the start and the end of each attempt, in order.
+
+    The list omits an attempt whose executor died before it recorded the start.
+    """
     found = []
     for run in runs:
         name = str(RunKey(run["scheduled_for"], run["schedule_id"]))
@@ -36,11 +39,11 @@ async def spans(tenant: Tenant, runs: Sequence[asyncpg.Record]) -> list[tuple[da
 
 
 async def assert_one_at_a_time(tenant: Tenant, runs: Sequence[asyncpg.Record]) -> None:
-    for (_, ended), (started, _) in pairwise(await spans(tenant, runs)):
+    for (_, ended), (started, _) in pairwise(await attempt_spans(tenant, runs)):
         assert ended <= started
 
 
-async def all_ended(tenant: Tenant, count: int) -> list[asyncpg.Record]:
+async def until_ended(tenant: Tenant, count: int) -> list[asyncpg.Record]:
     async def ended() -> list[asyncpg.Record] | None:
         rows = await tenant.runs()
         over = [row for row in rows if row["finished_at"] is not None]
@@ -55,36 +58,36 @@ async def all_ended(tenant: Tenant, count: int) -> list[asyncpg.Record]:
 async def test_skip_what_finds_another_running_is_skipped_and_on_record(
     tenant: Tenant,
 ) -> None:
-    await tenant.put("slow", EVERY_SECOND, SLOWLY, overlap="skip")
+    await tenant.put("slow", EVERY_SECOND, SLEEP_1_6_S, overlap="skip")
 
-    runs = await all_ended(tenant, 5)
+    runs = await until_ended(tenant, 5)
 
     ended = [(run["state"], run["reason"]) for run in runs]
     assert ended[0] == ("succeeded", None)
     assert set(ended) == {("succeeded", None), ("skipped", "overlap")}
-    assert all(before != after for before, after in pairwise(ended)), "every other one runs"
+    assert all(before != after for before, after in pairwise(ended)), "Every second run is skipped."
     await assert_one_at_a_time(tenant, runs)
 
 
 @pytest.mark.requirement("S50")
 async def test_queue_all_run_in_order_never_two_at_once(tenant: Tenant) -> None:
-    await tenant.put("slow", EVERY_SECOND, SLOWLY, overlap="queue")
+    await tenant.put("slow", EVERY_SECOND, SLEEP_1_6_S, overlap="queue")
 
-    runs = await all_ended(tenant, 5)
+    runs = await until_ended(tenant, 5)
 
     assert [run["state"] for run in runs] == ["succeeded"] * 5
     started = [run["started_at"] for run in runs]
     assert started == sorted(started)
     await assert_one_at_a_time(tenant, runs)
-    handed_over = [after[0] - before[1] for before, after in pairwise(await spans(tenant, runs))]
-    assert max(handed_over) < timedelta(seconds=2), "the next one is woken, not found by a sweep"
+    gaps = [after[0] - before[1] for before, after in pairwise(await attempt_spans(tenant, runs))]
+    assert max(gaps) < timedelta(seconds=2), "The completion must wake the next run before a recovery pass finds the run."
 
 
 @pytest.mark.requirement("S50")
 async def test_replace_the_running_one_is_stopped_and_the_newest_runs(tenant: Tenant) -> None:
-    await tenant.put("slow", EVERY_SECOND, SLOWLY, overlap="replace")
+    await tenant.put("slow", EVERY_SECOND, SLEEP_1_6_S, overlap="replace")
 
-    runs = await all_ended(tenant, 5)
+    runs = await until_ended(tenant, 5)
 
     ended = [(run["state"], run["reason"]) for run in runs]
     assert ended[-1] == ("succeeded", None)
@@ -103,7 +106,7 @@ async def test_a_running_run_that_is_cancelled_stops(tenant: Tenant) -> None:
     async def has_started() -> bool:
         return (await tenant.runs())[0]["started_at"] is not None
 
-    await until(has_started, what="the start, as a renewal tells it")
+    await until(has_started, what="the start, which a renewal records")
     name = str(RunKey(running["scheduled_for"], running["schedule_id"]))
     response = await tenant.harebell.cancel_run(name)
     (run,) = await tenant.until_runs(1, "cancelled", within=5)
@@ -126,10 +129,10 @@ async def test_queue_goes_on_when_its_executor_is_killed(
     (running,) = await faulty_tenant.runs("running")
 
     pool.stack.kill(holder_of(running))
-    runs = await all_ended(faulty_tenant, 4)
+    runs = await until_ended(faulty_tenant, 4)
 
     assert [run["state"] for run in runs] == ["succeeded"] * 4
-    assert sum(run["attempt"] for run in runs) == 5, "only the killed one's was tried again"
+    assert sum(run["attempt"] for run in runs) == 5, "Only the run of the killed executor has a second attempt."
     calls = [call for call in target.calls("queued") if call.ok]
     order = [call.scheduled_for for call in calls]
     assert order == sorted(order)
@@ -153,7 +156,7 @@ async def test_an_executor_that_dies_while_it_decides_has_decided_nothing(
 
     await until_dead(pool.stack, victim)
     await pool.start(2)
-    runs = await all_ended(faulty_tenant, 2)
+    runs = await until_ended(faulty_tenant, 2)
 
     assert [(run["state"], run["attempt"]) for run in runs] == [("succeeded", 1)] * 2
     await assert_one_at_a_time(faulty_tenant, runs)

@@ -1,7 +1,8 @@
-"""Plans of the ledger's hot statements on a new day's partition, which has no statistics yet.
+"""Plans of the frequent statements on the partition of a new day, which has no statistics.
 
-A planner that takes it for empty, or believes that none of its rows is running, scans it once for
-every row of a batch: a statement of 9 ms takes over a second, and every run of that day is late.
+A planner that assumes an empty partition scans the partition once for each row of a batch.
+A planner that assumes no running row does the same.
+Then a statement of 9 ms takes more than a second, and every run of that day is late.
 """
 
 from collections.abc import AsyncIterator
@@ -35,7 +36,7 @@ FROM generate_series(0, $1 - 1) AS k
 
 @asynccontextmanager
 async def new_day(database_url: str) -> AsyncIterator[Explainer]:
-    """The settings are those of the services' own connections."""
+    """Yield an explainer whose connection has the settings of the services."""
     async with open_pool(database_url, name="test") as pool, pool.acquire() as connection:
         for table in (f"runs_{NEW_DAY:%Y%m%d}", "schedule_state"):
             await connection.execute(f"ALTER TABLE {table} SET (autovacuum_enabled = off)")
@@ -52,6 +53,6 @@ async def test_no_hot_statement_scans_or_hashes_a_partition_that_was_never_analy
     async with new_day(database_url) as explainer:
         await statement(explainer)
 
-    assert explainer.nodes, "nothing was asked of the database"
+    assert explainer.nodes, "The statement did not reach the database."
     assert not explainer.kinds & {"Hash Join", "Merge Join"}
     assert not explainer.scanned

@@ -1,4 +1,4 @@
-"""A run that kills whoever executes it: given up after its attempts, and the others go on."""
+"""A run that kills its executors becomes a dead letter, and the other runs continue."""
 
 from collections import Counter
 from collections.abc import Callable
@@ -15,9 +15,9 @@ from tests.rig.task_plugins import install
 pytestmark = [pytest.mark.broker, pytest.mark.postgres]
 
 ATTEMPTS = 2
-EXECUTORS = ATTEMPTS + 1  # so that one is left
+EXECUTORS = ATTEMPTS + 1  # so that one executor remains
 OTHERS = 60  # runs of the same pool
-OVER = 6.0  # seconds, evenly: they are due while executors die
+SPREAD = 6.0  # seconds, so that the runs are due while executors die
 POISON = {"test.poison": f"{tasks.__name__}:{tasks.kill_executor.__name__}"}
 
 
@@ -35,7 +35,7 @@ async def test_a_run_that_kills_its_executors_is_a_dead_letter_and_the_rest_of_i
     retry = {"max_attempts": ATTEMPTS}
     hook = target.http("others")
     more: dict[str, Any] = {"pool": pool.name, "retry": {"max_attempts": EXECUTORS}}
-    await put_spread(faulty_tenant, hook, OTHERS, first=1, over=OVER, **more)
+    await put_spread(faulty_tenant, hook, OTHERS, first=1, over=SPREAD, **more)
 
     task = {"task": {"name": next(iter(POISON))}}
     put_at = now()
@@ -46,8 +46,8 @@ async def test_a_run_that_kills_its_executors_is_a_dead_letter_and_the_rest_of_i
 
     assert (str(dead["schedule_id"]), dead["attempt"]) == (poison, ATTEMPTS)
     assert dead["reason"] == "attempts_exhausted"
-    assert dead_members(pool) == ATTEMPTS
-    # what died with an executor has another attempt; it may have been called before
+    assert count_dead_executors(pool) == ATTEMPTS
+    # a run of a killed executor has another attempt, perhaps after a first call
     calls = Counter(call.run_id for call in target.calls("others"))
     assert len(calls) == len(others) == OTHERS
     assert max(calls.values()) <= EXECUTORS
@@ -58,5 +58,5 @@ async def test_a_run_that_kills_its_executors_is_a_dead_letter_and_the_rest_of_i
     assert len(await until(dead_letter, what="the dead letter")) == 1
 
 
-def dead_members(pool: Pool) -> int:
+def count_dead_executors(pool: Pool) -> int:
     return sum(pool.stack.services.process(each.name) is None for each in pool.members.values())

@@ -1,4 +1,4 @@
-"""Limits, as the target counts: no span holds more starts, no attempt is spent, nobody waits."""
+"""Rate limits: the target counts the starts, and the limits use no attempt and delay no other run."""
 
 import asyncio
 from collections import Counter
@@ -13,14 +13,14 @@ from tests.acceptance.stack import WAIT_TIMEOUT, Tenant, time_in
 pytestmark = [pytest.mark.broker, pytest.mark.postgres]
 
 WINDOW = timedelta(seconds=10)
-STARTS = 5  # a second
-LIMIT = {"per": "target", "starts": STARTS, "within": "1s"}
-SCHEDULES, EACH = 12, 8  # which share the limit; runs of each
+STARTS_PER_SECOND = 5  # starts for each second
+RATE_LIMIT = {"per": "target", "starts": STARTS_PER_SECOND, "within": "1s"}
+SCHEDULES, RUNS_PER_SCHEDULE = 12, 8  # the schedules share the rate limit
 
 Record = Callable[[str, object], None]
 
 
-def most_within(window: timedelta, calls: Sequence[Call]) -> int:
+def max_starts_within(window: timedelta, calls: Sequence[Call]) -> int:
     started = sorted(call.started_at for call in calls)
     return max(sum(first <= each < first + window for each in started) for first in started)
 
@@ -29,11 +29,11 @@ def most_within(window: timedelta, calls: Sequence[Call]) -> int:
 async def test_no_ten_seconds_hold_more_starts_than_the_limit_and_no_other_run_waits(
     tenant: Tenant, target: Target, record_property: Record
 ) -> None:
-    """Two tickers, two dispatchers, two executors; all runs are due at one instant."""
+    """Two instances of each service share the runs, which have one due time."""
     due = {"at": time_in(4).isoformat()}
     limited = [
-        {"key": f"limited-{n}", "when": due, "limit": LIMIT, "target": target.http("limited")}
-        for n in range(SCHEDULES * EACH)
+        {"key": f"limited-{n}", "when": due, "rate_limit": RATE_LIMIT, "target": target.http("limited")}
+        for n in range(SCHEDULES * RUNS_PER_SCHEDULE)
     ]
     others = [
         {"key": f"other-{n}", "when": due, "target": target.http("other")} for n in range(SCHEDULES)
@@ -43,26 +43,26 @@ async def test_no_ten_seconds_hold_more_starts_than_the_limit_and_no_other_run_w
 
     runs = await tenant.until_runs(len(responses), "succeeded", within=3 * WAIT_TIMEOUT)
 
-    calls, free = target.calls("limited"), target.calls("other")
-    last = max(call.started_at for call in free)
-    held_up = sum(call.started_at < last for call in calls)
-    record_property("most in 10 s", most_within(WINDOW, calls))
-    record_property("late", f"the others {median(call.late for call in free):.2f} s")
-    assert most_within(WINDOW, calls) <= STARTS * WINDOW.total_seconds()
+    calls, other_calls = target.calls("limited"), target.calls("other")
+    last = max(call.started_at for call in other_calls)
+    calls_before_last = sum(call.started_at < last for call in calls)
+    record_property("most in 10 s", max_starts_within(WINDOW, calls))
+    record_property("late", f"the others {median(call.late for call in other_calls):.2f} s")
+    assert max_starts_within(WINDOW, calls) <= STARTS_PER_SECOND * WINDOW.total_seconds()
     assert Counter(run["attempt"] for run in runs) == {1: len(responses)}
     assert len(calls) == len({call.run_id for call in calls}) == len(limited)
     assert min(call.late for call in calls) >= 0
-    assert held_up < len(calls) / 2  # the others did not wait behind them
+    assert calls_before_last < len(calls) / 2  # the other runs did not wait behind the limited runs
 
 
 @pytest.mark.requirement("S70")
 async def test_retries_count_as_starts(tenant: Tenant, target: Target) -> None:
-    limit = {"per": "schedule", "starts": 3, "within": "1s"}
+    rate_limit = {"per": "schedule", "starts": 3, "within": "1s"}
     retry = {"max_attempts": 3, "backoff": {"base": "50ms", "cap": "50ms"}}
-    key = {"limit": limit, "retry": retry}
-    await tenant.put("hourly", {"every": "1h"}, target.http("again", fail=2), **key)
+    options = {"rate_limit": rate_limit, "retry": retry}
+    await tenant.put("hourly", {"every": "1h"}, target.http("again", fail=2), **options)
     await asyncio.gather(
-        *(tenant.harebell.trigger(key="hourly", request_id=f"once-{n}") for n in range(12))
+        *(tenant.harebell.trigger(options="hourly", request_id=f"once-{n}") for n in range(12))
     )
 
     runs = await tenant.until_runs(12, "succeeded", within=3 * WAIT_TIMEOUT)
@@ -70,4 +70,4 @@ async def test_retries_count_as_starts(tenant: Tenant, target: Target) -> None:
     calls = target.calls("again")
     assert len(calls) == 3 * len(runs)
     assert {run["attempt"] for run in runs} == {3}
-    assert most_within(WINDOW, calls) <= 3 * WINDOW.total_seconds()
+    assert max_starts_within(WINDOW, calls) <= 3 * WINDOW.total_seconds()

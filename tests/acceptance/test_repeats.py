@@ -1,4 +1,4 @@
-"""The same command many times, or two in a row that nobody waits for."""
+"""Repeated commands, and two commands of which the second does not wait for the first."""
 
 import asyncio
 from collections import Counter
@@ -36,18 +36,18 @@ async def test_a_put_and_its_cancel_sent_without_waiting_end_cancelled(
     later = {"key": "later", "when": {"after": "3s"}, "target": target.http("later")}
 
     async with AmqpClient.open(tenant.stack.amqp_url, tenant.name) as amqp:
-        sent = [
+        sent_commands = [
             await amqp.send("schedule.put", orjson.dumps(put)),
             await amqp.send("schedule.cancel", orjson.dumps({"key": "regret"})),
             await amqp.send("schedule.put", orjson.dumps(later)),
         ]
-        responses = await asyncio.gather(*sent)
+        responses = await asyncio.gather(*sent_commands)
     await tenant.until_runs(1, "succeeded")
 
     ids = [response["id"] for response in responses]
     assert [response["status"] for response in responses] == ["created", "cancelled", "created"]
     assert (await tenant.harebell.schedule(key="regret")).state == "cancelled"
     assert target.calls("regret") == []
-    # applied in one transaction, the two have never owed anything
+    # two commands in one transaction stage no run
     regretted = {row["state"] for row in await tenant.runs() if str(row["schedule_id"]) == ids[0]}
     assert regretted <= {"cancelled"}

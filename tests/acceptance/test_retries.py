@@ -1,4 +1,4 @@
-"""A failing target: tried again as its policy says, then a matter for the dead-letter desk."""
+"""A failing target: attempts with the backoff of the policy, then a dead letter."""
 
 import logging
 from itertools import pairwise
@@ -14,7 +14,7 @@ pytestmark = [pytest.mark.broker, pytest.mark.postgres, pytest.mark.broker_versi
 
 log = logging.getLogger(__name__)
 
-TOLERANCE = 0.25  # seconds that a retry may come after the instant its policy names
+TOLERANCE = 0.25  # seconds of a retry after the time of its policy
 
 
 def retry(attempts: int, base: str) -> dict[str, Any]:
@@ -64,7 +64,7 @@ async def test_a_run_that_always_fails_is_one_dead_letter_and_succeeds_when_repl
     await tenant.put("till", {"now": True}, hook, retry=retry(3, "100ms"))
     (dead,) = await tenant.until_runs(1, "dead")
     (dead_letter,) = await until(lambda: dead_letters(tenant, "open"))
-    story = (await tenant.harebell.dead_letter(dead_letter.id)).payload
+    payload = (await tenant.harebell.dead_letter(dead_letter.id)).payload
 
     target.fix("the-till")
     replayed = await tenant.harebell.replay([dead_letter.id], note="the till is fixed")
@@ -72,18 +72,18 @@ async def test_a_run_that_always_fails_is_one_dead_letter_and_succeeds_when_repl
 
     assert (dead["attempt"], dead["reason"], dead["replay_number"]) == (3, "attempts_exhausted", 0)
     assert (dead_letter.attempts, dead_letter.run_state) == (3, "dead")
-    assert [attempt["http_status"] for attempt in story["attempts"]] == [503] * 3
+    assert [attempt["http_status"] for attempt in payload["attempts"]] == [503] * 3
     assert replayed.results == {str(dead_letter.id): "replayed"}
     calls = target.calls("broken")
     assert {call.run_id for call in calls} == {dead_letter.run_id}
     assert [call.ok for call in calls] == [False, False, False, True]
     assert (run["replay_number"], run["scheduled_for"]) == (1, dead["scheduled_for"])
     assert await dead_letters(tenant, "open") == []
-    (settled,) = await dead_letters(tenant, "all")
-    assert (settled.id, settled.run_state) == (dead_letter.id, "succeeded")
-    shown = await tenant.harebell.run(dead_letter.run_id)
-    told = [(row.replay_number, row.number, row.outcome) for row in shown.attempts]
-    assert told == [(0, 1, "failed"), (0, 2, "failed"), (0, 3, "failed"), (1, 1, "succeeded")]
+    (resolved,) = await dead_letters(tenant, "all")
+    assert (resolved.id, resolved.run_state) == (dead_letter.id, "succeeded")
+    shown = await tenant.harebell.run(dead_letter.run_id or "")
+    attempts = [(row.replay_number, row.number, row.outcome) for row in shown.attempts]
+    assert attempts == [(0, 1, "failed"), (0, 2, "failed"), (0, 3, "failed"), (1, 1, "succeeded")]
 
 
 @pytest.mark.requirement("S15")

@@ -1,4 +1,4 @@
-"""The database away for longer than a missed run may be late, on servers of this file's own."""
+"""An outage of the database longer than the limit for missed runs, on separate servers."""
 
 import asyncio
 from collections.abc import Callable, Iterator
@@ -16,12 +16,12 @@ from harebell.dev.plan import ServiceCounts, name_of
 
 pytestmark = [pytest.mark.broker, pytest.mark.postgres, pytest.mark.chaos]
 
-AWAY = 300.0  # seconds
-MISSED = 60.0  # seconds after which an instant that is found counts as missed
-EVERY = 10  # seconds between the runs of a schedule
-SETTLED = 2.0  # seconds after the database went: what was claimed by then may still start
-BACKLOG = 60.0  # seconds after it came back, until nothing is owed
-HORIZON = "5s"  # so that what comes due meanwhile is not staged yet
+OUTAGE = 300.0  # seconds
+MISSED_AFTER = 60.0  # seconds after which a scheduled time counts as missed
+INTERVAL = 10  # seconds between the runs of a schedule
+START_GRACE = 2.0  # seconds after the stop in which a claimed run may still start
+BACKLOG_TIMEOUT = 60.0  # seconds after the return until every run has ended
+HORIZON = "5s"  # short, so that the runs of the outage are not staged before the outage
 PAIRS = ServiceCounts(tickers=2, dispatchers=2, executors=2)
 MODES = ("none", "one", "all")
 
@@ -43,96 +43,96 @@ def stack(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Stack]:
 async def test_a_long_outage_of_the_database_crashes_nothing_and_catch_up_is_as_asked(
     stack: Stack, target: Target, record_property: Callable[[str, object], None]
 ) -> None:
-    before = living(stack)
-    end = time_in(AWAY + 60)
+    before = process_ids(stack)
+    end = time_in(OUTAGE + 60)
     async with stack.tenant("away") as tenant:
         for mode in MODES:
             await put(tenant, target, mode, end)
             await until_called(target, mode)
-    left_at, back_at = await take_away(stack)
+    stopped_at, returned_at = await interrupt_database(stack)
     async with stack.tenant("away") as tenant:
-        await until_past(end)
-        runs = {mode: await until_decided(tenant, mode, end) for mode in MODES}
+        await sleep_until(end)
+        runs = {mode: await until_complete(tenant, mode, end) for mode in MODES}
 
     calls = {mode: target.calls(mode) for mode in MODES}
-    assert living(stack) == before
+    assert process_ids(stack) == before
     for mode in MODES:
-        record_property(mode, told(calls[mode], runs[mode]))
-        assert not started(calls[mode], left_at + timedelta(seconds=SETTLED), back_at)
-        assert_whole(calls[mode], runs[mode], end)
-    skipped = {mode: sum(run["range_count"] or 1 for run in skips(runs[mode])) for mode in MODES}
+        record_property(mode, summary(calls[mode], runs[mode]))
+        assert not started_between(calls[mode], stopped_at + timedelta(seconds=START_GRACE), returned_at)
+        assert_no_gap(calls[mode], runs[mode], end)
+    skipped = {mode: sum(run["range_count"] or 1 for run in skipped_rows(runs[mode])) for mode in MODES}
     assert skipped["all"] == 0
     assert skipped["none"] == skipped["one"] + 1 > 1
-    assert max(call.late for call in calls["all"]) > MISSED
-    assert max(call.late for call in calls["none"]) < MISSED + BACKLOG
+    assert max(call.late for call in calls["all"]) > MISSED_AFTER
+    assert max(call.late for call in calls["none"]) < MISSED_AFTER + BACKLOG_TIMEOUT
 
 
-def living(stack: Stack) -> dict[str, int | None]:
-    """The process ids of all services."""
+def process_ids(stack: Stack) -> dict[str, int | None]:
+    """Return the process ids of all services."""
     found = {name: stack.services.process(name) for name in (name_of(*m) for m in PAIRS.members())}
     return {name: None if each is None else each.pid for name, each in found.items()}
 
 
 async def put(tenant: Tenant, target: Target, mode: str, end: datetime) -> None:
-    when = {"every": f"{EVERY}s", "start": time_in(1).isoformat(), "end": end.isoformat()}
+    when = {"every": f"{INTERVAL}s", "start": time_in(1).isoformat(), "end": end.isoformat()}
     await tenant.put(mode, when, target.http(mode), catch_up={"mode": mode})
 
 
-async def take_away(stack: Stack) -> tuple[datetime, datetime]:
-    """When it left, and when it came back."""
+async def interrupt_database(stack: Stack) -> tuple[datetime, datetime]:
+    """Stop the database, start it after OUTAGE seconds and return both times."""
     assert stack.servers.private is not None
     database = stack.servers.private.database
-    left_at = now()
+    stopped_at = now()
     await asyncio.to_thread(database.stop)
-    await asyncio.sleep(AWAY)
-    back_at = now()
+    await asyncio.sleep(OUTAGE)
+    returned_at = now()
     await asyncio.to_thread(database.start)
-    return left_at, back_at
+    return stopped_at, returned_at
 
 
-async def until_past(moment: datetime) -> None:
-    await asyncio.sleep(max(0.0, (moment - now()).total_seconds()))
+async def sleep_until(time: datetime) -> None:
+    await asyncio.sleep(max(0.0, (time - now()).total_seconds()))
 
 
-async def until_decided(tenant: Tenant, mode: str, end: datetime) -> list[asyncpg.Record]:
-    """The rows of that schedule, when none is open and no instant is left to decide."""
+async def until_complete(tenant: Tenant, mode: str, end: datetime) -> list[asyncpg.Record]:
+    """Wait until the rows of the schedule reach `end` and none is open, and return them."""
     schedule = await tenant.harebell.schedule(key=mode)
-    async with asyncio.timeout(BACKLOG):
+    async with asyncio.timeout(BACKLOG_TIMEOUT):
         while True:
             runs = [r for r in await tenant.runs() if str(r["schedule_id"]) == str(schedule.id)]
-            if covered(runs) >= end - timedelta(seconds=EVERY) and not [
+            if last_covered(runs) >= end - timedelta(seconds=INTERVAL) and not [
                 run for run in runs if run["finished_at"] is None
             ]:
                 return runs
             await asyncio.sleep(1)
 
 
-def covered(runs: list[asyncpg.Record]) -> datetime:
+def last_covered(runs: list[asyncpg.Record]) -> datetime:
     last: datetime = max(run["range_until"] or run["scheduled_for"] for run in runs)
     return last
 
 
-def skips(runs: list[asyncpg.Record]) -> list[asyncpg.Record]:
+def skipped_rows(runs: list[asyncpg.Record]) -> list[asyncpg.Record]:
     return [run for run in runs if run["state"] == "skipped"]
 
 
-def started(calls: list[Call], since: datetime, until: datetime) -> list[Call]:
+def started_between(calls: list[Call], since: datetime, until: datetime) -> list[Call]:
     return [call for call in calls if since < call.started_at < until]
 
 
-def assert_whole(calls: list[Call], runs: list[asyncpg.Record], end: datetime) -> None:
-    """Every instant has run once or is accounted for as skipped, and none is missing between."""
+def assert_no_gap(calls: list[Call], runs: list[asyncpg.Record], end: datetime) -> None:
+    """Assert that each scheduled time has one call or is skipped, without a gap."""
     ran = [run for run in runs if run["state"] == "succeeded"]
-    assert len(ran) + len(skips(runs)) == len(runs)
-    assert {run["reason"] for run in skips(runs)} <= {"catch_up"}
+    assert len(ran) + len(skipped_rows(runs)) == len(runs)
+    assert {run["reason"] for run in skipped_rows(runs)} <= {"missed"}
     assert sorted(call.scheduled_for for call in calls) == [run["scheduled_for"] for run in ran]
     assert {run["attempt"] for run in ran} == {1}
     for former, later in pairwise(runs):
         reached = former["range_until"] or former["scheduled_for"]
-        assert later["scheduled_for"] - reached == timedelta(seconds=EVERY)
-    assert covered(runs) <= end
+        assert later["scheduled_for"] - reached == timedelta(seconds=INTERVAL)
+    assert last_covered(runs) <= end
 
 
-def told(calls: list[Call], runs: list[asyncpg.Record]) -> str:
+def summary(calls: list[Call], runs: list[asyncpg.Record]) -> str:
     worst = max(call.late for call in calls)
-    return f"{len(calls)} ran, {len(skips(runs))} rows of skipped_times; {worst:.1f} s late at most"
+    return f"{len(calls)} ran, {len(skipped_rows(runs))} skipped rows; {worst:.1f} s late at most"

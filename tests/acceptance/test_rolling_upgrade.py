@@ -1,4 +1,4 @@
-"""The present services on a ledger that the first version left: all of it is taken up."""
+"""The present services on a ledger of the first version: they continue every run."""
 
 from collections.abc import Callable
 
@@ -11,30 +11,30 @@ from tests.contract.golden_rows import rebuild, rows
 pytestmark = [pytest.mark.broker, pytest.mark.postgres]
 
 SCHEDULES = 23
-OWED = ("stays", "retries", "runs")  # staged, retrying, and running when v1 ended
-SWEPT = 120.0  # seconds until all that was under way has been found
+OPEN_RUNS = ("stays", "retries", "runs")  # staged, retrying, and running when v1 ended
+RECOVERY_TIMEOUT = 120.0  # seconds until the recovery has found every open run
 
 
 async def test_a_ledger_of_v1_is_served_from_where_it_was_left(
     own_stack: Stack, whole_target: Target, record_property: Callable[[str, object], None]
 ) -> None:
-    target = whole_target  # the rows have its paths from before tests had folders
+    target = whole_target  # the rows contain paths without a folder
     await rebuild(own_stack.servers, own_stack.database_url, rows(target.port))
     own_stack.start()
-    began = now()
+    started_at = now()
     async with own_stack.tenant("acme") as tenant:
         await read_all(tenant)
-        for path in OWED:
-            await until_called(target, path, within=SWEPT)
-        record_property("taken up", f"{(now() - began).total_seconds():.1f} s after the start")
+        for path in OPEN_RUNS:
+            await until_called(target, path, within=RECOVERY_TIMEOUT)
+        record_property("taken up", f"{(now() - started_at).total_seconds():.1f} s after the start")
 
         async def ended() -> bool:
             states = {run["state"] for run in await tenant.runs()}
             return not states & {"staged", "running", "retrying"}
 
-        await until(ended, within=SWEPT, what="the end of what was under way")
+        await until(ended, within=RECOVERY_TIMEOUT, what="the end of the open runs")
         await replay_the_dead(tenant, target)
-        attempts = [(path, [call.attempt for call in target.calls(path)]) for path in OWED]
+        attempts = [(path, [call.attempt for call in target.calls(path)]) for path in OPEN_RUNS]
     assert attempts == [("stays", [1]), ("retries", [2]), ("runs", [2])]
 
 
@@ -55,7 +55,7 @@ async def replay_the_dead(tenant: Tenant, target: Target) -> None:
     ids = await tenant.ledger.fetch("SELECT id FROM dead_letters WHERE tenant = $1", tenant.name)
     shown = [await tenant.harebell.dead_letter(row["id"]) for row in ids]
     dead_letters = {dead_letter.key: dead_letter for dead_letter in shown}
-    assert dead_letters["replayed"].state == "resolved"  # its run has succeeded since
+    assert dead_letters["replayed"].state == "resolved"  # the run has succeeded since the replay
     assert dead_letters["dies"].state == "open"
     target.fix("x")
     await tenant.harebell.replay([dead_letters["dies"].id])

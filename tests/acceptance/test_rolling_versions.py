@@ -1,4 +1,4 @@
-"""Messages of a version that is not known yet: answered, or parked with the reason; never lost."""
+"""Messages with an unknown version: rejected with a response, or stored as a dead letter."""
 
 import aio_pika
 import pytest
@@ -54,12 +54,12 @@ async def test_what_a_service_says_in_a_later_version_is_parked_once_with_the_re
     name, type_ = f"{tenant.name}-{key}", f"harebell.{verb}.v9"
     async with AmqpClient.open(tenant.stack.amqp_url, tenant.name) as amqp:
         message = aio_pika.Message(b"[]", message_id=name, type=type_)
-        there = await amqp.channel.get_exchange(exchange, ensure=False)
-        await there.publish(message, key)
-        dead_letters = await until(lambda: tenant.ledger.fetch(_LETTERS, name), what="the letter")
-        left = await amqp.channel.declare_queue(queue, passive=True)
+        target_exchange = await amqp.channel.get_exchange(exchange, ensure=False)
+        await target_exchange.publish(message, key)
+        dead_letters = await until(lambda: tenant.ledger.fetch(_LETTERS, name), what="the dead letter")
+        remaining = await amqp.channel.declare_queue(queue, passive=True)
 
     assert SYSTEM.carries(exchange, key)
     assert [(row["reason"], row["queue"]) for row in dead_letters] == [(UNKNOWN, queue)]
     assert type_ in dead_letters[0]["error"]
-    assert left.declaration_result.message_count == 0
+    assert remaining.declaration_result.message_count == 0

@@ -1,4 +1,4 @@
-"""Plans at a million schedules: what is hot, what lists are found by, what each index is for."""
+"""Plans at a million schedules: frequent statements, lists and the purpose of each index."""
 
 import logging
 from collections.abc import AsyncIterator
@@ -21,19 +21,19 @@ from harebell.intake.queries.store import IntakeStore
 from harebell.storage.engine import open_pool
 from harebell.ticker.store import schedules, versions
 
-pytestmark = [pytest.mark.broker, pytest.mark.postgres]
+pytestmark = [pytest.mark.broker, pytest.mark.postgres, pytest.mark.long]
 
 log = logging.getLogger(__name__)
 
-BEHIND = 50_000  # schedules that were due in the last hour
-RUNS = 200_000  # of the last day, of which some are open
-BATCH = 1_000  # schedules of a pass
-BLOCKS = 10  # for each of them, at most
-WORSE = 2.0  # times the cost, for want of an index
+BACKLOG = 50_000  # schedules that were due in the last hour
+RUNS = 200_000  # of the last day; one of a thousand is open
+BATCH = 1_000  # schedules in a pass
+MAX_BLOCKS = 10  # for each schedule
+MIN_FACTOR = 2.0  # between the costs without and with an index
 NOW = datetime.now(UTC)
 TABLES = {"schedules", "schedule_versions", "schedule_state"}
 
-_BEHIND = """
+_SET_BACK = """
 UPDATE schedule_state SET next_at = now() - make_interval(secs => 3600 * random())
 WHERE schedule_id IN (SELECT schedule_id FROM schedule_state WHERE next_at IS NOT NULL LIMIT $1)
 """
@@ -51,8 +51,8 @@ EXPLAIN (ANALYZE, BUFFERS, FORMAT JSON) SELECT schedule_id FROM schedule_state
 WHERE next_at > '-infinity' AND next_at <= now()
 ORDER BY next_at LIMIT 1000 FOR UPDATE SKIP LOCKED
 """
-_TAGGED = "SELECT id FROM schedules WHERE $1 = ANY(tags)"  # by no index
-_ANALYSE = "ANALYZE schedules, schedule_versions, schedule_state, runs"
+_TAGGED = "SELECT id FROM schedules WHERE $1 = ANY(tags)"  # without an index
+_ANALYZE = "ANALYZE schedules, schedule_versions, schedule_state, runs"
 _INDEXES = """
 SELECT indexname, tablename FROM pg_indexes
 WHERE tablename IN ('schedules', 'schedule_versions', 'schedule_state', 'runs')
@@ -61,7 +61,10 @@ WHERE tablename IN ('schedules', 'schedule_versions', 'schedule_state', 'runs')
 
 @asynccontextmanager
 async def connected(schedule_load: ScheduleLoad) -> AsyncIterator[asyncpg.Connection]:
-    """As the ticker is, with an hour's backlog and a day's runs; whatever is done is undone."""
+    """Yield a connection like the ticker's, with a backlog of an hour and the runs of a day.
+
+    A rollback at the end undoes every change.
+    """
     async with (
         open_pool(schedule_load.stack.database_url, name="test") as pool,
         pool.acquire(timeout=60) as connection,
@@ -70,7 +73,7 @@ async def connected(schedule_load: ScheduleLoad) -> AsyncIterator[asyncpg.Connec
         await transaction.start()
         await connection.execute("SET LOCAL statement_timeout = 0")
         try:
-            await connection.execute(_BEHIND, BEHIND, timeout=120)
+            await connection.execute(_SET_BACK, BACKLOG, timeout=120)
             await connection.execute(_RUNS, RUNS, timeout=120)
             yield connection
         finally:
@@ -110,61 +113,61 @@ class ExplainedStore(IntakeStore):
 
 def schedule_lists(**filters: Any) -> Statement:
     query = ScheduleList(**filters, limit=100)
-    return lambda at: ExplainedStore(at).list_schedules(TENANT, query)
+    return lambda connection: ExplainedStore(connection).list_schedules(TENANT, query)
 
 
 def runs(id_: UUID | None = None, **filters: Any) -> Statement:
     query, since = RunList(**filters, limit=100), NOW - timedelta(hours=24)
-    return lambda at: ExplainedStore(at).list_runs(TENANT, query, since=since, id_=id_)
+    return lambda connection: ExplainedStore(connection).list_runs(TENANT, query, since=since, id_=id_)
 
 
-SOMEONE = UUID(int=7)
-HOT: dict[str, Statement] = STATEMENTS | {
-    "the next instant": lambda at: at.fetchval("SELECT min(next_at) FROM schedule_state"),
-    "what waits for an end": lambda at: schedules.find_awaiting(at, 500),
+SCHEDULE_ID = UUID(int=7)
+FREQUENT: dict[str, Statement] = STATEMENTS | {
+    "next time": lambda connection: connection.fetchval("SELECT min(next_at) FROM schedule_state"),
+    "find awaiting schedules": lambda connection: schedules.find_awaiting(connection, 500),
 }
 LISTS: dict[str, Statement] = {
     "schedules": schedule_lists(),
     "schedules by tag": schedule_lists(tag="box-7"),
     "schedules by owner": schedule_lists(owner="owner-7"),
     "schedules by name": schedule_lists(name="name-7"),
-    "schedules that are parked": schedule_lists(state=ScheduleState.ERRORED),
+    "schedules by state": schedule_lists(state=ScheduleState.ERRORED),
     "runs": runs(),
-    "runs of a schedule": runs(SOMEONE),
+    "runs of a schedule": runs(SCHEDULE_ID),
     "runs by state": runs(state=RunState.DEAD),
     "runs by outcome": runs(outcome="dead"),
     "runs by reason": runs(reason="missed"),
     "runs by tag": runs(tag="team-7"),
 }
-# Each index of these tables, and what is asked by it.
+# Each index of these tables and a statement that uses the index.
 BY_INDEX: dict[str, Statement] = {
-    "schedules_pkey": lambda at: ExplainedStore(at).get_schedule(TENANT, SOMEONE),
+    "schedules_pkey": lambda connection: ExplainedStore(connection).get_schedule(TENANT, SCHEDULE_ID),
     "schedules_page": LISTS["schedules"],
     "schedules_tags": LISTS["schedules by tag"],
     "schedules_owner": LISTS["schedules by owner"],
     "schedules_name": LISTS["schedules by name"],
-    "schedule_versions_pkey": lambda at: versions.VersionCache().load(at, [(SOMEONE, 1)]),
-    "schedule_state_pkey": lambda at: schedules.load_unit_of_work(
-        at, versions.VersionCache(), [SOMEONE]
+    "schedule_versions_pkey": lambda connection: versions.VersionCache().load(connection, [(SCHEDULE_ID, 1)]),
+    "schedule_state_pkey": lambda connection: schedules.load_unit_of_work(
+        connection, versions.VersionCache(), [SCHEDULE_ID]
     ),
-    "schedule_state_next": HOT["what is due"],
-    "schedule_state_awaiting": HOT["what waits for an end"],
-    "schedule_state_halted": LISTS["schedules that are parked"],
-    "runs_pkey": HOT["claim"],
-    "runs_open": HOT["sweep of lost tickets"],
-    "runs_ranges": lambda at: ExplainedStore(at).find_run(TENANT, SOMEONE, NOW),
+    "schedule_state_next": FREQUENT["load due schedules"],
+    "schedule_state_awaiting": FREQUENT["find awaiting schedules"],
+    "schedule_state_halted": LISTS["schedules by state"],
+    "runs_pkey": FREQUENT["claim"],
+    "runs_open": FREQUENT["find lost tickets"],
+    "runs_ranges": lambda connection: ExplainedStore(connection).find_run(TENANT, SCHEDULE_ID, NOW),
 }
-FORBIDDING = {"schedules_key"}  # two schedules of one key
+UNIQUE_INDEXES = {"schedules_key"}  # prevents two schedules with one key
 
 
 @pytest.mark.requirement("S17", "S41")
-@pytest.mark.parametrize("analysed", [False, True], ids=["never analysed", "analysed"])
-async def test_nothing_hot_and_no_list_reads_all_schedules(schedule_load: ScheduleLoad, *, analysed: bool) -> None:
+@pytest.mark.parametrize("analyzed", [False, True], ids=["never analyzed", "analyzed"])
+async def test_nothing_hot_and_no_list_reads_all_schedules(schedule_load: ScheduleLoad, *, analyzed: bool) -> None:
     scanned = {}
     async with connected(schedule_load) as connection:
-        if analysed:
-            await connection.execute(_ANALYSE, timeout=120)
-        for name, statement in (HOT | LISTS).items():
+        if analyzed:
+            await connection.execute(_ANALYZE, timeout=120)
+        for name, statement in (FREQUENT | LISTS).items():
             explainer = Explainer(connection)
             await statement(explainer)
             assert explainer.nodes, name
@@ -175,20 +178,23 @@ async def test_nothing_hot_and_no_list_reads_all_schedules(schedule_load: Schedu
 
 @pytest.mark.requirement("S41")
 async def test_a_batch_of_what_is_due_reads_little_with_an_hour_behind(schedule_load: ScheduleLoad) -> None:
-    """Blocks, for milliseconds tell how busy the machine is; `make bench ONLY=stored` has those."""
-    async with connected(schedule_load) as connection:
-        told = orjson.loads(await connection.fetchval(_DUE))[0]
+    """Count blocks, because the time depends on the load of the machine.
 
-    blocks = told["Plan"]["Shared Hit Blocks"] + told["Plan"]["Shared Read Blocks"]
-    log.info("a batch of what is due: %d blocks, %.1f ms", blocks, told["Execution Time"])
-    assert told["Plan"]["Actual Rows"] == BATCH
-    assert blocks < BATCH * BLOCKS
+    `make bench ONLY=stored` measures the time.
+    """
+    async with connected(schedule_load) as connection:
+        plan = orjson.loads(await connection.fetchval(_DUE))[0]
+
+    blocks = plan["Plan"]["Shared Hit Blocks"] + plan["Plan"]["Shared Read Blocks"]
+    log.info("a batch of due schedules: %d blocks, %.1f ms", blocks, plan["Execution Time"])
+    assert plan["Plan"]["Actual Rows"] == BATCH
+    assert blocks < BATCH * MAX_BLOCKS
 
 
 @pytest.mark.requirement("S17")
 async def test_a_tag_is_found_by_its_index_and_listed_page_by_page(schedule_load: ScheduleLoad) -> None:
     async with connected(schedule_load) as connection:
-        await connection.execute(_ANALYSE, timeout=120)
+        await connection.execute(_ANALYZE, timeout=120)
         explainer = Explainer(connection)
         await LISTS["schedules by tag"](explainer)
         used = {node.get("Index Name") for node in explainer.nodes}
@@ -205,22 +211,22 @@ async def test_a_tag_is_found_by_its_index_and_listed_page_by_page(schedule_load
 
 @pytest.mark.requirement("S42")
 async def test_every_index_has_a_query_that_is_worse_without_it(schedule_load: ScheduleLoad) -> None:
-    idle = {}
+    useless = {}
     async with connected(schedule_load) as connection:
-        await connection.execute(_ANALYSE, timeout=120)
+        await connection.execute(_ANALYZE, timeout=120)
         tables = {row["indexname"]: row["tablename"] for row in await connection.fetch(_INDEXES)}
         for name, statement in BY_INDEX.items():
-            with_it = await cost(connection, statement)
+            with_index = await cost(connection, statement)
             await connection.execute("SAVEPOINT whole")
             await drop(connection, tables[name], name)
-            without = await cost(connection, statement)
+            without_index = await cost(connection, statement)
             await connection.execute("ROLLBACK TO SAVEPOINT whole")
-            log.info("%s: %.0f, without it %.0f", name, with_it, without)
-            if without < with_it * WORSE:
-                idle[name] = (with_it, without)
+            log.info("cost of %s: %.0f with the index, %.0f without", name, with_index, without_index)
+            if without_index < with_index * MIN_FACTOR:
+                useless[name] = (with_index, without_index)
 
-    assert set(tables) == set(BY_INDEX) | FORBIDDING
-    assert idle == {}
+    assert set(tables) == set(BY_INDEX) | UNIQUE_INDEXES
+    assert useless == {}
 
 
 async def cost(connection: asyncpg.Connection, statement: Statement) -> float:

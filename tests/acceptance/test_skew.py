@@ -1,4 +1,4 @@
-"""Hosts that disagree about the time of day: runs keep to the database's, and happen once."""
+"""Hosts with wrong clocks: runs follow the clock of the database and execute once."""
 
 import asyncio
 import json
@@ -21,15 +21,15 @@ from harebell.dev.processes import is_ready
 pytestmark = [pytest.mark.broker, pytest.mark.postgres]
 
 RUNS = 200
-OVER = 15.0  # seconds from the first of them to the last
-AHEAD = 3.0  # seconds from now to the first
+SPREAD = 15.0  # seconds from the first run to the last
+FIRST_DUE = 3.0  # seconds
 SKEW = 60.0  # seconds
-PUNCTUAL = 2.0  # seconds; of 99 in 100 starts
-HONEST = 10.0  # seconds that a published time may differ from when it is heard
-JUMPS = (3600.0, -3600.0, 120.0, -120.0)  # seconds from the truth, one after another
-BETWEEN = OVER / len(JUMPS)
+MAX_LATENESS = 2.0  # seconds, for 99 of 100 starts
+MAX_EVENT_OFFSET = 10.0  # seconds between the time in an event and its arrival
+JUMPS = (3600.0, -3600.0, 120.0, -120.0)  # seconds from the true time, one after another
+JUMP_INTERVAL = SPREAD / len(JUMPS)
 
-# Of every kind that there may be two of, one is ahead and one behind.
+# One clock is ahead and one is behind, for each kind with two instances.
 SKEWS = {
     (ServiceKind.INTAKE, 1): -SKEW,
     (ServiceKind.TICKER, 1): SKEW,
@@ -54,7 +54,7 @@ def clocks(tmp_path_factory: pytest.TempPathFactory) -> Clocks:
 def stack(
     servers: Servers, clocks: Clocks, tmp_path_factory: pytest.TempPathFactory
 ) -> Iterator[Stack]:
-    """Every service on a host of its own, whose clock is wrong from the start."""
+    """Yield a stack whose services each run with a separate wrong clock."""
     with Stack.open(servers, tmp_path_factory.mktemp("skewed")) as opened:
         for (kind, number), clock in clocks.items():
             clock.set(SKEWS[kind, number])
@@ -72,51 +72,51 @@ async def until_ready(stack: Stack) -> None:
     await until(all_ready, what="every service's readiness")
 
 
-def believed_offset(stack: Stack, name: str) -> float:
-    """Seconds that a service's host was ahead of the truth when it last wrote to its log."""
+def measured_offset(stack: Stack, name: str) -> float:
+    """Return the seconds by which a service was ahead at its last log line."""
     log = stack.services.root / "logs" / f"{name}.log"
     written = log.stat().st_mtime
     last = json.loads(stack.log_of(name).splitlines()[-1])
     return datetime.fromisoformat(last["timestamp"]).timestamp() - written
 
 
-async def times_told(events: "asyncio.Queue[dict[str, Any]]", count: int) -> list[float]:
-    """Seconds by which the times of events differ from when they are heard."""
-    off = []
-    async with asyncio.timeout(WAIT_TIMEOUT + OVER):
+async def event_offsets(events: "asyncio.Queue[dict[str, Any]]", count: int) -> list[float]:
+    """Return the differences between the times in events and their arrival, in seconds."""
+    event_offset_list = []
+    async with asyncio.timeout(WAIT_TIMEOUT + SPREAD):
         for _ in range(count):
             event = await events.get()
-            off.append(abs((now() - datetime.fromisoformat(event["time"])).total_seconds()))
-    return off
+            event_offset_list.append(abs((now() - datetime.fromisoformat(event["time"])).total_seconds()))
+    return event_offset_list
 
 
-async def jump(clocks: Clocks) -> None:
-    """Every host in its turn, each to another time, again and again."""
+async def jump_clocks(clocks: Clocks) -> None:
+    """Set each clock to another time repeatedly."""
     for step in range(len(JUMPS)):
-        for place, clock in enumerate(clocks.values()):
-            clock.set(JUMPS[(step + place) % len(JUMPS)])
-        await asyncio.sleep(BETWEEN)
+        for position, clock in enumerate(clocks.values()):
+            clock.set(JUMPS[(step + position) % len(JUMPS)])
+        await asyncio.sleep(JUMP_INTERVAL)
 
 
 def assert_punctual(calls: Iterable[Call]) -> float:
-    """Seconds within which 99 of 100 began."""
+    """Assert the bound of the 99th percentile of the lateness and return the percentile."""
     late = sorted(call.late for call in calls)
     p99 = late[len(late) * 99 // 100]
-    assert p99 < PUNCTUAL
+    assert p99 < MAX_LATENESS
     return p99
 
 
-async def run_some(tenant: Tenant, target: Target, path: str) -> list[float]:
-    """How far the times told of them were off, in seconds."""
+async def run_load(tenant: Tenant, target: Target, path: str) -> list[float]:
+    """Execute the load and return the offsets of the times in its events, in seconds."""
     async with AmqpClient.open(tenant.stack.amqp_url, tenant.name) as amqp:
         events = await amqp.events("run.succeeded")
-        hearing = asyncio.create_task(times_told(events, RUNS))
-        expected = await put_spread(tenant, target.http(path), RUNS, first=AHEAD, over=OVER)
-        runs = await tenant.until_runs(RUNS, "succeeded", within=WAIT_TIMEOUT + OVER)
-        off = await hearing
+        offsets_task = asyncio.create_task(event_offsets(events, RUNS))
+        expected = await put_spread(tenant, target.http(path), RUNS, first=FIRST_DUE, over=SPREAD)
+        runs = await tenant.until_runs(RUNS, "succeeded", within=WAIT_TIMEOUT + SPREAD)
+        event_offset_list = await offsets_task
     assert len(set(expected)) == RUNS
     assert_each_once(target.calls(path), runs, RUNS)
-    return off
+    return event_offset_list
 
 
 @pytest.mark.requirement("S56")
@@ -124,26 +124,26 @@ async def test_hosts_two_minutes_apart_start_nothing_early_and_nothing_twice(
     stack: Stack, target: Target, record_property: Callable[[str, object], None]
 ) -> None:
     async with stack.tenant("two-minutes-apart") as tenant:
-        off = await run_some(tenant, target, "skewed")
+        event_offset_list = await run_load(tenant, target, "skewed")
 
     p99 = assert_punctual(target.calls("skewed"))
     record_property("lateness", f"p99 {p99 * 1e3:.1f} ms")
-    assert max(off) < HONEST
-    believed = {member: believed_offset(stack, name_of(*member)) for member in SKEWS}
-    assert believed == pytest.approx(SKEWS, abs=SKEW / 2), "the hosts' clocks were not wrong"
+    assert max(event_offset_list) < MAX_EVENT_OFFSET
+    offsets = {member: measured_offset(stack, name_of(*member)) for member in SKEWS}
+    assert offsets == pytest.approx(SKEWS, abs=SKEW / 2), "The clocks of the hosts were not wrong."
 
 
 @pytest.mark.requirement("S56")
 async def test_clocks_that_are_set_by_minutes_and_hours_move_no_run(
     stack: Stack, clocks: Clocks, target: Target, record_property: Callable[[str, object], None]
 ) -> None:
-    began = time.monotonic()
-    jumping = asyncio.create_task(jump(clocks))
+    started_at = time.monotonic()
+    jumping = asyncio.create_task(jump_clocks(clocks))
     async with stack.tenant("set-by-hours") as tenant:
-        off = await run_some(tenant, target, "set")
+        event_offset_list = await run_load(tenant, target, "set")
     await jumping
 
     p99 = assert_punctual(target.calls("set"))
-    record_property("lateness", f"p99 {p99 * 1e3:.1f} ms in {time.monotonic() - began:.0f} s")
-    assert max(off) < HONEST
-    assert all(stack.services.process(name_of(*member)) for member in SKEWS), "a service has ended"
+    record_property("lateness", f"p99 {p99 * 1e3:.1f} ms in {time.monotonic() - started_at:.0f} s")
+    assert max(event_offset_list) < MAX_EVENT_OFFSET
+    assert all(stack.services.process(name_of(*member)) for member in SKEWS), "A service has ended."

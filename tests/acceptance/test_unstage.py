@@ -1,4 +1,4 @@
-"""Cancelled, paused or replaced when its run is already on its way through the broker."""
+"""Cancels, pauses and new versions of schedules whose run is already in the broker."""
 
 import asyncio
 from datetime import datetime, timedelta
@@ -12,17 +12,17 @@ pytestmark = [pytest.mark.broker, pytest.mark.postgres]
 SECOND = timedelta(seconds=1)
 
 
-async def reach(moment: datetime) -> None:
-    """Nothing is waited for here but the time itself."""
-    await asyncio.sleep((moment - now()).total_seconds())
+async def sleep_until(time: datetime) -> None:
+    """Sleep until that time, because the test waits for no condition."""
+    await asyncio.sleep((time - now()).total_seconds())
 
 
-def at(moment: datetime) -> dict[str, str]:
-    return {"at": moment.isoformat()}
+def at(time: datetime) -> dict[str, str]:
+    return {"at": time.isoformat()}
 
 
-async def one_after(tenant: Tenant, target: Target, due_at: datetime) -> None:
-    """Returns when a run that was due two seconds later has succeeded: what was to run has."""
+async def wait_for_later_run(tenant: Tenant, target: Target, due_at: datetime) -> None:
+    """Wait for the success of a run that is due two seconds later than `due_at`."""
     await tenant.put("one-after", at(due_at + 2 * SECOND), target.http("one-after"))
     await tenant.until_runs(1, "succeeded")
 
@@ -36,10 +36,10 @@ async def test_withdrawn_a_second_before_its_instant_a_staged_run_never_runs_and
     await tenant.put("withdrawn", at(due_at), target.http(verb))
     (staged,) = await tenant.runs("staged")
 
-    await reach(due_at - SECOND)
-    order = tenant.harebell.cancel if verb == "cancel" else tenant.harebell.pause
-    response = await order(key="withdrawn", note="not today")
-    await one_after(tenant, target, due_at)
+    await sleep_until(due_at - SECOND)
+    command = tenant.harebell.cancel if verb == "cancel" else tenant.harebell.pause
+    response = await command(key="withdrawn", note="not today")
+    await wait_for_later_run(tenant, target, due_at)
 
     assert staged["staged_at"] < due_at - 2 * SECOND
     assert response.in_flight == []
@@ -58,7 +58,7 @@ async def test_a_pause_that_ends_before_the_instant_changes_nothing(
     due_at = time_in(5)
     await tenant.put("paused", at(due_at), target.http("resumed"))
 
-    await reach(due_at - 2 * SECOND)
+    await sleep_until(due_at - 2 * SECOND)
     await tenant.harebell.pause(key="paused")
     await tenant.harebell.resume(key="paused")
     await tenant.until_runs(1, "succeeded")
@@ -76,9 +76,9 @@ async def test_a_short_pause_in_the_midst_of_many_instants_loses_none_of_them(
     when = {"every": "1s", "start": start.isoformat(), "times": 6}
     await tenant.put("ticking", when, target.http("ticking"))
 
-    await reach(start + 1.5 * SECOND)
+    await sleep_until(start + 1.5 * SECOND)
     await tenant.harebell.pause(key="ticking")
-    await reach(start + 3.5 * SECOND)
+    await sleep_until(start + 3.5 * SECOND)
     await tenant.harebell.resume(key="ticking")
     await tenant.until_runs(6, "succeeded")
 
@@ -95,7 +95,7 @@ async def test_a_one_shot_that_is_replaced_and_put_back_runs_once_as_it_stands_a
 
     await tenant.put("order", at(due_at), target.http("other"), expected_version="any")
     await tenant.put("order", at(due_at), target.http("first"), expected_version="any")
-    await one_after(tenant, target, due_at)
+    await wait_for_later_run(tenant, target, due_at)
 
     assert [call.scheduled_for for call in target.calls("first")] == [due_at]
     assert target.calls("other") == []
@@ -112,7 +112,7 @@ async def test_a_rhythm_that_is_replaced_and_put_back_keeps_all_its_instants(
     quick, slow = {"every": "1s", **bounds}, {"every": "1h", **bounds}
     await tenant.put("rhythm", quick, target.http("rhythm"))
 
-    await reach(start + 1.5 * SECOND)
+    await sleep_until(start + 1.5 * SECOND)
     await tenant.put("rhythm", slow, target.http("rhythm"), expected_version="any")
     await tenant.put("rhythm", quick, target.http("rhythm"), expected_version="any")
     await tenant.until_runs(6, "succeeded")

@@ -1,4 +1,4 @@
-"""The broker's data gone for good: the ledger knows what is owed, and the sweep publishes it."""
+"""The loss of all broker data: the recovery publishes the tickets of every row again."""
 
 import asyncio
 from collections.abc import Callable, Iterator
@@ -15,10 +15,10 @@ from harebell.dev.servers import PrivateServers
 from harebell.storage.runs.recovery import LOST_AFTER, LOST_IN_ANY_CASE_AFTER
 from harebell.ticker.recovery.rescuer import TICKET_CHECK_INTERVAL
 
-pytestmark = [pytest.mark.broker, pytest.mark.postgres]
+pytestmark = [pytest.mark.broker, pytest.mark.postgres, pytest.mark.long]
 
 RUNS = 200
-FIRST, OVER = 10.0, 4.0  # seconds from now on
+FIRST_DUE, SPREAD = 10.0, 4.0  # seconds from now on
 
 
 @pytest.fixture(scope="module")
@@ -33,7 +33,7 @@ def private(tmp_path_factory: pytest.TempPathFactory) -> Iterator[PrivateServers
 
 @pytest.fixture(scope="module")
 def stack(private: PrivateServers, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Stack]:
-    """On the virtual host that a new broker has: nobody makes another after the wipe."""
+    """Yield a stack on the default virtual host, because a wiped broker has no other."""
     given = Servers(private.amqp_url, private.database_url, None)
     with Stack.open(given, tmp_path_factory.mktemp("wiped")) as opened:
         opened.start(PAIRS)
@@ -53,11 +53,11 @@ async def test_runs_that_waited_in_a_wiped_broker_run_once_each(
     record_property: Callable[[str, object], None],
 ) -> None:
     async with stack.tenant("wiped") as tenant:
-        expected = await put_spread(tenant, target.http("wiped"), RUNS, first=FIRST, over=OVER)
-        staged = await tenant.until_runs(RUNS, "staged", within=FIRST)
+        expected = await put_spread(tenant, target.http("wiped"), RUNS, first=FIRST_DUE, over=SPREAD)
+        staged = await tenant.until_runs(RUNS, "staged", within=FIRST_DUE)
         await asyncio.to_thread(wipe, private.broker)
         ready = await until_ready(stack, PAIRS, within=READY_TIMEOUT)
-        runs = await tenant.until_runs(RUNS, "succeeded", within=OVER + LOST_IN_ANY_CASE_AFTER + TICKET_CHECK_INTERVAL)
+        runs = await tenant.until_runs(RUNS, "succeeded", within=SPREAD + LOST_IN_ANY_CASE_AFTER + TICKET_CHECK_INTERVAL)
         after = await tenant.put("after", {"now": True}, target.http("after"))
         await tenant.until_runs(RUNS + 1, "succeeded")
 

@@ -1,4 +1,4 @@
-"""`python -m tests.chaos --seeds 3`: breaks a stack of its own in every way and judges it."""
+"""The command `python -m tests.chaos --seeds 3`, which breaks a private stack and checks it."""
 
 import argparse
 import logging
@@ -6,53 +6,67 @@ import shutil
 import tempfile
 from pathlib import Path
 
-from tests.chaos.faults import chosen, listed
+from tests.chaos.faults import all_faults, select_faults
 from tests.chaos.history import duration
-from tests.chaos.result import say
-from tests.chaos.run import Plan, Report, mixed, perform, single
+from tests.chaos.result import print_line
+from tests.chaos.run import ChaosPlan, Report, mixed_rounds, run_plan, single_rounds
 from tests.chaos.soak import Soak
 
 
 def main() -> int:
-    asked = arguments()
-    if asked.list:
-        for each in listed():
-            say(f"{each.row:4} {each.title}")
+    options = parse_options()
+    if options.list:
+        for fault in all_faults():
+            print_line(f"{fault.row:4} {fault.title}")
         return 0
-    first = 1 if asked.seed is None else asked.seed
-    seeds = range(first, first + asked.seeds)
-    draw = single if asked.rows else mixed
-    faults = chosen(asked.rows)
-    outage = duration(asked.outage).total_seconds()
-    plan = Plan([draw(seed, faults) for seed in seeds], outage)
-    if asked.soak:
-        lasting, every = (duration(each).total_seconds() for each in (asked.soak, asked.every))
-        plan = Plan([[Soak.of(first, faults, lasting, every)]], outage)
-    say(f"{plan.waves} waves of {len(plan.seeds)} seeds, about {plan.seconds / 60:.0f} minutes")
-    for library in ("aiormq", "aio_pika"):  # they tell of every connection that they do not get
+    plan = plan_of(options)
+    minutes = plan.seconds / 60
+    seeds = len(plan.seeds)
+    print_line(f"{plan.round_count} rounds of {seeds} seeds, about {minutes:.0f} minutes")
+    for library in ("aiormq", "aio_pika"):  # they log every connection that fails
         logging.getLogger(library).setLevel(logging.CRITICAL)
-    report = Report(Path(asked.out) if asked.out else None)
-    root = Path(asked.root or tempfile.mkdtemp(prefix="harebell-chaos-"))
+    report = Report(Path(options.out) if options.out else None)
+    root = Path(options.root or tempfile.mkdtemp(prefix="harebell-chaos-"))
     if root.exists() and any(root.iterdir()):
-        raise SystemExit(f"{root} is not empty: an older run's calls would be judged as this one's")
-    perform(plan, root, report)
-    say(f"{report.broken} of {len(report.verdicts)} waves broke a promise")
-    if not report.broken and not asked.root:
+        reason = "the checker would count the calls of an earlier run"
+        raise SystemExit(f"The folder {root} must be empty: {reason}.")
+    run_plan(plan, root, report)
+    print_line(f"{report.broken} of {len(report.results)} rounds broke a promise")
+    if not report.broken and not options.root:
         shutil.rmtree(root)
     return 1 if report.broken else 0
 
 
-def arguments() -> argparse.Namespace:
+def plan_of(options: argparse.Namespace) -> ChaosPlan:
+    first = 1 if options.seed is None else options.seed
+    faults = select_faults(options.rows)
+    outage = duration(options.outage).total_seconds()
+    if options.soak:
+        length, interval = (duration(each) for each in (options.soak, options.every))
+        soak = Soak.create(
+            first,
+            faults,
+            duration=length.total_seconds(),
+            interval=interval.total_seconds(),
+        )
+        return ChaosPlan([[soak]], outage)
+    rounds_of = single_rounds if options.rows else mixed_rounds
+    seeds = range(first, first + options.seeds)
+    return ChaosPlan([rounds_of(seed, faults) for seed in seeds], outage)
+
+
+def parse_options() -> argparse.Namespace:
     parser = argparse.ArgumentParser(prog="python -m tests.chaos", description=__doc__)
-    parser.add_argument("--seeds", type=int, default=1, help="how many")
-    parser.add_argument("--seed", type=int, help="the first; 1")
-    parser.add_argument("--rows", default="", help="6,10b: all of these, one after the other")
-    parser.add_argument("--outage", default="5s", help="how long each fault lasts")
-    parser.add_argument("--soak", help="30m: one long load instead, judged in the end")
-    parser.add_argument("--every", default="30s", help="how often a fault strikes in a soak")
-    parser.add_argument("--out", help="a file that gets a line of JSON for each wave")
-    parser.add_argument("--root", help="where everything is kept")
-    parser.add_argument("--list", action="store_true", help="the rows there are")
+    add = parser.add_argument
+    add("--seeds", type=int, default=1, help="Number of seeds.")
+    add("--seed", type=int, help="First seed (default: 1).")
+    add("--rows", default="", help="Rows to run one after the other, such as 6,10b.")
+    add("--outage", default="5s", help="Duration of each fault (default: 5s).")
+    add("--soak", help="Duration of one long load with one check at its end, such as 30m.")
+    add("--every", default="30s", help="Interval between two faults of a soak (default: 30s).")
+    add("--out", help="File that receives a line of JSON for each round.")
+    add("--root", help="Empty folder for all files.")
+    add("--list", action="store_true", help="Print all rows.")
     return parser.parse_args()
 
 

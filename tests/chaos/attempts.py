@@ -1,4 +1,4 @@
-"""The judge of attempts: what a second one needs as its reason, and what the ledger may say."""
+"""Checks of attempts: the reason of each second attempt, and the rows that the ledger permits."""
 
 from collections import Counter
 from collections.abc import Iterator
@@ -7,128 +7,141 @@ from itertools import pairwise
 from typing import Final
 
 from tests.acceptance.recording_target import Call
-from tests.chaos.history import Course, Row
-from tests.chaos.result import Kind
+from tests.chaos.history import Row, ScheduleHistory
+from tests.chaos.result import FindingKind
 
-REACH: Final = timedelta(seconds=45)  # from a crash to the end of the lease that it left behind
-CLOCKS: Final = timedelta(milliseconds=50)  # a round trip, by which two executors tell time apart
-CUT_OFF: Final = {"cancelled", "lease_expired"}  # its end may come to the target later, or never
+# From a crash to the end of the lease of the crashed executor.
+LEASE_END: Final = timedelta(seconds=45)
+CLOCK_TOLERANCE: Final = timedelta(milliseconds=50)  # a round trip between two executors
+# The target may see the end of such an attempt later, or never.
+UNSEEN_ENDS: Final = {"cancelled", "lease_expired"}
+UNFINISHED: Final = {"staged", "running", "retrying", "unresolved"}
 
-Found = Iterator[tuple[Kind, str]]
-
-
-def judge_attempts(course: Course) -> Found:
-    yield from _told_twice(course)
-    yield from _second_attempts(course)
-    yield from _overlaps(course)
-    yield from _keys(course)
-    for row in course.runs.values():
-        yield from _impossible(course, row)
+Found = Iterator[tuple[FindingKind, str]]
 
 
-def repeats(course: Course) -> Iterator[tuple[Call, Call]]:
-    """Second attempts because nobody heard of the end of the first."""
-    for before, after in consecutive(course):
-        row = course.attempt_of(before)
+def check_attempts(schedule: ScheduleHistory) -> Found:
+    """Yield the broken promises about attempts."""
+    yield from _repeated_tokens(schedule)
+    yield from _repeated_successes(schedule)
+    yield from _second_attempts(schedule)
+    yield from _concurrent_attempts(schedule)
+    yield from _wrong_keys(schedule)
+    for row in schedule.runs.values():
+        yield from _inconsistent_columns(schedule, row)
+
+
+def repeats(schedule: ScheduleHistory) -> Iterator[tuple[Call, Call]]:
+    """Yield the pairs of attempts whose first one ended with its lease."""
+    for first, second in consecutive(schedule):
+        row = schedule.attempt_of(first)
         if row is not None and row["outcome"] == "lease_expired":
-            yield before, after
+            yield first, second
 
 
-def consecutive(course: Course) -> Iterator[tuple[Call, Call]]:
-    """Calls of one run, by their tokens."""
+def consecutive(schedule: ScheduleHistory) -> Iterator[tuple[Call, Call]]:
+    """Yield the pairs of consecutive calls of one run, ordered by fencing token."""
     by_run: dict[str, list[Call]] = {}
-    for call in sorted(course.calls, key=lambda call: (call.token, call.started_at)):
+    for call in sorted(schedule.calls, key=lambda call: (call.token, call.started_at)):
         by_run.setdefault(call.run_id, []).append(call)
     for calls in by_run.values():
         yield from pairwise(calls)
 
 
-def _told_twice(course: Course) -> Found:
-    for (run, token), times in Counter((c.run_id, c.token) for c in course.calls).items():
-        if times > 1:
-            yield Kind.DOUBLED, f"{run} was called {times} times under token {token}"
-    for rows in course.attempts.values():
-        won = Counter(row["replay_number"] for row in rows if row["outcome"] == "succeeded")
-        if any(times > 1 for times in won.values()):
-            yield Kind.DOUBLED, f"{rows[0]['scheduled_for']} succeeded twice on the record"
+def _repeated_tokens(schedule: ScheduleHistory) -> Found:
+    counts = Counter((call.run_id, call.token) for call in schedule.calls)
+    for (run, token), count in counts.items():
+        if count > 1:
+            yield FindingKind.DUPLICATED, f"{run} was called {count} times under token {token}"
 
 
-def _second_attempts(course: Course) -> Found:
-    for before, after in consecutive(course):
-        row = course.attempt_of(before)
+def _repeated_successes(schedule: ScheduleHistory) -> Found:
+    for rows in schedule.attempts.values():
+        successes = Counter(row["replay_number"] for row in rows if row["outcome"] == "succeeded")
+        if any(count > 1 for count in successes.values()):
+            yield FindingKind.DUPLICATED, f"{rows[0]['scheduled_for']} has two recorded successes"
+
+
+def _second_attempts(schedule: ScheduleHistory) -> Found:
+    for first, second in consecutive(schedule):
+        row = schedule.attempt_of(first)
         outcome = None if row is None else row["outcome"]
-        between = f"{before.run_id}: attempt {after.attempt} after {before.attempt} ({outcome})"
-        if after.started_at < before.started_at and before.token != after.token:
-            yield Kind.DOUBLED, f"{between} began before it, under a higher token"
+        pair = f"{first.run_id}: attempt {second.attempt} after {first.attempt} ({outcome})"
+        if second.started_at < first.started_at and first.token != second.token:
+            yield FindingKind.DUPLICATED, f"{pair} started first, with a higher token"
         match outcome:
-            case "failed" if before.ok is not True:
-                yield from _too_soon(course, before, after, between)
+            case "failed" if first.ok is not True:
+                yield from _early_retry(schedule, first, second, pair)
             case "lease_expired":
-                if not _has_crashed(course, before, after):
-                    yield Kind.DOUBLED, f"{between}: nothing had crashed"
-            case "succeeded" if row is not None and _is_replay(course, row):
+                if not _can_explain(schedule, first, second):
+                    yield FindingKind.DUPLICATED, f"{pair}: no executor had crashed"
+            case "succeeded" if row is not None and _is_replayed(schedule, row):
                 pass
             case _:
-                yield Kind.DOUBLED, f"{between}: the first one had ended, ok={before.ok}"
+                yield FindingKind.DUPLICATED, f"{pair}: the first one had ended, ok={first.ok}"
 
 
-def _is_replay(course: Course, row: Row) -> bool:
-    return bool(course.runs[row["scheduled_for"]]["replay_number"] > row["replay_number"])
+def _is_replayed(schedule: ScheduleHistory, row: Row) -> bool:
+    return bool(schedule.runs[row["scheduled_for"]]["replay_number"] > row["replay_number"])
 
 
-def _too_soon(course: Course, before: Call, after: Call, between: str) -> Found:
-    wait = course.backoff
-    if wait is not None and before.finished_at is not None and after.attempt > before.attempt:
-        early = before.finished_at + wait - CLOCKS - after.started_at
+def _early_retry(schedule: ScheduleHistory, first: Call, second: Call, pair: str) -> Found:
+    wait = schedule.backoff
+    if wait is not None and first.finished_at is not None and second.attempt > first.attempt:
+        early = first.finished_at + wait - CLOCK_TOLERANCE - second.started_at
         if early > timedelta(0):
-            yield Kind.EARLY, f"{between} began {early} before its time"
+            yield FindingKind.EARLY, f"{pair} started {early} before the end of its backoff"
 
 
-def _has_crashed(course: Course, before: Call, after: Call) -> bool:
+def _can_explain(schedule: ScheduleHistory, first: Call, second: Call) -> bool:
+    """Return whether a fault can have separated the effect of the first call from its record."""
     return any(
-        outage.lapses
-        and outage.struck_at - REACH <= after.started_at
-        and before.started_at <= outage.healed_at + REACH
-        for outage in course.outages
+        outage.can_expire_leases
+        and outage.started_at - LEASE_END <= second.started_at
+        and first.started_at <= outage.ended_at + LEASE_END
+        for outage in schedule.outages
     )
 
 
-def _overlaps(course: Course) -> Found:
-    """Of one run always, of one schedule where its policy says so."""
-    one_by_one = course.overlap != "allow" or course.is_sequential
-    begun = sorted(course.calls, key=lambda call: call.started_at)
-    groups = [begun] if one_by_one else [[c for c in begun if c.run_id == r] for r in _runs(begun)]
-    for before, after in (pair for group in groups for pair in pairwise(group)):
-        row = course.attempt_of(before)
-        if row is not None and row["outcome"] in CUT_OFF:
+def _concurrent_attempts(schedule: ScheduleHistory) -> Found:
+    """Yield the overlaps of one run, and of the runs of a schedule that restricts overlap."""
+    restricts_overlap = schedule.overlap != "allow" or schedule.is_sequential
+    calls = sorted(schedule.calls, key=lambda call: call.started_at)
+    groups = [calls] if restricts_overlap else _by_run(calls)
+    for first, second in (pair for group in groups for pair in pairwise(group)):
+        row = schedule.attempt_of(first)
+        if row is not None and row["outcome"] in UNSEEN_ENDS:
             continue
-        if before.finished_at is None or after.started_at < before.finished_at:
-            yield Kind.CONCURRENT, f"{after.run_id} began while {before.run_id} was running"
+        if first.finished_at is None or second.started_at < first.finished_at:
+            yield FindingKind.CONCURRENT, f"{second.run_id} started while {first.run_id} ran"
 
 
-def _runs(calls: list[Call]) -> list[str]:
-    return sorted({call.run_id for call in calls})
+def _by_run(calls: list[Call]) -> list[list[Call]]:
+    runs = sorted({call.run_id for call in calls})
+    return [[call for call in calls if call.run_id == run] for run in runs]
 
 
-def _keys(course: Course) -> Found:
-    for call in course.calls:
+def _wrong_keys(schedule: ScheduleHistory) -> Found:
+    for call in schedule.calls:
         if call.idempotency_key != call.run_id:
-            yield Kind.RECORD, f"{call.run_id} came under the key {call.idempotency_key}"
+            text = f"{call.run_id} has the idempotency key {call.idempotency_key}"
+            yield FindingKind.INCONSISTENT, text
 
 
-def _impossible(course: Course, row: Row) -> Found:
-    """Combinations of columns that no rule produces."""
-    name, state = row["scheduled_for"], row["state"]
-    is_over = state not in {"staged", "running", "retrying", "held"}
-    rows = course.attempts.get(name, ())
+def _inconsistent_columns(schedule: ScheduleHistory, row: Row) -> Found:
+    """Yield the combinations of columns that no rule produces."""
+    time, state = row["scheduled_for"], row["state"]
+    is_finished = state not in UNFINISHED
+    rows = schedule.attempts.get(time, ())
     numbers = [each["number"] for each in rows if each["replay_number"] == row["replay_number"]]
-    if is_over != (row["finished_at"] is not None):
-        yield Kind.RECORD, f"{name} is {state} and ended at {row['finished_at']}"
+    if is_finished != (row["finished_at"] is not None):
+        yield FindingKind.INCONSISTENT, f"{time} is {state} and ended at {row['finished_at']}"
     if state == "running" and row["lease_holder"] is None:
-        yield Kind.RECORD, f"{name} runs and nobody holds it"
+        yield FindingKind.INCONSISTENT, f"{time} is running without a lease holder"
     if state in {"succeeded", "dead"} and numbers != list(range(1, row["attempt"] + 1)):
-        yield Kind.RECORD, f"{name} is {state} after {row['attempt']} attempts: {numbers}"
-    if row["attempt"] > course.max_attempts:
-        yield Kind.RECORD, f"{name} was attempted {row['attempt']} times"
+        text = f"{time} is {state} after {row['attempt']} attempts: {numbers}"
+        yield FindingKind.INCONSISTENT, text
+    if row["attempt"] > schedule.max_attempts:
+        yield FindingKind.INCONSISTENT, f"{time} had {row['attempt']} attempts"
     if state == "succeeded" and (not rows or rows[-1]["outcome"] != "succeeded"):
-        yield Kind.RECORD, f"{name} succeeded, its last attempt did not"
+        yield FindingKind.INCONSISTENT, f"{time} succeeded, and its last attempt did not"

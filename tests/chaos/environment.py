@@ -1,4 +1,4 @@
-"""Where a fault strikes: the stack, its servers and links, and the dice that choose the victim."""
+"""The environment of a round: a stack with its servers and links, and a seeded random source."""
 
 import asyncio
 import signal
@@ -12,8 +12,7 @@ from tests.acceptance.cluster_stack import ClusterStack
 from tests.acceptance.recording_target import Target
 from tests.acceptance.stack import Stack, until
 from tests.chaos.links import BROKER, DATABASE, Links
-from tests.chaos.result import Finding
-from tests.chaos.result import Kind as Wrong
+from tests.chaos.result import Finding, FindingKind
 from tests.rig.servers import as_role
 
 from harebell.dev.plan import ServiceCounts, ServiceKind, name_of
@@ -23,24 +22,24 @@ from harebell.dev.servers import PrivateServers
 COUNTS: Final = ServiceCounts(tickers=2, dispatchers=2, executors=2)
 MEMBERS: Final = COUNTS.members()
 NAMES: Final = [name_of(*member) for member in MEMBERS]
-READY: Final = 60.0  # seconds until a whole stack must be ready again
+READY_TIMEOUT: Final = 60.0  # seconds for a whole stack
 
 Member = tuple[ServiceKind, int]
 
 
-@dataclass
-class Scene:
-    """`outage`: seconds that a fault lasts; `notes`: what a fault has measured by itself."""
+@dataclass(kw_only=True)
+class Environment:
+    """The stack of a round, and the results of its faults."""
 
     stack: Stack
     links: Links
     target: Target
-    dice: Random
-    outage: float
-    tenant: str = ""  # whose schedules this wave's are; also the path of their targets
-    notes: dict[str, float] = field(default_factory=dict)
-    findings: list[Finding] = field(default_factory=list)  # of a fault that is a judge itself
-    clustered: ClusterStack | None = None  # three nodes of RabbitMQ, instead of one
+    random: Random
+    outage: float  # seconds that a fault lasts
+    tenant: str = ""  # of the schedules of this round; also the path of their targets
+    measurements: dict[str, float] = field(default_factory=dict)  # of a fault
+    findings: list[Finding] = field(default_factory=list)  # of a fault with its own checks
+    cluster_stack: ClusterStack | None = None  # three nodes of RabbitMQ instead of one
 
     @property
     def servers(self) -> PrivateServers:
@@ -49,32 +48,32 @@ class Scene:
 
     @property
     def cluster(self) -> ClusterStack:
-        assert self.clustered is not None
-        return self.clustered
+        assert self.cluster_stack is not None
+        return self.cluster_stack
 
-    def some(self, *kinds: ServiceKind) -> Member:
-        """Any instance of these."""
-        return self.dice.choice(
+    def choose_member(self, *kinds: ServiceKind) -> Member:
+        """Return a random instance of one of the kinds, or of any kind."""
+        return self.random.choice(
             [member for member in MEMBERS if member[0] in (kinds or ServiceKind)]
         )
 
-    def all_of(self, kind: ServiceKind) -> list[Member]:
+    def members_of(self, kind: ServiceKind) -> list[Member]:
         return [member for member in MEMBERS if member[0] is kind]
 
     async def start(
-        self, member: Member, environment: Mapping[str, str] | None = None, *, ready: bool = True
+        self, member: Member, variables: Mapping[str, str] | None = None, *, ready: bool = True
     ) -> None:
-        """By way of its links; `environment` has the last word."""
+        """Start a service that reaches its servers through its links. `variables` override them."""
         kind, number = member
         name, stack = name_of(kind, number), self.stack
-        through = {
+        urls = {
             "HAREBELL_AMQP_URL": self.links.through(stack.amqp_url, name, BROKER),
             "HAREBELL_DATABASE_URL": self.links.through(
                 as_role(stack.database_url, kind), name, DATABASE
             ),
         }
         await asyncio.to_thread(
-            lambda: stack.start_one(kind, number, ready=ready, **through | dict(environment or {}))
+            lambda: stack.start_one(kind, number, ready=ready, **urls | dict(variables or {}))
         )
 
     async def start_all(self, members: Sequence[Member] = MEMBERS) -> None:
@@ -86,7 +85,7 @@ class Scene:
         await asyncio.to_thread(self.stack.kill, name_of(*member))
 
     async def stop(self, member: Member) -> None:
-        """In good order: SIGTERM."""
+        """Stop a service with SIGTERM and wait for its end."""
         await asyncio.to_thread(self.stack.stop, name_of(*member))
 
     def send(self, member: Member, number: signal.Signals) -> None:
@@ -104,21 +103,21 @@ class Scene:
         after_name = Path(f"/proc/{process.pid}/stat").read_text().rpartition(")")[2]
         return after_name.split()[0] == "T"
 
-    def find(self, kind: Wrong, key: str, what: str) -> None:
-        self.findings.append(Finding(kind, key, what))
+    def add_finding(self, kind: FindingKind, key: str, text: str) -> None:
+        self.findings.append(Finding(kind, key, text))
 
     async def restart_dead(self) -> int:
-        """Whatever has ended, as a supervisor would; how many those were."""
+        """Start every service that has ended, as a supervisor does, and return their number."""
         dead = [member for member in MEMBERS if not self.is_alive(member)]
         for member in dead:
             await self.start(member, ready=False)
         return len(dead)
 
-    async def until_ready(self, within: float = READY) -> None:
-        """Until every service says that it is."""
+    async def until_ready(self, within: float = READY_TIMEOUT) -> None:
+        """Wait until every service reports that it is ready."""
         ports = [self.stack.services.plan(*member).port for member in MEMBERS]
 
         async def all_ready() -> bool:
             return all([await asyncio.to_thread(is_ready, port) for port in ports])
 
-        await until(all_ready, within=within, what="every service's readiness")
+        await until(all_ready, within=within, what="the readiness of every service")

@@ -1,4 +1,4 @@
-"""What happened, as values: what was asked and told, what the target saw, what the ledger says."""
+"""Histories of a round, as values: operations, calls of the target, rows of the ledger, outages."""
 
 from collections.abc import Mapping, Sequence
 from dataclasses import asdict, dataclass, field
@@ -14,13 +14,15 @@ UNITS: Final = {
     "s": timedelta(seconds=1),
     "m": timedelta(minutes=1),
 }
-RECOVERY: Final = timedelta(seconds=30)  # after healing, beside the work
-ATTEMPTS: Final = 5  # of a run whose schedule says nothing about retries
+RECOVERY: Final = timedelta(seconds=30)  # after a fault, in addition to the waiting work
+DEFAULT_ATTEMPTS: Final = 5  # of a run whose schedule has no retry policy
 
 Row = Mapping[str, Any]  # of a table
 
 
 class Verb(StrEnum):
+    """The commands of the load."""
+
     PUT = "put"
     CANCEL = "cancel"
     PAUSE = "pause"
@@ -33,61 +35,69 @@ def duration(text: str) -> timedelta:
     return int(text.removesuffix(unit)) * UNITS[unit]
 
 
-@dataclass(frozen=True)
+@dataclass(frozen=True, kw_only=True)
 class Operation:
-    """`told_at` None: nobody answered, so it may have been done or not."""
+    """One command and its response.
+
+    The command may have been applied or not if `answered_at` is None.
+    """
 
     key: str
     verb: Verb
-    asked_at: datetime
-    notified_at: datetime | None
+    sent_at: datetime
+    answered_at: datetime | None
     body: Mapping[str, Any] = field(default_factory=dict)  # of a put
-    answer: Mapping[str, Any] = field(default_factory=dict)
-    refused: str | None = None
+    response: Mapping[str, Any] = field(default_factory=dict)
+    error_code: str | None = None  # of a rejected command
 
     @property
     def in_flight(self) -> frozenset[str]:
-        return frozenset(self.answer.get("in_flight") or ())
+        return frozenset(self.response.get("in_flight") or ())
 
     def as_json(self) -> dict[str, Any]:
         return asdict(self)
 
 
-@dataclass(frozen=True)
+def schedule_id_of(operations: Sequence[Operation]) -> str | None:
+    return next((str(op.response["id"]) for op in operations if "id" in op.response), None)
+
+
+@dataclass(frozen=True, kw_only=True)
 class Outage:
-    """A fault from its beginning to its healing."""
+    """The time of one fault."""
 
     row: str
-    struck_at: datetime
-    healed_at: datetime
-    lapses: bool  # whether an executor may have gone between an effect and its record
+    started_at: datetime
+    ended_at: datetime
+    can_expire_leases: bool  # an executor may fail between an effect and its record
     recovery: timedelta = RECOVERY
-    pause: timedelta | None = None  # the longest that it may hold up a run, even while it lasts
+    max_delay: timedelta | None = None  # the longest delay of a run, even during the fault
 
-    def over(self, ready: datetime) -> datetime:
-        """When a run that was ready amid it has to have begun, beside the work."""
-        if self.pause is not None:
-            return ready + self.pause
-        return max(self.healed_at, ready) + self.recovery
+    def deadline(self, ready_at: datetime) -> datetime:
+        """Return the latest start of a run that was ready during the fault, without its work."""
+        if self.max_delay is not None:
+            return ready_at + self.max_delay
+        return max(self.ended_at, ready_at) + self.recovery
 
 
-@dataclass(frozen=True)
+@dataclass(frozen=True, kw_only=True)
 class History:
+    """The complete record of one round."""
+
     operations: Sequence[Operation]
     calls: Sequence[Call]
     runs: Sequence[Row]
     attempts: Sequence[Row]
     outages: Sequence[Outage]
-    ended_at: datetime
 
 
-@dataclass(frozen=True)
-class Course:
-    """All that there is of one schedule."""
+@dataclass(frozen=True, kw_only=True)
+class ScheduleHistory:
+    """The part of a history that belongs to one schedule."""
 
     key: str
-    operations: Sequence[Operation]  # as they were asked
-    calls: Sequence[Call]  # as they came
+    operations: Sequence[Operation]  # in the order of their commands
+    calls: Sequence[Call]  # in the order of their starts
     runs: Mapping[datetime, Row]
     attempts: Mapping[datetime, Sequence[Row]]
     outages: Sequence[Outage]
@@ -98,7 +108,7 @@ class Course:
 
     @property
     def body(self) -> Mapping[str, Any]:
-        """Timetable and policies; a later put of the same schedule changes neither."""
+        """The times and policies. A later put of the same schedule changes neither."""
         return self.first.body
 
     @property
@@ -108,7 +118,7 @@ class Course:
 
     @property
     def schedule_id(self) -> str | None:
-        return next((str(op.answer["id"]) for op in self.operations if "id" in op.answer), None)
+        return schedule_id_of(self.operations)
 
     @property
     def overlap(self) -> str:
@@ -120,37 +130,37 @@ class Course:
 
     @property
     def max_attempts(self) -> int:
-        return int(self.body.get("retry", {}).get("max_attempts", ATTEMPTS))
+        return int(self.body.get("retry", {}).get("max_attempts", DEFAULT_ATTEMPTS))
 
     @property
     def backoff(self) -> timedelta | None:
-        """Between two attempts, if that is one certain time."""
+        """The time between two attempts, if the policy fixes it."""
         backoff = self.body.get("retry", {}).get("backoff", {})
-        is_certain = backoff.get("jitter") == "none" and backoff.get("factor") == 1
-        return duration(backoff["base"]) if is_certain else None
+        is_fixed = backoff.get("jitter") == "none" and backoff.get("factor") == 1
+        return duration(backoff["base"]) if is_fixed else None
 
     @property
-    def is_doomed(self) -> bool:
-        """Whether its target fails more often than it is tried."""
-        asked = parse_qs(urlsplit(self.body["target"]["http"]["url"]).query)
-        return "broken" in asked or int(asked.get("fail", ["0"])[0]) >= self.max_attempts
+    def is_always_failing(self) -> bool:
+        """The target fails at least as often as the policy permits attempts."""
+        query = parse_qs(urlsplit(self.body["target"]["http"]["url"]).query)
+        return "broken" in query or int(query.get("fail", ["0"])[0]) >= self.max_attempts
 
-    def said(self, verb: Verb) -> list[Operation]:
-        """Those that were done, and those that may have been."""
-        return [op for op in self.operations if op.verb is verb and op.refused is None]
+    def not_rejected(self, verb: Verb) -> list[Operation]:
+        """Return the operations that were applied, or that may have been applied."""
+        return [op for op in self.operations if op.verb is verb and op.error_code is None]
 
     def attempt_of(self, call: Call) -> Row | None:
-        """The record of the attempt that made this call."""
+        """Return the row of the attempt that made the call."""
         rows = self.attempts.get(call.scheduled_for, ())
-        same = sorted(
+        tokens = sorted(
             other.token
             for other in self.calls
             if (other.run_id, other.attempt) == (call.run_id, call.attempt)
         )
         numbered = [row for row in rows if row["number"] == call.attempt]
-        place = same.index(call.token)
-        return numbered[place] if place < len(numbered) else None
+        index = tokens.index(call.token)
+        return numbered[index] if index < len(numbered) else None
 
-    def disturbances(self, moment: datetime) -> list[Outage]:
-        """Faults that were there, or that had healed and were not yet to be over."""
-        return [o for o in self.outages if o.struck_at <= moment <= o.healed_at + o.recovery]
+    def outages_at(self, time: datetime) -> list[Outage]:
+        """Return the faults that were active, or whose recovery had not ended."""
+        return [o for o in self.outages if o.started_at <= time <= o.ended_at + o.recovery]

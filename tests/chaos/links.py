@@ -1,4 +1,4 @@
-"""The links of a stack as tests see them: addresses through the proxy, and how they are."""
+"""Links of a stack: the addresses of its TCP proxies, and the conditions of these proxies."""
 
 import json
 import subprocess
@@ -17,13 +17,13 @@ DATABASE: Final = "database"
 SERVERS: Final = (BROKER, DATABASE)
 
 
-def name_of(service: str, server: str) -> str:
+def link_name(service: str, server: str) -> str:
     return f"{service}/{server}"
 
 
 @dataclass(frozen=True)
 class Links:
-    """One from each service to each server: `executor-1/broker`."""
+    """One TCP proxy for each pair of a service and a server, such as `executor-1/broker`."""
 
     ports: Mapping[str, int]
     process: "subprocess.Popen[str]"
@@ -32,15 +32,15 @@ class Links:
     @classmethod
     @contextmanager
     def open(cls, services: list[str], urls: Mapping[str, str]) -> Iterator["Links"]:
-        """`urls`: of each server that is to be reached through links."""
+        """Start the proxies. `urls` contains the servers that services reach through links."""
         parts = {server: urlsplit(url) for server, url in urls.items()}
-        places = {
-            name_of(service, server): (url.hostname, url.port)
+        addresses = {
+            link_name(service, server): (url.hostname, url.port)
             for service in services
             for server, url in parts.items()
         }
-        command = [sys.executable, "-I", str(tcp_proxy.__file__), json.dumps(places)]
-        with subprocess.Popen(  # noqa: S603  # ours
+        command = [sys.executable, "-I", str(tcp_proxy.__file__), json.dumps(addresses)]
+        with subprocess.Popen(  # noqa: S603  # a fixed command
             command, stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True
         ) as process:
             assert process.stdout is not None
@@ -50,8 +50,8 @@ class Links:
                 process.kill()
 
     def through(self, url: str, service: str, server: str) -> str:
-        """The same URL by way of that link, if there is one."""
-        port = self.ports.get(name_of(service, server))
+        """Return the URL through the link, or the same URL if no such link exists."""
+        port = self.ports.get(link_name(service, server))
         if port is None:
             return url
         parts = urlsplit(url)
@@ -59,11 +59,11 @@ class Links:
         return parts._replace(netloc=f"{login}{at}127.0.0.1:{port}").geturl()
 
     def set(self, service: str, server: str, **condition: Any) -> None:
-        """As `proxy.py` explains it; nothing said: as it should be."""
+        """Set the condition of a link, in the form of `tcp_proxy`. An empty one repairs it."""
         assert self.process.stdin is not None
         assert self.process.stdout is not None
-        order = {"link": name_of(service, server), **condition}
+        request = {"link": link_name(service, server), **condition}
         with self.lock:
-            self.process.stdin.write(json.dumps(order) + "\n")
+            self.process.stdin.write(json.dumps(request) + "\n")
             self.process.stdin.flush()
             self.process.stdout.readline()

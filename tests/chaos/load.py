@@ -1,4 +1,4 @@
-"""The load of one wave: every step asked at its time, for as long as it takes, and written down."""
+"""The load of a round: each command is sent at its time and written to a journal."""
 
 import asyncio
 import json
@@ -16,78 +16,91 @@ from tests.chaos.history import Operation, Verb
 from harebell.client import Client
 from harebell.contract.errors import CommandRejected, Transient
 
-ASKED: Final = 2  # times that a command is asked which is not answered
+MAX_REQUESTS: Final = 2  # of one command that receives no response
 
 
-@dataclass
+@dataclass(kw_only=True)
 class Load:
-    """`operations` is also appended to `journal`, one JSON a line."""
+    """The user of a round. The timeout of `client` bounds the wait for each response."""
 
-    harebell: Client  # its timeout is how long an answer is waited for, each time
+    client: Client
     target: Target
-    journal: Path
+    journal: Path  # receives each operation as a line of JSON
     operations: list[Operation] = field(default_factory=list)
 
-    async def play(self, script: Script, began: datetime) -> None:
-        """Returns when everything has been answered, or has not been in time."""
+    async def run(self, script: Script, started_at: datetime) -> None:
+        """Send all commands, and return after the last response or timeout."""
         schedules: dict[str, list[Step]] = defaultdict(list)
         for step in script.steps:
             schedules[step.key].append(step)
         async with asyncio.TaskGroup() as group:
             for steps in schedules.values():
-                group.create_task(self._one_schedule(steps, began))
-            for at, name in script.fixes:
-                group.create_task(self._fix(at, name, began))
+                group.create_task(self._run_schedule(steps, started_at))
+            for at, name in script.repairs:
+                group.create_task(self._repair(at, name, started_at))
 
-    async def _one_schedule(self, steps: list[Step], began: datetime) -> None:
-        """One after the other: what comes next waits for the answer."""
+    async def _run_schedule(self, steps: list[Step], started_at: datetime) -> None:
+        """Send the commands of one schedule, each after the response to the previous one."""
         for number, step in enumerate(steps):
-            await _until(began + timedelta(seconds=step.at))
-            asked_at = now()
-            answer, refused = await self._ask(step, f"{step.key}-{number}")
-            notified_at = None if answer is None and refused is None else now()
-            self._note(
+            await _until(started_at + timedelta(seconds=step.at))
+            sent_at = now()
+            response, error_code = await self._request(step, f"{step.key}-{number}")
+            is_answered = response is not None or error_code is not None
+            self._record(
                 Operation(
-                    step.key, step.verb, asked_at, notified_at, step.body, answer or {}, refused
+                    key=step.key,
+                    verb=step.verb,
+                    sent_at=sent_at,
+                    answered_at=now() if is_answered else None,
+                    body=step.body,
+                    response=response or {},
+                    error_code=error_code,
                 )
             )
 
-    async def _ask(self, step: Step, request: str) -> tuple[dict[str, Any] | None, str | None]:
-        """The answer, the code of the refusal, or neither. Asked again by its id, as users do."""
-        for _ in range(ASKED):
+    async def _request(
+        self, step: Step, request_id: str
+    ) -> tuple[dict[str, Any] | None, str | None]:
+        """Return the response, the code of the rejection or neither.
+
+        A command without a response is sent again with the same id, as users do.
+        """
+        for _ in range(MAX_REQUESTS):
             try:
-                return await self._ask_once(step, request)
+                return await self._request_once(step, request_id)
             except Transient:
                 continue
         return None, None
 
-    async def _ask_once(self, step: Step, request: str) -> tuple[dict[str, Any] | None, str | None]:
-        order = {"key": step.key, "request_id": request}
+    async def _request_once(
+        self, step: Step, request_id: str
+    ) -> tuple[dict[str, Any] | None, str | None]:
+        options = {"key": step.key, "request_id": request_id}
         try:
             match step.verb:
                 case Verb.PUT:
-                    answer = await self.harebell.put(step.body)
+                    response = await self.client.put(step.body)
                 case Verb.CANCEL:
-                    answer = await self.harebell.cancel(**order)
+                    response = await self.client.cancel(**options)
                 case Verb.PAUSE:
-                    answer = await self.harebell.pause(**order)
+                    response = await self.client.pause(**options)
                 case Verb.RESUME:
-                    answer = await self.harebell.resume(**order)
+                    response = await self.client.resume(**options)
                 case Verb.TRIGGER:
-                    answer = await self.harebell.trigger(**order)
-        except CommandRejected as refused:
-            return None, refused.code
-        return answer.model_dump(mode="json"), None
+                    response = await self.client.trigger(**options)
+        except CommandRejected as rejection:
+            return None, rejection.code
+        return response.model_dump(mode="json"), None
 
-    async def _fix(self, at: float, name: str, began: datetime) -> None:
-        await _until(began + timedelta(seconds=at))
+    async def _repair(self, at: float, name: str, started_at: datetime) -> None:
+        await _until(started_at + timedelta(seconds=at))
         await asyncio.to_thread(self.target.fix, name)
 
-    def _note(self, operation: Operation) -> None:
+    def _record(self, operation: Operation) -> None:
         self.operations.append(operation)
         with self.journal.open("a") as file:
             file.write(json.dumps(operation.as_json(), default=str) + "\n")
 
 
-async def _until(moment: datetime) -> None:
-    await asyncio.sleep(max(0.0, (moment - now()).total_seconds()))
+async def _until(time: datetime) -> None:
+    await asyncio.sleep(max(0.0, (time - now()).total_seconds()))

@@ -1,4 +1,4 @@
-"""What a checker says: findings by kind, the figures of a run, and how it is put in a line."""
+"""Results of the checker: findings, figures and their form as a line."""
 
 from collections import Counter
 from collections.abc import Mapping, Sequence
@@ -7,72 +7,76 @@ from enum import StrEnum
 from typing import Any
 
 
-class Kind(StrEnum):
-    LOST = "lost"  # owed, and neither run nor excused on the record
-    DOUBLED = "doubled"  # ran or succeeded once more than a crash explains
-    CONCURRENT = "concurrent"  # two at once, where there is to be one
+class FindingKind(StrEnum):
+    """The promise that a finding breaks."""
+
+    MISSING = "missing"  # an expected run that neither ran nor has an excuse in the ledger
+    DUPLICATED = "duplicated"  # a run that ran or succeeded more often than a crash explains
+    CONCURRENT = "concurrent"  # two attempts at one time where the policy permits one
     EARLY = "early"
     LATE = "late"
-    AFTER_CANCEL = "after_cancel"  # or after a pause, or of a version that was replaced
-    PHANTOM = "phantom"  # nobody owed it
-    UNTOLD = "untold"  # a command that was not answered, or refused without reason
-    RECORD = "record"  # the ledger contradicts itself or the target
+    AFTER_CANCEL = "after_cancel"  # a start after a cancellation, a pause or a replacement
+    UNEXPECTED = "unexpected"  # a run that no schedule requires
+    UNREPORTED = "unreported"  # a command without a response, or rejected without a reason
+    INCONSISTENT = "inconsistent"  # the ledger contradicts itself or the target
 
 
 @dataclass(frozen=True)
 class Finding:
-    kind: Kind
+    """One broken promise. `key` names the schedule or the part that broke it."""
+
+    kind: FindingKind
     key: str
-    what: str
+    text: str
 
     def __str__(self) -> str:
-        return f"{self.kind}: {self.key}: {self.what}"
+        return f"{self.kind}: {self.key}: {self.text}"
 
 
-@dataclass(frozen=True)
-class Verdict:
-    """Of one history, or of several together."""
+@dataclass(frozen=True, kw_only=True)
+class CheckResult:
+    """The findings and figures of one history. Counts are numbers of runs."""
 
     findings: Sequence[Finding]
-    owed: int = 0
+    expected: int = 0
     ran: int = 0
-    excused: int = 0  # owed and not run, as a policy or a command says, on the record
+    excused: int = 0  # expected runs that a policy or a command withdrew, by the ledger
     repeated: int = 0  # second attempts that a crash explains
-    recovery: float = 0.0  # seconds from healing to the start of the last run that had waited
-    lateness: float = 0.0  # seconds, the worst while nothing was disturbed
-    notes: Mapping[str, float] = field(default_factory=dict)  # what a fault measured by itself
+    recovery: float = 0.0  # seconds from the end of a fault to the last start that had waited
+    lateness: float = 0.0  # seconds, the maximum while no fault was active
+    measurements: Mapping[str, float] = field(default_factory=dict)  # figures of a fault
 
     @property
-    def is_kept(self) -> bool:
+    def has_kept_promises(self) -> bool:
         return not self.findings
 
     def counts(self) -> dict[str, int]:
         found = Counter(str(finding.kind) for finding in self.findings)
-        return {kind: found[kind] for kind in Kind}
+        return {kind: found[kind] for kind in FindingKind}
 
     def as_json(self) -> dict[str, Any]:
-        figures = {name: round(value, 3) for name, value in self.notes.items()}
+        measurements = {name: round(value, 3) for name, value in self.measurements.items()}
         return {
-            "owed": self.owed,
+            "expected": self.expected,
             "ran": self.ran,
             "excused": self.excused,
             "repeated": self.repeated,
             "recovery": round(self.recovery, 3),
             "lateness": round(self.lateness, 3),
             **self.counts(),
-            **figures,
+            **measurements,
         }
 
     def __str__(self) -> str:
-        said = [f"{name} {count}" for name, count in self.counts().items() if count]
-        if died := self.notes.get("died"):
-            said.append(f"{died:.0f} ended by themselves")
+        remarks = [f"{kind} {count}" for kind, count in self.counts().items() if count]
+        if restarted := self.measurements.get("restarted"):
+            remarks.append(f"{restarted:.0f} services restarted")
         return (
-            f"owed {self.owed}, ran {self.ran}, excused {self.excused}, "
+            f"expected {self.expected}, ran {self.ran}, excused {self.excused}, "
             f"repeated {self.repeated}, recovered in {self.recovery:.1f} s: "
-            + ", ".join(said or ["kept"])
+            + ", ".join(remarks or ["kept"])
         )
 
 
-def say(line: str) -> None:
-    print(line, flush=True)  # noqa: T201  # the command's output
+def print_line(line: str) -> None:
+    print(line, flush=True)  # noqa: T201  # the output of the command

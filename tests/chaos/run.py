@@ -1,4 +1,4 @@
-"""A chaos run: servers of its own, a stack for each seed, waves on it, a line for each, the sum."""
+"""A chaos run: private servers, one stack for each seed, rounds on the stack, and a report."""
 
 import asyncio
 import json
@@ -14,158 +14,182 @@ from typing import Any, Final
 from tests.acceptance.cluster_stack import ClusterStack
 from tests.acceptance.recording_target import Target
 from tests.acceptance.stack import Stack
-from tests.chaos.environment import NAMES, Scene
+from tests.chaos.environment import NAMES, Environment
 from tests.chaos.faults import Fault
 from tests.chaos.history import History
 from tests.chaos.links import BROKER, DATABASE, Links
-from tests.chaos.result import Finding, Kind, Verdict, say
-from tests.chaos.round import Wave
+from tests.chaos.result import CheckResult, Finding, FindingKind, print_line
+from tests.chaos.round import Round
 from tests.rig.servers import Servers
 
 from harebell.dev.servers import PrivateServers
 
-FEWEST, MOST = 6, 8  # rows of a seed of the mixed run
-START: Final = 25.0  # seconds for the servers, measured
-STACK: Final = 12.0  # seconds for the services of one seed
-CLUSTER: Final = 30.0  # seconds for three nodes, where a seed has a fault of theirs
-AROUND: Final = 12.0  # seconds of a wave, beside its commands
-TOLD: Final = 20  # findings of a wave that are printed; all are kept
+MIN_ROWS, MAX_ROWS = 6, 8  # of a seed of the mixed run
+SERVERS_START: Final = 25.0  # seconds, measured
+STACK_START: Final = 12.0  # seconds for the services of one seed
+CLUSTER_START: Final = 30.0  # seconds for three nodes, for a seed with a fault of a cluster
+ROUND_OVERHEAD: Final = 12.0  # seconds of a round in addition to its commands
+MAX_PRINTED_FINDINGS: Final = 20  # of one round; the files contain all
 
 
 @dataclass(frozen=True)
-class Plan:
-    """Which waves, in which order; one list for each stack."""
+class ChaosPlan:
+    """The rounds of a chaos run, as one list for each stack."""
 
-    seeds: Sequence[Sequence[Wave]]
+    seeds: Sequence[Sequence[Round]]
     outage: float
 
     @property
-    def waves(self) -> int:
+    def round_count(self) -> int:
         return sum(map(len, self.seeds))
 
     @property
     def seconds(self) -> float:
-        lasting = sum(wave.span(self.outage) for waves in self.seeds for wave in waves)
-        clusters = sum(any(wave.fault.clustered for wave in waves) for waves in self.seeds)
-        stacks = len(self.seeds) * STACK + clusters * (STACK + CLUSTER)
-        return START + stacks + lasting + self.waves * AROUND
+        """The expected duration."""
+        spans = sum(each.span(self.outage) for rounds in self.seeds for each in rounds)
+        clusters = sum(any(each.fault.needs_cluster for each in rounds) for rounds in self.seeds)
+        stacks = len(self.seeds) * STACK_START + clusters * (STACK_START + CLUSTER_START)
+        return SERVERS_START + stacks + spans + self.round_count * ROUND_OVERHEAD
 
 
-def mixed(seed: int, faults: Sequence[Fault]) -> list[Wave]:
-    """Six to eight rows, or all if there are fewer, and one fault of each."""
-    dice = Random(seed)  # noqa: S311  # to be repeated, not to be secret
-    rows = {row: list(those) for row, those in groupby(faults, lambda each: each.number)}
-    count = min(len(rows), dice.randint(FEWEST, MOST))
-    return [Wave(seed, _one(seed, rows[row])) for row in dice.sample(list(rows), count)]
+def mixed_rounds(seed: int, faults: Sequence[Fault]) -> list[Round]:
+    """Return six to eight rows, or all rows if there are fewer, with one fault of each row."""
+    random = Random(seed)  # noqa: S311  # for a repetition, not for a secret
+    rows = {row: list(group) for row, group in groupby(faults, lambda each: each.number)}
+    count = min(len(rows), random.randint(MIN_ROWS, MAX_ROWS))
+    chosen = random.sample(list(rows), count)
+    return [Round(seed, _choose_fault(seed, rows[row])) for row in chosen]
 
 
-def _one(seed: int, faults: Sequence[Fault]) -> Fault:
-    """By a lot for each, so that a fault that is new takes the place of few others."""
-    return min(faults, key=lambda each: Random(f"{seed}-{each.row}").random())  # noqa: S311
+def _choose_fault(seed: int, faults: Sequence[Fault]) -> Fault:
+    """Return the fault with the lowest random number, so that a new fault replaces few others."""
+    return min(faults, key=lambda each: Random(f"{seed}-{each.row}").random())  # noqa: S311  # no secret
 
 
-def single(seed: int, faults: Sequence[Fault]) -> list[Wave]:
-    """Every one of them."""
-    return [Wave(seed, each) for each in faults]
+def single_rounds(seed: int, faults: Sequence[Fault]) -> list[Round]:
+    """Return one round for each fault."""
+    return [Round(seed, each) for each in faults]
 
 
 @dataclass
 class Report:
-    """A line a wave; `out`: the same as JSON lines."""
+    """A line for each round, and the same as JSON lines in the file `out`."""
 
     out: Path | None
-    verdicts: list[Verdict] = field(default_factory=list)
+    results: list[CheckResult] = field(default_factory=list)
 
-    def add(self, wave: Wave, verdict: Verdict, took: float, folder: Path) -> None:
-        self.verdicts.append(verdict)
-        say(f"{wave.name:24} {wave.fault.title:46} {verdict} ({took:.0f} s)")
-        for finding in verdict.findings[:TOLD]:
-            say(f"    {finding}")
-        if verdict.findings:
-            say(f"    again: --seed {wave.seed} --rows {wave.fault.row}; kept in {folder}")
+    def add(self, played: Round, result: CheckResult, *, seconds: float, folder: Path) -> None:
+        fault = played.fault
+        self.results.append(result)
+        print_line(f"{played.name:24} {fault.title:46} {result} ({seconds:.0f} s)")
+        for finding in result.findings[:MAX_PRINTED_FINDINGS]:
+            print_line(f"    {finding}")
+        if result.findings:
+            options = f"--seed {played.seed} --rows {fault.row}"
+            print_line(f"    repeat with: {options}; files in {folder}")
         if self.out is not None:
-            line = {"seed": wave.seed, "row": wave.fault.row, "title": wave.fault.title}
+            line = {"seed": played.seed, "row": fault.row, "title": fault.title}
             with self.out.open("a") as file:
-                file.write(json.dumps(line | verdict.as_json() | {"took": round(took)}) + "\n")
+                file.write(json.dumps(line | result.as_json() | {"seconds": round(seconds)}) + "\n")
 
-    def fail(self, wave: Wave, error: Exception) -> None:
-        """A wave that could not be judged is no wave that kept its promise."""
-        finding = Finding(Kind.RECORD, wave.name, f"could not be judged: {error!r}")
-        self.verdicts.append(Verdict([finding]))
-        say(f"{wave.name:24} {wave.fault.title:46} {finding}")
+    def add_failure(self, failed: Round, error: Exception) -> None:
+        """Record a round without a check as a round that broke a promise."""
+        text = f"the check was not possible: {error!r}"
+        finding = Finding(FindingKind.INCONSISTENT, failed.name, text)
+        self.results.append(CheckResult(findings=[finding]))
+        print_line(f"{failed.name:24} {failed.fault.title:46} {finding}")
 
     @property
     def broken(self) -> int:
-        return sum(not verdict.is_kept for verdict in self.verdicts)
+        return sum(not result.has_kept_promises for result in self.results)
 
 
-def perform(plan: Plan, root: Path, report: Report) -> None:
+def run_plan(plan: ChaosPlan, root: Path, report: Report) -> None:
     private = PrivateServers(root / "servers")
     try:
         private.start()
         servers = Servers(private.amqp_url, private.database_url, private)
-        for number, waves in enumerate(plan.seeds):
-            for stage in (staged, clustered):
-                mine = [wave for wave in waves if wave.fault.clustered is (stage is clustered)]
-                if not mine:
+        for number, rounds in enumerate(plan.seeds):
+            for open_environment in (single_broker, cluster):
+                is_cluster = open_environment is cluster
+                suitable = [each for each in rounds if each.fault.needs_cluster is is_cluster]
+                if not suitable:
                     continue
-                with stage(servers, root / f"{stage.__name__}-{number}", plan.outage) as scene:
-                    asyncio.run(play(mine, scene, root, report))
+                folder = root / f"{open_environment.__name__}-{number}"
+                with open_environment(servers, folder, plan.outage) as environment:
+                    asyncio.run(run_rounds(suitable, environment, root=root, report=report))
     finally:
         private.discard()
 
 
 @contextmanager
-def staged(servers: Servers, root: Path, outage: float) -> Iterator[Scene]:
-    """A stack whose services reach their servers through links; nothing runs in it yet."""
+def single_broker(servers: Servers, root: Path, outage: float) -> Iterator[Environment]:
+    """Yield a stack without services, whose services reach their servers through links."""
     root.mkdir(parents=True, exist_ok=True)
     with (
         Target.open(root / "calls.jsonl") as target,
         Stack.open(servers, root) as stack,
         Links.open(NAMES, {BROKER: servers.amqp_url, DATABASE: servers.database_url}) as links,
     ):
-        yield Scene(stack, links, target, Random(0), outage)  # noqa: S311  # set by each wave
+        yield Environment(
+            stack=stack,
+            links=links,
+            target=target,
+            random=Random(0),  # noqa: S311  # each round sets its own
+            outage=outage,
+        )
 
 
 @contextmanager
-def clustered(servers: Servers, root: Path, outage: float) -> Iterator[Scene]:
-    """Likewise, on three nodes of RabbitMQ, all of which the services know and reach directly."""
+def cluster(servers: Servers, root: Path, outage: float) -> Iterator[Environment]:
+    """Yield a stack without services, whose services reach three RabbitMQ nodes directly."""
     root.mkdir(parents=True, exist_ok=True)
     with (
         Target.open(root / "calls.jsonl") as target,
         ClusterStack.open(servers, root, counts=None) as opened,
         Links.open(NAMES, {DATABASE: servers.database_url}) as links,
     ):
-        dice = Random(0)  # noqa: S311  # set by each wave
-        yield Scene(opened.stack, links, target, dice, outage, clustered=opened)
+        yield Environment(
+            stack=opened.stack,
+            links=links,
+            target=target,
+            random=Random(0),  # noqa: S311  # each round sets its own
+            outage=outage,
+            cluster_stack=opened,
+        )
 
 
-async def play(waves: Sequence[Wave], scene: Scene, root: Path, report: Report) -> None:
-    await scene.start_all()
-    for wave in waves:
-        folder, began = root / wave.name, time.monotonic()
-        folder.mkdir(parents=True, exist_ok=True)  # nothing else waits here
+async def run_rounds(
+    rounds: Sequence[Round], environment: Environment, *, root: Path, report: Report
+) -> None:
+    await environment.start_all()
+    for each in rounds:
+        folder, started = root / each.name, time.monotonic()
+        folder.mkdir(parents=True, exist_ok=True)  # no other task runs here
         try:
-            verdict, history = await wave.play(scene, folder)
-        except Exception as error:  # noqa: BLE001  # judged where deliveries are handled
-            report.fail(wave, error)
-            await scene.restart_dead()
+            result, history = await each.run(environment, folder)
+        except Exception as error:  # noqa: BLE001  # any failure of a round is a finding
+            report.add_failure(each, error)
+            await environment.restart_dead()
             continue
-        if verdict.findings:
-            keep(history, verdict, scene, folder)
-        report.add(wave, verdict, time.monotonic() - began, folder)
+        if result.findings:
+            save_evidence(history, result, environment, folder)
+        report.add(each, result, seconds=time.monotonic() - started, folder=folder)
 
 
-def keep(history: History, verdict: Verdict, scene: Scene, folder: Path) -> None:
-    """All that a person needs to understand it: what was seen, the ledger's rows, the logs."""
+def save_evidence(
+    history: History, result: CheckResult, environment: Environment, folder: Path
+) -> None:
+    """Write the files that explain the findings: calls, rows of the ledger and logs."""
     tables: dict[str, Sequence[Any]] = {"runs": history.runs, "attempts": history.attempts}
     for name, rows in tables.items():
         lines = [json.dumps(dict(row), default=str) + "\n" for row in rows]
         (folder / f"{name}.jsonl").write_text("".join(lines))
-    outages = [f"{o.row}: {o.struck_at} to {o.healed_at}\n" for o in history.outages]
-    found = [f"{finding}\n" for finding in verdict.findings]
-    (folder / "findings.txt").write_text("".join([*outages, *found]))
-    lines = [line for line in scene.target.file.read_text().splitlines() if folder.name in line]
+    outages = [f"{o.row}: {o.started_at} to {o.ended_at}\n" for o in history.outages]
+    findings = [f"{finding}\n" for finding in result.findings]
+    (folder / "findings.txt").write_text("".join([*outages, *findings]))
+    calls = environment.target.file.read_text().splitlines()
+    lines = [line for line in calls if folder.name in line]
     (folder / "calls.jsonl").write_text("\n".join(lines) + "\n")
-    for log in (scene.stack.services.root / "logs").glob("*.log"):
+    for log in (environment.stack.services.root / "logs").glob("*.log"):
         (folder / log.name).write_bytes(log.read_bytes())

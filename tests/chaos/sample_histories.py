@@ -1,4 +1,4 @@
-"""Small histories for tests of the judge: three instants, each run once, unless it is changed."""
+"""Small histories for tests of the checker: by default three times, each with one run."""
 
 from collections.abc import Sequence
 from dataclasses import dataclass, field, replace
@@ -8,13 +8,13 @@ from uuid import UUID
 
 from tests.acceptance.recording_target import Call
 from tests.acceptance.stack import run_id
-from tests.chaos.checker import judge
+from tests.chaos.checker import check_history
 from tests.chaos.history import History, Operation, Outage, Verb
-from tests.chaos.result import Kind, Verdict
+from tests.chaos.result import CheckResult, FindingKind
 
 NOON: Final = datetime(2026, 11, 20, 12, tzinfo=UTC)
 ID: Final = str(UUID(int=7))
-OTHER: Final = str(UUID(int=8))
+OTHER_ID: Final = str(UUID(int=8))
 
 
 def at(seconds: float) -> datetime:
@@ -22,65 +22,76 @@ def at(seconds: float) -> datetime:
 
 
 def put(
-    when: dict[str, Any], *, told: float | None = 0.1, says: str = "v1", **more: Any
+    when: dict[str, Any], *, answered: float | None = 0.1, version: str = "v1", **more: Any
 ) -> Operation:
-    behaviour = more.pop("behaviour", "")
-    hook = {"http": {"url": f"http://127.0.0.1:1/x{behaviour}", "json": {"says": says}}}
-    body = {"key": "k", "when": when, "target": hook, **more}
-    answer = {"id": ID, "next_at": []} if told is not None else {}
-    return Operation("k", Verb.PUT, at(0), None if told is None else at(told), body, answer)
+    query = more.pop("query", "")
+    target = {"http": {"url": f"http://127.0.0.1:1/x{query}", "json": {"version": version}}}
+    return Operation(
+        key="k",
+        verb=Verb.PUT,
+        sent_at=at(0),
+        answered_at=None if answered is None else at(answered),
+        body={"key": "k", "when": when, "target": target, **more},
+        response={"id": ID, "next_at": []} if answered is not None else {},
+    )
 
 
-def said(verb: Verb, asked: float, told: float | None, **answer: Any) -> Operation:
-    return Operation("k", verb, at(asked), None if told is None else at(told), {}, answer)
+def operation(verb: Verb, *, sent: float, answered: float | None, **response: Any) -> Operation:
+    return Operation(
+        key="k",
+        verb=verb,
+        sent_at=at(sent),
+        answered_at=None if answered is None else at(answered),
+        response=response,
+    )
 
 
-def call(instant: float, *, began: float | None = None, lasted: float = 0.1, **more: Any) -> Call:
-    began = instant + 0.01 if began is None else began
-    given = Call(
-        run_id=run_id(ID, at(instant)),
+def call(time: float, *, started: float | None = None, duration: float = 0.1, **more: Any) -> Call:
+    started = time + 0.01 if started is None else started
+    default = Call(
+        run_id=run_id(ID, at(time)),
         schedule_id=ID,
-        scheduled_for=at(instant),
+        scheduled_for=at(time),
         attempt=1,
         token=2,
-        idempotency_key=run_id(ID, at(instant)),
-        body='{"says":"v1"}',
-        started_at=at(began),
-        finished_at=at(began + lasted),
+        idempotency_key=run_id(ID, at(time)),
+        body='{"version":"v1"}',
+        started_at=at(started),
+        finished_at=at(started + duration),
         ok=True,
     )
-    return replace(given, **more)
+    return replace(default, **more)
 
 
-def row(instant: float, state: str = "succeeded", reason: str | None = None, **more: Any) -> Any:
-    is_over = state not in {"staged", "running", "retrying"}
+def row(time: float, state: str = "succeeded", reason: str | None = None, **more: Any) -> Any:
+    is_finished = state not in {"staged", "running", "retrying"}
     return {
         "schedule_id": UUID(ID),
-        "scheduled_for": at(instant),
+        "scheduled_for": at(time),
         "state": state,
         "reason": reason,
         "attempt": 1 if state in {"succeeded", "dead"} else 0,
         "replay_number": 0,
         "lease_holder": None,
-        "finished_at": at(instant + 1) if is_over else None,
+        "finished_at": at(time + 1) if is_finished else None,
         "range_until": None,
     } | more
 
 
-def attempt(instant: float, outcome: str = "succeeded", number: int = 1) -> Any:
+def attempt(time: float, outcome: str = "succeeded", number: int = 1) -> Any:
     return {
-        "finished_at": at(instant + 0.1),
+        "finished_at": at(time + 0.1),
         "schedule_id": UUID(ID),
-        "scheduled_for": at(instant),
+        "scheduled_for": at(time),
         "replay_number": 0,
         "number": number,
         "outcome": outcome,
     }
 
 
-@dataclass
-class Past:
-    """To be changed by a test, then judged."""
+@dataclass(kw_only=True)
+class SampleHistory:
+    """A history that a test changes and then checks."""
 
     operations: list[Operation] = field(
         default_factory=lambda: [put({"every": "1s", "start": str(at(1)), "end": str(at(3))})]
@@ -90,28 +101,36 @@ class Past:
     attempts: list[Any] = field(default_factory=lambda: [attempt(k) for k in (1, 2, 3)])
     outages: Sequence[Outage] = ()
 
-    def judged(self) -> Verdict:
-        return judge(
-            History(self.operations, self.calls, self.runs, self.attempts, self.outages, at(100))
+    def check(self) -> CheckResult:
+        return check_history(
+            History(
+                operations=self.operations,
+                calls=self.calls,
+                runs=self.runs,
+                attempts=self.attempts,
+                outages=self.outages,
+            )
         )
 
-    def kinds(self) -> set[Kind]:
-        return {finding.kind for finding in self.judged().findings}
+    def kinds(self) -> set[FindingKind]:
+        return {finding.kind for finding in self.check().findings}
 
-    def without(self, place: int) -> "Past":
-        """That run never was."""
+    def without(self, index: int) -> "SampleHistory":
+        """Delete the call, the row and the attempt of one run."""
         for each in (self.calls, self.runs, self.attempts):
-            del each[place]
+            del each[index]
         return self
 
 
-CRASH: Final = Outage("6", at(0.5), at(5), lapses=True)
-CUT: Final = Outage("17", at(0.5), at(5), lapses=False)
+CRASH: Final = Outage(row="6", started_at=at(0.5), ended_at=at(5), can_expire_leases=True)
+DISCONNECTION: Final = Outage(row="17", started_at=at(0.5), ended_at=at(5), can_expire_leases=False)
 
 
-def lapsed_once(outage: Outage) -> Past:
-    past = Past(outages=[outage])
-    past.calls.append(call(2, began=2.5, attempt=2, token=4))
-    past.attempts = [attempt(1), attempt(2, "lease_expired"), attempt(2, number=2), attempt(3)]
-    past.runs[1]["attempt"] = 2
-    return past
+def with_expired_lease(outage: Outage) -> SampleHistory:
+    """Return a history whose second run has an attempt after the end of its first lease."""
+    history = SampleHistory(outages=[outage])
+    history.calls.append(call(2, started=2.5, attempt=2, token=4))
+    second = attempt(2, number=2)
+    history.attempts = [attempt(1), attempt(2, "lease_expired"), second, attempt(3)]
+    history.runs[1]["attempt"] = 2
+    return history

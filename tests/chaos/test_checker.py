@@ -1,4 +1,4 @@
-"""The judge finds every kind of broken promise, and nothing in a history that kept them all."""
+"""Tests of the checker: each kind of finding has a history that produces it."""
 
 from dataclasses import replace
 from datetime import timedelta
@@ -6,202 +6,212 @@ from datetime import timedelta
 import pytest
 from tests.acceptance.stack import run_id
 from tests.chaos.history import Outage, Verb
-from tests.chaos.result import Kind
+from tests.chaos.result import FindingKind
 from tests.chaos.sample_histories import (
     CRASH,
-    CUT,
+    DISCONNECTION,
     ID,
-    OTHER,
-    Past,
+    OTHER_ID,
+    SampleHistory,
     at,
     attempt,
     call,
-    lapsed_once,
+    operation,
     put,
     row,
-    said,
+    with_expired_lease,
 )
 
 
-def test_a_history_that_kept_every_promise_is_kept() -> None:
-    verdict = Past().judged()
+def test_checker_finds_nothing_in_a_history_that_kept_every_promise() -> None:
+    result = SampleHistory().check()
 
-    assert verdict.is_kept
-    assert (verdict.owed, verdict.ran, verdict.excused, verdict.repeated) == (3, 3, 0, 0)
-    assert verdict.lateness == pytest.approx(0.01)
-
-
-def test_lost_is_what_has_no_row() -> None:
-    assert Past().without(1).kinds() == {Kind.LOST}
+    assert result.has_kept_promises
+    assert (result.expected, result.ran, result.excused, result.repeated) == (3, 3, 0, 0)
+    assert result.lateness == pytest.approx(0.01)
 
 
-def test_lost_is_a_success_that_the_target_never_saw() -> None:
-    past = Past()
-    del past.calls[1]
-
-    assert past.kinds() == {Kind.LOST}
+def test_run_is_missing_without_a_row() -> None:
+    assert SampleHistory().without(1).kinds() == {FindingKind.MISSING}
 
 
-@pytest.mark.parametrize("state", ["dead", "expired", "staged", "held"])
-def test_lost_is_what_ended_badly_or_not_at_all(state: str) -> None:
-    past = Past(runs=[row(1), row(2, state), row(3)])
-    del past.calls[1]
+def test_run_is_missing_when_the_target_saw_no_call_of_its_success() -> None:
+    history = SampleHistory()
+    del history.calls[1]
 
-    assert Kind.LOST in past.kinds()
-
-
-def test_a_skip_that_no_policy_asked_for_is_lost() -> None:
-    past = Past(runs=[row(1), row(2, "skipped", "overlap"), row(3)])
-    del past.calls[1], past.attempts[1]
-
-    assert past.kinds() == {Kind.LOST}
+    assert history.kinds() == {FindingKind.MISSING}
 
 
-def test_a_policy_excuses_a_skip() -> None:
-    past = Past(runs=[row(1), row(2, "skipped", "overlap"), row(3)])
+@pytest.mark.parametrize("state", ["dead", "expired", "staged", "unresolved"])
+def test_run_is_missing_when_it_failed_or_did_not_end(state: str) -> None:
+    history = SampleHistory(runs=[row(1), row(2, state), row(3)])
+    del history.calls[1]
+
+    assert FindingKind.MISSING in history.kinds()
+
+
+def test_skipped_run_is_missing_when_no_policy_permits_the_skip() -> None:
+    history = SampleHistory(runs=[row(1), row(2, "skipped", "overlap"), row(3)])
+    del history.calls[1], history.attempts[1]
+
+    assert history.kinds() == {FindingKind.MISSING}
+
+
+def test_skipped_run_is_excused_by_the_overlap_policy() -> None:
+    history = SampleHistory(runs=[row(1), row(2, "skipped", "overlap"), row(3)])
     when = {"every": "1s", "start": str(at(1)), "end": str(at(3))}
-    past.operations = [put(when, overlap="skip")]
-    del past.calls[1], past.attempts[1]
+    history.operations = [put(when, overlap="skip")]
+    del history.calls[1], history.attempts[1]
 
-    verdict = past.judged()
+    result = history.check()
 
-    assert verdict.is_kept
-    assert (verdict.owed, verdict.ran, verdict.excused) == (3, 2, 1)
-
-
-def test_early_is_a_millisecond_before_its_instant() -> None:
-    past = Past()
-    past.calls[1] = call(2, began=1.999)
-
-    assert past.kinds() == {Kind.EARLY}
+    assert result.has_kept_promises
+    assert (result.expected, result.ran, result.excused) == (3, 2, 1)
 
 
-def test_late_is_seconds_after_the_instant_while_nothing_is_disturbed() -> None:
-    past = Past()
-    past.calls[1] = call(2, began=8)
+def test_run_is_early_one_millisecond_before_its_scheduled_time() -> None:
+    history = SampleHistory()
+    history.calls[1] = call(2, started=1.999)
 
-    assert past.kinds() == {Kind.LATE}
-
-
-def test_late_is_more_than_half_a_minute_after_a_fault_has_healed() -> None:
-    past = Past(outages=[CUT])
-    past.calls[1] = call(2, began=34)
-    assert past.kinds() == set()
-    assert past.judged().recovery == pytest.approx(29)
-
-    past.calls[1] = call(2, began=36)
-    assert past.kinds() == {Kind.LATE}
+    assert history.kinds() == {FindingKind.EARLY}
 
 
-@pytest.mark.parametrize(("pause", "kinds"), [(None, set()), (7, {Kind.LATE}), (9, set())])
-def test_what_a_fault_may_hold_up_is_late_behind_that_though_it_lasts(
-    pause: float | None, kinds: set[Kind]
-) -> None:
-    longest = None if pause is None else timedelta(seconds=pause)
-    past = Past(outages=[Outage("11", at(0.5), at(60), lapses=False, pause=longest)])
-    past.calls[1] = call(2, began=10)
+def test_run_is_late_seconds_after_its_scheduled_time_without_a_fault() -> None:
+    history = SampleHistory()
+    history.calls[1] = call(2, started=8)
 
-    assert past.kinds() == kinds
+    assert history.kinds() == {FindingKind.LATE}
 
 
-def test_what_waits_for_one_fault_to_be_over_may_wait_for_the_next_that_comes_before() -> None:
-    first = Outage("17", at(0.5), at(5), lapses=False)
-    past = Past(outages=[first, Outage("18", at(20), at(50), lapses=False)])
-    past.calls[1] = call(2, began=60)
-    assert past.kinds() == set()
+def test_run_is_late_more_than_30_seconds_after_the_end_of_a_fault() -> None:
+    history = SampleHistory(outages=[DISCONNECTION])
+    history.calls[1] = call(2, started=34)
+    assert history.kinds() == set()
+    assert history.check().recovery == pytest.approx(29)
 
-    past.outages = [first]
-    assert past.kinds() == {Kind.LATE}
-
-
-def test_after_cancel_is_what_begins_after_the_answer_and_was_not_named() -> None:
-    past = Past().without(2)
-    past.operations.append(said(Verb.CANCEL, 1.9, 2.005, in_flight=[]))
-
-    assert past.kinds() == {Kind.AFTER_CANCEL}
+    history.calls[1] = call(2, started=36)
+    assert history.kinds() == {FindingKind.LATE}
 
 
 @pytest.mark.parametrize(
-    ("verb", "kinds"), [(Verb.PAUSE, set()), (Verb.CANCEL, {Kind.AFTER_CANCEL})]
+    ("max_delay", "kinds"), [(None, set()), (7, {FindingKind.LATE}), (9, set())]
 )
-def test_a_run_that_an_executor_took_with_it_is_tried_again_through_a_pause(
-    verb: Verb, kinds: set[Kind]
+def test_run_is_late_after_the_longest_delay_of_a_fault_that_continues(
+    max_delay: float | None, kinds: set[FindingKind]
 ) -> None:
-    past = lapsed_once(CRASH)
-    past.operations.append(said(verb, 2.3, 2.35, in_flight=[]))
-    past.operations.append(said(Verb.RESUME, 2.9, 2.95))
+    limit = None if max_delay is None else timedelta(seconds=max_delay)
+    outage = Outage(
+        row="11", started_at=at(0.5), ended_at=at(60), can_expire_leases=False, max_delay=limit
+    )
+    history = SampleHistory(outages=[outage])
+    history.calls[1] = call(2, started=10)
 
-    assert past.kinds() == kinds
-
-
-def test_phantom_is_an_instant_after_a_cancel() -> None:
-    past = Past()
-    past.operations.append(said(Verb.CANCEL, 2.4, 2.5, in_flight=[]))
-
-    assert past.kinds() == {Kind.AFTER_CANCEL, Kind.PHANTOM}
+    assert history.kinds() == kinds
 
 
-def test_what_a_cancel_named_as_in_flight_may_begin_within_two_seconds() -> None:
-    past = Past().without(2)
-    named = [run_id(ID, at(2))]
-    past.operations.append(said(Verb.CANCEL, 1.9, 1.95, in_flight=named))
-    assert past.kinds() == set()
+def test_run_is_not_late_when_the_next_fault_begins_before_the_recovery_from_the_first() -> None:
+    first = Outage(row="17", started_at=at(0.5), ended_at=at(5), can_expire_leases=False)
+    second = Outage(row="18", started_at=at(20), ended_at=at(50), can_expire_leases=False)
+    history = SampleHistory(outages=[first, second])
+    history.calls[1] = call(2, started=60)
+    assert history.kinds() == set()
 
-    past.calls[1] = call(2, began=4)
-    assert past.kinds() == {Kind.AFTER_CANCEL}
-
-
-def test_after_cancel_is_an_old_version_that_runs_when_the_new_is_acknowledged() -> None:
-    past = Past()
-    new = put(dict(past.operations[0].body["when"]), says="v2")
-    past.operations.append(replace(new, asked_at=at(1.5), notified_at=at(1.6)))
-    past.calls[1:] = [call(2, body='{"says":"v2"}'), call(3)]
-
-    assert past.kinds() == {Kind.AFTER_CANCEL}
+    history.outages = [first]
+    assert history.kinds() == {FindingKind.LATE}
 
 
-def test_phantom_is_an_instant_that_nobody_owed() -> None:
-    past = Past()
-    past.calls.append(call(2.5))
-    past.runs.append(row(2.5))
-    past.attempts.append(attempt(2.5))
+def test_run_is_after_cancel_when_the_response_did_not_list_it_as_in_flight() -> None:
+    history = SampleHistory().without(2)
+    history.operations.append(operation(Verb.CANCEL, sent=1.9, answered=2.005, in_flight=[]))
 
-    assert past.kinds() == {Kind.PHANTOM}
+    assert history.kinds() == {FindingKind.AFTER_CANCEL}
 
 
-def test_phantom_is_a_schedule_that_nobody_put() -> None:
-    past = Past()
-    past.calls.append(replace(call(2), schedule_id=OTHER, run_id=run_id(OTHER, at(2))))
+@pytest.mark.parametrize(
+    ("verb", "kinds"), [(Verb.PAUSE, set()), (Verb.CANCEL, {FindingKind.AFTER_CANCEL})]
+)
+def test_run_of_a_crashed_executor_is_attempted_again_during_a_pause_only(
+    verb: Verb, kinds: set[FindingKind]
+) -> None:
+    history = with_expired_lease(CRASH)
+    history.operations.append(operation(verb, sent=2.3, answered=2.35, in_flight=[]))
+    history.operations.append(operation(Verb.RESUME, sent=2.9, answered=2.95))
 
-    assert past.kinds() == {Kind.PHANTOM}
+    assert history.kinds() == kinds
 
 
-def test_phantom_is_what_was_refused_and_runs() -> None:
-    past = Past()
-    past.operations[0] = replace(past.operations[0], refused="conflict")
+def test_run_is_unexpected_after_a_cancellation() -> None:
+    history = SampleHistory()
+    history.operations.append(operation(Verb.CANCEL, sent=2.4, answered=2.5, in_flight=[]))
 
-    assert past.kinds() == {Kind.PHANTOM, Kind.UNTOLD}
+    assert history.kinds() == {FindingKind.AFTER_CANCEL, FindingKind.UNEXPECTED}
 
 
-def test_untold_is_a_command_that_nobody_answered_and_its_runs_are_allowed() -> None:
-    past = Past()
-    past.operations.append(said(Verb.TRIGGER, 1, None))
+def test_run_in_flight_may_start_within_two_seconds_after_a_cancellation() -> None:
+    history = SampleHistory().without(2)
+    in_flight = [run_id(ID, at(2))]
+    cancel = operation(Verb.CANCEL, sent=1.9, answered=1.95, in_flight=in_flight)
+    history.operations.append(cancel)
+    assert history.kinds() == set()
 
-    assert past.kinds() == {Kind.UNTOLD}
+    history.calls[1] = call(2, started=4)
+    assert history.kinds() == {FindingKind.AFTER_CANCEL}
+
+
+def test_run_of_the_old_version_is_after_cancel_when_the_new_version_is_acknowledged() -> None:
+    history = SampleHistory()
+    new = put(dict(history.operations[0].body["when"]), version="v2")
+    history.operations.append(replace(new, sent_at=at(1.5), answered_at=at(1.6)))
+    history.calls[1:] = [call(2, body='{"version":"v2"}'), call(3)]
+
+    assert history.kinds() == {FindingKind.AFTER_CANCEL}
+
+
+def test_run_is_unexpected_at_a_time_that_no_schedule_requires() -> None:
+    history = SampleHistory()
+    history.calls.append(call(2.5))
+    history.runs.append(row(2.5))
+    history.attempts.append(attempt(2.5))
+
+    assert history.kinds() == {FindingKind.UNEXPECTED}
+
+
+def test_run_is_unexpected_when_its_schedule_is_unknown() -> None:
+    history = SampleHistory()
+    history.calls.append(replace(call(2), schedule_id=OTHER_ID, run_id=run_id(OTHER_ID, at(2))))
+
+    assert history.kinds() == {FindingKind.UNEXPECTED}
+
+
+def test_run_is_unexpected_when_its_schedule_was_rejected() -> None:
+    history = SampleHistory()
+    history.operations[0] = replace(history.operations[0], error_code="conflict")
+
+    assert history.kinds() == {FindingKind.UNEXPECTED, FindingKind.UNREPORTED}
+
+
+def test_command_without_a_response_is_unreported_and_permits_its_runs() -> None:
+    history = SampleHistory()
+    history.operations.append(operation(Verb.TRIGGER, sent=1, answered=None))
+
+    assert history.kinds() == {FindingKind.UNREPORTED}
 
 
 @pytest.mark.parametrize("when", [{"at": str(at(1))}, {"every": "1s", "until": "success"}])
-@pytest.mark.parametrize("told", [0.1, None])
-def test_what_runs_once_is_owed_when_it_was_acknowledged(
-    told: float | None, when: dict[str, str]
+@pytest.mark.parametrize("answered", [0.1, None])
+def test_single_run_is_missing_only_when_its_put_was_acknowledged(
+    answered: float | None, when: dict[str, str]
 ) -> None:
-    past = Past([put(when, told=told)], [], [], [])
-    wrong = {Kind.UNTOLD} if told is None else {Kind.LOST}
+    history = SampleHistory(
+        operations=[put(when, answered=answered)], calls=[], runs=[], attempts=[]
+    )
 
-    assert past.kinds() == wrong
+    kind = FindingKind.UNREPORTED if answered is None else FindingKind.MISSING
+    assert history.kinds() == {kind}
 
 
-def test_what_lies_before_the_answer_may_or_may_not_have_been_accepted() -> None:
+def test_run_before_the_response_is_permitted_but_not_required() -> None:
     when = {"every": "1s", "start": str(at(1)), "end": str(at(3))}
+    history = SampleHistory(operations=[put(when, answered=1.5)])
 
-    assert Past(operations=[put(when, told=1.5)]).without(0).kinds() == set()
+    assert history.without(0).kinds() == set()

@@ -1,10 +1,10 @@
-"""A few faults of the whole, on a stack of its own: `make chaos` has all of them."""
+"""A test with a few faults on a private stack. `make chaos` runs all faults."""
 
 from pathlib import Path
 
 import pytest
-from tests.chaos.faults import chosen
-from tests.chaos.run import Plan, Report, perform, single
+from tests.chaos.faults import select_faults
+from tests.chaos.run import ChaosPlan, Report, run_plan, single_rounds
 
 pytestmark = [pytest.mark.broker, pytest.mark.postgres]
 
@@ -14,11 +14,12 @@ OUTAGE = 3.0  # seconds
 
 
 @pytest.mark.requirement("S40", "S76")
-def test_services_and_servers_are_killed_and_every_promise_is_kept(tmp_path: Path) -> None:
+def test_harebell_keeps_every_promise_when_services_and_servers_are_killed(tmp_path: Path) -> None:
     report = Report(out=None)
+    faults = select_faults(ROWS)
 
-    perform(Plan([single(SEED, chosen(ROWS))], OUTAGE), tmp_path, report)
+    run_plan(ChaosPlan([single_rounds(SEED, faults)], OUTAGE), tmp_path, report)
 
-    assert [str(found) for verdict in report.verdicts for found in verdict.findings] == []
-    assert len(report.verdicts) == len(chosen(ROWS))
-    assert all(verdict.ran > 100 for verdict in report.verdicts)
+    assert [str(each) for result in report.results for each in result.findings] == []
+    assert len(report.results) == len(faults)
+    assert all(result.ran > 100 for result in report.results)

@@ -1,4 +1,4 @@
-"""Breakers on record: of two words the later stands, whatever the order they come in."""
+"""The statements of breakers, against PostgreSQL: the later of two writes decides."""
 
 from collections.abc import AsyncIterator
 from datetime import UTC, datetime, timedelta
@@ -26,7 +26,7 @@ async def pool(database_url: str) -> AsyncIterator[asyncpg.Pool]:
         await pool.execute("DELETE FROM breakers")
 
 
-def found(state: BreakerState, since: datetime = NOW) -> BreakerEventData:
+def reported(state: BreakerState, since: datetime = NOW) -> BreakerEventData:
     return BreakerEventData(downstream=NAME, state=state, since=since, failed=3, attempts=4)
 
 
@@ -36,62 +36,66 @@ async def force(
     at: datetime = NOW,
     until: datetime | None = None,
 ) -> bool:
-    return await store.force(pool, NAME, forced, at, until=until, note="a roof", actor="ops")
+    return await store.force(
+        pool, NAME, forced, at=at, until=until, note="maintenance", actor="ops"
+    )
 
 
-async def only(pool: asyncpg.Pool) -> BreakerSnapshotEntry:
-    (kept,) = (await store.load_snapshot(pool, NOW)).breakers
-    return kept
+async def only_breaker(pool: asyncpg.Pool) -> BreakerSnapshotEntry:
+    (breaker,) = (await store.load_snapshot(pool, NOW)).breakers
+    return breaker
 
 
-async def test_what_was_found_later_stands(pool: asyncpg.Pool) -> None:
-    await store.record_state(pool, found(OPEN))
-    await store.record_state(pool, found(CLOSED, NOW - timedelta(seconds=1)))
-    before = await only(pool)
-    await store.record_state(pool, found(CLOSED, NOW + timedelta(seconds=1)))
-    after = await only(pool)
+async def test_later_reported_state_replaces_an_earlier_one(pool: asyncpg.Pool) -> None:
+    await store.record_state(pool, reported(OPEN))
+    await store.record_state(pool, reported(CLOSED, NOW - timedelta(seconds=1)))
+    before = await only_breaker(pool)
+    await store.record_state(pool, reported(CLOSED, NOW + timedelta(seconds=1)))
+    after = await only_breaker(pool)
 
     assert (before.state, before.since, before.failed, before.attempts) == (OPEN, NOW, 3, 4)
     assert after.state is CLOSED
 
 
-async def test_what_is_forced_and_what_was_found_are_kept_apart(pool: asyncpg.Pool) -> None:
-    await store.record_state(pool, found(OPEN))
+async def test_forced_and_reported_states_are_independent(pool: asyncpg.Pool) -> None:
+    await store.record_state(pool, reported(OPEN))
     await force(pool, CLOSED)
-    forced = await only(pool)
+    forced = await only_breaker(pool)
     await force(pool, None)
-    released = await only(pool)
+    reset = await only_breaker(pool)
 
     assert (forced.state, forced.forced) == (OPEN, CLOSED)
-    assert (released.state, released.forced) == (OPEN, None)
+    assert (reset.state, reset.forced) == (OPEN, None)
 
 
-async def test_an_order_that_comes_again_after_a_later_one_changes_nothing(
+async def test_command_that_is_repeated_after_a_later_one_changes_nothing(
     pool: asyncpg.Pool,
 ) -> None:
     first = await force(pool, OPEN)
     later = await force(pool, None, NOW + timedelta(seconds=1))
-    again = await force(pool, OPEN)
+    repeated = await force(pool, OPEN)
 
-    assert (first, later, again) == (True, True, False)
-    assert (await only(pool)).forced is None
+    assert (first, later, repeated) == (True, True, False)
+    assert (await only_breaker(pool)).forced is None
 
 
-async def test_a_force_whose_time_is_over_ends_once(pool: asyncpg.Pool) -> None:
+async def test_forced_state_expires_once_after_its_time(pool: asyncpg.Pool) -> None:
     await force(pool, OPEN, LONG_AGO, until=NOW - timedelta(seconds=1))
 
     (row,) = await store.expire_forced(pool)
-    again = await store.expire_forced(pool)
+    repeated = await store.expire_forced(pool)
 
-    assert (row["downstream"], row["note"], again) == (NAME, "a roof", [])
-    assert (await only(pool)).forced is None
+    assert (row["downstream"], row["note"], repeated) == (NAME, "maintenance", [])
+    assert (await only_breaker(pool)).forced is None
 
 
-async def test_only_what_was_closed_long_ago_is_forgotten(pool: asyncpg.Pool) -> None:
-    await store.record_state(pool, found(CLOSED, LONG_AGO))
+async def test_only_breakers_that_have_been_closed_for_an_hour_are_deleted(
+    pool: asyncpg.Pool,
+) -> None:
+    await store.record_state(pool, reported(CLOSED, LONG_AGO))
     await force(pool, OPEN, LONG_AGO)
     await store.delete_forgotten(pool)
-    while_forced = await only(pool)
+    while_forced = await only_breaker(pool)
     await force(pool, None, LONG_AGO + timedelta(minutes=1))
     await store.delete_forgotten(pool)
 
@@ -99,7 +103,7 @@ async def test_only_what_was_closed_long_ago_is_forgotten(pool: asyncpg.Pool) ->
     assert (await store.load_snapshot(pool, NOW)).breakers == []
 
 
-async def test_what_others_are_forced_to_is_counted(pool: asyncpg.Pool) -> None:
+async def test_count_of_forced_breakers_omits_the_downstream(pool: asyncpg.Pool) -> None:
     await force(pool, OPEN)
 
     assert await store.count_other_forced(pool, NAME) == 0

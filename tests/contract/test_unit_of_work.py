@@ -1,4 +1,4 @@
-"""What a ticker reads of a schedule and its runs before it decides."""
+"""The statements that load schedules and runs, against PostgreSQL."""
 
 import asyncpg
 import pytest
@@ -10,27 +10,27 @@ from harebell.domain.run_states import Reason, RunState, ScheduleState
 from harebell.ticker.model.unit_of_work import ScheduleRecord
 from harebell.ticker.model.version import Version, VersionStatus
 from harebell.ticker.store import schedules
-from harebell.ticker.store.versions import VersionCache, save_versions, save_active_versions
+from harebell.ticker.store.versions import VersionCache, save_active_versions, save_versions
 
 pytestmark = pytest.mark.postgres
 
 
 @pytest.mark.requirement("S06")
-async def test_runs_that_were_withdrawn_before_they_began_do_not_count(
+async def test_find_counted_omits_runs_that_were_cancelled_without_an_attempt(
     ledger: asyncpg.Pool,
 ) -> None:
     await insert_rows(ledger, ROWS)
-    unbegun = {row.key for row in ROWS if row.state is RunState.CANCELLED and row.attempt == 0}
+    unattempted = {row.key for row in ROWS if row.state is RunState.CANCELLED and row.attempt == 0}
 
     async with ledger.acquire() as connection:
         counted = await schedules.find_counted(connection, [row.key for row in ROWS])
 
-    assert counted == {row.key for row in ROWS} - unbegun
-    assert unbegun
+    assert counted == {row.key for row in ROWS} - unattempted
+    assert unattempted
 
 
 @pytest.mark.requirement("S14")
-async def test_a_pause_took_back_what_it_cancelled_before_it_began(
+async def test_find_unstaged_by_pause_returns_runs_that_a_pause_cancelled_without_an_attempt(
     ledger: asyncpg.Pool,
 ) -> None:
     await insert_rows(ledger, ROWS)
@@ -41,21 +41,21 @@ async def test_a_pause_took_back_what_it_cancelled_before_it_began(
     assert found == {Row(RunState.CANCELLED, 0, Reason.PAUSED).key}
 
 
-async def test_a_schedule_is_read_with_the_last_number_that_was_used(ledger: asyncpg.Pool) -> None:
-    when = definition({"every": "30s"})
+async def test_unit_of_work_contains_the_last_version_number(ledger: asyncpg.Pool) -> None:
+    every = definition({"every": "30s"})
     one, two = (
-        Version.create(ID, number, tenant="acme", definition=when, at=NINE) for number in (1, 2)
+        Version.create(ID, number, tenant="acme", definition=every, at=NINE) for number in (1, 2)
     )
     async with ledger.acquire() as connection:
         await save_versions(connection, [(one, VersionStatus.ACTIVE), (two, VersionStatus.MISSED)])
         await save_active_versions(connection, [one])
-        entry = ScheduleRecord(
+        record = ScheduleRecord(
             one, ScheduleState.ACTIVE, planned_until=NINE, changed_at=NINE, next_at=NINE
         )
-        await schedules.save_states(connection, [entry])
+        await schedules.save_states(connection, [record])
         async with connection.transaction():
-            book = await schedules.load_unit_of_work(connection, VersionCache(), [ID], [])
-            (due,) = await schedules.load_due(connection, VersionCache(), NINE, 1)
+            unit = await schedules.load_unit_of_work(connection, VersionCache(), [ID])
+            (due,) = await schedules.load_due(connection, VersionCache(), NINE, limit=1)
 
-    assert (book.schedules[ID].last_number, book.schedules[ID].next_number) == (2, 3)
+    assert (unit.schedules[ID].last_number, unit.schedules[ID].next_number) == (2, 3)
     assert (due.version.number, due.last_number) == (1, 1)

@@ -30,7 +30,7 @@ LEASE = 15.0
 ECHO, OTHER = "harebell.echo", "other.echo"  # one task with two names, as two targets
 
 
-@dataclass
+@dataclass(kw_only=True)
 class ControlledTask:
     """The task that all runs call. It records each start and ends after `released` is set."""
 
@@ -158,7 +158,7 @@ class LaneHarness:
 
         clock = Clock(read)
         await clock.refresh()
-        return cls(clock=clock, task=ControlledTask(clock), slots=slots, max_share=max_share)
+        return cls(clock=clock, task=ControlledTask(clock=clock), slots=slots, max_share=max_share)
 
     @property
     def completed(self) -> list[tuple[ClaimedRun, AttemptOutcome]]:

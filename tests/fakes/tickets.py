@@ -1,4 +1,4 @@
-"""Tickets for tests of the way between ticker and executor: each one a run of its own."""
+"""Tickets for tests, each of a separate run."""
 
 from datetime import UTC, datetime, timedelta
 from typing import Final
@@ -23,7 +23,7 @@ def ticket(
     filling: int = 0,
     task: str = "harebell.echo",
 ) -> Ticket:
-    """`filling`: bytes that it is larger by."""
+    """Return a ticket whose arguments contain `filling` additional bytes."""
     args = {"filling": "x" * filling}
     return Ticket(
         schedule_id=uuid5(_SPACE, str(number)),
@@ -38,17 +38,17 @@ def ticket(
     )
 
 
-def routed(
+def header(
     number: int = 0, due_at: datetime = NINE, *, pool: str = "default", priority: int = 5
 ) -> TicketHeader:
     return TicketHeader.of(ticket(number, due_at, pool=pool, priority=priority))
 
 
-def crowd(tickets: int, due_at: datetime = NINE, *, first: int = 0) -> list[TicketHeader]:
-    """All due at one instant."""
-    return [routed(number, due_at) for number in range(first, first + tickets)]
+def headers(tickets: int, due_at: datetime = NINE, *, first: int = 0) -> list[TicketHeader]:
+    """Return tickets that are due at one time."""
+    return [header(number, due_at) for number in range(first, first + tickets)]
 
 
 def after(seconds: float) -> datetime:
-    """Seconds after nine."""
+    """Return the time `seconds` after nine."""
     return NINE + timedelta(seconds=seconds)

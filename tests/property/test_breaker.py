@@ -1,6 +1,7 @@
-"""Whatever comes of attempts, a breaker lets through no more than it should, and comes back."""
+"""A breaker sends no more than its probes to a failing downstream, and closes after it recovers."""
 
 from datetime import timedelta
+from typing import TypeAlias
 
 import pytest
 from hypothesis import given
@@ -10,7 +11,9 @@ from tests.fakes.tickets import NINE
 from harebell.contract.breakers import BreakerState
 from harebell.dispatcher.breakers.breaker import Breaker, BreakerConfig
 
-rules = st.builds(
+Step: TypeAlias = tuple[str, int]  # an action, and the milliseconds before it
+
+configs = st.builds(
     BreakerConfig,
     window=st.integers(1, 100).map(lambda seconds: timedelta(seconds=seconds)),
     min_calls=st.integers(1, 10),
@@ -18,99 +21,97 @@ rules = st.builds(
     open_duration=st.integers(1, 60).map(lambda seconds: timedelta(seconds=seconds)),
     half_open_calls=st.integers(1, 5),
 )
-steps = st.lists(
-    st.tuples(st.sampled_from(["ask", "healthy", "failed"]), st.integers(0, 20_000)), max_size=80
-)  # what happens, and how many milliseconds later
+histories = st.lists(
+    st.tuples(st.sampled_from(["ticket", "success", "failure"]), st.integers(0, 20_000)),
+    max_size=80,
+)
 
 
-def walk(breaker: Breaker, taken: list[tuple[str, int]]) -> list[tuple[timedelta, BreakerState]]:
-    """The states, each with its time since nine."""
-    now, seen = NINE, [(timedelta(0), breaker.state)]
-    for what, wait in taken:
+def apply(breaker: Breaker, history: list[Step]) -> list[tuple[timedelta, BreakerState]]:
+    """Apply the steps, and return the state after each one with the time since the start."""
+    now, states = NINE, [(timedelta(0), breaker.state)]
+    for action, wait in history:
         now += timedelta(milliseconds=wait)
-        if what == "ask":
+        if action == "ticket":
             breaker.deferral(now)
         else:
-            breaker.record_outcome(now, healthy=what == "healthy")
-        seen.append((now - NINE, breaker.state))
-    return seen
+            breaker.record_outcome(now, healthy=action == "success")
+        states.append((now - NINE, breaker.state))
+    return states
 
 
 @pytest.mark.requirement("S113")
-@given(rules, steps)
-def test_it_never_leaves_open_before_its_rest_is_over(
-    rule: BreakerConfig, taken: list[tuple[str, int]]
+@given(configs, histories)
+def test_breaker_stays_open_for_its_open_duration(
+    config: BreakerConfig, history: list[Step]
 ) -> None:
     opened_at = None
-    for at, state in walk(Breaker(config=rule), taken):
+    for at, state in apply(Breaker(config=config), history):
         if state is BreakerState.OPEN:
             opened_at = at if opened_at is None else opened_at
         elif opened_at is not None:
             assert state is BreakerState.HALF_OPEN
-            assert at - opened_at >= rule.open_duration - timedelta(milliseconds=1)
+            assert at - opened_at >= config.open_duration - timedelta(milliseconds=1)
             opened_at = None
 
 
 @pytest.mark.requirement("S113")
-@given(rules, steps)
-def test_of_a_downstream_that_never_fails_nothing_is_held(
-    rule: BreakerConfig, taken: list[tuple[str, int]]
+@given(configs, histories)
+def test_breaker_stays_closed_when_no_attempt_fails(
+    config: BreakerConfig, history: list[Step]
 ) -> None:
-    well = [("healthy" if what == "failed" else what, wait) for what, wait in taken]
+    healthy = [("success" if action == "failure" else action, wait) for action, wait in history]
 
-    assert {state for _, state in walk(Breaker(config=rule), well)} == {BreakerState.CLOSED}
+    states = {state for _, state in apply(Breaker(config=config), healthy)}
+
+    assert states == {BreakerState.CLOSED}
 
 
 @pytest.mark.requirement("S113")
-@given(rules, steps, st.integers(1, 50))
-def test_in_one_rest_no_more_are_let_through_than_probes(
-    rule: BreakerConfig, taken: list[tuple[str, int]], asked: int
+@given(configs, histories, st.integers(1, 50))
+def test_half_open_breaker_sends_no_more_than_its_probes(
+    config: BreakerConfig, history: list[Step], tickets: int
 ) -> None:
-    breaker = Breaker(config=rule)
-    walk(breaker, taken)
+    breaker = Breaker(config=config)
+    apply(breaker, history)
     now = max(NINE + timedelta(hours=1), breaker.since)
     if breaker.state is BreakerState.CLOSED:
         return
 
-    passed = sum(breaker.deferral(now) is None for _ in range(asked))
+    probes = sum(breaker.deferral(now) is None for _ in range(tickets))
 
-    assert passed == min(asked, rule.half_open_calls)
+    assert probes == min(tickets, config.half_open_calls)
 
 
 @pytest.mark.requirement("S113")
-@given(rules, steps)
-def test_once_its_downstream_is_well_it_closes(
-    rule: BreakerConfig, taken: list[tuple[str, int]]
-) -> None:
-    breaker = Breaker(config=rule)
-    walk(breaker, taken)
+@given(configs, histories)
+def test_breaker_closes_when_its_probes_succeed(config: BreakerConfig, history: list[Step]) -> None:
+    breaker = Breaker(config=config)
+    apply(breaker, history)
     now = NINE + timedelta(hours=1)
 
-    for _ in range(2 * rule.half_open_calls):
-        now += rule.open_duration
+    for _ in range(2 * config.half_open_calls):
+        now += config.open_duration
         if breaker.deferral(now) is None:
             breaker.record_outcome(now, healthy=True)
 
     assert breaker.deferral(now) is None
 
 
-@given(rules, steps)
-def test_transitions_have_instants_of_their_own_in_order(
-    rule: BreakerConfig, taken: list[tuple[str, int]]
+@given(configs, histories)
+def test_each_transition_has_a_later_time_than_the_one_before(
+    config: BreakerConfig, history: list[Step]
 ) -> None:
-    breaker, now, seen = (
-        Breaker(config=rule),
-        NINE,
-        [(BreakerState.CLOSED, Breaker(config=rule).since)],
-    )
-    for what, wait in taken:
+    breaker, now = Breaker(config=config), NINE
+    transitions = [(breaker.state, breaker.since)]
+    for action, wait in history:
         now += timedelta(milliseconds=wait)
-        if what == "ask":
+        if action == "ticket":
             breaker.deferral(now)
         else:
-            breaker.record_outcome(now, healthy=what == "healthy")
-        if (breaker.state, breaker.since) != seen[-1]:
-            seen.append((breaker.state, breaker.since))
+            breaker.record_outcome(now, healthy=action == "success")
+        if (breaker.state, breaker.since) != transitions[-1]:
+            transitions.append((breaker.state, breaker.since))
 
-    moments = [since for _, since in seen]
-    assert moments == sorted(set(moments))
+    times = [since for _, since in transitions]
+    assert times == sorted(set(times))

@@ -108,7 +108,9 @@ class Cluster:
             ports=BrokerPorts(**ports, epmd=self._epmd.port),
             password=self._state.password,
             command=command,
-            member=ClusterMembership(node, NODES, self._state.password, self._epmd),
+            member=ClusterMembership(
+                node=node, nodes=NODES, cookie=self._state.password, epmd=self._epmd
+            ),
         )
 
 

@@ -99,7 +99,7 @@ class PrivateAddress(Rejected):
 class CommandRejected(Rejected):
     """An error response of Harebell, with the code of that response."""
 
-    code = "refused"
+    code = "rejected"
 
 
 class BrokerUnavailable(Transient):

@@ -38,7 +38,9 @@ class UnionByKey:
         `other_keys`: the models have other fields besides that key.
         """
         self._tags = {kind: UNION_TAG_PREFIX + kind for kind in models}
-        self._tags_of_models = {model: self._tags[kind] for kind, model in models.items()}
+        self._tags_of_models: dict[type, str] = {
+            model: self._tags[kind] for kind, model in models.items()
+        }
         self._code = code
         self._other_keys = other_keys
 
@@ -60,9 +62,12 @@ class UnionByKey:
 
     def tag(self, value: object) -> str | None:
         """Return the union tag of a checked value."""
-        if isinstance(value, dict):
-            return next((self._tags[name] for name in value if name in self._tags), None)
-        return self._tags_of_models.get(type(value))  # type: ignore[arg-type]  # any type may miss
+        if not isinstance(value, dict):
+            return self._tags_of_models.get(type(value))
+        for name in value:
+            if name in self._tags:
+                return self._tags[name]
+        return None
 
 
 def empty_default(kind: type[list[Any]] | type[dict[str, Any]]) -> Any:  # noqa: ANN401  # a field's value

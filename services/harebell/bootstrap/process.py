@@ -28,6 +28,7 @@ def run_service(
     settings_class: type[S],
     role: str,
     serve: Callable[[S, asyncio.Event], Coroutine[Any, Any, None]],
+    *,
     environ: Mapping[str, str],
 ) -> None:
     """Run a service until SIGTERM or SIGINT. Exit with 2 for bad settings, with 1 for a failure."""

@@ -141,7 +141,9 @@ def start(session: Session, options: StartOptions) -> ExitCode:
 def stop(session: Session, options: StopOptions) -> ExitCode:
     """Stop every process of the stack and keep its data."""
     with _stack_errors(session):
-        is_stopped = Stack(options.root, print_message=session.output.print_message).stop(wipe=options.wipe)
+        is_stopped = Stack(options.root, print_message=session.output.print_message).stop(
+            wipe=options.wipe
+        )
     session.output.print_message(
         "The stack is stopped." if is_stopped else "No process of the stack was running."
     )

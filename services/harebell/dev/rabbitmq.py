@@ -77,7 +77,7 @@ def erlang_environment() -> dict[str, str]:
     return {"PATH": f"{path}:/usr/sbin:/sbin", "LANG": "C.UTF-8"}
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(frozen=True, slots=True, kw_only=True)
 class BrokerPorts:
     """The loopback ports of one node."""
 
@@ -88,7 +88,7 @@ class BrokerPorts:
     epmd: int
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(frozen=True, slots=True, kw_only=True)
 class ClusterMembership:
     """The place of a node in a cluster. `nodes` contains all nodes, which share the cookie."""
 

@@ -27,8 +27,8 @@ def migrate(database_url: str) -> None:
 
     The call blocks, so a coroutine calls it in a thread.
     """
-    # alembic loads slowly, and `status` and `logs` do not need it.
-    from harebell.storage.migrate import migrate as migrate_database  # noqa: PLC0415
+    # `status` and `logs` do not need alembic.
+    from harebell.storage.migrate import migrate as migrate_database  # noqa: PLC0415  # alembic loads slowly
 
     asyncio.run(migrate_database(database_url, role_password=urlsplit(database_url).password))
 

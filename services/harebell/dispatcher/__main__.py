@@ -7,4 +7,4 @@ from harebell.dispatcher.service import serve
 from harebell.runtime.settings import DispatcherSettings
 
 if __name__ == "__main__":
-    run_service(DispatcherSettings, "dispatcher", serve, os.environ)
+    run_service(DispatcherSettings, "dispatcher", serve, environ=os.environ)

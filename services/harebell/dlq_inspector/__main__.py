@@ -7,4 +7,4 @@ from harebell.dlq_inspector.service import ROLE, serve
 from harebell.runtime.settings import DlqInspectorSettings
 
 if __name__ == "__main__":
-    run_service(DlqInspectorSettings, ROLE, serve, os.environ)
+    run_service(DlqInspectorSettings, ROLE, serve, environ=os.environ)

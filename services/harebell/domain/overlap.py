@@ -1,7 +1,7 @@
 """The overlap policy: which run of a schedule executes, and what the other runs do. Pure."""
 
 from collections.abc import Collection, Iterable, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from datetime import datetime
 from typing import Final, TypeAlias, assert_never
 
@@ -13,15 +13,15 @@ MAX_WAITING: Final = 100  # waiting runs of one schedule; further runs are skipp
 _IDLE: Final = frozenset({RunState.STAGED, RunState.RETRYING})
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(frozen=True, slots=True, kw_only=True)
 class OverlapSlot:
     """An open run of a schedule that restricts overlap.
 
     `is_running` is true for the run with the overlap slot, and `is_waiting` for a run that waits.
     """
 
-    scheduled_for: datetime
-    state: RunState
+    scheduled_for: datetime = field(kw_only=False)
+    state: RunState = field(kw_only=False)
     is_running: bool = False
     is_waiting: bool = False
 
@@ -140,7 +140,10 @@ def _apply(
             changed = OverlapSlot(candidate.scheduled_for, RunState.RUNNING, is_running=True)
         case Wait(replaced):
             changed = OverlapSlot(
-                candidate.scheduled_for, candidate.state, candidate.is_running, is_waiting=True
+                candidate.scheduled_for,
+                candidate.state,
+                is_running=candidate.is_running,
+                is_waiting=True,
             )
     others = {at: each for at, each in others.items() if at not in replaced}
     return {**others, changed.scheduled_for: changed}

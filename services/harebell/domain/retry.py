@@ -1,6 +1,6 @@
 """The retry rule: the next step after a failed attempt, for the executor and the rescuer."""
 
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from datetime import datetime, timedelta
 from typing import Final, TypeAlias
 
@@ -15,15 +15,15 @@ LEASE_EXPIRED: Final = "lease_expired"
 EXPIRED: Final = "expired"
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(frozen=True, slots=True, kw_only=True)
 class Failure:
     """One failed attempt.
 
     `immediate` is true for a failure that a wait cannot avoid, so the retry has no backoff.
     """
 
-    code: str
-    message: str
+    code: str = field(kw_only=False)
+    message: str = field(kw_only=False)
     retryable: bool = True
     retry_after: timedelta | None = None
     immediate: bool = False

@@ -18,16 +18,22 @@ Address: TypeAlias = IPv4Address | IPv6Address
 Network: TypeAlias = IPv4Network | IPv6Network
 
 # The special-purpose registries of IANA. `ipaddress.is_global` differs between Python versions.
-_SPECIAL_V4: Final = tuple(
-    map(
-        IPv4Network,
-        (
-            *("0.0.0.0/8", "10.0.0.0/8", "100.64.0.0/10", "127.0.0.0/8", "169.254.0.0/16"),
-            *("172.16.0.0/12", "192.0.0.0/24", "192.0.2.0/24", "192.88.99.0/24"),
-            *("192.168.0.0/16", "198.18.0.0/15", "198.51.100.0/24", "203.0.113.0/24"),
-            *("224.0.0.0/4", "240.0.0.0/4"),
-        ),
-    )
+_SPECIAL_V4: Final = (
+    IPv4Network("0.0.0.0/8"),
+    IPv4Network("10.0.0.0/8"),
+    IPv4Network("100.64.0.0/10"),
+    IPv4Network("127.0.0.0/8"),
+    IPv4Network("169.254.0.0/16"),
+    IPv4Network("172.16.0.0/12"),
+    IPv4Network("192.0.0.0/24"),
+    IPv4Network("192.0.2.0/24"),
+    IPv4Network("192.88.99.0/24"),
+    IPv4Network("192.168.0.0/16"),
+    IPv4Network("198.18.0.0/15"),
+    IPv4Network("198.51.100.0/24"),
+    IPv4Network("203.0.113.0/24"),
+    IPv4Network("224.0.0.0/4"),
+    IPv4Network("240.0.0.0/4"),
 )
 _UNICAST_V6: Final = IPv6Network("2000::/3")
 _SPECIAL_V6: Final = tuple(

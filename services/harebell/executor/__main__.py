@@ -7,4 +7,4 @@ from harebell.executor.service import serve
 from harebell.runtime.settings import ExecutorSettings
 
 if __name__ == "__main__":
-    run_service(ExecutorSettings, "executor", serve, os.environ)
+    run_service(ExecutorSettings, "executor", serve, environ=os.environ)

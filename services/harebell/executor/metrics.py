@@ -7,8 +7,21 @@ from prometheus_client import Counter, Gauge, Histogram
 from harebell.contract.amqp_names import Lane
 
 LATENESS_BUCKETS: Final = (
-    *(0.001, 0.0025, 0.005, 0.01, 0.025, 0.05, 0.1, 0.25, 0.5),
-    *(1, 2, 5, 15, 60, 300),
+    0.001,
+    0.0025,
+    0.005,
+    0.01,
+    0.025,
+    0.05,
+    0.1,
+    0.25,
+    0.5,
+    1,
+    2,
+    5,
+    15,
+    60,
+    300,
 )
 ROW_BUCKETS: Final = (1, 2, 5, 10, 20, 50, 100, 200, 500, 1000)
 

@@ -7,4 +7,4 @@ from harebell.intake.service import serve
 from harebell.runtime.settings import IntakeSettings
 
 if __name__ == "__main__":
-    run_service(IntakeSettings, "intake", serve, os.environ)
+    run_service(IntakeSettings, "intake", serve, environ=os.environ)

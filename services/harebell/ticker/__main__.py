@@ -7,4 +7,4 @@ from harebell.runtime.settings import TickerSettings
 from harebell.ticker.service import serve
 
 if __name__ == "__main__":
-    run_service(TickerSettings, "ticker", serve, os.environ)
+    run_service(TickerSettings, "ticker", serve, environ=os.environ)

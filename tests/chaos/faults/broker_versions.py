@@ -1,4 +1,4 @@
-"""Row 31: an upgrade, and meanwhile tickets on their way as another release writes them."""
+"""Row 31: an upgrade of all services, with waiting tickets in the form of another release."""
 
 from collections.abc import AsyncIterator, Callable
 from typing import Any, Final
@@ -6,15 +6,15 @@ from typing import Any, Final
 import aio_pika
 import orjson
 from aio_pika.abc import AbstractIncomingMessage, AbstractQueue
-from tests.chaos.environment import Member, Scene
-from tests.chaos.faults.messages import channel
-from tests.chaos.faults.queues import SWEEP, queues
+from tests.chaos.environment import Environment, Member
+from tests.chaos.faults.messages import open_channel
+from tests.chaos.faults.queues import TICKET_RECOVERY, queues
 from tests.chaos.faults.registry import fault
 
 from harebell.contract.ticket import Ticket
 from harebell.dev.plan import ServiceKind
 
-# As the manual says it: whoever reads a message is never older than whoever writes it.
+# The order of the manual: the reader of a message is never older than its writer.
 ORDER: Final = (
     ServiceKind.EXECUTOR,
     ServiceKind.DISPATCHER,
@@ -22,77 +22,80 @@ ORDER: Final = (
     ServiceKind.TICKER,
     ServiceKind.INTAKE,
 )
-READERS: Final = (ServiceKind.EXECUTOR, ServiceKind.DISPATCHER)  # of tickets
-WAITING: Final = ("harebell.work.", "harebell.dispatcher")  # where their tickets are
-UNKNOWN: Final = "harebell.ticket.bundle.v9"
+TICKET_READERS: Final = (ServiceKind.EXECUTOR, ServiceKind.DISPATCHER)
+TICKET_QUEUES: Final = ("harebell.work.", "harebell.dispatcher")  # of these readers
+UNKNOWN_TYPE: Final = "harebell.ticket.batch.v9"
 
 Json = dict[str, Any]
 Rewrite = Callable[[Json], Json]
 
 
-def older(ticket: Json) -> Json:
-    """Without all that has a default: so did the first release write it at its barest."""
+def as_older_release(ticket: Json) -> Json:
+    """Return the ticket without default values, the fewest fields that a release writes."""
     read = Ticket.model_validate(ticket)
-    bare: Json = read.model_dump(mode="json", by_alias=True, exclude_defaults=True)
-    return bare
+    fewest: Json = read.model_dump(mode="json", by_alias=True, exclude_defaults=True)
+    return fewest
 
 
-def later(ticket: Json) -> Json:
-    """With fields that nobody knows yet."""
+def as_later_release(ticket: Json) -> Json:
+    """Return the ticket with unknown fields."""
     return {**ticket, "later": {"than": "this"}, "run_spec": {**ticket["run_spec"], "later": [1]}}
 
 
-def _upgrade(row: str, what: str, rewrite: Rewrite, type_: str | None = None, **more: Any) -> None:
-    @fault(row, f"an upgrade, and tickets {what}", **more)
-    async def strike(scene: Scene) -> AsyncIterator[None]:
-        """Those that were handed over while their readers were being replaced."""
-        for member in _members(scene, *READERS):
-            await scene.stop(member)
+def _upgrade(
+    row: str, text: str, rewrite: Rewrite, *, message_type: str | None = None, **more: Any
+) -> None:
+    @fault(row, f"an upgrade, and tickets {text}", **more)
+    async def inject(environment: Environment) -> AsyncIterator[None]:
+        """Stop the readers of tickets, rewrite the waiting tickets, and replace all services."""
+        for member in _members(environment, *TICKET_READERS):
+            await environment.stop(member)
         yield
-        scene.notes["rewritten"] = await _rewrite_all(scene, rewrite, type_)
-        for member in _members(scene, *ORDER):
-            await scene.stop(member)
-            await scene.start(member)
+        rewritten = await _rewrite_all(environment, rewrite, message_type)
+        environment.measurements["rewritten"] = rewritten
+        for member in _members(environment, *ORDER):
+            await environment.stop(member)
+            await environment.start(member)
 
 
-_upgrade("31a", "as an older release wrote them", older)
-_upgrade("31b", "as a later release writes them", later)
-_upgrade("31c", "of a version that nobody knows", dict, UNKNOWN, recovery=SWEEP)
+_upgrade("31a", "in the form of an older release", as_older_release)
+_upgrade("31b", "in the form of a later release", as_later_release)
+_upgrade("31c", "of an unknown version", dict, message_type=UNKNOWN_TYPE, recovery=TICKET_RECOVERY)
 
 
-def _members(scene: Scene, *kinds: ServiceKind) -> list[Member]:
-    return [member for kind in kinds for member in scene.all_of(kind)]
+def _members(environment: Environment, *kinds: ServiceKind) -> list[Member]:
+    return [member for kind in kinds for member in environment.members_of(kind)]
 
 
-async def _rewrite_all(scene: Scene, rewrite: Rewrite, type_: str | None) -> int:
-    """Whatever waits there now; how many messages those were."""
+async def _rewrite_all(environment: Environment, rewrite: Rewrite, message_type: str | None) -> int:
+    """Rewrite every waiting message and return the number of messages."""
     count = 0
-    async with channel(scene) as wire:
-        for name in await queues(scene, *WAITING):
-            queue = await wire.get_queue(name, ensure=False)
-            waiting = [message async for message in _taken(queue)]
+    async with open_channel(environment) as channel:
+        for name in await queues(environment, *TICKET_QUEUES):
+            queue = await channel.get_queue(name, ensure=False)
+            waiting = [message async for message in _get_all(queue)]
             for message in waiting:
-                again = _again(message, rewrite, type_)
-                await wire.default_exchange.publish(again, name)
+                rewritten = _rewritten(message, rewrite, message_type)
+                await channel.default_exchange.publish(rewritten, name)
                 await message.ack()
             count += len(waiting)
     return count
 
 
-async def _taken(queue: AbstractQueue) -> AsyncIterator[AbstractIncomingMessage]:
+async def _get_all(queue: AbstractQueue) -> AsyncIterator[AbstractIncomingMessage]:
     while (message := await queue.get(fail=False)) is not None:
         yield message
 
 
-def _again(
-    message: AbstractIncomingMessage, rewrite: Rewrite, type_: str | None
+def _rewritten(
+    message: AbstractIncomingMessage, rewrite: Rewrite, message_type: str | None
 ) -> aio_pika.Message:
     body = orjson.dumps([rewrite(ticket) for ticket in orjson.loads(message.body)])
     return aio_pika.Message(
         body,
         headers=message.headers,
         content_type=message.content_type,
-        type=type_ or message.type,
+        type=message_type or message.type,
         message_id=message.message_id,
         app_id=message.app_id,
         delivery_mode=2,

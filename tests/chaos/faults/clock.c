@@ -1,4 +1,4 @@
-/* The time of day of one process, moved by as many seconds as the file CHAOS_CLOCK says, at once. */
+/* The clock of one process, moved by the number of seconds in the file CHAOS_CLOCK. */
 
 #define _GNU_SOURCE
 #include <dlfcn.h>
@@ -36,8 +36,8 @@ int gettimeofday(struct timeval *restrict now, void *restrict zone) {
 }
 
 time_t time(time_t *now) {
-    struct timespec moment;
-    clock_gettime(CLOCK_REALTIME, &moment);
-    if (now) *now = moment.tv_sec;
-    return moment.tv_sec;
+    struct timespec current;
+    clock_gettime(CLOCK_REALTIME, &current);
+    if (now) *now = current.tv_sec;
+    return current.tv_sec;
 }

@@ -1,4 +1,4 @@
-"""Rows 25 to 28: messages that are rubbish, forged, repeated or out of their order."""
+"""Rows 25 to 28: invalid, forged, repeated and reordered messages."""
 
 import asyncio
 import zlib
@@ -10,15 +10,15 @@ from typing import Any, Final
 import aio_pika
 import orjson
 from aio_pika.abc import AbstractChannel, AbstractIncomingMessage, AbstractQueue
-from tests.chaos.environment import NAMES, Scene
+from tests.chaos.environment import NAMES, Environment
 from tests.chaos.faults.registry import fault
-from tests.chaos.result import Kind
+from tests.chaos.result import FindingKind
 
 from harebell.messaging.topology.bus import SYSTEM
 
 MEGABYTE: Final = 1024 * 1024
 DEEP: Final = 10_000  # levels
-RUBBISH: Final[Sequence[bytes]] = (
+INVALID_BODIES: Final[Sequence[bytes]] = (
     b"",
     b"\x00",
     b"not json",
@@ -42,67 +42,69 @@ RUBBISH: Final[Sequence[bytes]] = (
     b"x" * (4 * MEGABYTE),
 )
 COPIED: Final = ("harebell.work", "harebell.due", "harebell.changes", "harebell.commands")
-DIRECT: Final = {"harebell.changes": ("schedule", "dlq")}  # the keys of an exchange without topics
-LATER: Final = 3.0  # seconds until a message comes once more
+DIRECT_KEYS: Final = {"harebell.changes": ("schedule", "dlq")}  # of exchanges without topics
+SECOND_REPEAT: Final = 3.0  # seconds until each message is published again
 
 
 @asynccontextmanager
-async def channel(scene: Scene) -> AsyncIterator[AbstractChannel]:
-    connection = await aio_pika.connect(scene.stack.amqp_url)
+async def open_channel(environment: Environment) -> AsyncIterator[AbstractChannel]:
+    connection = await aio_pika.connect(environment.stack.amqp_url)
     async with connection:
         yield await connection.channel()
 
 
-def pids(scene: Scene) -> dict[str, int | None]:
-    found = {name: scene.stack.services.process(name) for name in NAMES}
-    return {name: None if process is None else process.pid for name, process in found.items()}
+def pids(environment: Environment) -> dict[str, int | None]:
+    processes = {name: environment.stack.services.process(name) for name in NAMES}
+    return {name: None if each is None else each.pid for name, each in processes.items()}
 
 
-@fault("25", "rubbish on every queue")
-async def rubbish(scene: Scene) -> AsyncIterator[None]:
-    """Nobody dies of it, and nobody chews it for ever."""
-    before = pids(scene)
-    async with channel(scene) as wire:
+@fault("25", "invalid messages on every queue")
+async def invalid(environment: Environment) -> AsyncIterator[None]:
+    """Check that no service ends or repeats an invalid message without end."""
+    before = pids(environment)
+    async with open_channel(environment) as channel:
         for queue in SYSTEM.queues:
             if queue.name.startswith("harebell.events"):
                 continue
-            for body in RUBBISH:
+            for body in INVALID_BODIES:
                 message = aio_pika.Message(body, delivery_mode=2)
-                await wire.default_exchange.publish(message, queue.name)
+                await channel.default_exchange.publish(message, queue.name)
     yield
-    if pids(scene) != before:
-        scene.find(Kind.RECORD, "services", f"ended over rubbish: {before} are now {pids(scene)}")
+    if (after := pids(environment)) != before:
+        text = f"a service ended after an invalid message: {before} are now {after}"
+        environment.add_finding(FindingKind.INCONSISTENT, "services", text)
 
 
 @dataclass
 class Copies:
-    """What went over the exchanges meanwhile, with its exchange and key."""
+    """The copied messages, each with its exchange and routing key."""
 
     messages: list[AbstractIncomingMessage] = field(default_factory=list)
 
-    async def keep(self, message: AbstractIncomingMessage) -> None:
+    async def add(self, message: AbstractIncomingMessage) -> None:
         self.messages.append(message)
 
 
 @asynccontextmanager
-async def copies(wire: AbstractChannel) -> AsyncIterator[Copies]:
-    kept = Copies()
-    queue = await wire.declare_queue(exclusive=True)
+async def copy_messages(channel: AbstractChannel) -> AsyncIterator[Copies]:
+    """Copy every message that the exchanges receive within the context."""
+    copies = Copies()
+    queue = await channel.declare_queue(exclusive=True)
     for exchange in COPIED:
-        for key in DIRECT.get(exchange, ("#",)):
+        for key in DIRECT_KEYS.get(exchange, ("#",)):
             await queue.bind(exchange, key)
-    tag = await queue.consume(kept.keep, no_ack=True)
+    tag = await queue.consume(copies.add, no_ack=True)
     try:
-        yield kept
+        yield copies
     finally:
         await queue.cancel(tag)
 
 
-async def say_again(
-    wire: AbstractChannel, message: AbstractIncomingMessage, body: bytes | None = None
+async def republish(
+    channel: AbstractChannel, message: AbstractIncomingMessage, body: bytes | None = None
 ) -> None:
-    """Nobody waits for a second answer."""
-    again = aio_pika.Message(
+    """Publish a message again without `reply_to`, because no client waits for a second reply."""
+    repeated = aio_pika.Message(
         message.body if body is None else body,
         headers=message.headers,
         content_type=message.content_type,
@@ -112,35 +114,35 @@ async def say_again(
         app_id=message.app_id,
         delivery_mode=2,
     )
-    exchange = await wire.get_exchange(message.exchange or "", ensure=False)
-    await exchange.publish(again, message.routing_key or "")
+    exchange = await channel.get_exchange(message.exchange or "", ensure=False)
+    await exchange.publish(repeated, message.routing_key or "")
 
 
 @fault("27", "every message twice, ten times, and again later")
-async def repeated(scene: Scene) -> AsyncIterator[None]:
-    async with channel(scene) as wire:
-        async with copies(wire) as kept:
+async def repeated(environment: Environment) -> AsyncIterator[None]:
+    async with open_channel(environment) as channel:
+        async with copy_messages(channel) as copies:
             yield
-        for message in kept.messages:
-            for _ in range(scene.dice.choice([1, 1, 1, 9])):
-                await say_again(wire, message)
-        await asyncio.sleep(LATER)
-        for message in scene.dice.sample(kept.messages, len(kept.messages)):
-            await say_again(wire, message)
-    scene.notes["copied"] = len(kept.messages)
+        for message in copies.messages:
+            for _ in range(environment.random.choice([1, 1, 1, 9])):
+                await republish(channel, message)
+        await asyncio.sleep(SECOND_REPEAT)
+        for message in environment.random.sample(copies.messages, len(copies.messages)):
+            await republish(channel, message)
+    environment.measurements["copied"] = len(copies.messages)
 
 
-@fault("26", "forged tickets: other numbers, unknown schedules, attempts that never were")
-async def forged(scene: Scene) -> AsyncIterator[None]:
-    async with channel(scene) as wire:
-        async with copies(wire) as kept:
+@fault("26", "forged tickets: other numbers, unknown schedules, attempts that never existed")
+async def forged(environment: Environment) -> AsyncIterator[None]:
+    async with open_channel(environment) as channel:
+        async with copy_messages(channel) as copies:
             yield
-        bundles = [each for each in kept.messages if each.exchange == "harebell.work"]
-        for message in bundles:
+        batches = [each for each in copies.messages if each.exchange == "harebell.work"]
+        for message in batches:
             for forge in FORGERIES:
-                bundle = [ticket | forge(ticket) for ticket in orjson.loads(message.body)]
-                await say_again(wire, message, orjson.dumps(bundle))
-    scene.notes["forged"] = len(bundles) * len(FORGERIES)
+                tickets = [ticket | forge(ticket) for ticket in orjson.loads(message.body)]
+                await republish(channel, message, orjson.dumps(tickets))
+    environment.measurements["forged"] = len(batches) * len(FORGERIES)
 
 
 FORGERIES: Final = (
@@ -155,39 +157,42 @@ FORGERIES: Final = (
 
 
 @dataclass(frozen=True)
-class Detour:
-    """Instead of a queue's messages, a queue of ours gets them."""
+class Binding:
+    """The binding of a queue, which another queue can replace."""
 
     exchange: str
     key: str
     queue: str
 
 
-DETOURS: Final = (
-    Detour("harebell.work", "default.normal", "harebell.work.default.normal"),
-    Detour("harebell.work", "default.low", "harebell.work.default.low"),
-    Detour("harebell.due", "#", "harebell.dispatcher"),
+REPLACED_BINDINGS: Final = (
+    Binding("harebell.work", "default.normal", "harebell.work.default.normal"),
+    Binding("harebell.work", "default.low", "harebell.work.default.low"),
+    Binding("harebell.due", "#", "harebell.dispatcher"),
 )
 
 
-@fault("28", "messages kept back and let go in another order")
-async def shuffled(scene: Scene) -> AsyncIterator[None]:
-    async with channel(scene) as wire:
-        kept = Copies()
-        ours = await wire.declare_queue(exclusive=True)
-        await ours.consume(kept.keep, no_ack=True)
-        for detour in DETOURS:
-            await _turn(wire, detour, ours, there=True)
+@fault("28", "messages delayed and delivered in another order")
+async def shuffled(environment: Environment) -> AsyncIterator[None]:
+    async with open_channel(environment) as channel:
+        copies = Copies()
+        collector = await channel.declare_queue(exclusive=True)
+        await collector.consume(copies.add, no_ack=True)
+        for binding in REPLACED_BINDINGS:
+            await _rebind(binding, old=await _queue_of(channel, binding), new=collector)
         yield
-        for detour in DETOURS:
-            await _turn(wire, detour, ours, there=False)
-        for message in scene.dice.sample(kept.messages, len(kept.messages)):
-            await say_again(wire, message)
-    scene.notes["shuffled"] = len(kept.messages)
+        for binding in REPLACED_BINDINGS:
+            await _rebind(binding, old=collector, new=await _queue_of(channel, binding))
+        for message in environment.random.sample(copies.messages, len(copies.messages)):
+            await republish(channel, message)
+    environment.measurements["shuffled"] = len(copies.messages)
 
 
-async def _turn(wire: AbstractChannel, detour: Detour, ours: AbstractQueue, *, there: bool) -> None:
-    theirs: Any = await wire.get_queue(detour.queue, ensure=False)
-    to, away = (ours, theirs) if there else (theirs, ours)
-    await to.bind(detour.exchange, detour.key)
-    await away.unbind(detour.exchange, detour.key)
+async def _queue_of(channel: AbstractChannel, binding: Binding) -> Any:
+    return await channel.get_queue(binding.queue, ensure=False)
+
+
+async def _rebind(binding: Binding, *, old: AbstractQueue, new: AbstractQueue) -> None:
+    """Bind the new queue before the old one is unbound, so that no message is lost."""
+    await new.bind(binding.exchange, binding.key)
+    await old.unbind(binding.exchange, binding.key)

@@ -1,4 +1,4 @@
-"""Row 24: a task that kills whoever executes it."""
+"""Row 24: a task that kills every executor that runs it."""
 
 import asyncio
 from collections.abc import AsyncIterator
@@ -6,44 +6,44 @@ from contextlib import suppress
 from typing import Final
 
 from tests.acceptance import tasks
-from tests.chaos.environment import Scene
+from tests.chaos.environment import Environment
 from tests.chaos.faults.registry import fault
-from tests.chaos.result import Kind
+from tests.chaos.result import FindingKind
 from tests.rig.task_plugins import install
 
-from harebell.dev.plan import ServiceKind as Service
+from harebell.dev.plan import ServiceKind
 
 ATTEMPTS: Final = 3
-LOOK: Final = 0.2  # seconds between two looks at executors that may have died
-PATIENCE: Final = 60.0  # seconds until the poison is a dead letter
+POLL_INTERVAL: Final = 0.2  # seconds between two checks for dead executors
+DEATH_TIMEOUT: Final = 60.0  # seconds until the run is a dead letter
 TASKS: Final = {"chaos.poison": f"{tasks.__name__}:kill_executor"}
 
 
-@fault("24", "a task that kills every executor that runs it", lapses=True)
-async def poison(scene: Scene) -> AsyncIterator[None]:
-    """It is given up after its attempts, and all else goes on: executors are started again."""
-    folder = scene.stack.services.root / "poison"
-    installed = await asyncio.to_thread(install, folder, "chaos", TASKS)
-    executors = scene.all_of(Service.EXECUTOR)
+@fault("24", "a task that kills every executor that runs it", can_expire_leases=True)
+async def poison(environment: Environment) -> AsyncIterator[None]:
+    """Check that the run is dead after its attempts. Dead executors start again."""
+    folder = environment.stack.services.root / "poison"
+    variables = await asyncio.to_thread(install, folder, "chaos", TASKS)
+    executors = environment.members_of(ServiceKind.EXECUTOR)
     for executor in executors:
-        await scene.stop(executor)
-        await scene.start(executor, installed)
+        await environment.stop(executor)
+        await environment.start(executor, variables)
 
     async def supervise() -> None:
         while True:
             for executor in executors:
-                if not scene.is_alive(executor):
-                    await scene.start(executor, installed, ready=False)
-            await asyncio.sleep(LOOK)
+                if not environment.is_alive(executor):
+                    await environment.start(executor, variables, ready=False)
+            await asyncio.sleep(POLL_INTERVAL)
 
     supervising = asyncio.create_task(supervise())
-    async with scene.stack.tenant(f"{scene.tenant}-poison") as tenant:
+    async with environment.stack.tenant(f"{environment.tenant}-poison") as tenant:
         task = {"task": {"name": "chaos.poison"}}
         await tenant.put("poison", {"now": True}, task, retry={"max_attempts": ATTEMPTS})
         yield
-        with suppress(AssertionError):  # told below
-            await tenant.until_runs(1, "dead", within=PATIENCE)
+        with suppress(AssertionError):  # the check below finds the failure
+            await tenant.until_runs(1, "dead", within=DEATH_TIMEOUT)
         ended = [(row["state"], row["attempt"]) for row in await tenant.runs()]
     supervising.cancel()
     if ended != [("dead", ATTEMPTS)]:
-        scene.find(Kind.RECORD, "poison", f"ended as {ended}")
+        environment.add_finding(FindingKind.INCONSISTENT, "poison", f"ended as {ended}")

@@ -1,4 +1,4 @@
-"""Rows 1 to 8: services that are killed, frozen or told to stop."""
+"""Rows 1 to 8: services that are killed, frozen or stopped."""
 
 import asyncio
 import signal
@@ -7,18 +7,18 @@ from contextlib import asynccontextmanager, suppress
 from typing import Final
 
 from tests.acceptance.stack import until
-from tests.chaos.environment import MEMBERS, Member, Scene
+from tests.chaos.environment import MEMBERS, Environment, Member
 from tests.chaos.faults.registry import fault
 
 from harebell.dev.plan import ServiceKind
 
-REACH: Final = 15.0  # seconds, its start among them, that a service gets to come to its failpoint
-LAPSED: Final = 40.0  # seconds, until it ends leases that nobody holds any more
+REACH_TIMEOUT: Final = 15.0  # seconds for the start of a service and its way to the failpoint
+LEASE_RECOVERY: Final = 40.0  # seconds until the ticker ends the leases of a dead executor
 SHORT_LEASE: Final = {"HAREBELL_LEASE": "4s", "HAREBELL_LEASE_CRITICAL": "3s"}
-ROLLED: Final = 4  # services that are told to stop in one wave
-BEYOND: Final = 3.0  # seconds that an executor is frozen past its lease
+RESTARTED: Final = 4  # services that one round stops one after the other
+AFTER_LEASE: Final = 3.0  # seconds that an executor is frozen after the end of its lease
 
-STEPS: Final = {  # of each service, those that the load leads it to
+STEPS: Final = {  # the failpoints of each service that the load reaches
     ServiceKind.INTAKE: ("before_publish", "after_publish"),
     ServiceKind.TICKER: (
         "before_commit",
@@ -28,65 +28,69 @@ STEPS: Final = {  # of each service, those that the load leads it to
     ),
     ServiceKind.DISPATCHER: ("before_publish", "after_publish"),
     ServiceKind.EXECUTOR: (
-        *("before_claim", "before_effect", "after_effect", "before_complete"),
-        *("before_failure_commit", "before_overlap_commit"),
+        "before_claim",
+        "before_effect",
+        "after_effect",
+        "before_complete",
+        "before_failure_commit",
+        "before_overlap_commit",
     ),
 }
 
 
 @asynccontextmanager
-async def killed(scene: Scene, *members: Member) -> AsyncIterator[None]:
+async def killed(environment: Environment, *members: Member) -> AsyncIterator[None]:
     for member in members:
-        await scene.kill(member)
+        await environment.kill(member)
     yield
-    await scene.start_all(members)
+    await environment.start_all(members)
 
 
 @asynccontextmanager
-async def doomed(
-    scene: Scene, member: Member, failpoint: str, within: float = REACH
+async def killed_at(
+    environment: Environment, member: Member, failpoint: str, within: float = REACH_TIMEOUT
 ) -> AsyncIterator[None]:
-    """It dies where `failpoint` says; if it does not get there in time, it is killed in the end."""
-    await scene.kill(member)
-    await scene.start(member, {"HAREBELL_FAILPOINT": f"{failpoint}:kill"}, ready=False)
+    """Kill a service at the failpoint. Kill it at the end if it did not reach the failpoint."""
+    await environment.kill(member)
+    await environment.start(member, {"HAREBELL_FAILPOINT": f"{failpoint}:kill"}, ready=False)
 
-    await _until_seen(scene, lambda: not scene.is_alive(member), within)
+    await _until_reached(environment, lambda: not environment.is_alive(member), within)
     yield
-    await scene.kill(member)
-    await scene.start(member)
+    await environment.kill(member)
+    await environment.start(member)
 
 
 @asynccontextmanager
-async def frozen(scene: Scene, *members: Member) -> AsyncIterator[None]:
+async def frozen(environment: Environment, *members: Member) -> AsyncIterator[None]:
     for member in members:
-        scene.send(member, signal.SIGSTOP)
+        environment.send(member, signal.SIGSTOP)
     yield
     for member in members:
-        scene.send(member, signal.SIGCONT)
+        environment.send(member, signal.SIGCONT)
 
 
 @fault("1a", "kill -9 intake")
-async def intake(scene: Scene) -> AsyncIterator[None]:
-    async with killed(scene, (ServiceKind.INTAKE, 1)):
+async def intake(environment: Environment) -> AsyncIterator[None]:
+    async with killed(environment, (ServiceKind.INTAKE, 1)):
         yield
 
 
 @fault("2a", "kill -9 one ticker")
-async def ticker(scene: Scene) -> AsyncIterator[None]:
-    async with killed(scene, scene.some(ServiceKind.TICKER)):
+async def ticker(environment: Environment) -> AsyncIterator[None]:
+    async with killed(environment, environment.choose_member(ServiceKind.TICKER)):
         yield
 
 
-def _failpoint(row: str, name: str, kind: ServiceKind, *, lapses: bool = False) -> None:
-    @fault(row, f"kill -9 at {name}", lapses=lapses)
-    async def strike(scene: Scene) -> AsyncIterator[None]:
-        """The other of its kind is away, so that this one comes to its end."""
-        victim, *others = scene.all_of(kind)
+def _failpoint(row: str, name: str, kind: ServiceKind, *, can_expire_leases: bool = False) -> None:
+    @fault(row, f"kill -9 at {name}", can_expire_leases=can_expire_leases)
+    async def inject(environment: Environment) -> AsyncIterator[None]:
+        """Kill the other instances of the kind, so that this one reaches the failpoint."""
+        victim, *others = environment.members_of(kind)
         for other in others:
-            await scene.kill(other)
-        async with doomed(scene, victim, name):
+            await environment.kill(other)
+        async with killed_at(environment, victim, name):
             yield
-        await scene.start_all(others)
+        await environment.start_all(others)
 
 
 _failpoint("1b", "intake.before_publish", ServiceKind.INTAKE)
@@ -98,79 +102,82 @@ _failpoint("2e", "ticker.change_after_commit", ServiceKind.TICKER)
 
 
 @fault("3", "kill -9 both tickers")
-async def tickers(scene: Scene) -> AsyncIterator[None]:
-    async with killed(scene, *scene.all_of(ServiceKind.TICKER)):
+async def tickers(environment: Environment) -> AsyncIterator[None]:
+    async with killed(environment, *environment.members_of(ServiceKind.TICKER)):
         yield
 
 
 @fault("4a", "SIGSTOP one ticker")
-async def frozen_ticker(scene: Scene) -> AsyncIterator[None]:
-    async with frozen(scene, scene.some(ServiceKind.TICKER)):
+async def frozen_ticker(environment: Environment) -> AsyncIterator[None]:
+    async with frozen(environment, environment.choose_member(ServiceKind.TICKER)):
         yield
 
 
 @fault("4b", "SIGSTOP a ticker at ticker.before_commit")
-async def stopped_ticker(scene: Scene) -> AsyncIterator[None]:
-    """While it holds its locks, the other goes on."""
-    victim = scene.some(ServiceKind.TICKER)
-    await scene.kill(victim)
-    await scene.start(victim, {"HAREBELL_FAILPOINT": "ticker.before_commit:stop"}, ready=False)
+async def ticker_frozen_at_commit(environment: Environment) -> AsyncIterator[None]:
+    """Freeze a ticker with its locks, so that the other ticker has to continue without them."""
+    victim = environment.choose_member(ServiceKind.TICKER)
+    await environment.kill(victim)
+    failpoint = {"HAREBELL_FAILPOINT": "ticker.before_commit:stop"}
+    await environment.start(victim, failpoint, ready=False)
     yield
-    for _ in range(3):  # it stops again at its next commit
-        scene.send(victim, signal.SIGCONT)
+    for _ in range(3):  # the ticker stops again at its next commit
+        environment.send(victim, signal.SIGCONT)
         await asyncio.sleep(0.3)
-    await scene.kill(victim)
-    await scene.start(victim, ready=False)
+    await environment.kill(victim)
+    await environment.start(victim, ready=False)
 
 
 @fault("4c", "SIGSTOP of any service")
-async def frozen_service(scene: Scene) -> AsyncIterator[None]:
-    async with frozen(scene, scene.some()):
+async def frozen_service(environment: Environment) -> AsyncIterator[None]:
+    async with frozen(environment, environment.choose_member()):
         yield
 
 
-@fault("4d", "SIGSTOP at any failpoint of any service", lapses=True)
-async def frozen_at_a_step(scene: Scene) -> AsyncIterator[None]:
-    async with _armed(scene, "stop") as victim:
-        await _until_seen(scene, lambda: scene.is_frozen(victim))
+@fault("4d", "SIGSTOP at any failpoint of any service", can_expire_leases=True)
+async def frozen_at_a_step(environment: Environment) -> AsyncIterator[None]:
+    async with _armed(environment, "stop") as victim:
+        await _until_reached(environment, lambda: environment.is_frozen(victim))
         yield
-        scene.send(victim, signal.SIGCONT)
-        await scene.kill(victim)  # it stops again at the next such step
+        environment.send(victim, signal.SIGCONT)
+        await environment.kill(victim)  # the service stops again at the next such step
 
 
 @asynccontextmanager
-async def _armed(scene: Scene, action: str) -> AsyncIterator[Member]:
-    """Any service with any step of its own; others of its kind are away until it is over."""
-    kind = scene.dice.choice(list(STEPS))
-    step = f"{kind}.{scene.dice.choice(STEPS[kind])}"
-    victim, *others = scene.all_of(kind)
+async def _armed(environment: Environment, action: str) -> AsyncIterator[Member]:
+    """Arm a random failpoint of a random service, without the other instances of its kind."""
+    kind = environment.random.choice(list(STEPS))
+    step = f"{kind}.{environment.random.choice(STEPS[kind])}"
+    victim, *others = environment.members_of(kind)
     for member in (victim, *others):
-        await scene.stop(member)
-    await scene.start(victim, {"HAREBELL_FAILPOINT": f"{step}:{action}"}, ready=False)
+        await environment.stop(member)
+    await environment.start(victim, {"HAREBELL_FAILPOINT": f"{step}:{action}"}, ready=False)
     yield victim
-    await scene.start_all([victim, *others])
+    await environment.start_all([victim, *others])
 
 
-async def _until_seen(scene: Scene, is_so: Callable[[], bool], within: float = REACH) -> None:
-    """Or until that takes too long, which is noted."""
+async def _until_reached(
+    environment: Environment, is_reached: Callable[[], bool], within: float = REACH_TIMEOUT
+) -> None:
+    """Wait for the effect of a failpoint, and record in the measurements whether it occurred."""
 
-    async def is_seen() -> bool:
-        return is_so()
+    async def condition() -> bool:
+        return is_reached()
 
     with suppress(AssertionError):
-        await until(is_seen, within=within)
-    scene.notes["reached"] = float(is_so())
+        await until(condition, within=within)
+    environment.measurements["reached"] = float(is_reached())
 
 
 @fault("5a", "kill -9 one dispatcher")
-async def dispatcher(scene: Scene) -> AsyncIterator[None]:
-    async with killed(scene, scene.some(ServiceKind.DISPATCHER)):
+async def dispatcher(environment: Environment) -> AsyncIterator[None]:
+    async with killed(environment, environment.choose_member(ServiceKind.DISPATCHER)):
         yield
 
 
 @fault("5b", "kill -9 both dispatchers")
-async def dispatchers(scene: Scene) -> AsyncIterator[None]:
-    async with killed(scene, *scene.all_of(ServiceKind.DISPATCHER)):
+async def dispatchers(environment: Environment) -> AsyncIterator[None]:
+    async with killed(environment, *environment.members_of(ServiceKind.DISPATCHER)):
         yield
 
 
@@ -178,55 +185,60 @@ _failpoint("5c", "dispatcher.before_publish", ServiceKind.DISPATCHER)
 _failpoint("5d", "dispatcher.after_publish", ServiceKind.DISPATCHER)
 
 
-@fault("6", "kill -9 one executor", lapses=True)
-async def executor(scene: Scene) -> AsyncIterator[None]:
-    async with killed(scene, scene.some(ServiceKind.EXECUTOR)):
+@fault("6", "kill -9 one executor", can_expire_leases=True)
+async def executor(environment: Environment) -> AsyncIterator[None]:
+    async with killed(environment, environment.choose_member(ServiceKind.EXECUTOR)):
         yield
 
 
-_failpoint("6a", "executor.before_claim", ServiceKind.EXECUTOR, lapses=True)
-_failpoint("6b", "executor.before_effect", ServiceKind.EXECUTOR, lapses=True)
-_failpoint("6c", "executor.after_effect", ServiceKind.EXECUTOR, lapses=True)
-_failpoint("6d", "executor.before_complete", ServiceKind.EXECUTOR, lapses=True)
-_failpoint("6e", "executor.before_failure_commit", ServiceKind.EXECUTOR, lapses=True)
-_failpoint("6f", "executor.before_overlap_commit", ServiceKind.EXECUTOR, lapses=True)
+_failpoint("6a", "executor.before_claim", ServiceKind.EXECUTOR, can_expire_leases=True)
+_failpoint("6b", "executor.before_effect", ServiceKind.EXECUTOR, can_expire_leases=True)
+_failpoint("6c", "executor.after_effect", ServiceKind.EXECUTOR, can_expire_leases=True)
+_failpoint("6d", "executor.before_complete", ServiceKind.EXECUTOR, can_expire_leases=True)
+_failpoint("6e", "executor.before_failure_commit", ServiceKind.EXECUTOR, can_expire_leases=True)
+_failpoint("6f", "executor.before_overlap_commit", ServiceKind.EXECUTOR, can_expire_leases=True)
 
 
-@fault("2f", "kill -9 at ticker.recovery_before_commit, when an executor has died", lapses=True)
-async def sweeping_ticker(scene: Scene) -> AsyncIterator[None]:
-    """Whose leases it ends as soon as it trusts its clock."""
-    victim, *others = scene.all_of(ServiceKind.TICKER)
-    executor = scene.some(ServiceKind.EXECUTOR)
-    for other in (*others, executor):
-        await scene.kill(other)
-    async with doomed(scene, victim, "ticker.recovery_before_commit", within=LAPSED):
+@fault(
+    "2f",
+    "kill -9 at ticker.recovery_before_commit, after the death of an executor",
+    can_expire_leases=True,
+)
+async def recovering_ticker(environment: Environment) -> AsyncIterator[None]:
+    """Kill a ticker that ends the leases of a dead executor, as soon as it trusts its clock."""
+    victim, *others = environment.members_of(ServiceKind.TICKER)
+    dead_executor = environment.choose_member(ServiceKind.EXECUTOR)
+    for other in (*others, dead_executor):
+        await environment.kill(other)
+    failpoint = "ticker.recovery_before_commit"
+    async with killed_at(environment, victim, failpoint, within=LEASE_RECOVERY):
         yield
-    await scene.start_all([*others, executor])
+    await environment.start_all([*others, dead_executor])
 
 
-@fault("7", "SIGSTOP one executor past its lease", lapses=True)
-async def zombie(scene: Scene) -> AsyncIterator[None]:
-    """With a short lease, so that it lapses in the time of the outage."""
-    victim = scene.some(ServiceKind.EXECUTOR)
-    await scene.stop(victim)
-    await scene.start(victim, SHORT_LEASE)
-    await asyncio.sleep(scene.dice.uniform(1, 2))
-    async with frozen(scene, victim):
+@fault("7", "SIGSTOP one executor past its lease", can_expire_leases=True)
+async def frozen_past_its_lease(environment: Environment) -> AsyncIterator[None]:
+    """Freeze an executor with a short lease, which ends during the outage."""
+    victim = environment.choose_member(ServiceKind.EXECUTOR)
+    await environment.stop(victim)
+    await environment.start(victim, SHORT_LEASE)
+    await asyncio.sleep(environment.random.uniform(1, 2))
+    async with frozen(environment, victim):
         yield
-        await asyncio.sleep(BEYOND)
+        await asyncio.sleep(AFTER_LEASE)
 
 
 @fault("8", "SIGTERM of some services, one after the other")
-async def rolling(scene: Scene) -> AsyncIterator[None]:
-    for member in scene.dice.sample(MEMBERS, ROLLED):
-        await scene.stop(member)
-        await scene.start(member)
+async def rolling_restart(environment: Environment) -> AsyncIterator[None]:
+    for member in environment.random.sample(MEMBERS, RESTARTED):
+        await environment.stop(member)
+        await environment.start(member)
     yield
 
 
 @fault("8a", "SIGTERM at any failpoint of any service")
-async def told_at_a_step(scene: Scene) -> AsyncIterator[None]:
-    async with _armed(scene, "term") as victim:
-        await _until_seen(scene, lambda: not scene.is_alive(victim))
+async def stopped_at_a_step(environment: Environment) -> AsyncIterator[None]:
+    async with _armed(environment, "term") as victim:
+        await _until_reached(environment, lambda: not environment.is_alive(victim))
         yield
-        await scene.stop(victim)  # if it never got there
+        await environment.stop(victim)  # the service may not have reached the step

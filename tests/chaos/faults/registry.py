@@ -1,4 +1,4 @@
-"""The faults by their rows in the matrix: what each is called, and what it may be blamed for."""
+"""The registry of faults: their rows in the matrix, their titles and their permitted effects."""
 
 from collections.abc import AsyncIterator, Callable
 from contextlib import AbstractAsyncContextManager, asynccontextmanager
@@ -6,31 +6,28 @@ from dataclasses import dataclass
 from string import ascii_letters
 from typing import Any, TypeAlias
 
-from tests.chaos.environment import Scene
+from tests.chaos.environment import Environment
 
-Strike: TypeAlias = Callable[[Scene], AsyncIterator[None]]
+Injection: TypeAlias = Callable[[Environment], AsyncIterator[None]]
 
 
-@dataclass(frozen=True)
+@dataclass(frozen=True, kw_only=True)
 class Fault:
-    """Entered it strikes, left it heals. `lapses`: it may part an executor's effect and record.
+    """A fault, which begins when a caller enters `inject` and ends when the caller leaves it."""
 
-    `pause`: seconds that it may hold up a run at most, however long it lasts; None: until it heals.
-    """
-
-    row: str  # "6c": the third of row 6
+    row: str  # such as 6c for the third fault of row 6
     title: str
-    lapses: bool
-    strike: Callable[[Scene], AbstractAsyncContextManager[None]]
-    recovery: float = 30.0  # seconds, beside the work
-    alone: bool = False  # too heavy to strike again and again
-    clustered: bool = False  # on three nodes of RabbitMQ
-    pause: float | None = None
+    inject: Callable[[Environment], AbstractAsyncContextManager[None]]
+    can_expire_leases: bool = False  # an executor may fail between an effect and its record
+    recovery: float = 30.0  # seconds, in addition to the waiting work
+    is_heavy: bool = False  # too heavy for a repetition in a soak
+    needs_cluster: bool = False  # of three RabbitMQ nodes
+    max_delay: float | None = None  # seconds for one run, even during the fault
 
     @property
-    def is_soaked(self) -> bool:
-        """A soak has one stack, and that has one broker."""
-        return not (self.alone or self.clustered)
+    def is_for_soak(self) -> bool:
+        """A soak has one stack with one broker."""
+        return not (self.is_heavy or self.needs_cluster)
 
     @property
     def number(self) -> int:
@@ -40,32 +37,32 @@ class Fault:
 FAULTS: dict[str, Fault] = {}
 
 
-def fault(row: str, title: str, *, lapses: bool = False, **more: Any) -> Callable[[Strike], Strike]:
-    """`more`: the other fields of a fault."""
+def fault(row: str, title: str, **more: Any) -> Callable[[Injection], Injection]:
+    """Return a decorator that registers a fault. `more` contains the other fields of `Fault`."""
 
-    def register(strike: Strike) -> Strike:
+    def register(injection: Injection) -> Injection:
         assert row not in FAULTS, row
-        FAULTS[row] = Fault(row, title, lapses, asynccontextmanager(strike), **more)
-        return strike
+        FAULTS[row] = Fault(row=row, title=title, inject=asynccontextmanager(injection), **more)
+        return injection
 
     return register
 
 
-def chosen(rows: str) -> list[Fault]:
-    """`6,10b`: all of row 6 and the second of row 10; nothing: all."""
-    wanted = [each.strip() for each in rows.split(",") if each.strip()]
-    unknown = [each for each in wanted if each not in FAULTS and each not in _numbers()]
+def select_faults(rows: str) -> list[Fault]:
+    """Return the faults of rows such as `6,10b`: a whole row, or one fault. Empty selects all."""
+    chosen = [each.strip() for each in rows.split(",") if each.strip()]
+    known = {*FAULTS, *(str(each.number) for each in FAULTS.values())}
+    unknown = [each for each in chosen if each not in known]
     if unknown:
-        raise SystemExit(f"no such rows: {', '.join(unknown)}; there are {', '.join(FAULTS)}")
+        rows_text = ", ".join(FAULTS)
+        raise SystemExit(f"The rows must be among {rows_text}, not {', '.join(unknown)}.")
     return [
-        each for each in listed() if not wanted or each.row in wanted or str(each.number) in wanted
+        each
+        for each in all_faults()
+        if not chosen or each.row in chosen or str(each.number) in chosen
     ]
 
 
-def listed() -> list[Fault]:
-    """In the order of the matrix."""
+def all_faults() -> list[Fault]:
+    """Return all faults in the order of the matrix."""
     return sorted(FAULTS.values(), key=lambda each: (each.number, each.row))
-
-
-def _numbers() -> set[str]:
-    return {str(each.number) for each in FAULTS.values()}

@@ -1,51 +1,52 @@
-"""Row 21: the zone data change while services run, and change back."""
+"""Row 21: the time zone data change while services run, and change back."""
 
 import asyncio
 from collections.abc import AsyncIterator
 from datetime import timedelta
 from typing import Final
 
-from tests.acceptance.stack import Tenant, time_in, now
-from tests.acceptance.test_tzdata import ZONE, zones
-from tests.chaos.environment import Scene
+from tests.acceptance.stack import Tenant, now, time_in
+from tests.acceptance.test_tzdata import ZONE, write_zone
+from tests.chaos.environment import Environment
 from tests.chaos.faults.registry import fault
-from tests.chaos.result import Kind
+from tests.chaos.result import FindingKind
 
-from harebell.dev.plan import ServiceKind as Service
+from harebell.dev.plan import ServiceKind
 
-AHEAD: Final = timedelta(hours=1)  # of the old time is the new one
-SOON: Final = 40.0  # seconds until instants of the new time; all tickers have it by then
-GRACE: Final = 20.0  # seconds for a run after its instant, while tickers come and go
+OFFSET: Final = timedelta(hours=1)  # of the new local time from the old one
+LEAD: Final = 40.0  # seconds to the run, until which all tickers have the new data
+RUN_TIMEOUT: Final = 20.0  # seconds for a run after its time, while tickers restart
 
 
-@fault("21", "zone data changed: a zone's time is an hour ahead, and is set back")
-async def zone_data(scene: Scene) -> AsyncIterator[None]:
-    """A run of tomorrow's that is due in a moment by the new data: it is owed once, then."""
-    folder = scene.stack.services.root / scene.tenant
-    changed = await asyncio.to_thread(zones, folder, "2099a", as_in="Europe/Berlin")
-    due = time_in(SOON).replace(microsecond=0)
-    clock = (due + AHEAD).strftime("%-S %-M %-H * * *")
-    async with scene.stack.tenant(f"{scene.tenant}-zone") as tenant:
-        when = {"cron": clock, "timezone": ZONE, "times": 1}
-        await tenant.put("traveller", when, scene.target.http(tenant.name))
-        await _restart_tickers(scene, {"PYTHONTZPATH": changed})
+@fault("21", "time zone data changed: a zone is an hour ahead, and changes back")
+async def changed_tzdata(environment: Environment) -> AsyncIterator[None]:
+    """Check a run of the next day that is due within seconds by the new data, and only once."""
+    folder = environment.stack.services.root / environment.tenant
+    changed = await asyncio.to_thread(write_zone, folder, "2099a", source="Europe/Berlin")
+    due = time_in(LEAD).replace(microsecond=0)
+    cron = (due + OFFSET).strftime("%-S %-M %-H * * *")
+    async with environment.stack.tenant(f"{environment.tenant}-zone") as tenant:
+        when = {"cron": cron, "timezone": ZONE, "times": 1}
+        await tenant.put("moved", when, environment.target.http(tenant.name))
+        await _restart_tickers(environment, {"PYTHONTZPATH": changed})
         yield
-        await _until_run(tenant, (due - now()).total_seconds() + GRACE)
-        await _restart_tickers(scene, {})
-        called = [call.scheduled_for for call in scene.target.calls(tenant.name)]
+        await _until_run(tenant, (due - now()).total_seconds() + RUN_TIMEOUT)
+        await _restart_tickers(environment, {})
+        called = [call.scheduled_for for call in environment.target.calls(tenant.name)]
     if called != [due]:
-        scene.find(Kind.DOUBLED if len(called) > 1 else Kind.LOST, "traveller", f"{due}: {called}")
+        kind = FindingKind.DUPLICATED if len(called) > 1 else FindingKind.MISSING
+        environment.add_finding(kind, "moved", f"{due}: {called}")
 
 
-async def _restart_tickers(scene: Scene, environment: dict[str, str]) -> None:
-    """One after the other, so that for a moment each computes by its own."""
-    for ticker in scene.all_of(Service.TICKER):
-        await scene.stop(ticker)
-        await scene.start(ticker, environment)
+async def _restart_tickers(environment: Environment, variables: dict[str, str]) -> None:
+    """Restart one ticker after the other, so that for a moment each has its own data."""
+    for ticker in environment.members_of(ServiceKind.TICKER):
+        await environment.stop(ticker)
+        await environment.start(ticker, variables)
 
 
 async def _until_run(tenant: Tenant, within: float) -> None:
-    """Or until that takes too long: it is told."""
+    """Wait for the run, or until the timeout. The caller finds a missing run."""
     try:
         await tenant.until_runs(1, "succeeded", within=within)
     except AssertionError:

@@ -11,7 +11,7 @@ from datetime import datetime, timedelta
 import asyncpg
 import pytest
 from aio_pika.abc import AbstractChannel, AbstractIncomingMessage
-from tests.fakes.tickets import routed
+from tests.fakes.tickets import header
 from tests.rig.servers import as_role
 
 from harebell.client.connection import Connection, connect
@@ -100,7 +100,7 @@ class Station:
     def soon(self, seconds: float, *, tickets: int = 1, first: int = 0) -> list[TicketHeader]:
         """Tickets due then, numbered on."""
         due_at = self.clock.now() + timedelta(seconds=seconds)
-        return [routed(number, due_at) for number in range(first, first + tickets)]
+        return [header(number, due_at) for number in range(first, first + tickets)]
 
     async def stage(self, tickets: Iterable[TicketHeader]) -> None:
         """As tickers do."""

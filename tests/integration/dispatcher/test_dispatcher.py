@@ -5,7 +5,7 @@ from datetime import timedelta
 
 import orjson
 import pytest
-from tests.fakes.tickets import routed
+from tests.fakes.tickets import header
 from tests.integration.dispatcher.conftest import PATIENCE, Station
 
 from harebell.contract import amqp_names
@@ -83,7 +83,7 @@ async def test_tickets_wait_for_a_pool_that_nobody_has_declared_yet(station: Sta
     round_about = delay_queue_name(REQUEUE_TTL_MS)
 
     async with station.dispatcher():
-        await station.stage([routed(1, due_at, pool="mail"), routed(2, due_at)])
+        await station.stage([header(1, due_at, pool="mail"), header(2, due_at)])
         await station.until_count(round_about, 1)
         at_hand = [each.ticket.pool for each in await station.work(1)]
         await station.declare_pool("mail")
@@ -97,7 +97,7 @@ async def test_tickets_wait_for_a_pool_that_nobody_has_declared_yet(station: Sta
 async def test_an_hour_after_its_instant_a_ticket_without_a_pool_is_a_dead_letter(
     station: Station,
 ) -> None:
-    ticket = routed(1, station.clock.now() - timedelta(minutes=61), pool="mail")
+    ticket = header(1, station.clock.now() - timedelta(minutes=61), pool="mail")
 
     async with station.dispatcher():
         await station.stage([ticket])

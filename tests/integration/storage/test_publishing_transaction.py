@@ -4,7 +4,7 @@ import asyncio
 from collections.abc import AsyncIterator, Sequence
 
 import pytest
-from tests.fakes.tickets import routed
+from tests.fakes.tickets import header
 from tests.integration.executor.environment import FaultyPool, open_faulty_pool
 
 from harebell.contract.errors import BrokerUnavailable, DatabaseUnavailable
@@ -40,7 +40,7 @@ async def insert_and_publish(faulty_pool: FaultyPool, seconds: float) -> None:
         faulty_pool.pool, faulty_pool.publisher, faulty_pool.clock
     ) as transaction:
         await transaction.connection.execute("INSERT INTO slow VALUES ($1)", seconds)
-        await transaction.publish([routed()])
+        await transaction.publish([header()])
 
 
 async def row_count(faulty_pool: FaultyPool) -> int:

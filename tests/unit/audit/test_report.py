@@ -7,7 +7,7 @@ from tests.fakes.tickets import NINE, after
 
 from harebell.audit.model.coverage import Coverage
 from harebell.audit.model.records import Finding, FindingKind
-from harebell.audit.model.report import MissedHeartbeat, Report
+from harebell.audit.model.report import MAX_FINDINGS, MissedHeartbeat, Report
 
 
 def missing(at: datetime) -> Finding:
@@ -21,8 +21,8 @@ def missing(at: datetime) -> Finding:
     )
 
 
-def report(**fields: int) -> Report:
-    return Report(since=NINE, until=after(60), **fields)
+def report(*, limit: int = MAX_FINDINGS) -> Report:
+    return Report(since=NINE, until=after(60), limit=limit)
 
 
 def test_report_counts_all_findings_and_keeps_the_first_ones() -> None:

@@ -19,13 +19,26 @@ from harebell.dev.demo.verdict import DemoVerdict, LedgerRun, TargetCall, judge,
 from harebell.domain.run_states import RunState
 
 DUE = datetime(2026, 11, 20, 14, tzinfo=UTC)
-TWICE = DemoSchedule("twice", "twice", "{}", 2, ExpectedEnd.SUCCEEDS)
-UNWANTED = DemoSchedule("unwanted", "unwanted", "{}", 1, ExpectedEnd.CANCELLED)
+TWICE = DemoSchedule(
+    key="twice", title="twice", body="{}", expected=2, expected_end=ExpectedEnd.SUCCEEDS
+)
+UNWANTED = DemoSchedule(
+    key="unwanted", title="unwanted", body="{}", expected=1, expected_end=ExpectedEnd.CANCELLED
+)
 SCHEDULES = [TWICE, UNWANTED]
 
 
 def run(run_id: str, key: str = "twice", state: RunState = RunState.SUCCEEDED) -> LedgerRun:
-    return LedgerRun(run_id, key, DUE, DUE, 0.0, 1, 1, state)
+    return LedgerRun(
+        run_id=run_id,
+        key=key,
+        due_at=DUE,
+        started_at=DUE,
+        late_ms=0.0,
+        attempt=1,
+        replay_number=0,
+        state=state,
+    )
 
 
 def call(run_id: str, *, late: float = 3, well: bool = True) -> TargetCall:

@@ -1,4 +1,4 @@
-"""One breaker: opens on a ratio of many attempts, rests, probes, closes."""
+"""Tests of one breaker: it opens after failures, lets probes through, and closes."""
 
 from datetime import datetime, timedelta
 
@@ -8,7 +8,7 @@ from tests.fakes.tickets import NINE, after
 from harebell.contract.breakers import BreakerState
 from harebell.dispatcher.breakers.breaker import PROBE_INTERVAL, Breaker, BreakerConfig
 
-RULE = BreakerConfig(
+CONFIG = BreakerConfig(
     window=timedelta(seconds=10),
     min_calls=4,
     failure_ratio=0.5,
@@ -17,16 +17,16 @@ RULE = BreakerConfig(
 )
 
 
-def judged(*attempts: bool, at: datetime = NINE) -> Breaker:
-    breaker = Breaker(config=RULE)
-    for healthy in attempts:
+def breaker_after(*outcomes: bool, at: datetime = NINE) -> Breaker:
+    breaker = Breaker(config=CONFIG)
+    for healthy in outcomes:
         breaker.record_outcome(at, healthy=healthy)
     return breaker
 
 
 def half_open() -> Breaker:
-    """Both probes are on their way."""
-    breaker = judged(*[False] * 4)
+    """A breaker whose two probes have no outcome yet."""
+    breaker = breaker_after(*[False] * 4)
     assert breaker.deferral(after(30)) is None
     assert breaker.deferral(after(30)) is None
     return breaker
@@ -34,25 +34,25 @@ def half_open() -> Breaker:
 
 @pytest.mark.requirement("S113")
 @pytest.mark.parametrize(
-    ("attempts", "state"),
+    ("outcomes", "state"),
     [
         ([], BreakerState.CLOSED),
-        ([False] * 3, BreakerState.CLOSED),  # too few to say
+        ([False] * 3, BreakerState.CLOSED),  # fewer than `min_calls`
         ([False] * 4, BreakerState.OPEN),
         ([True, True, False, False], BreakerState.OPEN),
         ([True, True, True, False], BreakerState.CLOSED),
         ([True, True, True, False, False, False], BreakerState.OPEN),
     ],
 )
-def test_it_opens_when_a_part_of_enough_attempts_has_failed(
-    attempts: list[bool], state: BreakerState
+def test_breaker_opens_when_enough_attempts_failed(
+    outcomes: list[bool], state: BreakerState
 ) -> None:
-    assert judged(*attempts).state is state
+    assert breaker_after(*outcomes).state is state
 
 
 @pytest.mark.requirement("S113")
-def test_what_failed_before_the_window_counts_no_more() -> None:
-    breaker = judged(*[False] * 3)
+def test_failure_does_not_count_after_its_window() -> None:
+    breaker = breaker_after(*[False] * 3)
 
     breaker.record_outcome(after(11), healthy=False)
 
@@ -60,15 +60,15 @@ def test_what_failed_before_the_window_counts_no_more() -> None:
 
 
 @pytest.mark.requirement("S113")
-def test_while_open_runs_wait_until_it_is_over() -> None:
-    breaker = judged(*[False] * 4)
+def test_open_breaker_defers_until_its_open_duration_ends() -> None:
+    breaker = breaker_after(*[False] * 4)
 
     assert breaker.deferral(after(1)) == timedelta(seconds=29)
     assert (breaker.failed, breaker.attempts) == (4, 4)
 
 
-def test_what_had_begun_before_it_opened_says_nothing_more() -> None:
-    breaker = judged(*[False] * 4)
+def test_open_breaker_ignores_outcomes_of_earlier_attempts() -> None:
+    breaker = breaker_after(*[False] * 4)
     for healthy in (True, False, True, True):
         breaker.record_outcome(after(1), healthy=healthy)
 
@@ -77,7 +77,7 @@ def test_what_had_begun_before_it_opened_says_nothing_more() -> None:
 
 
 @pytest.mark.requirement("S113")
-def test_after_its_rest_a_few_are_let_through() -> None:
+def test_breaker_is_half_open_after_its_open_duration() -> None:
     breaker = half_open()
 
     assert breaker.state is BreakerState.HALF_OPEN
@@ -85,7 +85,7 @@ def test_after_its_rest_a_few_are_let_through() -> None:
 
 
 @pytest.mark.requirement("S113")
-def test_as_many_successes_as_probes_close_it() -> None:
+def test_breaker_closes_when_each_probe_succeeded() -> None:
     breaker = half_open()
 
     breaker.record_outcome(after(31), healthy=True)
@@ -97,7 +97,7 @@ def test_as_many_successes_as_probes_close_it() -> None:
 
 
 @pytest.mark.requirement("S113")
-def test_a_probe_that_fails_opens_it_for_another_rest() -> None:
+def test_breaker_opens_again_when_a_probe_fails() -> None:
     breaker = half_open()
 
     breaker.record_outcome(after(31), healthy=True)
@@ -107,14 +107,14 @@ def test_a_probe_that_fails_opens_it_for_another_rest() -> None:
     assert breaker.deferral(after(32)) == timedelta(seconds=29)
 
 
-def test_when_nothing_comes_of_its_probes_others_are_let_through() -> None:
+def test_half_open_breaker_sends_new_probes_when_no_outcome_arrives() -> None:
     breaker = half_open()
 
     assert breaker.deferral(after(59)) == PROBE_INTERVAL
     assert breaker.deferral(after(60)) is None
 
 
-def test_once_closed_it_is_judged_afresh() -> None:
+def test_closed_breaker_counts_from_zero() -> None:
     breaker = half_open()
     for _ in range(2):
         breaker.record_outcome(after(31), healthy=True)
@@ -125,24 +125,21 @@ def test_once_closed_it_is_judged_afresh() -> None:
     assert breaker.state is BreakerState.CLOSED
 
 
-def test_what_another_has_found_later_is_taken_over_and_what_is_older_is_not() -> None:
-    breaker = judged(*[False] * 4)
+def test_breaker_adopts_only_a_newer_remote_state() -> None:
+    breaker = breaker_after(*[False] * 4)
 
     breaker.apply_remote_state(BreakerState.CLOSED, after(-1), failed=0, attempts=0)
-    stayed = breaker.state
+    after_older_state = breaker.state
     breaker.apply_remote_state(BreakerState.CLOSED, after(5), failed=4, attempts=4)
 
-    assert (stayed, breaker.state, breaker.since) == (
-        BreakerState.OPEN,
-        BreakerState.CLOSED,
-        after(5),
-    )
+    assert after_older_state is BreakerState.OPEN
+    assert (breaker.state, breaker.since) == (BreakerState.CLOSED, after(5))
 
 
-def test_it_is_forgotten_when_it_has_long_been_closed_and_nothing_fails() -> None:
-    breaker = judged(*[False])
+def test_breaker_can_be_dropped_when_it_is_closed_and_its_window_has_no_failure() -> None:
+    breaker = breaker_after(*[False])
     hour = timedelta(hours=1)
 
     assert not breaker.can_be_dropped(after(1), after=hour)
     assert breaker.can_be_dropped(after(11), after=hour)
-    assert not judged(*[False] * 4).can_be_dropped(after(86_400), after=hour)
+    assert not breaker_after(*[False] * 4).can_be_dropped(after(86_400), after=hour)

@@ -1,4 +1,4 @@
-"""Publishing on, over a link that fails."""
+"""Tests of the forwarder with a connection that fails."""
 
 import asyncio
 from collections import deque
@@ -8,7 +8,7 @@ from datetime import datetime
 
 import aio_pika
 import pytest
-from tests.fakes.tickets import NINE, crowd, routed
+from tests.fakes.tickets import NINE, header, headers
 
 from harebell.client.connection import PUBLISH_TIMEOUT, Connection
 from harebell.contract import amqp_names
@@ -23,8 +23,8 @@ from harebell.messaging.topology.delay_queues import REQUEUE_TTL_MS, delay_queue
 from harebell.runtime.clock import Clock
 
 
-class FlakyLink(Connection):
-    """Fails as it is told, then keeps what is published."""
+class FailingConnection(Connection):
+    """A connection that raises the given errors and then records each publish."""
 
     def __init__(self, *failures: Exception) -> None:
         super().__init__("amqp://nowhere", name="test", properties={})
@@ -35,103 +35,105 @@ class FlakyLink(Connection):
         self,
         exchange: str,
         routing_key: str,
-        message: aio_pika.Message,  # noqa: ARG002
+        message: aio_pika.Message,  # noqa: ARG002  # a parameter of the base class
         *,
-        timeout: float = PUBLISH_TIMEOUT,  # noqa: ASYNC109  # noqa: ARG002, ASYNC109
+        timeout: float = PUBLISH_TIMEOUT,  # noqa: ARG002, ASYNC109  # as in the base class
     ) -> None:
         if self._failures:
             raise self._failures.popleft()
         self.published.append((exchange, routing_key))
 
 
-@dataclass
-class Desk:
-    receipts: PendingAcks
+@dataclass(kw_only=True)
+class Rig:
+    """The collaborators of a forwarder."""
+
+    pending_acks: PendingAcks
     tasks: asyncio.TaskGroup
     clock: Clock
     stop: asyncio.Event
 
-    def over(self, link: FlakyLink) -> Forwarder:
+    def forwarder(self, connection: FailingConnection) -> Forwarder:
         return Forwarder(
-            Publisher(link), self.clock, self.receipts, tasks=self.tasks, stop=self.stop
+            Publisher(connection), self.clock, self.pending_acks, tasks=self.tasks, stop=self.stop
         )
 
-    def take(self, tickets: list[TicketHeader]) -> PendingAck:
-        receipt, _ = self.receipts.register(tickets)
-        return receipt
+    def register(self, tickets: list[TicketHeader]) -> PendingAck:
+        pending, _ = self.pending_acks.register(tickets)
+        return pending
 
 
 @pytest.fixture
-async def desk() -> AsyncIterator[Desk]:
+async def rig() -> AsyncIterator[Rig]:
     async def nine() -> datetime:
         return NINE
 
     clock = Clock(nine)
     await clock.refresh()
     async with asyncio.timeout(10), asyncio.TaskGroup() as tasks:
-        yield Desk(PendingAcks(), tasks, clock, asyncio.Event())
+        yield Rig(pending_acks=PendingAcks(), tasks=tasks, clock=clock, stop=asyncio.Event())
 
 
 @pytest.mark.parametrize(
     "failure",
     [
-        BrokerUnavailable("not confirmed"),
-        NotAllowed("permissions are wrong for now"),
-        Unroutable("there is no exchange", code="no_exchange"),
+        BrokerUnavailable("The broker did not confirm the message."),
+        NotAllowed("The user has no permission."),
+        Unroutable("The exchange does not exist.", code="no_exchange"),
     ],
 )
-async def test_a_publish_that_fails_is_tried_again(desk: Desk, failure: Exception) -> None:
-    link = FlakyLink(failure, failure)
-    tickets = crowd(3)
-    receipt = desk.take(tickets)
+async def test_forwarder_retries_a_failed_publish(rig: Rig, failure: Exception) -> None:
+    connection = FailingConnection(failure, failure)
+    tickets = headers(3)
+    pending = rig.register(tickets)
 
-    desk.over(link).send(to_work_queues(tickets, 20))
+    rig.forwarder(connection).send(to_work_queues(tickets, 20))
 
-    assert await receipt.outcome == DONE
-    assert link.published == [(amqp_names.WORK, "default.normal")]
-
-
-async def test_a_tier_that_is_missing_is_waited_for(desk: Desk) -> None:
-    link = FlakyLink(Unroutable("no queue is bound"))
-    tickets = crowd(1)
-    receipt = desk.take(tickets)
-
-    desk.over(link).send(to_delay_queues(tickets, NINE))
-
-    assert await receipt.outcome == DONE
-    assert link.published == [(amqp_names.DUE, amqp_names.DUE_KEY)]
+    assert await pending.outcome == DONE
+    assert connection.published == [(amqp_names.WORK, "default.normal")]
 
 
-async def test_work_without_a_queue_circles_and_its_delivery_is_done(desk: Desk) -> None:
-    link = FlakyLink(Unroutable("no queue is bound"))
-    tickets = [routed(1, pool="mail")]
-    receipt = desk.take(tickets)
+async def test_forwarder_retries_when_a_delay_queue_is_missing(rig: Rig) -> None:
+    connection = FailingConnection(Unroutable("No queue is bound."))
+    tickets = headers(1)
+    pending = rig.register(tickets)
 
-    desk.over(link).send(to_work_queues(tickets, 20))
+    rig.forwarder(connection).send(to_delay_queues(tickets, NINE))
 
-    assert await receipt.outcome == DONE
-    assert link.published == [(amqp_names.DELAY, delay_queue_key(REQUEUE_TTL_MS))]
-
-
-async def test_after_the_stop_a_failure_is_not_waited_out(desk: Desk) -> None:
-    link = FlakyLink(NotAllowed("permissions"))
-    tickets = crowd(1)
-    receipt = desk.take(tickets)
-    desk.stop.set()
-
-    desk.over(link).send(to_work_queues(tickets, 20))
-
-    with pytest.raises(BrokerUnavailable):  # which dead-letters nothing
-        await receipt.outcome
+    assert await pending.outcome == DONE
+    assert connection.published == [(amqp_names.DUE, amqp_names.DUE_KEY)]
 
 
-async def test_a_failure_that_nobody_foresaw_is_the_handlers(desk: Desk) -> None:
-    link = FlakyLink(ZeroDivisionError())
-    tickets = crowd(1)
-    receipt = desk.take(tickets)
+async def test_forwarder_delays_tickets_when_their_pool_has_no_queue(rig: Rig) -> None:
+    connection = FailingConnection(Unroutable("No queue is bound."))
+    tickets = [header(1, pool="mail")]
+    pending = rig.register(tickets)
 
-    desk.over(link).send(to_work_queues(tickets, 20))
+    rig.forwarder(connection).send(to_work_queues(tickets, 20))
+
+    assert await pending.outcome == DONE
+    assert connection.published == [(amqp_names.DELAY, delay_queue_key(REQUEUE_TTL_MS))]
+
+
+async def test_forwarder_does_not_retry_after_the_stop(rig: Rig) -> None:
+    connection = FailingConnection(NotAllowed("The user has no permission."))
+    tickets = headers(1)
+    pending = rig.register(tickets)
+    rig.stop.set()
+
+    rig.forwarder(connection).send(to_work_queues(tickets, 20))
+
+    with pytest.raises(BrokerUnavailable):  # a transient error, so no ticket becomes a dead letter
+        await pending.outcome
+
+
+async def test_handler_raises_an_unexpected_error_of_the_forwarder(rig: Rig) -> None:
+    connection = FailingConnection(ZeroDivisionError())
+    tickets = headers(1)
+    pending = rig.register(tickets)
+
+    rig.forwarder(connection).send(to_work_queues(tickets, 20))
 
     with pytest.raises(ZeroDivisionError):
-        await receipt.outcome
-    assert len(desk.receipts) == 0
+        await pending.outcome
+    assert len(rig.pending_acks) == 0

@@ -1,10 +1,10 @@
-"""What gates hold back goes round, one copy of each; the rest leaves."""
+"""Tests of gates: deferred tickets wait once, and all other tickets are free."""
 
 from dataclasses import dataclass, field
 from datetime import datetime, timedelta
 
 import pytest
-from tests.fakes.tickets import NINE, after, crowd, routed
+from tests.fakes.tickets import NINE, after, header, headers
 
 from harebell.dispatcher.release.gates import MAX_DEFERRAL, Deferral, Gates, deferral_ttl
 from harebell.messaging.ticket_batches import TicketHeader
@@ -14,80 +14,79 @@ SOON = timedelta(seconds=6)
 
 
 @dataclass
-class Odd:
-    """Holds what is due in an odd second, until then."""
+class OddSecondGate:
+    """A gate that defers the tickets with an odd second, until the time `until`."""
 
     until: datetime = NINE + timedelta(hours=1)
-    asked: list[TicketHeader] = field(default_factory=list)
+    evaluated: list[TicketHeader] = field(default_factory=list)
 
-    def is_idle(self, now: datetime) -> bool:  # a gate's
+    def is_idle(self, now: datetime) -> bool:
         return now >= self.until
 
     def deferral(self, ticket: TicketHeader, now: datetime) -> Deferral | None:
-        self.asked.append(ticket)
+        self.evaluated.append(ticket)
         is_odd = ticket.due_at.second % 2 == 1
         return Deferral("odd", SOON) if is_odd and now < self.until else None
 
 
-def numbered(count: int) -> list[TicketHeader]:
-    return [routed(number, after(number)) for number in range(count)]
+def tickets_by_second(count: int) -> list[TicketHeader]:
+    return [header(number, after(number)) for number in range(count)]
 
 
-def test_what_one_gate_holds_goes_round_and_the_rest_leaves() -> None:
-    tickets = numbered(4)
+def test_gate_defers_its_tickets_and_frees_the_others() -> None:
+    tickets = tickets_by_second(4)
 
-    split = Gates(Odd()).apply(tickets, NINE)
+    result = Gates(OddSecondGate()).apply(tickets, NINE)
 
-    assert split.free == [tickets[0], tickets[2]]
-    assert split.deferred == {deferral_ttl(SOON): [tickets[1], tickets[3]]}
-    assert not split.duplicates
-
-
-def test_an_idle_gate_is_not_asked() -> None:
-    gate = Odd(until=NINE)
-
-    split = Gates(gate).apply(numbered(4), NINE)
-
-    assert split.free == numbered(4)
-    assert not gate.asked
+    assert result.free == [tickets[0], tickets[2]]
+    assert result.deferred == {deferral_ttl(SOON): [tickets[1], tickets[3]]}
+    assert not result.duplicates
 
 
-def test_a_later_gate_is_asked_only_about_what_no_earlier_one_holds() -> None:
-    first, second = Odd(), Odd()
+def test_idle_gate_evaluates_no_ticket() -> None:
+    gate = OddSecondGate(until=NINE)
 
-    Gates(first, second).apply(numbered(4), NINE)
+    result = Gates(gate).apply(tickets_by_second(4), NINE)
 
-    assert second.asked == [numbered(4)[0], numbered(4)[2]]
+    assert result.free == tickets_by_second(4)
+    assert not gate.evaluated
 
 
-def test_a_copy_of_what_goes_round_already_does_not_go_too() -> None:
-    gates = Gates(Odd())
-    (_, ticket) = numbered(2)
+def test_later_gate_evaluates_only_the_tickets_that_no_earlier_gate_defers() -> None:
+    first, second = OddSecondGate(), OddSecondGate()
+
+    Gates(first, second).apply(tickets_by_second(4), NINE)
+
+    assert second.evaluated == [tickets_by_second(4)[0], tickets_by_second(4)[2]]
+
+
+def test_copy_of_a_deferred_ticket_is_a_duplicate() -> None:
+    gates = Gates(OddSecondGate())
+    (_, ticket) = tickets_by_second(2)
     gates.apply([ticket], NINE)
 
-    split = gates.apply([ticket], after(1))
+    result = gates.apply([ticket], after(1))
 
-    assert list(split.duplicates) == [ticket]
-    assert not split.free
-    assert not split.deferred
-
-
-def test_what_comes_back_from_its_round_is_asked_about_again() -> None:
-    gates = Gates(Odd())
-    (_, ticket) = numbered(2)
-    tier = next(iter(gates.apply([ticket], NINE).deferred))
-
-    back = NINE + timedelta(milliseconds=tier)
-    again = gates.apply([ticket], back)
-    free = gates.apply([ticket], after(3600))
-
-    assert again.deferred == {tier: [ticket]}
-    assert free.free == [ticket]
+    assert list(result.duplicates) == [ticket]
+    assert not result.free
+    assert not result.deferred
 
 
-def test_how_many_go_round_is_known_until_they_leave_or_are_long_due_back() -> None:
-    gates = Gates(Odd())
-    tickets = numbered(4)
+def test_ticket_is_evaluated_again_after_its_deferral() -> None:
+    gates = Gates(OddSecondGate())
+    (_, ticket) = tickets_by_second(2)
+    ttl_ms = next(iter(gates.apply([ticket], NINE).deferred))
+
+    second = gates.apply([ticket], NINE + timedelta(milliseconds=ttl_ms))
+    third = gates.apply([ticket], after(3600))
+
+    assert second.deferred == {ttl_ms: [ticket]}
+    assert third.free == [ticket]
+
+
+def test_deferred_count_drops_to_zero_after_the_deferral() -> None:
+    gates = Gates(OddSecondGate())
+    tickets = tickets_by_second(4)
     gates.apply(tickets, NINE)
 
     assert gates.deferred_count("odd", NINE) == 2
@@ -96,12 +95,12 @@ def test_how_many_go_round_is_known_until_they_leave_or_are_long_due_back() -> N
 
 
 @pytest.mark.parametrize("seconds", [-1, 0, 1.5, 6, 29.9, 30, 3600])
-def test_a_round_is_no_longer_than_asked_within_its_bounds(seconds: float) -> None:
-    tier = deferral_ttl(timedelta(seconds=seconds))
+def test_deferral_ttl_is_within_the_wait_and_its_bounds(seconds: float) -> None:
+    ttl_ms = deferral_ttl(timedelta(seconds=seconds))
 
-    assert SHORTEST_MS <= tier <= MAX_DEFERRAL / timedelta(milliseconds=1)
-    assert tier <= max(seconds * 1000, SHORTEST_MS)
+    assert SHORTEST_MS <= ttl_ms <= MAX_DEFERRAL / timedelta(milliseconds=1)
+    assert ttl_ms <= max(seconds * 1000, SHORTEST_MS)
 
 
-def test_thousands_pass_when_nothing_is_held() -> None:
-    assert len(Gates().apply(crowd(3000), NINE).free) == 3000
+def test_gates_free_all_tickets_when_no_gate_exists() -> None:
+    assert len(Gates().apply(headers(3000), NINE).free) == 3000

@@ -1,93 +1,93 @@
-"""A delivery is done when the last of its tickets has been published on."""
+"""Tests of pending acknowledgements: a delivery is done after the publish of its last ticket."""
 
 import asyncio
 
 import pytest
-from tests.fakes.tickets import crowd
+from tests.fakes.tickets import headers
 
 from harebell.contract.errors import BrokerUnavailable
 from harebell.dispatcher.release.pending_acks import PendingAcks
 from harebell.messaging.acknowledge import ABANDONED, DONE
 
 
-async def test_a_delivery_is_done_with_its_last_ticket() -> None:
-    receipts, tickets = PendingAcks(), crowd(3)
-    receipt, _ = receipts.register(tickets)
+async def test_delivery_is_done_after_its_last_ticket() -> None:
+    pending_acks, tickets = PendingAcks(), headers(3)
+    pending, _ = pending_acks.register(tickets)
 
-    receipts.published(tickets[:2])
-    before = receipt.outcome.done()
-    receipts.published(tickets[2:])
+    pending_acks.published(tickets[:2])
+    before = pending.outcome.done()
+    pending_acks.published(tickets[2:])
 
     assert not before
-    assert receipt.outcome.result() == DONE
-    assert len(receipts) == 0
+    assert pending.outcome.result() == DONE
+    assert len(pending_acks) == 0
 
 
-async def test_a_delivery_without_tickets_is_done() -> None:
-    receipt, fresh = PendingAcks().register([])
+async def test_delivery_without_tickets_is_done_at_once() -> None:
+    pending, new = PendingAcks().register([])
 
-    assert receipt.outcome.result() == DONE
-    assert fresh == []
+    assert pending.outcome.result() == DONE
+    assert new == []
 
 
-async def test_a_repeat_of_what_is_in_hand_is_done_with_the_first() -> None:
-    receipts, tickets = PendingAcks(), crowd(2)
-    first, fresh = receipts.register(tickets)
-    second, again = receipts.register(tickets)
+async def test_repeated_delivery_is_done_together_with_the_first_one() -> None:
+    pending_acks, tickets = PendingAcks(), headers(2)
+    first, new = pending_acks.register(tickets)
+    second, repeated = pending_acks.register(tickets)
 
-    receipts.published(tickets)
+    pending_acks.published(tickets)
 
-    assert (fresh, again) == (tickets, [])
+    assert (new, repeated) == (tickets, [])
     assert first.outcome.result() == second.outcome.result() == DONE
 
 
-async def test_a_ticket_twice_in_one_bundle_is_one_ticket() -> None:
-    receipts, tickets = PendingAcks(), crowd(1)
-    receipt, fresh = receipts.register(tickets * 2)
+async def test_repeated_ticket_of_one_delivery_is_registered_once() -> None:
+    pending_acks, tickets = PendingAcks(), headers(1)
+    pending, new = pending_acks.register(tickets * 2)
 
-    receipts.published(tickets)
+    pending_acks.published(tickets)
 
-    assert fresh == tickets
-    assert receipt.outcome.result() == DONE
-
-
-async def test_what_has_left_may_come_again() -> None:
-    receipts, tickets = PendingAcks(), crowd(2)
-    receipts.register(tickets)
-    receipts.published(tickets)
-
-    _, fresh = receipts.register(tickets)
-
-    assert fresh == tickets
+    assert new == tickets
+    assert pending.outcome.result() == DONE
 
 
-async def test_one_abandoned_ticket_abandons_the_delivery() -> None:
-    receipts, tickets = PendingAcks(), crowd(2)
-    receipt, _ = receipts.register(tickets)
+async def test_published_ticket_can_be_registered_again() -> None:
+    pending_acks, tickets = PendingAcks(), headers(2)
+    pending_acks.register(tickets)
+    pending_acks.published(tickets)
 
-    receipts.abandon(tickets[:1])
-    receipts.published(tickets[1:])
+    _, new = pending_acks.register(tickets)
 
-    assert receipt.outcome.result() == ABANDONED
+    assert new == tickets
 
 
-async def test_a_failure_reaches_whoever_handles_the_delivery() -> None:
-    receipts, tickets = PendingAcks(), crowd(2)
-    receipt, _ = receipts.register(tickets)
+async def test_delivery_is_abandoned_when_one_ticket_is_abandoned() -> None:
+    pending_acks, tickets = PendingAcks(), headers(2)
+    pending, _ = pending_acks.register(tickets)
 
-    receipts.fail(tickets, BrokerUnavailable("gone"))
+    pending_acks.abandon(tickets[:1])
+    pending_acks.published(tickets[1:])
+
+    assert pending.outcome.result() == ABANDONED
+
+
+async def test_handler_of_the_delivery_raises_the_error_of_a_publish() -> None:
+    pending_acks, tickets = PendingAcks(), headers(2)
+    pending, _ = pending_acks.register(tickets)
+
+    pending_acks.fail(tickets, BrokerUnavailable("The broker is not connected."))
 
     with pytest.raises(BrokerUnavailable):
-        await receipt.outcome
+        await pending.outcome
 
 
-async def test_tickets_whose_session_was_lost_still_leave() -> None:
-    receipts, tickets = PendingAcks(), crowd(2)
-    receipt, _ = receipts.register(tickets)
-    handler = asyncio.ensure_future(receipt.outcome)
+async def test_tickets_are_published_after_the_handler_was_cancelled() -> None:
+    pending_acks, tickets = PendingAcks(), headers(2)
+    pending, _ = pending_acks.register(tickets)
+    handler = asyncio.ensure_future(pending.outcome)
     handler.cancel()
 
-    receipts.published(tickets)
+    pending_acks.published(tickets)
 
-    assert receipt.outcome.cancelled()
-    assert len(receipts) == 0
+    assert pending.outcome.cancelled()
+    assert len(pending_acks) == 0

@@ -1,10 +1,10 @@
-"""When a ticket leaves the dispatcher."""
+"""Tests of the release queue: the time at which a ticket leaves the dispatcher."""
 
 from collections.abc import Iterable
 from datetime import timedelta
 
 import pytest
-from tests.fakes.tickets import NINE, after, crowd, routed
+from tests.fakes.tickets import NINE, after, header, headers
 
 from harebell.dispatcher.release.queue import (
     MAX_QUEUED_WAIT,
@@ -18,123 +18,123 @@ from harebell.dispatcher.release.queue import (
 from harebell.messaging.ticket_batches import TicketHeader
 from harebell.messaging.topology.delay_queues import LONGEST_LEAD, MARGIN, SHORTEST_MS
 
-SHORTEST_WAIT = timedelta(milliseconds=SHORTEST_MS) + MARGIN  # that a tier can make
-BLINK = timedelta(milliseconds=1)
+SHORTEST_WAIT = timedelta(milliseconds=SHORTEST_MS) + MARGIN  # of the shortest delay queue
+MILLISECOND = timedelta(milliseconds=1)
 
 
 @pytest.mark.requirement("S46")
 @pytest.mark.parametrize(
-    ("wait", "full", "expected"),
+    ("wait", "is_full", "expected"),
     [
         (-timedelta(hours=2), False, ArrivalDecision.RELEASE),
         (timedelta(0), True, ArrivalDecision.RELEASE),
         (SHORTEST_LEAD, False, ArrivalDecision.RELEASE),
-        (SHORTEST_LEAD + BLINK, False, ArrivalDecision.QUEUE),
+        (SHORTEST_LEAD + MILLISECOND, False, ArrivalDecision.QUEUE),
         (MAX_QUEUED_WAIT, False, ArrivalDecision.QUEUE),
-        (MAX_QUEUED_WAIT + BLINK, False, ArrivalDecision.DELAY),
-        (SHORTEST_WAIT - BLINK, True, ArrivalDecision.QUEUE),
+        (MAX_QUEUED_WAIT + MILLISECOND, False, ArrivalDecision.DELAY),
+        (SHORTEST_WAIT - MILLISECOND, True, ArrivalDecision.QUEUE),
         (SHORTEST_WAIT, True, ArrivalDecision.DELAY),
         (timedelta(days=3), False, ArrivalDecision.DELAY),
     ],
 )
-def test_a_ticket_that_comes_is_held_released_or_sent_on(
-    wait: timedelta, *, full: bool, expected: ArrivalDecision
+def test_arriving_ticket_is_queued_released_or_delayed(
+    wait: timedelta, *, is_full: bool, expected: ArrivalDecision
 ) -> None:
-    assert decide_on_arrival(wait, is_full=full) is expected
+    assert decide_on_arrival(wait, is_full=is_full) is expected
 
 
-def test_a_lone_ticket_leaves_by_the_shortest_lead() -> None:
-    heap = held([routed(due_at=NINE)])
+def test_single_ticket_has_the_shortest_lead() -> None:
+    queue = queue_of([header(due_at=NINE)])
 
-    assert heap.due(NINE - SHORTEST_LEAD - BLINK) == []
-    assert len(heap.due(NINE - SHORTEST_LEAD)) == 1
-    assert len(heap) == 0
+    assert queue.due(NINE - SHORTEST_LEAD - MILLISECOND) == []
+    assert len(queue.due(NINE - SHORTEST_LEAD)) == 1
+    assert len(queue) == 0
 
 
 @pytest.mark.parametrize("seconds", [0.5, 1.0])
-def test_a_crowd_of_one_instant_leaves_earlier_and_evenly(seconds: float) -> None:
-    heap = held(crowd(int(RELEASE_RATE * seconds)))
-    begins = NINE - SHORTEST_LEAD - timedelta(seconds=seconds)
+def test_simultaneous_tickets_leave_earlier_at_a_constant_rate(seconds: float) -> None:
+    queue = queue_of(headers(int(RELEASE_RATE * seconds)))
+    start = NINE - SHORTEST_LEAD - timedelta(seconds=seconds)
     tenth = RELEASE_RATE * seconds / 10
 
-    left = [len(heap.due(begins + n * timedelta(seconds=seconds) / 10)) for n in range(11)]
+    counts = [len(queue.due(start + n * timedelta(seconds=seconds) / 10)) for n in range(11)]
 
-    assert left == [0, *[tenth] * 10]
-    assert len(heap) == 0
+    assert counts == [0, *[tenth] * 10]
+    assert len(queue) == 0
 
 
-def test_of_a_crowd_too_large_what_cannot_be_in_time_leaves_at_the_longest_lead() -> None:
-    heap = held(crowd(4 * RELEASE_RATE))
+def test_tickets_above_the_release_rate_leave_at_the_longest_lead() -> None:
+    queue = queue_of(headers(4 * RELEASE_RATE))
     later = (LONGEST_LEAD - SHORTEST_LEAD).total_seconds() * RELEASE_RATE
 
-    assert heap.due(NINE - LONGEST_LEAD - BLINK) == []
-    assert len(heap.due(NINE - LONGEST_LEAD)) == 4 * RELEASE_RATE - later
+    assert queue.due(NINE - LONGEST_LEAD - MILLISECOND) == []
+    assert len(queue.due(NINE - LONGEST_LEAD)) == 4 * RELEASE_RATE - later
 
 
-def test_what_comes_evenly_leaves_by_the_shortest_lead_however_much_it_is() -> None:
-    step = timedelta(seconds=10 / RELEASE_RATE)
-    heap = held(routed(n, NINE + n * step) for n in range(RELEASE_RATE // 5))
+def test_evenly_distributed_tickets_have_the_shortest_lead() -> None:
+    interval = timedelta(seconds=10 / RELEASE_RATE)
+    queue = queue_of(header(n, NINE + n * interval) for n in range(RELEASE_RATE // 5))
 
-    assert [ticket.due_at for ticket in heap.due(NINE - SHORTEST_LEAD)] == [NINE]
-
-
-def test_what_is_claimed_on_its_instant_leaves_by_the_shortest_lead_whatever_its_number() -> None:
-    others = [ticket._replace(claim_at_due_time=True) for ticket in crowd(RELEASE_RATE)]
-    heap = held(others)
-
-    assert heap.due(NINE - SHORTEST_LEAD - BLINK) == []
-    assert heap.due(NINE - SHORTEST_LEAD) == others
-    assert len(heap) == 0
+    assert [ticket.due_at for ticket in queue.due(NINE - SHORTEST_LEAD)] == [NINE]
 
 
-def test_what_is_due_much_later_does_not_hasten_what_is_due_soon() -> None:
-    heap = held([*crowd(RELEASE_RATE, after(5)), routed(RELEASE_RATE, NINE)])
+def test_tickets_that_are_claimed_at_their_due_time_have_the_shortest_lead() -> None:
+    claimed_when_due = [ticket._replace(claim_at_due_time=True) for ticket in headers(RELEASE_RATE)]
+    queue = queue_of(claimed_when_due)
 
-    assert heap.due(NINE - SHORTEST_LEAD - BLINK) == []
-    assert [ticket.due_at for ticket in heap.due(NINE - SHORTEST_LEAD)] == [NINE]
+    assert queue.due(NINE - SHORTEST_LEAD - MILLISECOND) == []
+    assert queue.due(NINE - SHORTEST_LEAD) == claimed_when_due
+    assert len(queue) == 0
+
+
+def test_later_tickets_do_not_change_the_lead_of_an_earlier_ticket() -> None:
+    queue = queue_of([*headers(RELEASE_RATE, after(5)), header(RELEASE_RATE, NINE)])
+
+    assert queue.due(NINE - SHORTEST_LEAD - MILLISECOND) == []
+    assert [ticket.due_at for ticket in queue.due(NINE - SHORTEST_LEAD)] == [NINE]
 
 
 @pytest.mark.requirement("S43", "S47", "S48")
 def test_tickets_leave_in_the_order_of_their_due_times() -> None:
-    heap = held(routed(second, after(second)) for second in (3, 1, 2))
+    queue = queue_of(header(second, after(second)) for second in (3, 1, 2))
 
-    released = heap.due(after(10))
+    released = queue.due(after(10))
 
     assert [ticket.due_at for ticket in released] == [after(1), after(2), after(3)]
 
 
-def test_a_drained_heap_has_given_everything_back() -> None:
-    near, far = routed(1, after(1)), routed(2, after(60))
-    waiting = routed(3, after(1))._replace(claim_at_due_time=True)
-    heap = held([near, far, waiting])
-    heap.due(NINE)
+def test_drain_returns_all_tickets() -> None:
+    near, far = header(1, after(1)), header(2, after(60))
+    waiting = header(3, after(1))._replace(claim_at_due_time=True)
+    queue = queue_of([near, far, waiting])
+    queue.due(NINE)
 
-    assert set(heap.drain()) == {near, far, waiting}
-    assert len(heap) == 0
+    assert set(queue.drain()) == {near, far, waiting}
+    assert len(queue) == 0
 
 
-def test_a_pool_may_be_missing_for_an_hour_after_the_due_instant() -> None:
+def test_ticket_without_a_pool_waits_for_one_hour_after_its_due_time() -> None:
     assert not is_past_pool_deadline(NINE, NINE - timedelta(minutes=1))
     assert not is_past_pool_deadline(NINE, NINE + timedelta(hours=1))
-    assert is_past_pool_deadline(NINE, NINE + timedelta(hours=1) + BLINK)
+    assert is_past_pool_deadline(NINE, NINE + timedelta(hours=1) + MILLISECOND)
 
 
 @pytest.mark.requirement("ASK-12")
 @pytest.mark.parametrize("before", [timedelta(0), SHORTEST_LEAD + timedelta(seconds=0.2)])
-def test_tenants_of_one_instant_are_let_go_by_turns(before: timedelta) -> None:
-    crowded = [ticket._replace(tenant="crowd") for ticket in crowd(5_000)]
-    few = [ticket._replace(tenant="few") for ticket in crowd(50, first=5_000)]
-    heap = held([*crowded, *few])
+def test_tenants_alternate_when_their_tickets_are_simultaneous(before: timedelta) -> None:
+    many = [ticket._replace(tenant="many") for ticket in headers(5_000)]
+    few = [ticket._replace(tenant="few") for ticket in headers(50, first=5_000)]
+    queue = queue_of([*many, *few])
 
-    gone = heap.due(NINE - before)
+    released = queue.due(NINE - before)
 
-    assert [ticket.tenant for ticket in gone[:100]] == ["crowd", "few"] * 50
-    assert [ticket for ticket in gone if ticket.tenant == "few"] == few
-    assert [ticket for ticket in gone if ticket.tenant == "crowd"] == crowded[: len(gone) - 50]
+    assert [ticket.tenant for ticket in released[:100]] == ["many", "few"] * 50
+    assert [ticket for ticket in released if ticket.tenant == "few"] == few
+    assert [ticket for ticket in released if ticket.tenant == "many"] == many[: len(released) - 50]
 
 
-def held(tickets: Iterable[TicketHeader]) -> ReleaseQueue:
-    heap = ReleaseQueue()
+def queue_of(tickets: Iterable[TicketHeader]) -> ReleaseQueue:
+    queue = ReleaseQueue()
     for ticket in tickets:
-        heap.push(ticket)
-    return heap
+        queue.push(ticket)
+    return queue

@@ -1,11 +1,11 @@
-"""Which tickets travel together, and what a bundle says of them."""
+"""Tests of ticket batches: the tickets that share a message, and its bounds."""
 
 from datetime import timedelta
 from typing import Any
 
 import orjson
 import pytest
-from tests.fakes.tickets import NINE, after, crowd, routed, ticket
+from tests.fakes.tickets import NINE, after, header, headers, ticket
 
 from harebell.contract import amqp_names
 from harebell.contract.errors import InvalidInput
@@ -20,7 +20,7 @@ from harebell.messaging.ticket_batches import (
 from harebell.messaging.ticket_messages import to_delay_queues, to_one_delay_queue, to_work_queues
 
 TICKET: dict[str, Any] = orjson.loads(encode(ticket()))
-WRONG: list[dict[str, Any]] = [
+INVALID: list[dict[str, Any]] = [
     {"schedule_id": "daily-sales"},
     {"schedule_id": 7},
     {"scheduled_for": "tomorrow"},
@@ -39,21 +39,21 @@ WRONG: list[dict[str, Any]] = [
 ]
 
 
-def test_what_was_bundled_is_read_again_whole() -> None:
+def test_batch_contains_the_complete_tickets() -> None:
     tickets = [ticket(number, filling=number) for number in range(3)]
 
-    (bundle,) = to_delay_queues(map(TicketHeader.of, tickets), NINE)
+    (batch,) = to_delay_queues(map(TicketHeader.of, tickets), NINE)
 
-    assert decode_model(TICKET_BATCH, bundle.body) == tickets
-    assert parse_ticket_headers(bundle.body) == [TicketHeader.of(each) for each in tickets]
+    assert decode_model(TICKET_BATCH, batch.body) == tickets
+    assert parse_ticket_headers(batch.body) == [TicketHeader.of(each) for each in tickets]
 
 
-def test_fields_that_routing_does_not_know_travel_along() -> None:
-    (arrived,) = parse_ticket_headers(
-        orjson.dumps([TICKET | {"of_the_next_version": [1, 2.5, None]}])
+def test_header_keeps_the_fields_of_a_newer_version() -> None:
+    (parsed,) = parse_ticket_headers(
+        orjson.dumps([TICKET | {"field_of_a_newer_version": [1, 2.5, None]}])
     )
 
-    assert orjson.loads(arrived.raw)["of_the_next_version"] == [1, 2.5, None]
+    assert orjson.loads(parsed.raw)["field_of_a_newer_version"] == [1, 2.5, None]
 
 
 @pytest.mark.parametrize(
@@ -66,10 +66,10 @@ def test_fields_that_routing_does_not_know_travel_along() -> None:
         b"[1]",
         b"[null]",
         b"[{}]",
-        *(orjson.dumps([TICKET | wrong]) for wrong in WRONG),
+        *(orjson.dumps([TICKET | invalid]) for invalid in INVALID),
     ],
 )
-def test_what_is_not_a_bundle_is_malformed(body: bytes) -> None:
+def test_parser_rejects_a_body_that_is_not_a_batch(body: bytes) -> None:
     with pytest.raises(InvalidInput):
         parse_ticket_headers(body)
 
@@ -84,79 +84,79 @@ def test_what_is_not_a_bundle_is_malformed(body: bytes) -> None:
         (86_400, amqp_names.DELAY, "900000"),
     ],
 )
-def test_a_wait_is_made_by_the_longest_tier_that_is_over_in_time(
+def test_batch_waits_in_the_longest_delay_queue_that_ends_in_time(
     seconds: float, exchange: str, key: str
 ) -> None:
-    (bundle,) = to_delay_queues([routed(due_at=after(seconds))], NINE)
+    (batch,) = to_delay_queues([header(due_at=after(seconds))], NINE)
 
-    assert (bundle.exchange, bundle.routing_key) == (exchange, key)
+    assert (batch.exchange, batch.routing_key) == (exchange, key)
 
 
-def test_what_is_overdue_travels_together_however_long_it_is() -> None:
-    overdue = [routed(hours, NINE - timedelta(hours=hours)) for hours in range(9)]
+def test_overdue_tickets_share_one_batch() -> None:
+    overdue = [header(hours, NINE - timedelta(hours=hours)) for hours in range(9)]
 
     assert len(to_delay_queues(overdue, NINE)) == 1
 
 
-def test_the_earliest_ticket_of_a_bundle_decides_how_long_it_waits() -> None:
+def test_earliest_ticket_of_a_batch_decides_the_wait() -> None:
     soon, sooner = after(3.75), after(3.6)
 
-    (bundle,) = to_delay_queues([routed(1, soon), routed(2, sooner)], NINE)
+    (batch,) = to_delay_queues([header(1, soon), header(2, sooner)], NINE)
 
-    assert bundle.exchange == amqp_names.DUE
+    assert batch.exchange == amqp_names.DUE
 
 
-def test_what_is_due_together_keeps_its_order() -> None:
+def test_simultaneous_tickets_keep_their_order() -> None:
     tickets = [TicketHeader.of(ticket(seq=seq)) for seq in (3, 1, 2)]
 
-    (bundle,) = to_delay_queues(tickets, NINE)
+    (batch,) = to_delay_queues(tickets, NINE)
 
-    assert list(bundle.tickets) == tickets
+    assert list(batch.tickets) == tickets
 
 
-def test_a_bundle_holds_only_so_many_tickets_and_so_many_bytes() -> None:
-    small = crowd(MAX_TICKETS + 1)
+def test_batch_has_a_maximum_of_tickets_and_bytes() -> None:
+    small = headers(MAX_TICKETS + 1)
     large = [TicketHeader.of(ticket(number, filling=60_000)) for number in range(9)]
 
-    assert [len(bundle.tickets) for bundle in to_delay_queues(small, NINE)] == [MAX_TICKETS, 1]
-    assert all(len(bundle.body) <= MAX_BYTES for bundle in to_delay_queues(large, NINE))
-    assert [len(bundle.tickets) for bundle in to_delay_queues(large, NINE)] == [4, 4, 1]
+    assert [len(batch.tickets) for batch in to_delay_queues(small, NINE)] == [MAX_TICKETS, 1]
+    assert all(len(batch.body) <= MAX_BYTES for batch in to_delay_queues(large, NINE))
+    assert [len(batch.tickets) for batch in to_delay_queues(large, NINE)] == [4, 4, 1]
 
 
 @pytest.mark.requirement("S21")
-def test_work_goes_to_its_pool_and_lane_with_the_most_urgent_first() -> None:
+def test_work_batch_has_one_pool_and_lane_and_the_highest_priority_first() -> None:
     tickets = [
-        routed(1, pool="mail", priority=4),
-        routed(2, pool="default", priority=5),
-        routed(3, pool="mail", priority=7),
-        routed(4, pool="mail", priority=9),
+        header(1, pool="mail", priority=4),
+        header(2, pool="default", priority=5),
+        header(3, pool="mail", priority=7),
+        header(4, pool="mail", priority=9),
     ]
 
-    bundles = {bundle.routing_key: bundle for bundle in to_work_queues(tickets, 20)}
+    batches = {batch.routing_key: batch for batch in to_work_queues(tickets, 20)}
 
-    assert set(bundles) == {"default.normal", "mail.normal", "mail.high"}
-    assert [each.priority for each in bundles["mail.normal"].tickets] == [7, 4]
-    assert all(bundle.exchange == amqp_names.WORK for bundle in bundles.values())
-
-
-def test_a_work_bundle_is_bounded_by_tickets() -> None:
-    assert [len(bundle.tickets) for bundle in to_work_queues(crowd(45), 20)] == [20, 20, 5]
+    assert set(batches) == {"default.normal", "mail.normal", "mail.high"}
+    assert [each.priority for each in batches["mail.normal"].tickets] == [7, 4]
+    assert all(batch.exchange == amqp_names.WORK for batch in batches.values())
 
 
-def test_circling_is_by_one_tier_whatever_the_time() -> None:
-    (bundle,) = to_one_delay_queue([routed(1, after(-60)), routed(2, after(60))], 5045)
-
-    assert (bundle.exchange, bundle.routing_key) == (amqp_names.DELAY, "5045")
+def test_work_batch_has_a_maximum_of_tickets() -> None:
+    assert [len(batch.tickets) for batch in to_work_queues(headers(45), 20)] == [20, 20, 5]
 
 
-def test_the_same_tickets_make_the_same_message_id() -> None:
-    (first,), (second,) = to_delay_queues(crowd(3), NINE), to_delay_queues(crowd(3), NINE)
-    (fewer,) = to_delay_queues(crowd(2), NINE)
+def test_deferred_tickets_share_one_delay_queue() -> None:
+    (batch,) = to_one_delay_queue([header(1, after(-60)), header(2, after(60))], 5045)
+
+    assert (batch.exchange, batch.routing_key) == (amqp_names.DELAY, "5045")
+
+
+def test_same_tickets_have_the_same_message_id() -> None:
+    (first,), (second,) = to_delay_queues(headers(3), NINE), to_delay_queues(headers(3), NINE)
+    (fewer,) = to_delay_queues(headers(2), NINE)
 
     assert first.message_id == second.message_id != fewer.message_id
 
 
-def test_a_bundle_is_a_plain_array_of_tickets() -> None:
-    (bundle,) = to_delay_queues([routed()], NINE)
+def test_batch_is_a_json_array_of_tickets() -> None:
+    (batch,) = to_delay_queues([header()], NINE)
 
-    assert bundle.body == encode_all([ticket()])
+    assert batch.body == encode_all([ticket()])

@@ -125,9 +125,7 @@ def test_dst_overlap_selects_the_pass_of_a_repeated_time(
 @pytest.mark.requirement("S08")
 @pytest.mark.parametrize("overlap", [None, *DstOverlap])
 @pytest.mark.parametrize("moment", ["00:00", "00:30", "00:59:59.9", "01:00", "01:30", "01:59:59.9"])
-def test_next_time_is_later_within_a_repeated_hour(
-    moment: str, overlap: DstOverlap | None
-) -> None:
+def test_next_time_is_later_within_a_repeated_hour(moment: str, overlap: DstOverlap | None) -> None:
     cron = Cron.parse("0,30 2 * * *", BERLIN, dst_overlap=overlap)
     stood = at(f"2026-10-25 {moment}")
 

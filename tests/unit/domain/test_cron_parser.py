@@ -178,7 +178,9 @@ def test_equivalent_expressions_have_the_same_times(written: str, plain: str) ->
 
 @pytest.mark.requirement("S12")
 @pytest.mark.parametrize(("expression", "position", "reason"), REFUSED)
-def test_error_contains_position_and_reason(expression: str, position: int | None, reason: str) -> None:
+def test_error_contains_position_and_reason(
+    expression: str, position: int | None, reason: str
+) -> None:
     with pytest.raises(InvalidCron) as refusal:
         Cron.parse(expression)
 

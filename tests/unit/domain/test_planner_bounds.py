@@ -113,9 +113,7 @@ def test_expiry_counts_from_the_scheduled_time() -> None:
 
 
 @pytest.mark.parametrize(("late", "runs"), [(29.999, 1), (30, 0), (31, 0)])
-def test_expired_one_shot_is_skipped_with_its_reason(
-    late: float, runs: int
-) -> None:
+def test_expired_one_shot_is_skipped_with_its_reason(late: float, runs: int) -> None:
     planning = FakePlanning(definition({"now": True}, expires_after="30s"))
 
     planning.plan_until_horizon(after(late))

@@ -54,9 +54,7 @@ def test_skipped_times_form_one_range_with_count_and_reason() -> None:
 
 
 @pytest.mark.parametrize(("beyond", "runs"), [(timedelta(0), 1), (timedelta(milliseconds=1), 0)])
-def test_time_is_missed_only_after_more_than_a_minute(
-    beyond: timedelta, runs: int
-) -> None:
+def test_time_is_missed_only_after_more_than_a_minute(beyond: timedelta, runs: int) -> None:
     policy = {"mode": "none"}
     planning = FakePlanning(definition({"every": "1h"}, catch_up=policy))
     due = NINE + timedelta(hours=1)
@@ -69,9 +67,7 @@ def test_time_is_missed_only_after_more_than_a_minute(
 @pytest.mark.requirement("S55")
 @pytest.mark.parametrize(("mode", "made_up"), [("none", 0), ("one", 1), ("all", 100)])
 @pytest.mark.parametrize("missed", [MAX_STEPS - 1, MAX_STEPS, MAX_STEPS + 1, 3 * MAX_STEPS + 50])
-def test_long_outage_is_decided_in_several_passes(
-    mode: str, made_up: int, missed: int
-) -> None:
+def test_long_outage_is_decided_in_several_passes(mode: str, made_up: int, missed: int) -> None:
     policy = {"mode": mode, "window": "24h"}
     planning = FakePlanning(definition({"every": "1s"}, catch_up=policy))
     now = after(missed) + MISSED_AFTER + timedelta(milliseconds=500)

@@ -28,9 +28,7 @@ def stamp(text: str) -> datetime:
         pytest.param({"after": "0s"}, NINE, id="after nothing"),
     ],
 )
-def test_one_shot_has_one_time_and_then_completes(
-    when: dict[str, Any], expected: datetime
-) -> None:
+def test_one_shot_has_one_time_and_then_completes(when: dict[str, Any], expected: datetime) -> None:
     planning = FakePlanning(definition(when))
 
     planning.plan_until_horizon(NINE)

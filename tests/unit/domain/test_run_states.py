@@ -80,7 +80,12 @@ def test_succeeded_run_has_no_transition() -> None:
     ("actor", "before", "after", "allowed"),
     [
         (Actor.CLAIM, RunState.STAGED, RunState.RUNNING, True),
-        (Actor.CLAIM, RunState.RUNNING, RunState.RUNNING, False),  # an expired lease is for the recovery
+        (
+            Actor.CLAIM,
+            RunState.RUNNING,
+            RunState.RUNNING,
+            False,
+        ),  # an expired lease is for the recovery
         (Actor.COMPLETE, RunState.STAGED, RunState.SUCCEEDED, False),
         (Actor.RETURN, RunState.RUNNING, RunState.RETRYING, True),
         (Actor.TICKER, RunState.RUNNING, RunState.CANCELLED, False),
@@ -88,7 +93,9 @@ def test_succeeded_run_has_no_transition() -> None:
         (Actor.TICKER, RunState.DEAD, RunState.STAGED, False),
     ],
 )
-def test_is_allowed_returns_the_permission_of_each_actor(actor: Actor, before: RunState, after: RunState, *, allowed: bool) -> None:
+def test_is_allowed_returns_the_permission_of_each_actor(
+    actor: Actor, before: RunState, after: RunState, *, allowed: bool
+) -> None:
     assert is_allowed(actor, before, after) is allowed
 
 
@@ -111,7 +118,9 @@ def test_state_after_returns_state_reason_and_retry_time(
 
 
 @pytest.mark.parametrize(("started", "expected"), [(NINE, 1500.0), (None, None)])
-def test_duration_counts_from_the_start_of_the_attempt(started: datetime | None, expected: float | None) -> None:
+def test_duration_counts_from_the_start_of_the_attempt(
+    started: datetime | None, expected: float | None
+) -> None:
     ended = NINE + timedelta(seconds=1.5)
 
     ending = AttemptCompletion(KEY, 2, RunState.DEAD, "failed", started, ended)

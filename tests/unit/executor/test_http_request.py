@@ -56,9 +56,16 @@ def test_redirect_does_not_happen_without_a_location() -> None:
 @pytest.mark.parametrize(
     ("status", "method", "expected"),
     [
-        *[(301, "POST", "GET"), (302, "POST", "GET"), (303, "POST", "GET"), (303, "PUT", "GET")],
-        *[(301, "PUT", "PUT"), (302, "DELETE", "DELETE"), (303, "HEAD", "HEAD")],
-        *[(307, "POST", "POST"), (308, "POST", "POST"), (301, "GET", "GET")],
+        (301, "POST", "GET"),
+        (302, "POST", "GET"),
+        (303, "POST", "GET"),
+        (303, "PUT", "GET"),
+        (301, "PUT", "PUT"),
+        (302, "DELETE", "DELETE"),
+        (303, "HEAD", "HEAD"),
+        (307, "POST", "POST"),
+        (308, "POST", "POST"),
+        (301, "GET", "GET"),
     ],
 )
 def test_redirect_keeps_or_replaces_the_method_by_its_status(

@@ -89,9 +89,7 @@ def test_malformed_value_is_rejected_with_its_variable(
     ("variable", "value"),
     [("MAX", "0"), ("MAX", "201"), ("MIN", "-1"), ("MIN", "9"), ("TIMEOUT", "0s")],
 )
-def test_invalid_pool_bounds_are_rejected(
-    variable: str, value: str
-) -> None:
+def test_invalid_pool_bounds_are_rejected(variable: str, value: str) -> None:
     name = f"HAREBELL_DATABASE_POOL_{variable}"
 
     with pytest.raises(InvalidInput) as refused:
@@ -123,9 +121,7 @@ def test_pool_bounds_come_from_settings() -> None:
         ),
     ],
 )
-def test_lease_of_critical_runs_must_be_shorter(
-    told: dict[str, str], says: str
-) -> None:
+def test_lease_of_critical_runs_must_be_shorter(told: dict[str, str], says: str) -> None:
     with pytest.raises(InvalidInput, match=says) as refused:
         ExecutorSettings.load(URLS | told)
 

@@ -51,10 +51,10 @@ def run_demo(root: Path, narration: Narration) -> int:
     narration.text(f"All are ready after {monotonic() - started_at:.1f} s.")
     suffix = f"{datetime.now(UTC):{SUFFIX_FORMAT}}"
     with TargetProcess.open(stack.root / "logs" / f"demo-{suffix}") as target:
-        verdict = asyncio.run(play(status.amqp_url, target, suffix, narration))
+        verdict = asyncio.run(play(status.amqp_url, target, suffix=suffix, narration=narration))
     narration.heading("Verdict")
     narration.text(f"{verdict}: {'passed' if verdict.has_passed else 'FAILED'}")
-    print_next_steps(narration, status, suffix, stop_command(root))
+    print_next_steps(narration, status, suffix=suffix, stop=stop_command(root))
     return SUCCESS if verdict.has_passed else FAILURE
 
 

@@ -37,7 +37,7 @@ class Narration:
         self.console.print(text, style=style, markup=False, highlight=False, soft_wrap=True)
 
 
-def print_next_steps(narration: Narration, status: StackStatus, suffix: str, stop: str) -> None:
+def print_next_steps(narration: Narration, status: StackStatus, *, suffix: str, stop: str) -> None:
     """Print the address of the management UI and some commands to try."""
     narration.heading("Next steps")
     narration.text(_management(status))

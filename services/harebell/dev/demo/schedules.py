@@ -19,7 +19,7 @@ class ExpectedEnd(StrEnum):
     CANCELLED = "cancelled"
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(frozen=True, slots=True, kw_only=True)
 class DemoSchedule:
     """One schedule. `body` is the published JSON, and `expected` is the number of its runs."""
 
@@ -38,28 +38,38 @@ def demo_schedules(target: str, suffix: str) -> list[DemoSchedule]:
     often = _retry(max_attempts=5, base="500ms")
     seldom = _retry(max_attempts=3, base="1s")
     return [
-        make("now", "now", {"now": True}),
-        make("later", "in 3 s", {"after": "3s"}),
-        make("at", "at a time", {"at": at.isoformat()}),
-        make("every", "every 2 s, 3 times", {"every": "2s", "times": 3}),
+        make("now", title="now", when={"now": True}),
+        make("later", title="in 3 s", when={"after": "3s"}),
+        make("at", title="at a time", when={"at": at.isoformat()}),
+        make("every", title="every 2 s, 3 times", when={"every": "2s", "times": 3}),
         # bounded, so that the number of runs is known
-        make("cron", "cron */5, 3 times", {"cron": "*/5 * * * * *", "times": 3}),
+        make("cron", title="cron */5, 3 times", when={"cron": "*/5 * * * * *", "times": 3}),
         make(
             "any",
-            "any of two rules, 3 times",
-            {"any_of": [{"every": "3s"}, {"cron": "*/4 * * * * *"}], "times": 3},
+            title="any of two rules, 3 times",
+            when={"any_of": [{"every": "3s"}, {"cron": "*/4 * * * * *"}], "times": 3},
         ),
         make(
             "again",
-            "1 s after the last, twice",
-            {"every": "1s", "from": "completion", "times": 2},
+            title="1 s after the last, twice",
+            when={"every": "1s", "from": "completion", "times": 2},
         ),
-        make("until", "until it succeeds", {"every": "2s", "until": "success"}),
-        make("flaky", "target fails twice", soon, path="flaky", retry=often),
+        make("until", title="until it succeeds", when={"every": "2s", "until": "success"}),
+        make("flaky", title="target fails twice", when=soon, path="flaky", retry=often),
         make(
-            "broken", "target is broken", soon, path="broken", ending=ExpectedEnd.DIES, retry=seldom
+            "broken",
+            title="target is broken",
+            when=soon,
+            path="broken",
+            ending=ExpectedEnd.DIES,
+            retry=seldom,
         ),
-        make("unwanted", "cancelled in time", {"after": "10s"}, ending=ExpectedEnd.CANCELLED),
+        make(
+            "unwanted",
+            title="cancelled in time",
+            when={"after": "10s"},
+            ending=ExpectedEnd.CANCELLED,
+        ),
     ]
 
 
@@ -81,9 +91,9 @@ def _demo_schedule(
     target: str,
     suffix: str,
     name: str,
+    *,
     title: str,
     when: dict[str, Any],
-    *,
     path: str = "ok",
     ending: ExpectedEnd = ExpectedEnd.SUCCEEDS,
     **policies: object,
@@ -91,7 +101,9 @@ def _demo_schedule(
     key = f"demo-{name}-{suffix}"
     http = {"url": f"{target}/{path}", "json": {"from": name}}
     body = json.dumps({"key": key, "when": when, "target": {"http": http}, **policies})
-    return DemoSchedule(key, title, body, when.get("times", 1), ending)
+    return DemoSchedule(
+        key=key, title=title, body=body, expected=when.get("times", 1), expected_end=ending
+    )
 
 
 def _retry(*, max_attempts: int, base: str) -> dict[str, Any]:

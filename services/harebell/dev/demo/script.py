@@ -31,12 +31,14 @@ END_TIMEOUT: Final = 60.0  # until no run is open
 
 
 async def play(
-    amqp_url: str, target: TargetProcess, suffix: str, narration: Narration
+    amqp_url: str, target: TargetProcess, *, suffix: str, narration: Narration
 ) -> DemoVerdict:
     schedules = demo_schedules(target.url, suffix)
     _introduce(target, narration)
     async with Client.connect(amqp_url, name="harebell-demo") as client:
-        script = DemoScript(amqp_url, schedules, narration, client, target)
+        script = DemoScript(
+            client, target, amqp_url=amqp_url, schedules=schedules, narration=narration
+        )
         for step in (
             script.publish,
             script.watch,
@@ -60,11 +62,12 @@ class DemoScript:
 
     def __init__(
         self,
+        client: Client,
+        target: TargetProcess,
+        *,
         amqp_url: str,
         schedules: Sequence[DemoSchedule],
         narration: Narration,
-        client: Client,
-        target: TargetProcess,
     ) -> None:
         self.ledger = LedgerReader(client, schedules)
         self._amqp_url = amqp_url

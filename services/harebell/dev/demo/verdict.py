@@ -13,7 +13,7 @@ from harebell.dev.demo.schedules import DemoSchedule, ExpectedEnd, expected_runs
 from harebell.domain.run_states import ENDED, RunState
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(frozen=True, slots=True, kw_only=True)
 class LedgerRun:
     """A run in the ledger. `late_ms` is the lateness of the first start, and None for a replay."""
 
@@ -62,7 +62,7 @@ class TargetCall:
         )
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(frozen=True, slots=True, kw_only=True)
 class DemoVerdict:
     """The counts of the demo.
 

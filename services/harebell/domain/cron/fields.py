@@ -19,7 +19,7 @@ class Token:
     at: int
     expression: str
 
-    def error(self, reason: str) -> InvalidCron:
+    def to_error(self, reason: str) -> InvalidCron:
         """Return the error about this part, with its position."""
         return InvalidCron(self.expression, reason, position=self.at)
 
@@ -113,7 +113,7 @@ def day_of_month(token: Token, schedule_id: UUID) -> DayField:
     items = list(token.split(","))
     for item in items:
         if _UNSUPPORTED_DAY.fullmatch(item.text):
-            raise item.error(
+            raise item.to_error(
                 f"The day of month must be a number, L (the last day) or a form like 15W "
                 f"(the nearest weekday), not {item.text!r}."
             )
@@ -131,12 +131,12 @@ def day_of_week(token: Token, schedule_id: UUID) -> DayField:
     items = list(token.split(","))
     for item in items:
         if _QUARTZ_LAST.fullmatch(item.text):
-            raise item.error(f"The last Friday must be written as L5, not as {item.text!r}.")
+            raise item.to_error(f"The last Friday must be written as L5, not as {item.text!r}.")
     exclusive = [item for item in items if "#" in item.text or item.text.startswith("L")]
     if not exclusive:
         return _day_list(items, WEEKDAY, schedule_id, last=[])
     if len(exclusive) < len(items):
-        raise exclusive[0].error(
+        raise exclusive[0].to_error(
             f"The item {exclusive[0].text!r} must not be in a list with plain days of the week."
         )
     text = ",".join(map(_nth_weekday, items))
@@ -150,7 +150,7 @@ def combine(month_day: DayField, week_day: DayField) -> tuple[str, str]:
     """
     exclusive = month_day.exclusive or week_day.exclusive
     if exclusive is not None and month_day.is_restricted and week_day.is_restricted:
-        raise exclusive.error(f"The item {exclusive.text!r} requires * in the other day field.")
+        raise exclusive.to_error(f"The item {exclusive.text!r} requires * in the other day field.")
     return month_day.text, week_day.text
 
 
@@ -167,7 +167,7 @@ def _day_list(items: list[Token], of: Field, schedule_id: UUID, *, last: list[st
 
 def _nearest_weekday(item: Token, *, is_alone: bool) -> DayField:
     if not is_alone:
-        raise item.error(f"The item {item.text!r} must not be in a list.")
+        raise item.to_error(f"The item {item.text!r} must not be in a list.")
     day = value(item.slice(0, -1), DAY)
     return DayField(f"{day}W", is_restricted=True, exclusive=item)
 
@@ -176,12 +176,14 @@ def _nth_weekday(item: Token) -> str:
     """Convert `5#2` (the second Friday) or `L5` (the last Friday)."""
     if item.text.startswith("L"):
         if item.text == "L":
-            raise item.error("L in the day of week requires a day, such as L5 for the last Friday.")
+            raise item.to_error(
+                "L in the day of week requires a day, such as L5 for the last Friday."
+            )
         return f"L{value(item.slice(1), WEEKDAY) % _DAYS_PER_WEEK}"
     day, nth = item.partition("#")
     if nth is None or not nth.text.isdigit() or not 1 <= int(nth.text) <= _MAX_NTH:
         found = "" if nth is None else nth.text
-        raise (nth or item).error(
+        raise (nth or item).to_error(
             f"The part after # must be a number from 1 to {_MAX_NTH}, not {found!r}."
         )
     return f"{value(day, WEEKDAY) % _DAYS_PER_WEEK}#{int(nth.text)}"
@@ -199,7 +201,7 @@ def values(item: Token, of: Field, schedule_id: UUID) -> set[int]:
     if last is not None:
         return set(_range(first, last, of)[::step])
     if step_token is not None:
-        raise base.error(f"A step must follow * or a range, not {base.text!r}.")
+        raise base.to_error(f"A step must follow * or a range, not {base.text!r}.")
     return {value(base, of)}
 
 
@@ -210,7 +212,7 @@ def value(token: Token, of: Field) -> int:
         return named
     number = _number(token, of)
     if not of.low <= number <= of.high:
-        raise token.error(f"The {of.name} must be from {of.low} to {of.high}, not {number}.")
+        raise token.to_error(f"The {of.name} must be from {of.low} to {of.high}, not {number}.")
     return number
 
 
@@ -218,11 +220,11 @@ def _number(token: Token, of: Field) -> int:
     if token.text.isdigit():
         return int(token.text)
     if not token.text:
-        raise token.error(f"The {of.name} must not be empty.")
+        raise token.to_error(f"The {of.name} must not be empty.")
     if token.text.startswith("R"):
-        raise token.error("A random value must be written as H, which never changes, not as R.")
+        raise token.to_error("A random value must be written as H, which never changes, not as R.")
     expected = "a number or a name" if of.names else "a number"
-    raise token.error(f"The {of.name} must be {expected}, not {token.text!r}.")
+    raise token.to_error(f"The {of.name} must be {expected}, not {token.text!r}.")
 
 
 def _range(first: Token, last: Token, of: Field) -> range:
@@ -230,13 +232,15 @@ def _range(first: Token, last: Token, of: Field) -> range:
     if start <= end:
         return range(start, end + 1)
     hint = " At the end of a range, Sunday is 7." if of is WEEKDAY and end == 0 else ""
-    raise first.error(f"The range {first.text}-{last.text} must not be reversed.{hint}")
+    raise first.to_error(f"The range {first.text}-{last.text} must not be reversed.{hint}")
 
 
 def _step(token: Token, of: Field) -> int:
     step = _number(token, of)
     if not 1 <= step <= len(of.all):
-        raise token.error(f"The step of the {of.name} must be from 1 to {len(of.all)}, not {step}.")
+        raise token.to_error(
+            f"The step of the {of.name} must be from 1 to {len(of.all)}, not {step}."
+        )
     return step
 
 
@@ -251,10 +255,10 @@ def _hashed(base: Token, of: Field, step: int | None, *, schedule_id: UUID) -> s
 def _hash_range(base: Token, of: Field) -> range:
     opening, closing = base.text[1:2], base.text[-1:]
     if opening != "(" or closing != ")":
-        raise base.error(f"The form must be H, H(a-b), H/n or H(a-b)/n, not {base.text!r}.")
+        raise base.to_error(f"The form must be H, H(a-b), H/n or H(a-b)/n, not {base.text!r}.")
     first, last = base.slice(2, -1).partition("-")
     if last is None:
-        raise first.error("The part in parentheses must be a range, such as H(0-29).")
+        raise first.to_error("The part in parentheses must be a range, such as H(0-29).")
     return _range(first, last, of)
 
 

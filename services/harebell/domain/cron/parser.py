@@ -104,12 +104,14 @@ def _words(expression: str) -> list[Token]:
     if whole.text.startswith("@"):
         return _words(_nickname(whole))
     if _ZONE_PREFIX.match(whole.text):
-        raise whole.error("The time zone must be in the field `timezone`, not in the expression.")
+        raise whole.to_error(
+            "The time zone must be in the field `timezone`, not in the expression."
+        )
     upper = expression.upper()
     words = [Token(w.group(), w.start(), expression) for w in _WORD.finditer(upper)]
     if len(words) not in (_FIVE, _SIX):
         extra = words[_SIX] if len(words) > _SIX else Token("", len(expression), expression)
-        raise extra.error(
+        raise extra.to_error(
             f"The expression must have five fields, or six with seconds first, not {len(words)}."
         )
     return words
@@ -117,9 +119,9 @@ def _words(expression: str) -> list[Token]:
 
 def _nickname(token: Token) -> str:
     if token.text == "@reboot":
-        raise token.error("The nickname @reboot has no scheduled time.")
+        raise token.to_error("The nickname @reboot has no scheduled time.")
     if token.text not in _NICKNAMES:
-        raise token.error(
+        raise token.to_error(
             f"The nickname must be one of {', '.join(_NICKNAMES)}, not {token.text!r}."
         )
     return _NICKNAMES[token.text]
@@ -129,6 +131,8 @@ def _column(token: Token, of: Field, schedule_id: UUID) -> str:
     numbers: set[int] = set()
     for item in token.split(","):
         if item.text == "?":
-            raise item.error(f"The character ? is for the day fields only, not for the {of.name}.")
+            raise item.to_error(
+                f"The character ? is for the day fields only, not for the {of.name}."
+            )
         numbers |= values(item, of, schedule_id)
     return "*" if len(numbers) == len(of.all) else ",".join(map(str, sorted(numbers)))

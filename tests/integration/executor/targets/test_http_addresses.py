@@ -40,8 +40,18 @@ def redirects(*locations: str, status: int = 302) -> Respond:
 @pytest.mark.parametrize(
     "host",
     [
-        *("127.0.0.1", "127.1", "0x7f.1", "2130706433", "0177.0.0.1", "127.0.0.1.", "localhost"),
-        *("[::1]", "[::ffff:127.0.0.1]", "[::ffff:7f00:1]", "[64:ff9b::7f00:1]", "①②⑦.0.0.1"),
+        "127.0.0.1",
+        "127.1",
+        "0x7f.1",
+        "2130706433",
+        "0177.0.0.1",
+        "127.0.0.1.",
+        "localhost",
+        "[::1]",
+        "[::ffff:127.0.0.1]",
+        "[::ffff:7f00:1]",
+        "[64:ff9b::7f00:1]",
+        "①②⑦.0.0.1",
     ],
 )
 async def test_private_literal_is_rejected(server: HttpServer, host: str) -> None:
@@ -54,8 +64,13 @@ async def test_private_literal_is_rejected(server: HttpServer, host: str) -> Non
 @pytest.mark.parametrize(
     "addresses",
     [
-        *(["127.0.0.1"], ["::1"], ["::ffff:127.0.0.1"], ["169.254.169.254"], ["fe80::1%lo"]),
-        *(["1.1.1.1", "127.0.0.1"], ["127.0.0.1", "2606:4700::1111"]),
+        ["127.0.0.1"],
+        ["::1"],
+        ["::ffff:127.0.0.1"],
+        ["169.254.169.254"],
+        ["fe80::1%lo"],
+        ["1.1.1.1", "127.0.0.1"],
+        ["127.0.0.1", "2606:4700::1111"],
     ],
 )
 async def test_name_is_rejected_when_one_of_its_addresses_is_private(
@@ -135,8 +150,12 @@ async def test_redirect_to_another_origin_sends_no_secrets(server: HttpServer) -
 @pytest.mark.parametrize(
     "location",
     [
-        *("http://10.0.0.1/", "http://169.254.169.254/latest/", "http://[fd00:ec2::254]/"),
-        *("http://0xA9FEA9FE/", "http://[::ffff:10.0.0.1]/", "//private.example/"),
+        "http://10.0.0.1/",
+        "http://169.254.169.254/latest/",
+        "http://[fd00:ec2::254]/",
+        "http://0xA9FEA9FE/",
+        "http://[::ffff:10.0.0.1]/",
+        "//private.example/",
     ],
 )
 async def test_redirect_to_a_private_address_is_rejected(server: HttpServer, location: str) -> None:

@@ -110,7 +110,9 @@ async def test_outcome_depends_on_the_status(
     assert outcome == (
         Success(status, "because" if status == 200 else None)
         if status < 300
-        else Failure(f"http_{status}", f"HTTP {status}: because", retryable, http_status=status)
+        else Failure(
+            f"http_{status}", f"HTTP {status}: because", retryable=retryable, http_status=status
+        )
     )
 
 
