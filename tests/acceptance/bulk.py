@@ -15,11 +15,15 @@ from harebell.contract.ids import schedule_id
 from harebell.storage.tables import schedule_state, schedule_versions, schedules
 
 BATCH_SIZE: Final = 500_000  # schedules in one transaction
-TEAMS: Final = 1_000  # assigned in rotation: of a million schedules, each has more than one page shows
+TEAMS: Final = (
+    1_000  # assigned in rotation: of a million schedules, each has more than one page shows
+)
 GROUPS: Final = 50_000  # of owners, names and boxes: of a million schedules, each has few
 PAUSED: Final = 500
 DAY_MS: Final = 86_400_000
-SHUFFLE_MODULUS: Final = 10_000_019  # a prime, so that each number below it gets a different position
+SHUFFLE_MODULUS: Final = (
+    10_000_019  # a prime, so that each number below it gets a different position
+)
 SHUFFLE_STEP: Final = 7_654_321  # positions between two successive numbers
 
 _COPIES_TABLE: Final = """
@@ -57,10 +61,14 @@ class Spread:
 
     soonest: timedelta
     step: timedelta
-    first: int | None = None  # the first number, for due times in the order of the numbers; None shuffles them
+    first: int | None = (
+        None  # the first number, for due times in the order of the numbers; None shuffles them
+    )
 
     def due(self, number: int, accepted_at: datetime) -> datetime:
-        position = number * SHUFFLE_STEP % SHUFFLE_MODULUS if self.first is None else number - self.first
+        position = (
+            number * SHUFFLE_STEP % SHUFFLE_MODULUS if self.first is None else number - self.first
+        )
         return accepted_at.replace(microsecond=0) + self.soonest + position * self.step
 
 
@@ -155,7 +163,9 @@ def _copies() -> Iterator[str]:
 
 
 def _copy(table: sqlalchemy.Table, id_: str, copy_columns: dict[str, str]) -> str:
-    values = {column.name: copy_columns.get(column.name, f't."{column.name}"') for column in table.c}
+    values = {
+        column.name: copy_columns.get(column.name, f't."{column.name}"') for column in table.c
+    }
     columns = ", ".join(f'"{name}"' for name in values)
     return (
         f"WITH rest AS MATERIALIZED ({_COMMON_COLUMNS}) "  # noqa: S608  # names of our own

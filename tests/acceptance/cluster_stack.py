@@ -23,7 +23,9 @@ PAIRS = ServiceCounts(tickers=2, dispatchers=2, executors=2)
 MINORITY_CONTINUES = (os.environ.get("BROKER") or "").startswith("4.3")  # RabbitMQ
 LOAD_SIZE = 160
 LOAD_DURATION = 8.0  # seconds
-READY_TIMEOUT = 30.0  # seconds from an open port until every service consumes again, on a busy machine
+READY_TIMEOUT = (
+    30.0  # seconds from an open port until every service consumes again, on a busy machine
+)
 BACKLOG_TIMEOUT = 30.0  # seconds from then until every run has ended
 
 

@@ -73,13 +73,18 @@ async def ticker_statements(tenant: Tenant) -> Counter[str]:
 
 async def run_statements(tenant: Tenant) -> dict[str, tuple[int, int]]:
     """Return the written rows and the calls of each statement."""
-    rows = {name: await tenant.ledger.fetchrow(_RUN_STATEMENT, like) for name, like in RUN_STATEMENTS.items()}
+    rows = {
+        name: await tenant.ledger.fetchrow(_RUN_STATEMENT, like)
+        for name, like in RUN_STATEMENTS.items()
+    }
     return {name: (row["rows"] or 0, row["calls"] or 0) for name, row in rows.items()}
 
 
 async def read(tenant: Tenant) -> ServerCounts:
     private = tenant.stack.servers.private
-    assert private is not None, "Other programs use the given servers, so their counters are useless."
+    assert private is not None, (
+        "Other programs use the given servers, so their counters are useless."
+    )
     url = private.broker.prometheus_url
     with await asyncio.to_thread(urllib.request.urlopen, url, timeout=10) as response:
         samples = re.findall(_SAMPLE, response.read().decode(), re.MULTILINE)

@@ -22,7 +22,9 @@ SHORT_LEASES = {"HAREBELL_LEASE": "4s", "HAREBELL_LEASE_CRITICAL": "3s"}
 SAMPLE = r"^{}(?:{{[^}}]*}})? (\S+)$"
 
 
-async def start(stack: Stack, kind: ServiceKind, number: int = 1, **environment: str) -> StartedService:
+async def start(
+    stack: Stack, kind: ServiceKind, number: int = 1, **environment: str
+) -> StartedService:
     """Start an instance and wait until it is ready, in a thread so that connections stay alive."""
     return await asyncio.to_thread(lambda: stack.start_one(kind, number, ready=True, **environment))
 

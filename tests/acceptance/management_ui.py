@@ -10,8 +10,8 @@ from typing import Final
 
 from playwright.async_api import Browser, Locator, Page, ViewportSize, async_playwright, expect
 from playwright.async_api import TimeoutError as PlaywrightTimeout
-from tests.acceptance.production import PASSWORD
 from tests.acceptance.pictures import MAX_IMAGE_SIZE
+from tests.acceptance.production import PASSWORD
 
 WAIT_TIMEOUT_MS: Final = 60_000.0  # milliseconds; the UI and its numbers refresh every 5 s
 CLOSE_TIMEOUT_MS: Final = 1_000.0  # milliseconds to close a notice

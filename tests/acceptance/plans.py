@@ -34,7 +34,9 @@ class Explainer:
         """Plan a prepared statement, like the driver, with the generic plan of the settings."""
         await self.connection.execute(f"PREPARE planned AS {statement}")
         parameters = f"({', '.join(['NULL'] * len(arguments))})" if arguments else ""
-        plan_text = await self.connection.fetchval(f"EXPLAIN (FORMAT JSON) EXECUTE planned{parameters}")
+        plan_text = await self.connection.fetchval(
+            f"EXPLAIN (FORMAT JSON) EXECUTE planned{parameters}"
+        )
         await self.connection.execute("DEALLOCATE planned")
         plan = orjson.loads(plan_text)[0]["Plan"]
         self.nodes += walk(plan)
@@ -85,14 +87,22 @@ class NoVersions:
 Statement = Callable[[Any], Awaitable[object]]
 STATEMENTS: dict[str, Statement] = {
     "claim": lambda connection: claims.claim(connection, claim_keys(), "executor-1"),
-    "explain a rejected claim": lambda connection: claims.explain_rejection(connection, claim_keys(), "executor-1"),
+    "explain a rejected claim": lambda connection: claims.explain_rejection(
+        connection, claim_keys(), "executor-1"
+    ),
     "renew": lambda connection: claims.renew(connection, claims_of_keys()),
     "cancel unstarted": lambda connection: claims.cancel_unstarted(connection, claims_of_keys()),
     "return unstarted": lambda connection: claims.return_unstarted(connection, claims_of_keys()),
-    "complete": lambda connection: completion.complete(connection, completions_to(RunState.SUCCEEDED)),
-    "find recorded": lambda connection: completion.find_recorded(connection, completions_to(RunState.SUCCEEDED)),
+    "complete": lambda connection: completion.complete(
+        connection, completions_to(RunState.SUCCEEDED)
+    ),
+    "find recorded": lambda connection: completion.find_recorded(
+        connection, completions_to(RunState.SUCCEEDED)
+    ),
     "cancel": lambda connection: staging.cancel(connection, dict.fromkeys(KEYS, Reason.CANCELLED)),
-    "request stop": lambda connection: staging.request_stop(connection, dict.fromkeys(KEYS, Reason.CANCELLED)),
+    "request stop": lambda connection: staging.request_stop(
+        connection, dict.fromkeys(KEYS, Reason.CANCELLED)
+    ),
     "find lost tickets": recovery.find_lost_tickets,
     "expire": lambda connection: recovery.expire_overdue(connection, KEYS),
     "mark restaged": lambda connection: recovery.mark_restaged(connection, KEYS),
@@ -106,9 +116,13 @@ STATEMENTS: dict[str, Statement] = {
         connection, dict.fromkeys(KEYS, overlap.Role.RUNNING)
     ),
     "mark waiting": lambda connection: overlap.mark_waiting(connection, KEYS),
-    "finish without attempt": lambda connection: overlap.finish_without_attempt(connection, dict.fromkeys(KEYS, REPLACED)),
+    "finish without attempt": lambda connection: overlap.finish_without_attempt(
+        connection, dict.fromkeys(KEYS, REPLACED)
+    ),
     "wake": lambda connection: overlap.wake(connection, KEYS),
-    "delete stale overlap slots": lambda connection: overlap.delete_stale_slots(connection, SCHEDULES),
+    "delete stale overlap slots": lambda connection: overlap.delete_stale_slots(
+        connection, SCHEDULES
+    ),
     "find stalled schedules": overlap.find_stalled,
     "backlog": backlog.count_due_runs,
     "overdue schedules": backlog.count_overdue_schedules,

@@ -78,8 +78,10 @@ class Stack:
                 services.stop()
                 asyncio.run(servers.drop_database(database_url))
 
-    def start(self, counts: ServiceCounts | None = None, **environment: str) -> list[StartedService]:
-        """Start one instance of each service or the numbers in `counts`, and wait until all are ready."""
+    def start(
+        self, counts: ServiceCounts | None = None, **environment: str
+    ) -> list[StartedService]:
+        """Start one instance of each service or the numbers in `counts`, until all are ready."""
         members = (counts or ServiceCounts()).members()
         started = [
             self.start_one(kind, number, ready=False, **environment) for kind, number in members
@@ -87,7 +89,8 @@ class Stack:
         plans = [self.services.plan(kind, number) for kind, number in members]
         living = [self.services.process(member.name) for member in started]
         self.services.processes.await_ready(
-            plans, cannot_get_ready=lambda: any(each is None or not each.is_running for each in living)
+            plans,
+            cannot_get_ready=lambda: any(each is None or not each.is_running for each in living),
         )
         return started
 
@@ -129,7 +132,11 @@ class Stack:
         host = quote(urlsplit(self.amqp_url).path.removeprefix("/") or "/", safe="")
         queues = self.servers.management("GET", f"queues/{host}")
         counts = {queue["name"]: queue.get("messages", 0) for queue in queues}
-        return {name: count for name, count in counts.items() if count and name.startswith(DELAY_QUEUE_PREFIX)}
+        return {
+            name: count
+            for name, count in counts.items()
+            if count and name.startswith(DELAY_QUEUE_PREFIX)
+        }
 
     @asynccontextmanager
     async def tenant(self, name: str) -> AsyncIterator["Tenant"]:
@@ -213,5 +220,7 @@ def run_id(schedule_id: str, scheduled_for: datetime) -> str:
 
 def _environment() -> dict[str, str]:
     """Return the environment without the variables of another stack, with the import paths."""
-    variables = {name: text for name, text in os.environ.items() if not name.startswith("HAREBELL_")}
+    variables = {
+        name: text for name, text in os.environ.items() if not name.startswith("HAREBELL_")
+    }
     return variables | {"PYTHONPATH": os.pathsep.join(sys.path)}

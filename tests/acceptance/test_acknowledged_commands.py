@@ -65,7 +65,7 @@ async def stored_ids(tenant: Tenant) -> set[str]:
 
 
 @pytest.mark.requirement("S25")
-async def test_a_thousand_acknowledged_commands_are_stored_whoever_is_killed_after_the_reply(
+async def test_acknowledged_command_is_stored_when_a_service_is_killed_after_the_reply(
     pairs: Tenant, record_property: Callable[[str, object], None]
 ) -> None:
     result = await kill_in_turn(pairs, VICTIMS, KILLS, COMMANDS_PER_KILL)
@@ -78,7 +78,7 @@ async def test_a_thousand_acknowledged_commands_are_stored_whoever_is_killed_aft
 
 @pytest.mark.requirement("S25")
 @pytest.mark.chaos
-async def test_whatever_an_intake_acknowledged_before_each_of_many_kills_is_stored(
+async def test_acknowledged_command_is_stored_when_an_intake_is_killed_many_times(
     intakes: Tenant, record_property: Callable[[str, object], None]
 ) -> None:
     result = await kill_in_turn(intakes, INTAKES, MANY_KILLS, FEW_COMMANDS_PER_KILL)

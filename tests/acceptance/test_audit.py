@@ -11,7 +11,7 @@ from typing import Any
 import asyncpg
 import pytest
 from tests.acceptance.recording_target import Target
-from tests.acceptance.stack import Stack, Tenant, time_in, now
+from tests.acceptance.stack import Stack, Tenant, now, time_in
 from tests.rig.servers import as_role
 
 from harebell.dev.plan import ServiceCounts
@@ -147,7 +147,7 @@ async def damage_ledger(ledger: asyncpg.Connection) -> None:
 
 
 @pytest.mark.requirement("S40", "S76", "S90")
-async def test_a_mixed_life_audits_clean_and_each_damage_is_found(
+async def test_audit_finds_no_fault_after_a_mixed_load_and_finds_each_damage(
     own_stack: Stack, target: Target
 ) -> None:
     await asyncio.to_thread(own_stack.start, ServiceCounts(tickers=2))
@@ -172,7 +172,7 @@ async def test_a_mixed_life_audits_clean_and_each_damage_is_found(
     assert [each["component"] for each in damaged.report["missed_heartbeats"]] == ["ticker"]
 
 
-async def test_an_audit_can_be_of_one_tenant_or_one_schedule(own_stack: Stack) -> None:
+async def test_audit_selects_one_tenant_or_one_schedule(own_stack: Stack) -> None:
     await asyncio.to_thread(own_stack.start)
     async with own_stack.tenant("one") as one, own_stack.tenant("other") as other:
         await one.put("k", {"now": True}, ECHO)
@@ -197,14 +197,16 @@ async def test_an_audit_can_be_of_one_tenant_or_one_schedule(own_stack: Stack) -
         (["--late-after", "soon"], "late_after"),
     ],
 )
-async def test_wrong_usage_names_the_option(own_stack: Stack, arguments: list[str], option: str) -> None:
+async def test_audit_error_names_the_invalid_option(
+    own_stack: Stack, arguments: list[str], option: str
+) -> None:
     result = await audit(own_stack, *arguments)
 
     assert result.exit_code == 2
     assert result.output.startswith(f"harebell: {option}: ")
 
 
-async def test_without_a_database_the_variable_is_named(own_stack: Stack) -> None:
+async def test_audit_error_names_the_missing_database_variable(own_stack: Stack) -> None:
     result = await audit(own_stack, "--database-url", "")
 
     assert result.exit_code == 2

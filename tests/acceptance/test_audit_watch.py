@@ -9,9 +9,9 @@ from threading import Thread
 from typing import Any
 
 import pytest
+from tests.acceptance.amqp_client import AmqpClient
 from tests.acceptance.stack import WAIT_TIMEOUT, Stack, until
 from tests.acceptance.test_audit import audit_command, environment
-from tests.acceptance.amqp_client import AmqpClient
 
 from harebell.client.connection import connect
 from harebell.messaging.declare import declare
@@ -53,12 +53,15 @@ def ping_server() -> Iterator[tuple[str, list[tuple[str, str]]]]:
 
 
 @pytest.mark.requirement("ASK-11")
-async def test_the_watch_pings_while_all_is_well_and_fails_when_the_ticker_is_silent(
+async def test_watchdog_pings_while_the_audit_is_clean_and_reports_a_silent_ticker(
     own_stack: Stack,
 ) -> None:
     """The stack has no running service. The command reads only tables and publishes an event."""
     await declare_topology(own_stack.amqp_url)
-    async with AmqpClient.open(own_stack.amqp_url, "ops") as amqp, own_stack.tenant("silent") as tenant:
+    async with (
+        AmqpClient.open(own_stack.amqp_url, "ops") as amqp,
+        own_stack.tenant("silent") as tenant,
+    ):
         events = await amqp.events("liveness.missed")
         with ping_server() as (url, received):
             arguments = ["--all-tenants", "--watch", "--every", "500ms", "--ping-url", url]
@@ -79,10 +82,10 @@ async def test_the_watch_pings_while_all_is_well_and_fails_when_the_ticker_is_si
                 watch.send_signal(signal.SIGTERM)  # a background process ignores SIGINT
                 await watch.communicate()
 
-    assert ping == "owed 0, recorded 0: all well"
+    assert ping == "The ledger records 0 of 0 required runs. The audit found no fault."
     assert failure is not None
-    assert "ticker is silent since" in failure
-    assert (event["type"], event["data"]["who"]) == ("harebell.watch.missed.v1", "ticker")
+    assert "The component ticker has not worked since" in failure
+    assert (event["type"], event["data"]["component"]) == ("harebell.liveness.missed.v1", "ticker")
 
 
 async def declare_topology(amqp_url: str) -> None:

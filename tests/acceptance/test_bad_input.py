@@ -5,8 +5,8 @@ from typing import Any
 
 import orjson
 import pytest
-from tests.acceptance.stack import Tenant, now
 from tests.acceptance.amqp_client import AmqpClient
+from tests.acceptance.stack import Tenant, now
 
 pytestmark = [pytest.mark.broker, pytest.mark.postgres]
 
@@ -75,7 +75,7 @@ async def stored_rows(tenant: Tenant) -> int:
 
 @pytest.mark.requirement("S23", "S24")
 @pytest.mark.parametrize(("body", "code", "field"), BAD.values(), ids=BAD)
-async def test_bad_input_is_answered_with_code_field_and_reason_and_leaves_no_row(
+async def test_invalid_input_gets_code_field_and_reason_and_stores_no_row(
     body: bytes, code: str, field: str | None, tenant: Tenant
 ) -> None:
     async with AmqpClient.open(tenant.stack.amqp_url, tenant.name) as amqp:
@@ -87,7 +87,7 @@ async def test_bad_input_is_answered_with_code_field_and_reason_and_leaves_no_ro
     assert await stored_rows(tenant) == 0
 
 
-async def test_in_an_array_the_bad_are_refused_by_their_places_and_the_good_are_stored(
+async def test_array_stores_valid_items_and_rejects_invalid_items_by_index(
     tenant: Tenant,
 ) -> None:
     first, last = put(key="first"), put(key="last")

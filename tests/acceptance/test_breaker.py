@@ -85,7 +85,7 @@ async def breaker_events(stack: Stack) -> AsyncIterator[BreakerEvents]:
 async def breaker_action(tenant: Tenant, name: str) -> str | None:
     """Return the present action of the breaker in `harebell breaker list`."""
     listed = await tenant.harebell.breakers()
-    return next((each.acts for each in listed if each.downstream == name), None)
+    return next((each.effective_state for each in listed if each.downstream == name), None)
 
 
 async def until_action(tenant: Tenant, name: str, expected: str | None) -> None:
@@ -114,7 +114,7 @@ async def attempts(tenant: Tenant, key: str) -> int:
 
 
 @pytest.mark.requirement("S113")
-async def test_a_target_that_is_down_is_left_alone_and_probed_and_all_its_runs_are_made_up(
+async def test_breaker_defers_runs_of_a_failing_target_probes_it_and_loses_no_run(
     stack: Stack, target: Target, neighbour: Target
 ) -> None:
     name = downstream(target)
@@ -137,7 +137,9 @@ async def test_a_target_that_is_down_is_left_alone_and_probed_and_all_its_runs_a
         await tenant.until_runs(MIN_CALLS + 20 + 5, "succeeded", within=LONG_TIMEOUT)
         await until_action(tenant, name, "closed")
 
-    assert used_attempts <= periods * HALF_OPEN_CALLS * COUNTS.dispatchers, "an open breaker let attempts pass"
+    assert used_attempts <= periods * HALF_OPEN_CALLS * COUNTS.dispatchers, (
+        "an open breaker let attempts pass"
+    )
     assert max(call.late for call in neighbour.calls("well")) < OPEN_DURATION
     assert [call.ok for call in target.calls("till")].count(True) == MIN_CALLS + 20
     verbs = events.verbs(name)
@@ -147,7 +149,7 @@ async def test_a_target_that_is_down_is_left_alone_and_probed_and_all_its_runs_a
 
 
 @pytest.mark.requirement("S113")
-async def test_under_maintenance_nothing_is_called_though_every_service_is_started_anew(
+async def test_forced_open_breaker_survives_a_restart_of_every_service(
     stack: Stack, neighbour: Target
 ) -> None:
     name = downstream(neighbour)
@@ -169,7 +171,7 @@ async def test_under_maintenance_nothing_is_called_though_every_service_is_start
         runs = await tenant.until_runs(10, "succeeded", within=LONG_TIMEOUT)
 
     assert (forced.status, reset.status) == ("forced_open", "automatic")
-    assert (shown.acts, shown.forced, shown.note) == ("open", "open", "a new roof")
+    assert (shown.effective_state, shown.forced, shown.note) == ("open", "open", "a new roof")
     assert called == []
     assert (str(expired["schedule_id"]), expired["attempt"]) == (late, 0)
     assert [run["attempt"] for run in runs] == [1] * 10

@@ -8,7 +8,7 @@ from typing import Any
 import pytest
 from tests.acceptance.faults import count_of, until_called
 from tests.acceptance.recording_target import Target
-from tests.acceptance.stack import Tenant, time_in, now, until
+from tests.acceptance.stack import Tenant, now, time_in, until
 
 from harebell.client import CommandRejected
 from harebell.dev.local_services import StartedService
@@ -39,7 +39,7 @@ def called(target: Target, path: str) -> list[datetime]:
 
 
 @pytest.mark.requirement("S27")
-async def test_a_patched_field_is_in_every_later_run_and_the_rhythm_stays(
+async def test_patch_changes_every_later_run_and_keeps_the_interval(
     tenant: Tenant, target: Target
 ) -> None:
     await tenant.put("rhythm", {"every": "1s", "times": 5}, target.http("before"))
@@ -56,7 +56,7 @@ async def test_a_patched_field_is_in_every_later_run_and_the_rhythm_stays(
 
 
 @pytest.mark.requirement("S23")
-async def test_a_patch_that_makes_no_schedule_names_the_field_and_changes_nothing(
+async def test_invalid_patch_names_the_field_and_changes_nothing(
     tenant: Tenant, target: Target
 ) -> None:
     await tenant.put("rhythm", {"every": "1h"}, target.http("never"))
@@ -69,7 +69,7 @@ async def test_a_patch_that_makes_no_schedule_names_the_field_and_changes_nothin
 
 
 @pytest.mark.requirement("S28", "S30")
-async def test_a_change_for_later_takes_effect_at_its_time_and_its_fate_is_told(
+async def test_change_with_effective_time_takes_effect_then_and_shows_its_status(
     tenant: Tenant, target: Target, record_property: Callable[[str, object], None]
 ) -> None:
     start = time_in(2)
@@ -83,12 +83,14 @@ async def test_a_change_for_later_takes_effect_at_its_time_and_its_fate_is_told(
     await tenant.until_runs(7, "succeeded")
     after = {v.version: v for v in await tenant.harebell.versions(key="switching")}
 
-    assert (response.status, response.version, response.pending_version) == ("change_scheduled", 1, 2)
+    assert (response.status, response.version, response.pending_version) == (
+        "change_scheduled",
+        1,
+        2,
+    )
     assert response.effective_at == at
     assert (before[1].in_force, before[2].in_force) == (True, False)
-    assert (before[2].status, after[2].status, after[2].in_force) == (
-        *("pending", "active", True),
-    )
+    assert (before[2].status, after[2].status, after[2].in_force) == (*("pending", "active", True),)
     assert called(target, "old") == [start + k * SECOND for k in range(3)]
     assert called(target, "new") == [start + k * SECOND for k in range(3, 7)]
     late = [call.late for call in target.calls("new")]
@@ -97,7 +99,7 @@ async def test_a_change_for_later_takes_effect_at_its_time_and_its_fate_is_told(
 
 
 @pytest.mark.requirement("S29")
-async def test_a_change_that_is_overtaken_or_too_late_says_so_and_the_old_goes_on(
+async def test_superseded_or_late_change_shows_its_reason_and_the_old_version_continues(
     tenant: Tenant, target: Target
 ) -> None:
     await tenant.put("steady", {"every": "1h"}, target.http("never"))
@@ -111,12 +113,15 @@ async def test_a_change_that_is_overtaken_or_too_late_says_so_and_the_old_goes_o
 
     assert (rejected.value.code, rejected.value.field) == ("not_in_future", "effective_at")
     assert response.version == 3
-    assert (versions[2].status, versions[2].status_reason) == ("superseded", "replaced by version 3")
+    assert (versions[2].status, versions[2].status_reason) == (
+        "superseded",
+        "replaced by version 3",
+    )
     assert [versions[number].status for number in (1, 3)] == ["active", "active"]
 
 
 @pytest.mark.requirement("S14", "ASK-10")
-async def test_a_pause_with_an_end_is_over_by_itself(tenant: Tenant, target: Target) -> None:
+async def test_pause_with_an_end_ends_automatically(tenant: Tenant, target: Target) -> None:
     start = time_in(2)
     await tenant.put("pausing", every_second(start, 9), target.http("pausing"))
     await until_called(target, "pausing")
@@ -135,7 +140,7 @@ async def test_a_pause_with_an_end_is_over_by_itself(tenant: Tenant, target: Tar
 
 
 @pytest.mark.requirement("ASK-10")
-async def test_an_instant_that_is_taken_out_never_runs_and_the_others_do(
+async def test_skipped_time_never_runs_and_the_other_times_run(
     tenant: Tenant, target: Target
 ) -> None:
     start = time_in(3)
@@ -151,7 +156,7 @@ async def test_an_instant_that_is_taken_out_never_runs_and_the_others_do(
     assert (row["scheduled_for"], row["reason"]) == (out, "manual")
 
 
-async def test_a_backfill_is_shown_first_and_then_runs_each_instant_once(
+async def test_backfill_previews_the_runs_and_then_runs_each_time_once(
     tenant: Tenant, target: Target
 ) -> None:
     start = time_in(-600).replace(microsecond=0)
@@ -176,7 +181,7 @@ async def test_a_backfill_is_shown_first_and_then_runs_each_instant_once(
 
 
 @pytest.mark.requirement("S107")
-async def test_a_run_that_waits_for_its_retry_can_be_cancelled(
+async def test_run_that_waits_for_its_retry_can_be_cancelled(
     tenant: Tenant, target: Target
 ) -> None:
     backoff = {"base": "1h", "jitter": "none", "cap": "1h"}
@@ -194,7 +199,7 @@ async def test_a_run_that_waits_for_its_retry_can_be_cancelled(
 
 
 @pytest.mark.requirement("ASK-22")
-async def test_what_a_selector_paused_is_resumed_by_its_receipt_and_nothing_else(
+async def test_bulk_resume_resumes_only_the_schedules_of_its_bulk_operation(
     tenant: Tenant, target: Target
 ) -> None:
     for key, tags in {"a": ["x"], "b": ["x", "y"], "c": ["y"], "d": ["x"]}.items():
@@ -217,7 +222,7 @@ async def states_of(tenant: Tenant) -> dict[str, str]:
 
 
 @pytest.mark.requirement("S31", "S114")
-async def test_how_long_a_change_took_is_measured(tenant: Tenant, target: Target) -> None:
+async def test_change_latency_is_observed_for_each_change(tenant: Tenant, target: Target) -> None:
     async def observations() -> float:
         plans = [tenant.stack.services.plan(ServiceKind.TICKER, number) for number in (1, 2)]
         members = [StartedService(plan.name, 0, plan.port) for plan in plans]

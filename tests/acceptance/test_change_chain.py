@@ -1,9 +1,9 @@
 """A chain of two schedules: an outcome event of the first triggers the second."""
 
 import pytest
+from tests.acceptance.amqp_client import AmqpClient
 from tests.acceptance.recording_target import Target
 from tests.acceptance.stack import Tenant
-from tests.acceptance.amqp_client import AmqpClient
 
 pytestmark = [pytest.mark.broker, pytest.mark.postgres]
 
@@ -11,7 +11,7 @@ FAR = {"every": "1h", "start": "2026-01-01"}
 
 
 @pytest.mark.requirement("S126")
-async def test_an_outcome_event_triggers_another_schedule_once_however_often_it_is_heard(
+async def test_outcome_event_triggers_another_schedule_once_when_it_is_delivered_twice(
     tenant: Tenant, target: Target
 ) -> None:
     async with AmqpClient.open(tenant.stack.amqp_url, tenant.name) as amqp:

@@ -52,7 +52,7 @@ def run(python: Path, *arguments: str) -> str:
 
 
 @pytest.mark.requirement("S01")
-async def test_a_client_installed_alone_publishes_a_schedule_that_runs(
+async def test_client_without_services_publishes_a_schedule_that_runs(
     tenant: Tenant, target: Target, python: Path
 ) -> None:
     where = [tenant.stack.amqp_url, tenant.name, target.url("client-alone")]
@@ -64,7 +64,7 @@ async def test_a_client_installed_alone_publishes_a_schedule_that_runs(
     assert [call.schedule_id for call in target.calls("client-alone")] == [schedule_id]
 
 
-def test_nothing_of_the_services_is_installed_with_it(python: Path) -> None:
+def test_client_distribution_installs_no_package_of_the_services(python: Path) -> None:
     listed = run(python, "-m", "pip", "list", "--format=freeze", "--disable-pip-version-check")
     installed = {line.partition("==")[0].lower() for line in listed.splitlines()}
 
@@ -75,7 +75,7 @@ def test_nothing_of_the_services_is_installed_with_it(python: Path) -> None:
     assert run(python, "-c", absent).split() == ["None", "None"]
 
 
-def test_its_types_are_for_its_users_too(python: Path) -> None:
+def test_client_distribution_contains_its_types(python: Path) -> None:
     find = "import harebell.client as c, pathlib; print(pathlib.Path(c.__file__).parent)"
     package = Path(run(python, "-c", find).strip())
 

@@ -7,7 +7,13 @@ from collections.abc import Callable, Iterator
 from datetime import timedelta
 
 import pytest
-from tests.acceptance.cluster_stack import BACKLOG_TIMEOUT, LOAD_SIZE, LOAD_DURATION, ClusterStack, Load
+from tests.acceptance.cluster_stack import (
+    BACKLOG_TIMEOUT,
+    LOAD_DURATION,
+    LOAD_SIZE,
+    ClusterStack,
+    Load,
+)
 from tests.acceptance.faults import assert_each_once, put_spread, until_called
 from tests.acceptance.recording_target import Target
 from tests.acceptance.stack import now
@@ -21,12 +27,16 @@ from harebell.ticker.recovery.rescuer import TICKET_CHECK_INTERVAL
 pytestmark = [pytest.mark.broker, pytest.mark.postgres, pytest.mark.long]
 
 MAX_CLAIM_AHEAD = 2.0  # seconds between the claim and the start of a run
-SPLIT_DURATION = 3.0  # seconds, longer than the time after which the ticker suspects a silent lease holder
+SPLIT_DURATION = (
+    3.0  # seconds, longer than the time after which the ticker suspects a silent lease holder
+)
 CLAIMED_RUNS = 4  # runs in progress at the split
 MINORITY_RUNS = 40  # runs whose only executor connects to the isolated node
 TASK = {"task": {"name": "harebell.echo"}}
 MAX_PAUSE = 10.0  # seconds that the loss of one node may delay runs
-RECOVERY_TIMEOUT = LOST_AFTER + 2 * TICKET_CHECK_INTERVAL  # seconds; the few whose tickets the dead leader had in hand
+RECOVERY_TIMEOUT = (
+    LOST_AFTER + 2 * TICKET_CHECK_INTERVAL
+)  # seconds; the few whose tickets the dead leader had in hand
 MAX_LATE_SHARE = 0.1  # of the load may wait for the recovery of its tickets
 Record = Callable[[str, object], None]
 
@@ -42,7 +52,7 @@ def clustered(
 
 
 @pytest.mark.requirement("S62")
-async def test_every_quorum_queue_has_a_member_on_each_node(clustered: ClusterStack) -> None:
+async def test_quorum_queue_has_a_member_on_each_node(clustered: ClusterStack) -> None:
     await clustered.by_leadership()
 
     members = Counter(len(queue["members"]) for queue in await clustered.queues())
@@ -52,7 +62,7 @@ async def test_every_quorum_queue_has_a_member_on_each_node(clustered: ClusterSt
 
 @pytest.mark.requirement("S62")
 @pytest.mark.parametrize("victim", ["leader", pytest.param("follower", marks=pytest.mark.chaos)])
-async def test_a_node_killed_under_load_loses_and_doubles_nothing(
+async def test_cluster_runs_each_run_once_when_a_node_is_killed_under_load(
     victim: str, clustered: ClusterStack, target: Target, record_property: Record
 ) -> None:
     ranked = await clustered.by_leadership()
@@ -61,7 +71,9 @@ async def test_a_node_killed_under_load_loses_and_doubles_nothing(
         load = await Load.put(tenant, target, f"killed-{victim}")
         async with clustered.without(node):
             ready = await clustered.until_ready()
-            runs = await tenant.until_runs(LOAD_SIZE, "succeeded", within=LOAD_DURATION + BACKLOG_TIMEOUT)
+            runs = await tenant.until_runs(
+                LOAD_SIZE, "succeeded", within=LOAD_DURATION + BACKLOG_TIMEOUT
+            )
 
     record_property("ready", f"{ready:.2f} s after the kill")
     record_property("lateness", load.lateness)
@@ -72,7 +84,7 @@ async def test_a_node_killed_under_load_loses_and_doubles_nothing(
 
 
 @pytest.mark.requirement("S97")
-async def test_a_brief_split_changes_no_owner(clustered: ClusterStack, target: Target) -> None:
+async def test_brief_split_changes_no_lease_holder(clustered: ClusterStack, target: Target) -> None:
     """The lease holder keeps its runs, because leases are in the database and not in the broker."""
     node = (await clustered.by_leadership())[0]
     async with clustered.one_sided(node, "brief") as pool, clustered.stack.tenant("brief") as user:
@@ -92,7 +104,7 @@ async def test_a_brief_split_changes_no_owner(clustered: ClusterStack, target: T
 
 @pytest.mark.requirement("S100")
 @pytest.mark.chaos
-async def test_a_minority_confirms_nothing_and_claims_nothing_while_the_rest_goes_on(
+async def test_minority_confirms_and_claims_nothing_while_the_majority_continues(
     clustered: ClusterStack, target: Target, record_property: Record
 ) -> None:
     node = (await clustered.by_leadership())[0]
@@ -102,13 +114,17 @@ async def test_a_minority_confirms_nothing_and_claims_nothing_while_the_rest_goe
         clustered.stack.tenant("majority") as tenant,
     ):
         hook = target.http("aside")
-        minority_ids = await put_spread(cut_off, hook, MINORITY_RUNS, first=1, over=2 * LOAD_DURATION, pool=pool)
+        minority_ids = await put_spread(
+            cut_off, hook, MINORITY_RUNS, first=1, over=2 * LOAD_DURATION, pool=pool
+        )
         load = await Load.put(tenant, target, "majority")
         async with clustered.split(node):
             ready = await clustered.until_ready()
             cut_at = now()
             await assert_nothing_is_confirmed(node.amqp_url)
-            runs = await tenant.until_runs(LOAD_SIZE, "succeeded", within=LOAD_DURATION + BACKLOG_TIMEOUT)
+            runs = await tenant.until_runs(
+                LOAD_SIZE, "succeeded", within=LOAD_DURATION + BACKLOG_TIMEOUT
+            )
             waiting = await cut_off.runs("staged")
             healed_at = now()
         late = await cut_off.until_runs(MINORITY_RUNS, "succeeded", within=BACKLOG_TIMEOUT)
@@ -127,7 +143,7 @@ async def test_a_minority_confirms_nothing_and_claims_nothing_while_the_rest_goe
 
 
 @pytest.mark.requirement("S62", "S100")
-async def test_two_of_three_nodes_lost_hold_up_runs_and_lose_none(
+async def test_cluster_delays_runs_and_loses_none_when_two_of_three_nodes_are_killed(
     clustered: ClusterStack, target: Target, record_property: Record
 ) -> None:
     *lost, _ = await clustered.by_leadership()

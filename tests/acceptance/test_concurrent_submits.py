@@ -48,7 +48,7 @@ async def put_at_once(
 
 
 @pytest.mark.requirement("S26")
-async def test_a_hundred_equal_submits_at_once_are_one_schedule_with_one_id_and_one_run(
+async def test_hundred_equal_concurrent_puts_create_one_schedule_and_one_run(
     clients: list[Client], tenant: Tenant, target: Target
 ) -> None:
     schedule = {"key": "same", "when": SOON, "target": target.http("hundred")}
@@ -58,7 +58,10 @@ async def test_a_hundred_equal_submits_at_once_are_one_schedule_with_one_id_and_
     late = await tenant.harebell.put(schedule)
 
     assert not rejections
-    assert Counter(response.status for response in responses) == {"created": 1, "unchanged": CLIENTS - 1}
+    assert Counter(response.status for response in responses) == {
+        "created": 1,
+        "unchanged": CLIENTS - 1,
+    }
     assert {response.id for response in responses} == {late.id}
     assert len({tuple(response.next_at) for response in responses}) == 1
     assert len([view async for view in tenant.harebell.schedules()]) == 1
@@ -66,7 +69,7 @@ async def test_a_hundred_equal_submits_at_once_are_one_schedule_with_one_id_and_
 
 
 @pytest.mark.requirement("S26")
-async def test_of_two_bodies_under_one_key_the_first_is_kept_and_the_other_is_a_conflict(
+async def test_first_of_two_bodies_with_one_key_is_stored_and_the_other_conflicts(
     clients: list[Client], tenant: Tenant, target: Target
 ) -> None:
     paths = ("this", "that")
@@ -76,7 +79,10 @@ async def test_of_two_bodies_under_one_key_the_first_is_kept_and_the_other_is_a_
     await tenant.until_runs(1, "succeeded")
 
     half = CLIENTS // 2
-    assert Counter(response.status for response in responses) == {"created": 1, "unchanged": half - 1}
+    assert Counter(response.status for response in responses) == {
+        "created": 1,
+        "unchanged": half - 1,
+    }
     assert len({response.id for response in responses}) == 1
     assert Counter((each.code, each.field) for each in rejections) == {("conflict", "key"): half}
     assert len(await tenant.runs()) == 1

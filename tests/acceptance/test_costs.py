@@ -6,8 +6,8 @@ from datetime import datetime
 
 import pytest
 from tests.acceptance import counters
-from tests.acceptance.stack import WAIT_TIMEOUT, Tenant, time_in, now
 from tests.acceptance.amqp_client import AmqpClient
+from tests.acceptance.stack import WAIT_TIMEOUT, Tenant, now, time_in
 from tests.rig.servers import Servers
 
 pytestmark = [pytest.mark.broker, pytest.mark.postgres]
@@ -62,7 +62,7 @@ async def idle_statements(tenant: Tenant) -> float:
 
 
 @pytest.mark.requirement("S64", "S87")
-async def test_two_thousand_runs_of_one_instant_cost_few_messages_and_fewer_statements(
+async def test_two_thousand_runs_with_one_due_time_need_few_messages_and_statements(
     servers: Servers, tenant: Tenant
 ) -> None:
     if servers.private is None:

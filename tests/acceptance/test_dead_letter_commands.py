@@ -67,7 +67,9 @@ class DeadLetterTerminal:
         return listed
 
     async def group(self, error: str) -> str:
-        [found] = [each for each in await self.run_json("groups list") if each["error_code"] == error]
+        [found] = [
+            each for each in await self.run_json("groups list") if each["error_code"] == error
+        ]
         return str(found["id"])
 
     async def until_open(self, number: int) -> None:
@@ -92,8 +94,11 @@ class DeadLetterTerminal:
 
 
 @pytest.mark.requirement("S112")
-async def test_list_takes_filters_and_show_tells_all(terminal: DeadLetterTerminal) -> None:
-    hooks, mails = await terminal.dead_letters("--error http_503"), await terminal.dead_letters("--key mail")
+async def test_list_applies_filters_and_get_shows_every_field(terminal: DeadLetterTerminal) -> None:
+    hooks, mails = (
+        await terminal.dead_letters("--error http_503"),
+        await terminal.dead_letters("--key mail"),
+    )
     shown = await terminal.run_json(f"get {mails[0]['id']}")
 
     assert [len(each) for each in (hooks, mails)] == [HOOKS, 1]
@@ -106,7 +111,9 @@ async def test_list_takes_filters_and_show_tells_all(terminal: DeadLetterTermina
 
 
 @pytest.mark.requirement("ASK-25")
-async def test_groups_are_noted_muted_archived_and_reopened(terminal: DeadLetterTerminal) -> None:
+async def test_groups_can_be_noted_muted_archived_and_reopened(
+    terminal: DeadLetterTerminal,
+) -> None:
     hook, mail = await terminal.group("http_503"), await terminal.group("unknown_task")
 
     await terminal.run_json(f'groups note {hook} "their certificate"')
@@ -123,7 +130,9 @@ async def test_groups_are_noted_muted_archived_and_reopened(terminal: DeadLetter
 
 
 @pytest.mark.requirement("S112")
-async def test_letters_are_exported_dropped_and_imported(terminal: DeadLetterTerminal, tmp_path: Path) -> None:
+async def test_dead_letters_can_be_exported_discarded_and_imported(
+    terminal: DeadLetterTerminal, tmp_path: Path
+) -> None:
     exported = (await terminal.run("export --error http_503")).splitlines()
     file = tmp_path / "letters.jsonl"
     file.write_text("\n".join(exported))
@@ -139,7 +148,7 @@ async def test_letters_are_exported_dropped_and_imported(terminal: DeadLetterTer
 
 
 @pytest.mark.requirement("S112")
-async def test_watch_tells_letters_as_they_come(terminal: DeadLetterTerminal) -> None:
+async def test_watch_shows_each_new_dead_letter(terminal: DeadLetterTerminal) -> None:
     """New dead letters arrive during the test, because the first poll shows none of the old ones.
 
     On a busy machine, the first poll can come later than the first new dead letter.
@@ -160,7 +169,9 @@ async def test_watch_tells_letters_as_they_come(terminal: DeadLetterTerminal) ->
 
 
 @pytest.mark.requirement("ASK-2")
-async def test_a_replay_is_paused_resumed_and_aborted_and_keeps_a_record(terminal: DeadLetterTerminal) -> None:
+async def test_replay_job_can_be_paused_resumed_and_aborted_and_keeps_its_items(
+    terminal: DeadLetterTerminal,
+) -> None:
     terminal.target.fix("hook")
     started = await terminal.run_json("replay --error http_503 --rate 2/m --note mended")
     replay_job = started["id"]
@@ -182,7 +193,7 @@ async def test_a_replay_is_paused_resumed_and_aborted_and_keeps_a_record(termina
 
 
 @pytest.mark.requirement("S112")
-async def test_a_dry_run_changes_nothing_and_a_replay_may_go_to_another_pool(
+async def test_dry_run_changes_nothing_and_a_replay_can_use_another_pool(
     terminal: DeadLetterTerminal,
 ) -> None:
     dry = await terminal.run_json("replay --all --dry-run")

@@ -56,12 +56,14 @@ async def tenant(own_stack: Stack, name_of_test: str) -> AsyncIterator[Tenant]:
 
 
 @pytest.mark.requirement("ASK-2")
-async def test_killed_at_every_step_of_a_thousand_each_is_replayed_once(
+async def test_replay_job_replays_each_dead_letter_once_when_killed_at_every_step(
     tenant: Tenant, target: Target
 ) -> None:
     await create_dead_letters(tenant, target)
     target.fix("all")
-    response = await tenant.harebell.start_replay_job(select={"all": True}, rate=RATE, request_id="r-1")
+    response = await tenant.harebell.start_replay_job(
+        select={"all": True}, rate=RATE, request_id="r-1"
+    )
     tenant.stack.kill(INSPECTOR)
 
     for step in STEPS:

@@ -29,7 +29,9 @@ async def tenant(running_stack: Stack) -> AsyncIterator[Tenant]:
 
 
 @pytest.mark.requirement("S111", "S112")
-async def test_an_hour_at_the_desk(tenant: Tenant, whole_target: Target, tmp_path: Path) -> None:
+async def test_dead_letter_session_produces_the_pictures_of_the_guide(
+    tenant: Tenant, whole_target: Target, tmp_path: Path
+) -> None:
     pictures = picture_folder(tmp_path)
     terminal = Terminal(
         {"HAREBELL_AMQP_URL": tenant.stack.amqp_url, "HAREBELL_TENANT": tenant.name}

@@ -39,7 +39,7 @@ async def until_ended(tenant: Tenant, replay_job: UUID | None) -> ReplayJobDetai
 
 
 @pytest.mark.requirement("ASK-2")
-async def test_a_canary_stops_a_replay_that_came_too_soon_and_after_the_fix_each_runs_once(
+async def test_canary_aborts_an_early_replay_job_and_each_run_succeeds_once_after_the_fix(
     tenant: Tenant, target: Target
 ) -> None:
     hook = target.http("till", broken="the-till")
@@ -72,9 +72,7 @@ async def test_a_canary_stops_a_replay_that_came_too_soon_and_after_the_fix_each
 
 
 @pytest.mark.requirement("S112")
-async def test_a_letter_whose_target_was_wrong_is_edited_and_runs_at_the_right_one(
-    tenant: Tenant, target: Target
-) -> None:
+async def test_edited_dead_letter_runs_with_the_new_target(tenant: Tenant, target: Target) -> None:
     await tenant.put("moved", {"now": True}, target.http("old", broken="gone"), retry=ONCE)
     [dead_letter] = await dead_letters(tenant, 1)
 

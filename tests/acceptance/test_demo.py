@@ -21,7 +21,8 @@ VERDICT = re.compile(
 
 HAS_GIVEN_SERVERS = "HAREBELL_AMQP_URL" in os.environ and "HAREBELL_DATABASE_URL" in os.environ
 pytestmark = pytest.mark.skipif(
-    HAS_GIVEN_SERVERS, reason="The demonstration would share queues with other services on a given broker."
+    HAS_GIVEN_SERVERS,
+    reason="The demonstration would share queues with other services on a given broker.",
 )
 
 
@@ -32,8 +33,10 @@ def root(tmp_path: Path) -> Iterator[Path]:
 
 
 @pytest.mark.long
-def test_the_demo_ends_with_a_good_verdict_and_leaves_only_the_stack(root: Path) -> None:
-    variables = {name: value for name, value in os.environ.items() if not name.startswith("HAREBELL_")}
+def test_demo_ends_with_a_good_verdict_and_leaves_only_the_stack(root: Path) -> None:
+    variables = {
+        name: value for name, value in os.environ.items() if not name.startswith("HAREBELL_")
+    }
 
     done = subprocess.run(  # noqa: S603  # the command is ours
         [sys.executable, "-m", "harebell.dev.demo", "--root", str(root)],

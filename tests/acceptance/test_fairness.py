@@ -25,14 +25,18 @@ async def put(tenant: Tenant, count: int, when: dict[str, str], **more: object) 
 
 
 @pytest.mark.requirement("ASK-12")
-async def test_of_two_tenants_in_one_stampede_the_small_one_does_not_wait_behind_the_crowd(
+async def test_small_tenant_does_not_wait_behind_a_large_tenant(
     faulty_stack: Stack, faulty_tenant: Tenant, pool: Pool, target: Target, record_property: Record
 ) -> None:
     await pool.start(1, **SLOTS, HAREBELL_MAX_TARGET_SHARE="1")
     large_tenant, due = faulty_tenant, {"at": time_in(5).isoformat()}
     async with faulty_stack.tenant(f"{large_tenant.name[:50]}-few") as small_tenant:
-        await put(large_tenant, LARGE_LOAD, due, target=target.http("crowd", sleep=0.1), pool=pool.name)
-        await put(small_tenant, SMALL_LOAD, due, target=target.http("few", sleep=0.1), pool=pool.name)
+        await put(
+            large_tenant, LARGE_LOAD, due, target=target.http("crowd", sleep=0.1), pool=pool.name
+        )
+        await put(
+            small_tenant, SMALL_LOAD, due, target=target.http("few", sleep=0.1), pool=pool.name
+        )
 
         await small_tenant.until_runs(SMALL_LOAD, "succeeded", within=2 * WAIT_TIMEOUT)
         await large_tenant.until_runs(LARGE_LOAD, "succeeded", within=2 * WAIT_TIMEOUT)
@@ -44,7 +48,7 @@ async def test_of_two_tenants_in_one_stampede_the_small_one_does_not_wait_behind
 
 
 @pytest.mark.requirement("ASK-12")
-async def test_a_target_that_is_slow_does_not_hold_up_a_quick_one_in_the_same_lane(
+async def test_slow_target_does_not_delay_a_quick_target_in_the_same_lane(
     faulty_tenant: Tenant, pool: Pool, target: Target, tmp_path: Path, record_property: Record
 ) -> None:
     """Put the runs of the slow target first, which would use every slot for 15 seconds."""

@@ -30,7 +30,7 @@ RUNS = 120
 
 
 @pytest.mark.requirement("S82", "S95", "S96", "S98")
-async def test_a_killed_executors_run_is_finished_by_another_as_attempt_two(
+async def test_another_executor_finishes_the_run_of_a_killed_executor_as_attempt_two(
     faulty_tenant: Tenant,
     pool: Pool,
     target: Target,
@@ -60,7 +60,7 @@ async def test_a_killed_executors_run_is_finished_by_another_as_attempt_two(
 
 
 @pytest.mark.requirement("S79", "S81", "S84", "S92", "S114", "ASK-14")
-async def test_an_executor_frozen_past_its_lease_settles_in_vain(
+async def test_completion_is_fenced_when_an_executor_was_frozen_past_its_lease(
     faulty_tenant: Tenant, pool: Pool, target: Target
 ) -> None:
     members = [await pool.start(number, **SHORT_LEASES) for number in (1, 2)]
@@ -80,7 +80,7 @@ async def test_an_executor_frozen_past_its_lease_settles_in_vain(
     await until(is_fenced, what="a fenced completion")
     (run,) = await faulty_tenant.until_runs(1, "succeeded")
 
-    assert "late settle refused" in pool.stack.log_of(frozen.name)
+    assert "completion fenced" in pool.stack.log_of(frozen.name)
     assert (run["attempt"], holder_of(run) != frozen.name) == (2, True)
     first, second = target.calls("frozen")
     assert second.token > first.token
@@ -89,7 +89,7 @@ async def test_an_executor_frozen_past_its_lease_settles_in_vain(
 
 
 @pytest.mark.requirement("S78", "S79")
-async def test_an_executor_killed_between_effect_and_record_costs_a_second_attempt_known_by_its_key(
+async def test_run_has_a_second_attempt_with_the_same_key_when_killed_before_the_completion(
     faulty_tenant: Tenant, pool: Pool, target: Target
 ) -> None:
     victim = await start_with_kill(
@@ -109,7 +109,7 @@ async def test_an_executor_killed_between_effect_and_record_costs_a_second_attem
 
 
 @pytest.mark.requirement("S66", "S73")
-async def test_an_executor_told_to_stop_under_load_uses_up_no_attempt_and_loses_nothing(
+async def test_stopped_executor_uses_no_attempt_and_loses_no_run_under_load(
     faulty_tenant: Tenant,
     pool: Pool,
     target: Target,

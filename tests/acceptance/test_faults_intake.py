@@ -16,7 +16,7 @@ RUNS = 60
 
 
 @pytest.mark.requirement("S25")
-async def test_what_intake_took_in_before_it_was_killed_runs_once(
+async def test_accepted_schedule_runs_once_when_intake_is_killed_afterwards(
     faulty_tenant: Tenant, pool: Pool, target: Target
 ) -> None:
     await pool.start()
@@ -31,7 +31,7 @@ async def test_what_intake_took_in_before_it_was_killed_runs_once(
     assert_each_once(target.calls("accepted"), runs, RUNS)
 
 
-async def test_commands_sent_while_intake_is_killed_are_answered_once_it_is_back(
+async def test_command_gets_a_response_after_a_restart_of_a_killed_intake(
     faulty_tenant: Tenant, pool: Pool, target: Target
 ) -> None:
     await pool.start()
@@ -53,7 +53,7 @@ async def test_commands_sent_while_intake_is_killed_are_answered_once_it_is_back
     assert_each_once(target.calls("sent"), runs, RUNS)
 
 
-async def test_tickets_in_the_hands_of_a_killed_dispatcher_are_released_by_another(
+async def test_another_dispatcher_releases_the_tickets_of_a_killed_dispatcher(
     faulty_tenant: Tenant, pool: Pool, target: Target
 ) -> None:
     await pool.start()

@@ -46,7 +46,7 @@ def servers_of(stack: Stack) -> PrivateServers:
 
 
 @pytest.mark.requirement("S03", "S58", "S62", "S102", "ASK-5")
-async def test_500_runs_that_wait_in_tiers_outlive_a_killed_broker_and_run_once_each(
+async def test_runs_in_delay_queues_run_once_when_the_broker_is_killed(
     stack: Stack, target: Target, record_property: Callable[[str, object], None]
 ) -> None:
     broker = servers_of(stack).broker
@@ -74,7 +74,7 @@ async def test_500_runs_that_wait_in_tiers_outlive_a_killed_broker_and_run_once_
 
 @pytest.mark.requirement("S76", "S91")
 @pytest.mark.parametrize("mode", ["fast", "immediate"])
-async def test_a_database_that_restarts_under_load_loses_and_doubles_nothing(
+async def test_runs_execute_once_when_the_database_restarts_under_load(
     mode: str, stack: Stack, target: Target, record_property: Callable[[str, object], None]
 ) -> None:
     path = f"restarted-{mode}"
@@ -93,7 +93,9 @@ async def test_a_database_that_restarts_under_load_loses_and_doubles_nothing(
     late = sorted(call.late for call in target.calls(path))
     outage = (returned_at - stopped_at).total_seconds()
     done = max(call.started_at for call in target.calls(path)) - returned_at
-    record_property("away", f"{outage:.2f} s; the last run began {done.total_seconds():.2f} s later")
+    record_property(
+        "away", f"{outage:.2f} s; the last run began {done.total_seconds():.2f} s later"
+    )
     record_property("lateness", f"p50 {late[LOAD // 2]:.3f} s, worst {late[-1]:.3f} s")
     assert len(set(expected)) == LOAD
     assert_each_once(target.calls(path), runs, LOAD)

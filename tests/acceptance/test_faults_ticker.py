@@ -15,7 +15,7 @@ from tests.acceptance.faults import (
     until_dead,
 )
 from tests.acceptance.recording_target import Target
-from tests.acceptance.stack import Tenant, time_in, now, until
+from tests.acceptance.stack import Tenant, now, time_in, until
 
 from harebell.dev.plan import ServiceKind
 
@@ -28,7 +28,7 @@ MAX_LATENESS = 0.25  # seconds
 
 
 @pytest.mark.requirement("S39", "S49", "S88", "ASK-7")
-async def test_a_ticker_killed_between_publishing_runs_and_their_commit_doubles_none_of_them(
+async def test_runs_execute_once_when_a_ticker_is_killed_between_publish_and_commit(
     faulty_tenant: Tenant, pool: Pool, target: Target
 ) -> None:
     stack = pool.stack
@@ -52,7 +52,7 @@ async def test_a_ticker_killed_between_publishing_runs_and_their_commit_doubles_
 
 
 @pytest.mark.requirement("S25")
-async def test_a_ticker_killed_before_the_commit_of_a_change_applies_it_once_and_it_is_answered(
+async def test_command_is_applied_once_when_a_ticker_is_killed_before_the_commit(
     faulty_tenant: Tenant, pool: Pool, target: Target
 ) -> None:
     stack = pool.stack
@@ -74,7 +74,7 @@ async def test_a_ticker_killed_before_the_commit_of_a_change_applies_it_once_and
 
 
 @pytest.mark.requirement("S12")
-async def test_a_schedule_that_cannot_even_be_read_is_parked_and_stops_no_other(
+async def test_unreadable_schedule_becomes_errored_and_stops_no_other_schedule(
     faulty_tenant: Tenant, pool: Pool, target: Target
 ) -> None:
     stack, ledger = pool.stack, faulty_tenant.ledger
@@ -105,7 +105,7 @@ async def test_a_schedule_that_cannot_even_be_read_is_parked_and_stops_no_other(
 
 
 @pytest.mark.requirement("S55", "S88")
-async def test_without_any_ticker_for_20_s_staged_runs_start_on_their_instants(
+async def test_staged_runs_start_on_time_without_a_ticker(
     faulty_tenant: Tenant,
     pool: Pool,
     target: Target,

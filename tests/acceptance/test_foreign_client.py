@@ -25,14 +25,18 @@ pytestmark = [
     pytest.mark.broker_version,
     pytest.mark.broker,
     pytest.mark.postgres,
-    pytest.mark.skipif(shutil.which("amqp-publish") is None, reason="The Debian package amqp-tools is missing."),
+    pytest.mark.skipif(
+        shutil.which("amqp-publish") is None, reason="The Debian package amqp-tools is missing."
+    ),
 ]
 
 
 def example() -> tuple[str, str]:
     """Return the JSON of the README and the command that publishes the JSON."""
     found = EXAMPLE.search(README.read_text())
-    assert found is not None, "The README contains no example with the marker `acceptance: plain-amqp`."
+    assert found is not None, (
+        "The README contains no example with the marker `acceptance: plain-amqp`."
+    )
     return found["body"], found["command"]
 
 
@@ -50,7 +54,7 @@ async def shell(command: str, amqp_url: str) -> str:
 
 
 @pytest.mark.requirement("S19")
-async def test_a_schedule_published_by_amqp_tools_calls_its_target_and_is_in_the_ledger(
+async def test_schedule_published_by_amqp_tools_calls_its_target_and_is_in_the_ledger(
     tenant: Tenant, target: Target
 ) -> None:
     url = tenant.stack.amqp_url

@@ -55,7 +55,7 @@ _WRITE_GRANTS = {
 
 
 @pytest.mark.requirement("S51", "ASK-16")
-async def test_the_executors_role_cannot_write_schedules(database_url: str) -> None:
+async def test_executor_role_cannot_write_schedules(database_url: str) -> None:
     executor = await asyncpg.connect(as_role(database_url, "executor"))
     try:
         for statement in (
@@ -72,7 +72,7 @@ async def test_the_executors_role_cannot_write_schedules(database_url: str) -> N
 
 @pytest.mark.requirement("S59")
 @pytest.mark.parametrize("service", SERVICES)
-async def test_a_services_role_writes_only_its_own_tables_and_is_nobody_special(
+async def test_service_role_writes_only_its_tables_and_has_no_special_attribute(
     service: str, database_url: str
 ) -> None:
     connection = await asyncpg.connect(as_role(database_url, service))
@@ -90,7 +90,7 @@ async def test_a_services_role_writes_only_its_own_tables_and_is_nobody_special(
     assert not any(attributes.values())
 
 
-async def test_the_dispatchers_role_reads_nothing_but_the_time(database_url: str) -> None:
+async def test_dispatcher_role_reads_only_the_time(database_url: str) -> None:
     connection = await asyncpg.connect(as_role(database_url, "dispatcher"))
     try:
         time = await connection.fetchval("SELECT clock_timestamp()")

@@ -48,7 +48,7 @@ def production(servers: Servers, tmp_path_factory: pytest.TempPathFactory) -> It
         yield production
 
 
-async def test_what_is_imported_is_what_services_would_have_declared(
+async def test_imported_definitions_equal_the_topology_of_the_services(
     production: Production, servers: Servers
 ) -> None:
     async with await aio_pika.connect(production.stack.amqp_url) as connection:
@@ -62,7 +62,7 @@ async def test_what_is_imported_is_what_services_would_have_declared(
     assert required <= bound
 
 
-async def test_with_their_own_users_services_run_retry_bury_replay_and_cancel(
+async def test_services_with_separate_users_run_retry_replay_and_cancel(
     production: Production, target: Target
 ) -> None:
     async with (
@@ -91,7 +91,7 @@ async def test_with_their_own_users_services_run_retry_bury_replay_and_cancel(
     assert len(dead_letters) == 1
 
 
-async def test_a_message_for_an_exchange_of_the_tenants_own_arrives(
+async def test_amqp_target_reaches_an_exchange_of_the_tenant(
     production: Production,
 ) -> None:
     async with (
@@ -117,7 +117,7 @@ async def test_a_message_for_an_exchange_of_the_tenants_own_arrives(
 
 @pytest.mark.requirement("S75")
 @pytest.mark.parametrize("user", sorted(MAY_PUBLISH))
-async def test_a_user_may_publish_to_what_its_part_needs_and_nothing_else(
+async def test_user_publishes_only_to_the_exchanges_of_its_part(
     user: str, production: Production
 ) -> None:
     names = {exchange.name for exchange in SYSTEM.exchanges}
@@ -127,7 +127,7 @@ async def test_a_user_may_publish_to_what_its_part_needs_and_nothing_else(
 
 
 @pytest.mark.parametrize("user", sorted(MAY_PUBLISH))
-async def test_no_user_may_declare_or_delete_what_is_harebells(
+async def test_no_user_declares_or_deletes_a_queue_of_harebell(
     user: str, production: Production
 ) -> None:
     async with await aio_pika.connect(production.url(user)) as connection:
@@ -139,7 +139,7 @@ async def test_no_user_may_declare_or_delete_what_is_harebells(
             await channel.queue_delete(EVENTS_RECENT.name)
 
 
-async def test_a_ticker_sees_whether_executors_live_and_lanes_are_empty(
+async def test_ticker_user_finds_dead_executors_and_empty_lanes(
     production: Production,
 ) -> None:
     url, database = production.url("harebell_ticker"), production.stack.database_url
@@ -157,7 +157,9 @@ async def test_a_ticker_sees_whether_executors_live_and_lanes_are_empty(
 
 
 @pytest.mark.requirement("ASK-16")
-async def test_a_tenant_neither_writes_nor_hears_in_anothers_name(production: Production) -> None:
+async def test_tenant_can_neither_publish_nor_subscribe_for_another_tenant(
+    production: Production,
+) -> None:
     async with Client.connect(production.url(OTHER), tenant=ACME) as harebell:
         with pytest.raises(NotAllowed):
             await harebell.cancel(key="good")
@@ -173,7 +175,7 @@ async def test_a_tenant_neither_writes_nor_hears_in_anothers_name(production: Pr
                 await (await channel.get_queue(foreign, ensure=False)).get(fail=False)
 
 
-async def test_a_watch_may_tell_who_is_silent_and_nothing_else(production: Production) -> None:
+async def test_watchdog_user_publishes_only_missed_heartbeats(production: Production) -> None:
     missed_heartbeat = MissedHeartbeat("ticker", now())
     url = production.url("harebell_watchdog")
     async with await aio_pika.connect(production.stack.amqp_url) as connection:

@@ -31,7 +31,7 @@ Record = Callable[[str, object], None]
 
 
 @pytest.mark.requirement("S01")
-async def test_an_immediate_run_starts_within_2_s_while_40_runs_start_each_second(
+async def test_immediate_run_starts_within_2_s_while_40_runs_start_each_second(
     tenant: Tenant, target: Target, record_property: Record
 ) -> None:
     count = RUNS_PER_SECOND * SECONDS
@@ -46,7 +46,9 @@ async def test_an_immediate_run_starts_within_2_s_while_40_runs_start_each_secon
     await tenant.until_runs(2 * count, "succeeded", within=2 * WAIT_TIMEOUT)
 
     calls = target.calls("at-once")
-    waits = sorted(call.late for call in calls)  # the scheduled time of an immediate run is its acceptance
+    waits = sorted(
+        call.late for call in calls
+    )  # the scheduled time of an immediate run is its acceptance
     p50, p99 = waits[count // 2], waits[count * 99 // 100]
     record_property("waited", f"p50 {p50 * 1e3:.0f} ms, p99 {p99 * 1e3:.0f} ms")
     assert Counter(call.schedule_id for call in calls) == Counter(ids)
@@ -76,7 +78,7 @@ def mean_wait(calls: Sequence[Call]) -> float:
 
 
 @pytest.mark.requirement("S21")
-async def test_with_a_backlog_in_every_lane_high_waits_a_fifth_of_low_which_goes_on(
+async def test_high_runs_wait_a_fifth_of_low_runs_when_every_lane_has_a_backlog(
     faulty_tenant: Tenant, pool: Pool, target: Target, record_property: Record
 ) -> None:
     slots = {f"HAREBELL_SLOTS_{lane}": slots for lane, slots in SLOTS.items()}
@@ -105,7 +107,7 @@ async def put_high(tenant: Tenant, target: Target, pool: Pool, name: str) -> lis
 
 
 @pytest.mark.requirement("S68")
-async def test_a_flood_of_low_work_leaves_the_lateness_of_high_work_as_it_was(
+async def test_flood_of_low_runs_does_not_delay_high_runs(
     faulty_tenant: Tenant, pool: Pool, target: Target, record_property: Record
 ) -> None:
     await pool.start(1)
@@ -120,20 +122,26 @@ async def test_a_flood_of_low_work_leaves_the_lateness_of_high_work_as_it_was(
     lateness_during = await put_high(faulty_tenant, target, pool, "busy")
 
     low = len(target.calls("flood"))
-    record_property("late", f"calm {median(lateness_before):.4f} s, in the flood {median(lateness_during):.4f} s")
+    record_property(
+        "late",
+        f"calm {median(lateness_before):.4f} s, in the flood {median(lateness_during):.4f} s",
+    )
     assert 0 < low < FLOOD  # the flood lasted during all high runs
     assert median(lateness_during) < 2 * median(lateness_before) + SLACK
     await faulty_tenant.until_runs(FLOOD + 2 * HIGH, "succeeded", within=2 * WAIT_TIMEOUT)
 
 
 @pytest.mark.requirement("S52")
-async def test_of_500_calls_of_which_50_fail_exactly_those_50_have_not_succeeded(
-    tenant: Tenant, target: Target
-) -> None:
+async def test_exactly_the_runs_with_failed_calls_are_dead(tenant: Tenant, target: Target) -> None:
     targets = {False: target.http("well"), True: target.http("ill", fail=1)}
     fails = {f"one-{number}": number % (TOTAL // FAILING) == 3 for number in range(TOTAL)}
     schedules = [
-        {"key": key, "when": {"after": "2s"}, "target": targets[fails], "retry": {"max_attempts": 1}}
+        {
+            "key": key,
+            "when": {"after": "2s"},
+            "target": targets[fails],
+            "retry": {"max_attempts": 1},
+        }
         for key, fails in fails.items()
     ]
     responses = await tenant.harebell.put_many(schedules)

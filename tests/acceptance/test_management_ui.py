@@ -10,8 +10,8 @@ from typing import Any, Final
 import pytest
 from playwright.async_api import expect
 from tests.acceptance.management_ui import WAIT_TIMEOUT_MS, ManagementUi
-from tests.acceptance.production import Production
 from tests.acceptance.pictures import picture_folder
+from tests.acceptance.production import Production
 from tests.acceptance.recording_target import Target
 from tests.acceptance.stack import Tenant, until
 from tests.rig.servers import Servers
@@ -84,7 +84,7 @@ def backlog(target: Target) -> list[dict[str, Any]]:
 
 
 @pytest.mark.requirement("S75")
-async def test_work_waits_in_lanes_whose_depth_an_operator_sees(
+async def test_management_ui_shows_the_depth_of_each_lane(
     tour: Tour, default: Tenant, target: Target
 ) -> None:
     items = backlog(target)
@@ -106,7 +106,7 @@ async def test_work_waits_in_lanes_whose_depth_an_operator_sees(
 
 
 @pytest.mark.requirement("S75")
-async def test_connections_say_whose_they_are(tour: Tour) -> None:
+async def test_management_ui_shows_the_service_of_each_connection(tour: Tour) -> None:
     async with tour.ui("harebell_monitor") as ui:
         await ui.connections()
         for kind in ServiceKind:
@@ -118,11 +118,13 @@ async def test_connections_say_whose_they_are(tour: Tour) -> None:
         await ui.row("ticker-1 publishes").locator("a").first.click()
         client = await ui.unfold("Client properties")
         for text in ("product Harebell", "service ticker", "instance ticker-1"):
-            await expect(client.get_by_role("row", name=text)).to_be_visible(timeout=WAIT_TIMEOUT_MS)
+            await expect(client.get_by_role("row", name=text)).to_be_visible(
+                timeout=WAIT_TIMEOUT_MS
+            )
 
 
 @pytest.mark.requirement("S75")
-async def test_a_schedule_pasted_into_the_form_is_accepted_and_runs(
+async def test_schedule_published_in_the_form_is_accepted_and_runs(
     tour: Tour, target: Target
 ) -> None:
     async def called() -> bool:
@@ -145,7 +147,7 @@ async def test_a_schedule_pasted_into_the_form_is_accepted_and_runs(
 
 
 @pytest.mark.requirement("S75")
-async def test_why_a_pasted_schedule_was_refused_is_read_in_the_recent_events(
+async def test_recent_events_show_the_reason_of_a_rejected_schedule(
     tour: Tour, target: Target
 ) -> None:
     invalid = {"key": "hello-2", "when": {"cron": "75 9 * * *"}, "target": target.http("hello")}
@@ -168,7 +170,7 @@ async def test_why_a_pasted_schedule_was_refused_is_read_in_the_recent_events(
 
 
 @pytest.mark.requirement("S111")
-async def test_dead_letters_are_looked_at_25_times_without_harm(
+async def test_dead_letters_do_not_change_when_shown_25_times(
     tour: Tour, default: Tenant, target: Target
 ) -> None:
     for number in range(DEAD):
@@ -201,7 +203,7 @@ async def dead_letter_state(tour: Tour, default: Tenant) -> tuple[object, ...]:
 
 
 @pytest.mark.requirement("S75")
-async def test_who_monitors_sees_all_and_changes_nothing(tour: Tour) -> None:
+async def test_monitor_user_sees_queues_and_changes_nothing(tour: Tour) -> None:
     before = tour.depth("harebell.dead.recent")
     async with tour.ui("harebell_monitor") as ui:
         await ui.exchange("harebell.commands")

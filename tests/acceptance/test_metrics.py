@@ -73,12 +73,12 @@ async def until_counted(tenant: Tenant, before: Scrape) -> Scrape:
     async def is_equal() -> bool:
         nonlocal latest
         latest = await Scrape.collect(tenant.stack, PAIRS) - before
-        return latest.by(RUNS, "outcome", "reason") == expected
+        return latest.by(RUNS, "state", "reason") == expected
 
     try:
         await until(is_equal)
     except AssertionError:
-        assert latest.by(RUNS, "outcome", "reason") == expected
+        assert latest.by(RUNS, "state", "reason") == expected
     return latest
 
 
@@ -87,9 +87,7 @@ def retry_policy(attempts: int, base: str = "100ms") -> dict[str, Any]:
 
 
 @pytest.mark.requirement("S72", "S114")
-async def test_a_scrape_after_a_known_load_is_what_the_ledger_says(
-    counted: Tenant, target: Target
-) -> None:
+async def test_metrics_equal_the_ledger_after_a_known_load(counted: Tenant, target: Target) -> None:
     before = await Scrape.collect(counted.stack, PAIRS)
     soon = {"after": "1s"}
     for number in range(20):
@@ -104,7 +102,7 @@ async def test_a_scrape_after_a_known_load_is_what_the_ledger_says(
 
     counted_since = await until_counted(counted, before)
 
-    assert counted_since.by(RUNS, "outcome", "reason") == {
+    assert counted_since.by(RUNS, "state", "reason") == {
         ("succeeded", ""): 21,
         ("dead", "attempts_exhausted"): 3,
         ("expired", "expired"): 1,
@@ -117,8 +115,13 @@ async def test_a_scrape_after_a_known_load_is_what_the_ledger_says(
     for row in attempts:
         assert durations[row["outcome"],] == pytest.approx(row["seconds"], abs=0.001)
     assert counted_since.total("harebell_start_lateness_seconds_count") == 21 + 8
-    assert counted_since.by("harebell_commands_total", "verb", "result")["schedule.put", "ok"] == 25
-    assert counted_since.by("harebell_change_latency_seconds_count", "verb") == {("schedule.put",): 25}
+    assert (
+        counted_since.by("harebell_commands_total", "verb", "result")["schedule.put", "applied"]
+        == 25
+    )
+    assert counted_since.by("harebell_change_latency_seconds_count", "verb") == {
+        ("schedule.put",): 25
+    }
 
     async def dead_letters() -> bool:
         scrape = await Scrape.collect(counted.stack, ONE_OF_EACH)
@@ -144,7 +147,7 @@ async def unstage_in_every_way(tenant: Tenant) -> None:
 
 
 @pytest.mark.requirement("ASK-1")
-async def test_every_run_that_did_not_run_is_counted_by_its_reason(counted: Tenant) -> None:
+async def test_unexecuted_run_is_counted_by_its_reason(counted: Tenant) -> None:
     before = await Scrape.collect(counted.stack, PAIRS)
     past = {"every": "1s", "start": time_in(-3600).isoformat()}
     missed = await counted.put("missed", past, SLEEP_2_6_S, catch_up={"mode": "none"})
@@ -160,10 +163,12 @@ async def test_every_run_that_did_not_run_is_counted_by_its_reason(counted: Tena
 
     counted_since = await until_counted(counted, before)
 
-    unexecuted = counted_since.by(RUNS, "outcome", "reason")
-    assert unexecuted["skipped", "catch_up"] > 500, "Each scheduled time of the row counts."
-    assert unexecuted["cancelled", "paused"] == unexecuted["skipped", "requested"] == 3
-    assert unexecuted["cancelled", "superseded"] == 2, "The new version also has one of the three times."
+    unexecuted = counted_since.by(RUNS, "state", "reason")
+    assert unexecuted["skipped", "missed"] > 500, "Each scheduled time of the row counts."
+    assert unexecuted["cancelled", "paused"] == unexecuted["skipped", "manual"] == 3
+    assert unexecuted["cancelled", "superseded"] == 2, (
+        "The new version also has one of the three times."
+    )
     assert unexecuted["cancelled", "cancelled"] >= 3
     assert set(unexecuted) >= {
         ("skipped", "overlap"),
@@ -173,7 +178,7 @@ async def test_every_run_that_did_not_run_is_counted_by_its_reason(counted: Tena
 
 
 @pytest.mark.requirement("ASK-1")
-async def test_runs_that_die_with_their_executor_or_are_dropped_by_it_are_counted(
+async def test_run_is_counted_when_its_executor_dies_or_cancels_it(
     counted: Tenant,
 ) -> None:
     """The first run uses the only slot, so the second is claimed, waits and can be cancelled."""
@@ -191,7 +196,7 @@ async def test_runs_that_die_with_their_executor_or_are_dropped_by_it_are_counte
 
     async def dropped() -> bool:
         alone = await Scrape.collect_one(counted.stack, ServiceKind.EXECUTOR, 4)
-        return alone.by(RUNS, "outcome", "reason") == {("cancelled", "cancelled"): 1}
+        return alone.by(RUNS, "state", "reason") == {("cancelled", "cancelled"): 1}
 
     await until(dropped, what="the count of the cancelled run")
     counted.stack.kill(executor.name)
@@ -199,7 +204,7 @@ async def test_runs_that_die_with_their_executor_or_are_dropped_by_it_are_counte
 
     async def is_lease_expired() -> bool:
         counted_since = await Scrape.collect(counted.stack, PAIRS) - before
-        return counted_since.by(RUNS, "outcome", "reason") == {("skipped", "unknown_outcome"): 1}
+        return counted_since.by(RUNS, "state", "reason") == {("skipped", "unknown_outcome"): 1}
 
     await until(is_lease_expired, what="the count of the run with an expired lease")
     counted_since = await Scrape.collect(counted.stack, PAIRS) - before
@@ -207,7 +212,7 @@ async def test_runs_that_die_with_their_executor_or_are_dropped_by_it_are_counte
 
 
 @pytest.mark.requirement("S65")
-async def test_the_lateness_that_is_published_is_the_ledgers_and_hides_nothing_from_the_target(
+async def test_lateness_metric_equals_the_ledger_and_includes_the_calls(
     counted: Tenant, target: Target
 ) -> None:
     """Put more runs with one due time than slots, so that some are late by more than a second."""
@@ -229,11 +234,13 @@ async def test_the_lateness_that_is_published_is_the_ledgers_and_hides_nothing_f
     for bound in (0.5, 1, 2, 5):
         observed = counted_since.total(f"{LATENESS}_bucket", le=f"{bound:.1f}")
         assert observed == sum(each <= bound for each in started)
-        assert observed >= sum(each <= bound for each in late), "An attempt starts before its call arrives."
+        assert observed >= sum(each <= bound for each in late), (
+            "An attempt starts before its call arrives."
+        )
 
 
 @pytest.mark.requirement("S69")
-async def test_the_backlog_of_each_lane_grows_without_executors_and_goes_with_them(
+async def test_backlog_metric_of_each_lane_grows_without_executors_and_ends_with_them(
     counted: Tenant, target: Target
 ) -> None:
     pool = "autoscaled"

@@ -35,7 +35,7 @@ async def change_in_every_way(tenant: Tenant, target: Target, key: str) -> None:
 
 
 @pytest.mark.requirement("S31")
-async def test_at_a_hundred_changes_a_second_99_in_100_work_within_two_seconds(
+async def test_change_takes_effect_within_two_seconds_at_a_hundred_changes_a_second(
     tenant: Tenant, target: Target
 ) -> None:
     before = await Scrape.collect(tenant.stack, PAIRS)
@@ -56,7 +56,7 @@ async def test_at_a_hundred_changes_a_second_99_in_100_work_within_two_seconds(
 
 
 @pytest.mark.requirement("S31")
-async def test_a_change_that_was_put_off_is_measured_from_its_time(
+async def test_latency_of_a_change_counts_from_its_effective_time(
     tenant: Tenant, target: Target
 ) -> None:
     before = await Scrape.collect(tenant.stack, PAIRS)
@@ -66,11 +66,11 @@ async def test_a_change_that_was_put_off_is_measured_from_its_time(
 
     async def is_active() -> Scrape | None:
         difference = await Scrape.collect(tenant.stack, PAIRS) - before
-        return difference if difference.total(f"{LATENCY}_count", verb="commence") else None
+        return difference if difference.total(f"{LATENCY}_count", verb="activate") else None
 
     difference = await until(is_active, what="the change")
     assert difference is not None
     assert now() >= at
-    latency = difference.total(f"{LATENCY}_sum", verb="commence")
+    latency = difference.total(f"{LATENCY}_sum", verb="activate")
     log.info("latency of the change with an effective time: %.3f s", latency)
     assert latency < 2

@@ -61,7 +61,7 @@ def isolated(pool: Pool) -> Iterator[IsolatedExecutor]:
 
 @pytest.mark.requirement("S79", "S84")
 @pytest.mark.parametrize("cut", CUTS)
-async def test_runs_of_an_executor_that_is_cut_off_are_finished_by_another_with_one_effect(
+async def test_another_executor_finishes_the_runs_of_an_isolated_executor(
     cut: str,
     faulty_tenant: Tenant,
     isolated: IsolatedExecutor,

@@ -7,10 +7,10 @@ from datetime import datetime, timedelta
 from typing import Any, TypeAlias
 
 import pytest
+from tests.acceptance.amqp_client import AmqpClient
 from tests.acceptance.faults import Pool, count_of, until_called
 from tests.acceptance.recording_target import Target
-from tests.acceptance.stack import WAIT_TIMEOUT, Stack, Tenant, time_in, run_id
-from tests.acceptance.amqp_client import AmqpClient
+from tests.acceptance.stack import WAIT_TIMEOUT, Stack, Tenant, run_id, time_in
 
 from harebell.dev.local_services import StartedService
 from harebell.dev.plan import ServiceKind
@@ -34,7 +34,7 @@ async def events(tenant: Tenant) -> AsyncIterator[EventQueue]:
 
 async def counted(stack: Stack, state: str, reason: str) -> float:
     """Return the count of both tickers."""
-    metric = re.escape(f'harebell_runs_total{{outcome="{state}",reason="{reason}"}}')
+    metric = re.escape(f'harebell_runs_total{{state="{state}",reason="{reason}"}}')
     plans = [stack.services.plan(ServiceKind.TICKER, number) for number in (1, 2)]
     return sum([await count_of(StartedService(plan.name, 0, plan.port), metric) for plan in plans])
 
@@ -114,7 +114,7 @@ KINDS: dict[str, tuple[Callable[[Tenant], Awaitable[str]], str, str]] = {
 
 @pytest.mark.requirement("S76", "ASK-1")
 @pytest.mark.parametrize("kind", KINDS)
-async def test_a_run_that_does_not_run_is_a_row_an_event_and_a_count(
+async def test_unexecuted_run_has_a_row_an_event_and_a_count(
     tenant: Tenant, events: EventQueue, kind: str
 ) -> None:
     prevent, state, reason = KINDS[kind]
@@ -135,7 +135,7 @@ async def test_a_run_that_does_not_run_is_a_row_an_event_and_a_count(
 
 
 @pytest.mark.requirement("S76")
-async def test_instants_that_were_missed_in_a_row_are_one_row_with_their_count(
+async def test_successive_missed_times_are_one_row_with_their_count(
     tenant: Tenant, events: EventQueue
 ) -> None:
     run = await miss(tenant)
@@ -149,7 +149,7 @@ async def test_instants_that_were_missed_in_a_row_are_one_row_with_their_count(
 
 
 @pytest.mark.requirement("ASK-1")
-async def test_a_run_whose_time_passes_while_it_waits_for_a_slot_expires_and_is_no_dead_letter(
+async def test_run_expires_without_a_dead_letter_when_it_waits_too_long_for_a_slot(
     faulty_tenant: Tenant, pool: Pool, target: Target
 ) -> None:
     await pool.start(HAREBELL_SLOTS_NORMAL="1")

@@ -12,7 +12,7 @@ OTHER_TIMEZONE = timezone(timedelta(hours=5, minutes=45))
 
 
 @pytest.mark.requirement("S02")
-async def test_an_instant_with_an_offset_is_run_once_never_before_it_and_completes(
+async def test_one_shot_with_an_offset_runs_once_at_its_time_and_completes(
     tenant: Tenant, target: Target
 ) -> None:
     at = time_in(2)

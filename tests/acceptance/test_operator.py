@@ -64,7 +64,7 @@ def broken_stack(servers: Servers, tmp_path_factory: pytest.TempPathFactory) -> 
 
 @pytest.mark.requirement("S102")
 @pytest.mark.parametrize("fault", PARAMETERS)
-async def test_what_an_operator_purges_or_deletes_is_made_again_and_every_run_runs_once(
+async def test_topology_is_repaired_and_each_run_executes_once_after_a_deletion(
     fault: str,
     broken_stack: Stack,
     target: Target,
@@ -78,8 +78,12 @@ async def test_what_an_operator_purges_or_deletes_is_made_again_and_every_run_ru
         for path in DELETED_PATHS[fault]:
             await asyncio.to_thread(broken_stack.servers.management, "DELETE", path.format(host))
         broken_at = now()
-        runs = await tenant.until_runs(RUNS, "succeeded", within=FIRST_DUE + SPREAD + REPAIR_TIMEOUT)
-        recovery = (max(call.started_at for call in target.calls(fault)) - broken_at).total_seconds()
+        runs = await tenant.until_runs(
+            RUNS, "succeeded", within=FIRST_DUE + SPREAD + REPAIR_TIMEOUT
+        )
+        recovery = (
+            max(call.started_at for call in target.calls(fault)) - broken_at
+        ).total_seconds()
 
         late = max(call.late for call in target.calls(fault))
         record_property(

@@ -26,7 +26,9 @@ SLEEP_1_6_S = {"task": {"name": "harebell.sleep", "args": {"seconds": 1.6}}}
 EVERY_SECOND = {"every": "1s", "times": 5}
 
 
-async def attempt_spans(tenant: Tenant, runs: Sequence[asyncpg.Record]) -> list[tuple[datetime, datetime]]:
+async def attempt_spans(
+    tenant: Tenant, runs: Sequence[asyncpg.Record]
+) -> list[tuple[datetime, datetime]]:
     """Return the start and the end of each attempt, in order.
 
     The list omits an attempt whose executor died before it recorded the start.
@@ -55,7 +57,7 @@ async def until_ended(tenant: Tenant, count: int) -> list[asyncpg.Record]:
 
 
 @pytest.mark.requirement("S50")
-async def test_skip_what_finds_another_running_is_skipped_and_on_record(
+async def test_skip_policy_skips_and_records_a_run_during_another_run(
     tenant: Tenant,
 ) -> None:
     await tenant.put("slow", EVERY_SECOND, SLEEP_1_6_S, overlap="skip")
@@ -70,7 +72,7 @@ async def test_skip_what_finds_another_running_is_skipped_and_on_record(
 
 
 @pytest.mark.requirement("S50")
-async def test_queue_all_run_in_order_never_two_at_once(tenant: Tenant) -> None:
+async def test_queue_policy_runs_all_in_order_one_at_a_time(tenant: Tenant) -> None:
     await tenant.put("slow", EVERY_SECOND, SLEEP_1_6_S, overlap="queue")
 
     runs = await until_ended(tenant, 5)
@@ -80,11 +82,13 @@ async def test_queue_all_run_in_order_never_two_at_once(tenant: Tenant) -> None:
     assert started == sorted(started)
     await assert_one_at_a_time(tenant, runs)
     gaps = [after[0] - before[1] for before, after in pairwise(await attempt_spans(tenant, runs))]
-    assert max(gaps) < timedelta(seconds=2), "The completion must wake the next run before a recovery pass finds the run."
+    assert max(gaps) < timedelta(seconds=2), (
+        "The completion must wake the next run before a recovery pass finds the run."
+    )
 
 
 @pytest.mark.requirement("S50")
-async def test_replace_the_running_one_is_stopped_and_the_newest_runs(tenant: Tenant) -> None:
+async def test_replace_policy_stops_the_running_run_and_runs_the_newest(tenant: Tenant) -> None:
     await tenant.put("slow", EVERY_SECOND, SLEEP_1_6_S, overlap="replace")
 
     runs = await until_ended(tenant, 5)
@@ -98,7 +102,7 @@ async def test_replace_the_running_one_is_stopped_and_the_newest_runs(tenant: Te
 
 
 @pytest.mark.requirement("S33", "S50")
-async def test_a_running_run_that_is_cancelled_stops(tenant: Tenant) -> None:
+async def test_running_run_stops_when_cancelled(tenant: Tenant) -> None:
     target = {"task": {"name": "harebell.sleep", "args": {"seconds": 25}}}
     await tenant.put("long", {"now": True}, target)
     (running,) = await tenant.until_runs(1, "running")
@@ -117,7 +121,7 @@ async def test_a_running_run_that_is_cancelled_stops(tenant: Tenant) -> None:
 
 
 @pytest.mark.requirement("S50")
-async def test_queue_goes_on_when_its_executor_is_killed(
+async def test_queue_policy_continues_when_the_executor_is_killed(
     faulty_tenant: Tenant, pool: Pool, target: Target
 ) -> None:
     for number in (1, 2):
@@ -132,7 +136,9 @@ async def test_queue_goes_on_when_its_executor_is_killed(
     runs = await until_ended(faulty_tenant, 4)
 
     assert [run["state"] for run in runs] == ["succeeded"] * 4
-    assert sum(run["attempt"] for run in runs) == 5, "Only the run of the killed executor has a second attempt."
+    assert sum(run["attempt"] for run in runs) == 5, (
+        "Only the run of the killed executor has a second attempt."
+    )
     calls = [call for call in target.calls("queued") if call.ok]
     order = [call.scheduled_for for call in calls]
     assert order == sorted(order)
@@ -140,7 +146,7 @@ async def test_queue_goes_on_when_its_executor_is_killed(
 
 
 @pytest.mark.requirement("S50")
-async def test_an_executor_that_dies_while_it_decides_has_decided_nothing(
+async def test_overlap_decision_has_no_effect_when_the_executor_dies_before_the_commit(
     faulty_tenant: Tenant, pool: Pool
 ) -> None:
     victim = await start_with_kill(

@@ -47,7 +47,7 @@ async def new_day(database_url: str) -> AsyncIterator[Explainer]:
 
 @pytest.mark.requirement("S41")
 @pytest.mark.parametrize("statement", STATEMENTS.values(), ids=STATEMENTS)
-async def test_no_hot_statement_scans_or_hashes_a_partition_that_was_never_analysed(
+async def test_frequent_statement_neither_scans_nor_hashes_an_unanalyzed_partition(
     statement: Statement, database_url: str
 ) -> None:
     async with new_day(database_url) as explainer:

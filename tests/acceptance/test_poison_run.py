@@ -22,7 +22,7 @@ POISON = {"test.poison": f"{tasks.__name__}:{tasks.kill_executor.__name__}"}
 
 
 @pytest.mark.requirement("S110")
-async def test_a_run_that_kills_its_executors_is_a_dead_letter_and_the_rest_of_its_pool_flows(
+async def test_run_that_kills_its_executors_becomes_a_dead_letter_and_other_runs_continue(
     faulty_tenant: Tenant,
     pool: Pool,
     target: Target,

@@ -34,7 +34,7 @@ def scheduled_times(calls: Sequence[Call]) -> list[Any]:
 
 
 @pytest.mark.requirement("ASK-17")
-async def test_from_completion_every_run_begins_so_long_after_the_end_of_the_one_before(
+async def test_run_from_completion_starts_one_interval_after_the_end_of_the_run_before(
     tenant: Tenant, target: Target
 ) -> None:
     when = {"every": "1s", "from": "completion", "times": 3}
@@ -49,7 +49,7 @@ async def test_from_completion_every_run_begins_so_long_after_the_end_of_the_one
     assert len(target.calls("gentle")) == 3
 
 
-async def test_until_success_it_is_tried_at_every_instant_until_one_succeeds(
+async def test_until_success_runs_at_each_time_until_one_run_succeeds(
     tenant: Tenant, target: Target
 ) -> None:
     when = {"every": "1s", "until": "success"}
@@ -65,7 +65,7 @@ async def test_until_success_it_is_tried_at_every_instant_until_one_succeeds(
     assert [call.ok for call in target.calls("trying")][-1] is True
 
 
-async def test_any_of_two_rhythms_an_instant_of_both_is_one_run(
+async def test_any_of_two_intervals_has_one_run_at_a_common_time(
     tenant: Tenant, target: Target
 ) -> None:
     start = time_in(3)
@@ -79,7 +79,7 @@ async def test_any_of_two_rhythms_an_instant_of_both_is_one_run(
     assert scheduled_times(target.calls("both")) == [start + k * SECOND for k in (0, 2, 3, 4, 6)]
 
 
-async def test_so_many_failures_in_a_row_pause_the_schedule_until_someone_resumes_it(
+async def test_successive_failures_pause_the_schedule_until_a_resume(
     tenant: Tenant, target: Target
 ) -> None:
     hook = target.http("failing", broken="failing")

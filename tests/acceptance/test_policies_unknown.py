@@ -44,7 +44,7 @@ async def until_ended(tenant: Tenant, run_id: str, state: str) -> None:
 
 
 @pytest.mark.requirement("S101")
-async def test_a_run_of_unknown_outcome_holds_its_schedule_until_it_is_resolved_as_it_was(
+async def test_unresolved_run_blocks_its_schedule_until_a_person_resolves_it(
     faulty_tenant: Tenant, target: Target, unresolved: dict[str, str]
 ) -> None:
     listed = [run.run_id async for run in faulty_tenant.harebell.runs(state="unresolved")]

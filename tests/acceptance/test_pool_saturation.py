@@ -52,7 +52,7 @@ async def watch_connections(ledger_url: str, max_connections: Counter[str]) -> N
 
 
 @pytest.mark.requirement("S57")
-async def test_with_one_connection_each_all_that_comes_at_once_waits_its_turn(
+async def test_requests_wait_when_each_service_has_one_connection(
     stack: Stack, target: Target
 ) -> None:
     max_connections: Counter[str] = Counter()
@@ -83,7 +83,7 @@ def readiness_of(port: int) -> tuple[int, str]:
 
 
 @pytest.mark.requirement("S57")
-async def test_while_every_connection_is_refused_services_wait_say_so_and_then_catch_up(
+async def test_services_wait_and_catch_up_when_every_connection_is_refused(
     stack: Stack, target: Target
 ) -> None:
     members = PAIRS.members()
@@ -94,7 +94,9 @@ async def test_while_every_connection_is_refused_services_wait_say_so_and_then_c
         return [await asyncio.to_thread(readiness_of, port) for port in ports]
 
     async def all_report_the_database() -> bool:
-        return all(code == NOT_READY and "[-] database" in output for code, output in await states())
+        return all(
+            code == NOT_READY and "[-] database" in output for code, output in await states()
+        )
 
     async def all_ready() -> bool:
         return all([await asyncio.to_thread(is_ready, port) for port in ports])
@@ -102,7 +104,11 @@ async def test_while_every_connection_is_refused_services_wait_say_so_and_then_c
     async with stack.tenant("refused") as tenant:
         expected = await put_spread(tenant, target.http("refused"), RUNS, first=2, over=SPREAD)
         await refuse_connections(tenant.ledger)
-        await until(all_report_the_database, within=MAX_CLOCK_AGE + WAIT_TIMEOUT, what="the failed readiness check of every service")
+        await until(
+            all_report_the_database,
+            within=MAX_CLOCK_AGE + WAIT_TIMEOUT,
+            what="the failed readiness check of every service",
+        )
         await accept_connections(tenant.ledger)
         await until(all_ready, within=READY_TIMEOUT, what="every service's readiness")
         runs = await tenant.until_runs(RUNS, "succeeded", within=2 * WAIT_TIMEOUT)

@@ -12,7 +12,7 @@ from typing import Any
 import asyncpg
 import pytest
 from tests.acceptance.recording_target import Call, Target
-from tests.acceptance.stack import Tenant, time_in, now, run_id, until
+from tests.acceptance.stack import Tenant, now, run_id, time_in, until
 
 from harebell.contract.errors import CommandRejected
 
@@ -25,7 +25,10 @@ RACES_PER_TIME = 25  # races whose runs have one due time
 SPACING = timedelta(milliseconds=400)  # between two due times
 FIRST_DUE = 8.0  # seconds
 BATCH_SIZE = 500  # schedules in one message
-BEFORE, AFTER = timedelta(milliseconds=400), timedelta(milliseconds=200)  # range of the change around the due time
+BEFORE, AFTER = (
+    timedelta(milliseconds=400),
+    timedelta(milliseconds=200),
+)  # range of the change around the due time
 GOLDEN_RATIO = 0.618033988749895  # the fractions of its multiples are evenly distributed in [0, 1)
 SECOND = timedelta(seconds=1)
 GRACE = 2 * SECOND  # after this time, no run of the old version may start
@@ -108,7 +111,12 @@ class FinishedRace:
     replaced_at: datetime | None  # acceptance of the new version
 
     def faults(self) -> Iterator[str]:
-        for fault in (*self._late_starts(), *self._repeated(), *self._ledger_faults(), *self._missing()):
+        for fault in (
+            *self._late_starts(),
+            *self._repeated(),
+            *self._ledger_faults(),
+            *self._missing(),
+        ):
             yield f"{self.race}: {fault}; {self.acknowledgement}"
 
     def _late_starts(self) -> Iterator[str]:
@@ -124,10 +132,15 @@ class FinishedRace:
         for row in self.rows:
             name = name_of(row)
             is_old = row["version"] == 1 and row["attempt"] > 0
-            if is_old and name not in self.acknowledgement.in_flight and row["finished_at"] > self.acknowledgement.at:
+            if (
+                is_old
+                and name not in self.acknowledgement.in_flight
+                and row["finished_at"] > self.acknowledgement.at
+            ):
                 yield f"{name} was claimed and had not ended, but the response omits the run"
         yield from (
-            f"the response names {name}, which does not exist" for name in self.acknowledgement.in_flight - set(map(name_of, self.rows))
+            f"the response names {name}, which does not exist"
+            for name in self.acknowledgement.in_flight - set(map(name_of, self.rows))
         )
 
     def _repeated(self) -> Iterator[str]:
@@ -155,7 +168,7 @@ class FinishedRace:
         return self.race.change is Change.CANCEL and is_named and row["state"] == "cancelled"
 
     def _missing(self) -> Iterator[str]:
-        """Yield the times of the new version and the overdue times of the old one without a call."""
+        """Yield the required times without a call: of the new version and overdue old ones."""
         at, called = self.replaced_at, {call.scheduled_for for call in self.calls}
         if at is None:
             return
@@ -208,21 +221,27 @@ async def run_all(races: Sequence[Race], tenant: Tenant, target: Target) -> list
     ids: list[str] = []
     for first in range(0, len(races), BATCH_SIZE):
         bodies = [race.body("old", target) for race in races[first : first + BATCH_SIZE]]
-        ids += [str(response.id) for response in await tenant.harebell.put_many(bodies) if response.ok]
+        ids += [
+            str(response.id) for response in await tenant.harebell.put_many(bodies) if response.ok
+        ]
     assert now() < races[0].changed_at - SECOND, "The machine is too slow for the races."
-    acknowledgement = await asyncio.gather(*(change(race, tenant, target) for race in races))
+    acknowledgements = await asyncio.gather(*(change(race, tenant, target) for race in races))
 
     async def have_all_ended() -> bool:
         return all(row["finished_at"] is not None for row in await tenant.runs())
 
-    last = max([*(t for race in races for t in race.new), *(each.at for each in acknowledgement)])
+    last = max([*(t for race in races for t in race.new), *(each.at for each in acknowledgements)])
     await asyncio.sleep((last + GRACE + SECOND - now()).total_seconds())
     await until(have_all_ended, what="the end of all runs")
-    return await collect_results(races, ids, acknowledgement, tenant, target)
+    return await collect_results(races, ids, acknowledgements, tenant, target)
 
 
 async def collect_results(
-    races: Sequence[Race], ids: Sequence[str], acknowledgement: Sequence[Acknowledgement], tenant: Tenant, target: Target
+    races: Sequence[Race],
+    ids: Sequence[str],
+    acknowledgements: Sequence[Acknowledgement],
+    tenant: Tenant,
+    target: Target,
 ) -> list[FinishedRace]:
     calls, rows = defaultdict(list), defaultdict(list)
     for call in target.calls("race"):
@@ -237,12 +256,12 @@ async def collect_results(
     replaced = {str(row["schedule_id"]): row["accepted_at"] for row in versions}
     return [
         FinishedRace(race, id_, each, calls[id_], rows[id_], replaced.get(id_))
-        for race, id_, each in zip(races, ids, acknowledgement, strict=True)
+        for race, id_, each in zip(races, ids, acknowledgements, strict=True)
     ]
 
 
 @pytest.mark.requirement("S10", "ASK-4")
-async def test_changed_around_its_instant_a_run_is_of_one_version_which_the_answer_names(
+async def test_run_belongs_to_one_version_when_changed_around_its_due_time(
     tenant: Tenant, target: Target
 ) -> None:
     first = time_in(FIRST_DUE)

@@ -1,4 +1,4 @@
-"""Rate limits: the target counts the starts, and the limits use no attempt and delay no other run."""
+"""Rate limits: the target counts the starts. The limits use no attempt and delay no other run."""
 
 import asyncio
 from collections import Counter
@@ -26,13 +26,18 @@ def max_starts_within(window: timedelta, calls: Sequence[Call]) -> int:
 
 
 @pytest.mark.requirement("S70", "ASK-12")
-async def test_no_ten_seconds_hold_more_starts_than_the_limit_and_no_other_run_waits(
+async def test_rate_limit_bounds_the_starts_of_each_window_and_delays_no_other_run(
     tenant: Tenant, target: Target, record_property: Record
 ) -> None:
     """Two instances of each service share the runs, which have one due time."""
     due = {"at": time_in(4).isoformat()}
     limited = [
-        {"key": f"limited-{n}", "when": due, "rate_limit": RATE_LIMIT, "target": target.http("limited")}
+        {
+            "key": f"limited-{n}",
+            "when": due,
+            "rate_limit": RATE_LIMIT,
+            "target": target.http("limited"),
+        }
         for n in range(SCHEDULES * RUNS_PER_SCHEDULE)
     ]
     others = [
@@ -62,7 +67,7 @@ async def test_retries_count_as_starts(tenant: Tenant, target: Target) -> None:
     options = {"rate_limit": rate_limit, "retry": retry}
     await tenant.put("hourly", {"every": "1h"}, target.http("again", fail=2), **options)
     await asyncio.gather(
-        *(tenant.harebell.trigger(options="hourly", request_id=f"once-{n}") for n in range(12))
+        *(tenant.harebell.trigger(key="hourly", request_id=f"once-{n}") for n in range(12))
     )
 
     runs = await tenant.until_runs(12, "succeeded", within=3 * WAIT_TIMEOUT)

@@ -42,7 +42,7 @@ async def put_both(tenant: Tenant, target: Target, pool: Pool, path: str) -> Non
 
 
 @pytest.mark.requirement("S22", "S94")
-async def test_hung_the_holder_loses_critical_runs_soon_and_normal_ones_later(
+async def test_frozen_executor_loses_critical_runs_before_normal_runs(
     faulty_tenant: Tenant, pool: Pool, target: Target, record_property: Record
 ) -> None:
     frozen = await pool.start(1)
@@ -60,7 +60,7 @@ async def test_hung_the_holder_loses_critical_runs_soon_and_normal_ones_later(
 
 
 @pytest.mark.requirement("S22", "S94")
-async def test_killed_outright_the_holder_loses_runs_of_both_classes_at_once(
+async def test_killed_executor_loses_runs_of_both_classes_at_once(
     faulty_tenant: Tenant, pool: Pool, target: Target, record_property: Record
 ) -> None:
     killed = await pool.start(1)
@@ -79,7 +79,7 @@ async def test_killed_outright_the_holder_loses_runs_of_both_classes_at_once(
 
 
 @pytest.mark.requirement("S94")
-async def test_of_an_executor_killed_with_200_runs_in_flight_all_run_elsewhere_soon(
+async def test_200_runs_of_a_killed_executor_run_on_another_executor_soon(
     faulty_tenant: Tenant, pool: Pool, target: Target, record_property: Record
 ) -> None:
     slots = {"HAREBELL_SLOTS_NORMAL": str(IN_FLIGHT), "HAREBELL_MAX_TARGET_SHARE": "1"}
@@ -102,7 +102,7 @@ async def test_of_an_executor_killed_with_200_runs_in_flight_all_run_elsewhere_s
 
 
 @pytest.mark.requirement("S83")
-async def test_a_run_that_lasts_ten_leases_runs_once_while_its_executor_lives(
+async def test_run_that_lasts_ten_leases_executes_once_while_its_executor_lives(
     faulty_tenant: Tenant, pool: Pool, target: Target
 ) -> None:
     for number in (1, 2):

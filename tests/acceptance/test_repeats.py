@@ -5,15 +5,15 @@ from collections import Counter
 
 import orjson
 import pytest
+from tests.acceptance.amqp_client import AmqpClient
 from tests.acceptance.recording_target import Target
 from tests.acceptance.stack import Tenant
-from tests.acceptance.amqp_client import AmqpClient
 
 pytestmark = [pytest.mark.broker, pytest.mark.postgres]
 
 
 @pytest.mark.requirement("S26", "S86", "ASK-18")
-async def test_one_put_sent_twenty_times_at_once_makes_one_schedule_and_one_run(
+async def test_put_sent_twenty_times_at_once_creates_one_schedule_and_one_run(
     tenant: Tenant, target: Target
 ) -> None:
     schedule = {"key": "same", "when": {"after": "2s"}, "target": target.http("same")}
@@ -29,7 +29,7 @@ async def test_one_put_sent_twenty_times_at_once_makes_one_schedule_and_one_run(
     assert len(target.calls("same")) == len(await tenant.runs()) == 1
 
 
-async def test_a_put_and_its_cancel_sent_without_waiting_end_cancelled(
+async def test_schedule_is_cancelled_when_put_and_cancel_are_sent_without_waiting(
     tenant: Tenant, target: Target
 ) -> None:
     put = {"key": "regret", "when": {"after": "1s"}, "target": target.http("regret")}

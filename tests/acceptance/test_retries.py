@@ -29,7 +29,7 @@ async def dead_letters(tenant: Tenant, state: str) -> list[DeadLetterView]:
 
 
 @pytest.mark.requirement("S103", "S104", "S108")
-async def test_two_failures_and_a_success_are_three_attempts_as_far_apart_as_the_policy_says(
+async def test_two_failures_and_a_success_are_three_attempts_with_the_backoff_of_the_policy(
     tenant: Tenant, target: Target
 ) -> None:
     when = {"after": "1s"}
@@ -57,7 +57,7 @@ async def test_two_failures_and_a_success_are_three_attempts_as_far_apart_as_the
 
 
 @pytest.mark.requirement("S52", "S109", "S112")
-async def test_a_run_that_always_fails_is_one_dead_letter_and_succeeds_when_replayed_after_the_fix(
+async def test_failing_run_becomes_one_dead_letter_and_succeeds_when_replayed_after_the_fix(
     tenant: Tenant, target: Target
 ) -> None:
     hook = target.http("broken", broken="the-till")
@@ -87,7 +87,7 @@ async def test_a_run_that_always_fails_is_one_dead_letter_and_succeeds_when_repl
 
 
 @pytest.mark.requirement("S15")
-async def test_a_task_that_no_executor_has_is_a_dead_letter_at_once_with_the_reason(
+async def test_unknown_task_becomes_a_dead_letter_at_once_with_the_reason(
     tenant: Tenant,
 ) -> None:
     await tenant.put("typo", {"now": True}, {"task": {"name": "acme.reprot"}}, retry=retry(5, "1s"))

@@ -40,7 +40,7 @@ def rolling_stack(servers: Servers, tmp_path_factory: pytest.TempPathFactory) ->
 
 @pytest.mark.requirement("S73")
 @pytest.mark.parametrize("kind", SERVICES)
-async def test_a_service_told_to_stop_under_load_loses_doubles_and_uses_up_nothing(
+async def test_service_loses_no_run_and_uses_no_attempt_when_stopped_under_load(
     kind: ServiceKind,
     rolling_stack: Stack,
     target: Target,
@@ -56,7 +56,7 @@ async def test_a_service_told_to_stop_under_load_loses_doubles_and_uses_up_nothi
 
 
 @pytest.mark.requirement("S58")
-async def test_all_services_restarted_one_after_another_under_load_lose_and_double_nothing(
+async def test_runs_execute_once_when_every_service_restarts_under_load(
     rolling_stack: Stack, target: Target, record_property: Callable[[str, object], None]
 ) -> None:
     async with rolling_stack.tenant("rolling") as tenant:
@@ -97,7 +97,15 @@ class Load:
         """Put the runs and wait for the first calls."""
         tenant, broken = self._tenant, self._target.http(self._failing, fail=1)
         await put_spread(tenant, self._hook, LOADED_RUNS, first=1, over=LOAD_DURATION)
-        await put_spread(tenant, broken, FAILING_RUNS, first=1, over=LOAD_DURATION, prefix="failing", retry=SINGLE_ATTEMPT)
+        await put_spread(
+            tenant,
+            broken,
+            FAILING_RUNS,
+            first=1,
+            over=LOAD_DURATION,
+            prefix="failing",
+            retry=SINGLE_ATTEMPT,
+        )
         self._commands = asyncio.create_task(self._send_commands())
         await until_called(self._target, tenant.name, LOADED_RUNS // 5)
 
@@ -126,5 +134,7 @@ class Load:
         raise AssertionError
 
     async def _has_all_dead_letters(self) -> bool:
-        dead_letters = [dead_letter.run_id async for dead_letter in self._tenant.harebell.dead_letters()]
+        dead_letters = [
+            dead_letter.run_id async for dead_letter in self._tenant.harebell.dead_letters()
+        ]
         return len(dead_letters) == len(set(dead_letters)) == FAILING_RUNS

@@ -9,7 +9,7 @@ import asyncpg
 import pytest
 from tests.acceptance.faults import until_called
 from tests.acceptance.recording_target import Call, Target
-from tests.acceptance.stack import Stack, Tenant, time_in, now
+from tests.acceptance.stack import Stack, Tenant, now, time_in
 from tests.rig.servers import Servers, private_servers
 
 from harebell.dev.plan import ServiceCounts, name_of
@@ -40,7 +40,7 @@ def stack(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Stack]:
 
 
 @pytest.mark.requirement("S91")
-async def test_a_long_outage_of_the_database_crashes_nothing_and_catch_up_is_as_asked(
+async def test_services_survive_a_long_database_outage_and_apply_the_catch_up_policy(
     stack: Stack, target: Target, record_property: Callable[[str, object], None]
 ) -> None:
     before = process_ids(stack)
@@ -58,9 +58,13 @@ async def test_a_long_outage_of_the_database_crashes_nothing_and_catch_up_is_as_
     assert process_ids(stack) == before
     for mode in MODES:
         record_property(mode, summary(calls[mode], runs[mode]))
-        assert not started_between(calls[mode], stopped_at + timedelta(seconds=START_GRACE), returned_at)
+        assert not started_between(
+            calls[mode], stopped_at + timedelta(seconds=START_GRACE), returned_at
+        )
         assert_no_gap(calls[mode], runs[mode], end)
-    skipped = {mode: sum(run["range_count"] or 1 for run in skipped_rows(runs[mode])) for mode in MODES}
+    skipped = {
+        mode: sum(run["range_count"] or 1 for run in skipped_rows(runs[mode])) for mode in MODES
+    }
     assert skipped["all"] == 0
     assert skipped["none"] == skipped["one"] + 1 > 1
     assert max(call.late for call in calls["all"]) > MISSED_AFTER

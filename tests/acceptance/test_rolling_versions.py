@@ -2,8 +2,8 @@
 
 import aio_pika
 import pytest
-from tests.acceptance.stack import Tenant, until
 from tests.acceptance.amqp_client import COMMANDS, AmqpClient
+from tests.acceptance.stack import Tenant, until
 
 from harebell.contract.amqp_names import CHANGES, DELAY, DUE, EVENTS, QUERIES, WORK
 from harebell.messaging.topology.bus import SYSTEM
@@ -26,7 +26,7 @@ SELECT reason, error, payload->>'queue' AS queue FROM dead_letters WHERE payload
         (QUERIES, "dlq.list"),
     ],
 )
-async def test_what_is_asked_in_a_later_version_is_refused_in_the_answer(
+async def test_request_with_an_unknown_version_gets_a_rejection(
     exchange: str, verb: str, tenant: Tenant
 ) -> None:
     async with AmqpClient.open(tenant.stack.amqp_url, tenant.name) as amqp:
@@ -48,7 +48,7 @@ async def test_what_is_asked_in_a_later_version_is_refused_in_the_answer(
         (EVENTS, "acme.run.dead", "run.dead", "harebell.ticker.outcomes"),
     ],
 )
-async def test_what_a_service_says_in_a_later_version_is_parked_once_with_the_reason(
+async def test_message_with_an_unknown_version_is_dead_lettered_once_with_the_reason(
     exchange: str, key: str, verb: str, queue: str, tenant: Tenant
 ) -> None:
     name, type_ = f"{tenant.name}-{key}", f"harebell.{verb}.v9"
@@ -56,7 +56,9 @@ async def test_what_a_service_says_in_a_later_version_is_parked_once_with_the_re
         message = aio_pika.Message(b"[]", message_id=name, type=type_)
         target_exchange = await amqp.channel.get_exchange(exchange, ensure=False)
         await target_exchange.publish(message, key)
-        dead_letters = await until(lambda: tenant.ledger.fetch(_LETTERS, name), what="the dead letter")
+        dead_letters = await until(
+            lambda: tenant.ledger.fetch(_LETTERS, name), what="the dead letter"
+        )
         remaining = await amqp.channel.declare_queue(queue, passive=True)
 
     assert SYSTEM.carries(exchange, key)

@@ -18,7 +18,10 @@ pytestmark = [pytest.mark.broker, pytest.mark.postgres, pytest.mark.long]
 SCALED = (ServiceKind.TICKER, ServiceKind.DISPATCHER, ServiceKind.EXECUTOR)
 RUNS = 500
 SPREAD = 30.0  # seconds, so that runs remain after the removal
-SHORT_HORIZON = {"HAREBELL_HORIZON": "5s", "HAREBELL_SLOTS_NORMAL": "8"}  # so that every instance has work
+SHORT_HORIZON = {
+    "HAREBELL_HORIZON": "5s",
+    "HAREBELL_SLOTS_NORMAL": "8",
+}  # so that every instance has work
 
 MAX_EXECUTORS = 20  # executors
 GROUP_SIZE = 4  # executors that start or stop at the same time
@@ -31,13 +34,13 @@ _HOLDERS = "SELECT count(DISTINCT lease_holder) FROM runs WHERE tenant = $1"
 
 
 @pytest.mark.requirement("S66", "S124")
-async def test_from_one_to_four_and_back_under_load_loses_and_doubles_nothing(
+async def test_runs_execute_once_when_services_scale_from_one_to_four_and_back(
     own_stack: Stack, target: Target, record_property: Callable[[str, object], None]
 ) -> None:
     own_stack.start(ServiceCounts(), **SHORT_HORIZON)
     async with own_stack.tenant("scaling") as tenant:
         hook = target.http("scaling", sleep=0.3)
-        expected = await put_spread(tenant, hook, RUNS, first=2, finished=SPREAD)
+        expected = await put_spread(tenant, hook, RUNS, first=2, over=SPREAD)
         await until_called(target, "scaling", RUNS // 20)
 
         grown_in = await asyncio.to_thread(grow, own_stack)
@@ -51,7 +54,9 @@ async def test_from_one_to_four_and_back_under_load_loses_and_doubles_nothing(
     runs_by_executor = Counter(holder_of(run) for run in runs)
     record_property("grown", f"in {grown_in:.1f} s, after {grown_at} runs")
     record_property("shrunk", f"in {shrunk_in:.1f} s, after {shrunk_at} runs")
-    record_property("runs", f"worst {max(call.late for call in calls):.2f} s late; by {runs_by_executor}")
+    record_property(
+        "runs", f"worst {max(call.late for call in calls):.2f} s late; by {runs_by_executor}"
+    )
     assert len(set(expected)) == RUNS
     assert_each_once(calls, runs, RUNS)
     assert shrunk_at < RUNS, "No run remained for the last instances."
@@ -83,7 +88,7 @@ def shrink(stack: Stack) -> float:
 
 @pytest.mark.requirement("S66")
 @pytest.mark.chaos
-async def test_from_one_executor_to_twenty_and_back_mid_run_loses_and_doubles_nothing(
+async def test_runs_execute_once_when_executors_scale_from_one_to_twenty_and_back(
     own_stack: Stack, target: Target, record_property: Callable[[str, object], None]
 ) -> None:
     own_stack.start(ServiceCounts(), **SMALL_SETTINGS)
@@ -118,7 +123,9 @@ async def test_from_one_executor_to_twenty_and_back_mid_run_loses_and_doubles_no
 async def put_until(finished: asyncio.Event, tenant: Tenant, hook: dict[str, object]) -> int:
     """Put one wave of runs after the other until `finished`, and return the number of runs."""
     for wave in count(1):
-        ids = await put_spread(tenant, hook, WAVE_RUNS, first=1, finished=WAVE_DURATION, prefix=f"wave-{wave}")
+        ids = await put_spread(
+            tenant, hook, WAVE_RUNS, first=1, over=WAVE_DURATION, prefix=f"wave-{wave}"
+        )
         assert len(set(ids)) == WAVE_RUNS
         await asyncio.sleep(WAVE_DURATION)
         if finished.is_set():
@@ -133,7 +140,9 @@ def grow_to_many(stack: Stack) -> float:
         group = range(start, min(start + GROUP_SIZE, MAX_EXECUTORS + 1))
         for number in group:
             stack.start_one(ServiceKind.EXECUTOR, number, ready=False, **SMALL_SETTINGS)
-        stack.services.processes.await_ready([stack.services.plan(ServiceKind.EXECUTOR, n) for n in group])
+        stack.services.processes.await_ready(
+            [stack.services.plan(ServiceKind.EXECUTOR, n) for n in group]
+        )
     return (now() - started_at).total_seconds()
 
 
@@ -144,5 +153,7 @@ def shrink_to_one(stack: Stack) -> float:
         group = range(start, min(start + GROUP_SIZE, MAX_EXECUTORS))
         notified_at = now()
         stack.stop(*(name_of(ServiceKind.EXECUTOR, number) for number in group))
-        assert (now() - notified_at).total_seconds() < STOP_TIMEOUT, "The supervisor had to kill an instance."
+        assert (now() - notified_at).total_seconds() < STOP_TIMEOUT, (
+            "The supervisor had to kill an instance."
+        )
     return (now() - started_at).total_seconds()

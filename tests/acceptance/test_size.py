@@ -57,14 +57,23 @@ def observation(schedule_load: ScheduleLoad) -> Observation:
 
 
 async def observe(schedule_load: ScheduleLoad) -> Observation:
-    async with schedule_load.tenant() as tenant, tickets_in_delay_queues(tenant.stack.amqp_url) as tickets:
+    async with (
+        schedule_load.tenant() as tenant,
+        tickets_in_delay_queues(tenant.stack.amqp_url) as tickets,
+    ):
         wave = await schedule_load.wave(tenant, MANY)
         before = await tenant.ledger.fetchval(_SCANS)
-        messages = await until(schedule_load.delay_queue_depths, what="the message counts of the broker")
+        messages = await until(
+            schedule_load.delay_queue_depths, what="the message counts of the broker"
+        )
         expected = run_ids(wave)
 
         async def have_run() -> list[Call] | None:
-            calls = [call for call in schedule_load.target.calls("schedule-load") if call.run_id in expected]
+            calls = [
+                call
+                for call in schedule_load.target.calls("schedule-load")
+                if call.run_id in expected
+            ]
             return calls if len(calls) >= WAVE_SIZE and all(call.ok for call in calls) else None
 
         calls = await until(have_run, within=LOAD_TIMEOUT, what="the wave's calls")
@@ -96,7 +105,9 @@ def run_ids(wave: Wave) -> set[str]:
 
 
 @pytest.mark.requirement("S11")
-async def test_a_million_timetables_are_stored_and_no_two_are_alike(schedule_load: ScheduleLoad) -> None:
+async def test_million_schedules_with_different_times_are_stored(
+    schedule_load: ScheduleLoad,
+) -> None:
     async with schedule_load.tenant() as tenant:
         row = await tenant.ledger.fetchrow(_DIFFERENT_TIMES)
 
@@ -106,7 +117,9 @@ async def test_a_million_timetables_are_stored_and_no_two_are_alike(schedule_loa
 
 
 @pytest.mark.requirement("S11")
-async def test_stored_schedules_are_due_when_their_timetables_say(schedule_load: ScheduleLoad) -> None:
+async def test_stored_schedule_is_due_at_the_time_of_its_recurrence(
+    schedule_load: ScheduleLoad,
+) -> None:
     """Compare the copied rows with the recurrence that Harebell computes."""
     async with schedule_load.tenant() as tenant:
         for number in (10, 11, 12):  # a cron expression, a time and an interval
@@ -117,14 +130,16 @@ async def test_stored_schedules_are_due_when_their_timetables_say(schedule_load:
 
 
 @pytest.mark.requirement("S11", "S122")
-def test_those_that_are_due_among_a_million_run_once_each_and_on_time(observation: Observation) -> None:
+def test_due_schedules_among_a_million_run_once_and_on_time(
+    observation: Observation,
+) -> None:
     assert Counter(call.run_id for call in observation.calls) == Counter(run_ids(observation.wave))
     assert min(call.late for call in observation.calls) >= 0
     assert max(call.late for call in observation.calls) < MAX_LATENESS
 
 
 @pytest.mark.requirement("S11", "S46")
-def test_a_ticker_takes_no_memory_and_no_thread_for_what_is_stored(
+def test_ticker_needs_no_memory_and_no_thread_for_stored_schedules(
     schedule_load: ScheduleLoad, observation: Observation
 ) -> None:
     assert schedule_load.initial_wave is not None
@@ -136,25 +151,35 @@ def test_a_ticker_takes_no_memory_and_no_thread_for_what_is_stored(
 
 
 @pytest.mark.requirement("S36")
-def test_the_broker_holds_what_is_due_within_the_horizon_and_nothing_else(observation: Observation) -> None:
+def test_broker_contains_only_the_runs_within_the_horizon(
+    observation: Observation,
+) -> None:
     run_ids_of_tickets = {
         run_id(each["schedule_id"], datetime.fromisoformat(each["scheduled_for"]))
         for each in observation.tickets
     }
-    log.info("%d tickets in %d messages", len(observation.tickets), sum(observation.messages.values()))
+    log.info(
+        "%d tickets in %d messages", len(observation.tickets), sum(observation.messages.values())
+    )
 
     assert run_ids_of_tickets == run_ids(observation.wave)
     assert 0 < sum(observation.messages.values()) <= WAVE_SIZE
 
 
 @pytest.mark.requirement("S41")
-def test_no_service_reads_a_table_of_schedules_from_end_to_end(observation: Observation) -> None:
+def test_no_service_scans_a_table_of_schedules(observation: Observation) -> None:
     assert observation.scans == 0
 
 
 @pytest.mark.requirement("S122")
-def test_staging_reads_as_much_as_is_due_and_not_as_is_stored(schedule_load: ScheduleLoad, observation: Observation) -> None:
+def test_staging_reads_only_the_due_schedules(
+    schedule_load: ScheduleLoad, observation: Observation
+) -> None:
     assert schedule_load.initial_wave is not None
-    log.info("blocks: %d with few schedules, %d with many", schedule_load.initial_wave.blocks, observation.wave.blocks)
+    log.info(
+        "blocks: %d with few schedules, %d with many",
+        schedule_load.initial_wave.blocks,
+        observation.wave.blocks,
+    )
 
     assert observation.wave.blocks <= schedule_load.initial_wave.blocks * MAX_FACTOR

@@ -118,7 +118,9 @@ def schedule_lists(**filters: Any) -> Statement:
 
 def runs(id_: UUID | None = None, **filters: Any) -> Statement:
     query, since = RunList(**filters, limit=100), NOW - timedelta(hours=24)
-    return lambda connection: ExplainedStore(connection).list_runs(TENANT, query, since=since, id_=id_)
+    return lambda connection: ExplainedStore(connection).list_runs(
+        TENANT, query, since=since, id_=id_
+    )
 
 
 SCHEDULE_ID = UUID(int=7)
@@ -141,12 +143,16 @@ LISTS: dict[str, Statement] = {
 }
 # Each index of these tables and a statement that uses the index.
 BY_INDEX: dict[str, Statement] = {
-    "schedules_pkey": lambda connection: ExplainedStore(connection).get_schedule(TENANT, SCHEDULE_ID),
+    "schedules_pkey": lambda connection: ExplainedStore(connection).get_schedule(
+        TENANT, SCHEDULE_ID
+    ),
     "schedules_page": LISTS["schedules"],
     "schedules_tags": LISTS["schedules by tag"],
     "schedules_owner": LISTS["schedules by owner"],
     "schedules_name": LISTS["schedules by name"],
-    "schedule_versions_pkey": lambda connection: versions.VersionCache().load(connection, [(SCHEDULE_ID, 1)]),
+    "schedule_versions_pkey": lambda connection: versions.VersionCache().load(
+        connection, [(SCHEDULE_ID, 1)]
+    ),
     "schedule_state_pkey": lambda connection: schedules.load_unit_of_work(
         connection, versions.VersionCache(), [SCHEDULE_ID]
     ),
@@ -162,7 +168,9 @@ UNIQUE_INDEXES = {"schedules_key"}  # prevents two schedules with one key
 
 @pytest.mark.requirement("S17", "S41")
 @pytest.mark.parametrize("analyzed", [False, True], ids=["never analyzed", "analyzed"])
-async def test_nothing_hot_and_no_list_reads_all_schedules(schedule_load: ScheduleLoad, *, analyzed: bool) -> None:
+async def test_frequent_statements_and_lists_do_not_scan_the_schedules(
+    schedule_load: ScheduleLoad, *, analyzed: bool
+) -> None:
     scanned = {}
     async with connected(schedule_load) as connection:
         if analyzed:
@@ -177,7 +185,9 @@ async def test_nothing_hot_and_no_list_reads_all_schedules(schedule_load: Schedu
 
 
 @pytest.mark.requirement("S41")
-async def test_a_batch_of_what_is_due_reads_little_with_an_hour_behind(schedule_load: ScheduleLoad) -> None:
+async def test_batch_of_due_schedules_reads_few_blocks_with_a_backlog_of_an_hour(
+    schedule_load: ScheduleLoad,
+) -> None:
     """Count blocks, because the time depends on the load of the machine.
 
     `make bench ONLY=stored` measures the time.
@@ -192,7 +202,9 @@ async def test_a_batch_of_what_is_due_reads_little_with_an_hour_behind(schedule_
 
 
 @pytest.mark.requirement("S17")
-async def test_a_tag_is_found_by_its_index_and_listed_page_by_page(schedule_load: ScheduleLoad) -> None:
+async def test_list_finds_a_tag_by_its_index_and_has_pages(
+    schedule_load: ScheduleLoad,
+) -> None:
     async with connected(schedule_load) as connection:
         await connection.execute(_ANALYZE, timeout=120)
         explainer = Explainer(connection)
@@ -210,7 +222,9 @@ async def test_a_tag_is_found_by_its_index_and_listed_page_by_page(schedule_load
 
 
 @pytest.mark.requirement("S42")
-async def test_every_index_has_a_query_that_is_worse_without_it(schedule_load: ScheduleLoad) -> None:
+async def test_each_index_has_a_query_that_is_slower_without_it(
+    schedule_load: ScheduleLoad,
+) -> None:
     useless = {}
     async with connected(schedule_load) as connection:
         await connection.execute(_ANALYZE, timeout=120)
@@ -221,7 +235,9 @@ async def test_every_index_has_a_query_that_is_worse_without_it(schedule_load: S
             await drop(connection, tables[name], name)
             without_index = await cost(connection, statement)
             await connection.execute("ROLLBACK TO SAVEPOINT whole")
-            log.info("cost of %s: %.0f with the index, %.0f without", name, with_index, without_index)
+            log.info(
+                "cost of %s: %.0f with the index, %.0f without", name, with_index, without_index
+            )
             if without_index < with_index * MIN_FACTOR:
                 useless[name] = (with_index, without_index)
 

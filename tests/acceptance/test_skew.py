@@ -8,11 +8,11 @@ from datetime import datetime
 from typing import Any
 
 import pytest
-from tests.acceptance.faults import assert_each_once, put_spread
-from tests.acceptance.recording_target import Call, Target
-from tests.acceptance.host_clock import HostClock
-from tests.acceptance.stack import WAIT_TIMEOUT, Stack, Tenant, now, until
 from tests.acceptance.amqp_client import AmqpClient
+from tests.acceptance.faults import assert_each_once, put_spread
+from tests.acceptance.host_clock import HostClock
+from tests.acceptance.recording_target import Call, Target
+from tests.acceptance.stack import WAIT_TIMEOUT, Stack, Tenant, now, until
 from tests.rig.servers import Servers
 
 from harebell.dev.plan import ServiceKind, name_of
@@ -86,7 +86,9 @@ async def event_offsets(events: "asyncio.Queue[dict[str, Any]]", count: int) -> 
     async with asyncio.timeout(WAIT_TIMEOUT + SPREAD):
         for _ in range(count):
             event = await events.get()
-            event_offset_list.append(abs((now() - datetime.fromisoformat(event["time"])).total_seconds()))
+            event_offset_list.append(
+                abs((now() - datetime.fromisoformat(event["time"])).total_seconds())
+            )
     return event_offset_list
 
 
@@ -120,7 +122,7 @@ async def run_load(tenant: Tenant, target: Target, path: str) -> list[float]:
 
 
 @pytest.mark.requirement("S56")
-async def test_hosts_two_minutes_apart_start_nothing_early_and_nothing_twice(
+async def test_no_run_starts_early_or_twice_when_clocks_differ_by_two_minutes(
     stack: Stack, target: Target, record_property: Callable[[str, object], None]
 ) -> None:
     async with stack.tenant("two-minutes-apart") as tenant:
@@ -134,7 +136,7 @@ async def test_hosts_two_minutes_apart_start_nothing_early_and_nothing_twice(
 
 
 @pytest.mark.requirement("S56")
-async def test_clocks_that_are_set_by_minutes_and_hours_move_no_run(
+async def test_no_run_moves_when_clocks_change_by_minutes_or_hours(
     stack: Stack, clocks: Clocks, target: Target, record_property: Callable[[str, object], None]
 ) -> None:
     started_at = time.monotonic()

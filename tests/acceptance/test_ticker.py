@@ -9,7 +9,7 @@ import pytest
 from tests.acceptance import counters
 from tests.acceptance.faults import assert_each_once, count_of, put_spread, start
 from tests.acceptance.recording_target import Target
-from tests.acceptance.stack import Stack, Tenant, time_in, now
+from tests.acceptance.stack import Stack, Tenant, now, time_in
 from tests.rig.servers import Servers
 
 from harebell.dev.plan import ServiceCounts, ServiceKind
@@ -33,7 +33,7 @@ CREATE CONSTRAINT TRIGGER delay_commit AFTER INSERT ON schedule_state DEFERRABLE
 
 
 @pytest.mark.requirement("S45")
-async def test_an_idle_ticker_asks_little_however_many_schedules_there_are_and_wakes_on_time(
+async def test_idle_ticker_sends_few_statements_and_wakes_on_time(
     servers: Servers,
     own_stack: Stack,
     target: Target,
@@ -43,7 +43,10 @@ async def test_an_idle_ticker_asks_little_however_many_schedules_there_are_and_w
         pytest.skip("The test reads the counters of a private database.")
     await asyncio.to_thread(own_stack.start)
     async with own_stack.tenant("idle") as tenant:
-        schedules = [{"key": f"far-{n}", "when": EVERY_HOUR, "target": target.http("far")} for n in range(300)]
+        schedules = [
+            {"key": f"far-{n}", "when": EVERY_HOUR, "target": target.http("far")}
+            for n in range(300)
+        ]
         await tenant.harebell.put_many(schedules)
         await counters.prepare(tenant)
         before = await counters.ticker_statements(tenant)
@@ -58,7 +61,8 @@ async def test_an_idle_ticker_asks_little_however_many_schedules_there_are_and_w
     each_second = [
         query
         for query, count in statements.items()
-        if count > WATCH_TIME / 2 and "clock_timestamp" not in query  # each service reads the time five times every 5 s
+        if count > WATCH_TIME / 2
+        and "clock_timestamp" not in query  # each service reads the time five times every 5 s
     ]
     assert each_second == []
     assert polls <= 2 * (WATCH_TIME / IDLE_POLL_INTERVAL + 1)
@@ -67,7 +71,7 @@ async def test_an_idle_ticker_asks_little_however_many_schedules_there_are_and_w
 
 
 @pytest.mark.requirement("S53")
-async def test_a_full_pass_is_followed_by_the_next_and_reported(
+async def test_full_staging_pass_is_reported_and_followed_by_the_next(
     own_stack: Stack, target: Target
 ) -> None:
     await asyncio.to_thread(own_stack.start, ServiceCounts(tickers=0))
@@ -88,7 +92,7 @@ async def test_a_full_pass_is_followed_by_the_next_and_reported(
 
 
 @pytest.mark.requirement("S38", "S55")
-async def test_overdue_runs_start_within_5_s_of_readiness_ahead_of_what_is_due_later(
+async def test_overdue_runs_start_within_5_s_of_readiness_before_later_runs(
     own_stack: Stack, target: Target, record_property: Callable[[str, object], None]
 ) -> None:
     await asyncio.to_thread(own_stack.start, ServiceCounts(tickers=0))
@@ -96,7 +100,10 @@ async def test_overdue_runs_start_within_5_s_of_readiness_ahead_of_what_is_due_l
     async with own_stack.tenant("overdue") as tenant:
         missed_schedule = await put_hourly(tenant, target.http("overdue"))
         later = await put_spread(tenant, target.http("later"), 1, first=30, over=1)
-        overdue = {missed_schedule, *await put_all_at(tenant, target.http("overdue"), 40, time_in(8))}
+        overdue = {
+            missed_schedule,
+            *await put_all_at(tenant, target.http("overdue"), 40, time_in(8)),
+        }
         own_stack.kill(short_horizon_ticker.name)
         await set_back(tenant, missed_schedule, hours=4)
         await asyncio.sleep(9)
@@ -108,7 +115,9 @@ async def test_overdue_runs_start_within_5_s_of_readiness_ahead_of_what_is_due_l
 
     started_times = [run["started_at"] for run in runs if str(run["schedule_id"]) in overdue]
     (last,) = [run["started_at"] for run in runs if str(run["schedule_id"]) in later]
-    record_property("begun", f"{(max(started_times) - ready_at).total_seconds():.2f} s after readiness")
+    record_property(
+        "begun", f"{(max(started_times) - ready_at).total_seconds():.2f} s after readiness"
+    )
     assert (unstaged, len(started_times)) == ([], 44)
     assert max(started_times) - ready_at < MAX_START_DELAY
     assert max(started_times) < last
@@ -139,7 +148,7 @@ async def put_all_at(
 
 
 @pytest.mark.requirement("S76")
-async def test_tickets_that_have_outrun_a_slow_commit_are_published_again_and_run_once(
+async def test_run_executes_once_when_its_ticket_arrives_before_a_slow_commit(
     own_stack: Stack, target: Target
 ) -> None:
     members = await asyncio.to_thread(own_stack.start)

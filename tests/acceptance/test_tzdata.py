@@ -31,7 +31,7 @@ def write_zone(folder: Path, version: str, *, source: str) -> str:
     return os.pathsep.join([str(folder), str(SYSTEM_ZONES)])
 
 
-async def test_changed_zone_data_move_what_is_not_handed_over_yet(
+async def test_changed_time_zone_data_move_the_runs_that_are_not_staged(
     stack: Stack, tmp_path: Path
 ) -> None:
     before = write_zone(tmp_path / "before", "2026a", source="Europe/London")

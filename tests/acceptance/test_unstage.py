@@ -5,7 +5,7 @@ from datetime import datetime, timedelta
 
 import pytest
 from tests.acceptance.recording_target import Target
-from tests.acceptance.stack import Tenant, time_in, now
+from tests.acceptance.stack import Tenant, now, time_in
 
 pytestmark = [pytest.mark.broker, pytest.mark.postgres]
 
@@ -29,7 +29,7 @@ async def wait_for_later_run(tenant: Tenant, target: Target, due_at: datetime) -
 
 @pytest.mark.requirement("S33", "ASK-4")
 @pytest.mark.parametrize("verb", ["cancel", "pause"])
-async def test_withdrawn_a_second_before_its_instant_a_staged_run_never_runs_and_its_row_says_why(
+async def test_run_unstaged_a_second_before_its_due_time_never_runs_and_has_a_reason(
     verb: str, tenant: Tenant, target: Target
 ) -> None:
     due_at = time_in(5)
@@ -52,7 +52,7 @@ async def test_withdrawn_a_second_before_its_instant_a_staged_run_never_runs_and
     assert (shown.state, shown.reason) == (reason, "not today")
 
 
-async def test_a_pause_that_ends_before_the_instant_changes_nothing(
+async def test_pause_that_ends_before_the_due_time_changes_nothing(
     tenant: Tenant, target: Target
 ) -> None:
     due_at = time_in(5)
@@ -69,7 +69,7 @@ async def test_a_pause_that_ends_before_the_instant_changes_nothing(
 
 
 @pytest.mark.requirement("S14")
-async def test_a_short_pause_in_the_midst_of_many_instants_loses_none_of_them(
+async def test_short_pause_between_scheduled_times_loses_no_run(
     tenant: Tenant, target: Target
 ) -> None:
     start = time_in(3)
@@ -87,7 +87,7 @@ async def test_a_short_pause_in_the_midst_of_many_instants_loses_none_of_them(
     assert len(await tenant.runs()) == 6
 
 
-async def test_a_one_shot_that_is_replaced_and_put_back_runs_once_as_it_stands_at_last(
+async def test_one_shot_runs_once_with_its_last_version_when_replaced_and_put_back(
     tenant: Tenant, target: Target
 ) -> None:
     due_at = time_in(4)
@@ -104,7 +104,7 @@ async def test_a_one_shot_that_is_replaced_and_put_back_runs_once_as_it_stands_a
 
 
 @pytest.mark.requirement("S10")
-async def test_a_rhythm_that_is_replaced_and_put_back_keeps_all_its_instants(
+async def test_interval_keeps_all_its_times_when_replaced_and_put_back(
     tenant: Tenant, target: Target
 ) -> None:
     start = time_in(3)

@@ -46,18 +46,22 @@ def wipe(broker: Broker) -> None:
 
 
 @pytest.mark.requirement("S35", "S102")
-async def test_runs_that_waited_in_a_wiped_broker_run_once_each(
+async def test_runs_of_a_wiped_broker_execute_once(
     private: PrivateServers,
     stack: Stack,
     target: Target,
     record_property: Callable[[str, object], None],
 ) -> None:
     async with stack.tenant("wiped") as tenant:
-        expected = await put_spread(tenant, target.http("wiped"), RUNS, first=FIRST_DUE, over=SPREAD)
+        expected = await put_spread(
+            tenant, target.http("wiped"), RUNS, first=FIRST_DUE, over=SPREAD
+        )
         staged = await tenant.until_runs(RUNS, "staged", within=FIRST_DUE)
         await asyncio.to_thread(wipe, private.broker)
         ready = await until_ready(stack, PAIRS, within=READY_TIMEOUT)
-        runs = await tenant.until_runs(RUNS, "succeeded", within=SPREAD + LOST_IN_ANY_CASE_AFTER + TICKET_CHECK_INTERVAL)
+        runs = await tenant.until_runs(
+            RUNS, "succeeded", within=SPREAD + LOST_IN_ANY_CASE_AFTER + TICKET_CHECK_INTERVAL
+        )
         after = await tenant.put("after", {"now": True}, target.http("after"))
         await tenant.until_runs(RUNS + 1, "succeeded")
 

@@ -37,7 +37,7 @@ READERS: Final = {
     "time.time_ns": set[str](),
     "os.getenv": set[str](),
     "uuid.uuid4": set[str](),
-    "random.random": {"harebell.executor.service", "harebell.executor.completer"},
+    "random.random": {"harebell.executor.pipeline", "harebell.executor.completer"},
 }
 # The time in a request is for people and decides nothing.
 INFORMATIVE: Final = frozenset({"harebell.client.rpc"})

@@ -1,7 +1,8 @@
 """The in-memory ledger answers every statement of the storage modules of runs."""
 
 import importlib
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator
+from dataclasses import astuple
 from types import ModuleType
 from typing import Final
 
@@ -17,10 +18,8 @@ FIRST_WORDS: Final = ("DELETE", "INSERT", "SELECT", "UPDATE", "WITH")
 
 
 def statements_of(module: ModuleType) -> Iterator[str]:
-    """Yield the statements in the constants of the module."""
-    statements = getattr(module, "STATEMENTS", ())
-    values = statements.values() if isinstance(statements, Mapping) else statements
-    for text in (*vars(module).values(), *values):
+    """Yield the statements in `STATEMENTS` and in the other constants of the module."""
+    for text in (*vars(module).values(), *astuple(module.STATEMENTS)):
         if isinstance(text, str) and text.strip().startswith(FIRST_WORDS):
             yield text
 

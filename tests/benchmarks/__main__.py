@@ -1,4 +1,4 @@
-"""`python -m tests.benchmarks`: what a run costs and how late it starts, on servers of its own."""
+"""The command `python -m tests.benchmarks`: cost and lateness of runs, on separate servers."""
 
 import argparse
 import asyncio
@@ -19,24 +19,26 @@ from tests.benchmarks.peers.sample import LOADS, sample
 from tests.benchmarks.rig import FULL_HORIZON, HORIZON, Rig, Scale
 from tests.benchmarks.workloads import WORKLOADS
 
-TIMES: Final = 3  # of each sample
+SAMPLES: Final = 3  # of each workload
 
 
 def main() -> None:
-    asked = arguments()
-    chosen = [name for name in WORKLOADS if name in asked.only] if asked.only else list(WORKLOADS)
-    scale = Scale(asked.times, full=asked.full)
-    report = Report([], asked.out, Console())
-    report.add(MACHINE, **machine.described())
+    options = arguments()
+    chosen = (
+        [name for name in WORKLOADS if name in options.only] if options.only else list(WORKLOADS)
+    )
+    scale = Scale(options.times, full=options.full)
+    report = Report([], options.out, Console())
+    report.add(MACHINE, **machine.describe_machine())
     root = Path(tempfile.mkdtemp(prefix="harebell-bench-"))
     try:
         with (
-            Rig.open(root, horizon=FULL_HORIZON if asked.full else HORIZON) as rig,
+            Rig.open(root, horizon=FULL_HORIZON if options.full else HORIZON) as rig,
             ExitStack() as stack,
         ):
             rig.start()
-            opening = PEERS.items() if asked.peers else ()
-            peers = [stack.enter_context(open_(root / name, rig)) for name, open_ in opening]
+            openers = PEERS.items() if options.peers else ()
+            peers = [stack.enter_context(open_(root / name, rig)) for name, open_ in openers]
             for peer in peers:
                 report.add("versions", peer=peer.name, **peer.versions)
             for name in chosen:
@@ -47,7 +49,7 @@ def main() -> None:
 
 
 async def measure(name: str, rig: Rig, report: Report, scale: Scale, peers: Sequence[Peer]) -> None:
-    """With peers, each sample of ours is followed by one of theirs."""
+    """Measure one workload. A sample of each peer follows each sample of Harebell."""
     if not peers or name not in LOADS:
         await WORKLOADS[name](rig, report, scale)
         return
@@ -59,11 +61,22 @@ async def measure(name: str, rig: Rig, report: Report, scale: Scale, peers: Sequ
 
 def arguments() -> argparse.Namespace:
     parser = argparse.ArgumentParser(prog="python -m tests.benchmarks", description=__doc__)
-    parser.add_argument("--only", type=_names, help="stampede,sustained: these, in their own order")
-    parser.add_argument("--out", type=Path, help="a file that gets a line of JSON for each sample")
-    parser.add_argument("--full", action="store_true", help="all sizes, and the product's horizon")
-    parser.add_argument("--peers", action="store_true", help="Celery and BullMQ in turn with ours")
-    parser.add_argument("--times", type=int, default=TIMES, help="each sample")
+    parser.add_argument(
+        "--only", type=_names, help="Measure only these workloads, such as stampede,sustained."
+    )
+    parser.add_argument(
+        "--out", type=Path, help="Append one line of JSON for each sample to this file."
+    )
+    parser.add_argument(
+        "--full", action="store_true", help="Measure all sizes with the default horizon."
+    )
+    parser.add_argument("--peers", action="store_true", help="Also measure Celery and BullMQ.")
+    parser.add_argument(
+        "--times",
+        type=int,
+        default=SAMPLES,
+        help="Number of samples of each workload (default: 3).",
+    )
     return parser.parse_args()
 
 
@@ -71,7 +84,9 @@ def _names(text: str) -> list[str]:
     names = [name.strip() for name in text.split(",") if name.strip()]
     if unknown := sorted(set(names) - set(WORKLOADS)):
         known = ", ".join(WORKLOADS)
-        raise argparse.ArgumentTypeError(f"{', '.join(unknown)}: there are {known}")
+        raise argparse.ArgumentTypeError(
+            f"The workloads must be among {known}, not {', '.join(unknown)}."
+        )
     return names
 
 

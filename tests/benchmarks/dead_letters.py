@@ -1,7 +1,8 @@
-"""What 10,000 dead letters cost the desk: kept, grouped, listed, replayed. One JSON line.
+"""The cost of 10,000 dead letters: storage, groups, lists and a replay job, as one JSON line.
 
-Run as `.venv/bin/python -m tests.benchmarks.desk`, on private servers; it takes about a minute.
-Runs are no further than staged: as an executor would end them, a statement does.
+The command `.venv/bin/python -m tests.benchmarks.dead_letters` uses private servers.
+The command takes about a minute.
+No executor runs: a statement completes the staged runs.
 """
 
 import asyncio
@@ -32,9 +33,9 @@ from harebell.messaging.declare import declare
 from harebell.messaging.topology.bus import SYSTEM
 from harebell.runtime.settings import DlqInspectorSettings, IntakeSettings
 
-LETTERS: Final = 10_000
-BUNDLE: Final = 100  # letters of one message
-FAILURES: Final = 50  # different ones
+DEAD_LETTERS: Final = 10_000
+BATCH_SIZE: Final = 100  # dead letters in one message
+FAILURES: Final = 50  # different failures
 START: Final = datetime.now(UTC).replace(hour=0, minute=0, second=0, microsecond=0)
 _VERSION: Final = """
 INSERT INTO schedule_versions
@@ -47,13 +48,15 @@ INSERT INTO runs (scheduled_for, schedule_id, tenant, version, seq, pool, lane, 
 SELECT at, $1, 'acme', 1, 7, 'default', 'normal', 5, 'dead', at, 2, now()
 FROM unnest($2::timestamptz[]) AS at
 """
-_END: Final = "UPDATE runs SET state = 'succeeded', finished_at = now() WHERE state = 'staged'"
+_COMPLETE: Final = "UPDATE runs SET state = 'succeeded', finished_at = now() WHERE state = 'staged'"
 
 
 def dead_letters() -> list[DeadRun]:
-    key = [RunKey(START + timedelta(seconds=n), uuid5(SCHEDULE, "acme")) for n in range(LETTERS)]
+    key = [
+        RunKey(START + timedelta(seconds=n), uuid5(SCHEDULE, "acme")) for n in range(DEAD_LETTERS)
+    ]
     failures = ("refused " + chr(97 + n % FAILURES % 26) * (1 + n % FAILURES // 26)
-                for n in range(LETTERS))  # fmt: skip
+                for n in range(DEAD_LETTERS))  # fmt: skip
     return [
         dead_run(each).model_copy(update={"error": error})
         for each, error in zip(key, failures, strict=True)
@@ -72,59 +75,59 @@ async def measure(url: str, database_url: str) -> dict[str, float]:
         as_inspector = DlqInspectorSettings.load(settings("dlq_inspector"))
         tasks.create_task(inspector.serve(as_inspector, stop))
         async with Client.connect(url, tenant="acme", timeout=60) as acme:
-            took = {
-                "kept_s": await kept(connection, database),
-                "groups_s": await listed(acme.failure_groups(), FAILURES),
-                "listed_s": await listed(acme.dead_letters(), LETTERS),
-                **await replayed(acme, database),
+            figures = {
+                "stored_s": await measure_storage(connection, database),
+                "groups_s": await measure_list(acme.failure_groups(), FAILURES),
+                "listed_s": await measure_list(acme.dead_letters(), DEAD_LETTERS),
+                **await measure_replay(acme, database),
             }
         stop.set()
     await database.close()
-    return took
+    return figures
 
 
-async def kept(connection: AbstractConnection, database: asyncpg.Connection) -> float:
-    """From the first message to the last row; the runs are there before."""
+async def measure_storage(connection: AbstractConnection, database: asyncpg.Connection) -> float:
+    """Return the seconds from the first message to the last row."""
     dead = dead_letters()
     work = orjson.dumps({"tenant": "acme", "key": "report", "target": TARGET}).decode()
     await database.execute(_VERSION, dead[0].schedule_id, work)
     await database.execute(_RUNS, dead[0].schedule_id, [each.scheduled_for for each in dead])
     channel = await connection.channel()
     exchange = await channel.get_exchange(amqp_names.DEAD, ensure=False)
-    began = perf_counter()
-    for start in range(0, LETTERS, BUNDLE):
-        body = encode_all(dead[start : start + BUNDLE])
+    started_at = perf_counter()
+    for start in range(0, DEAD_LETTERS, BATCH_SIZE):
+        body = encode_all(dead[start : start + BATCH_SIZE])
         message = aio_pika.Message(body, type=amqp_names.message_type("run.dead"))
         await exchange.publish(message, "run.acme")
-    while await database.fetchval("SELECT count(*) FROM dead_letters") < LETTERS:
+    while await database.fetchval("SELECT count(*) FROM dead_letters") < DEAD_LETTERS:
         continue
-    return perf_counter() - began
+    return perf_counter() - started_at
 
 
-async def listed(rows: AsyncIterator[object], number: int) -> float:
-    began = perf_counter()
+async def measure_list(rows: AsyncIterator[object], number: int) -> float:
+    started_at = perf_counter()
     assert len([row async for row in rows]) == number
-    return perf_counter() - began
+    return perf_counter() - started_at
 
 
-async def replayed(acme: Client, database: asyncpg.Connection) -> dict[str, float]:
-    began = perf_counter()
+async def measure_replay(acme: Client, database: asyncpg.Connection) -> dict[str, float]:
+    started_at = perf_counter()
     response = await acme.start_replay_job(select={"all": True}, request_id="all")
     assert response.id is not None
-    frozen = perf_counter() - began
-    while (job := await acme.replay_job(response.id)).state == "running":
-        await database.execute(_END)
-    assert (job.state, job.succeeded) == ("done", LETTERS)
-    return {"frozen_s": frozen, "replayed_s": perf_counter() - began}
+    selected_in = perf_counter() - started_at
+    while (replay_job := await acme.replay_job(response.id)).state == "running":
+        await database.execute(_COMPLETE)
+    assert (replay_job.state, replay_job.succeeded) == ("done", DEAD_LETTERS)
+    return {"selected_s": selected_in, "replayed_s": perf_counter() - started_at}
 
 
 async def main() -> None:
     with tempfile.TemporaryDirectory() as folder, Servers.open(Path(folder)) as servers:
         database_url = await servers.make_database()
         with servers.virtual_host() as url:
-            took = await measure(url, database_url)
-    figures = {name: round(seconds, 2) for name, seconds in took.items()}
-    sys.stdout.write(orjson.dumps({"letters": LETTERS, **figures}).decode() + "\n")
+            figures = await measure(url, database_url)
+    figures = {name: round(seconds, 2) for name, seconds in figures.items()}
+    sys.stdout.write(orjson.dumps({"dead_letters": DEAD_LETTERS, **figures}).decode() + "\n")
 
 
 if __name__ == "__main__":

@@ -1,4 +1,4 @@
-"""Figures: lines of JSON for machines, and a table of the least, the median and the most."""
+"""Figures: lines of JSON, and a table of the minimum, the median and the maximum."""
 
 from collections import defaultdict
 from collections.abc import Iterator, Mapping, Sequence
@@ -10,20 +10,29 @@ from typing import Any, Final
 import orjson
 from rich.console import Console
 from rich.table import Table
-from tests.benchmarks.machine import turn_ns
+from tests.benchmarks.machine import iteration_ns
 
 Line = Mapping[str, Any]
 
-MACHINE: Final = "machine"  # a line of its own, and none of the table
-NAMING: Final = ("workload", "peer", "n", "rate", "role", "processes", "stored")  # of a title
-SHOWN: Final = 4  # significant places of the table
+MACHINE: Final = "machine"  # a separate line, which the table omits
+TITLE_FIELDS: Final = (
+    "workload",
+    "peer",
+    "n",
+    "rate",
+    "role",
+    "processes",
+    "stored",
+)  # fields of a title
+SIGNIFICANT_DIGITS: Final = 4  # significant digits in the table
 
 
 @dataclass(frozen=True)
 class Report:
-    """Every line as it comes, kept for the table at the end; with how fast the machine is.
+    """The lines of all samples, for the file and for the table at the end.
 
-    That is its speed now, where `figures` do not say what it was meanwhile.
+    Each line contains the speed of the machine after the sample, or the mean speed if `figures`
+    contains the mean.
     """
 
     lines: list[Line]
@@ -31,7 +40,7 @@ class Report:
     console: Console
 
     def add(self, workload: str, **figures: Any) -> None:  # JSON
-        line = {"workload": workload, "python_ns": turn_ns(), **figures}
+        line = {"workload": workload, "python_ns": iteration_ns(), **figures}
         self.lines.append(line)
         text = orjson.dumps(line).decode()
         self.console.print(text, soft_wrap=True, highlight=False, markup=False)
@@ -50,12 +59,12 @@ class Report:
             for name, values in _columns(group):
                 cells = (_short(pick(values)) for pick in (min, median, max))
                 table.add_row(title, name, str(len(values)), *cells)
-                title = ""  # noqa: PLW2901  # said once
+                title = ""  # noqa: PLW2901  # the table shows a title once
         return table
 
 
 def lateness(seconds: Sequence[float]) -> dict[str, float]:
-    """Milliseconds from the due instant to the start."""
+    """Return percentiles of the lateness of starts, in milliseconds."""
     ordered = sorted(seconds)
 
     def at(share: float) -> float:
@@ -65,15 +74,15 @@ def lateness(seconds: Sequence[float]) -> dict[str, float]:
 
 
 def _title(line: Line) -> str:
-    return " ".join(str(line[name]) for name in NAMING if name in line)
+    return " ".join(str(line[name]) for name in TITLE_FIELDS if name in line)
 
 
 def _columns(group: Sequence[Line]) -> Iterator[tuple[str, list[float]]]:
     flat = [dict(_flat(line)) for line in group]
     for name in flat[0]:
         values = [each[name] for each in flat if name in each]
-        of_a_process = name.startswith("window") and not name.endswith("total")
-        if name not in NAMING and not of_a_process:
+        is_of_one_process = name.startswith("window") and not name.endswith("total")
+        if name not in TITLE_FIELDS and not is_of_one_process:
             yield name, values
 
 
@@ -86,4 +95,4 @@ def _flat(line: Line, prefix: str = "") -> Iterator[tuple[str, float]]:
 
 
 def _short(value: float) -> str:
-    return f"{value:.{SHOWN}g}"
+    return f"{value:.{SIGNIFICANT_DIGITS}g}"

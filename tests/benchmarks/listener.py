@@ -1,6 +1,6 @@
-"""A web service as quick as one process can be: it notes when it was called, and says well done.
+"""A fast web service in one process, which records the time of each call.
 
-`python listener.py FILE` prints its port. FILE gets pairs of doubles: due, called.
+`python listener.py FILE` prints its port. FILE receives pairs of doubles: due, called.
 """
 
 import asyncio
@@ -13,7 +13,7 @@ from pathlib import Path
 from typing import Final
 
 FLUSH: Final = 0.1  # seconds
-ANSWER: Final = b"HTTP/1.1 200 OK\r\nContent-Length: 0\r\n\r\n"
+RESPONSE: Final = b"HTTP/1.1 200 OK\r\nContent-Length: 0\r\n\r\n"
 _END: Final = b"\r\n\r\n"
 _DUE: Final = re.compile(rb"harebell-scheduled-for: (\S+)", re.IGNORECASE)
 _LENGTH: Final = re.compile(rb"content-length: (\d+)", re.IGNORECASE)
@@ -22,17 +22,17 @@ _LENGTH: Final = re.compile(rb"content-length: (\d+)", re.IGNORECASE)
 class Calls:
     def __init__(self, file: Path) -> None:
         self._file = file
-        self._noted = array("d")
+        self._pairs = array("d")
 
-    def note(self, due: float) -> None:
-        if not self._noted:
+    def record(self, due: float) -> None:
+        if not self._pairs:
             asyncio.get_running_loop().call_later(FLUSH, self._flush)
-        self._noted.extend((due, time.time()))
+        self._pairs.extend((due, time.time()))
 
     def _flush(self) -> None:
         with self._file.open("ab") as file:
-            self._noted.tofile(file)
-        del self._noted[:]
+            self._pairs.tofile(file)
+        del self._pairs[:]
 
 
 class Connection(asyncio.Protocol):
@@ -54,8 +54,8 @@ class Connection(asyncio.Protocol):
                 return
             self._unread = self._unread[whole:]
             due = _DUE.search(head)
-            self._calls.note(datetime.fromisoformat(due[1].decode()).timestamp() if due else 0.0)
-            self._transport.write(ANSWER)
+            self._calls.record(datetime.fromisoformat(due[1].decode()).timestamp() if due else 0.0)
+            self._transport.write(RESPONSE)
 
 
 async def main() -> None:

@@ -1,4 +1,4 @@
-"""What the machine is, and how much CPU processes have spent, as the kernel counts it."""
+"""The machine, its speed, and the CPU time of processes as the kernel counts it."""
 
 import asyncio
 import os
@@ -11,65 +11,65 @@ from pathlib import Path
 from statistics import fmean
 from typing import Final
 
-TURNS: Final = 100_000  # of a small loop, that tell how fast an interpreter is
-TRIES: Final = 5
-FEW_TURNS: Final = 5_000
-LOOK_EVERY: Final = 0.1  # seconds
-TICK: Final = 1 / os.sysconf("SC_CLK_TCK")  # seconds; what the kernel counts in
-_PARENT, _USER, _REAPED_SYSTEM = 1, 11, 14  # fields of stat behind the name
+ITERATIONS: Final = 100_000  # of a small loop, which measures the speed of the interpreter
+MEASUREMENTS: Final = 5
+FEW_ITERATIONS: Final = 5_000
+WATCH_INTERVAL: Final = 0.1  # seconds
+CLOCK_TICK: Final = 1 / os.sysconf("SC_CLK_TCK")  # seconds, the unit of the kernel
+_PARENT, _USER, _REAPED_SYSTEM = 1, 11, 14  # fields of `stat` after the name
 
 
 @dataclass(frozen=True, slots=True)
-class Spent:
-    """Seconds of CPU by the name of who spent them."""
+class CpuTime:
+    """CPU time in seconds by the name of the process."""
 
     seconds: Mapping[str, float]
 
     @classmethod
-    def by(cls, pids: Mapping[str, int]) -> "Spent":
-        """Each with its descendants, those that have ended too."""
+    def by(cls, pids: Mapping[str, int]) -> "CpuTime":
+        """Return the CPU time of each process with all its descendants."""
         stats = dict(_stats())
         return cls({name: _tree(pid, stats) for name, pid in pids.items()})
 
-    def __sub__(self, before: "Spent") -> "Spent":
-        return Spent({name: it - before.seconds[name] for name, it in self.seconds.items()})
+    def __sub__(self, before: "CpuTime") -> "CpuTime":
+        return CpuTime({name: spent - before.seconds[name] for name, spent in self.seconds.items()})
 
     def milliseconds(self, seconds: float) -> dict[str, float]:
-        """Of each second, and their total."""
-        each = {name: round(it / seconds * 1e3, 1) for name, it in self.seconds.items()}
+        """Return the milliseconds for each second, with their total."""
+        each = {name: round(spent / seconds * 1e3, 1) for name, spent in self.seconds.items()}
         return {"total": round(sum(self.seconds.values()) / seconds * 1e3, 1), **each}
 
     def per(self, count: int) -> dict[str, float]:
-        """Microseconds, and their total."""
-        each = {name: round(it / count * 1e6, 1) for name, it in self.seconds.items()}
+        """Return the microseconds for each of `count` runs, with their total."""
+        each = {name: round(spent / count * 1e6, 1) for name, spent in self.seconds.items()}
         return {"total": round(sum(self.seconds.values()) / count * 1e6, 1), **each}
 
 
 @dataclass(slots=True)
-class Watch:
-    """What a turn took at each look, in nanoseconds."""
+class SpeedWatch:
+    """Repeated measurements of the time of one loop iteration, in nanoseconds."""
 
-    looks: list[float] = field(default_factory=list)
+    measurements: list[float] = field(default_factory=list)
 
-    async def keep(self) -> None:
-        """Until cancelled."""
+    async def run(self) -> None:
+        """Measure repeatedly until the task is cancelled."""
         while True:
-            self.looks.append(_timed(FEW_TURNS))
-            await asyncio.sleep(LOOK_EVERY)
+            self.measurements.append(_timed(FEW_ITERATIONS))
+            await asyncio.sleep(WATCH_INTERVAL)
 
     @property
     def mean_ns(self) -> float:
-        return round(fmean(self.looks), 1)
+        return round(fmean(self.measurements), 1)
 
 
 def resident(pid: int) -> int:
-    """Bytes in RAM."""
+    """Return the bytes in RAM of a process."""
     lines = Path(f"/proc/{pid}/status").read_text().splitlines()
-    told = dict(line.split(":", 1) for line in lines)
-    return int(told["VmRSS"].split()[0]) * 1024
+    fields = dict(line.split(":", 1) for line in lines)
+    return int(fields["VmRSS"].split()[0]) * 1024
 
 
-def described() -> dict[str, object]:
+def describe_machine() -> dict[str, object]:
     cpus = Path("/proc/cpuinfo").read_text().splitlines()
     models = [line.split(":", 1)[1].strip() for line in cpus if line.startswith("model name")]
     return {
@@ -81,38 +81,39 @@ def described() -> dict[str, object]:
     }
 
 
-def turn_ns() -> float:
-    """Nanoseconds of CPU for one turn of a small loop: builds of one version differ by half.
+def iteration_ns() -> float:
+    """Return the nanoseconds of CPU for one iteration of a small loop.
 
-    So do a shared machine's hours.
+    The time differs by half between builds of one Python version, and between times of day on a
+    shared machine.
     """
-    return round(min(_timed() for _ in range(TRIES)), 1)
+    return round(min(_timed() for _ in range(MEASUREMENTS)), 1)
 
 
 @asynccontextmanager
-async def watched() -> AsyncIterator[Watch]:
-    """Looks meanwhile how fast the machine is, at small cost."""
-    watch = Watch()
-    task = asyncio.create_task(watch.keep())
+async def watch_speed() -> AsyncIterator[SpeedWatch]:
+    """Measure the speed of the machine during the block, at a small cost."""
+    watch = SpeedWatch()
+    task = asyncio.create_task(watch.run())
     try:
         yield watch
     finally:
         task.cancel()
 
 
-def _timed(turns: int = TURNS) -> float:
+def _timed(iterations: int = ITERATIONS) -> float:
     began = time.process_time_ns()
     seen = {}
-    for turn in range(turns):
-        seen[turn & 1023] = (turn, str(turn))
-    return (time.process_time_ns() - began) / turns
+    for iteration in range(iterations):
+        seen[iteration & 1023] = (iteration, str(iteration))
+    return (time.process_time_ns() - began) / iterations
 
 
 def _stats() -> Iterator[tuple[int, list[int]]]:
     for folder in Path("/proc").glob("[0-9]*"):
         try:
             text = (folder / "stat").read_text()
-        except OSError:  # it has just ended
+        except OSError:  # the process has ended
             continue
         fields = text.rpartition(")")[2].split()
         yield (
@@ -122,9 +123,9 @@ def _stats() -> Iterator[tuple[int, list[int]]]:
 
 
 def _tree(pid: int, stats: Mapping[int, list[int]]) -> float:
-    """User and system time, its own and that of children it has waited for, and the living's."""
+    """Return the user and system time of a process, its ended children and its descendants."""
     if pid not in stats:
         return 0.0
-    own = sum(stats[pid][_USER : _REAPED_SYSTEM + 1]) * TICK
+    process_seconds = sum(stats[pid][_USER : _REAPED_SYSTEM + 1]) * CLOCK_TICK
     children = [child for child, fields in stats.items() if fields[_PARENT] == pid]
-    return own + sum(_tree(child, stats) for child in children)
+    return process_seconds + sum(_tree(child, stats) for child in children)

@@ -1,6 +1,7 @@
-"""What it costs a ticker to look often, and what it gains: one JSON line for each gap.
+"""The cost and the benefit of short poll intervals of the ticker: one JSON line for each.
 
-Run as `.venv/bin/python -m tests.benchmarks.look`, on private servers; it takes some minutes.
+The command `.venv/bin/python -m tests.benchmarks.poll_interval` uses private servers.
+The command takes some minutes.
 """
 
 import asyncio
@@ -21,15 +22,23 @@ from tests.rig.servers import Servers
 from harebell.dev.plan import ServiceCounts, ServiceKind
 
 SCHEDULES: Final = 200
-EVERY: Final = 10  # seconds between the runs of one: 20 runs a second of all, evenly
-SETTLE: Final = 15.0  # seconds for what is behind to be made up for, before counting begins
-WATCHED: Final = 30.0  # seconds
-LOOKS: Final = (  # horizon, gap; the short horizon first: what is staged already is not again
-    *(("2s", "250ms"), ("2s", "1s"), ("2s", "5s")),
-    *(("84s", "50ms"), ("84s", "250ms"), ("84s", "1s"), ("84s", "5s"), ("84s", "15s")),
+INTERVAL: Final = 10  # seconds between two runs of a schedule: 20 runs a second in total
+CATCH_UP_TIME: Final = 15.0  # seconds to catch up before the measurement begins
+MEASURED_TIME: Final = 30.0  # seconds
+# Horizon and poll interval. A long horizon stages runs that a later short horizon would not stage
+# again, so the short horizon is first.
+SETTINGS: Final = (
+    ("2s", "250ms"),
+    ("2s", "1s"),
+    ("2s", "5s"),
+    ("84s", "50ms"),
+    ("84s", "250ms"),
+    ("84s", "1s"),
+    ("84s", "5s"),
+    ("84s", "15s"),
 )
 TARGET: Final = {"task": {"name": "harebell.echo"}}
-TICKS: Final = os.sysconf("SC_CLK_TCK")  # a second, of the CPU times below
+CLOCK_TICKS: Final = os.sysconf("SC_CLK_TCK")  # clock ticks in a second of CPU time
 
 _BACKENDS: Final = """
 SELECT pid FROM pg_stat_activity
@@ -42,58 +51,65 @@ WHERE started_at > now() - make_interval(secs => $1)
 
 
 @dataclass(frozen=True)
-class Sums:
-    """`cpu`: seconds that the database has worked for tickers."""
+class Totals:
+    """Statements of the tickers, and the CPU seconds of the database for them."""
 
     statements: int
     cpu: float
 
-    def __sub__(self, before: "Sums") -> "Sums":
-        return Sums(self.statements - before.statements, self.cpu - before.cpu)
+    def __sub__(self, before: "Totals") -> "Totals":
+        return Totals(self.statements - before.statements, self.cpu - before.cpu)
 
 
-async def sums(tenant: Tenant) -> Sums:
+async def measure_totals(tenant: Tenant) -> Totals:
     pids = [row["pid"] for row in await tenant.ledger.fetch(_BACKENDS)]
-    return Sums((await counters.ticker_statements(tenant)).total(), sum(map(_cpu_of, pids)))
+    return Totals((await counters.ticker_statements(tenant)).total(), sum(map(_cpu_of, pids)))
 
 
 def _cpu_of(pid: int) -> float:
     fields = Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()
     user, system = fields[11:13]
-    return (int(user) + int(system)) / TICKS
+    return (int(user) + int(system)) / CLOCK_TICKS
 
 
-async def measure(stack: Stack, tenant: Tenant, horizon: str, gap: str) -> dict[str, object]:
-    ticker = await start(stack, ServiceKind.TICKER, HAREBELL_HORIZON=horizon, HAREBELL_PASS_GAP=gap)
+async def measure(
+    stack: Stack, tenant: Tenant, horizon: str, poll_interval: str
+) -> dict[str, object]:
+    ticker = await start(
+        stack,
+        ServiceKind.TICKER,
+        HAREBELL_HORIZON=horizon,
+        HAREBELL_MIN_POLL_INTERVAL=poll_interval,
+    )
     try:
-        await asyncio.sleep(SETTLE)
-        before = await sums(tenant)
-        await asyncio.sleep(WATCHED)
-        spent = await sums(tenant) - before
-        late = [row["ms"] for row in await tenant.ledger.fetch(_LATENESS, WATCHED)]
+        await asyncio.sleep(CATCH_UP_TIME)
+        before = await measure_totals(tenant)
+        await asyncio.sleep(MEASURED_TIME)
+        used = await measure_totals(tenant) - before
+        late = [row["ms"] for row in await tenant.ledger.fetch(_LATENESS, MEASURED_TIME)]
     finally:
         stack.kill(ticker.name)
     shares = quantiles(late, n=100)
     return {
         "horizon": horizon,
-        "gap": gap,
-        "runs_per_s": round(len(late) / WATCHED, 1),
-        "statements_per_s": round(spent.statements / WATCHED, 1),
-        "database_cpu_percent": round(100 * spent.cpu / WATCHED, 2),
+        "poll_interval": poll_interval,
+        "runs_per_s": round(len(late) / MEASURED_TIME, 1),
+        "statements_per_s": round(used.statements / MEASURED_TIME, 1),
+        "database_cpu_percent": round(100 * used.cpu / MEASURED_TIME, 2),
         "late_p50_ms": round(shares[49], 1),
         "late_p99_ms": round(shares[98], 1),
     }
 
 
 async def put_schedules(tenant: Tenant) -> None:
-    """One after the other comes into the horizon, at even distances."""
+    """Put schedules at even distances, so that the horizon reaches one after the other."""
     await tenant.harebell.put_many(
         [
             {
-                "key": f"look-{number}",
+                "key": f"poll-{number}",
                 "when": {
-                    "every": f"{EVERY}s",
-                    "start": time_in(EVERY * (1 + number / SCHEDULES)).isoformat(),
+                    "every": f"{INTERVAL}s",
+                    "start": time_in(INTERVAL * (1 + number / SCHEDULES)).isoformat(),
                 },
                 "target": TARGET,
             }
@@ -103,23 +119,25 @@ async def put_schedules(tenant: Tenant) -> None:
 
 
 def main() -> None:
-    with tempfile.TemporaryDirectory(prefix="harebell-look-") as root:
-        Path(root).chmod(0o755)  # the database may run as another account
+    with tempfile.TemporaryDirectory(prefix="harebell-poll-") as root:
+        Path(root).chmod(0o755)  # the database may run as another user
         with (
             Servers.open(Path(root, "servers")) as servers,
             Stack.open(servers, Path(root, "stack")) as stack,
         ):
-            stack.start(ServiceCounts(), HAREBELL_HORIZON=LOOKS[0][0])
+            stack.start(ServiceCounts(), HAREBELL_HORIZON=SETTINGS[0][0])
             asyncio.run(_each(stack))
 
 
 async def _each(stack: Stack) -> None:
-    async with stack.tenant("look") as tenant:
+    async with stack.tenant("poll") as tenant:
         await tenant.ledger.execute("CREATE EXTENSION IF NOT EXISTS pg_stat_statements")
         await put_schedules(tenant)
         stack.kill("ticker-1")
-        for horizon, gap in LOOKS:
-            sys.stdout.write(orjson.dumps(await measure(stack, tenant, horizon, gap)).decode())
+        for horizon, poll_interval in SETTINGS:
+            sys.stdout.write(
+                orjson.dumps(await measure(stack, tenant, horizon, poll_interval)).decode()
+            )
             sys.stdout.write("\n")
             sys.stdout.flush()
 

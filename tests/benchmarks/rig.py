@@ -1,4 +1,4 @@
-"""What the workloads run on: a stack of its own, schedules by the thousand, what became of them."""
+"""The rig of the workloads: a separate stack, thousands of schedules and their results."""
 
 import asyncio
 import time
@@ -14,22 +14,24 @@ from tests.acceptance.bulk import ScheduleCopier, Spread, one_shot
 from tests.acceptance.stack import Stack, Tenant, time_in, until
 from tests.benchmarks import tasks
 from tests.benchmarks.figures import lateness
-from tests.benchmarks.machine import Spent
-from tests.benchmarks.starts import DRAIN_TIMEOUT, Starts, taken
+from tests.benchmarks.machine import CpuTime
+from tests.benchmarks.starts import DRAIN_TIMEOUT, Starts, take_starts
 from tests.rig.servers import Servers
 from tests.rig.task_plugins import install
 
 from harebell.dev.plan import ServiceCounts, ServiceKind
 
-HORIZON: Final = "5.8s"  # just above a tier; the product's own makes every sample wait for it
-BEHIND: Final = 2.0  # seconds from the beginning of loading to staging, which is part of the sample
-LOADED: Final = 20_000  # schedules a second, on a machine that is slow
+HORIZON: Final = "5.8s"  # just above a delay; each sample would wait for the longer default horizon
+LOAD_MARGIN: Final = (
+    2.0  # seconds between the start of the load and the staging, which the sample includes
+)
+LOAD_RATE: Final = 20_000  # schedules a second, on a slow machine
 FULL_HORIZON: Final = "84s"
-FAR: Final = 86_400.0
-NEVER: Final = 300 * 86_400.0  # seconds until a model is due
-TASK: Final = {"task": {"name": "bench.start"}}
-FAILS_ONCE: Final = {"task": {"name": "bench.fail_once"}}
-HOLDS: Final = {"task": {"name": "bench.hold"}}
+FAR_FUTURE: Final = 86_400.0
+MODEL_DUE: Final = 300 * 86_400.0  # seconds until the model schedule is due
+START_TASK: Final = {"task": {"name": "bench.start"}}
+FAIL_ONCE_TASK: Final = {"task": {"name": "bench.fail_once"}}
+HOLD_TASK: Final = {"task": {"name": "bench.hold"}}
 _TASKS: Final = {
     f"bench.{task.__name__}": f"{tasks.__name__}:{task.__name__}"
     for task in (tasks.start, tasks.fail_once, tasks.hold)
@@ -40,17 +42,19 @@ SELECT NOT EXISTS (SELECT FROM schedule_state WHERE next_at <= $1)  -- all are s
    AND NOT EXISTS (SELECT FROM runs WHERE finished_at IS NULL AND due_at <= $1)
 """
 _RECORD: Final = """
-SELECT count(*) AS runs, count(*) FILTER (WHERE state = 'succeeded') AS settled,
+SELECT count(*) AS runs, count(*) FILTER (WHERE state = 'succeeded') AS completed,
        (SELECT count(*) FROM attempts a JOIN runs o USING (scheduled_for, schedule_id)
         WHERE o.tenant = $1) AS attempts
 FROM runs WHERE tenant = $1
 """
-When: TypeAlias = Callable[[int, datetime], dict[str, str]]  # of a number and its first instant
+When: TypeAlias = Callable[
+    [int, datetime], dict[str, str]
+]  # of a number and its first scheduled time
 
 
 @dataclass(frozen=True)
 class Scale:
-    """How much is measured. `times`: each, for the least, the median and the most."""
+    """The size of a measurement. `times` is the number of samples of each workload."""
 
     times: int = 3
     full: bool = False
@@ -68,7 +72,7 @@ class Wave:
 
 @dataclass
 class Rig:
-    """`settings`: of every service."""
+    """Separate servers and a stack. `settings` are the variables of every service."""
 
     stack: Stack
     starts: Path
@@ -89,14 +93,17 @@ class Rig:
             **install(root / "plugin", "benchmarks", _TASKS),
             **settings,
         }
-        with Servers.open(root / "servers") as servers, Stack.open(servers, root / "stack") as it:
-            yield cls(it, starts, environment, float(horizon.removesuffix("s")))
+        with (
+            Servers.open(root / "servers") as servers,
+            Stack.open(servers, root / "stack") as stack,
+        ):
+            yield cls(stack, starts, environment, float(horizon.removesuffix("s")))
 
     def start(self) -> None:
         self.stack.start(self.counts, **self.settings)
 
     def start_one(self, kind: ServiceKind, number: int, **settings: str) -> str:
-        """Its name."""
+        """Start one instance and return its name."""
         return self.stack.start_one(kind, number, ready=True, **self.settings, **settings).name
 
     def stop(self, *names: str) -> None:
@@ -104,7 +111,7 @@ class Rig:
 
     @asynccontextmanager
     async def tenant(self) -> AsyncIterator[Tenant]:
-        """A new one: what it has in the ledger is of one sample."""
+        """Yield a new tenant, so that its rows in the ledger belong to one sample."""
         async with self.stack.tenant(f"sample-{next(self._names)}") as tenant:
             yield tenant
 
@@ -117,42 +124,47 @@ class Rig:
         later: float = 0,
         rate: float | None = None,
         when: When = one_shot,
-        target: Mapping[str, Any] = TASK,
+        target: Mapping[str, Any] = START_TASK,
         **more: Any,  # any other field of a schedule
     ) -> Wave:
-        """Schedules in the tables, unstaged; all due at one instant, or so many a second.
+        """Insert schedules that are not staged, with one due time or with `rate` runs a second.
 
-        The first `ahead` seconds from now, or so long that all are there before staging begins.
+        The first is due in `ahead` seconds. The default is the time until all are inserted, so
+        that the staging begins after the load.
         """
-        await tenant.put("model", {"at": time_in(NEVER).isoformat()}, target, **more)
+        await tenant.put("model", {"at": time_in(MODEL_DUE).isoformat()}, target, **more)
         copier = ScheduleCopier(tenant.ledger, tenant.name, "model", when, paused=None)
         accepted_at = await copier.accepted_at()
         step = timedelta(0) if rate is None else timedelta(seconds=1 / rate)
-        seconds = later + (self.horizon + BEHIND + number / LOADED if ahead is None else ahead)
+        seconds = later + (
+            self.horizon + LOAD_MARGIN + number / LOAD_RATE if ahead is None else ahead
+        )
         first = datetime.now(UTC).replace(microsecond=0) + timedelta(seconds=seconds)
         soonest = first - accepted_at.replace(microsecond=0)
         spread = Spread(soonest, step, first=0)
         await copier.create_copies(range(number), spread)
-        await tenant.put("look", {"at": time_in(NEVER).isoformat()}, target)  # wakes the ticker
+        await tenant.put("wake", {"at": time_in(MODEL_DUE).isoformat()}, target)  # wakes the ticker
         return Wave(tenant, number, first, spread.due(number - 1, accepted_at))
 
-    def spent(self) -> Spent:
-        """By service and by server."""
-        return Spent.by(self.pids())
+    def spent(self) -> CpuTime:
+        """Return the CPU time of each service and each server."""
+        return CpuTime.by(self.pids())
 
     def pids(self) -> dict[str, int]:
-        """Of what lives now."""
+        """Return the ids of the running processes."""
         private = self.stack.servers.private
-        assert private is not None, "the CPU of servers that others use tells nothing"
+        assert private is not None, (
+            "Other programs use the given servers, so their CPU time is useless."
+        )
         pids = {"broker": _pid(private.broker), "database": _pid(private.database)}
         living = self.stack.services.processes.processes()
         return pids | {name: process.pid for name, process in sorted(living.items())}
 
-    async def until(self, moment: datetime) -> None:
-        await asyncio.sleep((moment - datetime.now(UTC)).total_seconds())
+    async def until(self, time: datetime) -> None:
+        await asyncio.sleep((time - datetime.now(UTC)).total_seconds())
 
     async def drained(self, wave: Wave, *, within: float = DRAIN_TIMEOUT) -> float:
-        """When everything that was due was on the record, in seconds since 1970."""
+        """Wait until every due run has ended and return the time in seconds since 1970."""
 
         async def is_drained() -> bool:
             return bool(await wave.tenant.ledger.fetchval(_DRAINED, wave.last))
@@ -161,22 +173,22 @@ class Rig:
         return time.time()
 
     async def started(self, number: int) -> Starts:
-        """Due and started, of every attempt since the last time; in the order of starts."""
-        return await taken(self.starts, number)
+        """Return the due time and the start of each new attempt, in the order of the starts."""
+        return await take_starts(self.starts, number)
 
     async def on_record(self, wave: Wave, attempts: int = 1) -> dict[str, int]:
-        """Raises unless every run was claimed `attempts` times and settled once."""
+        """Raise unless each run has `attempts` attempts and is completed."""
         row = await wave.tenant.ledger.fetchrow(_RECORD, wave.tenant.name)
-        told = {"claimed": row["attempts"], "settled": row["settled"]}
-        assert told == {"claimed": wave.number * attempts, "settled": wave.number}, told
-        return told
+        record = {"claimed": row["attempts"], "completed": row["completed"]}
+        assert record == {"claimed": wave.number * attempts, "completed": wave.number}, record
+        return record
 
 
-def late(starts: Starts) -> dict[str, float]:
+def start_lateness(starts: Starts) -> dict[str, float]:
     return lateness([started - due for due, started in starts])
 
 
-def _pid(server: Any) -> int:  # a broker or a database
+def _pid(server: Any) -> int:  # a broker or a database server
     process = server.daemons[0].process
     assert process is not None
     return int(process.pid)

@@ -1,4 +1,4 @@
-"""Starts, as those that were started wrote them down: files of doubles, due and started."""
+"""The starts that tasks recorded, in files of doubles: due, started."""
 
 import os
 from array import array
@@ -12,20 +12,20 @@ DRAIN_TIMEOUT: Final = 120.0  # seconds for a backlog to drain
 Starts = list[tuple[float, float]]  # due, started: seconds since 1970
 
 
-async def taken(folder: Path, number: int) -> Starts:
-    """Every start since the last time, once there are so many; in the order of starts."""
+async def take_starts(folder: Path, number: int) -> Starts:
+    """Wait for `number` new starts and return them in the order of their times."""
 
-    async def all_of_them() -> Starts | None:
-        found = read(folder)
+    async def find_all() -> Starts | None:
+        found = read_starts(folder)
         return found if len(found) >= number else None
 
-    found = await until(all_of_them, within=DRAIN_TIMEOUT, what=f"{number} starts")
+    found = await until(find_all, within=DRAIN_TIMEOUT, what=f"{number} starts")
     assert found is not None
-    forget(folder)
+    clear(folder)
     return sorted(found, key=lambda each: each[1])
 
 
-def read(folder: Path) -> Starts:
+def read_starts(folder: Path) -> Starts:
     found: Starts = []
     for file in folder.iterdir():
         numbers, whole = array("d"), file.read_bytes()
@@ -34,6 +34,6 @@ def read(folder: Path) -> Starts:
     return found
 
 
-def forget(folder: Path) -> None:
+def clear(folder: Path) -> None:
     for file in folder.iterdir():
-        os.truncate(file, 0)  # not unlinked: who writes may keep it open
+        os.truncate(file, 0)  # the writer may keep the file open

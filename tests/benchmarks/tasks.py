@@ -1,4 +1,4 @@
-"""Tasks that write down when they were started: the executor's own word is not asked."""
+"""Tasks that record their start times, independent of the executor."""
 
 import asyncio
 import os
@@ -9,13 +9,13 @@ from typing import Any, Final
 
 from harebell.executor.tasks import TaskContext
 
-FLUSH: Final = 0.1  # seconds after a start until it is on disk
-FOLDER: Final = "BENCHMARK_STARTS"  # the variable that names it
-MOST: Final = "BENCHMARK_MOST"  # of the folder where each process says how many ran at once
-HELD: Final = 0.02  # seconds that a run of `hold` takes at least
+FLUSH: Final = 0.1  # seconds between a start and the write to disk
+FOLDER: Final = "BENCHMARK_STARTS"  # the variable with the folder of the starts
+CONCURRENCY_FOLDER: Final = "BENCHMARK_CONCURRENCY"  # the variable with the folder of the maxima
+HOLD_TIME: Final = 0.02  # seconds of a run of `hold`
 
 _starts = array("d")  # due, started, due, started: seconds since 1970
-_running = _most = 0  # runs of `hold`
+_running = _max_running = 0  # runs of `hold`
 
 
 async def start(_: dict[str, Any], context: TaskContext) -> None:
@@ -32,13 +32,13 @@ async def fail_once(args: dict[str, Any], context: TaskContext) -> None:
 
 
 async def hold(args: dict[str, Any], context: TaskContext) -> None:
-    global _running, _most  # noqa: PLW0603  # of this process, which is what is counted
+    global _running, _max_running  # noqa: PLW0603  # the counters belong to this process
     await start(args, context)
     _running += 1
-    if _running > _most:
-        _most = _running
-        (Path(os.environ[MOST]) / str(os.getpid())).write_text(str(_most))
-    await asyncio.sleep(HELD)
+    if _running > _max_running:
+        _max_running = _running
+        (Path(os.environ[CONCURRENCY_FOLDER]) / str(os.getpid())).write_text(str(_max_running))
+    await asyncio.sleep(HOLD_TIME)
     _running -= 1
 
 

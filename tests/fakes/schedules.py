@@ -1,6 +1,6 @@
 """Schedules for tests: definitions, and a planner that repeats passes over one schedule."""
 
-from dataclasses import dataclass, field
+from dataclasses import KW_ONLY, dataclass, field
 from datetime import datetime, timedelta
 from typing import Any, Final
 from uuid import UUID
@@ -39,6 +39,7 @@ class FakePlanning:
 
     definition: Definition
     accepted_at: datetime = NINE
+    _: KW_ONLY
     runs: list[NewRun] = field(default_factory=list)
     skipped: list[SkippedRange] = field(default_factory=list)
     recurrence: Recurrence = field(init=False)

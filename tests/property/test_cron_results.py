@@ -16,14 +16,37 @@ from harebell.domain.cron.next_time import MAX_SEARCH_STEPS, next_time_after
 
 # Zones with the oddest pasts: a skipped day, half hours, two hours, whole days, negative summers.
 ODD: Final = (
-    *("Pacific/Apia", "Australia/Lord_Howe", "Antarctica/Troll", "Asia/Manila", "Europe/Dublin"),
-    *("Antarctica/Casey", "Africa/Casablanca", "Asia/Kathmandu", "Africa/Monrovia"),
-    *("America/New_York", "Europe/Berlin", "Asia/Tehran", "Pacific/Kwajalein", "America/Caracas"),
+    "Pacific/Apia",
+    "Australia/Lord_Howe",
+    "Antarctica/Troll",
+    "Asia/Manila",
+    "Europe/Dublin",
+    "Antarctica/Casey",
+    "Africa/Casablanca",
+    "Asia/Kathmandu",
+    "Africa/Monrovia",
+    "America/New_York",
+    "Europe/Berlin",
+    "Asia/Tehran",
+    "Pacific/Kwajalein",
+    "America/Caracas",
 )
 EXPRESSIONS: Final = (
-    *("* * * * * *", "* * * * *", "*/7 * * * *", "30 2 * * *", "0 */2 * * *", "0 0 1 1 *"),
-    *("0 0 29 2 *", "15 1-3 * * 0", "0 0 L * *", "30 2 * * L7", "0 3 15W * *", "0 0 * * 1#5"),
-    *("*/10 30 2 * * *", "59 59 23 * * *", "0 12 31 * 6"),
+    "* * * * * *",
+    "* * * * *",
+    "*/7 * * * *",
+    "30 2 * * *",
+    "0 */2 * * *",
+    "0 0 1 1 *",
+    "0 0 29 2 *",
+    "15 1-3 * * 0",
+    "0 0 L * *",
+    "30 2 * * L7",
+    "0 3 15W * *",
+    "0 0 * * 1#5",
+    "*/10 30 2 * * *",
+    "59 59 23 * * *",
+    "0 12 31 * 6",
 )
 ALL_ZONES: Final = sorted(available_timezones() - {"Factory", "localtime"})
 ZONES = st.one_of(st.sampled_from(ODD), st.sampled_from(ALL_ZONES))
@@ -35,8 +58,8 @@ CRONS = st.builds(
     dst_overlap=st.sampled_from([None, *DstOverlap]),
 )
 MOMENTS = st.datetimes(
-    datetime(1905, 1, 1),  # noqa: DTZ001 - the strategy adds the zone
-    datetime(2100, 1, 1),  # noqa: DTZ001
+    datetime(1905, 1, 1),  # noqa: DTZ001  # the strategy adds the zone
+    datetime(2100, 1, 1),  # noqa: DTZ001  # as above
     timezones=st.just(UTC),
 )
 

@@ -17,7 +17,7 @@ TURNS: Final = [Overlap.SKIP, Overlap.QUEUE, Overlap.REPLACE]
 RUNS: Final = 8
 
 
-@dataclass
+@dataclass(kw_only=True)
 class World:
     """The runs of one schedule, with tickets that arrive, arrive twice or are lost."""
 
@@ -97,7 +97,7 @@ def play(world: World, steps: list[list[datetime] | RunState | str]) -> None:
 def test_at_most_one_run_executes_and_no_run_waits_forever(
     policy: Overlap, steps: list[list[datetime] | RunState | str]
 ) -> None:
-    world = World(policy)
+    world = World(policy=policy)
     play(world, steps)
 
     for _ in range(3 * RUNS):  # started runs return, and waiting runs wake up
@@ -111,7 +111,7 @@ def test_at_most_one_run_executes_and_no_run_waits_forever(
 @pytest.mark.requirement("S50")
 @given(comes=st.lists(MOMENTS, min_size=1, max_size=20))
 def test_queued_runs_start_in_the_order_of_their_scheduled_times(comes: list[datetime]) -> None:
-    world = World(Overlap.QUEUE)
+    world = World(policy=Overlap.QUEUE)
     for moment in comes:
         world.come([moment])
 
@@ -129,7 +129,7 @@ def test_queued_runs_start_in_the_order_of_their_scheduled_times(comes: list[dat
 def test_newest_of_replaced_runs_starts_last(
     comes: list[datetime],
 ) -> None:
-    world = World(Overlap.REPLACE)
+    world = World(policy=Overlap.REPLACE)
     for moment in comes:
         world.come([moment])
 

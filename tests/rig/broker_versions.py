@@ -57,8 +57,15 @@ def server_command(version: str | None, environ: Mapping[str, str]) -> ServerCom
 def _command_in_tree(root: Path, directory: Path) -> list[str]:
     """Return a command that enters the tree, in which `directory` has the same path."""
     return [
-        *("unshare", "--mount", "sh", "-c", ENTER),
-        *("enter", str(root), str(directory), str(DEBIAN_SCRIPT)),
+        "unshare",
+        "--mount",
+        "sh",
+        "-c",
+        ENTER,
+        "enter",
+        str(root),
+        str(directory),
+        str(DEBIAN_SCRIPT),
     ]
 
 

@@ -89,10 +89,18 @@ class Cluster:
         """Run Erlang calls through a hidden node, which does not join the cluster."""
         interface = LOOPBACK.replace(".", ",")
         command = [
-            *("erl", "-noinput", "-hidden", "-sname", "harebell-control@localhost"),
-            *("-setcookie", self._state.password),
-            *("-kernel", "inet_dist_use_interface", f"{{{interface}}}"),
-            *("-eval", f"{', '.join(calls)}, halt(0)."),
+            "erl",
+            "-noinput",
+            "-hidden",
+            "-sname",
+            "harebell-control@localhost",
+            "-setcookie",
+            self._state.password,
+            "-kernel",
+            "inet_dist_use_interface",
+            f"{{{interface}}}",
+            "-eval",
+            f"{', '.join(calls)}, halt(0).",
         ]
         environment = erlang_environment() | {
             "HOME": str(self.root),

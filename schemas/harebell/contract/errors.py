@@ -97,9 +97,7 @@ class PrivateAddress(Rejected):
 
 
 class CommandRejected(Rejected):
-    """An error response of Harebell, with the code of that response."""
-
-    code = "rejected"
+    """An error response of Harebell. An instance has the code of that response."""
 
 
 class BrokerUnavailable(Transient):

@@ -176,10 +176,10 @@ class ExplanationView(ViewResponse):
 
 
 class BreakerView(Message):
-    """One circuit breaker. `acts` is `forced` if a person forced the breaker, else `state`."""
+    """One circuit breaker. `effective_state` is `forced` if a person forced it, else `state`."""
 
     downstream: str
-    acts: str  # closed, open, half_open
+    effective_state: str  # closed, open, half_open
     state: str
     since: Instant | None = None
     failed: int = 0

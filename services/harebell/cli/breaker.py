@@ -19,7 +19,7 @@ app = typer.Typer(
 
 COLUMNS: Final = (
     "downstream",
-    "acts",
+    "effective_state",
     "state",
     "since",
     "failed",

@@ -180,7 +180,7 @@ async def return_unstarted(
 ) -> None:
     """Return the claims of unstarted runs without an attempt, and publish new tickets for them.
 
-    Raises `DatabaseUnavailable` or `BrokerUnavailable`. The leases of the runs then expire.
+    Raise `DatabaseUnavailable` or `BrokerUnavailable`. The leases of the runs then expire.
     """
     by_key = {run.key: run for run in runs}
     if not by_key:

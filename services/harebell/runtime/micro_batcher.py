@@ -25,7 +25,7 @@ class MicroBatcher(Generic[RequestT, ResultT]):
         self._queue: asyncio.Queue[tuple[RequestT, asyncio.Future[ResultT]]] = asyncio.Queue()
 
     async def submit(self, request: RequestT) -> ResultT:
-        """Return the result of the request. Raises each error of `handle`."""
+        """Return the result of the request. Raise each error of `handle`."""
         future: asyncio.Future[ResultT] = asyncio.get_running_loop().create_future()
         self._queue.put_nowait((request, future))
         return await future

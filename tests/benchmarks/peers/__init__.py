@@ -1,4 +1,10 @@
-"""Other schedulers, set up for speed as their documentation says, under the workloads of ours."""
+"""Other schedulers under the same workloads, configured as their documentation recommends.
+
+* peer     the processes of a peer
+* sample   the measured loads
+* celery   Celery on the private RabbitMQ
+* bullmq   BullMQ on a private Redis
+"""
 
 from collections.abc import Callable, Mapping
 from contextlib import AbstractContextManager
@@ -10,6 +16,6 @@ from tests.benchmarks.peers.peer import Peer
 from tests.benchmarks.rig import Rig
 
 PEERS: Final[Mapping[str, Callable[[Path, Rig], AbstractContextManager[Peer]]]] = {
-    "celery": celery.opened,
-    "bullmq": bullmq.opened,
+    "celery": celery.open_peer,
+    "bullmq": bullmq.open_peer,
 }

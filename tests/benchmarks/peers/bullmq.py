@@ -1,4 +1,4 @@
-"""BullMQ on a Redis of its own."""
+"""BullMQ on a private Redis."""
 
 import os
 from collections.abc import Iterator
@@ -6,15 +6,15 @@ from contextlib import contextmanager
 from pathlib import Path
 from typing import Final
 
-from tests.benchmarks.peers.peer import Peer, Programs, installed
+from tests.benchmarks.peers.peer import Peer, Programs, install_programs
 from tests.benchmarks.rig import Rig
 
 from harebell.dev.pid_file import BackgroundProcess
 from harebell.dev.ports import LOOPBACK, choose_ports, is_free
 
-START_S: Final = 30.0
+START_TIMEOUT: Final = 30.0
 WORKERS: Final = os.cpu_count() or 1  # processes
-# Nothing is forgotten but what one second wrote: what BullMQ's documentation asks of production.
+# A crash loses at most the writes of one second, as the BullMQ documentation recommends.
 SETTINGS: Final = {
     "bind": LOOPBACK,
     "save": "",
@@ -25,9 +25,9 @@ SETTINGS: Final = {
 
 
 @contextmanager
-def opened(folder: Path, _: Rig) -> Iterator[Peer]:
+def open_peer(folder: Path, _: Rig) -> Iterator[Peer]:
     npm = ("npm", "install", "--silent", "--no-audit", "--no-fund", "--no-package-lock")
-    installed("bullmq", folder, npm)
+    install_programs("bullmq", folder, npm)
     programs = Programs(
         sender=("node", "producer.js"), worker=("node", "worker.js"), workers=WORKERS
     )
@@ -37,7 +37,7 @@ def opened(folder: Path, _: Rig) -> Iterator[Peer]:
 
 @contextmanager
 def redis(folder: Path) -> Iterator[tuple[str, int]]:
-    """Its URL and its process."""
+    """Yield the URL and the process id of a private Redis."""
     port = choose_ports(["redis"], seed=str(folder), remembered={})["redis"]
     settings = [word for name, value in SETTINGS.items() for word in (f"--{name}", value)]
     daemon = BackgroundProcess("redis", folder)
@@ -45,7 +45,7 @@ def redis(folder: Path) -> Iterator[tuple[str, int]]:
         ("redis-server", "--port", str(port), *settings), environment=os.environ, directory=folder
     )
     try:
-        daemon.await_ready(lambda: not is_free(port), limit=START_S)
+        daemon.await_ready(lambda: not is_free(port), limit=START_TIMEOUT)
         yield f"redis://{LOOPBACK}:{port}", process.pid
     finally:
         daemon.kill()

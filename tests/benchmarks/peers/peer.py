@@ -1,4 +1,4 @@
-"""A peer: a process that sends, workers that write down what they start, and a store."""
+"""A peer: a process that sends runs, workers that record their starts, and a store."""
 
 import os
 import shutil
@@ -12,20 +12,20 @@ from typing import IO, Any, Final
 
 import orjson
 from tests.benchmarks import tasks
-from tests.benchmarks.machine import Spent
-from tests.benchmarks.starts import DRAIN_TIMEOUT, forget, read
+from tests.benchmarks.machine import CpuTime
+from tests.benchmarks.starts import DRAIN_TIMEOUT, clear, read_starts
 
 from harebell.dev.pid_file import BackgroundProcess
 
 PROGRAMS: Final = Path(__file__).parent / "programs"
-STORE: Final = "BENCHMARK_STORE"  # the variable with its URL
-INSTALL_S: Final = 600.0
-WARM: Final = 500  # runs before anything is counted
+STORE: Final = "BENCHMARK_STORE"  # the variable with the URL of the store
+INSTALL_TIMEOUT: Final = 600.0
+WARM_UP_RUNS: Final = 500  # before the first measurement
 
 
 @dataclass(frozen=True)
 class Programs:
-    """Command lines, in the peer's folder; `workers`: processes."""
+    """Command lines in the folder of the peer. `workers` is the number of worker processes."""
 
     sender: Sequence[str]
     worker: Sequence[str]
@@ -34,27 +34,32 @@ class Programs:
 
 @dataclass(frozen=True)
 class Sender:
-    """A process that answers each line with one of JSON, the first when it is ready."""
+    """A process that responds to each line with one line of JSON, and first when it is ready."""
 
     process: subprocess.Popen[str]
 
     def send(self, number: int, *, first: float = 0.0, step: float = 0.0) -> None:
-        """Due at `first`, in seconds since 1970, and every `step` seconds; 0: when it is sent."""
-        _of(self.process.stdin).write(f"{number} {first!r} {step!r}\n")
-        _of(self.process.stdin).flush()
+        """Send runs that are due at `first`, in seconds since 1970, and every `step` seconds.
+
+        With `first` 0, each run is due at the time of sending.
+        """
+        _stream(self.process.stdin).write(f"{number} {first!r} {step!r}\n")
+        _stream(self.process.stdin).flush()
         self.response()
 
     def response(self) -> Any:  # JSON
-        stdout = _of(self.process.stdout)
+        stdout = _stream(self.process.stdout)
         ready, _, _ = select([stdout], [], [], DRAIN_TIMEOUT)
         line = stdout.readline() if ready else ""
-        assert line, f"{self.process.args!r} has ended, or took longer than {DRAIN_TIMEOUT:g} s"
+        assert line, (
+            f"The process {self.process.args!r} has ended or took longer than {DRAIN_TIMEOUT:g} s."
+        )
         return orjson.loads(line)
 
 
 @dataclass(frozen=True)
 class Peer:
-    """One that is running, and warm."""
+    """A running peer after its warm-up."""
 
     name: str
     starts: Path
@@ -67,7 +72,7 @@ class Peer:
     def open(
         cls, name: str, folder: Path, programs: Programs, *, store: tuple[str, int]
     ) -> Iterator["Peer"]:
-        """`store`: its URL and its process."""
+        """Start a peer. `store` contains the URL of the store and its process id."""
         url, pid = store
         starts = folder / "starts"
         starts.mkdir()
@@ -86,20 +91,22 @@ class Peer:
             yield peer
 
     def warm(self, workers: Sequence[BackgroundProcess]) -> None:
-        self.sender.send(WARM)
+        self.sender.send(WARM_UP_RUNS)
         for each in workers:
-            each.await_ready(lambda: len(read(self.starts)) >= WARM, limit=DRAIN_TIMEOUT)
-        forget(self.starts)
+            each.await_ready(
+                lambda: len(read_starts(self.starts)) >= WARM_UP_RUNS, limit=DRAIN_TIMEOUT
+            )
+        clear(self.starts)
 
-    def spent(self) -> Spent:
-        return Spent.by(self.pids)
+    def spent(self) -> CpuTime:
+        return CpuTime.by(self.pids)
 
 
-def installed(name: str, folder: Path, *commands: Sequence[str]) -> None:
-    """The peer's programs in a folder of their own, and what they need beside them."""
+def install_programs(name: str, folder: Path, *commands: Sequence[str]) -> None:
+    """Copy the programs of the peer to `folder` and install their dependencies there."""
     shutil.copytree(PROGRAMS / name, folder)
     for command in commands:
-        subprocess.run(command, cwd=folder, check=True, timeout=INSTALL_S)  # noqa: S603  # ours
+        subprocess.run(command, cwd=folder, check=True, timeout=INSTALL_TIMEOUT)  # noqa: S603  # a fixed command
 
 
 @contextmanager
@@ -107,7 +114,7 @@ def _sender(
     command: Sequence[str], environment: Mapping[str, str], folder: Path
 ) -> Iterator[Sender]:
     pipe = subprocess.PIPE
-    with subprocess.Popen(  # noqa: S603  # ours
+    with subprocess.Popen(  # noqa: S603  # a fixed command
         command, cwd=folder, env=environment, stdin=pipe, stdout=pipe, text=True
     ) as process:
         try:
@@ -116,6 +123,6 @@ def _sender(
             process.kill()
 
 
-def _of(stream: IO[str] | None) -> IO[str]:
+def _stream(stream: IO[str] | None) -> IO[str]:
     assert stream is not None
     return stream

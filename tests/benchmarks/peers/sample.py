@@ -1,4 +1,4 @@
-"""What is measured of a peer, by the names of our own workloads, and in figures like theirs."""
+"""The samples of a peer, with the workload names and the figures of Harebell."""
 
 import asyncio
 import math
@@ -8,23 +8,25 @@ from dataclasses import dataclass
 from typing import Any, Final
 
 from tests.benchmarks.peers.peer import Peer
-from tests.benchmarks.rig import late
-from tests.benchmarks.starts import taken
+from tests.benchmarks.rig import start_lateness
+from tests.benchmarks.starts import take_starts
 from tests.benchmarks.workloads.accept import IMMEDIATE
-from tests.benchmarks.workloads.stampede import BEFORE, LIGHT, LIGHT_FOR, STAMPEDES
+from tests.benchmarks.workloads.stampede import LIGHT_DURATION, LIGHT_RATE, STAMPEDES, WINDOW_START
 
-AHEAD: Final = 30.0  # seconds in which everything is sent before the first is due
-WINDOW: Final = BEFORE.total_seconds()  # before the first is due
-SETTLE: Final = 1.0  # seconds from the last start to its acknowledgement, which is counted too
+SEND_TIME: Final = 30.0  # seconds to send all runs before the first is due
+WINDOW: Final = WINDOW_START.total_seconds()  # seconds before the first due time
+ACKNOWLEDGE_TIME: Final = (
+    1.0  # seconds after the last start, so that the CPU time includes its acknowledgement
+)
 
 
 @dataclass(frozen=True)
 class Load:
-    """`ahead`: seconds from sending to the first instant; 0: due when it is sent."""
+    """A load. `ahead` is the time from sending to the first due time, or 0 for immediate runs."""
 
     number: int
-    ahead: float = AHEAD
-    rate: int | None = None  # runs a second; else all at one instant
+    ahead: float = SEND_TIME
+    rate: int | None = None  # runs a second; None for one due time
 
     @property
     def title(self) -> dict[str, int]:
@@ -36,30 +38,30 @@ class Load:
 
 
 LOADS: Final[Mapping[str, Load]] = {
-    "light": Load(LIGHT * LIGHT_FOR, rate=LIGHT),
+    "light": Load(LIGHT_RATE * LIGHT_DURATION, rate=LIGHT_RATE),
     "stampede": Load(STAMPEDES[0]),
     "immediate": Load(IMMEDIATE, ahead=0.0),
 }
 
 
 async def sample(peer: Peer, load: Load) -> dict[str, Any]:
-    before, began = peer.spent(), time.time()
-    first = math.floor(began + load.ahead) if load.ahead else 0
+    before, started_at = peer.spent(), time.time()
+    first = math.floor(started_at + load.ahead) if load.ahead else 0
     await asyncio.to_thread(peer.sender.send, load.number, first=first, step=load.step)
     sent_at = time.time()
     if first:
-        assert sent_at < first - WINDOW, f"{peer.name} took {sent_at - began:g} s to send"
+        assert sent_at < first - WINDOW, f"{peer.name} took {sent_at - started_at:g} s to send"
         await asyncio.sleep(first - WINDOW - sent_at)
-    begun = peer.spent()
-    starts = await taken(peer.starts, load.number)
-    await asyncio.sleep(SETTLE)
+    at_window = peer.spent()
+    starts = await take_starts(peer.starts, load.number)
+    await asyncio.sleep(ACKNOWLEDGE_TIME)
     after = peer.spent()
-    window = {"window_us_per_run": (after - begun).per(load.number)} if first else {}
+    window = {"window_us_per_run": (after - at_window).per(load.number)} if first else {}
     return {
         **load.title,
-        "runs_per_s": round(load.number / (starts[-1][1] - (first or began))),
-        "sent_per_s": round(load.number / (sent_at - began)),
-        "late_ms": late(starts),
+        "runs_per_s": round(load.number / (starts[-1][1] - (first or started_at))),
+        "sent_per_s": round(load.number / (sent_at - started_at)),
+        "late_ms": start_lateness(starts),
         "cpu_us_per_run": (after - before).per(load.number),
         **window,
         "started": len(starts),

@@ -1,4 +1,12 @@
-"""What is measured, by the name that `make bench ONLY=...` takes."""
+"""The workloads of `make bench ONLY=...`, by name.
+
+* stampede     runs with one due time or a constant rate, retries, several instances
+* accept       schedules that clients send
+* http_calls   runs with HTTP targets
+* flood        high runs during a flood of low runs
+* idle         idle services, a cold start and memory
+* stored       a million stored schedules
+"""
 
 from collections.abc import Callable, Coroutine, Mapping
 from typing import Any, Final

@@ -1,4 +1,4 @@
-"""HTTP targets: how late the target's own process was called."""
+"""HTTP targets: the lateness of the calls in the process of the target."""
 
 import subprocess
 import sys
@@ -8,8 +8,8 @@ from typing import Final
 
 from tests.benchmarks import listener
 from tests.benchmarks.figures import Report
-from tests.benchmarks.rig import Rig, Scale, late
-from tests.benchmarks.workloads.stampede import counted
+from tests.benchmarks.rig import Rig, Scale, start_lateness
+from tests.benchmarks.workloads.stampede import measure_costs
 
 RATE: Final = 1_000  # runs a second
 SECONDS: Final = 5
@@ -18,18 +18,20 @@ SECONDS: Final = 5
 async def http(rig: Rig, report: Report, scale: Scale) -> None:
     number = RATE * SECONDS
     for _ in range(scale.times):
-        with listening(rig) as port:
+        with listener_port(rig) as port:
             target = {"http": {"url": f"http://127.0.0.1:{port}/", "json": {"n": 1}}}
             async with rig.tenant() as tenant:
                 wave = await rig.load(tenant, number, rate=RATE, target=target)
-                async with counted(rig, wave) as costs:
+                async with measure_costs(rig, wave) as costs:
                     pass
                 starts = await rig.started(number)
-                report.add("http", rate=RATE, late_ms=late(starts), **costs.figures(number))
+                report.add(
+                    "http", rate=RATE, late_ms=start_lateness(starts), **costs.figures(number)
+                )
 
 
 @contextmanager
-def listening(rig: Rig) -> Iterator[int]:
+def listener_port(rig: Rig) -> Iterator[int]:
     command = [sys.executable, "-I", str(listener.__file__), str(rig.starts / "http")]
     with subprocess.Popen(command, stdout=subprocess.PIPE, text=True) as process:  # noqa: S603  # ours
         assert process.stdout is not None

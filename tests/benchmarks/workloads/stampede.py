@@ -1,4 +1,4 @@
-"""Runs that come due: at one instant, evenly, failing once, with more executors."""
+"""Due runs: with one due time, at a constant rate, with one failure, with several instances."""
 
 from collections.abc import AsyncIterator, Mapping
 from contextlib import asynccontextmanager
@@ -7,48 +7,50 @@ from datetime import datetime, timedelta
 from typing import Any, Final
 
 from tests.benchmarks.figures import Report, lateness
-from tests.benchmarks.machine import Spent, watched
-from tests.benchmarks.rig import FAILS_ONCE, Rig, Scale, Wave, late
+from tests.benchmarks.machine import CpuTime, watch_speed
+from tests.benchmarks.rig import FAIL_ONCE_TASK, Rig, Scale, Wave, start_lateness
 
 from harebell.dev.plan import ServiceKind
 
 STAMPEDES: Final = (10_000, 50_000)  # runs
 RATE: Final = 5_000  # runs a second
-LASTING: Final = 12  # seconds
-FULL_LASTING: Final = 60
-LOWEST: Final = 2_000  # runs a second, that are not tried: they can be sustained
-HIGHEST: Final = 16_000  # runs a second, that are not tried: they cannot
-SEARCHED: Final = 10  # seconds of each rate that is tried
-GRAIN: Final = 2_000  # runs a second, to which what can be sustained is found
-TAIL: Final = 2  # seconds: what is late at the end of a rate is late because something has grown
-GROWN: Final = 50.0  # milliseconds, of the tail's p99
-LIGHT: Final = 100  # runs a second
-LIGHT_FOR: Final = 10  # seconds
+DURATION: Final = 12  # seconds
+FULL_DURATION: Final = 60
+MIN_RATE: Final = 2_000  # runs a second, assumed to be sustainable
+MAX_RATE: Final = 16_000  # runs a second, assumed not to be sustainable
+SEARCH_DURATION: Final = 10  # seconds at each rate of the search
+RATE_STEP: Final = 2_000  # runs a second, the resolution of the search
+TAIL: Final = 2  # seconds; a growing queue delays the runs at the end
+MAX_TAIL_MS: Final = 50.0  # p99 of the tail
+LIGHT_RATE: Final = 100  # runs a second
+LIGHT_DURATION: Final = 10  # seconds
 EACH_SECOND: Final = timedelta(seconds=1)
-USERS: Final = 10_000  # with so many schedules each, every so often: 167 runs a second
-TASKS: Final = 5
-EVERY: Final = timedelta(minutes=5)
-USERS_FOR: Final = 20  # seconds
-FULL_USERS_FOR: Final = 3_600
-BEFORE: Final = timedelta(seconds=1)  # the window in which a wave is released, claimed and run
-# processes of a role; all other workloads have one of each
-SEVERAL: Final = (
+USERS: Final = 10_000  # 167 runs a second in total
+SCHEDULES_PER_USER: Final = 5
+USER_INTERVAL: Final = timedelta(minutes=5)
+USERS_DURATION: Final = 20  # seconds
+FULL_USERS_DURATION: Final = 3_600
+WINDOW_START: Final = timedelta(
+    seconds=1
+)  # before the first due time; the window includes release and claims
+# Instances of one service. All other workloads have one instance of each service.
+INSTANCES: Final = (
     (ServiceKind.EXECUTOR, 2),
     (ServiceKind.EXECUTOR, 4),
     (ServiceKind.TICKER, 2),
     (ServiceKind.DISPATCHER, 2),
 )
-QUICKLY: Final = {"max_attempts": 3, "backoff": {"base": "2s", "factor": 1, "jitter": "none"}}
+QUICK_RETRY: Final = {"max_attempts": 3, "backoff": {"base": "2s", "factor": 1, "jitter": "none"}}
 
 
 @dataclass
 class Costs:
-    """CPU from before staging to the end of a wave, and in the window alone."""
+    """CPU time from before the staging to the end of a wave, and in the window."""
 
-    whole: Spent | None = None
-    window: Spent | None = None
+    whole: CpuTime | None = None
+    window: CpuTime | None = None
     done_at: float = 0.0
-    python_ns: float = 0.0  # the mean meanwhile
+    python_ns: float = 0.0  # the mean during the measurement
     record: Mapping[str, int] = field(default_factory=dict)
 
     def figures(self, number: int) -> dict[str, Any]:
@@ -63,18 +65,18 @@ class Costs:
 
 
 @asynccontextmanager
-async def counted(rig: Rig, wave: Wave, attempts: int = 1) -> AsyncIterator[Costs]:
-    """To be entered as soon as the wave is stored; the body may wait for whatever it measures."""
+async def measure_costs(rig: Rig, wave: Wave, attempts: int = 1) -> AsyncIterator[Costs]:
+    """Measure the costs of a wave. Enter the block as soon as the wave is stored."""
     costs = Costs()
-    async with watched() as watch:
+    async with watch_speed() as watch:
         before = rig.spent()
-        await rig.until(wave.first - BEFORE)
-        begun = rig.spent()
+        await rig.until(wave.first - WINDOW_START)
+        at_window = rig.spent()
         yield costs
         await rig.until(wave.last)
         costs.done_at = await rig.drained(wave)
         after = rig.spent()
-    costs.whole, costs.window = after - before, after - begun
+    costs.whole, costs.window = after - before, after - at_window
     costs.python_ns = watch.mean_ns
     costs.record = await rig.on_record(wave, attempts)
 
@@ -88,110 +90,118 @@ async def stampede(rig: Rig, report: Report, scale: Scale) -> None:
 async def one_stampede(rig: Rig, number: int) -> dict[str, Any]:
     async with rig.tenant() as tenant:
         wave = await rig.load(tenant, number)
-        async with counted(rig, wave) as costs:
+        async with measure_costs(rig, wave) as costs:
             pass
-        took = costs.done_at - wave.first.timestamp()
+        duration = costs.done_at - wave.first.timestamp()
         return {
             "n": number,
-            "runs_per_s": round(number / took),
-            "late_ms": late(await rig.started(number)),
+            "runs_per_s": round(number / duration),
+            "late_ms": start_lateness(await rig.started(number)),
             **costs.figures(number),
         }
 
 
 async def sustained(rig: Rig, report: Report, scale: Scale) -> None:
-    """One rate, and by halving the highest at which nothing grows."""
+    """Measure one rate, then search the highest rate without a growing queue by bisection."""
     for _ in range(scale.times):
-        report.add("sustained", **await evenly(rig, RATE, FULL_LASTING if scale.full else LASTING))
-    seconds = FULL_LASTING if scale.full else SEARCHED
-    kept, lost = LOWEST, HIGHEST
-    while lost - kept > GRAIN:
-        rate = (kept + lost) // 2
-        figures = await evenly(rig, rate, seconds)
+        report.add(
+            "sustained", **await run_at_rate(rig, RATE, FULL_DURATION if scale.full else DURATION)
+        )
+    seconds = FULL_DURATION if scale.full else SEARCH_DURATION
+    sustained_rate, failed_rate = MIN_RATE, MAX_RATE
+    while failed_rate - sustained_rate > RATE_STEP:
+        rate = (sustained_rate + failed_rate) // 2
+        figures = await run_at_rate(rig, rate, seconds)
         report.add("searching", **figures)
-        kept, lost = (rate, lost) if figures["tail_ms"]["p99"] < GROWN else (kept, rate)
-    report.add("sustainable", runs_per_s=kept)
+        sustained_rate, failed_rate = (
+            (rate, failed_rate)
+            if figures["tail_ms"]["p99"] < MAX_TAIL_MS
+            else (sustained_rate, rate)
+        )
+    report.add("sustainable", runs_per_s=sustained_rate)
 
 
 async def light(rig: Rig, report: Report, scale: Scale) -> None:
     for _ in range(scale.times):
-        report.add("light", **await evenly(rig, LIGHT, LIGHT_FOR))
+        report.add("light", **await run_at_rate(rig, LIGHT_RATE, LIGHT_DURATION))
 
 
 async def recurring(rig: Rig, report: Report, scale: Scale) -> None:
-    """As many a second as of one-shots, of schedules that are due each second."""
+    """Measure schedules that recur each second, at the rate of the one-shot schedules."""
     for _ in range(scale.times):
-        report.add("recurring", **await again_and_again(rig, RATE, EACH_SECOND, LASTING))
+        report.add("recurring", **await run_recurring(rig, RATE, EACH_SECOND, DURATION))
 
 
 async def users(rig: Rig, report: Report, scale: Scale) -> None:
-    """Schedules that recur, of many users, for an hour; or the first of them, for a moment."""
-    seconds = FULL_USERS_FOR if scale.full else USERS_FOR
-    rate = USERS * TASKS / EVERY.total_seconds()
-    report.add("users", **await again_and_again(rig, rate, EVERY, seconds))
+    """Measure recurring schedules of many users, for an hour or for the first seconds."""
+    seconds = FULL_USERS_DURATION if scale.full else USERS_DURATION
+    rate = USERS * SCHEDULES_PER_USER / USER_INTERVAL.total_seconds()
+    report.add("users", **await run_recurring(rig, rate, USER_INTERVAL, seconds))
 
 
-async def again_and_again(rig: Rig, rate: float, every: timedelta, seconds: int) -> dict[str, Any]:
+async def run_recurring(rig: Rig, rate: float, every: timedelta, seconds: int) -> dict[str, Any]:
     number = round(seconds * rate)
-    around = min(seconds, every.total_seconds())  # of first instants
-    again = timedelta(seconds=seconds - around)  # the last of each, so that all are counted
+    first_period = min(
+        seconds, every.total_seconds()
+    )  # seconds with the first run of each schedule
+    last_offset = timedelta(seconds=seconds - first_period)  # of the last run of each schedule
 
     def when(_: int, first: datetime) -> dict[str, str]:
-        start, end = first.isoformat(), (first + again).isoformat()
+        start, end = first.isoformat(), (first + last_offset).isoformat()
         return {"every": f"{every.total_seconds():g}s", "start": start, "end": end}
 
     async with rig.tenant() as tenant:
-        wave = await rig.load(tenant, round(around * rate), rate=rate, when=when)
-        wave = replace(wave, number=number, last=wave.last + again)
-        async with counted(rig, wave) as costs:
+        wave = await rig.load(tenant, round(first_period * rate), rate=rate, when=when)
+        wave = replace(wave, number=number, last=wave.last + last_offset)
+        async with measure_costs(rig, wave) as costs:
             pass
         starts = await rig.started(number)
-        took = max(costs.done_at - wave.first.timestamp(), seconds)
+        duration = max(costs.done_at - wave.first.timestamp(), seconds)
         return {
             "rate": round(rate),
             "seconds": seconds,
             "n": number,
-            "runs_per_s": round(number / took),
-            "late_ms": late(starts),
+            "runs_per_s": round(number / duration),
+            "late_ms": start_lateness(starts),
             **costs.figures(number),
         }
 
 
-async def evenly(rig: Rig, rate: int, seconds: int) -> dict[str, Any]:
+async def run_at_rate(rig: Rig, rate: int, seconds: int) -> dict[str, Any]:
     number = rate * seconds
     async with rig.tenant() as tenant:
         wave = await rig.load(tenant, number, rate=rate)
-        async with counted(rig, wave) as costs:
+        async with measure_costs(rig, wave) as costs:
             pass
         starts = await rig.started(number)
-        took = max(costs.done_at - wave.first.timestamp(), seconds)
+        duration = max(costs.done_at - wave.first.timestamp(), seconds)
         tail = [at - due for due, at in starts if due > wave.last.timestamp() - TAIL]
         return {
             "rate": rate,
-            "runs_per_s": round(number / took),
-            "late_ms": late(starts),
+            "runs_per_s": round(number / duration),
+            "late_ms": start_lateness(starts),
             "tail_ms": lateness(tail),
             **costs.figures(number),
         }
 
 
 async def retries(rig: Rig, report: Report, scale: Scale) -> None:
-    """Every run fails once and succeeds two seconds later."""
+    """Measure runs that fail once and succeed two seconds later."""
     number = STAMPEDES[0]
     for _ in range(scale.times):
         async with rig.tenant() as tenant:
-            wave = await rig.load(tenant, number, target=FAILS_ONCE, retry=QUICKLY)
-            async with counted(rig, wave, attempts=2) as costs:
+            wave = await rig.load(tenant, number, target=FAIL_ONCE_TASK, retry=QUICK_RETRY)
+            async with measure_costs(rig, wave, attempts=2) as costs:
                 pass
             last = max(at for _, at in await rig.started(number))
-            took = last - wave.first.timestamp()
-            report.add("retries", n=number, seconds=round(took, 2), **costs.figures(number))
+            duration = last - wave.first.timestamp()
+            report.add("retries", n=number, seconds=round(duration, 2), **costs.figures(number))
 
 
 async def roles(rig: Rig, report: Report, scale: Scale) -> None:
-    """The same stampede with several of one role: whether its part of a run stays what it is."""
+    """Measure a stampede with several instances of one service, to compare the cost of a run."""
     number = STAMPEDES[0]
-    for role, count in SEVERAL:
+    for role, count in INSTANCES:
         others = range(2, count + 1)
         for other in others:
             rig.start_one(role, other)

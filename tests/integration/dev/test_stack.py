@@ -28,7 +28,7 @@ def stand_in(_: ServiceKind) -> tuple[str, ...]:
     return (sys.executable, str(STAND_IN))
 
 
-@dataclass
+@dataclass(kw_only=True)
 class Local:
     """A stack of replacement services, with its messages and prepared databases."""
 
@@ -51,7 +51,7 @@ class Local:
 
 @pytest.fixture
 def local(tmp_path: Path) -> Iterator[Local]:
-    local = Local(tmp_path)
+    local = Local(root=tmp_path)
     yield local
     local.stack.stop()
 

@@ -1,4 +1,4 @@
-"""Dispatchers on real servers, and the hands that publish tickets to them and take their work."""
+"""Dispatchers on real servers, with a fake ticker and a fake pool around them."""
 
 import asyncio
 import sys
@@ -33,53 +33,57 @@ from harebell.runtime.clock import Clock
 from harebell.runtime.settings import DispatcherSettings
 from harebell.storage.engine import database_time, open_pool
 
-PATIENCE = 30  # seconds
-LOOK = 0.05  # seconds between looks at a queue
+TIMEOUT = 30  # seconds
+POLL_INTERVAL = 0.05  # seconds
 
 
 @dataclass(frozen=True)
-class Arrived:
+class ReceivedTicket:
+    """A ticket that an executor received, with the time of its arrival."""
+
     at: datetime
     ticket: TicketHeader
 
     @property
-    def early(self) -> timedelta:
+    def lead(self) -> timedelta:
         return self.ticket.due_at - self.at
 
 
-@dataclass
-class Station:
-    """What a test does around dispatchers."""
+@dataclass(kw_only=True)
+class DispatcherRig:
+    """The services around the dispatchers of a test."""
 
     amqp_url: str
     database_url: str
     clock: Clock
     publisher: Publisher
     channel: AbstractChannel
-    arrived: list[Arrived] = field(default_factory=list)
+    received: list[ReceivedTicket] = field(default_factory=list)
     changed: asyncio.Event = field(default_factory=asyncio.Event)
 
     @asynccontextmanager
     async def dispatcher(
-        self, name: str = "dispatcher-1", *, patience: str = "0s"
+        self, name: str = "dispatcher-1", *, startup_timeout: str = "0s"
     ) -> AsyncIterator[asyncio.Event]:
-        """In this process; stopped, and seen to end, when the block does.
+        """Run a dispatcher in this process, which stops at the end of the block.
 
-        `patience`: with the word of a ticker, of which there is none unless a test is one.
+        `startup_timeout` is the wait for a breaker snapshot, which only a test sends.
         """
-        told = {"HAREBELL_BREAKER_STARTUP_TIMEOUT": patience}
-        settings = DispatcherSettings.load(self.environment(name) | told)
+        timeout = {"HAREBELL_BREAKER_STARTUP_TIMEOUT": startup_timeout}
+        settings = DispatcherSettings.load(self.environment(name) | timeout)
         stop = asyncio.Event()
-        async with asyncio.timeout(PATIENCE), asyncio.TaskGroup() as tasks:
+        async with asyncio.timeout(TIMEOUT), asyncio.TaskGroup() as tasks:
             tasks.create_task(serve(settings, stop))
             yield stop
             stop.set()
 
     @asynccontextmanager
     async def process(self, name: str = "dispatcher-1") -> AsyncIterator[Process]:
-        """One of its own, ready; it may be killed."""
+        """Run a dispatcher in a new process, which the test may kill."""
         process = await asyncio.create_subprocess_exec(
-            *(sys.executable, "-m", "harebell.dispatcher"),
+            sys.executable,
+            "-m",
+            "harebell.dispatcher",
             env=self.environment(name) | {"PYTHONPATH": ":".join(sys.path)},
         )
         try:
@@ -97,31 +101,33 @@ class Station:
             "HAREBELL_BREAKER_STARTUP_TIMEOUT": "0s",
         }
 
-    def soon(self, seconds: float, *, tickets: int = 1, first: int = 0) -> list[TicketHeader]:
-        """Tickets due then, numbered on."""
+    def tickets_due_in(
+        self, seconds: float, *, tickets: int = 1, first: int = 0
+    ) -> list[TicketHeader]:
+        """Return tickets that are due after `seconds`, numbered from `first`."""
         due_at = self.clock.now() + timedelta(seconds=seconds)
         return [header(number, due_at) for number in range(first, first + tickets)]
 
     async def stage(self, tickets: Iterable[TicketHeader]) -> None:
-        """As tickers do."""
+        """Publish the tickets to the delay queues, as a ticker does."""
         await self.publisher.publish_all(to_delay_queues(tickets, self.clock.now()))
 
-    async def to_due(self, body: bytes) -> None:
-        """Past the tiers."""
-        kind = amqp_names.message_type("ticket.batch")
+    async def publish_due(self, body: bytes) -> None:
+        """Publish a batch directly to the dispatcher."""
+        message_type = amqp_names.message_type("ticket.batch")
         await self.publisher.publish(
             OutgoingMessage(
                 exchange=amqp_names.DUE,
                 routing_key=amqp_names.DUE_KEY,
                 body=body,
-                type=kind,
-                message_id="by hand",
+                type=message_type,
+                message_id="test",
             )
         )
 
     async def declare_pool(self, pool: str) -> None:
-        """As executors do; takes its work from then on."""
-        connection = await connect(self.amqp_url, name="declares", properties={})
+        """Declare the work queues of a pool and consume them, as an executor does."""
+        connection = await connect(self.amqp_url, name="test declares", properties={})
         async with connection:
             await declare(connection, work_topology(pool))
         for lane in Lane:
@@ -130,25 +136,26 @@ class Station:
 
     async def _on_work(self, message: AbstractIncomingMessage) -> None:
         now = self.clock.now()
-        self.arrived += [Arrived(now, ticket) for ticket in parse_ticket_headers(message.body)]
+        tickets = parse_ticket_headers(message.body)
+        self.received += [ReceivedTicket(now, ticket) for ticket in tickets]
         self.changed.set()
 
-    async def work(self, tickets: int) -> list[Arrived]:
-        """Waits until so many have arrived."""
-        async with asyncio.timeout(PATIENCE):
-            while len(self.arrived) < tickets:
+    async def receive(self, tickets: int) -> list[ReceivedTicket]:
+        """Wait until executors have received a number of tickets."""
+        async with asyncio.timeout(TIMEOUT):
+            while len(self.received) < tickets:
                 self.changed.clear()
                 await self.changed.wait()
-        return self.arrived
+        return self.received
 
     async def count(self, queue: str) -> int:
-        """Messages that are ready in it."""
-        told = await self.channel.declare_queue(queue, passive=True)
-        return told.declaration_result.message_count or 0
+        """Return the number of ready messages."""
+        declared = await self.channel.declare_queue(queue, passive=True)
+        return declared.declaration_result.message_count or 0
 
     async def consumers(self) -> int:
-        told = await self.channel.declare_queue(DISPATCHER.name, passive=True)
-        return told.declaration_result.consumer_count or 0
+        declared = await self.channel.declare_queue(DISPATCHER.name, passive=True)
+        return declared.declaration_result.consumer_count or 0
 
     async def until_consuming(self, dispatchers: int = 1) -> None:
         await until(self.consumers, dispatchers)
@@ -158,32 +165,38 @@ class Station:
 
     async def dead_letter(self) -> AbstractIncomingMessage:
         queue = await self.channel.get_queue(DEAD_LETTERS.name)
-        async with asyncio.timeout(PATIENCE), queue.iterator(no_ack=True) as letters:
-            async for letter in letters:
-                return letter
+        async with asyncio.timeout(TIMEOUT), queue.iterator(no_ack=True) as dead_letters:
+            async for dead_letter in dead_letters:
+                return dead_letter
         raise AssertionError
 
 
-async def until(number: Callable[[], Awaitable[int]], wanted: int) -> None:
-    async with asyncio.timeout(PATIENCE):
-        while await number() != wanted:  # noqa: ASYNC110  # a broker tells only when it is asked
-            await asyncio.sleep(LOOK)
+async def until(count: Callable[[], Awaitable[int]], expected: int) -> None:
+    async with asyncio.timeout(TIMEOUT):
+        while await count() != expected:  # noqa: ASYNC110  # the broker sends no notification
+            await asyncio.sleep(POLL_INTERVAL)
 
 
 @pytest.fixture
-async def station(amqp_url: str, database_url: str) -> AsyncIterator[Station]:
-    """The topology declared, the default pool's work taken; no dispatcher yet."""
+async def rig(amqp_url: str, database_url: str) -> AsyncIterator[DispatcherRig]:
+    """A declared topology with the pool `default`, without a dispatcher."""
     role_url = as_role(database_url, "dispatcher")
     async with AsyncExitStack() as stack:
         pool: asyncpg.Pool = await stack.enter_async_context(open_pool(role_url, name="test"))
         clock = Clock(lambda: database_time(pool))
         await clock.refresh()
-        link = Connection(amqp_url, name="test publishes", properties={})
-        stack.push_async_callback(link.close)
+        publishing = Connection(amqp_url, name="test publishes", properties={})
+        stack.push_async_callback(publishing.close)
         connection = await connect(amqp_url, name="test", properties={})
         await stack.enter_async_context(connection)
         await declare(connection, SYSTEM)
         channel = await connection.channel()
-        station = Station(amqp_url, role_url, clock, Publisher(link), channel)
-        await station.declare_pool("default")
-        yield station
+        rig = DispatcherRig(
+            amqp_url=amqp_url,
+            database_url=role_url,
+            clock=clock,
+            publisher=Publisher(publishing),
+            channel=channel,
+        )
+        await rig.declare_pool("default")
+        yield rig

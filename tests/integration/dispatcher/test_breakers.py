@@ -1,4 +1,4 @@
-"""Breakers on a real broker: what a dispatcher hears, holds back, and tells."""
+"""Tests of breakers on a real broker: outcomes in, deferred tickets and transitions out."""
 
 import asyncio
 from collections.abc import Awaitable, Callable
@@ -8,7 +8,7 @@ from typing import Any
 import orjson
 import pytest
 from tests.fakes.tickets import ticket
-from tests.integration.dispatcher.conftest import PATIENCE, Station, until
+from tests.integration.dispatcher.conftest import POLL_INTERVAL, TIMEOUT, DispatcherRig, until
 
 from harebell.contract import amqp_names
 from harebell.contract.breakers import BreakerSnapshot, BreakerSnapshotEntry
@@ -22,135 +22,135 @@ from harebell.messaging.topology.delay_queues import DELAY_TTLS_MS, delay_queue_
 
 pytestmark = [pytest.mark.broker, pytest.mark.postgres]
 
-ECHO = "task:harebell.echo"  # whom the tickets of tests call
+ECHO = "task:harebell.echo"  # the downstream of the tickets in tests
 
 
-def elsewhere(number: int, due_at: datetime) -> TicketHeader:
-    """A ticket of a target that is well."""
-    made = ticket(number, due_at)
+def healthy_ticket(number: int, due_at: datetime) -> TicketHeader:
+    """A ticket of a downstream without failures."""
+    echo = ticket(number, due_at)
     target = TaskTarget(task=TaskCall(name="acme.report"))
-    return TicketHeader.of(
-        made.model_copy(update={"run_spec": made.run_spec.model_copy(update={"target": target})})
-    )
+    run_spec = echo.run_spec.model_copy(update={"target": target})
+    return TicketHeader.of(echo.model_copy(update={"run_spec": run_spec}))
 
 
 def outcome(number: int, at: datetime, *, healthy: bool) -> dict[str, Any]:
-    made = ticket(number, at)
-    fact = RunEventData(
-        run_id=made.run_id,
-        schedule_id=made.schedule_id,
+    run = ticket(number, at)
+    data = RunEventData(
+        run_id=run.run_id,
+        schedule_id=run.schedule_id,
         scheduled_for=at,
         attempt=1,
         state="retrying",
         downstream=ECHO,
         healthy=healthy,
     )
-    return make_event("acme", "run.retrying", fact, id_=str(number), subject=made.run_id, at=at)
+    return make_event("acme", "run.retrying", data, id_=str(number), subject=run.run_id, at=at)
 
 
-async def tell_of_failures(station: Station, count: int) -> None:
-    at = station.clock.now()
+async def publish_failures(rig: DispatcherRig, count: int) -> None:
+    at = rig.clock.now()
     body = orjson.dumps([outcome(number, at, healthy=False) for number in range(count)])
-    await publish(station, amqp_names.EVENTS, "acme.run.retrying", body, "run.retrying")
+    await publish(rig, amqp_names.EVENTS, "acme.run.retrying", body, "run.retrying")
 
 
-async def say(station: Station, **fields: Any) -> None:
-    """As a ticker does."""
+async def publish_snapshot(rig: DispatcherRig, **fields: Any) -> None:
+    """Publish a breaker snapshot, as a ticker does. Without fields, the snapshot is empty."""
     breakers = [BreakerSnapshotEntry(downstream=ECHO, **fields)] if fields else []
-    word = BreakerSnapshot(as_of=station.clock.now(), breakers=breakers)
+    snapshot = BreakerSnapshot(as_of=rig.clock.now(), breakers=breakers)
     await publish(
-        station, amqp_names.CONTROL, BREAKER_SNAPSHOT_KEY, encode(word), "breaker.snapshot"
+        rig, amqp_names.CONTROL, BREAKER_SNAPSHOT_KEY, encode(snapshot), "breaker.snapshot"
     )
 
 
-async def publish(station: Station, exchange: str, key: str, body: bytes, kind: str) -> None:
-    await station.publisher.publish(
+async def publish(rig: DispatcherRig, exchange: str, key: str, body: bytes, kind: str) -> None:
+    await rig.publisher.publish(
         OutgoingMessage(
             exchange=exchange,
             routing_key=key,
             body=body,
             type=amqp_names.message_type(kind),
-            message_id=f"{kind}/{station.clock.now()}",
+            message_id=f"{kind}/{rig.clock.now()}",
         )
     )
 
 
-async def circling(station: Station) -> int:
-    counts = [await station.count(delay_queue_name(ms)) for ms in DELAY_TTLS_MS if ms <= 30_000]
+async def deferred_batches(rig: DispatcherRig) -> int:
+    """Return the number of messages in the delay queues of deferrals."""
+    counts = [await rig.count(delay_queue_name(ms)) for ms in DELAY_TTLS_MS if ms <= 30_000]
     return sum(counts)
 
 
-async def asked(station: Station) -> None:
-    """Until a dispatcher has begun to listen, and so has asked how breakers stand."""
-    await until_true(lambda: station.count(BREAKERS.name))
+async def until_snapshot_requested(rig: DispatcherRig) -> None:
+    """Wait until a dispatcher has requested a snapshot, which shows that it consumes events."""
+    await until_true(lambda: rig.count(BREAKERS.name))
 
 
-async def until_true(look: Callable[[], Awaitable[int]]) -> None:
-    async with asyncio.timeout(PATIENCE):
-        while not await look():  # noqa: ASYNC110  # a broker tells only when it is asked
-            await asyncio.sleep(0.05)
+async def until_true(condition: Callable[[], Awaitable[int]]) -> None:
+    async with asyncio.timeout(TIMEOUT):
+        while not await condition():  # noqa: ASYNC110  # the broker sends no notification
+            await asyncio.sleep(POLL_INTERVAL)
 
 
 @pytest.mark.requirement("S113")
-async def test_after_enough_failures_runs_to_that_target_go_round_and_others_leave(
-    station: Station,
+async def test_dispatcher_defers_the_tickets_of_a_failing_downstream_and_releases_others(
+    rig: DispatcherRig,
 ) -> None:
-    async with station.dispatcher():
-        await asked(station)
-        before = await station.count(BREAKERS.name)
-        await tell_of_failures(station, 20)
-        await until_true(lambda: told_of(station, before))
-        now = station.clock.now()
-        await station.stage([*station.soon(0, tickets=3), elsewhere(7, now)])
-        arrived = await station.work(1)
-        await until(lambda: circling(station), 1)  # one message of three tickets
+    async with rig.dispatcher():
+        await until_snapshot_requested(rig)
+        before = await rig.count(BREAKERS.name)
+        await publish_failures(rig, 20)
+        await until_true(lambda: new_messages(rig, before))
+        now = rig.clock.now()
+        await rig.stage([*rig.tickets_due_in(0, tickets=3), healthy_ticket(7, now)])
+        received = await rig.receive(1)
+        await until(lambda: deferred_batches(rig), 1)  # one message of three tickets
 
-    assert [each.ticket.downstream for each in arrived] == ["task:acme.report"]
+    assert [each.ticket.downstream for each in received] == ["task:acme.report"]
 
 
-async def told_of(station: Station, before: int) -> int:
-    """Whether a transition has been told, to those who keep them."""
-    return max(0, await station.count(BREAKERS.name) - before)
+async def new_messages(rig: DispatcherRig, before: int) -> int:
+    """Return the number of new messages for the ticker that records breakers."""
+    return max(0, await rig.count(BREAKERS.name) - before)
 
 
 @pytest.mark.requirement("S113")
-async def test_what_cannot_be_read_is_let_go_and_the_rest_is_heard(station: Station) -> None:
-    async with station.dispatcher():
-        await asked(station)
-        before = await station.count(BREAKERS.name)
+async def test_dispatcher_ignores_invalid_events_and_counts_the_others(rig: DispatcherRig) -> None:
+    async with rig.dispatcher():
+        await until_snapshot_requested(rig)
+        before = await rig.count(BREAKERS.name)
         for body in (b"{", b"7", b"[1]", orjson.dumps([{"data": None}])):
-            await publish(station, amqp_names.EVENTS, "acme.run.retrying", body, "run.retrying")
-        await tell_of_failures(station, 20)
-        await until_true(lambda: told_of(station, before))
+            await publish(rig, amqp_names.EVENTS, "acme.run.retrying", body, "run.retrying")
+        await publish_failures(rig, 20)
+        await until_true(lambda: new_messages(rig, before))
 
 
 @pytest.mark.requirement("S113")
-async def test_a_dispatcher_that_starts_waits_to_hear_what_is_forced_open(
-    station: Station,
+async def test_starting_dispatcher_consumes_tickets_only_after_a_snapshot(
+    rig: DispatcherRig,
 ) -> None:
-    await station.stage(station.soon(0, tickets=2))
+    await rig.stage(rig.tickets_due_in(0, tickets=2))
 
-    async with station.dispatcher(patience="60s"):
-        await asked(station)
-        held_up = await station.consumers()
-        await say(station, forced="open")
-        await until(lambda: circling(station), 1)
+    async with rig.dispatcher(startup_timeout="60s"):
+        await until_snapshot_requested(rig)
+        consumers = await rig.consumers()
+        await publish_snapshot(rig, forced="open")
+        await until(lambda: deferred_batches(rig), 1)
 
-    assert held_up == 0
-    assert station.arrived == []
+    assert consumers == 0
+    assert rig.received == []
 
 
 @pytest.mark.requirement("S113")
-async def test_what_is_forced_open_no_more_leaves_when_it_comes_round(
-    station: Station,
+async def test_deferred_ticket_is_released_when_the_breaker_is_no_longer_forced_open(
+    rig: DispatcherRig,
 ) -> None:
-    async with station.dispatcher(patience="60s"):
-        await asked(station)
-        await say(station, forced="open", forced_until=station.soon(2)[0].due_at)
-        await station.until_consuming()
-        await station.stage(station.soon(0, tickets=2))
-        await until(lambda: circling(station), 1)
-        await say(station)
-        arrived = await station.work(2)
+    async with rig.dispatcher(startup_timeout="60s"):
+        await until_snapshot_requested(rig)
+        await publish_snapshot(rig, forced="open", forced_until=rig.tickets_due_in(2)[0].due_at)
+        await rig.until_consuming()
+        await rig.stage(rig.tickets_due_in(0, tickets=2))
+        await until(lambda: deferred_batches(rig), 1)
+        await publish_snapshot(rig)
+        received = await rig.receive(2)
 
-    assert len(arrived) == 2
+    assert len(received) == 2

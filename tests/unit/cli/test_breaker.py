@@ -16,7 +16,7 @@ def respond(request: Request) -> dict[str, Any]:
 def test_breaker_list_prints_each_breaker(cli: CommandLine, broker: FakeBroker) -> None:
     row = {
         "downstream": HOST,
-        "acts": "open",
+        "effective_state": "open",
         "state": "open",
         "failed": 12,
         "attempts": 20,

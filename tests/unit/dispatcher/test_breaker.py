@@ -137,7 +137,7 @@ def test_breaker_adopts_only_a_newer_remote_state() -> None:
 
 
 def test_breaker_can_be_dropped_when_it_is_closed_and_its_window_has_no_failure() -> None:
-    breaker = breaker_after(*[False])
+    breaker = breaker_after(*[False] * 1)
     hour = timedelta(hours=1)
 
     assert not breaker.can_be_dropped(after(1), after=hour)

@@ -64,7 +64,7 @@ def nearest_to(wanted: int) -> Callable[[date], bool]:
         ("0 0 13 * FRI", lambda day: day.day == 13 or day.isoweekday() == FRI),
         ("0 0 31 2,3 SAT", lambda d: d.month in (2, 3) and (d.day == 31 or d.isoweekday() == SAT)),
     ],
-)  # fmt: skip
+)
 def test_special_days_match_the_calendar(expression: str, counts: Callable[[date], bool]) -> None:
     days = [FIRST + n * DAY for n in range((END - FIRST).days)]
 

@@ -2,12 +2,19 @@
 
 from datetime import UTC, datetime
 from itertools import pairwise
+from typing import Final
 
 import pytest
 
 from harebell.contract.errors import InvalidCron
 from harebell.domain.cron import Cron
 
+DAY_RULE: Final = (
+    "The day of month must be a number, L (the last day) or a form like 15W (the nearest weekday)"
+)
+NICKNAME_RULE: Final = (
+    "The nickname must be one of @yearly, @annually, @monthly, @weekly, @daily, @midnight, @hourly"
+)
 SAME = [
     ("5-5 * * * *", "5 * * * *"),
     ("0 0 1-1 * *", "0 0 1 * *"),
@@ -104,17 +111,17 @@ REFUSED = [
     (
         "0 0 LW * *",
         4,
-        "The day of month must be a number, L (the last day) or a form like 15W (the nearest weekday), not 'LW'.",
+        f"{DAY_RULE}, not 'LW'.",
     ),
     (
         "0 0 L-3 * *",
         4,
-        "The day of month must be a number, L (the last day) or a form like 15W (the nearest weekday), not 'L-3'.",
+        f"{DAY_RULE}, not 'L-3'.",
     ),
     (
         "0 0 W15 * *",
         4,
-        "The day of month must be a number, L (the last day) or a form like 15W (the nearest weekday), not 'W15'.",
+        f"{DAY_RULE}, not 'W15'.",
     ),
     ("0 0 32W * *", 4, "The day of month must be from 1 to 31, not 32."),
     ("0 0 1,15W * *", 6, "The item '15W' must not be in a list."),
@@ -133,12 +140,12 @@ REFUSED = [
     (
         " @never",
         1,
-        "The nickname must be one of @yearly, @annually, @monthly, @weekly, @daily, @midnight, @hourly, not '@never'.",
+        f"{NICKNAME_RULE}, not '@never'.",
     ),
     (
         "@DAILY",
         0,
-        "The nickname must be one of @yearly, @annually, @monthly, @weekly, @daily, @midnight, @hourly, not '@DAILY'.",
+        f"{NICKNAME_RULE}, not '@DAILY'.",
     ),
     (
         "CRON_TZ=UTC 0 0 * * *",

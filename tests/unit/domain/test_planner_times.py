@@ -76,12 +76,14 @@ def test_one_shot_is_not_staged_before_the_horizon() -> None:
         pytest.param({"cron": "*/10 * * * * *"}, NINE, after(10), id="cron"),
         pytest.param(
             {"cron": "*/10 * * * * *", "start": "2026-11-20T09:00:10Z"},
-            *(after(10), after(20)),
+            after(10),
+            after(20),
             id="cron from start",
         ),
         pytest.param(
             {"cron": "30 4 * * *", "timezone": "America/New_York"},
-            *(stamp("2026-11-20T09:30:00Z"), stamp("2026-11-21T09:30:00Z")),
+            stamp("2026-11-20T09:30:00Z"),
+            stamp("2026-11-21T09:30:00Z"),
             id="cron in its zone",
         ),
     ],
@@ -112,22 +114,26 @@ def test_interval_does_not_drift_over_ten_thousand_runs() -> None:
     [
         pytest.param(
             {"start": "2026-11-21T12:00:00Z", "end": "2026-11-21T15:00:00Z"},
-            *("2026-11-21T12:00:00Z", "2026-11-21T15:00:00Z"),
+            "2026-11-21T12:00:00Z",
+            "2026-11-21T15:00:00Z",
             id="instants",
         ),
         pytest.param(
             {"start": "2026-11-21", "end": "2026-11-22"},
-            *("2026-11-21T00:00:00Z", "2026-11-22T23:00:00Z"),
+            "2026-11-21T00:00:00Z",
+            "2026-11-22T23:00:00Z",
             id="days",
         ),
         pytest.param(
             {"start": "2026-11-21", "end": "2026-11-21", "timezone": "Asia/Tokyo"},
-            *("2026-11-20T15:00:00Z", "2026-11-21T14:00:00Z"),
+            "2026-11-20T15:00:00Z",
+            "2026-11-21T14:00:00Z",
             id="a day in its zone",
         ),
         pytest.param(
             {"start": "2027-03-28", "end": "2027-03-28", "timezone": "Europe/Berlin"},
-            *("2027-03-27T23:00:00Z", "2027-03-28T21:00:00Z"),
+            "2027-03-27T23:00:00Z",
+            "2027-03-28T21:00:00Z",
             id="a day of 23 hours",
         ),
     ],

@@ -116,8 +116,8 @@ def test_version_list_marks_the_version_in_force() -> None:
     assert [(each.version, each.in_force) for each in view.versions] == [(2, True), (1, False)]
 
 
-def test_breaker_acts_as_forced_before_its_own_state() -> None:
+def test_effective_state_of_a_breaker_is_the_forced_state() -> None:
     row = {"downstream": "http:acme.example", "state": "closed", "forced": None}
 
-    assert breaker_view(row).acts == "closed"
-    assert breaker_view(row | {"forced": "open"}).acts == "open"
+    assert breaker_view(row).effective_state == "closed"
+    assert breaker_view(row | {"forced": "open"}).effective_state == "open"

@@ -68,18 +68,21 @@ def test_ticket_contains_every_field_that_an_executor_needs(policies: dict[str, 
     step = plan_schedule(record, NINE, NINE + HORIZON)
     keys = {run.key: 7 for run in step.to_stage}
 
-    routed = ticket_headers(keys, step.to_stage, [record.version])
+    headers = ticket_headers(keys, step.to_stage, [record.version])
 
-    (ticket, _) = TICKET_BATCH.validate_json(b"[" + b",".join(each.raw for each in routed) + b"]")
-    wanted = record.version.definition
+    (ticket, _) = TICKET_BATCH.validate_json(b"[" + b",".join(each.raw for each in headers) + b"]")
+    expected = record.version.definition
     assert (ticket.run_key, ticket.seq, ticket.version) == (RunKey(after(30), ID), 7, 3)
     assert after(30) <= ticket.due_at < after(35)
     assert ticket.expires_at == (after(90) if "expires_after" in policies else None)
-    assert (ticket.pool, ticket.priority) == (wanted.pool, wanted.priority)
-    assert ticket.lane is (Lane.HIGH if wanted.priority == 9 else Lane.NORMAL)
-    assert (ticket.run_spec.tenant, ticket.run_spec.target) == ("acme", wanted.target)
-    assert (ticket.run_spec.retry, ticket.run_spec.on_unknown) == (wanted.retry, wanted.on_unknown)
-    assert (ticket.run_spec.timeout, ticket.run_spec.class_) == (wanted.timeout, wanted.class_)
+    assert (ticket.pool, ticket.priority) == (expected.pool, expected.priority)
+    assert ticket.lane is (Lane.HIGH if expected.priority == 9 else Lane.NORMAL)
+    assert (ticket.run_spec.tenant, ticket.run_spec.target) == ("acme", expected.target)
+    assert (ticket.run_spec.retry, ticket.run_spec.on_unknown) == (
+        expected.retry,
+        expected.on_unknown,
+    )
+    assert (ticket.run_spec.timeout, ticket.run_spec.class_) == (expected.timeout, expected.class_)
 
 
 def test_dispatcher_parses_the_same_header_from_a_ticket() -> None:
@@ -87,13 +90,12 @@ def test_dispatcher_parses_the_same_header_from_a_ticket() -> None:
     step = plan_schedule(record, NINE, NINE + HORIZON)
     keys = {run.key: 1 for run in step.to_stage}
 
-    routed = ticket_headers(keys, step.to_stage, [record.version])
+    headers = ticket_headers(keys, step.to_stage, [record.version])
 
-    read = parse_ticket_headers(b"[" + b",".join(each.raw for each in routed) + b"]")
-    bare = [
-        each._replace(raw=b"", downstream=UNKNOWN_DOWNSTREAM) for each in read
-    ]  # that, only gates ask
-    assert bare == [each._replace(raw=b"") for each in routed]
+    read = parse_ticket_headers(b"[" + b",".join(each.raw for each in headers) + b"]")
+    # Only the dispatcher needs the downstream.
+    parsed = [each._replace(raw=b"", downstream=UNKNOWN_DOWNSTREAM) for each in read]
+    assert parsed == [each._replace(raw=b"") for each in headers]
 
 
 def test_run_that_was_not_staged_has_no_ticket() -> None:
@@ -101,9 +103,9 @@ def test_run_that_was_not_staged_has_no_ticket() -> None:
     step = plan_schedule(record, NINE, NINE + HORIZON)
     _, second = (run.key for run in step.to_stage)
 
-    routed = ticket_headers({second: 4}, step.to_stage, [record.version])
+    headers = ticket_headers({second: 4}, step.to_stage, [record.version])
 
-    assert [(each.key, each.seq) for each in routed] == [(second, 4)]
+    assert [(each.key, each.seq) for each in headers] == [(second, 4)]
 
 
 @pytest.mark.requirement("S12")
@@ -215,21 +217,21 @@ def test_run_has_probably_finished_after_15_s() -> None:
 def test_triggered_run_is_due_at_once_without_jitter() -> None:
     version = version_of({"every": "1h", "jitter": "1h"}, expires_after="10s")
 
-    owed = manual_run_row(
+    row = manual_run_row(
         ManualRun(version=version, scheduled_for=NINE, origin=ManualRunOrigin.TRIGGER)
     )
 
-    assert (owed.due_at, owed.origin) == (NINE, ManualRunOrigin.TRIGGER)
-    assert owed.expires_at == NINE + timedelta(seconds=10)
+    assert (row.due_at, row.origin) == (NINE, ManualRunOrigin.TRIGGER)
+    assert row.expires_at == NINE + timedelta(seconds=10)
 
 
 def test_moved_run_expires_by_its_new_version() -> None:
     key = RunKey(after(30), ID)
 
-    taken = moved_run_row(key, version_of({"every": "30s"}, expires_after="1m", priority=9))
+    row = moved_run_row(key, version_of({"every": "30s"}, expires_after="1m", priority=9))
 
-    assert (taken.key, taken.placement.version, taken.placement.priority) == (key, 3, 9)
-    assert taken.expires_at == after(90)
+    assert (row.key, row.placement.version, row.placement.priority) == (key, 3, 9)
+    assert row.expires_at == after(90)
     assert moved_run_row(key, version_of({"every": "30s"})).expires_at is None
 
 

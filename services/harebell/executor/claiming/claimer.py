@@ -169,7 +169,7 @@ class Claimer:
     async def _claim_tickets(self, tickets: Sequence[Ticket]) -> list[Ticket]:
         """Claim the rows of the tickets and return the tickets whose rows are not visible yet.
 
-        Raises `DatabaseUnavailable`. The claims are then in doubt, and a later claim of the same
+        Raise `DatabaseUnavailable`. The claims are then in doubt, and a later claim of the same
         tickets recovers the successful ones.
         """
         by_key = self._unclaimed(tickets)

@@ -86,7 +86,7 @@ class LeaseKeeper:
     async def renew(self, runs: Sequence[ClaimedRun]) -> None:
         """Renew the leases of the runs and apply their stop requests.
 
-        Raises `DatabaseUnavailable`.
+        Raise `DatabaseUnavailable`.
         """
         if not runs:
             return
@@ -105,7 +105,7 @@ class LeaseKeeper:
     async def check_stop_requests(self, keys: Sequence[RunKey]) -> None:
         """Renew the leases of these runs, which returns their stop requests.
 
-        Raises `DatabaseUnavailable`.
+        Raise `DatabaseUnavailable`.
         """
         claimed = (self.claimed_runs.get(key) for key in keys)
         await self.renew([run for run in claimed if run is not None])

@@ -37,7 +37,7 @@ class StopRequestHandler:
     async def apply(self, reasons: Mapping[RunKey, str]) -> None:
         """Stop these runs, each for its reason.
 
-        Raises `DatabaseUnavailable` or `BrokerUnavailable`. The next renewal then finds the stop
+        Raise `DatabaseUnavailable` or `BrokerUnavailable`. The next renewal then finds the stop
         requests again.
         """
         for starter in self.starters:

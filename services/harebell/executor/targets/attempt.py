@@ -70,8 +70,8 @@ def excerpt(text: str) -> str:
 def json_excerpt(value: Any) -> str | None:  # noqa: ANN401  # a task may return any object
     """Return an excerpt of the value as JSON, or None for None.
 
-    Never raises, because the task has succeeded. A value that is not JSON becomes the name of its
-    type.
+    Never raise an error, because the task has succeeded. A value that is not JSON becomes the name
+    of its type.
     """
     if value is None:
         return None

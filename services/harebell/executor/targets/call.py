@@ -31,7 +31,7 @@ async def call_target(
 ) -> TargetOutcome:
     """Call the target once, for at most `seconds`.
 
-    Raises only `CancelledError`. Each other error is a failed attempt, so that the run ends.
+    Raise only `CancelledError`. Each other error is a failed attempt, so that the run ends.
     """
     try:
         async with asyncio.timeout(seconds):

@@ -46,7 +46,7 @@ class HttpRequest:
 
 
 def request_of(call: HttpCall, attempt: AttemptContext) -> HttpRequest:
-    """Return the request of an attempt. Raises `InvalidInput` for an invalid URL."""
+    """Return the request of an attempt. Raise `InvalidInput` for an invalid URL."""
     headers = CIMultiDict(call.headers)
     headers.setdefault("User-Agent", USER_AGENT)
     headers.setdefault("Accept-Encoding", "identity")  # the excerpt is never decompressed
@@ -67,7 +67,7 @@ def redirect_of(request: HttpRequest, status: int, location: str | None) -> Http
     As in browsers, the next request is a GET after 303, and after a POST with 301 or 302. Statuses
     307 and 308 keep method and body. Another origin receives no header that may contain a secret.
 
-    Raises `InvalidInput` for an invalid location.
+    Raise `InvalidInput` for an invalid location.
     """
     if status not in _REDIRECTS or location is None:
         return None

@@ -60,7 +60,7 @@ def attempt_view(row: Row) -> AttemptView:
 
 def breaker_view(row: Row) -> BreakerView:
     """Return the view of a breaker. A forced state is in effect before the detected state."""
-    return BreakerView.model_validate({**row, "acts": row["forced"] or row["state"]})
+    return BreakerView.model_validate({**row, "effective_state": row["forced"] or row["state"]})
 
 
 def _version_view(row: Row, *, in_force: int) -> VersionView:

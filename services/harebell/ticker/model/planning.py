@@ -1,6 +1,7 @@
 """The planning of schedules up to the horizon, each time by the version in force at that time."""
 
-from collections.abc import Collection, Iterable
+from collections import defaultdict
+from collections.abc import Collection, Iterable, Sequence
 from dataclasses import dataclass, field, replace
 from datetime import datetime, timedelta
 from typing import Final
@@ -14,15 +15,18 @@ from harebell.domain.recurrence import RESOLUTION, initial_cursor, is_sequential
 from harebell.domain.run_states import NewRun, ScheduleState, SkippedRange
 from harebell.ticker.model.planning_cursor import continue_planning, resume_planning
 from harebell.ticker.model.run_rows import manual_run_row, placement_of
-from harebell.ticker.model.unit_of_work import ScheduleRecord, UnitOfWork
+from harebell.ticker.model.unit_of_work import ManualRun, ScheduleRecord, UnitOfWork
 from harebell.ticker.model.version import Version, VersionHandover, VersionStatus
 
 RECURRENCE_ERRORS: Final = (Rejected, ArithmeticError, ValueError)  # that a recurrence may raise
 
-PROBABLY_FINISHED_AFTER: Final = timedelta(seconds=15)  # then the ticker looks up an open run
+PROBABLY_FINISHED_AFTER: Final = timedelta(
+    seconds=15
+)  # the age at which the ticker queries the row of an open run
 
 
-@dataclass(slots=True, kw_only=True)  # not frozen: a pass creates one for each schedule (19)
+# A frozen class needs twice the time, and a pass creates one for each schedule.
+@dataclass(slots=True, kw_only=True)
 class PlanningStep:
     """One planned schedule, with the rows to write.
 
@@ -34,7 +38,7 @@ class PlanningStep:
     record: ScheduleRecord
     to_stage: list[NewRun] = field(default_factory=list)
     to_stage_early: list[NewRun] = field(default_factory=list)
-    manual_runs: Collection[NewRun] = ()
+    manual_runs: Sequence[NewRun] = ()
     already_staged: list[RunKey] = field(default_factory=list)
     skipped: list[SkippedRange] = field(default_factory=list)
     versions: list[Version] = field(default_factory=list)  # of the runs to stage
@@ -62,12 +66,13 @@ def plan_unit(unit: UnitOfWork, *, now: datetime, until: datetime) -> list[Plann
     """Plan every changed schedule up to `until`, and add the manual runs of the batch."""
     changed = [unit.schedules[id_] for id_ in sorted(unit.changed_ids, key=int)]
     steps = [plan_if_due(record, now, until) for record in changed]
-    if unit.manual_runs:
-        by_id = {step.previous.id: step for step in steps}
-        for run in unit.manual_runs:
-            step = by_id[run.version.schedule_id]
-            step.manual_runs = [*step.manual_runs, manual_run_row(run)]
-            step.versions.append(run.version)
+    manual_runs: dict[UUID, list[ManualRun]] = defaultdict(list)
+    for run in unit.manual_runs:
+        manual_runs[run.version.schedule_id].append(run)
+    for step in steps if manual_runs else ():
+        runs = manual_runs.get(step.previous.id, [])
+        step.manual_runs = [manual_run_row(run) for run in runs]
+        step.versions += [run.version for run in runs]
     return steps
 
 
@@ -81,7 +86,7 @@ def plan_if_due(record: ScheduleRecord, now: datetime, until: datetime) -> Plann
 def plan_schedule(record: ScheduleRecord, now: datetime, until: datetime) -> PlanningStep:
     """Return the runs to stage up to `until`, each by the version in force at its time."""
     if record.state is ScheduleState.PAUSED and record.paused_until is not None:
-        if now < record.paused_until:  # the stager has looked ahead by the horizon
+        if now < record.paused_until:  # a pass includes the next times within the horizon
             postponed = _postpone(record, record.paused_until, until - now)
             return PlanningStep(previous=record, record=postponed)
         record = resume_planning(record)
@@ -98,7 +103,7 @@ def plan_schedule(record: ScheduleRecord, now: datetime, until: datetime) -> Pla
 
 
 def _postpone(record: ScheduleRecord, at: datetime, horizon: timedelta) -> ScheduleRecord:
-    """Return the schedule with the next pass at `at`, although passes look ahead."""
+    """Return the schedule with its next pass at `at`, although a pass starts a horizon earlier."""
     return record._replace(next_at=at + horizon)
 
 

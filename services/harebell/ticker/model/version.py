@@ -65,7 +65,7 @@ class Version:
 
     @cached_property
     def recurrence(self) -> Recurrence:
-        """Return the recurrence. Raise `InvalidCron` or `UnknownTimezone` as `recurrence_of`."""
+        """Return the recurrence. Raise `InvalidCron` or `UnknownTimezone`."""
         return recurrence_of(self.policy, self.schedule_id, self.anchor)
 
     @property

@@ -82,6 +82,7 @@ class VersionCache:
     MAX_CHARACTERS: Final = 32 * 1024 * 1024  # parsed versions need about twice this memory
 
     def __init__(self) -> None:
+        # A plain dict needs longer for its first entry after each removal.
         self._versions: OrderedDict[tuple[UUID, int], Version] = OrderedDict()
         self._characters = 0
 
@@ -99,7 +100,7 @@ class VersionCache:
             self._versions[key] = version
             self._characters += _length(version)
         while len(self._versions) > self.MAX_VERSIONS or self._characters > self.MAX_CHARACTERS:
-            _, oldest = self._versions.popitem(last=False)  # a dict finds its first entry slowly
+            _, oldest = self._versions.popitem(last=False)
             self._characters -= _length(oldest)
 
     async def load(

@@ -1,11 +1,11 @@
-// Reads lines of `number first step`, as tests/benchmarks/peers/peer.py sends them.
+// Reads lines of `number first step` from tests/benchmarks/peers/peer.py.
 
 import { readFileSync } from 'node:fs'
 import { createInterface } from 'node:readline'
 import { Queue } from 'bullmq'
 import IORedis from 'ioredis'
 
-const PORTION = 500 // jobs of one call
+const BATCH_SIZE = 500 // jobs in one call
 
 const connection = new IORedis(process.env.BENCHMARK_STORE)
 const queue = new Queue('bench', { connection })
@@ -17,21 +17,21 @@ const job = (due, timestamp) => ({
 })
 
 const send = async (number, first, step) => {
-  for (let from = 0; from < number; from += PORTION) {
+  for (let from = 0; from < number; from += BATCH_SIZE) {
     const now = Date.now()
     const due = (each) => (first ? (first + each * step) * 1000 : now)
-    const length = Math.min(PORTION, number - from)
+    const length = Math.min(BATCH_SIZE, number - from)
     await queue.addBulk(Array.from({ length }, (_, each) => job(due(from + each), now)))
   }
 }
 
-const say = (what) => console.log(JSON.stringify(what))
+const writeJson = (value) => console.log(JSON.stringify(value))
 
 const version = (name) => JSON.parse(readFileSync(`node_modules/${name}/package.json`)).version
 const redis = /redis_version:(\S+)/.exec(await connection.info('server'))[1]
-say({ bullmq: version('bullmq'), ioredis: version('ioredis'), node: process.versions.node, redis })
+writeJson({ bullmq: version('bullmq'), ioredis: version('ioredis'), node: process.versions.node, redis })
 for await (const line of createInterface({ input: process.stdin })) {
   await send(...line.split(' ').map(Number))
-  say('sent')
+  writeJson('sent')
 }
 process.exit()

@@ -1,10 +1,10 @@
-// Takes jobs, and writes down when each was due and started: pairs of doubles.
+// Processes jobs and records when each was due and started, as pairs of doubles.
 
 import { openSync, writeSync } from 'node:fs'
 import { Worker } from 'bullmq'
 import IORedis from 'ioredis'
 
-const CONCURRENCY = 50 // as in its documentation
+const CONCURRENCY = 50 // as the BullMQ documentation recommends
 
 const connection = new IORedis(process.env.BENCHMARK_STORE, { maxRetriesPerRequest: null })
 const file = openSync(`${process.env.BENCHMARK_STARTS}/${process.pid}`, 'a')

@@ -1,6 +1,6 @@
-"""Celery's side, run by Celery's own Python: the application, its task, and who sends.
+"""The Celery application with its task and its sender, for the Python environment of Celery.
 
-`python bench.py` reads lines of `number first step`, as tests/benchmarks/peers/peer.py sends them.
+`python bench.py` reads lines of `number first step` from tests/benchmarks/peers/peer.py.
 """
 
 import json
@@ -14,9 +14,9 @@ from importlib.metadata import version
 from pathlib import Path
 from struct import pack
 
-from celery import Celery  # type: ignore[import-not-found]  # installed where this runs
+from celery import Celery  # type: ignore[import-not-found]  # only the environment of Celery has it
 
-PREFETCHED = 64  # tasks for each thread: what its documentation names for short ones
+PREFETCHED = 64  # tasks for each thread, as the Celery documentation recommends for short tasks
 
 app = Celery("bench", broker=os.environ["BENCHMARK_STORE"])
 app.conf.update(
@@ -47,20 +47,20 @@ def send(number: int, first: float, step: float) -> None:
             start.apply_async((due,), eta=eta, producer=producer)
 
 
-def say(what: object) -> None:
-    sys.stdout.write(json.dumps(what) + "\n")
+def write_json(value: object) -> None:
+    sys.stdout.write(json.dumps(value) + "\n")
     sys.stdout.flush()
 
 
 def main() -> None:
-    say(
+    write_json(
         {name: version(name) for name in ("celery", "kombu")}
         | {"python": platform.python_version()}
     )
     for line in sys.stdin:
         number, first, step = line.split()
         send(int(number), float(first), float(step))
-        say("sent")
+        write_json("sent")
 
 
 if __name__ == "__main__":
