@@ -26,6 +26,7 @@ LOAD_DURATION = 8.0  # seconds
 READY_TIMEOUT = (
     30.0  # seconds from an open port until every service consumes again, on a busy machine
 )
+MEMBERS_TIMEOUT = 120.0  # seconds until each queue has a member on each node, on a busy machine
 BACKLOG_TIMEOUT = 30.0  # seconds from then until every run has ended
 
 
@@ -91,10 +92,10 @@ class ClusterStack:
     async def by_leadership(self) -> list[Broker]:
         """Return the nodes, with the leader of most queues first, when all queues are complete."""
 
-        async def whole() -> list[dict[str, Any]]:
+        async def has_all_members() -> list[dict[str, Any]]:
             return [] if await asyncio.to_thread(self._misses_a_member) else await self.queues()
 
-        led = Counter(queue["leader"] for queue in await until(whole, what="every member"))
+        led = Counter(queue["leader"] for queue in await until(has_all_members, within=MEMBERS_TIMEOUT, what="every member"))
         return sorted(self.cluster.nodes, key=lambda node: -led[node.name])
 
     @asynccontextmanager

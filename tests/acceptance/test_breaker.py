@@ -97,8 +97,8 @@ async def until_action(tenant: Tenant, name: str, expected: str | None) -> None:
 
 async def until_deferred(stack: Stack, count: int) -> None:
     async def is_reached() -> bool:
-        output = await Scrape.collect(stack, COUNTS)
-        return output.total("harebell_deferred_tickets", gate="breaker") >= count
+        scrape = await Scrape.collect(stack, COUNTS)
+        return scrape.total("harebell_deferred_tickets", gate="breaker") >= count
 
     await until(is_reached, within=LONG_TIMEOUT, what=f"the deferral of {count} tickets")
 

@@ -42,10 +42,10 @@ def called(target: Target, path: str) -> list[datetime]:
 async def test_patch_changes_every_later_run_and_keeps_the_interval(
     tenant: Tenant, target: Target
 ) -> None:
-    await tenant.put("rhythm", {"every": "1s", "times": 5}, target.http("before"))
+    await tenant.put("interval", {"every": "1s", "times": 5}, target.http("before"))
     first = (await until_called(target, "before"))[0].scheduled_for
 
-    response = await tenant.harebell.patch({"target": target.http("after")}, key="rhythm")
+    response = await tenant.harebell.patch({"target": target.http("after")}, key="interval")
     await tenant.until_runs(5, "succeeded")
 
     assert (response.status, response.version) == ("updated", 2)
@@ -59,13 +59,13 @@ async def test_patch_changes_every_later_run_and_keeps_the_interval(
 async def test_invalid_patch_names_the_field_and_changes_nothing(
     tenant: Tenant, target: Target
 ) -> None:
-    await tenant.put("rhythm", {"every": "1h"}, target.http("never"))
+    await tenant.put("interval", {"every": "1h"}, target.http("never"))
 
     with pytest.raises(CommandRejected) as rejected:
-        await tenant.harebell.patch({"retry": {"max_attempts": 0}}, key="rhythm")
+        await tenant.harebell.patch({"retry": {"max_attempts": 0}}, key="interval")
 
     assert rejected.value.field == "set.retry.max_attempts"
-    assert (await tenant.harebell.schedule(key="rhythm")).version == 1
+    assert (await tenant.harebell.schedule(key="interval")).version == 1
 
 
 @pytest.mark.requirement("S28", "S30")

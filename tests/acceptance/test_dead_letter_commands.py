@@ -134,7 +134,7 @@ async def test_dead_letters_can_be_exported_discarded_and_imported(
     terminal: DeadLetterTerminal, tmp_path: Path
 ) -> None:
     exported = (await terminal.run("export --error http_503")).splitlines()
-    file = tmp_path / "letters.jsonl"
+    file = tmp_path / "dead-letters.jsonl"
     file.write_text("\n".join(exported))
     [mail] = await terminal.dead_letters("--key mail")
 

@@ -16,7 +16,7 @@ from harebell.dev.plan import ServiceCounts, ServiceKind
 
 pytestmark = [pytest.mark.broker, pytest.mark.postgres, pytest.mark.long]
 
-DEAD_LETTERS: Final = 1_000  # letters
+DEAD_LETTERS: Final = 1_000
 BATCH_SIZE: Final = 500
 RATE: Final = 60.0  # replays a second: the replay job must last longer than the kills
 INSPECTOR: Final = f"{ServiceKind.DLQ_INSPECTOR}-1"
@@ -35,14 +35,15 @@ SINGLE_ATTEMPT: Final = {"max_attempts": 1}
 
 # The states of a dead letter, its item and its run, and the number of its replays.
 _STATES = """
-SELECT letter.state, item.status, run.replay_number, count(replays) AS replays
-FROM dead_letters AS letter
+SELECT dead_letters.state, item.status, run.replay_number, count(replays) AS replays
+FROM dead_letters
 JOIN runs AS run
-    ON run.scheduled_for = letter.scheduled_for AND run.schedule_id = letter.schedule_id
-JOIN replay_items AS item ON item.dead_letter_id = letter.id
-LEFT JOIN replays ON replays.dead_letter_id = letter.id
-WHERE letter.tenant = $1
-GROUP BY letter.id, 1, 2, 3
+    ON run.scheduled_for = dead_letters.scheduled_for
+    AND run.schedule_id = dead_letters.schedule_id
+JOIN replay_items AS item ON item.dead_letter_id = dead_letters.id
+LEFT JOIN replays ON replays.dead_letter_id = dead_letters.id
+WHERE dead_letters.tenant = $1
+GROUP BY dead_letters.id, 1, 2, 3
 """
 REPLAYED: Final = ("replayed", "replayed", 1, 1)
 WAITING: Final = ("open", "waiting", 0, 0)

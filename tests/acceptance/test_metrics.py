@@ -7,7 +7,7 @@ from typing import Any
 
 import pytest
 from tests.acceptance.cluster_stack import PAIRS
-from tests.acceptance.faults import SHORT_LEASES, start
+from tests.acceptance.faults import start
 from tests.acceptance.recording_target import Target
 from tests.acceptance.scrape import Scrape
 from tests.acceptance.stack import Stack, Tenant, time_in, until
@@ -184,8 +184,8 @@ async def test_run_is_counted_when_its_executor_dies_or_cancels_it(
     """The first run uses the only slot, so the second is claimed, waits and can be cancelled."""
     before = await Scrape.collect(counted.stack, PAIRS)
     pool = {"pool": "doomed", "on_unknown": "skip"}
-    victim = SHORT_LEASES | {"HAREBELL_POOL": "doomed", "HAREBELL_SLOTS_NORMAL": "1"}
-    executor = await start(counted.stack, ServiceKind.EXECUTOR, 4, **victim)
+    settings = {"HAREBELL_POOL": "doomed", "HAREBELL_SLOTS_NORMAL": "1"}
+    executor = await start(counted.stack, ServiceKind.EXECUTOR, 4, **settings)
     await counted.put("holds-the-slot", {"now": True}, SLEEP_60_S, **pool)
     await counted.until_runs(1, "running")
     await counted.put("unstarted", {"now": True}, SLEEP_60_S, **pool)
@@ -194,11 +194,11 @@ async def test_run_is_counted_when_its_executor_dies_or_cancels_it(
     await counted.harebell.cancel(key="unstarted")
     await counted.until_runs(1, "cancelled")
 
-    async def dropped() -> bool:
+    async def is_counted() -> bool:
         alone = await Scrape.collect_one(counted.stack, ServiceKind.EXECUTOR, 4)
         return alone.by(RUNS, "state", "reason") == {("cancelled", "cancelled"): 1}
 
-    await until(dropped, what="the count of the cancelled run")
+    await until(is_counted, what="the count of the cancelled run")
     counted.stack.kill(executor.name)
     await counted.until_runs(1, "skipped", within=60)
 

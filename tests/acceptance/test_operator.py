@@ -33,7 +33,9 @@ DELETED_PATHS = {
     "work-queue": [WORK],
     "dispatcher-queue": [f"queues/{{}}/{DISPATCHER.name}"],
     "ticker-queue": [f"queues/{{}}/{TICKER.name}"],
-    "tiers": [f"queues/{{}}/harebell.delay.{milliseconds}" for milliseconds in DELAY_TTLS_MS],
+    "delay-queues": [
+        f"queues/{{}}/harebell.delay.{milliseconds}" for milliseconds in DELAY_TTLS_MS
+    ],
     "work-binding": ["bindings/{}/e/harebell.work/q/harebell.work.default.normal/default.normal"],
     "due-binding": [f"bindings/{{}}/e/harebell.due/q/{DISPATCHER.name}/%23"],
     "work-exchange": ["exchanges/{}/harebell.work"],

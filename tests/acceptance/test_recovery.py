@@ -84,15 +84,15 @@ async def test_200_runs_of_a_killed_executor_run_on_another_executor_soon(
 ) -> None:
     slots = {"HAREBELL_SLOTS_NORMAL": str(IN_FLIGHT), "HAREBELL_MAX_TARGET_SHARE": "1"}
     killed = await pool.start(1, **slots)
-    hook = target.http("crowd", sleep=CALL_DURATION)
+    hook = target.http("in-flight", sleep=CALL_DURATION)
     options = {"timeout": f"{CALL_DURATION}s", "pool": pool.name}
     await put_spread(faulty_tenant, hook, IN_FLIGHT, first=1, over=1, **options)
-    await until_called(target, "crowd", IN_FLIGHT)
+    await until_called(target, "in-flight", IN_FLIGHT)
     await pool.start(2, **slots)
 
     lost_at = now()
     await asyncio.to_thread(pool.stack.kill, killed.name)
-    last = await recovery_time(target, "crowd", lost_at, IN_FLIGHT)
+    last = await recovery_time(target, "in-flight", lost_at, IN_FLIGHT)
     running = await faulty_tenant.runs("running")
 
     record_property("recovered", f"all {IN_FLIGHT} within {last:.2f} s of the kill")

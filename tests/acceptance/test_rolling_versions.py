@@ -12,7 +12,7 @@ from harebell.messaging.topology.delay_queues import DELAY_TTLS_MS
 pytestmark = [pytest.mark.broker, pytest.mark.postgres]
 
 UNKNOWN = "unknown_version"
-_LETTERS = """
+_DEAD_LETTERS = """
 SELECT reason, error, payload->>'queue' AS queue FROM dead_letters WHERE payload->>'message_id' = $1
 """
 
@@ -57,7 +57,7 @@ async def test_message_with_an_unknown_version_is_dead_lettered_once_with_the_re
         target_exchange = await amqp.channel.get_exchange(exchange, ensure=False)
         await target_exchange.publish(message, key)
         dead_letters = await until(
-            lambda: tenant.ledger.fetch(_LETTERS, name), what="the dead letter"
+            lambda: tenant.ledger.fetch(_DEAD_LETTERS, name), what="the dead letter"
         )
         remaining = await amqp.channel.declare_queue(queue, passive=True)
 

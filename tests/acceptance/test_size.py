@@ -125,8 +125,8 @@ async def test_stored_schedule_is_due_at_the_time_of_its_recurrence(
         for number in (10, 11, 12):  # a cron expression, a time and an interval
             key = f"bulk-{number}"
             stored = await tenant.harebell.schedule(key=key)
-            run_ids_of_tickets = await tenant.harebell.preview(key=key, count=1)
-            assert run_ids_of_tickets.instants[0].at == stored.next_at
+            preview = await tenant.harebell.preview(key=key, count=1)
+            assert preview.instants[0].at == stored.next_at
 
 
 @pytest.mark.requirement("S11", "S122")

@@ -72,7 +72,7 @@ async def until_ready(stack: Stack) -> None:
     await until(all_ready, what="every service's readiness")
 
 
-def measured_offset(stack: Stack, name: str) -> float:
+def measure_clock_offset(stack: Stack, name: str) -> float:
     """Return the seconds by which a service was ahead at its last log line."""
     log = stack.services.root / "logs" / f"{name}.log"
     written = log.stat().st_mtime
@@ -80,16 +80,16 @@ def measured_offset(stack: Stack, name: str) -> float:
     return datetime.fromisoformat(last["timestamp"]).timestamp() - written
 
 
-async def event_offsets(events: "asyncio.Queue[dict[str, Any]]", count: int) -> list[float]:
+async def measure_event_offsets(events: "asyncio.Queue[dict[str, Any]]", count: int) -> list[float]:
     """Return the differences between the times in events and their arrival, in seconds."""
-    event_offset_list = []
+    event_offsets = []
     async with asyncio.timeout(WAIT_TIMEOUT + SPREAD):
         for _ in range(count):
             event = await events.get()
-            event_offset_list.append(
+            event_offsets.append(
                 abs((now() - datetime.fromisoformat(event["time"])).total_seconds())
             )
-    return event_offset_list
+    return event_offsets
 
 
 async def jump_clocks(clocks: Clocks) -> None:
@@ -112,13 +112,13 @@ async def run_load(tenant: Tenant, target: Target, path: str) -> list[float]:
     """Execute the load and return the offsets of the times in its events, in seconds."""
     async with AmqpClient.open(tenant.stack.amqp_url, tenant.name) as amqp:
         events = await amqp.events("run.succeeded")
-        offsets_task = asyncio.create_task(event_offsets(events, RUNS))
+        offsets_task = asyncio.create_task(measure_event_offsets(events, RUNS))
         expected = await put_spread(tenant, target.http(path), RUNS, first=FIRST_DUE, over=SPREAD)
         runs = await tenant.until_runs(RUNS, "succeeded", within=WAIT_TIMEOUT + SPREAD)
-        event_offset_list = await offsets_task
+        event_offsets = await offsets_task
     assert len(set(expected)) == RUNS
     assert_each_once(target.calls(path), runs, RUNS)
-    return event_offset_list
+    return event_offsets
 
 
 @pytest.mark.requirement("S56")
@@ -126,13 +126,13 @@ async def test_no_run_starts_early_or_twice_when_clocks_differ_by_two_minutes(
     stack: Stack, target: Target, record_property: Callable[[str, object], None]
 ) -> None:
     async with stack.tenant("two-minutes-apart") as tenant:
-        event_offset_list = await run_load(tenant, target, "skewed")
+        event_offsets = await run_load(tenant, target, "skewed")
 
     p99 = assert_punctual(target.calls("skewed"))
     record_property("lateness", f"p99 {p99 * 1e3:.1f} ms")
-    assert max(event_offset_list) < MAX_EVENT_OFFSET
-    offsets = {member: measured_offset(stack, name_of(*member)) for member in SKEWS}
-    assert offsets == pytest.approx(SKEWS, abs=SKEW / 2), "The clocks of the hosts were not wrong."
+    assert max(event_offsets) < MAX_EVENT_OFFSET
+    clock_offsets = {member: measure_clock_offset(stack, name_of(*member)) for member in SKEWS}
+    assert clock_offsets == pytest.approx(SKEWS, abs=SKEW / 2), "The clocks of the hosts were not wrong."
 
 
 @pytest.mark.requirement("S56")
@@ -142,10 +142,10 @@ async def test_no_run_moves_when_clocks_change_by_minutes_or_hours(
     started_at = time.monotonic()
     jumping = asyncio.create_task(jump_clocks(clocks))
     async with stack.tenant("set-by-hours") as tenant:
-        event_offset_list = await run_load(tenant, target, "set")
+        event_offsets = await run_load(tenant, target, "set")
     await jumping
 
     p99 = assert_punctual(target.calls("set"))
     record_property("lateness", f"p99 {p99 * 1e3:.1f} ms in {time.monotonic() - started_at:.0f} s")
-    assert max(event_offset_list) < MAX_EVENT_OFFSET
+    assert max(event_offsets) < MAX_EVENT_OFFSET
     assert all(stack.services.process(name_of(*member)) for member in SKEWS), "A service has ended."

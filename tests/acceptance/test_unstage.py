@@ -110,12 +110,12 @@ async def test_interval_keeps_all_its_times_when_replaced_and_put_back(
     start = time_in(3)
     bounds = {"start": start.isoformat(), "end": (start + 5 * SECOND).isoformat()}
     quick, slow = {"every": "1s", **bounds}, {"every": "1h", **bounds}
-    await tenant.put("rhythm", quick, target.http("rhythm"))
+    await tenant.put("interval", quick, target.http("interval"))
 
     await sleep_until(start + 1.5 * SECOND)
-    await tenant.put("rhythm", slow, target.http("rhythm"), expected_version="any")
-    await tenant.put("rhythm", quick, target.http("rhythm"), expected_version="any")
+    await tenant.put("interval", slow, target.http("interval"), expected_version="any")
+    await tenant.put("interval", quick, target.http("interval"), expected_version="any")
     await tenant.until_runs(6, "succeeded")
 
-    called = [call.scheduled_for for call in target.calls("rhythm")]
+    called = [call.scheduled_for for call in target.calls("interval")]
     assert sorted(called) == [start + k * SECOND for k in range(6)]

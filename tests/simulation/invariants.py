@@ -100,7 +100,10 @@ class Witness:
         )
         if before.state is RunState.DEAD:
             letter = dead_run_id(str(after.key), before.replay_number)
-            was, is_now = self.store.tables[DEAD_LETTERS].get(letter), transaction.get(DEAD_LETTERS, letter)
+            was, is_now = (
+                self.store.tables[DEAD_LETTERS].get(letter),
+                transaction.get(DEAD_LETTERS, letter),
+            )
             left = was and (was["state"], is_now["state"]) == (
                 DeadLetterState.OPEN,
                 DeadLetterState.REPLAYED,
