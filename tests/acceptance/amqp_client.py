@@ -3,7 +3,7 @@
 import asyncio
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from itertools import count
 from typing import Any
 
@@ -16,15 +16,15 @@ COMMANDS = "harebell.commands"
 EVENTS = "harebell.events"
 
 
-@dataclass
+@dataclass(kw_only=True)
 class AmqpClient:
     """A channel with a reply queue. `responses` contains a future for each correlation id."""
 
     tenant: str
     channel: AbstractChannel
     replies: AbstractQueue
-    responses: "dict[str, asyncio.Future[Any]]"
-    _numbers: "count[int]"
+    responses: "dict[str, asyncio.Future[Any]]" = field(default_factory=dict)
+    _numbers: "count[int]" = field(default_factory=count)
 
     @classmethod
     @asynccontextmanager
@@ -33,7 +33,7 @@ class AmqpClient:
         async with connection:
             channel = await connection.channel()
             replies = await channel.declare_queue(exclusive=True)
-            client = cls(tenant, channel, replies, {}, count())
+            client = cls(tenant=tenant, channel=channel, replies=replies)
             await replies.consume(client._on_response, no_ack=True)
             yield client
 

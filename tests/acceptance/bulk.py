@@ -75,7 +75,7 @@ class Spread:
 FAR: Final = Spread(timedelta(hours=1), timedelta(seconds=3))  # 347 days
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(frozen=True, slots=True, kw_only=True)
 class ScheduleCopier:
     """Writer of copies of the schedule with the key `model`. No number is used twice."""
 

@@ -95,7 +95,10 @@ class ClusterStack:
         async def has_all_members() -> list[dict[str, Any]]:
             return [] if await asyncio.to_thread(self._misses_a_member) else await self.queues()
 
-        led = Counter(queue["leader"] for queue in await until(has_all_members, within=MEMBERS_TIMEOUT, what="every member"))
+        led = Counter(
+            queue["leader"]
+            for queue in await until(has_all_members, within=MEMBERS_TIMEOUT, what="every member")
+        )
         return sorted(self.cluster.nodes, key=lambda node: -led[node.name])
 
     @asynccontextmanager

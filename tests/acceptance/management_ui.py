@@ -33,7 +33,7 @@ async def chromium() -> AsyncIterator[Browser]:
             await browser.close()
 
 
-@dataclass(frozen=True)
+@dataclass(frozen=True, kw_only=True)
 class ManagementUi:
     """A session in the UI. `vhost` is the shown virtual host, and `pictures` a folder."""
 
@@ -58,7 +58,7 @@ class ManagementUi:
             await page.fill("input[name=password]", PASSWORD)
             await page.click("input[type=submit]")
             await expect(page.locator("#logout")).to_be_visible(timeout=WAIT_TIMEOUT_MS)
-            yield cls(page, url, vhost, pictures)
+            yield cls(page=page, url=url, vhost=vhost, pictures=pictures)
 
     async def queues(self, containing: str) -> None:
         """Open the list of the queues whose names contain that text."""

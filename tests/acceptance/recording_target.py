@@ -15,7 +15,7 @@ from urllib.parse import urlencode
 from tests.acceptance import target_process
 
 
-@dataclass(frozen=True)
+@dataclass(frozen=True, kw_only=True)
 class Call:
     """One request to the target. `ok` is None for a request without a response."""
 

@@ -90,7 +90,7 @@ class ScheduleLoad:
     async def model(self, tenant: Tenant, key: str) -> ScheduleCopier:
         when = {"at": time_in(YEAR).isoformat()}
         await tenant.put(key, when, self.target.http(TENANT), tags=["model"])
-        return ScheduleCopier(tenant.ledger, TENANT, key)
+        return ScheduleCopier(connection=tenant.ledger, tenant=TENANT, model=key)
 
     async def wave(self, tenant: Tenant, first: int) -> Wave:
         """Insert the schedules of a wave and wait until the ticker has staged them.

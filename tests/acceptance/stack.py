@@ -56,8 +56,10 @@ def time_in(seconds: float) -> datetime:
     return time.replace(microsecond=time.microsecond // 1000 * 1000)
 
 
-@dataclass
+@dataclass(kw_only=True)
 class Stack:
+    """A stack on a separate virtual host and a separate database."""
+
     servers: Servers
     amqp_url: str
     database_url: str  # as its owner
@@ -73,7 +75,12 @@ class Stack:
                 root, amqp_url=amqp_url, database_url=database_url, environ=_environment()
             )
             try:
-                yield cls(servers, amqp_url, database_url, services)
+                yield cls(
+                    servers=servers,
+                    amqp_url=amqp_url,
+                    database_url=database_url,
+                    services=services,
+                )
             finally:
                 services.stop()
                 asyncio.run(servers.drop_database(database_url))
@@ -143,12 +150,12 @@ class Stack:
         ledger = await asyncpg.connect(self.database_url)
         try:
             async with Client.connect(self.amqp_url, tenant=name, timeout=WAIT_TIMEOUT) as harebell:
-                yield Tenant(name, self, harebell, ledger)
+                yield Tenant(name=name, stack=self, harebell=harebell, ledger=ledger)
         finally:
             await ledger.close()
 
 
-@dataclass
+@dataclass(kw_only=True)
 class Tenant:
     """A user of a running stack and a reader of the ledger, separate for each test."""
 

@@ -27,7 +27,7 @@ from urllib.parse import parse_qs, urlsplit
 FIXED = "/fixed/"
 
 
-@dataclass
+@dataclass(kw_only=True)
 class Memory:
     """State that all calls share. The file remains after the end of the process."""
 
@@ -111,7 +111,7 @@ class Server(ThreadingHTTPServer):
 
 def main() -> None:
     file = os.open(Path(sys.argv[1]), os.O_WRONLY | os.O_APPEND | os.O_CREAT)
-    Handler.memory = Memory(file)
+    Handler.memory = Memory(file=file)
     port = int(sys.argv[2]) if len(sys.argv) > 2 else 0
     server = Server(("127.0.0.1", port), Handler)
     sys.stdout.write(f"{server.server_port}\n")

@@ -44,7 +44,10 @@ async def test_two_tickers_share_the_due_schedules_of_all_tenants(
     try:
         first = time_in(FIRST_DUE).replace(microsecond=0)
         for customer in customers:
-            await load(ScheduleCopier(ledger, customer, "model", one_shot, paused=None), first)
+            copier = ScheduleCopier(
+                connection=ledger, tenant=customer, model="model", when=one_shot, paused=None
+            )
+            await load(copier, first)
         tickers = [
             own_stack.start_one(ServiceKind.TICKER, number, ready=False, **HORIZON)
             for number in (1, 2)

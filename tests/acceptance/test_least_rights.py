@@ -69,7 +69,7 @@ async def test_services_with_separate_users_run_retry_replay_and_cancel(
         production.stack.tenant(ACME) as ledger,
         Client.connect(production.url(ACME), tenant=ACME) as harebell,
     ):
-        acme = Tenant(ACME, production.stack, harebell, ledger.ledger)
+        acme = Tenant(name=ACME, stack=production.stack, harebell=harebell, ledger=ledger.ledger)
         retry = {"max_attempts": 2, "backoff": {"base": "100ms"}}
         await acme.put("good", {"after": "4s"}, target.http("rights-good"))
         await acme.put("flaky", {"now": True}, target.http("rights-flaky", fail=1), retry=retry)

@@ -99,7 +99,7 @@ class Acknowledgement:
     rejected: str | None = None
 
 
-@dataclass(frozen=True)
+@dataclass(frozen=True, kw_only=True)
 class FinishedRace:
     """A race that has ended, with its response, the calls of the target and the ledger rows."""
 
@@ -255,7 +255,14 @@ async def collect_results(
     )
     replaced = {str(row["schedule_id"]): row["accepted_at"] for row in versions}
     return [
-        FinishedRace(race, id_, each, calls[id_], rows[id_], replaced.get(id_))
+        FinishedRace(
+            race=race,
+            schedule_id=id_,
+            acknowledgement=each,
+            calls=calls[id_],
+            rows=rows[id_],
+            replaced_at=replaced.get(id_),
+        )
         for race, id_, each in zip(races, ids, acknowledgements, strict=True)
     ]
 

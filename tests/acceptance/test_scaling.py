@@ -16,18 +16,15 @@ from harebell.dev.processes import STOP_TIMEOUT
 pytestmark = [pytest.mark.broker, pytest.mark.postgres, pytest.mark.long]
 
 SCALED = (ServiceKind.TICKER, ServiceKind.DISPATCHER, ServiceKind.EXECUTOR)
-RUNS = 500
-SPREAD = 30.0  # seconds, so that runs remain after the removal
-SHORT_HORIZON = {
-    "HAREBELL_HORIZON": "5s",
-    "HAREBELL_SLOTS_NORMAL": "8",
-}  # so that every instance has work
+SCALED_INSTANCES = 4  # of each service
+# With few slots and a short horizon, every instance has work.
+SHORT_HORIZON = {"HAREBELL_HORIZON": "5s", "HAREBELL_SLOTS_NORMAL": "8"}
 
-MAX_EXECUTORS = 20  # executors
+MAX_EXECUTORS = 20
 GROUP_SIZE = 4  # executors that start or stop at the same time
 SMALL_SETTINGS = SHORT_HORIZON | {"HAREBELL_SLOTS_NORMAL": "4", "HAREBELL_DATABASE_POOL_MAX": "4"}
 WAVE_RUNS = 100  # runs; each wave begins at the end of the wave before
-WAVE_DURATION = 5.0
+WAVE_DURATION = 5.0  # seconds
 WORK_TIMEOUT = 60.0  # seconds until each executor has had a run
 
 _HOLDERS = "SELECT count(DISTINCT lease_holder) FROM runs WHERE tenant = $1"
@@ -38,17 +35,22 @@ async def test_runs_execute_once_when_services_scale_from_one_to_four_and_back(
     own_stack: Stack, target: Target, record_property: Callable[[str, object], None]
 ) -> None:
     own_stack.start(ServiceCounts(), **SHORT_HORIZON)
+    finished = asyncio.Event()
     async with own_stack.tenant("scaling") as tenant:
-        hook = target.http("scaling", sleep=0.3)
-        expected = await put_spread(tenant, hook, RUNS, first=2, over=SPREAD)
-        await until_called(target, "scaling", RUNS // 20)
+        putting = asyncio.create_task(
+            put_until(finished, tenant, target.http("scaling", sleep=0.3))
+        )
+        await until_called(target, "scaling", WAVE_RUNS // 4)
 
         grown_in = await asyncio.to_thread(grow, own_stack)
         grown_at = len(target.calls("scaling"))
-        await until_called(target, "scaling", grown_at + RUNS // 5)
+        await until_called(target, "scaling", grown_at + WAVE_RUNS)
+        await until_working(tenant, SCALED_INSTANCES)
         shrunk_in = await asyncio.to_thread(shrink, own_stack)
         shrunk_at = len(target.calls("scaling"))
-        runs = await tenant.until_runs(RUNS, "succeeded", within=SPREAD + 30)
+        finished.set()
+        expected = await putting
+        runs = await tenant.until_runs(expected, "succeeded", within=WAVE_DURATION + 60)
 
     calls = target.calls("scaling")
     runs_by_executor = Counter(holder_of(run) for run in runs)
@@ -57,10 +59,9 @@ async def test_runs_execute_once_when_services_scale_from_one_to_four_and_back(
     record_property(
         "runs", f"worst {max(call.late for call in calls):.2f} s late; by {runs_by_executor}"
     )
-    assert len(set(expected)) == RUNS
-    assert_each_once(calls, runs, RUNS)
-    assert shrunk_at < RUNS, "No run remained for the last instances."
-    assert len(runs_by_executor) == 4
+    assert_each_once(calls, runs, expected)
+    assert shrunk_at < expected, "No run remained for the last instances."
+    assert len(runs_by_executor) == SCALED_INSTANCES
     assert shrunk_in < STOP_TIMEOUT, "The supervisor had to kill an instance."
 
 
@@ -100,11 +101,7 @@ async def test_runs_execute_once_when_executors_scale_from_one_to_twenty_and_bac
 
         grown_in = await asyncio.to_thread(grow_to_many, own_stack)
 
-        async def all_at_work() -> bool:
-            holders: int = await tenant.ledger.fetchval(_HOLDERS, tenant.name)
-            return holders == MAX_EXECUTORS
-
-        await until(all_at_work, within=WORK_TIMEOUT, what="a run of every executor")
+        await until_working(tenant, MAX_EXECUTORS)
         shrunk_in = await asyncio.to_thread(shrink_to_one, own_stack)
         shrunk_at = len(target.calls("twenty"))
         finished.set()
@@ -118,6 +115,16 @@ async def test_runs_execute_once_when_executors_scale_from_one_to_twenty_and_bac
     assert_each_once(calls, runs, expected)
     assert len({holder_of(run) for run in runs}) == MAX_EXECUTORS
     assert shrunk_at < expected, "No run remained for the last executor."
+
+
+async def until_working(tenant: Tenant, executors: int) -> None:
+    """Wait until that number of executors has claimed a run."""
+
+    async def are_working() -> bool:
+        holders: int = await tenant.ledger.fetchval(_HOLDERS, tenant.name)
+        return holders == executors
+
+    await until(are_working, within=WORK_TIMEOUT, what="a run of every executor")
 
 
 async def put_until(finished: asyncio.Event, tenant: Tenant, hook: dict[str, object]) -> int:

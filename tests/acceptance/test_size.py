@@ -40,7 +40,7 @@ FROM schedule_versions WHERE definition->>'key' LIKE 'bulk-%'
 """
 
 
-@dataclass(frozen=True)
+@dataclass(frozen=True, kw_only=True)
 class Observation:
     """The measurements of a wave in a stack with a million schedules."""
 
@@ -80,7 +80,7 @@ async def observe(schedule_load: ScheduleLoad) -> Observation:
         scans = await tenant.ledger.fetchval(_SCANS) - before
     assert calls is not None
     assert messages is not None
-    return Observation(wave, tickets, messages, calls, scans)
+    return Observation(wave=wave, tickets=tickets, messages=messages, calls=calls, scans=scans)
 
 
 @asynccontextmanager

@@ -132,7 +132,9 @@ async def test_no_run_starts_early_or_twice_when_clocks_differ_by_two_minutes(
     record_property("lateness", f"p99 {p99 * 1e3:.1f} ms")
     assert max(event_offsets) < MAX_EVENT_OFFSET
     clock_offsets = {member: measure_clock_offset(stack, name_of(*member)) for member in SKEWS}
-    assert clock_offsets == pytest.approx(SKEWS, abs=SKEW / 2), "The clocks of the hosts were not wrong."
+    assert clock_offsets == pytest.approx(SKEWS, abs=SKEW / 2), (
+        "The clocks of the hosts were not wrong."
+    )
 
 
 @pytest.mark.requirement("S56")

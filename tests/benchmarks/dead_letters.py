@@ -52,15 +52,18 @@ _COMPLETE: Final = "UPDATE runs SET state = 'succeeded', finished_at = now() WHE
 
 
 def dead_letters() -> list[DeadRun]:
-    key = [
-        RunKey(START + timedelta(seconds=n), uuid5(SCHEDULE, "acme")) for n in range(DEAD_LETTERS)
-    ]
-    failures = ("refused " + chr(97 + n % FAILURES % 26) * (1 + n % FAILURES // 26)
-                for n in range(DEAD_LETTERS))  # fmt: skip
+    schedule_id = uuid5(SCHEDULE, "acme")
+    keys = [RunKey(START + timedelta(seconds=n), schedule_id) for n in range(DEAD_LETTERS)]
+    errors = [error_of(n % FAILURES) for n in range(DEAD_LETTERS)]
     return [
-        dead_run(each).model_copy(update={"error": error})
-        for each, error in zip(key, failures, strict=True)
+        dead_run(key).model_copy(update={"error": error})
+        for key, error in zip(keys, errors, strict=True)
     ]
+
+
+def error_of(failure: int) -> str:
+    """Return a text that differs for each failure, also after the normalisation of digits."""
+    return "refused " + chr(ord("a") + failure % 26) * (1 + failure // 26)
 
 
 async def measure(url: str, database_url: str) -> dict[str, float]:

@@ -60,7 +60,7 @@ class Scale:
     full: bool = False
 
 
-@dataclass(frozen=True)
+@dataclass(frozen=True, kw_only=True)
 class Wave:
     """Runs that are due evenly from `first` to `last`."""
 
@@ -70,7 +70,7 @@ class Wave:
     last: datetime
 
 
-@dataclass
+@dataclass(kw_only=True)
 class Rig:
     """Separate servers and a stack. `settings` are the variables of every service."""
 
@@ -97,7 +97,12 @@ class Rig:
             Servers.open(root / "servers") as servers,
             Stack.open(servers, root / "stack") as stack,
         ):
-            yield cls(stack, starts, environment, float(horizon.removesuffix("s")))
+            yield cls(
+                stack=stack,
+                starts=starts,
+                settings=environment,
+                horizon=float(horizon.removesuffix("s")),
+            )
 
     def start(self) -> None:
         self.stack.start(self.counts, **self.settings)
@@ -133,7 +138,9 @@ class Rig:
         that the staging begins after the load.
         """
         await tenant.put("model", {"at": time_in(MODEL_DUE).isoformat()}, target, **more)
-        copier = ScheduleCopier(tenant.ledger, tenant.name, "model", when, paused=None)
+        copier = ScheduleCopier(
+            connection=tenant.ledger, tenant=tenant.name, model="model", when=when, paused=None
+        )
         accepted_at = await copier.accepted_at()
         step = timedelta(0) if rate is None else timedelta(seconds=1 / rate)
         seconds = later + (
@@ -144,7 +151,8 @@ class Rig:
         spread = Spread(soonest, step, first=0)
         await copier.create_copies(range(number), spread)
         await tenant.put("wake", {"at": time_in(MODEL_DUE).isoformat()}, target)  # wakes the ticker
-        return Wave(tenant, number, first, spread.due(number - 1, accepted_at))
+        last = spread.due(number - 1, accepted_at)
+        return Wave(tenant=tenant, number=number, first=first, last=last)
 
     def spent(self) -> CpuTime:
         """Return the CPU time of each service and each server."""

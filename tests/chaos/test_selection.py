@@ -6,7 +6,7 @@ import pytest
 from tests.chaos.faults import select_faults
 from tests.chaos.run import ChaosPlan, Report, run_plan, single_rounds
 
-pytestmark = [pytest.mark.broker, pytest.mark.postgres]
+pytestmark = [pytest.mark.broker, pytest.mark.postgres, pytest.mark.long]
 
 ROWS = "2d,6c,14b"  # a ticker, an executor, the database
 SEED = 1

@@ -1,6 +1,7 @@
-"""`python -m tests.simulation --seeds 1000`: worlds full of faults; what breaks one is told.
+"""The command `python -m tests.simulation --seeds 1000`, which stops at the first violation.
 
-A seed is the same world, step by step, in every process: `--seed 7 --verbose` shows it.
+A seed gives the same scenario, step by step, in every process.
+`--seed 7 --verbose` prints these steps.
 """
 
 import argparse
@@ -15,78 +16,84 @@ from contextlib import nullcontext
 from functools import partial
 from typing import Final
 
-from tests.simulation.mutations import BROKEN
+from tests.simulation.mutations import MUTATIONS
 from tests.simulation.simulate import Report, simulate
 
-HASH_SEED: Final = "0"  # sets are walked in one order, whichever process walks them
-TOLD: Final = 30  # last steps of a world that broke
-HANDED_OUT: Final = 8  # worlds that a worker gets at a time
+HASH_SEED: Final = "0"  # gives sets the same order in every process
+MAX_PRINTED_STEPS: Final = 30  # the last steps of a scenario with a violation
+CHUNK: Final = 8  # scenarios that a worker receives at a time
 
 
 def main() -> int:
+    options = parse_options()
+    is_single = options.seed is not None
+    first, count = (options.seed, 1) if is_single else (options.first, options.seeds)
+    seeds, started = range(first, first + count), time.monotonic()
+    with MUTATIONS[options.mutation]() if options.mutation else nullcontext():
+        if is_single or options.workers == 1:
+            reports = map(partial(run_seed, verbose=options.verbose), seeds)
+            return print_reports(reports, seeds, started)
+        # A forked worker inherits the mutation.
+        with multiprocessing.get_context("fork").Pool(options.workers) as pool:
+            return print_reports(pool.imap(run_seed, seeds, CHUNK), seeds, started)
+
+
+def parse_options() -> argparse.Namespace:
     parser = argparse.ArgumentParser(prog="python -m tests.simulation")
-    parser.add_argument("--seeds", type=int, default=100, help="how many")
-    parser.add_argument("--first", type=int, default=0, help="of them")
-    parser.add_argument("--seed", type=int, help="just this one")
-    parser.add_argument("--workers", type=int, default=os.cpu_count(), help="processes")
-    parser.add_argument("--verbose", "-v", action="store_true", help="every step of it")
-    parser.add_argument("--broken", choices=sorted(BROKEN), help="with a rule that is broken")
-    chosen = parser.parse_args()
-    one = chosen.seed is not None
-    first, number = (chosen.seed, 1) if one else (chosen.first, chosen.seeds)
-    seeds, began = range(first, first + number), time.monotonic()
-    with BROKEN[chosen.broken]() if chosen.broken else nullcontext():
-        if one or chosen.workers == 1:
-            reports = map(partial(_world, verbose=chosen.verbose), seeds)
-            return _all(reports, seeds, began)
-        # forked, so that a broken rule is broken in all
-        with multiprocessing.get_context("fork").Pool(chosen.workers) as pool:
-            return _all(pool.imap(_world, seeds, HANDED_OUT), seeds, began)
+    add = parser.add_argument
+    add("--seeds", type=int, default=100, help="Number of seeds (default: 100).")
+    add("--first", type=int, default=0, help="First seed (default: 0).")
+    add("--seed", type=int, help="Only seed to run.")
+    workers = os.cpu_count()
+    add("--workers", type=int, default=workers, help="Number of processes (default: one per core).")
+    add("--verbose", "-v", action="store_true", help="Print every step of the only seed.")
+    add("--mutation", choices=sorted(MUTATIONS), help="Rule to break in every scenario.")
+    return parser.parse_args()
 
 
-def _world(seed: int, *, verbose: bool = False) -> Report:
-    """What the last one left is collected before it, and nothing during it."""
+def run_seed(seed: int, *, verbose: bool = False) -> Report:
+    """Simulate a seed. The garbage collector runs before each scenario and never during one."""
     gc.collect()
     return simulate(seed, verbose=verbose)
 
 
-def _all(reports: Iterator[Report], seeds: range, began: float) -> int:
-    """In order, until one breaks."""
-    became, happened, cpu = Counter[str](), Counter[str](), 0.0
+def print_reports(reports: Iterator[Report], seeds: range, started: float) -> int:
+    """Print the figures of all reports, or the first violation."""
+    entered_states, counts, cpu = Counter[str](), Counter[str](), 0.0
     for report in reports:
         if report.violation is not None:
-            _tell(report)
+            print_violation(report)
             return 1
-        became += report.became
-        happened += report.happened
+        entered_states += report.entered_states
+        counts += report.counts
         cpu += report.cpu
-    pace = len(seeds) * 60 / (time.monotonic() - began)
-    dear = 1000 * cpu / len(seeds)
+    per_minute = len(seeds) * 60 / (time.monotonic() - started)
+    cpu_ms = 1000 * cpu / len(seeds)
     sys.stdout.write(
-        f"{len(seeds)} worlds held: {pace:.0f} a minute, {dear:.0f} ms of CPU each\n"
-        f"runs became: {_listed(became, 1)}\n"
-        f"in each world: {_listed(happened, len(seeds))}\n"
+        f"{len(seeds)} scenarios passed: {per_minute:.0f} a minute, {cpu_ms:.0f} ms of CPU each\n"
+        f"runs entered: {_format(entered_states, 1)}\n"
+        f"each scenario had: {_format(counts, len(seeds))}\n"
     )
     return 0
 
 
-def _listed(counts: Counter[str], among: int) -> str:
-    return ", ".join(f"{count / among:.4g} {what}" for what, count in counts.most_common())
+def _format(counts: Counter[str], divisor: int) -> str:
+    return ", ".join(f"{count / divisor:.4g} {name}" for name, count in counts.most_common())
 
 
-def _tell(report: Report) -> None:
+def print_violation(report: Report) -> None:
     lines = [
-        *report.trace[-TOLD:],
+        *report.trace[-MAX_PRINTED_STEPS:],
         f"seed {report.seed}: {report.violation}",
-        f"again: python -m tests.simulation --seed {report.seed} --verbose",
+        f"repeat with: python -m tests.simulation --seed {report.seed} --verbose",
     ]
     sys.stdout.write("".join(f"{line}\n" for line in lines))
 
 
 if __name__ == "__main__":
     if os.environ.get("PYTHONHASHSEED") != HASH_SEED:
-        again = [sys.executable, "-m", "tests.simulation", *sys.argv[1:]]
-        os.execve(sys.executable, again, os.environ | {"PYTHONHASHSEED": HASH_SEED})  # noqa: S606
+        command = [sys.executable, "-m", "tests.simulation", *sys.argv[1:]]
+        os.execve(sys.executable, command, os.environ | {"PYTHONHASHSEED": HASH_SEED})  # noqa: S606  # the same program
     gc.freeze()
     gc.disable()
     sys.exit(main())

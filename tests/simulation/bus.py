@@ -1,4 +1,4 @@
-"""A broker in memory: the declared topology as it stands, with queues that fail as real ones do."""
+"""A broker in memory: the declared topology, with queues that fail as real queues do."""
 
 import asyncio
 import re
@@ -9,8 +9,8 @@ from dataclasses import dataclass, field, replace
 from functools import lru_cache
 from typing import Any, Final
 
-from tests.simulation.fault_rates import Odds
-from tests.simulation.loop import Stoppable
+from tests.simulation.fault_rates import FaultRates
+from tests.simulation.loop import StoppableProcess
 
 from harebell.messaging.replies import DEFAULT_EXCHANGE
 from harebell.messaging.topology.bus import (
@@ -25,15 +25,17 @@ from harebell.messaging.topology.bus import (
 )
 from harebell.messaging.topology.declarations import Queue
 
-QUICK: Final = 0.004  # seconds at most that a delivery takes
-SLOW: Final = 3.0  # seconds that one takes when it is late, so that later ones overtake it
+MAX_LATENCY: Final = 0.004  # seconds of a delivery
+MAX_LATE_LATENCY: Final = 3.0  # seconds of a late delivery, which later messages overtake
 UNREAD: Final = {EVENTS_RECENT.name, ALERT.name, DEAD_RECENT.name}
-# Commands, changes and dead letters are no hints: nobody would make them again.
-LASTING: Final = {INTAKE.name, TICKER.name, DLQ.name, DEAD_LETTERS.name}
+# These queues lose nothing, because no service publishes their messages again.
+DURABLE: Final = {INTAKE.name, TICKER.name, DLQ.name, DEAD_LETTERS.name}
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(frozen=True, slots=True, kw_only=True)
 class Message:
+    """One AMQP message with its address."""
+
     exchange: str
     routing_key: str
     body: bytes
@@ -43,62 +45,65 @@ class Message:
     correlation_id: str | None = None
 
 
-@dataclass(eq=False)
-class Consumer:
-    """A session's hold on a queue. `deliver` is run in its process."""
+@dataclass(eq=False, kw_only=True)
+class Subscription:
+    """A consumer of one session. `deliver` runs in the process of the session."""
 
-    process: Stoppable
-    deliver: Callable[["Delivered"], Awaitable[Any]]
+    process: StoppableProcess
+    deliver: Callable[["PendingDelivery"], Awaitable[Any]]
     prefetch: float
     no_ack: bool
-    unacked: dict["Delivered", None] = field(default_factory=dict)
+    unacked: dict["PendingDelivery", None] = field(default_factory=dict)
 
 
 @dataclass(eq=False)
-class Delivered:
-    """A message at its consumer, until it is acknowledged."""
+class PendingDelivery:
+    """A message at its consumer, until the consumer acknowledges it."""
 
     message: Message
-    queue: "Waiting"
-    consumer: Consumer
+    queue: "BrokerQueue"
+    subscription: Subscription
 
 
 @dataclass(eq=False)
-class Waiting:
-    """A queue: what is ready, and who reads it."""
+class BrokerQueue:
+    """A queue with its ready messages and its consumers."""
 
     declared: Queue
     ready: deque[Message] = field(default_factory=deque)
-    consumers: list[Consumer] = field(default_factory=list)
+    subscriptions: list[Subscription] = field(default_factory=list)
 
-    def reader(self) -> Consumer | None:
-        readers = self.consumers[:1] if self.declared.single_active_consumer else self.consumers
-        free = [each for each in readers if len(each.unacked) < each.prefetch]
+    def next_subscription(self) -> Subscription | None:
+        is_single = self.declared.single_active_consumer
+        active = self.subscriptions[:1] if is_single else self.subscriptions
+        free = [each for each in active if len(each.unacked) < each.prefetch]
         return min(free, key=lambda each: len(each.unacked), default=None)
 
 
-class Broker:
+class FakeBroker:
+    """The broker of a scenario. `on_publish` receives every published message."""
+
     def __init__(
         self,
         loop: asyncio.AbstractEventLoop,
-        odds: Odds,
-        told: Callable[[Message], None],
+        faults: FaultRates,
+        on_publish: Callable[[Message], None],
     ) -> None:
         self._loop = loop
-        self._context = copy_context()  # no process's: what is published outlives who published it
-        self._odds = odds
-        self.queues = {queue.name: Waiting(queue) for queue in SYSTEM.queues}
+        self._context = copy_context()  # of no process, because messages outlive their publisher
+        self._faults = faults
+        self.queues = {queue.name: BrokerQueue(queue) for queue in SYSTEM.queues}
         self._bindings = [(b.exchange, b.routing_key, b.queue) for b in SYSTEM.bindings]
-        self.hear: dict[str, Callable[[bytes], None]] = {}  # who waits for answers, by queue
-        self._told = told  # of every message that is published
+        self.reply_handlers: dict[str, Callable[[bytes], None]] = {}  # by reply queue
+        self._on_publish = on_publish
 
-    # what clients ask
+    # The requests of clients
 
     def publish(self, message: Message) -> bool:
-        """False: no queue is bound."""
-        self._told(message)
+        """Route the message, and return whether any queue is bound."""
+        self._on_publish(message)
         if message.exchange == DEFAULT_EXCHANGE:
-            return self._answer(message)
+            return self._reply(message)
         names = [
             name
             for exchange, pattern, name in self._bindings
@@ -110,36 +115,38 @@ class Broker:
         return bool(names)
 
     def declare(self, name: str) -> None:
-        self.queues[name] = Waiting(Queue(name))
+        self.queues[name] = BrokerQueue(Queue(name))
 
     def bind(self, queue: str, exchange: str, routing_key: str) -> None:
         self._bindings.append((exchange, routing_key, queue))
 
-    def consume(self, name: str, consumer: Consumer) -> None:
-        self.queues[name].consumers.append(consumer)
-        self._pump(self.queues[name])
+    def consume(self, name: str, subscription: Subscription) -> None:
+        self.queues[name].subscriptions.append(subscription)
+        self._deliver_ready(self.queues[name])
 
-    def cancel(self, name: str, consumer: Consumer) -> None:
-        if consumer in self.queues[name].consumers:
-            self.queues[name].consumers.remove(consumer)
+    def cancel(self, name: str, subscription: Subscription) -> None:
+        if subscription in self.queues[name].subscriptions:
+            self.queues[name].subscriptions.remove(subscription)
 
-    def acknowledge(self, delivered: Delivered) -> bool:
-        """False: it has been given to others meanwhile."""
-        if delivered not in delivered.consumer.unacked:
+    def acknowledge(self, delivery: PendingDelivery) -> bool:
+        """Return False if the broker has delivered the message again since."""
+        if delivery not in delivery.subscription.unacked:
             return False
-        del delivered.consumer.unacked[delivered]
-        self._pump(delivered.queue)
+        del delivery.subscription.unacked[delivery]
+        self._deliver_ready(delivery.queue)
         return True
 
-    def leave(self, consumers: Sequence[tuple[str, Consumer]], own: Sequence[str]) -> None:
-        """A connection is gone: what it had not acknowledged comes again, first."""
-        for name, consumer in consumers:
-            self.cancel(name, consumer)
-            again = [delivered.message for delivered in consumer.unacked]
-            consumer.unacked.clear()
-            self.queues[name].ready.extendleft(reversed(again))
-            self._pump(self.queues[name])
-        for name in own:
+    def close_connection(
+        self, subscriptions: Sequence[tuple[str, Subscription]], exclusive: Sequence[str]
+    ) -> None:
+        """Return the unacknowledged messages to the heads of their queues."""
+        for name, subscription in subscriptions:
+            self.cancel(name, subscription)
+            returned = [delivery.message for delivery in subscription.unacked]
+            subscription.unacked.clear()
+            self.queues[name].ready.extendleft(reversed(returned))
+            self._deliver_ready(self.queues[name])
+        for name in exclusive:
             self.queues.pop(name, None)
             self._bindings = [each for each in self._bindings if each[2] != name]
 
@@ -148,54 +155,55 @@ class Broker:
         self.queues[name].ready.clear()
         return lost
 
-    # what queues do
+    # The work of queues
 
-    def _answer(self, message: Message) -> bool:
-        hear = self.hear.get(message.routing_key)
-        if hear is not None:
-            self._later(self._odds.dice.uniform(0, QUICK), hear, message.body)
-        return hear is not None
+    def _reply(self, message: Message) -> bool:
+        handler = self.reply_handlers.get(message.routing_key)
+        if handler is not None:
+            latency = self._faults.random.uniform(0, MAX_LATENCY)
+            self._call_later(latency, handler, message.body)
+        return handler is not None
 
-    def _put(self, queue: Waiting, message: Message) -> None:
-        strike = self._odds.strike
-        if queue.declared.name not in LASTING and strike("lost"):
+    def _put(self, queue: BrokerQueue, message: Message) -> None:
+        occurs = self._faults.occurs
+        if queue.declared.name not in DURABLE and occurs("lost"):
             return
-        copies = 2 if strike("doubled") else 1
+        copies = 2 if occurs("duplicated") else 1
         for _ in range(copies):
-            wait = self._odds.dice.uniform(0, SLOW if strike("late") else QUICK)
+            max_latency = MAX_LATE_LATENCY if occurs("late") else MAX_LATENCY
+            wait = self._faults.random.uniform(0, max_latency)
             if (ttl := queue.declared.ttl_ms) is not None:
-                on = replace(message, exchange=queue.declared.dead_letter_exchange or "")
-                self._later(wait + ttl / 1000, self.publish, on)
+                expired = replace(message, exchange=queue.declared.dead_letter_exchange or "")
+                self._call_later(wait + ttl / 1000, self.publish, expired)
             else:
-                self._later(wait, self._arrive, queue, message)
+                self._call_later(wait, self._append, queue, message)
 
-    def _later(self, seconds: float, callback: Callable[..., object], *args: Any) -> None:
+    def _call_later(self, seconds: float, callback: Callable[..., object], *args: Any) -> None:
         self._loop.call_later(seconds, callback, *args, context=self._context)
 
-    def _arrive(self, queue: Waiting, message: Message) -> None:
+    def _append(self, queue: BrokerQueue, message: Message) -> None:
         queue.ready.append(message)
-        self._pump(queue)
+        self._deliver_ready(queue)
 
-    def _pump(self, queue: Waiting) -> None:
-        while queue.ready and (consumer := queue.reader()) is not None:
-            delivered = Delivered(queue.ready.popleft(), queue, consumer)
-            if not consumer.no_ack:
-                consumer.unacked[delivered] = None
-            self._loop.call_soon(
-                self._hand_over, consumer, delivered, context=consumer.process.context.copy()
-            )
+    def _deliver_ready(self, queue: BrokerQueue) -> None:
+        while queue.ready and (subscription := queue.next_subscription()) is not None:
+            delivery = PendingDelivery(queue.ready.popleft(), queue, subscription)
+            if not subscription.no_ack:
+                subscription.unacked[delivery] = None
+            context = subscription.process.context.copy()
+            self._loop.call_soon(self._start_delivery, delivery, context=context)
 
-    def _hand_over(self, consumer: Consumer, delivered: Delivered) -> None:
-        self._loop.create_task(_call(consumer, delivered))
+    def _start_delivery(self, delivery: PendingDelivery) -> None:
+        self._loop.create_task(_deliver(delivery))
 
 
-async def _call(consumer: Consumer, delivered: Delivered) -> None:
-    await consumer.deliver(delivered)
+async def _deliver(delivery: PendingDelivery) -> None:
+    await delivery.subscription.deliver(delivery)
 
 
 @lru_cache(4096)
 def _matches(pattern: str, routing_key: str) -> bool:
-    """As a topic exchange does; a direct one's keys have no wildcards."""
+    """Match as a topic exchange does. The keys of a direct exchange have no wildcards."""
     words = {"#": r".*", "*": r"[^.]+"}
     expression = r"\.".join(words.get(word, re.escape(word)) for word in pattern.split("."))
     return re.fullmatch(expression, routing_key) is not None

@@ -1,4 +1,4 @@
-"""Who works at the desk of dead letters: replays and drops, some of them twice at once."""
+"""The user of dead letters, who replays and discards them, also with two concurrent commands."""
 
 import asyncio
 from collections import Counter, defaultdict
@@ -14,46 +14,48 @@ from tests.simulation.users import Users
 from harebell.dlq_inspector.model.dead_letter import DeadLetterKind
 from harebell.dlq_inspector.model.results import DeadLetterState
 
-PAUSE: Final = 5.0  # seconds at most between two looks at the desk
-SERIES: Final = 3  # of one run; what dies in the last stays on the desk
+MAX_PAUSE: Final = 5.0  # seconds between two commands
+MAX_REPLAYS: Final = 2  # of one run; a dead letter of the last replay remains open
 
 
 @dataclass
-class Clerk:
-    dice: Random
+class DlqUser:
+    """A person with dead letters. `results` counts the statuses of each dead letter."""
+
+    random: Random
     store: Store
     users: Users
-    told: dict[UUID, Counter[str]] = field(default_factory=lambda: defaultdict(Counter))
-    _seen_to: set[UUID] = field(default_factory=set)
+    results: dict[UUID, Counter[str]] = field(default_factory=lambda: defaultdict(Counter))
+    _handled: set[UUID] = field(default_factory=set)
 
-    async def live(self) -> None:
-        """Until cancelled."""
+    async def run(self) -> None:
+        """Send random commands until the task is cancelled."""
         while True:
-            await asyncio.sleep(self.dice.uniform(0, PAUSE))
-            letters = self._open()
-            chosen = self.dice.sample(letters, min(len(letters), 2))
+            await asyncio.sleep(self.random.uniform(0, MAX_PAUSE))
+            dead_letters = self._open_dead_letters()
+            chosen = self.random.sample(dead_letters, min(len(dead_letters), 2))
             if chosen:
-                verb = self.dice.choice(["dlq.replay", "dlq.replay", "dlq.discard"])
-                at_once = self.dice.choice([1, 2])
-                await asyncio.gather(*(self._ask(verb, chosen) for _ in range(at_once)))
+                verb = self.random.choice(["dlq.replay", "dlq.replay", "dlq.discard"])
+                count = self.random.choice([1, 2])
+                await asyncio.gather(*(self._request(verb, chosen) for _ in range(count)))
 
-    async def clear(self) -> None:
-        """Each letter that is open is replayed; of a run that did not die after all, it stays."""
-        letters = [letter for letter in self._open() if letter not in self._seen_to]
-        self._seen_to.update(letters)
-        if letters:
-            await self._ask("dlq.replay", letters)
+    async def replay_open(self) -> None:
+        """Replay each open dead letter once. A run that did not die keeps its dead letter."""
+        remaining = [each for each in self._open_dead_letters() if each not in self._handled]
+        self._handled.update(remaining)
+        if remaining:
+            await self._request("dlq.replay", remaining)
 
-    def _open(self) -> list[UUID]:
+    def _open_dead_letters(self) -> list[UUID]:
         return [
             id_
-            for id_, letter in self.store.tables[DEAD_LETTERS].items()
-            if letter["state"] is DeadLetterState.OPEN
-            and letter["kind"] == DeadLetterKind.RUN
-            and letter["replay_number"] < SERIES
+            for id_, dead_letter in self.store.tables[DEAD_LETTERS].items()
+            if dead_letter["state"] is DeadLetterState.OPEN
+            and dead_letter["kind"] == DeadLetterKind.RUN
+            and dead_letter["replay_number"] < MAX_REPLAYS
         ]
 
-    async def _ask(self, verb: str, letters: list[UUID]) -> None:
-        answer = await self.users.ask(verb, {"ids": [str(id_) for id_ in letters]})
-        for id_, status in answer["results"].items():
-            self.told[UUID(id_)][status] += 1
+    async def _request(self, verb: str, dead_letters: list[UUID]) -> None:
+        response = await self.users.request(verb, {"ids": [str(id_) for id_ in dead_letters]})
+        for id_, status in response["results"].items():
+            self.results[UUID(id_)][status] += 1

@@ -1,11 +1,11 @@
-"""What services hold of the broker, in the client library's shape: a link, sessions, presence."""
+"""The broker client of a simulated process, with the interface of the client library."""
 
 from collections.abc import Awaitable, Callable
 from typing import Any, Self
 
 import aio_pika
 from pamqp.commands import Queue
-from tests.simulation.bus import Broker, Consumer, Delivered, Message
+from tests.simulation.bus import FakeBroker, Message, PendingDelivery, Subscription
 from tests.simulation.process import Process
 
 from harebell.contract.amqp_names import Lane
@@ -14,64 +14,69 @@ from harebell.messaging.topology.bus import executor_control_queue, work_queue
 
 
 class Callbacks(list[Callable[..., None]]):
-    """The library's are sets; their order would be chance."""
+    """A list in place of the sets of the library, whose order is random."""
 
     def add(self, callback: Callable[..., None]) -> None:
         self.append(callback)
 
 
-class Link:
-    """Publishes, and opens sessions; `hang_up` ends those that are open."""
+class FakeConnection:
+    """The connection of a process, which publishes messages and opens sessions."""
 
-    def __init__(self, broker: Broker, process: Process) -> None:
+    def __init__(self, broker: FakeBroker, process: Process) -> None:
         self._broker = broker
         self._process = process
-        self._sessions: list[Session] = []
+        self._sessions: list[FakeSession] = []
 
     @property
     def is_open(self) -> bool:
         return True
 
     async def open(self) -> None:
-        """It is whenever it is used."""
+        """Return at once, because each use opens the connection."""
 
     async def publish(
         self, exchange: str, routing_key: str, message: aio_pika.Message, **_: float
     ) -> None:
         sent = Message(
-            exchange, routing_key, message.body, message.message_id, message.type,
-            message.reply_to, message.correlation_id,
-        )  # fmt: skip
+            exchange=exchange,
+            routing_key=routing_key,
+            body=message.body,
+            message_id=message.message_id,
+            type=message.type,
+            reply_to=message.reply_to,
+            correlation_id=message.correlation_id,
+        )
 
         async def effect() -> bool:
             return self._broker.publish(sent)
 
-        if not await self._process.broker(f"publish to {exchange}/{routing_key}", effect):
-            raise Unroutable(f"no queue is bound to {exchange} for {routing_key!r}")
+        if not await self._process.call_broker(f"publish to {exchange}/{routing_key}", effect):
+            raise Unroutable(f"A queue must be bound to {exchange} for {routing_key!r}.")
 
-    async def connect(self, _: int = 0) -> "Session":
-        async def effect() -> Session:
-            session = Session(self._broker, self._process)
+    async def connect(self, _: int = 0) -> "FakeSession":
+        async def effect() -> FakeSession:
+            session = FakeSession(self._broker, self._process)
             self._sessions = [each for each in self._sessions if not each.is_closed]
             self._sessions.append(session)
             return session
 
-        session: Session = await self._process.broker("connect", effect)
+        session: FakeSession = await self._process.call_broker("connect", effect)
         return session
 
-    def hang_up(self) -> None:
+    def close_sessions(self) -> None:
         for session in self._sessions:
-            session.end()
+            session.lose_connection()
 
 
-class Session:
-    """A connection with its one channel, which is its own underlay."""
+class FakeSession:
+    """A connection with one channel. The object is connection, channel and underlay at once."""
 
-    def __init__(self, broker: Broker, process: Process) -> None:
+    def __init__(self, broker: FakeBroker, process: Process) -> None:
         self._broker = broker
         self._process = process
-        self._consuming: list[tuple[str, Consumer]] = []
-        self._own: list[str] = []  # exclusive queues
+        self._subscriptions: list[tuple[str, Subscription]] = []
+        self._exclusive: list[str] = []  # names of queues
         self._prefetch = float("inf")
         self.is_closed = False
         self.close_callbacks = Callbacks()
@@ -86,66 +91,73 @@ class Session:
     async def set_qos(self, *, prefetch_count: int) -> None:
         self._prefetch = prefetch_count
 
-    async def get_queue(self, name: str, **_: bool) -> "QueueOf":
-        return QueueOf(self, name)
+    async def get_queue(self, name: str, **_: bool) -> "FakeQueue":
+        return FakeQueue(self, name)
 
-    async def declare_queue(self, name: str, *, passive: bool = False, **_: bool) -> "QueueOf":
-        if passive:  # always answered: what a lost answer does, other questions show
-            return QueueOf(self, name, waiting=len(self._broker.queues[name].ready))
+    async def declare_queue(self, name: str, *, passive: bool = False, **_: bool) -> "FakeQueue":
+        if passive:  # without faults, because the other calls test lost responses
+            return FakeQueue(self, name, ready=len(self._broker.queues[name].ready))
 
         async def effect() -> None:
             self._broker.declare(name)
-            self._own.append(name)
+            self._exclusive.append(name)
 
-        await self.ask("declare", effect)
-        return QueueOf(self, name)
+        await self.call("declare", effect)
+        return FakeQueue(self, name)
 
-    async def ask(self, what: str, effect: Callable[[], Any]) -> Any:
-        if self.is_closed:
-            raise BrokerUnavailable("the connection is lost")
-        return await self._process.broker(what, effect)
+    async def call(self, name: str, effect: Callable[[], Any]) -> Any:
+        self._check_open()
+        return await self._process.call_broker(name, effect)
 
     async def consume(
         self, name: str, deliver: Callable[[Any], Awaitable[Any]], *, no_ack: bool
-    ) -> Consumer:
-        async def handed(delivered: Delivered) -> None:
-            await deliver(Incoming(self, delivered))
+    ) -> Subscription:
+        async def deliver_message(delivery: PendingDelivery) -> None:
+            await deliver(FakeDelivery(self, delivery))
 
-        consumer = Consumer(self._process, handed, self._prefetch, no_ack)
+        subscription = Subscription(
+            process=self._process,
+            deliver=deliver_message,
+            prefetch=self._prefetch,
+            no_ack=no_ack,
+        )
 
         async def effect() -> None:
-            if self.is_closed:
-                raise BrokerUnavailable("the connection is lost")
-            self._consuming.append((name, consumer))
-            self._broker.consume(name, consumer)
+            self._check_open()
+            self._subscriptions.append((name, subscription))
+            self._broker.consume(name, subscription)
 
-        await self.ask(f"consume {name}", effect)
-        return consumer
+        await self.call(f"consume {name}", effect)
+        return subscription
 
-    async def cancel(self, name: str, consumer: Consumer) -> None:
-        self._broker.cancel(name, consumer)
+    def _check_open(self) -> None:
+        if self.is_closed:
+            raise BrokerUnavailable("The connection must be open.")
 
-    async def acknowledge(self, delivered: Delivered) -> None:
+    async def cancel(self, name: str, subscription: Subscription) -> None:
+        self._broker.cancel(name, subscription)
+
+    async def acknowledge(self, delivery: PendingDelivery) -> None:
         async def effect() -> None:
-            self._broker.acknowledge(delivered)
+            self._broker.acknowledge(delivery)
 
-        await self.ask("acknowledge", effect)
+        await self.call("acknowledge", effect)
 
     def bind(self, queue: str, exchange: str, routing_key: str) -> None:
         self._broker.bind(queue, exchange, routing_key)
 
-    def end(self) -> None:
-        """The broker sees it gone; its process is told when it can hear."""
+    def lose_connection(self) -> None:
+        """Close the connection at the broker now, and notify the process when it runs."""
         if not self.is_closed:
             self.is_closed = True
-            self._broker.leave(self._consuming, self._own)
-            for told in self.close_callbacks:
-                self._process.soon(told)
+            self._broker.close_connection(self._subscriptions, self._exclusive)
+            for callback in self.close_callbacks:
+                self._process.call_soon(callback)
 
     async def close(self) -> None:
         if not self.is_closed:
             self.is_closed = True
-            self._broker.leave(self._consuming, self._own)
+            self._broker.close_connection(self._subscriptions, self._exclusive)
 
     async def __aenter__(self) -> Self:
         return self
@@ -154,12 +166,12 @@ class Session:
         await self.close()
 
 
-class QueueOf:
-    """One queue as a session sees it, and when it has looked, how many messages wait."""
+class FakeQueue:
+    """A queue of a session. `ready` is the number of messages at a passive declaration."""
 
-    def __init__(self, session: Session, name: str, waiting: int = 0) -> None:
+    def __init__(self, session: FakeSession, name: str, ready: int = 0) -> None:
         self.channel = self._session = session
-        self.declaration_result = Queue.DeclareOk(message_count=waiting)
+        self.declaration_result = Queue.DeclareOk(message_count=ready)
         self._name = name
 
     async def bind(self, exchange: str, routing_key: str) -> None:
@@ -167,20 +179,20 @@ class QueueOf:
 
     async def consume(
         self, deliver: Callable[[Any], Awaitable[Any]], *, no_ack: bool = False
-    ) -> Consumer:
+    ) -> Subscription:
         return await self._session.consume(self._name, deliver, no_ack=no_ack)
 
-    async def cancel(self, consumer: Consumer) -> None:
-        await self._session.cancel(self._name, consumer)
+    async def cancel(self, subscription: Subscription) -> None:
+        await self._session.cancel(self._name, subscription)
 
 
-class Incoming:
-    """A delivery as the library hands it over."""
+class FakeDelivery:
+    """A delivery with the attributes of the library."""
 
-    def __init__(self, session: Session, delivered: Delivered) -> None:
+    def __init__(self, session: FakeSession, delivery: PendingDelivery) -> None:
         self._session = session
-        self._delivered = delivered
-        message = delivered.message
+        self._delivery = delivery
+        message = delivery.message
         self.body = message.body
         self.exchange = message.exchange
         self.routing_key = message.routing_key
@@ -192,29 +204,30 @@ class Incoming:
         self.headers: dict[str, Any] = {}
 
     async def ack(self) -> None:
-        await self._session.acknowledge(self._delivered)
+        await self._session.acknowledge(self._delivery)
 
 
-class Presence:
-    """In place of `harebell.ticker.presence`: what passive declarations would tell."""
+class FakeExecutorLiveness:
+    """The replacement of `ExecutorLiveness`, with the results of passive declarations."""
 
-    def __init__(self, broker: Broker, process: Process) -> None:
+    def __init__(self, broker: FakeBroker, process: Process) -> None:
         self._broker = broker
         self._process = process
 
     async def is_gone(self, holder: str) -> bool:
-        return await self._look(lambda: executor_control_queue(holder) not in self._broker.queues)
+        name = executor_control_queue(holder)
+        return await self._check(lambda: name not in self._broker.queues)
 
     async def is_queue_empty(self, pool: str, lane: str) -> bool:
         name = work_queue(pool, Lane(lane)).name
-        return await self._look(lambda: not self._broker.queues[name].ready)
+        return await self._check(lambda: not self._broker.queues[name].ready)
 
-    async def _look(self, is_so: Callable[[], bool]) -> bool:
+    async def _check(self, condition: Callable[[], bool]) -> bool:
         async def effect() -> bool:
-            return is_so()
+            return condition()
 
         try:
-            found: bool = await self._process.broker("look at a queue", effect)
+            is_true: bool = await self._process.call_broker("declare passively", effect)
         except BrokerUnavailable:
             return False
-        return found
+        return is_true

@@ -1,41 +1,47 @@
-"""How often each kind of fault happens in a world, and how often it did."""
+"""The rates of faults in a scenario, and the counts of the faults that occurred."""
 
 from collections import Counter
 from dataclasses import dataclass
 from random import Random
 from typing import Final, Self
 
-# At one asking of broker or database, or at one message in a queue; at most, as worlds differ.
-KINDS: Final = {
-    "refused": 0.06,  # an asking fails, without effect
-    "unanswered": 0.06,  # it fails, with its effect
+# The maximum rates, for one call of broker or database, or for one message in a queue.
+MAX_RATES: Final = {
+    "rejected": 0.06,  # a call fails without its effect
+    "unanswered": 0.06,  # a call fails after its effect
     "slow": 0.04,
-    "crashed": 0.006,  # the process dies, before or after the effect
-    "frozen": 0.006,  # the process stands still, before or after the effect
+    "crashed": 0.006,  # the process dies before or after the effect
+    "frozen": 0.006,  # the process stops before or after the effect
     "lost": 0.15,
-    "doubled": 0.2,
+    "duplicated": 0.2,
     "late": 0.3,
 }
 
 
 @dataclass
-class Odds:
-    dice: Random
-    of: dict[str, float]
-    happened: Counter[str]
+class FaultRates:
+    """The rates of one scenario, with the random source of its faults."""
+
+    random: Random
+    rates: dict[str, float]
+    counts: Counter[str]
 
     @classmethod
-    def drawn(cls, dice: Random, happened: Counter[str]) -> Self:
-        """Half of the worlds know nothing of a kind: others then show more of theirs."""
-        of = {kind: dice.choice([0.0, dice.uniform(0, most)]) for kind, most in KINDS.items()}
-        return cls(dice, of, happened)
+    def generate(cls, random: Random, counts: Counter[str]) -> Self:
+        """Return random rates. Half of them are 0, so that others have more effect."""
+        rates = {
+            kind: random.choice([0.0, random.uniform(0, maximum)])
+            for kind, maximum in MAX_RATES.items()
+        }
+        return cls(random, rates, counts)
 
-    def strike(self, kind: str) -> bool:
-        odds = self.of[kind]
-        if not odds or self.dice.random() >= odds:
+    def occurs(self, kind: str) -> bool:
+        """Return whether the fault occurs now, and count it."""
+        rate = self.rates[kind]
+        if not rate or self.random.random() >= rate:
             return False
-        self.happened[kind] += 1
+        self.counts[kind] += 1
         return True
 
     def stop(self) -> None:
-        self.of = dict.fromkeys(self.of, 0.0)
+        self.rates = dict.fromkeys(self.rates, 0.0)

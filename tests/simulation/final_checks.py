@@ -1,4 +1,4 @@
-"""What must hold when all is at rest: nothing is lost, nothing is doubled."""
+"""The checks of a scenario after the end of all work: no run is missing or duplicated."""
 
 from collections import Counter
 from collections.abc import Iterable, Iterator, Mapping, Sequence
@@ -10,7 +10,7 @@ from tests.fakes.ledger.dead_letters import DEAD_LETTERS
 from tests.fakes.ledger.runs import RUNS, Run
 from tests.fakes.ledger.schedules import VERSIONS
 from tests.fakes.ledger.store import Store
-from tests.simulation.invariants import must
+from tests.simulation.invariants import check
 from tests.simulation.users import Users
 
 from harebell.contract.ids import RunKey
@@ -21,65 +21,68 @@ from harebell.ticker.model.unit_of_work import ManualRunOrigin
 from harebell.ticker.model.version import VersionStatus
 
 
-def balance(store: Store, users: Users, told: Mapping[UUID, Counter[str]]) -> None:
-    """`told`: what the desk answered about each letter."""
+def check_end(store: Store, users: Users, results: Mapping[UUID, Counter[str]]) -> None:
+    """Raise `Violation` for a wrong final state.
+
+    `results` counts the statuses of each dead letter in the responses about it.
+    """
     runs: list[Run] = list(store.tables[RUNS].values())
     for run in runs:
-        ran = run.state in (RunState.SUCCEEDED, RunState.DEAD)
-        must(run.state in ENDED and (ran or run.reason), f"{run.key} rests as {run}")
-    for schedule, when in users.untouched.items():
-        _check_owed([run for run in runs if run.schedule_id == schedule], when)
+        has_attempts = run.state in (RunState.SUCCEEDED, RunState.DEAD)
+        is_final = run.state in ENDED and (has_attempts or run.reason)
+        check(is_final, f"{run.key} ended as {run}")
+    for schedule, when in users.unchanged.items():
+        _check_schedule([run for run in runs if run.schedule_id == schedule], when)
     triggered = sorted(run.key for run in runs if run.origin == ManualRunOrigin.TRIGGER)
-    must(
-        triggered == sorted(users.triggered), f"not what was triggered: {list(map(str, triggered))}"
-    )
-    for id_, letter in store.tables[DEAD_LETTERS].items():
-        _check_letter(letter, store.tables[RUNS], told.get(id_, Counter()))
+    text = f"the triggered runs are wrong: {list(map(str, triggered))}"
+    check(triggered == sorted(users.triggered), text)
+    for id_, dead_letter in store.tables[DEAD_LETTERS].items():
+        _check_dead_letter(dead_letter, store.tables[RUNS], results.get(id_, Counter()))
     for version in store.tables[VERSIONS].values():
-        must(
-            version["status"] != VersionStatus.PENDING,
-            f"{version} is pending, and its time has come",
-        )
+        is_pending = version["status"] == VersionStatus.PENDING
+        check(not is_pending, f"{version} is pending after its effective time")
 
 
-def _check_owed(runs: Sequence[Run], when: dict[str, Any]) -> None:
-    """Each instant of the rule is on record, and `times` of them as runs."""
+def _check_schedule(runs: Sequence[Run], when: dict[str, Any]) -> None:
+    """Check that the ledger contains each time of the rule, and `times` of them as runs."""
     if "every" not in when:
-        must(len(runs) == 1, f"one run was owed, and there are {[str(run.key) for run in runs]}")
+        check(len(runs) == 1, f"one run was expected, not {[str(run.key) for run in runs]}")
         return
-    owed = [run for run in runs if run.range_count is None and not run.is_restageable]
-    must(len(owed) == when["times"], f"{when['times']} runs were owed, and {len(owed)} counted")
+    counted = [run for run in runs if run.range_count is None and not run.is_restageable]
+    expected = when["times"]
+    check(len(counted) == expected, f"{expected} runs were expected, not {len(counted)}")
     every = timedelta(seconds=int(when["every"].removesuffix("s")))
-    last, told = max(run.scheduled_for for run in owed), set(_told(runs, every))
-    instant = min(run.scheduled_for for run in runs)
-    while instant <= last:
-        must(instant in told, f"nothing tells what became of {runs[0].schedule_id} at {instant}")
-        instant += every
+    last = max(run.scheduled_for for run in counted)
+    recorded = set(_recorded_times(runs, every))
+    time = min(run.scheduled_for for run in runs)
+    while time <= last:
+        check(time in recorded, f"the ledger has no row of {runs[0].schedule_id} at {time}")
+        time += every
 
 
-def _check_letter(letter: dict[str, Any], runs: dict[RunKey, Run], told: Counter[str]) -> None:
-    """Replayed exactly once, or on the desk, or dropped: as it was answered."""
-    must(letter["kind"] == DeadLetterKind.RUN, f"a message died: {letter['error']}")
-    run = runs[RunKey(letter["scheduled_for"], letter["schedule_id"])]
-    is_replayed = letter["state"] is DeadLetterState.REPLAYED
-    must(
-        run.replay_number > letter["replay_number"] or not is_replayed,
-        f"{run.key}: a replay came to nothing",
-    )
-    must(told[ResultStatus.REPLAYED] <= 1, f"{run.key} was replayed by two commands")
-    said_so = told[ResultStatus.REPLAYED] + told[ResultStatus.ALREADY_REPLAYED]
-    must(is_replayed or not said_so, f"{run.key}: its letter is no longer replayed")
-    is_dropped = letter["state"] is DeadLetterState.DISCARDED
-    must(
-        is_dropped or not told[ResultStatus.DISCARDED],
-        f"{run.key}: its letter is no longer dropped",
-    )
+def _check_dead_letter(
+    dead_letter: dict[str, Any], runs: dict[RunKey, Run], results: Counter[str]
+) -> None:
+    """Check that the state agrees with the responses: open, discarded, or replayed once."""
+    is_run = dead_letter["kind"] == DeadLetterKind.RUN
+    check(is_run, f"a message was dead-lettered: {dead_letter['error']}")
+    run = runs[RunKey(dead_letter["scheduled_for"], dead_letter["schedule_id"])]
+    is_replayed = dead_letter["state"] is DeadLetterState.REPLAYED
+    has_effect = run.replay_number > dead_letter["replay_number"]
+    check(has_effect or not is_replayed, f"{run.key}: a replay had no effect")
+    replayed = results[ResultStatus.REPLAYED]
+    check(replayed <= 1, f"{run.key} was replayed by two commands")
+    was_replayed = replayed + results[ResultStatus.ALREADY_REPLAYED] > 0
+    check(is_replayed or not was_replayed, f"{run.key}: its dead letter is no longer replayed")
+    is_discarded = dead_letter["state"] is DeadLetterState.DISCARDED
+    was_discarded = results[ResultStatus.DISCARDED] > 0
+    check(is_discarded or not was_discarded, f"{run.key}: its dead letter is no longer discarded")
 
 
-def _told(runs: Iterable[Run], every: timedelta) -> Iterator[datetime]:
-    """Instants on record: of runs, and within ranges that were not run."""
+def _recorded_times(runs: Iterable[Run], every: timedelta) -> Iterator[datetime]:
+    """Yield the times of runs and the times within ranges of skipped runs."""
     for run in runs:
-        instant = run.scheduled_for
-        while instant <= (run.range_until or run.scheduled_for):
-            yield instant
-            instant += every
+        time = run.scheduled_for
+        while time <= (run.range_until or run.scheduled_for):
+            yield time
+            time += every

@@ -1,4 +1,4 @@
-"""What must hold at every step: of every commit, of every start, of every answer heard."""
+"""The invariants of every commit, of every start and of every response."""
 
 from collections import Counter
 from dataclasses import dataclass, field
@@ -20,54 +20,63 @@ from harebell.domain.run_states import TRANSITIONS, Reason, RunState
 from harebell.messaging.ticket_batches import parse_ticket_headers
 from harebell.ticker.model.version import VersionStatus
 
-LEASE: Final = timedelta(seconds=16)  # the longest, and what asking takes: a cancel reaches all
-TICK: Final = timedelta(milliseconds=1)  # messages tell instants no finer
+# The longest lease and a call, after which a cancellation has reached every executor.
+CANCEL_LIMIT: Final = timedelta(seconds=16)
+RESOLUTION: Final = timedelta(milliseconds=1)  # of times in messages
+DEFAULT_ATTEMPTS: Final = 5
 
 Token = tuple[RunKey, int]
 
 
-class Cancelled(NamedTuple):
-    asked_at: datetime
+class Cancellation(NamedTuple):
+    """A cancellation with a response."""
+
+    sent_at: datetime
     answered_at: datetime
 
 
 class Violation(AssertionError):
-    """What must never be."""
+    """A violated invariant."""
 
 
-@dataclass
-class Claimed:
+@dataclass(kw_only=True)
+class ClaimRecord:
+    """A claim with the events of its run."""
+
     owner: object
     due_at: datetime
     lease_until: datetime
-    started: bool = False
-    succeeded: bool = False
+    has_started: bool = False
+    has_succeeded: bool = False
 
 
-@dataclass
-class Witness:
-    """Told of everything; raises at once. `now` is the database's clock."""
+@dataclass(kw_only=True)
+class InvariantChecker:
+    """A checker that receives every event and raises `Violation` at once.
+
+    The clock of the store is the clock of the database.
+    """
 
     store: Store
-    tickets: set[Token] = field(default_factory=set)  # that a queue has taken
-    claims: dict[Token, Claimed] = field(default_factory=dict)
-    cancelled: dict[UUID, Cancelled] = field(default_factory=dict)
+    tickets: set[Token] = field(default_factory=set)  # published tickets
+    claims: dict[Token, ClaimRecord] = field(default_factory=dict)
+    cancelled: dict[UUID, Cancellation] = field(default_factory=dict)
     replayed: dict[RunKey, datetime] = field(default_factory=dict)
-    became: Counter[str] = field(default_factory=Counter)
+    entered_states: Counter[str] = field(default_factory=Counter)  # of all runs
 
-    def published(self, message: Message) -> None:
+    def check_publish(self, message: Message) -> None:
         if message.exchange in (DELAY, DUE):
             self.tickets |= {ticket.identity for ticket in parse_ticket_headers(message.body)}
 
-    def committing(self, transaction: Transaction) -> None:
+    def check_commit(self, transaction: Transaction) -> None:
         for (table, key), after in transaction.written.items():
             before = self.store.tables[table].get(key)
             if table == RUNS and after is not None and before != after:
-                self._moved(transaction, before, after)
+                self._check_change(transaction, before, after)
 
-    def _moved(self, transaction: Transaction, before: Run | None, after: Run) -> None:
+    def _check_change(self, transaction: Transaction, before: Run | None, after: Run) -> None:
         self._check_seq(before, after)
-        self._check_series(transaction, before, after)
+        self._check_replay_number(transaction, before, after)
         if after.state is RunState.RUNNING:
             self._check_claim(transaction, before, after)
         elif after.is_waiting and after.staged_at is not None:
@@ -77,49 +86,47 @@ class Witness:
         if before is None and after.origin is None and after.state is RunState.STAGED:
             self._check_version(transaction, before, after)
         if before is None or before.state is not after.state:
-            self.became[after.state] += 1
+            self.entered_states[after.state] += 1
 
     def _check_seq(self, before: Run | None, after: Run) -> None:
         if before is None:
-            must(after.seq == 1, f"{after.key} begins with seq {after.seq}")
+            check(after.seq == 1, f"{after.key} begins with seq {after.seq}")
             return
-        moved = after.seq - before.seq
-        must(moved >= 0, f"{after.key}: seq went back to {after.seq}")
+        steps = after.seq - before.seq
+        check(steps >= 0, f"{after.key}: seq decreased to {after.seq}")
         if before.state is not after.state:
-            must(moved >= 1, f"{after.key}: {before.state} became {after.state} without a seq")
-            legal = moved > 1 or (before.state, after.state) in TRANSITIONS
-            must(legal, f"{after.key}: {before.state} became {after.state}")
+            check(steps >= 1, f"{after.key}: {before.state} became {after.state} without a new seq")
+            is_permitted = steps > 1 or (before.state, after.state) in TRANSITIONS
+            check(is_permitted, f"{after.key}: {before.state} became {after.state}")
 
-    def _check_series(self, transaction: Transaction, before: Run | None, after: Run) -> None:
-        """A new one is a person's: of a held run, or of a dead one whose letter leaves the desk."""
+    def _check_replay_number(
+        self, transaction: Transaction, before: Run | None, after: Run
+    ) -> None:
+        """Check that a person began the replay.
+
+        The person resolved an unresolved run, or the dead letter of a dead run closes.
+        """
         if before is None or before.replay_number == after.replay_number:
             return
-        must(
-            after.replay_number == before.replay_number + 1,
-            f"{after.key}: replay_number {after.replay_number} from {before}",
-        )
+        number = after.replay_number
+        is_next = number == before.replay_number + 1
+        check(is_next, f"{after.key}: replay number {number} after {before}")
         if before.state is RunState.DEAD:
-            letter = dead_run_id(str(after.key), before.replay_number)
-            was, is_now = (
-                self.store.tables[DEAD_LETTERS].get(letter),
-                transaction.get(DEAD_LETTERS, letter),
-            )
-            left = was and (was["state"], is_now["state"]) == (
-                DeadLetterState.OPEN,
-                DeadLetterState.REPLAYED,
-            )
-            must(
-                left,
-                f"{after.key}: replay_number {after.replay_number} began, and its letter stayed",
-            )
+            id_ = dead_run_id(str(after.key), before.replay_number)
+            old, new = self.store.tables[DEAD_LETTERS].get(id_), transaction.get(DEAD_LETTERS, id_)
+            closed = (DeadLetterState.OPEN, DeadLetterState.REPLAYED)
+            is_closed = old and (old["state"], new["state"]) == closed
+            text = f"{after.key}: replay number {number} began and its dead letter stayed open"
+            check(is_closed, text)
             self.replayed[after.key] = self.store.now()
 
     def _check_ticket(self, before: Run | None, after: Run) -> None:
-        """Never authority without a message."""
+        """Check that an authorised run has a published ticket."""
         is_new = before is None or before.seq != after.seq
         if is_new and after.reason != Reason.WAITING_FOR_OVERLAP:
-            told = (after.key, after.seq) in self.tickets
-            must(told, f"{after.key}: seq {after.seq} was authorised, and no ticket published")
+            is_published = (after.key, after.seq) in self.tickets
+            text = f"{after.key}: seq {after.seq} was authorised with no ticket published"
+            check(is_published, text)
 
     def _check_claim(self, transaction: Transaction, before: Run | None, after: Run) -> None:
         token = (after.key, after.seq)
@@ -127,96 +134,103 @@ class Witness:
         if before is not None and before.seq == after.seq:
             self.claims[token].lease_until = until
             return
-        must(before is not None and before.is_waiting, f"{after.key} was claimed as {before}")
+        check(before is not None and before.is_waiting, f"{after.key} was claimed as {before}")
         assert before is not None
-        must(token not in self.claims, f"{after.key}: seq {after.seq} was claimed twice")
-        due_at = before.due_at if before.reason == Reason.WAITING_FOR_OVERLAP else at_of(before)
-        self.claims[token] = Claimed(transaction.owner, due_at, until)
-        cancelled = self._cancelled_at(after.key)
-        must(cancelled is None, f"{after.key} was claimed after its cancel was answered")
+        check(token not in self.claims, f"{after.key}: seq {after.seq} was claimed twice")
+        is_waiting = before.reason == Reason.WAITING_FOR_OVERLAP
+        due_at = before.due_at if is_waiting else due_time_of(before)
+        self.claims[token] = ClaimRecord(owner=transaction.owner, due_at=due_at, lease_until=until)
+        is_cancelled = self._cancelled_at(after.key) is not None
+        check(not is_cancelled, f"{after.key} was claimed after the response to its cancellation")
         if after.origin is None:
             self._check_version(transaction, before, after)
-        work = self._work(transaction, after)
-        most = work["retry"]["max_attempts"] if "retry" in work else 5
-        must(after.attempt <= most, f"{after.key}: attempt {after.attempt} of {most}")
-        if work.get("overlap", "allow") != "allow":
-            others = [run for run in self._running(transaction, after) if run.key != after.key]
-            must(not others, f"{after.key} was claimed while {others[:1]} ran")
+        self._check_policies(transaction, after)
+
+    def _check_policies(self, transaction: Transaction, run: Run) -> None:
+        run_spec = self._run_spec(transaction, run)
+        is_default = "retry" not in run_spec
+        max_attempts = DEFAULT_ATTEMPTS if is_default else run_spec["retry"]["max_attempts"]
+        text = f"{run.key}: attempt {run.attempt} of {max_attempts}"
+        check(run.attempt <= max_attempts, text)
+        if run_spec.get("overlap", "allow") != "allow":
+            others = [each for each in self._running(transaction, run) if each.key != run.key]
+            check(not others, f"{run.key} was claimed while {others[:1]} ran")
 
     def _cancelled_at(self, key: RunKey) -> datetime | None:
-        """None also for a run that was replayed since: a person asked for it."""
+        """Return the time of the response, unless a person has replayed the run since."""
         cancelled, replayed = self.cancelled.get(key.schedule_id), self.replayed.get(key)
-        is_since = cancelled and replayed and replayed > cancelled.asked_at
+        is_since = cancelled and replayed and replayed > cancelled.sent_at
         return None if cancelled is None or is_since else cancelled.answered_at
 
     def _check_version(self, transaction: Transaction, before: Run | None, run: Run) -> None:
-        """Each instant is that version's which is in force at it.
+        """Check that the run belongs to the version in force at its scheduled time.
 
-        What was overdue then, and a pause took back, the new version owes again.
+        A new version also stages the overdue runs that a pause unstaged.
         """
         at = run.scheduled_for if before is None else max(run.scheduled_for, transaction.now)
         for version in transaction.rows(VERSIONS):
-            if version["schedule_id"] != run.schedule_id or not _is_deferred(version):
+            if version["schedule_id"] != run.schedule_id or not _has_effective_time(version):
                 continue
             number, since = version["version"], version["effective_at"]
-            is_overtaken = number > run.version and since <= run.scheduled_for
+            is_replaced = number > run.version and since <= run.scheduled_for
             is_early = number == run.version and since > at
-            is_in_force = not is_overtaken and not is_early
-            must(
-                is_in_force, f"{run.key}: of version {run.version}, but {number} is from {since} on"
-            )
+            is_in_force = not is_replaced and not is_early
+            text = f"{run.key}: of version {run.version}, but {number} is in force from {since}"
+            check(is_in_force, text)
 
     def _check_success(self, before: Run | None, after: Run) -> None:
         if before is not None and before.state is RunState.UNRESOLVED:
-            return  # a person says so
-        must(before is not None, f"{after.key} was born a success")
+            return  # a person resolved the run
+        check(before is not None, f"{after.key} began as a success")
         claim = None if before is None else self.claims.get((after.key, before.seq))
-        is_true = claim is not None and claim.succeeded
-        must(is_true, f"{after.key}: a success was recorded that was none")
+        is_true = claim is not None and claim.has_succeeded
+        check(is_true, f"{after.key}: a success was recorded without a successful effect")
 
-    def _running(self, transaction: Transaction, like: Run) -> list[Run]:
+    def _running(self, transaction: Transaction, run: Run) -> list[Run]:
         return [
-            run
-            for run in transaction.rows(RUNS)
-            if run.schedule_id == like.schedule_id and run.state is RunState.RUNNING
+            each
+            for each in transaction.rows(RUNS)
+            if each.schedule_id == run.schedule_id and each.state is RunState.RUNNING
         ]
 
-    def _work(self, transaction: Transaction, run: Run) -> dict[str, dict[str, int]]:
+    def _run_spec(self, transaction: Transaction, run: Run) -> dict[str, Any]:
         version = transaction.get(VERSIONS, (run.schedule_id, run.version))
-        work: dict[str, dict[str, int]] = orjson.loads(version["run_spec"])
-        return work
+        run_spec: dict[str, Any] = orjson.loads(version["run_spec"])
+        return run_spec
 
-    # what targets see
+    # The events of targets
 
-    def started(self, process: object, key: RunKey, token: int) -> Claimed:
+    def check_start(self, process: object, key: RunKey, token: int) -> ClaimRecord:
         now = self.store.now()
         claim = self.claims.get((key, token))
-        must(claim is not None, f"{key} started unclaimed, with token {token}")
+        check(claim is not None, f"{key} started without a claim, with token {token}")
         assert claim is not None
-        must(claim.owner is process, f"{key} started by who had not claimed it")
+        check(claim.owner is process, f"{key} started in a process that had not claimed it")
         row = self.store.tables[RUNS][key]
-        is_mine = (row.state, row.seq) == (RunState.RUNNING, token)
-        must(is_mine, f"{key} started when it was {row.state}, with seq {row.seq}, not {token}")
-        must(not claim.started, f"{key} started twice with token {token}")
-        must(now > claim.due_at - TICK, f"{key} started {claim.due_at - now} early")
-        must(now <= claim.lease_until, f"{key} started {now - claim.lease_until} after its lease")
-        cancelled = self._cancelled_at(key)
-        in_time = cancelled is None or now <= cancelled + LEASE
-        must(in_time, f"{key} started long after its cancel was answered")
-        claim.started = True
+        is_claimed = (row.state, row.seq) == (RunState.RUNNING, token)
+        text = f"{key} started when it was {row.state}, with seq {row.seq}, not {token}"
+        check(is_claimed, text)
+        check(not claim.has_started, f"{key} started twice with token {token}")
+        check(now > claim.due_at - RESOLUTION, f"{key} started {claim.due_at - now} early")
+        late = now - claim.lease_until
+        check(now <= claim.lease_until, f"{key} started {late} after its lease")
+        cancelled_at = self._cancelled_at(key)
+        is_in_time = cancelled_at is None or now <= cancelled_at + CANCEL_LIMIT
+        check(is_in_time, f"{key} started long after the response to its cancellation")
+        claim.has_started = True
         return claim
 
 
-def _is_deferred(version: dict[str, Any]) -> bool:
-    """And not come to nothing."""
+def _has_effective_time(version: dict[str, Any]) -> bool:
+    """Return whether the version took effect, or will, later than its acceptance."""
     is_later = version["effective_at"] > version["accepted_at"]
     return is_later and version["status"] in (VersionStatus.PENDING, VersionStatus.ACTIVE)
 
 
-def at_of(run: Run) -> datetime:
+def due_time_of(run: Run) -> datetime:
     return run.next_attempt_at or run.due_at
 
 
-def must(holds: object, otherwise: str) -> None:
-    if not holds:
-        raise Violation(otherwise)
+def check(is_valid: object, text: str) -> None:
+    if not is_valid:
+        raise Violation(text)

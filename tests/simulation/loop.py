@@ -1,4 +1,4 @@
-"""An event loop whose clock jumps to what comes next, and whose processes can stand still."""
+"""An event loop in virtual time: its clock jumps to the next timer, and its processes can stop."""
 
 import asyncio
 from collections import deque
@@ -12,41 +12,41 @@ from unittest.mock import patch
 
 from harebell.runtime import clock
 
-PROCESS: Final[ContextVar["Stoppable | None"]] = ContextVar("process", default=None)
+PROCESS: Final[ContextVar["StoppableProcess | None"]] = ContextVar("process", default=None)
 
 
-class Stalled(Exception):
-    """Nothing is left that could ever happen."""
+class NothingScheduled(Exception):
+    """The state of a loop without a callback and without a timer."""
 
 
-class Stoppable:
-    """What runs in its context may be stopped between any two steps, as a process by a signal."""
+class StoppableProcess:
+    """A context whose callbacks can stop between any two steps, as a process after SIGSTOP."""
 
     def __init__(self) -> None:
         self.is_stopped = False
-        self._held_back: list[Step] = []
+        self._deferred: list[ScheduledCallback] = []
         self.context = copy_context()
         self.context.run(PROCESS.set, self)
 
     def stop(self) -> None:
         self.is_stopped = True
 
-    def go_on(self, loop: "VirtualLoop") -> None:
+    def resume(self, loop: "VirtualLoop") -> None:
         self.is_stopped = False
-        steps, self._held_back = self._held_back, []
-        for step in steps:
-            loop.again(step)
+        callbacks, self._deferred = self._deferred, []
+        for callback in callbacks:
+            loop.reschedule(callback)
 
-    def soon(self, callback: Callable[..., object]) -> None:
-        """Run in this process, when it can."""
+    def call_soon(self, callback: Callable[..., object]) -> None:
+        """Run the callback in this process, after its end of a stop."""
         asyncio.get_running_loop().call_soon(callback, context=self.context.copy())
 
-    def hold_back(self, step: "Step") -> None:
-        self._held_back.append(step)
+    def defer(self, callback: "ScheduledCallback") -> None:
+        self._deferred.append(callback)
 
 
-class Step:
-    """A callback to come, and in whose process; one that is cancelled while held back never is."""
+class ScheduledCallback:
+    """A future callback of a process, which never runs after its cancellation."""
 
     __slots__ = ("_when", "args", "callback", "context", "is_cancelled", "process")
 
@@ -68,11 +68,14 @@ class Step:
 
     def cancel(self) -> None:
         self.is_cancelled = True
-        self.callback = self.args = None  # type: ignore[assignment]  # no reference is left
+        self.callback = self.args = None  # type: ignore[assignment]  # frees the objects
 
 
 class NumberedTask(asyncio.Task[Any]):
-    """In sets by the order of its beginning: by its address, each time would be another world."""
+    """A task whose hash is its number.
+
+    The hash of an address would order the tasks of a set differently in each process.
+    """
 
     def __init__(self, number: int, coro: Any, **more: Any) -> None:
         self._number = number
@@ -83,82 +86,87 @@ class NumberedTask(asyncio.Task[Any]):
 
 
 class VirtualLoop(asyncio.BaseEventLoop):
-    """What is ready, one after the other; when nothing is, time moves to the next timer.
+    """A loop that runs ready callbacks in their order, and then moves its time to the next timer.
 
-    The base loop's own turn would ask a selector at each step: half of what a world costs.
+    `_run_once` of the base class would use a selector at each step, which doubles the CPU time.
     """
 
     def __init__(self) -> None:
         super().__init__()
-        self._stopping = False  # the base loop says so
-        self._moment = 0.0
-        self._steps: deque[Step] = deque()
-        self._timers: list[tuple[float, int, Step]] = []
+        self._stopping = False  # the base class sets it
+        self._now = 0.0
+        self._ready_callbacks: deque[ScheduledCallback] = deque()
+        self._timers: list[tuple[float, int, ScheduledCallback]] = []
         self._numbers = count()
-        self.set_task_factory(self._numbered)
+        self.set_task_factory(self._numbered_task)
 
-    def _numbered(self, _: asyncio.AbstractEventLoop, coro: Any, **more: Any) -> "NumberedTask":
+    def _numbered_task(
+        self, _: asyncio.AbstractEventLoop, coro: Any, **more: Any
+    ) -> "NumberedTask":
         return NumberedTask(next(self._numbers), coro, loop=self, **more)
 
     def time(self) -> float:
-        return self._moment
+        return self._now
 
     def get_debug(self) -> bool:
         return False
 
     def _run_once(self) -> None:
-        """All there is, until it is told to stop. What a callback raises ends the simulation."""
+        """Run callbacks until the loop stops. An exception of a callback ends the simulation."""
+        ready = self._ready_callbacks
         while not self._stopping:
-            step = self._steps.popleft() if self._steps else self._next()
-            if step.is_cancelled:
+            callback = ready.popleft() if ready else self._next_timer()
+            if callback.is_cancelled:
                 continue
-            if step.process is not None and step.process.is_stopped:
-                step.process.hold_back(step)
+            if callback.process is not None and callback.process.is_stopped:
+                callback.process.defer(callback)
             else:
-                step.context.run(step.callback, *step.args)
+                callback.context.run(callback.callback, *callback.args)
 
-    def _next(self) -> Step:
-        """The first timer; a cancelled one moves no time."""
+    def _next_timer(self) -> ScheduledCallback:
+        """Return the first timer and move the time to it, unless the timer is cancelled."""
         if not self._timers:
-            raise Stalled
-        when, _, step = heappop(self._timers)
-        if when > self._moment and not step.is_cancelled:
-            self._moment = when
-        return step
+            raise NothingScheduled
+        when, _, callback = heappop(self._timers)
+        if when > self._now and not callback.is_cancelled:
+            self._now = when
+        return callback
 
-    def again(self, step: Step) -> None:
-        self._steps.append(step)
+    def reschedule(self, callback: ScheduledCallback) -> None:
+        self._ready_callbacks.append(callback)
 
-    def call_soon(  # type: ignore[override]  # the library counts the arguments' types
+    def call_soon(  # type: ignore[override]  # typeshed ties the types of the arguments
         self, callback: Callable[..., object], *args: Any, context: Context | None = None
-    ) -> Step:
-        step = Step(self._moment, callback, args, copy_context() if context is None else context)
-        self._steps.append(step)
-        return step
+    ) -> ScheduledCallback:
+        own_context = copy_context() if context is None else context
+        scheduled = ScheduledCallback(self._now, callback, args, own_context)
+        self._ready_callbacks.append(scheduled)
+        return scheduled
 
-    def call_at(  # type: ignore[override]
+    def call_at(  # type: ignore[override]  # typeshed ties the types of the arguments
         self,
         when: float,
         callback: Callable[..., object],
         *args: Any,
         context: Context | None = None,
-    ) -> Step:
-        step = Step(when, callback, args, copy_context() if context is None else context)
-        heappush(self._timers, (when, next(self._numbers), step))
-        return step
+    ) -> ScheduledCallback:
+        own_context = copy_context() if context is None else context
+        scheduled = ScheduledCallback(when, callback, args, own_context)
+        heappush(self._timers, (when, next(self._numbers), scheduled))
+        return scheduled
 
-    def call_later(  # type: ignore[override]
+    def call_later(  # type: ignore[override]  # typeshed ties the types of the arguments
         self,
         delay: float,
         callback: Callable[..., object],
         *args: Any,
         context: Context | None = None,
-    ) -> Step:
-        return self.call_at(self._moment + delay, callback, *args, context=context)
+    ) -> ScheduledCallback:
+        return self.call_at(self._now + delay, callback, *args, context=context)
 
 
-class _Time:
-    """In place of the module `time` where the one clock reads it."""
+class _VirtualTime:
+    """The replacement of the module `time` in `runtime/clock.py`."""
 
     def __init__(self, loop: VirtualLoop) -> None:
         self.monotonic = loop.time
@@ -166,10 +174,10 @@ class _Time:
 
 @contextmanager
 def virtual_time() -> Generator[VirtualLoop]:
-    """The loop's time is the only one that services know."""
+    """Yield a loop whose time is the only time of the services."""
     loop = VirtualLoop()
-    loop.set_exception_handler(lambda *_: None)  # of tasks that a crash left behind
-    with patch.object(clock, "time", _Time(loop)):
+    loop.set_exception_handler(lambda *_: None)  # a crash leaves tasks without a result
+    with patch.object(clock, "time", _VirtualTime(loop)):
         try:
             yield loop
         finally:

@@ -1,4 +1,4 @@
-"""A schedule's life twice: by the ticker's rules on a ledger in memory, and by a model of them."""
+"""The rules of the ticker on a ledger in memory, compared with an independent model of them."""
 
 from bisect import bisect_right
 from collections.abc import Iterator, Sequence
@@ -9,40 +9,40 @@ from typing import Any, Final
 
 from tests.fakes.schedules import HORIZON
 from tests.fakes.ticker import FakeTicker
-from tests.simulation.expected_runs import END, duration, zone_of
+from tests.simulation.expected_runs import END, duration, is_one_shot, zone_of
 
 from harebell.domain.run_states import NewRun, SkippedRange
 from harebell.ticker.model.planning import PlanningStep
 
-LATE: Final = timedelta(seconds=60)  # from then on, catch-up decides
-PASSES: Final = timedelta(seconds=15)  # between two looks of a ticker that is well
+MISSED_AFTER: Final = timedelta(seconds=60)  # the catch-up policy decides about later times
+POLL_INTERVAL: Final = timedelta(seconds=15)  # the maximum, while a ticker runs
 
 
 @dataclass
-class Lived(FakeTicker):
-    """What tickers do; executors end every run at once."""
+class RecordingTicker(FakeTicker):
+    """A ticker that records its planning steps, and whose runs all end at once."""
 
-    runs: list[NewRun] = field(default_factory=list)
-    unrun: list[SkippedRange] = field(default_factory=list)
+    staged: list[NewRun] = field(default_factory=list)
+    skipped: list[SkippedRange] = field(default_factory=list)
 
     def on_saved(self, steps: Sequence[PlanningStep]) -> None:
         for step in steps:
-            self.runs += step.to_stage
-            self.unrun += step.skipped
+            self.staged += step.to_stage
+            self.skipped += step.skipped
             for run in step.to_stage:
                 self.claim(run.scheduled_for, started=True)
                 self.complete(run.scheduled_for)
 
 
 @dataclass
-class Model:
-    """Policies applied to the list of instants, look by look. Each instant is decided once."""
+class ScheduleModel:
+    """The policies, applied to the list of scheduled times. Each time is decided once."""
 
     schedule: dict[str, Any]
-    instants: list[datetime]
-    decided: int = 0  # of the instants
+    times: list[datetime]
+    decided: int = 0  # number of decided times
     runs: list[datetime] = field(default_factory=list)
-    unrun: dict[datetime, str] = field(default_factory=dict)  # and why
+    skipped: dict[datetime, str] = field(default_factory=dict)  # the reason by time
 
     @property
     def when(self) -> dict[str, Any]:
@@ -50,39 +50,39 @@ class Model:
         return when
 
     @property
-    def following(self) -> datetime | None:
-        """The next instant that it owes, as far as the list goes."""
+    def next_time(self) -> datetime | None:
+        """The next time that the schedule requires, within the list."""
         if len(self.runs) == self.when.get("times"):
             return None
-        return next(iter(self.instants[self.decided : self.decided + 1]), None)
+        return next(iter(self.times[self.decided : self.decided + 1]), None)
 
-    def look(self, now: datetime) -> None:
-        first, last = self.decided, bisect_right(self.instants, now + HORIZON)
-        found = [] if self.following is None else self.instants[first:last]
-        is_once = bool(self.when.keys() & {"now", "at", "after"})
-        missed = [] if is_once else [at for at in found if now - at > LATE]
-        made_up = self._made_up(missed, now)
-        self.unrun |= dict.fromkeys(missed[: len(missed) - len(made_up)], "missed")
-        self.decided += len(missed) - len(made_up)
-        for at in [*made_up, *found[len(missed) :]]:
-            if self.following is None:
+    def poll(self, now: datetime) -> None:
+        """Decide about all times within the horizon."""
+        first, last = self.decided, bisect_right(self.times, now + HORIZON)
+        found = [] if self.next_time is None else self.times[first:last]
+        missed = [] if is_one_shot(self.when) else [at for at in found if now - at > MISSED_AFTER]
+        caught_up = self._catch_up(missed, now)
+        self.skipped |= dict.fromkeys(missed[: len(missed) - len(caught_up)], "missed")
+        self.decided += len(missed) - len(caught_up)
+        for at in [*caught_up, *found[len(missed) :]]:
+            if self.next_time is None:
                 return
             self.decided += 1
             if self._is_expired(at, now):
-                self.unrun[at] = "expired"
+                self.skipped[at] = "expired"
             else:
                 self.runs.append(at)
 
-    def _made_up(self, missed: list[datetime], now: datetime) -> list[datetime]:
+    def _catch_up(self, missed: list[datetime], now: datetime) -> list[datetime]:
         policy = self.schedule["catch_up"]
-        most = {"none": 0, "one": 1, "all": policy["max"]}[policy["mode"]]
-        latest = missed[-most:] if most else []
-        return [at for at in latest if self._may_be_made_up(at, now)]
+        max_runs = {"none": 0, "one": 1, "all": policy["max"]}[policy["mode"]]
+        latest = missed[-max_runs:] if max_runs else []
+        return [at for at in latest if self._can_catch_up(at, now)]
 
-    def _may_be_made_up(self, missed: datetime, now: datetime) -> bool:
+    def _can_catch_up(self, missed: datetime, now: datetime) -> bool:
         policy = self.schedule["catch_up"]
         clock, zone = policy.get("not_after"), zone_of(self.when.get("timezone", "UTC"))
-        if clock is not None and now >= zone.next_showing(clock, missed):
+        if clock is not None and now >= zone.next_at_clock(clock, missed):
             return False
         return now - missed <= duration(policy["window"])
 
@@ -92,21 +92,21 @@ class Model:
 
 
 @dataclass(frozen=True)
-class Tickers:
-    """When they look: in time, unless all of them are away."""
+class PollTimes:
+    """The times at which a ticker polls: in time, or late while no ticker runs."""
 
-    dice: Random
-    away: float  # the share of looks that are late
-    on_average: float  # seconds, then
+    random: Random
+    late_share: float  # of the polls
+    mean_delay: float  # seconds of a late poll
 
-    def looks(self, model: Model, now: datetime) -> Iterator[datetime]:
-        """Each before the next instant that nobody has looked at would be due."""
+    def after(self, model: ScheduleModel, now: datetime) -> Iterator[datetime]:
+        """Yield poll times, each before the next time that no poll has seen."""
         seen = now + HORIZON
-        while (following := bisect_right(model.instants, seen)) < len(model.instants):
-            is_away = self.dice.random() < self.away
-            late = self.dice.expovariate(1 / self.on_average) if is_away else 0.0
-            late += self.dice.random() * PASSES.total_seconds()
-            now = max(now, model.instants[following] - HORIZON) + timedelta(seconds=late)
+        while (index := bisect_right(model.times, seen)) < len(model.times):
+            is_late = self.random.random() < self.late_share
+            delay = self.random.expovariate(1 / self.mean_delay) if is_late else 0.0
+            delay += self.random.random() * POLL_INTERVAL.total_seconds()
+            now = max(now, model.times[index] - HORIZON) + timedelta(seconds=delay)
             if now > END:
                 return
             yield now

@@ -1,4 +1,4 @@
-"""Rules broken on purpose, one at a time: a simulation that cannot fail shows nothing."""
+"""Mutations: rules broken on purpose, one at a time, to show that the simulation can fail."""
 
 import asyncio
 from collections.abc import Callable, Generator, Iterable, Sequence
@@ -22,7 +22,7 @@ from harebell.domain.retry import Decision, decide
 from harebell.domain.run_states import Reason, RunState
 from harebell.executor.model import completion
 from harebell.executor.model.claimed_run import ClaimedRun
-from harebell.intake.commands import check as door
+from harebell.intake.commands import check
 from harebell.messaging.publisher import OutgoingMessage
 from harebell.messaging.ticket_batches import TicketHeader
 from harebell.storage.publishing_transaction import PublishingTransaction
@@ -35,152 +35,157 @@ from harebell.ticker.commands.handlers import CommandContext
 from harebell.ticker.model.unit_of_work import ScheduleRecord, UnitOfWork
 from harebell.ticker.model.version import Version
 
-Break = Callable[[], AbstractContextManager[object]]
+Mutation = AbstractContextManager[object]
 
-TOO_LATE: Final = 0.5  # seconds after the commit
+PUBLISH_DELAY: Final = 0.5  # seconds after the commit
 
 
-def _claim_whatever_seq(
+def _claim_any_seq(
     tx: Transaction,
-    moments: Sequence[datetime],
+    times: Sequence[datetime],
     schedules: Sequence[Any],
     seqs: Sequence[int],
     *rest: Any,
 ) -> Iterable[Record]:
-    found = [(run_of(tx, key), seq) for _, key, seq in numbered(moments, schedules, seqs)]
-    as_they_are = [seq if run is None else run.seq for run, seq in found]
-    return list(claims.claim(tx, moments, schedules, as_they_are, *rest) or ())
+    found = [(run_of(tx, key), seq) for _, key, seq in numbered(times, schedules, seqs)]
+    present_seqs = [seq if run is None else run.seq for run, seq in found]
+    return list(claims.claim(tx, times, schedules, present_seqs, *rest) or ())
 
 
-def claim_ignores_seq() -> AbstractContextManager[object]:
-    taken = patch.object(ClaimKey, "matches", lambda _, claim: claim is not None)
-    return _both(taken, patch.dict(pool.ANSWERS, {CLAIM_STATEMENTS.claim: _claim_whatever_seq}))
+def claim_ignores_seq() -> Mutation:
+    matches = patch.object(ClaimKey, "matches", lambda _, claim: claim is not None)
+    return _all(matches, patch.dict(pool.ANSWERS, {CLAIM_STATEMENTS.claim: _claim_any_seq}))
 
 
-def settle_without_fencing() -> AbstractContextManager[object]:
-    def held(tx: Transaction, key: RunKey, _: int) -> Run | None:
+def complete_without_fencing() -> Mutation:
+    def running_run(tx: Transaction, key: RunKey, _: int) -> Run | None:
         run = run_of(tx, key)
         return run if run is not None and run.state is RunState.RUNNING else None
 
-    return patch.object(claims, "fenced_run", held)
+    return patch.object(claims, "fenced_run", running_run)
 
 
-def commit_before_publish() -> AbstractContextManager[object]:
+def commit_before_publish() -> Mutation:
     publish = PublishingTransaction.publish
 
-    async def later(
+    async def publish_later(
         self: PublishingTransaction,
         tickets: Iterable[TicketHeader],
         others: Sequence[OutgoingMessage] = (),
     ) -> None:
-        sent = list(tickets)
+        headers = list(tickets)
 
-        def send() -> None:
-            asyncio.ensure_future(publish(self, sent, others))  # noqa: RUF006  # broken anyhow
+        def start_publish() -> None:
+            task = publish(self, headers, others)
+            asyncio.ensure_future(task)  # noqa: RUF006  # the mutation needs no reference
 
-        asyncio.get_running_loop().call_later(TOO_LATE, send)
+        asyncio.get_running_loop().call_later(PUBLISH_DELAY, start_publish)
 
-    return patch.object(PublishingTransaction, "publish", later)
+    return patch.object(PublishingTransaction, "publish", publish_later)
 
 
-def sweep_lapses_early() -> AbstractContextManager[object]:
+def expire_leases_early() -> Mutation:
     return patch.object(recovery, "has_expired_lease", lambda *_: True)
 
 
-def start_on_any_lease() -> AbstractContextManager[object]:
-    fresh = patch.object(ClaimedRun, "is_fresh", lambda *_: True)
-    return _both(fresh, patch.object(ClaimedRun, "lease_ends", float("inf")))
+def start_without_lease() -> Mutation:
+    is_fresh = patch.object(ClaimedRun, "is_fresh", lambda *_: True)
+    return _all(is_fresh, patch.object(ClaimedRun, "lease_ends", float("inf")))
 
 
-def one_attempt_too_many() -> AbstractContextManager[object]:
-    def again(policy: Any, attempt: int, *args: Any, **more: Any) -> Decision:
+def one_attempt_too_many() -> Mutation:
+    def decide_next(policy: Any, attempt: int, *args: Any, **more: Any) -> Decision:
         return decide(policy, attempt - 1, *args, **more)
 
-    return patch.object(completion, "decide", again)
+    return patch.object(completion, "decide", decide_next)
 
 
-def what_is_lost_stays_lost() -> AbstractContextManager[object]:
+def ignore_lost_tickets() -> Mutation:
     return patch.dict(pool.ANSWERS, {RECOVERY_STATEMENTS.find_lost_tickets: lambda *_: []})
 
 
-def cancel_leaves_runs() -> AbstractContextManager[object]:
+def cancel_keeps_runs() -> Mutation:
     return patch.dict(pool.ANSWERS, {STAGING_STATEMENTS.cancel: lambda *_: None})
 
 
-def what_is_staged_beyond_a_change_stays() -> AbstractContextManager[object]:
-    withdraw = UnitOfWork.unstage
+def change_keeps_later_runs() -> Mutation:
+    unstage = UnitOfWork.unstage
 
-    def all_but_superseded(
-        book: UnitOfWork, entry: ScheduleRecord, reason: Reason, **more: Any
+    def unstage_others(
+        unit: UnitOfWork, record: ScheduleRecord, reason: Reason, **more: Any
     ) -> ScheduleRecord:
         is_for_later = reason is Reason.SUPERSEDED and "since" in more
-        return entry if is_for_later else withdraw(book, entry, reason, **more)
+        return record if is_for_later else unstage(unit, record, reason, **more)
 
-    return patch.object(UnitOfWork, "unstage", all_but_superseded)
+    return patch.object(UnitOfWork, "unstage", unstage_others)
 
 
-def a_change_comes_at_once() -> AbstractContextManager[object]:
-    def at_once(
+def activate_versions_early() -> Mutation:
+    def activate(
         unit: UnitOfWork, context: CommandContext, record: ScheduleRecord, *, version: Version
     ) -> ScheduleResponse:
-        return put_patch._replace_version(unit, context, record, version=version)
+        replace = put_patch._replace_version  # noqa: SLF001  # the rule has no public name
+        return replace(unit, context, record, version=version)
 
-    return patch.object(put_patch, "_set_pending_version", at_once)
+    return patch.object(put_patch, "_set_pending_version", activate)
 
 
-def a_command_has_no_name() -> AbstractContextManager[object]:
-    """So that one that comes again is another."""
+def repeat_gets_new_request_id() -> Mutation:
+    """Give each repetition of a command its own id, so that it becomes another command."""
     numbers = count()
-    return patch.object(door, "request_id_of", lambda *_: f"unnamed.{next(numbers)}")
+    return patch.object(check, "request_id_of", lambda *_: f"unnamed.{next(numbers)}")
 
 
-def what_dies_is_not_kept() -> AbstractContextManager[object]:
+def lose_dead_letters() -> Mutation:
     return patch.dict(pool.ANSWERS, {DEAD_LETTER_STATEMENTS.insert_dead_letters: lambda *_: []})
 
 
-def a_letter_is_replayed_again() -> AbstractContextManager[object]:
-    def whatever_the_series(tx: Transaction, tenant: str, ids: Any, *columns: Any) -> list[Record]:
-        moments, schedules, _, *rest = columns
-        runs = [run_of(tx, key) for _, key in numbered(moments, schedules)]
-        as_they_are = [None if run is None else run.replay_number for run in runs]
-        begun = dead_letters.stage_replays(tx, tenant, ids, moments, schedules, as_they_are, *rest)
-        return list(begun or ())
+def replay_dead_letters_again() -> Mutation:
+    def stage_any_replay_number(
+        tx: Transaction, tenant: str, ids: Any, *columns: Any
+    ) -> list[Record]:
+        times, schedules, _, *rest = columns
+        runs = [run_of(tx, key) for _, key in numbered(times, schedules)]
+        present = [None if run is None else run.replay_number for run in runs]
+        staged = dead_letters.stage_replays(tx, tenant, ids, times, schedules, present, *rest)
+        return list(staged or ())
 
-    open_or_not = patch.object(
-        LockedDeadLetter, "is_replayable", property(lambda held: held.kind is DeadLetterKind.RUN)
+    is_run = property(lambda dead_letter: dead_letter.kind is DeadLetterKind.RUN)
+    staging = {DEAD_LETTER_STATEMENTS.stage_replays: stage_any_replay_number}
+    return _all(
+        patch.object(LockedDeadLetter, "is_replayable", is_run),
+        patch.dict(pool.ANSWERS, staging),
     )
-    staged = {DEAD_LETTER_STATEMENTS.stage_replays: whatever_the_series}
-    return _both(open_or_not, patch.dict(pool.ANSWERS, staged))
 
 
-def a_replayed_letter_stays() -> AbstractContextManager[object]:
+def replay_keeps_dead_letters_open() -> Mutation:
     return patch.dict(pool.ANSWERS, {DEAD_LETTER_STATEMENTS.record_replays: lambda *_: None})
 
 
 @contextmanager
-def _both(*patches: AbstractContextManager[object]) -> Generator[None]:
+def _all(*patches: Mutation) -> Generator[None]:
     with ExitStack() as stack:
         for each in patches:
             stack.enter_context(each)
         yield
 
 
-BROKEN: Final[dict[str, Break]] = {
+MUTATIONS: Final[dict[str, Callable[[], Mutation]]] = {
     each.__name__: each
     for each in (
         claim_ignores_seq,
-        settle_without_fencing,
+        complete_without_fencing,
         commit_before_publish,
-        sweep_lapses_early,
-        start_on_any_lease,
+        expire_leases_early,
+        start_without_lease,
         one_attempt_too_many,
-        what_is_lost_stays_lost,
-        cancel_leaves_runs,
-        what_is_staged_beyond_a_change_stays,
-        a_change_comes_at_once,
-        a_command_has_no_name,
-        what_dies_is_not_kept,
-        a_letter_is_replayed_again,
-        a_replayed_letter_stays,
+        ignore_lost_tickets,
+        cancel_keeps_runs,
+        change_keeps_later_runs,
+        activate_versions_early,
+        repeat_gets_new_request_id,
+        lose_dead_letters,
+        replay_dead_letters_again,
+        replay_keeps_dead_letters_open,
     )
 }

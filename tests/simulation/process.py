@@ -1,4 +1,4 @@
-"""A process of the simulation: what it asks of broker or database may fail around the asking."""
+"""A process of the simulation, whose calls of broker and database may fail."""
 
 import asyncio
 from collections.abc import Callable, Coroutine
@@ -7,28 +7,28 @@ from typing import Any, Final, TypeAlias
 
 import asyncpg
 from tests.fakes.ledger.pool import Effect
-from tests.simulation.fault_rates import Odds
-from tests.simulation.loop import Stoppable
+from tests.simulation.fault_rates import FaultRates
+from tests.simulation.loop import StoppableProcess
 
 from harebell.contract.errors import BrokerUnavailable
 
-QUICK: Final = 0.003  # seconds at most that asking takes, and the answer
-SLOW: Final = 4.0  # likewise when it is slow
+MAX_LATENCY: Final = 0.003  # seconds of one direction of a call
+MAX_SLOW_LATENCY: Final = 4.0  # seconds
 
 Trace: TypeAlias = Callable[[str], None]
 
 
-class Over(asyncio.CancelledError):
-    """The simulation has ended; nothing has an effect any more."""
+class SimulationEnded(asyncio.CancelledError):
+    """The cancellation of a call after the end of the scenario, which has no effect."""
 
 
-class Process(Stoppable):
-    """One life of a service. `crash` and `freeze` are the world's to carry out."""
+class Process(StoppableProcess):
+    """One process of a service. The supervisor implements `crash` and `freeze`."""
 
     def __init__(
         self,
         name: str,
-        odds: Odds,
+        faults: FaultRates,
         trace: Trace,
         *,
         crash: Callable[[], None],
@@ -37,7 +37,7 @@ class Process(Stoppable):
         super().__init__()
         self.name = name
         self.is_over = False
-        self._odds = odds
+        self._faults = faults
         self._trace = trace
         self._crash = crash
         self._freeze = freeze
@@ -45,39 +45,40 @@ class Process(Stoppable):
     def start(self, main: Coroutine[Any, Any, None]) -> asyncio.Task[None]:
         return asyncio.get_running_loop().create_task(main, context=self.context)
 
-    async def database(self, statement: str, effect: Effect) -> Any:
-        return await self._ask(_gist(statement), effect, asyncpg.ConnectionDoesNotExistError)
+    async def call_database(self, statement: str, effect: Effect) -> Any:
+        error = asyncpg.ConnectionDoesNotExistError
+        return await self._call(_shorten(statement), effect, error)
 
-    async def broker(self, what: str, effect: Effect) -> Any:
-        return await self._ask(what, effect, BrokerUnavailable)
+    async def call_broker(self, name: str, effect: Effect) -> Any:
+        return await self._call(name, effect, BrokerUnavailable)
 
-    async def _ask(self, what: str, effect: Effect, failure: Callable[[str], Exception]) -> Any:
-        """On its way there, and on its way back, anything may happen."""
-        self._odds.happened["asked"] += 1
-        await self._pass("before", what)
-        if self._odds.strike("refused"):
-            self._trace(f"{self.name}: {what} refused")
-            raise failure("refused")
-        answer = await effect()
-        await self._pass("after", what)
-        if self._odds.strike("unanswered"):
-            self._trace(f"{self.name}: {what} unanswered")
-            raise failure("unanswered")
-        return answer
+    async def _call(self, name: str, effect: Effect, error: Callable[[str], Exception]) -> Any:
+        """Run the effect between a request and a response, both of which may fail."""
+        self._faults.counts["calls"] += 1
+        await self._pass("before", name)
+        if self._faults.occurs("rejected"):
+            self._trace(f"{self.name}: {name} rejected")
+            raise error("rejected")
+        response = await effect()
+        await self._pass("after", name)
+        if self._faults.occurs("unanswered"):
+            self._trace(f"{self.name}: {name} unanswered")
+            raise error("unanswered")
+        return response
 
-    async def _pass(self, side: str, what: str) -> None:
-        if self._odds.strike("crashed"):
-            self._trace(f"{self.name}: crashed {side} {what}")
+    async def _pass(self, side: str, name: str) -> None:
+        if self._faults.occurs("crashed"):
+            self._trace(f"{self.name}: crashed {side} {name}")
             self._crash()
-        elif self._odds.strike("frozen"):
-            self._trace(f"{self.name}: frozen {side} {what}")
+        elif self._faults.occurs("frozen"):
+            self._trace(f"{self.name}: frozen {side} {name}")
             self._freeze()
-        longest = SLOW if self._odds.strike("slow") else QUICK
-        await asyncio.sleep(self._odds.dice.uniform(0, longest))
+        max_latency = MAX_SLOW_LATENCY if self._faults.occurs("slow") else MAX_LATENCY
+        await asyncio.sleep(self._faults.random.uniform(0, max_latency))
         if self.is_over:
-            raise Over
+            raise SimulationEnded
 
 
 @lru_cache(1024)  # statements are constants
-def _gist(statement: str) -> str:
+def _shorten(statement: str) -> str:
     return " ".join(statement.split())[:40]

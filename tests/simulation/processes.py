@@ -1,4 +1,4 @@
-"""The services of a world, started again whenever they end, and what machines and networks do."""
+"""The service processes of a scenario, their supervisor, and the faults of machines and links."""
 
 import asyncio
 from collections.abc import Callable
@@ -8,150 +8,170 @@ from random import Random
 from typing import Any, Final
 
 from tests.fakes.ledger.store import Store
-from tests.simulation.bus import Broker
-from tests.simulation.fake_broker_client import Link
-from tests.simulation.fault_rates import Odds
+from tests.simulation.bus import FakeBroker
+from tests.simulation.fake_broker_client import FakeConnection
+from tests.simulation.fault_rates import FaultRates
 from tests.simulation.loop import VirtualLoop
 from tests.simulation.process import Process, Trace
-from tests.simulation.services import Main, Ports
+from tests.simulation.services import Main, Resources
 
-HANGS_UP: Final = 9.0  # seconds without a heartbeat before a broker lets go of a connection
-SHORT: Final = 3.0  # seconds that a process stands still without anybody's noticing
-LONG: Final = 35.0  # longer than any lease
-AWAY: Final = 6.0  # seconds at most before a service is started again
+HEARTBEAT_TIMEOUT: Final = 9.0  # seconds until the broker closes the connection of a frozen process
+MAX_SHORT_FREEZE: Final = 3.0  # seconds, without an effect on leases and connections
+MAX_LONG_FREEZE: Final = 35.0  # seconds, longer than any lease
+MAX_RESTART_DELAY: Final = 6.0  # seconds
 
 
 @dataclass(eq=False)
-class Seat:
-    """A service; `ports` are those of its present life."""
+class SupervisedService:
+    """A service. `resources` belong to its present process, if one runs."""
 
     name: str
     main: Main
-    ports: Ports | None = None
-    lives: int = 0
+    resources: Resources | None = None
+    starts: int = 0
 
 
-@dataclass
-class Crew:
-    """`fail` is told of a service that ends by an error of its own."""
+@dataclass(kw_only=True)
+class Supervisor:
+    """The supervisor of all services. `fail` receives the error that ended a service."""
 
     loop: VirtualLoop
-    odds: Odds
+    faults: FaultRates
     store: Store
-    broker: Broker
+    broker: FakeBroker
     trace: Trace
     fail: Callable[[str], None]
-    seats: list[Seat] = field(default_factory=list)
+    services: list[SupervisedService] = field(default_factory=list)
     is_over: bool = False
-    dice: Random = field(init=False)
-    _gone: list[Ports] = field(default_factory=list)
+    random: Random = field(init=False)
+    _dead: list[Resources] = field(default_factory=list)
 
     def __post_init__(self) -> None:
-        self.dice = self.odds.dice
-        self._context = copy_context()  # no process's: what is to happen outlives who caused it
+        self.random = self.faults.random
+        self._context = copy_context()  # of no process, because its events outlive each process
 
     def end(self) -> None:
-        """Whoever stands still or has crashed goes on, for its tasks to end, without effect."""
+        """Resume the frozen and dead processes, so that their tasks end without an effect."""
         self.is_over = True
-        self.odds.stop()
-        for ports in [*self._gone, *(seat.ports for seat in self.seats if seat.ports is not None)]:
-            ports.process.is_over = True
-            ports.process.go_on(self.loop)
+        self.faults.stop()
+        running = (each.resources for each in self.services if each.resources is not None)
+        for resources in [*self._dead, *running]:
+            resources.process.is_over = True
+            resources.process.resume(self.loop)
 
-    def start(self, seat: Seat) -> None:
+    def start(self, service: SupervisedService) -> None:
         if self.is_over:
             return
-        seat.lives += 1
-        name = f"{seat.name}.{seat.lives}"
+        service.starts += 1
+        name = f"{service.name}.{service.starts}"
         process = Process(
-            name, self.odds, self.trace,
-            crash=lambda: self._leave(seat), freeze=lambda: self._freeze(seat),
-        )  # fmt: skip
-        link = Link(self.broker, process)
-        seat.ports = Ports(process, self.store, self.broker, link, asyncio.Event())
+            name,
+            self.faults,
+            self.trace,
+            crash=lambda: self._crash(service),
+            freeze=lambda: self._freeze(service),
+        )
+        service.resources = Resources(
+            process=process,
+            store=self.store,
+            broker=self.broker,
+            connection=FakeConnection(self.broker, process),
+            stop=asyncio.Event(),
+        )
         self.trace(f"{name} starts")
-        task = process.start(seat.main(seat.ports))
+        task = process.start(service.main(service.resources))
         task.add_done_callback(
-            lambda ended: self._ended(seat, process, ended), context=self._context
+            lambda ended: self._on_end(service, process, ended), context=self._context
         )
 
-    def _ended(self, seat: Seat, process: Process, task: "asyncio.Task[None]") -> None:
-        if process.is_over or seat.ports is None or seat.ports.process is not process:
+    def _on_end(
+        self, service: SupervisedService, process: Process, task: "asyncio.Task[None]"
+    ) -> None:
+        resources = service.resources
+        if process.is_over or resources is None or resources.process is not process:
             return
         if not task.cancelled() and (error := task.exception()) is not None:
             self.fail(f"{process.name} died: {error!r}")
         self.trace(f"{process.name} has ended")
-        self._leave(seat)
+        self._crash(service)
 
-    def _leave(self, seat: Seat) -> None:
-        """Its connections fall, and what it had not committed; another life begins."""
-        if seat.ports is None:
+    def _crash(self, service: SupervisedService) -> None:
+        """End the process with its connections and open transactions, and start another."""
+        if service.resources is None:
             return
-        ports, seat.ports = seat.ports, None
-        self._gone.append(ports)
-        ports.process.stop()
-        ports.link.hang_up()
-        self.store.disconnect(ports.process)
-        self._later(self.dice.uniform(0, AWAY), self.start, seat)
+        resources, service.resources = service.resources, None
+        self._dead.append(resources)
+        resources.process.stop()
+        resources.connection.close_sessions()
+        self.store.disconnect(resources.process)
+        self._call_later(self.random.uniform(0, MAX_RESTART_DELAY), self.start, service)
 
-    def _freeze(self, seat: Seat) -> None:
-        if (ports := seat.ports) is None:
+    def _freeze(self, service: SupervisedService) -> None:
+        if (resources := service.resources) is None:
             return
-        seconds = self.dice.choice([self.dice.uniform(0, SHORT), self.dice.uniform(SHORT, LONG)])
-        ports.process.stop()
-        if seconds > HANGS_UP:
-            self._later(HANGS_UP, ports.link.hang_up)
-        self._later(seconds, self._thaw, seat, ports)
+        uniform = self.random.uniform
+        short = uniform(0, MAX_SHORT_FREEZE)
+        seconds = self.random.choice([short, uniform(MAX_SHORT_FREEZE, MAX_LONG_FREEZE)])
+        resources.process.stop()
+        if seconds > HEARTBEAT_TIMEOUT:
+            self._call_later(HEARTBEAT_TIMEOUT, resources.connection.close_sessions)
+        self._call_later(seconds, self._resume, service, resources)
 
-    def _thaw(self, seat: Seat, ports: Ports) -> None:
-        if seat.ports is ports:
-            self.trace(f"{ports.process.name} goes on")
-            ports.process.go_on(self.loop)
+    def _resume(self, service: SupervisedService, resources: Resources) -> None:
+        if service.resources is resources:
+            self.trace(f"{resources.process.name} resumes")
+            resources.process.resume(self.loop)
 
-    def _later(self, seconds: float, callback: Callable[..., object], *args: Any) -> None:
+    def _call_later(self, seconds: float, callback: Callable[..., object], *args: Any) -> None:
         self.loop.call_later(seconds, callback, *args, context=self._context)
 
-    # what happens whatever the services do
+    # The faults that do not depend on a call
 
-    async def suffer(self) -> None:
-        """Until cancelled. Each world knows some kinds of these faults."""
-        all_kinds = (self._crash_one, self._freeze_one, self._stop_one, self._cut_one, self._purge)
-        kinds = [kind for kind in all_kinds if self.dice.random() < 0.5]
+    async def inject_faults(self) -> None:
+        """Inject faults until the task is cancelled. Each scenario has some of their kinds."""
+        all_kinds = (
+            self._kill_one,
+            self._freeze_one,
+            self._stop_one,
+            self._disconnect_one,
+            self._purge,
+        )
+        kinds = [kind for kind in all_kinds if self.random.random() < 0.5]
         while kinds:
-            await asyncio.sleep(self.dice.uniform(0, 5))
-            self.dice.choice(kinds)()
+            await asyncio.sleep(self.random.uniform(0, 5))
+            self.random.choice(kinds)()
 
-    def _any(self) -> Seat:
-        return self.dice.choice(self.seats)
+    def _choose(self) -> SupervisedService:
+        return self.random.choice(self.services)
 
-    def _crash_one(self) -> None:
-        seat = self._any()
-        self._happens("killed", seat.name)
-        self._leave(seat)
+    def _kill_one(self) -> None:
+        service = self._choose()
+        self._count("killed", service.name)
+        self._crash(service)
 
     def _freeze_one(self) -> None:
-        seat = self._any()
-        self._happens("stopped for a while", seat.name)
-        self._freeze(seat)
+        service = self._choose()
+        self._count("stopped and resumed", service.name)
+        self._freeze(service)
 
     def _stop_one(self) -> None:
-        seat = self._any()
-        if seat.ports is not None:
-            self._happens("told to stop", seat.name)
-            seat.ports.process.soon(seat.ports.stop.set)
+        service = self._choose()
+        if service.resources is not None:
+            self._count("terminated", service.name)
+            service.resources.process.call_soon(service.resources.stop.set)
 
-    def _cut_one(self) -> None:
-        seat = self._any()
-        if seat.ports is not None:
-            self._happens("cut off from the broker", seat.name)
-            seat.ports.link.hang_up()
+    def _disconnect_one(self) -> None:
+        service = self._choose()
+        if service.resources is not None:
+            self._count("disconnected from the broker", service.name)
+            service.resources.connection.close_sessions()
 
     def _purge(self) -> None:
         names = [name for name in self.broker.queues if ".work." in name or "dispatcher" in name]
-        name = self.dice.choice(names)
-        self._happens("purged", name)
+        name = self.random.choice(names)
+        self._count("purged", name)
         self.broker.purge(name)
 
-    def _happens(self, what: str, whose: str) -> None:
-        self.odds.happened[what] += 1
-        self.trace(f"{whose} is {what}")
+    def _count(self, event: str, name: str) -> None:
+        self.faults.counts[event] += 1
+        self.trace(f"{name} is {event}")

@@ -1,4 +1,4 @@
-"""One seed, one world: services, their faults, users; then calm, in which all must come to rest."""
+"""One scenario of one seed: services, users and faults, and then the end of all work."""
 
 import asyncio
 from collections import Counter, deque
@@ -13,13 +13,13 @@ from tests.fakes.ledger.runs import RUNS, Run
 from tests.fakes.ledger.schedules import STATES
 from tests.fakes.ledger.store import Store
 from tests.simulation import services
-from tests.simulation.bus import Broker
-from tests.simulation.dlq_user import Clerk
-from tests.simulation.fault_rates import Odds
-from tests.simulation.final_checks import balance
-from tests.simulation.invariants import Violation, Witness
+from tests.simulation.bus import FakeBroker
+from tests.simulation.dlq_user import DlqUser
+from tests.simulation.fault_rates import FaultRates
+from tests.simulation.final_checks import check_end
+from tests.simulation.invariants import InvariantChecker, Violation
 from tests.simulation.loop import PROCESS, VirtualLoop
-from tests.simulation.processes import Crew, Seat
+from tests.simulation.processes import SupervisedService, Supervisor
 from tests.simulation.users import Users
 
 from harebell.contract.ids import RunKey, dead_run_id
@@ -27,32 +27,48 @@ from harebell.domain.run_states import OPEN, RunState
 from harebell.executor.tasks import Permanent, TaskContext
 
 EPOCH: Final = datetime(2026, 11, 20, 9, tzinfo=UTC)
-FAULTY: Final = 20.0  # seconds in which faults happen
-CALM: Final = 1800.0  # seconds at most until all is at rest: a lost row's waits double to 600
-REMEMBERED: Final = 80  # last steps that a violation is told with
+FAULT_SPAN: Final = 20.0  # seconds with faults
+# Seconds after the faults until all work has ended. The waits of a lost ticket double up to 600 s.
+END_TIMEOUT: Final = 1800.0
+MAX_TRACED_STEPS: Final = 80
 
 
 @dataclass
-class World:
+class Scenario:
+    """A scenario. `violation` is the text of its first violation."""
+
     seed: int
     loop: VirtualLoop
-    verbose: bool = False
-    steps: deque[str] = field(default_factory=lambda: deque(maxlen=REMEMBERED))
-    became: Counter[str] = field(default_factory=Counter)  # runs, what
-    happened: Counter[str] = field(default_factory=Counter)
-    broken: str | None = None
-    living: "asyncio.Task[None]" = field(init=False)
+    is_verbose: bool = False
+    steps: deque[str] = field(default_factory=lambda: deque(maxlen=MAX_TRACED_STEPS))
+    entered_states: Counter[str] = field(default_factory=Counter)  # of runs
+    counts: Counter[str] = field(default_factory=Counter)  # of events
+    violation: str | None = None
+    running: "asyncio.Task[None]" = field(init=False)
 
     def __post_init__(self) -> None:
-        self.dice = dice = Random(self.seed)  # noqa: S311  # chance that can be repeated
-        self.odds = Odds.drawn(dice, self.happened)
-        self.store = Store(self.now, lambda tx: self._checked(self.witness.committing, tx))
-        self.witness = Witness(self.store, became=self.became)
-        self.broker = Broker(self.loop, self.odds, self.witness.published)
-        self.users = Users(dice, self.broker, self.witness, self.now, self.trace)
-        self.clerk = Clerk(dice, self.store, self.users)
-        ports = (self.store, self.broker, self.trace, self.fail)
-        self.crew = Crew(self.loop, self.odds, *ports, _seats(self))
+        self.random = random = Random(self.seed)  # noqa: S311  # for a repetition, not for a secret
+        self.faults = FaultRates.generate(random, self.counts)
+        self.store = Store(self.now, lambda tx: self._catch(self.invariants.check_commit, tx))
+        self.invariants = InvariantChecker(store=self.store, entered_states=self.entered_states)
+        self.broker = FakeBroker(self.loop, self.faults, self.invariants.check_publish)
+        self.users = Users(
+            random=random,
+            broker=self.broker,
+            invariants=self.invariants,
+            now=self.now,
+            trace=self.trace,
+        )
+        self.dlq_user = DlqUser(random, self.store, self.users)
+        self.supervisor = Supervisor(
+            loop=self.loop,
+            faults=self.faults,
+            store=self.store,
+            broker=self.broker,
+            trace=self.trace,
+            fail=self.fail,
+            services=_services(self),
+        )
 
     def now(self) -> datetime:
         return EPOCH + timedelta(seconds=self.loop.time())
@@ -60,108 +76,107 @@ class World:
     def trace(self, text: str) -> None:
         line = f"{self.loop.time():9.3f} {text}"
         self.steps.append(line)
-        if self.verbose:
-            print(line)  # noqa: T201  # asked for
+        if self.is_verbose:
+            print(line)  # noqa: T201  # the output of --verbose
 
     def fail(self, text: str) -> None:
-        """The first violation ends the world."""
-        if self.broken is None:
-            self.broken = text
+        """End the scenario at its first violation."""
+        if self.violation is None:
+            self.violation = text
             self.trace(f"VIOLATION: {text}")
-            self.living.cancel()
+            self.running.cancel()
 
-    def _checked(self, check: Callable[..., Any], *args: Any) -> Any:
-        """A violation is noted here: a service would take it for a fault of its own."""
+    def _catch(self, check: Callable[..., Any], *args: Any) -> Any:
+        """Record a violation here, because a service would treat it as its own error."""
         try:
             return check(*args)
         except Violation as violation:
             self.fail(str(violation))
 
-    async def live(self) -> None:
-        self.living = asyncio.create_task(self._live())
-        await asyncio.wait([self.living], timeout=FAULTY + CALM)
-        if not self.living.done():
-            self.fail(f"not at rest: {self._restless()[:3]}")
-        elif not self.living.cancelled():
-            self.living.result()
+    async def run(self) -> None:
+        self.running = asyncio.create_task(self._run())
+        await asyncio.wait([self.running], timeout=FAULT_SPAN + END_TIMEOUT)
+        if not self.running.done():
+            self.fail(f"the work did not end: {self._remaining_work()[:3]}")
+        elif not self.running.cancelled():
+            self.running.result()
 
-    async def _live(self) -> None:
-        for seat in self.crew.seats:
-            self.crew.start(seat)
+    async def _run(self) -> None:
+        for service in self.supervisor.services:
+            self.supervisor.start(service)
         async with asyncio.TaskGroup() as tasks:
-            tasks.create_task(self.users.live(FAULTY))
-            until_calm = [self.crew.suffer(), self.clerk.live()]
-            tasks.create_task(self._calm_down([tasks.create_task(each) for each in until_calm]))
+            tasks.create_task(self.users.run(FAULT_SPAN))
+            faulty = [self.supervisor.inject_faults(), self.dlq_user.run()]
+            tasks.create_task(self._stop_faults([tasks.create_task(each) for each in faulty]))
         await self.users.resume_all()
-        while self._restless() or self._held():
+        while self._remaining_work() or self._unresolved():
             await asyncio.sleep(1)
-            await self.clerk.clear()
-            for run in self._held():
+            await self.dlq_user.replay_open()
+            for run in self._unresolved():
                 await self.users.resolve(run)
-        self.happened["commands"] = self.users.sent
-        self.happened["replays"] = len(self.witness.replayed)
-        self._checked(balance, self.store, self.users, self.clerk.told)
+        self.counts["commands"] = self.users.sent
+        self.counts["replays"] = len(self.invariants.replayed)
+        self._catch(check_end, self.store, self.users, self.dlq_user.results)
 
-    async def _calm_down(self, ending: "list[asyncio.Task[None]]") -> None:
-        await asyncio.sleep(FAULTY)
-        for each in ending:
-            each.cancel()
-        self.odds.stop()
+    async def _stop_faults(self, tasks: "list[asyncio.Task[None]]") -> None:
+        await asyncio.sleep(FAULT_SPAN)
+        for task in tasks:
+            task.cancel()
+        self.faults.stop()
         self.trace("faults have stopped")
 
     async def effect(self, _: dict[str, Any], context: TaskContext) -> None:
-        """What a run does at its target: most succeed soon; some fail, some take long."""
+        """Run as the target of every run. Most calls succeed soon, some fail or take long."""
         key, token = RunKey.parse(context.run_id), context.fencing_token
         self.trace(f"{key} starts, attempt {context.attempt}, token {token}")
-        claim = self._checked(self.witness.started, PROCESS.get(), key, token)
-        is_long = self.dice.random() < 0.1
-        await asyncio.sleep(self.dice.uniform(0, 18 if is_long else 2))
-        fate = self.dice.random()
-        if fate < 0.05:
-            raise Permanent("it would fail again")
-        if fate < 0.25:
-            raise RuntimeError("it failed")
+        claim = self._catch(self.invariants.check_start, PROCESS.get(), key, token)
+        is_long = self.random.random() < 0.1
+        await asyncio.sleep(self.random.uniform(0, 18 if is_long else 2))
+        outcome = self.random.random()
+        if outcome < 0.05:
+            raise Permanent("A retry would also fail.")
+        if outcome < 0.25:
+            raise RuntimeError("The effect failed.")
         if claim is not None:
-            claim.succeeded = True
+            claim.has_succeeded = True
 
-    # what must be in the end
+    # The work that must end
 
     @property
     def _runs(self) -> list[Run]:
         return list(self.store.tables[RUNS].values())
 
-    def _restless(self) -> list[str]:
+    def _remaining_work(self) -> list[str]:
         states = self.store.tables[STATES].values()
-        waiting = [
-            f"{each.key} {each.state} {each.reason}" for each in self._runs if _is_open(each)
+        open_runs = [
+            f"{run.key} {run.state} {run.reason}" for run in self._runs if run.state in OPEN
         ]
-        owing = [f"{s['schedule_id']} owes {s['next_at']}" for s in states if s["next_at"]]
-        return (
-            waiting
-            + owing
-            + [f"{run.key} has no letter" for run in self._runs if self._is_unkept(run)]
-        )
+        schedules = [
+            f"{state['schedule_id']} will stage {state['next_at']}"
+            for state in states
+            if state["next_at"]
+        ]
+        dead_runs = [
+            f"{run.key} has no dead letter" for run in self._runs if self._has_no_dead_letter(run)
+        ]
+        return open_runs + schedules + dead_runs
 
-    def _is_unkept(self, run: Run) -> bool:
-        letter = dead_run_id(str(run.key), run.replay_number)
-        return run.state is RunState.DEAD and letter not in self.store.tables[DEAD_LETTERS]
+    def _has_no_dead_letter(self, run: Run) -> bool:
+        id_ = dead_run_id(str(run.key), run.replay_number)
+        return run.state is RunState.DEAD and id_ not in self.store.tables[DEAD_LETTERS]
 
-    def _held(self) -> list[RunKey]:
+    def _unresolved(self) -> list[RunKey]:
         return [run.key for run in self._runs if run.state is RunState.UNRESOLVED]
 
 
-def _seats(world: World) -> list[Seat]:
-    executor = services.executor(world.effect)
+def _services(scenario: Scenario) -> list[SupervisedService]:
+    executor = services.executor(scenario.effect)
     return [
-        Seat("intake", services.intake),
-        Seat("ticker-1", services.ticker),
-        Seat("ticker-2", services.ticker),
-        Seat("dispatcher", services.dispatcher),
-        Seat("executor-1", executor),
-        Seat("executor-2", executor),
-        Seat("desk", services.desk),
+        SupervisedService("intake", services.intake),
+        SupervisedService("ticker-1", services.ticker),
+        SupervisedService("ticker-2", services.ticker),
+        SupervisedService("dispatcher", services.dispatcher),
+        SupervisedService("executor-1", executor),
+        SupervisedService("executor-2", executor),
+        SupervisedService("dlq_inspector", services.dlq_inspector),
     ]
-
-
-def _is_open(run: Run) -> bool:
-    return run.state in OPEN

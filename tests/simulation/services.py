@@ -1,22 +1,22 @@
-"""The services as they are, each wired to ports of a simulation instead of servers."""
+"""The real services, connected to the resources of a simulation instead of servers."""
 
 import asyncio
 from collections.abc import Callable, Coroutine
 from dataclasses import dataclass
 from functools import partial
-from typing import Any, TypeAlias, cast
+from typing import Any, Final, TypeAlias, cast
 
 from tests.fakes.lane import NoAmqp, NoHttp
 from tests.fakes.ledger.ledger import open_client
 from tests.fakes.ledger.store import Store
-from tests.simulation.bus import Broker
-from tests.simulation.fake_broker_client import Link, Presence
+from tests.simulation.bus import FakeBroker
+from tests.simulation.fake_broker_client import FakeConnection, FakeExecutorLiveness
 from tests.simulation.process import Process
 
 from harebell.bootstrap.health import Health
 from harebell.bootstrap.process import run_until
 from harebell.bootstrap.service_context import ServiceContext
-from harebell.dispatcher.service import PREFETCH as DISPATCHED
+from harebell.dispatcher.service import PREFETCH as DISPATCHER_PREFETCH
 from harebell.dispatcher.service import Dispatcher
 from harebell.dlq_inspector.commands import DeadLetterCommandHandler
 from harebell.dlq_inspector.ingest import Ingester
@@ -28,7 +28,8 @@ from harebell.executor.targets.call import Targets
 from harebell.executor.targets.task import LoadedTask, TaskTargets
 from harebell.intake.commands.handler import CommandHandler
 from harebell.intake.commands.rules import IntakePolicy
-from harebell.intake.service import MAX_BATCH as CHECKED
+from harebell.intake.service import COMMAND_PREFETCH as INTAKE_PREFETCH
+from harebell.intake.service import MAX_BATCH as INTAKE_BATCH
 from harebell.messaging.acknowledge import Acknowledger
 from harebell.messaging.consumer import ConcurrentWorker, Consumer, OrderedWorker
 from harebell.messaging.publisher import Publisher
@@ -49,186 +50,204 @@ from harebell.storage.engine import database_time
 from harebell.ticker.commands.apply import CommandApplier
 from harebell.ticker.reconciler import Reconciler
 from harebell.ticker.recovery.rescuer import Rescuer
-from harebell.ticker.service import COMMAND_PREFETCH, GATHER_TIME
+from harebell.ticker.service import COMMAND_PREFETCH as TICKER_PREFETCH
+from harebell.ticker.service import GATHER_TIME as TICKER_GATHER_TIME
 from harebell.ticker.stager import Stager
 from harebell.ticker.store.versions import VersionCache
 
-TASK = "simulation.effect"
+TASK: Final = "simulation.effect"
+WORK_BATCH_SIZE: Final = 50  # tickets
 _URLS: dict[str, Any] = {"amqp_url": "amqp://memory/", "database_url": "postgresql://memory/"}
-TICKERS = TickerSettings(**_URLS)
-EXECUTORS = ExecutorSettings(**_URLS)
+TICKER_SETTINGS: Final = TickerSettings(**_URLS)
+EXECUTOR_SETTINGS: Final = ExecutorSettings(**_URLS)
 
 
-class SimulatedParts(ServiceContext):
-    """What every service is made of; only where sessions come from differs."""
+class SimulatedContext(ServiceContext):
+    """The context of a service, whose sessions come from the fake connection."""
 
     async def connect(self, heartbeat: int = 0) -> Any:
-        return await cast("Link", self.connection).connect(heartbeat)
+        return await cast("FakeConnection", self.connection).connect(heartbeat)
 
 
-@dataclass(frozen=True)
-class Ports:
-    """What one process reaches the world by."""
+@dataclass(frozen=True, kw_only=True)
+class Resources:
+    """The resources of one process."""
 
     process: Process
     store: Store
-    broker: Broker
-    link: Link
+    broker: FakeBroker
+    connection: FakeConnection
     stop: asyncio.Event
 
-    def parts(self, role: str) -> SimulatedParts:
-        pool = open_client(self.store, self.process.database, self.process)
+    def open_service(self, role: str) -> SimulatedContext:
+        """Build the context, as `bootstrap.service_context.open_service` does."""
+        pool = open_client(self.store, self.process.call_database, self.process)
         clock = Clock(lambda: database_time(pool))
-        upkeep = TopologyKeeper(SYSTEM, declares=True)
-        publisher = Publisher(cast("Any", self.link), upkeep.on_unroutable)
-        settings = EXECUTORS if role == "executor" else TICKERS
-        return SimulatedParts(
+        keeper = TopologyKeeper(SYSTEM, declares=True)
+        publisher = Publisher(cast("Any", self.connection), keeper.on_unroutable)
+        return SimulatedContext(
             role=role,
-            settings=settings,
+            settings=EXECUTOR_SETTINGS if role == "executor" else TICKER_SETTINGS,
             stop=self.stop,
             health=Health(),
             pool=pool,
             clock=clock,
-            topology_keeper=upkeep,
-            connection=cast("Any", self.link),
+            topology_keeper=keeper,
+            connection=cast("Any", self.connection),
             publisher=publisher,
             acknowledger=Acknowledger(publisher, clock),
         )
 
 
-Serve: TypeAlias = Callable[[Ports, SimulatedParts], Coroutine[Any, Any, None]]
-Main: TypeAlias = Callable[[Ports], Coroutine[Any, Any, None]]
+Serve: TypeAlias = Callable[[Resources, SimulatedContext], Coroutine[Any, Any, None]]
+Main: TypeAlias = Callable[[Resources], Coroutine[Any, Any, None]]
 
 
 def service(role: str) -> Callable[[Serve], Main]:
-    """What all of them begin with, as `open_parts` has it: nobody serves without a clock."""
+    """Return a decorator that opens the service and waits for its clock before it serves."""
 
-    def made(serve: Serve) -> Main:
-        async def main(ports: Ports) -> None:
-            parts = ports.parts(role)
-            await retry_until_available(ports.stop, parts.clock.refresh)
-            if not ports.stop.is_set():
-                await serve(ports, parts)
+    def decorate(serve: Serve) -> Main:
+        async def main(resources: Resources) -> None:
+            context = resources.open_service(role)
+            await retry_until_available(resources.stop, context.clock.refresh)
+            if not resources.stop.is_set():
+                await serve(resources, context)
 
         return main
 
-    return made
+    return decorate
 
 
 @service("intake")
-async def intake(ports: Ports, parts: SimulatedParts) -> None:
-    """As `harebell.intake.service.serve` has it; queries apart."""
-    door = CommandHandler(parts.publisher, parts.clock, IntakePolicy())
-    worker = partial(OrderedWorker, door.handle, parts.acknowledger, limit=CHECKED, gather_time=0)
-    consumer = Consumer(
-        INTAKE.name, parts.connect, worker, prefetch=2 * CHECKED, needs_idle_check=False
+async def intake(resources: Resources, context: SimulatedContext) -> None:
+    """Run `harebell.intake.service.serve` without queries."""
+    command_handler = CommandHandler(context.publisher, context.clock, IntakePolicy())
+    worker = partial(
+        OrderedWorker,
+        command_handler.handle,
+        context.acknowledger,
+        limit=INTAKE_BATCH,
+        gather_time=0,
     )
-    await run_until(ports.stop, consuming=[consumer.run(ports.stop)], background=[parts.run()])
+    commands = Consumer(
+        INTAKE.name,
+        context.connect,
+        worker,
+        prefetch=INTAKE_PREFETCH,
+        needs_idle_check=False,
+    )
+    stop = resources.stop
+    await run_until(stop, consuming=[commands.run(stop)], background=[context.run()])
 
 
 @service("ticker")
-async def ticker(ports: Ports, parts: SimulatedParts) -> None:
-    """As `harebell.ticker.service.serve` has it; housekeeping apart."""
+async def ticker(resources: Resources, context: SimulatedContext) -> None:
+    """Run `harebell.ticker.service.serve` without breakers and maintenance."""
     versions, wake = VersionCache(), asyncio.Event()
-    reviewer = Reconciler(
-        pool=parts.pool,
-        publisher=parts.publisher,
-        clock=parts.clock,
+    reconciler = Reconciler(
+        pool=context.pool,
+        publisher=context.publisher,
+        clock=context.clock,
         versions=versions,
-        horizon=TICKERS.horizon,
+        horizon=TICKER_SETTINGS.horizon,
         wake=wake,
     )
     stager = Stager(
-        pool=parts.pool,
-        publisher=parts.publisher,
-        clock=parts.clock,
+        pool=context.pool,
+        publisher=context.publisher,
+        clock=context.clock,
         versions=versions,
-        horizon=TICKERS.horizon,
-        batch=TICKERS.staging_batch,
-        min_poll_interval=TICKERS.min_poll_interval.total_seconds(),
+        horizon=TICKER_SETTINGS.horizon,
+        batch=TICKER_SETTINGS.staging_batch,
+        min_poll_interval=TICKER_SETTINGS.min_poll_interval.total_seconds(),
         wake=wake,
-        on_saved=reviewer.observe,
+        on_saved=reconciler.observe,
     )
-    changes = CommandApplier(
-        pool=parts.pool,
-        publisher=parts.publisher,
-        clock=parts.clock,
+    applier = CommandApplier(
+        pool=context.pool,
+        publisher=context.publisher,
+        clock=context.clock,
         versions=versions,
-        horizon=TICKERS.horizon,
+        horizon=TICKER_SETTINGS.horizon,
         wake=wake,
-        on_saved=reviewer.observe,
+        on_saved=reconciler.observe,
     )
-    presence = cast("Any", Presence(ports.broker, ports.process))
-    sweeper = Rescuer(
-        pool=parts.pool,
-        publisher=parts.publisher,
-        clock=parts.clock,
-        liveness=presence,
-        request_reconciliation=reviewer.request,
+    liveness = FakeExecutorLiveness(resources.broker, resources.process)
+    rescuer = Rescuer(
+        pool=context.pool,
+        publisher=context.publisher,
+        clock=context.clock,
+        liveness=cast("Any", liveness),
+        request_reconciliation=reconciler.request,
     )
-    work = partial(
+    worker = partial(
         OrderedWorker,
-        changes.handle,
-        parts.acknowledger,
-        limit=COMMAND_PREFETCH,
-        gather_time=GATHER_TIME,
+        acknowledger=context.acknowledger,
+        limit=TICKER_PREFETCH,
+        gather_time=TICKER_GATHER_TIME,
     )
-    hints = partial(
-        OrderedWorker,
-        reviewer.handle_outcomes,
-        parts.acknowledger,
-        limit=COMMAND_PREFETCH,
-        gather_time=GATHER_TIME,
+    commands = Consumer(
+        TICKER.name,
+        context.connect,
+        partial(worker, applier.handle),
+        prefetch=TICKER_PREFETCH,
+        needs_idle_check=False,
     )
-    consumer = Consumer(
-        TICKER.name, parts.connect, work, prefetch=COMMAND_PREFETCH, needs_idle_check=False
+    outcomes = Consumer(
+        OUTCOMES.name,
+        context.connect,
+        partial(worker, reconciler.handle_outcomes),
+        prefetch=TICKER_PREFETCH,
     )
-    outcomes = Consumer(OUTCOMES.name, parts.connect, hints, prefetch=COMMAND_PREFETCH)
+    stop = resources.stop
     await run_until(
-        ports.stop,
-        consuming=[consumer.run(ports.stop), outcomes.run(ports.stop)],
+        stop,
+        consuming=[commands.run(stop), outcomes.run(stop)],
         background=[
-            parts.run(),
+            context.run(),
             stager.run(),
-            reviewer.run(),
-            sweeper.run_lease_recovery(),
-            sweeper.run_ticket_recovery(),
+            reconciler.run(),
+            rescuer.run_lease_recovery(),
+            rescuer.run_ticket_recovery(),
         ],
     )
 
 
 @service("dispatcher")
-async def dispatcher(ports: Ports, parts: SimulatedParts) -> None:
-    """As `harebell.dispatcher.service.serve` has it."""
+async def dispatcher(resources: Resources, context: SimulatedContext) -> None:
+    """Run `harebell.dispatcher.service.serve` without gates."""
+    stop = resources.stop
     async with asyncio.TaskGroup() as tasks:
-        shell = Dispatcher(
-            parts.publisher, parts.clock, work_batch_size=50, tasks=tasks, stop=ports.stop
+        dispatching = Dispatcher(
+            context.publisher,
+            context.clock,
+            work_batch_size=WORK_BATCH_SIZE,
+            tasks=tasks,
+            stop=stop,
         )
-        worker = partial(ConcurrentWorker, shell.handle, parts.acknowledger)
-        consumer = Consumer(DISPATCHER.name, parts.connect, worker, prefetch=DISPATCHED)
+        worker = partial(ConcurrentWorker, dispatching.handle, context.acknowledger)
+        tickets = Consumer(DISPATCHER.name, context.connect, worker, prefetch=DISPATCHER_PREFETCH)
         await run_until(
-            ports.stop,
-            consuming=[consumer.run(ports.stop)],
-            background=[parts.run(), shell.run()],
+            stop, consuming=[tickets.run(stop)], background=[context.run(), dispatching.run()]
         )
 
 
 def executor(effect: Any) -> Main:
-    """As `harebell.executor.service.serve` has it, with one task to call."""
+    """Return the executor service with one task."""
     task = LoadedTask(effect, is_async=True, takes_context=True)
 
     @service("executor")
-    async def serve(_: Ports, parts: SimulatedParts) -> None:
+    async def serve(_: Resources, context: SimulatedContext) -> None:
         targets = Targets(NoHttp(), NoAmqp(), TaskTargets({TASK: task}, threads=1))
-        await Executor.create(EXECUTORS, parts, targets).run()
+        await Executor.create(EXECUTOR_SETTINGS, context, targets).run()
 
     return serve
 
 
 @service("dlq_inspector")
-async def desk(ports: Ports, parts: SimulatedParts) -> None:
-    """As `harebell.dlq_inspector.service.serve` has it; replays of many and housekeeping apart."""
-    pool, publisher, clock = parts.pool, parts.publisher, parts.clock
+async def dlq_inspector(resources: Resources, context: SimulatedContext) -> None:
+    """Run `harebell.dlq_inspector.service.serve` without replay jobs and maintenance."""
+    pool, publisher, clock = context.pool, context.publisher, context.clock
     ingester = Ingester(pool=pool, clock=clock)
     command_handler = DeadLetterCommandHandler(
         pool=pool,
@@ -236,21 +255,30 @@ async def desk(ports: Ports, parts: SimulatedParts) -> None:
         clock=clock,
         replay_worker=ReplayWorker(pool=pool, publisher=publisher, clock=clock),
     )
-    requests = RequestHandler(pool=pool, publisher=publisher, command_handler=command_handler)
-    stored = partial(
-        OrderedWorker,
-        ingester.ingest,
-        parts.acknowledger,
-        limit=MAX_INGEST_BATCH,
-        gather_time=INGEST_GATHER_TIME,
+    request_handler = RequestHandler(
+        pool=pool, publisher=publisher, command_handler=command_handler
     )
-    handled = partial(OrderedWorker, requests.handle, parts.acknowledger, limit=1, gather_time=0)
-    consumers = [
-        Consumer(DEAD_LETTERS.name, parts.connect, stored, prefetch=2 * MAX_INGEST_BATCH),
-        Consumer(DLQ.name, parts.connect, handled, prefetch=REQUEST_PREFETCH),
-    ]
+    worker = partial(OrderedWorker, acknowledger=context.acknowledger)
+    dead_letters = Consumer(
+        DEAD_LETTERS.name,
+        context.connect,
+        partial(
+            worker,
+            ingester.ingest,
+            limit=MAX_INGEST_BATCH,
+            gather_time=INGEST_GATHER_TIME,
+        ),
+        prefetch=2 * MAX_INGEST_BATCH,
+    )
+    requests = Consumer(
+        DLQ.name,
+        context.connect,
+        partial(worker, request_handler.handle, limit=1, gather_time=0),
+        prefetch=REQUEST_PREFETCH,
+    )
+    stop = resources.stop
     await run_until(
-        ports.stop,
-        consuming=[consumer.run(ports.stop) for consumer in consumers],
-        background=[parts.run()],
+        stop,
+        consuming=[dead_letters.run(stop), requests.run(stop)],
+        background=[context.run()],
     )

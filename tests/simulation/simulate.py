@@ -1,4 +1,4 @@
-"""A world from its seed to its end, and nothing of it in the next."""
+"""The simulation of one seed, from a new scenario to its report."""
 
 import asyncio
 import random
@@ -16,89 +16,98 @@ from unittest.mock import patch
 
 import asyncpg
 import structlog
-from tests.simulation.loop import PROCESS, Stalled, virtual_time
+from tests.simulation.loop import PROCESS, NothingScheduled, virtual_time
 from tests.simulation.process import Process
-from tests.simulation.scenario import World
+from tests.simulation.scenario import Scenario
 
-from harebell.dispatcher import service as dispatching
+from harebell.dispatcher import service as dispatcher_service
 from harebell.executor import completer
 from harebell.runtime import clock
 
-# What looks for what is rarely there; at its own pace it would take most of all steps.
-BEAT: Final = 0.2  # seconds between a dispatcher's looks at what is due
+# Periodic checks rarely find work, and at their real pace they would take most of all steps.
+RELEASE_INTERVAL: Final = 0.2  # seconds
 EVENT_INTERVAL: Final = 0.5  # seconds between two publications of events by a completer
-READINGS: Final = 2  # of the database's clock at a refresh
-ROUNDS: Final = 20  # at most, of cancelling what is left at the end
+SAMPLES_PER_REFRESH: Final = 2  # of the database clock
+MAX_CANCELLATIONS: Final = 20  # of the remaining tasks at the end
+MAX_LOG_LINE: Final = 200  # characters
 
-_worlds: list[World] = []  # the one of now: logs are told to it
+_current: list[Scenario] = []  # the running scenario, which receives all log lines
 
 
-@dataclass(frozen=True)
+@dataclass(frozen=True, kw_only=True)
 class Report:
+    """The result of one scenario. Counts are numbers of events."""
+
     seed: int
     violation: str | None
     trace: list[str]
-    became: Counter[str]  # runs, what
-    happened: Counter[str]
+    entered_states: Counter[str]  # of runs
+    counts: Counter[str]
     cpu: float  # seconds
 
 
 def simulate(seed: int, *, verbose: bool = False) -> Report:
-    """The same seed, the same world, step by step (given the same PYTHONHASHSEED)."""
-    began = time.process_time()
-    with virtual_time() as loop, _chance(seed):
-        world = World(seed, loop, verbose)
-        _worlds[:] = [world]
+    """Return the report of the seed, which is the same at each call with one PYTHONHASHSEED."""
+    started = time.process_time()
+    with virtual_time() as loop, _repeatable(seed):
+        scenario = Scenario(seed, loop, verbose)
+        _current[:] = [scenario]
         try:
-            loop.run_until_complete(world.live())
-        except Stalled:
-            world.fail("nothing goes on")
-        _end(world)
-    _worlds.clear()
-    cpu = time.process_time() - began
-    return Report(seed, world.broken, list(world.steps), world.became, world.happened, cpu)
+            loop.run_until_complete(scenario.run())
+        except NothingScheduled:
+            scenario.fail("no callback and no timer is left")
+        _end(scenario)
+    _current.clear()
+    return Report(
+        seed=seed,
+        violation=scenario.violation,
+        trace=list(scenario.steps),
+        entered_states=scenario.entered_states,
+        counts=scenario.counts,
+        cpu=time.process_time() - started,
+    )
 
 
 @contextmanager
-def _chance(seed: int) -> Generator[None]:
-    """Jitter of pauses and of backoffs, and the names of holders."""
+def _repeatable(seed: int) -> Generator[None]:
+    """Make jitter and the names of lease holders repeatable, and periodic checks less frequent."""
     random.seed(seed)
-    tokens = Random(seed)  # noqa: S311  # chance that can be repeated
+    tokens = Random(seed)  # noqa: S311  # for a repetition, not for a secret
     with (
         patch.object(secrets, "token_hex", lambda length: tokens.randbytes(length).hex()),
         patch.object(completer, "EVENT_INTERVAL", EVENT_INTERVAL),
-        patch.object(dispatching, "RELEASE_INTERVAL", BEAT),
-        patch.object(clock, "SAMPLES_PER_REFRESH", READINGS),
+        patch.object(dispatcher_service, "RELEASE_INTERVAL", RELEASE_INTERVAL),
+        patch.object(clock, "SAMPLES_PER_REFRESH", SAMPLES_PER_REFRESH),
     ):
         yield
 
 
-def _end(world: World) -> None:
-    """No task is left for the collector, which would end it in another world."""
-    world.crew.end()
-    for _ in range(ROUNDS):
-        left = asyncio.all_tasks(world.loop)
-        if not left:
+def _end(scenario: Scenario) -> None:
+    """End all tasks, because the garbage collector would end them in the next scenario."""
+    scenario.supervisor.end()
+    for _ in range(MAX_CANCELLATIONS):
+        remaining = asyncio.all_tasks(scenario.loop)
+        if not remaining:
             return
-        for task in left:
+        for task in remaining:
             task.cancel()
-        world.loop.run_until_complete(asyncio.sleep(1))
-    raise AssertionError(f"tasks that never end: {left}")
+        scenario.loop.run_until_complete(asyncio.sleep(1))
+    raise AssertionError(f"Every task must end after its cancellation: {remaining}")
 
 
-def _told(_: Any, method: str, event: MutableMapping[str, Any]) -> NoReturn:
-    """Logs become steps; what a service did not foresee is a violation."""
-    world, process, error = _worlds[0], PROCESS.get(), sys.exception()
-    name = process.name if isinstance(process, Process) else "nobody"
-    facts = " ".join(f"{name}={value}" for name, value in event.items() if name != "event")
-    world.trace(f"{name}: {event['event']} {facts}"[:200])
+def _receive_log(_: Any, method: str, event: MutableMapping[str, Any]) -> NoReturn:
+    """Add the log line to the steps. An unexpected error of a service is a violation."""
+    scenario, process, error = _current[0], PROCESS.get(), sys.exception()
+    name = process.name if isinstance(process, Process) else "no process"
+    fields = " ".join(f"{name}={value}" for name, value in event.items() if name != "event")
+    scenario.trace(f"{name}: {event['event']} {fields}"[:MAX_LOG_LINE])
     is_over = isinstance(process, Process) and process.is_over
-    # two tickers have applied one command: the second is told so, tries again, and finds it
-    is_foreseen = isinstance(error, asyncpg.UniqueViolationError)
-    if (method == "exception" or event.get("exc_info")) and not is_over and not is_foreseen:
+    # Two tickers can apply one command. The second one receives this error and retries.
+    is_expected = isinstance(error, asyncpg.UniqueViolationError)
+    if (method == "exception" or event.get("exc_info")) and not is_over and not is_expected:
         last = "".join(traceback.format_exception(error)[-3:])
-        world.fail(f"{event['event']}: {last}")
+        scenario.fail(f"{event['event']}: {last}")
     raise structlog.DropEvent
 
 
-structlog.configure(processors=[_told])
+structlog.configure(processors=[_receive_log])

@@ -1,7 +1,7 @@
-"""Identical commands that come at once are one: however those of other schedules come between."""
+"""Tests that identical concurrent commands have one effect, between commands of other schedules."""
 
 from dataclasses import dataclass, fields, replace
-from datetime import timedelta
+from datetime import datetime, timedelta
 from typing import Any
 from uuid import UUID
 
@@ -10,7 +10,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from tests.fakes.schedules import HORIZON, TASK
 from tests.fakes.tickets import NINE, after
-from tests.simulation.expected_runs import TICK
+from tests.simulation.expected_runs import RESOLUTION
 
 from harebell.contract.commands import SCHEDULE_COMMANDS
 from harebell.contract.errors import Rejected
@@ -18,111 +18,111 @@ from harebell.contract.ids import RunKey, schedule_id
 from harebell.contract.types import instant_text
 from harebell.domain.run_states import NewRun, RunState
 from harebell.ticker.commands.handlers import CommandContext, apply_command
-from harebell.ticker.model import planning
+from harebell.ticker.model.planning import plan_if_due, plan_schedule, with_staged_runs
 from harebell.ticker.model.unit_of_work import LockedRun, ScheduleRecord, UnitOfWork
 
 TENANT = "default"
-SAME, OTHERS = "same", ("one", "two", "three")
+KEY, OTHER_KEYS = "same", ("one", "two", "three")
 EARLIER = after(-10)
 
-Command = tuple[str, dict[str, Any]]  # its verb, its body
+Command = tuple[str, dict[str, Any]]  # the verb and the body
 
 
 def body(key: str, when: dict[str, Any], **more: Any) -> dict[str, Any]:
     return {"key": key, "when": when, "target": TASK, **more}
 
 
-RHYTHM = {"every": "20s", "start": instant_text(NINE)}
-WHENS: list[dict[str, Any]] = [
-    RHYTHM,
+INTERVAL = {"every": "20s", "start": instant_text(NINE)}
+RULES: list[dict[str, Any]] = [
+    INTERVAL,
     {"after": "15s"},
     {"cron": "*/5 * * * *", "jitter": "30s"},
     {"now": True},
 ]
-NEW = [("schedule.put", body(SAME, when)) for when in WHENS]
-OF_ONE_THAT_IS: list[Command] = [
-    ("schedule.put", body(SAME, RHYTHM)),
-    *(("schedule.put", body(SAME, when, priority=9, expected_version=1)) for when in WHENS),
-    ("schedule.put", body(SAME, RHYTHM, priority=9)),
-    ("schedule.put", body(SAME, {"every": "7s"}, priority=9, effective_at="2026-11-20T09:00:30Z")),
-    ("schedule.patch", {"key": SAME, "set": {"priority": 9}}),
-    ("schedule.patch", {"key": SAME, "set": {"when": {"every": "7s"}}}),
-    ("schedule.pause", {"key": SAME, "until": "2026-11-20T09:10:00Z"}),
-    *((f"schedule.{verb}", {"key": SAME}) for verb in ("pause", "resume", "cancel")),
-    ("schedule.skip", {"key": SAME, "at": "2026-11-20T09:00:20Z"}),
-    ("schedule.skip", {"key": SAME, "at": "2026-11-20T09:20:00Z"}),
+PUTS = [("schedule.put", body(KEY, when)) for when in RULES]
+LATER = {"priority": 9, "effective_at": "2026-11-20T09:00:30Z"}
+CHANGES: list[Command] = [
+    ("schedule.put", body(KEY, INTERVAL)),
+    *(("schedule.put", body(KEY, when, priority=9, expected_version=1)) for when in RULES),
+    ("schedule.put", body(KEY, INTERVAL, priority=9)),
+    ("schedule.put", body(KEY, {"every": "7s"}, **LATER)),
+    ("schedule.patch", {"key": KEY, "set": {"priority": 9}}),
+    ("schedule.patch", {"key": KEY, "set": {"when": {"every": "7s"}}}),
+    ("schedule.pause", {"key": KEY, "until": "2026-11-20T09:10:00Z"}),
+    *((f"schedule.{verb}", {"key": KEY}) for verb in ("pause", "resume", "cancel")),
+    ("schedule.skip", {"key": KEY, "at": "2026-11-20T09:00:20Z"}),
+    ("schedule.skip", {"key": KEY, "at": "2026-11-20T09:20:00Z"}),
 ]
-others = st.one_of(
+commands_of_others = st.one_of(
     st.builds(
         lambda key, verb: (f"schedule.{verb}", {"key": key}),
-        st.sampled_from(OTHERS),
+        st.sampled_from(OTHER_KEYS),
         st.sampled_from(["pause", "resume", "cancel", "trigger"]),
     ),
     st.builds(
         lambda key, when: ("schedule.put", body(key, when, expected_version="any")),
-        st.sampled_from(OTHERS),
-        st.sampled_from(WHENS),
+        st.sampled_from(OTHER_KEYS),
+        st.sampled_from(RULES),
     ),
 )
-interleaved = st.lists(st.one_of(st.none(), others), min_size=1, max_size=20)  # None: the same
+# None marks a repetition of the command under test.
+interleaved = st.lists(st.one_of(st.none(), commands_of_others), min_size=1, max_size=20)
 many = settings(max_examples=200, deadline=None)
 
 
 @dataclass(frozen=True)
-class Told:
-    """Of one command: its refusal, or what it was answered."""
+class Outcome:
+    """The error code of a rejected command, or the response to an applied command."""
 
-    code: str | None
+    error_code: str | None
     status: str | None = None
     version: int | None = None
 
 
-def do(book: UnitOfWork, command: Command, at: int) -> Told:
-    """`at`: milliseconds after nine."""
-    verb, fields_ = command
-    asked = CommandContext(
-        TENANT,
-        SCHEDULE_COMMANDS[verb].model_validate(fields_),
-        schedule_id(TENANT, fields_["key"]),
-        NINE + at * TICK,
-        "tester",
+def apply(unit: UnitOfWork, command: Command, at: int) -> Outcome:
+    """Apply the command `at` milliseconds after nine."""
+    verb, content = command
+    context = CommandContext(
+        tenant=TENANT,
+        command=SCHEDULE_COMMANDS[verb].model_validate(content),
+        schedule_id=schedule_id(TENANT, content["key"]),
+        accepted_at=time_at(at),
+        actor="tester",
     )
     try:
-        answer = apply_command(book, asked)
+        response = apply_command(unit, context)
     except Rejected as error:
-        return Told(error.code)
-    return Told(None, answer.status, getattr(answer, "version", None))
+        return Outcome(error.code)
+    return Outcome(None, response.status, getattr(response, "version", None))
 
 
-def standing(keys: tuple[str, ...], *, paused: bool, claimed: int) -> UnitOfWork:
-    """Schedules that have been handed over; of the first, executors hold so many runs."""
-    book, ago = UnitOfWork(), -int((NINE - EARLIER) / TICK)
+def time_at(milliseconds: int) -> datetime:
+    return NINE + milliseconds * RESOLUTION
+
+
+def planned_unit(keys: tuple[str, ...], *, is_paused: bool, claimed: int) -> UnitOfWork:
+    """Return staged schedules, of whose first one executors have claimed `claimed` runs."""
+    unit, put_at = UnitOfWork(), -int((NINE - EARLIER) / RESOLUTION)
     for key in keys:
-        do(book, ("schedule.put", body(key, RHYTHM)), ago)
-    entries: dict[UUID, ScheduleRecord] = {}
+        apply(unit, ("schedule.put", body(key, INTERVAL)), put_at)
+    schedules: dict[UUID, ScheduleRecord] = {}
     runs: dict[RunKey, LockedRun] = {}
-    for entry in book.schedules.values():
-        made = planning.plan_schedule(entry, EARLIER, EARLIER + HORIZON)
-        entries[entry.id] = planning.with_staged_runs(
-            made, {run.key for run in made.to_stage}, set()
-        )
-        runs |= {run.key: opened(run) for run in made.to_stage}
-    runs |= {name: held(runs[name]) for name in list(runs)[:claimed]}
-    book = UnitOfWork(schedules=entries, open_runs=runs)
-    if paused:
-        do(book, ("schedule.pause", {"key": keys[0]}), -1)
-    return book
+    for record in unit.schedules.values():
+        step = plan_schedule(record, EARLIER, EARLIER + HORIZON)
+        staged = {run.key for run in step.to_stage}
+        schedules[record.id] = with_staged_runs(step, staged, set())
+        runs |= {run.key: staged_run(run) for run in step.to_stage}
+    runs |= {key: claimed_run(runs[key]) for key in list(runs)[:claimed]}
+    unit = UnitOfWork(schedules=schedules, open_runs=runs)
+    if is_paused:
+        apply(unit, ("schedule.pause", {"key": keys[0]}), -1)
+    return unit
 
 
-def held(run: LockedRun) -> LockedRun:
-    return replace(run, state=RunState.RUNNING, attempt=1, seq=2, lease_holder="executor-1")
-
-
-def opened(run: NewRun) -> LockedRun:
-    state = RunState.STAGED
+def staged_run(run: NewRun) -> LockedRun:
     return LockedRun(
         key=run.key,
-        state=state,
+        state=RunState.STAGED,
         attempt=0,
         seq=1,
         due_at=run.due_at,
@@ -133,69 +133,74 @@ def opened(run: NewRun) -> LockedRun:
     )
 
 
-def effect(book: UnitOfWork, now: int) -> dict[str, Any]:
-    """All that is written, but for when the last change was heard of; and what is owed next."""
-    found = {each.name: getattr(book, each.name) for each in fields(book)}
-    entries = {id_: entry._replace(changed_at=NINE) for id_, entry in book.schedules.items()}
-    moment = NINE + now * TICK
-    advances = [planning.plan_if_due(entry, moment, moment + HORIZON) for entry in entries.values()]
-    owed = [(each.to_stage, each.skipped, each.version_statuses) for each in advances]
-    return found | {"schedules": entries, "owed": owed}
+def claimed_run(run: LockedRun) -> LockedRun:
+    return replace(run, state=RunState.RUNNING, attempt=1, seq=2, lease_holder="executor-1")
 
 
-def assert_one_effect(command: Command, order: list[Command | None], **of: Any) -> list[Told]:
-    """What the repeats were told."""
-    repeated, once = standing(**of), standing(**of)
-    told: list[Told] = []
+def effect_of(unit: UnitOfWork, at: int) -> dict[str, Any]:
+    """Return all changes except the time of the last change, and the runs that come next."""
+    content = {each.name: getattr(unit, each.name) for each in fields(unit)}
+    schedules = {id_: each._replace(changed_at=NINE) for id_, each in unit.schedules.items()}
+    now = time_at(at)
+    steps = [plan_if_due(record, now, now + HORIZON) for record in schedules.values()]
+    planned = [(step.to_stage, step.skipped, step.version_statuses) for step in steps]
+    return content | {"schedules": schedules, "planned": planned}
+
+
+def assert_one_effect(
+    command: Command, order: list[Command | None], **options: Any
+) -> list[Outcome]:
+    """Return the outcomes of the command, after a comparison with a single application."""
+    repeated, single = planned_unit(**options), planned_unit(**options)
+    outcomes: list[Outcome] = []
     for at, other in enumerate([*order, None]):
         if other is not None:
-            assert do(repeated, other, at) == do(once, other, at)
+            assert apply(repeated, other, at) == apply(single, other, at)
             continue
-        told.append(do(repeated, command, at))
-        if len(told) == 1:
-            assert do(once, command, at) == told[0]
-    assert effect(repeated, len(order)) == effect(once, len(order))
-    return told
+        outcomes.append(apply(repeated, command, at))
+        if len(outcomes) == 1:
+            assert apply(single, command, at) == outcomes[0]
+    assert effect_of(repeated, len(order)) == effect_of(single, len(order))
+    return outcomes
 
 
 @pytest.mark.requirement("S26")
 @many
-@given(command=st.sampled_from(NEW), order=interleaved)
-def test_identical_puts_of_a_new_schedule_make_it_once(
+@given(command=st.sampled_from(PUTS), order=interleaved)
+def test_identical_puts_of_a_new_schedule_create_it_once(
     command: Command, order: list[Command | None]
 ) -> None:
-    first, *rest = assert_one_effect(command, order, keys=OTHERS, paused=False, claimed=0)
+    first, *rest = assert_one_effect(command, order, keys=OTHER_KEYS, is_paused=False, claimed=0)
 
     assert (first.status, first.version) == ("created", 1)
-    assert {(told.status, told.version) for told in rest} <= {("unchanged", 1)}
+    assert {(each.status, each.version) for each in rest} <= {("unchanged", 1)}
 
 
 @pytest.mark.requirement("S26")
 @many
 @given(
-    command=st.sampled_from(OF_ONE_THAT_IS),
+    command=st.sampled_from(CHANGES),
     order=interleaved,
-    paused=st.booleans(),
+    is_paused=st.booleans(),
     claimed=st.integers(0, 2),
 )
-def test_identical_commands_to_a_schedule_change_it_once(
-    command: Command, order: list[Command | None], *, paused: bool, claimed: int
+def test_identical_commands_of_a_schedule_change_it_once(
+    command: Command, order: list[Command | None], *, is_paused: bool, claimed: int
 ) -> None:
-    of = {"keys": (SAME, *OTHERS), "paused": paused, "claimed": claimed}
+    options = {"keys": (KEY, *OTHER_KEYS), "is_paused": is_paused, "claimed": claimed}
 
-    told = assert_one_effect(command, order, **of)
+    outcomes = assert_one_effect(command, order, **options)
 
-    versions = {each.version for each in told if each.code is None}
+    versions = {each.version for each in outcomes if each.error_code is None}
     assert len(versions) <= 1
 
 
 @pytest.mark.requirement("S26")
-def test_the_same_at_another_time_of_the_clock_is_the_same() -> None:
-    """A repeat that is held up for an hour finds what the first one made."""
-    book = standing(keys=OTHERS, paused=False, claimed=0)
-    late = int(timedelta(hours=1) / TICK)
+def test_identical_put_changes_nothing_when_it_is_an_hour_late() -> None:
+    unit = planned_unit(keys=OTHER_KEYS, is_paused=False, claimed=0)
+    an_hour = int(timedelta(hours=1) / RESOLUTION)
 
-    told = [do(book, NEW[1], at) for at in (0, late)]
+    outcomes = [apply(unit, PUTS[1], at) for at in (0, an_hour)]
 
-    assert [each.status for each in told] == ["created", "unchanged"]
-    assert len(book.new_versions) == 1
+    assert [each.status for each in outcomes] == ["created", "unchanged"]
+    assert len(unit.new_versions) == 1

@@ -57,7 +57,7 @@ class Sender:
         return orjson.loads(line)
 
 
-@dataclass(frozen=True)
+@dataclass(frozen=True, kw_only=True)
 class Peer:
     """A running peer after its warm-up."""
 
@@ -86,7 +86,9 @@ class Peer:
                 pids[each.name] = process.pid
             sender = stack.enter_context(_sender(programs.sender, environment, folder))
             pids["producer"] = sender.process.pid
-            peer = cls(name, starts, sender, pids, versions=sender.response())
+            peer = cls(
+                name=name, starts=starts, sender=sender, pids=pids, versions=sender.response()
+            )
             peer.warm(workers)
             yield peer
 

@@ -35,8 +35,8 @@ async def immediate(rig: Rig, report: Report, scale: Scale) -> None:
         async with rig.tenant() as tenant:
             before, started_at = rig.spent(), time.time()
             await put_all(tenant, IMMEDIATE, {"now": True})
-            time_ = time_in(0)
-            wave = Wave(tenant, IMMEDIATE, time_, time_)
+            now = time_in(0)
+            wave = Wave(tenant=tenant, number=IMMEDIATE, first=now, last=now)
             duration = await rig.drained(wave) - started_at
             spent = rig.spent() - before
             report.add(

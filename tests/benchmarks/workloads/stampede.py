@@ -43,7 +43,7 @@ INSTANCES: Final = (
 QUICK_RETRY: Final = {"max_attempts": 3, "backoff": {"base": "2s", "factor": 1, "jitter": "none"}}
 
 
-@dataclass
+@dataclass(kw_only=True)
 class Costs:
     """CPU time from before the staging to the end of a wave, and in the window."""
 

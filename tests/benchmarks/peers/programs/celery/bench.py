@@ -28,7 +28,7 @@ app.conf.update(
 )
 
 
-@app.task  # type: ignore[untyped-decorator]
+@app.task  # type: ignore[untyped-decorator]  # Celery has no types
 def start(due: float) -> None:
     os.write(_file(), pack("2d", due, time.time()))
 
