@@ -34,7 +34,7 @@ async def events(tenant: Tenant) -> AsyncIterator[EventQueue]:
 
 async def counted(stack: Stack, state: str, reason: str) -> float:
     """Return the count of both tickers."""
-    metric = re.escape(f'harebell_runs_total{{state="{state}",reason="{reason}"}}')
+    metric = re.escape(f'harebell_runs_total{{reason="{reason}",state="{state}"}}')
     plans = [stack.services.plan(ServiceKind.TICKER, number) for number in (1, 2)]
     return sum([await count_of(StartedService(plan.name, 0, plan.port), metric) for plan in plans])
 

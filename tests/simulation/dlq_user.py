@@ -18,7 +18,7 @@ MAX_PAUSE: Final = 5.0  # seconds between two commands
 MAX_REPLAYS: Final = 2  # of one run; a dead letter of the last replay remains open
 
 
-@dataclass
+@dataclass(kw_only=True)
 class DlqUser:
     """A person with dead letters. `results` counts the statuses of each dead letter."""
 

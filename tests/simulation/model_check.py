@@ -34,7 +34,7 @@ class RecordingTicker(FakeTicker):
                 self.complete(run.scheduled_for)
 
 
-@dataclass
+@dataclass(kw_only=True)
 class ScheduleModel:
     """The policies, applied to the list of scheduled times. Each time is decided once."""
 

@@ -21,7 +21,7 @@ MAX_LONG_FREEZE: Final = 35.0  # seconds, longer than any lease
 MAX_RESTART_DELAY: Final = 6.0  # seconds
 
 
-@dataclass(eq=False)
+@dataclass(eq=False, kw_only=True)
 class SupervisedService:
     """A service. `resources` belong to its present process, if one runs."""
 

@@ -33,7 +33,7 @@ END_TIMEOUT: Final = 1800.0
 MAX_TRACED_STEPS: Final = 80
 
 
-@dataclass
+@dataclass(kw_only=True)
 class Scenario:
     """A scenario. `violation` is the text of its first violation."""
 
@@ -59,7 +59,7 @@ class Scenario:
             now=self.now,
             trace=self.trace,
         )
-        self.dlq_user = DlqUser(random, self.store, self.users)
+        self.dlq_user = DlqUser(random=random, store=self.store, users=self.users)
         self.supervisor = Supervisor(
             loop=self.loop,
             faults=self.faults,
@@ -172,11 +172,11 @@ class Scenario:
 def _services(scenario: Scenario) -> list[SupervisedService]:
     executor = services.executor(scenario.effect)
     return [
-        SupervisedService("intake", services.intake),
-        SupervisedService("ticker-1", services.ticker),
-        SupervisedService("ticker-2", services.ticker),
-        SupervisedService("dispatcher", services.dispatcher),
-        SupervisedService("executor-1", executor),
-        SupervisedService("executor-2", executor),
-        SupervisedService("dlq_inspector", services.dlq_inspector),
+        SupervisedService(name="intake", main=services.intake),
+        SupervisedService(name="ticker-1", main=services.ticker),
+        SupervisedService(name="ticker-2", main=services.ticker),
+        SupervisedService(name="dispatcher", main=services.dispatcher),
+        SupervisedService(name="executor-1", main=executor),
+        SupervisedService(name="executor-2", main=executor),
+        SupervisedService(name="dlq_inspector", main=services.dlq_inspector),
     ]

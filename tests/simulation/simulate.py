@@ -50,7 +50,7 @@ def simulate(seed: int, *, verbose: bool = False) -> Report:
     """Return the report of the seed, which is the same at each call with one PYTHONHASHSEED."""
     started = time.process_time()
     with virtual_time() as loop, _repeatable(seed):
-        scenario = Scenario(seed, loop, verbose)
+        scenario = Scenario(seed=seed, loop=loop, is_verbose=verbose)
         _current[:] = [scenario]
         try:
             loop.run_until_complete(scenario.run())

@@ -76,7 +76,7 @@ def test_ticker_runs_a_year_of_random_schedules_by_the_rules(share: int) -> None
     for number in range(share, SCHEDULES, SHARES):
         generator = ScheduleGenerator(Random(number))  # noqa: S311  # the same at every run
         schedule = generator.schedule(START)
-        model = ScheduleModel(schedule, scheduled_times(schedule["when"], START))
+        model = ScheduleModel(schedule=schedule, times=scheduled_times(schedule["when"], START))
         polls = PollTimes(generator.random, generator.late_share(), generator.mean_delay())
         try:
             assert_same_past(run_year(schedule, polls, model), model)
@@ -95,7 +95,7 @@ def test_ticker_applies_catch_up_once_when_an_outage_exceeds_one_staging_pass(mo
     end = (START + 7_000 * SECOND).isoformat()
     when = {"every": "1s", "start": START.isoformat(), "end": end}
     schedule: dict[str, Any] = {"when": when, "catch_up": {"mode": mode, "window": "3d", "max": 7}}
-    model = ScheduleModel(schedule, scheduled_times(when, START))
+    model = ScheduleModel(schedule=schedule, times=scheduled_times(when, START))
     ticker = RecordingTicker(START)
     ticker.put(**schedule)
 
