@@ -166,7 +166,7 @@ async def test_recent_events_show_the_reason_of_a_rejected_schedule(
         rejected = shown.locator("div.box", has_text="schedule.rejected").last
         for text in ("invalid_cron", "when.cron", "from 0 to 59, not 75", "hello-2"):
             await ui.shows(rejected, text)
-        await ui.picture("refused", at=rejected, height=560)
+        await ui.picture("rejected", at=rejected, height=560)
 
 
 @pytest.mark.requirement("S111")

@@ -34,7 +34,9 @@ def _move(clock: Path, seconds: int) -> None:
 
 
 def _jump(row: str, kind: ServiceKind, text: str, seconds: int) -> None:
-    @fault(row, f"the clock of a {kind} jumps {text}, and back")
+    article = "an" if kind[0] in "aeiou" else "a"
+
+    @fault(row, f"the clock of {article} {kind} jumps {text}, and back")
     async def inject(environment: Environment) -> AsyncIterator[None]:
         victim = environment.choose_member(kind)
         folder = environment.stack.services.root
