@@ -17,26 +17,29 @@ from harebell.messaging.topology.delay_queues import LONGEST_LEAD, REQUEUE_TTL_M
 
 pytestmark = [pytest.mark.broker, pytest.mark.postgres]
 
-DELAY_QUEUE_OF_A_MINUTE = delay_queue_name(57_082)
+MAX_LATENESS = timedelta(seconds=5)  # of a busy machine
+DUE_IN = 160  # seconds
+# A ticket goes to this queue while it is due within 137 s to 160 s.
+DELAY_QUEUE = delay_queue_name(135_765)
 
 
-async def test_each_staged_ticket_reaches_a_work_queue_once_before_its_due_time(
+async def test_each_staged_ticket_reaches_a_work_queue_once_near_its_due_time(
     rig: DispatcherRig,
 ) -> None:
-    tickets = [
-        ticket
-        for number in range(100)
-        for ticket in rig.tickets_due_in(3 + number * 0.03, tickets=5, first=number * 5)
-    ]
-
     async with rig.dispatcher():
+        await rig.until_consuming()
+        tickets = [
+            ticket
+            for number in range(100)
+            for ticket in rig.tickets_due_in(3 + number * 0.03, tickets=5, first=number * 5)
+        ]
         await rig.stage(tickets)
         received = await rig.receive(len(tickets))
 
     assert await rig.count(DISPATCHER.name) == 0  # all deliveries are acknowledged
     assert {each.ticket.identity for each in received} == {each.identity for each in tickets}
     assert len(received) == len(tickets)
-    assert all(timedelta(0) < each.lead <= LONGEST_LEAD for each in received)
+    assert all(-MAX_LATENESS < each.lead <= LONGEST_LEAD for each in received)
 
 
 async def test_ticket_is_released_at_once_when_it_arrives_after_its_lead(
@@ -59,11 +62,11 @@ async def test_ticket_is_released_at_once_when_it_arrives_after_its_lead(
 async def test_ticket_above_the_longest_wait_goes_to_a_shorter_delay_queue(
     rig: DispatcherRig,
 ) -> None:
-    (batch,) = to_work_queues(rig.tickets_due_in(60), 20)
+    (batch,) = to_work_queues(rig.tickets_due_in(DUE_IN), 20)
 
     async with rig.dispatcher():
         await rig.publish_due(batch.body)
-        await rig.until_count(DELAY_QUEUE_OF_A_MINUTE, 1)
+        await rig.until_count(DELAY_QUEUE, 1)
 
     assert await rig.count(DISPATCHER.name) == 0
 
