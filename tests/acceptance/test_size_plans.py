@@ -157,7 +157,7 @@ BY_INDEX: dict[str, Statement] = {
         connection, versions.VersionCache(), [SCHEDULE_ID]
     ),
     "schedule_state_next": FREQUENT["load due schedules"],
-    "schedule_state_awaiting": FREQUENT["find awaiting schedules"],
+    "schedule_state_awaited_run": FREQUENT["find awaiting schedules"],
     "schedule_state_halted": LISTS["schedules by state"],
     "runs_pkey": FREQUENT["claim"],
     "runs_open": FREQUENT["find lost tickets"],
