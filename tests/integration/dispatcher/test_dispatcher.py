@@ -2,6 +2,7 @@
 
 import asyncio
 from datetime import timedelta
+from statistics import median
 
 import orjson
 import pytest
@@ -39,7 +40,9 @@ async def test_each_staged_ticket_reaches_a_work_queue_once_near_its_due_time(
     assert await rig.count(DISPATCHER.name) == 0  # all deliveries are acknowledged
     assert {each.ticket.identity for each in received} == {each.identity for each in tickets}
     assert len(received) == len(tickets)
-    assert all(-MAX_LATENESS < each.lead <= LONGEST_LEAD for each in received)
+    leads = [each.lead for each in received]
+    assert all(-MAX_LATENESS < lead <= LONGEST_LEAD for lead in leads)
+    assert median(lead.total_seconds() for lead in leads) > 0  # a busy machine delays some of them
 
 
 async def test_ticket_is_released_at_once_when_it_arrives_after_its_lead(
