@@ -2,7 +2,6 @@
 
 import asyncio
 from datetime import timedelta
-from statistics import median
 
 import orjson
 import pytest
@@ -18,13 +17,12 @@ from harebell.messaging.topology.delay_queues import LONGEST_LEAD, REQUEUE_TTL_M
 
 pytestmark = [pytest.mark.broker, pytest.mark.postgres]
 
-MAX_LATENESS = timedelta(seconds=5)  # of a busy machine
 DUE_IN = 160  # seconds
 # A ticket goes to this queue while it is due within 137 s to 160 s.
 DELAY_QUEUE = delay_queue_name(135_765)
 
 
-async def test_each_staged_ticket_reaches_a_work_queue_once_near_its_due_time(
+async def test_each_staged_ticket_reaches_a_work_queue_once_before_its_due_time(
     rig: DispatcherRig,
 ) -> None:
     async with rig.dispatcher():
@@ -40,9 +38,7 @@ async def test_each_staged_ticket_reaches_a_work_queue_once_near_its_due_time(
     assert await rig.count(DISPATCHER.name) == 0  # all deliveries are acknowledged
     assert {each.ticket.identity for each in received} == {each.identity for each in tickets}
     assert len(received) == len(tickets)
-    leads = [each.lead for each in received]
-    assert all(-MAX_LATENESS < lead <= LONGEST_LEAD for lead in leads)
-    assert median(lead.total_seconds() for lead in leads) > 0  # a busy machine delays some of them
+    assert all(timedelta(0) < each.lead <= LONGEST_LEAD for each in received)
 
 
 async def test_ticket_is_released_at_once_when_it_arrives_after_its_lead(
