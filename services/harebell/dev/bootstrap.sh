@@ -11,7 +11,7 @@
 #   bootstrap.sh peers     install the servers and the packages for `make bench PEERS=1`
 #
 # At a terminal, the script waits for permission unless YES=1. The script never starts a system service.
-# PYTHON=python3.12 selects the interpreter of .venv, and the default is the newest one.
+# PYTHON=python3.12 selects the interpreter of .venv, and the default is the newest optimised one.
 set -eu
 
 here=$(dirname "$0")
