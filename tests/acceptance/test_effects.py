@@ -15,12 +15,12 @@ from tests.acceptance.stack import WAIT_TIMEOUT, Tenant, until
 
 pytestmark = [pytest.mark.broker, pytest.mark.postgres]
 
-RUNS = 100  # of each target
+RUNS = 80  # of each target
 FIRST_DUE, LOAD_DURATION = 1.0, 8.0  # seconds
 CALL_DURATION = 0.4  # seconds, so that each kill interrupts calls
 EFFECT_DELAY = 0.1  # seconds from the arrival of a call to its effect
 SLOTS = 8
-KILLS = 3
+KILLS = 2
 KEY = "Idempotency-Key"
 
 

@@ -1,4 +1,4 @@
-"""Many overdue runs after a stop of the ticker, together with runs that become due."""
+"""Many overdue runs after a stop of the ticker, before later runs."""
 
 import asyncio
 from collections.abc import Callable
@@ -15,7 +15,8 @@ pytestmark = [pytest.mark.broker, pytest.mark.postgres]
 
 STAGING_BATCH = 20  # schedules in one pass
 OVERDUE = 200
-DUE_SOON = 40
+LATER = 40
+FIRST_LATER = 6.0  # seconds after the ticker is ready
 SHORT_HORIZON = {"HAREBELL_HORIZON": "2s"}
 STOP_DURATION = 6.0  # seconds until all overdue runs are due
 MAX_START_DELAY = timedelta(seconds=5)  # of overdue runs, after the ticker is ready
@@ -31,9 +32,6 @@ async def test_overdue_runs_use_half_of_each_pass_and_start_before_later_runs(
     async with own_stack.tenant("overdue") as tenant:
         hook = target.http("overdue")
         overdue = await put_spread(tenant, hook, OVERDUE, first=4, over=1)
-        later = await put_spread(
-            tenant, hook, DUE_SOON, first=STOP_DURATION + 8, over=2, prefix="later"
-        )
         own_stack.kill(ticker.name)
         await asyncio.sleep(STOP_DURATION)
         unstaged = await tenant.runs()
@@ -42,7 +40,8 @@ async def test_overdue_runs_use_half_of_each_pass_and_start_before_later_runs(
             own_stack, ServiceKind.TICKER, HAREBELL_STAGING_BATCH=str(STAGING_BATCH)
         )
         ready_at = now()
-        runs = await tenant.until_runs(OVERDUE + DUE_SOON, "succeeded", within=60)
+        later = await put_spread(tenant, hook, LATER, first=FIRST_LATER, over=1, prefix="later")
+        runs = await tenant.until_runs(OVERDUE + LATER, "succeeded", within=60)
         full = await count_of(ticker, FULL_PASSES)
 
     started = {str(run["schedule_id"]): run["started_at"] for run in runs}
@@ -52,4 +51,4 @@ async def test_overdue_runs_use_half_of_each_pass_and_start_before_later_runs(
     assert full >= OVERDUE / (STAGING_BATCH / 2)
     assert last_overdue - ready_at < MAX_START_DELAY
     assert last_overdue < min(started[each] for each in later)
-    assert_each_once(target.calls("overdue"), runs, OVERDUE + DUE_SOON)
+    assert_each_once(target.calls("overdue"), runs, OVERDUE + LATER)

@@ -2,6 +2,7 @@
 
 import asyncio
 
+import asyncpg
 import pytest
 from tests.acceptance.recording_target import Target
 from tests.acceptance.stack import Stack, until
@@ -31,8 +32,9 @@ async def test_queries_wait_for_the_only_connection_and_all_get_their_response(
         async def is_waiting() -> bool:
             return bool(await tenant.ledger.fetchval(_WAITING, INTAKE))
 
-        async with tenant.ledger.transaction():
-            await tenant.ledger.execute("LOCK TABLE schedules IN ACCESS EXCLUSIVE MODE")
+        locker = await asyncpg.connect(own_stack.database_url)
+        async with locker.transaction():
+            await locker.execute("LOCK TABLE schedules IN ACCESS EXCLUSIVE MODE")
             queries = [
                 asyncio.create_task(tenant.harebell.schedule(key="hourly")) for _ in range(QUERIES)
             ]
@@ -40,6 +42,7 @@ async def test_queries_wait_for_the_only_connection_and_all_get_their_response(
             await asyncio.sleep(LOCK_TIME)
             waiting = await tenant.ledger.fetchval(_WAITING, INTAKE)
             done_during_lock = sum(each.done() for each in queries)
+        await locker.close()
         responses = await asyncio.gather(*queries)
 
     assert (waiting, done_during_lock) == (1, 0)
