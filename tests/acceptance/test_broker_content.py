@@ -2,8 +2,9 @@
 
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
+from dataclasses import dataclass
 from datetime import datetime, timedelta
-from typing import Any, NamedTuple
+from typing import Any
 
 import aio_pika
 import orjson
@@ -24,7 +25,8 @@ FIRST_FAR = 200  # seconds
 RETRY_IN_BROKER, RETRY_IN_DATABASE = "14m", "16m"  # of which the first is below 15 minutes
 
 
-class SeenTicket(NamedTuple):
+@dataclass(frozen=True, kw_only=True)
+class SeenTicket:
     """One ticket on its way to a delay queue or to the dispatcher, with the time of its arrival."""
 
     schedule_id: str
@@ -41,7 +43,10 @@ async def tickets_of(tenant: Tenant) -> AsyncIterator[list[SeenTicket]]:
     async def collect(message: AbstractIncomingMessage) -> None:
         seen.extend(
             SeenTicket(
-                each["schedule_id"], datetime.fromisoformat(each["due_at"]), each["seq"], now()
+                schedule_id=each["schedule_id"],
+                due_at=datetime.fromisoformat(each["due_at"]),
+                seq=each["seq"],
+                arrived_at=now(),
             )
             for each in orjson.loads(message.body)
             if each["run_spec"]["tenant"] == tenant.name

@@ -7,6 +7,7 @@ import asyncio
 from collections import Counter
 from collections.abc import AsyncIterator, Callable
 from dataclasses import dataclass, field
+from typing import Any
 
 import pytest
 from aiohttp import web
@@ -24,7 +25,7 @@ KILLS = 2
 KEY = "Idempotency-Key"
 
 
-@dataclass
+@dataclass(kw_only=True)
 class Shop:
     """A service with an effect for each call, or for each new idempotency key."""
 
@@ -72,7 +73,11 @@ async def test_target_that_honours_the_key_has_one_effect_for_each_run_when_exec
     ids: dict[str, set[str]] = {}
     for path in ("careful", "careless"):
         hook = {"http": {"url": f"{shop.url}/{path}"}}
-        more = {"prefix": path, "pool": pool.name, "retry": {"max_attempts": 2 + KILLS}}
+        more: dict[str, Any] = {
+            "prefix": path,
+            "pool": pool.name,
+            "retry": {"max_attempts": 2 + KILLS},
+        }
         ids[path] = set(
             await put_spread(faulty_tenant, hook, RUNS, first=FIRST_DUE, over=LOAD_DURATION, **more)
         )

@@ -28,7 +28,7 @@ async def test_overdue_runs_use_half_of_each_pass_and_start_before_later_runs(
     own_stack: Stack, target: Target, record_property: Callable[[str, object], None]
 ) -> None:
     await asyncio.to_thread(own_stack.start, ServiceCounts(tickers=0))
-    ticker = await start(own_stack, ServiceKind.TICKER, **SHORT_HORIZON)
+    ticker = await start(own_stack, ServiceKind.TICKER, 1, **SHORT_HORIZON)
     async with own_stack.tenant("overdue") as tenant:
         hook = target.http("overdue")
         overdue = await put_spread(tenant, hook, OVERDUE, first=4, over=1)

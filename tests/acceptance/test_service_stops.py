@@ -55,7 +55,7 @@ async def test_stop_of_a_service_delays_its_work_and_loses_nothing(
         )
         await asyncio.sleep(STOP_DURATION)
         done_during_stop = await progress(tenant, target, kind, commands)
-        await start(stack, kind, **HORIZON)
+        await start(stack, kind, 1, **HORIZON)
 
         expected = STOPPED_RUNS + len(set(await commands))
         runs = await tenant.until_runs(expected, "succeeded")

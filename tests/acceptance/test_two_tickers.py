@@ -39,7 +39,7 @@ async def test_two_tickers_stage_each_run_of_the_same_schedules_once(
     """Start the tickers after the schedules exist, because an idle ticker sleeps up to 15 s."""
     settings = SHORT_HORIZON | SMALL_PASSES
     await asyncio.to_thread(own_stack.start, ServiceCounts(tickers=0), **settings)
-    ticker = await start(own_stack, ServiceKind.TICKER, **SHORT_HORIZON)
+    ticker = await start(own_stack, ServiceKind.TICKER, 1, **SHORT_HORIZON)
     async with own_stack.tenant("two-tickers") as tenant:
         first = time_in(FIRST_DUE).replace(microsecond=0)
         when = {"every": "1s", "start": first.isoformat(), "times": DURATION}
