@@ -1,4 +1,4 @@
-"""The history of runs and attempts after the end of their schedule."""
+"""The history of runs and attempts after the cancellation of their schedule."""
 
 from typing import Any
 
