@@ -20,7 +20,7 @@ from harebell.audit.model.report import MAX_FINDINGS, Report
 from harebell.audit.model.rules import check_runs, check_schedule
 from harebell.contract.errors import InvalidInput
 from harebell.contract.types import duration_text, instant_text
-from harebell.domain.run_states import MAX_PAST
+from harebell.domain.run_states import RETENTION
 from harebell.storage.engine import translate_db_errors
 
 # A statement finds runs by their time, so each batch also passes the runs of other schedules.
@@ -51,13 +51,13 @@ async def run_audit(
 ) -> Report:
     """Compare required runs with the ledger from `since` up to, without, `until` or now.
 
-    Raise `InvalidInput` if `since` is before the last `MAX_PAST`.
+    Raise `InvalidInput` if `since` is over 30 days past.
     Raise `DatabaseUnavailable` if the connection fails.
     """
     with translate_db_errors():
         now: datetime = await connection.fetchval("SELECT now()")
-        if now - since > MAX_PAST:
-            days = duration_text(MAX_PAST)
+        if now - since > RETENTION:
+            days = duration_text(RETENTION)
             reason = f"The start must be at most {days} in the past, not {instant_text(since)}."
             raise InvalidInput(reason, field="since", code="too_early")
         window = Window(since=since, until=min(until or now, now), now=now, late_after=late_after)

@@ -11,8 +11,9 @@ from typing import Final, NamedTuple
 from harebell.contract.ids import RunKey
 from harebell.domain.retry import Dead, Decision, Expired, Retry
 
-# The age of the oldest scheduled time that a backfill, an audit or `why` examines.
-MAX_PAST: Final = timedelta(days=30)
+# The age of the oldest scheduled time that a backfill, an audit or `why` examines, and of the
+# oldest partition that a migration creates. No service deletes an older run.
+RETENTION: Final = timedelta(days=30)
 
 
 class RunState(StrEnum):

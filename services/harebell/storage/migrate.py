@@ -10,7 +10,7 @@ from sqlalchemy import Connection, text
 from sqlalchemy.exc import DBAPIError
 from sqlalchemy.ext.asyncio import AsyncConnection, create_async_engine
 
-from harebell.domain.run_states import MAX_PAST
+from harebell.domain.run_states import RETENTION
 from harebell.storage.engine import plain_url
 
 ROLES: Final = (
@@ -21,7 +21,7 @@ ROLES: Final = (
     "harebell_dlq_inspector",
     "harebell_auditor",
 )
-DAYS_BACK: Final = MAX_PAST.days
+DAYS_BACK: Final = RETENTION.days
 DAYS_AHEAD: Final = 8
 ENSURE_PARTITIONS: Final = (
     f"SELECT harebell_ensure_partitions(current_date - {DAYS_BACK}, current_date + {DAYS_AHEAD})"

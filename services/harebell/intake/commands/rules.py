@@ -18,7 +18,7 @@ from harebell.contract.errors import InvalidInput
 from harebell.contract.message import quoted
 from harebell.contract.types import duration_text, instant_text
 from harebell.domain.default_schedule import DefaultWhen
-from harebell.domain.run_states import MAX_PAST, ScheduleState
+from harebell.domain.run_states import RETENTION, ScheduleState
 from harebell.intake.commands.definition import TargetPolicy, check_definition, check_patch
 
 
@@ -68,8 +68,8 @@ def _check_backfill(command: ScheduleBackfill, accepted_at: datetime) -> None:
     if command.from_ > command.to:
         reason = f"The end must not be before {instant_text(command.from_)}, the time in `from`."
         raise InvalidInput(reason, field="to", code="invalid_bounds")
-    if accepted_at - command.from_ > MAX_PAST:
-        days = duration_text(MAX_PAST)
+    if accepted_at - command.from_ > RETENTION:
+        days = duration_text(RETENTION)
         reason = f"The start must be at most {days} in the past, not {instant_text(command.from_)}."
         raise InvalidInput(reason, field="from", code="too_late")
     if command.to > accepted_at:

@@ -16,7 +16,7 @@ from harebell.contract.errors import Rejected
 from harebell.contract.ids import RunKey
 from harebell.contract.queries import ListQuery, RunList, ScheduleList
 from harebell.domain.page_cursor import PageCursor
-from harebell.domain.run_states import MAX_PAST, ScheduleState
+from harebell.domain.run_states import RETENTION, ScheduleState
 from harebell.intake.queries.views import Row
 from harebell.storage.engine import fetch_page, fetch_rows, translate_db_errors
 from harebell.storage.tables import (
@@ -165,7 +165,7 @@ class IntakeStore:
             _RUNS.where(
                 runs.c.tenant == tenant,
                 runs.c.schedule_id == id_,
-                runs.c.scheduled_for.between(at - MAX_PAST, at),
+                runs.c.scheduled_for.between(at - RETENTION, at),
                 runs.c.range_until >= at,
             )
             .order_by(runs.c.scheduled_for.desc())

@@ -13,7 +13,7 @@ from harebell.contract.when import Recurring
 from harebell.domain.preview import describe_run, upcoming_runs
 from harebell.domain.reason_text import REASON_TEXT, SCHEDULE_STATE_TEXT, reason_text
 from harebell.domain.recurrence import AfterCompletion
-from harebell.domain.run_states import MAX_PAST, Reason, RunState, ScheduleState
+from harebell.domain.run_states import RETENTION, Reason, RunState, ScheduleState
 from harebell.domain.versions import VersionWindow
 from harebell.intake.queries.schedule_history import ScheduleHistory
 from harebell.intake.queries.views import Row, attempt_view, run_view
@@ -204,8 +204,8 @@ def _explain_past(
     history: ScheduleHistory, window: VersionWindow, at: datetime, *, now: datetime
 ) -> Explanation:
     verdict, reason = Verdict.NO_RECORD, None
-    if now - at > MAX_PAST:
-        text = f"The ledger has no row for this time, which is over {MAX_PAST.days} days past."
+    if now - at > RETENTION:
+        text = f"The ledger has no row for this time, which is over {RETENTION.days} days past."
     elif at in history.skipped_times:
         verdict, reason = Verdict.DID_NOT_RUN, Reason.MANUAL.value
         text = REASON_TEXT[Reason.MANUAL]
