@@ -2,8 +2,9 @@
 
 import base64
 from collections.abc import AsyncIterator
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import Any
+from uuid import UUID
 
 import aio_pika
 import orjson
@@ -31,13 +32,32 @@ EMPTY_VALUE_SIZE = len(orjson.dumps(VALUE))
 VALUE["text"] = "x" * (MAX_PAYLOAD - EMPTY_VALUE_SIZE)
 
 
-@dataclass(frozen=True)
-class Recipient:
-    """A service with an HTTP address and a queue, which keeps each body as bytes."""
+PAYLOADS = pytest.mark.parametrize(
+    ("payload", "sent"),
+    [
+        ({"base64": base64.b64encode(BINARY).decode()}, BINARY),
+        ({"text": TEXT}, TEXT.encode()),
+        ({"json": VALUE}, orjson.dumps(VALUE)),
+    ],
+    ids=["binary", "text", "json"],
+)
 
-    url: str
-    bodies: list[bytes]
+
+@dataclass(kw_only=True)
+class Recipient:
+    """A service with an HTTP address and a queue, which keeps each body as bytes.
+
+    The first `failures` HTTP requests fail.
+    """
+
     queue: AbstractQueue
+    url: str = ""
+    bodies: list[bytes] = field(default_factory=list)
+    failures: int = 0
+
+    async def handle(self, request: web.Request) -> web.Response:
+        self.bodies.append(await request.read())
+        return web.Response(status=503 if len(self.bodies) <= self.failures else 200)
 
     async def next_message(self) -> bytes:
         async def receive() -> list[bytes]:
@@ -50,40 +70,26 @@ class Recipient:
 
 @pytest.fixture
 async def recipient(tenant: Tenant) -> AsyncIterator[Recipient]:
-    bodies: list[bytes] = []
-
-    async def handle(request: web.Request) -> web.Response:
-        bodies.append(await request.read())
-        return web.Response()
-
-    app = web.Application()
-    app.router.add_post("/", handle)
-    runner = web.AppRunner(app, shutdown_timeout=0.1)
-    await runner.setup()
-    await web.TCPSite(runner, "127.0.0.1", 0).start()
     async with await aio_pika.connect(tenant.stack.amqp_url) as connection:
         channel = await connection.channel()
         exchange = await channel.declare_exchange(EXCHANGE, "fanout", auto_delete=True)
         queue = await channel.declare_queue(exclusive=True)
         await queue.bind(exchange)
-        yield Recipient(f"http://127.0.0.1:{runner.addresses[0][1]}/", bodies, queue)
-    await runner.cleanup()
+        opened, app = Recipient(queue=queue), web.Application()
+        app.router.add_post("/", opened.handle)
+        runner = web.AppRunner(app, shutdown_timeout=0.1)
+        await runner.setup()
+        await web.TCPSite(runner, "127.0.0.1", 0).start()
+        opened.url = f"http://127.0.0.1:{runner.addresses[0][1]}/"
+        yield opened
+        await runner.cleanup()
 
 
 @pytest.mark.requirement("S16")
-@pytest.mark.parametrize(
-    ("payload", "sent"),
-    [
-        ({"base64": base64.b64encode(BINARY).decode()}, BINARY),
-        ({"text": TEXT}, TEXT.encode()),
-        ({"json": VALUE}, None),
-    ],
-    ids=["binary", "text", "json"],
-)
-async def test_largest_payload_arrives_unchanged_at_both_targets(
-    payload: dict[str, Any], sent: bytes | None, tenant: Tenant, recipient: Recipient
+@PAYLOADS
+async def test_largest_payload_arrives_with_the_same_bytes_at_both_targets(
+    payload: dict[str, Any], sent: bytes, tenant: Tenant, recipient: Recipient
 ) -> None:
-    """Compare bytes, or the value of a JSON payload, whose keys Harebell may sort."""
     targets = {
         "http": {"http": {"url": recipient.url, **payload}},
         "amqp": {"amqp": {"exchange": EXCHANGE, "routing_key": "", **payload}},
@@ -94,15 +100,28 @@ async def test_largest_payload_arrives_unchanged_at_both_targets(
 
     await tenant.until_runs(len(targets), "succeeded")
 
-    bodies = [*recipient.bodies, await recipient.next_message()]
+    assert len(sent) > MAX_PAYLOAD - 4
     assert [payload_of(each) for each in stored] == [payload] * len(targets)
-    assert len(bodies) == len(targets)
-    if sent is None:
-        assert [orjson.loads(body) for body in bodies] == [VALUE] * len(targets)
-        assert {len(body) for body in bodies} == {MAX_PAYLOAD}
-    else:
-        assert len(sent) > MAX_PAYLOAD - 4
-        assert bodies == [sent] * len(targets)
+    assert [*recipient.bodies, await recipient.next_message()] == [sent] * len(targets)
+
+
+@pytest.mark.requirement("S16")
+@PAYLOADS
+async def test_payload_of_a_replay_from_the_database_has_the_same_bytes(
+    payload: dict[str, Any], sent: bytes, tenant: Tenant, recipient: Recipient
+) -> None:
+    recipient.failures = 1
+    target = {"http": {"url": recipient.url, **payload}}
+    await tenant.put("replayed", {"now": True}, target, retry={"max_attempts": 1})
+    await tenant.until_runs(1, "dead")
+
+    async def dead_letters() -> list[UUID]:
+        return [each.id async for each in tenant.harebell.dead_letters()]
+
+    await tenant.harebell.replay(await until(dead_letters, what="the dead letter"))
+    await tenant.until_runs(1, "succeeded")
+
+    assert recipient.bodies == [sent, sent]
 
 
 def payload_of(definition: dict[str, Any]) -> dict[str, Any]:
