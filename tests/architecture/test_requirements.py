@@ -4,7 +4,15 @@ from typing import Final
 
 import pytest
 from tests.architecture.source_tree import TESTS, Module, listing, modules_of_tests
-from tests.tools.requirements import PAGE, marked_tests, markers, render, requirements
+from tests.tools.requirements import (
+    PAGE,
+    marked_tests,
+    markers,
+    marks_of_tests,
+    render,
+    requirements,
+    suite_marks,
+)
 
 STALE: Final = "Run `python -m tests.tools.requirements` to write the page again."
 FEATURES: Final = [f"S{number:02}" for number in range(1, 129)]
@@ -65,3 +73,41 @@ def test_benchmark_of_a_requirement_exists() -> None:
 )
 def test_ids_are_read_from_the_marker(source: str, ids: list[str]) -> None:
     assert list(markers(Module(TESTS / "test_a.py", source))) == [("test_a", ids)]
+
+
+@pytest.mark.parametrize(
+    ("source", "marks"),
+    [
+        ("def test_a(): ...", []),
+        ("@pytest.mark.long\ndef test_a(): ...", [("test_a", "**long**")]),
+        ("@pytest.mark.long\n@pytest.mark.chaos\ndef test_a(): ...", [("test_a", "**chaos**")]),
+        (
+            "pytestmark = [pytest.mark.broker, pytest.mark.long]\ndef test_a(): ...",
+            [("test_a", "**long**")],
+        ),
+        (
+            "pytestmark = pytest.mark.long\n@pytest.mark.chaos\ndef test_a(): ...",
+            [("test_a", "**chaos**")],
+        ),
+        (
+            """A = [pytest.param(1, marks=pytest.mark.long)]
+@pytest.mark.parametrize('a', A)
+def test_a(a): ...""",
+            [("test_a", "*partly long*")],
+        ),
+        ("pytestmark = pytest.mark.long_ago\ndef test_a(): ...", []),
+    ],
+)
+def test_mark_of_a_test_shows_the_command_that_runs_it(
+    source: str, marks: list[tuple[str, str]]
+) -> None:
+    assert list(marks_of_tests(Module(TESTS / "test_a.py", source))) == marks
+
+
+def test_page_shows_each_mark_behind_its_test() -> None:
+    page = PAGE.read_text(encoding="utf-8")
+    marked = {name for names in marked_tests().values() for name in names}
+
+    for name, mark in suite_marks().items():
+        if name in marked:
+            assert f"`{name}` {mark}" in page

@@ -4,6 +4,7 @@ Run `python -m tests.tools.requirements` after a change of a marker or of `requi
 """
 
 import ast
+import re
 import tomllib
 from collections import defaultdict
 from collections.abc import Iterator, Mapping
@@ -17,6 +18,9 @@ from tests.architecture.source_tree import TESTS, Module, modules_of_tests
 DATA: Final = Path(__file__).with_suffix(".toml")
 PAGE: Final = TESTS / "requirements.md"
 MARKER: Final = "pytest.mark.requirement"
+MARKS: Final = "pytestmark"  # the name of the markers of a whole module
+# The markers of tests that `make test` omits. A test with both runs only in `make chaos`.
+SUITES: Final = ("chaos", "long")
 
 INTRODUCTION: Final = """\
 # Requirements and their tests
@@ -25,6 +29,14 @@ The command `python -m tests.tools.requirements` writes this page.
 A test fails if the page is stale.
 Each test has the marker `@pytest.mark.requirement` with the ids of its requirements.
 The paths are relative to `tests`.
+
+| mark after a test | command that runs the test |
+|---|---|
+| no mark | `make test` |
+| **long** | only `make test-all` |
+| **chaos** | only `make chaos` |
+| *partly long* | some parameters only `make test-all`, the others `make test` |
+| *partly chaos* | some parameters only `make chaos`, the others without this mark |
 """
 HEAD: Final = """\
 | id | requirement | tests |
@@ -78,6 +90,42 @@ def markers(module: Module) -> Iterator[tuple[str, list[str]]]:
                 yield function.name, [ast.literal_eval(each) for each in decorator.args]
 
 
+@cache
+def suite_marks() -> Mapping[str, str]:
+    """Return the mark of each marked test that `make test` omits or runs in part."""
+    return {
+        f"{module.path.relative_to(TESTS)}::{name}": mark
+        for module in modules_of_tests()
+        for name, mark in marks_of_tests(module)
+    }
+
+
+def marks_of_tests(module: Module) -> Iterator[tuple[str, str]]:
+    """Yield the name and the mark of each test with a marker of `SUITES`."""
+    constants = {
+        ast.unparse(target): ast.unparse(node.value)
+        for node in module.tree.body
+        if isinstance(node, ast.Assign)
+        for target in node.targets
+    }
+    of_module = constants.get(MARKS, "")
+    for function in module.functions():
+        decorators = [ast.unparse(each) for each in function.decorator_list]
+        parameters = [
+            text + "".join(constants.get(ast.unparse(each), "") for each in node.args)
+            for node, text in zip(function.decorator_list, decorators, strict=True)
+            if isinstance(node, ast.Call)
+        ]
+        for suite in SUITES:
+            marker = f"pytest.mark.{suite}"
+            if marker in decorators or re.search(rf"{re.escape(marker)}\b", of_module):
+                yield function.name, f"**{suite}**"
+                break
+            if any(marker in text for text in parameters):
+                yield function.name, f"*partly {suite}*"
+                break
+
+
 def render(found: Mapping[str, tuple[str, ...]]) -> str:
     """Return the page for these tests."""
     parts = [INTRODUCTION]
@@ -91,7 +139,8 @@ def render(found: Mapping[str, tuple[str, ...]]) -> str:
 
 def _row(requirement: Requirement, found: Mapping[str, tuple[str, ...]]) -> str:
     names = (*found.get(requirement.id, ()), *requirement.benchmarks)
-    cells = [f"`{name}`" for name in names] + [requirement.note] * bool(requirement.note)
+    cells = [f"`{name}` {suite_marks().get(name, '')}".strip() for name in names]
+    cells += [requirement.note] * bool(requirement.note)
     return f"| {requirement.id} | {requirement.asked} | {'<br>'.join(cells)} |\n" if names else ""
 
 

@@ -51,7 +51,7 @@ async def run_audit(
 ) -> Report:
     """Compare required runs with the ledger from `since` up to, without, `until` or now.
 
-    Raise `InvalidInput` if `since` is before the oldest retained runs.
+    Raise `InvalidInput` if `since` is over 30 days past.
     Raise `DatabaseUnavailable` if the connection fails.
     """
     with translate_db_errors():

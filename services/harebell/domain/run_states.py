@@ -11,7 +11,9 @@ from typing import Final, NamedTuple
 from harebell.contract.ids import RunKey
 from harebell.domain.retry import Dead, Decision, Expired, Retry
 
-RETENTION: Final = timedelta(days=30)  # of a run
+# The age of the oldest scheduled time that a backfill, an audit or `why` examines, and of the
+# oldest partition that a migration creates. No service deletes an older run.
+RETENTION: Final = timedelta(days=30)
 
 
 class RunState(StrEnum):

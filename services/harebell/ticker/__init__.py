@@ -10,6 +10,6 @@
 * recovery      lost tickets, expired leases, stalled overlap slots
 * breakers      the recorded and forced states of breakers
 * backlog       metrics of due runs that have not started
-* maintenance   partitions, retention, changes of the time zone database
+* maintenance   partitions, expired rows, changes of the time zone database
 * metrics       the metrics of the ticker
 """

@@ -205,7 +205,7 @@ def _explain_past(
 ) -> Explanation:
     verdict, reason = Verdict.NO_RECORD, None
     if now - at > RETENTION:
-        text = f"The ledger keeps runs for {RETENTION.days} days, and the time is older."
+        text = f"The ledger has no row for this time, which is over {RETENTION.days} days past."
     elif at in history.skipped_times:
         verdict, reason = Verdict.DID_NOT_RUN, Reason.MANUAL.value
         text = REASON_TEXT[Reason.MANUAL]
