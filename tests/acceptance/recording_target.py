@@ -24,6 +24,7 @@ class Call:
     scheduled_for: datetime
     attempt: int
     token: int
+    replay: str | None  # the header, which only the calls of a replay have
     idempotency_key: str | None
     body: str
     started_at: datetime
@@ -39,6 +40,7 @@ class Call:
             scheduled_for=datetime.fromisoformat(line["scheduled_for"]),
             attempt=line["attempt"],
             token=line["token"],
+            replay=line["replay"],
             idempotency_key=line["idempotency_key"],
             body=line["body"],
             started_at=datetime.fromtimestamp(line["started_at"], UTC),

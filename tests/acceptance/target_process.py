@@ -70,6 +70,7 @@ class Handler(BaseHTTPRequestHandler):
             "scheduled_for": self.headers.get("Harebell-Scheduled-For"),
             "attempt": int(self.headers.get("Harebell-Attempt") or 0),
             "token": int(self.headers.get("Harebell-Fencing-Token") or 0),
+            "replay": self.headers.get("Harebell-Replay"),
             "idempotency_key": self.headers.get("Idempotency-Key"),
             "body": body.decode(errors="replace"),
             "started_at": started_at,

@@ -38,7 +38,7 @@ async def until_ended(tenant: Tenant, replay_job: UUID | None) -> ReplayJobDetai
     return found
 
 
-@pytest.mark.requirement("ASK-2")
+@pytest.mark.requirement("ASK-2", "ASK-3")
 async def test_canary_aborts_an_early_replay_job_and_each_run_succeeds_once_after_the_fix(
     tenant: Tenant, target: Target
 ) -> None:
@@ -68,6 +68,8 @@ async def test_canary_aborts_an_early_replay_job_and_each_run_succeeds_once_afte
     assert (done.state, done.succeeded, done.failed) == ("done", DEAD_RUNS, 0)
     successful = Counter(call.run_id for call in target.calls("till") if call.ok)
     assert (len(successful), set(successful.values())) == (DEAD_RUNS, {1})
+    marks = Counter(call.replay for call in target.calls("till"))
+    assert marks == {None: DEAD_RUNS, "1": DEAD_RUNS, "2": CANARY}
     assert [dead_letter async for dead_letter in tenant.harebell.dead_letters()] == []
 
 

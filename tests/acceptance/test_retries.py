@@ -1,11 +1,12 @@
 """A failing target: attempts with the backoff of the policy, then a dead letter."""
 
 import logging
+from collections import defaultdict
 from itertools import pairwise
 from typing import Any
 
 import pytest
-from tests.acceptance.recording_target import Target
+from tests.acceptance.recording_target import Call, Target
 from tests.acceptance.stack import Tenant, until
 
 from harebell.client import DeadLetterView
@@ -14,6 +15,7 @@ pytestmark = [pytest.mark.broker, pytest.mark.postgres, pytest.mark.broker_versi
 
 log = logging.getLogger(__name__)
 
+DEFAULT_RUNS = 20
 TOLERANCE = 0.25  # seconds of a retry after the time of its policy
 
 
@@ -54,6 +56,38 @@ async def test_two_failures_and_a_success_are_three_attempts_with_the_backoff_of
         assert minimum <= waited <= minimum + TOLERANCE
     assert [call.token for call in calls] == sorted({call.token for call in calls})
     assert await dead_letters(tenant, "all") == []
+
+
+@pytest.mark.requirement("S104", "S105")
+async def test_no_retry_of_the_default_policy_is_earlier_than_its_backoff(
+    tenant: Tenant, target: Target
+) -> None:
+    target_of_runs = target.http("default", fail=2)
+    await tenant.harebell.put_many(
+        [
+            {"key": f"default-{n}", "when": {"after": "1s"}, "target": target_of_runs}
+            for n in range(DEFAULT_RUNS)
+        ]
+    )
+
+    await tenant.until_runs(DEFAULT_RUNS, "succeeded")
+
+    by_run: defaultdict[str, list[Call]] = defaultdict(list)
+    for call in target.calls("default"):
+        by_run[call.run_id].append(call)
+    waits = [
+        [
+            (after.started_at - before.finished_at).total_seconds()
+            for before, after in pairwise(calls)
+            if before.finished_at is not None
+        ]
+        for calls in by_run.values()
+    ]
+    log.info("waited %s s", waits)
+    assert {len(of_run) for of_run in waits} == {2}
+    assert min(first for first, _ in waits) >= 1.0
+    assert min(second for _, second in waits) >= 2.0
+    assert len({round(first, 2) for first, _ in waits}) > DEFAULT_RUNS // 4  # of 26 values
 
 
 @pytest.mark.requirement("S52", "S109", "S112")

@@ -54,6 +54,7 @@ def call(time: float, *, started: float | None = None, duration: float = 0.1, **
         scheduled_for=at(time),
         attempt=1,
         token=2,
+        replay=None,
         idempotency_key=run_id(ID, at(time)),
         body='{"version":"v1"}',
         started_at=at(started),

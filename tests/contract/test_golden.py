@@ -65,7 +65,7 @@ def test_defaults_of_a_ticket_never_change() -> None:
         "timeout": "30s",
         "retry": {
             "max_attempts": 5,
-            "backoff": {"base": "1s", "factor": 2, "cap": "5m", "jitter": "full"},
+            "backoff": {"base": "1s", "factor": 2, "cap": "5m", "jitter": "additive"},
         },
         "on_unknown": "retry",
         "overlap": "allow",

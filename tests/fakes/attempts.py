@@ -13,7 +13,7 @@ SCHEDULE: Final = UUID("5f0c1a52-7d4f-5c1b-9d80-0d3c1c3f7a11")
 NINE: Final = datetime(2026, 11, 20, 9, tzinfo=UTC)
 
 
-def attempt(number: int = 1, token: int = 2) -> AttemptContext:
+def attempt(number: int = 1, token: int = 2, *, replay_number: int = 0) -> AttemptContext:
     """Return an attempt. The test passes the target of the call apart from the attempt."""
     ticket = Ticket(
         schedule_id=SCHEDULE,
@@ -21,6 +21,7 @@ def attempt(number: int = 1, token: int = 2) -> AttemptContext:
         due_at=NINE,
         seq=1,
         version=1,
+        replay_number=replay_number,
         pool="default",
         lane=Lane.NORMAL,
         priority=5,

@@ -28,7 +28,7 @@ DEFAULTS: Final[dict[str, Any]] = {
     "expires_after": None,
     "retry": {
         "max_attempts": 5,
-        "backoff": {"base": "1s", "factor": 2, "cap": "5m", "jitter": "full"},
+        "backoff": {"base": "1s", "factor": 2, "cap": "5m", "jitter": "additive"},
     },
     "overlap": "allow",
     "rate_limit": None,

@@ -1,6 +1,7 @@
 """The bounds of the waits between attempts."""
 
 from datetime import timedelta
+from itertools import pairwise
 
 import pytest
 from hypothesis import given, settings
@@ -26,15 +27,54 @@ attempts = st.integers(1, 1000)
 def test_jitter_modes_are_within_their_bounds(
     base: timedelta, factor: float, cap: timedelta, attempt: int, random_fraction: float
 ) -> None:
-    whole, equal, full = (
+    whole, equal, full, additive = (
         backoff_wait(
             Backoff(base=base, factor=factor, cap=cap, jitter=jitter), attempt, random_fraction
         )
-        for jitter in (Jitter.NONE, Jitter.EQUAL, Jitter.FULL)
+        for jitter in (Jitter.NONE, Jitter.EQUAL, Jitter.FULL, Jitter.ADDITIVE)
     )
 
-    assert timedelta(0) <= full <= equal <= whole <= cap
+    assert timedelta(0) <= full <= equal <= whole <= additive <= cap
     assert equal >= whole / 2 - ROUNDING
+    assert additive <= whole * 1.25 + ROUNDING
+
+
+@pytest.mark.requirement("S104", "S105")
+@SHORT
+@given(base=waits, factor=factors, cap=waits, attempt=attempts, random_fraction=fractions)
+def test_default_jitter_never_shortens_a_wait(
+    base: timedelta, factor: float, cap: timedelta, attempt: int, random_fraction: float
+) -> None:
+    backoff = Backoff(base=base, factor=factor, cap=cap)
+    failure = Failure("http_error", "HTTP 503")
+
+    decided = decide(
+        RetryPolicy(max_attempts=1000, backoff=backoff),
+        min(attempt, 999),
+        failure,
+        now=NINE,
+        random_fraction=random_fraction,
+    )
+
+    steady = backoff.model_copy(update={"jitter": Jitter.NONE})
+    assert isinstance(decided, Retry)
+    assert decided.at >= NINE + backoff_wait(steady, min(attempt, 999), 0)
+
+
+@pytest.mark.requirement("S105")
+@SHORT
+@given(base=st.timedeltas(timedelta(seconds=1), timedelta(hours=1)), attempt=st.integers(1, 10))
+def test_a_thousand_simultaneous_failures_spread_evenly(base: timedelta, attempt: int) -> None:
+    """Divide the fractions evenly, so that the test depends on no random numbers."""
+    backoff = Backoff(base=base, cap=MAX_DURATION)
+    least = backoff_wait(backoff, attempt, 0)
+
+    spread = [backoff_wait(backoff, attempt, number / 1000) for number in range(1000)]
+
+    gaps = {later - sooner for sooner, later in pairwise(spread)}
+    assert len(set(spread)) == 1000
+    assert max(gaps) - min(gaps) <= ROUNDING
+    assert max(spread) - least >= (least / 4) * 0.99
 
 
 @pytest.mark.requirement("S104")

@@ -38,6 +38,8 @@ SCHEDULED_FOR: Final = "Harebell-Scheduled-For"
 ATTEMPT: Final = "Harebell-Attempt"
 FENCING_TOKEN: Final = "Harebell-Fencing-Token"  # noqa: S105  # the name of a header
 IDEMPOTENCY_KEY: Final = "Idempotency-Key"
+# The replay number, as a header that only the calls of a replayed run have.
+REPLAY: Final = "Harebell-Replay"
 
 # Headers of dead letters. Each value is a scalar, because the management UI shows scalars only.
 DEAD_REASON: Final = "harebell-reason"

@@ -13,20 +13,27 @@ MAX_RATE_LIMIT_STARTS: Final = 1000  # of one rate limit, whose row stores each 
 
 
 class Jitter(StrEnum):
-    """The random part of a wait d: none is d, equal is d/2 to d, and full is 0 to d."""
+    """The random part of a wait d.
+
+    The wait is d with none, d/2 to d with equal, 0 to d with full, and d to 1.25 d with additive.
+    """
 
     NONE = "none"
     EQUAL = "equal"
     FULL = "full"
+    ADDITIVE = "additive"
 
 
 class Backoff(StrictMessage):
-    """The wait after attempt n: base * factor^(n-1), at most cap, with jitter."""
+    """The wait after attempt n: base * factor^(n-1) with jitter, at most cap.
+
+    With the default jitter, no wait is shorter than the smaller of base * factor^(n-1) and cap.
+    """
 
     base: Duration = timedelta(seconds=1)
     factor: Annotated[float, Field(ge=1, le=100)] = 2
     cap: Duration = timedelta(minutes=5)
-    jitter: Jitter = Jitter.FULL
+    jitter: Jitter = Jitter.ADDITIVE
 
 
 class RetryPolicy(StrictMessage):

@@ -10,6 +10,7 @@
 * preview              the next runs of a schedule, with notes
 * overlap              the policy for runs of one schedule at the same time
 * rate_limit           reservations and starts under a rate limit
+* start_rank           the order in which due runs start
 * retry                the next step after a failed attempt
 * reason_text          the text of each reason
 * url_policy           the addresses that HTTP targets may reach

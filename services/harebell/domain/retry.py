@@ -2,12 +2,13 @@
 
 from dataclasses import dataclass, field
 from datetime import datetime, timedelta
-from typing import Final, TypeAlias
+from typing import Final, TypeAlias, assert_never
 
 from harebell.contract.policy import Backoff, Jitter, RetryPolicy
 from harebell.contract.types import ceil_ms
 
 MAX_EXPONENT: Final = 64  # 100 ** 64 is 1e128, which a float can represent
+ADDITIVE_SHARE: Final = 0.25  # the longest additive jitter, as a part of the wait
 MAX_ERROR_LENGTH: Final = 1024  # characters of a stored failure message
 
 ATTEMPTS_EXHAUSTED: Final = "attempts_exhausted"
@@ -80,8 +81,9 @@ def decide(
 
 
 def backoff_wait(backoff: Backoff, attempt: int, random_fraction: float) -> timedelta:
-    """Return base * factor ** (attempt - 1), at most cap, with jitter.
+    """Return base * factor ** (attempt - 1) with jitter, at most cap.
 
+    The waits of additive jitter therefore spread less and less as they approach the cap.
     MAX_EXPONENT bounds the power before the multiplication, so that no float overflows.
     """
     base, cap = backoff.base.total_seconds(), backoff.cap.total_seconds()
@@ -93,4 +95,8 @@ def backoff_wait(backoff: Backoff, attempt: int, random_fraction: float) -> time
             share = 0.5 + random_fraction / 2
         case Jitter.FULL:
             share = random_fraction
-    return timedelta(seconds=full * share)
+        case Jitter.ADDITIVE:
+            share = 1 + ADDITIVE_SHARE * random_fraction
+        case _:
+            assert_never(backoff.jitter)
+    return min(timedelta(seconds=full * share), backoff.cap)

@@ -13,6 +13,7 @@ from harebell.contract.amqp_names import Lane
 from harebell.contract.json_codec import decode_model
 from harebell.contract.ticket import TICKET_BATCH, Ticket
 from harebell.domain.retry import EXPIRED, Failure
+from harebell.domain.start_rank import start_rank
 from harebell.executor import metrics
 from harebell.executor.claiming.claimer import Claimer
 from harebell.executor.claiming.overlap import claim_each_at_due_time
@@ -131,14 +132,19 @@ class LanePipeline:
         await self.starter.drain(seconds)
 
     def _parse(self, body: bytes) -> tuple[list[Ticket], list[TicketHeader]]:
-        """Return the tickets of a work batch, and apart from them those of saturated targets."""
+        """Return the tickets of a work batch, and apart from them those of saturated targets.
+
+        A ticket that must start before enough deferred runs of its target is not apart.
+        """
         targets = self.starter.saturated_targets()
         if not targets:
             return decode_model(TICKET_BATCH, body), []
         saturated: list[TicketHeader] = []
         others: list[TicketHeader] = []
         for ticket in parse_ticket_headers(body):
-            (saturated if ticket.downstream in targets else others).append(ticket)
+            least = targets.get(ticket.downstream)
+            is_requeued = least is not None and least <= start_rank(ticket.due_at, ticket.priority)
+            (saturated if is_requeued else others).append(ticket)
         return decode_model(TICKET_BATCH, batch_body(others)), saturated
 
     async def _requeue(self, tickets: list[TicketHeader]) -> None:

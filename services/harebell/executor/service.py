@@ -35,7 +35,10 @@ from harebell.messaging.consumer import ConcurrentWorker, Consumer
 from harebell.messaging.topology.bus import SYSTEM, work_queue, work_topology
 from harebell.runtime.settings import ExecutorSettings
 
-PREFETCH: Final = 12  # unclaimed work batches of a lane; other executors may be able to claim more
+# Unclaimed work batches of a lane, whose tickets are claimed by start rank. The work queue keeps
+# later batches in the order of their release. Other executors may be able to claim more tickets,
+# so an executor must not keep many batches.
+PREFETCH: Final = 24
 HEARTBEAT: Final = 3  # seconds until RabbitMQ delivers the tickets of a frozen executor to others
 INSTANCE_BYTES: Final = 4  # of the random suffix of a lease holder
 

@@ -26,6 +26,9 @@ class RetryLater(Exception):
 class TaskContext(NamedTuple):
     """The run of a call. `run_id` stays the same over retries, and `fencing_token` only grows.
 
+    `replay_number` counts how often a person has had the run executed again. The attempts of each
+    replay count from 1.
+
     The class is a tuple because each call creates one (decision 19).
     """
 
@@ -34,6 +37,7 @@ class TaskContext(NamedTuple):
     fencing_token: int
     scheduled_for: datetime
     deadline: float  # of `time.monotonic()`, in seconds; then the attempt has timed out
+    replay_number: int = 0  # of a run that is no replay
 
 
 def echo(args: dict[str, Any]) -> dict[str, Any]:

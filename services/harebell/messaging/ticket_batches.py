@@ -1,5 +1,6 @@
 """Ticket headers, and the rules for the tickets in one message. Pure."""
 
+from bisect import bisect_right
 from collections.abc import Iterable, Iterator
 from datetime import datetime, timedelta
 from functools import lru_cache
@@ -18,6 +19,7 @@ from harebell.contract.ids import RunId, RunKey
 from harebell.contract.json_codec import decode_trusted, encode
 from harebell.contract.ticket import Ticket, claim_at_due_time_of_json
 from harebell.contract.types import PoolName, parse_instant
+from harebell.domain.start_rank import start_rank
 
 MAX_TICKETS: Final = 200  # in one batch on its way to the dispatcher
 MAX_BYTES: Final = 256 * 1024  # of one batch, except a batch of one larger ticket
@@ -119,14 +121,18 @@ def _integer(value: Any) -> int:  # noqa: ANN401  # decoded JSON
 def split_by_time(tickets: Iterable[TicketHeader], now: datetime) -> Iterator[list[TicketHeader]]:
     """Yield batches of tickets whose due times differ by at most `MAX_SPAN`.
 
-    The function takes `now` as the due time of every overdue ticket.
+    The function takes `now` as the due time of every overdue ticket. The overdue tickets are first,
+    in the order of their start ranks.
     """
 
     def effective_due_at(ticket: TicketHeader) -> datetime:
         return max(ticket.due_at, now)
 
+    ordered = sorted(tickets, key=effective_due_at)  # stable: equal times keep their order
+    overdue = bisect_right(ordered, now, key=effective_due_at)
+    ordered[:overdue] = sorted(ordered[:overdue], key=_rank)
     span: list[TicketHeader] = []
-    for ticket in sorted(tickets, key=effective_due_at):  # stable: equal times keep their order
+    for ticket in ordered:
         if span and effective_due_at(ticket) - effective_due_at(span[0]) > MAX_SPAN:
             yield from split_by_size(span, MAX_TICKETS)
             span = []
@@ -135,10 +141,14 @@ def split_by_time(tickets: Iterable[TicketHeader], now: datetime) -> Iterator[li
 
 
 def split_by_queue(tickets: Iterable[TicketHeader], limit: int) -> Iterator[list[TicketHeader]]:
-    """Yield batches of up to `limit` tickets of one pool and lane, the highest priority first."""
-    ordered = sorted(tickets, key=lambda ticket: (ticket.queue, -ticket.priority))
+    """Yield batches of up to `limit` tickets of one pool and lane, the lowest start rank first."""
+    ordered = sorted(tickets, key=lambda ticket: (ticket.queue, _rank(ticket)))
     for _, queue in groupby(ordered, key=attrgetter("queue")):
         yield from split_by_size(queue, limit)
+
+
+def _rank(ticket: TicketHeader) -> datetime:
+    return start_rank(ticket.due_at, ticket.priority)
 
 
 def split_by_size(tickets: Iterable[TicketHeader], limit: int) -> Iterator[list[TicketHeader]]:

@@ -14,6 +14,7 @@ from harebell.contract.ticket import Ticket
 from harebell.domain.run_states import NewRun, Placement
 from harebell.executor.claiming.claimer import Claimer, DirectClaim
 from harebell.executor.model.claimed_run import ClaimedRun
+from harebell.executor.model.start_queue import StartQueue
 from harebell.executor.running.claimed_runs import ClaimedRuns
 from harebell.executor.running.start_guard import StartGuard
 from harebell.executor.running.starter import LaneStarter
@@ -170,10 +171,14 @@ class CollectingStarter(LaneStarter):
     def __init__(self) -> None:
         self.runs: list[ClaimedRun] = []
         self.limit = 1_000_000
+        self.queue = StartQueue()  # stays empty
         self.capacity_changed = asyncio.Event()
 
     def capacity(self) -> int:
         return self.limit - len(self.runs)
+
+    def urgent_capacity(self) -> int:
+        return 0
 
     def add(self, runs: Iterable[ClaimedRun]) -> None:
         self.runs.extend(runs)

@@ -7,6 +7,7 @@ from typing import Any
 
 import pytest
 from tests.integration.executor.environment import (
+    TIMEOUT,
     ClaimingLane,
     FaultyPool,
     open_faulty_pool,
@@ -16,11 +17,8 @@ from tests.integration.executor.environment import (
 from harebell.contract.errors import DatabaseUnavailable
 from harebell.domain.run_states import RunState
 from harebell.executor import metrics
-from harebell.executor.claiming.claimer import (
-    MAX_ROWS,
-    VISIBILITY_CHECK_INTERVAL,
-    VISIBILITY_TIMEOUT,
-)
+from harebell.executor.claiming.claimer import VISIBILITY_CHECK_INTERVAL, VISIBILITY_TIMEOUT
+from harebell.executor.claiming.unclaimed_tickets import MAX_ROWS
 from harebell.runtime.clock import monotonic
 
 pytestmark = pytest.mark.postgres
@@ -35,6 +33,14 @@ async def ledger(database_url: str) -> AsyncIterator[FaultyPool]:
 @pytest.fixture
 def lane(ledger: FaultyPool) -> ClaimingLane:
     return ClaimingLane(ledger)
+
+
+async def until_claimed(lane: ClaimingLane, count: int) -> None:
+    """Wait until the lane has claimed `count` runs, and let the claimer try to claim more."""
+    async with asyncio.timeout(TIMEOUT):
+        while len(lane.runs) < count:  # noqa: ASYNC110  # no event
+            await asyncio.sleep(0.01)
+    await asyncio.sleep(0.1)
 
 
 @pytest.mark.requirement("S80")
@@ -215,14 +221,87 @@ async def test_claimer_stops_at_the_capacity_of_the_lane_and_continues_when_it_c
         batches = [
             asyncio.create_task(lane.claimer.claim(tickets[n : n + 10])) for n in (0, 10, 20)
         ]
-        await asyncio.wait(batches, timeout=0.3)
+        await until_claimed(lane, 15)
         first = len(lane.runs)
         lane.starter.limit = 100
         lane.starter.capacity_changed.set()
         await asyncio.gather(*batches)
 
-    assert first == 20  # whole batches; the second began below the limit
+    assert first == 15
     assert len(lane.runs) == 30
+
+
+@pytest.mark.requirement("S21", "S43")
+async def test_urgent_tickets_of_a_later_batch_are_claimed_before_waiting_tickets(
+    ledger: FaultyPool, lane: ClaimingLane
+) -> None:
+    tickets = ledger.tickets(30)
+    await ledger.stage(tickets)
+    urgent = [each.model_copy(update={"priority": 7}) for each in tickets[20:]]
+    lane.starter.limit = 5
+
+    async with running(lane.claimer.run()):
+        batches = [
+            asyncio.create_task(lane.claimer.claim(batch)) for batch in (tickets[:20], urgent)
+        ]
+        await until_claimed(lane, 5)
+        lane.starter.limit = 15
+        lane.starter.capacity_changed.set()
+        await until_claimed(lane, 15)
+        first = [run.ticket.priority for run in lane.runs]
+        is_urgent_batch_done = batches[1].done()
+        lane.starter.limit = 100
+        lane.starter.capacity_changed.set()
+        await asyncio.gather(*batches)
+
+    assert sorted(first) == [5] * 5 + [7] * 10
+    assert is_urgent_batch_done
+    assert len(lane.runs) == 30
+
+
+@pytest.mark.requirement("S91", "S110")
+async def test_batch_that_is_claimed_in_parts_fails_once_and_succeeds_when_it_is_repeated(
+    ledger: FaultyPool, lane: ClaimingLane
+) -> None:
+    tickets = ledger.tickets(30)
+    await ledger.stage(tickets)
+    lane.starter.limit = 10
+
+    async with running(lane.claimer.run()):
+        batch = asyncio.create_task(lane.claimer.claim(tickets))
+        await until_claimed(lane, 10)
+        claimed_before = len(lane.runs)
+        ledger.lost_responses = 1
+        lane.starter.limit = 20
+        lane.starter.capacity_changed.set()
+        with pytest.raises(DatabaseUnavailable):
+            await batch
+        lane.starter.limit = 100
+        repeated = await lane.claimer.claim(tickets)
+
+    assert (claimed_before, repeated) == (10, True)
+    assert lane.claims == sorted((each.run_id, 2, 1) for each in tickets)
+
+
+@pytest.mark.requirement("S49", "S110")
+async def test_batch_that_is_claimed_in_parts_waits_for_its_invisible_rows(
+    ledger: FaultyPool, lane: ClaimingLane
+) -> None:
+    tickets = ledger.tickets(20)
+    await ledger.stage(tickets[5:])
+    lane.starter.limit = 8
+
+    async with running(lane.claimer.run()):
+        batch = asyncio.create_task(lane.claimer.claim(tickets))
+        await until_claimed(lane, 3)
+        is_done_early = batch.done()
+        lane.starter.limit = 100
+        lane.starter.capacity_changed.set()
+        await ledger.stage(tickets[:5])
+        claimed = await batch
+
+    assert (is_done_early, claimed) == (False, True)
+    assert lane.claims == sorted((each.run_id, 2, 1) for each in tickets)
 
 
 @pytest.mark.requirement("S110")

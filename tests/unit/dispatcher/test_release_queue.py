@@ -20,6 +20,7 @@ from harebell.messaging.topology.delay_queues import LONGEST_LEAD, MARGIN, SHORT
 
 SHORTEST_WAIT = timedelta(milliseconds=SHORTEST_MS) + MARGIN  # of the shortest delay queue
 MILLISECOND = timedelta(milliseconds=1)
+NUMBERED = list(enumerate(["many", "many", "many", "few", "many", "many", "few"]))
 
 
 @pytest.mark.requirement("S46")
@@ -101,6 +102,27 @@ def test_tickets_leave_in_the_order_of_their_due_times() -> None:
     released = queue.due(after(10))
 
     assert [ticket.due_at for ticket in released] == [after(1), after(2), after(3)]
+
+
+@pytest.mark.requirement("S21", "S43")
+def test_simultaneous_tickets_leave_by_priority_and_the_tenants_of_each_alternate() -> None:
+    low = [header(number, priority=4)._replace(tenant=tenant) for number, tenant in NUMBERED[:4]]
+    high = [header(number, priority=7)._replace(tenant=tenant) for number, tenant in NUMBERED[4:]]
+    earlier = header(9, after(-0.001), priority=1)
+
+    released = queue_of([*low, *high, earlier]).due(NINE)
+
+    order = [(ticket.priority, ticket.tenant) for ticket in released]
+    assert order == [
+        (1, "default"),
+        (7, "many"),
+        (7, "few"),
+        (7, "many"),
+        (4, "many"),
+        (4, "few"),
+        (4, "many"),
+        (4, "many"),
+    ]
 
 
 def test_drain_returns_all_tickets() -> None:

@@ -139,6 +139,20 @@ def test_work_batch_has_one_pool_and_lane_and_the_highest_priority_first() -> No
     assert all(batch.exchange == amqp_names.WORK for batch in batches.values())
 
 
+@pytest.mark.requirement("S21", "S43")
+def test_late_ticket_is_before_later_tickets_of_a_higher_priority() -> None:
+    tickets = [
+        header(number, after(due_in), priority=priority)
+        for number, due_in, priority in ((1, 16, 7), (2, 0, 4), (3, 14, 7))
+    ]
+
+    (work,) = to_work_queues(tickets, 20)
+    (overdue,) = to_delay_queues(tickets, after(16))
+
+    assert [each.due_at for each in work.tickets] == [after(14), after(0), after(16)]
+    assert [each.due_at for each in overdue.tickets] == [after(14), after(0), after(16)]
+
+
 def test_work_batch_has_a_maximum_of_tickets() -> None:
     assert [len(batch.tickets) for batch in to_work_queues(headers(45), 20)] == [20, 20, 5]
 

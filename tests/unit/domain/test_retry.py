@@ -64,6 +64,8 @@ def test_backoff_is_at_most_the_cap(attempt: int, factor: int) -> None:
         (Jitter.EQUAL, 0.5, 6),
         (Jitter.FULL, 0.0, 0),
         (Jitter.FULL, 0.5, 4),
+        (Jitter.ADDITIVE, 0.0, 8),
+        (Jitter.ADDITIVE, 0.5, 9),
     ],
 )
 def test_jitter_changes_a_wait(jitter: Jitter, dice: float, wait: float) -> None:
@@ -71,9 +73,12 @@ def test_jitter_changes_a_wait(jitter: Jitter, dice: float, wait: float) -> None
 
 
 @pytest.mark.requirement("S105")
-@pytest.mark.parametrize(("jitter", "least"), [(Jitter.EQUAL, 4.0), (Jitter.FULL, 0.0)])
-def test_full_jitter_spreads_a_thousand_retries_over_the_whole_wait(
-    jitter: Jitter, least: float
+@pytest.mark.parametrize(
+    ("jitter", "least", "most"),
+    [(Jitter.EQUAL, 4.0, 8.0), (Jitter.FULL, 0.0, 8.0), (Jitter.ADDITIVE, 8.0, 10.0)],
+)
+def test_jitter_spreads_a_thousand_retries_over_its_whole_range(
+    jitter: Jitter, least: float, most: float
 ) -> None:
     dice = random.Random(7)  # noqa: S311  # spread, not secrecy
     policy = RetryPolicy(max_attempts=6, backoff=Backoff(jitter=jitter))
@@ -83,10 +88,30 @@ def test_full_jitter_spreads_a_thousand_retries_over_the_whole_wait(
     ]
 
     waits = [(each.at - NINE).total_seconds() for each in decided if isinstance(each, Retry)]
-    tenths = Counter(min(9, int((wait - least) / (8 - least) * 10)) for wait in waits)
+    tenths = Counter(min(9, int((wait - least) / (most - least) * 10)) for wait in waits)
     assert (len(waits), len(tenths)) == (1_000, 10)
     assert min(waits) >= least
+    assert max(waits) <= most
     assert max(tenths.values()) < 150
+
+
+@pytest.mark.requirement("S104", "S105")
+@pytest.mark.parametrize("random_fraction", [0.0, 0.999])
+def test_default_attempts_take_at_least_the_sum_of_the_backoff(random_fraction: float) -> None:
+    waits = [backoff_wait(Backoff(), attempt, random_fraction) for attempt in range(1, 5)]
+
+    assert all(wait >= seconds(least) for wait, least in zip(waits, (1, 2, 4, 8), strict=True))
+    assert seconds(15) <= sum(waits, seconds(0)) < seconds(15 * 1.25)
+
+
+@pytest.mark.requirement("S104", "S105")
+@pytest.mark.parametrize(("attempt", "least", "most"), [(3, 4, 5), (4, 6, 6), (30, 6, 6)])
+def test_additive_jitter_never_exceeds_the_cap(attempt: int, least: float, most: float) -> None:
+    backoff = Backoff(cap=seconds(6))
+
+    waits = [backoff_wait(backoff, attempt, fraction) for fraction in (0.0, 1.0)]
+
+    assert waits == [seconds(least), seconds(most)]
 
 
 @pytest.mark.parametrize(
@@ -100,6 +125,13 @@ def test_retry_after_applies_when_it_is_longer_than_the_backoff(
     expected = timedelta(hours=wait) if retry_after == timedelta(hours=3) else seconds(wait)
 
     assert decide(POLICY, 3, failure, now=NINE, random_fraction=0) == Retry(NINE + expected)
+
+
+def test_retry_after_of_the_target_gets_no_jitter() -> None:
+    failure = Failure("http_error", "HTTP 503", retry_after=seconds(60))
+    policy = RetryPolicy(max_attempts=6)
+
+    assert decide(policy, 3, failure, now=NINE, random_fraction=0.9) == Retry(after(60))
 
 
 @pytest.mark.requirement("S106")

@@ -56,3 +56,11 @@ def test_headers_identify_the_run_and_the_attempt() -> None:
         "Harebell-Fencing-Token": "7",
         "Idempotency-Key": run_id,
     }
+
+
+@pytest.mark.requirement("ASK-3")
+def test_headers_contain_the_replay_number_only_when_the_run_is_a_replay() -> None:
+    first, replayed = attempt().headers(), attempt(replay_number=2).headers()
+
+    assert "Harebell-Replay" not in first
+    assert replayed == {**first, "Harebell-Replay": "2"}

@@ -54,7 +54,12 @@ async def running(*claimers: Claimer) -> AsyncIterator[None]:
 
 
 def tickets(lane: LaneHarness, *numbers: int) -> list[Ticket]:
-    return [lane.claimed(number).ticket for number in numbers]
+    """Return tickets that are not due, so that none of them is urgent."""
+    return [lane.claimed(number, 60).ticket for number in numbers]
+
+
+def tickets_of(lane: LaneHarness, *numbers: int, priority: int) -> list[Ticket]:
+    return [lane.claimed(number, priority=priority).ticket for number in numbers]
 
 
 def calls_of_capacity(lane: LaneHarness, monkeypatch: pytest.MonkeyPatch) -> list[int]:
@@ -119,6 +124,59 @@ async def test_new_request_claims_the_capacity_that_faster_attempts_have_added(
 
     assert claimed
     assert await first
+
+
+@pytest.mark.requirement("S21")
+async def test_urgent_ticket_is_claimed_although_the_lane_has_no_capacity(
+    lane: LaneHarness,
+) -> None:
+    claimer = claimer_of(lane)
+    lane.starter.add([lane.claimed(number, priority=4) for number in (1, 2)])
+
+    async with running(claimer):
+        equal = asyncio.create_task(claimer.claim(tickets_of(lane, 4, 5, priority=4)))
+        urgent = asyncio.create_task(claimer.claim(tickets_of(lane, 3, 6, 7, priority=7)))
+        while len(lane.starter.queue) < 4:  # noqa: ASYNC110  # no event
+            await asyncio.sleep(0.01)
+        await asyncio.sleep(0.1)
+        waiting = [run.ticket.priority for run in lane.starter.queue.waiting()]
+        are_done = equal.done(), urgent.done()
+        claimer.close()
+        results = [await equal, await urgent]
+
+    assert sorted(waiting) == [4, 4, 7, 7]  # the urgent capacity is twice the capacity
+    assert are_done == (False, False)
+    assert results == [False, False]
+
+
+@pytest.mark.requirement("S21")
+async def test_urgent_ticket_is_claimed_when_it_becomes_due(lane: LaneHarness) -> None:
+    claimer = claimer_of(lane)
+    lane.starter.add([lane.claimed(number, priority=4) for number in (1, 2)])
+
+    async with running(claimer):
+        claimed = await claimer.claim([lane.claimed(3, 0.2, priority=7).ticket])
+        is_due = lane.clock.now() >= lane.starter.queue.pop(lane.clock.now).ticket.due_at
+
+    assert claimed
+    assert is_due
+
+
+async def test_cancelled_request_is_not_claimed(lane: LaneHarness) -> None:
+    claimer = claimer_of(lane)
+    waiting = [lane.claimed(number, 60) for number in (1, 2)]
+    lane.starter.add(waiting)
+
+    async with running(claimer):
+        cancelled = asyncio.create_task(claimer.claim(tickets(lane, 3)))
+        await asyncio.sleep(0)
+        cancelled.cancel()
+        await asyncio.gather(cancelled, return_exceptions=True)
+        lane.starter.remove_unstarted({run.key for run in waiting})
+        await claimer.claim(tickets(lane, 4))
+        keys = [run.ticket.run_spec.target.task.args for run in lane.starter.queue.waiting()]  # type: ignore[union-attr]  # every target here is a task
+
+    assert keys == [{"filling": "x" * 4}]
 
 
 async def test_closed_claimer_finishes_its_requests_without_a_claim(lane: LaneHarness) -> None:

@@ -22,19 +22,46 @@ def claimed(
     return ClaimedRun(ticket=of_run, token=seq + 1, attempt=1, lease=15.0, renewed_at=100.0)
 
 
-def pop_all(queue: StartQueue) -> list[ClaimedRun]:
-    return [queue.pop() for _ in range(len(queue))]
+def pop_all(queue: StartQueue, now: datetime = NINE) -> list[ClaimedRun]:
+    return [queue.pop(lambda: now) for _ in range(len(queue))]
 
 
-@pytest.mark.requirement("S43")
-def test_queue_returns_runs_by_due_time_and_then_by_priority() -> None:
-    late, low = claimed(1, after(1), priority=10), claimed(2, priority=1)
-    first, second, high = claimed(3), claimed(4), claimed(5, priority=9)
+def queue_of(*runs: ClaimedRun) -> StartQueue:
     queue = StartQueue()
-    for run in (late, low, first, second, high):
+    for run in runs:
         queue.push(run)
+    return queue
 
-    assert pop_all(queue) == [high, first, second, low, late]
+
+@pytest.mark.requirement("S21", "S43")
+def test_queue_returns_due_runs_by_priority_and_the_others_by_due_time() -> None:
+    later, soon = claimed(1, after(2), priority=10), claimed(2, after(1), priority=1)
+    low, first, second, high = (
+        claimed(number, priority=priority) for number, priority in ((3, 1), (4, 5), (5, 5), (6, 9))
+    )
+    queue = queue_of(later, soon, low, first, second, high)
+
+    assert pop_all(queue) == [high, first, second, low, soon, later]
+
+
+@pytest.mark.requirement("S21", "S43")
+def test_late_run_starts_before_a_run_of_a_higher_priority() -> None:
+    low, high, higher = (
+        claimed(number, after(due_in), priority=priority)
+        for number, due_in, priority in ((1, 0, 1), (2, 5.5, 2), (3, 9.5, 3))
+    )
+
+    assert pop_all(queue_of(high, low, higher), after(10)) == [higher, low, high]
+
+
+@pytest.mark.requirement("S21", "S47")
+def test_next_due_is_the_earliest_due_time_when_a_later_run_starts_first() -> None:
+    queue = queue_of(claimed(1, after(0), priority=4), claimed(2, after(1), priority=7))
+
+    assert queue.next_due() == NINE
+    assert queue.first_rank(after(1)) == after(1 - 35)
+    queue.pop(lambda: after(1))
+    assert queue.next_due() == NINE
 
 
 @pytest.mark.requirement("S47")
@@ -54,7 +81,7 @@ def test_removed_runs_never_leave_the_queue() -> None:
     for run in runs:
         queue.push(run)
 
-    removed = queue.remove({runs[0].key, runs[2].key, claimed(99).key})
+    removed = queue.remove_keys({runs[0].key, runs[2].key, claimed(99).key})
 
     assert removed == [runs[0], runs[2]]
     assert queue.waiting() == [runs[1], runs[3]]
@@ -67,7 +94,7 @@ def test_run_has_its_new_ticket_when_it_is_claimed_again_after_its_removal() -> 
     queue = StartQueue()
     queue.push(old)
 
-    queue.remove({old.key})
+    queue.remove_keys({old.key})
     queue.push(new)
 
     assert pop_all(queue) == [new]
@@ -83,11 +110,31 @@ def test_deferred_runs_delay_no_other_run_and_resume_in_order() -> None:
     assert (len(queue), queue.next_due()) == (1, other.ticket.due_at)
     assert queue.deferred_counts() == {first.downstream: 2}
     queue.resume(first.downstream)
-    assert queue.pop() == first
+    assert queue.pop(lambda: after(1)) == first
     assert set(queue.waiting()) == {second, other}
-    assert queue.remove({second.key}) == [second]
+    assert queue.remove_keys({second.key}) == [second]
     queue.resume(first.downstream)
     assert queue.deferred_counts() == {}
+
+
+@pytest.mark.requirement("S21", "S43")
+def test_deferred_runs_resume_by_start_rank() -> None:
+    low, late, high = (
+        claimed(number, after(due_in), priority=priority)
+        for number, due_in, priority in ((1, 0, 4), (2, -16, 4), (3, 0.4, 7))
+    )
+    queue = StartQueue()
+    for run in (low, late, high):
+        queue.defer(run)
+    ranks = [queue.deferred_rank(low.downstream, position) for position in range(3)]
+
+    resumed = []
+    for _ in range(3):
+        queue.resume(low.downstream)
+        resumed.append(queue.pop(lambda: after(1)))
+
+    assert resumed == [late, high, low]
+    assert ranks == [after(-36), after(0.4 - 35), after(-20)]
 
 
 def test_min_sleep_grows_with_the_number_of_waiting_runs_up_to_its_limit() -> None:

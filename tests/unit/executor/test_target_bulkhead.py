@@ -58,7 +58,7 @@ def test_throughput_of_a_target_is_remembered_while_the_target_is_idle() -> None
 
     fill(bulkhead, QUICK)
 
-    assert bulkhead.saturated({QUICK: MAX_UNSTARTED // 2}) == frozenset()
+    assert bulkhead.saturated({QUICK: MAX_UNSTARTED // 2}) == {}
 
 
 def test_new_target_has_the_throughput_of_its_lane() -> None:
@@ -66,7 +66,7 @@ def test_new_target_has_the_throughput_of_its_lane() -> None:
     for _ in range(bulkhead.max_running):
         bulkhead.start(QUICK, expected_seconds=0.001)
 
-    assert bulkhead.saturated({QUICK: MAX_UNSTARTED // 2}) == frozenset()
+    assert bulkhead.saturated({QUICK: MAX_UNSTARTED // 2}) == {}
 
 
 def test_bulkhead_remembers_a_limited_number_of_idle_targets() -> None:
@@ -96,8 +96,8 @@ def test_target_is_saturated_when_enough_runs_are_deferred_until_requeued_ticket
     bulkhead = TargetBulkhead(slots=40, max_share=0.75)
     fill(bulkhead, SLOW, seconds=seconds)
 
-    assert bulkhead.saturated({SLOW: int(enough * 0.99)}) == frozenset()
-    assert bulkhead.saturated({SLOW: int(enough * 1.01) + 1, QUICK: 10_000}) == {SLOW}
+    assert bulkhead.saturated({SLOW: int(enough * 0.99)}) == {}
+    assert bulkhead.saturated({SLOW: int(enough * 1.01) + 1, QUICK: 10_000}).keys() == {SLOW}
 
 
 @pytest.mark.parametrize("lateness", [timedelta(0), timedelta(seconds=20), timedelta(hours=9)])

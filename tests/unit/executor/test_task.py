@@ -28,10 +28,11 @@ Call = Callable[..., Coroutine[Any, Any, TargetOutcome]]
 def call_task() -> Iterator[Call]:
     opened = []
 
-    async def call_once(task: Callable[..., Any], **args: object) -> TargetOutcome:
+    async def call_once(task: Callable[..., Any], **args: Any) -> TargetOutcome:
         targets = TaskTargets(tasks_of({"t": task}), threads=1)
         opened.append(targets)
-        return await targets.call(TaskCall(name="t", args=args), attempt(), SECONDS)
+        replayed = attempt(replay_number=args.pop("replay_number", 0))
+        return await targets.call(TaskCall(name="t", args=args), replayed, SECONDS)
 
     yield call_once
     for targets in opened:
@@ -97,6 +98,16 @@ async def test_task_receives_the_context_as_its_second_parameter(call_task: Call
     assert (context.run_id, context.attempt) == (attempt().ticket.run_id, 1)
     assert (context.fencing_token, context.scheduled_for) == (2, NINE)
     assert started + SECONDS <= context.deadline <= monotonic() + SECONDS
+
+
+@pytest.mark.requirement("ASK-3")
+async def test_context_contains_the_replay_number(call_task: Call) -> None:
+    async def task(_: Args, context: TaskContext) -> int:
+        return context.replay_number
+
+    outcomes = [await call_task(task), await call_task(task, replay_number=2)]
+
+    assert outcomes == [Success(result="0"), Success(result="2")]
 
 
 async def test_task_receives_no_context_when_the_second_parameter_has_a_default(

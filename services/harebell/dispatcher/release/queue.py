@@ -50,8 +50,9 @@ def is_past_pool_deadline(due_at: datetime, now: datetime) -> bool:
     return now - due_at > POOL_DEADLINE
 
 
-# The due time, the position within its tenant, the order of arrival, the ticket.
-_Entry: TypeAlias = tuple[datetime, int, int, TicketHeader]
+# The due time, the negative priority, the position among the tickets of its tenant with both, the
+# order of arrival, the ticket.
+_Entry: TypeAlias = tuple[datetime, int, int, int, TicketHeader]
 
 # Each lead, with the number of due tickets that may leave later at RELEASE_RATE and still be early.
 _LEADS: Final = tuple(
@@ -64,8 +65,9 @@ class ReleaseQueue:
     """A queue of tickets, ordered by due time, that releases each ticket at its lead.
 
     The lead grows with the number of tickets that are due together, so that executors can claim all
-    of them before their due time. Simultaneous tickets leave at RELEASE_RATE, and their tenants
-    alternate. A ticket that is claimed at its due time always has the shortest lead.
+    of them before their due time. Simultaneous tickets leave at RELEASE_RATE, the highest priority
+    first, and the tenants of one priority alternate. A ticket that is claimed at its due time
+    always has the shortest lead.
     """
 
     def __init__(self) -> None:
@@ -73,15 +75,17 @@ class ReleaseQueue:
         self._near: list[_Entry] = []  # due within the longest lead, sorted
         self._claimed_when_due: list[_Entry] = []  # a heap
         self._arrivals = count()  # the order of tickets with equal due times
-        self._simultaneous: Counter[tuple[datetime, str]] = Counter()  # by due time and tenant
+        # By due time, priority and tenant.
+        self._simultaneous: Counter[tuple[datetime, int, str]] = Counter()
 
     def __len__(self) -> int:
         return sum(map(len, self._lists()))
 
     def push(self, ticket: TicketHeader) -> None:
-        group = ticket.due_at, ticket.tenant
+        group = ticket.due_at, ticket.priority, ticket.tenant
         heap = self._claimed_when_due if ticket.claim_at_due_time else self._far
-        heappush(heap, (ticket.due_at, self._simultaneous[group], next(self._arrivals), ticket))
+        position = self._simultaneous[group]
+        heappush(heap, (ticket.due_at, -ticket.priority, position, next(self._arrivals), ticket))
         self._simultaneous[group] += 1
 
     def due(self, now: datetime) -> list[TicketHeader]:
@@ -109,7 +113,7 @@ class ReleaseQueue:
 
     def _removed(self, entry: _Entry) -> TicketHeader:
         ticket = entry[-1]
-        group = ticket.due_at, ticket.tenant
+        group = ticket.due_at, ticket.priority, ticket.tenant
         self._simultaneous[group] -= 1
         if not self._simultaneous[group]:
             del self._simultaneous[group]

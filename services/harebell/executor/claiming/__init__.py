@@ -1,6 +1,7 @@
 """The claims of runs, which give the lease of each run to this executor.
 
-* claimer    claims of work batches, and the direct claim
-* overlap    the claim with overlap slots
-* in_doubt   claims whose result is unknown
+* unclaimed_tickets  received work batches, and the order of their claims
+* claimer            claims within the capacity of a lane, and the direct claim
+* overlap            the claim with overlap slots
+* in_doubt           claims whose result is unknown
 """

@@ -1,10 +1,9 @@
 """The claimer of a lane, which claims the runs of several work batches in one statement."""
 
 import asyncio
-from collections import deque
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
-from datetime import datetime, timedelta
+from datetime import timedelta
 from typing import Final, Protocol, TypeAlias
 
 import asyncpg
@@ -15,6 +14,7 @@ from harebell.contract.ids import RunKey
 from harebell.contract.ticket import Ticket
 from harebell.executor import metrics
 from harebell.executor.claiming.in_doubt import InDoubtClaims
+from harebell.executor.claiming.unclaimed_tickets import ClaimRequest, Portion, UnclaimedTickets
 from harebell.executor.model.claimed_run import ClaimedRun
 from harebell.executor.running.claimed_runs import ClaimedRuns
 from harebell.executor.running.start_guard import StartGuard
@@ -24,7 +24,6 @@ from harebell.runtime.clock import Clock, monotonic
 from harebell.storage.engine import translate_db_errors
 from harebell.storage.runs import claims
 
-MAX_ROWS: Final = 250  # of a statement; more rows would delay due starts of other lanes
 GATHER_TIME: Final = 0.025  # seconds in which more work batches may join a statement
 # Before the due time of the first ticket. A claimer that gathers this early makes no run late.
 MIN_TIME_TO_GATHER: Final = timedelta(milliseconds=60)
@@ -58,35 +57,9 @@ class DirectClaim:
         return await claims.claim(self.pool, list(tickets), self.holder), frozenset()
 
 
-@dataclass(slots=True)
-class ClaimRequest:
-    """One work batch that waits for its claim.
-
-    `done` becomes True when the delivery may be acknowledged.
-    """
-
-    tickets: list[Ticket]
-    done: asyncio.Future[bool]
-    earliest: datetime = field(init=False)
-
-    def __post_init__(self) -> None:
-        self.earliest = min(ticket.due_at for ticket in self.tickets)
-
-    def finish(self, *, is_claimed: bool) -> None:
-        if not self.done.done():  # the loss of a consumer cancels its requests
-            self.done.set_result(is_claimed)
-
-    def fail(self, error: Exception) -> None:
-        if not self.done.done():
-            self.done.set_exception(error)
-
-
 @dataclass(slots=True, kw_only=True)
 class Claimer:
-    """The claims of one lane with one strategy.
-
-    The number of requests is bounded by the prefetch of the consumer.
-    """
+    """The claims of one lane with one strategy."""
 
     pool: asyncpg.Pool
     clock: Clock
@@ -96,7 +69,7 @@ class Claimer:
     starter: LaneStarter
     claimed_runs: ClaimedRuns
     start_guard: StartGuard
-    _requests: deque[ClaimRequest] = field(default_factory=deque)
+    _waiting: UnclaimedTickets = field(default_factory=UnclaimedTickets)
     _requested: asyncio.Event = field(default_factory=asyncio.Event)
     _in_doubt: InDoubtClaims = field(default_factory=InDoubtClaims)
     _retries: set[asyncio.Task[None]] = field(default_factory=set)
@@ -109,62 +82,90 @@ class Claimer:
         """
         if not tickets:
             return True
-        request = ClaimRequest(tickets, asyncio.get_running_loop().create_future())
-        self._requests.append(request)
+        request = ClaimRequest(tickets=tickets, done=asyncio.get_running_loop().create_future())
+        self._waiting.add(request)
         self._requested.set()
         # Faster attempts also increase the capacity, and no start reports that.
         self.starter.capacity_changed.set()
         if self._is_closed:
             self.close()
-        return await request.done
+        try:
+            return await request.done
+        except asyncio.CancelledError:  # the broker delivers the batch of a lost consumer again
+            self._waiting.discard_ended()
+            raise
 
     def close(self) -> None:
         """Claim nothing more. The waiting deliveries stay unacknowledged for other executors."""
         self._is_closed = True
-        while self._requests:
-            self._requests.popleft().finish(is_claimed=False)
+        self._waiting.abandon()
 
     async def run(self) -> None:
         """Claim the requested tickets within the capacity of the lane until cancelled."""
         while True:
-            if not self._requests:
+            if not self._waiting:
                 self._requested.clear()
                 await self._requested.wait()
                 continue
-            if self.starter.capacity() <= 0:
-                self.starter.capacity_changed.clear()
-                await self.starter.capacity_changed.wait()
+            if self.starter.capacity() > 0:
+                if self._is_early():
+                    await asyncio.sleep(GATHER_TIME)
+            elif not self._has_urgent():
+                await self._wait_for_capacity()
                 continue
-            if self._is_early() and len(self._requests) * len(self._requests[0].tickets) < MAX_ROWS:
-                await asyncio.sleep(GATHER_TIME)
             await self.start_guard.wait_until_clear()
-            requests = self._next_requests()
-            try:
-                invisible = await self._claim_tickets(
-                    [ticket for request in requests for ticket in request.tickets]
-                )
-            except Exception as error:  # noqa: BLE001  # the consumer handles the error
-                for request in requests:
-                    request.fail(error)
-            else:
-                self._conclude(requests, invisible)
+            if portions := self._next_portions():
+                await self._claim_portions(portions)
 
     def _is_early(self) -> bool:
-        earliest = min(request.earliest for request in self._requests)
-        return earliest - self.clock.now() > MIN_TIME_TO_GATHER
+        """Return whether the claimer can wait for more work batches and make no run late."""
+        if not self._waiting.has_few():
+            return False
+        return self._waiting.earliest() - self.clock.now() > MIN_TIME_TO_GATHER
 
-    def _next_requests(self) -> list[ClaimRequest]:
-        """Remove and return whole requests within the capacity and MAX_ROWS, at least one."""
-        requests: list[ClaimRequest] = []
-        rows, capacity = 0, max(1, self.starter.capacity())
-        while self._requests and rows < capacity:
-            if requests and rows + len(self._requests[0].tickets) > MAX_ROWS:
-                break
-            request = self._requests.popleft()
-            if not request.done.done():
-                requests.append(request)
-                rows += len(request.tickets)
-        return requests
+    def _has_urgent(self) -> bool:
+        """Return whether a waiting ticket must start before every run that the lane has claimed.
+
+        Without its claim, all claimed runs of a lower priority would start before it.
+        """
+        now = self.clock.now()
+        return self.starter.urgent_capacity() > 0 and self._waiting.has_urgent(
+            self.starter.queue.first_rank(now), now
+        )
+
+    async def _wait_for_capacity(self) -> None:
+        """Wait until the lane may claim more runs or a waiting ticket becomes due."""
+        self.starter.capacity_changed.clear()
+        next_due = self._waiting.next_change(self.clock.now())
+        if next_due is None:
+            await self.starter.capacity_changed.wait()
+            return
+        seconds = max(GATHER_TIME, self.clock.to_monotonic(next_due) - monotonic())
+        timer = asyncio.get_running_loop().call_later(seconds, self.starter.capacity_changed.set)
+        try:
+            await self.starter.capacity_changed.wait()
+        finally:
+            timer.cancel()
+
+    def _next_portions(self) -> list[Portion]:
+        """Remove and return the tickets of the next statement."""
+        now = self.clock.now()
+        if (capacity := self.starter.capacity()) > 0:
+            return self._waiting.take(capacity, now)
+        before = self.starter.queue.first_rank(now)
+        return self._waiting.take_urgent(self.starter.urgent_capacity(), before, now)
+
+    async def _claim_portions(self, portions: Sequence[Portion]) -> None:
+        try:
+            invisible = await self._claim_tickets(
+                [ticket for _, tickets in portions for ticket in tickets]
+            )
+        except Exception as error:  # noqa: BLE001  # the consumer handles the error
+            for request, _ in portions:
+                request.fail(error)
+            self._waiting.discard_ended()
+        else:
+            self._conclude(portions, invisible)
 
     async def _claim_tickets(self, tickets: Sequence[Ticket]) -> list[Ticket]:
         """Claim the rows of the tickets and return the tickets whose rows are not visible yet.
@@ -246,42 +247,42 @@ class Claimer:
                 return claimed, {}
             return claimed, await claims.explain_rejection(self.pool, rejected, self.holder)
 
-    def _conclude(self, requests: Sequence[ClaimRequest], invisible: Sequence[Ticket]) -> None:
-        """Finish the requests. Claim tickets with an invisible row again in a task of their own.
+    def _conclude(self, portions: Sequence[Portion], invisible: Sequence[Ticket]) -> None:
+        """Finish the tickets. Claim those with an invisible row again in a task of their own.
 
-        The other requests therefore do not wait for such tickets.
+        The other tickets therefore do not wait for such tickets.
         """
         identities = {(ticket.run_key, ticket.seq) for ticket in invisible}
-        for request in requests:
+        for request, tickets in portions:
             if not identities:  # the usual case, without a hash of each ticket
-                request.finish(is_claimed=True)
+                request.finish(len(tickets))
                 continue
-            remaining = [t for t in request.tickets if (t.run_key, t.seq) in identities]
-            if not remaining:
-                request.finish(is_claimed=True)
-                continue
-            task = asyncio.create_task(self._retry_until_visible(request, remaining))
-            self._retries.add(task)
-            task.add_done_callback(self._retries.discard)
+            remaining = [t for t in tickets if (t.run_key, t.seq) in identities]
+            request.finish(len(tickets) - len(remaining))
+            if remaining:
+                task = asyncio.create_task(self._retry_until_visible(request, remaining))
+                self._retries.add(task)
+                task.add_done_callback(self._retries.discard)
 
     async def _retry_until_visible(self, request: ClaimRequest, tickets: list[Ticket]) -> None:
         """Claim tickets until their rows are visible, for at most VISIBILITY_TIMEOUT.
 
         A ticket leaves before the commit of its row and may arrive before that commit.
         """
-        deadline = monotonic() + VISIBILITY_TIMEOUT
+        deadline, count = monotonic() + VISIBILITY_TIMEOUT, len(tickets)
         try:
             while tickets and monotonic() < deadline:
                 await asyncio.sleep(VISIBILITY_CHECK_INTERVAL)
                 tickets = await self._claim_tickets(tickets)
         except Exception as error:  # noqa: BLE001  # the consumer handles the error
             request.fail(error)
+            self._waiting.discard_ended()
             return
         if tickets:
             metrics.ORPHAN_TICKETS.inc(len(tickets))
             runs = [ticket.run_id for ticket in tickets[:MAX_LOGGED_RUNS]]
             log.warning("orphan tickets dropped", runs=runs)
-        request.finish(is_claimed=True)
+        request.finish(count)
 
 
 def _claimed_run(

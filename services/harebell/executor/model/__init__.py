@@ -1,7 +1,8 @@
 """The claimed runs of an executor as pure values and rules.
 
-* claimed_run   one claim of a run, and the age of its lease
-* start_queue   claimed runs in the order of their due times
-* throughput    the duration of attempts, and the number of runs that a lane may claim
-* completion    the next step after an attempt, and the record of the attempt
+* throughput      the duration of attempts, and the number of runs that a lane may claim
+* priority_queue  a queue in the order of starts
+* claimed_run     one claim of a run, and the age of its lease
+* start_queue     claimed runs until their start, and deferred runs
+* completion      the next step after an attempt, and the record of the attempt
 """

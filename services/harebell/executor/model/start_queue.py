@@ -1,14 +1,15 @@
-"""The start queue: claimed runs of one lane until their due time."""
+"""The start queue: claimed runs of one lane until their start."""
 
-from collections import defaultdict
+from bisect import insort
 from collections.abc import Container
 from datetime import datetime
-from heapq import heapify, heappop, heappush
-from itertools import count
+from itertools import chain, count
 from typing import Final, TypeAlias
 
 from harebell.contract.ids import RunKey
+from harebell.domain.start_rank import start_rank
 from harebell.executor.model.claimed_run import ClaimedRun
+from harebell.executor.model.priority_queue import PriorityQueue
 
 TIMER_RESOLUTION: Final = 0.001  # seconds, of the timers of the event loop
 # Claimed runs of a lane that wait. At this number, one wake of the lane starts several runs.
@@ -21,60 +22,55 @@ def min_sleep(waiting: int) -> float:
     return min(waiting // BATCHED_START_THRESHOLD * TIMER_RESOLUTION, MAX_MIN_SLEEP)
 
 
-_Entry: TypeAlias = tuple[datetime, int, int, ClaimedRun]
+# The start rank, the order of deferral, the run.
+_Deferred: TypeAlias = tuple[datetime, int, ClaimedRun]
 
 
-class StartQueue:
-    """A queue of claimed runs, ordered by due time and then by priority.
+class StartQueue(PriorityQueue[ClaimedRun]):
+    """A queue of claimed runs, in the order of starts. Its length excludes the deferred runs.
 
-    The runs of a target that uses its share of the slots are deferred to a queue of their own. They
-    therefore delay no run of another target.
+    The runs of a target that uses its share of the slots are deferred to a list of their own. They
+    therefore delay no run of another target. All of them are due, so their order is the start rank.
     """
 
     def __init__(self) -> None:
-        self._heap: list[_Entry] = []
-        self._deferred: defaultdict[str, list[_Entry]] = defaultdict(list)  # by downstream
-        self._order = count()
-
-    def __len__(self) -> int:
-        """Return the number of runs that are not deferred."""
-        return len(self._heap)
+        super().__init__()
+        self._deferred: dict[str, list[_Deferred]] = {}  # sorted, by downstream
+        self._deferrals = count()
 
     def push(self, run: ClaimedRun) -> None:
-        heappush(self._heap, self._entry(run))
-
-    def next_due(self) -> datetime | None:
-        return self._heap[0][0] if self._heap else None
-
-    def pop(self) -> ClaimedRun:
-        return heappop(self._heap)[-1]
+        ticket = run.ticket
+        self.insert(run, ticket.due_at, ticket.priority)
 
     def defer(self, run: ClaimedRun) -> None:
-        """Add the run to the deferred runs of its downstream."""
-        heappush(self._deferred[run.downstream], self._entry(run))
+        """Add the due run to the deferred runs of its downstream."""
+        rank = start_rank(run.ticket.due_at, run.ticket.priority)
+        insort(self._deferred.setdefault(run.downstream, []), (rank, next(self._deferrals), run))
 
     def deferred_counts(self) -> dict[str, int]:
         """Return the number of deferred runs by downstream."""
         return {downstream: len(entries) for downstream, entries in self._deferred.items()}
 
+    def deferred_rank(self, downstream: str, position: int) -> datetime:
+        """Return the start rank of the deferred run at this position, counted from 0."""
+        return self._deferred[downstream][position][0]
+
     def resume(self, downstream: str) -> None:
         """Move the first deferred run of the downstream back to the queue."""
         if entries := self._deferred.get(downstream):
-            heappush(self._heap, heappop(entries))
+            self.push(entries.pop(0)[-1])
         else:
             self._deferred.pop(downstream, None)
 
     def waiting(self) -> list[ClaimedRun]:
         """Return all runs, including the deferred runs."""
-        return [entry[-1] for heap in (self._heap, *self._deferred.values()) for entry in heap]
+        deferred = chain.from_iterable(self._deferred.values())
+        return [*self, *(run for _, _, run in deferred)]
 
-    def remove(self, keys: Container[RunKey]) -> list[ClaimedRun]:
+    def remove_keys(self, keys: Container[RunKey]) -> list[ClaimedRun]:
         """Remove and return the runs with these keys, including deferred runs."""
-        removed = [run for run in self.waiting() if run.key in keys]
-        for heap in (self._heap, *self._deferred.values()):
-            heap[:] = [entry for entry in heap if entry[-1].key not in keys]
-            heapify(heap)
+        removed = self.remove(lambda run: run.key in keys)
+        for entries in self._deferred.values():
+            removed += [run for _, _, run in entries if run.key in keys]
+            entries[:] = [entry for entry in entries if entry[-1].key not in keys]
         return removed
-
-    def _entry(self, run: ClaimedRun) -> _Entry:
-        return run.ticket.due_at, -run.ticket.priority, next(self._order), run

@@ -8,6 +8,8 @@ from typing import Final
 CLAIM_AHEAD: Final = 0.5  # seconds of work of a lane that may be claimed and unstarted
 MAX_UNSTARTED: Final = 20_000  # claimed runs of a lane
 MAX_UNSTARTED_WHEN_LATE: Final = 2_000  # claimed runs of a lane while one of them is late
+# Tickets that must start before every claimed run may exceed the permitted number by this factor.
+URGENT_FACTOR: Final = 2
 # A part of the permitted number. Above it the lane claims nothing, because statements with few rows
 # cost the most per row.
 LOW_WATER_MARK: Final = 0.5
@@ -34,15 +36,25 @@ class ThroughputEstimate:
         self.seconds += (seconds - self.seconds) / self._samples
 
     def capacity(self, unstarted: int, running: Sequence[float], *, is_late: bool = False) -> int:
-        """Return the number of runs that the lane may claim in addition to `unstarted` runs.
+        """Return the number of runs that the lane may claim in addition to `unstarted` runs."""
+        wanted = self._max_unstarted(running, is_late=is_late)
+        return 0 if unstarted > wanted * LOW_WATER_MARK else wanted - unstarted
+
+    def urgent_capacity(
+        self, unstarted: int, running: Sequence[float], *, is_late: bool = False
+    ) -> int:
+        """Return the number of urgent runs that the lane may claim, whatever its capacity is."""
+        return max(0, URGENT_FACTOR * self._max_unstarted(running, is_late=is_late) - unstarted)
+
+    def _max_unstarted(self, running: Sequence[float], *, is_late: bool) -> int:
+        """Return the number of claimed and unstarted runs that the lane wants.
 
         `running` contains the seconds since the start of each unfinished attempt, because such
         attempts may never end. `is_late` lowers the limit, so that the claimed runs start first.
         """
         longest = max(self.seconds, fmean(running) if len(running) == self.slots else 0.0)
         limit = MAX_UNSTARTED_WHEN_LATE if is_late else MAX_UNSTARTED
-        wanted = max(
+        return max(
             self.slots,
             int(self.slots * CLAIM_AHEAD / max(longest, CLAIM_AHEAD * self.slots / limit)),
         )
-        return 0 if unstarted > wanted * LOW_WATER_MARK else wanted - unstarted

@@ -3,6 +3,7 @@
 import asyncio
 from collections.abc import Callable, Container, Coroutine, Iterable
 from dataclasses import dataclass, field
+from datetime import UTC, datetime
 from typing import Any, Final, TypeAlias
 
 import structlog
@@ -23,6 +24,10 @@ from harebell.runtime.clock import Clock, monotonic
 
 CLOCK_CHECK_INTERVAL: Final = 1.0  # seconds between two checks whether the clock is steady again
 MAX_STARTS_PER_ITERATION: Final = 16  # of a lane, so that the other lanes start on time
+# The deferred runs of a target, as a factor of the enough runs: the priorities of the widest lane.
+# At this number, the lane claims no ticket of the target, however urgent the ticket is.
+MAX_DEFERRED_FACTOR: Final = 4
+EARLIEST_RANK: Final = datetime.min.replace(tzinfo=UTC)  # no ticket is more urgent
 LATE_AFTER: Final = 0.05  # seconds after the due time of the first run; then the lane is late
 
 RunAttempt: TypeAlias = Callable[[ClaimedRun], Coroutine[Any, Any, None]]
@@ -61,13 +66,28 @@ class LaneStarter:
 
     def capacity(self) -> int:
         """Return the number of runs that the lane may claim now."""
-        now = monotonic()
-        running = [now - started_at for started_at in self._started_at.values()]
-        return self._throughput.capacity(len(self.queue), running, is_late=self._is_late())
+        return self._throughput.capacity(
+            len(self.queue), self._running_seconds(), is_late=self._is_late()
+        )
 
-    def saturated_targets(self) -> frozenset[str]:
-        """Return the downstreams for which the lane claims no more tickets for now."""
-        return self.bulkhead.saturated(self.queue.deferred_counts())
+    def urgent_capacity(self) -> int:
+        """Return the number of runs that the lane may claim now if they start before all others."""
+        return self._throughput.urgent_capacity(
+            len(self.queue), self._running_seconds(), is_late=self._is_late()
+        )
+
+    def saturated_targets(self) -> dict[str, datetime]:
+        """Return the downstreams for which the lane claims only more urgent tickets for now.
+
+        A ticket is more urgent if its start rank is below the value.
+        """
+        counts = self.queue.deferred_counts()
+        return {
+            downstream: EARLIEST_RANK
+            if counts[downstream] >= MAX_DEFERRED_FACTOR * enough
+            else self.queue.deferred_rank(downstream, enough - 1)
+            for downstream, enough in self.bulkhead.saturated(counts).items()
+        }
 
     def next_start(self) -> float | None:
         """Return the time of the next start, in seconds of the monotonic clock.
@@ -92,7 +112,7 @@ class LaneStarter:
 
     def remove_unstarted(self, keys: Container[RunKey]) -> list[ClaimedRun]:
         """Remove and return the runs with these keys that have not started."""
-        removed = self.queue.remove(keys)
+        removed = self.queue.remove_keys(keys)
         if removed:  # no start will report this capacity to the claimers
             self.capacity_changed.set()
         return removed
@@ -132,6 +152,11 @@ class LaneStarter:
                 task.cancel()
             await asyncio.gather(*unfinished, return_exceptions=True)
 
+    def _running_seconds(self) -> list[float]:
+        """Return the seconds since the start of each unfinished attempt."""
+        now = monotonic()
+        return [now - started_at for started_at in self._started_at.values()]
+
     def _is_late(self) -> bool:
         due = self.queue.next_due()
         return due is not None and monotonic() - self.clock.to_monotonic(due) > LATE_AFTER
@@ -151,7 +176,7 @@ class LaneStarter:
                 return CLOCK_CHECK_INTERVAL
             if (seconds_left := self.clock.to_monotonic(due) - monotonic()) > 0:
                 return seconds_left
-            self._start_or_defer(self.queue.pop(), run_attempt)
+            self._start_or_defer(self.queue.pop(self.clock.now), run_attempt)
         return 0
 
     def _start_or_defer(self, run: ClaimedRun, run_attempt: RunAttempt) -> None:

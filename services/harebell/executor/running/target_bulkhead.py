@@ -65,16 +65,16 @@ class TargetBulkhead:
         usage.running -= 1
         usage.throughput.record(seconds)
 
-    def saturated(self, deferred_counts: Mapping[str, int]) -> frozenset[str]:
-        """Return the targets without capacity that have enough deferred runs.
+    def saturated(self, deferred_counts: Mapping[str, int]) -> dict[str, int]:
+        """Return the targets without capacity that have enough deferred runs, with that number.
 
         Enough runs are the runs that start while a requeued ticket is in its delay queue.
         """
-        return frozenset(
-            downstream
+        return {
+            downstream: enough
             for downstream, count in deferred_counts.items()
-            if not self.has_capacity(downstream) and count >= self._enough(downstream)
-        )
+            if not self.has_capacity(downstream) and count >= (enough := self._enough(downstream))
+        }
 
     def _enough(self, downstream: str) -> int:
         requeue_seconds = REQUEUE_TTL_MS / 1000

@@ -9,6 +9,7 @@ from harebell.contract.amqp_names import (
     ATTEMPT,
     FENCING_TOKEN,
     IDEMPOTENCY_KEY,
+    REPLAY,
     RUN_ID,
     SCHEDULE_ID,
     SCHEDULED_FOR,
@@ -28,9 +29,13 @@ class AttemptContext(NamedTuple):
     token: int
 
     def headers(self) -> dict[str, str]:
-        """Return the headers that HTTP requests and AMQP messages carry."""
+        """Return the headers that HTTP requests and AMQP messages carry.
+
+        Only a replayed run has the header with the replay number. The contract reserves the name,
+        so that no user can set the header for a run that is no replay.
+        """
         run_id = self.ticket.run_id
-        return {
+        headers = {
             RUN_ID: run_id,
             SCHEDULE_ID: str(self.ticket.schedule_id),
             SCHEDULED_FOR: instant_text(self.ticket.scheduled_for),
@@ -38,6 +43,9 @@ class AttemptContext(NamedTuple):
             FENCING_TOKEN: str(self.token),
             IDEMPOTENCY_KEY: run_id,
         }
+        if self.ticket.replay_number:
+            headers[REPLAY] = str(self.ticket.replay_number)
+        return headers
 
 
 class Success(NamedTuple):

@@ -160,4 +160,5 @@ def _context(attempt: AttemptContext, seconds: float) -> TaskContext:
         fencing_token=attempt.token,
         scheduled_for=attempt.ticket.scheduled_for,
         deadline=monotonic() + seconds,
+        replay_number=attempt.ticket.replay_number,
     )

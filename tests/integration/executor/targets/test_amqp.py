@@ -79,6 +79,17 @@ async def test_message_arrives_with_the_headers_of_the_attempt(
     assert message.delivery_mode == aio_pika.DeliveryMode.PERSISTENT
 
 
+@pytest.mark.requirement("ASK-3")
+async def test_message_of_a_replay_has_the_replay_number(acme: Acme, amqp: AmqpTargets) -> None:
+    message = AmqpMessage(exchange=EXCHANGE, routing_key="report")
+
+    for replay_number in (0, 2):
+        await amqp.call(message, attempt(replay_number=replay_number), SECONDS)
+
+    received = [await acme.next(), await acme.next()]
+    assert [each.headers.get("Harebell-Replay") for each in received] == [None, "2"]
+
+
 @pytest.mark.requirement("S16")
 @pytest.mark.parametrize(
     ("payload", "body"),

@@ -80,6 +80,16 @@ async def test_request_has_the_headers_of_the_attempt_and_of_the_user(
     assert headers.getall("User-Agent") == ["acme"]
 
 
+@pytest.mark.requirement("ASK-3")
+async def test_request_of_a_replay_has_the_replay_number(
+    http: HttpTargets, server: HttpServer
+) -> None:
+    for replay_number in (0, 2):
+        await http.call(HttpCall(url=server.url), attempt(replay_number=replay_number))
+
+    assert [each.headers.get("Harebell-Replay") for each in server.received] == [None, "2"]
+
+
 async def test_headers_of_the_attempt_override_forged_headers(
     http: HttpTargets, server: HttpServer
 ) -> None:
