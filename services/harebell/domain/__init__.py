@@ -11,6 +11,7 @@
 * overlap              the policy for runs of one schedule at the same time
 * rate_limit           reservations and starts under a rate limit
 * retry                the next step after a failed attempt
+* time_text            times in sentences for people
 * reason_text          the text of each reason
 * url_policy           the addresses that HTTP targets may reach
 * page_cursor          the position of a page in a list

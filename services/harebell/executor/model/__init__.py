@@ -3,5 +3,6 @@
 * claimed_run   one claim of a run, and the age of its lease
 * start_queue   claimed runs in the order of their due times
 * throughput    the duration of attempts, and the number of runs that a lane may claim
+* probes        the tickets that probe a half open breaker
 * completion    the next step after an attempt, and the record of the attempt
 """
