@@ -13,7 +13,7 @@ from harebell.ticker.store import breakers as store
 
 pytestmark = pytest.mark.postgres
 
-NAME = "http:acme.example"
+NAME = "acme.example:443"
 OPEN, CLOSED = BreakerState.OPEN, BreakerState.CLOSED
 NOW = datetime.now(UTC).replace(microsecond=0)
 LONG_AGO = NOW - timedelta(hours=2)
@@ -108,3 +108,16 @@ async def test_count_of_forced_breakers_omits_the_downstream(pool: asyncpg.Pool)
 
     assert await store.count_other_forced(pool, NAME) == 0
     assert await store.count_other_forced(pool, "task:acme.report") == 1
+
+
+async def test_reason_and_next_probe_of_the_later_state_are_stored(pool: asyncpg.Pool) -> None:
+    opened = reported(OPEN).model_copy(
+        update={"reason": "probe_failed", "next_probe_at": NOW + timedelta(seconds=30)}
+    )
+    await store.record_state(pool, opened)
+    open_row = await pool.fetchrow("SELECT reason, next_probe_at FROM breakers")
+    await store.record_state(pool, reported(CLOSED, NOW + timedelta(seconds=31)))
+    closed_row = await pool.fetchrow("SELECT reason, next_probe_at FROM breakers")
+
+    assert tuple(open_row) == ("probe_failed", NOW + timedelta(seconds=30))
+    assert tuple(closed_row) == (None, None)

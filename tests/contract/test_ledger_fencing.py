@@ -161,3 +161,37 @@ async def test_find_stop_requests_returns_the_reasons_of_runs_with_a_valid_token
         )
 
     assert reasons == {stopped.key: "cancelled"}
+
+
+@pytest.mark.requirement("S113")
+async def test_failed_probe_is_an_attempt_in_the_history_that_does_not_count(
+    ledger: asyncpg.Pool,
+) -> None:
+    row = Row(RunState.STAGED)
+    await insert_rows(ledger, [row])
+    seq, found = SEQ, []
+    for is_failed_probe in (False, True, True, False):
+        ticket = claims.ClaimKey(
+            key=row.key,
+            seq=seq,
+            version=3,
+            override=None,
+            lease=15,
+            due_at=NOW + timedelta(seconds=5),
+        )
+        claim = (await claims.claim(ledger, [ticket], "executor-1"))[row.key]
+        found.append((claim.token - seq, claim.attempt, claim.failed_probes))
+        failed = completion_of(row.key, RunState.RETRYING, token=claim.token)
+        failed = failed._replace(is_failed_probe=is_failed_probe)
+        seq = (await completion.complete(ledger, [failed]))[row.key]
+
+    async with ledger.acquire() as connection:
+        history = await completion.attempt_history(connection, row.key)
+    assert found == [(1, 1, 0), (1, 2, 0), (1, 3, 1), (1, 4, 2)]
+    assert [(each.number, bool(each.is_failed_probe)) for each in history] == [
+        (1, False),
+        (2, True),
+        (3, True),
+        (4, False),
+    ]
+    assert seq == SEQ + 8  # the claim and the end of each attempt, so that the token rises

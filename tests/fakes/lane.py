@@ -59,10 +59,13 @@ class RecordingCompleter(Completer):
 
     def __init__(self, changed: asyncio.Event) -> None:
         self.completed: list[tuple[ClaimedRun, AttemptOutcome]] = []
+        self.probes: list[ClaimedRun] = []
         self.changed = changed
 
-    def complete(self, run: ClaimedRun, outcome: AttemptOutcome) -> None:
+    def complete(self, run: ClaimedRun, outcome: AttemptOutcome, *, is_probe: bool = False) -> None:
         self.completed.append((run, outcome))
+        if is_probe:
+            self.probes.append(run)
         self.changed.set()
 
 

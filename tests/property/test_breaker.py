@@ -1,6 +1,6 @@
 """A breaker sends no more than its probes to a failing downstream, and closes after it recovers."""
 
-from datetime import timedelta
+from datetime import datetime, timedelta
 from typing import TypeAlias
 
 import pytest
@@ -8,7 +8,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 from tests.fakes.tickets import NINE
 
-from harebell.contract.breakers import BreakerState
+from harebell.contract.breakers import BreakerReason, BreakerState
 from harebell.dispatcher.breakers.breaker import Breaker, BreakerConfig
 
 Step: TypeAlias = tuple[str, int]  # an action, and the milliseconds before it
@@ -18,6 +18,7 @@ configs = st.builds(
     window=st.integers(1, 100).map(lambda seconds: timedelta(seconds=seconds)),
     min_calls=st.integers(1, 10),
     failure_ratio=st.floats(0.01, 1),
+    consecutive_failures=st.integers(0, 8),
     open_duration=st.integers(1, 60).map(lambda seconds: timedelta(seconds=seconds)),
     half_open_calls=st.integers(1, 5),
 )
@@ -115,3 +116,29 @@ def test_each_transition_has_a_later_time_than_the_one_before(
 
     times = [since for _, since in transitions]
     assert times == sorted(set(times))
+
+
+@pytest.mark.requirement("S113")
+@given(configs, st.lists(st.tuples(st.booleans(), st.integers(0, 20_000)), max_size=80))
+def test_closed_breaker_opens_exactly_when_the_ratio_or_the_consecutive_failures_require_it(
+    config: BreakerConfig, outcomes: list[tuple[bool, int]]
+) -> None:
+    breaker, now, consecutive = Breaker(config=config), NINE, 0
+    for healthy, wait in outcomes:
+        now += timedelta(milliseconds=wait)
+        breaker.record_outcome(now, healthy=healthy)
+        consecutive = 0 if healthy else consecutive + 1
+        if breaker.state is BreakerState.OPEN:
+            break
+        assert not 0 < config.consecutive_failures <= consecutive or is_busy(breaker, now)
+
+    if breaker.reason is BreakerReason.CONSECUTIVE_FAILURES:
+        assert consecutive == config.consecutive_failures == breaker.failed
+    elif breaker.reason is not None:
+        assert breaker.attempts >= config.min_calls
+        assert breaker.failed >= config.failure_ratio * breaker.attempts
+
+
+def is_busy(breaker: Breaker, now: datetime) -> bool:
+    """Return whether the attempts within the window are enough for the failure ratio."""
+    return breaker.window.total(now)[1] >= breaker.config.min_calls

@@ -13,7 +13,7 @@ from harebell.contract.views import BreakerView
 
 
 class BreakerMethods(ClientBase):
-    """The methods for breakers of downstreams such as `http:acme.example` or `task:acme.report`."""
+    """The methods for breakers of downstreams such as `acme.example:443` or `task:acme.report`."""
 
     async def breakers(self) -> list[BreakerView]:
         """Return the breakers that are not closed, are forced, or closed within the last hour."""

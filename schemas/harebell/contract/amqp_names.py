@@ -1,6 +1,7 @@
 """The AMQP names on which other systems may rely: exchanges, routing keys, headers and lanes."""
 
 import re
+from collections.abc import Mapping
 from enum import StrEnum
 from typing import Final
 
@@ -53,6 +54,11 @@ REJECTED_KEY: Final = "harebell-key"
 REJECTED_CODE: Final = "harebell-code"
 REJECTED_FIELD: Final = "harebell-field"
 REJECTED_REASON: Final = "harebell-reason"
+
+# The header of a work message whose tickets probe a half open breaker. The header is a hint: its
+# loss makes a failed probe use an attempt.
+PROBE: Final = "harebell-probe"
+PROBE_HEADERS: Final[Mapping[str, bool]] = {PROBE: True}
 
 
 class Lane(StrEnum):

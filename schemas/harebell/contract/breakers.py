@@ -25,9 +25,17 @@ class BreakerState(StrEnum):
     HALF_OPEN = "half_open"
 
 
+class BreakerReason(StrEnum):
+    """The reasons for which a breaker opened."""
+
+    FAILURE_RATIO = "failure_ratio"  # too many of the attempts within the window failed
+    CONSECUTIVE_FAILURES = "consecutive_failures"  # with fewer attempts than the ratio requires
+    PROBE_FAILED = "probe_failed"  # the breaker was half open
+
+
 def _check_downstream(value: object) -> object:
     if isinstance(value, str) and not is_downstream_name(check_text(value)):
-        forms = "http:acme.example, http:acme.example:8443, amqp:acme.jobs or task:a.b"
+        forms = "acme.example:443, amqp:acme.jobs or task:acme.report"
         reason = f"The downstream must have a form such as {forms}, not {quoted(value)}."
         raise invalid("invalid_downstream", reason)
     return value
@@ -84,7 +92,7 @@ class BreakerResponse(Message):
 class BreakerEventData(Message):
     """The data of `breaker.opened`, `breaker.half_opened` and `breaker.closed`.
 
-    `failed` of `attempts` failed before the breaker last opened.
+    `failed` of `attempts` failed before the breaker last opened, for the given reason.
     """
 
     downstream: str
@@ -92,6 +100,9 @@ class BreakerEventData(Message):
     since: Instant
     failed: int = 0
     attempts: int = 0
+    reason: str | None = None  # failure_ratio, consecutive_failures, probe_failed
+    next_probe_at: Instant | None = None  # the end of the open duration of an open breaker
+    text: str | None = None  # the whole event as sentences, for a chat
 
 
 class BreakerForcedEventData(Message):
@@ -103,6 +114,7 @@ class BreakerForcedEventData(Message):
     until: Instant | None = None
     note: str | None = None
     actor: str | None = None
+    text: str | None = None  # the whole event as sentences, for a chat
 
 
 class BreakerSnapshotEntry(Message):

@@ -26,6 +26,7 @@ class AttemptRecord(Message):
     error_code: str | None = None
     error: str | None = None
     http_status: int | None = None
+    is_failed_probe: bool | None = None  # true: of a breaker, without using an attempt
 
 
 class DeadRun(Message):

@@ -31,7 +31,7 @@ class Event(Message):
 class RunEventData(Message):
     """The data of `run.*` events.
 
-    `downstream` is the system that the attempt called, such as `http:acme.example`. `healthy` is
+    `downstream` is the system that the attempt called, such as `acme.example:443`. `healthy` is
     false after a failure of the downstream, and null if the attempt shows nothing about it.
     """
 

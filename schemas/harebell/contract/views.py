@@ -133,10 +133,11 @@ class RunView(Message):
     range_count: int | None = None
     tier: str | None = None  # immediate, hot, cold
     tier_reason: str | None = None
+    failed_probes: int = 0  # failed probes of a breaker, which do not count for `max_attempts`
 
 
 class AttemptView(Message):
-    """One completed attempt of a run."""
+    """One completed attempt of a run. A failed probe does not count for `max_attempts`."""
 
     replay_number: int = 0
     number: int
@@ -149,6 +150,7 @@ class AttemptView(Message):
     error: str | None = None
     http_status: int | None = None
     result: str | None = None
+    is_failed_probe: bool = False  # of a breaker
 
 
 class RunDetail(RunView, ViewResponse):
@@ -176,7 +178,10 @@ class ExplanationView(ViewResponse):
 
 
 class BreakerView(Message):
-    """One circuit breaker. `effective_state` is `forced` if a person forced it, else `state`."""
+    """One circuit breaker. `effective_state` is `forced` if a person forced it, else `state`.
+
+    `next_probe_at` is the earliest time of the next probe of an open breaker.
+    """
 
     downstream: str
     effective_state: str  # closed, open, half_open
@@ -184,6 +189,8 @@ class BreakerView(Message):
     since: Instant | None = None
     failed: int = 0
     attempts: int = 0
+    reason: str | None = None  # failure_ratio, consecutive_failures, probe_failed
+    next_probe_at: Instant | None = None
     forced: str | None = None  # open, closed
     forced_at: Instant | None = None
     forced_until: Instant | None = None
@@ -287,10 +294,27 @@ class ReplayJobView(Message):
     finished_at: Instant | None = None
 
 
+class ReplayJobWait(Message):
+    """The reason for which a replay job does not replay its next dead letter now.
+
+    `until` is the time at which the wait ends, if a time ends it.
+    """
+
+    code: str  # paused, canary, rate, breaker, unfinished_runs
+    text: str  # the reason as sentences
+    until: Instant | None = None
+    downstream: str | None = None  # of the breaker
+    next_probe_at: Instant | None = None  # the earliest time of the next probe of the breaker
+
+
 class ReplayJobDetail(ReplayJobView, ViewResponse):
-    """One replay job with the command that started it."""
+    """One replay job with the command that started it.
+
+    `waiting_for` is null for a job that has ended or that replays its next dead letter now.
+    """
 
     request: JsonObject
+    waiting_for: ReplayJobWait | None = None
 
 
 class ReplayItemView(Message):

@@ -43,7 +43,7 @@ ORDER BY schedule_id, version
 _RUNS: Final = """
 SELECT scheduled_for, schedule_id, tenant, version, origin, state, reason, outcome, seq,
        replay_number, attempt, due_at, expires_at, next_attempt_at, lease_holder, lease_until,
-       staged_at, started_at, finished_at, range_until, range_count
+       staged_at, started_at, finished_at, range_until, range_count, failed_probes
 FROM runs
 WHERE scheduled_for >= $2 AND scheduled_for < $3 AND schedule_id >= $4 AND schedule_id <= $5
   AND CASE WHEN schedule_id = ANY($1) THEN true ELSE false END
@@ -52,7 +52,7 @@ ORDER BY schedule_id, scheduled_for
 _RANGES: Final = """
 SELECT scheduled_for, schedule_id, tenant, version, origin, state, reason, outcome, seq,
        replay_number, attempt, due_at, expires_at, next_attempt_at, lease_holder, lease_until,
-       staged_at, started_at, finished_at, range_until, range_count
+       staged_at, started_at, finished_at, range_until, range_count, failed_probes
 FROM runs
 WHERE schedule_id = ANY($1) AND scheduled_for < $2 AND range_until >= $2
 ORDER BY schedule_id, scheduled_for

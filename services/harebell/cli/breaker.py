@@ -24,6 +24,8 @@ COLUMNS: Final = (
     "since",
     "failed",
     "attempts",
+    "reason",
+    "next_probe_at",
     "forced",
     "forced_until",
     "note",
@@ -34,7 +36,7 @@ Downstream: TypeAlias = Annotated[
     str,
     typer.Argument(
         metavar="TARGET",
-        help="Name the downstream (URL, http:HOST, amqp:EXCHANGE or task:NAME).",
+        help="Name the downstream (URL, HOST:PORT, amqp:EXCHANGE or task:NAME).",
     ),
 ]
 Until: TypeAlias = Annotated[

@@ -36,6 +36,7 @@ ATTEMPT_COLUMNS: Final = (
     "finished_at",
     "duration_ms",
     "outcome",
+    "is_failed_probe",
     "error_code",
     "http_status",
     "error",

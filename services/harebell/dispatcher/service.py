@@ -7,6 +7,7 @@ from typing import Final
 
 from harebell.bootstrap.process import run_until
 from harebell.bootstrap.service_context import open_service
+from harebell.contract.amqp_names import PROBE_HEADERS
 from harebell.dispatcher import metrics
 from harebell.dispatcher.breakers.breaker import BreakerConfig
 from harebell.dispatcher.breakers.registry import BreakerRegistry
@@ -119,10 +120,12 @@ class Dispatcher:
         """
         result = self._gates.apply(tickets, now)
         self._forwarder.send(to_work_queues(result.free, self._work_batch_size))
+        probes = to_work_queues(result.probes, self._work_batch_size, headers=PROBE_HEADERS)
+        self._forwarder.send(probes)
         for ttl_ms, deferred in result.deferred.items():
             self._forwarder.send(to_one_delay_queue(deferred, ttl_ms))
         self._pending_acks.published(result.duplicates)
-        return len(result.free)
+        return len(result.free) + len(result.probes)
 
 
 async def serve(settings: DispatcherSettings, stop: asyncio.Event) -> None:
@@ -168,6 +171,7 @@ def _breaker_config(settings: DispatcherSettings) -> BreakerConfig:
         window=settings.breaker_window,
         min_calls=settings.breaker_min_calls,
         failure_ratio=settings.breaker_failure_ratio,
+        consecutive_failures=settings.breaker_consecutive_failures,
         open_duration=settings.breaker_open_duration,
         half_open_calls=settings.breaker_half_open_calls,
     )

@@ -12,6 +12,7 @@
 * rate_limit           reservations and starts under a rate limit
 * start_rank           the order in which due runs start
 * retry                the next step after a failed attempt
+* time_text            times in sentences for people
 * reason_text          the text of each reason
 * url_policy           the addresses that HTTP targets may reach
 * page_cursor          the position of a page in a list

@@ -1,4 +1,8 @@
-"""The retry rule: the next step after a failed attempt, for the executor and the rescuer."""
+"""The retry rule: the next step after a failed attempt, for the executor and the rescuer.
+
+A failed probe of a breaker does not count for `max_attempts`. MAX_FAILED_PROBES bounds the failed
+probes of one run, so that no run has attempts without end.
+"""
 
 from dataclasses import dataclass, field
 from datetime import datetime, timedelta
@@ -9,6 +13,7 @@ from harebell.contract.types import ceil_ms
 
 MAX_EXPONENT: Final = 64  # 100 ** 64 is 1e128, which a float can represent
 ADDITIVE_SHARE: Final = 0.25  # the longest additive jitter, as a part of the wait
+MAX_FAILED_PROBES: Final = 100  # of one replay number of a run; further failed probes count
 MAX_ERROR_LENGTH: Final = 1024  # characters of a stored failure message
 
 ATTEMPTS_EXHAUSTED: Final = "attempts_exhausted"
@@ -61,16 +66,21 @@ def decide(
     now: datetime,
     random_fraction: float,
     expires_at: datetime | None = None,
+    failed_probes: int = 0,
+    is_failed_probe: bool = False,
 ) -> Decision:
     """Return the next step after a failed attempt.
 
-    `attempt` counts from 1 within one replay number. `random_fraction` in [0, 1) sets the jitter.
+    `attempt` counts from 1 within one replay number, and `failed_probes` of the earlier attempts
+    do not count for `max_attempts`. With `is_failed_probe`, this attempt does not count either.
+    The wait grows with every attempt, so that other runs probe the downstream before this one.
+    `random_fraction` in [0, 1) sets the jitter.
     """
     if failure.code == EXPIRED:
         return Expired()
     if not failure.retryable:
         return Dead(failure.code)
-    if attempt >= policy.max_attempts:
+    if not is_failed_probe and attempt - failed_probes >= policy.max_attempts:
         return Dead(ATTEMPTS_EXHAUSTED)
     wait = backoff_wait(policy.backoff, attempt, random_fraction)
     wait = max(wait, failure.retry_after or timedelta(0))
@@ -78,6 +88,14 @@ def decide(
     if expires_at is not None and at >= expires_at:
         return Expired()
     return Retry(at)
+
+
+def is_uncounted(failure: Failure, failed_probes: int) -> bool:
+    """Return whether the failure of a probe does not count for `max_attempts`.
+
+    `failed_probes` is the number of earlier ones. A failure without a retry ends its run anyway.
+    """
+    return failure.retryable and failed_probes < MAX_FAILED_PROBES
 
 
 def backoff_wait(backoff: Backoff, attempt: int, random_fraction: float) -> timedelta:

@@ -179,7 +179,8 @@ class AttemptCompletion(NamedTuple):
     """The outcome of an attempt and the next state of its run, as a tuple (decision 19).
 
     `staged_at` is None for a retry that waits in PostgreSQL. `healthy` is the state of the
-    downstream, or None if the attempt does not show it.
+    downstream, or None if the attempt does not show it. `is_failed_probe` is true for a failed
+    probe of a breaker, which does not count for `max_attempts`.
     """
 
     key: RunKey
@@ -196,6 +197,7 @@ class AttemptCompletion(NamedTuple):
     http_status: int | None = None
     result: str | None = None
     healthy: bool | None = None
+    is_failed_probe: bool = False
 
     @property
     def duration_ms(self) -> float | None:

@@ -60,16 +60,17 @@ class Completer:
     _gathering: asyncio.Lock = field(default_factory=asyncio.Lock)  # two would halve each batch
     _events: list[OutgoingEvent] = field(default_factory=list)
 
-    def complete(self, run: ClaimedRun, outcome: AttemptOutcome) -> None:
+    def complete(self, run: ClaimedRun, outcome: AttemptOutcome, *, is_probe: bool = False) -> None:
         """Decide the next step after an attempt and queue its record.
 
         The record follows the call of the target, and the event follows the record.
         """
         now = self.clock.now()
-        decision = decide_next(run, outcome, now, random_fraction=_random_fraction())
-        self._queue_for(run, outcome).put_nowait(
-            (run, completion_of(run, outcome, decision, now=now))
+        decision = decide_next(
+            run, outcome, now, random_fraction=_random_fraction(), is_probe=is_probe
         )
+        completed = completion_of(run, outcome, decision, now=now, is_probe=is_probe)
+        self._queue_for(run, outcome).put_nowait((run, completed))
 
     async def run(self) -> None:
         """Record and publish completed attempts until the task is cancelled."""
@@ -214,6 +215,7 @@ class Completer:
                     attempt=run.attempt,
                     error=each.error_code,
                     next=each.state,
+                    failed_probe=each.is_failed_probe,
                 )
         self.claimed_runs.remove([run for run, _ in batch])
 

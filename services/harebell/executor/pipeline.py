@@ -9,7 +9,7 @@ import asyncpg
 import structlog
 from prometheus_client import Histogram
 
-from harebell.contract.amqp_names import Lane
+from harebell.contract.amqp_names import PROBE, Lane
 from harebell.contract.json_codec import decode_model
 from harebell.contract.ticket import TICKET_BATCH, Ticket
 from harebell.domain.retry import EXPIRED, Failure
@@ -19,6 +19,7 @@ from harebell.executor.claiming.claimer import Claimer
 from harebell.executor.claiming.overlap import claim_each_at_due_time
 from harebell.executor.completer import Completer
 from harebell.executor.model.claimed_run import ClaimedRun
+from harebell.executor.model.probes import Probes
 from harebell.executor.running.claimed_runs import ClaimedRuns
 from harebell.executor.running.leases import LeaseKeeper
 from harebell.executor.running.rate_limiter import RateLimiter
@@ -62,6 +63,7 @@ class LanePipeline:
     start_guard: StartGuard
     publisher: Publisher
     clock: Clock
+    _probes: Probes = field(default_factory=Probes)
     _reading: asyncio.Lock = field(default_factory=asyncio.Lock)
     _lateness: Histogram = field(init=False)
 
@@ -77,6 +79,8 @@ class LanePipeline:
             await asyncio.sleep(0)
             await self.start_guard.wait_until_clear()
             tickets, saturated = self._parse(delivery.trusted_body)
+            if delivery.message.headers.get(PROBE):
+                self._probes.add(tickets)
         if saturated:
             await self._requeue(saturated)
         return DONE if await self.claim(tickets) else ABANDONED
@@ -107,7 +111,8 @@ class LanePipeline:
         if monotonic() >= run.lease_ends:
             self._give_up(run)
             return
-        self.completer.complete(run, await self.perform(run))
+        outcome = await self.perform(run)
+        self.completer.complete(run, outcome, is_probe=self._probes.remove(run))
 
     async def perform(self, run: ClaimedRun) -> AttemptOutcome:
         """Call the target once within the timeout. Return a failure if the run has expired."""

@@ -1,8 +1,10 @@
 """Messages that carry ticket batches to delay queues, the dispatcher or work queues."""
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from datetime import datetime
+
+from pamqp.common import FieldValue
 
 from harebell.contract import amqp_names
 from harebell.messaging.publisher import OutgoingMessage
@@ -37,10 +39,17 @@ def to_one_delay_queue(tickets: Iterable[TicketHeader], ttl_ms: int) -> list[Tic
     return [_batch_message(amqp_names.DELAY, delay_queue_key(ttl_ms), batch) for batch in batches]
 
 
-def to_work_queues(tickets: Iterable[TicketHeader], max_tickets: int) -> list[TicketMessage]:
+def to_work_queues(
+    tickets: Iterable[TicketHeader],
+    max_tickets: int,
+    *,
+    headers: Mapping[str, FieldValue] | None = None,
+) -> list[TicketMessage]:
     """Return messages of up to `max_tickets` tickets to the work queues."""
     batches = split_by_queue(tickets, max_tickets)
-    return [_batch_message(amqp_names.WORK, batch[0].queue, batch) for batch in batches]
+    return [
+        _batch_message(amqp_names.WORK, batch[0].queue, batch, headers=headers) for batch in batches
+    ]
 
 
 def batch_body(tickets: Iterable[TicketHeader]) -> bytes:
@@ -55,7 +64,13 @@ def _delay_message(tickets: list[TicketHeader], now: datetime) -> TicketMessage:
     return _batch_message(amqp_names.DELAY, delay_queue_key(chosen.ttl_ms), tickets)
 
 
-def _batch_message(exchange: str, routing_key: str, tickets: list[TicketHeader]) -> TicketMessage:
+def _batch_message(
+    exchange: str,
+    routing_key: str,
+    tickets: list[TicketHeader],
+    *,
+    headers: Mapping[str, FieldValue] | None = None,
+) -> TicketMessage:
     first = tickets[0]
     return TicketMessage(
         exchange=exchange,
@@ -63,5 +78,6 @@ def _batch_message(exchange: str, routing_key: str, tickets: list[TicketHeader])
         body=batch_body(tickets),
         type=amqp_names.message_type("ticket.batch"),
         message_id=f"{first.run_id}/{first.seq}+{len(tickets)}",
+        headers=headers or {},
         tickets=tickets,
     )

@@ -208,7 +208,7 @@ class DispatcherSettings(ServiceSettings):
     """The settings of the dispatcher.
 
     A breaker opens when the failure ratio of at least the minimum of calls within the window is
-    reached.
+    reached. With fewer calls, the number of consecutive failures decides, and 0 disables this.
     """
 
     work_batch_size: Annotated[int, Field(ge=1, le=200)] = 50  # tickets in one work message
@@ -216,6 +216,7 @@ class DispatcherSettings(ServiceSettings):
     breaker_window: Annotated[Duration, Field(ge=MIN_BREAKER_WINDOW)] = timedelta(seconds=60)
     breaker_min_calls: Annotated[int, Field(ge=1, le=1_000_000)] = 20
     breaker_failure_ratio: Annotated[float, Field(gt=0, le=1)] = 0.5
+    breaker_consecutive_failures: Annotated[int, Field(ge=0, le=1_000)] = 5
     breaker_open_duration: Annotated[Duration, Field(ge=MIN_OPEN_DURATION)] = timedelta(seconds=30)
     breaker_half_open_calls: Annotated[int, Field(ge=1, le=1_000)] = 3  # of each dispatcher
     # The wait for a snapshot from a ticker before the first release.

@@ -1,6 +1,7 @@
 """The tables of the migrations as SQLAlchemy Core values, for cold reads."""
 
 from sqlalchemy import (
+    Boolean,
     Column,
     DateTime,
     Double,
@@ -137,6 +138,8 @@ runs = Table(  # the ledger, partitioned by day
     Column("outcome", Text),
     Column("range_until", _instant),  # the last scheduled time of a skipped range
     Column("range_count", Integer),
+    # of this replay number; null: none, so that most rows do not store the column
+    Column("failed_probes", Integer),
 )
 
 overlap_slots = Table(  # open runs of schedules that restrict overlap, as hints
@@ -173,6 +176,7 @@ attempts = Table(  # append-only
     Column("http_status", SmallInteger),
     Column("duration_ms", Double),
     Column("result", Text),
+    Column("is_failed_probe", Boolean),  # true or null
 )
 
 dead_letters = Table(
@@ -293,6 +297,8 @@ breakers = Table(  # the downstreams whose breaker is open, half open or forced
     Column("since", _instant),  # null: no dispatcher has reported a state
     Column("failed", Integer, nullable=False, server_default="0"),
     Column("attempts", Integer, nullable=False, server_default="0"),
+    Column("reason", Text),  # of the last opening
+    Column("next_probe_at", _instant),  # of an open breaker
     Column("forced", Text),  # open or closed, set by a person
     Column("forced_at", _instant),
     Column("forced_until", _instant),

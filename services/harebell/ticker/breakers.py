@@ -24,11 +24,13 @@ from harebell.contract.breakers import (
     BreakerResponse,
     BreakerState,
 )
+from harebell.contract.downstream import current_name
 from harebell.contract.errors import InvalidInput, Rejected, Transient
 from harebell.contract.events import EVENT_DATA, Event, make_event
 from harebell.contract.json_codec import decode_model, encode, encode_all, list_adapter
 from harebell.contract.message import parse
 from harebell.contract.responses import ErrorResponse, error_response
+from harebell.contract.types import instant_text
 from harebell.messaging.acknowledge import DONE, Delivery, Outcome
 from harebell.messaging.event_publisher import OutgoingEvent, publish_events
 from harebell.messaging.publisher import OutgoingMessage, Publisher
@@ -140,7 +142,8 @@ class BreakerRecorder:
         self, message: AcceptedCommands, item: AcceptedCommand, command: BreakerCommand
     ) -> BreakerResponse:
         forced, until = _forced_state(command)
-        at, downstream = message.accepted_at, command.downstream
+        at = message.accepted_at
+        downstream = current_name(command.downstream) or command.downstream
         with translate_db_errors():
             if forced is not None:
                 await self._check_forced_count(downstream)
@@ -162,6 +165,7 @@ class BreakerRecorder:
             until=until,
             note=command.note,
             actor=message.actor,
+            text=_forced_text(downstream, forced, until=until, actor=message.actor),
         )
         log.info("breaker forced", downstream=downstream, forced=forced, index=item.index)
         await publish_events(self.publisher, [_to_event(data, at)])
@@ -183,7 +187,10 @@ class BreakerRecorder:
             await store.delete_forgotten(self.pool)
         data = [
             BreakerForcedEventData(
-                downstream=row["downstream"], since=row["forced_at"], note=row["note"]
+                downstream=row["downstream"],
+                since=row["forced_at"],
+                note=row["note"],
+                text=_forced_text(row["downstream"], None, until=None, actor=None),
             )
             for row in expired
         ]
@@ -208,6 +215,21 @@ def _forced_state(command: BreakerCommand) -> tuple[BreakerState | None, datetim
             return BreakerState.CLOSED, until
         case _:
             return None, None
+
+
+def _forced_text(
+    downstream: str, forced: BreakerState | None, *, until: datetime | None, actor: str | None
+) -> str:
+    """Return the change of a forced state and its effect on runs as sentences."""
+    subject, by = f"The circuit breaker of {downstream}", f" by {actor}" if actor else ""
+    end = f" until {instant_text(until)}" if until else ""
+    match forced:
+        case None:
+            return f"{subject} was reset{by}. The outcomes of attempts decide its state again."
+        case BreakerState.OPEN:
+            return f"{subject} was forced open{by}{end}. Runs for it wait without using attempts."
+        case _:
+            return f"{subject} was forced closed{by}{end}. Runs for it start after failures too."
 
 
 def _to_event(data: BreakerForcedEventData, at: datetime) -> OutgoingEvent:

@@ -21,7 +21,7 @@ Times = Sequence[datetime]
 Schedules = Sequence[UUID]
 Tokens = Sequence[int]
 
-_FOUND_COLUMNS = ("seq", "state", "attempt", "lease_holder", "version")
+_FOUND_COLUMNS = ("seq", "state", "attempt", "failed_probes", "lease_holder", "version")
 _HISTORY_COLUMNS = (
     "replay_number",
     "number",
@@ -32,8 +32,9 @@ _HISTORY_COLUMNS = (
     "error_code",
     "error",
     "http_status",
+    "is_failed_probe",
 )
-_ATTEMPT_COLUMNS = (*_HISTORY_COLUMNS, "duration_ms", "result")
+_RESULT_COLUMNS = ("error_code", "error", "http_status", "duration_ms", "result", "is_failed_probe")
 
 
 @answers(claims.STATEMENTS.claim)
@@ -71,7 +72,8 @@ def claim(
             stop_requested_at=None,
         )
         if claimed is not None:
-            yield {"k": k, "seq": claimed.seq, "attempt": claimed.attempt}
+            columns = ("seq", "attempt", "failed_probes")
+            yield {"k": k, **{name: getattr(claimed, name) for name in columns}}
 
 
 @answers(claims.STATEMENTS.find)
@@ -177,6 +179,10 @@ def _complete(
     *result: Any,
 ) -> Run | None:
     is_retry = RunState(state) is RunState.RETRYING
+    recorded = dict(zip(_RESULT_COLUMNS, result, strict=True))
+    failed_probes = run.failed_probes
+    if recorded["is_failed_probe"]:
+        failed_probes = (failed_probes or 0) + 1
     moved = move(
         tx,
         Actor.RECOVER,
@@ -189,16 +195,24 @@ def _complete(
         finished_at=None if is_retry else finished_at,
         next_attempt_at=next_attempt_at,
         staged_at=staged_at,
+        failed_probes=failed_probes,
     )
     if moved is None:
         return None
     attempt_id = (run.key, run.replay_number, run.attempt)
     if tx.get(ATTEMPTS, attempt_id) is not None:
         raise asyncpg.UniqueViolationError(f"The attempt {attempt_id} exists.")
-    numbers = (run.replay_number, run.attempt, run.lease_holder)
-    values = (*numbers, started_at, finished_at, outcome, *result)
-    attempt = dict(zip(_ATTEMPT_COLUMNS, values, strict=True))
-    tx.put(ATTEMPTS, attempt_id, {"key": run.key, **attempt})
+    attempt = {
+        "key": run.key,
+        "replay_number": run.replay_number,
+        "number": run.attempt,
+        "lease_holder": run.lease_holder,
+        "started_at": started_at,
+        "finished_at": finished_at,
+        "outcome": outcome,
+        **recorded,
+    }
+    tx.put(ATTEMPTS, attempt_id, attempt)
     return moved
 
 

@@ -22,7 +22,7 @@ from harebell.domain.run_states import Actor, Reason, RunState
 from harebell.storage.engine import DATABASE_TIME
 from harebell.storage.runs.recovery import STATEMENTS
 
-_LEASE_COLUMNS = ("seq", "attempt", "lease_holder", "started_at", "reason")
+_LEASE_COLUMNS = ("seq", "attempt", "failed_probes", "lease_holder", "started_at", "reason")
 
 
 @answers(STATEMENTS.find_lost_tickets)

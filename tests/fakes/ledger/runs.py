@@ -45,6 +45,7 @@ class Run:
     finished_at: datetime | None = None
     range_until: datetime | None = None
     range_count: int | None = None
+    failed_probes: int | None = None
 
     @property
     def key(self) -> RunKey:

@@ -121,6 +121,7 @@ def resolve(tx: Transaction, times: Times, schedules: Schedules, states: Sequenc
             changes = {
                 "replay_number": run.replay_number + 1,
                 "attempt": 0,
+                "failed_probes": None,
                 "finished_at": None,
                 "reason": None,
                 "outcome": None,

@@ -202,18 +202,35 @@ async def test_webhook_posts_a_repeated_alert_of_another_publisher_once(
     environment: DlqEnvironment,
 ) -> None:
     async with with_webhook(environment) as (alerted, server), alerted.running_inspector():
-        for downstream in ("http:a.example", "http:a.example", "http:b.example"):
+        for downstream in ("a.example:443", "a.example:443", "b.example:443"):
             await publish_opened_breaker(environment, downstream)
 
         texts = [(await next_post(server))["text"] for _ in range(2)]
 
     event = "The event harebell.breaker.opened.v1 of /harebell/harebell reports"
-    assert texts == [f"{event} http:a.example.", f"{event} http:b.example."]
+    assert texts == [f"{event} a.example:443.", f"{event} b.example:443."]
 
 
-async def publish_opened_breaker(environment: DlqEnvironment, downstream: str) -> None:
+@pytest.mark.requirement("S113", "S117")
+async def test_webhook_posts_the_sentences_of_an_opened_breaker(
+    environment: DlqEnvironment,
+) -> None:
+    text = (
+        "The circuit breaker of a.example:443 opened at 09:00:05 UTC: the last 5 attempts failed."
+    )
+    async with with_webhook(environment) as (alerted, server), alerted.running_inspector():
+        await publish_opened_breaker(environment, "a.example:443", text)
+
+        post = await next_post(server)
+
+    assert post["text"] == text
+
+
+async def publish_opened_breaker(
+    environment: DlqEnvironment, downstream: str, text: str | None = None
+) -> None:
     verb = "breaker.opened"
     since = datetime.now(UTC)
-    data = BreakerEventData(downstream=downstream, state=BreakerState.OPEN, since=since)
+    data = BreakerEventData(downstream=downstream, state=BreakerState.OPEN, since=since, text=text)
     event = make_event("harebell", verb, data, id_=downstream, subject=downstream, at=since)
     await environment.publish(EVENTS, f"harebell.{verb}", orjson.dumps([event]), verb)

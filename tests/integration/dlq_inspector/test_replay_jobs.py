@@ -2,6 +2,7 @@
 
 import asyncio
 from collections.abc import Sequence
+from datetime import UTC, datetime, timedelta
 from typing import Any
 from uuid import UUID
 
@@ -10,10 +11,15 @@ from tests.integration.dlq_inspector.environment import TIMEOUT, DlqEnvironment,
 
 from harebell.contract.accepted_commands import AcceptedCommand
 from harebell.contract.dead_letter import DeadRun
+from harebell.contract.downstream import downstream_of_json
 from harebell.contract.ids import RunKey
+from harebell.contract.types import truncate_ms
 from harebell.contract.views import ReplayJobDetail
 
 ALL = {"all": True}
+OPEN_BREAKER = """
+INSERT INTO breakers (downstream, state, since, next_probe_at) VALUES ($1, 'open', now(), $2)
+"""
 
 
 async def add_dead_runs(environment: DlqEnvironment, number: int) -> list[DeadRun]:
@@ -210,3 +216,52 @@ async def test_job_skips_a_dead_letter_that_was_discarded_after_its_start(
 
     await wait_for_job(dlq, job, taken=2, replayed=1, rejected=1)
     assert await replay_numbers(dlq, dead) == [1, 0]
+
+
+@pytest.mark.requirement("S113", "ASK-2")
+async def test_job_shows_the_breaker_that_defers_its_canary_and_then_the_canary(
+    dlq: DlqEnvironment,
+) -> None:
+    dead = await add_dead_runs(dlq, 3)
+    downstream = downstream_of_json(dead[0].target)
+    next_probe_at = truncate_ms(datetime.now(UTC) + timedelta(hours=1))
+    await dlq.database.execute(OPEN_BREAKER, downstream, next_probe_at)
+
+    job = await start_job(dlq, select=ALL, canary=2)
+    view = await wait_for_job(dlq, job, taken=2)
+    await dlq.database.execute("DELETE FROM breakers")
+    later = await dlq.acme.replay_job(job)
+    await send(dlq, "pause", "r-2", id=str(job))
+    paused = await wait_for_job(dlq, job, state="paused")
+
+    assert view.waiting_for is not None
+    assert (view.waiting_for.code, view.waiting_for.downstream) == ("breaker", downstream)
+    assert view.waiting_for.next_probe_at == next_probe_at
+    assert view.waiting_for.text.startswith(
+        f"The canary waits for 2 runs that the open circuit breaker of {downstream} defers. "
+    )
+    assert later.waiting_for is not None
+    assert (later.waiting_for.code, later.waiting_for.text) == (
+        "canary",
+        "The canary waits for the end of 2 runs, of 2 replayed.",
+    )
+    assert paused.waiting_for is not None
+    assert paused.waiting_for.code == "paused"
+
+
+@pytest.mark.requirement("ASK-2")
+async def test_job_with_a_rate_shows_the_time_of_its_next_replay_until_its_end(
+    dlq: DlqEnvironment,
+) -> None:
+    dead = await add_dead_runs(dlq, 2)
+
+    job = await start_job(dlq, select=ALL, rate=0.001)
+    view = await wait_for_job(dlq, job, taken=1)
+    await send(dlq, "abort", "r-2", id=str(job))
+    await end_runs(dlq, dead, "succeeded")
+    aborted = await wait_for_job(dlq, job, state="aborted")
+
+    assert view.waiting_for is not None
+    assert (view.waiting_for.code, view.waiting_for.until is not None) == ("rate", True)
+    assert view.waiting_for.text.startswith("The rate of one replay in 1000 s permits")
+    assert aborted.waiting_for is None

@@ -52,6 +52,11 @@ _VERSION_TABLE = """
 CREATE TABLE IF NOT EXISTS alembic_version
     (version_num varchar(32) CONSTRAINT alembic_version_pkc PRIMARY KEY)
 """
+_OLD_BREAKERS = """
+INSERT INTO breakers (downstream, state, forced) VALUES
+    ('http:acme.example', 'closed', 'open'), ('http:acme.example:8443', 'open', 'closed'),
+    ('http:other.example', 'open', NULL), ('task:acme.report', 'open', NULL)
+"""
 _INVALID_INDEXES = "SELECT indexrelid::regclass::text FROM pg_index WHERE NOT indisvalid"
 _IS_WAITING = """
 SELECT count(*) > 0 FROM pg_stat_activity
@@ -276,3 +281,21 @@ def test_later_migration_creates_the_indexes_of_existing_tables_concurrently() -
 @pytest.mark.parametrize("file", MIGRATIONS, ids=lambda file: file.stem)
 def test_migration_does_not_change_with_the_code(file: Path) -> None:
     assert "metadata.create_all" not in file.read_text()
+
+
+@pytest.mark.requirement("S113")
+async def test_migration_of_breakers_gives_forced_hosts_their_ports(bare_url: str) -> None:
+    await migrate(bare_url, to="0001")
+    async with connected(bare_url) as owner:
+        await owner.execute(_OLD_BREAKERS)
+
+    await migrate(bare_url)
+
+    async with connected(bare_url) as owner:
+        rows = await owner.fetch("SELECT downstream, forced FROM breakers ORDER BY downstream")
+    assert [tuple(row) for row in rows] == [
+        ("acme.example:443", "open"),
+        ("acme.example:80", "open"),
+        ("acme.example:8443", "closed"),
+        ("task:acme.report", None),
+    ]

@@ -90,7 +90,7 @@ def group_row(**fields: Any) -> dict[str, Any]:
         "hour_before": 2,
         "first_at": TIME,
         "last_at": TIME,
-        "target": "http:acme.example",
+        "target": "http POST acme.example:443",
         "error_code": "http_503",
         "message": "<n> Service Unavailable",
         **fields,

@@ -5,7 +5,7 @@ from typing import Any
 import pytest
 from tests.unit.cli.conftest import CommandLine, FakeBroker, Request
 
-HOST = "http:acme.example"
+HOST = "acme.example:443"
 
 
 def respond(request: Request) -> dict[str, Any]:
@@ -76,4 +76,4 @@ def test_breaker_open_sends_nothing_when_the_target_has_no_kind(
     result = cli("breaker", "open", "acme.example")
 
     assert (result.exit_code, broker.requests) == (2, [])
-    assert "http:acme.example" in result.stderr
+    assert "acme.example:443" in result.stderr

@@ -126,6 +126,24 @@ def test_dlq_replays_get_prints_the_outcome_of_each_dead_letter(
     assert result.stdout.split()[-4:] == ["1", ID, "replayed", "succeeded"]
 
 
+@pytest.mark.requirement("S113", "ASK-2")
+def test_dlq_replays_get_prints_the_wait_as_a_sentence(
+    cli: CommandLine, broker: FakeBroker
+) -> None:
+    text = "The canary waits for 5 runs that the open circuit breaker of acme.example:443 defers."
+    wait = {"code": "breaker", "text": text, "downstream": "acme.example:443"}
+    broker.respond = lambda _: {"ok": True, **replay_job_row("running"), "waiting_for": wait}
+
+    shown = cli("dlq", "replays", "get", JOB_ID)
+    as_json = cli("dlq", "replays", "get", JOB_ID, "-o", "json")
+
+    assert [line.split(maxsplit=2)[2] for line in shown.stdout.splitlines() if text in line] == [
+        text
+    ]
+    found = json.loads(as_json.stdout)["waiting_for"]
+    assert {name: found[name] for name in wait} == wait
+
+
 @pytest.mark.requirement("ASK-2")
 def test_dlq_replays_list_prints_each_replay_job(cli: CommandLine, broker: FakeBroker) -> None:
     broker.respond = lambda _: {"ok": True, "items": [replay_job_row("running")]}

@@ -14,7 +14,7 @@ if TYPE_CHECKING:
 ID = "6f0a7c0e-3d2b-5b53-9c1e-4d7a0f2b8e11"
 RUN = f"{ID}@20261120T140000000Z"
 AT = "2026-12-25T09:00:00Z"
-DOWNSTREAM = "http:acme.example"
+DOWNSTREAM = "acme.example:443"
 SCHEDULE_RESPONSE = {"ok": True, "id": ID, "version": 1, "status": "done", "state": "active"}
 BULK_RESPONSE = {"ok": True, "bulk_operation_id": "r-1", "changed": [ID]}
 RUN_RESPONSE = {"ok": True, "run_id": RUN, "status": "resolved", "state": "staged"}

@@ -1,20 +1,28 @@
 """Tests of one breaker: it opens after failures, lets probes through, and closes."""
 
+from dataclasses import replace
 from datetime import datetime, timedelta
 
 import pytest
 from tests.fakes.tickets import NINE, after
 
-from harebell.contract.breakers import BreakerState
-from harebell.dispatcher.breakers.breaker import PROBE_INTERVAL, Breaker, BreakerConfig
+from harebell.contract.breakers import BreakerReason, BreakerState
+from harebell.dispatcher.breakers.breaker import (
+    MAX_FAILURE_GAP,
+    PROBE_INTERVAL,
+    Breaker,
+    BreakerConfig,
+)
 
 CONFIG = BreakerConfig(
     window=timedelta(seconds=10),
     min_calls=4,
     failure_ratio=0.5,
+    consecutive_failures=0,
     open_duration=timedelta(seconds=30),
     half_open_calls=2,
 )
+QUIET = BreakerConfig(min_calls=20, consecutive_failures=5)  # a downstream with little traffic
 
 
 def breaker_after(*outcomes: bool, at: datetime = NINE) -> Breaker:
@@ -143,3 +151,76 @@ def test_breaker_can_be_dropped_when_it_is_closed_and_its_window_has_no_failure(
     assert not breaker.can_be_dropped(after(1), after=hour)
     assert breaker.can_be_dropped(after(11), after=hour)
     assert not breaker_after(*[False] * 4).can_be_dropped(after(86_400), after=hour)
+
+
+@pytest.mark.requirement("S113")
+def test_breaker_with_few_attempts_opens_after_consecutive_failures() -> None:
+    breaker = Breaker(config=QUIET)
+    states = []
+    for number in range(5):
+        breaker.record_outcome(after(600 * number), healthy=False)
+        states.append(breaker.state)
+
+    assert states == [BreakerState.CLOSED] * 4 + [BreakerState.OPEN]
+    assert (breaker.failed, breaker.attempts) == (5, 5)
+    assert breaker.reason is BreakerReason.CONSECUTIVE_FAILURES
+
+
+@pytest.mark.requirement("S113")
+def test_success_resets_the_consecutive_failures() -> None:
+    breaker = Breaker(config=QUIET)
+    for healthy in [False] * 4 + [True] + [False] * 4:
+        breaker.record_outcome(NINE, healthy=healthy)
+
+    assert breaker.state is BreakerState.CLOSED
+
+
+@pytest.mark.requirement("S113")
+def test_failures_with_a_long_gap_are_not_consecutive() -> None:
+    breaker, gap = Breaker(config=QUIET), MAX_FAILURE_GAP + timedelta(seconds=1)
+    for _ in range(4):
+        breaker.record_outcome(NINE, healthy=False)
+    breaker.record_outcome(NINE + gap, healthy=False)
+
+    assert breaker.state is BreakerState.CLOSED
+    assert not breaker.can_be_dropped(NINE + gap, after=timedelta(hours=1))
+    assert breaker.can_be_dropped(NINE + 3 * gap, after=timedelta(hours=1))
+
+
+@pytest.mark.requirement("S113")
+def test_consecutive_failures_do_not_open_the_breaker_of_a_busy_downstream() -> None:
+    breaker = Breaker(config=QUIET)
+    for healthy in [True] * 20 + [False] * 9:
+        breaker.record_outcome(NINE, healthy=healthy)
+
+    assert breaker.state is BreakerState.CLOSED
+
+
+@pytest.mark.requirement("S113")
+def test_consecutive_failures_open_no_breaker_when_the_setting_is_zero() -> None:
+    breaker = Breaker(config=BreakerConfig(consecutive_failures=0))
+    for _ in range(19):
+        breaker.record_outcome(NINE, healthy=False)
+
+    assert breaker.state is BreakerState.CLOSED
+
+
+@pytest.mark.requirement("S113")
+def test_consecutive_failures_before_the_opening_do_not_count_after_the_closing() -> None:
+    breaker = Breaker(config=replace(QUIET, half_open_calls=1))
+    for _ in range(5):
+        breaker.record_outcome(NINE, healthy=False)
+    assert breaker.deferral(after(30)) is None
+    breaker.record_outcome(after(31), healthy=True)
+
+    for _ in range(4):
+        breaker.record_outcome(after(32), healthy=False)
+
+    assert breaker.state is BreakerState.CLOSED
+
+
+def test_next_probe_is_at_the_end_of_the_open_duration() -> None:
+    breaker = breaker_after(*[False] * 4)
+
+    assert breaker.next_probe_at() == after(30)
+    assert half_open().next_probe_at() is None

@@ -14,10 +14,10 @@ from harebell.contract.breakers import (
 )
 from harebell.dispatcher.breakers.breaker import BreakerConfig
 from harebell.dispatcher.breakers.registry import BREAKER_GATE, MAX_BREAKERS, BreakerRegistry
-from harebell.dispatcher.release.gates import Deferral
+from harebell.dispatcher.release.gates import PROBE, Deferral
 
 ECHO = "task:harebell.echo"  # the downstream of the tickets in tests
-OTHER = "http:acme.example"
+OTHER = "acme.example:443"
 CONFIG = BreakerConfig(min_calls=2, open_duration=timedelta(seconds=30), half_open_calls=1)
 
 
@@ -36,10 +36,10 @@ def snapshot(as_of: datetime = NINE, **fields: Any) -> BreakerSnapshot:
 
 @pytest.mark.requirement("S113")
 def test_registry_defers_only_the_tickets_of_an_open_downstream() -> None:
-    assert open_breakers(ECHO).deferral(header(), after(1)) == Deferral(
+    assert open_breakers(ECHO).decide(header(), after(1)) == Deferral(
         BREAKER_GATE, timedelta(seconds=29)
     )
-    assert open_breakers(OTHER).deferral(header(), after(1)) is None
+    assert open_breakers(OTHER).decide(header(), after(1)) is None
 
 
 def test_registry_is_idle_until_a_breaker_opens() -> None:
@@ -66,7 +66,7 @@ def test_registry_adds_no_breaker_above_its_limit() -> None:
     breakers.record_outcome(ECHO, NINE, healthy=False)
     breakers.record_outcome(ECHO, NINE, healthy=False)
 
-    assert breakers.deferral(header(), NINE) is None
+    assert breakers.decide(header(), NINE) is None
 
 
 def test_registry_publishes_each_transition_once() -> None:
@@ -84,7 +84,7 @@ def test_registry_adopts_a_remote_event_and_does_not_publish_it_again() -> None:
 
     breakers.apply_event(BreakerEventData(downstream=ECHO, state=BreakerState.OPEN, since=NINE))
 
-    assert breakers.deferral(header(), after(1)) is not None
+    assert breakers.decide(header(), after(1)) is not None
     assert breakers.take_unpublished() == []
 
 
@@ -93,8 +93,8 @@ def test_forced_open_breaker_defers_until_its_end_time() -> None:
     breakers = BreakerRegistry(CONFIG)
     breakers.apply_snapshot(snapshot(forced="open", forced_until=after(10)))
 
-    assert breakers.deferral(header(), after(4)) == Deferral(BREAKER_GATE, timedelta(seconds=6))
-    assert breakers.deferral(header(), after(10)) is None  # without a newer snapshot
+    assert breakers.decide(header(), after(4)) == Deferral(BREAKER_GATE, timedelta(seconds=6))
+    assert breakers.decide(header(), after(10)) is None  # without a newer snapshot
 
 
 @pytest.mark.requirement("S113")
@@ -102,7 +102,7 @@ def test_forced_closed_breaker_defers_nothing() -> None:
     breakers = open_breakers(ECHO)
     breakers.apply_snapshot(snapshot(forced="closed"))
 
-    assert breakers.deferral(header(), after(1)) is None
+    assert breakers.decide(header(), after(1)) is None
 
 
 @pytest.mark.requirement("S113")
@@ -112,7 +112,7 @@ def test_breaker_has_its_own_state_when_it_is_no_longer_forced() -> None:
 
     breakers.apply_snapshot(BreakerSnapshot(as_of=after(1)))
 
-    assert breakers.deferral(header(), after(2)) is not None
+    assert breakers.decide(header(), after(2)) is not None
 
 
 def test_registry_ignores_an_older_snapshot() -> None:
@@ -121,7 +121,7 @@ def test_registry_ignores_an_older_snapshot() -> None:
 
     breakers.apply_snapshot(BreakerSnapshot(as_of=NINE))
 
-    assert breakers.deferral(header(), after(2)) is not None
+    assert breakers.decide(header(), after(2)) is not None
 
 
 def test_registry_adopts_the_stored_state_of_a_snapshot() -> None:
@@ -129,7 +129,7 @@ def test_registry_adopts_the_stored_state_of_a_snapshot() -> None:
 
     breakers.apply_snapshot(snapshot(after(5), state="open", since=NINE))
 
-    assert breakers.deferral(header(), after(6)) == Deferral(BREAKER_GATE, timedelta(seconds=24))
+    assert breakers.decide(header(), after(6)) == Deferral(BREAKER_GATE, timedelta(seconds=24))
 
 
 def test_registry_publishes_a_transition_again_when_a_snapshot_lacks_it() -> None:
@@ -146,7 +146,7 @@ def test_registry_opens_no_breaker_when_it_is_not_automatic() -> None:
     for _ in range(9):
         breakers.record_outcome(ECHO, NINE, healthy=False)
 
-    assert breakers.deferral(header(), after(1)) is None
+    assert breakers.decide(header(), after(1)) is None
 
 
 def test_not_closed_contains_the_effective_states() -> None:
@@ -162,5 +162,84 @@ def test_prune_drops_quiet_breakers_and_keeps_open_ones() -> None:
 
     breakers.prune(after(86_400))
 
-    assert breakers.deferral(header(), after(1)) is not None
+    assert breakers.decide(header(), after(1)) is not None
     assert [event.downstream for event in breakers.take_unpublished()] == [ECHO]
+
+
+@pytest.mark.requirement("S113")
+def test_registry_releases_a_probe_when_a_breaker_is_half_open() -> None:
+    breakers = open_breakers(ECHO)
+
+    first = breakers.decide(header(), after(30))
+    second = breakers.decide(header(), after(30))
+
+    assert first is PROBE
+    assert isinstance(second, Deferral)
+
+
+@pytest.mark.requirement("S113")
+def test_ticket_of_a_closed_or_forced_closed_breaker_is_no_probe() -> None:
+    breakers = open_breakers(ECHO)
+    other = breakers.decide(header(), NINE - timedelta(seconds=1))
+    breakers.apply_snapshot(snapshot(forced="closed"))
+
+    assert isinstance(other, Deferral)
+    assert breakers.decide(header(), after(30)) is None
+
+
+@pytest.mark.requirement("S113")
+def test_event_of_each_transition_is_a_text_of_sentences() -> None:
+    breakers = open_breakers(OTHER)
+    (opened,) = breakers.take_unpublished()
+    breakers.decide(header()._replace(downstream=OTHER), after(30))
+    (half_opened,) = breakers.take_unpublished()
+    breakers.record_outcome(OTHER, after(31), healthy=False)
+    (reopened,) = breakers.take_unpublished()
+    breakers.decide(header()._replace(downstream=OTHER), after(62))
+    breakers.record_outcome(OTHER, after(63), healthy=True)
+    *_, closed = breakers.take_unpublished()
+
+    wait = "Runs for it wait without using attempts."
+    assert opened.text == (
+        "The circuit breaker of acme.example:443 opened at 09:00:00 UTC: 2 of 2 attempts failed "
+        f"in the last minute. {wait} The next probe is at 09:00:30 UTC."
+    )
+    assert (opened.next_probe_at, opened.reason) == (after(30), "failure_ratio")
+    assert half_opened.text == (
+        "The circuit breaker of acme.example:443 became half open at 09:00:30 UTC. "
+        "A few runs probe it, and the other runs wait without using attempts."
+    )
+    assert half_opened.next_probe_at is None
+    assert reopened.text == (
+        "The circuit breaker of acme.example:443 opened at 09:00:31 UTC again: a probe failed. "
+        f"{wait} The next probe is at 09:01:01 UTC."
+    )
+    assert closed.text == (
+        "The circuit breaker of acme.example:443 closed at 09:01:03 UTC. "
+        "The waiting runs start within 30 s."
+    )
+
+
+@pytest.mark.requirement("S113")
+def test_event_names_the_consecutive_failures() -> None:
+    breakers = BreakerRegistry(BreakerConfig(consecutive_failures=3))
+    for _ in range(3):
+        breakers.record_outcome(OTHER, NINE, healthy=False)
+
+    (opened,) = breakers.take_unpublished()
+
+    assert opened.text is not None
+    assert "opened at 09:00:00 UTC: the last 3 attempts failed." in opened.text
+
+
+def test_registry_keeps_the_reason_of_another_dispatcher_and_ignores_an_unknown_one() -> None:
+    for reason in ("probe_failed", "of_a_later_version", None):
+        breakers = BreakerRegistry(CONFIG)
+        breakers.apply_event(
+            BreakerEventData(downstream=ECHO, state=BreakerState.OPEN, since=NINE, reason=reason)
+        )
+        breakers.apply_snapshot(BreakerSnapshot(as_of=after(1)))
+
+        (event,) = breakers.take_unpublished()
+
+        assert event.reason == (reason if reason == "probe_failed" else None)

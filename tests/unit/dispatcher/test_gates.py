@@ -6,7 +6,14 @@ from datetime import datetime, timedelta
 import pytest
 from tests.fakes.tickets import NINE, after, header, headers
 
-from harebell.dispatcher.release.gates import MAX_DEFERRAL, Deferral, Gates, deferral_ttl
+from harebell.dispatcher.release.gates import (
+    MAX_DEFERRAL,
+    PROBE,
+    Deferral,
+    Gates,
+    Probe,
+    deferral_ttl,
+)
 from harebell.messaging.ticket_batches import TicketHeader
 from harebell.messaging.topology.delay_queues import SHORTEST_MS
 
@@ -23,10 +30,20 @@ class OddSecondGate:
     def is_idle(self, now: datetime) -> bool:
         return now >= self.until
 
-    def deferral(self, ticket: TicketHeader, now: datetime) -> Deferral | None:
+    def decide(self, ticket: TicketHeader, now: datetime) -> Deferral | None:
         self.evaluated.append(ticket)
         is_odd = ticket.due_at.second % 2 == 1
         return Deferral("odd", SOON) if is_odd and now < self.until else None
+
+
+class ProbingGate:
+    """A gate whose tickets are probes."""
+
+    def is_idle(self, now: datetime) -> bool:  # noqa: ARG002  # required by the protocol
+        return False
+
+    def decide(self, ticket: TicketHeader, now: datetime) -> Probe:  # noqa: ARG002  # as above
+        return PROBE
 
 
 def tickets_by_second(count: int) -> list[TicketHeader]:
@@ -58,6 +75,17 @@ def test_later_gate_evaluates_only_the_tickets_that_no_earlier_gate_defers() -> 
     Gates(first, second).apply(tickets_by_second(4), NINE)
 
     assert second.evaluated == [tickets_by_second(4)[0], tickets_by_second(4)[2]]
+
+
+@pytest.mark.requirement("S113")
+def test_probes_are_apart_from_the_free_tickets_unless_a_gate_defers_them() -> None:
+    tickets = tickets_by_second(4)
+
+    result = Gates(ProbingGate(), OddSecondGate()).apply(tickets, NINE)
+
+    assert result.probes == [tickets[0], tickets[2]]
+    assert result.deferred == {deferral_ttl(SOON): [tickets[1], tickets[3]]}
+    assert not result.free
 
 
 def test_copy_of_a_deferred_ticket_is_a_duplicate() -> None:

@@ -33,7 +33,7 @@ def group_of(tenant: str, payload: dict[str, Any], error_code: str, error: str) 
         ("at 0x7f3a, commit 4d7a0f2b8e11", "at <hex>, commit <hex>"),
         ("no column 'age' in \"users\"", "no column <text> in <text>"),
         ("can't reach it", "can't reach it"),
-        ("GET https://acme.example/a/17?b=2: refused", "GET https://acme.example refused"),
+        ("GET https://acme.example/a/17?b=2: refused", "GET https://acme.example:443 refused"),
         ("two\n  lines", "two lines"),
         ("deadbeef is no number, accept effaced", "deadbeef is no number, accept effaced"),
     ],
@@ -80,8 +80,8 @@ def test_failures_have_two_groups_if_tenant_target_code_or_message_differs(
 @pytest.mark.parametrize(
     ("target", "name"),
     [
-        ({"http": {"url": "https://acme.example:8443/a?b"}}, "http POST https://acme.example"),
-        ({"http": {"url": "https://[bad", "method": "GET"}}, "http GET <url>"),
+        ({"http": {"url": "https://acme.example:8443/a?b"}}, "http POST acme.example:8443"),
+        ({"http": {"url": "https://acme.example", "method": "GET"}}, "http GET acme.example:443"),
         ({"amqp": {"exchange": "acme", "routing_key": "report.17"}}, "amqp acme report.<n>"),
         ({"amqp": {"exchange": "acme"}}, "amqp acme"),
         ({"task": {"name": "acme.report", "args": {"n": 17}}}, "task acme.report"),

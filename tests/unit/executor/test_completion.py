@@ -9,6 +9,7 @@ from harebell.contract.policy import RetryPolicy
 from harebell.domain.retry import (
     ATTEMPTS_EXHAUSTED,
     EXPIRED,
+    MAX_FAILED_PROBES,
     Dead,
     Decision,
     Expired,
@@ -25,9 +26,15 @@ from harebell.messaging.topology.delay_queues import LONGEST_DELAY
 FAILED = Failure("http_error", "HTTP 500", http_status=500)
 
 
-def claimed(attempt: int = 1) -> ClaimedRun:
+def claimed(attempt: int = 1, *, failed_probes: int = 0) -> ClaimedRun:
     return ClaimedRun(
-        ticket=ticket(), token=2, attempt=attempt, lease=15.0, renewed_at=100.0, started_at=NINE
+        ticket=ticket(),
+        token=2,
+        attempt=attempt,
+        lease=15.0,
+        renewed_at=100.0,
+        started_at=NINE,
+        failed_probes=failed_probes,
     )
 
 
@@ -140,3 +147,44 @@ def test_health_is_unknown_when_no_request_was_sent() -> None:
 @pytest.mark.requirement("S113")
 def test_downstream_is_healthy_after_a_success_without_a_status() -> None:
     assert is_healthy(Success()) is True
+
+
+@pytest.mark.requirement("S113")
+@pytest.mark.parametrize(
+    ("run", "is_probe", "expected"),
+    [
+        (claimed(5), False, Dead),
+        (claimed(5), True, Retry),  # its last attempt is a probe
+        (claimed(9, failed_probes=5), False, Retry),  # the fourth attempt that counts
+        (claimed(10, failed_probes=5), False, Dead),
+        (claimed(10, failed_probes=5), True, Retry),
+        (claimed(MAX_FAILED_PROBES + 5, failed_probes=MAX_FAILED_PROBES), True, Dead),
+    ],
+)
+def test_failed_probe_uses_no_attempt(run: ClaimedRun, *, is_probe: bool, expected: type) -> None:
+    decision = decide_next(run, FAILED, NINE, random_fraction=0.5, is_probe=is_probe)
+    completion = completion_of(run, FAILED, decision, now=NINE, is_probe=is_probe)
+
+    assert type(decision) is expected
+    assert completion.is_failed_probe == (is_probe and run.failed_probes < MAX_FAILED_PROBES)
+
+
+@pytest.mark.requirement("S113")
+@pytest.mark.parametrize(
+    "outcome", [Success(200, "ok"), Failure("http_status", "HTTP 404", retryable=False)]
+)
+def test_probe_that_reaches_its_target_counts(outcome: TargetOutcome) -> None:
+    decision = decide_next(claimed(), outcome, NINE, random_fraction=0.5, is_probe=True)
+
+    assert not completion_of(claimed(), outcome, decision, now=NINE, is_probe=True).is_failed_probe
+    assert not isinstance(decision, Retry)
+
+
+@pytest.mark.requirement("S113")
+def test_run_of_a_failed_probe_expires_when_its_expiry_time_passes() -> None:
+    run = claimed(3)
+    run.ticket = run.ticket.model_copy(update={"expires_at": NINE})
+
+    decision = decide_next(run, FAILED, NINE, random_fraction=0.5, is_probe=True)
+
+    assert decision == Expired()

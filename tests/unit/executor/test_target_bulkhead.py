@@ -13,7 +13,7 @@ from harebell.executor.running.target_bulkhead import (
 )
 from harebell.messaging.topology.delay_queues import REQUEUE_TTL_MS
 
-SLOW, QUICK = "http:slow.example", "http:quick.example"
+SLOW, QUICK = "slow.example:443", "quick.example:443"
 
 
 def fill(bulkhead: TargetBulkhead, downstream: str, *, seconds: float | None = None) -> None:
@@ -73,8 +73,8 @@ def test_bulkhead_remembers_a_limited_number_of_idle_targets() -> None:
     bulkhead = TargetBulkhead(slots=2, max_share=1)
     bulkhead.start(SLOW)
     for number in range(MAX_IDLE_TARGETS + 10):
-        bulkhead.start(f"http:{number}.example")
-        bulkhead.finish(f"http:{number}.example", 0.001)
+        bulkhead.start(f"{number}.example:443")
+        bulkhead.finish(f"{number}.example:443", 0.001)
 
     bulkhead.finish(SLOW, 1.0)
 

@@ -12,7 +12,7 @@ from harebell.intake.commands.publish import accepted_commands_message
 from harebell.intake.queries.parse import parse_query
 
 NOW = datetime(2026, 11, 20, 14, tzinfo=UTC)
-OPEN = {"downstream": "http:acme.example"}
+OPEN = {"downstream": "acme.example:443"}
 
 
 def checked(body: Any, routing_key: str = "harebell.breaker.open") -> CheckResult:
@@ -43,10 +43,11 @@ def test_breaker_command_is_rejected_when_a_tenant_publishes_it(verb: str) -> No
     [
         ({}, "missing_field"),
         ({"downstream": "acme.example"}, "invalid_downstream"),
-        ({"downstream": "http:acme.example/hook"}, "invalid_downstream"),
-        ({"downstream": "http:Acme.Example"}, "invalid_downstream"),
-        ({"downstream": "http:a b"}, "invalid_downstream"),
-        ({"downstream": "fax:1"}, "invalid_downstream"),
+        ({"downstream": "http:acme.example"}, "invalid_downstream"),  # either port
+        ({"downstream": "acme.example:443/hook"}, "invalid_downstream"),
+        ({"downstream": "Acme.Example:443"}, "invalid_downstream"),
+        ({"downstream": "a b:443"}, "invalid_downstream"),
+        ({"downstream": "fax:number"}, "invalid_downstream"),
         ({"downstream": "task:"}, "invalid_downstream"),
         ({**OPEN, "until": "2026-11-20T13:00:00Z"}, "not_in_future"),
         ({**OPEN, "for": "2h"}, "unknown_field"),

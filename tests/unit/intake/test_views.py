@@ -117,7 +117,7 @@ def test_version_list_marks_the_version_in_force() -> None:
 
 
 def test_effective_state_of_a_breaker_is_the_forced_state() -> None:
-    row = {"downstream": "http:acme.example", "state": "closed", "forced": None}
+    row = {"downstream": "acme.example:443", "state": "closed", "forced": None}
 
     assert breaker_view(row).effective_state == "closed"
     assert breaker_view(row | {"forced": "open"}).effective_state == "open"

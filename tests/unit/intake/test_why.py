@@ -104,6 +104,23 @@ def test_explanation_has_the_text_of_each_reason(reason: Reason) -> None:
     assert explanation.text == REASON_TEXT[reason]
 
 
+@pytest.mark.requirement("S113", "ASK-1")
+@pytest.mark.parametrize(
+    ("failed_probes", "text"),
+    [
+        (None, ""),
+        (1, " One attempt was a failed probe of a circuit breaker and did not count."),
+        (3, " 3 attempts were failed probes of a circuit breaker and did not count."),
+    ],
+)
+def test_explanation_names_the_attempts_that_did_not_count(
+    failed_probes: int | None, text: str
+) -> None:
+    row = run(NOON, RunState.SUCCEEDED, attempt=4, failed_probes=failed_probes)
+
+    assert explained(NOON, row).text == f"The run succeeded at attempt 4.{text}"
+
+
 def test_explanation_of_a_range_names_its_scheduled_times() -> None:
     first, last = NOON - 5 * HOUR, NOON - HOUR
     row = run(first, RunState.SKIPPED, reason="missed", range_until=last, range_count=5)

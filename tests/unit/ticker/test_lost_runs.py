@@ -16,7 +16,9 @@ from harebell.ticker.recovery.rescuer import completion_of_lost_run
 STARTED = after(-20)
 
 
-def lease(run: Ticket, *, attempt: int = 1, stop_reason: str | None = None) -> ExpiredLease:
+def lease(
+    run: Ticket, *, attempt: int = 1, stop_reason: str | None = None, failed_probes: int = 0
+) -> ExpiredLease:
     return ExpiredLease(
         key=run.run_key,
         token=7,
@@ -24,6 +26,7 @@ def lease(run: Ticket, *, attempt: int = 1, stop_reason: str | None = None) -> E
         holder="executor-1",
         started_at=STARTED,
         stop_reason=stop_reason,
+        failed_probes=failed_probes,
     )
 
 
@@ -74,6 +77,18 @@ def test_run_is_dead_when_the_lease_of_its_last_attempt_expires(
     assert completion.state is state
     assert completion.reason == (ATTEMPTS_EXHAUSTED if state is RunState.DEAD else None)
     assert (completion.staged_at is None) == (state is RunState.DEAD)
+
+
+@pytest.mark.requirement("S113")
+@pytest.mark.parametrize(("attempt", "state"), [(9, RunState.RETRYING), (10, RunState.DEAD)])
+def test_expired_lease_counts_although_earlier_failed_probes_do_not(
+    attempt: int, state: RunState
+) -> None:
+    run = running(retry=RetryPolicy(max_attempts=3))
+
+    completion = completion_of_lost_run(lease(run, attempt=attempt, failed_probes=7), run, NINE)
+
+    assert (completion.state, completion.is_failed_probe) == (state, False)
 
 
 @pytest.mark.requirement("S101")

@@ -107,6 +107,7 @@ class Run:
     finished_at: datetime | None
     range_until: datetime | None
     range_count: int | None
+    failed_probes: int | None = None  # attempts that do not count for `max_attempts`
     attempts: tuple[Attempt, ...] = ()
 
     def reaches(self, time: datetime) -> bool:

@@ -22,9 +22,9 @@ def find_invalid(schedule: Schedule, run: Run) -> Iterator[Finding]:
     definition = schedule.definition_of(run.version)
     if definition is None:
         texts.append(f"Version {run.version} of the run has never been in force.")
-    elif run.attempt > definition.retry.max_attempts:
+    elif (counted := run.attempt - (run.failed_probes or 0)) > definition.retry.max_attempts:
         limit = definition.retry.max_attempts
-        texts.append(f"The run has attempt {run.attempt}, but its policy allows {limit} attempts.")
+        texts.append(f"The run has attempt {counted}, but its policy allows {limit} attempts.")
     if run.tenant != schedule.tenant:
         texts.append(f"The tenant of the run is {run.tenant}.")
     return (schedule.finding(FindingKind.INVALID, text, run.scheduled_for) for text in texts)

@@ -6,7 +6,7 @@ The output escapes control characters, because keys and error texts come from ot
 import sys
 from collections.abc import Mapping, Sequence
 from enum import StrEnum
-from typing import Any, Final, TypeAlias
+from typing import Any, Final, TypeAlias, TypeGuard
 
 import orjson
 import typer
@@ -139,11 +139,13 @@ def _cell(name: str, value: object) -> Text:
         return Text(printable(", ".join(value)))
     if isinstance(value, list) and all(_has_text(item) for item in value):
         return Text(printable("; ".join(item[TEXT_FIELD] for item in value)))
+    if _has_text(value):
+        return Text(printable(value[TEXT_FIELD]))
     if not isinstance(value, str):
         return Text(printable(orjson.dumps(value, option=orjson.OPT_INDENT_2).decode()))
     is_state = name.endswith("state")
     return Text(printable(value), style=STATE_STYLES.get(value, "") if is_state else "")
 
 
-def _has_text(item: object) -> bool:
+def _has_text(item: object) -> TypeGuard[dict[str, str]]:
     return isinstance(item, dict) and TEXT_FIELD in item

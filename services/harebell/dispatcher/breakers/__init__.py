@@ -3,4 +3,5 @@
 * sync         outcomes and breaker events from RabbitMQ, and the events of this dispatcher
 * registry     all breakers of a dispatcher, as one gate
 * breaker      the state machine of one breaker
+* sentences    the transitions of a breaker in words
 """

@@ -5,11 +5,12 @@ from dataclasses import dataclass, field
 from datetime import datetime, timedelta
 from typing import Final
 
-from harebell.contract.breakers import BreakerState
+from harebell.contract.breakers import BreakerReason, BreakerState
 from harebell.contract.types import EARLIEST, MILLISECOND, truncate_ms
 
 WINDOW_PARTS: Final = 10  # of a failure window, which forgets one part at a time
 PROBE_INTERVAL: Final = timedelta(seconds=5)  # deferral of a ticket that waits for probes
+MAX_FAILURE_GAP: Final = timedelta(hours=1)  # between two failures that are consecutive
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -17,13 +18,16 @@ class BreakerConfig:
     """The thresholds of a breaker.
 
     A closed breaker opens when `failure_ratio` of at least `min_calls` attempts within `window`
-    have failed. After `open_duration` it is half open and lets `half_open_calls` probes through.
+    have failed. With fewer attempts within `window`, `consecutive_failures` failures without a
+    success between them open it, unless the number is 0.
+    After `open_duration` it is half open and lets `half_open_calls` probes through.
     As many successes close it, and one failure opens it again.
     """
 
     window: timedelta = timedelta(seconds=60)
     min_calls: int = 20
     failure_ratio: float = 0.5
+    consecutive_failures: int = 5
     open_duration: timedelta = timedelta(seconds=30)
     half_open_calls: int = 3
 
@@ -68,7 +72,7 @@ class Breaker:
     """The breaker of one downstream.
 
     Each transition has its own time `since`, which is later than the time of the one before.
-    `failed` and `attempts` are the counts at the last opening.
+    `failed` and `attempts` are the counts at the last opening, and `reason` is its reason.
     """
 
     config: BreakerConfig
@@ -76,7 +80,10 @@ class Breaker:
     since: datetime = EARLIEST
     failed: int = 0
     attempts: int = 0
+    reason: BreakerReason | None = None
     window: FailureWindow = field(init=False)
+    _consecutive: int = 0  # failures since the last success
+    _failed_at: datetime = EARLIEST  # the last of them
     _probes: int = 0
     _succeeded: int = 0
     _probing_since: datetime = EARLIEST
@@ -89,10 +96,10 @@ class Breaker:
         match self.state:
             case BreakerState.CLOSED:
                 self.window.count(now, healthy=healthy)
-                self._evaluate_window(now)
+                self._count_consecutive(now, healthy=healthy)
+                self._evaluate_counts(now)
             case BreakerState.HALF_OPEN if not healthy:
-                self.failed, self.attempts = 1, self._succeeded + 1
-                self._change_state(BreakerState.OPEN, now)
+                self._open(now, BreakerReason.PROBE_FAILED, failed=1, attempts=self._succeeded + 1)
             case BreakerState.HALF_OPEN:
                 self._succeeded += 1
                 if self._succeeded >= self.config.half_open_calls:
@@ -120,30 +127,62 @@ class Breaker:
         self._probes += 1
         return None
 
+    def next_probe_at(self) -> datetime | None:
+        """Return the earliest time of the next probe of an open breaker."""
+        is_open = self.state is BreakerState.OPEN
+        return self.since + self.config.open_duration if is_open else None
+
     def apply_remote_state(
-        self, state: BreakerState, since: datetime, *, failed: int, attempts: int
+        self,
+        state: BreakerState,
+        since: datetime,
+        *,
+        failed: int,
+        attempts: int,
+        reason: BreakerReason | None = None,
     ) -> None:
         """Adopt the state that another dispatcher published, if it is newer."""
         if since > self.since:
-            self.failed, self.attempts = failed, attempts
+            self.failed, self.attempts, self.reason = failed, attempts, reason
             self._change_state(state, since)
 
     def can_be_dropped(self, now: datetime, *, after: timedelta) -> bool:
         """Return whether a new breaker would behave in the same way."""
-        is_quiet = self.window.total(now)[0] == 0
+        counts = self._consecutive > 0 and now - self._failed_at <= MAX_FAILURE_GAP
+        is_quiet = self.window.total(now)[0] == 0 and not counts
         return self.state is BreakerState.CLOSED and is_quiet and now - self.since > after
 
-    def _evaluate_window(self, now: datetime) -> None:
+    def _count_consecutive(self, now: datetime, *, healthy: bool) -> None:
+        if healthy or not self.config.consecutive_failures:
+            self._consecutive = 0
+            return
+        is_after_gap = now - self._failed_at > MAX_FAILURE_GAP
+        self._consecutive = 1 if is_after_gap else self._consecutive + 1
+        self._failed_at = max(now, self._failed_at)
+
+    def _evaluate_counts(self, now: datetime) -> None:
+        """Open the breaker after too many failures.
+
+        Busy downstreams have some consecutive failures by chance, so only the ratio opens theirs.
+        """
         failed, attempts = self.window.total(now)
-        is_enough = attempts >= self.config.min_calls
-        if is_enough and failed >= self.config.failure_ratio * attempts:
-            self.failed, self.attempts = failed, attempts
-            self._change_state(BreakerState.OPEN, now)
+        limit = self.config.consecutive_failures
+        if attempts >= self.config.min_calls:
+            if failed >= self.config.failure_ratio * attempts:
+                self._open(now, BreakerReason.FAILURE_RATIO, failed=failed, attempts=attempts)
+        elif limit and self._consecutive >= limit:
+            count = self._consecutive
+            self._open(now, BreakerReason.CONSECUTIVE_FAILURES, failed=count, attempts=count)
+
+    def _open(self, now: datetime, reason: BreakerReason, *, failed: int, attempts: int) -> None:
+        self.failed, self.attempts, self.reason = failed, attempts, reason
+        self._change_state(BreakerState.OPEN, now)
 
     def _change_state(self, state: BreakerState, now: datetime) -> None:
         self.state = state
         self.since = max(truncate_ms(now), self.since + MILLISECOND)
         self.window.clear()
+        self._consecutive = 0
         self._start_probing(now)
 
     def _start_probing(self, now: datetime) -> None:

@@ -7,6 +7,7 @@ from typing import Final
 
 from harebell.contract.breakers import (
     BreakerEventData,
+    BreakerReason,
     BreakerSnapshot,
     BreakerSnapshotEntry,
     BreakerState,
@@ -14,7 +15,8 @@ from harebell.contract.breakers import (
 from harebell.contract.downstream import UNKNOWN_DOWNSTREAM
 from harebell.contract.types import EARLIEST
 from harebell.dispatcher.breakers.breaker import Breaker, BreakerConfig
-from harebell.dispatcher.release.gates import Deferral
+from harebell.dispatcher.breakers.sentences import describe_transition
+from harebell.dispatcher.release.gates import PROBE, Deferral, Probe
 from harebell.messaging.ticket_batches import TicketHeader
 
 BREAKER_GATE: Final = "breaker"  # the label value of this gate in metrics
@@ -46,7 +48,8 @@ class BreakerRegistry:
     def is_idle(self, now: datetime) -> bool:  # noqa: ARG002  # required by the protocol
         return not (self._not_closed or self._forced)
 
-    def deferral(self, ticket: TicketHeader, now: datetime) -> Deferral | None:
+    def decide(self, ticket: TicketHeader, now: datetime) -> Deferral | Probe | None:
+        """Return the deferral of a ticket, or `PROBE` if it is a probe of a half open breaker."""
         name = ticket.downstream
         forced = self._forced.get(name)
         if forced is not None and (wait := _remaining(forced, now)) is not None:
@@ -58,7 +61,7 @@ class BreakerRegistry:
         before = breaker.since
         wait = breaker.deferral(now)
         self._record_transition(name, breaker, before)
-        return None if wait is None else Deferral(BREAKER_GATE, wait)
+        return PROBE if wait is None else Deferral(BREAKER_GATE, wait)
 
     def record_outcome(self, downstream: str, now: datetime, *, healthy: bool) -> None:
         """Count an ended attempt of a downstream."""
@@ -136,7 +139,11 @@ class BreakerRegistry:
             return
         if self._automatic and (breaker := known or self._add(name)):
             breaker.apply_remote_state(
-                event.state, event.since, failed=event.failed, attempts=event.attempts
+                event.state,
+                event.since,
+                failed=event.failed,
+                attempts=event.attempts,
+                reason=_known_reason(event.reason),
             )
             self._update_not_closed(name, breaker)
 
@@ -165,6 +172,11 @@ def _remaining(forced: BreakerSnapshotEntry, now: datetime) -> timedelta | None:
     return forced.forced_until - now if forced.forced_until > now else None
 
 
+def _known_reason(reason: str | None) -> BreakerReason | None:
+    """Return the reason, or None for a reason of a later version."""
+    return BreakerReason(reason) if reason in set(BreakerReason) else None
+
+
 def _to_event(name: str, breaker: Breaker) -> BreakerEventData:
     return BreakerEventData(
         downstream=name,
@@ -172,4 +184,7 @@ def _to_event(name: str, breaker: Breaker) -> BreakerEventData:
         since=breaker.since,
         failed=breaker.failed,
         attempts=breaker.attempts,
+        reason=breaker.reason,
+        next_probe_at=breaker.next_probe_at(),
+        text=describe_transition(name, breaker),
     )

@@ -35,6 +35,14 @@ _TicketIdentity: TypeAlias = tuple[RunKey, int]
 
 
 @dataclass(frozen=True, slots=True)
+class Probe:
+    """The decision to release a ticket as a probe. If the probe fails, it uses no attempt."""
+
+
+PROBE: Final = Probe()
+
+
+@dataclass(frozen=True, slots=True)
 class Deferral:
     """The decision of a gate to defer a ticket.
 
@@ -52,21 +60,22 @@ class Gate(Protocol):
         """Return whether the gate defers no ticket at all at this time."""
         ...
 
-    def deferral(self, ticket: TicketHeader, now: datetime) -> Deferral | None:
-        """Return the deferral of a ticket, or None if this gate lets it leave."""
+    def decide(self, ticket: TicketHeader, now: datetime) -> Deferral | Probe | None:
+        """Return the deferral of a ticket, or the probe, or None if this gate lets it leave."""
         ...
 
 
-@dataclass(slots=True)
+@dataclass(slots=True, kw_only=True)
 class GateResult:
     """The tickets that may leave, the deferred tickets by TTL in ms, and the duplicates.
 
-    A duplicate is a copy of a ticket that is in a delay queue already.
+    A duplicate is a copy of a ticket that is in a delay queue already. The probes also leave.
     """
 
     free: Sequence[TicketHeader]
     deferred: dict[int, list[TicketHeader]] = field(default_factory=dict)
     duplicates: Sequence[TicketHeader] = ()
+    probes: Sequence[TicketHeader] = ()
 
 
 class Gates:
@@ -80,22 +89,25 @@ class Gates:
         """Evaluate all gates. If every gate is idle, the cost does not depend on the tickets."""
         gates = [gate for gate in self._gates if not gate.is_idle(now)]
         if not gates:
-            return GateResult(tickets)
+            return GateResult(free=tickets)
         self._deferred.prune(now)
-        free, duplicates = [], []
+        free, duplicates, probes = [], [], []
         deferred: dict[int, list[TicketHeader]] = defaultdict(list)
         for ticket in tickets:
             if self._deferred.contains(ticket, now):
                 duplicates.append(ticket)
-            elif deferral := _first_deferral(gates, ticket, now):
-                ttl_ms = deferral_ttl(deferral.wait)
-                self._deferred.add(
-                    ticket, gate=deferral.gate, until=now + timedelta(milliseconds=ttl_ms)
-                )
-                deferred[ttl_ms].append(ticket)
-            else:
-                free.append(ticket)
-        return GateResult(free, deferred, duplicates)
+                continue
+            match _decide(gates, ticket, now):
+                case Deferral(gate, wait):
+                    ttl_ms = deferral_ttl(wait)
+                    until = now + timedelta(milliseconds=ttl_ms)
+                    self._deferred.add(ticket, gate=gate, until=until)
+                    deferred[ttl_ms].append(ticket)
+                case Probe():
+                    probes.append(ticket)
+                case None:
+                    free.append(ticket)
+        return GateResult(free=free, deferred=deferred, duplicates=duplicates, probes=probes)
 
     def deferred_count(self, gate: str, now: datetime) -> int:
         """Return the number of tickets that a gate defers now, as far as this process knows."""
@@ -107,8 +119,15 @@ def deferral_ttl(wait: timedelta) -> int:
     return _TTLS_MS[max(bisect_right(_TTLS_MS, wait / timedelta(milliseconds=1)), 1) - 1]
 
 
-def _first_deferral(gates: Sequence[Gate], ticket: TicketHeader, now: datetime) -> Deferral | None:
-    return next((found for gate in gates if (found := gate.deferral(ticket, now))), None)
+def _decide(gates: Sequence[Gate], ticket: TicketHeader, now: datetime) -> Deferral | Probe | None:
+    """Return the first deferral, or else the probe of a gate, or None."""
+    probe: Probe | None = None
+    for gate in gates:
+        decision = gate.decide(ticket, now)
+        if isinstance(decision, Deferral):
+            return decision
+        probe = probe or decision
+    return probe
 
 
 class _DeferredTickets:

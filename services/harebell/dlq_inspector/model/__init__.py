@@ -4,6 +4,7 @@
 * fingerprint   the failure group of a dead letter
 * results       the result of a command for each dead letter and failure group
 * replay_job    the next step of a replay job
+* replay_wait   the wait of a replay job, as a code and as sentences
 * alerts        alert events for many dead letters and for stalled replay jobs
 * views         the rows of query responses
 """

@@ -7,10 +7,12 @@ from typing import Any, Final
 from urllib.parse import urlsplit
 from uuid import UUID
 
+from harebell.contract.downstream import downstream_of_json
 from harebell.contract.ids import failure_group_id
 
 MAX_MESSAGE_LENGTH: Final = 200  # characters of a normalised message
 MAX_TARGET_LENGTH: Final = 200  # characters of a target name
+_PORTS: Final = {"http": 80, "https": 443, "amqp": 5672, "amqps": 5671}
 MAX_ERROR_READ: Final = 1024  # characters of an error that the normalisation reads
 
 # The first alternative that matches wins, so each pattern that contains digits precedes `n`.
@@ -59,8 +61,8 @@ def fingerprint(
 def target_name(target: Mapping[str, Any]) -> str:
     """Return the name of a target without the parts that vary between calls."""
     match target:
-        case {"http": {"url": str(url), **http}}:
-            return f"http {http.get('method', 'POST')} {origin_of(url)}"
+        case {"http": {"url": str(), **http}}:
+            return f"http {http.get('method', 'POST')} {downstream_of_json(target)}"
         case {"amqp": {**amqp}}:
             key = normalise_message(str(amqp.get("routing_key", "")))
             return f"amqp {amqp.get('exchange', '')} {key}".rstrip()
@@ -80,12 +82,14 @@ def normalise_message(text: str) -> str:
 
 
 def origin_of(url: str) -> str:
-    """Return the scheme and the host of a URL, or `<url>` if the URL is malformed."""
+    """Return the scheme, the host and the port of a URL, or `<url>` if the URL is malformed."""
     try:
         parts = urlsplit(url)
+        port = parts.port or _PORTS.get(parts.scheme)
     except ValueError:
         return "<url>"
-    return f"{parts.scheme}://{parts.hostname or ''}"
+    host = f"[{parts.hostname}]" if ":" in (parts.hostname or "") else parts.hostname or ""
+    return f"{parts.scheme}://{host}" + (f":{port}" if port else "")
 
 
 def _placeholder(match: re.Match[str]) -> str:

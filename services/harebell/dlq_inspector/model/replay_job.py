@@ -38,6 +38,7 @@ class ReplayJob:
     id: UUID
     tenant: str
     state: ReplayJobState
+    reason: str | None = None  # of the state aborted or of an automatic pause
     actor: str | None = None
     note: str | None = None
     canary: int | None = None
@@ -125,8 +126,13 @@ def next_step(job: ReplayJob, now: datetime) -> Step:
     return _next_batch(job, now)
 
 
+def next_capacity(job: ReplayJob) -> int:
+    """Return how many dead letters a running job may replay now, without regard to its rate."""
+    return min(MAX_BATCH, _remaining(job), _max_unfinished(job) - job.unfinished)
+
+
 def _next_batch(job: ReplayJob, now: datetime) -> TakeBatch:
-    capacity = min(MAX_BATCH, _remaining(job), _max_unfinished(job) - job.unfinished)
+    capacity = next_capacity(job)
     if capacity <= 0:
         return TakeBatch(0, job.next_allowed_at, now + CHECK_INTERVAL)
     if job.rate is None:

@@ -21,6 +21,7 @@ from harebell.contract.views import (
     ReplayItemView,
     ReplayJobDetail,
     ReplayJobView,
+    ReplayJobWait,
     ReplayView,
 )
 from harebell.dlq_inspector.model.results import DeadLetterState
@@ -174,9 +175,9 @@ def replay_job_view(row: Row) -> ReplayJobView:
     return ReplayJobView(**_replay_job_fields(row))
 
 
-def replay_job_detail(row: Row) -> ReplayJobDetail:
+def replay_job_detail(row: Row, waiting_for: ReplayJobWait | None) -> ReplayJobDetail:
     request = decode_trusted(row["request"].encode())
-    return ReplayJobDetail(**_replay_job_fields(row), request=request)
+    return ReplayJobDetail(**_replay_job_fields(row), request=request, waiting_for=waiting_for)
 
 
 def _replay_job_fields(row: Row) -> dict[str, Any]:

@@ -79,6 +79,7 @@ WITH dead_run AS (
 )
 UPDATE runs AS run
 SET state = 'staged', seq = run.seq + 1, replay_number = run.replay_number + 1, attempt = 0,
+    failed_probes = NULL,
     reason = NULL, outcome = NULL, expires_at = NULL, next_attempt_at = now(),
     lease_holder = NULL, lease_until = NULL, lease_seconds = NULL, stop_requested_at = NULL,
     pool = coalesce($6, run.pool), override = dead_run.override::json,

@@ -50,6 +50,7 @@ from harebell.dlq_inspector.model.views import (
     replay_job_detail,
     replay_job_view,
 )
+from harebell.dlq_inspector.store.replay_waits import find_wait
 from harebell.domain.page_cursor import PageCursor
 from harebell.domain.run_states import RunState
 from harebell.storage.engine import fetch_page, fetch_rows
@@ -264,8 +265,9 @@ async def replay_job_page(
 async def replay_job(
     connection: asyncpg.Connection, tenant: str, query: ReplayJobGet
 ) -> ReplayJobDetail:
-    """Return a replay job of the tenant. Raise `NotFound` without one."""
-    return replay_job_detail(await _replay_job_row(connection, tenant, query.id))
+    """Return a replay job of the tenant and its wait. Raise `NotFound` without one."""
+    row = await _replay_job_row(connection, tenant, query.id)
+    return replay_job_detail(row, await find_wait(connection, row))
 
 
 async def replay_item_page(
@@ -292,7 +294,10 @@ async def replay_item_page(
 
 
 async def _replay_job_row(connection: asyncpg.Connection, tenant: str, id_: UUID) -> Row:
-    statement = select(replay_jobs).where(replay_jobs.c.tenant == tenant, replay_jobs.c.id == id_)
+    columns = replay_jobs.c
+    statement = select(replay_jobs, func.now().label("now")).where(
+        columns.tenant == tenant, columns.id == id_
+    )
     rows = await fetch_rows(connection, statement)
     if not rows:
         raise NotFound(f"The tenant has no replay job {id_}.", field="id")

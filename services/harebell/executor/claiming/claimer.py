@@ -294,4 +294,5 @@ def _claimed_run(
         attempt=claim.attempt,
         lease=key.lease,
         renewed_at=renewed_at,
+        failed_probes=claim.failed_probes,
     )

@@ -24,6 +24,7 @@ class ClaimedRun:
     attempt: int
     lease: float  # seconds
     renewed_at: float  # the time before the executor sent the claim or the renewal
+    failed_probes: int = 0  # of the earlier attempts
     started_at: datetime | None = None
 
     @property

@@ -3,7 +3,7 @@
 from datetime import datetime
 from typing import Final
 
-from harebell.domain.retry import Decision, Failure, decide
+from harebell.domain.retry import Decision, Failure, decide, is_uncounted
 from harebell.domain.run_states import FAILED, SUCCEEDED, AttemptCompletion, RunState, state_after
 from harebell.executor.model.claimed_run import ClaimedRun
 from harebell.executor.targets.attempt import AttemptOutcome, Stopped, Success
@@ -12,8 +12,18 @@ from harebell.messaging.topology.delay_queues import LONGEST_DELAY, Tier, route
 CANCELLED: Final = "cancelled"  # the outcome of a stopped attempt
 
 
+def is_failed_probe(run: ClaimedRun, outcome: AttemptOutcome, *, is_probe: bool) -> bool:
+    """Return whether the attempt is a failed probe, which does not count for `max_attempts`."""
+    return is_probe and isinstance(outcome, Failure) and is_uncounted(outcome, run.failed_probes)
+
+
 def decide_next(
-    run: ClaimedRun, outcome: AttemptOutcome, now: datetime, *, random_fraction: float
+    run: ClaimedRun,
+    outcome: AttemptOutcome,
+    now: datetime,
+    *,
+    random_fraction: float,
+    is_probe: bool = False,
 ) -> Decision | None:
     """Return the next step after an attempt. Return None after a success or a stop request."""
     if isinstance(outcome, Success | Stopped):
@@ -26,11 +36,18 @@ def decide_next(
         now=now,
         random_fraction=random_fraction,
         expires_at=ticket.expires_at,
+        failed_probes=run.failed_probes,
+        is_failed_probe=is_failed_probe(run, outcome, is_probe=is_probe),
     )
 
 
 def completion_of(
-    run: ClaimedRun, outcome: AttemptOutcome, decision: Decision | None, *, now: datetime
+    run: ClaimedRun,
+    outcome: AttemptOutcome,
+    decision: Decision | None,
+    *,
+    now: datetime,
+    is_probe: bool = False,
 ) -> AttemptCompletion:
     """Return the record of an attempt.
 
@@ -66,6 +83,7 @@ def completion_of(
         http_status=outcome.status if isinstance(outcome, Success) else outcome.http_status,
         result=outcome.result if isinstance(outcome, Success) else None,
         healthy=is_healthy(outcome),
+        is_failed_probe=is_failed_probe(run, outcome, is_probe=is_probe),
     )
 
 

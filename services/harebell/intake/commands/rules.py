@@ -4,7 +4,7 @@ from dataclasses import dataclass, field
 from datetime import datetime
 from uuid import UUID
 
-from harebell.contract.breakers import BreakerClose, BreakerOpen
+from harebell.contract.breakers import BreakerClose, BreakerCommand, BreakerOpen
 from harebell.contract.command_base import CommandBase
 from harebell.contract.commands import (
     BulkCommand,
@@ -14,6 +14,7 @@ from harebell.contract.commands import (
     SchedulePut,
     ScheduleResume,
 )
+from harebell.contract.downstream import current_name
 from harebell.contract.errors import InvalidInput
 from harebell.contract.message import quoted
 from harebell.contract.types import duration_text, instant_text
@@ -50,6 +51,8 @@ def check_command(
         _check_future(command.effective_at, accepted_at, "effective_at")
     if isinstance(command, SchedulePause | BreakerOpen | BreakerClose):
         _check_future(command.until, accepted_at, "until")
+    if isinstance(command, BreakerCommand):
+        _check_downstream(command)
     if isinstance(command, ScheduleBackfill):
         _check_backfill(command, accepted_at)
     if isinstance(command, BulkCommand):
@@ -62,6 +65,15 @@ def _check_future(time: datetime | None, accepted_at: datetime, field: str) -> N
             f"The time must be after {instant_text(accepted_at)} (now), not {instant_text(time)}."
         )
         raise InvalidInput(reason, field=field, code="not_in_future")
+
+
+def _check_downstream(command: BreakerCommand) -> None:
+    if current_name(command.downstream) is None:
+        reason = (
+            "The downstream must be a host with its port, such as acme.example:443, "
+            f"not {quoted(command.downstream)}."
+        )
+        raise InvalidInput(reason, field="downstream", code="invalid_downstream")
 
 
 def _check_backfill(command: ScheduleBackfill, accepted_at: datetime) -> None:

@@ -55,7 +55,7 @@ def run_detail(row: Row, attempts: Sequence[Row]) -> RunDetail:
 
 
 def attempt_view(row: Row) -> AttemptView:
-    return AttemptView.model_validate({**row})
+    return AttemptView.model_validate({**row, "is_failed_probe": bool(row.get("is_failed_probe"))})
 
 
 def breaker_view(row: Row) -> BreakerView:
@@ -106,6 +106,7 @@ def _run_fields(row: Row) -> dict[str, Any]:
         "late_ms": _late_ms(row["due_at"], row["first_started_at"]),
         "tier": delay and delay.tier.value,
         "tier_reason": delay and delay.reason,
+        "failed_probes": row.get("failed_probes") or 0,
     }
 
 

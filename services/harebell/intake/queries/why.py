@@ -138,16 +138,27 @@ def _explain_row(history: ScheduleHistory, at: datetime, row: Row, *, now: datet
             text = (reason_text(reason) or f"The run is {state}.") + _range_text(row)
         case RunState.DEAD:
             text = f"The run failed permanently at attempt {attempt} and has a dead letter."
+            text += _probes_text(row)
         case RunState.UNRESOLVED:
             text = f"{REASON_TEXT[Reason.UNKNOWN_OUTCOME]} A person must resolve the run."
         case RunState.SUCCEEDED:
-            text = f"The run succeeded at attempt {attempt}."
+            text = f"The run succeeded at attempt {attempt}.{_probes_text(row)}"
         case RunState.RETRYING:
             text = f"Attempt {attempt} failed, and the next attempt starts {_next_attempt(row)}."
+            text += _probes_text(row)
         case RunState.RUNNING:
             text = f"Attempt {attempt} is running."
     window = next((each for each in history.windows if each.number == row["version"]), None)
     return Explanation(at=at, verdict=verdict, text=text, reason=reason, window=window)
+
+
+def _probes_text(row: Row) -> str:
+    count = row.get("failed_probes") or 0
+    if not count:
+        return ""
+    one, many = "One attempt was a failed probe", f"{count} attempts were failed probes"
+    attempts = one if count == 1 else many
+    return f" {attempts} of a circuit breaker and did not count."
 
 
 def _range_text(row: Row) -> str:

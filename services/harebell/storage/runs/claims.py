@@ -43,10 +43,10 @@ WHERE r.scheduled_for = t.scheduled_for AND r.schedule_id = t.schedule_id
             AND coalesce(r.next_attempt_at, r.due_at)
                 <= greatest(t.due_at + interval '1 millisecond', now())
            THEN true ELSE false END
-RETURNING t.k, r.seq, r.attempt
+RETURNING t.k, r.seq, r.attempt, r.failed_probes
 """,
     find="""
-SELECT t.k, r.seq, r.state, r.attempt, r.lease_holder, r.version,
+SELECT t.k, r.seq, r.state, r.attempt, r.failed_probes, r.lease_holder, r.version,
        coalesce(r.expires_at <= now(), false) AS is_expired
 FROM unnest($1::timestamptz[], $2::uuid[]) WITH ORDINALITY AS t(scheduled_for, schedule_id, k)
 JOIN runs r ON r.scheduled_for = t.scheduled_for AND r.schedule_id = t.schedule_id
@@ -121,7 +121,8 @@ class ClaimKey:
 class Claim(NamedTuple):
     """A claimed run. `token` is the fencing token of its renewals and its completion.
 
-    `started_at` is None until the attempt starts.
+    `started_at` is None until the attempt starts. `failed_probes` of the earlier attempts do not
+    count for `max_attempts`.
     The class is a tuple because each run creates several (decision 19).
     """
 
@@ -129,6 +130,7 @@ class Claim(NamedTuple):
     token: int
     attempt: int
     started_at: datetime | None = None
+    failed_probes: int = 0
 
 
 async def claim(
@@ -149,7 +151,7 @@ async def claim(
         holder,
         [each.due_at for each in ordered],
     )
-    claims = (Claim(ordered[row["k"] - 1].key, row["seq"], row["attempt"]) for row in rows)
+    claims = (_claim(ordered[row["k"] - 1].key, row) for row in rows)
     return {each.key: each for each in claims}
 
 
@@ -177,7 +179,7 @@ def _explain(rejected: ClaimKey, row: asyncpg.Record | None, holder: str) -> Cla
         return ClaimRejection.NOT_VISIBLE_YET
     is_running = row["state"] == RunState.RUNNING
     if is_running and row["lease_holder"] == holder and row["seq"] == rejected.seq + 1:
-        return Claim(rejected.key, row["seq"], row["attempt"])
+        return _claim(rejected.key, row)
     if row["seq"] != rejected.seq:
         return ClaimRejection.STALE
     # A claimable row was committed after the claim statement read the table.
@@ -187,6 +189,11 @@ def _explain(rejected: ClaimKey, row: asyncpg.Record | None, holder: str) -> Cla
         if is_running or (is_waiting and row["version"] == rejected.version)
         else ClaimRejection.STALE
     )
+
+
+def _claim(key: RunKey, row: asyncpg.Record) -> Claim:
+    """Return the claim of a row, whose `failed_probes` is null without a failed probe."""
+    return Claim(key, row["seq"], row["attempt"], failed_probes=row["failed_probes"] or 0)
 
 
 async def renew(pool: asyncpg.Pool, claims: Sequence[Claim]) -> dict[RunKey, str | None]:

@@ -33,23 +33,28 @@ WITH moved AS (
                                          ELSE t.finished_at END,
                       next_attempt_at = t.next_attempt_at,
                       staged_at = CASE WHEN t.state = 'retrying' THEN t.staged_at
-                                       ELSE r.staged_at END
+                                       ELSE r.staged_at END,
+                      failed_probes = CASE WHEN t.is_failed_probe
+                                           THEN coalesce(r.failed_probes, 0) + 1
+                                           ELSE r.failed_probes END
     FROM unnest($1::timestamptz[], $2::uuid[], $3::int[], $4::text[], $5::text[], $6::text[],
                 $7::timestamptz[], $8::timestamptz[], $9::timestamptz[], $10::timestamptz[],
-                $11::text[], $12::text[], $13::smallint[], $14::float8[], $15::text[])
+                $11::text[], $12::text[], $13::smallint[], $14::float8[], $15::text[],
+                $16::boolean[])
          WITH ORDINALITY AS t(scheduled_for, schedule_id, token, state, reason, outcome,
                               started_at, finished_at, next_attempt_at, staged_at,
-                              error_code, error, http_status, duration_ms, result, k)
+                              error_code, error, http_status, duration_ms, result,
+                              is_failed_probe, k)
     WHERE r.scheduled_for = t.scheduled_for AND r.schedule_id = t.schedule_id
       AND CASE WHEN r.state = 'running' AND r.seq = t.token THEN true ELSE false END
     RETURNING t.*, r.replay_number, r.attempt, r.lease_holder, r.seq
 ), recorded AS (
     INSERT INTO attempts (scheduled_for, schedule_id, replay_number, number, lease_holder,
                           started_at, finished_at, outcome, error_code, error, http_status,
-                          duration_ms, result)
+                          duration_ms, result, is_failed_probe)
     SELECT scheduled_for, schedule_id, replay_number, attempt, lease_holder,
            started_at, finished_at, outcome, error_code, error, http_status,
-           duration_ms, result
+           duration_ms, result, is_failed_probe
     FROM moved
 )
 SELECT k, seq FROM moved
@@ -73,7 +78,7 @@ WHERE CASE WHEN a.finished_at = t.finished_at AND a.outcome = t.outcome THEN tru
 """,
     attempt_history="""
 SELECT replay_number, number, lease_holder, started_at, finished_at, outcome, error_code, error,
-       http_status
+       http_status, is_failed_probe
 FROM attempts WHERE scheduled_for = $1 AND schedule_id = $2
 ORDER BY replay_number, number LIMIT 1000
 """,
@@ -104,6 +109,7 @@ async def complete(
         nullable_array(each.http_status for each in ordered),
         nullable_array(each.duration_ms for each in ordered),
         nullable_array(each.result for each in ordered),
+        nullable_array(each.is_failed_probe or None for each in ordered),
     )
     return {ordered[row["k"] - 1].key: row["seq"] for row in rows}
 

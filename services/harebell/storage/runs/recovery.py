@@ -79,7 +79,7 @@ WHERE finished_at IS NULL AND due_at < now() + make_interval(secs => $2)
 GROUP BY lease_holder
 """,
     lock_expired_leases="""
-SELECT scheduled_for, schedule_id, seq, attempt, lease_holder, started_at, reason,
+SELECT scheduled_for, schedule_id, seq, attempt, failed_probes, lease_holder, started_at, reason,
        stop_requested_at IS NOT NULL AS has_stop_request
 FROM runs
 WHERE finished_at IS NULL AND due_at < now() + make_interval(secs => $5)
@@ -118,6 +118,7 @@ class ExpiredLease:
     holder: str
     started_at: datetime | None
     stop_reason: str | None  # None: the run has no stop request
+    failed_probes: int = 0  # of the earlier attempts
 
 
 @dataclass(frozen=True, slots=True)
@@ -184,6 +185,7 @@ async def lock_expired_leases(
             holder=row["lease_holder"],
             started_at=row["started_at"],
             stop_reason=(row["reason"] or "cancelled") if row["has_stop_request"] else None,
+            failed_probes=row["failed_probes"] or 0,
         )
         for row in rows
     ]

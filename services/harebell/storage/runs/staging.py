@@ -94,6 +94,7 @@ UPDATE runs r SET state = t.state, seq = r.seq + 1, outcome = nullif(t.state, 's
                   reason = CASE WHEN t.state = 'staged' THEN NULL ELSE 'manual' END,
                   replay_number = r.replay_number + CASE WHEN t.state = 'staged' THEN 1 ELSE 0 END,
                   attempt = CASE WHEN t.state = 'staged' THEN 0 ELSE r.attempt END,
+                  failed_probes = CASE WHEN t.state <> 'staged' THEN r.failed_probes END,
                   finished_at = CASE WHEN t.state = 'staged' THEN NULL ELSE r.finished_at END,
                   next_attempt_at = CASE WHEN t.state = 'staged' THEN now() END,
                   staged_at = CASE WHEN t.state = 'staged' THEN now() ELSE r.staged_at END,

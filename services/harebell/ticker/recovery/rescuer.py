@@ -217,5 +217,6 @@ def _state_after(
                 now=now,
                 random_fraction=0,
                 expires_at=ticket.expires_at,
+                failed_probes=lease.failed_probes,
             )
             return state_after(decision)

@@ -34,11 +34,13 @@ class BreakerStatements:
 
 STATEMENTS: Final = BreakerStatements(
     record_state="""
-INSERT INTO breakers AS known (downstream, state, since, failed, attempts)
-VALUES ($1, $2, $3, $4, $5)
+INSERT INTO breakers AS known
+    (downstream, state, since, failed, attempts, reason, next_probe_at)
+VALUES ($1, $2, $3, $4, $5, $6, $7)
 ON CONFLICT (downstream) DO UPDATE
 SET state = excluded.state, since = excluded.since,
-    failed = excluded.failed, attempts = excluded.attempts
+    failed = excluded.failed, attempts = excluded.attempts,
+    reason = excluded.reason, next_probe_at = excluded.next_probe_at
 WHERE known.since IS NULL OR known.since < excluded.since
 """,
     force="""
@@ -77,6 +79,8 @@ async def record_state(pool: asyncpg.Pool, reported: BreakerEventData) -> None:
         reported.since,
         reported.failed,
         reported.attempts,
+        reported.reason,
+        reported.next_probe_at,
     )
 
 
