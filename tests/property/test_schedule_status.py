@@ -100,7 +100,7 @@ def read_status(ticker: FakeTicker) -> tuple[ScheduleState, int, int, Run | None
         visible_state(record.state, has_open_run=any(run.state in OPEN for run in open_rows)),
         record.executions + sum(each.is_execution for each in results),
         record.failures + sum(each.is_failure for each in results),
-        max(candidates, key=lambda run: run.scheduled_for, default=None),
+        max(candidates, key=lambda run: (not is_skipped(run), run.scheduled_for), default=None),
     )
 
 
@@ -112,6 +112,11 @@ def is_last_run(run: Run) -> bool:
     if run.state in OPEN:
         return run.attempt > 0 or run.replay_number > 0
     return not run.is_unstaged
+
+
+def is_skipped(run: Run) -> bool:
+    """Return whether the run is the last run only if no other run is."""
+    return run.state is RunState.SKIPPED and run.attempt == 0
 
 
 def attempted(ticker: FakeTicker) -> Iterator[Run]:

@@ -1,7 +1,7 @@
 """Events of recurring schedules whose last runs end after the end of their planning."""
 
 import asyncio
-from collections.abc import Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Final
 from uuid import UUID
@@ -12,6 +12,7 @@ import structlog
 from harebell.contract.errors import Transient
 from harebell.contract.ids import RunKey
 from harebell.domain.run_states import ScheduleState
+from harebell.domain.schedule_status import RunResult
 from harebell.messaging.event_publisher import OutgoingEvent, publish_events
 from harebell.messaging.publisher import Publisher
 from harebell.runtime.clock import Clock
@@ -51,36 +52,39 @@ class CompletionWatcher:
                 log.warning("completion not watched", schedule=str(record.id))
 
     async def run(self) -> None:
-        """Check the schedules until the task is cancelled."""
+        """Publish the event of each completed schedule until the task is cancelled."""
         while True:
             await asyncio.sleep(CHECK_INTERVAL)
             try:
-                await self.check()
+                await publish_events(self.publisher, await self.take_completed())
             except Transient as error:
                 log.warning("completion check failed", error=error.code, reason=error.reason)
 
-    async def check(self) -> None:
-        """Publish the event of each schedule whose open runs have ended."""
+    async def take_completed(self) -> list[OutgoingEvent]:
+        """Return the events of the schedules whose open runs have ended, and forget them."""
         now = self.clock.now()
         due = [each for each in self._watched.values() if max(each.open_runs) <= now]
+        events: list[OutgoingEvent] = []
         for start in range(0, len(due), MAX_CHECKED):
-            events = await self._completed(due[start : start + MAX_CHECKED])
-            await publish_events(self.publisher, events)
-
-    async def _completed(self, records: Sequence[ScheduleRecord]) -> list[OutgoingEvent]:
-        keys = [RunKey(time, record.id) for record in records for time in record.open_runs]
-        with translate_db_errors():
-            async with self.pool.acquire() as connection:
-                ended = await schedules.find_ended(connection, keys)
-        events = []
-        for record in records:
-            times = [time for time in record.open_runs if RunKey(time, record.id) in ended]
-            is_same = self._watched.get(record.id) is record  # no later transaction changed it
-            if is_same and len(times) == len(record.open_runs):
-                del self._watched[record.id]
-                last = ended[RunKey(max(times), record.id)]
-                is_last = record.last_run is None or record.last_run < max(times)
-                result = last.state if last is not None and is_last else None
-                completed = record._replace(open_runs=())
-                events.append(schedule_state_event(completed, self.clock.now(), result=result))
+            records = due[start : start + MAX_CHECKED]
+            keys = [RunKey(time, record.id) for record in records for time in record.open_runs]
+            with translate_db_errors():
+                async with self.pool.acquire() as connection:
+                    ended = await schedules.find_ended(connection, keys)
+            events += self._completed(records, ended)
         return events
+
+    def _completed(
+        self, records: Sequence[ScheduleRecord], ended: Mapping[RunKey, RunResult | None]
+    ) -> Iterator[OutgoingEvent]:
+        for record in records:
+            if self._watched.get(record.id) is not record:
+                continue  # a later transaction changed the schedule during the statement
+            if all(RunKey(time, record.id) in ended for time in record.open_runs):
+                del self._watched[record.id]
+                last = max(record.open_runs)
+                run = ended[RunKey(last, record.id)]
+                is_last = record.last_run is None or record.last_run <= last
+                result = run.state if run is not None and is_last else None
+                completed = record._replace(open_runs=())
+                yield schedule_state_event(completed, self.clock.now(), result=result)

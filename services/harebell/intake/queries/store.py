@@ -112,7 +112,7 @@ LEFT JOIN LATERAL (
                THEN runs.replay_number > 0 OR runs.attempt > 0 AND runs.due_at <= now()
                ELSE NOT (runs.state = 'cancelled' AND runs.attempt = 0
                          AND runs.reason IN ('superseded', 'paused')) END
-    ORDER BY runs.scheduled_for DESC LIMIT 1
+    ORDER BY runs.state = 'skipped' AND runs.attempt = 0, runs.scheduled_for DESC LIMIT 1
 ) AS latest ON true""").bindparams(max_open_runs=MAX_OPEN_RUNS)
 _RUN_COLUMNS: Final = (
     literal_column(

@@ -111,7 +111,7 @@ def skip(unit: UnitOfWork, context: CommandContext, record: ScheduleRecord) -> S
         elif run.is_from_recurrence:
             changed = changed._replace(dispatched=max(0, record.dispatched - 1))
             changed = _with_room_in_times(changed)
-        changed = _with_end(changed, run)
+        changed = _with_end(changed, run, Reason.MANUAL)
     elif at <= record.planned_until:
         raise Conflict(
             "The run must not have an attempt and must not have ended.",
@@ -130,7 +130,7 @@ def _without_open_run(record: ScheduleRecord, removed: datetime) -> ScheduleReco
     return record._replace(open_runs=tuple(remaining))
 
 
-def _with_end(record: ScheduleRecord, run: LockedRun) -> ScheduleRecord:
+def _with_end(record: ScheduleRecord, run: LockedRun, reason: Reason) -> ScheduleRecord:
     """Count a run that the command has cancelled and removed from the open runs.
 
     The run becomes the last run of a schedule that requires no further run.
@@ -141,7 +141,9 @@ def _with_end(record: ScheduleRecord, run: LockedRun) -> ScheduleRecord:
         return record
     if run.attempt:
         return record.with_results({time: run.cancelled_result})
-    return record.with_last_run(time) if record.state is ScheduleState.COMPLETED else record
+    if record.state is not ScheduleState.COMPLETED:
+        return record
+    return record.with_skipped_run(time) if reason is Reason.MANUAL else record.with_last_run(time)
 
 
 def _with_room_in_times(record: ScheduleRecord) -> ScheduleRecord:
@@ -176,7 +178,7 @@ def cancel_run(unit: UnitOfWork, context: CommandContext, command: RunCancel) ->
         # A new version with the same time would otherwise stage the run again.
         skipped = _skip_time(record, key.scheduled_for, context.accepted_at)
         changed = changed._replace(skipped_times=skipped)
-    unit.update(_with_end(changed, run))
+    unit.update(_with_end(changed, run, Reason.CANCELLED))
     return RunResponse(run_id=command.run_id, status="cancelled", state=RunState.CANCELLED)
 
 

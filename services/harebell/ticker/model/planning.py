@@ -324,7 +324,7 @@ def with_staged_runs(
     for skipped in step.skipped:
         # A time that a user skipped may be in the future, before the end of earlier runs.
         if skipped.reason is not Reason.MANUAL or updated.state is ScheduleState.COMPLETED:
-            updated = updated.with_last_run(skipped.key.scheduled_for)
+            updated = updated.with_skipped_run(skipped.key.scheduled_for)
     if len(counted) < len(required) and updated.state is ScheduleState.COMPLETED:
         # Runs that were counted earlier took the place of new ones: `times` allows more.
         return continue_planning(updated)

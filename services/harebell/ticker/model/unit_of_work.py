@@ -79,6 +79,10 @@ class ScheduleRecord(NamedTuple):
         """Return the schedule with a run that has ended and is not among the open runs."""
         return self._replace(last_run=max(time, self.last_run or time))
 
+    def with_skipped_run(self, time: datetime) -> "ScheduleRecord":
+        """Return the schedule with a skipped time, which is its last run if no run has executed."""
+        return self if self.executions else self.with_last_run(time)
+
     def with_results(self, results: Mapping[datetime, RunResult | None]) -> "ScheduleRecord":
         """Count the runs that have just left the open runs, each once.
 
@@ -88,7 +92,10 @@ class ScheduleRecord(NamedTuple):
         ended = {time: each for time, each in results.items() if each is not None}
         if not ended:
             return self
+        has_executed = any(each.is_execution for each in ended.values())
         counted = self._replace(
+            # Without an execution, the last run may be a later time that was skipped.
+            last_run=None if has_executed and not self.executions else self.last_run,
             executions=self.executions + sum(each.is_execution for each in ended.values()),
             failures=self.failures + sum(each.is_failure for each in ended.values()),
         )
