@@ -1,19 +1,22 @@
 """The SQL of the status of schedules agrees with `domain/schedule_status.py` for every run."""
 
+import re
 from datetime import timedelta
 from typing import Final
 from uuid import UUID
 
 import asyncpg
+import orjson
 import pytest
+from tests.acceptance.plans import walk
 from tests.contract.ledger_rows import NOW, ROWS, Row, insert_rows
 
 from harebell.contract.commands import ScheduleFilter
 from harebell.contract.queries import ScheduleList
 from harebell.domain.run_states import OPEN, RESTAGEABLE, Reason, RunState, ScheduleState
 from harebell.domain.schedule_status import RunResult, visible_state
-from harebell.intake.queries.store import IntakeStore
-from harebell.storage.engine import open_engine
+from harebell.intake.queries.store import PREFER_INDEXES, IntakeStore, schedule_page
+from harebell.storage.engine import compile_statement, open_engine
 from harebell.ticker.store import schedules
 
 pytestmark = pytest.mark.postgres
@@ -102,3 +105,27 @@ async def test_queries_and_filters_agree_with_the_rule_of_the_visible_state(
         has_last_run = row["latest_state"] is not None
         is_open = result.state in OPEN
         assert has_last_run is (result.attempt > 0 if is_open else not result.is_unstaged)
+
+
+@pytest.mark.requirement("S17", "S40")
+@pytest.mark.parametrize("state", [None, ScheduleState.ACTIVE, ScheduleState.COMPLETED])
+async def test_page_of_schedules_reads_each_run_by_its_key_in_its_partition(
+    database_url: str, state: ScheduleState | None
+) -> None:
+    statement = schedule_page("acme", ScheduleList(state=state, limit=5))
+    sql, parameters = compile_statement(statement)
+    async with asyncpg.create_pool(database_url, min_size=1, max_size=1) as pool:
+        await insert_rows(pool, ROWS)
+        await insert_schedules(pool, ScheduleState.COMPLETED)
+        async with pool.acquire() as connection, connection.transaction():
+            await connection.execute(PREFER_INDEXES.text)
+            plan = await connection.fetchval(f"EXPLAIN (ANALYZE, FORMAT JSON) {sql}", *parameters)
+
+    nodes = list(walk(orjson.loads(plan)[0]["Plan"]))
+    of_runs = [node for node in nodes if node.get("Relation Name", "").startswith("runs_")]
+    executed = [node for node in of_runs if node["Actual Loops"] > 0]
+    assert {node["Relation Name"] for node in executed} == {f"runs_{NOW:%Y%m%d}"}
+    for node in executed:
+        assert "Index" in node["Node Type"]
+        assert {"scheduled_for", "schedule_id"} <= set(re.findall(r"\w+", node["Index Cond"]))
+    assert not [node for node in nodes if node["Node Type"] == "Seq Scan"]

@@ -74,8 +74,9 @@ class InvariantChecker:
             before = self.store.tables[table].get(key)
             if table == RUNS and after is not None and before != after:
                 self._check_change(transaction, before, after)
-        changed = {key.schedule_id for table, key in transaction.written if table == RUNS}
-        changed |= {key for table, key in transaction.written if table == STATES}
+        rows = (row for (table, _), row in transaction.written.items() if table == RUNS)
+        states = (row for (table, _), row in transaction.written.items() if table == STATES)
+        changed = {run.schedule_id for run in rows} | {state["schedule_id"] for state in states}
         for schedule_id in changed:
             self._check_counts(transaction, schedule_id)
 

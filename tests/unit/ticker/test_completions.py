@@ -42,8 +42,9 @@ class WatchedTicker(FakeTicker):
         self.claim(time, started=True)
         self.complete(time, state)
 
-    async def take_events(self) -> list[tuple[str, str | None]]:
-        """Return the verbs and the results of the new events of the watcher."""
+    async def events_after(self, seconds: float) -> list[tuple[str, str | None]]:
+        """Wait, and return the verbs and the results of the new events of the watcher."""
+        self.wait(seconds)
         await self.clock.refresh()
         events = await self.watcher.take_completed()
         return [(each.verb, each.event["data"].get("result")) for each in events]
@@ -59,11 +60,11 @@ async def test_recurring_schedule_has_a_completed_event_after_the_end_of_its_las
     ticker.end(NINE, RunState.SUCCEEDED)
     ticker.wait(30).stage_all()
     ticker.claim(after(30), started=True)
-    while_running = await ticker.wait(30).take_events()
+    while_running = await ticker.events_after(30)
     ticker.complete(after(30), RunState.DEAD)
 
-    after_end = await ticker.take_events()
-    later = await ticker.take_events()
+    after_end = await ticker.events_after(0)
+    later = await ticker.events_after(0)
 
     assert "schedule.completed" not in ticker.planned
     assert (while_running, later) == ([], [])
@@ -76,7 +77,7 @@ async def test_one_shot_has_no_completed_event_besides_the_event_of_its_run() ->
     ticker.put(ONCE)
     ticker.end(NINE, RunState.SUCCEEDED)
 
-    events = await ticker.wait(60).take_events()
+    events = await ticker.events_after(60)
 
     assert "schedule.completed" not in ticker.planned
     assert events == []
@@ -90,7 +91,7 @@ async def test_schedule_is_not_watched_when_a_change_makes_it_active_again() -> 
     ticker.put({**TWICE, "times": 9}, expected_version="any")
     ticker.end(after(30), RunState.SUCCEEDED)
 
-    events = await ticker.wait(10).take_events()
+    events = await ticker.events_after(10)
 
     assert events == []
 
@@ -101,6 +102,6 @@ async def test_watched_schedules_have_a_bound(monkeypatch: pytest.MonkeyPatch) -
     ticker.put({**TWICE, "times": 1})
     ticker.end(NINE, RunState.SUCCEEDED)
 
-    events = await ticker.wait(60).take_events()
+    events = await ticker.events_after(60)
 
     assert events == []

@@ -54,7 +54,7 @@ _SET_TIMEOUT: Final = text(
     f"SET LOCAL statement_timeout = {MAX_STATEMENT_TIME // timedelta(milliseconds=1)}"
 )
 # The planner underestimates a partition without statistics and would scan every partition.
-_PREFER_INDEXES: Final = text(
+PREFER_INDEXES: Final = text(
     "SELECT set_config('enable_seqscan', 'off', true), set_config('enable_hashjoin', 'off', true),"
     " set_config('enable_mergejoin', 'off', true)"
 )
@@ -91,7 +91,8 @@ _SCHEDULES: Final = select(
 ).join(schedule_state, schedule_state.c.schedule_id == schedules.c.id)
 
 # The open runs of each row of a page, by their primary keys. `ended` counts the runs that the
-# ticker has not counted yet, and `latest` is the last run that started or ended.
+# ticker has not counted yet, and `latest` is the last run that started or ended. OFFSET 0 keeps
+# each lookup a subquery. PostgreSQL would otherwise read every partition once for each schedule.
 _RUNS_OF_PAGE: Final = text("""
 LATERAL (
     SELECT bool_or(runs.finished_at IS NULL) AS has_open_run,
@@ -101,13 +102,15 @@ LATERAL (
            array_agg(runs.scheduled_for) FILTER (WHERE runs.finished_at IS NOT NULL) AS times
     FROM (SELECT at FROM unnest(page.open_runs) AS open_run (at)
           ORDER BY at LIMIT :max_open_runs) AS earliest
-    JOIN runs ON runs.scheduled_for = earliest.at AND runs.schedule_id = page.id
+    CROSS JOIN LATERAL (SELECT * FROM runs WHERE runs.scheduled_for = earliest.at
+                        AND runs.schedule_id = page.id OFFSET 0) AS runs
 ) AS ended
 LEFT JOIN LATERAL (
     SELECT runs.scheduled_for, runs.state, runs.reason, runs.started_at, runs.finished_at
     FROM ((SELECT at FROM unnest(page.open_runs) AS open_run (at)
            ORDER BY at DESC LIMIT :max_open_runs) UNION ALL SELECT page.last_run) AS newest (at)
-    JOIN runs ON runs.scheduled_for = newest.at AND runs.schedule_id = page.id
+    CROSS JOIN LATERAL (SELECT * FROM runs WHERE runs.scheduled_for = newest.at
+                        AND runs.schedule_id = page.id OFFSET 0) AS runs
     WHERE CASE WHEN runs.finished_at IS NULL
                THEN runs.replay_number > 0 OR runs.attempt > 0 AND runs.due_at <= now()
                ELSE NOT (runs.state = 'cancelled' AND runs.attempt = 0
@@ -183,22 +186,11 @@ class IntakeStore:
             .join(schedule_versions, is_current)
             .where(schedules.c.tenant == tenant, schedules.c.id == id_)
         )
-        return next(iter(await self._schedule_rows(statement)), None)
+        return next(iter(await self._schedule_rows(_with_runs(statement))), None)
 
     async def list_schedules(self, tenant: str, query: ScheduleList) -> RowPage:
         """Return schedules with their states and their last runs, the newest first."""
-        conditions = [schedules.c.tenant == tenant]
-        if query.tag is not None:
-            conditions.append(schedules.c.tags.contains([query.tag]))
-        if query.owner is not None:
-            conditions.append(schedules.c.owner == query.owner)
-        if query.name is not None:
-            conditions.append(schedules.c.name == query.name)
-        if query.state is not None:
-            conditions.append(_has_state(ScheduleState(query.state)))
-        columns = (schedules.c.created_at, schedules.c.id)
-        ordered = _ordered(_SCHEDULES.where(*conditions), columns, query.after)
-        rows = await self._schedule_rows(ordered.limit(query.limit + 1))
+        rows = await self._schedule_rows(schedule_page(tenant, query))
         return rows[: query.limit], len(rows) > query.limit
 
     async def list_versions(self, id_: UUID) -> list[Row]:
@@ -308,16 +300,9 @@ class IntakeStore:
         return await self._page(_RUNS.where(*conditions), columns, query)
 
     async def _schedule_rows(self, statement: Select[Any]) -> list[Row]:
-        """Return the rows of a bounded statement about schedules, with their open runs."""
-        page = statement.subquery("page")
-        ordered = (
-            select(page, *_RUN_COLUMNS)
-            .select_from(page, _RUNS_OF_PAGE)
-            .order_by(page.c.created_at.desc(), page.c.id.desc())
-        )
         async with self.connect() as connection:
-            await connection.execute(_PREFER_INDEXES)
-            return await fetch_rows(connection, ordered)
+            await connection.execute(PREFER_INDEXES)
+            return await fetch_rows(connection, statement)
 
     async def _page(
         self,
@@ -335,6 +320,32 @@ class IntakeStore:
 
     async def _first_row(self, statement: Select[Any]) -> Row | None:
         return next(iter(await self._rows(statement)), None)
+
+
+def schedule_page(tenant: str, query: ScheduleList) -> Select[Any]:
+    """Return the statement of one page and one further row, with the runs of each schedule."""
+    conditions = [schedules.c.tenant == tenant]
+    if query.tag is not None:
+        conditions.append(schedules.c.tags.contains([query.tag]))
+    if query.owner is not None:
+        conditions.append(schedules.c.owner == query.owner)
+    if query.name is not None:
+        conditions.append(schedules.c.name == query.name)
+    if query.state is not None:
+        conditions.append(_has_state(ScheduleState(query.state)))
+    columns = (schedules.c.created_at, schedules.c.id)
+    ordered = _ordered(_SCHEDULES.where(*conditions), columns, query.after)
+    return _with_runs(ordered.limit(query.limit + 1))
+
+
+def _with_runs(statement: Select[Any]) -> Select[Any]:
+    """Add the columns about open runs to the few rows of a statement about schedules."""
+    page = statement.subquery("page")
+    return (
+        select(page, *_RUN_COLUMNS)
+        .select_from(page, _RUNS_OF_PAGE)
+        .order_by(page.c.created_at.desc(), page.c.id.desc())
+    )
 
 
 def _ordered(
