@@ -26,12 +26,26 @@ rules = st.sampled_from(
     [ONCE, EVERY, {**EVERY, "times": 3}, {**EVERY, "times": 3, "until": "success"}]
 )
 policies = st.sampled_from([{}, {"pause_after_failures": 2}, {"on_unknown": "block"}])
-actions = st.sampled_from(
-    [
-        *("wait", "wait", "claim", "end", "end", "stage", "reconcile", "replay", "put_daily"),
-        *("pause", "resume", "trigger", "skip", "cancel_run", "resolve", "put", "cancel"),
-    ]
-)
+ACTIONS = [
+    "wait",
+    "wait",
+    "claim",
+    "end",
+    "end",
+    "stage",
+    "reconcile",
+    "replay",
+    "put_daily",
+    "pause",
+    "resume",
+    "trigger",
+    "skip",
+    "cancel_run",
+    "resolve",
+    "put",
+    "cancel",
+]
+actions = st.sampled_from(ACTIONS)
 steps = st.lists(st.tuples(actions, st.integers(0, 45)), max_size=40)
 
 
