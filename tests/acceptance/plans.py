@@ -126,6 +126,7 @@ STATEMENTS: dict[str, Statement] = {
     "find stalled schedules": overlap.find_stalled,
     "backlog": backlog.count_due_runs,
     "overdue schedules": backlog.count_overdue_schedules,
+    "find ended runs": lambda connection: schedules.find_ended(connection, KEYS),
     "load due schedules": lambda connection: schedules.load_due(
         connection, cast("Any", NoVersions()), NEW_DAY, limit=1_000
     ),

@@ -9,7 +9,7 @@ from uuid import UUID
 import orjson
 from tests.fakes.ledger.dead_letters import DEAD_LETTERS
 from tests.fakes.ledger.runs import RUNS, Run
-from tests.fakes.ledger.schedules import VERSIONS
+from tests.fakes.ledger.schedules import STATES, VERSIONS
 from tests.fakes.ledger.store import Store, Transaction
 from tests.simulation.bus import Message
 
@@ -17,6 +17,7 @@ from harebell.contract.amqp_names import DELAY, DUE
 from harebell.contract.ids import RunKey, dead_run_id
 from harebell.dlq_inspector.model.results import DeadLetterState
 from harebell.domain.run_states import TRANSITIONS, Reason, RunState
+from harebell.domain.schedule_status import RunResult
 from harebell.messaging.ticket_batches import parse_ticket_headers
 from harebell.ticker.model.version import VersionStatus
 
@@ -73,6 +74,11 @@ class InvariantChecker:
             before = self.store.tables[table].get(key)
             if table == RUNS and after is not None and before != after:
                 self._check_change(transaction, before, after)
+        rows = (row for (table, _), row in transaction.written.items() if table == RUNS)
+        states = (row for (table, _), row in transaction.written.items() if table == STATES)
+        changed = {run.schedule_id for run in rows} | {state["schedule_id"] for state in states}
+        for schedule_id in changed:
+            self._check_counts(transaction, schedule_id)
 
     def _check_change(self, transaction: Transaction, before: Run | None, after: Run) -> None:
         self._check_seq(before, after)
@@ -87,6 +93,26 @@ class InvariantChecker:
             self._check_version(transaction, before, after)
         if before is None or before.state is not after.state:
             self.entered_states[after.state] += 1
+
+    def _check_counts(self, transaction: Transaction, schedule_id: UUID) -> None:
+        """Check that the ticker has counted each run that is no longer open exactly once."""
+        state = transaction.get(STATES, schedule_id)
+        runs = [run for run in transaction.rows(RUNS) if run.schedule_id == schedule_id]
+        if state is None:
+            return check(not runs, f"{schedule_id} has runs and no state")
+        results = {run.scheduled_for: RunResult(run.state, run.attempt) for run in runs}
+        open_runs = [results[time] for time in state["open_runs"] if time in results]
+        counted = [
+            state["executions"] + sum(each.is_execution for each in open_runs),
+            state["failures"] + sum(each.is_failure for each in open_runs),
+        ]
+        expected = [
+            sum(each.is_execution for each in results.values()),
+            sum(each.is_failure for each in results.values()),
+        ]
+        text = f"{schedule_id} has {counted} executions and failures, not {expected}"
+        check(counted == expected, text)
+        return None
 
     def _check_seq(self, before: Run | None, after: Run) -> None:
         if before is None:

@@ -11,6 +11,7 @@ from unittest.mock import patch
 from tests.fakes.ledger import claims, dead_letters, pool, recovery
 from tests.fakes.ledger.pool import Record
 from tests.fakes.ledger.runs import Run, numbered, run_of
+from tests.fakes.ledger.schedules import STATES
 from tests.fakes.ledger.store import Transaction
 
 from harebell.contract.ids import RunKey
@@ -162,6 +163,24 @@ def replay_keeps_dead_letters_open() -> Mutation:
     return patch.dict(pool.ANSWERS, {DEAD_LETTER_STATEMENTS.record_replays: lambda *_: None})
 
 
+def count_replayed_runs_again() -> Mutation:
+    """Add a replayed run to the open runs, and leave the counts unchanged."""
+
+    def reopen_runs(tx: Transaction, schedules: Sequence[Any], times: Sequence[datetime]) -> None:
+        counted = {schedule: tx.get(STATES, schedule) for schedule in schedules}
+        dead_letters.reopen_runs(tx, schedules, times)
+        for schedule, before in counted.items():
+            counts = {name: before[name] for name in ("executions", "failures")}
+            tx.put(STATES, schedule, tx.get(STATES, schedule) | counts)
+
+    return patch.dict(pool.ANSWERS, {DEAD_LETTER_STATEMENTS.reopen_runs: reopen_runs})
+
+
+def forget_ended_runs() -> Mutation:
+    """Remove the ended runs from the open runs without a count."""
+    return patch.object(ScheduleRecord, "with_results", lambda record, _: record)
+
+
 @contextmanager
 def _all(*patches: Mutation) -> Generator[None]:
     with ExitStack() as stack:
@@ -187,5 +206,7 @@ MUTATIONS: Final[dict[str, Callable[[], Mutation]]] = {
         lose_dead_letters,
         replay_dead_letters_again,
         replay_keeps_dead_letters_open,
+        count_replayed_runs_again,
+        forget_ended_runs,
     )
 }

@@ -1,7 +1,7 @@
 """The real services, connected to the resources of a simulation instead of servers."""
 
 import asyncio
-from collections.abc import Callable, Coroutine
+from collections.abc import Callable, Coroutine, Sequence
 from dataclasses import dataclass
 from functools import partial
 from typing import Any, Final, TypeAlias, cast
@@ -48,6 +48,8 @@ from harebell.runtime.retries import retry_until_available
 from harebell.runtime.settings import ExecutorSettings, TickerSettings
 from harebell.storage.engine import database_time
 from harebell.ticker.commands.apply import CommandApplier
+from harebell.ticker.completions import CompletionWatcher
+from harebell.ticker.model.unit_of_work import ScheduleRecord
 from harebell.ticker.reconciler import Reconciler
 from harebell.ticker.recovery.rescuer import Rescuer
 from harebell.ticker.service import COMMAND_PREFETCH as TICKER_PREFETCH
@@ -144,6 +146,7 @@ async def intake(resources: Resources, context: SimulatedContext) -> None:
 async def ticker(resources: Resources, context: SimulatedContext) -> None:
     """Run `harebell.ticker.service.serve` without breakers and maintenance."""
     versions, wake = VersionCache(), asyncio.Event()
+    watcher = CompletionWatcher(pool=context.pool, publisher=context.publisher, clock=context.clock)
     reconciler = Reconciler(
         pool=context.pool,
         publisher=context.publisher,
@@ -151,7 +154,13 @@ async def ticker(resources: Resources, context: SimulatedContext) -> None:
         versions=versions,
         horizon=TICKER_SETTINGS.horizon,
         wake=wake,
+        on_saved=watcher.observe,
     )
+
+    def observe(records: Sequence[ScheduleRecord]) -> None:
+        reconciler.observe(records)
+        watcher.observe(records)
+
     stager = Stager(
         pool=context.pool,
         publisher=context.publisher,
@@ -161,7 +170,7 @@ async def ticker(resources: Resources, context: SimulatedContext) -> None:
         batch=TICKER_SETTINGS.staging_batch,
         min_poll_interval=TICKER_SETTINGS.min_poll_interval.total_seconds(),
         wake=wake,
-        on_saved=reconciler.observe,
+        on_saved=observe,
     )
     applier = CommandApplier(
         pool=context.pool,
@@ -170,7 +179,7 @@ async def ticker(resources: Resources, context: SimulatedContext) -> None:
         versions=versions,
         horizon=TICKER_SETTINGS.horizon,
         wake=wake,
-        on_saved=reconciler.observe,
+        on_saved=observe,
     )
     liveness = FakeExecutorLiveness(resources.broker, resources.process)
     rescuer = Rescuer(
@@ -207,6 +216,7 @@ async def ticker(resources: Resources, context: SimulatedContext) -> None:
             context.run(),
             stager.run(),
             reconciler.run(),
+            watcher.run(),
             rescuer.run_lease_recovery(),
             rescuer.run_ticket_recovery(),
         ],

@@ -32,6 +32,8 @@ FOUND = {
     "repeat_gets_new_request_id": (80, "the triggered runs are wrong", 9),
     "lose_dead_letters": (10, "has no dead letter", 0),
     "replay_dead_letters_again": (2_000, "a message was dead-lettered", 44),
+    "count_replayed_runs_again": (20, "executions and failures", 0),
+    "forget_ended_runs": (5, "executions and failures", 0),
     "replay_keeps_dead_letters_open": (10, "its dead letter stayed open", 0),
 }
 

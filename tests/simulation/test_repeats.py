@@ -110,7 +110,7 @@ def planned_unit(keys: tuple[str, ...], *, is_paused: bool, claimed: int) -> Uni
     for record in unit.schedules.values():
         step = plan_schedule(record, EARLIER, EARLIER + HORIZON)
         staged = {run.key for run in step.to_stage}
-        schedules[record.id] = with_staged_runs(step, staged, set())
+        schedules[record.id] = with_staged_runs(step, staged, {})
         runs |= {run.key: staged_run(run) for run in step.to_stage}
     runs |= {key: claimed_run(runs[key]) for key in list(runs)[:claimed]}
     unit = UnitOfWork(schedules=schedules, open_runs=runs)

@@ -49,12 +49,16 @@ class RunEventData(Message):
 
 
 class ScheduleEventData(Message):
-    """The data of `schedule.*` events. `error` is the error of a rejection."""
+    """The data of `schedule.*` events. `error` is the error of a rejection.
+
+    `result` is the state of the last run of a completed schedule.
+    """
 
     schedule_id: UUID | None = None
     key: str | None = None
     version: int | None = None
     state: str | None = None
+    result: str | None = None
     actor: str | None = None
     note: str | None = None
     next_at: Instant | None = None

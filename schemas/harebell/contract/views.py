@@ -28,8 +28,22 @@ class ViewResponse(Message):
     ok: Literal[True] = True
 
 
+class LastRunView(Message):
+    """The latest run of a schedule that has started or ended, by its scheduled time."""
+
+    run_id: RunId
+    scheduled_for: Instant
+    state: str
+    reason: str | None = None
+    started_at: Instant | None = None  # of the last attempt
+    finished_at: Instant | None = None
+
+
 class ScheduleView(Message):
-    """One schedule with its state and its next scheduled time."""
+    """One schedule with its state, its next scheduled time and its last run.
+
+    A schedule is `completed` when it requires no further run and all its runs have ended.
+    """
 
     id: UUID
     key: str | None = None
@@ -40,9 +54,15 @@ class ScheduleView(Message):
     priority: int
     pool: str
     state: str
+    # How a completed schedule ended, which is the state of its last run: succeeded, dead, expired,
+    # cancelled, skipped, unresolved.
+    result: str | None = None
     reason: str | None = None  # of `errored`, or the note of a pause or a cancellation
     version: int
-    next_at: Instant | None = None
+    next_at: Instant | None = None  # the scheduled time of the next run, if it is known
+    last_run: LastRunView | None = None
+    executions: int = 0  # runs that have ended after at least one attempt
+    failures: int = 0  # runs that have ended dead and were not replayed since
     tags: list[str] = empty_default(list)
     created_at: Instant
     updated_at: Instant

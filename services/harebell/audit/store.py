@@ -26,7 +26,7 @@ COMMAND_TIMEOUT: Final = 65.0  # seconds; above the statement timeout, for a los
 
 _SCHEDULES: Final = """
 SELECT s.id, s.tenant, s.key, s.version AS shown_version, t.version, t.state, t.planned_until,
-       t.dispatched, t.next_at, t.awaited_run, t.pending_at
+       t.dispatched, t.next_at, t.awaited_run, t.pending_at, t.executions, t.failures, t.last_run
 FROM schedules s LEFT JOIN schedule_state t ON t.schedule_id = s.id
 WHERE s.id > $1 AND ($2::text IS NULL OR s.tenant = $2)
   AND ($3::text IS NULL OR s.key = $3 OR s.id::text = $3)

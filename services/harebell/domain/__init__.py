@@ -1,6 +1,7 @@
 """Pure rules that more than one package uses: no I/O, no clock, no randomness.
 
 * run_states           states, reasons and transitions of runs and schedules
+* schedule_status      the state of a schedule as users see it, its result and its counts
 * cron                 cron expressions in their time zones
 * recurrence           the next scheduled time of a version
 * validation           checks of `when` beyond its shape

@@ -78,6 +78,10 @@ schedule_state = Table(  # narrow, because each run writes it
     Column("pending_at", _instant),  # the effective time of the pending version
     # the scheduled times that a person has skipped
     Column("skipped_times", ARRAY(_instant), nullable=False, server_default="{}"),
+    # of the runs that are not among the open runs
+    Column("executions", Integer, nullable=False, server_default="0"),  # ended after an attempt
+    Column("failures", Integer, nullable=False, server_default="0"),  # ended dead
+    Column("last_run", _instant),  # the latest one
 )
 
 bulk_operations = Table(  # the schedules of a bulk pause, so that one resume can undo it

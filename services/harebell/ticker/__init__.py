@@ -7,6 +7,7 @@
 * stager        the passes that stage runs within the horizon
 * events        events and stop requests after a commit
 * reconciler    schedules whose next step depends on the outcomes of their runs
+* completions   events of schedules whose last runs end after the end of their planning
 * recovery      lost tickets, expired leases, stalled overlap slots
 * breakers      the recorded and forced states of breakers
 * backlog       metrics of due runs that have not started

@@ -6,6 +6,7 @@ from typing import Final
 
 from harebell.contract.events import make_event
 from harebell.contract.ids import RunKey
+from harebell.contract.when import Recurring
 from harebell.domain.run_states import Reason, RunState, ScheduleState, unstaged_state
 from harebell.messaging.event_publisher import OutgoingEvent
 from harebell.messaging.publisher import OutgoingMessage
@@ -74,7 +75,7 @@ def planning_events(saved: SaveResult, now: datetime) -> Iterator[OutgoingEvent]
                 runs=skipped.count,
             )
         record = records.get(step.previous.id, step.record)
-        if record.state is not step.previous.state:
+        if has_new_state(step.previous, record):
             yield schedule_state_event(record, now)
         if record.version is not step.previous.version:
             seconds = (now - record.version.since).total_seconds()
@@ -82,17 +83,43 @@ def planning_events(saved: SaveResult, now: datetime) -> Iterator[OutgoingEvent]
             yield schedule_state_event(record, now, verb="schedule.updated")
 
 
+def has_new_state(before: ScheduleRecord, after: ScheduleRecord) -> bool:
+    """Return whether the visible state of a schedule changed to a state with an event."""
+    state = after.visible_state
+    if state is before.visible_state:
+        return False
+    return state is not ScheduleState.COMPLETED or has_completion_event(after)
+
+
+def has_completion_event(record: ScheduleRecord) -> bool:
+    """Return whether the end of the schedule has an event.
+
+    The event of its only run is the end of a one-shot.
+    A second event for each one-shot would double the events of the ticker.
+    """
+    return isinstance(record.version.policy.when, Recurring)
+
+
 def schedule_state_event(
-    record: ScheduleRecord, now: datetime, *, verb: str | None = None
+    record: ScheduleRecord,
+    now: datetime,
+    *,
+    verb: str | None = None,
+    result: RunState | None = None,
 ) -> OutgoingEvent:
-    """Return the event of a schedule that changed without a command."""
-    verb = verb or _STATE_EVENTS.get(record.state, f"schedule.{record.state}")
+    """Return the event of a schedule that changed without a command.
+
+    `result` is the state of the last run of a completed schedule.
+    """
+    state = record.visible_state
+    verb = verb or _STATE_EVENTS.get(state, f"schedule.{state}")
     key, tenant = record.version.policy.key, record.version.tenant
     data = {  # the fields of `ScheduleEventData`
         "schedule_id": record.id,
         "key": key,
         "version": record.version.number,
-        "state": record.state,
+        "state": state,
+        "result": result,
         "note": record.reason,
         "next_at": record.next_at,
     }

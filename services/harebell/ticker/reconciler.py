@@ -1,7 +1,7 @@
 """The reconciler: schedules whose next step depends on the outcomes of their runs."""
 
 import asyncio
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from datetime import timedelta
 from typing import Final
@@ -12,8 +12,11 @@ import structlog
 
 from harebell.contract.errors import Transient
 from harebell.contract.events import Event, RunEventData
+from harebell.contract.ids import RunKey
 from harebell.contract.json_codec import decode_model, list_adapter
 from harebell.contract.message import parse
+from harebell.domain.run_states import RunState
+from harebell.domain.schedule_status import result_of
 from harebell.messaging.acknowledge import DONE, Delivery, Outcome
 from harebell.messaging.event_publisher import publish_events
 from harebell.messaging.publisher import Publisher
@@ -21,6 +24,7 @@ from harebell.runtime.clock import Clock, monotonic
 from harebell.storage.engine import translate_db_errors
 from harebell.storage.publishing_transaction import publishing_transaction
 from harebell.ticker.events import (
+    has_new_state,
     planning_events,
     schedule_state_event,
     stop_request_messages,
@@ -52,6 +56,7 @@ class Reconciler:
     versions: VersionCache
     horizon: timedelta
     wake: asyncio.Event
+    on_saved: Callable[[Sequence[ScheduleRecord]], None]
     _has_awaiting: bool = True  # a schedule may wait for the end of a run
     _requested: set[UUID] = field(default_factory=set)  # at most the schedules with outcomes
 
@@ -130,6 +135,7 @@ class Reconciler:
             saved = await save_planning_steps(connection, steps, now=now)
             await transaction.publish(saved.tickets)
         self.wake.set()
+        self.on_saved(saved.records)
         await self._publish_events(unit, saved, before)
 
     async def _publish_events(
@@ -138,9 +144,9 @@ class Reconciler:
         now = self.clock.now()
         await self.publisher.publish_each(stop_request_messages(unit))
         changed = [
-            schedule_state_event(unit.schedules[id_], now)
-            for id_ in unit.changed_ids
-            if unit.schedules[id_].state is not before[id_].state
+            schedule_state_event(record, now, result=_result_of(unit, record))
+            for record in map(unit.schedules.__getitem__, unit.changed_ids)
+            if has_new_state(before[record.id], record)
         ]
         log.info("schedules reconciled", schedules=len(unit.changed_ids), changed=len(changed))
         events = [
@@ -149,3 +155,10 @@ class Reconciler:
             *planning_events(saved, now),
         ]
         await publish_events(self.publisher, events)
+
+
+def _result_of(unit: UnitOfWork, record: ScheduleRecord) -> RunState | None:
+    if record.last_run is None:
+        return None
+    run = unit.ended_runs.get(RunKey(record.last_run, record.id))
+    return result_of(record.visible_state, None if run is None else run.state)

@@ -1,6 +1,7 @@
 """The ticker process: consumers of commands and events, and the loops beside them."""
 
 import asyncio
+from collections.abc import Sequence
 from functools import partial
 from typing import Final
 
@@ -16,7 +17,9 @@ from harebell.runtime.tzdata import tzdata_version
 from harebell.ticker.backlog import BacklogMetrics
 from harebell.ticker.breakers import BreakerRecorder
 from harebell.ticker.commands.apply import CommandApplier
+from harebell.ticker.completions import CompletionWatcher
 from harebell.ticker.maintenance import record_tzdata_version, run_maintenance
+from harebell.ticker.model.unit_of_work import ScheduleRecord
 from harebell.ticker.reconciler import Reconciler
 from harebell.ticker.recovery.executor_liveness import ExecutorLiveness
 from harebell.ticker.recovery.rescuer import Rescuer
@@ -36,6 +39,7 @@ async def serve(settings: TickerSettings, stop: asyncio.Event) -> None:
         pool, publisher, clock = context.pool, context.publisher, context.clock
         versions, wake = VersionCache(), asyncio.Event()
         liveness = ExecutorLiveness(settings)
+        watcher = CompletionWatcher(pool=pool, publisher=publisher, clock=clock)
         reconciler = Reconciler(
             pool=pool,
             publisher=publisher,
@@ -43,7 +47,13 @@ async def serve(settings: TickerSettings, stop: asyncio.Event) -> None:
             versions=versions,
             horizon=settings.horizon,
             wake=wake,
+            on_saved=watcher.observe,
         )
+
+        def observe(records: Sequence[ScheduleRecord]) -> None:
+            reconciler.observe(records)
+            watcher.observe(records)
+
         stager = Stager(
             pool=pool,
             publisher=publisher,
@@ -53,7 +63,7 @@ async def serve(settings: TickerSettings, stop: asyncio.Event) -> None:
             batch=settings.staging_batch,
             min_poll_interval=settings.min_poll_interval.total_seconds(),
             wake=wake,
-            on_saved=reconciler.observe,
+            on_saved=observe,
         )
         applier = CommandApplier(
             pool=pool,
@@ -62,7 +72,7 @@ async def serve(settings: TickerSettings, stop: asyncio.Event) -> None:
             versions=versions,
             horizon=settings.horizon,
             wake=wake,
-            on_saved=reconciler.observe,
+            on_saved=observe,
         )
         rescuer = Rescuer(
             pool=pool,
@@ -108,6 +118,7 @@ async def serve(settings: TickerSettings, stop: asyncio.Event) -> None:
                     context.run(),
                     stager.run(),
                     reconciler.run(),
+                    watcher.run(),
                     rescuer.run_lease_recovery(),
                     rescuer.run_ticket_recovery(),
                     BacklogMetrics(pool).run(),

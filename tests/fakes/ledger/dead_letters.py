@@ -166,5 +166,6 @@ def reopen_runs(tx: Transaction, schedules: Schedules, times: Times) -> None:
     for _, key in numbered(times, schedules):
         state = tx.get(STATES, key.schedule_id)
         if state is not None and key.scheduled_for not in state["open_runs"]:
-            open_runs = [*state["open_runs"], key.scheduled_for]
-            tx.put(STATES, key.schedule_id, state | {"open_runs": open_runs})
+            columns: dict[str, Any] = {"open_runs": [*state["open_runs"], key.scheduled_for]}
+            columns |= {name: max(0, state[name] - 1) for name in ("executions", "failures")}
+            tx.put(STATES, key.schedule_id, state | columns)

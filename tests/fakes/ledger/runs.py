@@ -66,6 +66,10 @@ class Run:
         return is_unstaged and self.attempt == 0
 
     @property
+    def is_unstaged(self) -> bool:
+        return self.is_restageable and self.reason != Reason.CANCELLED
+
+    @property
     def stop_reason(self) -> str | None:
         return None if self.stop_requested_at is None else self.reason or Reason.CANCELLED
 

@@ -39,6 +39,9 @@ _STATE_COLUMNS = (
     "pending_version",
     "pending_at",
     "skipped_times",
+    "executions",
+    "failures",
+    "last_run",
 )
 _VERSION_COLUMNS = (
     "schedule_id",
@@ -65,6 +68,7 @@ _LOCKED_RUN_COLUMNS = (
     "started_at",
     "replay_number",
     "stop_reason",
+    "is_unstaged",
 )
 _TICKET_COLUMNS = (
     "expires_at",
@@ -131,12 +135,12 @@ def lock_runs(tx: Transaction, times: Times, schedules: Schedules) -> Iterator[R
             yield key_columns(run) | {name: getattr(run, name) for name in _LOCKED_RUN_COLUMNS}
 
 
-@answers(STATEMENTS.find_open)
-def find_open(tx: Transaction, times: Times, schedules: Schedules) -> Iterator[Record]:
-    for _, key in numbered(times, schedules):
-        run = run_of(tx, key)
-        if run is not None and run.finished_at is None:
-            yield key_columns(run)
+@answers(STATEMENTS.find_results)
+def find_results(tx: Transaction, times: Times, schedules: Schedules) -> Iterator[Record]:
+    for k, key in numbered(times, schedules):
+        if (run := run_of(tx, key)) is not None:
+            result = {name: getattr(run, name) for name in ("state", "attempt", "is_unstaged")}
+            yield {"k": k} | result
 
 
 @answers(STATEMENTS.find_counted)

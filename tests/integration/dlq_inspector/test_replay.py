@@ -60,7 +60,8 @@ async def test_replayed_run_is_an_open_run_of_its_schedule(dlq: DlqEnvironment) 
     dead = await dlq.add_dead_run()
     await dlq.database.execute(
         """INSERT INTO schedule_state (schedule_id, version, state, changed_at, planned_until,
-               dispatched, open_runs) VALUES ($1, 1, 'active', now(), now(), 1, $2)""",
+               dispatched, open_runs, executions, failures)
+           VALUES ($1, 1, 'active', now(), now(), 1, $2, 9, 4)""",
         dead.schedule_id,
         [dead.scheduled_for - HOUR],
     )
@@ -70,10 +71,11 @@ async def test_replayed_run_is_an_open_run_of_its_schedule(dlq: DlqEnvironment) 
         await dlq.send_command("dlq.replay", dead_letter_id(dead))
         await dlq.next_response()
 
-    open_runs = await dlq.database.fetchval(
-        "SELECT open_runs FROM schedule_state WHERE schedule_id = $1", dead.schedule_id
+    state = await dlq.database.fetchrow(
+        "SELECT * FROM schedule_state WHERE schedule_id = $1", dead.schedule_id
     )
-    assert open_runs == [dead.scheduled_for - HOUR, dead.scheduled_for]
+    assert state["open_runs"] == [dead.scheduled_for - HOUR, dead.scheduled_for]
+    assert (state["executions"], state["failures"]) == (8, 3)  # the run counts again at its end
 
 
 async def test_discarded_dead_letter_has_the_actor_and_the_note(dlq: DlqEnvironment) -> None:

@@ -24,6 +24,11 @@ INSERT INTO schedule_state (schedule_id, version, state, next_at, changed_at, pl
     dispatched, open_runs, skipped_times)
 VALUES ($1, 1, $2, $3, $4, $6, 0, $5, $7)
 """
+_STATE_COLUMNS = """
+UPDATE schedule_state SET executions = $2, failures = $3, last_run = $4, pending_version = $5,
+    pending_at = $6
+WHERE schedule_id = $1
+"""
 _NEXT_VERSION = """
 INSERT INTO schedule_versions (schedule_id, version, definition, run_spec, fingerprint,
     accepted_at, effective_at, status, actor)
@@ -36,8 +41,8 @@ VALUES ($1, $2, $3, 1, 1, 'default', 'normal', 5, 'skipped', $5, $1, $4, $4, 7)
 """
 _RUN = """
 INSERT INTO runs (scheduled_for, schedule_id, tenant, version, seq, pool, lane, priority, state,
-    due_at, attempt, started_at)
-VALUES ($1, $2, $3, 1, 1, 'default', 'normal', 5, $4, $1, $5, $6)
+    due_at, attempt, started_at, reason, finished_at)
+VALUES ($1, $2, $3, 1, 1, 'default', 'normal', 5, $4, $1, $5, $6, $7, $8)
 """
 _ATTEMPT = """
 INSERT INTO attempts (scheduled_for, schedule_id, replay_number, number, lease_holder, started_at,
@@ -75,6 +80,21 @@ async def insert_schedule(
         skipped_times or [],
     )
     return id_
+
+
+async def set_status_columns(
+    database: asyncpg.Connection,
+    id_: UUID,
+    *,
+    executions: int = 0,
+    failures: int = 0,
+    last_run: datetime | None = None,
+    pending_version: int | None = None,
+    pending_at: datetime | None = None,
+) -> None:
+    """Set the columns about the runs that the ticker has counted, and about a pending version."""
+    values = (executions, failures, last_run, pending_version, pending_at)
+    await database.execute(_STATE_COLUMNS, id_, *values)
 
 
 async def insert_version(
@@ -117,10 +137,13 @@ async def insert_run(
     state: str = "succeeded",
     attempt: int = 1,
     late: timedelta | None = None,
+    reason: str | None = None,
+    finished_at: datetime | None = None,
 ) -> RunKey:
     run = RunKey(scheduled_for, schedule_id(tenant, key))
     started_at = None if late is None else scheduled_for + late
-    await database.execute(_RUN, scheduled_for, run.schedule_id, tenant, state, attempt, started_at)
+    values = (state, attempt, started_at, reason, finished_at)
+    await database.execute(_RUN, scheduled_for, run.schedule_id, tenant, *values)
     return run
 
 

@@ -111,3 +111,33 @@ def test_active_schedule_is_invalid_when_no_ticker_will_read_it(ticker: AuditedT
     assert len(list(find_invalid_schedule(ignored))) == 1
     assert list(find_invalid_schedule(ticker.schedule)) == []
     assert list(find_invalid_schedule(replace(ignored, awaited_run=NINE))) == []
+
+
+@pytest.mark.requirement("S40")
+@pytest.mark.parametrize(
+    ("columns", "text"),
+    [
+        ({"executions": 1, "failures": 2, "last_run": NINE}, "2 failures in 1 executions"),
+        ({"executions": 0, "failures": -1}, "-1 failures in 0 executions"),
+        ({"executions": 1, "last_run": None}, "no last run"),
+    ],
+)
+def test_schedule_is_invalid_when_its_counts_contradict_each_other(
+    ticker: AuditedTicker, columns: dict[str, Any], text: str
+) -> None:
+    (finding,) = find_invalid_schedule(replace(ticker.schedule, **columns))
+
+    assert text in finding.text
+
+
+@pytest.mark.requirement("S40")
+def test_schedule_is_valid_when_its_runs_are_counted(ticker: AuditedTicker) -> None:
+    for _ in range(4):
+        ticker.run_due()
+        ticker.wait(30).stage_all()
+
+    schedule = ticker.schedule
+
+    assert schedule.executions > 0
+    assert schedule.last_run is not None
+    assert list(find_invalid_schedule(schedule)) == []

@@ -187,6 +187,31 @@ def test_table_escapes_control_characters(cli: CommandLine, broker: FakeBroker) 
     assert "\x1b" not in result.stdout
 
 
+@pytest.mark.requirement("S06", "S40")
+def test_schedule_list_shows_the_result_and_the_last_run(
+    cli: CommandLine, broker: FakeBroker
+) -> None:
+    last_run = {"run_id": RUN_ID, "scheduled_for": "2026-11-20T14:00:00Z", "state": "dead"}
+    status = {"result": "dead", "executions": 3, "failures": 1, "last_run": last_run}
+    row = schedule_row(state="completed", **status)
+    broker.respond = lambda _: {"ok": True, "items": [row]}
+
+    header, line = cli("schedule", "list").stdout.splitlines()
+    (printed,) = json.loads(cli("schedule", "list", "-o", "json").stdout)
+
+    assert "last run scheduled for" in header
+    assert line.split()[2:9] == [
+        "completed",
+        "dead",
+        "-",
+        "2026-11-20T14:00:00Z",
+        "dead",
+        "3",
+        "1",
+    ]
+    assert printed["last_run"].items() >= last_run.items()
+
+
 def test_table_never_wraps_a_row(cli: CommandLine, broker: FakeBroker) -> None:
     key = "k" * 250
     broker.respond = lambda _: {"ok": True, "items": [schedule_row(key=key)]}

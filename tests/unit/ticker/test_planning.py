@@ -182,7 +182,7 @@ def test_only_staged_runs_count() -> None:
     step = plan_schedule(record_of({"every": "30s"}), NINE, NINE + HORIZON)
     first, second = (run.key for run in step.to_stage)
 
-    updated = with_staged_runs(step, {second}, set())
+    updated = with_staged_runs(step, {second}, {})
 
     assert (updated.dispatched, updated.open_runs) == (1, (after(60),))
     assert first.scheduled_for not in updated.open_runs
@@ -193,7 +193,7 @@ def test_run_that_was_counted_before_leaves_room_in_times() -> None:
     step = plan_schedule(record_of({"every": "30s", "times": 2}), NINE, NINE + HORIZON)
     before, (_, second) = step.record.state, (run.key for run in step.to_stage)
 
-    updated = with_staged_runs(step, {second}, set())
+    updated = with_staged_runs(step, {second}, {})
 
     assert before is ScheduleState.COMPLETED
     assert (updated.state, updated.next_at) == (ScheduleState.ACTIVE, after(90))
@@ -203,7 +203,7 @@ def test_ended_runs_are_removed_from_the_open_runs() -> None:
     record = record_of({"every": "30s"})._replace(open_runs=(after(-120), after(-90)))
     step = plan_if_due(record, after(-100), after(-90))
 
-    updated = with_staged_runs(step, set(), {RunKey(after(-120), ID)})
+    updated = with_staged_runs(step, set(), {RunKey(after(-120), ID): None})
 
     assert updated.open_runs == (after(-90),)
 

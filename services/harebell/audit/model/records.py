@@ -28,6 +28,9 @@ _SCHEDULE_COLUMNS: Final = (
     "next_at",
     "awaited_run",
     "pending_at",
+    "executions",
+    "failures",
+    "last_run",
 )
 
 Row: TypeAlias = Mapping[str, Any]
@@ -138,6 +141,9 @@ class Schedule:
     next_at: datetime | None
     awaited_run: datetime | None
     pending_at: datetime | None
+    executions: int
+    failures: int
+    last_run: datetime | None
     windows: tuple[VersionWindow, ...]
 
     def window_of(self, number: int) -> VersionWindow | None:

@@ -31,10 +31,16 @@ def find_invalid(schedule: Schedule, run: Run) -> Iterator[Finding]:
 
 
 def find_invalid_schedule(schedule: Schedule) -> Iterator[Finding]:
-    """Yield a finding if no event or time makes the ticker read an active schedule."""
+    """Yield a finding for each impossible combination of the columns of a schedule."""
     is_ignored = schedule.next_at is None and schedule.awaited_run is None
     if schedule.state is ScheduleState.ACTIVE and is_ignored:
         text = "The schedule is active, but the ticker will never read the schedule."
+        yield schedule.finding(FindingKind.INVALID, text)
+    if not 0 <= schedule.failures <= schedule.executions:
+        text = f"The schedule has {schedule.failures} failures in {schedule.executions} executions."
+        yield schedule.finding(FindingKind.INVALID, text)
+    if schedule.executions > 0 and schedule.last_run is None:
+        text = f"The schedule has {schedule.executions} executions, but no last run."
         yield schedule.finding(FindingKind.INVALID, text)
 
 

@@ -54,7 +54,10 @@ class Output:
         self._format = form
 
     def print_rows(self, rows: Sequence[Row], columns: Sequence[str]) -> None:
-        """Print rows. JSON has every field, and a table only the `columns`."""
+        """Print rows. JSON has every field, and a table only the `columns`.
+
+        A column such as `last_run.state` is a field of an object.
+        """
         records = [to_json(row) for row in rows]
         if self._format is Format.JSON:
             _print_json(records)
@@ -117,10 +120,17 @@ def _print_json(value: object) -> None:
 def _table(rows: Sequence[Mapping[str, Any]], columns: Sequence[str]) -> Table:
     table = Table(box=None, pad_edge=False, header_style="bold")
     for column in columns:
-        table.add_column(column.replace("_", " "))
+        table.add_column(column.replace("_", " ").replace(".", " "))
     for row in rows:
-        table.add_row(*(_cell(column, row.get(column)) for column in columns))
+        table.add_row(*(_cell(column, _value(row, column)) for column in columns))
     return table
+
+
+def _value(row: Mapping[str, Any], column: str) -> object:
+    """Return the field of the row, or of its object if the name of the column has a dot."""
+    name, _, inner = column.partition(".")
+    value = row.get(name)
+    return value.get(inner) if inner and isinstance(value, dict) else value
 
 
 def _grid(record: Mapping[str, Any]) -> Table:

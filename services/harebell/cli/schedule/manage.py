@@ -29,7 +29,22 @@ from harebell.contract.policy import Overlap
 
 app = typer.Typer(help="Create, read, change and trigger schedules.", no_args_is_help=True)
 
-COLUMNS: Final = ("key", "id", "state", "next_at", "owner", "pool", "priority", "version", "tags")
+COLUMNS: Final = (
+    "key",
+    "id",
+    "state",
+    "result",
+    "next_at",
+    "last_run.scheduled_for",
+    "last_run.state",
+    "executions",
+    "failures",
+    "owner",
+    "pool",
+    "priority",
+    "version",
+    "tags",
+)
 RESPONSE_COLUMNS: Final = ("key", "id", "status", "state", "version", "next_at")
 
 ExpectedVersion: TypeAlias = Annotated[
@@ -167,7 +182,7 @@ async def put(session: Session, options: PutOptions) -> ExitCode:
 
 @command(app, "get")
 async def get(session: Session, options: ScheduleRefOptions) -> ExitCode:
-    """Print one schedule with its definition, its state and its next scheduled times."""
+    """Print one schedule with its definition, its state, its next time and its last run."""
     async with session.connect() as client:
         session.output.print_record(await client.schedule(**options.ref))
     return ExitCode.DONE

@@ -89,18 +89,20 @@ WHERE run.scheduled_for = dead_run.scheduled_for AND run.schedule_id = dead_run.
 RETURNING dead_run.id
 """,
     # Without its time among the open runs, a cancelled schedule would not cancel the replayed run.
+    # A dead run that is no longer open has been counted, and its next end counts again.
     reopen_runs="""
 UPDATE schedule_state AS state
-SET open_runs = state.open_runs || ARRAY(
-    SELECT open_run FROM unnest(staged.times) AS open_run
-    WHERE open_run <> ALL (state.open_runs)
-)
+SET open_runs = state.open_runs || reopened.times,
+    executions = greatest(0, state.executions - cardinality(reopened.times)),
+    failures = greatest(0, state.failures - cardinality(reopened.times))
 FROM (
-    SELECT schedule_id, array_agg(scheduled_for) AS times
+    SELECT run.schedule_id, array_agg(DISTINCT run.scheduled_for) AS times
     FROM unnest($1::uuid[], $2::timestamptz[]) AS run (schedule_id, scheduled_for)
-    GROUP BY schedule_id
-) AS staged
-WHERE state.schedule_id = staged.schedule_id
+    JOIN schedule_state AS locked ON locked.schedule_id = run.schedule_id
+    WHERE run.scheduled_for <> ALL (locked.open_runs)
+    GROUP BY run.schedule_id
+) AS reopened
+WHERE state.schedule_id = reopened.schedule_id
 """,
     record_replays="""
 WITH replayed AS (

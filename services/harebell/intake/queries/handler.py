@@ -1,5 +1,6 @@
 """The handler of `harebell.queries`: each query becomes one response, from PostgreSQL."""
 
+from collections.abc import Mapping, Sequence
 from datetime import datetime, timedelta
 from typing import Final, assert_never
 from uuid import UUID
@@ -42,11 +43,12 @@ from harebell.intake.commands.definition import TargetPolicy, check_definition
 from harebell.intake.commands.handler import read_request
 from harebell.intake.commands.publish import message_id_of
 from harebell.intake.queries.parse import IntakeQuery, parse_query
-from harebell.intake.queries.schedule_history import ScheduleHistory
+from harebell.intake.queries.schedule_history import ScheduleHistory, next_planned_time
 from harebell.intake.queries.store import IntakeStore
 from harebell.intake.queries.views import (
     Row,
     breaker_view,
+    needs_versions,
     run_detail,
     run_view,
     schedule_detail,
@@ -124,7 +126,9 @@ async def answer_query(
     response: Message
     match query:
         case ScheduleGet():
-            response = schedule_detail(await _schedule(store, tenant, query), now=now)
+            row = await _schedule(store, tenant, query)
+            planned = await _planned_times(store, [row])
+            response = schedule_detail(row, now=now, planned=planned.get(row["id"]))
         case ScheduleList():
             response = await _schedule_page(store, tenant, query, now=now)
         case ScheduleVersions():
@@ -150,10 +154,18 @@ async def _schedule_page(
 ) -> Page[ScheduleView]:
     rows, has_more = await store.list_schedules(tenant, query)
     cursor = PageCursor(rows[-1]["created_at"], rows[-1]["id"]) if has_more else None
+    planned = await _planned_times(store, rows)
     return Page[ScheduleView](
-        items=[schedule_view(row, now=now) for row in rows],
+        items=[schedule_view(row, now=now, planned=planned.get(row["id"])) for row in rows],
         next=None if cursor is None else str(cursor),
     )
+
+
+async def _planned_times(store: IntakeStore, rows: Sequence[Row]) -> Mapping[UUID, datetime | None]:
+    """Return the next time to plan of the few schedules whose rows do not contain this time."""
+    schedules = {row["id"]: row for row in rows if needs_versions(row)}
+    versions = await store.list_planned_versions(schedules)
+    return {id_: next_planned_time(row, versions[id_]) for id_, row in schedules.items()}
 
 
 async def _versions(store: IntakeStore, tenant: str, query: ScheduleVersions) -> VersionListView:

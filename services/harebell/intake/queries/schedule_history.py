@@ -6,8 +6,10 @@ from datetime import datetime
 from typing import Final
 from uuid import UUID
 
+from harebell.contract.errors import Rejected
 from harebell.contract.message import parse
 from harebell.contract.schedule import Definition, SchedulingPolicy
+from harebell.domain.preview import upcoming_runs
 from harebell.domain.recurrence import AfterCompletion
 from harebell.domain.run_states import ScheduleState
 from harebell.domain.versions import VersionWindow
@@ -84,6 +86,21 @@ class ScheduleHistory:
         later = [each for each in self.windows if each.until is None or each.until > time]
         has_ended = self.state in (ScheduleState.COMPLETED, ScheduleState.CANCELLED)
         return [each for each in later if each.since > time] if has_ended else later
+
+
+def next_planned_time(schedule: Row, versions: Sequence[Row]) -> datetime | None:
+    """Return the next time to plan, in the version in force or in the pending version.
+
+    Omit the times that a user skipped. Return None if a version cannot be computed.
+    """
+    try:
+        history = ScheduleHistory.from_rows(schedule, versions)
+        cursor, skipped = history.planned_until, history.skipped_times
+        windows = history.windows_after(cursor)
+        runs = upcoming_runs(windows, after=cursor, count=len(skipped) + 1, skipped_times=skipped)
+    except (Rejected, ArithmeticError, ValueError):
+        return None
+    return next((run.at for run in runs if not run.is_skipped), None)
 
 
 def _windows(schedule: Row, versions: Sequence[Row]) -> tuple[VersionWindow, ...]:

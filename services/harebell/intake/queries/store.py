@@ -1,13 +1,28 @@
 """The SQL of the queries: bounded, read-only statements about the rows of one tenant."""
 
-from collections.abc import AsyncIterator
+from collections.abc import AsyncIterator, Collection
 from contextlib import asynccontextmanager
 from datetime import datetime, timedelta
 from typing import Any, Final, TypeAlias
 from uuid import UUID
 
 import asyncpg
-from sqlalchemy import ColumnElement, Select, and_, any_, case, func, literal, select, text, tuple_
+from sqlalchemy import (
+    ARRAY,
+    Boolean,
+    ColumnElement,
+    DateTime,
+    Select,
+    and_,
+    case,
+    literal,
+    literal_column,
+    not_,
+    or_,
+    select,
+    text,
+    tuple_,
+)
 from sqlalchemy.exc import DBAPIError
 from sqlalchemy.ext.asyncio import AsyncConnection, AsyncEngine
 
@@ -31,21 +46,27 @@ from harebell.storage.tables import (
 MAX_STATEMENT_TIME: Final = timedelta(seconds=5)  # the client waits 10 s for a response
 MAX_ATTEMPTS: Final = 500  # of one run in a response, the latest
 MAX_VERSIONS: Final = 100  # of one schedule in a response, the latest
+MAX_OPEN_RUNS: Final = 1_000  # of one schedule that a query reads
 
 RowPage: TypeAlias = tuple[list[Row], bool]  # the rows, and whether more rows follow
 
 _SET_TIMEOUT: Final = text(
     f"SET LOCAL statement_timeout = {MAX_STATEMENT_TIME // timedelta(milliseconds=1)}"
 )
+# The planner underestimates a partition without statistics and would scan every partition.
+PREFER_INDEXES: Final = text(
+    "SELECT set_config('enable_seqscan', 'off', true), set_config('enable_hashjoin', 'off', true),"
+    " set_config('enable_mergejoin', 'off', true)"
+)
 
-# The ticker stores `completed` when it stages the last run, which may still be in the future.
-_has_future_run = func.now() < any_(schedule_state.c.open_runs)
-_state = case(
-    (
-        and_(schedule_state.c.state == ScheduleState.COMPLETED, _has_future_run),
-        ScheduleState.ACTIVE.value,
-    ),
-    else_=schedule_state.c.state,
+# A state filter follows the rule `schedule_status.visible_state`. The subquery of one value reads
+# one row by its primary key, and only for completed schedules.
+_has_open_run: ColumnElement[bool] = literal_column(
+    """EXISTS (
+    SELECT FROM unnest(schedule_state.open_runs) AS open_run (at)
+    WHERE (SELECT runs.finished_at IS NULL FROM runs
+           WHERE runs.scheduled_for = open_run.at AND runs.schedule_id = schedules.id))""",
+    Boolean,
 )
 _STATE_COLUMNS: Final = (
     "reason",
@@ -59,12 +80,56 @@ _STATE_COLUMNS: Final = (
     "pending_at",
     "consecutive_failures",
     "skipped_times",
+    "executions",
+    "failures",
+    "last_run",
 )
 _SCHEDULES: Final = select(
     schedules,
-    _state.label("state"),
+    schedule_state.c.state.label("stored_state"),
     *(schedule_state.c[name] for name in _STATE_COLUMNS),
 ).join(schedule_state, schedule_state.c.schedule_id == schedules.c.id)
+
+# The open runs of each row of a page, by their primary keys. `ended` counts the runs that the
+# ticker has not counted yet, and `latest` is the last run that started or ended. OFFSET 0 keeps
+# each lookup a subquery. PostgreSQL would otherwise read every partition once for each schedule.
+_RUNS_OF_PAGE: Final = text("""
+LATERAL (
+    SELECT bool_or(runs.finished_at IS NULL) AS has_open_run,
+           count(*) FILTER (WHERE runs.finished_at IS NOT NULL AND runs.state <> 'unresolved'
+                              AND runs.attempt > 0) AS executions,
+           count(*) FILTER (WHERE runs.state = 'dead') AS failures,
+           array_agg(runs.scheduled_for) FILTER (WHERE runs.finished_at IS NOT NULL) AS times
+    FROM (SELECT at FROM unnest(page.open_runs) AS open_run (at)
+          ORDER BY at LIMIT :max_open_runs) AS earliest
+    CROSS JOIN LATERAL (SELECT * FROM runs WHERE runs.scheduled_for = earliest.at
+                        AND runs.schedule_id = page.id OFFSET 0) AS runs
+) AS ended
+LEFT JOIN LATERAL (
+    SELECT runs.scheduled_for, runs.state, runs.reason, runs.started_at, runs.finished_at
+    FROM ((SELECT at FROM unnest(page.open_runs) AS open_run (at)
+           ORDER BY at DESC LIMIT :max_open_runs) UNION ALL SELECT page.last_run) AS newest (at)
+    CROSS JOIN LATERAL (SELECT * FROM runs WHERE runs.scheduled_for = newest.at
+                        AND runs.schedule_id = page.id OFFSET 0) AS runs
+    WHERE CASE WHEN runs.finished_at IS NULL
+               THEN runs.replay_number > 0 OR runs.attempt > 0 AND runs.due_at <= now()
+               ELSE NOT (runs.state = 'cancelled' AND runs.attempt = 0
+                         AND runs.reason IN ('superseded', 'paused')) END
+    ORDER BY runs.state = 'skipped' AND runs.attempt = 0, runs.scheduled_for DESC LIMIT 1
+) AS latest ON true""").bindparams(max_open_runs=MAX_OPEN_RUNS)
+_RUN_COLUMNS: Final = (
+    literal_column(
+        "CASE WHEN page.stored_state = 'completed' AND ended.has_open_run THEN 'active' "
+        "ELSE page.stored_state END"
+    ).label("state"),
+    literal_column("ended.executions").label("ended_executions"),
+    literal_column("ended.failures").label("ended_failures"),
+    literal_column("ended.times", ARRAY(DateTime(timezone=True))).label("ended_times"),
+    *(
+        literal_column(f"latest.{name}").label(f"latest_{name}")
+        for name in ("scheduled_for", "state", "reason", "started_at", "finished_at")
+    ),
+)
 
 # The lateness of a run is that of its first attempt, which has a row after its end.
 _first = attempts.alias("first")
@@ -121,21 +186,12 @@ class IntakeStore:
             .join(schedule_versions, is_current)
             .where(schedules.c.tenant == tenant, schedules.c.id == id_)
         )
-        return await self._first_row(statement)
+        return next(iter(await self._schedule_rows(_with_runs(statement))), None)
 
     async def list_schedules(self, tenant: str, query: ScheduleList) -> RowPage:
-        """Return schedules with their states, the newest first."""
-        conditions = [schedules.c.tenant == tenant]
-        if query.tag is not None:
-            conditions.append(schedules.c.tags.contains([query.tag]))
-        if query.owner is not None:
-            conditions.append(schedules.c.owner == query.owner)
-        if query.name is not None:
-            conditions.append(schedules.c.name == query.name)
-        if query.state is not None:
-            conditions.append(_has_state(ScheduleState(query.state)))
-        columns = (schedules.c.created_at, schedules.c.id)
-        return await self._page(_SCHEDULES.where(*conditions), columns, query)
+        """Return schedules with their states and their last runs, the newest first."""
+        rows = await self._schedule_rows(schedule_page(tenant, query))
+        return rows[: query.limit], len(rows) > query.limit
 
     async def list_versions(self, id_: UUID) -> list[Row]:
         """Return the latest versions of a schedule, the newest first.
@@ -150,6 +206,29 @@ class IntakeStore:
             .limit(MAX_VERSIONS)
         )
         return await self._rows(statement)
+
+    async def list_planned_versions(self, ids: Collection[UUID]) -> dict[UUID, list[Row]]:
+        """Return the versions in force and the pending versions, by schedule.
+
+        Versions have no column for the tenant, so the caller reads the schedules first.
+        """
+        if not ids:
+            return {}
+        is_planned = and_(
+            schedule_state.c.schedule_id == schedule_versions.c.schedule_id,
+            schedule_versions.c.version.in_(
+                (schedule_state.c.version, schedule_state.c.pending_version)
+            ),
+        )
+        statement = (
+            select(schedule_versions)
+            .join(schedule_state, is_planned)
+            .where(schedule_versions.c.schedule_id.in_(ids))
+        )
+        versions: dict[UUID, list[Row]] = {id_: [] for id_ in ids}
+        for row in await self._rows(statement):
+            versions[row["schedule_id"]].append(row)
+        return versions
 
     async def list_breakers(self) -> list[Row]:
         """Return the breakers, the forced ones first. Breakers belong to no tenant."""
@@ -220,24 +299,19 @@ class IntakeStore:
         columns = (runs.c.scheduled_for, runs.c.schedule_id)
         return await self._page(_RUNS.where(*conditions), columns, query)
 
+    async def _schedule_rows(self, statement: Select[Any]) -> list[Row]:
+        async with self.connect() as connection:
+            await connection.execute(PREFER_INDEXES)
+            return await fetch_rows(connection, statement)
+
     async def _page(
         self,
         statement: Select[Any],
         columns: tuple[ColumnElement[Any], ColumnElement[Any]],
         query: ListQuery,
     ) -> RowPage:
-        """Return one page, the newest rows first.
-
-        The statement follows an index on `columns`, so a late page costs as much as the first.
-        """
-        if query.after is not None:
-            cursor = PageCursor.parse(query.after)
-            # The second condition implies the first, but only the first prunes partitions.
-            statement = statement.where(
-                columns[0] <= cursor.at, tuple_(*columns) < tuple_(cursor.at, cursor.id)
-            )
-        ordered = statement.order_by(*(column.desc() for column in columns))
         async with self.connect() as connection:
+            ordered = _ordered(statement, columns, query.after)
             return await fetch_page(connection, ordered, query.limit)
 
     async def _rows(self, statement: Select[Any]) -> list[Row]:
@@ -248,12 +322,63 @@ class IntakeStore:
         return next(iter(await self._rows(statement)), None)
 
 
+def schedule_page(tenant: str, query: ScheduleList) -> Select[Any]:
+    """Return the statement of one page and one further row, with the runs of each schedule."""
+    conditions = [schedules.c.tenant == tenant]
+    if query.tag is not None:
+        conditions.append(schedules.c.tags.contains([query.tag]))
+    if query.owner is not None:
+        conditions.append(schedules.c.owner == query.owner)
+    if query.name is not None:
+        conditions.append(schedules.c.name == query.name)
+    if query.state is not None:
+        conditions.append(_has_state(ScheduleState(query.state)))
+    columns = (schedules.c.created_at, schedules.c.id)
+    ordered = _ordered(_SCHEDULES.where(*conditions), columns, query.after)
+    return _with_runs(ordered.limit(query.limit + 1))
+
+
+def _with_runs(statement: Select[Any]) -> Select[Any]:
+    """Add the columns about open runs to the few rows of a statement about schedules."""
+    page = statement.subquery("page")
+    return (
+        select(page, *_RUN_COLUMNS)
+        .select_from(page, _RUNS_OF_PAGE)
+        .order_by(page.c.created_at.desc(), page.c.id.desc())
+    )
+
+
+def _ordered(
+    statement: Select[Any],
+    columns: tuple[ColumnElement[Any], ColumnElement[Any]],
+    after: str | None,
+) -> Select[Any]:
+    """Return the statement with the newest rows first, from the cursor `after` on.
+
+    The statement follows an index on `columns`, so a late page costs as much as the first.
+    """
+    if after is not None:
+        cursor = PageCursor.parse(after)
+        # The second condition implies the first, but only the first prunes partitions.
+        statement = statement.where(
+            columns[0] <= cursor.at, tuple_(*columns) < tuple_(cursor.at, cursor.id)
+        )
+    return statement.order_by(*(column.desc() for column in columns))
+
+
 def _has_state(state: ScheduleState) -> ColumnElement[bool]:
-    """Return the condition of a state.
+    """Return the condition of a visible state.
 
     A partial index contains the schedules that are neither active nor completed.
     PostgreSQL uses the index only if the statement contains the state as a literal.
     """
-    if state in (ScheduleState.ACTIVE, ScheduleState.COMPLETED):
-        return _state == state.value
-    return schedule_state.c.state == literal(state.value, literal_execute=True)
+    stored = schedule_state.c.state
+    is_stored = stored == literal(state.value, literal_execute=True)
+    match state:
+        case ScheduleState.ACTIVE:
+            is_completed = stored == literal(ScheduleState.COMPLETED.value, literal_execute=True)
+            return or_(is_stored, and_(is_completed, _has_open_run))
+        case ScheduleState.COMPLETED:
+            return and_(is_stored, not_(_has_open_run))
+        case _:
+            return is_stored

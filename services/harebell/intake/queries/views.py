@@ -11,6 +11,7 @@ from harebell.contract.schedule import Definition
 from harebell.contract.views import (
     AttemptView,
     BreakerView,
+    LastRunView,
     RunDetail,
     RunView,
     ScheduleDetail,
@@ -19,6 +20,7 @@ from harebell.contract.views import (
     VersionView,
 )
 from harebell.domain.run_states import RunState, ScheduleState
+from harebell.domain.schedule_status import result_of
 from harebell.messaging.topology.delay_queues import COLD_ROUTE, DelayRoute, route
 
 Row: TypeAlias = Mapping[str, Any]
@@ -26,14 +28,17 @@ Row: TypeAlias = Mapping[str, Any]
 _WAITING: Final = (RunState.STAGED, RunState.RETRYING)
 
 
-def schedule_view(row: Row, *, now: datetime) -> ScheduleView:
-    """Return the view of a row of `schedules` with its `schedule_state`."""
-    return ScheduleView.model_validate({**row, "next_at": _next_run(row, now)})
+def schedule_view(row: Row, *, now: datetime, planned: datetime | None = None) -> ScheduleView:
+    """Return the view of a row of `IntakeStore.list_schedules`.
+
+    `planned` is the next time to plan of a row that `needs_versions`.
+    """
+    return ScheduleView.model_validate(_schedule_fields(row, now, planned))
 
 
-def schedule_detail(row: Row, *, now: datetime) -> ScheduleDetail:
-    """Return the view of such a row with the definition of its version."""
-    fields = {**row, "next_at": _next_run(row, now), "definition": _definition_json(row)}
+def schedule_detail(row: Row, *, now: datetime, planned: datetime | None = None) -> ScheduleDetail:
+    """Return the view of a row of `IntakeStore.get_schedule`, like `schedule_view`."""
+    fields = {**_schedule_fields(row, now, planned), "definition": _definition_json(row)}
     return ScheduleDetail.model_validate(fields)
 
 
@@ -84,18 +89,55 @@ def _definition_json(row: Row) -> dict[str, Any]:
         return stored
 
 
-def _next_run(row: Row, now: datetime) -> datetime | None:
-    """Return the first open run in the future, or else the next scheduled time to plan.
+def _schedule_fields(row: Row, now: datetime, planned: datetime | None) -> dict[str, Any]:
+    last_state = row["latest_state"] and RunState(row["latest_state"])
+    return {
+        **row,
+        "result": result_of(ScheduleState(row["state"]), last_state),
+        "next_at": _next_run(row, now, planned),
+        "last_run": _last_run(row),
+        # The ticker has counted the runs that are no longer among the open runs.
+        "executions": row["executions"] + row["ended_executions"],
+        "failures": row["failures"] + row["ended_failures"],
+    }
 
-    The column `next_at` is not always a scheduled time.
-    The ticker also reads a schedule for the end of a pause and for a pending version.
+
+def _last_run(row: Row) -> LastRunView | None:
+    time = row["latest_scheduled_for"]
+    if time is None:
+        return None
+    return LastRunView(
+        run_id=run_id(row["id"], time),
+        scheduled_for=time,
+        state=row["latest_state"],
+        reason=row["latest_reason"],
+        started_at=row["latest_started_at"],
+        finished_at=row["latest_finished_at"],
+    )
+
+
+def needs_versions(row: Row) -> bool:
+    """Return whether the row has no next time, because its `next_at` is not the time of a run.
+
+    The ticker also reads a schedule for a pending version, and for a time that a user skipped.
     """
-    times = [time for time in row["open_runs"] if time > now]
-    next_at, pending_at = row["next_at"], row["pending_at"]
-    is_scheduled = next_at is not None and (pending_at is None or next_at < pending_at)
-    if is_scheduled and row["state"] == ScheduleState.ACTIVE:
-        times.append(next_at)
-    return min(times, default=None)
+    is_planned_later = row["pending_at"] is not None or row["next_at"] in row["skipped_times"]
+    return _is_planned(row) and is_planned_later
+
+
+def _next_run(row: Row, now: datetime, planned: datetime | None) -> datetime | None:
+    """Return the first open run in the future, or else the next scheduled time to plan."""
+    ended = row["ended_times"] or ()
+    staged = [time for time in row["open_runs"] if time > now and time not in ended]
+    if staged or not _is_planned(row):
+        return min(staged, default=None)
+    next_at: datetime | None = planned if needs_versions(row) else row["next_at"]
+    return next_at
+
+
+def _is_planned(row: Row) -> bool:
+    """Return whether the schedule has a next time that does not depend on the end of a run."""
+    return row["stored_state"] == ScheduleState.ACTIVE and row["awaited_run"] is None
 
 
 def _run_fields(row: Row) -> dict[str, Any]:

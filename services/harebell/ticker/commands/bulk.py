@@ -65,4 +65,4 @@ def _needs_no_change(record: ScheduleRecord, context: CommandContext) -> bool:
         case ScheduleCancel():
             return record.state is ScheduleState.CANCELLED
         case _:
-            return record.visible_state(context.accepted_at) is ScheduleState.ACTIVE
+            return record.visible_state is ScheduleState.ACTIVE

@@ -22,6 +22,7 @@ from harebell.ticker.commands.responses import schedule_response
 from harebell.ticker.model.planning_cursor import continue_planning, resume_planning
 from harebell.ticker.model.request import CommandContext, find_schedule
 from harebell.ticker.model.unit_of_work import (
+    LockedRun,
     ManualRun,
     ManualRunOrigin,
     ScheduleRecord,
@@ -110,6 +111,7 @@ def skip(unit: UnitOfWork, context: CommandContext, record: ScheduleRecord) -> S
         elif run.is_from_recurrence:
             changed = changed._replace(dispatched=max(0, record.dispatched - 1))
             changed = _with_room_in_times(changed)
+        changed = _with_end(changed, run, Reason.MANUAL)
     elif at <= record.planned_until:
         raise Conflict(
             "The run must not have an attempt and must not have ended.",
@@ -126,6 +128,22 @@ def _without_open_run(record: ScheduleRecord, removed: datetime) -> ScheduleReco
     """Remove a run, except the awaited run, which the reconciler must still find."""
     remaining = (time for time in record.open_runs if time != removed or time == record.awaited_run)
     return record._replace(open_runs=tuple(remaining))
+
+
+def _with_end(record: ScheduleRecord, run: LockedRun, reason: Reason) -> ScheduleRecord:
+    """Count a run that the command has cancelled and removed from the open runs.
+
+    The run becomes the last run of a schedule that requires no further run.
+    An active schedule may still have earlier runs, which end later.
+    """
+    time = run.key.scheduled_for
+    if time in record.open_runs:
+        return record
+    if run.attempt:
+        return record.with_results({time: run.cancelled_result})
+    if record.state is not ScheduleState.COMPLETED:
+        return record
+    return record.with_skipped_run(time) if reason is Reason.MANUAL else record.with_last_run(time)
 
 
 def _with_room_in_times(record: ScheduleRecord) -> ScheduleRecord:
@@ -160,7 +178,7 @@ def cancel_run(unit: UnitOfWork, context: CommandContext, command: RunCancel) ->
         # A new version with the same time would otherwise stage the run again.
         skipped = _skip_time(record, key.scheduled_for, context.accepted_at)
         changed = changed._replace(skipped_times=skipped)
-    unit.update(changed)
+    unit.update(_with_end(changed, run, Reason.CANCELLED))
     return RunResponse(run_id=command.run_id, status="cancelled", state=RunState.CANCELLED)
 
 

@@ -60,7 +60,7 @@ def _stop(
 
 def resume(unit: UnitOfWork, context: CommandContext, record: ScheduleRecord) -> ScheduleResponse:
     """Continue from the planning cursor. The catch-up policy decides about missed times."""
-    if record.visible_state(context.accepted_at) is ScheduleState.ACTIVE:
+    if record.visible_state is ScheduleState.ACTIVE:
         return schedule_response(record, "resumed", context.accepted_at)
     if record.state not in (ScheduleState.PAUSED, ScheduleState.ERRORED):
         raise Conflict(

@@ -25,7 +25,7 @@ def schedule_response(
         key=record.version.policy.key,
         version=record.version.number,
         status=status,
-        state=record.visible_state(cursor),
+        state=record.visible_state,
         next_at=_next_times(record, cursor),
         in_flight=[str(run.key) for run in in_flight],
         pending_version=record.pending.number if record.pending else None,

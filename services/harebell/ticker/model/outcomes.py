@@ -32,6 +32,8 @@ def apply_outcomes(unit: UnitOfWork, record: ScheduleRecord) -> None:
             changed = _after_awaited_run(changed, ended[key])
     if changed.state is ScheduleState.ACTIVE or changed.state is ScheduleState.COMPLETED:
         changed = _block_or_pause(unit, changed, has_unresolved=len(resolved) < len(ended))
+    left = (key for key in ended if key.scheduled_for not in changed.open_runs)
+    changed = changed.with_results({key.scheduled_for: ended[key].result for key in left})
     if changed != record:
         unit.update(changed)
 

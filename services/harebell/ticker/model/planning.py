@@ -1,7 +1,7 @@
 """The planning of schedules up to the horizon, each time by the version in force at that time."""
 
 from collections import defaultdict
-from collections.abc import Collection, Iterable, Sequence
+from collections.abc import Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from datetime import datetime, timedelta
 from typing import Final
@@ -12,7 +12,8 @@ from harebell.contract.ids import RunKey
 from harebell.contract.policy import OnUnknown
 from harebell.domain.planner import MISSED_AFTER, PlanningResult, plan
 from harebell.domain.recurrence import RESOLUTION, initial_cursor, is_sequential
-from harebell.domain.run_states import NewRun, ScheduleState, SkippedRange
+from harebell.domain.run_states import NewRun, Reason, ScheduleState, SkippedRange
+from harebell.domain.schedule_status import RunResult
 from harebell.ticker.model.planning_cursor import continue_planning, resume_planning
 from harebell.ticker.model.run_rows import manual_run_row, placement_of
 from harebell.ticker.model.unit_of_work import ManualRun, ScheduleRecord, UnitOfWork
@@ -300,11 +301,11 @@ def not_newly_staged(step: PlanningStep, staged: Collection[RunKey]) -> list[Run
 def with_staged_runs(
     step: PlanningStep,
     staged: Collection[RunKey],
-    ended: Collection[RunKey],
+    ended: Mapping[RunKey, RunResult | None],
     *,
     existing: Collection[RunKey] = (),
 ) -> ScheduleRecord:
-    """Count the staged and the `existing` runs, and remove the ended runs."""
+    """Count the staged and the `existing` runs, and remove and count the ended runs."""
     record = step.record
     remaining = [t for t in record.open_runs if not (ended and RunKey(t, record.id) in ended)]
     new = [
@@ -317,6 +318,13 @@ def with_staged_runs(
         dispatched=record.dispatched + len(counted),
         open_runs=tuple(dict.fromkeys([*remaining, *new, *awaited])),
     )
+    if len(remaining) < len(record.open_runs):
+        left = (t for t in record.open_runs if t not in updated.open_runs)
+        updated = updated.with_results({t: ended[RunKey(t, record.id)] for t in left})
+    for skipped in step.skipped:
+        # A time that a user skipped may be in the future, before the end of earlier runs.
+        if skipped.reason is not Reason.MANUAL or updated.state is ScheduleState.COMPLETED:
+            updated = updated.with_skipped_run(skipped.key.scheduled_for)
     if len(counted) < len(required) and updated.state is ScheduleState.COMPLETED:
         # Runs that were counted earlier took the place of new ones: `times` allows more.
         return continue_planning(updated)

@@ -1,5 +1,6 @@
 """The unit of work: the schedules and locked runs that one batch reads and changes."""
 
+from collections.abc import Mapping
 from dataclasses import dataclass, field, replace
 from datetime import datetime
 from enum import StrEnum
@@ -12,6 +13,7 @@ from harebell.contract.types import EARLIEST
 from harebell.domain.planner import remaining_runs
 from harebell.domain.recurrence import RESOLUTION, recurs_at
 from harebell.domain.run_states import Reason, RunState, ScheduleState
+from harebell.domain.schedule_status import RunResult, visible_state
 from harebell.ticker.model.version import Version, VersionHandover, VersionStatus
 
 
@@ -35,7 +37,11 @@ class ScheduleRecord(NamedTuple):
     pending: Version | None = None
     skipped_times: tuple[datetime, ...] = ()  # scheduled times that a user skipped
     last_number: int = 0  # of all versions, including those that never became active
+    executions: int = 0  # of runs that are no longer among the open runs
+    failures: int = 0  # likewise, of dead runs
+    last_run: datetime | None = None  # the latest run that is no longer among the open runs
     to_restage: tuple[datetime, ...] = ()  # not stored: runs that a pause unstaged
+    ended_runs: frozenset[datetime] = frozenset()  # not stored: open runs whose rows have ended
 
     @property
     def next_number(self) -> int:
@@ -63,14 +69,38 @@ class ScheduleRecord(NamedTuple):
             return self.pending
         return self.version
 
-    def visible_state(self, at: datetime) -> ScheduleState:
-        """Return the state that users see: a schedule with a future run is not completed.
+    @property
+    def visible_state(self) -> ScheduleState:
+        """Return the state that users see. A schedule with an open run is not completed."""
+        has_open_run = any(time not in self.ended_runs for time in self.open_runs)
+        return visible_state(self.state, has_open_run=has_open_run)
 
-        The field `state` is completed as soon as the last run is staged.
+    def with_last_run(self, time: datetime) -> "ScheduleRecord":
+        """Return the schedule with a run that has ended and is not among the open runs."""
+        return self._replace(last_run=max(time, self.last_run or time))
+
+    def with_skipped_run(self, time: datetime) -> "ScheduleRecord":
+        """Return the schedule with a skipped time, which is its last run if no run has executed."""
+        return self if self.executions else self.with_last_run(time)
+
+    def with_results(self, results: Mapping[datetime, RunResult | None]) -> "ScheduleRecord":
+        """Count the runs that have just left the open runs, each once.
+
+        A run without a result has no row.
+        A replay adds its run to the open runs again and subtracts the run from the counts.
         """
-        if self.state is ScheduleState.COMPLETED and any(time > at for time in self.open_runs):
-            return ScheduleState.ACTIVE
-        return self.state
+        ended = {time: each for time, each in results.items() if each is not None}
+        if not ended:
+            return self
+        has_executed = any(each.is_execution for each in ended.values())
+        counted = self._replace(
+            # Without an execution, the last run may be a later time that was skipped.
+            last_run=None if has_executed and not self.executions else self.last_run,
+            executions=self.executions + sum(each.is_execution for each in ended.values()),
+            failures=self.failures + sum(each.is_failure for each in ended.values()),
+        )
+        last = max((time for time, each in ended.items() if not each.is_unstaged), default=None)
+        return counted if last is None else counted.with_last_run(last)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -89,6 +119,16 @@ class LockedRun:
     stop_reason: str | None = None  # None: no stop request
     is_replayed: bool = False  # by a replay, or by a retry of an unresolved run
     finished_at: datetime | None = None
+    is_unstaged: bool = False  # by a pause or by a new version, before the first attempt
+
+    @property
+    def result(self) -> RunResult:
+        return RunResult(self.state, self.attempt, self.is_unstaged)
+
+    @property
+    def cancelled_result(self) -> RunResult:
+        """Return the result of an open run that this transaction cancels."""
+        return RunResult(RunState.CANCELLED, self.attempt)
 
     @property
     def is_unattempted(self) -> bool:
@@ -234,11 +274,13 @@ class UnitOfWork:
         if reason is Reason.PAUSED:
             # No recurrence returns these times. The resume restages them from `open_runs`.
             removed -= planned - returning - {record.awaited_run} - early
+        # A retrying run ends here, and each run that has an attempt counts.
+        attempted = {run.key.scheduled_for: run.cancelled_result for run in unstaged if run.attempt}
         return record._replace(
             planned_until=planned_until,
             dispatched=max(0, record.dispatched - len(undecided)),
             open_runs=tuple(time for time in record.open_runs if time not in removed),
-        )
+        ).with_results(attempted)
 
     def _is_newer(self, run: LockedRun, record: ScheduleRecord) -> bool:
         """Return whether the change that unstages runs has moved this run to its new version."""

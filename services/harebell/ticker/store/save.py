@@ -59,7 +59,7 @@ async def save_planning_steps(
     await staging.skip(connection, [*skipped, *not_restaged])
     staged = await staging.stage(connection, runs) if runs else {}
     old = [key for each in steps for key in planning.probably_finished(each.record, now)]
-    ended = set(old) - await schedules.find_open(connection, old)
+    ended = await schedules.find_ended(connection, old)
     not_staged = [key for each in steps for key in planning.not_newly_staged(each, staged)]
     existing = await schedules.find_counted(connection, not_staged)
     records = [planning.with_staged_runs(each, staged, ended, existing=existing) for each in steps]

@@ -12,6 +12,7 @@ from harebell.contract.commands import ScheduleFilter
 from harebell.contract.ids import RunKey
 from harebell.contract.types import EARLIEST
 from harebell.domain.run_states import RunState, ScheduleState
+from harebell.domain.schedule_status import RunResult
 from harebell.storage.runs import key_arrays, nullable_array
 from harebell.ticker.model.unit_of_work import LockedRun, ScheduleRecord, UnitOfWork
 from harebell.ticker.store.versions import VersionCache
@@ -24,7 +25,7 @@ class ScheduleStatements:
     load_schedules: str
     load_due: str
     lock_runs: str
-    find_open: str
+    find_results: str
     find_counted: str
     find_unstaged_by_pause: str
     find_schedules: str
@@ -36,11 +37,21 @@ class ScheduleStatements:
 _COLUMNS: Final = """
 SELECT s.schedule_id, s.version, s.state, s.reason, s.next_at, s.planned_until, s.changed_at,
        s.dispatched, s.open_runs, s.awaited_run, s.consecutive_failures, s.paused_until,
-       s.pending_version, s.pending_at, s.skipped_times
+       s.pending_version, s.pending_at, s.skipped_times, s.executions, s.failures, s.last_run
 """
 # The last number includes versions that never became active.
 _LAST_NUMBER: Final = """, (SELECT max(v.version) FROM schedule_versions v
     WHERE v.schedule_id = s.schedule_id) AS last_number
+"""
+# A pause and a new version unstage runs, which planning may stage again.
+_IS_UNSTAGED: Final = """CASE WHEN r.state = 'cancelled' AND r.attempt = 0
+            AND r.reason IN ('superseded', 'paused') THEN true ELSE false END AS is_unstaged
+"""
+# A state filter must agree with the visible state: a schedule with an open run is not completed.
+_HAS_OPEN_RUN: Final = """EXISTS (
+    SELECT FROM unnest(t.open_runs) AS o(at)
+    WHERE (SELECT r.finished_at IS NULL FROM runs r
+           WHERE r.scheduled_for = o.at AND r.schedule_id = t.schedule_id))
 """
 _RUNS_OF_KEYS: Final = """
 FROM unnest($1::timestamptz[], $2::uuid[]) AS t(scheduled_for, schedule_id)
@@ -63,12 +74,16 @@ ORDER BY s.next_at LIMIT $2 FOR UPDATE SKIP LOCKED
 SELECT r.scheduled_for, r.schedule_id, r.state, r.attempt, r.seq, r.due_at, r.version,
        r.lease_holder, r.origin, r.finished_at, r.started_at, r.replay_number,
        CASE WHEN r.stop_requested_at IS NOT NULL
-            THEN coalesce(r.reason, 'cancelled') END AS stop_reason
-"""
+            THEN coalesce(r.reason, 'cancelled') END AS stop_reason,
+       """
+    + _IS_UNSTAGED
     + _RUNS_OF_KEYS
     + "ORDER BY r.scheduled_for, r.schedule_id FOR UPDATE OF r",
-    find_open=_KEYS
-    + """WHERE CASE WHEN r.finished_at IS NULL THEN true ELSE false END
+    find_results="SELECT t.k, r.state, r.attempt, "
+    + _IS_UNSTAGED
+    + """FROM unnest($1::timestamptz[], $2::uuid[])
+     WITH ORDINALITY AS t(scheduled_for, schedule_id, k)
+JOIN runs r ON r.scheduled_for = t.scheduled_for AND r.schedule_id = t.schedule_id
 """,
     find_counted=_KEYS
     + """WHERE CASE WHEN r.origin IS NULL AND NOT (r.state = 'cancelled' AND r.attempt = 0)
@@ -83,7 +98,12 @@ SELECT r.scheduled_for, r.schedule_id, r.state, r.attempt, r.seq, r.due_at, r.ve
 SELECT s.id FROM schedules s JOIN schedule_state t ON t.schedule_id = s.id
 WHERE s.tenant = $1 AND ($2::text IS NULL OR s.tags @> ARRAY[$2])
   AND ($3::text IS NULL OR s.owner = $3) AND ($4::text IS NULL OR s.name = $4)
-  AND ($5::text IS NULL OR t.state = $5)
+  AND ($5::text IS NULL
+       OR t.state = $5 AND ($5 <> 'completed' OR NOT """
+    + _HAS_OPEN_RUN
+    + """) OR $5 = 'active' AND t.state = 'completed' AND """
+    + _HAS_OPEN_RUN
+    + """)
 ORDER BY s.id LIMIT $6
 """,
     find_awaiting="""
@@ -94,17 +114,18 @@ ORDER BY schedule_id LIMIT $1
 INSERT INTO schedule_state (schedule_id, version, state, reason, next_at, planned_until,
                             changed_at, dispatched, open_runs, awaited_run,
                             consecutive_failures, paused_until, pending_version, pending_at,
-                            skipped_times)
+                            skipped_times, executions, failures, last_run)
 SELECT t.id, t.version, t.state, t.reason, t.next_at, t.planned_until, t.changed_at,
        t.dispatched, string_to_array(t.open_runs, ' ')::timestamptz[], t.awaited_run,
        t.consecutive_failures, t.paused_until, t.pending_version, t.pending_at,
-       string_to_array(t.skipped_times, ' ')::timestamptz[]
+       string_to_array(t.skipped_times, ' ')::timestamptz[], t.executions, t.failures, t.last_run
 FROM unnest($1::uuid[], $2::int[], $3::text[], $4::text[], $5::timestamptz[],
             $6::timestamptz[], $7::timestamptz[], $8::int[], $9::text[], $10::timestamptz[],
-            $11::int[], $12::timestamptz[], $13::int[], $14::timestamptz[], $15::text[])
+            $11::int[], $12::timestamptz[], $13::int[], $14::timestamptz[], $15::text[],
+            $16::int[], $17::int[], $18::timestamptz[])
      AS t(id, version, state, reason, next_at, planned_until, changed_at, dispatched, open_runs,
           awaited_run, consecutive_failures, paused_until, pending_version, pending_at,
-          skipped_times)
+          skipped_times, executions, failures, last_run)
 ON CONFLICT (schedule_id) DO UPDATE SET
     version = excluded.version, state = excluded.state, reason = excluded.reason,
     next_at = excluded.next_at, planned_until = excluded.planned_until,
@@ -112,7 +133,8 @@ ON CONFLICT (schedule_id) DO UPDATE SET
     open_runs = excluded.open_runs, awaited_run = excluded.awaited_run,
     consecutive_failures = excluded.consecutive_failures,
     paused_until = excluded.paused_until, pending_version = excluded.pending_version,
-    pending_at = excluded.pending_at, skipped_times = excluded.skipped_times
+    pending_at = excluded.pending_at, skipped_times = excluded.skipped_times,
+    executions = excluded.executions, failures = excluded.failures, last_run = excluded.last_run
 """,
     mark_next_errored="""
 UPDATE schedule_state SET state = 'errored', next_at = NULL, reason = $2
@@ -162,6 +184,9 @@ async def load_unit_of_work(
         run = _locked_run(row)
         runs = unit.open_runs if run.finished_at is None else unit.ended_runs
         runs[run.key] = run
+    for record in records:
+        times = (time for time in record.open_runs if RunKey(time, record.id) in unit.ended_runs)
+        unit.schedules[record.id] = record._replace(ended_runs=frozenset(times))
     return unit
 
 
@@ -203,6 +228,9 @@ async def _records(
             pending=known.get((key[0], row["pending_version"])),
             skipped_times=tuple(row["skipped_times"]),
             last_number=row["last_number"],
+            executions=row["executions"],
+            failures=row["failures"],
+            last_run=row["last_run"],
         )
         for key, row in zip(in_force, rows, strict=True)
     ]
@@ -222,12 +250,26 @@ def _locked_run(row: asyncpg.Record) -> LockedRun:
         stop_reason=row["stop_reason"],
         is_replayed=row["replay_number"] > 0,
         finished_at=row["finished_at"],
+        is_unstaged=row["is_unstaged"],
     )
 
 
-async def find_open(connection: asyncpg.Connection, keys: Sequence[RunKey]) -> set[RunKey]:
-    """Return the runs that have not ended."""
-    return await _find_keys(connection, STATEMENTS.find_open, keys)
+async def find_ended(
+    connection: asyncpg.Connection, keys: Sequence[RunKey]
+) -> dict[RunKey, RunResult | None]:
+    """Return the runs that have ended, with their results. A run without a row has no result."""
+    if not keys:
+        return {}
+    ordered = sorted(keys)
+    ended: dict[RunKey, RunResult | None] = dict.fromkeys(ordered)
+    for row in await connection.fetch(STATEMENTS.find_results, *key_arrays(ordered)):
+        key = ordered[row["k"] - 1]
+        result = RunResult(RunState(row["state"]), row["attempt"], row["is_unstaged"])
+        if result.has_ended:
+            ended[key] = result
+        else:
+            del ended[key]
+    return ended
 
 
 async def find_counted(connection: asyncpg.Connection, keys: Sequence[RunKey]) -> set[RunKey]:
@@ -278,6 +320,9 @@ async def save_states(connection: asyncpg.Connection, records: Iterable[Schedule
             record.pending.effective_at if record.pending else None for record in ordered
         ),
         [_times_text(record.skipped_times) for record in ordered],
+        [record.executions for record in ordered],
+        [record.failures for record in ordered],
+        nullable_array(record.last_run for record in ordered),
     )
 
 
