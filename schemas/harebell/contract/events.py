@@ -101,6 +101,7 @@ _SCHEDULE_EVENTS: Final = (
     "resumed",
     "cancelled",
     "completed",
+    "deleted",
     "triggered",
     "rejected",
     "errored",

@@ -28,6 +28,13 @@ class ViewResponse(Message):
     ok: Literal[True] = True
 
 
+class ScheduledVersion(Message):
+    """A version with the time from which it is in force."""
+
+    version: int
+    effective_at: Instant
+
+
 class ScheduleView(Message):
     """One schedule with its state and its next scheduled time."""
 
@@ -54,13 +61,14 @@ class ScheduleView(Message):
 
 
 class ScheduleDetail(ScheduleView, ViewResponse):
-    """One schedule with the definition of its version."""
+    """One schedule with the definition of its version, and every pending version in order."""
 
     definition: DefinitionJson
+    pending_versions: list[ScheduledVersion] = empty_default(list)
 
 
 class VersionView(Message):
-    """One version of a schedule. `in_force` marks the newest active version."""
+    """One version of a schedule. `in_force` marks the active version that took effect last."""
 
     version: int
     accepted_at: Instant
@@ -84,7 +92,7 @@ class VersionListView(ViewResponse):
 class UpcomingRunNote(Message):
     """One fact about an upcoming run, such as a clock change or a jitter."""
 
-    about: str  # dst_gap, dst_overlap, jitter, skipped, sequential
+    about: str  # dst_gap, dst_overlap, jitter, phase, skipped, sequential
     text: str
 
 

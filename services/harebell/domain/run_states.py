@@ -37,6 +37,7 @@ class ScheduleState(StrEnum):
     COMPLETED = "completed"
     CANCELLED = "cancelled"
     ERRORED = "errored"
+    DELETED = "deleted"  # its versions and runs stay readable, and a put may use its key again
 
 
 class Reason(StrEnum):

@@ -27,10 +27,12 @@ from harebell.contract.views import (
     PreviewView,
     RunDetail,
     RunView,
+    ScheduleDetail,
     ScheduleView,
     VersionListView,
 )
 from harebell.domain.page_cursor import PageCursor
+from harebell.domain.run_states import ScheduleState
 from harebell.domain.validation import prefixing_field
 from harebell.intake.commands.check import (
     NOT_JSON,
@@ -124,7 +126,7 @@ async def answer_query(
     response: Message
     match query:
         case ScheduleGet():
-            response = schedule_detail(await _schedule(store, tenant, query), now=now)
+            response = await _schedule_detail(store, tenant, query, now=now)
         case ScheduleList():
             response = await _schedule_page(store, tenant, query, now=now)
         case ScheduleVersions():
@@ -145,6 +147,16 @@ async def answer_query(
     return response
 
 
+async def _schedule_detail(
+    store: IntakeStore, tenant: str, query: ScheduleGet, *, now: datetime
+) -> ScheduleDetail:
+    schedule = await _schedule(store, tenant, query)
+    _check_not_deleted(schedule, query)
+    has_pending = schedule["pending_version"] is not None
+    pending = await store.list_pending(schedule["id"]) if has_pending else []
+    return schedule_detail(schedule, pending, now=now)
+
+
 async def _schedule_page(
     store: IntakeStore, tenant: str, query: ScheduleList, *, now: datetime
 ) -> Page[ScheduleView]:
@@ -158,7 +170,8 @@ async def _schedule_page(
 
 async def _versions(store: IntakeStore, tenant: str, query: ScheduleVersions) -> VersionListView:
     schedule = await _schedule(store, tenant, query)
-    return version_list_view(schedule, await store.list_versions(schedule["id"]))
+    versions = await store.list_versions(schedule["id"], schedule["version"])
+    return version_list_view(schedule, versions)
 
 
 async def _preview(
@@ -171,7 +184,10 @@ async def _preview(
 ) -> PreviewView:
     definition = query.definition
     if definition is None:
-        history = await _history(store, tenant, ScheduleGet(key=query.key, id=query.id))
+        reference = ScheduleGet(key=query.key, id=query.id)
+        history = await _history(store, tenant, reference)
+        if history.state is ScheduleState.DELETED:
+            raise NotFound("The schedule is deleted.", field="id" if query.key is None else "key")
     else:
         key = definition.key
         id_ = NO_SCHEDULE_ID if key is None else schedule_id(tenant, key)
@@ -218,7 +234,8 @@ async def _run_page(
 
 async def _history(store: IntakeStore, tenant: str, query: ScheduleRefQuery) -> ScheduleHistory:
     schedule = await _schedule(store, tenant, query)
-    return ScheduleHistory.from_rows(schedule, await store.list_versions(schedule["id"]))
+    versions = await store.list_versions(schedule["id"], schedule["version"])
+    return ScheduleHistory.from_rows(schedule, versions)
 
 
 async def _schedule(store: IntakeStore, tenant: str, query: ScheduleRefQuery) -> Row:
@@ -230,3 +247,11 @@ async def _schedule(store: IntakeStore, tenant: str, query: ScheduleRefQuery) ->
         reason = f"The schedule must exist in this tenant, but no schedule has this {field}."
         raise NotFound(reason, field=field)
     return row
+
+
+def _check_not_deleted(schedule: Row, query: ScheduleRefQuery) -> None:
+    """Raise `NotFound` for a deleted schedule, of which only the history stays readable."""
+    if schedule["state"] == ScheduleState.DELETED:
+        field = "id" if query.key is None else "key"
+        reason = "The schedule is deleted. Its versions and its runs stay readable."
+        raise NotFound(reason, field=field)

@@ -7,7 +7,19 @@ from typing import Any, Final, TypeAlias
 from uuid import UUID
 
 import asyncpg
-from sqlalchemy import ColumnElement, Select, and_, any_, case, func, literal, select, text, tuple_
+from sqlalchemy import (
+    ColumnElement,
+    Select,
+    and_,
+    any_,
+    case,
+    func,
+    literal,
+    select,
+    text,
+    tuple_,
+    union,
+)
 from sqlalchemy.exc import DBAPIError
 from sqlalchemy.ext.asyncio import AsyncConnection, AsyncEngine
 
@@ -30,7 +42,7 @@ from harebell.storage.tables import (
 
 MAX_STATEMENT_TIME: Final = timedelta(seconds=5)  # the client waits 10 s for a response
 MAX_ATTEMPTS: Final = 500  # of one run in a response, the latest
-MAX_VERSIONS: Final = 100  # of one schedule in a response, the latest
+MAX_VERSIONS: Final = 100  # of one schedule in a response, the latest, without pending versions
 
 RowPage: TypeAlias = tuple[list[Row], bool]  # the rows, and whether more rows follow
 
@@ -86,6 +98,10 @@ _RUNS: Final = (
 )
 
 
+# The text of the condition of the index, which a parameter would hide from the planner.
+_is_pending: Final = schedule_versions.c.status == literal("pending", literal_execute=True)
+
+
 class IntakeStore:
     """The tables that queries read. A row of another tenant does not exist.
 
@@ -111,7 +127,7 @@ class IntakeStore:
                 raise
 
     async def get_schedule(self, tenant: str, id_: UUID) -> Row | None:
-        """Return a schedule with its state and the definition of its version."""
+        """Return a schedule, also a deleted one, with its state and its version's definition."""
         is_current = and_(
             schedule_versions.c.schedule_id == schedules.c.id,
             schedule_versions.c.version == schedules.c.version,
@@ -126,6 +142,8 @@ class IntakeStore:
     async def list_schedules(self, tenant: str, query: ScheduleList) -> RowPage:
         """Return schedules with their states, the newest first."""
         conditions = [schedules.c.tenant == tenant]
+        if query.state != ScheduleState.DELETED:
+            conditions.append(schedule_state.c.state != ScheduleState.DELETED.value)
         if query.tag is not None:
             conditions.append(schedules.c.tags.contains([query.tag]))
         if query.owner is not None:
@@ -137,17 +155,27 @@ class IntakeStore:
         columns = (schedules.c.created_at, schedules.c.id)
         return await self._page(_SCHEDULES.where(*conditions), columns, query)
 
-    async def list_versions(self, id_: UUID) -> list[Row]:
+    async def list_versions(self, id_: UUID, in_force: int) -> list[Row]:
         """Return the latest versions of a schedule, the newest first.
 
+        The result also contains the version in force and every pending version.
         Versions have no column for the tenant, so the caller checks the schedule first.
         """
         columns = (column for column in schedule_versions.c if column.name != "run_spec")
+        of_schedule = schedule_versions.c.schedule_id == id_
+        number = schedule_versions.c.version
+        latest = select(number).where(of_schedule).order_by(number.desc()).limit(MAX_VERSIONS)
+        pending = select(number).where(of_schedule, _is_pending)
+        numbers = union(latest.subquery().select(), pending, select(literal(in_force)))
+        statement = select(*columns).where(of_schedule, number.in_(numbers)).order_by(number.desc())
+        return await self._rows(statement)
+
+    async def list_pending(self, id_: UUID) -> list[Row]:
+        """Return the pending versions of a schedule in the order of their effective times."""
         statement = (
-            select(*columns)
-            .where(schedule_versions.c.schedule_id == id_)
-            .order_by(schedule_versions.c.version.desc())
-            .limit(MAX_VERSIONS)
+            select(schedule_versions.c.version, schedule_versions.c.effective_at)
+            .where(schedule_versions.c.schedule_id == id_, _is_pending)
+            .order_by(schedule_versions.c.effective_at)
         )
         return await self._rows(statement)
 

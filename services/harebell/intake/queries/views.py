@@ -31,10 +31,13 @@ def schedule_view(row: Row, *, now: datetime) -> ScheduleView:
     return ScheduleView.model_validate({**row, "next_at": _next_run(row, now)})
 
 
-def schedule_detail(row: Row, *, now: datetime) -> ScheduleDetail:
-    """Return the view of such a row with the definition of its version."""
+def schedule_detail(row: Row, pending: Sequence[Row] = (), *, now: datetime) -> ScheduleDetail:
+    """Return the view of such a row with the definition of its version.
+
+    `pending` contains the pending versions in the order of their effective times.
+    """
     fields = {**row, "next_at": _next_run(row, now), "definition": _definition_json(row)}
-    return ScheduleDetail.model_validate(fields)
+    return ScheduleDetail.model_validate({**fields, "pending_versions": [{**p} for p in pending]})
 
 
 def version_list_view(schedule: Row, versions: Sequence[Row]) -> VersionListView:
