@@ -185,9 +185,9 @@ async def _preview(
     definition = query.definition
     if definition is None:
         reference = ScheduleGet(key=query.key, id=query.id)
-        history = await _history(store, tenant, reference)
-        if history.state is ScheduleState.DELETED:
-            raise NotFound("The schedule is deleted.", field="id" if query.key is None else "key")
+        schedule = await _schedule(store, tenant, reference)
+        _check_not_deleted(schedule, reference)
+        history = await _history_of(store, schedule)
     else:
         key = definition.key
         id_ = NO_SCHEDULE_ID if key is None else schedule_id(tenant, key)
@@ -233,7 +233,10 @@ async def _run_page(
 
 
 async def _history(store: IntakeStore, tenant: str, query: ScheduleRefQuery) -> ScheduleHistory:
-    schedule = await _schedule(store, tenant, query)
+    return await _history_of(store, await _schedule(store, tenant, query))
+
+
+async def _history_of(store: IntakeStore, schedule: Row) -> ScheduleHistory:
     versions = await store.list_versions(schedule["id"], schedule["version"])
     return ScheduleHistory.from_rows(schedule, versions)
 

@@ -28,7 +28,7 @@ def put(unit: UnitOfWork, context: CommandContext, command: SchedulePut) -> Sche
         return _create(unit, context, command)
     reject_stale(record, context)
     if record.state is ScheduleState.DELETED:
-        return _create_again(unit, context, command, record)
+        return _create_again(unit, context, command, deleted=record)
     reject_ended(unit, record, revive=bool(command.revive))
     if command.expected_version is not None:
         _check_expected_version(record, command.expected_version)
@@ -122,7 +122,7 @@ def _create(unit: UnitOfWork, context: CommandContext, command: SchedulePut) -> 
 
 
 def _create_again(
-    unit: UnitOfWork, context: CommandContext, command: SchedulePut, deleted: ScheduleRecord
+    unit: UnitOfWork, context: CommandContext, command: SchedulePut, *, deleted: ScheduleRecord
 ) -> ScheduleResponse:
     """Create a schedule with the key of a deleted one.
 
