@@ -36,6 +36,9 @@ ACTIONS: Final = (
     "trigger",
     "skip",
     "patch",
+    "put later",
+    "revive",
+    "delete",
 )
 LAST_RUN_STAGED: Final = [
     ("put", 0),
@@ -69,6 +72,9 @@ def apply(ticker: AuditedTicker, step: Step, when: dict[str, Any]) -> None:
         "cancel": lambda: ticker.send("schedule.cancel"),
         "patch": lambda: ticker.send("schedule.patch", set=patch),
         "patch later": lambda: ticker.send("schedule.patch", set=patch, effective_at=later),
+        "put later": lambda: ticker.put(when, **policy, **patch, effective_at=later),
+        "revive": lambda: ticker.put(when, **policy, revive=True),
+        "delete": lambda: ticker.send("schedule.delete"),
         "trigger": lambda: ticker.send("schedule.trigger"),
         "skip": lambda: ticker.send("schedule.skip", at=after(20 * (number + 1))),
     }

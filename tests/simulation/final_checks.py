@@ -41,6 +41,11 @@ def check_end(store: Store, users: Users, results: Mapping[UUID, Counter[str]]) 
     for version in store.tables[VERSIONS].values():
         is_pending = version["status"] == VersionStatus.PENDING
         check(not is_pending, f"{version} is pending after its effective time")
+    for key in users.scheduled:
+        status = store.tables[VERSIONS][key]["status"]
+        is_named = key in users.superseded
+        is_right = is_named is (status == VersionStatus.SUPERSEDED)
+        check(is_right, f"version {key} is {status}, and a response named it: {is_named}")
 
 
 def _check_schedule(runs: Sequence[Run], when: dict[str, Any]) -> None:

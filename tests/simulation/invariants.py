@@ -194,11 +194,13 @@ class InvariantChecker:
         A new version also stages the overdue runs that a pause unstaged.
         """
         at = run.scheduled_for if before is None else max(run.scheduled_for, transaction.now)
+        own_since = transaction.get(VERSIONS, (run.schedule_id, run.version))["effective_at"]
         for version in transaction.rows(VERSIONS):
             if version["schedule_id"] != run.schedule_id or not _has_effective_time(version):
                 continue
             number, since = version["version"], version["effective_at"]
-            is_replaced = number > run.version and since <= run.scheduled_for
+            is_later = (since, number) > (own_since, run.version)
+            is_replaced = is_later and since <= run.scheduled_for
             is_early = number == run.version and since > at
             is_in_force = not is_replaced and not is_early
             text = f"{run.key}: of version {run.version}, but {number} is in force from {since}"

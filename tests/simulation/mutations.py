@@ -8,7 +8,7 @@ from itertools import count
 from typing import Any, Final
 from unittest.mock import patch
 
-from tests.fakes.ledger import claims, dead_letters, pool, recovery
+from tests.fakes.ledger import claims, dead_letters, pool, recovery, schedules
 from tests.fakes.ledger.pool import Record
 from tests.fakes.ledger.runs import Run, numbered, run_of
 from tests.fakes.ledger.schedules import STATES
@@ -31,10 +31,11 @@ from harebell.storage.runs.claims import STATEMENTS as CLAIM_STATEMENTS
 from harebell.storage.runs.claims import ClaimKey
 from harebell.storage.runs.recovery import STATEMENTS as RECOVERY_STATEMENTS
 from harebell.storage.runs.staging import STATEMENTS as STAGING_STATEMENTS
-from harebell.ticker.commands import put_patch
+from harebell.ticker.commands import changes
 from harebell.ticker.commands.handlers import CommandContext
+from harebell.ticker.commands.responses import schedule_response
 from harebell.ticker.model.unit_of_work import ScheduleRecord, UnitOfWork
-from harebell.ticker.model.version import Version
+from harebell.ticker.store.schedules import STATEMENTS as SCHEDULE_STATEMENTS
 
 Mutation = AbstractContextManager[object]
 
@@ -123,12 +124,31 @@ def change_keeps_later_runs() -> Mutation:
 
 def activate_versions_early() -> Mutation:
     def activate(
-        unit: UnitOfWork, context: CommandContext, record: ScheduleRecord, *, version: Version
+        unit: UnitOfWork, context: CommandContext, record: ScheduleRecord, **versions: Any
     ) -> ScheduleResponse:
-        replace = put_patch._replace_version  # noqa: SLF001  # the rule has no public name
-        return replace(unit, context, record, version=version)
+        replace = changes._replace_version  # noqa: SLF001  # the rule has no public name
+        return replace(unit, context, record, **versions)
 
-    return patch.object(put_patch, "_set_pending_version", activate)
+    return patch.object(changes, "_add_pending_version", activate)
+
+
+def activate_versions_by_number() -> Mutation:
+    """Put pending versions in force in the order of their acceptance."""
+    find_pending = schedules.find_pending
+
+    def in_order_of_numbers(tx: Transaction, ids: Sequence[Any]) -> list[Record]:
+        return sorted(find_pending(tx, ids) or (), key=lambda each: each["version"])
+
+    return patch.dict(pool.ANSWERS, {SCHEDULE_STATEMENTS.find_pending: in_order_of_numbers})
+
+
+def supersede_silently() -> Mutation:
+    """Omit the superseded versions from the responses."""
+
+    def respond(*args: Any, **more: Any) -> ScheduleResponse:
+        return schedule_response(*args, **more | {"superseded": ()})
+
+    return patch.object(changes, "schedule_response", respond)
 
 
 def repeat_gets_new_request_id() -> Mutation:
@@ -202,6 +222,8 @@ MUTATIONS: Final[dict[str, Callable[[], Mutation]]] = {
         cancel_keeps_runs,
         change_keeps_later_runs,
         activate_versions_early,
+        activate_versions_by_number,
+        supersede_silently,
         repeat_gets_new_request_id,
         lose_dead_letters,
         replay_dead_letters_again,

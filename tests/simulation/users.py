@@ -20,6 +20,7 @@ from harebell.contract.types import instant_text, truncate_ms
 RESPONSE_TIMEOUT: Final = 8.0  # seconds until a command is sent again with the same id
 TENANT: Final = "acme"
 LATER_PUT: Final = "a put with effective_at"
+MAX_LATER_PUTS: Final = 4  # puts with effective_at, one after another
 
 
 @dataclass(kw_only=True)
@@ -34,6 +35,8 @@ class Users:
     schedules: list[UUID] = field(default_factory=list)
     unchanged: dict[UUID, dict[str, Any]] = field(default_factory=dict)  # rules by schedule
     triggered: list[RunKey] = field(default_factory=list)
+    scheduled: set[tuple[UUID, int]] = field(default_factory=set)  # versions of later changes
+    superseded: set[tuple[UUID, int]] = field(default_factory=set)  # as responses named them
     sent: int = 0
 
     async def run(self, seconds: float) -> None:
@@ -59,28 +62,43 @@ class Users:
             await self._change(schedule, body)
 
     async def _change(self, schedule: UUID, body: dict[str, Any]) -> None:
+        """Send one random change. A put later sends up to four puts in any order of their times."""
         verbs = [
             "schedule.pause",
             "schedule.resume",
             "schedule.cancel",
             "schedule.put",
             "schedule.trigger",
+            "schedule.delete",
+            LATER_PUT,
             LATER_PUT,
         ]
         verb = self.random.choice(verbs)
         if verb in ("schedule.put", LATER_PUT):
-            new_body = body | {"expected_version": "any", "when": self._when()}
-            if verb == LATER_PUT:
-                new_body["effective_at"] = self._time_within(8)
-            await self.request("schedule.put", new_body, schedule)
+            revive = {"revive": True} if self.random.random() < 0.7 else {}
+            count = self.random.randint(1, MAX_LATER_PUTS) if verb == LATER_PUT else 1
+            for _ in range(count):
+                new_body = body | {"expected_version": "any", "when": self._when(), **revive}
+                if verb == LATER_PUT:
+                    new_body["effective_at"] = self._time_within(8)
+                response = await self.request("schedule.put", new_body, schedule)
+                self._record_versions(schedule, response)
             return
         sent_at = self.now()
         response = await self.request(verb, {"id": str(schedule)}, schedule)
+        self._record_versions(schedule, response)
         if verb == "schedule.cancel" and response["ok"]:
             cancellation = Cancellation(sent_at=sent_at, answered_at=self.now())
             self.invariants.cancelled.setdefault(schedule, cancellation)
         if verb == "schedule.trigger" and response["ok"]:
             self.triggered.append(RunKey.parse(response["run_id"]))
+
+    def _record_versions(self, schedule: UUID, response: dict[str, Any]) -> None:
+        """Note the pending version that a response announces, and those that it supersedes."""
+        if response.get("status") == "change_scheduled":
+            self.scheduled.add((schedule, response["pending_version"]))
+        for each in response.get("supersedes", ()):
+            self.superseded.add((schedule, each["version"]))
 
     async def resolve(self, run: RunKey) -> None:
         """Resolve an unresolved run with a random verdict of a person."""

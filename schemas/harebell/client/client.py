@@ -78,7 +78,11 @@ class Client(DeadLetterMethods, BreakerMethods):
             await connection.close()
 
     async def put(self, schedule: Schedule) -> ScheduleResponse:
-        """Create or replace a schedule. The response follows the commit."""
+        """Create or replace a schedule. The response follows the commit.
+
+        Harebell rejects a cancelled or completed schedule (`schedule_ended`), unless its field
+        `revive` is true.
+        """
         body = check_size(schedule_bytes(schedule))
         return parse_response(ScheduleResponse, await self._request(COMMANDS, "schedule.put", body))
 
@@ -98,14 +102,19 @@ class Client(DeadLetterMethods, BreakerMethods):
         *,
         expected_version: int | None = None,
         effective_at: datetime | str | None = None,
+        revive: bool = False,
         **options: Unpack[CommandOptions],
     ) -> ScheduleResponse:
-        """Change some fields of a schedule. The value None restores the default of a field."""
+        """Change some fields of a schedule. The value None restores the default of a field.
+
+        An ended schedule starts again only with `revive`.
+        """
         fields = {
             **options,
             "set": set,
             "expected_version": expected_version,
             "effective_at": effective_at,
+            **({"revive": True} if revive else {}),  # absent, so that older services accept it
         }
         return await self._command(ScheduleResponse, "schedule.patch", fields)
 
@@ -123,6 +132,10 @@ class Client(DeadLetterMethods, BreakerMethods):
     async def cancel(self, **options: Unpack[CommandOptions]) -> ScheduleResponse:
         """Cancel a schedule permanently."""
         return await self._command(ScheduleResponse, "schedule.cancel", options)
+
+    async def delete(self, **options: Unpack[CommandOptions]) -> ScheduleResponse:
+        """Remove an ended schedule from the lists. Its versions and its runs stay readable."""
+        return await self._command(ScheduleResponse, "schedule.delete", options)
 
     async def pause_all(
         self,

@@ -32,18 +32,20 @@ MAX_REPLAY_JOB_SIZE: Final = 100_000  # dead letters of one replay job, the olde
 MAX_REPLAY_RATE: Final = 1_000.0  # replays per second
 MAX_BACKFILL: Final = 1000  # runs of one command
 MAX_BULK_SCHEDULES: Final = 10_000  # schedules of one command
+MAX_PENDING_VERSIONS: Final = 20  # of one schedule
 
 
 class SchedulePut(Definition, CommandBase):
     """Create a schedule, or replace it if `expected_version` is its version or "any".
 
     Without `when`, the default of the tenant applies. With `effective_at`, the present version
-    remains in force until that time.
+    remains in force until that time. An ended schedule starts again only with `revive`.
     """
 
     when: When | None = None  # type: ignore[assignment]  # intake adds the default of the tenant
     expected_version: Count | Literal["any"] | None = None
     effective_at: Instant | None = None
+    revive: bool | None = None  # no effect on a schedule that has not ended
     note: ShortText | None = None
 
     @property
@@ -101,11 +103,16 @@ class BulkCommand(ScheduleCommand):
 
 
 class SchedulePatch(ScheduleCommand):
-    """Change a schedule. `set` is a JSON merge patch (RFC 7396), and null restores a default."""
+    """Change a schedule. `set` is a JSON merge patch (RFC 7396), and null restores a default.
+
+    A rule in `when`, such as `cron`, replaces the former rule. An ended schedule starts again only
+    with `revive`.
+    """
 
     set_: dict[str, CheckedJson] = Field(alias="set")
     expected_version: Count | None = None
     effective_at: Instant | None = None
+    revive: bool | None = None  # no effect on a schedule that has not ended
 
 
 class SchedulePause(BulkCommand):
@@ -120,6 +127,13 @@ class ScheduleResume(BulkCommand):
 
 class ScheduleCancel(BulkCommand):
     """Cancel a schedule permanently, with its runs that wait for a retry."""
+
+
+class ScheduleDelete(ScheduleCommand):
+    """Remove an ended schedule from the lists. Its versions and its runs stay readable.
+
+    A later put may use the key again.
+    """
 
 
 class ScheduleTrigger(ScheduleCommand):
@@ -276,6 +290,7 @@ SCHEDULE_COMMANDS: Final[dict[str, type[CommandBase]]] = {
     "schedule.pause": SchedulePause,
     "schedule.resume": ScheduleResume,
     "schedule.cancel": ScheduleCancel,
+    "schedule.delete": ScheduleDelete,
     "schedule.trigger": ScheduleTrigger,
     "schedule.skip": ScheduleSkip,
     "schedule.backfill": ScheduleBackfill,

@@ -105,6 +105,7 @@ _SCHEDULE_EVENTS: Final = (
     "resumed",
     "cancelled",
     "completed",
+    "deleted",
     "triggered",
     "rejected",
     "errored",

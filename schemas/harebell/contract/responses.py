@@ -19,6 +19,7 @@ from harebell.contract.views import (
     RunDetail,
     RunView,
     ScheduleDetail,
+    ScheduledVersion,
     ScheduleView,
     VersionListView,
 )
@@ -45,7 +46,8 @@ class ErrorResponse(Message):
 class ScheduleResponse(Message):
     """The result of a command to one schedule.
 
-    `in_flight` contains the ids of the runs that an executor had already claimed.
+    `in_flight` contains the ids of the runs that an executor had already claimed. `supersedes`
+    contains every pending version that the command has replaced.
     """
 
     ok: Literal[True] = True
@@ -53,15 +55,18 @@ class ScheduleResponse(Message):
     key: str | None = None
     version: int
     # created, updated, unchanged, change_scheduled, change_missed, paused, resumed, cancelled,
-    # triggered, skipped, backfilled, previewed
+    # deleted, triggered, skipped, backfilled, previewed
     status: str
     state: str
     next_at: list[Instant] = empty_default(list)
     in_flight: list[str] = empty_default(list)
     run_id: str | None = None
     runs: list[str] | None = None  # the run ids of a backfill
-    pending_version: int | None = None  # takes effect at `effective_at`
+    # the version of this change, or else the next pending version; it takes effect at
+    # `effective_at`
+    pending_version: int | None = None
     effective_at: Instant | None = None
+    supersedes: list[ScheduledVersion] = empty_default(list)
 
 
 class BulkResponse(Message):
@@ -72,6 +77,8 @@ class BulkResponse(Message):
     changed: list[UUID]
     rejected: dict[str, str] = empty_default(dict)  # schedule id to reason
     in_flight: list[str] = empty_default(list)
+    # schedule id to the pending versions that the operation has replaced
+    supersedes: dict[str, list[ScheduledVersion]] = empty_default(dict)
 
 
 class RunResponse(Message):

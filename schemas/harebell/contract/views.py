@@ -39,6 +39,13 @@ class LastRunView(Message):
     finished_at: Instant | None = None
 
 
+class ScheduledVersion(Message):
+    """A version with the time from which it is in force."""
+
+    version: int
+    effective_at: Instant
+
+
 class ScheduleView(Message):
     """One schedule with its state, its next scheduled time and its last run.
 
@@ -74,13 +81,14 @@ class ScheduleView(Message):
 
 
 class ScheduleDetail(ScheduleView, ViewResponse):
-    """One schedule with the definition of its version."""
+    """One schedule with the definition of its version, and every pending version in order."""
 
     definition: DefinitionJson
+    pending_versions: list[ScheduledVersion] = empty_default(list)
 
 
 class VersionView(Message):
-    """One version of a schedule. `in_force` marks the newest active version."""
+    """One version of a schedule. `in_force` marks the active version that took effect last."""
 
     version: int
     accepted_at: Instant
@@ -104,7 +112,7 @@ class VersionListView(ViewResponse):
 class UpcomingRunNote(Message):
     """One fact about an upcoming run, such as a clock change or a jitter."""
 
-    about: str  # dst_gap, dst_overlap, jitter, skipped, sequential
+    about: str  # dst_gap, dst_overlap, jitter, phase, skipped, sequential
     text: str
 
 

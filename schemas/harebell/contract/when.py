@@ -10,6 +10,7 @@ from pydantic import (
     StringConstraints,
     Tag,
     field_validator,
+    model_validator,
 )
 
 from harebell.contract.message import UNION_TAG_PREFIX, StrictMessage, UnionByKey, invalid
@@ -77,11 +78,21 @@ class Recurring(WhenRule):
 class Every(Recurring):
     """Runs at anchor + k * every, k >= 0. The anchor is `start`, or the acceptance + every.
 
-    With `from: completion`, each interval begins when the previous run ends.
+    With `phase: spread`, the schedule id determines the anchor, so that the runs of many schedules
+    spread evenly over the interval. With `from: completion`, each interval begins when the previous
+    run ends.
     """
 
     every: Interval
     from_: Literal["schedule", "completion"] = Field(default="schedule", alias="from")
+    phase: Literal["start", "spread"] = "start"
+
+    @model_validator(mode="after")
+    def _check_phase(self) -> "Every":
+        if self.phase == "spread" and self.from_ == "completion":
+            reason = "The phase must not be 'spread' with from 'completion', which has no phase."
+            raise invalid(INVALID_WHEN, reason)
+        return self
 
 
 class CronRule(Recurring):
@@ -120,8 +131,10 @@ _MEMBERS: Final[dict[str, type[WhenRule]]] = {
     "every": Every,
     "cron": CronRule,
 }
+# The rule of a `when`, by the key that identifies the rule.
+WHEN_RULES: Final[dict[str, type[WhenRule]]] = {**_MEMBERS, "any_of": AnyOf}
 _MEMBER: Final = UnionByKey(_MEMBERS, code=INVALID_WHEN, other_keys=True)
-_WHEN: Final = UnionByKey({**_MEMBERS, "any_of": AnyOf}, code=INVALID_WHEN, other_keys=True)
+_WHEN: Final = UnionByKey(WHEN_RULES, code=INVALID_WHEN, other_keys=True)
 
 AnyOfMember = Annotated[
     Annotated[Now, Tag(UNION_TAG_PREFIX + "now")]

@@ -10,17 +10,21 @@ from harebell.contract.errors import Rejected
 from harebell.contract.json_codec import decode
 from harebell.contract.message import to_invalid_input
 from harebell.contract.types import EARLIEST
-from harebell.contract.when import When
+from harebell.contract.when import Every, When
 from harebell.domain.validation import check_when
 
-EVERY_FIVE_MINUTES: Final = {"every": "5m"}
+EVERY_FIVE_MINUTES: Final = {"every": "5m", "phase": "spread"}
 
 _WHEN: Final[TypeAdapter[When]] = TypeAdapter(When)
 
 
 @dataclass(frozen=True, slots=True)
 class DefaultWhen:
-    """The `when` of schedules that a user puts without one."""
+    """The `when` of schedules that a user puts without one.
+
+    An interval without `start` and `phase` spreads its phases.
+    All schedules of an import would otherwise run at the same instants.
+    """
 
     default: When = field(default_factory=lambda: _WHEN.validate_python(EVERY_FIVE_MINUTES))
     by_tenant: Mapping[str, When] = field(default_factory=dict)
@@ -56,4 +60,10 @@ def _when(value: object) -> When:
         raise to_invalid_input(error.errors(include_url=False)[0]) from None
     # Intake rejects a past time when a schedule uses the default.
     check_when(when, None, now=EARLIEST)
-    return when
+    return _with_spread_phase(when) if isinstance(when, Every) else when
+
+
+def _with_spread_phase(rule: Every) -> Every:
+    is_stated = bool({"start", "phase"} & rule.model_fields_set)
+    can_spread = not is_stated and rule.from_ == "schedule"
+    return rule.model_copy(update={"phase": "spread"}) if can_spread else rule

@@ -12,6 +12,7 @@ from typing import Final
 from harebell.contract.ids import RunKey
 from harebell.contract.types import duration_text
 from harebell.contract.views import UpcomingRunNote, UpcomingRunView
+from harebell.contract.when import Every
 from harebell.domain.cron.dst_notes import DstNote, MovedTime, RepeatedTime, dst_note
 from harebell.domain.planner import due_time
 from harebell.domain.recurrence import (
@@ -21,6 +22,7 @@ from harebell.domain.recurrence import (
     CronRecurrence,
     Recurrence,
     is_sequential,
+    phase_of,
 )
 from harebell.domain.versions import VersionWindow
 
@@ -33,6 +35,7 @@ class NoteKind(StrEnum):
     DST_GAP = "dst_gap"
     DST_OVERLAP = "dst_overlap"
     JITTER = "jitter"
+    PHASE = "phase"
     SKIPPED = "skipped"
     SEQUENTIAL = "sequential"
 
@@ -108,6 +111,7 @@ def _notes(
         yield PreviewNote(NoteKind.SKIPPED, "A person skipped this time, so no run starts.")
     for each in _dst_notes(window.recurrence, time):
         yield _note_of_clock_change(each)
+    yield from _phase_notes(window)
     jitter = window.policy.when.jitter
     if jitter is not None and jitter > timedelta(0):
         text = f"The jitter delays the start by at most {duration_text(jitter)}."
@@ -118,6 +122,17 @@ def _notes(
     elif is_sequential(window.policy):
         text = "The run starts only if no earlier run has succeeded."
         yield PreviewNote(NoteKind.SEQUENTIAL, text)
+
+
+def _phase_notes(window: VersionWindow) -> Iterator[PreviewNote]:
+    when = window.policy.when
+    if isinstance(when, Every) and when.phase == "spread":
+        phase, every = phase_of(window.schedule_id, when.every), duration_text(when.every)
+        text = (
+            f"The phase is spread: the schedule id sets the offset {duration_text(phase)} "
+            f"within each interval of {every}."
+        )
+        yield PreviewNote(NoteKind.PHASE, text)
 
 
 def _dst_notes(recurrence: Recurrence, time: datetime) -> Iterator[DstNote]:

@@ -29,6 +29,7 @@ SCHEDULE_STATE_TEXT: Final[dict[ScheduleState, str]] = {
     ScheduleState.COMPLETED: "The schedule has no further run.",
     ScheduleState.CANCELLED: "The schedule is cancelled.",
     ScheduleState.ERRORED: "The schedule is errored, because its next time cannot be computed.",
+    ScheduleState.DELETED: "The schedule is deleted.",
 }
 
 

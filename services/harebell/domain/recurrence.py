@@ -2,13 +2,14 @@
 
 from dataclasses import dataclass
 from datetime import UTC, date, datetime, time, timedelta
+from hashlib import sha256
 from itertools import islice
 from typing import Final, TypeAlias, assert_never
 from uuid import UUID
 from zoneinfo import ZoneInfo
 
 from harebell.contract.schedule import SchedulingPolicy
-from harebell.contract.types import truncate_ms
+from harebell.contract.types import EARLIEST, truncate_ms
 from harebell.contract.when import After, AnyOf, At, CronRule, Every, Now, Recurring, When
 from harebell.domain.cron import Cron
 from harebell.domain.cron.timezones import load_timezone
@@ -102,11 +103,8 @@ def _recurrence_of_when(when: When, schedule_id: UUID, accepted_at: datetime) ->
             return Once(at)
         case After(after=after):
             return Once(truncate_ms(accepted_at + after))
-        case Every(every=every) as rule:
-            start, end = bounds(rule)
-            first = start or truncate_ms(accepted_at + every)
-            is_after_end = rule.from_ == "completion"
-            return AfterCompletion(first, end) if is_after_end else FixedInterval(first, every, end)
+        case Every() as rule:
+            return _interval_recurrence(rule, schedule_id, accepted_at)
         case CronRule() as rule:
             cron = Cron.parse(
                 rule.cron,
@@ -121,6 +119,32 @@ def _recurrence_of_when(when: When, schedule_id: UUID, accepted_at: datetime) ->
             return AnyOfRecurrence(tuple(members), *bounds(rule))
         case _:
             assert_never(when)
+
+
+def _interval_recurrence(rule: Every, schedule_id: UUID, accepted_at: datetime) -> Recurrence:
+    start, end = bounds(rule)
+    if rule.phase == "spread":
+        first = _first_spread_time(schedule_id, rule.every, start or accepted_at)
+        return FixedInterval(first, rule.every, end)
+    first = start or truncate_ms(accepted_at + rule.every)
+    is_after_end = rule.from_ == "completion"
+    return AfterCompletion(first, end) if is_after_end else FixedInterval(first, rule.every, end)
+
+
+def phase_of(schedule_id: UUID, every: timedelta) -> timedelta:
+    """Return the offset of `phase: spread` within the interval, a hash of the schedule id."""
+    digest = sha256(b"phase" + schedule_id.bytes).digest()
+    milliseconds = every // RESOLUTION
+    return int.from_bytes(digest[:8], "big") % milliseconds * RESOLUTION
+
+
+def _first_spread_time(schedule_id: UUID, every: timedelta, since: datetime) -> datetime:
+    """Return the first time from `since` on with the phase of the schedule.
+
+    The phase counts from a fixed time, so that a later version keeps it.
+    """
+    origin = EARLIEST + phase_of(schedule_id, every)
+    return origin - (origin - since) // every * every
 
 
 def is_sequential(policy: SchedulingPolicy) -> bool:

@@ -39,6 +39,7 @@ class ScheduleState(StrEnum):
     COMPLETED = "completed"
     CANCELLED = "cancelled"
     ERRORED = "errored"
+    DELETED = "deleted"  # its versions and runs stay readable, and a put may use its key again
 
 
 class Reason(StrEnum):

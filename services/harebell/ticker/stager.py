@@ -112,7 +112,7 @@ class Stager:
         """
         half = max(1, limit // 2)
         until = now + self.horizon
-        due = await schedules.load_due(connection, self.versions, now, limit=half)
+        due = await schedules.load_due(connection, self.versions, now, limit=half, plan_until=until)
         is_full = len(due) == half
         if rest := limit - len(due):
             due += await schedules.load_due(connection, self.versions, until, limit=rest, after=now)

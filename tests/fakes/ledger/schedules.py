@@ -15,6 +15,7 @@ from tests.fakes.ledger.store import Transaction
 from harebell.contract.ids import RunKey
 from harebell.domain.run_states import Reason, RunState, ScheduleState
 from harebell.storage.runs import tickets
+from harebell.ticker.model.version import VersionStatus
 from harebell.ticker.store import command_results, versions
 from harebell.ticker.store.schedules import STATEMENTS
 
@@ -109,6 +110,16 @@ def load_due(tx: Transaction, until: datetime, limit: int, after: datetime) -> I
         if count < limit and tx.try_lock(STATES, state["schedule_id"]):
             count += 1
             yield state | {"last_number": state["version"]}
+
+
+@answers(STATEMENTS.find_pending)
+def find_pending(tx: Transaction, schedules: Sequence[UUID]) -> list[Record]:
+    pending = [
+        version
+        for version in tx.rows(VERSIONS)
+        if version["schedule_id"] in schedules and version["status"] == VersionStatus.PENDING
+    ]
+    return sorted(pending, key=lambda each: each["effective_at"])
 
 
 @answers(NEXT_AT)

@@ -109,6 +109,24 @@ async def test_schedules_are_filtered_by_tag_and_by_state(intake: IntakeBus) -> 
     assert {row["key"] for row in active["items"]} == {"a", "c"}
 
 
+@pytest.mark.requirement("S34")
+async def test_deleted_schedule_is_in_no_list_except_with_its_state(intake: IntakeBus) -> None:
+    for key, state in (("a", "active"), ("b", "deleted")):
+        await insert_schedule(intake.database, "acme", key, created_at=NOW, state=state)
+
+    listed = await intake.query("schedule.list", {})
+    deleted = await intake.query("schedule.list", {"state": "deleted"})
+    shown = await intake.query("schedule.get", {"key": "b"})
+    previewed = await intake.query("schedule.preview", {"key": "b"})
+    versions = await intake.query("schedule.versions", {"key": "b"})
+
+    assert [row["key"] for row in listed["items"]] == ["a"]
+    assert [row["key"] for row in deleted["items"]] == ["b"]
+    assert (shown["error"]["code"], shown["error"]["field"]) == ("not_found", "key")
+    assert previewed["error"]["code"] == "not_found"
+    assert [version["version"] for version in versions["versions"]] == [1]
+
+
 @pytest.mark.requirement("S32", "S34")
 async def test_run_is_returned_with_its_attempts_and_the_lateness_of_the_first(
     intake: IntakeBus,

@@ -173,7 +173,7 @@ def test_cancelled_schedule_requires_nothing_before_it_is_put_again(
 ) -> None:
     ticker.send("schedule.cancel")
     ticker.wait(3600)
-    ticker.put(EVERY, expected_version="any", priority=9)
+    ticker.put(EVERY, revive=True, priority=9)
     ticker.wait(30)
     ticker.stage_all().run_due()
 

@@ -11,7 +11,8 @@ from tests.unit.cli.conftest import CommandLine
 from harebell.cli.app import app
 
 SCHEDULE_VERBS = """
-put get list patch pause resume cancel trigger skip backfill preview history diff rollback why
+put get list patch delete pause resume cancel trigger skip backfill preview
+history diff rollback why
 """
 MIN_WORDS = 4
 MAX_LINE = 80  # characters, the width of a small terminal

@@ -195,3 +195,42 @@ def test_apply_is_wrong_usage_when_the_folder_does_not_exist(cli: CommandLine) -
 
     assert result.exit_code == 2
     assert "missing" in result.stderr
+
+
+@pytest.mark.requirement("ASK-15")
+def test_apply_revives_a_cancelled_schedule_and_states_it(
+    cli: CommandLine, broker: FakeBroker, folder: Path
+) -> None:
+    broker.respond = StoredSchedules(stored(DAILY, state="cancelled"), stored(HOURLY))
+
+    result = cli("apply", "-f", str(folder), "--owner", "sales", "-o", "json")
+
+    assert result.exit_code == 0
+    rows = {row["key"]: row for row in json.loads(result.stdout)}
+    assert (rows["daily"]["action"], rows["hourly"]["action"]) == ("revive", "keep")
+    assert rows["daily"]["note"] == "The schedule is cancelled and starts again."
+    [put] = [request for request in broker.requests if request.verb == "schedule.put"]
+    assert (put.body["key"], put.body["revive"]) == ("daily", True)
+
+
+@pytest.mark.requirement("ASK-15")
+@pytest.mark.parametrize(
+    ("desired", "action"),
+    [
+        (DAILY, "keep"),
+        ({**DAILY, "priority": 9}, "keep"),
+        ({**DAILY, "when": {**DAILY["when"], "cron": "0 10 * * *"}}, "revive"),
+    ],
+    ids=["equal", "other priority", "other times"],
+)
+def test_apply_revives_a_completed_schedule_only_if_its_times_differ(
+    cli: CommandLine, broker: FakeBroker, desired: dict[str, Any], action: str
+) -> None:
+    broker.respond = StoredSchedules(stored(DAILY, state="completed"))
+
+    options = ("--owner", "sales", "--dry-run", "-o", "json")
+    result = cli("apply", "-f", "-", *options, stdin=json.dumps([desired]))
+
+    [row] = json.loads(result.stdout)
+    assert row["action"] == action
+    assert row["note"].startswith("The schedule is completed")

@@ -287,3 +287,67 @@ def test_schedule_backfill_dry_run_prints_the_runs(cli: CommandLine, broker: Fak
     }
     assert result.exit_code == 0
     assert RUN_ID in result.stdout
+
+
+ENDED: dict[str, Any] = {
+    "ok": False,
+    "error": {
+        "code": "schedule_ended",
+        "field": "key",
+        "reason": "The schedule is completed. Set `revive` to true (`--revive`).",
+    },
+}
+
+
+@pytest.mark.parametrize("is_array", [False, True])
+def test_schedule_put_fails_when_the_schedule_has_ended(
+    cli: CommandLine, broker: FakeBroker, *, is_array: bool
+) -> None:
+    broker.respond = lambda _: [ENDED] if is_array else ENDED
+
+    result = cli("schedule", "put", "-", stdin=json.dumps([SCHEDULE] if is_array else SCHEDULE))
+
+    assert result.exit_code == 1
+    assert "--revive" in result.stderr
+    assert "(schedule_ended)" in result.stderr
+
+
+@pytest.mark.parametrize("is_array", [False, True])
+def test_schedule_put_with_revive_sends_the_field(
+    cli: CommandLine, broker: FakeBroker, *, is_array: bool
+) -> None:
+    broker.respond = lambda _: [STORED] if is_array else STORED
+
+    body = [SCHEDULE] if is_array else SCHEDULE
+    result = cli("schedule", "put", "-", "--revive", stdin=json.dumps(body))
+
+    assert result.exit_code == 0
+    [request] = broker.requests
+    expected = {**SCHEDULE, "revive": True}
+    assert request.body == ([expected] if is_array else expected)
+
+
+def test_schedule_delete_sends_the_reference_and_the_note(
+    cli: CommandLine, broker: FakeBroker
+) -> None:
+    broker.respond = lambda _: {**STORED, "status": "deleted", "state": "deleted"}
+
+    result = cli("schedule", "delete", "hello", "--note", "tidy")
+
+    assert result.exit_code == 0
+    [request] = broker.requests
+    assert (request.verb, request.body) == ("schedule.delete", {"key": "hello", "note": "tidy"})
+
+
+def test_schedule_put_prints_each_superseded_version(cli: CommandLine, broker: FakeBroker) -> None:
+    superseded = [
+        {"version": number, "effective_at": f"2026-11-2{number}T14:00:00Z"} for number in (2, 3)
+    ]
+    broker.respond = lambda _: {**STORED, "supersedes": superseded}
+
+    result = cli("schedule", "put", "-", stdin=json.dumps(SCHEDULE))
+
+    assert result.stderr.splitlines() == [
+        "harebell: The pending version 2 of 2026-11-22T14:00:00Z is superseded.",
+        "harebell: The pending version 3 of 2026-11-23T14:00:00Z is superseded.",
+    ]

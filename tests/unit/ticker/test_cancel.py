@@ -279,7 +279,7 @@ def test_put_on_a_cancelled_schedule_stages_its_runs_again() -> None:
     ticker.put({"every": "30s", "start": "2026-11-20T09:00:00Z"})
     ticker.wait(5).send("schedule.cancel")
 
-    ticker.wait(5).put({"every": "30s", "start": "2026-11-20T09:00:00Z"}, expected_version="any")
+    ticker.wait(5).put({"every": "30s", "start": "2026-11-20T09:00:00Z"}, revive=True)
 
     assert after(30) in ticker.staged_times
     assert after(60) in ticker.staged_times

@@ -30,8 +30,7 @@ def run_until(ticker: FakeTicker, until: float) -> None:
 
 def break_pending_version(ticker: FakeTicker) -> None:
     """Give the pending version a time zone that the time zone database does not contain."""
-    assert ticker.record.pending is not None
-    definition = ticker.record.pending.definition
+    definition = ticker.record.pending[0].definition
     when = definition.when.model_copy(update={"timezone": "Nowhere/Gone"})
     ticker.store_definition(2, definition.model_copy(update={"when": when}))
 
@@ -83,7 +82,7 @@ def test_version_number_is_never_used_again_after_a_version_that_did_not_become_
         break_pending_version(ticker)
         run_until(ticker, 50)
 
-    response = ticker.wait(1).put(EVERY, expected_version="any", priority=3)
+    response = ticker.wait(1).put(EVERY, expected_version="any", priority=3, revive=True)
 
     assert isinstance(response, ScheduleResponse)
     assert (response.version, list(ticker.version_statuses)) == (3, [1, 2, 3])

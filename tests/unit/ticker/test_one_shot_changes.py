@@ -25,7 +25,7 @@ def test_change_to_a_one_shot_before_its_effective_time_is_rejected_and_changes_
         ticker.put({"at": after(5)}, effective_at=after(100), expected_version="any")
 
     assert (error.value.code, error.value.field) == ("after_its_instant", "effective_at")
-    assert ticker.record.pending is None
+    assert ticker.record.pending == ()
     ticker.put({"at": after(100)}, effective_at=after(100), expected_version="any")
     run_until(ticker, 105)
     assert ticker.times_in(RunState.SUCCEEDED)[-1] == after(100)

@@ -90,7 +90,7 @@ def test_patch_without_a_change_creates_no_version(ticker: FakeTicker) -> None:
         ({"retry": {"max_attempts": 0}}, "set.retry.max_attempts", "invalid"),
         ({"retry": {"tries": 2}}, "set.retry.tries", "unknown_field"),
         ({"when": {"every": "0s"}}, "set.when.every", None),
-        ({"when": {"cron": "* * * * *"}}, "set.when", "invalid_when"),
+        ({"when": {"cron": "* * * * *", "now": True}}, "set.when", "invalid_when"),
         ({"target": None}, "set.target", "missing_field"),
     ],
 )
@@ -191,3 +191,56 @@ def test_patch_to_another_kind_of_when_needs_only_null_for_the_old_key() -> None
     )
 
     assert ticker.record.version.definition.to_json()["when"] == {"at": "2027-01-01T00:00:00Z"}
+
+
+@pytest.mark.requirement("S27")
+@pytest.mark.parametrize(
+    ("before", "change", "result"),
+    [
+        (
+            {"every": "1h", "times": 3, "jitter": "5s", "phase": "spread"},
+            {"cron": "0 9 * * *"},
+            {"cron": "0 9 * * *", "times": 3, "jitter": "5s"},
+        ),
+        (
+            {"cron": "0 9 * * *", "timezone": "Europe/Berlin", "dst_gap": "skip"},
+            {"every": "2h"},
+            {"every": "2h", "timezone": "Europe/Berlin"},
+        ),
+        (
+            {"every": "1h", "from": "completion"},
+            {"every": "2h"},
+            {"every": "2h", "from": "completion"},
+        ),
+        (
+            {"every": "1h", "times": 3},
+            {"at": "2026-11-20T10:00:00Z"},
+            {"at": "2026-11-20T10:00:00Z"},
+        ),
+        (
+            {"at": "2026-11-20T10:00:00Z"},
+            {"any_of": [{"cron": "0 9 * * *"}]},
+            {"any_of": [{"cron": "0 9 * * *"}]},
+        ),
+        ({"every": "1h"}, {"every": None, "cron": "0 9 * * *"}, {"cron": "0 9 * * *"}),
+        ({"every": "1h"}, {"times": 2}, {"every": "1h", "times": 2}),
+    ],
+    ids=[
+        "every to cron",
+        "cron to every",
+        "same rule",
+        "every to at",
+        "at to any_of",
+        "null",
+        "no rule",
+    ],
+)
+def test_rule_of_a_patch_replaces_the_former_rule(
+    before: dict[str, Any], change: dict[str, Any], result: dict[str, Any]
+) -> None:
+    ticker = FakeTicker(NINE)
+    ticker.put(before)
+
+    patch(ticker.wait(1), {"when": change})
+
+    assert ticker.record.version.definition.to_json()["when"] == result

@@ -238,34 +238,6 @@ def test_changed_schedule_stays_paused() -> None:
     assert (ticker.staged_times, ticker.record.reason) == ([], "migration")
 
 
-def test_cancelled_schedule_is_active_again_only_with_an_expected_version() -> None:
-    ticker = FakeTicker(NINE)
-    ticker.put(EVERY)
-    ticker.send("schedule.cancel")
-
-    same = schedule_response(ticker.wait(1).put(EVERY))
-    with pytest.raises(Conflict):
-        ticker.put(EVERY, target=OTHER)
-    revived = schedule_response(ticker.put(EVERY, expected_version="any"))
-
-    assert (same.status, same.state) == ("unchanged", "cancelled")
-    assert (revived.status, revived.state) == ("updated", "active")
-
-
-@pytest.mark.requirement("S02")
-def test_completed_one_shot_runs_again_only_at_another_time() -> None:
-    ticker = FakeTicker(NINE)
-    ticker.put({"at": "2026-11-20T09:00:00Z"})
-    ticker.run_due()
-
-    ticker.wait(5).put({"at": "2026-11-20T09:00:00Z"}, target=OTHER, expected_version="any")
-    same = list(ticker.staged_times)
-    ticker.wait(5).put({"now": True}, expected_version="any")
-
-    assert same == []
-    assert ticker.staged_times == [after(10)]
-
-
 def test_put_with_an_invalid_recurrence_is_rejected_and_changes_nothing() -> None:
     ticker = FakeTicker(NINE)
     ticker.put(EVERY)

@@ -125,7 +125,7 @@ class Run:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Schedule:
-    """A schedule with the windows of its versions, in the order of their numbers.
+    """A schedule with the windows of its versions, in the order of their effective times.
 
     `shown_version` is the version in `schedules`, and `version` is the one in `schedule_state`.
     """
@@ -158,7 +158,7 @@ class Schedule:
     def version_at(self, time: datetime) -> VersionWindow | None:
         """Return the version in force at a time."""
         started = (each for each in self.windows if each.is_active and each.since <= time)
-        return max(started, key=lambda window: window.number, default=None)
+        return max(started, key=order_of_force, default=None)
 
     def finding(self, kind: FindingKind, text: str, at: datetime | None = None) -> Finding:
         """Return a finding about the schedule, or about its run of the time `at`."""
@@ -182,6 +182,14 @@ def read_schedule(row: Row, versions: Sequence[Row]) -> Schedule | Finding:
     return Schedule(state=state, windows=windows, **columns)
 
 
+def order_of_force(window: VersionWindow) -> tuple[datetime, int]:
+    """Return the sort key of versions in the order in which they are in force.
+
+    A version with a later effective time may have a lower number.
+    """
+    return window.since, window.number
+
+
 def without_overlaps(windows: Iterable[VersionWindow]) -> tuple[VersionWindow, ...]:
     """Return the windows with the times about which each version alone has decided.
 
@@ -190,7 +198,7 @@ def without_overlaps(windows: Iterable[VersionWindow]) -> tuple[VersionWindow, .
     """
     results: list[VersionWindow] = []
     last_planned: list[datetime] = []  # of the later active versions
-    for window in sorted(windows, key=lambda each: each.number, reverse=True):
+    for window in sorted(windows, key=order_of_force, reverse=True):
         if window.is_active:
             planned_until = min([window.planned_until, *last_planned])
             last_planned.append(planned_until)

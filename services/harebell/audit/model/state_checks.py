@@ -5,7 +5,14 @@ from datetime import timedelta
 from itertools import groupby
 from typing import Final
 
-from harebell.audit.model.records import Attempt, Finding, FindingKind, Run, Schedule
+from harebell.audit.model.records import (
+    Attempt,
+    Finding,
+    FindingKind,
+    Run,
+    Schedule,
+    order_of_force,
+)
 from harebell.contract.when import Recurring
 from harebell.domain.planner import remaining_runs
 from harebell.domain.run_states import SUCCEEDED, Reason, RunState, ScheduleState
@@ -88,7 +95,9 @@ def find_duplicated(schedule: Schedule, run: Run) -> Iterator[Finding]:
 
 def find_inconsistent_schedule(schedule: Schedule) -> Iterator[Finding]:
     """Yield a finding if the planned version is wrong, or if planning will miss a time."""
-    newest = max((window.number for window in schedule.windows if window.is_active), default=None)
+    active = (window for window in schedule.windows if window.is_active)
+    last = max(active, key=order_of_force, default=None)
+    newest = None if last is None else last.number
     version = schedule.window_of(schedule.version)
     if not schedule.version == schedule.shown_version == newest or version is None:
         planned, shown = schedule.version, schedule.shown_version

@@ -24,7 +24,7 @@ from harebell.cli.manifests.plan import (
 from harebell.client import Client
 from harebell.contract.errors import HarebellError, Rejected
 
-COLUMNS: Final = ("action", "key", "done", "changes")
+COLUMNS: Final = ("action", "key", "done", "note", "changes")
 CANCEL_NOTE: Final = "not in the applied files"
 
 
@@ -115,5 +115,6 @@ def _row(step: ManifestStep, error: HarebellError | None, *, dry_run: bool) -> d
         "action": step.action,
         "key": step.key,
         "done": is_done,
+        "note": step.note,
         "changes": list(step.changes),
     }

@@ -14,6 +14,8 @@ from harebell.contract.views import ScheduleDetail, ScheduleView
 
 FIELDS: Final = {field.alias or name for name, field in Definition.model_fields.items()}
 CANCELLED: Final = "cancelled"
+COMPLETED: Final = "completed"
+WHEN_FIELD: Final = "when"
 # A schedule may omit `when`, because its tenant has a default that only the services know.
 ANY_WHEN: Final = {"now": True}
 MAX_VALUE_SHOWN: Final = 200  # characters of one value in the text of a difference
@@ -27,6 +29,7 @@ class ManifestAction(StrEnum):
 
     CREATE = "create"
     UPDATE = "update"
+    REVIVE = "revive"
     CANCEL = "cancel"
     KEEP = "keep"
 
@@ -36,6 +39,7 @@ class ManifestStep:
     """One step of a plan: the change of one schedule.
 
     `expected_version` is the stored version that the plan compared, or None without a schedule.
+    `note` states the consequence of the state of the schedule.
     """
 
     action: ManifestAction
@@ -43,6 +47,7 @@ class ManifestStep:
     body: Mapping[str, Any]
     changes: Sequence[Difference] = ()
     expected_version: int | None = None
+    note: str | None = None
 
 
 def desired_schedules(items: Iterable[Mapping[str, Any]], owner: str) -> dict[str, dict[str, Any]]:
@@ -88,19 +93,35 @@ def plan_put(desired: Mapping[str, Any], stored: ScheduleDetail | None, owner: s
     changes = diff_definitions(
         without_defaults(definition), without_defaults({"when": definition["when"], **desired})
     )
-    if stored.state == CANCELLED:
-        action = ManifestAction.CREATE
-    elif changes:
-        action = ManifestAction.UPDATE
-    else:
-        return ManifestStep(action=ManifestAction.KEEP, key=key, body=desired)
+    action, note = _action(stored, changes)
+    is_kept = action is ManifestAction.KEEP
     return ManifestStep(
         action=action,
         key=key,
-        body=desired,
+        body={**desired, "revive": True} if action is ManifestAction.REVIVE else desired,
         changes=changes,
-        expected_version=stored.version,
+        expected_version=None if is_kept else stored.version,
+        note=note,
     )
+
+
+def _action(
+    stored: ScheduleDetail, changes: Sequence[Difference]
+) -> tuple[ManifestAction, str | None]:
+    """Return the action for a stored schedule, and a note about an ended schedule.
+
+    A completed schedule starts again only if `when` differs. Another `apply` of the same files
+    would otherwise start each one-shot schedule again.
+    """
+    if stored.state == CANCELLED:
+        return ManifestAction.REVIVE, "The schedule is cancelled and starts again."
+    has_other_times = any(each["field"].split(".")[0] == WHEN_FIELD for each in changes)
+    if stored.state == COMPLETED and has_other_times:
+        return ManifestAction.REVIVE, "The schedule is completed and starts again."
+    if stored.state == COMPLETED:
+        kept = "The schedule is completed. It starts again if `when` changes."
+        return ManifestAction.KEEP, kept
+    return (ManifestAction.UPDATE if changes else ManifestAction.KEEP), None
 
 
 def plan_cancel(stored: ScheduleView) -> ManifestStep | None:

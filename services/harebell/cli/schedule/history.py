@@ -1,7 +1,7 @@
 """`harebell schedule history`, `diff` and `rollback`: the versions of a schedule."""
 
 from dataclasses import dataclass
-from typing import Annotated, Final, TypeAlias
+from typing import Annotated, Any, Final, TypeAlias
 
 import typer
 
@@ -11,7 +11,7 @@ from harebell.cli.framework.exit_codes import ExitCode, exit_code_of_many
 from harebell.cli.framework.options import Note, RequestId
 from harebell.cli.framework.session import Session
 from harebell.cli.manifests.plan import diff_definitions
-from harebell.cli.schedule.manage import print_schedule
+from harebell.cli.schedule.manage import Revive, print_schedule
 from harebell.client import Client, VersionView
 from harebell.contract.errors import InvalidInput, NotFound
 
@@ -60,6 +60,7 @@ class RollbackOptions:
 
     schedule: Schedule
     version: VersionNumber
+    revive: Revive = False
     note: Note = None
     request_id: RequestId = None
 
@@ -93,12 +94,14 @@ async def rollback(session: Session, options: RollbackOptions) -> ExitCode:
         if "key" not in definition:
             reason = "The schedule must have a key, because the rollback puts it again."
             raise InvalidInput(reason, code="no_key")
-        fields = {
+        fields: dict[str, Any] = {
             "expected_version": next(n for n, each in versions.items() if each.in_force),
             "note": options.note or f"rollback to version {options.version}",
         }
         if options.request_id is not None:
             fields["request_id"] = options.request_id
+        if options.revive:
+            fields["revive"] = True
         return print_schedule(session.output, await client.put({**definition, **fields}))
 
 

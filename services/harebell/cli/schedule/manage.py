@@ -1,4 +1,4 @@
-"""`harebell schedule put`, `get`, `list`, `patch`, `trigger`, `skip` and `backfill`."""
+"""`harebell schedule put`, `get`, `list`, `patch`, `delete`, `trigger`, `skip` and `backfill`."""
 
 from collections.abc import Sequence
 from dataclasses import dataclass
@@ -26,6 +26,8 @@ from harebell.cli.schedule.filters import NameFilter, Owner, Tag
 from harebell.client import ErrorResponse, ScheduleResponse
 from harebell.contract.commands import MAX_BACKFILL
 from harebell.contract.policy import Overlap
+from harebell.contract.types import instant_text
+from harebell.contract.views import ScheduledVersion
 
 app = typer.Typer(help="Create, read, change and trigger schedules.", no_args_is_help=True)
 
@@ -58,6 +60,11 @@ ExpectedVersion: TypeAlias = Annotated[
 ]
 
 
+Revive: TypeAlias = Annotated[
+    bool, typer.Option("--revive", help="Start a cancelled or completed schedule again.")
+]
+
+
 @dataclass(frozen=True, slots=True, kw_only=True)
 class PutOptions:
     """The options of `schedule put`."""
@@ -66,6 +73,7 @@ class PutOptions:
         typer.FileBinaryRead,
         typer.Argument(metavar="FILE|-", help="Read this file (JSON, - for standard input)."),
     ]
+    revive: Revive = False
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -105,6 +113,15 @@ class PatchOptions(ScheduleRefOptions):
             "(ISO 8601, or a duration from now, default: at once).",
         ),
     ] = None
+    revive: Revive = False
+    note: Note = None
+    request_id: RequestId = None
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class DeleteOptions(ScheduleRefOptions):
+    """The options of `schedule delete`."""
+
     note: Note = None
     request_id: RequestId = None
 
@@ -172,8 +189,15 @@ class BackfillOptions(ScheduleRefOptions):
 
 @command(app, "put")
 async def put(session: Session, options: PutOptions) -> ExitCode:
-    """Create or replace schedules from a file (one object, or an array of up to 500)."""
+    """Create or replace schedules from a file (one object, or an array of up to 500).
+
+    The command rejects a cancelled or completed schedule without --revive.
+    """
     document = read_document(options.file)
+    if options.revive:
+        items = document if isinstance(document, list) else [document]
+        for item in items:
+            item["revive"] = True
     async with session.connect() as client:
         if isinstance(document, dict):
             return print_schedule(session.output, await client.put(document))
@@ -217,9 +241,22 @@ async def patch(session: Session, options: PatchOptions) -> ExitCode:
             **ref,
             expected_version=options.expected_version,
             effective_at=effective_at,
+            revive=options.revive,
             note=options.note,
             request_id=options.request_id,
         )
+    return print_schedule(session.output, response)
+
+
+@command(app, "delete")
+async def delete(session: Session, options: DeleteOptions) -> ExitCode:
+    """Remove an ended schedule from the lists. Its versions and its runs stay readable.
+
+    The command rejects a schedule that is neither cancelled nor completed.
+    """
+    ref = options.ref
+    async with session.connect() as client:
+        response = await client.delete(**ref, note=options.note, request_id=options.request_id)
     return print_schedule(session.output, response)
 
 
@@ -266,9 +303,13 @@ async def backfill(session: Session, options: BackfillOptions) -> ExitCode:
 
 
 def print_schedule(output: Output, response: ScheduleResponse) -> ExitCode:
-    """Print the response of a command for one schedule, and the runs that it did not stop."""
+    """Print the response of a command for one schedule.
+
+    A message follows for each run that the command did not stop, and for each superseded version.
+    """
     output.print_record(_without_none(response))
     print_in_flight(output, response.in_flight)
+    print_superseded(output, response.supersedes)
     return ExitCode.DONE
 
 
@@ -276,6 +317,13 @@ def print_in_flight(output: Output, runs: Sequence[str]) -> None:
     """Print a message for each run that an executor had claimed before the command."""
     for run in runs:
         output.print_message(f"An executor had already claimed the run {run}.")
+
+
+def print_superseded(output: Output, versions: Sequence[ScheduledVersion]) -> None:
+    """Print a message for each pending version that the command has replaced."""
+    for each in versions:
+        at = instant_text(each.effective_at)
+        output.print_message(f"The pending version {each.version} of {at} is superseded.")
 
 
 def _print_schedules(
@@ -286,6 +334,7 @@ def _print_schedules(
     output.print_rows([_without_none(each) for each in responses], RESPONSE_COLUMNS)
     for response in stored:
         print_in_flight(output, response.in_flight)
+        print_superseded(output, response.supersedes)
     for error in errors:
         output.print_message(error_line(error.field, error.reason, error.code))
     return exit_code_of_many(done=len(stored), failed=len(errors))

@@ -11,7 +11,7 @@ from harebell.cli.framework.command import command
 from harebell.cli.framework.exit_codes import ExitCode, exit_code_of_many
 from harebell.cli.framework.session import Session
 from harebell.cli.schedule.filters import ScheduleSelection, SelectionOptions, bulk_operation_id
-from harebell.cli.schedule.manage import print_in_flight, print_schedule
+from harebell.cli.schedule.manage import print_in_flight, print_schedule, print_superseded
 from harebell.client import BulkResponse, Client, ScheduleResponse
 
 app = typer.Typer()
@@ -118,6 +118,8 @@ async def _send(
 def _print_bulk(session: Session, response: BulkResponse) -> ExitCode:
     session.output.print_record(response)
     print_in_flight(session.output, response.in_flight)
+    for versions in response.supersedes.values():
+        print_superseded(session.output, versions)
     for schedule, reason in response.rejected.items():
         session.output.print_message(f"{schedule}: {reason}")
     return exit_code_of_many(done=len(response.changed), failed=len(response.rejected))

@@ -28,10 +28,12 @@ from harebell.contract.views import (
     PreviewView,
     RunDetail,
     RunView,
+    ScheduleDetail,
     ScheduleView,
     VersionListView,
 )
 from harebell.domain.page_cursor import PageCursor
+from harebell.domain.run_states import ScheduleState
 from harebell.domain.validation import prefixing_field
 from harebell.intake.commands.check import (
     NOT_JSON,
@@ -126,9 +128,7 @@ async def answer_query(
     response: Message
     match query:
         case ScheduleGet():
-            row = await _schedule(store, tenant, query)
-            planned = await _planned_times(store, [row])
-            response = schedule_detail(row, now=now, planned=planned.get(row["id"]))
+            response = await _schedule_detail(store, tenant, query, now=now)
         case ScheduleList():
             response = await _schedule_page(store, tenant, query, now=now)
         case ScheduleVersions():
@@ -147,6 +147,17 @@ async def answer_query(
         case _:
             assert_never(query)
     return response
+
+
+async def _schedule_detail(
+    store: IntakeStore, tenant: str, query: ScheduleGet, *, now: datetime
+) -> ScheduleDetail:
+    schedule = await _schedule(store, tenant, query)
+    _check_not_deleted(schedule, query)
+    has_pending = schedule["pending_version"] is not None
+    pending = await store.list_pending(schedule["id"]) if has_pending else []
+    planned = (await _planned_times(store, [schedule])).get(schedule["id"])
+    return schedule_detail(schedule, pending, now=now, planned=planned)
 
 
 async def _schedule_page(
@@ -170,7 +181,8 @@ async def _planned_times(store: IntakeStore, rows: Sequence[Row]) -> Mapping[UUI
 
 async def _versions(store: IntakeStore, tenant: str, query: ScheduleVersions) -> VersionListView:
     schedule = await _schedule(store, tenant, query)
-    return version_list_view(schedule, await store.list_versions(schedule["id"]))
+    versions = await store.list_versions(schedule["id"], schedule["version"])
+    return version_list_view(schedule, versions)
 
 
 async def _preview(
@@ -183,7 +195,10 @@ async def _preview(
 ) -> PreviewView:
     definition = query.definition
     if definition is None:
-        history = await _history(store, tenant, ScheduleGet(key=query.key, id=query.id))
+        reference = ScheduleGet(key=query.key, id=query.id)
+        schedule = await _schedule(store, tenant, reference)
+        _check_not_deleted(schedule, reference)
+        history = await _history_of(store, schedule)
     else:
         key = definition.key
         id_ = NO_SCHEDULE_ID if key is None else schedule_id(tenant, key)
@@ -229,8 +244,12 @@ async def _run_page(
 
 
 async def _history(store: IntakeStore, tenant: str, query: ScheduleRefQuery) -> ScheduleHistory:
-    schedule = await _schedule(store, tenant, query)
-    return ScheduleHistory.from_rows(schedule, await store.list_versions(schedule["id"]))
+    return await _history_of(store, await _schedule(store, tenant, query))
+
+
+async def _history_of(store: IntakeStore, schedule: Row) -> ScheduleHistory:
+    versions = await store.list_versions(schedule["id"], schedule["version"])
+    return ScheduleHistory.from_rows(schedule, versions)
 
 
 async def _schedule(store: IntakeStore, tenant: str, query: ScheduleRefQuery) -> Row:
@@ -242,3 +261,11 @@ async def _schedule(store: IntakeStore, tenant: str, query: ScheduleRefQuery) ->
         reason = f"The schedule must exist in this tenant, but no schedule has this {field}."
         raise NotFound(reason, field=field)
     return row
+
+
+def _check_not_deleted(schedule: Row, query: ScheduleRefQuery) -> None:
+    """Raise `NotFound` for a deleted schedule, of which only the history stays readable."""
+    if schedule["state"] == ScheduleState.DELETED:
+        field = "id" if query.key is None else "key"
+        reason = "The schedule is deleted. Its versions and its runs stay readable."
+        raise NotFound(reason, field=field)

@@ -16,11 +16,14 @@ from harebell.domain.versions import VersionWindow
 from harebell.intake.queries.views import Row
 
 _STATUSES_IN_FORCE: Final = frozenset({"active", "pending"})
+_ENDED_STATES: Final = frozenset(
+    {ScheduleState.COMPLETED, ScheduleState.CANCELLED, ScheduleState.DELETED}
+)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ScheduleHistory:
-    """A schedule and the versions that were, are or will be in force, the oldest first."""
+    """A schedule and the versions that were, are or will be in force, in that order."""
 
     id: UUID
     key: str | None
@@ -84,7 +87,7 @@ class ScheduleHistory:
     def windows_after(self, time: datetime) -> list[VersionWindow]:
         """Return the versions that may have a run after `time`."""
         later = [each for each in self.windows if each.until is None or each.until > time]
-        has_ended = self.state in (ScheduleState.COMPLETED, ScheduleState.CANCELLED)
+        has_ended = self.state in _ENDED_STATES
         return [each for each in later if each.since > time] if has_ended else later
 
 
@@ -106,7 +109,7 @@ def next_planned_time(schedule: Row, versions: Sequence[Row]) -> datetime | None
 def _windows(schedule: Row, versions: Sequence[Row]) -> tuple[VersionWindow, ...]:
     rows = sorted(
         (row for row in versions if row["status"] in _STATUSES_IN_FORCE),
-        key=lambda row: row["version"],
+        key=lambda row: (row["effective_at"], row["version"]),
     )
     windows = [_window(schedule["id"], row) for row in rows]
     for index, next_window in enumerate(windows[1:]):

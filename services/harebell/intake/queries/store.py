@@ -22,6 +22,7 @@ from sqlalchemy import (
     select,
     text,
     tuple_,
+    union,
 )
 from sqlalchemy.exc import DBAPIError
 from sqlalchemy.ext.asyncio import AsyncConnection, AsyncEngine
@@ -45,7 +46,7 @@ from harebell.storage.tables import (
 
 MAX_STATEMENT_TIME: Final = timedelta(seconds=5)  # the client waits 10 s for a response
 MAX_ATTEMPTS: Final = 500  # of one run in a response, the latest
-MAX_VERSIONS: Final = 100  # of one schedule in a response, the latest
+MAX_VERSIONS: Final = 100  # of one schedule in a response, the latest, without pending versions
 MAX_OPEN_RUNS: Final = 1_000  # of one schedule that a query reads
 
 RowPage: TypeAlias = tuple[list[Row], bool]  # the rows, and whether more rows follow
@@ -151,6 +152,10 @@ _RUNS: Final = (
 )
 
 
+# The text of the condition of the index, which a parameter would hide from the planner.
+_is_pending: Final = schedule_versions.c.status == literal("pending", literal_execute=True)
+
+
 class IntakeStore:
     """The tables that queries read. A row of another tenant does not exist.
 
@@ -176,7 +181,7 @@ class IntakeStore:
                 raise
 
     async def get_schedule(self, tenant: str, id_: UUID) -> Row | None:
-        """Return a schedule with its state and the definition of its version."""
+        """Return a schedule, also a deleted one, with its state and its version's definition."""
         is_current = and_(
             schedule_versions.c.schedule_id == schedules.c.id,
             schedule_versions.c.version == schedules.c.version,
@@ -193,17 +198,27 @@ class IntakeStore:
         rows = await self._schedule_rows(schedule_page(tenant, query))
         return rows[: query.limit], len(rows) > query.limit
 
-    async def list_versions(self, id_: UUID) -> list[Row]:
+    async def list_versions(self, id_: UUID, in_force: int) -> list[Row]:
         """Return the latest versions of a schedule, the newest first.
 
+        The result also contains the version in force and every pending version.
         Versions have no column for the tenant, so the caller checks the schedule first.
         """
         columns = (column for column in schedule_versions.c if column.name != "run_spec")
+        of_schedule = schedule_versions.c.schedule_id == id_
+        number = schedule_versions.c.version
+        latest = select(number).where(of_schedule).order_by(number.desc()).limit(MAX_VERSIONS)
+        pending = select(number).where(of_schedule, _is_pending)
+        numbers = union(latest.subquery().select(), pending, select(literal(in_force)))
+        statement = select(*columns).where(of_schedule, number.in_(numbers)).order_by(number.desc())
+        return await self._rows(statement)
+
+    async def list_pending(self, id_: UUID) -> list[Row]:
+        """Return the pending versions of a schedule in the order of their effective times."""
         statement = (
-            select(*columns)
-            .where(schedule_versions.c.schedule_id == id_)
-            .order_by(schedule_versions.c.version.desc())
-            .limit(MAX_VERSIONS)
+            select(schedule_versions.c.version, schedule_versions.c.effective_at)
+            .where(schedule_versions.c.schedule_id == id_, _is_pending)
+            .order_by(schedule_versions.c.effective_at)
         )
         return await self._rows(statement)
 
@@ -216,9 +231,7 @@ class IntakeStore:
             return {}
         is_planned = and_(
             schedule_state.c.schedule_id == schedule_versions.c.schedule_id,
-            schedule_versions.c.version.in_(
-                (schedule_state.c.version, schedule_state.c.pending_version)
-            ),
+            or_(schedule_versions.c.version == schedule_state.c.version, _is_pending),
         )
         statement = (
             select(schedule_versions)
@@ -325,6 +338,8 @@ class IntakeStore:
 def schedule_page(tenant: str, query: ScheduleList) -> Select[Any]:
     """Return the statement of one page and one further row, with the runs of each schedule."""
     conditions = [schedules.c.tenant == tenant]
+    if query.state != ScheduleState.DELETED:
+        conditions.append(schedule_state.c.state != ScheduleState.DELETED.value)
     if query.tag is not None:
         conditions.append(schedules.c.tags.contains([query.tag]))
     if query.owner is not None:

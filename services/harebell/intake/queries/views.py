@@ -36,10 +36,19 @@ def schedule_view(row: Row, *, now: datetime, planned: datetime | None = None) -
     return ScheduleView.model_validate(_schedule_fields(row, now, planned))
 
 
-def schedule_detail(row: Row, *, now: datetime, planned: datetime | None = None) -> ScheduleDetail:
-    """Return the view of a row of `IntakeStore.get_schedule`, like `schedule_view`."""
+def schedule_detail(
+    row: Row,
+    pending: Sequence[Row] = (),
+    *,
+    now: datetime,
+    planned: datetime | None = None,
+) -> ScheduleDetail:
+    """Return the view of a row of `IntakeStore.get_schedule`, like `schedule_view`.
+
+    `pending` contains the pending versions in the order of their effective times.
+    """
     fields = {**_schedule_fields(row, now, planned), "definition": _definition_json(row)}
-    return ScheduleDetail.model_validate(fields)
+    return ScheduleDetail.model_validate({**fields, "pending_versions": [{**p} for p in pending]})
 
 
 def version_list_view(schedule: Row, versions: Sequence[Row]) -> VersionListView:

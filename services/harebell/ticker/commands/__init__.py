@@ -4,6 +4,8 @@
 * batch                 deliveries as batches of commands
 * handlers              the handler of each command
 * put_patch             `schedule.put` and `schedule.patch`
+* changes               new versions, at once or pending
+* ended                 `schedule.delete`, and the rejection and the revival of ended schedules
 * pause_resume_cancel   `schedule.pause`, `schedule.resume` and `schedule.cancel`
 * manual_runs           `schedule.trigger`, `schedule.backfill`, `schedule.skip` and run commands
 * bulk                  one command to many schedules

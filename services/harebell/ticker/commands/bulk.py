@@ -7,6 +7,7 @@ from uuid import UUID
 from harebell.contract.commands import ScheduleCancel, SchedulePause, ScheduleResume
 from harebell.contract.errors import Rejected
 from harebell.contract.responses import BulkResponse, ScheduleResponse
+from harebell.contract.views import ScheduledVersion
 from harebell.domain.run_states import ScheduleState
 from harebell.ticker.commands.pause_resume_cancel import cancel, pause, resume
 from harebell.ticker.model.request import CommandContext, find_schedule
@@ -38,6 +39,7 @@ def apply_bulk(
     changed: list[UUID] = []
     in_flight: list[str] = []
     rejected: dict[str, str] = {}
+    supersedes: dict[str, list[ScheduledVersion]] = {}
     for schedule_id in schedules:
         of_schedule = context._replace(schedule_id=schedule_id)
         try:
@@ -50,11 +52,14 @@ def apply_bulk(
         else:
             changed.append(schedule_id)
             in_flight += response.in_flight
+            if response.supersedes:
+                supersedes[str(schedule_id)] = response.supersedes
     return BulkResponse(
         bulk_operation_id=bulk_operation_id,
         changed=changed,
         rejected=rejected,
         in_flight=in_flight,
+        supersedes=supersedes,
     )
 
 

@@ -8,6 +8,7 @@ from harebell.contract.commands import (
     RunResolve,
     ScheduleBackfill,
     ScheduleCommand,
+    ScheduleDelete,
     SchedulePatch,
     SchedulePut,
     ScheduleSkip,
@@ -16,6 +17,7 @@ from harebell.contract.commands import (
 from harebell.contract.errors import Rejected
 from harebell.contract.responses import BulkResponse, RunResponse, ScheduleResponse
 from harebell.ticker.commands.bulk import BULK_HANDLERS
+from harebell.ticker.commands.ended import delete
 from harebell.ticker.commands.manual_runs import backfill, cancel_run, resolve_run, skip, trigger
 from harebell.ticker.commands.put_patch import patch, put
 from harebell.ticker.model.request import CommandContext, find_schedule
@@ -29,6 +31,7 @@ _HANDLERS: Final[
     dict[type, Callable[[UnitOfWork, CommandContext, ScheduleRecord], ScheduleResponse]]
 ] = {
     **BULK_HANDLERS,
+    ScheduleDelete: delete,
     ScheduleTrigger: trigger,
     ScheduleSkip: skip,
     ScheduleBackfill: backfill,

@@ -20,7 +20,7 @@ from harebell.domain.recurrence import RESOLUTION, next_times, recurs_at
 from harebell.domain.run_states import Reason, RunState, ScheduleState
 from harebell.ticker.commands.responses import schedule_response
 from harebell.ticker.model.planning_cursor import continue_planning, resume_planning
-from harebell.ticker.model.request import CommandContext, find_schedule
+from harebell.ticker.model.request import CommandContext, find_schedule_of_run
 from harebell.ticker.model.unit_of_work import (
     LockedRun,
     ManualRun,
@@ -165,7 +165,7 @@ def _skip_time(record: ScheduleRecord, at: datetime, now: datetime) -> tuple[dat
 def cancel_run(unit: UnitOfWork, context: CommandContext, command: RunCancel) -> RunResponse:
     """Cancel an open run, or request a stop of a claimed run."""
     key = RunKey.parse(command.run_id)
-    record = find_schedule(unit, context)
+    record = find_schedule_of_run(unit, context)
     run = unit.open_runs.get(key)
     if run is None:
         raise NotFound(f"No open run has the id {command.run_id}.", field="run_id")
@@ -192,7 +192,7 @@ _RESOLVED_STATES: Final = {
 def resolve_run(unit: UnitOfWork, context: CommandContext, command: RunResolve) -> RunResponse:
     """Resolve an unresolved run. The last one of a blocked schedule also ends the block."""
     key = RunKey.parse(command.run_id)
-    record = find_schedule(unit, context)
+    record = find_schedule_of_run(unit, context)
     run = unit.ended_runs.get(key)
     if run is None or run.state is not RunState.UNRESOLVED:
         raise NotFound(f"No unresolved run has the id {command.run_id}.", field="run_id")

@@ -1,15 +1,18 @@
 """The handlers that pause, resume and cancel a schedule."""
 
+from collections.abc import Sequence
+
 from harebell.contract.commands import ScheduleCommand, SchedulePause
 from harebell.contract.errors import Conflict
 from harebell.contract.responses import ScheduleResponse
 from harebell.domain.planner import MISSED_AFTER
 from harebell.domain.run_states import Reason, ScheduleState
+from harebell.ticker.commands.changes import supersede
 from harebell.ticker.commands.responses import schedule_response
 from harebell.ticker.model.planning_cursor import resume_planning
 from harebell.ticker.model.request import CommandContext
 from harebell.ticker.model.unit_of_work import LockedRun, ScheduleRecord, UnitOfWork
-from harebell.ticker.model.version import VersionStatus
+from harebell.ticker.model.version import Version
 
 
 def pause(unit: UnitOfWork, context: CommandContext, record: ScheduleRecord) -> ScheduleResponse:
@@ -26,20 +29,16 @@ def pause(unit: UnitOfWork, context: CommandContext, record: ScheduleRecord) -> 
 
 
 def cancel(unit: UnitOfWork, context: CommandContext, record: ScheduleRecord) -> ScheduleResponse:
-    """Cancel every open run, including runs between attempts, and the pending version."""
+    """Cancel every open run, including runs between attempts, and the pending versions."""
     claimed = unit.claimed_runs(record)
     unit.request_stop(claimed, Reason.CANCELLED)
     remaining = unit.drop_manual_runs(record, Reason.CANCELLED)
     unstaged = unit.unstage(remaining, Reason.CANCELLED, include_retrying=True)
-    if record.pending is not None:
-        unit.version_statuses[record.id, record.pending.number] = (
-            VersionStatus.SUPERSEDED,
-            "the schedule was cancelled",
-        )
+    supersede(unit, record.pending, "the schedule was cancelled")
     cancelled = unstaged._replace(
-        state=ScheduleState.CANCELLED, pending=None, paused_until=None, awaited_run=None
+        state=ScheduleState.CANCELLED, pending=(), paused_until=None, awaited_run=None
     )
-    return _stop(unit, context, cancelled, claimed=claimed)
+    return _stop(unit, context, cancelled, claimed=claimed, superseded=record.pending)
 
 
 def _stop(
@@ -48,13 +47,18 @@ def _stop(
     record: ScheduleRecord,
     *,
     claimed: list[LockedRun],
+    superseded: Sequence[Version] = (),
 ) -> ScheduleResponse:
     note = context.command.note if isinstance(context.command, ScheduleCommand) else None
     stopped = record._replace(
         next_at=record.paused_until, changed_at=context.accepted_at, reason=note
     )
     return schedule_response(
-        unit.update(stopped), stopped.state.value, context.accepted_at, in_flight=claimed
+        unit.update(stopped),
+        stopped.state.value,
+        context.accepted_at,
+        in_flight=claimed,
+        superseded=superseded,
     )
 
 

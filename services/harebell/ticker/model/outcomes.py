@@ -78,11 +78,11 @@ def _complete(record: ScheduleRecord, run: datetime) -> ScheduleRecord:
     A stopped schedule with a pending version, or with an unresolved run, keeps the awaited run.
     The schedule therefore does not continue with the version that has reached its success.
     """
-    is_paused_without_version = record.state is ScheduleState.PAUSED and record.pending is None
+    is_paused_without_version = record.state is ScheduleState.PAUSED and not record.pending
     if not _is_stopped(record) or is_paused_without_version:
         completed = record._replace(state=ScheduleState.COMPLETED, paused_until=None)
         return completed._replace(next_at=record.pending_at, awaited_run=None)
-    if record.state is ScheduleState.CANCELLED:
+    if record.state in (ScheduleState.CANCELLED, ScheduleState.DELETED):
         return record._replace(awaited_run=None)
     return record._replace(open_runs=tuple(sorted({*record.open_runs, run})))
 

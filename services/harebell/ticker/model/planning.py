@@ -92,15 +92,15 @@ def plan_schedule(record: ScheduleRecord, now: datetime, until: datetime) -> Pla
             return PlanningStep(previous=record, record=postponed)
         record = resume_planning(record)
     pending = record.pending
-    if pending is None or pending.since > until:
+    if not pending or pending[0].since > until:
         return _plan_window(record, now, until)
-    step = _plan_window(record, now, pending.since - RESOLUTION)
+    step = _plan_window(record, now, pending[0].since - RESOLUTION)
     next_at = step.record.next_at
-    if next_at is not None and next_at < pending.since:
+    if next_at is not None and next_at < pending[0].since:
         return step  # one pass has reached its bound before the pending version
-    if now < pending.since:
-        return _plan_pending_version(step, pending, now=now, until=until)
-    return step.combine(_activate_pending_version(step, pending, now=now, until=until))
+    if now < pending[0].since:
+        return _stage_pending_versions(step, now, until)
+    return _activate_pending_version(step, now=now, until=until)
 
 
 def _postpone(record: ScheduleRecord, at: datetime, horizon: timedelta) -> ScheduleRecord:
@@ -178,51 +178,61 @@ def _without_open_runs(skipped: SkippedRange, record: ScheduleRecord) -> Skipped
     return skipped
 
 
-def _plan_pending_version(
-    step: PlanningStep, pending: Version, *, now: datetime, until: datetime
+def _stage_pending_versions(
+    step: PlanningStep, now: datetime, until: datetime, *, uncounted: int = 0
 ) -> PlanningStep:
-    """Stage the first runs of the pending version early, while the old version stays in force.
+    """Stage the first runs of the pending versions early, while the old version stays in force.
 
-    The activation plans these runs once more and counts them, because they exist then.
+    The activation of a version plans its runs once more and counts them, because they exist then.
+    `uncounted` is the number of staged runs that `step.record` does not count yet.
     """
-    record = _postpone(step.record, pending.since, until - now)
-    try:
-        early = _plan_window(
-            _with_version_in_force(record, pending),
-            now,
-            until,
-            uncounted=_uncounted_runs(step, pending),
-        )
-    except RECURRENCE_ERRORS:  # the activation tries again and reports the error
-        return replace(step, record=record)
-    next_at = early.record.next_at  # within the horizon if one pass has reached its bound
-    if next_at is not None and until < next_at < pending.since + (until - now):
-        record = record._replace(next_at=next_at)
+    pending = step.record.pending
+    within = [each for each in pending if each.since <= until]
+    ends = [each.since - RESOLUTION for each in within[1:]] + [until]
+    postponed = _postpone(step.record, pending[0].since, until - now)
+    next_at, before = postponed.next_at, step
+    to_stage_early, versions = list(step.to_stage_early), list(step.versions)
+    for version, end in zip(within, ends, strict=True):
+        try:
+            uncounted = _uncounted_runs(before, version, uncounted)
+            in_force = _with_version_in_force(before.record, version)
+            before = _plan_window(in_force, now, end, uncounted=uncounted)
+        except RECURRENCE_ERRORS:  # the activation tries again and reports the error
+            break
+        to_stage_early += before.to_stage
+        versions += before.versions
+        next_at = before.record.next_at
+        if next_at is not None and next_at <= end:
+            break  # one pass has reached its bound, and the activation continues
+    latest = postponed.next_at
+    is_before = next_at is not None and latest is not None and until < next_at < latest
     return replace(
         step,
-        record=record,
-        to_stage_early=early.to_stage,
-        versions=step.versions + early.versions,
+        record=postponed._replace(next_at=next_at) if is_before else postponed,
+        to_stage_early=to_stage_early,
+        versions=versions,
     )
 
 
 def _activate_pending_version(
-    step: PlanningStep, pending: Version, *, now: datetime, until: datetime
+    step: PlanningStep, *, now: datetime, until: datetime
 ) -> PlanningStep:
-    """Activate the pending version, or keep the old version if the new one raises an error."""
+    """Activate the next pending version, or keep the old version if the new one raises an error.
+
+    The following pending version, if its effective time has passed too, waits for the next pass.
+    """
     record = step.record
+    pending, later = record.pending[0], record.pending[1:]
     key = (record.id, pending.number)
     try:
         activated = _with_version_in_force(record, pending)
     except RECURRENCE_ERRORS as error:
-        old = record._replace(pending=None)
-        # An awaited run that was cancelled would block the schedule permanently.
-        awaited = old.awaited_run if old.awaited_run in old.open_runs else None
-        return PlanningStep(
+        failed = PlanningStep(
             previous=record,
-            record=old._replace(awaited_run=awaited, next_at=None if awaited else old.next_time),
+            record=_without_failed_version(record._replace(pending=later)),
             version_statuses={key: (VersionStatus.FAILED, str(error))},
         )
+        return step.combine(failed)
     delay = now - pending.since
     reason = f"{delay} late" if delay > MISSED_AFTER else None
     activation = PlanningStep(
@@ -238,7 +248,23 @@ def _activate_pending_version(
         ),
     )
     uncounted = _uncounted_runs(step, pending)
-    return activation.combine(_plan_window(activated, now, until, uncounted=uncounted))
+    is_last = not later or later[0].since > until
+    end = until if is_last else later[0].since - RESOLUTION
+    planned = _plan_window(activated, now, end, uncounted=uncounted)
+    next_at = planned.record.next_at
+    is_complete = next_at is None or next_at > end
+    if not is_last and is_complete and now < later[0].since:
+        planned = _stage_pending_versions(planned, now, until, uncounted=uncounted)
+    return step.combine(activation.combine(planned))
+
+
+def _without_failed_version(record: ScheduleRecord) -> ScheduleRecord:
+    """Return the schedule that continues with the version in force."""
+    # An awaited run that was cancelled would block the schedule permanently.
+    awaited = record.awaited_run if record.awaited_run in record.open_runs else None
+    is_planned = awaited is None and record.state is ScheduleState.ACTIVE
+    times = [record.next_time if is_planned else None, record.pending_at]
+    return record._replace(awaited_run=awaited, next_at=min(filter(None, times), default=None))
 
 
 def _with_version_in_force(record: ScheduleRecord, pending: Version) -> ScheduleRecord:
@@ -247,7 +273,7 @@ def _with_version_in_force(record: ScheduleRecord, pending: Version) -> Schedule
     cursor = initial_cursor(pending.recurrence, pending.since)
     return record._replace(
         version=pending,
-        pending=None,
+        pending=record.pending[1:],
         state=ScheduleState.ACTIVE,
         planned_until=max(cursor, record.planned_until) if has_same_times else cursor,
         dispatched=record.dispatched if has_same_times else 0,
@@ -255,10 +281,13 @@ def _with_version_in_force(record: ScheduleRecord, pending: Version) -> Schedule
     )
 
 
-def _uncounted_runs(step: PlanningStep, pending: Version) -> int:
-    """Return the number of runs of this step that count towards `times` of both versions."""
+def _uncounted_runs(step: PlanningStep, pending: Version, before: int = 0) -> int:
+    """Return the number of runs of this step that count towards `times` of both versions.
+
+    `before` is the number of runs of earlier steps that the record does not count either.
+    """
     has_same_times = pending.anchor == step.record.version.anchor
-    return len(step.to_stage) + len(step.already_staged) if has_same_times else 0
+    return before + len(step.to_stage) + len(step.already_staged) if has_same_times else 0
 
 
 def probably_finished(record: ScheduleRecord, now: datetime) -> list[RunKey]:

@@ -5,14 +5,24 @@ from typing import Final, NamedTuple
 from uuid import UUID
 
 from harebell.contract.command_base import CommandBase
-from harebell.contract.commands import RunCancel, RunResolve, ScheduleSkip, ScheduleTrigger
+from harebell.contract.commands import (
+    RunCancel,
+    RunResolve,
+    SchedulePut,
+    ScheduleSkip,
+    ScheduleTrigger,
+)
 from harebell.contract.errors import Conflict, NotFound
 from harebell.contract.ids import RunKey
 from harebell.contract.types import truncate_ms
+from harebell.contract.when import At
 from harebell.domain.recurrence import RESOLUTION
+from harebell.domain.run_states import ScheduleState
 from harebell.ticker.model.unit_of_work import ScheduleRecord, UnitOfWork
 
 MAX_TRIGGER_TIMES: Final = 20  # milliseconds that may already have a run when a trigger comes
+
+_NOT_FOUND: Final = "The schedule does not exist."
 
 
 class CommandContext(NamedTuple):
@@ -38,6 +48,8 @@ class CommandContext(NamedTuple):
                 times = [RunKey.parse(run_id).scheduled_for]
             case ScheduleSkip(at=at):
                 times = [at]
+            case SchedulePut(when=At(at=at), revive=revive) if revive or at <= self.accepted_at:
+                times = [at]  # an earlier put of this key may have had the same time
             case ScheduleTrigger():
                 first = truncate_ms(self.accepted_at)
                 times = [first + n * RESOLUTION for n in range(MAX_TRIGGER_TIMES)]
@@ -48,9 +60,17 @@ class CommandContext(NamedTuple):
 
 def find_schedule(unit: UnitOfWork, context: CommandContext) -> ScheduleRecord:
     """Return the schedule of the command. Raise `NotFound`, or `Conflict` after a later change."""
+    record = find_schedule_of_run(unit, context)
+    if record.state is ScheduleState.DELETED:
+        raise NotFound(_NOT_FOUND)
+    return record
+
+
+def find_schedule_of_run(unit: UnitOfWork, context: CommandContext) -> ScheduleRecord:
+    """Return the schedule of a command to a run, which may also be deleted."""
     record = None if context.schedule_id is None else unit.schedules.get(context.schedule_id)
     if record is None or record.version.tenant != context.tenant:
-        raise NotFound("The schedule does not exist.")
+        raise NotFound(_NOT_FOUND)
     reject_stale(record, context)
     return record
 

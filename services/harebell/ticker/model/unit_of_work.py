@@ -34,7 +34,7 @@ class ScheduleRecord(NamedTuple):
     awaited_run: datetime | None = None  # the run of a sequential schedule that must end first
     consecutive_failures: int = 0
     paused_until: datetime | None = None
-    pending: Version | None = None
+    pending: tuple[Version, ...] = ()  # in the order of their effective times
     skipped_times: tuple[datetime, ...] = ()  # scheduled times that a user skipped
     last_number: int = 0  # of all versions, including those that never became active
     executions: int = 0  # of runs that are no longer among the open runs
@@ -46,8 +46,8 @@ class ScheduleRecord(NamedTuple):
     @property
     def next_number(self) -> int:
         """Return the number of the next version."""
-        pending = 0 if self.pending is None else self.pending.number
-        return max(self.last_number, self.version.number, pending) + 1
+        pending = (each.number for each in self.pending)
+        return max(self.last_number, self.version.number, *pending) + 1
 
     @property
     def id(self) -> UUID:
@@ -61,13 +61,12 @@ class ScheduleRecord(NamedTuple):
 
     @property
     def pending_at(self) -> datetime | None:
-        return None if self.pending is None else self.pending.since
+        """Return the effective time of the next pending version."""
+        return self.pending[0].since if self.pending else None
 
     def version_at(self, time: datetime) -> Version:
         """Return the version that is in force at a future time."""
-        if self.pending is not None and time >= self.pending.since:
-            return self.pending
-        return self.version
+        return next((each for each in reversed(self.pending) if time >= each.since), self.version)
 
     @property
     def visible_state(self) -> ScheduleState:
@@ -201,6 +200,16 @@ class UnitOfWork:
         keys = (RunKey(time, record.id) for time in record.open_runs)
         return [run for key in keys if (run := self.open_runs.get(key)) is not None]
 
+    def has_ended(self, record: ScheduleRecord) -> bool:
+        """Return whether the schedule is cancelled, or completed without an open run.
+
+        A schedule with a pending version has not ended.
+        """
+        if record.pending:
+            return False
+        is_over = record.state is ScheduleState.COMPLETED and not self.open_runs_of(record)
+        return is_over or record.state is ScheduleState.CANCELLED
+
     def claimed_runs(self, record: ScheduleRecord) -> list[LockedRun]:
         """Return the runs that an executor has claimed."""
         return [run for run in self.open_runs_of(record) if run.state is RunState.RUNNING]
@@ -265,7 +274,8 @@ class UnitOfWork:
         stopping = [run for run in open_runs if stops_claims and run.is_unstarted_claim]
         version, to_plan = record.version, (*unstaged, *stopping)
         planned = {run.key.scheduled_for for run in to_plan if run.is_from_recurrence}
-        early = {run.key.scheduled_for for run in to_plan if run.version > version.number}
+        pending = {each.number for each in record.pending}
+        early = {run.key.scheduled_for for run in to_plan if run.version in pending}
         returning = {time for time in planned if recurs_at(version.recurrence, time)}
         planned_until = min([record.planned_until, *(time - RESOLUTION for time in returning)])
         after_cursor = [t for t in record.open_runs if planned_until < t <= record.planned_until]

@@ -10,7 +10,7 @@ import asyncpg
 
 from harebell.contract.commands import ScheduleFilter
 from harebell.contract.ids import RunKey
-from harebell.contract.types import EARLIEST
+from harebell.contract.types import EARLIEST, LATEST
 from harebell.domain.run_states import RunState, ScheduleState
 from harebell.domain.schedule_status import RunResult
 from harebell.storage.runs import key_arrays, nullable_array
@@ -24,6 +24,7 @@ class ScheduleStatements:
 
     load_schedules: str
     load_due: str
+    find_pending: str
     lock_runs: str
     find_results: str
     find_counted: str
@@ -70,6 +71,12 @@ STATEMENTS: Final = ScheduleStatements(
 FROM schedule_state s WHERE s.next_at > $3 AND s.next_at <= $1
 ORDER BY s.next_at LIMIT $2 FOR UPDATE SKIP LOCKED
 """,
+    # A separate statement, because a statement that waits for a lock reads other tables as they
+    # were before the wait. An index contains the pending versions alone.
+    find_pending="""
+SELECT schedule_id, version FROM schedule_versions
+WHERE schedule_id = ANY($1) AND status = 'pending' ORDER BY schedule_id, effective_at
+""",
     lock_runs="""
 SELECT r.scheduled_for, r.schedule_id, r.state, r.attempt, r.seq, r.due_at, r.version,
        r.lease_holder, r.origin, r.finished_at, r.started_at, r.replay_number,
@@ -98,6 +105,7 @@ JOIN runs r ON r.scheduled_for = t.scheduled_for AND r.schedule_id = t.schedule_
 SELECT s.id FROM schedules s JOIN schedule_state t ON t.schedule_id = s.id
 WHERE s.tenant = $1 AND ($2::text IS NULL OR s.tags @> ARRAY[$2])
   AND ($3::text IS NULL OR s.owner = $3) AND ($4::text IS NULL OR s.name = $4)
+  AND t.state <> 'deleted'
   AND ($5::text IS NULL
        OR t.state = $5 AND ($5 <> 'completed' OR NOT """
     + _HAS_OPEN_RUN
@@ -197,21 +205,29 @@ async def load_due(
     *,
     limit: int,
     after: datetime = EARLIEST,
+    plan_until: datetime | None = None,
 ) -> list[ScheduleRecord]:
     """Lock and load the schedules with a next time in (after, until].
 
     The statement skips schedules that another ticker has locked.
+    A record has all pending versions if the first one takes effect up to `plan_until`, which is
+    `until` by default, and otherwise only the first one.
     """
     rows = await connection.fetch(STATEMENTS.load_due, until, limit, after)
-    return await _records(connection, versions, rows)
+    return await _records(connection, versions, rows, plan_until=plan_until or until)
 
 
 async def _records(
-    connection: asyncpg.Connection, versions: VersionCache, rows: Sequence[asyncpg.Record]
+    connection: asyncpg.Connection,
+    versions: VersionCache,
+    rows: Sequence[asyncpg.Record],
+    *,
+    plan_until: datetime = LATEST,
 ) -> list[ScheduleRecord]:
     in_force = [(row["schedule_id"], row["version"]) for row in rows]
-    pending = [(r["schedule_id"], r["pending_version"]) for r in rows if r["pending_version"]]
-    known = await versions.load(connection, in_force + pending)
+    found = await _find_pending(connection, rows, plan_until)
+    pending = [found.get(row["schedule_id"], []) for row in rows]
+    known = await versions.load(connection, in_force + [key for keys in pending for key in keys])
     return [
         ScheduleRecord(
             known[key],
@@ -225,15 +241,34 @@ async def _records(
             awaited_run=row["awaited_run"],
             consecutive_failures=row["consecutive_failures"],
             paused_until=row["paused_until"],
-            pending=known.get((key[0], row["pending_version"])),
+            pending=tuple(known[each] for each in keys),
             skipped_times=tuple(row["skipped_times"]),
             last_number=row["last_number"],
             executions=row["executions"],
             failures=row["failures"],
             last_run=row["last_run"],
         )
-        for key, row in zip(in_force, rows, strict=True)
+        for key, keys, row in zip(in_force, pending, rows, strict=True)
     ]
+
+
+async def _find_pending(
+    connection: asyncpg.Connection, rows: Sequence[asyncpg.Record], plan_until: datetime
+) -> dict[UUID, list[tuple[UUID, int]]]:
+    """Return the keys of the pending versions by schedule, in the order of their effective times.
+
+    Return only the first key of a schedule whose pending versions take effect after `plan_until`.
+    """
+    with_pending = [row for row in rows if row["pending_version"] is not None]
+    found = {
+        row["schedule_id"]: [(row["schedule_id"], row["pending_version"])] for row in with_pending
+    }
+    ids = [row["schedule_id"] for row in with_pending if row["pending_at"] <= plan_until]
+    if ids:
+        found |= {id_: [] for id_ in ids}
+        for row in await connection.fetch(STATEMENTS.find_pending, ids):
+            found[row["schedule_id"]].append((row["schedule_id"], row["version"]))
+    return found
 
 
 def _locked_run(row: asyncpg.Record) -> LockedRun:
@@ -315,10 +350,8 @@ async def save_states(connection: asyncpg.Connection, records: Iterable[Schedule
         nullable_array(record.awaited_run for record in ordered),
         [record.consecutive_failures for record in ordered],
         nullable_array(record.paused_until for record in ordered),
-        nullable_array(record.pending.number if record.pending else None for record in ordered),
-        nullable_array(
-            record.pending.effective_at if record.pending else None for record in ordered
-        ),
+        nullable_array(record.pending[0].number if record.pending else None for record in ordered),
+        nullable_array(record.pending_at for record in ordered),
         [_times_text(record.skipped_times) for record in ordered],
         [record.executions for record in ordered],
         [record.failures for record in ordered],
