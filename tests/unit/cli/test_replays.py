@@ -150,7 +150,16 @@ def test_dlq_replays_command_fails_when_it_changes_nothing(
 
 
 @pytest.mark.parametrize(
-    ("text", "rate"), [(None, None), ("5", 5.0), ("5/s", 5.0), ("30/m", 0.5), ("3600/h", 1.0)]
+    ("text", "rate"),
+    [
+        (None, None),
+        ("5", 5.0),
+        ("5/s", 5.0),
+        ("30/m", 0.5),
+        ("100/m", 1.666667),
+        ("3600/h", 1.0),
+        ("1/h", 0.000278),
+    ],
 )
 def test_rate_is_per_second_minute_or_hour(text: str | None, rate: float | None) -> None:
     assert rate_per_second(text) == rate
