@@ -140,6 +140,9 @@ LISTS: dict[str, Statement] = {
     "runs by outcome": runs(outcome="dead"),
     "runs by reason": runs(reason="missed"),
     "runs by tag": runs(tag="team-7"),
+    "runs by owner": runs(owner="owner-7"),
+    "runs by name": runs(name="name-7"),
+    "runs before a time": runs(until=NOW),
 }
 # Each index of these tables and a statement that uses the index.
 BY_INDEX: dict[str, Statement] = {

@@ -16,18 +16,20 @@ from harebell.cli.framework.options import (
     DEFAULT_LIMIT,
     DryRun,
     Limit,
+    NameFilter,
     Note,
+    Owner,
     RequestId,
     State,
+    Tag,
 )
 from harebell.cli.framework.output import Output, error_line
 from harebell.cli.framework.session import Session
-from harebell.cli.schedule.filters import NameFilter, Owner, Tag
 from harebell.client import ErrorResponse, ScheduleResponse
 from harebell.contract.commands import MAX_BACKFILL
 from harebell.contract.policy import Overlap
 
-app = typer.Typer(help="Create, read, change and trigger schedules.", no_args_is_help=True)
+app = typer.Typer()
 
 COLUMNS: Final = ("key", "id", "state", "next_at", "owner", "pool", "priority", "version", "tags")
 RESPONSE_COLUMNS: Final = ("key", "id", "status", "state", "version", "next_at")

@@ -126,12 +126,7 @@ class IntakeStore:
     async def list_schedules(self, tenant: str, query: ScheduleList) -> RowPage:
         """Return schedules with their states, the newest first."""
         conditions = [schedules.c.tenant == tenant]
-        if query.tag is not None:
-            conditions.append(schedules.c.tags.contains([query.tag]))
-        if query.owner is not None:
-            conditions.append(schedules.c.owner == query.owner)
-        if query.name is not None:
-            conditions.append(schedules.c.name == query.name)
+        conditions += _schedule_conditions(query)
         if query.state is not None:
             conditions.append(_has_state(ScheduleState(query.state)))
         columns = (schedules.c.created_at, schedules.c.id)
@@ -209,8 +204,7 @@ class IntakeStore:
             conditions.append(runs.c.schedule_id == id_)
         if query.until is not None:
             conditions.append(runs.c.scheduled_for < query.until)
-        if query.tag is not None:
-            conditions.append(schedules.c.tags.contains([query.tag]))
+        conditions += _schedule_conditions(query)
         if query.state is not None:
             conditions.append(runs.c.state == query.state)
         if query.outcome is not None:
@@ -246,6 +240,18 @@ class IntakeStore:
 
     async def _first_row(self, statement: Select[Any]) -> Row | None:
         return next(iter(await self._rows(statement)), None)
+
+
+def _schedule_conditions(query: ScheduleList | RunList) -> list[ColumnElement[bool]]:
+    """Return the conditions on the tags, the owner and the name of a schedule."""
+    conditions = []
+    if query.tag is not None:
+        conditions.append(schedules.c.tags.contains([query.tag]))
+    if query.owner is not None:
+        conditions.append(schedules.c.owner == query.owner)
+    if query.name is not None:
+        conditions.append(schedules.c.name == query.name)
+    return conditions
 
 
 def _has_state(state: ScheduleState) -> ColumnElement[bool]:
