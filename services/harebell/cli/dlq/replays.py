@@ -5,7 +5,7 @@ from typing import Annotated, Final, TypeAlias
 
 import typer
 
-from harebell.cli.dlq.output import (
+from harebell.cli.dlq.replay_progress import (
     exit_code_of_replay_job,
     follow_replay_job,
     print_replay_job,
