@@ -107,7 +107,10 @@ class ExplainedStore(IntakeStore):
         self._explainer = explainer
 
     @asynccontextmanager
-    async def connect(self) -> AsyncIterator[AsyncConnection]:
+    async def connect(self, *, in_order: bool = False) -> AsyncIterator[AsyncConnection]:
+        setting = "off" if in_order else "on"
+        for name in ("enable_sort", "enable_hashjoin", "enable_mergejoin"):
+            await self._explainer.connection.execute(f"SET LOCAL {name} = {setting}")
         yield ExplainingConnection(self._explainer)
 
 

@@ -8,7 +8,7 @@ from tests.unit.cli.conftest import CommandLine, FakeBroker, Request
 from tests.unit.cli.rows import ID, JOB_ID, replay_job_row
 
 from harebell.cli.arguments.values import rate_per_second
-from harebell.cli.dlq import output
+from harebell.cli.dlq import replay_progress
 from harebell.contract.errors import InvalidInput
 
 STARTED = {"ok": True, "id": JOB_ID, "status": "started", "state": "running", "total": 7}
@@ -90,7 +90,7 @@ def test_dlq_replay_follow_prints_the_replay_job_after_its_end(
     last: dict[str, Any],
     code: int,
 ) -> None:
-    monkeypatch.setattr(output, "POLL_INTERVAL", 0)
+    monkeypatch.setattr(replay_progress, "POLL_INTERVAL", 0)
     jobs = iter([replay_job_row("running"), replay_job_row("running", taken=3, succeeded=2), last])
 
     def respond(request: Request) -> dict[str, Any]:
