@@ -14,7 +14,7 @@ from harebell.client.connection import connect
 from harebell.dev.plan import ServiceCounts
 from harebell.messaging.declare import find_differences
 from harebell.messaging.topology.bus import DISPATCHER, SYSTEM, TICKER
-from harebell.messaging.topology.delay_queues import DELAY_TTLS_MS
+from harebell.messaging.topology.delay_queues import DELAY_TTLS_MS, delay_queue_name
 
 pytestmark = [pytest.mark.broker, pytest.mark.postgres]
 
@@ -33,9 +33,7 @@ DELETED_PATHS = {
     "work-queue": [WORK],
     "dispatcher-queue": [f"queues/{{}}/{DISPATCHER.name}"],
     "ticker-queue": [f"queues/{{}}/{TICKER.name}"],
-    "delay-queues": [
-        f"queues/{{}}/harebell.delay.{milliseconds}" for milliseconds in DELAY_TTLS_MS
-    ],
+    "delay-queues": [f"queues/{{}}/{delay_queue_name(ms)}" for ms in DELAY_TTLS_MS],
     "work-binding": ["bindings/{}/e/harebell.work/q/harebell.work.default.normal/default.normal"],
     "due-binding": [f"bindings/{{}}/e/harebell.due/q/{DISPATCHER.name}/%23"],
     "work-exchange": ["exchanges/{}/harebell.work"],

@@ -7,7 +7,7 @@ from tests.acceptance.stack import Tenant, until
 
 from harebell.contract.amqp_names import CHANGES, DELAY, DUE, EVENTS, QUERIES, WORK
 from harebell.messaging.topology.bus import SYSTEM
-from harebell.messaging.topology.delay_queues import DELAY_TTLS_MS
+from harebell.messaging.topology.delay_queues import SHORTEST_MS, delay_queue_key
 
 pytestmark = [pytest.mark.broker, pytest.mark.postgres]
 
@@ -42,7 +42,7 @@ async def test_request_with_an_unknown_version_gets_a_rejection(
         (CHANGES, "schedule", "accepted_commands", "harebell.ticker"),
         (CHANGES, "dlq", "accepted_commands", "harebell.dlq"),
         (CHANGES, "breaker", "accepted_commands", "harebell.breakers"),
-        (DELAY, str(min(DELAY_TTLS_MS)), "ticket.batch", "harebell.dispatcher"),
+        (DELAY, delay_queue_key(SHORTEST_MS), "ticket.batch", "harebell.dispatcher"),
         (DUE, "run", "ticket.batch", "harebell.dispatcher"),
         (WORK, "default.normal", "ticket.batch", "harebell.work.default.normal"),
         (EVENTS, "acme.run.dead", "run.dead", "harebell.ticker.outcomes"),

@@ -107,7 +107,10 @@ class ExplainedStore(IntakeStore):
         self._explainer = explainer
 
     @asynccontextmanager
-    async def connect(self) -> AsyncIterator[AsyncConnection]:
+    async def connect(self, *, in_order: bool = False) -> AsyncIterator[AsyncConnection]:
+        setting = "off" if in_order else "on"
+        for name in ("enable_sort", "enable_hashjoin", "enable_mergejoin"):
+            await self._explainer.connection.execute(f"SET LOCAL {name} = {setting}")
         yield ExplainingConnection(self._explainer)
 
 
@@ -140,6 +143,9 @@ LISTS: dict[str, Statement] = {
     "runs by outcome": runs(outcome="dead"),
     "runs by reason": runs(reason="missed"),
     "runs by tag": runs(tag="team-7"),
+    "runs by owner": runs(owner="owner-7"),
+    "runs by name": runs(name="name-7"),
+    "runs before a time": runs(until=NOW),
 }
 # Each index of these tables and a statement that uses the index.
 BY_INDEX: dict[str, Statement] = {

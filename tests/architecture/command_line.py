@@ -7,6 +7,7 @@ from typing import Any
 import typer.main
 
 from harebell.cli.app import app
+from harebell.cli.framework.lazy_commands import LazyCommand
 
 # The name of a command: the names of its groups, then its own name.
 CommandPath = tuple[str, ...]
@@ -19,7 +20,7 @@ def commands() -> tuple[tuple[CommandPath, Any], ...]:
 
 
 def _walk(path: CommandPath, command: Any) -> Iterator[tuple[CommandPath, Any]]:
-    yield path, command
+    yield path, command.load() if isinstance(command, LazyCommand) else command
     for name, inner in getattr(command, "commands", {}).items():
         yield from _walk((*path, name), inner)
 

@@ -9,7 +9,7 @@ from harebell.messaging.topology.bus import SYSTEM
 HOMES: Final = frozenset({"harebell.contract.amqp_names", "harebell.messaging.topology.bus"})
 EXCHANGES: Final = frozenset(exchange.name for exchange in SYSTEM.exchanges)
 NAMES: Final = EXCHANGES | {queue.name for queue in SYSTEM.queues}
-PREFIXES: Final = tuple(f"{name}." for name in EXCHANGES)  # such as harebell.delay.1500
+PREFIXES: Final = tuple(f"{name}." for name in EXCHANGES)  # such as harebell.delay.001500
 
 
 def is_amqp_name(text: str) -> bool:
@@ -30,5 +30,5 @@ def test_string_is_no_amqp_name_outside_the_topology() -> None:
 
 
 def test_queue_with_a_time_is_an_amqp_name() -> None:
-    assert is_amqp_name("harebell.delay.1500")
+    assert is_amqp_name("harebell.delay.001500")
     assert not is_amqp_name("harebell.delayed")

@@ -1,10 +1,10 @@
 """The base of the client: one request, one checked response, and lists page by page."""
 
 from collections.abc import AsyncIterator, Mapping
-from typing import Any, Final, TypeVar
+from typing import Any, TypeVar
 
 from harebell.client.rpc import Transport
-from harebell.contract.amqp_names import COMMANDS, QUERIES
+from harebell.contract.amqp_names import COMMANDS, DEFAULT_TENANT, QUERIES
 from harebell.contract.commands import COMMANDS as COMMAND_MODELS
 from harebell.contract.errors import CommandRejected, InvalidInput
 from harebell.contract.json_codec import decode, encode
@@ -12,8 +12,6 @@ from harebell.contract.message import Message, parse
 from harebell.contract.queries import MAX_PAGE
 from harebell.contract.queries import QUERIES as QUERY_MODELS
 from harebell.contract.responses import QUERY_RESPONSES, ErrorResponse
-
-DEFAULT_TENANT: Final = "default"
 
 M = TypeVar("M", bound=Message)
 

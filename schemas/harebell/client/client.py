@@ -16,7 +16,7 @@ from contextlib import asynccontextmanager
 from datetime import datetime
 from typing import Any, Final, Self, Unpack
 
-from harebell.client.base import DEFAULT_TENANT, parse_response, parse_responses
+from harebell.client.base import parse_response, parse_responses
 from harebell.client.breakers import BreakerMethods
 from harebell.client.connection import Connection, parse_amqp_urls
 from harebell.client.dead_letters import DeadLetterMethods
@@ -31,7 +31,7 @@ from harebell.client.requests import (
 )
 from harebell.client.rpc import RpcChannel
 from harebell.contract import __version__
-from harebell.contract.amqp_names import COMMANDS
+from harebell.contract.amqp_names import COMMANDS, DEFAULT_TENANT
 from harebell.contract.commands import Resolution
 from harebell.contract.policy import Overlap
 from harebell.contract.responses import BulkResponse, ErrorResponse, RunResponse, ScheduleResponse

@@ -44,9 +44,12 @@ class RunListFields(ScheduleRef, total=False):
     """The filter of `Client.runs`, with at most one of key and id. A time has an offset.
 
     `since` is inclusive and `until` is exclusive.
+    With `until` alone, the list goes back for 30 days, and without both for 24 hours.
     """
 
     tag: str | None
+    owner: str | None
+    name: str | None
     state: str | None
     outcome: str | None
     reason: str | None

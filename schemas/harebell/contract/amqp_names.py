@@ -22,6 +22,7 @@ CHANGES_DLQ: Final = "dlq"
 CHANGES_BREAKER: Final = "breaker"
 DUE_KEY: Final = "run"
 
+DEFAULT_TENANT: Final = "default"  # of an installation with one tenant
 # The tenant of messages that concern no tenant. Only operators may publish for this tenant.
 OPERATIONS_TENANT: Final = "harebell"
 

@@ -16,15 +16,27 @@ M = TypeVar("M", bound="Message")
 
 
 class Message(BaseModel):
-    """A frozen JSON object that ignores unknown fields, so that old consumers read new messages."""
+    """A frozen JSON object that ignores unknown fields, so that old consumers read new messages.
 
-    model_config = ConfigDict(frozen=True, extra="ignore", populate_by_name=True)
+    Pydantic builds each model at its first use, because a command uses few models (decision 32).
+    """
+
+    model_config = ConfigDict(frozen=True, extra="ignore", populate_by_name=True, defer_build=True)
 
 
 class StrictMessage(Message):
     """A message that a user writes. An unknown field is an error, because it may be a typo."""
 
-    model_config = ConfigDict(frozen=True, extra="forbid", populate_by_name=True)
+    model_config = ConfigDict(frozen=True, extra="forbid", populate_by_name=True, defer_build=True)
+
+
+def build_models() -> None:
+    """Build every imported message model, so that the first message of a service is not late."""
+    models: list[type[Message]] = [Message]
+    while models:
+        model = models.pop()
+        model.model_rebuild()
+        models += model.__subclasses__()
 
 
 class UnionByKey:

@@ -79,11 +79,15 @@ class RunList(ListQuery):
     """A query for the runs of the tenant or of one schedule, the newest first.
 
     `since` is inclusive and `until` is exclusive. Both refer to the scheduled time.
+    With `until` alone, the list goes back to the end of the retention, and without both for a day.
+    The filters `tag`, `owner` and `name` apply to the present version of the schedule.
     """
 
     key: ShortText | None = None
     id: UUID | None = None
-    tag: ShortText | None = None  # a present tag of the schedule
+    tag: ShortText | None = None
+    owner: ShortText | None = None
+    name: ShortText | None = None
     state: ShortText | None = None
     outcome: ShortText | None = None  # of the last attempt
     reason: ShortText | None = None

@@ -6,6 +6,7 @@ from functools import lru_cache
 from typing import Annotated, Any, Final, TypeAlias
 
 from pydantic import (
+    AfterValidator,
     BaseModel,
     BeforeValidator,
     Field,
@@ -18,6 +19,7 @@ from pydantic import (
 from harebell.contract.message import invalid, quoted
 
 MILLISECOND: Final = timedelta(milliseconds=1)
+MS_DECIMALS: Final = 1  # of each duration that Harebell measures
 MAX_DURATION: Final = timedelta(days=3660)
 EARLIEST: Final = datetime(1970, 1, 1, tzinfo=UTC)
 LATEST: Final = datetime(2200, 1, 1, tzinfo=UTC)
@@ -49,6 +51,16 @@ def ceil_ms(time: datetime) -> datetime:
     """Return the next whole millisecond, so that a wait in a message never becomes shorter."""
     whole = truncate_ms(time)
     return whole if whole == time else whole + MILLISECOND
+
+
+def milliseconds(duration: timedelta) -> float:
+    """Return a measured duration in milliseconds, for people: `17.9`, not `17.909000000000002`."""
+    return rounded_ms(duration / MILLISECOND)
+
+
+def rounded_ms(ms: float) -> float:
+    """Return milliseconds with `MS_DECIMALS` decimals, because a measurement has no more."""
+    return round(ms, MS_DECIMALS) + 0.0  # no negative zero
 
 
 def instant_text(time: datetime) -> str:
@@ -267,6 +279,8 @@ Bound = Annotated[
     WithJsonSchema({"anyOf": [{"type": "string", "format": f} for f in ("date-time", "date")]}),
 ]
 
+# A view rounds the durations of older releases, too.
+Milliseconds: TypeAlias = Annotated[float, AfterValidator(rounded_ms)]
 Json: TypeAlias = Any  # a decoded JSON value: str, int, float, bool, None, list, dict
 CheckedJson = Annotated[Any, BeforeValidator(check_json)]
 Text = Annotated[str, BeforeValidator(check_json)]

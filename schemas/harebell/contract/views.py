@@ -11,7 +11,7 @@ from pydantic import Field, WithJsonSchema
 
 from harebell.contract.ids import RunId
 from harebell.contract.message import Message, empty_default
-from harebell.contract.types import Instant
+from harebell.contract.types import Instant, Milliseconds
 
 JsonObject = Annotated[dict[str, Any], WithJsonSchema({"type": "object"})]
 DefinitionJson = Annotated[
@@ -149,7 +149,7 @@ class RunView(Message):
     replay_number: int = 0
     started_at: Instant | None = None
     finished_at: Instant | None = None
-    late_ms: float | None = None  # from `due_at` to the start of the first attempt
+    late_ms: Milliseconds | None = None  # from `due_at` to the start of the first attempt
     outcome: str | None = None
     next_attempt_at: Instant | None = None
     expires_at: Instant | None = None
@@ -172,7 +172,7 @@ class AttemptView(Message):
     lease_holder: str | None = None
     started_at: Instant | None = None
     finished_at: Instant
-    duration_ms: float | None = None
+    duration_ms: Milliseconds | None = None
     outcome: str
     error_code: str | None = None
     error: str | None = None

@@ -11,6 +11,7 @@ import structlog
 import uvloop
 
 from harebell.contract.errors import HarebellError, InvalidInput
+from harebell.contract.message import build_models
 from harebell.runtime import failpoint, log_config
 from harebell.runtime.settings import ServiceSettings
 
@@ -40,6 +41,7 @@ def run_service(
         sys.exit(USAGE_EXIT_CODE)
     log_config.configure_logging(settings, role)
     failpoint.arm(armed)
+    build_models()
     gc.freeze()
     gc.set_threshold(*GC_THRESHOLDS)
 

@@ -1,30 +1,28 @@
-"""The root command `harebell`: its groups, its commands and the global options."""
+"""The root command `harebell` and the global options."""
 
 from dataclasses import replace
 from typing import Annotated, TypeAlias
 
 import typer
 
-from harebell.cli import audit, breaker, dev, run, topology, why
-from harebell.cli.dlq import dead_letters, edit, export_import, groups, replay, replays, watch
-from harebell.cli.framework.command import command
+from harebell.cli.command_tree import COMMAND_TREE
+from harebell.cli.framework.lazy_commands import lazy_group
 from harebell.cli.framework.options import (
+    DEFAULT_TIMEOUT,
     AmqpUrl,
+    Format,
     GlobalOptions,
     OutputFormat,
     TenantName,
     Timeout,
 )
-from harebell.cli.framework.output import Format
-from harebell.cli.framework.session import ProcessContext
-from harebell.cli.manifests import apply, export
-from harebell.cli.schedule import history, manage, pause_resume_cancel, preview
-from harebell.client.base import DEFAULT_TENANT
-from harebell.client.client import DEFAULT_TIMEOUT
+from harebell.cli.framework.process import ProcessContext
 from harebell.contract import __version__
+from harebell.contract.amqp_names import DEFAULT_TENANT
 
 app = typer.Typer(
     name="harebell",
+    cls=lazy_group(COMMAND_TREE),
     no_args_is_help=True,
     rich_markup_mode=None,  # plain text, so that help and errors are the same in a pipe
     pretty_exceptions_enable=False,
@@ -72,24 +70,3 @@ def harebell(
     process: ProcessContext = context.obj
     options = GlobalOptions(amqp_url=amqp_url, tenant=tenant, timeout=timeout, output=output)
     context.obj = replace(process, options=options)
-
-
-# Each module of a group has its own `typer.Typer`, and the group adds their commands to its own.
-for part in (pause_resume_cancel, preview, history):
-    manage.app.add_typer(part.app)
-command(manage.app, "why")(why.why)
-for part in (replay, edit, export_import, watch):
-    dead_letters.app.add_typer(part.app)
-dead_letters.app.add_typer(groups.app, name="groups")
-dead_letters.app.add_typer(replays.app, name="replays")
-
-app.add_typer(manage.app, name="schedule")
-app.add_typer(run.app, name="run")
-app.add_typer(dead_letters.app, name="dlq")
-app.add_typer(breaker.app, name="breaker")
-app.add_typer(dev.app, name="dev")
-app.add_typer(topology.app, name="topology")
-command(app, "why")(why.why)
-command(app, "audit")(audit.audit)
-command(app, "apply")(apply.apply)
-command(app, "export")(export.export)

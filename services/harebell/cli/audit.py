@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING, Annotated, Any, Final
 import typer
 
 from harebell.cli.arguments.values import duration, optional_past_time, past_time
+from harebell.cli.framework.command import command
 from harebell.cli.framework.exit_codes import ExitCode
 from harebell.cli.framework.session import Session
 from harebell.contract.errors import InvalidInput
@@ -19,6 +20,8 @@ from harebell.contract.types import instant_text
 if TYPE_CHECKING:
     from harebell.audit.model.records import Finding
     from harebell.audit.model.report import Report
+
+app = typer.Typer()
 
 FINDING_COLUMNS: Final = ("kind", "tenant", "key", "at", "text")
 HEARTBEAT_COLUMNS: Final = ("component", "since")
@@ -98,6 +101,7 @@ class AuditOptions:
     ] = None
 
 
+@command(app, "audit")
 async def audit(session: Session, options: AuditOptions) -> ExitCode:
     """Compare the required runs with the ledger. The exit code is 1 after a finding.
 

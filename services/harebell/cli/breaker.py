@@ -13,9 +13,7 @@ from harebell.cli.framework.session import Session
 from harebell.contract.breakers import BreakerResponse
 from harebell.contract.downstream import downstream_of_json
 
-app = typer.Typer(
-    help="List, open, close and reset the circuit breakers of downstreams.", no_args_is_help=True
-)
+app = typer.Typer()
 
 COLUMNS: Final = (
     "downstream",

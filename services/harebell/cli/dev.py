@@ -32,10 +32,7 @@ EXIT_CODES: Final = {
 # The stack is local, so its commands accept none of the options for a broker after their names.
 OUTPUT_ONLY: Final = ("output",)
 
-app = typer.Typer(
-    help="Start, stop and inspect the local stack: servers and services on loopback.",
-    no_args_is_help=True,
-)
+app = typer.Typer()
 
 Root: TypeAlias = Annotated[
     Path,

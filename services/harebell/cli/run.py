@@ -9,13 +9,20 @@ from harebell.cli.arguments.schedule_ref import Id, Key
 from harebell.cli.arguments.values import optional_past_time
 from harebell.cli.framework.command import command
 from harebell.cli.framework.exit_codes import ExitCode, exit_code_of_many
-from harebell.cli.framework.options import DEFAULT_LIMIT, Limit, Note, RequestId, State
+from harebell.cli.framework.options import (
+    DEFAULT_LIMIT,
+    Limit,
+    NameFilter,
+    Note,
+    Owner,
+    RequestId,
+    State,
+    Tag,
+)
 from harebell.cli.framework.session import Session
 from harebell.contract.commands import Resolution
 
-app = typer.Typer(
-    help="List and print runs, cancel a run, resolve an unresolved run.", no_args_is_help=True
-)
+app = typer.Typer()
 
 COLUMNS: Final = (
     "run_id",
@@ -55,10 +62,9 @@ class RunListOptions:
 
     key: Key = None
     id: Id = None
-    tag: Annotated[
-        str | None,
-        typer.Option("--tag", metavar="TAG", help="Filter runs by the tag of their schedule."),
-    ] = None
+    tag: Tag = None
+    owner: Owner = None
+    name: NameFilter = None
     state: State = None
     outcome: Annotated[
         str | None,
@@ -77,7 +83,8 @@ class RunListOptions:
         typer.Option(
             "--since",
             metavar="TIME",
-            help="Filter runs from this scheduled time (ISO 8601, or a duration ago).",
+            help="Filter runs from this scheduled time "
+            "(ISO 8601, or a duration ago, default: 24h, or 30d before --until).",
         ),
     ] = None
     until: Annotated[
@@ -130,6 +137,8 @@ async def list_runs(session: Session, options: RunListOptions) -> ExitCode:
             key=options.key,
             id=options.id,
             tag=options.tag,
+            owner=options.owner,
+            name=options.name,
             state=options.state,
             outcome=options.outcome,
             reason=options.reason,

@@ -19,7 +19,7 @@ from harebell.messaging import declare
 from harebell.messaging.topology.bus import SYSTEM
 from harebell.messaging.topology.definitions_file import InstallationOptions, definitions_file
 
-app = typer.Typer(help="Print the topology, or compare it with a broker.", no_args_is_help=True)
+app = typer.Typer()
 
 MAX_PASSWORD_FILE_SIZE: Final = 1024 * 1024  # bytes
 

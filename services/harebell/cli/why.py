@@ -7,9 +7,12 @@ import typer
 
 from harebell.cli.arguments.schedule_ref import ScheduleRefOptions
 from harebell.cli.arguments.values import optional_past_time
+from harebell.cli.framework.command import command
 from harebell.cli.framework.exit_codes import ExitCode
 from harebell.cli.framework.session import Session
 from harebell.cli.run import ATTEMPT_COLUMNS
+
+app = typer.Typer()
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -26,6 +29,7 @@ class WhyOptions(ScheduleRefOptions):
     ] = None
 
 
+@command(app, "why")
 async def why(session: Session, options: WhyOptions) -> ExitCode:
     """Explain what happened, or will happen, at a scheduled time, and the reason."""
     at = optional_past_time(options.at, now=session.now(), field="at")

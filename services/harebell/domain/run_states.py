@@ -9,6 +9,7 @@ from enum import StrEnum
 from typing import Final, NamedTuple
 
 from harebell.contract.ids import RunKey
+from harebell.contract.types import milliseconds
 from harebell.domain.retry import Dead, Decision, Expired, Retry
 
 # The age of the oldest scheduled time that a backfill, an audit or `why` examines, and of the
@@ -204,7 +205,7 @@ class AttemptCompletion(NamedTuple):
     def duration_ms(self) -> float | None:
         if self.started_at is None:
             return None
-        return (self.finished_at - self.started_at).total_seconds() * 1000
+        return milliseconds(self.finished_at - self.started_at)
 
     def stopped(self, reason: str) -> "AttemptCompletion":
         """Return the completion without a retry, after a stop request."""

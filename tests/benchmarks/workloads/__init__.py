@@ -4,6 +4,7 @@
 * accept       schedules that clients send
 * http_calls   runs with HTTP targets
 * flood        high runs during a flood of low runs
+* commands     the CPU of one command of `harebell`
 * idle         idle services, a cold start and memory
 * stored       a million stored schedules
 """
@@ -13,7 +14,7 @@ from typing import Any, Final
 
 from tests.benchmarks.figures import Report
 from tests.benchmarks.rig import Rig, Scale
-from tests.benchmarks.workloads import accept, flood, http_calls, idle, stampede, stored
+from tests.benchmarks.workloads import accept, commands, flood, http_calls, idle, stampede, stored
 
 Workload = Callable[[Rig, Report, Scale], Coroutine[Any, Any, None]]
 
@@ -30,6 +31,7 @@ WORKLOADS: Final[Mapping[str, Workload]] = {
     "http": http_calls.http,
     "flood": flood.flood,
     "roles": stampede.roles,
+    "commands": commands.commands,
     "idle": idle.idle,
     "cold": idle.cold,
     "memory": idle.memory,

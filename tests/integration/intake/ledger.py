@@ -12,7 +12,7 @@ from harebell.contract.ids import RunKey, schedule_id
 _SCHEDULE = """
 INSERT INTO schedules (id, tenant, key, name, owner, class, priority, pool, tags, metadata,
     version, created_at, updated_at)
-VALUES ($1, $2, $3, 'Daily sales', 'team-sales', 'normal', 5, 'default', $4, '{}', 1, $5, $5)
+VALUES ($1, $2, $3, $6, $7, 'normal', 5, 'default', $4, '{}', 1, $5, $5)
 """
 _VERSION = """
 INSERT INTO schedule_versions
@@ -58,6 +58,8 @@ async def insert_schedule(
     *,
     created_at: datetime,
     state: str = "active",
+    name: str = "Daily sales",
+    owner: str = "team-sales",
     tags: list[str] | None = None,
     next_at: datetime | None = None,
     open_runs: list[datetime] | None = None,
@@ -67,7 +69,7 @@ async def insert_schedule(
 ) -> UUID:
     id_ = schedule_id(tenant, key)
     definition = definition or {"key": key, "when": {"every": "1h"}}
-    await database.execute(_SCHEDULE, id_, tenant, key, tags or [], created_at)
+    await database.execute(_SCHEDULE, id_, tenant, key, tags or [], created_at, name, owner)
     await database.execute(_VERSION, id_, orjson.dumps(definition).decode(), created_at)
     await database.execute(
         _STATE,

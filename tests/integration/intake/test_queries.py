@@ -163,7 +163,7 @@ async def test_waiting_run_has_its_tier_and_the_reason(intake: IntakeBus) -> Non
 
     rows = {row["run_id"]: row for row in page["items"]}
     assert rows[str(staged)]["tier"] == "hot"
-    assert "harebell.delay.57082" in rows[str(staged)]["tier_reason"]
+    assert "harebell.delay.057082" in rows[str(staged)]["tier_reason"]
     assert rows[str(retrying)]["tier"] == "cold"
     assert "tier" not in rows[str(ended)]
 
@@ -204,6 +204,50 @@ async def test_runs_are_filtered_by_schedule_by_state_and_by_since(intake: Intak
         "daily": {str(recent), str(earlier)},
         "other": {str(other)},
     }
+
+
+@pytest.mark.requirement("S32")
+async def test_runs_are_filtered_by_owner_name_and_tag_of_their_schedule(
+    intake: IntakeBus,
+) -> None:
+    database = intake.database
+    await insert_schedule(database, "acme", "daily", created_at=NOW, tags=["eu"])
+    await insert_schedule(database, "acme", "other", created_at=NOW, owner="team-ops", name="Other")
+    daily = await insert_run(database, "acme", "daily", NOW - HOUR)
+    other = await insert_run(database, "acme", "other", NOW - HOUR)
+    await insert_run(database, "acme", "gone", NOW - HOUR)  # without its schedule
+
+    pages = {
+        "tag": await intake.query("run.list", {"tag": "eu"}),
+        "owner": await intake.query("run.list", {"owner": "team-ops"}),
+        "name": await intake.query("run.list", {"name": "Daily sales"}),
+        "both": await intake.query("run.list", {"owner": "team-ops", "name": "Daily sales"}),
+    }
+
+    runs = {name: [row["run_id"] for row in page["items"]] for name, page in pages.items()}
+    assert runs == {"tag": [str(daily)], "owner": [str(other)], "name": [str(daily)], "both": []}
+
+
+@pytest.mark.requirement("S32")
+async def test_until_alone_lists_runs_backwards_from_there_in_pages(intake: IntakeBus) -> None:
+    days = timedelta(days=1)
+    recent, old, older = [
+        await insert_run(intake.database, "acme", "weekly", NOW - age)
+        for age in (HOUR, 3 * days, 5 * days)
+    ]
+
+    before_recent = await pages(
+        intake, "run.list", until=instant_text(recent.scheduled_for), limit=1
+    )
+    future = await pages(intake, "run.list", until=instant_text(NOW + 400 * days), limit=2)
+    last_day = await pages(intake, "run.list", limit=2)
+
+    listed = [
+        [row["run_id"] for page in each for row in page]
+        for each in (before_recent, future, last_day)
+    ]
+    assert listed == [[str(old), str(older)], [str(recent), str(old), str(older)], [str(recent)]]
+    assert [len(page) for page in before_recent] == [1, 1]
 
 
 @pytest.mark.parametrize(

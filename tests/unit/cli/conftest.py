@@ -11,7 +11,7 @@ import pytest
 from typer.testing import CliRunner, Result
 
 from harebell.cli.app import app
-from harebell.cli.framework.session import ProcessContext
+from harebell.cli.framework.process import ProcessContext
 from harebell.client import BrokerUnavailable, Client
 
 NOW = datetime(2026, 11, 20, 14, tzinfo=UTC)

@@ -9,6 +9,7 @@ import typer.main
 from tests.unit.cli.conftest import CommandLine
 
 from harebell.cli.app import app
+from harebell.cli.framework.lazy_commands import LazyCommand
 
 SCHEDULE_VERBS = """
 put get list patch delete pause resume cancel trigger skip backfill preview
@@ -31,7 +32,7 @@ def commands() -> dict[tuple[str, ...], Any]:
 
 
 def _walk(path: tuple[str, ...], command: Any) -> Iterator[tuple[tuple[str, ...], Any]]:
-    yield path, command
+    yield path, command.load() if isinstance(command, LazyCommand) else command
     for name, inner in getattr(command, "commands", {}).items():
         yield from _walk((*path, name), inner)
 

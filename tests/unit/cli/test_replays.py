@@ -8,7 +8,7 @@ from tests.unit.cli.conftest import CommandLine, FakeBroker, Request
 from tests.unit.cli.rows import ID, JOB_ID, replay_job_row
 
 from harebell.cli.arguments.values import rate_per_second
-from harebell.cli.dlq import output
+from harebell.cli.dlq import replay_progress
 from harebell.contract.errors import InvalidInput
 
 STARTED = {"ok": True, "id": JOB_ID, "status": "started", "state": "running", "total": 7}
@@ -90,7 +90,7 @@ def test_dlq_replay_follow_prints_the_replay_job_after_its_end(
     last: dict[str, Any],
     code: int,
 ) -> None:
-    monkeypatch.setattr(output, "POLL_INTERVAL", 0)
+    monkeypatch.setattr(replay_progress, "POLL_INTERVAL", 0)
     jobs = iter([replay_job_row("running"), replay_job_row("running", taken=3, succeeded=2), last])
 
     def respond(request: Request) -> dict[str, Any]:
@@ -168,7 +168,16 @@ def test_dlq_replays_command_fails_when_it_changes_nothing(
 
 
 @pytest.mark.parametrize(
-    ("text", "rate"), [(None, None), ("5", 5.0), ("5/s", 5.0), ("30/m", 0.5), ("3600/h", 1.0)]
+    ("text", "rate"),
+    [
+        (None, None),
+        ("5", 5.0),
+        ("5/s", 5.0),
+        ("30/m", 0.5),
+        ("100/m", 1.666667),
+        ("3600/h", 1.0),
+        ("1/h", 0.000278),
+    ],
 )
 def test_rate_is_per_second_minute_or_hour(text: str | None, rate: float | None) -> None:
     assert rate_per_second(text) == rate

@@ -25,6 +25,13 @@ def test_since_is_an_instant_or_a_duration_before_now(
     assert broker.requests[0].body == {"limit": 50, "since": instant}
 
 
+def test_run_list_filters_by_owner_name_and_tag(cli: CommandLine, broker: FakeBroker) -> None:
+    cli("run", "list", "--owner", "team-sales", "--name", "Daily sales", "--tag", "eu")
+
+    filters = {"owner": "team-sales", "name": "Daily sales", "tag": "eu"}
+    assert broker.requests[0].body == {"limit": 50, **filters}
+
+
 @pytest.mark.parametrize("since", ["yesterday", "2026-11-19T08:00:00", "10 m", ""])
 def test_since_is_wrong_usage_when_it_is_no_time(
     cli: CommandLine, broker: FakeBroker, since: str

@@ -10,9 +10,18 @@ from harebell.contract.commands import BulkCommand, SchedulePause, SchedulePut
 from harebell.contract.control import StopRequest
 from harebell.contract.errors import InvalidInput
 from harebell.contract.events import EVENT_DATA, ScheduleEventData, make_event
-from harebell.contract.message import MAX_INPUT_SHOWN, field_path, parse, quoted
+from harebell.contract.message import (
+    MAX_INPUT_SHOWN,
+    Message,
+    build_models,
+    field_path,
+    parse,
+    quoted,
+)
 from harebell.contract.queries import RunList, SchedulePreview
+from harebell.contract.responses import Page
 from harebell.contract.target import AmqpMessage, HttpCall
+from harebell.contract.views import RunView
 
 HOOK: Final = "https://acme.example/hook"
 TASK: Final = {"task": {"name": "acme.report"}}
@@ -197,3 +206,16 @@ def test_two_kinds_of_when_are_one_error() -> None:
 
     assert (caught.value.code, caught.value.field) == ("invalid_when", "when")
     assert "but has now, after." in caught.value.reason
+
+
+def test_model_is_built_at_its_first_use_or_by_build_models() -> None:
+    class Late(Message):
+        number: int
+
+    assert not Late.__pydantic_complete__
+
+    build_models()
+
+    assert Late.__pydantic_complete__
+    assert Page[RunView].__pydantic_complete__
+    assert parse(Late, {"number": 7}).number == 7

@@ -19,6 +19,7 @@ from harebell.contract.types import (
     cached_instant,
     duration_text,
     instant_text,
+    milliseconds,
 )
 
 
@@ -168,3 +169,11 @@ def test_json_accepts_its_maximum_depth() -> None:
 @pytest.mark.parametrize("value", ["a\0", {"\0": 1}, [{"a": ["\0"]}]])
 def test_json_rejects_a_nul_character(value: object) -> None:
     assert error_of(CheckedJson, value)[0] == "nul_character"
+
+
+@pytest.mark.parametrize(
+    ("microseconds", "expected"),
+    [(17_909, 17.9), (17_950, 17.9), (17_951, 18.0), (-40, 0.0), (1_500_000, 1500.0)],
+)
+def test_measured_milliseconds_have_one_decimal(microseconds: int, expected: float) -> None:
+    assert milliseconds(timedelta(microseconds=microseconds)) == expected

@@ -9,7 +9,7 @@ from typer.testing import CliRunner, Result
 
 from harebell.cli.app import app
 from harebell.cli.framework.exit_codes import ExitCode
-from harebell.cli.framework.session import ProcessContext
+from harebell.cli.framework.process import ProcessContext
 from harebell.client import Client
 from harebell.dev.plan import PlannedService, StackPlan
 from harebell.dev.state import save_plan

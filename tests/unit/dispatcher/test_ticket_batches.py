@@ -79,8 +79,8 @@ def test_parser_rejects_a_body_that_is_not_a_batch(body: bytes) -> None:
     [
         (-3600, amqp_names.DUE, amqp_names.DUE_KEY),
         (3.6, amqp_names.DUE, amqp_names.DUE_KEY),
-        (3.7, amqp_names.DELAY, "1500"),
-        (84, amqp_names.DELAY, "80726"),
+        (3.7, amqp_names.DELAY, "001500"),
+        (84, amqp_names.DELAY, "080726"),
         (86_400, amqp_names.DELAY, "900000"),
     ],
 )
@@ -160,7 +160,7 @@ def test_work_batch_has_a_maximum_of_tickets() -> None:
 def test_deferred_tickets_share_one_delay_queue() -> None:
     (batch,) = to_one_delay_queue([header(1, after(-60)), header(2, after(60))], 5045)
 
-    assert (batch.exchange, batch.routing_key) == (amqp_names.DELAY, "5045")
+    assert (batch.exchange, batch.routing_key) == (amqp_names.DELAY, "005045")
 
 
 def test_same_tickets_have_the_same_message_id() -> None:

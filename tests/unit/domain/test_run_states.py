@@ -117,11 +117,18 @@ def test_state_after_returns_state_reason_and_retry_time(
     assert state_after(decided) == expected
 
 
-@pytest.mark.parametrize(("started", "expected"), [(NINE, 1500.0), (None, None)])
-def test_duration_counts_from_the_start_of_the_attempt(
-    started: datetime | None, expected: float | None
+@pytest.mark.parametrize(
+    ("started", "elapsed", "expected"),
+    [
+        (NINE, timedelta(seconds=1.5), 1500.0),
+        (NINE, timedelta(microseconds=17_909), 17.9),
+        (None, timedelta(seconds=1.5), None),
+    ],
+)
+def test_duration_counts_from_the_start_of_the_attempt_in_tenths_of_a_millisecond(
+    started: datetime | None, elapsed: timedelta, expected: float | None
 ) -> None:
-    ended = NINE + timedelta(seconds=1.5)
+    ended = NINE + elapsed
 
     ending = AttemptCompletion(KEY, 2, RunState.DEAD, "failed", started, ended)
 

@@ -6,6 +6,7 @@ from uuid import UUID
 
 from harebell.contract.ids import RunKey
 from harebell.intake.queries.views import (
+    attempt_view,
     breaker_view,
     run_view,
     schedule_detail,
@@ -100,13 +101,23 @@ def test_waiting_run_has_the_tier_of_its_last_publish() -> None:
 
     assert staged.run_id == str(RunKey(NOW, ID))
     assert (staged.tier, never_published.tier, ended.tier) == ("hot", "cold", None)
-    assert staged.tier_reason == "The run waits in harebell.delay.57082."
+    assert staged.tier_reason == "The run waits in harebell.delay.057082."
 
 
 def test_lateness_of_a_run_is_that_of_its_first_attempt() -> None:
     row = run_row(first_started_at=NOW + timedelta(milliseconds=1.5))
 
     assert run_view(row).late_ms == 1.5
+
+
+def test_measured_duration_is_shown_in_tenths_of_a_millisecond() -> None:
+    late = run_row(first_started_at=NOW + timedelta(microseconds=17_909))
+    stored = {"number": 1, "finished_at": NOW, "outcome": "failed"}
+
+    attempt = attempt_view({**stored, "duration_ms": 17.909000000000002})
+
+    assert attempt.model_dump(mode="json")["duration_ms"] == 17.9
+    assert run_view(late).model_dump(mode="json")["late_ms"] == 17.9
 
 
 def test_version_list_marks_the_version_in_force() -> None:

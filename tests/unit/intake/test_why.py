@@ -1,5 +1,6 @@
 """Tests of the explanation of a scheduled time: one verdict for each time of a schedule."""
 
+from collections.abc import Sequence
 from datetime import UTC, datetime, timedelta
 from typing import Any
 from uuid import UUID
@@ -67,10 +68,18 @@ def run(at: datetime, state: RunState, **columns: Any) -> dict[str, Any]:
     }
 
 
+def attempt(error_code: str | None = "http_503", error: str | None = "busy") -> dict[str, Any]:
+    return {"error_code": error_code, "error": error}
+
+
 def explained(
-    at: datetime | None, row: dict[str, Any] | None = None, **columns: Any
+    at: datetime | None,
+    row: dict[str, Any] | None = None,
+    *,
+    attempts: Sequence[dict[str, Any]] = (),
+    **columns: Any,
 ) -> Explanation:
-    return explain(history(**columns), at, row, now=NOW)
+    return explain(history(**columns), at, row, now=NOW, attempts=attempts)
 
 
 @pytest.mark.requirement("ASK-1")
@@ -78,11 +87,11 @@ def explained(
     ("state", "verdict"),
     [
         (RunState.STAGED, Verdict.WILL_RUN),
-        (RunState.RUNNING, Verdict.RAN),
-        (RunState.RETRYING, Verdict.RAN),
+        (RunState.RUNNING, Verdict.RUNNING),
+        (RunState.RETRYING, Verdict.RETRYING),
         (RunState.SUCCEEDED, Verdict.RAN),
-        (RunState.DEAD, Verdict.RAN),
-        (RunState.UNRESOLVED, Verdict.RAN),
+        (RunState.DEAD, Verdict.FAILED),
+        (RunState.UNRESOLVED, Verdict.UNKNOWN_OUTCOME),
         (RunState.CANCELLED, Verdict.DID_NOT_RUN),
         (RunState.EXPIRED, Verdict.DID_NOT_RUN),
         (RunState.SKIPPED, Verdict.DID_NOT_RUN),
@@ -93,6 +102,59 @@ def test_row_of_the_ledger_decides_first(state: RunState, verdict: Verdict) -> N
 
     assert explanation.verdict is verdict
     assert explanation.text.endswith(".")
+
+
+@pytest.mark.requirement("ASK-1")
+@pytest.mark.parametrize(
+    ("state", "reason", "verdict"),
+    [
+        (RunState.EXPIRED, Reason.EXPIRED, Verdict.FAILED),
+        (RunState.CANCELLED, Reason.CANCELLED, Verdict.STOPPED),
+        (RunState.CANCELLED, Reason.REPLACED, Verdict.STOPPED),
+        (RunState.SKIPPED, Reason.UNKNOWN_OUTCOME, Verdict.UNKNOWN_OUTCOME),
+        (RunState.SKIPPED, Reason.MANUAL, Verdict.UNKNOWN_OUTCOME),
+    ],
+)
+def test_run_with_an_attempt_is_no_run_that_did_not_run(
+    state: RunState, reason: Reason, verdict: Verdict
+) -> None:
+    row = run(NOON, state, reason=reason.value)
+
+    with_attempt = explained(NOON, row, attempts=[attempt()])
+    without_attempt = explained(NOON, row)
+
+    assert (with_attempt.verdict, with_attempt.reason) == (verdict, reason)
+    assert with_attempt.text.endswith(".")
+    assert with_attempt.text != without_attempt.text
+    assert without_attempt.verdict is Verdict.DID_NOT_RUN
+
+
+def test_attempt_that_expired_before_its_call_is_no_attempt_of_the_target() -> None:
+    row = run(NOON, RunState.EXPIRED, reason="expired")
+
+    only = explained(NOON, row, attempts=[attempt("expired", "The expiry time has passed.")])
+    second = explained(NOON, row, attempts=[attempt(), attempt("expired")])
+
+    assert only.verdict is Verdict.DID_NOT_RUN
+    assert second.verdict is Verdict.FAILED
+    assert second.text.endswith("The last error is http_503 ('busy').")
+
+
+@pytest.mark.requirement("ASK-1")
+@pytest.mark.parametrize("state", [RunState.DEAD, RunState.RETRYING, RunState.EXPIRED])
+def test_explanation_of_a_failure_has_the_last_error(state: RunState) -> None:
+    attempts = [attempt(), attempt("timeout", "The attempt did not end within 30 s.")]
+
+    text = explained(NOON, run(NOON, state, attempt=2), attempts=attempts).text
+
+    assert text.endswith("The last error is timeout ('The attempt did not end within 30 s.').")
+
+
+def test_run_that_a_person_resolved_as_succeeded_ran() -> None:
+    explanation = explained(NOON, run(NOON, RunState.SUCCEEDED, reason="manual"))
+
+    assert explanation.verdict is Verdict.RAN
+    assert "person" in explanation.text
 
 
 @pytest.mark.requirement("ASK-1")

@@ -16,6 +16,7 @@ from harebell.messaging.topology.delay_queues import (
     MARGIN,
     SHORTEST_MS,
     Tier,
+    delay_queue_name,
     route,
     ttl_for,
 )
@@ -60,8 +61,13 @@ def test_ttl_for_is_the_longest_ttl_that_leaves_the_margin(
         (timedelta(0), Tier.IMMEDIATE, None, "The run is overdue."),
         (MS, Tier.IMMEDIATE, None, "The run is due sooner than the shortest delay queue"),
         (MARGIN + SHORTEST_MS * MS - MS, Tier.IMMEDIATE, None, "The run is due sooner than"),
-        (MARGIN + SHORTEST_MS * MS, Tier.HOT, SHORTEST_MS, "The run waits in harebell.delay.1500."),
-        (HORIZON, Tier.HOT, 80_726, "The run waits in harebell.delay.80726."),
+        (
+            MARGIN + SHORTEST_MS * MS,
+            Tier.HOT,
+            SHORTEST_MS,
+            "The run waits in harebell.delay.001500.",
+        ),
+        (HORIZON, Tier.HOT, 80_726, "The run waits in harebell.delay.080726."),
         (HORIZON + MS, Tier.COLD, None, "The run is due after the horizon"),
     ],
 )
@@ -85,6 +91,14 @@ def test_horizon_is_just_above_a_ttl_so_that_most_runs_wait_once() -> None:
 
     assert hops == 1
     assert MARGIN <= left < MARGIN + SHORTEST_MS * MS
+
+
+def test_names_of_delay_queues_are_in_the_order_of_their_ttls() -> None:
+    names = [delay_queue_name(ms) for ms in DELAY_TTLS_MS]
+
+    assert names == sorted(names)
+    assert names[0] == "harebell.delay.001500"
+    assert names[-1] == "harebell.delay.900000"
 
 
 def test_ttls_grow_by_the_fourth_root_of_two() -> None:

@@ -9,7 +9,7 @@ from harebell.messaging.publisher import OutgoingMessage, Publisher
 from harebell.messaging.replies import reply, send_reply
 
 MESSAGE = OutgoingMessage(
-    exchange="harebell.delay", routing_key="1500", body=b"[]", type="t", message_id="m"
+    exchange="harebell.delay", routing_key="001500", body=b"[]", type="t", message_id="m"
 )
 REPLY = reply("client", "c", b"{}", message_id="m")
 

@@ -36,7 +36,7 @@ def test_pattern_matches_as_in_a_topic_exchange(pattern: str, key: str, *, is_ma
 @pytest.mark.parametrize(
     ("exchange", "key", "code", "is_broken"),
     [
-        ("harebell.delay", "1500", Unroutable.code, True),
+        ("harebell.delay", "001500", Unroutable.code, True),
         ("harebell.work", "default.normal", Unroutable.code, True),
         ("harebell.work", "unused.normal", Unroutable.code, False),
         ("harebell.events", "acme.run.succeeded", Unroutable.code, False),

@@ -12,6 +12,8 @@ from pydantic_core import PydanticCustomError
 from harebell.contract.errors import InvalidInput
 from harebell.contract.types import parse_duration, parse_instant
 
+RATE_DECIMALS: Final = 6  # of a rate per second; the rate 1/h is 0.000278
+
 _SECONDS: Final = {"s": 1, "m": 60, "h": 3600}
 
 
@@ -58,7 +60,7 @@ def rate_per_second(text: str | None) -> float | None:
         return None
     number, _, unit = text.partition("/")
     try:
-        return float(number) / _SECONDS[unit or "s"]
+        return round(float(number) / _SECONDS[unit or "s"], RATE_DECIMALS)
     except (ValueError, KeyError):
         raise InvalidInput(
             f"The rate must be a number with a unit, such as 5/s or 100/m, not {text!r}.",

@@ -8,5 +8,6 @@
 * replays          `dlq replays`: list, get, pause, resume, abort
 * export_import    export and import as JSON lines
 * watch            watch: new dead letters as they arrive
-* output           results of dead letter commands, and the progress of a replay job
+* output           results of dead letter commands
+* replay_progress  the progress of a replay job
 """

@@ -14,11 +14,10 @@ from harebell.cli.dlq.filters import (
 from harebell.cli.dlq.output import COLUMNS, print_results, render_dead_letter
 from harebell.cli.framework.command import command
 from harebell.cli.framework.exit_codes import ExitCode, exit_code_of_many
-from harebell.cli.framework.options import DEFAULT_LIMIT, Limit, Note
-from harebell.cli.framework.output import Format
+from harebell.cli.framework.options import DEFAULT_LIMIT, Format, Limit, Note
 from harebell.cli.framework.session import Session
 
-app = typer.Typer(help="List, print, edit, replay and discard dead letters.", no_args_is_help=True)
+app = typer.Typer()
 
 ATTEMPT_COLUMNS: Final = (
     "replay_number",

@@ -12,7 +12,7 @@ from harebell.cli.framework.exit_codes import ExitCode, exit_code_of_many
 from harebell.cli.framework.options import DEFAULT_LIMIT, Limit, Note
 from harebell.cli.framework.session import Session
 
-app = typer.Typer(help="List, note, mute, archive and reopen failure groups.", no_args_is_help=True)
+app = typer.Typer()
 
 COLUMNS: Final = (
     "id",

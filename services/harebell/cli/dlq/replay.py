@@ -8,7 +8,8 @@ import typer
 
 from harebell.cli.arguments.values import rate_per_second
 from harebell.cli.dlq.filters import DeadLetterFilterOptions, dead_letter_filter
-from harebell.cli.dlq.output import print_replay_job, print_results
+from harebell.cli.dlq.output import print_results
+from harebell.cli.dlq.replay_progress import print_replay_job
 from harebell.cli.dlq.replays import Follow
 from harebell.cli.framework.command import command
 from harebell.cli.framework.exit_codes import ExitCode

@@ -5,7 +5,7 @@ from typing import Annotated, Final, TypeAlias
 
 import typer
 
-from harebell.cli.dlq.output import (
+from harebell.cli.dlq.replay_progress import (
     exit_code_of_replay_job,
     follow_replay_job,
     print_replay_job,
@@ -16,7 +16,7 @@ from harebell.cli.framework.options import DEFAULT_LIMIT, Limit, Note
 from harebell.cli.framework.output import to_json
 from harebell.cli.framework.session import Session
 
-app = typer.Typer(help="List, print, pause, resume and abort replay jobs.", no_args_is_help=True)
+app = typer.Typer()
 
 COLUMNS: Final = (
     "id",

@@ -1,17 +1,25 @@
 """The global options, and the options that several commands share."""
 
 from dataclasses import dataclass
+from enum import StrEnum
 from typing import Annotated, Final, TypeAlias
 
 import typer
 
-from harebell.cli.framework.output import Format
-from harebell.client.base import DEFAULT_TENANT
-from harebell.client.client import DEFAULT_TIMEOUT
+from harebell.contract.amqp_names import DEFAULT_TENANT
 
+DEFAULT_TIMEOUT: Final = 10.0  # seconds until the response of one request
 MIN_TIMEOUT: Final = 0.1  # seconds
 MAX_TIMEOUT: Final = 3600.0  # seconds
 DEFAULT_LIMIT: Final = 50  # rows of a list
+
+
+class Format(StrEnum):
+    """The formats of the results."""
+
+    TABLE = "table"
+    JSON = "json"
+
 
 AmqpUrl: TypeAlias = Annotated[
     str | None,
@@ -75,6 +83,16 @@ Limit: TypeAlias = Annotated[
 ]
 State: TypeAlias = Annotated[
     str | None, typer.Option("--state", metavar="STATE", help="Filter by this state.")
+]
+Tag: TypeAlias = Annotated[
+    str | None, typer.Option("--tag", metavar="TAG", help="Filter by this tag of the schedule.")
+]
+Owner: TypeAlias = Annotated[
+    str | None,
+    typer.Option("--owner", metavar="OWNER", help="Filter by this owner of the schedule."),
+]
+NameFilter: TypeAlias = Annotated[
+    str | None, typer.Option("--name", metavar="NAME", help="Filter by this name of the schedule.")
 ]
 Note: TypeAlias = Annotated[
     str | None,

@@ -5,7 +5,6 @@ The output escapes control characters, because keys and error texts come from ot
 
 import sys
 from collections.abc import Mapping, Sequence
-from enum import StrEnum
 from typing import Any, Final, TypeAlias, TypeGuard
 
 import orjson
@@ -14,6 +13,7 @@ from rich.console import Console
 from rich.table import Table
 from rich.text import Text
 
+from harebell.cli.framework.options import Format
 from harebell.contract.errors import HarebellError
 from harebell.contract.message import Message
 from harebell.contract.views import ViewResponse
@@ -38,13 +38,6 @@ STATE_STYLES: Final = {
 }
 
 Row: TypeAlias = Mapping[str, Any] | Message
-
-
-class Format(StrEnum):
-    """The formats of the results."""
-
-    TABLE = "table"
-    JSON = "json"
 
 
 class Output:

@@ -1,34 +1,21 @@
 """The session of one command: its global options, the clock, the output and the connection."""
 
-from collections.abc import Callable, Mapping
+import logging
+from collections.abc import Mapping
 from contextlib import AbstractAsyncContextManager
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, replace
 from datetime import datetime
-from typing import Any, Final, Protocol, Self
+from typing import Any, Final, Self
 
 from harebell.cli.framework.options import GlobalOptions
 from harebell.cli.framework.output import Output
+from harebell.cli.framework.process import ProcessContext
 from harebell.client import Client
 from harebell.contract.errors import InvalidInput
 
 CLIENT_NAME: Final = "harebell-cli"
-
-
-class Connect(Protocol):
-    """The function that connects to the broker and returns a client."""
-
-    def __call__(
-        self, url: str, *, tenant: str, timeout: float, name: str
-    ) -> AbstractAsyncContextManager[Client]: ...
-
-
-@dataclass(frozen=True, slots=True)
-class ProcessContext:
-    """The facilities of the process, and the global options before the name of the command."""
-
-    connect: Connect
-    now: Callable[[], datetime]
-    options: GlobalOptions = field(default_factory=GlobalOptions)
+# These loggers print tracebacks of errors that the command reports as one line.
+SILENCED_LOGGERS: Final = ("aio_pika", "aiormq")
 
 
 @dataclass(frozen=True, slots=True)
@@ -41,6 +28,8 @@ class Session:
     @classmethod
     def create(cls, process: ProcessContext, overrides: Mapping[str, Any]) -> Self:
         """Return a session. An option after the name of the command overrides one before it."""
+        for name in SILENCED_LOGGERS:
+            logging.getLogger(name).addHandler(logging.NullHandler())
         given = {name: value for name, value in overrides.items() if value is not None}
         return cls(replace(process.options, **given), process)
 
@@ -65,7 +54,8 @@ class Session:
 
     def connect(self) -> AbstractAsyncContextManager[Client]:
         """Return the context in which a client is connected to the broker."""
-        return self.process.connect(
+        connect = self.process.connect or Client.connect
+        return connect(
             self.amqp_url,
             tenant=self.options.tenant,
             timeout=self.options.timeout,

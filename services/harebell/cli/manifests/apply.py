@@ -8,12 +8,13 @@ from typing import Annotated, Any, Final
 
 import typer
 
-from harebell.cli.arguments.documents import read_documents
+from harebell.cli.framework.command import command
 from harebell.cli.framework.exit_codes import ExitCode, exit_code_of_many
 from harebell.cli.framework.options import DryRun
 from harebell.cli.framework.output import error_line_of
 from harebell.cli.framework.session import Session
 from harebell.cli.manifests.export import MAX_CONCURRENT_REQUESTS, fetch_schedules
+from harebell.cli.manifests.files import read_documents
 from harebell.cli.manifests.plan import (
     ManifestAction,
     ManifestStep,
@@ -23,6 +24,8 @@ from harebell.cli.manifests.plan import (
 )
 from harebell.client import Client
 from harebell.contract.errors import HarebellError, Rejected
+
+app = typer.Typer()
 
 COLUMNS: Final = ("action", "key", "done", "note", "changes")
 CANCEL_NOTE: Final = "not in the applied files"
@@ -58,6 +61,7 @@ class ApplyOptions:
     ] = False
 
 
+@command(app, "apply")
 async def apply(session: Session, options: ApplyOptions) -> ExitCode:
     """Make the schedules of one owner equal to files. Print every step with its differences."""
     desired = desired_schedules(read_documents(options.file, sys.stdin.buffer), options.owner)

@@ -8,13 +8,15 @@ from typing import Final
 import typer
 import yaml
 
+from harebell.cli.framework.command import command
 from harebell.cli.framework.exit_codes import ExitCode, exit_code_of_many
-from harebell.cli.framework.output import Format
+from harebell.cli.framework.options import Format, Owner, Tag
 from harebell.cli.framework.session import Session
 from harebell.cli.manifests.plan import without_defaults
-from harebell.cli.schedule.filters import Owner, Tag
 from harebell.client import Client, CommandRejected, ScheduleDetail
 from harebell.contract.errors import NotFound
+
+app = typer.Typer()
 
 MAX_CONCURRENT_REQUESTS: Final = 20
 ENDED_STATES: Final = ("cancelled", "completed")
@@ -28,6 +30,7 @@ class ScheduleExportOptions:
     tag: Tag = None
 
 
+@command(app, "export")
 async def export(session: Session, options: ScheduleExportOptions) -> ExitCode:
     """Write schedules in the form that `apply` reads (YAML, or JSON with -o json)."""
     async with session.connect() as client:

@@ -3,26 +3,14 @@
 from dataclasses import dataclass
 from datetime import datetime
 from secrets import token_hex
-from typing import Annotated, Final, TypeAlias
-
-import typer
+from typing import Final
 
 from harebell.cli.arguments.schedule_ref import ScheduleRefOptions
-from harebell.cli.framework.options import Note, RequestId, State
+from harebell.cli.framework.options import NameFilter, Note, Owner, RequestId, State, Tag
 from harebell.client.requests import ScheduleRef
 from harebell.contract.errors import InvalidInput
 
 TOKEN_BYTES: Final = 3  # random bytes that keep the generated ids of two bulk operations apart
-
-Tag: TypeAlias = Annotated[
-    str | None, typer.Option("--tag", metavar="TAG", help="Filter schedules by this tag.")
-]
-Owner: TypeAlias = Annotated[
-    str | None, typer.Option("--owner", metavar="OWNER", help="Filter schedules by this owner.")
-]
-NameFilter: TypeAlias = Annotated[
-    str | None, typer.Option("--name", metavar="NAME", help="Filter schedules by this name.")
-]
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -16,20 +16,22 @@ from harebell.cli.framework.options import (
     DEFAULT_LIMIT,
     DryRun,
     Limit,
+    NameFilter,
     Note,
+    Owner,
     RequestId,
     State,
+    Tag,
 )
 from harebell.cli.framework.output import Output, error_line
 from harebell.cli.framework.session import Session
-from harebell.cli.schedule.filters import NameFilter, Owner, Tag
 from harebell.client import ErrorResponse, ScheduleResponse
 from harebell.contract.commands import MAX_BACKFILL
 from harebell.contract.policy import Overlap
 from harebell.contract.types import instant_text
 from harebell.contract.views import ScheduledVersion
 
-app = typer.Typer(help="Create, read, change and trigger schedules.", no_args_is_help=True)
+app = typer.Typer()
 
 COLUMNS: Final = (
     "key",

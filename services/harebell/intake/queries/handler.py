@@ -33,7 +33,7 @@ from harebell.contract.views import (
     VersionListView,
 )
 from harebell.domain.page_cursor import PageCursor
-from harebell.domain.run_states import ScheduleState
+from harebell.domain.run_states import RETENTION, ScheduleState
 from harebell.domain.validation import prefixing_field
 from harebell.intake.commands.check import (
     NOT_JSON,
@@ -63,7 +63,7 @@ from harebell.messaging.publisher import Publisher
 from harebell.messaging.replies import reply, send_reply
 from harebell.runtime.clock import Clock
 
-RUN_LIST_PERIOD: Final = timedelta(hours=24)  # of `run.list` without `since`
+RUN_LIST_PERIOD: Final = timedelta(hours=24)  # of `run.list` without `since` and `until`
 NO_SCHEDULE_ID: Final = UUID(int=0)  # stands for the id of a definition without a key
 
 
@@ -217,7 +217,7 @@ async def _explanation(
     attempts: list[Row] = []
     if row is not None:
         attempts = await store.list_attempts(RunKey(row["scheduled_for"], row["schedule_id"]))
-    explanation = explain(history, at, row, now=now)
+    explanation = explain(history, at, row, now=now, attempts=attempts)
     return explanation_view(history, explanation, row, attempts=attempts)
 
 
@@ -233,7 +233,7 @@ async def _run(store: IntakeStore, tenant: str, query: RunGet) -> RunDetail:
 async def _run_page(
     store: IntakeStore, tenant: str, query: RunList, *, now: datetime
 ) -> Page[RunView]:
-    since = query.since or (query.until or now) - RUN_LIST_PERIOD
+    since = query.since or _first_listed(query.until, now)
     id_ = query.id if query.key is None else schedule_id(tenant, query.key)
     rows, has_more = await store.list_runs(tenant, query, since=since, id_=id_)
     cursor = PageCursor(rows[-1]["scheduled_for"], rows[-1]["schedule_id"]) if has_more else None
@@ -241,6 +241,14 @@ async def _run_page(
         items=[run_view(row) for row in rows],
         next=None if cursor is None else str(cursor),
     )
+
+
+def _first_listed(until: datetime | None, now: datetime) -> datetime:
+    """Return the start of a list without `since`, which bounds the partitions to read.
+
+    An end in the future may be later than every run, so its list goes back from now.
+    """
+    return now - RUN_LIST_PERIOD if until is None else min(until, now) - RETENTION
 
 
 async def _history(store: IntakeStore, tenant: str, query: ScheduleRefQuery) -> ScheduleHistory:

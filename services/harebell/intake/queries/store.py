@@ -59,6 +59,12 @@ PREFER_INDEXES: Final = text(
     "SELECT set_config('enable_seqscan', 'off', true), set_config('enable_hashjoin', 'off', true),"
     " set_config('enable_mergejoin', 'off', true)"
 )
+# The list of runs follows the index by time until its page is full. Without statistics, as on a new
+# day, the planner would read and sort all runs of the period instead.
+_READ_IN_ORDER = text(
+    "SELECT set_config('enable_sort', 'off', true), set_config('enable_hashjoin', 'off', true), "
+    "set_config('enable_mergejoin', 'off', true)"
+)
 
 # A state filter follows the rule `schedule_status.visible_state`. The subquery of one value reads
 # one row by its primary key, and only for completed schedules.
@@ -166,12 +172,16 @@ class IntakeStore:
         self._engine = engine
 
     @asynccontextmanager
-    async def connect(self) -> AsyncIterator[AsyncConnection | asyncpg.Connection]:
-        """Open a transaction whose statements have a time limit."""
+    async def connect(
+        self, *, in_order: bool = False
+    ) -> AsyncIterator[AsyncConnection | asyncpg.Connection]:
+        """Open a transaction whose statements have a time limit and, on request, never sort."""
         with translate_db_errors():
             try:
                 async with self._engine.begin() as connection:
                     await connection.execute(_SET_TIMEOUT)
+                    if in_order:
+                        await connection.execute(_READ_IN_ORDER)
                     yield connection
             except DBAPIError as error:
                 if isinstance(error.orig and error.orig.__cause__, asyncpg.QueryCanceledError):
@@ -301,8 +311,7 @@ class IntakeStore:
             conditions.append(runs.c.schedule_id == id_)
         if query.until is not None:
             conditions.append(runs.c.scheduled_for < query.until)
-        if query.tag is not None:
-            conditions.append(schedules.c.tags.contains([query.tag]))
+        conditions += _schedule_conditions(query)
         if query.state is not None:
             conditions.append(runs.c.state == query.state)
         if query.outcome is not None:
@@ -310,7 +319,7 @@ class IntakeStore:
         if query.reason is not None:
             conditions.append(runs.c.reason == query.reason)
         columns = (runs.c.scheduled_for, runs.c.schedule_id)
-        return await self._page(_RUNS.where(*conditions), columns, query)
+        return await self._page(_RUNS.where(*conditions), columns, query, in_order=True)
 
     async def _schedule_rows(self, statement: Select[Any]) -> list[Row]:
         async with self.connect() as connection:
@@ -322,8 +331,11 @@ class IntakeStore:
         statement: Select[Any],
         columns: tuple[ColumnElement[Any], ColumnElement[Any]],
         query: ListQuery,
+        *,
+        in_order: bool = False,
     ) -> RowPage:
-        async with self.connect() as connection:
+        """Return one page, the newest rows first."""
+        async with self.connect(in_order=in_order) as connection:
             ordered = _ordered(statement, columns, query.after)
             return await fetch_page(connection, ordered, query.limit)
 
@@ -337,15 +349,9 @@ class IntakeStore:
 
 def schedule_page(tenant: str, query: ScheduleList) -> Select[Any]:
     """Return the statement of one page and one further row, with the runs of each schedule."""
-    conditions = [schedules.c.tenant == tenant]
+    conditions = [schedules.c.tenant == tenant, *_schedule_conditions(query)]
     if query.state != ScheduleState.DELETED:
         conditions.append(schedule_state.c.state != ScheduleState.DELETED.value)
-    if query.tag is not None:
-        conditions.append(schedules.c.tags.contains([query.tag]))
-    if query.owner is not None:
-        conditions.append(schedules.c.owner == query.owner)
-    if query.name is not None:
-        conditions.append(schedules.c.name == query.name)
     if query.state is not None:
         conditions.append(_has_state(ScheduleState(query.state)))
     columns = (schedules.c.created_at, schedules.c.id)
@@ -379,6 +385,18 @@ def _ordered(
             columns[0] <= cursor.at, tuple_(*columns) < tuple_(cursor.at, cursor.id)
         )
     return statement.order_by(*(column.desc() for column in columns))
+
+
+def _schedule_conditions(query: ScheduleList | RunList) -> list[ColumnElement[bool]]:
+    """Return the conditions on the tags, the owner and the name of a schedule."""
+    conditions = []
+    if query.tag is not None:
+        conditions.append(schedules.c.tags.contains([query.tag]))
+    if query.owner is not None:
+        conditions.append(schedules.c.owner == query.owner)
+    if query.name is not None:
+        conditions.append(schedules.c.name == query.name)
+    return conditions
 
 
 def _has_state(state: ScheduleState) -> ColumnElement[bool]:

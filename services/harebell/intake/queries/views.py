@@ -8,6 +8,7 @@ from harebell.contract.errors import InvalidInput
 from harebell.contract.ids import run_id
 from harebell.contract.message import parse
 from harebell.contract.schedule import Definition
+from harebell.contract.types import milliseconds
 from harebell.contract.views import (
     AttemptView,
     BreakerView,
@@ -150,11 +151,11 @@ def _is_planned(row: Row) -> bool:
 
 
 def _run_fields(row: Row) -> dict[str, Any]:
-    delay = _delay_route(row)
+    delay, started_at = _delay_route(row), row["first_started_at"]
     return {
         **row,
         "run_id": run_id(row["schedule_id"], row["scheduled_for"]),
-        "late_ms": _late_ms(row["due_at"], row["first_started_at"]),
+        "late_ms": started_at and milliseconds(started_at - row["due_at"]),
         "tier": delay and delay.tier.value,
         "tier_reason": delay and delay.reason,
         "failed_probes": row.get("failed_probes") or 0,
@@ -167,9 +168,3 @@ def _delay_route(row: Row) -> DelayRoute | None:
         return None
     at, staged_at = row["next_attempt_at"] or row["due_at"], row["staged_at"]
     return COLD_ROUTE if staged_at is None else route(at, staged_at)
-
-
-def _late_ms(due_at: datetime, started_at: datetime | None) -> float | None:
-    if started_at is None:
-        return None
-    return round((started_at - due_at).total_seconds() * 1000, 1)

@@ -13,6 +13,7 @@ from harebell.contract.when import Recurring
 from harebell.domain.preview import describe_run, upcoming_runs
 from harebell.domain.reason_text import REASON_TEXT, SCHEDULE_STATE_TEXT, reason_text
 from harebell.domain.recurrence import AfterCompletion
+from harebell.domain.retry import EXPIRED
 from harebell.domain.run_states import RETENTION, Reason, RunState, ScheduleState
 from harebell.domain.versions import VersionWindow
 from harebell.intake.queries.schedule_history import ScheduleHistory
@@ -24,9 +25,14 @@ MAX_COUNTED_TIMES: Final = 1_000  # scheduled times that `explain` counts toward
 class Verdict(StrEnum):
     """The closed set of results of an explanation."""
 
-    RAN = "ran"  # an attempt has started, whatever its outcome
+    RAN = "ran"  # the run succeeded
+    RUNNING = "running"
+    RETRYING = "retrying"  # the last attempt failed, and another attempt follows
+    FAILED = "failed"  # the last attempt failed, and no attempt follows
+    STOPPED = "stopped"  # a cancellation or a newer run ended the run after an attempt
+    UNKNOWN_OUTCOME = "unknown_outcome"  # an attempt started, and its outcome is unknown
     WILL_RUN = "will_run"
-    DID_NOT_RUN = "did_not_run"
+    DID_NOT_RUN = "did_not_run"  # no attempt has called the target
     WILL_NOT_RUN = "will_not_run"
     NOT_PLANNED_YET = "not_planned_yet"  # the run was due, and no ticker has planned it
     NOT_DUE = "not_due"  # the recurrence does not contain the time
@@ -89,18 +95,26 @@ def explanation_view(
 
 
 def explain(
-    history: ScheduleHistory, at: datetime | None, row: Row | None, *, now: datetime
+    history: ScheduleHistory,
+    at: datetime | None,
+    row: Row | None,
+    *,
+    now: datetime,
+    attempts: Sequence[Row] = (),
 ) -> Explanation:
     """Return why a run of the time `at` did or did not start.
 
     `row` is the run of that time, or the row of a range of skipped times that contains it.
+    `attempts` are the completed attempts of that run in their order.
     """
     if at is None:
         text = "The schedule has no scheduled time up to now."
         first = _first_after(history, now)
         return Explanation(at=None, verdict=Verdict.NOT_DUE, text=text, after=first)
     if row is not None:
-        return _explain_row(history, at, row, now=now)
+        window = next((each for each in history.windows if each.number == row["version"]), None)
+        verdict, text = _row_verdict(row, attempts, now=now)
+        return Explanation(at=at, verdict=verdict, text=text, reason=row["reason"], window=window)
     window = history.window_at(at)
     if window is None:
         text = "The schedule did not exist at that time."
@@ -124,41 +138,79 @@ def explain(
     )
 
 
-def _explain_row(history: ScheduleHistory, at: datetime, row: Row, *, now: datetime) -> Explanation:
-    state, reason, attempt = RunState(row["state"]), row["reason"], row["attempt"]
-    verdict = Verdict.RAN
+def _row_verdict(row: Row, attempts: Sequence[Row], *, now: datetime) -> tuple[Verdict, str]:
+    """Return the verdict about a run and its text, from its row and its completed attempts."""
+    state, attempt, reason = RunState(row["state"]), row["attempt"], reason_text(row["reason"])
     match state:
         case RunState.STAGED:
-            verdict = Verdict.WILL_RUN
             late = " The run is late." if row["due_at"] < now else ""
-            text = f"The run is staged and due at {instant_text(row['due_at'])}.{late}"
-            text = reason_text(reason) or text
-        case RunState.CANCELLED | RunState.EXPIRED | RunState.SKIPPED:
-            verdict = Verdict.DID_NOT_RUN
-            text = (reason_text(reason) or f"The run is {state}.") + _range_text(row)
-        case RunState.DEAD:
-            text = f"The run failed permanently at attempt {attempt} and has a dead letter."
-            text += _probes_text(row)
-        case RunState.UNRESOLVED:
-            text = f"{REASON_TEXT[Reason.UNKNOWN_OUTCOME]} A person must resolve the run."
-        case RunState.SUCCEEDED:
-            text = f"The run succeeded at attempt {attempt}.{_probes_text(row)}"
-        case RunState.RETRYING:
-            text = f"Attempt {attempt} failed, and the next attempt starts {_next_attempt(row)}."
-            text += _probes_text(row)
+            staged = f"The run is staged and due at {instant_text(row['due_at'])}.{late}"
+            verdict, text = Verdict.WILL_RUN, reason or staged
         case RunState.RUNNING:
-            text = f"Attempt {attempt} is running."
-    window = next((each for each in history.windows if each.number == row["version"]), None)
-    return Explanation(at=at, verdict=verdict, text=text, reason=reason, window=window)
+            verdict, text = Verdict.RUNNING, f"Attempt {attempt} is running."
+        case RunState.RETRYING:
+            next_text = (
+                f"Attempt {attempt} failed, and the next attempt starts {_next_attempt(row)}."
+            )
+            text = _sentences(next_text, reason, _error_text(attempts), _probes_text(row))
+            verdict = Verdict.RETRYING
+        case RunState.SUCCEEDED:
+            is_resolved = row["reason"] == Reason.MANUAL
+            succeeded = f"The run succeeded at attempt {attempt}."
+            resolved = "A person resolved the run as succeeded."
+            text = _sentences(resolved if is_resolved else succeeded, _probes_text(row))
+            verdict = Verdict.RAN
+        case RunState.DEAD:
+            dead = f"The run failed permanently at attempt {attempt} and has a dead letter."
+            text = _sentences(dead, _error_text(attempts), _probes_text(row))
+            verdict = Verdict.FAILED
+        case RunState.UNRESOLVED:
+            verdict = Verdict.UNKNOWN_OUTCOME
+            text = f"{REASON_TEXT[Reason.UNKNOWN_OUTCOME]} A person must resolve the run."
+        case RunState.CANCELLED | RunState.EXPIRED | RunState.SKIPPED:
+            if any(each["error_code"] != EXPIRED for each in attempts):
+                verdict, text = _ended_without_success(row, attempts)
+            else:
+                verdict = Verdict.DID_NOT_RUN
+                text = (reason or f"The run is {state}.") + _range_text(row)
+    return verdict, text
 
 
-def _probes_text(row: Row) -> str:
+def _ended_without_success(row: Row, attempts: Sequence[Row]) -> tuple[Verdict, str]:
+    """Return the verdict about a run that ended after an attempt, without a success or a death."""
+    state, attempt = RunState(row["state"]), row["attempt"]
+    if state is RunState.EXPIRED:
+        text = f"No attempt succeeded within the time of `expires_after` (attempts: {attempt})."
+        return Verdict.FAILED, _sentences(text, _error_text(attempts))
+    if state is RunState.CANCELLED:
+        text = f"The run was stopped at attempt {attempt}."
+        return Verdict.STOPPED, _sentences(text, reason_text(row["reason"]))
+    text = f"The outcome of attempt {attempt} is unknown."
+    decision = "A person" if row["reason"] == Reason.MANUAL else "The policy `on_unknown`"
+    return Verdict.UNKNOWN_OUTCOME, f"{text} {decision} ended the run without another attempt."
+
+
+def _error_text(attempts: Sequence[Row]) -> str | None:
+    """Return the sentence about the error of the last attempt that called the target."""
+    failed = [each for each in attempts if each["error_code"] not in (None, EXPIRED)]
+    if not failed:
+        return None
+    code, error = failed[-1]["error_code"], failed[-1]["error"]
+    return f"The last error is {code}{'' if error is None else f' ({quoted(error)})'}."
+
+
+def _sentences(*texts: str | None) -> str:
+    return " ".join(text for text in texts if text is not None)
+
+
+def _probes_text(row: Row) -> str | None:
+    """Return the sentence about the attempts that did not count."""
     count = row.get("failed_probes") or 0
     if not count:
-        return ""
+        return None
     one, many = "One attempt was a failed probe", f"{count} attempts were failed probes"
     attempts = one if count == 1 else many
-    return f" {attempts} of a circuit breaker and did not count."
+    return f"{attempts} of a circuit breaker and did not count."
 
 
 def _range_text(row: Row) -> str:

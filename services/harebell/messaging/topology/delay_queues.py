@@ -13,6 +13,7 @@ SHORTEST_MS: Final = 1_500
 LONGEST_MS: Final = 900_000  # runs that wait longer stay in PostgreSQL
 STEPS_PER_DOUBLING: Final = 4
 LONGEST_LEAD: Final = timedelta(seconds=2)
+TTL_DIGITS: Final = len(str(LONGEST_MS))  # in the names of the queues
 MARGIN: Final = LONGEST_LEAD + timedelta(milliseconds=150)  # 250 batches expire within 60 ms
 LONGEST_DELAY: Final = timedelta(milliseconds=LONGEST_MS) + MARGIN
 
@@ -77,11 +78,13 @@ def route(due_at: datetime, now: datetime, *, horizon: timedelta | None = None) 
 
 
 def delay_queue_name(ms: int) -> str:
-    return f"{DELAY}.{ms}"
+    """Return the name of the queue with this TTL, such as `harebell.delay.001500`."""
+    return f"{DELAY}.{delay_queue_key(ms)}"
 
 
 def delay_queue_key(ms: int) -> str:
-    return str(ms)
+    """Return the TTL with leading zeros, so that the order of the names is that of the TTLs."""
+    return f"{ms:0{TTL_DIGITS}d}"
 
 
 def delay_topology() -> Topology:

@@ -1,0 +1,187 @@
+"""The tree of all commands: the module and the short help of each command.
+
+A group shows its help and completes names from this tree, without an import of a command.
+A test compares the help with that of the imported commands.
+"""
+
+from typing import Final
+
+from harebell.cli.framework.lazy_commands import CommandEntry, CommandTree, GroupEntry
+
+_SCHEDULE: Final = "harebell.cli.schedule"
+_DLQ: Final = "harebell.cli.dlq"
+
+_WHY: Final = CommandEntry(
+    "harebell.cli.why",
+    "Explain what happened, or will happen, at a scheduled time, and the reason.",
+)
+_SCHEDULE_COMMANDS: Final[CommandTree] = {
+    "put": CommandEntry(
+        f"{_SCHEDULE}.manage",
+        "Create or replace schedules from a file (one object, or an array of up to 500).",
+    ),
+    "get": CommandEntry(
+        f"{_SCHEDULE}.manage",
+        "Print one schedule with its definition, its state and its next scheduled times.",
+    ),
+    "list": CommandEntry(
+        f"{_SCHEDULE}.manage", "List the schedules that match all filters, newest first."
+    ),
+    "patch": CommandEntry(
+        f"{_SCHEDULE}.manage",
+        "Change some fields of a schedule and leave the other fields unchanged.",
+    ),
+    "trigger": CommandEntry(
+        f"{_SCHEDULE}.manage", "Stage one manual run at once, in addition to the recurrence."
+    ),
+    "skip": CommandEntry(f"{_SCHEDULE}.manage", "Skip the run of one scheduled time."),
+    "backfill": CommandEntry(
+        f"{_SCHEDULE}.manage", "Stage manual runs for past scheduled times that have no run."
+    ),
+    "pause": CommandEntry(
+        f"{_SCHEDULE}.pause_resume_cancel",
+        "Pause one schedule, or all schedules that match a filter.",
+    ),
+    "resume": CommandEntry(
+        f"{_SCHEDULE}.pause_resume_cancel",
+        "Resume one schedule, all schedules that match a filter, or those of a bulk operation.",
+    ),
+    "cancel": CommandEntry(
+        f"{_SCHEDULE}.pause_resume_cancel",
+        "Cancel one schedule permanently, or all schedules that match a filter.",
+    ),
+    "preview": CommandEntry(
+        f"{_SCHEDULE}.preview",
+        "Print the next scheduled times of a stored schedule, an expression or a file.",
+    ),
+    "why": _WHY,
+    "history": CommandEntry(
+        f"{_SCHEDULE}.history",
+        "List the versions of a schedule, newest first, with their status and their actor.",
+    ),
+    "diff": CommandEntry(f"{_SCHEDULE}.history", "Print the differences of two versions."),
+    "rollback": CommandEntry(
+        f"{_SCHEDULE}.history", "Create a new version with the definition of an older version."
+    ),
+}
+_RUN_COMMANDS: Final[CommandTree] = {
+    "list": CommandEntry("harebell.cli.run", "List the runs that match all filters, newest first."),
+    "get": CommandEntry("harebell.cli.run", "Print one run with its attempts."),
+    "cancel": CommandEntry("harebell.cli.run", "Cancel a run that has not started."),
+    "resolve": CommandEntry("harebell.cli.run", "Resolve an unresolved run."),
+}
+_GET_DEAD_LETTER: Final = "Print one dead letter with its attempts and replays."
+_DISCARD: Final = "Discard dead letters without a replay."
+_GROUP_COMMANDS: Final[CommandTree] = {
+    "list": CommandEntry(f"{_DLQ}.groups", "List the failure groups, the latest failure first."),
+    "note": CommandEntry(f"{_DLQ}.groups", "Replace the note of a failure group."),
+    "mute": CommandEntry(
+        f"{_DLQ}.groups",
+        "Mute failure groups, so that the list of groups and the alerts omit them for a time.",
+    ),
+    "archive": CommandEntry(f"{_DLQ}.groups", "Archive failure groups until they fail again."),
+    "reopen": CommandEntry(f"{_DLQ}.groups", "Reopen failure groups that are muted or archived."),
+}
+_REPLAY_JOB_COMMANDS: Final[CommandTree] = {
+    "list": CommandEntry(
+        f"{_DLQ}.replays", "List the replay jobs with their progress, newest first."
+    ),
+    "get": CommandEntry(f"{_DLQ}.replays", "Print one replay job."),
+    "pause": CommandEntry(
+        f"{_DLQ}.replays", "Pause a replay job, so that it replays no dead letters until a resume."
+    ),
+    "resume": CommandEntry(
+        f"{_DLQ}.replays", "Resume a paused replay job at its next dead letter."
+    ),
+    "abort": CommandEntry(f"{_DLQ}.replays", "Abort a replay job permanently."),
+}
+_DLQ_COMMANDS: Final[CommandTree] = {
+    "list": CommandEntry(
+        f"{_DLQ}.dead_letters", "List the dead letters that match all filters, newest first."
+    ),
+    "get": CommandEntry(f"{_DLQ}.dead_letters", _GET_DEAD_LETTER),
+    "show": CommandEntry(f"{_DLQ}.dead_letters", _GET_DEAD_LETTER, is_hidden=True),
+    "discard": CommandEntry(f"{_DLQ}.dead_letters", _DISCARD),
+    "drop": CommandEntry(f"{_DLQ}.dead_letters", _DISCARD, is_hidden=True),
+    "replay": CommandEntry(
+        f"{_DLQ}.replay",
+        "Replay dead runs: dead letters by id at once, or a selection as a replay job.",
+    ),
+    "edit": CommandEntry(
+        f"{_DLQ}.edit",
+        "Replace a dead letter by a copy with another target, and print the id of the copy.",
+    ),
+    "export": CommandEntry(
+        f"{_DLQ}.export_import",
+        "Write whole dead letters to stdout, one JSON object on each line.",
+    ),
+    "import": CommandEntry(f"{_DLQ}.export_import", "Import exported dead letters."),
+    "watch": CommandEntry(f"{_DLQ}.watch", "Print new dead letters as they arrive, until Ctrl-C."),
+    "groups": GroupEntry("List, note, mute, archive and reopen failure groups.", _GROUP_COMMANDS),
+    "replays": GroupEntry(
+        "List, print, pause, resume and abort replay jobs.", _REPLAY_JOB_COMMANDS
+    ),
+}
+_BREAKER_COMMANDS: Final[CommandTree] = {
+    "list": CommandEntry(
+        "harebell.cli.breaker",
+        "List the breakers that are open, half open or forced, or that closed within the last "
+        "hour.",
+    ),
+    "open": CommandEntry(
+        "harebell.cli.breaker",
+        "Open a breaker by force, so that every run of TARGET is deferred and uses no attempt.",
+    ),
+    "close": CommandEntry(
+        "harebell.cli.breaker",
+        "Close a breaker by force, so that no run of TARGET is deferred after failures.",
+    ),
+    "reset": CommandEntry(
+        "harebell.cli.breaker",
+        "Reset a forced breaker, so that the outcomes of attempts decide its state again.",
+    ),
+}
+_TOPOLOGY_COMMANDS: Final[CommandTree] = {
+    "check": CommandEntry(
+        "harebell.cli.topology",
+        "Print each part of the topology that the broker lacks or has differently.",
+    ),
+    "definitions": CommandEntry(
+        "harebell.cli.topology",
+        "Print a definitions file for RabbitMQ with the topology, the users and their permissions.",
+    ),
+}
+_DEV_COMMANDS: Final[CommandTree] = {
+    "start": CommandEntry(
+        "harebell.cli.dev", "Start the servers and the services, and return when all are ready."
+    ),
+    "stop": CommandEntry("harebell.cli.dev", "Stop every process of the stack and keep its data."),
+    "status": CommandEntry("harebell.cli.dev", "Print every process."),
+    "logs": CommandEntry(
+        "harebell.cli.dev", "Print the last lines of the logs of services and servers."
+    ),
+}
+COMMAND_TREE: Final[CommandTree] = {
+    "schedule": GroupEntry("Create, read, change and trigger schedules.", _SCHEDULE_COMMANDS),
+    "run": GroupEntry(
+        "List and print runs, cancel a run, resolve an unresolved run.", _RUN_COMMANDS
+    ),
+    "why": _WHY,
+    "dlq": GroupEntry("List, print, edit, replay and discard dead letters.", _DLQ_COMMANDS),
+    "breaker": GroupEntry(
+        "List, open, close and reset the circuit breakers of downstreams.", _BREAKER_COMMANDS
+    ),
+    "apply": CommandEntry(
+        "harebell.cli.manifests.apply", "Make the schedules of one owner equal to files."
+    ),
+    "export": CommandEntry(
+        "harebell.cli.manifests.export",
+        "Write schedules in the form that `apply` reads (YAML, or JSON with -o json).",
+    ),
+    "audit": CommandEntry("harebell.cli.audit", "Compare the required runs with the ledger."),
+    "topology": GroupEntry("Print the topology, or compare it with a broker.", _TOPOLOGY_COMMANDS),
+    "dev": GroupEntry(
+        "Start, stop and inspect the local stack: servers and services on loopback.",
+        _DEV_COMMANDS,
+    ),
+}
