@@ -222,7 +222,7 @@ def test_each_threshold_of_an_alert_rule_has_a_pair_of_probes(rule: dict[str, An
 
 @pytest.mark.requirement("S116", "S117")
 @pytest.mark.parametrize("alert", NAMES)
-def test_alert_fires_just_above_and_not_just_below_each_threshold(
+def test_alert_is_active_just_above_and_inactive_just_below_each_threshold(
     alert: str, tmp_path: Path
 ) -> None:
     promtool = shutil.which("promtool")

@@ -10,7 +10,7 @@ from typing import Any, Final
 import orjson
 import pytest
 from tests.architecture.command_line import CommandPath, commands, groups, visible_leaves
-from tests.architecture.documents import CHANGELOG, reference_names
+from tests.architecture.documents import reference_names
 from tests.architecture.metric_names import declared
 from tests.architecture.source_tree import (
     ROOT,
@@ -232,11 +232,13 @@ def test_message_has_a_golden_file_and_golden_file_has_a_message() -> None:
     assert golden ^ messages == set()
 
 
-def test_one_migration_exists_before_the_first_release() -> None:
-    released = re.search(r"^## \[\d", CHANGELOG.read_text(encoding="utf-8"), re.MULTILINE)
-    versions = [path.name for path in (MIGRATIONS / "versions").glob("[0-9]*.py")]
+def test_migrations_form_one_chain_from_the_initial_one() -> None:
+    revision = re.compile(r'^(?:down_)?revision = "?(\w+)"?$', re.MULTILINE)
+    files = sorted((MIGRATIONS / "versions").glob("[0-9]*.py"))
+    chain = [revision.findall(path.read_text(encoding="utf-8")) for path in files]
 
-    assert released or len(versions) == 1
+    numbers = [path.name.partition("_")[0] for path in files]
+    assert chain == [list(pair) for pair in zip(numbers, ["None", *numbers], strict=False)]
 
 
 @pytest.mark.parametrize("project", [ROOT, SCHEMAS], ids=["harebell", "harebell-client"])

@@ -13,9 +13,10 @@ from tests.rig.servers import as_role
 from harebell.audit.liveness import find_missed_heartbeats
 from harebell.audit.model.records import Window
 from harebell.audit.model.report import MissedHeartbeat
-from harebell.audit.model.waits import MAX_UNCHANGED, Deferral, OverlapWait, Waits
+from harebell.audit.model.waits import MAX_UNCHANGED, BreakerDeferral, OverlapWait, Waits
 from harebell.audit.store import connect_read_only
 from harebell.audit.waits import load_overlaps, load_waits
+from harebell.contract.downstream import downstream_of_json
 
 pytestmark = pytest.mark.postgres
 
@@ -23,7 +24,9 @@ NOW: Final = datetime.now(UTC).replace(microsecond=0)
 LATE: Final = timedelta(minutes=10)  # longer than the time from the import to the last test
 WINDOW: Final = Window(since=NOW - timedelta(hours=1), until=NOW, now=NOW)
 SCHEDULE: Final = UUID("5f0c1a52-7d4f-5c1b-9d80-0d3c1c3f7a11")
-DOWN, OTHER = "http:down.example", "http:other.example"
+DOWN, OTHER = (
+    downstream_of_json({"http": {"url": f"https://{host}.example/x"}}) for host in ("down", "other")
+)
 EDITED: Final = orjson.dumps({"target": {"http": {"url": "https://other.example/x"}}}).decode()
 TABLES: Final = (
     "runs",
@@ -89,7 +92,10 @@ async def insert_run(owner: asyncpg.Connection, due: float, **columns: Any) -> d
 def deferrals(**ranges: tuple[float, float]) -> Waits:
     names = {"down": DOWN, "other": OTHER}
     return Waits(
-        {names[name]: [Deferral(ago(since), ago(until))] for name, (since, until) in ranges.items()}
+        {
+            names[name]: [BreakerDeferral(ago(since), ago(until))]
+            for name, (since, until) in ranges.items()
+        }
     )
 
 
@@ -168,10 +174,12 @@ async def test_ticker_is_silent_when_it_has_not_read_a_resumed_schedule(
 async def test_load_waits_returns_ended_and_lasting_deferrals(
     owner: asyncpg.Connection, auditor: asyncpg.Connection
 ) -> None:
-    await owner.execute(
-        "INSERT INTO breaker_deferrals VALUES ($1, $3, $4), ($1, $5, NULL), ($2, $6, $7)",
-        DOWN, OTHER, ago(900), ago(800), ago(400), ago(90_000), ago(80_000),
-    )  # fmt: skip
+    for name, since, until in (
+        (DOWN, ago(900), ago(800)),
+        (DOWN, ago(400), None),
+        (OTHER, ago(90_000), ago(80_000)),
+    ):
+        await owner.execute("INSERT INTO breaker_deferrals VALUES ($1, $2, $3)", name, since, until)
     await owner.execute(
         "INSERT INTO breakers (downstream, state, since) VALUES ($1, 'half_open', $2)",
         DOWN,
@@ -181,7 +189,7 @@ async def test_load_waits_returns_ended_and_lasting_deferrals(
     waits = await load_waits(auditor, WINDOW)
 
     assert waits.deferrals == {
-        DOWN: [Deferral(ago(900), ago(800)), Deferral(ago(400), NOW)],
+        DOWN: [BreakerDeferral(ago(900), ago(800)), BreakerDeferral(ago(400), NOW)],
     }
 
 
@@ -200,7 +208,7 @@ async def test_old_half_open_breaker_defers_while_an_attempt_probes_it(
 
     waits = await load_waits(auditor, WINDOW)
 
-    assert waits.deferrals[DOWN] == [Deferral(ago(age), NOW if is_probed else ago(300))]
+    assert waits.deferrals[DOWN] == [BreakerDeferral(ago(age), NOW if is_probed else ago(300))]
 
 
 WAITING = {"reason": "waiting_for_overlap"}

@@ -8,7 +8,13 @@ from uuid import UUID
 import asyncpg
 
 from harebell.audit.model.records import Window
-from harebell.audit.model.waits import MAX_UNCHANGED, BreakerRow, Deferral, OverlapWait, Waits
+from harebell.audit.model.waits import (
+    MAX_UNCHANGED,
+    BreakerDeferral,
+    BreakerRow,
+    OverlapWait,
+    Waits,
+)
 from harebell.audit.store import FIRST_STAGED_AT
 from harebell.contract.breakers import BreakerState
 from harebell.contract.downstream import downstream_of_json
@@ -56,10 +62,10 @@ GROUP BY t.schedule_id
 
 async def load_waits(connection: asyncpg.Connection, window: Window) -> Waits:
     """Return the deferrals that ended in the window or last, without the overlap slots."""
-    deferrals: dict[str, list[Deferral]] = defaultdict(list)
+    deferrals: dict[str, list[BreakerDeferral]] = defaultdict(list)
     since = min(window.since, window.late_before) - window.late_after
     for row in await connection.fetch(_ENDED, since, MAX_ENDED):
-        deferrals[row["downstream"]].append(Deferral(row["since"], row["until"]))
+        deferrals[row["downstream"]].append(BreakerDeferral(row["since"], row["until"]))
     breakers = [_breaker(row) for row in await connection.fetch(_BREAKERS)]
     probed = await _load_probed(connection, breakers, window)
     for breaker in breakers:

@@ -4,6 +4,7 @@ from dataclasses import replace
 from datetime import datetime, timedelta
 from typing import Any
 
+import orjson
 import pytest
 from tests.fakes.audit import AuditedTicker, attempt_row, run_row
 from tests.fakes.schedules import ID
@@ -14,19 +15,20 @@ from harebell.audit.model.records import Run, Schedule, Window
 from harebell.audit.model.waits import (
     MAX_UNCHANGED,
     RELEASE_TIME,
+    BreakerDeferral,
     BreakerRow,
-    Deferral,
     OverlapWait,
     Waits,
 )
 from harebell.contract.breakers import BreakerState
-from harebell.contract.downstream import downstream_of
+from harebell.contract.downstream import downstream_of, downstream_of_json
 from harebell.dispatcher.release.gates import MAX_DEFERRAL
 from harebell.domain.run_states import RunState
 
 NOW = after(300)
 WINDOW = Window(since=NINE, until=NOW, now=NOW)  # a run is stuck after 60 s
-OTHER = "http:other.example"
+AGAIN = {"http": {"url": "https://other.example/again"}}
+OTHER = downstream_of_json(AGAIN)
 OPEN, HALF_OPEN, CLOSED = BreakerState.OPEN, BreakerState.HALF_OPEN, BreakerState.CLOSED
 
 
@@ -40,7 +42,9 @@ def schedule() -> Schedule:
 def deferred(schedule: Schedule, *ranges: tuple[float, float]) -> Waits:
     """Return the deferrals of the downstream of the schedule, in seconds after nine."""
     downstream = downstream_of(schedule.definition_of(1).target)  # type: ignore[union-attr]  # version 1 exists
-    return Waits({downstream: [Deferral(after(since), after(until)) for since, until in ranges]})
+    return Waits(
+        {downstream: [BreakerDeferral(after(since), after(until)) for since, until in ranges]}
+    )
 
 
 def is_stuck(schedule: Schedule, run: Run, waits: Waits, window: Window = WINDOW) -> bool:
@@ -79,15 +83,15 @@ def test_retrying_run_is_not_stuck_while_a_breaker_defers_it(schedule: Schedule)
 
 
 def test_breaker_of_another_downstream_defers_no_run(schedule: Schedule) -> None:
-    waits = Waits({OTHER: [Deferral(NINE, NOW)]})
+    waits = Waits({OTHER: [BreakerDeferral(NINE, NOW)]})
 
     assert is_stuck(schedule, run_row(NINE), waits)
 
 
 def test_edited_target_of_a_run_decides_about_its_breaker(schedule: Schedule) -> None:
-    edited = run_row(NINE, target='{"http": {"url": "https://other.example/again"}}')
+    edited = run_row(NINE, target=orjson.dumps(AGAIN).decode())
 
-    assert not is_stuck(schedule, edited, Waits({OTHER: [Deferral(NINE, NOW)]}))
+    assert not is_stuck(schedule, edited, Waits({OTHER: [BreakerDeferral(NINE, NOW)]}))
     assert is_stuck(schedule, edited, deferred(schedule, (0, 300)))
 
 
@@ -223,12 +227,12 @@ def test_breaker_defers_runs_until_its_row_shows_the_end(
 ) -> None:
     row = breaker(deferring_since=OLD, **columns)
 
-    assert row.deferral(NOW, is_probed=is_probed) == Deferral(OLD, until)
+    assert row.deferral(NOW, is_probed=is_probed) == BreakerDeferral(OLD, until)
 
 
 def test_deferral_without_a_recorded_start_begins_with_the_state() -> None:
     measured = breaker(deferring_since=None, since=after(10))
     forced = breaker(deferring_since=None, forced=OPEN, forced_at=after(20))
 
-    assert measured.deferral(NOW, is_probed=False) == Deferral(after(10), NOW)
-    assert forced.deferral(NOW, is_probed=False) == Deferral(after(20), NOW)
+    assert measured.deferral(NOW, is_probed=False) == BreakerDeferral(after(10), NOW)
+    assert forced.deferral(NOW, is_probed=False) == BreakerDeferral(after(20), NOW)

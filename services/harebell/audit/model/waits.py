@@ -14,7 +14,7 @@ MAX_UNCHANGED: Final = timedelta(minutes=15)
 
 
 @dataclass(frozen=True, slots=True)
-class Deferral:
+class BreakerDeferral:
     """A time range in which a breaker deferred the runs of its downstream."""
 
     since: datetime
@@ -33,7 +33,7 @@ class BreakerRow:
     forced_until: datetime | None
     deferring_since: datetime | None
 
-    def deferral(self, now: datetime, *, is_probed: bool) -> Deferral | None:
+    def deferral(self, now: datetime, *, is_probed: bool) -> BreakerDeferral | None:
         """Return the deferral that lasts, or that ended before its end was recorded.
 
         `is_probed` is true if an attempt calls the downstream now.
@@ -42,7 +42,9 @@ class BreakerRow:
         since = self.deferring_since or opened_at
         if since is None:
             return None
-        return Deferral(since, max(since, min(now, self._deferred_until(now, is_probed=is_probed))))
+        return BreakerDeferral(
+            since, max(since, min(now, self._deferred_until(now, is_probed=is_probed)))
+        )
 
     def _deferred_until(self, now: datetime, *, is_probed: bool) -> datetime:
         """Return the time up to which the row shows that runs were deferred."""
@@ -75,7 +77,7 @@ NO_OVERLAP: Final = OverlapWait(is_occupied=False, free_since=None)
 class Waits:
     """The deferrals of each downstream, and the overlap slots of each schedule."""
 
-    deferrals: Mapping[str, Sequence[Deferral]] = field(default_factory=dict)
+    deferrals: Mapping[str, Sequence[BreakerDeferral]] = field(default_factory=dict)
     overlaps: Mapping[UUID, OverlapWait] = field(default_factory=dict)
 
     def delay(self, downstream: str, expected: datetime, until: datetime) -> timedelta:
