@@ -72,7 +72,7 @@ class Stack:
         with servers.virtual_host(vhost) as amqp_url:
             database_url = asyncio.run(servers.make_database())
             services = LocalServices(
-                root, amqp_url=amqp_url, database_url=database_url, environ=_environment()
+                root, amqp_url=amqp_url, database_url=database_url, environ=caller_environment()
             )
             try:
                 yield cls(
@@ -225,7 +225,7 @@ def run_id(schedule_id: str, scheduled_for: datetime) -> str:
     return f"{schedule_id}@{scheduled_for:%Y%m%dT%H%M%S}{scheduled_for.microsecond // 1000:03d}Z"
 
 
-def _environment() -> dict[str, str]:
+def caller_environment() -> dict[str, str]:
     """Return the environment without the variables of another stack, with the import paths."""
     variables = {
         name: text for name, text in os.environ.items() if not name.startswith("HAREBELL_")

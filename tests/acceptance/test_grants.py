@@ -31,6 +31,7 @@ _WRITE_GRANTS = {
     },
     "dlq_inspector": {
         "alerts": {INSERT, UPDATE, DELETE},
+        "alert_posts": {INSERT, UPDATE, DELETE},
         "runs": {UPDATE},
         "dead_letters": {INSERT, UPDATE, DELETE},
         "failure_groups": {INSERT, UPDATE, DELETE},
@@ -50,6 +51,7 @@ _WRITE_GRANTS = {
         "overlap_slots": {INSERT, UPDATE, DELETE},
         "rate_limits": {DELETE},
         "breakers": {INSERT, UPDATE, DELETE},
+        "breaker_deferrals": {INSERT, UPDATE, DELETE},
     },
 }
 

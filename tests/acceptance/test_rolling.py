@@ -11,8 +11,7 @@ from tests.acceptance.recording_target import Target
 from tests.acceptance.stack import Stack, Tenant, now, until
 from tests.rig.servers import Servers
 
-from harebell.dev.plan import ServiceCounts, ServiceKind, name_of
-from harebell.dev.processes import STOP_TIMEOUT
+from harebell.dev.plan import STOP_TIMEOUT, ServiceCounts, ServiceKind, name_of
 
 pytestmark = [pytest.mark.broker, pytest.mark.postgres]
 

@@ -10,8 +10,7 @@ from tests.acceptance.faults import assert_each_once, holder_of, put_spread, unt
 from tests.acceptance.recording_target import Target
 from tests.acceptance.stack import Stack, Tenant, now, until
 
-from harebell.dev.plan import ServiceCounts, ServiceKind, name_of
-from harebell.dev.processes import STOP_TIMEOUT
+from harebell.dev.plan import STOP_TIMEOUT, ServiceCounts, ServiceKind, name_of
 
 pytestmark = [pytest.mark.broker, pytest.mark.postgres, pytest.mark.long]
 

@@ -8,6 +8,7 @@ import pytest
 from tests.rig.servers import as_role
 
 from harebell.contract.breakers import BreakerEventData, BreakerSnapshotEntry, BreakerState
+from harebell.domain.run_states import RETENTION
 from harebell.storage.engine import open_pool
 from harebell.ticker.store import breakers as store
 
@@ -24,6 +25,7 @@ async def pool(database_url: str) -> AsyncIterator[asyncpg.Pool]:
     async with open_pool(as_role(database_url, "ticker"), name="test") as pool:
         yield pool
         await pool.execute("DELETE FROM breakers")
+        await pool.execute("DELETE FROM breaker_deferrals")
 
 
 def reported(state: BreakerState, since: datetime = NOW) -> BreakerEventData:
@@ -121,3 +123,60 @@ async def test_reason_and_next_probe_of_the_later_state_are_stored(pool: asyncpg
 
     assert tuple(open_row) == ("probe_failed", NOW + timedelta(seconds=30))
     assert tuple(closed_row) == (None, None)
+
+
+async def deferrals(pool: asyncpg.Pool) -> list[tuple[datetime, datetime | None]]:
+    rows = await pool.fetch("SELECT since, until FROM breaker_deferrals ORDER BY since")
+    return [(row["since"], row["until"]) for row in rows]
+
+
+def at(seconds: float) -> datetime:
+    return NOW + timedelta(seconds=seconds)
+
+
+async def test_deferral_lasts_from_the_first_open_state_to_the_next_closed_one(
+    pool: asyncpg.Pool,
+) -> None:
+    for state, second in ((OPEN, 0), (BreakerState.HALF_OPEN, 30), (OPEN, 31)):
+        await store.record_state(pool, reported(state, at(second)))
+    lasting = await deferrals(pool)
+    await store.record_state(pool, reported(CLOSED, at(70)))
+    await store.record_state(pool, reported(OPEN, at(40)))  # an old report
+    ended = await deferrals(pool)
+    await store.record_state(pool, reported(OPEN, at(80)))
+
+    assert lasting == [(NOW, None)]
+    assert ended == [(NOW, at(70))]
+    assert await deferrals(pool) == [(NOW, at(70)), (at(80), None)]
+
+
+async def test_forced_state_begins_and_ends_the_deferral(pool: asyncpg.Pool) -> None:
+    await force(pool, OPEN)
+    await store.record_state(pool, reported(CLOSED, at(1)))
+    await force(pool, CLOSED, at(10))
+    await store.record_state(pool, reported(OPEN, at(20)))
+    forced_closed = await deferrals(pool)
+    await force(pool, None, at(30))
+
+    assert forced_closed == [(NOW, at(10))]
+    assert await deferrals(pool) == [(NOW, at(10)), (at(30), None)]
+
+
+async def test_deferral_ends_with_the_forced_time(pool: asyncpg.Pool) -> None:
+    until = NOW - timedelta(minutes=5)
+    await force(pool, OPEN, LONG_AGO, until)
+
+    await store.expire_forced(pool)
+
+    assert await deferrals(pool) == [(LONG_AGO, until)]
+
+
+async def test_deferral_is_deleted_with_the_runs_of_its_time(pool: asyncpg.Pool) -> None:
+    old, recent = NOW - RETENTION - timedelta(hours=1), NOW - timedelta(days=29)
+    for time in (old, recent):
+        await pool.execute("INSERT INTO breaker_deferrals VALUES ($1, $2, $2)", NAME, time)
+    await force(pool, OPEN)
+
+    await store.delete_forgotten(pool)
+
+    assert await deferrals(pool) == [(recent, recent), (NOW, None)]

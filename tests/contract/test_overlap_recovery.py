@@ -1,12 +1,14 @@
 """Overlap slots whose runs no executor woke, and locks that the rescuer must skip."""
 
 from collections.abc import Iterable
+from datetime import datetime
 from typing import Any, cast
 
 import asyncpg
-from tests.contract.ledger_rows import SEQ, Row
+from tests.contract.ledger_rows import FIND_RUN, SEQ, Row
 from tests.contract.overlap_claimers import QUEUE, STAGED, Executor, insert_runs, key, slot_roles
 
+from harebell.contract.ids import RunKey
 from harebell.contract.ticket import TICKET_BATCH
 from harebell.domain.run_states import Reason
 from harebell.messaging.publisher import OutgoingMessage
@@ -59,6 +61,52 @@ async def test_find_lost_tickets_omits_a_run_that_waits_for_the_slot_until_it_ex
 
     assert found == {lost, expired}
     assert set(runs) > found
+
+
+async def test_find_lost_tickets_returns_an_expired_run_before_its_next_republication(
+    ledger: asyncpg.Pool,
+) -> None:
+    """A breaker may have deferred the ticket, whose next copy is due in ten minutes."""
+    recent, expired = key(-3600), key(-3601)
+    await insert_runs(ledger, [recent])
+    await insert_runs(ledger, [expired], Row(STAGED, is_expired=True))
+
+    (found,) = await recovery.find_lost_tickets(ledger)
+
+    assert (found.key, found.can_be_queued) == (expired, False)
+
+
+async def first_ticket(ledger: asyncpg.Pool, run: RunKey) -> tuple[datetime, bool]:
+    """Return the time of the first ticket, and whether the last one is a copy."""
+    row = await ledger.fetchrow(FIND_RUN, run.scheduled_for, run.schedule_id)
+    is_copy = row["republished_at"] == row["staged_at"]
+    return row["first_staged_at"] if is_copy else row["staged_at"], is_copy
+
+
+async def test_republication_keeps_the_time_of_the_first_ticket(ledger: asyncpg.Pool) -> None:
+    run = key(-60)
+    await insert_runs(ledger, [run])
+    staged = await first_ticket(ledger, run)
+    for _ in range(2):
+        async with ledger.acquire() as connection, connection.transaction():
+            await recovery.mark_restaged(connection, [run])
+
+    assert staged[1] is False
+    assert await first_ticket(ledger, run) == (staged[0], True)
+
+
+async def test_repeated_wake_keeps_the_time_of_the_first_wake(ledger: asyncpg.Pool) -> None:
+    run = key(-60)
+    await insert_runs(ledger, [run], Row(STAGED, 0, Reason.WAITING_FOR_OVERLAP))
+    staged, _ = await first_ticket(ledger, run)
+    found = []
+    for min_ticket_age in (1e-6, 1e-6, 0):  # by the rescuer twice, and by a completion
+        async with ledger.acquire() as connection, connection.transaction():
+            await overlap.wake(connection, [run], min_ticket_age=min_ticket_age)
+        found.append(await first_ticket(ledger, run))
+
+    assert staged < found[0][0] == found[1][0] < found[2][0]
+    assert [is_copy for _, is_copy in found] == [True, True, False]
 
 
 class RecordingPublisher:

@@ -24,7 +24,8 @@ from harebell.audit.model.rules import check_runs, check_schedule
 from harebell.domain.run_states import ENDED, FAILED, SUCCEEDED, RunState
 
 NEVER_LATE: Final = timedelta(days=365)  # for rules that do not check the lateness
-_COLUMNS: Final = tuple(each.name for each in fields(Run) if each.name != "attempts")
+_COMPUTED: Final = ("attempts", "first_staged_at", "target")
+_COLUMNS: Final = tuple(each.name for each in fields(Run) if each.name not in _COMPUTED)
 
 
 class AuditedTicker(FakeTicker):
@@ -81,6 +82,7 @@ def _audited_run(row: LedgerRun, now: datetime) -> Run:
         "lease_holder": EXECUTOR if is_running else None,
         "lease_until": now if is_running else None,
         "started_at": None,
+        "first_staged_at": row.first_ticket_at,
         "attempts": tuple(attempt_row(number, outcome, row.due_at) for number in completed),
     }
     return Run(**{name: getattr(row, name) for name in _COLUMNS} | changes)
@@ -113,6 +115,7 @@ def run_row(time: datetime, **columns: Any) -> Run:
         lease_holder=None,
         lease_until=None,
         staged_at=time,
+        first_staged_at=time,
         started_at=None,
         finished_at=None,
         range_until=None,

@@ -4,6 +4,7 @@ The audit reads only the tables and needs neither a service nor a broker.
 
 * audit        one audit: batches of schedules, and their runs in time slices
 * store        the read-only connection and the statements
+* waits        the statements about breakers and overlap slots, for which runs wait
 * model        the rules (pure)
 * liveness     missed heartbeats of tickers and pools
 * watchdog     repeated audits with pings and events

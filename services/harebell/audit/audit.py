@@ -18,6 +18,8 @@ from harebell.audit.model.records import (
 )
 from harebell.audit.model.report import MAX_FINDINGS, Report
 from harebell.audit.model.rules import check_runs, check_schedule
+from harebell.audit.model.waits import Waits
+from harebell.audit.waits import load_overlaps, load_waits
 from harebell.contract.errors import InvalidInput
 from harebell.contract.types import duration_text, instant_text
 from harebell.domain.run_states import RETENTION
@@ -61,19 +63,26 @@ async def run_audit(
             reason = f"The start must be at most {days} in the past, not {instant_text(since)}."
             raise InvalidInput(reason, field="since", code="too_early")
         window = Window(since=since, until=min(until or now, now), now=now, late_after=late_after)
+        waits = await load_waits(connection, window)
         report = Report(since=window.since, until=window.until, limit=limit)
         after: UUID | None = _LOWEST_ID
         while after is not None:
             async with connection.transaction(isolation="repeatable_read", readonly=True):
                 after = await _audit_batch(
-                    connection, report, window=window, scope=scope, after=after
+                    connection, report, window=window, scope=scope, after=after, waits=waits
                 )
-        report.missed_heartbeats = await find_missed_heartbeats(connection, late_after)
+        report.missed_heartbeats = await find_missed_heartbeats(connection, late_after, waits)
     return report
 
 
 async def _audit_batch(
-    connection: asyncpg.Connection, report: Report, *, window: Window, scope: Scope, after: UUID
+    connection: asyncpg.Connection,
+    report: Report,
+    *,
+    window: Window,
+    scope: Scope,
+    after: UUID,
+    waits: Waits,
 ) -> UUID | None:
     """Audit the schedules after an id. Return the id of the last one, or None after the end."""
     rows = await store.load_schedules(
@@ -89,7 +98,8 @@ async def _audit_batch(
             report.add_findings(check_schedule(schedule, window))
         else:
             report.add_findings([schedule])
-    await _audit_runs(connection, report, window=window, schedules=schedules)
+    waits = replace(waits, overlaps=await load_overlaps(connection, ids))
+    await _audit_runs(connection, report, window=window, schedules=schedules, waits=waits)
     report.schedules += len(rows)
     return ids[-1] if len(ids) == BATCH else None
 
@@ -100,6 +110,7 @@ async def _audit_runs(
     *,
     window: Window,
     schedules: Mapping[UUID, Schedule],
+    waits: Waits,
 ) -> None:
     ids = list(schedules)
     open_ranges = await store.load_ranges(connection, ids, window.since)
@@ -111,7 +122,8 @@ async def _audit_runs(
             found = rows.get(id_) or store.SliceRows()
             runs = [*open_ranges[id_], *found.runs]
             report.runs += len(found.runs)
-            report.add_coverage(check_runs(schedule, runs, found.orphans, window=time_slice))
+            coverage = check_runs(schedule, runs, found.orphans, window=time_slice, waits=waits)
+            report.add_coverage(coverage)
             open_ranges[id_] = [run for run in runs if run.reaches(time_slice.until)]
 
 

@@ -24,9 +24,15 @@ APPLICATION_NAME: Final = "harebell-audit"
 STATEMENT_TIMEOUT: Final = "60s"  # a slice of runs may not be in the cache of PostgreSQL
 COMMAND_TIMEOUT: Final = 65.0  # seconds; above the statement timeout, for a lost connection
 
+# The recovery of lost tickets sets `staged_at` to the same time as `republished_at`.
+FIRST_STAGED_AT: Final = (
+    "CASE WHEN republished_at = staged_at THEN first_staged_at ELSE staged_at END"
+)
+
 _SCHEDULES: Final = """
 SELECT s.id, s.tenant, s.key, s.version AS shown_version, t.version, t.state, t.planned_until,
-       t.dispatched, t.next_at, t.awaited_run, t.pending_at, t.executions, t.failures, t.last_run
+       t.dispatched, t.next_at, t.awaited_run, t.pending_at, t.changed_at, t.executions,
+       t.failures, t.last_run
 FROM schedules s LEFT JOIN schedule_state t ON t.schedule_id = s.id
 WHERE s.id > $1 AND ($2::text IS NULL OR s.tenant = $2)
   AND ($3::text IS NULL OR s.key = $3 OR s.id::text = $3)
@@ -40,23 +46,25 @@ ORDER BY schedule_id, version
 """
 # A batch is between its first and its last schedule. The condition in CASE is hidden from the
 # planner, which would otherwise read the whole slice once for each schedule.
-_RUNS: Final = """
+_RUNS: Final = f"""
 SELECT scheduled_for, schedule_id, tenant, version, origin, state, reason, outcome, seq,
        replay_number, attempt, due_at, expires_at, next_attempt_at, lease_holder, lease_until,
-       staged_at, started_at, finished_at, range_until, range_count, failed_probes
+       staged_at, started_at, finished_at, range_until, range_count, failed_probes,
+       override->>'target' AS target, {FIRST_STAGED_AT} AS first_staged_at
 FROM runs
 WHERE scheduled_for >= $2 AND scheduled_for < $3 AND schedule_id >= $4 AND schedule_id <= $5
   AND CASE WHEN schedule_id = ANY($1) THEN true ELSE false END
 ORDER BY schedule_id, scheduled_for
-"""
-_RANGES: Final = """
+"""  # noqa: S608  # the parts are constants
+_RANGES: Final = f"""
 SELECT scheduled_for, schedule_id, tenant, version, origin, state, reason, outcome, seq,
        replay_number, attempt, due_at, expires_at, next_attempt_at, lease_holder, lease_until,
-       staged_at, started_at, finished_at, range_until, range_count, failed_probes
+       staged_at, started_at, finished_at, range_until, range_count, failed_probes,
+       override->>'target' AS target, {FIRST_STAGED_AT} AS first_staged_at
 FROM runs
 WHERE schedule_id = ANY($1) AND scheduled_for < $2 AND range_until >= $2
 ORDER BY schedule_id, scheduled_for
-"""
+"""  # noqa: S608  # the parts are constants
 _ATTEMPTS: Final = """
 SELECT scheduled_for, schedule_id, replay_number, number, outcome, started_at FROM attempts
 WHERE scheduled_for >= $2 AND scheduled_for < $3 AND schedule_id >= $4 AND schedule_id <= $5

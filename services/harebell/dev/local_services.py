@@ -3,10 +3,14 @@
 import os
 from collections.abc import Mapping
 from dataclasses import dataclass
+from datetime import timedelta
 from pathlib import Path
 from threading import Lock
+from typing import Final
 
+from harebell.contract.errors import InvalidInput
 from harebell.dev.plan import (
+    STOP_TIMEOUT,
     Command,
     PlannedService,
     ServiceCounts,
@@ -18,6 +22,9 @@ from harebell.dev.plan import (
 from harebell.dev.ports import choose_ports
 from harebell.dev.processes import ServiceProcesses
 from harebell.dev.spawn import Process
+from harebell.runtime.settings import ExecutorSettings
+
+MAX_SHUTDOWN_WAIT: Final = timedelta(hours=1)  # the longest attempt
 
 
 @dataclass(frozen=True, slots=True)
@@ -68,11 +75,13 @@ class LocalServices:
             database_url=self._database_url,
             environ=self._environ,
         )
+        variables = settings | dict(environment or {})
         return PlannedService(
             name=name,
             command=self._command(kind),
-            environment=settings | dict(environment or {}),
+            environment=variables,
             port=port,
+            stop_timeout=_stop_timeout(kind, variables),
         )
 
     def start(
@@ -113,7 +122,7 @@ class LocalServices:
 
     def stop(self, *names: str) -> None:
         """Stop the named services, or all: SIGTERM, then SIGKILL after STOP_TIMEOUT."""
-        self.processes.stop(names or None)
+        self.processes.stop(names or None, grace=STOP_TIMEOUT)
 
     def _port_of(self, name: str) -> int:
         with self._port_lock:
@@ -122,3 +131,18 @@ class LocalServices:
             ):  # a running service uses its port
                 self._ports |= choose_ports([name], seed=str(self.root), remembered=self._ports)
             return self._ports[name]
+
+
+def _stop_timeout(kind: ServiceKind, environment: Mapping[str, str]) -> float:
+    """Return the seconds after SIGTERM until a service is killed.
+
+    An executor gets the time that its own settings grant to running attempts, and then the time
+    of every service for the rest of its stop.
+    """
+    if kind is not ServiceKind.EXECUTOR:
+        return STOP_TIMEOUT
+    try:
+        granted = ExecutorSettings.load(environment).shutdown_timeout
+    except InvalidInput:  # the executor does not start, and its log contains the error
+        return STOP_TIMEOUT
+    return min(granted, MAX_SHUTDOWN_WAIT).total_seconds() + STOP_TIMEOUT

@@ -23,6 +23,7 @@ class PidFile(BaseModel):
 
     pid: int
     start_id: str
+    stop_timeout: float | None = None  # seconds after SIGTERM; None: the caller decides
 
 
 class BackgroundProcess:
@@ -36,12 +37,17 @@ class BackgroundProcess:
     @property
     def process(self) -> Process | None:
         """The running process, or None if the pid file is missing or older than the process."""
-        try:
-            known = PidFile.model_validate_json(self._pid_file.read_bytes())
-        except (FileNotFoundError, ValidationError):
+        known = self._read()
+        if known is None:
             return None
         process = Process(known.pid, known.start_id)
         return process if process.is_running else None
+
+    @property
+    def stop_timeout(self) -> float | None:
+        """The time [s] that the started process has for its stop, or None if none is known."""
+        known = self._read()
+        return None if known is None else known.stop_timeout
 
     @property
     def has_ended(self) -> bool:
@@ -55,14 +61,15 @@ class BackgroundProcess:
         environment: Mapping[str, str],
         directory: Path,
         user: OsUser | None = None,
+        stop_timeout: float | None = None,
     ) -> Process:
         self.log.parent.mkdir(parents=True, exist_ok=True)
         rotate(self.log)
         process = start_process(
             command, log=self.log, environment=environment, directory=directory, user=user
         )
-        record = PidFile(pid=process.pid, start_id=process.start_id).model_dump_json()
-        state.write(self._pid_file, record)
+        record = PidFile(pid=process.pid, start_id=process.start_id, stop_timeout=stop_timeout)
+        state.write(self._pid_file, record.model_dump_json())
         return process
 
     def await_ready(self, ready: Callable[[], bool], *, limit: float) -> None:
@@ -95,3 +102,9 @@ class BackgroundProcess:
     def remove_pid_file(self) -> None:
         """Delete the pid file of an ended process."""
         self._pid_file.unlink(missing_ok=True)
+
+    def _read(self) -> PidFile | None:
+        try:
+            return PidFile.model_validate_json(self._pid_file.read_bytes())
+        except (FileNotFoundError, ValidationError):
+            return None

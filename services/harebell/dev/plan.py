@@ -4,9 +4,12 @@ import sys
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from enum import StrEnum
+from typing import Final
 from urllib.parse import urlsplit
 
 from pydantic import BaseModel, ConfigDict
+
+STOP_TIMEOUT: Final = 10.0  # seconds after SIGTERM until a service without attempts is killed
 
 
 class ServiceKind(StrEnum):
@@ -56,6 +59,7 @@ class PlannedService(BaseModel):
     command: tuple[str, ...]
     environment: dict[str, str]
     port: int
+    stop_timeout: float = STOP_TIMEOUT  # seconds after SIGTERM until the process is killed
 
 
 class StackPlan(BaseModel):

@@ -1,7 +1,7 @@
 """The service processes of one stack: start, readiness, stop."""
 
 import signal
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from http.client import HTTPConnection, HTTPException
 from pathlib import Path
 from time import monotonic, sleep
@@ -9,11 +9,10 @@ from time import monotonic, sleep
 from harebell.dev.errors import NotReady
 from harebell.dev.logs import tail
 from harebell.dev.pid_file import BackgroundProcess
-from harebell.dev.plan import PlannedService
+from harebell.dev.plan import STOP_TIMEOUT, PlannedService
 from harebell.dev.ports import LOOPBACK
 from harebell.dev.spawn import Process, stop_processes
 
-STOP_TIMEOUT = 10.0  # seconds for all services after SIGTERM
 READY_TIMEOUT = 60.0
 RESPONSE_TIMEOUT = 1.0
 POLL_INTERVAL = 0.1
@@ -30,7 +29,10 @@ class ServiceProcesses:
 
     def start(self, service: PlannedService) -> Process:
         return self._process_of(service.name).start(
-            service.command, environment=service.environment, directory=self.root
+            service.command,
+            environment=service.environment,
+            directory=self.root,
+            stop_timeout=service.stop_timeout,
         )
 
     def process(self, name: str) -> Process | None:
@@ -45,11 +47,24 @@ class ServiceProcesses:
         """Kill a service with SIGKILL."""
         self._process_of(name).kill()
 
-    def stop(self, names: Sequence[str] | None = None, *, grace: float = STOP_TIMEOUT) -> list[str]:
-        """Stop the named services, or all of them, and return the names of those that ran."""
+    def stop_timeout(self, names: Iterable[str] | None = None) -> float:
+        """Return the longest stop timeout [s] of the named services, or of all running ones."""
+        chosen = self.processes() if names is None else names
+        timeouts = (self._process_of(name).stop_timeout for name in chosen)
+        return max(filter(None, timeouts), default=STOP_TIMEOUT)
+
+    def stop(self, names: Sequence[str] | None = None, *, grace: float | None = None) -> list[str]:
+        """Stop the named services, or all of them, and return the names of those that ran.
+
+        Kill the services that run after `grace` seconds, by default their longest stop timeout.
+        """
         running = self.processes()
         chosen = [name for name in running if names is None or name in names]
-        stop_processes([running[name] for name in chosen], grace=grace, stop_signal=signal.SIGTERM)
+        stop_processes(
+            [running[name] for name in chosen],
+            grace=self.stop_timeout(chosen) if grace is None else grace,
+            stop_signal=signal.SIGTERM,
+        )
         for name in self._known() if names is None else names:
             self._process_of(name).remove_pid_file()
         return chosen

@@ -17,7 +17,7 @@ from harebell.dev.pid_file import TAIL_LINES, BackgroundProcess
 from harebell.dev.plan import Command, ServiceCounts, StackPlan, module_command
 from harebell.dev.processes import ServiceProcesses, is_ready
 from harebell.dev.servers import PrivateServers
-from harebell.dev.spawn import Process
+from harebell.dev.spawn import KILL_TIMEOUT, Process
 from harebell.dev.state import PLAN_FILE, STATE_FILE, load_plan, save_plan
 from harebell.dev.status import ProcessReport, ServerReport, StackStatus
 
@@ -34,7 +34,8 @@ def migrate(database_url: str) -> None:
 
 
 DEFAULT_ROOT = Path(".harebell")
-STOP_TIMEOUT = 20.0  # seconds; the supervisor kills its services after 10 s
+# Seconds beyond the stop timeout of the services, in which the supervisor kills them and ends.
+SUPERVISOR_STOP_MARGIN = KILL_TIMEOUT + 5.0
 AMQP_SETTING = "HAREBELL_AMQP_URL"
 DATABASE_SETTING = "HAREBELL_DATABASE_URL"
 LOCK_FILE = "lock"
@@ -93,7 +94,7 @@ class Stack:
             servers = PrivateServers(self.root)
             daemons = (self._supervisor, *servers.daemons)
             running = any(each.process for each in daemons) or bool(self.processes.processes())
-            self._supervisor.stop(grace=STOP_TIMEOUT)
+            self._stop_supervisor()
             self.processes.stop()
             servers.stop()
             if wipe:
@@ -129,10 +130,14 @@ class Stack:
 
     def _stop_leftovers(self) -> None:
         """Stop the services of a crashed stack, or of a stack on other servers."""
-        self._supervisor.stop(grace=STOP_TIMEOUT)
+        self._stop_supervisor()
         left = self.processes.stop()
         if left:
             self._print(f"These services of an earlier stack were stopped: {', '.join(left)}.")
+
+    def _stop_supervisor(self) -> None:
+        """Stop the supervisor, which waits until the attempts of each executor have ended."""
+        self._supervisor.stop(grace=self.processes.stop_timeout() + SUPERVISOR_STOP_MARGIN)
 
     def _plan(self, servers: PrivateServers, counts: ServiceCounts, *, restart: bool) -> StackPlan:
         amqp_url, database_url = self._urls(servers)

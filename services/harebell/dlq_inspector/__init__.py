@@ -1,7 +1,7 @@
 """The dlq_inspector stores dead letters, answers queries about them and replays them.
 
-Its service role owns `dead_letters`, `failure_groups`, `replays`, `replay_jobs`, `replay_items`
-and `alerts`.
+Its service role owns `dead_letters`, `failure_groups`, `replays`, `replay_jobs`, `replay_items`,
+`alerts` and `alert_posts`.
 
 * __main__        the entry point of the process
 * service         the consumers and the background loops

@@ -23,7 +23,7 @@ ALERTS: Final = Counter(
 )
 ALERTS_POSTED: Final = Counter(
     "harebell_alerts_posted_total",
-    "Alerts for the webhook, counted after the delivery or after the last failed try.",
+    "Alerts for the webhook, counted after the delivery or after the alert was given up.",
     ["result"],
 )
 DEAD_LETTERS_OPEN: Final = Gauge(

@@ -48,11 +48,13 @@ async def serve(settings: DlqInspectorSettings, stop: asyncio.Event) -> None:
         )
         requests = RequestHandler(pool=pool, publisher=publisher, command_handler=command_handler)
         monitor = AlertMonitor(pool=pool, publisher=publisher, settings=settings)
+        webhook = _webhook(pool, settings)
         consumers = [
             _ingest_consumer(context, ingester),
             _single_consumer(context, DLQ.name, requests.handle),
-            *_webhook_consumers(context, settings),
         ]
+        if webhook is not None:
+            consumers.append(_single_consumer(context, ALERT.name, webhook.store))
         await run_until(
             stop,
             consuming=[consumer.run(stop) for consumer in consumers],
@@ -62,6 +64,7 @@ async def serve(settings: DlqInspectorSettings, stop: asyncio.Event) -> None:
                 replay_worker.run(),
                 run_maintenance(pool, settings),
                 monitor.run(),
+                *([] if webhook is None else [webhook.run()]),
             ],
         )
 
@@ -77,11 +80,10 @@ def _ingest_consumer(context: ServiceContext, ingester: Ingester) -> Consumer:
     return _consumer(context, DEAD_LETTERS.name, worker, prefetch=2 * MAX_INGEST_BATCH)
 
 
-def _webhook_consumers(context: ServiceContext, settings: DlqInspectorSettings) -> list[Consumer]:
+def _webhook(pool: asyncpg.Pool, settings: DlqInspectorSettings) -> Webhook | None:
     if settings.alert_webhook_url is None:
-        return []
-    webhook = Webhook(settings.alert_webhook_url.get_secret_value())
-    return [_single_consumer(context, ALERT.name, webhook.post)]
+        return None
+    return Webhook(settings.alert_webhook_url.get_secret_value(), pool)
 
 
 def _single_consumer(context: ServiceContext, queue: str, handle: BatchHandler) -> Consumer:

@@ -1,31 +1,44 @@
-"""The webhook: the delivery of alerts from the queue `harebell.alerts` to a chat."""
+"""The webhook: the delivery of alerts from the queue `harebell.alerts` to a chat.
+
+The consumer of the queue stores each alert, and a loop posts the stored alerts.
+A chat that is unavailable for hours therefore receives its alerts afterwards.
+"""
 
 import asyncio
 from collections.abc import Sequence
+from datetime import timedelta
 from typing import Final
 
 import aiohttp
+import asyncpg
 import structlog
 from pydantic import TypeAdapter
 
 from harebell.contract.amqp_names import JSON, message_type
+from harebell.contract.errors import Transient
 from harebell.contract.events import Event
 from harebell.contract.json_codec import decode_model, encode
 from harebell.contract.message import Message
 from harebell.dlq_inspector import metrics
 from harebell.dlq_inspector.alert_monitor import REPEAT_AFTER
 from harebell.dlq_inspector.model.alerts import SPIKE, STALLED, headline
+from harebell.dlq_inspector.store import alert_posts
 from harebell.messaging.acknowledge import DONE, Delivery, Outcome
 from harebell.runtime.clock import monotonic
+from harebell.storage.engine import translate_db_errors
 
 POST_TIMEOUT: Final = 5.0  # seconds of one try
-RETRY_PAUSES: Final = (1.0, 4.0)  # seconds before the second and the third try, which is the last
+# The pauses after the first, the second and each later failed try of an alert.
+RETRY_PAUSES: Final = tuple(timedelta(seconds=seconds) for seconds in (1, 4, 15, 60))
+POLL_INTERVAL: Final = 1.0  # seconds between two searches for an alert to post
+CLEAN_UP_INTERVAL: Final = 60.0  # seconds
 DELIVERED: Final = "delivered"
-FAILED: Final = "failed"
-MAX_REMEMBERED: Final = 1_000  # alerts of other publishers
+FAILED: Final = "failed"  # given up after `alert_posts.MAX_AGE`
+DROPPED: Final = "dropped"  # above `alert_posts.MAX_PENDING`
 
 _OWN_TYPES: Final = {message_type(verb) for verb in (SPIKE, STALLED)}
 _EVENTS: Final = TypeAdapter(list[Event])
+_EVENT: Final = TypeAdapter(Event)
 _HEADERS: Final = {"Content-Type": JSON, "User-Agent": "Harebell"}
 _SUCCESSFUL: Final = range(200, 300)
 
@@ -39,65 +52,83 @@ class WebhookBody(Message):
     event: Event
 
 
-class RecentlySent:
-    """The alerts of other publishers that the webhook delivered within the last hour.
-
-    Other publishers repeat an alert as often as they detect its condition.
-    The dlq_inspectors publish their own alerts once an hour, so these alerts are not remembered.
-    """
-
-    def __init__(self) -> None:
-        self._sent_at: dict[tuple[str, str, str], float] = {}
-
-    def contains(self, event: Event, now: float) -> bool:
-        sent_at = self._sent_at.get(_alert_key(event))
-        return sent_at is not None and now - sent_at < REPEAT_AFTER.total_seconds()
-
-    def add(self, event: Event, now: float) -> None:
-        """Remember the alert, and drop the oldest one above `MAX_REMEMBERED`."""
-        if event.type not in _OWN_TYPES:
-            self._sent_at.pop(_alert_key(event), None)
-            self._sent_at[_alert_key(event)] = now
-        if len(self._sent_at) > MAX_REMEMBERED:
-            del self._sent_at[next(iter(self._sent_at))]
-
-
-def _alert_key(event: Event) -> tuple[str, str, str]:
-    return event.source, event.type, event.subject
-
-
 class Webhook:
-    """The handler that posts alerts to one address, which may contain a secret and is not logged.
+    """The delivery of alerts to one address, which may contain a secret and is not logged.
 
     The operator chooses the address, so the rules for the addresses of targets do not apply.
     """
 
-    def __init__(self, url: str) -> None:
+    def __init__(self, url: str, pool: asyncpg.Pool) -> None:
         self._url = url
-        self._recently_sent = RecentlySent()
-        for result in (DELIVERED, FAILED):
+        self._pool = pool
+        self._stored = asyncio.Event()
+        for result in (DELIVERED, FAILED, DROPPED):
             metrics.ALERTS_POSTED.labels(result)  # a rate ignores the first value of a new series
 
-    async def post(self, deliveries: Sequence[Delivery]) -> Sequence[Outcome]:
-        """Post each alert in order. Other alerts wait in the queue, which keeps them an hour."""
+    async def store(self, deliveries: Sequence[Delivery]) -> Sequence[Outcome]:
+        """Store each alert before its acknowledgement.
+
+        The dlq_inspectors publish their own alerts once an hour, and a repetition has a new id.
+        Other publishers repeat an alert as often as they detect its condition.
+        Raise `DatabaseUnavailable`.
+        """
         for delivery in deliveries:
             for event in decode_model(_EVENTS, delivery.trusted_body):
-                if not self._recently_sent.contains(event, monotonic()):
-                    await self._post_with_retries(event)
+                with translate_db_errors():
+                    dropped = await alert_posts.store(
+                        self._pool,
+                        event,
+                        is_unique=event.type in _OWN_TYPES,
+                        repeat_after=REPEAT_AFTER,
+                    )
+                self._count_unposted(DROPPED, dropped)
+        self._stored.set()
         return [DONE] * len(deliveries)
 
-    async def _post_with_retries(self, event: Event) -> None:
-        body = encode(WebhookBody(text=headline(event), event=event))
-        for pause in (*RETRY_PAUSES, None):
-            failure = await self._post_once(body)
+    async def run(self) -> None:
+        """Post the stored alerts, and repeat failed posts, until the task is cancelled."""
+        cleaned_up_at = monotonic() - CLEAN_UP_INTERVAL
+        while True:
+            self._stored.clear()
+            try:
+                if monotonic() - cleaned_up_at >= CLEAN_UP_INTERVAL:
+                    cleaned_up_at = monotonic()
+                    with translate_db_errors():
+                        given_up = await alert_posts.clean_up(self._pool, repeat_after=REPEAT_AFTER)
+                    self._count_unposted(FAILED, given_up)
+                while await self._post_next():
+                    pass
+            except Transient as error:
+                log.warning("alert delivery failed", reason=error.reason)
+            try:
+                await asyncio.wait_for(self._stored.wait(), POLL_INTERVAL)
+            except TimeoutError:
+                continue
+
+    async def _post_next(self) -> bool:
+        """Post one alert whose try is due. Return False if none is due.
+
+        A crash after the post repeats the alert with the same `event.id`.
+        """
+        with translate_db_errors():
+            alert = await alert_posts.take(self._pool)
+        if alert is None:
+            return False
+        event = decode_model(_EVENT, alert.event)
+        failure = await self._post_once(encode(WebhookBody(text=headline(event), event=event)))
+        with translate_db_errors():
             if failure is None:
+                await alert_posts.confirm(self._pool, alert)
                 metrics.ALERTS_POSTED.labels(DELIVERED).inc()
-                self._recently_sent.add(event, monotonic())
-                return
-            log.warning("alert post failed", alert=event.id, reason=failure)
-            if pause is not None:
-                await asyncio.sleep(pause)
-        metrics.ALERTS_POSTED.labels(FAILED).inc()
+            else:
+                log.warning("alert post failed", alert=event.id, tries=alert.tries, reason=failure)
+                await alert_posts.postpone(self._pool, alert, retry_pause(alert.tries))
+        return True
+
+    def _count_unposted(self, result: str, alerts: int) -> None:
+        if alerts:
+            metrics.ALERTS_POSTED.labels(result).inc(alerts)
+            log.warning("alerts not posted", result=result, alerts=alerts)
 
     async def _post_once(self, body: bytes) -> str | None:
         """Return None after a successful post, or the failure without the address."""
@@ -110,3 +141,8 @@ class Webhook:
                 return None if response.status in _SUCCESSFUL else f"status {response.status}"
         except (aiohttp.ClientError, TimeoutError, OSError) as error:
             return type(error).__name__
+
+
+def retry_pause(tries: int) -> timedelta:
+    """Return the pause before the next try of an alert, after this number of failed tries."""
+    return RETRY_PAUSES[min(tries, len(RETRY_PAUSES)) - 1]

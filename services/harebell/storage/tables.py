@@ -144,6 +144,10 @@ runs = Table(  # the ledger, partitioned by day
     Column("range_count", Integer),
     # of this replay number; null: none, so that most rows do not store the column
     Column("failed_probes", Integer),
+    # The last republication of its ticket by the recovery, and `staged_at` before the first one.
+    # Both are valid while `republished_at` equals `staged_at`.
+    Column("republished_at", _instant),
+    Column("first_staged_at", _instant),
 )
 
 overlap_slots = Table(  # open runs of schedules that restrict overlap, as hints
@@ -291,6 +295,18 @@ alerts = Table(  # published alerts, so that no check publishes them again
     Column("notified_at", _instant, nullable=False),
 )
 
+alert_posts = Table(  # alerts that the webhook has not confirmed, or confirmed within an hour
+    "alert_posts",
+    metadata,
+    Column("event_key", Text, primary_key=True),  # derived from the source and the id of the event
+    Column("alert_key", Text, nullable=False),  # from its source, its type and its subject
+    Column("event", JSON, nullable=False),
+    Column("tries", Integer, nullable=False, server_default="0"),
+    Column("created_at", _instant, nullable=False),
+    Column("next_try_at", _instant, nullable=False),
+    Column("delivered_at", _instant),  # null: not confirmed
+)
+
 breakers = Table(  # the downstreams whose breaker is open, half open or forced
     "breakers",
     metadata,
@@ -308,4 +324,12 @@ breakers = Table(  # the downstreams whose breaker is open, half open or forced
     Column("forced_until", _instant),
     Column("note", Text),
     Column("actor", Text),
+)
+
+breaker_deferrals = Table(  # the times in which a breaker that was not closed deferred runs
+    "breaker_deferrals",
+    metadata,
+    Column("downstream", Text, primary_key=True),
+    Column("since", _instant, primary_key=True),
+    Column("until", _instant),  # null: the breaker still defers
 )

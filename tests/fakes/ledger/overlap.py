@@ -1,7 +1,7 @@
 """The statements of `storage/runs/overlap.py` in memory."""
 
 from collections.abc import Iterator, Sequence
-from datetime import timedelta
+from datetime import datetime, timedelta
 from uuid import UUID
 
 from tests.fakes.ledger.claims import Schedules, Times
@@ -110,7 +110,13 @@ def wake(
         if run is None or run.reason != Reason.WAITING_FOR_OVERLAP or not tx.try_lock(RUNS, key):
             continue
         is_old_enough = run.staged_at is None or run.staged_at <= latest
-        if is_old_enough and move(tx, Actor.OVERLAP, run, run.state, staged_at=tx.now) is not None:
+        if not is_old_enough:
+            continue
+        tickets: dict[str, datetime | None] = {"republished_at": None, "first_staged_at": None}
+        if min_ticket_age > 0:
+            first = run.first_staged_at if run.is_republished else tx.now
+            tickets = {"republished_at": tx.now, "first_staged_at": first}
+        if move(tx, Actor.OVERLAP, run, run.state, staged_at=tx.now, **tickets) is not None:
             yield key_columns(run)
 
 

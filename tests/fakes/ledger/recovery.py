@@ -43,7 +43,8 @@ def find_lost_tickets(
         if is_lost and _is_overdue(
             run, tx.now, retry_lead=retry_lead, lost_after=lost_after, max_interval=max_interval
         ):
-            can_be_queued = run.staged_at is not None and at > queued_since
+            is_over = run.has_expired(tx.now)
+            can_be_queued = run.staged_at is not None and at > queued_since and not is_over
             place = {"pool": run.pool, "lane": run.lane, "can_be_queued": can_be_queued}
             found.append((at, key_columns(run) | place))
     return [record for _, record in sorted(found, key=lambda each: each[0])[:limit]]
@@ -58,7 +59,8 @@ def _is_overdue(
     if run.staged_at is None:
         return at < now + timedelta(seconds=retry_lead)
     interval = min(run.staged_at - at, timedelta(seconds=max_interval))
-    return at < now - timedelta(seconds=lost_after) and now - run.staged_at >= interval
+    is_lost = run.has_expired(now) or now - run.staged_at >= interval
+    return at < now - timedelta(seconds=lost_after) and is_lost
 
 
 @answers(STATEMENTS.expire_overdue)
@@ -85,7 +87,11 @@ def mark_restaged(tx: Transaction, times: Times, schedules: Schedules) -> Iterat
     for _, key in numbered(times, schedules):
         run = run_of(tx, key)
         if run is not None and run.is_waiting:
-            yield key_columns(amend(tx, run, staged_at=tx.now))
+            first = run.first_ticket_at
+            republished = amend(
+                tx, run, staged_at=tx.now, republished_at=tx.now, first_staged_at=first
+            )
+            yield key_columns(republished)
 
 
 @answers(STATEMENTS.find_lease_holders)

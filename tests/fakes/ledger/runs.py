@@ -46,6 +46,17 @@ class Run:
     range_until: datetime | None = None
     range_count: int | None = None
     failed_probes: int | None = None
+    republished_at: datetime | None = None
+    first_staged_at: datetime | None = None
+
+    @property
+    def first_ticket_at(self) -> datetime | None:
+        """Return `staged_at` without the republications of the ticket."""
+        return self.first_staged_at if self.is_republished else self.staged_at
+
+    @property
+    def is_republished(self) -> bool:
+        return self.staged_at is not None and self.republished_at == self.staged_at
 
     @property
     def key(self) -> RunKey:

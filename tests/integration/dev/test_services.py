@@ -9,7 +9,7 @@ import pytest
 
 from harebell.dev.errors import NotReady
 from harebell.dev.local_services import LocalServices
-from harebell.dev.plan import ServiceKind
+from harebell.dev.plan import STOP_TIMEOUT, ServiceKind
 from harebell.dev.spawn import identify
 
 SHOW = "import os, sys; print('failpoint', os.environ.get('HAREBELL_FAILPOINT')); sys.exit(1)"
@@ -75,3 +75,22 @@ def test_concurrently_planned_services_have_different_ports(services: LocalServi
         ports = list(threads.map(port_of, range(1, MANY + 1)))
 
     assert len(set(ports)) == MANY
+
+
+@pytest.mark.parametrize(
+    ("kind", "shutdown_timeout", "expected"),
+    [
+        (ServiceKind.EXECUTOR, None, 25 + STOP_TIMEOUT),
+        (ServiceKind.EXECUTOR, "90s", 90 + STOP_TIMEOUT),
+        (ServiceKind.EXECUTOR, "2h", 3600 + STOP_TIMEOUT),
+        (ServiceKind.EXECUTOR, "soon", STOP_TIMEOUT),
+        (ServiceKind.TICKER, "90s", STOP_TIMEOUT),
+    ],
+)
+def test_plan_contains_the_stop_timeout_of_the_service(
+    services: LocalServices, kind: ServiceKind, shutdown_timeout: str | None, expected: float
+) -> None:
+    variable = "HAREBELL_SHUTDOWN_TIMEOUT"
+    environment = {} if shutdown_timeout is None else {variable: shutdown_timeout}
+
+    assert services.plan(kind, environment=environment).stop_timeout == expected

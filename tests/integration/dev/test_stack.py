@@ -11,7 +11,7 @@ from time import monotonic, sleep
 import pytest
 
 from harebell.dev.errors import NotReady
-from harebell.dev.plan import ServiceCounts, ServiceKind
+from harebell.dev.plan import STOP_TIMEOUT, ServiceCounts, ServiceKind
 from harebell.dev.spawn import Process, identify, tree
 from harebell.dev.stack import Stack
 from harebell.dev.status import StackHealth, StackStatus
@@ -36,6 +36,7 @@ class Local:
     command: Callable[[ServiceKind], tuple[str, ...]] = stand_in
     messages: list[str] = field(default_factory=list)
     prepared: list[str] = field(default_factory=list)
+    environment: dict[str, str] = field(default_factory=dict)
 
     @property
     def stack(self) -> Stack:
@@ -43,7 +44,7 @@ class Local:
         return Stack(
             self.root,
             print_message=self.messages.append,
-            environ=dict(os.environ) | SERVERS,
+            environ=dict(os.environ) | SERVERS | self.environment,
             command=self.command,
             prepare=self.prepared.append,
         )
@@ -140,6 +141,28 @@ def test_stop_ends_every_process(local: Local) -> None:
     assert len(running) > 5
     assert [process for process in running if process.is_running] == []
     assert local.stack.stop() is False
+
+
+def test_stop_waits_for_the_shutdown_timeout_of_the_executors(local: Local) -> None:
+    drain = STOP_TIMEOUT + 2  # longer than the wait for a service without attempts
+    local.environment = {"STAND_IN_DRAIN": str(drain), "HAREBELL_SHUTDOWN_TIMEOUT": f"{drain}s"}
+    local.stack.start(ServiceCounts(executors=2))
+    local.environment = {}  # the command that stops the stack may have another environment
+
+    local.stack.stop()
+
+    for name in ("executor-1", "executor-2"):
+        assert (local.root / "logs" / f"{name}.log").read_text().endswith("drained\n")
+
+
+def test_stop_kills_an_executor_after_its_shutdown_timeout(local: Local) -> None:
+    local.environment = {"STAND_IN_DRAIN": "300", "HAREBELL_SHUTDOWN_TIMEOUT": "1s"}
+    running = processes_of(local.stack.start())
+
+    local.stack.stop()
+
+    assert [process for process in running if process.is_running] == []
+    assert "drained" not in (local.root / "logs" / "executor-1.log").read_text()
 
 
 def test_start_stops_services_of_a_crashed_stack(local: Local) -> None:

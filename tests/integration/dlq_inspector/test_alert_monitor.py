@@ -8,6 +8,7 @@ from datetime import UTC, datetime, timedelta
 from typing import Any
 from uuid import UUID
 
+import asyncpg
 import orjson
 import pytest
 from aio_pika.abc import AbstractQueue
@@ -19,11 +20,14 @@ from tests.integration.dlq_inspector.webhook_server import WebhookServer, webhoo
 
 from harebell.contract.amqp_names import EVENTS
 from harebell.contract.breakers import BreakerEventData, BreakerState
-from harebell.contract.events import Event, make_event
+from harebell.contract.events import Event, EventJson, make_event
 from harebell.contract.message import parse
+from harebell.dlq_inspector.store import alert_posts, dead_letters
+from harebell.dlq_inspector.store.alert_posts import MAX_AGE, MAX_PENDING
 
 MAX_COUNT = 3  # new dead letters of a tenant without an alert
 ACME, UMBRELLA = "/harebell/acme", "/harebell/umbrella"
+OPENED = "breaker.opened"
 MOVE_ALERTS_AN_HOUR_BACK = "UPDATE alerts SET notified_at = now() - interval '61 minutes'"
 
 
@@ -173,28 +177,143 @@ async def start_delayed_job(environment: DlqEnvironment) -> UUID:
 
 
 @pytest.mark.requirement("S117")
-async def test_webhook_posts_three_times_and_then_counts_a_failure(
+async def test_webhook_repeats_a_failed_post_without_delaying_dead_letters(
     environment: DlqEnvironment,
 ) -> None:
-    failed = count("harebell_alerts_posted_total", result="failed")
     delivered = count("harebell_alerts_posted_total", result="delivered")
     async with (
-        with_webhook(environment, [500, 302, 503]) as (alerted, server),
+        with_webhook(environment, [500, 302]) as (alerted, server),
         alerted.running_inspector(),
     ):
         await add_new_dead_runs(environment, MAX_COUNT + 1)
         tries = [await next_post(server) for _ in range(3)]
-        await environment.wait_for_dead_letters(
-            MAX_COUNT + 1
-        )  # the failed posts delay no dead letter
-        await environment.database.execute(MOVE_ALERTS_AN_HOUR_BACK)
-
-        later = await next_post(server)
+        await environment.wait_for_dead_letters(MAX_COUNT + 1)
+        await until_delivered(environment, 1)
 
     assert [each["event"]["id"] for each in tries] == [tries[0]["event"]["id"]] * 3
-    assert later["event"]["id"] != tries[0]["event"]["id"]
-    assert count("harebell_alerts_posted_total", result="failed") == failed + 1
     assert count("harebell_alerts_posted_total", result="delivered") == delivered + 1
+    assert server.posted.empty()
+
+
+AWAY = timedelta(minutes=35)
+MOVE_POSTS_BACK = "UPDATE alert_posts SET created_at = created_at - $1::interval"
+TRY_NOW = "UPDATE alert_posts SET next_try_at = now()"
+
+
+async def until_tried(environment: DlqEnvironment, tries: int) -> None:
+    """Wait until the only alert has failed this number of times."""
+    query = "SELECT tries FROM alert_posts WHERE delivered_at IS NULL AND next_try_at > now()"
+    async with asyncio.timeout(TIMEOUT):
+        while (await environment.database.fetchval(query) or 0) < tries:
+            continue
+
+
+async def until_delivered(environment: DlqEnvironment, alerts: int) -> None:
+    query = "SELECT count(*) FROM alert_posts WHERE delivered_at IS NOT NULL"
+    async with asyncio.timeout(TIMEOUT):
+        while await environment.database.fetchval(query) < alerts:
+            continue
+
+
+async def retried_post(environment: DlqEnvironment, server: WebhookServer) -> dict[str, Any]:
+    """Return the next post, without the pause before its try."""
+    async with asyncio.timeout(TIMEOUT):
+        while server.posted.empty():
+            await environment.database.execute(TRY_NOW)
+    return server.posted.get_nowait()
+
+
+@pytest.mark.requirement("S117")
+async def test_chat_receives_its_alert_once_after_half_an_hour_and_a_restart(
+    environment: DlqEnvironment,
+) -> None:
+    """First no server has the address of the chat, and then its server responds with 503.
+
+    The test moves the alert into the past and its next try to now, instead of waiting.
+    """
+    async with webhook_server() as unused:
+        url = SecretStr(unused.url)
+    alerted = with_alerts(environment, alert_webhook_url=url)
+    async with alerted.running_inspector():
+        await add_new_dead_runs(environment, MAX_COUNT + 1)
+        await until_tried(environment, 2)  # connections are refused
+    await environment.database.execute(MOVE_POSTS_BACK, AWAY / 2)
+    async with webhook_server([503, 503], url=url.get_secret_value()) as server:
+        async with alerted.running_inspector():
+            rejected = [await retried_post(environment, server) for _ in range(2)]
+            await environment.database.execute(MOVE_POSTS_BACK, AWAY / 2)
+
+            accepted = await retried_post(environment, server)
+            await until_delivered(environment, 1)
+        async with alerted.running_inspector():  # a second restart repeats nothing
+            await publish_opened_breaker(environment, "http:a.example")
+            later = await next_post(server)
+
+    assert {each["event"]["id"] for each in rejected} == {accepted["event"]["id"]}
+    assert accepted["text"].startswith("The tenant acme has 4 new dead letters since ")
+    assert later["event"]["subject"] == "http:a.example"
+    assert server.posted.empty()
+
+
+@pytest.mark.requirement("S117")
+async def test_alert_is_given_up_and_counted_after_a_day(environment: DlqEnvironment) -> None:
+    failed = count("harebell_alerts_posted_total", result="failed")
+    async with with_webhook(environment) as (alerted, server):
+        async with environment.open_pool() as pool:
+            for number, age in enumerate((MAX_AGE + timedelta(minutes=1), timedelta(hours=23))):
+                await store_alert(pool, f"http:{number}.example")
+                await pool.execute(
+                    "UPDATE alert_posts SET created_at = now() - $1::interval "
+                    "WHERE event->>'subject' = $2",
+                    age,
+                    f"http:{number}.example",
+                )
+        async with alerted.running_inspector():
+            post = await next_post(server)
+            await until_delivered(environment, 1)
+
+    assert post["event"]["subject"] == "http:1.example"
+    assert server.posted.empty()
+    assert count("harebell_alerts_posted_total", result="failed") == failed + 1
+
+
+@pytest.mark.requirement("S117")
+async def test_oldest_alert_is_dropped_above_the_bound(environment: DlqEnvironment) -> None:
+    async with environment.open_pool() as pool:
+        first = [await store_alert(pool, f"http:{n}.example") for n in range(MAX_PENDING)]
+        dropped = await store_alert(pool, "http:last.example")
+        subjects = {
+            row["subject"]
+            for row in await pool.fetch("SELECT event->>'subject' AS subject FROM alert_posts")
+        }
+
+    assert sum(first) == 0
+    assert dropped == 1
+    assert len(subjects) == MAX_PENDING
+    assert "http:0.example" not in subjects
+    assert "http:last.example" in subjects
+
+
+async def store_alert(pool: asyncpg.Pool, downstream: str) -> int:
+    event = parse(Event, opened_breaker(downstream))
+    return await alert_posts.store(pool, event, is_unique=False, repeat_after=timedelta(hours=1))
+
+
+@pytest.mark.requirement("S116")
+async def test_gauge_of_open_dead_letters_falls_after_replays_and_discards(
+    environment: DlqEnvironment,
+) -> None:
+    async with environment.running_inspector():
+        dead = [await environment.add_dead_run(n) for n in range(12)]
+        letters = await environment.wait_for_dead_letters(12)
+        await environment.send_command("dlq.discard", letters[0].id)
+        await environment.next_results()
+        await environment.send_command("dlq.replay", letters[1].id)
+        await environment.next_results()
+
+    async with environment.open_pool() as pool:
+        assert len(dead) == 12
+        assert await dead_letters.count_open(pool) == 10
 
 
 @pytest.mark.requirement("S117")
@@ -226,11 +345,15 @@ async def test_webhook_posts_the_sentences_of_an_opened_breaker(
     assert post["text"] == text
 
 
+def opened_breaker(downstream: str, text: str | None = None) -> EventJson:
+    since = datetime.now(UTC)
+    data = BreakerEventData(downstream=downstream, state=BreakerState.OPEN, since=since, text=text)
+    id_ = f"{downstream}/{since.isoformat()}"
+    return make_event("harebell", OPENED, data, id_=id_, subject=downstream, at=since)
+
+
 async def publish_opened_breaker(
     environment: DlqEnvironment, downstream: str, text: str | None = None
 ) -> None:
-    verb = "breaker.opened"
-    since = datetime.now(UTC)
-    data = BreakerEventData(downstream=downstream, state=BreakerState.OPEN, since=since, text=text)
-    event = make_event("harebell", verb, data, id_=downstream, subject=downstream, at=since)
-    await environment.publish(EVENTS, f"harebell.{verb}", orjson.dumps([event]), verb)
+    body = orjson.dumps([opened_breaker(downstream, text)])
+    await environment.publish(EVENTS, f"harebell.{OPENED}", body, OPENED)

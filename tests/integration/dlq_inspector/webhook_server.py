@@ -5,6 +5,7 @@ from collections.abc import AsyncIterator, Iterable
 from contextlib import asynccontextmanager
 from dataclasses import dataclass, field
 from typing import Any
+from urllib.parse import urlsplit
 
 from aiohttp import web
 
@@ -25,14 +26,17 @@ class WebhookServer:
 
 
 @asynccontextmanager
-async def webhook_server(statuses: Iterable[int] = ()) -> AsyncIterator[WebhookServer]:
+async def webhook_server(
+    statuses: Iterable[int] = (), *, url: str | None = None
+) -> AsyncIterator[WebhookServer]:
+    """Yield a server on a free port, or on the port of `url`."""
     server = WebhookServer("", [*statuses])
     app = web.Application()
     app.router.add_post("/hooks/secret", server.handle)
     runner = web.AppRunner(app)
     await runner.setup()
     try:
-        site = web.TCPSite(runner, LOOPBACK, 0)
+        site = web.TCPSite(runner, LOOPBACK, 0 if url is None else urlsplit(url).port)
         await site.start()
         host, port = runner.addresses[0][:2]
         server.url = f"http://{host}:{port}/hooks/secret"

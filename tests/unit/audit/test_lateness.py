@@ -76,7 +76,7 @@ RETRYING = {"state": RunState.RETRYING}
     [
         ({}, True),
         ({"due_at": after(241)}, False),
-        ({"reason": "waiting_for_overlap"}, False),
+        ({"reason": "waiting_for_overlap", "due_at": after(241)}, False),
         ({"reason": "waiting_for_overlap", "expires_at": after(200)}, True),
         ({"due_at": after(290), "expires_at": after(239)}, True),
         ({**RUNNING, "lease_until": after(239)}, True),

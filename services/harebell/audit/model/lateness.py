@@ -5,6 +5,7 @@ from datetime import datetime
 from typing import Final
 
 from harebell.audit.model.records import Finding, FindingKind, Run, Schedule, Window
+from harebell.audit.model.waits import NO_WAITS, Waits
 from harebell.contract.policy import CatchUpMode, Overlap
 from harebell.domain.recurrence import Once
 from harebell.domain.run_states import Reason, RunState
@@ -13,10 +14,12 @@ from harebell.domain.versions import VersionWindow
 _BACKFILL: Final = "backfill"
 
 
-def find_late(schedule: Schedule, run: Run, window: Window) -> Iterator[Finding]:
+def find_late(
+    schedule: Schedule, run: Run, window: Window, *, waits: Waits = NO_WAITS
+) -> Iterator[Finding]:
     """Yield a finding if the first attempt started late.
 
-    A run may wait for an overlap slot or a rate limit, and a backfill stages past runs.
+    A run may wait for a breaker, an overlap slot or a rate limit, and a backfill stages past runs.
     """
     version, definition = schedule.window_of(run.version), schedule.definition_of(run.version)
     started_at = _first_start(run)
@@ -24,16 +27,22 @@ def find_late(schedule: Schedule, run: Run, window: Window) -> Iterator[Finding]
         return
     if definition.overlap is not Overlap.ALLOW or definition.rate_limit is not None:
         return
-    delay = started_at - _expected_start(version, run, started_at)
+    expected = _expected_start(version, run, started_at)
+    if started_at - expected <= window.late_after:
+        return
+    delay = waits.delay(schedule.downstream_of(run), expected, started_at)
     if delay > window.late_after:
-        text = f"The first attempt started {delay} late."
+        text = f"The first attempt started {started_at - expected} late."
         yield schedule.finding(FindingKind.LATE, text, run.scheduled_for)
 
 
-def find_stuck(schedule: Schedule, run: Run, window: Window) -> Iterator[Finding]:
+def find_stuck(
+    schedule: Schedule, run: Run, window: Window, *, waits: Waits = NO_WAITS
+) -> Iterator[Finding]:
     """Yield a finding if a run is open and no service acted in time.
 
-    A run that waits for an overlap slot is not stuck.
+    A run that waits for a breaker or for an overlap slot in use is not stuck.
+    A run that waits for a rate limit has the time of its reservation in `next_attempt_at`.
     """
     bound = window.late_before
     if run.state == RunState.RUNNING and run.lease_until is not None and run.lease_until < bound:
@@ -41,19 +50,44 @@ def find_stuck(schedule: Schedule, run: Run, window: Window) -> Iterator[Finding
         yield schedule.finding(FindingKind.STUCK, text, run.scheduled_for)
     if run.state not in (RunState.STAGED, RunState.RETRYING):
         return
-    expected = run.next_attempt_at or run.due_at
     if run.expires_at is not None and run.expires_at < bound:
         text = f"The run is {run.state}, but it expired at {run.expires_at}."
         yield schedule.finding(FindingKind.STUCK, text, run.scheduled_for)
-    elif expected < bound and run.reason != Reason.WAITING_FOR_OVERLAP:
-        text = f"The run is {run.state} and has been due since {expected}."
+    elif run.reason == Reason.WAITING_FOR_OVERLAP:
+        yield from _find_unneeded_wait(schedule, run, window, waits=waits)
+    elif run.expected_at < bound:
+        delay = waits.delay(schedule.downstream_of(run), run.expected_at, window.now)
+        if delay > window.late_after:
+            text = f"The run is {run.state} and has been due since {run.expected_at}."
+            yield schedule.finding(FindingKind.STUCK, text, run.scheduled_for)
+
+
+def _find_unneeded_wait(
+    schedule: Schedule, run: Run, window: Window, *, waits: Waits
+) -> Iterator[Finding]:
+    """Yield a finding if the run waits for an overlap slot that no run has.
+
+    A woken run may wait for a breaker.
+    """
+    overlap = waits.overlap_of(schedule.id)
+    if overlap.is_occupied:
+        return
+    free_since = max(run.next_attempt_at or run.due_at, overlap.free_since or run.due_at)
+    if waits.delay(schedule.downstream_of(run), free_since, window.now) > window.late_after:
+        text = f"The run waits for an overlap slot, which has been free since {free_since}."
         yield schedule.finding(FindingKind.STUCK, text, run.scheduled_for)
 
 
 def find_stuck_schedule(schedule: Schedule, window: Window) -> Iterator[Finding]:
-    """Yield a finding if no ticker has read the schedule in time."""
-    if schedule.next_at is not None and schedule.next_at < window.late_before:
-        text = f"The schedule has been due since {schedule.next_at}, and no ticker has read it."
+    """Yield a finding if no ticker has read the schedule in time.
+
+    A resumed schedule continues at a past time, so its delay begins with the command.
+    """
+    if schedule.next_at is None:
+        return
+    due_since = max(schedule.next_at, schedule.changed_at)
+    if due_since < window.late_before:
+        text = f"The schedule has been due since {due_since}, and no ticker has read it."
         yield schedule.finding(FindingKind.STUCK, text)
 
 

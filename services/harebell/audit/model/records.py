@@ -7,7 +7,13 @@ from enum import StrEnum
 from typing import Any, Final, TypeAlias
 from uuid import UUID
 
+from harebell.contract.downstream import (
+    UNKNOWN_DOWNSTREAM,
+    downstream_of,
+    downstream_of_json,
+)
 from harebell.contract.errors import Rejected
+from harebell.contract.json_codec import decode_trusted
 from harebell.contract.schedule import Definition
 from harebell.contract.types import EARLIEST
 from harebell.domain.run_states import ScheduleState
@@ -31,6 +37,7 @@ _SCHEDULE_COLUMNS: Final = (
     "executions",
     "failures",
     "last_run",
+    "changed_at",
 )
 
 Row: TypeAlias = Mapping[str, Any]
@@ -88,7 +95,11 @@ class Attempt:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Run:
-    """A row of `runs` with its attempts in their order."""
+    """A row of `runs` with its attempts in their order.
+
+    `first_staged_at` is `staged_at` without the republications of the ticket.
+    `target` is the target of this run alone, or None for the target of its version.
+    """
 
     scheduled_for: datetime
     tenant: str
@@ -106,12 +117,23 @@ class Run:
     lease_holder: str | None
     lease_until: datetime | None
     staged_at: datetime | None
+    first_staged_at: datetime | None
     started_at: datetime | None
     finished_at: datetime | None
     range_until: datetime | None
     range_count: int | None
     failed_probes: int | None = None  # attempts that do not count for `max_attempts`
+    target: str | None = None
     attempts: tuple[Attempt, ...] = ()
+
+    @property
+    def expected_at(self) -> datetime:
+        """Return the time at which the next attempt should start.
+
+        The catch-up policy and a backfill stage a run after its due time.
+        """
+        due_at = self.next_attempt_at or self.due_at
+        return max(due_at, self.first_staged_at or due_at)
 
     def reaches(self, time: datetime) -> bool:
         """Return whether the row is a range that ends at `time` or later."""
@@ -144,6 +166,7 @@ class Schedule:
     executions: int
     failures: int
     last_run: datetime | None
+    changed_at: datetime
     windows: tuple[VersionWindow, ...]
 
     def window_of(self, number: int) -> VersionWindow | None:
@@ -154,6 +177,13 @@ class Schedule:
         window = self.window_of(number)
         policy = None if window is None else window.policy
         return policy if isinstance(policy, Definition) else None
+
+    def downstream_of(self, run: Run) -> str:
+        """Return the downstream that a run calls."""
+        if run.target is not None:
+            return downstream_of_json(decode_trusted(run.target.encode()))
+        definition = self.definition_of(run.version)
+        return UNKNOWN_DOWNSTREAM if definition is None else downstream_of(definition.target)
 
     def version_at(self, time: datetime) -> VersionWindow | None:
         """Return the version in force at a time."""

@@ -12,6 +12,7 @@ from harebell.audit.model.state_checks import (
     find_inconsistent,
     find_inconsistent_schedule,
 )
+from harebell.audit.model.waits import NO_WAITS, Waits
 
 
 def check_schedule(schedule: Schedule, window: Window) -> Iterator[Finding]:
@@ -22,7 +23,12 @@ def check_schedule(schedule: Schedule, window: Window) -> Iterator[Finding]:
 
 
 def check_runs(
-    schedule: Schedule, runs: Sequence[Run], orphans: Iterable[datetime], *, window: Window
+    schedule: Schedule,
+    runs: Sequence[Run],
+    orphans: Iterable[datetime],
+    *,
+    window: Window,
+    waits: Waits = NO_WAITS,
 ) -> Coverage:
     """Return the coverage of a window with the findings about its runs.
 
@@ -33,8 +39,8 @@ def check_runs(
     for run in runs:
         if window.since <= run.scheduled_for < window.until:
             findings += find_duplicated(schedule, run)
-            findings += find_late(schedule, run, window)
-            findings += find_stuck(schedule, run, window)
+            findings += find_late(schedule, run, window, waits=waits)
+            findings += find_stuck(schedule, run, window, waits=waits)
             findings += find_invalid(schedule, run)
             findings += find_inconsistent(schedule, run)
     return Coverage(coverage.expected, coverage.recorded, tuple(findings))

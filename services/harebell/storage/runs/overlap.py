@@ -86,6 +86,7 @@ WHERE r.scheduled_for = t.scheduled_for AND r.schedule_id = t.schedule_id
            THEN true ELSE false END
 """,
     # The rescuer wakes a row that another transaction has locked. A wait could cause a deadlock.
+    # The audit measures the delay of a woken run from its first wake, and the rescuer repeats it.
     wake="""
 WITH waiting AS (
     SELECT r.scheduled_for, r.schedule_id
@@ -96,7 +97,11 @@ WITH waiting AS (
                THEN true ELSE false END
     FOR UPDATE OF r SKIP LOCKED
 )
-UPDATE runs r SET seq = r.seq + 1, staged_at = now()
+UPDATE runs r SET seq = r.seq + 1, staged_at = now(),
+                  republished_at = CASE WHEN $3 > 0 THEN now() END,
+                  first_staged_at = CASE WHEN $3 > 0 AND r.republished_at = r.staged_at
+                                         THEN r.first_staged_at
+                                         WHEN $3 > 0 THEN now() END
 FROM waiting
 WHERE r.scheduled_for = waiting.scheduled_for AND r.schedule_id = waiting.schedule_id
 RETURNING r.scheduled_for, r.schedule_id

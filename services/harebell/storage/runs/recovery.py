@@ -33,11 +33,12 @@ class RecoveryStatements:
 STATEMENTS: Final = RecoveryStatements(
     # The interval between two tickets of a row doubles, because it is as long as the row was late
     # at its last ticket. A retry without `staged_at` waits in PostgreSQL. `overlap.find_stalled`
-    # finds the runs that wait for an overlap slot, and this statement only the expired ones.
+    # finds the runs that wait for an overlap slot, and this statement only the expired ones. An
+    # expired run ends at once, even if a breaker still defers its ticket.
     find_lost_tickets="""
 WITH late AS (
     SELECT scheduled_for, schedule_id, pool, lane, staged_at,
-           coalesce(next_attempt_at, due_at) AS at
+           coalesce(next_attempt_at, due_at) AS at, coalesce(expires_at <= now(), false) AS is_over
     FROM runs
     WHERE finished_at IS NULL AND due_at < now() + make_interval(secs => $1)
       AND CASE WHEN state IN ('staged', 'retrying')
@@ -45,11 +46,13 @@ WITH late AS (
                THEN true ELSE false END
 )
 SELECT scheduled_for, schedule_id, pool, lane,
-       staged_at IS NOT NULL AND at > now() - make_interval(secs => $3) AS can_be_queued
+       staged_at IS NOT NULL AND at > now() - make_interval(secs => $3) AND NOT is_over
+           AS can_be_queued
 FROM late
 WHERE CASE WHEN staged_at IS NULL THEN at < now() + make_interval(secs => $1)
            ELSE at < now() - make_interval(secs => $2)
-                AND now() - staged_at >= least(staged_at - at, make_interval(secs => $4))
+                AND (is_over
+                     OR now() - staged_at >= least(staged_at - at, make_interval(secs => $4)))
       END
 ORDER BY at LIMIT $5
 """,
@@ -62,8 +65,11 @@ WHERE r.scheduled_for = t.scheduled_for AND r.schedule_id = t.schedule_id
            THEN true ELSE false END
 RETURNING r.scheduled_for, r.schedule_id, r.attempt
 """,
+    # The audit measures the delay of a run from its first ticket.
     mark_restaged="""
-UPDATE runs r SET staged_at = now()
+UPDATE runs r SET staged_at = now(), republished_at = now(),
+                  first_staged_at = CASE WHEN r.republished_at = r.staged_at THEN r.first_staged_at
+                                         ELSE r.staged_at END
 FROM unnest($1::timestamptz[], $2::uuid[]) AS t(scheduled_for, schedule_id)
 WHERE r.scheduled_for = t.scheduled_for AND r.schedule_id = t.schedule_id
   AND CASE WHEN r.state IN ('staged', 'retrying') THEN true ELSE false END

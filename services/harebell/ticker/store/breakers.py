@@ -1,6 +1,7 @@
 """The SQL of breakers. The state that dispatchers report and the forced state are independent.
 
 For each of them, the later write decides.
+Each change also begins or ends the deferral of the downstream, which the audit reads.
 """
 
 from dataclasses import dataclass
@@ -16,8 +17,10 @@ from harebell.contract.breakers import (
     BreakerSnapshotEntry,
     BreakerState,
 )
+from harebell.domain.run_states import RETENTION
 
 CLOSED_RETENTION: Final = timedelta(hours=1)  # since the close and since the last command
+MAX_DEFERRALS: Final = 100_000  # ended deferrals
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -25,6 +28,8 @@ class BreakerStatements:
     """The statements of this module."""
 
     record_state: str
+    record_deferral: str
+    delete_old_deferrals: str
     force: str
     count_other_forced: str
     expire_forced: str
@@ -42,6 +47,30 @@ SET state = excluded.state, since = excluded.since,
     failed = excluded.failed, attempts = excluded.attempts,
     reason = excluded.reason, next_probe_at = excluded.next_probe_at
 WHERE known.since IS NULL OR known.since < excluded.since
+""",
+    # A deferral lasts from the first open state to the next closed state, measured or forced.
+    record_deferral="""
+WITH breaker AS (
+    SELECT downstream, coalesce(forced, state) <> 'closed' AS is_deferring
+    FROM breakers WHERE downstream = $1
+), ended AS (
+    UPDATE breaker_deferrals d SET until = greatest(d.since, $2)
+    FROM breaker b
+    WHERE d.downstream = b.downstream AND d.until IS NULL AND NOT b.is_deferring
+)
+INSERT INTO breaker_deferrals (downstream, since)
+SELECT downstream, $2 FROM breaker b
+WHERE is_deferring AND NOT EXISTS (
+    SELECT FROM breaker_deferrals d WHERE d.downstream = b.downstream AND d.until IS NULL
+)
+ON CONFLICT (downstream, since) DO UPDATE SET until = NULL
+""",
+    delete_old_deferrals="""
+DELETE FROM breaker_deferrals
+WHERE until < now() - $1::interval OR (downstream, since) IN (
+    SELECT downstream, since FROM breaker_deferrals WHERE until IS NOT NULL
+    ORDER BY until DESC OFFSET $2
+)
 """,
     force="""
 INSERT INTO breakers AS known (downstream, forced, forced_at, forced_until, note, actor)
@@ -72,16 +101,19 @@ ORDER BY forced IS NULL, since DESC NULLS LAST LIMIT $1
 
 async def record_state(pool: asyncpg.Pool, reported: BreakerEventData) -> None:
     """Store the state that a dispatcher reported, unless a later state is stored."""
-    await pool.execute(
-        STATEMENTS.record_state,
-        reported.downstream,
-        reported.state,
-        reported.since,
-        reported.failed,
-        reported.attempts,
-        reported.reason,
-        reported.next_probe_at,
-    )
+    async with pool.acquire() as connection, connection.transaction():
+        done: str = await connection.execute(
+            STATEMENTS.record_state,
+            reported.downstream,
+            reported.state,
+            reported.since,
+            reported.failed,
+            reported.attempts,
+            reported.reason,
+            reported.next_probe_at,
+        )
+        if not done.endswith(" 0"):
+            await _record_deferral(connection, reported.downstream, reported.since)
 
 
 async def force(
@@ -95,8 +127,14 @@ async def force(
     actor: str | None,
 ) -> bool:
     """Store a forced state, or reset it with None. Return False after a later command."""
-    done: str = await pool.execute(STATEMENTS.force, downstream, forced, at, until, note, actor)
-    return not done.endswith(" 0")
+    async with pool.acquire() as connection, connection.transaction():
+        done: str = await connection.execute(
+            STATEMENTS.force, downstream, forced, at, until, note, actor
+        )
+        is_stored = not done.endswith(" 0")
+        if is_stored:
+            await _record_deferral(connection, downstream, at)
+    return is_stored
 
 
 async def count_other_forced(pool: asyncpg.Pool, downstream: str) -> int:
@@ -107,16 +145,30 @@ async def count_other_forced(pool: asyncpg.Pool, downstream: str) -> int:
 
 async def expire_forced(pool: asyncpg.Pool) -> list[Any]:
     """Reset the forced states whose time has passed. Each row is returned to one ticker only."""
-    rows: list[Any] = await pool.fetch(STATEMENTS.expire_forced)
+    async with pool.acquire() as connection, connection.transaction():
+        rows: list[Any] = await connection.fetch(STATEMENTS.expire_forced)
+        for row in rows:
+            await _record_deferral(connection, row["downstream"], row["forced_at"])
     return rows
 
 
 async def delete_forgotten(pool: asyncpg.Pool) -> None:
-    """Delete breakers that have been closed and not forced for `CLOSED_RETENTION`."""
+    """Delete breakers that have been closed and not forced for `CLOSED_RETENTION`.
+
+    Delete the deferrals of deleted runs, and the oldest ones above `MAX_DEFERRALS`.
+    """
     await pool.execute(STATEMENTS.delete_forgotten, CLOSED_RETENTION)
+    await pool.execute(STATEMENTS.delete_old_deferrals, RETENTION, MAX_DEFERRALS)
 
 
 async def load_snapshot(pool: asyncpg.Pool, as_of: datetime) -> BreakerSnapshot:
     """Return at most `MAX_SNAPSHOT_BREAKERS` breakers, the forced breakers first."""
     rows = await pool.fetch(STATEMENTS.load_snapshot, MAX_SNAPSHOT_BREAKERS)
     return BreakerSnapshot(as_of=as_of, breakers=[BreakerSnapshotEntry(**row) for row in rows])
+
+
+async def _record_deferral(
+    connection: asyncpg.Connection, downstream: str, changed_at: datetime
+) -> None:
+    """Begin or end the deferral of the downstream, whose row the caller has locked."""
+    await connection.execute(STATEMENTS.record_deferral, downstream, changed_at)

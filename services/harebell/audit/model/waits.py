@@ -1,0 +1,98 @@
+"""The reasons for which due runs wait: deferrals by breakers, and overlap slots in use."""
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
+from datetime import datetime, timedelta
+from typing import Final
+from uuid import UUID
+
+from harebell.contract.breakers import BreakerState
+
+RELEASE_TIME: Final = timedelta(seconds=30)  # after a deferral, until each deferred run has left
+# A breaker with waiting runs probes its downstream and changes its state, unless services are dead.
+MAX_UNCHANGED: Final = timedelta(minutes=15)
+
+
+@dataclass(frozen=True, slots=True)
+class BreakerDeferral:
+    """A time range in which a breaker deferred the runs of its downstream."""
+
+    since: datetime
+    until: datetime
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class BreakerRow:
+    """A row of `breakers`, with the start of its deferral that has no recorded end."""
+
+    downstream: str
+    state: BreakerState
+    since: datetime | None
+    forced: BreakerState | None
+    forced_at: datetime | None
+    forced_until: datetime | None
+    deferring_since: datetime | None
+
+    def deferral(self, now: datetime, *, is_probed: bool) -> BreakerDeferral | None:
+        """Return the deferral that lasts, or that ended before its end was recorded.
+
+        `is_probed` is true if an attempt calls the downstream now.
+        """
+        opened_at = self.forced_at if self.forced is BreakerState.OPEN else self.since
+        since = self.deferring_since or opened_at
+        if since is None:
+            return None
+        return BreakerDeferral(
+            since, max(since, min(now, self._deferred_until(now, is_probed=is_probed)))
+        )
+
+    def _deferred_until(self, now: datetime, *, is_probed: bool) -> datetime:
+        """Return the time up to which the row shows that runs were deferred."""
+        is_forced = self.forced_until is None or now < self.forced_until
+        if self.forced is not None and is_forced:
+            return now if self.forced is BreakerState.OPEN else self.forced_at or now
+        ends = [self.since, self.forced_at, self.forced_until]
+        changed_at = max(each for each in ends if each is not None)
+        if self.state is BreakerState.CLOSED:
+            return changed_at
+        return now if is_probed else changed_at + MAX_UNCHANGED
+
+
+@dataclass(frozen=True, slots=True)
+class OverlapWait:
+    """The runs of a schedule that wait for its overlap slot.
+
+    `is_occupied` is true while another run has the slot.
+    `free_since` is the latest end of a run with the slot or the latest wake of a waiting run.
+    """
+
+    is_occupied: bool
+    free_since: datetime | None
+
+
+NO_OVERLAP: Final = OverlapWait(is_occupied=False, free_since=None)
+
+
+@dataclass(frozen=True, slots=True)
+class Waits:
+    """The deferrals of each downstream, and the overlap slots of each schedule."""
+
+    deferrals: Mapping[str, Sequence[BreakerDeferral]] = field(default_factory=dict)
+    overlaps: Mapping[UUID, OverlapWait] = field(default_factory=dict)
+
+    def delay(self, downstream: str, expected: datetime, until: datetime) -> timedelta:
+        """Return the time from `expected` to `until` in which no breaker deferred the run.
+
+        A deferred run leaves within `RELEASE_TIME` after the end of the deferral.
+        """
+        delay, cursor = timedelta(0), expected
+        for each in sorted(self.deferrals.get(downstream, ()), key=lambda each: each.since):
+            delay += max(min(each.since, until) - cursor, timedelta(0))
+            cursor = max(cursor, each.until + RELEASE_TIME)
+        return delay + max(until - cursor, timedelta(0))
+
+    def overlap_of(self, schedule_id: UUID) -> OverlapWait:
+        return self.overlaps.get(schedule_id, NO_OVERLAP)
+
+
+NO_WAITS: Final = Waits()

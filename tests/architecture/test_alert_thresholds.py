@@ -1,0 +1,247 @@
+"""Each threshold of the alert rules, just below and just above.
+
+A threshold is a number that a rule compares with, the length of a range, the time after `for`,
+a quantile, a bucket, or the absence of a series.
+"""
+
+import re
+import shutil
+import subprocess
+from collections import Counter
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any, Final, NamedTuple
+
+import orjson
+import pytest
+from tests.architecture.test_alerts import NAMES, RULES
+
+THRESHOLD: Final = re.compile(
+    r"(?P<comparison>(?:[=!<>]=|[<>])\s*[\d.]+)|\[(?P<range>\w+)\]|(?P<absent>absent)\("
+    r"|histogram_quantile\((?P<quantile>[\d.]+)|le=\"(?P<bucket>[\d.]+)\""
+)
+# Seconds between two samples and between two evaluations, one if the rule is not listed.
+TICKS: Final = {"HarebellNothingExecuted": 20}
+
+STAGING: Final = "harebell_last_staging_pass_timestamp_seconds"
+STARTS: Final = "harebell_start_lateness_seconds_count"
+OLDEST: Final = "harebell_oldest_due_age_seconds"
+OVERDUE: Final = "harebell_overdue_schedules"
+BACKLOG: Final = 'harebell_due_backlog_runs{pool="default",lane="normal"}'
+MISSED: Final = 'harebell_runs_total{state="skipped",reason="missed"}'
+DEAD: Final = 'harebell_dead_letters_total{kind="run"}'
+OPEN: Final = "harebell_dead_letters_open"
+STALLED: Final = "harebell_replay_jobs_stalled"
+FAILED: Final = 'harebell_attempts_total{outcome="failed"}'
+BREAKER: Final = 'harebell_breaker_open{downstream="http:acme.example"}'
+STATEMENTS: Final = "harebell_database_statement_seconds_count"
+ORPHANS: Final = "harebell_orphan_tickets_total"
+STEP_AT_100: Final = "0x99 20x9000"  # a counter that increases once, by 20
+
+
+class Probe(NamedTuple):
+    """The values of series, one for each tick, and the tick at which the rule is evaluated."""
+
+    at: int
+    series: dict[str, str]
+
+
+class Pair(NamedTuple):
+    """Two probes on the two sides of a threshold."""
+
+    inactive: Probe
+    firing: Probe
+
+
+def statements_up_to(bucket: str) -> str:
+    return f'harebell_database_statement_seconds_bucket{{le="{bucket}"}}'
+
+
+def changes_up_to(bucket: str) -> str:
+    return f'harebell_change_latency_seconds_bucket{{verb="schedule.put",le="{bucket}"}}'
+
+
+def gauge(name: str, below: float, above: float, *, at: int) -> Pair:
+    return Pair(Probe(at, {name: f"{below}x{at}"}), Probe(at, {name: f"{above}x{at}"}))
+
+
+def ramp(name: str, below: float, above: float, *, seconds: int) -> Pair:
+    """Return a counter that increases evenly by `below` or `above` within a range."""
+    at = seconds + 300
+    return Pair(
+        Probe(at, {name: f"0+{below / seconds}x{at}"}),
+        Probe(at, {name: f"0+{above / seconds}x{at}"}),
+    )
+
+
+def until(last: int, series: dict[str, str]) -> Pair:
+    """Return series that cause the alert up to the tick `last`, and not at the next one."""
+    return Pair(Probe(last + 1, series), Probe(last, series))
+
+
+def starting_at(first: int, series: dict[str, str]) -> Pair:
+    """Return series that cause the alert at the tick `first`, and not at the one before."""
+    return Pair(Probe(first - 1, series), Probe(first, series))
+
+
+def changes(**buckets: str) -> dict[str, str]:
+    """Return the series of buckets such as `le_2_0`."""
+    names = {name.removeprefix("le_").replace("_", "."): each for name, each in buckets.items()}
+    return {changes_up_to("+Inf" if name == "inf" else name): each for name, each in names.items()}
+
+
+NO_START: Final = {STARTS: "5x9000", OLDEST: "61x9000"}
+# The range of the statement rule covers both series: the slow statements are their difference.
+FAST_AT_100: Final = {STATEMENTS: "0x99 20x900", statements_up_to("1.0"): "0x99 20x900"}
+FAST_AT_100_SLOW_AT_410: Final = FAST_AT_100 | {STATEMENTS: "0x99 20x309 21x500"}
+
+PAIRS: Final[dict[str, dict[str, Pair]]] = {
+    "HarebellTickerSilent": {
+        "> 60": Pair(Probe(200, {STAGING: "-60+1x300"}), Probe(200, {STAGING: "-61+1x300"})),
+        "absent": Pair(Probe(200, {STAGING: "0+1x300"}), Probe(200, {})),
+        "for 1m": starting_at(60, {STAGING: "-61+1x300"}),
+    },
+    "HarebellNothingExecuted": {  # one hour has 180 ticks, and five minutes have 15
+        "[1h]": starting_at(100 + 180 + 15, {OLDEST: "61x900", STARTS: STEP_AT_100}),
+        "== 0": Pair(Probe(195, NO_START | {STARTS: "5x50 6x300"}), Probe(195, NO_START)),
+        "> 60": Pair(Probe(195, NO_START | {OLDEST: "60x900"}), Probe(195, NO_START)),
+        "> 0": gauge(OVERDUE, 0, 1, at=20),
+        "for 5m": starting_at(15, NO_START),
+    },
+    "HarebellLaneDeep": {
+        "> 1000": gauge(BACKLOG, 1000, 1001, at=200),
+        "for 2m": starting_at(120, {BACKLOG: "1001x200"}),
+    },
+    "HarebellRunsNotRun": {
+        "[10m]": until(699, {MISSED: STEP_AT_100}),
+        "> 0": Pair(Probe(300, {MISSED: "0x300"}), Probe(300, {MISSED: "0x99 1x300"})),
+    },
+    "HarebellDeadLetters": {
+        "[15m]": until(999, {DEAD: STEP_AT_100}),
+        "> 10": ramp(DEAD, 9.9, 10.1, seconds=900),
+    },
+    "HarebellDeadLettersOpen": {
+        "> 10": gauge(OPEN, 10, 11, at=400),
+        "for 5m": starting_at(300, {OPEN: "11x400"}),
+    },
+    "HarebellReplayStalled": {
+        "> 0": gauge(STALLED, 0, 1, at=100),
+        "for 1m": starting_at(60, {STALLED: "1x100"}),
+    },
+    "HarebellAttemptsFail": {
+        "[5m]": until(399, {FAILED: "0x99 2000x9000"}),
+        "> 5": ramp(FAILED, 5 * 4.9, 5 * 5.1, seconds=300),
+        "for 1m": starting_at(61, {FAILED: "0+100x200"}),
+    },
+    "HarebellBreakerOpen": {
+        "> 0": gauge(BREAKER, 0, 1, at=400),
+        "for 5m": starting_at(300, {BREAKER: "1x400"}),
+    },
+    "HarebellStatementSlow": {
+        "[5m]": until(399, {STATEMENTS: STEP_AT_100, statements_up_to("1.0"): "0x900"}),
+        "bucket 1.0": Pair(
+            Probe(
+                400,
+                {STATEMENTS: "0+1x400"}
+                | dict.fromkeys(map(statements_up_to, ["1.0", "2.5"]), "0+1x400"),
+            ),
+            Probe(
+                400,
+                {
+                    STATEMENTS: "0+1x400",
+                    statements_up_to("1.0"): "0x400",
+                    statements_up_to("2.5"): "0+1x400",
+                },
+            ),
+        ),
+        "[5m] 2": Pair(Probe(399, FAST_AT_100), Probe(420, FAST_AT_100_SLOW_AT_410)),
+        "> 0.5": Pair(
+            Probe(400, {STATEMENTS: f"0+{1 + 0.49 / 300}x400", statements_up_to("1.0"): "0+1x400"}),
+            Probe(400, {STATEMENTS: f"0+{1 + 0.51 / 300}x400", statements_up_to("1.0"): "0+1x400"}),
+        ),
+    },
+    "HarebellChangesSlow": {
+        "quantile 0.99": Pair(
+            Probe(900, changes(le_2_0="0+990.5x900", le_5_0="0+1000x900", le_inf="0+1000x900")),
+            Probe(900, changes(le_2_0="0+989.5x900", le_5_0="0+1000x900", le_inf="0+1000x900")),
+        ),
+        "[10m]": until(699, changes(le_2_0="0x9000", le_5_0=STEP_AT_100, le_inf=STEP_AT_100)),
+        # The quantile is 99 % of the only bucket.
+        "> 2": Pair(
+            Probe(900, changes(le_2_0="0+1x900", le_inf="0+1x900")),
+            Probe(900, changes(le_2_05="0+1x900", le_inf="0+1x900")),
+        ),
+        "for 2m": starting_at(121, changes(le_5_0="0+1x200", le_inf="0+1x200")),
+    },
+    "HarebellOrphanTickets": {
+        "[10m]": until(699, {ORPHANS: STEP_AT_100}),
+        "> 0": Pair(Probe(300, {ORPHANS: "0x300"}), Probe(300, {ORPHANS: "0x99 1x300"})),
+    },
+}
+
+
+def thresholds(rule: dict[str, Any]) -> Iterator[str]:
+    """Yield the thresholds of a rule. A repeated one has its number behind it."""
+    seen: Counter[str] = Counter()
+    for match in THRESHOLD.finditer(rule["expr"]):
+        kind, text = str(match.lastgroup), match[str(match.lastgroup)]
+        name = {"range": f"[{text}]", "comparison": text, "absent": text}.get(
+            kind, f"{kind} {text}"
+        )
+        seen[name] += 1
+        yield name if seen[name] == 1 else f"{name} {seen[name]}"
+    if "for" in rule:
+        yield f"for {rule['for']}"
+
+
+def probe_test(alert: str, name: str, probe: Probe, *, is_firing: bool) -> dict[str, Any]:
+    """Return the test of promtool that counts the firing alerts."""
+    tick = TICKS.get(alert, 1)
+    return {
+        "name": name,
+        "interval": f"{tick}s",
+        "input_series": [{"series": key, "values": each} for key, each in probe.series.items()],
+        "promql_expr_test": [
+            {
+                "expr": f'count(ALERTS{{alertname="{alert}",alertstate="firing"}})',
+                "eval_time": f"{probe.at * tick}s",
+                "exp_samples": [{"labels": "{}", "value": 1}] if is_firing else [],
+            }
+        ],
+    }
+
+
+@pytest.mark.requirement("S116")
+@pytest.mark.parametrize("rule", RULES, ids=NAMES)
+def test_each_threshold_of_an_alert_rule_has_a_pair_of_probes(rule: dict[str, Any]) -> None:
+    found = list(thresholds(rule))
+
+    assert found
+    assert sorted(found) == sorted(PAIRS[rule["alert"]])
+
+
+@pytest.mark.requirement("S116", "S117")
+@pytest.mark.parametrize("alert", NAMES)
+def test_alert_is_active_just_above_and_inactive_just_below_each_threshold(
+    alert: str, tmp_path: Path
+) -> None:
+    promtool = shutil.which("promtool")
+    assert promtool, "The test needs promtool from the Debian package prometheus."
+    tests = [
+        probe_test(alert, f"{threshold}, firing: {is_firing}", probe, is_firing=is_firing)
+        for threshold, pair in PAIRS[alert].items()
+        for probe, is_firing in ((pair.inactive, False), (pair.firing, True))
+    ]
+    rule = next(each for each in RULES if each["alert"] == alert)
+    groups = [{"name": "harebell", "rules": [rule]}]  # the other rules would only cost time
+    (tmp_path / "rules.yml").write_bytes(orjson.dumps({"groups": groups}))  # JSON is YAML
+    file = tmp_path / "thresholds.yml"
+    interval = f"{TICKS.get(alert, 1)}s"
+    content = {"rule_files": ["rules.yml"], "evaluation_interval": interval, "tests": tests}
+    file.write_bytes(orjson.dumps(content))
+
+    done = subprocess.run(  # noqa: S603  # the arguments are constants and a path of the test
+        [promtool, "test", "rules", str(file)], capture_output=True, text=True, check=False
+    )
+
+    assert done.returncode == 0, done.stdout + done.stderr

@@ -1,0 +1,251 @@
+"""The statements of the audit about waiting runs and silent pools, against PostgreSQL."""
+
+from collections.abc import AsyncIterator
+from datetime import UTC, datetime, timedelta
+from typing import Any, Final
+from uuid import UUID
+
+import asyncpg
+import orjson
+import pytest
+from tests.rig.servers import as_role
+
+from harebell.audit.liveness import find_missed_heartbeats
+from harebell.audit.model.records import Window
+from harebell.audit.model.report import MissedHeartbeat
+from harebell.audit.model.waits import MAX_UNCHANGED, BreakerDeferral, OverlapWait, Waits
+from harebell.audit.store import connect_read_only
+from harebell.audit.waits import load_overlaps, load_waits
+from harebell.contract.downstream import downstream_of_json
+
+pytestmark = pytest.mark.postgres
+
+NOW: Final = datetime.now(UTC).replace(microsecond=0)
+LATE: Final = timedelta(minutes=10)  # longer than the time from the import to the last test
+WINDOW: Final = Window(since=NOW - timedelta(hours=1), until=NOW, now=NOW)
+SCHEDULE: Final = UUID("5f0c1a52-7d4f-5c1b-9d80-0d3c1c3f7a11")
+DOWN, OTHER = (
+    downstream_of_json({"http": {"url": f"https://{host}.example/x"}}) for host in ("down", "other")
+)
+EDITED: Final = orjson.dumps({"target": {"http": {"url": "https://other.example/x"}}}).decode()
+TABLES: Final = (
+    "runs",
+    "overlap_slots",
+    "schedule_versions",
+    "schedule_state",
+    "breakers",
+    "breaker_deferrals",
+)
+
+_INSERT_VERSION: Final = """
+INSERT INTO schedule_versions
+    (schedule_id, version, definition, run_spec, fingerprint, accepted_at, effective_at)
+VALUES ($1, 1, '{}', '{"target": {"http": {"url": "https://down.example/x"}}}', '', now(), now())
+"""
+
+
+def ago(seconds: float) -> datetime:
+    return NOW - timedelta(seconds=seconds)
+
+
+@pytest.fixture
+async def owner(database_url: str) -> AsyncIterator[asyncpg.Connection]:
+    connection = await asyncpg.connect(database_url)
+    await connection.execute(_INSERT_VERSION, SCHEDULE)
+    try:
+        yield connection
+    finally:
+        for table in TABLES:
+            await connection.execute(f"DELETE FROM {table}")  # noqa: S608  # names of tables
+        await connection.close()
+
+
+@pytest.fixture
+async def auditor(database_url: str) -> AsyncIterator[asyncpg.Connection]:
+    async with connect_read_only(as_role(database_url, "auditor")) as connection:
+        yield connection
+
+
+async def insert_run(owner: asyncpg.Connection, due: float, **columns: Any) -> datetime:
+    """Insert a run of the failing downstream, due this number of seconds ago."""
+    values = {
+        "scheduled_for": ago(due),
+        "schedule_id": SCHEDULE,
+        "tenant": "acme",
+        "version": 1,
+        "seq": 1,
+        "pool": "default",
+        "lane": "normal",
+        "priority": 5,
+        "state": "staged",
+        "due_at": ago(due),
+        "staged_at": ago(due + 5),
+    } | columns
+    places = ", ".join(f"${number}" for number, _ in enumerate(values, 1))
+    await owner.execute(
+        f"INSERT INTO runs ({', '.join(values)}) VALUES ({places})",  # noqa: S608  # names of columns
+        *values.values(),
+    )
+    return ago(due)
+
+
+def deferrals(**ranges: tuple[float, float]) -> Waits:
+    names = {"down": DOWN, "other": OTHER}
+    return Waits(
+        {
+            names[name]: [BreakerDeferral(ago(since), ago(until))]
+            for name, (since, until) in ranges.items()
+        }
+    )
+
+
+async def silent_pools(auditor: asyncpg.Connection, waits: Waits) -> list[tuple[str, datetime]]:
+    found = await find_missed_heartbeats(auditor, LATE, waits)
+    return [(each.component, each.since) for each in found]
+
+
+async def test_pool_is_silent_when_a_due_run_waits_for_no_breaker(
+    owner: asyncpg.Connection, auditor: asyncpg.Connection
+) -> None:
+    await insert_run(owner, 3000)
+    waits = deferrals(down=(3000, 0))
+    held = await silent_pools(auditor, waits)
+    without_breaker = await silent_pools(auditor, Waits())
+
+    edited = await insert_run(owner, 2000, override=EDITED)  # another downstream
+    with_stuck = await silent_pools(auditor, waits)
+    both_held = await silent_pools(auditor, deferrals(down=(3000, 0), other=(2000, 0)))
+
+    assert held == []
+    assert without_breaker == [("pool default", ago(3000))]
+    assert with_stuck == [("pool default", edited)]
+    assert both_held == []
+
+
+async def test_pool_is_silent_again_after_the_release_of_deferred_runs(
+    owner: asyncpg.Connection, auditor: asyncpg.Connection
+) -> None:
+    await insert_run(owner, 6000)
+
+    assert await silent_pools(auditor, deferrals(down=(6000, 300))) == []
+    assert await silent_pools(auditor, deferrals(down=(6000, 1200))) == [
+        ("pool default", ago(6000))
+    ]
+
+
+async def test_pool_is_not_silent_while_a_catch_up_has_just_staged_its_runs(
+    owner: asyncpg.Connection, auditor: asyncpg.Connection
+) -> None:
+    await insert_run(owner, 6000, staged_at=ago(100))
+    caught_up = await silent_pools(auditor, Waits())
+    copy = {"staged_at": ago(100), "republished_at": ago(100), "first_staged_at": ago(5900)}
+    await insert_run(owner, 7000, pool="copied", **copy)
+
+    assert caught_up == []
+    assert await silent_pools(auditor, Waits()) == [("pool copied", ago(5900))]
+
+
+async def test_pool_with_a_valid_lease_is_not_silent(
+    owner: asyncpg.Connection, auditor: asyncpg.Connection
+) -> None:
+    await insert_run(owner, 3000)
+    lease = {"lease_holder": "e", "lease_until": NOW + timedelta(hours=1), "attempt": 1}
+    await insert_run(owner, 2000, state="running", **lease)
+
+    assert await silent_pools(auditor, Waits()) == []
+
+
+@pytest.mark.parametrize(("changed", "is_silent"), [(300, False), (900, True)])
+async def test_ticker_is_silent_when_it_has_not_read_a_resumed_schedule(
+    owner: asyncpg.Connection, auditor: asyncpg.Connection, changed: float, *, is_silent: bool
+) -> None:
+    await owner.execute(
+        "INSERT INTO schedule_state VALUES ($1, 1, 'active', NULL, $2, $3, $2, 0, '{}')",
+        SCHEDULE,
+        ago(6000),
+        ago(changed),
+    )
+
+    found = await find_missed_heartbeats(auditor, LATE)
+
+    assert found == ([MissedHeartbeat("ticker", ago(changed))] if is_silent else [])
+
+
+async def test_load_waits_returns_ended_and_lasting_deferrals(
+    owner: asyncpg.Connection, auditor: asyncpg.Connection
+) -> None:
+    for name, since, until in (
+        (DOWN, ago(900), ago(800)),
+        (DOWN, ago(400), None),
+        (OTHER, ago(90_000), ago(80_000)),
+    ):
+        await owner.execute("INSERT INTO breaker_deferrals VALUES ($1, $2, $3)", name, since, until)
+    await owner.execute(
+        "INSERT INTO breakers (downstream, state, since) VALUES ($1, 'half_open', $2)",
+        DOWN,
+        ago(30),
+    )
+
+    waits = await load_waits(auditor, WINDOW)
+
+    assert waits.deferrals == {
+        DOWN: [BreakerDeferral(ago(900), ago(800)), BreakerDeferral(ago(400), NOW)],
+    }
+
+
+@pytest.mark.parametrize("is_probed", [True, False])
+async def test_old_half_open_breaker_defers_while_an_attempt_probes_it(
+    owner: asyncpg.Connection, auditor: asyncpg.Connection, *, is_probed: bool
+) -> None:
+    age = MAX_UNCHANGED.total_seconds() + 300
+    await owner.execute(
+        "INSERT INTO breakers (downstream, state, since) VALUES ($1, 'half_open', $2)",
+        DOWN,
+        ago(age),
+    )
+    lease_until = NOW + timedelta(hours=1 if is_probed else -1)
+    await insert_run(owner, 900, state="running", lease_holder="e", lease_until=lease_until)
+
+    waits = await load_waits(auditor, WINDOW)
+
+    assert waits.deferrals[DOWN] == [BreakerDeferral(ago(age), NOW if is_probed else ago(300))]
+
+
+WAITING = {"reason": "waiting_for_overlap"}
+
+
+@pytest.mark.parametrize(
+    ("other", "role", "expected"),
+    [
+        ({"state": "running"}, "running", OverlapWait(is_occupied=True, free_since=None)),
+        ({"state": "unresolved"}, "running", OverlapWait(is_occupied=True, free_since=None)),
+        ({"state": "retrying"}, "running", OverlapWait(is_occupied=True, free_since=None)),
+        ({"state": "staged"}, "running", OverlapWait(is_occupied=True, free_since=None)),
+        (
+            {"state": "cancelled", "finished_at": ago(40)},
+            "running",
+            OverlapWait(is_occupied=False, free_since=ago(40)),
+        ),
+        (
+            WAITING | {"staged_at": ago(50)},
+            "waiting",
+            OverlapWait(is_occupied=False, free_since=ago(50)),
+        ),
+        (WAITING, "waiting", OverlapWait(is_occupied=False, free_since=None)),
+    ],
+)
+async def test_load_overlaps_returns_whether_another_run_has_the_slot(
+    owner: asyncpg.Connection,
+    auditor: asyncpg.Connection,
+    other: dict[str, Any],
+    role: str,
+    expected: OverlapWait,
+) -> None:
+    slots = {await insert_run(owner, 300, **WAITING): "waiting"}
+    slots[await insert_run(owner, 400, **other)] = role
+    for time, each in slots.items():
+        await owner.execute(
+            "INSERT INTO overlap_slots VALUES ($1, $2, $3, now())", SCHEDULE, time, each
+        )
+
+    assert await load_overlaps(auditor, [SCHEDULE]) == {SCHEDULE: expected}
