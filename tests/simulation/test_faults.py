@@ -25,7 +25,7 @@ FOUND = {
     "one_attempt_too_many": (20, "attempt", 0),
     "complete_without_fencing": (1_000, "a success was recorded without", 887),
     "start_without_lease": (150, "started", 51),
-    "expire_leases_early": (200, "started", 102),
+    "expire_leases_early": (200, "started", 46),
     "ignore_lost_tickets": (10, "the work did not end", 1),
     "change_keeps_later_runs": (60, ": of version", 1),
     "activate_versions_early": (80, ": of version", 10),

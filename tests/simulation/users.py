@@ -153,7 +153,7 @@ class Users:
 
     def _body(self, number: int) -> dict[str, Any]:
         random = self.random
-        backoff = {"base": "1s", "cap": "5s", "jitter": random.choice(["none", "full", "additive"])}
+        backoff = {"base": "1s", "cap": "5s", "jitter": random.choice(["none", "additive"])}
         body = {
             "key": f"schedule-{number}",
             "when": self._when(),
