@@ -341,8 +341,8 @@ class ReplayJobDetail(ReplayJobView, ViewResponse):
     `waiting_for` is null for a job that has ended or that replays its next dead letter now.
     """
 
-    request: JsonObject
     waiting_for: ReplayJobWait | None = None
+    request: JsonObject
 
 
 class ReplayItemView(Message):
