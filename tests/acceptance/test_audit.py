@@ -90,7 +90,7 @@ async def change_all(tenant: Tenant) -> None:
 
 async def change_back(tenant: Tenant) -> None:
     await tenant.harebell.resume(key="paused")
-    again = {"key": "cancelled", "when": EVERY_SECOND, "target": ECHO, "expected_version": "any"}
+    again = {"key": "cancelled", "when": EVERY_SECOND, "target": ECHO, "revive": True}
     await tenant.harebell.put(again)
 
 

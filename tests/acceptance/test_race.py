@@ -7,7 +7,7 @@ from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from datetime import datetime, timedelta
 from enum import StrEnum
-from typing import Any
+from typing import Any, Final
 
 import asyncpg
 import pytest
@@ -39,6 +39,14 @@ class Change(StrEnum):
     PAUSE = "pause"
     RETARGET = "retarget"  # another target and the same times
     MOVE = "move"  # another target and other times
+
+
+# The code with which each change of an ended schedule is rejected.
+REJECTIONS: Final = {
+    Change.PAUSE: "not_active",
+    Change.RETARGET: "schedule_ended",
+    Change.MOVE: "schedule_ended",
+}
 
 
 STOPPED_STATES = {Change.CANCEL: "cancelled", Change.PAUSE: "paused"}
@@ -281,8 +289,8 @@ async def test_run_belongs_to_one_version_when_changed_around_its_due_time(
     assert [fault for finished in finished_races for fault in finished.faults()] == []
     for finished in finished_races:
         rejected = finished.acknowledgement.rejected
-        # only a pause rejects a schedule that has completed by then
-        assert rejected is None or (rejected, finished.race.change) == ("not_active", Change.PAUSE)
+        # a pause and a put reject a schedule that has completed by then
+        assert rejected in (None, REJECTIONS.get(finished.race.change))
         assert rejected is None or finished.winner == "ran before"
     kinds = {finished.winner for finished in finished_races}
     assert {"unstaged", "in flight, ran", "ran before", "ran as new"} <= kinds, "No race occurred."

@@ -12,7 +12,11 @@ from tests.unit.cli.rows import ID, TASK, schedule_row
 from harebell.contract.schedule import Definition
 
 HOURLY = {"key": "hourly", "when": {"cron": "0 * * * *"}, "target": TASK}
-DAILY: dict[str, Any] = {"key": "daily", "when": {"cron": "0 9 * * *", "start": "2026-01-01"}, "target": TASK}
+DAILY: dict[str, Any] = {
+    "key": "daily",
+    "when": {"cron": "0 9 * * *", "start": "2026-01-01"},
+    "target": TASK,
+}
 RESPONSE = {"ok": True, "id": ID, "version": 1, "status": "created", "state": "active"}
 
 
