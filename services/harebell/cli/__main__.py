@@ -2,13 +2,18 @@
 
 import gc
 from datetime import UTC, datetime
+from typing import Final
 
 from harebell.cli.app import app
 from harebell.cli.framework.process import ProcessContext
 
+# The imports create many objects without garbage. Fewer collections save 5 % of the CPU.
+GC_THRESHOLDS: Final = (50_000, 20, 100)
+
 
 def main() -> None:
     """Run the command line of this process."""
+    gc.set_threshold(*GC_THRESHOLDS)
     try:
         app(prog_name="harebell", obj=ProcessContext(now=lambda: datetime.now(UTC)))
     finally:
