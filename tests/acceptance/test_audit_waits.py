@@ -96,7 +96,7 @@ async def delay_by_policies(tenant: Tenant, target: Target) -> None:
 async def test_watch_is_clean_through_each_delay_and_still_finds_a_stuck_run(
     own_stack: Stack, target: Target, tmp_path: Path
 ) -> None:
-    await asyncio.to_thread(lambda: own_stack.start(**SETTINGS))
+    await asyncio.to_thread(lambda: own_stack.start(None, **SETTINGS))
     with Target.open(tmp_path / "calls.jsonl") as shop:
         async with own_stack.tenant("waits") as tenant, watch(own_stack) as pings:
             await asyncio.gather(
