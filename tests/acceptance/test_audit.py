@@ -124,7 +124,7 @@ WHERE scheduled_for = $1 AND schedule_id = $2
 _REMOVE_END = "UPDATE runs SET finished_at = NULL WHERE scheduled_for = $1 AND schedule_id = $2"
 _CHANGE_STATE = "UPDATE runs SET state = 'dead' WHERE scheduled_for = $1 AND schedule_id = $2"
 _SET_BACK = """
-UPDATE schedule_state SET next_at = now() - interval '5 min'
+UPDATE schedule_state SET next_at = now() - interval '5 min', changed_at = now() - interval '5 min'
 WHERE $1::timestamptz IS NOT NULL AND schedule_id = $2
 """
 # The statement that damages the runs of each schedule, and the kind of the finding.

@@ -22,7 +22,8 @@ pytestmark = [pytest.mark.broker, pytest.mark.postgres]
 _OVERDUE_SCHEDULE = """
 INSERT INTO schedule_state (schedule_id, version, state, next_at, changed_at, planned_until,
                             dispatched, open_runs)
-VALUES (gen_random_uuid(), 1, 'active', now() - interval '5 min', now(), now(), 0, '{}')
+VALUES (gen_random_uuid(), 1, 'active', now() - interval '5 min', now() - interval '5 min',
+        now(), 0, '{}')
 """
 
 
