@@ -38,8 +38,8 @@ def main() -> int:
             return print_reports(reports, seeds, started, expected=options.expect)
         # A forked worker inherits the mutation.
         with multiprocessing.get_context("fork").Pool(options.workers) as pool:
-            reports = pool.imap(run, seeds, CHUNK)
-            return print_reports(reports, seeds, started, expected=options.expect)
+            found = pool.imap(run, seeds, CHUNK)
+            return print_reports(found, seeds, started, expected=options.expect)
 
 
 def parse_options() -> argparse.Namespace:

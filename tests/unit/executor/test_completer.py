@@ -53,7 +53,7 @@ async def claim_all(ledger: Pool, tickets: Sequence[Ticket]) -> list[ClaimedRun]
 
 
 async def completer_of(pool: Any, runs: Sequence[ClaimedRun]) -> Completer:
-    clock = Clock(lambda: database_time(open_ledger()))  # type: ignore[arg-type]  # a fake pool
+    clock = Clock(lambda: database_time(open_ledger()))
     await clock.refresh()
     claimed_runs = ClaimedRuns()
     claimed_runs.add(runs)

@@ -27,7 +27,7 @@ class SteppingClock:
 
 def put() -> Delivery:
     message = SimpleNamespace(
-        body=encode_plain({"key": "daily", "when": {"every": "1h"}, "target": TASK}),
+        body=encode_plain([{"key": "daily", "when": {"every": "1h"}, "target": TASK}]),
         routing_key="default.schedule.put",
         message_id="r-1",
         reply_to=None,
