@@ -16,7 +16,7 @@ quietly = output=$$($(1) 2>&1) || { printf '%s\n' "$$output"; exit 1; }
 tree = needed=$$($(BIN)/python -m tests.rig.broker_versions) && \
 	sh tests/rig/debian_root.sh $$needed
 
-.PHONY: help demo unit test test-all selection chaos bench check down
+.PHONY: help demo unit test test-all selection mutants chaos bench check down
 .NOTPARALLEL:
 
 help:
@@ -26,6 +26,8 @@ help:
 	@echo "                BROKER=4.0 or BROKER=4.3 selects another version of RabbitMQ."
 	@echo "make test-all   Run the long tests, then a selection on the newest version of RabbitMQ."
 	@echo "make selection  Run the tests that depend most on the version of RabbitMQ: BROKER=4.3."
+	@echo "make mutants    Break one rule at a time and report the changes that no test notices:"
+	@echo "                ONLY=fencing,dst JOBS=2"
 	@echo "make chaos      Inject every fault into a separate stack and check every run:"
 	@echo "                SEEDS=n ROWS=6,10b OUTAGE=5s"
 	@echo "make bench      Measure the cost of a run and the lateness of its start:"
@@ -63,6 +65,11 @@ selection:
 	@$(SET_UP) tests
 	@$(call tree)
 	@$(PYTEST) -m broker_version
+
+JOBS := 2
+mutants:
+	@$(SET_UP) tests
+	@$(BIN)/python -m tests.mutants --jobs $(JOBS) $(if $(ONLY),--only "$(ONLY)")
 
 SEEDS := 1
 chaos:

@@ -36,6 +36,14 @@ INSERT INTO runs (scheduled_for, schedule_id, tenant, version, seq, pool, lane, 
 VALUES ($1, $2, 'acme', $3, $4, 'default', 'normal', 5, $5, $6, $7, $1, $8, now(), $9,
         $10, $11, $12, $13, $14, $15)
 """
+# The due time and the time of the last ticket, in seconds after now.
+SET_TIMES: Final = """
+UPDATE runs SET due_at = now() + make_interval(secs => $3),
+                staged_at = now() + make_interval(secs => $4),
+                next_attempt_at = CASE WHEN next_attempt_at IS NOT NULL
+                                       THEN now() + make_interval(secs => $3) END
+WHERE scheduled_for = $1 AND schedule_id = $2
+"""
 FIND_SEQS: Final = "SELECT scheduled_for, schedule_id, state, seq FROM runs"
 FIND_RUN: Final = "SELECT * FROM runs WHERE scheduled_for = $1 AND schedule_id = $2"
 

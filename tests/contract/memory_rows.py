@@ -6,7 +6,7 @@ from datetime import datetime, timedelta
 from typing import Any
 from uuid import UUID
 
-from tests.contract.ledger_rows import FIND_RUN, FIND_SEQS, PUT_RUN
+from tests.contract.ledger_rows import FIND_RUN, FIND_SEQS, PUT_RUN, SET_TIMES
 from tests.contract.overlap_claimers import FIND_SLOTS, INSERT_VERSION
 from tests.fakes.ledger.claims import ATTEMPTS
 from tests.fakes.ledger.overlap import OVERLAP_SLOTS
@@ -51,6 +51,17 @@ def insert_run(tx: Transaction, *values: Any) -> None:
         **columns,
     )
     tx.put(RUNS, run.key, run)
+
+
+@answers(SET_TIMES)
+def set_times(
+    tx: Transaction, time: datetime, schedule: UUID, due: float, staged: float | None
+) -> None:
+    if (run := run_of(tx, RunKey(time, schedule))) is not None:
+        due_at = tx.now + timedelta(seconds=due)
+        retry_at = None if run.next_attempt_at is None else due_at
+        staged_at = None if staged is None else tx.now + timedelta(seconds=staged)
+        amend(tx, run, due_at=due_at, staged_at=staged_at, next_attempt_at=retry_at)
 
 
 @answers(FIND_SEQS)

@@ -18,6 +18,7 @@ from tests.contract.ledger_rows import (
     completion_of,
     insert_rows,
     insert_rows_as,
+    new_run,
     row_of,
     run_keys,
     states_and_seqs,
@@ -25,7 +26,7 @@ from tests.contract.ledger_rows import (
 
 from harebell.contract.ids import RunKey
 from harebell.domain.run_states import RunState
-from harebell.storage.runs import claims, completion
+from harebell.storage.runs import claims, completion, staging
 from harebell.storage.runs.claims import Claim, ClaimKey, ClaimRejection
 
 STAGED = Row(RunState.STAGED)
@@ -267,3 +268,17 @@ async def test_renew_skips_a_locked_row(ledger: asyncpg.Pool) -> None:
         renewed = await claims.renew(ledger, claimed)
 
     assert set(renewed) == {free.key}
+
+
+@pytest.mark.parametrize("override", [None, '{"overlap":"skip"}'])
+async def test_ticket_claims_nothing_when_it_has_another_override(
+    ledger: asyncpg.Pool, override: str | None
+) -> None:
+    (key,) = run_keys(1)
+    own = '{"overlap":"queue"}'
+    async with ledger.acquire() as connection:
+        await staging.stage(connection, [new_run(key)._replace(override=own)])
+    wanted = claim_key(key, seq=1)
+
+    assert await claims.claim(ledger, [replace(wanted, override=override)], HOLDER) == {}
+    assert await claims.claim(ledger, [replace(wanted, override=own)], HOLDER)

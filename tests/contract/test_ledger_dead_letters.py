@@ -23,7 +23,7 @@ from harebell.domain.run_states import RunState
 from harebell.storage.runs import claims
 
 TENANT = PLACEMENT.tenant
-DEAD = Row(RunState.DEAD, 5, "attempts_exhausted")
+DEAD = Row(RunState.DEAD, 5, "attempts_exhausted", is_expired=True)
 LATER = NOW + timedelta(hours=1)
 
 
@@ -116,6 +116,7 @@ async def test_replay_stages_the_run_once_with_the_next_replay_number(
 
     row = await row_of(ledger, letter.run)
     assert (row["state"], row["replay_number"], row["attempt"]) == (RunState.STAGED, 1, 0)
+    assert row["expires_at"] is None  # a person requests the replay after the expiry
     found = await locked(ledger, letter)
     assert found is not None
     assert (found.state, found.is_unstarted) == (DeadLetterState.REPLAYED, True)

@@ -25,6 +25,9 @@ ROLE_PASSWORD = "for-tests"  # noqa: S105  # of a throwaway database
 TEMPLATE = "harebell_template"
 SHARED_MEMORY = Path("/dev/shm")  # noqa: S108  # each session makes a directory with a random name
 MIN_FREE_MEMORY = 4 * 1024**3  # bytes
+# The variable names a folder whose private servers several sessions use, one after the other.
+# The first session starts the servers, and the caller of the sessions discards them.
+SHARED_SERVERS = "HAREBELL_TEST_SERVERS"
 _numbers = count(1)
 
 
@@ -84,6 +87,11 @@ class Servers:
         if amqp and database:
             yield cls(amqp, database, None)
             return
+        if shared := os.environ.get(SHARED_SERVERS):
+            private = private_servers(Path(shared))
+            private.start()
+            yield cls(private.amqp_url, private.database_url, private)
+            return
         private = private_servers(root)
         try:
             private.start()
@@ -102,7 +110,7 @@ class Servers:
         if self.private is None:
             yield self.amqp_url
             return
-        name = name or f"test-{next(_numbers)}"
+        name = name or f"test-{os.getpid()}-{next(_numbers)}"
         user = urlsplit(self.amqp_url).username
         all_permissions = {"configure": ".*", "write": ".*", "read": ".*"}
         self.management("PUT", f"vhosts/{name}", {})

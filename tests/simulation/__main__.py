@@ -11,16 +11,18 @@ import os
 import sys
 import time
 from collections import Counter
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from contextlib import nullcontext
 from functools import partial
 from typing import Final
 
+from tests.simulation.fault_rates import DIRECTED_RATES, EFFECT_RATES, MAX_RATES
 from tests.simulation.mutations import MUTATIONS
 from tests.simulation.simulate import Report, simulate
 
 HASH_SEED: Final = "0"  # gives sets the same order in every process
 MAX_PRINTED_STEPS: Final = 30  # the last steps of a scenario with a violation
+RATES: Final = (*MAX_RATES, *EFFECT_RATES, *DIRECTED_RATES)
 CHUNK: Final = 8  # scenarios that a worker receives at a time
 
 
@@ -29,13 +31,15 @@ def main() -> int:
     is_single = options.seed is not None
     first, count = (options.seed, 1) if is_single else (options.first, options.seeds)
     seeds, started = range(first, first + count), time.monotonic()
+    run = partial(run_seed, fixed_rates=options.rates)
     with MUTATIONS[options.mutation]() if options.mutation else nullcontext():
         if is_single or options.workers == 1:
-            reports = map(partial(run_seed, verbose=options.verbose), seeds)
-            return print_reports(reports, seeds, started)
+            reports = map(partial(run, verbose=options.verbose), seeds)
+            return print_reports(reports, seeds, started, expected=options.expect)
         # A forked worker inherits the mutation.
         with multiprocessing.get_context("fork").Pool(options.workers) as pool:
-            return print_reports(pool.imap(run_seed, seeds, CHUNK), seeds, started)
+            found = pool.imap(run, seeds, CHUNK)
+            return print_reports(found, seeds, started, expected=options.expect)
 
 
 def parse_options() -> argparse.Namespace:
@@ -48,20 +52,36 @@ def parse_options() -> argparse.Namespace:
     add("--workers", type=int, default=workers, help="Number of processes (default: one per core).")
     add("--verbose", "-v", action="store_true", help="Print every step of the only seed.")
     add("--mutation", choices=sorted(MUTATIONS), help="Rule to break in every scenario.")
+    rates = f"Rates of faults, such as frozen=0.03: {', '.join(RATES)}."
+    add("--rates", type=parse_rates, default={}, help=rates)
+    add("--expect", default="", help="Text of the only violation that ends the search.")
     return parser.parse_args()
 
 
-def run_seed(seed: int, *, verbose: bool = False) -> Report:
+def parse_rates(text: str) -> dict[str, float]:
+    """Return the rates of a text such as `lost=0.1,frozen=0.03`. Raise `ValueError`."""
+    pairs = (part.partition("=") for part in text.split(",") if part)
+    rates = {kind: float(rate) for kind, _, rate in pairs}
+    if unknown := sorted(rates.keys() - set(RATES)):
+        raise ValueError(f"The fault must be one of {', '.join(RATES)}, not {unknown[0]}.")
+    return rates
+
+
+def run_seed(
+    seed: int, *, verbose: bool = False, fixed_rates: Mapping[str, float] | None = None
+) -> Report:
     """Simulate a seed. The garbage collector runs before each scenario and never during one."""
     gc.collect()
-    return simulate(seed, verbose=verbose)
+    return simulate(seed, verbose=verbose, fixed_rates=fixed_rates)
 
 
-def print_reports(reports: Iterator[Report], seeds: range, started: float) -> int:
-    """Print the figures of all reports, or the first violation."""
+def print_reports(
+    reports: Iterator[Report], seeds: range, started: float, *, expected: str = ""
+) -> int:
+    """Print the figures of all reports, or the first violation with the expected text."""
     entered_states, counts, cpu = Counter[str](), Counter[str](), 0.0
     for report in reports:
-        if report.violation is not None:
+        if report.violation is not None and expected in report.violation:
             print_violation(report)
             return 1
         entered_states += report.entered_states

@@ -11,6 +11,7 @@ from tests.simulation.fault_rates import FaultRates
 from tests.simulation.loop import StoppableProcess
 
 from harebell.contract.errors import BrokerUnavailable
+from harebell.storage.runs.claims import STATEMENTS as CLAIM_STATEMENTS
 
 MAX_LATENCY: Final = 0.003  # seconds of one direction of a call
 MAX_SLOW_LATENCY: Final = 4.0  # seconds
@@ -47,7 +48,12 @@ class Process(StoppableProcess):
 
     async def call_database(self, statement: str, effect: Effect) -> Any:
         error = asyncpg.ConnectionDoesNotExistError
-        return await self._call(_shorten(statement), effect, error)
+        response = await self._call(_shorten(statement), effect, error)
+        if statement == CLAIM_STATEMENTS.claim and self._faults.occurs("frozen_claim"):
+            self._trace(f"{self.name}: frozen with its claims")
+            self._freeze()
+            await asyncio.sleep(0)
+        return response
 
     async def call_broker(self, name: str, effect: Effect) -> Any:
         return await self._call(name, effect, BrokerUnavailable)

@@ -106,6 +106,13 @@ class Supervisor:
         self.store.disconnect(resources.process)
         self._call_later(self.random.uniform(0, MAX_RESTART_DELAY), self.start, service)
 
+    def freeze(self, process: object) -> None:
+        """Stop a process for a random time."""
+        for service in self.services:
+            if service.resources is not None and service.resources.process is process:
+                self.trace(f"{service.name} is frozen in an attempt")
+                self._freeze(service)
+
     def _freeze(self, service: SupervisedService) -> None:
         if (resources := service.resources) is None:
             return

@@ -2,7 +2,7 @@
 
 import asyncio
 from collections import Counter, deque
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 from datetime import UTC, datetime, timedelta
 from random import Random
@@ -40,6 +40,7 @@ class Scenario:
     seed: int
     loop: VirtualLoop
     is_verbose: bool = False
+    fixed_rates: Mapping[str, float] = field(default_factory=dict)  # of faults
     steps: deque[str] = field(default_factory=lambda: deque(maxlen=MAX_TRACED_STEPS))
     entered_states: Counter[str] = field(default_factory=Counter)  # of runs
     counts: Counter[str] = field(default_factory=Counter)  # of events
@@ -48,7 +49,7 @@ class Scenario:
 
     def __post_init__(self) -> None:
         self.random = random = Random(self.seed)  # noqa: S311  # for a repetition, not for a secret
-        self.faults = FaultRates.generate(random, self.counts)
+        self.faults = FaultRates.generate(random, self.counts, self.fixed_rates)
         self.store = Store(self.now, lambda tx: self._catch(self.invariants.check_commit, tx))
         self.invariants = InvariantChecker(store=self.store, entered_states=self.entered_states)
         self.broker = FakeBroker(self.loop, self.faults, self.invariants.check_publish)
@@ -130,12 +131,15 @@ class Scenario:
         key, token = RunKey.parse(context.run_id), context.fencing_token
         self.trace(f"{key} starts, attempt {context.attempt}, token {token}")
         claim = self._catch(self.invariants.check_start, PROCESS.get(), key, token)
-        is_long = self.random.random() < 0.1
+        rates = self.faults.effect_rates
+        if self.faults.occurs("frozen_attempt"):
+            self.supervisor.freeze(PROCESS.get())
+        is_long = self.random.random() < rates["long"]
         await asyncio.sleep(self.random.uniform(0, 18 if is_long else 2))
         outcome = self.random.random()
-        if outcome < 0.05:
+        if outcome < rates["permanent"]:
             raise Permanent("A retry would also fail.")
-        if outcome < 0.25:
+        if outcome < rates["permanent"] + rates["failed"]:
             raise RuntimeError("The effect failed.")
         if claim is not None:
             claim.has_succeeded = True

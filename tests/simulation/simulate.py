@@ -7,7 +7,7 @@ import sys
 import time
 import traceback
 from collections import Counter
-from collections.abc import Generator, MutableMapping
+from collections.abc import Generator, Mapping, MutableMapping
 from contextlib import contextmanager
 from dataclasses import dataclass
 from random import Random
@@ -46,11 +46,16 @@ class Report:
     cpu: float  # seconds
 
 
-def simulate(seed: int, *, verbose: bool = False) -> Report:
-    """Return the report of the seed, which is the same at each call with one PYTHONHASHSEED."""
+def simulate(
+    seed: int, *, verbose: bool = False, fixed_rates: Mapping[str, float] | None = None
+) -> Report:
+    """Return the report of the seed, which is the same at each call with one PYTHONHASHSEED.
+
+    `fixed_rates` replace the random rates of these faults.
+    """
     started = time.process_time()
     with virtual_time() as loop, _repeatable(seed):
-        scenario = Scenario(seed=seed, loop=loop, is_verbose=verbose)
+        scenario = Scenario(seed=seed, loop=loop, is_verbose=verbose, fixed_rates=fixed_rates or {})
         _current[:] = [scenario]
         try:
             loop.run_until_complete(scenario.run())

@@ -47,17 +47,22 @@ async def record_tzdata_version(pool: asyncpg.Pool, version: str) -> None:
 
 
 async def run_maintenance(pool: asyncpg.Pool) -> None:
-    """Create partitions and delete expired rows until the task is cancelled.
-
-    The rows are command results and rate limits.
-    """
+    """Maintain the database regularly until the task is cancelled."""
     await asyncio.sleep(FIRST_MAINTENANCE_DELAY)
     while True:
         try:
-            with translate_db_errors():
-                await pool.execute(ENSURE_PARTITIONS)
-                await pool.execute(_DELETE_COMMAND_RESULTS, COMMAND_RESULT_RETENTION)
-                await rate_limits.delete_expired(pool)
+            await maintain(pool)
         except Transient as error:
             log.warning("maintenance failed", error=error.code, reason=error.reason)
         await asyncio.sleep(MAINTENANCE_INTERVAL)
+
+
+async def maintain(pool: asyncpg.Pool) -> None:
+    """Create the partitions of the next days, and delete expired command results and rate limits.
+
+    Raise `DatabaseUnavailable`.
+    """
+    with translate_db_errors():
+        await pool.execute(ENSURE_PARTITIONS)
+        await pool.execute(_DELETE_COMMAND_RESULTS, COMMAND_RESULT_RETENTION)
+        await rate_limits.delete_expired(pool)

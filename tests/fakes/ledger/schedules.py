@@ -122,6 +122,18 @@ def find_pending(tx: Transaction, schedules: Sequence[UUID]) -> list[Record]:
     return sorted(pending, key=lambda each: each["effective_at"])
 
 
+@answers(STATEMENTS.mark_next_errored)
+def mark_next_errored(tx: Transaction, until: datetime, reason: str) -> Iterator[Record]:
+    due = [s for s in tx.rows(STATES) if s["next_at"] and s["next_at"] <= until]
+    for state in sorted(due, key=lambda each: each["next_at"]):
+        schedule = state["schedule_id"]
+        if tx.try_lock(STATES, schedule):
+            errored = {"state": ScheduleState.ERRORED.value, "next_at": None, "reason": reason}
+            tx.put(STATES, schedule, state | errored)
+            yield {"schedule_id": schedule}
+            return
+
+
 @answers(NEXT_AT)
 def next_at(tx: Transaction) -> list[Record]:
     times = [state["next_at"] for state in tx.rows(STATES) if state["next_at"]]

@@ -7,14 +7,24 @@ from typing import Any
 from uuid import UUID
 
 import pytest
-from tests.integration.dlq_inspector.environment import TIMEOUT, DlqEnvironment, dead_letter_id
+from tests.fakes.publisher import FakePublisher
+from tests.integration.dlq_inspector.environment import (
+    NINE,
+    TIMEOUT,
+    DlqEnvironment,
+    dead_letter_id,
+)
 
-from harebell.contract.accepted_commands import AcceptedCommand
+from harebell.contract.accepted_commands import AcceptedCommand, AcceptedCommands
+from harebell.contract.commands import ReplayJobStart
 from harebell.contract.dead_letter import DeadRun
 from harebell.contract.downstream import downstream_of_json
 from harebell.contract.ids import RunKey
 from harebell.contract.types import truncate_ms
 from harebell.contract.views import ReplayJobDetail
+from harebell.dlq_inspector.replay_worker import ReplayWorker
+from harebell.runtime.clock import Clock
+from harebell.storage.engine import database_time
 
 ALL = {"all": True}
 OPEN_BREAKER = """
@@ -265,3 +275,31 @@ async def test_job_with_a_rate_shows_the_time_of_its_next_replay_until_its_end(
     assert (view.waiting_for.code, view.waiting_for.until is not None) == ("rate", True)
     assert view.waiting_for.text.startswith("The rate of one replay in 1000 s permits")
     assert aborted.waiting_for is None
+
+
+async def test_job_publishes_the_tickets_of_its_batch_before_the_commit(
+    environment: DlqEnvironment,
+) -> None:
+    async with environment.running_inspector():
+        await add_dead_runs(environment, 2)
+    publisher = FakePublisher()
+    publisher.failures = 1
+    item = AcceptedCommand(index=0, request_id="r-1", body={"select": ALL})
+    commands = AcceptedCommands(
+        tenant="acme", verb="dlq.replay_job.start", accepted_at=NINE, single=True, items=[item]
+    )
+
+    async with environment.open_pool() as pool:
+        clock = Clock(lambda: database_time(pool))
+        await clock.refresh()
+        worker = ReplayWorker(pool=pool, publisher=publisher, clock=clock)
+        await worker.start(commands, item, ReplayJobStart.model_validate(item.body))
+        running = asyncio.create_task(worker.run())
+        async with asyncio.timeout(TIMEOUT):
+            while len(publisher.tickets) < 2:  # noqa: ASYNC110  # the publisher sets no event
+                await asyncio.sleep(0.01)
+        running.cancel()
+        await asyncio.gather(running, return_exceptions=True)
+
+    assert publisher.failures == 0
+    assert [ticket.seq for ticket in publisher.tickets] == [8, 8]

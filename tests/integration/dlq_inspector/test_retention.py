@@ -11,6 +11,16 @@ from harebell.dlq_inspector.maintenance import apply_retention
 from harebell.dlq_inspector.store import retention
 
 DAY: Final = timedelta(days=1)
+INSERT_REPLAY_JOBS: Final = """
+INSERT INTO replay_jobs (id, tenant, state, request, note, total, next_allowed_at, next_check_at,
+                         created_at, finished_at)
+SELECT gen_random_uuid(), 'acme', state, '{}', note, 0, now(), now() + next_check,
+       now() - interval '100 days', now() - age
+FROM (VALUES ('done', 'old', NULL, interval '91 days'),
+             ('done', 'recent', NULL, interval '1 day'),
+             ('aborted', 'unfinished', interval '1 day', interval '91 days'),
+             ('paused', 'running', NULL, NULL)) AS job (state, note, next_check, age)
+"""
 
 
 @pytest.mark.requirement("ASK-21")
@@ -55,3 +65,25 @@ async def test_surplus_dead_letters_are_deleted_the_oldest_first(dlq: DlqEnviron
 
     left = {row.id for row in await dlq.wait_for_dead_letters(3)}
     assert left == {dead_letter_id(each) for each in dead[2:]}
+
+
+async def test_maintenance_deletes_the_dead_letters_above_the_maximum(dlq: DlqEnvironment) -> None:
+    dead = [await dlq.add_dead_run(number) for number in range(4)]
+    await dlq.wait_for_dead_letters(4)
+    settings = dlq.settings.model_copy(update={"dead_letter_max_count": 2})
+
+    async with dlq.open_pool() as pool:
+        await apply_retention(pool, settings)
+
+    left = {row.id for row in await dlq.wait_for_dead_letters(2)}
+    assert left == {dead_letter_id(each) for each in dead[2:]}
+
+
+async def test_ended_replay_job_is_kept_while_its_runs_are_unfinished(dlq: DlqEnvironment) -> None:
+    await dlq.database.execute(INSERT_REPLAY_JOBS)
+
+    async with dlq.open_pool() as pool:
+        await apply_retention(pool, dlq.settings)
+
+    kept = await dlq.database.fetch("SELECT note FROM replay_jobs ORDER BY note")
+    assert [row[0] for row in kept] == ["recent", "running", "unfinished"]

@@ -125,6 +125,16 @@ def test_simultaneous_tickets_leave_by_priority_and_the_tenants_of_each_alternat
     ]
 
 
+def test_ticket_that_arrives_later_leaves_before_tickets_with_a_later_due_time() -> None:
+    queue = queue_of([header(1, after(1.9))])
+    assert queue.due(NINE) == []  # the ticket is within the longest lead
+    queue.push(header(2, after(1.5)))
+
+    released = [*queue.due(after(1.3)), *queue.due(after(10))]
+
+    assert [ticket.due_at for ticket in released] == [after(1.5), after(1.9)]
+
+
 def test_drain_returns_all_tickets() -> None:
     near, far = header(1, after(1)), header(2, after(60))
     waiting = header(3, after(1))._replace(claim_at_due_time=True)

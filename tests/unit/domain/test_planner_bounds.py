@@ -1,5 +1,6 @@
 """The bounds of a planning pass: times, end, expiry and jitter."""
 
+from collections import Counter
 from datetime import timedelta
 from typing import Any
 
@@ -100,6 +101,17 @@ def test_jitter_is_constant_per_run_and_differs_between_schedules() -> None:
 
     assert len(ones) == 1
     assert others not in ones
+
+
+def test_jitter_spreads_a_thousand_runs_evenly_over_its_whole_range() -> None:
+    jittered = definition({"every": "10s", "jitter": "100s"})
+
+    keys = [RunKey(NINE, type(ID)(int=ID.int + number)) for number in range(1_000)]
+    delays = [(due_time(jittered, key) - NINE).total_seconds() for key in keys]
+
+    tenths = Counter(int(delay / 10) for delay in delays)
+    assert set(tenths) == set(range(10))
+    assert max(tenths.values()) < 150
 
 
 def test_run_without_jitter_is_due_at_its_scheduled_time() -> None:

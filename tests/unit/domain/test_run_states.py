@@ -16,6 +16,7 @@ from harebell.domain.run_states import (
     Actor,
     AttemptCompletion,
     Reason,
+    RunEnd,
     RunState,
     is_allowed,
     state_after,
@@ -133,3 +134,11 @@ def test_duration_counts_from_the_start_of_the_attempt_in_tenths_of_a_millisecon
     ending = AttemptCompletion(KEY, 2, RunState.DEAD, "failed", started, ended)
 
     assert ending.duration_ms == expected
+
+
+def test_only_a_completion_without_a_retry_ends_its_run() -> None:
+    ending = AttemptCompletion(KEY, 2, RunState.DEAD, "failed", NINE, NINE, reason="http_404")
+    retrying = ending._replace(state=RunState.RETRYING, next_attempt_at=NINE)
+
+    assert ending.end == RunEnd(RunState.DEAD, "http_404")
+    assert retrying.end is None

@@ -4,12 +4,14 @@ import asyncio
 import sys
 from dataclasses import replace
 from datetime import datetime, timedelta
+from typing import Any, cast
 
 import pytest
 import uvloop
 from tests.fakes.lane import OTHER, LaneHarness
 
 from harebell.bootstrap.process import create_eager_task
+from harebell.contract.policy import RateLimit, RateLimitScope
 from harebell.domain.retry import EXPIRED, Failure
 from harebell.domain.start_rank import start_rank
 from harebell.executor.model.claimed_run import ClaimedRun
@@ -435,3 +437,28 @@ async def test_removed_runs_increase_the_capacity(lane: LaneHarness) -> None:
     assert removed == runs
     assert lane.starter.capacity() == 2
     assert lane.starter.capacity_changed.is_set()
+
+
+class SlowRateLimiter:
+    """A rate limiter whose admission takes longer than the lease of the run."""
+
+    async def admit(self, run: ClaimedRun) -> bool:
+        run.renewed_at = float("-inf")
+        return True
+
+
+async def test_run_never_starts_when_its_lease_ends_during_its_admission(
+    lane: LaneHarness,
+) -> None:
+    run = lane.claimed(1)
+    limit = RateLimit(per=RateLimitScope.SCHEDULE, starts=1, within=timedelta(seconds=1))
+    spec = run.ticket.run_spec.model_copy(update={"rate_limit": limit})
+    run.ticket = run.ticket.model_copy(update={"run_spec": spec})
+    lane.pipeline.rate_limiter = cast("Any", SlowRateLimiter())
+
+    async with lane.running():
+        lane.starter.add([run])
+        await lane.wait_for(1, lane.claimed_runs.removed)
+
+    assert lane.task.started == []
+    assert lane.claimed_runs.removed == [run]

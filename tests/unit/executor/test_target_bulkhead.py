@@ -11,7 +11,7 @@ from harebell.executor.running.target_bulkhead import (
     TargetBulkhead,
     requeue_ttl,
 )
-from harebell.messaging.topology.delay_queues import REQUEUE_TTL_MS
+from harebell.messaging.topology.delay_queues import DELAY_TTLS_MS, REQUEUE_TTL_MS
 
 SLOW, QUICK = "slow.example:443", "quick.example:443"
 
@@ -109,3 +109,13 @@ def test_ticket_of_a_saturated_target_is_requeued_for_at_most_its_lateness(
 
     assert timedelta(milliseconds=REQUEUE_TTL_MS) <= ttl
     assert ttl <= max(min(lateness, MAX_REQUEUE), timedelta(milliseconds=REQUEUE_TTL_MS))
+
+
+def test_tickets_of_a_saturated_target_return_at_different_times() -> None:
+    fractions = [number / 100 for number in range(100)]
+
+    ttls = {requeue_ttl(timedelta(minutes=10), fraction) for fraction in fractions}
+
+    permitted = [ms for ms in DELAY_TTLS_MS if REQUEUE_TTL_MS <= ms <= 60_000]
+    assert len(permitted) > 10
+    assert sorted(ttls) == permitted

@@ -111,6 +111,16 @@ async def test_unusual_spelling_of_an_allowed_address_is_accepted(
     assert await call(http, f"http://{host}:{URL(server.url).port}/") == Success(200)
 
 
+async def test_proxy_of_the_environment_receives_no_request(
+    http: HttpTargets, server: HttpServer, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    for name in ("http_proxy", "HTTP_PROXY"):
+        monkeypatch.setenv(name, "http://127.0.0.1:1")  # no proxy listens there
+    server.respond = redirects()
+
+    assert await call(http, server.url) == Success(200, "arrived")
+
+
 async def test_redirect_is_not_followed_by_default(http: HttpTargets, server: HttpServer) -> None:
     server.respond = redirects("/to")
 
