@@ -115,7 +115,7 @@ class Webhook:
         if alert is None:
             return False
         event = decode_model(_EVENT, alert.event)
-        failure = await self._post_once(encode(WebhookBody(text=headline(event), event=event)))
+        failure = await self.post(encode(WebhookBody(text=headline(event), event=event)))
         with translate_db_errors():
             if failure is None:
                 await alert_posts.confirm(self._pool, alert)
@@ -130,8 +130,8 @@ class Webhook:
             metrics.ALERTS_POSTED.labels(result).inc(alerts)
             log.warning("alerts not posted", result=result, alerts=alerts)
 
-    async def _post_once(self, body: bytes) -> str | None:
-        """Return None after a successful post, or the failure without the address."""
+    async def post(self, body: bytes) -> str | None:
+        """Post a body once. Return None after a success, or the failure without the address."""
         timeout = aiohttp.ClientTimeout(total=POST_TIMEOUT)
         try:
             async with (
