@@ -292,11 +292,12 @@ def test_message_id_with_a_nul_character_is_rejected() -> None:
 
 
 def test_item_is_rejected_when_only_its_total_size_is_too_large() -> None:
-    large = {"metadata": {"x": "y" * 16_000}, "name": "é" * 256, "tags": ["é" * 64] * 32}
-    args = {"x": "y" * (MAX_ITEM - 32_000)}
-    found = checked(put(**large, target={"task": {"name": "t", "args": args}}))
+    text = "\x01" * (MAX_ITEM // 2)  # within the limit of a payload, and six times as long in JSON
+    found = checked(put(target={"http": {"url": "https://acme.example/", "text": text}}))
 
-    assert found.rejections[0].response.error.code == "too_large"
+    error = found.rejections[0].response.error
+    assert (error.code, error.field) == ("too_large", None)
+    assert str(MAX_ITEM) in error.reason
 
 
 @pytest.mark.parametrize(

@@ -35,6 +35,37 @@ async def test_find_stalled_returns_a_schedule_whose_waiting_run_was_not_woken(
     assert await overlap.find_stalled(ledger) == [first.schedule_id]
 
 
+async def test_find_stalled_returns_a_schedule_whose_runs_all_wait(ledger: asyncpg.Pool) -> None:
+    first, second = runs = [key(0), key(1)]
+    await insert_runs(ledger, runs)
+    await Executor(ledger, QUEUE).claim(*runs)
+    await ledger.execute(
+        "UPDATE runs SET state = 'cancelled', finished_at = now() WHERE scheduled_for = $1",
+        first.scheduled_for,
+    )
+    async with ledger.acquire() as connection:
+        await overlap.delete_stale_slots(connection, [first.schedule_id])
+    assert await overlap.find_stalled(ledger) == []  # its last ticket may be on its way
+
+    await ledger.execute("UPDATE runs SET staged_at = now() - interval '1 minute'")
+
+    assert await overlap.find_stalled(ledger) == [second.schedule_id]
+
+
+async def test_expired_run_that_waits_delays_no_other_run(ledger: asyncpg.Pool) -> None:
+    expired, due = key(0), key(1)
+    await insert_runs(
+        ledger, [expired], Row(STAGED, 0, Reason.WAITING_FOR_OVERLAP, is_expired=True)
+    )
+    await insert_runs(ledger, [due])
+    async with ledger.acquire() as connection:
+        await overlap.save_slots(connection, {expired: overlap.Role.WAITING})
+
+    plan = await Executor(ledger, QUEUE).claim(due)
+
+    assert [claimed.key for claimed in plan.claimed] == [due]
+
+
 async def test_try_lock_skips_a_locked_schedule(
     ledger: asyncpg.Pool,
 ) -> None:

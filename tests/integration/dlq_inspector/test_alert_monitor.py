@@ -14,6 +14,7 @@ import pytest
 from aio_pika.abc import AbstractQueue
 from prometheus_client import REGISTRY
 from pydantic import SecretStr
+from tests.fakes.publisher import FakePublisher
 from tests.integration.dlq_inspector.environment import TIMEOUT, DlqEnvironment
 from tests.integration.dlq_inspector.test_replay_jobs import ALL, end_runs, start_job, wait_for_job
 from tests.integration.dlq_inspector.webhook_server import WebhookServer, webhook_server
@@ -22,6 +23,7 @@ from harebell.contract.amqp_names import EVENTS
 from harebell.contract.breakers import BreakerEventData, BreakerState
 from harebell.contract.events import Event, EventJson, make_event
 from harebell.contract.message import parse
+from harebell.dlq_inspector.alert_monitor import AlertMonitor
 from harebell.dlq_inspector.store import alert_posts, dead_letters
 from harebell.dlq_inspector.store.alert_posts import MAX_AGE, MAX_PENDING
 
@@ -96,6 +98,24 @@ async def test_spike_causes_an_event_a_count_and_a_post(environment: DlqEnvironm
     assert parse(Event, post["event"]) == parse(Event, event)
     assert post["text"].startswith("The tenant acme has 4 new dead letters since ")
     assert count("harebell_alerts_total", alert="dlq.spike") == before + 1
+
+
+@pytest.mark.requirement("S117")
+async def test_spike_has_more_dead_letters_than_the_maximum(environment: DlqEnvironment) -> None:
+    publisher = FakePublisher()
+    settings = with_alerts(environment).settings
+    async with environment.running_inspector(), environment.open_pool() as pool:
+        monitor = AlertMonitor(pool=pool, publisher=publisher, settings=settings)
+        await add_new_dead_runs(environment, MAX_COUNT)
+        await environment.wait_for_dead_letters(MAX_COUNT)
+        await monitor.check()
+        assert publisher.published == []
+
+        await add_new_dead_runs(environment, 1, first=MAX_COUNT)
+        await environment.wait_for_dead_letters(MAX_COUNT + 1)
+        await monitor.check()
+
+    assert [message.routing_key for message in publisher.published] == ["acme.dlq.spike"]
 
 
 @pytest.mark.requirement("S117")

@@ -78,6 +78,18 @@ def test_reserve_returns_the_next_free_time() -> None:
 
 
 @pytest.mark.requirement("S70")
+def test_run_that_is_not_admitted_gets_a_reservation_after_the_others() -> None:
+    reserved = NINE + timedelta(hours=3)
+    state = RateLimitState(reservations=(reserved,), starts=(NINE,))
+
+    state, decision = admit(state, ONE_AN_HOUR, NINE + timedelta(minutes=1))
+
+    at = reserved + padded_window(ONE_AN_HOUR)
+    assert decision == RateLimitDecision(at, is_allowed=False)
+    assert state.reservations == (at,)
+
+
+@pytest.mark.requirement("S70")
 def test_admit_allows_a_start_within_the_slack() -> None:
     tally, _ = admit(RateLimitState(), ONE_AN_HOUR, NINE)
     soon = NINE + padded_window(ONE_AN_HOUR)

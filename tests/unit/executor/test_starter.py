@@ -2,13 +2,13 @@
 
 import asyncio
 import sys
-from dataclasses import replace
+from dataclasses import dataclass, field, replace
 from datetime import datetime, timedelta
 from typing import Any, cast
 
 import pytest
 import uvloop
-from tests.fakes.lane import OTHER, LaneHarness
+from tests.fakes.lane import ECHO, OTHER, LaneHarness
 
 from harebell.bootstrap.process import create_eager_task
 from harebell.contract.policy import RateLimit, RateLimitScope
@@ -68,6 +68,20 @@ async def test_lane_never_runs_more_attempts_than_slots(lane: LaneHarness) -> No
 
     assert lane.task.max_running == 2
     assert all(isinstance(outcome, Success) for _, outcome in lane.completed)
+
+
+async def test_lane_never_runs_more_attempts_than_slots_for_several_targets(
+    lane: LaneHarness,
+) -> None:
+    runs = [lane.claimed(n, task=OTHER if n % 2 else ECHO) for n in range(1, 9)]
+
+    async with lane.running():
+        lane.starter.add(runs)
+        await lane.wait_for(2, lane.task.started)
+        lane.task.released.set()
+        await lane.wait_for(8, lane.completed)
+
+    assert lane.task.max_running == 2
 
 
 @pytest.mark.requirement("S67")
@@ -439,22 +453,33 @@ async def test_removed_runs_increase_the_capacity(lane: LaneHarness) -> None:
     assert lane.starter.capacity_changed.is_set()
 
 
-class SlowRateLimiter:
-    """A rate limiter whose admission takes longer than the lease of the run."""
+@dataclass
+class FakeRateLimiter:
+    """A rate limiter that admits the run or not. The admission can outlast the lease of the run."""
+
+    is_allowed: bool
+    asked: asyncio.Event = field(default_factory=asyncio.Event)
 
     async def admit(self, run: ClaimedRun) -> bool:
         run.renewed_at = float("-inf")
-        return True
+        self.asked.set()
+        return self.is_allowed
+
+
+def rate_limited(lane: LaneHarness, limiter: FakeRateLimiter) -> ClaimedRun:
+    """Return a run whose rate limit the limiter decides."""
+    run = lane.claimed(1)
+    limit = RateLimit(per=RateLimitScope.SCHEDULE, starts=1, within=timedelta(seconds=1))
+    spec = run.ticket.run_spec.model_copy(update={"rate_limit": limit})
+    run.ticket = run.ticket.model_copy(update={"run_spec": spec})
+    lane.pipeline.rate_limiter = cast("Any", limiter)
+    return run
 
 
 async def test_run_never_starts_when_its_lease_ends_during_its_admission(
     lane: LaneHarness,
 ) -> None:
-    run = lane.claimed(1)
-    limit = RateLimit(per=RateLimitScope.SCHEDULE, starts=1, within=timedelta(seconds=1))
-    spec = run.ticket.run_spec.model_copy(update={"rate_limit": limit})
-    run.ticket = run.ticket.model_copy(update={"run_spec": spec})
-    lane.pipeline.rate_limiter = cast("Any", SlowRateLimiter())
+    run = rate_limited(lane, FakeRateLimiter(is_allowed=True))
 
     async with lane.running():
         lane.starter.add([run])
@@ -462,3 +487,17 @@ async def test_run_never_starts_when_its_lease_ends_during_its_admission(
 
     assert lane.task.started == []
     assert lane.claimed_runs.removed == [run]
+
+
+async def test_run_never_starts_without_the_admission_of_its_rate_limit(lane: LaneHarness) -> None:
+    limiter = FakeRateLimiter(is_allowed=False)
+    run = rate_limited(lane, limiter)
+
+    async with lane.running():
+        lane.starter.add([run])
+        async with asyncio.timeout(TIMEOUT):
+            await limiter.asked.wait()
+        await asyncio.gather(*lane.starter.running.values())
+
+    assert lane.task.started == []
+    assert lane.claimed_runs.removed == []  # the limiter removes the run
