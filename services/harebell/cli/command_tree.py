@@ -22,7 +22,7 @@ _SCHEDULE_COMMANDS: Final[CommandTree] = {
     ),
     "get": CommandEntry(
         f"{_SCHEDULE}.manage",
-        "Print one schedule with its definition, its state and its next scheduled times.",
+        "Print one schedule with its definition, its state, its next time and its last run.",
     ),
     "list": CommandEntry(
         f"{_SCHEDULE}.manage", "List the schedules that match all filters, newest first."
@@ -30,6 +30,10 @@ _SCHEDULE_COMMANDS: Final[CommandTree] = {
     "patch": CommandEntry(
         f"{_SCHEDULE}.manage",
         "Change some fields of a schedule and leave the other fields unchanged.",
+    ),
+    "delete": CommandEntry(
+        f"{_SCHEDULE}.manage",
+        "Remove an ended schedule from the lists. Its versions and its runs stay readable.",
     ),
     "trigger": CommandEntry(
         f"{_SCHEDULE}.manage", "Stage one manual run at once, in addition to the recurrence."

@@ -74,8 +74,8 @@ def start_again(
 ) -> ScheduleResponse:
     """Put a version in force for an ended or deleted schedule, which then starts like a new one.
 
-    The rows of earlier runs remain, and a scheduled time with such a row gets no second run. A
-    revived schedule continues its counts, and those of a deleted schedule start at 0.
+    The rows of earlier runs remain, and a scheduled time with such a row gets no second run. The
+    counts include these runs.
     """
     cursor = initial_cursor(version.recurrence, version.since)
     _check_next_time(unit, version, version.recurrence.next_after(cursor))
@@ -87,11 +87,10 @@ def start_again(
         changed_at=context.accepted_at,
         open_runs=record.open_runs,
         last_number=record.last_number,
+        executions=record.executions,
+        failures=record.failures,
+        last_run=record.last_run,
     )
-    if record.state is not ScheduleState.DELETED:
-        started = started._replace(
-            executions=record.executions, failures=record.failures, last_run=record.last_run
-        )
     started = continue_planning(started)
     _put_in_force(unit, record, version, planned_from=cursor)
     return schedule_response(unit.update(started), status, cursor, in_flight=claimed)
