@@ -38,6 +38,7 @@ async def raw_server() -> AsyncIterator[RawServer]:
     async with listener:
         yield opened
         listener.close()
+        await opened.close()
 
 
 @pytest.fixture
