@@ -55,7 +55,7 @@ async def test_failures_form_one_group_if_they_differ_only_in_numbers(dlq: DlqEn
     refused = found["order <n> was refused"]
     assert (refused.dead_letters, refused.last_hour, refused.trend) == (2, 2, "rising")
     assert (refused.target, refused.error_code) == (
-        "http POST https://acme.example",
+        "http POST acme.example:443",
         "http_503",
     )
     of_group = dlq.acme.dead_letters(group=refused.id)

@@ -58,7 +58,7 @@ async def test_dead_run_has_a_line_in_the_list_and_a_detail_with_its_payload(
         "group": str(
             failure_group_id(
                 "acme",
-                "http POST https://acme.example",
+                "http POST acme.example:443",
                 error_code="http_503",
                 message="<n> Service Unavailable",
             )
