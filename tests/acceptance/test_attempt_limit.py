@@ -14,7 +14,7 @@ from tests.acceptance.stack import WAIT_TIMEOUT, Stack, Tenant
 
 from harebell.contract.amqp_names import WORK
 
-pytestmark = [pytest.mark.broker, pytest.mark.postgres]
+pytestmark = [pytest.mark.broker, pytest.mark.postgres, pytest.mark.long]
 
 RUNS = 40
 MAX_ATTEMPTS = 3

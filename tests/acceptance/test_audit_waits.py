@@ -12,7 +12,7 @@ from tests.acceptance.test_audit import ECHO, EVERY_SECOND, audit_command, envir
 from tests.acceptance.test_audit_watch import ping_server
 from tests.acceptance.test_breaker import PERSISTENT, SETTINGS, downstream, until_action
 
-pytestmark = [pytest.mark.broker, pytest.mark.postgres]
+pytestmark = [pytest.mark.broker, pytest.mark.postgres, pytest.mark.long]
 
 LATE_AFTER = 12.0  # seconds; also the bound of a run that nothing delays
 WAIT = LATE_AFTER + 6  # seconds of each delay

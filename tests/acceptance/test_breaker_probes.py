@@ -15,7 +15,7 @@ from harebell.contract.views import ReplayJobWait
 from harebell.dev.plan import ServiceCounts, ServiceKind, name_of
 from harebell.runtime.settings import DispatcherSettings
 
-pytestmark = [pytest.mark.broker, pytest.mark.postgres]
+pytestmark = [pytest.mark.broker, pytest.mark.postgres, pytest.mark.long]
 
 OPEN_DURATION = 2.0  # seconds
 # The number of failures is the default, and twenty attempts within a minute do not occur.

@@ -11,7 +11,7 @@ from tests.acceptance.stack import Stack, Tenant, now
 
 from harebell.dev.plan import ServiceCounts, ServiceKind
 
-pytestmark = [pytest.mark.broker, pytest.mark.postgres]
+pytestmark = [pytest.mark.broker, pytest.mark.postgres, pytest.mark.long]
 
 MISSED = 4  # hours, and scheduled times of each schedule
 

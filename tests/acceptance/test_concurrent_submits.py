@@ -55,14 +55,16 @@ async def test_hundred_equal_concurrent_puts_create_one_schedule_and_one_run(
 
     responses, rejections = await put_at_once(clients, [schedule] * CLIENTS)
     await tenant.until_runs(1, "succeeded")
-    late = await tenant.harebell.put(schedule)
+    with pytest.raises(CommandRejected) as late:
+        await tenant.harebell.put(schedule)
 
     assert not rejections
+    assert late.value.code == "schedule_ended"
     assert Counter(response.status for response in responses) == {
         "created": 1,
         "unchanged": CLIENTS - 1,
     }
-    assert {response.id for response in responses} == {late.id}
+    assert len({response.id for response in responses}) == 1
     assert len({tuple(response.next_at) for response in responses}) == 1
     assert len([view async for view in tenant.harebell.schedules()]) == 1
     assert len(await tenant.runs()) == len(target.calls("hundred")) == 1

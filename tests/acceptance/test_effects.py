@@ -14,7 +14,7 @@ from aiohttp import web
 from tests.acceptance.faults import SHORT_LEASES, Pool, put_spread
 from tests.acceptance.stack import WAIT_TIMEOUT, Tenant, until
 
-pytestmark = [pytest.mark.broker, pytest.mark.postgres]
+pytestmark = [pytest.mark.broker, pytest.mark.postgres, pytest.mark.long]
 
 RUNS = 80  # of each target
 FIRST_DUE, LOAD_DURATION = 1.0, 8.0  # seconds

@@ -146,6 +146,7 @@ async def unstage_in_every_way(tenant: Tenant) -> None:
         await tenant.harebell.skip(start + timedelta(seconds=second), key="skipped")
 
 
+@pytest.mark.long
 @pytest.mark.requirement("ASK-1")
 async def test_unexecuted_run_is_counted_by_its_reason(counted: Tenant) -> None:
     before = await Scrape.collect(counted.stack, PAIRS)

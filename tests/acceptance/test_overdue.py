@@ -11,7 +11,7 @@ from tests.acceptance.stack import Stack, now
 
 from harebell.dev.plan import ServiceCounts, ServiceKind
 
-pytestmark = [pytest.mark.broker, pytest.mark.postgres]
+pytestmark = [pytest.mark.broker, pytest.mark.postgres, pytest.mark.long]
 
 STAGING_BATCH = 20  # schedules in one pass
 OVERDUE = 200

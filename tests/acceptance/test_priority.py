@@ -63,6 +63,7 @@ async def test_high_runs_start_before_a_backlog_of_low_runs_of_the_same_lane(
     assert waits["h"] * MIN_FACTOR < waits["l"]
 
 
+@pytest.mark.long
 @pytest.mark.requirement("S21", "S43")
 async def test_run_of_the_lowest_priority_waits_no_longer_than_its_priority_step(
     faulty_tenant: Tenant, pool: Pool, target: Target, record_property: Record

@@ -101,6 +101,7 @@ async def test_200_runs_of_a_killed_executor_run_on_another_executor_soon(
     assert len(running) == IN_FLIGHT
 
 
+@pytest.mark.long
 @pytest.mark.requirement("S83")
 async def test_run_that_lasts_ten_leases_executes_once_while_its_executor_lives(
     faulty_tenant: Tenant, pool: Pool, target: Target

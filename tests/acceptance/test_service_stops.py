@@ -13,7 +13,7 @@ from tests.rig.servers import Servers
 
 from harebell.dev.plan import ServiceCounts, ServiceKind, name_of
 
-pytestmark = [pytest.mark.broker, pytest.mark.postgres]
+pytestmark = [pytest.mark.broker, pytest.mark.postgres, pytest.mark.long]
 
 HORIZON = {"HAREBELL_HORIZON": "3s"}  # short, so that runs are staged during the stop
 STOPPED_RUNS, FAILING_RUNS, COMMANDS = 40, 10, 10

@@ -32,6 +32,7 @@ CREATE CONSTRAINT TRIGGER delay_commit AFTER INSERT ON schedule_state DEFERRABLE
 """
 
 
+@pytest.mark.long
 @pytest.mark.requirement("S45")
 async def test_idle_ticker_sends_few_statements_and_wakes_on_time(
     servers: Servers,
@@ -70,6 +71,7 @@ async def test_idle_ticker_sends_few_statements_and_wakes_on_time(
     assert run["started_at"] - run["due_at"] < timedelta(seconds=1)
 
 
+@pytest.mark.long
 @pytest.mark.requirement("S53")
 async def test_full_staging_pass_is_reported_and_followed_by_the_next(
     own_stack: Stack, target: Target

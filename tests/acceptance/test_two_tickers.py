@@ -12,7 +12,7 @@ from tests.acceptance.stack import WAIT_TIMEOUT, Stack, time_in
 
 from harebell.dev.plan import ServiceCounts, ServiceKind, name_of
 
-pytestmark = [pytest.mark.broker, pytest.mark.postgres]
+pytestmark = [pytest.mark.broker, pytest.mark.postgres, pytest.mark.long]
 
 TWO_TICKERS = ServiceCounts(tickers=2)
 SHORT_HORIZON = {"HAREBELL_HORIZON": "5s"}

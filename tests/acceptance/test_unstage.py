@@ -2,6 +2,7 @@
 
 import asyncio
 from datetime import datetime, timedelta
+from typing import Any
 
 import pytest
 from tests.acceptance.recording_target import Target
@@ -114,7 +115,8 @@ async def test_interval_keeps_all_its_times_when_replaced_and_put_back(
 
     await sleep_until(start + 1.5 * SECOND)
     await tenant.put("interval", slow, target.http("interval"), expected_version="any")
-    await tenant.put("interval", quick, target.http("interval"), expected_version="any")
+    back: dict[str, Any] = {"expected_version": "any", "revive": True}  # the slow one has ended
+    await tenant.put("interval", quick, target.http("interval"), **back)
     await tenant.until_runs(6, "succeeded")
 
     called = [call.scheduled_for for call in target.calls("interval")]

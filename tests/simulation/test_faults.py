@@ -90,6 +90,7 @@ def test_seed_gives_the_same_scenario_in_every_process() -> None:
     assert len(steps) > 20
 
 
+@pytest.mark.long
 @pytest.mark.parametrize("mutation", SEARCHES)
 def test_simulation_finds_a_violation_when_a_rule_is_broken(mutation: str) -> None:
     search = SEARCHES[mutation]
