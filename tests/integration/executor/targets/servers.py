@@ -52,7 +52,7 @@ async def empty_response(_: web.Request) -> web.StreamResponse:
     return web.Response()
 
 
-@dataclass
+@dataclass(kw_only=True)
 class RawServer:
     """A TCP server that handles each connection with `conversation` and counts the calls."""
 
