@@ -93,11 +93,8 @@ async def test_each_change_takes_effect_at_its_time_or_says_why_not_while_a_tick
     assert times(target, "twice-old") == seconds(start, 0, 10)
     assert times(target, "twice-first") == seconds(start, 10, 20)
     assert times(target, "twice-second") == seconds(start, 20, LAST + 1)
-    assert [shown["twice"][number].status for number in (1, 2, 3)] == [
-        "superseded",
-        "superseded",
-        "active",
-    ]
+    assert [shown["twice"][number].status for number in (1, 2, 3)] == ["active"] * 3
+    assert [shown["twice"][number].in_force for number in (1, 2, 3)] == [False, False, True]
 
     assert (too_late.value.code, too_late.value.field) == ("not_in_future", "effective_at")
     assert list(shown["late"]) == [1]

@@ -159,6 +159,9 @@ BY_INDEX: dict[str, Statement] = {
     "schedule_versions_pkey": lambda connection: versions.VersionCache().load(
         connection, [(SCHEDULE_ID, 1)]
     ),
+    "schedule_versions_pending": lambda connection: ExplainedStore(connection).list_pending(
+        SCHEDULE_ID
+    ),
     "schedule_state_pkey": lambda connection: schedules.load_unit_of_work(
         connection, versions.VersionCache(), [SCHEDULE_ID]
     ),

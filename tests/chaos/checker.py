@@ -37,6 +37,7 @@ Found = Iterator[tuple[FindingKind, str]]
 WaitingWork = tuple[Outage, timedelta]  # the time for the work of all runs that had waited
 
 ENDED: Final = {"succeeded", "dead", "unresolved", "cancelled", "expired", "skipped"}
+SCHEDULE_ENDED: Final = "schedule_ended"  # the code of a put after the last run of its schedule
 TOO_LATE: Final = {"not_active", "not_paused"}  # the commands came after the end of a schedule
 
 
@@ -137,8 +138,18 @@ def _responses(schedule: ScheduleHistory) -> Found:
     for op in schedule.operations:
         if op.answered_at is None:
             yield FindingKind.UNREPORTED, f"{op.verb} of {op.sent_at} has no response"
-        elif op.error_code is not None and (op.verb is Verb.PUT or op.error_code not in TOO_LATE):
+        elif op.error_code is not None and not _is_too_late(op, schedule):
             yield FindingKind.UNREPORTED, f"{op.verb} was rejected: {op.error_code}"
+
+
+def _is_too_late(op: Operation, schedule: ScheduleHistory) -> bool:
+    """Return whether the rejected command came after the end of its schedule."""
+    if op.verb is not Verb.PUT:
+        return op.error_code in TOO_LATE
+    expected = expected_runs(schedule)
+    last = max(expected.required | expected.permitted, default=None)
+    is_after = last is not None and op.answered_at is not None and op.answered_at >= last
+    return op is not schedule.first and op.error_code == SCHEDULE_ENDED and is_after
 
 
 def _unexpected_or_early(schedule: ScheduleHistory) -> Found:

@@ -190,6 +190,19 @@ def test_run_is_unexpected_when_its_schedule_was_rejected() -> None:
     assert history.kinds() == {FindingKind.UNEXPECTED, FindingKind.UNREPORTED}
 
 
+@pytest.mark.parametrize(
+    ("answered", "kinds"), [(2.9, {FindingKind.UNREPORTED}), (3.1, set[FindingKind]())]
+)
+def test_put_may_be_rejected_as_ended_only_after_the_last_run(
+    answered: float, kinds: set[FindingKind]
+) -> None:
+    history = SampleHistory()
+    rejected = replace(history.operations[0], response={}, error_code="schedule_ended")
+    history.operations.append(replace(rejected, sent_at=at(1.5), answered_at=at(answered)))
+
+    assert history.kinds() == kinds
+
+
 def test_command_without_a_response_is_unreported_and_permits_its_runs() -> None:
     history = SampleHistory()
     history.operations.append(operation(Verb.TRIGGER, sent=1, answered=None))
