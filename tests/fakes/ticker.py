@@ -229,6 +229,12 @@ class FakeTicker:
         return self.load_unit().schedules.get(ID)
 
     @property
+    def stored_pending(self) -> tuple[int | None, datetime | None]:
+        """Return the number and the effective time of the next pending version in the row."""
+        state = self._table(STATES)[ID]
+        return state["pending_version"], state["pending_at"]
+
+    @property
     def version_statuses(self) -> dict[int, tuple[VersionStatus, str | None]]:
         return {
             version["version"]: (VersionStatus(version["status"]), version.get("status_reason"))

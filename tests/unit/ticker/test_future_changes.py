@@ -143,10 +143,12 @@ def test_cancel_supersedes_every_pending_version(ticker: FakeTicker) -> None:
     patch_later(ticker.wait(1), 700, priority=9)
 
     response = ticker.wait(1).send("schedule.cancel")
+    stored = ticker.stored_pending
     run_until(ticker, 800)
 
     assert isinstance(response, ScheduleResponse)
     assert [each.version for each in response.supersedes] == [2, 3]
+    assert stored == (None, None)
     reason = (VersionStatus.SUPERSEDED, "the schedule was cancelled")
     assert [ticker.version_statuses[number] for number in (2, 3)] == [reason, reason]
     assert (ticker.record.pending, ticker.staged_times) == ((), [])

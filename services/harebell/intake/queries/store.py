@@ -351,6 +351,11 @@ class IntakeStore:
 
 def schedule_page(tenant: str, query: ScheduleList) -> Select[Any]:
     """Return the statement of one page and one further row, with the runs of each schedule."""
+    return _with_runs(schedules_of_page(tenant, query))
+
+
+def schedules_of_page(tenant: str, query: ScheduleList) -> Select[Any]:
+    """Return the statement of the schedules of one page and one further schedule."""
     conditions = [schedules.c.tenant == tenant, *_schedule_conditions(query)]
     if query.state != ScheduleState.DELETED:
         conditions.append(schedule_state.c.state != ScheduleState.DELETED.value)
@@ -358,7 +363,7 @@ def schedule_page(tenant: str, query: ScheduleList) -> Select[Any]:
         conditions.append(_has_state(ScheduleState(query.state)))
     columns = (schedules.c.created_at, schedules.c.id)
     ordered = _ordered(_SCHEDULES.where(*conditions), columns, query.after)
-    return _with_runs(ordered.limit(query.limit + 1))
+    return ordered.limit(query.limit + 1)
 
 
 def _with_runs(statement: Select[Any]) -> Select[Any]:
