@@ -7,7 +7,7 @@ import pytest
 from aiohttp import web
 
 from harebell.dev.ports import LOOPBACK
-from harebell.dlq_inspector.webhook import Webhook
+from harebell.dlq_inspector.webhook import Webhook, retry_pause
 
 TIMEOUT = 30.0  # seconds
 
@@ -41,3 +41,10 @@ async def test_webhook_follows_no_redirect_and_reports_a_failure(status: int) ->
         assert [requests.get_nowait() for _ in range(requests.qsize())] == ["/hook"]
     finally:
         await runner.cleanup()
+
+
+@pytest.mark.requirement("S117")
+def test_pause_of_an_alert_grows_up_to_one_minute() -> None:
+    pauses = [retry_pause(tries).total_seconds() for tries in (1, 2, 3, 4, 5, 1_000)]
+
+    assert pauses == [1, 4, 15, 60, 60, 60]

@@ -154,6 +154,17 @@ def test_cancel_supersedes_every_pending_version(ticker: FakeTicker) -> None:
     assert (ticker.record.pending, ticker.staged_times) == ((), [])
 
 
+@pytest.mark.requirement("S30")
+def test_put_after_a_cancel_of_the_same_batch_finds_no_pending_version(ticker: FakeTicker) -> None:
+    patch_later(ticker.wait(1), 600, when=QUICK)
+    put = {"key": "k", "when": EVERY, "target": TASK, "expected_version": "any"}
+
+    with pytest.raises(Conflict) as error:
+        ticker.wait(1).send_all(("schedule.cancel", {}), ("schedule.put", put))
+
+    assert (error.value.code, error.value.field) == ("schedule_ended", "key")
+
+
 @pytest.mark.requirement("S29")
 def test_change_with_a_past_effective_time_is_rejected_and_changes_nothing(
     ticker: FakeTicker,

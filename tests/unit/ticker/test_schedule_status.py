@@ -137,3 +137,32 @@ def test_run_without_a_row_is_not_counted() -> None:
 
     assert counted == record
     assert record.with_results({NINE: RunResult(RunState.DEAD, 1)}).failures == 1
+
+
+@pytest.mark.requirement("S06")
+@pytest.mark.parametrize(
+    ("result", "counts"),
+    [
+        (RunResult(RunState.SUCCEEDED, 1), (1, 0)),
+        (RunResult(RunState.DEAD, 3), (1, 1)),
+        (RunResult(RunState.EXPIRED, 2), (1, 0)),
+        (RunResult(RunState.EXPIRED, 0), (0, 0)),
+        (RunResult(RunState.CANCELLED, 0), (0, 0)),
+    ],
+)
+def test_run_that_ended_without_an_attempt_is_no_execution(
+    result: RunResult, counts: tuple[int, int]
+) -> None:
+    record = ticker_with(EVERY).record.with_results({NINE: result})
+
+    assert (record.executions, record.failures) == counts
+    assert record.last_run == NINE
+
+
+def test_expired_run_without_an_attempt_leaves_the_last_run_to_a_later_skipped_time() -> None:
+    record = ticker_with(EVERY).record.with_skipped_run(after(30))
+
+    expired = record.with_results({NINE: RunResult(RunState.EXPIRED, 0)})
+    executed = record.with_results({NINE: RunResult(RunState.EXPIRED, 1)})
+
+    assert (expired.last_run, executed.last_run) == (after(30), NINE)
