@@ -1,4 +1,4 @@
-"""The webhook never follows a redirect, because another address may be inside the network."""
+"""The webhook: no redirect, because another address may be inside the network, and its pauses."""
 
 import asyncio
 from typing import Any, cast
