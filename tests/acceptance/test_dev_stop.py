@@ -13,9 +13,13 @@ from harebell.client import Client
 from harebell.dev.plan import STOP_TIMEOUT
 from harebell.dev.stack import Stack
 
-pytestmark = pytest.mark.skipif(
-    HAS_GIVEN_SERVERS, reason="The stack would share queues with other services on a given broker."
-)
+pytestmark = [
+    pytest.mark.long,
+    pytest.mark.skipif(
+        HAS_GIVEN_SERVERS,
+        reason="The stack would share queues with other services on a given broker.",
+    ),
+]
 
 ATTEMPT = STOP_TIMEOUT + 5  # seconds; longer than the stop of a service without attempts
 _RUN = "SELECT state, attempt FROM runs WHERE state = coalesce($1, state)"

@@ -166,6 +166,7 @@ NIGHTLY: Final = (
 )
 
 
+@pytest.mark.long
 @pytest.mark.requirement("S04", "ASK-8")
 def test_clock_changes_of_two_years_in_every_zone_match_debian_cron() -> None:
     lines = cycle(NIGHTLY)
@@ -182,6 +183,7 @@ def test_clock_changes_of_two_years_in_every_zone_match_debian_cron() -> None:
     assert wrong == []
 
 
+@pytest.mark.long
 @pytest.mark.requirement("S04")
 def test_ten_years_match_debian_cron() -> None:
     start, end, half_hour = datetime(2020, 1, 1, tzinfo=UTC), datetime(2030, 1, 1, tzinfo=UTC), 30

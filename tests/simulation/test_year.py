@@ -70,7 +70,9 @@ def assert_same_past(ticker: RecordingTicker, model: ScheduleModel) -> None:
         assert run.expires_at == (None if expires is None else at + duration(expires))
 
 
-@pytest.mark.parametrize("share", range(SHARES))
+@pytest.mark.parametrize(
+    "share", [0, *(pytest.param(share, marks=pytest.mark.long) for share in range(1, SHARES))]
+)
 def test_ticker_runs_a_year_of_random_schedules_by_the_rules(share: int) -> None:
     counts: Counter[str] = Counter()
     for number in range(share, SCHEDULES, SHARES):
