@@ -17,10 +17,11 @@ from tests.tools.requirements import (
 STALE: Final = "Run `python -m tests.tools.requirements` to write the page again."
 FEATURES: Final = [f"S{number:02}" for number in range(1, 129)]
 USER_REQUESTS: Final = [f"ASK-{number}" for number in range(1, 26)]
+PROMISES: Final = [f"P{number}" for number in range(1, 16)]
 
 
 def test_requirements_are_complete_and_in_order() -> None:
-    assert [each.id for each in requirements()] == FEATURES + USER_REQUESTS
+    assert [each.id for each in requirements()] == FEATURES + USER_REQUESTS + PROMISES
 
 
 def test_page_of_requirements_is_current() -> None:

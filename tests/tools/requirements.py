@@ -46,7 +46,7 @@ MISSING_HEAD: Final = """\
 | id | requirement | missing part |
 |---|---|---|
 """
-SECTIONS: Final = {"S": "Features", "ASK-": "User requests"}
+SECTIONS: Final = {"S": "Features", "ASK-": "User requests", "P": "Promises of the security page"}
 MISSING: Final = "Missing parts"
 
 
