@@ -16,6 +16,9 @@ import orjson
 import pytest
 from tests.architecture.test_alerts import NAMES, RULES
 
+from harebell.audit.model.state_checks import STATES_WITHOUT_ATTEMPT, STATES_WITHOUT_SUCCESS
+from harebell.domain.run_states import ENDED, Reason, RunState
+
 THRESHOLD: Final = re.compile(
     r"(?P<comparison>(?:[=!<>]=|[<>])\s*[\d.]+)|\[(?P<range>\w+)\]|(?P<absent>absent)\("
     r"|histogram_quantile\((?P<quantile>[\d.]+)|le=\"(?P<bucket>[\d.]+)\""
@@ -36,6 +39,8 @@ FAILED: Final = 'harebell_attempts_total{outcome="failed"}'
 BREAKER: Final = 'harebell_breaker_open{downstream="http:acme.example"}'
 STATEMENTS: Final = "harebell_database_statement_seconds_count"
 ORPHANS: Final = "harebell_orphan_tickets_total"
+# The reasons of runs that did not run because a person changed, paused or ended something.
+REQUESTED: Final = {Reason.SUPERSEDED, Reason.PAUSED, Reason.CANCELLED, Reason.MANUAL}
 STEP_AT_100: Final = "0x99 20x9000"  # a counter that increases once, by 20
 
 
@@ -211,6 +216,25 @@ def probe_test(alert: str, name: str, probe: Probe, *, is_firing: bool) -> dict[
     }
 
 
+def check_with_promtool(alert: str, tests: list[dict[str, Any]], folder: Path) -> None:
+    """Run the tests with only the rule of the alert, because the other rules would cost time."""
+    promtool = shutil.which("promtool")
+    assert promtool, "The test needs promtool from the Debian package prometheus."
+    rule = next(each for each in RULES if each["alert"] == alert)
+    groups = [{"name": "harebell", "rules": [rule]}]
+    (folder / "rules.yml").write_bytes(orjson.dumps({"groups": groups}))  # JSON is YAML
+    file = folder / "probes.yml"
+    interval = f"{TICKS.get(alert, 1)}s"
+    content = {"rule_files": ["rules.yml"], "evaluation_interval": interval, "tests": tests}
+    file.write_bytes(orjson.dumps(content))
+
+    done = subprocess.run(  # noqa: S603  # the arguments are constants and a path of the test
+        [promtool, "test", "rules", str(file)], capture_output=True, text=True, check=False
+    )
+
+    assert done.returncode == 0, done.stdout + done.stderr
+
+
 @pytest.mark.requirement("S116")
 @pytest.mark.parametrize("rule", RULES, ids=NAMES)
 def test_each_threshold_of_an_alert_rule_has_a_pair_of_probes(rule: dict[str, Any]) -> None:
@@ -225,23 +249,32 @@ def test_each_threshold_of_an_alert_rule_has_a_pair_of_probes(rule: dict[str, An
 def test_alert_is_active_just_above_and_inactive_just_below_each_threshold(
     alert: str, tmp_path: Path
 ) -> None:
-    promtool = shutil.which("promtool")
-    assert promtool, "The test needs promtool from the Debian package prometheus."
     tests = [
         probe_test(alert, f"{threshold}, firing: {is_firing}", probe, is_firing=is_firing)
         for threshold, pair in PAIRS[alert].items()
         for probe, is_firing in ((pair.inactive, False), (pair.firing, True))
     ]
-    rule = next(each for each in RULES if each["alert"] == alert)
-    groups = [{"name": "harebell", "rules": [rule]}]  # the other rules would only cost time
-    (tmp_path / "rules.yml").write_bytes(orjson.dumps({"groups": groups}))  # JSON is YAML
-    file = tmp_path / "thresholds.yml"
-    interval = f"{TICKS.get(alert, 1)}s"
-    content = {"rule_files": ["rules.yml"], "evaluation_interval": interval, "tests": tests}
-    file.write_bytes(orjson.dumps(content))
+    check_with_promtool(alert, tests, tmp_path)
 
-    done = subprocess.run(  # noqa: S603  # the arguments are constants and a path of the test
-        [promtool, "test", "rules", str(file)], capture_output=True, text=True, check=False
-    )
 
-    assert done.returncode == 0, done.stdout + done.stderr
+@pytest.mark.requirement("S116")
+def test_alert_covers_every_run_that_did_not_run_without_the_request_of_a_person(
+    tmp_path: Path,
+) -> None:
+    ends = {
+        (state, reason)
+        for outcomes in (STATES_WITHOUT_ATTEMPT, STATES_WITHOUT_SUCCESS)
+        for reason, states in outcomes.items()
+        for state in states & ENDED - {RunState.SUCCEEDED}
+    }
+    tests = [
+        probe_test(
+            "HarebellRunsNotRun",
+            f"{state}, {reason}",
+            Probe(300, {f'harebell_runs_total{{state="{state}",reason="{reason}"}}': "0x99 1x300"}),
+            is_firing=reason not in REQUESTED,
+        )
+        for state, reason in sorted(ends)
+    ]
+
+    check_with_promtool("HarebellRunsNotRun", tests, tmp_path)

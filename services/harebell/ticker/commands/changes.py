@@ -92,6 +92,23 @@ def new_version(context: CommandContext, definition: Definition, *, number: int)
     return version
 
 
+def put_in_force(
+    unit: UnitOfWork, record: ScheduleRecord, version: Version, *, planned_from: datetime
+) -> None:
+    """Record a new version that is in force from now on, and where its planning begins."""
+    unit.new_versions.append((version, VersionStatus.ACTIVE))
+    unit.versions_in_force.append(version)
+    unit.handovers.append(
+        VersionHandover(
+            schedule_id=record.id,
+            from_version=record.version.number,
+            planned_until=record.planned_until,
+            to_version=version.number,
+            planned_from=planned_from,
+        )
+    )
+
+
 def supersede(unit: UnitOfWork, versions: Sequence[Version], reason: str) -> None:
     """Record that versions were replaced before their effective times."""
     for each in versions:
@@ -235,17 +252,7 @@ def _replace_version(
             dispatched=unstaged.dispatched if has_same_times else 0,
         )
     )
-    unit.new_versions.append((version, VersionStatus.ACTIVE))
-    unit.versions_in_force.append(version)
-    unit.handovers.append(
-        VersionHandover(
-            schedule_id=record.id,
-            from_version=record.version.number,
-            planned_until=unstaged.planned_until,
-            to_version=version.number,
-            planned_from=cursor,
-        )
-    )
+    put_in_force(unit, unstaged, version, planned_from=cursor)
     return schedule_response(
         unit.update(changed),
         "updated",

@@ -12,12 +12,17 @@ from harebell.contract.schedule import Definition
 from harebell.contract.types import instant_text
 from harebell.domain.recurrence import Once, initial_cursor
 from harebell.domain.run_states import RunState, ScheduleState
-from harebell.ticker.commands.changes import check_one_shot, effective_time, new_version
+from harebell.ticker.commands.changes import (
+    check_one_shot,
+    effective_time,
+    new_version,
+    put_in_force,
+)
 from harebell.ticker.commands.responses import schedule_response
 from harebell.ticker.model.planning_cursor import continue_planning
 from harebell.ticker.model.request import CommandContext
 from harebell.ticker.model.unit_of_work import ScheduleRecord, UnitOfWork
-from harebell.ticker.model.version import Version, VersionHandover, VersionStatus
+from harebell.ticker.model.version import Version
 
 SCHEDULE_ENDED: Final = "schedule_ended"
 
@@ -51,7 +56,7 @@ def change_ended(
     version = new_version(context, definition, number=record.next_number)
     version = replace(version, anchor_at=record.version.anchor)
     changed = record._replace(version=version, changed_at=context.accepted_at)
-    _put_in_force(unit, record, version, planned_from=record.planned_until)
+    put_in_force(unit, record, version, planned_from=record.planned_until)
     return schedule_response(unit.update(changed), "updated", context.accepted_at)
 
 
@@ -92,24 +97,8 @@ def start_again(
         last_run=record.last_run,
     )
     started = continue_planning(started)
-    _put_in_force(unit, record, version, planned_from=cursor)
+    put_in_force(unit, record, version, planned_from=cursor)
     return schedule_response(unit.update(started), status, cursor, in_flight=claimed)
-
-
-def _put_in_force(
-    unit: UnitOfWork, record: ScheduleRecord, version: Version, *, planned_from: datetime
-) -> None:
-    unit.new_versions.append((version, VersionStatus.ACTIVE))
-    unit.versions_in_force.append(version)
-    unit.handovers.append(
-        VersionHandover(
-            schedule_id=record.id,
-            from_version=record.version.number,
-            planned_until=record.planned_until,
-            to_version=version.number,
-            planned_from=planned_from,
-        )
-    )
 
 
 def _check_next_time(unit: UnitOfWork, version: Version, time: datetime | None) -> None:
