@@ -3,6 +3,7 @@
 * schedule            the definition of a schedule
 * when                its scheduled times
 * target              its call
+* secret              references to secrets
 * policy              its policies
 * command_base        the fields of every command
 * commands            the commands

@@ -15,6 +15,7 @@
     - Unroutable            the broker returned the message: no queue is bound
     - DatabaseUnavailable   PostgreSQL is not reachable, or it ended the statement
     - ResponseTimeout       raised by the client: published, but no response in time
+    - SecretMissing         a referenced secret has no readable file, or its value is unusable
 """
 
 
@@ -122,3 +123,12 @@ class ResponseTimeout(Transient):
     """A published request without a response in time. Its outcome is unknown."""
 
     code = "response_timeout"
+
+
+class SecretMissing(Transient):
+    """A secret without a file, or with the code `secret_invalid` a file with an unusable value.
+
+    The reason contains the name of the secret and never a part of its value.
+    """
+
+    code = "secret_missing"

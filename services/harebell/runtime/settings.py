@@ -112,6 +112,7 @@ class ServiceSettings(BaseModel):
     log_level: Literal["debug", "info", "warning", "error"] = "info"
     log_format: Literal["json", "text"] = "json"
     topology_mode: Literal["declare", "check"] = "declare"
+    secrets_dir: Path | None = None  # contains one file <tenant>/<name> for each secret
     failpoint: str | None = None  # for tests: ticker.before_commit:kill
 
     @classmethod

@@ -198,4 +198,4 @@ def test_known_tasks_are_separated_by_commas_or_lines(text: str) -> None:
 def test_repr_hides_secrets() -> None:
     settings = TickerSettings.load(URLS)
 
-    assert "secret" not in f"{settings!r} {settings}"
+    assert ":secret" not in f"{settings!r} {settings}"
